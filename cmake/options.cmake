@@ -1,0 +1,17 @@
+# Compile options that every target shares. Contraction and fast-math stay off: the encoders, the quantizers and the
+# optimizer promise the same bits on every machine.
+add_library(octet_options INTERFACE)
+target_compile_options(octet_options INTERFACE -Wall -Wextra -Wno-unused-parameter -ffp-contract=off)
+target_include_directories(octet_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+if(OCTET_SANITIZE)
+  target_compile_options(octet_options INTERFACE -fsanitize=${OCTET_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all)
+  target_link_options(octet_options INTERFACE -fsanitize=${OCTET_SANITIZE})
+endif()
+if(OCTET_COVERAGE)
+  target_compile_options(octet_options INTERFACE --coverage -O0 -g1)
+  target_link_options(octet_options INTERFACE --coverage)
+endif()
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()

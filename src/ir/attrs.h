@@ -1,0 +1,157 @@
+// One struct of attributes per op (or family), in a variant. fields() names each attribute once; printer, parser and
+// comparison are made from it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ir/types.h"
+
+namespace octet {
+
+enum class Activation : uint8_t { silu };
+enum class GeluKind : uint8_t { erf, tanh };
+enum class GemmRole : uint8_t { other, forward, dgrad, wgrad };
+enum class RopeScaling : uint8_t { none, linear, llama3 };
+
+constexpr std::string_view enum_name(Activation) { return "silu"; }
+constexpr std::string_view enum_name(GeluKind k) { return k == GeluKind::erf ? "erf" : "tanh"; }
+constexpr std::string_view enum_name(GemmRole r) {
+  constexpr std::string_view names[] = {"other", "forward", "dgrad", "wgrad"};
+  return names[static_cast<int>(r)];
+}
+constexpr std::string_view enum_name(RopeScaling s) {
+  constexpr std::string_view names[] = {"none", "linear", "llama3"};
+  return names[static_cast<int>(s)];
+}
+constexpr int enum_count(Activation) { return 1; }
+constexpr int enum_count(GeluKind) { return 2; }
+constexpr int enum_count(GemmRole) { return 4; }
+constexpr int enum_count(RopeScaling) { return 3; }
+
+#define OCTET_ATTRS(Type)                            \
+  bool operator==(const Type&) const = default;      \
+  template <typename Self, typename F>               \
+  static void fields([[maybe_unused]] Self& s, [[maybe_unused]] F&& f)
+
+struct NoAttrs {
+  OCTET_ATTRS(NoAttrs) {}
+};
+// fill: a tensor of this shape, every element `value`.
+struct FillAttrs {
+  Shape shape;
+  double value = 0;
+  OCTET_ATTRS(FillAttrs) { f("shape", s.shape), f("value", s.value); }
+};
+// iota: i32, element = its index along `axis`.
+struct IotaAttrs {
+  Shape shape;
+  int64_t axis = 0;
+  OCTET_ATTRS(IotaAttrs) { f("shape", s.shape), f("axis", s.axis); }
+};
+// broadcast: operand axis i becomes result axis axes[i]; the other result axes repeat.
+struct BroadcastAttrs {
+  Shape shape, axes;
+  OCTET_ATTRS(BroadcastAttrs) { f("shape", s.shape), f("axes", s.axes); }
+};
+struct ReshapeAttrs {
+  Shape shape;
+  OCTET_ATTRS(ReshapeAttrs) { f("shape", s.shape); }
+};
+// transpose: result axis i is operand axis perm[i].
+struct TransposeAttrs {
+  Shape perm;
+  OCTET_ATTRS(TransposeAttrs) { f("perm", s.perm); }
+};
+// slice: elements start, start + stride, ... below limit, per axis.
+struct SliceAttrs {
+  Shape start, limit, stride;
+  OCTET_ATTRS(SliceAttrs) { f("start", s.start), f("limit", s.limit), f("stride", s.stride); }
+};
+// pad: `low` and `high` elements of `value` per axis, and `interior` between two elements.
+struct PadAttrs {
+  Shape low, high, interior;
+  double value = 0;
+  OCTET_ATTRS(PadAttrs) {
+    f("low", s.low), f("high", s.high), f("interior", s.interior), f("value", s.value);
+  }
+};
+struct AxisAttrs {
+  int64_t axis = 0;
+  OCTET_ATTRS(AxisAttrs) { f("axis", s.axis); }
+};
+// reduce_*: the axes that vanish.
+struct AxesAttrs {
+  Shape axes;
+  OCTET_ATTRS(AxesAttrs) { f("axes", s.axes); }
+};
+// dot: result axes are the batch axes, then a's free axes, then b's.
+struct DotAttrs {
+  Shape batch_a, batch_b, contract_a, contract_b;
+  OCTET_ATTRS(DotAttrs) {
+    f("batch_a", s.batch_a), f("batch_b", s.batch_b);
+    f("contract_a", s.contract_a), f("contract_b", s.contract_b);
+  }
+};
+struct ScatterAddAttrs {
+  int64_t rows = 0;  // of the result
+  OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
+};
+// gemm: y = op(a) op(b) (+ c); op transposes its 2-D operand or not. The role says which of a linear's three it is.
+struct GemmAttrs {
+  bool trans_a = false, trans_b = false;
+  GemmRole role = GemmRole::other;
+  OCTET_ATTRS(GemmAttrs) { f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("role", s.role); }
+};
+struct NormAttrs {
+  double eps = 1e-5;
+  OCTET_ATTRS(NormAttrs) { f("eps", s.eps); }
+};
+struct RopeAttrs {
+  int64_t heads = 1, head_dim = 2;
+  double theta = 10000;
+  bool inverse = false;  // rotates by the negative angle: the gradient
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_max_position = 8192;
+  OCTET_ATTRS(RopeAttrs) {
+    f("heads", s.heads), f("head_dim", s.head_dim), f("theta", s.theta), f("inverse", s.inverse);
+    f("scaling", s.scaling), f("factor", s.factor), f("low_freq_factor", s.low_freq_factor);
+    f("high_freq_factor", s.high_freq_factor);
+    f("original_max_position", s.original_max_position);
+  }
+};
+struct AttentionAttrs {
+  int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
+  double scale = 1;
+  bool causal = true;
+  OCTET_ATTRS(AttentionAttrs) {
+    f("batch", s.batch), f("seq", s.seq), f("heads", s.heads), f("kv_heads", s.kv_heads);
+    f("head_dim", s.head_dim), f("scale", s.scale), f("causal", s.causal);
+  }
+};
+struct GatedActAttrs {
+  Activation act = Activation::silu;
+  OCTET_ATTRS(GatedActAttrs) { f("act", s.act); }
+};
+struct GeluAttrs {
+  GeluKind kind = GeluKind::tanh;
+  OCTET_ATTRS(GeluAttrs) { f("kind", s.kind); }
+};
+struct AdamwAttrs {
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
+  OCTET_ATTRS(AdamwAttrs) {
+    f("beta1", s.beta1), f("beta2", s.beta2), f("eps", s.eps), f("weight_decay", s.weight_decay);
+  }
+};
+
+#undef OCTET_ATTRS
+
+using Attrs = std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs,
+                           SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs,
+                           GemmAttrs, NormAttrs, RopeAttrs, AttentionAttrs, GatedActAttrs, GeluAttrs,
+                           AdamwAttrs>;
+
+}  // namespace octet

@@ -1,0 +1,104 @@
+#include "ir/builder.h"
+
+#include "base/error.h"
+
+namespace octet {
+
+ValueId Builder::input(InputKind kind, std::string name, TensorType type) {
+  const auto id = static_cast<ValueId>(graph_.values.size());
+  graph_.values.push_back({.type = std::move(type)});
+  graph_.inputs.push_back({.value = id, .kind = kind, .name = std::move(name)});
+  return id;
+}
+
+void Builder::output(std::string name, ValueId value, ValueId updates) {
+  graph_.outputs.push_back({.name = std::move(name), .value = value, .updates = updates});
+}
+
+std::vector<ValueId> Builder::emit(OpCode op, Attrs attrs, std::vector<ValueId> operands) {
+  return emit_typed(op, std::move(attrs), std::move(operands), {});
+}
+
+std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
+                                         std::span<const Dtype> result_dtypes) {
+  const OpDef& def = op_def(op);
+  const auto n = static_cast<int>(operands.size());
+  if (n < def.min_operands || (def.max_operands >= 0 && n > def.max_operands)) {
+    throw Error(ErrorCode::invalid_argument, "[{}] expected {} to {} operands, got {}", def.name,
+                def.min_operands, def.max_operands, n);
+  }
+  std::vector<TensorType> types;
+  Dtype chosen = Dtype::f32;
+  bool found = false;
+  for (const ValueId operand : operands) {
+    types.push_back(operand == kNoValue ? TensorType{} : graph_.type(operand));
+    if (operand != kNoValue && !found && is_float(types.back().dtype) &&
+        !is_quantized(types.back().dtype)) {
+      chosen = types.back().dtype;
+      found = true;
+    }
+  }
+  std::vector<TensorType> results = def.infer(attrs, types);
+  const auto node_id = static_cast<NodeId>(graph_.nodes.size());
+  Node node{.op = op, .attrs = std::move(attrs), .operands = std::move(operands), .results = {}, .tag = tag};
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].dtype == Dtype::real && graph_.phase != Phase::logical) {
+      const bool statistic = ((def.statistics >> i) & 1) != 0;
+      results[i].dtype = i < result_dtypes.size() ? result_dtypes[i] : statistic ? Dtype::f32 : chosen;
+    }
+    node.results.push_back(static_cast<ValueId>(graph_.values.size()));
+    graph_.values.push_back(
+        {.type = results[i], .producer = node_id, .result_index = static_cast<int>(i)});
+  }
+  std::vector<ValueId> ids = node.results;
+  graph_.nodes.push_back(std::move(node));
+  return ids;
+}
+
+ValueId Builder::emit1(OpCode op, Attrs attrs, std::vector<ValueId> operands) {
+  const auto results = emit(op, std::move(attrs), std::move(operands));
+  CHECK(results.size() == 1);
+  return results[0];
+}
+
+ValueId Builder::select(ValueId condition, ValueId yes, ValueId no) {
+  return emit1(OpCode::select, NoAttrs{}, {condition, yes, no});
+}
+
+ValueId Builder::fill(const Shape& shape, double value) {
+  return emit1(OpCode::fill, FillAttrs{.shape = shape, .value = value}, {});
+}
+
+ValueId Builder::broadcast(ValueId x, const Shape& shape, const Shape& axes) {
+  return emit1(OpCode::broadcast, BroadcastAttrs{.shape = shape, .axes = axes}, {x});
+}
+
+ValueId Builder::broadcast_along(ValueId x, const Shape& shape, int64_t axis) {
+  Shape axes;
+  for (int64_t i = 0; i < static_cast<int64_t>(shape.size()); ++i) {
+    if (i != axis) axes.push_back(i);
+  }
+  return broadcast(x, shape, axes);
+}
+
+ValueId Builder::reduce_sum(ValueId x, const Shape& axes) {
+  return emit1(OpCode::reduce_sum, AxesAttrs{.axes = axes}, {x});
+}
+
+ValueId Builder::reduce_max(ValueId x, const Shape& axes) {
+  return emit1(OpCode::reduce_max, AxesAttrs{.axes = axes}, {x});
+}
+
+ValueId Builder::reshape(ValueId x, const Shape& shape) {
+  return emit1(OpCode::reshape, ReshapeAttrs{.shape = shape}, {x});
+}
+
+ValueId Builder::transpose(ValueId x, const Shape& perm) {
+  return emit1(OpCode::transpose, TransposeAttrs{.perm = perm}, {x});
+}
+
+ValueId Builder::gemm(ValueId a, ValueId b, const GemmAttrs& attrs) {
+  return emit1(OpCode::gemm, attrs, {a, b});
+}
+
+}  // namespace octet

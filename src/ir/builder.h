@@ -1,0 +1,61 @@
+// Appends to a graph. Shapes and types are inferred; a wrong operand is an Error that names the op.
+//
+// The tag (layer, role, origin) set on the builder goes onto every node that it makes. In the Logical phase float results
+// are `real`; later they take the dtype of the first float operand, statistics f32, unless emit_typed says otherwise.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/op_def.h"
+
+namespace octet {
+
+class Builder {
+ public:
+  explicit Builder(Graph& graph) : graph_(graph) {}
+  Graph& graph() { return graph_; }
+  const Graph& graph() const { return graph_; }
+  const TensorType& type(ValueId id) const { return graph_.type(id); }
+  const Shape& shape(ValueId id) const { return graph_.type(id).shape; }
+
+  Tag tag;
+
+  ValueId input(InputKind kind, std::string name, TensorType type);
+  void output(std::string name, ValueId value, ValueId updates = kNoValue);
+
+  std::vector<ValueId> emit(OpCode op, Attrs attrs, std::vector<ValueId> operands);
+  // Float results take these dtypes instead (one per result; ignored where the op fixes the dtype).
+  std::vector<ValueId> emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
+                                  std::span<const Dtype> result_dtypes);
+  // emit, for ops with one result.
+  ValueId emit1(OpCode op, Attrs attrs, std::vector<ValueId> operands);
+
+  // Short hands for the primitives that decompositions and gradients are written in.
+  ValueId unary(OpCode op, ValueId x) { return emit1(op, NoAttrs{}, {x}); }
+  ValueId add(ValueId a, ValueId b) { return emit1(OpCode::add, NoAttrs{}, {a, b}); }
+  ValueId sub(ValueId a, ValueId b) { return emit1(OpCode::sub, NoAttrs{}, {a, b}); }
+  ValueId mul(ValueId a, ValueId b) { return emit1(OpCode::mul, NoAttrs{}, {a, b}); }
+  ValueId div(ValueId a, ValueId b) { return emit1(OpCode::div, NoAttrs{}, {a, b}); }
+  ValueId neg(ValueId x) { return unary(OpCode::neg, x); }
+  ValueId select(ValueId condition, ValueId yes, ValueId no);
+  ValueId fill(const Shape& shape, double value);
+  ValueId fill_like(ValueId x, double value) { return fill(shape(x), value); }
+  ValueId scaled(ValueId x, double factor) { return mul(x, fill_like(x, factor)); }
+  ValueId plus(ValueId x, double constant) { return add(x, fill_like(x, constant)); }
+  ValueId broadcast(ValueId x, const Shape& shape, const Shape& axes);
+  // x's axes are all of shape's but `axis`, which repeats: the inverse of a reduction over `axis`.
+  ValueId broadcast_along(ValueId x, const Shape& shape, int64_t axis);
+  ValueId reduce_sum(ValueId x, const Shape& axes);
+  ValueId reduce_max(ValueId x, const Shape& axes);
+  ValueId reshape(ValueId x, const Shape& shape);
+  ValueId transpose(ValueId x, const Shape& perm);
+  ValueId gemm(ValueId a, ValueId b, const GemmAttrs& attrs);
+
+ private:
+  Graph& graph_;
+};
+
+}  // namespace octet

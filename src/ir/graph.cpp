@@ -1,0 +1,50 @@
+#include "ir/graph.h"
+
+#include <algorithm>
+
+namespace octet {
+
+std::string_view enum_name(Phase phase) {
+  constexpr std::string_view names[] = {"logical", "typed", "sharded", "lowered"};
+  return names[static_cast<int>(phase)];
+}
+
+std::string_view enum_name(InputKind kind) {
+  constexpr std::string_view names[] = {"parameter", "state", "batch", "step_scalar", "constant"};
+  return names[static_cast<int>(kind)];
+}
+
+std::string_view enum_name(Role role) {
+  constexpr std::string_view names[] = {"forward", "backward", "update"};
+  return names[static_cast<int>(role)];
+}
+
+const GraphInput* Graph::find_input(std::string_view wanted) const {
+  const auto it = std::find_if(inputs.begin(), inputs.end(),
+                               [&](const GraphInput& input) { return input.name == wanted; });
+  return it == inputs.end() ? nullptr : &*it;
+}
+
+const GraphInput* Graph::input_of(ValueId id) const {
+  const auto it = std::find_if(inputs.begin(), inputs.end(),
+                               [&](const GraphInput& input) { return input.value == id; });
+  return it == inputs.end() ? nullptr : &*it;
+}
+
+const GraphOutput* Graph::find_output(std::string_view wanted) const {
+  const auto it = std::find_if(outputs.begin(), outputs.end(),
+                               [&](const GraphOutput& output) { return output.name == wanted; });
+  return it == outputs.end() ? nullptr : &*it;
+}
+
+std::vector<std::vector<NodeId>> uses(const Graph& graph) {
+  std::vector<std::vector<NodeId>> result(graph.values.size());
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const ValueId operand : graph.nodes[n].operands) {
+      if (operand != kNoValue) result[static_cast<size_t>(operand)].push_back(static_cast<NodeId>(n));
+    }
+  }
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,90 @@
+// The graph: nodes and values in flat arrays, SSA, topological order, static shapes, no control flow.
+//
+// A value is an input of the graph or a result of one node. Node i reads only inputs and results of nodes before i.
+// Indices, not pointers: a pass rebuilds the graph and never edits one in place.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/attrs.h"
+#include "ir/opcode.h"
+#include "ir/types.h"
+
+namespace octet {
+
+using ValueId = int32_t;
+using NodeId = int32_t;
+inline constexpr ValueId kNoValue = -1;
+inline constexpr NodeId kNoNode = -1;
+
+enum class Phase : uint8_t { logical, typed, sharded, lowered };
+enum class InputKind : uint8_t { parameter, state, batch, step_scalar, constant };
+enum class Role : uint8_t { forward, backward, update };
+
+std::string_view enum_name(Phase phase);
+std::string_view enum_name(InputKind kind);
+std::string_view enum_name(Role role);
+constexpr int enum_count(Phase) { return 4; }
+constexpr int enum_count(InputKind) { return 5; }
+constexpr int enum_count(Role) { return 3; }
+
+// Where a node comes from: used by policies and reports, never by kernels.
+struct Tag {
+  int layer = -1;            // decoder layer, -1 outside the layers
+  Role role = Role::forward;
+  std::string origin;        // name of the module, "q_proj" for example
+  bool operator==(const Tag&) const = default;
+};
+
+struct Value {
+  TensorType type;
+  NodeId producer = kNoNode;  // kNoNode: an input of the graph
+  int result_index = 0;       // among the producer's results
+  bool operator==(const Value&) const = default;
+};
+
+struct Node {
+  OpCode op = OpCode::neg;
+  Attrs attrs;
+  std::vector<ValueId> operands;  // kNoValue: an optional operand that is absent
+  std::vector<ValueId> results;
+  Tag tag;
+  bool operator==(const Node&) const = default;
+};
+
+struct GraphInput {
+  ValueId value = kNoValue;
+  InputKind kind = InputKind::batch;
+  std::string name;
+  bool operator==(const GraphInput&) const = default;
+};
+
+// A named result. With `updates` it is written over that input's buffer (parameter, state): the input's next value.
+struct GraphOutput {
+  std::string name;
+  ValueId value = kNoValue;
+  ValueId updates = kNoValue;
+  bool operator==(const GraphOutput&) const = default;
+};
+
+struct Graph {
+  std::string name = "graph";
+  Phase phase = Phase::logical;
+  std::vector<Value> values;
+  std::vector<GraphInput> inputs;
+  std::vector<Node> nodes;
+  std::vector<GraphOutput> outputs;
+
+  const TensorType& type(ValueId id) const { return values[static_cast<size_t>(id)].type; }
+  const GraphInput* find_input(std::string_view name) const;
+  const GraphInput* input_of(ValueId id) const;  // nullptr where a node produced it
+  const GraphOutput* find_output(std::string_view name) const;
+  bool operator==(const Graph&) const = default;
+};
+
+// For each value, the nodes that read it, in order; a node that reads it twice stands twice.
+std::vector<std::vector<NodeId>> uses(const Graph& graph);
+
+}  // namespace octet

@@ -1,0 +1,56 @@
+// What the compiler knows of an op: plain function pointers in one constant per op, in a visible list (ir/ops/list.cpp).
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace octet {
+
+class Builder;
+
+// Work of one execution, for reports, selection and rooflines.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;  // fewest bytes moved: operands read once, results written once
+};
+
+// What a vjp sees: the forward node and the gradients of its results (kNoValue where none arrives).
+struct VjpCall {
+  const Node& node;
+  std::span<const ValueId> dresults;
+};
+
+using InferFn = std::vector<TensorType> (*)(const Attrs& attrs, std::span<const TensorType> operands);
+// Appends the backward nodes; returns one gradient per operand, kNoValue where none flows.
+using VjpFn = std::vector<ValueId> (*)(Builder& builder, const VjpCall& call);
+// Appends the same meaning in simpler ops; returns one value per result.
+using DecomposeFn = std::vector<ValueId> (*)(Builder& builder, const Node& node);
+using CostFn = Cost (*)(const Graph& graph, const Node& node);
+
+// Result `result` may take the buffer of operand `operand`, if that is its last use.
+struct InplacePair {
+  int8_t result = 0, operand = 0;
+};
+
+struct OpDef {
+  OpCode code;
+  std::string_view name;
+  int min_operands = 1;
+  int max_operands = 1;            // -1: any number
+  InferFn infer = nullptr;         // dtype real in a result means: the float that the recipe chooses
+  VjpFn vjp = nullptr;             // nullptr: no gradient flows through
+  DecomposeFn decompose = nullptr; // nullptr: a primitive
+  CostFn cost = nullptr;           // nullptr: no flops, each operand and result moved once
+  std::span<const InplacePair> inplace = {};
+  uint8_t statistics = 0;          // bit i: result i stays f32 under every recipe
+};
+
+const OpDef& op_def(OpCode code);
+// nullptr where no op has this name.
+const OpDef* find_op(std::string_view name);
+Cost cost_of(const Graph& graph, const Node& node);
+
+}  // namespace octet

@@ -1,0 +1,30 @@
+// Every kind of operation, in the order of the list in ir/ops/list.cpp.
+#pragma once
+
+#include <cstdint>
+
+namespace octet {
+
+enum class OpCode : uint8_t {
+  // Primitives, element by element: operands have equal shapes.
+  neg, abs, sign, exp, log, sqrt, rsqrt, square, tanh, erf, logistic, sin, cos,
+  add, sub, mul, div, maximum, minimum,
+  less, equal, select, cast, stop_gradient,
+  // Primitives that make or move.
+  fill, iota, broadcast, reshape, transpose, slice, pad, concatenate,
+  // Primitives that reduce or look up.
+  reduce_sum, reduce_max, argmax, dot, gather, scatter_add,
+  // Linear algebra and biases.
+  gemm, bias_add, column_sum,
+  // Layers, each with its gradient.
+  embedding, embedding_grad,
+  rms_norm, rms_norm_grad, layer_norm, layer_norm_grad,
+  rope, attention, attention_grad,
+  gated_act, gated_act_grad, gelu, gelu_grad,
+  cross_entropy, cross_entropy_grad,
+  // The update.
+  global_norm, adamw_step,
+};
+inline constexpr int kOpCount = static_cast<int>(OpCode::adamw_step) + 1;
+
+}  // namespace octet

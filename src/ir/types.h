@@ -1,0 +1,32 @@
+// Shapes and tensor types of the graph.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/dtype.h"
+
+namespace octet {
+
+// Row-major, all dimensions static and at least 0; {} is a scalar.
+using Shape = std::vector<int64_t>;
+
+int64_t n_elems(const Shape& shape);
+std::string to_string(const Shape& shape);  // "[8,16]"; "[]" for a scalar
+
+// Strides in elements of a contiguous row-major tensor.
+Shape row_major_strides(const Shape& shape);
+
+struct TensorType {
+  Dtype dtype = Dtype::real;
+  Shape shape;
+
+  int64_t n_elems() const { return octet::n_elems(shape); }
+  int64_t n_bytes() const { return n_elems() * dtype_bytes(dtype); }
+  bool operator==(const TensorType&) const = default;
+};
+
+std::string to_string(const TensorType& type);  // "bf16[8,16]"
+
+}  // namespace octet
