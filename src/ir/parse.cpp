@@ -1,0 +1,285 @@
+#include "ir/parse.h"
+
+#include <charconv>
+#include <map>
+#include <type_traits>
+
+#include "base/error.h"
+#include "ir/op_def.h"
+
+namespace octet {
+namespace {
+
+// The default attributes of an op, which say the alternative of the variant that it takes.
+Attrs default_attrs(OpCode op);
+
+class Parser {
+ public:
+  Parser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
+
+  Graph parse() {
+    keyword("graph");
+    graph_.name = string();
+    keyword("phase");
+    graph_.phase = enumerator<Phase>();
+    skip();
+    while (pos_ < text_.size()) {
+      if (peek() == '%') {
+        statement();
+      } else {
+        output();
+      }
+      skip();
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view expected) {
+    int line = 1, column = 1;
+    for (size_t i = 0; i < pos_ && i < text_.size(); ++i) {
+      column = text_[i] == '\n' ? 1 : column + 1;
+      line += text_[i] == '\n' ? 1 : 0;
+    }
+    const size_t end = std::min(text_.find_first_of(" \n\t,(){}[]", pos_ + 1), pos_ + 20);
+    const std::string_view got = pos_ >= text_.size() ? "the end" : text_.substr(pos_, end - pos_);
+    throw Error(ErrorCode::invalid_argument, "{}:{}:{}: expected {}, got '{}'", file_, line, column,
+                expected, got);
+  }
+
+  void skip() {
+    while (pos_ < text_.size()) {
+      const char ch = text_[pos_];
+      if (ch == '#') {
+        while (pos_ < text_.size() && text_[pos_] != '\n') ++pos_;
+      } else if (ch == ' ' || ch == '\n' || ch == '\t' || ch == '\r') {
+        ++pos_;
+      } else {
+        return;
+      }
+    }
+  }
+  char peek() {
+    skip();
+    return pos_ < text_.size() ? text_[pos_] : '\0';
+  }
+  bool accept(char ch) {
+    if (peek() != ch) return false;
+    ++pos_;
+    return true;
+  }
+  void expect(char ch) {
+    if (!accept(ch)) fail(fmt::format("'{}'", ch));
+  }
+  std::string_view word() {
+    skip();
+    size_t end = pos_;
+    while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_')) ++end;
+    return text_.substr(pos_, end - pos_);
+  }
+  void keyword(std::string_view wanted) {
+    if (word() != wanted) fail(fmt::format("'{}'", wanted));
+    pos_ += wanted.size();
+  }
+  bool accept_keyword(std::string_view wanted) {
+    if (word() != wanted) return false;
+    pos_ += wanted.size();
+    return true;
+  }
+  std::string string() {
+    expect('"');
+    std::string out;
+    while (pos_ < text_.size() && text_[pos_] != '"') {
+      if (text_[pos_] == '\\' && pos_ + 1 < text_.size()) ++pos_;
+      out += text_[pos_++];
+    }
+    if (pos_ >= text_.size()) fail("'\"'");
+    ++pos_;
+    return out;
+  }
+  template <typename T>
+  T number() {
+    skip();
+    T value{};
+    const auto [end, error] = std::from_chars(text_.data() + pos_, text_.data() + text_.size(), value);
+    if (error != std::errc()) fail("a number");
+    pos_ = static_cast<size_t>(end - text_.data());
+    return value;
+  }
+  template <typename E>
+  E enumerator() {
+    const std::string_view name = word();
+    std::string known;
+    for (int i = 0; i < enum_count(E{}); ++i) {
+      if (enum_name(static_cast<E>(i)) == name) {
+        pos_ += name.size();
+        return static_cast<E>(i);
+      }
+      known += fmt::format("{}{}", i == 0 ? "" : " | ", enum_name(static_cast<E>(i)));
+    }
+    fail(known);
+  }
+  Shape shape() {
+    Shape dims;
+    expect('[');
+    if (accept(']')) return dims;
+    do {
+      dims.push_back(number<int64_t>());
+    } while (accept(','));
+    expect(']');
+    return dims;
+  }
+  TensorType type() {
+    const std::string_view name = word();
+    const auto dtype = dtype_from_name(name);
+    if (!dtype) fail("a dtype");
+    pos_ += name.size();
+    TensorType result{.dtype = *dtype, .shape = shape()};
+    int64_t n = 1;
+    for (const int64_t dim : result.shape) {
+      if (dim < 0 || dim > (int64_t{1} << 40)) fail("dimensions from 0 to 2^40");
+      if (__builtin_mul_overflow(n, dim, &n) || n > (int64_t{1} << 48)) fail("at most 2^48 elements");
+    }
+    return result;
+  }
+  // A value that must exist.
+  ValueId value() {
+    expect('%');
+    const auto it = values_.find(number<int64_t>());
+    if (it == values_.end()) fail("a value defined above");
+    return it->second;
+  }
+  ValueId define(int64_t name, TensorType value_type, NodeId producer, int index) {
+    const auto id = static_cast<ValueId>(graph_.values.size());
+    if (!values_.emplace(name, id).second) fail(fmt::format("%{} to be defined once", name));
+    graph_.values.push_back({.type = std::move(value_type), .producer = producer, .result_index = index});
+    return id;
+  }
+
+  void statement() {
+    std::vector<int64_t> names;
+    do {
+      expect('%');
+      names.push_back(number<int64_t>());
+    } while (accept(','));
+    expect('=');
+    if (accept_keyword("input")) {
+      if (names.size() != 1) fail("one value for an input");
+      const auto kind = enumerator<InputKind>();
+      std::string name = string();
+      expect(':');
+      graph_.inputs.push_back({.value = define(names[0], type(), kNoNode, 0), .kind = kind, .name = std::move(name)});
+      return;
+    }
+    const std::string_view op_name = word();
+    const OpDef* def = find_op(op_name);
+    if (def == nullptr) fail("an op");
+    pos_ += op_name.size();
+    Node node{.op = def->code, .attrs = default_attrs(def->code), .operands = {}, .results = {}, .tag = {}};
+    operands(node);
+    attributes(node.attrs);
+    expect(':');
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (i > 0) expect(',');
+      node.results.push_back(define(names[i], type(), static_cast<NodeId>(graph_.nodes.size()), static_cast<int>(i)));
+    }
+    tag(node.tag);
+    graph_.nodes.push_back(std::move(node));
+  }
+  void operands(Node& node) {
+    expect('(');
+    if (accept(')')) return;
+    do {
+      node.operands.push_back(accept('_') ? kNoValue : value());
+    } while (accept(','));
+    expect(')');
+  }
+  void attributes(Attrs& attrs) {
+    if (!accept('{')) return;
+    if (accept('}')) return;
+    do {
+      const std::string_view name = word();
+      bool known = false;
+      std::visit(
+          [&](auto& a) {
+            std::decay_t<decltype(a)>::fields(a, [&](const char* field, auto& target) {
+              if (known || name != field) return;
+              known = true;
+              pos_ += name.size();
+              expect('=');
+              attribute(target);
+            });
+          },
+          attrs);
+      if (!known) fail("an attribute of this op");
+    } while (accept(','));
+    expect('}');
+  }
+  template <typename T>
+  void attribute(T& target) {
+    if constexpr (std::is_same_v<T, bool>) {
+      target = accept_keyword("true");
+      if (!target) keyword("false");
+    } else if constexpr (std::is_same_v<T, Shape>) {
+      target = shape();
+    } else if constexpr (std::is_enum_v<T>) {
+      target = enumerator<T>();
+    } else {
+      target = number<T>();
+    }
+  }
+  void tag(Tag& tag) {
+    if (!accept('@')) return;
+    if (accept_keyword("layer")) {
+      tag.layer = number<int>();
+      expect(',');
+    }
+    tag.role = enumerator<Role>();
+    if (accept(',')) tag.origin = string();
+  }
+  void output() {
+    keyword("output");
+    GraphOutput result;
+    result.name = string();
+    result.value = value();
+    if (accept_keyword("updates")) result.updates = value();
+    graph_.outputs.push_back(std::move(result));
+  }
+
+  std::string_view text_;
+  std::string file_;
+  size_t pos_ = 0;
+  Graph graph_;
+  std::map<int64_t, ValueId> values_;
+};
+
+Attrs default_attrs(OpCode op) {
+  switch (op) {
+    case OpCode::fill: return FillAttrs{};
+    case OpCode::iota: return IotaAttrs{};
+    case OpCode::broadcast: return BroadcastAttrs{};
+    case OpCode::reshape: return ReshapeAttrs{};
+    case OpCode::transpose: return TransposeAttrs{};
+    case OpCode::slice: return SliceAttrs{};
+    case OpCode::pad: return PadAttrs{};
+    case OpCode::concatenate: case OpCode::argmax: return AxisAttrs{};
+    case OpCode::reduce_sum: case OpCode::reduce_max: return AxesAttrs{};
+    case OpCode::dot: return DotAttrs{};
+    case OpCode::scatter_add: case OpCode::embedding_grad: return ScatterAddAttrs{};
+    case OpCode::gemm: return GemmAttrs{};
+    case OpCode::rms_norm: case OpCode::rms_norm_grad: return NormAttrs{};
+    case OpCode::layer_norm: case OpCode::layer_norm_grad: return NormAttrs{};
+    case OpCode::rope: return RopeAttrs{};
+    case OpCode::attention: case OpCode::attention_grad: return AttentionAttrs{};
+    case OpCode::gated_act: case OpCode::gated_act_grad: return GatedActAttrs{};
+    case OpCode::gelu: case OpCode::gelu_grad: return GeluAttrs{};
+    case OpCode::adamw_step: return AdamwAttrs{};
+    default: return NoAttrs{};
+  }
+}
+
+}  // namespace
+
+Graph parse_graph(std::string_view text, const std::string& file) { return Parser(text, file).parse(); }
+
+}  // namespace octet

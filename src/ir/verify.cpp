@@ -1,0 +1,127 @@
+#include "ir/verify.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "ir/op_def.h"
+#include "ir/print.h"
+
+namespace octet {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph) : graph_(graph), defined_(graph.values.size(), false) {}
+
+  void run() {
+    std::set<std::string> names;
+    for (const GraphInput& input : graph_.inputs) {
+      define(input.value, kNoNode, 0, input.name);
+      if (!names.insert(input.name).second) fail("input '{}' is named twice", input.name);
+      phase_rule(graph_.type(input.value), input.name);
+    }
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) node(static_cast<NodeId>(n));
+    for (size_t v = 0; v < defined_.size(); ++v) {
+      if (!defined_[v]) fail("value %{} has no producer", v);
+    }
+    names.clear();
+    for (const GraphOutput& output : graph_.outputs) {
+      if (!names.insert(output.name).second) fail("output '{}' is named twice", output.name);
+      check_output(output);
+    }
+  }
+
+ private:
+  template <typename... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorCode::internal, "[verify {}] {}", graph_.name,
+                fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void define(ValueId id, NodeId producer, int index, const std::string& what) {
+    if (id < 0 || static_cast<size_t>(id) >= graph_.values.size()) fail("{} defines no value %{}", what, id);
+    if (defined_[static_cast<size_t>(id)]) fail("%{} is defined twice, again by {}", id, what);
+    const Value& value = graph_.values[static_cast<size_t>(id)];
+    if (value.producer != producer || value.result_index != index) fail("%{} names another producer than {}", id, what);
+    defined_[static_cast<size_t>(id)] = true;
+  }
+
+  void phase_rule(const TensorType& type, const std::string& what) const {
+    if (!is_float(type.dtype)) return;
+    if (graph_.phase == Phase::logical && type.dtype != Dtype::real) {
+      fail("{} has storage type {} in the logical phase", what, dtype_name(type.dtype));
+    }
+    if (graph_.phase != Phase::logical && type.dtype == Dtype::real) {
+      fail("{} has no storage type in the {} phase", what, enum_name(graph_.phase));
+    }
+  }
+
+  void node(NodeId id) {
+    const Node& n = graph_.nodes[static_cast<size_t>(id)];
+    const OpDef& def = op_def(n.op);
+    std::vector<TensorType> types;
+    for (const ValueId operand : n.operands) {
+      if (operand == kNoValue) {
+        types.emplace_back();
+        continue;
+      }
+      if (operand < 0 || static_cast<size_t>(operand) >= defined_.size() || !defined_[static_cast<size_t>(operand)]) {
+        fail("{} (node {}) reads %{} before it is defined", def.name, id, operand);
+      }
+      types.push_back(graph_.type(operand));
+    }
+    const auto count = static_cast<int>(n.operands.size());
+    if (count < def.min_operands || (def.max_operands >= 0 && count > def.max_operands)) {
+      fail("{} (node {}) has {} operands", def.name, id, count);
+    }
+    std::vector<TensorType> inferred;
+    try {
+      inferred = def.infer(n.attrs, types);
+    } catch (const std::bad_variant_access&) {
+      fail("{} (node {}) has attributes of another op", def.name, id);
+    } catch (const Error& error) {
+      fail("node {}: {}", id, error.what());
+    }
+    if (inferred.size() != n.results.size()) fail("{} (node {}) has {} results, expected {}", def.name, id, n.results.size(), inferred.size());
+    for (size_t i = 0; i < inferred.size(); ++i) result(id, i, inferred[i]);
+  }
+
+  void result(NodeId id, size_t i, const TensorType& inferred) {
+    const Node& n = graph_.nodes[static_cast<size_t>(id)];
+    const std::string what = fmt::format("{} (node {})", op_def(n.op).name, id);
+    define(n.results[i], id, static_cast<int>(i), what);
+    const TensorType& type = graph_.type(n.results[i]);
+    const bool dtype_ok = inferred.dtype == Dtype::real ? is_float(type.dtype) && !is_quantized(type.dtype)
+                                                        : type.dtype == inferred.dtype;
+    if (type.shape != inferred.shape || !dtype_ok) {
+      fail("{} gives {}, expected {}: {}", what, to_string(type), to_string(inferred), print(graph_, n));
+    }
+    phase_rule(type, what);
+  }
+
+  void check_output(const GraphOutput& output) const {
+    const auto known = [&](ValueId id) {
+      return id >= 0 && static_cast<size_t>(id) < graph_.values.size();
+    };
+    if (!known(output.value)) fail("output '{}' names no value", output.name);
+    if (output.updates == kNoValue) return;
+    if (!known(output.updates)) fail("output '{}' updates no value", output.name);
+    const GraphInput* input = graph_.input_of(output.updates);
+    if (input == nullptr || (input->kind != InputKind::parameter && input->kind != InputKind::state)) {
+      fail("output '{}' updates what is no parameter or state", output.name);
+    }
+    if (graph_.type(output.value) != graph_.type(output.updates)) {
+      fail("output '{}' is {}, its input {}", output.name, to_string(graph_.type(output.value)),
+           to_string(graph_.type(output.updates)));
+    }
+  }
+
+  const Graph& graph_;
+  std::vector<bool> defined_;
+};
+
+}  // namespace
+
+void verify(const Graph& graph) { Verifier(graph).run(); }
+
+}  // namespace octet

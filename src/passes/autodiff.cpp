@@ -1,0 +1,122 @@
+#include "passes/autodiff.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "passes/rewrite.h"
+
+namespace octet {
+namespace {
+
+// Which values the wanted inputs reach: only those need a gradient.
+std::vector<bool> reached_from(const Graph& graph, const std::vector<ValueId>& sources) {
+  std::vector<bool> reached(graph.values.size(), false);
+  for (const ValueId id : sources) reached[static_cast<size_t>(id)] = true;
+  for (const Node& node : graph.nodes) {
+    if (node.op == OpCode::stop_gradient) continue;
+    const bool any = std::any_of(node.operands.begin(), node.operands.end(), [&](ValueId id) {
+      return id != kNoValue && reached[static_cast<size_t>(id)];
+    });
+    for (const ValueId id : node.results) {
+      if (any && is_float(graph.type(id).dtype)) reached[static_cast<size_t>(id)] = true;
+    }
+  }
+  return reached;
+}
+
+class Differentiator {
+ public:
+  Differentiator(const Graph& graph, const AutodiffOptions& options)
+      : rewriter_(graph), builder_(rewriter_.builder()), options_(options) {}
+
+  Graph run() {
+    const Graph& from = rewriter_.from();
+    for (const Node& node : from.nodes) rewriter_.copy(node);
+    for (const GraphInput& input : from.inputs) {
+      if (wanted(input)) sources_.push_back(input);
+    }
+    const GraphOutput* loss = from.find_output(options_.loss);
+    if (loss == nullptr) {
+      throw Error(ErrorCode::invalid_argument, "[autodiff] graph {} has no output '{}'", from.name, options_.loss);
+    }
+    if (!from.type(loss->value).shape.empty()) {
+      throw Error(ErrorCode::invalid_argument, "[autodiff] '{}' must be a scalar, got {}", options_.loss,
+                  to_string(from.type(loss->value)));
+    }
+    backward(rewriter_.map(loss->value));
+    for (const GraphInput& source : sources_) {
+      const ValueId parameter = rewriter_.map(source.value);
+      ValueId gradient = gradient_of(parameter);
+      if (gradient == kNoValue) gradient = builder_.fill_like(parameter, 0);
+      gradients_out_.emplace_back(gradient_name(source.name), gradient);
+    }
+    Graph result = rewriter_.finish();
+    for (const auto& [name, id] : gradients_out_) result.outputs.push_back({.name = name, .value = id, .updates = kNoValue});
+    return result;
+  }
+
+ private:
+  bool wanted(const GraphInput& input) const {
+    if (options_.with_respect_to.empty()) return input.kind == InputKind::parameter;
+    return std::find(options_.with_respect_to.begin(), options_.with_respect_to.end(), input.name) !=
+           options_.with_respect_to.end();
+  }
+  ValueId gradient_of(ValueId id) const {
+    return static_cast<size_t>(id) < gradients_.size() ? gradients_[static_cast<size_t>(id)] : kNoValue;
+  }
+  void contribute(ValueId id, ValueId gradient) {
+    ValueId& total = gradients_[static_cast<size_t>(id)];
+    total = total == kNoValue ? gradient : builder_.add(total, gradient);
+  }
+
+  void backward(ValueId loss) {
+    Graph& graph = builder_.graph();
+    std::vector<ValueId> sources;
+    for (const GraphInput& source : sources_) sources.push_back(rewriter_.map(source.value));
+    const std::vector<bool> reached = reached_from(graph, sources);
+    gradients_.assign(graph.values.size(), kNoValue);
+    builder_.tag = Tag{.layer = -1, .role = Role::backward, .origin = "loss"};
+    gradients_[static_cast<size_t>(loss)] = builder_.fill({}, 1.0);
+    for (size_t n = rewriter_.from().nodes.size(); n-- > 0;) {
+      const Node node = graph.nodes[n];  // a copy: vjp appends to graph.nodes
+      std::vector<ValueId> dresults;
+      bool any = false;
+      for (const ValueId id : node.results) {
+        dresults.push_back(gradient_of(id));
+        any = any || (dresults.back() != kNoValue && reached[static_cast<size_t>(id)]);
+      }
+      if (any) differentiate(node, dresults, reached);
+    }
+  }
+
+  void differentiate(const Node& node, const std::vector<ValueId>& dresults, const std::vector<bool>& reached) {
+    const OpDef& def = op_def(node.op);
+    if (def.vjp == nullptr) {
+      if (node.op == OpCode::stop_gradient) return;
+      throw Error(ErrorCode::invalid_argument, "[autodiff] {} has no gradient", def.name);
+    }
+    builder_.tag = node.tag;
+    builder_.tag.role = Role::backward;
+    const std::vector<ValueId> doperands = def.vjp(builder_, {.node = node, .dresults = dresults});
+    CHECK(doperands.size() == node.operands.size());
+    for (size_t i = 0; i < doperands.size(); ++i) {
+      const ValueId operand = node.operands[i];
+      if (doperands[i] == kNoValue || operand == kNoValue || !reached[static_cast<size_t>(operand)]) continue;
+      CHECK(builder_.shape(doperands[i]) == builder_.shape(operand));
+      contribute(operand, doperands[i]);
+    }
+  }
+
+  Rewriter rewriter_;
+  Builder& builder_;
+  const AutodiffOptions& options_;
+  std::vector<GraphInput> sources_;
+  std::vector<ValueId> gradients_;  // by value of the new graph's forward part
+  std::vector<std::pair<std::string, ValueId>> gradients_out_;
+};
+
+}  // namespace
+
+Graph autodiff(const Graph& graph, const AutodiffOptions& options) { return Differentiator(graph, options).run(); }
+
+}  // namespace octet

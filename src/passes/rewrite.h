@@ -1,0 +1,45 @@
+// Rebuilds a graph node by node: what every pass is written with.
+//
+// The new graph has the old one's name and phase, and its inputs with their kinds and names. A pass walks the old nodes in
+// order and for each calls copy(), or emits others through builder() and says what replaces the old results with set().
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "ir/builder.h"
+
+namespace octet {
+
+class Rewriter {
+ public:
+  explicit Rewriter(const Graph& from);
+
+  Builder& builder() { return builder_; }
+  const Graph& from() const { return from_; }
+
+  // The new value of an old one (kNoValue stays kNoValue).
+  ValueId map(ValueId old_id) const;
+  std::vector<ValueId> map(const std::vector<ValueId>& old_ids) const;
+  void set(ValueId old_id, ValueId new_id) { map_[static_cast<size_t>(old_id)] = new_id; }
+  void set(const std::vector<ValueId>& old_ids, const std::vector<ValueId>& new_ids);
+
+  // The old node as it is, reading mapped operands; result types are kept. Returns the new results and sets the map.
+  std::vector<ValueId> copy(const Node& node);
+
+  // Copies the outputs through the map and hands the new graph out.
+  Graph finish();
+  // The same without the old outputs; the caller has made its own.
+  Graph finish_without_outputs() { return std::move(to_); }
+
+ private:
+  const Graph& from_;
+  Graph to_;
+  Builder builder_;
+  std::vector<ValueId> map_;
+};
+
+// Rebuilds the graph from the nodes that `keep` names, in order (dead values disappear).
+Graph filter_nodes(const Graph& graph, const std::function<bool(NodeId)>& keep);
+
+}  // namespace octet
