@@ -1,0 +1,93 @@
+// Encode, decode and the derived numbers of every format: the one header to include.
+//
+//   decode<D>(code), encode<D>(x, rounding, options)    D fixed at compile time; host and device,
+//   no throw decode(d, code), encode(d, x, rounding, options)    d known at run time; host, checked
+//   visit_format(d, f)                                  calls f.template operator()<D>()
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "base/error.h"
+#include "formats/decode.h"
+#include "formats/encode.h"
+#include "formats/table.h"
+
+namespace octet {
+
+// Calls f.template operator()<D>() for the format `dtype`; throws ErrorCode::invalid_argument when
+// it is not one.
+template <typename F>
+auto visit_format(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::e4m3:
+      return f.template operator()<Dtype::e4m3>();
+    case Dtype::e5m2:
+      return f.template operator()<Dtype::e5m2>();
+    case Dtype::hif8:
+      return f.template operator()<Dtype::hif8>();
+    case Dtype::bf16:
+      return f.template operator()<Dtype::bf16>();
+    case Dtype::fp16:
+      return f.template operator()<Dtype::fp16>();
+    case Dtype::e8m0:
+      return f.template operator()<Dtype::e8m0>();
+    case Dtype::de8s:
+      return f.template operator()<Dtype::de8s>();
+    case Dtype::de8u:
+      return f.template operator()<Dtype::de8u>();
+    default:
+      break;
+  }
+  throw Error(ErrorCode::invalid_argument, "[formats] expected a number format, got {}",
+              dtype_name(dtype));
+}
+
+inline float decode(Dtype dtype, uint32_t code) {
+  return visit_format(dtype, [&]<Dtype D>() { return decode<D>(code); });
+}
+
+// Throws ErrorCode::invalid_argument when the format does not define the rounding.
+void check_rounding(Dtype dtype, Rounding rounding);
+
+inline uint32_t encode(Dtype dtype, float x, Rounding rounding = Rounding::near,
+                       const EncodeOptions& options = {}) {
+  check_rounding(dtype, rounding);
+  return visit_format(dtype, [&]<Dtype D>() { return encode<D>(x, rounding, options); });
+}
+
+// A row whose dtype is known only at run time; throws ErrorCode::invalid_argument when it is no
+// format.
+inline FormatRow find_format(Dtype dtype) {
+  return visit_format(dtype, []<Dtype D>() { return format_row(D); });
+}
+
+// f32 to BF16 and back as the machine's own conversions do: nearest even, Inf kept, NaN 0x7FFF.
+OCTET_HOST_DEVICE constexpr uint16_t bf16_from_f32(float x) {
+  const uint32_t bits = bits_of(x);
+  if ((bits & kF32Magnitude) > kF32Inf) return 0x7FFF;
+  return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+OCTET_HOST_DEVICE constexpr float f32_from_bf16(uint16_t code) {
+  return float_of(static_cast<uint32_t>(code) << 16);
+}
+
+constexpr int format_bits(const FormatRow& row) {
+  return 8 * dtype_bytes(row.dtype);
+}
+inline float max_finite(Dtype dtype) {
+  return decode(dtype, find_format(dtype).max_code);
+}
+inline float min_positive(Dtype dtype) {
+  return decode(dtype, find_format(dtype).min_code);
+}
+
+// Smallest value with the full width that its exponent allows: IEEE 2^(1-bias); HiF8 2^-15;
+// otherwise min_positive.
+inline float min_normal(Dtype dtype) {
+  const FormatRow row = find_format(dtype);
+  if (row.rule == DecodeRule::ieee) return power_of_two(1 - row.bias);
+  return row.rule == DecodeRule::hif8 ? power_of_two(-15) : min_positive(dtype);
+}
+
+}  // namespace octet

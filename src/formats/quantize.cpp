@@ -1,0 +1,207 @@
+#include "formats/quantize.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace octet {
+namespace {
+
+constexpr float kMinScale = 0x1p-100f;
+constexpr int64_t kMxGroup = 32;
+
+using Kind = Granularity::Kind;
+
+std::optional<int64_t> parse_size(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value <= 0) return std::nullopt;
+  return value;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Height and width of one scale's tile.
+MatrixShape tile_shape(const MatrixShape& shape, const Granularity& g) {
+  switch (g.kind) {
+    case Kind::tensor:
+      return shape;
+    case Kind::row:
+      return {1, shape.cols};
+    case Kind::group:
+      return {1, g.size};
+    case Kind::block:
+      return {g.size, g.size};
+  }
+  return shape;
+}
+
+// Smallest power of two p with value / p <= target, as an exponent. Exact: no logarithm, no
+// division.
+int ceil_exponent(float value, float target) {
+  const Unpacked v = unpack(value), t = unpack(target);
+  return v.exponent - t.exponent + (v.significand > t.significand ? 1 : 0);
+}
+
+void check(const Quantizer& q, const MatrixShape& shape, int64_t n_values, int64_t n_codes,
+           int64_t n_scales) {
+  if (!is_quantized(q.format) || q.format == Dtype::e8m0) {
+    throw Error(ErrorCode::invalid_argument, "[quantize] expected an 8-bit element format, got {}",
+                dtype_name(q.format));
+  }
+  const bool power = q.rule != ScaleRule::linear;
+  const bool known = q.scale_type == Dtype::f32 || q.scale_type == Dtype::bf16 ||
+                     (q.scale_type == Dtype::e8m0 && power);
+  if (!known) {
+    throw Error(ErrorCode::invalid_argument,
+                "[quantize] expected scales f32, bf16, or e8m0 with a power-of-two rule, got {}",
+                dtype_name(q.scale_type));
+  }
+  const int64_t want = scale_shape(shape, q.granularity).n_elems();
+  if (n_values != shape.n_elems() || n_codes != shape.n_elems() || n_scales != want) {
+    throw Error(ErrorCode::invalid_argument,
+                "[quantize] shape [{}, {}] with granularity {} wants {} values, {} codes and {} "
+                "scales, got {}, {} and {}",
+                shape.rows, shape.cols, granularity_name(q.granularity), shape.n_elems(),
+                shape.n_elems(), want, n_values, n_codes, n_scales);
+  }
+}
+
+// Calls f(scale_index, first_row, end_row, first_col, end_col) for every tile.
+template <typename F>
+void for_each_tile(const MatrixShape& shape, const Granularity& granularity, F&& f) {
+  const MatrixShape tile = tile_shape(shape, granularity);
+  const MatrixShape grid = scale_shape(shape, granularity);
+  for (int64_t i = 0; i < grid.rows; ++i) {
+    for (int64_t j = 0; j < grid.cols; ++j) {
+      f(i * grid.cols + j, i * tile.rows, std::min((i + 1) * tile.rows, shape.rows), j * tile.cols,
+        std::min((j + 1) * tile.cols, shape.cols));
+    }
+  }
+}
+
+}  // namespace
+
+Granularity granularity_from_name(std::string_view name) {
+  if (name == "tensor") return {Kind::tensor, 0};
+  if (name == "row") return {Kind::row, 0};
+  const size_t cross = name.find('x');
+  if (cross != std::string_view::npos) {
+    const auto height = parse_size(name.substr(0, cross));
+    const auto width = parse_size(name.substr(cross + 1));
+    if (height && width && *height == 1) return {Kind::group, *width};
+    if (height && width && *height == *width) return {Kind::block, *width};
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "[quantize] expected granularity tensor, row, 1xG or BxB, got {}", name);
+}
+
+std::string granularity_name(const Granularity& granularity) {
+  switch (granularity.kind) {
+    case Kind::tensor:
+      return "tensor";
+    case Kind::row:
+      return "row";
+    case Kind::group:
+      return fmt::format("1x{}", granularity.size);
+    case Kind::block:
+      return fmt::format("{0}x{0}", granularity.size);
+  }
+  return "?";
+}
+
+MatrixShape scale_shape(const MatrixShape& shape, const Granularity& granularity) {
+  const int64_t size = granularity.size;
+  const bool sized = granularity.kind == Kind::group || granularity.kind == Kind::block;
+  if (sized && size <= 0) {
+    throw Error(ErrorCode::invalid_argument, "[quantize] expected a positive group size, got {}",
+                size);
+  }
+  switch (granularity.kind) {
+    case Kind::tensor:
+      return {1, 1};
+    case Kind::row:
+      return {shape.rows, 1};
+    case Kind::group:
+      return {shape.rows, ceil_div(shape.cols, size)};
+    case Kind::block:
+      return {ceil_div(shape.rows, size), ceil_div(shape.cols, size)};
+  }
+  return {};
+}
+
+Quantizer linear_quantizer(Dtype format, const Granularity& granularity) {
+  const Dtype scale_type = granularity.kind == Kind::group ? Dtype::bf16 : Dtype::f32;
+  return {format, granularity, scale_type, ScaleRule::linear, find_format(format).amax_target};
+}
+
+Quantizer mx_quantizer(Dtype format, ScaleRule rule) {
+  return {format, {Kind::group, kMxGroup}, Dtype::e8m0, rule, max_finite(format)};
+}
+
+Amax amax(std::span<const float> x) {
+  Amax result;
+  for (const float value : x) result = join(result, amax_of(value));
+  return result;
+}
+
+float scale_from_amax(const Quantizer& quantizer, float amax) {
+  if (quantizer.rule == ScaleRule::linear) {
+    if (amax == 0.0f) return 1.0f;
+    const float inv_target = 1.0f / quantizer.amax_target;
+    const float scale = std::max(amax * inv_target, kMinScale);
+    // Saturating, so that a group near the largest f32 keeps a finite scale.
+    return quantizer.scale_type == Dtype::bf16
+               ? decode<Dtype::bf16>(encode<Dtype::bf16>(scale, Rounding::rne))
+               : scale;
+  }
+  const bool mx = quantizer.scale_type == Dtype::e8m0;
+  if (amax == 0.0f) return mx ? power_of_two(-127) : 1.0f;
+  const int exponent = quantizer.rule == ScaleRule::power_ceil
+                           ? ceil_exponent(amax, quantizer.amax_target)
+                           : unpack(amax).exponent - unpack(quantizer.amax_target).exponent;
+  return power_of_two(std::clamp(exponent, mx ? -127 : -100, 127));
+}
+
+bool quantize(const Quantizer& quantizer, const MatrixShape& shape, std::span<const float> x,
+              std::span<uint8_t> codes, std::span<float> scales) {
+  check(quantizer, shape, std::ssize(x), std::ssize(codes), std::ssize(scales));
+  bool nonfinite = false;
+  visit_format(quantizer.format, [&]<Dtype D>() {
+    for_each_tile(shape, quantizer.granularity,
+                  [&](int64_t index, int64_t row0, int64_t row1, int64_t col0, int64_t col1) {
+                    Amax group;
+                    for (int64_t r = row0; r < row1; ++r) {
+                      group = join(group, amax(x.subspan(r * shape.cols + col0, col1 - col0)));
+                    }
+                    nonfinite |= group.nonfinite;
+                    const float scale = scale_from_amax(quantizer, group.value);
+                    const float inv_scale = 1.0f / scale;
+                    scales[index] = scale;
+                    for (int64_t r = row0; r < row1; ++r) {
+                      for (int64_t i = r * shape.cols + col0; i < r * shape.cols + col1; ++i) {
+                        codes[i] = static_cast<uint8_t>(encode<D>(x[i] * inv_scale));
+                      }
+                    }
+                  });
+  });
+  return nonfinite;
+}
+
+void dequantize(const Quantizer& quantizer, const MatrixShape& shape,
+                std::span<const uint8_t> codes, std::span<const float> scales, std::span<float> x) {
+  check(quantizer, shape, std::ssize(x), std::ssize(codes), std::ssize(scales));
+  visit_format(quantizer.format, [&]<Dtype D>() {
+    for_each_tile(shape, quantizer.granularity,
+                  [&](int64_t index, int64_t row0, int64_t row1, int64_t col0, int64_t col1) {
+                    for (int64_t r = row0; r < row1; ++r) {
+                      for (int64_t i = r * shape.cols + col0; i < r * shape.cols + col1; ++i) {
+                        x[i] = decode<D>(codes[i]) * scales[index];
+                      }
+                    }
+                  });
+  });
+}
+
+}  // namespace octet
