@@ -1,0 +1,147 @@
+#include "compile/program.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "ir/verify.h"
+#include "passes/autodiff.h"
+#include "passes/simplify.h"
+
+namespace octet {
+
+std::string_view enum_name(FunctionKind kind) {
+  constexpr std::string_view names[] = {"step", "micro_first", "micro_next", "update", "evaluate", "logits"};
+  return names[static_cast<int>(kind)];
+}
+
+namespace {
+
+constexpr std::string_view kGrad = "grad:";
+
+bool is_gradient(const GraphOutput& output) { return output.name.rfind(kGrad, 0) == 0; }
+
+// Turns each gradient output into the next value of "accumulated:<parameter>".
+Graph accumulate_gradients(const Graph& graph, bool add) {
+  Graph result = graph;
+  Builder builder(result);
+  builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
+  std::set<ValueId> seen;
+  for (GraphOutput& output : result.outputs) {
+    if (!is_gradient(output)) continue;
+    const std::string name = "accumulated:" + output.name.substr(kGrad.size());
+    const ValueId total = builder.input(InputKind::state, name, result.type(output.value));
+    output.updates = total;
+    if (add) {
+      output.value = builder.add(total, output.value);
+    } else if (!seen.insert(output.value).second) {
+      output.value = builder.unary(OpCode::stop_gradient, output.value);  // one value, two homes: a copy
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Program::Program(ProgramOptions options, const Catalogue& catalogue)
+    : options_(std::move(options)), catalogue_(catalogue) {
+  const std::vector<FunctionKind> functions =
+      options_.inference_only ? std::vector{FunctionKind::evaluate} : train_functions();
+  for (const FunctionKind kind : functions) {
+    Layout inputs;
+    const Graph graph = build(kind, options_.train);
+    Graph kept;
+    for (const GraphInput& input : graph.inputs) {
+      if (input.kind != InputKind::parameter && input.kind != InputKind::state) continue;
+      kept.inputs.push_back({.value = static_cast<ValueId>(kept.values.size()), .kind = input.kind, .name = input.name});
+      kept.values.push_back({.type = graph.type(input.value)});
+    }
+    layout_.add_inputs(kept);
+  }
+}
+
+std::vector<FunctionKind> Program::train_functions() const {
+  if (options_.accumulate == 1) return {FunctionKind::step};
+  return {FunctionKind::micro_first, FunctionKind::micro_next, FunctionKind::update};
+}
+
+Graph Program::training_graph(const BatchSize& size) const {
+  const Graph forward = options_.forward(size, ForwardKind::loss);
+  verify(forward);
+  const Graph logical = simplify(autodiff(forward));
+  verify(logical);
+  const Graph typed = find_recipe(options_.recipe).apply(logical, options_.recipe_options);
+  verify(typed);
+  return typed;
+}
+
+std::vector<UpdateItem> Program::update_items(const Graph& graph) const {
+  std::vector<UpdateItem> items;
+  for (const GraphInput& input : graph.inputs) {
+    if (input.kind != InputKind::parameter) continue;
+    const GraphOutput* gradient = graph.find_output(gradient_name(input.name));
+    const bool decay =
+        std::find(options_.no_decay.begin(), options_.no_decay.end(), input.name) == options_.no_decay.end();
+    items.push_back({.parameter = input.name, .weight = input.value,
+                     .gradient = gradient == nullptr ? kNoValue : gradient->value, .decay = decay});
+  }
+  return items;
+}
+
+Graph Program::build(FunctionKind kind, const BatchSize& size) const {
+  Graph graph;
+  switch (kind) {
+    case FunctionKind::evaluate:
+    case FunctionKind::logits: {
+      const ForwardKind forward = kind == FunctionKind::logits ? ForwardKind::logits : ForwardKind::loss;
+      graph = find_recipe(options_.recipe).apply(simplify(options_.forward(size, forward)), options_.recipe_options);
+      break;
+    }
+    case FunctionKind::step: {
+      graph = training_graph(size);
+      const std::vector<UpdateItem> items = update_items(graph);
+      graph.outputs.erase(std::remove_if(graph.outputs.begin(), graph.outputs.end(), is_gradient), graph.outputs.end());
+      Builder builder(graph);
+      build_update(builder, items, options_.optim);
+      break;
+    }
+    case FunctionKind::micro_first: graph = accumulate_gradients(training_graph(size), false); break;
+    case FunctionKind::micro_next: graph = accumulate_gradients(training_graph(size), true); break;
+    case FunctionKind::update: {
+      const Graph typed = training_graph(size);
+      graph.phase = typed.phase;
+      Builder builder(graph);
+      std::vector<UpdateItem> items = update_items(typed);
+      for (UpdateItem& item : items) {
+        const TensorType gradient = typed.type(item.gradient);
+        item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
+        item.gradient = builder.input(InputKind::state, "accumulated:" + item.parameter, gradient);
+      }
+      build_update(builder, items, options_.optim);
+      break;
+    }
+  }
+  graph.name = enum_name(kind);
+  verify(graph);
+  return graph;
+}
+
+const Plan& Program::plan(FunctionKind kind, const BatchSize& size) {
+  auto& slot = plans_[{kind, size.batch, size.seq}];
+  if (!slot) {
+    const Graph graph = build(kind, size);
+    Layout layout = layout_;
+    layout.add_inputs(graph);
+    slot = std::make_unique<Plan>(make_plan(graph, layout, catalogue_));
+  }
+  return *slot;
+}
+
+void Program::lane_bytes(int64_t (&bytes)[kLaneCount]) const {
+  for (int lane = 0; lane < kLaneCount; ++lane) bytes[lane] = layout_.lane_bytes[lane];
+  for (const auto& [key, plan] : plans_) {
+    for (int lane = 0; lane < kLaneCount; ++lane) bytes[lane] = std::max(bytes[lane], plan->lane_bytes[lane]);
+  }
+}
+
+}  // namespace octet

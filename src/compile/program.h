@@ -1,0 +1,74 @@
+// A program: the functions of a training run, compiled from one model, sharing one persistent layout.
+//
+//   step         forward, backward and update in one plan (accumulation = 1)
+//   micro_first  forward and backward; gradients overwrite "accumulated:<parameter>"
+//   micro_next   the same; gradients are added
+//   update       the optimizer from the accumulated gradients
+//   evaluate     forward to "loss" and "nll"
+//   logits       forward to "logits"
+// Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see optim/adamw.h for the rest.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "optim/adamw.h"
+#include "passes/precision/recipe.h"
+#include "plan/plan.h"
+
+namespace octet {
+
+enum class FunctionKind : uint8_t { step, micro_first, micro_next, update, evaluate, logits };
+std::string_view enum_name(FunctionKind kind);
+
+struct BatchSize {
+  int64_t batch = 1, seq = 1;
+};
+
+// The Logical forward graph with outputs "loss" and "nll", or "logits".
+enum class ForwardKind : uint8_t { loss, logits };
+using ForwardBuilder = std::function<Graph(const BatchSize& size, ForwardKind kind)>;
+
+struct ProgramOptions {
+  ForwardBuilder forward;
+  std::string recipe = "bf16";
+  RecipeOptions recipe_options = {};
+  AdamwPolicy optim = {};
+  std::vector<std::string> no_decay = {};  // names of parameters without weight decay
+  BatchSize train = {};                    // fixes the persistent layout and the training functions
+  int accumulate = 1;
+  bool inference_only = false;             // no states: only evaluate and logits
+};
+
+class Program {
+ public:
+  Program(ProgramOptions options, const Catalogue& catalogue);
+
+  // The functions that one training step runs: {step} or {micro_first, micro_next, update}.
+  std::vector<FunctionKind> train_functions() const;
+
+  // Compiled on first use and kept; plans live as long as the program. `size` matters to evaluate and logits only.
+  const Plan& plan(FunctionKind kind, const BatchSize& size);
+  const Plan& plan(FunctionKind kind) { return plan(kind, options_.train); }
+
+  // Parameters and optimizer states.
+  const Layout& layout() const { return layout_; }
+  // Bytes per lane of the largest function compiled so far.
+  void lane_bytes(int64_t (&bytes)[kLaneCount]) const;
+
+ private:
+  Graph build(FunctionKind kind, const BatchSize& size) const;
+  Graph training_graph(const BatchSize& size) const;
+  std::vector<UpdateItem> update_items(const Graph& graph) const;
+
+  ProgramOptions options_;
+  const Catalogue& catalogue_;
+  Layout layout_;
+  std::map<std::tuple<FunctionKind, int64_t, int64_t>, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace octet

@@ -1,0 +1,38 @@
+// Where memory lies and work runs, without any vendor's type. A back end implements it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace octet {
+
+struct DeviceInfo {
+  std::string name;              // "cpu (avx512)"
+  int64_t memory_bytes = 0;      // what one may plan with
+  int n_threads = 1;
+};
+
+// One allocation, freed with the object. Aligned to 4,096 bytes; contents are undefined.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  virtual std::byte* data() = 0;  // an address of the device; the host may touch it only on the CPU
+  virtual int64_t bytes() const = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceInfo info() const = 0;
+  // Throws Error(device) naming what was asked and what is there.
+  virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
+  // Both wait for work in flight that touches the device's side.
+  virtual void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) = 0;
+  virtual void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) = 0;
+  virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
+  virtual void synchronize() = 0;
+};
+
+}  // namespace octet

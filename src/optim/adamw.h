@@ -1,0 +1,35 @@
+// AdamW as a graph builder: appends the global norm and one adamw_step per parameter to a typed graph.
+//
+// What a parameter's tensor holds, by name of the graph's input:
+//   "<parameter>"            the weight that forward and backward read
+//   "master:<parameter>"     bf16_remainder: i16 such that (bits(weight) << 16) + remainder are the f32 master's bits;
+//                            fp32 with a narrower weight: the f32 master
+//   "adam_m:", "adam_v:"     moments
+// Step scalars "lr", "adam_c1" = 1 - beta1^t, "adam_c2" = 1 - beta2^t and "clip" (0: no clipping) are inputs; outputs
+// "grad_norm" and "found_nonfinite" are appended, and every state's next value as an update of its input.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/builder.h"
+
+namespace octet {
+
+enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr };
+
+struct AdamwPolicy {
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  Master master = Master::bf16_remainder;
+};
+
+struct UpdateItem {
+  std::string parameter;
+  ValueId weight = kNoValue;
+  ValueId gradient = kNoValue;
+  bool decay = true;
+};
+
+void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy);
+
+}  // namespace octet

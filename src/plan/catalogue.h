@@ -1,0 +1,41 @@
+// What a back end offers for a node: a choice that costs nothing to ask (for plans without a device), and the prepared
+// kernel itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "ir/graph.h"
+
+namespace octet {
+
+struct KernelChoice {
+  std::string name;           // "gemm bf16 x bf16 -> f32"
+  int64_t scratch_bytes = 0;  // upper bound; the plan reserves it for the node's duration
+  bool reference = false;     // a scalar kernel that decodes, computes in double and encodes
+};
+
+// Addresses in the order of the node's operands and results; nullptr for an absent operand.
+struct LaunchArgs {
+  std::span<std::byte* const> operands;
+  std::span<std::byte* const> results;
+  std::byte* scratch = nullptr;
+};
+
+// Only launches: no allocation above 64 KiB, no failure other than a device fault.
+using LaunchFn = std::function<void(const LaunchArgs&)>;
+
+class Catalogue {
+ public:
+  virtual ~Catalogue() = default;
+  // Nothing where no kernel exists for the node with these dtypes.
+  virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
+  // Checks everything and makes what the launch needs; throws Error that names the node.
+  virtual LaunchFn prepare(const Graph& graph, const Node& node) = 0;
+};
+
+}  // namespace octet

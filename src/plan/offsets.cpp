@@ -1,0 +1,41 @@
+#include "plan/offsets.h"
+
+#include <algorithm>
+
+namespace octet {
+namespace {
+
+bool live_together(const Buffer& a, const Buffer& b) {
+  return a.first_step <= b.last_step && b.first_step <= a.last_step;
+}
+
+}  // namespace
+
+int64_t assign_offsets(std::vector<Buffer>& buffers, const std::vector<int>& which) {
+  std::vector<int> order = which;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return buffers[static_cast<size_t>(a)].bytes > buffers[static_cast<size_t>(b)].bytes;
+  });
+  std::vector<int> placed;  // by offset
+  int64_t arena = 0;
+  for (const int index : order) {
+    Buffer& buffer = buffers[static_cast<size_t>(index)];
+    const int64_t bytes = align_up(buffer.bytes);
+    int64_t offset = 0;
+    for (const int other_index : placed) {
+      const Buffer& other = buffers[static_cast<size_t>(other_index)];
+      if (!live_together(buffer, other)) continue;
+      if (offset + bytes <= other.offset) break;
+      offset = std::max(offset, other.offset + align_up(other.bytes));
+    }
+    buffer.offset = offset;
+    arena = std::max(arena, offset + bytes);
+    const auto at = std::upper_bound(placed.begin(), placed.end(), offset, [&](int64_t value, int i) {
+      return value < buffers[static_cast<size_t>(i)].offset;
+    });
+    placed.insert(at, index);
+  }
+  return arena;
+}
+
+}  // namespace octet

@@ -1,0 +1,266 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "ir/op_def.h"
+#include "ir/print.h"
+#include "plan/offsets.h"
+#include "plan/schedule.h"
+
+namespace octet {
+
+std::string_view enum_name(Lane lane) {
+  constexpr std::string_view names[] = {"persistent", "step", "transient"};
+  return names[static_cast<int>(lane)];
+}
+
+std::string_view enum_name(MemoryRole role) {
+  constexpr std::string_view names[] = {"parameters", "masters",     "weight_copies", "gradients",
+                                        "optimizer",  "activations", "workspace",     "other"};
+  return names[static_cast<int>(role)];
+}
+
+MemoryRole input_role(const GraphInput& input) {
+  const auto starts = [&](std::string_view prefix) { return input.name.rfind(prefix, 0) == 0; };
+  if (input.kind == InputKind::parameter) return MemoryRole::parameters;
+  if (starts("master:")) return MemoryRole::masters;
+  if (starts("copy:")) return MemoryRole::weight_copies;
+  if (starts("accumulated:")) return MemoryRole::gradients;
+  return input.kind == InputKind::state ? MemoryRole::optimizer : MemoryRole::other;
+}
+
+Lane input_lane(const GraphInput& input) {
+  const bool kept = input.kind == InputKind::parameter || input.kind == InputKind::state;
+  return kept && input_role(input) != MemoryRole::gradients ? Lane::persistent : Lane::step;
+}
+
+void Layout::add_inputs(const Graph& graph) {
+  for (const GraphInput& input : graph.inputs) {
+    const TensorType& type = graph.type(input.value);
+    const Lane lane = input_lane(input);
+    int64_t& used = lane_bytes[static_cast<int>(lane)];
+    const auto [it, added] =
+        slots.try_emplace(input.name, Slot{.type = type, .kind = input.kind, .lane = lane, .offset = used});
+    if (added) {
+      used += align_up(type.n_bytes());
+    } else if (it->second.type != type) {
+      throw Error(ErrorCode::internal, "[layout] '{}' is {} here and {} elsewhere", input.name, to_string(type),
+                  to_string(it->second.type));
+    }
+  }
+}
+
+namespace {
+
+class Planner {
+ public:
+  Planner(const Graph& graph, const Layout& layout, const Catalogue& catalogue, const PlanOptions& options)
+      : layout_(layout), catalogue_(catalogue), options_(options) {
+    plan_.graph = graph;
+    plan_.buffer_of.assign(graph.values.size(), -1);
+  }
+
+  Plan run() {
+    order_ = schedule(plan_.graph);
+    order_.erase(std::remove_if(order_.begin(), order_.end(), [&](NodeId n) { return is_view(node(n)); }), order_.end());
+    find_last_uses();
+    find_gradients();
+    place_inputs();
+    for (int step = 0; step < static_cast<int>(order_.size()); ++step) plan_step(step);
+    outputs_live_to_the_end();
+    for (int lane = 0; lane < kLaneCount; ++lane) plan_.lane_bytes[lane] = layout_.lane_bytes[lane];
+    assign_offsets();
+    return std::move(plan_);
+  }
+
+ private:
+  const Node& node(NodeId id) const { return plan_.graph.nodes[static_cast<size_t>(id)]; }
+  int& buffer_of(ValueId id) { return plan_.buffer_of[static_cast<size_t>(id)]; }
+  static bool is_view(const Node& n) { return n.op == OpCode::reshape; }
+
+  // The value whose buffer this one is: views share their operand's.
+  ValueId root(ValueId id) const {
+    for (;;) {
+      const NodeId producer = plan_.graph.values[static_cast<size_t>(id)].producer;
+      if (producer == kNoNode || !is_view(node(producer))) return id;
+      id = node(producer).operands[0];
+    }
+  }
+
+  // By root value: the last step that reads it or any view of it.
+  void find_last_uses() {
+    last_use_.assign(plan_.graph.values.size(), -1);
+    for (int step = 0; step < static_cast<int>(order_.size()); ++step) {
+      for (const ValueId id : node(order_[static_cast<size_t>(step)]).operands) {
+        if (id != kNoValue) last_use_[static_cast<size_t>(root(id))] = step;
+      }
+    }
+    for (const GraphOutput& output : plan_.graph.outputs) {
+      last_use_[static_cast<size_t>(root(output.value))] = static_cast<int>(order_.size());
+      if (output.updates != kNoValue) home_.emplace(root(output.value), output.updates);
+    }
+  }
+
+  void place_inputs() {
+    for (const GraphInput& input : plan_.graph.inputs) {
+      const auto slot = layout_.slots.find(input.name);
+      CHECK(slot != layout_.slots.end());
+      buffer_of(input.value) = static_cast<int>(plan_.buffers.size());
+      plan_.buffers.push_back({.name = input.name, .role = input_role(input), .layer = -1,
+                               .dtype = slot->second.type.dtype, .lane = slot->second.lane,
+                               .offset = slot->second.offset, .bytes = slot->second.type.n_bytes(),
+                               .first_step = -1, .last_step = static_cast<int>(order_.size())});
+    }
+  }
+
+  void plan_step(int step) {
+    const NodeId id = order_[static_cast<size_t>(step)];
+    const Node& n = node(id);
+    const auto choice = catalogue_.choose(plan_.graph, n);
+    if (!choice) {
+      throw Error(ErrorCode::invalid_argument, "[plan] no kernel for node {}: {}", id, print(plan_.graph, n));
+    }
+    PlanStep plan_step{.node = id, .kernel = *choice, .scratch = -1};
+    for (size_t i = 0; i < n.results.size(); ++i) place_result(step, n, i);
+    if (choice->scratch_bytes > 0) {
+      plan_step.scratch = static_cast<int>(plan_.buffers.size());
+      plan_.buffers.push_back({.name = fmt::format("scratch of node {}", id), .role = MemoryRole::workspace,
+                               .layer = n.tag.layer, .dtype = Dtype::u8, .lane = Lane::transient, .offset = 0,
+                               .bytes = choice->scratch_bytes, .first_step = step, .last_step = step});
+    }
+    for (const ValueId operand : n.operands) {
+      if (operand == kNoValue) continue;
+      Buffer& buffer = plan_.buffers[static_cast<size_t>(buffer_for(operand))];
+      buffer.last_step = std::max(buffer.last_step, step);
+    }
+    plan_.steps.push_back(std::move(plan_step));
+  }
+
+  int buffer_for(ValueId id) {
+    int& buffer = buffer_of(id);
+    if (buffer < 0) buffer = buffer_of(root(id));
+    CHECK(buffer >= 0);
+    return buffer;
+  }
+
+  void place_result(int step, const Node& n, size_t i) {
+    const ValueId result = n.results[i];
+    if (const auto home = home_.find(result); home != home_.end()) {
+      // The next value of a parameter or state: written where the old one lies, which no later step may read.
+      const ValueId input = home->second;
+      if (last_use_[static_cast<size_t>(input)] > step || (reads(n, input) && !may_alias(n, i, input))) {
+        throw Error(ErrorCode::internal, "[plan] the update of '{}' would overwrite it too early: {}",
+                    plan_.graph.input_of(input)->name, print(plan_.graph, n));
+      }
+      buffer_of(result) = buffer_of(input);
+      return;
+    }
+    const int reused = options_.reuse_in_place ? reusable(step, n, i) : -1;
+    if (reused >= 0) {
+      buffer_of(result) = reused;
+      Buffer& buffer = plan_.buffers[static_cast<size_t>(reused)];
+      buffer.last_step = std::max(buffer.last_step, step);
+      return;
+    }
+    buffer_of(result) = static_cast<int>(plan_.buffers.size());
+    plan_.buffers.push_back({.name = fmt::format("%{}", result), .role = role_of(n, result), .layer = n.tag.layer,
+                             .dtype = plan_.graph.type(result).dtype, .lane = Lane::transient, .offset = 0,
+                             .bytes = plan_.graph.type(result).n_bytes(), .first_step = step, .last_step = step});
+  }
+
+  static bool reads(const Node& n, ValueId id) {
+    return std::find(n.operands.begin(), n.operands.end(), id) != n.operands.end();
+  }
+  bool may_alias(const Node& n, size_t result, ValueId operand) const {
+    for (const InplacePair pair : op_def(n.op).inplace) {
+      const auto o = static_cast<size_t>(pair.operand);
+      if (static_cast<size_t>(pair.result) == result && o < n.operands.size() && n.operands[o] == operand) return true;
+    }
+    return false;
+  }
+
+  // A transient operand buffer of the same size that dies here and that the op may overwrite with this result.
+  int reusable(int step, const Node& n, size_t result) {
+    for (const InplacePair pair : op_def(n.op).inplace) {
+      const auto o = static_cast<size_t>(pair.operand);
+      if (static_cast<size_t>(pair.result) != result || o >= n.operands.size() || n.operands[o] == kNoValue) continue;
+      const ValueId operand = root(n.operands[o]);
+      const int buffer = buffer_of(operand);
+      if (buffer < 0 || plan_.buffers[static_cast<size_t>(buffer)].lane != Lane::transient) continue;
+      if (last_use_[static_cast<size_t>(operand)] != step || taken_at(step, buffer, n, result)) continue;
+      const int64_t bytes = plan_.graph.type(n.results[result]).n_bytes();
+      if (plan_.buffers[static_cast<size_t>(buffer)].bytes != bytes) continue;
+      // Another operand of this node may read the same buffer through a different value.
+      const auto readers = std::count_if(n.operands.begin(), n.operands.end(),
+                                         [&](ValueId id) { return id != kNoValue && buffer_for(id) == buffer; });
+      if (readers == 1) return buffer;
+    }
+    return -1;
+  }
+  // Whether an earlier result of this node took the buffer, or a value that outlives this step shares it.
+  bool taken_at(int step, int buffer, const Node& n, size_t result) {
+    for (size_t i = 0; i < result; ++i) {
+      if (buffer_of(n.results[i]) == buffer) return true;
+    }
+    return plan_.buffers[static_cast<size_t>(buffer)].last_step > step;
+  }
+
+  MemoryRole role_of(const Node& n, ValueId result) const {
+    if (n.tag.role == Role::update) return MemoryRole::optimizer;
+    return gradients_.count(result) > 0 ? MemoryRole::gradients : MemoryRole::activations;
+  }
+
+  // Gradients of parameters: what updates read, and what outputs called "grad:..." hand out.
+  void find_gradients() {
+    for (const Node& n : plan_.graph.nodes) {
+      if (n.op == OpCode::adamw_step) gradients_.insert(root(n.operands[1]));
+    }
+    for (const GraphOutput& output : plan_.graph.outputs) {
+      if (output.name.rfind("grad:", 0) == 0) gradients_.insert(root(output.value));
+    }
+  }
+
+  void outputs_live_to_the_end() {
+    for (const GraphOutput& output : plan_.graph.outputs) {
+      Buffer& buffer = plan_.buffers[static_cast<size_t>(buffer_for(output.value))];
+      buffer.last_step = static_cast<int>(order_.size());
+      if (buffer.lane == Lane::transient) buffer.name = output.name;
+    }
+    for (const GraphOutput& output : plan_.graph.outputs) {
+      if (output.updates != kNoValue && buffer_for(output.value) != buffer_for(output.updates)) {
+        throw Error(ErrorCode::internal, "[plan] output '{}' does not lie where its input does", output.name);
+      }
+    }
+    for (size_t v = 0; v < plan_.graph.values.size(); ++v) {
+      const ValueId id = static_cast<ValueId>(v);
+      if (buffer_of(id) < 0) buffer_of(id) = buffer_of(root(id));
+    }
+  }
+
+  void assign_offsets() {
+    std::vector<int> transient;
+    for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+      if (plan_.buffers[b].lane == Lane::transient) transient.push_back(static_cast<int>(b));
+    }
+    plan_.lane_bytes[static_cast<int>(Lane::transient)] = octet::assign_offsets(plan_.buffers, transient);
+  }
+
+  const Layout& layout_;
+  const Catalogue& catalogue_;
+  const PlanOptions& options_;
+  Plan plan_;
+  std::vector<NodeId> order_;
+  std::vector<int> last_use_;
+  std::map<ValueId, ValueId> home_;  // result -> the input that it updates
+  std::set<ValueId> gradients_;
+};
+
+}  // namespace
+
+Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue, const PlanOptions& options) {
+  return Planner(graph, layout, catalogue, options).run();
+}
+
+}  // namespace octet

@@ -1,0 +1,86 @@
+// The static plan of one function: order, kernels, byte offsets. Nothing is decided after it.
+//
+// Memory lies in lanes, one allocation each. `persistent` holds parameters and optimizer states and is laid out once per
+// program; `step` holds what the host or another function of the same step reads or writes (batch, step scalars,
+// accumulated gradients, outputs); `transient` holds the rest, and kernels' scratch.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "plan/catalogue.h"
+
+namespace octet {
+
+enum class Lane : uint8_t { persistent, step, transient };
+inline constexpr int kLaneCount = 3;
+std::string_view enum_name(Lane lane);
+
+// What memory is for, in reports.
+enum class MemoryRole : uint8_t {
+  parameters, masters, weight_copies, gradients, optimizer, activations, workspace, other
+};
+inline constexpr int kMemoryRoleCount = 8;
+std::string_view enum_name(MemoryRole role);
+
+inline constexpr int64_t kAlignment = 256;  // of every buffer, bytes
+constexpr int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// A run of bytes for the steps [first_step, last_step], both included. -1 and n_steps stand for before and after.
+struct Buffer {
+  std::string name;  // of the input or output, else "%12"
+  MemoryRole role = MemoryRole::other;
+  int layer = -1;
+  Dtype dtype = Dtype::u8;
+  Lane lane = Lane::transient;
+  int64_t offset = 0, bytes = 0;
+  int first_step = 0, last_step = 0;
+};
+
+struct PlanStep {
+  NodeId node = kNoNode;
+  KernelChoice kernel;
+  int scratch = -1;  // index into buffers, -1 for none
+};
+
+// Names and offsets that all functions of a program share: persistent and step inputs are found here by name.
+struct Layout {
+  struct Slot {
+    TensorType type;
+    InputKind kind = InputKind::parameter;
+    Lane lane = Lane::persistent;
+    int64_t offset = 0;
+  };
+  std::map<std::string, Slot> slots;
+  int64_t lane_bytes[kLaneCount] = {0, 0, 0};
+
+  // Adds the inputs of this kind that are not there yet; throws Error(internal) where one is there with another type.
+  void add_inputs(const Graph& graph);
+};
+
+struct Plan {
+  Graph graph;
+  std::vector<PlanStep> steps;          // in order; each node that runs stands once (views do not run)
+  std::vector<Buffer> buffers;
+  std::vector<int> buffer_of;           // by value; views and in-place results share a buffer
+  int64_t lane_bytes[kLaneCount] = {0, 0, 0};
+
+  int64_t peak_bytes() const { return lane_bytes[0] + lane_bytes[1] + lane_bytes[2]; }
+};
+
+struct PlanOptions {
+  // Where a result may take over its operand's buffer.
+  bool reuse_in_place = true;
+};
+
+// Schedules, chooses kernels and assigns memory. Throws Error(invalid_argument) naming a node without kernel.
+Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue, const PlanOptions& options = {});
+
+// The role and lane of an input by its kind and the prefix of its name (see optim/adamw.h for the prefixes).
+MemoryRole input_role(const GraphInput& input);
+Lane input_lane(const GraphInput& input);
+
+}  // namespace octet

@@ -1,0 +1,62 @@
+// Runs plans: one allocation per lane, addresses bound once, kernels prepared once. During run() nothing is allocated.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "device/device.h"
+#include "plan/plan.h"
+
+namespace octet {
+
+// The memory of a program: lanes as large as its largest function needs.
+class Arenas {
+ public:
+  Arenas(Device& device, const int64_t (&lane_bytes)[kLaneCount]);
+  std::byte* lane(Lane lane) { return memory_[static_cast<int>(lane)]->data(); }
+  int64_t bytes(Lane lane) const { return memory_[static_cast<int>(lane)]->bytes(); }
+  Device& device() { return device_; }
+
+ private:
+  Device& device_;
+  std::unique_ptr<DeviceMemory> memory_[kLaneCount];
+};
+
+// Called around every step where a run is observed: before = true, then false.
+using StepObserver = std::function<void(const Plan& plan, const PlanStep& step, bool before)>;
+
+class BoundPlan {
+ public:
+  // Keeps references to the plan and the arenas. Throws what a kernel's prepare throws.
+  BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas);
+
+  void run();
+  void run(const StepObserver& observer);
+
+  const Plan& plan() const { return plan_; }
+  // The address of an input or output; throws Error(internal) for an unknown name.
+  std::byte* input(std::string_view name) const;
+  std::byte* output(std::string_view name) const;
+  bool has_input(std::string_view name) const { return plan_.graph.find_input(name) != nullptr; }
+  bool has_output(std::string_view name) const { return plan_.graph.find_output(name) != nullptr; }
+
+  // Copies to and from the host; sizes must match.
+  void write_input(std::string_view name, const void* data, int64_t bytes);
+  void read_output(std::string_view name, void* data, int64_t bytes) const;
+  float read_scalar(std::string_view name) const;
+
+ private:
+  struct Bound {
+    LaunchFn launch;
+    std::vector<std::byte*> operands, results;
+    std::byte* scratch = nullptr;
+  };
+  std::byte* address(ValueId id) const;
+
+  const Plan& plan_;
+  Arenas& arenas_;
+  std::vector<Bound> steps_;
+};
+
+}  // namespace octet
