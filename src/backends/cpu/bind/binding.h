@@ -1,0 +1,46 @@
+// A binding joins one op of the graph to one fast kernel: when it applies, what scratch it needs, how it is prepared.
+// One file per family in this folder; list.cpp names them all. Where none applies, the reference kernel runs.
+#pragma once
+
+#include <span>
+
+#include "base/thread_pool.h"
+#include "ir/graph.h"
+#include "plan/catalogue.h"
+
+namespace octet::cpu {
+
+// A node with its graph: what a binding looks at.
+struct NodeView {
+  const Graph& graph;
+  const Node& node;
+
+  bool has(size_t operand) const { return operand < node.operands.size() && node.operands[operand] != kNoValue; }
+  const TensorType& in(size_t i) const { return graph.type(node.operands[i]); }
+  const TensorType& out(size_t i) const { return graph.type(node.results[i]); }
+  // Absent operands are accepted.
+  bool in_is(size_t i, std::initializer_list<Dtype> dtypes) const;
+  bool out_is(size_t i, std::initializer_list<Dtype> dtypes) const;
+  template <typename A>
+  const A& attrs() const {
+    return std::get<A>(node.attrs);
+  }
+};
+
+struct Binding {
+  OpCode op;
+  bool (*applies)(const NodeView& view);
+  int64_t (*scratch_bytes)(const NodeView& view, int n_threads);  // nullptr: none
+  LaunchFn (*prepare)(const NodeView& view, ThreadPool& pool);
+};
+
+// Every family's bindings.
+std::span<const Binding> gemm_bindings();
+std::span<const Binding> elementwise_bindings();
+std::span<const Binding> layer_bindings();
+std::span<const Binding> update_bindings();
+
+// nullptr where no fast kernel applies.
+const Binding* find_binding(const NodeView& view);
+
+}  // namespace octet::cpu

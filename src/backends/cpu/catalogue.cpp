@@ -1,0 +1,95 @@
+#include "backends/cpu/catalogue.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "backends/cpu/backend.h"
+#include "backends/cpu/bind/binding.h"
+#include "backends/cpu/device.h"
+#include "backends/cpu/reference/reference.h"
+#include "ir/op_def.h"
+
+namespace octet::cpu {
+namespace {
+
+std::string kernel_name(const NodeView& view) {
+  std::vector<std::string_view> from, to;
+  for (size_t i = 0; i < view.node.operands.size() && i < 4; ++i) {
+    from.push_back(view.has(i) ? dtype_name(view.in(i).dtype) : "_");
+  }
+  for (size_t i = 0; i < view.node.results.size(); ++i) to.push_back(dtype_name(view.out(i).dtype));
+  return fmt::format("{} {} -> {}", op_def(view.node.op).name, fmt::join(from, " x "), fmt::join(to, ", "));
+}
+
+int64_t reference_scratch(const NodeView& view) {
+  int64_t n = 0;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) n += view.has(i) ? view.in(i).n_elems() : 0;
+  for (size_t i = 0; i < view.node.results.size(); ++i) n += view.out(i).n_elems();
+  return n * static_cast<int64_t>(sizeof(double));
+}
+
+// Decodes the operands into scratch, calls the scalar kernel, encodes the results.
+class ReferenceLaunch {
+ public:
+  explicit ReferenceLaunch(const NodeView& view) : attrs_(view.node.attrs), kernel_(reference::kernel(view.node.op)) {
+    for (size_t i = 0; i < view.node.operands.size(); ++i) in_.push_back(view.has(i) ? view.in(i) : TensorType{});
+    for (size_t i = 0; i < view.node.operands.size(); ++i) present_.push_back(view.has(i));
+    for (size_t i = 0; i < view.node.results.size(); ++i) out_.push_back(view.out(i));
+  }
+
+  void operator()(const LaunchArgs& args) const {
+    auto* next = reinterpret_cast<double*>(args.scratch);
+    const auto take = [&](const TensorType& type) {
+      const std::span<double> data(next, static_cast<size_t>(type.n_elems()));
+      next += type.n_elems();
+      return reference::RefTensor{.type = type, .data = data};
+    };
+    std::vector<reference::RefTensor> in, out;
+    for (size_t i = 0; i < in_.size(); ++i) {
+      in.push_back(present_[i] ? take(in_[i]) : reference::RefTensor{});
+      if (present_[i]) reference::load(in_[i].dtype, args.operands[i], in.back().data);
+    }
+    for (const TensorType& type : out_) out.push_back(take(type));
+    kernel_({.attrs = attrs_, .in = in, .out = out});
+    for (size_t i = 0; i < out_.size(); ++i) reference::store(out_[i].dtype, out[i].data, args.results[i]);
+  }
+
+ private:
+  Attrs attrs_;
+  reference::Kernel kernel_;
+  std::vector<TensorType> in_, out_;
+  std::vector<bool> present_;
+};
+
+}  // namespace
+
+std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node& node) const {
+  const NodeView view{graph, node};
+  KernelChoice choice{.name = kernel_name(view), .scratch_bytes = 0, .reference = false};
+  const Binding* binding = isa_ == Isa::scalar ? nullptr : find_binding(view);
+  if (binding == nullptr) {
+    choice.reference = true;
+    choice.scratch_bytes = reference_scratch(view);
+  } else if (binding->scratch_bytes != nullptr) {
+    choice.scratch_bytes = binding->scratch_bytes(view, pool_.n_threads());
+  }
+  return choice;
+}
+
+LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node) {
+  const NodeView view{graph, node};
+  const Binding* binding = isa_ == Isa::scalar ? nullptr : find_binding(view);
+  if (binding == nullptr) return ReferenceLaunch(view);
+  return binding->prepare(view, pool_);
+}
+
+Backend make_backend(int n_threads, Isa isa) {
+  if (isa != Isa::scalar) limit_isa(isa);
+  Backend backend;
+  backend.pool = std::make_unique<ThreadPool>(n_threads);
+  backend.device = std::make_unique<CpuDevice>(isa, backend.pool->n_threads());
+  backend.catalogue = std::make_unique<CpuCatalogue>(isa, *backend.pool);
+  return backend;
+}
+
+}  // namespace octet::cpu

@@ -1,0 +1,65 @@
+#include "backends/cpu/device.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace octet::cpu {
+namespace {
+
+// Pages that nobody has touched take no memory; they read as zeros.
+class MappedMemory : public DeviceMemory {
+ public:
+  explicit MappedMemory(int64_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    void* at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+      throw Error(ErrorCode::device, "[cpu] cannot map {} bytes: {}", bytes, std::strerror(errno));
+    }
+    data_ = static_cast<std::byte*>(at);
+    madvise(data_, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  }
+  ~MappedMemory() override {
+    if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
+  }
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+  std::byte* data() override { return data_; }
+  int64_t bytes() const override { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_;
+};
+
+}  // namespace
+
+DeviceInfo CpuDevice::info() const {
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  return {.name = fmt::format("cpu ({})", isa_name(isa_)), .memory_bytes = memory, .n_threads = n_threads_};
+}
+
+std::unique_ptr<DeviceMemory> CpuDevice::allocate(int64_t bytes) {
+  if (bytes > info().memory_bytes) {
+    throw Error(ErrorCode::device, "[cpu] {} bytes asked for, the machine has {}", bytes, info().memory_bytes);
+  }
+  return std::make_unique<MappedMemory>(bytes);
+}
+
+void CpuDevice::copy_in(std::byte* to_device, const void* from_host, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to_device, from_host, static_cast<size_t>(bytes));
+}
+
+void CpuDevice::copy_out(void* to_host, const std::byte* from_device, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to_host, from_device, static_cast<size_t>(bytes));
+}
+
+void CpuDevice::fill_zero(std::byte* on_device, int64_t bytes) {
+  if (bytes > 0) std::memset(on_device, 0, static_cast<size_t>(bytes));
+}
+
+}  // namespace octet::cpu

@@ -1,0 +1,24 @@
+// The CPU as a device: memory is mapped, copies are memcpy, nothing is asynchronous.
+#pragma once
+
+#include "backends/cpu/isa.h"
+#include "device/device.h"
+
+namespace octet::cpu {
+
+class CpuDevice : public Device {
+ public:
+  CpuDevice(Isa isa, int n_threads) : isa_(isa), n_threads_(n_threads) {}
+  DeviceInfo info() const override;
+  std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
+  void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) override;
+  void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) override;
+  void fill_zero(std::byte* on_device, int64_t bytes) override;
+  void synchronize() override {}
+
+ private:
+  Isa isa_;
+  int n_threads_;
+};
+
+}  // namespace octet::cpu
