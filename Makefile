@@ -1,0 +1,27 @@
+# The commands of the README. Everything else is ./dev.
+.DEFAULT_GOAL := build
+.NOTPARALLEL:
+.PHONY: setup build train test cuda clean
+
+BUILD := build
+JOBS := $(shell nproc)
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) > $(BUILD).configure.log 2>&1 \
+	  || { cat $(BUILD).configure.log; exit 1; }
+	@cmake --build $(BUILD) -j $(JOBS)
+
+train: build
+	@$(BUILD)/octet compare
+
+test: build
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow
+
+cuda: build
+	@tools/cuda.sh $(BUILD)
+
+clean:
+	@rm -rf $(BUILD) $(BUILD).configure.log

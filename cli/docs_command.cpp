@@ -1,0 +1,18 @@
+#include "cli/docs_command.h"
+
+#include "config/report.h"
+
+namespace octet {
+
+void add_docs_command(CLI::App& app, GlobalOptions& options) {
+  CLI::App* docs =
+      app.add_subcommand("docs", "print a reference page made from the program's tables");
+  docs->require_subcommand(1);
+  docs->add_subcommand("configuration", "every key of a run file, as docs/configuration.md")
+      ->callback([] { write_out(configuration_markdown()); });
+  docs->add_subcommand("keys", "every key of a run file, for a terminal")->callback([] {
+    write_out(configuration_help());
+  });
+}
+
+}  // namespace octet

@@ -1,0 +1,132 @@
+// The program octet: one sub-command a file, listed here.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <csignal>
+#include <exception>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "config/nearest.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kAbout =
+    "Octet trains and fine-tunes large language models in 8-bit floating point.\n"
+    "Start with `octet doctor`; `octet COMMAND --help` explains a command.";
+
+constexpr const char* kFooter =
+    "Exit codes: 0 done; 2 usage or configuration; 3 data, model or checkpoint; 4 loss not finite "
+    "for too long;\n"
+    "5 device missing or out of memory; 130 / 143 interrupted, state saved.";
+
+std::string version_text() {
+#ifdef __clang__
+  const char* compiler = "clang " __clang_version__;
+#else
+  const char* compiler = "gcc " __VERSION__;
+#endif
+  return fmt::format("octet {} ({})", OCTET_VERSION, compiler);
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+std::vector<std::string> flag_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// The innermost command that the line names.
+const CLI::App* active_command(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
+  return app;
+}
+
+std::string one_line(std::string text) {
+  for (char& ch : text) {
+    if (ch == '\n' || ch == '\r') ch = ' ';
+  }
+  return text;
+}
+
+// Why the command line was refused, in one line, with the nearest command or flag for a word that
+// is not known.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = active_command(&app);
+  const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  const bool lacks_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
+                             command->get_subcommands().empty() && !command_names(*command).empty();
+  const std::vector<std::string> extras = app.remaining(true);
+  const std::string where = command == &app ? "octet" : "octet " + command->get_name();
+  if ((is_extra || lacks_command) && !extras.empty()) {
+    const std::string word = extras.front().substr(0, extras.front().find('='));
+    const bool is_flag = word.starts_with('-');
+    const std::string nearest =
+        nearest_name(word, is_flag ? flag_names(*command) : command_names(*command));
+    const std::string hint = nearest.empty() ? "" : fmt::format(", the nearest is {}", nearest);
+    return fmt::format("unknown {} {}{} (see {} --help)",
+                       is_flag           ? "flag"
+                       : nearest.empty() ? "argument"
+                                         : "command",
+                       word, hint, where);
+  }
+  if (lacks_command) {
+    return fmt::format("expected a command: {} (see {} --help)",
+                       fmt::join(command_names(*command), ", "), where);
+  }
+  return fmt::format("{} (see {} --help)", one_line(error.what()), where);
+}
+
+int fail(int code, const std::string& message) {
+  write_err("octet: " + one_line(message) + "\n");
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kAbout, "octet");
+  GlobalOptions options;
+  app.set_version_flag("--version", version_text());
+  app.set_help_flag("-h,--help", "print this help");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  add_commands(app, options);
+  for (CLI::App* command : app.get_subcommands({})) add_global_flags(*command, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& done) {
+    return app.exit(done);  // --help and --version print themselves
+  } catch (const CLI::ParseError& error) {
+    return fail(exit_code(ErrorCode::invalid_argument), usage_message(app, error));
+  }
+  finish_output();
+  return 0;
+}
+
+}  // namespace
+}  // namespace octet
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return octet::run(argc, argv);
+  } catch (const octet::ExitStatus& status) {
+    return status.code;
+  } catch (const octet::Error& error) {
+    return octet::fail(octet::exit_code(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return octet::fail(octet::exit_code(octet::ErrorCode::device), "out of memory");
+  } catch (const std::exception& error) {
+    return octet::fail(octet::exit_code(octet::ErrorCode::internal), error.what());
+  }
+}

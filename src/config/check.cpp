@@ -1,0 +1,97 @@
+#include "config/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "base/error.h"
+#include "config/table.h"
+#include "config/value.h"
+
+namespace octet {
+namespace {
+
+bool is_written(const LoadedConfig& loaded, std::string_view path) {
+  const std::string& source = loaded.source.at(std::string(path));
+  return source != "default" && source != "derived";
+}
+
+// A relation between two keys. The message stands at the one that somebody wrote.
+struct Relation {
+  std::string_view path, other;
+  bool holds;
+  std::string expected, got;
+};
+
+void check(const LoadedConfig& loaded, const std::string& name,
+           std::initializer_list<Relation> relations) {
+  for (const Relation& relation : relations) {
+    if (relation.holds) continue;
+    const auto written = is_written(loaded, relation.path) ? relation.path : relation.other;
+    const std::string where =
+        is_written(loaded, written) ? loaded.source.at(std::string(written)) : name;
+    fail_expected({where, std::string(relation.path)}, relation.expected, relation.got);
+  }
+}
+
+void check_shape(const LoadedConfig& loaded, const std::string& name) {
+  const ModelConfig& model = loaded.config.model;
+  const bool rotary = model.kind != "gpt2";
+  check(
+      loaded, name,
+      {{"model.heads", "model.hidden", model.hidden % model.heads == 0,
+        fmt::format("a divisor of model.hidden = {}", model.hidden), fmt::to_string(model.heads)},
+       {"model.kv_heads", "model.heads", model.heads % model.kv_heads == 0,
+        fmt::format("a divisor of model.heads = {}", model.heads), fmt::to_string(model.kv_heads)},
+       {"model.kv_heads", "model.kind", model.kind != "gpt2" || model.kv_heads == model.heads,
+        fmt::format("model.heads = {} for kind gpt2", model.heads), fmt::to_string(model.kv_heads)},
+       {"model.hidden", "model.heads", !rotary || (model.hidden / model.heads) % 2 == 0,
+        "an even width of a head for rotary positions", fmt::to_string(model.hidden / model.heads)},
+       {"model.rope_scaling.high_freq_factor", "model.rope_scaling.low_freq_factor",
+        model.rope_scaling.high_freq_factor > model.rope_scaling.low_freq_factor,
+        fmt::format("more than low_freq_factor = {}", model.rope_scaling.low_freq_factor),
+        fmt::to_string(model.rope_scaling.high_freq_factor)}});
+}
+
+}  // namespace
+
+void check_written(const LoadedConfig& loaded, const std::string& name) {
+  const RunConfig& config = loaded.config;
+  for (const ConfigRow& row : config_rows()) {
+    const bool is_shape = is_shape_key(row.path);
+    check(loaded, name,
+          {{row.path, "model.path",
+            !is_shape || config.model.path.empty() || !is_written(loaded, row.path),
+            "no shape key beside model.path", value_text(row, config)}});
+  }
+  const bool sampling_agrees = config.data.sampling == "auto" ||
+                               !is_written(loaded, "data.shuffle") ||
+                               config.data.shuffle == (config.data.sampling != "sequential");
+  const bool val_agrees = config.data.val.empty() || config.data.val_fraction == 0 ||
+                          !is_written(loaded, "data.val_fraction");
+  check(
+      loaded, name,
+      {{"data.sampling", "data.shuffle", sampling_agrees,
+        fmt::format("agreement with data.shuffle = {}", config.data.shuffle), config.data.sampling},
+       {"data.val_fraction", "data.val", val_agrees, "0 beside data.val",
+        fmt::to_string(config.data.val_fraction)},
+       {"data.tokenizer", "data.tokenizer", !config.data.tokenizer.empty(), "`bytes` or a file",
+        "nothing"},
+       {"out", "out", !config.out.empty(), "a folder", "nothing"}});
+}
+
+void check_resolved(const LoadedConfig& loaded, const std::string& name) {
+  const RunConfig& config = loaded.config;
+  if (config.model.path.empty()) check_shape(loaded, name);
+  check(
+      loaded, name,
+      {{"optim.warmup", "train.steps", config.optim.warmup <= config.train.steps,
+        fmt::format("at most train.steps = {}", config.train.steps),
+        fmt::to_string(config.optim.warmup)},
+       {"model.vocab", "data.tokenizer",
+        !config.model.path.empty() || config.data.tokenizer != "bytes" || config.model.vocab >= 256,
+        ">= 256 for the byte tokenizer", fmt::to_string(config.model.vocab)}});
+}
+
+}  // namespace octet

@@ -1,0 +1,174 @@
+#include "config/load.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "config/check.h"
+#include "config/nearest.h"
+#include "config/table.h"
+#include "config/value.h"
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kOverridePrefix = "recipe.override.";
+
+[[noreturn]] void fail_unknown(const ConfigPlace& place) {
+  std::vector<std::string> known;
+  for (const ConfigRow& row : config_rows()) known.emplace_back(row.path);
+  for (const ConfigSection& section : config_sections()) known.emplace_back(section.name);
+  known.emplace_back("model.rope_scaling");
+  throw Error(ErrorCode::invalid_argument, "{}: {}: unknown key, the nearest known key is {}",
+              place.where, place.path, nearest_name(place.path, known));
+}
+
+YAML::Node parse_yaml(const std::string& text, const std::string& name) {
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      throw Error(ErrorCode::invalid_argument, "{}: expected one YAML document, got {}", name,
+                  documents.size());
+    }
+    return documents.empty() ? YAML::Node() : documents.front();
+  } catch (const YAML::Exception& error) {
+    throw Error(ErrorCode::invalid_argument, "{}:{}: expected YAML, got a syntax error: {}", name,
+                std::max(error.mark.line, 0) + 1, error.msg);
+  }
+}
+
+// Writes one source (the file, or one --set) into the configuration.
+class Reader {
+ public:
+  Reader(LoadedConfig& loaded, std::string name, bool has_lines)
+      : loaded_(loaded), name_(std::move(name)), has_lines_(has_lines) {}
+
+  void read_root(const YAML::Node& root) {
+    if (root.IsNull()) return;
+    if (!root.IsMap()) {
+      throw Error(ErrorCode::invalid_argument, "{}: expected a map of sections, got {}", name_,
+                  describe(root));
+    }
+    read_map(root, "");
+  }
+
+  void read_entry(const ConfigPlace& place, const YAML::Node& node) {
+    if (place.path == "recipe" && !node.IsMap())
+      return read_row(*find_config_row("recipe.base"), place, node);
+    if (const ConfigRow* row = find_config_row(place.path)) return read_row(*row, place, node);
+    if (place.path.starts_with(kOverridePrefix)) return read_override_line(place, node);
+    if (!is_config_section(place.path)) fail_unknown(place);
+    if (!node.IsMap()) fail_expected(place, "a map of " + place.path + " keys", describe(node));
+    read_map(node, place.path + ".");
+  }
+
+ private:
+  std::string where(const YAML::Node& node) const {
+    return has_lines_ ? fmt::format("{}:{}", name_, node.Mark().line + 1) : name_;
+  }
+
+  void read_map(const YAML::Node& map, const std::string& prefix) {
+    std::map<std::string, int> first_line;
+    for (const auto& entry : map) {
+      if (!entry.first.IsScalar()) {
+        throw Error(ErrorCode::invalid_argument, "{}: expected a name as key, got {}",
+                    where(entry.first), describe(entry.first));
+      }
+      const ConfigPlace place{where(entry.first), prefix + entry.first.Scalar()};
+      const int line = entry.first.Mark().line + 1;
+      const auto [first, is_new] = first_line.emplace(entry.first.Scalar(), line);
+      if (!is_new) {
+        throw Error(ErrorCode::invalid_argument, "{}: {}: duplicate key, first given on line {}",
+                    place.where, place.path, first->second);
+      }
+      if (place.path.starts_with(kOverridePrefix)) fail_unknown(place);
+      read_entry(place, entry.second);
+    }
+  }
+
+  void read_row(const ConfigRow& row, const ConfigPlace& place, const YAML::Node& node) {
+    read_value(row, node, place, loaded_.config);
+    loaded_.source[std::string(row.path)] = place.where;
+  }
+
+  void read_override_line(const ConfigPlace& place, const YAML::Node& node) {
+    const RecipeOverride line =
+        read_override(place.path.substr(kOverridePrefix.size()), node, place);
+    auto& lines = loaded_.config.recipe.overrides;
+    std::erase_if(lines,
+                  [&](const RecipeOverride& other) { return other.pattern == line.pattern; });
+    lines.push_back(line);
+    loaded_.source["recipe.override"] = place.where;
+  }
+
+  LoadedConfig& loaded_;
+  std::string name_;
+  bool has_lines_;
+};
+
+void apply_set(LoadedConfig& loaded, const std::string& set) {
+  const size_t equals = set.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw Error(ErrorCode::invalid_argument, "--set: expected KEY=VALUE, got '{}'", set);
+  }
+  const std::string path = set.substr(0, equals);
+  const std::string value = set.substr(equals + 1);
+  if (value.empty()) fail_expected({"--set", path}, "a value after =", "nothing");
+  Reader reader(loaded, "--set", false);
+  reader.read_entry({"--set", path}, parse_yaml(value, "--set " + path));
+}
+
+// Marks what resolve() changed: a value that nobody wrote.
+void mark_derived(LoadedConfig& loaded, const RunConfig& written) {
+  for (const ConfigRow& row : config_rows()) {
+    if (value_text(row, written) == value_text(row, loaded.config)) continue;
+    loaded.source[std::string(row.path)] = "derived";
+  }
+}
+
+}  // namespace
+
+LoadedConfig parse_config(const std::string& text, const std::string& name,
+                          const std::vector<std::string>& sets) {
+  LoadedConfig loaded;
+  for (const ConfigRow& row : config_rows()) loaded.source[std::string(row.path)] = "default";
+  Reader(loaded, name, true).read_root(parse_yaml(text, name));
+  for (const std::string& set : sets) apply_set(loaded, set);
+  check_written(loaded, name);
+  const RunConfig written = loaded.config;
+  resolve(loaded.config);
+  check_resolved(loaded, name);
+  mark_derived(loaded, written);
+  return loaded;
+}
+
+LoadedConfig load_config(const std::string& file, const std::vector<std::string>& sets) {
+  constexpr uint64_t kLargest = 1 << 20;
+  if (posix_files().size(file) > kLargest) {
+    throw Error(ErrorCode::invalid_argument, "{}: expected a configuration of at most 1 MiB", file);
+  }
+  return parse_config(posix_files().read_text(file), file, sets);
+}
+
+void resolve(RunConfig& config) {
+  ModelConfig& model = config.model;
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.ffn == 0) {
+    model.ffn = model.kind == "gpt2" ? 4 * model.hidden : (model.hidden * 8 / 3 + 127) / 128 * 128;
+  }
+  const std::string& base = config.recipe.base;
+  const bool is_coat = base == "coat" || base == "coat-fast";
+  const bool is_wide = base == "fp32" || base == "fp16";
+  OptimConfig& optim = config.optim;
+  if (optim.state_m == "auto") optim.state_m = is_coat ? "e4m3+x" : "f32";
+  if (optim.state_v == "auto") optim.state_v = is_coat ? "e4m3+x" : "f32";
+  if (optim.master == "auto") optim.master = is_wide ? "fp32" : "bf16_remainder";
+  DataConfig& data = config.data;
+  if (data.sampling == "auto") data.sampling = data.shuffle ? "shuffle" : "sequential";
+  data.shuffle = data.sampling != "sequential";
+  if (!data.val.empty()) data.val_fraction = 0;
+}
+
+}  // namespace octet

@@ -1,0 +1,35 @@
+// Reading a configuration: YAML file, then --set overrides, then resolution and checks across keys.
+//
+// All errors are ErrorCode::invalid_argument, one line: "run.yaml:12: model.hidden: expected an
+// integer in [1, 1048576], got 'wide'". For an override the place is "--set". Unknown keys name the
+// nearest known key; duplicate keys name both lines. A file that cannot be read is ErrorCode::io.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/run_config.h"
+
+namespace octet {
+
+struct LoadedConfig {
+  RunConfig config;  // resolved and checked
+  // Where each key of the table got its value: "run.yaml:12", "--set", "default", or "derived".
+  std::map<std::string, std::string> source;
+};
+
+// sets are "a.b=c" with c in YAML's flow style ("data.train=[a.txt, b]", "recipe={base: coat}");
+// the last one wins. "recipe.override.PATTERN=..." sets one line of the overrides.
+LoadedConfig load_config(const std::string& file, const std::vector<std::string>& sets = {});
+// The same from text; `name` stands for the file in messages.
+LoadedConfig parse_config(const std::string& text, const std::string& name,
+                          const std::vector<std::string>& sets = {});
+
+// Replaces values that depend on others by what they stand for (kv_heads 0, ffn 0, state_m auto,
+// ...). Idempotent. fp32: f32 moments and masters. bf16, fp16, fp8_linear, hif8, scalify: f32
+// moments, bf16_remainder (fp16, scalify: fp32). coat, coat-fast: e4m3+x moments, bf16_remainder.
+void resolve(RunConfig& config);
+
+}  // namespace octet

@@ -1,0 +1,120 @@
+// The typed configuration of a run. Every default stands here; every name, limit and help text
+// stands in the table (config/table.h), from which the parser, --set, --help and
+// docs/configuration.md are made.
+//
+// "auto" and 0 mark values that depend on others; resolve() replaces them, so that a loaded
+// configuration has none but recipe.weight_copy: auto, which the compiler settles against the
+// memory budget.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace octet {
+
+struct RopeScalingConfig {
+  std::string type = "none";
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position = 8192;
+  bool operator==(const RopeScalingConfig&) const = default;
+};
+
+struct ModelConfig {
+  std::string path;  // empty: a new model of the shape below
+  std::string kind = "llama";
+  int64_t hidden = 512;
+  int64_t layers = 8;
+  int64_t heads = 8;
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t ffn = 0;       // 0: by kind, see resolve()
+  int64_t vocab = 256;
+  int64_t seq = 256;
+  bool tied = false;
+  double norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+  RopeScalingConfig rope_scaling;
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// One line of recipe.override: nodes whose name matches the pattern take another recipe, or other
+// formats by role. Later lines win.
+struct RecipeOverride {
+  std::string pattern;  // * matches any run of characters
+  std::string recipe;   // empty when formats are given
+  std::vector<std::pair<std::string, std::string>>
+      formats;  // role (x, w, dy) -> format[/granularity]
+  bool operator==(const RecipeOverride&) const = default;
+};
+
+struct RecipeConfig {
+  std::string base = "bf16";
+  std::string scaling = "current";
+  std::string weight_copy = "auto";
+  bool strict_fusion = false;
+  std::vector<RecipeOverride> overrides;  // in the order written
+  bool operator==(const RecipeConfig&) const = default;
+};
+
+struct OptimConfig {
+  double lr = 1e-3;
+  std::string schedule = "cosine";
+  int64_t warmup = 50;
+  double final_lr = 0.1;
+  std::array<double, 2> betas = {0.9, 0.95};
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double clip = 1.0;
+  std::string state_m = "auto";
+  std::string state_v = "auto";
+  int64_t group = 128;
+  std::string master = "auto";
+  std::string math = "fast";
+  bool operator==(const OptimConfig&) const = default;
+};
+
+struct DataConfig {
+  std::vector<std::string> train;
+  std::vector<std::string> val;
+  double val_fraction = 0.01;
+  std::string tokenizer = "bytes";
+  int64_t token_bytes = 0;  // 0: as the file says
+  bool document_boundaries = false;
+  bool shuffle = true;
+  std::string sampling = "auto";
+  bool operator==(const DataConfig&) const = default;
+};
+
+struct TrainConfig {
+  int64_t steps = 1000;
+  int64_t batch = 8;
+  int64_t accumulate = 1;
+  int64_t seed = 1;
+  int64_t log_every = 1;
+  int64_t eval_every = 100;
+  int64_t eval_bytes = 131072;
+  int64_t save_every = 200;
+  int64_t keep = 2;
+  bool deterministic = true;
+  std::string recompute = "auto";
+  int64_t memory_budget = 0;  // bytes; 0: no limit
+  bool debug_nonfinite = false;
+  int64_t max_nonfinite_steps = 10;
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct RunConfig {
+  ModelConfig model;
+  RecipeConfig recipe;
+  OptimConfig optim;
+  DataConfig data;
+  TrainConfig train;
+  std::string out = "runs/latest";
+  bool operator==(const RunConfig&) const = default;
+};
+
+}  // namespace octet

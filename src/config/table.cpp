@@ -1,0 +1,285 @@
+#include "config/table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace octet {
+namespace {
+
+using Name = std::string_view;
+
+constexpr Name kKinds[] = {"llama", "olmo", "gpt2"};
+constexpr Name kRopeScalings[] = {"none", "linear", "llama3"};
+constexpr Name kRecipes[] = {"fp32", "fp16",      "bf16", "fp8_linear",
+                             "coat", "coat-fast", "hif8", "scalify"};
+constexpr Name kRoles[] = {"x", "w", "dy"};
+constexpr Name kFormats[] = {"f32", "bf16", "fp16", "e4m3", "e5m2", "hif8"};
+constexpr Name kScalings[] = {"current", "delayed"};
+constexpr Name kWeightCopies[] = {"auto", "per_use", "per_step", "w_only"};
+constexpr Name kSchedules[] = {"cosine", "linear", "constant"};
+constexpr Name kStates[] = {"auto",    "f32",       "f32+x",  "bf16",   "bf16+x",
+                            "bf16_sr", "bf16_sr+x", "e4m3",   "e4m3+x", "e5m2",
+                            "e5m2+x",  "hif8",      "hif8+x", "de8",    "de8+x"};
+constexpr Name kGroups[] = {"128", "256"};
+constexpr Name kMasters[] = {"auto", "fp32", "bf16_remainder", "bf16_sr"};
+constexpr Name kMaths[] = {"fast", "exact"};
+constexpr Name kTokenBytes[] = {"0", "1", "2", "4"};
+constexpr Name kSamplings[] = {"auto", "shuffle", "random", "sequential"};
+constexpr Name kRecomputes[] = {"none", "auto", "full"};
+
+constexpr ConfigLimits any() {
+  return {};
+}
+constexpr ConfigLimits at_least(double low) {
+  return {.low = low};
+}
+constexpr ConfigLimits more_than(double low) {
+  return {.low = low, .low_open = true};
+}
+constexpr ConfigLimits within(double low, double high) {
+  return {.low = low, .high = high};
+}
+constexpr ConfigLimits one_of(std::span<const Name> choices) {
+  return {.choices = choices};
+}
+constexpr ConfigLimits below_one() {
+  return {.low = 0, .high = 1, .high_open = true};
+}
+
+#define OCTET_FIELD(member)          \
+  +[](RunConfig & config) -> auto& { \
+    return config.member;            \
+  }
+
+constexpr ConfigRow kModelRows[] = {
+    {"model.path", OCTET_FIELD(model.path), any(), "",
+     "folder of a model (Hugging Face layout) to start from; replaces the shape keys"},
+    {"model.kind", OCTET_FIELD(model.kind), one_of(kKinds), "", "architecture"},
+    {"model.hidden", OCTET_FIELD(model.hidden), within(1, 1 << 20), "",
+     "width of the residual stream"},
+    {"model.layers", OCTET_FIELD(model.layers), within(1, 4096), "", "decoder layers"},
+    {"model.heads", OCTET_FIELD(model.heads), within(1, 4096), "", "query heads; divides hidden"},
+    {"model.kv_heads", OCTET_FIELD(model.kv_heads), within(0, 4096), "",
+     "key and value heads; divides heads; 0: as many as heads"},
+    {"model.ffn", OCTET_FIELD(model.ffn), within(0, 1 << 22), "",
+     "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
+     "128"},
+    {"model.vocab", OCTET_FIELD(model.vocab), within(2, 1 << 24), "", "tokens in the vocabulary"},
+    {"model.seq", OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens", "sequence length"},
+    {"model.tied", OCTET_FIELD(model.tied), any(), "", "the head shares the embedding's weight"},
+    {"model.norm_eps", OCTET_FIELD(model.norm_eps), more_than(0), "", "epsilon of the norms"},
+    {"model.rope_theta", OCTET_FIELD(model.rope_theta), more_than(0), "",
+     "base of the rotary angles"},
+    {"model.rope_scaling.type", OCTET_FIELD(model.rope_scaling.type), one_of(kRopeScalings), "",
+     "how rotary angles are stretched beyond the trained length"},
+    {"model.rope_scaling.factor", OCTET_FIELD(model.rope_scaling.factor), at_least(1), "",
+     "by how much the length grows"},
+    {"model.rope_scaling.low_freq_factor", OCTET_FIELD(model.rope_scaling.low_freq_factor),
+     more_than(0), "",
+     "llama3: wavelengths above original_max_position / this are divided by factor"},
+    {"model.rope_scaling.high_freq_factor", OCTET_FIELD(model.rope_scaling.high_freq_factor),
+     more_than(0), "", "llama3: wavelengths below original_max_position / this stay"},
+    {"model.rope_scaling.original_max_position",
+     OCTET_FIELD(model.rope_scaling.original_max_position), within(1, 1 << 24), "tokens",
+     "llama3: length that the model was first trained for"},
+};
+
+constexpr ConfigRow kRecipeRows[] = {
+    {"recipe.base", OCTET_FIELD(recipe.base), one_of(kRecipes), "",
+     "precision recipe; `recipe: NAME` is short for it"},
+    {"recipe.scaling", OCTET_FIELD(recipe.scaling), one_of(kScalings), "",
+     "per-tensor scales from this step's maximum, or from the last 16 steps'"},
+    {"recipe.weight_copy", OCTET_FIELD(recipe.weight_copy), one_of(kWeightCopies), "",
+     "8-bit weights made where they are used, or kept until the update (W and its transpose, or W "
+     "only)"},
+    {"recipe.strict_fusion", OCTET_FIELD(recipe.strict_fusion), any(), "",
+     "a fusion that did not fire is an error"},
+    {"recipe.override", OCTET_FIELD(recipe.overrides), any(), "",
+     "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
+     "`{x: e4m3/1x128, w: e4m3, dy: e5m2}`; later lines win"},
+};
+
+constexpr ConfigRow kOptimRows[] = {
+    {"optim.lr", OCTET_FIELD(optim.lr), more_than(0), "", "peak learning rate"},
+    {"optim.schedule", OCTET_FIELD(optim.schedule), one_of(kSchedules), "",
+     "shape of the learning rate after the warm-up"},
+    {"optim.warmup", OCTET_FIELD(optim.warmup), at_least(0), "steps", "linear rise from 0 to lr"},
+    {"optim.final_lr", OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
+     "learning rate at the last step"},
+    {"optim.betas", OCTET_FIELD(optim.betas), below_one(), "", "decay of AdamW's two moments"},
+    {"optim.eps", OCTET_FIELD(optim.eps), more_than(0), "", "AdamW's epsilon"},
+    {"optim.weight_decay", OCTET_FIELD(optim.weight_decay), at_least(0), "",
+     "decoupled decay, on matrices only"},
+    {"optim.clip", OCTET_FIELD(optim.clip), at_least(0), "",
+     "largest global gradient norm; 0: no clipping"},
+    {"optim.state_m", OCTET_FIELD(optim.state_m), one_of(kStates), "",
+     "format of the first moment, +x with range expansion; auto: by recipe"},
+    {"optim.state_v", OCTET_FIELD(optim.state_v), one_of(kStates), "",
+     "format of the second moment, +x with range expansion; auto: by recipe"},
+    {"optim.group", OCTET_FIELD(optim.group), one_of(kGroups), "elements",
+     "group of a quantized moment"},
+    {"optim.master", OCTET_FIELD(optim.master), one_of(kMasters), "",
+     "master weights: f32, BF16 plus a 16-bit remainder (exact), or BF16 rounded stochastically; "
+     "auto: by recipe"},
+    {"optim.math", OCTET_FIELD(optim.math), one_of(kMaths), "",
+     "powers of the range expansion: the machine's, or the same bits everywhere"},
+};
+
+constexpr ConfigRow kDataRows[] = {
+    {"data.train", OCTET_FIELD(data.train), any(), "",
+     "text files, token shards (.npy, .bin), or folders of them"},
+    {"data.val", OCTET_FIELD(data.val), any(), "", "the same for validation"},
+    {"data.val_fraction",
+     OCTET_FIELD(data.val_fraction),
+     {.low = 0, .high = 0.5},
+     "",
+     "share of the end of the training data kept for validation; only without data.val"},
+    {"data.tokenizer", OCTET_FIELD(data.tokenizer), any(), "", "`bytes`, or a tokenizer file"},
+    {"data.token_bytes", OCTET_FIELD(data.token_bytes), one_of(kTokenBytes), "bytes a token",
+     "width of the tokens in headerless shards; 0: as the file's name or header says"},
+    {"data.document_boundaries", OCTET_FIELD(data.document_boundaries), any(), "",
+     "a sequence attends within its document only"},
+    {"data.shuffle", OCTET_FIELD(data.shuffle), any(), "",
+     "false is short for `sampling: sequential`"},
+    {"data.sampling", OCTET_FIELD(data.sampling), one_of(kSamplings), "",
+     "each window once an epoch in shuffled order, windows at random places, or in order; "
+     "auto: by shuffle"},
+};
+
+constexpr ConfigRow kTrainRows[] = {
+    {"train.steps", OCTET_FIELD(train.steps), at_least(1), "steps", "optimizer steps of the run"},
+    {"train.batch", OCTET_FIELD(train.batch), within(1, 1 << 20), "sequences",
+     "sequences of one micro-batch"},
+    {"train.accumulate", OCTET_FIELD(train.accumulate), within(1, 1 << 16), "micro-batches",
+     "micro-batches of one step"},
+    {"train.seed", OCTET_FIELD(train.seed), within(0, 4294967295.0), "",
+     "seed of initialisation, data order and stochastic rounding (--seed)"},
+    {"train.log_every", OCTET_FIELD(train.log_every), at_least(1), "steps",
+     "distance of log lines"},
+    {"train.eval_every", OCTET_FIELD(train.eval_every), at_least(0), "steps",
+     "distance of evaluations; 0: at the end only"},
+    {"train.eval_bytes", OCTET_FIELD(train.eval_bytes), at_least(1), "bytes",
+     "validation data read by one evaluation"},
+    {"train.save_every", OCTET_FIELD(train.save_every), at_least(0), "steps",
+     "distance of checkpoints; 0: at the end only"},
+    {"train.keep", OCTET_FIELD(train.keep), at_least(1), "checkpoints", "newest checkpoints kept"},
+    {"train.deterministic", OCTET_FIELD(train.deterministic), any(), "",
+     "only algorithms that give the same bits on every run"},
+    {"train.recompute", OCTET_FIELD(train.recompute), one_of(kRecomputes), "",
+     "activations computed again in the backward pass: none, what the recipe and the budget ask "
+     "for, all"},
+    {"train.memory_budget", OCTET_FIELD(train.memory_budget), at_least(0), "bytes",
+     "largest planned peak; 0: no limit"},
+    {"train.debug_nonfinite", OCTET_FIELD(train.debug_nonfinite), any(), "",
+     "find the first op that made a value not finite"},
+    {"train.max_nonfinite_steps", OCTET_FIELD(train.max_nonfinite_steps), at_least(1), "steps",
+     "steps in a row that may be skipped before the run stops"},
+};
+
+constexpr ConfigRow kOutRows[] = {
+    {"out", OCTET_FIELD(out), any(), "", "folder of the run: configuration, metrics, checkpoints"},
+};
+
+#undef OCTET_FIELD
+
+template <size_t... Sizes>
+constexpr auto concatenate(const ConfigRow (&... parts)[Sizes]) {
+  std::array<ConfigRow, (Sizes + ...)> all{};
+  size_t at = 0;
+  const auto append = [&](std::span<const ConfigRow> part) {
+    for (const ConfigRow& row : part) all[at++] = row;
+  };
+  (append(parts), ...);
+  return all;
+}
+
+constexpr auto kRows =
+    concatenate(kModelRows, kRecipeRows, kOptimRows, kDataRows, kTrainRows, kOutRows);
+
+constexpr ConfigSection kSections[] = {
+    {"model", "The model: its shape, or a folder to load it from."},
+    {"recipe", "Precision: which format each value of the training step has."},
+    {"optim", "AdamW, its schedule, and the formats of its state."},
+    {"data", "What is read, and in which order."},
+    {"train", "The run itself."},
+    {"out", "Where results go."},
+};
+
+// The bounds of a number in words: " >= 1", " > 0", " in [0, 1)"; empty without bounds.
+std::string bounds_text(const ConfigLimits& limits) {
+  const bool has_low = limits.low > -std::numeric_limits<double>::infinity();
+  const bool has_high = limits.high < std::numeric_limits<double>::infinity();
+  if (has_low && has_high) {
+    return fmt::format(" in {}{:.10g}, {:.10g}{}", limits.low_open ? "(" : "[", limits.low,
+                       limits.high, limits.high_open ? ")" : "]");
+  }
+  if (has_low) return fmt::format(" {} {:.10g}", limits.low_open ? ">" : ">=", limits.low);
+  if (has_high) return fmt::format(" {} {:.10g}", limits.high_open ? "<" : "<=", limits.high);
+  return "";
+}
+
+struct ExpectedText {
+  const ConfigRow& row;
+  std::string operator()(bool& (*)(RunConfig&)) const { return "true or false"; }
+  std::string operator()(int64_t& (*)(RunConfig&)) const {
+    return "an integer" + bounds_text(row.limits);
+  }
+  std::string operator()(double& (*)(RunConfig&)) const {
+    return "a number" + bounds_text(row.limits);
+  }
+  std::string operator()(std::string& (*)(RunConfig&)) const { return "text"; }
+  std::string operator()(std::array<double, 2>& (*)(RunConfig&)) const {
+    return "a list of two numbers" + bounds_text(row.limits);
+  }
+  std::string operator()(std::vector<std::string>& (*)(RunConfig&)) const {
+    return "a list of names";
+  }
+  std::string operator()(std::vector<RecipeOverride>& (*)(RunConfig&)) const {
+    return "a map from patterns to recipes or formats";
+  }
+};
+
+}  // namespace
+
+std::span<const ConfigRow> config_rows() {
+  return kRows;
+}
+std::span<const ConfigSection> config_sections() {
+  return kSections;
+}
+std::span<const std::string_view> recipe_names() {
+  return kRecipes;
+}
+std::span<const std::string_view> override_roles() {
+  return kRoles;
+}
+std::span<const std::string_view> override_formats() {
+  return kFormats;
+}
+
+const ConfigRow* find_config_row(std::string_view path) {
+  const auto row = std::ranges::find(kRows, path, &ConfigRow::path);
+  return row == kRows.end() ? nullptr : &*row;
+}
+
+bool is_config_section(std::string_view path) {
+  return std::ranges::any_of(kRows, [path](const ConfigRow& row) {
+    return row.path.size() > path.size() && row.path.starts_with(path) &&
+           row.path[path.size()] == '.';
+  });
+}
+
+bool is_shape_key(std::string_view path) {
+  return path.starts_with("model.") && path != "model.path" && path != "model.seq";
+}
+
+std::string expected_text(const ConfigRow& row) {
+  if (!row.limits.choices.empty()) {
+    return fmt::format("one of {}", fmt::join(row.limits.choices, ", "));
+  }
+  return std::visit(ExpectedText{row}, row.field);
+}
+
+}  // namespace octet

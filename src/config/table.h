@@ -1,0 +1,67 @@
+// The one table of configuration keys: parser, --set, checks, --help and docs/configuration.md are
+// made from it. A row's type is the type of the field that it points to; its default is that
+// field's value in RunConfig{}. To add a key: a field with its default in config/run_config.h, a
+// row here.
+#pragma once
+
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "config/run_config.h"
+
+namespace octet {
+
+using ConfigField =
+    std::variant<bool& (*)(RunConfig&), int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
+                 std::string& (*)(RunConfig&), std::array<double, 2>& (*)(RunConfig&),
+                 std::vector<std::string>& (*)(RunConfig&),
+                 std::vector<RecipeOverride>& (*)(RunConfig&)>;
+
+// What a value may be, beyond its type. Bounds are for numbers; choices, compared as text, for any
+// scalar.
+struct ConfigLimits {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;  // the bound itself is not allowed
+  bool high_open = false;
+  std::span<const std::string_view> choices = {};
+};
+
+struct ConfigRow {
+  std::string_view path;  // dotted, as in --set
+  ConfigField field;
+  ConfigLimits limits;
+  std::string_view
+      unit;  // empty: a plain number or name. "bytes" accepts the suffixes KiB, MiB, GiB, TiB
+  std::string_view help;
+};
+
+struct ConfigSection {
+  std::string_view name;
+  std::string_view help;
+};
+
+std::span<const ConfigRow> config_rows();
+std::span<const ConfigSection> config_sections();
+
+// The row with this path, or nullptr.
+const ConfigRow* find_config_row(std::string_view path);
+// Whether keys lie below this path: "model", "model.rope_scaling".
+bool is_config_section(std::string_view path);
+
+// Whether a model's folder decides this key: all of "model." but path and seq.
+bool is_shape_key(std::string_view path);
+
+// The kind of value that a row takes, in words: "an integer", "one of fp32, bf16", "a number > 0".
+std::string expected_text(const ConfigRow& row);
+
+// Names that recipe.base and the right side of recipe.override may take; roles and formats of an
+// override.
+std::span<const std::string_view> recipe_names();
+std::span<const std::string_view> override_roles();
+std::span<const std::string_view> override_formats();
+
+}  // namespace octet

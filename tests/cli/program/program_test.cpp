@@ -1,0 +1,141 @@
+// The program as a user calls it: exit codes and the one line of an error.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string read_file(const std::string& path) {
+  std::string text;
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (file == nullptr) return text;
+  char buffer[4096];
+  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), file)) > 0;) text.append(buffer, n);
+  std::fclose(file);
+  return text;
+}
+
+Outcome run(const std::string& arguments) {
+  const std::string base = testing::TempDir() + "octet_program_" + std::to_string(getpid());
+  const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" + base +
+                              ".out 2>" + base + ".err </dev/null";
+  const int status = std::system(command.c_str());
+  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(base + ".out"),
+                  read_file(base + ".err")};
+  std::remove((base + ".out").c_str());
+  std::remove((base + ".err").c_str());
+  return outcome;
+}
+
+struct BadCall {
+  std::string name, arguments, line;
+};
+
+void PrintTo(const BadCall& call, std::ostream* out) {
+  *out << call.name;
+}
+
+class BadUsage : public testing::TestWithParam<BadCall> {};
+
+TEST_P(BadUsage, exits_with_2_and_one_line) {
+  const Outcome outcome = run(GetParam().arguments);
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err, "octet: " + GetParam().line + "\n");
+}
+
+const BadCall kBadCalls[] = {
+    {"misspelt_command", "doctro",
+     "unknown command doctro, the nearest is doctor (see octet --help)"},
+    {"misspelt_flag", "doctor --jsn",
+     "unknown flag --jsn, the nearest is --json (see octet doctor --help)"},
+    {"misspelt_flag_with_value", "doctor --thread=3",
+     "unknown flag --thread, the nearest is --threads (see octet doctor --help)"},
+    {"misspelt_inner_command", "docs confguration",
+     "unknown command confguration, the nearest is configuration (see octet docs --help)"},
+    {"superfluous_word", "doctor now", "unknown argument now (see octet doctor --help)"},
+    {"missing_inner_command", "docs",
+     "expected a command: configuration, keys (see octet docs --help)"},
+    {"thread_count_is_a_word", "doctor --threads many",
+     "--threads: Value many not in range 0 to 4096 (see octet doctor --help)"},
+    {"unknown_instruction_set", "doctor --isa sse",
+     "--isa: sse not in {auto,scalar,avx2,avx512,amx} (see octet doctor --help)"},
+};
+
+INSTANTIATE_TEST_SUITE_P(calls, BadUsage, testing::ValuesIn(kBadCalls),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Program, without_a_command_names_them_all) {
+  const Outcome outcome = run("");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("doctor"), std::string::npos);
+  EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1);
+}
+
+TEST(Program, help_and_version_go_to_standard_output) {
+  for (const char* arguments :
+       {"--help", "doctor --help", "docs configuration --help", "--version"}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << arguments;
+    EXPECT_NE(outcome.out, "") << arguments;
+    EXPECT_EQ(outcome.err, "") << arguments;
+  }
+}
+
+TEST(Program, every_command_has_the_global_flags) {
+  const std::string listing = run("--help").out;
+  std::string line;
+  size_t n_commands = 0;
+  for (size_t at = listing.find("Subcommands:"); at < listing.size();) {
+    at = listing.find('\n', at) + 1;
+    if (listing.compare(at, 2, "  ") != 0) break;
+    const std::string name = listing.substr(at + 2, listing.find(' ', at + 2) - at - 2);
+    if (name.empty()) continue;
+    const std::string help = run(name + " --help").out;
+    for (const char* flag :
+         {"--threads", "--isa", "--device", "--seed", "--quiet", "--json", "--set", "--help"}) {
+      EXPECT_NE(help.find(flag), std::string::npos) << name << " " << flag;
+    }
+    ++n_commands;
+  }
+  EXPECT_GE(n_commands, 2u);
+}
+
+TEST(Program, doctor_answers_in_json) {
+  const Outcome outcome = run("doctor --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out);
+  std::vector<std::string> names;
+  for (const auto& row : rows) names.push_back(row.at("what"));
+  for (const char* name :
+       {"cores", "memory", "avx2", "amx_bf16", "oneDNN", "cuda driver", "nvcc", "disk"}) {
+    EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
+  }
+}
+
+TEST(Program, documentation_command_prints_the_page) {
+  EXPECT_TRUE(run("docs configuration").out ==
+              read_file(OCTET_SOURCE_DIR "/docs/configuration.md"));
+}
+
+TEST(Program, a_closed_pipe_is_no_error_and_a_full_device_is_one) {
+  EXPECT_EQ(std::system(("bash -c 'set -o pipefail; " OCTET_PROGRAM " docs configuration | true'")),
+            0);
+  const std::string full =
+      std::string(OCTET_PROGRAM) + " docs configuration >/dev/full 2>/dev/null";
+  EXPECT_EQ(WEXITSTATUS(std::system(full.c_str())), 3);
+}
+
+}  // namespace

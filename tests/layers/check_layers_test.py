@@ -1,0 +1,109 @@
+"""Each rule of tools/check_layers.py fires on a tree that breaks it, and on nothing else."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "tools"))
+import check_layers  # noqa: E402
+import count_lines  # noqa: E402
+
+LONG_BODY = "int f() {\n" + "  g();\n" * 60 + "}\n"
+
+# (file, text, the rules that must fire)
+BROKEN = [
+    ("src/base/a.h", '#include "formats/table.h"\n', ["floor"]),
+    ("src/ir/a.h", '#include "backends/cpu/gemm.h"\n', ["floor"]),
+    ("src/train/a.cpp", '#include "backends/cpu/gemm.h"\n', ["floor"]),
+    ("src/runtime/a.cpp", '#include "passes/driver.h"\n', ["floor"]),
+    ("src/backends/cpu/a.cpp", '#include "backends/cuda/tile.h"\n', ["floor"]),
+    ("src/train/a.cpp", '#include "cli/common.h"\n', ["floor"]),
+    ("src/attic/a.h", "int a;\n", ["floor"]),
+    ("src/CMakeLists.txt", "octet_folder(formats DEPS base ir)\n", ["floor"]),
+    ("src/ir/a.h", "#include <cuda_runtime.h>\n", ["cuda-header"]),
+    ("cli/a.cpp", "#include <nccl.h>\n", ["cuda-header"]),
+    ("src/ir/a.cpp", "void f() { std::exit(1); }\n", ["forbidden-call"]),
+    ("src/ir/a.cpp", 'void f() { printf("x"); }\n', ["forbidden-call"]),
+    ("src/ir/a.cpp", 'void f() { fmt::print("x"); }\n', ["forbidden-call"]),
+    ("src/ir/a.cpp", "void f() { std::cout << 1; }\n", ["forbidden-call"]),
+    ("src/ir/a.cpp", 'auto a = std::getenv("A");\n', ["forbidden-call"]),
+    ("src/nn/a.cpp", "auto a = Dtype::bf16;\n", ["model-names"]),
+    ("src/nn/a.cpp", "auto a = Device::x();\n", ["model-names"]),
+    ("src/nn/a.cpp", "bool recompute_norm = true;\n", ["model-names"]),
+    ("src/ir/a.h", "int a;\n" * 201, ["file-size"]),
+    ("src/ir/a.cpp", "int a;\n" * 401, ["file-size"]),
+    ("src/backends/cpu/relu.cpp", "int a;\n" * 501, ["file-size"]),
+    ("src/backends/cpu/gemm.cpp", "int a;\n" * 601, ["file-size"]),
+    ("tests/unit/ir/a.cpp", "// " + "x" * 98 + "\n", ["line-length"]),
+    ("src/ir/a.cpp", LONG_BODY, ["function-size"]),
+    ("src/ir/a.cpp", "struct A {\n  int f() const\n  {\n" + "    g();\n" * 60 + "  }\n};\n", ["function-size"]),
+    ("src/ir/a.cpp", "int f(int a, int b, int c, int d, int e, int g) {}\n", ["parameters"]),
+    ("README.md", "written by an agent\n", ["word"]),
+    ("src/ir/a.h", "// see issue #12\n", ["word"]),
+]
+
+SOUND = [
+    ("src/formats/a.h", '#include "base/error.h"\n#include "formats/b.h"\n#include <vector>\n'),
+    ("src/train/a.cpp", '#include "runtime/a.h"\n#include "nn/llama.h"\n'),
+    ("src/backends/cuda/a.cu", "#include <cuda_runtime.h>\n"),
+    ("cli/a.cpp", '#include "backends/cpu/a.h"\nint a = exit_code(1);\nvoid f() { exit(1); }\n'),
+    ("src/ir/a.cpp", "int a = exit_code(1);  // printf(\nstd::string b = \"std::cout << getenv\";\n"),
+    ("src/base/log.h", "void f() { fputs(a, stderr); }\n"),
+    ("src/nn/a.cpp", "// bf16 in a comment\nauto a = Dtype::i32;\nint n_ranked = 1'000;\n"),
+    ("src/backends/cpu/attention.cpp", "int a;\n" * 600),
+    ("src/ir/a.cpp", "int f() {\n" + "  g();\n" * 58 + "}\n"),
+    ("src/ir/b.cpp", "namespace a {\n" + "int f() { return 1; }\n" * 70 + "}\n"),
+    ("src/ir/a.cpp", "int f(std::map<int, int> a, int b, int c, int d, int e) {}\n"),
+    ("src/CMakeLists.txt", "octet_folder(io DEPS base formats LIBS nlohmann_json::nlohmann_json)\n"),
+    ("build/a.h", "// " + "x" * 200 + "\n"),
+]
+
+
+def rules_of(files):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files:
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        faults, _ = check_layers.check_tree(Path(folder))
+        return [rule for _, _, rule, _ in faults]
+
+
+class CheckLayers(unittest.TestCase):
+    def test_each_broken_file_breaks_its_rule(self):
+        for name, text, rules in BROKEN:
+            with self.subTest(name=name, text=text[:60]):
+                self.assertEqual(rules_of([(name, text)]), rules)
+
+    def test_every_rule_has_a_broken_file(self):
+        shown = {rule for _, _, rules in BROKEN for rule in rules} | {"graph-size"}
+        source = Path(check_layers.__file__).read_text(encoding="utf-8")
+        named = set(check_layers.re.findall(r'yield [^,\n]+(?:\([^)]*\))?, "([a-z-]+)",', source)) | {"graph-size"}
+        self.assertEqual(shown, named)
+
+    def test_sound_files_break_nothing(self):
+        for name, text in SOUND:
+            with self.subTest(name=name, text=text[:60]):
+                self.assertEqual(rules_of([(name, text)]), [])
+
+    def test_graph_folders_have_a_limit_together(self):
+        files = [(f"src/{folder}/a{i}.cpp", "int a;\n" * 400)
+                 for folder in check_layers.GRAPH_FOLDERS for i in range(8)]
+        self.assertEqual(rules_of(files), ["graph-size"])
+
+    def test_floors_have_no_cycle(self):
+        done = set()
+        while len(done) < len(check_layers.FLOORS):
+            ready = {name for name, below in check_layers.FLOORS.items() if name not in done and below <= done}
+            self.assertTrue(ready, "a cycle among " + str(set(check_layers.FLOORS) - done))
+            done |= ready
+
+
+class CountLines(unittest.TestCase):
+    def test_code_comments_and_blanks(self):
+        self.assertEqual(count_lines.count("int a;  // x\n// y\n\n/* z\n   z */\nchar b = '\"';\n"), (2, 3, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()

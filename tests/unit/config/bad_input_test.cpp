@@ -1,0 +1,311 @@
+// Bad configurations and the exact line that each one gives.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "config/load.h"
+
+namespace octet {
+namespace {
+
+struct BadInput {
+  std::string name;
+  std::string text;
+  std::vector<std::string> sets;
+  std::string line;
+};
+
+void PrintTo(const BadInput& input, std::ostream* out) {
+  *out << input.name;
+}
+
+class BadConfiguration : public testing::TestWithParam<BadInput> {};
+
+TEST_P(BadConfiguration, is_one_exact_line) {
+  const BadInput& input = GetParam();
+  try {
+    parse_config(input.text, "run.yaml", input.sets);
+    FAIL() << "accepted: " << input.text;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(std::string(error.what()), input.line);
+  }
+}
+
+const BadInput kTypes[] = {
+    {"integer_is_text",
+     "model:\n  hidden: wide\n",
+     {},
+     "run.yaml:2: model.hidden: expected an integer in [1, 1048576], got 'wide'"},
+    {"integer_is_quoted",
+     "model: {hidden: \"512\"}\n",
+     {},
+     "run.yaml:1: model.hidden: expected an integer in [1, 1048576], got '512'"},
+    {"integer_has_fraction",
+     "train:\n  batch: 8.5\n",
+     {},
+     "run.yaml:2: train.batch: expected an integer in [1, 1048576], got '8.5'"},
+    {"integer_has_exponent",
+     "train: {steps: 1e3}\n",
+     {},
+     "run.yaml:1: train.steps: expected an integer >= 1, got '1e3'"},
+    {"integer_is_a_list",
+     "model: {layers: [1, 2]}\n",
+     {},
+     "run.yaml:1: model.layers: expected an integer in [1, 4096], got a list of 2"},
+    {"integer_is_missing",
+     "model:\n  layers:\n",
+     {},
+     "run.yaml:2: model.layers: expected an integer in [1, 4096], got nothing"},
+    {"integer_overflows",
+     "train: {steps: 99999999999999999999}\n",
+     {},
+     "run.yaml:1: train.steps: expected an integer >= 1, got '99999999999999999999'"},
+    {"number_is_text",
+     "optim:\n\n  lr: fast\n",
+     {},
+     "run.yaml:3: optim.lr: expected a number > 0, got 'fast'"},
+    {"number_is_nan",
+     "optim: {lr: .nan}\n",
+     {},
+     "run.yaml:1: optim.lr: expected a number > 0, got '.nan'"},
+    {"number_is_infinite",
+     "optim: {lr: inf}\n",
+     {},
+     "run.yaml:1: optim.lr: expected a number > 0, got 'inf'"},
+    {"boolean_is_yes",
+     "model: {tied: yes}\n",
+     {},
+     "run.yaml:1: model.tied: expected true or false, got 'yes'"},
+    {"boolean_is_a_number",
+     "model: {tied: 1}\n",
+     {},
+     "run.yaml:1: model.tied: expected true or false, got '1'"},
+    {"name_is_a_map",
+     "model: {kind: {a: b}}\n",
+     {},
+     "run.yaml:1: model.kind: expected one of llama, olmo, gpt2, got a map"},
+    {"text_is_a_list", "out: [a]\n", {}, "run.yaml:1: out: expected text, got a list of 1"},
+    {"betas_are_one_number",
+     "optim: {betas: [0.9]}\n",
+     {},
+     "run.yaml:1: optim.betas: expected a list of two numbers in [0, 1), got a list of 1"},
+    {"files_are_a_map",
+     "data:\n  train: {a: b}\n",
+     {},
+     "run.yaml:2: data.train: expected a list of names, got a map"},
+    {"file_is_a_list",
+     "data: {train: [a, [b]]}\n",
+     {},
+     "run.yaml:1: data.train: expected a list of names, got a list of 1 in it"},
+    {"section_is_a_scalar",
+     "model: llama\n",
+     {},
+     "run.yaml:1: model: expected a map of model keys, got 'llama'"},
+    {"root_is_a_list", "- model\n", {}, "run.yaml: expected a map of sections, got a list of 1"},
+    {"key_is_a_list",
+     "model: {[a]: 1}\n",
+     {},
+     "run.yaml:1: expected a name as key, got a list of 1"},
+    {"two_documents", "out: a\n---\nout: b\n", {}, "run.yaml: expected one YAML document, got 2"},
+    {"syntax",
+     "model: {hidden: 1\n",
+     {},
+     "run.yaml:2: expected YAML, got a syntax error: end of map flow not found"},
+};
+
+const BadInput kRanges[] = {
+    {"zero_layers",
+     "model: {layers: 0}\n",
+     {},
+     "run.yaml:1: model.layers: expected an integer in [1, 4096], got '0'"},
+    {"learning_rate_zero",
+     "optim: {lr: 0}\n",
+     {},
+     "run.yaml:1: optim.lr: expected a number > 0, got '0'"},
+    {"beta_is_one",
+     "optim: {betas: [0.9, 1.0]}\n",
+     {},
+     "run.yaml:1: optim.betas: expected a list of two numbers in [0, 1), got '1.0' in it"},
+    {"final_rate_above_one",
+     "optim: {final_lr: 1.5}\n",
+     {},
+     "run.yaml:1: optim.final_lr: expected a number in [0, 1], got '1.5'"},
+    {"unknown_kind",
+     "model: {kind: lama}\n",
+     {},
+     "run.yaml:1: model.kind: expected one of llama, olmo, gpt2, got 'lama'"},
+    {"unknown_recipe",
+     "recipe: cote\n",
+     {},
+     "run.yaml:1: recipe: expected one of fp32, fp16, bf16, fp8_linear, coat, coat-fast, hif8, "
+     "scalify, got 'cote'"},
+    {"unknown_group",
+     "optim: {group: 100}\n",
+     {},
+     "run.yaml:1: optim.group: expected one of 128, 256, got '100'"},
+    {"budget_with_wrong_suffix",
+     "train: {memory_budget: 4 GB}\n",
+     {},
+     "run.yaml:1: train.memory_budget: expected an integer >= 0, got '4 GB'"},
+    {"seed_is_negative",
+     "",
+     {"train.seed=-1"},
+     "--set: train.seed: expected an integer in [0, 4294967295], got '-1'"},
+    {"long_value_is_cut",
+     "model: {kind: " + std::string(100, 'x') + "}\n",
+     {},
+     "run.yaml:1: model.kind: expected one of llama, olmo, gpt2, got '" + std::string(60, 'x') +
+         "...'"},
+    {"control_characters_are_blanks",
+     "model: {kind: \"a\\nb\"}\n",
+     {},
+     "run.yaml:1: model.kind: expected one of llama, olmo, gpt2, got 'a b'"},
+};
+
+const BadInput kKeys[] = {
+    {"misspelt_key",
+     "model:\n  kind: llama\n  hiden: 512\n",
+     {},
+     "run.yaml:3: model.hiden: unknown key, the nearest known key is model.hidden"},
+    {"misspelt_section",
+     "modle: {hidden: 512}\n",
+     {},
+     "run.yaml:1: modle: unknown key, the nearest known key is model"},
+    {"key_outside_its_section",
+     "lr: 1.0e-3\n",
+     {},
+     "run.yaml:1: lr: unknown key, the nearest known key is optim.lr"},
+    {"key_in_another_section",
+     "train: {weight_decay: 0.1}\n",
+     {},
+     "run.yaml:1: train.weight_decay: unknown key, the nearest known key is optim.weight_decay"},
+    {"misspelt_nested_key",
+     "model: {rope_scaling: {typ: none}}\n",
+     {},
+     "run.yaml:1: model.rope_scaling.typ: unknown key, the nearest known key is "
+     "model.rope_scaling.type"},
+    {"unknown_key_in_set",
+     "",
+     {"optim.warm=3"},
+     "--set: optim.warm: unknown key, the nearest known key is optim.warmup"},
+    {"dotted_key_in_file",
+     "recipe: {override.a: bf16}\n",
+     {},
+     "run.yaml:1: recipe.override.a: unknown key, the nearest known key is recipe.override"},
+    {"duplicate_key",
+     "model:\n  seq: 1\n  kind: llama\n  seq: 2\n",
+     {},
+     "run.yaml:4: model.seq: duplicate key, first given on line 2"},
+    {"duplicate_section",
+     "out: a\nmodel: {seq: 1}\nmodel: {seq: 1}\n",
+     {},
+     "run.yaml:3: model: duplicate key, first given on line 2"},
+    {"duplicate_key_in_set",
+     "",
+     {"model={seq: 1, seq: 2}"},
+     "--set: model.seq: duplicate key, first given on line 1"},
+    {"set_without_value", "", {"model.seq"}, "--set: expected KEY=VALUE, got 'model.seq'"},
+    {"set_without_key", "", {"=3"}, "--set: expected KEY=VALUE, got '=3'"},
+    {"set_with_empty_value",
+     "",
+     {"model.seq="},
+     "--set: model.seq: expected a value after =, got nothing"},
+};
+
+const BadInput kOverrides[] = {
+    {"override_is_a_list",
+     "recipe: {override: [a]}\n",
+     {},
+     "run.yaml:1: recipe.override: expected a map from patterns to recipes or formats, got a list "
+     "of 1"},
+    {"override_of_unknown_recipe",
+     "recipe:\n  override:\n    \"*\": bf17\n",
+     {},
+     "run.yaml:2: recipe.override.*: expected a map of formats or one of fp32, fp16, bf16, "
+     "fp8_linear, coat, "
+     "coat-fast, hif8, scalify, got 'bf17'"},
+    {"override_of_unknown_role",
+     "recipe: {override: {a: {z: e4m3}}}\n",
+     {},
+     "run.yaml:1: recipe.override.a: expected each of x, w, dy at most once, got 'z'"},
+    {"override_twice",
+     "recipe: {override: {a: bf16, a: fp32}}\n",
+     {},
+     "run.yaml:1: recipe.override.a: expected each pattern once, got a duplicate"},
+    {"override_of_unknown_format",
+     "recipe: {override: {a: {x: e3m4}}}\n",
+     {},
+     "run.yaml:1: recipe.override.a.x: expected FORMAT[/GRANULARITY] with one of f32, bf16, fp16, "
+     "e4m3, e5m2, hif8 "
+     "and tensor, row, 1xN or NxN, got 'e3m4'"},
+    {"override_of_unknown_granularity",
+     "",
+     {"recipe.override.a={x: e4m3/2x16}"},
+     "--set: recipe.override.a.x: expected FORMAT[/GRANULARITY] with one of f32, bf16, fp16, e4m3, "
+     "e5m2, hif8 "
+     "and tensor, row, 1xN or NxN, got 'e4m3/2x16'"},
+    {"override_without_roles",
+     "recipe: {override: {a: {}}}\n",
+     {},
+     "run.yaml:1: recipe.override.a: expected at least one role, got an empty map"},
+};
+
+const BadInput kRelations[] = {
+    {"heads_do_not_divide_hidden",
+     "model:\n  hidden: 512\n  heads: 7\n",
+     {},
+     "run.yaml:3: model.heads: expected a divisor of model.hidden = 512, got 7"},
+    {"hidden_is_not_divided",
+     "model:\n  hidden: 500\n",
+     {},
+     "run.yaml:2: model.heads: expected a divisor of model.hidden = 500, got 8"},
+    {"kv_heads_do_not_divide_heads",
+     "model: {kv_heads: 3}\n",
+     {},
+     "run.yaml:1: model.kv_heads: expected a divisor of model.heads = 8, got 3"},
+    {"grouped_heads_in_gpt2",
+     "model: {kind: gpt2, kv_heads: 2}\n",
+     {},
+     "run.yaml:1: model.kv_heads: expected model.heads = 8 for kind gpt2, got 2"},
+    {"odd_head",
+     "model: {hidden: 24, heads: 8}\n",
+     {},
+     "run.yaml:1: model.hidden: expected an even width of a head for rotary positions, got 3"},
+    {"warmup_longer_than_run",
+     "train: {steps: 10}\n",
+     {},
+     "run.yaml:1: optim.warmup: expected at most train.steps = 10, got 50"},
+    {"shape_beside_path",
+     "model:\n  path: m\n  hidden: 512\n",
+     {},
+     "run.yaml:3: model.hidden: expected no shape key beside model.path, got 512"},
+    {"sampling_against_shuffle",
+     "data:\n  shuffle: true\n  sampling: sequential\n",
+     {},
+     "run.yaml:3: data.sampling: expected agreement with data.shuffle = true, got sequential"},
+    {"fraction_beside_val",
+     "data: {val: [v], val_fraction: 0.1}\n",
+     {},
+     "run.yaml:1: data.val_fraction: expected 0 beside data.val, got 0.1"},
+    {"vocabulary_below_bytes",
+     "",
+     {"model.vocab=255"},
+     "--set: model.vocab: expected >= 256 for the byte tokenizer, got 255"},
+    {"out_is_empty", "out: \"\"\n", {}, "run.yaml:1: out: expected a folder, got nothing"},
+};
+
+std::string name_of(const testing::TestParamInfo<BadInput>& info) {
+  return info.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(types, BadConfiguration, testing::ValuesIn(kTypes), name_of);
+INSTANTIATE_TEST_SUITE_P(ranges, BadConfiguration, testing::ValuesIn(kRanges), name_of);
+INSTANTIATE_TEST_SUITE_P(keys, BadConfiguration, testing::ValuesIn(kKeys), name_of);
+INSTANTIATE_TEST_SUITE_P(overrides, BadConfiguration, testing::ValuesIn(kOverrides), name_of);
+INSTANTIATE_TEST_SUITE_P(relations, BadConfiguration, testing::ValuesIn(kRelations), name_of);
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,205 @@
+#include "config/load.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "config/nearest.h"
+#include "config/report.h"
+#include "config/table.h"
+#include "formats/dtype.h"
+
+namespace octet {
+namespace {
+
+const std::string kSource = OCTET_SOURCE_DIR;
+
+TEST(Config, reads_every_kind_of_value) {
+  const RunConfig config =
+      parse_config(
+          "model: {kind: olmo, tied: true, norm_eps: 1.0e-6, rope_scaling: {type: linear, "
+          "factor: 2}}\n"
+          "recipe: coat\n"
+          "optim: {betas: [0.8, 0.9], lr: 3.0e-4}\n"
+          "data: {train: [a.txt, \"b c.txt\"], val: v.txt}\n"
+          "train: {memory_budget: 1.5 GiB}\n"
+          "out: runs/x\n",
+          "run.yaml")
+          .config;
+  EXPECT_EQ(config.model.kind, "olmo");
+  EXPECT_TRUE(config.model.tied);
+  EXPECT_EQ(config.model.norm_eps, 1e-6);
+  EXPECT_EQ(config.model.rope_scaling.type, "linear");
+  EXPECT_EQ(config.model.rope_scaling.factor, 2.0);
+  EXPECT_EQ(config.recipe.base, "coat");
+  EXPECT_EQ(config.optim.betas, (std::array<double, 2>{0.8, 0.9}));
+  EXPECT_EQ(config.optim.lr, 3e-4);
+  EXPECT_EQ(config.data.train, (std::vector<std::string>{"a.txt", "b c.txt"}));
+  EXPECT_EQ(config.data.val, (std::vector<std::string>{"v.txt"}));
+  EXPECT_EQ(config.train.memory_budget, 3ll << 29);
+  EXPECT_EQ(config.out, "runs/x");
+}
+
+TEST(Config, empty_file_gives_resolved_defaults) {
+  RunConfig expected;
+  resolve(expected);
+  EXPECT_EQ(parse_config("", "run.yaml").config, expected);
+  EXPECT_EQ(expected.model.kv_heads, 8);
+  EXPECT_EQ(expected.model.ffn, 1408);
+  EXPECT_EQ(expected.data.sampling, "shuffle");
+}
+
+TEST(Config, recipe_decides_states_and_masters_that_are_not_written) {
+  struct Row {
+    std::string recipe, state, master;
+  };
+  const Row rows[] = {{"fp32", "f32", "fp32"},
+                      {"bf16", "f32", "bf16_remainder"},
+                      {"fp8_linear", "f32", "bf16_remainder"},
+                      {"coat", "e4m3+x", "bf16_remainder"},
+                      {"coat-fast", "e4m3+x", "bf16_remainder"}};
+  for (const Row& row : rows) {
+    const RunConfig config = parse_config("recipe: " + row.recipe, "run.yaml").config;
+    EXPECT_EQ(config.optim.state_m, row.state) << row.recipe;
+    EXPECT_EQ(config.optim.state_v, row.state) << row.recipe;
+    EXPECT_EQ(config.optim.master, row.master) << row.recipe;
+  }
+  EXPECT_EQ(
+      parse_config("{recipe: coat, optim: {state_m: de8+x}}", "run.yaml").config.optim.state_m,
+      "de8+x");
+}
+
+TEST(Config, set_wins_over_the_file_and_the_last_set_wins) {
+  const auto loaded =
+      parse_config("train: {steps: 500, batch: 2}\nrecipe: {base: bf16, scaling: delayed}\n",
+                   "run.yaml", {"train.steps=600", "train.steps=700", "recipe=coat"});
+  EXPECT_EQ(loaded.config.train.steps, 700);
+  EXPECT_EQ(loaded.config.train.batch, 2);
+  EXPECT_EQ(loaded.config.recipe.base, "coat");
+  EXPECT_EQ(loaded.config.recipe.scaling, "delayed");
+}
+
+TEST(Config, set_takes_lists_maps_and_single_overrides) {
+  const RunConfig config =
+      parse_config("recipe: {base: coat, override: {a: bf16, b: fp32}}", "run.yaml",
+                   {"data.train=[x, y]", "model={hidden: 64, heads: 4}",
+                    "recipe.override.a={x: e4m3/1x128}"})
+          .config;
+  EXPECT_EQ(config.data.train, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(config.model.hidden, 64);
+  EXPECT_EQ(config.model.heads, 4);
+  ASSERT_EQ(config.recipe.overrides.size(), 2u);
+  EXPECT_EQ(config.recipe.overrides[0].pattern, "b");
+  EXPECT_EQ(config.recipe.overrides[1].pattern, "a");
+  EXPECT_EQ(config.recipe.overrides[1].formats[0].second, "e4m3/1x128");
+}
+
+TEST(Config, overrides_keep_their_order) {
+  const RunConfig config = parse_config(
+                               "recipe:\n  base: coat\n  override:\n    z.*: bf16\n    a.*: {x: "
+                               "e4m3/1x128, dy: e5m2}\n    m: hif8\n",
+                               "run.yaml")
+                               .config;
+  const auto& lines = config.recipe.overrides;
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], (RecipeOverride{"z.*", "bf16", {}}));
+  EXPECT_EQ(lines[1], (RecipeOverride{"a.*", "", {{"x", "e4m3/1x128"}, {"dy", "e5m2"}}}));
+  EXPECT_EQ(lines[2], (RecipeOverride{"m", "hif8", {}}));
+}
+
+TEST(Config, remembers_where_each_value_came_from) {
+  const auto loaded =
+      parse_config("model:\n  hidden: 64\n  heads: 4\n", "run.yaml", {"train.seed=7"});
+  EXPECT_EQ(loaded.source.at("model.hidden"), "run.yaml:2");
+  EXPECT_EQ(loaded.source.at("model.heads"), "run.yaml:3");
+  EXPECT_EQ(loaded.source.at("model.kv_heads"), "derived");
+  EXPECT_EQ(loaded.source.at("model.vocab"), "default");
+  EXPECT_EQ(loaded.source.at("train.seed"), "--set");
+  EXPECT_NE(config_table(loaded).find("run.yaml:3"), std::string::npos);
+}
+
+TEST(Config, resolved_file_parses_back_to_the_same_configuration) {
+  const std::string texts[] = {
+      "",
+      "model: {path: \"a \\\"b\\\"\\\\c\", seq: 99}\n",
+      "recipe: {base: coat, weight_copy: per_step, override: {\"layers.0.*\": bf16, \"*.x\": {w: "
+      "e4m3/128x128}}}\n",
+      "optim: {lr: 0.1, eps: 1.0e-30, betas: [0.333333333333333314829616256247, 0]}\n",
+      "data: {train: [\"null\", \"~\", \"a: b\", \"\", \"\\t\"], shuffle: false}\n",
+      "model: {kind: gpt2, rope_scaling: {type: llama3, factor: 8}}\ntrain: {memory_budget: 3 "
+      "KiB}\n"};
+  for (const std::string& text : texts) {
+    const RunConfig config = parse_config(text, "run.yaml").config;
+    const std::string resolved = resolved_yaml(config);
+    EXPECT_EQ(parse_config(resolved, "resolved.yaml").config, config) << resolved;
+    EXPECT_EQ(resolved_yaml(parse_config(resolved, "resolved.yaml").config), resolved);
+  }
+}
+
+TEST(Config, missing_file_is_an_io_error) {
+  try {
+    load_config("/nonexistent/run.yaml");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+  }
+}
+
+TEST(Config, every_shipped_recipe_is_valid_and_survives_the_round_trip) {
+  const std::string names[] = {"llama-25m",   "llama-124m", "llama-1.2b", "llama-2-7b",
+                               "llama-2-13b", "llama-30b",  "olmo-1b",    "gpt2-124m"};
+  for (const std::string& name : names)
+    EXPECT_TRUE(posix_files().exists(kSource + "/recipes/" + name + ".yaml"));
+  for (const DirectoryEntry& entry : posix_files().list(kSource + "/recipes")) {
+    if (!entry.name.ends_with(".yaml")) continue;
+    const RunConfig config = load_config(kSource + "/recipes/" + entry.name).config;
+    EXPECT_EQ(parse_config(resolved_yaml(config), entry.name).config, config) << entry.name;
+  }
+}
+
+TEST(ConfigTable, documentation_page_is_up_to_date) {
+  EXPECT_TRUE(posix_files().read_text(kSource + "/docs/configuration.md") ==
+              configuration_markdown())
+      << "run: build/octet docs configuration > docs/configuration.md";
+}
+
+TEST(ConfigTable, every_row_has_one_path_a_section_and_help) {
+  std::vector<std::string_view> paths;
+  for (const ConfigRow& row : config_rows()) {
+    EXPECT_EQ(std::ranges::count(paths, row.path), 0) << row.path;
+    paths.push_back(row.path);
+    EXPECT_FALSE(row.help.empty()) << row.path;
+    const std::string_view section = row.path.substr(0, row.path.find('.'));
+    EXPECT_EQ(std::ranges::count(config_sections(), section, &ConfigSection::name), 1) << row.path;
+  }
+}
+
+TEST(ConfigTable, help_names_every_key) {
+  const std::string help = configuration_help();
+  for (const ConfigRow& row : config_rows()) {
+    EXPECT_NE(help.find("  " + std::string(row.path) + " = "), std::string::npos) << row.path;
+  }
+}
+
+TEST(ConfigTable, formats_of_overrides_are_known_formats) {
+  for (const std::string_view name : override_formats()) EXPECT_TRUE(dtype_from_name(name)) << name;
+}
+
+TEST(Nearest, distance_counts_edits_and_swaps) {
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("hidden", "hidden"), 0);
+  EXPECT_EQ(edit_distance("hiden", "hidden"), 1);
+  EXPECT_EQ(edit_distance("hiddne", "hidden"), 1);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+}
+
+TEST(Nearest, finds_the_closest_and_none_among_none) {
+  EXPECT_EQ(nearest_name("tran", {"eval", "train", "plan"}), "train");
+  EXPECT_EQ(nearest_name("lr", {"out", "optim.lr"}), "optim.lr");
+  EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Checks the rules of docs/architecture.md that a compiler does not: floors, sizes, names, words.
+
+    tools/check_layers.py [ROOT]      prints one line a fault, `path:line: rule: what`; exits 1 if there is one
+
+Only the standard library. Every rule is a function of (path, lines) that yields faults; RULES lists them.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+# The floors: which folders of src a folder may include, itself besides. Downward only.
+BELOW_TRAIN = {"base", "formats", "device", "data", "config", "math", "ir", "io", "comm", "nn", "optim",
+               "passes", "plan", "compile", "runtime"}
+FLOORS = {
+    "base": set(),
+    "formats": {"base"},
+    "device": {"base"},
+    "data": {"base"},
+    "config": {"base"},
+    "math": {"base", "formats"},
+    "ir": {"base", "formats"},
+    "io": {"base", "formats"},
+    "comm": {"base", "device"},
+    "nn": {"base", "formats", "ir"},
+    "optim": {"base", "formats", "ir"},
+    "passes": {"base", "formats", "ir"},
+    "plan": {"base", "formats", "device", "ir"},
+    "compile": {"base", "formats", "ir", "passes", "plan"},
+    "backends/cpu": {"base", "formats", "math", "device", "ir", "plan"},
+    "backends/cuda": {"base", "formats", "math", "device", "ir", "plan"},
+    "runtime": {"base", "formats", "device", "comm", "ir", "plan"},
+    "train": BELOW_TRAIN,
+    "infer": BELOW_TRAIN,
+    "ptq": BELOW_TRAIN,
+    "study": BELOW_TRAIN,
+}
+CUDA_FOLDERS = ("src/backends/cuda/", "src/comm/nccl/")
+
+MAX_LINE = 100
+MAX_HEADER, MAX_SOURCE, MAX_KERNEL, MAX_GEMM = 200, 400, 500, 600
+MAX_FUNCTION, MAX_PARAMETERS = 60, 5
+MAX_GRAPH_LINES = 12_000
+GRAPH_FOLDERS = ("ir", "passes", "plan", "compile")
+
+CODE = {".h", ".cpp", ".cu", ".cuh"}
+TEXT = CODE | {".py", ".md", ".txt", ".sh", ".yaml", ".yml", ".cmake", ".json", ".ir", ""}
+SKIPPED = {".git", "build", "runs", ".cache", "__pycache__"}
+THIS_CHECK = {"tools/check_layers.py", "tests/layers/check_layers_test.py"}
+
+# What src never does (the logger alone writes).
+FORBIDDEN_CALLS = [
+    (re.compile(r"(?<![\w.>])(?:std::)?(?:_exit|_Exit|exit|quick_exit|abort)\s*\("), "ends the process"),
+    (re.compile(r"\b(?:v?f?printf|puts|fputs|putchar)\s*\("), "prints"),
+    (re.compile(r"\bfmt::print(?:ln)?\s*\("), "prints"),
+    (re.compile(r"\bstd::(?:cout|cerr|clog)\b"), "prints"),
+    (re.compile(r"\b(?:secure_)?getenv\b"), "reads the environment"),
+]
+WRITERS = {"src/base/log.h", "src/base/log.cpp"}
+
+# What a model never names. Integer types stay: tokens and positions are integers everywhere.
+MODEL_NAMES = re.compile(
+    r"\b(f16|f32|f64|bf16|fp16|fp32|fp8\w*|e4m3\w*|e5m2\w*|e8m0|hif8|de8\w*"
+    r"|cpu|gpu|cuda|Device\w*|recompute\w*|checkpointing|world_size|local_rank)\b")
+
+WORDS = re.compile(r"\b(sub-?agents?|agents?|chat session|coding session|claude|anthropic|chatgpt|copilot"
+                   r"|workplace|issue #?\d+)\b|/work/(?:main|shared)|/tmp/brief", re.IGNORECASE)
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|nccl|nvml|nvrtc|curand|cusparse|cutlass|cute)", re.IGNORECASE)
+
+
+def folder_of(path):
+    """The floor's key of a file under src: src/backends/cpu/x.cpp -> backends/cpu."""
+    parts = path.split("/")[1:-1]
+    if not parts:
+        return ""
+    return "/".join(parts[:2]) if parts[0] == "backends" else parts[0]
+
+
+def target_folder(include):
+    parts = include.split("/")
+    return "/".join(parts[:2]) if parts[0] == "backends" and len(parts) > 2 else parts[0]
+
+
+def without_comments(text):
+    """The code with comments and the contents of strings blanked; lines keep their numbers."""
+    def blank(match):
+        kept = match.group(0)
+        if kept.startswith(("//", "/*")):
+            return re.sub(r"[^\n]", " ", kept)
+        return '""' + "\n" * kept.count("\n") if kept.startswith(('"', "R")) else "' '"
+    pattern = (r'//[^\n]*|/\*.*?\*/|\bR"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
+               r"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'")
+    return re.sub(pattern, blank, text, flags=re.DOTALL)
+
+
+def check_includes(path, lines):
+    if not path.startswith("src/"):
+        return
+    folder = folder_of(path)
+    if folder not in FLOORS:
+        yield 1, "floor", f"folder {folder or 'src'} is not in the table of floors"
+        return
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        target = target_folder(match.group(2))
+        is_ours = match.group(1) == '"' and (target in FLOORS or target == "backends" or target == "cli")
+        if is_ours and target != folder and target not in FLOORS[folder]:
+            yield number, "floor", f"{folder} may not include {match.group(2)}"
+
+
+def check_cuda_headers(path, lines):
+    if path.startswith(CUDA_FOLDERS) or not path.startswith(("src/", "include/", "cli/", "python/")):
+        return
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if match and CUDA_HEADER.match(match.group(2)):
+            yield number, "cuda-header", f"{match.group(2)} belongs to backends/cuda and comm/nccl"
+
+
+def check_calls(path, lines):
+    if not path.startswith("src/") or path in WRITERS:
+        return
+    for number, line in enumerate(without_comments("\n".join(lines)).split("\n"), 1):
+        for pattern, what in FORBIDDEN_CALLS:
+            match = pattern.search(line)
+            if match:
+                yield number, "forbidden-call", f"{match.group(0).strip()} {what}"
+
+
+def check_models(path, lines):
+    if not path.startswith("src/nn/"):
+        return
+    for number, line in enumerate(without_comments("\n".join(lines)).split("\n"), 1):
+        match = MODEL_NAMES.search(line)
+        if match:
+            yield number, "model-names", f"a model names {match.group(0)}"
+
+
+def largest(path):
+    name = path.rsplit("/", 1)[-1]
+    if path.endswith((".h", ".cuh")):
+        return MAX_HEADER
+    if not path.startswith("src/backends/"):
+        return MAX_SOURCE
+    return MAX_GEMM if "gemm" in name or "attention" in name else MAX_KERNEL
+
+
+def check_sizes(path, lines):
+    if path.startswith(("src/", "cli/", "include/")) and len(lines) > largest(path):
+        yield largest(path), "file-size", f"{len(lines)} lines, at most {largest(path)}"
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_LINE:
+            yield number, "line-length", f"{len(line)} columns, at most {MAX_LINE}"
+
+
+NOT_A_FUNCTION = re.compile(r"(^|\s)(namespace|class|struct|union|enum|if|for|while|switch|catch|do|else|try)\b"
+                            r"|\boperator\s*$|=\s*$|\breturn\b")
+
+
+def functions(text):
+    """(line, lines, parameters) of each function body outside another; by braces, so a heuristic."""
+    code = without_comments(text)
+    code = re.sub(r"(?m)^\s*#.*(?:\\\n.*)*$", lambda m: "\n" * m.group(0).count("\n"), code)
+    start, depth, body = 0, 0, None   # body: (depth, first line, parameters) of the function we are in
+    for at, char in enumerate(code):
+        if char == "{":
+            header = code[start:at]
+            if body is None and "(" in header and not NOT_A_FUNCTION.search(header):
+                begin = start + len(header) - len(header.lstrip())
+                body = (depth, code.count("\n", 0, begin) + 1, count_parameters(header))
+            depth += 1
+            start = at + 1
+        elif char == "}":
+            depth -= 1
+            if body is not None and body[0] == depth:
+                yield body[1], code.count("\n", 0, at) + 2 - body[1], body[2]
+                body = None
+            start = at + 1
+        elif char == ";" and body is None:
+            start = at + 1
+
+
+def count_parameters(header):
+    opening = header.find("operator()(") + 10 if "operator()(" in header else header.find("(")
+    depth, n_commas, has_text = 0, 0, False
+    for char in header[opening:]:
+        depth += (char in "(<[{") - (char in ")>]}")
+        if depth == 0:
+            break
+        n_commas += char == "," and depth == 1
+        has_text = has_text or (char not in "( \n")
+    return n_commas + 1 if has_text else 0
+
+
+def check_functions(path, lines):
+    if not path.startswith(("src/", "cli/", "include/")):
+        return
+    for line, n_lines, n_parameters in functions("\n".join(lines)):
+        if n_lines > MAX_FUNCTION:
+            yield line, "function-size", f"{n_lines} lines, at most {MAX_FUNCTION}"
+        if n_parameters > MAX_PARAMETERS:
+            yield line, "parameters", f"{n_parameters} parameters, at most {MAX_PARAMETERS}"
+
+
+def check_words(path, lines):
+    if path in THIS_CHECK:
+        return
+    for number, line in enumerate(lines, 1):
+        match = WORDS.search(line)
+        if match:
+            yield number, "word", f"'{match.group(0)}' does not belong into this project"
+
+
+def check_links(path, lines):
+    """The links of src/CMakeLists.txt stay within the floors."""
+    if path != "src/CMakeLists.txt":
+        return
+    for number, line in enumerate(lines, 1):
+        match = re.match(r"octet_folder\((\S+)(?:.*?\bDEPS\s+([^)]*?))?(?:\s+LIBS\b.*)?\)", line)
+        if not match or match.group(1) not in FLOORS:
+            continue
+        for link in (match.group(2) or "").split():
+            if link not in FLOORS[match.group(1)]:
+                yield number, "floor", f"{match.group(1)} may not link {link}"
+
+
+CODE_RULES = [check_includes, check_cuda_headers, check_calls, check_models, check_sizes, check_functions]
+TEXT_RULES = [check_words, check_links]
+
+
+def project_files(root):
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        top = name.split("/")[0]
+        skipped = any(part in SKIPPED for part in name.split("/")) or top.startswith("build")
+        if not skipped and path.suffix in TEXT and path.is_file() and not path.is_symlink():
+            yield name, path
+
+
+def check_tree(root):
+    """All faults as (path, line, rule, what), and the number of lines of the graph folders."""
+    faults, graph_lines = [], 0
+    for name, path in project_files(root):
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError:
+            continue
+        if lines and lines[-1] == "":
+            lines.pop()
+        is_code = path.suffix in CODE
+        if is_code and name.startswith("src/") and folder_of(name) in GRAPH_FOLDERS:
+            graph_lines += len(lines)
+        for rule in (CODE_RULES if is_code else []) + TEXT_RULES:
+            faults += [(name, line, key, what) for line, key, what in rule(name, lines)]
+    if graph_lines > MAX_GRAPH_LINES:
+        faults.append(("src", 1, "graph-size", f"{graph_lines} lines of {', '.join(GRAPH_FOLDERS)}, "
+                                               f"at most {MAX_GRAPH_LINES}"))
+    return faults, graph_lines
+
+
+def main(arguments):
+    root = Path(arguments[1] if len(arguments) > 1 else Path(__file__).resolve().parent.parent)
+    faults, graph_lines = check_tree(root)
+    for path, line, rule, what in faults:
+        print(f"{path}:{line}: {rule}: {what}")
+    print(f"layers: {len(faults)} faults; {graph_lines} of {MAX_GRAPH_LINES} lines in "
+          f"{', '.join(GRAPH_FOLDERS)}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
