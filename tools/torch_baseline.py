@@ -3,8 +3,8 @@
 
 Hidden 512, 8 layers, 8 heads, ffn 1408, vocab 256 untied, 8 x 256 tokens a step: forward, backward,
 clipping by the global norm and AdamW. f32, and f32 weights under BF16 autocast. A figure to compare
-with, no part of the tests. Where PyTorch was built with the reference BLAS ("blas" in the output), its
-f32 products are not worth comparing with; BF16 products go through oneDNN in any case.
+with, no part of the tests. Where PyTorch was built with the reference BLAS ("blas": "generic", as
+Debian's is) its f32 products are not worth comparing with; BF16 ones go through oneDNN in any case.
 
 Usage: /usr/bin/python3 tools/torch_baseline.py [--threads N] [--steps N] [--warmup N]
 """
@@ -20,8 +20,8 @@ import torch.nn.functional as F
 
 import make_goldens
 
-SHAPE = {**make_goldens.TINY, "kind": "llama", "hidden": 512, "layers": 8, "heads": 8, "kv_heads": 8,
-         "head_dim": 64, "ffn": 1408, "vocab": 256, "batch": 8, "seq": 256}
+SHAPE = {**make_goldens.TINY, "kind": "llama", "hidden": 512, "layers": 8, "heads": 8,
+         "kv_heads": 8, "head_dim": 64, "ffn": 1408, "vocab": 256, "batch": 8, "seq": 256}
 STD = 0.02
 
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/dtype.h"
@@ -26,6 +27,10 @@ struct TensorType {
   int64_t n_bytes() const { return n_elems() * dtype_bytes(dtype); }
   bool operator==(const TensorType&) const = default;
 };
+
+// A number, whose storage a recipe chooses later; and an index or a label.
+inline TensorType real_type(Shape shape) { return {Dtype::real, std::move(shape)}; }
+inline TensorType index_type(Shape shape) { return {Dtype::i32, std::move(shape)}; }
 
 std::string to_string(const TensorType& type);  // "bf16[8,16]"
 

@@ -1,0 +1,100 @@
+// The blocks that models are written in: parameters by name, linears, embeddings, rotary attention,
+// gated MLP, loss.
+//
+// A model is run twice over the same definition: once to collect its parameters, once with the
+// graph's inputs declared, so that a parameter's name, shape and initialisation stand in one place,
+// where it is used.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/builder.h"
+#include "nn/model.h"
+
+namespace octet {
+
+// What a matrix is in its model; decides initialisation and weight decay.
+//   matrix     N(0, 0.02), decay
+//   residual   N(0, 0.02 / sqrt(2 layers)), decay: projections that end in the residual stream
+//   embedding  N(0, 0.02), no decay
+enum class MatrixUse : uint8_t { matrix, residual, embedding };
+
+// How Hugging Face stores a linear's weight: [out, in], or [in, out] (its Conv1D).
+enum class WeightLayout : uint8_t { out_in, in_out };
+enum class WithBias : uint8_t { no, yes };
+
+struct LinearOptions {
+  MatrixUse use = MatrixUse::matrix;
+  WeightLayout layout = WeightLayout::out_in;
+  WithBias bias = WithBias::no;
+};
+
+class Blocks {
+ public:
+  // For collecting the parameters: one row, inputs appear as they are met.
+  explicit Blocks(const ModelSpec& spec);
+  // For the graph: all inputs first, parameters in the order of `declared`.
+  Blocks(const ModelSpec& spec, const BatchShape& batch, ModelOutputs outputs,
+         const std::vector<ParameterSpec>& declared);
+
+  const ModelSpec& spec() const { return spec_; }
+  const std::vector<ParameterSpec>& parameters() const { return parameters_; }
+  Graph take_graph() { return std::move(graph_); }
+
+  // The nodes that follow belong to this decoder layer; `prefix` ("model.layers.3.") starts their
+  // parameters' names.
+  void enter(int layer, std::string prefix);
+
+  // Each takes the module's path below the prefix ("self_attn.q_proj"); its last part is the nodes'
+  // origin.
+  ValueId linear(ValueId x, std::string_view path, int64_t n_out,
+                 const LinearOptions& options = {});
+  ValueId token_embedding(std::string_view path);
+  // Throws Error{invalid_argument} where a sequence is longer than the table.
+  ValueId position_embedding(std::string_view path);
+  // The final product with the embedding's weight (tied) or with a weight of its own.
+  ValueId head(ValueId x, std::string_view embedding_name);
+  ValueId rms_norm(ValueId x, std::string_view path);
+  ValueId layer_norm(ValueId x, std::string_view path);
+  ValueId layer_norm_without_weights(ValueId x, std::string_view path);
+
+  ValueId attention(ValueId q, ValueId k, ValueId v);
+  // q, k, v and output projections without biases around rotary causal attention: "self_attn".
+  ValueId rotary_attention(ValueId x);
+  // down(silu(gate(x)) * up(x)): "mlp".
+  ValueId gated_mlp(ValueId x);
+  ValueId gelu(ValueId x, std::string_view origin);
+  ValueId add(ValueId a, ValueId b, std::string_view origin = "residual");
+  // Columns [first, first + n) of x.
+  ValueId columns(ValueId x, int64_t first, int64_t n);
+
+  void outputs(ValueId logits);
+
+ private:
+  void batch_inputs();
+  ValueId parameter(ParameterSpec spec);
+  ValueId matrix(std::string name, Shape shape, MatrixUse use);
+  ValueId rope(ValueId x, int64_t heads);
+  std::string name(std::string_view path, std::string_view leaf) const;
+  void module(std::string_view path);
+
+  ModelSpec spec_;
+  BatchShape batch_;
+  ModelOutputs outputs_ = ModelOutputs::logits;
+  bool collecting_ = true;
+  std::vector<ParameterSpec> parameters_;
+  Graph graph_;
+  Builder builder_;
+  std::string prefix_;
+  ValueId tokens_ = kNoValue;
+  ValueId positions_ = kNoValue;
+  ValueId labels_ = kNoValue;
+  ValueId inv_n_ = kNoValue;
+};
+
+// What rotary models ask of their spec: an even head_dim, and a scaling that is one.
+void check_rotary(const ModelSpec& spec);
+
+}  // namespace octet

@@ -1,0 +1,62 @@
+// GPT-2: pre-norm decoder with LayerNorm, biases, GELU and learned positions.
+// Source: Radford et al. 2019. Names and layouts: GPT2LMHeadModel, whose linears store [in, out].
+#include "base/error.h"
+#include "nn/blocks.h"
+#include "nn/list.h"
+
+namespace octet {
+namespace {
+
+constexpr LinearOptions kMatrix = {.layout = WeightLayout::in_out, .bias = WithBias::yes};
+constexpr LinearOptions kResidual = {
+    .use = MatrixUse::residual, .layout = WeightLayout::in_out, .bias = WithBias::yes};
+
+ValueId self_attention(Blocks& b, ValueId x) {
+  const int64_t width = b.spec().heads * b.spec().head_dim;
+  const ValueId qkv = b.linear(x, "attn.c_attn", 3 * width, kMatrix);
+  const ValueId q = b.columns(qkv, 0, width);
+  const ValueId k = b.columns(qkv, width, width);
+  const ValueId v = b.columns(qkv, 2 * width, width);
+  return b.linear(b.attention(q, k, v), "attn.c_proj", b.spec().hidden, kResidual);
+}
+
+ValueId mlp(Blocks& b, ValueId x) {
+  const ValueId wide = b.gelu(b.linear(x, "mlp.c_fc", b.spec().ffn, kMatrix), "mlp.act");
+  return b.linear(wide, "mlp.c_proj", b.spec().hidden, kResidual);
+}
+
+ValueId logits(Blocks& b) {
+  b.enter(-1, "transformer.");
+  ValueId x = b.token_embedding("wte");
+  x = b.add(x, b.position_embedding("wpe"), "wpe");
+  for (int layer = 0; layer < b.spec().layers; ++layer) {
+    b.enter(layer, fmt::format("transformer.h.{}.", layer));
+    x = b.add(x, self_attention(b, b.layer_norm(x, "ln_1")));
+    x = b.add(x, mlp(b, b.layer_norm(x, "ln_2")));
+  }
+  b.enter(-1, "transformer.");
+  return b.head(b.layer_norm(x, "ln_f"), "transformer.wte.weight");
+}
+
+void check(const ModelSpec& spec) {
+  if (spec.kv_heads != spec.heads) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] expected kv_heads equal to heads {} in gpt2, got {}", spec.heads,
+                spec.kv_heads);
+  }
+  if (spec.max_positions < 1) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] expected max_positions of at least 1 in gpt2, got {}", spec.max_positions);
+  }
+}
+
+}  // namespace
+
+const ModelDef kGpt2 = {.kind = ModelKind::gpt2,
+                        .name = "gpt2",
+                        .architecture = "GPT2LMHeadModel",
+                        .prefix = "transformer.",
+                        .check = check,
+                        .logits = logits};
+
+}  // namespace octet

@@ -1,0 +1,22 @@
+#include "nn/hf_names.h"
+
+#include <algorithm>
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kHead = "lm_head.weight";
+constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+
+}  // namespace
+
+std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored) {
+  const bool is_buffer = std::any_of(std::begin(kBuffers), std::end(kBuffers),
+                                     [&](auto suffix) { return stored.ends_with(suffix); });
+  if (is_buffer || (spec.tied && stored == kHead)) return std::nullopt;
+  const std::string_view prefix = model_def(spec.kind).prefix;
+  if (stored == kHead || stored.starts_with(prefix)) return std::string(stored);
+  return std::string(prefix).append(stored);
+}
+
+}  // namespace octet

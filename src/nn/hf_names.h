@@ -1,0 +1,19 @@
+// Which parameter a tensor of a checkpoint is.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "nn/model.h"
+
+namespace octet {
+
+// The model's name for a tensor of a Hugging Face checkpoint; nothing for what is no parameter.
+// Known variants:
+//   the bare decoder without its prefix ("wte.weight", "layers.0.mlp.up_proj.weight")
+//   buffers beside the parameters (gpt2 "attn.bias" and "attn.masked_bias" masks,
+//   "rotary_emb.inv_freq") a head stored beside the embedding that it is tied to
+std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored);
+
+}  // namespace octet

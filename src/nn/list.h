@@ -1,0 +1,13 @@
+// Every model's constant; one file per model in this folder. model.cpp lists them in ModelKind's
+// order.
+#pragma once
+
+#include "nn/model.h"
+
+namespace octet {
+
+extern const ModelDef kLlama;
+extern const ModelDef kOlmo;
+extern const ModelDef kGpt2;
+
+}  // namespace octet
