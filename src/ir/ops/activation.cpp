@@ -1,0 +1,140 @@
+// gated_act: y = silu(gate) * up, silu(x) = x * logistic(x) (SwiGLU, Shazeer 2020).
+// gelu (Hendrycks & Gimpel 2016): erf: x/2 (1 + erf(x / sqrt 2)); tanh: x/2 (1 + tanh(sqrt(2/pi) (x
+// + 0.044715 x^3))).
+#include <cmath>
+#include <numbers>
+
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+constexpr double kTanhFactor = 0.79788456080286535588;  // sqrt(2 / pi)
+constexpr double kTanhCubic = 0.044715;
+
+template <OpCode C>
+Results infer_gated(const Attrs& attrs, Types in) {
+  std::get<GatedActAttrs>(attrs);
+  const auto op = op_def(C).name;
+  const bool gradient = C == OpCode::gated_act_grad;
+  const TensorType& gate = in[gradient ? 1 : 0];
+  need_float(op, "gate", gate);
+  need_float(op, "up", in[gradient ? 2 : 1], gate.shape);
+  if (!gradient) return {real(gate.shape)};
+  need_float(op, "dy", in[0], gate.shape);
+  return {real(gate.shape), real(gate.shape)};
+}
+
+template <OpCode C>
+Results infer_gelu(const Attrs& attrs, Types in) {
+  std::get<GeluAttrs>(attrs);
+  const auto op = op_def(C).name;
+  need_float(op, C == OpCode::gelu ? "x" : "dy", in[0]);
+  if (C == OpCode::gelu_grad) need_float(op, "x", in[1], in[0].shape);
+  return {real(in[0].shape)};
+}
+
+Values vjp_gated_act(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue, kNoValue};
+  const Node& n = call.node;
+  return b.emit(OpCode::gated_act_grad, n.attrs, {call.dresults[0], n.operands[0], n.operands[1]});
+}
+
+Values vjp_gelu(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue};
+  const Node& n = call.node;
+  return b.emit(OpCode::gelu_grad, n.attrs, {call.dresults[0], n.operands[0]});
+}
+
+Values decompose_gated_act(Builder& b, const Node& node) {
+  const ValueId gate = node.operands[0];
+  return {b.mul(b.mul(gate, b.unary(OpCode::logistic, gate)), node.operands[1])};
+}
+
+// With s = logistic(gate): silu' = s * (1 + gate * (1 - s)).
+Values decompose_gated_act_grad(Builder& b, const Node& node) {
+  const ValueId dy = node.operands[0];
+  const ValueId gate = node.operands[1];
+  const ValueId s = b.unary(OpCode::logistic, gate);
+  const ValueId rest = b.sub(b.fill_like(s, 1), s);
+  const ValueId slope = b.mul(s, b.plus(b.mul(gate, rest), 1));
+  return {b.mul(b.mul(dy, node.operands[2]), slope), b.mul(dy, b.mul(gate, s))};
+}
+
+// The factor of x/2, less 1: erf(x / sqrt 2) or the hyperbolic tangent.
+ValueId gelu_curve(Builder& b, ValueId x, GeluKind kind) {
+  if (kind == GeluKind::erf) return b.unary(OpCode::erf, b.scaled(x, 1 / std::numbers::sqrt2));
+  const ValueId cubic = b.plus(b.scaled(b.unary(OpCode::square, x), kTanhCubic), 1);
+  return b.unary(OpCode::tanh, b.mul(b.scaled(x, kTanhFactor), cubic));
+}
+
+Values decompose_gelu(Builder& b, const Node& node) {
+  const ValueId x = node.operands[0];
+  const ValueId curve = gelu_curve(b, x, std::get<GeluAttrs>(node.attrs).kind);
+  return {b.mul(b.scaled(x, 0.5), b.plus(curve, 1))};
+}
+
+// d/dx [x/2 (1 + c(x))] = (1 + c) / 2 + x/2 c'
+Values decompose_gelu_grad(Builder& b, const Node& node) {
+  const ValueId x = node.operands[1];
+  const GeluKind kind = std::get<GeluAttrs>(node.attrs).kind;
+  const ValueId curve = gelu_curve(b, x, kind);
+  const ValueId square = b.unary(OpCode::square, x);
+  ValueId slope = kNoValue;
+  if (kind == GeluKind::erf) {
+    const double factor = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+    slope = b.scaled(b.unary(OpCode::exp, b.scaled(square, -0.5)), factor);
+  } else {
+    const ValueId inner = b.scaled(b.plus(b.scaled(square, 3 * kTanhCubic), 1), kTanhFactor);
+    slope = b.mul(b.sub(b.fill_like(x, 1), b.unary(OpCode::square, curve)), inner);
+  }
+  const ValueId whole = b.add(b.scaled(b.plus(curve, 1), 0.5), b.mul(b.scaled(x, 0.5), slope));
+  return {b.mul(node.operands[0], whole)};
+}
+
+template <int kFlops>
+Cost cost_act(const Graph& graph, const Node& node) {
+  return cost_per_result(graph, node, kFlops);
+}
+
+constexpr InplacePair kInplaceGradient[] = {
+    {.result = 0, .operand = 0}, {.result = 0, .operand = 1}, {.result = 0, .operand = 2},
+    {.result = 1, .operand = 0}, {.result = 1, .operand = 1}, {.result = 1, .operand = 2}};
+
+}  // namespace
+
+constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
+                                   .name = "gated_act",
+                                   .min_operands = 2,
+                                   .max_operands = 2,
+                                   .infer = infer_gated<OpCode::gated_act>,
+                                   .vjp = vjp_gated_act,
+                                   .decompose = decompose_gated_act,
+                                   .cost = cost_act<6>,
+                                   .inplace = kInplaceEither};
+constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
+                                       .name = "gated_act_grad",
+                                       .min_operands = 3,
+                                       .max_operands = 3,
+                                       .infer = infer_gated<OpCode::gated_act_grad>,
+                                       .decompose = decompose_gated_act_grad,
+                                       .cost = cost_act<12>,
+                                       .inplace = kInplaceGradient};
+constinit const OpDef kGelu = {.code = OpCode::gelu,
+                               .name = "gelu",
+                               .infer = infer_gelu<OpCode::gelu>,
+                               .vjp = vjp_gelu,
+                               .decompose = decompose_gelu,
+                               .cost = cost_act<8>,
+                               .inplace = kInplaceFirst};
+constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
+                                   .name = "gelu_grad",
+                                   .min_operands = 2,
+                                   .max_operands = 2,
+                                   .infer = infer_gelu<OpCode::gelu_grad>,
+                                   .decompose = decompose_gelu_grad,
+                                   .cost = cost_act<15>,
+                                   .inplace = kInplaceEither};
+
+}  // namespace octet::ops

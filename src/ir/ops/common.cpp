@@ -1,0 +1,110 @@
+#include "ir/ops/common.h"
+
+#include <algorithm>
+
+namespace octet::ops {
+
+TensorType moved(const TensorType& from, Shape shape) {
+  const bool chosen = is_float(from.dtype) && !is_quantized(from.dtype);
+  return {.dtype = chosen ? Dtype::real : from.dtype, .shape = std::move(shape)};
+}
+
+bool absent(Types types, size_t i) {
+  return i >= types.size() || types[i] == TensorType{};
+}
+
+bool absent(const Node& node, size_t i) {
+  return operand(node, i) == kNoValue;
+}
+
+ValueId operand(const Node& node, size_t i) {
+  return i < node.operands.size() ? node.operands[i] : kNoValue;
+}
+
+void need_float(std::string_view op, std::string_view what, const TensorType& type) {
+  if (!is_float(type.dtype)) fail(op, "{} must be a float, got {}", what, to_string(type));
+}
+
+void need_int(std::string_view op, std::string_view what, const TensorType& type) {
+  if (type.dtype != Dtype::i32) fail(op, "{} must be i32, got {}", what, to_string(type));
+}
+
+void need_bool(std::string_view op, std::string_view what, const TensorType& type) {
+  if (type.dtype != Dtype::boolean) fail(op, "{} must be bool, got {}", what, to_string(type));
+}
+
+void need_rank(std::string_view op, std::string_view what, const TensorType& type, size_t rank) {
+  if (type.shape.size() != rank) {
+    fail(op, "{} must have {} axes, got {}", what, rank, to_string(type.shape));
+  }
+}
+
+void need_shape(std::string_view op, std::string_view what, const TensorType& type,
+                const Shape& expected) {
+  if (type.shape != expected) {
+    fail(op, "{} must be {}, got {}", what, to_string(expected), to_string(type.shape));
+  }
+}
+
+void need_float(std::string_view op, std::string_view what, const TensorType& type,
+                const Shape& expected) {
+  need_float(op, what, type);
+  need_shape(op, what, type, expected);
+}
+
+void need_axes(std::string_view op, std::string_view what, const Shape& axes, size_t rank) {
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const bool twice = std::count(axes.begin(), axes.end(), axes[i]) > 1;
+    if (axes[i] < 0 || at(axes[i]) >= rank || twice) {
+      fail(op, "{} must be different axes below {}, got {}", what, rank, to_string(axes));
+    }
+  }
+}
+
+void need_dims(std::string_view op, std::string_view what, const Shape& shape) {
+  int64_t n = 1;
+  for (const int64_t dim : shape) {
+    if (dim < 0) fail(op, "{} must have no negative dimension, got {}", what, to_string(shape));
+    if (__builtin_mul_overflow(n, dim, &n)) fail(op, "{} is too large: {}", what, to_string(shape));
+  }
+}
+
+Shape without(const Shape& shape, const Shape& axes) {
+  Shape rest;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (std::find(axes.begin(), axes.end(), static_cast<int64_t>(i)) == axes.end()) {
+      rest.push_back(shape[i]);
+    }
+  }
+  return rest;
+}
+
+Shape iota_axes(size_t n) {
+  Shape axes(n);
+  for (size_t i = 0; i < n; ++i) axes[i] = static_cast<int64_t>(i);
+  return axes;
+}
+
+void only_first_gradient(const VjpCall& call) {
+  for (size_t i = 1; i < call.dresults.size(); ++i) {
+    if (call.dresults[i] != kNoValue) {
+      fail(op_def(call.node.op).name, "no gradient flows through result {}, a statistic", i);
+    }
+  }
+}
+
+double moved_bytes(const Graph& graph, const Node& node) {
+  double bytes = 0;
+  for (const ValueId id : node.operands) {
+    if (id != kNoValue) bytes += static_cast<double>(graph.type(id).n_bytes());
+  }
+  for (const ValueId id : node.results) bytes += static_cast<double>(graph.type(id).n_bytes());
+  return bytes;
+}
+
+Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_element) {
+  const auto n = static_cast<double>(graph.type(node.results[0]).n_elems());
+  return {.flops = flops_per_element * n, .bytes = moved_bytes(graph, node)};
+}
+
+}  // namespace octet::ops

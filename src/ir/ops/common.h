@@ -1,0 +1,76 @@
+// Checks and short hands that the op families share. Every failed check is an
+// Error(invalid_argument) whose message starts with the op's name: "[rms_norm] weight must be
+// [4096], got [4095]".
+//
+// An absent optional operand reaches infer as TensorType{}, or not at all where it would be the
+// last.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+
+namespace octet::ops {
+
+using Types = std::span<const TensorType>;
+using Results = std::vector<TensorType>;
+using Values = std::vector<ValueId>;
+
+template <typename... Args>
+[[noreturn]] void fail(std::string_view op, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(ErrorCode::invalid_argument, "[{}] {}", op,
+              fmt::format(format, std::forward<Args>(args)...));
+}
+
+// A float result whose dtype the recipe chooses.
+inline TensorType real(Shape shape) {
+  return {.dtype = Dtype::real, .shape = std::move(shape)};
+}
+// The type of a result that only moves what `from` holds: exact for integers and codes.
+TensorType moved(const TensorType& from, Shape shape);
+
+bool absent(Types types, size_t i);
+bool absent(const Node& node, size_t i);
+// The operand, or kNoValue where it is absent.
+ValueId operand(const Node& node, size_t i);
+
+void need_float(std::string_view op, std::string_view what, const TensorType& type);
+void need_int(std::string_view op, std::string_view what, const TensorType& type);
+void need_bool(std::string_view op, std::string_view what, const TensorType& type);
+void need_rank(std::string_view op, std::string_view what, const TensorType& type, size_t rank);
+void need_shape(std::string_view op, std::string_view what, const TensorType& type,
+                const Shape& expected);
+// Both of the above, for a float.
+void need_float(std::string_view op, std::string_view what, const TensorType& type,
+                const Shape& expected);
+// The axes lie in [0, rank) and none stands twice.
+void need_axes(std::string_view op, std::string_view what, const Shape& axes, size_t rank);
+// Every dimension is at least 0 and the product fits.
+void need_dims(std::string_view op, std::string_view what, const Shape& shape);
+
+inline size_t at(int64_t axis) {
+  return static_cast<size_t>(axis);
+}
+// The shape without these axes.
+Shape without(const Shape& shape, const Shape& axes);
+// 0, 1, ..., n - 1
+Shape iota_axes(size_t n);
+
+// Throws where a gradient arrives for any result but the first: no gradient flows through
+// statistics.
+void only_first_gradient(const VjpCall& call);
+
+// Operands read once and results written once, absent ones free.
+double moved_bytes(const Graph& graph, const Node& node);
+// `flops_per_element` of the first result, and moved_bytes.
+Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_element);
+
+inline constexpr InplacePair kInplaceFirst[] = {{.result = 0, .operand = 0}};
+inline constexpr InplacePair kInplaceEither[] = {{.result = 0, .operand = 0},
+                                                 {.result = 0, .operand = 1}};
+
+}  // namespace octet::ops

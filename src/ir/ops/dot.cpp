@@ -1,0 +1,247 @@
+// Products of matrices and tensors, and biases.
+#include <algorithm>
+
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+// The axes of an operand that are neither batch nor contracted, in order.
+Shape free_axes(size_t rank, const Shape& batch, const Shape& contract) {
+  Shape taken = batch;
+  taken.insert(taken.end(), contract.begin(), contract.end());
+  Shape free;
+  for (size_t i = 0; i < rank; ++i) {
+    const auto axis = static_cast<int64_t>(i);
+    if (std::find(taken.begin(), taken.end(), axis) == taken.end()) free.push_back(axis);
+  }
+  return free;
+}
+
+void need_dot_axes(std::string_view what, const TensorType& type, const Shape& batch,
+                   const Shape& contract) {
+  Shape all = batch;
+  all.insert(all.end(), contract.begin(), contract.end());
+  need_axes("dot", what, all, type.shape.size());
+}
+
+void need_equal_dims(std::string_view what, Types in, const Shape& axes_a, const Shape& axes_b) {
+  if (axes_a.size() != axes_b.size()) {
+    fail("dot", "a and b must have as many {} axes, got {} and {}", what, to_string(axes_a),
+         to_string(axes_b));
+  }
+  for (size_t i = 0; i < axes_a.size(); ++i) {
+    const int64_t a = in[0].shape[at(axes_a[i])];
+    const int64_t b = in[1].shape[at(axes_b[i])];
+    if (a != b) fail("dot", "{} axes must be equal, got {} and {}", what, a, b);
+  }
+}
+
+Results infer_dot(const Attrs& attrs, Types in) {
+  const auto& a = std::get<DotAttrs>(attrs);
+  need_float("dot", "a", in[0]);
+  need_float("dot", "b", in[1]);
+  need_dot_axes("axes of a", in[0], a.batch_a, a.contract_a);
+  need_dot_axes("axes of b", in[1], a.batch_b, a.contract_b);
+  need_equal_dims("batch", in, a.batch_a, a.batch_b);
+  need_equal_dims("contracted", in, a.contract_a, a.contract_b);
+  Shape shape;
+  for (const int64_t axis : a.batch_a) shape.push_back(in[0].shape[at(axis)]);
+  for (const int64_t axis : free_axes(in[0].shape.size(), a.batch_a, a.contract_a)) {
+    shape.push_back(in[0].shape[at(axis)]);
+  }
+  for (const int64_t axis : free_axes(in[1].shape.size(), a.batch_b, a.contract_b)) {
+    shape.push_back(in[1].shape[at(axis)]);
+  }
+  return {real(shape)};
+}
+
+// One operand of a dot: which of its axes are what.
+struct Side {
+  Shape batch, contract, free;
+};
+
+// The gradient of `self`: dy times `other` over other's free axes, whose axes are then batch, free,
+// contract of self.
+ValueId dot_gradient(Builder& b, ValueId dy, ValueId other, const Side& self, const Side& peer,
+                     bool self_is_first) {
+  const auto n_batch = static_cast<int64_t>(self.batch.size());
+  const auto n_first = static_cast<int64_t>(self_is_first ? self.free.size() : peer.free.size());
+  DotAttrs attrs;
+  for (int64_t i = 0; i < n_batch; ++i) attrs.batch_a.push_back(i);
+  attrs.batch_b = peer.batch;
+  const int64_t peer_start = self_is_first ? n_batch + n_first : n_batch;
+  for (size_t i = 0; i < peer.free.size(); ++i) {
+    attrs.contract_a.push_back(peer_start + static_cast<int64_t>(i));
+  }
+  attrs.contract_b = peer.free;
+  const ValueId raw = b.emit1(OpCode::dot, attrs, {dy, other});
+  // raw: batch, self's free, then what is left of the peer: its contracted axes in the peer's
+  // order.
+  Shape place = self.batch;
+  place.insert(place.end(), self.free.begin(), self.free.end());
+  std::vector<std::pair<int64_t, int64_t>> left;  // peer's axis, self's axis
+  for (size_t i = 0; i < peer.contract.size(); ++i) {
+    left.emplace_back(peer.contract[i], self.contract[i]);
+  }
+  std::sort(left.begin(), left.end());
+  for (const auto& [peer_axis, self_axis] : left) place.push_back(self_axis);
+  Shape perm(place.size());
+  for (size_t i = 0; i < place.size(); ++i) perm[at(place[i])] = static_cast<int64_t>(i);
+  return perm == iota_axes(perm.size()) ? raw : b.transpose(raw, perm);
+}
+
+Values vjp_dot(Builder& b, const VjpCall& call) {
+  const ValueId dy = call.dresults[0];
+  if (dy == kNoValue) return {kNoValue, kNoValue};
+  const auto& attrs = std::get<DotAttrs>(call.node.attrs);
+  const ValueId x = call.node.operands[0];
+  const ValueId y = call.node.operands[1];
+  const Side a{attrs.batch_a, attrs.contract_a,
+               free_axes(b.shape(x).size(), attrs.batch_a, attrs.contract_a)};
+  const Side c{attrs.batch_b, attrs.contract_b,
+               free_axes(b.shape(y).size(), attrs.batch_b, attrs.contract_b)};
+  return {dot_gradient(b, dy, y, a, c, true), dot_gradient(b, dy, x, c, a, false)};
+}
+
+Cost cost_dot(const Graph& graph, const Node& node) {
+  double depth = 1;
+  for (const int64_t axis : std::get<DotAttrs>(node.attrs).contract_a) {
+    depth *= static_cast<double>(graph.type(node.operands[0]).shape[at(axis)]);
+  }
+  return cost_per_result(graph, node, 2 * depth);
+}
+
+Results infer_gemm(const Attrs& attrs, Types in) {
+  const auto& a = std::get<GemmAttrs>(attrs);
+  need_float("gemm", "a", in[0]);
+  need_float("gemm", "b", in[1]);
+  need_rank("gemm", "a", in[0], 2);
+  need_rank("gemm", "b", in[1], 2);
+  const int64_t m = in[0].shape[a.trans_a ? 1 : 0];
+  const int64_t k = in[0].shape[a.trans_a ? 0 : 1];
+  const int64_t n = in[1].shape[a.trans_b ? 0 : 1];
+  need_shape("gemm", "b", in[1], a.trans_b ? Shape{n, k} : Shape{k, n});
+  if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
+  return {real({m, n})};
+}
+
+// With x = op(a) and z = op(b): dx = dy z^T and dz = x^T dy, each transposed where its operand
+// stands transposed.
+Values vjp_gemm(Builder& b, const VjpCall& call) {
+  const Node& n = call.node;
+  Values grads(n.operands.size(), kNoValue);
+  const ValueId dy = call.dresults[0];
+  if (dy == kNoValue) return grads;
+  const auto& t = std::get<GemmAttrs>(n.attrs);
+  const auto product = [&](ValueId left, bool trans_left, ValueId right, bool trans_right,
+                           GemmRole role) {
+    return b.gemm(left, right, {.trans_a = trans_left, .trans_b = trans_right, .role = role});
+  };
+  const ValueId x = n.operands[0];
+  const ValueId w = n.operands[1];
+  grads[0] = t.trans_a ? product(w, t.trans_b, dy, true, GemmRole::dgrad)
+                       : product(dy, false, w, !t.trans_b, GemmRole::dgrad);
+  grads[1] = t.trans_b ? product(dy, true, x, t.trans_a, GemmRole::wgrad)
+                       : product(x, !t.trans_a, dy, false, GemmRole::wgrad);
+  if (!absent(n, 2)) grads[2] = dy;
+  return grads;
+}
+
+Values decompose_gemm(Builder& b, const Node& node) {
+  const auto& a = std::get<GemmAttrs>(node.attrs);
+  const DotAttrs attrs{.batch_a = {},
+                       .batch_b = {},
+                       .contract_a = {a.trans_a ? 0 : 1},
+                       .contract_b = {a.trans_b ? 1 : 0}};
+  const ValueId y = b.emit1(OpCode::dot, attrs, {node.operands[0], node.operands[1]});
+  return {absent(node, 2) ? y : b.add(y, node.operands[2])};
+}
+
+Cost cost_gemm(const Graph& graph, const Node& node) {
+  const auto& a = std::get<GemmAttrs>(node.attrs);
+  const auto depth = static_cast<double>(graph.type(node.operands[0]).shape[a.trans_a ? 0 : 1]);
+  return cost_per_result(graph, node, 2 * depth + (absent(node, 2) ? 0 : 1));
+}
+
+Results infer_bias_add(const Attrs& attrs, Types in) {
+  std::get<NoAttrs>(attrs);
+  need_float("bias_add", "x", in[0]);
+  need_rank("bias_add", "x", in[0], 2);
+  need_float("bias_add", "bias", in[1], {in[0].shape[1]});
+  return {real(in[0].shape)};
+}
+
+Values vjp_bias_add(Builder& b, const VjpCall& call) {
+  const ValueId dy = call.dresults[0];
+  if (dy == kNoValue) return {kNoValue, kNoValue};
+  return {dy, b.unary(OpCode::column_sum, dy)};
+}
+
+Values decompose_bias_add(Builder& b, const Node& node) {
+  const Shape shape = b.shape(node.operands[0]);
+  return {b.add(node.operands[0], b.broadcast(node.operands[1], shape, {1}))};
+}
+
+Results infer_column_sum(const Attrs& attrs, Types in) {
+  std::get<NoAttrs>(attrs);
+  need_float("column_sum", "x", in[0]);
+  need_rank("column_sum", "x", in[0], 2);
+  return {real({in[0].shape[1]})};
+}
+
+Values vjp_column_sum(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue};
+  const Shape shape = b.shape(call.node.operands[0]);
+  return {b.broadcast(call.dresults[0], shape, {1})};
+}
+
+Values decompose_column_sum(Builder& b, const Node& node) {
+  return {b.reduce_sum(node.operands[0], {0})};
+}
+
+Cost cost_bias_add(const Graph& graph, const Node& node) {
+  return cost_per_result(graph, node, 1);
+}
+Cost cost_column_sum(const Graph& graph, const Node& node) {
+  return cost_per_result(graph, node, static_cast<double>(graph.type(node.operands[0]).shape[0]));
+}
+
+constexpr InplacePair kInplaceC[] = {{.result = 0, .operand = 2}};
+
+}  // namespace
+
+constinit const OpDef kDot = {.code = OpCode::dot,
+                              .name = "dot",
+                              .min_operands = 2,
+                              .max_operands = 2,
+                              .infer = infer_dot,
+                              .vjp = vjp_dot,
+                              .cost = cost_dot};
+constinit const OpDef kGemm = {.code = OpCode::gemm,
+                               .name = "gemm",
+                               .min_operands = 2,
+                               .max_operands = 3,
+                               .infer = infer_gemm,
+                               .vjp = vjp_gemm,
+                               .decompose = decompose_gemm,
+                               .cost = cost_gemm,
+                               .inplace = kInplaceC};
+constinit const OpDef kBiasAdd = {.code = OpCode::bias_add,
+                                  .name = "bias_add",
+                                  .min_operands = 2,
+                                  .max_operands = 2,
+                                  .infer = infer_bias_add,
+                                  .vjp = vjp_bias_add,
+                                  .decompose = decompose_bias_add,
+                                  .cost = cost_bias_add,
+                                  .inplace = kInplaceFirst};
+constinit const OpDef kColumnSum = {.code = OpCode::column_sum,
+                                    .name = "column_sum",
+                                    .infer = infer_column_sum,
+                                    .vjp = vjp_column_sum,
+                                    .decompose = decompose_column_sum,
+                                    .cost = cost_column_sum};
+
+}  // namespace octet::ops

@@ -1,0 +1,232 @@
+// Element by element: y[i] = f(a[i], ...). Gradients at kinks: abs and sign take 0 at 0, maximum
+// and minimum give a tie's gradient to the first operand.
+#include <cmath>
+#include <numbers>
+
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+template <OpCode C>
+Results infer_unary(const Attrs& attrs, Types in) {
+  std::get<NoAttrs>(attrs);
+  need_float(op_def(C).name, "x", in[0]);
+  return {real(in[0].shape)};
+}
+
+template <OpCode C>
+Results infer_binary(const Attrs& attrs, Types in) {
+  std::get<NoAttrs>(attrs);
+  const auto op = op_def(C).name;
+  need_float(op, "a", in[0]);
+  need_float(op, "b", in[1], in[0].shape);
+  return {real(in[0].shape)};
+}
+
+// Two floats of any dtype, or two integers or bools of the same.
+void need_comparable(std::string_view op, const TensorType& a, const TensorType& b) {
+  const bool floats = is_float(a.dtype) && is_float(b.dtype);
+  if (!floats && a.dtype != b.dtype) {
+    fail(op, "operands must be floats or of one dtype, got {} and {}", to_string(a), to_string(b));
+  }
+  need_shape(op, "b", b, a.shape);
+}
+
+template <OpCode C>
+Results infer_compare(const Attrs& attrs, Types in) {
+  std::get<NoAttrs>(attrs);
+  need_comparable(op_def(C).name, in[0], in[1]);
+  return {{.dtype = Dtype::boolean, .shape = in[0].shape}};
+}
+
+Results infer_select(const Attrs& attrs, Types in) {
+  std::get<NoAttrs>(attrs);
+  need_bool("select", "condition", in[0]);
+  need_comparable("select", in[1], in[2]);
+  need_shape("select", "condition", in[0], in[1].shape);
+  return {moved(in[1], in[1].shape)};
+}
+
+// From a float, an integer or a bool to a float.
+Results infer_cast(const Attrs& attrs, Types in) {
+  std::get<NoAttrs>(attrs);
+  return {real(in[0].shape)};
+}
+
+using UnaryGradient = ValueId (*)(Builder& b, ValueId dy, ValueId x, ValueId y);
+
+template <UnaryGradient F>
+Values vjp_unary(Builder& b, const VjpCall& call) {
+  const ValueId dy = call.dresults[0];
+  if (dy == kNoValue) return {kNoValue};
+  return {F(b, dy, call.node.operands[0], call.node.results[0])};
+}
+
+// Each gradient in terms of dy, the operand x and the result y.
+ValueId d_neg(Builder& b, ValueId dy, ValueId, ValueId) {
+  return b.neg(dy);
+}
+ValueId d_abs(Builder& b, ValueId dy, ValueId x, ValueId) {
+  return b.mul(dy, b.unary(OpCode::sign, x));
+}
+ValueId d_none(Builder&, ValueId, ValueId, ValueId) {
+  return kNoValue;
+}
+ValueId d_exp(Builder& b, ValueId dy, ValueId, ValueId y) {
+  return b.mul(dy, y);
+}
+ValueId d_log(Builder& b, ValueId dy, ValueId x, ValueId) {
+  return b.div(dy, x);
+}
+ValueId d_sqrt(Builder& b, ValueId dy, ValueId, ValueId y) {
+  return b.div(b.scaled(dy, 0.5), y);
+}
+ValueId d_rsqrt(Builder& b, ValueId dy, ValueId, ValueId y) {
+  return b.mul(b.scaled(dy, -0.5), b.mul(y, b.unary(OpCode::square, y)));
+}
+ValueId d_square(Builder& b, ValueId dy, ValueId x, ValueId) {
+  return b.mul(b.scaled(dy, 2), x);
+}
+ValueId d_tanh(Builder& b, ValueId dy, ValueId, ValueId y) {
+  return b.mul(dy, b.sub(b.fill_like(y, 1), b.unary(OpCode::square, y)));
+}
+ValueId d_erf(Builder& b, ValueId dy, ValueId x, ValueId) {
+  const ValueId bell = b.unary(OpCode::exp, b.neg(b.unary(OpCode::square, x)));
+  return b.mul(dy, b.scaled(bell, 2 * std::numbers::inv_sqrtpi));
+}
+ValueId d_logistic(Builder& b, ValueId dy, ValueId, ValueId y) {
+  return b.mul(dy, b.mul(y, b.sub(b.fill_like(y, 1), y)));
+}
+ValueId d_sin(Builder& b, ValueId dy, ValueId x, ValueId) {
+  return b.mul(dy, b.unary(OpCode::cos, x));
+}
+ValueId d_cos(Builder& b, ValueId dy, ValueId x, ValueId) {
+  return b.neg(b.mul(dy, b.unary(OpCode::sin, x)));
+}
+
+using BinaryGradient = Values (*)(Builder& b, ValueId dy, const Node& node);
+
+template <BinaryGradient F>
+Values vjp_binary(Builder& b, const VjpCall& call) {
+  const ValueId dy = call.dresults[0];
+  if (dy == kNoValue) return Values(call.node.operands.size(), kNoValue);
+  return F(b, dy, call.node);
+}
+
+Values d_add(Builder&, ValueId dy, const Node&) {
+  return {dy, dy};
+}
+Values d_sub(Builder& b, ValueId dy, const Node&) {
+  return {dy, b.neg(dy)};
+}
+Values d_mul(Builder& b, ValueId dy, const Node& n) {
+  return {b.mul(dy, n.operands[1]), b.mul(dy, n.operands[0])};
+}
+Values d_div(Builder& b, ValueId dy, const Node& n) {
+  const ValueId da = b.div(dy, n.operands[1]);
+  return {da, b.neg(b.mul(da, n.results[0]))};
+}
+Values split(Builder& b, ValueId dy, ValueId second) {
+  const ValueId zero = b.fill_like(dy, 0);
+  return {b.select(second, zero, dy), b.select(second, dy, zero)};
+}
+Values d_maximum(Builder& b, ValueId dy, const Node& n) {
+  return split(b, dy, b.emit1(OpCode::less, NoAttrs{}, {n.operands[0], n.operands[1]}));
+}
+Values d_minimum(Builder& b, ValueId dy, const Node& n) {
+  return split(b, dy, b.emit1(OpCode::less, NoAttrs{}, {n.operands[1], n.operands[0]}));
+}
+Values d_select(Builder& b, ValueId dy, const Node& n) {
+  const ValueId zero = b.fill_like(dy, 0);
+  return {kNoValue, b.select(n.operands[0], dy, zero), b.select(n.operands[0], zero, dy)};
+}
+
+// The operand's own dtype, which is not the result's.
+Values vjp_cast(Builder& b, const VjpCall& call) {
+  const Dtype dtype = b.type(call.node.operands[0]).dtype;
+  const ValueId dy = call.dresults[0];
+  if (dy == kNoValue || !is_float(dtype)) return {kNoValue};
+  return b.emit_typed(OpCode::cast, NoAttrs{}, {dy}, {&dtype, 1});
+}
+
+Cost cost_one(const Graph& graph, const Node& node) {
+  return cost_per_result(graph, node, 1);
+}
+
+constexpr InplacePair kInplaceSelect[] = {{.result = 0, .operand = 1}, {.result = 0, .operand = 2}};
+
+template <OpCode C, UnaryGradient F>
+constexpr OpDef unary(std::string_view name) {
+  return {.code = C,
+          .name = name,
+          .infer = infer_unary<C>,
+          .vjp = vjp_unary<F>,
+          .cost = cost_one,
+          .inplace = kInplaceFirst};
+}
+
+template <OpCode C, BinaryGradient F>
+constexpr OpDef binary(std::string_view name) {
+  return {.code = C,
+          .name = name,
+          .min_operands = 2,
+          .max_operands = 2,
+          .infer = infer_binary<C>,
+          .vjp = vjp_binary<F>,
+          .cost = cost_one,
+          .inplace = kInplaceEither};
+}
+
+template <OpCode C>
+constexpr OpDef compare(std::string_view name) {
+  return {.code = C,
+          .name = name,
+          .min_operands = 2,
+          .max_operands = 2,
+          .infer = infer_compare<C>,
+          .cost = cost_one};
+}
+
+}  // namespace
+
+constinit const OpDef kNeg = unary<OpCode::neg, d_neg>("neg");
+constinit const OpDef kAbs = unary<OpCode::abs, d_abs>("abs");
+constinit const OpDef kSign = unary<OpCode::sign, d_none>("sign");
+constinit const OpDef kExp = unary<OpCode::exp, d_exp>("exp");
+constinit const OpDef kLog = unary<OpCode::log, d_log>("log");
+constinit const OpDef kSqrt = unary<OpCode::sqrt, d_sqrt>("sqrt");
+constinit const OpDef kRsqrt = unary<OpCode::rsqrt, d_rsqrt>("rsqrt");
+constinit const OpDef kSquare = unary<OpCode::square, d_square>("square");
+constinit const OpDef kTanh = unary<OpCode::tanh, d_tanh>("tanh");
+constinit const OpDef kErf = unary<OpCode::erf, d_erf>("erf");
+constinit const OpDef kLogistic = unary<OpCode::logistic, d_logistic>("logistic");
+constinit const OpDef kSin = unary<OpCode::sin, d_sin>("sin");
+constinit const OpDef kCos = unary<OpCode::cos, d_cos>("cos");
+
+constinit const OpDef kAdd = binary<OpCode::add, d_add>("add");
+constinit const OpDef kSub = binary<OpCode::sub, d_sub>("sub");
+constinit const OpDef kMul = binary<OpCode::mul, d_mul>("mul");
+constinit const OpDef kDiv = binary<OpCode::div, d_div>("div");
+constinit const OpDef kMaximum = binary<OpCode::maximum, d_maximum>("maximum");
+constinit const OpDef kMinimum = binary<OpCode::minimum, d_minimum>("minimum");
+
+constinit const OpDef kLess = compare<OpCode::less>("less");
+constinit const OpDef kEqual = compare<OpCode::equal>("equal");
+constinit const OpDef kSelect = {.code = OpCode::select,
+                                 .name = "select",
+                                 .min_operands = 3,
+                                 .max_operands = 3,
+                                 .infer = infer_select,
+                                 .vjp = vjp_binary<d_select>,
+                                 .cost = cost_one,
+                                 .inplace = kInplaceSelect};
+constinit const OpDef kCast = {
+    .code = OpCode::cast, .name = "cast", .infer = infer_cast, .vjp = vjp_cast};
+constinit const OpDef kStopGradient = {.code = OpCode::stop_gradient,
+                                       .name = "stop_gradient",
+                                       .infer = infer_unary<OpCode::stop_gradient>,
+                                       .inplace = kInplaceFirst};
+
+}  // namespace octet::ops

@@ -1,0 +1,107 @@
+#include "ir/ops/list.h"
+
+#include <array>
+
+#include "base/error.h"
+#include "ir/ops/common.h"
+
+namespace octet {
+namespace {
+
+struct Entry {
+  OpCode code;
+  const OpDef* def;
+};
+
+constexpr std::array<Entry, kOpCount> kOps = {{
+    {OpCode::neg, &ops::kNeg},
+    {OpCode::abs, &ops::kAbs},
+    {OpCode::sign, &ops::kSign},
+    {OpCode::exp, &ops::kExp},
+    {OpCode::log, &ops::kLog},
+    {OpCode::sqrt, &ops::kSqrt},
+    {OpCode::rsqrt, &ops::kRsqrt},
+    {OpCode::square, &ops::kSquare},
+    {OpCode::tanh, &ops::kTanh},
+    {OpCode::erf, &ops::kErf},
+    {OpCode::logistic, &ops::kLogistic},
+    {OpCode::sin, &ops::kSin},
+    {OpCode::cos, &ops::kCos},
+    {OpCode::add, &ops::kAdd},
+    {OpCode::sub, &ops::kSub},
+    {OpCode::mul, &ops::kMul},
+    {OpCode::div, &ops::kDiv},
+    {OpCode::maximum, &ops::kMaximum},
+    {OpCode::minimum, &ops::kMinimum},
+    {OpCode::less, &ops::kLess},
+    {OpCode::equal, &ops::kEqual},
+    {OpCode::select, &ops::kSelect},
+    {OpCode::cast, &ops::kCast},
+    {OpCode::stop_gradient, &ops::kStopGradient},
+    {OpCode::fill, &ops::kFill},
+    {OpCode::iota, &ops::kIota},
+    {OpCode::broadcast, &ops::kBroadcast},
+    {OpCode::reshape, &ops::kReshape},
+    {OpCode::transpose, &ops::kTranspose},
+    {OpCode::slice, &ops::kSlice},
+    {OpCode::pad, &ops::kPad},
+    {OpCode::concatenate, &ops::kConcatenate},
+    {OpCode::reduce_sum, &ops::kReduceSum},
+    {OpCode::reduce_max, &ops::kReduceMax},
+    {OpCode::argmax, &ops::kArgmax},
+    {OpCode::dot, &ops::kDot},
+    {OpCode::gather, &ops::kGather},
+    {OpCode::scatter_add, &ops::kScatterAdd},
+    {OpCode::gemm, &ops::kGemm},
+    {OpCode::bias_add, &ops::kBiasAdd},
+    {OpCode::column_sum, &ops::kColumnSum},
+    {OpCode::embedding, &ops::kEmbedding},
+    {OpCode::embedding_grad, &ops::kEmbeddingGrad},
+    {OpCode::rms_norm, &ops::kRmsNorm},
+    {OpCode::rms_norm_grad, &ops::kRmsNormGrad},
+    {OpCode::layer_norm, &ops::kLayerNorm},
+    {OpCode::layer_norm_grad, &ops::kLayerNormGrad},
+    {OpCode::rope, &ops::kRope},
+    {OpCode::attention, &ops::kAttention},
+    {OpCode::attention_grad, &ops::kAttentionGrad},
+    {OpCode::gated_act, &ops::kGatedAct},
+    {OpCode::gated_act_grad, &ops::kGatedActGrad},
+    {OpCode::gelu, &ops::kGelu},
+    {OpCode::gelu_grad, &ops::kGeluGrad},
+    {OpCode::cross_entropy, &ops::kCrossEntropy},
+    {OpCode::cross_entropy_grad, &ops::kCrossEntropyGrad},
+    {OpCode::global_norm, &ops::kGlobalNorm},
+    {OpCode::adamw_step, &ops::kAdamwStep},
+}};
+
+constexpr bool in_order() {
+  for (size_t i = 0; i < kOps.size(); ++i) {
+    if (kOps[i].def == nullptr || static_cast<size_t>(kOps[i].code) != i) return false;
+  }
+  return true;
+}
+static_assert(in_order(), "the list stands in OpCode's order");
+
+}  // namespace
+
+const OpDef& op_def(OpCode code) {
+  CHECK(static_cast<size_t>(code) < kOps.size());
+  const OpDef& def = *kOps[static_cast<size_t>(code)].def;
+  CHECK(def.code == code);
+  return def;
+}
+
+const OpDef* find_op(std::string_view name) {
+  for (const Entry& entry : kOps) {
+    if (entry.def->name == name) return entry.def;
+  }
+  return nullptr;
+}
+
+Cost cost_of(const Graph& graph, const Node& node) {
+  const OpDef& def = op_def(node.op);
+  if (def.cost != nullptr) return def.cost(graph, node);
+  return {.flops = 0, .bytes = ops::moved_bytes(graph, node)};
+}
+
+}  // namespace octet

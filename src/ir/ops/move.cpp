@@ -1,0 +1,208 @@
+// What makes or moves elements. Every dtype passes through unchanged, codes included.
+#include <algorithm>
+
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+Results infer_fill(const Attrs& attrs, Types) {
+  const auto& a = std::get<FillAttrs>(attrs);
+  need_dims("fill", "shape", a.shape);
+  return {real(a.shape)};
+}
+
+Results infer_iota(const Attrs& attrs, Types) {
+  const auto& a = std::get<IotaAttrs>(attrs);
+  need_dims("iota", "shape", a.shape);
+  need_axes("iota", "axis", {a.axis}, a.shape.size());
+  return {{.dtype = Dtype::i32, .shape = a.shape}};
+}
+
+Results infer_broadcast(const Attrs& attrs, Types in) {
+  const auto& a = std::get<BroadcastAttrs>(attrs);
+  need_dims("broadcast", "shape", a.shape);
+  need_rank("broadcast", "x", in[0], a.axes.size());
+  need_axes("broadcast", "axes", a.axes, a.shape.size());
+  if (!std::is_sorted(a.axes.begin(), a.axes.end())) {
+    fail("broadcast", "axes must rise, got {}", to_string(a.axes));
+  }
+  Shape expected;
+  for (const int64_t axis : a.axes) expected.push_back(a.shape[at(axis)]);
+  need_shape("broadcast", "x", in[0], expected);
+  return {moved(in[0], a.shape)};
+}
+
+Results infer_reshape(const Attrs& attrs, Types in) {
+  const auto& a = std::get<ReshapeAttrs>(attrs);
+  need_dims("reshape", "shape", a.shape);
+  if (n_elems(a.shape) != in[0].n_elems()) {
+    fail("reshape", "expected a shape of {} elements, got {}", in[0].n_elems(), to_string(a.shape));
+  }
+  return {moved(in[0], a.shape)};
+}
+
+Results infer_transpose(const Attrs& attrs, Types in) {
+  const auto& a = std::get<TransposeAttrs>(attrs);
+  need_rank("transpose", "x", in[0], a.perm.size());
+  need_axes("transpose", "perm", a.perm, a.perm.size());
+  Shape shape;
+  for (const int64_t axis : a.perm) shape.push_back(in[0].shape[at(axis)]);
+  return {moved(in[0], shape)};
+}
+
+Results infer_slice(const Attrs& attrs, Types in) {
+  const auto& a = std::get<SliceAttrs>(attrs);
+  const Shape& x = in[0].shape;
+  Shape shape;
+  if (a.start.size() != x.size() || a.limit.size() != x.size() || a.stride.size() != x.size()) {
+    fail("slice", "expected start, limit and stride for {} axes, got {}, {}, {}", x.size(),
+         to_string(a.start), to_string(a.limit), to_string(a.stride));
+  }
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool inside = 0 <= a.start[i] && a.start[i] <= a.limit[i] && a.limit[i] <= x[i];
+    if (!inside || a.stride[i] < 1) {
+      fail("slice", "expected 0 <= start <= limit <= {} and stride >= 1 on axis {}, got {}:{}:{}",
+           x[i], i, a.start[i], a.limit[i], a.stride[i]);
+    }
+    shape.push_back((a.limit[i] - a.start[i] + a.stride[i] - 1) / a.stride[i]);
+  }
+  return {moved(in[0], shape)};
+}
+
+Results infer_pad(const Attrs& attrs, Types in) {
+  const auto& a = std::get<PadAttrs>(attrs);
+  const Shape& x = in[0].shape;
+  Shape shape;
+  if (a.low.size() != x.size() || a.high.size() != x.size() || a.interior.size() != x.size()) {
+    fail("pad", "expected low, high and interior for {} axes, got {}, {}, {}", x.size(),
+         to_string(a.low), to_string(a.high), to_string(a.interior));
+  }
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (a.low[i] < 0 || a.high[i] < 0 || a.interior[i] < 0) {
+      fail("pad", "expected no negative padding on axis {}, got {}, {}, {}", i, a.low[i], a.high[i],
+           a.interior[i]);
+    }
+    const int64_t gaps = x[i] > 0 ? (x[i] - 1) * a.interior[i] : 0;
+    shape.push_back(a.low[i] + x[i] + gaps + a.high[i]);
+  }
+  return {moved(in[0], shape)};
+}
+
+Results infer_concatenate(const Attrs& attrs, Types in) {
+  const auto& a = std::get<AxisAttrs>(attrs);
+  Shape shape = in[0].shape;
+  need_axes("concatenate", "axis", {a.axis}, shape.size());
+  shape[at(a.axis)] = 0;
+  for (const TensorType& type : in) {
+    if (moved(type, {}) != moved(in[0], {})) {
+      fail("concatenate", "operands must be floats or of one dtype, got {} and {}",
+           to_string(in[0]), to_string(type));
+    }
+    Shape expected = in[0].shape;
+    if (type.shape.size() == shape.size()) expected[at(a.axis)] = type.shape[at(a.axis)];
+    need_shape("concatenate", "operand", type, expected);
+    shape[at(a.axis)] += type.shape[at(a.axis)];
+  }
+  return {moved(in[0], shape)};
+}
+
+Values vjp_broadcast(Builder& b, const VjpCall& call) {
+  const ValueId dy = call.dresults[0];
+  if (dy == kNoValue) return {kNoValue};
+  const auto& a = std::get<BroadcastAttrs>(call.node.attrs);
+  const Shape repeated = without(iota_axes(a.shape.size()), a.axes);
+  return {repeated.empty() ? dy : b.reduce_sum(dy, repeated)};
+}
+
+Values vjp_reshape(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue};
+  return {b.reshape(call.dresults[0], b.shape(call.node.operands[0]))};
+}
+
+Values vjp_transpose(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue};
+  const auto& perm = std::get<TransposeAttrs>(call.node.attrs).perm;
+  Shape inverse(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) inverse[at(perm[i])] = static_cast<int64_t>(i);
+  return {b.transpose(call.dresults[0], inverse)};
+}
+
+Values vjp_slice(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue};
+  const auto& a = std::get<SliceAttrs>(call.node.attrs);
+  const Shape& x = b.shape(call.node.operands[0]);
+  const Shape& y = b.shape(call.node.results[0]);
+  PadAttrs pad{.low = a.start, .high = x, .interior = a.stride, .value = 0};
+  for (size_t i = 0; i < x.size(); ++i) {
+    pad.interior[i] -= 1;
+    const int64_t span = y[i] > 0 ? (y[i] - 1) * a.stride[i] + 1 : 0;
+    pad.high[i] -= a.start[i] + span;
+  }
+  return {b.emit1(OpCode::pad, pad, {call.dresults[0]})};
+}
+
+Values vjp_pad(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue};
+  const auto& a = std::get<PadAttrs>(call.node.attrs);
+  const Shape& x = b.shape(call.node.operands[0]);
+  SliceAttrs slice{.start = a.low, .limit = a.low, .stride = a.interior};
+  for (size_t i = 0; i < x.size(); ++i) {
+    slice.stride[i] += 1;
+    slice.limit[i] += x[i] > 0 ? (x[i] - 1) * slice.stride[i] + 1 : 0;
+  }
+  return {b.emit1(OpCode::slice, slice, {call.dresults[0]})};
+}
+
+Values vjp_concatenate(Builder& b, const VjpCall& call) {
+  const size_t n = call.node.operands.size();
+  if (call.dresults[0] == kNoValue) return Values(n, kNoValue);
+  const int64_t axis = std::get<AxisAttrs>(call.node.attrs).axis;
+  const Shape whole = b.shape(call.dresults[0]);
+  SliceAttrs slice{
+      .start = Shape(whole.size(), 0), .limit = whole, .stride = Shape(whole.size(), 1)};
+  Values grads;
+  int64_t start = 0;
+  for (const ValueId id : call.node.operands) {
+    const int64_t size = b.shape(id)[at(axis)];
+    slice.start[at(axis)] = start;
+    slice.limit[at(axis)] = start + size;
+    grads.push_back(b.emit1(OpCode::slice, slice, {call.dresults[0]}));
+    start += size;
+  }
+  return grads;
+}
+
+}  // namespace
+
+constinit const OpDef kFill = {.code = OpCode::fill,
+                               .name = "fill",
+                               .min_operands = 0,
+                               .max_operands = 0,
+                               .infer = infer_fill};
+constinit const OpDef kIota = {.code = OpCode::iota,
+                               .name = "iota",
+                               .min_operands = 0,
+                               .max_operands = 0,
+                               .infer = infer_iota};
+constinit const OpDef kBroadcast = {
+    .code = OpCode::broadcast, .name = "broadcast", .infer = infer_broadcast, .vjp = vjp_broadcast};
+constinit const OpDef kReshape = {.code = OpCode::reshape,
+                                  .name = "reshape",
+                                  .infer = infer_reshape,
+                                  .vjp = vjp_reshape,
+                                  .inplace = kInplaceFirst};
+constinit const OpDef kTranspose = {
+    .code = OpCode::transpose, .name = "transpose", .infer = infer_transpose, .vjp = vjp_transpose};
+constinit const OpDef kSlice = {
+    .code = OpCode::slice, .name = "slice", .infer = infer_slice, .vjp = vjp_slice};
+constinit const OpDef kPad = {
+    .code = OpCode::pad, .name = "pad", .infer = infer_pad, .vjp = vjp_pad};
+constinit const OpDef kConcatenate = {.code = OpCode::concatenate,
+                                      .name = "concatenate",
+                                      .max_operands = -1,
+                                      .infer = infer_concatenate,
+                                      .vjp = vjp_concatenate};
+
+}  // namespace octet::ops

@@ -1,0 +1,201 @@
+// RMSNorm (Zhang & Sennrich 2019) and LayerNorm (Ba et al. 2016) over the last axis of [T, D].
+//   rms_norm:   y = x * rstd * w,                 rstd = 1 / sqrt(mean x^2 + eps)
+//   layer_norm: y = (x - mean) * rstd * w + b,    rstd = 1 / sqrt(mean (x - mean)^2 + eps)
+// Without w the factor is 1; b needs w. Their gradients read rstd and mean as the forward op gave
+// them.
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+Results infer_rms_norm(const Attrs& attrs, Types in) {
+  std::get<NormAttrs>(attrs);
+  need_float("rms_norm", "x", in[0]);
+  need_rank("rms_norm", "x", in[0], 2);
+  if (!absent(in, 1)) need_float("rms_norm", "weight", in[1], {in[0].shape[1]});
+  return {real(in[0].shape), real({in[0].shape[0]})};
+}
+
+Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
+  std::get<NormAttrs>(attrs);
+  need_float("rms_norm_grad", "x", in[1]);
+  need_rank("rms_norm_grad", "x", in[1], 2);
+  need_float("rms_norm_grad", "dy", in[0], in[1].shape);
+  need_float("rms_norm_grad", "rstd", in[2], {in[1].shape[0]});
+  Results results{real(in[1].shape)};
+  if (absent(in, 3)) return results;
+  need_float("rms_norm_grad", "weight", in[3], {in[1].shape[1]});
+  results.push_back(real({in[1].shape[1]}));
+  return results;
+}
+
+Results infer_layer_norm(const Attrs& attrs, Types in) {
+  std::get<NormAttrs>(attrs);
+  need_float("layer_norm", "x", in[0]);
+  need_rank("layer_norm", "x", in[0], 2);
+  const TensorType rows = real({in[0].shape[0]});
+  if (!absent(in, 1)) need_float("layer_norm", "weight", in[1], {in[0].shape[1]});
+  if (!absent(in, 2)) {
+    if (absent(in, 1)) fail("layer_norm", "a bias needs a weight");
+    need_float("layer_norm", "bias", in[2], {in[0].shape[1]});
+  }
+  return {real(in[0].shape), rows, rows};
+}
+
+Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
+  std::get<NormAttrs>(attrs);
+  need_float("layer_norm_grad", "x", in[1]);
+  need_rank("layer_norm_grad", "x", in[1], 2);
+  need_float("layer_norm_grad", "dy", in[0], in[1].shape);
+  need_float("layer_norm_grad", "mean", in[2], {in[1].shape[0]});
+  need_float("layer_norm_grad", "rstd", in[3], {in[1].shape[0]});
+  Results results{real(in[1].shape)};
+  if (absent(in, 4)) return results;
+  need_float("layer_norm_grad", "weight", in[4], {in[1].shape[1]});
+  results.push_back(real({in[1].shape[1]}));
+  results.push_back(real({in[1].shape[1]}));
+  return results;
+}
+
+Values vjp_rms_norm(Builder& b, const VjpCall& call) {
+  only_first_gradient(call);
+  const Node& n = call.node;
+  Values grads(n.operands.size(), kNoValue);
+  if (call.dresults[0] == kNoValue) return grads;
+  Values operands{call.dresults[0], n.operands[0], n.results[1]};
+  if (!absent(n, 1)) operands.push_back(n.operands[1]);
+  const Values results = b.emit(OpCode::rms_norm_grad, n.attrs, operands);
+  grads[0] = results[0];
+  if (!absent(n, 1)) grads[1] = results[1];
+  return grads;
+}
+
+Values vjp_layer_norm(Builder& b, const VjpCall& call) {
+  only_first_gradient(call);
+  const Node& n = call.node;
+  Values grads(n.operands.size(), kNoValue);
+  if (call.dresults[0] == kNoValue) return grads;
+  Values operands{call.dresults[0], n.operands[0], n.results[1], n.results[2]};
+  if (!absent(n, 1)) operands.push_back(n.operands[1]);
+  const Values results = b.emit(OpCode::layer_norm_grad, n.attrs, operands);
+  grads[0] = results[0];
+  if (!absent(n, 1)) grads[1] = results[1];
+  if (!absent(n, 2)) grads[2] = results[2];
+  return grads;
+}
+
+// [T] or [D] repeated to [T, D].
+ValueId per_row(Builder& b, ValueId x, const Shape& shape) {
+  return b.broadcast(x, shape, {0});
+}
+ValueId per_column(Builder& b, ValueId x, const Shape& shape) {
+  return b.broadcast(x, shape, {1});
+}
+
+ValueId row_mean(Builder& b, ValueId x) {
+  const auto width = static_cast<double>(b.shape(x)[1]);
+  return b.scaled(b.reduce_sum(x, {1}), 1 / width);
+}
+
+ValueId rstd_of(Builder& b, ValueId x, const Attrs& attrs) {
+  const ValueId mean_square = row_mean(b, b.unary(OpCode::square, x));
+  return b.unary(OpCode::rsqrt, b.plus(mean_square, std::get<NormAttrs>(attrs).eps));
+}
+
+Values decompose_rms_norm(Builder& b, const Node& node) {
+  const ValueId x = node.operands[0];
+  const Shape shape = b.shape(x);
+  const ValueId rstd = rstd_of(b, x, node.attrs);
+  ValueId y = b.mul(x, per_row(b, rstd, shape));
+  if (!absent(node, 1)) y = b.mul(y, per_column(b, node.operands[1], shape));
+  return {y, rstd};
+}
+
+Values decompose_layer_norm(Builder& b, const Node& node) {
+  const ValueId x = node.operands[0];
+  const Shape shape = b.shape(x);
+  const ValueId mean = row_mean(b, x);
+  const ValueId centred = b.sub(x, per_row(b, mean, shape));
+  const ValueId rstd = rstd_of(b, centred, node.attrs);
+  ValueId y = b.mul(centred, per_row(b, rstd, shape));
+  if (!absent(node, 1)) y = b.mul(y, per_column(b, node.operands[1], shape));
+  if (!absent(node, 2)) y = b.add(y, per_column(b, node.operands[2], shape));
+  return {y, mean, rstd};
+}
+
+// With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), dw = sum over rows of dy
+// * n.
+Values decompose_rms_norm_grad(Builder& b, const Node& node) {
+  const ValueId dy = node.operands[0];
+  const Shape shape = b.shape(dy);
+  const ValueId rstd = per_row(b, node.operands[2], shape);
+  const ValueId normal = b.mul(node.operands[1], rstd);
+  const bool weighted = !absent(node, 3);
+  const ValueId h = weighted ? b.mul(dy, per_column(b, node.operands[3], shape)) : dy;
+  const ValueId along = per_row(b, row_mean(b, b.mul(h, normal)), shape);
+  Values results{b.mul(rstd, b.sub(h, b.mul(normal, along)))};
+  if (weighted) results.push_back(b.reduce_sum(b.mul(dy, normal), {0}));
+  return results;
+}
+
+// The same with dx = rstd * (h - mean(h) - n * mean(h * n)), db = sum over rows of dy.
+Values decompose_layer_norm_grad(Builder& b, const Node& node) {
+  const ValueId dy = node.operands[0];
+  const Shape shape = b.shape(dy);
+  const ValueId rstd = per_row(b, node.operands[3], shape);
+  const ValueId centred = b.sub(node.operands[1], per_row(b, node.operands[2], shape));
+  const ValueId normal = b.mul(centred, rstd);
+  const bool weighted = !absent(node, 4);
+  const ValueId h = weighted ? b.mul(dy, per_column(b, node.operands[4], shape)) : dy;
+  const ValueId along = per_row(b, row_mean(b, b.mul(h, normal)), shape);
+  const ValueId rest = b.sub(h, per_row(b, row_mean(b, h), shape));
+  Values results{b.mul(rstd, b.sub(rest, b.mul(normal, along)))};
+  if (weighted) {
+    results.push_back(b.reduce_sum(b.mul(dy, normal), {0}));
+    results.push_back(b.reduce_sum(dy, {0}));
+  }
+  return results;
+}
+
+template <int kFlops>
+Cost cost_norm(const Graph& graph, const Node& node) {
+  return cost_per_result(graph, node, kFlops);
+}
+
+}  // namespace
+
+constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
+                                  .name = "rms_norm",
+                                  .min_operands = 1,
+                                  .max_operands = 2,
+                                  .infer = infer_rms_norm,
+                                  .vjp = vjp_rms_norm,
+                                  .decompose = decompose_rms_norm,
+                                  .cost = cost_norm<4>,
+                                  .statistics = 0b10};
+constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
+                                      .name = "rms_norm_grad",
+                                      .min_operands = 3,
+                                      .max_operands = 4,
+                                      .infer = infer_rms_norm_grad,
+                                      .decompose = decompose_rms_norm_grad,
+                                      .cost = cost_norm<9>};
+constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
+                                    .name = "layer_norm",
+                                    .min_operands = 1,
+                                    .max_operands = 3,
+                                    .infer = infer_layer_norm,
+                                    .vjp = vjp_layer_norm,
+                                    .decompose = decompose_layer_norm,
+                                    .cost = cost_norm<7>,
+                                    .statistics = 0b110};
+constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
+                                        .name = "layer_norm_grad",
+                                        .min_operands = 4,
+                                        .max_operands = 5,
+                                        .infer = infer_layer_norm_grad,
+                                        .decompose = decompose_layer_norm_grad,
+                                        .cost = cost_norm<12>};
+
+}  // namespace octet::ops

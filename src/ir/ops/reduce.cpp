@@ -1,0 +1,75 @@
+// Reductions: the named axes vanish. The maximum's gradient is shared evenly by equal elements.
+#include <algorithm>
+
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+template <OpCode C>
+Results infer_reduce(const Attrs& attrs, Types in) {
+  const auto& a = std::get<AxesAttrs>(attrs);
+  const auto op = op_def(C).name;
+  need_float(op, "x", in[0]);
+  need_axes(op, "axes", a.axes, in[0].shape.size());
+  if constexpr (C == OpCode::reduce_max) {
+    for (const int64_t axis : a.axes) {
+      if (in[0].shape[at(axis)] == 0) fail(op, "axis {} is empty", axis);
+    }
+  }
+  return {real(without(in[0].shape, a.axes))};
+}
+
+Results infer_argmax(const Attrs& attrs, Types in) {
+  const auto& a = std::get<AxisAttrs>(attrs);
+  need_float("argmax", "x", in[0]);
+  need_axes("argmax", "axis", {a.axis}, in[0].shape.size());
+  if (in[0].shape[at(a.axis)] == 0) fail("argmax", "axis {} is empty", a.axis);
+  return {{.dtype = Dtype::i32, .shape = without(in[0].shape, {a.axis})}};
+}
+
+// Repeats a reduced value over the axes that vanished.
+ValueId spread(Builder& b, ValueId reduced, const Shape& shape, const Shape& axes) {
+  return b.broadcast(reduced, shape, without(iota_axes(shape.size()), axes));
+}
+
+Values vjp_reduce_sum(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue};
+  const Shape shape = b.shape(call.node.operands[0]);
+  return {spread(b, call.dresults[0], shape, std::get<AxesAttrs>(call.node.attrs).axes)};
+}
+
+Values vjp_reduce_max(Builder& b, const VjpCall& call) {
+  if (call.dresults[0] == kNoValue) return {kNoValue};
+  const Shape& axes = std::get<AxesAttrs>(call.node.attrs).axes;
+  const ValueId x = call.node.operands[0];
+  const Shape shape = b.shape(x);
+  const ValueId largest = spread(b, call.node.results[0], shape, axes);
+  const ValueId is_largest = b.emit1(OpCode::equal, NoAttrs{}, {x, largest});
+  const ValueId ones = b.select(is_largest, b.fill(shape, 1), b.fill(shape, 0));
+  const ValueId share = b.div(call.dresults[0], b.reduce_sum(ones, axes));
+  return {b.mul(ones, spread(b, share, shape, axes))};
+}
+
+Cost cost_reduce(const Graph& graph, const Node& node) {
+  return {.flops = static_cast<double>(graph.type(node.operands[0]).n_elems()),
+          .bytes = moved_bytes(graph, node)};
+}
+
+}  // namespace
+
+constinit const OpDef kReduceSum = {.code = OpCode::reduce_sum,
+                                    .name = "reduce_sum",
+                                    .infer = infer_reduce<OpCode::reduce_sum>,
+                                    .vjp = vjp_reduce_sum,
+                                    .cost = cost_reduce};
+constinit const OpDef kReduceMax = {.code = OpCode::reduce_max,
+                                    .name = "reduce_max",
+                                    .infer = infer_reduce<OpCode::reduce_max>,
+                                    .vjp = vjp_reduce_max,
+                                    .cost = cost_reduce};
+constinit const OpDef kArgmax = {
+    .code = OpCode::argmax, .name = "argmax", .infer = infer_argmax, .cost = cost_reduce};
+
+}  // namespace octet::ops
