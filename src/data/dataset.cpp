@@ -1,0 +1,149 @@
+#include "data/dataset.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "data/text_files.h"
+
+namespace octet {
+namespace {
+
+std::string_view strip(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == text.npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+class Opener {
+ public:
+  Opener(const Files& files, const DatasetOptions& options, const Tokenizer& tokenizer)
+      : files_(files),
+        options_(options),
+        tokenizer_(tokenizer),
+        shards_(options.shards),
+        n_bytes_left_(options.max_text_bytes) {
+    if (shards_.vocab == 0) shards_.vocab = tokenizer.vocab_size();
+    if (!shards_.eos) shards_.eos = tokenizer.eos();
+  }
+
+  TokenStream open(const std::vector<std::string>& paths) {
+    std::vector<std::shared_ptr<const TokenSource>> sources;
+    for (const std::string& path : paths) {
+      if (!files_.exists(path)) {
+        throw Error(ErrorCode::bad_data, "[data] '{}': expected a file or a folder, got neither",
+                    path);
+      }
+      if (files_.is_directory(path)) {
+        open_folder(path, sources);
+      } else {
+        open_file(path, sources);
+      }
+    }
+    n_sources_ += static_cast<int64_t>(sources.size());
+    return TokenStream(std::move(sources));
+  }
+
+  int64_t n_sources() const { return n_sources_; }
+  int64_t n_skipped() const { return n_skipped_; }
+
+ private:
+  using Sources = std::vector<std::shared_ptr<const TokenSource>>;
+
+  void add_text(TextBuilder& builder, std::string_view text) {
+    n_bytes_left_ -= text.size();
+    const std::string& separator = options_.document_separator;
+    if (separator.empty()) {
+      builder.add_document(text);
+      return;
+    }
+    while (true) {
+      const size_t n = text.find(separator);
+      builder.add_document(strip(text.substr(0, n)));
+      if (n == text.npos) return;
+      text.remove_prefix(n + separator.size());
+    }
+  }
+
+  void open_file(const std::string& path, Sources& sources) {
+    if (is_shard_name(path)) {
+      sources.push_back(shard_source(files_, path, shards_));
+      return;
+    }
+    const std::string text = read_text_file(files_, path, n_bytes_left_);
+    if (!is_readable_text(text)) {
+      throw Error(ErrorCode::bad_data,
+                  "[data] '{}': expected UTF-8 text, .xz, .npy or .bin, got other data", path);
+    }
+    TextBuilder builder(file_name(path), tokenizer_);
+    add_text(builder, text);
+    sources.push_back(builder.build());
+  }
+
+  // One source for all texts of the folder: /usr/include has tens of thousands.
+  void open_folder(const std::string& folder, Sources& sources) {
+    TextBuilder builder(file_name(folder), tokenizer_);
+    const std::vector<std::string> paths = files_under(files_, folder);
+    int64_t n_texts = 0;
+    for (const std::string& path : paths) {
+      if (is_shard_name(path)) continue;
+      const std::string text = read_text_file(files_, path, n_bytes_left_);
+      if (!is_readable_text(text)) continue;
+      add_text(builder, text);
+      ++n_texts;
+    }
+    if (n_texts > 0) {
+      n_skipped_ += static_cast<int64_t>(paths.size()) - n_texts;
+      sources.push_back(builder.build());
+      return;
+    }
+    const size_t n_before = sources.size();
+    for (const std::string& path : paths) {
+      if (is_shard_name(path)) sources.push_back(shard_source(files_, path, shards_));
+    }
+    if (sources.size() == n_before) {
+      throw Error(ErrorCode::bad_data, "[data] '{}': expected text files or token shards, got none",
+                  folder);
+    }
+    n_skipped_ += static_cast<int64_t>(paths.size() - (sources.size() - n_before));
+  }
+
+  const Files& files_;
+  const DatasetOptions& options_;
+  const Tokenizer& tokenizer_;
+  ShardOptions shards_;
+  uint64_t n_bytes_left_;
+  int64_t n_sources_ = 0, n_skipped_ = 0;
+};
+
+}  // namespace
+
+Dataset open_dataset(const Files& files, const DatasetOptions& options,
+                     const Tokenizer& tokenizer) {
+  if (!(options.val_fraction >= 0 && options.val_fraction < 1)) {
+    throw Error(ErrorCode::invalid_argument,
+                "[data] val_fraction must be from 0 to below 1, got {}", options.val_fraction);
+  }
+  Opener opener(files, options, tokenizer);
+  Dataset dataset;
+  dataset.train = opener.open(options.train);
+  const int64_t n = dataset.train.n_tokens();
+  if (!options.val.empty()) {
+    dataset.val = opener.open(options.val);
+  } else {
+    const auto n_val =
+        static_cast<int64_t>(std::floor(static_cast<double>(n) * options.val_fraction));
+    dataset.val = dataset.train.slice(n - n_val, n);
+    dataset.train = dataset.train.slice(0, n - n_val);
+  }
+  if (dataset.train.n_tokens() < 2) {
+    throw Error(ErrorCode::bad_data, "[data] training needs at least 2 tokens, got {}",
+                dataset.train.n_tokens());
+  }
+  dataset.n_sources = opener.n_sources();
+  dataset.n_skipped = opener.n_skipped();
+  return dataset;
+}
+
+}  // namespace octet

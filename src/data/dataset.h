@@ -1,0 +1,40 @@
+// A run's data: files and folders in, a training and a validation stream of tokens out.
+//
+// A path is a token shard (.npy, .bin), a text file (.xz is unpacked), or a folder. A folder stands
+// for its readable text files, recursively and sorted; where it has none, for its shards. A
+// document is a file, or a part of one between separators. Text is tokenized into memory; shards
+// stay on disk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "data/shards.h"
+#include "data/token_stream.h"
+#include "data/tokenizer.h"
+
+namespace octet {
+
+struct DatasetOptions {
+  std::vector<std::string> train = {};
+  std::vector<std::string> val = {};    // empty: the end of train is held out
+  double val_fraction = 0.1;            // how much of it; of the tokens, from 0 (none) to below 1
+  std::string document_separator = {};  // "<|endoftext|>": parts are stripped of white space;
+                                        // empty: a file is a document
+  uint64_t max_text_bytes = uint64_t{4} << 30;  // of unpacked text; more belongs into shards
+  ShardOptions shards = {};                     // vocab 0: the tokenizer's
+};
+
+struct Dataset {
+  TokenStream train, val;
+  int64_t n_sources = 0;
+  int64_t n_skipped = 0;  // files of folders that are not readable text
+};
+
+// `files` must outlive the result. Throws Error{bad_data} where a path is missing, not text, or
+// holds no tokens.
+Dataset open_dataset(const Files& files, const DatasetOptions& options, const Tokenizer& tokenizer);
+
+}  // namespace octet

@@ -1,0 +1,89 @@
+// Batches of windows over a token stream, for training and for evaluation.
+//
+// A window is `seq` input tokens from some position and, as labels, the token after each. Windows
+// of a pass start at 0, seq, 2 seq, ...: every token but the first is a label exactly once a pass.
+// The last window may be shorter: its rest is token 0 with label -1 (ignored).
+//
+// Everything is a function of (stream, options, number of windows drawn): no hidden state, so that
+// a resumed run draws the same batches, and so does any cutting into batches. Random choices are
+// Philox words keyed by the seed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/token_stream.h"
+
+namespace octet {
+
+inline constexpr int32_t kIgnoredLabel = -1;
+
+enum class WindowOrder {
+  sequential,  // as they lie
+  shuffled,    // each pass (epoch) in its own permutation: every window once
+  random,      // independent uniform starts over the stream; a pass has no meaning
+};
+
+enum class DocumentBoundaries {
+  ignore,       // documents run on into each other
+  mask_labels,  // the first token of a document is no label
+};
+
+struct LoaderOptions {
+  int64_t seq = 0;
+  WindowOrder order = WindowOrder::shuffled;
+  DocumentBoundaries boundaries = DocumentBoundaries::ignore;
+  uint64_t seed = 0;
+};
+
+// Row-major [batch, seq].
+struct Batch {
+  int64_t batch = 0, seq = 0;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> labels;
+  int64_t n_labels() const;  // that are not ignored
+};
+
+class Loader {
+ public:
+  // Throws Error{bad_data} when the stream holds fewer than 2 tokens.
+  Loader(TokenStream stream, const LoaderOptions& options);
+
+  Batch next(int64_t batch);
+
+  int64_t n_windows() const { return n_windows_; }  // of one pass
+  int64_t epoch() const { return drawn_ / n_windows_; }
+  int64_t drawn() const { return drawn_; }
+
+  // The position and what it is a position in, for a checkpoint.
+  std::map<std::string, std::string> state() const;
+  // Continues from a state. Throws Error{bad_data} when the data or an option differs from what the
+  // state was taken with, naming it.
+  void restore(const std::map<std::string, std::string>& state);
+
+ private:
+  int64_t window_start(int64_t drawn) const;
+
+  TokenStream stream_;
+  LoaderOptions options_;
+  int64_t n_windows_ = 0;
+  int64_t drawn_ = 0;
+};
+
+// The first `max_labels` predictions of a stream (fewer when it is shorter), in consecutive
+// windows: the same for every run. Rows after the last window are all ignored.
+class EvalWindows {
+ public:
+  EvalWindows(TokenStream stream, int64_t seq, int64_t max_labels);
+  int64_t n_labels() const { return n_labels_; }
+  int64_t n_windows() const;
+  Batch at(int64_t first_window, int64_t batch) const;
+
+ private:
+  TokenStream stream_;
+  int64_t seq_, n_labels_;
+};
+
+}  // namespace octet

@@ -1,0 +1,22 @@
+// A keyed permutation of [0, n) by index, in constant memory: a Feistel network over the next power
+// of 4, walked along its cycle until it falls below n (4 tries at most on average). Source: Black
+// and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002; the round function is Philox.
+#pragma once
+
+#include <cstdint>
+
+namespace octet {
+
+class Permutation {
+ public:
+  Permutation(int64_t n, uint64_t seed, uint64_t epoch);
+  int64_t operator()(int64_t index) const;
+
+ private:
+  uint64_t round_trip(uint64_t value) const;
+
+  uint64_t n_, seed_, epoch_;
+  int half_bits_ = 1;
+};
+
+}  // namespace octet

@@ -1,0 +1,132 @@
+#include "data/shards.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "data/numpy_header.h"
+
+namespace octet {
+namespace {
+
+using Element = ArrayLayout::Element;
+
+uint64_t element_bytes(Element element) {
+  return element == Element::u16 ? 2 : 4;
+}
+
+ArrayLayout numpy_layout(const FileReader& file) {
+  const NumpyHeader header = read_numpy_header(file);
+  ArrayLayout layout{Element::u16, header.offset, header.length};
+  if (header.descr == "<u4") {
+    layout.element = Element::u32;
+  } else if (header.descr == "<i4") {
+    layout.element = Element::i32;
+  } else if (header.descr != "<u2") {
+    throw Error(ErrorCode::bad_data, "[shard] {}: expected elements <u2, <u4 or <i4, got {}",
+                file.path(), header.descr);
+  }
+  const uint64_t n_data = file.size() - header.offset, width = element_bytes(layout.element);
+  if (n_data % width != 0 || n_data / width != static_cast<uint64_t>(header.length)) {
+    throw Error(ErrorCode::bad_data, "[shard] {}: expected {} elements of {} bytes, got {} bytes",
+                file.path(), header.length, width, n_data);
+  }
+  return layout;
+}
+
+class ShardSource : public TokenSource {
+ public:
+  ShardSource(const Files& files, std::string path, const ShardOptions& options)
+      : files_(files),
+        path_(std::move(path)),
+        options_(options),
+        layout_(read_layout(files, path_, options)) {}
+
+  const std::string& name() const override { return path_; }
+  int64_t n_tokens() const override { return layout_.n_tokens; }
+
+  // Name, size and both ends: reading terabytes to notice a change inside would cost more than it
+  // gains.
+  uint64_t identity() const override {
+    constexpr uint64_t kEnd = 1 << 16;
+    const auto file = files_.open(path_);
+    Xxh64 hash;
+    hash.update(file_name(path_));
+    const uint64_t n_bytes = file->size();
+    hash.update(std::as_bytes(std::span(&n_bytes, 1)));
+    std::vector<std::byte> part(std::min(kEnd, n_bytes));
+    for (const uint64_t at : {uint64_t{0}, n_bytes - part.size()}) {
+      file->read_at(at, part);
+      hash.update(part);
+    }
+    return hash.digest();
+  }
+
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const override {
+    if (tokens.empty()) return;
+    const auto file = files_.open(path_);
+    read_tokens(*file, first, tokens);
+    std::fill(starts.begin(), starts.end(), uint8_t{0});
+    if (first == 0) starts[0] = 1;
+    if (!options_.eos) return;
+    for (size_t i = 1; i < tokens.size(); ++i) starts[i] = tokens[i - 1] == *options_.eos;
+    if (first > 0) {
+      int32_t before = 0;
+      read_tokens(*file, first - 1, std::span(&before, 1));
+      starts[0] = before == *options_.eos;
+    }
+  }
+
+ private:
+  void read_tokens(const FileReader& file, int64_t first, std::span<int32_t> tokens) const {
+    const uint64_t width = element_bytes(layout_.element);
+    // The codes land in the upper part of the result, from where they widen in ascending order.
+    const auto raw = std::as_writable_bytes(tokens).last(tokens.size() * width);
+    file.read_at(layout_.offset + static_cast<uint64_t>(first) * width, raw);
+    const uint32_t bound = options_.vocab > 0 ? static_cast<uint32_t>(options_.vocab) : 1u << 31;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      uint32_t id = 0;
+      std::memcpy(&id, raw.data() + i * width, width);
+      if (id >= bound) {
+        throw Error(ErrorCode::bad_data, "[shard] {}: token {} must be below {}, got {}", path_,
+                    first + static_cast<int64_t>(i), bound, id);
+      }
+      tokens[i] = static_cast<int32_t>(id);
+    }
+  }
+
+  const Files& files_;
+  std::string path_;
+  ShardOptions options_;
+  ArrayLayout layout_;
+};
+
+}  // namespace
+
+bool is_shard_name(std::string_view path) {
+  return path.ends_with(".npy") || path.ends_with(".bin");
+}
+
+ArrayLayout read_layout(const Files& files, const std::string& path, const ShardOptions& options) {
+  const auto file = files.open(path);
+  if (path.ends_with(".npy") && has_numpy_magic(*file)) return numpy_layout(*file);
+  const bool is_wide = options.width == TokenWidth::u32 ||
+                       (options.width == TokenWidth::infer && options.vocab > 65536);
+  ArrayLayout layout{is_wide ? Element::u32 : Element::u16, 0, 0};
+  const uint64_t width = element_bytes(layout.element);
+  if (file->size() % width != 0) {
+    throw Error(ErrorCode::bad_data, "[shard] {}: expected a multiple of {} bytes, got {}", path,
+                width, file->size());
+  }
+  layout.n_tokens = static_cast<int64_t>(file->size() / width);
+  return layout;
+}
+
+std::shared_ptr<const TokenSource> shard_source(const Files& files, const std::string& path,
+                                                const ShardOptions& options) {
+  return std::make_shared<ShardSource>(files, path, options);
+}
+
+}  // namespace octet

@@ -1,0 +1,110 @@
+#include "data/text_files.h"
+
+#include <lzma.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+// The length of the UTF-8 sequence at the start of `bytes`, or 0.
+size_t sequence_length(std::string_view bytes) {
+  const auto byte = [&](size_t i) -> uint32_t {
+    return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : 0u;
+  };
+  const uint32_t first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t n = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  uint32_t code = first & (0x7Fu >> n);
+  for (size_t i = 1; i < n; ++i) {
+    if ((byte(i) & 0xC0u) != 0x80u) return 0;
+    code = code << 6 | (byte(i) & 0x3Fu);
+  }
+  const uint32_t least = n == 2 ? 0x80 : n == 3 ? 0x800 : 0x10000;
+  const bool is_surrogate = code >= 0xD800 && code < 0xE000;
+  return code < least || code > 0x10FFFF || is_surrogate ? 0 : n;
+}
+
+class XzDecoder {
+ public:
+  XzDecoder() {
+    constexpr uint64_t kMemoryLimit = uint64_t{1} << 30;
+    CHECK(lzma_stream_decoder(&stream_, kMemoryLimit, LZMA_CONCATENATED) == LZMA_OK);
+  }
+  ~XzDecoder() { lzma_end(&stream_); }
+  XzDecoder(const XzDecoder&) = delete;
+  XzDecoder& operator=(const XzDecoder&) = delete;
+  lzma_stream& stream() { return stream_; }
+
+ private:
+  lzma_stream stream_ = LZMA_STREAM_INIT;
+};
+
+}  // namespace
+
+bool is_readable_text(std::string_view bytes) {
+  if (bytes.find('\0') != bytes.npos) return false;
+  while (!bytes.empty()) {
+    const size_t n = sequence_length(bytes);
+    if (n == 0) return false;
+    bytes.remove_prefix(n);
+  }
+  return true;
+}
+
+std::string unpack_xz(std::string_view packed, const std::string& path, uint64_t max_bytes) {
+  XzDecoder decoder;
+  lzma_stream& stream = decoder.stream();
+  stream.next_in = reinterpret_cast<const uint8_t*>(packed.data());
+  stream.avail_in = packed.size();
+  std::string text;
+  std::string block(1 << 18, '\0');
+  for (lzma_ret status = LZMA_OK; status != LZMA_STREAM_END;) {
+    stream.next_out = reinterpret_cast<uint8_t*>(block.data());
+    stream.avail_out = block.size();
+    status = lzma_code(&stream, LZMA_FINISH);
+    text.append(block, 0, block.size() - stream.avail_out);
+    if (text.size() > max_bytes) {
+      throw Error(ErrorCode::bad_data, "[data] {}: expected at most {} bytes of text, got more",
+                  path, max_bytes);
+    }
+    if (status == LZMA_BUF_ERROR) {
+      throw Error(ErrorCode::bad_data, "[data] {}: expected a whole .xz file, got its start", path);
+    }
+    if (status != LZMA_OK && status != LZMA_STREAM_END) {
+      throw Error(ErrorCode::bad_data, "[data] {}: expected .xz data, got damaged or other data",
+                  path);
+    }
+  }
+  return text;
+}
+
+std::string read_text_file(const Files& files, const std::string& path, uint64_t max_bytes) {
+  const auto file = files.open(path);
+  if (file->size() > max_bytes) {
+    throw Error(ErrorCode::bad_data, "[data] {}: expected at most {} bytes of text, got {}", path,
+                max_bytes, file->size());
+  }
+  std::string bytes(file->size(), '\0');
+  file->read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return path.ends_with(".xz") ? unpack_xz(bytes, path, max_bytes) : bytes;
+}
+
+std::vector<std::string> files_under(const Files& files, const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const DirectoryEntry& entry : files.list(folder)) {
+    if (entry.name.starts_with('.')) continue;
+    const std::string path = join_path(folder, entry.name);
+    if (entry.kind == EntryKind::file) paths.push_back(path);
+    if (entry.kind == EntryKind::directory) {
+      const std::vector<std::string> below = files_under(files, path);
+      paths.insert(paths.end(), below.begin(), below.end());
+    }
+  }
+  return paths;
+}
+
+}  // namespace octet

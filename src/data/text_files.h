@@ -1,0 +1,27 @@
+// Finding and reading text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+
+namespace octet {
+
+// No NUL and valid UTF-8 (no overlong forms, no surrogates).
+bool is_readable_text(std::string_view bytes);
+
+// The content of an .xz file of one or more streams. Throws Error{bad_data} when it is damaged, cut
+// short, or unpacks to more than max_bytes.
+std::string unpack_xz(std::string_view packed, const std::string& path, uint64_t max_bytes);
+
+// A file's bytes, unpacked where its name ends in .xz.
+std::string read_text_file(const Files& files, const std::string& path, uint64_t max_bytes);
+
+// All regular files under a folder, depth first, names sorted at each level. Hidden names (".git")
+// and symbolic links are left out, so that nothing comes twice.
+std::vector<std::string> files_under(const Files& files, const std::string& folder);
+
+}  // namespace octet

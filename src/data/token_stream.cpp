@@ -1,0 +1,122 @@
+#include "data/token_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace octet {
+namespace {
+
+class TextSource : public TokenSource {
+ public:
+  TextSource(std::string name, std::vector<std::byte> tokens, std::vector<int64_t> starts,
+             int width)
+      : name_(std::move(name)),
+        tokens_(std::move(tokens)),
+        starts_(std::move(starts)),
+        width_(static_cast<size_t>(width)) {
+    Xxh64 hash;
+    hash.update(name_);
+    hash.update(tokens_);
+    hash.update(std::as_bytes(std::span(starts_)));
+    identity_ = hash.digest();
+  }
+  const std::string& name() const override { return name_; }
+  int64_t n_tokens() const override { return static_cast<int64_t>(tokens_.size() / width_); }
+  uint64_t identity() const override { return identity_; }
+
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const override {
+    const std::byte* from = tokens_.data() + static_cast<size_t>(first) * width_;
+    for (int32_t& token : tokens) {
+      uint32_t value = 0;
+      std::memcpy(&value, from, width_);
+      token = static_cast<int32_t>(value);
+      from += width_;
+    }
+    std::fill(starts.begin(), starts.end(), uint8_t{0});
+    const int64_t end = first + static_cast<int64_t>(tokens.size());
+    for (auto it = std::lower_bound(starts_.begin(), starts_.end(), first);
+         it != starts_.end() && *it < end; ++it) {
+      starts[static_cast<size_t>(*it - first)] = 1;
+    }
+  }
+
+ private:
+  std::string name_;
+  std::vector<std::byte> tokens_;
+  std::vector<int64_t> starts_;
+  size_t width_;
+  uint64_t identity_ = 0;
+};
+
+}  // namespace
+
+TextBuilder::TextBuilder(std::string name, const Tokenizer& tokenizer)
+    : name_(std::move(name)), tokenizer_(tokenizer) {
+  const int64_t vocab = tokenizer.vocab_size();
+  width_ = vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
+}
+
+void TextBuilder::add_document(std::string_view text) {
+  if (text.empty()) return;
+  starts_.push_back(static_cast<int64_t>(tokens_.size()) / width_);
+  const auto append = [&](int32_t id) {
+    const auto bytes = std::as_bytes(std::span(&id, 1)).first(static_cast<size_t>(width_));
+    tokens_.insert(tokens_.end(), bytes.begin(), bytes.end());
+  };
+  if (tokenizer_.bos()) append(*tokenizer_.bos());
+  for (const int32_t id : tokenizer_.encode(text)) append(id);
+  if (!tokenizer_.bos() && tokenizer_.eos()) append(*tokenizer_.eos());
+}
+
+std::shared_ptr<const TokenSource> TextBuilder::build() {
+  return std::make_shared<TextSource>(std::move(name_), std::move(tokens_), std::move(starts_),
+                                      width_);
+}
+
+TokenStream::TokenStream(std::vector<std::shared_ptr<const TokenSource>> sources)
+    : sources_(std::move(sources)) {
+  first_token_.push_back(0);
+  for (const auto& source : sources_)
+    first_token_.push_back(first_token_.back() + source->n_tokens());
+  end_ = first_token_.back();
+}
+
+void TokenStream::read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const {
+  CHECK(tokens.size() == starts.size());
+  CHECK(first >= 0 && first + static_cast<int64_t>(tokens.size()) <= n_tokens());
+  int64_t at = begin_ + first;
+  while (!tokens.empty()) {
+    const auto next = std::upper_bound(first_token_.begin(), first_token_.end(), at);
+    const size_t i = static_cast<size_t>(next - first_token_.begin()) - 1;
+    const size_t n = std::min(tokens.size(), static_cast<size_t>(*next - at));
+    sources_[i]->read(at - first_token_[i], tokens.first(n), starts.first(n));
+    tokens = tokens.subspan(n);
+    starts = starts.subspan(n);
+    at += static_cast<int64_t>(n);
+  }
+}
+
+TokenStream TokenStream::slice(int64_t begin, int64_t end) const {
+  CHECK(0 <= begin && begin <= end && end <= n_tokens());
+  TokenStream part = *this;
+  part.begin_ = begin_ + begin;
+  part.end_ = begin_ + end;
+  return part;
+}
+
+uint64_t TokenStream::identity() const {
+  Xxh64 hash;
+  for (const auto& source : sources_) {
+    const uint64_t identity = source->identity();
+    hash.update(std::as_bytes(std::span(&identity, 1)));
+  }
+  const int64_t part[] = {begin_, end_};
+  hash.update(std::as_bytes(std::span(part)));
+  return hash.digest();
+}
+
+}  // namespace octet

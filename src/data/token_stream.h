@@ -1,0 +1,63 @@
+// Tokens by position, from any number of sources, read when needed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "data/tokenizer.h"
+
+namespace octet {
+
+// One run of documents: a token shard, or text in memory. Immutable; may be read from several
+// threads.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual const std::string& name() const = 0;
+  virtual int64_t n_tokens() const = 0;
+  // Fills tokens[i] with token first + i, and starts[i] with 1 where a document starts there and 0
+  // elsewhere. Both spans have the same length, within the source.
+  virtual void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const = 0;
+  virtual uint64_t identity() const = 0;  // changes with the content
+};
+
+// Sources one after the other, or a part of that. A small value: copies share the sources.
+class TokenStream {
+ public:
+  TokenStream() = default;
+  explicit TokenStream(std::vector<std::shared_ptr<const TokenSource>> sources);
+
+  int64_t n_tokens() const { return end_ - begin_; }
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const;
+  TokenStream slice(int64_t begin, int64_t end) const;
+  uint64_t identity() const;  // of all sources and of the part
+
+ private:
+  std::vector<std::shared_ptr<const TokenSource>> sources_;
+  std::vector<int64_t> first_token_;  // of each source; then the total
+  int64_t begin_ = 0, end_ = 0;
+};
+
+// The documents of one source in memory, in the narrowest of 1, 2, 4 bytes a token that the
+// vocabulary allows.
+class TextBuilder {
+ public:
+  TextBuilder(std::string name, const Tokenizer& tokenizer);
+  // Adds one document: bos (or, where the tokenizer has none, a final eos) and the text. Empty text
+  // adds nothing.
+  void add_document(std::string_view text);
+  std::shared_ptr<const TokenSource> build();
+
+ private:
+  std::string name_;
+  const Tokenizer& tokenizer_;
+  std::vector<std::byte> tokens_;
+  std::vector<int64_t> starts_;
+  int width_;
+};
+
+}  // namespace octet

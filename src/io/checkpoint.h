@@ -1,0 +1,76 @@
+// The run directory's checkpoints: DIR/step-000100/{model.safetensors, optim.safetensors,
+// manifest.json, COMPLETE}.
+//
+// A save writes into step-000100.tmp, syncs each file and the directory, renames the directory, and
+// writes COMPLETE (sizes and XXH64 of the files) last and atomically. So at every moment, kill -9
+// and power loss included, each checkpoint either is whole or has no valid COMPLETE; earlier ones
+// are untouched until the new one is whole. Format: docs/formats/checkpoint.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "io/manifest.h"
+#include "io/safetensors.h"
+
+namespace octet {
+
+struct CheckpointContents {
+  Manifest manifest;  // the tensor lists are filled in by save
+  std::vector<TensorSource> model;
+  std::vector<TensorSource> optim;
+};
+
+struct CheckpointEntry {
+  int64_t step = 0;
+  std::string path;
+  std::string problem;  // "" when COMPLETE is there and the sizes agree
+  bool is_whole() const { return problem.empty(); }
+};
+
+struct LoadedCheckpoint {
+  std::string path;
+  Manifest manifest;
+  SafetensorsReader model;
+  SafetensorsReader optim;
+};
+
+class Checkpoints {
+ public:
+  // `folder` is RUN/ckpt; save makes it.
+  Checkpoints(Files& files, std::string folder, Log log = {});
+
+  // Writes the checkpoint of contents.manifest.step and then keeps the newest `keep` (at least 1)
+  // whole ones. A whole checkpoint of the same step is replaced, and set aside as step-N.old until
+  // the new one is whole. Throws Error{io}: what failed, and which checkpoint is the newest whole
+  // one now.
+  void save(const CheckpointContents& contents, int keep);
+
+  std::vector<CheckpointEntry> list() const;  // by step, ascending; hashes are not read
+
+  // The newest checkpoint that passes load(); others are skipped with a warning. Nothing when there
+  // is none.
+  std::optional<LoadedCheckpoint> newest() const;
+
+  // Verifies sizes and hashes, then opens. Throws Error{bad_data} or Error{io}.
+  LoadedCheckpoint load(const std::string& checkpoint_path) const;
+
+ private:
+  void write_files(const CheckpointContents& contents, const std::string& folder,
+                   std::string& marker);
+  void put_in_place(const std::string& temporary, const std::string& path);
+  void discard(const std::string& temporary);
+  void prune(int keep, const std::string& just_saved);
+  std::string problem_of(const std::string& path) const;
+
+  Files& files_;
+  std::string folder_;
+  Log log_;
+};
+
+}  // namespace octet

@@ -1,0 +1,99 @@
+#include "io/checkpoint_marker.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "io/json.h"
+
+namespace octet {
+namespace {
+
+class MarkingWriter : public FileWriter {
+ public:
+  explicit MarkingWriter(FileWriter& under) : under_(under) {}
+  void write(std::span<const std::byte> bytes) override {
+    under_.write(bytes);
+    hash_.update(bytes);
+    n_bytes_ += bytes.size();
+  }
+  void sync() override { under_.sync(); }
+  void close() override { under_.close(); }
+  FileMark mark() const { return {n_bytes_, hash_.digest()}; }
+
+ private:
+  FileWriter& under_;
+  Xxh64 hash_;
+  uint64_t n_bytes_ = 0;
+};
+
+}  // namespace
+
+std::string marker_to_json(const Marker& marker) {
+  Json files = Json::object();
+  for (const auto& [name, mark] : marker) {
+    files[name] = {{"bytes", mark.n_bytes}, {"xxh64", fmt::format("{:016x}", mark.xxh64)}};
+  }
+  return Json{{"format", "octet-complete"}, {"files", files}}.dump(1) + "\n";
+}
+
+Marker parse_marker(const std::string& text, const std::string& where) {
+  const Json root = parse_json(text, where);
+  const JsonObject json(root, where);
+  if (json.string("format") != "octet-complete") {
+    throw Error(ErrorCode::bad_data, "[checkpoint] {}: 'format' must be octet-complete, got '{}'",
+                where, json.string("format"));
+  }
+  const JsonObject files = json.object("files");
+  Marker marker;
+  for (const auto& item : json.at("files").items()) {
+    const JsonObject entry = files.object(item.key());
+    FileMark mark{entry.unsigned_integer("bytes"), 0};
+    const std::string hex = entry.string("xxh64");
+    const auto parsed = std::from_chars(hex.data(), hex.data() + hex.size(), mark.xxh64, 16);
+    if (hex.size() != 16 || parsed.ptr != hex.data() + hex.size()) {
+      throw Error(ErrorCode::bad_data, "[checkpoint] {}: expected 16 hexadecimal digits, got '{}'",
+                  where, hex);
+    }
+    marker[item.key()] = mark;
+  }
+  return marker;
+}
+
+FileMark write_marked(Files& files, const std::string& path,
+                      const std::function<void(FileWriter&)>& write) {
+  const auto file = files.create(path);
+  MarkingWriter marking(*file);
+  write(marking);
+  file->sync();
+  file->close();
+  verify_size(files, path, marking.mark());
+  return marking.mark();
+}
+
+void verify_size(const Files& files, const std::string& path, const FileMark& mark) {
+  const uint64_t n_bytes = files.size(path);
+  if (n_bytes != mark.n_bytes) {
+    throw Error(ErrorCode::bad_data, "[checkpoint] '{}': expected {} bytes, got {}", path,
+                mark.n_bytes, n_bytes);
+  }
+}
+
+void verify_hash(const Files& files, const std::string& path, const FileMark& mark) {
+  const auto file = files.open(path);
+  std::vector<std::byte> block(1 << 20);
+  Xxh64 hash;
+  for (uint64_t at = 0; at < file->size(); at += block.size()) {
+    const auto part = std::span(block).first(std::min<uint64_t>(block.size(), file->size() - at));
+    file->read_at(at, part);
+    hash.update(part);
+  }
+  if (hash.digest() != mark.xxh64) {
+    throw Error(ErrorCode::bad_data, "[checkpoint] '{}': expected xxh64 {:016x}, got {:016x}", path,
+                mark.xxh64, hash.digest());
+  }
+}
+
+}  // namespace octet

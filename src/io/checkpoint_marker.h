@@ -1,0 +1,30 @@
+// COMPLETE, the marker of a whole checkpoint: the size and the XXH64 of each file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "base/files.h"
+
+namespace octet {
+
+struct FileMark {
+  uint64_t n_bytes = 0;
+  uint64_t xxh64 = 0;
+};
+using Marker = std::map<std::string, FileMark>;  // by file name
+
+std::string marker_to_json(const Marker& marker);
+Marker parse_marker(const std::string& text, const std::string& where);  // Error{bad_data}
+
+// Writes and syncs one file, and says what was written.
+FileMark write_marked(Files& files, const std::string& path,
+                      const std::function<void(FileWriter&)>& write);
+
+// Throw Error{bad_data} where a file's size (or its hash, which reads it all) is not the mark's.
+void verify_size(const Files& files, const std::string& path, const FileMark& mark);
+void verify_hash(const Files& files, const std::string& path, const FileMark& mark);
+
+}  // namespace octet

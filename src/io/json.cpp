@@ -1,0 +1,121 @@
+#include "io/json.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+// The byte offset is the one part of the library's message that does not change between its
+// versions.
+[[noreturn]] void not_json(const std::string& where, size_t byte) {
+  throw Error(ErrorCode::bad_data, "[json] {}: expected JSON, got a mistake at byte {}", where,
+              byte);
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& where) {
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const std::string& key = value.get_ref<const std::string&>();
+      if (!keys.back().insert(key).second) {
+        throw Error(ErrorCode::bad_data, "[json] {}: expected each key once, got '{}' again", where,
+                    key);
+      }
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text.begin(), text.end(), watch);
+  } catch (const Json::parse_error& error) {
+    not_json(where, error.byte);
+  } catch (const Json::exception&) {  // a number beyond a double
+    not_json(where, text.size());
+  }
+}
+
+JsonObject::JsonObject(const Json& json, std::string where)
+    : json_(json), where_(std::move(where)) {
+  if (!json.is_object()) {
+    throw Error(ErrorCode::bad_data, "[json] {}: expected an object, got {}", where_,
+                json.type_name());
+  }
+}
+
+void JsonObject::wrong(const std::string& key, std::string_view expected) const {
+  const auto it = json_.find(key);
+  if (it == json_.end()) {
+    throw Error(ErrorCode::bad_data, "[json] {}: expected key '{}', got none", where_, key);
+  }
+  throw Error(ErrorCode::bad_data, "[json] {}: '{}' must be {}, got {}", where_, key, expected,
+              it->is_structured() ? it->type_name() : it->dump());
+}
+
+bool JsonObject::has(const std::string& key) const {
+  const auto it = json_.find(key);
+  return it != json_.end() && !it->is_null();
+}
+
+int64_t JsonObject::integer(const std::string& key) const {
+  const auto it = json_.find(key);
+  if (it == json_.end() || !it->is_number_integer()) wrong(key, "an integer");
+  if (it->is_number_unsigned() && it->get<uint64_t>() > INT64_MAX) wrong(key, "below 2^63");
+  return it->get<int64_t>();
+}
+
+uint64_t JsonObject::unsigned_integer(const std::string& key) const {
+  const auto it = json_.find(key);
+  if (it == json_.end() || !it->is_number_unsigned()) wrong(key, "an integer of 0 or more");
+  return it->get<uint64_t>();
+}
+
+double JsonObject::number(const std::string& key) const {
+  const auto it = json_.find(key);
+  if (it == json_.end() || !it->is_number()) wrong(key, "a number");
+  return it->get<double>();
+}
+
+std::string JsonObject::string(const std::string& key) const {
+  const auto it = json_.find(key);
+  if (it == json_.end() || !it->is_string()) wrong(key, "a string");
+  return it->get<std::string>();
+}
+
+int64_t JsonObject::integer_or(const std::string& key, int64_t fallback) const {
+  return has(key) ? integer(key) : fallback;
+}
+
+double JsonObject::number_or(const std::string& key, double fallback) const {
+  return has(key) ? number(key) : fallback;
+}
+
+bool JsonObject::boolean_or(const std::string& key, bool fallback) const {
+  if (!has(key)) return fallback;
+  if (!json_.at(key).is_boolean()) wrong(key, "true or false");
+  return json_.at(key).get<bool>();
+}
+
+std::string JsonObject::string_or(const std::string& key, const std::string& fallback) const {
+  return has(key) ? string(key) : fallback;
+}
+
+const Json& JsonObject::at(const std::string& key) const {
+  const auto it = json_.find(key);
+  if (it == json_.end()) wrong(key, "present");
+  return *it;
+}
+
+JsonObject JsonObject::object(const std::string& key) const {
+  const Json& value = at(key);
+  if (!value.is_object()) wrong(key, "an object");
+  return JsonObject(value, where_);
+}
+
+}  // namespace octet

@@ -1,0 +1,46 @@
+// Strict JSON for headers, manifests and model configurations: duplicate keys and trailing bytes
+// are errors.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace octet {
+
+using Json = nlohmann::json;
+
+// Throws Error{bad_data}, "[json] WHERE: ...", for text that is not one JSON value or repeats a key
+// in an object.
+Json parse_json(std::string_view text, const std::string& where);
+
+// Typed access to the keys of one object; errors name the file and the key.
+class JsonObject {
+ public:
+  JsonObject(const Json& json, std::string where);  // throws unless json is an object
+
+  bool has(const std::string& key) const;  // present and not null
+  int64_t integer(const std::string& key) const;
+  uint64_t unsigned_integer(const std::string& key) const;
+  double number(const std::string& key) const;
+  std::string string(const std::string& key) const;
+
+  int64_t integer_or(const std::string& key, int64_t fallback) const;
+  double number_or(const std::string& key, double fallback) const;
+  bool boolean_or(const std::string& key, bool fallback) const;
+  std::string string_or(const std::string& key, const std::string& fallback) const;
+
+  const Json& at(const std::string& key) const;
+  JsonObject object(const std::string& key) const;
+  const std::string& where() const { return where_; }
+
+ private:
+  [[noreturn]] void wrong(const std::string& key, std::string_view expected) const;
+
+  const Json& json_;
+  std::string where_;
+};
+
+}  // namespace octet

@@ -1,0 +1,81 @@
+#include "io/model_files.h"
+
+#include "base/error.h"
+#include "io/json.h"
+
+namespace octet {
+
+ModelFiles ModelFiles::open(const Files& files, const std::string& path) {
+  ModelFiles model;
+  model.path_ = path;
+  const std::string single = files.is_directory(path) ? join_path(path, "model.safetensors") : path;
+  const std::string index = join_path(path, "model.safetensors.index.json");
+  if (files.exists(single)) {
+    model.shards_.push_back(SafetensorsReader::open(files, single));
+    for (const StoredTensor& tensor : model.shards_[0].tensors()) {
+      model.shard_index_.emplace(tensor.name, 0);
+    }
+  } else if (files.is_directory(path) && files.exists(index)) {
+    model.open_index(files, index);
+  } else {
+    throw Error(
+        ErrorCode::bad_data,
+        "[model] '{}': expected model.safetensors or model.safetensors.index.json, got neither",
+        path);
+  }
+  return model;
+}
+
+void ModelFiles::open_index(const Files& files, const std::string& index_path) {
+  const Json root = parse_json(files.read_text(index_path), index_path);
+  const JsonObject index(root, index_path);
+  std::map<std::string, size_t> opened;
+  const JsonObject weight_map = index.object("weight_map");
+  for (const auto& item : index.at("weight_map").items()) {
+    const std::string& name = item.key();
+    const std::string file = weight_map.string(name);
+    if (file.empty() || file_name(file) != file || file == "..") {
+      throw Error(ErrorCode::bad_data, "[model] {}: expected a file of the same folder, got '{}'",
+                  index_path, file);
+    }
+    const auto [it, is_new] = opened.emplace(file, shards_.size());
+    if (is_new) shards_.push_back(SafetensorsReader::open(files, join_path(path_, file)));
+    shards_[it->second].at(name);  // throws unless the shard has it
+    shard_index_.emplace(name, it->second);
+  }
+}
+
+std::vector<std::string> ModelFiles::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, shard] : shard_index_) names.push_back(name);
+  return names;
+}
+
+const StoredTensor* ModelFiles::find(std::string_view name) const {
+  const auto it = shard_index_.find(name);
+  return it == shard_index_.end() ? nullptr : shards_[it->second].find(name);
+}
+
+const SafetensorsReader& ModelFiles::shard_of(std::string_view name) const {
+  const auto it = shard_index_.find(name);
+  if (it == shard_index_.end()) {
+    throw Error(ErrorCode::bad_data, "[model] '{}': expected tensor '{}', got none of this name",
+                path_, name);
+  }
+  return shards_[it->second];
+}
+
+const StoredTensor& ModelFiles::at(std::string_view name) const {
+  return shard_of(name).at(name);
+}
+
+void ModelFiles::read(std::string_view name, std::span<std::byte> out, uint64_t first) const {
+  const SafetensorsReader& shard = shard_of(name);
+  shard.read(shard.at(name), out, first);
+}
+
+std::vector<std::byte> ModelFiles::read(std::string_view name) const {
+  return shard_of(name).read(name);
+}
+
+}  // namespace octet

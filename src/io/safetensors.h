@@ -1,0 +1,120 @@
+// The safetensors format: an 8-byte little-endian header length, a JSON header, then the tensors'
+// bytes back to back. Source: the format's description in the safetensors repository.
+// docs/formats/checkpoint.md says what Octet adds.
+//
+// The reader trusts no length: the header is bounded by the file and by kMaxHeaderBytes, names are
+// unique, every tensor's bytes are dtype x shape, and the tensors cover the data exactly, without
+// holes or overlaps. Errors: Error{bad_data}, "[safetensors] PATH: expected ..., got ...".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "formats/dtype.h"
+
+namespace octet {
+
+inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+
+// The dtypes of the format itself; some have no counterpart in Octet and are read only.
+enum class SafeDtype {
+  f64,
+  f32,
+  bf16,
+  f16,
+  f8_e4m3,
+  f8_e5m2,
+  i64,
+  i32,
+  i16,
+  i8,
+  u32,
+  u16,
+  u8,
+  boolean
+};
+
+std::string_view safe_dtype_name(SafeDtype dtype);  // as in the file: "F8_E4M3"
+int safe_dtype_bytes(SafeDtype dtype);
+std::optional<SafeDtype> safe_dtype_from_name(std::string_view name);
+SafeDtype stored_as(Dtype dtype);  // hif8, e8m0, de8s, de8u: u8. CHECKs against real
+std::optional<Dtype> native_dtype(SafeDtype dtype);  // nothing for f64, i64, i8
+
+struct TensorDecl {
+  std::string name;
+  SafeDtype stored = SafeDtype::f32;
+  std::vector<int64_t> shape;
+  // What the bytes mean where the format has no name for it (hif8 codes in U8); goes to the
+  // metadata.
+  std::optional<Dtype> dtype = {};
+
+  uint64_t n_bytes() const;  // throws Error{bad_data} where dtype x shape overflows
+};
+TensorDecl tensor_decl(std::string name, Dtype dtype, std::vector<int64_t> shape);
+
+struct StoredTensor : TensorDecl {
+  uint64_t offset = 0;  // in the file
+};
+
+class SafetensorsReader {
+ public:
+  // Reads and checks the header alone; tensors are read when asked for.
+  static SafetensorsReader open(const Files& files, const std::string& path);
+
+  const std::string& path() const { return file_->path(); }
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the order of the file
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const StoredTensor* find(std::string_view name) const;  // null when absent
+  const StoredTensor& at(std::string_view name) const;    // Error when absent
+
+  // Bytes [first, first + out.size()) of a tensor.
+  void read(const StoredTensor& tensor, std::span<std::byte> out, uint64_t first = 0) const;
+  std::vector<std::byte> read(std::string_view name) const;
+
+ private:
+  void parse_header(std::string_view header, uint64_t n_data_bytes);
+  void check_coverage(uint64_t data_offset, uint64_t n_data_bytes);
+
+  std::shared_ptr<FileReader> file_;  // shared so that readers can be copied into results
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> index_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// Writes the header on construction, then the bytes of the tensors in the order of their
+// declarations, in pieces of any size: memory does not grow with the file. Does not sync or close.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(FileWriter& out, const std::vector<TensorDecl>& tensors,
+                    std::map<std::string, std::string> metadata = {});
+  void write(std::span<const std::byte> bytes);
+  void finish();  // CHECKs that all declared bytes came
+
+ private:
+  FileWriter& out_;
+  uint64_t n_left_ = 0;
+};
+
+// A tensor to be written: `emit` hands its bytes to the sink in one or more pieces.
+using ByteSink = std::function<void(std::span<const std::byte>)>;
+struct TensorSource {
+  TensorDecl decl;
+  std::function<void(const ByteSink&)> emit;
+};
+TensorSource span_source(TensorDecl decl, std::span<const std::byte> bytes);
+
+// Writes all tensors, widest elements first (so that each is aligned to its element) and otherwise
+// in the given order.
+void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
+                       std::map<std::string, std::string> metadata = {});
+
+}  // namespace octet

@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+
+namespace octet {
+
+SafetensorsWriter::SafetensorsWriter(FileWriter& out, const std::vector<TensorDecl>& tensors,
+                                     std::map<std::string, std::string> metadata)
+    : out_(out) {
+  // An ordered object, so that the header lists the tensors as they lie.
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  for (const TensorDecl& tensor : tensors) {
+    if (tensor.dtype && native_dtype(tensor.stored) != tensor.dtype) {
+      metadata["octet.dtype." + tensor.name] = dtype_name(*tensor.dtype);
+    }
+  }
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::set<std::string> names;
+  for (const TensorDecl& tensor : tensors) {
+    CHECK(tensor.name != "__metadata__" && names.insert(tensor.name).second);
+    const uint64_t n_bytes = tensor.n_bytes();
+    header[tensor.name] = {{"dtype", safe_dtype_name(tensor.stored)},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {n_left_, n_left_ + n_bytes}}};
+    n_left_ += n_bytes;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data then starts at a multiple of 8
+  CHECK(text.size() <= kMaxHeaderBytes);
+  const uint64_t n_header = text.size();
+  out_.write(std::as_bytes(std::span(&n_header, 1)));
+  out_.write(as_bytes(text));
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  CHECK(bytes.size() <= n_left_);
+  n_left_ -= bytes.size();
+  out_.write(bytes);
+}
+
+void SafetensorsWriter::finish() {
+  CHECK(n_left_ == 0);
+}
+
+TensorSource span_source(TensorDecl decl, std::span<const std::byte> bytes) {
+  CHECK(decl.n_bytes() == bytes.size());
+  return {std::move(decl), [bytes](const ByteSink& sink) { sink(bytes); }};
+}
+
+void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
+                       std::map<std::string, std::string> metadata) {
+  std::vector<const TensorSource*> order;
+  for (const TensorSource& tensor : tensors) order.push_back(&tensor);
+  std::stable_sort(order.begin(), order.end(), [](const TensorSource* a, const TensorSource* b) {
+    return safe_dtype_bytes(a->decl.stored) > safe_dtype_bytes(b->decl.stored);
+  });
+  std::vector<TensorDecl> decls;
+  for (const TensorSource* tensor : order) decls.push_back(tensor->decl);
+  metadata.emplace("format", "pt");  // Hugging Face's loaders insist on it
+  SafetensorsWriter writer(out, decls, std::move(metadata));
+  for (const TensorSource* tensor : order) {
+    uint64_t n_bytes = 0;
+    tensor->emit([&](std::span<const std::byte> bytes) {
+      n_bytes += bytes.size();
+      writer.write(bytes);
+    });
+    CHECK(n_bytes == tensor->decl.n_bytes());
+  }
+  writer.finish();
+}
+
+}  // namespace octet

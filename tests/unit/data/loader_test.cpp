@@ -1,0 +1,234 @@
+#include "data/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/philox.h"
+#include "data/permutation.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+
+// Documents of the given lengths; token i of the stream is 10 + i, so that a token tells its
+// position.
+class Counting : public TokenSource {
+ public:
+  explicit Counting(std::vector<int64_t> lengths, int32_t base = 10) : base_(base) {
+    for (const int64_t length : lengths) {
+      starts_.insert(n_tokens_);
+      n_tokens_ += length;
+    }
+  }
+  const std::string& name() const override { return name_; }
+  int64_t n_tokens() const override { return n_tokens_; }
+  uint64_t identity() const override { return static_cast<uint64_t>(base_); }
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const override {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = base_ + static_cast<int32_t>(first) + static_cast<int32_t>(i);
+      starts[i] = starts_.contains(first + static_cast<int64_t>(i));
+    }
+  }
+
+ private:
+  std::string name_ = "counting";
+  int64_t n_tokens_ = 0;
+  std::set<int64_t> starts_;
+  int32_t base_;
+};
+
+TokenStream stream_of(std::vector<int64_t> lengths, int32_t base = 10) {
+  return TokenStream({std::make_shared<Counting>(std::move(lengths), base)});
+}
+
+TEST(Permutation, visits_every_index_once_and_differs_by_seed_and_epoch) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 16, 17, 100, 1000, 4097}) {
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t to = Permutation(n, 7, 3)(i);
+      EXPECT_TRUE(to >= 0 && to < n);
+      seen.insert(to);
+    }
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), n);
+  }
+  int same_epoch = 0, same_seed = 0, fixed = 0;
+  for (int64_t i = 0; i < 1000; ++i) {
+    const int64_t to = Permutation(1000, 7, 3)(i);
+    same_epoch += to == Permutation(1000, 7, 4)(i);
+    same_seed += to == Permutation(1000, 8, 3)(i);
+    fixed += to == i;
+  }
+  EXPECT_LT(same_epoch, 10);
+  EXPECT_LT(same_seed, 10);
+  EXPECT_LT(fixed, 10);
+}
+
+// Chi-squared over a 10 x 10 table of (index, image) of 10,000 elements: 81 degrees of freedom,
+// sigma 12.7.
+TEST(Permutation, spreads_evenly) {
+  double chi2 = 0;
+  int counts[10][10] = {};
+  for (int64_t i = 0; i < 10'000; ++i) ++counts[i / 1000][Permutation(10'000, 1, 0)(i) / 1000];
+  for (const auto& row : counts) {
+    for (const int count : row) chi2 += (count - 100.0) * (count - 100.0) / 100.0;
+  }
+  EXPECT_LT(chi2, 81 + 5 * 12.7);
+  EXPECT_GT(chi2, 81 - 5 * 12.7);
+}
+
+TEST(Loader, labels_are_the_next_tokens_and_the_last_window_is_padded) {
+  Loader loader(stream_of({8}), {.seq = 3, .order = WindowOrder::sequential});
+  EXPECT_EQ(loader.n_windows(), 3);
+  const Batch batch = loader.next(3);
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{10, 11, 12, 13, 14, 15, 16, 17, 0}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{11, 12, 13, 14, 15, 16, 17, -1, -1}));
+  EXPECT_EQ(batch.n_labels(), 7);
+  EXPECT_EQ(loader.epoch(), 1);
+}
+
+TEST(Loader, document_starts_are_no_labels_when_masked) {
+  Loader loader(
+      stream_of({3, 1, 4}),
+      {.seq = 7, .order = WindowOrder::sequential, .boundaries = DocumentBoundaries::mask_labels});
+  EXPECT_EQ(loader.next(1).labels, (std::vector<int32_t>{11, 12, -1, -1, 15, 16, 17}));
+}
+
+// Property: for any length and sequence, one pass predicts every token but the first exactly once.
+TEST(Loader, a_pass_predicts_every_token_once_for_any_length_and_sequence) {
+  for (const WindowOrder order : {WindowOrder::sequential, WindowOrder::shuffled}) {
+    for (const int64_t n : {2, 3, 7, 50, 64, 101}) {
+      for (const int64_t seq : {1, 2, 5, 16, 100, 200}) {
+        Loader loader(stream_of({n}), {.seq = seq, .order = order, .seed = 5});
+        for (int pass = 0; pass < 2; ++pass) {
+          std::multiset<int32_t> labels;
+          for (int64_t i = 0; i < loader.n_windows(); ++i) {
+            const Batch batch = loader.next(1);
+            for (size_t t = 0; t < batch.labels.size(); ++t) {
+              if (batch.labels[t] == kIgnoredLabel) continue;
+              EXPECT_EQ(batch.labels[t], batch.tokens[t] + 1);
+              labels.insert(batch.labels[t]);
+            }
+          }
+          EXPECT_EQ(static_cast<int64_t>(labels.size()), n - 1);
+          EXPECT_EQ(std::set<int32_t>(labels.begin(), labels.end()).size(), labels.size());
+        }
+      }
+    }
+  }
+}
+
+TEST(Loader, windows_do_not_depend_on_how_they_are_cut_into_batches) {
+  for (const WindowOrder order :
+       {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
+    const LoaderOptions options{.seq = 4, .order = order, .seed = 9};
+    Loader by_one(stream_of({103}), options), by_seven(stream_of({103}), options);
+    std::vector<int32_t> a, b;
+    for (int i = 0; i < 70; ++i) {
+      const Batch batch = by_one.next(1);
+      a.insert(a.end(), batch.tokens.begin(), batch.tokens.end());
+    }
+    for (int i = 0; i < 10; ++i) {
+      const Batch batch = by_seven.next(7);
+      b.insert(b.end(), batch.tokens.begin(), batch.tokens.end());
+    }
+    EXPECT_EQ(a, b);
+  }
+}
+
+TEST(Loader, passes_and_seeds_give_different_orders) {
+  const auto order = [](uint64_t seed, int pass) {
+    Loader loader(stream_of({1001}), {.seq = 10, .seed = seed});
+    Batch batch;
+    for (int i = 0; i <= pass; ++i) batch = loader.next(100);
+    return batch.tokens;
+  };
+  EXPECT_EQ(order(1, 0), order(1, 0));
+  EXPECT_NE(order(1, 0), order(1, 1));
+  EXPECT_NE(order(1, 0), order(2, 0));
+}
+
+TEST(Loader, random_windows_are_whole_and_cover_both_ends) {
+  Loader loader(stream_of({20}), {.seq = 4, .order = WindowOrder::random, .seed = 3});
+  std::set<int32_t> first;
+  for (int i = 0; i < 400; ++i) {
+    const Batch batch = loader.next(1);
+    EXPECT_EQ(batch.n_labels(), 4);
+    first.insert(batch.tokens[0] - 10);
+  }
+  EXPECT_EQ(first.size(), 16u);  // 0 to 15
+  EXPECT_EQ(*first.rbegin(), 15);
+  Loader small(stream_of({3}), {.seq = 8, .order = WindowOrder::random});
+  EXPECT_EQ(small.next(1).labels, (std::vector<int32_t>{11, 12, -1, -1, -1, -1, -1, -1}));
+}
+
+TEST(Loader, a_restored_loader_goes_on_with_the_same_batches) {
+  for (const WindowOrder order :
+       {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
+    const LoaderOptions options{.seq = 4, .order = order, .seed = 11};
+    for (const int n_before : {0, 1, 5, 26, 27, 60}) {
+      Loader first(stream_of({103}), options);
+      for (int i = 0; i < n_before; ++i) first.next(3);
+      Loader second(stream_of({103}), options);
+      second.restore(first.state());
+      EXPECT_EQ(second.drawn(), first.drawn());
+      EXPECT_EQ(second.state(), first.state());
+      for (int i = 0; i < 30; ++i) EXPECT_EQ(second.next(2).tokens, first.next(2).tokens);
+    }
+  }
+}
+
+TEST(Loader, restoring_with_other_data_or_options_is_refused) {
+  const LoaderOptions options{.seq = 4, .seed = 11};
+  Loader loader(stream_of({103}), options);
+  loader.next(2);
+  const auto state = loader.state();
+  const auto refused = [&](TokenStream stream, LoaderOptions other, std::string key = "",
+                           std::string value = "") {
+    auto changed = state;
+    if (value == "erase")
+      changed.erase(key);
+    else if (!key.empty())
+      changed[key] = value;
+    return error_of([&] { Loader(stream, other).restore(changed); });
+  };
+  EXPECT_EQ(refused(stream_of({103}), options), "no error");
+  EXPECT_EQ(refused(stream_of({104}), options).substr(0, 61),
+            "[data] the training data changed: expected 103 tokens of iden");
+  EXPECT_EQ(refused(stream_of({103}, 20), options).substr(0, 33),
+            "[data] the training data changed:");
+  EXPECT_EQ(refused(stream_of({103}), {.seq = 5, .seed = 11}),
+            "[data] 'seq' must stay as in the checkpoint: expected 4, got 5");
+  EXPECT_EQ(refused(stream_of({103}), {.seq = 4, .seed = 12}),
+            "[data] 'seed' must stay as in the checkpoint: expected 11, got 12");
+  EXPECT_EQ(refused(stream_of({103}), {.seq = 4, .order = WindowOrder::random, .seed = 11}),
+            "[data] 'order' must stay as in the checkpoint: expected shuffled, got random");
+  EXPECT_EQ(refused(stream_of({103}),
+                    {.seq = 4, .boundaries = DocumentBoundaries::mask_labels, .seed = 11}),
+            "[data] 'boundaries' must stay as in the checkpoint: expected ignore, got mask_labels");
+  EXPECT_EQ(refused(stream_of({103}), options, "position", "26"),
+            "[data] loader state: 'position' must be from 0 to 25, got '26'");
+  EXPECT_EQ(refused(stream_of({103}), options, "position", "-1"),
+            "[data] loader state: 'position' must be from 0 to 25, got '-1'");
+  EXPECT_EQ(refused(stream_of({103}), options, "epoch", "erase"),
+            "[data] loader state: expected 'epoch', got none");
+  EXPECT_EQ(error_of([] { Loader(stream_of({1}), {.seq = 4}); }),
+            "[data] expected a stream of at least 2 tokens, got 1");
+}
+
+TEST(EvalWindows, are_the_first_predictions_in_order) {
+  const EvalWindows windows(stream_of({100}), 4, 10);
+  EXPECT_EQ(windows.n_labels(), 10);
+  EXPECT_EQ(windows.n_windows(), 3);
+  const Batch batch = windows.at(1, 3);
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{14, 15, 16, 17, 18, 19, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{15, 16, 17, 18, 19, 20, -1, -1, -1, -1, -1, -1}));
+  const EvalWindows small(stream_of({5}), 4, 10);
+  EXPECT_EQ(small.n_labels(), 4);
+  EXPECT_EQ(EvalWindows(TokenStream(), 4, 10).n_windows(), 0);
+}
+
+}  // namespace
+}  // namespace octet
