@@ -1,6 +1,5 @@
 #include "cli/doctor_command.h"
 
-#include <cpuid.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
@@ -10,6 +9,8 @@
 #include <dnnl.hpp>
 #include <filesystem>
 #include <fstream>
+
+#include "backends/cpu/isa.h"
 
 namespace octet {
 namespace {
@@ -68,25 +69,17 @@ Finding find_memory() {
           ""};
 }
 
-// AMX is not among the names that __builtin_cpu_supports of GCC 12 knows.
-bool cpu_has_amx_bf16() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
-  return (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
-}
-
 std::vector<Finding> find_isa() {
-  const std::string slower = "works without it, slower";
+  const cpu::Isa best = cpu::detect_isa();
   std::vector<Finding> found;
-  const auto add = [&](const char* name, bool is_there, const char* use) {
-    found.push_back({name, is_there, is_there ? use : slower, ""});
+  const auto add = [&](const std::string& name, bool is_there, const std::string& use) {
+    found.push_back({name, is_there, is_there ? use : "this processor has none; slower", ""});
   };
-  add("avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), "--isa avx2");
-  add("avx512", __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"),
-      "--isa avx512");
-  add("avx512_bf16", __builtin_cpu_supports("avx512bf16") != 0, "BF16 conversions");
-  add("amx_bf16", cpu_has_amx_bf16(), "--isa amx: BF16 matrix products");
+  for (const cpu::Isa isa : {cpu::Isa::avx2, cpu::Isa::avx512, cpu::Isa::amx}) {
+    const std::string name(cpu::isa_name(isa));
+    add(name, isa <= best, fmt::format("--isa {}{}", name, isa == best ? ", what auto takes" : ""));
+  }
+  add("avx512_bf16", __builtin_cpu_supports("avx512bf16") != 0, "BF16 products in vectors");
   return found;
 }
 

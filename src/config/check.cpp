@@ -40,14 +40,12 @@ void check_shape(const LoadedConfig& loaded, const std::string& name) {
   const bool rotary = model.kind != "gpt2";
   check(
       loaded, name,
-      {{"model.heads", "model.hidden", model.hidden % model.heads == 0,
-        fmt::format("a divisor of model.hidden = {}", model.hidden), fmt::to_string(model.heads)},
-       {"model.kv_heads", "model.heads", model.heads % model.kv_heads == 0,
+      {{"model.kv_heads", "model.heads", model.heads % model.kv_heads == 0,
         fmt::format("a divisor of model.heads = {}", model.heads), fmt::to_string(model.kv_heads)},
        {"model.kv_heads", "model.kind", model.kind != "gpt2" || model.kv_heads == model.heads,
         fmt::format("model.heads = {} for kind gpt2", model.heads), fmt::to_string(model.kv_heads)},
-       {"model.hidden", "model.heads", !rotary || (model.hidden / model.heads) % 2 == 0,
-        "an even width of a head for rotary positions", fmt::to_string(model.hidden / model.heads)},
+       {"model.head_dim", "model.hidden", !rotary || model.head_dim % 2 == 0,
+        "an even width of a head for rotary positions", fmt::to_string(model.head_dim)},
        {"model.rope_scaling.high_freq_factor", "model.rope_scaling.low_freq_factor",
         model.rope_scaling.high_freq_factor > model.rope_scaling.low_freq_factor,
         fmt::format("more than low_freq_factor = {}", model.rope_scaling.low_freq_factor),
@@ -65,6 +63,8 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
             !is_shape || config.model.path.empty() || !is_written(loaded, row.path),
             "no shape key beside model.path", value_text(row, config)}});
   }
+  const ModelConfig& model = config.model;
+  const bool heads_divide = model.head_dim != 0 || model.hidden % model.heads == 0;
   const bool sampling_agrees = config.data.sampling == "auto" ||
                                !is_written(loaded, "data.shuffle") ||
                                config.data.shuffle == (config.data.sampling != "sequential");
@@ -72,7 +72,9 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
                           !is_written(loaded, "data.val_fraction");
   check(
       loaded, name,
-      {{"data.sampling", "data.shuffle", sampling_agrees,
+      {{"model.heads", "model.hidden", heads_divide,
+        fmt::format("a divisor of model.hidden = {}", model.hidden), fmt::to_string(model.heads)},
+       {"data.sampling", "data.shuffle", sampling_agrees,
         fmt::format("agreement with data.shuffle = {}", config.data.shuffle), config.data.sampling},
        {"data.val_fraction", "data.val", val_agrees, "0 beside data.val",
         fmt::to_string(config.data.val_fraction)},

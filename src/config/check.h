@@ -11,7 +11,7 @@ namespace octet {
 // shuffle against sampling, val against val_fraction. `name` stands for the file where a key has
 // its default.
 void check_written(const LoadedConfig& loaded, const std::string& name);
-// Relations between resolved values: heads divide hidden, warmup within steps, ...
+// Relations between resolved values: kv_heads divide heads, warmup within steps, ...
 void check_resolved(const LoadedConfig& loaded, const std::string& name);
 
 }  // namespace octet

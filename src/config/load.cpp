@@ -76,7 +76,7 @@ class Reader {
         throw Error(ErrorCode::invalid_argument, "{}: expected a name as key, got {}",
                     where(entry.first), describe(entry.first));
       }
-      const ConfigPlace place{where(entry.first), prefix + entry.first.Scalar()};
+      const ConfigPlace place{where(entry.first), prefix + printable(entry.first.Scalar())};
       const int line = entry.first.Mark().line + 1;
       const auto [first, is_new] = first_line.emplace(entry.first.Scalar(), line);
       if (!is_new) {
@@ -111,9 +111,9 @@ class Reader {
 void apply_set(LoadedConfig& loaded, const std::string& set) {
   const size_t equals = set.find('=');
   if (equals == std::string::npos || equals == 0) {
-    throw Error(ErrorCode::invalid_argument, "--set: expected KEY=VALUE, got '{}'", set);
+    throw Error(ErrorCode::invalid_argument, "--set: expected KEY=VALUE, got '{}'", printable(set));
   }
-  const std::string path = set.substr(0, equals);
+  const std::string path = printable(set.substr(0, equals));
   const std::string value = set.substr(equals + 1);
   if (value.empty()) fail_expected({"--set", path}, "a value after =", "nothing");
   Reader reader(loaded, "--set", false);
@@ -155,6 +155,7 @@ LoadedConfig load_config(const std::string& file, const std::vector<std::string>
 void resolve(RunConfig& config) {
   ModelConfig& model = config.model;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.head_dim == 0) model.head_dim = model.hidden / model.heads;
   if (model.ffn == 0) {
     model.ffn = model.kind == "gpt2" ? 4 * model.hidden : (model.hidden * 8 / 3 + 127) / 128 * 128;
   }

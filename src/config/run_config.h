@@ -31,6 +31,7 @@ struct ModelConfig {
   int64_t layers = 8;
   int64_t heads = 8;
   int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: hidden / heads
   int64_t ffn = 0;       // 0: by kind, see resolve()
   int64_t vocab = 256;
   int64_t seq = 256;
@@ -65,6 +66,7 @@ struct OptimConfig {
   std::string schedule = "cosine";
   int64_t warmup = 50;
   double final_lr = 0.1;
+  double decay_share = 0.2;
   std::array<double, 2> betas = {0.9, 0.95};
   double eps = 1e-8;
   double weight_decay = 0.1;
@@ -80,10 +82,11 @@ struct OptimConfig {
 struct DataConfig {
   std::vector<std::string> train;
   std::vector<std::string> val;
-  double val_fraction = 0.01;
+  double val_fraction = 0.05;
   std::string tokenizer = "bytes";
   int64_t token_bytes = 0;  // 0: as the file says
-  bool document_boundaries = false;
+  std::string document_separator;
+  std::string document_boundaries = "ignore";
   bool shuffle = true;
   std::string sampling = "auto";
   bool operator==(const DataConfig&) const = default;

@@ -18,7 +18,8 @@ constexpr Name kRoles[] = {"x", "w", "dy"};
 constexpr Name kFormats[] = {"f32", "bf16", "fp16", "e4m3", "e5m2", "hif8"};
 constexpr Name kScalings[] = {"current", "delayed"};
 constexpr Name kWeightCopies[] = {"auto", "per_use", "per_step", "w_only"};
-constexpr Name kSchedules[] = {"cosine", "linear", "constant"};
+constexpr Name kSchedules[] = {"cosine", "linear", "constant", "wsd"};
+constexpr Name kBoundaries[] = {"ignore", "mask_labels"};
 constexpr Name kStates[] = {"auto",    "f32",       "f32+x",  "bf16",   "bf16+x",
                             "bf16_sr", "bf16_sr+x", "e4m3",   "e4m3+x", "e5m2",
                             "e5m2+x",  "hif8",      "hif8+x", "de8",    "de8+x"};
@@ -60,9 +61,12 @@ constexpr ConfigRow kModelRows[] = {
     {"model.hidden", OCTET_FIELD(model.hidden), within(1, 1 << 20), "",
      "width of the residual stream"},
     {"model.layers", OCTET_FIELD(model.layers), within(1, 4096), "", "decoder layers"},
-    {"model.heads", OCTET_FIELD(model.heads), within(1, 4096), "", "query heads; divides hidden"},
+    {"model.heads", OCTET_FIELD(model.heads), within(1, 4096), "",
+     "query heads; divides hidden where head_dim is 0"},
     {"model.kv_heads", OCTET_FIELD(model.kv_heads), within(0, 4096), "",
      "key and value heads; divides heads; 0: as many as heads"},
+    {"model.head_dim", OCTET_FIELD(model.head_dim), within(0, 1 << 16), "",
+     "width of a head; 0: hidden / heads"},
     {"model.ffn", OCTET_FIELD(model.ffn), within(0, 1 << 22), "",
      "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
      "128"},
@@ -108,6 +112,8 @@ constexpr ConfigRow kOptimRows[] = {
     {"optim.warmup", OCTET_FIELD(optim.warmup), at_least(0), "steps", "linear rise from 0 to lr"},
     {"optim.final_lr", OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
      "learning rate at the last step"},
+    {"optim.decay_share", OCTET_FIELD(optim.decay_share), within(0, 1), "share of the steps",
+     "wsd: the last steps, in which the learning rate falls"},
     {"optim.betas", OCTET_FIELD(optim.betas), below_one(), "", "decay of AdamW's two moments"},
     {"optim.eps", OCTET_FIELD(optim.eps), more_than(0), "", "AdamW's epsilon"},
     {"optim.weight_decay", OCTET_FIELD(optim.weight_decay), at_least(0), "",
@@ -139,8 +145,10 @@ constexpr ConfigRow kDataRows[] = {
     {"data.tokenizer", OCTET_FIELD(data.tokenizer), any(), "", "`bytes`, or a tokenizer file"},
     {"data.token_bytes", OCTET_FIELD(data.token_bytes), one_of(kTokenBytes), "bytes a token",
      "width of the tokens in headerless shards; 0: as the file's name or header says"},
-    {"data.document_boundaries", OCTET_FIELD(data.document_boundaries), any(), "",
-     "a sequence attends within its document only"},
+    {"data.document_separator", OCTET_FIELD(data.document_separator), any(), "",
+     "text between the documents of a file; empty: a file is a document"},
+    {"data.document_boundaries", OCTET_FIELD(data.document_boundaries), one_of(kBoundaries), "",
+     "whether the first token of a document is predicted from the document before it"},
     {"data.shuffle", OCTET_FIELD(data.shuffle), any(), "",
      "false is short for `sampling: sequential`"},
     {"data.sampling", OCTET_FIELD(data.sampling), one_of(kSamplings), "",

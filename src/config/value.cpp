@@ -114,7 +114,7 @@ struct ReadValue {
     for (const auto& entry : node) {
       if (!entry.first.IsScalar()) fail_expected(place, "a pattern as key", describe(entry.first));
       const std::string& pattern = entry.first.Scalar();
-      const ConfigPlace line{place.where, place.path + "." + pattern};
+      const ConfigPlace line{place.where, place.path + "." + printable(pattern)};
       const bool known = std::ranges::any_of(
           overrides, [&](const RecipeOverride& other) { return other.pattern == pattern; });
       if (known) fail_expected(line, "each pattern once", "a duplicate");
@@ -203,15 +203,19 @@ void fail_expected(const ConfigPlace& place, const std::string& expected, const 
               expected, got);
 }
 
+std::string printable(std::string text) {
+  for (char& ch : text) {
+    if (static_cast<unsigned char>(ch) < 0x20 || ch == 0x7f) ch = ' ';
+  }
+  return text;
+}
+
 std::string describe(const YAML::Node& node) {
   if (node.IsSequence()) return fmt::format("a list of {}", node.size());
   if (node.IsMap()) return "a map";
   if (!node.IsScalar()) return "nothing";
   constexpr size_t kLongest = 60;
-  std::string text = node.Scalar().substr(0, kLongest);
-  for (char& ch : text) {
-    if (static_cast<unsigned char>(ch) < 0x20 || ch == 0x7f) ch = ' ';
-  }
+  const std::string text = printable(node.Scalar().substr(0, kLongest));
   return fmt::format("'{}{}'", text, node.Scalar().size() > kLongest ? "..." : "");
 }
 

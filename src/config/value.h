@@ -19,6 +19,9 @@ struct ConfigPlace {
 [[noreturn]] void fail_expected(const ConfigPlace& place, const std::string& expected,
                                 const std::string& got);
 
+// The text on one line: control characters become blanks.
+std::string printable(std::string text);
+
 // A node in words for messages: a scalar quoted and cut to one short line, "a list", "a map",
 // "nothing".
 std::string describe(const YAML::Node& node);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/philox.h"
 #include "config/nearest.h"
 #include "config/report.h"
 #include "config/table.h"
@@ -47,6 +48,7 @@ TEST(Config, empty_file_gives_resolved_defaults) {
   resolve(expected);
   EXPECT_EQ(parse_config("", "run.yaml").config, expected);
   EXPECT_EQ(expected.model.kv_heads, 8);
+  EXPECT_EQ(expected.model.head_dim, 64);
   EXPECT_EQ(expected.model.ffn, 1408);
   EXPECT_EQ(expected.data.sampling, "shuffle");
 }
@@ -157,6 +159,41 @@ TEST(Config, every_shipped_recipe_is_valid_and_survives_the_round_trip) {
     const RunConfig config = load_config(kSource + "/recipes/" + entry.name).config;
     EXPECT_EQ(parse_config(resolved_yaml(config), entry.name).config, config) << entry.name;
   }
+}
+
+// Bytes of a sound file replaced, removed or doubled: it loads or gives an Error of one line.
+TEST(Config, damaged_files_give_one_line_or_load) {
+  const std::string sound = posix_files().read_text(kSource + "/recipes/llama-25m.yaml");
+  const std::string alphabet = "{}[]:,\"'#&*!|>-?% \n\t~0a\xff";
+  const RandomStream random{.name = name_hash("damage")};
+  int n_errors = 0;
+  for (uint64_t trial = 0; trial < 2000; ++trial) {
+    std::string text = sound;
+    for (uint64_t edit = 0; edit < 1 + trial % 4; ++edit) {
+      const uint64_t draw = 16 * trial + 3 * edit;
+      const size_t at = random.bits(draw) % text.size();
+      const char ch = alphabet[random.bits(draw + 1) % alphabet.size()];
+      switch (random.bits(draw + 2) % 3) {
+        case 0:
+          text[at] = ch;
+          break;
+        case 1:
+          text.erase(at, 1 + random.bits(draw + 1) % 20);
+          break;
+        default:
+          text.insert(at, 1, ch);
+          break;
+      }
+    }
+    try {
+      parse_config(text, "run.yaml");
+    } catch (const Error& error) {
+      ++n_errors;
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_GT(n_errors, 200);
 }
 
 TEST(ConfigTable, documentation_page_is_up_to_date) {
