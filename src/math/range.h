@@ -1,0 +1,72 @@
+// The choice of a group's exponent k in dynamic range expansion, in multiples of 1/16, without a
+// logarithm at run time: the group's range against a table of limits. Host and device;
+// bit-identical everywhere.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/bits.h"
+#include "math/powers.h"
+
+namespace octet {
+
+inline constexpr int kMaxK16 = 255;
+
+// A positive number as significand in [1, 2), f32, times 2^exponent: a range R, or a threshold for
+// it.
+struct Range {
+  int exponent = 0;
+  float significand = 1.0f;
+};
+
+OCTET_HOST_DEVICE constexpr bool operator<=(const Range& a, const Range& b) {
+  return a.exponent != b.exponent ? a.exponent < b.exponent : a.significand <= b.significand;
+}
+
+// amax / amin: difference of the exponents, and the f32 quotient, to nearest, of the significands.
+OCTET_HOST_DEVICE constexpr Range range_of(float amax, float amin) {
+  const Unpacked hi = unpack(amax), lo = unpack(amin);
+  Range r{hi.exponent - lo.exponent,
+          static_cast<float>(hi.significand) / static_cast<float>(lo.significand)};
+  if (r.significand < 1.0f) {
+    r.significand *= 2.0f;
+    --r.exponent;
+  }
+  return r;
+}
+
+// limit[j-1] = R_fmt^(16/j), significand cut to f32: R <= limit decides as the real number would,
+// because R is an f32.
+struct RangeThresholds {
+  Range limit[kMaxK16];
+};
+
+// From log2_exact and exp2_exact, hence the same table everywhere. Their error, below 2^-44 here,
+// moves a significand across an f32 only where R_fmt^(16/j) is itself an f32 (16/j whole, or R_fmt
+// a power of two): the nudge by 2^-40 puts those on their value. No other limit lies within 2^-36
+// of an f32; a test proves the table with whole numbers.
+constexpr RangeThresholds make_range_thresholds(double ratio) {
+  RangeThresholds result{};
+  const double log2_ratio = log2_exact(ratio);
+  for (int j = 1; j <= kMaxK16; ++j) {
+    const double log2_limit = log2_ratio * 16 / j;
+    const int exponent = static_cast<int>(log2_limit + 0x1p-42);
+    const double value = exp2_exact(log2_limit - exponent) * (1.0 + 0x1p-40);
+    float cut = static_cast<float>(value);
+    if (cut > value) cut = float_of(bits_of(cut) - 1);
+    result.limit[j - 1] = {exponent, cut};
+  }
+  return result;
+}
+
+// 16k: the largest j with range <= limit[j-1], at least 1. The limits fall with j.
+OCTET_HOST_DEVICE constexpr int choose_k16(const Range& range, const RangeThresholds& thresholds) {
+  int k16 = 1;
+  for (int step = 128; step != 0; step >>= 1) {
+    const int next = k16 + step;
+    if (next <= kMaxK16 && range <= thresholds.limit[next - 1]) k16 = next;
+  }
+  return k16;
+}
+
+}  // namespace octet

@@ -1,0 +1,172 @@
+// The bulk codecs give the scalar bits on every vector target of this machine.
+#include "backends/cpu/codec/codec.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "backends/cpu/codec/kernels.h"
+#include "backends/cpu/simd_targets.h"
+// After the list of targets.
+#include <hwy/highway.h>
+
+namespace octet::cpu {
+namespace {
+
+constexpr Dtype kByteFormats[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::de8s, Dtype::de8u};
+constexpr Dtype kWideFormats[] = {Dtype::bf16, Dtype::fp16};
+
+// Runs body once for each target, then restores what was allowed before.
+template <typename F>
+void for_each_target(F&& body) {
+  const int64_t before = hwy::SupportedTargets();
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    body();
+  }
+  hwy::SetSupportedTargetsForTest(before);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+// Every upper half with lower halves at the edges of rounding, then random patterns.
+std::vector<float> patterns() {
+  std::vector<float> x;
+  for (uint32_t upper = 0; upper < 65536; ++upper) {
+    for (const uint32_t lower : {0x0000u, 0x0001u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
+      x.push_back(float_of(upper << 16 | lower));
+    }
+  }
+  const RandomStream random{.name = name_hash("codec_test")};
+  for (uint32_t i = 0; i < 300001; ++i) x.push_back(float_of(random.bits(i)));
+  return x;
+}
+
+template <typename T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+TEST(bulk_codec, encode_gives_the_scalar_codes) {
+  const std::vector<float> x = patterns();
+  for (const Dtype format : kByteFormats) {
+    for (const float inv_scale : {1.0f, 0.37f, 0x1p-100f}) {
+      std::vector<uint8_t> want(x.size());
+      for (size_t i = 0; i < x.size(); ++i) {
+        want[i] = static_cast<uint8_t>(encode(format, x[i] * inv_scale));
+      }
+      for_each_target([&] {
+        std::vector<uint8_t> got(x.size(), 0xA5);
+        encode_bulk(format, x, inv_scale, got);
+        EXPECT_EQ(got, want) << dtype_name(format);
+      });
+      std::vector<uint8_t> got(x.size(), 0xA5);
+      encode_bulk(format, x, inv_scale, got, CodecPath::scalar);
+      EXPECT_EQ(got, want) << dtype_name(format);
+    }
+  }
+}
+
+TEST(bulk_codec, encode_of_bf16_gives_the_scalar_codes) {
+  std::vector<uint16_t> x(65536);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint16_t>(i);
+  for (const Dtype format : kByteFormats) {
+    std::vector<uint8_t> want(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      want[i] = static_cast<uint8_t>(encode(format, f32_from_bf16(x[i]) * 1.7f));
+    }
+    for_each_target([&] {
+      std::vector<uint8_t> got(x.size(), 0xA5);
+      encode_bulk_bf16(format, x, 1.7f, got);
+      EXPECT_EQ(got, want) << dtype_name(format);
+    });
+  }
+}
+
+TEST(bulk_codec, decode_gives_the_scalar_values) {
+  std::vector<uint8_t> codes(256 * 3 + 5);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+  for (const Dtype format : kByteFormats) {
+    for (const float scale : {1.0f, 0.3f, 0x1p-120f}) {
+      std::vector<float> want(codes.size());
+      for (size_t i = 0; i < codes.size(); ++i) want[i] = decode(format, codes[i]) * scale;
+      for_each_target([&] {
+        std::vector<float> got(codes.size(), -7.0f);
+        decode_bulk(format, codes, scale, got);
+        EXPECT_TRUE(same_bits(got, want)) << dtype_name(format) << " " << scale;
+      });
+    }
+  }
+}
+
+TEST(bulk_codec, decode_to_bf16_is_exact) {
+  std::vector<uint8_t> codes(256 + 3);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+  for (const Dtype format : {Dtype::e4m3, Dtype::e5m2, Dtype::hif8}) {
+    for_each_target([&] {
+      std::vector<uint16_t> got(codes.size(), 0xA5A5);
+      decode_bulk_bf16(format, codes, got);
+      for (size_t i = 0; i < codes.size(); ++i) {
+        EXPECT_EQ(bits_of(f32_from_bf16(got[i])), bits_of(decode(format, codes[i])));
+      }
+    });
+  }
+  std::vector<uint16_t> out(codes.size());
+  EXPECT_THROW(decode_bulk_bf16(Dtype::de8s, codes, out), Error);
+}
+
+TEST(bulk_codec, two_byte_formats_give_the_scalar_bits) {
+  const std::vector<float> x = patterns();
+  std::vector<uint16_t> all(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+  for (const Dtype format : kWideFormats) {
+    std::vector<uint16_t> want(x.size());
+    scalar_codec(format).encode_16(x.data(), x.size(), want.data());
+    std::vector<float> values(all.size());
+    scalar_codec(format).decode_16(all.data(), all.size(), values.data());
+    for_each_target([&] {
+      std::vector<uint16_t> got(x.size(), 0xA5A5);
+      encode_bulk_16(format, x, got);
+      EXPECT_EQ(got, want) << dtype_name(format);
+      std::vector<float> decoded(all.size(), -7.0f);
+      decode_bulk_16(format, all, decoded);
+      EXPECT_TRUE(same_bits(decoded, values)) << dtype_name(format);
+    });
+  }
+}
+
+TEST(bulk_codec, ragged_and_unaligned_spans_touch_only_their_elements) {
+  const std::vector<float> x = patterns();
+  for_each_target([&] {
+    for (size_t n = 0; n <= 70; ++n) {
+      for (const size_t shift : {size_t{0}, size_t{1}, size_t{3}}) {
+        const std::span<const float> in(x.data() + 91001 + shift, n);
+        std::vector<uint8_t> codes(n + 8, 0xA5);
+        encode_bulk(Dtype::hif8, in, 1.0f, std::span(codes).subspan(shift, n));
+        std::vector<float> back(n + 8, -7.0f);
+        decode_bulk(Dtype::hif8, std::span(codes).subspan(shift, n), 1.0f,
+                    std::span(back).subspan(shift, n));
+        for (size_t i = 0; i < n + 8; ++i) {
+          const bool inside = i >= shift && i < shift + n;
+          EXPECT_EQ(codes[i], inside ? encode(Dtype::hif8, in[i - shift]) : 0xA5u);
+          EXPECT_EQ(bits_of(back[i]),
+                    inside ? bits_of(decode(Dtype::hif8, codes[i])) : bits_of(-7.0f));
+        }
+      }
+    }
+  });
+}
+
+TEST(bulk_codec, sizes_and_formats_are_checked) {
+  std::vector<float> x(4);
+  std::vector<uint8_t> codes(3);
+  EXPECT_THROW(encode_bulk(Dtype::e4m3, x, 1.0f, codes), Error);
+  EXPECT_THROW(encode_bulk(Dtype::bf16, std::span(x).first(3), 1.0f, codes), Error);
+  EXPECT_THROW(decode_bulk(Dtype::e8m0, codes, 1.0f, std::span(x).first(3)), Error);
+  EXPECT_THROW(decode_bulk(Dtype::f32, codes, 1.0f, std::span(x).first(3)), Error);
+}
+
+}  // namespace
+}  // namespace octet::cpu
