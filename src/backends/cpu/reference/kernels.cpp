@@ -1,0 +1,159 @@
+#include "backends/cpu/reference/kernels.h"
+
+#include "base/error.h"
+
+namespace octet::reference {
+namespace {
+
+template <OpCode C>
+void unary_of(const RefCall& call) {
+  unary(C, call);
+}
+template <OpCode C>
+void binary_of(const RefCall& call) {
+  binary(C, call);
+}
+template <OpCode C>
+void compare_of(const RefCall& call) {
+  compare(C, call);
+}
+
+Kernel primitive(OpCode op) {
+  switch (op) {
+    case OpCode::neg:
+      return unary_of<OpCode::neg>;
+    case OpCode::abs:
+      return unary_of<OpCode::abs>;
+    case OpCode::sign:
+      return unary_of<OpCode::sign>;
+    case OpCode::exp:
+      return unary_of<OpCode::exp>;
+    case OpCode::log:
+      return unary_of<OpCode::log>;
+    case OpCode::sqrt:
+      return unary_of<OpCode::sqrt>;
+    case OpCode::rsqrt:
+      return unary_of<OpCode::rsqrt>;
+    case OpCode::square:
+      return unary_of<OpCode::square>;
+    case OpCode::tanh:
+      return unary_of<OpCode::tanh>;
+    case OpCode::erf:
+      return unary_of<OpCode::erf>;
+    case OpCode::logistic:
+      return unary_of<OpCode::logistic>;
+    case OpCode::sin:
+      return unary_of<OpCode::sin>;
+    case OpCode::cos:
+      return unary_of<OpCode::cos>;
+    case OpCode::add:
+      return binary_of<OpCode::add>;
+    case OpCode::sub:
+      return binary_of<OpCode::sub>;
+    case OpCode::mul:
+      return binary_of<OpCode::mul>;
+    case OpCode::div:
+      return binary_of<OpCode::div>;
+    case OpCode::maximum:
+      return binary_of<OpCode::maximum>;
+    case OpCode::minimum:
+      return binary_of<OpCode::minimum>;
+    case OpCode::less:
+      return compare_of<OpCode::less>;
+    case OpCode::equal:
+      return compare_of<OpCode::equal>;
+    case OpCode::select:
+      return select;
+    case OpCode::cast:
+      return copy;
+    case OpCode::stop_gradient:
+      return copy;
+    case OpCode::fill:
+      return fill;
+    case OpCode::iota:
+      return iota;
+    case OpCode::broadcast:
+      return broadcast;
+    case OpCode::reshape:
+      return copy;
+    case OpCode::transpose:
+      return transpose;
+    case OpCode::slice:
+      return slice;
+    case OpCode::pad:
+      return pad;
+    case OpCode::concatenate:
+      return concatenate;
+    case OpCode::reduce_sum:
+      return reduce_sum;
+    case OpCode::reduce_max:
+      return reduce_max;
+    case OpCode::argmax:
+      return argmax;
+    default:
+      return nullptr;
+  }
+}
+
+Kernel coarse(OpCode op) {
+  switch (op) {
+    case OpCode::dot:
+      return dot;
+    case OpCode::gather:
+      return gather;
+    case OpCode::scatter_add:
+      return scatter_add;
+    case OpCode::gemm:
+      return gemm;
+    case OpCode::bias_add:
+      return bias_add;
+    case OpCode::column_sum:
+      return column_sum;
+    case OpCode::embedding:
+      return gather;
+    case OpCode::embedding_grad:
+      return scatter_add;
+    case OpCode::rms_norm:
+      return rms_norm;
+    case OpCode::rms_norm_grad:
+      return rms_norm_grad;
+    case OpCode::layer_norm:
+      return layer_norm;
+    case OpCode::layer_norm_grad:
+      return layer_norm_grad;
+    case OpCode::rope:
+      return rope;
+    case OpCode::attention:
+      return attention;
+    case OpCode::attention_grad:
+      return attention_grad;
+    case OpCode::gated_act:
+      return gated_act;
+    case OpCode::gated_act_grad:
+      return gated_act_grad;
+    case OpCode::gelu:
+      return gelu;
+    case OpCode::gelu_grad:
+      return gelu_grad;
+    case OpCode::cross_entropy:
+      return cross_entropy;
+    case OpCode::cross_entropy_grad:
+      return cross_entropy_grad;
+    case OpCode::global_norm:
+      return global_norm;
+    case OpCode::adamw_step:
+      return adamw_step;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+Kernel kernel(OpCode op) {
+  const Kernel found = primitive(op) != nullptr ? primitive(op) : coarse(op);
+  CHECK(found != nullptr);
+  return found;
+}
+
+}  // namespace octet::reference

@@ -1,0 +1,108 @@
+// The reference kernels by name, and what they share. Each body is the op's equation in src/ir/ops,
+// element by element.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "backends/cpu/reference/reference.h"
+
+namespace octet::reference {
+
+// elementwise.cpp
+void unary(OpCode op, const RefCall& call);
+void binary(OpCode op, const RefCall& call);
+void compare(OpCode op, const RefCall& call);
+void select(const RefCall& call);
+void copy(const RefCall& call);  // cast, stop_gradient, reshape: the interpreter rounds
+// move.cpp
+void fill(const RefCall& call);
+void iota(const RefCall& call);
+void broadcast(const RefCall& call);
+void transpose(const RefCall& call);
+void slice(const RefCall& call);
+void pad(const RefCall& call);
+void concatenate(const RefCall& call);
+// reduce.cpp
+void reduce_sum(const RefCall& call);
+void reduce_max(const RefCall& call);
+void argmax(const RefCall& call);
+// linear.cpp
+void dot(const RefCall& call);
+void gemm(const RefCall& call);
+void bias_add(const RefCall& call);
+void column_sum(const RefCall& call);
+void gather(const RefCall& call);
+void scatter_add(const RefCall& call);
+// norm.cpp
+void rms_norm(const RefCall& call);
+void rms_norm_grad(const RefCall& call);
+void layer_norm(const RefCall& call);
+void layer_norm_grad(const RefCall& call);
+// attention.cpp
+void rope(const RefCall& call);
+void attention(const RefCall& call);
+void attention_grad(const RefCall& call);
+// activation.cpp
+void gated_act(const RefCall& call);
+void gated_act_grad(const RefCall& call);
+void gelu(const RefCall& call);
+void gelu_grad(const RefCall& call);
+// loss.cpp
+void cross_entropy(const RefCall& call);
+void cross_entropy_grad(const RefCall& call);
+// update.cpp
+void global_norm(const RefCall& call);
+void adamw_step(const RefCall& call);
+
+inline size_t size(int64_t n) {
+  return static_cast<size_t>(n);
+}
+inline size_t dim(const RefTensor& t, size_t axis) {
+  return size(t.type.shape[axis]);
+}
+
+// The data of an optional operand, empty where it is absent.
+inline std::span<double> optional(std::span<const RefTensor> tensors, size_t i) {
+  return i < tensors.size() ? tensors[i].data : std::span<double>();
+}
+
+// Row r of a [rows, cols] tensor.
+inline std::span<double> row(const RefTensor& t, size_t r) {
+  const size_t cols = dim(t, 1);
+  return t.data.subspan(r * cols, cols);
+}
+
+// Steps through a shape's indices in row-major order: for (Index i(shape); i.more(); i.next()) use
+// i[axis], i.flat().
+class Index {
+ public:
+  explicit Index(const Shape& shape) : shape_(shape), at_(shape.size(), 0), left_(n_elems(shape)) {}
+  bool more() const { return left_ > 0; }
+  void next() {
+    --left_;
+    ++flat_;
+    for (size_t axis = shape_.size(); axis-- > 0;) {
+      if (++at_[axis] < shape_[axis]) return;
+      at_[axis] = 0;
+    }
+  }
+  int64_t operator[](int64_t axis) const { return at_[size(axis)]; }
+  size_t flat() const { return flat_; }
+  const Shape& at() const { return at_; }
+
+ private:
+  const Shape& shape_;
+  Shape at_;
+  int64_t left_;
+  size_t flat_ = 0;
+};
+
+// The flat position of an index in a row-major tensor.
+inline size_t flat_of(const Shape& strides, const Shape& at) {
+  int64_t flat = 0;
+  for (size_t i = 0; i < at.size(); ++i) flat += strides[i] * at[i];
+  return size(flat);
+}
+
+}  // namespace octet::reference

@@ -1,0 +1,118 @@
+#include <algorithm>
+
+#include "backends/cpu/reference/kernels.h"
+
+namespace octet::reference {
+namespace {
+
+// Strides of one operand of a dot along the batch, free and contracted axes, as three shapes.
+struct Walk {
+  Shape batch, free, contract;                       // sizes
+  Shape batch_stride, free_stride, contract_stride;  // in elements
+};
+
+Walk walk(const RefTensor& t, const Shape& batch, const Shape& contract) {
+  Walk w;
+  const Shape strides = row_major_strides(t.type.shape);
+  Shape taken = batch;
+  taken.insert(taken.end(), contract.begin(), contract.end());
+  const auto put = [&](int64_t axis, Shape& sizes, Shape& steps) {
+    sizes.push_back(t.type.shape[size(axis)]);
+    steps.push_back(strides[size(axis)]);
+  };
+  for (const int64_t axis : batch) put(axis, w.batch, w.batch_stride);
+  for (const int64_t axis : contract) put(axis, w.contract, w.contract_stride);
+  for (int64_t axis = 0; axis < static_cast<int64_t>(t.type.shape.size()); ++axis) {
+    const bool free = std::find(taken.begin(), taken.end(), axis) == taken.end();
+    if (free) put(axis, w.free, w.free_stride);
+  }
+  return w;
+}
+
+// Row `index` of a table, or nothing where it lies outside.
+bool inside(double index, size_t rows) {
+  return index >= 0 && index < static_cast<double>(rows);
+}
+
+}  // namespace
+
+void dot(const RefCall& call) {
+  const auto& attrs = std::get<DotAttrs>(call.attrs);
+  const Walk a = walk(call.in[0], attrs.batch_a, attrs.contract_a);
+  const Walk b = walk(call.in[1], attrs.batch_b, attrs.contract_b);
+  size_t to = 0;
+  for (Index batch(a.batch); batch.more(); batch.next()) {
+    const size_t a_batch = flat_of(a.batch_stride, batch.at());
+    const size_t b_batch = flat_of(b.batch_stride, batch.at());
+    for (Index i(a.free); i.more(); i.next()) {
+      const size_t a_free = a_batch + flat_of(a.free_stride, i.at());
+      for (Index j(b.free); j.more(); j.next()) {
+        const size_t b_free = b_batch + flat_of(b.free_stride, j.at());
+        double sum = 0;
+        for (Index k(a.contract); k.more(); k.next()) {
+          sum += call.in[0].data[a_free + flat_of(a.contract_stride, k.at())] *
+                 call.in[1].data[b_free + flat_of(b.contract_stride, k.at())];
+        }
+        call.out[0].data[to++] = sum;
+      }
+    }
+  }
+}
+
+void gemm(const RefCall& call) {
+  const auto& attrs = std::get<GemmAttrs>(call.attrs);
+  const RefTensor& y = call.out[0];
+  const size_t rows = dim(y, 0), cols = dim(y, 1);
+  const size_t depth = dim(call.in[0], attrs.trans_a ? 0 : 1);
+  const size_t a_row = attrs.trans_a ? 1 : depth, a_deep = attrs.trans_a ? rows : 1;
+  const size_t b_deep = attrs.trans_b ? 1 : cols, b_col = attrs.trans_b ? depth : 1;
+  const auto a = call.in[0].data, b = call.in[1].data, c = optional(call.in, 2);
+  for (size_t i = 0; i < rows; ++i) {
+    for (size_t j = 0; j < cols; ++j) {
+      double sum = 0;
+      for (size_t k = 0; k < depth; ++k)
+        sum += a[i * a_row + k * a_deep] * b[k * b_deep + j * b_col];
+      y.data[i * cols + j] = sum + (c.empty() ? 0 : c[i * cols + j]);
+    }
+  }
+}
+
+void bias_add(const RefCall& call) {
+  const size_t cols = dim(call.in[0], 1);
+  for (size_t i = 0; i < call.out[0].data.size(); ++i) {
+    call.out[0].data[i] = call.in[0].data[i] + call.in[1].data[i % cols];
+  }
+}
+
+void column_sum(const RefCall& call) {
+  const size_t cols = dim(call.in[0], 1);
+  std::fill(call.out[0].data.begin(), call.out[0].data.end(), 0.0);
+  for (size_t i = 0; i < call.in[0].data.size(); ++i)
+    call.out[0].data[i % cols] += call.in[0].data[i];
+}
+
+void gather(const RefCall& call) {
+  const size_t rows = dim(call.in[0], 0);
+  const size_t width = rows == 0 ? 0 : call.in[0].data.size() / rows;
+  std::fill(call.out[0].data.begin(), call.out[0].data.end(), 0.0);
+  for (size_t i = 0; i < call.in[1].data.size(); ++i) {
+    const double index = call.in[1].data[i];
+    if (!inside(index, rows)) continue;
+    const auto from = call.in[0].data.subspan(static_cast<size_t>(index) * width, width);
+    std::copy(from.begin(), from.end(), call.out[0].data.begin() + static_cast<int64_t>(i * width));
+  }
+}
+
+void scatter_add(const RefCall& call) {
+  const size_t rows = dim(call.out[0], 0);
+  const size_t width = rows == 0 ? 0 : call.out[0].data.size() / rows;
+  std::fill(call.out[0].data.begin(), call.out[0].data.end(), 0.0);
+  for (size_t i = 0; i < call.in[1].data.size(); ++i) {
+    const double index = call.in[1].data[i];
+    if (!inside(index, rows)) continue;
+    const size_t to = static_cast<size_t>(index) * width;
+    for (size_t k = 0; k < width; ++k) call.out[0].data[to + k] += call.in[0].data[i * width + k];
+  }
+}
+
+}  // namespace octet::reference

@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <cmath>
+
+#include "backends/cpu/reference/kernels.h"
+
+namespace octet::reference {
+namespace {
+
+double weight(std::span<const double> w, size_t c) {
+  return w.empty() ? 1 : w[c];
+}
+
+// dx = rstd * (h - [mean h] - n * mean(h * n)) with h = dy * w and n the normalized x; dw += dy *
+// n, db += dy.
+struct NormRow {
+  std::span<const double> dy, x, w;
+  double mean, rstd;
+  bool centred;
+};
+
+void norm_row_grad(const NormRow& in, std::span<double> dx, std::span<double> dw) {
+  const auto width = static_cast<double>(in.x.size());
+  double sum_h = 0, sum_hn = 0;
+  for (size_t c = 0; c < in.x.size(); ++c) {
+    const double h = in.dy[c] * weight(in.w, c);
+    sum_h += h;
+    sum_hn += h * (in.x[c] - in.mean) * in.rstd;
+  }
+  for (size_t c = 0; c < in.x.size(); ++c) {
+    const double n = (in.x[c] - in.mean) * in.rstd;
+    const double h = in.dy[c] * weight(in.w, c);
+    dx[c] = in.rstd * (h - (in.centred ? sum_h / width : 0) - n * sum_hn / width);
+    if (!dw.empty()) dw[c] += in.dy[c] * n;
+  }
+}
+
+}  // namespace
+
+void rms_norm(const RefCall& call) {
+  const double eps = std::get<NormAttrs>(call.attrs).eps;
+  const auto w = optional(call.in, 1);
+  for (size_t r = 0; r < dim(call.in[0], 0); ++r) {
+    const auto x = row(call.in[0], r), y = row(call.out[0], r);
+    double sum = 0;
+    for (const double e : x) sum += e * e;
+    const double rstd = 1 / std::sqrt(sum / static_cast<double>(x.size()) + eps);
+    for (size_t c = 0; c < x.size(); ++c) y[c] = x[c] * rstd * weight(w, c);
+    call.out[1].data[r] = rstd;
+  }
+}
+
+void rms_norm_grad(const RefCall& call) {
+  const auto dw = call.out.size() > 1 ? call.out[1].data : std::span<double>();
+  std::fill(dw.begin(), dw.end(), 0.0);
+  for (size_t r = 0; r < dim(call.in[1], 0); ++r) {
+    norm_row_grad({.dy = row(call.in[0], r),
+                   .x = row(call.in[1], r),
+                   .w = optional(call.in, 3),
+                   .mean = 0,
+                   .rstd = call.in[2].data[r],
+                   .centred = false},
+                  row(call.out[0], r), dw);
+  }
+}
+
+void layer_norm(const RefCall& call) {
+  const double eps = std::get<NormAttrs>(call.attrs).eps;
+  const auto w = optional(call.in, 1), b = optional(call.in, 2);
+  for (size_t r = 0; r < dim(call.in[0], 0); ++r) {
+    const auto x = row(call.in[0], r), y = row(call.out[0], r);
+    const auto width = static_cast<double>(x.size());
+    double sum = 0, squares = 0;
+    for (const double e : x) sum += e;
+    const double mean = sum / width;
+    for (const double e : x) squares += (e - mean) * (e - mean);
+    const double rstd = 1 / std::sqrt(squares / width + eps);
+    for (size_t c = 0; c < x.size(); ++c) {
+      y[c] = (x[c] - mean) * rstd * weight(w, c) + (b.empty() ? 0 : b[c]);
+    }
+    call.out[1].data[r] = mean;
+    call.out[2].data[r] = rstd;
+  }
+}
+
+void layer_norm_grad(const RefCall& call) {
+  const bool weighted = call.out.size() > 1;
+  const auto dw = weighted ? call.out[1].data : std::span<double>();
+  const auto db = weighted ? call.out[2].data : std::span<double>();
+  std::fill(dw.begin(), dw.end(), 0.0);
+  std::fill(db.begin(), db.end(), 0.0);
+  for (size_t r = 0; r < dim(call.in[1], 0); ++r) {
+    const auto dy = row(call.in[0], r);
+    norm_row_grad({.dy = dy,
+                   .x = row(call.in[1], r),
+                   .w = optional(call.in, 4),
+                   .mean = call.in[2].data[r],
+                   .rstd = call.in[3].data[r],
+                   .centred = true},
+                  row(call.out[0], r), dw);
+    for (size_t c = 0; c < db.size(); ++c) db[c] += dy[c];
+  }
+}
+
+}  // namespace octet::reference
