@@ -112,6 +112,9 @@ void Checkpoints::save(const CheckpointContents& contents, int keep) {
     write_files(contents, temporary, marker);
     put_in_place(temporary, path);
     write_atomically(files_, join_path(path, kComplete), marker);
+    if (const std::string problem = problem_of(path); !problem.empty()) {
+      throw Error(ErrorCode::io, problem);
+    }
   } catch (const Error& error) {
     discard(temporary);
     std::string kept = "there is no whole checkpoint";

@@ -20,9 +20,10 @@ struct Manifest {
   int64_t tokens = 0;     // seen in training
   uint64_t seed = 0;
   std::string recipe;
-  KeyValues loader;                        // data/loader.h's state
-  KeyValues extra;                         // of the trainer: loss scale, configuration hash, ...
-  KeyValues model_tensors, optim_tensors;  // name -> dtype ("hif8" where the file says U8)
+  KeyValues loader = {};  // data/loader.h's state
+  KeyValues extra = {};   // of the trainer: loss scale, configuration hash, ...
+  KeyValues model_tensors = {},
+            optim_tensors = {};  // name -> dtype ("hif8" where the file says U8)
 };
 
 // Keys are sorted and no time or host is stored: equal runs have equal bytes.

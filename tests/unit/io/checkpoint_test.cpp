@@ -1,0 +1,352 @@
+#include "io/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "io/checkpoint_marker.h"
+#include "unit/base/error_of.h"
+#include "unit/base/faulty_files.h"
+#include "unit/base/scratch_folder.h"
+#include "unit/io/bytes.h"
+
+namespace octet {
+namespace {
+
+using test::as_string;
+using test::error_of;
+using test::Fault;
+using test::FaultMode;
+using test::FaultyFiles;
+using test::ScratchFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A checkpoint whose every part tells its step and version.
+struct Fixture {
+  explicit Fixture(int64_t step, const std::string& version = "v1") {
+    text = fmt::format("{}-{:06}!", version, step);
+    contents.manifest = {.step = step,
+                         .attempted = step + 1,
+                         .skipped = 1,
+                         .tokens = 1000 * step,
+                         .seed = UINT64_MAX,
+                         .recipe = "coat",
+                         .loader = {{"position", "7"}},
+                         .extra = {{"loss_scale", "1024"}}};
+    const auto n = static_cast<int64_t>(text.size());
+    contents.model = {span_source(tensor_decl("w", Dtype::u8, {n}), as_bytes(text))};
+    contents.optim = {span_source(tensor_decl("w.m", Dtype::hif8, {n}), as_bytes(text))};
+  }
+  std::string text;
+  CheckpointContents contents;
+};
+
+std::string text_of(const LoadedCheckpoint& checkpoint) {
+  const std::string model = as_string(checkpoint.model.read("w"));
+  EXPECT_EQ(as_string(checkpoint.optim.read("w.m")), model);
+  return model;
+}
+
+std::vector<int64_t> whole_steps(const Checkpoints& checkpoints) {
+  std::vector<int64_t> steps;
+  for (const CheckpointEntry& entry : checkpoints.list()) {
+    if (entry.is_whole()) steps.push_back(entry.step);
+  }
+  return steps;
+}
+
+TEST(Checkpoint, everything_comes_back) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run / "ckpt");
+  EXPECT_FALSE(checkpoints.newest());
+  const Fixture fixture(100);
+  checkpoints.save(fixture.contents, 2);
+  const std::string folder = run / "ckpt/step-000100";
+  std::vector<std::string> names;
+  for (const auto& entry : posix_files().list(folder)) names.push_back(entry.name);
+  EXPECT_THAT(names,
+              ElementsAre("COMPLETE", "manifest.json", "model.safetensors", "optim.safetensors"));
+  const auto loaded = checkpoints.newest();
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->path, folder);
+  EXPECT_EQ(text_of(*loaded), fixture.text);
+  const Manifest& manifest = loaded->manifest;
+  EXPECT_EQ(manifest.step, 100);
+  EXPECT_EQ(manifest.attempted, 101);
+  EXPECT_EQ(manifest.skipped, 1);
+  EXPECT_EQ(manifest.tokens, 100'000);
+  EXPECT_EQ(manifest.seed, UINT64_MAX);
+  EXPECT_EQ(manifest.recipe, "coat");
+  EXPECT_EQ(manifest.loader.at("position"), "7");
+  EXPECT_EQ(manifest.extra.at("loss_scale"), "1024");
+  EXPECT_EQ(manifest.model_tensors.at("w"), "u8");
+  EXPECT_EQ(manifest.optim_tensors.at("w.m"), "hif8");
+}
+
+TEST(Checkpoint, equal_contents_give_equal_bytes) {
+  const ScratchFolder a, b;
+  for (const ScratchFolder* run : {&a, &b}) {
+    Checkpoints(posix_files(), run->path()).save(Fixture(5).contents, 1);
+  }
+  for (const char* name : {"COMPLETE", "manifest.json", "model.safetensors", "optim.safetensors"}) {
+    const std::string file = std::string("step-000005/") + name;
+    EXPECT_EQ(posix_files().read_text(a / file), posix_files().read_text(b / file));
+  }
+}
+
+TEST(Checkpoint, the_newest_ones_are_kept) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run.path());
+  for (const int64_t step : {1, 2, 3, 1'000'000}) checkpoints.save(Fixture(step).contents, 2);
+  EXPECT_THAT(whole_steps(checkpoints), ElementsAre(3, 1'000'000));
+  // What another run left with a higher number does not cost the one that was just saved.
+  checkpoints.save(Fixture(4).contents, 1);
+  EXPECT_THAT(whole_steps(checkpoints), ElementsAre(4, 1'000'000));
+}
+
+TEST(Checkpoint, a_step_saved_again_is_replaced) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run.path());
+  checkpoints.save(Fixture(7, "v1").contents, 2);
+  checkpoints.save(Fixture(7, "v2").contents, 2);
+  EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(7, "v2").text);
+  EXPECT_EQ(posix_files().list(run.path()).size(), 1u);
+}
+
+TEST(Checkpoint, damaged_and_incomplete_ones_are_skipped_with_a_warning) {
+  const struct {
+    std::string name;
+    std::function<void(const ScratchFolder&)> damage;
+    std::string warning;
+  } cases[] = {
+      {"no marker", [](const auto& run) { posix_files().remove(run / "step-000002/COMPLETE"); },
+       "it has no COMPLETE marker"},
+      {"empty marker", [](const auto& run) { run.put("step-000002/COMPLETE", ""); },
+       "[json] DIR/step-000002/COMPLETE: expected JSON, got a mistake at byte 1"},
+      {"marker of something else",
+       [](const auto& run) { run.put("step-000002/COMPLETE", R"({"format":"x","files":{}})"); },
+       "[checkpoint] DIR/step-000002/COMPLETE: 'format' must be octet-complete, got 'x'"},
+      {"marker without files",
+       [](const auto& run) {
+         run.put("step-000002/COMPLETE", R"({"format":"octet-complete","files":{}})");
+       },
+       "COMPLETE lacks model.safetensors"},
+      {"bad digits",
+       [](const auto& run) {
+         run.put("step-000002/COMPLETE",
+                 R"({"format":"octet-complete","files":{"x":{"bytes":1,"xxh64":"12"}}})");
+       },
+       "[checkpoint] DIR/step-000002/COMPLETE: expected 16 hexadecimal digits, got '12'"},
+      {"file gone",
+       [](const auto& run) { posix_files().remove(run / "step-000002/optim.safetensors"); },
+       "[files] cannot open 'DIR/step-000002/optim.safetensors': No such file or directory"},
+      {"file cut", [](const auto& run) { run.put("step-000002/model.safetensors", "12345678"); },
+       "[checkpoint] 'DIR/step-000002/model.safetensors': expected 106 bytes, got 8"},
+      {"flipped bit",
+       [](const auto& run) {
+         std::string bytes = posix_files().read_text(run / "step-000002/model.safetensors");
+         bytes.back() = static_cast<char>(bytes.back() ^ 1);
+         run.put("step-000002/model.safetensors", bytes);
+       },
+       "[checkpoint] 'DIR/step-000002/model.safetensors': expected xxh64 "},
+  };
+  for (const auto& [name, damage, warning] : cases) {
+    const ScratchFolder run;
+    std::vector<std::string> warnings;
+    const Log log([&](LogLevel, const std::string& message) {
+      warnings.push_back(error_of([&] { throw Error(ErrorCode::io, message); }, run.path()));
+    });
+    Checkpoints checkpoints(posix_files(), run.path(), log);
+    checkpoints.save(Fixture(1).contents, 5);
+    checkpoints.save(Fixture(2).contents, 5);
+    damage(run);
+    const auto loaded = checkpoints.newest();
+    ASSERT_TRUE(loaded) << name;
+    EXPECT_EQ(text_of(*loaded), Fixture(1).text) << name;
+    ASSERT_EQ(warnings.size(), 1u) << name;
+    EXPECT_THAT(warnings[0], HasSubstr("[checkpoint] skipping 'DIR/step-000002': " + warning));
+  }
+}
+
+TEST(Checkpoint, other_names_in_the_folder_are_left_alone) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run.path());
+  for (const char* name : {"step-1/x", "step-00000x/x", "notes/x", "step-000009"}) {
+    run.put(name, "x");
+  }
+  checkpoints.save(Fixture(3).contents, 1);
+  EXPECT_EQ(checkpoints.list().size(), 1u);
+  EXPECT_TRUE(posix_files().exists(run / "notes/x"));
+  EXPECT_TRUE(posix_files().exists(run / "step-1/x"));
+}
+
+TEST(Checkpoint, the_newest_whole_one_is_never_pruned_for_a_damaged_newer_one) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run.path());
+  checkpoints.save(Fixture(1).contents, 1);
+  run.put("step-000009/model.safetensors", "half");
+  checkpoints.save(Fixture(2).contents, 1);
+  EXPECT_THAT(whole_steps(checkpoints), ElementsAre(2));
+  EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(2).text);
+  checkpoints.save(Fixture(9).contents, 1);  // a damaged one of the same step gives way
+  EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(9).text);
+}
+
+// The heart of it: whichever operation of a save fails, once or with all that follow (as when the
+// process is killed there), the newest whole checkpoint is the old or the new one, and a later save
+// works.
+void expect_crash_safety(int64_t old_step, int64_t new_step) {
+  const Fixture before(old_step, "old"), after(new_step, "new");
+  for (const FaultMode mode : {FaultMode::fail_once, FaultMode::fail_from_then}) {
+    bool done = false;
+    int64_t n_failures = 0;
+    for (int64_t at = 0; !done; ++at) {
+      const ScratchFolder run;
+      FaultyFiles files(posix_files());
+      Checkpoints checkpoints(files, run.path());
+      checkpoints.save(before.contents, 1);
+      files.set({.at = at, .mode = mode, .error = at % 2 ? EIO : ENOSPC});
+      const std::string error = error_of([&] { checkpoints.save(after.contents, 1); });
+      done = files.count() <= at;
+      files.set({});
+      const auto loaded = checkpoints.newest();
+      ASSERT_TRUE(loaded) << "operation " << at << ": " << error;
+      if (error == "no error") {
+        EXPECT_EQ(text_of(*loaded), after.text);
+      } else {
+        ++n_failures;
+        EXPECT_THAT(error,
+                    HasSubstr(fmt::format("[checkpoint] step {} was not saved: ", new_step)));
+        EXPECT_THAT(error, HasSubstr(at % 2 ? "Input/output error" : "No space left on device"));
+        EXPECT_THAT(error, HasSubstr("; the newest whole checkpoint is '"));
+        EXPECT_THAT(text_of(*loaded), testing::AnyOf(before.text, after.text));
+      }
+      checkpoints.save(Fixture(new_step, "later").contents, 1);
+      EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(new_step, "later").text);
+      EXPECT_EQ(posix_files().list(run.path()).size(), 1u) << "operation " << at;
+    }
+    EXPECT_GT(n_failures, 20);
+  }
+}
+
+TEST(Checkpoint, any_failed_operation_leaves_a_whole_checkpoint) {
+  expect_crash_safety(1, 2);
+}
+
+TEST(Checkpoint, any_failed_operation_in_a_replacement_leaves_a_whole_checkpoint) {
+  expect_crash_safety(2, 2);
+}
+
+// A disk that loses the second half of a write and says nothing: found by the sizes, before the
+// rename.
+TEST(Checkpoint, a_short_write_that_reports_success_is_found) {
+  for (int64_t at = 0; at < 8; ++at) {
+    const ScratchFolder run;
+    FaultyFiles files(posix_files());
+    Checkpoints checkpoints(files, run.path());
+    checkpoints.save(Fixture(1).contents, 1);
+    files.set({.at = at, .mode = FaultMode::lose_half, .only = "write"});
+    EXPECT_THAT(error_of([&] { checkpoints.save(Fixture(2).contents, 1); }),
+                HasSubstr("step 2 was not saved: "));
+    EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(1).text);
+  }
+}
+
+TEST(Checkpoint, a_full_disk_is_told_with_what_is_left) {
+  const ScratchFolder run;
+  FaultyFiles files(posix_files());
+  Checkpoints checkpoints(files, run.path());
+  const auto save = [&](int64_t step) {
+    return error_of([&] { checkpoints.save(Fixture(step).contents, 1); }, run.path());
+  };
+  files.set({.at = 0, .only = "write"});
+  EXPECT_EQ(save(1),
+            "[checkpoint] step 1 was not saved: [files] cannot write to "
+            "'DIR/step-000001.tmp/model.safetensors': No space left on device; there is no whole "
+            "checkpoint");
+  EXPECT_TRUE(posix_files().list(run.path()).empty());  // the half-written file gives its room back
+  files.set({});
+  EXPECT_EQ(save(1), "no error");
+  files.set({.at = 0, .error = EIO, .only = "sync"});
+  EXPECT_EQ(save(2),
+            "[checkpoint] step 2 was not saved: [files] cannot sync "
+            "'DIR/step-000002.tmp/model.safetensors': Input/output error; the newest whole "
+            "checkpoint is 'DIR/step-000001'");
+}
+
+TEST(Checkpoint, failing_to_prune_is_a_warning) {
+  const ScratchFolder run;
+  FaultyFiles files(posix_files());
+  std::vector<std::string> warnings;
+  Checkpoints checkpoints(files, run.path(), Log([&](LogLevel, const std::string& message) {
+                            warnings.push_back(message);
+                          }));
+  checkpoints.save(Fixture(1).contents, 1);
+  files.set({.at = 0, .error = EACCES, .only = "remove"});
+  checkpoints.save(Fixture(2).contents, 1);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("[checkpoint] old checkpoints stay: [files] cannot remove"));
+  EXPECT_THAT(whole_steps(checkpoints), ElementsAre(1, 2));
+}
+
+TEST(Checkpoint, a_manifest_that_does_not_fit_the_tensors_is_refused) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run.path());
+  const auto with_manifest = [&](const std::string& from, const std::string& to) {
+    checkpoints.save(Fixture(1).contents, 1);
+    const std::string folder = run / "step-000001";
+    std::string text = posix_files().read_text(folder + "/manifest.json");
+    text.replace(text.find(from), from.size(), to);
+    Marker marker = parse_marker(posix_files().read_text(folder + "/COMPLETE"), "COMPLETE");
+    marker["manifest.json"] = write_marked(posix_files(), folder + "/manifest.json",
+                                           [&](FileWriter& out) { out.write(as_bytes(text)); });
+    run.put("step-000001/COMPLETE", marker_to_json(marker));
+    return error_of([&] { checkpoints.load(folder); }, run.path());
+  };
+  EXPECT_EQ(with_manifest("\"hif8\"", "\"u8\""),
+            "[checkpoint] DIR/step-000001/optim.safetensors: 'w.m' must be u8, got hif8");
+  EXPECT_EQ(with_manifest("\"w.m\": \"hif8\"", ""),
+            "[checkpoint] DIR/step-000001/optim.safetensors: expected 0 tensors, got 1");
+  EXPECT_EQ(
+      with_manifest("\"w\": \"u8\"", "\"v\": \"u8\""),
+      "[safetensors] DIR/step-000001/model.safetensors: expected tensor 'v', got none of this "
+      "name");
+  EXPECT_EQ(with_manifest("\"coat\"", "\"coat\", \"later\": [1]"), "no error");
+}
+
+// tests/unit/io/checkpoint-1.0 was written by format version 1.0 and is never written again.
+TEST(Checkpoint, the_golden_checkpoint_of_version_1_0_is_read) {
+  const std::string folder = std::string(OCTET_SOURCE_DIR) + "/tests/unit/io/checkpoint-1.0";
+  const auto loaded = Checkpoints(posix_files(), folder).newest();
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->manifest.step, 40);
+  EXPECT_EQ(loaded->manifest.tokens, 10'240);
+  EXPECT_EQ(loaded->manifest.loader.at("position"), "4");
+  EXPECT_EQ(as_string(loaded->model.read("model.norm.weight")), "0123456789abcdef");
+  EXPECT_EQ(loaded->optim.at("model.norm.weight.exp_avg").dtype, Dtype::e4m3);
+  EXPECT_EQ(loaded->optim.at("model.norm.weight.exp_avg_sq").dtype, Dtype::hif8);
+  EXPECT_EQ(as_string(loaded->optim.read("model.norm.weight.exp_avg_sq")), "GHIJ");
+}
+
+TEST(Manifest, later_minor_versions_are_read_and_other_majors_refused) {
+  const std::string text = manifest_to_json(Fixture(3).contents.manifest);
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string other = text;
+    other.replace(other.find(from), from.size(), to);
+    return error_of([&] { parse_manifest(other, "m"); });
+  };
+  EXPECT_EQ(changed("\"minor\": 0", "\"minor\": 9, \"more\": {}"), "no error");
+  EXPECT_EQ(changed("\"major\": 1", "\"major\": 2"),
+            "[manifest] m: expected format version 1.x, got 2.0");
+  EXPECT_EQ(changed("octet-checkpoint", "other"),
+            "[manifest] m: 'format' must be octet-checkpoint, got 'other'");
+  EXPECT_EQ(changed("\"step\": 3", "\"step\": -3"),
+            "[manifest] m: 'step' must be 0 or more, got -3");
+  EXPECT_EQ(changed("\"step\"", "\"stop\""), "[json] m: expected key 'step', got none");
+  EXPECT_EQ(changed("\"7\"", "7"), "[json] m: 'position' must be a string, got 7");
+  EXPECT_EQ(changed("18446744073709551615", "-1"),
+            "[json] m: 'seed' must be an integer of 0 or more, got -1");
+}
+
+}  // namespace
+}  // namespace octet
