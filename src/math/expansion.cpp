@@ -39,8 +39,8 @@ bool quantize_group(std::span<const float> x, std::span<uint8_t> codes, uint32_t
 
 void check_meta(std::span<const uint32_t> meta) {
   for (const uint32_t word : meta) {
-    const bool amax_ok = is_finite(meta_amax(word)) && (word >> 31) == 0;
-    if (word != 0 && (!amax_ok || (word >> 8) == 0 || meta_k16(word) == 0)) {
+    const bool good = is_finite(meta_amax(word)) && meta_amax(word) > 0 && meta_k16(word) > 0;
+    if (word != 0 && !good) {
       throw Error(ErrorCode::bad_data,
                   "[expansion] expected metadata of a positive amax and k >= 1/16, got {:#010x}",
                   word);
