@@ -16,6 +16,8 @@ enum class GeluKind : uint8_t { erf, tanh };
 enum class GemmRole : uint8_t { other, forward, dgrad, wgrad };
 enum class RopeScaling : uint8_t { none, linear, llama3 };
 
+constexpr std::string_view enum_name(Dtype dtype) { return dtype_name(dtype); }
+constexpr int enum_count(Dtype) { return kDtypeCount; }
 constexpr std::string_view enum_name(Activation) { return "silu"; }
 constexpr std::string_view enum_name(GeluKind k) { return k == GeluKind::erf ? "erf" : "tanh"; }
 constexpr std::string_view enum_name(GemmRole r) {
@@ -105,9 +107,12 @@ struct GemmAttrs {
   GemmRole role = GemmRole::other;
   OCTET_ATTRS(GemmAttrs) { f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("role", s.role); }
 };
+// `group` in norms and activations: the stored operands are codes in groups along the rows, and each is followed, at the
+// end of the operand list, by its scales; 0: they are plain.
 struct NormAttrs {
   double eps = 1e-5;
-  OCTET_ATTRS(NormAttrs) { f("eps", s.eps); }
+  int64_t group = 0;
+  OCTET_ATTRS(NormAttrs) { f("eps", s.eps), f("group", s.group); }
 };
 struct RopeAttrs {
   int64_t heads = 1, head_dim = 2;
@@ -134,11 +139,43 @@ struct AttentionAttrs {
 };
 struct GatedActAttrs {
   Activation act = Activation::silu;
-  OCTET_ATTRS(GatedActAttrs) { f("act", s.act); }
+  int64_t group = 0;
+  OCTET_ATTRS(GatedActAttrs) { f("act", s.act), f("group", s.group); }
 };
 struct GeluAttrs {
   GeluKind kind = GeluKind::tanh;
-  OCTET_ATTRS(GeluAttrs) { f("kind", s.kind); }
+  int64_t group = 0;
+  OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("group", s.group); }
+};
+// Quantizers: the dtype of the codes, and the magnitude that amax is mapped to. group: along the rows, 0 for per tensor.
+// transposed: the codes of a matrix [R, C] lie as [C, pad_to(R)], the rows that pad being zero codes.
+struct QuantizeAttrs {
+  Dtype dtype = Dtype::e4m3;
+  double target = 448;
+  int64_t group = 0;
+  bool transposed = false;
+  int64_t pad = 1;
+  OCTET_ATTRS(QuantizeAttrs) {
+    f("dtype", s.dtype), f("target", s.target), f("group", s.group);
+    f("transposed", s.transposed), f("pad", s.pad);
+  }
+};
+// An op and the per-tensor quantizer of its result, in one.
+struct NormQuantizeAttrs {
+  NormAttrs norm;
+  QuantizeAttrs q;
+  OCTET_ATTRS(NormQuantizeAttrs) {
+    f("eps", s.norm.eps), f("stored_group", s.norm.group);
+    QuantizeAttrs::fields(s.q, f);
+  }
+};
+struct GatedActQuantizeAttrs {
+  GatedActAttrs act;
+  QuantizeAttrs q;
+  OCTET_ATTRS(GatedActQuantizeAttrs) {
+    f("act", s.act.act), f("stored_group", s.act.group);
+    QuantizeAttrs::fields(s.q, f);
+  }
 };
 struct AdamwAttrs {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
@@ -152,6 +189,6 @@ struct AdamwAttrs {
 using Attrs = std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs,
                            SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs,
                            GemmAttrs, NormAttrs, RopeAttrs, AttentionAttrs, GatedActAttrs, GeluAttrs,
-                           AdamwAttrs>;
+                           AdamwAttrs, QuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs>;
 
 }  // namespace octet

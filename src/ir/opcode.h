@@ -22,6 +22,10 @@ enum class OpCode : uint8_t {
   rope, attention, attention_grad,
   gated_act, gated_act_grad, gelu, gelu_grad,
   cross_entropy, cross_entropy_grad,
+  // Eight bits: scales, quantizers, and ops that quantize as they store.
+  amax, any_of, quant_scale, delayed_scale,
+  quantize, quantize_both, quantize_groups, dequantize,
+  add_quantize, rms_norm_quantize, gated_act_quantize,
   // The update.
   global_norm, adamw_step,
 };

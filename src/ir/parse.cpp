@@ -274,6 +274,10 @@ Attrs default_attrs(OpCode op) {
     case OpCode::gated_act: case OpCode::gated_act_grad: return GatedActAttrs{};
     case OpCode::gelu: case OpCode::gelu_grad: return GeluAttrs{};
     case OpCode::adamw_step: return AdamwAttrs{};
+    case OpCode::quant_scale: case OpCode::delayed_scale: case OpCode::quantize: case OpCode::quantize_both:
+    case OpCode::quantize_groups: case OpCode::dequantize: case OpCode::add_quantize: return QuantizeAttrs{};
+    case OpCode::rms_norm_quantize: return NormQuantizeAttrs{};
+    case OpCode::gated_act_quantize: return GatedActQuantizeAttrs{};
     default: return NoAttrs{};
   }
 }

@@ -158,12 +158,16 @@ Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const
       Node mapped = node;
       mapped.operands = rewriter.map(node.operands);
       rewriter.builder().tag = node.tag;
-      const auto results = def.decompose(rewriter.builder(), mapped);
+      auto results = def.decompose(rewriter.builder(), mapped);
       CHECK(results.size() == node.results.size());
       for (size_t i = 0; i < results.size(); ++i) {
         if (rewriter.builder().type(results[i]).shape != current.type(node.results[i]).shape) {
           throw Error(ErrorCode::internal, "[decompose] {} gives {} where the op gives {}", def.name,
                       to_string(rewriter.builder().type(results[i])), to_string(current.type(node.results[i])));
+        }
+        const Dtype dtype = current.type(node.results[i]).dtype;
+        if (rewriter.builder().type(results[i]).dtype != dtype) {
+          results[i] = rewriter.builder().emit_typed(OpCode::cast, NoAttrs{}, {results[i]}, {&dtype, 1})[0];
         }
       }
       rewriter.set(node.results, results);

@@ -13,11 +13,17 @@ namespace {
 constexpr double kTanhFactor = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kTanhCubic = 0.044715;
 
+// Which operands may be codes in groups.
+Stored stored_gated(const Attrs& attrs) { return {std::get<GatedActAttrs>(attrs).group, {{0, 2}, {1, 3}}}; }
+Stored stored_gated_grad(const Attrs& attrs) { return {std::get<GatedActAttrs>(attrs).group, {{1, 3}, {2, 4}}}; }
+Stored stored_gelu(const Attrs& attrs) { return {std::get<GeluAttrs>(attrs).group, {{0, 1}}}; }
+Stored stored_gelu_grad(const Attrs& attrs) { return {std::get<GeluAttrs>(attrs).group, {{1, 2}}}; }
+
 template <OpCode C>
 Results infer_gated(const Attrs& attrs, Types in) {
-  std::get<GatedActAttrs>(attrs);
   const auto op = op_def(C).name;
   const bool gradient = C == OpCode::gated_act_grad;
+  need_stored(op, in, gradient ? stored_gated_grad(attrs) : stored_gated(attrs));
   const TensorType& gate = in[gradient ? 1 : 0];
   need_float(op, "gate", gate);
   need_float(op, "up", in[gradient ? 2 : 1], gate.shape);
@@ -28,8 +34,8 @@ Results infer_gated(const Attrs& attrs, Types in) {
 
 template <OpCode C>
 Results infer_gelu(const Attrs& attrs, Types in) {
-  std::get<GeluAttrs>(attrs);
   const auto op = op_def(C).name;
+  need_stored(op, in, C == OpCode::gelu ? stored_gelu(attrs) : stored_gelu_grad(attrs));
   need_float(op, C == OpCode::gelu ? "x" : "dy", in[0]);
   if (C == OpCode::gelu_grad) need_float(op, "x", in[1], in[0].shape);
   return {real(in[0].shape)};
@@ -48,12 +54,16 @@ Values vjp_gelu(Builder& b, const VjpCall& call) {
 }
 
 Values decompose_gated_act(Builder& b, const Node& node) {
+  const Stored stored = stored_gated(node.attrs);
+  if (stored.group > 0) return emit_on_plain(b, node, GatedActAttrs{.act = std::get<GatedActAttrs>(node.attrs).act}, stored);
   const ValueId gate = node.operands[0];
   return {b.mul(b.mul(gate, b.unary(OpCode::logistic, gate)), node.operands[1])};
 }
 
 // With s = logistic(gate): silu' = s * (1 + gate * (1 - s)).
 Values decompose_gated_act_grad(Builder& b, const Node& node) {
+  const Stored stored = stored_gated_grad(node.attrs);
+  if (stored.group > 0) return emit_on_plain(b, node, GatedActAttrs{.act = std::get<GatedActAttrs>(node.attrs).act}, stored);
   const ValueId dy = node.operands[0];
   const ValueId gate = node.operands[1];
   const ValueId s = b.unary(OpCode::logistic, gate);
@@ -70,6 +80,8 @@ ValueId gelu_curve(Builder& b, ValueId x, GeluKind kind) {
 }
 
 Values decompose_gelu(Builder& b, const Node& node) {
+  const Stored stored = stored_gelu(node.attrs);
+  if (stored.group > 0) return emit_on_plain(b, node, GeluAttrs{.kind = std::get<GeluAttrs>(node.attrs).kind}, stored);
   const ValueId x = node.operands[0];
   const ValueId curve = gelu_curve(b, x, std::get<GeluAttrs>(node.attrs).kind);
   return {b.mul(b.scaled(x, 0.5), b.plus(curve, 1))};
@@ -77,6 +89,8 @@ Values decompose_gelu(Builder& b, const Node& node) {
 
 // d/dx [x/2 (1 + c(x))] = (1 + c) / 2 + x/2 c'
 Values decompose_gelu_grad(Builder& b, const Node& node) {
+  const Stored stored = stored_gelu_grad(node.attrs);
+  if (stored.group > 0) return emit_on_plain(b, node, GeluAttrs{.kind = std::get<GeluAttrs>(node.attrs).kind}, stored);
   const ValueId x = node.operands[1];
   const GeluKind kind = std::get<GeluAttrs>(node.attrs).kind;
   const ValueId curve = gelu_curve(b, x, kind);
@@ -107,7 +121,7 @@ constexpr InplacePair kInplaceGradient[] = {
 constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
                                    .name = "gated_act",
                                    .min_operands = 2,
-                                   .max_operands = 2,
+                                   .max_operands = 4,
                                    .infer = infer_gated<OpCode::gated_act>,
                                    .vjp = vjp_gated_act,
                                    .decompose = decompose_gated_act,
@@ -116,13 +130,14 @@ constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
 constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .name = "gated_act_grad",
                                        .min_operands = 3,
-                                       .max_operands = 3,
+                                       .max_operands = 5,
                                        .infer = infer_gated<OpCode::gated_act_grad>,
                                        .decompose = decompose_gated_act_grad,
                                        .cost = cost_act<12>,
                                        .inplace = kInplaceGradient};
 constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .name = "gelu",
+                               .max_operands = 2,
                                .infer = infer_gelu<OpCode::gelu>,
                                .vjp = vjp_gelu,
                                .decompose = decompose_gelu,
@@ -131,7 +146,7 @@ constinit const OpDef kGelu = {.code = OpCode::gelu,
 constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .name = "gelu_grad",
                                    .min_operands = 2,
-                                   .max_operands = 2,
+                                   .max_operands = 3,
                                    .infer = infer_gelu<OpCode::gelu_grad>,
                                    .decompose = decompose_gelu_grad,
                                    .cost = cost_act<15>,

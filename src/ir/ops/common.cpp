@@ -107,4 +107,37 @@ Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_elem
   return {.flops = flops_per_element * n, .bytes = moved_bytes(graph, node)};
 }
 
+Shape grouped_shape(std::string_view op, Shape shape, int64_t group) {
+  if (group < 1 || shape.empty()) fail(op, "groups need group >= 1 and at least one axis");
+  shape.back() = (shape.back() + group - 1) / group;
+  return shape;
+}
+
+void need_stored(std::string_view op, Types in, const Stored& stored) {
+  for (const auto& [i, scales] : stored.places) {
+    if (stored.group == 0) {
+      if (is_quantized(in[i].dtype) || !absent(in, scales)) fail(op, "codes as operand {} need a group", i);
+      continue;
+    }
+    if (!is_quantized(in[i].dtype)) fail(op, "operand {} must be codes, got {}", i, to_string(in[i]));
+    if (absent(in, scales)) fail(op, "operand {} needs its scales", i);
+    need_float(op, "scales", in[scales], grouped_shape(op, in[i].shape, stored.group));
+  }
+}
+
+Values emit_on_plain(Builder& b, const Node& node, Attrs plain, const Stored& stored) {
+  Values operands = node.operands;
+  size_t n_plain = operands.size();
+  for (const auto& [i, scales] : stored.places) {
+    const QuantizeAttrs q{.dtype = b.type(operands[i]).dtype, .target = 0, .group = stored.group, .transposed = false, .pad = 1};
+    const Dtype wide = Dtype::f32;
+    operands[i] = b.emit_typed(OpCode::dequantize, q, {operands[i], operands[scales]}, {&wide, 1})[0];
+    n_plain = std::min(n_plain, scales);
+  }
+  operands.resize(n_plain);
+  while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
+  const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
+  return b.emit_typed(node.op, std::move(plain), operands, wide);
+}
+
 }  // namespace octet::ops

@@ -124,6 +124,11 @@ Results infer_gemm(const Attrs& attrs, Types in) {
   const int64_t n = in[1].shape[a.trans_b ? 0 : 1];
   need_shape("gemm", "b", in[1], a.trans_b ? Shape{n, k} : Shape{k, n});
   if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
+  for (const size_t i : {0, 1}) {
+    const bool scaled = i + 3 < in.size() && in[i + 3].dtype != Dtype::real;
+    if (is_quantized(in[i].dtype) != scaled) fail("gemm", "codes need a scale and nothing else has one, operand {}", i);
+    if (scaled) need_float("gemm", "scale", in[i + 3], {});
+  }
   return {real({m, n})};
 }
 
@@ -155,7 +160,14 @@ Values decompose_gemm(Builder& b, const Node& node) {
                        .batch_b = {},
                        .contract_a = {a.trans_a ? 0 : 1},
                        .contract_b = {a.trans_b ? 1 : 0}};
-  const ValueId y = b.emit1(OpCode::dot, attrs, {node.operands[0], node.operands[1]});
+  const auto factor = [&](size_t i) {
+    const ValueId scale = operand(node, i + 3);
+    const ValueId x = node.operands[i];
+    const QuantizeAttrs q{.dtype = b.type(x).dtype, .target = 0, .group = 0, .transposed = false, .pad = 1};
+    const Dtype wide = Dtype::f32;
+    return scale == kNoValue ? x : b.emit_typed(OpCode::dequantize, q, {x, scale}, {&wide, 1})[0];
+  };
+  const ValueId y = b.emit1(OpCode::dot, attrs, {factor(0), factor(1)});
   return {absent(node, 2) ? y : b.add(y, node.operands[2])};
 }
 
@@ -222,7 +234,7 @@ constinit const OpDef kDot = {.code = OpCode::dot,
 constinit const OpDef kGemm = {.code = OpCode::gemm,
                                .name = "gemm",
                                .min_operands = 2,
-                               .max_operands = 3,
+                               .max_operands = 5,
                                .infer = infer_gemm,
                                .vjp = vjp_gemm,
                                .decompose = decompose_gemm,

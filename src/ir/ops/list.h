@@ -14,7 +14,7 @@ extern const OpDef kLess, kEqual, kSelect, kCast, kStopGradient;
 extern const OpDef kFill, kIota, kBroadcast, kReshape, kTranspose, kSlice, kPad, kConcatenate;
 // reduce.cpp: (x) -> y without the axes; argmax -> i32, the first of equals
 extern const OpDef kReduceSum, kReduceMax, kArgmax;
-// dot.cpp: dot(a, b); gemm(a[M,K], b[K,N], c[M,N]?) -> [M,N]; bias_add(x[T,N], b[N]); column_sum(x[T,N]) -> [N]
+// dot.cpp: dot(a, b); gemm(a[M,K], b[K,N], c[M,N]?, scale_a[]?, scale_b[]?) -> [M,N] = scale_a scale_b op(a) op(b) + c; bias_add(x[T,N], b[N]); column_sum(x[T,N]) -> [N]
 extern const OpDef kDot, kGemm, kBiasAdd, kColumnSum;
 // gather.cpp: gather(table[V,...], i32 index[...]) -> [index..., ...]; scatter_add(updates[index..., ...], index) -> [rows,...];
 //   embedding(table[V,D], ids[T]) -> [T,D]; embedding_grad(dy[T,D], ids[T]) {rows = V} -> [V,D].
@@ -34,6 +34,15 @@ extern const OpDef kGatedAct, kGatedActGrad, kGelu, kGeluGrad;
 // loss.cpp: cross_entropy(logits[T,V], i32 labels[T], inv_n[]) -> loss[] = inv_n * sum nll, lse[T], nll[T]
 //   (label -1: ignored, nll 0); cross_entropy_grad(dloss[], logits, labels, lse, inv_n) -> dlogits
 extern const OpDef kCrossEntropy, kCrossEntropyGrad;
+// quantize.cpp: amax(x, ...) -> amax[] over all, bool nonfinite[]; any_of(flag, ...) -> bool[]; quant_scale(amax[]) -> scale[];
+//   delayed_scale(amax[], history[n]) -> scale[] from the history's maximum (amax where that is 0), the history shifted by amax;
+//   quantize(x, scale[]) -> codes; quantize_both(x, scale[]) -> codes, transposed codes;
+//   quantize_groups(x) -> codes, bf16 scales[..., ceil(C/group)]; dequantize(codes, scale) -> x;
+//   add_quantize(a, b) -> a + b, and codes and scales of the f32 sum in groups
+extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth, kQuantizeGroups, kDequantize, kAddQuantize;
+//   rms_norm_quantize(x, w?, x_scales?, scale[]?) -> codes; without scale also scale[], bool nonfinite[], rstd[T];
+//   gated_act_quantize(gate, up, gate_scales?, up_scales?, scale[]?) -> codes; without scale also scale[], bool nonfinite[]
+extern const OpDef kRmsNormQuantize, kGatedActQuantize;
 // update.cpp: global_norm(clip[], g, ...) -> norm[], grad_scale[] = clip > 0 ? min(1, clip / (norm + 1e-6)) : 1,
 //   bool found_nonfinite[];
 //   adamw_step(w, g, m, v, lr[], c1[] = 1-b1^t, c2[] = 1-b2^t, grad_scale[], bool found_nonfinite[], w_lo?) -> w, m, v, w_lo only with it

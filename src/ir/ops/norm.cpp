@@ -9,8 +9,15 @@
 namespace octet::ops {
 namespace {
 
+// Which operands may be codes in groups.
+Stored stored_rms(const Attrs& attrs) { return {std::get<NormAttrs>(attrs).group, {{0, 2}}}; }
+Stored stored_rms_grad(const Attrs& attrs) { return {std::get<NormAttrs>(attrs).group, {{1, 4}}}; }
+Stored stored_layer(const Attrs& attrs) { return {std::get<NormAttrs>(attrs).group, {{0, 3}}}; }
+Stored stored_layer_grad(const Attrs& attrs) { return {std::get<NormAttrs>(attrs).group, {{1, 5}}}; }
+NormAttrs plain(const Attrs& attrs) { return {.eps = std::get<NormAttrs>(attrs).eps}; }
+
 Results infer_rms_norm(const Attrs& attrs, Types in) {
-  std::get<NormAttrs>(attrs);
+  need_stored("rms_norm", in, stored_rms(attrs));
   need_float("rms_norm", "x", in[0]);
   need_rank("rms_norm", "x", in[0], 2);
   if (!absent(in, 1)) need_float("rms_norm", "weight", in[1], {in[0].shape[1]});
@@ -18,7 +25,7 @@ Results infer_rms_norm(const Attrs& attrs, Types in) {
 }
 
 Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
-  std::get<NormAttrs>(attrs);
+  need_stored("rms_norm_grad", in, stored_rms_grad(attrs));
   need_float("rms_norm_grad", "x", in[1]);
   need_rank("rms_norm_grad", "x", in[1], 2);
   need_float("rms_norm_grad", "dy", in[0], in[1].shape);
@@ -31,7 +38,7 @@ Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
 }
 
 Results infer_layer_norm(const Attrs& attrs, Types in) {
-  std::get<NormAttrs>(attrs);
+  need_stored("layer_norm", in, stored_layer(attrs));
   need_float("layer_norm", "x", in[0]);
   need_rank("layer_norm", "x", in[0], 2);
   const TensorType rows = real({in[0].shape[0]});
@@ -44,7 +51,7 @@ Results infer_layer_norm(const Attrs& attrs, Types in) {
 }
 
 Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
-  std::get<NormAttrs>(attrs);
+  need_stored("layer_norm_grad", in, stored_layer_grad(attrs));
   need_float("layer_norm_grad", "x", in[1]);
   need_rank("layer_norm_grad", "x", in[1], 2);
   need_float("layer_norm_grad", "dy", in[0], in[1].shape);
@@ -104,6 +111,8 @@ ValueId rstd_of(Builder& b, ValueId x, const Attrs& attrs) {
 }
 
 Values decompose_rms_norm(Builder& b, const Node& node) {
+  const Stored stored = stored_rms(node.attrs);
+  if (stored.group > 0) return emit_on_plain(b, node, plain(node.attrs), stored);
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
   const ValueId rstd = rstd_of(b, x, node.attrs);
@@ -113,6 +122,8 @@ Values decompose_rms_norm(Builder& b, const Node& node) {
 }
 
 Values decompose_layer_norm(Builder& b, const Node& node) {
+  const Stored stored = stored_layer(node.attrs);
+  if (stored.group > 0) return emit_on_plain(b, node, plain(node.attrs), stored);
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
   const ValueId mean = row_mean(b, x);
@@ -127,6 +138,8 @@ Values decompose_layer_norm(Builder& b, const Node& node) {
 // With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), dw = sum over rows of dy
 // * n.
 Values decompose_rms_norm_grad(Builder& b, const Node& node) {
+  const Stored stored = stored_rms_grad(node.attrs);
+  if (stored.group > 0) return emit_on_plain(b, node, plain(node.attrs), stored);
   const ValueId dy = node.operands[0];
   const Shape shape = b.shape(dy);
   const ValueId rstd = per_row(b, node.operands[2], shape);
@@ -141,6 +154,8 @@ Values decompose_rms_norm_grad(Builder& b, const Node& node) {
 
 // The same with dx = rstd * (h - mean(h) - n * mean(h * n)), db = sum over rows of dy.
 Values decompose_layer_norm_grad(Builder& b, const Node& node) {
+  const Stored stored = stored_layer_grad(node.attrs);
+  if (stored.group > 0) return emit_on_plain(b, node, plain(node.attrs), stored);
   const ValueId dy = node.operands[0];
   const Shape shape = b.shape(dy);
   const ValueId rstd = per_row(b, node.operands[3], shape);
@@ -168,7 +183,7 @@ Cost cost_norm(const Graph& graph, const Node& node) {
 constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
                                   .name = "rms_norm",
                                   .min_operands = 1,
-                                  .max_operands = 2,
+                                  .max_operands = 3,
                                   .infer = infer_rms_norm,
                                   .vjp = vjp_rms_norm,
                                   .decompose = decompose_rms_norm,
@@ -177,14 +192,14 @@ constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
 constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .name = "rms_norm_grad",
                                       .min_operands = 3,
-                                      .max_operands = 4,
+                                      .max_operands = 5,
                                       .infer = infer_rms_norm_grad,
                                       .decompose = decompose_rms_norm_grad,
                                       .cost = cost_norm<9>};
 constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .name = "layer_norm",
                                     .min_operands = 1,
-                                    .max_operands = 3,
+                                    .max_operands = 4,
                                     .infer = infer_layer_norm,
                                     .vjp = vjp_layer_norm,
                                     .decompose = decompose_layer_norm,
@@ -193,7 +208,7 @@ constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
 constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .name = "layer_norm_grad",
                                         .min_operands = 4,
-                                        .max_operands = 5,
+                                        .max_operands = 6,
                                         .infer = infer_layer_norm_grad,
                                         .decompose = decompose_layer_norm_grad,
                                         .cost = cost_norm<12>};

@@ -1,0 +1,76 @@
+#include "passes/memory/recompute.h"
+
+#include <algorithm>
+#include <map>
+
+#include "passes/rewrite.h"
+
+namespace octet {
+
+std::string_view enum_name(Recompute recompute) { return recompute == Recompute::none ? "none" : "cheap"; }
+
+namespace {
+
+bool is_cheap(const Node& node, ValueId result) {
+  switch (node.op) {
+    case OpCode::rms_norm:
+    case OpCode::layer_norm: return node.results[0] == result;  // the statistics are kept
+    case OpCode::gated_act:
+    case OpCode::gelu:
+    case OpCode::dequantize:
+    case OpCode::quantize: return true;
+    default: return false;
+  }
+}
+
+class Recomputer {
+ public:
+  Recomputer(const Graph& graph, int n_layers) : rewriter_(graph), n_layers_(n_layers) {}
+
+  Graph run() {
+    for (const Node& node : rewriter_.from().nodes) {
+      if (node.tag.role != Role::backward || node.tag.layer < 0 || (n_layers_ >= 0 && node.tag.layer >= n_layers_)) {
+        rewriter_.copy(node);
+        continue;
+      }
+      std::vector<ValueId> operands;
+      for (const ValueId id : node.operands) operands.push_back(again(id, node.tag));
+      std::vector<Dtype> dtypes;
+      for (const ValueId id : node.results) dtypes.push_back(rewriter_.from().type(id).dtype);
+      rewriter_.builder().tag = node.tag;
+      rewriter_.set(node.results, rewriter_.builder().emit_typed(node.op, node.attrs, operands, dtypes));
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  // The value for a backward reader: repeated if it is a cheap forward result, else as it is.
+  ValueId again(ValueId old_id, const Tag& reader) {
+    if (old_id == kNoValue) return kNoValue;
+    const Graph& from = rewriter_.from();
+    const NodeId producer = from.values[static_cast<size_t>(old_id)].producer;
+    if (producer == kNoNode) return rewriter_.map(old_id);
+    const Node& node = from.nodes[static_cast<size_t>(producer)];
+    if (node.tag.role != Role::forward || node.tag.layer < 0 || !is_cheap(node, old_id)) return rewriter_.map(old_id);
+    if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
+    std::vector<ValueId> operands;
+    for (const ValueId id : node.operands) operands.push_back(again(id, reader));
+    std::vector<Dtype> dtypes;
+    for (const ValueId id : node.results) dtypes.push_back(from.type(id).dtype);
+    Builder& b = rewriter_.builder();
+    b.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
+    const auto results = b.emit_typed(node.op, node.attrs, operands, dtypes);
+    for (size_t i = 0; i < results.size(); ++i) again_[node.results[i]] = results[i];
+    return again_.at(old_id);
+  }
+
+  Rewriter rewriter_;
+  int n_layers_;
+  std::map<ValueId, ValueId> again_;  // old value -> repeated value
+};
+
+}  // namespace
+
+Graph recompute_cheap(const Graph& graph, int n_layers) { return Recomputer(graph, n_layers).run(); }
+
+}  // namespace octet

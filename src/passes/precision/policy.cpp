@@ -1,0 +1,40 @@
+#include "passes/precision/policy.h"
+
+#include <fmt/format.h>
+
+namespace octet {
+
+bool matches_pattern(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] != '*') return !name.empty() && pattern[0] == name[0] && matches_pattern(pattern.substr(1), name.substr(1));
+  for (size_t skip = 0; skip <= name.size(); ++skip) {
+    if (matches_pattern(pattern.substr(1), name.substr(skip))) return true;
+  }
+  return false;
+}
+
+OperandFormat operand_format(Dtype dtype, bool gradient) {
+  switch (dtype) {
+    case Dtype::e5m2: return {.dtype = dtype, .target = 57344};
+    case Dtype::hif8: return {.dtype = dtype, .target = gradient ? 224.0 : 15.0};
+    default: return {.dtype = dtype, .target = 448};
+  }
+}
+
+LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides, std::string_view name) {
+  LinearFormats formats = base;
+  for (const LinearOverride& o : overrides) {
+    if (!matches_pattern(o.pattern, name)) continue;
+    if (o.quantized) formats.quantized = *o.quantized;
+    if (o.x) formats.x = operand_format(*o.x, false);
+    if (o.w) formats.w = operand_format(*o.w, false);
+    if (o.dy) formats.dy = operand_format(*o.dy, true);
+  }
+  return formats;
+}
+
+std::string linear_name(const Node& node) {
+  return node.tag.layer < 0 ? "" : fmt::format("layers.{}.{}", node.tag.layer, node.tag.origin);
+}
+
+}  // namespace octet

@@ -1,0 +1,52 @@
+// What the recipes of eight bits choose, per linear: the formats of its three operands.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace octet {
+
+// Codes of `dtype`, scaled per tensor so that the largest magnitude becomes `target`.
+struct OperandFormat {
+  Dtype dtype = Dtype::e4m3;
+  double target = 448;
+  bool operator==(const OperandFormat&) const = default;
+};
+
+// Formats of input, weight and output gradient. Where `quantized` is false the linear stays as its recipe types it.
+struct LinearFormats {
+  bool quantized = true;
+  OperandFormat x, w, dy;
+  bool operator==(const LinearFormats&) const = default;
+};
+
+// A pattern over names like "layers.3.down_proj" ('*' matches any run of characters), and what it sets.
+struct LinearOverride {
+  std::string pattern;
+  std::optional<bool> quantized = {};
+  std::optional<Dtype> x = {}, w = {}, dy = {};
+};
+
+enum class Scaling : uint8_t { current, delayed };
+enum class WeightCopy : uint8_t { per_use, per_step, w_only };
+
+// Steps that delayed scaling looks back.
+inline constexpr int64_t kAmaxHistory = 16;
+// Rows of a transposed operand are padded with zero codes to a multiple of this: the reduction's length on Hopper.
+inline constexpr int64_t kPadRows = 16;
+
+bool matches_pattern(std::string_view pattern, std::string_view name);
+
+// The format that `dtype` takes as input or weight, and as a gradient (HiF8: 15 and 224).
+OperandFormat operand_format(Dtype dtype, bool gradient);
+
+// The formats of the linear with this name after every override that matches, in order.
+LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides, std::string_view name);
+
+// "layers.3.down_proj" of a gemm inside a layer; empty outside.
+std::string linear_name(const Node& node);
+
+}  // namespace octet

@@ -1,0 +1,225 @@
+#include "passes/precision/quantize_linears.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "passes/reorder.h"
+#include "passes/rewrite.h"
+
+namespace octet {
+namespace {
+
+enum class Kind : uint8_t { x, w, dy };
+
+// The linears of one layer that read the same x.
+struct LinearGroup {
+  std::string name;                 // of its first member
+  LinearFormats formats;
+  std::vector<ValueId> weights, gradients;
+  std::vector<NodeId> backward;     // the members' dgrad and wgrad nodes
+};
+
+bool is_parameter(const Graph& graph, ValueId id) {
+  const GraphInput* input = graph.input_of(id);
+  return input != nullptr && input->kind == InputKind::parameter;
+}
+
+// Finds the groups, and says for each gemm which one it belongs to.
+class Groups {
+ public:
+  Groups(const Graph& graph, const QuantizeLinearsOptions& options) : of_node_(graph.nodes.size(), -1) {
+    std::map<std::pair<int, ValueId>, int> by_x;
+    std::map<std::string, std::pair<int, ValueId>> by_name;  // the group, and the member's x
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      const Node& node = graph.nodes[n];
+      if (!is_linear(node)) continue;
+      const std::string name = linear_name(node);
+      if (gemm(node).role != GemmRole::forward) {
+        if (const auto it = by_name.find(name); it != by_name.end()) add_backward(node, static_cast<NodeId>(n), it->second);
+        continue;
+      }
+      const LinearFormats formats = resolve(options.formats, options.overrides, name);
+      if (!formats.quantized) continue;
+      auto [it, added] = by_x.try_emplace({node.tag.layer, node.operands[0]}, static_cast<int>(groups_.size()));
+      if (!added && !(groups_[static_cast<size_t>(it->second)].formats == formats)) {
+        it->second = static_cast<int>(groups_.size());  // an overridden member leaves the group
+        added = true;
+      }
+      if (added) groups_.push_back({.name = name, .formats = formats, .weights = {}, .gradients = {}, .backward = {}});
+      groups_[static_cast<size_t>(it->second)].weights.push_back(node.operands[1]);
+      by_name[name] = {it->second, node.operands[0]};
+      of_node_[n] = it->second;
+    }
+  }
+
+  static bool is_linear(const Node& node) {
+    return node.op == OpCode::gemm && node.tag.layer >= 0 && gemm(node).role != GemmRole::other;
+  }
+  static const GemmAttrs& gemm(const Node& node) { return std::get<GemmAttrs>(node.attrs); }
+  const LinearGroup* of(NodeId node) const {
+    const int group = of_node_[static_cast<size_t>(node)];
+    return group < 0 ? nullptr : &groups_[static_cast<size_t>(group)];
+  }
+  const std::vector<LinearGroup>& all() const { return groups_; }
+
+ private:
+  // The operand that is neither x nor the weight is the gradient.
+  void add_backward(const Node& node, NodeId n, const std::pair<int, ValueId>& member) {
+    LinearGroup& group = groups_[static_cast<size_t>(member.first)];
+    const auto known = [&](ValueId id) {
+      return id == member.second ||
+             std::find(group.weights.begin(), group.weights.end(), id) != group.weights.end();
+    };
+    const ValueId gradient = known(node.operands[0]) ? node.operands[1] : node.operands[0];
+    if (std::find(group.gradients.begin(), group.gradients.end(), gradient) == group.gradients.end()) {
+      group.gradients.push_back(gradient);
+    }
+    group.backward.push_back(n);
+    of_node_[static_cast<size_t>(n)] = member.first;
+  }
+
+  std::vector<LinearGroup> groups_;
+  std::vector<int> of_node_;
+};
+
+class LinearQuantizer {
+ public:
+  LinearQuantizer(const Graph& graph, const Groups& groups, const QuantizeLinearsOptions& options)
+      : rewriter_(graph), b_(rewriter_.builder()), groups_(groups), options_(options) {}
+
+  Graph run() {
+    const Graph& from = rewriter_.from();
+    for (size_t n = 0; n < from.nodes.size(); ++n) {
+      const LinearGroup* group = groups_.of(static_cast<NodeId>(n));
+      if (group == nullptr) {
+        rewriter_.copy(from.nodes[n]);
+      } else {
+        quantized_gemm(from.nodes[n], *group);
+      }
+    }
+    Graph result = rewriter_.finish();
+    Builder builder(result);
+    for (const auto& [name, value, updates] : new_outputs_) builder.output(name, value, updates);
+    if (flags_.empty()) return result;
+    builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "quantizer_flag"};
+    builder.output("quantizer_flag", builder.emit1(OpCode::any_of, NoAttrs{}, flags_));
+    return result;
+  }
+
+ private:
+  Kind kind_of(const Node& node, const LinearGroup& group, ValueId operand) const {
+    if (std::find(group.gradients.begin(), group.gradients.end(), operand) != group.gradients.end() &&
+        Groups::gemm(node).role != GemmRole::forward) {
+      return Kind::dy;
+    }
+    return is_parameter(rewriter_.from(), operand) ? Kind::w : Kind::x;
+  }
+
+  void quantized_gemm(const Node& node, const LinearGroup& group) {
+    const GemmAttrs& attrs = Groups::gemm(node);
+    std::vector<ValueId> operands(5, kNoValue);
+    if (node.operands.size() > 2) operands[2] = rewriter_.map(node.operands[2]);
+    for (size_t i = 0; i < 2; ++i) {
+      const ValueId operand = node.operands[i];
+      const Kind kind = kind_of(node, group, operand);
+      // K-major as it lies: a with its reduction last, or b transposed.
+      const bool transposed = i == 0 ? attrs.trans_a : !attrs.trans_b;
+      b_.tag = node.tag;
+      operands[3 + i] = scale_of(group, kind, operand);
+      operands[i] = codes_of(group, kind, operand, transposed, operands[3 + i]);
+    }
+    b_.tag = node.tag;
+    const GemmAttrs k_major{.trans_a = false, .trans_b = true, .role = attrs.role};
+    const Dtype dtype = rewriter_.from().type(node.results[0]).dtype;
+    rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, k_major, operands, {&dtype, 1}));
+  }
+
+  static const OperandFormat& format(const LinearGroup& group, Kind kind) {
+    return kind == Kind::x ? group.formats.x : kind == Kind::w ? group.formats.w : group.formats.dy;
+  }
+  static QuantizeAttrs attrs_of(const OperandFormat& format) {
+    return {.dtype = format.dtype, .target = format.target, .group = 0, .transposed = false, .pad = kPadRows};
+  }
+
+  // One scale per x, and per group for weights and gradients.
+  ValueId scale_of(const LinearGroup& group, Kind kind, ValueId operand) {
+    const OperandFormat& fmt = format(group, kind);
+    const std::vector<ValueId>& members =
+        kind == Kind::w ? group.weights : kind == Kind::dy ? group.gradients : std::vector<ValueId>{operand};
+    const auto key = std::tuple(members[0], kind, fmt.dtype);
+    if (const auto it = scales_.find(key); it != scales_.end()) return it->second;
+    const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
+    flags_.push_back(amax[1]);
+    const ValueId scale = options_.scaling == Scaling::current
+                              ? b_.emit1(OpCode::quant_scale, attrs_of(fmt), {amax[0]})
+                              : delayed_scale(group, kind, fmt, amax[0]);
+    return scales_[key] = scale;
+  }
+
+  ValueId delayed_scale(const LinearGroup& group, Kind kind, const OperandFormat& fmt, ValueId amax) {
+    const std::string name =
+        "amax_history:" + group.name + (kind == Kind::x ? ".x" : kind == Kind::w ? ".w" : ".dy");
+    const ValueId history = b_.input(InputKind::state, name, {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
+    const auto results = b_.emit(OpCode::delayed_scale, attrs_of(fmt), {amax, history});
+    new_outputs_.emplace_back("next:" + name, results[1], history);
+    return results[0];
+  }
+
+  ValueId codes_of(const LinearGroup& group, Kind kind, ValueId operand, bool transposed, ValueId scale) {
+    const OperandFormat& fmt = format(group, kind);
+    const auto key = std::tuple(operand, kind, fmt.dtype, transposed);
+    if (const auto it = codes_.find(key); it != codes_.end()) return it->second;
+    QuantizeAttrs attrs = attrs_of(fmt);
+    const ValueId value = rewriter_.map(operand);
+    // Both forms in one pass where both are wanted at once: gradients always, x where its transpose is kept.
+    const bool both = kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains());
+    if (both) {
+      const auto results = b_.emit(OpCode::quantize_both, attrs, {value, scale});
+      codes_[{operand, kind, fmt.dtype, false}] = results[0];
+      codes_[{operand, kind, fmt.dtype, true}] = results[1];
+      return results[transposed ? 1 : 0];
+    }
+    attrs.transposed = transposed;
+    return codes_[key] = b_.emit1(OpCode::quantize, attrs, {value, scale});
+  }
+  bool trains() const {
+    const auto& groups = groups_.all();
+    return std::any_of(groups.begin(), groups.end(), [](const LinearGroup& g) { return !g.backward.empty(); });
+  }
+
+  Rewriter rewriter_;
+  Builder& b_;
+  const Groups& groups_;
+  const QuantizeLinearsOptions& options_;
+  std::map<std::tuple<ValueId, Kind, Dtype>, ValueId> scales_;
+  std::map<std::tuple<ValueId, Kind, Dtype, bool>, ValueId> codes_;
+  std::vector<ValueId> flags_;
+  std::vector<std::tuple<std::string, ValueId, ValueId>> new_outputs_;
+};
+
+// Every backward GEMM of a group after the gradients of all its members.
+Graph wait_for_group_gradients(const Graph& graph, const Groups& groups) {
+  std::vector<std::pair<NodeId, NodeId>> first_then;
+  for (const LinearGroup& group : groups.all()) {
+    for (const ValueId gradient : group.gradients) {
+      const NodeId producer = graph.values[static_cast<size_t>(gradient)].producer;
+      for (const NodeId node : group.backward) {
+        if (producer != kNoNode) first_then.emplace_back(producer, node);
+      }
+    }
+  }
+  return reorder(graph, first_then);
+}
+
+}  // namespace
+
+Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options) {
+  CHECK(graph.phase == Phase::typed);
+  const Graph ordered = wait_for_group_gradients(graph, Groups(graph, options));
+  const Groups groups(ordered, options);
+  return LinearQuantizer(ordered, groups, options).run();
+}
+
+}  // namespace octet

@@ -1,0 +1,100 @@
+#include "passes/precision/store_groups.h"
+
+#include <map>
+#include <set>
+#include <span>
+
+#include "base/error.h"
+#include "passes/rewrite.h"
+
+namespace octet {
+namespace {
+
+// Which operands of an op are stored: those that its gradient needs and that are not GEMM inputs.
+std::span<const int> stored_operands(OpCode op) {
+  static constexpr int kFirst[] = {0}, kSecond[] = {1}, kFirstTwo[] = {0, 1}, kSecondTwo[] = {1, 2};
+  switch (op) {
+    case OpCode::rms_norm:
+    case OpCode::layer_norm:
+    case OpCode::gelu: return kFirst;
+    case OpCode::rms_norm_grad:
+    case OpCode::layer_norm_grad:
+    case OpCode::gelu_grad: return kSecond;
+    case OpCode::gated_act: return kFirstTwo;
+    case OpCode::gated_act_grad: return kSecondTwo;
+    default: return {};
+  }
+}
+
+class GroupStorer {
+ public:
+  GroupStorer(const Graph& graph, const StoreGroupsOptions& options)
+      : rewriter_(graph), b_(rewriter_.builder()),
+        attrs_{.dtype = options.dtype, .target = options.target, .group = options.group, .transposed = false, .pad = 1} {
+    for (const Node& node : graph.nodes) {
+      if (node.tag.layer < 0) continue;
+      for (const int i : stored_operands(node.op)) stored_.insert(node.operands[static_cast<size_t>(i)]);
+    }
+  }
+
+  Graph run() {
+    for (const Node& node : rewriter_.from().nodes) {
+      const bool residual = node.op == OpCode::add && stored_.count(node.results[0]) > 0;
+      if (residual) {
+        wide_sum(node);
+      } else if (node.tag.layer >= 0 && !stored_operands(node.op).empty()) {
+        read_dequantized(node);
+      } else {
+        rewriter_.copy(node);
+      }
+      for (const ValueId id : node.results) {
+        if (stored_.count(id) > 0 && groups_.count(id) == 0) store(id, rewriter_.map(id), node.tag);
+      }
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  void store(ValueId old_id, ValueId value, const Tag& tag) {
+    b_.tag = tag;
+    const auto results = b_.emit(OpCode::quantize_groups, attrs_, {value});
+    groups_[old_id] = {results[0], results[1]};
+  }
+
+  void wide_sum(const Node& node) {
+    b_.tag = node.tag;
+    const Dtype wide = Dtype::f32, narrow = rewriter_.from().type(node.results[0]).dtype;
+    const ValueId sum = b_.emit_typed(OpCode::add, NoAttrs{}, rewriter_.map(node.operands), {&wide, 1})[0];
+    rewriter_.set(node.results, b_.emit_typed(OpCode::cast, NoAttrs{}, {sum}, {&narrow, 1}));
+    store(node.results[0], sum, node.tag);
+  }
+
+  void read_dequantized(const Node& node) {
+    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    b_.tag = node.tag;
+    for (const int i : stored_operands(node.op)) {
+      const ValueId old_id = node.operands[static_cast<size_t>(i)];
+      const auto& [codes, scales] = groups_.at(old_id);
+      const Dtype wide = Dtype::f32;
+      operands[static_cast<size_t>(i)] = b_.emit_typed(OpCode::dequantize, attrs_, {codes, scales}, {&wide, 1})[0];
+    }
+    std::vector<Dtype> dtypes;
+    for (const ValueId id : node.results) dtypes.push_back(rewriter_.from().type(id).dtype);
+    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands, dtypes));
+  }
+
+  Rewriter rewriter_;
+  Builder& b_;
+  QuantizeAttrs attrs_;
+  std::set<ValueId> stored_;                                  // old values
+  std::map<ValueId, std::pair<ValueId, ValueId>> groups_;     // old value -> codes, scales
+};
+
+}  // namespace
+
+Graph store_groups(const Graph& graph, const StoreGroupsOptions& options) {
+  CHECK(graph.phase == Phase::typed);
+  return GroupStorer(graph, options).run();
+}
+
+}  // namespace octet

@@ -1,0 +1,35 @@
+// What a plan says about itself: memory by role at the peak, what each layer keeps for its backward, counts of kernels,
+// and the straight-line program as text.
+#pragma once
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace octet {
+
+struct MemoryReport {
+  int64_t peak_bytes = 0;  // what is allocated: all lanes
+  int peak_step = 0;       // the step with the most bytes live
+  // At the peak step; gaps between buffers count as `other`, so the roles sum to peak_bytes.
+  std::array<int64_t, kMemoryRoleCount> by_role{};
+  // Bytes live at the peak step by layer; -1: outside the layers.
+  std::map<int, int64_t> by_layer;
+};
+
+MemoryReport report_memory(const Plan& plan);
+
+// Per layer: bytes of the values that forward nodes produced and backward nodes of that layer read, its own input included,
+// parameters and inputs of the graph not. Buffers shared by views and in-place results count once.
+std::vector<int64_t> kept_per_layer(const Graph& graph);
+
+// "gemm e4m3 x e4m3" -> 56: nodes by op and, for gemm, dtypes of its two factors. `layers_only`: nodes inside layers.
+std::map<std::string, int64_t> count_ops(const Graph& graph, bool layers_only = false);
+
+// One line a step: number, results with offsets, kernel, operands.
+std::string program_text(const Plan& plan);
+
+}  // namespace octet
