@@ -6,7 +6,7 @@
 //   m = b1*m + (1-b1)*g                     v = b2*v + ((1-b2)*g)*g
 //   w = w - lr*( (m/c1) / (sqrt(v/c2) + eps) + wd*w )        c1 = 1-b1^t, c2 = 1-b2^t; the old w,
 //   the new m and v
-// The constants b, 1-b, eps and wd are rounded once from double to f32.
+// b, eps and wd are rounded to f32; 1-b is the f32 difference.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@
 namespace octet {
 
 struct AdamwConstants {
-  float beta1, one_minus_beta1, beta2, one_minus_beta2, eps, weight_decay;
+  float beta1, beta2, eps, weight_decay;
   float lr, c1, c2, grad_scale;
 };
 
@@ -28,8 +28,8 @@ struct AdamwElement {
 OCTET_HOST_DEVICE inline AdamwElement adamw_element(const AdamwConstants& k, AdamwElement old,
                                                     float gradient) {
   const float g = gradient * k.grad_scale;
-  const float m = k.beta1 * old.m + k.one_minus_beta1 * g;
-  const float v = k.beta2 * old.v + (k.one_minus_beta2 * g) * g;
+  const float m = k.beta1 * old.m + (1.0f - k.beta1) * g;
+  const float v = k.beta2 * old.v + ((1.0f - k.beta2) * g) * g;
   const float step = (m / k.c1) / (std::sqrt(v / k.c2) + k.eps);
   return {old.w - k.lr * (step + k.weight_decay * old.w), m, v};
 }

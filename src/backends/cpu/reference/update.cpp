@@ -14,9 +14,7 @@ float scalar(const RefCall& call, size_t i) {
 AdamwConstants constants(const RefCall& call) {
   const auto& a = std::get<AdamwAttrs>(call.attrs);
   return {.beta1 = static_cast<float>(a.beta1),
-          .one_minus_beta1 = static_cast<float>(1 - a.beta1),
           .beta2 = static_cast<float>(a.beta2),
-          .one_minus_beta2 = static_cast<float>(1 - a.beta2),
           .eps = static_cast<float>(a.eps),
           .weight_decay = static_cast<float>(a.weight_decay),
           .lr = scalar(call, 4),

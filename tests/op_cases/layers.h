@@ -1,0 +1,228 @@
+// Cases of products, layers and the update. Included by op_cases.h.
+#pragma once
+
+#include "op_cases/op_cases.h"
+#include "op_cases/primitives.h"
+
+namespace octet::op_cases {
+
+inline void add_products(Cases& all) {
+  const auto dot = [&](const char* name, Shape a, Shape b, DotAttrs attrs) {
+    all.push_back({.name = name,
+                   .op = OpCode::dot,
+                   .attrs = std::move(attrs),
+                   .operands = {tensor(std::move(a)), tensor(std::move(b))},
+                   .tolerance = Tolerance::reduction});
+  };
+  dot("dot_matrices", {3, 4}, {4, 5}, {{}, {}, {1}, {0}});
+  dot("dot_transposed", {4, 3}, {5, 4}, {{}, {}, {0}, {1}});
+  dot("dot_vectors", {7}, {7}, {{}, {}, {0}, {0}});
+  dot("dot_outer", {3}, {4}, {});
+  dot("dot_batched", {2, 3, 4}, {2, 4, 5}, {{0}, {0}, {2}, {1}});
+  dot("dot_two_contracted", {2, 3, 4, 5}, {5, 2, 4}, {{0}, {1}, {2, 3}, {2, 0}});
+  dot("dot_late_batch", {3, 4, 2}, {5, 2, 4}, {{2}, {1}, {1}, {2}});
+  dot("dot_crossed", {4, 3, 2}, {2, 4, 5}, {{}, {}, {2, 0}, {0, 1}});
+  for (const bool trans_a : {false, true}) {
+    for (const bool trans_b : {false, true}) {
+      for (const bool with_c : {false, true}) {
+        const auto put = [&](int64_t m, int64_t n, int64_t k) {
+          const GemmAttrs attrs{.trans_a = trans_a, .trans_b = trans_b, .role = GemmRole::forward};
+          OpCase c{.name = fmt::format("gemm_{}{}{}_{}x{}x{}", trans_a ? 't' : 'n',
+                                       trans_b ? 't' : 'n', with_c ? "_c" : "", m, n, k),
+                   .op = OpCode::gemm,
+                   .attrs = attrs,
+                   .operands = {tensor(trans_a ? Shape{k, m} : Shape{m, k}),
+                                tensor(trans_b ? Shape{n, k} : Shape{k, n})},
+                   .tolerance = Tolerance::reduction};
+          if (with_c) c.operands.push_back(tensor({m, n}));
+          all.push_back(std::move(c));
+        };
+        put(3, 5, 4);
+        put(1, 1, 1);
+        put(17, 33, 19);
+      }
+    }
+  }
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 5}, Shape{19, 33}}) {
+    all.push_back({.name = "bias_add" + to_string(shape),
+                   .op = OpCode::bias_add,
+                   .operands = {tensor(shape), tensor({shape[1]})}});
+    all.push_back({.name = "column_sum" + to_string(shape),
+                   .op = OpCode::column_sum,
+                   .operands = {tensor(shape)},
+                   .tolerance = Tolerance::reduction});
+  }
+}
+
+inline void add_norms(Cases& all) {
+  const auto put = [&](const Shape& shape, bool weight, bool bias) {
+    const auto name = [&](const char* op) {
+      return op + to_string(shape) + (weight ? "_w" : "") + (bias ? "b" : "");
+    };
+    const Shape rows{shape[0]}, cols{shape[1]};
+    OpCase forward{
+        .name = name("layer_norm"),
+        .op = OpCode::layer_norm,
+        .attrs = NormAttrs{.eps = 1e-5},
+        .operands = {tensor(shape), weight ? tensor(cols) : none(), bias ? tensor(cols) : none()},
+        .tolerance = Tolerance::reduction};
+    all.push_back(forward);
+    if (!bias) {
+      all.push_back(
+          {.name = name("layer_norm_grad"),
+           .op = OpCode::layer_norm_grad,
+           .attrs = forward.attrs,
+           .operands = {tensor(shape), tensor(shape), statistic(rows, {OpCode::layer_norm, {1}, 1}),
+                        statistic(rows, {OpCode::layer_norm, {1}, 2})},
+           .tolerance = Tolerance::reduction});
+      if (weight) all.back().operands.push_back(tensor(cols));
+      forward.name = name("rms_norm");
+      forward.op = OpCode::rms_norm;
+      forward.operands.pop_back();
+      all.push_back(forward);
+      all.push_back(
+          {.name = name("rms_norm_grad"),
+           .op = OpCode::rms_norm_grad,
+           .attrs = forward.attrs,
+           .operands = {tensor(shape), tensor(shape), statistic(rows, {OpCode::rms_norm, {1}, 1})},
+           .tolerance = Tolerance::reduction});
+      if (weight) all.back().operands.push_back(tensor(cols));
+    }
+  };
+  for (const Shape& shape : {Shape{1, 3}, Shape{5, 8}, Shape{7, 33}}) {
+    put(shape, false, false);
+    put(shape, true, false);
+    put(shape, true, true);
+  }
+}
+
+inline void add_attention(Cases& all) {
+  const auto rope = [&](const char* name, int64_t rows, RopeAttrs attrs) {
+    all.push_back({.name = name,
+                   .op = OpCode::rope,
+                   .attrs = attrs,
+                   .operands = {tensor({rows, attrs.heads * attrs.head_dim}),
+                                integers({rows}, Fill::ids, 40)}});
+  };
+  rope("rope_small", 3, {.heads = 2, .head_dim = 4});
+  rope("rope_one_pair", 1, {.heads = 1, .head_dim = 2});
+  rope("rope_inverse", 5, {.heads = 3, .head_dim = 6, .theta = 500, .inverse = true});
+  rope("rope_linear", 4, {.heads = 2, .head_dim = 8, .scaling = RopeScaling::linear, .factor = 4});
+  rope("rope_llama3", 4,
+       {.heads = 2,
+        .head_dim = 16,
+        .theta = 500,
+        .scaling = RopeScaling::llama3,
+        .factor = 8,
+        .low_freq_factor = 1,
+        .high_freq_factor = 4,
+        .original_max_position = 64});
+  rope("rope_wide", 9, {.heads = 2, .head_dim = 66});
+
+  const auto attention = [&](const std::string& name, AttentionAttrs a) {
+    a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
+    const int64_t rows = a.batch * a.seq;
+    const Shape q{rows, a.heads * a.head_dim}, kv{rows, a.kv_heads * a.head_dim};
+    all.push_back({.name = "attention_" + name,
+                   .op = OpCode::attention,
+                   .attrs = a,
+                   .operands = {tensor(q), tensor(kv), tensor(kv)},
+                   .tolerance = Tolerance::reduction});
+    all.push_back({.name = "attention_grad_" + name,
+                   .op = OpCode::attention_grad,
+                   .attrs = a,
+                   .operands = {tensor(q), tensor(q), tensor(kv), tensor(kv),
+                                derived(q, {OpCode::attention, {1, 2, 3}, 0}),
+                                statistic({rows * a.heads}, {OpCode::attention, {1, 2, 3}, 1})},
+                   .tolerance = Tolerance::reduction});
+  };
+  attention("causal", {.batch = 2, .seq = 5, .heads = 2, .kv_heads = 2, .head_dim = 3});
+  attention("full",
+            {.batch = 1, .seq = 4, .heads = 2, .kv_heads = 2, .head_dim = 4, .causal = false});
+  attention("grouped", {.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 2});
+  attention("one_kv_head", {.batch = 1, .seq = 7, .heads = 3, .kv_heads = 1, .head_dim = 5});
+  attention("one_token", {.batch = 3, .seq = 1, .heads = 1, .kv_heads = 1, .head_dim = 2});
+  attention("ragged", {.batch = 1, .seq = 67, .heads = 2, .kv_heads = 1, .head_dim = 9});
+}
+
+inline void add_activations(Cases& all) {
+  for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{7, 33}}) {
+    const std::string size = to_string(shape);
+    all.push_back({.name = "gated_act" + size,
+                   .op = OpCode::gated_act,
+                   .attrs = GatedActAttrs{},
+                   .operands = {tensor(shape), tensor(shape)}});
+    all.push_back({.name = "gated_act_grad" + size,
+                   .op = OpCode::gated_act_grad,
+                   .attrs = GatedActAttrs{},
+                   .operands = {tensor(shape), tensor(shape), tensor(shape)}});
+    for (const GeluKind kind : {GeluKind::erf, GeluKind::tanh}) {
+      const std::string suffix = "_" + std::string(enum_name(kind)) + size;
+      all.push_back({.name = "gelu" + suffix,
+                     .op = OpCode::gelu,
+                     .attrs = GeluAttrs{.kind = kind},
+                     .operands = {tensor(shape)}});
+      all.push_back({.name = "gelu_grad" + suffix,
+                     .op = OpCode::gelu_grad,
+                     .attrs = GeluAttrs{.kind = kind},
+                     .operands = {tensor(shape), tensor(shape)}});
+    }
+  }
+}
+
+inline void add_losses(Cases& all) {
+  const auto put = [&](const char* name, int64_t rows, int64_t classes, Fill fill) {
+    const OperandCase logits = tensor({rows, classes});
+    const OperandCase labels = integers({rows}, fill, classes);
+    all.push_back({.name = std::string("cross_entropy_") + name,
+                   .op = OpCode::cross_entropy,
+                   .operands = {logits, labels, scalar(0.125)},
+                   .tolerance = Tolerance::reduction,
+                   .no_gradient = {2}});
+    all.push_back(
+        {.name = std::string("cross_entropy_grad_") + name,
+         .op = OpCode::cross_entropy_grad,
+         .operands = {scalar(1.5), logits, labels,
+                      statistic({rows}, {OpCode::cross_entropy, {1, 2, 4}, 1}), scalar(0.125)},
+         .tolerance = Tolerance::reduction});
+  };
+  put("all_valid", 4, 5, Fill::ids);
+  put("some_ignored", 9, 7, Fill::labels);
+  put("one_class", 3, 1, Fill::ids);
+  put("ragged", 17, 67, Fill::labels);
+}
+
+inline OperandCase typed(Shape shape, Dtype dtype, Fill fill) {
+  return {.type = {.dtype = dtype, .shape = std::move(shape)}, .fill = fill};
+}
+
+inline void add_updates(Cases& all) {
+  for (const double clip : {0.0, 0.5, 100.0}) {
+    all.push_back({.name = fmt::format("global_norm_clip_{}", clip),
+                   .op = OpCode::global_norm,
+                   .operands = {scalar(clip), tensor({3, 5}), tensor({}), tensor({33})},
+                   .tolerance = Tolerance::reduction});
+  }
+  const auto adamw = [&](const char* name, Shape shape, AdamwAttrs attrs, bool skip) {
+    all.push_back(
+        {.name = name,
+         .op = OpCode::adamw_step,
+         .attrs = attrs,
+         .operands = {tensor(shape), tensor(shape), tensor(shape), tensor(shape, Fill::positive),
+                      scalar(1e-2), scalar(0.271), scalar(0.142625), scalar(0.75),
+                      scalar(skip ? 1 : 0, Dtype::boolean)}});
+    for (const size_t i : {0, 2, 3}) all.back().operands[i].f32_only = true;
+  };
+  adamw("adamw_step_small", {3, 5}, {.weight_decay = 0.1}, false);
+  adamw("adamw_step_ragged", {257}, {.beta1 = 0.8, .beta2 = 0.999, .eps = 1e-6}, false);
+  adamw("adamw_step_one", {1}, {}, false);
+  adamw("adamw_step_skipped", {3, 5}, {.weight_decay = 0.1}, true);
+  for (const bool skip : {false, true}) {
+    adamw(skip ? "adamw_step_remainder_skipped" : "adamw_step_remainder", {37},
+          {.weight_decay = 0.1}, skip);
+    all.back().operands[0] = typed({37}, Dtype::bf16, Fill::normal);
+    all.back().operands.push_back(typed({37}, Dtype::i16, Fill::remainder));
+  }
+}
+
+}  // namespace octet::op_cases

@@ -1,0 +1,124 @@
+// Graphs and values of op cases. Included by op_cases.h.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "ir/builder.h"
+#include "op_cases/op_cases.h"
+
+namespace octet::op_cases {
+
+inline bool fixes_storage(const OpCase& c) {
+  return std::any_of(c.operands.begin(), c.operands.end(), [](const OperandCase& o) {
+    return is_float(o.type.dtype) && o.type.dtype != Dtype::real;
+  });
+}
+
+inline Graph case_graph(const OpCase& c, Dtype dtype) {
+  if (fixes_storage(c) && dtype == Dtype::real) dtype = Dtype::f32;
+  Graph graph;
+  graph.name = c.name;
+  graph.phase = dtype == Dtype::real ? Phase::logical : Phase::typed;
+  Builder builder(graph);
+  std::vector<ValueId> operands;
+  for (size_t i = 0; i < c.operands.size(); ++i) {
+    const OperandCase& o = c.operands[i];
+    TensorType type = o.type;
+    if (type.dtype == Dtype::real) {
+      type.dtype = o.f32_only && dtype != Dtype::real ? Dtype::f32 : dtype;
+    }
+    operands.push_back(o.absent ? kNoValue
+                                : builder.input(InputKind::parameter, input_name(i), type));
+  }
+  const auto results = builder.emit(c.op, c.attrs, operands);
+  for (size_t i = 0; i < results.size(); ++i) builder.output(output_name(i), results[i]);
+  return graph;
+}
+
+inline std::vector<double> distinct_values(size_t n, std::mt19937_64& random) {
+  std::vector<double> values(n);
+  for (size_t i = 0; i < n; ++i) {
+    const double step = static_cast<double>(i / 2 + 1) * (1.9 / static_cast<double>(n / 2 + 1));
+    values[i] = i % 2 == 0 ? 0.1 + step : -0.13 - step;
+  }
+  std::shuffle(values.begin(), values.end(), random);
+  return values;
+}
+
+inline std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& random) {
+  const auto n = static_cast<size_t>(o.type.n_elems());
+  if (o.fill == Fill::distinct) return distinct_values(n, random);
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> uniform(0.25, 2);
+  const auto integer = [&](int64_t low, int64_t high) {
+    return static_cast<double>(std::uniform_int_distribution<int64_t>(low, high)(random));
+  };
+  std::vector<double> values(n);
+  for (size_t i = 0; i < n; ++i) {
+    switch (o.fill) {
+      case Fill::positive:
+        values[i] = uniform(random);
+        break;
+      case Fill::ids:
+        values[i] = integer(0, o.bound - 1);
+        break;
+      case Fill::labels:
+        values[i] = i % 4 == 1 ? -1 : integer(0, o.bound - 1);
+        break;
+      case Fill::any_ids:
+        values[i] = integer(-2, o.bound + 1);
+        break;
+      case Fill::positions:
+        values[i] = static_cast<double>(i);
+        break;
+      case Fill::boolean:
+        values[i] = i % 3 == 0 ? 1 : integer(0, 1);
+        break;
+      case Fill::constant:
+        values[i] = o.value;
+        break;
+      case Fill::remainder:
+        values[i] = integer(-32768, 32767);
+        break;
+      default:
+        values[i] = normal(random);
+        break;
+    }
+  }
+  return values;
+}
+
+// The result that a derived operand names, by running its op on the operands before it.
+inline std::vector<double> derived_values(const OpCase& c, size_t operand,
+                                          const reference::Tensors& before) {
+  const Derived& from = c.operands[operand].derived;
+  Graph graph;
+  Builder builder(graph);
+  std::vector<ValueId> operands;
+  for (const int i : from.operands) {
+    const OperandCase& o = c.operands[static_cast<size_t>(i)];
+    operands.push_back(
+        o.absent ? kNoValue
+                 : builder.input(InputKind::batch, input_name(static_cast<size_t>(i)), o.type));
+  }
+  const auto results = builder.emit(from.op, c.attrs, operands);
+  builder.output("result", results[static_cast<size_t>(from.result)]);
+  return reference::interpret(graph, before)["result"];
+}
+
+inline reference::Tensors case_inputs(const OpCase& c, uint64_t seed) {
+  std::mt19937_64 random(seed * 1000003 + std::hash<std::string>()(c.name));
+  reference::Tensors inputs;
+  for (const bool derived : {false, true}) {
+    for (size_t i = 0; i < c.operands.size(); ++i) {
+      const OperandCase& o = c.operands[i];
+      if (o.absent || (o.fill == Fill::derived) != derived) continue;
+      inputs[input_name(i)] = derived ? derived_values(c, i, inputs) : fill_values(o, random);
+    }
+  }
+  return inputs;
+}
+
+}  // namespace octet::op_cases

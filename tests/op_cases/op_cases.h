@@ -1,0 +1,114 @@
+// Op cases as data: shapes, attributes and ranges of values, for parity of kernels, gradients and
+// decompositions.
+//
+//   for (const OpCase& c : op_cases()) {
+//     const Graph graph = case_graph(c);              // one node; inputs "in0", "in1", ...;
+//     outputs "out0", ... const Tensors inputs = case_inputs(c, seed);    // by the same names
+//     const Tensors expected = reference::interpret(graph, inputs);
+//   }
+// Values are never all zeros. A gradient op's statistics (rstd, lse, o) are made by its forward op,
+// so they fit its inputs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backends/cpu/reference/reference.h"
+#include "ir/graph.h"
+
+namespace octet::op_cases {
+
+enum class Fill : uint8_t {
+  normal,     // N(0, 1)
+  positive,   // [0.25, 2)
+  distinct,   // spread out in a shuffled order: no two equal, none within 0.1 of 0 (for kinks and
+              // maxima)
+  ids,        // integers in [0, bound)
+  labels,     // integers in [-1, bound): a quarter are -1
+  any_ids,    // integers in [-2, bound + 2): some outside
+  positions,  // 0, 1, 2, ...
+  boolean,    // 0 and 1 mixed
+  constant,   // `value` everywhere
+  remainder,  // i16, the whole range
+  derived,    // a result of another op on earlier operands
+};
+
+// A result of `op` (with the case's attributes) applied to operands of the case.
+struct Derived {
+  OpCode op = OpCode::neg;
+  std::vector<int> operands = {};
+  int result = 0;
+};
+
+struct OperandCase {
+  TensorType type;  // real: the float dtype that the user of the case chooses
+  Fill fill = Fill::normal;
+  int64_t bound = 0;
+  double value = 0;
+  Derived derived = {};
+  bool absent = false;
+  bool f32_only = false;  // a statistic or a step scalar: f32 in a typed graph
+};
+
+// How close a kernel that accumulates in f32 comes, relative to the largest magnitude of the
+// result.
+enum class Tolerance : uint8_t { exact, elementwise, reduction };
+
+struct OpCase {
+  std::string name;  // "rms_norm_ragged"
+  OpCode op = OpCode::neg;
+  Attrs attrs = NoAttrs{};
+  std::vector<OperandCase> operands = {};
+  Tolerance tolerance = Tolerance::elementwise;
+  std::vector<int> no_gradient =
+      {};  // float operands through which, by contract, no gradient flows
+};
+
+inline OperandCase tensor(Shape shape, Fill fill = Fill::normal) {
+  return {.type = {.dtype = Dtype::real, .shape = std::move(shape)}, .fill = fill};
+}
+inline OperandCase integers(Shape shape, Fill fill, int64_t bound) {
+  return {.type = {.dtype = Dtype::i32, .shape = std::move(shape)}, .fill = fill, .bound = bound};
+}
+inline OperandCase booleans(Shape shape) {
+  return {.type = {.dtype = Dtype::boolean, .shape = std::move(shape)}, .fill = Fill::boolean};
+}
+inline OperandCase scalar(double value, Dtype dtype = Dtype::real) {
+  return {.type = {.dtype = dtype, .shape = {}},
+          .fill = Fill::constant,
+          .value = value,
+          .f32_only = dtype == Dtype::real};
+}
+inline OperandCase derived(Shape shape, Derived from) {
+  return {.type = {.dtype = Dtype::real, .shape = std::move(shape)},
+          .fill = Fill::derived,
+          .derived = std::move(from)};
+}
+inline OperandCase statistic(Shape shape, Derived from) {
+  OperandCase result = derived(std::move(shape), std::move(from));
+  result.f32_only = true;
+  return result;
+}
+inline OperandCase none() {
+  return {.type = {}, .absent = true};
+}
+
+// Every case of every op; an op has at least one.
+inline const std::vector<OpCase>& op_cases();
+
+// The case as a graph: Logical where `dtype` is real, else Typed with floats of `dtype`, statistics
+// and step scalars f32. A case that fixes a storage dtype itself (a remainder) is Typed always.
+inline Graph case_graph(const OpCase& c, Dtype dtype = Dtype::real);
+inline reference::Tensors case_inputs(const OpCase& c, uint64_t seed);
+
+inline std::string input_name(size_t i) {
+  return "in" + std::to_string(i);
+}
+inline std::string output_name(size_t i) {
+  return "out" + std::to_string(i);
+}
+
+}  // namespace octet::op_cases
+
+#include "op_cases/make.h"
+#include "op_cases/table.h"

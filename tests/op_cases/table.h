@@ -1,0 +1,27 @@
+// All cases, family by family. Included by op_cases.h.
+#pragma once
+
+#include "op_cases/layers.h"
+#include "op_cases/primitives.h"
+
+namespace octet::op_cases {
+
+inline const std::vector<OpCase>& op_cases() {
+  static const std::vector<OpCase> cases = [] {
+    std::vector<OpCase> all;
+    add_elementwise(all);
+    add_moves(all);
+    add_reductions(all);
+    add_products(all);
+    add_lookups(all);
+    add_norms(all);
+    add_attention(all);
+    add_activations(all);
+    add_losses(all);
+    add_updates(all);
+    return all;
+  }();
+  return cases;
+}
+
+}  // namespace octet::op_cases

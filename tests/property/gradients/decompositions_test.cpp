@@ -1,0 +1,108 @@
+// Every op that has a decomposition equals it, case by case, on the reference interpreter.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "base/error.h"
+#include "ir/builder.h"
+#include "ir/verify.h"
+#include "op_cases/op_cases.h"
+#include "passes/simplify.h"
+
+namespace octet {
+namespace {
+
+using op_cases::OpCase;
+using reference::Tensors;
+
+bool has_remainder(const OpCase& c) {
+  return c.op == OpCode::adamw_step && c.operands.size() > 9;
+}
+
+// The optimizer's op computes in f32 whatever its dtypes are.
+double tolerance(const OpCase& c) {
+  return c.op == OpCode::adamw_step ? 2e-6 : 1e-11;
+}
+
+double largest(const std::vector<double>& values) {
+  double result = 0;
+  for (const double x : values) result = std::max(result, std::fabs(x));
+  return result;
+}
+
+void expect_equal(const Tensors& actual, const Tensors& expected, double relative,
+                  const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (const auto& [name, values] : expected) {
+    const auto& other = actual.at(name);
+    ASSERT_EQ(other.size(), values.size()) << what << " " << name;
+    const double bound = relative * (1 + largest(values));
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_NEAR(other[i], values[i], bound) << what << " " << name << "[" << i << "]";
+    }
+  }
+}
+
+TEST(Decompositions, equal_their_ops) {
+  std::set<OpCode> seen;
+  for (const OpCase& c : op_cases::op_cases()) {
+    if (op_def(c.op).decompose == nullptr || has_remainder(c)) continue;
+    const Graph whole = case_graph(c);
+    const Graph parts = decompose_all(whole);
+    ASSERT_NO_THROW(verify(parts)) << c.name;
+    const Tensors inputs = case_inputs(c, 3);
+    expect_equal(reference::interpret(parts, inputs), reference::interpret(whole, inputs),
+                 tolerance(c), c.name);
+    seen.insert(c.op);
+  }
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpCode>(i);
+    if (op_def(op).decompose != nullptr) {
+      EXPECT_TRUE(seen.contains(op)) << op_def(op).name;
+    }
+  }
+}
+
+TEST(Decompositions, end_in_primitives) {
+  for (const OpCase& c : op_cases::op_cases()) {
+    if (has_remainder(c)) continue;
+    for (const Node& node : decompose_all(case_graph(c)).nodes) {
+      EXPECT_LT(node.op, OpCode::gemm) << c.name << " leaves " << op_def(node.op).name;
+    }
+  }
+}
+
+TEST(Decompositions, every_op_above_the_primitives_has_one) {
+  for (int i = static_cast<int>(OpCode::gemm); i < kOpCount; ++i) {
+    EXPECT_NE(op_def(static_cast<OpCode>(i)).decompose, nullptr)
+        << op_def(static_cast<OpCode>(i)).name;
+  }
+}
+
+TEST(Decompositions, a_remainder_is_refused) {
+  for (const OpCase& c : op_cases::op_cases()) {
+    if (has_remainder(c)) {
+      EXPECT_THROW(decompose_all(case_graph(c)), Error) << c.name;
+    }
+  }
+}
+
+TEST(Decompositions, the_norm_sees_what_is_not_finite) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity(), 1.0}) {
+    Graph graph;
+    Builder b(graph);
+    const ValueId clip = b.input(InputKind::step_scalar, "clip", {Dtype::real, {}});
+    const ValueId g = b.input(InputKind::batch, "g", {Dtype::real, {3}});
+    const auto results = b.emit(OpCode::global_norm, NoAttrs{}, {clip, g});
+    b.output("found", results[2]);
+    const Tensors inputs = {{"clip", {1.0}}, {"g", {0.5, bad, -2}}};
+    const double expected = std::isfinite(bad) ? 0 : 1;
+    EXPECT_EQ(reference::interpret(graph, inputs)["found"][0], expected) << bad;
+    EXPECT_EQ(reference::interpret(decompose_all(graph), inputs)["found"][0], expected) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace octet
