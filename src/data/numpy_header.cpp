@@ -58,13 +58,13 @@ class Dictionary {
   std::string until(std::string_view stops) {
     const size_t n = text_.find_first_of(stops);
     if (n == text_.npos) bad(fmt::format("expected one of \"{}\", got its end", stops));
-    const std::string part(text_.substr(0, n));
+    std::string part(text_.substr(0, n));
     text_.remove_prefix(n);
     return part;
   }
   std::string quoted() {
     expect('\'');
-    const std::string part = until("'");
+    std::string part = until("'");
     text_.remove_prefix(1);
     return part;
   }
@@ -72,7 +72,7 @@ class Dictionary {
     skip_space();
     if (text_.starts_with('\'')) return quoted();
     if (!accept('(')) return until(",}");
-    const std::string part = until(")");
+    std::string part = until(")");
     text_.remove_prefix(1);
     return part;
   }

@@ -54,6 +54,7 @@ TensorSource span_source(TensorDecl decl, std::span<const std::byte> bytes) {
 void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
                        std::map<std::string, std::string> metadata) {
   std::vector<const TensorSource*> order;
+  order.reserve(tensors.size());
   for (const TensorSource& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const TensorSource* a, const TensorSource* b) {
     return safe_dtype_bytes(a->decl.stored) > safe_dtype_bytes(b->decl.stored);

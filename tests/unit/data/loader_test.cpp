@@ -106,6 +106,7 @@ TEST(Loader, a_pass_predicts_every_token_once_for_any_length_and_sequence) {
           std::multiset<int32_t> labels;
           for (int64_t i = 0; i < loader.n_windows(); ++i) {
             const Batch batch = loader.next(1);
+            EXPECT_GE(batch.n_labels(), 1) << "an empty window: " << n << ", " << seq;
             for (size_t t = 0; t < batch.labels.size(); ++t) {
               if (batch.labels[t] == kIgnoredLabel) continue;
               EXPECT_EQ(batch.labels[t], batch.tokens[t] + 1);
