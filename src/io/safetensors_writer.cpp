@@ -60,6 +60,7 @@ void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
     return safe_dtype_bytes(a->decl.stored) > safe_dtype_bytes(b->decl.stored);
   });
   std::vector<TensorDecl> decls;
+  decls.reserve(order.size());
   for (const TensorSource* tensor : order) decls.push_back(tensor->decl);
   metadata.emplace("format", "pt");  // Hugging Face's loaders insist on it
   SafetensorsWriter writer(out, decls, std::move(metadata));

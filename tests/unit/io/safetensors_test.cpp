@@ -176,9 +176,10 @@ TEST(Safetensors, malformed_files_are_refused_with_one_line) {
 // Every cut of a good file and every flipped header bit is refused or still reads within the file.
 TEST(Safetensors, no_damage_to_the_header_reads_outside_the_file) {
   const ScratchFolder folder;
-  const std::string good = safetensors_bytes(
-      R"({"a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-      "12345678");
+  const std::string good =
+      safetensors_bytes(R"({"a":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]},)"
+                        R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                        "12345678");
   const auto try_reading = [&](const std::string& bytes) {
     const std::string path = folder.put("t", bytes);
     try {
