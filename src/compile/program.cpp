@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
+#include "passes/lower/fuse.h"
 #include "passes/simplify.h"
 
 namespace octet {
@@ -21,7 +22,18 @@ constexpr std::string_view kGrad = "grad:";
 
 bool is_gradient(const GraphOutput& output) { return output.name.rfind(kGrad, 0) == 0; }
 
-// Turns each gradient output into the next value of "accumulated:<parameter>".
+constexpr std::string_view kFlag = "quantizer_flag";
+
+// Removes the output and returns its value, or kNoValue where there is none.
+ValueId take_output(Graph& graph, std::string_view name) {
+  const GraphOutput* output = graph.find_output(name);
+  if (output == nullptr) return kNoValue;
+  const ValueId value = output->value;
+  graph.outputs.erase(graph.outputs.begin() + (output - graph.outputs.data()));
+  return value;
+}
+
+// Turns each gradient output into the next value of "accumulated:<parameter>", and the quantizers' flag likewise.
 Graph accumulate_gradients(const Graph& graph, bool add) {
   Graph result = graph;
   Builder builder(result);
@@ -37,6 +49,11 @@ Graph accumulate_gradients(const Graph& graph, bool add) {
     } else if (!seen.insert(output.value).second) {
       output.value = builder.unary(OpCode::stop_gradient, output.value);  // one value, two homes: a copy
     }
+  }
+  if (const ValueId flag = take_output(result, kFlag); flag != kNoValue) {
+    const std::string name = "accumulated:" + std::string(kFlag);
+    const ValueId total = builder.input(InputKind::state, name, result.type(flag));
+    builder.output("next:" + name, add ? builder.emit1(OpCode::any_of, NoAttrs{}, {total, flag}) : flag, total);
   }
   return result;
 }
@@ -65,14 +82,23 @@ std::vector<FunctionKind> Program::train_functions() const {
   return {FunctionKind::micro_first, FunctionKind::micro_next, FunctionKind::update};
 }
 
+Graph Program::typed_graph(const Graph& logical) const {
+  const Recipe& recipe = find_recipe(options_.recipe);
+  Graph typed = recipe.apply(recipe, logical, options_.recipe_options);
+  verify(typed);
+  if (options_.recompute.value_or(recipe.recompute) == Recompute::cheap) {
+    typed = recompute_cheap(typed);
+    verify(typed);
+  }
+  return typed;
+}
+
 Graph Program::training_graph(const BatchSize& size) const {
   const Graph forward = options_.forward(size, ForwardKind::loss);
   verify(forward);
   const Graph logical = simplify(autodiff(forward));
   verify(logical);
-  const Graph typed = find_recipe(options_.recipe).apply(logical, options_.recipe_options);
-  verify(typed);
-  return typed;
+  return typed_graph(logical);
 }
 
 std::vector<UpdateItem> Program::update_items(const Graph& graph) const {
@@ -94,15 +120,17 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
     case FunctionKind::evaluate:
     case FunctionKind::logits: {
       const ForwardKind forward = kind == FunctionKind::logits ? ForwardKind::logits : ForwardKind::loss;
-      graph = find_recipe(options_.recipe).apply(simplify(options_.forward(size, forward)), options_.recipe_options);
+      graph = typed_graph(simplify(options_.forward(size, forward)));
+      take_output(graph, kFlag);
       break;
     }
     case FunctionKind::step: {
       graph = training_graph(size);
       const std::vector<UpdateItem> items = update_items(graph);
+      const ValueId flag = take_output(graph, kFlag);
       graph.outputs.erase(std::remove_if(graph.outputs.begin(), graph.outputs.end(), is_gradient), graph.outputs.end());
       Builder builder(graph);
-      build_update(builder, items, options_.optim);
+      build_update(builder, items, options_.optim, flag);
       break;
     }
     case FunctionKind::micro_first: graph = accumulate_gradients(training_graph(size), false); break;
@@ -117,7 +145,11 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
         item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
         item.gradient = builder.input(InputKind::state, "accumulated:" + item.parameter, gradient);
       }
-      build_update(builder, items, options_.optim);
+      ValueId flag = kNoValue;
+      if (const GraphOutput* output = typed.find_output(kFlag); output != nullptr) {
+        flag = builder.input(InputKind::state, "accumulated:" + std::string(kFlag), typed.type(output->value));
+      }
+      build_update(builder, items, options_.optim, flag);
       break;
     }
   }
@@ -129,10 +161,13 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
 const Plan& Program::plan(FunctionKind kind, const BatchSize& size) {
   auto& slot = plans_[{kind, size.batch, size.seq}];
   if (!slot) {
-    const Graph graph = build(kind, size);
+    FuseReport report;
+    const Graph graph = fuse(build(kind, size), &report);
+    verify(graph);
     Layout layout = layout_;
     layout.add_inputs(graph);
     slot = std::make_unique<Plan>(make_plan(graph, layout, catalogue_));
+    slot->near_misses = std::move(report.near_misses);
   }
   return *slot;
 }

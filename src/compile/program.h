@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -37,6 +38,7 @@ struct ProgramOptions {
   ForwardBuilder forward;
   std::string recipe = "bf16";
   RecipeOptions recipe_options = {};
+  std::optional<Recompute> recompute = {};  // the recipe's choice where absent
   AdamwPolicy optim = {};
   std::vector<std::string> no_decay = {};  // names of parameters without weight decay
   BatchSize train = {};                    // fixes the persistent layout and the training functions
@@ -63,6 +65,7 @@ class Program {
  private:
   Graph build(FunctionKind kind, const BatchSize& size) const;
   Graph training_graph(const BatchSize& size) const;
+  Graph typed_graph(const Graph& logical) const;
   std::vector<UpdateItem> update_items(const Graph& graph) const;
 
   ProgramOptions options_;

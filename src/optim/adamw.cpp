@@ -9,7 +9,7 @@ struct StepInputs {
   ValueId lr, c1, c2, grad_scale, found_nonfinite;
 };
 
-StepInputs build_norm(Builder& builder, const std::vector<UpdateItem>& items) {
+StepInputs build_norm(Builder& builder, const std::vector<UpdateItem>& items, ValueId flag) {
   StepInputs in{};
   in.lr = builder.input(InputKind::step_scalar, "lr", scalar_type(Dtype::f32));
   in.c1 = builder.input(InputKind::step_scalar, "adam_c1", scalar_type(Dtype::f32));
@@ -18,9 +18,9 @@ StepInputs build_norm(Builder& builder, const std::vector<UpdateItem>& items) {
   for (const UpdateItem& item : items) operands.push_back(item.gradient);
   const auto results = builder.emit(OpCode::global_norm, NoAttrs{}, operands);
   builder.output("grad_norm", results[0]);
-  builder.output("found_nonfinite", results[2]);
   in.grad_scale = results[1];
-  in.found_nonfinite = results[2];
+  in.found_nonfinite = flag == kNoValue ? results[2] : builder.emit1(OpCode::any_of, NoAttrs{}, {results[2], flag});
+  builder.output("found_nonfinite", in.found_nonfinite);
   return in;
 }
 
@@ -48,9 +48,9 @@ void update_one(Builder& builder, const UpdateItem& item, const AdamwPolicy& pol
 
 }  // namespace
 
-void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy) {
+void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy, ValueId flag) {
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "optimizer"};
-  const StepInputs in = build_norm(builder, items);
+  const StepInputs in = build_norm(builder, items, flag);
   for (const UpdateItem& item : items) update_one(builder, item, policy, in);
 }
 

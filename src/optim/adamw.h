@@ -30,6 +30,8 @@ struct UpdateItem {
   bool decay = true;
 };
 
-void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy);
+// `flag`: another reason to refuse the step (a bool scalar), or kNoValue.
+void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
+                  ValueId flag = kNoValue);
 
 }  // namespace octet

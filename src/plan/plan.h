@@ -67,6 +67,7 @@ struct Plan {
   std::vector<Buffer> buffers;
   std::vector<int> buffer_of;           // by value; views and in-place results share a buffer
   int64_t lane_bytes[kLaneCount] = {0, 0, 0};
+  std::vector<std::string> near_misses;  // fusions that did not fire, and why
 
   int64_t peak_bytes() const { return lane_bytes[0] + lane_bytes[1] + lane_bytes[2]; }
 };

@@ -6,30 +6,38 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
+#include "passes/precision/list.h"
 
 namespace octet {
 namespace {
 
-Graph apply_fp32(const Graph& graph, const RecipeOptions&) { return assign_types(graph, Dtype::f32, Dtype::f32); }
-Graph apply_bf16(const Graph& graph, const RecipeOptions& options) {
-  return assign_types(graph, Dtype::bf16, options.gradient);
-}
-
-constexpr std::array kRecipes = {
-    Recipe{"fp32", "everything in f32", Dtype::f32, apply_fp32},
-    Recipe{"bf16", "BF16 weights, activations and gradients; statistics, softmax and loss in f32", Dtype::bf16, apply_bf16},
-};
+constexpr std::array kRecipes = {&kFp32Recipe, &kBf16Recipe, &kFp16Recipe, &kFp8LinearRecipe, &kCoatRecipe, &kHif8Recipe};
 
 }  // namespace
 
-std::span<const Recipe> all_recipes() { return kRecipes; }
+std::span<const Recipe* const> all_recipes() { return kRecipes; }
 
 const Recipe& find_recipe(std::string_view name) {
-  const auto it = std::find_if(kRecipes.begin(), kRecipes.end(), [&](const Recipe& r) { return r.name == name; });
-  if (it != kRecipes.end()) return *it;
+  const auto it = std::find_if(kRecipes.begin(), kRecipes.end(), [&](const Recipe* r) { return r->name == name; });
+  if (it != kRecipes.end()) return **it;
   std::string known;
-  for (const Recipe& recipe : kRecipes) known += fmt::format("{}{}", known.empty() ? "" : ", ", recipe.name);
+  for (const Recipe* recipe : kRecipes) known += fmt::format("{}{}", known.empty() ? "" : ", ", recipe->name);
   throw Error(ErrorCode::invalid_argument, "[recipe] expected one of {}, got '{}'", known, name);
+}
+
+std::string resolved_table(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  std::string text;
+  for (const Node& node : graph.nodes) {
+    const bool linear = node.op == OpCode::gemm && node.tag.layer >= 0 &&
+                        std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
+    if (!linear) continue;
+    const LinearFormats f = resolve(recipe.linears, options.overrides, linear_name(node));
+    const auto name = [&](const OperandFormat& format) {
+      return dtype_name(f.quantized ? format.dtype : recipe.compute);
+    };
+    text += fmt::format("{:32} x {:5} w {:5} dy {}\n", linear_name(node), name(f.x), name(f.w), name(f.dy));
+  }
+  return text;
 }
 
 Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
@@ -53,6 +61,25 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
     }
   }
   return typed;
+}
+
+Graph widen_quantizer_inputs(const Graph& graph) {
+  const auto readers = uses(graph);
+  std::set<ValueId> handed_out;
+  for (const GraphOutput& output : graph.outputs) handed_out.insert(output.value);
+  Graph result = graph;
+  for (const Node& node : graph.nodes) {
+    const bool ours = node.op == OpCode::rms_norm || node.op == OpCode::layer_norm || node.op == OpCode::gated_act ||
+                      node.op == OpCode::gelu;
+    if (!ours || handed_out.count(node.results[0]) > 0) continue;
+    const auto& users = readers[static_cast<size_t>(node.results[0])];
+    const bool only_quantizers = !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId n) {
+      const OpCode op = graph.nodes[static_cast<size_t>(n)].op;
+      return op == OpCode::amax || op == OpCode::quantize || op == OpCode::quantize_both;
+    });
+    if (only_quantizers) result.values[static_cast<size_t>(node.results[0])].type.dtype = Dtype::f32;
+  }
+  return result;
 }
 
 }  // namespace octet

@@ -1,0 +1,63 @@
+// What a fuse rule is, and what it sees of the graph. One file per rule family in this folder.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace octet {
+
+// The graph with its uses.
+class Matcher {
+ public:
+  explicit Matcher(const Graph& graph);
+  const Graph& graph() const { return graph_; }
+  const Node* producer(ValueId id) const;  // nullptr for an input
+  std::vector<const Node*> readers(ValueId id) const;
+  const Node* reader(ValueId id, OpCode op) const;  // the first with this op, or nullptr
+  bool handed_out(ValueId id) const { return handed_out_.count(id) > 0; }
+  Dtype dtype(ValueId id) const { return graph_.type(id).dtype; }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::vector<NodeId>> uses_;
+  std::set<ValueId> handed_out_;
+};
+
+// The fused op that stands in the place of `last`; result i replaces the old value replaces[i] (kNoValue: a new one).
+// Every operand must be defined before `last`, and no replaced value may be read before it.
+struct Match {
+  const Node* last = nullptr;
+  OpCode op = OpCode::neg;
+  Attrs attrs;
+  std::vector<ValueId> operands;
+  std::vector<ValueId> replaces;
+  std::vector<Dtype> dtypes;  // of the fused op's results, where the recipe chooses
+  Tag tag = {};
+  std::vector<const Node*> consumed = {};  // nodes that the fused op stands for, besides `last`
+};
+
+using MatchFn = std::function<std::optional<Match>(const Matcher& matcher, const Node& node)>;
+// Replaces every match at once; matches must not overlap.
+Graph rewrite_matches(const Graph& graph, const MatchFn& match);
+
+struct FuseRule {
+  std::string_view name;
+  std::optional<Match> (*match)(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
+};
+
+// In the order in which they run.
+std::span<const FuseRule> fuse_rules();
+
+std::optional<Match> match_stored_operands(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
+std::optional<Match> match_add_quantize(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
+std::optional<Match> match_norm_quantize(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
+std::optional<Match> match_gated_quantize(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
+std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
+
+}  // namespace octet

@@ -1,0 +1,21 @@
+// fp32: everything in f32.
+#include "passes/precision/list.h"
+
+namespace octet {
+namespace {
+
+Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions&) {
+  return assign_types(graph, recipe.compute, Dtype::f32);
+}
+
+}  // namespace
+
+const Recipe kFp32Recipe = {.name = "fp32",
+                             .help = "everything in f32",
+                             .compute = Dtype::f32,
+                             .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
+                             .recompute = Recompute::none,
+                             .state = "f32",
+                             .apply = apply};
+
+}  // namespace octet

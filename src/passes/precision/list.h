@@ -1,0 +1,10 @@
+// Every recipe, one file each.
+#pragma once
+
+#include "passes/precision/recipe.h"
+
+namespace octet {
+
+extern const Recipe kFp32Recipe, kBf16Recipe, kFp16Recipe, kFp8LinearRecipe, kCoatRecipe, kHif8Recipe;
+
+}  // namespace octet
