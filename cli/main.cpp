@@ -96,7 +96,7 @@ int fail(int code, const std::string& message) {
 int run(int argc, char** argv) {
   CLI::App app(kAbout, "octet");
   GlobalOptions options;
-  app.set_version_flag("--version", version_text());
+  app.set_version_flag("--version", version_text(), "print the version");
   app.set_help_flag("-h,--help", "print this help");
   app.footer(kFooter);
   app.require_subcommand(1);
