@@ -1,0 +1,44 @@
+// What the sub-commands of `octet formats` share: raw standard input and output, and names of
+// formats.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/common.h"
+#include "formats/codec.h"
+
+namespace octet {
+
+// The format with this name; Error{invalid_argument} lists the known ones.
+Dtype format_from_name(const std::string& name);
+
+// All of standard input, or of a file; Error{io} when it cannot be read.
+std::string read_stdin();
+std::string read_raw_file(const std::string& path);
+
+// Little-endian words; Error{bad_data} when the last one is cut short.
+template <typename T>
+std::vector<T> words_of(const std::string& bytes, const std::string& what) {
+  if (bytes.size() % sizeof(T) != 0) {
+    throw Error(ErrorCode::bad_data, "[formats] {}: expected a multiple of {} bytes, got {}", what,
+                sizeof(T), bytes.size());
+  }
+  std::vector<T> words(bytes.size() / sizeof(T));
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
+  return words;
+}
+
+template <typename T>
+void write_words(std::span<const T> words) {
+  write_out({reinterpret_cast<const char*>(words.data()), words.size_bytes()});
+}
+
+// formats quantize and formats dequantize.
+void add_quantize_commands(CLI::App& formats, GlobalOptions& options);
+
+}  // namespace octet

@@ -1,0 +1,246 @@
+// octet formats quantize | dequantize: f32 on standard input to a safetensors file on standard
+// output and back. Tensors: codes [R, C]; scale [grid of scales], or with --expand meta [groups].
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <map>
+#include <memory>
+
+#include "cli/formats_io.h"
+#include "formats/quantize.h"
+#include "io/safetensors.h"
+#include "math/expansion.h"
+
+namespace octet {
+namespace {
+
+struct QuantizeFlags {
+  std::string format, granularity = "tensor", shape, moment = "m", math = "exact";
+  bool expand = false;
+};
+
+class StdoutWriter : public FileWriter {
+ public:
+  void write(std::span<const std::byte> bytes) override {
+    write_out({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  void sync() override {}
+  void close() override {}
+};
+
+// Standard input as a file that can be read at any place, which a pipe cannot.
+class SpooledStdin {
+ public:
+  SpooledStdin() : descriptor_(memfd_create("octet-stdin", MFD_CLOEXEC)) {
+    if (descriptor_ < 0) throw_io_error("create", "memory file", errno);
+    const std::string bytes = read_stdin();
+    for (size_t done = 0; done < bytes.size();) {
+      const ssize_t n = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
+      if (n < 0) {
+        const int error = errno;
+        ::close(descriptor_);
+        throw_io_error("write to", "memory file", error);
+      }
+      done += static_cast<size_t>(n);
+    }
+  }
+  ~SpooledStdin() { ::close(descriptor_); }
+  SpooledStdin(const SpooledStdin&) = delete;
+  SpooledStdin& operator=(const SpooledStdin&) = delete;
+  std::string path() const { return fmt::format("/proc/self/fd/{}", descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+MatrixShape parse_shape(const std::string& text) {
+  MatrixShape shape;
+  const char* end = text.data() + text.size();
+  const auto rows = std::from_chars(text.data(), end, shape.rows);
+  const bool comma = rows.ec == std::errc{} && rows.ptr != end && *rows.ptr == ',';
+  const auto cols = comma ? std::from_chars(rows.ptr + 1, end, shape.cols) : rows;
+  constexpr int64_t kMost = int64_t{1} << 31;
+  const bool small = shape.rows >= 0 && shape.rows < kMost && shape.cols >= 0 && shape.cols < kMost;
+  if (!comma || cols.ec != std::errc{} || cols.ptr != end || !small) {
+    throw Error(ErrorCode::invalid_argument, "[formats] --shape: expected ROWS,COLS, got {}", text);
+  }
+  return shape;
+}
+
+MathMode parse_math(const std::string& name) {
+  return name == "fast" ? MathMode::fast : MathMode::exact;
+}
+
+// Elements per group of the expansion, which runs through the tensor in row-major order.
+int64_t expansion_group(const Granularity& granularity, const MatrixShape& shape) {
+  switch (granularity.kind) {
+    case Granularity::Kind::tensor:
+      return std::max<int64_t>(shape.n_elems(), 1);
+    case Granularity::Kind::row:
+      return std::max<int64_t>(shape.cols, 1);
+    case Granularity::Kind::group:
+      return granularity.size;
+    case Granularity::Kind::block:
+      break;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "[formats] --expand: expected granularity tensor, row or 1xG, got {}",
+              granularity_name(granularity));
+}
+
+TensorSource codes_source(Dtype format, const MatrixShape& shape, std::span<const uint8_t> codes) {
+  return span_source(tensor_decl("codes", format, {shape.rows, shape.cols}), std::as_bytes(codes));
+}
+
+void write_file(std::span<const TensorSource> tensors,
+                std::map<std::string, std::string> metadata) {
+  StdoutWriter out;
+  write_safetensors(out, tensors, std::move(metadata));
+}
+
+bool quantize_expanded(const QuantizeFlags& flags, Dtype format, const MatrixShape& shape,
+                       std::span<const float> x) {
+  const Granularity granularity = granularity_from_name(flags.granularity);
+  const ExpandOptions options{.format = format,
+                              .moment = flags.moment == "v" ? Moment::second : Moment::first,
+                              .group = expansion_group(granularity, shape),
+                              .math = parse_math(flags.math)};
+  std::vector<uint8_t> codes(x.size());
+  std::vector<uint32_t> meta(expand_groups(std::ssize(x), options.group));
+  const bool nonfinite = expand_quantize(options, x, codes, meta);
+  const TensorSource tensors[] = {codes_source(format, shape, codes),
+                                  span_source(tensor_decl("meta", Dtype::u32, {std::ssize(meta)}),
+                                              std::as_bytes(std::span(meta)))};
+  write_file(tensors, {{"format", std::string(dtype_name(format))},
+                       {"granularity", flags.granularity},
+                       {"math", flags.math},
+                       {"moment", flags.moment}});
+  return nonfinite;
+}
+
+bool quantize_linear(const QuantizeFlags& flags, Dtype format, const MatrixShape& shape,
+                     std::span<const float> x) {
+  const Quantizer quantizer = linear_quantizer(format, granularity_from_name(flags.granularity));
+  const MatrixShape grid = scale_shape(shape, quantizer.granularity);
+  std::vector<uint8_t> codes(x.size());
+  std::vector<float> scales(grid.n_elems());
+  const bool nonfinite = quantize(quantizer, shape, x, codes, scales);
+  std::vector<uint16_t> narrow;
+  for (const float scale : scales) narrow.push_back(bf16_from_f32(scale));
+  const bool is_bf16 = quantizer.scale_type == Dtype::bf16;
+  const TensorSource tensors[] = {
+      codes_source(format, shape, codes),
+      span_source(tensor_decl("scale", quantizer.scale_type, {grid.rows, grid.cols}),
+                  is_bf16 ? std::as_bytes(std::span(narrow)) : std::as_bytes(std::span(scales)))};
+  write_file(tensors,
+             {{"format", std::string(dtype_name(format))}, {"granularity", flags.granularity}});
+  return nonfinite;
+}
+
+void run_quantize(const GlobalOptions& options, const QuantizeFlags& flags) {
+  const Dtype format = format_from_name(flags.format);
+  const MatrixShape shape = parse_shape(flags.shape);
+  granularity_from_name(flags.granularity);
+  const std::vector<float> x = words_of<float>(read_stdin(), "standard input");
+  if (std::ssize(x) != shape.n_elems()) {
+    throw Error(ErrorCode::bad_data,
+                "[formats] standard input: expected {} x {} f32 values, got {}", shape.rows,
+                shape.cols, x.size());
+  }
+  const bool nonfinite = flags.expand ? quantize_expanded(flags, format, shape, x)
+                                      : quantize_linear(flags, format, shape, x);
+  if (nonfinite) make_log(options).warning("the input holds NaN or Inf");
+}
+
+template <typename T>
+std::vector<T> read_tensor(const SafetensorsReader& file, const StoredTensor& tensor) {
+  std::vector<T> words(tensor.n_bytes() / sizeof(T));
+  file.read(tensor, std::as_writable_bytes(std::span(words)));
+  return words;
+}
+
+std::string metadata_of(const SafetensorsReader& file, const std::string& key) {
+  const auto found = file.metadata().find(key);
+  if (found != file.metadata().end()) return found->second;
+  throw Error(ErrorCode::bad_data,
+              "[formats] expected a file of `octet formats quantize`, got one "
+              "without {} in its metadata",
+              key);
+}
+
+std::vector<float> read_scales(const SafetensorsReader& file, const StoredTensor& tensor) {
+  if (tensor.stored == SafeDtype::f32) return read_tensor<float>(file, tensor);
+  if (tensor.stored != SafeDtype::bf16) {
+    throw Error(ErrorCode::bad_data, "[formats] scale: expected F32 or BF16, got {}",
+                safe_dtype_name(tensor.stored));
+  }
+  std::vector<float> scales;
+  for (const uint16_t code : read_tensor<uint16_t>(file, tensor)) {
+    scales.push_back(f32_from_bf16(code));
+  }
+  return scales;
+}
+
+std::vector<float> dequantize_file(const SafetensorsReader& file) {
+  const Dtype format = format_from_name(metadata_of(file, "format"));
+  const Granularity granularity = granularity_from_name(metadata_of(file, "granularity"));
+  const StoredTensor& tensor = file.at("codes");
+  if (safe_dtype_bytes(tensor.stored) != 1 || tensor.shape.size() != 2) {
+    throw Error(ErrorCode::bad_data,
+                "[formats] codes: expected bytes [rows, cols], got {} of rank {}",
+                safe_dtype_name(tensor.stored), tensor.shape.size());
+  }
+  const MatrixShape shape{tensor.shape[0], tensor.shape[1]};
+  const auto codes = read_tensor<uint8_t>(file, tensor);
+  std::vector<float> x(codes.size());
+  const StoredTensor* meta = file.find("meta");
+  if (meta == nullptr) {
+    const Quantizer quantizer = linear_quantizer(format, granularity);
+    dequantize(quantizer, shape, codes, read_scales(file, file.at("scale")), x);
+    return x;
+  }
+  if (meta->stored != SafeDtype::u32) {
+    throw Error(ErrorCode::bad_data, "[formats] meta: expected U32, got {}",
+                safe_dtype_name(meta->stored));
+  }
+  const ExpandOptions options{.format = format,
+                              .group = expansion_group(granularity, shape),
+                              .math = parse_math(metadata_of(file, "math"))};
+  expand_dequantize(options, codes, read_tensor<uint32_t>(file, *meta), x);
+  return x;
+}
+
+void run_dequantize(const std::string& path) {
+  if (!path.empty()) {
+    return write_words<float>(dequantize_file(SafetensorsReader::open(posix_files(), path)));
+  }
+  const SpooledStdin spooled;
+  write_words<float>(dequantize_file(SafetensorsReader::open(posix_files(), spooled.path())));
+}
+
+}  // namespace
+
+void add_quantize_commands(CLI::App& formats, GlobalOptions& options) {
+  auto* command = formats.add_subcommand("quantize", "f32 on standard input to a safetensors file");
+  auto flags = std::make_shared<QuantizeFlags>();
+  command->add_option("--format", flags->format, "number format of the codes")->required();
+  command->add_option("--granularity", flags->granularity, "tensor, row, 1xG or BxB");
+  command->add_option("--shape", flags->shape, "ROWS,COLS")->required();
+  command->add_flag("--expand", flags->expand,
+                    "dynamic range expansion; 1xG groups run on "
+                    "through the tensor");
+  command->add_option("--moment", flags->moment, "range target of --expand: m or v")
+      ->check(CLI::IsMember({"m", "v"}));
+  command->add_option("--math", flags->math, "powers of --expand")
+      ->check(CLI::IsMember({"exact", "fast"}));
+  command->callback([flags, &options] { run_quantize(options, *flags); });
+  auto* back = formats.add_subcommand("dequantize", "a file of quantize to f32 on standard output");
+  auto path = std::make_shared<std::string>();
+  back->add_option("file", *path, "safetensors file; standard input when left out");
+  back->callback([path] { run_dequantize(*path); });
+}
+
+}  // namespace octet
