@@ -8,6 +8,7 @@
 #include "backends/cpu/device.h"
 #include "backends/cpu/reference/reference.h"
 #include "ir/op_def.h"
+#include "ir/print.h"
 
 namespace octet::cpu {
 namespace {
@@ -19,6 +20,23 @@ std::string kernel_name(const NodeView& view) {
   }
   for (size_t i = 0; i < view.node.results.size(); ++i) to.push_back(dtype_name(view.out(i).dtype));
   return fmt::format("{} {} -> {}", op_def(view.node.op).name, fmt::join(from, " x "), fmt::join(to, ", "));
+}
+
+// Equal for two nodes exactly when they want the same kernel.
+std::string choice_key(const NodeView& view) {
+  Graph types;
+  Node node = view.node;
+  node.tag = {};
+  for (auto* ids : {&node.operands, &node.results}) {
+    for (ValueId& id : *ids) {
+      if (id == kNoValue) continue;
+      types.values.push_back({.type = view.graph.type(id)});
+      id = static_cast<ValueId>(types.values.size()) - 1;
+    }
+  }
+  std::string key = print(types, node);
+  for (const Value& value : types.values) key += to_string(value.type);
+  return key;
 }
 
 int64_t reference_scratch(const NodeView& view) {
@@ -65,13 +83,16 @@ class ReferenceLaunch {
 
 std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node& node) const {
   const NodeView view{graph, node};
-  KernelChoice choice{.name = kernel_name(view), .scratch_bytes = 0, .reference = false};
+  const auto [it, added] = choices_.try_emplace(choice_key(view));
+  KernelChoice& choice = it->second;
+  if (!added) return choice;
+  choice.name = kernel_name(view);
   const Binding* binding = isa_ == Isa::scalar ? nullptr : find_binding(view);
   if (binding == nullptr) {
     choice.reference = true;
     choice.scratch_bytes = reference_scratch(view);
   } else if (binding->scratch_bytes != nullptr) {
-    choice.scratch_bytes = binding->scratch_bytes(view, pool_.n_threads());
+    choice.scratch_bytes = binding->scratch_bytes(view, context_.pool.n_threads());
   }
   return choice;
 }
@@ -80,7 +101,7 @@ LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node) {
   const NodeView view{graph, node};
   const Binding* binding = isa_ == Isa::scalar ? nullptr : find_binding(view);
   if (binding == nullptr) return ReferenceLaunch(view);
-  return binding->prepare(view, pool_);
+  return binding->prepare(view, context_);
 }
 
 Backend make_backend(int n_threads, Isa isa) {

@@ -1,6 +1,10 @@
 // The kernels of the CPU: the fast one where a binding applies, else the reference kernel over decoded doubles.
 #pragma once
 
+#include <map>
+#include <string>
+
+#include "backends/cpu/bind/binding.h"
 #include "backends/cpu/isa.h"
 #include "base/thread_pool.h"
 #include "plan/catalogue.h"
@@ -9,13 +13,15 @@ namespace octet::cpu {
 
 class CpuCatalogue : public Catalogue {
  public:
-  CpuCatalogue(Isa isa, ThreadPool& pool) : isa_(isa), pool_(pool) {}
+  CpuCatalogue(Isa isa, ThreadPool& pool) : isa_(isa), context_{.pool = pool} {}
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
 
  private:
   Isa isa_;
-  ThreadPool& pool_;
+  Context context_;
+  // Choices by the text of op, attributes and types: layers repeat themselves, and asking a library for its scratch is slow.
+  mutable std::map<std::string, KernelChoice> choices_;
 };
 
 }  // namespace octet::cpu

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "backends/cpu/rope_tables.h"
 #include "base/thread_pool.h"
 #include "ir/graph.h"
 #include "plan/catalogue.h"
@@ -27,11 +28,17 @@ struct NodeView {
   }
 };
 
+// What the prepared kernels of one catalogue share.
+struct Context {
+  ThreadPool& pool;
+  RopeTables rope_tables = {};
+};
+
 struct Binding {
   OpCode op;
   bool (*applies)(const NodeView& view);
   int64_t (*scratch_bytes)(const NodeView& view, int n_threads);  // nullptr: none
-  LaunchFn (*prepare)(const NodeView& view, ThreadPool& pool);
+  LaunchFn (*prepare)(const NodeView& view, Context& context);
 };
 
 // Every family's bindings.

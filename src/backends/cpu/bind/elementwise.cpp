@@ -1,0 +1,134 @@
+#include "backends/cpu/elementwise.h"
+
+#include "backends/cpu/bind/launch.h"
+#include "backends/cpu/norm.h"
+#include "base/error.h"
+
+namespace octet::cpu {
+
+bool all_wide(const NodeView& view) {
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    if (view.has(i) && !is_wide(view.in(i).dtype)) return false;
+  }
+  for (size_t i = 0; i < view.node.results.size(); ++i) {
+    if (!is_wide(view.out(i).dtype)) return false;
+  }
+  return true;
+}
+
+namespace {
+
+BinaryOp binary_op(OpCode op) {
+  switch (op) {
+    case OpCode::add: return BinaryOp::add;
+    case OpCode::sub: return BinaryOp::sub;
+    case OpCode::mul: return BinaryOp::mul;
+    case OpCode::div: return BinaryOp::div;
+    case OpCode::maximum: return BinaryOp::max;
+    case OpCode::minimum: return BinaryOp::min;
+    default: CHECK(false); return BinaryOp::add;
+  }
+}
+
+LaunchFn prepare_binary(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  const BinaryOp op = binary_op(view.node.op);
+  return [op, types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
+    binary(op, types.operand(args, 0), types.operand(args, 1), types.result(args, 0), n, pool);
+  };
+}
+
+LaunchFn prepare_cast(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  return [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
+    cast(types.operand(args, 0), types.result(args, 0), n, pool);
+  };
+}
+
+LaunchFn prepare_fill(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  const auto value = static_cast<float>(view.attrs<FillAttrs>().value);
+  return [types = NodeTypes(view), n = view.out(0).n_elems(), value, &pool](const LaunchArgs& args) {
+    fill(types.result(args, 0), value, n, pool);
+  };
+}
+
+bool plain_gated(const NodeView& view) { return all_wide(view) && view.attrs<GatedActAttrs>().group == 0; }
+bool plain_gelu(const NodeView& view) { return all_wide(view) && view.attrs<GeluAttrs>().group == 0; }
+
+LaunchFn prepare_gated(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  return [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
+    gated_silu(types.operand(args, 0), types.operand(args, 1), types.result(args, 0), n, pool);
+  };
+}
+
+LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  return [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
+    gated_silu_backward({.gate = types.operand(args, 1), .up = types.operand(args, 2), .dy = types.operand(args, 0),
+                         .dgate = types.result(args, 0), .dup = types.result(args, 1)}, n, pool);
+  };
+}
+
+UnaryOp gelu_op(const NodeView& view) {
+  return view.attrs<GeluAttrs>().kind == GeluKind::erf ? UnaryOp::gelu_erf : UnaryOp::gelu_tanh;
+}
+
+LaunchFn prepare_gelu(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
+    unary(op, types.operand(args, 0), types.result(args, 0), n, pool);
+  };
+}
+
+LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
+    unary_backward(op, types.operand(args, 1), types.operand(args, 0), types.result(args, 0), n, pool);
+  };
+}
+
+RowShape rows_of(const TensorType& x) { return {.rows = x.shape[0], .cols = x.shape[1]}; }
+
+LaunchFn prepare_bias_add(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  return [types = NodeTypes(view), shape = rows_of(view.in(0)), &pool](const LaunchArgs& args) {
+    add_bias(types.operand(args, 0), types.operand(args, 1), types.result(args, 0), shape, pool);
+  };
+}
+
+int64_t column_sum_scratch(const NodeView& view, int) {
+  return norm_backward_scratch(rows_of(view.in(0)), 1) * static_cast<int64_t>(sizeof(float));
+}
+
+LaunchFn prepare_column_sum(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  return [types = NodeTypes(view), shape = rows_of(view.in(0)), &pool](const LaunchArgs& args) {
+    column_sum(types.operand(args, 0), types.result(args, 0), reinterpret_cast<float*>(args.scratch), shape, pool);
+  };
+}
+
+const Binding kBindings[] = {
+    {OpCode::add, all_wide, nullptr, prepare_binary},
+    {OpCode::sub, all_wide, nullptr, prepare_binary},
+    {OpCode::mul, all_wide, nullptr, prepare_binary},
+    {OpCode::div, all_wide, nullptr, prepare_binary},
+    {OpCode::maximum, all_wide, nullptr, prepare_binary},
+    {OpCode::minimum, all_wide, nullptr, prepare_binary},
+    {OpCode::cast, all_wide, nullptr, prepare_cast},
+    {OpCode::stop_gradient, all_wide, nullptr, prepare_cast},
+    {OpCode::fill, all_wide, nullptr, prepare_fill},
+    {OpCode::gated_act, plain_gated, nullptr, prepare_gated},
+    {OpCode::gated_act_grad, plain_gated, nullptr, prepare_gated_grad},
+    {OpCode::gelu, plain_gelu, nullptr, prepare_gelu},
+    {OpCode::gelu_grad, plain_gelu, nullptr, prepare_gelu_grad},
+    {OpCode::bias_add, all_wide, nullptr, prepare_bias_add},
+    {OpCode::column_sum, all_wide, column_sum_scratch, prepare_column_sum},
+};
+
+}  // namespace
+
+std::span<const Binding> elementwise_bindings() { return kBindings; }
+
+}  // namespace octet::cpu

@@ -1,0 +1,53 @@
+#include "backends/cpu/gemm.h"
+
+#include "backends/cpu/bind/launch.h"
+
+namespace octet::cpu {
+namespace {
+
+GemmSpec spec_of(const NodeView& view) {
+  const auto& attrs = view.attrs<GemmAttrs>();
+  const Shape& a = view.in(0).shape;
+  const Shape& y = view.out(0).shape;
+  GemmSpec spec;
+  spec.m = y[0];
+  spec.n = y[1];
+  spec.k = a[attrs.trans_a ? 0 : 1];
+  spec.a = view.in(0).dtype;
+  spec.b = view.in(1).dtype;
+  spec.c = view.out(0).dtype;
+  spec.trans_a = attrs.trans_a ? Transpose::yes : Transpose::no;
+  spec.trans_b = attrs.trans_b ? Transpose::yes : Transpose::no;
+  return spec;
+}
+
+bool gemm_applies(const NodeView& view) {
+  const bool addend = !view.has(2) || is_wide(view.in(2).dtype);
+  return is_wide(view.in(0).dtype) && is_wide(view.in(1).dtype) && is_wide(view.out(0).dtype) && addend;
+}
+
+int64_t gemm_scratch(const NodeView& view, int n_threads) {
+  return static_cast<int64_t>(Gemm(spec_of(view), n_threads).scratch_bytes());
+}
+
+LaunchFn gemm_prepare(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  const auto gemm = std::make_shared<Gemm>(spec_of(view), pool.n_threads());  // shared: LaunchFn is copyable
+  return [gemm, types = NodeTypes(view), &pool](const LaunchArgs& args) {
+    GemmArgs call;
+    call.a = args.operands[0];
+    call.b = args.operands[1];
+    call.c = args.results[0];
+    call.addend = types.operand(args, 2);
+    call.scratch = args.scratch;
+    gemm->launch(call, pool);
+  };
+}
+
+const Binding kBindings[] = {{OpCode::gemm, gemm_applies, gemm_scratch, gemm_prepare}};
+
+}  // namespace
+
+std::span<const Binding> gemm_bindings() { return kBindings; }
+
+}  // namespace octet::cpu

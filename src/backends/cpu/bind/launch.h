@@ -1,0 +1,39 @@
+// Short hands for the launch functions of bindings.
+#pragma once
+
+#include "backends/cpu/bind/binding.h"
+#include "backends/cpu/operand.h"
+
+namespace octet::cpu {
+
+// Types of a node's operands and results, kept by a launch function; absent operands give an absent In.
+struct NodeTypes {
+  explicit NodeTypes(const NodeView& view) {
+    for (size_t i = 0; i < view.node.operands.size(); ++i) {
+      in.push_back(view.has(i) ? view.in(i).dtype : Dtype::f32);
+    }
+    for (size_t i = 0; i < view.node.results.size(); ++i) out.push_back(view.out(i).dtype);
+  }
+  In operand(const LaunchArgs& args, size_t i) const {
+    return i < in.size() ? In{args.operands[i], in[i]} : In{};
+  }
+  Out result(const LaunchArgs& args, size_t i) const {
+    return i < out.size() ? Out{args.results[i], out[i]} : Out{};
+  }
+  std::vector<Dtype> in, out;
+};
+
+template <typename T>
+const T* data(const LaunchArgs& args, size_t i) {
+  return i < args.operands.size() ? reinterpret_cast<const T*>(args.operands[i]) : nullptr;
+}
+template <typename T>
+T* data_out(const LaunchArgs& args, size_t i) {
+  return i < args.results.size() ? reinterpret_cast<T*>(args.results[i]) : nullptr;
+}
+
+// Every operand and result from the first is f32 or bf16.
+bool all_wide(const NodeView& view);
+inline bool is_wide(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16; }
+
+}  // namespace octet::cpu
