@@ -1,6 +1,7 @@
 // Cases of products, layers and the update. Included by op_cases.h.
 #pragma once
 
+#include "op_cases/eight_bit.h"
 #include "op_cases/op_cases.h"
 #include "op_cases/primitives.h"
 
@@ -188,12 +189,8 @@ inline void add_losses(Cases& all) {
   };
   put("all_valid", 4, 5, Fill::ids);
   put("some_ignored", 9, 7, Fill::labels);
-  put("one_class", 3, 1, Fill::ids);
+  put("one_class", 3, 1, Fill::labels);
   put("ragged", 17, 67, Fill::labels);
-}
-
-inline OperandCase typed(Shape shape, Dtype dtype, Fill fill) {
-  return {.type = {.dtype = dtype, .shape = std::move(shape)}, .fill = fill};
 }
 
 inline void add_updates(Cases& all) {

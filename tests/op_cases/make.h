@@ -10,14 +10,16 @@
 
 namespace octet::op_cases {
 
-inline bool fixes_storage(const OpCase& c) {
-  return std::any_of(c.operands.begin(), c.operands.end(), [](const OperandCase& o) {
-    return is_float(o.type.dtype) && o.type.dtype != Dtype::real;
-  });
+// Has the case no Logical form?
+inline bool is_typed(const OpCase& c) {
+  return c.typed_only ||
+         std::any_of(c.operands.begin(), c.operands.end(), [](const OperandCase& o) {
+           return is_float(o.type.dtype) && o.type.dtype != Dtype::real;
+         });
 }
 
 inline Graph case_graph(const OpCase& c, Dtype dtype) {
-  if (fixes_storage(c) && dtype == Dtype::real) dtype = Dtype::f32;
+  if (is_typed(c) && dtype == Dtype::real) dtype = Dtype::f32;
   Graph graph;
   graph.name = c.name;
   graph.phase = dtype == Dtype::real ? Phase::logical : Phase::typed;
@@ -32,7 +34,11 @@ inline Graph case_graph(const OpCase& c, Dtype dtype) {
     operands.push_back(o.absent ? kNoValue
                                 : builder.input(InputKind::parameter, input_name(i), type));
   }
-  const auto results = builder.emit(c.op, c.attrs, operands);
+  std::vector<Dtype> dtypes(8, dtype);
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    if (((op_def(c.op).statistics >> i) & 1) != 0) dtypes[i] = Dtype::f32;
+  }
+  const auto results = builder.emit_typed(c.op, c.attrs, operands, dtypes);
   for (size_t i = 0; i < results.size(); ++i) builder.output(output_name(i), results[i]);
   return graph;
 }
@@ -58,6 +64,9 @@ inline std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& ra
   std::vector<double> values(n);
   for (size_t i = 0; i < n; ++i) {
     switch (o.fill) {
+      case Fill::wide:
+        values[i] = 20 * normal(random);
+        break;
       case Fill::positive:
         values[i] = uniform(random);
         break;

@@ -21,6 +21,7 @@ namespace octet::op_cases {
 enum class Fill : uint8_t {
   normal,     // N(0, 1)
   positive,   // [0.25, 2)
+  wide,       // N(0, 20)
   distinct,   // spread out in a shuffled order: no two equal, none within 0.1 of 0 (for kinks and
               // maxima)
   ids,        // integers in [0, bound)
@@ -60,8 +61,9 @@ struct OpCase {
   Attrs attrs = NoAttrs{};
   std::vector<OperandCase> operands = {};
   Tolerance tolerance = Tolerance::elementwise;
-  std::vector<int> no_gradient =
-      {};  // float operands through which, by contract, no gradient flows
+  // Float operands through which, by contract, no gradient flows.
+  std::vector<int> no_gradient = {};
+  bool typed_only = false;  // it has no meaning in the Logical phase: codes and scales
 };
 
 inline OperandCase tensor(Shape shape, Fill fill = Fill::normal) {

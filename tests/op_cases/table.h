@@ -1,6 +1,7 @@
 // All cases, family by family. Included by op_cases.h.
 #pragma once
 
+#include "op_cases/eight_bit.h"
 #include "op_cases/layers.h"
 #include "op_cases/primitives.h"
 
@@ -18,6 +19,9 @@ inline const std::vector<OpCase>& op_cases() {
     add_attention(all);
     add_activations(all);
     add_losses(all);
+    add_scales(all);
+    add_scaled_gemms(all);
+    add_stored(all);
     add_updates(all);
     return all;
   }();

@@ -114,13 +114,13 @@ Kernel coarse(OpCode op) {
     case OpCode::embedding_grad:
       return scatter_add;
     case OpCode::rms_norm:
-      return rms_norm;
+      return rms_norm_stored;
     case OpCode::rms_norm_grad:
-      return rms_norm_grad;
+      return rms_norm_grad_stored;
     case OpCode::layer_norm:
-      return layer_norm;
+      return layer_norm_stored;
     case OpCode::layer_norm_grad:
-      return layer_norm_grad;
+      return layer_norm_grad_stored;
     case OpCode::rope:
       return rope;
     case OpCode::attention:
@@ -128,17 +128,53 @@ Kernel coarse(OpCode op) {
     case OpCode::attention_grad:
       return attention_grad;
     case OpCode::gated_act:
-      return gated_act;
+      return gated_act_stored;
     case OpCode::gated_act_grad:
-      return gated_act_grad;
+      return gated_act_grad_stored;
     case OpCode::gelu:
-      return gelu;
+      return gelu_stored;
     case OpCode::gelu_grad:
-      return gelu_grad;
+      return gelu_grad_stored;
     case OpCode::cross_entropy:
       return cross_entropy;
     case OpCode::cross_entropy_grad:
       return cross_entropy_grad;
+    default:
+      return nullptr;
+  }
+}
+
+Kernel eight_bit(OpCode op) {
+  switch (op) {
+    case OpCode::amax:
+      return amax;
+    case OpCode::any_of:
+      return any_of;
+    case OpCode::quant_scale:
+      return quant_scale;
+    case OpCode::delayed_scale:
+      return delayed_scale;
+    case OpCode::quantize:
+      return quantize;
+    case OpCode::quantize_both:
+      return quantize_both;
+    case OpCode::quantize_groups:
+      return quantize_groups;
+    case OpCode::dequantize:
+      return dequantize;
+    case OpCode::add_quantize:
+      return add_quantize;
+    case OpCode::rms_norm_quantize:
+      return rms_norm_quantize;
+    case OpCode::gated_act_quantize:
+      return gated_act_quantize;
+    default:
+      return nullptr;
+  }
+}
+
+Kernel update(OpCode op) {
+  switch (op) {
     case OpCode::global_norm:
       return global_norm;
     case OpCode::adamw_step:
@@ -151,9 +187,11 @@ Kernel coarse(OpCode op) {
 }  // namespace
 
 Kernel kernel(OpCode op) {
-  const Kernel found = primitive(op) != nullptr ? primitive(op) : coarse(op);
-  CHECK(found != nullptr);
-  return found;
+  for (const auto family : {primitive, coarse, eight_bit, update}) {
+    if (const Kernel found = family(op)) return found;
+  }
+  CHECK(false);
+  return nullptr;
 }
 
 }  // namespace octet::reference

@@ -51,6 +51,27 @@ void gelu_grad(const RefCall& call);
 // loss.cpp
 void cross_entropy(const RefCall& call);
 void cross_entropy_grad(const RefCall& call);
+// quantize.cpp
+void amax(const RefCall& call);
+void any_of(const RefCall& call);
+void quant_scale(const RefCall& call);
+void delayed_scale(const RefCall& call);
+void quantize(const RefCall& call);
+void quantize_both(const RefCall& call);
+void quantize_groups(const RefCall& call);
+void dequantize(const RefCall& call);
+void add_quantize(const RefCall& call);
+// stored.cpp: operands that may be codes in groups, and results that are quantized as they are stored
+void rms_norm_stored(const RefCall& call);
+void rms_norm_grad_stored(const RefCall& call);
+void layer_norm_stored(const RefCall& call);
+void layer_norm_grad_stored(const RefCall& call);
+void gated_act_stored(const RefCall& call);
+void gated_act_grad_stored(const RefCall& call);
+void gelu_stored(const RefCall& call);
+void gelu_grad_stored(const RefCall& call);
+void rms_norm_quantize(const RefCall& call);
+void gated_act_quantize(const RefCall& call);
 // update.cpp
 void global_norm(const RefCall& call);
 void adamw_step(const RefCall& call);

@@ -34,6 +34,12 @@ bool inside(double index, size_t rows) {
   return index >= 0 && index < static_cast<double>(rows);
 }
 
+// The scale of an operand that is codes, 1 for another.
+double scale_of(const RefCall& call, size_t i) {
+  const auto scale = optional(call.in, i);
+  return scale.empty() ? 1 : scale[0];
+}
+
 }  // namespace
 
 void dot(const RefCall& call) {
@@ -67,12 +73,13 @@ void gemm(const RefCall& call) {
   const size_t a_row = attrs.trans_a ? 1 : depth, a_deep = attrs.trans_a ? rows : 1;
   const size_t b_deep = attrs.trans_b ? 1 : cols, b_col = attrs.trans_b ? depth : 1;
   const auto a = call.in[0].data, b = call.in[1].data, c = optional(call.in, 2);
+  const double scale = scale_of(call, 3) * scale_of(call, 4);
   for (size_t i = 0; i < rows; ++i) {
     for (size_t j = 0; j < cols; ++j) {
       double sum = 0;
       for (size_t k = 0; k < depth; ++k)
         sum += a[i * a_row + k * a_deep] * b[k * b_deep + j * b_col];
-      y.data[i * cols + j] = sum + (c.empty() ? 0 : c[i * cols + j]);
+      y.data[i * cols + j] = sum * scale + (c.empty() ? 0 : c[i * cols + j]);
     }
   }
 }

@@ -1,0 +1,131 @@
+// Quantizers in formats/quantize.h's f32 arithmetic. Codes are held as the numbers that they decode
+// to.
+#include "formats/quantize.h"
+
+#include <algorithm>
+
+#include "backends/cpu/reference/kernels.h"
+
+namespace octet::reference {
+namespace {
+
+Quantizer quantizer(const QuantizeAttrs& a) {
+  Quantizer q = linear_quantizer(
+      a.dtype, a.group > 0 ? granularity_from_name(fmt::format("1x{}", a.group)) : Granularity{});
+  q.amax_target = static_cast<float>(a.target);
+  return q;
+}
+
+double code_value(Dtype dtype, float scaled) {
+  return visit_format(dtype,
+                      [&]<Dtype D>() { return static_cast<double>(decode<D>(encode<D>(scaled))); });
+}
+
+MatrixShape matrix(const Shape& shape) {
+  const int64_t cols = shape.empty() ? 1 : shape.back();
+  return {cols == 0 ? 0 : n_elems(shape) / cols, cols};
+}
+
+void quantize_rows(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
+  const float inv_scale = 1.0f / static_cast<float>(call.in[1].data[0]);
+  for (size_t i = 0; i < out.data.size(); ++i) {
+    out.data[i] = code_value(a.dtype, static_cast<float>(call.in[0].data[i]) * inv_scale);
+  }
+}
+
+// [R, C] -> [C, padded R]
+void quantize_transposed(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
+  const float inv_scale = 1.0f / static_cast<float>(call.in[1].data[0]);
+  const size_t rows = dim(call.in[0], 0), cols = dim(call.in[0], 1), padded = dim(out, 1);
+  std::fill(out.data.begin(), out.data.end(), 0.0);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < cols; ++c) {
+      const auto x = static_cast<float>(call.in[0].data[r * cols + c]);
+      out.data[c * padded + r] = code_value(a.dtype, x * inv_scale);
+    }
+  }
+}
+
+void quantize_in_groups(const QuantizeAttrs& a, const RefTensor& x, std::span<RefTensor> out) {
+  const std::vector<float> values(x.data.begin(), x.data.end());
+  std::vector<uint8_t> codes(values.size());
+  std::vector<float> scales(out[1].data.size());
+  octet::quantize(quantizer(a), matrix(x.type.shape), values, codes, scales);
+  for (size_t i = 0; i < codes.size(); ++i) out[0].data[i] = decode(a.dtype, codes[i]);
+  std::copy(scales.begin(), scales.end(), out[1].data.begin());
+}
+
+}  // namespace
+
+void amax(const RefCall& call) {
+  Amax all;
+  for (const RefTensor& x : call.in) {
+    for (const double e : x.data) all = join(all, amax_of(static_cast<float>(e)));
+  }
+  call.out[0].data[0] = all.value;
+  call.out[1].data[0] = all.nonfinite ? 1 : 0;
+}
+
+void any_of(const RefCall& call) {
+  bool any = false;
+  for (const RefTensor& flag : call.in) {
+    for (const double e : flag.data) any = any || e != 0;
+  }
+  call.out[0].data[0] = any ? 1 : 0;
+}
+
+void quant_scale(const RefCall& call) {
+  const auto& a = std::get<QuantizeAttrs>(call.attrs);
+  call.out[0].data[0] = scale_from_amax(quantizer(a), static_cast<float>(call.in[0].data[0]));
+}
+
+// The history is a line: its first entry, the oldest, leaves, and amax joins at the end.
+void delayed_scale(const RefCall& call) {
+  const auto& a = std::get<QuantizeAttrs>(call.attrs);
+  const auto history = call.in[1].data, next = call.out[1].data;
+  const auto now = static_cast<float>(call.in[0].data[0]);
+  float largest = 0;
+  for (const double e : history) largest = std::max(largest, static_cast<float>(e));
+  call.out[0].data[0] = scale_from_amax(quantizer(a), largest > 0 ? largest : now);
+  for (size_t i = 0; i + 1 < history.size(); ++i) next[i] = history[i + 1];
+  if (!next.empty()) next.back() = now;
+}
+
+void quantize(const RefCall& call) {
+  const auto& a = std::get<QuantizeAttrs>(call.attrs);
+  a.transposed ? quantize_transposed(a, call, call.out[0]) : quantize_rows(a, call, call.out[0]);
+}
+
+void quantize_both(const RefCall& call) {
+  const auto& a = std::get<QuantizeAttrs>(call.attrs);
+  quantize_rows(a, call, call.out[0]);
+  quantize_transposed(a, call, call.out[1]);
+}
+
+void quantize_groups(const RefCall& call) {
+  quantize_in_groups(std::get<QuantizeAttrs>(call.attrs), call.in[0], call.out);
+}
+
+void dequantize(const RefCall& call) {
+  const int64_t group = std::get<QuantizeAttrs>(call.attrs).group;
+  const RefTensor& codes = call.in[0];
+  const size_t cols = size(matrix(codes.type.shape).cols);
+  const size_t n_groups = group == 0 ? 0 : (cols + size(group) - 1) / size(group);
+  for (size_t i = 0; i < codes.data.size(); ++i) {
+    const size_t at = group == 0 ? 0 : i / cols * n_groups + i % cols / size(group);
+    const auto scale = static_cast<float>(call.in[1].data[at]);
+    call.out[0].data[i] = static_cast<float>(codes.data[i]) * scale;
+  }
+}
+
+void add_quantize(const RefCall& call) {
+  std::vector<double> sum(call.in[0].data.size());
+  for (size_t i = 0; i < sum.size(); ++i) {
+    sum[i] = static_cast<float>(call.in[0].data[i]) + static_cast<float>(call.in[1].data[i]);
+  }
+  std::copy(sum.begin(), sum.end(), call.out[0].data.begin());
+  const RefTensor whole{.type = {.dtype = Dtype::f32, .shape = call.in[0].type.shape}, .data = sum};
+  quantize_in_groups(std::get<QuantizeAttrs>(call.attrs), whole, call.out.subspan(1));
+}
+
+}  // namespace octet::reference

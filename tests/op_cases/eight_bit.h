@@ -1,0 +1,111 @@
+// Cases of quantizers, and of ops that read codes or quantize as they store. All are Typed.
+// Included by op_cases.h.
+#pragma once
+
+#include "op_cases/op_cases.h"
+#include "op_cases/primitives.h"
+
+namespace octet::op_cases {
+
+inline OperandCase typed(Shape shape, Dtype dtype, Fill fill) {
+  return {.type = {.dtype = dtype, .shape = std::move(shape)}, .fill = fill};
+}
+inline OperandCase codes(Shape shape, Dtype dtype = Dtype::e4m3) {
+  return typed(std::move(shape), dtype, Fill::wide);
+}
+inline OperandCase scales(Shape shape, Dtype dtype = Dtype::f32) {
+  return typed(std::move(shape), dtype, Fill::positive);
+}
+inline void put_typed(Cases& all, std::string name, OpCode op, Attrs attrs,
+                      std::vector<OperandCase> operands) {
+  all.push_back({.name = std::move(name),
+                 .op = op,
+                 .attrs = std::move(attrs),
+                 .operands = std::move(operands),
+                 .tolerance = Tolerance::reduction,
+                 .typed_only = true});
+}
+
+inline void add_scales(Cases& all) {
+  put_typed(all, "amax_one", OpCode::amax, NoAttrs{}, {tensor({3, 5})});
+  put_typed(all, "amax_three", OpCode::amax, NoAttrs{},
+            {tensor({7}), tensor({2, 33}, Fill::wide), tensor({})});
+  put_typed(all, "any_of_one", OpCode::any_of, NoAttrs{}, {scalar(0, Dtype::boolean)});
+  put_typed(all, "any_of_three", OpCode::any_of, NoAttrs{},
+            {scalar(0, Dtype::boolean), scalar(1, Dtype::boolean), scalar(0, Dtype::boolean)});
+  const OperandCase history = scales({4});
+  for (const auto& [name, dtype, target] :
+       {std::tuple("e4m3", Dtype::e4m3, 448.0), std::tuple("e5m2", Dtype::e5m2, 57344.0),
+        std::tuple("hif8", Dtype::hif8, 15.0)}) {
+    const QuantizeAttrs q{.dtype = dtype, .target = target};
+    const auto named = [&](const std::string& op) { return op + "_" + name; };
+    put_typed(all, named("quant_scale"), OpCode::quant_scale, q, {scalar(37.25)});
+    put_typed(all, named("quant_scale_zero"), OpCode::quant_scale, q, {scalar(0)});
+    put_typed(all, named("delayed_scale"), OpCode::delayed_scale, q, {scalar(37.25), history});
+    put_typed(all, named("quantize"), OpCode::quantize, q, {tensor({3, 5}), scalar(0.01)});
+    put_typed(all, named("quantize_saturates"), OpCode::quantize, q,
+              {tensor({7, 33}, Fill::wide), scalar(1e-5)});
+    QuantizeAttrs groups = q;
+    groups.group = 16;
+    put_typed(all, named("quantize_groups"), OpCode::quantize_groups, groups, {tensor({5, 37})});
+    put_typed(all, named("add_quantize"), OpCode::add_quantize, groups,
+              {tensor({3, 33}), tensor({3, 33})});
+    put_typed(all, named("dequantize"), OpCode::dequantize, q, {codes({3, 5}, dtype), scalar(0.3)});
+    put_typed(all, named("dequantize_groups"), OpCode::dequantize, groups,
+              {codes({5, 37}, dtype), scales({5, 3}, Dtype::bf16)});
+    QuantizeAttrs padded = q;
+    padded.pad = 16;
+    put_typed(all, named("quantize_both"), OpCode::quantize_both, padded,
+              {tensor({5, 7}), scalar(0.02)});
+    padded.transposed = true;
+    put_typed(all, named("quantize_transposed"), OpCode::quantize, padded,
+              {tensor({17, 3}), scalar(0.02)});
+  }
+}
+
+inline void add_scaled_gemms(Cases& all) {
+  for (const bool with_c : {false, true}) {
+    put_typed(
+        all, with_c ? "gemm_codes_c" : "gemm_codes", OpCode::gemm,
+        GemmAttrs{.trans_b = true, .role = GemmRole::forward},
+        {codes({5, 32}), codes({7, 32}), with_c ? tensor({5, 7}) : none(), scales({}), scales({})});
+  }
+  put_typed(all, "gemm_codes_mixed", OpCode::gemm,
+            GemmAttrs{.trans_b = true, .role = GemmRole::dgrad},
+            {codes({3, 16}, Dtype::e5m2), codes({5, 16}), none(), scales({}), scales({})});
+}
+
+// Ops whose operands are stored as codes in groups of 16 along rows of 37.
+inline void add_stored(Cases& all) {
+  const Shape shape{5, 37}, rows{5}, cols{37};
+  const OperandCase x = codes(shape), s = scales({5, 3}, Dtype::bf16);
+  const OperandCase dy = tensor(shape), w = tensor(cols), rstd = scales(rows);
+  const NormAttrs norm{.eps = 1e-5, .group = 16};
+  put_typed(all, "rms_norm_stored", OpCode::rms_norm, norm, {x, none(), s});
+  put_typed(all, "rms_norm_stored_w", OpCode::rms_norm, norm, {x, w, s});
+  put_typed(all, "rms_norm_grad_stored", OpCode::rms_norm_grad, norm, {dy, x, rstd, w, s});
+  put_typed(all, "layer_norm_stored", OpCode::layer_norm, norm, {x, w, w, s});
+  put_typed(all, "layer_norm_grad_stored", OpCode::layer_norm_grad, norm,
+            {dy, x, tensor(rows), rstd, w, s});
+  const GatedActAttrs act{.group = 16};
+  put_typed(all, "gated_act_stored", OpCode::gated_act, act, {x, x, s, s});
+  put_typed(all, "gated_act_grad_stored", OpCode::gated_act_grad, act, {dy, x, x, s, s});
+  const GeluAttrs gelu{.kind = GeluKind::tanh, .group = 16};
+  put_typed(all, "gelu_stored", OpCode::gelu, gelu, {x, s});
+  put_typed(all, "gelu_grad_stored", OpCode::gelu_grad, gelu, {dy, x, s});
+  const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448};
+  const NormQuantizeAttrs norm_q{.norm = norm, .q = q};
+  put_typed(all, "rms_norm_quantize_stored", OpCode::rms_norm_quantize, norm_q, {x, w, s});
+  put_typed(all, "rms_norm_quantize_scaled", OpCode::rms_norm_quantize,
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)});
+  put_typed(all, "rms_norm_quantize_plain", OpCode::rms_norm_quantize,
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
+  const GatedActQuantizeAttrs act_q{.act = act, .q = q};
+  put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s});
+  put_typed(all, "gated_act_quantize_scaled", OpCode::gated_act_quantize, act_q,
+            {x, x, s, s, scalar(0.5)});
+  put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
+            GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)});
+}
+
+}  // namespace octet::op_cases
