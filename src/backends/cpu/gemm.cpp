@@ -1,0 +1,247 @@
+#include "backends/cpu/gemm.h"
+
+#include <array>
+
+#include "backends/cpu/gemm_epilogue.h"
+#include "backends/cpu/isa.h"
+#include "backends/cpu/tile_gemm.h"
+#include "base/error.h"
+
+namespace octet::cpu {
+namespace {
+
+constexpr int64_t kPackDepth = 512, kPackRows = 64;
+constexpr int64_t kSliceBytes = int64_t{16} << 20;  // of one packed operand at a time
+
+// Large tiles use the caches best; small products get small tiles, so that every thread has work.
+struct TileSize {
+  int64_t m, n;
+};
+TileSize tile_size(int64_t m, int64_t n) {
+  TileSize tile{256, 256};
+  const auto count = [&] { return ceil_div(m, tile.m) * ceil_div(n, tile.n); };
+  constexpr int64_t kEnough = 32;
+  if (count() < kEnough) tile.m = 128;
+  if (count() < kEnough) tile.n = 128;
+  if (count() < kEnough) tile.m = 64;
+  if (count() < kEnough) tile.n = 64;
+  return {std::min(tile.m, m), std::min(tile.n, round_up(n, kTileColumns))};
+}
+
+Dtype checked_compute(const GemmSpec& s) {
+  for (const Dtype dtype : {s.a, s.b, s.c}) {
+    if (dtype != Dtype::f32 && dtype != Dtype::bf16) {
+      throw Error(ErrorCode::invalid_argument, "[gemm] expected f32 or bf16, got {}",
+                  dtype_name(dtype));
+    }
+  }
+  const bool both_bf16 = s.a == Dtype::bf16 && s.b == Dtype::bf16;
+  const Dtype fast = both_bf16 ? bf16_compute_dtype() : Dtype::f32;
+  if (!s.compute) return fast;
+  if (*s.compute != Dtype::f32 && *s.compute != fast) {
+    throw Error(ErrorCode::invalid_argument, "[gemm] products of {} x {} in {} do not exist here",
+                dtype_name(s.a), dtype_name(s.b), dtype_name(*s.compute));
+  }
+  return *s.compute;
+}
+
+int64_t checked_stride(int64_t stride, int64_t cols) {
+  if (stride == 0) return cols;
+  if (stride < cols) {
+    throw Error(ErrorCode::invalid_argument, "[gemm] stride must be at least {}, got {}", cols,
+                stride);
+  }
+  return stride;
+}
+
+// A run of output rows or columns, cut in tiles of one size and a smaller last one.
+struct Cut {
+  int64_t size = 0, tile = 1;
+  int64_t count() const { return ceil_div(size, tile); }
+  int64_t begin(int64_t i) const { return i * tile; }
+  int64_t length(int64_t i) const { return std::min(tile, size - i * tile); }
+};
+
+// An output tile, and the first tiles of the slices of A and B that are packed.
+struct Place {
+  int64_t i, j, i0, j0;
+};
+
+}  // namespace
+
+struct Gemm::State {
+  GemmSpec spec;
+  Dtype compute = Dtype::f32;
+  Cut rows, cols;
+  int64_t k_padded = 0;
+  int64_t slice_rows = 0, slice_cols = 0;  // how many tiles of A and B are packed at a time
+  bool pack_a = false;
+  // [last row tile?][last column tile?]; equal shapes share index 0.
+  std::array<std::array<std::unique_ptr<TileGemm>, 2>, 2> tiles;
+  size_t a_bytes = 0, b_bytes = 0, acc_bytes = 0, tile_scratch = 0;
+  int n_threads = 1;
+
+  const TileGemm& tile(int64_t i, int64_t j) const {
+    const bool short_m = rows.length(i) != rows.tile;
+    const bool short_n = round_up(cols.length(j), kTileColumns) != cols.tile;
+    return *tiles[short_m][short_n];
+  }
+  int elem() const { return dtype_bytes(compute); }
+  int64_t b_tile_bytes() const { return cols.tile * k_padded * elem(); }
+  int64_t a_row_bytes() const { return k_padded * elem(); }
+
+  void make_tiles();
+  void pack_columns(const GemmArgs& args, int64_t j0, int64_t j1, ThreadPool& pool) const;
+  void pack_row_slice(const GemmArgs& args, int64_t first, int64_t last, ThreadPool& pool) const;
+  void multiply(const GemmArgs& args, const Place& place, int thread) const;
+  void finish(const GemmArgs& args, int64_t i, int64_t j, const float* acc, int64_t stride) const;
+};
+
+void Gemm::State::make_tiles() {
+  size_t scratch = 0;
+  for (int short_m = 0; short_m < 2; ++short_m) {
+    for (int short_n = 0; short_n < 2; ++short_n) {
+      const int64_t m = short_m ? rows.size % rows.tile : rows.tile;
+      const int64_t n = short_n ? round_up(cols.size % cols.tile, kTileColumns) : cols.tile;
+      if (m == 0 || n == 0 || (short_n && n == cols.tile)) continue;
+      tiles[short_m][short_n] =
+          std::make_unique<TileGemm>(TileShape{m, n, k_padded, compute, false}, n_threads);
+      scratch = std::max(scratch, tiles[short_m][short_n]->scratch_bytes());
+    }
+  }
+  tile_scratch = scratch;
+}
+
+Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.spec = spec;
+  s.n_threads = n_threads;
+  s.compute = checked_compute(spec);
+  s.spec.a_stride = checked_stride(spec.a_stride, spec.trans_a == Transpose::yes ? spec.m : spec.k);
+  s.spec.b_stride = checked_stride(spec.b_stride, spec.trans_b == Transpose::yes ? spec.k : spec.n);
+  s.spec.c_stride = checked_stride(spec.c_stride, spec.n);
+  if (spec.m == 0 || spec.n == 0) return;
+  const TileSize tile = tile_size(spec.m, spec.n);
+  s.rows = {spec.m, tile.m};
+  s.cols = {spec.n, tile.n};
+  s.k_padded = round_up(spec.k, kTileDepth);
+  s.acc_bytes = static_cast<size_t>(tile.m * tile.n) * sizeof(float);
+  if (spec.k == 0) return;
+  s.make_tiles();
+  s.pack_a = spec.trans_a == Transpose::yes || spec.a != s.compute || s.spec.a_stride != s.k_padded;
+  s.slice_cols = std::clamp<int64_t>(kSliceBytes / s.b_tile_bytes(), 1, s.cols.count());
+  s.slice_rows = s.rows.count();
+  if (s.pack_a) {
+    s.slice_rows = std::clamp<int64_t>(kSliceBytes / (s.a_row_bytes() * tile.m), 1, s.rows.count());
+    s.a_bytes = static_cast<size_t>(s.a_row_bytes() * s.slice_rows * tile.m);
+  }
+  s.b_bytes = static_cast<size_t>(s.b_tile_bytes() * s.slice_cols);
+}
+
+Gemm::~Gemm() = default;
+Gemm::Gemm(Gemm&&) noexcept = default;
+Gemm& Gemm::operator=(Gemm&&) noexcept = default;
+
+Dtype Gemm::compute() const {
+  return state_->compute;
+}
+
+size_t Gemm::scratch_bytes() const {
+  const State& s = *state_;
+  return s.a_bytes + s.b_bytes + static_cast<size_t>(s.n_threads) * (s.acc_bytes + s.tile_scratch);
+}
+
+// Packs the column tiles [j0, j1), panel by panel and in runs of rows.
+void Gemm::State::pack_columns(const GemmArgs& args, int64_t j0, int64_t j1,
+                               ThreadPool& pool) const {
+  const MatrixIn b{{args.b, spec.b}, spec.b_stride, spec.trans_b};
+  const int64_t runs = ceil_div(spec.k, kPackDepth);
+  const int64_t columns = std::min(spec.n, cols.begin(j1)) - cols.begin(j0);
+  char* const packed = static_cast<char*>(args.scratch) + a_bytes;
+  for_tiles(pool, ceil_div(columns, kTileColumns) * runs, [&](int64_t task, int) {
+    const int64_t n = task / runs * kTileColumns, run = task % runs;
+    const int64_t j = n / cols.tile, in_tile = n % cols.tile;
+    const PanelLayout& layout = tile(0, j0 + j).panels();
+    // A panel as wide as the tile (a plain b) is packed by its first strip alone.
+    if (in_tile % layout.width != 0) return;
+    const int64_t begin = cols.begin(j0 + j) + in_tile;
+    const PanelRange range{run * kPackDepth, std::min(spec.k, (run + 1) * kPackDepth), begin,
+                           std::min(spec.n, begin + layout.width)};
+    pack_panel(
+        b, layout, range, run + 1 == runs,
+        packed + j * b_tile_bytes() + in_tile / layout.width * layout.panel_elems() * elem());
+  });
+}
+
+void Gemm::State::pack_row_slice(const GemmArgs& args, int64_t first, int64_t last,
+                                 ThreadPool& pool) const {
+  const MatrixIn a{{args.a, spec.a}, spec.a_stride, spec.trans_a};
+  for_blocks(pool, last - first, kPackRows, [&](int64_t begin, int64_t end, int) {
+    pack_rows(a, {first + begin, first + end, spec.k, k_padded},
+              {static_cast<char*>(args.scratch) + begin * a_row_bytes(), compute});
+  });
+}
+
+void Gemm::State::finish(const GemmArgs& args, int64_t i, int64_t j, const float* acc,
+                         int64_t stride) const {
+  const int64_t row = rows.begin(i), col = cols.begin(j);
+  const Out c = offset(Out{args.c, spec.c}, row * spec.c_stride + col);
+  const int64_t addend_stride = args.addend_stride == 0 ? spec.n : args.addend_stride;
+  GemmEpilogue e;
+  e.acc = acc;
+  e.acc_stride = stride;
+  e.c = c;
+  e.c_stride = spec.c_stride;
+  e.alpha = args.alpha != nullptr ? *args.alpha : 1.0f;
+  e.bias = offset(args.bias, col);
+  e.addend = offset(args.addend, row * addend_stride + col);
+  e.addend_stride = addend_stride;
+  if (spec.accumulate == Accumulate::yes) e.previous = c;
+  gemm_epilogue(e, rows.length(i), cols.length(j));
+}
+
+void Gemm::State::multiply(const GemmArgs& args, const Place& place, int thread) const {
+  const auto [i, j, i0, j0] = place;
+  char* const scratch = static_cast<char*>(args.scratch);
+  char* const own =
+      scratch + a_bytes + b_bytes + static_cast<size_t>(thread) * (acc_bytes + tile_scratch);
+  float* const acc = reinterpret_cast<float*>(own);
+  const TileGemm& product = tile(i, j);
+  const char* const a =
+      pack_a ? scratch + (rows.begin(i) - rows.begin(i0)) * a_row_bytes()
+             : static_cast<const char*>(args.a) + rows.begin(i) * spec.a_stride * elem();
+  const char* const b = scratch + a_bytes + (j - j0) * b_tile_bytes();
+  product.run(thread, {a, b, acc, own + acc_bytes});
+  finish(args, i, j, acc, product.shape().n);
+}
+
+void Gemm::launch(const GemmArgs& args, ThreadPool& pool) const {
+  const State& s = *state_;
+  CHECK(pool.n_threads() <= s.n_threads);
+  if (s.spec.m == 0 || s.spec.n == 0) return;
+  if (s.spec.k == 0) {
+    for_tiles(pool, s.rows.count() * s.cols.count(), [&](int64_t tile, int thread) {
+      float* const acc = reinterpret_cast<float*>(static_cast<char*>(args.scratch) +
+                                                  static_cast<size_t>(thread) * s.acc_bytes);
+      std::fill(acc, acc + s.rows.tile * s.cols.tile, 0.0f);
+      s.finish(args, tile / s.cols.count(), tile % s.cols.count(), acc, s.cols.tile);
+    });
+    return;
+  }
+  for (int64_t j0 = 0; j0 < s.cols.count(); j0 += s.slice_cols) {
+    const int64_t j1 = std::min(s.cols.count(), j0 + s.slice_cols);
+    s.pack_columns(args, j0, j1, pool);
+    for (int64_t i0 = 0; i0 < s.rows.count(); i0 += s.slice_rows) {
+      const int64_t i1 = std::min(s.rows.count(), i0 + s.slice_rows);
+      if (s.pack_a) {
+        s.pack_row_slice(args, s.rows.begin(i0), std::min(s.spec.m, s.rows.begin(i1)), pool);
+      }
+      const int64_t width = j1 - j0;
+      for_tiles(pool, (i1 - i0) * width, [&](int64_t tile, int thread) {
+        s.multiply(args, {i0 + tile / width, j0 + tile % width, i0, j0}, thread);
+      });
+    }
+  }
+}
+
+}  // namespace octet::cpu

@@ -1,0 +1,31 @@
+// Rotary position embedding, the rotate-half convention: for each head and i < dh/2, with (c, s)
+// the cosine and sine of the row's position,  y[i] = x[i] c - x[i + dh/2] s,  y[i + dh/2] = x[i +
+// dh/2] c + x[i] s;  the inverse turns back (s negated), which is also the gradient. Source: Su et
+// al. 2021; Hugging Face's layout.
+//   x, y: [tokens, heads * dh], rows at the given strides (elements)    cos, sin: [max_pos, dh/2]
+//   f32 positions: [tokens] i32
+// f32 inside, one rounding on store. y may alias x. Throws invalid_argument on an odd dh or a
+// position outside the tables.
+#pragma once
+
+#include "backends/cpu/operand.h"
+
+namespace octet::cpu {
+
+enum class Rotation { forward, inverse };
+
+struct Rope {
+  In x = {};
+  Out y = {};
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  const int32_t* positions = nullptr;
+  int64_t x_stride = 0, y_stride = 0;  // 0: dense
+  Rotation rotation = Rotation::forward;
+};
+struct RopeShape {
+  int64_t tokens = 0, heads = 0, head_size = 0, max_positions = 0;
+};
+void rope(const Rope& args, const RopeShape& shape, ThreadPool& pool);
+
+}  // namespace octet::cpu
