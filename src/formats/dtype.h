@@ -1,4 +1,5 @@
-// The enumerators of every storage type, and their sizes and names. What a format's bits mean stands in formats/table.h.
+// The enumerators of every storage type, and their sizes and names. What a format's bits mean stands
+// in formats/table.h.
 #pragma once
 
 #include <cstdint>

@@ -296,6 +296,29 @@ TEST(expansion, fast_powers_agree_in_999_codes_of_1000_and_else_by_one) {
   }
 }
 
+// Adam's v, quantized after every step: amax in 24 bits lets it decay, where 16 would not.
+TEST(expansion, moving_average_of_squares_keeps_its_size) {
+  struct Case {
+    float beta;
+    double most;
+  };
+  constexpr int kCount = 256, kSteps = 3000;
+  for (const Case& c : {Case{0.95f, 0.02}, Case{0.99f, 0.08}, Case{0.999f, 0.20}}) {
+    std::vector<float> v(kCount, 0.0f), exact(kCount, 0.0f);
+    for (int step = 0; step < kSteps; ++step) {
+      for (int i = 0; i < kCount; ++i) {
+        const float g = kRandom.normal(step * kCount + i) * std::exp(0.3f * kRandom.normal(i));
+        v[i] = c.beta * v[i] + (1 - c.beta) * g * g;
+        exact[i] = c.beta * exact[i] + (1 - c.beta) * g * g;
+      }
+      v = run({.format = Dtype::e4m3, .moment = Moment::second}, v).back;
+    }
+    double bias = 0;
+    for (int i = 0; i < kCount; ++i) bias += (v[i] / exact[i] - 1.0) / kCount;
+    EXPECT_LE(std::fabs(bias), c.most) << c.beta;
+  }
+}
+
 TEST(expansion, nonfinite_values_set_the_flag_and_leave_the_group_alone) {
   std::vector<float> x = wide(128, 5.0, true);
   const Result clean = run({}, x);
