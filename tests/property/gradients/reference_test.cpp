@@ -26,6 +26,7 @@ const OpCase& find_case(const std::string& name) {
   throw Error(ErrorCode::internal, "no case {}", name);
 }
 
+// One result of one op; Logical, unless an operand has a storage dtype.
 std::vector<double> run(OpCode op, const Attrs& attrs,
                         const std::vector<std::pair<TensorType, std::vector<double>>>& operands,
                         size_t result = 0) {
@@ -189,6 +190,32 @@ TEST(Reference, llama3_rope_scales_low_frequencies_only) {
   EXPECT_NEAR(f[30], 0.0013718935677611381, 1e-15);
   EXPECT_NEAR(f[32], 0.00052484616099295468, 1e-15);
   EXPECT_NEAR(f[63], 3.0689259889145111e-07, 1e-18);
+}
+
+TEST(Reference, the_history_of_a_delayed_scale_is_a_line) {
+  const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448};
+  const TensorType f32{.dtype = Dtype::f32, .shape = {}};
+  const TensorType line{.dtype = Dtype::f32, .shape = {3}};
+  const auto step = [&](double amax, const Numbers& history, size_t result) {
+    return run(OpCode::delayed_scale, q, {{f32, {amax}}, {line, history}}, result);
+  };
+  EXPECT_EQ(step(7, {1, 2, 3}, 1), (Numbers{2, 3, 7}));
+  EXPECT_NEAR(step(7, {1, 4, 3}, 0)[0], 4.0 / 448, 1e-9);
+  EXPECT_NEAR(step(7, {0, 0, 0}, 0)[0], 7.0 / 448, 1e-9);  // the first step uses current scaling
+}
+
+TEST(Reference, transposed_codes_are_padded_with_zeros) {
+  const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448, .transposed = true, .pad = 4};
+  const Numbers x{1, 2, 3, 4, 1e9, -6};
+  EXPECT_EQ(run(OpCode::quantize, q, {{real({3, 2}), x}, {real({}), {0.5}}}),
+            (Numbers{2, 6, 448, 0, 4, 8, -12, 0}));
+}
+
+TEST(Reference, amax_skips_what_is_not_finite_and_says_so) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::pair x(real({3}), Numbers{1, -5, inf});
+  EXPECT_EQ(run(OpCode::amax, NoAttrs{}, {x}, 0), (Numbers{5}));
+  EXPECT_EQ(run(OpCode::amax, NoAttrs{}, {x}, 1), (Numbers{1}));
 }
 
 TEST(Reference, interpret_names_a_missing_or_wrong_input) {

@@ -1,0 +1,190 @@
+// What the shape rules give and refuse, as a table of operands and attributes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+
+namespace octet {
+namespace {
+
+TensorType real(Shape shape) {
+  return {.dtype = Dtype::real, .shape = std::move(shape)};
+}
+TensorType i32(Shape shape) {
+  return {.dtype = Dtype::i32, .shape = std::move(shape)};
+}
+TensorType flag(Shape shape) {
+  return {.dtype = Dtype::boolean, .shape = std::move(shape)};
+}
+const TensorType kAbsent{};
+
+struct Refused {
+  OpCode op;
+  Attrs attrs;
+  std::vector<TensorType> operands;
+  std::string message;
+};
+
+std::vector<Refused> refused_primitives() {
+  const auto axes = [](Shape a) { return AxesAttrs{.axes = std::move(a)}; };
+  return {
+      {OpCode::neg, NoAttrs{}, {i32({2})}, "[neg] x must be a float, got i32[2]"},
+      {OpCode::add, NoAttrs{}, {real({2}), real({3})}, "[add] b must be [2], got [3]"},
+      {OpCode::mul, NoAttrs{}, {real({2}), i32({2})}, "[mul] b must be a float"},
+      {OpCode::less, NoAttrs{}, {real({2}), i32({2})}, "[less] operands must be floats or of one"},
+      {OpCode::equal, NoAttrs{}, {i32({2}), i32({1})}, "[equal] b must be [2], got [1]"},
+      {OpCode::select, NoAttrs{}, {real({2}), real({2}), real({2})}, "condition must be bool"},
+      {OpCode::select, NoAttrs{}, {flag({1}), real({2}), real({2})}, "condition must be [2]"},
+      {OpCode::fill, FillAttrs{.shape = {-1}}, {}, "[fill] shape must have no negative"},
+      {OpCode::iota, IotaAttrs{.shape = {2}, .axis = 1}, {}, "[iota] axis must be"},
+      {OpCode::broadcast, BroadcastAttrs{{2, 3}, {0}}, {real({3})}, "x must be [2], got [3]"},
+      {OpCode::broadcast, BroadcastAttrs{{2, 3}, {1, 0}}, {real({3, 2})}, "axes must rise"},
+      {OpCode::broadcast, BroadcastAttrs{{2, 3}, {}}, {real({3})}, "x must have 0 axes"},
+      {OpCode::reshape, ReshapeAttrs{{5}}, {real({2, 3})}, "expected a shape of 6 elements"},
+      {OpCode::transpose, TransposeAttrs{{0, 0}}, {real({2, 3})}, "perm must be different axes"},
+      {OpCode::slice, SliceAttrs{{0}, {4}, {1}}, {real({3})}, "limit <= 3"},
+      {OpCode::slice, SliceAttrs{{0}, {3}, {0}}, {real({3})}, "stride >= 1"},
+      {OpCode::slice, SliceAttrs{{0}, {3}, {1}}, {real({3, 3})}, "for 2 axes"},
+      {OpCode::pad, PadAttrs{{-1}, {0}, {0}}, {real({3})}, "no negative padding"},
+      {OpCode::concatenate, AxisAttrs{0}, {real({2, 3}), real({2, 4})}, "operand must be [2,3]"},
+      {OpCode::concatenate, AxisAttrs{0}, {real({2}), i32({2})}, "of one dtype"},
+      {OpCode::concatenate, AxisAttrs{1}, {real({2})}, "axis must be different axes below 1"},
+      {OpCode::reduce_sum, axes({2}), {real({2, 3})}, "[reduce_sum] axes must be"},
+      {OpCode::reduce_max, axes({1}), {real({2, 0})}, "[reduce_max] axis 1 is empty"},
+      {OpCode::argmax, AxisAttrs{0}, {real({0})}, "[argmax] axis 0 is empty"},
+      {OpCode::dot, DotAttrs{{}, {}, {1}, {0}}, {real({2, 3}), real({4, 5})}, "got 3 and 4"},
+      {OpCode::dot, DotAttrs{{0}, {}, {1}, {0}}, {real({2, 3}), real({3, 5})}, "as many batch"},
+      {OpCode::gather, NoAttrs{}, {real({2}), real({2})}, "[gather] index must be i32"},
+      {OpCode::gather, NoAttrs{}, {real({}), i32({2})}, "table must have an axis of rows"},
+      {OpCode::scatter_add, ScatterAddAttrs{2}, {real({3, 4}), i32({2})}, "must be [2,4]"},
+      {OpCode::scatter_add, ScatterAddAttrs{2}, {real({}), i32({2})}, "must be [2], got []"},
+      {OpCode::scatter_add, ScatterAddAttrs{-2}, {real({2}), i32({2})}, "rows must be at least 0"},
+  };
+}
+
+std::vector<Refused> refused_layers() {
+  const AttentionAttrs heads{.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 5};
+  AttentionAttrs odd = heads;
+  odd.kv_heads = 3;
+  const RopeAttrs rope{.heads = 2, .head_dim = 4};
+  const TensorType q = real({6, 20}), kv = real({6, 10}), x = real({8, 16}), scalar = real({});
+  std::vector<TensorType> adamw{x, x, x, x, scalar, scalar, scalar, scalar, flag({})};
+  std::vector<TensorType> short_moment = adamw, remainder = adamw;
+  short_moment[3] = real({8});
+  remainder.push_back({.dtype = Dtype::i16, .shape = {8, 16}});
+  return {
+      {OpCode::gemm, GemmAttrs{}, {real({2, 3}), real({4, 5})}, "b must be [3,5], got [4,5]"},
+      {OpCode::gemm, GemmAttrs{.trans_b = true}, {real({2, 3}), real({5, 4})}, "[5,3]"},
+      {OpCode::gemm, GemmAttrs{}, {real({2, 3}), real({3, 5}), real({2, 4})}, "c must be [2,5]"},
+      {OpCode::gemm, GemmAttrs{}, {real({2, 3, 1}), real({3, 5})}, "a must have 2 axes"},
+      {OpCode::bias_add, NoAttrs{}, {x, real({15})}, "[bias_add] bias must be [16], got [15]"},
+      {OpCode::column_sum, NoAttrs{}, {real({16})}, "x must have 2 axes"},
+      {OpCode::embedding, NoAttrs{}, {x, real({3})}, "[embedding] ids must be i32"},
+      {OpCode::embedding_grad, ScatterAddAttrs{5}, {x, i32({7})}, "ids must be [8], got [7]"},
+      {OpCode::rms_norm, NormAttrs{}, {x, real({15})}, "[rms_norm] weight must be [16], got [15]"},
+      {OpCode::rms_norm_grad, NormAttrs{}, {x, x, real({7})}, "rstd must be [8], got [7]"},
+      {OpCode::layer_norm, NormAttrs{}, {x, kAbsent, real({16})}, "a bias needs a weight"},
+      {OpCode::layer_norm_grad, NormAttrs{}, {x, x, real({8}), real({9})}, "rstd must be [8]"},
+      {OpCode::rope, rope, {real({3, 9}), i32({3})}, "[rope] x must be [3,8], got [3,9]"},
+      {OpCode::rope, rope, {real({3, 8}), i32({4})}, "positions must be [3], got [4]"},
+      {OpCode::rope, RopeAttrs{.heads = 1, .head_dim = 3}, {real({3, 3}), i32({3})}, "even"},
+      {OpCode::attention, heads, {q, kv, real({6, 9})}, "v must be [6,10], got [6,9]"},
+      {OpCode::attention, odd, {q, kv, kv}, "heads must be a multiple of kv_heads"},
+      {OpCode::attention_grad, heads, {q, q, kv, kv, q, real({23})}, "lse must be [24]"},
+      {OpCode::gated_act, GatedActAttrs{}, {x, real({8, 15})}, "[gated_act] up must be [8,16]"},
+      {OpCode::gated_act_grad, GatedActAttrs{}, {real({8}), x, x}, "dy must be [8,16]"},
+      {OpCode::gelu, GeluAttrs{}, {i32({3})}, "[gelu] x must be a float"},
+      {OpCode::gelu_grad, GeluAttrs{}, {x, real({8})}, "x must be [8,16]"},
+      {OpCode::cross_entropy, NoAttrs{}, {x, i32({7}), scalar}, "labels must be [8], got [7]"},
+      {OpCode::cross_entropy, NoAttrs{}, {real({8, 0}), i32({8}), scalar}, "at least one class"},
+      {OpCode::cross_entropy_grad, NoAttrs{}, {scalar, x, i32({8}), real({7}), scalar}, "lse"},
+      {OpCode::global_norm, NoAttrs{}, {real({1}), x}, "clip must be [], got [1]"},
+      {OpCode::adamw_step, AdamwAttrs{}, short_moment, "[adamw_step] v must be [8,16], got [8]"},
+      {OpCode::adamw_step, AdamwAttrs{}, remainder, "expected a bf16 w and an i16 w_lo"},
+      {OpCode::quantize, QuantizeAttrs{.dtype = Dtype::f32}, {x, scalar}, "eight-bit float"},
+      {OpCode::dequantize, QuantizeAttrs{}, {x, scalar}, "codes must be eight-bit floats"},
+  };
+}
+
+void expect_refused(const std::vector<Refused>& rows) {
+  for (const Refused& row : rows) {
+    const OpDef& def = op_def(row.op);
+    try {
+      def.infer(row.attrs, row.operands);
+      ADD_FAILURE() << def.name << " accepts what should give: " << row.message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << row.message;
+      EXPECT_THAT(error.what(), testing::StartsWith("[" + std::string(def.name) + "]"));
+      EXPECT_THAT(error.what(), testing::HasSubstr(row.message));
+    }
+  }
+}
+
+TEST(OpInfer, refuses_wrong_operands_of_primitives) {
+  expect_refused(refused_primitives());
+}
+TEST(OpInfer, refuses_wrong_operands_of_layers) {
+  expect_refused(refused_layers());
+}
+
+TEST(OpInfer, refuses_attributes_of_another_op) {
+  const std::vector<TensorType> in{real({2, 3}), real({3, 4})};
+  EXPECT_THROW(op_def(OpCode::gemm).infer(DotAttrs{}, in), std::bad_variant_access);
+  EXPECT_THROW(op_def(OpCode::add).infer(DotAttrs{}, in), std::bad_variant_access);
+}
+
+struct Given {
+  OpCode op;
+  Attrs attrs;
+  std::vector<TensorType> operands;
+  std::vector<TensorType> results;
+};
+
+TEST(OpInfer, gives_shapes_and_exact_integer_dtypes) {
+  const AttentionAttrs heads{.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 5};
+  const TensorType bf16{.dtype = Dtype::bf16, .shape = {2, 3}};
+  const TensorType codes{.dtype = Dtype::e4m3, .shape = {2, 3}};
+  const Given rows[] = {
+      {OpCode::less, NoAttrs{}, {real({2}), real({2})}, {flag({2})}},
+      {OpCode::select, NoAttrs{}, {flag({2}), i32({2}), i32({2})}, {i32({2})}},
+      {OpCode::cast, NoAttrs{}, {i32({2})}, {real({2})}},
+      {OpCode::fill, FillAttrs{{2, 3}, 1}, {}, {real({2, 3})}},
+      {OpCode::iota, IotaAttrs{{2, 3}, 1}, {}, {i32({2, 3})}},
+      {OpCode::transpose, TransposeAttrs{{1, 0}}, {bf16}, {real({3, 2})}},
+      {OpCode::reshape, ReshapeAttrs{{6}}, {codes}, {{.dtype = Dtype::e4m3, .shape = {6}}}},
+      {OpCode::slice, SliceAttrs{{1}, {8}, {3}}, {real({9})}, {real({3})}},
+      {OpCode::slice, SliceAttrs{{4}, {4}, {1}}, {real({9})}, {real({0})}},
+      {OpCode::pad, PadAttrs{{1}, {2}, {3}}, {real({4})}, {real({16})}},
+      {OpCode::pad, PadAttrs{{1}, {2}, {3}}, {real({0})}, {real({3})}},
+      {OpCode::concatenate, AxisAttrs{1}, {real({2, 3}), real({2, 1})}, {real({2, 4})}},
+      {OpCode::argmax, AxisAttrs{1}, {real({2, 3})}, {i32({2})}},
+      {OpCode::reduce_sum, AxesAttrs{{2, 0}}, {real({2, 3, 4})}, {real({3})}},
+      {OpCode::dot,
+       DotAttrs{{2}, {1}, {1}, {2}},
+       {real({3, 4, 2}), real({5, 2, 4})},
+       {real({2, 3, 5})}},
+      {OpCode::gather, NoAttrs{}, {real({9, 4}), i32({2, 3})}, {real({2, 3, 4})}},
+      {OpCode::scatter_add, ScatterAddAttrs{7}, {real({2, 3, 4}), i32({2, 3})}, {real({7, 4})}},
+      {OpCode::gemm,
+       GemmAttrs{.trans_a = true, .trans_b = true},
+       {real({3, 2}), real({5, 3})},
+       {real({2, 5})}},
+      {OpCode::rms_norm_grad, NormAttrs{}, {real({2, 3}), real({2, 3}), real({2})}, {real({2, 3})}},
+      {OpCode::rms_norm_grad,
+       NormAttrs{},
+       {real({2, 3}), real({2, 3}), real({2}), real({3})},
+       {real({2, 3}), real({3})}},
+      {OpCode::attention,
+       heads,
+       {real({6, 20}), real({6, 10}), real({6, 10})},
+       {real({6, 20}), real({24})}},
+  };
+  for (const Given& row : rows) {
+    EXPECT_EQ(op_def(row.op).infer(row.attrs, row.operands), row.results) << op_def(row.op).name;
+  }
+}
+
+}  // namespace
+}  // namespace octet

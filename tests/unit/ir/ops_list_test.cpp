@@ -1,0 +1,115 @@
+// The list of ops, their costs and what may happen in place.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "ir/builder.h"
+#include "ir/op_def.h"
+
+namespace octet {
+namespace {
+
+TEST(OpList, stands_in_the_order_of_the_codes_with_unique_names) {
+  std::set<std::string_view> names;
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto code = static_cast<OpCode>(i);
+    const OpDef& def = op_def(code);
+    EXPECT_EQ(def.code, code) << i;
+    EXPECT_NE(def.infer, nullptr) << def.name;
+    EXPECT_TRUE(names.insert(def.name).second) << def.name;
+    EXPECT_EQ(find_op(def.name), &def) << def.name;
+    EXPECT_LE(def.min_operands, def.max_operands < 0 ? 99 : def.max_operands) << def.name;
+  }
+  EXPECT_EQ(find_op("no_such_op"), nullptr);
+  EXPECT_LE(kOpCount, 128);
+  EXPECT_THROW(op_def(static_cast<OpCode>(kOpCount)), Error);
+}
+
+TEST(OpList, a_gradient_op_belongs_to_an_op) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpDef& def = op_def(static_cast<OpCode>(i));
+    const std::string name(def.name);
+    if (!name.ends_with("_grad")) continue;
+    const OpDef* forward = find_op(name.substr(0, name.size() - 5));
+    ASSERT_NE(forward, nullptr) << name;
+    EXPECT_NE(forward->vjp, nullptr) << name;
+  }
+}
+
+// One node on inputs of these types, in f32.
+Cost cost(OpCode op, const Attrs& attrs, const std::vector<TensorType>& operands) {
+  Graph graph;
+  graph.phase = Phase::typed;
+  Builder builder(graph);
+  std::vector<ValueId> ids;
+  for (const TensorType& type : operands) {
+    ids.push_back(builder.input(InputKind::batch, std::to_string(ids.size()), type));
+  }
+  builder.emit(op, attrs, ids);
+  return cost_of(graph, graph.nodes[0]);
+}
+
+TensorType f32(Shape shape) {
+  return {.dtype = Dtype::f32, .shape = std::move(shape)};
+}
+TensorType i32(Shape shape) {
+  return {.dtype = Dtype::i32, .shape = std::move(shape)};
+}
+
+TEST(OpCost, counts_products_and_bytes) {
+  const Cost gemm = cost(OpCode::gemm, GemmAttrs{.trans_b = true}, {f32({3, 7}), f32({5, 7})});
+  EXPECT_EQ(gemm.flops, 2.0 * 3 * 5 * 7);
+  EXPECT_EQ(gemm.bytes, 4.0 * (3 * 7 + 5 * 7 + 3 * 5));
+  const DotAttrs batched{{0}, {0}, {2}, {1}};
+  EXPECT_EQ(cost(OpCode::dot, batched, {f32({2, 3, 4}), f32({2, 4, 5})}).flops,
+            2.0 * 2 * 3 * 4 * 5);
+  const Cost add = cost(OpCode::add, NoAttrs{}, {f32({6}), f32({6})});
+  EXPECT_EQ(add.flops, 6);
+  EXPECT_EQ(add.bytes, 4.0 * 18);
+}
+
+TEST(OpCost, a_causal_mask_halves_attention) {
+  AttentionAttrs a{.batch = 2, .seq = 8, .heads = 4, .kv_heads = 2, .head_dim = 3};
+  const std::vector<TensorType> in{f32({16, 12}), f32({16, 6}), f32({16, 6})};
+  EXPECT_EQ(cost(OpCode::attention, a, in).flops, 4.0 * 2 * 4 * 3 * (8 * 9 / 2));
+  a.causal = false;
+  EXPECT_EQ(cost(OpCode::attention, a, in).flops, 4.0 * 2 * 4 * 3 * 8 * 8);
+}
+
+TEST(OpCost, a_lookup_moves_only_the_rows_it_reads) {
+  const Cost c = cost(OpCode::embedding, NoAttrs{}, {f32({1000, 4}), i32({3})});
+  EXPECT_EQ(c.flops, 0);
+  EXPECT_EQ(c.bytes, 4.0 * 3 + 2 * 4.0 * 3 * 4);
+}
+
+TEST(OpInplace, pairs_name_a_result_and_an_operand) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpDef& def = op_def(static_cast<OpCode>(i));
+    for (const InplacePair& pair : def.inplace) {
+      EXPECT_GE(pair.operand, 0) << def.name;
+      EXPECT_TRUE(def.max_operands < 0 || pair.operand < def.max_operands) << def.name;
+    }
+  }
+}
+
+TEST(OpVjp, a_linears_gradients_are_gemms_with_roles) {
+  Graph graph;
+  Builder b(graph);
+  const ValueId x = b.input(InputKind::batch, "x", {Dtype::real, {5, 3}});
+  const ValueId w = b.input(InputKind::parameter, "w", {Dtype::real, {4, 3}});
+  const ValueId y = b.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
+  const ValueId dy = b.fill_like(y, 1);
+  const Node node = graph.nodes[0];
+  const auto grads = op_def(OpCode::gemm).vjp(b, {.node = node, .dresults = {&dy, 1}});
+  const Node& dgrad = graph.nodes[static_cast<size_t>(graph.values[grads[0]].producer)];
+  const Node& wgrad = graph.nodes[static_cast<size_t>(graph.values[grads[1]].producer)];
+  EXPECT_EQ(dgrad.operands, (std::vector<ValueId>{dy, w}));
+  EXPECT_EQ(dgrad.attrs, Attrs(GemmAttrs{.role = GemmRole::dgrad}));
+  EXPECT_EQ(wgrad.operands, (std::vector<ValueId>{dy, x}));
+  EXPECT_EQ(wgrad.attrs, Attrs(GemmAttrs{.trans_a = true, .role = GemmRole::wgrad}));
+  EXPECT_EQ(b.shape(grads[1]), (Shape{4, 3}));
+}
+
+}  // namespace
+}  // namespace octet
