@@ -1,0 +1,221 @@
+#include "cli/compare_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/backend.h"
+#include "cli/progress.h"
+#include "cli/run_table.h"
+#include "cli/signals.h"
+#include "config/load.h"
+#include "data/tokenizer.h"
+#include "infer/generate.h"
+#include "infer/model_source.h"
+#include "passes/precision/recipe.h"
+#include "train/local_text.h"
+#include "train/process_memory.h"
+#include "train/trainer.h"
+
+namespace octet {
+namespace {
+
+constexpr int kWarmUpSteps = 2, kTimedSteps = 3;
+constexpr int64_t kFewestSteps = 10, kMostSteps = 20000;
+constexpr int64_t kEvaluations = 4;    // of each run
+constexpr double kShareOfTime = 0.92;  // for steps; the rest: data, compiling, saving, the sample
+constexpr int64_t kSampleTokens = 240;
+constexpr const char* kSamplePrompt = "#include <";
+
+struct CompareFlags {
+  std::vector<std::string> recipes;
+  std::vector<std::string> data;
+  double seconds = 120;
+  int64_t steps = 0;  // 0: as many as the time allows
+  std::string out = "runs/compare";
+};
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<std::string> default_recipes() {
+  std::vector<std::string> names;
+  for (const std::string_view wanted : {"fp32", "bf16", "coat"}) {
+    for (const Recipe* recipe : all_recipes()) {
+      if (recipe->name == wanted) names.emplace_back(wanted);
+    }
+  }
+  return names;
+}
+
+// The project's own text, when run from its folder, and the headers of the machine.
+std::vector<std::string> default_paths() {
+  return {"README.md", "docs", "src", "cli", "tests", "tools", "/usr/include"};
+}
+
+RunConfig compare_config(const CompareFlags& flags, const std::string& recipe, int64_t steps,
+                         const GlobalOptions& options) {
+  RunConfig config;
+  config.model.hidden = 256;
+  config.model.layers = 4;
+  config.model.heads = 4;
+  config.model.ffn = 704;
+  config.recipe.base = recipe;
+  config.optim.lr = 2e-3;
+  config.optim.warmup = std::min<int64_t>(50, steps / 5);
+  config.data.train = flags.data;
+  config.train.steps = steps;
+  config.train.batch = 4;
+  config.train.seed = options.seed.value_or(1);
+  config.train.eval_bytes = 32768;
+  config.train.eval_every = std::max<int64_t>(1, (steps + kEvaluations - 1) / kEvaluations);
+  config.train.log_every = std::max<int64_t>(1, steps / 10);
+  config.train.save_every = 0;
+  config.train.keep = 1;
+  config.out = join_path(flags.out, recipe);
+  resolve(config);
+  return config;
+}
+
+struct StepTime {
+  double step = 0, evaluation = 0;  // seconds
+};
+
+StepTime time_steps(const RunConfig& config, const Dataset& data, const TrainerMachine& machine) {
+  Trainer trainer(config, data, machine);
+  std::vector<double> seconds;
+  for (int i = 0; i < kWarmUpSteps + kTimedSteps; ++i) {
+    seconds.push_back(trainer.step().time_ms / 1000);
+  }
+  std::sort(seconds.begin() + kWarmUpSteps, seconds.end());
+  const auto start = Clock::now();
+  trainer.evaluate();
+  return {seconds[kWarmUpSteps + kTimedSteps / 2], seconds_since(start)};
+}
+
+int64_t choose_steps(const CompareFlags& flags, const std::vector<StepTime>& times,
+                     double seconds_spent) {
+  if (flags.steps > 0) return flags.steps;
+  StepTime sum;
+  for (const StepTime& time : times) {
+    sum.step += time.step;
+    sum.evaluation += time.evaluation;
+  }
+  const double left = kShareOfTime * flags.seconds - seconds_spent -
+                      static_cast<double>(kEvaluations) * sum.evaluation;
+  return std::clamp(static_cast<int64_t>(left / sum.step), kFewestSteps, kMostSteps);
+}
+
+std::string sample_text(const std::string& run, const TrainerMachine& machine, uint32_t seed) {
+  const ModelSource source = find_model_source(machine.files, run);
+  const auto tokenizer = make_tokenizer(machine.files, source.tokenizer);
+  std::vector<int32_t> tokens = tokenizer->encode(kSamplePrompt);
+  GenerateOptions options;
+  options.max_tokens = kSampleTokens;
+  options.context = source.seq;
+  options.temperature = 0.6;
+  options.seed = seed;
+  Inference model(source.spec, source.recipe,
+                  generation_functions(static_cast<int64_t>(tokens.size()), options),
+                  machine.device, machine.catalogue);
+  model.load(WeightReader(machine.files, source.weights, source.spec));
+  const std::vector<int32_t> added = generate(model, tokens, options);
+  tokens.insert(tokens.end(), added.begin(), added.end());
+  return tokenizer->decode(tokens);
+}
+
+void remove_run(Files& files, const std::string& run) {
+  if (files.exists(join_path(run, "config.yaml"))) files.remove_tree(run);
+}
+
+int64_t choose_number_of_steps(const CompareFlags& flags, const GlobalOptions& options,
+                               const Dataset& data, const TrainerMachine& machine,
+                               Clock::time_point start) {
+  if (flags.steps > 0) return flags.steps;
+  const Log log = make_log(options);
+  std::vector<StepTime> times;
+  for (const std::string& recipe : flags.recipes) {
+    times.push_back(time_steps(compare_config(flags, recipe, kMostSteps, options), data, machine));
+    log.info("{}: {:.0f} ms a step", recipe, times.back().step * 1000);
+  }
+  return choose_steps(flags, times, seconds_since(start));
+}
+
+void print_result(const GlobalOptions& options, Table table, const std::string& sample) {
+  if (options.json) {
+    table.columns.emplace_back("sample");
+    for (auto& row : table.rows) row.emplace_back();
+    table.rows.back().back() = sample;
+    print_table(options, table);
+    return;
+  }
+  print_table(options, table);
+  write_out(
+      fmt::format("\nA sample of the last model, after \"{}\":\n\n{}\n", kSamplePrompt, sample));
+}
+
+void run_compare(CompareFlags flags, const GlobalOptions& options) {
+  const auto start = Clock::now();
+  const std::atomic<int>& stop = catch_stop_signals();
+  const Log log = make_log(options);
+  if (flags.recipes.empty()) flags.recipes = default_recipes();
+  if (flags.data.empty()) flags.data = default_paths();
+  for (const std::string& recipe : flags.recipes) find_recipe(recipe);
+  cpu::Backend backend = open_backend(options);
+  const TrainerMachine machine{posix_files(), *backend.device, *backend.catalogue};
+  const Dataset data = collect_local_text(machine.files, {.paths = flags.data});
+  log.info("{} files of text: {:.1f} MB to train on, {:.1f} MB for validation; {}", data.n_sources,
+           static_cast<double>(data.train.n_tokens()) / 1e6,
+           static_cast<double>(data.val.n_tokens()) / 1e6, machine.device.info().name);
+  const int64_t steps = choose_number_of_steps(flags, options, data, machine, start);
+  Table table = run_table();
+  for (const std::string& recipe : flags.recipes) {
+    const RunConfig config = compare_config(flags, recipe, steps, options);
+    remove_run(machine.files, config.out);
+    reset_peak_resident_bytes();
+    Progress progress(options, recipe + "  ");
+    TrainHooks hooks = progress.hooks();
+    hooks.stop = &stop;
+    Trainer trainer(config, data, machine);
+    if (table.rows.empty()) {
+      log.info("a Llama of {:.2f} M parameters, {} steps of {} tokens with each recipe",
+               static_cast<double>(parameter_count(trainer.spec())) / 1e6, steps,
+               config.train.batch * config.model.seq);
+    }
+    const TrainResult result = trainer.run(StartMode::fresh, hooks);
+    table.rows.push_back(run_row(options, recipe, result));
+    if (result.signal != 0) throw ExitStatus{128 + result.signal};
+  }
+  print_result(
+      options, table,
+      sample_text(join_path(flags.out, flags.recipes.back()), machine, options.seed.value_or(1)));
+}
+
+}  // namespace
+
+void add_compare_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<CompareFlags>();
+  CLI::App* compare = app.add_subcommand(
+      "compare", "train one small model with each recipe on text that the machine has");
+  compare
+      ->add_option("--recipes", flags->recipes,
+                   "recipes, in order; without it fp32, bf16 and coat as far as they are there")
+      ->delimiter(',');
+  compare->add_option("--seconds", flags->seconds, "time for all together")
+      ->check(CLI::PositiveNumber);
+  compare->add_option("--steps", flags->steps, "of each recipe; 0: what the time allows")
+      ->check(CLI::NonNegativeNumber);
+  compare
+      ->add_option("--data", flags->data,
+                   "text files and folders; without it the project's own and /usr/include")
+      ->delimiter(',');
+  compare->add_option("--out", flags->out, "folder of the runs, one folder a recipe");
+  compare->callback([flags, &options] { run_compare(*flags, options); });
+}
+
+}  // namespace octet

@@ -1,0 +1,161 @@
+#include "cli/eval_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/backend.h"
+#include "config/nearest.h"
+#include "data/dataset.h"
+#include "data/tokenizer.h"
+#include "infer/evaluate.h"
+#include "infer/inference.h"
+#include "infer/model_source.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kLongestDefault = 2048;
+
+struct EvalFlags {
+  std::string model, recipe, tokenizer, split_on;
+  std::vector<std::string> tasks = {"perplexity"};
+  std::vector<std::string> data;
+  int64_t max_documents = 0, max_tokens = 0, seq = 0, batch = 8;
+  bool per_document = false;
+};
+
+// "perplexity" and "nll" are one computation, named by what is looked for; ":FILE" is its text.
+struct Task {
+  std::string name;
+  std::vector<std::string> data;
+};
+
+Task parse_task(const std::string& text, const EvalFlags& flags) {
+  const size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const std::vector<std::string> kinds = {"nll", "perplexity"};
+  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "--tasks: expected nll or perplexity, alone or with :FILE, got '{}'; the nearest is "
+        "{}",
+        text, nearest_name(kind, kinds));
+  }
+  if (colon == std::string::npos) return {text, flags.data};
+  return {text, {text.substr(colon + 1)}};
+}
+
+TokenStream task_stream(const Files& files, const Task& task, const EvalFlags& flags,
+                        const ModelSource& source) {
+  if (task.data.empty()) {
+    if (!source.run) {
+      throw Error(ErrorCode::invalid_argument,
+                  "--data: expected text or token shards, got none: '{}' is no run with validation "
+                  "data of its own",
+                  flags.model);
+    }
+    return open_run_data(files, *source.run, source.spec).val;
+  }
+  const auto tokenizer = make_tokenizer(files, source.tokenizer);
+  DatasetOptions options;
+  options.train = task.data;
+  options.val_fraction = 0;
+  options.document_separator = flags.split_on;
+  options.shards.vocab = source.spec.vocab;
+  if (tokenizer->vocab_size() > source.spec.vocab) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected at most the model's {} tokens, got {}", source.spec.vocab,
+                tokenizer->vocab_size());
+  }
+  return open_dataset(files, options, *tokenizer).train;
+}
+
+std::vector<std::string> row(const std::string& task, const NllSum& nll, int64_t n_documents) {
+  return {task, fmt::to_string(n_documents), fmt::to_string(nll.n_tokens),
+          fmt::format("{:.6f}", nll.mean()), fmt::format("{:.4f}", std::exp(nll.mean()))};
+}
+
+void add_documents(const Task& task, const EvalFlags& flags, const TokenStream& stream,
+                   BoundPlan& evaluate, Table& table) {
+  const auto documents =
+      documents_of(stream, {.max_documents = flags.max_documents, .max_tokens = flags.seq});
+  const auto results = document_nll(evaluate, documents, {.batch = flags.batch, .seq = flags.seq});
+  NllSum total;
+  for (size_t i = 0; i < results.size(); ++i) {
+    total.sum += results[i].sum;
+    total.n_tokens += results[i].n_tokens;
+    if (flags.per_document) {
+      table.rows.push_back(row(fmt::format("{} #{}", task.name, i), results[i], 1));
+    }
+  }
+  table.rows.push_back(row(task.name, total, static_cast<int64_t>(results.size())));
+}
+
+void run_eval(EvalFlags flags, const GlobalOptions& options) {
+  Files& files = posix_files();
+  const Log log = make_log(options);
+  std::vector<Task> tasks;
+  for (const std::string& task : flags.tasks) tasks.push_back(parse_task(task, flags));
+  ModelSource source = find_model_source(files, flags.model, log);
+  if (!flags.recipe.empty()) source.recipe = flags.recipe;
+  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  if (source.tokenizer.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected `bytes` or a tokenizer.bin, got none: '{}' does not say",
+                flags.model);
+  }
+  if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
+  cpu::Backend backend = open_backend(options);
+  const InferenceFunction function{FunctionKind::evaluate,
+                                   {.batch = flags.batch, .seq = flags.seq}};
+  Inference model(source.spec, source.recipe, std::span(&function, 1), *backend.device,
+                  *backend.catalogue);
+  model.load(WeightReader(files, source.weights, source.spec));
+  BoundPlan& evaluate = model.function(function.kind, function.size);
+  Table table{{"task", "documents", "tokens", "nll", "perplexity"}, {}};
+  for (const Task& task : tasks) {
+    const TokenStream stream = task_stream(files, task, flags, source);
+    if (!flags.split_on.empty() || flags.max_documents > 0 || flags.per_document) {
+      add_documents(task, flags, stream, evaluate, table);
+      continue;
+    }
+    const int64_t limit = flags.max_tokens > 0 ? flags.max_tokens : stream.n_tokens();
+    const EvalWindows windows(stream, flags.seq, limit);
+    table.rows.push_back(row(task.name, stream_nll(evaluate, windows, flags.batch), 1));
+  }
+  print_table(options, table);
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* eval = app.add_subcommand("eval", "negative log-likelihood of text under a model");
+  eval->add_option("--model", flags->model, "a run, one of its checkpoints, or a model folder")
+      ->required();
+  eval->add_option("--tasks", flags->tasks, "nll, perplexity, nll:FILE, perplexity:FILE")
+      ->delimiter(',');
+  eval->add_option("--data", flags->data,
+                   "text, folders or token shards; without it a run's own validation data")
+      ->delimiter(',');
+  eval->add_option("--tokenizer", flags->tokenizer, "`bytes` or a tokenizer.bin");
+  eval->add_option("--recipe", flags->recipe, "precision; the run's, or fp32 for a model folder");
+  eval->add_option("--split-on", flags->split_on,
+                   "text between documents; each is then evaluated on its own");
+  eval->add_option("--max-documents", flags->max_documents, "the first ones only; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  eval->add_option("--max-tokens", flags->max_tokens, "predicted tokens of undivided text; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  eval->add_option("--seq", flags->seq, "longest context; 0: the model's, at most 2048")
+      ->check(CLI::NonNegativeNumber);
+  eval->add_option("--batch", flags->batch, "sequences at a time")->check(CLI::PositiveNumber);
+  eval->add_flag("--per-document", flags->per_document, "a row for each document, too");
+  eval->callback([flags, &options] { run_eval(*flags, options); });
+}
+
+}  // namespace octet

@@ -1,0 +1,91 @@
+#include "cli/generate_command.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/backend.h"
+#include "data/tokenizer.h"
+#include "infer/generate.h"
+#include "infer/model_source.h"
+
+namespace octet {
+namespace {
+
+struct GenerateFlags {
+  std::string model, prompt, tokenizer, recipe;
+  int64_t max_tokens = 200;
+  double temperature = 0;
+};
+
+GenerateOptions generate_options(const GenerateFlags& flags, const GlobalOptions& options,
+                                 const ModelSource& source, const Tokenizer& tokenizer) {
+  GenerateOptions generate;
+  generate.max_tokens = flags.max_tokens;
+  generate.context = source.seq;
+  generate.temperature = flags.temperature;
+  generate.seed = options.seed.value_or(1);
+  if (tokenizer.eos()) generate.stop.push_back(*tokenizer.eos());
+  if (tokenizer.bos()) generate.stop.push_back(*tokenizer.bos());  // the next document
+  return generate;
+}
+
+void print_result(const GlobalOptions& options, const GenerateFlags& flags, const std::string& text,
+                  size_t n_tokens) {
+  if (!options.json) {
+    write_out(text + "\n");
+    return;
+  }
+  const nlohmann::ordered_json json = {
+      {"prompt", flags.prompt}, {"text", text}, {"tokens", n_tokens}};
+  write_out(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
+  Files& files = posix_files();
+  ModelSource source = find_model_source(files, flags.model, make_log(options));
+  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  if (!flags.recipe.empty()) source.recipe = flags.recipe;
+  if (source.tokenizer.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected `bytes` or a tokenizer.bin, got none: '{}' does not say",
+                flags.model);
+  }
+  const auto tokenizer = make_tokenizer(files, source.tokenizer);
+  std::vector<int32_t> tokens = tokenizer->encode(flags.prompt);
+  if (tokenizer->bos()) tokens.insert(tokens.begin(), *tokenizer->bos());
+  if (tokens.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--prompt: expected some text, got none: the tokenizer has no token to begin with");
+  }
+  const GenerateOptions generate_with = generate_options(flags, options, source, *tokenizer);
+  cpu::Backend backend = open_backend(options);
+  Inference model(source.spec, source.recipe,
+                  generation_functions(static_cast<int64_t>(tokens.size()), generate_with),
+                  *backend.device, *backend.catalogue);
+  model.load(WeightReader(files, source.weights, source.spec));
+  const std::vector<int32_t> added = generate(model, tokens, generate_with);
+  tokens.insert(tokens.end(), added.begin(), added.end());
+  print_result(options, flags, tokenizer->decode(tokens), added.size());
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<GenerateFlags>();
+  CLI::App* generate = app.add_subcommand("generate", "text from a model");
+  generate->add_option("--model", flags->model, "a run, one of its checkpoints, or a model folder")
+      ->required();
+  generate->add_option("--prompt", flags->prompt, "the text to go on from");
+  generate->add_option("--max-tokens", flags->max_tokens, "new tokens at most")
+      ->check(CLI::NonNegativeNumber);
+  generate->add_option("--temperature", flags->temperature, "0: always the most probable token")
+      ->check(CLI::NonNegativeNumber);
+  generate->add_option("--tokenizer", flags->tokenizer, "`bytes` or a tokenizer.bin");
+  generate->add_option("--recipe", flags->recipe,
+                       "precision; the run's, or fp32 for a model folder");
+  generate->callback([flags, &options] { run_generate(*flags, options); });
+}
+
+}  // namespace octet

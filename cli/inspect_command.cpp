@@ -1,0 +1,111 @@
+#include "cli/inspect_command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "io/checkpoint.h"
+#include "io/model_files.h"
+#include "ir/types.h"
+
+namespace octet {
+namespace {
+
+const std::vector<std::string> kTensorColumns = {"file", "tensor", "dtype", "shape", "bytes"};
+
+std::vector<std::string> tensor_row(const std::string& file, const StoredTensor& tensor) {
+  const auto dtype = tensor.dtype ? dtype_name(*tensor.dtype) : safe_dtype_name(tensor.stored);
+  return {file, tensor.name, std::string(dtype), to_string(tensor.shape),
+          fmt::to_string(tensor.n_bytes())};
+}
+
+void add_file(const SafetensorsReader& reader, Table& table) {
+  for (const StoredTensor& tensor : reader.tensors()) {
+    table.rows.push_back(tensor_row(file_name(reader.path()), tensor));
+  }
+}
+
+// Other checkpoints and the manifest as text; with --json one object with all.
+void print_checkpoint(const GlobalOptions& options, const std::vector<CheckpointEntry>& entries,
+                      const LoadedCheckpoint& loaded) {
+  Table tensors{kTensorColumns, {}};
+  add_file(loaded.model, tensors);
+  add_file(loaded.optim, tensors);
+  const auto manifest = nlohmann::ordered_json::parse(manifest_to_json(loaded.manifest));
+  if (options.json) {
+    nlohmann::ordered_json json = {{"checkpoint", loaded.path}, {"manifest", manifest}};
+    for (const CheckpointEntry& entry : entries) {
+      json["checkpoints"].push_back({{"step", entry.step},
+                                     {"path", entry.path},
+                                     {"whole", entry.is_whole()},
+                                     {"problem", entry.problem}});
+    }
+    json["tensors"] = nlohmann::ordered_json::parse(table_json(tensors));
+    write_out(json.dump(2) + "\n");
+    return;
+  }
+  Table list{{"checkpoint", "step", "state"}, {}};
+  for (const CheckpointEntry& entry : entries) {
+    list.rows.push_back(
+        {entry.path, fmt::to_string(entry.step), entry.is_whole() ? "whole" : entry.problem});
+  }
+  write_out(table_text(list) + "\n");
+  Table facts{{"manifest of " + loaded.path, "value"}, {}};
+  for (const auto& item : manifest.items()) {
+    if (item.key() == "tensors") continue;
+    facts.rows.push_back({item.key(), item.value().is_string() ? item.value().get<std::string>()
+                                                               : item.value().dump()});
+  }
+  write_out(table_text(facts) + "\n" + table_text(tensors));
+}
+
+void run_inspect(const std::string& path, const GlobalOptions& options) {
+  Files& files = posix_files();
+  if (!files.exists(path)) {
+    throw Error(ErrorCode::bad_data,
+                "[inspect] '{}': expected a run, a checkpoint, a model folder or a .safetensors "
+                "file, got no such path",
+                path);
+  }
+  const Log log = make_log(options);
+  const std::string folder = join_path(path, "ckpt");
+  if (files.exists(folder)) {
+    const Checkpoints checkpoints(files, folder, log);
+    if (const auto newest = checkpoints.newest()) {
+      return print_checkpoint(options, checkpoints.list(), *newest);
+    }
+    throw Error(ErrorCode::bad_data, "[inspect] '{}': expected a whole checkpoint, got none",
+                folder);
+  }
+  if (files.exists(join_path(path, "COMPLETE"))) {
+    const Checkpoints checkpoints(files, parent_path(path), log);
+    return print_checkpoint(options, {}, checkpoints.load(path));
+  }
+  Table table{kTensorColumns, {}};
+  if (files.is_directory(path)) {
+    const ModelFiles model = ModelFiles::open(files, path);
+    for (const std::string& name : model.names()) {
+      table.rows.push_back(tensor_row(file_name(path), model.at(name)));
+    }
+  } else {
+    add_file(SafetensorsReader::open(files, path), table);
+  }
+  print_table(options, table);
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app, GlobalOptions& options) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* inspect =
+      app.add_subcommand("inspect", "list what a run, a checkpoint or a file of tensors holds");
+  inspect->add_option("path", *path, "a run, a checkpoint, a model folder or a .safetensors file")
+      ->required()
+      ->type_name("RUN|FILE");
+  inspect->callback([path, &options] { run_inspect(*path, options); });
+}
+
+}  // namespace octet

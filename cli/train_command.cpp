@@ -1,0 +1,66 @@
+#include "cli/train_command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/backend.h"
+#include "cli/progress.h"
+#include "cli/run_table.h"
+#include "cli/signals.h"
+#include "config/load.h"
+#include "infer/model_spec.h"
+#include "train/run_setup.h"
+#include "train/trainer.h"
+
+namespace octet {
+namespace {
+
+struct TrainFlags {
+  std::string config;
+  bool resume = false;
+};
+
+std::string description(const RunConfig& config, const ModelSpec& spec, const Dataset& data) {
+  return fmt::format("{}, {:.2f} M parameters, recipe {}, {} training and {} validation tokens, {}",
+                     model_def(spec.kind).name, static_cast<double>(parameter_count(spec)) / 1e6,
+                     config.recipe.base, data.train.n_tokens(), data.val.n_tokens(), config.out);
+}
+
+void run_train(const TrainFlags& flags, const GlobalOptions& options) {
+  const RunConfig config = load_config(flags.config, options.config_sets()).config;
+  const std::atomic<int>& stop = catch_stop_signals();
+  Files& files = posix_files();
+  cpu::Backend backend = open_backend(options);
+  const ModelSpec spec = model_from_config(files, config);
+  const Dataset data = open_run_data(files, config, spec);
+  Progress progress(options, "");
+  TrainHooks hooks = progress.hooks();
+  hooks.stop = &stop;
+  hooks.log.info("{}", description(config, spec, data));
+  Trainer trainer(config, data, {files, *backend.device, *backend.catalogue});
+  const TrainResult result =
+      trainer.run(flags.resume ? StartMode::resume : StartMode::fresh, hooks);
+  hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
+                 result.step);
+  Table table = run_table();
+  table.rows.push_back(run_row(options, config.recipe.base, result));
+  print_table(options, table);
+  finish_output();
+  if (result.signal != 0) throw ExitStatus{128 + result.signal};
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<TrainFlags>();
+  CLI::App* train = app.add_subcommand("train", "train a model as a configuration file says");
+  train->add_option("config", flags->config, "YAML file; `octet docs keys` lists its keys")
+      ->required()
+      ->type_name("CONFIG");
+  train->add_flag("--resume", flags->resume,
+                  "go on from the newest whole checkpoint in `out`, or start where there is none");
+  train->callback([flags, &options] { run_train(*flags, options); });
+}
+
+}  // namespace octet

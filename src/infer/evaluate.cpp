@@ -1,0 +1,97 @@
+#include "infer/evaluate.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "infer/batch_inputs.h"
+
+namespace octet {
+namespace {
+
+std::vector<float> run_nll(BoundPlan& evaluate, const Batch& batch) {
+  const int64_t n_labels = batch.n_labels();
+  write_batch(evaluate, batch, n_labels > 0 ? 1.0f / static_cast<float>(n_labels) : 0.0f);
+  evaluate.run();
+  const Graph& graph = evaluate.plan().graph;
+  CHECK(graph.type(graph.find_output("nll")->value).dtype == Dtype::f32);
+  std::vector<float> nll(batch.labels.size());
+  evaluate.read_output("nll", nll.data(), static_cast<int64_t>(nll.size() * sizeof(float)));
+  return nll;
+}
+
+NllSum sum_rows(const Batch& batch, const std::vector<float>& nll, int64_t first, int64_t last) {
+  NllSum total;
+  for (int64_t i = first * batch.seq; i < last * batch.seq; ++i) {
+    if (batch.labels[static_cast<size_t>(i)] == kIgnoredLabel) continue;
+    total.sum += static_cast<double>(nll[static_cast<size_t>(i)]);
+    ++total.n_tokens;
+  }
+  return total;
+}
+
+void fill_document(std::span<const int32_t> document, int64_t row, Batch& batch) {
+  const auto n = std::min(document.size(), static_cast<size_t>(batch.seq));
+  const auto at = static_cast<size_t>(row * batch.seq);
+  std::copy_n(document.begin(), n, batch.tokens.begin() + static_cast<int64_t>(at));
+  for (size_t i = 0; i + 1 < n; ++i) batch.labels[at + i] = document[i + 1];
+}
+
+}  // namespace
+
+NllSum batch_nll(BoundPlan& evaluate, const Batch& batch) {
+  return sum_rows(batch, run_nll(evaluate, batch), 0, batch.batch);
+}
+
+NllSum stream_nll(BoundPlan& evaluate, const EvalWindows& windows, int64_t batch) {
+  NllSum total;
+  for (int64_t first = 0; first < windows.n_windows(); first += batch) {
+    const NllSum part = batch_nll(evaluate, windows.at(first, batch));
+    total.sum += part.sum;
+    total.n_tokens += part.n_tokens;
+  }
+  return total;
+}
+
+std::vector<std::vector<int32_t>> documents_of(const TokenStream& stream,
+                                               const DocumentLimits& limits) {
+  constexpr int64_t kPieceTokens = 1 << 16;
+  std::vector<std::vector<int32_t>> documents;
+  for (int64_t first = 0; first < stream.n_tokens(); first += kPieceTokens) {
+    const auto n = static_cast<size_t>(std::min(kPieceTokens, stream.n_tokens() - first));
+    std::vector<int32_t> tokens(n);
+    std::vector<uint8_t> starts(n);
+    stream.read(first, tokens, starts);
+    for (size_t i = 0; i < n; ++i) {
+      if (starts[i] != 0 || documents.empty()) {
+        const auto n_documents = static_cast<int64_t>(documents.size());
+        if (limits.max_documents > 0 && n_documents == limits.max_documents) return documents;
+        documents.emplace_back();
+      }
+      const auto length = static_cast<int64_t>(documents.back().size());
+      if (limits.max_tokens == 0 || length < limits.max_tokens) {
+        documents.back().push_back(tokens[i]);
+      }
+    }
+  }
+  return documents;
+}
+
+std::vector<NllSum> document_nll(BoundPlan& evaluate,
+                                 std::span<const std::vector<int32_t>> documents,
+                                 const DocumentBatch& size) {
+  std::vector<NllSum> results;
+  const auto n_elems = static_cast<size_t>(size.batch * size.seq);
+  for (size_t first = 0; first < documents.size(); first += static_cast<size_t>(size.batch)) {
+    const auto n = std::min<int64_t>(size.batch, static_cast<int64_t>(documents.size() - first));
+    Batch batch{size.batch, size.seq, std::vector<int32_t>(n_elems, 0),
+                std::vector<int32_t>(n_elems, kIgnoredLabel)};
+    for (int64_t row = 0; row < n; ++row) {
+      fill_document(documents[first + static_cast<size_t>(row)], row, batch);
+    }
+    const std::vector<float> nll = run_nll(evaluate, batch);
+    for (int64_t row = 0; row < n; ++row) results.push_back(sum_rows(batch, nll, row, row + 1));
+  }
+  return results;
+}
+
+}  // namespace octet

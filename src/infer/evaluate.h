@@ -1,0 +1,44 @@
+// Negative log-likelihood of text under a model, in nats; sums are taken in double in the order of
+// the tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/loader.h"
+#include "data/token_stream.h"
+#include "runtime/executor.h"
+
+namespace octet {
+
+struct NllSum {
+  double sum = 0;
+  int64_t n_tokens = 0;  // predicted ones
+  double mean() const { return n_tokens > 0 ? sum / static_cast<double>(n_tokens) : 0; }
+};
+
+// `evaluate` is a bound evaluate function of this batch size.
+NllSum batch_nll(BoundPlan& evaluate, const Batch& batch);
+
+// All labels of the windows, `batch` windows at a time.
+NllSum stream_nll(BoundPlan& evaluate, const EvalWindows& windows, int64_t batch);
+
+// The documents of a stream, in order.
+struct DocumentLimits {
+  int64_t max_documents = 0;  // 0: all
+  int64_t max_tokens = 0;     // of each, beginning with its first; 0: all
+};
+std::vector<std::vector<int32_t>> documents_of(const TokenStream& stream,
+                                               const DocumentLimits& limits);
+
+// Each document on its own: its first `seq` tokens, each predicted from those before it; the first
+// is given. One result a document; rows are filled with several documents at a time.
+struct DocumentBatch {
+  int64_t batch = 1, seq = 1;
+};
+std::vector<NllSum> document_nll(BoundPlan& evaluate,
+                                 std::span<const std::vector<int32_t>> documents,
+                                 const DocumentBatch& size);
+
+}  // namespace octet

@@ -1,0 +1,96 @@
+#include "infer/inference.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "formats/codec.h"
+#include "infer/model_spec.h"
+
+namespace octet {
+namespace {
+
+ProgramOptions inference_options(const ModelSpec& spec, const std::string& recipe,
+                                 const BatchSize& size) {
+  ProgramOptions options;
+  options.forward = forward_builder(spec);
+  options.recipe = recipe;
+  options.train = size;
+  options.inference_only = true;
+  return options;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype) {
+  CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16);
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+  if (dtype == Dtype::f32) {
+    if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t code = bf16_from_f32(values[i]);
+    std::memcpy(bytes.data() + 2 * i, &code, 2);
+  }
+  return bytes;
+}
+
+Inference::Inference(const ModelSpec& spec, const std::string& recipe,
+                     std::span<const InferenceFunction> functions, Device& device,
+                     Catalogue& catalogue)
+    : spec_(resolved(spec)),
+      program_(inference_options(spec, recipe, functions.front().size), catalogue) {
+  for (const InferenceFunction& f : functions) program_.plan(f.kind, f.size);
+  int64_t lane_bytes[kLaneCount];
+  program_.lane_bytes(lane_bytes);
+  arenas_ = std::make_unique<Arenas>(device, lane_bytes);
+  for (const InferenceFunction& f : functions) {
+    bound_[{f.kind, f.size.batch, f.size.seq}] =
+        std::make_unique<BoundPlan>(program_.plan(f.kind, f.size), catalogue, *arenas_);
+  }
+}
+
+void Inference::load(const WeightReader& weights) {
+  for (const ParameterSpec& parameter : model_parameters(spec_)) {
+    const Layout::Slot& slot = program_.layout().slots.at(parameter.name);
+    const auto bytes = encode_weights(weights.read(parameter.name), slot.type.dtype);
+    CHECK(static_cast<int64_t>(bytes.size()) == slot.type.n_bytes());
+    arenas_->device().copy_in(arenas_->lane(slot.lane) + slot.offset, bytes.data(),
+                              slot.type.n_bytes());
+  }
+}
+
+BoundPlan& Inference::function(FunctionKind kind, const BatchSize& size) {
+  const auto it = bound_.find({kind, size.batch, size.seq});
+  CHECK(it != bound_.end());
+  return *it->second;
+}
+
+std::vector<float> Inference::read_logits(const BoundPlan& logits, int64_t row) {
+  const Graph& graph = logits.plan().graph;
+  const TensorType& type = graph.type(graph.find_output("logits")->value);
+  CHECK(row >= 0 && row < type.shape.at(0));
+  CHECK(type.dtype == Dtype::f32 || type.dtype == Dtype::bf16);
+  const int64_t row_bytes = type.shape.at(1) * dtype_bytes(type.dtype);
+  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes));
+  arenas_->device().copy_out(bytes.data(), logits.output("logits") + row * row_bytes, row_bytes);
+  std::vector<float> values(static_cast<size_t>(type.shape.at(1)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t code = 0;
+    if (type.dtype == Dtype::f32) {
+      std::memcpy(&values[i], bytes.data() + 4 * i, 4);
+    } else {
+      std::memcpy(&code, bytes.data() + 2 * i, 2);
+      values[i] = f32_from_bf16(code);
+    }
+  }
+  return values;
+}
+
+int64_t Inference::planned_bytes() const {
+  int64_t total = 0;
+  for (int lane = 0; lane < kLaneCount; ++lane) total += arenas_->bytes(static_cast<Lane>(lane));
+  return total;
+}
+
+}  // namespace octet

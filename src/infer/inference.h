@@ -1,0 +1,51 @@
+// A loaded model that runs forward: its program without optimizer states, weights in place.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "compile/program.h"
+#include "infer/weights.h"
+#include "nn/model.h"
+#include "runtime/executor.h"
+
+namespace octet {
+
+struct InferenceFunction {
+  FunctionKind kind = FunctionKind::evaluate;  // evaluate or logits
+  BatchSize size;
+};
+
+class Inference {
+ public:
+  // Compiles all `functions` (at least one) at once, because they share one allocation.
+  Inference(const ModelSpec& spec, const std::string& recipe,
+            std::span<const InferenceFunction> functions, Device& device, Catalogue& catalogue);
+
+  // Weights narrower than stored are rounded to nearest even.
+  void load(const WeightReader& weights);
+
+  // One of the functions given at construction.
+  BoundPlan& function(FunctionKind kind, const BatchSize& size);
+
+  // f32 logits of one row of a logits function that has run.
+  std::vector<float> read_logits(const BoundPlan& logits, int64_t row);
+
+  const ModelSpec& spec() const { return spec_; }
+  int64_t planned_bytes() const;
+
+ private:
+  ModelSpec spec_;
+  Program program_;
+  std::unique_ptr<Arenas> arenas_;
+  std::map<std::tuple<FunctionKind, int64_t, int64_t>, std::unique_ptr<BoundPlan>> bound_;
+};
+
+// Values as a slot of this dtype holds them, f32 or BF16.
+std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype);
+
+}  // namespace octet

@@ -1,0 +1,71 @@
+#include "infer/model_source.h"
+
+#include "base/error.h"
+#include "config/load.h"
+#include "infer/model_spec.h"
+#include "io/checkpoint.h"
+
+namespace octet {
+namespace {
+
+// A run keeps the config.json of the folder that it started from, so that it does not depend on it.
+ModelSpec spec_of_run(const Files& files, const std::string& run, const RunConfig& config) {
+  if (config.model.path.empty()) return model_from_config(files, config);
+  return model_from_hf(read_hf_config(files, run), run);
+}
+
+ModelSource source_of_run(const Files& files, const std::string& run,
+                          const std::string& checkpoint) {
+  ModelSource source;
+  source.run = load_config(join_path(run, "config.yaml")).config;
+  source.spec = spec_of_run(files, run, *source.run);
+  source.weights = join_path(checkpoint, "model.safetensors");
+  source.recipe = source.run->recipe.base;
+  source.tokenizer = source.run->data.tokenizer;
+  source.seq = source.run->model.seq;
+  return source;
+}
+
+ModelSource source_of_folder(const Files& files, const std::string& folder) {
+  ModelSource source;
+  source.spec = model_from_hf(read_hf_config(files, folder), folder);
+  source.weights = folder;
+  const std::string tokenizer = join_path(folder, "tokenizer.bin");
+  if (files.exists(tokenizer)) {
+    source.tokenizer = tokenizer;
+  } else if (source.spec.vocab == 256) {
+    source.tokenizer = "bytes";
+  }
+  source.seq = source.spec.max_positions;
+  return source;
+}
+
+std::string run_of_checkpoint(const std::string& checkpoint) {
+  return parent_path(parent_path(checkpoint));
+}
+
+}  // namespace
+
+ModelSource find_model_source(Files& files, const std::string& path, const Log& log) {
+  const auto has = [&](const std::string& folder, std::string_view name) {
+    return files.exists(join_path(folder, name));
+  };
+  if (has(path, "config.yaml")) {
+    const auto newest = Checkpoints(files, join_path(path, "ckpt"), log).newest();
+    if (newest) return source_of_run(files, path, newest->path);
+    throw Error(ErrorCode::bad_data, "[model] '{}': expected a whole checkpoint in ckpt/, got none",
+                path);
+  }
+  if (has(path, "COMPLETE") && has(run_of_checkpoint(path), "config.yaml")) {
+    const LoadedCheckpoint loaded = Checkpoints(files, parent_path(path), log).load(path);
+    return source_of_run(files, run_of_checkpoint(path), loaded.path);
+  }
+  if (has(path, "config.json")) return source_of_folder(files, path);
+  throw Error(
+      ErrorCode::bad_data,
+      "[model] '{}': expected a run (config.yaml, ckpt/), one of its checkpoints, or a model "
+      "folder (config.json, model.safetensors), got {}",
+      path, files.exists(path) ? "none of them" : "no such path");
+}
+
+}  // namespace octet

@@ -1,0 +1,27 @@
+// Where a trained model lies: a run of ours, one of its checkpoints, or a Hugging Face folder.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "config/run_config.h"
+#include "nn/model.h"
+
+namespace octet {
+
+struct ModelSource {
+  ModelSpec spec;
+  std::string weights;           // a model folder, or one .safetensors file
+  std::string recipe = "fp32";   // of the run
+  std::string tokenizer;         // "bytes" or a file; empty where the folder does not say
+  int64_t seq = 0;               // trained length of a sequence
+  std::optional<RunConfig> run;  // where it is a run
+};
+
+// `path` is RUN (its newest whole checkpoint), RUN/ckpt/step-N, or a folder with config.json and
+// weights. Throws Error{bad_data} where it is none of them, or where a run has no whole checkpoint.
+ModelSource find_model_source(Files& files, const std::string& path, const Log& log = {});
+
+}  // namespace octet

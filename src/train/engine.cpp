@@ -1,0 +1,92 @@
+#include "train/engine.h"
+
+#include "base/error.h"
+#include "infer/batch_inputs.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kFunctionCount = static_cast<size_t>(FunctionKind::logits) + 1;
+
+StepOutcome read_update(const BoundPlan& function, double loss) {
+  StepOutcome outcome;
+  outcome.loss = static_cast<float>(loss);
+  outcome.grad_norm = function.read_scalar("grad_norm");
+  uint8_t flag = 0;
+  function.read_output("found_nonfinite", &flag, sizeof(flag));
+  outcome.nonfinite = flag != 0;
+  return outcome;
+}
+
+void write_scalars(BoundPlan& function, const StepScalars& scalars) {
+  function.write_input("lr", &scalars.lr, sizeof(float));
+  function.write_input("adam_c1", &scalars.c1, sizeof(float));
+  function.write_input("adam_c2", &scalars.c2, sizeof(float));
+  function.write_input("clip", &scalars.clip, sizeof(float));
+}
+
+float inverse_label_count(std::span<const Batch> batches) {
+  int64_t n_labels = 0;
+  for (const Batch& batch : batches) n_labels += batch.n_labels();
+  return n_labels > 0 ? static_cast<float>(1.0 / static_cast<double>(n_labels)) : 0.0f;
+}
+
+}  // namespace
+
+TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue)
+    : program_(options, catalogue), size_(options.train), bound_(kFunctionCount) {
+  std::vector<FunctionKind> kinds = program_.train_functions();
+  kinds.push_back(FunctionKind::evaluate);
+  for (const FunctionKind kind : kinds) program_.plan(kind);
+  int64_t lane_bytes[kLaneCount];
+  program_.lane_bytes(lane_bytes);
+  arenas_ = std::make_unique<Arenas>(device, lane_bytes);
+  for (const FunctionKind kind : kinds) {
+    bound_[static_cast<size_t>(kind)] =
+        std::make_unique<BoundPlan>(program_.plan(kind), catalogue, *arenas_);
+  }
+}
+
+StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepScalars& scalars) {
+  const float inv_n = inverse_label_count(micro_batches);
+  if (bound_[static_cast<size_t>(FunctionKind::step)]) {
+    CHECK(micro_batches.size() == 1);
+    BoundPlan& step = function(FunctionKind::step);
+    write_batch(step, micro_batches.front(), inv_n);
+    write_scalars(step, scalars);
+    step.run();
+    return read_update(step, static_cast<double>(step.read_scalar("loss")));
+  }
+  double loss = 0;
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    BoundPlan& micro = function(i == 0 ? FunctionKind::micro_first : FunctionKind::micro_next);
+    write_batch(micro, micro_batches[i], inv_n);
+    micro.run();
+    loss += static_cast<double>(micro.read_scalar("loss"));
+  }
+  BoundPlan& update = function(FunctionKind::update);
+  write_scalars(update, scalars);
+  update.run();
+  return read_update(update, loss);
+}
+
+NllSum TrainEngine::evaluate(const EvalWindows& windows) {
+  return stream_nll(function(FunctionKind::evaluate), windows, size_.batch);
+}
+
+int64_t TrainEngine::planned_bytes() const {
+  int64_t total = 0;
+  for (int lane = 0; lane < kLaneCount; ++lane) total += arenas_->bytes(static_cast<Lane>(lane));
+  return total;
+}
+
+int64_t TrainEngine::state_bytes() const {
+  int64_t total = 0;
+  for (const auto& [name, slot] : program_.layout().slots) {
+    const bool is_state = slot.kind == InputKind::state && slot.lane == Lane::persistent;
+    if (is_state) total += slot.type.n_bytes();
+  }
+  return total;
+}
+
+}  // namespace octet

@@ -1,0 +1,54 @@
+// The compiled side of training: a program's functions, bound to memory, and what one optimizer
+// step asks of them. It knows nothing of schedules, files and counters.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compile/program.h"
+#include "data/loader.h"
+#include "infer/evaluate.h"
+#include "runtime/executor.h"
+
+namespace octet {
+
+struct StepScalars {
+  float lr = 0;
+  float c1 = 0, c2 = 0;  // 1 - beta^t
+  float clip = 0;        // 0: no clipping
+};
+
+struct StepOutcome {
+  float loss = 0;  // mean over the labels of all micro-batches
+  float grad_norm = 0;
+  bool nonfinite = false;  // the update was skipped: weights and states are as before
+};
+
+class TrainEngine {
+ public:
+  // Compiles the training functions and an evaluate function of the same batch.
+  TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue);
+
+  // One optimizer step; as many batches as the program accumulates. Each micro-batch's loss is
+  // divided by the number of labels of the whole step; the losses are added in order, in double.
+  StepOutcome step(std::span<const Batch> micro_batches, const StepScalars& scalars);
+
+  NllSum evaluate(const EvalWindows& windows);
+
+  Arenas& arenas() { return *arenas_; }
+  const Layout& layout() const { return program_.layout(); }
+  int64_t planned_bytes() const;  // of all lanes: what is allocated
+  int64_t state_bytes() const;    // masters and moments
+
+ private:
+  BoundPlan& function(FunctionKind kind) { return *bound_[static_cast<size_t>(kind)]; }
+
+  Program program_;
+  BatchSize size_;
+  std::unique_ptr<Arenas> arenas_;
+  std::vector<std::unique_ptr<BoundPlan>> bound_;  // by FunctionKind; null for those not used
+};
+
+}  // namespace octet

@@ -1,0 +1,43 @@
+#include "train/metrics_file.h"
+
+#include <sstream>
+
+#include "io/json.h"
+
+namespace octet {
+namespace {
+
+// A line that a kill cut short does not parse, and is dropped.
+bool is_kept(const std::string& line, int64_t last_step) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
+    return false;
+  return json["step"].get<int64_t>() <= last_step;
+}
+
+std::string kept_lines(const Files& files, const std::string& path, int64_t last_step) {
+  if (last_step <= 0 || !files.exists(path)) return "";
+  std::istringstream text(files.read_text(path));
+  std::string kept;
+  for (std::string line; std::getline(text, line);) {
+    if (is_kept(line, last_step)) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(Files& files, const std::string& path, int64_t last_step) {
+  const std::string kept = kept_lines(files, path, last_step);
+  const std::string temporary = path + ".tmp";
+  file_ = files.create(temporary);
+  file_->write(as_bytes(kept));
+  file_->sync();
+  files.rename(temporary, path);  // the open file goes with its name
+}
+
+void MetricsFile::append(const StepReport& report) {
+  file_->write(as_bytes(metrics_json(report) + "\n"));
+}
+
+}  // namespace octet

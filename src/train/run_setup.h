@@ -1,0 +1,29 @@
+// What a configuration means to each part of a run. Pure functions; the configuration is resolved.
+#pragma once
+
+#include <cstdint>
+
+#include "compile/program.h"
+#include "config/run_config.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "nn/model.h"
+#include "optim/schedule.h"
+
+namespace octet {
+
+// Throws Error{invalid_argument} naming the key for choices that the optimizer does not offer.
+ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec);
+Schedule schedule_of(const RunConfig& config);
+LoaderOptions loader_options(const RunConfig& config);
+
+// Tokens of the validation stream that one evaluation reads: eval_bytes over the bytes a token
+// takes, 1 up to a vocabulary of 256, 2 up to 65,536, else 4.
+int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec);
+
+// The configured files as streams. Throws Error{invalid_argument} where the configuration names no
+// training data, or where the model's vocabulary is smaller than the tokenizer's; Error{bad_data}
+// where the data is not what was expected.
+Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSpec& spec);
+
+}  // namespace octet

@@ -1,0 +1,33 @@
+// What one step of a run has to say: to metrics.jsonl, to the terminal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace octet {
+
+struct StepReport {
+  int64_t step = 0, steps = 0;  // this one, and how many the run has
+  float loss = 0;               // nats per token
+  float grad_norm = 0;          // before clipping
+  double lr = 0;
+  int64_t tokens = 0;       // since the start of the run
+  double tokens_per_s = 0;  // of this step
+  double time_ms = 0;       // of this step, without evaluation and saving
+  int64_t mem_bytes = 0;    // allocated by the plans
+  bool skipped = false;     // the update was skipped: a gradient was not finite
+  std::optional<double> val_loss;
+  double seconds_left = 0;  // of the run, by the time that its steps have taken so far
+};
+
+// One line of metrics.jsonl, without the line's end. Format: docs/formats/run.md.
+std::string metrics_json(const StepReport& report);
+
+// "step 12/1000  loss 3.2109  lr 2.4e-04  |g| 1.31  8.1k tokens/s  3:20 left"
+std::string step_line(const StepReport& report);
+
+// "42 s", "3:20", "1:02:03"
+std::string duration_text(double seconds);
+
+}  // namespace octet

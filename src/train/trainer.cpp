@@ -1,0 +1,159 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+
+#include "base/error.h"
+#include "config/report.h"
+#include "infer/model_spec.h"
+#include "infer/weights.h"
+#include "train/process_memory.h"
+#include "train/run_setup.h"
+#include "train/state_io.h"
+#include "train/weights.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kLossWindow = 20;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+ParameterValues first_values(const Files& files, const RunConfig& config, const ModelSpec& spec) {
+  if (config.model.path.empty()) {
+    return [seed = static_cast<uint32_t>(config.train.seed)](const ParameterSpec& parameter) {
+      return initial_values(parameter, seed);
+    };
+  }
+  return [reader = std::make_shared<WeightReader>(files, config.model.path, spec)](
+             const ParameterSpec& parameter) { return reader->read(parameter.name); };
+}
+
+// Means over the steps of this process.
+struct Tally {
+  std::deque<double> losses;
+  double seconds = 0;
+  int64_t n_steps = 0;
+
+  void add(const StepReport& report) {
+    losses.push_back(static_cast<double>(report.loss));
+    if (losses.size() > kLossWindow) losses.pop_front();
+    seconds += report.time_ms / 1000;
+    ++n_steps;
+  }
+  double mean_loss() const {
+    double sum = 0;
+    for (const double loss : losses) sum += loss;
+    return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
+  }
+};
+
+}  // namespace
+
+Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine)
+    : config_(config),
+      machine_(machine),
+      spec_(model_from_config(machine.files, config)),
+      engine_(program_options(config, spec_), machine.device, machine.catalogue),
+      loader_(data.train, loader_options(config)),
+      val_(data.val) {
+  write_weights(engine_.arenas(), engine_.layout(), model_parameters(spec_),
+                first_values(machine.files, config, spec_));
+}
+
+StepReport Trainer::step() {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < config_.train.accumulate; ++i) {
+    batches.push_back(loader_.next(config_.train.batch));
+  }
+  const auto t = static_cast<double>(attempted_ + 1 - skipped_);
+  StepReport report;
+  report.step = attempted_ + 1;
+  report.steps = config_.train.steps;
+  report.lr = learning_rate(schedule_of(config_), report.step);
+  const StepOutcome outcome =
+      engine_.step(batches, {.lr = static_cast<float>(report.lr),
+                             .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
+                             .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
+                             .clip = static_cast<float>(config_.optim.clip)});
+  const int64_t n_tokens = config_.train.batch * config_.model.seq * config_.train.accumulate;
+  ++attempted_;
+  skipped_ += outcome.nonfinite ? 1 : 0;
+  tokens_ += n_tokens;
+  report.loss = outcome.loss;
+  report.grad_norm = outcome.grad_norm;
+  report.skipped = outcome.nonfinite;
+  report.tokens = tokens_;
+  report.mem_bytes = engine_.planned_bytes();
+  const double seconds = seconds_since(start);
+  report.time_ms = seconds * 1000;
+  report.tokens_per_s = static_cast<double>(n_tokens) / seconds;
+  return report;
+}
+
+std::optional<double> Trainer::evaluate() {
+  const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
+  if (n_tokens < 2) return std::nullopt;
+  const EvalWindows windows(val_.slice(0, n_tokens), config_.model.seq, n_tokens - 1);
+  return engine_.evaluate(windows).mean();
+}
+
+bool Trainer::is_due(int64_t every) const {
+  return attempted_ == config_.train.steps || (every > 0 && attempted_ % every == 0);
+}
+
+void Trainer::check_finite(const StepReport& report) {
+  const bool is_finite = !report.skipped && std::isfinite(report.loss);
+  nonfinite_in_a_row_ = is_finite ? 0 : nonfinite_in_a_row_ + 1;
+  if (nonfinite_in_a_row_ < config_.train.max_nonfinite_steps) return;
+  throw Error(ErrorCode::numerics,
+              "[train] expected a finite loss and gradient, got loss {} and gradient norm {} at "
+              "step {}, the last of {} such steps (train.max_nonfinite_steps)",
+              report.loss, report.grad_norm, report.step, nonfinite_in_a_row_);
+}
+
+void Trainer::record(StepReport& report, const TrainHooks& hooks) {
+  if (is_due(config_.train.eval_every)) report.val_loss = evaluate();
+  metrics_->append(report);
+  if (hooks.on_step) {
+    hooks.on_step(report);
+  } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped) {
+    hooks.log.info("{}", step_line(report));
+  }
+}
+
+TrainResult Trainer::run(StartMode mode, const TrainHooks& hooks) {
+  start(mode, hooks.log);
+  const auto begin = std::chrono::steady_clock::now();
+  TrainResult result;
+  Tally tally;
+  while (attempted_ < config_.train.steps && result.signal == 0) {
+    StepReport report = step();
+    tally.add(report);
+    report.seconds_left = seconds_since(begin) / static_cast<double>(tally.n_steps) *
+                          static_cast<double>(config_.train.steps - attempted_);
+    record(report, hooks);
+    if (report.val_loss) result.val_loss = report.val_loss;
+    check_finite(report);
+    if (hooks.stop && attempted_ < config_.train.steps) result.signal = hooks.stop->load();
+    if (is_due(config_.train.save_every) || result.signal != 0) save();
+  }
+  if (tally.n_steps == 0) result.val_loss = evaluate();
+  result.step = attempted_;
+  result.train_loss = tally.mean_loss();
+  const int64_t step_tokens = config_.train.batch * config_.model.seq * config_.train.accumulate;
+  if (tally.seconds > 0) {
+    result.tokens_per_s = static_cast<double>(tally.n_steps * step_tokens) / tally.seconds;
+  }
+  result.planned_bytes = engine_.planned_bytes();
+  result.state_bytes = engine_.state_bytes();
+  result.peak_bytes = peak_resident_bytes();
+  return result;
+}
+
+}  // namespace octet

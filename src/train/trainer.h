@@ -1,0 +1,100 @@
+// A run: model, recipe and data -> steps, evaluations, checkpoints and metrics.
+//
+// Everything that decides the bits of a step is a function of the configuration, the data and the
+// counters in the checkpoint, so a resumed run equals an uninterrupted one bit for bit. Adam's t
+// counts applied updates: a step with a gradient that is not finite leaves weights and states alone
+// and does not count, but the learning rate and the data go on.
+//
+// Files of a run, in config.out: config.yaml, config.json (the model, as Hugging Face writes it),
+// metrics.jsonl, ckpt/. Nothing is written before run().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "config/run_config.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "io/checkpoint.h"
+#include "nn/model.h"
+#include "train/engine.h"
+#include "train/metrics_file.h"
+#include "train/step_report.h"
+
+namespace octet {
+
+// What a trainer works with; all must outlive it.
+struct TrainerMachine {
+  Files& files;
+  Device& device;
+  Catalogue& catalogue;
+};
+
+enum class StartMode : uint8_t {
+  fresh,   // Error{invalid_argument} where the run's folder has a whole checkpoint
+  resume,  // from the newest whole checkpoint, or fresh where there is none
+};
+
+struct TrainHooks {
+  // After each step. Without it, one line every log_every steps goes to `log`.
+  std::function<void(const StepReport&)> on_step = {};
+  // A signal's number asks to save and stop after the step in progress.
+  const std::atomic<int>* stop = nullptr;
+  Log log = {};
+};
+
+struct TrainResult {
+  int64_t step = 0;                // the last one done
+  double train_loss = 0;           // mean over the last steps of this process, at most 20
+  std::optional<double> val_loss;  // of the last evaluation
+  double tokens_per_s = 0;         // over the steps of this process
+  int64_t planned_bytes = 0, peak_bytes = 0, state_bytes = 0;
+  int signal = 0;  // that stopped the run, or 0
+};
+
+class Trainer {
+ public:
+  // Compiles and allocates, and writes the first weights: from the seed, or from model.path.
+  Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine);
+
+  // Runs to the last step or to a signal. Throws Error{numerics} after max_nonfinite_steps in a row
+  // with a loss or gradient that is not finite.
+  TrainResult run(StartMode mode, const TrainHooks& hooks);
+
+  // One step, without files: what run() is made of.
+  StepReport step();
+  // Mean loss over the first eval_bytes of the validation data; nothing without such data.
+  std::optional<double> evaluate();
+
+  int64_t step_count() const { return attempted_; }
+  TrainEngine& engine() { return engine_; }
+  const ModelSpec& spec() const { return spec_; }
+
+ private:
+  void start(StartMode mode, const Log& log);
+  void resume_from(const LoadedCheckpoint& checkpoint);
+  void save();
+  void record(StepReport& report, const TrainHooks& hooks);
+  bool is_due(int64_t every) const;
+  void check_finite(const StepReport& report);
+  std::string file(std::string_view name) const { return join_path(config_.out, name); }
+
+  RunConfig config_;
+  TrainerMachine machine_;
+  ModelSpec spec_;
+  TrainEngine engine_;
+  Loader loader_;
+  TokenStream val_;
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<Checkpoints> checkpoints_;
+  std::optional<int64_t> saved_step_;
+
+  int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
+  int64_t nonfinite_in_a_row_ = 0;
+};
+
+}  // namespace octet

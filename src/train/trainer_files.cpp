@@ -1,0 +1,89 @@
+// The trainer's files: where a run starts, and what it leaves.
+#include "base/error.h"
+#include "config/report.h"
+#include "infer/model_spec.h"
+#include "train/state_io.h"
+#include "train/trainer.h"
+
+namespace octet {
+namespace {
+
+template <typename T>
+void expect_same(std::string_view key, const T& in_checkpoint, const T& now) {
+  if (in_checkpoint == now) return;
+  throw Error(ErrorCode::invalid_argument, "[resume] {}: expected {} as in the checkpoint, got {}",
+              key, in_checkpoint, now);
+}
+
+int64_t extra_count(const Manifest& manifest, const std::string& key) {
+  const auto it = manifest.extra.find(key);
+  const bool is_count = it != manifest.extra.end() && !it->second.empty() &&
+                        it->second.size() < 19 &&
+                        it->second.find_first_not_of("0123456789") == std::string::npos;
+  if (is_count) return std::stoll(it->second);
+  throw Error(ErrorCode::bad_data, "[resume] manifest: expected a count '{}' in extra, got {}", key,
+              it == manifest.extra.end() ? "none" : it->second);
+}
+
+std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec) {
+  if (config.model.path.empty()) return hf_config_text(spec);
+  return files.read_text(join_path(config.model.path, "config.json"));
+}
+
+}  // namespace
+
+void Trainer::start(StartMode mode, const Log& log) {
+  Files& files = machine_.files;
+  checkpoints_ = std::make_unique<Checkpoints>(files, file("ckpt"), log);
+  if (mode == StartMode::resume) {
+    if (const auto newest = checkpoints_->newest()) {
+      resume_from(*newest);
+      log.info("resuming from {} at step {}", newest->path, attempted_);
+    }
+  } else {
+    for (const CheckpointEntry& entry : checkpoints_->list()) {
+      if (!entry.is_whole()) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  "out: expected a folder without checkpoints, got {} (go on with --resume, or "
+                  "choose another folder)",
+                  entry.path);
+    }
+  }
+  files.create_directories(config_.out);
+  write_atomically(files, file("config.yaml"), resolved_yaml(config_));
+  write_atomically(files, file("config.json"), model_description(files, config_, spec_));
+  metrics_ = std::make_unique<MetricsFile>(files, file("metrics.jsonl"), attempted_);
+}
+
+void Trainer::resume_from(const LoadedCheckpoint& checkpoint) {
+  const Manifest& manifest = checkpoint.manifest;
+  expect_same<std::string>("recipe", manifest.recipe, config_.recipe.base);
+  expect_same<uint64_t>("train.seed", manifest.seed, static_cast<uint64_t>(config_.train.seed));
+  restore_slots(engine_.arenas(), engine_.layout(), InputKind::parameter, checkpoint.model);
+  restore_slots(engine_.arenas(), engine_.layout(), InputKind::state, checkpoint.optim);
+  loader_.restore(manifest.loader);
+  attempted_ = manifest.attempted;
+  skipped_ = manifest.skipped;
+  tokens_ = manifest.tokens;
+  nonfinite_in_a_row_ = extra_count(manifest, "nonfinite_in_a_row");
+  saved_step_ = attempted_;
+}
+
+void Trainer::save() {
+  if (saved_step_ == attempted_) return;
+  CheckpointContents contents;
+  contents.manifest.step = attempted_;
+  contents.manifest.attempted = attempted_;
+  contents.manifest.skipped = skipped_;
+  contents.manifest.tokens = tokens_;
+  contents.manifest.seed = static_cast<uint64_t>(config_.train.seed);
+  contents.manifest.recipe = config_.recipe.base;
+  contents.manifest.loader = loader_.state();
+  contents.manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
+  contents.model = slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter);
+  contents.optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state);
+  checkpoints_->save(contents, static_cast<int>(config_.train.keep));
+  saved_step_ = attempted_;
+}
+
+}  // namespace octet

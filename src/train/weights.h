@@ -1,0 +1,31 @@
+// Weights on their way into a program's memory: f32 masters, as each slot keeps them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "nn/model.h"
+#include "runtime/executor.h"
+
+namespace octet {
+
+// The first values of a parameter: ones, zeros, or normal numbers keyed by its name and the run's
+// seed, so that they depend on nothing else.
+std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed);
+
+// Writes f32 values as master weights:
+//   f32 slot                            the values
+//   bf16 slot, i16 "master:<name>"      split_master (math/adamw.h)
+//   bf16 slot, f32 "master:<name>"      rounded to nearest even, and the values
+//   bf16 slot alone                     rounded to nearest even
+void write_master(Arenas& arenas, const Layout& layout, const std::string& parameter,
+                  std::span<const float> values);
+
+// Zeroes all states and writes values(parameter) for every parameter; calls run on several threads.
+using ParameterValues = std::function<std::vector<float>(const ParameterSpec&)>;
+void write_weights(Arenas& arenas, const Layout& layout,
+                   const std::vector<ParameterSpec>& parameters, const ParameterValues& values);
+
+}  // namespace octet
