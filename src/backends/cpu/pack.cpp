@@ -74,16 +74,21 @@ void transpose_tile(const ByteMatrix& m, typename UintOf<kBytes>::Type* dst) {
     for (int64_t c = 0; c < side; c += kLanes) {
       V a[kLanes], b[kLanes];
       const char* const from = m.src + r * m.src_stride + c * kBytes;
+#pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
         a[i] = hn::LoadU(d, reinterpret_cast<const T*>(from + i * m.src_stride));
       }
+#pragma GCC unroll 16
       for (int width = 1; width < kLanes; width *= 2) {
+#pragma GCC unroll 16
         for (int i = 0; i < kLanes / 2; ++i) {
           b[2 * i] = hn::InterleaveLower(d, a[i], a[i + kLanes / 2]);
           b[2 * i + 1] = hn::InterleaveUpper(d, a[i], a[i + kLanes / 2]);
         }
+#pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) a[i] = b[i];
       }
+#pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) hn::StoreU(a[i], d, dst + (c + i) * side + r);
     }
   }
@@ -100,6 +105,8 @@ HWY_INLINE void write_tile(const T* tile, int64_t side, const ByteMatrix& m) {
       const Out out{to, Dtype::f32};
       for_lanes(0, m.rows,
                 [&](int64_t i, auto io) HWY_ATTR { store(io, load(io, from, i), out, i); });
+    } else if (m.rows == side) {
+      std::memcpy(to, tile + c * side, 64);  // a constant size: one vector move, no call
     } else {
       std::memcpy(to, tile + c * side, static_cast<size_t>(m.rows) * sizeof(T));
     }
