@@ -1,6 +1,8 @@
 // Cases of products, layers and the update. Included by op_cases.h.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "op_cases/eight_bit.h"
 #include "op_cases/op_cases.h"
 #include "op_cases/primitives.h"

@@ -1,6 +1,9 @@
 // cross_entropy: nll[t] = lse[t] - logits[t, labels[t]], 0 where the label is -1; lse = log sum
-// exp; loss = inv_n * sum nll. Its gradient: dlogits[t, v] = dloss * inv_n * (exp(logits[t, v] -
-// lse[t]) - [v = label]) where the label is valid, else 0. A label outside [0, V) is as -1.
+// exp;
+//   loss = inv_n * sum nll.
+// cross_entropy_grad: dlogits[t, v] = dloss * inv_n * (exp(logits[t, v] - lse[t]) - [v = label])
+//   where the label is valid, else 0.
+// A label outside [0, V) is as -1. inv_n is a step scalar: no gradient flows through it.
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 
