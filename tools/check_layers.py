@@ -27,7 +27,7 @@ FLOORS = {
     "optim": {"base", "formats", "ir"},
     "passes": {"base", "formats", "ir"},
     "plan": {"base", "formats", "device", "ir"},
-    "compile": {"base", "formats", "ir", "passes", "plan"},
+    "compile": {"base", "formats", "ir", "optim", "passes", "plan"},
     "backends/cpu": {"base", "formats", "math", "device", "ir", "plan"},
     "backends/cuda": {"base", "formats", "math", "device", "ir", "plan"},
     "runtime": {"base", "formats", "device", "comm", "ir", "plan"},
