@@ -31,7 +31,7 @@ constexpr int64_t kSampleTokens = 240;
 constexpr const char* kSamplePrompt = "#include <";
 
 struct CompareFlags {
-  std::vector<std::string> recipes;
+  std::vector<std::string> recipes = {"fp32", "bf16"};
   std::vector<std::string> data;
   double seconds = 120;
   int64_t steps = 0;  // 0: as many as the time allows
@@ -41,16 +41,6 @@ struct CompareFlags {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::vector<std::string> default_recipes() {
-  std::vector<std::string> names;
-  for (const std::string_view wanted : {"fp32", "bf16", "coat"}) {
-    for (const Recipe* recipe : all_recipes()) {
-      if (recipe->name == wanted) names.emplace_back(wanted);
-    }
-  }
-  return names;
 }
 
 // The project's own text, when run from its folder, and the headers of the machine.
@@ -163,7 +153,6 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   const auto start = Clock::now();
   const std::atomic<int>& stop = catch_stop_signals();
   const Log log = make_log(options);
-  if (flags.recipes.empty()) flags.recipes = default_recipes();
   if (flags.data.empty()) flags.data = default_paths();
   for (const std::string& recipe : flags.recipes) find_recipe(recipe);
   cpu::Backend backend = open_backend(options);
@@ -202,10 +191,7 @@ void add_compare_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<CompareFlags>();
   CLI::App* compare = app.add_subcommand(
       "compare", "train one small model with each recipe on text that the machine has");
-  compare
-      ->add_option("--recipes", flags->recipes,
-                   "recipes, in order; without it fp32, bf16 and coat as far as they are there")
-      ->delimiter(',');
+  compare->add_option("--recipes", flags->recipes, "recipes, in order")->delimiter(',');
   compare->add_option("--seconds", flags->seconds, "time for all together")
       ->check(CLI::PositiveNumber);
   compare->add_option("--steps", flags->steps, "of each recipe; 0: what the time allows")

@@ -28,9 +28,15 @@ struct PlanFlags {
 };
 
 Json buffer_json(const Buffer& b) {
-  return {{"name", b.name},     {"role", enum_name(b.role)}, {"layer", b.layer},
-          {"dtype", dtype_name(b.dtype)}, {"lane", enum_name(b.lane)}, {"offset", b.offset},
-          {"bytes", b.bytes},   {"first_step", b.first_step}, {"last_step", b.last_step}};
+  return {{"name", b.name},
+          {"role", enum_name(b.role)},
+          {"layer", b.layer},
+          {"dtype", dtype_name(b.dtype)},
+          {"lane", enum_name(b.lane)},
+          {"offset", b.offset},
+          {"bytes", b.bytes},
+          {"first_step", b.first_step},
+          {"last_step", b.last_step}};
 }
 
 struct PlanFacts {
@@ -44,7 +50,8 @@ Json plan_json(const PlanFacts& facts, const PlanFlags& flags) {
   const MemoryReport memory = report_memory(facts.plan);
   Json roles = Json::object(), arenas = Json::object(), ops = Json::object();
   for (int role = 0; role < kMemoryRoleCount; ++role) {
-    roles[std::string(enum_name(static_cast<MemoryRole>(role)))] = memory.by_role[static_cast<size_t>(role)];
+    roles[std::string(enum_name(static_cast<MemoryRole>(role)))] =
+        memory.by_role[static_cast<size_t>(role)];
   }
   for (int lane = 0; lane < kLaneCount; ++lane) {
     arenas[std::string(enum_name(static_cast<Lane>(lane)))] = facts.plan.lane_bytes[lane];
@@ -68,7 +75,8 @@ Json plan_json(const PlanFacts& facts, const PlanFlags& flags) {
                  {"n_steps", facts.plan.steps.size()}};
   if (flags.buffers) {
     result["buffers"] = Json::array();
-    for (const Buffer& buffer : facts.plan.buffers) result["buffers"].push_back(buffer_json(buffer));
+    for (const Buffer& buffer : facts.plan.buffers)
+      result["buffers"].push_back(buffer_json(buffer));
   }
   return result;
 }
@@ -76,23 +84,28 @@ Json plan_json(const PlanFacts& facts, const PlanFlags& flags) {
 std::string plan_text(const PlanFacts& facts) {
   const MemoryReport memory = report_memory(facts.plan);
   const std::vector<int64_t> kept = kept_per_layer(facts.plan.graph);
-  const double u = static_cast<double>(facts.config.train.batch * facts.config.model.seq * facts.spec.hidden * 2);
-  std::string text = fmt::format("{} {:.2f} M parameters, recipe {}, batch {} x {}, function {}, {} steps\n",
-                                 model_def(facts.spec.kind).name, static_cast<double>(parameter_count(facts.spec)) / 1e6,
-                                 facts.config.recipe.base, facts.config.train.batch, facts.config.model.seq,
-                                 facts.plan.graph.name, facts.plan.steps.size());
-  text += fmt::format("peak {}, at step {}\n", bytes_text(static_cast<double>(memory.peak_bytes)), memory.peak_step);
+  const double u = static_cast<double>(facts.config.train.batch * facts.config.model.seq *
+                                       facts.spec.hidden * 2);
+  std::string text = fmt::format(
+      "{} {:.2f} M parameters, recipe {}, batch {} x {}, function {}, {} steps\n",
+      model_def(facts.spec.kind).name, static_cast<double>(parameter_count(facts.spec)) / 1e6,
+      facts.config.recipe.base, facts.config.train.batch, facts.config.model.seq,
+      facts.plan.graph.name, facts.plan.steps.size());
+  text += fmt::format("peak {}, at step {}\n", bytes_text(static_cast<double>(memory.peak_bytes)),
+                      memory.peak_step);
   for (int role = 0; role < kMemoryRoleCount; ++role) {
     const int64_t bytes = memory.by_role[static_cast<size_t>(role)];
     text += fmt::format("  {:14} {:>12}  {:5.1f} %\n", enum_name(static_cast<MemoryRole>(role)),
                         bytes_text(static_cast<double>(bytes)),
-                        100.0 * static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(memory.peak_bytes, 1)));
+                        100.0 * static_cast<double>(bytes) /
+                            static_cast<double>(std::max<int64_t>(memory.peak_bytes, 1)));
   }
   if (!kept.empty()) {
-    text += fmt::format("kept for the backward of layer 0: {} ({:.3f} U)\n", bytes_text(static_cast<double>(kept[0])),
-                        static_cast<double>(kept[0]) / u);
+    text += fmt::format("kept for the backward of layer 0: {} ({:.3f} U)\n",
+                        bytes_text(static_cast<double>(kept[0])), static_cast<double>(kept[0]) / u);
   }
-  for (const auto& [name, count] : count_ops(facts.plan.graph)) text += fmt::format("  {:6} {}\n", count, name);
+  for (const auto& [name, count] : count_ops(facts.plan.graph))
+    text += fmt::format("  {:6} {}\n", count, name);
   if (!facts.plan.near_misses.empty()) text += "fusions that did not fire:\n";
   for (const std::string& line : facts.plan.near_misses) text += "  " + line + "\n";
   return text;
@@ -105,7 +118,8 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   const ProgramOptions program_opts = program_options(config, spec);
   if (flags.policy) {
     const Graph forward = program_opts.forward(program_opts.train, ForwardKind::loss);
-    write_out(resolved_table(find_recipe(program_opts.recipe), forward, program_opts.recipe_options));
+    write_out(
+        resolved_table(find_recipe(program_opts.recipe), forward, program_opts.recipe_options));
     return finish_output();
   }
   Program program(program_opts, *backend.catalogue);
@@ -134,9 +148,13 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
 
 void add_plan_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<PlanFlags>();
-  CLI::App* plan = app.add_subcommand("plan", "print what a run will do and the memory it takes, without running it");
-  plan->add_option("config", flags->config, "YAML file; `octet docs keys` lists its keys")->required()->type_name("CONFIG");
-  plan->add_flag("--buffers", flags->buffers, "JSON with every buffer: name, role, layer, dtype, offset, bytes, steps");
+  CLI::App* plan = app.add_subcommand(
+      "plan", "print what a run will do and the memory it takes, without running it");
+  plan->add_option("config", flags->config, "YAML file; `octet docs keys` lists its keys")
+      ->required()
+      ->type_name("CONFIG");
+  plan->add_flag("--buffers", flags->buffers,
+                 "JSON with every buffer: name, role, layer, dtype, offset, bytes, steps");
   plan->add_flag("--steps", flags->steps, "the straight-line program as text");
   plan->add_flag("--graph", flags->graph, "the lowered graph as text; `octet opt` reads it");
   plan->add_flag("--policy", flags->policy, "the formats of every linear after overrides");

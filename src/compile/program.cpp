@@ -12,7 +12,8 @@
 namespace octet {
 
 std::string_view enum_name(FunctionKind kind) {
-  constexpr std::string_view names[] = {"step", "micro_first", "micro_next", "update", "evaluate", "logits"};
+  constexpr std::string_view names[] = {"step",   "micro_first", "micro_next",
+                                        "update", "evaluate",    "logits"};
   return names[static_cast<int>(kind)];
 }
 
@@ -20,7 +21,9 @@ namespace {
 
 constexpr std::string_view kGrad = "grad:";
 
-bool is_gradient(const GraphOutput& output) { return output.name.rfind(kGrad, 0) == 0; }
+bool is_gradient(const GraphOutput& output) {
+  return output.name.rfind(kGrad, 0) == 0;
+}
 
 constexpr std::string_view kFlag = "quantizer_flag";
 
@@ -33,7 +36,8 @@ ValueId take_output(Graph& graph, std::string_view name) {
   return value;
 }
 
-// Turns each gradient output into the next value of "accumulated:<parameter>", and the quantizers' flag likewise.
+// Turns each gradient output into the next value of "accumulated:<parameter>", and the quantizers'
+// flag likewise.
 Graph accumulate_gradients(const Graph& graph, bool add) {
   Graph result = graph;
   Builder builder(result);
@@ -47,13 +51,15 @@ Graph accumulate_gradients(const Graph& graph, bool add) {
     if (add) {
       output.value = builder.add(total, output.value);
     } else if (!seen.insert(output.value).second) {
-      output.value = builder.unary(OpCode::stop_gradient, output.value);  // one value, two homes: a copy
+      output.value =
+          builder.unary(OpCode::stop_gradient, output.value);  // one value, two homes: a copy
     }
   }
   if (const ValueId flag = take_output(result, kFlag); flag != kNoValue) {
     const std::string name = "accumulated:" + std::string(kFlag);
     const ValueId total = builder.input(InputKind::state, name, result.type(flag));
-    builder.output("next:" + name, add ? builder.emit1(OpCode::any_of, NoAttrs{}, {total, flag}) : flag, total);
+    builder.output("next:" + name,
+                   add ? builder.emit1(OpCode::any_of, NoAttrs{}, {total, flag}) : flag, total);
   }
   return result;
 }
@@ -70,7 +76,9 @@ Program::Program(ProgramOptions options, const Catalogue& catalogue)
     Graph kept;
     for (const GraphInput& input : graph.inputs) {
       if (input.kind != InputKind::parameter && input.kind != InputKind::state) continue;
-      kept.inputs.push_back({.value = static_cast<ValueId>(kept.values.size()), .kind = input.kind, .name = input.name});
+      kept.inputs.push_back({.value = static_cast<ValueId>(kept.values.size()),
+                             .kind = input.kind,
+                             .name = input.name});
       kept.values.push_back({.type = graph.type(input.value)});
     }
     layout_.add_inputs(kept);
@@ -106,10 +114,12 @@ std::vector<UpdateItem> Program::update_items(const Graph& graph) const {
   for (const GraphInput& input : graph.inputs) {
     if (input.kind != InputKind::parameter) continue;
     const GraphOutput* gradient = graph.find_output(gradient_name(input.name));
-    const bool decay =
-        std::find(options_.no_decay.begin(), options_.no_decay.end(), input.name) == options_.no_decay.end();
-    items.push_back({.parameter = input.name, .weight = input.value,
-                     .gradient = gradient == nullptr ? kNoValue : gradient->value, .decay = decay});
+    const bool decay = std::find(options_.no_decay.begin(), options_.no_decay.end(), input.name) ==
+                       options_.no_decay.end();
+    items.push_back({.parameter = input.name,
+                     .weight = input.value,
+                     .gradient = gradient == nullptr ? kNoValue : gradient->value,
+                     .decay = decay});
   }
   return items;
 }
@@ -119,7 +129,8 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
   switch (kind) {
     case FunctionKind::evaluate:
     case FunctionKind::logits: {
-      const ForwardKind forward = kind == FunctionKind::logits ? ForwardKind::logits : ForwardKind::loss;
+      const ForwardKind forward =
+          kind == FunctionKind::logits ? ForwardKind::logits : ForwardKind::loss;
       graph = typed_graph(simplify(options_.forward(size, forward)));
       take_output(graph, kFlag);
       break;
@@ -128,13 +139,18 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
       graph = training_graph(size);
       const std::vector<UpdateItem> items = update_items(graph);
       const ValueId flag = take_output(graph, kFlag);
-      graph.outputs.erase(std::remove_if(graph.outputs.begin(), graph.outputs.end(), is_gradient), graph.outputs.end());
+      graph.outputs.erase(std::remove_if(graph.outputs.begin(), graph.outputs.end(), is_gradient),
+                          graph.outputs.end());
       Builder builder(graph);
       build_update(builder, items, options_.optim, flag);
       break;
     }
-    case FunctionKind::micro_first: graph = accumulate_gradients(training_graph(size), false); break;
-    case FunctionKind::micro_next: graph = accumulate_gradients(training_graph(size), true); break;
+    case FunctionKind::micro_first:
+      graph = accumulate_gradients(training_graph(size), false);
+      break;
+    case FunctionKind::micro_next:
+      graph = accumulate_gradients(training_graph(size), true);
+      break;
     case FunctionKind::update: {
       const Graph typed = training_graph(size);
       graph.phase = typed.phase;
@@ -147,7 +163,8 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
       }
       ValueId flag = kNoValue;
       if (const GraphOutput* output = typed.find_output(kFlag); output != nullptr) {
-        flag = builder.input(InputKind::state, "accumulated:" + std::string(kFlag), typed.type(output->value));
+        flag = builder.input(InputKind::state, "accumulated:" + std::string(kFlag),
+                             typed.type(output->value));
       }
       build_update(builder, items, options_.optim, flag);
       break;
@@ -175,7 +192,8 @@ const Plan& Program::plan(FunctionKind kind, const BatchSize& size) {
 void Program::lane_bytes(int64_t (&bytes)[kLaneCount]) const {
   for (int lane = 0; lane < kLaneCount; ++lane) bytes[lane] = layout_.lane_bytes[lane];
   for (const auto& [key, plan] : plans_) {
-    for (int lane = 0; lane < kLaneCount; ++lane) bytes[lane] = std::max(bytes[lane], plan->lane_bytes[lane]);
+    for (int lane = 0; lane < kLaneCount; ++lane)
+      bytes[lane] = std::max(bytes[lane], plan->lane_bytes[lane]);
   }
 }
 

@@ -1,4 +1,5 @@
-// A program: the functions of a training run, compiled from one model, sharing one persistent layout.
+// A program: the functions of a training run, compiled from one model, sharing one persistent
+// layout.
 //
 //   step         forward, backward and update in one plan (accumulation = 1)
 //   micro_first  forward and backward; gradients overwrite "accumulated:<parameter>"
@@ -6,7 +7,8 @@
 //   update       the optimizer from the accumulated gradients
 //   evaluate     forward to "loss" and "nll"
 //   logits       forward to "logits"
-// Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see optim/adamw.h for the rest.
+// Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see
+// optim/adamw.h for the rest.
 #pragma once
 
 #include <functional>
@@ -43,7 +45,7 @@ struct ProgramOptions {
   std::vector<std::string> no_decay = {};  // names of parameters without weight decay
   BatchSize train = {};                    // fixes the persistent layout and the training functions
   int accumulate = 1;
-  bool inference_only = false;             // no states: only evaluate and logits
+  bool inference_only = false;  // no states: only evaluate and logits
 };
 
 class Program {
@@ -53,7 +55,8 @@ class Program {
   // The functions that one training step runs: {step} or {micro_first, micro_next, update}.
   std::vector<FunctionKind> train_functions() const;
 
-  // Compiled on first use and kept; plans live as long as the program. `size` matters to evaluate and logits only.
+  // Compiled on first use and kept; plans live as long as the program. `size` matters to evaluate
+  // and logits only.
   const Plan& plan(FunctionKind kind, const BatchSize& size);
   const Plan& plan(FunctionKind kind) { return plan(kind, options_.train); }
 

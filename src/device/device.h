@@ -9,8 +9,8 @@
 namespace octet {
 
 struct DeviceInfo {
-  std::string name;              // "cpu (avx512)"
-  int64_t memory_bytes = 0;      // what one may plan with
+  std::string name;          // "cpu (avx512)"
+  int64_t memory_bytes = 0;  // what one may plan with
   int n_threads = 1;
 };
 

@@ -1,5 +1,5 @@
-// One struct of attributes per op (or family), in a variant. fields() names each attribute once; printer, parser and
-// comparison are made from it.
+// One struct of attributes per op (or family), in a variant. fields() names each attribute once;
+// printer, parser and comparison are made from it.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,18 @@ enum class GeluKind : uint8_t { erf, tanh };
 enum class GemmRole : uint8_t { other, forward, dgrad, wgrad };
 enum class RopeScaling : uint8_t { none, linear, llama3 };
 
-constexpr std::string_view enum_name(Dtype dtype) { return dtype_name(dtype); }
-constexpr int enum_count(Dtype) { return kDtypeCount; }
-constexpr std::string_view enum_name(Activation) { return "silu"; }
-constexpr std::string_view enum_name(GeluKind k) { return k == GeluKind::erf ? "erf" : "tanh"; }
+constexpr std::string_view enum_name(Dtype dtype) {
+  return dtype_name(dtype);
+}
+constexpr int enum_count(Dtype) {
+  return kDtypeCount;
+}
+constexpr std::string_view enum_name(Activation) {
+  return "silu";
+}
+constexpr std::string_view enum_name(GeluKind k) {
+  return k == GeluKind::erf ? "erf" : "tanh";
+}
 constexpr std::string_view enum_name(GemmRole r) {
   constexpr std::string_view names[] = {"other", "forward", "dgrad", "wgrad"};
   return names[static_cast<int>(r)];
@@ -28,14 +36,22 @@ constexpr std::string_view enum_name(RopeScaling s) {
   constexpr std::string_view names[] = {"none", "linear", "llama3"};
   return names[static_cast<int>(s)];
 }
-constexpr int enum_count(Activation) { return 1; }
-constexpr int enum_count(GeluKind) { return 2; }
-constexpr int enum_count(GemmRole) { return 4; }
-constexpr int enum_count(RopeScaling) { return 3; }
+constexpr int enum_count(Activation) {
+  return 1;
+}
+constexpr int enum_count(GeluKind) {
+  return 2;
+}
+constexpr int enum_count(GemmRole) {
+  return 4;
+}
+constexpr int enum_count(RopeScaling) {
+  return 3;
+}
 
-#define OCTET_ATTRS(Type)                            \
-  bool operator==(const Type&) const = default;      \
-  template <typename Self, typename F>               \
+#define OCTET_ATTRS(Type)                       \
+  bool operator==(const Type&) const = default; \
+  template <typename Self, typename F>          \
   static void fields([[maybe_unused]] Self& s, [[maybe_unused]] F&& f)
 
 struct NoAttrs {
@@ -101,14 +117,15 @@ struct ScatterAddAttrs {
   int64_t rows = 0;  // of the result
   OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
 };
-// gemm: y = op(a) op(b) (+ c); op transposes its 2-D operand or not. The role says which of a linear's three it is.
+// gemm: y = op(a) op(b) (+ c); op transposes its 2-D operand or not. The role says which of a
+// linear's three it is.
 struct GemmAttrs {
   bool trans_a = false, trans_b = false;
   GemmRole role = GemmRole::other;
   OCTET_ATTRS(GemmAttrs) { f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("role", s.role); }
 };
-// `group` in norms and activations: the stored operands are codes in groups along the rows, and each is followed, at the
-// end of the operand list, by its scales; 0: they are plain.
+// `group` in norms and activations: the stored operands are codes in groups along the rows, and
+// each is followed, at the end of the operand list, by its scales; 0: they are plain.
 struct NormAttrs {
   double eps = 1e-5;
   int64_t group = 0;
@@ -147,8 +164,9 @@ struct GeluAttrs {
   int64_t group = 0;
   OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("group", s.group); }
 };
-// Quantizers: the dtype of the codes, and the magnitude that amax is mapped to. group: along the rows, 0 for per tensor.
-// transposed: the codes of a matrix [R, C] lie as [C, pad_to(R)], the rows that pad being zero codes.
+// Quantizers: the dtype of the codes, and the magnitude that amax is mapped to. group: along the
+// rows, 0 for per tensor. transposed: the codes of a matrix [R, C] lie as [C, pad_to(R)], the rows
+// that pad being zero codes.
 struct QuantizeAttrs {
   Dtype dtype = Dtype::e4m3;
   double target = 448;
@@ -186,9 +204,10 @@ struct AdamwAttrs {
 
 #undef OCTET_ATTRS
 
-using Attrs = std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs,
-                           SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs,
-                           GemmAttrs, NormAttrs, RopeAttrs, AttentionAttrs, GatedActAttrs, GeluAttrs,
-                           AdamwAttrs, QuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs>;
+using Attrs =
+    std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs,
+                 SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs,
+                 NormAttrs, RopeAttrs, AttentionAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs,
+                 QuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs>;
 
 }  // namespace octet

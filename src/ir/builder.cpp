@@ -40,11 +40,17 @@ std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<Val
   }
   std::vector<TensorType> results = def.infer(attrs, types);
   const auto node_id = static_cast<NodeId>(graph_.nodes.size());
-  Node node{.op = op, .attrs = std::move(attrs), .operands = std::move(operands), .results = {}, .tag = tag};
+  Node node{.op = op,
+            .attrs = std::move(attrs),
+            .operands = std::move(operands),
+            .results = {},
+            .tag = tag};
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].dtype == Dtype::real && graph_.phase != Phase::logical) {
       const bool statistic = ((def.statistics >> i) & 1) != 0;
-      results[i].dtype = i < result_dtypes.size() ? result_dtypes[i] : statistic ? Dtype::f32 : chosen;
+      results[i].dtype = i < result_dtypes.size() ? result_dtypes[i]
+                         : statistic              ? Dtype::f32
+                                                  : chosen;
     }
     node.results.push_back(static_cast<ValueId>(graph_.values.size()));
     graph_.values.push_back(

@@ -1,7 +1,8 @@
 // Appends to a graph. Shapes and types are inferred; a wrong operand is an Error that names the op.
 //
-// The tag (layer, role, origin) set on the builder goes onto every node that it makes. In the Logical phase float results
-// are `real`; later they take the dtype of the first float operand, statistics f32, unless emit_typed says otherwise.
+// The tag (layer, role, origin) set on the builder goes onto every node that it makes. In the
+// Logical phase float results are `real`; later they take the dtype of the first float operand,
+// statistics f32, unless emit_typed says otherwise.
 #pragma once
 
 #include <initializer_list>

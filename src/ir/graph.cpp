@@ -41,7 +41,8 @@ std::vector<std::vector<NodeId>> uses(const Graph& graph) {
   std::vector<std::vector<NodeId>> result(graph.values.size());
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const ValueId operand : graph.nodes[n].operands) {
-      if (operand != kNoValue) result[static_cast<size_t>(operand)].push_back(static_cast<NodeId>(n));
+      if (operand != kNoValue)
+        result[static_cast<size_t>(operand)].push_back(static_cast<NodeId>(n));
     }
   }
   return result;

@@ -1,7 +1,8 @@
-// The graph: nodes and values in flat arrays, SSA, topological order, static shapes, no control flow.
+// The graph: nodes and values in flat arrays, SSA, topological order, static shapes, no control
+// flow.
 //
-// A value is an input of the graph or a result of one node. Node i reads only inputs and results of nodes before i.
-// Indices, not pointers: a pass rebuilds the graph and never edits one in place.
+// A value is an input of the graph or a result of one node. Node i reads only inputs and results of
+// nodes before i. Indices, not pointers: a pass rebuilds the graph and never edits one in place.
 #pragma once
 
 #include <optional>
@@ -26,15 +27,21 @@ enum class Role : uint8_t { forward, backward, update };
 std::string_view enum_name(Phase phase);
 std::string_view enum_name(InputKind kind);
 std::string_view enum_name(Role role);
-constexpr int enum_count(Phase) { return 4; }
-constexpr int enum_count(InputKind) { return 5; }
-constexpr int enum_count(Role) { return 3; }
+constexpr int enum_count(Phase) {
+  return 4;
+}
+constexpr int enum_count(InputKind) {
+  return 5;
+}
+constexpr int enum_count(Role) {
+  return 3;
+}
 
 // Where a node comes from: used by policies and reports, never by kernels.
 struct Tag {
-  int layer = -1;            // decoder layer, -1 outside the layers
+  int layer = -1;  // decoder layer, -1 outside the layers
   Role role = Role::forward;
-  std::string origin;        // name of the module, "q_proj" for example
+  std::string origin;  // name of the module, "q_proj" for example
   bool operator==(const Tag&) const = default;
 };
 
@@ -61,7 +68,8 @@ struct GraphInput {
   bool operator==(const GraphInput&) const = default;
 };
 
-// A named result. With `updates` it is written over that input's buffer (parameter, state): the input's next value.
+// A named result. With `updates` it is written over that input's buffer (parameter, state): the
+// input's next value.
 struct GraphOutput {
   std::string name;
   ValueId value = kNoValue;

@@ -1,4 +1,5 @@
-// What the compiler knows of an op: plain function pointers in one constant per op, in a visible list (ir/ops/list.cpp).
+// What the compiler knows of an op: plain function pointers in one constant per op, in a visible
+// list (ir/ops/list.cpp).
 #pragma once
 
 #include <span>
@@ -23,7 +24,8 @@ struct VjpCall {
   std::span<const ValueId> dresults;
 };
 
-using InferFn = std::vector<TensorType> (*)(const Attrs& attrs, std::span<const TensorType> operands);
+using InferFn = std::vector<TensorType> (*)(const Attrs& attrs,
+                                            std::span<const TensorType> operands);
 // Appends the backward nodes; returns one gradient per operand, kNoValue where none flows.
 using VjpFn = std::vector<ValueId> (*)(Builder& builder, const VjpCall& call);
 // Appends the same meaning in simpler ops; returns one value per result.
@@ -39,13 +41,13 @@ struct OpDef {
   OpCode code;
   std::string_view name;
   int min_operands = 1;
-  int max_operands = 1;            // -1: any number
-  InferFn infer = nullptr;         // dtype real in a result means: the float that the recipe chooses
-  VjpFn vjp = nullptr;             // nullptr: no gradient flows through
-  DecomposeFn decompose = nullptr; // nullptr: a primitive
-  CostFn cost = nullptr;           // nullptr: no flops, each operand and result moved once
+  int max_operands = 1;     // -1: any number
+  InferFn infer = nullptr;  // dtype real in a result means: the float that the recipe chooses
+  VjpFn vjp = nullptr;      // nullptr: no gradient flows through
+  DecomposeFn decompose = nullptr;  // nullptr: a primitive
+  CostFn cost = nullptr;            // nullptr: no flops, each operand and result moved once
   std::span<const InplacePair> inplace = {};
-  uint8_t statistics = 0;          // bit i: result i stays f32 under every recipe
+  uint8_t statistics = 0;  // bit i: result i stays f32 under every recipe
 };
 
 const OpDef& op_def(OpCode code);

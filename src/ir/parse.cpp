@@ -74,7 +74,9 @@ class Parser {
   std::string_view word() {
     skip();
     size_t end = pos_;
-    while (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_')) ++end;
+    while (end < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_'))
+      ++end;
     return text_.substr(pos_, end - pos_);
   }
   void keyword(std::string_view wanted) {
@@ -101,7 +103,8 @@ class Parser {
   T number() {
     skip();
     T value{};
-    const auto [end, error] = std::from_chars(text_.data() + pos_, text_.data() + text_.size(), value);
+    const auto [end, error] =
+        std::from_chars(text_.data() + pos_, text_.data() + text_.size(), value);
     if (error != std::errc()) fail("a number");
     pos_ = static_cast<size_t>(end - text_.data());
     return value;
@@ -138,7 +141,8 @@ class Parser {
     int64_t n = 1;
     for (const int64_t dim : result.shape) {
       if (dim < 0 || dim > (int64_t{1} << 40)) fail("dimensions from 0 to 2^40");
-      if (__builtin_mul_overflow(n, dim, &n) || n > (int64_t{1} << 48)) fail("at most 2^48 elements");
+      if (__builtin_mul_overflow(n, dim, &n) || n > (int64_t{1} << 48))
+        fail("at most 2^48 elements");
     }
     return result;
   }
@@ -152,7 +156,8 @@ class Parser {
   ValueId define(int64_t name, TensorType value_type, NodeId producer, int index) {
     const auto id = static_cast<ValueId>(graph_.values.size());
     if (!values_.emplace(name, id).second) fail(fmt::format("%{} to be defined once", name));
-    graph_.values.push_back({.type = std::move(value_type), .producer = producer, .result_index = index});
+    graph_.values.push_back(
+        {.type = std::move(value_type), .producer = producer, .result_index = index});
     return id;
   }
 
@@ -168,20 +173,26 @@ class Parser {
       const auto kind = enumerator<InputKind>();
       std::string name = string();
       expect(':');
-      graph_.inputs.push_back({.value = define(names[0], type(), kNoNode, 0), .kind = kind, .name = std::move(name)});
+      graph_.inputs.push_back(
+          {.value = define(names[0], type(), kNoNode, 0), .kind = kind, .name = std::move(name)});
       return;
     }
     const std::string_view op_name = word();
     const OpDef* def = find_op(op_name);
     if (def == nullptr) fail("an op");
     pos_ += op_name.size();
-    Node node{.op = def->code, .attrs = default_attrs(def->code), .operands = {}, .results = {}, .tag = {}};
+    Node node{.op = def->code,
+              .attrs = default_attrs(def->code),
+              .operands = {},
+              .results = {},
+              .tag = {}};
     operands(node);
     attributes(node.attrs);
     expect(':');
     for (size_t i = 0; i < names.size(); ++i) {
       if (i > 0) expect(',');
-      node.results.push_back(define(names[i], type(), static_cast<NodeId>(graph_.nodes.size()), static_cast<int>(i)));
+      node.results.push_back(
+          define(names[i], type(), static_cast<NodeId>(graph_.nodes.size()), static_cast<int>(i)));
     }
     tag(node.tag);
     graph_.nodes.push_back(std::move(node));
@@ -255,35 +266,73 @@ class Parser {
 
 Attrs default_attrs(OpCode op) {
   switch (op) {
-    case OpCode::fill: return FillAttrs{};
-    case OpCode::iota: return IotaAttrs{};
-    case OpCode::broadcast: return BroadcastAttrs{};
-    case OpCode::reshape: return ReshapeAttrs{};
-    case OpCode::transpose: return TransposeAttrs{};
-    case OpCode::slice: return SliceAttrs{};
-    case OpCode::pad: return PadAttrs{};
-    case OpCode::concatenate: case OpCode::argmax: return AxisAttrs{};
-    case OpCode::reduce_sum: case OpCode::reduce_max: return AxesAttrs{};
-    case OpCode::dot: return DotAttrs{};
-    case OpCode::scatter_add: case OpCode::embedding_grad: return ScatterAddAttrs{};
-    case OpCode::gemm: return GemmAttrs{};
-    case OpCode::rms_norm: case OpCode::rms_norm_grad: return NormAttrs{};
-    case OpCode::layer_norm: case OpCode::layer_norm_grad: return NormAttrs{};
-    case OpCode::rope: return RopeAttrs{};
-    case OpCode::attention: case OpCode::attention_grad: return AttentionAttrs{};
-    case OpCode::gated_act: case OpCode::gated_act_grad: return GatedActAttrs{};
-    case OpCode::gelu: case OpCode::gelu_grad: return GeluAttrs{};
-    case OpCode::adamw_step: return AdamwAttrs{};
-    case OpCode::quant_scale: case OpCode::delayed_scale: case OpCode::quantize: case OpCode::quantize_both:
-    case OpCode::quantize_groups: case OpCode::dequantize: case OpCode::add_quantize: return QuantizeAttrs{};
-    case OpCode::rms_norm_quantize: return NormQuantizeAttrs{};
-    case OpCode::gated_act_quantize: return GatedActQuantizeAttrs{};
-    default: return NoAttrs{};
+    case OpCode::fill:
+      return FillAttrs{};
+    case OpCode::iota:
+      return IotaAttrs{};
+    case OpCode::broadcast:
+      return BroadcastAttrs{};
+    case OpCode::reshape:
+      return ReshapeAttrs{};
+    case OpCode::transpose:
+      return TransposeAttrs{};
+    case OpCode::slice:
+      return SliceAttrs{};
+    case OpCode::pad:
+      return PadAttrs{};
+    case OpCode::concatenate:
+    case OpCode::argmax:
+      return AxisAttrs{};
+    case OpCode::reduce_sum:
+    case OpCode::reduce_max:
+      return AxesAttrs{};
+    case OpCode::dot:
+      return DotAttrs{};
+    case OpCode::scatter_add:
+    case OpCode::embedding_grad:
+      return ScatterAddAttrs{};
+    case OpCode::gemm:
+      return GemmAttrs{};
+    case OpCode::rms_norm:
+    case OpCode::rms_norm_grad:
+      return NormAttrs{};
+    case OpCode::layer_norm:
+    case OpCode::layer_norm_grad:
+      return NormAttrs{};
+    case OpCode::rope:
+      return RopeAttrs{};
+    case OpCode::attention:
+    case OpCode::attention_grad:
+      return AttentionAttrs{};
+    case OpCode::gated_act:
+    case OpCode::gated_act_grad:
+      return GatedActAttrs{};
+    case OpCode::gelu:
+    case OpCode::gelu_grad:
+      return GeluAttrs{};
+    case OpCode::adamw_step:
+      return AdamwAttrs{};
+    case OpCode::quant_scale:
+    case OpCode::delayed_scale:
+    case OpCode::quantize:
+    case OpCode::quantize_both:
+    case OpCode::quantize_groups:
+    case OpCode::dequantize:
+    case OpCode::add_quantize:
+      return QuantizeAttrs{};
+    case OpCode::rms_norm_quantize:
+      return NormQuantizeAttrs{};
+    case OpCode::gated_act_quantize:
+      return GatedActQuantizeAttrs{};
+    default:
+      return NoAttrs{};
   }
 }
 
 }  // namespace
 
-Graph parse_graph(std::string_view text, const std::string& file) { return Parser(text, file).parse(); }
+Graph parse_graph(std::string_view text, const std::string& file) {
+  return Parser(text, file).parse();
+}
 
 }  // namespace octet

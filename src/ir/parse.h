@@ -1,7 +1,9 @@
-// Reads the text that print() writes. Values may be numbered in any order; each must be defined before its use.
+// Reads the text that print() writes. Values may be numbered in any order; each must be defined
+// before its use.
 //
-// Throws Error(invalid_argument, "file:line:column: expected ..., got ...") at the first mistake. Types are read, not
-// inferred: run verify() on the result. Attributes that are left out keep their defaults; "#" starts a comment.
+// Throws Error(invalid_argument, "file:line:column: expected ..., got ...") at the first mistake.
+// Types are read, not inferred: run verify() on the result. Attributes that are left out keep their
+// defaults; "#" starts a comment.
 #pragma once
 
 #include <string>

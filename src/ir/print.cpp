@@ -55,21 +55,24 @@ std::string quoted(const std::string& text) {
 std::string print(const Graph& graph, const Node& node) {
   std::vector<std::string> types;
   for (const ValueId id : node.results) types.push_back(to_string(graph.type(id)));
-  std::string tag = node.tag.layer < 0 ? std::string(enum_name(node.tag.role))
-                                       : fmt::format("layer {}, {}", node.tag.layer, enum_name(node.tag.role));
+  std::string tag = node.tag.layer < 0
+                        ? std::string(enum_name(node.tag.role))
+                        : fmt::format("layer {}, {}", node.tag.layer, enum_name(node.tag.role));
   if (!node.tag.origin.empty()) tag += ", " + quoted(node.tag.origin);
   return fmt::format("{} = {}({}){} : {} @ {}", value_list(node.results), op_def(node.op).name,
-                     value_list(node.operands), attrs_text(node.attrs), fmt::join(types, ", "), tag);
+                     value_list(node.operands), attrs_text(node.attrs), fmt::join(types, ", "),
+                     tag);
 }
 
 std::string print(const Graph& graph) {
   std::string text = fmt::format("graph {} phase {}\n", quoted(graph.name), enum_name(graph.phase));
   size_t next_input = 0;
   const auto inputs_below = [&](ValueId limit) {
-    for (; next_input < graph.inputs.size() && graph.inputs[next_input].value < limit; ++next_input) {
+    for (; next_input < graph.inputs.size() && graph.inputs[next_input].value < limit;
+         ++next_input) {
       const GraphInput& input = graph.inputs[next_input];
-      text += fmt::format("%{} = input {} {} : {}\n", input.value, enum_name(input.kind), quoted(input.name),
-                          to_string(graph.type(input.value)));
+      text += fmt::format("%{} = input {} {} : {}\n", input.value, enum_name(input.kind),
+                          quoted(input.name), to_string(graph.type(input.value)));
     }
   };
   for (const Node& node : graph.nodes) {

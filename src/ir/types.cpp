@@ -11,7 +11,9 @@ int64_t n_elems(const Shape& shape) {
   return n;
 }
 
-std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ",")); }
+std::string to_string(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ","));
+}
 
 Shape row_major_strides(const Shape& shape) {
   Shape strides(shape.size(), 1);

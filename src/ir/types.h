@@ -29,8 +29,12 @@ struct TensorType {
 };
 
 // A number, whose storage a recipe chooses later; and an index or a label.
-inline TensorType real_type(Shape shape) { return {Dtype::real, std::move(shape)}; }
-inline TensorType index_type(Shape shape) { return {Dtype::i32, std::move(shape)}; }
+inline TensorType real_type(Shape shape) {
+  return {Dtype::real, std::move(shape)};
+}
+inline TensorType index_type(Shape shape) {
+  return {Dtype::i32, std::move(shape)};
+}
 
 std::string to_string(const TensorType& type);  // "bf16[8,16]"
 

@@ -39,10 +39,12 @@ class Verifier {
   }
 
   void define(ValueId id, NodeId producer, int index, const std::string& what) {
-    if (id < 0 || static_cast<size_t>(id) >= graph_.values.size()) fail("{} defines no value %{}", what, id);
+    if (id < 0 || static_cast<size_t>(id) >= graph_.values.size())
+      fail("{} defines no value %{}", what, id);
     if (defined_[static_cast<size_t>(id)]) fail("%{} is defined twice, again by {}", id, what);
     const Value& value = graph_.values[static_cast<size_t>(id)];
-    if (value.producer != producer || value.result_index != index) fail("%{} names another producer than {}", id, what);
+    if (value.producer != producer || value.result_index != index)
+      fail("%{} names another producer than {}", id, what);
     defined_[static_cast<size_t>(id)] = true;
   }
 
@@ -65,7 +67,8 @@ class Verifier {
         types.emplace_back();
         continue;
       }
-      if (operand < 0 || static_cast<size_t>(operand) >= defined_.size() || !defined_[static_cast<size_t>(operand)]) {
+      if (operand < 0 || static_cast<size_t>(operand) >= defined_.size() ||
+          !defined_[static_cast<size_t>(operand)]) {
         fail("{} (node {}) reads %{} before it is defined", def.name, id, operand);
       }
       types.push_back(graph_.type(operand));
@@ -82,7 +85,9 @@ class Verifier {
     } catch (const Error& error) {
       fail("node {}: {}", id, error.what());
     }
-    if (inferred.size() != n.results.size()) fail("{} (node {}) has {} results, expected {}", def.name, id, n.results.size(), inferred.size());
+    if (inferred.size() != n.results.size())
+      fail("{} (node {}) has {} results, expected {}", def.name, id, n.results.size(),
+           inferred.size());
     for (size_t i = 0; i < inferred.size(); ++i) result(id, i, inferred[i]);
   }
 
@@ -91,10 +96,12 @@ class Verifier {
     const std::string what = fmt::format("{} (node {})", op_def(n.op).name, id);
     define(n.results[i], id, static_cast<int>(i), what);
     const TensorType& type = graph_.type(n.results[i]);
-    const bool dtype_ok = inferred.dtype == Dtype::real ? is_float(type.dtype) && !is_quantized(type.dtype)
-                                                        : type.dtype == inferred.dtype;
+    const bool dtype_ok = inferred.dtype == Dtype::real
+                              ? is_float(type.dtype) && !is_quantized(type.dtype)
+                              : type.dtype == inferred.dtype;
     if (type.shape != inferred.shape || !dtype_ok) {
-      fail("{} gives {}, expected {}: {}", what, to_string(type), to_string(inferred), print(graph_, n));
+      fail("{} gives {}, expected {}: {}", what, to_string(type), to_string(inferred),
+           print(graph_, n));
     }
     phase_rule(type, what);
   }
@@ -107,7 +114,8 @@ class Verifier {
     if (output.updates == kNoValue) return;
     if (!known(output.updates)) fail("output '{}' updates no value", output.name);
     const GraphInput* input = graph_.input_of(output.updates);
-    if (input == nullptr || (input->kind != InputKind::parameter && input->kind != InputKind::state)) {
+    if (input == nullptr ||
+        (input->kind != InputKind::parameter && input->kind != InputKind::state)) {
       fail("output '{}' updates what is no parameter or state", output.name);
     }
     if (graph_.type(output.value) != graph_.type(output.updates)) {
@@ -122,6 +130,8 @@ class Verifier {
 
 }  // namespace
 
-void verify(const Graph& graph) { Verifier(graph).run(); }
+void verify(const Graph& graph) {
+  Verifier(graph).run();
+}
 
 }  // namespace octet

@@ -37,11 +37,12 @@ class Differentiator {
     }
     const GraphOutput* loss = from.find_output(options_.loss);
     if (loss == nullptr) {
-      throw Error(ErrorCode::invalid_argument, "[autodiff] graph {} has no output '{}'", from.name, options_.loss);
+      throw Error(ErrorCode::invalid_argument, "[autodiff] graph {} has no output '{}'", from.name,
+                  options_.loss);
     }
     if (!from.type(loss->value).shape.empty()) {
-      throw Error(ErrorCode::invalid_argument, "[autodiff] '{}' must be a scalar, got {}", options_.loss,
-                  to_string(from.type(loss->value)));
+      throw Error(ErrorCode::invalid_argument, "[autodiff] '{}' must be a scalar, got {}",
+                  options_.loss, to_string(from.type(loss->value)));
     }
     backward(rewriter_.map(loss->value));
     for (const GraphInput& source : sources_) {
@@ -51,18 +52,20 @@ class Differentiator {
       gradients_out_.emplace_back(gradient_name(source.name), gradient);
     }
     Graph result = rewriter_.finish();
-    for (const auto& [name, id] : gradients_out_) result.outputs.push_back({.name = name, .value = id, .updates = kNoValue});
+    for (const auto& [name, id] : gradients_out_)
+      result.outputs.push_back({.name = name, .value = id, .updates = kNoValue});
     return result;
   }
 
  private:
   bool wanted(const GraphInput& input) const {
     if (options_.with_respect_to.empty()) return input.kind == InputKind::parameter;
-    return std::find(options_.with_respect_to.begin(), options_.with_respect_to.end(), input.name) !=
-           options_.with_respect_to.end();
+    return std::find(options_.with_respect_to.begin(), options_.with_respect_to.end(),
+                     input.name) != options_.with_respect_to.end();
   }
   ValueId gradient_of(ValueId id) const {
-    return static_cast<size_t>(id) < gradients_.size() ? gradients_[static_cast<size_t>(id)] : kNoValue;
+    return static_cast<size_t>(id) < gradients_.size() ? gradients_[static_cast<size_t>(id)]
+                                                       : kNoValue;
   }
   void contribute(ValueId id, ValueId gradient) {
     ValueId& total = gradients_[static_cast<size_t>(id)];
@@ -89,7 +92,8 @@ class Differentiator {
     }
   }
 
-  void differentiate(const Node& node, const std::vector<ValueId>& dresults, const std::vector<bool>& reached) {
+  void differentiate(const Node& node, const std::vector<ValueId>& dresults,
+                     const std::vector<bool>& reached) {
     const OpDef& def = op_def(node.op);
     if (def.vjp == nullptr) {
       if (node.op == OpCode::stop_gradient) return;
@@ -101,7 +105,8 @@ class Differentiator {
     CHECK(doperands.size() == node.operands.size());
     for (size_t i = 0; i < doperands.size(); ++i) {
       const ValueId operand = node.operands[i];
-      if (doperands[i] == kNoValue || operand == kNoValue || !reached[static_cast<size_t>(operand)]) continue;
+      if (doperands[i] == kNoValue || operand == kNoValue || !reached[static_cast<size_t>(operand)])
+        continue;
       CHECK(builder_.shape(doperands[i]) == builder_.shape(operand));
       contribute(operand, doperands[i]);
     }
@@ -117,6 +122,8 @@ class Differentiator {
 
 }  // namespace
 
-Graph autodiff(const Graph& graph, const AutodiffOptions& options) { return Differentiator(graph, options).run(); }
+Graph autodiff(const Graph& graph, const AutodiffOptions& options) {
+  return Differentiator(graph, options).run();
+}
 
 }  // namespace octet

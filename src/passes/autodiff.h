@@ -1,10 +1,11 @@
 // Reverse-mode differentiation: Graph -> Graph, Logical phase.
 //
-// Keeps the forward nodes and outputs, appends the gradient of the scalar output "loss" with respect to every parameter, and
-// names it "grad:<parameter>". A parameter that the loss does not depend on gets a gradient of zeros. Backward nodes carry
-// the layer and origin of their forward node and the role `backward`. Gradients that meet are added in the reverse order of
-// the uses, so the order is fixed.
-// Throws Error(invalid_argument) where the output is missing or no scalar, or an op on the way has no gradient.
+// Keeps the forward nodes and outputs, appends the gradient of the scalar output "loss" with
+// respect to every parameter, and names it "grad:<parameter>". A parameter that the loss does not
+// depend on gets a gradient of zeros. Backward nodes carry the layer and origin of their forward
+// node and the role `backward`. Gradients that meet are added in the reverse order of the uses, so
+// the order is fixed. Throws Error(invalid_argument) where the output is missing or no scalar, or
+// an op on the way has no gradient.
 #pragma once
 
 #include <string>
@@ -22,6 +23,8 @@ struct AutodiffOptions {
 
 Graph autodiff(const Graph& graph, const AutodiffOptions& options = {});
 
-inline std::string gradient_name(const std::string& parameter) { return "grad:" + parameter; }
+inline std::string gradient_name(const std::string& parameter) {
+  return "grad:" + parameter;
+}
 
 }  // namespace octet

@@ -1,4 +1,5 @@
-// The table of contents: every pass by name, and a driver that runs a list of them and verifies the graph after each.
+// The table of contents: every pass by name, and a driver that runs a list of them and verifies the
+// graph after each.
 #pragma once
 
 #include <span>

@@ -17,7 +17,8 @@ Graph reorder(const Graph& graph, const std::vector<std::pair<NodeId, NodeId>>& 
   };
   for (size_t n = 0; n < n_nodes; ++n) {
     for (const ValueId id : graph.nodes[n].operands) {
-      const NodeId producer = id == kNoValue ? kNoNode : graph.values[static_cast<size_t>(id)].producer;
+      const NodeId producer =
+          id == kNoValue ? kNoNode : graph.values[static_cast<size_t>(id)].producer;
       if (producer != kNoNode) depend(producer, static_cast<NodeId>(n));
     }
   }
@@ -38,7 +39,9 @@ Graph reorder(const Graph& graph, const std::vector<std::pair<NodeId, NodeId>>& 
       if (--waits[static_cast<size_t>(then)] == 0) ready.push(then);
     }
   }
-  if (n_done != n_nodes) throw Error(ErrorCode::internal, "[reorder] graph {}: the order asked for is a cycle", graph.name);
+  if (n_done != n_nodes)
+    throw Error(ErrorCode::internal, "[reorder] graph {}: the order asked for is a cycle",
+                graph.name);
   return rewriter.finish();
 }
 

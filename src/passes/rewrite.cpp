@@ -4,7 +4,8 @@
 
 namespace octet {
 
-Rewriter::Rewriter(const Graph& from) : from_(from), builder_(to_), map_(from.values.size(), kNoValue) {
+Rewriter::Rewriter(const Graph& from)
+    : from_(from), builder_(to_), map_(from.values.size(), kNoValue) {
   to_.name = from.name;
   to_.phase = from.phase;
   for (const GraphInput& input : from.inputs) {

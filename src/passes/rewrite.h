@@ -1,7 +1,8 @@
 // Rebuilds a graph node by node: what every pass is written with.
 //
-// The new graph has the old one's name and phase, and its inputs with their kinds and names. A pass walks the old nodes in
-// order and for each calls copy(), or emits others through builder() and says what replaces the old results with set().
+// The new graph has the old one's name and phase, and its inputs with their kinds and names. A pass
+// walks the old nodes in order and for each calls copy(), or emits others through builder() and
+// says what replaces the old results with set().
 #pragma once
 
 #include <functional>
@@ -24,7 +25,8 @@ class Rewriter {
   void set(ValueId old_id, ValueId new_id) { map_[static_cast<size_t>(old_id)] = new_id; }
   void set(const std::vector<ValueId>& old_ids, const std::vector<ValueId>& new_ids);
 
-  // The old node as it is, reading mapped operands; result types are kept. Returns the new results and sets the map.
+  // The old node as it is, reading mapped operands; result types are kept. Returns the new results
+  // and sets the map.
   std::vector<ValueId> copy(const Node& node);
 
   // Copies the outputs through the map and hands the new graph out.

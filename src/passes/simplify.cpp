@@ -20,7 +20,8 @@ const Node* producer(const Graph& graph, ValueId id) {
 
 bool is_fill(const Graph& graph, ValueId id, double value) {
   const Node* node = producer(graph, id);
-  return node != nullptr && node->op == OpCode::fill && std::get<FillAttrs>(node->attrs).value == value;
+  return node != nullptr && node->op == OpCode::fill &&
+         std::get<FillAttrs>(node->attrs).value == value;
 }
 
 bool is_identity_perm(const Shape& perm) {
@@ -30,7 +31,8 @@ bool is_identity_perm(const Shape& perm) {
   return true;
 }
 
-// The operand that this node's single result equals, if there is one. (-0 + 0 is +0: no op here tells them apart.)
+// The operand that this node's single result equals, if there is one. (-0 + 0 is +0: no op here
+// tells them apart.)
 std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
   if (node.results.size() != 1 || node.operands.empty()) return std::nullopt;
   const ValueId x = node.operands[0];
@@ -43,14 +45,19 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
     case OpCode::cast:
       return same_type ? std::optional(x) : std::nullopt;
     case OpCode::broadcast:
-      return same_type && is_identity_perm(std::get<BroadcastAttrs>(node.attrs).axes) ? std::optional(x) : std::nullopt;
+      return same_type && is_identity_perm(std::get<BroadcastAttrs>(node.attrs).axes)
+                 ? std::optional(x)
+                 : std::nullopt;
     case OpCode::transpose:
-      return same_type && is_identity_perm(std::get<TransposeAttrs>(node.attrs).perm) ? std::optional(x) : std::nullopt;
+      return same_type && is_identity_perm(std::get<TransposeAttrs>(node.attrs).perm)
+                 ? std::optional(x)
+                 : std::nullopt;
     case OpCode::add:
     case OpCode::mul: {
       const double unit = node.op == OpCode::add ? 0 : 1;
       if (is_fill(graph, other(1), unit) && same_type) return x;
-      if (is_fill(graph, x, unit) && graph.type(other(1)) == graph.type(node.results[0])) return other(1);
+      if (is_fill(graph, x, unit) && graph.type(other(1)) == graph.type(node.results[0]))
+        return other(1);
       return std::nullopt;
     }
     case OpCode::sub:
@@ -90,7 +97,8 @@ Graph remove_dead(const Graph& graph) {
   for (const GraphOutput& output : graph.outputs) live[static_cast<size_t>(output.value)] = true;
   std::vector<bool> keep(graph.nodes.size(), false);
   for (size_t n = graph.nodes.size(); n-- > 0;) {
-    for (const ValueId id : graph.nodes[n].results) keep[n] = keep[n] || live[static_cast<size_t>(id)];
+    for (const ValueId id : graph.nodes[n].results)
+      keep[n] = keep[n] || live[static_cast<size_t>(id)];
     if (!keep[n]) continue;
     for (const ValueId id : graph.nodes[n].operands) {
       if (id != kNoValue) live[static_cast<size_t>(id)] = true;
@@ -125,8 +133,8 @@ Graph remove_identities(const Graph& graph) {
     } else if (const auto move = merged_move(graph, node)) {
       rewriter.builder().tag = node.tag;
       const Dtype dtype = graph.type(node.results[0]).dtype;
-      const auto results =
-          rewriter.builder().emit_typed(node.op, move->first, {rewriter.map(move->second)}, {&dtype, 1});
+      const auto results = rewriter.builder().emit_typed(node.op, move->first,
+                                                         {rewriter.map(move->second)}, {&dtype, 1});
       rewriter.set(node.results, results);
     } else {
       rewriter.copy(node);
@@ -162,12 +170,14 @@ Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const
       CHECK(results.size() == node.results.size());
       for (size_t i = 0; i < results.size(); ++i) {
         if (rewriter.builder().type(results[i]).shape != current.type(node.results[i]).shape) {
-          throw Error(ErrorCode::internal, "[decompose] {} gives {} where the op gives {}", def.name,
-                      to_string(rewriter.builder().type(results[i])), to_string(current.type(node.results[i])));
+          throw Error(ErrorCode::internal, "[decompose] {} gives {} where the op gives {}",
+                      def.name, to_string(rewriter.builder().type(results[i])),
+                      to_string(current.type(node.results[i])));
         }
         const Dtype dtype = current.type(node.results[i]).dtype;
         if (rewriter.builder().type(results[i]).dtype != dtype) {
-          results[i] = rewriter.builder().emit_typed(OpCode::cast, NoAttrs{}, {results[i]}, {&dtype, 1})[0];
+          results[i] =
+              rewriter.builder().emit_typed(OpCode::cast, NoAttrs{}, {results[i]}, {&dtype, 1})[0];
         }
       }
       rewriter.set(node.results, results);

@@ -1,4 +1,5 @@
-// Same meaning, fewer nodes. Each is Graph -> Graph, pure, and leaves inputs and outputs as they are.
+// Same meaning, fewer nodes. Each is Graph -> Graph, pure, and leaves inputs and outputs as they
+// are.
 #pragma once
 
 #include <functional>
@@ -13,14 +14,15 @@ Graph remove_dead(const Graph& graph);
 // Merges nodes that compute the same thing: equal op, attributes, operands and result types.
 Graph merge_common(const Graph& graph);
 
-// Drops what does nothing: transpose by the identity, reshape or broadcast to the same shape, cast to the same dtype,
-// stop_gradient, x + 0, x * 1, two transposes or reshapes in a row.
+// Drops what does nothing: transpose by the identity, reshape or broadcast to the same shape, cast
+// to the same dtype, stop_gradient, x + 0, x * 1, two transposes or reshapes in a row.
 Graph remove_identities(const Graph& graph);
 
 // remove_identities, merge_common, remove_dead, until nothing changes.
 Graph simplify(const Graph& graph);
 
-// Replaces every node that `wanted` names by its op's decomposition, again and again until none is left.
+// Replaces every node that `wanted` names by its op's decomposition, again and again until none is
+// left.
 Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& wanted);
 // Every op that has a decomposition.
 Graph decompose_all(const Graph& graph);

@@ -1,5 +1,5 @@
-// What a back end offers for a node: a choice that costs nothing to ask (for plans without a device), and the prepared
-// kernel itself.
+// What a back end offers for a node: a choice that costs nothing to ask (for plans without a
+// device), and the prepared kernel itself.
 #pragma once
 
 #include <cstddef>

@@ -30,9 +30,9 @@ int64_t assign_offsets(std::vector<Buffer>& buffers, const std::vector<int>& whi
     }
     buffer.offset = offset;
     arena = std::max(arena, offset + bytes);
-    const auto at = std::upper_bound(placed.begin(), placed.end(), offset, [&](int64_t value, int i) {
-      return value < buffers[static_cast<size_t>(i)].offset;
-    });
+    const auto at = std::upper_bound(
+        placed.begin(), placed.end(), offset,
+        [&](int64_t value, int i) { return value < buffers[static_cast<size_t>(i)].offset; });
     placed.insert(at, index);
   }
   return arena;

@@ -41,13 +41,13 @@ void Layout::add_inputs(const Graph& graph) {
     const TensorType& type = graph.type(input.value);
     const Lane lane = input_lane(input);
     int64_t& used = lane_bytes[static_cast<int>(lane)];
-    const auto [it, added] =
-        slots.try_emplace(input.name, Slot{.type = type, .kind = input.kind, .lane = lane, .offset = used});
+    const auto [it, added] = slots.try_emplace(
+        input.name, Slot{.type = type, .kind = input.kind, .lane = lane, .offset = used});
     if (added) {
       used += align_up(type.n_bytes());
     } else if (it->second.type != type) {
-      throw Error(ErrorCode::internal, "[layout] '{}' is {} here and {} elsewhere", input.name, to_string(type),
-                  to_string(it->second.type));
+      throw Error(ErrorCode::internal, "[layout] '{}' is {} here and {} elsewhere", input.name,
+                  to_string(type), to_string(it->second.type));
     }
   }
 }
@@ -56,7 +56,8 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Graph& graph, const Layout& layout, const Catalogue& catalogue, const PlanOptions& options)
+  Planner(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
+          const PlanOptions& options)
       : layout_(layout), catalogue_(catalogue), options_(options) {
     plan_.graph = graph;
     plan_.buffer_of.assign(graph.values.size(), -1);
@@ -64,7 +65,9 @@ class Planner {
 
   Plan run() {
     order_ = schedule(plan_.graph);
-    order_.erase(std::remove_if(order_.begin(), order_.end(), [&](NodeId n) { return is_view(node(n)); }), order_.end());
+    order_.erase(
+        std::remove_if(order_.begin(), order_.end(), [&](NodeId n) { return is_view(node(n)); }),
+        order_.end());
     find_last_uses();
     find_gradients();
     place_inputs();
@@ -108,10 +111,15 @@ class Planner {
       const auto slot = layout_.slots.find(input.name);
       CHECK(slot != layout_.slots.end());
       buffer_of(input.value) = static_cast<int>(plan_.buffers.size());
-      plan_.buffers.push_back({.name = input.name, .role = input_role(input), .layer = -1,
-                               .dtype = slot->second.type.dtype, .lane = slot->second.lane,
-                               .offset = slot->second.offset, .bytes = slot->second.type.n_bytes(),
-                               .first_step = -1, .last_step = static_cast<int>(order_.size())});
+      plan_.buffers.push_back({.name = input.name,
+                               .role = input_role(input),
+                               .layer = -1,
+                               .dtype = slot->second.type.dtype,
+                               .lane = slot->second.lane,
+                               .offset = slot->second.offset,
+                               .bytes = slot->second.type.n_bytes(),
+                               .first_step = -1,
+                               .last_step = static_cast<int>(order_.size())});
     }
   }
 
@@ -120,15 +128,22 @@ class Planner {
     const Node& n = node(id);
     const auto choice = catalogue_.choose(plan_.graph, n);
     if (!choice) {
-      throw Error(ErrorCode::invalid_argument, "[plan] no kernel for node {}: {}", id, print(plan_.graph, n));
+      throw Error(ErrorCode::invalid_argument, "[plan] no kernel for node {}: {}", id,
+                  print(plan_.graph, n));
     }
     PlanStep plan_step{.node = id, .kernel = *choice, .scratch = -1};
     for (size_t i = 0; i < n.results.size(); ++i) place_result(step, n, i);
     if (choice->scratch_bytes > 0) {
       plan_step.scratch = static_cast<int>(plan_.buffers.size());
-      plan_.buffers.push_back({.name = fmt::format("scratch of node {}", id), .role = MemoryRole::workspace,
-                               .layer = n.tag.layer, .dtype = Dtype::u8, .lane = Lane::transient, .offset = 0,
-                               .bytes = choice->scratch_bytes, .first_step = step, .last_step = step});
+      plan_.buffers.push_back({.name = fmt::format("scratch of node {}", id),
+                               .role = MemoryRole::workspace,
+                               .layer = n.tag.layer,
+                               .dtype = Dtype::u8,
+                               .lane = Lane::transient,
+                               .offset = 0,
+                               .bytes = choice->scratch_bytes,
+                               .first_step = step,
+                               .last_step = step});
     }
     for (const ValueId operand : n.operands) {
       if (operand == kNoValue) continue;
@@ -148,10 +163,13 @@ class Planner {
   void place_result(int step, const Node& n, size_t i) {
     const ValueId result = n.results[i];
     if (const auto home = home_.find(result); home != home_.end()) {
-      // The next value of a parameter or state: written where the old one lies, which no later step may read.
+      // The next value of a parameter or state: written where the old one lies, which no later step
+      // may read.
       const ValueId input = home->second;
-      if (last_use_[static_cast<size_t>(input)] > step || (reads(n, input) && !may_alias(n, i, input))) {
-        throw Error(ErrorCode::internal, "[plan] the update of '{}' would overwrite it too early: {}",
+      if (last_use_[static_cast<size_t>(input)] > step ||
+          (reads(n, input) && !may_alias(n, i, input))) {
+        throw Error(ErrorCode::internal,
+                    "[plan] the update of '{}' would overwrite it too early: {}",
                     plan_.graph.input_of(input)->name, print(plan_.graph, n));
       }
       buffer_of(result) = buffer_of(input);
@@ -165,9 +183,15 @@ class Planner {
       return;
     }
     buffer_of(result) = static_cast<int>(plan_.buffers.size());
-    plan_.buffers.push_back({.name = fmt::format("%{}", result), .role = role_of(n, result), .layer = n.tag.layer,
-                             .dtype = plan_.graph.type(result).dtype, .lane = Lane::transient, .offset = 0,
-                             .bytes = plan_.graph.type(result).n_bytes(), .first_step = step, .last_step = step});
+    plan_.buffers.push_back({.name = fmt::format("%{}", result),
+                             .role = role_of(n, result),
+                             .layer = n.tag.layer,
+                             .dtype = plan_.graph.type(result).dtype,
+                             .lane = Lane::transient,
+                             .offset = 0,
+                             .bytes = plan_.graph.type(result).n_bytes(),
+                             .first_step = step,
+                             .last_step = step});
   }
 
   static bool reads(const Node& n, ValueId id) {
@@ -176,30 +200,39 @@ class Planner {
   bool may_alias(const Node& n, size_t result, ValueId operand) const {
     for (const InplacePair pair : op_def(n.op).inplace) {
       const auto o = static_cast<size_t>(pair.operand);
-      if (static_cast<size_t>(pair.result) == result && o < n.operands.size() && n.operands[o] == operand) return true;
+      if (static_cast<size_t>(pair.result) == result && o < n.operands.size() &&
+          n.operands[o] == operand)
+        return true;
     }
     return false;
   }
 
-  // A transient operand buffer of the same size that dies here and that the op may overwrite with this result.
+  // A transient operand buffer of the same size that dies here and that the op may overwrite with
+  // this result.
   int reusable(int step, const Node& n, size_t result) {
     for (const InplacePair pair : op_def(n.op).inplace) {
       const auto o = static_cast<size_t>(pair.operand);
-      if (static_cast<size_t>(pair.result) != result || o >= n.operands.size() || n.operands[o] == kNoValue) continue;
+      if (static_cast<size_t>(pair.result) != result || o >= n.operands.size() ||
+          n.operands[o] == kNoValue)
+        continue;
       const ValueId operand = root(n.operands[o]);
       const int buffer = buffer_of(operand);
-      if (buffer < 0 || plan_.buffers[static_cast<size_t>(buffer)].lane != Lane::transient) continue;
-      if (last_use_[static_cast<size_t>(operand)] != step || taken_at(step, buffer, n, result)) continue;
+      if (buffer < 0 || plan_.buffers[static_cast<size_t>(buffer)].lane != Lane::transient)
+        continue;
+      if (last_use_[static_cast<size_t>(operand)] != step || taken_at(step, buffer, n, result))
+        continue;
       const int64_t bytes = plan_.graph.type(n.results[result]).n_bytes();
       if (plan_.buffers[static_cast<size_t>(buffer)].bytes != bytes) continue;
       // Another operand of this node may read the same buffer through a different value.
-      const auto readers = std::count_if(n.operands.begin(), n.operands.end(),
-                                         [&](ValueId id) { return id != kNoValue && buffer_for(id) == buffer; });
+      const auto readers = std::count_if(n.operands.begin(), n.operands.end(), [&](ValueId id) {
+        return id != kNoValue && buffer_for(id) == buffer;
+      });
       if (readers == 1) return buffer;
     }
     return -1;
   }
-  // Whether an earlier result of this node took the buffer, or a value that outlives this step shares it.
+  // Whether an earlier result of this node took the buffer, or a value that outlives this step
+  // shares it.
   bool taken_at(int step, int buffer, const Node& n, size_t result) {
     for (size_t i = 0; i < result; ++i) {
       if (buffer_of(n.results[i]) == buffer) return true;
@@ -230,7 +263,8 @@ class Planner {
     }
     for (const GraphOutput& output : plan_.graph.outputs) {
       if (output.updates != kNoValue && buffer_for(output.value) != buffer_for(output.updates)) {
-        throw Error(ErrorCode::internal, "[plan] output '{}' does not lie where its input does", output.name);
+        throw Error(ErrorCode::internal, "[plan] output '{}' does not lie where its input does",
+                    output.name);
       }
     }
     for (size_t v = 0; v < plan_.graph.values.size(); ++v) {
@@ -244,7 +278,8 @@ class Planner {
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
       if (plan_.buffers[b].lane == Lane::transient) transient.push_back(static_cast<int>(b));
     }
-    plan_.lane_bytes[static_cast<int>(Lane::transient)] = octet::assign_offsets(plan_.buffers, transient);
+    plan_.lane_bytes[static_cast<int>(Lane::transient)] =
+        octet::assign_offsets(plan_.buffers, transient);
   }
 
   const Layout& layout_;
@@ -259,7 +294,8 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue, const PlanOptions& options) {
+Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
+               const PlanOptions& options) {
   return Planner(graph, layout, catalogue, options).run();
 }
 

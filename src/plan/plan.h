@@ -1,8 +1,9 @@
 // The static plan of one function: order, kernels, byte offsets. Nothing is decided after it.
 //
-// Memory lies in lanes, one allocation each. `persistent` holds parameters and optimizer states and is laid out once per
-// program; `step` holds what the host or another function of the same step reads or writes (batch, step scalars,
-// accumulated gradients, outputs); `transient` holds the rest, and kernels' scratch.
+// Memory lies in lanes, one allocation each. `persistent` holds parameters and optimizer states and
+// is laid out once per program; `step` holds what the host or another function of the same step
+// reads or writes (batch, step scalars, accumulated gradients, outputs); `transient` holds the
+// rest, and kernels' scratch.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +22,25 @@ std::string_view enum_name(Lane lane);
 
 // What memory is for, in reports.
 enum class MemoryRole : uint8_t {
-  parameters, masters, weight_copies, gradients, optimizer, activations, workspace, other
+  parameters,
+  masters,
+  weight_copies,
+  gradients,
+  optimizer,
+  activations,
+  workspace,
+  other
 };
 inline constexpr int kMemoryRoleCount = 8;
 std::string_view enum_name(MemoryRole role);
 
 inline constexpr int64_t kAlignment = 256;  // of every buffer, bytes
-constexpr int64_t align_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr int64_t align_up(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
-// A run of bytes for the steps [first_step, last_step], both included. -1 and n_steps stand for before and after.
+// A run of bytes for the steps [first_step, last_step], both included. -1 and n_steps stand for
+// before and after.
 struct Buffer {
   std::string name;  // of the input or output, else "%12"
   MemoryRole role = MemoryRole::other;
@@ -46,7 +57,8 @@ struct PlanStep {
   int scratch = -1;  // index into buffers, -1 for none
 };
 
-// Names and offsets that all functions of a program share: persistent and step inputs are found here by name.
+// Names and offsets that all functions of a program share: persistent and step inputs are found
+// here by name.
 struct Layout {
   struct Slot {
     TensorType type;
@@ -57,15 +69,16 @@ struct Layout {
   std::map<std::string, Slot> slots;
   int64_t lane_bytes[kLaneCount] = {0, 0, 0};
 
-  // Adds the inputs of this kind that are not there yet; throws Error(internal) where one is there with another type.
+  // Adds the inputs of this kind that are not there yet; throws Error(internal) where one is there
+  // with another type.
   void add_inputs(const Graph& graph);
 };
 
 struct Plan {
   Graph graph;
-  std::vector<PlanStep> steps;          // in order; each node that runs stands once (views do not run)
+  std::vector<PlanStep> steps;  // in order; each node that runs stands once (views do not run)
   std::vector<Buffer> buffers;
-  std::vector<int> buffer_of;           // by value; views and in-place results share a buffer
+  std::vector<int> buffer_of;  // by value; views and in-place results share a buffer
   int64_t lane_bytes[kLaneCount] = {0, 0, 0};
   std::vector<std::string> near_misses;  // fusions that did not fire, and why
 
@@ -77,10 +90,13 @@ struct PlanOptions {
   bool reuse_in_place = true;
 };
 
-// Schedules, chooses kernels and assigns memory. Throws Error(invalid_argument) naming a node without kernel.
-Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue, const PlanOptions& options = {});
+// Schedules, chooses kernels and assigns memory. Throws Error(invalid_argument) naming a node
+// without kernel.
+Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
+               const PlanOptions& options = {});
 
-// The role and lane of an input by its kind and the prefix of its name (see optim/adamw.h for the prefixes).
+// The role and lane of an input by its kind and the prefix of its name (see optim/adamw.h for the
+// prefixes).
 MemoryRole input_role(const GraphInput& input);
 Lane input_lane(const GraphInput& input);
 

@@ -14,7 +14,8 @@ namespace {
 ValueId view_root(const Graph& graph, ValueId id) {
   for (;;) {
     const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
-    if (producer == kNoNode || graph.nodes[static_cast<size_t>(producer)].op != OpCode::reshape) return id;
+    if (producer == kNoNode || graph.nodes[static_cast<size_t>(producer)].op != OpCode::reshape)
+      return id;
     id = graph.nodes[static_cast<size_t>(producer)].operands[0];
   }
 }
@@ -22,7 +23,8 @@ ValueId view_root(const Graph& graph, ValueId id) {
 std::string place(const Plan& plan, ValueId id) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
   const std::string where = buffer.name[0] == '%' ? "" : " \"" + buffer.name + "\"";
-  return fmt::format("%{}{} {} @{}+{}", id, where, to_string(plan.graph.type(id)), enum_name(buffer.lane), buffer.offset);
+  return fmt::format("%{}{} {} @{}+{}", id, where, to_string(plan.graph.type(id)),
+                     enum_name(buffer.lane), buffer.offset);
 }
 
 }  // namespace
@@ -63,7 +65,9 @@ std::vector<int64_t> kept_per_layer(const Graph& graph) {
       if (operand == kNoValue) continue;
       const ValueId id = view_root(graph, operand);
       const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
-      if (producer == kNoNode || graph.nodes[static_cast<size_t>(producer)].tag.role != Role::forward) continue;
+      if (producer == kNoNode ||
+          graph.nodes[static_cast<size_t>(producer)].tag.role != Role::forward)
+        continue;
       kept[static_cast<size_t>(node.tag.layer)].insert(id);
     }
   }
@@ -97,13 +101,16 @@ std::string program_text(const Plan& plan) {
     const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
     std::vector<std::string> results, operands;
     for (const ValueId id : node.results) results.push_back(place(plan, id));
-    for (const ValueId id : node.operands) operands.push_back(id == kNoValue ? "_" : fmt::format("%{}", id));
+    for (const ValueId id : node.operands)
+      operands.push_back(id == kNoValue ? "_" : fmt::format("%{}", id));
     const std::string layer = node.tag.layer < 0 ? "-" : fmt::format("{}", node.tag.layer);
-    text += fmt::format("{:5} {:>3} {:8} {:16} {} = {}({})", i, layer, enum_name(node.tag.role), node.tag.origin,
-                        fmt::join(results, ", "), step.kernel.name, fmt::join(operands, ", "));
+    text += fmt::format("{:5} {:>3} {:8} {:16} {} = {}({})", i, layer, enum_name(node.tag.role),
+                        node.tag.origin, fmt::join(results, ", "), step.kernel.name,
+                        fmt::join(operands, ", "));
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
-      text += fmt::format(" scratch {} @{}+{}", scratch.bytes, enum_name(scratch.lane), scratch.offset);
+      text +=
+          fmt::format(" scratch {} @{}+{}", scratch.bytes, enum_name(scratch.lane), scratch.offset);
     }
     text += "\n";
   }

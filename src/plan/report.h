@@ -1,5 +1,5 @@
-// What a plan says about itself: memory by role at the peak, what each layer keeps for its backward, counts of kernels,
-// and the straight-line program as text.
+// What a plan says about itself: memory by role at the peak, what each layer keeps for its
+// backward, counts of kernels, and the straight-line program as text.
 #pragma once
 
 #include <array>
@@ -22,11 +22,13 @@ struct MemoryReport {
 
 MemoryReport report_memory(const Plan& plan);
 
-// Per layer: bytes of the values that forward nodes produced and backward nodes of that layer read, its own input included,
-// parameters and inputs of the graph not. Buffers shared by views and in-place results count once.
+// Per layer: bytes of the values that forward nodes produced and backward nodes of that layer read,
+// its own input included, parameters and inputs of the graph not. Buffers shared by views and
+// in-place results count once.
 std::vector<int64_t> kept_per_layer(const Graph& graph);
 
-// "gemm e4m3 x e4m3" -> 56: nodes by op and, for gemm, dtypes of its two factors. `layers_only`: nodes inside layers.
+// "gemm e4m3 x e4m3" -> 56: nodes by op and, for gemm, dtypes of its two factors. `layers_only`:
+// nodes inside layers.
 std::map<std::string, int64_t> count_ops(const Graph& graph, bool layers_only = false);
 
 // One line a step: number, results with offsets, kernel, operands.

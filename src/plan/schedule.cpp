@@ -7,11 +7,15 @@
 namespace octet {
 namespace {
 
-// For each node, how many things it still waits for: operands, and other readers of the inputs that it overwrites.
+// For each node, how many things it still waits for: operands, and other readers of the inputs that
+// it overwrites.
 class Scheduler {
  public:
   explicit Scheduler(const Graph& graph)
-      : graph_(graph), uses_(uses(graph)), waits_(graph.nodes.size(), 0), dependants_(graph.nodes.size()),
+      : graph_(graph),
+        uses_(uses(graph)),
+        waits_(graph.nodes.size(), 0),
+        dependants_(graph.nodes.size()),
         done_(graph.nodes.size(), false) {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       for (const ValueId id : graph.nodes[n].operands) {
@@ -65,6 +69,8 @@ class Scheduler {
 
 }  // namespace
 
-std::vector<NodeId> schedule(const Graph& graph) { return Scheduler(graph).run(); }
+std::vector<NodeId> schedule(const Graph& graph) {
+  return Scheduler(graph).run();
+}
 
 }  // namespace octet

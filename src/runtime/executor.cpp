@@ -8,12 +8,18 @@ Arenas::Arenas(Device& device, const int64_t (&lane_bytes)[kLaneCount]) : device
   for (int lane = 0; lane < kLaneCount; ++lane) memory_[lane] = device.allocate(lane_bytes[lane]);
 }
 
-BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas) : plan_(plan), arenas_(arenas) {
-  for (int lane = 0; lane < kLaneCount; ++lane) CHECK(plan.lane_bytes[lane] <= arenas.bytes(static_cast<Lane>(lane)));
+BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
+    : plan_(plan), arenas_(arenas) {
+  for (int lane = 0; lane < kLaneCount; ++lane)
+    CHECK(plan.lane_bytes[lane] <= arenas.bytes(static_cast<Lane>(lane)));
   for (const PlanStep& step : plan.steps) {
     const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
-    Bound bound{.launch = catalogue.prepare(plan.graph, node), .operands = {}, .results = {}, .scratch = nullptr};
-    for (const ValueId id : node.operands) bound.operands.push_back(id == kNoValue ? nullptr : address(id));
+    Bound bound{.launch = catalogue.prepare(plan.graph, node),
+                .operands = {},
+                .results = {},
+                .scratch = nullptr};
+    for (const ValueId id : node.operands)
+      bound.operands.push_back(id == kNoValue ? nullptr : address(id));
     for (const ValueId id : node.results) bound.results.push_back(address(id));
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
@@ -24,12 +30,14 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas) : p
 }
 
 std::byte* BoundPlan::address(ValueId id) const {
-  const Buffer& buffer = plan_.buffers[static_cast<size_t>(plan_.buffer_of[static_cast<size_t>(id)])];
+  const Buffer& buffer =
+      plan_.buffers[static_cast<size_t>(plan_.buffer_of[static_cast<size_t>(id)])];
   return arenas_.lane(buffer.lane) + buffer.offset;
 }
 
 void BoundPlan::run() {
-  for (const Bound& step : steps_) step.launch({.operands = step.operands, .results = step.results, .scratch = step.scratch});
+  for (const Bound& step : steps_)
+    step.launch({.operands = step.operands, .results = step.results, .scratch = step.scratch});
 }
 
 void BoundPlan::run(const StepObserver& observer) {
@@ -43,13 +51,17 @@ void BoundPlan::run(const StepObserver& observer) {
 
 std::byte* BoundPlan::input(std::string_view name) const {
   const GraphInput* input = plan_.graph.find_input(name);
-  if (input == nullptr) throw Error(ErrorCode::internal, "[executor] function {} has no input '{}'", plan_.graph.name, name);
+  if (input == nullptr)
+    throw Error(ErrorCode::internal, "[executor] function {} has no input '{}'", plan_.graph.name,
+                name);
   return address(input->value);
 }
 
 std::byte* BoundPlan::output(std::string_view name) const {
   const GraphOutput* output = plan_.graph.find_output(name);
-  if (output == nullptr) throw Error(ErrorCode::internal, "[executor] function {} has no output '{}'", plan_.graph.name, name);
+  if (output == nullptr)
+    throw Error(ErrorCode::internal, "[executor] function {} has no output '{}'", plan_.graph.name,
+                name);
   return address(output->value);
 }
 

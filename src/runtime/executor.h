@@ -1,4 +1,5 @@
-// Runs plans: one allocation per lane, addresses bound once, kernels prepared once. During run() nothing is allocated.
+// Runs plans: one allocation per lane, addresses bound once, kernels prepared once. During run()
+// nothing is allocated.
 #pragma once
 
 #include <functional>

@@ -16,7 +16,8 @@ struct Backend {
   std::unique_ptr<Catalogue> catalogue;
 };
 
-// n_threads 0: every core that the process may use. Isa::scalar runs the reference kernels only. Calls limit_isa.
+// n_threads 0: every core that the process may use. Isa::scalar runs the reference kernels only.
+// Calls limit_isa.
 Backend make_backend(int n_threads, Isa isa);
 
 }  // namespace octet::cpu

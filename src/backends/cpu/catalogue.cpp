@@ -19,7 +19,8 @@ std::string kernel_name(const NodeView& view) {
     from.push_back(view.has(i) ? dtype_name(view.in(i).dtype) : "_");
   }
   for (size_t i = 0; i < view.node.results.size(); ++i) to.push_back(dtype_name(view.out(i).dtype));
-  return fmt::format("{} {} -> {}", op_def(view.node.op).name, fmt::join(from, " x "), fmt::join(to, ", "));
+  return fmt::format("{} {} -> {}", op_def(view.node.op).name, fmt::join(from, " x "),
+                     fmt::join(to, ", "));
 }
 
 // Equal for two nodes exactly when they want the same kernel.
@@ -41,7 +42,8 @@ std::string choice_key(const NodeView& view) {
 
 int64_t reference_scratch(const NodeView& view) {
   int64_t n = 0;
-  for (size_t i = 0; i < view.node.operands.size(); ++i) n += view.has(i) ? view.in(i).n_elems() : 0;
+  for (size_t i = 0; i < view.node.operands.size(); ++i)
+    n += view.has(i) ? view.in(i).n_elems() : 0;
   for (size_t i = 0; i < view.node.results.size(); ++i) n += view.out(i).n_elems();
   return n * static_cast<int64_t>(sizeof(double));
 }
@@ -49,8 +51,10 @@ int64_t reference_scratch(const NodeView& view) {
 // Decodes the operands into scratch, calls the scalar kernel, encodes the results.
 class ReferenceLaunch {
  public:
-  explicit ReferenceLaunch(const NodeView& view) : attrs_(view.node.attrs), kernel_(reference::kernel(view.node.op)) {
-    for (size_t i = 0; i < view.node.operands.size(); ++i) in_.push_back(view.has(i) ? view.in(i) : TensorType{});
+  explicit ReferenceLaunch(const NodeView& view)
+      : attrs_(view.node.attrs), kernel_(reference::kernel(view.node.op)) {
+    for (size_t i = 0; i < view.node.operands.size(); ++i)
+      in_.push_back(view.has(i) ? view.in(i) : TensorType{});
     for (size_t i = 0; i < view.node.operands.size(); ++i) present_.push_back(view.has(i));
     for (size_t i = 0; i < view.node.results.size(); ++i) out_.push_back(view.out(i));
   }
@@ -69,7 +73,8 @@ class ReferenceLaunch {
     }
     for (const TensorType& type : out_) out.push_back(take(type));
     kernel_({.attrs = attrs_, .in = in, .out = out});
-    for (size_t i = 0; i < out_.size(); ++i) reference::store(out_[i].dtype, out[i].data, args.results[i]);
+    for (size_t i = 0; i < out_.size(); ++i)
+      reference::store(out_[i].dtype, out[i].data, args.results[i]);
   }
 
  private:

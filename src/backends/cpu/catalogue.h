@@ -1,4 +1,5 @@
-// The kernels of the CPU: the fast one where a binding applies, else the reference kernel over decoded doubles.
+// The kernels of the CPU: the fast one where a binding applies, else the reference kernel over
+// decoded doubles.
 #pragma once
 
 #include <map>
@@ -20,7 +21,8 @@ class CpuCatalogue : public Catalogue {
  private:
   Isa isa_;
   Context context_;
-  // Choices by the text of op, attributes and types: layers repeat themselves, and asking a library for its scratch is slow.
+  // Choices by the text of op, attributes and types: layers repeat themselves, and asking a library
+  // for its scratch is slow.
   mutable std::map<std::string, KernelChoice> choices_;
 };
 

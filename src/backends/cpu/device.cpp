@@ -16,7 +16,8 @@ class MappedMemory : public DeviceMemory {
  public:
   explicit MappedMemory(int64_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    void* at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
       throw Error(ErrorCode::device, "[cpu] cannot map {} bytes: {}", bytes, std::strerror(errno));
     }
@@ -40,12 +41,15 @@ class MappedMemory : public DeviceMemory {
 
 DeviceInfo CpuDevice::info() const {
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  return {.name = fmt::format("cpu ({})", isa_name(isa_)), .memory_bytes = memory, .n_threads = n_threads_};
+  return {.name = fmt::format("cpu ({})", isa_name(isa_)),
+          .memory_bytes = memory,
+          .n_threads = n_threads_};
 }
 
 std::unique_ptr<DeviceMemory> CpuDevice::allocate(int64_t bytes) {
   if (bytes > info().memory_bytes) {
-    throw Error(ErrorCode::device, "[cpu] {} bytes asked for, the machine has {}", bytes, info().memory_bytes);
+    throw Error(ErrorCode::device, "[cpu] {} bytes asked for, the machine has {}", bytes,
+                info().memory_bytes);
   }
   return std::make_unique<MappedMemory>(bytes);
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "backends/cpu/codec/codec.h"
 #include "backends/cpu/gemm_epilogue.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/tile_gemm.h"
@@ -28,14 +29,24 @@ TileSize tile_size(int64_t m, int64_t n) {
   return {std::min(tile.m, m), std::min(tile.n, round_up(n, kTileColumns))};
 }
 
+bool is_code(Dtype dtype) {
+  return dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
+}
+
+// What an operand is once it has been decoded: every finite code of these formats is exact in bf16.
+Dtype decoded(Dtype dtype) {
+  return is_code(dtype) ? Dtype::bf16 : dtype;
+}
+
 Dtype checked_compute(const GemmSpec& s) {
-  for (const Dtype dtype : {s.a, s.b, s.c}) {
+  for (const Dtype dtype : {decoded(s.a), decoded(s.b), s.c}) {
     if (dtype != Dtype::f32 && dtype != Dtype::bf16) {
-      throw Error(ErrorCode::invalid_argument, "[gemm] expected f32 or bf16, got {}",
+      throw Error(ErrorCode::invalid_argument,
+                  "[gemm] expected f32, bf16 or 8-bit operands and a wide result, got {}",
                   dtype_name(dtype));
     }
   }
-  const bool both_bf16 = s.a == Dtype::bf16 && s.b == Dtype::bf16;
+  const bool both_bf16 = decoded(s.a) == Dtype::bf16 && decoded(s.b) == Dtype::bf16;
   const Dtype fast = both_bf16 ? bf16_compute_dtype() : Dtype::f32;
   if (!s.compute) return fast;
   if (*s.compute != Dtype::f32 && *s.compute != fast) {
@@ -62,6 +73,33 @@ struct Cut {
   int64_t length(int64_t i) const { return std::min(tile, size - i * tile); }
 };
 
+// Codes [rows, cols] to bf16, rows dense at dst_stride, zeros in the columns beyond.
+struct DecodeArgs {
+  Dtype format;
+  const uint8_t* codes;
+  int64_t stride, rows, cols;
+  uint16_t* dst;
+  int64_t dst_stride;
+};
+void decode_rows(const DecodeArgs& a, ThreadPool& pool) {
+  const int64_t block = std::max<int64_t>(1, kBlockElems / std::max<int64_t>(1, a.cols));
+  for_blocks(pool, a.rows, block, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      uint16_t* const to = a.dst + r * a.dst_stride;
+      const auto n = static_cast<size_t>(a.cols);
+      decode_bulk_bf16(a.format, {a.codes + r * a.stride, n}, {to, n});
+      std::fill(to + a.cols, to + a.dst_stride, uint16_t{0});
+    }
+  });
+}
+
+// Storage rows (or columns) [begin, begin + size) of an operand; `across` is the length of the
+// other side.
+struct Strip {
+  bool of_rows;
+  int64_t begin, size, across;
+};
+
 // An output tile, and the first tiles of the slices of A and B that are packed.
 struct Place {
   int64_t i, j, i0, j0;
@@ -78,7 +116,7 @@ struct Gemm::State {
   bool pack_a = false;
   // [last row tile?][last column tile?]; equal shapes share index 0.
   std::array<std::array<std::unique_ptr<TileGemm>, 2>, 2> tiles;
-  size_t a_bytes = 0, b_bytes = 0, acc_bytes = 0, tile_scratch = 0;
+  size_t a_bytes = 0, b_bytes = 0, code_bytes = 0, acc_bytes = 0, tile_scratch = 0;
   int n_threads = 1;
 
   const TileGemm& tile(int64_t i, int64_t j) const {
@@ -89,10 +127,18 @@ struct Gemm::State {
   int elem() const { return dtype_bytes(compute); }
   int64_t b_tile_bytes() const { return cols.tile * k_padded * elem(); }
   int64_t a_row_bytes() const { return k_padded * elem(); }
+  uint16_t* codes(const GemmArgs& args) const {
+    return reinterpret_cast<uint16_t*>(static_cast<char*>(args.scratch) + a_bytes + b_bytes);
+  }
+  char* own(const GemmArgs& args, int thread) const {
+    return static_cast<char*>(args.scratch) + a_bytes + b_bytes + code_bytes +
+           static_cast<size_t>(thread) * (acc_bytes + tile_scratch);
+  }
 
   void make_tiles();
   void pack_columns(const GemmArgs& args, int64_t j0, int64_t j1, ThreadPool& pool) const;
-  void pack_row_slice(const GemmArgs& args, int64_t first, int64_t last, ThreadPool& pool) const;
+  MatrixIn strip_of(const GemmArgs& args, MatrixIn whole, Strip strip, ThreadPool& pool) const;
+  void pack_row_slice(const GemmArgs& args, int64_t i0, int64_t i1, ThreadPool& pool) const;
   void multiply(const GemmArgs& args, const Place& place, int thread) const;
   void finish(const GemmArgs& args, int64_t i, int64_t j, const float* acc, int64_t stride) const;
 };
@@ -136,6 +182,10 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>
     s.a_bytes = static_cast<size_t>(s.a_row_bytes() * s.slice_rows * tile.m);
   }
   s.b_bytes = static_cast<size_t>(s.b_tile_bytes() * s.slice_cols);
+  // The two operands are decoded one after the other, into the same place.
+  const int64_t a_codes = is_code(spec.a) ? s.slice_rows * tile.m * spec.k : 0;
+  const int64_t b_codes = is_code(spec.b) ? s.slice_cols * tile.n * spec.k : 0;
+  s.code_bytes = static_cast<size_t>(round_up(std::max(a_codes, b_codes) * 2, 64));
 }
 
 Gemm::~Gemm() = default;
@@ -148,15 +198,30 @@ Dtype Gemm::compute() const {
 
 size_t Gemm::scratch_bytes() const {
   const State& s = *state_;
-  return s.a_bytes + s.b_bytes + static_cast<size_t>(s.n_threads) * (s.acc_bytes + s.tile_scratch);
+  return s.a_bytes + s.b_bytes + s.code_bytes +
+         static_cast<size_t>(s.n_threads) * (s.acc_bytes + s.tile_scratch);
+}
+
+// The strip as a matrix of its own: in place, or decoded into scratch.
+MatrixIn Gemm::State::strip_of(const GemmArgs& args, MatrixIn whole, Strip strip,
+                               ThreadPool& pool) const {
+  whole.data = offset(whole.data, strip.begin * (strip.of_rows ? whole.stride : 1));
+  if (!is_code(whole.data.dtype)) return whole;
+  const int64_t rows = strip.of_rows ? strip.size : strip.across;
+  const int64_t cols = strip.of_rows ? strip.across : strip.size;
+  decode_rows({whole.data.dtype, static_cast<const uint8_t*>(whole.data.data), whole.stride, rows,
+               cols, codes(args), cols},
+              pool);
+  return {{codes(args), Dtype::bf16}, cols, whole.transpose};
 }
 
 // Packs the column tiles [j0, j1), panel by panel and in runs of rows.
 void Gemm::State::pack_columns(const GemmArgs& args, int64_t j0, int64_t j1,
                                ThreadPool& pool) const {
-  const MatrixIn b{{args.b, spec.b}, spec.b_stride, spec.trans_b};
+  const int64_t first = cols.begin(j0), columns = std::min(spec.n, cols.begin(j1)) - first;
+  const MatrixIn b = strip_of(args, {{args.b, spec.b}, spec.b_stride, spec.trans_b},
+                              {spec.trans_b == Transpose::yes, first, columns, spec.k}, pool);
   const int64_t runs = ceil_div(spec.k, kPackDepth);
-  const int64_t columns = std::min(spec.n, cols.begin(j1)) - cols.begin(j0);
   char* const packed = static_cast<char*>(args.scratch) + a_bytes;
   for_tiles(pool, ceil_div(columns, kTileColumns) * runs, [&](int64_t task, int) {
     const int64_t n = task / runs * kTileColumns, run = task % runs;
@@ -164,20 +229,29 @@ void Gemm::State::pack_columns(const GemmArgs& args, int64_t j0, int64_t j1,
     const PanelLayout& layout = tile(0, j0 + j).panels();
     // A panel as wide as the tile (a plain b) is packed by its first strip alone.
     if (in_tile % layout.width != 0) return;
-    const int64_t begin = cols.begin(j0 + j) + in_tile;
-    const PanelRange range{run * kPackDepth, std::min(spec.k, (run + 1) * kPackDepth), begin,
-                           std::min(spec.n, begin + layout.width)};
-    pack_panel(
-        b, layout, range, run + 1 == runs,
-        packed + j * b_tile_bytes() + in_tile / layout.width * layout.panel_elems() * elem());
+    const PanelRange range{run * kPackDepth, std::min(spec.k, (run + 1) * kPackDepth), n,
+                           std::min(columns, n + layout.width)};
+    char* const tile_at = packed + j * b_tile_bytes();
+    pack_panel(b, layout, range, run + 1 == runs,
+               tile_at + in_tile / layout.width * layout.panel_elems() * elem());
   });
 }
 
-void Gemm::State::pack_row_slice(const GemmArgs& args, int64_t first, int64_t last,
+// Packs the row tiles [i0, i1) densely.
+void Gemm::State::pack_row_slice(const GemmArgs& args, int64_t i0, int64_t i1,
                                  ThreadPool& pool) const {
-  const MatrixIn a{{args.a, spec.a}, spec.a_stride, spec.trans_a};
-  for_blocks(pool, last - first, kPackRows, [&](int64_t begin, int64_t end, int) {
-    pack_rows(a, {first + begin, first + end, spec.k, k_padded},
+  const int64_t first = rows.begin(i0), count = std::min(spec.m, rows.begin(i1)) - first;
+  const bool transposed = spec.trans_a == Transpose::yes;
+  if (is_code(spec.a) && !transposed && compute == Dtype::bf16) {  // decoded where it is read
+    decode_rows({spec.a, static_cast<const uint8_t*>(args.a) + first * spec.a_stride, spec.a_stride,
+                 count, spec.k, static_cast<uint16_t*>(args.scratch), k_padded},
+                pool);
+    return;
+  }
+  const MatrixIn a = strip_of(args, {{args.a, spec.a}, spec.a_stride, spec.trans_a},
+                              {!transposed, first, count, spec.k}, pool);
+  for_blocks(pool, count, kPackRows, [&](int64_t begin, int64_t end, int) {
+    pack_rows(a, {begin, end, spec.k, k_padded},
               {static_cast<char*>(args.scratch) + begin * a_row_bytes(), compute});
   });
 }
@@ -192,7 +266,9 @@ void Gemm::State::finish(const GemmArgs& args, int64_t i, int64_t j, const float
   e.acc_stride = stride;
   e.c = c;
   e.c_stride = spec.c_stride;
-  e.alpha = args.alpha != nullptr ? *args.alpha : 1.0f;
+  for (const float* factor : {args.scale_a, args.scale_b, args.alpha}) {
+    if (factor != nullptr) e.alpha *= *factor;
+  }
   e.bias = offset(args.bias, col);
   e.addend = offset(args.addend, row * addend_stride + col);
   e.addend_stride = addend_stride;
@@ -203,15 +279,14 @@ void Gemm::State::finish(const GemmArgs& args, int64_t i, int64_t j, const float
 void Gemm::State::multiply(const GemmArgs& args, const Place& place, int thread) const {
   const auto [i, j, i0, j0] = place;
   char* const scratch = static_cast<char*>(args.scratch);
-  char* const own =
-      scratch + a_bytes + b_bytes + static_cast<size_t>(thread) * (acc_bytes + tile_scratch);
-  float* const acc = reinterpret_cast<float*>(own);
+  char* const mine = own(args, thread);
+  float* const acc = reinterpret_cast<float*>(mine);
   const TileGemm& product = tile(i, j);
   const char* const a =
       pack_a ? scratch + (rows.begin(i) - rows.begin(i0)) * a_row_bytes()
              : static_cast<const char*>(args.a) + rows.begin(i) * spec.a_stride * elem();
   const char* const b = scratch + a_bytes + (j - j0) * b_tile_bytes();
-  product.run(thread, {a, b, acc, own + acc_bytes});
+  product.run(thread, {a, b, acc, mine + acc_bytes});
   finish(args, i, j, acc, product.shape().n);
 }
 
@@ -221,8 +296,7 @@ void Gemm::launch(const GemmArgs& args, ThreadPool& pool) const {
   if (s.spec.m == 0 || s.spec.n == 0) return;
   if (s.spec.k == 0) {
     for_tiles(pool, s.rows.count() * s.cols.count(), [&](int64_t tile, int thread) {
-      float* const acc = reinterpret_cast<float*>(static_cast<char*>(args.scratch) +
-                                                  static_cast<size_t>(thread) * s.acc_bytes);
+      float* const acc = reinterpret_cast<float*>(s.own(args, thread));
       std::fill(acc, acc + s.rows.tile * s.cols.tile, 0.0f);
       s.finish(args, tile / s.cols.count(), tile % s.cols.count(), acc, s.cols.tile);
     });
@@ -233,9 +307,7 @@ void Gemm::launch(const GemmArgs& args, ThreadPool& pool) const {
     s.pack_columns(args, j0, j1, pool);
     for (int64_t i0 = 0; i0 < s.rows.count(); i0 += s.slice_rows) {
       const int64_t i1 = std::min(s.rows.count(), i0 + s.slice_rows);
-      if (s.pack_a) {
-        s.pack_row_slice(args, s.rows.begin(i0), std::min(s.spec.m, s.rows.begin(i1)), pool);
-      }
+      if (s.pack_a) s.pack_row_slice(args, i0, i1, pool);
       const int64_t width = j1 - j0;
       for_tiles(pool, (i1 - i0) * width, [&](int64_t tile, int thread) {
         s.multiply(args, {i0 + tile / width, j0 + tile % width, i0, j0}, thread);

@@ -1,11 +1,11 @@
-// Matrix product on the pool:  C [M, N] = alpha op(A) op(B) (+ bias row) (+ addend) (+ C), any
-// sizes, 0 included.
-//   op(A) [M, K], op(B) [K, N], C: row-major with row strides; A, B in {f32, bf16}, C in {f32,
-//   bf16} a transposed operand is stored as [K, M] or [N, K]
-// Both operands bf16: products in bf16 where the machine multiplies bf16 fast, else both widen
-// (exactly) to f32; a mixed pair and f32 use true f32 products. Sums are f32; alpha, bias, addend
-// and C are added in f32 in that order, one rounding on store. Same bits for any number of threads:
-// output tiles depend on the shape alone and no sum crosses tiles.
+// Matrix product on the pool:  C [M, N] = scale op(A) op(B) (+ bias row) (+ addend) (+ C).
+//   op(A) [M, K], op(B) [K, N], C [M, N]: row-major, any sizes (0 included), any row strides
+//   A, B: f32, bf16, or 8-bit codes (e4m3, e5m2, hif8)    C: f32 or bf16
+//   a transposed operand is stored as [K, M] or [N, K]    scale = scale_a * scale_b * alpha, f32
+// 8-bit codes decode to bf16, which is exact. Two bf16 operands multiply in bf16 where the machine
+// is fast at it, else both widen to f32; a mixed pair and f32 are true f32 products. Sums are f32;
+// scale, bias, addend and C come in f32 in that order, with one rounding on store.
+// Same bits for any number of threads: output tiles depend on the shape alone, no sum crosses them.
 //
 // An instance is prepared once for a shape (it makes the library's primitives and may throw) and
 // launched often; launch does not allocate. Operands are packed into the caller's scratch, in
@@ -27,17 +27,20 @@ struct GemmSpec {
   Transpose trans_a = Transpose::no, trans_b = Transpose::no;
   int64_t a_stride = 0, b_stride = 0, c_stride = 0;  // elements between rows; 0: dense
   Accumulate accumulate = Accumulate::no;            // adds the old C
-  std::optional<Dtype> compute =
-      std::nullopt;  // f32 or bf16; unset: the fastest that keeps the contract
+  // Products in f32 or bf16; unset: the fastest that keeps the contract.
+  std::optional<Dtype> compute = std::nullopt;
 };
 
 struct GemmArgs {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const float* alpha = nullptr;  // read at launch; null: 1
-  In bias = {};                  // optional [N]
-  In addend = {};                // optional [M, N], stride addend_stride (0: dense); may be C
+  // Read at launch; an absent one is 1.
+  const float* scale_a = nullptr;
+  const float* scale_b = nullptr;
+  const float* alpha = nullptr;
+  In bias = {};    // optional [N]
+  In addend = {};  // optional [M, N], stride addend_stride (0: dense); may be C
   int64_t addend_stride = 0;
   void* scratch = nullptr;  // scratch_bytes(), aligned to 64 bytes
 };

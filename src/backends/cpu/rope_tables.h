@@ -1,4 +1,5 @@
-// Cosines and sines of rotary position embedding, made once for all nodes with the same frequencies.
+// Cosines and sines of rotary position embedding, made once for all nodes with the same
+// frequencies.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ struct RopeTable {
 
 class RopeTables {
  public:
-  // The table for positions below max_positions; shared with every earlier caller that asked for the same.
+  // The table for positions below max_positions; shared with every earlier caller that asked for
+  // the same.
   std::shared_ptr<const RopeTable> get(const RopeAttrs& attrs, int64_t max_positions);
 
  private:

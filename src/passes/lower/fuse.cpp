@@ -25,7 +25,8 @@ const Node* Matcher::producer(ValueId id) const {
 
 std::vector<const Node*> Matcher::readers(ValueId id) const {
   std::vector<const Node*> result;
-  for (const NodeId n : uses_[static_cast<size_t>(id)]) result.push_back(&graph_.nodes[static_cast<size_t>(n)]);
+  for (const NodeId n : uses_[static_cast<size_t>(id)])
+    result.push_back(&graph_.nodes[static_cast<size_t>(n)]);
   return result;
 }
 
@@ -55,7 +56,8 @@ Graph rewrite_matches(const Graph& graph, const MatchFn& match) {
     }
     const Match& m = it->second;
     rewriter.builder().tag = m.tag.origin.empty() ? node.tag : m.tag;
-    const auto results = rewriter.builder().emit_typed(m.op, m.attrs, rewriter.map(m.operands), m.dtypes);
+    const auto results =
+        rewriter.builder().emit_typed(m.op, m.attrs, rewriter.map(m.operands), m.dtypes);
     for (size_t i = 0; i < m.replaces.size(); ++i) {
       if (m.replaces[i] != kNoValue) rewriter.set(m.replaces[i], results[i]);
     }
@@ -68,7 +70,9 @@ Graph fuse(const Graph& graph, FuseReport* report) {
   FuseReport& notes = report == nullptr ? ignored : *report;
   Graph current = graph;
   for (const FuseRule& rule : fuse_rules()) {
-    current = rewrite_matches(current, [&](const Matcher& m, const Node& node) { return rule.match(m, node, notes.near_misses); });
+    current = rewrite_matches(current, [&](const Matcher& m, const Node& node) {
+      return rule.match(m, node, notes.near_misses);
+    });
   }
   current.phase = Phase::lowered;
   return current;

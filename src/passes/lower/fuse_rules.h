@@ -29,8 +29,9 @@ class Matcher {
   std::set<ValueId> handed_out_;
 };
 
-// The fused op that stands in the place of `last`; result i replaces the old value replaces[i] (kNoValue: a new one).
-// Every operand must be defined before `last`, and no replaced value may be read before it.
+// The fused op that stands in the place of `last`; result i replaces the old value replaces[i]
+// (kNoValue: a new one). Every operand must be defined before `last`, and no replaced value may be
+// read before it.
 struct Match {
   const Node* last = nullptr;
   OpCode op = OpCode::neg;
@@ -48,16 +49,22 @@ Graph rewrite_matches(const Graph& graph, const MatchFn& match);
 
 struct FuseRule {
   std::string_view name;
-  std::optional<Match> (*match)(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
+  std::optional<Match> (*match)(const Matcher& m, const Node& node,
+                                std::vector<std::string>& near_misses);
 };
 
 // In the order in which they run.
 std::span<const FuseRule> fuse_rules();
 
-std::optional<Match> match_stored_operands(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
-std::optional<Match> match_add_quantize(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
-std::optional<Match> match_norm_quantize(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
-std::optional<Match> match_gated_quantize(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
-std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node, std::vector<std::string>& near_misses);
+std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
+                                           std::vector<std::string>& near_misses);
+std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
+                                        std::vector<std::string>& near_misses);
+std::optional<Match> match_norm_quantize(const Matcher& m, const Node& node,
+                                         std::vector<std::string>& near_misses);
+std::optional<Match> match_gated_quantize(const Matcher& m, const Node& node,
+                                          std::vector<std::string>& near_misses);
+std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
+                                           std::vector<std::string>& near_misses);
 
 }  // namespace octet

@@ -7,19 +7,24 @@
 
 namespace octet {
 
-std::string_view enum_name(Recompute recompute) { return recompute == Recompute::none ? "none" : "cheap"; }
+std::string_view enum_name(Recompute recompute) {
+  return recompute == Recompute::none ? "none" : "cheap";
+}
 
 namespace {
 
 bool is_cheap(const Node& node, ValueId result) {
   switch (node.op) {
     case OpCode::rms_norm:
-    case OpCode::layer_norm: return node.results[0] == result;  // the statistics are kept
+    case OpCode::layer_norm:
+      return node.results[0] == result;  // the statistics are kept
     case OpCode::gated_act:
     case OpCode::gelu:
     case OpCode::dequantize:
-    case OpCode::quantize: return true;
-    default: return false;
+    case OpCode::quantize:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -29,7 +34,8 @@ class Recomputer {
 
   Graph run() {
     for (const Node& node : rewriter_.from().nodes) {
-      if (node.tag.role != Role::backward || node.tag.layer < 0 || (n_layers_ >= 0 && node.tag.layer >= n_layers_)) {
+      if (node.tag.role != Role::backward || node.tag.layer < 0 ||
+          (n_layers_ >= 0 && node.tag.layer >= n_layers_)) {
         rewriter_.copy(node);
         continue;
       }
@@ -38,7 +44,8 @@ class Recomputer {
       std::vector<Dtype> dtypes;
       for (const ValueId id : node.results) dtypes.push_back(rewriter_.from().type(id).dtype);
       rewriter_.builder().tag = node.tag;
-      rewriter_.set(node.results, rewriter_.builder().emit_typed(node.op, node.attrs, operands, dtypes));
+      rewriter_.set(node.results,
+                    rewriter_.builder().emit_typed(node.op, node.attrs, operands, dtypes));
     }
     return rewriter_.finish();
   }
@@ -51,7 +58,8 @@ class Recomputer {
     const NodeId producer = from.values[static_cast<size_t>(old_id)].producer;
     if (producer == kNoNode) return rewriter_.map(old_id);
     const Node& node = from.nodes[static_cast<size_t>(producer)];
-    if (node.tag.role != Role::forward || node.tag.layer < 0 || !is_cheap(node, old_id)) return rewriter_.map(old_id);
+    if (node.tag.role != Role::forward || node.tag.layer < 0 || !is_cheap(node, old_id))
+      return rewriter_.map(old_id);
     if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
     std::vector<ValueId> operands;
     for (const ValueId id : node.operands) operands.push_back(again(id, reader));
@@ -71,6 +79,8 @@ class Recomputer {
 
 }  // namespace
 
-Graph recompute_cheap(const Graph& graph, int n_layers) { return Recomputer(graph, n_layers).run(); }
+Graph recompute_cheap(const Graph& graph, int n_layers) {
+  return Recomputer(graph, n_layers).run();
+}
 
 }  // namespace octet

@@ -1,8 +1,9 @@
 // Computes again in the backward pass what is cheap to compute again, instead of keeping it.
 //
-// Where a backward node of a layer reads a forward result of an op that is cheap (norms, gated activations, GELU,
-// quantizers with a given scale), the op is repeated right before the first such node, from operands that are kept anyway
-// or are repeated themselves. Statistics (1/rms, log-sum-exp) and scales are kept: they are small.
+// Where a backward node of a layer reads a forward result of an op that is cheap (norms, gated
+// activations, GELU, quantizers with a given scale), the op is repeated right before the first such
+// node, from operands that are kept anyway or are repeated themselves. Statistics (1/rms,
+// log-sum-exp) and scales are kept: they are small.
 #pragma once
 
 #include "ir/graph.h"

@@ -10,12 +10,13 @@ Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& optio
 
 }  // namespace
 
-const Recipe kBf16Recipe = {.name = "bf16",
-                             .help = "BF16 weights, activations and gradients; statistics, softmax and loss in f32",
-                             .compute = Dtype::bf16,
-                             .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
-                             .recompute = Recompute::none,
-                             .state = "f32",
-                             .apply = apply};
+const Recipe kBf16Recipe = {
+    .name = "bf16",
+    .help = "BF16 weights, activations and gradients; statistics, softmax and loss in f32",
+    .compute = Dtype::bf16,
+    .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
+    .recompute = Recompute::none,
+    .state = "f32",
+    .apply = apply};
 
 }  // namespace octet

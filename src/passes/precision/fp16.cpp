@@ -5,17 +5,18 @@ namespace octet {
 namespace {
 
 Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return assign_types(graph, recipe.compute, options.gradient == Dtype::bf16 ? Dtype::fp16 : options.gradient);
+  return assign_types(graph, recipe.compute,
+                      options.gradient == Dtype::bf16 ? Dtype::fp16 : options.gradient);
 }
 
 }  // namespace
 
 const Recipe kFp16Recipe = {.name = "fp16",
-                             .help = "FP16 storage, f32 arithmetic, no loss scaling",
-                             .compute = Dtype::fp16,
-                             .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
-                             .recompute = Recompute::none,
-                             .state = "f32",
-                             .apply = apply};
+                            .help = "FP16 storage, f32 arithmetic, no loss scaling",
+                            .compute = Dtype::fp16,
+                            .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
+                            .recompute = Recompute::none,
+                            .state = "f32",
+                            .apply = apply};
 
 }  // namespace octet

@@ -11,11 +11,11 @@ Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions&) {
 }  // namespace
 
 const Recipe kFp32Recipe = {.name = "fp32",
-                             .help = "everything in f32",
-                             .compute = Dtype::f32,
-                             .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
-                             .recompute = Recompute::none,
-                             .state = "f32",
-                             .apply = apply};
+                            .help = "everything in f32",
+                            .compute = Dtype::f32,
+                            .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
+                            .recompute = Recompute::none,
+                            .state = "f32",
+                            .apply = apply};
 
 }  // namespace octet

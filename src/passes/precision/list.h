@@ -5,6 +5,7 @@
 
 namespace octet {
 
-extern const Recipe kFp32Recipe, kBf16Recipe, kFp16Recipe, kFp8LinearRecipe, kCoatRecipe, kHif8Recipe;
+extern const Recipe kFp32Recipe, kBf16Recipe, kFp16Recipe, kFp8LinearRecipe, kCoatRecipe,
+    kHif8Recipe;
 
 }  // namespace octet

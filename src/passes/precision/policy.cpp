@@ -6,7 +6,9 @@ namespace octet {
 
 bool matches_pattern(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
-  if (pattern[0] != '*') return !name.empty() && pattern[0] == name[0] && matches_pattern(pattern.substr(1), name.substr(1));
+  if (pattern[0] != '*')
+    return !name.empty() && pattern[0] == name[0] &&
+           matches_pattern(pattern.substr(1), name.substr(1));
   for (size_t skip = 0; skip <= name.size(); ++skip) {
     if (matches_pattern(pattern.substr(1), name.substr(skip))) return true;
   }
@@ -15,13 +17,17 @@ bool matches_pattern(std::string_view pattern, std::string_view name) {
 
 OperandFormat operand_format(Dtype dtype, bool gradient) {
   switch (dtype) {
-    case Dtype::e5m2: return {.dtype = dtype, .target = 57344};
-    case Dtype::hif8: return {.dtype = dtype, .target = gradient ? 224.0 : 15.0};
-    default: return {.dtype = dtype, .target = 448};
+    case Dtype::e5m2:
+      return {.dtype = dtype, .target = 57344};
+    case Dtype::hif8:
+      return {.dtype = dtype, .target = gradient ? 224.0 : 15.0};
+    default:
+      return {.dtype = dtype, .target = 448};
   }
 }
 
-LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides, std::string_view name) {
+LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
+                      std::string_view name) {
   LinearFormats formats = base;
   for (const LinearOverride& o : overrides) {
     if (!matches_pattern(o.pattern, name)) continue;

@@ -16,14 +16,16 @@ struct OperandFormat {
   bool operator==(const OperandFormat&) const = default;
 };
 
-// Formats of input, weight and output gradient. Where `quantized` is false the linear stays as its recipe types it.
+// Formats of input, weight and output gradient. Where `quantized` is false the linear stays as its
+// recipe types it.
 struct LinearFormats {
   bool quantized = true;
   OperandFormat x, w, dy;
   bool operator==(const LinearFormats&) const = default;
 };
 
-// A pattern over names like "layers.3.down_proj" ('*' matches any run of characters), and what it sets.
+// A pattern over names like "layers.3.down_proj" ('*' matches any run of characters), and what it
+// sets.
 struct LinearOverride {
   std::string pattern;
   std::optional<bool> quantized = {};
@@ -35,7 +37,8 @@ enum class WeightCopy : uint8_t { per_use, per_step, w_only };
 
 // Steps that delayed scaling looks back.
 inline constexpr int64_t kAmaxHistory = 16;
-// Rows of a transposed operand are padded with zero codes to a multiple of this: the reduction's length on Hopper.
+// Rows of a transposed operand are padded with zero codes to a multiple of this: the reduction's
+// length on Hopper.
 inline constexpr int64_t kPadRows = 16;
 
 bool matches_pattern(std::string_view pattern, std::string_view name);
@@ -44,7 +47,8 @@ bool matches_pattern(std::string_view pattern, std::string_view name);
 OperandFormat operand_format(Dtype dtype, bool gradient);
 
 // The formats of the linear with this name after every override that matches, in order.
-LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides, std::string_view name);
+LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
+                      std::string_view name);
 
 // "layers.3.down_proj" of a gemm inside a layer; empty outside.
 std::string linear_name(const Node& node);

@@ -15,10 +15,10 @@ enum class Kind : uint8_t { x, w, dy };
 
 // The linears of one layer that read the same x.
 struct LinearGroup {
-  std::string name;                 // of its first member
+  std::string name;  // of its first member
   LinearFormats formats;
   std::vector<ValueId> weights, gradients;
-  std::vector<NodeId> backward;     // the members' dgrad and wgrad nodes
+  std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
 };
 
 bool is_parameter(const Graph& graph, ValueId id) {
@@ -29,7 +29,8 @@ bool is_parameter(const Graph& graph, ValueId id) {
 // Finds the groups, and says for each gemm which one it belongs to.
 class Groups {
  public:
-  Groups(const Graph& graph, const QuantizeLinearsOptions& options) : of_node_(graph.nodes.size(), -1) {
+  Groups(const Graph& graph, const QuantizeLinearsOptions& options)
+      : of_node_(graph.nodes.size(), -1) {
     std::map<std::pair<int, ValueId>, int> by_x;
     std::map<std::string, std::pair<int, ValueId>> by_name;  // the group, and the member's x
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -37,17 +38,21 @@ class Groups {
       if (!is_linear(node)) continue;
       const std::string name = linear_name(node);
       if (gemm(node).role != GemmRole::forward) {
-        if (const auto it = by_name.find(name); it != by_name.end()) add_backward(node, static_cast<NodeId>(n), it->second);
+        if (const auto it = by_name.find(name); it != by_name.end())
+          add_backward(node, static_cast<NodeId>(n), it->second);
         continue;
       }
       const LinearFormats formats = resolve(options.formats, options.overrides, name);
       if (!formats.quantized) continue;
-      auto [it, added] = by_x.try_emplace({node.tag.layer, node.operands[0]}, static_cast<int>(groups_.size()));
+      auto [it, added] =
+          by_x.try_emplace({node.tag.layer, node.operands[0]}, static_cast<int>(groups_.size()));
       if (!added && !(groups_[static_cast<size_t>(it->second)].formats == formats)) {
         it->second = static_cast<int>(groups_.size());  // an overridden member leaves the group
         added = true;
       }
-      if (added) groups_.push_back({.name = name, .formats = formats, .weights = {}, .gradients = {}, .backward = {}});
+      if (added)
+        groups_.push_back(
+            {.name = name, .formats = formats, .weights = {}, .gradients = {}, .backward = {}});
       groups_[static_cast<size_t>(it->second)].weights.push_back(node.operands[1]);
       by_name[name] = {it->second, node.operands[0]};
       of_node_[n] = it->second;
@@ -73,7 +78,8 @@ class Groups {
              std::find(group.weights.begin(), group.weights.end(), id) != group.weights.end();
     };
     const ValueId gradient = known(node.operands[0]) ? node.operands[1] : node.operands[0];
-    if (std::find(group.gradients.begin(), group.gradients.end(), gradient) == group.gradients.end()) {
+    if (std::find(group.gradients.begin(), group.gradients.end(), gradient) ==
+        group.gradients.end()) {
       group.gradients.push_back(gradient);
     }
     group.backward.push_back(n);
@@ -110,7 +116,8 @@ class LinearQuantizer {
 
  private:
   Kind kind_of(const Node& node, const LinearGroup& group, ValueId operand) const {
-    if (std::find(group.gradients.begin(), group.gradients.end(), operand) != group.gradients.end() &&
+    if (std::find(group.gradients.begin(), group.gradients.end(), operand) !=
+            group.gradients.end() &&
         Groups::gemm(node).role != GemmRole::forward) {
       return Kind::dy;
     }
@@ -140,14 +147,19 @@ class LinearQuantizer {
     return kind == Kind::x ? group.formats.x : kind == Kind::w ? group.formats.w : group.formats.dy;
   }
   static QuantizeAttrs attrs_of(const OperandFormat& format) {
-    return {.dtype = format.dtype, .target = format.target, .group = 0, .transposed = false, .pad = kPadRows};
+    return {.dtype = format.dtype,
+            .target = format.target,
+            .group = 0,
+            .transposed = false,
+            .pad = kPadRows};
   }
 
   // One scale per x, and per group for weights and gradients.
   ValueId scale_of(const LinearGroup& group, Kind kind, ValueId operand) {
     const OperandFormat& fmt = format(group, kind);
-    const std::vector<ValueId>& members =
-        kind == Kind::w ? group.weights : kind == Kind::dy ? group.gradients : std::vector<ValueId>{operand};
+    const std::vector<ValueId>& members = kind == Kind::w    ? group.weights
+                                          : kind == Kind::dy ? group.gradients
+                                                             : std::vector<ValueId>{operand};
     const auto key = std::tuple(members[0], kind, fmt.dtype);
     if (const auto it = scales_.find(key); it != scales_.end()) return it->second;
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
@@ -158,23 +170,30 @@ class LinearQuantizer {
     return scales_[key] = scale;
   }
 
-  ValueId delayed_scale(const LinearGroup& group, Kind kind, const OperandFormat& fmt, ValueId amax) {
-    const std::string name =
-        "amax_history:" + group.name + (kind == Kind::x ? ".x" : kind == Kind::w ? ".w" : ".dy");
-    const ValueId history = b_.input(InputKind::state, name, {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
+  ValueId delayed_scale(const LinearGroup& group, Kind kind, const OperandFormat& fmt,
+                        ValueId amax) {
+    const std::string name = "amax_history:" + group.name +
+                             (kind == Kind::x   ? ".x"
+                              : kind == Kind::w ? ".w"
+                                                : ".dy");
+    const ValueId history =
+        b_.input(InputKind::state, name, {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
     const auto results = b_.emit(OpCode::delayed_scale, attrs_of(fmt), {amax, history});
     new_outputs_.emplace_back("next:" + name, results[1], history);
     return results[0];
   }
 
-  ValueId codes_of(const LinearGroup& group, Kind kind, ValueId operand, bool transposed, ValueId scale) {
+  ValueId codes_of(const LinearGroup& group, Kind kind, ValueId operand, bool transposed,
+                   ValueId scale) {
     const OperandFormat& fmt = format(group, kind);
     const auto key = std::tuple(operand, kind, fmt.dtype, transposed);
     if (const auto it = codes_.find(key); it != codes_.end()) return it->second;
     QuantizeAttrs attrs = attrs_of(fmt);
     const ValueId value = rewriter_.map(operand);
-    // Both forms in one pass where both are wanted at once: gradients always, x where its transpose is kept.
-    const bool both = kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains());
+    // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
+    // is kept.
+    const bool both =
+        kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains());
     if (both) {
       const auto results = b_.emit(OpCode::quantize_both, attrs, {value, scale});
       codes_[{operand, kind, fmt.dtype, false}] = results[0];
@@ -186,7 +205,8 @@ class LinearQuantizer {
   }
   bool trains() const {
     const auto& groups = groups_.all();
-    return std::any_of(groups.begin(), groups.end(), [](const LinearGroup& g) { return !g.backward.empty(); });
+    return std::any_of(groups.begin(), groups.end(),
+                       [](const LinearGroup& g) { return !g.backward.empty(); });
   }
 
   Rewriter rewriter_;

@@ -11,17 +11,22 @@
 namespace octet {
 namespace {
 
-constexpr std::array kRecipes = {&kFp32Recipe, &kBf16Recipe, &kFp16Recipe, &kFp8LinearRecipe, &kCoatRecipe, &kHif8Recipe};
+constexpr std::array kRecipes = {&kFp32Recipe,      &kBf16Recipe, &kFp16Recipe,
+                                 &kFp8LinearRecipe, &kCoatRecipe, &kHif8Recipe};
 
 }  // namespace
 
-std::span<const Recipe* const> all_recipes() { return kRecipes; }
+std::span<const Recipe* const> all_recipes() {
+  return kRecipes;
+}
 
 const Recipe& find_recipe(std::string_view name) {
-  const auto it = std::find_if(kRecipes.begin(), kRecipes.end(), [&](const Recipe* r) { return r->name == name; });
+  const auto it = std::find_if(kRecipes.begin(), kRecipes.end(),
+                               [&](const Recipe* r) { return r->name == name; });
   if (it != kRecipes.end()) return **it;
   std::string known;
-  for (const Recipe* recipe : kRecipes) known += fmt::format("{}{}", known.empty() ? "" : ", ", recipe->name);
+  for (const Recipe* recipe : kRecipes)
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", recipe->name);
   throw Error(ErrorCode::invalid_argument, "[recipe] expected one of {}, got '{}'", known, name);
 }
 
@@ -35,7 +40,8 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
     const auto name = [&](const OperandFormat& format) {
       return dtype_name(f.quantized ? format.dtype : recipe.compute);
     };
-    text += fmt::format("{:32} x {:5} w {:5} dy {}\n", linear_name(node), name(f.x), name(f.w), name(f.dy));
+    text += fmt::format("{:32} x {:5} w {:5} dy {}\n", linear_name(node), name(f.x), name(f.w),
+                        name(f.dy));
   }
   return text;
 }
@@ -53,7 +59,9 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
     if (value.type.dtype != Dtype::real) continue;
     const bool statistic =
         value.producer != kNoNode &&
-        ((op_def(graph.nodes[static_cast<size_t>(value.producer)].op).statistics >> value.result_index) & 1) != 0;
+        ((op_def(graph.nodes[static_cast<size_t>(value.producer)].op).statistics >>
+          value.result_index) &
+         1) != 0;
     if (statistic || value.type.shape.empty()) {
       value.type.dtype = Dtype::f32;
     } else {
@@ -69,15 +77,17 @@ Graph widen_quantizer_inputs(const Graph& graph) {
   for (const GraphOutput& output : graph.outputs) handed_out.insert(output.value);
   Graph result = graph;
   for (const Node& node : graph.nodes) {
-    const bool ours = node.op == OpCode::rms_norm || node.op == OpCode::layer_norm || node.op == OpCode::gated_act ||
-                      node.op == OpCode::gelu;
+    const bool ours = node.op == OpCode::rms_norm || node.op == OpCode::layer_norm ||
+                      node.op == OpCode::gated_act || node.op == OpCode::gelu;
     if (!ours || handed_out.count(node.results[0]) > 0) continue;
     const auto& users = readers[static_cast<size_t>(node.results[0])];
-    const bool only_quantizers = !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId n) {
-      const OpCode op = graph.nodes[static_cast<size_t>(n)].op;
-      return op == OpCode::amax || op == OpCode::quantize || op == OpCode::quantize_both;
-    });
-    if (only_quantizers) result.values[static_cast<size_t>(node.results[0])].type.dtype = Dtype::f32;
+    const bool only_quantizers =
+        !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId n) {
+          const OpCode op = graph.nodes[static_cast<size_t>(n)].op;
+          return op == OpCode::amax || op == OpCode::quantize || op == OpCode::quantize_both;
+        });
+    if (only_quantizers)
+      result.values[static_cast<size_t>(node.results[0])].type.dtype = Dtype::f32;
   }
   return result;
 }

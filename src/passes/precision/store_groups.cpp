@@ -16,24 +16,35 @@ std::span<const int> stored_operands(OpCode op) {
   switch (op) {
     case OpCode::rms_norm:
     case OpCode::layer_norm:
-    case OpCode::gelu: return kFirst;
+    case OpCode::gelu:
+      return kFirst;
     case OpCode::rms_norm_grad:
     case OpCode::layer_norm_grad:
-    case OpCode::gelu_grad: return kSecond;
-    case OpCode::gated_act: return kFirstTwo;
-    case OpCode::gated_act_grad: return kSecondTwo;
-    default: return {};
+    case OpCode::gelu_grad:
+      return kSecond;
+    case OpCode::gated_act:
+      return kFirstTwo;
+    case OpCode::gated_act_grad:
+      return kSecondTwo;
+    default:
+      return {};
   }
 }
 
 class GroupStorer {
  public:
   GroupStorer(const Graph& graph, const StoreGroupsOptions& options)
-      : rewriter_(graph), b_(rewriter_.builder()),
-        attrs_{.dtype = options.dtype, .target = options.target, .group = options.group, .transposed = false, .pad = 1} {
+      : rewriter_(graph),
+        b_(rewriter_.builder()),
+        attrs_{.dtype = options.dtype,
+               .target = options.target,
+               .group = options.group,
+               .transposed = false,
+               .pad = 1} {
     for (const Node& node : graph.nodes) {
       if (node.tag.layer < 0) continue;
-      for (const int i : stored_operands(node.op)) stored_.insert(node.operands[static_cast<size_t>(i)]);
+      for (const int i : stored_operands(node.op))
+        stored_.insert(node.operands[static_cast<size_t>(i)]);
     }
   }
 
@@ -64,7 +75,8 @@ class GroupStorer {
   void wide_sum(const Node& node) {
     b_.tag = node.tag;
     const Dtype wide = Dtype::f32, narrow = rewriter_.from().type(node.results[0]).dtype;
-    const ValueId sum = b_.emit_typed(OpCode::add, NoAttrs{}, rewriter_.map(node.operands), {&wide, 1})[0];
+    const ValueId sum =
+        b_.emit_typed(OpCode::add, NoAttrs{}, rewriter_.map(node.operands), {&wide, 1})[0];
     rewriter_.set(node.results, b_.emit_typed(OpCode::cast, NoAttrs{}, {sum}, {&narrow, 1}));
     store(node.results[0], sum, node.tag);
   }
@@ -76,7 +88,8 @@ class GroupStorer {
       const ValueId old_id = node.operands[static_cast<size_t>(i)];
       const auto& [codes, scales] = groups_.at(old_id);
       const Dtype wide = Dtype::f32;
-      operands[static_cast<size_t>(i)] = b_.emit_typed(OpCode::dequantize, attrs_, {codes, scales}, {&wide, 1})[0];
+      operands[static_cast<size_t>(i)] =
+          b_.emit_typed(OpCode::dequantize, attrs_, {codes, scales}, {&wide, 1})[0];
     }
     std::vector<Dtype> dtypes;
     for (const ValueId id : node.results) dtypes.push_back(rewriter_.from().type(id).dtype);
@@ -86,8 +99,8 @@ class GroupStorer {
   Rewriter rewriter_;
   Builder& b_;
   QuantizeAttrs attrs_;
-  std::set<ValueId> stored_;                                  // old values
-  std::map<ValueId, std::pair<ValueId, ValueId>> groups_;     // old value -> codes, scales
+  std::set<ValueId> stored_;                               // old values
+  std::map<ValueId, std::pair<ValueId, ValueId>> groups_;  // old value -> codes, scales
 };
 
 }  // namespace

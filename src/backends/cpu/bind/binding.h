@@ -1,5 +1,6 @@
-// A binding joins one op of the graph to one fast kernel: when it applies, what scratch it needs, how it is prepared.
-// One file per family in this folder; list.cpp names them all. Where none applies, the reference kernel runs.
+// A binding joins one op of the graph to one fast kernel: when it applies, what scratch it needs,
+// how it is prepared. One file per family in this folder; list.cpp names them all. Where none
+// applies, the reference kernel runs.
 #pragma once
 
 #include <span>
@@ -16,7 +17,9 @@ struct NodeView {
   const Graph& graph;
   const Node& node;
 
-  bool has(size_t operand) const { return operand < node.operands.size() && node.operands[operand] != kNoValue; }
+  bool has(size_t operand) const {
+    return operand < node.operands.size() && node.operands[operand] != kNoValue;
+  }
   const TensorType& in(size_t i) const { return graph.type(node.operands[i]); }
   const TensorType& out(size_t i) const { return graph.type(node.results[i]); }
   // Absent operands are accepted.

@@ -20,13 +20,21 @@ namespace {
 
 BinaryOp binary_op(OpCode op) {
   switch (op) {
-    case OpCode::add: return BinaryOp::add;
-    case OpCode::sub: return BinaryOp::sub;
-    case OpCode::mul: return BinaryOp::mul;
-    case OpCode::div: return BinaryOp::div;
-    case OpCode::maximum: return BinaryOp::max;
-    case OpCode::minimum: return BinaryOp::min;
-    default: CHECK(false); return BinaryOp::add;
+    case OpCode::add:
+      return BinaryOp::add;
+    case OpCode::sub:
+      return BinaryOp::sub;
+    case OpCode::mul:
+      return BinaryOp::mul;
+    case OpCode::div:
+      return BinaryOp::div;
+    case OpCode::maximum:
+      return BinaryOp::max;
+    case OpCode::minimum:
+      return BinaryOp::min;
+    default:
+      CHECK(false);
+      return BinaryOp::add;
   }
 }
 
@@ -48,13 +56,16 @@ LaunchFn prepare_cast(const NodeView& view, Context& context) {
 LaunchFn prepare_fill(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   const auto value = static_cast<float>(view.attrs<FillAttrs>().value);
-  return [types = NodeTypes(view), n = view.out(0).n_elems(), value, &pool](const LaunchArgs& args) {
-    fill(types.result(args, 0), value, n, pool);
-  };
+  return [types = NodeTypes(view), n = view.out(0).n_elems(), value,
+          &pool](const LaunchArgs& args) { fill(types.result(args, 0), value, n, pool); };
 }
 
-bool plain_gated(const NodeView& view) { return all_wide(view) && view.attrs<GatedActAttrs>().group == 0; }
-bool plain_gelu(const NodeView& view) { return all_wide(view) && view.attrs<GeluAttrs>().group == 0; }
+bool plain_gated(const NodeView& view) {
+  return all_wide(view) && view.attrs<GatedActAttrs>().group == 0;
+}
+bool plain_gelu(const NodeView& view) {
+  return all_wide(view) && view.attrs<GeluAttrs>().group == 0;
+}
 
 LaunchFn prepare_gated(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
@@ -66,8 +77,12 @@ LaunchFn prepare_gated(const NodeView& view, Context& context) {
 LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   return [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
-    gated_silu_backward({.gate = types.operand(args, 1), .up = types.operand(args, 2), .dy = types.operand(args, 0),
-                         .dgate = types.result(args, 0), .dup = types.result(args, 1)}, n, pool);
+    gated_silu_backward({.gate = types.operand(args, 1),
+                         .up = types.operand(args, 2),
+                         .dy = types.operand(args, 0),
+                         .dgate = types.result(args, 0),
+                         .dup = types.result(args, 1)},
+                        n, pool);
   };
 }
 
@@ -77,19 +92,24 @@ UnaryOp gelu_op(const NodeView& view) {
 
 LaunchFn prepare_gelu(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
+  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(),
+          &pool](const LaunchArgs& args) {
     unary(op, types.operand(args, 0), types.result(args, 0), n, pool);
   };
 }
 
 LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
-    unary_backward(op, types.operand(args, 1), types.operand(args, 0), types.result(args, 0), n, pool);
+  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(),
+          &pool](const LaunchArgs& args) {
+    unary_backward(op, types.operand(args, 1), types.operand(args, 0), types.result(args, 0), n,
+                   pool);
   };
 }
 
-RowShape rows_of(const TensorType& x) { return {.rows = x.shape[0], .cols = x.shape[1]}; }
+RowShape rows_of(const TensorType& x) {
+  return {.rows = x.shape[0], .cols = x.shape[1]};
+}
 
 LaunchFn prepare_bias_add(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
@@ -105,7 +125,8 @@ int64_t column_sum_scratch(const NodeView& view, int) {
 LaunchFn prepare_column_sum(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   return [types = NodeTypes(view), shape = rows_of(view.in(0)), &pool](const LaunchArgs& args) {
-    column_sum(types.operand(args, 0), types.result(args, 0), reinterpret_cast<float*>(args.scratch), shape, pool);
+    column_sum(types.operand(args, 0), types.result(args, 0),
+               reinterpret_cast<float*>(args.scratch), shape, pool);
   };
 }
 
@@ -129,6 +150,8 @@ const Binding kBindings[] = {
 
 }  // namespace
 
-std::span<const Binding> elementwise_bindings() { return kBindings; }
+std::span<const Binding> elementwise_bindings() {
+  return kBindings;
+}
 
 }  // namespace octet::cpu

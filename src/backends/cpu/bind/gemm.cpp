@@ -23,7 +23,8 @@ GemmSpec spec_of(const NodeView& view) {
 
 bool gemm_applies(const NodeView& view) {
   const bool addend = !view.has(2) || is_wide(view.in(2).dtype);
-  return is_wide(view.in(0).dtype) && is_wide(view.in(1).dtype) && is_wide(view.out(0).dtype) && addend;
+  return is_wide(view.in(0).dtype) && is_wide(view.in(1).dtype) && is_wide(view.out(0).dtype) &&
+         addend;
 }
 
 int64_t gemm_scratch(const NodeView& view, int n_threads) {
@@ -32,7 +33,8 @@ int64_t gemm_scratch(const NodeView& view, int n_threads) {
 
 LaunchFn gemm_prepare(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  const auto gemm = std::make_shared<Gemm>(spec_of(view), pool.n_threads());  // shared: LaunchFn is copyable
+  const auto gemm =
+      std::make_shared<Gemm>(spec_of(view), pool.n_threads());  // shared: LaunchFn is copyable
   return [gemm, types = NodeTypes(view), &pool](const LaunchArgs& args) {
     GemmArgs call;
     call.a = args.operands[0];
@@ -48,6 +50,8 @@ const Binding kBindings[] = {{OpCode::gemm, gemm_applies, gemm_scratch, gemm_pre
 
 }  // namespace
 
-std::span<const Binding> gemm_bindings() { return kBindings; }
+std::span<const Binding> gemm_bindings() {
+  return kBindings;
+}
 
 }  // namespace octet::cpu

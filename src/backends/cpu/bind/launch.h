@@ -6,7 +6,8 @@
 
 namespace octet::cpu {
 
-// Types of a node's operands and results, kept by a launch function; absent operands give an absent In.
+// Types of a node's operands and results, kept by a launch function; absent operands give an absent
+// In.
 struct NodeTypes {
   explicit NodeTypes(const NodeView& view) {
     for (size_t i = 0; i < view.node.operands.size(); ++i) {
@@ -34,6 +35,8 @@ T* data_out(const LaunchArgs& args, size_t i) {
 
 // Every operand and result from the first is f32 or bf16.
 bool all_wide(const NodeView& view);
-inline bool is_wide(Dtype dtype) { return dtype == Dtype::f32 || dtype == Dtype::bf16; }
+inline bool is_wide(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::bf16;
+}
 
 }  // namespace octet::cpu
