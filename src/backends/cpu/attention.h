@@ -1,12 +1,12 @@
 // Attention with grouped heads. Source: Vaswani et al. 2017; the backward recomputes the softmax
 // from its log-sum-exp (Dao et al. 2022).
 //   S = scale Q K^T    P = softmax(S)    O = P V    lse = log sum exp S
-//   D = rowsum(dO * O)    dV = P^T dO    dS = P * (dO V^T - D)    dQ = scale dS K    dK = scale
-//   dS^T Q
+//   D = rowsum(dO * O)    dV = P^T dO    dS = P * (dO V^T - D)
+//   dQ = scale dS K    dK = scale dS^T Q
 // Head h reads kv head h / (heads / kv_heads); causal: query i sees keys j <= i + kv_len - q_len.
-//   q, o, dout, dq: [batch * q_len, heads * head_size]    k, v, dk, dv: [batch * kv_len, kv_heads *
-//   head_size] all of one storage type, f32 or bf16, row strides given (elements)    lse: [batch,
-//   heads, q_len] f32
+//   q, o, dout, dq: [batch * q_len, heads * head_size]
+//   k, v, dk, dv: [batch * kv_len, kv_heads * head_size]    lse: [batch, heads, q_len] f32
+//   all but lse of one storage type, f32 or bf16, with row strides in elements
 // Softmax and sums in f32; with bf16 storage, products in bf16 where the machine is fast at it (P
 // and dS rounded to bf16 for their products), else in f32. A query that sees no key gets O = 0 and
 // lse = -Inf. NaN and Inf propagate. Same bits for any number of threads. Scratch grows linearly

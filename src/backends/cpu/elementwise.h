@@ -24,8 +24,9 @@ struct ScaledSum {
 };
 void scaled_sum(const ScaledSum& args, int64_t n, ThreadPool& pool);
 
-// exp, tanh and erf are within 2 ulp of f32. gelu_erf: x (1 + erf(x / sqrt 2)) / 2. gelu_tanh:
-// x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2. silu: x / (1 + e^-x).
+// exp, tanh and erf are within 2 ulp of f32.
+//   silu: x / (1 + e^-x)    gelu_erf: x (1 + erf(x / sqrt 2)) / 2
+//   gelu_tanh: x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
 enum class UnaryOp {
   neg,
   abs,

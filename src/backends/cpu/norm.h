@@ -46,8 +46,8 @@ struct LayerNorm {
 };
 void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool);
 
-// With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean_c g - h mean_c(g h)) [+ residual], dw
-// = sum_r dy h, db = sum_r dy. dx may alias dy, residual or x.
+// With h = (x - mean) rstd and g = dy w:  dx = rstd (g - mean_c g - h mean_c(g h)) [+ residual],
+// dw = sum_r dy h,  db = sum_r dy. dx may alias dy, residual or x.
 struct LayerNormBackward {
   In x = {}, weight = {}, dy = {}, residual = {};
   const float* mean = nullptr;

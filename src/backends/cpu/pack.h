@@ -1,10 +1,9 @@
-// Moves matrices into the layouts that the tile products read: plain transposes, dense rows, and
-// panels.
+// Moves matrices into the layouts that the tile products read: transposes, dense rows and panels.
 //
 // Panels of op(B) [K, N]: for each panel of `width` columns, for each group of `interleave` rows,
-// the columns of the group side by side: element (k, n) at  panel(n / width) + ((k / interleave) *
-// width + n % width) * interleave + k % interleave. The last panel and the last rows are padded
-// with zeros to whole panels and to k_padded rows.
+// the columns of the group side by side. Element (k, n) stands at
+//   panel(n / width) + ((k / interleave) * width + n % width) * interleave + k % interleave
+// The last panel and the last rows are padded with zeros to whole panels and to k_padded rows.
 #pragma once
 
 #include <cstddef>

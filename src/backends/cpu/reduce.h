@@ -10,10 +10,10 @@ constexpr int64_t reduce_scratch(int64_t n) {
   return ceil_div(n, kBlockElems);
 }
 
+// `finite`: no NaN or Inf among the elements (squares of finite f32 cannot overflow a double).
 struct SumOfSquares {
   double value = 0;
-  bool finite = true;  // no NaN or Inf among the elements (the squares of finite f32 cannot
-                       // overflow a double)
+  bool finite = true;
 };
 SumOfSquares sum_of_squares(In x, int64_t n, double* scratch, ThreadPool& pool);
 

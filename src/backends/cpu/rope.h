@@ -1,9 +1,9 @@
-// Rotary position embedding, the rotate-half convention: for each head and i < dh/2, with (c, s)
-// the cosine and sine of the row's position,  y[i] = x[i] c - x[i + dh/2] s,  y[i + dh/2] = x[i +
-// dh/2] c + x[i] s;  the inverse turns back (s negated), which is also the gradient. Source: Su et
-// al. 2021; Hugging Face's layout.
-//   x, y: [tokens, heads * dh], rows at the given strides (elements)    cos, sin: [max_pos, dh/2]
-//   f32 positions: [tokens] i32
+// Rotary position embedding, the rotate-half convention. Source: Su et al. 2021, Hugging Face's
+// layout. For each head and i < dh/2, with (c, s) the cosine and sine of the row's position:
+//   y[i] = x[i] c - x[i + dh/2] s        y[i + dh/2] = x[i + dh/2] c + x[i] s
+// The inverse turns back (s negated), which is also the gradient.
+//   x, y: [tokens, heads * dh], rows at the given strides (elements)    positions: [tokens] i32
+//   cos, sin: [max_pos, dh/2] f32
 // f32 inside, one rounding on store. y may alias x. Throws invalid_argument on an odd dh or a
 // position outside the tables.
 #pragma once

@@ -3,6 +3,7 @@
 #include "backends/cpu/isa.h"
 #include "backends/cpu/tile_gemm.h"
 #include "base/error.h"
+#include "formats/codec.h"
 #include "unit/cpu/kernels_support.h"
 
 namespace octet::cpu {
@@ -197,6 +198,66 @@ TEST(gemm, same_bits_for_any_number_of_threads) {
       Problem p(x);
       run(x, p, spec_of(x), n);
       EXPECT_TRUE(p.c == first.c) << n << " threads";
+    }
+  }
+}
+
+// Finite codes of a format, and their values.
+struct Codes {
+  std::vector<uint8_t> bits;
+  std::vector<double> values;
+  Codes(Dtype format, int64_t n, uint32_t seed) {
+    const RandomStream random{0xc0de, seed, 0, 0};
+    for (uint64_t i = 0; static_cast<int64_t>(bits.size()) < n; ++i) {
+      const uint8_t code = static_cast<uint8_t>(random.bits(i));
+      const float value = decode(format, code);
+      if (!std::isfinite(value) || std::abs(value) > 64) continue;
+      bits.push_back(code);
+      values.push_back(value);
+    }
+  }
+};
+
+struct CodeCase {
+  Dtype a, b;
+  Transpose trans_a, trans_b;
+  std::optional<Dtype> compute;
+};
+
+void check_codes(const CodeCase& x, int n_threads) {
+  const int64_t m = 70, n = 133, k = 75;
+  const Codes a(x.a, m * k, 1), b(x.b, n * k, 2);
+  const float scale_a = 0.375f, scale_b = 3.0f, alpha = 0.5f;
+  std::vector<double> want(static_cast<size_t>(m * n));
+  for (int64_t i = 0; i < m * n; ++i) {
+    double s = 0;
+    for (int64_t l = 0; l < k; ++l) {
+      s += a.values[x.trans_a == kYes ? l * m + i / n : i / n * k + l] *
+           b.values[x.trans_b == kYes ? i % n * k + l : l * n + i % n];
+    }
+    want[i] = s * scale_a * scale_b * alpha;
+  }
+  GemmSpec spec{m, n, k, x.a, x.b, Dtype::f32, x.trans_a, x.trans_b};
+  spec.compute = x.compute;
+  ThreadPool pool(n_threads);
+  const Gemm gemm(spec, n_threads);
+  Scratch scratch(gemm.scratch_bytes());
+  Buffer c(Dtype::f32, m * n);
+  GemmArgs args{a.bits.data(), b.bits.data(), c.data(), &scale_a, &scale_b, &alpha};
+  args.scratch = scratch.get();
+  gemm.launch(args, pool);
+  expect_close(c, want, 3e-6, fmt::format("{} x {}", dtype_name(x.a), dtype_name(x.b)));
+}
+
+TEST(gemm, eight_bit_codes_are_decoded_exactly_in_every_layout) {
+  const Dtype pairs[][2] = {
+      {Dtype::e4m3, Dtype::e4m3}, {Dtype::e5m2, Dtype::e4m3}, {Dtype::hif8, Dtype::hif8}};
+  for (const auto& [a, b] : pairs) {
+    for (const Transpose ta : {kNo, kYes}) {
+      for (const Transpose tb : {kNo, kYes}) {
+        check_codes({a, b, ta, tb, std::nullopt}, 2);
+        check_codes({a, b, ta, tb, Dtype::f32}, 3);
+      }
     }
   }
 }
