@@ -25,28 +25,19 @@ bool has_amx_bf16() {
 }
 
 dnnl::cpu_isa library_isa(Isa isa) {
-  switch (isa) {
-    case Isa::scalar:
-      return dnnl::cpu_isa::sse41;
-    case Isa::avx2:
-      return dnnl::cpu_isa::avx2;
-    case Isa::avx512:
-      return dnnl::cpu_isa::avx512_core_bf16;
-    case Isa::amx:
-      return dnnl::cpu_isa::avx512_core_amx;
-  }
-  check_failed("known isa", __FILE__, __LINE__);
+  if (isa == Isa::avx2) return dnnl::cpu_isa::avx2;
+  return isa == Isa::avx512 ? dnnl::cpu_isa::avx512_core_bf16 : dnnl::cpu_isa::avx512_core_amx;
 }
 
 int64_t highway_targets(Isa isa) {
-  switch (isa) {
-    case Isa::scalar:
-      return HWY_STATIC_TARGET;
-    case Isa::avx2:
-      return HWY_AVX2 | HWY_STATIC_TARGET;
-    default:
-      return HWY_AVX3 | HWY_AVX2 | HWY_STATIC_TARGET;
-  }
+  const int64_t upto_avx2 = HWY_AVX2 | HWY_STATIC_TARGET;
+  return isa == Isa::avx2 ? upto_avx2 : HWY_AVX3 | upto_avx2;
+}
+
+// Each set of instructions is a bit; the one of AVX2's own dot products is no use to these kernels.
+bool library_exceeds(Isa isa) {
+  const int limit = static_cast<int>(library_isa(isa)) | static_cast<int>(dnnl::cpu_isa::avx2_vnni);
+  return (static_cast<int>(dnnl::get_effective_cpu_isa()) & ~limit) != 0;
 }
 
 }  // namespace
@@ -78,14 +69,14 @@ void limit_isa(Isa isa) {
     throw Error(ErrorCode::invalid_argument, "[isa] expected at most {}, got {}", isa_name(best),
                 isa_name(isa));
   }
-  if (isa == best && best == Isa::amx) return;
+  if (isa == Isa::scalar) return;
   const dnnl::status status = dnnl::set_max_cpu_isa(library_isa(isa));
   // Too late to change it: harmless as long as the library stays within the limit.
-  if (status != dnnl::status::success &&
-      static_cast<int>(dnnl::get_effective_cpu_isa()) > static_cast<int>(library_isa(isa))) {
+  if (status != dnnl::status::success && library_exceeds(isa)) {
     throw Error(ErrorCode::invalid_argument,
                 "[isa] expected a limit before the first kernel, got {} after it", isa_name(isa));
   }
+  hwy::SetSupportedTargetsForTest(0);  // what the machine has, whatever an earlier call said
   hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & highway_targets(isa));
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }

@@ -22,9 +22,9 @@ std::optional<Isa> isa_from_name(std::string_view name);
 // The best Isa of this machine.
 Isa detect_isa();
 
-// Lets Highway and oneDNN use at most `isa`, for the whole process: call once, before the first
-// kernel is prepared. Throws ErrorCode::invalid_argument when the machine lacks `isa`, or when
-// oneDNN has been used already and would go higher.
+// Lets Highway and oneDNN use at most `isa`, for the whole process: call before the first kernel is
+// prepared. Isa::scalar changes nothing: its kernels use neither. Throws invalid_argument when the
+// machine lacks `isa`, or when oneDNN has been used already and would go higher.
 void limit_isa(Isa isa);
 
 // The type in which the library multiplies bf16 operands fast under the current limit: bf16 or f32.

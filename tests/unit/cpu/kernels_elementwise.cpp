@@ -386,6 +386,9 @@ TEST(isa, names_round_trip_and_the_best_is_known) {
     EXPECT_EQ(isa_from_name(isa_name(isa)), isa);
   }
   EXPECT_EQ(isa_from_name("sse9"), std::nullopt);
+  EXPECT_NO_THROW(limit_isa(detect_isa()));
+  EXPECT_NO_THROW(limit_isa(Isa::scalar));
+  EXPECT_NO_THROW(limit_isa(detect_isa()));
   if (detect_isa() < Isa::amx) {
     EXPECT_THROW(limit_isa(Isa::amx), Error);
   }
