@@ -87,7 +87,7 @@ constexpr std::array<Entry, kOpCount> kOps = {{
 
 constexpr bool in_order() {
   for (size_t i = 0; i < kOps.size(); ++i) {
-    if (kOps[i].def == nullptr || static_cast<size_t>(kOps[i].code) != i) return false;
+    if (static_cast<size_t>(kOps[i].code) != i) return false;
   }
   return true;
 }
