@@ -21,9 +21,13 @@ GemmSpec spec_of(const NodeView& view) {
   return spec;
 }
 
+// Factors f32, bf16, or codes that the kernel decodes exactly; the result is wide.
 bool gemm_applies(const NodeView& view) {
+  const auto factor = [](Dtype dtype) {
+    return is_wide(dtype) || dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
+  };
   const bool addend = !view.has(2) || is_wide(view.in(2).dtype);
-  return is_wide(view.in(0).dtype) && is_wide(view.in(1).dtype) && is_wide(view.out(0).dtype) &&
+  return factor(view.in(0).dtype) && factor(view.in(1).dtype) && is_wide(view.out(0).dtype) &&
          addend;
 }
 
@@ -40,6 +44,8 @@ LaunchFn gemm_prepare(const NodeView& view, Context& context) {
     call.a = args.operands[0];
     call.b = args.operands[1];
     call.c = args.results[0];
+    call.scale_a = data<float>(args, 3);
+    call.scale_b = data<float>(args, 4);
     call.addend = types.operand(args, 2);
     call.scratch = args.scratch;
     gemm->launch(call, pool);
