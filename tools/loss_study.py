@@ -27,6 +27,8 @@ def parse_variant(text):
 
 def run(args, variant, seed, deadline):
     name, sets = variant
+    if time.time() > deadline:
+        return name, seed, 0, "not started: out of time", 0
     out = os.path.join(args.out, f"{name}-{seed}")
     command = [args.program, "train", args.config, "--resume", "--threads", str(args.threads), "--seed", str(seed), "--quiet"]
     for item in [*sets, f"data.train=[{args.train}]", f"data.val=[{args.val}]", f"out={out}", *args.set]:
@@ -105,7 +107,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--threads", type=int, default=0, help="of each run")
     parser.add_argument("--every", type=int, default=20, help="steps between rows of curves.csv")
-    parser.add_argument("--minutes", type=float, default=1e6, help="stop and save after this long; call again to go on")
+    parser.add_argument("--minutes", type=float, default=10000, help="stop and save after this long; call again to go on")
     parser.add_argument("--set", action="append", default=[], help="a.b=c for every run")
     parser.add_argument("--out", default="study")
     args = parser.parse_args()
