@@ -285,5 +285,21 @@ void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& p
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
 }
 
+void unary_span(UnaryOp op, In x, Out y, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Unary)(op, x, y, 0, n);
+}
+
+void unary_backward_span(UnaryOp op, In x, In dy, Out dx, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(UnaryBackward)({op, x, dy, dx}, 0, n);
+}
+
+void gated_silu_span(In gate, In up, Out y, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(GatedSilu)(gate, up, y, 0, n);
+}
+
+void gated_silu_backward_span(const GatedSiluBackward& args, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(GatedSiluGrad)(args, 0, n);
+}
+
 }  // namespace octet::cpu
 #endif

@@ -57,4 +57,10 @@ struct GatedSiluBackward {
 };
 void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& pool);
 
+// The same on the calling thread, for kernels that make their operands piece by piece.
+void unary_span(UnaryOp op, In x, Out y, int64_t n);
+void unary_backward_span(UnaryOp op, In x, In dy, Out dx, int64_t n);
+void gated_silu_span(In gate, In up, Out y, int64_t n);
+void gated_silu_backward_span(const GatedSiluBackward& args, int64_t n);
+
 }  // namespace octet::cpu

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "backends/cpu/quantize_stored.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/norm.cpp"
 #include <hwy/foreach_target.h>
@@ -59,12 +61,16 @@ HWY_INLINE float mean_of(In x, int64_t n) {
   return sum_of(s) / static_cast<float>(n);
 }
 
+float RowRstd(In x, float mean, int64_t cols, float eps) {
+  return 1.0f / std::sqrt(mean_square_about(x, mean, cols) + eps);
+}
+
 void LayerRows(const LayerNorm& a, bool centred, int64_t begin, int64_t end, int64_t cols) {
   for (int64_t r = begin; r < end; ++r) {
     const In x = offset(a.x, r * cols);
     const Out y = offset(a.y, r * cols);
     const float mean = centred ? mean_of(x, cols) : 0.0f;
-    const float rstd = 1.0f / std::sqrt(mean_square_about(x, mean, cols) + a.eps);
+    const float rstd = RowRstd(x, mean, cols, a.eps);
     if (a.mean != nullptr) a.mean[r] = mean;
     if (a.rstd != nullptr) a.rstd[r] = rstd;
     const VF m = set(mean), s = set(rstd);
@@ -93,8 +99,6 @@ HWY_INLINE void add_parameter_sums(const BackwardRows& b, In x, In dy, Moments s
 void BackwardBlock(const BackwardRows& b, bool centred, int64_t begin, int64_t end) {
   const LayerNormBackward& a = b.args;
   const int64_t cols = b.cols;
-  if (b.dw != nullptr) std::fill(b.dw, b.dw + cols, 0.0f);
-  if (b.db != nullptr) std::fill(b.db, b.db + cols, 0.0f);
   for (int64_t r = begin; r < end; ++r) {
     const In x = offset(a.x, r * cols), dy = offset(a.dy, r * cols);
     const In residual = offset(a.residual, r * cols);
@@ -157,6 +161,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace octet::cpu {
 
+HWY_EXPORT(RowRstd);
 HWY_EXPORT(LayerRows);
 HWY_EXPORT(BackwardBlock);
 HWY_EXPORT(AddBlocks);
@@ -168,10 +173,28 @@ namespace {
 constexpr int64_t kForwardRows = 16;
 constexpr int64_t kSumCols = 512;
 
+In decoded_row(In x, const NormGroups& groups, const RowSpan& row, int thread) {
+  return read_span({x, groups.scales, groups.size}, row,
+                   groups.rows + thread * round_up(row.cols, 16));
+}
+
+float* at_row(float* statistics, int64_t row) {
+  return statistics == nullptr ? nullptr : statistics + row;
+}
+
 void normalize(const LayerNorm& args, bool centred, RowShape shape, ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(LayerRows);
-  for_blocks(pool, shape.rows, kForwardRows, [&](int64_t begin, int64_t end, int) {
-    kernel(args, centred, begin, end, shape.cols);
+  const int64_t cols = shape.cols;
+  for_blocks(pool, shape.rows, kForwardRows, [&](int64_t begin, int64_t end, int thread) {
+    if (args.groups.size == 0) return kernel(args, centred, begin, end, cols);
+    for (int64_t r = begin; r < end; ++r) {
+      LayerNorm row = args;
+      row.x = decoded_row(args.x, args.groups, {r, 0, cols, cols}, thread);
+      row.y = offset(args.y, r * cols);
+      row.mean = at_row(args.mean, r);
+      row.rstd = at_row(args.rstd, r);
+      kernel(row, centred, 0, 1, cols);
+    }
   });
 }
 
@@ -181,15 +204,37 @@ void add_blocks(const float* partial, Out y, RowShape blocks, ThreadPool& pool) 
              [&](int64_t begin, int64_t end, int) { kernel(partial, y, blocks, begin, end); });
 }
 
+// A block of rows of the backward, each decoded by itself.
+void backward_decoded(const BackwardRows& block, bool centred, RowSpan rows, int thread) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(BackwardBlock);
+  const LayerNormBackward& args = block.args;
+  for (int64_t r = rows.row; r < rows.row + rows.n; ++r) {
+    const int64_t at = r * rows.cols;
+    BackwardRows row = block;
+    row.args.x = decoded_row(args.x, args.groups, {r, 0, rows.cols, rows.cols}, thread);
+    row.args.dy = offset(args.dy, at);
+    row.args.residual = offset(args.residual, at);
+    row.args.dx = offset(args.dx, at);
+    row.args.mean = args.mean == nullptr ? nullptr : args.mean + r;
+    row.args.rstd = args.rstd + r;
+    kernel(row, centred, 0, 1);
+  }
+}
+
 void normalize_backward(const LayerNormBackward& args, bool centred, RowShape shape,
                         ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(BackwardBlock);
   const RowShape blocks{ceil_div(shape.rows, kBlockRows), shape.cols};
   float* const dw = args.dw ? args.scratch : nullptr;
   float* const db = args.db ? args.scratch + (args.dw ? blocks.rows * blocks.cols : 0) : nullptr;
-  for_blocks(pool, shape.rows, kBlockRows, [&](int64_t begin, int64_t end, int) {
+  for_blocks(pool, shape.rows, kBlockRows, [&](int64_t begin, int64_t end, int thread) {
     const int64_t at = begin / kBlockRows * shape.cols;
-    kernel({args, shape.cols, dw ? dw + at : nullptr, db ? db + at : nullptr}, centred, begin, end);
+    const BackwardRows block{args, shape.cols, dw ? dw + at : nullptr, db ? db + at : nullptr};
+    for (float* const sums : {block.dw, block.db}) {
+      if (sums != nullptr) std::fill(sums, sums + shape.cols, 0.0f);
+    }
+    if (args.groups.size == 0) return kernel(block, centred, begin, end);
+    backward_decoded(block, centred, {begin, 0, end - begin, shape.cols}, thread);
   });
   if (dw != nullptr) add_blocks(dw, args.dw, blocks, pool);
   if (db != nullptr) add_blocks(db, args.db, blocks, pool);
@@ -198,7 +243,11 @@ void normalize_backward(const LayerNormBackward& args, bool centred, RowShape sh
 }  // namespace
 
 void rms_norm(const RmsNorm& a, RowShape shape, ThreadPool& pool) {
-  normalize({a.x, a.weight, {}, a.y, nullptr, a.rstd, a.eps}, false, shape, pool);
+  normalize({a.x, a.weight, {}, a.y, nullptr, a.rstd, a.eps, a.groups}, false, shape, pool);
+}
+
+float rms_norm_rstd(In x, int64_t cols, float eps) {
+  return HWY_DYNAMIC_DISPATCH(RowRstd)(x, 0.0f, cols, eps);
 }
 
 void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool) {
@@ -206,8 +255,9 @@ void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool) {
 }
 
 void rms_norm_backward(const RmsNormBackward& a, RowShape shape, ThreadPool& pool) {
-  normalize_backward({a.x, a.weight, a.dy, a.residual, nullptr, a.rstd, a.dx, a.dw, {}, a.scratch},
-                     false, shape, pool);
+  normalize_backward(
+      {a.x, a.weight, a.dy, a.residual, nullptr, a.rstd, a.dx, a.dw, {}, a.scratch, a.groups},
+      false, shape, pool);
 }
 
 void layer_norm_backward(const LayerNormBackward& args, RowShape shape, ThreadPool& pool) {

@@ -2,6 +2,8 @@
 // each operand, one rounding on store. NaN and Inf stay in their row (and reach dw, db). Statistics
 // are f32 [rows]. weight and bias are [cols] and optional.
 //
+// x may be codes with scales in groups (NormGroups): a row is decoded to f32 as it is needed.
+//
 // Deterministic: each row is one tile's; sums over rows are made in blocks of kBlockRows and added
 // in order. The caller lends `scratch` of norm_backward_scratch(...) floats where dw or db is
 // wanted; it need not be initialised.
@@ -15,6 +17,16 @@ struct RowShape {
   int64_t rows = 0, cols = 0;
 };
 
+// Of a stored x; `rows` is scratch of norm_groups_scratch(...) floats. Absent where size is 0.
+struct NormGroups {
+  In scales = {};
+  int64_t size = 0;
+  float* rows = nullptr;
+};
+constexpr int64_t norm_groups_scratch(RowShape shape, int n_threads) {
+  return n_threads * round_up(shape.cols, 16);
+}
+
 // y[r,c] = x[r,c] rstd[r] w[c],  rstd[r] = 1 / sqrt(mean_c x[r,c]^2 + eps). Source: Zhang &
 // Sennrich 2019. y may alias x.
 struct RmsNorm {
@@ -22,8 +34,12 @@ struct RmsNorm {
   Out y = {};
   float* rstd = nullptr;  // optional
   float eps = 1e-5f;
+  NormGroups groups = {};
 };
 void rms_norm(const RmsNorm& args, RowShape shape, ThreadPool& pool);
+
+// rstd of one row, on the calling thread.
+float rms_norm_rstd(In x, int64_t cols, float eps);
 
 // With h = x rstd and g = dy w:  dx = rstd (g - h mean_c(g h)) [+ residual],  dw = sum_r dy h.
 // dx may alias dy, residual or x.
@@ -32,6 +48,7 @@ struct RmsNormBackward {
   const float* rstd = nullptr;
   Out dx = {}, dw = {};
   float* scratch = nullptr;
+  NormGroups groups = {};
 };
 void rms_norm_backward(const RmsNormBackward& args, RowShape shape, ThreadPool& pool);
 
@@ -43,6 +60,7 @@ struct LayerNorm {
   float* mean = nullptr;  // optional, as rstd
   float* rstd = nullptr;
   float eps = 1e-5f;
+  NormGroups groups = {};
 };
 void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool);
 
@@ -54,6 +72,7 @@ struct LayerNormBackward {
   const float* rstd = nullptr;
   Out dx = {}, dw = {}, db = {};
   float* scratch = nullptr;
+  NormGroups groups = {};
 };
 void layer_norm_backward(const LayerNormBackward& args, RowShape shape, ThreadPool& pool);
 

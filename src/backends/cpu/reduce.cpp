@@ -64,9 +64,9 @@ double AmaxBlock(In x, int64_t begin, int64_t end) {
   const VU inf = hn::Set(U32(), 0x7F800000u);
   for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
     const VF v = hn::Abs(load(io, x, i));
-    const auto nan = hn::IsNaN(v);
-    flaw = hn::Or(flaw, hn::VecFromMask(U32(), hn::Eq(hn::And(hn::BitCast(U32(), v), inf), inf)));
-    top = hn::Max(top, hn::IfThenZeroElse(nan, v));
+    const auto flawed = hn::Eq(hn::And(hn::BitCast(U32(), v), inf), inf);
+    flaw = hn::Or(flaw, hn::VecFromMask(U32(), flawed));
+    top = hn::Max(top, hn::IfThenZeroElse(hn::RebindMask(F32(), flawed), v));
   });
   const double value = max_of(top);
   const bool finite = hn::AllTrue(U32(), hn::Eq(flaw, hn::Zero(U32())));

@@ -19,7 +19,7 @@ SumOfSquares sum_of_squares(In x, int64_t n, double* scratch, ThreadPool& pool);
 
 double sum(In x, int64_t n, double* scratch, ThreadPool& pool);
 
-// max |x|, NaN ignored; `finite` is false where an element is NaN or Inf. scratch:
+// max |x| over the finite elements; `finite` is false where an element is NaN or Inf. scratch:
 // reduce_scratch(n) doubles.
 struct Amax {
   float value = 0;

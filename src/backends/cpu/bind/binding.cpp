@@ -14,7 +14,8 @@ bool NodeView::out_is(size_t i, std::initializer_list<Dtype> dtypes) const {
 
 const Binding* find_binding(const NodeView& view) {
   for (const auto bindings :
-       {gemm_bindings(), elementwise_bindings(), layer_bindings(), update_bindings()}) {
+       {gemm_bindings(), elementwise_bindings(), layer_bindings(), update_bindings(),
+        quantize_bindings(), stored_bindings(), move_bindings()}) {
     for (const Binding& binding : bindings) {
       if (binding.op == view.node.op && binding.applies(view)) return &binding;
     }

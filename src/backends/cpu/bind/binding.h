@@ -49,6 +49,9 @@ std::span<const Binding> gemm_bindings();
 std::span<const Binding> elementwise_bindings();
 std::span<const Binding> layer_bindings();
 std::span<const Binding> update_bindings();
+std::span<const Binding> quantize_bindings();
+std::span<const Binding> stored_bindings();
+std::span<const Binding> move_bindings();
 
 // nullptr where no fast kernel applies.
 const Binding* find_binding(const NodeView& view);

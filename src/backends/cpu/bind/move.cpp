@@ -1,0 +1,115 @@
+#include "backends/cpu/move.h"
+
+#include <array>
+
+#include "backends/cpu/bind/launch.h"
+#include "backends/cpu/reference/reference.h"
+
+namespace octet::cpu {
+namespace {
+
+// Every operand has the result's dtype, of a size that moves.
+bool moves(const NodeView& view) {
+  const Dtype dtype = view.out(0).dtype;
+  const int bytes = dtype_bytes(dtype);
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    if (view.in(i).dtype != dtype) return false;
+  }
+  return bytes == 1 || bytes == 2 || bytes == 4;
+}
+
+LaunchFn launch_copy(const NodeView& view, const StridedCopy& copy, Context& context) {
+  return [copy = simplified(copy), bytes = dtype_bytes(view.out(0).dtype),
+          &pool = context.pool](const LaunchArgs& args) {
+    copy_strided(copy, args.operands[0], args.results[0], bytes, pool);
+  };
+}
+
+LaunchFn prepare_slice(const NodeView& view, Context& context) {
+  const auto& attrs = view.attrs<SliceAttrs>();
+  StridedCopy copy{.extent = view.out(0).shape,
+                   .src_stride = row_major_strides(view.in(0).shape),
+                   .dst_stride = row_major_strides(view.out(0).shape)};
+  for (size_t k = 0; k < copy.extent.size(); ++k) {
+    copy.src_start += attrs.start[k] * copy.src_stride[k];
+    copy.src_stride[k] *= attrs.stride[k];
+  }
+  return launch_copy(view, copy, context);
+}
+
+LaunchFn prepare_transpose(const NodeView& view, Context& context) {
+  const auto& attrs = view.attrs<TransposeAttrs>();
+  const Shape strides = row_major_strides(view.in(0).shape);
+  StridedCopy copy{.extent = view.out(0).shape, .dst_stride = row_major_strides(view.out(0).shape)};
+  for (const int64_t axis : attrs.perm)
+    copy.src_stride.push_back(strides[static_cast<size_t>(axis)]);
+  return launch_copy(view, copy, context);
+}
+
+LaunchFn prepare_broadcast(const NodeView& view, Context& context) {
+  const auto& attrs = view.attrs<BroadcastAttrs>();
+  const Shape strides = row_major_strides(view.in(0).shape);
+  StridedCopy copy{.extent = view.out(0).shape,
+                   .src_stride = Shape(view.out(0).shape.size(), 0),
+                   .dst_stride = row_major_strides(view.out(0).shape)};
+  for (size_t k = 0; k < attrs.axes.size(); ++k) {
+    copy.src_stride[static_cast<size_t>(attrs.axes[k])] = strides[k];
+  }
+  return launch_copy(view, copy, context);
+}
+
+LaunchFn prepare_pad(const NodeView& view, Context& context) {
+  const auto& attrs = view.attrs<PadAttrs>();
+  const TensorType& y = view.out(0);
+  StridedCopy copy{.extent = view.in(0).shape,
+                   .src_stride = row_major_strides(view.in(0).shape),
+                   .dst_stride = row_major_strides(y.shape)};
+  for (size_t k = 0; k < copy.extent.size(); ++k) {
+    copy.dst_start += attrs.low[k] * copy.dst_stride[k];
+    copy.dst_stride[k] *= attrs.interior[k] + 1;
+  }
+  std::array<std::byte, 4> element{};
+  reference::store(y.dtype, {&attrs.value, 1}, element.data());
+  return [copy = simplified(copy), element, bytes = dtype_bytes(y.dtype), n = y.n_elems(),
+          &pool = context.pool](const LaunchArgs& args) {
+    fill_elements(args.results[0], n, {element.data(), bytes}, pool);
+    copy_strided(copy, args.operands[0], args.results[0], bytes, pool);
+  };
+}
+
+LaunchFn prepare_concatenate(const NodeView& view, Context& context) {
+  const auto axis = static_cast<size_t>(view.attrs<AxisAttrs>().axis);
+  const TensorType& y = view.out(0);
+  const Shape dst_stride = row_major_strides(y.shape);
+  std::vector<StridedCopy> copies;
+  int64_t start = 0;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    const Shape& shape = view.in(i).shape;
+    copies.push_back(simplified({.dst_start = start * dst_stride[axis],
+                                 .extent = shape,
+                                 .src_stride = row_major_strides(shape),
+                                 .dst_stride = dst_stride}));
+    start += shape[axis];
+  }
+  return [copies, bytes = dtype_bytes(y.dtype), &pool = context.pool](const LaunchArgs& args) {
+    for (size_t i = 0; i < copies.size(); ++i) {
+      copy_strided(copies[i], args.operands[i], args.results[0], bytes, pool);
+    }
+  };
+}
+
+const Binding kBindings[] = {
+    {OpCode::slice, moves, nullptr, prepare_slice},
+    {OpCode::transpose, moves, nullptr, prepare_transpose},
+    {OpCode::broadcast, moves, nullptr, prepare_broadcast},
+    {OpCode::pad, moves, nullptr, prepare_pad},
+    {OpCode::concatenate, moves, nullptr, prepare_concatenate},
+};
+
+}  // namespace
+
+std::span<const Binding> move_bindings() {
+  return kBindings;
+}
+
+}  // namespace octet::cpu

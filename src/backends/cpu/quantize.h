@@ -1,0 +1,84 @@
+// Quantizers of whole tensors and of groups, alone and joined to the op that makes the values.
+// The arithmetic is formats/quantize.h's, bit for bit:
+//   per tensor   code = encode(f32(x * f32(1 / scale)))
+//   groups       scale = bf16(amax * f32(1 / target)), at least 2^-100, 1 for zeros; then as above
+// encode is nearest and saturating; NaN is the format's NaN. amax is over finite values.
+//
+// Matrices are row-major and dense; f32 inside. Codes by row are [rows, cols]; transposed they are
+// [cols, padded_rows], the rows from `rows` on being zero codes. Results are the same for any
+// number of threads. `scratch` is quantize_scratch(...) floats, uninitialised.
+#pragma once
+
+#include "backends/cpu/norm.h"
+#include "backends/cpu/operand.h"
+#include "backends/cpu/quantize_stored.h"
+
+namespace octet::cpu {
+
+struct TensorCodes {
+  Dtype format = Dtype::e4m3;
+  float scale = 1;
+  uint8_t* rows = nullptr;  // either or both
+  uint8_t* transposed = nullptr;
+  int64_t padded_rows = 0;
+  uint8_t zero_code = 0;
+};
+
+struct GroupCodes {
+  Dtype format = Dtype::e4m3;
+  float target = 448;
+  int64_t group = 16;
+  uint8_t* codes = nullptr;
+  uint16_t* scales = nullptr;  // bf16, [rows, ceil(cols / group)]
+};
+
+// `group`: of the stored operands or of the result, the larger; 0 where neither has groups.
+int64_t quantize_scratch(RowShape shape, int64_t group, int n_threads);
+
+void quantize(In x, const TensorCodes& out, RowShape shape, float* scratch, ThreadPool& pool);
+void quantize_groups(In x, const GroupCodes& out, RowShape shape, float* scratch, ThreadPool& pool);
+
+// y = f32(code * scale), rounded to y's storage; group 0: scales holds the tensor's one scale.
+void dequantize(const Stored& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool);
+
+// sum = a + b, and codes of the f32 sum. sum may be a or b.
+struct AddQuantize {
+  In a = {}, b = {};
+  Out sum = {};
+  GroupCodes out = {};
+};
+void add_quantize(const AddQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
+
+// Where a fused quantizer has a scale of its own: from the amax of its f32 result, which is made
+// once for amax and again for the codes, and never stored.
+struct OwnScale {
+  float target = 448;
+  float* scale = nullptr;        // null: TensorCodes::scale is given
+  uint8_t* nonfinite = nullptr;  // 1 where the result holds a NaN or Inf
+};
+
+// Codes of x rstd w (norm.h). rstd [rows] is written where it is not null.
+struct RmsNormQuantize {
+  Stored x = {};
+  In weight = {};
+  float eps = 1e-5f;
+  float* rstd = nullptr;
+  OwnScale own = {};
+  TensorCodes out = {};
+};
+void rms_norm_quantize(const RmsNormQuantize& args, RowShape shape, float* scratch,
+                       ThreadPool& pool);
+
+// Codes of silu(gate) up.
+struct GatedQuantize {
+  Stored gate = {}, up = {};
+  OwnScale own = {};
+  TensorCodes out = {};
+};
+void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scratch,
+                         ThreadPool& pool);
+
+// scale of a tensor by its amax: amax f32(1 / target), at least 2^-100, 1 for amax 0.
+float tensor_scale(float amax, float target);
+
+}  // namespace octet::cpu
