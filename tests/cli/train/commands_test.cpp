@@ -1,0 +1,211 @@
+// train, eval, generate, inspect and opt as a user calls them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "cli/train/tiny_run.h"
+#include "io/checkpoint.h"
+
+namespace octet {
+namespace {
+
+using test::metrics;
+using test::ScratchFolder;
+using test::tiny_yaml;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+Outcome run(const ScratchFolder& folder, const std::string& arguments) {
+  const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" +
+                              (folder / "out.txt") + " 2>" + (folder / "err.txt") + " </dev/null";
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out.txt"),
+          posix_files().read_text(folder / "err.txt")};
+}
+
+// A long run that gets `signal` once its first step is in the metrics; its exit status.
+int run_and_signal(const ScratchFolder& folder, int signal) {
+  const std::string config = folder / "tiny.yaml";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl(OCTET_PROGRAM, "octet", "train", config.c_str(), "--quiet", "--set",
+            "train.steps=100000", "--set", "train.eval_every=0", nullptr);
+    ::_exit(127);
+  }
+  const std::string file = folder / "run/metrics.jsonl";
+  for (int i = 0; i < 600; ++i) {
+    if (posix_files().exists(file) && posix_files().size(file) > 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  ::kill(child, signal);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+class Interrupt : public testing::TestWithParam<int> {};
+
+TEST_P(Interrupt, saves_a_whole_checkpoint_that_resumes) {
+  const ScratchFolder folder;
+  folder.put("tiny.yaml", tiny_yaml(folder));
+  EXPECT_EQ(run_and_signal(folder, GetParam()), 128 + GetParam());
+  const auto newest = Checkpoints(posix_files(), folder / "run/ckpt").newest();
+  ASSERT_TRUE(newest.has_value());
+  const int64_t step = newest->manifest.step;
+  EXPECT_EQ(static_cast<int64_t>(metrics(folder / "run").size()), step);
+
+  const std::string more = fmt::format(" --set train.steps={} --set train.eval_every=0", step + 2);
+  const Outcome resumed = run(folder, "train " + (folder / "tiny.yaml") + " --resume" + more);
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, testing::HasSubstr(fmt::format("at step {}\n", step)));
+  EXPECT_EQ(static_cast<int64_t>(metrics(folder / "run").size()), step + 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(signals, Interrupt, testing::Values(SIGINT, SIGTERM),
+                         [](const auto& info) {
+                           return std::string(info.param == SIGINT ? "sigint" : "sigterm");
+                         });
+
+TEST(Commands, a_run_is_trained_inspected_evaluated_and_spoken_to) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  const std::string model = folder / "run";
+  const Outcome train = run(folder, "train " + config + " --json");
+  ASSERT_EQ(train.code, 0) << train.err;
+  const auto table = nlohmann::json::parse(train.out).at(0);
+  EXPECT_EQ(table.at("recipe"), "fp32");
+  EXPECT_EQ(table.at("steps"), 6);
+  EXPECT_GT(table.at("planned_bytes"), table.at("state_bytes"));
+  EXPECT_THAT(train.err, testing::HasSubstr("step 3/6  loss "));
+
+  const auto lines = metrics(model);
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_TRUE(lines[1].contains("val_loss"));
+  EXPECT_FALSE(lines[2].contains("val_loss"));
+  for (const char* key : {"step", "loss", "loss_bits", "grad_norm", "lr", "tokens", "mem_bytes"}) {
+    EXPECT_TRUE(lines[0].contains(key)) << key;
+  }
+
+  const Outcome inspect = run(folder, "inspect " + model + " --json");
+  ASSERT_EQ(inspect.code, 0) << inspect.err;
+  EXPECT_EQ(nlohmann::json::parse(inspect.out).at("manifest").at("step"), 6);
+
+  const Outcome eval = run(folder, "eval --model " + model + " --max-tokens 199 --json");
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_NEAR(nlohmann::json::parse(eval.out).at(0).at("nll").get<double>(),
+              lines[5].at("val_loss").get<double>(), 1e-6);
+
+  const Outcome text =
+      run(folder, "generate --model " + model + " --prompt sca --max-tokens 9 --temperature 0");
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.size(), 3u + 9u + 1u);
+  EXPECT_EQ(text.out.substr(0, 3), "sca");
+}
+
+TEST(Commands, sampled_text_depends_on_the_seed_alone) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  ASSERT_EQ(run(folder, "train " + config + " --quiet").code, 0);
+  const std::string command = "generate --model " + (folder / "run") +
+                              " --prompt a --max-tokens 30 --temperature 1 --seed ";
+  const std::string first = run(folder, command + "1").out;
+  EXPECT_EQ(run(folder, command + "1 --threads 1").out, first);
+  EXPECT_NE(run(folder, command + "2").out, first);
+}
+
+TEST(Commands, compare_trains_each_recipe_and_shows_a_sample) {
+  const ScratchFolder folder;
+  const std::string data = folder.put("text/a.txt", test::easy_text(90000));
+  folder.put("text/b.txt", test::easy_text(8000));
+  const Outcome compare = run(folder, "compare --steps 2 --recipes fp32,bf16 --json --data " +
+                                          (folder / "text") + " --out " + (folder / "compare"));
+  ASSERT_EQ(compare.code, 0) << compare.err;
+  const auto rows = nlohmann::json::parse(compare.out);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].at("recipe"), "fp32");
+  EXPECT_EQ(rows[1].at("recipe"), "bf16");
+  EXPECT_NEAR(rows[0].at("train_loss").get<double>(), rows[1].at("train_loss").get<double>(), 0.02);
+  EXPECT_THAT(rows[1].at("sample").get<std::string>(), testing::StartsWith("#include <"));
+  EXPECT_TRUE(posix_files().exists(folder / "compare/bf16/ckpt/step-000002/COMPLETE"));
+}
+
+TEST(Commands, opt_prints_what_it_can_read_again) {
+  const ScratchFolder folder;
+  const std::string graph = folder.put("a.ir",
+                                       "graph \"g\" phase logical\n"
+                                       "%0 = input parameter \"w\" : real[4]\n"
+                                       "%1 = neg(%0) : real[4]\n"
+                                       "%2 = neg(%0) : real[4]\n"
+                                       "output \"y\" %1\n");
+  const Outcome once = run(folder, "opt " + graph + " --passes remove_dead");
+  ASSERT_EQ(once.code, 0) << once.err;
+  EXPECT_EQ(once.out.find("%2"), std::string::npos);
+  const Outcome again = run(folder, "opt " + folder.put("b.ir", once.out));
+  EXPECT_EQ(again.out, once.out);
+  EXPECT_EQ(run(folder, "opt " + graph + " --passes remove_ded").code, 2);
+}
+
+struct BadCall {
+  std::string name, arguments;
+  int code;
+  std::string line;  // CONFIG and DIR stand for paths
+};
+void PrintTo(const BadCall& call, std::ostream* out) {
+  *out << call.name;
+}
+
+class BadCalls : public testing::TestWithParam<BadCall> {};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+TEST_P(BadCalls, end_with_their_code_and_one_line) {
+  const ScratchFolder folder;
+  folder.put("tiny.yaml", tiny_yaml(folder));
+  folder.put("bytes.bin", "abc");
+  folder.put("empty/nothing.txt", "");
+  const Outcome outcome = run(folder, replaced(GetParam().arguments, "DIR", folder.path()));
+  EXPECT_EQ(outcome.code, GetParam().code);
+  const std::string last = outcome.err.substr(outcome.err.rfind("octet: "));
+  EXPECT_EQ(replaced(last, folder.path(), "DIR"), "octet: " + GetParam().line + "\n");
+}
+
+const BadCall kBadCalls[] = {
+    {"no_data", "train DIR/tiny.yaml --set data.train=[DIR/none.txt]", 3,
+     "[data] 'DIR/none.txt': expected a file or a folder, got neither"},
+    {"torn_shard", "train DIR/tiny.yaml --set data.train=[DIR/bytes.bin]", 3,
+     "[shard] DIR/bytes.bin: expected a multiple of 2 bytes, got 3"},
+    {"small_vocabulary",
+     "train DIR/tiny.yaml --set model.vocab=300 --set data.train=[DIR/bytes.bin] "
+     "--set data.token_bytes=1",
+     2, "data.token_bytes: expected 0, 2 or 4, got 1"},
+    {"no_model", "eval --model DIR/none --data DIR/text.txt", 3,
+     "[model] 'DIR/none': expected a run (config.yaml, ckpt/), one of its checkpoints, or a model "
+     "folder (config.json, model.safetensors), got no such path"},
+    {"unknown_task", "eval --model DIR --tasks perplexty", 2,
+     "--tasks: expected nll or perplexity, alone or with :FILE, got 'perplexty'; the nearest is "
+     "perplexity"},
+    {"no_such_device", "train DIR/tiny.yaml --device cuda", 5,
+     "--device: expected cpu, got cuda: this build has no such back end"},
+    {"nothing_to_inspect", "inspect DIR/none", 3,
+     "[inspect] 'DIR/none': expected a run, a checkpoint, a model folder or a .safetensors file, "
+     "got no such path"},
+};
+
+INSTANTIATE_TEST_SUITE_P(calls, BadCalls, testing::ValuesIn(kBadCalls),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace octet

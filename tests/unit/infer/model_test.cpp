@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include "config/load.h"
+#include "infer/model_source.h"
+#include "infer/model_spec.h"
+#include "infer/weights.h"
+#include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+using test::ScratchFolder;
+
+ModelSpec llama() {
+  return resolved({.hidden = 8, .layers = 1, .heads = 2, .kv_heads = 1, .ffn = 6, .vocab = 11});
+}
+
+TEST(ModelSpecs, description_for_other_programs_reads_back) {
+  ModelSpec scaled = llama();
+  scaled.rope_scaling = RopeScaling::llama3;
+  scaled.rope_factor = 8;
+  scaled.rope_original_max_position = 4096;
+  ModelSpec linear = llama();
+  linear.rope_scaling = RopeScaling::linear;
+  linear.rope_factor = 2;
+  ModelSpec olmo = llama();
+  olmo.kind = ModelKind::olmo;
+  olmo.tied = true;
+  ModelSpec gpt2 = llama();
+  gpt2.kind = ModelKind::gpt2;
+  gpt2.kv_heads = gpt2.heads;
+  gpt2.max_positions = 64;
+  gpt2.tied = true;
+  gpt2.gelu = GeluKind::erf;
+  for (const ModelSpec& spec : {llama(), scaled, linear, olmo, gpt2}) {
+    const ModelSpec back = model_from_hf(parse_hf_config(hf_config_text(spec), "a"), "a");
+    EXPECT_EQ(back, resolved(spec)) << hf_config_text(spec);
+  }
+}
+
+TEST(ModelSpecs, configuration_gives_the_shape) {
+  const RunConfig config =
+      parse_config("model: {kind: gpt2, hidden: 48, layers: 3, heads: 4, vocab: 300, seq: 77}\n",
+                   "a.yaml")
+          .config;
+  const ModelSpec spec = model_from_config(posix_files(), config);
+  EXPECT_EQ(spec.kind, ModelKind::gpt2);
+  EXPECT_EQ(spec.head_dim, 12);
+  EXPECT_EQ(spec.ffn, 192);
+  EXPECT_EQ(spec.max_positions, 77);
+}
+
+TEST(ModelSpecs, variants_that_we_lack_are_named) {
+  std::string text = hf_config_text(llama());
+  text.insert(text.find('{') + 1, "\"attention_bias\": true,");
+  EXPECT_EQ(error_of([&] { model_from_hf(parse_hf_config(text, "a"), "a"); }),
+            "[model] a: 'attention_bias': expected false for model_type llama");
+}
+
+// A file with every parameter, the values counting up; `change` may spoil it.
+std::string put_weights(const ScratchFolder& folder, const ModelSpec& spec,
+                        const std::function<void(std::vector<TensorDecl>&)>& change = {}) {
+  std::vector<TensorDecl> decls;
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    decls.push_back(tensor_decl(p.name, Dtype::f32, p.shape));
+  }
+  if (change) change(decls);
+  std::vector<std::vector<float>> values;
+  std::vector<TensorSource> sources;
+  for (const TensorDecl& decl : decls) {
+    values.emplace_back(decl.n_bytes() / sizeof(float));
+    for (size_t i = 0; i < values.back().size(); ++i) values.back()[i] = static_cast<float>(i);
+  }
+  for (size_t i = 0; i < decls.size(); ++i) {
+    sources.push_back(span_source(decls[i], std::as_bytes(std::span(values[i]))));
+  }
+  const std::string path = folder / "model.safetensors";
+  write_atomically(posix_files(), path, [&](FileWriter& out) { write_safetensors(out, sources); });
+  return path;
+}
+
+TEST(Weights, are_read_by_the_names_of_the_model) {
+  const ScratchFolder folder;
+  const std::string path = put_weights(folder, llama(), [](auto& decls) {
+    for (TensorDecl& decl : decls) {  // the bare decoder's names
+      if (decl.name.starts_with("model.")) decl.name = decl.name.substr(6);
+    }
+  });
+  const WeightReader reader(posix_files(), path, llama());
+  EXPECT_EQ(reader.read("model.norm.weight"), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(Weights, what_does_not_fit_is_named) {
+  const auto error = [](const std::function<void(std::vector<TensorDecl>&)>& change) {
+    const ScratchFolder folder;
+    const std::string path = put_weights(folder, llama(), change);
+    return error_of([&] { WeightReader(posix_files(), path, llama()); }, folder.path());
+  };
+  EXPECT_EQ(error({}), "no error");
+  EXPECT_EQ(error([](auto& decls) {
+              std::erase_if(decls, [](const auto& d) { return d.name == "model.norm.weight"; });
+            }),
+            "[weights] DIR/model.safetensors: expected a tensor 'model.norm.weight', got none");
+  EXPECT_EQ(error([](auto& decls) {
+              decls.front().shape = {11, 9};
+            }),
+            "[weights] DIR/model.safetensors: 'model.embed_tokens.weight' must be [11,8], got "
+            "[11,9]");
+  EXPECT_EQ(error([](auto& decls) {
+              decls.push_back(tensor_decl("model.extra.weight", Dtype::f32, {2}));
+            }),
+            "[weights] DIR/model.safetensors: the model has no parameter 'model.extra.weight'");
+  EXPECT_EQ(error([](auto& decls) {
+              decls.back() = tensor_decl("lm_head.weight", Dtype::i32, {11, 8});
+            }),
+            "[weights] DIR/model.safetensors: 'lm_head.weight' must be F32, BF16 or F16, got I32");
+}
+
+TEST(ModelSources, a_folder_says_what_it_can) {
+  const ScratchFolder folder;
+  ModelSpec spec = llama();
+  spec.vocab = 256;
+  put_weights(folder, spec);
+  folder.put("config.json", hf_config_text(spec));
+  const ModelSource source = find_model_source(posix_files(), folder.path());
+  EXPECT_EQ(source.spec, spec);
+  EXPECT_EQ(source.tokenizer, "bytes");
+  EXPECT_EQ(source.recipe, "fp32");
+  EXPECT_EQ(source.seq, spec.max_positions);
+}
+
+TEST(ModelSources, a_run_without_checkpoint_is_an_error) {
+  const ScratchFolder folder;
+  folder.put("config.yaml", "recipe: bf16\n");
+  EXPECT_EQ(error_of([&] { find_model_source(posix_files(), folder.path()); }, folder.path()),
+            "[model] 'DIR': expected a whole checkpoint in ckpt/, got none");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "train/metrics_file.h"
+#include "unit/base/scratch_folder.h"
+
+namespace octet {
+namespace {
+
+StepReport report(int64_t step) {
+  StepReport r;
+  r.step = step;
+  r.steps = 10;
+  r.loss = 1.5f;
+  r.grad_norm = 0.25f;
+  r.lr = 1e-3;
+  r.tokens = 64 * step;
+  r.tokens_per_s = 1000;
+  r.time_ms = 64;
+  r.mem_bytes = 4096;
+  r.seconds_left = 75;
+  return r;
+}
+
+TEST(Metrics, line_has_the_documented_keys) {
+  StepReport r = report(3);
+  EXPECT_EQ(metrics_json(r),
+            R"({"step":3,"loss":1.5,"loss_bits":"3fc00000","grad_norm":0.25,"lr":0.001,)"
+            R"("tokens":192,"tokens_per_s":1000.0,"time_ms":64.0,"mem_bytes":4096,"skipped":0})");
+  r.val_loss = 2.0;
+  r.skipped = true;
+  const auto json = nlohmann::json::parse(metrics_json(r));
+  EXPECT_EQ(json.at("val_loss"), 2.0);
+  EXPECT_EQ(json.at("skipped"), 1);
+}
+
+TEST(Metrics, loss_that_is_not_finite_stays_json) {
+  StepReport r = report(1);
+  r.loss = std::numeric_limits<float>::quiet_NaN();
+  const auto json = nlohmann::json::parse(metrics_json(r));
+  EXPECT_TRUE(json.at("loss").is_null());
+  EXPECT_EQ(json.at("loss_bits"), "7fc00000");
+}
+
+TEST(Metrics, file_of_a_resumed_run_keeps_the_steps_before) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  {
+    MetricsFile file(posix_files(), path, 0);
+    for (int64_t step = 1; step <= 4; ++step) file.append(report(step));
+  }
+  {
+    MetricsFile file(posix_files(), path, 2);
+    EXPECT_EQ(posix_files().read_text(path),
+              metrics_json(report(1)) + "\n" + metrics_json(report(2)) + "\n");
+    file.append(report(3));
+  }
+  EXPECT_EQ(posix_files().read_text(path), metrics_json(report(1)) + "\n" +
+                                               metrics_json(report(2)) + "\n" +
+                                               metrics_json(report(3)) + "\n");
+  MetricsFile fresh(posix_files(), path, 0);
+  EXPECT_EQ(posix_files().read_text(path), "");
+}
+
+TEST(StepLine, says_what_a_reader_wants_to_know) {
+  StepReport r = report(3);
+  EXPECT_EQ(step_line(r),
+            "step 3/10  loss 1.5000  lr 1.00e-03  |g| 0.25  1000 tokens/s  1:15 left");
+  r.step = 10;
+  r.val_loss = 1.25;
+  EXPECT_EQ(step_line(r),
+            "step 10/10  loss 1.5000  lr 1.00e-03  |g| 0.25  1000 tokens/s  validation loss "
+            "1.2500");
+}
+
+TEST(Duration, is_short) {
+  EXPECT_EQ(duration_text(42.4), "42 s");
+  EXPECT_EQ(duration_text(200), "3:20");
+  EXPECT_EQ(duration_text(3723), "1:02:03");
+}
+
+}  // namespace
+}  // namespace octet

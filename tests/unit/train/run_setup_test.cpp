@@ -1,0 +1,119 @@
+#include "train/run_setup.h"
+
+#include <gtest/gtest.h>
+
+#include "config/load.h"
+#include "infer/model_spec.h"
+#include "train/local_text.h"
+#include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+
+RunConfig config_with(const std::vector<std::string>& sets) {
+  return parse_config("", "a.yaml", sets).config;
+}
+
+TEST(RunSetup, program_follows_the_configuration) {
+  const RunConfig config = config_with(
+      {"recipe=bf16", "optim.betas=[0.8, 0.99]", "optim.weight_decay=0.2", "train.accumulate=5"});
+  const ModelSpec spec = model_from_config(posix_files(), config);
+  const ProgramOptions options = program_options(config, spec);
+  EXPECT_EQ(options.recipe, "bf16");
+  EXPECT_EQ(options.optim.beta1, 0.8);
+  EXPECT_EQ(options.optim.beta2, 0.99);
+  EXPECT_EQ(options.optim.weight_decay, 0.2);
+  EXPECT_EQ(options.optim.master, Master::bf16_remainder);
+  EXPECT_EQ(options.accumulate, 5);
+  EXPECT_EQ(options.recipe_options.gradient, Dtype::f32);  // more than 4 micro-batches
+  const auto is_spared = [&](const std::string& name) {
+    return std::count(options.no_decay.begin(), options.no_decay.end(), name) == 1;
+  };
+  EXPECT_TRUE(is_spared("model.norm.weight"));
+  EXPECT_TRUE(is_spared("model.embed_tokens.weight"));
+  EXPECT_FALSE(is_spared("model.layers.0.mlp.up_proj.weight"));
+}
+
+TEST(RunSetup, gradients_are_narrow_up_to_four_micro_batches) {
+  const RunConfig config = config_with({"train.accumulate=4"});
+  EXPECT_EQ(program_options(config, ModelSpec{}).recipe_options.gradient, Dtype::bf16);
+}
+
+TEST(RunSetup, schedule_and_loader_follow_the_configuration) {
+  const RunConfig config =
+      config_with({"optim.schedule=linear", "optim.warmup=7", "optim.final_lr=0.5",
+                   "train.steps=70", "train.seed=9", "data.sampling=random", "model.seq=33"});
+  const Schedule schedule = schedule_of(config);
+  EXPECT_EQ(schedule.kind, ScheduleKind::linear);
+  EXPECT_EQ(schedule.warmup, 7);
+  EXPECT_EQ(schedule.steps, 70);
+  EXPECT_EQ(schedule.final_lr, 0.5);
+  const LoaderOptions loader = loader_options(config);
+  EXPECT_EQ(loader.order, WindowOrder::random);
+  EXPECT_EQ(loader.seed, 9u);
+  EXPECT_EQ(loader.seq, 33);
+}
+
+TEST(RunSetup, evaluation_reads_as_many_bytes_as_asked_for) {
+  const RunConfig config = config_with({"train.eval_bytes=1000"});
+  EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 256}), 1000);
+  EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 50304}), 500);
+  EXPECT_EQ(eval_tokens(config, ModelSpec{.vocab = 128256}), 250);
+}
+
+TEST(RunSetup, errors_name_the_key) {
+  const auto error = [](const std::vector<std::string>& sets) {
+    return error_of([&] { program_options(config_with(sets), ModelSpec{}); });
+  };
+  EXPECT_EQ(error({"optim.master=bf16_sr"}),
+            "optim.master: expected fp32 or bf16_remainder, got bf16_sr");
+  EXPECT_EQ(error_of([] { open_run_data(posix_files(), config_with({}), ModelSpec{}); }),
+            "data.train: expected files or folders, got none");
+  const test::ScratchFolder folder;
+  const RunConfig config =
+      config_with({"data.train=[" + folder.put("a.txt", "some text") + "]", "model.vocab=256"});
+  EXPECT_EQ(error_of([&] { open_run_data(posix_files(), config, ModelSpec{.vocab = 200}); }),
+            "model.vocab: expected at least the tokenizer's 256, got 200");
+}
+
+std::string tokens_of(const TokenStream& stream) {
+  std::vector<int32_t> tokens(static_cast<size_t>(stream.n_tokens()));
+  std::vector<uint8_t> starts(tokens.size());
+  stream.read(0, tokens, starts);
+  return {tokens.begin(), tokens.end()};
+}
+
+TEST(LocalText, is_a_bounded_sample_of_readable_files_in_a_fixed_order) {
+  const test::ScratchFolder folder;
+  for (int i = 0; i < 40; ++i) {
+    folder.put(fmt::format("a/{}.txt", i), std::string(10000, static_cast<char>('A' + i)));
+  }
+  folder.put("a/image.png", std::string("\x89PNG\0\xff", 6));
+  folder.put("a/long.txt", std::string(60000, '!'));
+  const LocalTextOptions options{.paths = {folder / "a", folder / "missing"},
+                                 .max_bytes = 200000,
+                                 .max_file_bytes = 50000,
+                                 .val_fraction = 0.1};
+  const Dataset data = collect_local_text(posix_files(), options);
+  EXPECT_EQ(data.n_sources, 20);
+  EXPECT_EQ(data.val.n_tokens(), 20000);
+  EXPECT_EQ(data.train.n_tokens(), 180000);
+  const std::string train = tokens_of(data.train);
+  EXPECT_EQ(train.find('!'), std::string::npos);
+  EXPECT_EQ(train.find(tokens_of(data.val)[0]), std::string::npos);  // no file on both sides
+  EXPECT_EQ(tokens_of(collect_local_text(posix_files(), options).train), train);
+}
+
+TEST(LocalText, too_little_text_is_an_error) {
+  const test::ScratchFolder folder;
+  folder.put("a/b.txt", "short");
+  EXPECT_EQ(error_of([&] { collect_local_text(posix_files(), {.paths = {folder / "a"}}); },
+                     folder.path()),
+            "[data] expected at least 65536 bytes of text under DIR/a, got 5");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,135 @@
+#include "train/weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "formats/codec.h"
+#include "math/adamw.h"
+#include "train/state_io.h"
+#include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
+#include "unit/train/host_device.h"
+
+namespace octet {
+namespace {
+
+using test::HostDevice;
+
+Layout layout_of(const std::vector<std::pair<std::string, TensorType>>& slots) {
+  Layout layout;
+  int64_t& used = layout.lane_bytes[static_cast<int>(Lane::persistent)];
+  for (const auto& [name, type] : slots) {
+    const bool is_state = name.find(':') != std::string::npos;
+    layout.slots[name] = {.type = type,
+                          .kind = is_state ? InputKind::state : InputKind::parameter,
+                          .lane = Lane::persistent,
+                          .offset = used};
+    used += align_up(type.n_bytes());
+  }
+  return layout;
+}
+
+template <typename T>
+std::vector<T> read_slot(Arenas& arenas, const Layout& layout, const std::string& name) {
+  const Layout::Slot& slot = layout.slots.at(name);
+  std::vector<T> values(static_cast<size_t>(slot.type.n_bytes()) / sizeof(T));
+  std::memcpy(values.data(), arenas.lane(slot.lane) + slot.offset,
+              static_cast<size_t>(slot.type.n_bytes()));
+  return values;
+}
+
+const ParameterSpec kMatrix{.name = "w", .shape = {64, 48}, .init = Init::normal, .std = 0.02};
+
+TEST(InitialValues, are_normal_with_the_standard_deviation) {
+  const std::vector<float> values = initial_values(kMatrix, 1);
+  double sum = 0, squares = 0;
+  for (const float x : values) {
+    sum += static_cast<double>(x);
+    squares += static_cast<double>(x) * static_cast<double>(x);
+  }
+  const auto n = static_cast<double>(values.size());
+  EXPECT_NEAR(sum / n, 0, 4 * 0.02 / std::sqrt(n));
+  EXPECT_NEAR(std::sqrt(squares / n), 0.02, 4 * 0.02 / std::sqrt(2 * n));
+}
+
+TEST(InitialValues, depend_on_seed_and_name_alone) {
+  EXPECT_EQ(initial_values(kMatrix, 1), initial_values(kMatrix, 1));
+  EXPECT_NE(initial_values(kMatrix, 1), initial_values(kMatrix, 2));
+  ParameterSpec other = kMatrix;
+  other.name = "v";
+  EXPECT_NE(initial_values(kMatrix, 1), initial_values(other, 1));
+  other.init = Init::ones;
+  EXPECT_EQ(initial_values(other, 1), std::vector<float>(64 * 48, 1.0f));
+}
+
+TEST(WriteMaster, weight_and_remainder_are_the_f32_value) {
+  const TensorType bf16{.dtype = Dtype::bf16, .shape = {64, 48}};
+  const TensorType i16{.dtype = Dtype::i16, .shape = {64, 48}};
+  const Layout layout = layout_of({{"w", bf16}, {"master:w", i16}});
+  HostDevice device;
+  Arenas arenas(device, layout.lane_bytes);
+  const std::vector<float> values = initial_values(kMatrix, 3);
+  write_master(arenas, layout, "w", values);
+  const auto hi = read_slot<uint16_t>(arenas, layout, "w");
+  const auto lo = read_slot<int16_t>(arenas, layout, "master:w");
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(join_master({hi[i], lo[i]}), values[i]) << i;
+  }
+}
+
+TEST(WriteMaster, narrow_weight_beside_an_f32_master_is_rounded_to_nearest_even) {
+  const Layout layout = layout_of({{"w", {.dtype = Dtype::bf16, .shape = {3}}},
+                                   {"master:w", {.dtype = Dtype::f32, .shape = {3}}}});
+  HostDevice device;
+  Arenas arenas(device, layout.lane_bytes);
+  const std::vector<float> values = {1.00390625f, 1.01171875f, -0.3f};  // two ties
+  write_master(arenas, layout, "w", values);
+  EXPECT_EQ(read_slot<uint16_t>(arenas, layout, "w"),
+            (std::vector<uint16_t>{0x3F80, 0x3F82, 0xBE9A}));
+  EXPECT_EQ(read_slot<float>(arenas, layout, "master:w"), values);
+}
+
+TEST(WriteWeights, zeroes_the_states) {
+  const TensorType f32{.dtype = Dtype::f32, .shape = {64, 48}};
+  const Layout layout = layout_of({{"w", f32}, {"adam_m:w", f32}});
+  HostDevice device;
+  Arenas arenas(device, layout.lane_bytes);
+  write_weights(arenas, layout, {kMatrix},
+                [](const ParameterSpec& p) { return initial_values(p, 1); });
+  EXPECT_EQ(read_slot<float>(arenas, layout, "w"), initial_values(kMatrix, 1));
+  EXPECT_EQ(read_slot<float>(arenas, layout, "adam_m:w"), std::vector<float>(64 * 48, 0.0f));
+}
+
+TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {
+  const TensorType codes{.dtype = Dtype::e4m3, .shape = {64, 48}};
+  const Layout layout = layout_of({{"w", {.dtype = Dtype::bf16, .shape = {64, 48}}},
+                                   {"adam_m:w", codes},
+                                   {"scale:w", {.dtype = Dtype::f32, .shape = {24}}}});
+  HostDevice device;
+  Arenas arenas(device, layout.lane_bytes), restored(device, layout.lane_bytes);
+  const int64_t n_bytes = arenas.bytes(Lane::persistent);
+  for (int64_t i = 0; i < n_bytes; ++i) {
+    arenas.lane(Lane::persistent)[i] = static_cast<std::byte>(i * 37 % 251);
+  }
+  const test::ScratchFolder folder;
+  for (const InputKind kind : {InputKind::parameter, InputKind::state}) {
+    const std::string path = folder / "a.safetensors";
+    write_atomically(posix_files(), path, [&](FileWriter& out) {
+      write_safetensors(out, slot_sources(arenas, layout, kind));
+    });
+    restore_slots(restored, layout, kind, SafetensorsReader::open(posix_files(), path));
+  }
+  for (const auto& [name, slot] : layout.slots) {
+    EXPECT_EQ(read_slot<uint8_t>(arenas, layout, name), read_slot<uint8_t>(restored, layout, name))
+        << name;
+  }
+  const Layout other = layout_of({{"adam_m:w", {.dtype = Dtype::bf16, .shape = {64, 48}}}});
+  const auto reader = SafetensorsReader::open(posix_files(), folder / "a.safetensors");
+  EXPECT_EQ(test::error_of([&] { restore_slots(restored, other, InputKind::state, reader); },
+                           folder.path()),
+            "[resume] DIR/a.safetensors: 'adam_m:w' must be BF16 [64,48], got F8_E4M3 [64,48]");
+}
+
+}  // namespace
+}  // namespace octet
