@@ -23,6 +23,9 @@ void write_scalars(BoundPlan& function, const StepScalars& scalars) {
   function.write_input("adam_c1", &scalars.c1, sizeof(float));
   function.write_input("adam_c2", &scalars.c2, sizeof(float));
   function.write_input("clip", &scalars.clip, sizeof(float));
+  if (function.has_input("attempt")) {
+    function.write_input("attempt", &scalars.attempt, sizeof(uint32_t));
+  }
 }
 
 float inverse_label_count(std::span<const Batch> batches) {
@@ -47,6 +50,14 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   }
 }
 
+void TrainEngine::run(BoundPlan& function) {
+  if (observer_) {
+    function.run(observer_);
+  } else {
+    function.run();
+  }
+}
+
 StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepScalars& scalars) {
   const float inv_n = inverse_label_count(micro_batches);
   if (bound_[static_cast<size_t>(FunctionKind::step)]) {
@@ -54,19 +65,19 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
     BoundPlan& step = function(FunctionKind::step);
     write_batch(step, micro_batches.front(), inv_n);
     write_scalars(step, scalars);
-    step.run();
+    run(step);
     return read_update(step, static_cast<double>(step.read_scalar("loss")));
   }
   double loss = 0;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     BoundPlan& micro = function(i == 0 ? FunctionKind::micro_first : FunctionKind::micro_next);
     write_batch(micro, micro_batches[i], inv_n);
-    micro.run();
+    run(micro);
     loss += static_cast<double>(micro.read_scalar("loss"));
   }
   BoundPlan& update = function(FunctionKind::update);
   write_scalars(update, scalars);
-  update.run();
+  run(update);
   return read_update(update, loss);
 }
 

@@ -18,6 +18,7 @@ struct StepScalars {
   float lr = 0;
   float c1 = 0, c2 = 0;  // 1 - beta^t
   float clip = 0;        // 0: no clipping
+  uint32_t attempt = 0;  // attempted step: keys the random bits of stochastic rounding
 };
 
 struct StepOutcome {
@@ -37,18 +38,23 @@ class TrainEngine {
 
   NllSum evaluate(const EvalWindows& windows);
 
+  // Watches every launch of step() from now on; an empty one watches nothing, and costs nothing.
+  void observe(StepObserver observer) { observer_ = std::move(observer); }
+
   Arenas& arenas() { return *arenas_; }
   const Layout& layout() const { return program_.layout(); }
   int64_t planned_bytes() const;  // of all lanes: what is allocated
   int64_t state_bytes() const;    // masters and moments
 
  private:
+  void run(BoundPlan& function);
   BoundPlan& function(FunctionKind kind) { return *bound_[static_cast<size_t>(kind)]; }
 
   Program program_;
   BatchSize size_;
   std::unique_ptr<Arenas> arenas_;
   std::vector<std::unique_ptr<BoundPlan>> bound_;  // by FunctionKind; null for those not used
+  StepObserver observer_;
 };
 
 }  // namespace octet

@@ -22,15 +22,11 @@ AdamwPolicy optimizer_policy(const OptimConfig& optim) {
   policy.beta2 = optim.betas[1];
   policy.eps = optim.eps;
   policy.weight_decay = optim.weight_decay;
-  if (optim.state_m != "f32") fail_choice("optim.state_m", "f32", optim.state_m);
-  if (optim.state_v != "f32") fail_choice("optim.state_v", "f32", optim.state_v);
-  if (optim.master == "fp32") {
-    policy.master = Master::fp32;
-  } else if (optim.master == "bf16_remainder") {
-    policy.master = Master::bf16_remainder;
-  } else {
-    fail_choice("optim.master", "fp32 or bf16_remainder", optim.master);
-  }
+  policy.master = master_from_name(optim.master);
+  policy.state_m = state_format_from_name(optim.state_m);
+  policy.state_v = state_format_from_name(optim.state_v);
+  policy.group = optim.group;
+  policy.math = optim.math == "exact" ? PowerMath::exact : PowerMath::fast;
   return policy;
 }
 
@@ -81,8 +77,10 @@ RecipeOptions recipe_options(const RunConfig& config) {
 
 std::optional<Recompute> recompute_choice(const std::string& name) {
   if (name == "auto") return std::nullopt;
-  if (name == "none") return Recompute::none;
-  fail_choice("train.recompute", "auto or none", name);
+  for (const Recompute choice : {Recompute::none, Recompute::cheap, Recompute::full}) {
+    if (name == enum_name(choice)) return choice;
+  }
+  fail_choice("train.recompute", "none, auto or full", name);
 }
 
 }  // namespace
@@ -93,7 +91,9 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   options.recipe = config.recipe.base;
   options.recipe_options = recipe_options(config);
   options.recompute = recompute_choice(config.train.recompute);
+  options.strict_fusion = config.recipe.strict_fusion;
   options.optim = optimizer_policy(config.optim);
+  options.optim.seed = static_cast<uint32_t>(config.train.seed);
   options.train = {.batch = config.train.batch, .seq = config.model.seq};
   options.accumulate = static_cast<int>(config.train.accumulate);
   for (const ParameterSpec& parameter : model_parameters(spec)) {

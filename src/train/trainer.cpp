@@ -80,7 +80,8 @@ StepReport Trainer::step() {
       engine_.step(batches, {.lr = static_cast<float>(report.lr),
                              .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
                              .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
-                             .clip = static_cast<float>(config_.optim.clip)});
+                             .clip = static_cast<float>(config_.optim.clip),
+                             .attempt = static_cast<uint32_t>(report.step)});
   const int64_t n_tokens = config_.train.batch * config_.model.seq * config_.train.accumulate;
   ++attempted_;
   skipped_ += outcome.nonfinite ? 1 : 0;
@@ -133,6 +134,7 @@ TrainResult Trainer::run(StartMode mode, const TrainHooks& hooks) {
   TrainResult result;
   Tally tally;
   while (attempted_ < config_.train.steps && result.signal == 0) {
+    if (hooks.before_step) hooks.before_step(attempted_ + 1);
     StepReport report = step();
     tally.add(report);
     report.seconds_left = seconds_since(begin) / static_cast<double>(tally.n_steps) *

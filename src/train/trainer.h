@@ -40,6 +40,8 @@ enum class StartMode : uint8_t {
 };
 
 struct TrainHooks {
+  // Before each step, with its number.
+  std::function<void(int64_t step)> before_step = {};
   // After each step. Without it, one line every log_every steps goes to `log`.
   std::function<void(const StepReport&)> on_step = {};
   // A signal's number asks to save and stop after the step in progress.

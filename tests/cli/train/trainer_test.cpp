@@ -118,6 +118,8 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"recipe=bf16", "train.accumulate=3"},
                     std::vector<std::string>{"recipe=bf16", "optim.master=fp32",
                                              "data.sampling=sequential", "train.batch=33"},
+                    std::vector<std::string>{"recipe=bf16", "optim.state_m=e4m3+x",
+                                             "optim.state_v=de8", "optim.master=bf16_sr"},
                     std::vector<std::string>{"recipe=fp32", "train.accumulate=5",
                                              "optim.clip=0.05"}));
 

@@ -27,6 +27,7 @@ TEST(RunSetup, program_follows_the_configuration) {
   EXPECT_EQ(options.optim.beta2, 0.99);
   EXPECT_EQ(options.optim.weight_decay, 0.2);
   EXPECT_EQ(options.optim.master, Master::bf16_remainder);
+  EXPECT_EQ(options.optim.state_m, StateFormat{});
   EXPECT_EQ(options.accumulate, 5);
   EXPECT_EQ(options.recipe_options.gradient, Dtype::f32);  // more than 4 micro-batches
   const auto is_spared = [&](const std::string& name) {
@@ -35,6 +36,19 @@ TEST(RunSetup, program_follows_the_configuration) {
   EXPECT_TRUE(is_spared("model.norm.weight"));
   EXPECT_TRUE(is_spared("model.embed_tokens.weight"));
   EXPECT_FALSE(is_spared("model.layers.0.mlp.up_proj.weight"));
+}
+
+TEST(RunSetup, optimizer_states_follow_the_configuration) {
+  const RunConfig config =
+      config_with({"optim.state_m=e4m3+x", "optim.state_v=de8", "optim.group=256",
+                   "optim.master=bf16_sr", "optim.math=exact", "train.seed=5"});
+  const AdamwPolicy policy = program_options(config, ModelSpec{}).optim;
+  EXPECT_EQ(policy.state_m, (StateFormat{.dtype = Dtype::e4m3, .expand = true}));
+  EXPECT_EQ(policy.state_v.dtype, Dtype::de8s);
+  EXPECT_EQ(policy.group, 256);
+  EXPECT_EQ(policy.master, Master::bf16_sr);
+  EXPECT_EQ(policy.math, PowerMath::exact);
+  EXPECT_EQ(policy.seed, 5u);
 }
 
 TEST(RunSetup, gradients_are_narrow_up_to_four_micro_batches) {
@@ -68,8 +82,8 @@ TEST(RunSetup, errors_name_the_key) {
   const auto error = [](const std::vector<std::string>& sets) {
     return error_of([&] { program_options(config_with(sets), ModelSpec{}); });
   };
-  EXPECT_EQ(error({"optim.master=bf16_sr"}),
-            "optim.master: expected fp32 or bf16_remainder, got bf16_sr");
+  EXPECT_EQ(error({"data.train=[a]", "recipe.override={\"layers.0.*\": fp32}"}),
+            "recipe.override.layers.0.*: expected bf16 or formats by role, got fp32");
   EXPECT_EQ(error_of([] { open_run_data(posix_files(), config_with({}), ModelSpec{}); }),
             "data.train: expected files or folders, got none");
   const test::ScratchFolder folder;
