@@ -14,6 +14,7 @@ namespace octet {
 enum class Activation : uint8_t { silu };
 enum class GeluKind : uint8_t { erf, tanh };
 enum class GemmRole : uint8_t { other, forward, dgrad, wgrad };
+enum class PowerMath : uint8_t { fast, exact };  // the machine's powers, or the same bits everywhere
 enum class RopeScaling : uint8_t { none, linear, llama3 };
 
 constexpr std::string_view enum_name(Dtype dtype) {
@@ -36,6 +37,8 @@ constexpr std::string_view enum_name(RopeScaling s) {
   constexpr std::string_view names[] = {"none", "linear", "llama3"};
   return names[static_cast<int>(s)];
 }
+constexpr std::string_view enum_name(PowerMath m) { return m == PowerMath::fast ? "fast" : "exact"; }
+constexpr int enum_count(PowerMath) { return 2; }
 constexpr int enum_count(Activation) {
   return 1;
 }
@@ -195,10 +198,20 @@ struct GatedActQuantizeAttrs {
     QuantizeAttrs::fields(s.q, f);
   }
 };
+// 8-bit moments: codes in groups of consecutive elements, with or without range expansion. stream:
+// the parameter's name_hash, and seed: the run's; both key the words of stochastic rounding.
 struct AdamwAttrs {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
+  int64_t group = 128;
+  bool expand_m = false, expand_v = false;
+  bool stochastic_m = false, stochastic_v = false, stochastic_w = false;
+  PowerMath math = PowerMath::fast;
+  int64_t stream = 0, seed = 0;
   OCTET_ATTRS(AdamwAttrs) {
     f("beta1", s.beta1), f("beta2", s.beta2), f("eps", s.eps), f("weight_decay", s.weight_decay);
+    f("group", s.group), f("expand_m", s.expand_m), f("expand_v", s.expand_v);
+    f("stochastic_m", s.stochastic_m), f("stochastic_v", s.stochastic_v);
+    f("stochastic_w", s.stochastic_w), f("math", s.math), f("stream", s.stream), f("seed", s.seed);
   }
 };
 

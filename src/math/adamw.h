@@ -1,18 +1,20 @@
-// One element of AdamW (Loshchilov & Hutter 2019) in f32, and the split of an f32 master into a
-// BF16 weight and a remainder.
+// One element of AdamW (Loshchilov & Hutter 2019) in f32, and the random words of its roundings.
 //
 // Evaluation order, the contract on every back end (no contraction, nothing fused):
 //   g = g * grad_scale
 //   m = b1*m + (1-b1)*g                     v = b2*v + ((1-b2)*g)*g
 //   w = w - lr*( (m/c1) / (sqrt(v/c2) + eps) + wd*w )        c1 = 1-b1^t, c2 = 1-b2^t; the old w,
 //   the new m and v
-// b, eps and wd are rounded to f32; 1-b is the f32 difference.
+// b, eps and wd are rounded to f32; 1-b is the f32 difference. m and v are what storage decodes to;
+// how they are stored again is math/moment.h, how w is stored math/master.h.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <string_view>
 
-#include "formats/bits.h"
+#include "base/philox.h"
+#include "math/master.h"
 
 namespace octet {
 
@@ -34,23 +36,20 @@ OCTET_HOST_DEVICE inline AdamwElement adamw_element(const AdamwConstants& k, Ada
   return {old.w - k.lr * (step + k.weight_decay * old.w), m, v};
 }
 
-// (hi << 16) + lo are the bits of the master, exactly. hi is the master rounded half up in the bit
-// pattern, so lo always fits. A NaN keeps its upper half, made quiet, with lo = 0.
-struct MasterBits {
-  uint16_t hi;
-  int16_t lo;
-};
+// Which result of the update a random word rounds.
+enum class UpdateDraw : uint8_t { weight, first, second };
 
-OCTET_HOST_DEVICE constexpr MasterBits split_master(float master) {
-  const uint32_t bits = bits_of(master);
-  if (is_nan(master)) return {static_cast<uint16_t>((bits >> 16) | 0x40u), 0};
-  const auto hi = static_cast<uint16_t>((bits + 0x8000u) >> 16);
-  return {hi, static_cast<int16_t>(static_cast<uint16_t>(bits & 0xFFFFu))};
-}
-
-OCTET_HOST_DEVICE constexpr float join_master(MasterBits parts) {
-  const auto lo = static_cast<uint32_t>(static_cast<int32_t>(parts.lo));  // sign kept
-  return float_of((static_cast<uint32_t>(parts.hi) << 16) + lo);
+// The words of one parameter's update: keyed by the parameter's name with ":w", ":m" or ":v" behind
+// it (FNV-1a goes on from `name`, the hash of the parameter's name), the run's seed, the attempted
+// step and micro-batch 0, and counted by the element's index in the whole tensor. So the three
+// draws of an element are independent, and none equals the words that initialised the parameter.
+constexpr RandomStream update_stream(uint64_t name, uint32_t seed, uint32_t attempt,
+                                     UpdateDraw draw) {
+  constexpr std::string_view kSuffix[] = {":w", ":m", ":v"};
+  for (const char ch : kSuffix[static_cast<int>(draw)]) {
+    name = (name ^ static_cast<unsigned char>(ch)) * 0x100000001b3ull;
+  }
+  return {.name = name, .seed = seed, .step = attempt, .micro_batch = 0};
 }
 
 }  // namespace octet

@@ -1,57 +1,131 @@
 #include "optim/adamw.h"
 
+#include "base/error.h"
+#include "base/philox.h"
+
 namespace octet {
 namespace {
 
-TensorType scalar_type(Dtype dtype) { return {.dtype = dtype, .shape = {}}; }
+constexpr std::string_view kMasterNames[] = {"fp32", "bf16_remainder", "bf16_sr"};
+
+TensorType scalar_type(Dtype dtype) {
+  return {.dtype = dtype, .shape = {}};
+}
 
 struct StepInputs {
-  ValueId lr, c1, c2, grad_scale, found_nonfinite;
+  ValueId lr, c1, c2, grad_scale, found_nonfinite, attempt;
 };
+
+bool rounds_stochastically(const UpdateItem& item, const AdamwPolicy& policy,
+                           const Builder& builder) {
+  return policy.state_m.stochastic || policy.state_v.stochastic ||
+         (policy.master == Master::bf16_sr && builder.type(item.weight).dtype != Dtype::f32);
+}
 
 StepInputs build_norm(Builder& builder, const std::vector<UpdateItem>& items, ValueId flag) {
   StepInputs in{};
   in.lr = builder.input(InputKind::step_scalar, "lr", scalar_type(Dtype::f32));
   in.c1 = builder.input(InputKind::step_scalar, "adam_c1", scalar_type(Dtype::f32));
   in.c2 = builder.input(InputKind::step_scalar, "adam_c2", scalar_type(Dtype::f32));
-  std::vector<ValueId> operands = {builder.input(InputKind::step_scalar, "clip", scalar_type(Dtype::f32))};
+  std::vector<ValueId> operands = {
+      builder.input(InputKind::step_scalar, "clip", scalar_type(Dtype::f32))};
   for (const UpdateItem& item : items) operands.push_back(item.gradient);
   const auto results = builder.emit(OpCode::global_norm, NoAttrs{}, operands);
   builder.output("grad_norm", results[0]);
   in.grad_scale = results[1];
-  in.found_nonfinite = flag == kNoValue ? results[2] : builder.emit1(OpCode::any_of, NoAttrs{}, {results[2], flag});
+  in.found_nonfinite =
+      flag == kNoValue ? results[2] : builder.emit1(OpCode::any_of, NoAttrs{}, {results[2], flag});
   builder.output("found_nonfinite", in.found_nonfinite);
+  in.attempt = kNoValue;
   return in;
 }
 
-void update_one(Builder& builder, const UpdateItem& item, const AdamwPolicy& policy, const StepInputs& in) {
-  const TensorType weight = builder.type(item.weight);
-  const TensorType moment{.dtype = Dtype::f32, .shape = weight.shape};
-  const ValueId m = builder.input(InputKind::state, "adam_m:" + item.parameter, moment);
-  const ValueId v = builder.input(InputKind::state, "adam_v:" + item.parameter, moment);
-  std::vector<ValueId> operands = {item.weight, item.gradient, m,  v, in.lr, in.c1, in.c2,
-                                   in.grad_scale, in.found_nonfinite};
-  ValueId master = kNoValue;
-  if (weight.dtype != Dtype::f32) {
-    const Dtype dtype = policy.master == Master::fp32 ? Dtype::f32 : Dtype::i16;
-    master = builder.input(InputKind::state, "master:" + item.parameter, {.dtype = dtype, .shape = weight.shape});
-    operands.push_back(master);
-  }
-  const AdamwAttrs attrs{.beta1 = policy.beta1, .beta2 = policy.beta2, .eps = policy.eps,
-                         .weight_decay = item.decay ? policy.weight_decay : 0};
-  const auto results = builder.emit(OpCode::adamw_step, attrs, operands);
-  builder.output("next:" + item.parameter, results[0], item.weight);
-  builder.output("next:adam_m:" + item.parameter, results[1], m);
-  builder.output("next:adam_v:" + item.parameter, results[2], v);
-  if (master != kNoValue) builder.output("next:master:" + item.parameter, results[3], master);
+AdamwAttrs update_attrs(const UpdateItem& item, const AdamwPolicy& policy, Dtype weight) {
+  return {.beta1 = policy.beta1,
+          .beta2 = policy.beta2,
+          .eps = policy.eps,
+          .weight_decay = item.decay ? policy.weight_decay : 0,
+          .group = policy.group,
+          .expand_m = policy.state_m.expand,
+          .expand_v = policy.state_v.expand,
+          .stochastic_m = policy.state_m.stochastic,
+          .stochastic_v = policy.state_v.stochastic,
+          .stochastic_w = policy.master == Master::bf16_sr && weight == Dtype::bf16,
+          .math = policy.math,
+          .stream = static_cast<int64_t>(name_hash(item.parameter)),
+          .seed = policy.seed};
 }
+
+// Builds one parameter's step: declares its states, and their next values as updates of them.
+class ItemUpdate {
+ public:
+  ItemUpdate(Builder& builder, const UpdateItem& item, const AdamwPolicy& policy)
+      : builder_(builder), item_(item), policy_(policy), weight_(builder.type(item.weight)) {}
+
+  void build(const StepInputs& in) {
+    const ValueId m = state("adam_m:", first_moment_dtype(policy_.state_m), weight_.shape);
+    const ValueId v = state("adam_v:", second_moment_dtype(policy_.state_v), weight_.shape);
+    std::vector<ValueId> operands = {item_.weight,  item_.gradient,    m, v, in.lr, in.c1, in.c2,
+                                     in.grad_scale, in.found_nonfinite};
+    operands.push_back(master());
+    operands.push_back(meta("adam_m_meta:", m));
+    operands.push_back(meta("adam_v_meta:", v));
+    operands.push_back(in.attempt);
+    while (operands.back() == kNoValue) operands.pop_back();
+    const AdamwAttrs attrs = update_attrs(item_, policy_, weight_.dtype);
+    const auto results = builder_.emit(OpCode::adamw_step, attrs, operands);
+    builder_.output("next:" + item_.parameter, results[0], item_.weight);
+    for (size_t i = 0; i < states_.size(); ++i) {
+      builder_.output("next:" + names_[i], results[i + 1], states_[i]);
+    }
+  }
+
+ private:
+  ValueId state(const char* prefix, Dtype dtype, Shape shape) {
+    names_.push_back(prefix + item_.parameter);
+    states_.push_back(builder_.input(InputKind::state, names_.back(),
+                                     {.dtype = dtype, .shape = std::move(shape)}));
+    return states_.back();
+  }
+  ValueId master() {
+    if (weight_.dtype == Dtype::f32 || policy_.master == Master::bf16_sr) return kNoValue;
+    const Dtype dtype = policy_.master == Master::fp32 ? Dtype::f32 : Dtype::i16;
+    return state("master:", dtype, weight_.shape);
+  }
+  ValueId meta(const char* prefix, ValueId moment) {
+    if (!is_quantized(builder_.type(moment).dtype)) return kNoValue;
+    const int64_t n_groups = (weight_.n_elems() + policy_.group - 1) / policy_.group;
+    return state(prefix, Dtype::u32, {n_groups});
+  }
+
+  Builder& builder_;
+  const UpdateItem& item_;
+  const AdamwPolicy& policy_;
+  TensorType weight_;
+  std::vector<std::string> names_;  // in the order of the results behind w
+  std::vector<ValueId> states_;
+};
 
 }  // namespace
 
-void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy, ValueId flag) {
+Master master_from_name(std::string_view name) {
+  for (size_t i = 0; i < std::size(kMasterNames); ++i) {
+    if (kMasterNames[i] == name) return static_cast<Master>(i);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "[master] expected fp32, bf16_remainder or bf16_sr, got {}", name);
+}
+
+void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
+                  ValueId flag) {
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "optimizer"};
-  const StepInputs in = build_norm(builder, items, flag);
-  for (const UpdateItem& item : items) update_one(builder, item, policy, in);
+  StepInputs in = build_norm(builder, items, flag);
+  for (const UpdateItem& item : items) {
+    if (in.attempt == kNoValue && rounds_stochastically(item, policy, builder)) {
+      in.attempt = builder.input(InputKind::step_scalar, "attempt", scalar_type(Dtype::u32));
+    }
+    ItemUpdate(builder, item, policy).build(in);
+  }
 }
 
 }  // namespace octet

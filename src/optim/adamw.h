@@ -1,18 +1,26 @@
-// AdamW as a graph builder: appends the global norm and one adamw_step per parameter to a typed graph.
+// AdamW as a graph builder: appends the global norm and one adamw_step per parameter to a typed
+// graph.
 //
 // What a parameter's tensor holds, by name of the graph's input:
-//   "<parameter>"            the weight that forward and backward read
-//   "master:<parameter>"     bf16_remainder: i16 such that (bits(weight) << 16) + remainder are the f32 master's bits;
-//                            fp32 with a narrower weight: the f32 master
-//   "adam_m:", "adam_v:"     moments
-// Step scalars "lr", "adam_c1" = 1 - beta1^t, "adam_c2" = 1 - beta2^t and "clip" (0: no clipping) are inputs; outputs
-// "grad_norm" and "found_nonfinite" are appended, and every state's next value as an update of its input.
+//   "<parameter>"                     the weight that forward and backward read
+//   "master:<parameter>"              bf16_remainder: i16 such that (bits(weight) << 16) +
+//   remainder
+//                                     are the f32 master's bits; fp32 with a narrower weight: the
+//                                     f32 master; bf16_sr and f32 weights have none
+//   "adam_m:", "adam_v:"              moments, f32, bf16 or codes
+//   "adam_m_meta:", "adam_v_meta:"    u32[ceil(n / group)] of moments that are codes
+// Step scalars "lr", "adam_c1" = 1 - beta1^t, "adam_c2" = 1 - beta2^t and "clip" (0: no clipping)
+// are inputs, and, where anything is rounded stochastically, "attempt": the attempted step, u32.
+// Outputs "grad_norm" and "found_nonfinite" are appended, and every state's next value as an update
+// of its input.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/builder.h"
+#include "optim/state_format.h"
 
 namespace octet {
 
@@ -21,7 +29,14 @@ enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr };
 struct AdamwPolicy {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   Master master = Master::bf16_remainder;
+  StateFormat state_m = {}, state_v = {};
+  int64_t group = 128;  // elements of one group of an 8-bit moment
+  PowerMath math = PowerMath::fast;
+  uint32_t seed = 0;  // of stochastic rounding
 };
+
+// The master with this name (fp32, bf16_remainder, bf16_sr); Error{invalid_argument} for another.
+Master master_from_name(std::string_view name);
 
 struct UpdateItem {
   std::string parameter;

@@ -45,7 +45,8 @@ extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuanti
 extern const OpDef kRmsNormQuantize, kGatedActQuantize;
 // update.cpp: global_norm(clip[], g, ...) -> norm[], grad_scale[] = clip > 0 ? min(1, clip / (norm + 1e-6)) : 1,
 //   bool found_nonfinite[];
-//   adamw_step(w, g, m, v, lr[], c1[] = 1-b1^t, c2[] = 1-b2^t, grad_scale[], bool found_nonfinite[], w_lo?) -> w, m, v, w_lo only with it
+//   adamw_step(w, g, m, v, lr[], c1[] = 1-b1^t, c2[] = 1-b2^t, grad_scale[], bool found_nonfinite[],
+//   master?, u32 m_meta?, u32 v_meta?, u32 attempt[]?) -> w, m, v, and master, m_meta, v_meta that are there
 extern const OpDef kGlobalNorm, kAdamwStep;
 
 }  // namespace octet::ops

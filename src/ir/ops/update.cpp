@@ -1,16 +1,27 @@
 // global_norm: norm = sqrt of the sum of all squares; grad_scale = clip > 0 ? min(1, clip / (norm +
-// 1e-6)) : 1;
-//   found_nonfinite: the norm is NaN or Inf.
+// 1e-6)) : 1; found_nonfinite: the norm is NaN or Inf.
+//
 // adamw_step (Loshchilov & Hutter 2019), in f32 and in this order, with g first times grad_scale:
-//   m' = b1 m + (1-b1) g      v' = b2 v + ((1-b2) g) g      w' = w - lr ((m' / c1) / (sqrt(v' / c2)
-//   + eps) + wd w) c1 = 1 - b1^t and c2 = 1 - b2^t are operands. found_nonfinite: w, m, v and w_lo
-//   stay as they are. With w_lo, w is bf16 and w_lo the i16 remainder: bits(w) << 16 plus w_lo are
-//   the bits of the f32 master.
+//   m' = b1 m + (1-b1) g      v' = b2 v + ((1-b2) g) g
+//   w' = w - lr ((m' / c1) / (sqrt(v' / c2) + eps) + wd w)
+// c1 = 1 - b1^t and c2 = 1 - b2^t are operands. found_nonfinite: no byte of a result differs from
+// its operand. Operands 9 to 12 may be absent:
+//   9 master   i16: bits(w) << 16 plus it are the bits of the f32 master of a bf16 w; f32: the
+//              master itself, w its nearest. Absent: w is the master (stochastic_w: bf16, rounded
+//              so)
+//   10, 11     u32[ceil(n / group)], metadata of m and v, there exactly where they are 8-bit codes
+//              (math/moment.h); w takes the new m and v before they are quantized
+//   12 attempt u32[], the attempted step, which keys the random words; there where any is drawn
+// Results: w, m, v, then those of operands 9 to 11 that are there.
+#include "formats/table.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 
 namespace octet::ops {
 namespace {
+
+constexpr std::string_view kAdamw = "adamw_step";
+enum Operand : size_t { kW = 0, kG, kM, kV, kMaster = 9, kMMeta, kVMeta, kAttempt };
 
 Results infer_global_norm(const Attrs& attrs, Types in) {
   std::get<NoAttrs>(attrs);
@@ -19,27 +30,75 @@ Results infer_global_norm(const Attrs& attrs, Types in) {
   return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
 }
 
-Results infer_adamw_step(const Attrs& attrs, Types in) {
-  std::get<AdamwAttrs>(attrs);
-  const auto op = op_def(OpCode::adamw_step).name;
-  const Shape& shape = in[0].shape;
-  need_float(op, "w", in[0]);
-  need_float(op, "g", in[1], shape);
-  need_float(op, "m", in[2], shape);
-  need_float(op, "v", in[3], shape);
-  need_float(op, "lr", in[4], {});
-  need_float(op, "c1", in[5], {});
-  need_float(op, "c2", in[6], {});
-  need_float(op, "grad_scale", in[7], {});
-  need_bool(op, "found_nonfinite", in[8]);
-  need_shape(op, "found_nonfinite", in[8], {});
-  Results results{in[0], in[2], in[3]};
-  if (absent(in, 9)) return results;
-  if (in[0].dtype != Dtype::bf16 || in[9] != TensorType{.dtype = Dtype::i16, .shape = shape}) {
-    fail(op, "expected a bf16 w and an i16 w_lo of its shape, got {} and {}", to_string(in[0]),
-         to_string(in[9]));
+struct MomentOperand {
+  std::string_view name;
+  size_t at, meta;
+};
+
+void need_moment(const AdamwAttrs& a, Types in, const MomentOperand& moment) {
+  const TensorType& type = in[moment.at];
+  need_float(kAdamw, moment.name, type, in[kW].shape);
+  if (!is_quantized(type.dtype)) {
+    if (!absent(in, moment.meta))
+      fail(kAdamw, "{} of {} has no metadata", moment.name, to_string(type));
+    return;
   }
-  results.push_back(in[9]);
+  if (format_row(type.dtype).expansion_ratio_m == 0) {
+    fail(kAdamw, "{} must be f32, bf16, e4m3, e5m2, hif8 or de8, got {}", moment.name,
+         to_string(type));
+  }
+  if (a.group <= 0) fail(kAdamw, "group must be positive, got {}", a.group);
+  const int64_t n_groups = (type.n_elems() + a.group - 1) / a.group;
+  const TensorType meta{.dtype = Dtype::u32, .shape = {n_groups}};
+  const TensorType got = absent(in, moment.meta) ? TensorType{} : in[moment.meta];
+  if (got != meta) {
+    fail(kAdamw, "the metadata of {} must be {}, got {}", moment.name, to_string(meta),
+         to_string(got));
+  }
+}
+
+void need_master(const AdamwAttrs& a, Types in) {
+  const TensorType& w = in[kW];
+  if (a.stochastic_w && (w.dtype != Dtype::bf16 || !absent(in, kMaster))) {
+    fail(kAdamw, "stochastic_w wants a bf16 w without master, got {}", to_string(w));
+  }
+  if (absent(in, kMaster)) return;
+  const TensorType& master = in[kMaster];
+  const bool remainder = w.dtype == Dtype::bf16 && master.dtype == Dtype::i16;
+  const bool wide =
+      (w.dtype == Dtype::bf16 || w.dtype == Dtype::fp16) && master.dtype == Dtype::f32;
+  if ((!remainder && !wide) || master.shape != w.shape) {
+    fail(kAdamw,
+         "expected a bf16 w and an i16 w_lo, or a narrow w and an f32 master, of one shape, got {} "
+         "and {}",
+         to_string(w), to_string(master));
+  }
+}
+
+void need_attempt(const AdamwAttrs& a, Types in) {
+  if (!a.stochastic_m && !a.stochastic_v && !a.stochastic_w) return;
+  const TensorType attempt{.dtype = Dtype::u32, .shape = {}};
+  if (absent(in, kAttempt) || in[kAttempt] != attempt) {
+    fail(kAdamw, "stochastic rounding wants the attempted step, u32[]");
+  }
+}
+
+Results infer_adamw_step(const Attrs& attrs, Types in) {
+  const auto& a = std::get<AdamwAttrs>(attrs);
+  need_float(kAdamw, "w", in[kW]);
+  need_float(kAdamw, "g", in[kG], in[kW].shape);
+  need_moment(a, in, {"m", kM, kMMeta});
+  need_moment(a, in, {"v", kV, kVMeta});
+  constexpr std::string_view kScalars[] = {"lr", "c1", "c2", "grad_scale"};
+  for (size_t i = 0; i < std::size(kScalars); ++i) need_float(kAdamw, kScalars[i], in[4 + i], {});
+  need_bool(kAdamw, "found_nonfinite", in[8]);
+  need_shape(kAdamw, "found_nonfinite", in[8], {});
+  need_master(a, in);
+  need_attempt(a, in);
+  Results results{in[kW], in[kM], in[kV]};
+  for (const size_t i : {kMaster, kMMeta, kVMeta}) {
+    if (!absent(in, i)) results.push_back(in[i]);
+  }
   return results;
 }
 
@@ -65,7 +124,9 @@ Values decompose_global_norm(Builder& b, const Node& node) {
 }
 
 Values decompose_adamw_step(Builder& b, const Node& node) {
-  if (!absent(node, 9)) fail("adamw_step", "the bits of a remainder have no decomposition");
+  for (size_t i = kMaster; i < node.operands.size(); ++i) {
+    if (!absent(node, i)) fail(kAdamw, "the bits of a remainder or of codes have no decomposition");
+  }
   const auto& a = std::get<AdamwAttrs>(node.attrs);
   const ValueId w = node.operands[0];
   const Shape shape = b.shape(w);
@@ -92,10 +153,12 @@ Cost cost_adamw_step(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, 15);
 }
 
-constexpr InplacePair kInplaceUpdate[] = {{.result = 0, .operand = 0},
-                                          {.result = 1, .operand = 2},
-                                          {.result = 2, .operand = 3},
-                                          {.result = 3, .operand = 9}};
+// Which result an optional operand has depends on those before it. A wrong pair does no harm: the
+// kernels read all of a group before they write any of it.
+constexpr InplacePair kInplaceUpdate[] = {
+    {.result = 0, .operand = 0},  {.result = 1, .operand = 2},  {.result = 2, .operand = 3},
+    {.result = 3, .operand = 9},  {.result = 3, .operand = 10}, {.result = 3, .operand = 11},
+    {.result = 4, .operand = 10}, {.result = 4, .operand = 11}, {.result = 5, .operand = 11}};
 
 }  // namespace
 
@@ -110,7 +173,7 @@ constinit const OpDef kGlobalNorm = {.code = OpCode::global_norm,
 constinit const OpDef kAdamwStep = {.code = OpCode::adamw_step,
                                     .name = "adamw_step",
                                     .min_operands = 9,
-                                    .max_operands = 10,
+                                    .max_operands = 13,
                                     .infer = infer_adamw_step,
                                     .decompose = decompose_adamw_step,
                                     .cost = cost_adamw_step,

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 
 #include "backends/cpu/adamw.h"
+#include "backends/cpu/adamw_groups.h"
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/reduce.h"
 
@@ -17,7 +20,8 @@ bool gradients_are_wide(const NodeView& view) {
 
 int64_t norm_scratch(const NodeView& view, int) {
   int64_t largest = 0;
-  for (size_t i = 1; i < view.node.operands.size(); ++i) largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
+  for (size_t i = 1; i < view.node.operands.size(); ++i)
+    largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
   return largest * static_cast<int64_t>(sizeof(double));
 }
 
@@ -29,15 +33,16 @@ LaunchFn prepare_global_norm(const NodeView& view, Context& context) {
     double total = 0;
     bool finite = true;
     for (size_t i = 1; i < sizes.size(); ++i) {
-      const SumOfSquares part =
-          sum_of_squares(types.operand(args, i), sizes[i], reinterpret_cast<double*>(args.scratch), pool);
+      const SumOfSquares part = sum_of_squares(types.operand(args, i), sizes[i],
+                                               reinterpret_cast<double*>(args.scratch), pool);
       total += part.value;
       finite = finite && part.finite;
     }
     const double norm = std::sqrt(total);
     const double clip = *data<float>(args, 0);
     *data_out<float>(args, 0) = static_cast<float>(norm);
-    *data_out<float>(args, 1) = static_cast<float>(clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
+    *data_out<float>(args, 1) =
+        static_cast<float>(clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
     *data_out<uint8_t>(args, 2) = finite ? 0 : 1;
   };
 }
@@ -50,41 +55,142 @@ LaunchFn prepare_any_of(const NodeView& view, Context&) {
   };
 }
 
-// Plain f32 moments; the weight f32, or bf16 with its remainder.
-bool adamw_applies(const NodeView& view) {
-  const bool weight = view.has(9) ? view.in(0).dtype == Dtype::bf16 && view.in(9).dtype == Dtype::i16
-                                  : view.in(0).dtype == Dtype::f32;
-  return weight && is_wide(view.in(1).dtype) && view.in(2).dtype == Dtype::f32 && view.in(3).dtype == Dtype::f32 &&
-         view.node.operands.size() <= 10;
-}
+// Operands of adamw_step; the results of those from kMaster on stand in their order behind 2.
+constexpr size_t kMaster = 9, kMMeta = 10, kVMeta = 11, kAttempt = 12;
 
-LaunchFn prepare_adamw(const NodeView& view, Context& context) {
-  const auto& attrs = view.attrs<AdamwAttrs>();
-  AdamWScalars fixed;
+AdamwConstants adamw_constants(const AdamwAttrs& attrs) {
+  AdamwConstants fixed{};
   fixed.beta1 = static_cast<float>(attrs.beta1);
   fixed.beta2 = static_cast<float>(attrs.beta2);
   fixed.eps = static_cast<float>(attrs.eps);
   fixed.weight_decay = static_cast<float>(attrs.weight_decay);
-  return [types = NodeTypes(view), fixed, n = view.in(0).n_elems(), &pool = context.pool](const LaunchArgs& args) {
+  return fixed;
+}
+
+// Plain f32 moments; the weight f32, or bf16 with its remainder.
+bool plain_adamw_applies(const NodeView& view) {
+  const bool weight = view.has(kMaster)
+                          ? view.in(0).dtype == Dtype::bf16 && view.in(kMaster).dtype == Dtype::i16
+                          : view.in(0).dtype == Dtype::f32;
+  return weight && is_wide(view.in(1).dtype) && view.in(2).dtype == Dtype::f32 &&
+         view.in(3).dtype == Dtype::f32;
+}
+
+// The kernel works in place: where the plan did not put a result on its operand, it is copied
+// there.
+void copy_to_result(const LaunchArgs& args, size_t operand, size_t result, int64_t bytes) {
+  if (args.operands[operand] == args.results[result]) return;
+  std::memcpy(args.results[result], args.operands[operand], static_cast<size_t>(bytes));
+}
+
+LaunchFn prepare_plain_adamw(const NodeView& view, Context& context) {
+  const AdamwConstants constants = adamw_constants(view.attrs<AdamwAttrs>());
+  AdamWScalars fixed;
+  fixed.beta1 = constants.beta1;
+  fixed.beta2 = constants.beta2;
+  fixed.eps = constants.eps;
+  fixed.weight_decay = constants.weight_decay;
+  return [types = NodeTypes(view), fixed, n = view.in(0).n_elems(), has_low = view.has(kMaster),
+          &pool = context.pool](const LaunchArgs& args) {
+    copy_to_result(args, 0, 0, n * dtype_bytes(types.in[0]));
+    copy_to_result(args, 2, 1, n * 4);
+    copy_to_result(args, 3, 2, n * 4);
+    if (has_low) copy_to_result(args, kMaster, 3, n * 2);
     AdamWScalars scalars = fixed;
     scalars.lr = *data<float>(args, 4);
     scalars.correction1 = *data<float>(args, 5);
     scalars.correction2 = *data<float>(args, 6);
     scalars.grad_scale = *data<float>(args, 7);
-    adamw_step({.grad = types.operand(args, 1), .weight = types.result(args, 0), .remainder = data_out<int16_t>(args, 3),
-                .m = data_out<float>(args, 1), .v = data_out<float>(args, 2), .copy = {},
-                .skip = data<uint8_t>(args, 8)}, scalars, n, pool);
+    adamw_step({.grad = types.operand(args, 1),
+                .weight = types.result(args, 0),
+                .remainder = has_low ? data_out<int16_t>(args, 3) : nullptr,
+                .m = data_out<float>(args, 1),
+                .v = data_out<float>(args, 2),
+                .copy = {},
+                .skip = data<uint8_t>(args, 8)},
+               scalars, n, pool);
+  };
+}
+
+bool stored_adamw_applies(const NodeView& view) {
+  const auto& attrs = view.attrs<AdamwAttrs>();
+  const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_quantized(dtype); };
+  const auto plain = [](Dtype dtype) { return is_wide(dtype) || dtype == Dtype::fp16; };
+  return plain(view.in(0).dtype) && plain(view.in(1).dtype) && storable(view.in(2).dtype) &&
+         storable(view.in(3).dtype) && attrs.group > 0 && attrs.group <= kMaxGroup;
+}
+
+WeightStore weight_store(const NodeView& view) {
+  if (view.has(kMaster)) {
+    return view.in(kMaster).dtype == Dtype::i16 ? WeightStore::remainder : WeightStore::master;
+  }
+  return view.attrs<AdamwAttrs>().stochastic_w ? WeightStore::stochastic : WeightStore::plain;
+}
+
+MomentPlace moment_place(const NodeView& view, Moment moment) {
+  const auto& a = view.attrs<AdamwAttrs>();
+  const bool first = moment == Moment::first;
+  return {.coding = {.dtype = view.in(first ? 2 : 3).dtype,
+                     .moment = moment,
+                     .expand = first ? a.expand_m : a.expand_v,
+                     .stochastic = first ? a.stochastic_m : a.stochastic_v,
+                     .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast}};
+}
+
+LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
+  AdamWGroups fixed{.grad = {},
+                    .weight_from = {},
+                    .weight_to = {},
+                    .store = weight_store(view),
+                    .m = moment_place(view, Moment::first),
+                    .v = moment_place(view, Moment::second),
+                    .group = view.attrs<AdamwAttrs>().group};
+  std::array<size_t, 3> results{};  // of master, m_meta, v_meta; past the last where absent
+  size_t next = 3;
+  for (size_t i = 0; i < 3; ++i) results[i] = view.has(kMaster + i) ? next++ : SIZE_MAX;
+  return [types = NodeTypes(view), fixed, results, attrs = view.attrs<AdamwAttrs>(),
+          n = view.in(0).n_elems(), &pool = context.pool](const LaunchArgs& args) {
+    AdamWGroups call = fixed;
+    call.grad = types.operand(args, 1);
+    call.weight_from = types.operand(args, 0);
+    call.weight_to = types.result(args, 0);
+    call.master_from = data<void>(args, kMaster);
+    call.master_to = data_out<void>(args, results[0]);
+    call.m.from = args.operands[2], call.m.to = args.results[1];
+    call.v.from = args.operands[3], call.v.to = args.results[2];
+    call.m.meta_from = data<uint32_t>(args, kMMeta);
+    call.v.meta_from = data<uint32_t>(args, kVMeta);
+    call.m.meta_to = data_out<uint32_t>(args, results[1]);
+    call.v.meta_to = data_out<uint32_t>(args, results[2]);
+    const uint32_t* attempt = data<uint32_t>(args, kAttempt);
+    const auto stream = [&](UpdateDraw draw) {
+      return update_stream(static_cast<uint64_t>(attrs.stream), static_cast<uint32_t>(attrs.seed),
+                           attempt == nullptr ? 0u : *attempt, draw);
+    };
+    call.weight_random = stream(UpdateDraw::weight);
+    call.m.random = stream(UpdateDraw::first);
+    call.v.random = stream(UpdateDraw::second);
+    call.skip = data<uint8_t>(args, 8);
+    AdamwConstants constants = adamw_constants(attrs);
+    constants.lr = *data<float>(args, 4);
+    constants.c1 = *data<float>(args, 5);
+    constants.c2 = *data<float>(args, 6);
+    constants.grad_scale = *data<float>(args, 7);
+    adamw_groups(call, constants, n, pool);
   };
 }
 
 const Binding kBindings[] = {
     {OpCode::global_norm, gradients_are_wide, norm_scratch, prepare_global_norm},
     {OpCode::any_of, [](const NodeView&) { return true; }, nullptr, prepare_any_of},
-    {OpCode::adamw_step, adamw_applies, nullptr, prepare_adamw},
+    {OpCode::adamw_step, plain_adamw_applies, nullptr, prepare_plain_adamw},
+    {OpCode::adamw_step, stored_adamw_applies, nullptr, prepare_stored_adamw},
 };
 
 }  // namespace
 
-std::span<const Binding> update_bindings() { return kBindings; }
+std::span<const Binding> update_bindings() {
+  return kBindings;
+}
 
 }  // namespace octet::cpu

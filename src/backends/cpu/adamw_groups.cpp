@@ -1,0 +1,295 @@
+#include "backends/cpu/adamw_groups.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/adamw_vectors.h"
+#include "backends/cpu/codec/kernels.h"
+#include "base/error.h"
+
+namespace octet::cpu {
+namespace {
+
+constexpr bool needs_codes(Dtype dtype) {
+  return dtype != Dtype::f32 && dtype != Dtype::bf16;
+}
+
+template <Dtype D>
+constexpr DecodeTable make_decode_table() {
+  DecodeTable table{};
+  for (uint32_t code = 0; code < 256; ++code) {
+    const float q = decode<D>(code);
+    const float size = float_of(bits_of(q) & kF32Magnitude);
+    table.ratio[code] = q / format_row(D).amax_target;
+    if (!is_finite(q) || q == 0.0f) continue;
+    table.log2_ratio[code] = static_cast<float>(
+        log2_exact(static_cast<double>(size) / static_cast<double>(format_row(D).amax_target)));
+  }
+  return table;
+}
+template <Dtype D>
+constexpr DecodeTable kDecodeTable = make_decode_table<D>();
+
+// What encoding and decoding of one moment's groups need, found once a launch.
+struct MomentKernel {
+  MomentCoding coding;
+  const DecodeTable* table = nullptr;
+  Codec codec{};
+  float target = 0, least = 0, log2_least = 0;
+};
+
+MomentKernel moment_kernel(const MomentCoding& coding) {
+  MomentKernel kernel{.coding = coding};
+  if (!needs_codes(coding.dtype)) return kernel;
+  kernel.codec = simd_codec(coding.dtype);
+  visit_format(coding.dtype, [&]<Dtype D>() {
+    if constexpr (is_moment_format(D)) {
+      constexpr float kLeast = decode<D>(format_row(D).min_code);
+      kernel.table = &kDecodeTable<D>;
+      kernel.target = format_row(D).amax_target;
+      kernel.least = keeps_nonzero(coding) ? kLeast : 0.0f;
+      kernel.log2_least = kernel.table->log2_ratio[format_row(D).min_code];
+    }
+  });
+  CHECK(kernel.table != nullptr);
+  return kernel;
+}
+
+struct alignas(64) Buffers {
+  float g[kMaxGroup], w[kMaxGroup], m[kMaxGroup], v[kMaxGroup], y[kMaxGroup];
+  uint32_t random[kMaxGroup];
+  uint32_t lanes32[kMaxGroup];  // stand for memory at ragged ends
+  uint16_t lanes16[2][kMaxGroup];
+  uint8_t lanes8[kMaxGroup];
+};
+
+// Elements [first, first + n) of the tensor, and n padded to whole vectors: where they differ, the
+// vector loops read and write buffers that are padded with zeros instead of the tensors.
+struct Span {
+  int64_t first, n, padded;
+  bool whole() const { return n == padded; }
+  template <typename T>
+  const T* read(const void* from, T* buffer) const {
+    const T* source = static_cast<const T*>(from) + first;
+    if (whole()) return source;
+    std::memset(buffer, 0, static_cast<size_t>(padded) * sizeof(T));
+    std::memcpy(buffer, source, static_cast<size_t>(n) * sizeof(T));
+    return buffer;
+  }
+  template <typename T>
+  T* target(void* to, T* buffer) const {
+    return whole() ? static_cast<T*>(to) + first : buffer;
+  }
+  template <typename T>
+  void write(const T* written, void* to) const {
+    T* place = static_cast<T*>(to) + first;
+    if (written != place) std::memcpy(place, written, static_cast<size_t>(n) * sizeof(T));
+  }
+};
+
+class Groups {
+ public:
+  Groups(const AdamWGroups& args, const AdamwConstants& constants)
+      : a_(args),
+        k_(constants),
+        vectors_(adamw_vectors()),
+        m_(moment_kernel(args.m.coding)),
+        v_(moment_kernel(args.v.coding)) {}
+
+  void run(Buffers& b, int64_t first, int64_t n) const {
+    const Span span{first, n, round_up(n, kPad)};
+    load_wide(b, span, a_.grad, b.g);
+    load_weight(b, span);
+    load_moment(b, span, m_, a_.m, b.m);
+    load_moment(b, span, v_, a_.v, b.v);
+    float* wmv[3] = {b.w, b.m, b.v};
+    const BitRanges ranges = vectors_.update(k_, b.g, span.padded, wmv);
+    store_weight(b, span);
+    store_moment(b, span, m_, a_.m, ranges.m, b.m);
+    store_moment(b, span, v_, a_.v, ranges.v, b.v);
+  }
+
+ private:
+  void load_wide(Buffers& b, const Span& s, In x, float* to) const {
+    if (x.dtype == Dtype::bf16) {
+      vectors_.widen(s.read(x.data, b.lanes16[0]), s.padded, to);
+      return;
+    }
+    if (x.dtype == Dtype::fp16) {
+      const auto* codes = static_cast<const uint16_t*>(x.data) + s.first;
+      fp16_.decode_16(codes, static_cast<size_t>(s.n), to);
+      std::memset(to + s.n, 0, static_cast<size_t>(s.padded - s.n) * sizeof(float));
+      return;
+    }
+    if (!s.whole()) std::memset(to, 0, static_cast<size_t>(s.padded) * sizeof(float));
+    std::memcpy(to, static_cast<const float*>(x.data) + s.first,
+                static_cast<size_t>(s.n) * sizeof(float));
+  }
+
+  void store_wide(Buffers& b, const Span& s, const float* x, Out to) const {
+    if (to.dtype == Dtype::f32) return s.write(x, to.data);
+    if (to.dtype == Dtype::fp16) {
+      auto* codes = static_cast<uint16_t*>(to.data) + s.first;
+      return fp16_.encode_16(x, static_cast<size_t>(s.n), codes);
+    }
+    uint16_t* target = s.target(to.data, b.lanes16[0]);
+    vectors_.narrow(x, s.padded, target);
+    s.write(target, to.data);
+  }
+
+  void store_stochastic(Buffers& b, const Span& s, const float* x, const RandomStream& random,
+                        void* to) const {
+    draw(b, s, random);
+    uint16_t* target = s.target(to, b.lanes16[0]);
+    vectors_.narrow_stochastic(x, b.random, s.padded, target);
+    s.write(target, to);
+  }
+
+  void draw(Buffers& b, const Span& s, const RandomStream& random) const {
+    if (s.first % 4 == 0) return vectors_.random(random, s.first, s.padded, b.random);
+    for (int64_t i = 0; i < s.n; ++i) {
+      b.random[i] = random.bits(static_cast<uint64_t>(s.first + i));
+    }
+  }
+
+  void load_weight(Buffers& b, const Span& s) const {
+    if (a_.store == WeightStore::remainder) {
+      const uint16_t* hi = s.read(a_.weight_from.data, b.lanes16[0]);
+      const int16_t* lo = s.read(a_.master_from, reinterpret_cast<int16_t*>(b.lanes16[1]));
+      return vectors_.join(hi, lo, s.padded, b.w);
+    }
+    const bool beside = a_.store == WeightStore::master;
+    load_wide(b, s, beside ? In{a_.master_from, Dtype::f32} : a_.weight_from, b.w);
+  }
+
+  void store_weight(Buffers& b, const Span& s) const {
+    switch (a_.store) {
+      case WeightStore::plain:
+        return store_wide(b, s, b.w, a_.weight_to);
+      case WeightStore::master:
+        s.write(b.w, a_.master_to);
+        return store_wide(b, s, b.w, a_.weight_to);
+      case WeightStore::stochastic:
+        return store_stochastic(b, s, b.w, a_.weight_random, a_.weight_to.data);
+      case WeightStore::remainder: {
+        uint16_t* hi = s.target(a_.weight_to.data, b.lanes16[0]);
+        int16_t* lo = s.target(a_.master_to, reinterpret_cast<int16_t*>(b.lanes16[1]));
+        vectors_.split(b.w, s.padded, hi, lo);
+        s.write(hi, a_.weight_to.data);
+        return s.write(lo, a_.master_to);
+      }
+    }
+  }
+
+  static std::span<float> floats(float* x, const Span& s) { return {x, static_cast<size_t>(s.n)}; }
+
+  void load_moment(Buffers& b, const Span& s, const MomentKernel& kernel, const MomentPlace& place,
+                   float* x) const {
+    if (!needs_codes(kernel.coding.dtype))
+      return load_wide(b, s, {place.from, kernel.coding.dtype}, x);
+    const uint32_t meta = place.meta_from[s.first / a_.group];
+    const uint8_t* codes = s.read(place.from, b.lanes8);
+    if (meta == 0) {
+      std::memset(x, 0, static_cast<size_t>(s.padded) * sizeof(float));
+    } else if (!kernel.coding.expand) {
+      vectors_.decode_plain(*kernel.table, meta_amax(meta), codes, s.padded, x);
+    } else if (decodes_in_vectors(kernel, meta)) {
+      const Contraction c{16.0f / static_cast<float>(meta_k16(meta)), meta_amax(meta)};
+      vectors_.decode_expanded(*kernel.table, c, codes, s.padded, x);
+    } else {
+      decode_moments(kernel.coding, meta, {codes, static_cast<size_t>(s.n)}, floats(x, s));
+    }
+    if (!s.whole()) std::memset(x + s.n, 0, static_cast<size_t>(s.padded - s.n) * sizeof(float));
+  }
+
+  // Powers and products stay normal numbers.
+  static bool decodes_in_vectors(const MomentKernel& kernel, uint32_t meta) {
+    if (kernel.coding.math == MathMode::exact || meta_k16(meta) == 0) return false;
+    const float lowest = kernel.log2_least * 16.0f / static_cast<float>(meta_k16(meta));
+    const auto exponent = static_cast<float>(unpack(meta_amax(meta)).exponent);
+    return lowest > -125.0f && lowest + exponent > -125.0f && exponent < 125.0f;
+  }
+  static bool encodes_in_vectors(const MomentKernel& kernel, const BitRange& range) {
+    if (kernel.coding.math == MathMode::exact) return false;
+    return range.amin >= bits_of(0x1p-126f) && range.amax <= bits_of(0x1p100f) &&
+           float_of(range.amin) > float_of(range.amax) * 0x1p-100f;
+  }
+
+  void store_moment(Buffers& b, const Span& s, const MomentKernel& kernel, const MomentPlace& place,
+                    const BitRange& range, float* x) const {
+    if (!needs_codes(kernel.coding.dtype)) return store_wide_moment(b, s, kernel, place, x);
+    uint32_t& meta = place.meta_to[s.first / a_.group];
+    const std::span<uint8_t> codes(static_cast<uint8_t*>(place.to) + s.first,
+                                   static_cast<size_t>(s.n));
+    const MomentDraw draw{place.random, s.first};
+    if (range.amax >= kF32Inf)
+      return encode_moments(kernel.coding, floats(x, s), draw, codes, meta);
+    meta = moment_meta(kernel.coding, {float_of(range.amax), float_of(range.amin), false});
+    if (meta == 0 || kernel.coding.stochastic) {
+      return encode_with_meta(kernel.coding, meta, floats(x, s), draw, codes);
+    }
+    const ExpansionOf e{static_cast<float>(meta_k16(meta)) * 0.0625f, meta_amax(meta),
+                        kernel.target, kernel.least};
+    if (!kernel.coding.expand) {
+      vectors_.scale_plain(e, x, s.padded, b.y);
+    } else if (encodes_in_vectors(kernel, range)) {
+      vectors_.scale_expanded(e, x, s.padded, b.y);
+    } else {
+      moment_scale(kernel.coding, meta, floats(x, s), floats(b.y, s));
+    }
+    kernel.codec.encode_f32(b.y, codes.size(), 1.0f, codes.data());
+  }
+
+  void store_wide_moment(Buffers& b, const Span& s, const MomentKernel& kernel,
+                         const MomentPlace& place, const float* x) const {
+    if (!kernel.coding.stochastic || kernel.coding.dtype == Dtype::f32) {
+      store_wide(b, s, x, {place.to, kernel.coding.dtype});
+    } else {
+      store_stochastic(b, s, x, place.random, place.to);
+    }
+    if (kernel.coding.dtype != Dtype::bf16 || kernel.coding.moment != Moment::second) return;
+    uint16_t* codes = static_cast<uint16_t*>(place.to) + s.first;
+    for (int64_t i = 0; i < s.n; ++i) codes[i] |= codes[i] == 0 && x[i] > 0 ? 1 : 0;
+  }
+
+  const AdamWGroups& a_;
+  const AdamwConstants& k_;
+  AdamwVectors vectors_;
+  Codec fp16_ = simd_codec(Dtype::fp16);
+  MomentKernel m_, v_;
+};
+
+void keep(const void* from, void* to, int64_t bytes) {
+  if (to != nullptr && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
+}
+
+void copy_states(const AdamWGroups& a, int64_t n) {
+  keep(a.weight_from.data, a.weight_to.data, n * dtype_bytes(a.weight_to.dtype));
+  keep(a.master_from, a.master_to, n * (a.store == WeightStore::remainder ? 2 : 4));
+  // v first: the new metadata of m may lie where the old of v do.
+  for (const MomentPlace* place : {&a.v, &a.m}) {
+    keep(place->from, place->to, n * dtype_bytes(place->coding.dtype));
+    keep(place->meta_from, place->meta_to,
+         ceil_div(n, a.group) * static_cast<int64_t>(sizeof(uint32_t)));
+  }
+}
+
+}  // namespace
+
+void adamw_groups(const AdamWGroups& args, const AdamwConstants& constants, int64_t n,
+                  ThreadPool& pool) {
+  if (args.group <= 0 || args.group > kMaxGroup) {
+    throw Error(ErrorCode::invalid_argument, "[adamw_groups] expected groups of 1 to {}, got {}",
+                kMaxGroup, args.group);
+  }
+  if (args.skip != nullptr && *args.skip != 0) return copy_states(args, n);
+  const Groups groups(args, constants);
+  for_blocks(pool, n, round_up(kBlockElems, args.group), [&](int64_t begin, int64_t end, int) {
+    Buffers buffers;
+    for (int64_t i = begin; i < end; i += args.group) {
+      groups.run(buffers, i, std::min(args.group, end - i));
+    }
+  });
+}
+
+}  // namespace octet::cpu

@@ -1,0 +1,263 @@
+#include "backends/cpu/adamw_vectors.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/adamw_vectors.cpp"
+#include "backends/cpu/simd_targets.h"
+// After the list of targets.
+#include <hwy/foreach_target.h>
+
+#include "backends/cpu/simd_math-inl.h"
+#include "formats/bits.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octet::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+using VI = hn::Vec<I32>;
+using I16 = hn::Rebind<int16_t, F32>;
+using U8 = hn::Rebind<uint8_t, F32>;
+
+HWY_INLINE VI bits(VF x) {
+  return hn::BitCast(I32(), x);
+}
+HWY_INLINE VF value(VI x) {
+  return hn::BitCast(F32(), x);
+}
+HWY_INLINE VI seti(uint32_t x) {
+  return hn::Set(I32(), static_cast<int32_t>(x));
+}
+
+// fn(i) for the start of each vector.
+template <typename Fn>
+HWY_INLINE void each(int64_t n, Fn&& fn) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(F32()));
+  for (int64_t i = 0; i < n; i += lanes) fn(i);
+}
+HWY_INLINE VF at(const float* x, int64_t i) {
+  return hn::LoadU(F32(), x + i);
+}
+
+void Widen(const uint16_t* bf16, int64_t n, float* x) {
+  each(n, [&](int64_t i) HWY_ATTR { Full().store(Full().load(bf16 + i), x + i); });
+}
+
+void Narrow(const float* x, int64_t n, uint16_t* bf16) {
+  each(n, [&](int64_t i) HWY_ATTR { Full().store(at(x, i), bf16 + i); });
+}
+
+// As math/master.h's stochastic_bf16: upper random bits below the last place, then cut.
+void NarrowStochastic(const float* x, const uint32_t* random, int64_t n, uint16_t* bf16) {
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VF xi = at(x, i);
+    const VU up = hn::ShiftRight<16>(hn::LoadU(U32(), random + i));
+    const VU cut = hn::ShiftRight<16>(hn::Add(hn::BitCast(U32(), xi), up));
+    const auto nan = hn::RebindMask(U32(), hn::IsNaN(xi));
+    const VU code = hn::IfThenElse(nan, hn::Set(U32(), 0x7FFFu), cut);
+    hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(I32(), code)), U16(), bf16 + i);
+  });
+}
+
+// bits(x) = (hi << 16) + lo, modulo 2^32.
+void Join(const uint16_t* hi, const int16_t* lo, int64_t n, float* x) {
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VU low = hn::BitCast(U32(), hn::PromoteTo(I32(), hn::LoadU(I16(), lo + i)));
+    const VU high = hn::BitCast(U32(), Full().load(hi + i));
+    hn::StoreU(hn::BitCast(F32(), hn::Add(high, low)), F32(), x + i);
+  });
+}
+
+// As math/master.h's split_master.
+void Split(const float* x, int64_t n, uint16_t* hi, int16_t* lo) {
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VF xi = at(x, i);
+    const VU all = hn::BitCast(U32(), xi);
+    const VU upper = hn::Set(U32(), 0xFFFF0000u);
+    const auto nan = hn::RebindMask(U32(), hn::IsNaN(xi));
+    const VU half_up = hn::And(hn::Add(all, hn::Set(U32(), 0x8000u)), upper);
+    const VU quiet = hn::And(hn::Or(all, hn::Set(U32(), 0x00400000u)), upper);
+    const VU high = hn::IfThenElse(nan, quiet, half_up);
+    const VU rest = hn::IfThenZeroElse(nan, hn::Sub(all, high));
+    hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(I32(), hn::ShiftRight<16>(high))), U16(), hi + i);
+    hn::StoreU(hn::DemoteTo(I16(), hn::BitCast(I32(), rest)), I16(), lo + i);
+  });
+}
+
+HWY_INLINE VI load_codes(const uint8_t* codes, int64_t i) {
+  return hn::PromoteTo(I32(), hn::LoadU(U8(), codes + i));
+}
+
+void DecodePlain(const DecodeTable& table, float amax, const uint8_t* codes, int64_t n, float* x) {
+  const VF scale = set(amax);
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VF ratio = hn::GatherIndex(F32(), table.ratio, load_codes(codes, i));
+    hn::StoreU(hn::Mul(ratio, scale), F32(), x + i);
+  });
+}
+
+// 2^y for y in [-126, 1], relative error below 2^-22.
+HWY_INLINE VF exp2_normal(VF y) {
+  const VF n = hn::Round(y);
+  const VF r = hn::Mul(hn::Sub(y, n), set(0.693147181f));
+  const VF p = hn::Add(set(1.0f), hn::MulAdd(hn::Mul(r, r), exp_tail(r), r));
+  return hn::Mul(p, power_of_two(hn::ConvertTo(I32(), n)));
+}
+
+// log2(x), x normal and positive, absolute error about 2^-23 beside the whole part: x = m 2^e with
+// m in [sqrt(1/2), sqrt(2)), s = (m - 1) / (m + 1), log2 m = 2 / ln 2 (s + s^3/3 + s^5/5 + s^7/7).
+HWY_INLINE VF log2_normal(VF x) {
+  const VI all = bits(x);
+  const VI e = hn::ShiftRight<23>(hn::Sub(all, seti(0x3F3504F3u)));
+  const VF m = value(hn::Sub(all, hn::ShiftLeft<23>(e)));
+  const VF s = hn::Div(hn::Sub(m, set(1.0f)), hn::Add(m, set(1.0f)));
+  const VF s2 = hn::Mul(s, s);
+  VF p = set(0.412198583f);
+  p = hn::MulAdd(p, s2, set(0.577078016f));
+  p = hn::MulAdd(p, s2, set(0.961796694f));
+  p = hn::MulAdd(p, s2, set(2.88539008f));
+  return hn::MulAdd(p, s, hn::ConvertTo(F32(), e));
+}
+
+void DecodeExpanded(const DecodeTable& table, const Contraction& c, const uint8_t* codes, int64_t n,
+                    float* x) {
+  const VF inv_k = set(c.inv_k), amax = set(c.amax);
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VI code = load_codes(codes, i);
+    const VF ratio = hn::GatherIndex(F32(), table.ratio, code);
+    const VF y = hn::Mul(hn::GatherIndex(F32(), table.log2_ratio, code), inv_k);
+    const VF size = hn::Mul(exp2_normal(y), amax);
+    const VF kept = hn::IfThenZeroElse(hn::Eq(ratio, zero()), size);
+    hn::StoreU(hn::CopySignToAbs(kept, ratio), F32(), x + i);
+  });
+}
+
+// max(size, least) with x's sign, and 0 where x is.
+HWY_INLINE VF finish_scale(VF x, VF size, VF least) {
+  const VF kept = hn::IfThenZeroElse(hn::Eq(x, zero()), hn::Max(size, least));
+  return hn::CopySignToAbs(kept, x);
+}
+
+void ScalePlain(const ExpansionOf& e, const float* x, int64_t n, float* y) {
+  const VF amax = set(e.amax), target = set(e.target), least = set(e.least);
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VF xi = at(x, i);
+    const VF size = hn::Mul(hn::Div(hn::Abs(xi), amax), target);
+    hn::StoreU(finish_scale(xi, size, least), F32(), y + i);
+  });
+}
+
+void ScaleExpanded(const ExpansionOf& e, const float* x, int64_t n, float* y) {
+  const VF inv = set(1.0f / e.amax), k = set(e.k), target = set(e.target), least = set(e.least);
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VF xi = at(x, i);
+    const VF power = hn::Mul(log2_normal(hn::Mul(hn::Abs(xi), inv)), k);
+    const VF size = hn::Mul(exp2_normal(hn::Max(power, set(-126.0f))), target);
+    hn::StoreU(finish_scale(xi, size, least), F32(), y + i);
+  });
+}
+
+// Magnitudes compare as integers; a zero is no minimum.
+struct RangeLanes {
+  VI amax, amin;
+  HWY_INLINE void add(VF x) {
+    const VI magnitude = hn::And(bits(x), seti(kF32Magnitude));
+    amax = hn::Max(amax, magnitude);
+    const auto is_zero = hn::Eq(magnitude, hn::Zero(I32()));
+    amin = hn::Min(amin, hn::IfThenElse(is_zero, seti(kF32Inf), magnitude));
+  }
+  HWY_INLINE BitRange get() const {
+    return {static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(I32(), amax))),
+            static_cast<uint32_t>(hn::GetLane(hn::MinOfLanes(I32(), amin)))};
+  }
+};
+
+BitRanges Update(const AdamwConstants& k, const float* g, int64_t n, float* wmv[3]) {
+  float *w = wmv[0], *m = wmv[1], *v = wmv[2];
+  const VF b1 = set(k.beta1), b2 = set(k.beta2), c1 = set(k.c1), c2 = set(k.c2);
+  const VF one_b1 = set(1.0f - k.beta1), one_b2 = set(1.0f - k.beta2);
+  const VF lr = set(k.lr), eps = set(k.eps), decay = set(k.weight_decay), scale = set(k.grad_scale);
+  RangeLanes range_m{hn::Zero(I32()), seti(kF32Inf)}, range_v = range_m;
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VF gi = hn::Mul(at(g, i), scale);
+    const VF mi = hn::Add(hn::Mul(b1, at(m, i)), hn::Mul(one_b1, gi));
+    const VF vi = hn::Add(hn::Mul(b2, at(v, i)), hn::Mul(hn::Mul(one_b2, gi), gi));
+    const VF wi = at(w, i);
+    const VF step = hn::Div(hn::Div(mi, c1), hn::Add(hn::Sqrt(hn::Div(vi, c2)), eps));
+    hn::StoreU(hn::Sub(wi, hn::Mul(lr, hn::Add(step, hn::Mul(decay, wi)))), F32(), w + i);
+    hn::StoreU(mi, F32(), m + i);
+    hn::StoreU(vi, F32(), v + i);
+    range_m.add(mi);
+    range_v.add(vi);
+  });
+  return {range_m.get(), range_v.get()};
+}
+
+// The upper 32 bits of each product.
+HWY_INLINE VU upper_product(VU a, VU b) {
+#if HWY_TARGET == HWY_SCALAR
+  const uint64_t product = static_cast<uint64_t>(hn::GetLane(a)) * hn::GetLane(b);
+  return hn::Set(U32(), static_cast<uint32_t>(product >> 32));
+#else
+  const auto even = hn::MulEven(a, b);
+  const auto odd = hn::MulEven(hn::ShiftRightLanes<1>(U32(), a), hn::ShiftRightLanes<1>(U32(), b));
+  const hn::Repartition<uint64_t, U32> wide;
+  const auto low = hn::BitCast(U32(), hn::ShiftRight<32>(even));
+  const auto high = hn::And(odd, hn::Set(wide, 0xFFFFFFFF00000000ull));
+  return hn::Or(low, hn::BitCast(U32(), high));
+#endif
+}
+
+// Philox of base/philox.h, one block in each lane; the four words of a block are four elements.
+void Random(const RandomStream& stream, int64_t first, int64_t n, uint32_t* words) {
+  constexpr uint32_t kMul0 = 0xD2511F53u, kMul1 = 0xCD9E8D57u;
+  constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(U32()));
+  const VU mul0 = hn::Set(U32(), kMul0), mul1 = hn::Set(U32(), kMul1);
+  HWY_ALIGN uint32_t out[4 * HWY_MAX_BYTES / sizeof(uint32_t)];
+  for (int64_t i = 0; i < n; i += 4 * lanes) {
+    const uint64_t block = static_cast<uint64_t>(first + i) >> 2;
+    const uint32_t low = static_cast<uint32_t>(block);
+    const VU lane = hn::Iota(U32(), 0);
+    VU c0 = hn::Add(hn::Set(U32(), low), lane);
+    const auto carry = hn::Lt(c0, lane);
+    VU c1 = hn::Add(hn::Set(U32(), static_cast<uint32_t>(block >> 32)),
+                    hn::IfThenElseZero(carry, hn::Set(U32(), 1u)));
+    VU c2 = hn::Set(U32(), stream.step), c3 = hn::Set(U32(), stream.micro_batch);
+    uint32_t key0 = static_cast<uint32_t>(stream.name) ^ stream.seed;
+    uint32_t key1 = static_cast<uint32_t>(stream.name >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const VU h0 = upper_product(mul0, c0), l0 = hn::Mul(mul0, c0);
+      const VU h1 = upper_product(mul1, c2), l1 = hn::Mul(mul1, c2);
+      c0 = hn::Xor(hn::Xor(h1, c1), hn::Set(U32(), key0));
+      c1 = l1;
+      c2 = hn::Xor(hn::Xor(h0, c3), hn::Set(U32(), key1));
+      c3 = l0;
+      key0 += kWeyl0, key1 += kWeyl1;
+    }
+    hn::StoreInterleaved4(c0, c1, c2, c3, U32(), out);
+    const int64_t count = std::min(n - i, 4 * lanes);
+    std::memcpy(words + i, out, static_cast<size_t>(count) * sizeof(uint32_t));
+  }
+}
+
+AdamwVectors Vectors() {
+  return {Widen,          Narrow,     NarrowStochastic, Join,   Split, DecodePlain,
+          DecodeExpanded, ScalePlain, ScaleExpanded,    Update, Random};
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace octet::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace octet::cpu {
+
+HWY_EXPORT(Vectors);
+
+AdamwVectors adamw_vectors() {
+  return HWY_DYNAMIC_DISPATCH(Vectors)();
+}
+
+}  // namespace octet::cpu
+#endif

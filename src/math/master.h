@@ -1,0 +1,39 @@
+// Master weights in four bytes or two: the exact split of an f32 into a BF16 weight and a 16-bit
+// remainder, and the stochastic rounding to BF16. Host and device, constant expressions.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/bits.h"
+#include "formats/codec.h"
+
+namespace octet {
+
+// (hi << 16) + lo are the bits of the master, exactly. hi is the master rounded half up in the bit
+// pattern, so lo always fits. A NaN keeps its upper half, made quiet, with lo = 0.
+struct MasterBits {
+  uint16_t hi;
+  int16_t lo;
+};
+
+OCTET_HOST_DEVICE constexpr MasterBits split_master(float master) {
+  const uint32_t bits = bits_of(master);
+  if (is_nan(master)) return {static_cast<uint16_t>((bits >> 16) | 0x40u), 0};
+  const auto hi = static_cast<uint16_t>((bits + 0x8000u) >> 16);
+  return {hi, static_cast<int16_t>(static_cast<uint16_t>(bits & 0xFFFFu))};
+}
+
+OCTET_HOST_DEVICE constexpr float join_master(MasterBits parts) {
+  const auto lo = static_cast<uint32_t>(static_cast<int32_t>(parts.lo));  // sign kept
+  return float_of((static_cast<uint32_t>(parts.hi) << 16) + lo);
+}
+
+// x in BF16, rounded up in magnitude with the probability that its cut bits say: the 16 upper of
+// `random` are added below the last place. Values that BF16 holds never move, Inf stays Inf, NaN is
+// the canonical 0x7FFF, a carry beyond the largest finite value gives Inf.
+OCTET_HOST_DEVICE constexpr uint16_t stochastic_bf16(float x, uint32_t random) {
+  if (is_nan(x)) return 0x7FFF;
+  return static_cast<uint16_t>((bits_of(x) + (random >> 16)) >> 16);
+}
+
+}  // namespace octet

@@ -1,0 +1,74 @@
+// Adam's moments as they are stored: f32, bf16, or 8-bit codes in groups of consecutive elements
+// with one u32 of metadata each (math/expansion.h says what its bits are).
+//
+//   expanded       x ~ sign(q) (|q| / target)^(1/k) amax
+//   not expanded   x ~ (q / target) amax,  q = encode((x / amax) target): each operation rounded to
+//                  f32, the same bits in both maths; the metadata says k = 1 (16k = 16)
+// Codes are made with the *stored* metadata. A group of zeros, or with amax < 2^-100: codes and
+// metadata 0, decodes to 0. A nonzero v never becomes 0, and with expansion a nonzero m does not
+// either: they take the smallest code. NaN stays NaN where the format has one, Inf saturates.
+// Stochastic rounding draws between the two neighbours in *decoded* values, so that it is unbiased
+// with expansion too (DE8 included); bf16 as math/master.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/philox.h"
+#include "math/expansion.h"
+#include "math/master.h"
+
+namespace octet {
+
+struct MomentCoding {
+  Dtype dtype = Dtype::f32;  // f32, bf16, or a format with an expansion ratio
+  Moment moment = Moment::first;
+  bool expand = false;
+  bool stochastic = false;
+  MathMode math = MathMode::exact;
+};
+
+// Whether the dtype is an 8-bit format that moments can be stored in.
+constexpr bool is_moment_format(Dtype dtype) {
+  return is_format(dtype) && format_row(dtype).expansion_ratio_m != 0;
+}
+
+constexpr bool keeps_nonzero(const MomentCoding& coding) {
+  return coding.expand || coding.moment == Moment::second;
+}
+
+// The words of one group's stochastic rounding: element i of the group draws random.bits(first +
+// i).
+struct MomentDraw {
+  RandomStream random{};
+  int64_t first = 0;
+};
+
+// 16k of a group that is not expanded.
+inline constexpr uint32_t kPlainK16 = 16;
+
+// The metadata of a group with this range.
+uint32_t moment_meta(const MomentCoding& coding, const AbsRange& range);
+
+// The values to encode: sign(x) (|x|/amax)^k target, smallest code where zero is not allowed.
+// meta is not 0; y may be x.
+void moment_scale(const MomentCoding& coding, uint32_t meta, std::span<const float> x,
+                  std::span<float> y);
+
+// One group: codes to values and back. encode_moments also writes the metadata.
+void decode_moments(const MomentCoding& coding, uint32_t meta, std::span<const uint8_t> codes,
+                    std::span<float> x);
+void encode_moments(const MomentCoding& coding, std::span<const float> x, const MomentDraw& draw,
+                    std::span<uint8_t> codes, uint32_t& meta);
+// The same with metadata that is given.
+void encode_with_meta(const MomentCoding& coding, uint32_t meta, std::span<const float> x,
+                      const MomentDraw& draw, std::span<uint8_t> codes);
+
+// One value as bf16: nearest even, or stochastic.
+OCTET_HOST_DEVICE constexpr uint16_t moment_bf16(const MomentCoding& coding, float x,
+                                                 uint32_t random) {
+  const uint16_t code = coding.stochastic ? stochastic_bf16(x, random) : bf16_from_f32(x);
+  return code == 0 && x > 0 && coding.moment == Moment::second ? uint16_t{1} : code;
+}
+
+}  // namespace octet

@@ -1,0 +1,38 @@
+// How a run stores Adam's moments, by the names of the configuration (optim.state_m,
+// optim.state_v).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/dtype.h"
+
+namespace octet {
+
+struct StateFormat {
+  Dtype dtype = Dtype::f32;  // f32, bf16, e4m3, e5m2, hif8 or de8s; v of DE8 is de8u
+  bool expand = false;       // dynamic range expansion; 8-bit formats alone
+  bool stochastic = false;   // rounded stochastically when it is stored
+  bool operator==(const StateFormat&) const = default;
+};
+
+struct StateFormatRow {
+  std::string_view name;
+  StateFormat format;
+};
+
+// Every format there is: a name is a format, "_sr" where it rounds stochastically, "+x" where it
+// expands the range.
+std::span<const StateFormatRow> state_formats();
+
+// The format with this name. f32 and bf16 have nothing to expand: "+x" behind them changes nothing.
+// Throws Error{invalid_argument} that lists the names for any other one.
+StateFormat state_format_from_name(std::string_view name);
+
+// DE8 keeps a sign for m and none for v.
+Dtype first_moment_dtype(const StateFormat& format);
+Dtype second_moment_dtype(const StateFormat& format);
+
+}  // namespace octet

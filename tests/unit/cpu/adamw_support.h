@@ -1,0 +1,221 @@
+// One parameter's adamw_step as a plan on a back end: its tensors by name, a step at a time.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/backend.h"
+#include "base/philox.h"
+#include "ir/builder.h"
+#include "math/adamw.h"
+#include "math/moment.h"
+#include "plan/plan.h"
+#include "runtime/executor.h"
+
+namespace octet::cpu {
+
+struct AdamwSetup {
+  std::string name;
+  Dtype grad = Dtype::f32;
+  Dtype weight = Dtype::f32;
+  std::optional<Dtype> master = {};
+  Dtype m = Dtype::f32, v = Dtype::f32;
+  AdamwAttrs attrs = {};
+  int64_t n = 1000;
+};
+
+struct AdamwScalars {
+  float lr = 1e-3f, c1 = 0.1f, c2 = 0.05f, grad_scale = 0.5f;
+  uint8_t found = 0;
+  uint32_t attempt = 1;
+};
+
+class AdamwRun {
+ public:
+  AdamwRun(const AdamwSetup& setup, Backend& backend) : setup_(setup) {
+    const Graph graph = build();
+    Layout layout;
+    layout.add_inputs(graph);
+    plan_ = std::make_unique<Plan>(make_plan(graph, layout, *backend.catalogue));
+    arenas_ = std::make_unique<Arenas>(*backend.device, plan_->lane_bytes);
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      std::memset(arenas_->lane(static_cast<Lane>(lane)), 0,
+                  static_cast<size_t>(arenas_->bytes(static_cast<Lane>(lane))));
+    }
+    bound_ = std::make_unique<BoundPlan>(*plan_, *backend.catalogue, *arenas_);
+    start_weights();
+  }
+
+  const AdamwSetup& setup() const { return setup_; }
+  bool is_reference() const { return plan_->steps.at(0).kernel.reference; }
+
+  void step(const std::vector<float>& grad, const AdamwScalars& s) {
+    std::vector<std::byte> bytes(grad.size() * static_cast<size_t>(dtype_bytes(setup_.grad)));
+    for (size_t i = 0; i < grad.size(); ++i) put(bytes.data(), i, grad[i], setup_.grad);
+    bound_->write_input("g", bytes.data(), static_cast<int64_t>(bytes.size()));
+    step_again(s);
+  }
+  // With the gradient of the step before.
+  void step_again(const AdamwScalars& s) {
+    bound_->write_input("lr", &s.lr, 4);
+    bound_->write_input("c1", &s.c1, 4);
+    bound_->write_input("c2", &s.c2, 4);
+    bound_->write_input("grad_scale", &s.grad_scale, 4);
+    bound_->write_input("found", &s.found, 1);
+    bound_->write_input("attempt", &s.attempt, 4);
+    bound_->run();
+  }
+
+  // Every tensor that lasts, as its bytes.
+  std::map<std::string, std::vector<uint8_t>> states() const {
+    std::map<std::string, std::vector<uint8_t>> all;
+    for (const char* name : {"w", "m", "v", "master", "m_meta", "v_meta"}) {
+      if (bound_->has_input(name)) all[name] = bytes(name);
+    }
+    return all;
+  }
+  std::vector<uint8_t> bytes(const char* name) const {
+    const TensorType& type = plan_->graph.type(plan_->graph.find_input(name)->value);
+    const auto* data = reinterpret_cast<const uint8_t*>(bound_->input(name));
+    return {data, data + type.n_bytes()};
+  }
+  template <typename T>
+  std::vector<T> words(const char* name) const {
+    const auto raw = bytes(name);
+    std::vector<T> result(raw.size() / sizeof(T));
+    std::memcpy(result.data(), raw.data(), raw.size());
+    return result;
+  }
+
+  // The master weights: joined, or what stands for them.
+  std::vector<float> weights() const {
+    if (setup_.master == Dtype::f32) return words<float>("master");
+    if (setup_.weight == Dtype::f32) return words<float>("w");
+    const auto hi = words<uint16_t>("w");
+    const auto lo = setup_.master ? words<int16_t>("master") : std::vector<int16_t>(hi.size());
+    std::vector<float> joined(hi.size());
+    for (size_t i = 0; i < hi.size(); ++i) joined[i] = join_master({hi[i], lo[i]});
+    return joined;
+  }
+
+  MomentCoding coding(Moment moment) const {
+    const bool first = moment == Moment::first;
+    const AdamwAttrs& a = setup_.attrs;
+    return {.dtype = first ? setup_.m : setup_.v,
+            .moment = moment,
+            .expand = first ? a.expand_m : a.expand_v,
+            .stochastic = first ? a.stochastic_m : a.stochastic_v,
+            .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast};
+  }
+  std::vector<float> moment(Moment which) const {
+    const char* name = which == Moment::first ? "m" : "v";
+    const MomentCoding c = coding(which);
+    if (c.dtype == Dtype::f32) return words<float>(name);
+    std::vector<float> x(static_cast<size_t>(setup_.n));
+    if (c.dtype == Dtype::bf16) {
+      const auto codes = words<uint16_t>(name);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = f32_from_bf16(codes[i]);
+      return x;
+    }
+    const auto codes = bytes(name);
+    const auto meta = words<uint32_t>(which == Moment::first ? "m_meta" : "v_meta");
+    const auto group = static_cast<size_t>(setup_.attrs.group);
+    for (size_t i = 0; i < x.size(); i += group) {
+      const size_t n = std::min(group, x.size() - i);
+      decode_moments(c, meta[i / group], std::span(codes).subspan(i, n),
+                     std::span(x).subspan(i, n));
+    }
+    return x;
+  }
+
+ private:
+  static void put(std::byte* to, size_t i, float x, Dtype dtype) {
+    if (dtype == Dtype::f32) {
+      std::memcpy(to + 4 * i, &x, 4);
+    } else {
+      const auto code =
+          static_cast<uint16_t>(encode(dtype, x, Rounding::near, {.saturate = false}));
+      std::memcpy(to + 2 * i, &code, 2);
+    }
+  }
+
+  Graph build() const {
+    Graph graph;
+    graph.phase = Phase::typed;
+    Builder b(graph);
+    const Shape shape{setup_.n};
+    std::vector<std::pair<std::string, ValueId>> kept;
+    const auto state = [&](const char* name, Dtype dtype, Shape dims) {
+      kept.emplace_back(name, b.input(InputKind::state, name, {dtype, std::move(dims)}));
+      return kept.back().second;
+    };
+    const auto scalar = [&](const char* name, Dtype dtype) {
+      return b.input(InputKind::step_scalar, name, {dtype, {}});
+    };
+    const ValueId w = state("w", setup_.weight, shape);
+    const ValueId g = b.input(InputKind::batch, "g", {setup_.grad, shape});
+    const ValueId m = state("m", setup_.m, shape), v = state("v", setup_.v, shape);
+    std::vector<ValueId> operands = {w, g, m, v};
+    for (const char* name : {"lr", "c1", "c2", "grad_scale"}) {
+      operands.push_back(scalar(name, Dtype::f32));
+    }
+    operands.push_back(scalar("found", Dtype::boolean));
+    operands.push_back(setup_.master ? state("master", *setup_.master, shape) : kNoValue);
+    const Shape groups{(setup_.n + setup_.attrs.group - 1) / setup_.attrs.group};
+    operands.push_back(is_quantized(setup_.m) ? state("m_meta", Dtype::u32, groups) : kNoValue);
+    operands.push_back(is_quantized(setup_.v) ? state("v_meta", Dtype::u32, groups) : kNoValue);
+    operands.push_back(scalar("attempt", Dtype::u32));
+    const auto results = b.emit(OpCode::adamw_step, setup_.attrs, operands);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      b.output("next:" + kept[i].first, results[i], kept[i].second);
+    }
+    return graph;
+  }
+
+  void start_weights() {
+    const RandomStream random{.name = name_hash("adamw_support")};
+    std::byte* w = bound_->input("w");
+    for (int64_t i = 0; i < setup_.n; ++i) {
+      const float x = 0.02f * random.normal(static_cast<uint64_t>(i));
+      const auto at = static_cast<size_t>(i);
+      if (setup_.master == Dtype::i16) {
+        const MasterBits parts = split_master(x);
+        std::memcpy(w + 2 * at, &parts.hi, 2);
+        std::memcpy(bound_->input("master") + 2 * at, &parts.lo, 2);
+        continue;
+      }
+      put(w, at, x, setup_.weight);
+      if (setup_.master) std::memcpy(bound_->input("master") + 4 * at, &x, 4);
+    }
+  }
+
+  AdamwSetup setup_;
+  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Arenas> arenas_;
+  std::unique_ptr<BoundPlan> bound_;
+};
+
+// Gradients of one step: normals of scales that differ over the tensor, some of them zero.
+inline std::vector<float> test_gradient(int64_t n, uint32_t step) {
+  const RandomStream random{.name = name_hash("test_gradient"), .step = step};
+  std::vector<float> g(static_cast<size_t>(n));
+  for (size_t i = 0; i < g.size(); ++i) {
+    const float scale = std::exp(0.7f * RandomStream{.name = 77}.normal(i));
+    g[i] = i % 97 == 5 ? 0.0f : 1e-3f * scale * random.normal(i);
+  }
+  return g;
+}
+
+inline AdamwScalars scalars_of_step(uint32_t t, const AdamwAttrs& a) {
+  return {.c1 = static_cast<float>(1 - std::pow(a.beta1, t)),
+          .c2 = static_cast<float>(1 - std::pow(a.beta2, t)),
+          .attempt = t};
+}
+
+}  // namespace octet::cpu
