@@ -86,7 +86,7 @@ inline void add_stored(Cases& all) {
   put_typed(all, "rms_norm_grad_stored", OpCode::rms_norm_grad, norm, {dy, x, rstd, w, s});
   put_typed(all, "layer_norm_stored", OpCode::layer_norm, norm, {x, w, w, s});
   put_typed(all, "layer_norm_grad_stored", OpCode::layer_norm_grad, norm,
-            {dy, x, tensor(rows), rstd, w, s});
+            {dy, x, typed(rows, Dtype::f32, Fill::normal), rstd, w, s});
   const GatedActAttrs act{.group = 16};
   put_typed(all, "gated_act_stored", OpCode::gated_act, act, {x, x, s, s});
   put_typed(all, "gated_act_grad_stored", OpCode::gated_act_grad, act, {dy, x, x, s, s});

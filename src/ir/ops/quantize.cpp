@@ -9,6 +9,9 @@ namespace {
 
 const TensorType kFlag{.dtype = Dtype::boolean, .shape = {}};
 
+// The history is shifted where it lies.
+constexpr InplacePair kInplaceHistory[] = {{.result = 1, .operand = 1}};
+
 int64_t pad_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 void need_codes(std::string_view op, const QuantizeAttrs& attrs) {
@@ -169,11 +172,12 @@ Values decompose_quantize_both(Builder& b, const Node& node) {
 constinit const OpDef kAmax = {.code = OpCode::amax, .name = "amax", .min_operands = 1, .max_operands = -1,
                                .infer = infer_amax, .statistics = 1};
 constinit const OpDef kAnyOf = {.code = OpCode::any_of, .name = "any_of", .min_operands = 1, .max_operands = -1,
-                                .infer = infer_any_of};
+                                .infer = infer_any_of, .inplace = kInplaceFirst};
 constinit const OpDef kQuantScale = {.code = OpCode::quant_scale, .name = "quant_scale", .infer = infer_quant_scale,
                                      .statistics = 1};
 constinit const OpDef kDelayedScale = {.code = OpCode::delayed_scale, .name = "delayed_scale", .min_operands = 2,
-                                       .max_operands = 2, .infer = infer_delayed_scale, .statistics = 1};
+                                       .max_operands = 2, .infer = infer_delayed_scale,
+                                       .inplace = kInplaceHistory, .statistics = 1};
 constinit const OpDef kQuantize = {.code = OpCode::quantize, .name = "quantize", .min_operands = 2, .max_operands = 2,
                                    .infer = infer_quantize};
 constinit const OpDef kQuantizeBoth = {.code = OpCode::quantize_both, .name = "quantize_both", .min_operands = 2,

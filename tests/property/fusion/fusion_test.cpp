@@ -1,0 +1,206 @@
+// Each fused op equals its decomposition bit for bit on the fast kernels, over ragged sizes, with
+// poisoned results, and with NaN and Inf among the values.
+#include <fmt/format.h>
+
+#include <random>
+
+#include "run.h"
+
+namespace octet::fusion {
+namespace {
+
+constexpr int64_t kRows[] = {1, 17, 130};
+constexpr int64_t kCols[] = {16, 40, 352};
+
+enum class Values : uint8_t { normal, zeros_too, with_nan, with_inf };
+constexpr Values kAllValues[] = {Values::normal, Values::zeros_too, Values::with_nan,
+                                 Values::with_inf};
+
+std::vector<double> values_of(const TensorType& type, Values kind, std::mt19937_64& random) {
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> scale(0.25, 2);
+  std::vector<double> values(static_cast<size_t>(type.n_elems()));
+  const bool codes = is_quantized(type.dtype);
+  for (double& x : values) x = codes ? 20 * normal(random) : normal(random);
+  if (values.empty() || type.shape.size() < 2) {
+    for (double& x : values) x = scale(random);  // weights, statistics, scales
+    return values;
+  }
+  if (kind == Values::zeros_too) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] *= i / 16 % 3 == 0 ? 0 : 1;
+  }
+  const size_t at = values.size() * 2 / 3;
+  if (kind == Values::with_nan) values[at] = std::nan("");
+  if (kind == Values::with_inf && !codes) values[at] = -INFINITY;
+  return values;
+}
+
+struct Fused {
+  std::string name;
+  OpCode op;
+  Attrs attrs;
+  std::vector<TensorType> operands;  // an empty type with dtype real: absent
+  std::vector<Dtype> results;
+};
+
+TensorType absent() {
+  return {.dtype = Dtype::real, .shape = {}};
+}
+
+Graph graph_of(const Fused& f) {
+  Graph graph;
+  graph.name = f.name;
+  graph.phase = Phase::typed;
+  Builder b(graph);
+  std::vector<ValueId> operands;
+  for (size_t i = 0; i < f.operands.size(); ++i) {
+    const bool none = f.operands[i].dtype == Dtype::real;
+    operands.push_back(none ? kNoValue
+                            : b.input(InputKind::batch, op_cases::input_name(i), f.operands[i]));
+  }
+  while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
+  std::vector<Dtype> dtypes = f.results;
+  dtypes.resize(8, Dtype::f32);
+  const auto results = b.emit_typed(f.op, f.attrs, operands, dtypes);
+  for (size_t i = 0; i < results.size(); ++i) b.output(op_cases::output_name(i), results[i]);
+  return graph;
+}
+
+struct Size {
+  int64_t rows, cols;
+  Shape shape() const { return {rows, cols}; }
+  Shape groups(int64_t group) const { return {rows, (cols + group - 1) / group}; }
+};
+
+// A matrix that is plain (group 0) or codes, and its scales.
+std::pair<TensorType, TensorType> stored(Size size, int64_t group, Dtype plain) {
+  if (group == 0) return {{plain, size.shape()}, absent()};
+  return {{Dtype::e4m3, size.shape()}, {Dtype::bf16, size.groups(group)}};
+}
+
+struct Case {
+  Size size;
+  Dtype dtype;
+  int64_t group;
+};
+
+// rms_norm_quantize and gated_act_quantize: own or given scale, by row or transposed.
+void add_quantizing(std::vector<Fused>& all, const Case& c) {
+  const auto [x, scales] = stored(c.size, c.group, c.dtype);
+  const TensorType scalar{Dtype::f32, {}}, weight{c.dtype, {c.size.cols}};
+  const std::pair<Dtype, double> formats[] = {
+      {Dtype::e4m3, 448}, {Dtype::e5m2, 57344}, {Dtype::hif8, 15}};
+  for (const auto& [format, target] : formats) {
+    for (const bool transposed : {false, true}) {
+      for (const bool given : {false, true}) {
+        const QuantizeAttrs q{format, target, 0, transposed, transposed ? 16 : 1};
+        const NormAttrs norm{.eps = 1e-5, .group = c.group};
+        const GatedActAttrs act{.group = c.group};
+        const TensorType scale = given ? scalar : absent();
+        all.push_back({"rms_norm_quantize",
+                       OpCode::rms_norm_quantize,
+                       NormQuantizeAttrs{norm, q},
+                       {x, given ? absent() : weight, scales, scale},
+                       {}});
+        all.push_back({"gated_act_quantize",
+                       OpCode::gated_act_quantize,
+                       GatedActQuantizeAttrs{act, q},
+                       {x, x, scales, scales, scale},
+                       {}});
+      }
+    }
+  }
+}
+
+// Ops on stored operands, whose decompositions dequantize first. Their results are f32.
+void add_stored(std::vector<Fused>& all, const Case& c) {
+  const auto [x, scales] = stored(c.size, c.group, c.dtype);
+  const TensorType dy{c.dtype, c.size.shape()}, w{c.dtype, {c.size.cols}};
+  const TensorType rows{Dtype::f32, {c.size.rows}};
+  const NormAttrs norm{.eps = 1e-5, .group = c.group};
+  const GatedActAttrs act{.group = c.group};
+  const GeluAttrs gelu{.kind = GeluKind::tanh, .group = c.group};
+  all.push_back({"rms_norm", OpCode::rms_norm, norm, {x, w, scales}, {}});
+  all.push_back({"rms_norm_grad", OpCode::rms_norm_grad, norm, {dy, x, rows, w, scales}, {}});
+  all.push_back(
+      {"rms_norm_grad_no_w", OpCode::rms_norm_grad, norm, {dy, x, rows, absent(), scales}, {}});
+  all.push_back({"layer_norm", OpCode::layer_norm, norm, {x, w, w, scales}, {}});
+  all.push_back(
+      {"layer_norm_grad", OpCode::layer_norm_grad, norm, {dy, x, rows, rows, w, scales}, {}});
+  all.push_back({"gated_act", OpCode::gated_act, act, {x, x, scales, scales}, {}});
+  all.push_back({"gated_act_grad", OpCode::gated_act_grad, act, {dy, x, x, scales, scales}, {}});
+  all.push_back({"gelu", OpCode::gelu, gelu, {x, scales}, {}});
+  all.push_back({"gelu_grad", OpCode::gelu_grad, gelu, {dy, x, scales}, {}});
+}
+
+void add_rest(std::vector<Fused>& all, const Case& c) {
+  const TensorType x{c.dtype, c.size.shape()};
+  const QuantizeAttrs groups{Dtype::e4m3, 448, c.group, false, 1};
+  if (c.group > 0) {
+    all.push_back({"add_quantize", OpCode::add_quantize, groups, {x, x}, {c.dtype}});
+  }
+  for (const int64_t pad : {1, 16}) {
+    const QuantizeAttrs q{Dtype::e5m2, 57344, 0, false, pad};
+    all.push_back({"quantize_both", OpCode::quantize_both, q, {x, {Dtype::f32, {}}}, {}});
+  }
+}
+
+void expect_equal_parts(const Fused& f, Values kind, uint64_t seed) {
+  const Graph whole = graph_of(f), parts = decomposed_once(whole);
+  std::mt19937_64 random(seed);
+  Tensors inputs;
+  for (const GraphInput& input : whole.inputs) {
+    inputs[input.name] = values_of(whole.type(input.value), kind, random);
+  }
+  expect_same(run_plan(whole, inputs, fast_backend()), run_plan(parts, inputs, fast_backend()),
+              fmt::format("{} kind {}", print(whole), static_cast<int>(kind)));
+}
+
+class fusion : public testing::TestWithParam<int64_t> {};
+
+TEST_P(fusion, fused_ops_equal_their_decompositions) {
+  uint64_t seed = 1;
+  for (const int64_t cols : kCols) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      for (const int64_t group : {0, 16, 24}) {
+        std::vector<Fused> all;
+        const Case c{{GetParam(), cols}, dtype, group};
+        add_quantizing(all, c);
+        if (group > 0) add_stored(all, c);
+        add_rest(all, c);
+        for (const Fused& f : all) {
+          for (const Values kind : kAllValues) expect_equal_parts(f, kind, ++seed);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(rows, fusion, testing::ValuesIn(kRows));
+
+// What is not finite reaches the flag, and only then.
+TEST(flags, nan_and_inf_are_flagged) {
+  for (const Values kind : kAllValues) {
+    for (const OpCode op : {OpCode::rms_norm_quantize, OpCode::gated_act_quantize}) {
+      std::vector<Fused> all;
+      add_quantizing(all, {{17, 40}, Dtype::bf16, 0});
+      for (const Fused& f : all) {
+        if (f.op != op || f.operands.back().dtype == Dtype::f32) continue;
+        const Graph graph = graph_of(f);
+        std::mt19937_64 random(5);
+        Tensors inputs;
+        for (const GraphInput& input : graph.inputs) {
+          inputs[input.name] = values_of(graph.type(input.value), kind, random);
+        }
+        const bool bad = kind == Values::with_nan || kind == Values::with_inf;
+        const Tensors out = run_plan(graph, inputs, fast_backend());
+        EXPECT_EQ(out.at("out2")[0], bad ? 1 : 0) << f.name << " " << static_cast<int>(kind);
+        EXPECT_TRUE(std::isfinite(out.at("out1")[0]) && out.at("out1")[0] > 0) << f.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::fusion
