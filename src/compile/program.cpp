@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
+#include "passes/lower/chunk_head.h"
 #include "passes/lower/fuse.h"
 #include "passes/simplify.h"
 
@@ -94,10 +95,11 @@ Graph Program::typed_graph(const Graph& logical) const {
   const Recipe& recipe = find_recipe(options_.recipe);
   Graph typed = recipe.apply(recipe, logical, options_.recipe_options);
   verify(typed);
-  if (options_.recompute.value_or(recipe.recompute) == Recompute::cheap) {
-    typed = recompute_cheap(typed);
-    verify(typed);
-  }
+  typed = recompute(typed, {.what = options_.recompute.value_or(recipe.recompute)});
+  verify(typed);
+  if (options_.head_chunk_bytes == 0) return typed;
+  typed = chunk_head(typed, {.chunk_bytes = options_.head_chunk_bytes});
+  verify(typed);
   return typed;
 }
 
@@ -181,12 +183,25 @@ const Plan& Program::plan(FunctionKind kind, const BatchSize& size) {
     FuseReport report;
     const Graph graph = fuse(build(kind, size), &report);
     verify(graph);
+    if (options_.strict_fusion && !report.near_misses.empty()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[fuse] recipe.strict_fusion: {} did not fire in {}, the first: {}",
+                  report.near_misses.size(), enum_name(kind), report.near_misses.front());
+    }
     Layout layout = layout_;
     layout.add_inputs(graph);
     slot = std::make_unique<Plan>(make_plan(graph, layout, catalogue_));
     slot->near_misses = std::move(report.near_misses);
   }
   return *slot;
+}
+
+int64_t Program::planned_bytes() {
+  for (const FunctionKind kind : train_functions()) plan(kind);
+  plan(FunctionKind::evaluate);
+  int64_t bytes[kLaneCount];
+  lane_bytes(bytes);
+  return bytes[0] + bytes[1] + bytes[2];
 }
 
 void Program::lane_bytes(int64_t (&bytes)[kLaneCount]) const {

@@ -41,6 +41,8 @@ struct ProgramOptions {
   std::string recipe = "bf16";
   RecipeOptions recipe_options = {};
   std::optional<Recompute> recompute = {};  // the recipe's choice where absent
+  int64_t head_chunk_bytes = 0;  // logits of a run of rows (passes/lower/chunk_head.h); 0: whole
+  bool strict_fusion = false;    // a fusion that did not fire is an error
   AdamwPolicy optim = {};
   std::vector<std::string> no_decay = {};  // names of parameters without weight decay
   BatchSize train = {};                    // fixes the persistent layout and the training functions
@@ -62,6 +64,8 @@ class Program {
 
   // Parameters and optimizer states.
   const Layout& layout() const { return layout_; }
+  // Compiles the training functions and evaluate; the bytes that a run of them allocates.
+  int64_t planned_bytes();
   // Bytes per lane of the largest function compiled so far.
   void lane_bytes(int64_t (&bytes)[kLaneCount]) const;
 

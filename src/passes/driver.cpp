@@ -1,46 +1,105 @@
 #include "passes/driver.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
+#include "passes/lower/chunk_head.h"
+#include "passes/lower/fuse.h"
+#include "passes/memory/recompute.h"
+#include "passes/precision/quantize_linears.h"
+#include "passes/precision/recipe.h"
+#include "passes/precision/store_groups.h"
 #include "passes/simplify.h"
 
 namespace octet {
 namespace {
 
-constexpr std::array kPasses = {
-    Pass{"autodiff", [](const Graph& g) { return autodiff(g); },
-         "append the gradients of output \"loss\""},
-    Pass{"simplify", simplify, "identities, common nodes and dead nodes, until nothing changes"},
-    Pass{"remove_identities", remove_identities, "drop what does nothing"},
-    Pass{"merge_common", merge_common, "merge nodes that compute the same thing"},
-    Pass{"remove_dead", remove_dead, "drop nodes that no output depends on"},
-    Pass{"decompose", decompose_all, "replace every op by its decomposition, down to primitives"},
-};
+const LinearFormats& fp8_formats() {
+  return find_recipe("fp8_linear").linears;
+}
+
+std::vector<Pass> make_list() {
+  std::vector<Pass> list = {
+      {.name = "autodiff",
+       .run = [](const Graph& g) { return autodiff(g); },
+       .help = "append the gradients of output \"loss\"",
+       .wants = Phase::logical},
+      {.name = "simplify",
+       .run = simplify,
+       .help = "identities, common nodes and dead nodes, until nothing changes"},
+      {.name = "remove_identities", .run = remove_identities, .help = "drop what does nothing"},
+      {.name = "merge_common",
+       .run = merge_common,
+       .help = "merge nodes that compute the same thing"},
+      {.name = "remove_dead", .run = remove_dead, .help = "drop nodes that no output depends on"},
+      {.name = "decompose",
+       .run = decompose_all,
+       .help = "replace every op by its decomposition, down to primitives"},
+      {.name = "store_groups",
+       .run = [](const Graph& g) { return store_groups(g); },
+       .help = "keep inputs of norms and activations as E4M3 groups of 16",
+       .wants = Phase::typed,
+       .effect = PassEffect::rounds},
+      {.name = "quantize_linears",
+       .run = [](const Graph& g) { return quantize_linears(g, {.formats = fp8_formats()}); },
+       .help = "the layers' GEMMs on E4M3 and E5M2 codes with current scaling",
+       .wants = Phase::typed,
+       .effect = PassEffect::rounds},
+      {.name = "recompute_cheap",
+       .run = [](const Graph& g) { return recompute_cheap(g); },
+       .help = "compute norms, activations and codes again in the backward pass"},
+      {.name = "recompute_full",
+       .run = [](const Graph& g) { return recompute(g, {.what = Recompute::full}); },
+       .help = "compute each layer again from its input in the backward pass"},
+      {.name = "chunk_head",
+       .run = [](const Graph& g) { return chunk_head(g); },
+       .help = "head and loss in runs of rows, so that the logits never exist whole",
+       .wants = Phase::typed},
+      {.name = "fuse",
+       .run = [](const Graph& g) { return fuse(g); },
+       .help = "replace nodes by the fused op whose decomposition they are",
+       .wants = Phase::typed},
+  };
+  for (const Recipe* recipe : all_recipes()) {
+    list.push_back({.name = recipe->name,
+                    .run = [recipe](const Graph& g) { return recipe->apply(*recipe, g, {}); },
+                    .help = recipe->help,
+                    .wants = Phase::logical,
+                    .effect = PassEffect::rounds});
+  }
+  return list;
+}
+
+const Pass& find_pass(const std::string& name) {
+  const auto passes = all_passes();
+  const auto it =
+      std::find_if(passes.begin(), passes.end(), [&](const Pass& p) { return p.name == name; });
+  if (it != passes.end()) return *it;
+  std::string known;
+  for (const Pass& pass : passes)
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", pass.name);
+  throw Error(ErrorCode::invalid_argument, "[passes] expected one of {}, got '{}'", known, name);
+}
 
 }  // namespace
 
 std::span<const Pass> all_passes() {
-  return kPasses;
+  static const std::vector<Pass> list = make_list();
+  return list;
 }
 
 Graph run_passes(const Graph& graph, const std::vector<std::string>& names) {
   verify(graph);
   Graph current = graph;
   for (const std::string& name : names) {
-    const auto it = std::find_if(kPasses.begin(), kPasses.end(),
-                                 [&](const Pass& pass) { return pass.name == name; });
-    if (it == kPasses.end()) {
-      std::string known;
-      for (const Pass& pass : kPasses)
-        known += fmt::format("{}{}", known.empty() ? "" : ", ", pass.name);
-      throw Error(ErrorCode::invalid_argument, "[passes] expected one of {}, got '{}'", known,
-                  name);
+    const Pass& pass = find_pass(name);
+    if (pass.wants && *pass.wants != current.phase) {
+      throw Error(ErrorCode::invalid_argument, "[passes] {}: expected a graph in phase {}, got {}",
+                  name, enum_name(*pass.wants), enum_name(current.phase));
     }
-    current = it->run(current);
+    current = pass.run(current);
     verify(current);
   }
   return current;

@@ -8,6 +8,8 @@
 #include "ir/print.h"
 #include "plan/offsets.h"
 #include "plan/schedule.h"
+#include "plan/updates.h"
+#include "plan/views.h"
 
 namespace octet {
 
@@ -59,8 +61,8 @@ class Planner {
   Planner(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
           const PlanOptions& options)
       : layout_(layout), catalogue_(catalogue), options_(options) {
-    plan_.graph = graph;
-    plan_.buffer_of.assign(graph.values.size(), -1);
+    plan_.graph = copy_shared_updates(graph);
+    plan_.buffer_of.assign(plan_.graph.values.size(), -1);
   }
 
   Plan run() {
@@ -81,16 +83,7 @@ class Planner {
  private:
   const Node& node(NodeId id) const { return plan_.graph.nodes[static_cast<size_t>(id)]; }
   int& buffer_of(ValueId id) { return plan_.buffer_of[static_cast<size_t>(id)]; }
-  static bool is_view(const Node& n) { return n.op == OpCode::reshape; }
-
-  // The value whose buffer this one is: views share their operand's.
-  ValueId root(ValueId id) const {
-    for (;;) {
-      const NodeId producer = plan_.graph.values[static_cast<size_t>(id)].producer;
-      if (producer == kNoNode || !is_view(node(producer))) return id;
-      id = node(producer).operands[0];
-    }
-  }
+  ValueId root(ValueId id) const { return view_root(plan_.graph, id); }
 
   // By root value: the last step that reads it or any view of it.
   void find_last_uses() {
@@ -102,24 +95,30 @@ class Planner {
     }
     for (const GraphOutput& output : plan_.graph.outputs) {
       last_use_[static_cast<size_t>(root(output.value))] = static_cast<int>(order_.size());
-      if (output.updates != kNoValue) home_.emplace(root(output.value), output.updates);
+      const bool changes = output.updates != kNoValue && root(output.value) != output.updates;
+      if (changes) home_.emplace(root(output.value), output.updates);
     }
   }
 
+  // Every slot of the layout is allocated, whether this function reads it or not.
   void place_inputs() {
-    for (const GraphInput& input : plan_.graph.inputs) {
-      const auto slot = layout_.slots.find(input.name);
-      CHECK(slot != layout_.slots.end());
-      buffer_of(input.value) = static_cast<int>(plan_.buffers.size());
-      plan_.buffers.push_back({.name = input.name,
-                               .role = input_role(input),
+    std::map<std::string_view, int> by_name;
+    for (const auto& [name, slot] : layout_.slots) {
+      by_name[name] = static_cast<int>(plan_.buffers.size());
+      plan_.buffers.push_back({.name = name,
+                               .role = input_role({.kind = slot.kind, .name = name}),
                                .layer = -1,
-                               .dtype = slot->second.type.dtype,
-                               .lane = slot->second.lane,
-                               .offset = slot->second.offset,
-                               .bytes = slot->second.type.n_bytes(),
+                               .dtype = slot.type.dtype,
+                               .lane = slot.lane,
+                               .offset = slot.offset,
+                               .bytes = slot.type.n_bytes(),
                                .first_step = -1,
                                .last_step = static_cast<int>(order_.size())});
+    }
+    for (const GraphInput& input : plan_.graph.inputs) {
+      const auto slot = by_name.find(input.name);
+      CHECK(slot != by_name.end());
+      buffer_of(input.value) = slot->second;
     }
   }
 
@@ -164,14 +163,9 @@ class Planner {
     const ValueId result = n.results[i];
     if (const auto home = home_.find(result); home != home_.end()) {
       // The next value of a parameter or state: written where the old one lies, which no later step
-      // may read.
+      // reads (copy_shared_updates and schedule see to it).
       const ValueId input = home->second;
-      if (last_use_[static_cast<size_t>(input)] > step ||
-          (reads(n, input) && !may_alias(n, i, input))) {
-        throw Error(ErrorCode::internal,
-                    "[plan] the update of '{}' would overwrite it too early: {}",
-                    plan_.graph.input_of(input)->name, print(plan_.graph, n));
-      }
+      CHECK(last_use_[static_cast<size_t>(input)] <= step);
       buffer_of(result) = buffer_of(input);
       return;
     }
@@ -192,19 +186,6 @@ class Planner {
                              .bytes = plan_.graph.type(result).n_bytes(),
                              .first_step = step,
                              .last_step = step});
-  }
-
-  static bool reads(const Node& n, ValueId id) {
-    return std::find(n.operands.begin(), n.operands.end(), id) != n.operands.end();
-  }
-  bool may_alias(const Node& n, size_t result, ValueId operand) const {
-    for (const InplacePair pair : op_def(n.op).inplace) {
-      const auto o = static_cast<size_t>(pair.operand);
-      if (static_cast<size_t>(pair.result) == result && o < n.operands.size() &&
-          n.operands[o] == operand)
-        return true;
-    }
-    return false;
   }
 
   // A transient operand buffer of the same size that dies here and that the op may overwrite with
@@ -262,10 +243,7 @@ class Planner {
       if (buffer.lane == Lane::transient) buffer.name = output.name;
     }
     for (const GraphOutput& output : plan_.graph.outputs) {
-      if (output.updates != kNoValue && buffer_for(output.value) != buffer_for(output.updates)) {
-        throw Error(ErrorCode::internal, "[plan] output '{}' does not lie where its input does",
-                    output.name);
-      }
+      CHECK(output.updates == kNoValue || buffer_for(output.value) == buffer_for(output.updates));
     }
     for (size_t v = 0; v < plan_.graph.values.size(); ++v) {
       const ValueId id = static_cast<ValueId>(v);

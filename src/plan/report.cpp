@@ -7,18 +7,10 @@
 #include <set>
 
 #include "ir/op_def.h"
+#include "plan/views.h"
 
 namespace octet {
 namespace {
-
-ValueId view_root(const Graph& graph, ValueId id) {
-  for (;;) {
-    const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
-    if (producer == kNoNode || graph.nodes[static_cast<size_t>(producer)].op != OpCode::reshape)
-      return id;
-    id = graph.nodes[static_cast<size_t>(producer)].operands[0];
-  }
-}
 
 std::string place(const Plan& plan, ValueId id) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];

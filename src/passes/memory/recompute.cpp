@@ -8,7 +8,8 @@
 namespace octet {
 
 std::string_view enum_name(Recompute recompute) {
-  return recompute == Recompute::none ? "none" : "cheap";
+  constexpr std::string_view names[] = {"none", "cheap", "full"};
+  return names[static_cast<int>(recompute)];
 }
 
 namespace {
@@ -30,12 +31,13 @@ bool is_cheap(const Node& node, ValueId result) {
 
 class Recomputer {
  public:
-  Recomputer(const Graph& graph, int n_layers) : rewriter_(graph), n_layers_(n_layers) {}
+  Recomputer(const Graph& graph, const RecomputeOptions& options)
+      : rewriter_(graph), options_(options) {}
 
   Graph run() {
     for (const Node& node : rewriter_.from().nodes) {
       if (node.tag.role != Role::backward || node.tag.layer < 0 ||
-          (n_layers_ >= 0 && node.tag.layer >= n_layers_)) {
+          (options_.n_layers >= 0 && node.tag.layer >= options_.n_layers)) {
         rewriter_.copy(node);
         continue;
       }
@@ -58,8 +60,10 @@ class Recomputer {
     const NodeId producer = from.values[static_cast<size_t>(old_id)].producer;
     if (producer == kNoNode) return rewriter_.map(old_id);
     const Node& node = from.nodes[static_cast<size_t>(producer)];
-    if (node.tag.role != Role::forward || node.tag.layer < 0 || !is_cheap(node, old_id))
-      return rewriter_.map(old_id);
+    const bool repeat = node.tag.role == Role::forward && node.tag.layer >= 0 &&
+                        (options_.what == Recompute::full ? node.tag.layer == reader.layer
+                                                          : is_cheap(node, old_id));
+    if (!repeat) return rewriter_.map(old_id);
     if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
     std::vector<ValueId> operands;
     for (const ValueId id : node.operands) operands.push_back(again(id, reader));
@@ -73,14 +77,14 @@ class Recomputer {
   }
 
   Rewriter rewriter_;
-  int n_layers_;
+  RecomputeOptions options_;
   std::map<ValueId, ValueId> again_;  // old value -> repeated value
 };
 
 }  // namespace
 
-Graph recompute_cheap(const Graph& graph, int n_layers) {
-  return Recomputer(graph, n_layers).run();
+Graph recompute(const Graph& graph, const RecomputeOptions& options) {
+  return options.what == Recompute::none ? graph : Recomputer(graph, options).run();
 }
 
 }  // namespace octet

@@ -1,19 +1,29 @@
-// Computes again in the backward pass what is cheap to compute again, instead of keeping it.
+// Computes again in the backward pass what need not be kept.
 //
-// Where a backward node of a layer reads a forward result of an op that is cheap (norms, gated
-// activations, GELU, quantizers with a given scale), the op is repeated right before the first such
-// node, from operands that are kept anyway or are repeated themselves. Statistics (1/rms,
-// log-sum-exp) and scales are kept: they are small.
+// cheap: where a backward node of a layer reads a forward result of an op that is cheap (norms,
+//   gated activations, GELU, quantizers with a given scale), the op is repeated right before the
+//   first such node, from operands that are kept anyway or are repeated themselves. Statistics
+//   (1/rms, log-sum-exp) and scales are kept: they are small.
+// full: every forward result of the layer is repeated, from the layer's input.
+// Repeated nodes are the same ops on the same operands: the outputs' bits stay.
 #pragma once
 
 #include "ir/graph.h"
 
 namespace octet {
 
-enum class Recompute : uint8_t { none, cheap };
+enum class Recompute : uint8_t { none, cheap, full };
 std::string_view enum_name(Recompute recompute);
 
-// Layers [0, n_layers) only; negative: all.
-Graph recompute_cheap(const Graph& graph, int n_layers = -1);
+struct RecomputeOptions {
+  Recompute what = Recompute::cheap;
+  int n_layers = -1;  // layers [0, n_layers) only; negative: all
+};
+
+Graph recompute(const Graph& graph, const RecomputeOptions& options);
+
+inline Graph recompute_cheap(const Graph& graph) {
+  return recompute(graph, {});
+}
 
 }  // namespace octet

@@ -1,7 +1,6 @@
 #include "passes/precision/store_groups.h"
 
 #include <map>
-#include <set>
 #include <span>
 
 #include "base/error.h"
@@ -44,11 +43,15 @@ class GroupStorer {
     for (const Node& node : graph.nodes) {
       if (node.tag.layer < 0) continue;
       for (const int i : stored_operands(node.op))
-        stored_.insert(node.operands[static_cast<size_t>(i)]);
+        stored_.emplace(node.operands[static_cast<size_t>(i)], node.tag);
     }
   }
 
   Graph run() {
+    for (const GraphInput& input : rewriter_.from().inputs) {
+      if (const auto it = stored_.find(input.value); it != stored_.end())
+        store(input.value, rewriter_.map(input.value), it->second);
+    }
     for (const Node& node : rewriter_.from().nodes) {
       const bool residual = node.op == OpCode::add && stored_.count(node.results[0]) > 0;
       if (residual) {
@@ -99,7 +102,7 @@ class GroupStorer {
   Rewriter rewriter_;
   Builder& b_;
   QuantizeAttrs attrs_;
-  std::set<ValueId> stored_;                               // old values
+  std::map<ValueId, Tag> stored_;                          // old values, by their first reader
   std::map<ValueId, std::pair<ValueId, ValueId>> groups_;  // old value -> codes, scales
 };
 

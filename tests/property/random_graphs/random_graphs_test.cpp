@@ -141,16 +141,24 @@ TEST(RandomGraphs, mean_the_same_after_passes_over_their_gradients) {
   }
 }
 
+// A Typed graph rounds to f32 after each node: codes and steps may flip where sums are taken in
+// another order.
 TEST(RandomGraphs, every_pass_of_the_list_keeps_the_outputs) {
+  int n_passes = 0;
   for (const Pass& pass : all_passes()) {
-    for (size_t i = 0; i < 60; i += 3) {
+    if (pass.effect != PassEffect::same_values) continue;
+    const Phase phase = pass.wants.value_or(Phase::logical);
+    for (size_t i = 0; i < 90; ++i) {
       const RandomGraph& g = graphs()[i];
+      if (g.graph.phase != phase) continue;
       const double bound = has_optimizer(g.graph) ? kOptimizer : kReordered;
       ASSERT_NO_FATAL_FAILURE(
           expect_same(g.graph, run_passes(g.graph, {std::string(pass.name)}), g, bound))
           << pass.name;
     }
+    ++n_passes;
   }
+  EXPECT_GE(n_passes, 6);
 }
 
 }  // namespace

@@ -1,0 +1,177 @@
+#include "passes/lower/chunk_head.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "passes/lower/fuse_rules.h"
+#include "passes/rewrite.h"
+#include "passes/simplify.h"
+
+namespace octet {
+namespace {
+
+struct Head {
+  const Node* gemm = nullptr;
+  const Node* loss = nullptr;
+  const Node* loss_grad = nullptr;  // nullptr in a forward graph, as are the others
+  const Node* dgrad = nullptr;
+  const Node* wgrad = nullptr;
+
+  const Node* last() const { return loss_grad == nullptr ? loss : loss_grad; }
+  bool contains(const Node& node) const {
+    const Node* parts[] = {gemm, loss, loss_grad, dgrad, wgrad};
+    return std::find(std::begin(parts), std::end(parts), &node) != std::end(parts);
+  }
+};
+
+bool is_plain_gemm(const Node* node) {
+  return node != nullptr && node->op == OpCode::gemm &&
+         std::all_of(node->operands.begin() + 2, node->operands.end(),
+                     [](ValueId id) { return id == kNoValue; });
+}
+
+// Whether only `reader` (or nobody) reads the value.
+bool read_by_at_most(const Matcher& m, ValueId id, const Node* reader) {
+  const auto readers = m.readers(id);
+  return std::all_of(readers.begin(), readers.end(),
+                     [&](const Node* node) { return node == reader; });
+}
+
+bool find_backward(const Matcher& m, Head& head) {
+  for (const Node* reader : m.readers(head.gemm->results[0])) {
+    if (reader == head.loss) continue;
+    if (reader->op != OpCode::cross_entropy_grad || head.loss_grad != nullptr) return false;
+    head.loss_grad = reader;
+  }
+  if (head.loss_grad == nullptr) return true;
+  const ValueId dlogits = head.loss_grad->results[0];
+  if (m.handed_out(dlogits)) return false;
+  for (const Node* reader : m.readers(dlogits)) {
+    if (!is_plain_gemm(reader) || reader->operands[0] != dlogits) return false;
+    const bool is_wgrad = std::get<GemmAttrs>(reader->attrs).trans_a;
+    if (is_wgrad && reader->operands[1] != head.gemm->operands[0]) return false;
+    const Node*& place = is_wgrad ? head.wgrad : head.dgrad;
+    if (place != nullptr) return false;
+    place = reader;
+  }
+  return true;
+}
+
+std::optional<Head> find_head(const Matcher& m) {
+  for (const Node& node : m.graph().nodes) {
+    if (node.op != OpCode::cross_entropy) continue;
+    Head head{.gemm = m.producer(node.operands[0]), .loss = &node};
+    const bool plain = is_plain_gemm(head.gemm) && head.gemm->tag.layer < 0 &&
+                       !std::get<GemmAttrs>(head.gemm->attrs).trans_a &&
+                       !m.handed_out(head.gemm->results[0]) && !m.handed_out(node.results[1]);
+    if (!plain || !find_backward(m, head)) continue;
+    const bool alone = std::all_of(node.results.begin(), node.results.end(), [&](ValueId id) {
+      return read_by_at_most(m, id, head.loss_grad);
+    });
+    if (alone) return head;
+  }
+  return std::nullopt;
+}
+
+class Chunker {
+ public:
+  Chunker(const Graph& graph, const Head& head)
+      : rewriter_(graph), b_(rewriter_.builder()), head_(head) {}
+
+  Graph run(int64_t rows_per_run) {
+    for (const Node& node : rewriter_.from().nodes) {
+      if (&node == head_.last()) chunks(rows_per_run);
+      if (!head_.contains(node)) rewriter_.copy(node);
+    }
+    return remove_dead(rewriter_.finish());
+  }
+
+ private:
+  void chunks(int64_t rows_per_run) {
+    const int64_t n_rows = rewriter_.from().type(head_.gemm->results[0]).shape[0];
+    for (int64_t first = 0; first < n_rows; first += rows_per_run) {
+      first_ = first;
+      end_ = std::min(first + rows_per_run, n_rows);
+      chunk(end_ == n_rows);
+    }
+    b_.tag = head_.loss->tag;
+    rewriter_.set(head_.loss->results[0], loss_);
+    rewriter_.set(head_.loss->results[2], whole(nll_));
+    if (head_.dgrad != nullptr) {
+      b_.tag = head_.dgrad->tag;
+      rewriter_.set(head_.dgrad->results[0], whole(dx_));
+    }
+    if (head_.wgrad != nullptr) rewriter_.set(head_.wgrad->results[0], dw_);
+  }
+
+  void chunk(bool is_last) {
+    const ValueId x = rows(head_.gemm->operands[0], *head_.gemm);
+    const ValueId w = rewriter_.map(head_.gemm->operands[1]);
+    const ValueId logits = gemm(*head_.gemm, {x, w}, dtype_of(*head_.gemm));
+    const ValueId labels = rows(head_.loss->operands[1], *head_.loss);
+    const ValueId inv_n = rewriter_.map(head_.loss->operands[2]);
+    const auto loss = b_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n});
+    loss_ = loss_ == kNoValue ? loss[0] : b_.add(loss_, loss[0]);
+    nll_.push_back(loss[2]);
+    if (head_.loss_grad == nullptr) return;
+    b_.tag = head_.loss_grad->tag;
+    const ValueId dloss = rewriter_.map(head_.loss_grad->operands[0]);
+    const Dtype dtype = dtype_of(*head_.loss_grad);
+    const ValueId dlogits =
+        b_.emit_typed(OpCode::cross_entropy_grad, NoAttrs{},
+                      {dloss, logits, labels, loss[1], rewriter_.map(head_.loss_grad->operands[4])},
+                      {&dtype, 1})[0];
+    if (head_.dgrad != nullptr) {
+      const ValueId other = rewriter_.map(head_.dgrad->operands[1]);
+      dx_.push_back(gemm(*head_.dgrad, {dlogits, other}, dtype_of(*head_.dgrad)));
+    }
+    if (head_.wgrad == nullptr) return;
+    std::vector<ValueId> operands = {dlogits, x};
+    if (dw_ != kNoValue) operands.push_back(dw_);
+    dw_ = gemm(*head_.wgrad, operands, is_last ? dtype_of(*head_.wgrad) : Dtype::f32);
+  }
+
+  Dtype dtype_of(const Node& node) const { return rewriter_.from().type(node.results[0]).dtype; }
+
+  ValueId gemm(const Node& like, std::vector<ValueId> operands, Dtype dtype) {
+    b_.tag = like.tag;
+    return b_.emit_typed(OpCode::gemm, like.attrs, std::move(operands), {&dtype, 1})[0];
+  }
+
+  // This run's rows of an old value.
+  ValueId rows(ValueId old_id, const Node& reader) {
+    b_.tag = reader.tag;
+    const ValueId x = rewriter_.map(old_id);
+    Shape start(b_.shape(x).size(), 0), limit = b_.shape(x), stride(start.size(), 1);
+    start[0] = first_;
+    limit[0] = end_;
+    return b_.emit1(OpCode::slice, SliceAttrs{.start = start, .limit = limit, .stride = stride},
+                    {x});
+  }
+
+  ValueId whole(const std::vector<ValueId>& parts) {
+    return b_.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, parts);
+  }
+
+  Rewriter rewriter_;
+  Builder& b_;
+  const Head& head_;
+  int64_t first_ = 0, end_ = 0;
+  ValueId loss_ = kNoValue, dw_ = kNoValue;
+  std::vector<ValueId> nll_, dx_;
+};
+
+}  // namespace
+
+Graph chunk_head(const Graph& graph, const ChunkHeadOptions& options) {
+  const Matcher matcher(graph);
+  const auto head = find_head(matcher);
+  if (!head) return graph;
+  const TensorType& logits = graph.type(head->gemm->results[0]);
+  const int64_t row_bytes = logits.shape[1] * dtype_bytes(logits.dtype);
+  const int64_t rows = std::max<int64_t>(options.chunk_bytes / row_bytes, 1);
+  return rows >= logits.shape[0] ? graph : Chunker(graph, *head).run(rows);
+}
+
+}  // namespace octet

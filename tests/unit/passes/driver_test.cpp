@@ -1,0 +1,37 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "ir/parse.h"
+#include "passes/driver.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+const char* kTyped = R"(graph "g" phase typed
+%0 = input batch "x" : f32[4]
+%1 = neg(%0) : f32[4]
+output "y" %1
+)";
+
+TEST(Driver, names_are_unique) {
+  std::set<std::string_view> names;
+  for (const Pass& pass : all_passes()) EXPECT_TRUE(names.insert(pass.name).second) << pass.name;
+}
+
+TEST(Driver, an_unknown_pass_is_named_with_the_known_ones) {
+  const Graph graph = parse_graph(kTyped, "text");
+  const std::string error = test::error_of([&] { run_passes(graph, {"simplfy"}); });
+  EXPECT_NE(error.find("got 'simplfy'"), std::string::npos) << error;
+  EXPECT_NE(error.find("recompute_cheap"), std::string::npos) << error;
+}
+
+TEST(Driver, a_pass_says_which_phase_it_wants) {
+  const Graph graph = parse_graph(kTyped, "text");
+  EXPECT_EQ(test::error_of([&] { run_passes(graph, {"simplify", "bf16"}); }),
+            "[passes] bf16: expected a graph in phase logical, got typed");
+}
+
+}  // namespace
+}  // namespace octet
