@@ -31,7 +31,7 @@ constexpr int64_t kSampleTokens = 240;
 constexpr const char* kSamplePrompt = "#include <";
 
 struct CompareFlags {
-  std::vector<std::string> recipes = {"fp32", "bf16"};
+  std::vector<std::string> recipes = {"fp32", "bf16", "coat"};
   std::vector<std::string> data;
   double seconds = 120;
   int64_t steps = 0;  // 0: as many as the time allows

@@ -84,7 +84,7 @@ def table(args, variants):
     base = variants[0][0]
     lines.append(f"{'variant':16} {'validation loss by seed':32} {'mean':>8}   paired difference to {base} +- standard error")
     for name, _ in variants:
-        done = {s: finals[name, s][1] for s in args.seeds if finals.get((name, s), (0, 0))[0] == steps}
+        done = {s: finals[name, s][1] for s in args.seeds if steps and finals.get((name, s), (0, 0))[0] == steps}
         if not done:
             lines.append(f"{name:16} unfinished")
             continue
