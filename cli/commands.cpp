@@ -1,5 +1,6 @@
 #include "cli/commands.h"
 
+#include "cli/bench_command.h"
 #include "cli/compare_command.h"
 #include "cli/docs_command.h"
 #include "cli/doctor_command.h"
@@ -20,6 +21,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_eval_command(app, options);
   add_generate_command(app, options);
   add_compare_command(app, options);
+  add_bench_command(app, options);
   add_formats_command(app, options);
   add_opt_command(app, options);
   add_inspect_command(app, options);

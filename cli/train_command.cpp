@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/backend.h"
+#include "cli/profile_option.h"
 #include "cli/progress.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
@@ -19,6 +20,7 @@ namespace {
 struct TrainFlags {
   std::string config;
   bool resume = false;
+  std::string profile_steps;
 };
 
 std::string description(const RunConfig& config, const ModelSpec& spec, const Dataset& data) {
@@ -27,8 +29,19 @@ std::string description(const RunConfig& config, const ModelSpec& spec, const Da
                      config.recipe.base, data.train.n_tokens(), data.val.n_tokens(), config.out);
 }
 
+// With --json the only result on standard output is the run's own table.
+void write_profile(const StepProfiler& profiler, const RunConfig& config, cpu::Backend& backend,
+                   const GlobalOptions& options, const Log& log) {
+  profiler.write(posix_files(), join_path(config.out, "trace.json"), log);
+  if (!profiler.has_seen_steps()) return;
+  const std::string table = table_text(profiler.table(backend));
+  options.json ? log.info("{}", table) : write_out(table + "\n");
+}
+
 void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   const RunConfig config = load_config(flags.config, options.config_sets()).config;
+  std::optional<StepRange> profile_steps;
+  if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   const std::atomic<int>& stop = catch_stop_signals();
   Files& files = posix_files();
   cpu::Backend backend = open_backend(options);
@@ -39,10 +52,16 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   hooks.stop = &stop;
   hooks.log.info("{}", description(config, spec, data));
   Trainer trainer(config, data, {files, *backend.device, *backend.catalogue});
+  std::optional<StepProfiler> profiler;
+  if (profile_steps) {
+    profiler.emplace(*profile_steps, trainer.engine());
+    hooks.before_step = [&](int64_t step) { profiler->before_step(step); };
+  }
   const TrainResult result =
       trainer.run(flags.resume ? StartMode::resume : StartMode::fresh, hooks);
   hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
                  result.step);
+  if (profiler) write_profile(*profiler, config, backend, options, hooks.log);
   Table table = run_table();
   table.rows.push_back(run_row(options, config.recipe.base, result));
   print_table(options, table);
@@ -60,6 +79,10 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
       ->type_name("CONFIG");
   train->add_flag("--resume", flags->resume,
                   "go on from the newest whole checkpoint in `out`, or start where there is none");
+  train
+      ->add_option("--profile-steps", flags->profile_steps,
+                   "time every kernel of these steps: a table, and trace.json in `out`")
+      ->type_name("FIRST:LAST");
   train->callback([flags, &options] { run_train(*flags, options); });
 }
 

@@ -1,0 +1,33 @@
+// One node of a graph as a program of its own, on inputs made up for it.
+#pragma once
+
+#include <memory>
+
+#include "device/device.h"
+#include "plan/catalogue.h"
+#include "runtime/executor.h"
+
+namespace octet {
+
+class NodeRunner {
+ public:
+  // Floats are between 1/4 and 1, indices between 0 and 15, all else 0. States and parameters that
+  // the op may overwrite are overwritten.
+  NodeRunner(const Graph& graph, const Node& node, Device& device, Catalogue& catalogue);
+
+  void run() { bound_->run(); }
+
+  const Graph& graph() const { return plan_->graph; }
+  const Node& node() const { return plan_->graph.nodes.front(); }
+  const KernelChoice& kernel() const { return plan_->steps.front().kernel; }
+
+ private:
+  std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Arenas> arenas_;
+  std::unique_ptr<BoundPlan> bound_;
+};
+
+// "[2048,512] x [512,1408] -> [2048,1408]": the operands' shapes, scalars left out.
+std::string shape_text(const Graph& graph, const Node& node);
+
+}  // namespace octet

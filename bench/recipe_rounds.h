@@ -1,0 +1,49 @@
+// Timing recipes against bf16: steps of the two alternate, so that a machine that slows down
+// meanwhile slows both, and the ratio is between those steps.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/step_runner.h"
+
+namespace octet {
+
+inline constexpr const char* kBaselineRecipe = "bf16";
+
+// What happens with a recipe that cannot be compiled on this machine.
+enum class Refusal : uint8_t { fails, is_left_out };
+
+struct RecipeRounds {
+  // The same run with another recipe.
+  std::function<RunConfig(const std::string& recipe)> config;
+  std::vector<std::string> recipes;
+  int rounds = 5;  // timed steps of each recipe, after two to warm up
+  Refusal refusal = Refusal::fails;
+};
+
+struct RecipePair {
+  std::string recipe;
+  StepRunner& runner;
+  StepRunner& baseline;  // the same object where the recipe is bf16
+};
+
+// Calls measure for each recipe, runners warmed up. A recipe that is left out is a warning.
+void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
+                 const std::function<void(const RecipePair&)>& measure);
+
+struct RoundTimes {
+  double ms = 0, baseline_ms = 0;  // medians
+};
+
+// `step` runs one step and says what it took, in ms.
+RoundTimes alternate(const RecipePair& pair, int rounds,
+                     const std::function<double(StepRunner&)>& step);
+
+// Set value, unit, floor and share; and baseline and ratio.
+void set_time(BenchRow& row, double ms, double floor_ms);
+void set_ratio(BenchRow& row, const RoundTimes& times);
+
+}  // namespace octet

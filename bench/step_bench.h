@@ -1,0 +1,19 @@
+// Training steps, recipe by recipe.
+#pragma once
+
+#include "bench/recipe_rounds.h"
+
+namespace octet {
+
+enum class KernelRows : uint8_t { no, yes };
+
+// Four rows a recipe, medians:
+//   "step NAME"            tokens/s, ratio to bf16
+//   "step NAME work"       GFLOP/s of useful work; share: of the GEMM rate that its products reach
+//   "step NAME time"       ms; floor: the sum of its launches' floors
+//   "step NAME reference"  % of the time in reference kernels; at most 2 is asked for
+// and with KernelRows::yes one a kernel, "step NAME: KERNEL", of one step: ms with its floor.
+BenchRows bench_steps(const BenchMachine& machine, const RecipeRounds& rounds,
+                      const Ceilings& ceilings, KernelRows kernel_rows = KernelRows::no);
+
+}  // namespace octet

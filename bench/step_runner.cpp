@@ -1,0 +1,85 @@
+#include "bench/step_runner.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "base/philox.h"
+#include "infer/model_spec.h"
+#include "passes/precision/recipe.h"
+#include "train/run_setup.h"
+#include "train/weights.h"
+
+namespace octet {
+namespace {
+
+Batch random_batch(const RunConfig& config, const ModelSpec& spec, int64_t number) {
+  const RandomStream random{.name = name_hash(fmt::format("bench batch {}", number))};
+  const auto vocab = static_cast<uint32_t>(spec.vocab);
+  Batch batch{.batch = config.train.batch, .seq = config.model.seq, .tokens = {}, .labels = {}};
+  const int64_t n_tokens = batch.batch * batch.seq;
+  for (int64_t i = 0; i < n_tokens; ++i) {
+    batch.tokens.push_back(static_cast<int32_t>(random.bits(static_cast<uint64_t>(i)) % vocab));
+    batch.labels.push_back(
+        static_cast<int32_t>(random.bits(static_cast<uint64_t>(n_tokens + i)) % vocab));
+  }
+  return batch;
+}
+
+}  // namespace
+
+StepRunner::StepRunner(const RunConfig& config, const BenchMachine& machine)
+    : config_(config),
+      spec_(model_from_config(posix_files(), config)),
+      engine_(program_options(config, spec_), *machine.backend.device, *machine.backend.catalogue) {
+  write_weights(engine_.arenas(), engine_.layout(), model_parameters(spec_),
+                [](const ParameterSpec& parameter) { return initial_values(parameter, 1); });
+  for (int64_t i = 0; i < config.train.accumulate; ++i)
+    batches_.push_back(random_batch(config, spec_, i));
+}
+
+double StepRunner::step_ms(Profile* profile) {
+  const double t = static_cast<double>(++n_steps_);
+  if (profile != nullptr) profile->begin_step(n_steps_);
+  engine_.observe(profile != nullptr ? profile->observer() : StepObserver{});
+  const auto start = std::chrono::steady_clock::now();
+  engine_.step(batches_, {.lr = static_cast<float>(config_.optim.lr),
+                          .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
+                          .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
+                          .clip = static_cast<float>(config_.optim.clip)});
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+int64_t StepRunner::tokens() const {
+  return config_.train.batch * config_.model.seq * config_.train.accumulate;
+}
+
+double StepRunner::model_flops() const {
+  int64_t multiplied = 0;
+  for (const ParameterSpec& parameter : model_parameters(spec_)) {
+    if (parameter.shape.size() == 2) multiplied += n_elems(parameter.shape);
+  }
+  // Tables that are only looked up; a tied embedding multiplies as the head.
+  if (!spec_.tied) multiplied -= spec_.vocab * spec_.hidden;
+  if (spec_.kind == ModelKind::gpt2) multiplied -= spec_.max_positions * spec_.hidden;
+  const double attention = 6.0 * static_cast<double>(config_.model.seq * spec_.layers) *
+                           static_cast<double>(spec_.heads * spec_.head_dim);
+  return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(tokens());
+}
+
+double StepRunner::gemm_rate(const Ceilings& ceilings) const {
+  const Dtype compute = find_recipe(config_.recipe.base).compute;
+  return compute == Dtype::bf16 ? ceilings.narrow_flops_per_s : ceilings.f32_flops_per_s;
+}
+
+std::string StepRunner::shape_text() const {
+  const std::string more =
+      config_.train.accumulate > 1 ? fmt::format(" x {}", config_.train.accumulate) : "";
+  return fmt::format("{} {:.2f} M, {}{} x {} tokens", model_def(spec_.kind).name,
+                     static_cast<double>(parameter_count(spec_)) / 1e6, config_.train.batch, more,
+                     config_.model.seq);
+}
+
+}  // namespace octet

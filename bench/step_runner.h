@@ -1,0 +1,40 @@
+// Training steps on random tokens, to be timed.
+#pragma once
+
+#include <memory>
+
+#include "bench/machine.h"
+#include "config/run_config.h"
+#include "nn/model.h"
+#include "train/engine.h"
+
+namespace octet {
+
+class StepRunner {
+ public:
+  // Compiles, allocates and writes first weights. Only the shape, recipe and optimizer of the
+  // configuration matter.
+  StepRunner(const RunConfig& config, const BenchMachine& machine);
+
+  // One optimizer step, accumulation included; its time with the host's work. With a profile, one
+  // that is watched.
+  double step_ms(Profile* profile = nullptr);
+
+  const ModelSpec& spec() const { return spec_; }
+  int64_t tokens() const;  // of one step
+  // Useful work of one step: 6 for each token and parameter that multiplies, and causal attention's
+  // products. What is computed twice to save memory does not count.
+  double model_flops() const;
+  // Of the ceilings, what this recipe's products can reach.
+  double gemm_rate(const Ceilings& ceilings) const;
+  std::string shape_text() const;  // "llama 25.96 M, 8 x 256 tokens"
+
+ private:
+  RunConfig config_;
+  ModelSpec spec_;
+  TrainEngine engine_;
+  std::vector<Batch> batches_;
+  int64_t n_steps_ = 0;
+};
+
+}  // namespace octet

@@ -1,0 +1,168 @@
+#include "cli/bench_command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <sstream>
+
+#include "bench/codec_bench.h"
+#include "bench/kernels_bench.h"
+#include "bench/layer_bench.h"
+#include "bench/optimizer_bench.h"
+#include "bench/step_bench.h"
+#include "cli/backend.h"
+#include "config/load.h"
+#include "infer/model_spec.h"
+#include "passes/precision/recipe.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+// recipes/llama-25m.yaml's model.
+constexpr const char* kModel25M =
+    "model: {kind: llama, hidden: 512, layers: 8, heads: 8, ffn: 1408, vocab: 256, seq: 256}\n"
+    "train: {batch: 8}\n";
+
+struct BenchFlags {
+  std::string what;  // empty: kernels, step and optimizer
+  std::string config;
+  std::string recipes;  // with commas
+  int rounds = 5;
+  int64_t params = int64_t{1} << 24;
+  bool by_kernel = false;
+};
+
+// Throws for a recipe that is not known.
+std::vector<std::string> recipe_names(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream words(list);
+  for (std::string name; std::getline(words, name, ',');)
+    names.emplace_back(find_recipe(name).name);
+  return names;
+}
+
+class BenchRun {
+ public:
+  BenchRun(const BenchFlags& flags, const GlobalOptions& options)
+      : flags_(flags),
+        options_(options),
+        recipes_(recipe_names(flags.recipes)),
+        backend_(open_backend(options)),
+        machine_{backend_, std::string(isa_of(options)), make_log(options), 2 + 2 * flags.rounds} {}
+
+  BenchRows rows() {
+    machine_.log.info("bench: ceilings");
+    ceilings_ = measure_ceilings(machine_);
+    BenchRows all = ceiling_rows(machine_, ceilings_);
+    const auto add = [&](const BenchRows& rows) {
+      all.insert(all.end(), rows.begin(), rows.end());
+    };
+    if (wants("kernels")) add(kernels());
+    if (wants("step")) {
+      const auto kernel_rows = flags_.by_kernel ? KernelRows::yes : KernelRows::no;
+      add(bench_steps(machine_, rounds({}), ceilings_, kernel_rows));
+    }
+    if (flags_.what == "layer") add(bench_layers(machine_, rounds({"model.layers=1"}), ceilings_));
+    if (wants("optimizer")) {
+      machine_.log.info("bench: optimizer");
+      add(bench_optimizer(machine_, flags_.params));
+    }
+    return all;
+  }
+
+ private:
+  static std::string_view isa_of(const GlobalOptions& options) {
+    return options.isa == "auto" ? cpu::isa_name(cpu::detect_isa()) : options.isa;
+  }
+  bool wants(const char* what) const {
+    return flags_.what == what || (flags_.what.empty() && std::string(what) != "layer");
+  }
+
+  // `first` comes before the user's own settings.
+  RunConfig config(const std::string& recipe, std::vector<std::string> first) const {
+    for (const std::string& set : options_.config_sets()) first.push_back(set);
+    first.push_back("recipe.base=" + recipe);
+    return flags_.config.empty() ? parse_config(kModel25M, "the 25 M model", first).config
+                                 : load_config(flags_.config, first).config;
+  }
+
+  RecipeRounds rounds(const std::vector<std::string>& first) const {
+    RecipeRounds result;
+    result.config = [this, first](const std::string& recipe) { return config(recipe, first); };
+    result.recipes = recipes_;
+    result.rounds = flags_.rounds;
+    if (!result.recipes.empty()) return result;
+    for (const Recipe* recipe : all_recipes()) result.recipes.emplace_back(recipe->name);
+    result.refusal = Refusal::is_left_out;
+    return result;
+  }
+
+  BenchRows kernels() {
+    machine_.log.info("bench: kernels");
+    BenchRows all = bench_codec();
+    const std::vector<std::string> recipes =
+        recipes_.empty() ? std::vector<std::string>{"fp32", "bf16"} : recipes_;
+    for (const std::string& recipe : recipes) {
+      const RunConfig run = config(recipe, {});
+      const ProgramOptions program = program_options(run, model_from_config(posix_files(), run));
+      const BenchRows rows = bench_step_kernels(machine_, program, ceilings_);
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }
+
+  const BenchFlags& flags_;
+  const GlobalOptions& options_;
+  std::vector<std::string> recipes_;
+  cpu::Backend backend_;
+  BenchMachine machine_;
+  Ceilings ceilings_;
+};
+
+std::string number(double value) {
+  return fmt::format("{:.4g}", value);
+}
+
+Table bench_table(const BenchRows& rows) {
+  Table table{
+      {"name", "shape", "value", "unit", "baseline", "ratio", "floor", "share", "isa", "threads"},
+      {}};
+  for (const BenchRow& row : rows) {
+    table.rows.push_back({row.name, row.shape, number(row.value), row.unit, row.baseline,
+                          number(row.ratio), number(row.floor), number(row.share), row.isa,
+                          std::to_string(row.threads)});
+  }
+  return table;
+}
+
+void run_bench(const BenchFlags& flags, const GlobalOptions& options) {
+  print_table(options, bench_table(BenchRun(flags, options).rows()));
+  finish_output();
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* bench = app.add_subcommand(
+      "bench", "measure kernels, steps and the optimizer against this machine's ceilings");
+  bench
+      ->add_option("what", flags->what, "layer, step, kernels or optimizer; without: all but layer")
+      ->check(CLI::IsMember({"layer", "step", "kernels", "optimizer"}))
+      ->type_name("WHAT");
+  bench->add_option("config", flags->config, "YAML file; without: the 25 M Llama, 8 x 256 tokens")
+      ->type_name("CONFIG");
+  bench
+      ->add_option("--recipes", flags->recipes,
+                   "recipes to measure, with commas; without: all (kernels: fp32, bf16)")
+      ->type_name("NAME,...");
+  bench->add_option("--rounds", flags->rounds, "timed steps of each recipe; the median counts")
+      ->check(CLI::Range(1, 1000));
+  bench->add_option("--params", flags->params, "parameters that the optimizer updates")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
+  bench->add_flag("--by-kernel", flags->by_kernel, "step: also a row for each kernel of one step");
+  bench->callback([flags, &options] { run_bench(*flags, options); });
+}
+
+}  // namespace octet

@@ -1,0 +1,157 @@
+#include "runtime/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char ch : text) {
+    if (static_cast<unsigned char>(ch) < 0x20) {
+      result += fmt::format("\\u{:04x}", static_cast<unsigned char>(ch));
+    } else {
+      if (ch == '"' || ch == '\\') result += '\\';
+      result += ch;
+    }
+  }
+  return result + "\"";
+}
+
+// A track each for the functions and the kernels in them.
+constexpr int kFunctionTrack = 1, kKernelTrack = 2;
+
+std::string trace_event(const std::string& name, int track, double begin_us, double end_us) {
+  return fmt::format(
+      R"({{"name": {}, "ph": "X", "ts": {:.3f}, "dur": {:.3f}, "pid": 1, "tid": {}, )",
+      quoted(name), begin_us, end_us - begin_us, track);
+}
+
+std::string launch_json(const ProfileEvent& event) {
+  const Node& node = event.node();
+  const Cost cost = cost_of(event.plan->graph, node);
+  const KernelChoice& kernel = event.step().kernel;
+  return trace_event(kernel.name, kKernelTrack, event.begin_us, event.end_us) +
+         fmt::format(R"("cat": "{}", "args": {{"op": "{}", "layer": {}, "role": "{}", )",
+                     enum_name(node.tag.role), op_def(node.op).name, node.tag.layer,
+                     enum_name(node.tag.role)) +
+         fmt::format(R"("origin": {}, "bytes": {:.0f}, "flops": {:.0f}, "reference": {}}}}})",
+                     quoted(node.tag.origin), cost.bytes, cost.flops, kernel.reference);
+}
+
+std::string track_json(int track, std::string_view name) {
+  return fmt::format(
+      R"({{"name": "thread_name", "ph": "M", "pid": 1, "tid": {}, "args": {{"name": "{}"}}}})",
+      track, name);
+}
+
+}  // namespace
+
+double floor_seconds(const Graph& graph, const Node& node, const Ceilings& ceilings) {
+  const Cost cost = cost_of(graph, node);
+  const ValueId first = node.operands.empty() ? kNoValue : node.operands.front();
+  const Dtype dtype = first == kNoValue ? Dtype::f32 : graph.type(first).dtype;
+  const bool is_narrow = dtype == Dtype::bf16 || is_quantized(dtype);
+  const double rate = is_narrow ? ceilings.narrow_flops_per_s : ceilings.f32_flops_per_s;
+  const double flops_s = rate > 0 ? cost.flops / rate : 0;
+  const double bytes_s = ceilings.bytes_per_s > 0 ? cost.bytes / ceilings.bytes_per_s : 0;
+  return std::max(flops_s, bytes_s);
+}
+
+double Profile::now_us() const {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_)
+      .count();
+}
+
+StepObserver Profile::observer() {
+  return
+      [this](const Plan& plan, const PlanStep& step, bool before) { record(plan, step, before); };
+}
+
+void Profile::record(const Plan& plan, const PlanStep& step, bool before) {
+  if (!before) {
+    events_.back().end_us = now_us();
+    return;
+  }
+  const auto index = static_cast<int>(&step - plan.steps.data());
+  if (index == 0) {
+    events_.reserve(events_.size() + plan.steps.size());  // not while a kernel's time runs
+    runs_.push_back({.plan = &plan, .train_step = train_step_, .first_event = events_.size()});
+  }
+  CHECK(!runs_.empty() && runs_.back().plan == &plan);
+  runs_.back().end_event = events_.size() + 1;
+  events_.push_back({.plan = &plan, .plan_step = index});
+  events_.back().begin_us = now_us();
+}
+
+int64_t Profile::n_train_steps() const {
+  std::set<int64_t> steps;
+  for (const ProfileRun& run : runs_) steps.insert(run.train_step);
+  return static_cast<int64_t>(steps.size());
+}
+
+double Profile::total_ms() const {
+  double total_us = 0;
+  for (const ProfileRun& run : runs_) {
+    total_us += events_[run.end_event - 1].end_us - events_[run.first_event].begin_us;
+  }
+  return total_us / 1000;
+}
+
+std::vector<ProfileRow> rows_by_kernel(const Profile& profile, const Ceilings& ceilings) {
+  const double total_ms = profile.total_ms();
+  std::map<std::string, ProfileRow> by_name;
+  ProfileRow rest{.kernel = "(between kernels)", .ms = total_ms};
+  for (const ProfileEvent& event : profile.events()) {
+    const KernelChoice& kernel = event.step().kernel;
+    const Cost cost = cost_of(event.plan->graph, event.node());
+    ProfileRow& row = by_name[kernel.name];
+    row.kernel = kernel.name;
+    row.is_reference = kernel.reference;
+    ++row.count;
+    row.ms += event.ms();
+    row.bytes += cost.bytes;
+    row.flops += cost.flops;
+    row.floor_ms += 1000 * floor_seconds(event.plan->graph, event.node(), ceilings);
+    rest.ms -= event.ms();
+  }
+  std::vector<ProfileRow> rows;
+  for (auto& [name, row] : by_name) rows.push_back(std::move(row));
+  std::ranges::sort(rows, std::ranges::greater{}, &ProfileRow::ms);
+  rows.push_back(std::move(rest));
+  for (ProfileRow& row : rows) row.share = total_ms > 0 ? row.ms / total_ms : 0;
+  return rows;
+}
+
+double reference_share(const Profile& profile) {
+  double ms = 0;
+  for (const ProfileEvent& event : profile.events())
+    ms += event.step().kernel.reference ? event.ms() : 0;
+  const double total_ms = profile.total_ms();
+  return total_ms > 0 ? ms / total_ms : 0;
+}
+
+std::string chrome_trace(const Profile& profile) {
+  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+  text += track_json(kFunctionTrack, "functions") + ",\n" + track_json(kKernelTrack, "kernels");
+  const std::vector<ProfileEvent>& events = profile.events();
+  for (const ProfileRun& run : profile.runs()) {
+    const std::string name = fmt::format("{} of step {}", run.plan->graph.name, run.train_step);
+    text += ",\n" +
+            trace_event(name, kFunctionTrack, events[run.first_event].begin_us,
+                        events[run.end_event - 1].end_us) +
+            fmt::format(R"("cat": "function", "args": {{"step": {}}}}})", run.train_step);
+    for (size_t i = run.first_event; i < run.end_event; ++i) {
+      text += ",\n" + launch_json(events[i]);
+    }
+  }
+  return text + "\n]}\n";
+}
+
+}  // namespace octet

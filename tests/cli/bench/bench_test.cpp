@@ -1,0 +1,171 @@
+// octet bench, and octet train --profile-steps, as a user calls them on a tiny model.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/files.h"
+#include "cli/train/tiny_run.h"
+
+namespace octet::test {
+namespace {
+
+using nlohmann::json;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+Outcome run(const ScratchFolder& folder, const std::string& arguments) {
+  const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" +
+                              (folder / "out") + " 2>" + (folder / "err");
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out"),
+          posix_files().read_text(folder / "err")};
+}
+
+json bench_rows(const ScratchFolder& folder, const std::string& arguments) {
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  const Outcome outcome =
+      run(folder, "bench " + arguments + " --rounds 1 --json --threads 2 " +
+                      (arguments.starts_with("optimizer") ? "--params 5000" : config));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return json::parse(outcome.out);
+}
+
+const json& row_named(const json& rows, const std::string& name) {
+  for (const json& row : rows) {
+    if (row.at("name") == name) return row;
+  }
+  throw std::runtime_error("no row " + name);
+}
+
+void expect_all_keys(const json& rows) {
+  const std::set<std::string> expected = {"name",  "shape", "value", "unit", "baseline",
+                                          "ratio", "floor", "share", "isa",  "threads"};
+  for (const json& row : rows) {
+    std::set<std::string> keys;
+    for (const auto& [key, value] : row.items()) keys.insert(key);
+    EXPECT_EQ(keys, expected);
+    for (const char* key : {"value", "ratio", "floor", "share", "threads"})
+      EXPECT_TRUE(row.at(key).is_number()) << row;
+    EXPECT_TRUE(row.at("name").is_string() && row.at("isa").is_string()) << row;
+  }
+}
+
+TEST(Bench, steps_have_speed_work_time_and_reference_rows_against_bf16) {
+  const ScratchFolder folder;
+  const json rows = bench_rows(folder, "step --recipes bf16,fp32 --by-kernel");
+  expect_all_keys(rows);
+  for (const std::string recipe : {"bf16", "fp32"}) {
+    const json& speed = row_named(rows, "step " + recipe);
+    EXPECT_EQ(speed.at("unit"), "tokens/s");
+    EXPECT_EQ(speed.at("baseline"), "bf16");
+    EXPECT_GT(speed.at("ratio"), 0);
+    EXPECT_EQ(speed.at("threads"), 2);
+    const json& time = row_named(rows, "step " + recipe + " time");
+    EXPECT_GT(time.at("floor"), 0);
+    // 2 x 24 tokens a step
+    EXPECT_NEAR(speed.at("value").get<double>() * time.at("value").get<double>() / 1000, 48, 0.1);
+    EXPECT_GT(row_named(rows, "step " + recipe + " work").at("value"), 0);
+    const double reference = row_named(rows, "step " + recipe + " reference").at("value");
+    EXPECT_TRUE(reference >= 0 && reference <= 100) << reference;
+    EXPECT_GT(row_named(rows, "step " + recipe + ": (between kernels)").at("value"), 0);
+  }
+  EXPECT_EQ(row_named(rows, "step bf16").at("ratio"), 1);
+}
+
+TEST(Bench, layers_have_times_and_kept_bytes) {
+  const ScratchFolder folder;
+  const json rows = bench_rows(folder, "layer --recipes fp32");
+  expect_all_keys(rows);
+  const double forward = row_named(rows, "layer fp32 forward").at("value");
+  const double backward = row_named(rows, "layer fp32 backward").at("value");
+  EXPECT_GT(forward, 0);
+  EXPECT_NEAR(row_named(rows, "layer fp32").at("value"), forward + backward,
+              0.01 * (forward + backward));
+  const json& kept = row_named(rows, "layer fp32 kept");
+  EXPECT_GT(kept.at("value"), 0);
+  EXPECT_GT(kept.at("ratio"), 0.4);  // twice as wide as bf16's but for the statistics
+  EXPECT_LT(kept.at("ratio"), 0.7);
+}
+
+TEST(Bench, kernels_of_the_model_have_floors) {
+  const ScratchFolder folder;
+  const json rows = bench_rows(folder, "kernels --recipes fp32");
+  expect_all_keys(rows);
+  EXPECT_GT(row_named(rows, "memory").at("value"), 0);
+  EXPECT_GT(row_named(rows, "gemm bf16").at("ratio"), 0);
+  EXPECT_GT(row_named(rows, "encode e4m3").at("value"), 0);
+  const json& norm = row_named(rows, "rms_norm f32 x f32 -> f32, f32");
+  EXPECT_EQ(norm.at("shape"), "[48,32] x [32] -> [48,32], [48]");
+  EXPECT_GT(norm.at("floor"), 0);
+}
+
+TEST(Bench, optimizer_rows_are_against_f32_states) {
+  const ScratchFolder folder;
+  const json rows = bench_rows(folder, "optimizer");
+  expect_all_keys(rows);
+  const json& f32 = row_named(rows, "adamw f32 moments, fp32 weights");
+  EXPECT_EQ(f32.at("shape"), "5000 parameters, 28 bytes each");
+  EXPECT_EQ(f32.at("ratio"), 1);
+  EXPECT_GT(row_named(rows, "adamw f32 moments, bf16_remainder weights").at("ratio"), 0);
+}
+
+TEST(Bench, unknown_recipe_is_a_usage_error) {
+  const ScratchFolder folder;
+  const Outcome outcome = run(folder, "bench step --recipes bf17");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("bf17"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+}
+
+TEST(ProfileSteps, write_a_trace_of_just_these_steps_and_print_a_table) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  for (const std::string accumulate : {"1", "2"}) {
+    const std::string out = folder / ("run" + accumulate);
+    const Outcome outcome =
+        run(folder, "train " + config + " --profile-steps 2:4 --set out=" + out +
+                        " --set train.accumulate=" + accumulate);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    for (const char* word : {"kernel", "adamw_step", "(between kernels)", "total"})
+      EXPECT_NE(outcome.out.find(word), std::string::npos) << outcome.out;
+    const json trace = json::parse(posix_files().read_text(out + "/trace.json"));
+    std::multiset<int> steps;
+    for (const json& event : trace.at("traceEvents")) {
+      if (event.value("cat", "") == "function") steps.insert(event["args"]["step"].get<int>());
+    }
+    for (const int step : {2, 3, 4})
+      EXPECT_EQ(steps.count(step), accumulate == "1" ? 1u : 3u) << step;
+    EXPECT_EQ(steps.size(), accumulate == "1" ? 3u : 9u);
+  }
+}
+
+TEST(ProfileSteps, do_not_change_the_run) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  const std::string plain = folder / "plain", watched = folder / "watched";
+  ASSERT_EQ(run(folder, "train " + config + " --set out=" + plain).code, 0);
+  ASSERT_EQ(run(folder, "train " + config + " --profile-steps 1:3 --set out=" + watched).code, 0);
+  EXPECT_EQ(metrics(plain), metrics(watched));
+  EXPECT_FALSE(posix_files().exists(plain + "/trace.json"));
+}
+
+TEST(ProfileSteps, refuse_what_is_no_range_before_anything_is_written) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  for (const std::string range : {"3", "4:3", "0:2", "a:b", "1:2:3", ":2"}) {
+    const Outcome outcome = run(folder, "train " + config + " --profile-steps " + range);
+    EXPECT_EQ(outcome.code, 2) << range;
+    EXPECT_NE(outcome.err.find("--profile-steps: expected FIRST:LAST"), std::string::npos)
+        << outcome.err;
+  }
+  EXPECT_FALSE(posix_files().exists(folder / "run"));
+}
+
+}  // namespace
+}  // namespace octet::test

@@ -1,0 +1,113 @@
+#include "runtime/executor.h"
+
+#include <gtest/gtest.h>
+
+#include "ir/parse.h"
+#include "unit/base/error_of.h"
+#include "unit/train/host_device.h"
+
+namespace octet {
+namespace {
+
+// Kernels that write what they see: y = sum of the operands' first bytes + 1.
+class AddingCatalogue : public Catalogue {
+ public:
+  std::optional<KernelChoice> choose(const Graph&, const Node& node) const override {
+    return KernelChoice{.name = "adding", .scratch_bytes = node.op == OpCode::exp ? 300 : 0};
+  }
+  LaunchFn prepare(const Graph&, const Node& node) override {
+    ++n_prepared;
+    return [this, wants_scratch = node.op == OpCode::exp](const LaunchArgs& args) {
+      ++n_launched;
+      EXPECT_EQ(args.scratch != nullptr, wants_scratch);
+      auto sum = 1;
+      for (const std::byte* operand : args.operands)
+        sum += operand == nullptr ? 100 : std::to_integer<int>(*operand);
+      for (std::byte* result : args.results) *result = static_cast<std::byte>(sum);
+    };
+  }
+  int n_prepared = 0, n_launched = 0;
+};
+
+const char* kGraph = R"(graph "g" phase typed
+%0 = input parameter "w" : e4m3[4]
+%1 = input batch "x" : bf16[4,4]
+%2, %3 = rms_norm(%1, _) {} : bf16[4,4], f32[4]
+%4 = exp(%2) : bf16[4,4]
+output "y" %4
+output "w_again" %0
+)";
+
+struct Bench {
+  AddingCatalogue catalogue;
+  test::HostDevice device;
+  Plan plan;
+  Arenas arenas;
+  BoundPlan bound;
+
+  static Plan plan_of(const Catalogue& catalogue) {
+    const Graph graph = parse_graph(kGraph, "text");
+    Layout layout;
+    layout.add_inputs(graph);
+    return make_plan(graph, layout, catalogue);
+  }
+  Bench()
+      : plan(plan_of(catalogue)), arenas(device, plan.lane_bytes), bound(plan, catalogue, arenas) {}
+};
+
+TEST(BoundPlan, prepares_once_and_launches_every_step) {
+  Bench bench;
+  EXPECT_EQ(bench.catalogue.n_prepared, 2);
+  bench.bound.run();
+  bench.bound.run();
+  EXPECT_EQ(bench.catalogue.n_launched, 4);
+}
+
+TEST(BoundPlan, operands_and_results_are_where_inputs_and_outputs_are) {
+  Bench bench;
+  std::vector<uint8_t> x(32, 5), y(32);
+  bench.bound.write_input("x", x.data(), 32);
+  bench.bound.run();
+  bench.bound.read_output("y", y.data(), 32);
+  EXPECT_EQ(y[0], 1 + (1 + 5 + 100));  // exp of the norm; the norm has an absent operand
+}
+
+TEST(BoundPlan, an_observer_stands_before_and_after_every_step) {
+  Bench bench;
+  std::vector<std::pair<OpCode, bool>> seen;
+  bench.bound.run([&](const Plan& plan, const PlanStep& step, bool before) {
+    seen.emplace_back(plan.graph.nodes[static_cast<size_t>(step.node)].op, before);
+  });
+  EXPECT_EQ(seen, (std::vector<std::pair<OpCode, bool>>{{OpCode::rms_norm, true},
+                                                        {OpCode::rms_norm, false},
+                                                        {OpCode::exp, true},
+                                                        {OpCode::exp, false}}));
+}
+
+TEST(BoundPlan, unknown_names_are_errors) {
+  Bench bench;
+  EXPECT_TRUE(bench.bound.has_input("x"));
+  EXPECT_FALSE(bench.bound.has_input("y"));
+  EXPECT_TRUE(bench.bound.has_output("y"));
+  EXPECT_EQ(test::error_of([&] { bench.bound.input("z"); }),
+            "[executor] function g has no input 'z'");
+  EXPECT_EQ(test::error_of([&] { bench.bound.output("z"); }),
+            "[executor] function g has no output 'z'");
+}
+
+TEST(BoundPlan, a_copy_of_another_size_is_our_fault) {
+  Bench bench;
+  uint8_t byte = 0;
+  EXPECT_THROW(bench.bound.write_input("x", &byte, 1), Error);
+  EXPECT_THROW(bench.bound.read_output("y", &byte, 1), Error);
+}
+
+TEST(Arenas, that_are_smaller_than_the_plan_are_refused) {
+  Bench bench;
+  const int64_t none[kLaneCount] = {0, 0, 0};
+  Arenas small(bench.device, none);
+  EXPECT_THROW(BoundPlan(bench.plan, bench.catalogue, small), Error);
+}
+
+}  // namespace
+}  // namespace octet
