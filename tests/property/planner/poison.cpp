@@ -1,0 +1,94 @@
+#include "property/planner/poison.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/backend.h"
+#include "plan/report.h"
+#include "property/planner/plan_checker.h"
+#include "runtime/executor.h"
+
+namespace octet::plan_checker {
+namespace {
+
+constexpr int kPoison = 0xFB;  // a NaN of f32 and bf16, -448 or so in eight bits
+
+class PoisonedRun {
+ public:
+  PoisonedRun(const Plan& plan, cpu::Backend& backend)
+      : plan_(plan),
+        arenas_(*backend.device, plan.lane_bytes),
+        bound_(plan, *backend.catalogue, arenas_),
+        last_read_(last_reads(plan, parse_program(program_text(plan)))) {
+    for (int lane = 0; lane < kLaneCount; ++lane)
+      if (plan.lane_bytes[lane] > 0)
+        std::memset(arenas_.lane(static_cast<Lane>(lane)), kPoison,
+                    static_cast<size_t>(plan.lane_bytes[lane]));
+  }
+
+  reference::Tensors run(const reference::Tensors& inputs) {
+    for (const GraphInput& input : plan_.graph.inputs) {
+      const TensorType& type = plan_.graph.type(input.value);
+      std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
+      reference::store(type.dtype, inputs.at(input.name), bytes.data());
+      bound_.write_input(input.name, bytes.data(), type.n_bytes());
+    }
+    int step = 0;
+    bound_.run([&](const Plan&, const PlanStep&, bool before) {
+      if (!before) spoil_dead(step++);
+    });
+    reference::Tensors outputs;
+    for (const GraphOutput& output : plan_.graph.outputs) {
+      const TensorType& type = plan_.graph.type(output.value);
+      std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
+      bound_.read_output(output.name, bytes.data(), type.n_bytes());
+      outputs[output.name].resize(static_cast<size_t>(type.n_elems()));
+      reference::load(type.dtype, bytes.data(), outputs[output.name]);
+    }
+    return outputs;
+  }
+
+ private:
+  // Bytes of the values that this step read or wrote and none after it reads, unless a value that
+  // lives on has taken them over.
+  void spoil_dead(int step) {
+    const Node& node =
+        plan_.graph.nodes[static_cast<size_t>(plan_.steps[static_cast<size_t>(step)].node)];
+    std::vector<int> kept;
+    for (const ValueId id : node.results) {
+      if (last_read_[static_cast<size_t>(id)] > step) kept.push_back(buffer(id));
+    }
+    const auto spoil = [&](ValueId id) {
+      if (id == kNoValue || last_read_[static_cast<size_t>(root(id))] > step) return;
+      const Buffer& b = plan_.buffers[static_cast<size_t>(buffer(id))];
+      if (b.lane != Lane::transient || std::count(kept.begin(), kept.end(), buffer(id)) > 0) return;
+      if (b.bytes > 0)
+        std::memset(arenas_.lane(b.lane) + b.offset, kPoison, static_cast<size_t>(b.bytes));
+    };
+    for (const ValueId id : node.operands) spoil(id);
+    for (const ValueId id : node.results) spoil(id);
+  }
+  int buffer(ValueId id) const { return plan_.buffer_of[static_cast<size_t>(id)]; }
+  ValueId root(ValueId id) const {
+    for (;;) {
+      const NodeId n = plan_.graph.values[static_cast<size_t>(id)].producer;
+      if (n == kNoNode || plan_.graph.nodes[static_cast<size_t>(n)].op != OpCode::reshape)
+        return id;
+      id = plan_.graph.nodes[static_cast<size_t>(n)].operands[0];
+    }
+  }
+
+  const Plan& plan_;
+  Arenas arenas_;
+  BoundPlan bound_;
+  std::vector<int> last_read_;
+};
+
+}  // namespace
+
+reference::Tensors run_poisoned(const Plan& plan, const reference::Tensors& inputs) {
+  static cpu::Backend backend = cpu::make_backend(1, cpu::Isa::scalar);
+  return PoisonedRun(plan, backend).run(inputs);
+}
+
+}  // namespace octet::plan_checker

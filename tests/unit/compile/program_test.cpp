@@ -1,0 +1,96 @@
+#include "compile/program.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/report.h"
+#include "unit/base/error_of.h"
+#include "unit/compile/small_program.h"
+
+namespace octet {
+namespace {
+
+using test::NamedCatalogue;
+using test::small_options;
+
+const NamedCatalogue kCatalogue;
+
+bool has_input(const Plan& plan, std::string_view name) {
+  return plan.graph.find_input(name) != nullptr;
+}
+
+TEST(Program, one_function_trains_where_nothing_is_accumulated) {
+  Program program(small_options("bf16"), kCatalogue);
+  EXPECT_EQ(program.train_functions(), std::vector{FunctionKind::step});
+  const Plan& step = program.plan(FunctionKind::step);
+  EXPECT_NE(step.graph.find_output("loss"), nullptr);
+  EXPECT_NE(step.graph.find_output("next:w0"), nullptr);
+  EXPECT_EQ(step.graph.find_output("grad:w0"), nullptr);
+  EXPECT_FALSE(has_input(step, "accumulated:w0"));
+}
+
+TEST(Program, accumulation_takes_three_functions_that_share_gradients) {
+  ProgramOptions options = small_options("fp8_linear");
+  options.accumulate = 3;
+  Program program(options, kCatalogue);
+  EXPECT_EQ(
+      program.train_functions(),
+      (std::vector{FunctionKind::micro_first, FunctionKind::micro_next, FunctionKind::update}));
+  const Plan& first = program.plan(FunctionKind::micro_first);
+  const Plan& next = program.plan(FunctionKind::micro_next);
+  const Plan& update = program.plan(FunctionKind::update);
+  const auto place = [](const Plan& plan, std::string_view name) {
+    const ValueId id = plan.graph.find_input(name)->value;
+    const Buffer& b = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
+    return std::pair(b.lane, b.offset);
+  };
+  for (const char* name : {"accumulated:w0", "accumulated:head", "accumulated:quantizer_flag"}) {
+    EXPECT_EQ(place(first, name), place(next, name)) << name;
+    EXPECT_EQ(place(first, name), place(update, name)) << name;
+  }
+  EXPECT_EQ(place(first, "w0"), place(update, "w0"));
+  EXPECT_FALSE(has_input(update, "x"));
+  EXPECT_FALSE(has_input(first, "adam_m:w0"));
+}
+
+TEST(Program, a_plan_is_compiled_once) {
+  Program program(small_options("bf16"), kCatalogue);
+  const Plan* plan = &program.plan(FunctionKind::evaluate);
+  EXPECT_EQ(&program.plan(FunctionKind::evaluate), plan);
+  EXPECT_NE(&program.plan(FunctionKind::evaluate, {.batch = 1, .seq = 8}), plan);
+}
+
+TEST(Program, inference_has_no_states) {
+  ProgramOptions options = small_options("bf16");
+  options.inference_only = true;
+  Program program(options, kCatalogue);
+  for (const auto& [name, slot] : program.layout().slots)
+    EXPECT_EQ(slot.kind, InputKind::parameter) << name;
+}
+
+TEST(Program, fusions_that_did_not_fire_are_listed_and_strictly_an_error) {
+  ProgramOptions options = small_options("fp8_linear", {.layers = 1, .layer_norm = true});
+  Program lax(options, kCatalogue);
+  const auto& misses = lax.plan(FunctionKind::evaluate).near_misses;
+  ASSERT_EQ(misses.size(), 1u);
+  EXPECT_NE(misses[0].find("layer_norm has no quantizing kernel"), std::string::npos);
+  options.strict_fusion = true;
+  Program strict(options, kCatalogue);
+  const std::string error = test::error_of([&] { strict.plan(FunctionKind::evaluate); });
+  EXPECT_EQ(error,
+            "[fuse] recipe.strict_fusion: 1 did not fire in evaluate, the first: " + misses[0]);
+  Program fused(small_options("fp8_linear"), kCatalogue);
+  EXPECT_TRUE(fused.plan(FunctionKind::evaluate).near_misses.empty());
+}
+
+TEST(Program, full_recompute_keeps_the_layers_input_alone) {
+  ProgramOptions options = small_options("bf16");
+  options.recompute = Recompute::full;
+  Program program(options, kCatalogue);
+  const int64_t input = 8 * 64 * 32 * 2;
+  const auto kept = kept_per_layer(program.plan(FunctionKind::step).graph);
+  EXPECT_EQ(kept[0], 0);  // its input is the graph's
+  EXPECT_EQ(kept[1], input);
+}
+
+}  // namespace
+}  // namespace octet

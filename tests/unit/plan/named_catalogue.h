@@ -1,0 +1,28 @@
+// A catalogue without kernels: names and scratch sizes, for tests that plan and do not run.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "ir/op_def.h"
+#include "plan/catalogue.h"
+
+namespace octet::test {
+
+class NamedCatalogue : public Catalogue {
+ public:
+  std::map<OpCode, int64_t> scratch;
+  std::optional<OpCode> missing;
+
+  std::optional<KernelChoice> choose(const Graph&, const Node& node) const override {
+    if (missing == node.op) return std::nullopt;
+    const auto bytes = scratch.find(node.op);
+    return KernelChoice{.name = std::string(op_def(node.op).name),
+                        .scratch_bytes = bytes == scratch.end() ? 0 : bytes->second};
+  }
+  LaunchFn prepare(const Graph&, const Node&) override {
+    return [](const LaunchArgs&) {};
+  }
+};
+
+}  // namespace octet::test
