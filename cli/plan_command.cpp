@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "cli/backend.h"
+#include "compile/budget.h"
 #include "compile/program.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
@@ -44,17 +45,27 @@ struct PlanFacts {
   const ModelSpec& spec;
   const Plan& plan;
   std::vector<std::string> functions;
+  int64_t lane_bytes[kLaneCount];  // what a run allocates: each lane as its largest function needs
+
+  // The plan's memory, and what other functions need beyond it as `other`.
+  MemoryReport memory() const {
+    MemoryReport report = report_memory(plan);
+    const int64_t allocated = lane_bytes[0] + lane_bytes[1] + lane_bytes[2];
+    report.by_role[static_cast<size_t>(MemoryRole::other)] += allocated - report.peak_bytes;
+    report.peak_bytes = allocated;
+    return report;
+  }
 };
 
 Json plan_json(const PlanFacts& facts, const PlanFlags& flags) {
-  const MemoryReport memory = report_memory(facts.plan);
+  const MemoryReport memory = facts.memory();
   Json roles = Json::object(), arenas = Json::object(), ops = Json::object();
   for (int role = 0; role < kMemoryRoleCount; ++role) {
     roles[std::string(enum_name(static_cast<MemoryRole>(role)))] =
         memory.by_role[static_cast<size_t>(role)];
   }
   for (int lane = 0; lane < kLaneCount; ++lane) {
-    arenas[std::string(enum_name(static_cast<Lane>(lane)))] = facts.plan.lane_bytes[lane];
+    arenas[std::string(enum_name(static_cast<Lane>(lane)))] = facts.lane_bytes[lane];
   }
   for (const auto& [name, count] : count_ops(facts.plan.graph)) ops[name] = count;
   const int64_t tokens = facts.config.train.batch * facts.config.model.seq;
@@ -82,7 +93,7 @@ Json plan_json(const PlanFacts& facts, const PlanFlags& flags) {
 }
 
 std::string plan_text(const PlanFacts& facts) {
-  const MemoryReport memory = report_memory(facts.plan);
+  const MemoryReport memory = facts.memory();
   const std::vector<int64_t> kept = kept_per_layer(facts.plan.graph);
   const double u = static_cast<double>(facts.config.train.batch * facts.config.model.seq *
                                        facts.spec.hidden * 2);
@@ -122,7 +133,7 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
         resolved_table(find_recipe(program_opts.recipe), forward, program_opts.recipe_options));
     return finish_output();
   }
-  Program program(program_opts, *backend.catalogue);
+  Program program(fit_to_budget(program_opts, *backend.catalogue), *backend.catalogue);
   // The largest function of a training step stands for the run.
   const Plan* largest = nullptr;
   std::vector<std::string> functions;
@@ -131,7 +142,9 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
     functions.emplace_back(enum_name(kind));
     if (largest == nullptr || plan.peak_bytes() > largest->peak_bytes()) largest = &plan;
   }
-  const PlanFacts facts{config, spec, *largest, functions};
+  PlanFacts facts{config, spec, *largest, functions, {}};
+  program.planned_bytes();
+  program.lane_bytes(facts.lane_bytes);
   if (flags.steps) {
     write_out(program_text(*largest));
   } else if (flags.graph) {

@@ -58,8 +58,8 @@ std::string largest_roles(const Plan& plan) {
 
 }  // namespace
 
-ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue,
-                             int64_t budget_bytes) {
+ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue) {
+  const int64_t budget_bytes = options.memory_budget;
   if (budget_bytes == 0) return options;
   const std::vector<ProgramOptions> list = candidates(options);
   const ProgramOptions* smallest = nullptr;

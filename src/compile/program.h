@@ -43,6 +43,7 @@ struct ProgramOptions {
   std::optional<Recompute> recompute = {};  // the recipe's choice where absent
   int64_t head_chunk_bytes = 0;  // logits of a run of rows (passes/lower/chunk_head.h); 0: whole
   bool strict_fusion = false;    // a fusion that did not fire is an error
+  int64_t memory_budget = 0;     // planned bytes; 0: no limit (compile/budget.h settles it)
   AdamwPolicy optim = {};
   std::vector<std::string> no_decay = {};  // names of parameters without weight decay
   BatchSize train = {};                    // fixes the persistent layout and the training functions

@@ -22,14 +22,16 @@ ProgramOptions inference_options(const ModelSpec& spec, const std::string& recip
 }  // namespace
 
 std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype) {
-  CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16);
+  CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16);
   std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
   if (dtype == Dtype::f32) {
     if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;
   }
   for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t code = bf16_from_f32(values[i]);
+    const auto code = dtype == Dtype::bf16
+                          ? bf16_from_f32(values[i])
+                          : static_cast<uint16_t>(encode<Dtype::fp16>(values[i], Rounding::rne));
     std::memcpy(bytes.data() + 2 * i, &code, 2);
   }
   return bytes;

@@ -45,7 +45,7 @@ class Inference {
   std::map<std::tuple<FunctionKind, int64_t, int64_t>, std::unique_ptr<BoundPlan>> bound_;
 };
 
-// Values as a slot of this dtype holds them, f32 or BF16.
+// Values as a slot of this dtype holds them, f32, BF16 or FP16, rounded to nearest even.
 std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype);
 
 }  // namespace octet

@@ -13,7 +13,7 @@ TensorType scalar_type(Dtype dtype) {
 }
 
 struct StepInputs {
-  ValueId lr, c1, c2, grad_scale, found_nonfinite, attempt;
+  ValueId lr, c1, c2, clip, grad_scale, found_nonfinite, attempt;
 };
 
 bool rounds_stochastically(const UpdateItem& item, const AdamwPolicy& policy,
@@ -22,22 +22,30 @@ bool rounds_stochastically(const UpdateItem& item, const AdamwPolicy& policy,
          (policy.master == Master::bf16_sr && builder.type(item.weight).dtype != Dtype::f32);
 }
 
-StepInputs build_norm(Builder& builder, const std::vector<UpdateItem>& items, ValueId flag) {
-  StepInputs in{};
-  in.lr = builder.input(InputKind::step_scalar, "lr", scalar_type(Dtype::f32));
-  in.c1 = builder.input(InputKind::step_scalar, "adam_c1", scalar_type(Dtype::f32));
-  in.c2 = builder.input(InputKind::step_scalar, "adam_c2", scalar_type(Dtype::f32));
-  std::vector<ValueId> operands = {
-      builder.input(InputKind::step_scalar, "clip", scalar_type(Dtype::f32))};
-  for (const UpdateItem& item : items) operands.push_back(item.gradient);
-  const auto results = builder.emit(OpCode::global_norm, NoAttrs{}, operands);
-  builder.output("grad_norm", results[0]);
-  in.grad_scale = results[1];
-  in.found_nonfinite =
-      flag == kNoValue ? results[2] : builder.emit1(OpCode::any_of, NoAttrs{}, {results[2], flag});
-  builder.output("found_nonfinite", in.found_nonfinite);
-  in.attempt = kNoValue;
-  return in;
+StepInputs scalar_inputs(Builder& builder) {
+  const auto scalar = [&](const char* name) {
+    return builder.input(InputKind::step_scalar, name, scalar_type(Dtype::f32));
+  };
+  return {.lr = scalar("lr"),
+          .c1 = scalar("adam_c1"),
+          .c2 = scalar("adam_c2"),
+          .clip = scalar("clip"),
+          .grad_scale = kNoValue,
+          .found_nonfinite = kNoValue,
+          .attempt = kNoValue};
+}
+
+// The norm, scale and flag of these gradients together.
+std::vector<ValueId> norm_of(Builder& builder, ValueId clip, std::vector<ValueId> gradients) {
+  gradients.insert(gradients.begin(), clip);
+  return builder.emit(OpCode::global_norm, NoAttrs{}, std::move(gradients));
+}
+
+void report_norm(Builder& builder, ValueId norm, std::vector<ValueId> flags) {
+  builder.output("grad_norm", norm);
+  const bool one = flags.size() == 1;
+  builder.output("found_nonfinite",
+                 one ? flags[0] : builder.emit1(OpCode::any_of, NoAttrs{}, std::move(flags)));
 }
 
 AdamwAttrs update_attrs(const UpdateItem& item, const AdamwPolicy& policy, Dtype weight) {
@@ -119,13 +127,32 @@ Master master_from_name(std::string_view name) {
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
                   ValueId flag) {
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "optimizer"};
-  StepInputs in = build_norm(builder, items, flag);
+  StepInputs in = scalar_inputs(builder);
+  const bool together = policy.clipping == Clipping::global_norm;
+  std::vector<ValueId> gradients, norms, flags;
+  if (flag != kNoValue) flags.push_back(flag);
+  if (together) {
+    for (const UpdateItem& item : items) gradients.push_back(item.gradient);
+    const auto norm = norm_of(builder, in.clip, gradients);
+    in.grad_scale = norm[1];
+    flags.insert(flags.begin(), norm[2]);
+    report_norm(builder, norm[0], flags);
+    in.found_nonfinite = builder.graph().outputs.back().value;
+  }
   for (const UpdateItem& item : items) {
     if (in.attempt == kNoValue && rounds_stochastically(item, policy, builder)) {
       in.attempt = builder.input(InputKind::step_scalar, "attempt", scalar_type(Dtype::u32));
     }
+    if (!together) {
+      const auto norm = norm_of(builder, in.clip, {item.gradient});
+      in.grad_scale = norm[1];
+      in.found_nonfinite = norm[2];
+      norms.push_back(norm[0]);
+      flags.push_back(norm[2]);
+    }
     ItemUpdate(builder, item, policy).build(in);
   }
+  if (!together) report_norm(builder, norm_of(builder, in.clip, norms)[0], flags);
 }
 
 }  // namespace octet

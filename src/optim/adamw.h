@@ -26,6 +26,11 @@ namespace octet {
 
 enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr };
 
+// none: each tensor's gradient is judged by itself, so that no update waits for another gradient
+// (gradient release): one that is not finite leaves its own tensor as it was and sets
+// "found_nonfinite". "clip" must then be 0.
+enum class Clipping : uint8_t { global_norm, none };
+
 struct AdamwPolicy {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   Master master = Master::bf16_remainder;
@@ -33,6 +38,7 @@ struct AdamwPolicy {
   int64_t group = 128;  // elements of one group of an 8-bit moment
   PowerMath math = PowerMath::fast;
   uint32_t seed = 0;  // of stochastic rounding
+  Clipping clipping = Clipping::global_norm;
 };
 
 // The master with this name (fp32, bf16_remainder, bf16_sr); Error{invalid_argument} for another.
@@ -45,7 +51,9 @@ struct UpdateItem {
   bool decay = true;
 };
 
-// `flag`: another reason to refuse the step (a bool scalar), or kNoValue.
+// `flag`: another reason to refuse the step (a bool scalar), or kNoValue. It is known only when the
+// last gradient is; without clipping it is therefore reported in "found_nonfinite" and stops
+// nothing.
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
                   ValueId flag = kNoValue);
 

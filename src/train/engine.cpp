@@ -1,6 +1,7 @@
 #include "train/engine.h"
 
 #include "base/error.h"
+#include "compile/budget.h"
 #include "infer/batch_inputs.h"
 
 namespace octet {
@@ -37,7 +38,9 @@ float inverse_label_count(std::span<const Batch> batches) {
 }  // namespace
 
 TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue)
-    : program_(options, catalogue), size_(options.train), bound_(kFunctionCount) {
+    : program_(fit_to_budget(options, catalogue), catalogue),
+      size_(options.train),
+      bound_(kFunctionCount) {
   std::vector<FunctionKind> kinds = program_.train_functions();
   kinds.push_back(FunctionKind::evaluate);
   for (const FunctionKind kind : kinds) program_.plan(kind);

@@ -29,7 +29,8 @@ struct StepOutcome {
 
 class TrainEngine {
  public:
-  // Compiles the training functions and an evaluate function of the same batch.
+  // Compiles the training functions and an evaluate function of the same batch; throws
+  // Error{device} where they do not fit options.memory_budget.
   TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue);
 
   // One optimizer step; as many batches as the program accumulates. Each micro-batch's loss is

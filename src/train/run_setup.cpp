@@ -92,8 +92,14 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   options.recipe_options = recipe_options(config);
   options.recompute = recompute_choice(config.train.recompute);
   options.strict_fusion = config.recipe.strict_fusion;
+  options.memory_budget = config.train.memory_budget;
+  if (config.recipe.weight_copy != "auto" && config.recipe.weight_copy != "per_use")
+    fail_choice("recipe.weight_copy", "auto or per_use", config.recipe.weight_copy);
   options.optim = optimizer_policy(config.optim);
   options.optim.seed = static_cast<uint32_t>(config.train.seed);
+  // Accumulated gradients are all there when the update begins: nothing to release.
+  if (config.optim.clip == 0 && config.train.accumulate == 1)
+    options.optim.clipping = Clipping::none;
   options.train = {.batch = config.train.batch, .seq = config.model.seq};
   options.accumulate = static_cast<int>(config.train.accumulate);
   for (const ParameterSpec& parameter : model_parameters(spec)) {

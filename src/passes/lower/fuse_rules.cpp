@@ -237,8 +237,10 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
     if (m.dtype(other) != m.dtype(node.results[0]) ||
         m.dtype(gemm->results[0]) != m.dtype(node.results[0]))
       continue;
-    // The forward residual stays apart: its sum is quantized from f32.
-    if (gemm->tag.role == Role::forward) continue;
+    // The forward residual stays apart, where it is repeated too: its sum is quantized from f32.
+    if (gemm->tag.role == Role::forward ||
+        std::get<GemmAttrs>(gemm->attrs).role == GemmRole::forward)
+      continue;
     std::vector<ValueId> operands = gemm->operands;
     operands.resize(std::max<size_t>(operands.size(), 3), kNoValue);
     operands[2] = other;

@@ -68,6 +68,10 @@ const std::vector<TextCase>& text_cases() {
   return all;
 }
 
+void PrintTo(const TextCase& c, std::ostream* out) {
+  *out << c.file << " " << c.name;
+}
+
 class PassText : public testing::TestWithParam<TextCase> {};
 
 TEST_P(PassText, becomes) {

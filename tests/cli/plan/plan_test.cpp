@@ -1,0 +1,141 @@
+// octet plan as a user calls it: every key, sums, budgets, and nothing is run.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+namespace {
+
+using Json = nlohmann::json;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Outcome run(const std::string& arguments) {
+  const std::string base = testing::TempDir() + "octet_plan_" + std::to_string(getpid());
+  const std::string command = std::string(OCTET_PROGRAM) + " plan " + arguments + " >" + base +
+                              ".out 2>" + base + ".err </dev/null";
+  const int status = std::system(command.c_str());
+  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(base + ".out"),
+                  read_file(base + ".err")};
+  std::remove((base + ".out").c_str());
+  std::remove((base + ".err").c_str());
+  return outcome;
+}
+
+std::string shipped(const std::string& name) {
+  return std::string(OCTET_SOURCE_DIR) + "/recipes/" + name + ".yaml ";
+}
+
+Json plan(const std::string& arguments) {
+  const Outcome outcome = run(arguments + " --json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return Json::parse(outcome.out);
+}
+
+int64_t sum(const Json& object) {
+  int64_t total = 0;
+  for (const auto& [name, bytes] : object.items()) total += bytes.get<int64_t>();
+  return total;
+}
+
+TEST(PlanCommand, json_has_every_key_of_the_7b_model_in_two_seconds) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Json json = plan(shipped("llama-2-7b") + "--set train.batch=1");
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(time.count(), 2);
+  for (const char* key : {"parameters", "masters", "weight_copies", "gradients", "optimizer",
+                          "activations", "workspace", "other"})
+    EXPECT_TRUE(json.at("by_role").at(key).is_number_integer()) << key;
+  EXPECT_EQ(sum(json.at("by_role")), json.at("peak_bytes").get<int64_t>());
+  EXPECT_EQ(sum(json.at("arenas")), json.at("peak_bytes").get<int64_t>());
+  EXPECT_EQ(json.at("u_bytes"), 2048 * 4096 * 2);
+  EXPECT_EQ(json.at("batch"), 1);
+  EXPECT_EQ(json.at("seq"), 2048);
+  EXPECT_EQ(json.at("hidden"), 4096);
+  EXPECT_EQ(json.at("params"), 6738415616);
+  EXPECT_EQ(json.at("kept_per_layer_bytes").size(), 32u);
+  EXPECT_LE(json.at("kept_per_layer_bytes")[31].get<double>(), 8.3 * 2048 * 4096 * 2);
+  EXPECT_EQ(json.at("ops").at("gemm e4m3 x e4m3"), 7 * 32);
+  EXPECT_EQ(json.at("ops").at("gemm e5m2 x e4m3"), 7 * 32 * 2);
+  EXPECT_EQ(json.at("ops").at("gemm bf16 x bf16"), 3);  // the head
+  EXPECT_TRUE(json.at("near_misses").is_array());
+  EXPECT_FALSE(json.contains("buffers"));
+}
+
+TEST(PlanCommand, every_shipped_recipe_file_can_be_planned) {
+  for (const char* name : {"llama-25m", "llama-124m", "llama-1.2b", "llama-2-7b", "llama-2-13b",
+                           "llama-30b", "olmo-1b", "gpt2-124m"}) {
+    const Json json = plan(shipped(name));
+    EXPECT_EQ(sum(json.at("by_role")), json.at("peak_bytes").get<int64_t>()) << name;
+  }
+}
+
+TEST(PlanCommand, buffers_are_listed_with_place_and_life) {
+  const Json json = plan(shipped("llama-25m") + "--buffers");
+  const int64_t n_steps = json.at("n_steps");
+  std::map<std::string, int64_t> end;
+  for (const Json& b : json.at("buffers")) {
+    for (const char* key :
+         {"name", "role", "layer", "dtype", "offset", "bytes", "first_step", "last_step", "lane"})
+      EXPECT_TRUE(b.contains(key)) << key;
+    EXPECT_LE(b.at("first_step").get<int64_t>(), b.at("last_step").get<int64_t>());
+    EXPECT_LE(b.at("last_step").get<int64_t>(), n_steps);
+    int64_t& arena = end[b.at("lane")];
+    arena = std::max(arena, b.at("offset").get<int64_t>() + b.at("bytes").get<int64_t>());
+  }
+  for (const auto& [lane, bytes] : end) EXPECT_LE(bytes, json.at("arenas").at(lane)) << lane;
+}
+
+TEST(PlanCommand, steps_print_the_program) {
+  const Outcome outcome = run(shipped("llama-25m") + "--steps");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.out.find("gemm bf16 x bf16"), std::string::npos);
+  EXPECT_NE(outcome.out.find("\"next:model.norm.weight\""), std::string::npos);
+}
+
+TEST(PlanCommand, a_budget_chooses_what_is_computed_again) {
+  const std::string file = shipped("llama-2-7b") + "--set recipe=bf16 --set train.batch=8 ";
+  const int64_t none = plan(file).at("peak_bytes");
+  const Json fitted = plan(file + "--set train.memory_budget=" + std::to_string(none * 9 / 10));
+  EXPECT_LE(fitted.at("peak_bytes").get<int64_t>(), none * 9 / 10);
+  EXPECT_LE(fitted.at("kept_per_layer_bytes")[3].get<double>(),
+            11.6 * fitted.at("u_bytes").get<double>());
+}
+
+TEST(PlanCommand, a_budget_that_nothing_fits_is_one_line_and_exit_5) {
+  const Outcome outcome =
+      run(shipped("llama-2-7b") + "--set train.batch=8 --set train.memory_budget=45000000000");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err.rfind("octet: [budget] expected at most 45000000000 bytes", 0), 0u)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("train.batch "), std::string::npos) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+}
+
+TEST(PlanCommand, weight_copies_that_are_kept_are_refused) {
+  const Outcome outcome = run(shipped("llama-25m") + "--set recipe.weight_copy=per_step");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.err, "octet: recipe.weight_copy: expected auto or per_use, got per_step\n");
+}
+
+}  // namespace

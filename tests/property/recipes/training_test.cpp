@@ -1,0 +1,143 @@
+// Every recipe and every optimizer state trains every model; what must and must not change the
+// bits of the loss.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "optim/state_format.h"
+#include "plan/report.h"
+#include "property/recipes/tiny_training.h"
+
+namespace octet {
+namespace {
+
+uint32_t bits(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+
+void expect_learns(const std::vector<float>& losses, const std::string& what) {
+  for (const float loss : losses) EXPECT_TRUE(std::isfinite(loss)) << what;
+  EXPECT_NEAR(losses.front(), std::log(48.0f), 0.2f) << what;
+  EXPECT_LT(losses.back(), losses.front() - 0.3f) << what;
+}
+
+constexpr int kSteps = 30;
+
+TEST(Recipes, every_recipe_trains_every_model) {
+  for (const Recipe* recipe : all_recipes()) {
+    for (const ModelDef* model : models()) {
+      const ModelSpec spec = tiny::spec(model->kind);
+      expect_learns(tiny::losses(tiny::options(recipe->name, spec), kSteps, spec),
+                    fmt::format("{} {}", recipe->name, model->name));
+    }
+  }
+}
+
+TEST(Recipes, every_state_format_trains) {
+  for (const char* name : {"f32", "bf16", "bf16_sr", "e4m3", "e4m3+x", "e5m2", "e5m2+x", "hif8",
+                           "hif8+x", "de8", "de8+x"}) {
+    ProgramOptions options = tiny::options("coat");
+    options.optim.state_m = options.optim.state_v = state_format_from_name(name);
+    expect_learns(tiny::losses(options, kSteps), name);
+  }
+}
+
+TEST(Recipes, coat_and_bf16_differ_at_every_step) {
+  const auto coat = tiny::losses(tiny::options("coat"), 5);
+  const auto bf16 = tiny::losses(tiny::options("bf16"), 5);
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_NE(bits(coat[i]), bits(bf16[i])) << i;
+    EXPECT_NEAR(coat[i], bf16[i], 0.05f) << i;
+  }
+}
+
+TEST(Recipes, recomputing_changes_no_bit) {
+  for (const Recipe* recipe : all_recipes()) {
+    ProgramOptions options = tiny::options(recipe->name);
+    options.recompute = Recompute::none;
+    const auto kept = tiny::losses(options, 3);
+    for (const Recompute what : {Recompute::cheap, Recompute::full}) {
+      options.recompute = what;
+      const auto repeated = tiny::losses(options, 3);
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_EQ(bits(kept[i]), bits(repeated[i]))
+            << recipe->name << " " << enum_name(what) << " step " << i;
+    }
+  }
+}
+
+TEST(Recipes, released_gradients_give_the_losses_of_an_unclipped_run) {
+  for (const char* recipe : {"bf16", "coat"}) {
+    ProgramOptions options = tiny::options(recipe);
+    TrainEngine whole(options, *tiny::backend().device, *tiny::backend().catalogue);
+    options.optim.clipping = Clipping::none;
+    TrainEngine released(options, *tiny::backend().device, *tiny::backend().catalogue);
+    EXPECT_LT(released.planned_bytes(), whole.planned_bytes());
+    tiny::start(whole);
+    tiny::start(released);
+    for (uint32_t step = 0; step < 3; ++step) {
+      const Batch batch = tiny::batch(options.train, step);
+      StepScalars scalars = tiny::scalars(step);
+      scalars.clip = 0;
+      const StepOutcome a = whole.step({&batch, 1}, scalars),
+                        b = released.step({&batch, 1}, scalars);
+      EXPECT_EQ(bits(a.loss), bits(b.loss)) << recipe << " " << step;
+      EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5f * a.grad_norm);
+      EXPECT_FALSE(b.nonfinite);
+    }
+  }
+}
+
+TEST(Recipes, two_micro_batches_are_one_step_of_twice_the_batch) {
+  for (const Recipe* recipe : all_recipes()) {
+    ProgramOptions whole = tiny::options(recipe->name), parts = whole;
+    parts.train.batch /= 2;
+    parts.accumulate = 2;
+    const auto a = tiny::losses(whole, 4), b = tiny::losses(parts, 4);
+    // fp32: sums in another order. Else the gradients are summed in BF16 and scales differ.
+    const float tolerance = recipe->compute == Dtype::f32 ? 1e-5f : 2e-2f;
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(a[i], b[i], tolerance) << recipe->name << " " << i;
+  }
+}
+
+TEST(Recipes, chunks_of_the_head_change_only_the_order_of_sums) {
+  ProgramOptions whole = tiny::options("fp32"), chunks = whole;
+  chunks.head_chunk_bytes = 10 * 48 * 4;  // 10 rows of 64
+  const auto a = tiny::losses(whole, 4), b = tiny::losses(chunks, 4);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(a[i], b[i], 1e-5f) << i;
+  Program program(chunks, *tiny::backend().catalogue);
+  for (const FunctionKind kind : {FunctionKind::step, FunctionKind::evaluate}) {
+    for (const Buffer& buffer : program.plan(kind).buffers)
+      EXPECT_NE(buffer.bytes, 64 * 48 * 4) << "whole logits: " << buffer.name;
+    EXPECT_EQ(count_ops(program.plan(kind).graph).at("cross_entropy"), 7);
+  }
+}
+
+TEST(Recipes, delayed_scaling_trains_and_its_history_is_state) {
+  ProgramOptions options = tiny::options("fp8_linear");
+  options.recipe_options.scaling = Scaling::delayed;
+  expect_learns(tiny::losses(options, kSteps), "delayed");
+  TrainEngine engine(options, *tiny::backend().device, *tiny::backend().catalogue);
+  tiny::start(engine);
+  std::vector<std::string> histories;
+  for (const auto& [name, slot] : engine.layout().slots) {
+    if (name.rfind("amax_history:", 0) != 0) continue;
+    histories.push_back(name);
+    EXPECT_EQ(slot.kind, InputKind::state);
+    EXPECT_EQ(slot.lane, Lane::persistent);
+  }
+  // Per layer: x of 4 groups (qkv, o, gate and up, down), as many weights and gradients.
+  EXPECT_EQ(histories.size(), 2u * 4 * 3);
+  const Batch batch = tiny::batch(options.train, 0);
+  for (uint32_t step = 0; step < 3; ++step) engine.step({&batch, 1}, tiny::scalars(step));
+  for (const std::string& name : histories) {
+    const auto& slot = engine.layout().slots.at(name);
+    const auto* values =
+        reinterpret_cast<const float*>(engine.arenas().lane(slot.lane) + slot.offset);
+    const auto n_set = std::count_if(values, values + kAmaxHistory, [](float x) { return x > 0; });
+    EXPECT_EQ(n_set, 3) << name;
+  }
+}
+
+}  // namespace
+}  // namespace octet
