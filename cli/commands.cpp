@@ -9,6 +9,7 @@
 #include "cli/generate_command.h"
 #include "cli/inspect_command.h"
 #include "cli/opt_command.h"
+#include "cli/optim_step_command.h"
 #include "cli/plan_command.h"
 #include "cli/train_command.h"
 
@@ -24,6 +25,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_bench_command(app, options);
   add_formats_command(app, options);
   add_opt_command(app, options);
+  add_optim_step_command(app, options);
   add_inspect_command(app, options);
   add_doctor_command(app, options);
   add_docs_command(app, options);

@@ -136,4 +136,14 @@ void encode_moments(const MomentCoding& coding, std::span<const float> x, const 
   encode_with_meta(coding, meta, x, draw, codes);
 }
 
+void decode_groups(const MomentCoding& coding, int64_t group, std::span<const uint32_t> meta,
+                   std::span<const uint8_t> codes, std::span<float> x) {
+  CHECK(codes.size() == x.size() && std::ssize(meta) == expand_groups(std::ssize(x), group));
+  const auto most = static_cast<size_t>(group);
+  for (size_t first = 0, g = 0; first < x.size(); first += most, ++g) {
+    const size_t n = std::min(most, x.size() - first);
+    decode_moments(coding, meta[g], codes.subspan(first, n), x.subspan(first, n));
+  }
+}
+
 }  // namespace octet

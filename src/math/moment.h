@@ -64,6 +64,11 @@ void encode_moments(const MomentCoding& coding, std::span<const float> x, const 
 void encode_with_meta(const MomentCoding& coding, uint32_t meta, std::span<const float> x,
                       const MomentDraw& draw, std::span<uint8_t> codes);
 
+// A whole tensor in groups of `group` consecutive elements, the last of which may be shorter; meta
+// holds expand_groups(n, group) words.
+void decode_groups(const MomentCoding& coding, int64_t group, std::span<const uint32_t> meta,
+                   std::span<const uint8_t> codes, std::span<float> x);
+
 // One value as bf16: nearest even, or stochastic.
 OCTET_HOST_DEVICE constexpr uint16_t moment_bf16(const MomentCoding& coding, float x,
                                                  uint32_t random) {

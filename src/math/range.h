@@ -59,12 +59,18 @@ constexpr RangeThresholds make_range_thresholds(double ratio) {
   return result;
 }
 
-// 16k: the largest j with range <= limit[j-1], at least 1. The limits fall with j.
+// 16k: the largest j with range <= limit[j-1], at least 1. The limits fall with j. Without
+// branches: the outcome of each comparison is a coin's, and the optimizer asks twice for every 128
+// elements.
 OCTET_HOST_DEVICE constexpr int choose_k16(const Range& range, const RangeThresholds& thresholds) {
   int k16 = 1;
   for (int step = 128; step != 0; step >>= 1) {
-    const int next = k16 + step;
-    if (next <= kMaxK16 && range <= thresholds.limit[next - 1]) k16 = next;
+    const int next = k16 + step < kMaxK16 ? k16 + step : kMaxK16;
+    const Range& limit = thresholds.limit[next - 1];
+    const int below = range.exponent < limit.exponent ? 1 : 0;
+    const int equal = range.exponent == limit.exponent ? 1 : 0;
+    const int within = range.significand <= limit.significand ? 1 : 0;
+    k16 += (next - k16) * (below | (equal & within));
   }
   return k16;
 }

@@ -14,17 +14,46 @@ constexpr bool needs_codes(Dtype dtype) {
   return dtype != Dtype::f32 && dtype != Dtype::bf16;
 }
 
+constexpr double log2_ratio(double size, float target) {
+  return log2_exact(size / static_cast<double>(target));
+}
+
+// By the bits of the fraction: log2 of the significand, less that of the target's.
+template <Dtype D>
+constexpr void add_fraction_table(DecodeTable& table) {
+  constexpr FormatRow kRow = format_row(D);
+  constexpr int kFractions = 1 << kRow.fraction_bits;
+  const Unpacked target = unpack(kRow.amax_target);
+  const double significand = target.significand * 0x1p-23;
+  table.fraction_bits = kRow.fraction_bits;
+  table.exponent_offset = kRow.bias + target.exponent;
+  for (int i = 0; i < kFractions; ++i) {
+    const double normal = 1.0 + static_cast<double>(i) / kFractions;
+    table.part_of_fraction[i] = static_cast<float>(log2_exact(normal / significand));
+    table.ratio_of_fraction[i] = static_cast<float>(normal) / static_cast<float>(significand);
+    table.ratio_of_fraction[8 + i] =
+        static_cast<float>((normal - 1) * 2) / static_cast<float>(significand);
+    if (i == 0) continue;  // the code of zero
+    table.part_of_fraction[8 + i] = static_cast<float>(log2_exact((normal - 1) * 2 / significand));
+  }
+}
+
 template <Dtype D>
 constexpr DecodeTable make_decode_table() {
   DecodeTable table{};
   for (uint32_t code = 0; code < 256; ++code) {
     const float q = decode<D>(code);
-    const float size = float_of(bits_of(q) & kF32Magnitude);
     table.ratio[code] = q / format_row(D).amax_target;
+    table.whole[code] = kNoPower;
     if (!is_finite(q) || q == 0.0f) continue;
-    table.log2_ratio[code] = static_cast<float>(
-        log2_exact(static_cast<double>(size) / static_cast<double>(format_row(D).amax_target)));
+    const double power = log2_ratio(q < 0 ? -static_cast<double>(q) : static_cast<double>(q),
+                                    format_row(D).amax_target);
+    const int whole = static_cast<int>(power < 0 ? power - 0.5 : power + 0.5);
+    table.whole[code] = static_cast<float>(whole);
+    const uint32_t part = bits_of(static_cast<float>(power - whole));
+    table.part[code] = float_of((part & ~1u) | (q < 0 ? 1u : 0u));
   }
+  if constexpr (format_row(D).rule == DecodeRule::ieee) add_fraction_table<D>(table);
   return table;
 }
 template <Dtype D>
@@ -48,7 +77,7 @@ MomentKernel moment_kernel(const MomentCoding& coding) {
       kernel.table = &kDecodeTable<D>;
       kernel.target = format_row(D).amax_target;
       kernel.least = keeps_nonzero(coding) ? kLeast : 0.0f;
-      kernel.log2_least = kernel.table->log2_ratio[format_row(D).min_code];
+      kernel.log2_least = static_cast<float>(log2_ratio(kLeast, format_row(D).amax_target));
     }
   });
   CHECK(kernel.table != nullptr);
@@ -194,14 +223,18 @@ class Groups {
     } else if (!kernel.coding.expand) {
       vectors_.decode_plain(*kernel.table, meta_amax(meta), codes, s.padded, x);
     } else if (decodes_in_vectors(kernel, meta)) {
-      const Contraction c{16.0f / static_cast<float>(meta_k16(meta)), meta_amax(meta)};
-      vectors_.decode_expanded(*kernel.table, c, codes, s.padded, x);
+      vectors_.decode_expanded(*kernel.table, contraction(meta), codes, s.padded, x);
     } else {
       decode_moments(kernel.coding, meta, {codes, static_cast<size_t>(s.n)}, floats(x, s));
     }
     if (!s.whole()) std::memset(x + s.n, 0, static_cast<size_t>(s.padded - s.n) * sizeof(float));
   }
 
+  static Contraction contraction(uint32_t meta) {
+    const double inv = 16.0 / meta_k16(meta);
+    const float hi = float_of(bits_of(static_cast<float>(inv)) & ~0xFFFu);
+    return {hi, static_cast<float>(inv - static_cast<double>(hi)), meta_amax(meta)};
+  }
   // Powers and products stay normal numbers.
   static bool decodes_in_vectors(const MomentKernel& kernel, uint32_t meta) {
     if (kernel.coding.math == MathMode::exact || meta_k16(meta) == 0) return false;

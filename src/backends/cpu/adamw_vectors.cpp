@@ -87,7 +87,84 @@ HWY_INLINE VI load_codes(const uint8_t* codes, int64_t i) {
   return hn::PromoteTo(I32(), hn::LoadU(U8(), codes + i));
 }
 
+// 2^(n + f), n an integer with a normal result, |f| <= 1/2 or little more; relative error 1.2e-7.
+HWY_INLINE VF exp2_parts(VF n, VF f) {
+  const VF r = hn::Mul(f, set(0.693147181f));
+  const VF p = hn::Add(set(1.0f), hn::MulAdd(hn::Mul(r, r), exp_tail(r), r));
+  return value(hn::Add(bits(p), hn::ShiftLeft<23>(hn::ConvertTo(I32(), n))));
+}
+
+// What a code is, relative to the target: |q| / target = 2^(whole + part).
+struct Power {
+  VF whole, part;
+  VI sign;  // in the sign's place
+  hn::Mask<F32> zero;
+};
+
+struct GatheredPower {
+  const DecodeTable& table;
+  HWY_INLINE Power operator()(VI code) const {
+    const VF whole = hn::GatherIndex(F32(), table.whole, code);
+    const VF part = hn::GatherIndex(F32(), table.part, code);
+    return {whole, part, hn::ShiftLeft<31>(bits(part)), hn::Eq(whole, set(kNoPower))};
+  }
+};
+
+// IEEE formats: the fraction's bits look up what they mean in registers.
+template <int kFraction>
+struct IeeeCode {
+  VI low, fraction, exponent;
+  hn::Mask<I32> subnormal;
+  HWY_INLINE explicit IeeeCode(VI code)
+      : low(hn::And(code, seti(0x7F))),
+        fraction(hn::And(low, seti((1u << kFraction) - 1))),
+        exponent(hn::ShiftRight<kFraction>(low)),
+        subnormal(hn::Lt(low, seti(1u << kFraction))) {}
+  HWY_INLINE VF look_up(const float* entries) const {
+    if constexpr (HWY_TARGET <= HWY_AVX3) {  // a register holds all 16
+      const VI index = hn::Add(fraction, hn::IfThenElseZero(subnormal, seti(8)));
+      return hn::TableLookupLanes(hn::LoadU(F32(), entries), hn::IndicesFromVec(F32(), index));
+    } else {
+      const auto lanes = hn::IndicesFromVec(F32(), fraction);
+      const VF normal = hn::TableLookupLanes(hn::LoadU(F32(), entries), lanes);
+      const VF below = hn::TableLookupLanes(hn::LoadU(F32(), entries + 8), lanes);
+      return hn::IfThenElse(hn::RebindMask(F32(), subnormal), below, normal);
+    }
+  }
+};
+
+template <int kFraction>
+struct FractionPower {
+  const DecodeTable& table;
+  HWY_INLINE Power operator()(VI code) const {
+    const IeeeCode<kFraction> c(code);
+    const VI whole = hn::Sub(c.exponent, seti(static_cast<uint32_t>(table.exponent_offset)));
+    return {hn::ConvertTo(F32(), whole), c.look_up(table.part_of_fraction),
+            hn::ShiftLeft<24>(hn::Xor(code, c.low)),
+            hn::RebindMask(F32(), hn::Eq(c.low, hn::Zero(I32())))};
+  }
+};
+
+template <int kFraction>
+HWY_INLINE void decode_ratios(const DecodeTable& table, float amax, const uint8_t* codes, int64_t n,
+                              float* x) {
+  const VF scale = set(amax);
+  each(n, [&](int64_t i) HWY_ATTR {
+    const VI code = load_codes(codes, i);
+    const IeeeCode<kFraction> c(code);
+    const VI whole = hn::Sub(c.exponent, seti(static_cast<uint32_t>(table.exponent_offset)));
+    const VI scaled = hn::Add(bits(c.look_up(table.ratio_of_fraction)), hn::ShiftLeft<23>(whole));
+    const VI ratio = hn::IfThenZeroElse(hn::Eq(c.low, hn::Zero(I32())), scaled);
+    const VI sign = hn::ShiftLeft<24>(hn::Xor(code, c.low));
+    hn::StoreU(hn::Mul(value(hn::Or(ratio, sign)), scale), F32(), x + i);
+  });
+}
+
 void DecodePlain(const DecodeTable& table, float amax, const uint8_t* codes, int64_t n, float* x) {
+#if HWY_TARGET <= HWY_AVX2  // tables of eight and more lanes
+  if (table.fraction_bits == 3) return decode_ratios<3>(table, amax, codes, n, x);
+  if (table.fraction_bits == 2) return decode_ratios<2>(table, amax, codes, n, x);
+#endif
   const VF scale = set(amax);
   each(n, [&](int64_t i) HWY_ATTR {
     const VF ratio = hn::GatherIndex(F32(), table.ratio, load_codes(codes, i));
@@ -95,40 +172,31 @@ void DecodePlain(const DecodeTable& table, float amax, const uint8_t* codes, int
   });
 }
 
-// 2^y for y in [-126, 1], relative error below 2^-22.
-HWY_INLINE VF exp2_normal(VF y) {
-  const VF n = hn::Round(y);
-  const VF r = hn::Mul(hn::Sub(y, n), set(0.693147181f));
-  const VF p = hn::Add(set(1.0f), hn::MulAdd(hn::Mul(r, r), exp_tail(r), r));
-  return hn::Mul(p, power_of_two(hn::ConvertTo(I32(), n)));
-}
-
-// log2(x), x normal and positive, absolute error about 2^-23 beside the whole part: x = m 2^e with
-// m in [sqrt(1/2), sqrt(2)), s = (m - 1) / (m + 1), log2 m = 2 / ln 2 (s + s^3/3 + s^5/5 + s^7/7).
-HWY_INLINE VF log2_normal(VF x) {
-  const VI all = bits(x);
-  const VI e = hn::ShiftRight<23>(hn::Sub(all, seti(0x3F3504F3u)));
-  const VF m = value(hn::Sub(all, hn::ShiftLeft<23>(e)));
-  const VF s = hn::Div(hn::Sub(m, set(1.0f)), hn::Add(m, set(1.0f)));
-  const VF s2 = hn::Mul(s, s);
-  VF p = set(0.412198583f);
-  p = hn::MulAdd(p, s2, set(0.577078016f));
-  p = hn::MulAdd(p, s2, set(0.961796694f));
-  p = hn::MulAdd(p, s2, set(2.88539008f));
-  return hn::MulAdd(p, s, hn::ConvertTo(F32(), e));
+// y = (whole + part) (inv_hi + inv_lo) as n + f: whole inv_hi is exact, and so is its difference to
+// n.
+template <typename PowerOf>
+HWY_INLINE void decode_powers(PowerOf power_of, const Contraction& c, const uint8_t* codes,
+                              int64_t n, float* x) {
+  const VF hi = set(c.inv_hi), lo = set(c.inv_lo), inv = set(c.inv_hi + c.inv_lo);
+  const VF amax = set(c.amax);
+  each(n, [&](int64_t i) HWY_ATTR {
+    const Power power = power_of(load_codes(codes, i));
+    const VF rest = hn::MulAdd(power.whole, lo, hn::Mul(power.part, inv));
+    const VF exact = hn::Mul(power.whole, hi);
+    const VF whole = hn::Round(hn::Add(exact, rest));
+    const VF f = hn::Add(hn::Sub(exact, whole), rest);
+    const VF size = hn::IfThenZeroElse(power.zero, hn::Mul(exp2_parts(whole, f), amax));
+    hn::StoreU(value(hn::Or(bits(size), power.sign)), F32(), x + i);
+  });
 }
 
 void DecodeExpanded(const DecodeTable& table, const Contraction& c, const uint8_t* codes, int64_t n,
                     float* x) {
-  const VF inv_k = set(c.inv_k), amax = set(c.amax);
-  each(n, [&](int64_t i) HWY_ATTR {
-    const VI code = load_codes(codes, i);
-    const VF ratio = hn::GatherIndex(F32(), table.ratio, code);
-    const VF y = hn::Mul(hn::GatherIndex(F32(), table.log2_ratio, code), inv_k);
-    const VF size = hn::Mul(exp2_normal(y), amax);
-    const VF kept = hn::IfThenZeroElse(hn::Eq(ratio, zero()), size);
-    hn::StoreU(hn::CopySignToAbs(kept, ratio), F32(), x + i);
-  });
+#if HWY_TARGET <= HWY_AVX2  // tables of eight and more lanes
+  if (table.fraction_bits == 3) return decode_powers(FractionPower<3>{table}, c, codes, n, x);
+  if (table.fraction_bits == 2) return decode_powers(FractionPower<2>{table}, c, codes, n, x);
+#endif
+  decode_powers(GatheredPower{table}, c, codes, n, x);
 }
 
 // max(size, least) with x's sign, and 0 where x is.
@@ -146,12 +214,38 @@ void ScalePlain(const ExpansionOf& e, const float* x, int64_t n, float* y) {
   });
 }
 
+// log2(x), x normal and positive, absolute error 2e-6: x = m 2^e with m in [sqrt(1/2), sqrt(2)),
+// s = (m - 1) / (m + 1), log2 m = 2 / ln 2 (s + s^3/3 + s^5/5).
+HWY_INLINE VF log2_normal(VF x) {
+  const VI all = bits(x);
+  const VI e = hn::ShiftRight<23>(hn::Sub(all, seti(0x3F3504F3u)));
+  const VF m = value(hn::Sub(all, hn::ShiftLeft<23>(e)));
+  const VF s = hn::Div(hn::Sub(m, set(1.0f)), hn::Add(m, set(1.0f)));
+  const VF s2 = hn::Mul(s, s);
+  VF p = set(0.577078016f);
+  p = hn::MulAdd(p, s2, set(0.961796694f));
+  p = hn::MulAdd(p, s2, set(2.88539008f));
+  return hn::MulAdd(p, s, hn::ConvertTo(F32(), e));
+}
+
+// 2^y target for y >= -126: Taylor's series of 2^f to the fifth power, |f| <= 1/2, error 3e-6: far
+// inside what a code sees.
 void ScaleExpanded(const ExpansionOf& e, const float* x, int64_t n, float* y) {
-  const VF inv = set(1.0f / e.amax), k = set(e.k), target = set(e.target), least = set(e.least);
+  const VF inv = set(1.0f / e.amax), k = set(e.k), least = set(e.least);
+  const VF c0 = set(e.target), c1 = set(e.target * 0.69314718f), c2 = set(e.target * 0.24022651f);
+  const VF c3 = set(e.target * 0.05550411f), c4 = set(e.target * 0.00961813f);
+  const VF c5 = set(e.target * 0.00133336f);
   each(n, [&](int64_t i) HWY_ATTR {
     const VF xi = at(x, i);
-    const VF power = hn::Mul(log2_normal(hn::Mul(hn::Abs(xi), inv)), k);
-    const VF size = hn::Mul(exp2_normal(hn::Max(power, set(-126.0f))), target);
+    const VF power = hn::Max(hn::Mul(log2_normal(hn::Mul(hn::Abs(xi), inv)), k), set(-126.0f));
+    const VF whole = hn::Round(power);
+    const VF f = hn::Sub(power, whole);
+    VF p = hn::MulAdd(c5, f, c4);
+    p = hn::MulAdd(p, f, c3);
+    p = hn::MulAdd(p, f, c2);
+    p = hn::MulAdd(p, f, c1);
+    p = hn::MulAdd(p, f, c0);
+    const VF size = value(hn::Add(bits(p), hn::ShiftLeft<23>(hn::ConvertTo(I32(), whole))));
     hn::StoreU(finish_scale(xi, size, least), F32(), y + i);
   });
 }

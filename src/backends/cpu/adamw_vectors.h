@@ -20,13 +20,22 @@ struct BitRanges {
   BitRange m, v;
 };
 
-// decode: x = sign(q) 2^(log2_ratio[code] inv_k) amax; ratio[code] = q / target gives sign and
-// zero.
+// What codes decode to, relative to the target: ratio = q / target, and for expanded groups
+// log2(|q| / target) = whole + part, whole an integer. The lowest bit of part is the sign of q, and
+// q = 0 has whole = kNoPower. Of IEEE formats, part stands once more by the fraction's bits, 0 to 7
+// of normal numbers and 8 to 15 of subnormals, whole being the exponent's bits minus
+// exponent_offset.
+inline constexpr float kNoPower = -4096.0f;
 struct DecodeTable {
-  float ratio[256], log2_ratio[256];
+  float ratio[256], whole[256], part[256];
+  float part_of_fraction[16];   // of log2
+  float ratio_of_fraction[16];  // 2^part, rounded so that times 2^whole it is ratio
+  int fraction_bits = 0;        // 0: no IEEE format
+  int exponent_offset = 0;
 };
+// decode: x = sign(q) 2^((whole + part) / k) amax, with 1 / k = inv_hi + inv_lo, inv_hi of 12 bits.
 struct Contraction {
-  float inv_k, amax;
+  float inv_hi, inv_lo, amax;
 };
 // encode: y = sign(x) max(2^(k log2(|x| / amax)) target, least), 0 for x = 0.
 struct ExpansionOf {

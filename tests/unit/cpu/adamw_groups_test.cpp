@@ -99,5 +99,157 @@ TEST(adamw_groups, with_exact_maths_equals_the_scalar_formulas_bit_for_bit) {
   }
 }
 
+// Fast maths against exact maths, from the same states: one step each time.
+struct Agreement {
+  int64_t n_codes = 0, n_unequal = 0, n_far = 0;
+  int64_t worst_weight_ulps = 0;
+  double share_unequal() const {
+    return static_cast<double>(n_unequal) / static_cast<double>(n_codes);
+  }
+};
+
+// Codes in the order of their values.
+int rank_of(Dtype dtype, uint8_t code) {
+  if (dtype == Dtype::de8s || dtype == Dtype::de8u) return code;
+  int rank = 0;
+  const float value = decode(dtype, code);
+  for (uint32_t other = 0; other < 256; ++other) rank += decode(dtype, other) < value ? 1 : 0;
+  return rank;
+}
+
+void compare_codes(const AdamwRun& a, const AdamwRun& b, const char* name, Dtype dtype,
+                   Agreement& result) {
+  const auto x = a.bytes(name), y = b.bytes(name);
+  for (size_t i = 0; i < x.size(); ++i) {
+    ++result.n_codes;
+    if (x[i] == y[i]) continue;
+    ++result.n_unequal;
+    result.n_far += std::abs(rank_of(dtype, x[i]) - rank_of(dtype, y[i])) > 1 ? 1 : 0;
+  }
+}
+
+int64_t ulps(float a, float b) {
+  const auto line = [](float x) {
+    const auto bits = static_cast<int64_t>(bits_of(x) & kF32Magnitude);
+    return x < 0 ? -bits : bits;
+  };
+  return std::abs(line(a) - line(b));
+}
+
+TEST(adamw_groups, with_fast_maths_agrees_with_exact_in_999_codes_of_1000) {
+  for (const StateCase& state : kStates) {
+    if (!is_quantized(state.m) || !is_quantized(state.v)) continue;
+    for_each_target([&](const std::string& target) {
+      AdamwSetup setup{.name = state.name,
+                       .grad = Dtype::f32,
+                       .weight = Dtype::f32,
+                       .m = state.m,
+                       .v = state.v,
+                       .n = 40000};
+      setup.attrs = {.expand_m = true, .expand_v = true};
+      AdamwRun fast(setup, fast_backend());
+      setup.attrs.math = PowerMath::exact;
+      AdamwRun exact(setup, fast_backend());
+      Agreement agreement;
+      for (uint32_t t = 1; t <= 3; ++t) {
+        exact.take_states(fast);
+        for (AdamwRun* run : {&fast, &exact}) {
+          run->step(test_gradient(setup.n, t), scalars_of_step(t, setup.attrs));
+        }
+        EXPECT_EQ(fast.bytes("m_meta").size(), exact.bytes("m_meta").size());
+        compare_codes(fast, exact, "m", state.m, agreement);
+        compare_codes(fast, exact, "v", state.v, agreement);
+        const auto w_fast = fast.weights(), w_exact = exact.weights();
+        for (size_t i = 0; i < w_fast.size(); ++i) {
+          if (std::abs(w_exact[i]) < 1e-3f) continue;  // of its own size, not of the update's
+          agreement.worst_weight_ulps =
+              std::max(agreement.worst_weight_ulps, ulps(w_fast[i], w_exact[i]));
+        }
+      }
+      EXPECT_LE(agreement.share_unequal(), 0.001) << state.name << " " << target;
+      EXPECT_EQ(agreement.n_far, 0) << state.name << " " << target;
+      EXPECT_LE(agreement.worst_weight_ulps, 2) << state.name << " " << target;
+    });
+  }
+}
+
+TEST(adamw_groups, gives_the_same_bits_for_any_number_of_threads) {
+  std::vector<std::unique_ptr<Backend>> backends;
+  for (const int threads : kThreadCounts) {
+    backends.push_back(std::make_unique<Backend>(make_backend(threads, detect_isa())));
+  }
+  const auto setups = all_setups(PowerMath::fast);
+  for (size_t i = 0; i < setups.size(); i += 3) {
+    AdamwSetup setup = setups[i];
+    setup.n = 2 * 16384 + 77;
+    const auto gradient = test_gradient(setup.n, 1);
+    std::map<std::string, std::vector<uint8_t>> want;
+    for (const auto& backend : backends) {
+      AdamwRun run(setup, *backend);
+      run.step(gradient, scalars_of_step(1, setup.attrs));
+      if (want.empty()) want = run.states();
+      EXPECT_EQ(run.states(), want) << setup.name;
+    }
+  }
+}
+
+TEST(adamw_groups, a_refused_step_changes_no_byte_and_the_next_goes_on) {
+  for (const AdamwSetup& setup : all_setups(PowerMath::fast)) {
+    for (Backend* backend : {&scalar_backend(), &fast_backend()}) {
+      AdamwRun run(setup, *backend);
+      run_steps(run);
+      const auto before = run.states();
+      for (const float bad : {NAN, INFINITY, -INFINITY}) {
+        std::vector<float> gradient = test_gradient(setup.n, 9);
+        gradient[17] = bad;
+        AdamwScalars scalars = scalars_of_step(5, setup.attrs);
+        scalars.found = 1;
+        run.step(gradient, scalars);
+        EXPECT_EQ(run.states(), before) << setup.name;
+      }
+      run.step(test_gradient(setup.n, 10), scalars_of_step(5, setup.attrs));
+      EXPECT_NE(run.states().at("w"), before.at("w")) << setup.name;
+      EXPECT_NE(run.states().at("v"), before.at("v")) << setup.name;
+    }
+  }
+}
+
+TEST(adamw_groups, a_remainder_weight_walks_as_an_f32_master) {
+  for (const StateCase& state : kStates) {
+    AdamwSetup wide{.name = state.name, .m = state.m, .v = state.v};
+    wide.attrs = {.weight_decay = 0.1, .expand_m = true, .expand_v = true};
+    AdamwSetup split = wide;
+    split.weight = Dtype::bf16;
+    split.master = Dtype::i16;
+    AdamwSetup beside = split;
+    beside.master = Dtype::f32;
+    AdamwRun a(wide, fast_backend()), b(split, fast_backend()), c(beside, fast_backend());
+    for (AdamwRun* run : {&a, &b, &c}) run_steps(*run);
+    EXPECT_EQ(a.weights(), b.weights()) << state.name;
+    EXPECT_EQ(a.weights(), c.weights()) << state.name;
+    const auto narrow = c.words<uint16_t>("w");
+    for (size_t i = 0; i < narrow.size(); ++i) {
+      EXPECT_EQ(narrow[i], f32_to_bf16(a.weights()[i])) << state.name;
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Weights that only stochastic rounding can move: steps far below half a place of bf16.
+TEST(adamw_groups, stochastic_weights_follow_the_master_in_the_mean) {
+  AdamwSetup setup{.name = "walk", .weight = Dtype::bf16, .n = 4096};
+  setup.attrs = {.beta1 = 0, .beta2 = 0, .stochastic_w = true, .stream = 12};
+  AdamwRun run(setup, fast_backend());
+  const auto before = run.weights();
+  constexpr int kWalk = 200;
+  for (uint32_t t = 1; t <= kWalk; ++t) {
+    run.step(std::vector<float>(4096, -1.0f), {.lr = 1e-6f, .c1 = 1, .c2 = 1, .attempt = t});
+  }
+  const auto after = run.weights();
+  double moved = 0;
+  for (size_t i = 0; i < after.size(); ++i) moved += after[i] - before[i];
+  EXPECT_NEAR(moved / 4096 / (kWalk * 1e-6), 1.0, 0.05);
+}
+
 }  // namespace
 }  // namespace octet::cpu

@@ -72,6 +72,13 @@ class AdamwRun {
     bound_->run();
   }
 
+  // Goes on from another run's tensors.
+  void take_states(const AdamwRun& other) {
+    for (const auto& [name, data] : other.states()) {
+      bound_->write_input(name, data.data(), static_cast<int64_t>(data.size()));
+    }
+  }
+
   // Every tensor that lasts, as its bytes.
   std::map<std::string, std::vector<uint8_t>> states() const {
     std::map<std::string, std::vector<uint8_t>> all;
@@ -125,12 +132,7 @@ class AdamwRun {
     }
     const auto codes = bytes(name);
     const auto meta = words<uint32_t>(which == Moment::first ? "m_meta" : "v_meta");
-    const auto group = static_cast<size_t>(setup_.attrs.group);
-    for (size_t i = 0; i < x.size(); i += group) {
-      const size_t n = std::min(group, x.size() - i);
-      decode_moments(c, meta[i / group], std::span(codes).subspan(i, n),
-                     std::span(x).subspan(i, n));
-    }
+    decode_groups(c, setup_.attrs.group, meta, codes, x);
     return x;
   }
 
