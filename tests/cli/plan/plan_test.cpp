@@ -109,7 +109,7 @@ TEST(PlanCommand, steps_print_the_program) {
   const Outcome outcome = run(shipped("llama-25m") + "--steps");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_NE(outcome.out.find("gemm bf16 x bf16"), std::string::npos);
-  EXPECT_NE(outcome.out.find("\"next:model.norm.weight\""), std::string::npos);
+  EXPECT_NE(outcome.out.find("\"model.norm.weight\""), std::string::npos);
 }
 
 TEST(PlanCommand, a_budget_chooses_what_is_computed_again) {

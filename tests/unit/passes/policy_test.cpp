@@ -1,0 +1,99 @@
+#include "passes/precision/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/builder.h"
+#include "passes/memory/recompute.h"
+#include "passes/precision/recipe.h"
+#include "passes/reorder.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+struct PatternCase {
+  std::string_view pattern, name;
+  bool matches;
+};
+
+constexpr PatternCase kPatterns[] = {
+    {"layers.0.*", "layers.0.q_proj", true},
+    {"layers.0.*", "layers.10.q_proj", false},
+    {"*.down_proj", "layers.3.down_proj", true},
+    {"*.down_proj", "layers.3.down_proj2", false},
+    {"*", "anything", true},
+    {"", "", true},
+    {"", "x", false},
+    {"l*s.*.q*", "layers.1.q_proj", true},
+    {"**", "", true},
+    {"layers.1", "layers.11", false},
+};
+
+TEST(Policy, a_star_matches_any_run_of_characters) {
+  for (const PatternCase& c : kPatterns)
+    EXPECT_EQ(matches_pattern(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;
+}
+
+TEST(Policy, later_overrides_win_role_by_role) {
+  const LinearFormats base = find_recipe("fp8_linear").linears;
+  const std::vector<LinearOverride> overrides = {
+      {.pattern = "layers.0.*", .quantized = false},
+      {.pattern = "*.down_proj", .quantized = true, .x = Dtype::e5m2, .dy = Dtype::hif8}};
+  EXPECT_FALSE(resolve(base, overrides, "layers.0.q_proj").quantized);
+  const LinearFormats down = resolve(base, overrides, "layers.0.down_proj");
+  EXPECT_TRUE(down.quantized);
+  EXPECT_EQ(down.x, (OperandFormat{Dtype::e5m2, 57344}));
+  EXPECT_EQ(down.w, base.w);
+  EXPECT_EQ(down.dy, (OperandFormat{Dtype::hif8, 224}));
+  EXPECT_EQ(resolve(base, overrides, "layers.1.up_proj"), base);
+}
+
+TEST(Policy, an_unknown_recipe_is_named_with_the_known_ones) {
+  const std::string error = test::error_of([] { find_recipe("fp9"); });
+  EXPECT_EQ(error.rfind("[recipe] expected one of fp32, bf16", 0), 0u) << error;
+  EXPECT_NE(error.find("got 'fp9'"), std::string::npos) << error;
+}
+
+// Two layers of exp, each with a backward node that reads its result.
+Graph two_layers() {
+  Graph graph;
+  graph.phase = Phase::typed;
+  Builder b(graph);
+  ValueId x = b.input(InputKind::batch, "x", {Dtype::f32, {4}});
+  ValueId results[2];
+  for (int layer = 0; layer < 2; ++layer) {
+    b.tag = {.layer = layer, .role = Role::forward, .origin = "f"};
+    results[layer] = x = b.unary(OpCode::exp, x);
+  }
+  for (const int layer : {1, 0}) {
+    b.tag = {.layer = layer, .role = Role::backward, .origin = "f"};
+    x = b.mul(x, results[layer]);
+  }
+  b.output("dx", x);
+  return graph;
+}
+
+int count(const Graph& graph, OpCode op) {
+  return static_cast<int>(std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                                        [&](const Node& n) { return n.op == op; }));
+}
+
+TEST(Recompute, stops_at_the_layers_that_it_is_told) {
+  const Graph graph = two_layers();
+  EXPECT_EQ(recompute(graph, {.what = Recompute::none}), graph);
+  EXPECT_EQ(recompute(graph, {.what = Recompute::cheap}), graph);  // exp is not cheap
+  EXPECT_EQ(count(recompute(graph, {.what = Recompute::full}), OpCode::exp), 4);
+  EXPECT_EQ(count(recompute(graph, {.what = Recompute::full, .n_layers = 1}), OpCode::exp), 3);
+}
+
+TEST(Reorder, a_cycle_is_our_fault) {
+  const Graph graph = two_layers();
+  EXPECT_EQ(reorder(graph, {}), graph);
+  EXPECT_THROW(reorder(graph, {{2, 0}}), Error);
+}
+
+}  // namespace
+}  // namespace octet
