@@ -41,12 +41,28 @@ HWY_INLINE VF widen(VF v) {
 }
 #endif
 
-double SquaresBlock(In x, int64_t begin, int64_t end) {
-  VD s = hn::Zero(F64());
-  for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    each_half(widen(load(io, x, i)), [&](VD d) HWY_ATTR { s = hn::MulAdd(d, d, s); });
+// Adds the squares of the low half of v to a, and of the high half to b.
+HWY_INLINE void add_squares(VF v, VD& a, VD& b) {
+  VD* sums[] = {&a, &b};
+  int which = 0;
+  each_half(widen(v), [&](VD d) HWY_ATTR {
+    VD& sum = *sums[which++];
+    sum = hn::MulAdd(d, d, sum);
   });
-  return hn::GetLane(hn::SumOfLanes(F64(), s));
+}
+
+// Four sums side by side, so that one addition need not wait for the last.
+double SquaresBlock(In x, int64_t begin, int64_t end) {
+  VD s[4] = {hn::Zero(F64()), hn::Zero(F64()), hn::Zero(F64()), hn::Zero(F64())};
+  const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
+  int64_t i = begin;
+  for (; i + 2 * lanes <= end; i += 2 * lanes) {
+    add_squares(load(Full(), x, i), s[0], s[1]);
+    add_squares(load(Full(), x, i + lanes), s[2], s[3]);
+  }
+  for_lanes(i, end, [&](int64_t k, auto io) HWY_ATTR { add_squares(load(io, x, k), s[0], s[1]); });
+  const VD sum = hn::Add(hn::Add(s[0], s[1]), hn::Add(s[2], s[3]));
+  return hn::GetLane(hn::SumOfLanes(F64(), sum));
 }
 
 double SumBlock(In x, int64_t begin, int64_t end) {
