@@ -189,8 +189,8 @@ class LinearQuantizer {
     const auto key = std::tuple(operand, kind, fmt.dtype, transposed);
     if (const auto it = codes_.find(key); it != codes_.end()) return it->second;
     QuantizeAttrs attrs = attrs_of(fmt);
-    // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long as
-    // the codes that they meet.
+    // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long
+    // as the codes that they meet.
     if (kind == Kind::w) attrs.pad = 1;
     const ValueId value = rewriter_.map(operand);
     // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
