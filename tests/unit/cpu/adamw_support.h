@@ -72,6 +72,10 @@ class AdamwRun {
     bound_->run();
   }
 
+  void set_f32_weights(const std::vector<float>& w) {
+    bound_->write_input("w", w.data(), static_cast<int64_t>(w.size() * sizeof(float)));
+  }
+
   // Goes on from another run's tensors.
   void take_states(const AdamwRun& other) {
     for (const auto& [name, data] : other.states()) {
