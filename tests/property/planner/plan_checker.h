@@ -11,7 +11,7 @@ namespace octet::plan_checker {
 
 // One line of program_text: what a step reads and writes, by value, and its scratch.
 struct Line {
-  std::vector<int> results, operands;
+  std::vector<int> results = {}, operands = {};
   int64_t scratch_bytes = 0, scratch_offset = 0;
 };
 std::vector<Line> parse_program(const std::string& text);

@@ -14,9 +14,9 @@ namespace {
 struct Seen {
   std::string what;
   QuantizeAttrs attrs;
-  std::vector<double> source;
+  std::vector<double> source = {};
   float scale = 0;
-  std::vector<uint8_t> codes;
+  std::vector<uint8_t> codes = {};
 };
 
 class Watch {

@@ -21,8 +21,9 @@ namespace octet {
 namespace {
 
 struct TextCase {
-  std::string file, name, before, after;
-  std::vector<std::string> passes;
+  std::string file, name;
+  std::string before = {}, after = {};
+  std::vector<std::string> passes = {};
 };
 
 std::vector<std::string> split_names(const std::string& text) {
