@@ -20,9 +20,10 @@ constexpr Name kScalings[] = {"current", "delayed"};
 constexpr Name kWeightCopies[] = {"auto", "per_use", "per_step", "w_only"};
 constexpr Name kSchedules[] = {"cosine", "linear", "constant", "wsd"};
 constexpr Name kBoundaries[] = {"ignore", "mask_labels"};
-constexpr Name kStates[] = {"auto",    "f32",       "f32+x",  "bf16",   "bf16+x",
-                            "bf16_sr", "bf16_sr+x", "e4m3",   "e4m3+x", "e5m2",
-                            "e5m2+x",  "hif8",      "hif8+x", "de8",    "de8+x"};
+constexpr Name kStates[] = {"auto",      "f32",     "f32+x",     "bf16",    "bf16+x",    "bf16_sr",
+                            "bf16_sr+x", "e4m3",    "e4m3+x",    "e4m3_sr", "e4m3_sr+x", "e5m2",
+                            "e5m2+x",    "e5m2_sr", "e5m2_sr+x", "hif8",    "hif8+x",    "hif8_sr",
+                            "hif8_sr+x", "de8",     "de8+x",     "de8_sr",  "de8_sr+x"};
 constexpr Name kGroups[] = {"128", "256"};
 constexpr Name kMasters[] = {"auto", "fp32", "bf16_remainder", "bf16_sr"};
 constexpr Name kMaths[] = {"fast", "exact"};
@@ -121,9 +122,11 @@ constexpr ConfigRow kOptimRows[] = {
     {"optim.clip", OCTET_FIELD(optim.clip), at_least(0), "",
      "largest global gradient norm; 0: no clipping"},
     {"optim.state_m", OCTET_FIELD(optim.state_m), one_of(kStates), "",
-     "format of the first moment, +x with range expansion; auto: by recipe"},
+     "format of the first moment, +x with range expansion, _sr rounded stochastically; auto: by "
+     "recipe"},
     {"optim.state_v", OCTET_FIELD(optim.state_v), one_of(kStates), "",
-     "format of the second moment, +x with range expansion; auto: by recipe"},
+     "format of the second moment, +x with range expansion, _sr rounded stochastically; auto: by "
+     "recipe"},
     {"optim.group", OCTET_FIELD(optim.group), one_of(kGroups), "elements",
      "group of a quantized moment"},
     {"optim.master", OCTET_FIELD(optim.master), one_of(kMasters), "",

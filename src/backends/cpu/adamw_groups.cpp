@@ -61,14 +61,16 @@ constexpr DecodeTable kDecodeTable = make_decode_table<D>();
 
 // What encoding and decoding of one moment's groups need, found once a launch.
 struct MomentKernel {
+  const MomentPlace& place;
   MomentCoding coding;
   const DecodeTable* table = nullptr;
   Codec codec{};
   float target = 0, least = 0, log2_least = 0;
 };
 
-MomentKernel moment_kernel(const MomentCoding& coding) {
-  MomentKernel kernel{.coding = coding};
+MomentKernel moment_kernel(const MomentPlace& place) {
+  const MomentCoding& coding = place.coding;
+  MomentKernel kernel{.place = place, .coding = coding};
   if (!needs_codes(coding.dtype)) return kernel;
   kernel.codec = simd_codec(coding.dtype);
   visit_format(coding.dtype, [&]<Dtype D>() {
@@ -122,20 +124,20 @@ class Groups {
       : a_(args),
         k_(constants),
         vectors_(adamw_vectors()),
-        m_(moment_kernel(args.m.coding)),
-        v_(moment_kernel(args.v.coding)) {}
+        m_(moment_kernel(args.m)),
+        v_(moment_kernel(args.v)) {}
 
   void run(Buffers& b, int64_t first, int64_t n) const {
     const Span span{first, n, round_up(n, kPad)};
     load_wide(b, span, a_.grad, b.g);
     load_weight(b, span);
-    load_moment(b, span, m_, a_.m, b.m);
-    load_moment(b, span, v_, a_.v, b.v);
+    load_moment(b, span, m_, b.m);
+    load_moment(b, span, v_, b.v);
     float* wmv[3] = {b.w, b.m, b.v};
     const BitRanges ranges = vectors_.update(k_, b.g, span.padded, wmv);
     store_weight(b, span);
-    store_moment(b, span, m_, a_.m, ranges.m, b.m);
-    store_moment(b, span, v_, a_.v, ranges.v, b.v);
+    store_moment(b, span, m_, ranges.m, b.m);
+    store_moment(b, span, v_, ranges.v, b.v);
   }
 
  private:
@@ -212,8 +214,8 @@ class Groups {
 
   static std::span<float> floats(float* x, const Span& s) { return {x, static_cast<size_t>(s.n)}; }
 
-  void load_moment(Buffers& b, const Span& s, const MomentKernel& kernel, const MomentPlace& place,
-                   float* x) const {
+  void load_moment(Buffers& b, const Span& s, const MomentKernel& kernel, float* x) const {
+    const MomentPlace& place = kernel.place;
     if (!needs_codes(kernel.coding.dtype))
       return load_wide(b, s, {place.from, kernel.coding.dtype}, x);
     const uint32_t meta = place.meta_from[s.first / a_.group];
@@ -248,9 +250,10 @@ class Groups {
            float_of(range.amin) > float_of(range.amax) * 0x1p-100f;
   }
 
-  void store_moment(Buffers& b, const Span& s, const MomentKernel& kernel, const MomentPlace& place,
-                    const BitRange& range, float* x) const {
-    if (!needs_codes(kernel.coding.dtype)) return store_wide_moment(b, s, kernel, place, x);
+  void store_moment(Buffers& b, const Span& s, const MomentKernel& kernel, const BitRange& range,
+                    float* x) const {
+    const MomentPlace& place = kernel.place;
+    if (!needs_codes(kernel.coding.dtype)) return store_wide_moment(b, s, kernel, x);
     uint32_t& meta = place.meta_to[s.first / a_.group];
     const std::span<uint8_t> codes(static_cast<uint8_t*>(place.to) + s.first,
                                    static_cast<size_t>(s.n));
@@ -274,7 +277,8 @@ class Groups {
   }
 
   void store_wide_moment(Buffers& b, const Span& s, const MomentKernel& kernel,
-                         const MomentPlace& place, const float* x) const {
+                         const float* x) const {
+    const MomentPlace& place = kernel.place;
     if (!kernel.coding.stochastic || kernel.coding.dtype == Dtype::f32) {
       store_wide(b, s, x, {place.to, kernel.coding.dtype});
     } else {

@@ -1,0 +1,59 @@
+// The choices that attributes of ops offer, and their names in printed graphs.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "formats/dtype.h"
+
+namespace octet {
+
+enum class Activation : uint8_t { silu };
+enum class GeluKind : uint8_t { erf, tanh };
+enum class GemmRole : uint8_t { other, forward, dgrad, wgrad };
+enum class PowerMath : uint8_t {
+  fast,
+  exact
+};  // the machine's powers, or the same bits everywhere
+enum class RopeScaling : uint8_t { none, linear, llama3 };
+
+constexpr std::string_view enum_name(Dtype dtype) {
+  return dtype_name(dtype);
+}
+constexpr int enum_count(Dtype) {
+  return kDtypeCount;
+}
+constexpr std::string_view enum_name(Activation) {
+  return "silu";
+}
+constexpr std::string_view enum_name(GeluKind k) {
+  return k == GeluKind::erf ? "erf" : "tanh";
+}
+constexpr std::string_view enum_name(GemmRole r) {
+  constexpr std::string_view names[] = {"other", "forward", "dgrad", "wgrad"};
+  return names[static_cast<int>(r)];
+}
+constexpr std::string_view enum_name(RopeScaling s) {
+  constexpr std::string_view names[] = {"none", "linear", "llama3"};
+  return names[static_cast<int>(s)];
+}
+constexpr std::string_view enum_name(PowerMath m) {
+  return m == PowerMath::fast ? "fast" : "exact";
+}
+constexpr int enum_count(PowerMath) {
+  return 2;
+}
+constexpr int enum_count(Activation) {
+  return 1;
+}
+constexpr int enum_count(GeluKind) {
+  return 2;
+}
+constexpr int enum_count(GemmRole) {
+  return 4;
+}
+constexpr int enum_count(RopeScaling) {
+  return 3;
+}
+
+}  // namespace octet
