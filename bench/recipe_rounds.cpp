@@ -1,6 +1,8 @@
 #include "bench/recipe_rounds.h"
 
 #include "base/error.h"
+#include "infer/model_spec.h"
+#include "train/run_setup.h"
 
 namespace octet {
 namespace {
@@ -15,6 +17,26 @@ std::unique_ptr<StepRunner> warm_runner(const BenchMachine& machine, const Recip
   return runner;
 }
 
+// Empty, or why this machine cannot run the recipe in reasonable time.
+std::string why_left_out(const BenchMachine& machine, const RunConfig& config) {
+  try {
+    const ModelSpec spec = model_from_config(posix_files(), config);
+    Program program(program_options(config, spec), *machine.backend.catalogue);
+    for (const FunctionKind kind : program.train_functions()) {
+      const Plan& plan = program.plan(kind);
+      for (const PlanStep& step : plan.steps) {
+        const OpCode op = plan.graph.nodes[static_cast<size_t>(step.node)].op;
+        if (op == OpCode::gemm && step.kernel.reference)
+          return "its products would run in the reference kernel " + step.kernel.name;
+      }
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::device) throw;
+    return error.what();
+  }
+  return {};
+}
+
 }  // namespace
 
 void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
@@ -25,14 +47,14 @@ void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
       measure({recipe, *baseline, *baseline});
       continue;
     }
-    std::unique_ptr<StepRunner> runner;
-    try {
-      runner = warm_runner(machine, rounds, recipe);
-    } catch (const Error& error) {
-      if (rounds.refusal == Refusal::fails || error.code() == ErrorCode::device) throw;
-      machine.log.warning("bench: recipe {} left out: {}", recipe, error.what());
+    const std::string reason = rounds.refusal == Refusal::fails
+                                   ? std::string()
+                                   : why_left_out(machine, rounds.config(recipe));
+    if (!reason.empty()) {
+      machine.log.warning("bench: recipe {} left out: {}", recipe, reason);
       continue;
     }
+    const auto runner = warm_runner(machine, rounds, recipe);
     measure({recipe, *runner, *baseline});
   }
 }

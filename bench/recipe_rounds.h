@@ -13,7 +13,8 @@ namespace octet {
 
 inline constexpr const char* kBaselineRecipe = "bf16";
 
-// What happens with a recipe that cannot be compiled on this machine.
+// What happens with a recipe that this machine cannot compile, or only with its matrix products in
+// reference kernels (which take minutes a step).
 enum class Refusal : uint8_t { fails, is_left_out };
 
 struct RecipeRounds {
