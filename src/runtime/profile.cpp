@@ -122,6 +122,7 @@ std::vector<ProfileRow> rows_by_kernel(const Profile& profile, const Ceilings& c
     rest.ms -= event.ms();
   }
   std::vector<ProfileRow> rows;
+  rows.reserve(by_name.size() + 1);
   for (auto& [name, row] : by_name) rows.push_back(std::move(row));
   std::ranges::sort(rows, std::ranges::greater{}, &ProfileRow::ms);
   rows.push_back(std::move(rest));
