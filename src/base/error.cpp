@@ -4,12 +4,18 @@ namespace octet {
 
 int exit_code(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_argument: return 2;
-    case ErrorCode::bad_data: return 3;
-    case ErrorCode::io: return 3;
-    case ErrorCode::numerics: return 4;
-    case ErrorCode::device: return 5;
-    case ErrorCode::internal: return 1;
+    case ErrorCode::invalid_argument:
+      return 2;
+    case ErrorCode::bad_data:
+      return 3;
+    case ErrorCode::io:
+      return 3;
+    case ErrorCode::numerics:
+      return 4;
+    case ErrorCode::device:
+      return 5;
+    case ErrorCode::internal:
+      return 1;
   }
   return 1;
 }

@@ -1,7 +1,8 @@
 // The one exception type, and the check for our own mistakes.
 //
-// Error: the user, the data or the machine is at fault. Its message is one line: what was expected, what came, where.
-// CHECK(cond): we are at fault; throws Error{internal} with file and line, in release builds too.
+// Error: the user, the data or the machine is at fault. Its message is one line: what was expected,
+// what came, where. CHECK(cond): we are at fault; throws Error{internal} with file and line, in
+// release builds too.
 #pragma once
 
 #include <fmt/format.h>

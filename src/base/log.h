@@ -1,5 +1,5 @@
-// The logger: the only way that src writes to a terminal. Progress and results go through a sink that the command line
-// installs; without one, messages are dropped.
+// The logger: the only way that src writes to a terminal. Progress and results go through a sink
+// that the command line installs; without one, messages are dropped.
 #pragma once
 
 #include <fmt/format.h>

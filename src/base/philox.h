@@ -1,8 +1,9 @@
-// Philox4x32-10, a counter-based random generator: the same (key, counter) gives the same bits on every device,
-// for any order of calls. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Philox4x32-10, a counter-based random generator: the same (key, counter) gives the same bits on
+// every device, for any order of calls. Source: Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011.
 //
-// Host and device. A draw is keyed by (hash of the tensor's name, attempted step, micro-batch) and counted by the global
-// element index, so recomputed, sharded and resumed runs draw the same bits.
+// Host and device. A draw is keyed by (hash of the tensor's name, attempted step, micro-batch) and
+// counted by the global element index, so recomputed, sharded and resumed runs draw the same bits.
 #pragma once
 
 #include <array>
@@ -26,7 +27,8 @@ struct PhiloxBlock {
   uint32_t word[4];
 };
 
-OCTET_HOST_DEVICE inline PhiloxBlock philox(PhiloxKey key, uint64_t counter_lo, uint64_t counter_hi) {
+OCTET_HOST_DEVICE inline PhiloxBlock philox(PhiloxKey key, uint64_t counter_lo,
+                                            uint64_t counter_hi) {
   constexpr uint32_t kMul0 = 0xD2511F53u, kMul1 = 0xCD9E8D57u;
   constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
   PhiloxBlock c{{static_cast<uint32_t>(counter_lo), static_cast<uint32_t>(counter_lo >> 32),
@@ -34,8 +36,9 @@ OCTET_HOST_DEVICE inline PhiloxBlock philox(PhiloxKey key, uint64_t counter_lo, 
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = static_cast<uint64_t>(kMul0) * c.word[0];
     const uint64_t p1 = static_cast<uint64_t>(kMul1) * c.word[2];
-    c = PhiloxBlock{{static_cast<uint32_t>(p1 >> 32) ^ c.word[1] ^ key.lo, static_cast<uint32_t>(p1),
-                     static_cast<uint32_t>(p0 >> 32) ^ c.word[3] ^ key.hi, static_cast<uint32_t>(p0)}};
+    c = PhiloxBlock{
+        {static_cast<uint32_t>(p1 >> 32) ^ c.word[1] ^ key.lo, static_cast<uint32_t>(p1),
+         static_cast<uint32_t>(p0 >> 32) ^ c.word[3] ^ key.hi, static_cast<uint32_t>(p0)}};
     key.lo += kWeyl0;
     key.hi += kWeyl1;
   }

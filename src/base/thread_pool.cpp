@@ -76,7 +76,9 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : state_->workers) worker.join();
 }
 
-int ThreadPool::n_threads() const { return static_cast<int>(state_->workers.size()) + 1; }
+int ThreadPool::n_threads() const {
+  return static_cast<int>(state_->workers.size()) + 1;
+}
 
 void ThreadPool::run(int64_t n_tiles, const std::function<void(int64_t, int)>& fn) {
   if (n_tiles <= 0) return;

@@ -1,5 +1,6 @@
-// A fixed set of threads that own output tiles. Tile bounds never depend on the number of threads, each tile is run by
-// one thread, and no reduction crosses tiles: so results are the same for any number of threads.
+// A fixed set of threads that own output tiles. Tile bounds never depend on the number of threads,
+// each tile is run by one thread, and no reduction crosses tiles: so results are the same for any
+// number of threads.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,9 @@ class ThreadPool {
 
   int n_threads() const;
 
-  // Runs fn(tile, thread) for every tile in [0, n_tiles); thread is in [0, n_threads()). Returns when all are done and
-  // rethrows the first exception of a tile. Not re-entrant: a tile must not call run.
+  // Runs fn(tile, thread) for every tile in [0, n_tiles); thread is in [0, n_threads()). Returns
+  // when all are done and rethrows the first exception of a tile. Not re-entrant: a tile must not
+  // call run.
   void run(int64_t n_tiles, const std::function<void(int64_t tile, int thread)>& fn);
 
  private:

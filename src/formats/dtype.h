@@ -1,5 +1,5 @@
-// The enumerators of every storage type, and their sizes and names. What a format's bits mean stands
-// in formats/table.h.
+// The enumerators of every storage type, and their sizes and names. What a format's bits mean
+// stands in formats/table.h.
 #pragma once
 
 #include <cstdint>
@@ -30,37 +30,61 @@ inline constexpr int kDtypeCount = 16;
 
 struct DtypeInfo {
   std::string_view name;
-  int bytes;         // storage of one element; 0 for real
-  bool is_float;     // takes part in differentiation
-  bool is_quantized; // eight-bit codes that need a scale to be values
+  int bytes;          // storage of one element; 0 for real
+  bool is_float;      // takes part in differentiation
+  bool is_quantized;  // eight-bit codes that need a scale to be values
 };
 
 constexpr DtypeInfo dtype_info(Dtype dtype) {
   switch (dtype) {
-    case Dtype::real: return {"real", 0, true, false};
-    case Dtype::f32: return {"f32", 4, true, false};
-    case Dtype::bf16: return {"bf16", 2, true, false};
-    case Dtype::fp16: return {"fp16", 2, true, false};
-    case Dtype::e4m3: return {"e4m3", 1, true, true};
-    case Dtype::e5m2: return {"e5m2", 1, true, true};
-    case Dtype::hif8: return {"hif8", 1, true, true};
-    case Dtype::e8m0: return {"e8m0", 1, true, true};
-    case Dtype::de8s: return {"de8s", 1, true, true};
-    case Dtype::de8u: return {"de8u", 1, true, true};
-    case Dtype::i32: return {"i32", 4, false, false};
-    case Dtype::u32: return {"u32", 4, false, false};
-    case Dtype::i16: return {"i16", 2, false, false};
-    case Dtype::u16: return {"u16", 2, false, false};
-    case Dtype::u8: return {"u8", 1, false, false};
-    case Dtype::boolean: return {"bool", 1, false, false};
+    case Dtype::real:
+      return {"real", 0, true, false};
+    case Dtype::f32:
+      return {"f32", 4, true, false};
+    case Dtype::bf16:
+      return {"bf16", 2, true, false};
+    case Dtype::fp16:
+      return {"fp16", 2, true, false};
+    case Dtype::e4m3:
+      return {"e4m3", 1, true, true};
+    case Dtype::e5m2:
+      return {"e5m2", 1, true, true};
+    case Dtype::hif8:
+      return {"hif8", 1, true, true};
+    case Dtype::e8m0:
+      return {"e8m0", 1, true, true};
+    case Dtype::de8s:
+      return {"de8s", 1, true, true};
+    case Dtype::de8u:
+      return {"de8u", 1, true, true};
+    case Dtype::i32:
+      return {"i32", 4, false, false};
+    case Dtype::u32:
+      return {"u32", 4, false, false};
+    case Dtype::i16:
+      return {"i16", 2, false, false};
+    case Dtype::u16:
+      return {"u16", 2, false, false};
+    case Dtype::u8:
+      return {"u8", 1, false, false};
+    case Dtype::boolean:
+      return {"bool", 1, false, false};
   }
   return {"?", 0, false, false};
 }
 
-constexpr std::string_view dtype_name(Dtype dtype) { return dtype_info(dtype).name; }
-constexpr int dtype_bytes(Dtype dtype) { return dtype_info(dtype).bytes; }
-constexpr bool is_float(Dtype dtype) { return dtype_info(dtype).is_float; }
-constexpr bool is_quantized(Dtype dtype) { return dtype_info(dtype).is_quantized; }
+constexpr std::string_view dtype_name(Dtype dtype) {
+  return dtype_info(dtype).name;
+}
+constexpr int dtype_bytes(Dtype dtype) {
+  return dtype_info(dtype).bytes;
+}
+constexpr bool is_float(Dtype dtype) {
+  return dtype_info(dtype).is_float;
+}
+constexpr bool is_quantized(Dtype dtype) {
+  return dtype_info(dtype).is_quantized;
+}
 
 // The enumerator with this name ("f16" is accepted for fp16), or nothing.
 constexpr std::optional<Dtype> dtype_from_name(std::string_view name) {

@@ -37,13 +37,20 @@ struct InplacePair {
   int8_t result = 0, operand = 0;
 };
 
+// The attributes that an op takes, at their defaults.
+template <typename A>
+Attrs default_attrs() {
+  return A{};
+}
+
 struct OpDef {
   OpCode code;
   std::string_view name;
   int min_operands = 1;
   int max_operands = 1;     // -1: any number
   InferFn infer = nullptr;  // dtype real in a result means: the float that the recipe chooses
-  VjpFn vjp = nullptr;      // nullptr: no gradient flows through
+  Attrs (*attrs)() = default_attrs<NoAttrs>;
+  VjpFn vjp = nullptr;              // nullptr: no gradient flows through
   DecomposeFn decompose = nullptr;  // nullptr: a primitive
   CostFn cost = nullptr;            // nullptr: no flops, each operand and result moved once
   std::span<const InplacePair> inplace = {};

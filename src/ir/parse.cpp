@@ -10,9 +10,6 @@
 namespace octet {
 namespace {
 
-// The default attributes of an op, which say the alternative of the variant that it takes.
-Attrs default_attrs(OpCode op);
-
 class Parser {
  public:
   Parser(std::string_view text, const std::string& file) : text_(text), file_(file) {}
@@ -181,11 +178,7 @@ class Parser {
     const OpDef* def = find_op(op_name);
     if (def == nullptr) fail("an op");
     pos_ += op_name.size();
-    Node node{.op = def->code,
-              .attrs = default_attrs(def->code),
-              .operands = {},
-              .results = {},
-              .tag = {}};
+    Node node{.op = def->code, .attrs = def->attrs(), .operands = {}, .results = {}, .tag = {}};
     operands(node);
     attributes(node.attrs);
     expect(':');
@@ -263,71 +256,6 @@ class Parser {
   Graph graph_;
   std::map<int64_t, ValueId> values_;
 };
-
-Attrs default_attrs(OpCode op) {
-  switch (op) {
-    case OpCode::fill:
-      return FillAttrs{};
-    case OpCode::iota:
-      return IotaAttrs{};
-    case OpCode::broadcast:
-      return BroadcastAttrs{};
-    case OpCode::reshape:
-      return ReshapeAttrs{};
-    case OpCode::transpose:
-      return TransposeAttrs{};
-    case OpCode::slice:
-      return SliceAttrs{};
-    case OpCode::pad:
-      return PadAttrs{};
-    case OpCode::concatenate:
-    case OpCode::argmax:
-      return AxisAttrs{};
-    case OpCode::reduce_sum:
-    case OpCode::reduce_max:
-      return AxesAttrs{};
-    case OpCode::dot:
-      return DotAttrs{};
-    case OpCode::scatter_add:
-    case OpCode::embedding_grad:
-      return ScatterAddAttrs{};
-    case OpCode::gemm:
-      return GemmAttrs{};
-    case OpCode::rms_norm:
-    case OpCode::rms_norm_grad:
-      return NormAttrs{};
-    case OpCode::layer_norm:
-    case OpCode::layer_norm_grad:
-      return NormAttrs{};
-    case OpCode::rope:
-      return RopeAttrs{};
-    case OpCode::attention:
-    case OpCode::attention_grad:
-      return AttentionAttrs{};
-    case OpCode::gated_act:
-    case OpCode::gated_act_grad:
-      return GatedActAttrs{};
-    case OpCode::gelu:
-    case OpCode::gelu_grad:
-      return GeluAttrs{};
-    case OpCode::adamw_step:
-      return AdamwAttrs{};
-    case OpCode::quant_scale:
-    case OpCode::delayed_scale:
-    case OpCode::quantize:
-    case OpCode::quantize_both:
-    case OpCode::quantize_groups:
-    case OpCode::dequantize:
-    case OpCode::add_quantize:
-      return QuantizeAttrs{};
-    case OpCode::rms_norm_quantize:
-      return NormQuantizeAttrs{};
-    case OpCode::gated_act_quantize:
-      return GatedActQuantizeAttrs{};
-    default:
-      return NoAttrs{};
-  }
-}
 
 }  // namespace
 

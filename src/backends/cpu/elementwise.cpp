@@ -10,20 +10,7 @@
 
 #ifndef OCTET_CPU_ELEMENTWISE_ARGS
 #define OCTET_CPU_ELEMENTWISE_ARGS
-namespace octet::cpu {
-namespace {
-struct UnaryBackwardArgs {
-  UnaryOp op;
-  In x, dy;
-  Out dx;
-};
-struct BinaryArgs {
-  BinaryOp op;
-  In a, b;
-  Out y;
-};
-}  // namespace
-}  // namespace octet::cpu
+namespace octet::cpu {}  // namespace octet::cpu
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -249,9 +236,8 @@ void fill(Out y, float value, int64_t n, ThreadPool& pool) {
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(y, value, b, e); });
 }
 
-void binary(BinaryOp op, In a, In b, Out y, int64_t n, ThreadPool& pool) {
+void binary(const BinaryArgs& args, int64_t n, ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(Binary);
-  const BinaryArgs args{op, a, b, y};
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
 }
 
@@ -265,13 +251,12 @@ void unary(UnaryOp op, In x, Out y, int64_t n, ThreadPool& pool) {
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(op, x, y, b, e); });
 }
 
-void unary_backward(UnaryOp op, In x, In dy, Out dx, int64_t n, ThreadPool& pool) {
-  if (op < UnaryOp::exp || op == UnaryOp::erf) {
+void unary_backward(const UnaryBackwardArgs& args, int64_t n, ThreadPool& pool) {
+  if (args.op < UnaryOp::exp || args.op == UnaryOp::erf) {
     throw Error(ErrorCode::invalid_argument, "[unary_backward] expected an activation, got op {}",
-                static_cast<int>(op));
+                static_cast<int>(args.op));
   }
   const auto kernel = HWY_DYNAMIC_DISPATCH(UnaryBackward);
-  const UnaryBackwardArgs args{op, x, dy, dx};
   for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
 }
 

@@ -14,7 +14,12 @@ void cast(In x, Out y, int64_t n, ThreadPool& pool);
 void fill(Out y, float value, int64_t n, ThreadPool& pool);
 
 enum class BinaryOp { add, sub, mul, div, max, min };
-void binary(BinaryOp op, In a, In b, Out y, int64_t n, ThreadPool& pool);
+struct BinaryArgs {
+  BinaryOp op;
+  In a, b;
+  Out y;
+};
+void binary(const BinaryArgs& args, int64_t n, ThreadPool& pool);
 
 // y = alpha a + beta b (b absent: y = alpha a). One multiplication, then one fused multiply-add.
 struct ScaledSum {
@@ -46,7 +51,12 @@ void unary(UnaryOp op, In x, Out y, int64_t n, ThreadPool& pool);
 
 // dx = dy * f'(x) for f in {exp, tanh, sigmoid, silu, gelu_erf, gelu_tanh}; the others throw
 // invalid_argument.
-void unary_backward(UnaryOp op, In x, In dy, Out dx, int64_t n, ThreadPool& pool);
+struct UnaryBackwardArgs {
+  UnaryOp op;
+  In x, dy;
+  Out dx;
+};
+void unary_backward(const UnaryBackwardArgs& args, int64_t n, ThreadPool& pool);
 
 // y = silu(gate) * up, and dgate = dy up silu'(gate), dup = dy silu(gate). Source: Shazeer 2020
 // (SwiGLU).

@@ -61,10 +61,18 @@ struct GatedSource {
   }
 };
 
-// The scale that the codes are made with: given, or from the amax of what `source` makes.
+// A tensor's codes, and where the scale that they are made with comes from.
+struct ScaledCodes {
+  OwnScale own;
+  TensorCodes out;
+};
+
+// The scale is given, or from the amax of what `source` makes.
 template <typename Source>
-TensorCodes with_scale(const OwnScale& own, TensorCodes out, RowShape shape, const Source& source,
+TensorCodes with_scale(const ScaledCodes& codes, RowShape shape, const Source& source,
                        const TileScratch& scratch, ThreadPool& pool) {
+  const OwnScale& own = codes.own;
+  TensorCodes out = codes.out;
   if (own.scale == nullptr) return out;
   const float amax = amax_of_spans(source, shape, scratch, pool);
   *own.nonfinite = std::signbit(amax) ? 1 : 0;
@@ -133,7 +141,7 @@ void rms_norm_quantize(const RmsNormQuantize& args, RowShape shape, float* scrat
   const TileScratch parts(scratch, shape, args.x.group);
   float* const rstd = args.rstd != nullptr ? args.rstd : parts.row_values();
   const NormRowSource whole{args, rstd, shape.cols};
-  const TensorCodes out = with_scale(args.own, args.out, shape, whole, parts, pool);
+  const TensorCodes out = with_scale({args.own, args.out}, shape, whole, parts, pool);
   const bool known = args.own.scale != nullptr;
   if (!known && out.transposed == nullptr) return encode_spans(whole, out, shape, parts, pool);
   if (!known) {
@@ -149,7 +157,7 @@ void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scrat
                          ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.gate.group);
   const GatedSource source{args.gate, args.up, parts.span()};
-  encode_tensor(source, with_scale(args.own, args.out, shape, source, parts, pool), shape, parts,
+  encode_tensor(source, with_scale({args.own, args.out}, shape, source, parts, pool), shape, parts,
                 pool);
 }
 

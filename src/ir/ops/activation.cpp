@@ -14,10 +14,18 @@ constexpr double kTanhFactor = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kTanhCubic = 0.044715;
 
 // Which operands may be codes in groups.
-Stored stored_gated(const Attrs& attrs) { return {std::get<GatedActAttrs>(attrs).group, {{0, 2}, {1, 3}}}; }
-Stored stored_gated_grad(const Attrs& attrs) { return {std::get<GatedActAttrs>(attrs).group, {{1, 3}, {2, 4}}}; }
-Stored stored_gelu(const Attrs& attrs) { return {std::get<GeluAttrs>(attrs).group, {{0, 1}}}; }
-Stored stored_gelu_grad(const Attrs& attrs) { return {std::get<GeluAttrs>(attrs).group, {{1, 2}}}; }
+Stored stored_gated(const Attrs& attrs) {
+  return {std::get<GatedActAttrs>(attrs).group, {{0, 2}, {1, 3}}};
+}
+Stored stored_gated_grad(const Attrs& attrs) {
+  return {std::get<GatedActAttrs>(attrs).group, {{1, 3}, {2, 4}}};
+}
+Stored stored_gelu(const Attrs& attrs) {
+  return {std::get<GeluAttrs>(attrs).group, {{0, 1}}};
+}
+Stored stored_gelu_grad(const Attrs& attrs) {
+  return {std::get<GeluAttrs>(attrs).group, {{1, 2}}};
+}
 
 template <OpCode C>
 Results infer_gated(const Attrs& attrs, Types in) {
@@ -55,7 +63,9 @@ Values vjp_gelu(Builder& b, const VjpCall& call) {
 
 Values decompose_gated_act(Builder& b, const Node& node) {
   const Stored stored = stored_gated(node.attrs);
-  if (stored.group > 0) return emit_on_plain(b, node, GatedActAttrs{.act = std::get<GatedActAttrs>(node.attrs).act}, stored);
+  if (stored.group > 0)
+    return emit_on_plain(b, node, GatedActAttrs{.act = std::get<GatedActAttrs>(node.attrs).act},
+                         stored);
   const ValueId gate = node.operands[0];
   return {b.mul(b.mul(gate, b.unary(OpCode::logistic, gate)), node.operands[1])};
 }
@@ -63,7 +73,9 @@ Values decompose_gated_act(Builder& b, const Node& node) {
 // With s = logistic(gate): silu' = s * (1 + gate * (1 - s)).
 Values decompose_gated_act_grad(Builder& b, const Node& node) {
   const Stored stored = stored_gated_grad(node.attrs);
-  if (stored.group > 0) return emit_on_plain(b, node, GatedActAttrs{.act = std::get<GatedActAttrs>(node.attrs).act}, stored);
+  if (stored.group > 0)
+    return emit_on_plain(b, node, GatedActAttrs{.act = std::get<GatedActAttrs>(node.attrs).act},
+                         stored);
   const ValueId dy = node.operands[0];
   const ValueId gate = node.operands[1];
   const ValueId s = b.unary(OpCode::logistic, gate);
@@ -81,7 +93,8 @@ ValueId gelu_curve(Builder& b, ValueId x, GeluKind kind) {
 
 Values decompose_gelu(Builder& b, const Node& node) {
   const Stored stored = stored_gelu(node.attrs);
-  if (stored.group > 0) return emit_on_plain(b, node, GeluAttrs{.kind = std::get<GeluAttrs>(node.attrs).kind}, stored);
+  if (stored.group > 0)
+    return emit_on_plain(b, node, GeluAttrs{.kind = std::get<GeluAttrs>(node.attrs).kind}, stored);
   const ValueId x = node.operands[0];
   const ValueId curve = gelu_curve(b, x, std::get<GeluAttrs>(node.attrs).kind);
   return {b.mul(b.scaled(x, 0.5), b.plus(curve, 1))};
@@ -90,7 +103,8 @@ Values decompose_gelu(Builder& b, const Node& node) {
 // d/dx [x/2 (1 + c(x))] = (1 + c) / 2 + x/2 c'
 Values decompose_gelu_grad(Builder& b, const Node& node) {
   const Stored stored = stored_gelu_grad(node.attrs);
-  if (stored.group > 0) return emit_on_plain(b, node, GeluAttrs{.kind = std::get<GeluAttrs>(node.attrs).kind}, stored);
+  if (stored.group > 0)
+    return emit_on_plain(b, node, GeluAttrs{.kind = std::get<GeluAttrs>(node.attrs).kind}, stored);
   const ValueId x = node.operands[1];
   const GeluKind kind = std::get<GeluAttrs>(node.attrs).kind;
   const ValueId curve = gelu_curve(b, x, kind);
@@ -123,6 +137,7 @@ constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
                                    .min_operands = 2,
                                    .max_operands = 4,
                                    .infer = infer_gated<OpCode::gated_act>,
+                                   .attrs = default_attrs<GatedActAttrs>,
                                    .vjp = vjp_gated_act,
                                    .decompose = decompose_gated_act,
                                    .cost = cost_act<6>,
@@ -132,6 +147,7 @@ constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .min_operands = 3,
                                        .max_operands = 5,
                                        .infer = infer_gated<OpCode::gated_act_grad>,
+                                       .attrs = default_attrs<GatedActAttrs>,
                                        .decompose = decompose_gated_act_grad,
                                        .cost = cost_act<12>,
                                        .inplace = kInplaceGradient};
@@ -139,6 +155,7 @@ constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .name = "gelu",
                                .max_operands = 2,
                                .infer = infer_gelu<OpCode::gelu>,
+                               .attrs = default_attrs<GeluAttrs>,
                                .vjp = vjp_gelu,
                                .decompose = decompose_gelu,
                                .cost = cost_act<8>,
@@ -148,6 +165,7 @@ constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .min_operands = 2,
                                    .max_operands = 3,
                                    .infer = infer_gelu<OpCode::gelu_grad>,
+                                   .attrs = default_attrs<GeluAttrs>,
                                    .decompose = decompose_gelu_grad,
                                    .cost = cost_act<15>,
                                    .inplace = kInplaceEither};

@@ -116,10 +116,12 @@ Shape grouped_shape(std::string_view op, Shape shape, int64_t group) {
 void need_stored(std::string_view op, Types in, const Stored& stored) {
   for (const auto& [i, scales] : stored.places) {
     if (stored.group == 0) {
-      if (is_quantized(in[i].dtype) || !absent(in, scales)) fail(op, "codes as operand {} need a group", i);
+      if (is_quantized(in[i].dtype) || !absent(in, scales))
+        fail(op, "codes as operand {} need a group", i);
       continue;
     }
-    if (!is_quantized(in[i].dtype)) fail(op, "operand {} must be codes, got {}", i, to_string(in[i]));
+    if (!is_quantized(in[i].dtype))
+      fail(op, "operand {} must be codes, got {}", i, to_string(in[i]));
     if (absent(in, scales)) fail(op, "operand {} needs its scales", i);
     need_float(op, "scales", in[scales], grouped_shape(op, in[i].shape, stored.group));
   }
@@ -129,9 +131,14 @@ Values emit_on_plain(Builder& b, const Node& node, Attrs plain, const Stored& st
   Values operands = node.operands;
   size_t n_plain = operands.size();
   for (const auto& [i, scales] : stored.places) {
-    const QuantizeAttrs q{.dtype = b.type(operands[i]).dtype, .target = 0, .group = stored.group, .transposed = false, .pad = 1};
+    const QuantizeAttrs q{.dtype = b.type(operands[i]).dtype,
+                          .target = 0,
+                          .group = stored.group,
+                          .transposed = false,
+                          .pad = 1};
     const Dtype wide = Dtype::f32;
-    operands[i] = b.emit_typed(OpCode::dequantize, q, {operands[i], operands[scales]}, {&wide, 1})[0];
+    operands[i] =
+        b.emit_typed(OpCode::dequantize, q, {operands[i], operands[scales]}, {&wide, 1})[0];
     n_plain = std::min(n_plain, scales);
   }
   operands.resize(n_plain);

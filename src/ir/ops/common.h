@@ -71,14 +71,16 @@ Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_elem
 
 // [..., C] -> [..., ceil(C / group)]
 Shape grouped_shape(std::string_view op, Shape shape, int64_t group);
-// Operands that may be codes: (operand, its scales in groups along the rows); group 0: they are plain.
+// Operands that may be codes: (operand, its scales in groups along the rows); group 0: they are
+// plain.
 struct Stored {
   int64_t group = 0;
   std::vector<std::pair<size_t, size_t>> places;
 };
 // Codes where group > 0, each with its scales; no codes and no scales where it is 0.
 void need_stored(std::string_view op, Types in, const Stored& stored);
-// Dequantizes the stored operands to f32 and emits the same op on plain operands; float results are f32.
+// Dequantizes the stored operands to f32 and emits the same op on plain operands; float results are
+// f32.
 Values emit_on_plain(Builder& b, const Node& node, Attrs plain, const Stored& stored);
 
 inline constexpr InplacePair kInplaceFirst[] = {{.result = 0, .operand = 0}};

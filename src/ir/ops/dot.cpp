@@ -60,12 +60,13 @@ Results infer_dot(const Attrs& attrs, Types in) {
 // One operand of a dot: which of its axes are what.
 struct Side {
   Shape batch, contract, free;
+  bool is_first = true;
 };
 
 // The gradient of `self`: dy times `other` over other's free axes, whose axes are then batch, free,
 // contract of self.
-ValueId dot_gradient(Builder& b, ValueId dy, ValueId other, const Side& self, const Side& peer,
-                     bool self_is_first) {
+ValueId dot_gradient(Builder& b, ValueId dy, ValueId other, const Side& self, const Side& peer) {
+  const bool self_is_first = self.is_first;
   const auto n_batch = static_cast<int64_t>(self.batch.size());
   const auto n_first = static_cast<int64_t>(self_is_first ? self.free.size() : peer.free.size());
   DotAttrs attrs;
@@ -99,10 +100,10 @@ Values vjp_dot(Builder& b, const VjpCall& call) {
   const ValueId x = call.node.operands[0];
   const ValueId y = call.node.operands[1];
   const Side a{attrs.batch_a, attrs.contract_a,
-               free_axes(b.shape(x).size(), attrs.batch_a, attrs.contract_a)};
+               free_axes(b.shape(x).size(), attrs.batch_a, attrs.contract_a), true};
   const Side c{attrs.batch_b, attrs.contract_b,
-               free_axes(b.shape(y).size(), attrs.batch_b, attrs.contract_b)};
-  return {dot_gradient(b, dy, y, a, c, true), dot_gradient(b, dy, x, c, a, false)};
+               free_axes(b.shape(y).size(), attrs.batch_b, attrs.contract_b), false};
+  return {dot_gradient(b, dy, y, a, c), dot_gradient(b, dy, x, c, a)};
 }
 
 Cost cost_dot(const Graph& graph, const Node& node) {
@@ -126,7 +127,8 @@ Results infer_gemm(const Attrs& attrs, Types in) {
   if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
   for (const size_t i : {0, 1}) {
     const bool scaled = i + 3 < in.size() && in[i + 3].dtype != Dtype::real;
-    if (is_quantized(in[i].dtype) != scaled) fail("gemm", "codes need a scale and nothing else has one, operand {}", i);
+    if (is_quantized(in[i].dtype) != scaled)
+      fail("gemm", "codes need a scale and nothing else has one, operand {}", i);
     if (scaled) need_float("gemm", "scale", in[i + 3], {});
   }
   return {real({m, n})};
@@ -163,7 +165,8 @@ Values decompose_gemm(Builder& b, const Node& node) {
   const auto factor = [&](size_t i) {
     const ValueId scale = operand(node, i + 3);
     const ValueId x = node.operands[i];
-    const QuantizeAttrs q{.dtype = b.type(x).dtype, .target = 0, .group = 0, .transposed = false, .pad = 1};
+    const QuantizeAttrs q{
+        .dtype = b.type(x).dtype, .target = 0, .group = 0, .transposed = false, .pad = 1};
     const Dtype wide = Dtype::f32;
     return scale == kNoValue ? x : b.emit_typed(OpCode::dequantize, q, {x, scale}, {&wide, 1})[0];
   };
@@ -229,6 +232,7 @@ constinit const OpDef kDot = {.code = OpCode::dot,
                               .min_operands = 2,
                               .max_operands = 2,
                               .infer = infer_dot,
+                              .attrs = default_attrs<DotAttrs>,
                               .vjp = vjp_dot,
                               .cost = cost_dot};
 constinit const OpDef kGemm = {.code = OpCode::gemm,
@@ -236,6 +240,7 @@ constinit const OpDef kGemm = {.code = OpCode::gemm,
                                .min_operands = 2,
                                .max_operands = 5,
                                .infer = infer_gemm,
+                               .attrs = default_attrs<GemmAttrs>,
                                .vjp = vjp_gemm,
                                .decompose = decompose_gemm,
                                .cost = cost_gemm,

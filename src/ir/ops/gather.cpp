@@ -91,29 +91,38 @@ Cost cost_scatter(const Graph& graph, const Node& node) {
           .bytes = moved_bytes(graph, node)};
 }
 
-constexpr OpDef two_operands(OpCode code, std::string_view name) {
-  return {.code = code, .name = name, .min_operands = 2, .max_operands = 2};
-}
-
-constexpr OpDef with(OpDef def, InferFn infer, VjpFn vjp, DecomposeFn decompose, CostFn cost) {
-  def.infer = infer;
-  def.vjp = vjp;
-  def.decompose = decompose;
-  def.cost = cost;
-  return def;
-}
-
 }  // namespace
 
-constinit const OpDef kGather =
-    with(two_operands(OpCode::gather, "gather"), infer_gather, vjp_gather, nullptr, cost_lookup);
-constinit const OpDef kScatterAdd = with(two_operands(OpCode::scatter_add, "scatter_add"),
-                                         infer_scatter_add, vjp_scatter_add, nullptr, cost_scatter);
-constinit const OpDef kEmbedding =
-    with(two_operands(OpCode::embedding, "embedding"), infer_embedding, vjp_embedding,
-         decompose_embedding, cost_lookup);
-constinit const OpDef kEmbeddingGrad =
-    with(two_operands(OpCode::embedding_grad, "embedding_grad"), infer_embedding_grad, nullptr,
-         decompose_embedding_grad, cost_scatter);
+constinit const OpDef kGather = {.code = OpCode::gather,
+                                 .name = "gather",
+                                 .min_operands = 2,
+                                 .max_operands = 2,
+                                 .infer = infer_gather,
+                                 .vjp = vjp_gather,
+                                 .cost = cost_lookup};
+constinit const OpDef kScatterAdd = {.code = OpCode::scatter_add,
+                                     .name = "scatter_add",
+                                     .min_operands = 2,
+                                     .max_operands = 2,
+                                     .infer = infer_scatter_add,
+                                     .attrs = default_attrs<ScatterAddAttrs>,
+                                     .vjp = vjp_scatter_add,
+                                     .cost = cost_scatter};
+constinit const OpDef kEmbedding = {.code = OpCode::embedding,
+                                    .name = "embedding",
+                                    .min_operands = 2,
+                                    .max_operands = 2,
+                                    .infer = infer_embedding,
+                                    .vjp = vjp_embedding,
+                                    .decompose = decompose_embedding,
+                                    .cost = cost_lookup};
+constinit const OpDef kEmbeddingGrad = {.code = OpCode::embedding_grad,
+                                        .name = "embedding_grad",
+                                        .min_operands = 2,
+                                        .max_operands = 2,
+                                        .infer = infer_embedding_grad,
+                                        .attrs = default_attrs<ScatterAddAttrs>,
+                                        .decompose = decompose_embedding_grad,
+                                        .cost = cost_scatter};
 
 }  // namespace octet::ops

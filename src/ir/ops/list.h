@@ -1,4 +1,5 @@
-// Every op's constant, by family; one file per family in this folder. list.cpp puts them in OpCode's order.
+// Every op's constant, by family; one file per family in this folder. list.cpp puts them in
+// OpCode's order.
 #pragma once
 
 #include "ir/op_def.h"
@@ -6,47 +7,63 @@
 namespace octet::ops {
 
 // elementwise.cpp: results have the operands' shape.
-//   unary (x) -> y; binary (a, b) -> y; less, equal (a, b) -> bool; select(bool, yes, no); cast(x): another float dtype
-extern const OpDef kNeg, kAbs, kSign, kExp, kLog, kSqrt, kRsqrt, kSquare, kTanh, kErf, kLogistic, kSin, kCos;
+//   unary (x) -> y; binary (a, b) -> y; less, equal (a, b) -> bool; select(bool, yes, no); cast(x):
+//   another float dtype
+extern const OpDef kNeg, kAbs, kSign, kExp, kLog, kSqrt, kRsqrt, kSquare, kTanh, kErf, kLogistic,
+    kSin, kCos;
 extern const OpDef kAdd, kSub, kMul, kDiv, kMaximum, kMinimum;
 extern const OpDef kLess, kEqual, kSelect, kCast, kStopGradient;
-// move.cpp: fill(), iota() -> i32; broadcast, reshape, transpose, slice, pad (x); concatenate(x, ...)
+// move.cpp: fill(), iota() -> i32; broadcast, reshape, transpose, slice, pad (x); concatenate(x,
+// ...)
 extern const OpDef kFill, kIota, kBroadcast, kReshape, kTranspose, kSlice, kPad, kConcatenate;
 // reduce.cpp: (x) -> y without the axes; argmax -> i32, the first of equals
 extern const OpDef kReduceSum, kReduceMax, kArgmax;
-// dot.cpp: dot(a, b); gemm(a[M,K], b[K,N], c[M,N]?, scale_a[]?, scale_b[]?) -> [M,N] = scale_a scale_b op(a) op(b) + c; bias_add(x[T,N], b[N]); column_sum(x[T,N]) -> [N]
+// dot.cpp: dot(a, b); gemm(a[M,K], b[K,N], c[M,N]?, scale_a[]?, scale_b[]?) -> [M,N] = scale_a
+// scale_b op(a) op(b) + c; bias_add(x[T,N], b[N]); column_sum(x[T,N]) -> [N]
 extern const OpDef kDot, kGemm, kBiasAdd, kColumnSum;
-// gather.cpp: gather(table[V,...], i32 index[...]) -> [index..., ...]; scatter_add(updates[index..., ...], index) -> [rows,...];
+// gather.cpp: gather(table[V,...], i32 index[...]) -> [index..., ...];
+// scatter_add(updates[index..., ...], index) -> [rows,...];
 //   embedding(table[V,D], ids[T]) -> [T,D]; embedding_grad(dy[T,D], ids[T]) {rows = V} -> [V,D].
 //   A negative or too large index reads zeros and adds nothing.
 extern const OpDef kGather, kScatterAdd, kEmbedding, kEmbeddingGrad;
-// norm.cpp: rms_norm(x[T,D], w[D]?) -> y, rstd[T]; rms_norm_grad(dy, x, rstd, w?) -> dx, dw only with w;
-//   layer_norm(x, w?, b?) -> y, mean[T], rstd[T]; layer_norm_grad(dy, x, mean, rstd, w?) -> dx, and dw, db with w
+// norm.cpp: rms_norm(x[T,D], w[D]?) -> y, rstd[T]; rms_norm_grad(dy, x, rstd, w?) -> dx, dw only
+// with w;
+//   layer_norm(x, w?, b?) -> y, mean[T], rstd[T]; layer_norm_grad(dy, x, mean, rstd, w?) -> dx, and
+//   dw, db with w
 extern const OpDef kRmsNorm, kRmsNormGrad, kLayerNorm, kLayerNormGrad;
-// rope.cpp: rope(x[T, heads*head_dim], i32 positions[T]) -> like x; its gradient is rope with `inverse`
+// rope.cpp: rope(x[T, heads*head_dim], i32 positions[T]) -> like x; its gradient is rope with
+// `inverse`
 extern const OpDef kRope;
 // attention.cpp: attention(q[B*T, H*dh], k[B*T, Hkv*dh], v) -> o like q, lse[B*H*T];
 //   attention_grad(do, q, k, v, o, lse) -> dq, dk, dv
 extern const OpDef kAttention, kAttentionGrad;
-// activation.cpp: gated_act(gate, up) -> act(gate) * up; gated_act_grad(dy, gate, up) -> dgate, dup;
+// activation.cpp: gated_act(gate, up) -> act(gate) * up; gated_act_grad(dy, gate, up) -> dgate,
+// dup;
 //   gelu(x); gelu_grad(dy, x) -> dx
 extern const OpDef kGatedAct, kGatedActGrad, kGelu, kGeluGrad;
-// loss.cpp: cross_entropy(logits[T,V], i32 labels[T], inv_n[]) -> loss[] = inv_n * sum nll, lse[T], nll[T]
+// loss.cpp: cross_entropy(logits[T,V], i32 labels[T], inv_n[]) -> loss[] = inv_n * sum nll, lse[T],
+// nll[T]
 //   (label -1: ignored, nll 0); cross_entropy_grad(dloss[], logits, labels, lse, inv_n) -> dlogits
 extern const OpDef kCrossEntropy, kCrossEntropyGrad;
-// quantize.cpp: amax(x, ...) -> amax[] over all, bool nonfinite[]; any_of(flag, ...) -> bool[]; quant_scale(amax[]) -> scale[];
-//   delayed_scale(amax[], history[n]) -> scale[] from the history's maximum (amax where that is 0), the history shifted by amax;
-//   quantize(x, scale[]) -> codes; quantize_both(x, scale[]) -> codes, transposed codes;
-//   quantize_groups(x) -> codes, bf16 scales[..., ceil(C/group)]; dequantize(codes, scale) -> x;
-//   add_quantize(a, b) -> a + b, and codes and scales of the f32 sum in groups
-extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth, kQuantizeGroups, kDequantize, kAddQuantize;
-//   rms_norm_quantize(x, w?, x_scales?, scale[]?) -> codes; without scale also scale[], bool nonfinite[], rstd[T];
-//   gated_act_quantize(gate, up, gate_scales?, up_scales?, scale[]?) -> codes; without scale also scale[], bool nonfinite[]
+// quantize.cpp: amax(x, ...) -> amax[] over all, bool nonfinite[]; any_of(flag, ...) -> bool[];
+// quant_scale(amax[]) -> scale[];
+//   delayed_scale(amax[], history[n]) -> scale[] from the history's maximum (amax where that is 0),
+//   the history shifted by amax; quantize(x, scale[]) -> codes; quantize_both(x, scale[]) -> codes,
+//   transposed codes; quantize_groups(x) -> codes, bf16 scales[..., ceil(C/group)];
+//   dequantize(codes, scale) -> x; add_quantize(a, b) -> a + b, and codes and scales of the f32 sum
+//   in groups
+extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth,
+    kQuantizeGroups, kDequantize, kAddQuantize;
+//   rms_norm_quantize(x, w?, x_scales?, scale[]?) -> codes; without scale also scale[], bool
+//   nonfinite[], rstd[T]; gated_act_quantize(gate, up, gate_scales?, up_scales?, scale[]?) ->
+//   codes; without scale also scale[], bool nonfinite[]
 extern const OpDef kRmsNormQuantize, kGatedActQuantize;
-// update.cpp: global_norm(clip[], g, ...) -> norm[], grad_scale[] = clip > 0 ? min(1, clip / (norm + 1e-6)) : 1,
+// update.cpp: global_norm(clip[], g, ...) -> norm[], grad_scale[] = clip > 0 ? min(1, clip / (norm
+// + 1e-6)) : 1,
 //   bool found_nonfinite[];
-//   adamw_step(w, g, m, v, lr[], c1[] = 1-b1^t, c2[] = 1-b2^t, grad_scale[], bool found_nonfinite[],
-//   master?, u32 m_meta?, u32 v_meta?, u32 attempt[]?) -> w, m, v, and master, m_meta, v_meta that are there
+//   adamw_step(w, g, m, v, lr[], c1[] = 1-b1^t, c2[] = 1-b2^t, grad_scale[], bool
+//   found_nonfinite[], master?, u32 m_meta?, u32 v_meta?, u32 attempt[]?) -> w, m, v, and master,
+//   m_meta, v_meta that are there
 extern const OpDef kGlobalNorm, kAdamwStep;
 
 }  // namespace octet::ops

@@ -180,29 +180,45 @@ constinit const OpDef kFill = {.code = OpCode::fill,
                                .name = "fill",
                                .min_operands = 0,
                                .max_operands = 0,
-                               .infer = infer_fill};
+                               .infer = infer_fill,
+                               .attrs = default_attrs<FillAttrs>};
 constinit const OpDef kIota = {.code = OpCode::iota,
                                .name = "iota",
                                .min_operands = 0,
                                .max_operands = 0,
-                               .infer = infer_iota};
-constinit const OpDef kBroadcast = {
-    .code = OpCode::broadcast, .name = "broadcast", .infer = infer_broadcast, .vjp = vjp_broadcast};
+                               .infer = infer_iota,
+                               .attrs = default_attrs<IotaAttrs>};
+constinit const OpDef kBroadcast = {.code = OpCode::broadcast,
+                                    .name = "broadcast",
+                                    .infer = infer_broadcast,
+                                    .attrs = default_attrs<BroadcastAttrs>,
+                                    .vjp = vjp_broadcast};
 constinit const OpDef kReshape = {.code = OpCode::reshape,
                                   .name = "reshape",
                                   .infer = infer_reshape,
+                                  .attrs = default_attrs<ReshapeAttrs>,
                                   .vjp = vjp_reshape,
                                   .inplace = kInplaceFirst};
-constinit const OpDef kTranspose = {
-    .code = OpCode::transpose, .name = "transpose", .infer = infer_transpose, .vjp = vjp_transpose};
-constinit const OpDef kSlice = {
-    .code = OpCode::slice, .name = "slice", .infer = infer_slice, .vjp = vjp_slice};
-constinit const OpDef kPad = {
-    .code = OpCode::pad, .name = "pad", .infer = infer_pad, .vjp = vjp_pad};
+constinit const OpDef kTranspose = {.code = OpCode::transpose,
+                                    .name = "transpose",
+                                    .infer = infer_transpose,
+                                    .attrs = default_attrs<TransposeAttrs>,
+                                    .vjp = vjp_transpose};
+constinit const OpDef kSlice = {.code = OpCode::slice,
+                                .name = "slice",
+                                .infer = infer_slice,
+                                .attrs = default_attrs<SliceAttrs>,
+                                .vjp = vjp_slice};
+constinit const OpDef kPad = {.code = OpCode::pad,
+                              .name = "pad",
+                              .infer = infer_pad,
+                              .attrs = default_attrs<PadAttrs>,
+                              .vjp = vjp_pad};
 constinit const OpDef kConcatenate = {.code = OpCode::concatenate,
                                       .name = "concatenate",
                                       .max_operands = -1,
                                       .infer = infer_concatenate,
+                                      .attrs = default_attrs<AxisAttrs>,
                                       .vjp = vjp_concatenate};
 
 }  // namespace octet::ops

@@ -10,11 +10,21 @@ namespace octet::ops {
 namespace {
 
 // Which operands may be codes in groups.
-Stored stored_rms(const Attrs& attrs) { return {std::get<NormAttrs>(attrs).group, {{0, 2}}}; }
-Stored stored_rms_grad(const Attrs& attrs) { return {std::get<NormAttrs>(attrs).group, {{1, 4}}}; }
-Stored stored_layer(const Attrs& attrs) { return {std::get<NormAttrs>(attrs).group, {{0, 3}}}; }
-Stored stored_layer_grad(const Attrs& attrs) { return {std::get<NormAttrs>(attrs).group, {{1, 5}}}; }
-NormAttrs plain(const Attrs& attrs) { return {.eps = std::get<NormAttrs>(attrs).eps}; }
+Stored stored_rms(const Attrs& attrs) {
+  return {std::get<NormAttrs>(attrs).group, {{0, 2}}};
+}
+Stored stored_rms_grad(const Attrs& attrs) {
+  return {std::get<NormAttrs>(attrs).group, {{1, 4}}};
+}
+Stored stored_layer(const Attrs& attrs) {
+  return {std::get<NormAttrs>(attrs).group, {{0, 3}}};
+}
+Stored stored_layer_grad(const Attrs& attrs) {
+  return {std::get<NormAttrs>(attrs).group, {{1, 5}}};
+}
+NormAttrs plain(const Attrs& attrs) {
+  return {.eps = std::get<NormAttrs>(attrs).eps};
+}
 
 Results infer_rms_norm(const Attrs& attrs, Types in) {
   need_stored("rms_norm", in, stored_rms(attrs));
@@ -185,6 +195,7 @@ constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
                                   .min_operands = 1,
                                   .max_operands = 3,
                                   .infer = infer_rms_norm,
+                                  .attrs = default_attrs<NormAttrs>,
                                   .vjp = vjp_rms_norm,
                                   .decompose = decompose_rms_norm,
                                   .cost = cost_norm<4>,
@@ -194,6 +205,7 @@ constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .min_operands = 3,
                                       .max_operands = 5,
                                       .infer = infer_rms_norm_grad,
+                                      .attrs = default_attrs<NormAttrs>,
                                       .decompose = decompose_rms_norm_grad,
                                       .cost = cost_norm<9>};
 constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
@@ -201,6 +213,7 @@ constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .min_operands = 1,
                                     .max_operands = 4,
                                     .infer = infer_layer_norm,
+                                    .attrs = default_attrs<NormAttrs>,
                                     .vjp = vjp_layer_norm,
                                     .decompose = decompose_layer_norm,
                                     .cost = cost_norm<7>,
@@ -210,6 +223,7 @@ constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .min_operands = 4,
                                         .max_operands = 6,
                                         .infer = infer_layer_norm_grad,
+                                        .attrs = default_attrs<NormAttrs>,
                                         .decompose = decompose_layer_norm_grad,
                                         .cost = cost_norm<12>};
 

@@ -62,14 +62,19 @@ Cost cost_reduce(const Graph& graph, const Node& node) {
 constinit const OpDef kReduceSum = {.code = OpCode::reduce_sum,
                                     .name = "reduce_sum",
                                     .infer = infer_reduce<OpCode::reduce_sum>,
+                                    .attrs = default_attrs<AxesAttrs>,
                                     .vjp = vjp_reduce_sum,
                                     .cost = cost_reduce};
 constinit const OpDef kReduceMax = {.code = OpCode::reduce_max,
                                     .name = "reduce_max",
                                     .infer = infer_reduce<OpCode::reduce_max>,
+                                    .attrs = default_attrs<AxesAttrs>,
                                     .vjp = vjp_reduce_max,
                                     .cost = cost_reduce};
-constinit const OpDef kArgmax = {
-    .code = OpCode::argmax, .name = "argmax", .infer = infer_argmax, .cost = cost_reduce};
+constinit const OpDef kArgmax = {.code = OpCode::argmax,
+                                 .name = "argmax",
+                                 .infer = infer_argmax,
+                                 .attrs = default_attrs<AxisAttrs>,
+                                 .cost = cost_reduce};
 
 }  // namespace octet::ops

@@ -175,6 +175,7 @@ constinit const OpDef kAdamwStep = {.code = OpCode::adamw_step,
                                     .min_operands = 9,
                                     .max_operands = 13,
                                     .infer = infer_adamw_step,
+                                    .attrs = default_attrs<AdamwAttrs>,
                                     .decompose = decompose_adamw_step,
                                     .cost = cost_adamw_step,
                                     .inplace = kInplaceUpdate};

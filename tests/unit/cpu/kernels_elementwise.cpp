@@ -76,7 +76,7 @@ TEST(unary, every_function_and_its_slope_match_double) {
             if (op < UnaryOp::exp || op == UnaryOp::erf) continue;
             Doubles want;
             for (int64_t i = 0; i < n; ++i) want.push_back(dy.at(i) * slope(f, x.at(i)));
-            unary_backward(op, x.in(), dy.in(), dx.out(), n, pool);
+            unary_backward({op, x.in(), dy.in(), dx.out()}, n, pool);
             expect_close(dx, want, 1e-6, what + " slope");
           }
         }
@@ -188,12 +188,12 @@ TEST(binary, every_operation_matches_double_and_nan_wins) {
           b.randomize(2);
           Doubles want;
           for (int64_t i = 0; i < n; ++i) want.push_back(f(a.at(i), b.at(i)));
-          binary(op, a.in(), b.in(), y.out(), n, pool);
+          binary({op, a.in(), b.in(), y.out()}, n, pool);
           expect_close(y, want, 1e-7, target);
           a.set(n / 2, NAN);
-          binary(op, a.in(), b.in(), y.out(), n, pool);
+          binary({op, a.in(), b.in(), y.out()}, n, pool);
           EXPECT_TRUE(std::isnan(y.at(n / 2)));
-          binary(op, b.in(), a.in(), y.out(), n, pool);
+          binary({op, b.in(), a.in(), y.out()}, n, pool);
           EXPECT_TRUE(std::isnan(y.at(n / 2)));
         }
       }

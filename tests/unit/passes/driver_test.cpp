@@ -29,7 +29,9 @@ TEST(Driver, an_unknown_pass_is_named_with_the_known_ones) {
 
 TEST(Driver, a_pass_says_which_phase_it_wants) {
   const Graph graph = parse_graph(kTyped, "text");
-  EXPECT_EQ(test::error_of([&] { run_passes(graph, {"simplify", "bf16"}); }),
+  EXPECT_EQ(test::error_of([&] {
+              run_passes(graph, {"simplify", "bf16"});
+            }),
             "[passes] bf16: expected a graph in phase logical, got typed");
 }
 

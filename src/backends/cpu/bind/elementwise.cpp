@@ -42,7 +42,7 @@ LaunchFn prepare_binary(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   const BinaryOp op = binary_op(view.node.op);
   return [op, types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
-    binary(op, types.operand(args, 0), types.operand(args, 1), types.result(args, 0), n, pool);
+    binary({op, types.operand(args, 0), types.operand(args, 1), types.result(args, 0)}, n, pool);
   };
 }
 
@@ -102,7 +102,7 @@ LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(),
           &pool](const LaunchArgs& args) {
-    unary_backward(op, types.operand(args, 1), types.operand(args, 0), types.result(args, 0), n,
+    unary_backward({op, types.operand(args, 1), types.operand(args, 0), types.result(args, 0)}, n,
                    pool);
   };
 }

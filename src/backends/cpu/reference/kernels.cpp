@@ -18,7 +18,7 @@ void compare_of(const RefCall& call) {
   compare(C, call);
 }
 
-Kernel primitive(OpCode op) {
+Kernel arithmetic(OpCode op) {
   switch (op) {
     case OpCode::neg:
       return unary_of<OpCode::neg>;
@@ -62,6 +62,13 @@ Kernel primitive(OpCode op) {
       return compare_of<OpCode::less>;
     case OpCode::equal:
       return compare_of<OpCode::equal>;
+    default:
+      return nullptr;
+  }
+}
+
+Kernel movement(OpCode op) {
+  switch (op) {
     case OpCode::select:
       return select;
     case OpCode::cast:
@@ -187,7 +194,7 @@ Kernel update(OpCode op) {
 }  // namespace
 
 Kernel kernel(OpCode op) {
-  for (const auto family : {primitive, coarse, eight_bit, update}) {
+  for (const auto family : {arithmetic, movement, coarse, eight_bit, update}) {
     if (const Kernel found = family(op)) return found;
   }
   CHECK(false);

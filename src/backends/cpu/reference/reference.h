@@ -1,8 +1,10 @@
-// Reference kernels: one scalar, obvious function per op over doubles. They are the oracle of every other kernel, the
-// interpreter that tests run graphs with, and the kernels of a run with --isa scalar.
+// Reference kernels: one scalar, obvious function per op over doubles. They are the oracle of every
+// other kernel, the interpreter that tests run graphs with, and the kernels of a run with --isa
+// scalar.
 //
-// A value of any dtype is held as the double that it decodes to; results are not rounded here (round_to does that), but
-// where the contract of an op speaks of f32 arithmetic (quantizers, the optimizer) its function computes in f32.
+// A value of any dtype is held as the double that it decodes to; results are not rounded here
+// (round_to does that), but where the contract of an op speaks of f32 arithmetic (quantizers, the
+// optimizer) its function computes in f32.
 #pragma once
 
 #include <map>
@@ -30,7 +32,8 @@ using Kernel = void (*)(const RefCall& call);
 // The function of an op; every op has one.
 Kernel kernel(OpCode op);
 
-// Rounds to the nearest value of the dtype (saturating where the format has no Inf); real stays as it is.
+// Rounds to the nearest value of the dtype (saturating where the format has no Inf); real stays as
+// it is.
 double round_to(Dtype dtype, double x);
 
 // Decodes n elements of storage into doubles, and back with round_to.
@@ -39,7 +42,8 @@ void store(Dtype dtype, std::span<const double> from, std::byte* to);
 
 using Tensors = std::map<std::string, std::vector<double>>;  // by name of input or output
 
-// Runs a graph node by node, rounding each result to its dtype. Throws where an input is missing or has a wrong size.
+// Runs a graph node by node, rounding each result to its dtype. Throws where an input is missing or
+// has a wrong size.
 Tensors interpret(const Graph& graph, const Tensors& inputs);
 
 }  // namespace octet::reference
