@@ -11,6 +11,7 @@
 #include "cli/opt_command.h"
 #include "cli/optim_step_command.h"
 #include "cli/plan_command.h"
+#include "cli/study_command.h"
 #include "cli/train_command.h"
 
 namespace octet {
@@ -26,6 +27,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_formats_command(app, options);
   add_opt_command(app, options);
   add_optim_step_command(app, options);
+  add_study_command(app, options);
   add_inspect_command(app, options);
   add_doctor_command(app, options);
   add_docs_command(app, options);
