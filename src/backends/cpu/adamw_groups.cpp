@@ -43,7 +43,7 @@ constexpr DecodeTable make_decode_table() {
   DecodeTable table{};
   for (uint32_t code = 0; code < 256; ++code) {
     const float q = decode<D>(code);
-    table.ratio[code] = q / format_row(D).amax_target;
+    table.ratio[code] = is_finite(q) ? q / format_row(D).amax_target : q;
     table.whole[code] = kNoPower;
     if (!is_finite(q) || q == 0.0f) continue;
     const double power = log2_ratio(q < 0 ? -static_cast<double>(q) : static_cast<double>(q),
