@@ -13,7 +13,7 @@ class Pieces {
   explicit Pieces(char* base) : base_(base) {}
   template <typename T>
   T* take(int64_t bytes) {
-    T* const piece = reinterpret_cast<T*>(base_ + used_);
+    T* const piece = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
     used_ += round_up(bytes, 64);
     return piece;
   }

@@ -45,8 +45,8 @@ class AdamwRun {
     plan_ = std::make_unique<Plan>(make_plan(graph, layout, *backend.catalogue));
     arenas_ = std::make_unique<Arenas>(*backend.device, plan_->lane_bytes);
     for (int lane = 0; lane < kLaneCount; ++lane) {
-      std::memset(arenas_->lane(static_cast<Lane>(lane)), 0,
-                  static_cast<size_t>(arenas_->bytes(static_cast<Lane>(lane))));
+      backend.device->fill_zero(arenas_->lane(static_cast<Lane>(lane)),
+                                arenas_->bytes(static_cast<Lane>(lane)));
     }
     bound_ = std::make_unique<BoundPlan>(*plan_, *backend.catalogue, *arenas_);
     start_weights();
