@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,13 @@ class DeviceMemory {
   virtual int64_t bytes() const = 0;
 };
 
+// Launches that were recorded once: they run again in the same order, at the same addresses.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void replay() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -33,6 +41,14 @@ class Device {
   virtual void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) = 0;
   virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
   virtual void synchronize() = 0;
+  // Records what `launches` would run, without running it. nullptr where the device has no cheaper
+  // way than to launch again.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& launches) {
+    static_cast<void>(launches);
+    return nullptr;
+  }
+  // Bytes of the device's memory in use, by anybody, as its driver counts; -1 where nobody counts.
+  virtual int64_t used_bytes() { return -1; }
 };
 
 }  // namespace octet

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "formats/bf16.h"
 #include "formats/decode.h"
 #include "formats/encode.h"
 #include "formats/table.h"
@@ -60,16 +61,6 @@ inline uint32_t encode(Dtype dtype, float x, Rounding rounding = Rounding::near,
 // format.
 inline FormatRow find_format(Dtype dtype) {
   return visit_format(dtype, []<Dtype D>() { return format_row(D); });
-}
-
-// f32 to BF16 and back as the machine's own conversions do: nearest even, Inf kept, NaN 0x7FFF.
-OCTET_HOST_DEVICE constexpr uint16_t bf16_from_f32(float x) {
-  const uint32_t bits = bits_of(x);
-  if ((bits & kF32Magnitude) > kF32Inf) return 0x7FFF;
-  return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
-}
-OCTET_HOST_DEVICE constexpr float f32_from_bf16(uint16_t code) {
-  return float_of(static_cast<uint32_t>(code) << 16);
 }
 
 constexpr int format_bits(const FormatRow& row) {

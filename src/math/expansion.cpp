@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/codec.h"
+
 namespace octet {
 namespace {
 

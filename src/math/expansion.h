@@ -16,7 +16,10 @@
 #include <cstdint>
 #include <span>
 
-#include "formats/codec.h"
+#include "formats/bf16.h"
+#include "formats/decode.h"
+#include "formats/encode.h"
+#include "formats/table.h"
 #include "math/powers.h"
 #include "math/range.h"
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "formats/bf16.h"
 #include "formats/bits.h"
-#include "formats/codec.h"
 
 namespace octet {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/codec.h"
+
 namespace octet {
 namespace {
 

@@ -36,6 +36,16 @@ std::byte* BoundPlan::address(ValueId id) const {
 }
 
 void BoundPlan::run() {
+  // Libraries may still set themselves up in the first run, which a recording must not hold.
+  if (++n_runs_ == 2) recording_ = arenas_.device().record([this] { launch_all(); });
+  if (recording_ != nullptr) {
+    recording_->replay();
+  } else {
+    launch_all();
+  }
+}
+
+void BoundPlan::launch_all() const {
   for (const Bound& step : steps_)
     step.launch({.operands = step.operands, .results = step.results, .scratch = step.scratch});
 }

@@ -32,6 +32,7 @@ class BoundPlan {
   // Keeps references to the plan and the arenas. Throws what a kernel's prepare throws.
   BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas);
 
+  // The first run launches; where the device can record, later runs replay one recording.
   void run();
   void run(const StepObserver& observer);
 
@@ -54,10 +55,13 @@ class BoundPlan {
     std::byte* scratch = nullptr;
   };
   std::byte* address(ValueId id) const;
+  void launch_all() const;
 
   const Plan& plan_;
   Arenas& arenas_;
   std::vector<Bound> steps_;
+  int n_runs_ = 0;
+  std::unique_ptr<Recording> recording_;
 };
 
 }  // namespace octet

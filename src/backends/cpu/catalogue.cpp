@@ -1,27 +1,15 @@
 #include "backends/cpu/catalogue.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "backends/cpu/backend.h"
 #include "backends/cpu/bind/binding.h"
 #include "backends/cpu/device.h"
 #include "backends/cpu/reference/reference.h"
 #include "ir/op_def.h"
 #include "ir/print.h"
+#include "plan/kernel_name.h"
 
 namespace octet::cpu {
 namespace {
-
-std::string kernel_name(const NodeView& view) {
-  std::vector<std::string_view> from, to;
-  for (size_t i = 0; i < view.node.operands.size() && i < 4; ++i) {
-    from.push_back(view.has(i) ? dtype_name(view.in(i).dtype) : "_");
-  }
-  for (size_t i = 0; i < view.node.results.size(); ++i) to.push_back(dtype_name(view.out(i).dtype));
-  return fmt::format("{} {} -> {}", op_def(view.node.op).name, fmt::join(from, " x "),
-                     fmt::join(to, ", "));
-}
 
 // Equal for two nodes exactly when they want the same kernel.
 std::string choice_key(const NodeView& view) {
@@ -54,7 +42,7 @@ class ReferenceLaunch {
   explicit ReferenceLaunch(const NodeView& view)
       : attrs_(view.node.attrs), kernel_(reference::kernel(view.node.op)) {
     for (size_t i = 0; i < view.node.operands.size(); ++i)
-      in_.push_back(view.has(i) ? view.in(i) : TensorType{});
+      in_.push_back(view.has(i) ? view.in(i) : absent_type());
     for (size_t i = 0; i < view.node.operands.size(); ++i) present_.push_back(view.has(i));
     for (size_t i = 0; i < view.node.results.size(); ++i) out_.push_back(view.out(i));
   }

@@ -7,29 +7,10 @@
 
 #include "backends/cpu/rope_tables.h"
 #include "base/thread_pool.h"
-#include "ir/graph.h"
 #include "plan/catalogue.h"
+#include "plan/node_view.h"
 
 namespace octet::cpu {
-
-// A node with its graph: what a binding looks at.
-struct NodeView {
-  const Graph& graph;
-  const Node& node;
-
-  bool has(size_t operand) const {
-    return operand < node.operands.size() && node.operands[operand] != kNoValue;
-  }
-  const TensorType& in(size_t i) const { return graph.type(node.operands[i]); }
-  const TensorType& out(size_t i) const { return graph.type(node.results[i]); }
-  // Absent operands are accepted.
-  bool in_is(size_t i, std::initializer_list<Dtype> dtypes) const;
-  bool out_is(size_t i, std::initializer_list<Dtype> dtypes) const;
-  template <typename A>
-  const A& attrs() const {
-    return std::get<A>(node.attrs);
-  }
-};
 
 // What the prepared kernels of one catalogue share.
 struct Context {
@@ -50,6 +31,7 @@ std::span<const Binding> elementwise_bindings();
 std::span<const Binding> layer_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> quantize_bindings();
+std::span<const Binding> quantize_layer_bindings();
 std::span<const Binding> stored_bindings();
 std::span<const Binding> move_bindings();
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "backends/cpu/reference/kernels.h"
+#include "formats/codec.h"
 #include "math/adamw.h"
 #include "math/moment.h"
 

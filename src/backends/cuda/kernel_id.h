@@ -1,0 +1,60 @@
+// Every kernel that the module offers, by family. What its parameters, operands and results are
+// stands in params/<family>.h.
+#pragma once
+
+#include <cstdint>
+
+namespace octet::cuda {
+
+enum class KernelId : int32_t {
+  // gemm
+  gemm,
+  // rows: norms, activations, rotary embedding, biases
+  rms_norm,
+  rms_norm_grad,
+  rms_norm_quantize,
+  layer_norm,
+  layer_norm_grad,
+  layer_norm_quantize,
+  gated_act,
+  gated_act_grad,
+  gated_act_quantize,
+  gelu,
+  gelu_grad,
+  gelu_quantize,
+  rope,
+  bias_add,
+  column_sum,
+  // quantize
+  amax,
+  any_of,
+  quant_scale,
+  delayed_scale,
+  quantize,
+  quantize_both,
+  quantize_groups,
+  dequantize,
+  add_quantize,
+  // move: element by element, and what moves
+  elementwise,
+  cast,
+  fill,
+  transpose,
+  slice,
+  pad,
+  concatenate,
+  // loss: embedding and cross-entropy
+  embedding,
+  embedding_grad,
+  cross_entropy,
+  cross_entropy_grad,
+  // update
+  global_norm,
+  adamw_step,
+  // attention
+  attention,
+  attention_grad,
+};
+inline constexpr int kKernelCount = static_cast<int>(KernelId::attention_grad) + 1;
+
+}  // namespace octet::cuda

@@ -1,0 +1,128 @@
+// How kernels read and write elements of every type, one at a time or sixteen bytes at a time.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+#include "backends/cuda/module/kernel.h"
+#include "formats/decode.h"
+#include "formats/dtype.h"
+#include "formats/encode.h"
+
+namespace octet::cuda {
+
+template <Dtype D>
+struct StorageOf;
+template <>
+struct StorageOf<Dtype::f32> {
+  using type = float;
+};
+template <>
+struct StorageOf<Dtype::bf16> {
+  using type = uint16_t;
+};
+template <>
+struct StorageOf<Dtype::fp16> {
+  using type = uint16_t;
+};
+template <>
+struct StorageOf<Dtype::e4m3> {
+  using type = uint8_t;
+};
+template <>
+struct StorageOf<Dtype::e5m2> {
+  using type = uint8_t;
+};
+template <>
+struct StorageOf<Dtype::hif8> {
+  using type = uint8_t;
+};
+template <Dtype D>
+using Storage = typename StorageOf<D>::type;
+
+// Stored bits to f32, exactly.
+template <Dtype D>
+__device__ __forceinline__ float to_float(Storage<D> x) {
+  if constexpr (D == Dtype::f32) {
+    return x;
+  } else if constexpr (D == Dtype::bf16) {
+    return __uint_as_float(static_cast<uint32_t>(x) << 16);
+  } else if constexpr (D == Dtype::fp16) {
+    return __half2float(__ushort_as_half(x));
+  } else if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+    const auto kind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(x, kind)));
+  } else {
+    return decode<D>(x);
+  }
+}
+
+// f32 to stored bits: to nearest, ties to even for f32's shorter kin; codes saturate, as
+// formats/encode.h does by default (NaN stays NaN, Inf becomes the largest finite code).
+template <Dtype D>
+__device__ __forceinline__ Storage<D> from_float(float x) {
+  if constexpr (D == Dtype::f32) {
+    return x;
+  } else if constexpr (D == Dtype::bf16) {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+  } else if constexpr (D == Dtype::fp16) {
+    return __half_as_ushort(__float2half_rn(x));
+  } else if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+    const auto kind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
+    return static_cast<Storage<D>>(__nv_cvt_float_to_fp8(x, __NV_SATFINITE, kind));
+  } else {
+    return static_cast<Storage<D>>(encode<D>(x, Rounding::near, {}));
+  }
+}
+
+// N elements in one access; the address is a multiple of the size.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <int N, typename T>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// Calls f.template operator()<D>() for one of f32, bf16, fp16; throws ModuleError for another.
+template <typename F>
+auto visit_wide(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::f32:
+      return f.template operator()<Dtype::f32>();
+    case Dtype::bf16:
+      return f.template operator()<Dtype::bf16>();
+    case Dtype::fp16:
+      return f.template operator()<Dtype::fp16>();
+    default:
+      throw ModuleError("[cuda] expected f32, bf16 or fp16, got " + std::string(dtype_name(dtype)));
+  }
+}
+// The same for the 8-bit codes that products take: e4m3, e5m2, hif8.
+template <typename F>
+auto visit_codes(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::e4m3:
+      return f.template operator()<Dtype::e4m3>();
+    case Dtype::e5m2:
+      return f.template operator()<Dtype::e5m2>();
+    case Dtype::hif8:
+      return f.template operator()<Dtype::hif8>();
+    default:
+      throw ModuleError("[cuda] expected 8-bit codes, got " + std::string(dtype_name(dtype)));
+  }
+}
+
+inline int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace octet::cuda

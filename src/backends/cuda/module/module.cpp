@@ -1,0 +1,229 @@
+// The module's C interface: turns exceptions into codes, and keeps the one context of the process.
+#include <cstdio>
+#include <exception>
+
+#include "backends/cuda/module/context.h"
+#include "backends/cuda/module/table.h"
+#include "backends/cuda/module_api.h"
+
+namespace octet::cuda {
+namespace {
+
+std::string& error_text() {
+  static std::string text;
+  return text;
+}
+
+Context& context() {
+  static Context the_context;
+  return the_context;
+}
+
+template <typename F>
+int guarded(F&& f) {
+  try {
+    f();
+    return 0;
+  } catch (const std::exception& error) {
+    error_text() = error.what();
+    return 1;
+  }
+}
+
+void copy_text(char* to, size_t size, const std::string& text) {
+  std::snprintf(to, size, "%s", text.c_str());
+}
+
+void describe(OctetCudaInfo& info) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, context().device), "device properties");
+  size_t free_bytes = 0, all_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &all_bytes), "memory information");
+  copy_text(info.name, sizeof(info.name), properties.name);
+  info.memory_bytes = static_cast<int64_t>(all_bytes);
+  info.free_bytes = static_cast<int64_t>(free_bytes);
+  info.l2_bytes = properties.l2CacheSize;
+  info.sm_major = properties.major;
+  info.sm_minor = properties.minor;
+  info.n_sm = properties.multiProcessorCount;
+  check(cudaDriverGetVersion(&info.driver), "driver version");
+  check(cudaRuntimeGetVersion(&info.runtime), "runtime version");
+  const size_t blas = cublasLtGetVersion();
+  copy_text(info.libraries, sizeof(info.libraries),
+            "cuBLASLt " + std::to_string(blas / 10000) + "." + std::to_string(blas / 100 % 100));
+}
+
+int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
+  return guarded([&] {
+    Context& c = context();
+    int n_devices = 0;
+    check(cudaGetDeviceCount(&n_devices), "counting devices");
+    if (options->device < 0 || options->device >= n_devices)
+      throw ModuleError("[cuda] expected a device below " + std::to_string(n_devices) + ", got " +
+                        std::to_string(options->device));
+    c.device = options->device;
+    c.deterministic = options->deterministic != 0;
+    check(cudaSetDevice(c.device), "choosing the device");
+    if (c.stream == nullptr) {
+      check(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "making a stream");
+      if (cublasLtCreate(&c.blas) != CUBLAS_STATUS_SUCCESS)
+        throw ModuleError("[cuda] cuBLASLt did not start");
+    }
+    describe(*info);
+    c.n_sm = info->n_sm;
+  });
+}
+
+int allocate(int64_t bytes, void** address) {
+  return guarded([&] {
+    const cudaError_t status = cudaMalloc(address, static_cast<size_t>(bytes > 0 ? bytes : 256));
+    if (status == cudaErrorMemoryAllocation) cudaGetLastError();  // not sticky: it is reported here
+    check(status, "allocating memory");
+  });
+}
+int release(void* address) {
+  return guarded([&] { check(cudaFree(address), "releasing memory"); });
+}
+
+int synchronize() {
+  return guarded([] { check(cudaStreamSynchronize(context().stream), "running kernels"); });
+}
+
+int copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
+  return guarded([&] {
+    cudaStream_t stream = context().stream;
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "copying");
+    check(cudaStreamSynchronize(stream), "running kernels");
+  });
+}
+int copy_in(void* to, const void* from, int64_t bytes) {
+  return copy(to, from, bytes, cudaMemcpyHostToDevice);
+}
+int copy_out(void* to, const void* from, int64_t bytes) {
+  return copy(to, from, bytes, cudaMemcpyDeviceToHost);
+}
+int zero(void* address, int64_t bytes) {
+  return guarded([&] {
+    check(cudaMemsetAsync(address, 0, static_cast<size_t>(bytes), context().stream), "filling");
+  });
+}
+
+int used_bytes(int64_t* bytes) {
+  return guarded([&] {
+    size_t free_bytes = 0, all_bytes = 0;
+    check(cudaMemGetInfo(&free_bytes, &all_bytes), "memory information");
+    *bytes = static_cast<int64_t>(all_bytes - free_bytes);
+  });
+}
+
+int prepare(const OctetCudaKernel* kernel, void** handle) {
+  return guarded([&] {
+    const std::span<const std::byte> params(static_cast<const std::byte*>(kernel->params),
+                                            static_cast<size_t>(kernel->params_bytes));
+    const Request request{
+        .context = context(), .params = params, .scratch_bytes = kernel->scratch_bytes};
+    *handle = find_kernel(kernel->kernel)(request).release();
+  });
+}
+int launch(void* handle, const OctetCudaLaunch* args) {
+  return guarded([&] {
+    static_cast<Prepared*>(handle)->launch({.operands = args->operands,
+                                            .results = args->results,
+                                            .scratch = args->scratch,
+                                            .stream = context().stream});
+  });
+}
+int forget(void* handle) {
+  delete static_cast<Prepared*>(handle);
+  return 0;
+}
+
+int record_begin() {
+  return guarded([] {
+    check(cudaStreamBeginCapture(context().stream, cudaStreamCaptureModeThreadLocal),
+          "beginning to record");
+  });
+}
+int record_end(void** recording) {
+  return guarded([&] {
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamEndCapture(context().stream, &graph), "recording");
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    check(status, "making a graph of the recording");
+    *recording = executable;
+  });
+}
+int record_replay(void* recording) {
+  return guarded([&] {
+    check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), context().stream),
+          "replaying a recording");
+  });
+}
+int record_forget(void* recording) {
+  return guarded([&] {
+    check(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(recording)), "forgetting a recording");
+  });
+}
+
+int mark_new(void** mark) {
+  return guarded([&] {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "making an event");
+    *mark = event;
+  });
+}
+int mark_set(void* mark) {
+  return guarded([&] {
+    check(cudaEventRecord(static_cast<cudaEvent_t>(mark), context().stream), "setting an event");
+  });
+}
+int mark_elapsed(void* from, void* to, float* milliseconds) {
+  return guarded([&] {
+    auto* last = static_cast<cudaEvent_t>(to);
+    check(cudaEventSynchronize(last), "waiting for an event");
+    check(cudaEventElapsedTime(milliseconds, static_cast<cudaEvent_t>(from), last),
+          "reading events");
+  });
+}
+int mark_forget(void* mark) {
+  return guarded(
+      [&] { check(cudaEventDestroy(static_cast<cudaEvent_t>(mark)), "forgetting an event"); });
+}
+
+const char* last_error() {
+  return error_text().c_str();
+}
+
+}  // namespace
+}  // namespace octet::cuda
+
+extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda_api(void) {
+  using namespace octet::cuda;
+  static const OctetCudaApi api = {
+      .version = OCTET_CUDA_API_VERSION,
+      .n_kernels = kKernelCount,
+      .last_error = last_error,
+      .open = open,
+      .allocate = allocate,
+      .release = release,
+      .copy_in = copy_in,
+      .copy_out = copy_out,
+      .zero = zero,
+      .synchronize = synchronize,
+      .used_bytes = used_bytes,
+      .prepare = prepare,
+      .launch = launch,
+      .forget = forget,
+      .record_begin = record_begin,
+      .record_end = record_end,
+      .record_replay = record_replay,
+      .record_forget = record_forget,
+      .mark_new = mark_new,
+      .mark_set = mark_set,
+      .mark_elapsed = mark_elapsed,
+      .mark_forget = mark_forget,
+  };
+  return &api;
+}

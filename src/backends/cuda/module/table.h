@@ -1,0 +1,11 @@
+// The list of the module's kernels.
+#pragma once
+
+#include "backends/cuda/module/kernel.h"
+
+namespace octet::cuda {
+
+// Throws ModuleError for an enumerator without kernel.
+PrepareFn find_kernel(int32_t kernel);
+
+}  // namespace octet::cuda

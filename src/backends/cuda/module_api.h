@@ -1,0 +1,72 @@
+// The C interface between the program and the CUDA module, a library loaded at run time. Plain data
+// only, so that both sides may be built by different compilers; no CUDA type, so that the program
+// needs no CUDA header.
+//
+// Every function returns 0, or 1 and last_error() says what happened, in one line. All work of one
+// process runs on one device and one stream; calls come from one thread at a time.
+#pragma once
+
+#include <stdint.h>
+
+#define OCTET_CUDA_API_VERSION 1
+#define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
+
+extern "C" {
+
+struct OctetCudaInfo {
+  char name[128];
+  int64_t memory_bytes, free_bytes, l2_bytes;
+  int32_t sm_major, sm_minor, n_sm;
+  int32_t driver, runtime;  // 13000 for 13.0
+  char libraries[192];      // "cuBLASLt 13.1, cuDNN 9.19", or what is missing
+};
+
+struct OctetCudaOptions {
+  int32_t device;         // index among the visible ones
+  int32_t deterministic;  // 1: only kernels whose results do not change between runs
+};
+
+// A kernel to prepare: an enumerator of cuda::KernelId and its parameters (params/*.h).
+struct OctetCudaKernel {
+  int32_t kernel;
+  int32_t reserved;
+  const void* params;
+  int64_t params_bytes;
+  int64_t scratch_bytes;  // what the plan reserved; preparing fails where a library wants more
+};
+
+struct OctetCudaLaunch {
+  void* const* operands;  // device addresses, null for an absent operand
+  void* const* results;
+  void* scratch;
+};
+
+struct OctetCudaApi {
+  int32_t version;
+  int32_t n_kernels;  // both sides must know the same list
+  const char* (*last_error)(void);
+  int (*open)(const struct OctetCudaOptions* options, struct OctetCudaInfo* info);
+  int (*allocate)(int64_t bytes, void** address);
+  int (*release)(void* address);
+  int (*copy_in)(void* to_device, const void* from_host, int64_t bytes);
+  int (*copy_out)(void* to_host, const void* from_device, int64_t bytes);
+  int (*zero)(void* address, int64_t bytes);
+  int (*synchronize)(void);
+  int (*used_bytes)(int64_t* bytes);
+  int (*prepare)(const struct OctetCudaKernel* kernel, void** handle);
+  int (*launch)(void* handle, const struct OctetCudaLaunch* launch);
+  int (*forget)(void* handle);
+  // What is launched between begin and end is recorded and not run.
+  int (*record_begin)(void);
+  int (*record_end)(void** recording);
+  int (*record_replay)(void* recording);
+  int (*record_forget)(void* recording);
+  // Times on the device: marks are events on the stream.
+  int (*mark_new)(void** mark);
+  int (*mark_set)(void* mark);
+  int (*mark_elapsed)(void* from, void* to, float* milliseconds);
+  int (*mark_forget)(void* mark);
+};
+
+const struct OctetCudaApi* octet_cuda_api(void);
+}

@@ -1,0 +1,15 @@
+#include "backends/cuda/target/bind/binding.h"
+
+namespace octet::cuda {
+
+const Binding* find_binding(const NodeView& view) {
+  for (const auto bindings : {gemm_bindings(), row_bindings(), quantize_bindings(), move_bindings(),
+                              loss_bindings(), update_bindings(), attention_bindings()}) {
+    for (const Binding& binding : bindings) {
+      if (binding.op == view.node.op && binding.applies(view)) return &binding;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,73 @@
+// A binding joins one op of the graph to one kernel of the module: when it applies, what scratch to
+// reserve, and the parameters. One file per family in this folder; binding.cpp names them all.
+// Where none applies the op has no kernel here, and a fused op decomposes. Needs no GPU.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "backends/cuda/kernel_id.h"
+#include "plan/node_view.h"
+
+namespace octet::cuda {
+
+// A kernel and the bytes of its parameters.
+struct KernelSpec {
+  KernelId kernel = KernelId::gemm;
+  std::vector<std::byte> params;
+};
+
+// Params is one of the structs of params/*.h; `tail` follows it, for lists of any length.
+template <typename Params>
+KernelSpec make_spec(KernelId kernel, const Params& params, std::span<const int64_t> tail = {}) {
+  static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) % alignof(int64_t) == 0);
+  KernelSpec spec{.kernel = kernel,
+                  .params = std::vector<std::byte>(sizeof(Params) + tail.size_bytes())};
+  std::memcpy(spec.params.data(), &params, sizeof(Params));
+  if (!tail.empty()) {
+    std::memcpy(spec.params.data() + sizeof(Params), tail.data(), tail.size_bytes());
+  }
+  return spec;
+}
+
+struct Binding {
+  OpCode op;
+  bool (*applies)(const NodeView& view);
+  int64_t (*scratch_bytes)(const NodeView& view);  // nullptr: none
+  KernelSpec (*spec)(const NodeView& view);
+};
+
+// Every family's bindings.
+std::span<const Binding> gemm_bindings();
+std::span<const Binding> row_bindings();
+std::span<const Binding> quantize_bindings();
+std::span<const Binding> move_bindings();
+std::span<const Binding> loss_bindings();
+std::span<const Binding> update_bindings();
+std::span<const Binding> attention_bindings();
+
+// nullptr where no kernel applies.
+const Binding* find_binding(const NodeView& view);
+
+// f32 or bf16; absent operands are none.
+inline bool is_wide(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::bf16;
+}
+// Three-way: what every element-wise kernel loads and stores.
+inline bool is_wide_or_half(Dtype dtype) {
+  return is_wide(dtype) || dtype == Dtype::fp16;
+}
+
+// [rows, cols] with cols the last axis; a scalar is [1, 1].
+struct Rows {
+  int64_t rows = 1, cols = 1;
+};
+inline Rows rows_of(const TensorType& type) {
+  const int64_t cols = type.shape.empty() ? 1 : type.shape.back();
+  return {.rows = cols == 0 ? 0 : type.n_elems() / cols, .cols = cols};
+}
+
+}  // namespace octet::cuda

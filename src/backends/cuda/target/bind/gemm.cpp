@@ -1,0 +1,54 @@
+#include "backends/cuda/params/gemm.h"
+
+#include "backends/cuda/params/gemm_scratch.h"
+#include "backends/cuda/target/bind/binding.h"
+
+namespace octet::cuda {
+namespace {
+
+GemmParams params_of(const NodeView& view) {
+  const auto& attrs = view.attrs<GemmAttrs>();
+  const Shape& a = view.in(0).shape;
+  const Shape& y = view.out(0).shape;
+  GemmParams p;
+  p.m = y[0];
+  p.n = y[1];
+  p.k = a[attrs.trans_a ? 0 : 1];
+  p.a = view.in(0).dtype;
+  p.b = view.in(1).dtype;
+  p.y = view.out(0).dtype;
+  p.has_c = view.has(2);
+  p.c = p.has_c ? view.in(2).dtype : p.y;
+  p.trans_a = attrs.trans_a;
+  p.trans_b = attrs.trans_b;
+  return p;
+}
+
+// Factors of one wide type, or two of codes; the addend is of the result's type.
+bool gemm_applies(const NodeView& view) {
+  const GemmParams p = params_of(view);
+  const auto codes = [](Dtype d) {
+    return d == Dtype::e4m3 || d == Dtype::e5m2 || d == Dtype::hif8;
+  };
+  const bool factors = (is_wide_or_half(p.a) && p.a == p.b) || (codes(p.a) && codes(p.b));
+  const bool result = p.y == Dtype::f32 || (p.a != Dtype::f32 && is_wide_or_half(p.y));
+  return factors && result && p.c == p.y;
+}
+
+int64_t gemm_scratch(const NodeView& view) {
+  return gemm_scratch_bytes(params_of(view));
+}
+
+KernelSpec gemm_spec(const NodeView& view) {
+  return make_spec(KernelId::gemm, params_of(view));
+}
+
+const Binding kBindings[] = {{OpCode::gemm, gemm_applies, gemm_scratch, gemm_spec}};
+
+}  // namespace
+
+std::span<const Binding> gemm_bindings() {
+  return kBindings;
+}
+
+}  // namespace octet::cuda

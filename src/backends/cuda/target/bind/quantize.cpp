@@ -1,0 +1,9 @@
+#include "backends/cuda/target/bind/binding.h"
+
+namespace octet::cuda {
+
+std::span<const Binding> quantize_bindings() {
+  return {};
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,24 @@
+// What the CUDA back end offers for a node. Choosing needs neither GPU nor module, so that plans
+// print anywhere; preparing needs both.
+#pragma once
+
+#include <memory>
+
+#include "backends/cuda/target/module.h"
+#include "plan/catalogue.h"
+
+namespace octet::cuda {
+
+class CudaCatalogue : public Catalogue {
+ public:
+  // Without a module, prepare throws Error{device}.
+  explicit CudaCatalogue(std::shared_ptr<Module> module = nullptr) : module_(std::move(module)) {}
+
+  std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
+  LaunchFn prepare(const Graph& graph, const Node& node) override;
+
+ private:
+  std::shared_ptr<Module> module_;
+};
+
+}  // namespace octet::cuda

@@ -1,0 +1,92 @@
+#include "backends/cuda/target/device.h"
+
+#include "base/error.h"
+
+namespace octet::cuda {
+namespace {
+
+class CudaMemory : public DeviceMemory {
+ public:
+  CudaMemory(std::shared_ptr<Module> module, int64_t bytes)
+      : module_(std::move(module)), bytes_(bytes) {
+    module_->check(module_->api().allocate(bytes, &address_));
+  }
+  ~CudaMemory() override { module_->api().release(address_); }
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+  std::byte* data() override { return static_cast<std::byte*>(address_); }
+  int64_t bytes() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<Module> module_;
+  void* address_ = nullptr;
+  int64_t bytes_;
+};
+
+class CudaRecording : public Recording {
+ public:
+  CudaRecording(std::shared_ptr<Module> module, void* recording)
+      : module_(std::move(module)), recording_(recording) {}
+  ~CudaRecording() override { module_->api().record_forget(recording_); }
+  CudaRecording(const CudaRecording&) = delete;
+  CudaRecording& operator=(const CudaRecording&) = delete;
+  void replay() override { module_->check(module_->api().record_replay(recording_)); }
+
+ private:
+  std::shared_ptr<Module> module_;
+  void* recording_;
+};
+
+}  // namespace
+
+CudaDevice::CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& options)
+    : module_(std::move(module)) {
+  module_->check(module_->api().open(&options, &info_));
+  if (info_.sm_major < 9)
+    throw Error(ErrorCode::device,
+                "[cuda] expected a GPU of compute capability 9.0, got {} ({}.{})", info_.name,
+                info_.sm_major, info_.sm_minor);
+}
+
+DeviceInfo CudaDevice::info() const {
+  return {.name = fmt::format("cuda ({})", info_.name),
+          .memory_bytes = info_.free_bytes,
+          .n_threads = 1};
+}
+
+std::unique_ptr<DeviceMemory> CudaDevice::allocate(int64_t bytes) {
+  return std::make_unique<CudaMemory>(module_, bytes);
+}
+void CudaDevice::copy_in(std::byte* to_device, const void* from_host, int64_t bytes) {
+  module_->check(module_->api().copy_in(to_device, from_host, bytes));
+}
+void CudaDevice::copy_out(void* to_host, const std::byte* from_device, int64_t bytes) {
+  module_->check(module_->api().copy_out(to_host, from_device, bytes));
+}
+void CudaDevice::fill_zero(std::byte* on_device, int64_t bytes) {
+  module_->check(module_->api().zero(on_device, bytes));
+}
+void CudaDevice::synchronize() {
+  module_->check(module_->api().synchronize());
+}
+
+std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& launches) {
+  module_->check(module_->api().record_begin());
+  void* recording = nullptr;
+  try {
+    launches();
+  } catch (...) {
+    if (module_->api().record_end(&recording) == 0) module_->api().record_forget(recording);
+    throw;
+  }
+  module_->check(module_->api().record_end(&recording));
+  return std::make_unique<CudaRecording>(module_, recording);
+}
+
+int64_t CudaDevice::used_bytes() {
+  int64_t bytes = 0;
+  module_->check(module_->api().used_bytes(&bytes));
+  return bytes;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,31 @@
+// The GPU behind the device interface.
+#pragma once
+
+#include <memory>
+
+#include "backends/cuda/target/module.h"
+#include "device/device.h"
+
+namespace octet::cuda {
+
+class CudaDevice : public Device {
+ public:
+  CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& options);
+
+  DeviceInfo info() const override;
+  std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
+  void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) override;
+  void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) override;
+  void fill_zero(std::byte* on_device, int64_t bytes) override;
+  void synchronize() override;
+  std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
+  int64_t used_bytes() override;
+
+  const OctetCudaInfo& details() const { return info_; }
+
+ private:
+  std::shared_ptr<Module> module_;
+  OctetCudaInfo info_{};
+};
+
+}  // namespace octet::cuda
