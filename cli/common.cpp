@@ -158,15 +158,4 @@ void print_table(const GlobalOptions& options, const Table& table) {
   write_out(options.json ? table_json(table) : table_text(table));
 }
 
-std::string bytes_text(double n_bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  while (n_bytes >= 1024 && unit < 4) {
-    n_bytes /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f} bytes", n_bytes)
-                   : fmt::format("{:.1f} {}", n_bytes, kUnits[unit]);
-}
-
 }  // namespace octet

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/units.h"
 
 namespace octet {
 
@@ -58,8 +59,5 @@ struct Table {
 std::string table_text(const Table& table);
 std::string table_json(const Table& table);
 void print_table(const GlobalOptions& options, const Table& table);
-
-// "1.5 GiB"
-std::string bytes_text(double n_bytes);
 
 }  // namespace octet

@@ -1,10 +1,13 @@
 #include "compile/budget.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <numeric>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "passes/lower/chunk_head.h"
 #include "plan/report.h"
 
@@ -31,17 +34,87 @@ int64_t planned_bytes(const ProgramOptions& options, const Catalogue& catalogue)
 }
 
 // 0 where not even one sequence fits.
-int64_t largest_batch(ProgramOptions options, const Catalogue& catalogue, int64_t budget_bytes) {
+int64_t largest_batch(ProgramOptions options, const Catalogue& catalogue, int64_t limit_bytes) {
   int64_t fits = 0, too_large = options.train.batch;
   while (too_large - fits > 1) {
     options.train.batch = fits + (too_large - fits) / 2;
-    const bool ok = planned_bytes(options, catalogue) <= budget_bytes;
+    const bool ok = planned_bytes(options, catalogue) <= limit_bytes;
     (ok ? fits : too_large) = options.train.batch;
   }
   return fits;
 }
 
-std::string largest_roles(const Plan& plan) {
+constexpr int64_t kWorthSaying = 20;  // a change that saves less than one part in so many is not
+
+// Settings that take less memory, as a user writes them.
+struct Change {
+  std::string keys;
+  ProgramOptions options;
+};
+
+// Each alone, then all together.
+std::vector<Change> changes(const ProgramOptions& options, int64_t limit_bytes) {
+  std::vector<Change> list;
+  Change all = {"", options};
+  const auto add = [&](const std::string& keys, const auto& apply) {
+    list.push_back({keys, options});
+    apply(list.back().options);
+    apply(all.options);
+    all.keys += (all.keys.empty() ? "" : " ") + keys;
+  };
+  if (!options.recompute) {
+    add(fmt::format("train.memory_budget={}", limit_bytes), [](ProgramOptions& o) {
+      o.recompute = Recompute::full;
+      o.head_chunk_bytes = ChunkHeadOptions{}.chunk_bytes;
+    });
+  } else if (*options.recompute != Recompute::full) {
+    add("train.recompute=full", [](ProgramOptions& o) { o.recompute = Recompute::full; });
+  }
+  const AdamwPolicy& optim = options.optim;
+  if (!is_quantized(optim.state_m.dtype) || !is_quantized(optim.state_v.dtype)) {
+    add("optim.state_m=e4m3+x optim.state_v=e4m3+x", [](ProgramOptions& o) {
+      o.optim.state_m = o.optim.state_v = state_format_from_name("e4m3+x");
+    });
+  }
+  if (list.size() > 1) list.push_back(all);
+  return list;
+}
+
+std::string batch_text(const ProgramOptions& options, const std::vector<Change>& ways,
+                       const Catalogue& catalogue, int64_t limit_bytes) {
+  if (const int64_t batch = largest_batch(options, catalogue, limit_bytes); batch > 0)
+    return fmt::format("train.batch={} fits", batch);
+  if (!ways.empty()) {
+    const Change& most = ways.back();
+    if (const int64_t batch = largest_batch(most.options, catalogue, limit_bytes); batch > 0)
+      return fmt::format("train.batch={} fits with {}", batch, most.keys);
+  }
+  return "no train.batch fits: take a smaller model.seq or a smaller model";
+}
+
+[[noreturn]] void fail_out_of_memory(Program& program, const Catalogue& catalogue,
+                                     const MemoryLimit& limit) {
+  const int64_t bytes = program.planned_bytes();
+  const std::vector<Change> ways = changes(program.options(), limit.bytes);
+  std::vector<std::string> advice = {batch_text(program.options(), ways, catalogue, limit.bytes)};
+  for (const Change& way : ways) {
+    const int64_t takes = planned_bytes(way.options, catalogue);
+    if (takes > bytes - bytes / kWorthSaying) continue;
+    advice.push_back(fmt::format("{} takes {}{}", way.keys, bytes_text(static_cast<double>(takes)),
+                                 takes <= limit.bytes ? " and fits" : ""));
+  }
+  throw Error(ErrorCode::device,
+              "[memory] expected at most {} bytes ({}, {}), got a plan of {} bytes ({}), the most "
+              "of it {}; {}",
+              limit.bytes, bytes_text(static_cast<double>(limit.bytes)), limit.what, bytes,
+              bytes_text(static_cast<double>(bytes)),
+              largest_roles_text(program.plan(program.train_functions().front())),
+              fmt::join(advice, "; "));
+}
+
+}  // namespace
+
+std::string largest_roles_text(const Plan& plan) {
   const MemoryReport report = report_memory(plan);
   std::array<int, kMemoryRoleCount> roles{};
   std::iota(roles.begin(), roles.end(), 0);
@@ -51,12 +124,10 @@ std::string largest_roles(const Plan& plan) {
   for (int i = 0; i < 3; ++i) {
     const int role = roles[static_cast<size_t>(i)];
     text += fmt::format("{}{} {}", i == 0 ? "" : ", ", enum_name(static_cast<MemoryRole>(role)),
-                        bytes(role));
+                        bytes_text(static_cast<double>(bytes(role))));
   }
   return text;
 }
-
-}  // namespace
 
 ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue) {
   const int64_t budget_bytes = options.memory_budget;
@@ -69,14 +140,12 @@ ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& cat
     if (bytes <= budget_bytes) return candidate;
     if (smallest == nullptr || bytes < least) smallest = &candidate, least = bytes;
   }
-  const int64_t batch = largest_batch(*smallest, catalogue, budget_bytes);
   Program program(*smallest, catalogue);
-  throw Error(ErrorCode::device,
-              "[budget] expected at most {} bytes (train.memory_budget), got {} at least ({}); {}",
-              budget_bytes, least, largest_roles(program.plan(program.train_functions().front())),
-              batch > 0 ? fmt::format("train.batch {} fits", batch)
-                        : "no train.batch fits: take a smaller model.seq or smaller "
-                          "optim.state_m and optim.state_v");
+  fail_out_of_memory(program, catalogue, {budget_bytes, "train.memory_budget"});
+}
+
+void expect_fits(Program& program, const Catalogue& catalogue, const MemoryLimit& limit) {
+  if (program.planned_bytes() > limit.bytes) fail_out_of_memory(program, catalogue, limit);
 }
 
 }  // namespace octet

@@ -1,7 +1,9 @@
-// Choices made against a byte budget.
+// What memory allows: choices made against a byte budget, and the one line that says what does not
+// fit and what to change. Plans only; runs and allocates nothing.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "compile/program.h"
 
@@ -10,8 +12,22 @@ namespace octet {
 // The options as they are where their program's planned bytes (training functions and evaluate)
 // are at most options.memory_budget. Else, where options.recompute is absent, the first of
 // these that fits: recompute cheap, the head in chunks too, recompute full with the head in chunks.
-// Throws Error(device) where none does, naming the three largest roles of the smallest plan and the
-// largest batch that fits. Plans only; runs nothing.
+// Throws as expect_fits does where none fits.
 ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& catalogue);
+
+// Memory that a plan must fit into, and what sets the limit, in words: "train.memory_budget",
+// "available on cpu (amx)".
+struct MemoryLimit {
+  int64_t bytes = 0;
+  std::string what;
+};
+
+// Throws Error(device) where the planned bytes of a training program exceed the limit: what is
+// planned, what there is, the three largest roles, keys to change with what each would take, and
+// the largest train.batch that fits.
+void expect_fits(Program& program, const Catalogue& catalogue, const MemoryLimit& limit);
+
+// "activations 1.5 GiB, optimizer 300.0 MiB, masters 8.0 KiB": at the peak of a plan.
+std::string largest_roles_text(const Plan& plan);
 
 }  // namespace octet

@@ -63,6 +63,7 @@ class Program {
   const Plan& plan(FunctionKind kind, const BatchSize& size);
   const Plan& plan(FunctionKind kind) { return plan(kind, options_.train); }
 
+  const ProgramOptions& options() const { return options_; }
   // Parameters and optimizer states.
   const Layout& layout() const { return layout_; }
   // Compiles the training functions and evaluate; the bytes that a run of them allocates.

@@ -1,8 +1,11 @@
 #include "infer/inference.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
+#include "base/units.h"
+#include "compile/budget.h"
 #include "formats/codec.h"
 #include "infer/model_spec.h"
 
@@ -17,6 +20,17 @@ ProgramOptions inference_options(const ModelSpec& spec, const std::string& recip
   options.train = size;
   options.inference_only = true;
   return options;
+}
+
+void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount],
+                 const Plan& plan) {
+  const int64_t bytes = std::accumulate(std::begin(lane_bytes), std::end(lane_bytes), int64_t{0});
+  if (bytes <= info.memory_bytes) return;
+  throw Error(ErrorCode::device,
+              "[memory] expected at most {} bytes ({}, available on {}), got a plan of {} bytes "
+              "({}), the most of it {}; take a smaller batch or shorter sequences",
+              info.memory_bytes, bytes_text(static_cast<double>(info.memory_bytes)), info.name,
+              bytes, bytes_text(static_cast<double>(bytes)), largest_roles_text(plan));
 }
 
 }  // namespace
@@ -45,6 +59,7 @@ Inference::Inference(const ModelSpec& spec, const std::string& recipe,
   for (const InferenceFunction& f : functions) program_.plan(f.kind, f.size);
   int64_t lane_bytes[kLaneCount];
   program_.lane_bytes(lane_bytes);
+  expect_room(device.info(), lane_bytes, program_.plan(functions[0].kind, functions[0].size));
   arenas_ = std::make_unique<Arenas>(device, lane_bytes);
   for (const InferenceFunction& f : functions) {
     bound_[{f.kind, f.size.batch, f.size.seq}] =

@@ -43,7 +43,8 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
       bound_(kFunctionCount) {
   std::vector<FunctionKind> kinds = program_.train_functions();
   kinds.push_back(FunctionKind::evaluate);
-  for (const FunctionKind kind : kinds) program_.plan(kind);
+  const DeviceInfo info = device.info();
+  expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
   int64_t lane_bytes[kLaneCount];
   program_.lane_bytes(lane_bytes);
   arenas_ = std::make_unique<Arenas>(device, lane_bytes);

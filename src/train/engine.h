@@ -30,7 +30,7 @@ struct StepOutcome {
 class TrainEngine {
  public:
   // Compiles the training functions and an evaluate function of the same batch; throws
-  // Error{device} where they do not fit options.memory_budget.
+  // Error{device} where they fit neither options.memory_budget nor the device's memory.
   TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue);
 
   // One optimizer step; as many batches as the program accumulates. Each micro-batch's loss is

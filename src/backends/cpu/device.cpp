@@ -1,15 +1,19 @@
 #include "backends/cpu/device.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 
 namespace octet::cpu {
 namespace {
+
+// Left to the process beside its plans: code, libraries, threads' stacks, a batch on the host.
+constexpr int64_t kProcessBytes = 64 << 20;
 
 // Pages that nobody has touched take no memory; they read as zeros.
 class MappedMemory : public DeviceMemory {
@@ -40,16 +44,16 @@ class MappedMemory : public DeviceMemory {
 }  // namespace
 
 DeviceInfo CpuDevice::info() const {
-  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  const int64_t available = read_host_memory().available_bytes;
   return {.name = fmt::format("cpu ({})", isa_name(isa_)),
-          .memory_bytes = memory,
+          .memory_bytes = std::max<int64_t>(available - kProcessBytes, 0),
           .n_threads = n_threads_};
 }
 
 std::unique_ptr<DeviceMemory> CpuDevice::allocate(int64_t bytes) {
   if (bytes > info().memory_bytes) {
-    throw Error(ErrorCode::device, "[cpu] {} bytes asked for, the machine has {}", bytes,
-                info().memory_bytes);
+    throw Error(ErrorCode::device, "[cpu] expected at most {} bytes (available), got {}",
+                info().memory_bytes, bytes);
   }
   return std::make_unique<MappedMemory>(bytes);
 }

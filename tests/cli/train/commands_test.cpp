@@ -74,6 +74,19 @@ INSTANTIATE_TEST_SUITE_P(signals, Interrupt, testing::Values(SIGINT, SIGTERM),
                            return std::string(info.param == SIGINT ? "sigint" : "sigterm");
                          });
 
+TEST(Commands, out_of_memory_is_one_line_before_anything_is_allocated_or_written) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  const Outcome outcome = run(folder, "train --quiet " + config + " --set train.batch=1000000");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_THAT(outcome.err, testing::StartsWith("octet: [memory] expected at most "));
+  EXPECT_THAT(outcome.err, testing::HasSubstr("the most of it activations "));
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("; train.batch=[0-9]+ fits"));
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_FALSE(posix_files().exists(folder / "run"));
+}
+
 TEST(Commands, a_run_is_trained_inspected_evaluated_and_spoken_to) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/units.h"
 #include "unit/base/error_of.h"
 #include "unit/compile/small_program.h"
 
@@ -55,18 +56,65 @@ TEST(Budget, the_error_names_roles_and_the_largest_batch_that_fits) {
   smaller.train.batch = 5;
   options.memory_budget = planned(smaller, Recompute::full);
   const std::string error = test::error_of([&] { fit_to_budget(options, kCatalogue); });
-  EXPECT_EQ(error.rfind(fmt::format("[budget] expected at most {} bytes (train.memory_budget), got "
-                                    "{} at least (",
-                                    options.memory_budget, planned(options, Recompute::full)),
-                        0),
-            0u)
-      << error;
+  const std::string expected =
+      fmt::format("[memory] expected at most {} bytes ({}, train.memory_budget), got a plan of {} ",
+                  options.memory_budget, bytes_text(static_cast<double>(options.memory_budget)),
+                  planned(options, Recompute::full));
+  EXPECT_EQ(error.rfind(expected, 0), 0u) << error;
   EXPECT_NE(error.find("activations "), std::string::npos) << error;
-  EXPECT_NE(error.find("; train.batch 5 fits"), std::string::npos) << error;
+  EXPECT_NE(error.find("; train.batch=5 fits"), std::string::npos) << error;
   EXPECT_EQ(error.find('\n'), std::string::npos);
   options.memory_budget = 1000;
   const std::string hopeless = test::error_of([&] { fit_to_budget(options, kCatalogue); });
   EXPECT_NE(hopeless.find("no train.batch fits"), std::string::npos) << hopeless;
+}
+
+std::string error_on_a_device(const ProgramOptions& options, int64_t bytes) {
+  Program program(options, kCatalogue);
+  return test::error_of([&] { expect_fits(program, kCatalogue, {bytes, "available here"}); });
+}
+
+TEST(DeviceMemory, a_plan_that_fits_is_no_error) {
+  const ProgramOptions options = options_of(8);
+  const int64_t bytes = planned(options, std::nullopt);
+  EXPECT_EQ(error_on_a_device(options, bytes), "no error");
+  EXPECT_NE(error_on_a_device(options, bytes - 1), "no error");
+}
+
+TEST(DeviceMemory, the_error_says_what_each_change_would_take) {
+  const ProgramOptions options = options_of(8);
+  const int64_t room = planned(options, Recompute::full);
+  const std::string error = error_on_a_device(options, room);
+  EXPECT_NE(error.find(", available here), got a plan of "), std::string::npos) << error;
+  EXPECT_NE(error.find(fmt::format("; train.memory_budget={} takes ", room)), std::string::npos)
+      << error;
+  EXPECT_NE(error.find(" and fits; optim.state_m=e4m3+x optim.state_v=e4m3+x takes "),
+            std::string::npos)
+      << error;
+}
+
+// The batch named is the largest: it fits, and one more sequence does not.
+TEST(DeviceMemory, the_batch_that_it_names_is_the_largest_that_fits) {
+  ProgramOptions options = options_of(8);
+  for (const int64_t batch : {1, 3, 7}) {
+    ProgramOptions smaller = options;
+    smaller.train.batch = batch;
+    const std::string error = error_on_a_device(options, planned(smaller, std::nullopt));
+    EXPECT_NE(error.find(fmt::format("; train.batch={} fits", batch)), std::string::npos) << error;
+  }
+}
+
+TEST(DeviceMemory, where_no_batch_fits_alone_a_change_that_makes_one_fit_is_named) {
+  ProgramOptions options = options_of(8);
+  options.train.batch = 1;
+  ProgramOptions small = options;
+  small.optim.state_m = small.optim.state_v = state_format_from_name("e4m3+x");
+  small.train.batch = options.train.batch = 2;
+  small.recompute = Recompute::full;
+  small.train.batch = 1;
+  const std::string error = error_on_a_device(options, planned(small, Recompute::full));
+  EXPECT_NE(error.find("; train.batch=1 fits with train.memory_budget="), std::string::npos)
+      << error;
 }
 
 }  // namespace

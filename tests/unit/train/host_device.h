@@ -20,7 +20,7 @@ class HostMemory : public DeviceMemory {
 
 class HostDevice : public Device {
  public:
-  DeviceInfo info() const override { return {.name = "host", .n_threads = 2}; }
+  DeviceInfo info() const override { return {.name = "host", .memory_bytes = int64_t{1} << 40, .n_threads = 2}; }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     return std::make_unique<HostMemory>(bytes);
   }
