@@ -1,0 +1,56 @@
+// One product as cuBLASLt sees it: descriptors, and the algorithm that was chosen for it.
+//
+// cuBLASLt is column-major and we are row-major: it computes y^T = op(b)^T op(a)^T, so its first
+// factor is our b.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <string>
+
+#include "backends/cuda/module/context.h"
+#include "backends/cuda/params/gemm.h"
+
+namespace octet::cuda {
+
+// What one call multiplies.
+struct GemmCall {
+  const void *a = nullptr, *b = nullptr, *c = nullptr;
+  void* y = nullptr;
+  const float *scale_a = nullptr, *scale_b = nullptr;  // of FP8 factors
+  const float* alpha_beta = nullptr;  // on the device, where the problem was made with it
+  void* workspace = nullptr;
+};
+
+enum class AlphaPlace : uint8_t { one, device };  // alpha = 1, or read from alpha_beta[0]
+
+class GemmProblem {
+ public:
+  // Throws ModuleError where the library has no algorithm within `workspace` bytes. Unless the
+  // context is deterministic, the fastest of the library's proposals is found by timing, on buffers
+  // of its own for as long as that takes; where there is no memory for them, or the context is
+  // deterministic, it is the first proposal.
+  GemmProblem(Context& context, const GemmParams& params, AlphaPlace place, int64_t workspace);
+  ~GemmProblem();
+  GemmProblem(const GemmProblem&) = delete;
+  GemmProblem& operator=(const GemmProblem&) = delete;
+
+  void run(const GemmCall& call, cudaStream_t stream) { run(call, algorithm_, stream); }
+
+ private:
+  void describe();
+  void choose(int64_t workspace);
+  void run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream);
+  float time(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm);
+  std::string key() const;
+
+  Context& context_;
+  GemmParams params_;
+  AlphaPlace place_;
+  int64_t workspace_;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr, y_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+}  // namespace octet::cuda
