@@ -141,21 +141,35 @@ struct QuantizeAttrs {
     f("transposed", s.transposed), f("pad", s.pad);
   }
 };
-// An op and the per-tensor quantizer of its result, in one.
+// An op and the per-tensor quantizer of its result, in one. both: codes by row, and transposed.
 struct NormQuantizeAttrs {
   NormAttrs norm;
   QuantizeAttrs q;
+  bool both = false;
   OCTET_ATTRS(NormQuantizeAttrs) {
     f("eps", s.norm.eps), f("stored_group", s.norm.group);
     QuantizeAttrs::fields(s.q, f);
+    f("both", s.both);
   }
 };
 struct GatedActQuantizeAttrs {
   GatedActAttrs act;
   QuantizeAttrs q;
+  bool both = false;
   OCTET_ATTRS(GatedActQuantizeAttrs) {
     f("act", s.act.act), f("stored_group", s.act.group);
     QuantizeAttrs::fields(s.q, f);
+    f("both", s.both);
+  }
+};
+struct GeluQuantizeAttrs {
+  GeluAttrs act;
+  QuantizeAttrs q;
+  bool both = false;
+  OCTET_ATTRS(GeluQuantizeAttrs) {
+    f("kind", s.act.kind), f("stored_group", s.act.group);
+    QuantizeAttrs::fields(s.q, f);
+    f("both", s.both);
   }
 };
 // 8-bit moments: codes in groups of consecutive elements, with or without range expansion. stream:
@@ -181,6 +195,6 @@ using Attrs =
     std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs,
                  SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs,
                  NormAttrs, RopeAttrs, AttentionAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs,
-                 QuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs>;
+                 QuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs>;
 
 }  // namespace octet

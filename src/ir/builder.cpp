@@ -22,16 +22,12 @@ std::vector<ValueId> Builder::emit(OpCode op, Attrs attrs, std::vector<ValueId> 
 std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
                                          std::span<const Dtype> result_dtypes) {
   const OpDef& def = op_def(op);
-  const auto n = static_cast<int>(operands.size());
-  if (n < def.min_operands || (def.max_operands >= 0 && n > def.max_operands)) {
-    throw Error(ErrorCode::invalid_argument, "[{}] expected {} to {} operands, got {}", def.name,
-                def.min_operands, def.max_operands, n);
-  }
+  check_operands(def, operands);
   std::vector<TensorType> types;
   Dtype chosen = Dtype::f32;
   bool found = false;
   for (const ValueId operand : operands) {
-    types.push_back(operand == kNoValue ? TensorType{} : graph_.type(operand));
+    types.push_back(operand == kNoValue ? absent_type() : graph_.type(operand));
     if (operand != kNoValue && !found && is_float(types.back().dtype) &&
         !is_quantized(types.back().dtype)) {
       chosen = types.back().dtype;

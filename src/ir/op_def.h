@@ -37,6 +37,11 @@ struct InplacePair {
   int8_t result = 0, operand = 0;
 };
 
+// Operand `operand` may be codes in groups along its rows; operand `scales` is then their scales.
+struct StoredPlace {
+  int8_t operand = 0, scales = 0;
+};
+
 // The attributes that an op takes, at their defaults.
 template <typename A>
 Attrs default_attrs() {
@@ -54,6 +59,7 @@ struct OpDef {
   DecomposeFn decompose = nullptr;  // nullptr: a primitive
   CostFn cost = nullptr;            // nullptr: no flops, each operand and result moved once
   std::span<const InplacePair> inplace = {};
+  std::span<const StoredPlace> stored = {};
   uint8_t statistics = 0;  // bit i: result i stays f32 under every recipe
 };
 
@@ -61,5 +67,12 @@ const OpDef& op_def(OpCode code);
 // nullptr where no op has this name.
 const OpDef* find_op(std::string_view name);
 Cost cost_of(const Graph& graph, const Node& node);
+
+// The group of an op's stored operands; 0: they are plain, or the op has none.
+int64_t stored_group(const Attrs& attrs);
+Attrs with_stored_group(Attrs attrs, int64_t group);
+// Throws Error(invalid_argument) for too few or too many operands, or where a required one is
+// absent.
+void check_operands(const OpDef& def, std::span<const ValueId> operands);
 
 }  // namespace octet

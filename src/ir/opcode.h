@@ -78,7 +78,9 @@ enum class OpCode : uint8_t {
   dequantize,
   add_quantize,
   rms_norm_quantize,
+  layer_norm_quantize,
   gated_act_quantize,
+  gelu_quantize,
   // The update.
   global_norm,
   adamw_step,

@@ -36,6 +36,11 @@ inline TensorType index_type(Shape shape) {
   return {Dtype::i32, std::move(shape)};
 }
 
+// What a shape rule sees of an optional operand that is absent; no value has this type.
+inline TensorType absent_type() {
+  return {Dtype::real, {-1}};
+}
+
 std::string to_string(const TensorType& type);  // "bf16[8,16]"
 
 }  // namespace octet

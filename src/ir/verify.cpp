@@ -64,7 +64,7 @@ class Verifier {
     std::vector<TensorType> types;
     for (const ValueId operand : n.operands) {
       if (operand == kNoValue) {
-        types.emplace_back();
+        types.push_back(absent_type());
         continue;
       }
       if (operand < 0 || static_cast<size_t>(operand) >= defined_.size() ||
@@ -73,12 +73,9 @@ class Verifier {
       }
       types.push_back(graph_.type(operand));
     }
-    const auto count = static_cast<int>(n.operands.size());
-    if (count < def.min_operands || (def.max_operands >= 0 && count > def.max_operands)) {
-      fail("{} (node {}) has {} operands", def.name, id, count);
-    }
     std::vector<TensorType> inferred;
     try {
+      check_operands(def, n.operands);
       inferred = def.infer(n.attrs, types);
     } catch (const std::bad_variant_access&) {
       fail("{} (node {}) has attributes of another op", def.name, id);

@@ -100,12 +100,40 @@ inline void add_stored(Cases& all) {
             NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)});
   put_typed(all, "rms_norm_quantize_plain", OpCode::rms_norm_quantize,
             NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
+  const OperandCase history = scales({4});
+  QuantizeAttrs padded = q;
+  padded.pad = 16;
+  const NormQuantizeAttrs both{.norm = {}, .q = padded, .both = true};
+  put_typed(all, "rms_norm_quantize_both", OpCode::rms_norm_quantize, both, {tensor(shape), w});
+  put_typed(all, "rms_norm_quantize_delayed", OpCode::rms_norm_quantize, both,
+            {tensor(shape), w, none(), none(), history});
+  put_typed(all, "layer_norm_quantize_plain", OpCode::layer_norm_quantize,
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
+  put_typed(all, "layer_norm_quantize_both", OpCode::layer_norm_quantize, both,
+            {tensor(shape), w, w});
+  put_typed(all, "layer_norm_quantize_stored", OpCode::layer_norm_quantize, norm_q, {x, w, w, s});
+  put_typed(all, "layer_norm_quantize_scaled", OpCode::layer_norm_quantize, norm_q,
+            {x, none(), none(), s, scalar(0.01)});
+  put_typed(all, "layer_norm_quantize_delayed", OpCode::layer_norm_quantize, norm_q,
+            {x, w, w, s, none(), history});
+  const GeluQuantizeAttrs gelu_q{.act = gelu, .q = q};
+  put_typed(all, "gelu_quantize_stored", OpCode::gelu_quantize, gelu_q, {x, s});
+  put_typed(all, "gelu_quantize_scaled", OpCode::gelu_quantize, gelu_q, {x, s, scalar(0.5)});
+  put_typed(all, "gelu_quantize_both", OpCode::gelu_quantize,
+            GeluQuantizeAttrs{.act = {.kind = GeluKind::erf}, .q = padded, .both = true},
+            {tensor(shape)});
+  put_typed(all, "gelu_quantize_delayed", OpCode::gelu_quantize, gelu_q, {x, s, none(), history});
   const GatedActQuantizeAttrs act_q{.act = act, .q = q};
   put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s});
   put_typed(all, "gated_act_quantize_scaled", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, scalar(0.5)});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)});
+  put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
+            GatedActQuantizeAttrs{.act = {}, .q = padded, .both = true},
+            {tensor(shape), tensor(shape)});
+  put_typed(all, "gated_act_quantize_delayed", OpCode::gated_act_quantize, act_q,
+            {x, x, s, s, none(), history});
 }
 
 }  // namespace octet::op_cases

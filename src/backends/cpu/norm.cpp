@@ -65,6 +65,11 @@ float RowRstd(In x, float mean, int64_t cols, float eps) {
   return 1.0f / std::sqrt(mean_square_about(x, mean, cols) + eps);
 }
 
+RowStatistics StatisticsOfRow(NormKind kind, In x, int64_t cols, float eps) {
+  const float mean = kind == NormKind::layer ? mean_of(x, cols) : 0.0f;
+  return {mean, RowRstd(x, mean, cols, eps)};
+}
+
 void LayerRows(const LayerNorm& a, bool centred, int64_t begin, int64_t end, int64_t cols) {
   for (int64_t r = begin; r < end; ++r) {
     const In x = offset(a.x, r * cols);
@@ -161,7 +166,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace octet::cpu {
 
-HWY_EXPORT(RowRstd);
+HWY_EXPORT(StatisticsOfRow);
 HWY_EXPORT(LayerRows);
 HWY_EXPORT(BackwardBlock);
 HWY_EXPORT(AddBlocks);
@@ -246,8 +251,8 @@ void rms_norm(const RmsNorm& a, RowShape shape, ThreadPool& pool) {
   normalize({a.x, a.weight, {}, a.y, nullptr, a.rstd, a.eps, a.groups}, false, shape, pool);
 }
 
-float rms_norm_rstd(In x, int64_t cols, float eps) {
-  return HWY_DYNAMIC_DISPATCH(RowRstd)(x, 0.0f, cols, eps);
+RowStatistics row_statistics(NormKind kind, In x, int64_t cols, float eps) {
+  return HWY_DYNAMIC_DISPATCH(StatisticsOfRow)(kind, x, cols, eps);
 }
 
 void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool) {

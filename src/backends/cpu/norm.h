@@ -38,8 +38,13 @@ struct RmsNorm {
 };
 void rms_norm(const RmsNorm& args, RowShape shape, ThreadPool& pool);
 
-// rstd of one row, on the calling thread.
-float rms_norm_rstd(In x, int64_t cols, float eps);
+// The statistics of one row, on the calling thread: of rms_norm (its mean taken as 0) or
+// layer_norm.
+enum class NormKind : uint8_t { rms, layer };
+struct RowStatistics {
+  float mean = 0, rstd = 1;
+};
+RowStatistics row_statistics(NormKind kind, In x, int64_t cols, float eps);
 
 // With h = x rstd and g = dy w:  dx = rstd (g - h mean_c(g h)) [+ residual],  dw = sum_r dy h.
 // dx may alias dy, residual or x.

@@ -24,28 +24,50 @@ struct SumSource {
   }
 };
 
-// Whole rows of the norm, with their rstd as they come.
-struct NormRowSource {
-  RmsNormQuantize args;
-  float* rstd;
-  int64_t cols;
-  int64_t span_cols(int64_t) const { return std::max<int64_t>(1, cols); }
-  In operator()(const RowSpan& span, float* buffer) const {
-    const In x = read_span(args.x, span, buffer);
-    rstd[span.row] = rms_norm_rstd(x, span.n, args.eps);
-    normalize_span({x, args.weight, rstd[span.row], buffer}, span.n);
+// The statistics of every row, where they are kept.
+struct NormRows {
+  const NormQuantize& args;
+  float *mean, *rstd;
+
+  void keep(int64_t row, const RowStatistics& statistics) const {
+    mean[row] = statistics.mean;
+    rstd[row] = statistics.rstd;
+  }
+  In normalized(In x, const RowSpan& span, float* buffer) const {
+    normalize_span({x, offset(args.weight, span.col), offset(args.bias, span.col), mean[span.row],
+                    rstd[span.row], buffer},
+                   span.n);
     return {buffer, Dtype::f32};
   }
 };
 
-// Pieces of rows of the norm whose rstd is known.
-struct NormSpanSource {
-  RmsNormQuantize args;
-  const float* rstd;
-  int64_t span_cols(int64_t want) const { return group_chunk(args.x.group, want); }
+// Whole rows of the norm, with their statistics as they come.
+struct NormRowSource {
+  NormRows rows;
+  int64_t cols;
+  int64_t span_cols(int64_t) const { return std::max<int64_t>(1, cols); }
   In operator()(const RowSpan& span, float* buffer) const {
-    const In x = read_span(args.x, span, buffer);
-    normalize_span({x, offset(args.weight, span.col), rstd[span.row], buffer}, span.n);
+    const In x = read_span(rows.args.x, span, buffer);
+    rows.keep(span.row, row_statistics(rows.args.kind, x, span.n, rows.args.eps));
+    return rows.normalized(x, span, buffer);
+  }
+};
+
+// Pieces of rows of the norm whose statistics are known.
+struct NormSpanSource {
+  NormRows rows;
+  int64_t span_cols(int64_t want) const { return group_chunk(rows.args.x.group, want); }
+  In operator()(const RowSpan& span, float* buffer) const {
+    return rows.normalized(read_span(rows.args.x, span, buffer), span, buffer);
+  }
+};
+
+struct UnarySource {
+  UnaryOp op;
+  Stored x;
+  int64_t span_cols(int64_t want) const { return group_chunk(x.group, want); }
+  In operator()(const RowSpan& span, float* buffer) const {
+    unary_span(op, read_span(x, span, buffer), {buffer, Dtype::f32}, span.n);
     return {buffer, Dtype::f32};
   }
 };
@@ -76,11 +98,20 @@ TensorCodes with_scale(const ScaledCodes& codes, RowShape shape, const Source& s
   if (own.scale == nullptr) return out;
   const float amax = amax_of_spans(source, shape, scratch, pool);
   *own.nonfinite = std::signbit(amax) ? 1 : 0;
-  *own.scale = out.scale = tensor_scale(std::abs(amax), own.target);
+  *own.scale = out.scale = tensor_scale(delayed_amax(own.history, std::abs(amax)), own.target);
   return out;
 }
 
 }  // namespace
+
+float delayed_amax(const AmaxHistory& history, float amax) {
+  const auto [values, next, n] = history;
+  if (n == 0) return amax;
+  const float largest = std::max(0.0f, *std::max_element(values, values + n));
+  std::copy(values + 1, values + n, next);
+  next[n - 1] = amax;
+  return largest > 0 ? largest : amax;
+}
 
 float tensor_scale(float amax, float target) {
   Quantizer quantizer;
@@ -136,27 +167,34 @@ void dequantize(const Stored& codes, Out y, RowShape shape, float* scratch, Thre
              });
 }
 
-void rms_norm_quantize(const RmsNormQuantize& args, RowShape shape, float* scratch,
-                       ThreadPool& pool) {
+void norm_quantize(const NormQuantize& args, RowShape shape, float* scratch, ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.x.group);
-  float* const rstd = args.rstd != nullptr ? args.rstd : parts.row_values();
-  const NormRowSource whole{args, rstd, shape.cols};
+  const NormRows rows{args, args.mean != nullptr ? args.mean : parts.mean_values(),
+                      args.rstd != nullptr ? args.rstd : parts.row_values()};
+  const NormRowSource whole{rows, shape.cols};
   const TensorCodes out = with_scale({args.own, args.out}, shape, whole, parts, pool);
   const bool known = args.own.scale != nullptr;
   if (!known && out.transposed == nullptr) return encode_spans(whole, out, shape, parts, pool);
   if (!known) {
     for_rows(shape, pool, [&](int64_t r, int thread, int64_t) {
       const In x = read_span(args.x, {r, 0, shape.cols, shape.cols}, parts.buffer(thread));
-      rstd[r] = rms_norm_rstd(x, shape.cols, args.eps);
+      rows.keep(r, row_statistics(args.kind, x, shape.cols, args.eps));
     });
   }
-  encode_tensor(NormSpanSource{args, rstd}, out, shape, parts, pool);
+  encode_tensor(NormSpanSource{rows}, out, shape, parts, pool);
 }
 
 void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scratch,
                          ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.gate.group);
   const GatedSource source{args.gate, args.up, parts.span()};
+  encode_tensor(source, with_scale({args.own, args.out}, shape, source, parts, pool), shape, parts,
+                pool);
+}
+
+void unary_quantize(const UnaryQuantize& args, RowShape shape, float* scratch, ThreadPool& pool) {
+  const TileScratch parts(scratch, shape, args.x.group);
+  const UnarySource source{args.op, args.x};
   encode_tensor(source, with_scale({args.own, args.out}, shape, source, parts, pool), shape, parts,
                 pool);
 }

@@ -9,6 +9,7 @@
 // number of threads. `scratch` is quantize_scratch(...) floats, uninitialised.
 #pragma once
 
+#include "backends/cpu/elementwise.h"
 #include "backends/cpu/norm.h"
 #include "backends/cpu/operand.h"
 #include "backends/cpu/quantize_stored.h"
@@ -49,25 +50,37 @@ struct AddQuantize {
 };
 void add_quantize(const AddQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
 
+// The last maxima of a tensor, the oldest first: where the largest is not 0 a scale is made from
+// it, and not from the amax of now, which then joins as the history moves on. next may be values.
+struct AmaxHistory {
+  const float* values = nullptr;
+  float* next = nullptr;
+  int64_t n = 0;
+};
+// The amax that the scale is made from.
+float delayed_amax(const AmaxHistory& history, float amax);
+
 // Where a fused quantizer has a scale of its own: from the amax of its f32 result, which is made
 // once for amax and again for the codes, and never stored.
 struct OwnScale {
   float target = 448;
   float* scale = nullptr;        // null: TensorCodes::scale is given
   uint8_t* nonfinite = nullptr;  // 1 where the result holds a NaN or Inf
+  AmaxHistory history = {};      // n 0: from the amax of now
 };
 
-// Codes of x rstd w (norm.h). rstd [rows] is written where it is not null.
-struct RmsNormQuantize {
+// Codes of (x - mean) rstd w + b (norm.h); a norm of kind rms has no mean. mean and rstd [rows] are
+// written where they are not null.
+struct NormQuantize {
+  NormKind kind = NormKind::rms;
   Stored x = {};
-  In weight = {};
+  In weight = {}, bias = {};
   float eps = 1e-5f;
-  float* rstd = nullptr;
+  float *mean = nullptr, *rstd = nullptr;
   OwnScale own = {};
   TensorCodes out = {};
 };
-void rms_norm_quantize(const RmsNormQuantize& args, RowShape shape, float* scratch,
-                       ThreadPool& pool);
+void norm_quantize(const NormQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
 
 // Codes of silu(gate) up.
 struct GatedQuantize {
@@ -77,6 +90,15 @@ struct GatedQuantize {
 };
 void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scratch,
                          ThreadPool& pool);
+
+// Codes of f(x).
+struct UnaryQuantize {
+  UnaryOp op = UnaryOp::gelu_tanh;
+  Stored x = {};
+  OwnScale own = {};
+  TensorCodes out = {};
+};
+void unary_quantize(const UnaryQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
 
 // scale of a tensor by its amax: amax f32(1 / target), at least 2^-100, 1 for amax 0.
 float tensor_scale(float amax, float target);

@@ -27,10 +27,11 @@ void AddSpan(const SumSpan& a, int64_t n) {
 }
 
 void NormalizeRow(const NormalizeSpan& a, int64_t n) {
-  const VF s = set(a.rstd);
+  const VF m = set(a.mean), s = set(a.rstd);
   for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
-    VF v = hn::Mul(load(io, a.x, i), s);
+    VF v = hn::Mul(hn::Sub(load(io, a.x, i), m), s);
     if (a.weight) v = hn::Mul(v, load(io, a.weight, i));
+    if (a.bias) v = hn::Add(v, load(io, a.bias, i));
     io.store(v, a.y + i);
   });
 }

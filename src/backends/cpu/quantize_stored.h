@@ -42,10 +42,11 @@ struct SumSpan {
   float* y = nullptr;
 };
 void add_span(const SumSpan& args, int64_t n);
-// y[i] = x[i] * rstd * weight[i] (the factors from left to right, weight optional). y may be x.
+// y[i] = (x[i] - mean) * rstd * weight[i] + bias[i] (from left to right, weight and bias optional).
+// y may be x.
 struct NormalizeSpan {
-  In x = {}, weight = {};
-  float rstd = 1;
+  In x = {}, weight = {}, bias = {};
+  float mean = 0, rstd = 1;
   float* y = nullptr;
 };
 void normalize_span(const NormalizeSpan& args, int64_t n);

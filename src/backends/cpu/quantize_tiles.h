@@ -28,11 +28,12 @@ class TileScratch {
         span_(capped(kSpanCols, shape, group)),
         spans_(std::max(kSpanBuffers * span_, round_up(shape.cols, 16))),
         panel_(kPanelRows * capped(kPanelCols, shape, group) / int64_t{sizeof(float)}) {}
-  int64_t n_floats(int n_threads) const { return 2 * rows_ + n_threads * per_thread(); }
+  int64_t n_floats(int n_threads) const { return 3 * rows_ + n_threads * per_thread(); }
 
-  float* row_values() const { return data_; }           // one per row
-  float* tile_values() const { return data_ + rows_; }  // one per tile of rows
-  float* buffer(int thread) const { return data_ + 2 * rows_ + thread * per_thread(); }
+  float* row_values() const { return data_; }               // one per row
+  float* tile_values() const { return data_ + rows_; }      // one per tile of rows
+  float* mean_values() const { return data_ + 2 * rows_; }  // one per row
+  float* buffer(int thread) const { return data_ + 3 * rows_ + thread * per_thread(); }
   int64_t span() const { return span_; }  // floats of one of a thread's kSpanBuffers
   uint8_t* panel(int thread) const { return reinterpret_cast<uint8_t*>(buffer(thread) + spans_); }
 

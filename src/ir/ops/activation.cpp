@@ -13,25 +13,17 @@ namespace {
 constexpr double kTanhFactor = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kTanhCubic = 0.044715;
 
-// Which operands may be codes in groups.
-Stored stored_gated(const Attrs& attrs) {
-  return {std::get<GatedActAttrs>(attrs).group, {{0, 2}, {1, 3}}};
-}
-Stored stored_gated_grad(const Attrs& attrs) {
-  return {std::get<GatedActAttrs>(attrs).group, {{1, 3}, {2, 4}}};
-}
-Stored stored_gelu(const Attrs& attrs) {
-  return {std::get<GeluAttrs>(attrs).group, {{0, 1}}};
-}
-Stored stored_gelu_grad(const Attrs& attrs) {
-  return {std::get<GeluAttrs>(attrs).group, {{1, 2}}};
-}
+constexpr StoredPlace kStoredGated[] = {{.operand = 0, .scales = 2}, {.operand = 1, .scales = 3}};
+constexpr StoredPlace kStoredGatedGrad[] = {{.operand = 1, .scales = 3},
+                                            {.operand = 2, .scales = 4}};
+constexpr StoredPlace kStoredGelu[] = {{.operand = 0, .scales = 1}};
+constexpr StoredPlace kStoredGeluGrad[] = {{.operand = 1, .scales = 2}};
 
 template <OpCode C>
 Results infer_gated(const Attrs& attrs, Types in) {
   const auto op = op_def(C).name;
   const bool gradient = C == OpCode::gated_act_grad;
-  need_stored(op, in, gradient ? stored_gated_grad(attrs) : stored_gated(attrs));
+  need_stored(C, attrs, in);
   const TensorType& gate = in[gradient ? 1 : 0];
   need_float(op, "gate", gate);
   need_float(op, "up", in[gradient ? 2 : 1], gate.shape);
@@ -43,7 +35,7 @@ Results infer_gated(const Attrs& attrs, Types in) {
 template <OpCode C>
 Results infer_gelu(const Attrs& attrs, Types in) {
   const auto op = op_def(C).name;
-  need_stored(op, in, C == OpCode::gelu ? stored_gelu(attrs) : stored_gelu_grad(attrs));
+  need_stored(C, attrs, in);
   need_float(op, C == OpCode::gelu ? "x" : "dy", in[0]);
   if (C == OpCode::gelu_grad) need_float(op, "x", in[1], in[0].shape);
   return {real(in[0].shape)};
@@ -62,20 +54,14 @@ Values vjp_gelu(Builder& b, const VjpCall& call) {
 }
 
 Values decompose_gated_act(Builder& b, const Node& node) {
-  const Stored stored = stored_gated(node.attrs);
-  if (stored.group > 0)
-    return emit_on_plain(b, node, GatedActAttrs{.act = std::get<GatedActAttrs>(node.attrs).act},
-                         stored);
+  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId gate = node.operands[0];
   return {b.mul(b.mul(gate, b.unary(OpCode::logistic, gate)), node.operands[1])};
 }
 
 // With s = logistic(gate): silu' = s * (1 + gate * (1 - s)).
 Values decompose_gated_act_grad(Builder& b, const Node& node) {
-  const Stored stored = stored_gated_grad(node.attrs);
-  if (stored.group > 0)
-    return emit_on_plain(b, node, GatedActAttrs{.act = std::get<GatedActAttrs>(node.attrs).act},
-                         stored);
+  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId dy = node.operands[0];
   const ValueId gate = node.operands[1];
   const ValueId s = b.unary(OpCode::logistic, gate);
@@ -92,9 +78,7 @@ ValueId gelu_curve(Builder& b, ValueId x, GeluKind kind) {
 }
 
 Values decompose_gelu(Builder& b, const Node& node) {
-  const Stored stored = stored_gelu(node.attrs);
-  if (stored.group > 0)
-    return emit_on_plain(b, node, GeluAttrs{.kind = std::get<GeluAttrs>(node.attrs).kind}, stored);
+  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId x = node.operands[0];
   const ValueId curve = gelu_curve(b, x, std::get<GeluAttrs>(node.attrs).kind);
   return {b.mul(b.scaled(x, 0.5), b.plus(curve, 1))};
@@ -102,9 +86,7 @@ Values decompose_gelu(Builder& b, const Node& node) {
 
 // d/dx [x/2 (1 + c(x))] = (1 + c) / 2 + x/2 c'
 Values decompose_gelu_grad(Builder& b, const Node& node) {
-  const Stored stored = stored_gelu_grad(node.attrs);
-  if (stored.group > 0)
-    return emit_on_plain(b, node, GeluAttrs{.kind = std::get<GeluAttrs>(node.attrs).kind}, stored);
+  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId x = node.operands[1];
   const GeluKind kind = std::get<GeluAttrs>(node.attrs).kind;
   const ValueId curve = gelu_curve(b, x, kind);
@@ -141,7 +123,8 @@ constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
                                    .vjp = vjp_gated_act,
                                    .decompose = decompose_gated_act,
                                    .cost = cost_act<6>,
-                                   .inplace = kInplaceEither};
+                                   .inplace = kInplaceEither,
+                                   .stored = kStoredGated};
 constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .name = "gated_act_grad",
                                        .min_operands = 3,
@@ -150,7 +133,8 @@ constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .attrs = default_attrs<GatedActAttrs>,
                                        .decompose = decompose_gated_act_grad,
                                        .cost = cost_act<12>,
-                                       .inplace = kInplaceGradient};
+                                       .inplace = kInplaceGradient,
+                                       .stored = kStoredGatedGrad};
 constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .name = "gelu",
                                .max_operands = 2,
@@ -159,7 +143,8 @@ constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .vjp = vjp_gelu,
                                .decompose = decompose_gelu,
                                .cost = cost_act<8>,
-                               .inplace = kInplaceFirst};
+                               .inplace = kInplaceFirst,
+                               .stored = kStoredGelu};
 constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .name = "gelu_grad",
                                    .min_operands = 2,
@@ -168,6 +153,7 @@ constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .attrs = default_attrs<GeluAttrs>,
                                    .decompose = decompose_gelu_grad,
                                    .cost = cost_act<15>,
-                                   .inplace = kInplaceEither};
+                                   .inplace = kInplaceEither,
+                                   .stored = kStoredGeluGrad};
 
 }  // namespace octet::ops

@@ -10,7 +10,7 @@ TensorType moved(const TensorType& from, Shape shape) {
 }
 
 bool absent(Types types, size_t i) {
-  return i >= types.size() || types[i] == TensorType{};
+  return i >= types.size() || types[i] == absent_type();
 }
 
 bool absent(const Node& node, size_t i) {
@@ -113,27 +113,31 @@ Shape grouped_shape(std::string_view op, Shape shape, int64_t group) {
   return shape;
 }
 
-void need_stored(std::string_view op, Types in, const Stored& stored) {
-  for (const auto& [i, scales] : stored.places) {
-    if (stored.group == 0) {
+void need_stored(OpCode code, const Attrs& attrs, Types in) {
+  const OpDef& def = op_def(code);
+  const int64_t group = stored_group(attrs);
+  for (const StoredPlace place : def.stored) {
+    const auto i = static_cast<size_t>(place.operand), scales = static_cast<size_t>(place.scales);
+    if (group == 0) {
       if (is_quantized(in[i].dtype) || !absent(in, scales))
-        fail(op, "codes as operand {} need a group", i);
+        fail(def.name, "codes as operand {} need a group", i);
       continue;
     }
     if (!is_quantized(in[i].dtype))
-      fail(op, "operand {} must be codes, got {}", i, to_string(in[i]));
-    if (absent(in, scales)) fail(op, "operand {} needs its scales", i);
-    need_float(op, "scales", in[scales], grouped_shape(op, in[i].shape, stored.group));
+      fail(def.name, "operand {} must be codes, got {}", i, to_string(in[i]));
+    if (absent(in, scales)) fail(def.name, "operand {} needs its scales", i);
+    need_float(def.name, "scales", in[scales], grouped_shape(def.name, in[i].shape, group));
   }
 }
 
-Values emit_on_plain(Builder& b, const Node& node, Attrs plain, const Stored& stored) {
+Values emit_on_plain(Builder& b, const Node& node) {
   Values operands = node.operands;
   size_t n_plain = operands.size();
-  for (const auto& [i, scales] : stored.places) {
+  for (const StoredPlace place : op_def(node.op).stored) {
+    const auto i = static_cast<size_t>(place.operand), scales = static_cast<size_t>(place.scales);
     const QuantizeAttrs q{.dtype = b.type(operands[i]).dtype,
                           .target = 0,
-                          .group = stored.group,
+                          .group = stored_group(node.attrs),
                           .transposed = false,
                           .pad = 1};
     const Dtype wide = Dtype::f32;
@@ -142,9 +146,13 @@ Values emit_on_plain(Builder& b, const Node& node, Attrs plain, const Stored& st
     n_plain = std::min(n_plain, scales);
   }
   operands.resize(n_plain);
-  while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
   const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
-  return b.emit_typed(node.op, std::move(plain), operands, wide);
+  return b.emit_typed(node.op, with_stored_group(node.attrs, 0), trimmed(operands), wide);
+}
+
+Values trimmed(Values operands) {
+  while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
+  return operands;
 }
 
 }  // namespace octet::ops

@@ -2,7 +2,7 @@
 // Error(invalid_argument) whose message starts with the op's name: "[rms_norm] weight must be
 // [4096], got [4095]".
 //
-// An absent optional operand reaches infer as TensorType{}, or not at all where it would be the
+// An absent optional operand reaches infer as absent_type(), or not at all where it would be the
 // last.
 #pragma once
 
@@ -71,17 +71,13 @@ Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_elem
 
 // [..., C] -> [..., ceil(C / group)]
 Shape grouped_shape(std::string_view op, Shape shape, int64_t group);
-// Operands that may be codes: (operand, its scales in groups along the rows); group 0: they are
-// plain.
-struct Stored {
-  int64_t group = 0;
-  std::vector<std::pair<size_t, size_t>> places;
-};
-// Codes where group > 0, each with its scales; no codes and no scales where it is 0.
-void need_stored(std::string_view op, Types in, const Stored& stored);
+// OpDef::stored: codes where the attributes' group > 0, each with its scales; where it is 0 neither.
+void need_stored(OpCode op, const Attrs& attrs, Types in);
 // Dequantizes the stored operands to f32 and emits the same op on plain operands; float results are
 // f32.
-Values emit_on_plain(Builder& b, const Node& node, Attrs plain, const Stored& stored);
+Values emit_on_plain(Builder& b, const Node& node);
+// Without the absent operands at the end.
+Values trimmed(Values operands);
 
 inline constexpr InplacePair kInplaceFirst[] = {{.result = 0, .operand = 0}};
 inline constexpr InplacePair kInplaceEither[] = {{.result = 0, .operand = 0},

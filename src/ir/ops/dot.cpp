@@ -126,7 +126,7 @@ Results infer_gemm(const Attrs& attrs, Types in) {
   need_shape("gemm", "b", in[1], a.trans_b ? Shape{n, k} : Shape{k, n});
   if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
   for (const size_t i : {0, 1}) {
-    const bool scaled = i + 3 < in.size() && in[i + 3].dtype != Dtype::real;
+    const bool scaled = !absent(in, i + 3);
     if (is_quantized(in[i].dtype) != scaled)
       fail("gemm", "codes need a scale and nothing else has one, operand {}", i);
     if (scaled) need_float("gemm", "scale", in[i + 3], {});

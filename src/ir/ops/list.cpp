@@ -80,7 +80,9 @@ constexpr std::array<Entry, kOpCount> kOps = {{
     {OpCode::dequantize, &ops::kDequantize},
     {OpCode::add_quantize, &ops::kAddQuantize},
     {OpCode::rms_norm_quantize, &ops::kRmsNormQuantize},
+    {OpCode::layer_norm_quantize, &ops::kLayerNormQuantize},
     {OpCode::gated_act_quantize, &ops::kGatedActQuantize},
+    {OpCode::gelu_quantize, &ops::kGeluQuantize},
     {OpCode::global_norm, &ops::kGlobalNorm},
     {OpCode::adamw_step, &ops::kAdamwStep},
 }};
@@ -107,6 +109,33 @@ const OpDef* find_op(std::string_view name) {
     if (entry.def->name == name) return entry.def;
   }
   return nullptr;
+}
+
+int64_t stored_group(const Attrs& attrs) {
+  if (const auto* norm = std::get_if<NormAttrs>(&attrs)) return norm->group;
+  if (const auto* act = std::get_if<GatedActAttrs>(&attrs)) return act->group;
+  if (const auto* gelu = std::get_if<GeluAttrs>(&attrs)) return gelu->group;
+  return 0;
+}
+
+Attrs with_stored_group(Attrs attrs, int64_t group) {
+  if (auto* norm = std::get_if<NormAttrs>(&attrs)) norm->group = group;
+  if (auto* act = std::get_if<GatedActAttrs>(&attrs)) act->group = group;
+  if (auto* gelu = std::get_if<GeluAttrs>(&attrs)) gelu->group = group;
+  return attrs;
+}
+
+void check_operands(const OpDef& def, std::span<const ValueId> operands) {
+  const auto n = static_cast<int>(operands.size());
+  if (n < def.min_operands || (def.max_operands >= 0 && n > def.max_operands)) {
+    throw Error(ErrorCode::invalid_argument, "[{}] expected {} to {} operands, got {}", def.name,
+                def.min_operands, def.max_operands, n);
+  }
+  const int n_required = def.max_operands < 0 ? n : def.min_operands;
+  for (int i = 0; i < n_required; ++i) {
+    if (operands[static_cast<size_t>(i)] == kNoValue)
+      throw Error(ErrorCode::invalid_argument, "[{}] expected operand {}, got none", def.name, i);
+  }
 }
 
 Cost cost_of(const Graph& graph, const Node& node) {

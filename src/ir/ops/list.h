@@ -54,10 +54,13 @@ extern const OpDef kCrossEntropy, kCrossEntropyGrad;
 //   in groups
 extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth,
     kQuantizeGroups, kDequantize, kAddQuantize;
-//   rms_norm_quantize(x, w?, x_scales?, scale[]?) -> codes; without scale also scale[], bool
-//   nonfinite[], rstd[T]; gated_act_quantize(gate, up, gate_scales?, up_scales?, scale[]?) ->
-//   codes; without scale also scale[], bool nonfinite[]
-extern const OpDef kRmsNormQuantize, kGatedActQuantize;
+// quantize_layers.cpp: a layer and the per-tensor quantizer of its result in one:
+//   rms_norm_quantize(x, w?, x_scales?, ...); layer_norm_quantize(x, w?, b?, x_scales?, ...);
+//   gated_act_quantize(gate, up, gate_scales?, up_scales?, ...); gelu_quantize(x, x_scales?, ...)
+//   and behind them, for all: scale[]?, history[n]?
+//   -> codes; without scale: scale[], bool nonfinite[], the layer's statistics (rstd[T]; mean[T],
+//   rstd[T]); with history: its next value (delayed_scale); with `both`: the transposed codes
+extern const OpDef kRmsNormQuantize, kLayerNormQuantize, kGatedActQuantize, kGeluQuantize;
 // update.cpp: global_norm(clip[], g, ...) -> norm[], grad_scale[] = clip > 0 ? min(1, clip / (norm
 // + 1e-6)) : 1,
 //   bool found_nonfinite[];

@@ -9,25 +9,13 @@
 namespace octet::ops {
 namespace {
 
-// Which operands may be codes in groups.
-Stored stored_rms(const Attrs& attrs) {
-  return {std::get<NormAttrs>(attrs).group, {{0, 2}}};
-}
-Stored stored_rms_grad(const Attrs& attrs) {
-  return {std::get<NormAttrs>(attrs).group, {{1, 4}}};
-}
-Stored stored_layer(const Attrs& attrs) {
-  return {std::get<NormAttrs>(attrs).group, {{0, 3}}};
-}
-Stored stored_layer_grad(const Attrs& attrs) {
-  return {std::get<NormAttrs>(attrs).group, {{1, 5}}};
-}
-NormAttrs plain(const Attrs& attrs) {
-  return {.eps = std::get<NormAttrs>(attrs).eps};
-}
+constexpr StoredPlace kStoredRms[] = {{.operand = 0, .scales = 2}};
+constexpr StoredPlace kStoredRmsGrad[] = {{.operand = 1, .scales = 4}};
+constexpr StoredPlace kStoredLayer[] = {{.operand = 0, .scales = 3}};
+constexpr StoredPlace kStoredLayerGrad[] = {{.operand = 1, .scales = 5}};
 
 Results infer_rms_norm(const Attrs& attrs, Types in) {
-  need_stored("rms_norm", in, stored_rms(attrs));
+  need_stored(OpCode::rms_norm, attrs, in);
   need_float("rms_norm", "x", in[0]);
   need_rank("rms_norm", "x", in[0], 2);
   if (!absent(in, 1)) need_float("rms_norm", "weight", in[1], {in[0].shape[1]});
@@ -35,7 +23,7 @@ Results infer_rms_norm(const Attrs& attrs, Types in) {
 }
 
 Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
-  need_stored("rms_norm_grad", in, stored_rms_grad(attrs));
+  need_stored(OpCode::rms_norm_grad, attrs, in);
   need_float("rms_norm_grad", "x", in[1]);
   need_rank("rms_norm_grad", "x", in[1], 2);
   need_float("rms_norm_grad", "dy", in[0], in[1].shape);
@@ -48,7 +36,7 @@ Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
 }
 
 Results infer_layer_norm(const Attrs& attrs, Types in) {
-  need_stored("layer_norm", in, stored_layer(attrs));
+  need_stored(OpCode::layer_norm, attrs, in);
   need_float("layer_norm", "x", in[0]);
   need_rank("layer_norm", "x", in[0], 2);
   const TensorType rows = real({in[0].shape[0]});
@@ -61,7 +49,7 @@ Results infer_layer_norm(const Attrs& attrs, Types in) {
 }
 
 Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
-  need_stored("layer_norm_grad", in, stored_layer_grad(attrs));
+  need_stored(OpCode::layer_norm_grad, attrs, in);
   need_float("layer_norm_grad", "x", in[1]);
   need_rank("layer_norm_grad", "x", in[1], 2);
   need_float("layer_norm_grad", "dy", in[0], in[1].shape);
@@ -121,8 +109,7 @@ ValueId rstd_of(Builder& b, ValueId x, const Attrs& attrs) {
 }
 
 Values decompose_rms_norm(Builder& b, const Node& node) {
-  const Stored stored = stored_rms(node.attrs);
-  if (stored.group > 0) return emit_on_plain(b, node, plain(node.attrs), stored);
+  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
   const ValueId rstd = rstd_of(b, x, node.attrs);
@@ -132,8 +119,7 @@ Values decompose_rms_norm(Builder& b, const Node& node) {
 }
 
 Values decompose_layer_norm(Builder& b, const Node& node) {
-  const Stored stored = stored_layer(node.attrs);
-  if (stored.group > 0) return emit_on_plain(b, node, plain(node.attrs), stored);
+  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
   const ValueId mean = row_mean(b, x);
@@ -148,8 +134,7 @@ Values decompose_layer_norm(Builder& b, const Node& node) {
 // With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), dw = sum over rows of dy
 // * n.
 Values decompose_rms_norm_grad(Builder& b, const Node& node) {
-  const Stored stored = stored_rms_grad(node.attrs);
-  if (stored.group > 0) return emit_on_plain(b, node, plain(node.attrs), stored);
+  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId dy = node.operands[0];
   const Shape shape = b.shape(dy);
   const ValueId rstd = per_row(b, node.operands[2], shape);
@@ -164,8 +149,7 @@ Values decompose_rms_norm_grad(Builder& b, const Node& node) {
 
 // The same with dx = rstd * (h - mean(h) - n * mean(h * n)), db = sum over rows of dy.
 Values decompose_layer_norm_grad(Builder& b, const Node& node) {
-  const Stored stored = stored_layer_grad(node.attrs);
-  if (stored.group > 0) return emit_on_plain(b, node, plain(node.attrs), stored);
+  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId dy = node.operands[0];
   const Shape shape = b.shape(dy);
   const ValueId rstd = per_row(b, node.operands[3], shape);
@@ -199,6 +183,7 @@ constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
                                   .vjp = vjp_rms_norm,
                                   .decompose = decompose_rms_norm,
                                   .cost = cost_norm<4>,
+                                  .stored = kStoredRms,
                                   .statistics = 0b10};
 constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .name = "rms_norm_grad",
@@ -207,7 +192,8 @@ constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .infer = infer_rms_norm_grad,
                                       .attrs = default_attrs<NormAttrs>,
                                       .decompose = decompose_rms_norm_grad,
-                                      .cost = cost_norm<9>};
+                                      .cost = cost_norm<9>,
+                                      .stored = kStoredRmsGrad};
 constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .name = "layer_norm",
                                     .min_operands = 1,
@@ -217,6 +203,7 @@ constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .vjp = vjp_layer_norm,
                                     .decompose = decompose_layer_norm,
                                     .cost = cost_norm<7>,
+                                    .stored = kStoredLayer,
                                     .statistics = 0b110};
 constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .name = "layer_norm_grad",
@@ -225,6 +212,7 @@ constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .infer = infer_layer_norm_grad,
                                         .attrs = default_attrs<NormAttrs>,
                                         .decompose = decompose_layer_norm_grad,
-                                        .cost = cost_norm<12>};
+                                        .cost = cost_norm<12>,
+                                        .stored = kStoredLayerGrad};
 
 }  // namespace octet::ops

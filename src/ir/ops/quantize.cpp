@@ -1,7 +1,5 @@
-// Quantizers, their scales, and the ops that quantize as they store. The arithmetic is
+// Quantizers, their scales, and the residual sum that quantizes as it stores. The arithmetic is
 // formats/quantize.h's.
-#include <algorithm>
-
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 
@@ -104,29 +102,6 @@ Results infer_add_quantize(const Attrs& attrs, Types in) {
           group_scales("add_quantize", q, in[0].shape)};
 }
 
-// Results of an op that quantizes per tensor as it stores: the codes, and where no scale is given
-// the scale and the flag.
-Results quantized_results(std::string_view op, const QuantizeAttrs& q, const Shape& shape,
-                          bool scale_given) {
-  need_codes(op, q);
-  if (scale_given) return {codes_type(op, q, shape)};
-  return {codes_type(op, q, shape), {.dtype = Dtype::f32, .shape = {}}, kFlag};
-}
-
-Results infer_rms_norm_quantize(const Attrs& attrs, Types in) {
-  const auto& a = std::get<NormQuantizeAttrs>(attrs);
-  const auto plain = kRmsNorm.infer(a.norm, in.first(std::min<size_t>(in.size(), 3)));
-  Results results = quantized_results("rms_norm_quantize", a.q, in[0].shape, !absent(in, 3));
-  if (absent(in, 3)) results.push_back(plain[1]);
-  return results;
-}
-
-Results infer_gated_act_quantize(const Attrs& attrs, Types in) {
-  const auto& a = std::get<GatedActQuantizeAttrs>(attrs);
-  kGatedAct.infer(a.act, in.first(std::min<size_t>(in.size(), 4)));
-  return quantized_results("gated_act_quantize", a.q, in[0].shape, !absent(in, 4));
-}
-
 Values decompose_add_quantize(Builder& b, const Node& node) {
   const auto& q = std::get<QuantizeAttrs>(node.attrs);
   const Dtype wide = Dtype::f32;
@@ -137,41 +112,6 @@ Values decompose_add_quantize(Builder& b, const Node& node) {
   const ValueId narrow = b.emit_typed(OpCode::cast, NoAttrs{}, {sum}, {&stream, 1})[0];
   const auto groups = b.emit(OpCode::quantize_groups, q, {sum});
   return {narrow, groups[0], groups[1]};
-}
-
-// Without the absent operands at the end.
-Values trimmed(Values operands) {
-  while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
-  return operands;
-}
-
-// amax, scale and codes of y; or the codes alone with a scale that is given.
-Values quantize_result(Builder& b, const QuantizeAttrs& q, ValueId y, ValueId given_scale) {
-  if (given_scale != kNoValue) return {b.emit1(OpCode::quantize, q, {y, given_scale})};
-  const auto amax = b.emit(OpCode::amax, NoAttrs{}, {y});
-  const ValueId scale = b.emit1(OpCode::quant_scale, q, {amax[0]});
-  return {b.emit1(OpCode::quantize, q, {y, scale}), scale, amax[1]};
-}
-
-Values decompose_rms_norm_quantize(Builder& b, const Node& node) {
-  const auto& a = std::get<NormQuantizeAttrs>(node.attrs);
-  const Dtype wide[] = {Dtype::f32, Dtype::f32};
-  const auto norm =
-      b.emit_typed(OpCode::rms_norm, a.norm,
-                   trimmed({node.operands[0], operand(node, 1), operand(node, 2)}), wide);
-  Values results = quantize_result(b, a.q, norm[0], operand(node, 3));
-  if (absent(node, 3)) results.push_back(norm[1]);
-  return results;
-}
-
-Values decompose_gated_act_quantize(Builder& b, const Node& node) {
-  const auto& a = std::get<GatedActQuantizeAttrs>(node.attrs);
-  const Dtype wide = Dtype::f32;
-  const ValueId y = b.emit_typed(
-      OpCode::gated_act, a.act,
-      trimmed({node.operands[0], node.operands[1], operand(node, 2), operand(node, 3)}),
-      {&wide, 1})[0];
-  return quantize_result(b, a.q, y, operand(node, 4));
 }
 
 Values decompose_quantize_both(Builder& b, const Node& node) {
@@ -239,20 +179,4 @@ constinit const OpDef kAddQuantize = {.code = OpCode::add_quantize,
                                       .attrs = default_attrs<QuantizeAttrs>,
                                       .decompose = decompose_add_quantize,
                                       .inplace = kInplaceEither};
-constinit const OpDef kRmsNormQuantize = {.code = OpCode::rms_norm_quantize,
-                                          .name = "rms_norm_quantize",
-                                          .min_operands = 1,
-                                          .max_operands = 4,
-                                          .infer = infer_rms_norm_quantize,
-                                          .attrs = default_attrs<NormQuantizeAttrs>,
-                                          .decompose = decompose_rms_norm_quantize,
-                                          .statistics = 0x0a};
-constinit const OpDef kGatedActQuantize = {.code = OpCode::gated_act_quantize,
-                                           .name = "gated_act_quantize",
-                                           .min_operands = 2,
-                                           .max_operands = 5,
-                                           .infer = infer_gated_act_quantize,
-                                           .attrs = default_attrs<GatedActQuantizeAttrs>,
-                                           .decompose = decompose_gated_act_quantize};
-
 }  // namespace octet::ops

@@ -50,7 +50,7 @@ void need_moment(const AdamwAttrs& a, Types in, const MomentOperand& moment) {
   if (a.group <= 0) fail(kAdamw, "group must be positive, got {}", a.group);
   const int64_t n_groups = (type.n_elems() + a.group - 1) / a.group;
   const TensorType meta{.dtype = Dtype::u32, .shape = {n_groups}};
-  const TensorType got = absent(in, moment.meta) ? TensorType{} : in[moment.meta];
+  const TensorType got = absent(in, moment.meta) ? absent_type() : in[moment.meta];
   if (got != meta) {
     fail(kAdamw, "the metadata of {} must be {}, got {}", moment.name, to_string(meta),
          to_string(got));

@@ -1,9 +1,11 @@
 // Fusion: Typed -> Lowered. Each rule replaces a few nodes by one op whose decomposition they are.
 //
-//   stored operands   dequantize -> norm, activation or their gradients      the op reads codes and
-//   scales add_quantize      f32 add -> cast, quantize_groups                       residual sum,
-//   stored form beside the stream norm_quantize     rms_norm -> (amax -> quant_scale ->) quantize
-//   codes without a wide store gated_quantize    gated_act -> (amax -> quant_scale ->) quantize
+//   stored_operands   dequantize -> norm, activation or their gradients: the op reads codes and
+//                     scales
+//   add_quantize      f32 add -> cast, quantize_groups: residual sum, and its stored form beside it
+//   one_layout        quantize_both of which one result is read -> quantize
+//   layer_quantize    norm or activation -> (amax -> scale ->) quantize or quantize_both: codes
+//                     without a wide store
 //   gemm_accumulate   add(x, gemm) -> gemm with addend
 // A rule that finds its first node but not the rest is a near miss: listed with the reason.
 #pragma once
@@ -16,7 +18,7 @@
 namespace octet {
 
 struct FuseReport {
-  std::vector<std::string> near_misses;  // "norm_quantize: %12 = ...: read by layer_norm_grad too"
+  std::vector<std::string> near_misses;  // "rms_norm_quantize: %12 = ...: read by add too"
 };
 
 // Throws nothing; strictness is the caller's, from the report.

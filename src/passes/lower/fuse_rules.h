@@ -60,10 +60,12 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
                                            std::vector<std::string>& near_misses);
 std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
                                         std::vector<std::string>& near_misses);
-std::optional<Match> match_norm_quantize(const Matcher& m, const Node& node,
-                                         std::vector<std::string>& near_misses);
-std::optional<Match> match_gated_quantize(const Matcher& m, const Node& node,
+// fuse_quantize.cpp
+std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
+                                      std::vector<std::string>& near_misses);
+std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
                                           std::vector<std::string>& near_misses);
+// fuse_rules.cpp
 std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
                                            std::vector<std::string>& near_misses);
 

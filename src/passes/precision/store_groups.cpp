@@ -1,34 +1,13 @@
 #include "passes/precision/store_groups.h"
 
 #include <map>
-#include <span>
 
 #include "base/error.h"
+#include "ir/op_def.h"
 #include "passes/rewrite.h"
 
 namespace octet {
 namespace {
-
-// Which operands of an op are stored: those that its gradient needs and that are not GEMM inputs.
-std::span<const int> stored_operands(OpCode op) {
-  static constexpr int kFirst[] = {0}, kSecond[] = {1}, kFirstTwo[] = {0, 1}, kSecondTwo[] = {1, 2};
-  switch (op) {
-    case OpCode::rms_norm:
-    case OpCode::layer_norm:
-    case OpCode::gelu:
-      return kFirst;
-    case OpCode::rms_norm_grad:
-    case OpCode::layer_norm_grad:
-    case OpCode::gelu_grad:
-      return kSecond;
-    case OpCode::gated_act:
-      return kFirstTwo;
-    case OpCode::gated_act_grad:
-      return kSecondTwo;
-    default:
-      return {};
-  }
-}
 
 class GroupStorer {
  public:
@@ -42,8 +21,8 @@ class GroupStorer {
                .pad = 1} {
     for (const Node& node : graph.nodes) {
       if (node.tag.layer < 0) continue;
-      for (const int i : stored_operands(node.op))
-        stored_.emplace(node.operands[static_cast<size_t>(i)], node.tag);
+      for (const StoredPlace place : op_def(node.op).stored)
+        stored_.emplace(node.operands[static_cast<size_t>(place.operand)], node.tag);
     }
   }
 
@@ -56,7 +35,7 @@ class GroupStorer {
       const bool residual = node.op == OpCode::add && stored_.count(node.results[0]) > 0;
       if (residual) {
         wide_sum(node);
-      } else if (node.tag.layer >= 0 && !stored_operands(node.op).empty()) {
+      } else if (node.tag.layer >= 0 && !op_def(node.op).stored.empty()) {
         read_dequantized(node);
       } else {
         rewriter_.copy(node);
@@ -87,12 +66,12 @@ class GroupStorer {
   void read_dequantized(const Node& node) {
     std::vector<ValueId> operands = rewriter_.map(node.operands);
     b_.tag = node.tag;
-    for (const int i : stored_operands(node.op)) {
-      const ValueId old_id = node.operands[static_cast<size_t>(i)];
+    for (const StoredPlace place : op_def(node.op).stored) {
+      const auto i = static_cast<size_t>(place.operand);
+      const ValueId old_id = node.operands[i];
       const auto& [codes, scales] = groups_.at(old_id);
       const Dtype wide = Dtype::f32;
-      operands[static_cast<size_t>(i)] =
-          b_.emit_typed(OpCode::dequantize, attrs_, {codes, scales}, {&wide, 1})[0];
+      operands[i] = b_.emit_typed(OpCode::dequantize, attrs_, {codes, scales}, {&wide, 1})[0];
     }
     std::vector<Dtype> dtypes;
     for (const ValueId id : node.results) dtypes.push_back(rewriter_.from().type(id).dtype);

@@ -28,7 +28,9 @@ std::optional<Closeness> closeness(OpCode op) {
     case OpCode::concatenate:
       return Closeness::exact;
     case OpCode::rms_norm_quantize:
+    case OpCode::layer_norm_quantize:
     case OpCode::gated_act_quantize:
+    case OpCode::gelu_quantize:
       return Closeness::codes;
     case OpCode::rms_norm:
     case OpCode::rms_norm_grad:

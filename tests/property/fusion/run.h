@@ -40,12 +40,13 @@ inline std::string reference_nodes(const Plan& plan, std::initializer_list<OpCod
 inline void poison(Arenas& arenas) {
   for (int lane = 0; lane < kLaneCount; ++lane) {
     const auto kind = static_cast<Lane>(lane);
-    std::memset(arenas.lane(kind), 0xFF, static_cast<size_t>(arenas.bytes(kind)));
+    const std::vector<std::byte> bytes(static_cast<size_t>(arenas.bytes(kind)), std::byte{0xFF});
+    arenas.device().copy_in(arenas.lane(kind), bytes.data(), arenas.bytes(kind));
   }
 }
 
 // All memory is poisoned before the inputs are written.
-inline Tensors run_plan(const Graph& graph, const Tensors& inputs, cpu::Backend& backend) {
+inline Tensors run_plan(const Graph& graph, const Tensors& inputs, Backend& backend) {
   Layout layout;
   layout.add_inputs(graph);
   const Plan plan = make_plan(graph, layout, *backend.catalogue);

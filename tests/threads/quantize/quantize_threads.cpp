@@ -82,13 +82,12 @@ TEST(quantize, own_scales_do_not_race) {
     std::vector<float> rstd(static_cast<size_t>(kShape.rows)), scale(2);
     std::vector<uint8_t> flags(2);
     auto scratch = scratch_for(pool);
-    rms_norm_quantize({x.stored(),
-                       weight.in(),
-                       1e-5f,
-                       rstd.data(),
-                       {448, &scale[0], &flags[0]},
-                       {Dtype::e4m3, 1, norm.data(), nullptr, 0, 0}},
-                      kShape, scratch.data(), pool);
+    norm_quantize({.x = x.stored(),
+                   .weight = weight.in(),
+                   .rstd = rstd.data(),
+                   .own = {448, &scale[0], &flags[0]},
+                   .out = {Dtype::e4m3, 1, norm.data(), nullptr, 0, 0}},
+                  kShape, scratch.data(), pool);
     gated_silu_quantize({x.stored(),
                          up.stored(),
                          {448, &scale[1], &flags[1]},

@@ -18,7 +18,7 @@ TensorType i32(Shape shape) {
 TensorType flag(Shape shape) {
   return {.dtype = Dtype::boolean, .shape = std::move(shape)};
 }
-const TensorType kAbsent{};
+const TensorType kAbsent = absent_type();
 
 struct Refused {
   OpCode op;
@@ -103,6 +103,14 @@ std::vector<Refused> refused_layers() {
       {OpCode::global_norm, NoAttrs{}, {real({1}), x}, "clip must be [], got [1]"},
       {OpCode::adamw_step, AdamwAttrs{}, short_moment, "[adamw_step] v must be [8,16], got [8]"},
       {OpCode::adamw_step, AdamwAttrs{}, remainder, "expected a bf16 w and an i16 w_lo"},
+      {OpCode::gelu_quantize,
+       GeluQuantizeAttrs{},
+       {x, absent_type(), scalar, real({4})},
+       "a scale that is given has no history"},
+      {OpCode::rms_norm_quantize,
+       NormQuantizeAttrs{.norm = {}, .q = {.transposed = true}, .both = true},
+       {x},
+       "both by row and transposed"},
       {OpCode::quantize, QuantizeAttrs{.dtype = Dtype::f32}, {x, scalar}, "eight-bit float"},
       {OpCode::dequantize, QuantizeAttrs{}, {x, scalar}, "codes must be eight-bit floats"},
   };
@@ -120,6 +128,20 @@ void expect_refused(const std::vector<Refused>& rows) {
       EXPECT_THAT(error.what(), testing::HasSubstr(row.message));
     }
   }
+}
+
+// A real scalar is an operand like any other; absent is another thing.
+TEST(OpInfer, absent_operands_are_no_scalars) {
+  Graph graph;
+  Builder b(graph);
+  const ValueId gate = b.input(InputKind::batch, "gate", real({4, 8}));
+  const ValueId scale = b.input(InputKind::batch, "scale", real({}));
+  const auto own = b.emit(OpCode::gelu_quantize, GeluQuantizeAttrs{}, {gate});
+  const auto given = b.emit(OpCode::gelu_quantize, GeluQuantizeAttrs{}, {gate, kNoValue, scale});
+  EXPECT_EQ(own.size(), 3u);
+  EXPECT_EQ(given.size(), 1u);
+  EXPECT_THROW(b.emit(OpCode::neg, NoAttrs{}, {kNoValue}), Error);
+  EXPECT_THROW(b.emit(OpCode::concatenate, AxisAttrs{}, {gate, kNoValue}), Error);
 }
 
 TEST(OpInfer, refuses_wrong_operands_of_primitives) {

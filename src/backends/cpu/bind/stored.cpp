@@ -1,30 +1,18 @@
-#include "backends/cpu/bind/launch.h"
+#include "backends/cpu/bind/codes.h"
 #include "backends/cpu/quantize_layers.h"
+#include "ir/op_def.h"
 
 namespace octet::cpu {
 namespace {
 
-RowShape rows_of(const TensorType& x) {
-  const int64_t cols = x.shape.empty() ? 1 : x.shape.back();
-  return {.rows = cols == 0 ? 0 : x.n_elems() / cols, .cols = cols};
-}
-
-int64_t float_bytes(int64_t n) {
-  return n * static_cast<int64_t>(sizeof(float));
-}
-float* scratch_of(const LaunchArgs& args) {
-  return reinterpret_cast<float*>(args.scratch);
-}
-
-// (operand of codes, its scales): ir/ops/{norm,activation}.cpp.
-using Places = std::initializer_list<std::pair<size_t, size_t>>;
-
-bool reads_codes(const NodeView& view, int64_t group, Places places) {
-  if (group == 0) return false;
+// Whether the op's stored operands are codes, and the rest f32 or bf16.
+bool reads_codes(const NodeView& view) {
+  if (stored_group(view.node.attrs) == 0) return false;
   std::vector<bool> codes(view.node.operands.size(), false);
-  for (const auto& [operand, scales] : places) {
-    const Dtype dtype = view.in(operand).dtype;
-    if (!is_quantized(dtype) || dtype == Dtype::e8m0 || !view.has(scales)) return false;
+  for (const StoredPlace place : op_def(view.node.op).stored) {
+    const auto operand = static_cast<size_t>(place.operand);
+    if (!has_codec(view.in(operand).dtype) || !view.has(static_cast<size_t>(place.scales)))
+      return false;
     codes[operand] = true;
   }
   for (size_t i = 0; i < codes.size(); ++i) {
@@ -52,7 +40,7 @@ NormGroups groups_at(const NodeTypes& types, const LaunchArgs& args, size_t scal
 }
 
 bool rms_norm_applies(const NodeView& view) {
-  return reads_codes(view, norm_group(view), {{0, 2}}) && view.out(1).dtype == Dtype::f32;
+  return reads_codes(view) && view.out(1).dtype == Dtype::f32;
 }
 int64_t forward_bytes(const NodeView& view, int n_threads) {
   return float_bytes(norm_groups_scratch(rows_of(view.in(0)), n_threads));
@@ -72,7 +60,7 @@ LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
 }
 
 bool rms_grad_applies(const NodeView& view) {
-  return reads_codes(view, norm_group(view), {{1, 4}}) && view.in(2).dtype == Dtype::f32;
+  return reads_codes(view) && view.in(2).dtype == Dtype::f32;
 }
 int64_t rms_grad_bytes(const NodeView& view, int n_threads) {
   return float_bytes(sums_floats(view, 3) + norm_groups_scratch(rows_of(view.in(1)), n_threads));
@@ -95,8 +83,7 @@ LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
 }
 
 bool layer_norm_applies(const NodeView& view) {
-  return reads_codes(view, norm_group(view), {{0, 3}}) && view.out(1).dtype == Dtype::f32 &&
-         view.out(2).dtype == Dtype::f32;
+  return reads_codes(view) && view.out(1).dtype == Dtype::f32 && view.out(2).dtype == Dtype::f32;
 }
 
 LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
@@ -115,8 +102,7 @@ LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
 }
 
 bool layer_grad_applies(const NodeView& view) {
-  return reads_codes(view, norm_group(view), {{1, 5}}) && view.in(2).dtype == Dtype::f32 &&
-         view.in(3).dtype == Dtype::f32;
+  return reads_codes(view) && view.in(2).dtype == Dtype::f32 && view.in(3).dtype == Dtype::f32;
 }
 int64_t layer_grad_bytes(const NodeView& view, int n_threads) {
   return float_bytes(sums_floats(view, 4) + norm_groups_scratch(rows_of(view.in(1)), n_threads));
@@ -199,28 +185,15 @@ LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
   };
 }
 
-bool gated_applies(const NodeView& view) {
-  return reads_codes(view, act_group(view), {{0, 2}, {1, 3}});
-}
-bool gated_grad_applies(const NodeView& view) {
-  return reads_codes(view, act_group(view), {{1, 3}, {2, 4}});
-}
-bool gelu_applies(const NodeView& view) {
-  return reads_codes(view, gelu_group(view), {{0, 1}});
-}
-bool gelu_grad_applies(const NodeView& view) {
-  return reads_codes(view, gelu_group(view), {{1, 2}});
-}
-
 const Binding kBindings[] = {
     {OpCode::rms_norm, rms_norm_applies, forward_bytes, prepare_rms_norm},
     {OpCode::rms_norm_grad, rms_grad_applies, rms_grad_bytes, prepare_rms_norm_grad},
     {OpCode::layer_norm, layer_norm_applies, forward_bytes, prepare_layer_norm},
     {OpCode::layer_norm_grad, layer_grad_applies, layer_grad_bytes, prepare_layer_norm_grad},
-    {OpCode::gated_act, gated_applies, span_bytes<act_group>, prepare_gated},
-    {OpCode::gated_act_grad, gated_grad_applies, span_bytes<act_group>, prepare_gated_grad},
-    {OpCode::gelu, gelu_applies, span_bytes<gelu_group>, prepare_gelu},
-    {OpCode::gelu_grad, gelu_grad_applies, span_bytes<gelu_group>, prepare_gelu_grad},
+    {OpCode::gated_act, reads_codes, span_bytes<act_group>, prepare_gated},
+    {OpCode::gated_act_grad, reads_codes, span_bytes<act_group>, prepare_gated_grad},
+    {OpCode::gelu, reads_codes, span_bytes<gelu_group>, prepare_gelu},
+    {OpCode::gelu_grad, reads_codes, span_bytes<gelu_group>, prepare_gelu_grad},
 };
 
 }  // namespace

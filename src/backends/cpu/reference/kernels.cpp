@@ -173,8 +173,12 @@ Kernel eight_bit(OpCode op) {
       return add_quantize;
     case OpCode::rms_norm_quantize:
       return rms_norm_quantize;
+    case OpCode::layer_norm_quantize:
+      return layer_norm_quantize;
     case OpCode::gated_act_quantize:
       return gated_act_quantize;
+    case OpCode::gelu_quantize:
+      return gelu_quantize;
     default:
       return nullptr;
   }

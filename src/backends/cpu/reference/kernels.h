@@ -72,7 +72,9 @@ void gated_act_grad_stored(const RefCall& call);
 void gelu_stored(const RefCall& call);
 void gelu_grad_stored(const RefCall& call);
 void rms_norm_quantize(const RefCall& call);
+void layer_norm_quantize(const RefCall& call);
 void gated_act_quantize(const RefCall& call);
+void gelu_quantize(const RefCall& call);
 // update.cpp
 void global_norm(const RefCall& call);
 void adamw_step(const RefCall& call);

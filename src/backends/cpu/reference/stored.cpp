@@ -56,24 +56,64 @@ int64_t gelu_group(const RefCall& call) {
   return std::get<GeluAttrs>(call.attrs).group;
 }
 
-// Codes of y into out[0]; with no scale given, the scale and the flag into out[1] and out[2].
-void quantize_result(const QuantizeAttrs& q, RefTensor y, std::span<const double> given_scale,
-                     std::span<RefTensor> out) {
-  for (double& e : y.data) e = round_to(Dtype::f32, e);
-  const Attrs attrs = q;
-  double scale = given_scale.empty() ? 0 : given_scale[0];
-  RefTensor scale_tensor{.type = {.dtype = Dtype::f32, .shape = {}}, .data = {&scale, 1}};
-  if (given_scale.empty()) {
-    double largest = 0;
-    RefTensor amax_tensor{.type = scale_tensor.type, .data = {&largest, 1}};
-    RefTensor found[] = {amax_tensor, out[2]};
-    amax({.attrs = attrs, .in = {&y, 1}, .out = found});
-    quant_scale({.attrs = attrs, .in = {&amax_tensor, 1}, .out = {&scale_tensor, 1}});
-    out[1].data[0] = scale;
+// The layer's result and statistics, in doubles, and the quantizer of the result.
+class LayerQuantizer {
+ public:
+  // `n_layer`: operands of the layer; behind them stand scale and history.
+  LayerQuantizer(const RefCall& call, const QuantizeAttrs& q, bool both, size_t n_layer)
+      : call_(call), attrs_(q), both_(both), n_layer_(n_layer) {}
+
+  void run(Kernel layer, const Attrs& plain, std::span<const RefTensor> operands,
+           size_t n_statistics) {
+    const Shape& shape = call_.in[0].type.shape;
+    std::vector<double> y(call_.in[0].data.size());
+    std::vector<std::vector<double>> statistics(n_statistics, std::vector<double>(size(shape[0])));
+    std::vector<RefTensor> out = {{.type = {.dtype = Dtype::f32, .shape = shape}, .data = y}};
+    for (auto& rows : statistics)
+      out.push_back({.type = {.dtype = Dtype::f32, .shape = {shape[0]}}, .data = rows});
+    layer({.attrs = plain, .in = operands.first(std::min(operands.size(), n_layer_)), .out = out});
+    for (double& e : y) e = round_to(Dtype::f32, e);
+    double scale = make_scale(out[0]);
+    if (own_scale()) {
+      call_.out[1].data[0] = scale;
+      for (size_t i = 0; i < n_statistics; ++i)
+        std::copy(statistics[i].begin(), statistics[i].end(), call_.out[3 + i].data.begin());
+    }
+    write_codes(out[0], scale);
   }
-  const RefTensor in[] = {y, scale_tensor};
-  quantize({.attrs = attrs, .in = in, .out = out.first(1)});
-}
+
+ private:
+  bool own_scale() const { return optional(call_.in, n_layer_).empty(); }
+
+  double make_scale(const RefTensor& y) const {
+    if (!own_scale()) return optional(call_.in, n_layer_)[0];
+    double largest = 0, scale = 0;
+    const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+    RefTensor found[] = {{.type = scalar, .data = {&largest, 1}}, call_.out[2]};
+    amax({.attrs = attrs_, .in = {&y, 1}, .out = found});
+    RefTensor made[] = {{.type = scalar, .data = {&scale, 1}}, {}};
+    if (optional(call_.in, n_layer_ + 1).empty()) {
+      quant_scale({.attrs = attrs_, .in = {found, 1}, .out = made});
+      return scale;
+    }
+    const RefTensor in[] = {found[0], call_.in[n_layer_ + 1]};
+    made[1] = call_.out[call_.out.size() - (both_ ? 2 : 1)];
+    delayed_scale({.attrs = attrs_, .in = in, .out = made});
+    return scale;
+  }
+
+  void write_codes(const RefTensor& y, double scale) const {
+    const RefTensor in[] = {y, {.type = {.dtype = Dtype::f32, .shape = {}}, .data = {&scale, 1}}};
+    RefTensor out[] = {call_.out[0], call_.out.back()};
+    both_ ? quantize_both({.attrs = attrs_, .in = in, .out = out})
+          : quantize({.attrs = attrs_, .in = in, .out = out});
+  }
+
+  const RefCall& call_;
+  const Attrs attrs_;
+  bool both_;
+  size_t n_layer_;
+};
 
 }  // namespace
 
@@ -105,22 +145,25 @@ void gelu_grad_stored(const RefCall& call) {
 void rms_norm_quantize(const RefCall& call) {
   const auto& a = std::get<NormQuantizeAttrs>(call.attrs);
   const PlainOperands plain(call, a.norm.group, {{0, 2}});
-  std::vector<double> y(call.in[0].data.size()), rstd(dim(call.in[0], 0));
-  RefTensor out[] = {
-      {.type = {.dtype = Dtype::f32, .shape = call.in[0].type.shape}, .data = y},
-      {.type = {.dtype = Dtype::f32, .shape = {call.in[0].type.shape[0]}}, .data = rstd}};
-  rms_norm({.attrs = Attrs(a.norm), .in = plain.get(), .out = out});
-  quantize_result(a.q, out[0], optional(call.in, 3), call.out);
-  if (call.out.size() > 3) std::copy(rstd.begin(), rstd.end(), call.out[3].data.begin());
+  LayerQuantizer(call, a.q, a.both, 3).run(rms_norm, a.norm, plain.get(), 1);
+}
+
+void layer_norm_quantize(const RefCall& call) {
+  const auto& a = std::get<NormQuantizeAttrs>(call.attrs);
+  const PlainOperands plain(call, a.norm.group, {{0, 3}});
+  LayerQuantizer(call, a.q, a.both, 4).run(layer_norm, a.norm, plain.get(), 2);
 }
 
 void gated_act_quantize(const RefCall& call) {
   const auto& a = std::get<GatedActQuantizeAttrs>(call.attrs);
   const PlainOperands plain(call, a.act.group, {{0, 2}, {1, 3}});
-  std::vector<double> y(call.in[0].data.size());
-  RefTensor out[] = {{.type = {.dtype = Dtype::f32, .shape = call.in[0].type.shape}, .data = y}};
-  gated_act({.attrs = Attrs(a.act), .in = plain.get(), .out = out});
-  quantize_result(a.q, out[0], optional(call.in, 4), call.out);
+  LayerQuantizer(call, a.q, a.both, 4).run(gated_act, a.act, plain.get(), 0);
+}
+
+void gelu_quantize(const RefCall& call) {
+  const auto& a = std::get<GeluQuantizeAttrs>(call.attrs);
+  const PlainOperands plain(call, a.act.group, {{0, 1}});
+  LayerQuantizer(call, a.q, a.both, 2).run(gelu, a.act, plain.get(), 0);
 }
 
 }  // namespace octet::reference

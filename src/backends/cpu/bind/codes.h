@@ -1,0 +1,50 @@
+// Short hands for bindings of ops on codes.
+#pragma once
+
+#include "backends/cpu/bind/launch.h"
+#include "backends/cpu/quantize.h"
+#include "formats/table.h"
+
+namespace octet::cpu {
+
+// Everything but the last axis is rows.
+inline RowShape rows_of(const TensorType& x) {
+  const int64_t cols = x.shape.empty() ? 1 : x.shape.back();
+  return {.rows = cols == 0 ? 0 : x.n_elems() / cols, .cols = cols};
+}
+
+inline bool has_codec(Dtype dtype) {
+  return is_quantized(dtype) && dtype != Dtype::e8m0;
+}
+
+inline int64_t float_bytes(int64_t n) {
+  return n * static_cast<int64_t>(sizeof(float));
+}
+inline float* scratch_of(const LaunchArgs& args) {
+  return reinterpret_cast<float*>(args.scratch);
+}
+
+// The codes that a per-tensor quantizer writes: the first result, or by row the first and
+// transposed the last.
+struct CodesOf {
+  CodesOf(const NodeView& view, const QuantizeAttrs& q, bool both)
+      : format(q.dtype), rows(both || !q.transposed), transposed(both || q.transposed) {
+    zero_code = static_cast<uint8_t>(find_format(format).zero_code);
+    transposed_at = both ? view.node.results.size() - 1 : 0;
+    if (transposed) padded_rows = view.out(transposed_at).shape[1];
+  }
+  TensorCodes at(const LaunchArgs& args, float scale) const {
+    TensorCodes codes{
+        .format = format, .scale = scale, .padded_rows = padded_rows, .zero_code = zero_code};
+    if (rows) codes.rows = data_out<uint8_t>(args, 0);
+    if (transposed) codes.transposed = data_out<uint8_t>(args, transposed_at);
+    return codes;
+  }
+  Dtype format;
+  bool rows, transposed;
+  size_t transposed_at = 0;
+  int64_t padded_rows = 0;
+  uint8_t zero_code = 0;
+};
+
+}  // namespace octet::cpu

@@ -1,0 +1,160 @@
+// A layer and the per-tensor quantizer of its result become one op.
+#include <fmt/format.h>
+
+#include "ir/op_def.h"
+#include "ir/print.h"
+#include "passes/lower/fuse_rules.h"
+
+namespace octet {
+namespace {
+
+// The layer's op with the quantizer in it; nothing where the op has no such form.
+std::optional<OpCode> quantizing_op(OpCode layer) {
+  switch (layer) {
+    case OpCode::rms_norm:
+      return OpCode::rms_norm_quantize;
+    case OpCode::layer_norm:
+      return OpCode::layer_norm_quantize;
+    case OpCode::gated_act:
+      return OpCode::gated_act_quantize;
+    case OpCode::gelu:
+      return OpCode::gelu_quantize;
+    default:
+      return std::nullopt;
+  }
+}
+
+// How a wide value is quantized per tensor: with a scale of its own, or one that is given.
+struct TensorQuantizer {
+  const Node* quantize = nullptr;  // or quantize_both
+  const Node* amax = nullptr;      // with its own scale: amax and quant_scale or delayed_scale too
+  const Node* scale = nullptr;
+  bool both() const { return quantize->op == OpCode::quantize_both; }
+  const QuantizeAttrs& attrs() const { return std::get<QuantizeAttrs>(quantize->attrs); }
+};
+
+bool is_quantize(const Node& node) {
+  return node.op == OpCode::quantize || node.op == OpCode::quantize_both;
+}
+
+// Whether the scale of `found` is made from its amax, which nothing else reads.
+bool makes_own_scale(const Matcher& m, const TensorQuantizer& found) {
+  if (found.scale == nullptr ||
+      (found.scale->op != OpCode::quant_scale && found.scale->op != OpCode::delayed_scale))
+    return false;
+  const ValueId amax = found.amax->results[0];
+  return found.scale->operands[0] == amax && m.readers(amax).size() == 1 && !m.handed_out(amax);
+}
+
+std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std::string& why) {
+  TensorQuantizer found;
+  if (m.handed_out(y)) return why = "handed out", std::nullopt;
+  for (const Node* node : m.readers(y)) {
+    if (is_quantize(*node) && found.quantize == nullptr) {
+      found.quantize = node;
+    } else if (node->op == OpCode::amax && found.amax == nullptr && node->operands.size() == 1) {
+      found.amax = node;
+    } else {
+      why = fmt::format("read by {} too", op_def(node->op).name);
+      return std::nullopt;
+    }
+  }
+  if (found.amax == nullptr) return found;
+  found.scale = m.producer(found.quantize->operands[1]);
+  if (!makes_own_scale(m, found))
+    return why = "its scale is not from its own amax alone", std::nullopt;
+  return found;
+}
+
+Attrs fused_attrs(const Node& layer, const TensorQuantizer& q) {
+  if (const auto* norm = std::get_if<NormAttrs>(&layer.attrs))
+    return NormQuantizeAttrs{.norm = *norm, .q = q.attrs(), .both = q.both()};
+  if (const auto* act = std::get_if<GatedActAttrs>(&layer.attrs))
+    return GatedActQuantizeAttrs{.act = *act, .q = q.attrs(), .both = q.both()};
+  return GeluQuantizeAttrs{
+      .act = std::get<GeluAttrs>(layer.attrs), .q = q.attrs(), .both = q.both()};
+}
+
+// The layer's operands in its own places, then the scale and the history.
+std::vector<ValueId> fused_operands(const Node& layer, const TensorQuantizer& q) {
+  std::vector<ValueId> operands = layer.operands;
+  operands.resize(static_cast<size_t>(op_def(layer.op).max_operands), kNoValue);
+  operands.push_back(q.amax == nullptr ? q.quantize->operands[1] : kNoValue);
+  const bool delayed = q.amax != nullptr && q.scale->op == OpCode::delayed_scale;
+  operands.push_back(delayed ? q.scale->operands[1] : kNoValue);
+  while (operands.back() == kNoValue) operands.pop_back();
+  return operands;
+}
+
+// The old values in the order of the fused op's results (ir/ops/list.h).
+std::vector<ValueId> replaced_values(const Node& layer, const TensorQuantizer& q) {
+  std::vector<ValueId> values = {q.quantize->results[0]};
+  if (q.amax != nullptr) {
+    values.push_back(q.scale->results[0]);
+    values.push_back(q.amax->results[1]);
+    values.insert(values.end(), layer.results.begin() + 1, layer.results.end());
+    values.insert(values.end(), q.scale->results.begin() + 1, q.scale->results.end());
+  }
+  if (q.both()) values.push_back(q.quantize->results[1]);
+  return values;
+}
+
+bool statistics_are_read(const Matcher& m, const Node& layer) {
+  for (size_t i = 1; i < layer.results.size(); ++i) {
+    if (!m.readers(layer.results[i]).empty() || m.handed_out(layer.results[i])) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
+                                      std::vector<std::string>&) {
+  if (node.op != OpCode::quantize_both) return std::nullopt;
+  const auto is_read = [&](size_t i) {
+    return !m.readers(node.results[i]).empty() || m.handed_out(node.results[i]);
+  };
+  if (is_read(0) == is_read(1)) return std::nullopt;
+  QuantizeAttrs attrs = std::get<QuantizeAttrs>(node.attrs);
+  attrs.transposed = is_read(1);
+  return Match{.last = &node,
+               .op = OpCode::quantize,
+               .attrs = attrs,
+               .operands = node.operands,
+               .replaces = {node.results[attrs.transposed ? 1 : 0]},
+               .dtypes = {},
+               .tag = node.tag};
+}
+
+std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
+                                          std::vector<std::string>& near_misses) {
+  const auto op = quantizing_op(node.op);
+  const ValueId y = node.results[0];
+  const bool concerned = op && (m.reader(y, OpCode::quantize) != nullptr ||
+                                m.reader(y, OpCode::quantize_both) != nullptr);
+  if (!concerned) return std::nullopt;
+  std::string why = "its statistics are read";
+  const auto q = tensor_quantizer(m, y, why);
+  const bool given = q && q->amax == nullptr;
+  if (!q || (given && statistics_are_read(m, node))) {
+    near_misses.push_back(fmt::format("{}: {}: {}", op_def(*op).name, print(m.graph(), node), why));
+    return std::nullopt;
+  }
+  Match match{.last = given ? q->quantize : &node,
+              .op = *op,
+              .attrs = fused_attrs(node, *q),
+              .operands = fused_operands(node, *q),
+              .replaces = replaced_values(node, *q),
+              .dtypes = {},
+              .tag = node.tag,
+              .consumed = {}};
+  if (given) {
+    match.consumed = {&node};
+  } else {
+    match.consumed = {q->quantize, q->scale, q->amax};
+  }
+  match.dtypes.assign(match.replaces.size(), Dtype::f32);
+  return match;
+}
+
+}  // namespace octet
