@@ -12,7 +12,7 @@
 namespace octet {
 
 struct BenchMachine {
-  cpu::Backend& backend;
+  Backend& backend;
   std::string isa;          // its name, for the rows
   Log log = {};             // what is being measured, and what had to be left out
   int ceiling_rounds = 12;  // of which the best counts; many, as one must be undisturbed

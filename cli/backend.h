@@ -1,13 +1,19 @@
 // The back end that --device, --isa and --threads ask for.
 #pragma once
 
-#include "backends/cpu/backend.h"
 #include "cli/common.h"
+#include "plan/backend.h"
 
 namespace octet {
 
 // Throws Error{device} for a device that is not there, Error{invalid_argument} for instructions
 // that the machine lacks. Call once in a process.
-cpu::Backend open_backend(const GlobalOptions& options);
+Backend open_backend(const GlobalOptions& options);
+
+// The same to plan with: needs no device.
+Backend open_plan_backend(const GlobalOptions& options);
+
+// Where the CUDA module is looked for: beside the program, then in cuda/ beside it.
+std::string cuda_module_path();
 
 }  // namespace octet

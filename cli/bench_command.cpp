@@ -128,7 +128,7 @@ class BenchRun {
   const BenchFlags& flags_;
   const GlobalOptions& options_;
   std::vector<std::string> recipes_;
-  cpu::Backend backend_;
+  Backend backend_;
   BenchMachine machine_;
   Ceilings ceilings_;
 };

@@ -155,7 +155,7 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   const Log log = make_log(options);
   if (flags.data.empty()) flags.data = default_paths();
   for (const std::string& recipe : flags.recipes) find_recipe(recipe);
-  cpu::Backend backend = open_backend(options);
+  Backend backend = open_backend(options);
   const TrainerMachine machine{posix_files(), *backend.device, *backend.catalogue};
   const Dataset data = collect_local_text(machine.files, {.paths = flags.data});
   log.info("{} files of text: {:.1f} MB to train on, {:.1f} MB for validation; {}", data.n_sources,

@@ -110,7 +110,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
                 flags.model);
   }
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
-  cpu::Backend backend = open_backend(options);
+  Backend backend = open_backend(options);
   const InferenceFunction function{FunctionKind::evaluate,
                                    {.batch = flags.batch, .seq = flags.seq}};
   Inference model(source.spec, source.recipe, std::span(&function, 1), *backend.device,

@@ -60,7 +60,7 @@ void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
                 "--prompt: expected some text, got none: the tokenizer has no token to begin with");
   }
   const GenerateOptions generate_with = generate_options(flags, options, source, *tokenizer);
-  cpu::Backend backend = open_backend(options);
+  Backend backend = open_backend(options);
   Inference model(source.spec, source.recipe,
                   generation_functions(static_cast<int64_t>(tokens.size()), generate_with),
                   *backend.device, *backend.catalogue);

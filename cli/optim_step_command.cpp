@@ -86,7 +86,7 @@ Graph update_graph(const AdamwPolicy& policy, int64_t n) {
 // The tensor and its states in memory, a step at a time.
 class TensorUpdate {
  public:
-  TensorUpdate(const AdamwPolicy& policy, int64_t n, cpu::Backend& backend)
+  TensorUpdate(const AdamwPolicy& policy, int64_t n, Backend& backend)
       : policy_(policy),
         n_(n),
         plan_(make(backend)),
@@ -179,7 +179,7 @@ class TensorUpdate {
   static std::string name(const char* prefix) { return std::string(prefix) + kTensor; }
 
  private:
-  Plan make(cpu::Backend& backend) const {
+  Plan make(Backend& backend) const {
     const Graph graph = update_graph(policy_, n_);
     Layout layout;
     layout.add_inputs(graph);
@@ -265,7 +265,7 @@ void run_optim_step(const OptimStepFlags& flags, const GlobalOptions& options) {
   const FloatFile gradients(posix_files(), flags.grads);
   const int64_t n = weights.size();
   check_flags(flags, n, gradients.size());
-  cpu::Backend backend = open_backend(options);
+  Backend backend = open_backend(options);
   TensorUpdate update(policy, n, backend);
   update.set_weights(weights.read(0, n));
   int64_t skipped = 0;

@@ -124,7 +124,7 @@ std::string plan_text(const PlanFacts& facts) {
 
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   const RunConfig config = load_config(flags.config, options.config_sets()).config;
-  cpu::Backend backend = open_backend(options);
+  Backend backend = open_plan_backend(options);
   const ModelSpec spec = model_from_config(posix_files(), config);
   const ProgramOptions program_opts = program_options(config, spec);
   if (flags.policy) {

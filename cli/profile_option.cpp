@@ -41,7 +41,7 @@ void StepProfiler::write(Files& files, const std::string& path, const Log& log) 
            profile_.n_train_steps(), path);
 }
 
-Table StepProfiler::table(cpu::Backend& backend) const {
+Table StepProfiler::table(Backend& backend) const {
   const Ceilings ceilings = measure_ceilings({backend, "", {}});
   Table table{{"kernel", "count", "ms", "% of step", "GB/s", "GFLOP/s", "% of ceiling"}, {}};
   const auto n_steps = static_cast<double>(std::max<int64_t>(profile_.n_train_steps(), 1));

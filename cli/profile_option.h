@@ -28,7 +28,7 @@ class StepProfiler {
   // Writes the trace. Nothing, with a warning, where no step of the range ran.
   void write(Files& files, const std::string& path, const Log& log) const;
   // By kernel, for one step (the mean), against ceilings that are measured now.
-  Table table(cpu::Backend& backend) const;
+  Table table(Backend& backend) const;
   bool has_seen_steps() const { return !profile_.runs().empty(); }
 
  private:

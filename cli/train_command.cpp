@@ -30,7 +30,7 @@ std::string description(const RunConfig& config, const ModelSpec& spec, const Da
 }
 
 // With --json the only result on standard output is the run's own table.
-void write_profile(const StepProfiler& profiler, const RunConfig& config, cpu::Backend& backend,
+void write_profile(const StepProfiler& profiler, const RunConfig& config, Backend& backend,
                    const GlobalOptions& options, const Log& log) {
   profiler.write(posix_files(), join_path(config.out, "trace.json"), log);
   if (!profiler.has_seen_steps()) return;
@@ -44,7 +44,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   const std::atomic<int>& stop = catch_stop_signals();
   Files& files = posix_files();
-  cpu::Backend backend = open_backend(options);
+  Backend backend = open_backend(options);
   const ModelSpec spec = model_from_config(files, config);
   const Dataset data = open_run_data(files, config, spec);
   Progress progress(options, "");

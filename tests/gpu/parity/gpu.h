@@ -1,0 +1,38 @@
+// The GPU back end of the tests.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "backends/cuda/backend.h"
+#include "base/error.h"
+
+namespace octet {
+
+// nullptr where there is no module or no GPU; `why` then says which. OCTET_CUDA_MODULE names the
+// library; by default it is where `make cuda` puts it.
+inline Backend* gpu_backend(std::string& why) {
+  static std::string reason;
+  static const std::unique_ptr<Backend> backend = [] {
+    const char* path = std::getenv("OCTET_CUDA_MODULE");
+    const std::string built = OCTET_SOURCE_DIR "/build/cuda/liboctet_cuda.so";
+    try {
+      return std::make_unique<Backend>(
+          cuda::make_backend({.module = path == nullptr ? built : path, .n_threads = 4}));
+    } catch (const Error& error) {
+      reason = error.what();
+      return std::unique_ptr<Backend>();
+    }
+  }();
+  why = reason;
+  return backend.get();
+}
+
+}  // namespace octet
+
+// Inside a test: `gpu` is the back end, or the test skips and says why.
+#define OCTET_GPU_OR_SKIP(gpu)               \
+  std::string why_not;                       \
+  Backend* const gpu = gpu_backend(why_not); \
+  if (gpu == nullptr) GTEST_SKIP() << why_not

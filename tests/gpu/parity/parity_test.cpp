@@ -1,0 +1,114 @@
+// Every kernel of the GPU against the CPU's reference kernels, over the op cases: quantizers and
+// moves in all bits, codes of computed values but for roundings, the rest within f32 sums.
+#include <map>
+#include <set>
+
+#include "gpu.h"
+#include "property/fusion/run.h"
+
+namespace octet::fusion {
+namespace {
+
+using op_cases::OpCase;
+
+enum class Closeness : uint8_t { exact, codes, wide };
+
+Closeness closeness(OpCode op) {
+  static const std::set<OpCode> kExact = {
+      OpCode::amax,         OpCode::any_of,        OpCode::quant_scale,     OpCode::delayed_scale,
+      OpCode::quantize,     OpCode::quantize_both, OpCode::quantize_groups, OpCode::dequantize,
+      OpCode::add_quantize, OpCode::transpose,     OpCode::slice,           OpCode::pad,
+      OpCode::concatenate,  OpCode::fill,          OpCode::embedding,       OpCode::add,
+      OpCode::cast};
+  static const std::set<OpCode> kCodes = {OpCode::rms_norm_quantize, OpCode::layer_norm_quantize,
+                                          OpCode::gated_act_quantize, OpCode::gelu_quantize,
+                                          OpCode::adamw_step};
+  if (kExact.contains(op)) return Closeness::exact;
+  return kCodes.contains(op) ? Closeness::codes : Closeness::wide;
+}
+
+// Relative to the largest value of the result: sums of tens of f32 terms, or bf16 factors.
+double floor_of(const Graph& graph) {
+  for (const GraphInput& input : graph.inputs) {
+    if (graph.type(input.value).dtype == Dtype::bf16) return 4e-3;
+  }
+  return 2e-5;
+}
+
+double bound_of(Closeness close, Dtype dtype, double value, double floor) {
+  if (is_quantized(dtype)) return 0.26 * std::abs(value) + 0x1p-9;  // one step of the code
+  if (close == Closeness::codes && dtype != Dtype::bf16) return floor;
+  return floor + (dtype == Dtype::bf16 ? 0x1p-7 * std::abs(value) : 1e-5 * std::abs(value));
+}
+
+// How many values of an output are outside the bound, and the first of them as text.
+struct Mismatch {
+  int64_t count = 0;
+  std::string first;
+};
+
+Mismatch compare(const Graph& graph, const Tensors& actual, const Tensors& expected,
+                 Closeness close) {
+  Mismatch result;
+  for (const GraphOutput& output : graph.outputs) {
+    const auto& got = actual.at(output.name);
+    const auto& want = expected.at(output.name);
+    double largest = 0;
+    for (const double w : want) largest = std::max(largest, std::isfinite(w) ? std::abs(w) : 0);
+    const Dtype dtype = graph.type(output.value).dtype;
+    const double floor = floor_of(graph) * (0.1 + largest);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const bool same = same_value(got[i], want[i]);
+      const bool near =
+          same || (close != Closeness::exact &&
+                   std::abs(got[i] - want[i]) <= bound_of(close, dtype, want[i], floor));
+      if (near) continue;
+      if (result.count++ == 0)
+        result.first = fmt::format("{}[{}] {} is {}, expected {}", output.name, i,
+                                   dtype_name(dtype), got[i], want[i]);
+    }
+  }
+  return result;
+}
+
+// Whether the GPU has a kernel for the case's node with these types.
+bool offered(const Graph& graph, Backend& gpu) {
+  return gpu.catalogue->choose(graph, graph.nodes[0]).has_value();
+}
+
+TEST(parity, gpu_kernels_equal_reference_kernels) {
+  OCTET_GPU_OR_SKIP(gpu);
+  std::map<std::string, int> without;
+  int n_cases = 0, n_wrong = 0;
+  for (const OpCase& c : op_cases::op_cases()) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      const Graph graph = case_graph(c, dtype);
+      if (!offered(graph, *gpu)) {
+        ++without[std::string(op_def(c.op).name)];
+        continue;
+      }
+      const std::string what = c.name + " " + std::string(dtype_name(dtype));
+      try {
+        const Tensors inputs = case_inputs(c, 11);
+        const Tensors fast = run_plan(graph, inputs, *gpu);
+        const Tensors slow = run_plan(graph, inputs, scalar_backend());
+        const Mismatch mismatch = compare(graph, fast, slow, closeness(c.op));
+        ++n_cases;
+        if (mismatch.count == 0) continue;
+        ++n_wrong;
+        ADD_FAILURE() << what << ": " << mismatch.count << " values, first " << mismatch.first;
+      } catch (const Error& error) {
+        ++n_wrong;
+        ADD_FAILURE() << what << ": " << error.what();
+      }
+    }
+  }
+  std::string list;
+  for (const auto& [name, count] : without) list += fmt::format(" {} x {}", name, count);
+  std::cout << n_cases << " cases on the GPU, " << n_wrong << " wrong; without kernel:" << list
+            << "\n";
+  EXPECT_GT(n_cases, 0);
+}
+
+}  // namespace
+}  // namespace octet::fusion
