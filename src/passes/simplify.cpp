@@ -146,7 +146,7 @@ Graph remove_identities(const Graph& graph) {
 Graph simplify(const Graph& graph) {
   Graph current = graph;
   for (;;) {
-    Graph next = remove_dead(merge_common(remove_identities(current)));
+    Graph next = remove_dead(merge_common(merge_pads(remove_identities(current))));
     if (next == current) return next;
     current = std::move(next);
   }

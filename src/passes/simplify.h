@@ -18,7 +18,11 @@ Graph merge_common(const Graph& graph);
 // to the same dtype, stop_gradient, x + 0, x * 1, two transposes or reshapes in a row.
 Graph remove_identities(const Graph& graph);
 
-// remove_identities, merge_common, remove_dead, until nothing changes.
+// A sum of pieces that are padded with zeros so that they tile the whole becomes one concatenate.
+// (-0 + 0 is +0: no op here tells them apart.)
+Graph merge_pads(const Graph& graph);
+
+// remove_identities, merge_pads, merge_common, remove_dead, until nothing changes.
 Graph simplify(const Graph& graph);
 
 // Replaces every node that `wanted` names by its op's decomposition, again and again until none is

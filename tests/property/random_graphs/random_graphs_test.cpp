@@ -75,7 +75,7 @@ void expect_same(const Graph& before, const Graph& after, const RandomGraph& g, 
 
 TEST(RandomGraphs, mean_the_same_after_each_simplifying_pass) {
   for (const RandomGraph& g : graphs()) {
-    for (const auto pass : {remove_dead, merge_common, remove_identities, simplify}) {
+    for (const auto pass : {remove_dead, merge_common, remove_identities, merge_pads, simplify}) {
       ASSERT_NO_FATAL_FAILURE(expect_same(g.graph, pass(g.graph), g, 0));
     }
   }

@@ -1,0 +1,90 @@
+// What the gradient of a cut leaves behind: every piece is padded with zeros to the whole, and the
+// paddings are added.
+#include <algorithm>
+#include <optional>
+
+#include "passes/rewrite.h"
+#include "passes/simplify.h"
+
+namespace octet {
+namespace {
+
+// A value that lies at `start` of the whole along an axis, zeros around it.
+struct Piece {
+  ValueId value = kNoValue;
+  int64_t axis = 0, start = 0, size = 0;
+};
+
+const Node* producer(const Graph& graph, ValueId id) {
+  const NodeId node = graph.values[static_cast<size_t>(id)].producer;
+  return node == kNoNode ? nullptr : &graph.nodes[static_cast<size_t>(node)];
+}
+
+// The padded operand, where it is padded by zeros along one axis.
+std::optional<Piece> piece_of(const Graph& graph, const Node& pad) {
+  const auto& a = std::get<PadAttrs>(pad.attrs);
+  if (a.value != 0) return std::nullopt;
+  std::optional<Piece> piece;
+  for (size_t i = 0; i < a.low.size(); ++i) {
+    if (a.interior[i] != 0) return std::nullopt;
+    if (a.low[i] == 0 && a.high[i] == 0) continue;
+    if (piece) return std::nullopt;
+    piece = Piece{.value = pad.operands[0],
+                  .axis = static_cast<int64_t>(i),
+                  .start = a.low[i],
+                  .size = graph.type(pad.operands[0]).shape[i]};
+  }
+  return piece;
+}
+
+// The terms of a sum of sums; false where one is no piece.
+bool collect(const Graph& graph, ValueId id, std::vector<Piece>& pieces) {
+  const Node* node = producer(graph, id);
+  if (node == nullptr) return false;
+  if (node->op == OpCode::add)
+    return collect(graph, node->operands[0], pieces) && collect(graph, node->operands[1], pieces);
+  if (node->op != OpCode::pad) return false;
+  const auto piece = piece_of(graph, *node);
+  if (piece) pieces.push_back(*piece);
+  return piece.has_value();
+}
+
+// The pieces of this sum in order, where they tile it and are of its dtype.
+std::vector<Piece> tiles_of(const Graph& graph, const Node& sum) {
+  std::vector<Piece> pieces;
+  if (!collect(graph, sum.results[0], pieces)) return {};
+  std::sort(pieces.begin(), pieces.end(),
+            [](const Piece& a, const Piece& b) { return a.start < b.start; });
+  const TensorType& whole = graph.type(sum.results[0]);
+  int64_t end = 0;
+  for (const Piece& piece : pieces) {
+    const bool fits = piece.axis == pieces[0].axis && piece.start == end &&
+                      graph.type(piece.value).dtype == whole.dtype;
+    if (!fits) return {};
+    end += piece.size;
+  }
+  return end == whole.shape[static_cast<size_t>(pieces[0].axis)] ? pieces : std::vector<Piece>{};
+}
+
+}  // namespace
+
+Graph merge_pads(const Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes) {
+    const auto tiles = node.op == OpCode::add ? tiles_of(graph, node) : std::vector<Piece>{};
+    if (tiles.empty()) {
+      rewriter.copy(node);
+      continue;
+    }
+    std::vector<ValueId> operands;
+    for (const Piece& piece : tiles) operands.push_back(rewriter.map(piece.value));
+    rewriter.builder().tag = node.tag;
+    const Dtype dtype = graph.type(node.results[0]).dtype;
+    rewriter.set(node.results,
+                 rewriter.builder().emit_typed(
+                     OpCode::concatenate, AxisAttrs{.axis = tiles[0].axis}, operands, {&dtype, 1}));
+  }
+  return rewriter.finish();
+}
+
+}  // namespace octet
