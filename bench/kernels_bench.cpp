@@ -49,7 +49,7 @@ BenchRows bench_step_kernels(const BenchMachine& machine, const ProgramOptions& 
       if (!seen.insert(launch_key(plan.graph, node, step.kernel)).second) continue;
       NodeRunner runner(plan.graph, node, *machine.backend.device, *machine.backend.catalogue);
       BenchRow row = machine.row(step.kernel.name, shape_text(plan.graph, node));
-      row.value = median_ms([&] { runner.run(); });
+      row.value = median_ms([&] { runner.run(); }, {.device = machine.backend.device.get()});
       row.unit = "ms";
       row.floor = 1000 * floor_seconds(plan.graph, node, ceilings);
       row.share = row.floor / row.value;

@@ -62,7 +62,7 @@ class LayerRows {
     return machine_.row("layer " + pair_.recipe + what, pair_.runner.shape_text());
   }
   double step(StepRunner& runner) {
-    Profile profile;
+    Profile profile(machine_.backend.device.get());
     runner.step_ms(&profile);
     const LayerTimes times = layer_times(profile, ceilings_);
     if (&runner == &pair_.runner) seen_.push_back(times);

@@ -21,9 +21,16 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-std::vector<double> round_times(const std::function<void()>& run, const Timing& timing) {
+std::vector<double> round_times(const std::function<void()>& call, const Timing& timing) {
+  const auto wait = [&] {
+    if (timing.device != nullptr) timing.device->synchronize();
+  };
+  const auto run = call;
+  for (int i = 0; i < (timing.device != nullptr ? 2 : 0); ++i) run();  // a GPU records the second
+  wait();
   const auto warm_up = Clock::now();
   run();
+  wait();
   const double once_ms = std::max(ms_since(warm_up), 1e-6);
   const int64_t repeats =
       std::clamp(static_cast<int64_t>(timing.round_ms / once_ms), int64_t{1}, timing.max_repeats);
@@ -31,23 +38,45 @@ std::vector<double> round_times(const std::function<void()>& run, const Timing& 
   for (int round = 0; round < timing.rounds; ++round) {
     const auto start = Clock::now();
     for (int64_t i = 0; i < repeats; ++i) run();
+    wait();
     times.push_back(ms_since(start) / static_cast<double>(repeats));
   }
   return times;
 }
 
 double gemm_flops_per_s(const BenchMachine& machine, Dtype dtype) {
-  constexpr int64_t kSize = 2048;
+  const int64_t size = machine.is_gpu() ? 8192 : 2048;
   Graph graph;
   graph.phase = Phase::typed;
   Builder builder(graph);
-  const TensorType type{.dtype = dtype, .shape = {kSize, kSize}};
+  const TensorType type{.dtype = dtype, .shape = {size, size}};
   const ValueId a = builder.input(InputKind::batch, "a", type);
   const ValueId b = builder.input(InputKind::batch, "b", type);
-  builder.output("y", builder.gemm(a, b, {}));
+  if (is_quantized(dtype)) {
+    const TensorType scale{.dtype = Dtype::f32, .shape = {}};
+    const ValueId scale_a = builder.input(InputKind::batch, "scale_a", scale);
+    const ValueId scale_b = builder.input(InputKind::batch, "scale_b", scale);
+    const Dtype result = Dtype::bf16;
+    builder.output("y", builder.emit_typed(OpCode::gemm, GemmAttrs{.trans_b = true},
+                                           {a, b, kNoValue, scale_a, scale_b}, {&result, 1})[0]);
+  } else {
+    builder.output("y", builder.gemm(a, b, {}));
+  }
   NodeRunner gemm(graph, graph.nodes.front(), *machine.backend.device, *machine.backend.catalogue);
-  const double ms = best_ms([&] { gemm.run(); }, {.rounds = machine.ceiling_rounds});
-  return 2.0 * kSize * kSize * kSize / (ms / 1000);
+  const double ms = best_ms([&] { gemm.run(); }, {.device = machine.backend.device.get(),
+                                                  .rounds = machine.ceiling_rounds});
+  const auto n = static_cast<double>(size);
+  return 2.0 * n * n * n / (ms / 1000);
+}
+
+double device_copy_bytes_per_s(const BenchMachine& machine) {
+  constexpr int64_t kDeviceBytes = int64_t{1} << 30;
+  Device& device = *machine.backend.device;
+  const auto from = device.allocate(kDeviceBytes), to = device.allocate(kDeviceBytes);
+  device.fill_zero(from->data(), kDeviceBytes);
+  const double ms = best_ms([&] { device.copy_within(to->data(), from->data(), kDeviceBytes); },
+                            {.device = &device, .rounds = machine.ceiling_rounds});
+  return 2.0 * static_cast<double>(kDeviceBytes) / (ms / 1000);
 }
 
 }  // namespace
@@ -62,6 +91,7 @@ BenchRow BenchMachine::row(std::string name, std::string shape) const {
 }
 
 double copy_bytes_per_s(const BenchMachine& machine) {
+  if (machine.is_gpu()) return device_copy_bytes_per_s(machine);
   std::vector<std::byte> from(kBytes, std::byte{1}), to(kBytes);
   double least_ms = std::numeric_limits<double>::infinity();
   for (const int64_t n_blocks : {kBytes >> 20, int64_t{machine.backend.pool->n_threads()}}) {
@@ -79,6 +109,7 @@ double copy_bytes_per_s(const BenchMachine& machine) {
 }
 
 double update_bytes_per_s(const BenchMachine& machine) {
+  if (machine.is_gpu()) return 0;
   std::vector<uint64_t> words(kBytes / sizeof(uint64_t), 1);
   constexpr int64_t kBlock = int64_t{1} << 17;
   const int64_t n_blocks = static_cast<int64_t>(words.size()) / kBlock;
@@ -109,7 +140,8 @@ double median(std::vector<double> values) {
 Ceilings measure_ceilings(const BenchMachine& machine) {
   return {.bytes_per_s = std::max(copy_bytes_per_s(machine), update_bytes_per_s(machine)),
           .f32_flops_per_s = gemm_flops_per_s(machine, Dtype::f32),
-          .narrow_flops_per_s = gemm_flops_per_s(machine, Dtype::bf16)};
+          .narrow_flops_per_s = gemm_flops_per_s(machine, Dtype::bf16),
+          .code_flops_per_s = machine.is_gpu() ? gemm_flops_per_s(machine, Dtype::e4m3) : 0};
 }
 
 }  // namespace octet

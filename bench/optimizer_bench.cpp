@@ -61,7 +61,8 @@ BenchRow bench_states(const BenchMachine& machine, const States& states, int64_t
   const auto n = static_cast<double>(n_params);
   BenchRow row = machine.row(name_of(states),
                              fmt::format("{} parameters, {:.4g} bytes each", n_params, bytes / n));
-  row.value = n / (1e6 * median_ms([&] { runner.run(); }));
+  row.value =
+      n / (1e6 * median_ms([&] { runner.run(); }, {.device = machine.backend.device.get()}));
   row.unit = "G parameters/s";
   row.floor = n * copy_rate / (bytes * 1e9);
   row.share = row.value / row.floor;

@@ -12,7 +12,7 @@ class StepRows {
 
   BenchRows measure(int rounds, KernelRows kernel_rows) {
     times_ = alternate(pair_, rounds, [](StepRunner& one) { return one.step_ms(); });
-    Profile profile;
+    Profile profile(machine_.backend.device.get());
     pair_.runner.step_ms(&profile);
     const std::vector<ProfileRow> kernels = rows_by_kernel(profile, ceilings_);
     BenchRows rows = {speed(), work(), time(kernels), reference(profile)};

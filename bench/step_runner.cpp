@@ -27,14 +27,27 @@ Batch random_batch(const RunConfig& config, const ModelSpec& spec, int64_t numbe
   return batch;
 }
 
+// Normal values as a first step sees them; a block of them repeats, as drawing billions takes
+// minutes.
+std::vector<float> block_of_values(const ParameterSpec& parameter) {
+  constexpr int64_t kBlock = 1 << 16;
+  const int64_t n = n_elems(parameter.shape);
+  ParameterSpec block = parameter;
+  block.shape = {std::min(n, kBlock)};
+  std::vector<float> values = initial_values(block, 1);
+  values.reserve(static_cast<size_t>(n));
+  for (int64_t i = std::ssize(values); i < n; ++i)
+    values.push_back(values[static_cast<size_t>(i % kBlock)]);
+  return values;
+}
+
 }  // namespace
 
 StepRunner::StepRunner(const RunConfig& config, const BenchMachine& machine)
     : config_(config),
       spec_(model_from_config(posix_files(), config)),
       engine_(program_options(config, spec_), *machine.backend.device, *machine.backend.catalogue) {
-  write_weights(engine_.arenas(), engine_.layout(), model_parameters(spec_),
-                [](const ParameterSpec& parameter) { return initial_values(parameter, 1); });
+  write_weights(engine_.arenas(), engine_.layout(), model_parameters(spec_), block_of_values);
   for (int64_t i = 0; i < config.train.accumulate; ++i)
     batches_.push_back(random_batch(config, spec_, i));
 }

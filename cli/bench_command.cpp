@@ -86,6 +86,7 @@ class BenchRun {
   }
 
   static std::string_view isa_of(const GlobalOptions& options) {
+    if (options.device == "cuda") return "cuda";
     return options.isa == "auto" ? cpu::isa_name(cpu::detect_isa()) : options.isa;
   }
   bool wants(const char* what) const {
@@ -113,7 +114,7 @@ class BenchRun {
 
   BenchRows kernels() {
     machine_.log.info("bench: kernels");
-    BenchRows all = bench_codec();
+    BenchRows all = machine_.is_gpu() ? BenchRows{} : bench_codec();
     const std::vector<std::string> recipes =
         recipes_.empty() ? std::vector<std::string>{"fp32", "bf16"} : recipes_;
     for (const std::string& recipe : recipes) {

@@ -21,7 +21,8 @@ StepRange parse_step_range(const std::string& text);
 // Watches the steps of the range, and leaves the trainer alone in all others.
 class StepProfiler {
  public:
-  StepProfiler(const StepRange& range, TrainEngine& engine) : range_(range), engine_(engine) {}
+  StepProfiler(const StepRange& range, TrainEngine& engine)
+      : range_(range), engine_(engine), profile_(&engine.arenas().device()) {}
 
   void before_step(int64_t step);
 

@@ -36,9 +36,10 @@ class Device {
   virtual DeviceInfo info() const = 0;
   // Throws Error(device) naming what was asked and what is there.
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
-  // Both wait for work in flight that touches the device's side.
+  // copy_in and copy_out wait for work in flight that touches the device's side.
   virtual void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) = 0;
   virtual void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) = 0;
+  virtual void copy_within(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
   virtual void synchronize() = 0;
   // Records what `launches` would run, without running it. nullptr where the device has no cheaper

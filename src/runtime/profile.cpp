@@ -58,13 +58,16 @@ double floor_seconds(const Graph& graph, const Node& node, const Ceilings& ceili
   const ValueId first = node.operands.empty() ? kNoValue : node.operands.front();
   const Dtype dtype = first == kNoValue ? Dtype::f32 : graph.type(first).dtype;
   const bool is_narrow = dtype == Dtype::bf16 || is_quantized(dtype);
-  const double rate = is_narrow ? ceilings.narrow_flops_per_s : ceilings.f32_flops_per_s;
+  double rate = is_narrow ? ceilings.narrow_flops_per_s : ceilings.f32_flops_per_s;
+  if ((dtype == Dtype::e4m3 || dtype == Dtype::e5m2) && ceilings.code_flops_per_s > 0)
+    rate = ceilings.code_flops_per_s;
   const double flops_s = rate > 0 ? cost.flops / rate : 0;
   const double bytes_s = ceilings.bytes_per_s > 0 ? cost.bytes / ceilings.bytes_per_s : 0;
   return std::max(flops_s, bytes_s);
 }
 
 double Profile::now_us() const {
+  if (device_ != nullptr) device_->synchronize();
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_)
       .count();
 }

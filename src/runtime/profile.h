@@ -20,7 +20,8 @@ namespace octet {
 struct Ceilings {
   double bytes_per_s = 0;         // of a copy, read and written
   double f32_flops_per_s = 0;     // of a large GEMM of f32
-  double narrow_flops_per_s = 0;  // of a large GEMM of bf16; 8-bit codes are held against it too
+  double narrow_flops_per_s = 0;  // of a large GEMM of bf16
+  double code_flops_per_s = 0;    // of a large GEMM of e4m3; 0: codes are held against bf16
 };
 
 // The least time that these ceilings allow: the longer of the bytes' and the products'. FP16 counts
@@ -46,6 +47,10 @@ struct ProfileRun {
 
 class Profile {
  public:
+  // Waits for the device before each reading of the clock; without one, what it watches runs as it
+  // is called.
+  explicit Profile(Device* device = nullptr) : device_(device) {}
+
   // What runs from now on belongs to this training step.
   void begin_step(int64_t train_step) { train_step_ = train_step; }
   // Refers to this object. The plans that it sees must outlive the profile.
@@ -61,6 +66,7 @@ class Profile {
   void record(const Plan& plan, const PlanStep& step, bool before);
   double now_us() const;
 
+  Device* device_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t train_step_ = 0;
   std::vector<ProfileEvent> events_;

@@ -66,6 +66,9 @@ void CpuDevice::copy_out(void* to_host, const std::byte* from_device, int64_t by
   if (bytes > 0) std::memcpy(to_host, from_device, static_cast<size_t>(bytes));
 }
 
+void CpuDevice::copy_within(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes > 0) std::memmove(to, from, static_cast<size_t>(bytes));
+}
 void CpuDevice::fill_zero(std::byte* on_device, int64_t bytes) {
   if (bytes > 0) std::memset(on_device, 0, static_cast<size_t>(bytes));
 }

@@ -3,7 +3,8 @@
 // needs no CUDA header.
 //
 // Every function returns 0, or 1 and last_error() says what happened, in one line. All work of one
-// process runs on one device and one stream; calls come from one thread at a time.
+// process runs on one device and one stream; calls come from one thread at a time, but for copy_in
+// and copy_out, which any threads may call.
 #pragma once
 
 #include <stdint.h>
@@ -50,6 +51,7 @@ struct OctetCudaApi {
   int (*release)(void* address);
   int (*copy_in)(void* to_device, const void* from_host, int64_t bytes);
   int (*copy_out)(void* to_host, const void* from_device, int64_t bytes);
+  int (*copy_within)(void* to, const void* from, int64_t bytes);  // queued
   int (*zero)(void* address, int64_t bytes);
   int (*synchronize)(void);
   int (*used_bytes)(int64_t* bytes);

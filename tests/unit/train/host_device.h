@@ -20,7 +20,9 @@ class HostMemory : public DeviceMemory {
 
 class HostDevice : public Device {
  public:
-  DeviceInfo info() const override { return {.name = "host", .memory_bytes = int64_t{1} << 40, .n_threads = 2}; }
+  DeviceInfo info() const override {
+    return {.name = "host", .memory_bytes = int64_t{1} << 40, .n_threads = 2};
+  }
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override {
     return std::make_unique<HostMemory>(bytes);
   }
@@ -29,6 +31,9 @@ class HostDevice : public Device {
   }
   void copy_out(void* to, const std::byte* from, int64_t bytes) override {
     std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override {
+    std::memmove(to, from, static_cast<size_t>(bytes));
   }
   void fill_zero(std::byte* at, int64_t bytes) override {
     std::memset(at, 0, static_cast<size_t>(bytes));

@@ -10,7 +10,7 @@ namespace octet::cuda {
 namespace {
 
 std::string& error_text() {
-  static std::string text;
+  static thread_local std::string text;
   return text;
 }
 
@@ -92,6 +92,7 @@ int synchronize() {
 int copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
   return guarded([&] {
     cudaStream_t stream = context().stream;
+    check(cudaSetDevice(context().device), "choosing the device");  // each thread has its own
     check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "copying");
     check(cudaStreamSynchronize(stream), "running kernels");
   });
@@ -101,6 +102,13 @@ int copy_in(void* to, const void* from, int64_t bytes) {
 }
 int copy_out(void* to, const void* from, int64_t bytes) {
   return copy(to, from, bytes, cudaMemcpyDeviceToHost);
+}
+int copy_within(void* to, const void* from, int64_t bytes) {
+  return guarded([&] {
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+                          context().stream),
+          "copying");
+  });
 }
 int zero(void* address, int64_t bytes) {
   return guarded([&] {
@@ -210,6 +218,7 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .release = release,
       .copy_in = copy_in,
       .copy_out = copy_out,
+      .copy_within = copy_within,
       .zero = zero,
       .synchronize = synchronize,
       .used_bytes = used_bytes,

@@ -22,6 +22,9 @@ class PlanDevice : public Device {
   void copy_out(void* /*to*/, const std::byte* /*from*/, int64_t /*bytes*/) override {
     no_memory();
   }
+  void copy_within(std::byte* /*to*/, const std::byte* /*from*/, int64_t /*bytes*/) override {
+    no_memory();
+  }
   void fill_zero(std::byte* /*address*/, int64_t /*bytes*/) override { no_memory(); }
   void synchronize() override {}
 };
@@ -34,7 +37,7 @@ Backend make_backend(const BackendOptions& options) {
                               .deterministic = options.deterministic ? 1 : 0};
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(options.n_threads);
-  backend.device = std::make_unique<CudaDevice>(module, open);
+  backend.device = std::make_unique<CudaDevice>(module, open, backend.pool->n_threads());
   backend.catalogue = std::make_unique<CudaCatalogue>(module);
   return backend;
 }

@@ -39,8 +39,9 @@ class CudaRecording : public Recording {
 
 }  // namespace
 
-CudaDevice::CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& options)
-    : module_(std::move(module)) {
+CudaDevice::CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& options,
+                       int n_threads)
+    : module_(std::move(module)), n_threads_(n_threads) {
   module_->check(module_->api().open(&options, &info_));
   if (info_.sm_major < 9)
     throw Error(ErrorCode::device,
@@ -51,7 +52,7 @@ CudaDevice::CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& o
 DeviceInfo CudaDevice::info() const {
   return {.name = fmt::format("cuda ({})", info_.name),
           .memory_bytes = info_.free_bytes,
-          .n_threads = 1};
+          .n_threads = n_threads_};
 }
 
 std::unique_ptr<DeviceMemory> CudaDevice::allocate(int64_t bytes) {
@@ -62,6 +63,9 @@ void CudaDevice::copy_in(std::byte* to_device, const void* from_host, int64_t by
 }
 void CudaDevice::copy_out(void* to_host, const std::byte* from_device, int64_t bytes) {
   module_->check(module_->api().copy_out(to_host, from_device, bytes));
+}
+void CudaDevice::copy_within(std::byte* to, const std::byte* from, int64_t bytes) {
+  module_->check(module_->api().copy_within(to, from, bytes));
 }
 void CudaDevice::fill_zero(std::byte* on_device, int64_t bytes) {
   module_->check(module_->api().zero(on_device, bytes));

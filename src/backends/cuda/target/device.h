@@ -10,12 +10,14 @@ namespace octet::cuda {
 
 class CudaDevice : public Device {
  public:
-  CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& options);
+  // n_threads: of the host, for what it prepares.
+  CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& options, int n_threads);
 
   DeviceInfo info() const override;
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
   void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) override;
   void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) override;
+  void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
   void synchronize() override;
   std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
@@ -26,6 +28,7 @@ class CudaDevice : public Device {
  private:
   std::shared_ptr<Module> module_;
   OctetCudaInfo info_{};
+  int n_threads_;
 };
 
 }  // namespace octet::cuda
