@@ -140,7 +140,8 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
     case FunctionKind::step: {
       graph = training_graph(size);
       const std::vector<UpdateItem> items = update_items(graph);
-      const ValueId flag = take_output(graph, kFlag);
+      const GraphOutput* output = graph.find_output(kFlag);
+      const ValueId flag = output == nullptr ? kNoValue : output->value;
       graph.outputs.erase(std::remove_if(graph.outputs.begin(), graph.outputs.end(), is_gradient),
                           graph.outputs.end());
       Builder builder(graph);

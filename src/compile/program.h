@@ -8,7 +8,9 @@
 //   evaluate     forward to "loss" and "nll"
 //   logits       forward to "logits"
 // Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see
-// optim/adamw.h for the rest.
+// optim/adamw.h for the rest. Where a recipe quantizes, "quantizer_flag" (bool) says that a
+// quantizer met a value that is not finite: an output of step; an input of update,
+// "accumulated:...".
 #pragma once
 
 #include <functional>

@@ -184,9 +184,18 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.memory_budget", OCTET_FIELD(train.memory_budget), at_least(0), "bytes",
      "largest planned peak; 0: no limit"},
     {"train.debug_nonfinite", OCTET_FIELD(train.debug_nonfinite), any(), "",
-     "find the first op that made a value not finite"},
+     "run a step again whose loss or gradient is not finite, launch by launch, and name the first "
+     "op, layer and tensor that made such a value"},
     {"train.max_nonfinite_steps", OCTET_FIELD(train.max_nonfinite_steps), at_least(1), "steps",
      "steps in a row that may be skipped before the run stops"},
+    {"train.telemetry_every", OCTET_FIELD(train.telemetry_every), at_least(0), "steps",
+     "length of the intervals that telemetry.jsonl sums up; 0: none"},
+    {"train.spike_deviations", OCTET_FIELD(train.spike_deviations), at_least(0), "deviations",
+     "a loss that stands higher above its running mean is a spike; 0: none is"},
+    {"train.spike_window", OCTET_FIELD(train.spike_window), at_least(1), "steps",
+     "how far back the running mean of the loss looks"},
+    {"train.tensorboard", OCTET_FIELD(train.tensorboard), any(), "",
+     "event files for TensorBoard beside metrics.jsonl"},
 };
 
 constexpr ConfigRow kOutRows[] = {

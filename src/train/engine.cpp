@@ -1,5 +1,7 @@
 #include "train/engine.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "compile/budget.h"
 #include "infer/batch_inputs.h"
@@ -9,13 +11,24 @@ namespace {
 
 constexpr size_t kFunctionCount = static_cast<size_t>(FunctionKind::logits) + 1;
 
-StepOutcome read_update(const BoundPlan& function, double loss) {
+bool read_quantizer_flag(const BoundPlan& function, Device& device) {
+  const std::string output = "quantizer_flag", input = "accumulated:" + output;
+  const std::byte* at = function.has_output(output) ? function.output(output)
+                        : function.has_input(input) ? function.input(input)
+                                                    : nullptr;
+  uint8_t flag = 0;
+  if (at != nullptr) device.copy_out(&flag, at, sizeof(flag));
+  return flag != 0;
+}
+
+StepOutcome read_update(const BoundPlan& function, double loss, Device& device) {
   StepOutcome outcome;
   outcome.loss = static_cast<float>(loss);
   outcome.grad_norm = function.read_scalar("grad_norm");
   uint8_t flag = 0;
   function.read_output("found_nonfinite", &flag, sizeof(flag));
   outcome.nonfinite = flag != 0;
+  outcome.flagged = read_quantizer_flag(function, device);
   return outcome;
 }
 
@@ -64,13 +77,14 @@ void TrainEngine::run(BoundPlan& function) {
 
 StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepScalars& scalars) {
   const float inv_n = inverse_label_count(micro_batches);
+  save_histories();
   if (bound_[static_cast<size_t>(FunctionKind::step)]) {
     CHECK(micro_batches.size() == 1);
     BoundPlan& step = function(FunctionKind::step);
     write_batch(step, micro_batches.front(), inv_n);
     write_scalars(step, scalars);
     run(step);
-    return read_update(step, static_cast<double>(step.read_scalar("loss")));
+    return read_update(step, static_cast<double>(step.read_scalar("loss")), arenas_->device());
   }
   double loss = 0;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -82,7 +96,37 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
   BoundPlan& update = function(FunctionKind::update);
   write_scalars(update, scalars);
   run(update);
-  return read_update(update, loss);
+  return read_update(update, loss, arenas_->device());
+}
+
+void TrainEngine::enable_tracing() {
+  for (const auto& [name, slot] : program_.layout().slots) {
+    const bool waits_for_update = name.starts_with("adam_") || name.starts_with("master:");
+    if (slot.kind != InputKind::state || slot.lane != Lane::persistent || waits_for_update)
+      continue;
+    const auto n_bytes = static_cast<size_t>(slot.type.n_bytes());
+    histories_.push_back({arenas_->lane(slot.lane) + slot.offset, std::vector<std::byte>(n_bytes)});
+  }
+}
+
+void TrainEngine::save_histories() {
+  for (SavedState& state : histories_) {
+    const auto n_bytes = static_cast<int64_t>(state.bytes.size());
+    arenas_->device().copy_out(state.bytes.data(), state.at, n_bytes);
+  }
+}
+
+std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(std::span<const Batch> micro_batches,
+                                                          const StepScalars& scalars) {
+  for (const SavedState& state : histories_) {
+    arenas_->device().copy_in(state.at, state.bytes.data(),
+                              static_cast<int64_t>(state.bytes.size()));
+  }
+  NonfiniteWatch watch(*arenas_);
+  const StepObserver kept = std::exchange(observer_, watch.observer());
+  step(micro_batches, scalars);
+  observer_ = kept;
+  return watch.site();
 }
 
 NllSum TrainEngine::evaluate(const EvalWindows& windows) {

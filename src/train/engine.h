@@ -4,13 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "compile/program.h"
 #include "data/loader.h"
 #include "infer/evaluate.h"
-#include "runtime/executor.h"
+#include "runtime/nonfinite.h"
 
 namespace octet {
 
@@ -25,6 +26,7 @@ struct StepOutcome {
   float loss = 0;  // mean over the labels of all micro-batches
   float grad_norm = 0;
   bool nonfinite = false;  // the update was skipped: weights and states are as before
+  bool flagged = false;    // a quantizer met a value that is not finite
 };
 
 class TrainEngine {
@@ -36,6 +38,15 @@ class TrainEngine {
   // One optimizer step; as many batches as the program accumulates. Each micro-batch's loss is
   // divided by the number of labels of the whole step; the losses are added in order, in double.
   StepOutcome step(std::span<const Batch> micro_batches, const StepScalars& scalars);
+
+  // Makes trace_nonfinite() possible: from now on every step first copies the states that a skipped
+  // step changes all the same (histories of delayed scaling).
+  void enable_tracing();
+  // Runs the step that has just been skipped once more, launch by launch, on the same batches and
+  // states; the first value in it that is not finite, if there is one. States are afterwards as
+  // they were before the call. Needs enable_tracing().
+  std::optional<NonfiniteSite> trace_nonfinite(std::span<const Batch> micro_batches,
+                                               const StepScalars& scalars);
 
   NllSum evaluate(const EvalWindows& windows);
 
@@ -49,6 +60,7 @@ class TrainEngine {
 
  private:
   void run(BoundPlan& function);
+  void save_histories();
   BoundPlan& function(FunctionKind kind) { return *bound_[static_cast<size_t>(kind)]; }
 
   Program program_;
@@ -56,6 +68,13 @@ class TrainEngine {
   std::unique_ptr<Arenas> arenas_;
   std::vector<std::unique_ptr<BoundPlan>> bound_;  // by FunctionKind; null for those not used
   StepObserver observer_;
+
+  // A state, and its value before the last step.
+  struct SavedState {
+    std::byte* at = nullptr;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<SavedState> histories_;
 };
 
 }  // namespace octet

@@ -97,8 +97,9 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
     fail_choice("recipe.weight_copy", "auto or per_use", config.recipe.weight_copy);
   options.optim = optimizer_policy(config.optim);
   options.optim.seed = static_cast<uint32_t>(config.train.seed);
-  // Accumulated gradients are all there when the update begins: nothing to release.
-  if (config.optim.clip == 0 && config.train.accumulate == 1)
+  // Accumulated gradients are all there when the update begins: nothing to release. A step that is
+  // traced must be skipped as a whole, to run again from where it began.
+  if (config.optim.clip == 0 && config.train.accumulate == 1 && !config.train.debug_nonfinite)
     options.optim.clipping = Clipping::none;
   options.train = {.batch = config.train.batch, .seq = config.model.seq};
   options.accumulate = static_cast<int>(config.train.accumulate);

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "formats/bits.h"
 #include "io/json.h"
@@ -21,9 +23,44 @@ std::string metrics_json(const StepReport& report) {
       {"time_ms", report.time_ms},
       {"mem_bytes", report.mem_bytes},
       {"skipped", report.skipped ? 1 : 0},
+      {"flagged", report.flagged ? 1 : 0},
   };
   if (report.val_loss) json["val_loss"] = *report.val_loss;
   return json.dump();
+}
+
+std::optional<StepReport> parse_metrics(std::string_view line) {
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return std::nullopt;
+  const auto number = [&](const char* key) {  // null: not finite
+    const auto it = json.find(key);
+    const bool is_number = it != json.end() && it->is_number();
+    return is_number ? it->get<double>() : std::numeric_limits<double>::quiet_NaN();
+  };
+  const auto count = [&](const char* key) {
+    const double value = number(key);
+    return std::abs(value) < 9e15 ? static_cast<int64_t>(value) : 0;
+  };
+  StepReport report;
+  report.step = count("step");
+  if (report.step < 1) return std::nullopt;
+  report.loss = static_cast<float>(number("loss"));
+  if (const auto it = json.find("loss_bits"); it != json.end() && it->is_string()) {
+    const auto& text = it->get_ref<const std::string&>();
+    uint32_t bits = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), bits, 16);
+    if (read.ec == std::errc() && text.size() == 8) report.loss = float_of(bits);
+  }
+  report.grad_norm = static_cast<float>(number("grad_norm"));
+  report.lr = number("lr");
+  report.tokens = count("tokens");
+  report.tokens_per_s = number("tokens_per_s");
+  report.time_ms = number("time_ms");
+  report.mem_bytes = count("mem_bytes");
+  report.skipped = count("skipped") != 0;
+  report.flagged = count("flagged") != 0;
+  if (json.contains("val_loss")) report.val_loss = number("val_loss");
+  return report;
 }
 
 std::string duration_text(double seconds) {

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "runtime/nonfinite.h"
 
 namespace octet {
 
@@ -12,17 +15,22 @@ struct StepReport {
   float loss = 0;               // nats per token
   float grad_norm = 0;          // before clipping
   double lr = 0;
-  int64_t tokens = 0;       // since the start of the run
-  double tokens_per_s = 0;  // of this step
-  double time_ms = 0;       // of this step, without evaluation and saving
-  int64_t mem_bytes = 0;    // allocated by the plans
-  bool skipped = false;     // the update was skipped: a gradient was not finite
+  int64_t tokens = 0;                      // since the start of the run
+  double tokens_per_s = 0;                 // of this step
+  double time_ms = 0;                      // of this step, without evaluation and saving
+  int64_t mem_bytes = 0;                   // allocated by the plans
+  bool skipped = false;                    // the update was skipped: a gradient was not finite
+  bool flagged = false;                    // a quantizer met a value that is not finite
+  std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
   std::optional<double> val_loss;
   double seconds_left = 0;  // of the run, by the time that its steps have taken so far
 };
 
 // One line of metrics.jsonl, without the line's end. Format: docs/formats/run.md.
 std::string metrics_json(const StepReport& report);
+// What such a line says, the loss to the bit; nothing where it is none. An older line without
+// "flagged" counts as not flagged.
+std::optional<StepReport> parse_metrics(std::string_view line);
 
 // "step 12/1000  loss 3.2109  lr 2.4e-04  |g| 1.31  8.1k tokens/s  3:20 left"
 std::string step_line(const StepReport& report);

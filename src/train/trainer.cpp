@@ -63,6 +63,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       val_(data.val) {
   write_weights(engine_.arenas(), engine_.layout(), model_parameters(spec_),
                 first_values(machine.files, config, spec_));
+  if (config.train.debug_nonfinite) engine_.enable_tracing();
 }
 
 StepReport Trainer::step() {
@@ -76,12 +77,15 @@ StepReport Trainer::step() {
   report.step = attempted_ + 1;
   report.steps = config_.train.steps;
   report.lr = learning_rate(schedule_of(config_), report.step);
-  const StepOutcome outcome =
-      engine_.step(batches, {.lr = static_cast<float>(report.lr),
-                             .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
-                             .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
-                             .clip = static_cast<float>(config_.optim.clip),
-                             .attempt = static_cast<uint32_t>(report.step)});
+  const StepScalars scalars = {.lr = static_cast<float>(report.lr),
+                               .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
+                               .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
+                               .clip = static_cast<float>(config_.optim.clip),
+                               .attempt = static_cast<uint32_t>(report.step)};
+  const StepOutcome outcome = engine_.step(batches, scalars);
+  const double seconds = seconds_since(start);
+  if (config_.train.debug_nonfinite && (outcome.nonfinite || !std::isfinite(outcome.loss)))
+    report.nonfinite = engine_.trace_nonfinite(batches, scalars);
   const int64_t n_tokens = config_.train.batch * config_.model.seq * config_.train.accumulate;
   ++attempted_;
   skipped_ += outcome.nonfinite ? 1 : 0;
@@ -90,8 +94,8 @@ StepReport Trainer::step() {
   report.grad_norm = outcome.grad_norm;
   report.skipped = outcome.nonfinite;
   report.tokens = tokens_;
+  report.flagged = outcome.flagged;
   report.mem_bytes = engine_.planned_bytes();
-  const double seconds = seconds_since(start);
   report.time_ms = seconds * 1000;
   report.tokens_per_s = static_cast<double>(n_tokens) / seconds;
   return report;
@@ -120,7 +124,7 @@ void Trainer::check_finite(const StepReport& report) {
 
 void Trainer::record(StepReport& report, const TrainHooks& hooks) {
   if (is_due(config_.train.eval_every)) report.val_loss = evaluate();
-  metrics_->append(report);
+  record_->add(report, hooks.log);
   if (hooks.on_step) {
     hooks.on_step(report);
   } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped) {

@@ -6,7 +6,7 @@
 // and does not count, but the learning rate and the data go on.
 //
 // Files of a run, in config.out: config.yaml, config.json (the model, as Hugging Face writes it),
-// metrics.jsonl, ckpt/. Nothing is written before run().
+// metrics.jsonl, telemetry.jsonl, TensorBoard's events, ckpt/. Nothing is written before run().
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@
 #include "io/checkpoint.h"
 #include "nn/model.h"
 #include "train/engine.h"
-#include "train/metrics_file.h"
+#include "train/run_record.h"
 #include "train/step_report.h"
 
 namespace octet {
@@ -91,7 +91,7 @@ class Trainer {
   TrainEngine engine_;
   Loader loader_;
   TokenStream val_;
-  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Checkpoints> checkpoints_;
   std::optional<int64_t> saved_step_;
 

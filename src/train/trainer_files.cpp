@@ -15,14 +15,15 @@ void expect_same(std::string_view key, const T& in_checkpoint, const T& now) {
               key, in_checkpoint, now);
 }
 
-int64_t extra_count(const Manifest& manifest, const std::string& key) {
+int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key) {
+  const Manifest& manifest = checkpoint.manifest;
   const auto it = manifest.extra.find(key);
   const bool is_count = it != manifest.extra.end() && !it->second.empty() &&
                         it->second.size() < 19 &&
                         it->second.find_first_not_of("0123456789") == std::string::npos;
   if (is_count) return std::stoll(it->second);
-  throw Error(ErrorCode::bad_data, "[resume] manifest: expected a count '{}' in extra, got {}", key,
-              it == manifest.extra.end() ? "none" : it->second);
+  throw Error(ErrorCode::bad_data, "[resume] {}: expected a count '{}' in extra, got {}",
+              checkpoint.path, key, it == manifest.extra.end() ? "none" : it->second);
 }
 
 std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec) {
@@ -52,20 +53,29 @@ void Trainer::start(StartMode mode, const Log& log) {
   files.create_directories(config_.out);
   write_atomically(files, file("config.yaml"), resolved_yaml(config_));
   write_atomically(files, file("config.json"), model_description(files, config_, spec_));
-  metrics_ = std::make_unique<MetricsFile>(files, file("metrics.jsonl"), attempted_);
+  record_ = std::make_unique<RunRecord>(files, config_, attempted_);
 }
 
 void Trainer::resume_from(const LoadedCheckpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest;
   expect_same<std::string>("recipe", manifest.recipe, config_.recipe.base);
   expect_same<uint64_t>("train.seed", manifest.seed, static_cast<uint64_t>(config_.train.seed));
+  if (config_.train.steps < manifest.attempted) {
+    throw Error(ErrorCode::invalid_argument,
+                "[resume] train.steps: expected at least {} as in the checkpoint, got {}",
+                manifest.attempted, config_.train.steps);
+  }
   restore_slots(engine_.arenas(), engine_.layout(), InputKind::parameter, checkpoint.model);
   restore_slots(engine_.arenas(), engine_.layout(), InputKind::state, checkpoint.optim);
-  loader_.restore(manifest.loader);
+  try {
+    loader_.restore(manifest.loader);
+  } catch (const Error& error) {
+    throw Error(error.code(), "[resume] {}: {}", checkpoint.path, error.what());
+  }
   attempted_ = manifest.attempted;
   skipped_ = manifest.skipped;
   tokens_ = manifest.tokens;
-  nonfinite_in_a_row_ = extra_count(manifest, "nonfinite_in_a_row");
+  nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
   saved_step_ = attempted_;
 }
 

@@ -2,7 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "train/metrics_file.h"
+#include "train/json_lines_file.h"
+#include "train/step_report.h"
 #include "unit/base/scratch_folder.h"
 
 namespace octet {
@@ -25,9 +26,10 @@ StepReport report(int64_t step) {
 
 TEST(Metrics, line_has_the_documented_keys) {
   StepReport r = report(3);
-  EXPECT_EQ(metrics_json(r),
-            R"({"step":3,"loss":1.5,"loss_bits":"3fc00000","grad_norm":0.25,"lr":0.001,)"
-            R"("tokens":192,"tokens_per_s":1000.0,"time_ms":64.0,"mem_bytes":4096,"skipped":0})");
+  EXPECT_EQ(
+      metrics_json(r),
+      R"({"step":3,"loss":1.5,"loss_bits":"3fc00000","grad_norm":0.25,"lr":0.001,)"
+      R"("tokens":192,"tokens_per_s":1000.0,"time_ms":64.0,"mem_bytes":4096,"skipped":0,"flagged":0})");
   r.val_loss = 2.0;
   r.skipped = true;
   const auto json = nlohmann::json::parse(metrics_json(r));
@@ -43,23 +45,43 @@ TEST(Metrics, loss_that_is_not_finite_stays_json) {
   EXPECT_EQ(json.at("loss_bits"), "7fc00000");
 }
 
+TEST(Metrics, line_is_read_back_to_the_bit) {
+  StepReport r = report(7);
+  r.loss = 0.1f;
+  r.skipped = true;
+  r.val_loss = 1.75;
+  const auto read = parse_metrics(metrics_json(r));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(metrics_json(*read), metrics_json(r));
+  r.loss = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(parse_metrics(metrics_json(r))->loss, r.loss);
+}
+
+TEST(Metrics, what_is_no_line_is_not_read) {
+  for (const char* line : {"", "{", "[]", "{}", R"({"step":"x"})", R"({"step":0})"})
+    EXPECT_FALSE(parse_metrics(line).has_value()) << line;
+  const auto sparse = parse_metrics(R"({"step":3})");
+  ASSERT_TRUE(sparse.has_value());
+  EXPECT_TRUE(std::isnan(sparse->loss));
+}
+
 TEST(Metrics, file_of_a_resumed_run_keeps_the_steps_before) {
   const test::ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
   {
-    MetricsFile file(posix_files(), path, 0);
-    for (int64_t step = 1; step <= 4; ++step) file.append(report(step));
+    JsonLinesFile file(posix_files(), path, 0);
+    for (int64_t step = 1; step <= 4; ++step) file.append(metrics_json(report(step)));
   }
   {
-    MetricsFile file(posix_files(), path, 2);
+    JsonLinesFile file(posix_files(), path, 2);
     EXPECT_EQ(posix_files().read_text(path),
               metrics_json(report(1)) + "\n" + metrics_json(report(2)) + "\n");
-    file.append(report(3));
+    file.append(metrics_json(report(3)));
   }
   EXPECT_EQ(posix_files().read_text(path), metrics_json(report(1)) + "\n" +
                                                metrics_json(report(2)) + "\n" +
                                                metrics_json(report(3)) + "\n");
-  MetricsFile fresh(posix_files(), path, 0);
+  JsonLinesFile fresh(posix_files(), path, 0);
   EXPECT_EQ(posix_files().read_text(path), "");
 }
 

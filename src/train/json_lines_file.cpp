@@ -1,4 +1,4 @@
-#include "train/metrics_file.h"
+#include "train/json_lines_file.h"
 
 #include <sstream>
 
@@ -27,17 +27,17 @@ std::string kept_lines(const Files& files, const std::string& path, int64_t last
 
 }  // namespace
 
-MetricsFile::MetricsFile(Files& files, const std::string& path, int64_t last_step) {
-  const std::string kept = kept_lines(files, path, last_step);
+JsonLinesFile::JsonLinesFile(Files& files, const std::string& path, int64_t last_step)
+    : kept_(kept_lines(files, path, last_step)) {
   const std::string temporary = path + ".tmp";
   file_ = files.create(temporary);
-  file_->write(as_bytes(kept));
+  file_->write(as_bytes(kept_));
   file_->sync();
   files.rename(temporary, path);  // the open file goes with its name
 }
 
-void MetricsFile::append(const StepReport& report) {
-  file_->write(as_bytes(metrics_json(report) + "\n"));
+void JsonLinesFile::append(std::string_view json) {
+  file_->write(as_bytes(std::string(json) + "\n"));
 }
 
 }  // namespace octet

@@ -1,0 +1,73 @@
+// What a run's losses and gradient norms look like: a running mean and deviation of the loss, steps
+// whose loss jumps out of it, and summaries of intervals of steps.
+//
+// The running mean and variance weigh a step's finite loss x by a = max(2 / (window + 1), 1 / n):
+//   d = x - mean,  mean += a d,  variance = (1 - a) (variance + a d^2)
+// A step is a spike where x > mean + spike_deviations * max(deviation, |mean| / 1000) as they were
+// before it, from the 20th finite loss on. All in double, so that replayed steps give the same.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "train/step_report.h"
+
+namespace octet {
+
+struct StatisticsOptions {
+  int64_t interval = 50;        // steps of a summary; 0: none
+  int64_t last_step = 0;        // of the run: the last summary may be of a shorter interval
+  int64_t window = 100;         // of the running mean, steps
+  double spike_deviations = 6;  // 0: no spikes
+  double clip = 0;              // largest gradient norm; 0: no clipping
+};
+
+struct LossSpike {
+  double mean = 0, deviation = 0;  // of the losses before
+  double n_deviations = 0;         // by which the loss stands above the mean
+};
+
+// Means, medians and deviations are NaN where no value of the interval was finite.
+struct IntervalSummary {
+  int64_t first_step = 0, last_step = 0;
+  double loss_mean = 0, loss_deviation = 0;  // of the finite losses
+  double running_mean = 0, running_deviation = 0;
+  double grad_norm_median = 0, grad_norm_max = 0;  // of the finite norms
+  double clip_share = 0;                           // of the steps, where the norm was above `clip`
+  int64_t n_spikes = 0, n_skipped = 0, n_flagged = 0;
+  double tokens_per_s = 0;  // over the interval's time, without evaluation and saving
+};
+
+class RunStatistics {
+ public:
+  explicit RunStatistics(const StatisticsOptions& options) : options_(options) {}
+
+  // Steps in order.
+  std::optional<LossSpike> add(const StepReport& report);
+  // Where the last step added ended an interval.
+  std::optional<IntervalSummary> summary() const { return summary_; }
+
+ private:
+  std::optional<LossSpike> judge(double loss) const;
+  void update_running(double loss);
+  IntervalSummary summarize() const;
+
+  StatisticsOptions options_;
+  int64_t n_finite_ = 0;
+  double mean_ = 0, variance_ = 0;
+  std::vector<StepReport> interval_;  // its steps so far
+  int64_t n_spikes_ = 0;              // in it
+  std::optional<IntervalSummary> summary_;
+};
+
+// Lines of telemetry.jsonl, without their ends. Format: docs/formats/run.md.
+std::string telemetry_json(const IntervalSummary& summary);
+std::string telemetry_json(int64_t step, float loss, const LossSpike& spike);
+std::string telemetry_json(int64_t step, const NonfiniteSite& site);
+
+// "steps 51 to 100: loss 3.2109, deviation 0.0312; |g| median 1.31, largest 4.20, 12 % clipped;
+// 0 spikes, 0 skipped; 8120 tokens/s"
+std::string summary_line(const IntervalSummary& summary);
+
+}  // namespace octet
