@@ -1,9 +1,154 @@
-#include "backends/cuda/target/bind/binding.h"
+// Gradients of norms and activations, rotary embedding, biases; rows_layers.cpp has the layers.
+#include "backends/cuda/target/bind/rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "ir/ops/rope.h"
 
 namespace octet::cuda {
+namespace {
+
+bool results_are_wide(const NodeView& view) {
+  for (size_t i = 0; i < view.node.results.size(); ++i) {
+    if (!is_wide_or_half(view.out(i).dtype)) return false;
+  }
+  return true;
+}
+
+bool gradient_applies(const NodeView& view) {
+  return operands_apply(view, view.node.op, view.node.attrs) && results_are_wide(view);
+}
+
+bool is_centred(const NodeView& view) {
+  return view.node.op == OpCode::layer_norm_grad;
+}
+size_t weight_at(const NodeView& view) {
+  return is_centred(view) ? 4 : 3;
+}
+
+// mean and rstd are f32.
+bool norm_grad_applies(const NodeView& view) {
+  return gradient_applies(view) && view.in_is(2, {Dtype::f32}) &&
+         (!is_centred(view) || view.in_is(3, {Dtype::f32}));
+}
+
+int64_t norm_grad_scratch(const NodeView& view) {
+  if (!view.has(weight_at(view))) return 0;
+  const auto [rows, cols] = rows_of(view.in(1));
+  return norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
+}
+
+KernelSpec norm_grad_spec(const NodeView& view) {
+  const bool centred = is_centred(view);
+  NormGradParams p;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(1));
+  p.layer = centred ? RowLayer::layer_norm : RowLayer::rms_norm;
+  p.mean_at = centred ? int8_t{2} : kAbsent;
+  p.rstd_at = centred ? int8_t{3} : int8_t{2};
+  p.dy = row_operand(view, 0);
+  p.x = row_operand(view, op_def(view.node.op).stored[0], view.node.attrs);
+  p.weight = wide_operand(view, weight_at(view));
+  p.dx = wide_result(view, 0);
+  p.dw = wide_result(view, 1);
+  p.db = wide_result(view, 2);
+  return make_spec(centred ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
+}
+
+KernelSpec act_grad_spec(const NodeView& view) {
+  const auto stored = op_def(view.node.op).stored;
+  const bool gated = view.node.op == OpCode::gated_act_grad;
+  ActGradParams p;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(1));
+  p.dy = row_operand(view, 0);
+  p.x = row_operand(view, stored[0], view.node.attrs);
+  if (gated) {
+    p.up = row_operand(view, stored[1], view.node.attrs);
+    p.layer = RowLayer::gated_silu;
+  } else {
+    const bool erf = view.attrs<GeluAttrs>().kind == GeluKind::erf;
+    p.layer = erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
+  }
+  p.first = wide_result(view, 0);
+  p.second = wide_result(view, 1);
+  return make_spec(gated ? KernelId::gated_act_grad : KernelId::gelu_grad, p);
+}
+
+bool rope_applies(const NodeView& view) {
+  return is_wide_or_half(view.in(0).dtype) && view.in_is(1, {Dtype::i32}) &&
+         is_wide_or_half(view.out(0).dtype) &&
+         view.attrs<RopeAttrs>().head_dim <= 2 * kMaxRopePairs;
+}
+
+KernelSpec rope_spec(const NodeView& view) {
+  const auto& attrs = view.attrs<RopeAttrs>();
+  RopeParams p;
+  p.rows = view.in(0).shape[0];
+  p.heads = static_cast<int32_t>(attrs.heads);
+  p.head_dim = static_cast<int32_t>(attrs.head_dim);
+  p.inverse = attrs.inverse;
+  p.x = wide_operand(view, 0);
+  p.y = wide_result(view, 0);
+  std::vector<int64_t> bits;
+  for (const double f : rope_frequencies(attrs)) bits.push_back(std::bit_cast<int64_t>(f));
+  return make_spec(KernelId::rope, p, bits);
+}
+
+bool bias_applies(const NodeView& view) {
+  return is_wide_or_half(view.in(0).dtype) && results_are_wide(view) &&
+         view.in_is(1, {Dtype::f32, Dtype::bf16, Dtype::fp16});
+}
+
+KernelSpec bias_spec(const NodeView& view) {
+  const bool adds = view.node.op == OpCode::bias_add;
+  BiasParams p;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(0));
+  p.x = wide_operand(view, 0);
+  p.bias = wide_operand(view, 1);
+  p.y = wide_result(view, 0);
+  return make_spec(adds ? KernelId::bias_add : KernelId::column_sum, p);
+}
+
+int64_t column_sum_scratch(const NodeView& view) {
+  return column_sum_scratch_bytes(rows_of(view.in(0)).cols);
+}
+
+const Binding kRest[] = {
+    {OpCode::rms_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
+    {OpCode::layer_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
+    {OpCode::gated_act_grad, gradient_applies, nullptr, act_grad_spec},
+    {OpCode::gelu_grad, gradient_applies, nullptr, act_grad_spec},
+    {OpCode::rope, rope_applies, nullptr, rope_spec},
+    {OpCode::bias_add, bias_applies, nullptr, bias_spec},
+    {OpCode::column_sum, bias_applies, column_sum_scratch, bias_spec},
+};
+
+}  // namespace
+
+bool operands_apply(const NodeView& view, OpCode layer, const Attrs& attrs) {
+  const bool grouped = stored_group(attrs) > 0;
+  const OpDef& def = op_def(layer);
+  for (size_t i = 0; i < static_cast<size_t>(def.max_operands); ++i) {
+    if (!view.has(i)) continue;
+    const auto is_stored = [&](const StoredPlace& p) {
+      return static_cast<size_t>(p.operand) == i;
+    };
+    const bool codes = grouped && std::any_of(def.stored.begin(), def.stored.end(), is_stored);
+    const Dtype dtype = view.in(i).dtype;
+    if (codes ? !is_row_code(dtype) : !is_wide_or_half(dtype)) return false;
+  }
+  return true;
+}
 
 std::span<const Binding> row_bindings() {
-  return {};
+  static const std::vector<Binding> all = [] {
+    std::vector<Binding> rows(std::begin(kRest), std::end(kRest));
+    const auto layers = row_layer_bindings();
+    rows.insert(rows.end(), layers.begin(), layers.end());
+    return rows;
+  }();
+  return all;
 }
 
 }  // namespace octet::cuda

@@ -1,0 +1,252 @@
+// How the row kernels read and write: sixteen elements of a row at a time, in one of a few forms;
+// or any type, one element at a time.
+//
+// Sixteen elements lie in 16 / kWidth<F> accesses of kWidth<F> elements, `step` elements apart:
+// neighbouring threads read neighbouring 16 bytes, whatever the type.
+#pragma once
+
+#include "backends/cuda/kernels/element.cuh"
+#include "backends/cuda/params/rows.h"
+
+namespace octet::cuda {
+
+inline constexpr int kChunk = 16;
+
+// The types of a kernel's operands: all f32; all bf16; e4m3 codes in groups of 16 with bf16 scales,
+// and bf16 for the others; or whatever the operands say, element by element.
+enum class Form : int { f32, bf16, groups, any };
+
+struct Matrix {
+  const void* data = nullptr;
+  const void* scales = nullptr;
+  int64_t cols = 0;
+  Dtype dtype = Dtype::bf16, scales_dtype = Dtype::bf16;
+  int group = 0;
+};
+// A vector, or a result of any shape; null where there is none.
+struct Wide {
+  void* data = nullptr;
+  Dtype dtype = Dtype::bf16;
+};
+
+template <Form F>
+inline constexpr int kWidth = F == Form::groups ? 16
+                              : F == Form::bf16 ? 8
+                                                : 4;
+// What goes with codes is bf16.
+template <Form F>
+inline constexpr Form kPlain = F == Form::groups ? Form::bf16 : F;
+
+// Sixteen elements as they are stored.
+template <Form F>
+struct Raw;
+template <>
+struct Raw<Form::f32> {
+  float4 at[4];
+};
+template <>
+struct Raw<Form::bf16> {
+  uint4 at[2];
+};
+template <>
+struct Raw<Form::groups> {
+  uint4 codes;
+  uint16_t scale;
+};
+
+// Where a thread's sixteen elements are: access j begins at at + j * step, and happens where that
+// is below `end`. W: elements of one access.
+struct Place {
+  int64_t at = 0;
+  int64_t step = 0;
+  int64_t end = 0;
+};
+
+// Of a bf16 operand beside codes: its eight-element accesses follow each other.
+template <int W>
+__device__ __forceinline__ int64_t access_at(const Place& p, int j, int width) {
+  return W == width ? p.at + j * p.step : p.at + j * width;
+}
+
+// The form of the place is W's: the width that step was made for.
+template <Form F, int W>
+__device__ __forceinline__ Raw<F> load_raw(const void* data, const void* scales, const Place& p) {
+  Raw<F> raw = {};
+  if constexpr (F == Form::groups) {
+    if (p.at < p.end) {
+      raw.codes = *reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(data) + p.at);
+      raw.scale = static_cast<const uint16_t*>(scales)[p.at / kChunk];
+    }
+  } else if constexpr (F == Form::bf16) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int64_t at = access_at<W>(p, j, 8);
+      if (at < p.end)
+        raw.at[j] = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(data) + at);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int64_t at = access_at<W>(p, j, 4);
+      if (at < p.end)
+        raw.at[j] = *reinterpret_cast<const float4*>(static_cast<const float*>(data) + at);
+    }
+  }
+  return raw;
+}
+
+__device__ __forceinline__ void unpack_bf16(uint32_t pair, float* v) {
+  v[0] = __uint_as_float(pair << 16);
+  v[1] = __uint_as_float(pair & 0xFFFF0000u);
+}
+__device__ __forceinline__ void unpack_e4m3(uint32_t codes, float scale, float* v) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const auto two = static_cast<__nv_fp8x2_storage_t>(codes >> (16 * h));
+    const float2 f = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)));
+    v[2 * h] = f.x * scale;
+    v[2 * h + 1] = f.y * scale;
+  }
+}
+
+template <Form F>
+__device__ __forceinline__ void unpack(const Raw<F>& raw, float (&v)[kChunk]) {
+  if constexpr (F == Form::groups) {
+    const float scale = to_float<Dtype::bf16>(raw.scale);
+    const uint32_t words[4] = {raw.codes.x, raw.codes.y, raw.codes.z, raw.codes.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) unpack_e4m3(words[i], scale, v + 4 * i);
+  } else if constexpr (F == Form::bf16) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const uint32_t words[4] = {raw.at[j].x, raw.at[j].y, raw.at[j].z, raw.at[j].w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) unpack_bf16(words[i], v + 8 * j + 2 * i);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      v[4 * j] = raw.at[j].x;
+      v[4 * j + 1] = raw.at[j].y;
+      v[4 * j + 2] = raw.at[j].z;
+      v[4 * j + 3] = raw.at[j].w;
+    }
+  }
+}
+
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+// Four codes, the first in the lowest byte.
+template <Dtype D>
+__device__ __forceinline__ uint32_t pack_codes(const float* v, float inv_scale) {
+  if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+    constexpr auto kKind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
+    const auto two = [&](int i) -> uint32_t {
+      const float2 pair = make_float2(v[i] * inv_scale, v[i + 1] * inv_scale);
+      return __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, kKind);
+    };
+    return two(0) | (two(2) << 16);
+  } else {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      word |= static_cast<uint32_t>(from_float<D>(v[i] * inv_scale)) << (8 * i);
+    return word;
+  }
+}
+
+// Sixteen values in accesses of W, as f32, bf16 or fp16.
+template <int W>
+__device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float* v) {
+#pragma unroll
+  for (int j = 0; j < kChunk / W; ++j) {
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    if (y.dtype == Dtype::f32) {
+      auto* to = reinterpret_cast<float4*>(static_cast<float*>(y.data) + at);
+#pragma unroll
+      for (int i = 0; i < W / 4; ++i) {
+        const float* x = v + j * W + 4 * i;
+        to[i] = make_float4(x[0], x[1], x[2], x[3]);
+      }
+      continue;
+    }
+    auto* to = static_cast<uint16_t*>(y.data) + at;
+    uint32_t words[W / 2];
+#pragma unroll
+    for (int i = 0; i < W / 2; ++i) words[i] = pack_bf16(v[j * W + 2 * i], v[j * W + 2 * i + 1]);
+    if constexpr (W == 4) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < W / 8; ++i)
+        reinterpret_cast<uint4*>(to)[i] =
+            make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+    }
+  }
+}
+
+template <Dtype D, int W>
+__device__ __forceinline__ void store_codes(uint8_t* codes, const Place& p, const float* v,
+                                            float inv_scale) {
+#pragma unroll
+  for (int j = 0; j < kChunk / W; ++j) {
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    uint32_t words[W / 4];
+#pragma unroll
+    for (int i = 0; i < W / 4; ++i) words[i] = pack_codes<D>(v + j * W + 4 * i, inv_scale);
+    if constexpr (W == 4) {
+      *reinterpret_cast<uint32_t*>(codes + at) = words[0];
+    } else if constexpr (W == 8) {
+      *reinterpret_cast<uint2*>(codes + at) = make_uint2(words[0], words[1]);
+    } else {
+      *reinterpret_cast<uint4*>(codes + at) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+}
+
+// One element of any type.
+__device__ __forceinline__ float load_any(const void* data, Dtype dtype, int64_t i) {
+  switch (dtype) {
+    case Dtype::f32:
+      return static_cast<const float*>(data)[i];
+    case Dtype::bf16:
+      return to_float<Dtype::bf16>(static_cast<const uint16_t*>(data)[i]);
+    case Dtype::fp16:
+      return to_float<Dtype::fp16>(static_cast<const uint16_t*>(data)[i]);
+    case Dtype::e4m3:
+      return to_float<Dtype::e4m3>(static_cast<const uint8_t*>(data)[i]);
+    case Dtype::e5m2:
+      return to_float<Dtype::e5m2>(static_cast<const uint8_t*>(data)[i]);
+    default:
+      return to_float<Dtype::hif8>(static_cast<const uint8_t*>(data)[i]);
+  }
+}
+__device__ __forceinline__ float load_any(const Matrix& m, int64_t row, int64_t col) {
+  const float value = load_any(m.data, m.dtype, row * m.cols + col);
+  if (m.group == 0) return value;
+  const int64_t per_row = (m.cols + m.group - 1) / m.group;
+  return value * load_any(m.scales, m.scales_dtype, row * per_row + col / m.group);
+}
+__device__ __forceinline__ float load_or(const Wide& v, int64_t i, float otherwise) {
+  return v.data == nullptr ? otherwise : load_any(v.data, v.dtype, i);
+}
+__device__ __forceinline__ void store_any(const Wide& y, int64_t i, float value) {
+  if (y.dtype == Dtype::f32) {
+    static_cast<float*>(y.data)[i] = value;
+  } else if (y.dtype == Dtype::bf16) {
+    static_cast<uint16_t*>(y.data)[i] = from_float<Dtype::bf16>(value);
+  } else {
+    static_cast<uint16_t*>(y.data)[i] = from_float<Dtype::fp16>(value);
+  }
+}
+__device__ __forceinline__ uint8_t encode_any(Dtype dtype, float value) {
+  if (dtype == Dtype::e4m3) return from_float<Dtype::e4m3>(value);
+  if (dtype == Dtype::e5m2) return from_float<Dtype::e5m2>(value);
+  return from_float<Dtype::hif8>(value);
+}
+
+}  // namespace octet::cuda

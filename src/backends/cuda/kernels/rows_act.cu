@@ -1,0 +1,113 @@
+// Gated activations and GELU, element by element: a block takes pieces of 4096 elements, the next
+// on its way while one is worked on.
+#include "backends/cuda/kernels/rows_layer.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kPiece = kThreads * kChunk;
+
+template <Form F>
+__device__ __forceinline__ Place piece_place(int64_t piece, int64_t n) {
+  constexpr int W = kWidth<F>;
+  return {piece * kPiece + static_cast<int64_t>(threadIdx.x) * W, kThreads * W, n};
+}
+
+template <bool kGated, Form F, Out O>
+__global__ void __launch_bounds__(kThreads) act_rows(const __grid_constant__ LayerArgs a) {
+  constexpr int W = kWidth<F>;
+  const Encoding e = begin_pass(a.scale);
+  if (a.scale.pass == Pass::second && !e.codes) return;
+  const int64_t n = a.rows * a.cols, n_pieces = (n + kPiece - 1) / kPiece;
+  // The second pass goes backwards: what the first read last is still near.
+  const bool back = a.scale.pass == Pass::second;
+  const auto place = [&](int64_t i) { return piece_place<F>(back ? n_pieces - 1 - i : i, n); };
+  Largest largest;
+  Raw<F> next_x = {}, next_up = {};
+  const auto fetch = [&](int64_t i) {
+    if (i >= n_pieces) return;
+    next_x = load_matrix<F, W>(a.x, place(i));
+    if constexpr (kGated) next_up = load_matrix<F, W>(a.up, place(i));
+  };
+  fetch(blockIdx.x);
+  for (int64_t i = blockIdx.x; i < n_pieces; i += gridDim.x) {
+    const Raw<F> raw_x = next_x, raw_up = next_up;
+    fetch(i + gridDim.x);
+    float v[kChunk];
+    unpack<F>(raw_x, v);
+    if constexpr (kGated) {
+      float up[kChunk];
+      unpack<F>(raw_up, up);
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) v[k] = v[k] * logistic(v[k]) * up[k];
+    } else {
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) v[k] = gelu(a.layer, v[k]);
+    }
+    if (e.amax) largest.add(v);  // 0 behind the end: both are 0 at 0
+    if constexpr (O == Out::wide) {
+      store_wide<W>(a.y, place(i), v);
+    } else if (e.codes) {
+      store_codes<kCode<O>, W>(a.codes, place(i), v, e.inv_scale);
+    }
+  }
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+}
+
+__global__ void __launch_bounds__(kThreads) act_rows_any(const __grid_constant__ LayerArgs a) {
+  const Encoding e = begin_pass(a.scale);
+  if (a.scale.pass == Pass::second && !e.codes) return;
+  const int64_t n = a.rows * a.cols, stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  Largest largest;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
+    const float v = layer_value(a, i / a.cols, i % a.cols);
+    if (e.amax) largest.add(v);
+    emit_any(a, i, v, e);
+  }
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+}
+
+template <bool kGated, Form F>
+void launch_form(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
+  if (out == Out::wide) {
+    act_rows<kGated, F, Out::wide><<<grid, kThreads, 0, stream>>>(a);
+  } else {
+    act_rows<kGated, F, Out::e4m3><<<grid, kThreads, 0, stream>>>(a);
+  }
+}
+
+template <bool kGated>
+void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
+  const auto grid = static_cast<unsigned>(act_blocks(form, a));
+  if (form == Form::groups) {
+    launch_form<kGated, Form::groups>(out, a, grid, stream);
+  } else if (form == Form::f32) {
+    launch_form<kGated, Form::f32>(out, a, grid, stream);
+  } else if (out == Out::hif8) {
+    act_rows<kGated, Form::bf16, Out::hif8><<<grid, kThreads, 0, stream>>>(a);
+  } else {
+    launch_form<kGated, Form::bf16>(out, a, grid, stream);
+  }
+}
+
+}  // namespace
+
+int act_blocks(Form form, const LayerArgs& a) {
+  const int64_t piece = form == Form::any ? kThreads : kPiece;
+  return static_cast<int>(row_blocks(ceil_div(a.rows * a.cols, piece), kRowBlocks));
+}
+
+void launch_act_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
+  if (form == Form::any || out == Out::any) {
+    const auto grid = static_cast<unsigned>(act_blocks(Form::any, a));
+    act_rows_any<<<grid, kThreads, 0, stream>>>(a);
+  } else if (a.layer == RowLayer::gated_silu) {
+    launch_kind<true>(form, out, a, stream);
+  } else {
+    launch_kind<false>(form, out, a, stream);
+  }
+  check_launch("act_rows");
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,134 @@
+// Gradients of gated activations and GELU, element by element.
+#include "backends/cuda/kernels/rows_launch.cuh"
+#include "backends/cuda/kernels/rows_layer.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kPiece = kThreads * kChunk;
+
+struct GradArgs {
+  Matrix dy, x, up;  // x: also the gate
+  Wide first, second;
+  int64_t rows = 0, cols = 0;
+  RowLayer layer = RowLayer::gated_silu;
+};
+
+struct GatedGrad {
+  float gate, up;
+};
+// With s = logistic(gate): silu' = s (1 + gate (1 - s)).
+__device__ __forceinline__ GatedGrad gated_grad(float dy, float gate, float up) {
+  const float s = logistic(gate);
+  return {dy * up * (s * (1.0f + gate * (1.0f - s))), dy * (gate * s)};
+}
+
+template <bool kGated, Form F>
+__global__ void __launch_bounds__(kThreads) act_grad(const __grid_constant__ GradArgs a) {
+  constexpr int W = kWidth<F>;
+  constexpr Form P = kPlain<F>;
+  const int64_t n = a.rows * a.cols, n_pieces = (n + kPiece - 1) / kPiece;
+  const auto place = [&](int64_t i) {
+    return Place{i * kPiece + static_cast<int64_t>(threadIdx.x) * W, kThreads * W, n};
+  };
+  Raw<F> next_x = {}, next_up = {};
+  Raw<P> next_dy = {};
+  const auto fetch = [&](int64_t i) {
+    if (i >= n_pieces) return;
+    next_x = load_matrix<F, W>(a.x, place(i));
+    if constexpr (kGated) next_up = load_matrix<F, W>(a.up, place(i));
+    next_dy = load_matrix<P, W>(a.dy, place(i));
+  };
+  fetch(blockIdx.x);
+  for (int64_t i = blockIdx.x; i < n_pieces; i += gridDim.x) {
+    float x[kChunk], up[kChunk], dy[kChunk];
+    unpack<F>(next_x, x);
+    if constexpr (kGated) unpack<F>(next_up, up);
+    unpack<P>(next_dy, dy);
+    fetch(i + gridDim.x);
+    if constexpr (kGated) {
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) {
+        const GatedGrad grad = gated_grad(dy[k], x[k], up[k]);
+        x[k] = grad.gate;
+        up[k] = grad.up;
+      }
+      store_wide<W>(a.second, place(i), up);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope(a.layer, x[k]);
+    }
+    store_wide<W>(a.first, place(i), x);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__ GradArgs a) {
+  const int64_t n = a.rows * a.cols, stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
+    const int64_t row = i / a.cols, col = i % a.cols;
+    const float dy = load_any(a.dy, row, col), x = load_any(a.x, row, col);
+    if (a.layer != RowLayer::gated_silu) {
+      store_any(a.first, i, dy * gelu_slope(a.layer, x));
+      continue;
+    }
+    const GatedGrad grad = gated_grad(dy, x, load_any(a.up, row, col));
+    store_any(a.first, i, grad.gate);
+    store_any(a.second, i, grad.up);
+  }
+}
+
+Form grad_form(const ActGradParams& p) {
+  const Form form = form_of(p.x, p.cols);
+  if (p.layer == RowLayer::gated_silu && form_of(p.up, p.cols) != form) return Form::any;
+  const bool fits =
+      goes_with(form, p.dy.dtype) && is_result(form, p.first) && is_result(form, p.second);
+  return fits ? form : Form::any;
+}
+
+template <bool kGated>
+void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t stream) {
+  if (form == Form::groups) {
+    act_grad<kGated, Form::groups><<<grid, kThreads, 0, stream>>>(a);
+  } else if (form == Form::bf16) {
+    act_grad<kGated, Form::bf16><<<grid, kThreads, 0, stream>>>(a);
+  } else {
+    act_grad<kGated, Form::f32><<<grid, kThreads, 0, stream>>>(a);
+  }
+}
+
+void run_act_grad(const ActGradParams& p, const Launch& launch) {
+  const int64_t n = p.rows * p.cols;
+  if (n == 0) return;
+  GradArgs a;
+  a.dy = matrix_of(p.dy, p.cols, launch);
+  a.x = matrix_of(p.x, p.cols, launch);
+  a.up = matrix_of(p.up, p.cols, launch);
+  a.first = result_of(p.first, launch);
+  a.second = result_of(p.second, launch);
+  a.rows = p.rows;
+  a.cols = p.cols;
+  a.layer = p.layer;
+  const Form form = grad_form(p);
+  const int64_t piece = form == Form::any ? kThreads : kPiece;
+  const auto grid = static_cast<unsigned>(row_blocks(ceil_div(n, piece), kRowBlocks));
+  if (form == Form::any) {
+    act_grad_any<<<grid, kThreads, 0, launch.stream>>>(a);
+  } else if (p.layer == RowLayer::gated_silu) {
+    launch_kind<true>(form, a, grid, launch.stream);
+  } else {
+    launch_kind<false>(form, a, grid, launch.stream);
+  }
+  check_launch("act_grad");
+}
+
+const KernelRow kRows[] = {{KernelId::gated_act_grad, stateless<ActGradParams, run_act_grad>},
+                           {KernelId::gelu_grad, stateless<ActGradParams, run_act_grad>}};
+
+}  // namespace
+
+std::span<const KernelRow> act_grad_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,167 @@
+// Bias addition, and sums over rows in two stages: parts of the rows first, then the parts.
+#include "backends/cuda/kernels/rows_launch.cuh"
+#include "backends/cuda/kernels/rows_sum.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+constexpr int kSumCols = 32, kSumLanes = 32;
+
+// A thread adds every 32nd part of one column; then the 32 sums of a column, in order.
+__global__ void __launch_bounds__(kSumCols* kSumLanes)
+    sum_parts(const float* partial, int64_t n_parts, int64_t cols, Wide y) {
+  __shared__ float sums[kSumLanes][kSumCols + 1];
+  const int x = threadIdx.x % kSumCols, lane = threadIdx.x / kSumCols;
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * kSumCols + x;
+  float s = 0;
+  if (c < cols) {
+#pragma unroll 4
+    for (int64_t part = lane; part < n_parts; part += kSumLanes) s += partial[part * cols + c];
+  }
+  sums[lane][x] = s;
+  __syncthreads();
+  if (lane != 0 || c >= cols) return;
+  float all = 0;
+#pragma unroll 8
+  for (int i = 0; i < kSumLanes; ++i) all += sums[i][x];
+  store_any(y, c, all);
+}
+
+// A block takes kColumns columns of one part of the rows; its rows of threads take turns.
+constexpr int kLanes = 32, kColumns = kLanes * 8, kTurns = kThreads / kLanes;
+
+struct SumArgs {
+  Wide x;
+  int64_t rows, cols, rows_per_part;
+  float* partial;
+};
+
+template <bool kVector>
+__device__ __forceinline__ void add_row(const SumArgs& a, int64_t row, int64_t col, float (&s)[8]) {
+  const int64_t at = row * a.cols + col;
+  if constexpr (kVector) {
+    const uint4 raw = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(a.x.data) + at);
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) unpack_bf16(words[i], v + 2 * i);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) s[i] += v[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (col + i < a.cols) s[i] += load_any(a.x.data, a.x.dtype, at + i);
+    }
+  }
+}
+
+template <bool kVector>
+__global__ void __launch_bounds__(kThreads) column_parts(const __grid_constant__ SumArgs a) {
+  __shared__ float sums[kTurns][kColumns];
+  const int lane = threadIdx.x % kLanes, turn = threadIdx.x / kLanes;
+  const int64_t col = (static_cast<int64_t>(blockIdx.x) * kLanes + lane) * 8;
+  const int64_t begin = blockIdx.y * a.rows_per_part;
+  const int64_t end = begin + a.rows_per_part < a.rows ? begin + a.rows_per_part : a.rows;
+  float s[8] = {};
+  if (col < a.cols) {
+#pragma unroll 4
+    for (int64_t row = begin + turn; row < end; row += kTurns) add_row<kVector>(a, row, col, s);
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) sums[turn][i * kLanes + lane] = s[i];
+  __syncthreads();
+  const int i = turn;  // one of the eight columns of each lane
+  static_assert(kTurns == 8);
+  float all = 0;
+#pragma unroll
+  for (int k = 0; k < kTurns; ++k) all += sums[k][i * kLanes + lane];
+  if (col + i < a.cols) a.partial[blockIdx.y * a.cols + col + i] = all;
+}
+
+void run_column_sum(const BiasParams& p, const Launch& launch) {
+  if (p.cols == 0) return;
+  const int64_t n_parts = row_blocks(ceil_div(p.rows, kTurns), kSumParts);
+  SumArgs a{operand_of(p.x, launch), p.rows, p.cols, ceil_div(p.rows, n_parts),
+            static_cast<float*>(launch.scratch)};
+  const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kColumns)),
+                  static_cast<unsigned>(n_parts));
+  if (p.x.dtype == Dtype::bf16 && p.cols % 8 == 0) {
+    column_parts<true><<<grid, kThreads, 0, launch.stream>>>(a);
+  } else {
+    column_parts<false><<<grid, kThreads, 0, launch.stream>>>(a);
+  }
+  check_launch("column_parts");
+  launch_sum_parts(a.partial, n_parts, p.cols, result_of(p.y, launch), launch.stream);
+}
+
+struct BiasArgs {
+  Wide x, bias, y;
+  int64_t rows, cols;
+};
+
+// Eight bf16 at a time.
+__global__ void __launch_bounds__(kThreads) add_bias_bf16(const __grid_constant__ BiasArgs a) {
+  const int64_t n = a.rows * a.cols / 8, stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t per_row = a.cols / 8;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
+    const uint4 raw = static_cast<const uint4*>(a.x.data)[i];
+    const uint4 bias = static_cast<const uint4*>(a.bias.data)[i % per_row];
+    const uint32_t x[4] = {raw.x, raw.y, raw.z, raw.w}, b[4] = {bias.x, bias.y, bias.z, bias.w};
+    uint32_t y[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      float u[2], v[2];
+      unpack_bf16(x[k], u);
+      unpack_bf16(b[k], v);
+      y[k] = pack_bf16(u[0] + v[0], u[1] + v[1]);
+    }
+    static_cast<uint4*>(a.y.data)[i] = make_uint4(y[0], y[1], y[2], y[3]);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) add_bias_any(const __grid_constant__ BiasArgs a) {
+  const int64_t n = a.rows * a.cols, stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
+    const float b = load_any(a.bias.data, a.bias.dtype, i % a.cols);
+    store_any(a.y, i, load_any(a.x.data, a.x.dtype, i) + b);
+  }
+}
+
+void run_bias_add(const BiasParams& p, const Launch& launch) {
+  const int64_t n = p.rows * p.cols;
+  if (n == 0) return;
+  const BiasArgs a{operand_of(p.x, launch), operand_of(p.bias, launch), result_of(p.y, launch),
+                   p.rows, p.cols};
+  const bool wide = p.cols % 8 == 0 && p.x.dtype == Dtype::bf16 && p.bias.dtype == Dtype::bf16 &&
+                    p.y.dtype == Dtype::bf16;
+  constexpr int64_t kMostBlocks = 65536;
+  const auto grid =
+      static_cast<unsigned>(row_blocks(ceil_div(wide ? n / 8 : n, kThreads), kMostBlocks));
+  if (wide) {
+    add_bias_bf16<<<grid, kThreads, 0, launch.stream>>>(a);
+  } else {
+    add_bias_any<<<grid, kThreads, 0, launch.stream>>>(a);
+  }
+  check_launch("add_bias");
+}
+
+const KernelRow kRows[] = {{KernelId::bias_add, stateless<BiasParams, run_bias_add>},
+                           {KernelId::column_sum, stateless<BiasParams, run_column_sum>}};
+
+}  // namespace
+
+void launch_sum_parts(const float* partial, int64_t n_parts, int64_t cols, const Wide& y,
+                      cudaStream_t stream) {
+  if (y.data == nullptr || cols == 0) return;
+  const auto grid = static_cast<unsigned>(ceil_div(cols, kSumCols));
+  sum_parts<<<grid, kSumCols * kSumLanes, 0, stream>>>(partial, n_parts, cols, y);
+  check_launch("sum_parts");
+}
+
+std::span<const KernelRow> bias_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,197 @@
+// Gradients of RMSNorm and LayerNorm. A block takes a row at a time, held in registers, the next on
+// its way; the sums over its rows for dw and db stay in registers too, go to scratch at the end and
+// are added over the blocks by a second kernel.
+#include "backends/cuda/kernels/rows_launch.cuh"
+#include "backends/cuda/kernels/rows_layer.cuh"
+#include "backends/cuda/kernels/rows_sum.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kMaxThreads = kFastCols / kChunk;
+
+struct GradArgs {
+  Matrix dy, x;
+  Wide weight, dx;
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+  float* partial = nullptr;  // [1 or 2, blocks, cols]: dw, db; null where there is no weight
+  int64_t rows = 0, cols = 0;
+  bool centred = false;
+};
+
+// Two sums at once, as block_sum.
+__device__ __forceinline__ float2 block_sums(float2 v, float2* slots) {
+  const auto warp_sums = [](float2 s) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) {
+      s.x += __shfl_xor_sync(~0u, s.x, d);
+      s.y += __shfl_xor_sync(~0u, s.y, d);
+    }
+    return s;
+  };
+  v = warp_sums(v);
+  const int n_warps = blockDim.x / 32, lane = threadIdx.x % 32;
+  if (n_warps == 1) return v;
+  if (lane == 0) slots[threadIdx.x / 32] = v;
+  __syncthreads();
+  return warp_sums(lane < n_warps ? slots[lane] : make_float2(0, 0));
+}
+
+template <bool kCentred, Form F>
+__global__ void __launch_bounds__(kMaxThreads) norm_grad(const __grid_constant__ GradArgs a) {
+  constexpr int W = kWidth<F>;
+  constexpr Form P = kPlain<F>;
+  __shared__ float2 slots[2][kMaxWarps];
+  const int n_chunks = static_cast<int>(a.cols / kChunk), t = threadIdx.x;
+  const bool active = t < n_chunks;
+  const Place columns{t * W, n_chunks * W, active ? INT64_MAX : 0};
+  const auto place = [&](int64_t row) {
+    return Place{row * a.cols + columns.at, columns.step, columns.end};
+  };
+  const bool weighted = a.weight.data != nullptr;
+  const Raw<P> weight = load_vector<F>(a.weight, columns);
+  const float cols = static_cast<float>(a.cols);
+  float dw[kChunk] = {}, db[kChunk] = {};
+  Raw<F> next_x = {};
+  Raw<P> next_dy = {};
+  NormRow next_row{0, 0};
+  const auto fetch = [&](int64_t row) {
+    if (row >= a.rows) return;
+    next_x = load_matrix<F, W>(a.x, place(row));
+    next_dy = load_matrix<P, W>(a.dy, place(row));
+    next_row = {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
+  };
+  fetch(blockIdx.x);
+  int parity = 0;
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
+    float h[kChunk], g[kChunk];
+    unpack<F>(next_x, h);
+    unpack<P>(next_dy, g);
+    const NormRow stats = next_row;
+    fetch(row + gridDim.x);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      h[i] = (h[i] - stats.mean) * stats.rstd;
+      dw[i] = fmaf(g[i], h[i], dw[i]);
+      if constexpr (kCentred) db[i] += g[i];
+    }
+    if (weighted) {
+      float w[kChunk];
+      unpack<P>(weight, w);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) g[i] *= w[i];
+    }
+    float2 sums = make_float2(0, 0);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      sums.x += g[i] * h[i];
+      if constexpr (kCentred) sums.y += g[i];
+    }
+    if (!active) sums = make_float2(0, 0);
+    sums = block_sums(sums, slots[parity]);
+    const float mean_gh = sums.x / cols, mean_g = kCentred ? sums.y / cols : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) g[i] = fmaf(-h[i], mean_gh, g[i] - mean_g) * stats.rstd;
+    store_wide<W>(a.dx, place(row), g);
+  }
+  if (a.partial == nullptr) return;
+  const int64_t n_blocks = gridDim.x;
+  store_wide<W>({a.partial, Dtype::f32}, place(blockIdx.x), dw);
+  if constexpr (kCentred)
+    store_wide<W>({a.partial + n_blocks * a.cols, Dtype::f32}, place(blockIdx.x), db);
+}
+
+// Any types, any number of columns. A thread's columns are its own in the partial sums too.
+__global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_constant__ GradArgs a) {
+  __shared__ float2 slots[2][kMaxWarps];
+  const float cols = static_cast<float>(a.cols);
+  float* const dw = a.partial == nullptr ? nullptr : a.partial + blockIdx.x * a.cols;
+  float* const db = dw == nullptr || !a.centred ? nullptr : dw + gridDim.x * a.cols;
+  for (int64_t c = threadIdx.x; c < a.cols && dw != nullptr; c += blockDim.x) {
+    dw[c] = 0;
+    if (db != nullptr) db[c] = 0;
+  }
+  int parity = 0;
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
+    const NormRow stats{a.centred ? a.mean[row] : 0.0f, a.rstd[row]};
+    float2 sums = make_float2(0, 0);
+    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+      const float dy = load_any(a.dy, row, c);
+      const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
+      const float g = dy * load_or(a.weight, c, 1.0f);
+      sums.x += g * h;
+      sums.y += g;
+      if (dw != nullptr) dw[c] += dy * h;
+      if (db != nullptr) db[c] += dy;
+    }
+    sums = block_sums(sums, slots[parity]);
+    const float mean_gh = sums.x / cols, mean_g = a.centred ? sums.y / cols : 0.0f;
+    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+      const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
+      const float g = load_any(a.dy, row, c) * load_or(a.weight, c, 1.0f);
+      store_any(a.dx, row * a.cols + c, fmaf(-h, mean_gh, g - mean_g) * stats.rstd);
+    }
+  }
+}
+
+template <bool kCentred>
+void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t stream) {
+  const auto threads = static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
+  if (form == Form::groups) {
+    norm_grad<kCentred, Form::groups><<<grid, threads, 0, stream>>>(a);
+  } else if (form == Form::bf16) {
+    norm_grad<kCentred, Form::bf16><<<grid, threads, 0, stream>>>(a);
+  } else {
+    norm_grad<kCentred, Form::f32><<<grid, threads, 0, stream>>>(a);
+  }
+}
+
+Form grad_form(const NormGradParams& p) {
+  if (p.cols > kFastCols) return Form::any;
+  const Form form = form_of(p.x, p.cols);
+  const bool fits =
+      goes_with(form, p.dy.dtype) && goes_with(form, p.weight) && is_result(form, p.dx);
+  return fits ? form : Form::any;
+}
+
+void run_norm_grad(const NormGradParams& p, const Launch& launch) {
+  GradArgs a;
+  a.dy = matrix_of(p.dy, p.cols, launch);
+  a.x = matrix_of(p.x, p.cols, launch);
+  a.weight = operand_of(p.weight, launch);
+  a.dx = result_of(p.dx, launch);
+  a.mean = operand_at<float>(launch, p.mean_at);
+  a.rstd = operand_at<float>(launch, p.rstd_at);
+  a.rows = p.rows;
+  a.cols = p.cols;
+  a.centred = p.layer == RowLayer::layer_norm;
+  if (p.weight.at != kAbsent) a.partial = static_cast<float*>(launch.scratch);
+  if (p.cols == 0) return;
+  const int64_t n_blocks = row_blocks(p.rows, kGradBlocks);
+  const auto grid = static_cast<unsigned>(n_blocks);
+  const Form form = grad_form(p);
+  if (form == Form::any) {
+    norm_grad_any<<<grid, 256, 0, launch.stream>>>(a);
+  } else if (a.centred) {
+    launch_kind<true>(form, a, grid, launch.stream);
+  } else {
+    launch_kind<false>(form, a, grid, launch.stream);
+  }
+  check_launch("norm_grad");
+  if (a.partial == nullptr) return;
+  launch_sum_parts(a.partial, n_blocks, p.cols, result_of(p.dw, launch), launch.stream);
+  launch_sum_parts(a.partial + n_blocks * p.cols, n_blocks, p.cols, result_of(p.db, launch),
+                   launch.stream);
+}
+
+const KernelRow kRows[] = {{KernelId::rms_norm_grad, stateless<NormGradParams, run_norm_grad>},
+                           {KernelId::layer_norm_grad, stateless<NormGradParams, run_norm_grad>}};
+
+}  // namespace
+
+std::span<const KernelRow> norm_grad_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,167 @@
+// Rotary position embedding. A block takes as many rows as its threads can make angles for, one
+// each, while the first elements are on their way.
+#include <cstring>
+
+#include "backends/cuda/kernels/rows_launch.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+static_assert(kMaxRopePairs <= kThreads);
+
+struct RopeArgs {
+  Wide x, y;
+  const int32_t* positions = nullptr;
+  int64_t rows = 0;
+  int heads = 1, half = 1;
+  int rows_per_block = 1;
+  float sign = 1;  // of the sine: -1 turns back
+  double frequency[kMaxRopePairs] = {};
+};
+
+struct Turn {
+  float cosine, sine;
+};
+
+// turns[r * half + i] for the block's rows.
+__device__ __forceinline__ void make_turns(const RopeArgs& a, int64_t row0, Turn* turns) {
+  const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
+  if (r >= a.rows_per_block || row0 + r >= a.rows) return;
+  double sine, cosine;
+  sincos(static_cast<double>(a.positions[row0 + r]) * a.frequency[i], &sine, &cosine);
+  turns[threadIdx.x] = {static_cast<float>(cosine), a.sign * static_cast<float>(sine)};
+}
+
+__device__ __forceinline__ float2 turned(const Turn& turn, float low, float high) {
+  return make_float2(fmaf(-high, turn.sine, low * turn.cosine),
+                     fmaf(low, turn.sine, high * turn.cosine));
+}
+
+// Eight bf16 pairs at a time.
+struct Pairs {
+  uint4 low, high;
+};
+
+__device__ __forceinline__ Pairs turned(const Turn* turns, const Pairs& x) {
+  const uint32_t low[4] = {x.low.x, x.low.y, x.low.z, x.low.w};
+  const uint32_t high[4] = {x.high.x, x.high.y, x.high.z, x.high.w};
+  uint32_t out_low[4], out_high[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    float u[2], v[2];
+    unpack_bf16(low[k], u);
+    unpack_bf16(high[k], v);
+    const float2 a = turned(turns[2 * k], u[0], v[0]), b = turned(turns[2 * k + 1], u[1], v[1]);
+    out_low[k] = pack_bf16(a.x, b.x);
+    out_high[k] = pack_bf16(a.y, b.y);
+  }
+  return {make_uint4(out_low[0], out_low[1], out_low[2], out_low[3]),
+          make_uint4(out_high[0], out_high[1], out_high[2], out_high[3])};
+}
+
+__global__ void __launch_bounds__(kThreads) rope_bf16(const __grid_constant__ RopeArgs a) {
+  constexpr int kBatch = 4;
+  __shared__ __align__(16) Turn turns[kThreads];
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
+  const int64_t left = a.rows - row0;
+  const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
+  const int per_head = a.half / 8, n = n_rows * a.heads * per_head;
+  const auto at = [&](int task) {  // of its low half
+    const int64_t head = row0 * a.heads + task / per_head;
+    return head * (2 * a.half) + task % per_head * 8;
+  };
+  const auto* x = static_cast<const uint16_t*>(a.x.data);
+  auto* y = static_cast<uint16_t*>(a.y.data);
+  bool made = false;
+  for (int begin = 0; begin < n; begin += kBatch * kThreads) {
+    Pairs pairs[kBatch];
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const int task = begin + k * kThreads + static_cast<int>(threadIdx.x);
+      if (task >= n) continue;
+      pairs[k].low = *reinterpret_cast<const uint4*>(x + at(task));
+      pairs[k].high = *reinterpret_cast<const uint4*>(x + at(task) + a.half);
+    }
+    if (!made) {
+      make_turns(a, row0, turns);
+      __syncthreads();
+      made = true;
+    }
+#pragma unroll
+    for (int k = 0; k < kBatch; ++k) {
+      const int task = begin + k * kThreads + static_cast<int>(threadIdx.x);
+      if (task >= n) continue;
+      const int row = task / per_head / a.heads;
+      const Pairs out = turned(turns + row * a.half + task % per_head * 8, pairs[k]);
+      *reinterpret_cast<uint4*>(y + at(task)) = out.low;
+      *reinterpret_cast<uint4*>(y + at(task) + a.half) = out.high;
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
+  __shared__ Turn turns[kThreads];
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
+  const int64_t left = a.rows - row0;
+  const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
+  make_turns(a, row0, turns);
+  __syncthreads();
+  const int n = n_rows * a.heads * a.half;
+  for (int task = threadIdx.x; task < n; task += kThreads) {
+    const int head = task / a.half, i = task % a.half;
+    const int64_t at = (row0 * a.heads + head) * (2 * a.half) + i;
+    const float2 out = turned(turns[head / a.heads * a.half + i], load_any(a.x.data, a.x.dtype, at),
+                              load_any(a.x.data, a.x.dtype, at + a.half));
+    store_any(a.y, at, out.x);
+    store_any(a.y, at + a.half, out.y);
+  }
+}
+
+class Rope : public Prepared {
+ public:
+  explicit Rope(const Request& request) : params_(request.get<RopeParams>()) {
+    const auto bits = request.tail<RopeParams>();
+    args_.half = params_.head_dim / 2;
+    if (args_.half > kMaxRopePairs || bits.size() != static_cast<size_t>(args_.half))
+      throw ModuleError("[cuda] rope: expected a frequency for each pair of a head");
+    std::memcpy(args_.frequency, bits.data(), bits.size_bytes());
+    args_.heads = params_.heads;
+    args_.rows = params_.rows;
+    args_.sign = params_.inverse ? -1.0f : 1.0f;
+    args_.rows_per_block = kThreads / args_.half;
+  }
+
+  void launch(const Launch& launch) override {
+    if (params_.rows == 0) return;
+    args_.x = operand_of(params_.x, launch);
+    args_.y = result_of(params_.y, launch);
+    args_.positions = launch.in<int32_t>(1);
+    const auto grid = static_cast<unsigned>(ceil_div(params_.rows, args_.rows_per_block));
+    const bool bf16 = params_.x.dtype == Dtype::bf16 && params_.y.dtype == Dtype::bf16;
+    if (bf16 && args_.half % 8 == 0) {
+      rope_bf16<<<grid, kThreads, 0, launch.stream>>>(args_);
+    } else {
+      rope_any<<<grid, kThreads, 0, launch.stream>>>(args_);
+    }
+    check_launch("rope");
+  }
+
+ private:
+  RopeParams params_;
+  RopeArgs args_;
+};
+
+std::unique_ptr<Prepared> prepare_rope(const Request& request) {
+  return std::make_unique<Rope>(request);
+}
+
+const KernelRow kRows[] = {{KernelId::rope, prepare_rope}};
+
+}  // namespace
+
+std::span<const KernelRow> rope_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,131 @@
+// Kernels over the rows of matrices [rows, cols]: norms, activations, rotary embedding, biases.
+// The equations stand in ir/ops/{norm,activation,rope,dot,quantize_layers}.cpp. f32 inside, one
+// rounding to nearest even on store; codes are formats/quantize.h's arithmetic, bit for bit. Sums
+// have an order that the shape alone fixes: no floating-point atomics, same bits on every run. NaN
+// and Inf stay in their row, and reach column sums. Any size, empty ones included.
+//
+// Fast where cols is a multiple of 16 (norms: and at most kFastCols) and types go together: all
+// f32, all bf16, or codes e4m3 in groups of 16 with bf16 scales and bf16 for the rest. Otherwise
+// element by element, in the same arithmetic.
+//
+// Operands and results are named by their place in the node's lists, kAbsent where there is none.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/dtype.h"
+
+namespace octet::cuda {
+
+inline constexpr int8_t kAbsent = -1;
+
+// A matrix operand: f32, bf16 or fp16; or codes (e4m3, e5m2, hif8) with scales in groups along the
+// rows, the last of a row may be shorter.
+struct RowOperand {
+  int8_t at = kAbsent, scales_at = kAbsent;
+  Dtype dtype = Dtype::bf16, scales = Dtype::bf16;
+  int32_t group = 0;  // 0: plain
+};
+// A vector [cols], or a result of any shape.
+struct WideArg {
+  int8_t at = kAbsent;
+  Dtype dtype = Dtype::bf16;
+};
+
+// Codes of a layer's result with one scale per tensor. Either the scale is an operand, or the
+// kernel makes it from the amax of the f32 result, or, where a history [n] of f32 is given and its
+// maximum is not 0, from that; the history then moves on. Without padding's help: transposed codes
+// are [cols, padded_rows], zero codes behind the last row.
+struct CodesArg {
+  int8_t rows_at = kAbsent, transposed_at = kAbsent;
+  int8_t given_at = kAbsent, history_at = kAbsent;                          // operands
+  int8_t scale_at = kAbsent, flag_at = kAbsent, next_history_at = kAbsent;  // results
+  Dtype dtype = Dtype::e4m3;
+  int32_t n_history = 0;
+  float target = 448;  // amax is mapped to it
+  int64_t padded_rows = 0;
+};
+
+enum class RowLayer : uint8_t { rms_norm, layer_norm, gated_silu, gelu_tanh, gelu_erf };
+constexpr bool is_norm(RowLayer layer) {
+  return layer <= RowLayer::layer_norm;
+}
+
+// rms_norm, layer_norm, gated_act and gelu, and each with its quantizer: either y or codes are
+// results. x is the gate of a gated activation. mean and rstd [rows] are f32, written where they
+// are results. Scratch: layer_scratch_bytes(rows).
+struct RowLayerParams {
+  int64_t rows = 0, cols = 0;
+  RowLayer layer = RowLayer::rms_norm;
+  int8_t mean_at = kAbsent, rstd_at = kAbsent;
+  bool quantized = false;
+  float eps = 1e-5f;
+  RowOperand x, up;
+  WideArg weight, bias, y;
+  int16_t reserved = 0;
+  CodesArg codes;
+};
+
+// rms_norm_grad, layer_norm_grad: dy, x, mean, rstd, weight -> dx, and dw, db with a weight.
+// Scratch: norm_grad_scratch_bytes.
+struct NormGradParams {
+  int64_t rows = 0, cols = 0;
+  RowLayer layer = RowLayer::rms_norm;
+  int8_t mean_at = kAbsent, rstd_at = kAbsent;
+  RowOperand dy, x;
+  WideArg weight, dx, dw, db;
+};
+
+// gated_act_grad: dy, gate, up -> dgate, dup; gelu_grad: dy, x -> dx (first). Results may lie where
+// operands of their type lie.
+struct ActGradParams {
+  int64_t rows = 0, cols = 0;
+  RowLayer layer = RowLayer::gated_silu;
+  RowOperand dy, x, up;
+  WideArg first, second;
+};
+
+// rope: x [rows, heads * head_dim], i32 positions [rows], any non-negative ones. Cosine and sine of
+// f64(position) * f64(frequency) in f64, rounded once to f32, as the CPU's tables have them. Behind
+// the parameters: the bits of head_dim / 2 frequencies (f64, ir/ops/rope.h).
+inline constexpr int kMaxRopePairs = 256;
+struct RopeParams {
+  int64_t rows = 0;
+  int32_t heads = 1, head_dim = 2;
+  bool inverse = false;
+  WideArg x, y;
+};
+
+// bias_add: x + bias[cols]; y may be x. column_sum: y[c] = sum_r x[r, c] (bias absent), scratch
+// column_sum_scratch_bytes.
+struct BiasParams {
+  int64_t rows = 0, cols = 0;
+  WideArg x, bias, y;
+};
+
+inline constexpr int64_t kFastCols = 8192;
+// Blocks of a kernel whose blocks leave partial results, at most.
+inline constexpr int64_t kRowBlocks = 1056;
+inline constexpr int64_t kGradBlocks = 264;
+inline constexpr int64_t kSumParts = 64;
+
+constexpr int64_t row_blocks(int64_t n_pieces, int64_t most) {
+  return n_pieces < 1 ? 1 : n_pieces < most ? n_pieces : most;
+}
+
+// f32: the history's maximum, a partial amax per block, then mean and rstd of every row.
+inline constexpr int64_t kLayerPartials = 1088;
+static_assert(kLayerPartials > kRowBlocks);
+constexpr int64_t layer_scratch_bytes(int64_t rows) {
+  return 4 * (kLayerPartials + 2 * rows);
+}
+// f32 [n_sums, blocks, cols]: the sums of each block's rows, of dw and then of db.
+constexpr int64_t norm_grad_scratch_bytes(int64_t rows, int64_t cols, int n_sums) {
+  return 4 * n_sums * row_blocks(rows, kGradBlocks) * cols;
+}
+// f32 [kSumParts, cols]
+constexpr int64_t column_sum_scratch_bytes(int64_t cols) {
+  return 4 * kSumParts * cols;
+}
+
+}  // namespace octet::cuda

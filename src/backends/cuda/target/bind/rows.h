@@ -1,0 +1,57 @@
+// What the bindings of the row kernels share: operands that may be codes in groups.
+#pragma once
+
+#include <tuple>
+
+#include "backends/cuda/params/rows.h"
+#include "backends/cuda/target/bind/binding.h"
+#include "ir/op_def.h"
+
+namespace octet::cuda {
+
+inline bool is_row_code(Dtype dtype) {
+  return dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
+}
+
+inline int8_t place(const NodeView& view, size_t operand) {
+  return view.has(operand) ? static_cast<int8_t>(operand) : kAbsent;
+}
+
+inline std::tuple<int64_t, int64_t> matrix_of(const TensorType& type) {
+  const Rows shape = rows_of(type);
+  return {shape.rows, shape.cols};
+}
+
+inline WideArg wide_operand(const NodeView& view, size_t i) {
+  if (!view.has(i)) return {};
+  return {.at = static_cast<int8_t>(i), .dtype = view.in(i).dtype};
+}
+inline WideArg wide_result(const NodeView& view, size_t i) {
+  if (i >= view.node.results.size()) return {};
+  return {.at = static_cast<int8_t>(i), .dtype = view.out(i).dtype};
+}
+
+inline RowOperand row_operand(const NodeView& view, size_t i) {
+  return {.at = static_cast<int8_t>(i),
+          .scales_at = kAbsent,
+          .dtype = view.in(i).dtype,
+          .scales = Dtype::bf16,
+          .group = 0};
+}
+// Codes where the op's attributes have a group.
+inline RowOperand row_operand(const NodeView& view, const StoredPlace& stored, const Attrs& attrs) {
+  RowOperand operand = row_operand(view, static_cast<size_t>(stored.operand));
+  operand.group = static_cast<int32_t>(stored_group(attrs));
+  if (operand.group == 0) return operand;
+  operand.scales_at = stored.scales;
+  operand.scales = view.in(static_cast<size_t>(stored.scales)).dtype;
+  return operand;
+}
+
+// The layer's own operands: stored ones are codes with wide scales where there is a group, all
+// others are wide.
+bool operands_apply(const NodeView& view, OpCode layer, const Attrs& attrs);
+
+std::span<const Binding> row_layer_bindings();
+
+}  // namespace octet::cuda
