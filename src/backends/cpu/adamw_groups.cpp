@@ -1,10 +1,12 @@
 #include "backends/cpu/adamw_groups.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "backends/cpu/adamw_vectors.h"
 #include "backends/cpu/codec/kernels.h"
+#include "backends/cpu/expanded_codes.h"
 #include "base/error.h"
 
 namespace octet::cpu {
@@ -65,7 +67,15 @@ struct MomentKernel {
   MomentCoding coding;
   const DecodeTable* table = nullptr;
   Codec codec{};
+  ExpandedCodes expanded{};
+  const RangeThresholds* thresholds = nullptr;  // of an expanded moment
   float target = 0, least = 0, log2_least = 0;
+
+  uint32_t meta(const BitRange& range) const {
+    const AbsRange values{float_of(range.amax), float_of(range.amin), false};
+    return thresholds != nullptr ? expansion_meta(values, *thresholds)
+                                 : moment_meta(coding, values);
+  }
 };
 
 MomentKernel moment_kernel(const MomentPlace& place) {
@@ -73,6 +83,10 @@ MomentKernel moment_kernel(const MomentPlace& place) {
   MomentKernel kernel{.place = place, .coding = coding};
   if (!needs_codes(coding.dtype)) return kernel;
   kernel.codec = simd_codec(coding.dtype);
+  if (coding.expand) {
+    kernel.thresholds = &find_expansion(coding.dtype, coding.moment).thresholds;
+    kernel.expanded = expanded_codes(coding.dtype);
+  }
   visit_format(coding.dtype, [&]<Dtype D>() {
     if constexpr (is_moment_format(D)) {
       constexpr float kLeast = decode<D>(format_row(D).min_code);
@@ -86,11 +100,12 @@ MomentKernel moment_kernel(const MomentPlace& place) {
   return kernel;
 }
 
+// m and v of the groups that are updated before the first is encoded; the rest of one group.
 struct alignas(64) Buffers {
-  float g[kMaxGroup], w[kMaxGroup], m[kMaxGroup], v[kMaxGroup], y[kMaxGroup];
+  float m[kMaxGroup], v[kMaxGroup];
+  float g[kMaxGroup], w[kMaxGroup], y[kMaxGroup];
   uint32_t random[kMaxGroup];
-  uint32_t lanes32[kMaxGroup];  // stand for memory at ragged ends
-  uint16_t lanes16[2][kMaxGroup];
+  uint16_t lanes16[4][kMaxGroup];  // stand for memory at ragged ends
   uint8_t lanes8[kMaxGroup];
 };
 
@@ -99,6 +114,11 @@ struct alignas(64) Buffers {
 struct Span {
   int64_t first, n, padded;
   bool whole() const { return n == padded; }
+  // At most `most` elements from the i-th on; `most` is a multiple of kPad where it is not all.
+  Span part(int64_t i, int64_t most) const {
+    const int64_t size = std::min(most, n - i);
+    return {first + i, size, round_up(size, kPad)};
+  }
   template <typename T>
   const T* read(const void* from, T* buffer) const {
     const T* source = static_cast<const T*>(from) + first;
@@ -127,23 +147,81 @@ class Groups {
         m_(moment_kernel(args.m)),
         v_(moment_kernel(args.v)) {}
 
+  // One group, or several whole ones: each step for all of them, so that the short scalar work
+  // between the loops of one overlaps with the loops of others.
   void run(Buffers& b, int64_t first, int64_t n) const {
-    const Span span{first, n, round_up(n, kPad)};
-    load_wide(b, span, a_.grad, b.g);
-    load_weight(b, span);
-    load_moment(b, span, m_, b.m);
-    load_moment(b, span, v_, b.v);
-    float* wmv[3] = {b.w, b.m, b.v};
-    const BitRanges ranges = vectors_.update(k_, b.g, span.padded, wmv);
-    store_weight(b, span);
-    store_moment(b, span, m_, ranges.m, b.m);
-    store_moment(b, span, v_, ranges.v, b.v);
+    const Span s{first, n, round_up(n, kPad)};
+    UpdateSpan u = weight_span(b, s);
+    u.m = load_moment(b, s, m_, b.m);
+    u.v = load_moment(b, s, v_, b.v);
+    u.m_to = is_in_place(s, m_) ? static_cast<float*>(a_.m.to) + first : b.m;
+    u.v_to = is_in_place(s, v_) ? static_cast<float*>(a_.v.to) + first : b.v;
+    u.group = std::min(s.padded, round_up(a_.group, kPad));
+    std::array<BitRanges, kAtOnce> ranges;
+    vectors_.update(k_, u, s.padded, ranges.data());
+    store_weight(b, s, u);
+    const int64_t n_groups = ceil_div(n, a_.group);
+    std::array<NewGroup, kAtOnce> m, v;
+    for (int64_t i = 0; i < n_groups; ++i) {
+      m[i] = {ranges[i].m, new_meta(m_, ranges[i].m)};
+      v[i] = {ranges[i].v, new_meta(v_, ranges[i].v)};
+    }
+    store_moment(b, s, m_, {m.data(), u.m_to});
+    store_moment(b, s, v_, {v.data(), u.v_to});
+  }
+
+  // How many elements run() takes of n that are left.
+  int64_t run_length(int64_t n) const {
+    if (a_.group % kPad != 0 || n < a_.group) return std::min(n, a_.group);
+    const int64_t most = std::min(kAtOnce, kMaxGroup / a_.group);
+    return std::min(most, n / a_.group) * a_.group;
   }
 
  private:
+  static constexpr int64_t kAtOnce = 8;
+
+  struct NewGroup {
+    BitRange range;
+    uint32_t meta;
+  };
+  // The new values of groups, which the vector loops may overrun to whole vectors.
+  struct NewMoment {
+    const NewGroup* groups;
+    float* x;
+  };
+
+  UpdateSpan weight_span(Buffers& b, const Span& s) const {
+    UpdateSpan u;
+    u.grad = {load_grad(b, s), a_.grad.dtype == Dtype::bf16 ? Dtype::bf16 : Dtype::f32};
+    if (a_.store == WeightStore::remainder) {
+      u.hi = s.read(a_.weight_from.data, b.lanes16[0]);
+      u.hi_to = s.target(a_.weight_to.data, b.lanes16[0]);
+      u.lo = s.read(a_.master_from, reinterpret_cast<int16_t*>(b.lanes16[1]));
+      u.lo_to = s.target(a_.master_to, reinterpret_cast<int16_t*>(b.lanes16[1]));
+    } else {
+      u.w = load_weight(b, s);
+      u.w_to = wide_weight_to(b, s);
+    }
+    return u;
+  }
+
+  // Whether the update may read and write the moment in the tensors themselves.
+  static bool is_in_place(const Span& s, const MomentKernel& kernel) {
+    return s.whole() && kernel.coding.dtype == Dtype::f32;
+  }
+
+  const void* load_grad(Buffers& b, const Span& s) const {
+    if (a_.grad.dtype == Dtype::bf16) {
+      return s.read(a_.grad.data, b.lanes16[2]);
+    }
+    if (a_.grad.dtype == Dtype::f32) return s.read(a_.grad.data, b.g);
+    load_wide(b, s, a_.grad, b.g);
+    return b.g;
+  }
+
   void load_wide(Buffers& b, const Span& s, In x, float* to) const {
     if (x.dtype == Dtype::bf16) {
-      vectors_.widen(s.read(x.data, b.lanes16[0]), s.padded, to);
+      vectors_.widen(s.read(x.data, b.lanes16[3]), s.padded, to);
       return;
     }
     if (x.dtype == Dtype::fp16) {
@@ -183,53 +261,76 @@ class Groups {
     }
   }
 
-  void load_weight(Buffers& b, const Span& s) const {
-    if (a_.store == WeightStore::remainder) {
-      const uint16_t* hi = s.read(a_.weight_from.data, b.lanes16[0]);
-      const int16_t* lo = s.read(a_.master_from, reinterpret_cast<int16_t*>(b.lanes16[1]));
-      return vectors_.join(hi, lo, s.padded, b.w);
-    }
-    const bool beside = a_.store == WeightStore::master;
-    load_wide(b, s, beside ? In{a_.master_from, Dtype::f32} : a_.weight_from, b.w);
+  const float* load_weight(Buffers& b, const Span& s) const {
+    const In from =
+        a_.store == WeightStore::master ? In{a_.master_from, Dtype::f32} : a_.weight_from;
+    if (from.dtype == Dtype::f32) return s.read(from.data, b.w);
+    load_wide(b, s, from, b.w);
+    return b.w;
   }
 
-  void store_weight(Buffers& b, const Span& s) const {
+  float* wide_weight_to(Buffers& b, const Span& s) const {
+    if (a_.store == WeightStore::master) return s.target(a_.master_to, b.w);
+    const bool plain = a_.store == WeightStore::plain && a_.weight_to.dtype == Dtype::f32;
+    return plain ? s.target(a_.weight_to.data, b.w) : b.w;
+  }
+
+  void store_weight(Buffers& b, const Span& s, const UpdateSpan& u) const {
     switch (a_.store) {
       case WeightStore::plain:
-        return store_wide(b, s, b.w, a_.weight_to);
+        if (a_.weight_to.dtype == Dtype::f32) return s.write(u.w_to, a_.weight_to.data);
+        return store_wide(b, s, u.w_to, a_.weight_to);
       case WeightStore::master:
-        s.write(b.w, a_.master_to);
-        return store_wide(b, s, b.w, a_.weight_to);
+        s.write(u.w_to, a_.master_to);
+        return store_wide(b, s, u.w_to, a_.weight_to);
       case WeightStore::stochastic:
-        return store_stochastic(b, s, b.w, a_.weight_random, a_.weight_to.data);
-      case WeightStore::remainder: {
-        uint16_t* hi = s.target(a_.weight_to.data, b.lanes16[0]);
-        int16_t* lo = s.target(a_.master_to, reinterpret_cast<int16_t*>(b.lanes16[1]));
-        vectors_.split(b.w, s.padded, hi, lo);
-        s.write(hi, a_.weight_to.data);
-        return s.write(lo, a_.master_to);
-      }
+        return store_stochastic(b, s, u.w_to, a_.weight_random, a_.weight_to.data);
+      case WeightStore::remainder:
+        s.write(u.hi_to, a_.weight_to.data);
+        return s.write(u.lo_to, a_.master_to);
     }
   }
 
   static std::span<float> floats(float* x, const Span& s) { return {x, static_cast<size_t>(s.n)}; }
 
-  void load_moment(Buffers& b, const Span& s, const MomentKernel& kernel, float* x) const {
+  // The moment in f32: in place, or in x.
+  const float* load_moment(Buffers& b, const Span& s, const MomentKernel& kernel, float* x) const {
     const MomentPlace& place = kernel.place;
-    if (!needs_codes(kernel.coding.dtype))
-      return load_wide(b, s, {place.from, kernel.coding.dtype}, x);
-    const uint32_t meta = place.meta_from[s.first / a_.group];
-    const uint8_t* codes = s.read(place.from, b.lanes8);
-    if (meta == 0) {
-      std::memset(x, 0, static_cast<size_t>(s.padded) * sizeof(float));
-    } else if (!kernel.coding.expand) {
-      vectors_.decode_plain(*kernel.table, meta_amax(meta), codes, s.padded, x);
-    } else if (decodes_in_vectors(kernel, meta)) {
-      vectors_.decode_expanded(*kernel.table, contraction(meta), codes, s.padded, x);
-    } else {
-      decode_moments(kernel.coding, meta, {codes, static_cast<size_t>(s.n)}, floats(x, s));
+    if (is_in_place(s, kernel)) return static_cast<const float*>(place.from) + s.first;
+    if (!needs_codes(kernel.coding.dtype)) {
+      load_wide(b, s, {place.from, kernel.coding.dtype}, x);
+      return x;
     }
+    const uint8_t* codes = s.read(place.from, b.lanes8);
+    std::array<DecodeJob, kAtOnce> jobs;
+    size_t n_jobs = 0;
+    for (int64_t i = 0; i < s.n; i += a_.group) {
+      const Span group = s.part(i, a_.group);
+      const DecodeJob job{place.meta_from[group.first / a_.group], codes + i, x + i};
+      if (!decodes_in_vectors(kernel, job.meta)) {
+        decode_group(kernel, job, group);
+      } else if (kernel.expanded.decode != nullptr) {
+        jobs[n_jobs++] = job;
+      } else {
+        vectors_.decode_expanded(*kernel.table, contraction(job.meta), job.codes, group.padded,
+                                 job.x);
+      }
+    }
+    const int64_t length = std::min(s.padded, round_up(a_.group, kPad));
+    if (n_jobs > 0) kernel.expanded.decode(kernel.expanded, {jobs.data(), n_jobs}, length);
     if (!s.whole()) std::memset(x + s.n, 0, static_cast<size_t>(s.padded - s.n) * sizeof(float));
+    return x;
+  }
+
+  void decode_group(const MomentKernel& kernel, const DecodeJob& job, const Span& s) const {
+    if (job.meta == 0) {
+      std::memset(job.x, 0, static_cast<size_t>(s.padded) * sizeof(float));
+    } else if (!kernel.coding.expand) {
+      vectors_.decode_plain(*kernel.table, meta_amax(job.meta), job.codes, s.padded, job.x);
+    } else {
+      decode_moments(kernel.coding, job.meta, {job.codes, static_cast<size_t>(s.n)},
+                     floats(job.x, s));
+    }
   }
 
   static Contraction contraction(uint32_t meta) {
@@ -239,39 +340,72 @@ class Groups {
   }
   // Powers and products stay normal numbers.
   static bool decodes_in_vectors(const MomentKernel& kernel, uint32_t meta) {
-    if (kernel.coding.math == MathMode::exact || meta_k16(meta) == 0) return false;
-    const float lowest = kernel.log2_least * 16.0f / static_cast<float>(meta_k16(meta));
-    const auto exponent = static_cast<float>(unpack(meta_amax(meta)).exponent);
+    if (!kernel.coding.expand || kernel.coding.math == MathMode::exact || meta_k16(meta) == 0)
+      return false;
+    const float lowest = kernel.expanded.rows != nullptr
+                             ? kernel.expanded.rows[meta_k16(meta)].log2_least
+                             : kernel.log2_least * 16.0f / static_cast<float>(meta_k16(meta));
+    const auto exponent =
+        static_cast<float>(static_cast<int>(bits_of(meta_amax(meta)) >> 23) - 127);
     return lowest > -125.0f && lowest + exponent > -125.0f && exponent < 125.0f;
   }
   static bool encodes_in_vectors(const MomentKernel& kernel, const BitRange& range) {
-    if (kernel.coding.math == MathMode::exact) return false;
+    if (!kernel.coding.expand || kernel.coding.math == MathMode::exact) return false;
     return range.amin >= bits_of(0x1p-126f) && range.amax <= bits_of(0x1p100f) &&
            float_of(range.amin) > float_of(range.amax) * 0x1p-100f;
   }
 
-  void store_moment(Buffers& b, const Span& s, const MomentKernel& kernel, const BitRange& range,
-                    float* x) const {
+  static uint32_t new_meta(const MomentKernel& kernel, const BitRange& range) {
+    const bool coded = needs_codes(kernel.coding.dtype) && range.amax < kF32Inf;
+    return coded ? kernel.meta(range) : 0;
+  }
+
+  void store_moment(Buffers& b, const Span& s, const MomentKernel& kernel,
+                    const NewMoment& next) const {
     const MomentPlace& place = kernel.place;
-    if (!needs_codes(kernel.coding.dtype)) return store_wide_moment(b, s, kernel, x);
-    uint32_t& meta = place.meta_to[s.first / a_.group];
+    if (!needs_codes(kernel.coding.dtype)) return store_wide_moment(b, s, kernel, next.x);
+    std::array<EncodeJob, kAtOnce> jobs;
+    size_t n_jobs = 0;
+    uint8_t* const codes = s.target(place.to, b.lanes8);
+    const NewGroup* group = next.groups;
+    for (int64_t i = 0; i < s.n; i += a_.group, ++group) {
+      const Span part = s.part(i, a_.group);
+      if (group->meta != 0 && kernel.expanded.encode != nullptr && !kernel.coding.stochastic &&
+          encodes_in_vectors(kernel, group->range)) {
+        place.meta_to[part.first / a_.group] = group->meta;
+        jobs[n_jobs++] = {group->meta, next.x + i, codes + i};
+      } else {
+        encode_group(b, part, kernel, {group, next.x + i});
+      }
+    }
+    if (n_jobs == 0) return;
+    const int64_t length = std::min(s.padded, round_up(a_.group, kPad));
+    kernel.expanded.encode(kernel.expanded, {jobs.data(), n_jobs}, length);
+    s.write(codes, place.to);
+  }
+
+  void encode_group(Buffers& b, const Span& s, const MomentKernel& kernel,
+                    const NewMoment& next) const {
+    const MomentPlace& place = kernel.place;
+    const auto& [range, meta] = *next.groups;
+    uint32_t& meta_to = place.meta_to[s.first / a_.group];
     const std::span<uint8_t> codes(static_cast<uint8_t*>(place.to) + s.first,
                                    static_cast<size_t>(s.n));
     const MomentDraw draw{place.random, s.first};
     if (range.amax >= kF32Inf)
-      return encode_moments(kernel.coding, floats(x, s), draw, codes, meta);
-    meta = moment_meta(kernel.coding, {float_of(range.amax), float_of(range.amin), false});
+      return encode_moments(kernel.coding, floats(next.x, s), draw, codes, meta_to);
+    meta_to = meta;
     if (meta == 0 || kernel.coding.stochastic) {
-      return encode_with_meta(kernel.coding, meta, floats(x, s), draw, codes);
+      return encode_with_meta(kernel.coding, meta, floats(next.x, s), draw, codes);
     }
     const ExpansionOf e{static_cast<float>(meta_k16(meta)) * 0.0625f, meta_amax(meta),
                         kernel.target, kernel.least};
     if (!kernel.coding.expand) {
-      vectors_.scale_plain(e, x, s.padded, b.y);
+      vectors_.scale_plain(e, next.x, s.padded, b.y);
     } else if (encodes_in_vectors(kernel, range)) {
-      vectors_.scale_expanded(e, x, s.padded, b.y);
+      vectors_.scale_expanded(e, next.x, s.padded, b.y);
     } else {
-      moment_scale(kernel.coding, meta, floats(x, s), floats(b.y, s));
+      moment_scale(kernel.coding, meta, floats(next.x, s), floats(b.y, s));
     }
     kernel.codec.encode_f32(b.y, codes.size(), 1.0f, codes.data());
   }
@@ -323,8 +457,9 @@ void adamw_groups(const AdamWGroups& args, const AdamwConstants& constants, int6
   const Groups groups(args, constants);
   for_blocks(pool, n, round_up(kBlockElems, args.group), [&](int64_t begin, int64_t end, int) {
     Buffers buffers;
-    for (int64_t i = begin; i < end; i += args.group) {
-      groups.run(buffers, i, std::min(args.group, end - i));
+    for (int64_t i = begin, n = 0; i < end; i += n) {
+      n = groups.run_length(end - i);
+      groups.run(buffers, i, n);
     }
   });
 }

@@ -59,28 +59,30 @@ void NarrowStochastic(const float* x, const uint32_t* random, int64_t n, uint16_
 }
 
 // bits(x) = (hi << 16) + lo, modulo 2^32.
-void Join(const uint16_t* hi, const int16_t* lo, int64_t n, float* x) {
-  each(n, [&](int64_t i) HWY_ATTR {
-    const VU low = hn::BitCast(U32(), hn::PromoteTo(I32(), hn::LoadU(I16(), lo + i)));
-    const VU high = hn::BitCast(U32(), Full().load(hi + i));
-    hn::StoreU(hn::BitCast(F32(), hn::Add(high, low)), F32(), x + i);
-  });
+HWY_INLINE VF join_at(const uint16_t* hi, const int16_t* lo, int64_t i) {
+  const VU low = hn::BitCast(U32(), hn::PromoteTo(I32(), hn::LoadU(I16(), lo + i)));
+  return hn::BitCast(F32(), hn::Add(hn::BitCast(U32(), Full().load(hi + i)), low));
+}
+
+// The lower halves of the lanes; SSE's and AVX2's packing saturates, so it gets values that fit.
+template <class D16>
+HWY_INLINE void store_low_halves(VU x, D16 d, hn::TFromD<D16>* to) {
+#if HWY_TARGET <= HWY_AVX3
+  hn::StoreU(hn::BitCast(d, hn::Vec<U16>{_mm512_cvtepi32_epi16(x.raw)}), d, to);
+#else
+  const VI wide = hn::ShiftRight<16>(hn::BitCast(I32(), hn::ShiftLeft<16>(x)));
+  hn::StoreU(hn::BitCast(d, hn::DemoteTo(I16(), wide)), d, to);
+#endif
 }
 
 // As math/master.h's split_master.
-void Split(const float* x, int64_t n, uint16_t* hi, int16_t* lo) {
-  each(n, [&](int64_t i) HWY_ATTR {
-    const VF xi = at(x, i);
-    const VU all = hn::BitCast(U32(), xi);
-    const VU upper = hn::Set(U32(), 0xFFFF0000u);
-    const auto nan = hn::RebindMask(U32(), hn::IsNaN(xi));
-    const VU half_up = hn::And(hn::Add(all, hn::Set(U32(), 0x8000u)), upper);
-    const VU quiet = hn::And(hn::Or(all, hn::Set(U32(), 0x00400000u)), upper);
-    const VU high = hn::IfThenElse(nan, quiet, half_up);
-    const VU rest = hn::IfThenZeroElse(nan, hn::Sub(all, high));
-    hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(I32(), hn::ShiftRight<16>(high))), U16(), hi + i);
-    hn::StoreU(hn::DemoteTo(I16(), hn::BitCast(I32(), rest)), I16(), lo + i);
-  });
+HWY_INLINE void split_at(VF x, uint16_t* hi, int16_t* lo, int64_t i) {
+  const VU all = hn::BitCast(U32(), x);
+  const auto nan = hn::RebindMask(U32(), hn::IsNaN(x));
+  const VU half_up = hn::Add(all, hn::Set(U32(), 0x8000u));
+  const VU high = hn::IfThenElse(nan, hn::Or(all, hn::Set(U32(), 0x00400000u)), half_up);
+  store_low_halves(hn::ShiftRight<16>(high), U16(), hi + i);
+  store_low_halves(hn::IfThenZeroElse(nan, all), I16(), lo + i);
 }
 
 HWY_INLINE VI load_codes(const uint8_t* codes, int64_t i) {
@@ -265,25 +267,44 @@ struct RangeLanes {
   }
 };
 
-BitRanges Update(const AdamwConstants& k, const float* g, int64_t n, float* wmv[3]) {
-  float *w = wmv[0], *m = wmv[1], *v = wmv[2];
+template <bool kNarrowGrad, bool kSplit>
+void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges* ranges) {
   const VF b1 = set(k.beta1), b2 = set(k.beta2), c1 = set(k.c1), c2 = set(k.c2);
   const VF one_b1 = set(1.0f - k.beta1), one_b2 = set(1.0f - k.beta2);
   const VF lr = set(k.lr), eps = set(k.eps), decay = set(k.weight_decay), scale = set(k.grad_scale);
-  RangeLanes range_m{hn::Zero(I32()), seti(kF32Inf)}, range_v = range_m;
-  each(n, [&](int64_t i) HWY_ATTR {
-    const VF gi = hn::Mul(at(g, i), scale);
-    const VF mi = hn::Add(hn::Mul(b1, at(m, i)), hn::Mul(one_b1, gi));
-    const VF vi = hn::Add(hn::Mul(b2, at(v, i)), hn::Mul(hn::Mul(one_b2, gi), gi));
-    const VF wi = at(w, i);
-    const VF step = hn::Div(hn::Div(mi, c1), hn::Add(hn::Sqrt(hn::Div(vi, c2)), eps));
-    hn::StoreU(hn::Sub(wi, hn::Mul(lr, hn::Add(step, hn::Mul(decay, wi)))), F32(), w + i);
-    hn::StoreU(mi, F32(), m + i);
-    hn::StoreU(vi, F32(), v + i);
-    range_m.add(mi);
-    range_v.add(vi);
-  });
-  return {range_m.get(), range_v.get()};
+  const auto* const g = static_cast<const float*>(s.grad.data);
+  const auto* const narrow_g = static_cast<const uint16_t*>(s.grad.data);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
+  for (int64_t end = 0, i = 0; i < n;) {
+    RangeLanes range_m{hn::Zero(I32()), seti(kF32Inf)}, range_v = range_m;
+    for (end += s.group; i < end; i += lanes) {
+      const VF gi = hn::Mul(kNarrowGrad ? Full().load(narrow_g + i) : at(g, i), scale);
+      const VF mi = hn::Add(hn::Mul(b1, at(s.m, i)), hn::Mul(one_b1, gi));
+      const VF vi = hn::Add(hn::Mul(b2, at(s.v, i)), hn::Mul(hn::Mul(one_b2, gi), gi));
+      const VF wi = kSplit ? join_at(s.hi, s.lo, i) : at(s.w, i);
+      const VF step = hn::Div(hn::Div(mi, c1), hn::Add(hn::Sqrt(hn::Div(vi, c2)), eps));
+      const VF next = hn::Sub(wi, hn::Mul(lr, hn::Add(step, hn::Mul(decay, wi))));
+      if constexpr (kSplit) {
+        split_at(next, s.hi_to, s.lo_to, i);
+      } else {
+        hn::StoreU(next, F32(), s.w_to + i);
+      }
+      hn::StoreU(mi, F32(), s.m_to + i);
+      hn::StoreU(vi, F32(), s.v_to + i);
+      range_m.add(mi);
+      range_v.add(vi);
+    }
+    *ranges++ = {range_m.get(), range_v.get()};
+  }
+}
+
+void Update(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges) {
+  const bool narrow = span.grad.dtype == Dtype::bf16;
+  if (span.w == nullptr) {
+    narrow ? UpdateAs<true, true>(k, span, n, ranges) : UpdateAs<false, true>(k, span, n, ranges);
+  } else {
+    narrow ? UpdateAs<true, false>(k, span, n, ranges) : UpdateAs<false, false>(k, span, n, ranges);
+  }
 }
 
 // The upper 32 bits of each product.
@@ -335,8 +356,8 @@ void Random(const RandomStream& stream, int64_t first, int64_t n, uint32_t* word
 }
 
 AdamwVectors Vectors() {
-  return {Widen,          Narrow,     NarrowStochastic, Join,   Split, DecodePlain,
-          DecodeExpanded, ScalePlain, ScaleExpanded,    Update, Random};
+  return {Widen,      Narrow,        NarrowStochastic, DecodePlain, DecodeExpanded,
+          ScalePlain, ScaleExpanded, Update,           Random};
 }
 
 }  // namespace

@@ -42,20 +42,33 @@ struct ExpansionOf {
   float k, amax, target, least;
 };
 
+// What the update of a span reads and writes: the gradient in f32 or bf16, the weight in f32 or,
+// where w is null, as bf16 and remainder (math/master.h). A result may be its operand.
+struct UpdateSpan {
+  In grad;
+  const float* w = nullptr;
+  float* w_to = nullptr;
+  const uint16_t* hi = nullptr;
+  uint16_t* hi_to = nullptr;
+  const int16_t* lo = nullptr;
+  int16_t* lo_to = nullptr;
+  const float *m = nullptr, *v = nullptr;
+  float *m_to = nullptr, *v_to = nullptr;
+  int64_t group = 0;  // elements of which each gets a BitRanges
+};
+
 struct AdamwVectors {
   void (*widen)(const uint16_t* bf16, int64_t n, float* x);
   void (*narrow)(const float* x, int64_t n, uint16_t* bf16);
   void (*narrow_stochastic)(const float* x, const uint32_t* random, int64_t n, uint16_t* bf16);
-  void (*join)(const uint16_t* hi, const int16_t* lo, int64_t n, float* x);
-  void (*split)(const float* x, int64_t n, uint16_t* hi, int16_t* lo);
   void (*decode_plain)(const DecodeTable& table, float amax, const uint8_t* codes, int64_t n,
                        float* x);
   void (*decode_expanded)(const DecodeTable& table, const Contraction& c, const uint8_t* codes,
                           int64_t n, float* x);
   void (*scale_plain)(const ExpansionOf& e, const float* x, int64_t n, float* y);
   void (*scale_expanded)(const ExpansionOf& e, const float* x, int64_t n, float* y);
-  // w, m, v in place.
-  BitRanges (*update)(const AdamwConstants& k, const float* g, int64_t n, float* wmv[3]);
+  // n elements in groups of `group`, whose ranges are written one after another.
+  void (*update)(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges);
   // Words of elements first to first + n; first is a multiple of 4.
   void (*random)(const RandomStream& stream, int64_t first, int64_t n, uint32_t* words);
 };
