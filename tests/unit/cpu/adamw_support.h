@@ -12,6 +12,7 @@
 
 #include "backends/cpu/backend.h"
 #include "base/philox.h"
+#include "formats/codec.h"
 #include "ir/builder.h"
 #include "math/adamw.h"
 #include "math/moment.h"

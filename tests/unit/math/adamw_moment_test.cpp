@@ -1,5 +1,6 @@
 #include "math/moment.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

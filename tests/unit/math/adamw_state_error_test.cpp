@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/error.h"
+
 namespace octet {
 namespace {
 

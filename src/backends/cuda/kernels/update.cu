@@ -1,9 +1,123 @@
-#include "backends/cuda/module/kernel.h"
+// The optimizer's step: the choice among its kernels, and the one that takes every format.
+#include "backends/cuda/kernels/update.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "backends/cuda/kernels/update_any.cuh"
+#include "backends/cuda/module/context.h"
 
 namespace octet::cuda {
+namespace {
+
+enum Operand {
+  kW,
+  kG,
+  kM,
+  kV,
+  kLr,
+  kC1,
+  kC2,
+  kGradScale,
+  kFound,
+  kMaster,
+  kMMeta,
+  kVMeta,
+  kAttempt,
+};
+
+constexpr int kWarps = 4;
+
+__global__ void __launch_bounds__(kWarps * 32) step_groups(const __grid_constant__ AdamwCall call) {
+  if (*call.found_nonfinite != 0) return copy_states(call);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps * call.p.group;
+  const int64_t warp = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  for (int64_t i = call.begin + warp * call.p.group; i < call.end; i += stride) {
+    step_group(call, i, min(call.p.group, call.end - i));
+  }
+}
+
+class AdamwStep : public Prepared {
+ public:
+  AdamwStep(const AdamwParams& params, int n_sm) : p_(params), n_sm_(n_sm) {
+    const auto coded = [](Dtype dtype) { return dtype != Dtype::f32 && dtype != Dtype::bf16; };
+    if (!coded(p_.m.dtype) && !coded(p_.v.dtype)) p_.group = 128;  // any: nothing is grouped
+    has_master_ = p_.store == WeightStore::remainder || p_.store == WeightStore::master;
+    coded_m_ = coded(p_.m.dtype);
+    coded_v_ = coded(p_.v.dtype);
+    draws_ = p_.store == WeightStore::stochastic || p_.m.stochastic || p_.v.stochastic;
+  }
+
+  void launch(const Launch& args) override {
+    if (p_.n == 0) return;
+    AdamwCall call = call_of(args);
+    call.begin += launch_adamw_groups(call, n_sm_, args.stream);
+    if (call.begin < call.end) call.begin += launch_adamw_wide(call, n_sm_, args.stream);
+    if (call.begin < call.end) launch_adamw_any(call, n_sm_, args.stream);
+  }
+
+ private:
+  AdamwCall call_of(const Launch& args) const {
+    int next = 3;
+    AdamwCall call{.p = p_,
+                   .g = args.operands[kG],
+                   .w_from = args.operands[kW],
+                   .master_from = has_master_ ? args.operands[kMaster] : nullptr,
+                   .w_to = args.results[0],
+                   .master_to = has_master_ ? args.results[next++] : nullptr,
+                   .m = {args.operands[kM], args.results[1], nullptr, nullptr},
+                   .v = {args.operands[kV], args.results[2], nullptr, nullptr},
+                   .lr = args.in<float>(kLr),
+                   .c1 = args.in<float>(kC1),
+                   .c2 = args.in<float>(kC2),
+                   .grad_scale = args.in<float>(kGradScale),
+                   .found_nonfinite = args.in<uint8_t>(kFound),
+                   .attempt = draws_ ? args.in<uint32_t>(kAttempt) : nullptr,
+                   .begin = 0,
+                   .end = p_.n};
+    if (coded_m_) {
+      call.m.meta_from = args.in<uint32_t>(kMMeta);
+      call.m.meta_to = args.out<uint32_t>(next++);
+    }
+    if (coded_v_) {
+      call.v.meta_from = args.in<uint32_t>(kVMeta);
+      call.v.meta_to = args.out<uint32_t>(next++);
+    }
+    return call;
+  }
+
+  AdamwParams p_;
+  int n_sm_;
+  bool has_master_ = false, coded_m_ = false, coded_v_ = false, draws_ = false;
+};
+
+std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
+  return std::make_unique<AdamwStep>(request.get<AdamwParams>(), request.context.n_sm);
+}
+
+constexpr KernelRow kRows[] = {{KernelId::global_norm, prepare_global_norm},
+                               {KernelId::adamw_step, prepare_adamw}};
+
+}  // namespace
+
+bool is_aligned(const AdamwCall& c) {
+  const void* const places[] = {c.g,    c.w_from,    c.master_from, c.m.from, c.v.from,
+                                c.w_to, c.master_to, c.m.to,        c.v.to};
+  return std::all_of(std::begin(places), std::end(places),
+                     [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; });
+}
+
+int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const int64_t n_groups = ceil_div(call.end - call.begin, call.p.group);
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(ceil_div(n_groups, kWarps), int64_t{n_sm} * 16));
+  step_groups<<<blocks, kWarps * 32, 0, stream>>>(call);
+  check_launch("adamw_step");
+  return call.end - call.begin;
+}
 
 std::span<const KernelRow> update_kernels() {
-  return {};
+  return kRows;
 }
 
 }  // namespace octet::cuda

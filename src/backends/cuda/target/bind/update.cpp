@@ -1,9 +1,84 @@
+#include "backends/cuda/params/update.h"
+
+#include <algorithm>
+
 #include "backends/cuda/target/bind/binding.h"
 
 namespace octet::cuda {
+namespace {
+
+bool gradients_are_wide(const NodeView& view) {
+  for (size_t i = 1; i < view.node.operands.size(); ++i) {
+    if (!is_wide_or_half(view.in(i).dtype)) return false;
+  }
+  return view.in(0).dtype == Dtype::f32 && view.out(0).dtype == Dtype::f32 &&
+         view.out(1).dtype == Dtype::f32;
+}
+
+int64_t norm_scratch(const NodeView& view) {
+  int64_t n_chunks = 0;
+  for (size_t i = 1; i < view.node.operands.size(); ++i)
+    n_chunks += norm_chunks(view.in(i).n_elems());
+  return norm_scratch_bytes(n_chunks);
+}
+
+KernelSpec norm_spec(const NodeView& view) {
+  std::vector<int64_t> gradients;
+  for (size_t i = 1; i < view.node.operands.size(); ++i) {
+    gradients.push_back(view.in(i).n_elems());
+    gradients.push_back(static_cast<int64_t>(view.in(i).dtype));
+  }
+  const GlobalNormParams params{.n_gradients = std::ssize(view.node.operands) - 1};
+  return make_spec(KernelId::global_norm, params, gradients);
+}
+
+constexpr size_t kMaster = 9;
+
+// Weight and gradient wide; moments f32, bf16 or codes; scalars f32.
+bool adamw_applies(const NodeView& view) {
+  const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_quantized(dtype); };
+  bool scalars = true;
+  for (size_t i = 4; i < 8; ++i) scalars = scalars && view.in(i).dtype == Dtype::f32;
+  return scalars && is_wide_or_half(view.in(0).dtype) && is_wide_or_half(view.in(1).dtype) &&
+         storable(view.in(2).dtype) && storable(view.in(3).dtype);
+}
+
+WeightStore weight_store(const NodeView& view) {
+  if (view.has(kMaster)) {
+    return view.in(kMaster).dtype == Dtype::i16 ? WeightStore::remainder : WeightStore::master;
+  }
+  return view.attrs<AdamwAttrs>().stochastic_w ? WeightStore::stochastic : WeightStore::plain;
+}
+
+KernelSpec adamw_spec(const NodeView& view) {
+  const auto& a = view.attrs<AdamwAttrs>();
+  AdamwParams p;
+  p.n = view.in(0).n_elems();
+  p.group = std::max<int64_t>(a.group, 1);
+  p.stream = static_cast<uint64_t>(a.stream);
+  p.seed = static_cast<uint32_t>(a.seed);
+  p.beta1 = static_cast<float>(a.beta1);
+  p.beta2 = static_cast<float>(a.beta2);
+  p.eps = static_cast<float>(a.eps);
+  p.weight_decay = static_cast<float>(a.weight_decay);
+  p.w = view.in(0).dtype;
+  p.g = view.in(1).dtype;
+  p.store = weight_store(view);
+  p.exact = a.math == PowerMath::exact;
+  p.m = {.dtype = view.in(2).dtype, .expand = a.expand_m, .stochastic = a.stochastic_m};
+  p.v = {.dtype = view.in(3).dtype, .expand = a.expand_v, .stochastic = a.stochastic_v};
+  return make_spec(KernelId::adamw_step, p);
+}
+
+const Binding kBindings[] = {
+    {OpCode::global_norm, gradients_are_wide, norm_scratch, norm_spec},
+    {OpCode::adamw_step, adamw_applies, nullptr, adamw_spec},
+};
+
+}  // namespace
 
 std::span<const Binding> update_bindings() {
-  return {};
+  return kBindings;
 }
 
 }  // namespace octet::cuda

@@ -1,0 +1,42 @@
+// The update's kernels, and how adamw_step divides among three: one for pairs of E4M3 or E5M2
+// moments in groups of 128, one for moments of f32 and bf16, one for everything else.
+#pragma once
+
+#include "backends/cuda/module/kernel.h"
+#include "backends/cuda/params/update.h"
+#include "math/adamw.h"
+
+namespace octet::cuda {
+
+std::unique_ptr<Prepared> prepare_global_norm(const Request& request);
+
+struct MomentPlace {
+  const void* from;
+  void* to;
+  const uint32_t* meta_from;  // of codes alone
+  uint32_t* meta_to;
+};
+
+// What a kernel of the step takes by value.
+struct AdamwCall {
+  AdamwParams p;
+  const void* g;
+  const void *w_from, *master_from;
+  void *w_to, *master_to;
+  MomentPlace m, v;
+  const float *lr, *c1, *c2, *grad_scale;
+  const uint8_t* found_nonfinite;
+  const uint32_t* attempt;  // nullptr: nothing is drawn
+
+  int64_t begin, end;  // the elements of this launch; begin starts a group
+};
+
+// Whether every address allows accesses of 16 bytes.
+bool is_aligned(const AdamwCall& call);
+
+// Each returns how many elements from call.begin on it has done, 0 where it is not made for them.
+int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream);
+int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream);
+int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream);
+
+}  // namespace octet::cuda

@@ -1,0 +1,445 @@
+// The step with both moments E4M3 or E5M2 in groups of 128, expanded or not, and fast powers.
+//
+// A warp takes two groups at a time, sixteen lanes each, eight elements a lane: everything is read
+// in accesses of 8 or 16 bytes, the next pair while this one is computed. The range of a group goes
+// through shuffles; one half of its lanes then finds the metadata of m, the other of v. Powers are
+// the machine's log2 and exp2. Pairs with anything unusual (NaN, Inf, a negative v, magnitudes near
+// the ends of f32) take step_group instead, before anything of them is written.
+#include <algorithm>
+
+#include "backends/cuda/kernels/update_any.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kGroup = 128;
+constexpr int kEach = 8;  // elements a lane
+constexpr int kPair = 32 * kEach;
+constexpr int kThreads = 256;
+constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
+static_assert(kPair == 2 * kGroup);
+
+// What decoding and encoding of one moment need, beside the metadata.
+struct CodeFormat {
+  float unscale;  // code's bits as exponent and fraction of f32, times this: |q|
+  float target, log2_target, log2_least;
+  float least;       // of a nonzero value; 0: none
+  int shift;         // code << shift are those bits
+  uint32_t special;  // added to 7-bit codes, carries into bit 7 at Inf and NaN
+  bool expand, e4m3;
+};
+struct CodeFormats {
+  CodeFormat m, v;
+};
+
+__device__ __forceinline__ float fast_log2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float fast_inverse(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float fast_inverse_sqrt(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// a / b from b's inverse, corrected once.
+__device__ __forceinline__ float divide(float a, float b, float inverse) {
+  const float q = a * inverse;
+  return __fmaf_rn(__fmaf_rn(-b, q, a), inverse, q);
+}
+// A small integer as f32, without the slow conversion.
+__device__ __forceinline__ float float_of_small(uint32_t x) {
+  return __uint_as_float(0x4B000000u | x) - 8388608.0f;
+}
+
+// One pair of groups as it is read.
+template <WeightStore S, Dtype G>
+struct Raw {
+  static constexpr int kGradWords = G == Dtype::f32 ? 8 : 4;
+  static constexpr int kWeightWords = S == WeightStore::stochastic ? 4 : 8;
+  uint32_t m[2], v[2], meta_m, meta_v;
+  uint32_t g[kGradWords], w[kWeightWords];
+};
+
+template <int N>
+__device__ __forceinline__ void load_words(const void* from, int64_t byte, uint32_t* to) {
+  const auto* at = static_cast<const char*>(from) + byte;
+  if constexpr (N == 2) {
+    const uint2 x = *reinterpret_cast<const uint2*>(at);
+    to[0] = x.x, to[1] = x.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const uint4 x = reinterpret_cast<const uint4*>(at)[i / 4];
+      to[i] = x.x, to[i + 1] = x.y, to[i + 2] = x.z, to[i + 3] = x.w;
+    }
+  }
+}
+template <int N>
+__device__ __forceinline__ void store_words(void* to, int64_t byte, const uint32_t* from) {
+  auto* at = static_cast<char*>(to) + byte;
+  if constexpr (N == 2) {
+    *reinterpret_cast<uint2*>(at) = make_uint2(from[0], from[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      reinterpret_cast<uint4*>(at)[i / 4] =
+          make_uint4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+    }
+  }
+}
+
+// i: this lane's first element.
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ void load(const AdamwCall& call, int64_t i, Raw<S, G>& raw) {
+  load_words<2>(call.m.from, i, raw.m);
+  load_words<2>(call.v.from, i, raw.v);
+  raw.meta_m = call.m.meta_from[i / kGroup];
+  raw.meta_v = call.v.meta_from[i / kGroup];
+  load_words<Raw<S, G>::kGradWords>(call.g, i * (G == Dtype::f32 ? 4 : 2), raw.g);
+  if constexpr (S == WeightStore::remainder) {
+    load_words<4>(call.w_from, i * 2, raw.w);
+    load_words<4>(call.master_from, i * 2, raw.w + 4);
+  } else if constexpr (S == WeightStore::stochastic) {
+    load_words<4>(call.w_from, i * 2, raw.w);
+  } else {
+    load_words<8>(S == WeightStore::master ? call.master_from : call.w_from, i * 4, raw.w);
+  }
+}
+
+// Element j of packed bf16.
+__device__ __forceinline__ float bf16_at(const uint32_t* words, int j) {
+  return __uint_as_float(j % 2 == 0 ? words[j / 2] << 16 : words[j / 2] & 0xFFFF0000u);
+}
+
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ float gradient_at(const Raw<S, G>& raw, int j) {
+  return G == Dtype::f32 ? __uint_as_float(raw.g[j]) : bf16_at(raw.g, j);
+}
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ float weight_at(const Raw<S, G>& raw, int j) {
+  if constexpr (S == WeightStore::remainder) {
+    const uint32_t hi = __float_as_uint(bf16_at(raw.w, j));
+    const auto both = static_cast<int32_t>(raw.w[4 + j / 2]);
+    const int32_t lo = j % 2 == 0 ? static_cast<int16_t>(both) : both >> 16;
+    return __uint_as_float(hi + static_cast<uint32_t>(lo));
+  } else if constexpr (S == WeightStore::stochastic) {
+    return bf16_at(raw.w, j);
+  } else {
+    return __uint_as_float(raw.w[j]);
+  }
+}
+
+// Codes to values. Returns whether the metadata or a code is out of what the powers take.
+__device__ __forceinline__ bool decode_codes(const CodeFormat& f, const uint32_t (&codes)[2],
+                                             uint32_t meta, float (&x)[kEach]) {
+  const float amax = meta_amax(meta);
+  const uint32_t special =
+      ((codes[0] & 0x7F7F7F7Fu) + f.special) | ((codes[1] & 0x7F7F7F7Fu) + f.special);
+  const float k = meta == 0 ? 1.0f : float_of_small(meta & 0xFFu) * 0.0625f;
+  const float rough = fast_inverse(k);
+  const float inv_k = __fmaf_rn(__fmaf_rn(-k, rough, 1.0f), rough, rough);
+  const float top = fast_log2(f.target);
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const uint32_t code = codes[j / 4] >> (j % 4 * 8);
+    const float q = __uint_as_float((code & 0x7Fu) << f.shift) * f.unscale;
+    const uint32_t sign = (code & 0x80u) << 24;
+    const float size =
+        f.expand ? fast_exp2((fast_log2(q) - top) * inv_k) * amax : __fdiv_rn(q, f.target) * amax;
+    x[j] = __uint_as_float(__float_as_uint(size) | sign);
+  }
+  const float lowest = f.log2_least * inv_k;
+  const bool far = f.expand && meta != 0 &&
+                   !(lowest > -125.0f && lowest + fast_log2(amax) > -125.0f && amax < 0x1p125f);
+  return far || (special & 0x80808080u) != 0;
+}
+
+// Values to codes with this metadata; 0 for metadata 0.
+__device__ __forceinline__ void encode_codes(const CodeFormat& f, const float (&x)[kEach],
+                                             uint32_t meta, uint32_t (&codes)[2]) {
+  const float amax = meta_amax(meta);
+  const float k = float_of_small(meta & 0xFFu) * 0.0625f;
+  const float inverse = fast_inverse(amax);
+  uint32_t pairs[kEach / 2];
+#pragma unroll
+  for (int j = 0; j < kEach; j += 2) {
+    float y[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float size = fabsf(x[j + i]);
+      if (f.expand) {
+        y[i] = fast_exp2(__fmaf_rn(fast_log2(size * inverse), k, f.log2_target));
+      } else {
+        y[i] = __fdiv_rn(size, amax) * f.target;
+        if (size != 0.0f) y[i] = fmaxf(y[i], f.least);
+      }
+      y[i] = copysignf(y[i], x[j + i]);
+    }
+    const auto kind = f.e4m3 ? __NV_E4M3 : __NV_E5M2;
+    pairs[j / 2] = __nv_cvt_float2_to_fp8x2(make_float2(y[0], y[1]), __NV_SATFINITE, kind);
+  }
+  const uint32_t kept = meta == 0 ? 0u : 0xFFFFFFFFu;
+  codes[0] = (pairs[0] | (pairs[1] << 16)) & kept;
+  codes[1] = (pairs[2] | (pairs[3] << 16)) & kept;
+}
+
+struct Extent {
+  float amax, amin;
+};
+
+// The extent of both moments over the sixteen lanes of a group: lanes with bit 3 clear get that of
+// m, the others that of v. amin of zeros alone is Inf.
+template <bool kZerosCount>
+__device__ __forceinline__ Extent group_extent(const float (&m)[kEach], const float (&v)[kEach],
+                                               bool second) {
+  const float inf = __uint_as_float(kF32Inf);
+  Extent of_m{0, inf}, of_v{0, inf};
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const float size = fabsf(m[j]);
+    of_m = {fmaxf(of_m.amax, size), fminf(of_m.amin, kZerosCount || size > 0 ? size : inf)};
+    of_v = {fmaxf(of_v.amax, v[j]), fminf(of_v.amin, kZerosCount || v[j] > 0 ? v[j] : inf)};
+  }
+  const Extent sent = second ? of_m : of_v;
+  Extent kept = second ? of_v : of_m;
+  kept.amax = fmaxf(kept.amax, __shfl_xor_sync(kWholeWarp, sent.amax, 8));
+  kept.amin = fminf(kept.amin, __shfl_xor_sync(kWholeWarp, sent.amin, 8));
+#pragma unroll
+  for (int step = 4; step > 0; step /= 2) {
+    kept.amax = fmaxf(kept.amax, __shfl_xor_sync(kWholeWarp, kept.amax, step));
+    kept.amin = fminf(kept.amin, __shfl_xor_sync(kWholeWarp, kept.amin, step));
+  }
+  return kept;
+}
+
+// As meta_of, for a normal amin.
+__device__ __forceinline__ uint32_t group_meta(const CodeFormat& f, const Extent& extent) {
+  if (!(extent.amax >= kMinExpansionAmax)) return 0;
+  const uint32_t amax24 = expansion_amax24(extent.amax);
+  if (!f.expand) return (amax24 << 8) | kPlainK16;
+  const uint32_t hi = amax24 << 7, lo = __float_as_uint(extent.amin);
+  float quotient = __fdiv_rn(__uint_as_float((hi & 0x007FFFFFu) | 0x3F800000u),
+                             __uint_as_float((lo & 0x007FFFFFu) | 0x3F800000u));
+  uint32_t exponent = (hi >> 23) - (lo >> 23);
+  if (quotient < 1.0f) {
+    quotient *= 2.0f;
+    --exponent;
+  }
+  const uint32_t key = (exponent << 23) | (__float_as_uint(quotient) & 0x007FFFFFu);
+  const uint32_t* limit = f.e4m3 ? kRangeKeys<Dtype::e4m3, Moment::first>.limit
+                                 : kRangeKeys<Dtype::e5m2, Moment::first>.limit;
+  const float log2_range = static_cast<float>(exponent) + fast_log2(quotient);
+  return (amax24 << 8) | static_cast<uint32_t>(choose_k16(key, log2_range, limit));
+}
+
+// Magnitudes that the fast powers do not take.
+__device__ __forceinline__ bool is_far(const CodeFormat& f, const Extent& extent) {
+  if (!f.expand || !(extent.amax >= kMinExpansionAmax)) return false;
+  return !(extent.amax <= 0x1p100f && extent.amin >= fmaxf(0x1p-126f, extent.amax * 0x1p-100f));
+}
+
+// sqrt(x), x >= 0; 0 below the normal numbers.
+__device__ __forceinline__ float fast_sqrt(float x) {
+  const float inverse = fast_inverse_sqrt(x);
+  const float root = x * inverse;
+  const float better = __fmaf_rn(__fmaf_rn(-root, root, x), 0.5f * inverse, root);
+  return x < 0x1p-126f ? 0.0f : better;
+}
+
+struct StepConstants {
+  AdamwConstants k;
+  float inv_c1, inv_c2;
+};
+
+// m, v and w of the lane's elements; NaN where a new v or w is not finite, else 0.
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ float update(const StepConstants& c, const Raw<S, G>& raw,
+                                        float (&m)[kEach], float (&v)[kEach], float (&w)[kEach]) {
+  const AdamwConstants& k = c.k;
+  float bad = 0;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const float g = gradient_at(raw, j) * k.grad_scale;
+    m[j] = k.beta1 * m[j] + (1.0f - k.beta1) * g;
+    v[j] = k.beta2 * v[j] + ((1.0f - k.beta2) * g) * g;
+    const float root = fast_sqrt(v[j] * c.inv_c2) + k.eps;
+    const float step = divide(divide(m[j], k.c1, c.inv_c1), root, fast_inverse(root));
+    const float old = weight_at(raw, j);
+    w[j] = old - k.lr * (step + k.weight_decay * old);
+    bad = __fmaf_rn(v[j], 0.0f, __fmaf_rn(w[j], 0.0f, bad));
+  }
+  return bad;
+}
+
+// Eight finite weights from element i on.
+template <WeightStore S>
+__device__ __forceinline__ void store_weights(const AdamwCall& call, int64_t i,
+                                              const float (&w)[kEach]) {
+  uint32_t hi[4], rest[8];
+#pragma unroll
+  for (int j = 0; j < kEach; j += 2) {
+    const uint32_t a = __float_as_uint(w[j]), b = __float_as_uint(w[j + 1]);
+    if constexpr (S == WeightStore::remainder) {
+      hi[j / 2] = __byte_perm(a + 0x8000u, b + 0x8000u, 0x7632);
+      rest[j / 2] = __byte_perm(a, b, 0x5410);
+    } else {
+      hi[j / 2] = __float_as_uint(0.0f);
+      rest[j] = a, rest[j + 1] = b;
+      if constexpr (S == WeightStore::master) {
+        hi[j / 2] = from_float<Dtype::bf16>(w[j]) |
+                    (static_cast<uint32_t>(from_float<Dtype::bf16>(w[j + 1])) << 16);
+      }
+    }
+  }
+  if constexpr (S == WeightStore::stochastic) {
+    const RandomStream random = stream_of<UpdateDraw::weight>(call);
+    const PhiloxKey key{static_cast<uint32_t>(random.name) ^ random.seed,
+                        static_cast<uint32_t>(random.name >> 32)};
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      const auto counter = static_cast<uint64_t>(i) / 4 + static_cast<uint64_t>(block);
+      const PhiloxBlock words = philox(key, counter, random.step);
+#pragma unroll
+      for (int j = 0; j < 4; j += 2) {
+        const uint32_t a = __float_as_uint(w[block * 4 + j]) + (words.word[j] >> 16);
+        const uint32_t b = __float_as_uint(w[block * 4 + j + 1]) + (words.word[j + 1] >> 16);
+        hi[block * 2 + j / 2] = __byte_perm(a, b, 0x7632);
+      }
+    }
+  }
+  if constexpr (S != WeightStore::plain) store_words<4>(call.w_to, i * 2, hi);
+  if constexpr (S == WeightStore::remainder) store_words<4>(call.master_to, i * 2, rest);
+  if constexpr (S == WeightStore::plain) store_words<8>(call.w_to, i * 4, rest);
+  if constexpr (S == WeightStore::master) store_words<8>(call.master_to, i * 4, rest);
+}
+
+// One pair; i: this lane's first element.
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ void step_pair(const AdamwCall& call, const CodeFormats& formats,
+                                          const StepConstants& c, const Raw<S, G>& raw, int64_t i) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const bool second = (lane & 8) != 0;
+  float m[kEach], v[kEach], w[kEach];
+  bool odd = decode_codes(formats.m, raw.m, raw.meta_m, m);
+  odd |= decode_codes(formats.v, raw.v, raw.meta_v, v);
+  odd |= ((raw.v[0] | raw.v[1]) & 0x80808080u) != 0;
+  const float bad = update(c, raw, m, v, w);
+  odd |= bad != 0.0f;  // NaN
+  const CodeFormat& mine = second ? formats.v : formats.m;
+  Extent extent = group_extent<true>(m, v, second);
+  if (__any_sync(kWholeWarp, extent.amin == 0.0f && extent.amax > 0.0f)) {
+    extent = group_extent<false>(m, v, second);
+  }
+  odd |= is_far(mine, extent);
+  if (__any_sync(kWholeWarp, odd)) {
+    const int64_t first = i - lane * kEach;
+    step_group(call, first, kGroup);
+    return step_group(call, first + kGroup, kGroup);
+  }
+  const uint32_t meta = group_meta(mine, extent);
+  const uint32_t meta_m = __shfl_sync(kWholeWarp, meta, lane & 16);
+  const uint32_t meta_v = __shfl_sync(kWholeWarp, meta, (lane & 16) + 8);
+  uint32_t codes[2];
+  store_weights<S>(call, i, w);
+  encode_codes(formats.m, m, meta_m, codes);
+  store_words<2>(call.m.to, i, codes);
+  encode_codes(formats.v, v, meta_v, codes);
+  store_words<2>(call.v.to, i, codes);
+  if (lane % 8 == 0) (second ? call.v : call.m).meta_to[i / kGroup] = meta;
+}
+
+template <WeightStore S, Dtype G>
+__global__ void __launch_bounds__(kThreads, 2)
+    step_pairs(const __grid_constant__ AdamwCall call,
+               const __grid_constant__ CodeFormats formats) {
+  if (*call.found_nonfinite != 0) return copy_states(call);
+  const AdamwConstants k = constants_of(call);
+  const StepConstants c{k, 1.0f / k.c1, 1.0f / k.c2};
+  const int64_t warp = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * (kThreads / 32) * kPair;
+  int64_t i = call.begin + warp * kPair + threadIdx.x % 32 * kEach;
+  if (i >= call.end) return;  // whole warps: the elements are whole pairs
+  Raw<S, G> now;
+  load(call, i, now);
+  for (; i < call.end; i += stride) {
+    Raw<S, G> next = now;
+    if (i + stride < call.end) load(call, i + stride, next);
+    step_pair(call, formats, c, now, i);
+    now = next;
+  }
+}
+
+bool is_ieee8(Dtype dtype) {
+  return dtype == Dtype::e4m3 || dtype == Dtype::e5m2;
+}
+
+CodeFormat code_format(const MomentParams& p, bool keeps_nonzero) {
+  const bool e4m3 = p.dtype == Dtype::e4m3;
+  return {.unscale = e4m3 ? 0x1p120f : 0x1p112f,
+          .target = e4m3 ? 448.0f : 57344.0f,
+          .log2_target = e4m3 ? 8.80735492f : 15.8073549f,
+          .log2_least = e4m3 ? -17.8073549f : -31.8073549f,
+          .least = !keeps_nonzero ? 0.0f
+                   : e4m3         ? 0x1p-9f
+                                  : 0x1p-16f,
+          .shift = e4m3 ? 20 : 21,
+          .special = e4m3 ? 0x01010101u : 0x04040404u,
+          .expand = p.expand,
+          .e4m3 = e4m3};
+}
+
+template <WeightStore S>
+void launch_pairs(const AdamwCall& call, const CodeFormats& formats, int n_sm,
+                  cudaStream_t stream) {
+  const int64_t wanted = ceil_div(call.end - call.begin, kPair * (kThreads / 32));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * 2));
+  if (call.p.g == Dtype::bf16) {
+    step_pairs<S, Dtype::bf16><<<blocks, kThreads, 0, stream>>>(call, formats);
+  } else {
+    step_pairs<S, Dtype::f32><<<blocks, kThreads, 0, stream>>>(call, formats);
+  }
+  check_launch("adamw_step");
+}
+
+}  // namespace
+
+int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const AdamwParams& p = call.p;
+  const int64_t n = (call.end - call.begin) / kPair * kPair;
+  const bool powers = p.m.expand || p.v.expand;
+  const bool weight = p.store == WeightStore::plain ? p.w == Dtype::f32 : p.w == Dtype::bf16;
+  if (n == 0 || p.group != kGroup || !is_ieee8(p.m.dtype) || !is_ieee8(p.v.dtype)) return 0;
+  if (p.m.stochastic || p.v.stochastic || (powers && p.exact) || !weight || !is_aligned(call))
+    return 0;
+  if (p.g != Dtype::bf16 && p.g != Dtype::f32) return 0;
+  AdamwCall part = call;
+  part.end = call.begin + n;
+  const CodeFormats formats{code_format(p.m, p.m.expand), code_format(p.v, true)};
+  switch (p.store) {
+    case WeightStore::remainder:
+      launch_pairs<WeightStore::remainder>(part, formats, n_sm, stream);
+      break;
+    case WeightStore::stochastic:
+      launch_pairs<WeightStore::stochastic>(part, formats, n_sm, stream);
+      break;
+    case WeightStore::master:
+      launch_pairs<WeightStore::master>(part, formats, n_sm, stream);
+      break;
+    case WeightStore::plain:
+      launch_pairs<WeightStore::plain>(part, formats, n_sm, stream);
+  }
+  return n;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,59 @@
+// Parameters of the update's kernels. Equations and order: ir/ops/update.cpp, math/adamw.h.
+//
+// global_norm: operands clip (f32[]), then the gradients (f32, bf16 or fp16), which the tail lists:
+// two entries each, elements and dtype. Results norm f32[], grad_scale f32[], found_nonfinite
+// bool[]. The squares of kNormChunk elements make one double, those doubles are summed in a fixed
+// order: deterministic. Scratch: norm_scratch_bytes.
+//
+// adamw_step: the operands and results of the op. Everything that changes from step to step (lr,
+// corrections, grad_scale, found_nonfinite, attempt) is read on the device; with found_nonfinite
+// each result is a copy of its operand. Any result may lie on its operand. No scratch.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/dtype.h"
+
+namespace octet::cuda {
+
+struct GlobalNormParams {
+  int64_t n_gradients = 0;
+};
+
+inline constexpr int64_t kNormChunk = 1 << 15;
+constexpr int64_t norm_chunks(int64_t n_elems) {
+  return (n_elems + kNormChunk - 1) / kNormChunk;
+}
+// One double a chunk.
+constexpr int64_t norm_scratch_bytes(int64_t n_chunks) {
+  return 8 * (n_chunks > 0 ? n_chunks : 1);
+}
+
+enum class WeightStore : uint8_t {
+  plain,       // the weight is the master; a narrow one rounds to nearest even
+  remainder,   // bf16 and an i16 remainder
+  master,      // an f32 master, and the weight rounded to nearest even
+  stochastic,  // bf16 alone, rounded stochastically
+};
+
+// How a moment is stored (math/moment.h).
+struct MomentParams {
+  Dtype dtype = Dtype::f32;
+  bool expand = false;
+  bool stochastic = false;
+};
+
+struct AdamwParams {
+  int64_t n = 0;        // elements
+  int64_t group = 128;  // of codes
+  uint64_t stream = 0;  // hash of the parameter's name
+  uint32_t seed = 0;
+  float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  Dtype w = Dtype::f32, g = Dtype::f32;
+  WeightStore store = WeightStore::plain;
+  bool exact = false;  // powers with the same bits everywhere
+  MomentParams m = {}, v = {};
+  uint8_t reserved[6] = {};
+};
+
+}  // namespace octet::cuda
