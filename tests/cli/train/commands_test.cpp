@@ -74,6 +74,16 @@ INSTANTIATE_TEST_SUITE_P(signals, Interrupt, testing::Values(SIGINT, SIGTERM),
                            return std::string(info.param == SIGINT ? "sigint" : "sigterm");
                          });
 
+TEST(Commands, a_device_that_is_not_there_is_one_line) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  const Outcome outcome = run(folder, "train --quiet --device cuda " + config);
+  if (outcome.code == 0) GTEST_SKIP() << "this machine has a GPU and the module for it";
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_THAT(outcome.err, testing::StartsWith("octet: [cuda] expected "));
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+}
+
 TEST(Commands, out_of_memory_is_one_line_before_anything_is_allocated_or_written) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
@@ -210,8 +220,6 @@ const BadCall kBadCalls[] = {
     {"unknown_task", "eval --model DIR --tasks perplexty", 2,
      "--tasks: expected nll or perplexity, alone or with :FILE, got 'perplexty'; the nearest is "
      "perplexity"},
-    {"no_such_device", "train DIR/tiny.yaml --device cuda", 5,
-     "--device: expected cpu, got cuda: this build has no such back end"},
     {"nothing_to_inspect", "inspect DIR/none", 3,
      "[inspect] 'DIR/none': expected a run, a checkpoint, a model folder or a .safetensors file, "
      "got no such path"},
