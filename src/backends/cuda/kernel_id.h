@@ -40,6 +40,7 @@ enum class KernelId : int32_t {
   cast,
   fill,
   transpose,
+  broadcast,
   slice,
   pad,
   concatenate,

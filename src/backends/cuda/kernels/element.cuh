@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "backends/cuda/kernels/hif8.h"
 #include "backends/cuda/module/kernel.h"
 #include "formats/decode.h"
 #include "formats/dtype.h"
@@ -74,7 +75,7 @@ __device__ __forceinline__ Storage<D> from_float(float x) {
     const auto kind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
     return static_cast<Storage<D>>(__nv_cvt_float_to_fp8(x, __NV_SATFINITE, kind));
   } else {
-    return static_cast<Storage<D>>(encode<D>(x, Rounding::near, {}));
+    return static_cast<Storage<D>>(hif8_nearest(x));
   }
 }
 

@@ -1,9 +1,180 @@
-#include "backends/cuda/module/kernel.h"
+// Element by element: params/move.h.
+#include "backends/cuda/kernels/move.cuh"
+#include "backends/cuda/kernels/wide.cuh"
 
 namespace octet::cuda {
+namespace {
+
+constexpr int kPacks = 2;  // eights of a thread
+constexpr int kChunk = kThreads * kEight * kPacks;
+
+struct ElementTask {
+  const void* a;
+  const void* b;  // nullptr: one operand
+  const void* c;
+  void* y;  // may be an operand
+  ElementParams p;
+  bool aligned = false;
+};
+
+template <typename F>
+__device__ __forceinline__ void each(float (&v)[8], const float (&w)[8], F f) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) v[j] = f(v[j], w[j]);
+}
+
+// v = op(v, w): the choice once for eight elements.
+__device__ __forceinline__ void apply(ElementOp op, float (&v)[8], const float (&w)[8]) {
+  switch (op) {
+    case ElementOp::neg:
+      return each(v, w, [](float a, float) { return -a; });
+    case ElementOp::abs:
+      return each(v, w, [](float a, float) { return fabsf(a); });
+    case ElementOp::sign:
+      return each(v, w, [](float a, float) {
+        return a > 0 ? 1.0f : a < 0 ? -1.0f : a == 0 ? 0.0f : a;
+      });
+    case ElementOp::sqrt:
+      return each(v, w, [](float a, float) { return sqrtf(a); });
+    case ElementOp::rsqrt:
+      return each(v, w, [](float a, float) { return 1.0f / sqrtf(a); });
+    case ElementOp::square:
+      return each(v, w, [](float a, float) { return a * a; });
+    case ElementOp::add:
+      return each(v, w, [](float a, float b) { return a + b; });
+    case ElementOp::sub:
+      return each(v, w, [](float a, float b) { return a - b; });
+    case ElementOp::mul:
+      return each(v, w, [](float a, float b) { return a * b; });
+    case ElementOp::div:
+      return each(v, w, [](float a, float b) { return a / b; });
+    case ElementOp::maximum:
+      return each(v, w, [](float a, float b) { return a != a || b != b ? a + b : fmaxf(a, b); });
+    case ElementOp::minimum:
+      return each(v, w, [](float a, float b) { return a != a || b != b ? a + b : fminf(a, b); });
+    default:
+      return;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) wide_elements(const __grid_constant__ ElementTask t) {
+  const ElementParams& p = t.p;
+  const int64_t base = int64_t{blockIdx.x} * kChunk;
+  float v[8], w[8] = {};
+  if (t.aligned && base + kChunk <= p.n) {
+    Raw8 a[kPacks], b[kPacks];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int64_t i = base + (k * kThreads + threadIdx.x) * kEight;
+      a[k] = load_raw8(t.a, i, p.a);
+      b[k] = t.b == nullptr ? Raw8{} : load_raw8(t.b, i, p.b);
+    }
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      widen8(a[k], p.a, v);
+      if (t.b != nullptr) widen8(b[k], p.b, w);
+      apply(p.op, v, w);
+      const int64_t i = base + (k * kThreads + threadIdx.x) * kEight;
+      store_raw8(t.y, i, p.y, narrow8(v, p.y));
+    }
+    return;
+  }
+  for (int64_t i = base + threadIdx.x; i < min(p.n, base + kChunk); i += kThreads) {
+    v[0] = load_wide(t.a, i, p.a);
+    if (t.b != nullptr) w[0] = load_wide(t.b, i, p.b);
+    apply(p.op, v, w);
+    store_wide(t.y, i, p.y, v[0]);
+  }
+}
+
+// Every number of every type that the rest takes is a double.
+__device__ double load_any(const void* x, int64_t i, Dtype dtype) {
+  if (dtype == Dtype::i32) return static_cast<const int32_t*>(x)[i];
+  if (dtype == Dtype::boolean) return static_cast<const uint8_t*>(x)[i] != 0;
+  return load_wide(x, i, dtype);
+}
+
+__device__ void store_any(void* y, int64_t i, Dtype dtype, double v) {
+  if (dtype == Dtype::i32) {
+    static_cast<int32_t*>(y)[i] = static_cast<int32_t>(v);
+  } else if (dtype == Dtype::boolean) {
+    static_cast<uint8_t*>(y)[i] = v != 0;
+  } else if (dtype == Dtype::f32) {
+    static_cast<float*>(y)[i] = static_cast<float>(v);
+  } else {
+    static_cast<uint16_t*>(y)[i] = dtype == Dtype::bf16 ? __bfloat16_as_ushort(__double2bfloat16(v))
+                                                        : __half_as_ushort(__double2half(v));
+  }
+}
+
+__device__ double any_value(const ElementTask& t, int64_t i) {
+  const double a = load_any(t.a, i, t.p.a);
+  switch (t.p.op) {
+    case ElementOp::exp:
+      return exp(a);
+    case ElementOp::log:
+      return log(a);
+    case ElementOp::tanh:
+      return tanh(a);
+    case ElementOp::erf:
+      return erf(a);
+    case ElementOp::logistic:
+      return 1 / (1 + exp(-a));
+    case ElementOp::sin:
+      return sin(a);
+    case ElementOp::cos:
+      return cos(a);
+    case ElementOp::less:
+      return a < load_any(t.b, i, t.p.b);
+    case ElementOp::equal:
+      return a == load_any(t.b, i, t.p.b);
+    case ElementOp::select:
+      return a != 0 ? load_any(t.b, i, t.p.b) : load_any(t.c, i, t.p.c);
+    default:
+      return a;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) any_elements(const __grid_constant__ ElementTask t) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < t.p.n) store_any(t.y, i, t.p.y, any_value(t, i));
+}
+
+bool is_wide(Dtype d) {
+  return d == Dtype::f32 || d == Dtype::bf16 || d == Dtype::fp16;
+}
+
+void run_elements(const ElementParams& p, const Launch& args) {
+  if (p.n == 0) return;
+  ElementTask t{.a = args.operands[0],
+                .b = p.n_operands > 1 ? args.operands[1] : nullptr,
+                .c = p.n_operands > 2 ? args.operands[2] : nullptr,
+                .y = args.results[0],
+                .p = p};
+  t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
+  if (p.op <= kLastWideOp && is_wide(p.a) && is_wide(p.b) && is_wide(p.y)) {
+    wide_elements<<<grid_of(ceil_div(p.n, kChunk)), kThreads, 0, args.stream>>>(t);
+  } else {
+    any_elements<<<grid_of(ceil_div(p.n, kThreads)), kThreads, 0, args.stream>>>(t);
+  }
+  check_launch("elementwise");
+}
+
+constexpr KernelRow kRows[] = {
+    {KernelId::elementwise, stateless<ElementParams, run_elements>},
+    {KernelId::cast, stateless<ElementParams, run_elements>},
+    {KernelId::fill, prepare_fill},
+    {KernelId::transpose, prepare_copies},
+    {KernelId::broadcast, prepare_copies},
+    {KernelId::slice, prepare_copies},
+    {KernelId::pad, prepare_copies},
+    {KernelId::concatenate, prepare_copies},
+};
+
+}  // namespace
 
 std::span<const KernelRow> move_kernels() {
-  return {};
+  return kRows;
 }
 
 }  // namespace octet::cuda

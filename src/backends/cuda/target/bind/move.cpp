@@ -1,9 +1,250 @@
+#include "backends/cuda/params/move.h"
+
 #include "backends/cuda/target/bind/binding.h"
+#include "formats/codec.h"
 
 namespace octet::cuda {
+namespace {
+
+ElementOp element_op(OpCode op) {
+  switch (op) {
+    case OpCode::neg:
+      return ElementOp::neg;
+    case OpCode::abs:
+      return ElementOp::abs;
+    case OpCode::sign:
+      return ElementOp::sign;
+    case OpCode::exp:
+      return ElementOp::exp;
+    case OpCode::log:
+      return ElementOp::log;
+    case OpCode::sqrt:
+      return ElementOp::sqrt;
+    case OpCode::rsqrt:
+      return ElementOp::rsqrt;
+    case OpCode::square:
+      return ElementOp::square;
+    case OpCode::tanh:
+      return ElementOp::tanh;
+    case OpCode::erf:
+      return ElementOp::erf;
+    case OpCode::logistic:
+      return ElementOp::logistic;
+    case OpCode::sin:
+      return ElementOp::sin;
+    case OpCode::cos:
+      return ElementOp::cos;
+    case OpCode::add:
+      return ElementOp::add;
+    case OpCode::sub:
+      return ElementOp::sub;
+    case OpCode::mul:
+      return ElementOp::mul;
+    case OpCode::div:
+      return ElementOp::div;
+    case OpCode::maximum:
+      return ElementOp::maximum;
+    case OpCode::minimum:
+      return ElementOp::minimum;
+    case OpCode::less:
+      return ElementOp::less;
+    case OpCode::equal:
+      return ElementOp::equal;
+    case OpCode::select:
+      return ElementOp::select;
+    default:
+      return ElementOp::copy;  // cast, stop_gradient
+  }
+}
+
+// f32 arithmetic takes wide operands; the rest takes integers and bools too.
+bool element_applies(const NodeView& view) {
+  const auto fits = [wide = element_op(view.node.op) <= kLastWideOp &&
+                            view.node.op != OpCode::cast](Dtype d) {
+    return is_wide_or_half(d) || (!wide && (d == Dtype::i32 || d == Dtype::boolean));
+  };
+  bool all = fits(view.out(0).dtype);
+  for (size_t i = 0; i < view.node.operands.size(); ++i) all = all && fits(view.in(i).dtype);
+  return all;
+}
+
+KernelSpec element_spec(const NodeView& view) {
+  ElementParams p;
+  p.n = view.out(0).n_elems();
+  p.op = element_op(view.node.op);
+  p.n_operands = static_cast<uint8_t>(view.node.operands.size());
+  p.a = view.in(0).dtype;
+  p.b = p.n_operands > 1 ? view.in(1).dtype : p.a;
+  p.c = p.n_operands > 2 ? view.in(2).dtype : p.a;
+  p.y = view.out(0).dtype;
+  return make_spec(view.node.op == OpCode::cast ? KernelId::cast : KernelId::elementwise, p);
+}
+
+// The bits of `value` in one element.
+uint32_t pattern_of(Dtype dtype, double value) {
+  if (dtype == Dtype::f32) return bits_of(static_cast<float>(value));
+  if (is_float(dtype))
+    return encode(dtype, static_cast<float>(value), Rounding::near, {.saturate = false});
+  return static_cast<uint32_t>(static_cast<int64_t>(value));
+}
+FillParams fill_params(const TensorType& y, double value) {
+  FillParams p;
+  p.n = y.n_elems();
+  p.bytes = dtype_bytes(y.dtype);
+  p.pattern = pattern_of(y.dtype, value);
+  return p;
+}
+bool moves(const NodeView& view) {
+  const TensorType& y = view.out(0);
+  bool same = y.shape.size() <= kMaxRank && y.dtype != Dtype::real;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    same = same && view.in(i).dtype == y.dtype && view.in(i).shape.size() <= kMaxRank;
+  }
+  return same;
+}
+KernelSpec fill_spec(const NodeView& view) {
+  return make_spec(KernelId::fill, fill_params(view.out(0), view.attrs<FillAttrs>().value));
+}
+
+// A copy of `extent`, both sides as they lie.
+StridedCopy whole_copy(const Shape& extent, const Shape& src_stride, const Shape& dst_stride) {
+  StridedCopy copy;
+  copy.rank = std::ssize(extent);
+  std::copy(extent.begin(), extent.end(), copy.extent);
+  std::copy(src_stride.begin(), src_stride.end(), copy.src_stride);
+  std::copy(dst_stride.begin(), dst_stride.end(), copy.dst_stride);
+  return copy;
+}
+
+// Axes of extent 1 dropped, neighbours joined where both sides allow.
+StridedCopy simplified(const StridedCopy& copy) {
+  StridedCopy result = copy;
+  int64_t n = 0;
+  for (int64_t k = 0; k < copy.rank; ++k) {
+    if (copy.extent[k] == 1) continue;
+    const bool joins = n > 0 && result.src_stride[n - 1] == copy.extent[k] * copy.src_stride[k] &&
+                       result.dst_stride[n - 1] == copy.extent[k] * copy.dst_stride[k];
+    const int64_t to = joins ? n - 1 : n++;
+    result.extent[to] = (joins ? result.extent[to] : 1) * copy.extent[k];
+    result.src_stride[to] = copy.src_stride[k];
+    result.dst_stride[to] = copy.dst_stride[k];
+  }
+  result.rank = n;
+  return result;
+}
+
+KernelSpec copy_spec(KernelId kernel, const FillParams& fill, std::span<StridedCopy> copies) {
+  constexpr size_t kWords = sizeof(StridedCopy) / sizeof(int64_t);
+  std::vector<int64_t> tail(copies.size() * kWords);
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const StridedCopy simple = simplified(copies[i]);
+    std::memcpy(tail.data() + i * kWords, &simple, sizeof(StridedCopy));
+  }
+  return make_spec(kernel, CopyParams{std::ssize(copies), fill}, tail);
+}
+KernelSpec one_copy(KernelId kernel, const NodeView& view, StridedCopy copy) {
+  FillParams unfilled = fill_params(view.out(0), 0);
+  unfilled.n = 0;
+  return copy_spec(kernel, unfilled, {&copy, 1});
+}
+
+KernelSpec slice_spec(const NodeView& view) {
+  const auto& attrs = view.attrs<SliceAttrs>();
+  const Shape& y = view.out(0).shape;
+  StridedCopy copy = whole_copy(y, row_major_strides(view.in(0).shape), row_major_strides(y));
+  for (size_t k = 0; k < y.size(); ++k) {
+    copy.src_start += attrs.start[k] * copy.src_stride[k];
+    copy.src_stride[k] *= attrs.stride[k];
+  }
+  return one_copy(KernelId::slice, view, copy);
+}
+
+KernelSpec transpose_spec(const NodeView& view) {
+  const Shape strides = row_major_strides(view.in(0).shape);
+  Shape src;
+  for (const int64_t axis : view.attrs<TransposeAttrs>().perm)
+    src.push_back(strides[static_cast<size_t>(axis)]);
+  const Shape& y = view.out(0).shape;
+  return one_copy(KernelId::transpose, view, whole_copy(y, src, row_major_strides(y)));
+}
+
+KernelSpec broadcast_spec(const NodeView& view) {
+  const auto& axes = view.attrs<BroadcastAttrs>().axes;
+  const Shape strides = row_major_strides(view.in(0).shape);
+  const Shape& y = view.out(0).shape;
+  Shape src(y.size(), 0);
+  for (size_t k = 0; k < axes.size(); ++k) src[static_cast<size_t>(axes[k])] = strides[k];
+  return one_copy(KernelId::broadcast, view, whole_copy(y, src, row_major_strides(y)));
+}
+
+KernelSpec pad_spec(const NodeView& view) {
+  const auto& attrs = view.attrs<PadAttrs>();
+  const TensorType& y = view.out(0);
+  const Shape& x = view.in(0).shape;
+  StridedCopy copy = whole_copy(x, row_major_strides(x), row_major_strides(y.shape));
+  for (size_t k = 0; k < x.size(); ++k) {
+    copy.dst_start += attrs.low[k] * copy.dst_stride[k];
+    copy.dst_stride[k] *= attrs.interior[k] + 1;
+  }
+  FillParams fill = fill_params(y, attrs.value);
+  if (y.n_elems() == view.in(0).n_elems()) fill.n = 0;
+  return copy_spec(KernelId::pad, fill, {&copy, 1});
+}
+
+KernelSpec concatenate_spec(const NodeView& view) {
+  const auto axis = static_cast<size_t>(view.attrs<AxisAttrs>().axis);
+  const Shape dst = row_major_strides(view.out(0).shape);
+  std::vector<StridedCopy> copies;
+  int64_t start = 0;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    const Shape& x = view.in(i).shape;
+    copies.push_back(whole_copy(x, row_major_strides(x), dst));
+    copies.back().operand = static_cast<int64_t>(i);
+    copies.back().dst_start = start * dst[axis];
+    start += x[axis];
+  }
+  FillParams unfilled = fill_params(view.out(0), 0);
+  unfilled.n = 0;
+  return copy_spec(KernelId::concatenate, unfilled, copies);
+}
+
+const Binding kBindings[] = {
+    {OpCode::neg, element_applies, nullptr, element_spec},
+    {OpCode::abs, element_applies, nullptr, element_spec},
+    {OpCode::sign, element_applies, nullptr, element_spec},
+    {OpCode::exp, element_applies, nullptr, element_spec},
+    {OpCode::log, element_applies, nullptr, element_spec},
+    {OpCode::sqrt, element_applies, nullptr, element_spec},
+    {OpCode::rsqrt, element_applies, nullptr, element_spec},
+    {OpCode::square, element_applies, nullptr, element_spec},
+    {OpCode::tanh, element_applies, nullptr, element_spec},
+    {OpCode::erf, element_applies, nullptr, element_spec},
+    {OpCode::logistic, element_applies, nullptr, element_spec},
+    {OpCode::sin, element_applies, nullptr, element_spec},
+    {OpCode::cos, element_applies, nullptr, element_spec},
+    {OpCode::add, element_applies, nullptr, element_spec},
+    {OpCode::sub, element_applies, nullptr, element_spec},
+    {OpCode::mul, element_applies, nullptr, element_spec},
+    {OpCode::div, element_applies, nullptr, element_spec},
+    {OpCode::maximum, element_applies, nullptr, element_spec},
+    {OpCode::minimum, element_applies, nullptr, element_spec},
+    {OpCode::less, element_applies, nullptr, element_spec},
+    {OpCode::equal, element_applies, nullptr, element_spec},
+    {OpCode::select, element_applies, nullptr, element_spec},
+    {OpCode::cast, element_applies, nullptr, element_spec},
+    {OpCode::stop_gradient, element_applies, nullptr, element_spec},
+    {OpCode::fill, moves, nullptr, fill_spec},
+    {OpCode::slice, moves, nullptr, slice_spec},
+    {OpCode::transpose, moves, nullptr, transpose_spec},
+    {OpCode::broadcast, moves, nullptr, broadcast_spec},
+    {OpCode::pad, moves, nullptr, pad_spec},
+    {OpCode::concatenate, moves, nullptr, concatenate_spec},
+};
+
+}  // namespace
 
 std::span<const Binding> move_bindings() {
-  return {};
+  return kBindings;
 }
 
 }  // namespace octet::cuda

@@ -1,9 +1,131 @@
+#include "backends/cuda/params/quantize.h"
+
 #include "backends/cuda/target/bind/binding.h"
 
 namespace octet::cuda {
+namespace {
+
+bool is_code(Dtype d) {
+  return d == Dtype::e4m3 || d == Dtype::e5m2 || d == Dtype::hif8;
+}
+
+bool amax_applies(const NodeView& view) {
+  bool wide = view.out(0).dtype == Dtype::f32;
+  for (size_t i = 0; i < view.node.operands.size(); ++i)
+    wide = wide && is_wide_or_half(view.in(i).dtype);
+  return wide;
+}
+int64_t amax_scratch(const NodeView& view) {
+  return amax_scratch_bytes(std::ssize(view.node.operands));
+}
+KernelSpec amax_spec(const NodeView& view) {
+  std::vector<int64_t> tail;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    tail.push_back(view.in(i).n_elems());
+    tail.push_back(static_cast<int64_t>(view.in(i).dtype));
+  }
+  return make_spec(KernelId::amax, AmaxParams{std::ssize(view.node.operands)}, tail);
+}
+
+bool always(const NodeView&) {
+  return true;
+}
+KernelSpec any_of_spec(const NodeView& view) {
+  std::vector<int64_t> tail;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) tail.push_back(view.in(i).n_elems());
+  return make_spec(KernelId::any_of, AnyOfParams{std::ssize(view.node.operands)}, tail);
+}
+
+bool scale_applies(const NodeView& view) {
+  return view.in_is(0, {Dtype::f32}) &&
+         (view.node.operands.size() < 2 || view.in_is(1, {Dtype::f32})) &&
+         view.out(0).dtype == Dtype::f32;
+}
+KernelSpec scale_spec(const NodeView& view) {
+  const bool delayed = view.node.op == OpCode::delayed_scale;
+  ScaleParams p;
+  p.target = static_cast<float>(view.attrs<QuantizeAttrs>().target);
+  p.history = delayed ? view.in(1).n_elems() : 0;
+  return make_spec(delayed ? KernelId::delayed_scale : KernelId::quant_scale, p);
+}
+
+bool quantize_applies(const NodeView& view) {
+  return is_wide_or_half(view.in(0).dtype) && view.in(1).dtype == Dtype::f32 &&
+         is_code(view.out(0).dtype);
+}
+KernelSpec quantize_spec(const NodeView& view) {
+  const auto& q = view.attrs<QuantizeAttrs>();
+  const bool both = view.node.op == OpCode::quantize_both;
+  const Rows x = rows_of(view.in(0));
+  QuantizeParams p;
+  p.rows = x.rows;
+  p.cols = x.cols;
+  p.x = view.in(0).dtype;
+  p.codes = q.dtype;
+  p.by_row = both || !q.transposed;
+  p.transposed = both || q.transposed;
+  if (p.transposed) p.padded_rows = view.out(both ? 1 : 0).shape[1];
+  return make_spec(both ? KernelId::quantize_both : KernelId::quantize, p);
+}
+
+GroupParams group_params(const NodeView& view) {
+  const auto& q = view.attrs<QuantizeAttrs>();
+  const Rows x = rows_of(view.in(0));
+  GroupParams p;
+  p.rows = x.rows;
+  p.cols = x.cols;
+  p.group = q.group;
+  p.target = static_cast<float>(q.target);
+  p.codes = q.dtype;
+  p.adds = view.node.op == OpCode::add_quantize;
+  p.a = view.in(0).dtype;
+  p.b = p.adds ? view.in(1).dtype : p.a;
+  p.sum = p.adds ? view.out(0).dtype : p.a;
+  return p;
+}
+bool groups_apply(const NodeView& view) {
+  const GroupParams p = group_params(view);
+  const Dtype scales = view.out(p.adds ? 2 : 1).dtype;
+  return is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.sum) &&
+         is_code(p.codes) && p.group > 0 && scales == Dtype::bf16;
+}
+KernelSpec groups_spec(const NodeView& view) {
+  const GroupParams p = group_params(view);
+  return make_spec(p.adds ? KernelId::add_quantize : KernelId::quantize_groups, p);
+}
+
+bool dequantize_applies(const NodeView& view) {
+  return is_code(view.in(0).dtype) && is_wide(view.in(1).dtype) &&
+         is_wide_or_half(view.out(0).dtype);
+}
+KernelSpec dequantize_spec(const NodeView& view) {
+  const Rows x = rows_of(view.in(0));
+  DequantizeParams p;
+  p.rows = x.rows;
+  p.cols = x.cols;
+  p.group = view.attrs<QuantizeAttrs>().group;
+  p.codes = view.in(0).dtype;
+  p.scales = view.in(1).dtype;
+  p.y = view.out(0).dtype;
+  return make_spec(KernelId::dequantize, p);
+}
+
+const Binding kBindings[] = {
+    {OpCode::amax, amax_applies, amax_scratch, amax_spec},
+    {OpCode::any_of, always, nullptr, any_of_spec},
+    {OpCode::quant_scale, scale_applies, nullptr, scale_spec},
+    {OpCode::delayed_scale, scale_applies, nullptr, scale_spec},
+    {OpCode::quantize, quantize_applies, nullptr, quantize_spec},
+    {OpCode::quantize_both, quantize_applies, nullptr, quantize_spec},
+    {OpCode::quantize_groups, groups_apply, nullptr, groups_spec},
+    {OpCode::add_quantize, groups_apply, nullptr, groups_spec},
+    {OpCode::dequantize, dequantize_applies, nullptr, dequantize_spec},
+};
+
+}  // namespace
 
 std::span<const Binding> quantize_bindings() {
-  return {};
+  return kBindings;
 }
 
 }  // namespace octet::cuda

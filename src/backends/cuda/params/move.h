@@ -1,0 +1,74 @@
+// Element by element, and what only moves.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/dtype.h"
+
+namespace octet::cuda {
+
+enum class ElementOp : uint8_t {
+  // f32 arithmetic on wide types, IEEE operations only
+  copy,
+  neg,
+  abs,
+  sign,
+  sqrt,
+  rsqrt,  // 1 / sqrt(x)
+  square,
+  add,
+  sub,
+  mul,
+  div,
+  maximum,  // these two hand a NaN on, whichever operand it is
+  minimum,
+  // in doubles, on any type
+  exp,
+  log,
+  tanh,
+  erf,
+  logistic,
+  sin,
+  cos,
+  less,
+  equal,
+  select,  // operands condition, a, b
+};
+inline constexpr ElementOp kLastWideOp = ElementOp::minimum;
+
+// elementwise, cast: y[i] = op(a[i], b[i], c[i]) for n elements, rounded once to y's type. Operands
+// that the op lacks are not read. f32, bf16, fp16, i32, bool. y may be an operand of y's size.
+struct ElementParams {
+  int64_t n = 0;
+  Dtype a = Dtype::f32, b = Dtype::f32, c = Dtype::f32, y = Dtype::f32;
+  ElementOp op = ElementOp::copy;
+  uint8_t n_operands = 1;
+  int8_t reserved[2] = {};
+};
+
+// fill: every one of n elements of `bytes` bytes gets the low bytes of `pattern`.
+struct FillParams {
+  int64_t n = 0;
+  int32_t bytes = 4;
+  uint32_t pattern = 0;
+};
+
+// One copy between strided arrangements: dst[dst_start + sum_k i_k dst_stride[k]] =
+// src[src_start + sum_k i_k src_stride[k]] for every index i below extent. In elements; a source
+// stride of 0 repeats.
+inline constexpr int kMaxRank = 8;
+struct StridedCopy {
+  int64_t operand = 0;
+  int64_t src_start = 0, dst_start = 0;
+  int64_t rank = 0;
+  int64_t extent[kMaxRank] = {}, src_stride[kMaxRank] = {}, dst_stride[kMaxRank] = {};
+};
+
+// transpose, broadcast, slice, pad, concatenate: fill the result (fill.n 0: not), then copies, each
+// from one operand, of elements of fill.bytes bytes. Tail: n_copies StridedCopy.
+struct CopyParams {
+  int64_t n_copies = 0;
+  FillParams fill = {};
+};
+
+}  // namespace octet::cuda

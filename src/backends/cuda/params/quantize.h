@@ -1,0 +1,68 @@
+// Scales, codes and what turns one into the other. The arithmetic is formats/quantize.h's, bit by
+// bit: scale = max(amax f32(1 / target), 2^-100), 1 for amax 0; codes = encode(x (1 / scale)),
+// saturating, NaN kept. Wide types are f32, bf16, fp16; codes e4m3, e5m2, hif8. Deterministic.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/dtype.h"
+
+namespace octet::cuda {
+
+// amax: operands x[0..n), wide, any sizes. Results: f32 max |x| over the finite elements of all,
+// bool: a NaN or Inf among them. Tail: (elements, dtype) of each operand.
+// Scratch: amax_scratch_bytes(n), for one partial maximum per block.
+struct AmaxParams {
+  int64_t n_operands = 0;
+};
+inline constexpr int64_t kAmaxBlocks = 1056;  // at most, for one operand
+constexpr int64_t amax_scratch_bytes(int64_t n_operands) {
+  return n_operands * kAmaxBlocks * int64_t{sizeof(uint32_t)};
+}
+
+// any_of: result bool = one of the operands' elements is not 0; it may be the first operand.
+// Tail: elements of each operand.
+struct AnyOfParams {
+  int64_t n_operands = 0;
+};
+
+// quant_scale: operand amax f32, result scale f32.
+// delayed_scale: operands amax f32, history f32 [n], the oldest first; results: the scale, of the
+// history's largest entry where that is above 0 and else of amax, and the history moved on by one,
+// amax at its end; it may lie where the old one is.
+struct ScaleParams {
+  float target = 448;
+  int32_t reserved = 0;
+  int64_t history = 0;
+};
+
+// quantize, quantize_both: operands x [rows, cols] wide, scale f32. Results: codes as x (by_row),
+// codes [cols, padded_rows] (transposed), rows beyond `rows` being codes of zero.
+struct QuantizeParams {
+  int64_t rows = 0, cols = 0, padded_rows = 0;
+  Dtype x = Dtype::bf16, codes = Dtype::e4m3;
+  bool by_row = true, transposed = false;
+  int32_t reserved = 0;
+};
+
+// quantize_groups: operand a [rows, cols] wide; results: codes as a, scales [rows, ceil(cols /
+// group)] bf16, rounded to nearest even, saturating; codes are made with the stored scales.
+// add_quantize (adds): operands a, b; results sum = a + b, and codes and scales of the f32 sum. sum
+// may be a or b.
+struct GroupParams {
+  int64_t rows = 0, cols = 0, group = 16;
+  float target = 448;
+  Dtype a = Dtype::bf16, b = Dtype::bf16, sum = Dtype::bf16, codes = Dtype::e4m3;
+  bool adds = false;
+  int8_t reserved[7] = {};
+};
+
+// dequantize: operands codes [rows, cols], scales (f32 or bf16: one, or [rows, ceil(cols /
+// group)]); result y = code scale in f32, rounded once to y's type. group 0: one scale.
+struct DequantizeParams {
+  int64_t rows = 0, cols = 0, group = 0;
+  Dtype codes = Dtype::e4m3, scales = Dtype::f32, y = Dtype::f32;
+  int8_t reserved[5] = {};
+};
+
+}  // namespace octet::cuda
