@@ -1,9 +1,57 @@
+#include "backends/cuda/params/attention.h"
+
 #include "backends/cuda/target/bind/binding.h"
 
 namespace octet::cuda {
+namespace {
+
+AttentionParams params_of(const NodeView& view) {
+  const auto& a = view.attrs<AttentionAttrs>();
+  AttentionParams p;
+  p.batch = a.batch;
+  p.seq = a.seq;
+  p.heads = a.heads;
+  p.kv_heads = a.kv_heads;
+  p.head_dim = a.head_dim;
+  p.scale = static_cast<float>(a.scale);
+  p.dtype = view.in(0).dtype;
+  p.causal = a.causal;
+  return p;
+}
+
+// Everything but log-sum-exp is of one type.
+bool applies(const NodeView& view) {
+  const bool gradient = view.node.op == OpCode::attention_grad;
+  const Dtype dtype = view.in(0).dtype;
+  bool same = is_wide_or_half(dtype) && view.attrs<AttentionAttrs>().head_dim <= kMaxHeadDim;
+  for (size_t i = 0; i < (gradient ? 5u : 3u); ++i) same = same && view.in(i).dtype == dtype;
+  for (size_t i = 0; i < (gradient ? 3u : 1u); ++i) same = same && view.out(i).dtype == dtype;
+  return same && (gradient ? view.in(5) : view.out(1)).dtype == Dtype::f32;
+}
+
+int64_t forward_scratch(const NodeView& view) {
+  return attention_scratch_bytes(params_of(view));
+}
+int64_t backward_scratch(const NodeView& view) {
+  return attention_grad_scratch_bytes(params_of(view));
+}
+
+KernelSpec forward_spec(const NodeView& view) {
+  return make_spec(KernelId::attention, params_of(view));
+}
+KernelSpec backward_spec(const NodeView& view) {
+  return make_spec(KernelId::attention_grad, params_of(view));
+}
+
+const Binding kBindings[] = {
+    {OpCode::attention, applies, forward_scratch, forward_spec},
+    {OpCode::attention_grad, applies, backward_scratch, backward_spec},
+};
+
+}  // namespace
 
 std::span<const Binding> attention_bindings() {
-  return {};
+  return kBindings;
 }
 
 }  // namespace octet::cuda

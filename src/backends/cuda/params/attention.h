@@ -1,0 +1,47 @@
+// Attention with grouped heads, forward and backward; equations: ir/ops/attention.cpp.
+//   q, o, do, dq: [batch * seq, heads * head_dim]    k, v, dk, dv: [batch * seq, kv_heads *
+//   head_dim] lse: [batch * heads * seq] f32, log of the sum of exp(scale q k)
+// All but lse are of one type, f32, bf16 or fp16. Sums in f32. The library's kernels run bf16 and
+// fp16 of head sizes that are multiples of 8 up to 128, where it is there; ours run the rest: any
+// head size up to kMaxHeadDim, memory linear in the sequence, always deterministic.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/dtype.h"
+
+namespace octet::cuda {
+
+inline constexpr int64_t kMaxHeadDim = 256;
+
+struct AttentionParams {
+  int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
+  float scale = 1;
+  Dtype dtype = Dtype::f32;
+  bool causal = true;
+  uint8_t reserved[2] = {};
+};
+
+constexpr int64_t attention_rows(const AttentionParams& p) {
+  return p.batch * p.seq * p.heads;
+}
+constexpr bool library_may_take(const AttentionParams& p) {
+  return p.dtype != Dtype::f32 && p.head_dim % 8 == 0 && p.head_dim <= 128;
+}
+
+inline constexpr int64_t kAttentionSlack = int64_t{8} << 20;
+
+// Upper bounds of what the library asks for: forward next to nothing; backward the sum of do * o
+// per row, an f32 sum of dq, and dk and dv of every query head where heads share them.
+constexpr int64_t attention_scratch_bytes(const AttentionParams& p) {
+  return library_may_take(p) ? kAttentionSlack : 0;
+}
+constexpr int64_t attention_grad_scratch_bytes(const AttentionParams& p) {
+  const int64_t seq = (p.seq + 127) / 128 * 128;
+  const int64_t rows = p.batch * p.heads * seq;
+  if (!library_may_take(p)) return 4 * attention_rows(p);
+  const int64_t shared = p.heads == p.kv_heads ? 0 : 2 * 4 * rows * p.head_dim;
+  return kAttentionSlack + 2 * 4 * rows + 4 * rows * p.head_dim + shared;
+}
+
+}  // namespace octet::cuda
