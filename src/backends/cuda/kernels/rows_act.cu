@@ -7,6 +7,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kPiece = kThreads * kChunk;
+// One wave: four blocks on each of 132 multiprocessors.
+constexpr int kBlocksPerSm = 4;
+constexpr int64_t kBlocks = kBlocksPerSm * 132;
+static_assert(kBlocks <= kRowBlocks);
 
 template <Form F>
 __device__ __forceinline__ Place piece_place(int64_t piece, int64_t n) {
@@ -15,7 +19,8 @@ __device__ __forceinline__ Place piece_place(int64_t piece, int64_t n) {
 }
 
 template <bool kGated, Form F, Out O>
-__global__ void __launch_bounds__(kThreads) act_rows(const __grid_constant__ LayerArgs a) {
+__global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
+    act_rows(const __grid_constant__ LayerArgs a) {
   constexpr int W = kWidth<F>;
   const Encoding e = begin_pass(a.scale);
   if (a.scale.pass == Pass::second && !e.codes) return;
@@ -40,10 +45,10 @@ __global__ void __launch_bounds__(kThreads) act_rows(const __grid_constant__ Lay
       float up[kChunk];
       unpack<F>(raw_up, up);
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) v[k] = v[k] * logistic(v[k]) * up[k];
+      for (int k = 0; k < kChunk; ++k) v[k] = gated_silu<kPowers<F>>(v[k], up[k]);
     } else {
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) v[k] = gelu(a.layer, v[k]);
+      for (int k = 0; k < kChunk; ++k) v[k] = gelu<kPowers<F>>(a.layer, v[k]);
     }
     if (e.amax) largest.add(v);  // 0 behind the end: both are 0 at 0
     if constexpr (O == Out::wide) {
@@ -95,7 +100,7 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
 
 int act_blocks(Form form, const LayerArgs& a) {
   const int64_t piece = form == Form::any ? kThreads : kPiece;
-  return static_cast<int>(row_blocks(ceil_div(a.rows * a.cols, piece), kRowBlocks));
+  return static_cast<int>(row_blocks(ceil_div(a.rows * a.cols, piece), kBlocks));
 }
 
 void launch_act_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {

@@ -7,6 +7,9 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kPiece = kThreads * kChunk;
+// One wave: three blocks on each of 132 multiprocessors.
+constexpr int kBlocksPerSm = 3;
+constexpr int64_t kBlocks = kBlocksPerSm * 132;
 
 struct GradArgs {
   Matrix dy, x, up;  // x: also the gate
@@ -19,13 +22,15 @@ struct GatedGrad {
   float gate, up;
 };
 // With s = logistic(gate): silu' = s (1 + gate (1 - s)).
+template <Powers P>
 __device__ __forceinline__ GatedGrad gated_grad(float dy, float gate, float up) {
-  const float s = logistic(gate);
+  const float s = logistic<P>(gate);
   return {dy * up * (s * (1.0f + gate * (1.0f - s))), dy * (gate * s)};
 }
 
 template <bool kGated, Form F>
-__global__ void __launch_bounds__(kThreads) act_grad(const __grid_constant__ GradArgs a) {
+__global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
+    act_grad(const __grid_constant__ GradArgs a) {
   constexpr int W = kWidth<F>;
   constexpr Form P = kPlain<F>;
   const int64_t n = a.rows * a.cols, n_pieces = (n + kPiece - 1) / kPiece;
@@ -50,14 +55,14 @@ __global__ void __launch_bounds__(kThreads) act_grad(const __grid_constant__ Gra
     if constexpr (kGated) {
 #pragma unroll
       for (int k = 0; k < kChunk; ++k) {
-        const GatedGrad grad = gated_grad(dy[k], x[k], up[k]);
+        const GatedGrad grad = gated_grad<kPowers<F>>(dy[k], x[k], up[k]);
         x[k] = grad.gate;
         up[k] = grad.up;
       }
       store_wide<W>(a.second, place(i), up);
     } else {
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope(a.layer, x[k]);
+      for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope<kPowers<F>>(a.layer, x[k]);
     }
     store_wide<W>(a.first, place(i), x);
   }
@@ -69,10 +74,10 @@ __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__
     const int64_t row = i / a.cols, col = i % a.cols;
     const float dy = load_any(a.dy, row, col), x = load_any(a.x, row, col);
     if (a.layer != RowLayer::gated_silu) {
-      store_any(a.first, i, dy * gelu_slope(a.layer, x));
+      store_any(a.first, i, dy * gelu_slope<Powers::close>(a.layer, x));
       continue;
     }
-    const GatedGrad grad = gated_grad(dy, x, load_any(a.up, row, col));
+    const GatedGrad grad = gated_grad<Powers::close>(dy, x, load_any(a.up, row, col));
     store_any(a.first, i, grad.gate);
     store_any(a.second, i, grad.up);
   }
@@ -111,7 +116,7 @@ void run_act_grad(const ActGradParams& p, const Launch& launch) {
   a.layer = p.layer;
   const Form form = grad_form(p);
   const int64_t piece = form == Form::any ? kThreads : kPiece;
-  const auto grid = static_cast<unsigned>(row_blocks(ceil_div(n, piece), kRowBlocks));
+  const auto grid = static_cast<unsigned>(row_blocks(ceil_div(n, piece), kBlocks));
   if (form == Form::any) {
     act_grad_any<<<grid, kThreads, 0, launch.stream>>>(a);
   } else if (p.layer == RowLayer::gated_silu) {

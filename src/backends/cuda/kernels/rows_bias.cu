@@ -11,14 +11,18 @@ constexpr int kSumCols = 32, kSumLanes = 32;
 
 // A thread adds every 32nd part of one column; then the 32 sums of a column, in order.
 __global__ void __launch_bounds__(kSumCols* kSumLanes)
-    sum_parts(const float* partial, int64_t n_parts, int64_t cols, Wide y) {
+    sum_parts(const float* all_parts, const PartsShape shape, const PartsResults results) {
+  const float* const partial = all_parts + blockIdx.y * shape.n_parts * shape.cols;
+  const Wide y = blockIdx.y == 0 ? results.first : results.second;
+  const int64_t cols = shape.cols;
   __shared__ float sums[kSumLanes][kSumCols + 1];
   const int x = threadIdx.x % kSumCols, lane = threadIdx.x / kSumCols;
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kSumCols + x;
   float s = 0;
   if (c < cols) {
 #pragma unroll 4
-    for (int64_t part = lane; part < n_parts; part += kSumLanes) s += partial[part * cols + c];
+    for (int64_t part = lane; part < shape.n_parts; part += kSumLanes)
+      s += partial[part * cols + c];
   }
   sums[lane][x] = s;
   __syncthreads();
@@ -93,7 +97,7 @@ void run_column_sum(const BiasParams& p, const Launch& launch) {
     column_parts<false><<<grid, kThreads, 0, launch.stream>>>(a);
   }
   check_launch("column_parts");
-  launch_sum_parts(a.partial, n_parts, p.cols, result_of(p.y, launch), launch.stream);
+  launch_sum_parts(a.partial, {n_parts, p.cols}, {result_of(p.y, launch), {}}, launch.stream);
 }
 
 struct BiasArgs {
@@ -101,23 +105,40 @@ struct BiasArgs {
   int64_t rows, cols;
 };
 
-// Eight bf16 at a time.
-__global__ void __launch_bounds__(kThreads) add_bias_bf16(const __grid_constant__ BiasArgs a) {
-  const int64_t n = a.rows * a.cols / 8, stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t per_row = a.cols / 8;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
-    const uint4 raw = static_cast<const uint4*>(a.x.data)[i];
-    const uint4 bias = static_cast<const uint4*>(a.bias.data)[i % per_row];
-    const uint32_t x[4] = {raw.x, raw.y, raw.z, raw.w}, b[4] = {bias.x, bias.y, bias.z, bias.w};
-    uint32_t y[4];
+// Eight bf16 at a time: a thread keeps its columns of the bias and goes down the rows.
+constexpr int kBiasRows = 8;
+
+__device__ __forceinline__ uint4 add_bf16(const uint4& raw, const float (&bias)[8]) {
+  const uint32_t x[4] = {raw.x, raw.y, raw.z, raw.w};
+  uint32_t y[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      float u[2], v[2];
-      unpack_bf16(x[k], u);
-      unpack_bf16(b[k], v);
-      y[k] = pack_bf16(u[0] + v[0], u[1] + v[1]);
-    }
-    static_cast<uint4*>(a.y.data)[i] = make_uint4(y[0], y[1], y[2], y[3]);
+  for (int k = 0; k < 4; ++k) {
+    float u[2];
+    unpack_bf16(x[k], u);
+    y[k] = pack_bf16(u[0] + bias[2 * k], u[1] + bias[2 * k + 1]);
+  }
+  return make_uint4(y[0], y[1], y[2], y[3]);
+}
+
+__global__ void __launch_bounds__(kThreads) add_bias_bf16(const __grid_constant__ BiasArgs a) {
+  const int64_t per_row = a.cols / 8;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= per_row) return;
+  float bias[8];
+  const uint4 raw = static_cast<const uint4*>(a.bias.data)[c];
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int k = 0; k < 4; ++k) unpack_bf16(words[k], bias + 2 * k);
+  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kBiasRows;
+  uint4 x[kBiasRows];
+#pragma unroll
+  for (int r = 0; r < kBiasRows; ++r) {
+    if (row0 + r < a.rows) x[r] = static_cast<const uint4*>(a.x.data)[(row0 + r) * per_row + c];
+  }
+#pragma unroll
+  for (int r = 0; r < kBiasRows; ++r) {
+    if (row0 + r < a.rows)
+      static_cast<uint4*>(a.y.data)[(row0 + r) * per_row + c] = add_bf16(x[r], bias);
   }
 }
 
@@ -136,12 +157,13 @@ void run_bias_add(const BiasParams& p, const Launch& launch) {
                    p.rows, p.cols};
   const bool wide = p.cols % 8 == 0 && p.x.dtype == Dtype::bf16 && p.bias.dtype == Dtype::bf16 &&
                     p.y.dtype == Dtype::bf16;
-  constexpr int64_t kMostBlocks = 65536;
-  const auto grid =
-      static_cast<unsigned>(row_blocks(ceil_div(wide ? n / 8 : n, kThreads), kMostBlocks));
   if (wide) {
+    const dim3 grid(static_cast<unsigned>(ceil_div(p.rows, kBiasRows)),
+                    static_cast<unsigned>(ceil_div(p.cols / 8, kThreads)));
     add_bias_bf16<<<grid, kThreads, 0, launch.stream>>>(a);
   } else {
+    constexpr int64_t kMostBlocks = 65536;
+    const auto grid = static_cast<unsigned>(row_blocks(ceil_div(n, kThreads), kMostBlocks));
     add_bias_any<<<grid, kThreads, 0, launch.stream>>>(a);
   }
   check_launch("add_bias");
@@ -152,11 +174,11 @@ const KernelRow kRows[] = {{KernelId::bias_add, stateless<BiasParams, run_bias_a
 
 }  // namespace
 
-void launch_sum_parts(const float* partial, int64_t n_parts, int64_t cols, const Wide& y,
-                      cudaStream_t stream) {
-  if (y.data == nullptr || cols == 0) return;
-  const auto grid = static_cast<unsigned>(ceil_div(cols, kSumCols));
-  sum_parts<<<grid, kSumCols * kSumLanes, 0, stream>>>(partial, n_parts, cols, y);
+void launch_sum_parts(const float* partial, PartsShape shape, PartsResults y, cudaStream_t stream) {
+  if (y.first.data == nullptr || shape.cols == 0) return;
+  const dim3 grid(static_cast<unsigned>(ceil_div(shape.cols, kSumCols)),
+                  y.second.data == nullptr ? 1 : 2);
+  sum_parts<<<grid, kSumCols * kSumLanes, 0, stream>>>(partial, shape, y);
   check_launch("sum_parts");
 }
 

@@ -1,7 +1,7 @@
 // From parameters and addresses to what the row kernels take; host only.
 #pragma once
 
-#include "backends/cuda/kernels/rows_access.cuh"
+#include "backends/cuda/kernels/rows_any.cuh"
 
 namespace octet::cuda {
 

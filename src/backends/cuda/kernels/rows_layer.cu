@@ -82,10 +82,10 @@ struct Layer {
     a.scale.pass = Pass::first;
     a.scale.first_encodes = a.scale.n_history > 0 && (!transposed || by_tiles);
     by_tiles ? tiles(a) : rows(a);
-    const bool any = form == Form::any || out == Out::any;
+    const Form kernel = out == Out::any ? Form::any : form;
     a.scale.n_partial = by_tiles ? tile_blocks(a)
-                        : norm   ? norm_blocks(a)
-                                 : act_blocks(any ? Form::any : form, a);
+                        : norm   ? norm_blocks(kernel, a)
+                                 : act_blocks(kernel, a);
     a.scale.pass = Pass::second;
     a.known = true;
     transposed ? tiles(a) : rows(a);

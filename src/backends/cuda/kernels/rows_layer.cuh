@@ -28,14 +28,30 @@ struct LayerArgs {
   ScaleArgs scale;
 };
 
-// Within two units of the last place, but for |x| > 87, where it is 0 or 1.
+// 1 / x within one unit of the last place; 0 where it would be subnormal.
 __device__ __forceinline__ float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+__device__ __forceinline__ float power_of_two_near(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// How well the powers of an activation are made. close: within a few units of f32's last place.
+// near: with one product for the exponent, whose rounding makes the relative error of logistic(x)
+// (3 + |x|) 2^-23 at most where x < 0, and 3 * 2^-23 elsewhere: far below what bf16 and codes keep.
+enum class Powers : int { close, near };
+// Whatever is read or written with 8 bits of fraction or fewer.
+template <Form F>
+inline constexpr Powers kPowers = F == Form::f32 || F == Form::any ? Powers::close : Powers::near;
+
+template <Powers P>
 __device__ __forceinline__ float logistic(float x) {
-  return reciprocal(1.0f + expf(-x));
+  constexpr float kLog2E = 1.44269504088896341f;
+  const float e = P == Powers::near ? power_of_two_near(-kLog2E * x) : expf(-x);
+  return reciprocal(1.0f + e);
 }
 
 inline constexpr float kTanhFactor = 0.797884560802865355f;  // sqrt(2 / pi)
@@ -44,30 +60,32 @@ inline constexpr float kHalfSqrt = 0.707106781186547524f;  // 1 / sqrt(2)
 inline constexpr float kBell = 0.398942280401432678f;      // 1 / sqrt(2 pi)
 
 // x/2 (1 + tanh(u)) = x logistic(2u)
-__device__ __forceinline__ float gelu_tanh(float x) {
-  return x * logistic(2.0f * kTanhFactor * (x + kTanhCubic * x * x * x));
-}
-__device__ __forceinline__ float gelu_erf(float x) {
-  return 0.5f * x * (1.0f + erff(x * kHalfSqrt));
-}
+template <Powers P>
 __device__ __forceinline__ float gelu(RowLayer layer, float x) {
-  return layer == RowLayer::gelu_erf ? gelu_erf(x) : gelu_tanh(x);
+  if (layer == RowLayer::gelu_erf) return 0.5f * x * (1.0f + erff(x * kHalfSqrt));
+  return x * logistic<P>(2.0f * kTanhFactor * (x + kTanhCubic * x * x * x));
 }
+template <Powers P>
 __device__ __forceinline__ float gelu_slope(RowLayer layer, float x) {
   if (layer == RowLayer::gelu_erf) {
     const float bell = kBell * expf(-0.5f * x * x);
     return 0.5f * (1.0f + erff(x * kHalfSqrt)) + x * bell;
   }
-  const float s = logistic(2.0f * kTanhFactor * (x + kTanhCubic * x * x * x));
+  const float s = logistic<P>(2.0f * kTanhFactor * (x + kTanhCubic * x * x * x));
   const float inner = 2.0f * kTanhFactor * (1.0f + 3.0f * kTanhCubic * x * x);
   return s + x * s * (1.0f - s) * inner;
+}
+template <Powers P>
+__device__ __forceinline__ float gated_silu(float gate, float up) {
+  return gate * logistic<P>(gate) * up;
 }
 
 // One element of the layer's result, where anything goes.
 __device__ __forceinline__ float layer_value(const LayerArgs& a, int64_t row, int64_t col) {
   const float x = load_any(a.x, row, col);
-  if (a.layer == RowLayer::gated_silu) return x * logistic(x) * load_any(a.up, row, col);
-  if (!is_norm(a.layer)) return gelu(a.layer, x);
+  if (a.layer == RowLayer::gated_silu)
+    return gated_silu<Powers::close>(x, load_any(a.up, row, col));
+  if (!is_norm(a.layer)) return gelu<Powers::close>(a.layer, x);
   const float mean = a.layer == RowLayer::layer_norm ? a.mean[row] : 0.0f;
   float v = (x - mean) * a.rstd[row];
   if (a.weight.data != nullptr) v = v * load_any(a.weight.data, a.weight.dtype, col);
@@ -90,18 +108,18 @@ struct Affine {
   Raw<kPlain<F>> weight, bias;
   bool has_weight, has_bias;
 };
-template <Form F>
+template <bool kCentred, Form F>
 __device__ __forceinline__ void normalize(const NormRow& row, const Affine<F>& affine,
                                           float (&v)[kChunk]) {
   float p[kChunk];
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) v[i] = (v[i] - row.mean) * row.rstd;
+  for (int i = 0; i < kChunk; ++i) v[i] = (kCentred ? v[i] - row.mean : v[i]) * row.rstd;
   if (affine.has_weight) {
     unpack<kPlain<F>>(affine.weight, p);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) v[i] *= p[i];
   }
-  if (affine.has_bias) {
+  if (kCentred && affine.has_bias) {
     unpack<kPlain<F>>(affine.bias, p);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) v[i] += p[i];
@@ -117,10 +135,14 @@ __device__ __forceinline__ Raw<kPlain<F>> load_vector(const Wide& v, const Place
   if (v.data == nullptr) return {};
   return load_raw<kPlain<F>, kWidth<F>>(v.data, nullptr, p);
 }
-template <Form F>
+template <bool kCentred, Form F>
 __device__ __forceinline__ Affine<F> load_affine(const LayerArgs& a, const Place& p) {
-  return {load_vector<F>(a.weight, p), load_vector<F>(a.bias, p), a.weight.data != nullptr,
-          a.bias.data != nullptr};
+  Affine<F> affine = {load_vector<F>(a.weight, p), {}, a.weight.data != nullptr, false};
+  if constexpr (kCentred) {
+    affine.bias = load_vector<F>(a.bias, p);
+    affine.has_bias = a.bias.data != nullptr;
+  }
+  return affine;
 }
 
 // Launches pass 1 and 2 as they are needed (rows.cu).
@@ -128,7 +150,7 @@ void launch_norm_rows(Form form, Out out, const LayerArgs& args, cudaStream_t st
 void launch_act_rows(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
 void launch_tiles(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
 // Blocks that they use: of a first pass, the partial maxima.
-int norm_blocks(const LayerArgs& args);
+int norm_blocks(Form form, const LayerArgs& args);
 int act_blocks(Form form, const LayerArgs& args);
 int tile_blocks(const LayerArgs& args);
 

@@ -6,33 +6,37 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kMaxThreads = kFastCols / kChunk;
+constexpr int kAnyThreads = 256;
 
-// Of x's sixteen elements; the mean first, then the squares about it.
-struct Statistics {
+// Sums over the block, each with slots of its own until the next but one.
+struct BlockSums {
   float (*slots)[kMaxWarps];
   int n_calls = 0;
 
-  __device__ float sum(float v) { return block_sum(v, slots[n_calls++ % 2]); }
+  __device__ float operator()(float v) { return block_sum(v, slots[n_calls++ % 2]); }
 };
 
+// The mean first, then the squares about it.
+template <bool kCentred>
 __device__ __forceinline__ NormRow statistics_of(const float (&v)[kChunk], bool active,
-                                                 const LayerArgs& a, Statistics& block) {
+                                                 const LayerArgs& a, BlockSums& sum) {
   const auto cols = static_cast<float>(a.cols);
   NormRow row{0, 1};
-  if (a.layer == RowLayer::layer_norm) {
+  if constexpr (kCentred) {
     float s = 0;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) s += v[i];
-    row.mean = block.sum(s) / cols;
+    row.mean = sum(s) / cols;
   }
   float s0 = 0, s1 = 0;
 #pragma unroll
   for (int i = 0; i < kChunk; i += 2) {
-    const float d0 = v[i] - row.mean, d1 = v[i + 1] - row.mean;
+    const float d0 = kCentred ? v[i] - row.mean : v[i];
+    const float d1 = kCentred ? v[i + 1] - row.mean : v[i + 1];
     s0 = fmaf(d0, d0, s0);
     s1 = fmaf(d1, d1, s1);
   }
-  row.rstd = 1.0f / sqrtf(block.sum(active ? s0 + s1 : 0.0f) / cols + a.eps);
+  row.rstd = 1.0f / sqrtf(sum(active ? s0 + s1 : 0.0f) / cols + a.eps);
   return row;
 }
 
@@ -42,45 +46,50 @@ __device__ __forceinline__ void keep(const LayerArgs& a, int64_t row, const Norm
   if (a.rstd != nullptr) a.rstd[row] = made.rstd;
 }
 
+template <bool kCentred>
 __device__ __forceinline__ NormRow known_row(const LayerArgs& a, int64_t row) {
-  return {a.layer == RowLayer::layer_norm ? a.mean[row] : 0.0f, a.rstd[row]};
+  return {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
 }
 
-template <Form F, Out O>
-__global__ void __launch_bounds__(kMaxThreads) norm_rows(const __grid_constant__ LayerArgs a) {
+// Two blocks of the most threads, four of half as many: 64 registers.
+template <bool kCentred, Form F, Out O>
+__global__ void __launch_bounds__(kMaxThreads, F == Form::f32 ? 1 : 2)
+    norm_rows(const __grid_constant__ LayerArgs a) {
   constexpr int W = kWidth<F>;
   __shared__ float slots[2][kMaxWarps];
   const Encoding e = begin_pass(a.scale);
-  if (a.scale.pass == Pass::second && !e.codes) return;
+  const bool second = a.scale.pass == Pass::second;
+  if (second && !e.codes) return;
   const int n_chunks = static_cast<int>(a.cols / kChunk), t = threadIdx.x;
   const bool active = t < n_chunks;
-  const int step = n_chunks * W;
+  const Place columns{t * W, n_chunks * W, active ? INT64_MAX : 0};
   const auto place = [&](int64_t row) {
-    return Place{row * a.cols + t * W, step, active ? INT64_MAX : 0};
+    return Place{row * a.cols + columns.at, columns.step, columns.end};
   };
-  const Place columns{t * W, step, active ? INT64_MAX : 0};
-  const Affine<F> affine = load_affine<F>(a, columns);
-  // The second pass goes backwards: what the first read last is still near.
-  const bool back = a.scale.pass == Pass::second;
-  const auto row_at = [&](int64_t i) { return back ? a.rows - 1 - i : i; };
-  Statistics block{slots};
+  const Affine<F> affine = load_affine<kCentred, F>(a, columns);
+  BlockSums sum{slots};
   Largest largest;
   Raw<F> next = {};
-  if (blockIdx.x < a.rows) next = load_matrix<F, W>(a.x, place(row_at(blockIdx.x)));
+  NormRow next_known{0, 1};
+  // The second pass goes backwards: what the first read last is still near.
+  const auto row_at = [&](int64_t i) { return second ? a.rows - 1 - i : i; };
+  const auto fetch = [&](int64_t i) {
+    if (i >= a.rows) return;
+    next = load_matrix<F, W>(a.x, place(row_at(i)));
+    if (a.known) next_known = known_row<kCentred>(a, row_at(i));
+  };
+  fetch(blockIdx.x);
   for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
     const int64_t row = row_at(i);
-    const Raw<F> raw = next;
-    if (i + gridDim.x < a.rows) next = load_matrix<F, W>(a.x, place(row_at(i + gridDim.x)));
     float v[kChunk];
-    unpack<F>(raw, v);
-    NormRow made;
-    if (a.known) {
-      made = known_row(a, row);
-    } else {
-      made = statistics_of(v, active, a, block);
+    unpack<F>(next, v);
+    NormRow made = next_known;
+    fetch(i + gridDim.x);
+    if (!a.known) {
+      made = statistics_of<kCentred>(v, active, a, sum);
       keep(a, row, made);
     }
-    normalize<F>(made, affine, v);
+    normalize<kCentred, F>(made, affine, v);
     if (e.amax && active) largest.add(v);
     if constexpr (O == Out::wide) {
       store_wide<W>(a.y, place(row), v);
@@ -92,20 +101,20 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows(const __grid_constant__
 }
 
 // Any types, any number of columns: a row is read once for each of its sums.
-__device__ NormRow any_statistics(const LayerArgs& a, int64_t row, Statistics& block) {
+__device__ NormRow any_statistics(const LayerArgs& a, int64_t row, BlockSums& sum) {
   const auto cols = static_cast<float>(a.cols);
   NormRow made{0, 1};
   if (a.layer == RowLayer::layer_norm) {
     float s = 0;
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) s += load_any(a.x, row, c);
-    made.mean = block.sum(s) / cols;
+    made.mean = sum(s) / cols;
   }
   float s = 0;
   for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
     const float d = load_any(a.x, row, c) - made.mean;
     s = fmaf(d, d, s);
   }
-  made.rstd = 1.0f / sqrtf(block.sum(s) / cols + a.eps);
+  made.rstd = 1.0f / sqrtf(sum(s) / cols + a.eps);
   return made;
 }
 
@@ -113,14 +122,14 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_consta
   __shared__ float slots[2][kMaxWarps];
   const Encoding e = begin_pass(a.scale);
   if (a.scale.pass == Pass::second && !e.codes) return;
-  Statistics block{slots};
+  BlockSums sum{slots};
   Largest largest;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     NormRow made;
     if (a.known) {
-      made = known_row(a, row);
+      made = a.layer == RowLayer::layer_norm ? known_row<true>(a, row) : known_row<false>(a, row);
     } else {
-      made = any_statistics(a, row, block);
+      made = any_statistics(a, row, sum);
       keep(a, row, made);
     }
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
@@ -134,35 +143,50 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_consta
   if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
 }
 
-template <Form F>
+unsigned threads_for(const LayerArgs& a) {
+  return static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
+}
+
+template <bool kCentred, Form F>
 void launch_form(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
-  const auto threads = static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
   if (out == Out::wide) {
-    norm_rows<F, Out::wide><<<grid, threads, 0, stream>>>(a);
+    norm_rows<kCentred, F, Out::wide><<<grid, threads_for(a), 0, stream>>>(a);
   } else {
-    norm_rows<F, Out::e4m3><<<grid, threads, 0, stream>>>(a);
+    norm_rows<kCentred, F, Out::e4m3><<<grid, threads_for(a), 0, stream>>>(a);
+  }
+}
+
+template <bool kCentred>
+void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(norm_blocks(form, a)));
+  if (form == Form::groups) {
+    launch_form<kCentred, Form::groups>(out, a, grid, stream);
+  } else if (form == Form::f32) {
+    launch_form<kCentred, Form::f32>(out, a, grid, stream);
+  } else if (out == Out::hif8) {
+    norm_rows<kCentred, Form::bf16, Out::hif8><<<grid, threads_for(a), 0, stream>>>(a);
+  } else {
+    launch_form<kCentred, Form::bf16>(out, a, grid, stream);
   }
 }
 
 }  // namespace
 
-int norm_blocks(const LayerArgs& a) {
-  return static_cast<int>(row_blocks(a.rows, kRowBlocks));
+// One wave: 1024 threads on each of 132 multiprocessors.
+int norm_blocks(Form form, const LayerArgs& a) {
+  const int64_t threads = form == Form::any ? kAnyThreads : threads_for(a);
+  const int64_t wave = 1024 / threads * 132;
+  return static_cast<int>(row_blocks(a.rows, wave < kRowBlocks ? wave : kRowBlocks));
 }
 
 void launch_norm_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(norm_blocks(a)));
   if (form == Form::any || out == Out::any) {
-    norm_rows_any<<<grid, 256, 0, stream>>>(a);
-  } else if (form == Form::groups) {
-    launch_form<Form::groups>(out, a, grid, stream);
-  } else if (form == Form::f32) {
-    launch_form<Form::f32>(out, a, grid, stream);
-  } else if (out == Out::hif8) {
-    const auto threads = static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
-    norm_rows<Form::bf16, Out::hif8><<<grid, threads, 0, stream>>>(a);
+    const auto grid = static_cast<unsigned>(norm_blocks(Form::any, a));
+    norm_rows_any<<<grid, kAnyThreads, 0, stream>>>(a);
+  } else if (a.layer == RowLayer::layer_norm) {
+    launch_kind<true>(form, out, a, stream);
   } else {
-    launch_form<Form::bf16>(out, a, grid, stream);
+    launch_kind<false>(form, out, a, stream);
   }
   check_launch("norm_rows");
 }

@@ -38,44 +38,23 @@ __device__ __forceinline__ float2 block_sums(float2 v, float2* slots) {
   return warp_sums(lane < n_warps ? slots[lane] : make_float2(0, 0));
 }
 
-template <bool kCentred, Form F>
-__global__ void __launch_bounds__(kMaxThreads) norm_grad(const __grid_constant__ GradArgs a) {
-  constexpr int W = kWidth<F>;
-  constexpr Form P = kPlain<F>;
-  __shared__ float2 slots[2][kMaxWarps];
-  const int n_chunks = static_cast<int>(a.cols / kChunk), t = threadIdx.x;
-  const bool active = t < n_chunks;
-  const Place columns{t * W, n_chunks * W, active ? INT64_MAX : 0};
-  const auto place = [&](int64_t row) {
-    return Place{row * a.cols + columns.at, columns.step, columns.end};
-  };
-  const bool weighted = a.weight.data != nullptr;
-  const Raw<P> weight = load_vector<F>(a.weight, columns);
-  const float cols = static_cast<float>(a.cols);
-  float dw[kChunk] = {}, db[kChunk] = {};
-  Raw<F> next_x = {};
-  Raw<P> next_dy = {};
-  NormRow next_row{0, 0};
-  const auto fetch = [&](int64_t row) {
-    if (row >= a.rows) return;
-    next_x = load_matrix<F, W>(a.x, place(row));
-    next_dy = load_matrix<P, W>(a.dy, place(row));
-    next_row = {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
-  };
-  fetch(blockIdx.x);
-  int parity = 0;
-  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
-    float h[kChunk], g[kChunk];
-    unpack<F>(next_x, h);
-    unpack<P>(next_dy, g);
-    const NormRow stats = next_row;
-    fetch(row + gridDim.x);
+// One row's sixteen elements in a thread: h = (x - mean) rstd in place of x, dy; what they add to
+// dw and db; then dx in place of dy.
+template <bool kCentred, Form P>
+struct GradRow {
+  float h[kChunk], g[kChunk];
+
+  __device__ __forceinline__ void add_to(const NormRow& row, float (&dw)[kChunk],
+                                         float (&db)[kChunk]) {
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      h[i] = (h[i] - stats.mean) * stats.rstd;
+      h[i] = (kCentred ? h[i] - row.mean : h[i]) * row.rstd;
       dw[i] = fmaf(g[i], h[i], dw[i]);
       if constexpr (kCentred) db[i] += g[i];
     }
+  }
+  // g = dy weight, and its sums: of g h and of g.
+  __device__ __forceinline__ float2 weigh(const Raw<P>& weight, bool weighted) {
     if (weighted) {
       float w[kChunk];
       unpack<P>(weight, w);
@@ -88,18 +67,56 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad(const __grid_constant__
       sums.x += g[i] * h[i];
       if constexpr (kCentred) sums.y += g[i];
     }
-    if (!active) sums = make_float2(0, 0);
-    sums = block_sums(sums, slots[parity]);
+    return sums;
+  }
+  __device__ __forceinline__ void finish(float2 sums, float cols, float rstd) {
     const float mean_gh = sums.x / cols, mean_g = kCentred ? sums.y / cols : 0.0f;
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) g[i] = fmaf(-h[i], mean_gh, g[i] - mean_g) * stats.rstd;
-    store_wide<W>(a.dx, place(row), g);
+    for (int i = 0; i < kChunk; ++i)
+      g[i] = fmaf(-h[i], mean_gh, kCentred ? g[i] - mean_g : g[i]) * rstd;
+  }
+};
+
+template <bool kCentred, Form F>
+__global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constant__ GradArgs a) {
+  constexpr int W = kWidth<F>;
+  constexpr Form P = kPlain<F>;
+  __shared__ float2 slots[2][kMaxWarps];
+  const int n_chunks = static_cast<int>(a.cols / kChunk), t = threadIdx.x;
+  const bool active = t < n_chunks;
+  const Place columns{t * W, n_chunks * W, active ? INT64_MAX : 0};
+  const auto place = [&](int64_t row) {
+    return Place{row * a.cols + columns.at, columns.step, columns.end};
+  };
+  const Raw<P> weight = load_vector<F>(a.weight, columns);
+  float dw[kChunk] = {}, db[kChunk] = {};
+  Raw<F> next_x = {};
+  Raw<P> next_dy = {};
+  NormRow next_stats{0, 0};
+  const auto fetch = [&](int64_t row) {
+    if (row >= a.rows) return;
+    next_x = load_matrix<F, W>(a.x, place(row));
+    next_dy = load_matrix<P, W>(a.dy, place(row));
+    next_stats = {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
+  };
+  fetch(blockIdx.x);
+  int parity = 0;
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
+    GradRow<kCentred, P> r;
+    unpack<F>(next_x, r.h);
+    unpack<P>(next_dy, r.g);
+    const NormRow stats = next_stats;
+    fetch(row + gridDim.x);
+    r.add_to(stats, dw, db);
+    const float2 mine = r.weigh(weight, a.weight.data != nullptr);
+    const float2 sums = block_sums(active ? mine : make_float2(0, 0), slots[parity]);
+    r.finish(sums, static_cast<float>(a.cols), stats.rstd);
+    store_wide<W>(a.dx, place(row), r.g);
   }
   if (a.partial == nullptr) return;
-  const int64_t n_blocks = gridDim.x;
   store_wide<W>({a.partial, Dtype::f32}, place(blockIdx.x), dw);
   if constexpr (kCentred)
-    store_wide<W>({a.partial + n_blocks * a.cols, Dtype::f32}, place(blockIdx.x), db);
+    store_wide<W>({a.partial + gridDim.x * a.cols, Dtype::f32}, place(blockIdx.x), db);
 }
 
 // Any types, any number of columns. A thread's columns are its own in the partial sums too.
@@ -168,7 +185,7 @@ void run_norm_grad(const NormGradParams& p, const Launch& launch) {
   a.centred = p.layer == RowLayer::layer_norm;
   if (p.weight.at != kAbsent) a.partial = static_cast<float*>(launch.scratch);
   if (p.cols == 0) return;
-  const int64_t n_blocks = row_blocks(p.rows, kGradBlocks);
+  const int64_t n_blocks = grad_blocks(p.rows, p.cols);
   const auto grid = static_cast<unsigned>(n_blocks);
   const Form form = grad_form(p);
   if (form == Form::any) {
@@ -180,9 +197,8 @@ void run_norm_grad(const NormGradParams& p, const Launch& launch) {
   }
   check_launch("norm_grad");
   if (a.partial == nullptr) return;
-  launch_sum_parts(a.partial, n_blocks, p.cols, result_of(p.dw, launch), launch.stream);
-  launch_sum_parts(a.partial + n_blocks * p.cols, n_blocks, p.cols, result_of(p.db, launch),
-                   launch.stream);
+  launch_sum_parts(a.partial, {n_blocks, p.cols},
+                   {result_of(p.dw, launch), result_of(p.db, launch)}, launch.stream);
 }
 
 const KernelRow kRows[] = {{KernelId::rms_norm_grad, stateless<NormGradParams, run_norm_grad>},

@@ -2,7 +2,7 @@
 // leaves one partial amax per block in scratch, and every block of pass 2 joins them all.
 #pragma once
 
-#include "backends/cuda/kernels/rows_access.cuh"
+#include "backends/cuda/kernels/rows_any.cuh"
 
 namespace octet::cuda {
 

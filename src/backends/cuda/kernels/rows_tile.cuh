@@ -16,9 +16,23 @@ inline constexpr int kPieces = kTile / kChunk;                           // of a
 inline constexpr int kPiecesPerThread = kTile * kPieces / kTileThreads;  // 4
 inline constexpr int kRowsPerStep = kTileThreads / kPieces;              // 32
 
+// One wave: three blocks on each of 132 multiprocessors.
+inline constexpr int kTileBlocksPerSm = 3;
+inline constexpr int64_t kTileBlocks = kTileBlocksPerSm * 132;
+static_assert(kTileBlocks <= kRowBlocks);
+
 struct TilePlace {
   int64_t row, col;  // of its first element
 };
+
+// Tiles go down eight at a time, then across, so that what is read and what is written at one time
+// both lie in long pieces.
+__device__ __forceinline__ TilePlace tile_place(int64_t i, int64_t across, int64_t down) {
+  constexpr int64_t kBand = 8;
+  const int64_t band = i / (kBand * across) * kBand, in_band = i % (kBand * across);
+  const int64_t height = down - band < kBand ? down - band : kBand;
+  return {(band + in_band % height) * kTile, in_band / height * kTile};
+}
 
 __device__ __forceinline__ uint4* tile_piece(uint4* tile, int row, int piece) {
   return tile + row * kPieces + (piece ^ (row / 16 % kPieces));
@@ -94,7 +108,7 @@ struct PieceSource {
   // The columns of this thread's pieces.
   __device__ __forceinline__ void begin(int64_t col) {
     if constexpr (is_norm(L)) {
-      affine = load_affine<F>(a, place(col, col < a.cols));
+      affine = load_affine<L == RowLayer::layer_norm, F>(a, place(col, col < a.cols));
     }
   }
   __device__ __forceinline__ Fetched fetch(int64_t row, int64_t col) const {
@@ -103,22 +117,22 @@ struct PieceSource {
     Fetched f = {load_matrix<F, kWidth<F>>(a.x, p), {}, {0, 1}};
     if constexpr (L == RowLayer::gated_silu) f.up = load_matrix<F, kWidth<F>>(a.up, p);
     if constexpr (is_norm(L)) {
-      if (inside) f.row = {a.layer == RowLayer::layer_norm ? a.mean[row] : 0.0f, a.rstd[row]};
+      if (inside) f.row = {L == RowLayer::layer_norm ? a.mean[row] : 0.0f, a.rstd[row]};
     }
     return f;
   }
   __device__ __forceinline__ void make(const Fetched& f, float (&v)[kChunk]) const {
     unpack<F>(f.x, v);
     if constexpr (is_norm(L)) {
-      normalize<F>(f.row, affine, v);
+      normalize<L == RowLayer::layer_norm, F>(f.row, affine, v);
     } else if constexpr (L == RowLayer::gated_silu) {
       float up[kChunk];
       unpack<F>(f.up, up);
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[i] = v[i] * logistic(v[i]) * up[i];
+      for (int i = 0; i < kChunk; ++i) v[i] = gated_silu<kPowers<F>>(v[i], up[i]);
     } else {
 #pragma unroll
-      for (int i = 0; i < kChunk; ++i) v[i] = gelu(a.layer, v[i]);
+      for (int i = 0; i < kChunk; ++i) v[i] = gelu<kPowers<F>>(a.layer, v[i]);
     }
   }
 };
@@ -178,12 +192,11 @@ __global__ void __launch_bounds__(kTileThreads) layer_tiles(const __grid_constan
   const Encoding e = begin_pass(a.scale);
   if (a.scale.pass == Pass::second && !e.codes) return;
   const int64_t across = (a.cols + kTile - 1) / kTile;
-  const int64_t n_tiles = across * ((a.padded_rows + kTile - 1) / kTile);
+  const int64_t down = (a.padded_rows + kTile - 1) / kTile, n_tiles = across * down;
   const bool back = a.scale.pass == Pass::second;  // what the first pass read last is still near
   Largest largest;
   for (int64_t i = blockIdx.x; i < n_tiles; i += gridDim.x) {
-    const int64_t k = back ? n_tiles - 1 - i : i;
-    const TilePlace place{k / across * kTile, k % across * kTile};
+    const TilePlace place = tile_place(back ? n_tiles - 1 - i : i, across, down);
     if constexpr (F == Form::any) {
       fill_tile_any(a, e, tile, place, largest);
     } else {

@@ -104,13 +104,19 @@ struct BiasParams {
 };
 
 inline constexpr int64_t kFastCols = 8192;
-// Blocks of a kernel whose blocks leave partial results, at most.
+// Blocks whose partial results one kernel leaves to the next, at most: one wave of a large GPU.
+// More of them where rows, and with them blocks, are short.
 inline constexpr int64_t kRowBlocks = 1056;
 inline constexpr int64_t kGradBlocks = 264;
 inline constexpr int64_t kSumParts = 64;
 
 constexpr int64_t row_blocks(int64_t n_pieces, int64_t most) {
   return n_pieces < 1 ? 1 : n_pieces < most ? n_pieces : most;
+}
+constexpr int64_t grad_blocks(int64_t rows, int64_t cols) {
+  return row_blocks(rows, cols > 2048   ? kGradBlocks
+                          : cols > 1024 ? 2 * kGradBlocks
+                                        : 4 * kGradBlocks);
 }
 
 // f32: the history's maximum, a partial amax per block, then mean and rstd of every row.
@@ -121,7 +127,7 @@ constexpr int64_t layer_scratch_bytes(int64_t rows) {
 }
 // f32 [n_sums, blocks, cols]: the sums of each block's rows, of dw and then of db.
 constexpr int64_t norm_grad_scratch_bytes(int64_t rows, int64_t cols, int n_sums) {
-  return 4 * n_sums * row_blocks(rows, kGradBlocks) * cols;
+  return 4 * n_sums * grad_blocks(rows, cols) * cols;
 }
 // f32 [kSumParts, cols]
 constexpr int64_t column_sum_scratch_bytes(int64_t cols) {

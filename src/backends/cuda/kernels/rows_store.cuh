@@ -1,0 +1,82 @@
+// What the row kernels write: sixteen values of a Place, rounded once.
+#pragma once
+
+#include "backends/cuda/kernels/rows_access.cuh"
+
+namespace octet::cuda {
+
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+// Four codes, the first in the lowest byte.
+template <Dtype D>
+__device__ __forceinline__ uint32_t pack_codes(const float* v, float inv_scale) {
+  if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+    constexpr auto kKind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
+    const auto two = [&](int i) -> uint32_t {
+      const float2 pair = make_float2(v[i] * inv_scale, v[i + 1] * inv_scale);
+      return __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, kKind);
+    };
+    return two(0) | (two(2) << 16);
+  } else {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      word |= static_cast<uint32_t>(from_float<D>(v[i] * inv_scale)) << (8 * i);
+    return word;
+  }
+}
+
+// Sixteen values in accesses of W, as f32, bf16 or fp16.
+template <int W>
+__device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float* v) {
+#pragma unroll
+  for (int j = 0; j < kChunk / W; ++j) {
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    if (y.dtype == Dtype::f32) {
+      auto* to = reinterpret_cast<float4*>(static_cast<float*>(y.data) + at);
+#pragma unroll
+      for (int i = 0; i < W / 4; ++i) {
+        const float* x = v + j * W + 4 * i;
+        to[i] = make_float4(x[0], x[1], x[2], x[3]);
+      }
+      continue;
+    }
+    auto* to = static_cast<uint16_t*>(y.data) + at;
+    uint32_t words[W / 2];
+#pragma unroll
+    for (int i = 0; i < W / 2; ++i) words[i] = pack_bf16(v[j * W + 2 * i], v[j * W + 2 * i + 1]);
+    if constexpr (W == 4) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < W / 8; ++i)
+        reinterpret_cast<uint4*>(to)[i] =
+            make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+    }
+  }
+}
+
+template <Dtype D, int W>
+__device__ __forceinline__ void store_codes(uint8_t* codes, const Place& p, const float* v,
+                                            float inv_scale) {
+#pragma unroll
+  for (int j = 0; j < kChunk / W; ++j) {
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    uint32_t words[W / 4];
+#pragma unroll
+    for (int i = 0; i < W / 4; ++i) words[i] = pack_codes<D>(v + j * W + 4 * i, inv_scale);
+    if constexpr (W == 4) {
+      *reinterpret_cast<uint32_t*>(codes + at) = words[0];
+    } else if constexpr (W == 8) {
+      *reinterpret_cast<uint2*>(codes + at) = make_uint2(words[0], words[1]);
+    } else {
+      *reinterpret_cast<uint4*>(codes + at) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+}
+
+}  // namespace octet::cuda
