@@ -11,6 +11,7 @@
 #include "cli/opt_command.h"
 #include "cli/optim_step_command.h"
 #include "cli/plan_command.h"
+#include "cli/report_command.h"
 #include "cli/study_command.h"
 #include "cli/train_command.h"
 
@@ -22,6 +23,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_plan_command(app, options);
   add_eval_command(app, options);
   add_generate_command(app, options);
+  add_report_command(app, options);
   add_compare_command(app, options);
   add_bench_command(app, options);
   add_formats_command(app, options);

@@ -73,6 +73,12 @@ std::string resolved_yaml(const RunConfig& config) {
   return out;
 }
 
+std::vector<std::pair<std::string, std::string>> config_values(const RunConfig& config) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const ConfigRow& row : config_rows()) values.emplace_back(row.path, value_text(row, config));
+  return values;
+}
+
 std::string config_table(const LoadedConfig& loaded) {
   size_t key_width = 0, value_width = 0;
   for (const ConfigRow& row : config_rows()) {

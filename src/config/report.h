@@ -3,6 +3,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/load.h"
 
@@ -11,6 +13,9 @@ namespace octet {
 // A complete YAML file: every key of the table, less the shape keys beside model.path. parse_config
 // gives the same configuration back.
 std::string resolved_yaml(const RunConfig& config);
+
+// Every key of the table with its value as text, in the table's order.
+std::vector<std::pair<std::string, std::string>> config_values(const RunConfig& config);
 
 // One line per key: key, value, where the value came from.
 std::string config_table(const LoadedConfig& loaded);

@@ -1,0 +1,311 @@
+#include "cli/report_chart.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace octet {
+namespace {
+
+// The drawing's own units; the page scales it.
+constexpr double kWidth = 560, kHeight = 300;
+constexpr double kLeft = 64, kRight = 12, kTop = 14, kBottom = 36;
+constexpr size_t kColumns = 150;  // drawn points of a curve, at most: more hide each other
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity();
+  double high = -std::numeric_limits<double>::infinity();
+
+  void add(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  bool is_empty() const { return low > high; }
+};
+
+struct Tick {
+  double at = 0;
+  std::string text;
+};
+
+// What the numbers of an axis are counted in: "k", or "MiB".
+struct Unit {
+  double size = 1;
+  std::string_view name = "";
+};
+
+Unit unit_of(double largest, YUnit kind) {
+  constexpr Unit bytes[] = {
+      {0x1p40, " TiB"}, {0x1p30, " GiB"}, {0x1p20, " MiB"}, {0x1p10, " KiB"}, {1, " bytes"}};
+  constexpr Unit plain[] = {{1e9, "G"}, {1e6, "M"}, {1e4, "k"}, {1, ""}};
+  const auto pick = [&](const auto& units) {
+    return *std::ranges::find_if(units,
+                                 [&](const Unit& u) { return largest >= u.size || u.size == 1; });
+  };
+  Unit unit = kind == YUnit::bytes ? pick(bytes) : pick(plain);
+  if (unit.name == "k") unit.size = 1e3;  // from 10,000 on
+  return unit;
+}
+
+// Steps of 1, 2 or 5 times a power of ten, about n of them, all with as many digits.
+std::vector<Tick> linear_ticks(const Range& range, int n, YUnit kind) {
+  const Unit unit = unit_of(std::max(std::abs(range.low), std::abs(range.high)), kind);
+  const double low = range.low / unit.size, high = range.high / unit.size;
+  const double rough = (high - low) / n;
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double ratio = rough / power;
+  const double step = power * (ratio < 1.5 ? 1 : ratio < 3.5 ? 2 : ratio < 7.5 ? 5 : 10);
+  const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
+  std::vector<Tick> ticks;
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) {
+    const double value = i == 0 ? 0 : i * step;  // no -0
+    std::string text = value == 0   ? "0"
+                       : digits > 5 ? fmt::format("{:.1e}", value)
+                                    : fmt::format("{:.{}f}", value, digits);
+    if (value != 0) text += unit.name;
+    ticks.push_back({value * unit.size, std::move(text)});
+  }
+  return ticks;
+}
+
+std::vector<Tick> log_ticks(const Range& range) {
+  std::vector<Tick> ticks;
+  const bool is_wide = std::log10(range.high / range.low) > 3;
+  for (double power = std::pow(10.0, std::floor(std::log10(range.low))); power <= range.high;
+       power *= 10) {
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      const double tick = digit * power;
+      if (is_wide && digit > 1) break;
+      if (tick >= range.low * 0.999 && tick <= range.high * 1.001)
+        ticks.push_back({tick, short_number(tick)});
+    }
+  }
+  return ticks;
+}
+
+// One drawn point: the steps of a column.
+struct Point {
+  double x = 0, mean = 0, low = 0, high = 0;
+  bool follows_gap = false;
+};
+
+struct Drawn {
+  int color = 0;
+  std::vector<Point> points;
+  std::vector<double> gaps;  // x of values that are not finite
+};
+
+Drawn thin(const Curve& curve) {
+  Drawn drawn{curve.color, {}, {}};
+  const size_t per_point = (curve.x.size() + kColumns - 1) / kColumns;
+  bool follows_gap = true;
+  for (size_t begin = 0; begin < curve.x.size(); begin += per_point) {
+    const size_t end = std::min(begin + per_point, curve.x.size());
+    Range range;
+    double sum = 0, sum_x = 0, n = 0;
+    for (size_t i = begin; i < end; ++i) {
+      if (!std::isfinite(curve.y[i])) {
+        drawn.gaps.push_back(curve.x[i]);
+        continue;
+      }
+      range.add(curve.y[i]);
+      sum += curve.y[i];
+      sum_x += curve.x[i];
+      ++n;
+    }
+    if (n == 0) {
+      follows_gap = true;
+      continue;
+    }
+    drawn.points.push_back({sum_x / n, sum / n, range.low, range.high, follows_gap});
+    follows_gap = false;
+  }
+  return drawn;
+}
+
+class Chart {
+ public:
+  Chart(const std::vector<Curve>& curves, const ChartOptions& options) : options_(options) {
+    for (const Curve& curve : curves) {
+      drawn_.push_back(thin(curve));
+      for (const double x : curve.x) x_.add(x);
+      for (const Point& point : drawn_.back().points) {
+        if (is_log() && point.low <= 0) continue;
+        y_.add(point.low);
+        y_.add(point.high);
+      }
+    }
+    if (!y_.is_empty()) widen();
+  }
+
+  bool is_empty() const { return y_.is_empty(); }
+
+  std::string svg() const {
+    std::string out =
+        fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} over steps\">\n",
+                    kWidth, kHeight, html_text(options_.title));
+    out += axes();
+    for (const Drawn& drawn : drawn_) out += curve(drawn);
+    return out + "</svg>\n";
+  }
+
+ private:
+  bool is_log() const { return options_.scale == YScale::logarithmic; }
+
+  void widen() {
+    if (x_.low == x_.high) x_ = {x_.low - 1, x_.high + 1};
+    if (is_log()) {
+      const double room = std::max(std::pow(y_.high / y_.low, 0.05), 1.05);
+      y_ = {y_.low / room, y_.high * room};
+      return;
+    }
+    if (options_.from_zero) y_.low = std::min(y_.low, 0.0);
+    double room = 0.06 * (y_.high - y_.low);
+    if (room == 0) room = y_.high == 0 ? 1 : std::abs(y_.high) * 0.1;
+    y_.high += room;
+    if (!options_.from_zero) y_.low -= room;
+  }
+
+  double at_x(double x) const {
+    return kLeft + (x - x_.low) / (x_.high - x_.low) * (kWidth - kLeft - kRight);
+  }
+  double at_y(double y) const {
+    const double share = is_log() ? std::log(y / y_.low) / std::log(y_.high / y_.low)
+                                  : (y - y_.low) / (y_.high - y_.low);
+    return kHeight - kBottom - std::clamp(share, 0.0, 1.0) * (kHeight - kTop - kBottom);
+  }
+
+  std::string axes() const {
+    std::string out;
+    for (const Tick& tick : is_log() ? log_ticks(y_) : linear_ticks(y_, 5, options_.y_unit)) {
+      out += fmt::format(
+          "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>"
+          "<text class=\"tick\" x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
+          kLeft, kWidth - kRight, at_y(tick.at), kLeft - 7, at_y(tick.at) + 3.5, tick.text);
+    }
+    for (const Tick& tick : linear_ticks(x_, 6, YUnit::plain)) {
+      out += fmt::format(
+          "<line class=\"notch\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
+          "<text class=\"tick\" x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>\n",
+          at_x(tick.at), kHeight - kBottom, kHeight - kBottom + 4, kHeight - kBottom + 17,
+          tick.text);
+    }
+    return out + fmt::format(
+                     "<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>"
+                     "<text class=\"tick\" x=\"{1}\" y=\"{3}\" text-anchor=\"end\">step</text>\n",
+                     kLeft, kWidth - kRight, kHeight - kBottom, kHeight - 5);
+  }
+
+  // A band only where it is wider than the line.
+  std::string band(const Drawn& drawn, size_t begin, size_t end) const {
+    std::string there, back;
+    double widest = 0;
+    for (size_t i = begin; i < end; ++i) {
+      const Point& p = drawn.points[i];
+      there += fmt::format("{:.1f},{:.1f} ", at_x(p.x), at_y(p.high));
+      back = fmt::format("{:.1f},{:.1f} ", at_x(p.x), at_y(p.low)) + back;
+      widest = std::max(widest, at_y(p.low) - at_y(p.high));
+    }
+    if (widest < 2) return "";
+    return fmt::format("<polygon class=\"band\" points=\"{}{}\"/>", there, back);
+  }
+
+  std::string line(const Drawn& drawn, size_t begin, size_t end) const {
+    std::string points, dots;
+    for (size_t i = begin; i < end; ++i) {
+      const Point& p = drawn.points[i];
+      points += fmt::format("{:.1f},{:.1f} ", at_x(p.x), at_y(p.mean));
+      if (options_.has_dots || end - begin == 1)
+        dots +=
+            fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\"/>", at_x(p.x), at_y(p.mean));
+    }
+    return fmt::format("<polyline points=\"{}\"/>{}", points, dots);
+  }
+
+  std::string curve(const Drawn& drawn) const {
+    std::string out = fmt::format("<g class=\"run run-{0} of-{0}\">", drawn.color);
+    for (size_t begin = 0; begin < drawn.points.size();) {
+      size_t end = begin + 1;
+      while (end < drawn.points.size() && !drawn.points[end].follows_gap) ++end;
+      out += band(drawn, begin, end) + line(drawn, begin, end);
+      begin = end;
+    }
+    double last = -kWidth;
+    for (const double x : drawn.gaps) {
+      if (at_x(x) - last < 3) continue;  // a run of them is one mark after another
+      last = at_x(x);
+      out += fmt::format(
+          "<path class=\"gap\" d=\"M{:.1f} {}l3 -6h-6z\"><title>not finite</title></path>", last,
+          kTop);
+    }
+    return out + "</g>\n";
+  }
+
+  const ChartOptions& options_;
+  std::vector<Drawn> drawn_;
+  Range x_, y_;
+};
+
+// Bytes of the UTF-8 character at text[at]; 0 where it is none.
+size_t utf8_length(std::string_view text, size_t at) {
+  const auto lead = static_cast<unsigned char>(text[at]);
+  const size_t length = lead < 0x80                    ? 1
+                        : lead >= 0xC2 && lead < 0xE0  ? 2
+                        : lead >= 0xE0 && lead < 0xF0  ? 3
+                        : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                       : 0;
+  if (length == 0 || at + length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[at + i]) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+std::string chart_svg(const std::vector<Curve>& curves, const ChartOptions& options) {
+  const Chart chart(curves, options);
+  return chart.is_empty() ? "" : chart.svg();
+}
+
+std::string html_text(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = utf8_length(text, i);
+    const char ch = text[i];
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";
+    } else if (length > 1) {
+      out += text.substr(i, length);
+    } else if (ch == '&') {
+      out += "&amp;";
+    } else if (ch == '<') {
+      out += "&lt;";
+    } else if (ch == '>') {
+      out += "&gt;";
+    } else if (ch == '"') {
+      out += "&quot;";
+    } else if (ch == '\'') {
+      out += "&#39;";
+    } else {
+      out += static_cast<unsigned char>(ch) < 0x20 || ch == 0x7F ? ' ' : ch;
+    }
+    i += std::max<size_t>(length, 1);
+  }
+  return out;
+}
+
+std::string short_number(double value) {
+  if (!std::isfinite(value)) return "not finite";
+  const double size = std::abs(value);
+  if (size == 0) return "0";
+  if (size >= 1e9) return fmt::format("{:.3g}G", value / 1e9);
+  if (size >= 1e6) return fmt::format("{:.3g}M", value / 1e6);
+  if (size >= 1e4) return fmt::format("{:.3g}k", value / 1e3);
+  if (size < 1e-3) return fmt::format("{:.2g}", value);
+  return fmt::format("{:.4g}", value);
+}
+
+}  // namespace octet

@@ -1,0 +1,183 @@
+#include "cli/report_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+
+#include "base/units.h"
+#include "cli/report_chart.h"
+#include "cli/report_style.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kColors = 8;
+constexpr const char* kDashes[] = {"none", "7 4", "2 3", "9 3 2 3"};  // beyond eight runs
+
+// What a chart shows of a step; nothing where the step has no such value.
+using Pick = std::function<std::optional<double>(const StepReport&)>;
+
+struct ChartKind {
+  ChartOptions options;
+  Pick pick;
+};
+
+std::vector<ChartKind> chart_kinds() {
+  return {
+      {{.title = "Training loss", .unit = "nats per token"},
+       [](const StepReport& s) { return static_cast<double>(s.loss); }},
+      {{.title = "Validation loss", .unit = "nats per token", .has_dots = true},
+       [](const StepReport& s) { return s.val_loss; }},
+      {{.title = "Gradient norm",
+        .unit = "before clipping, logarithmic",
+        .scale = YScale::logarithmic},
+       [](const StepReport& s) { return static_cast<double>(s.grad_norm); }},
+      {{.title = "Learning rate", .unit = "per step", .from_zero = true},
+       [](const StepReport& s) { return s.lr; }},
+      {{.title = "Speed", .unit = "tokens per second", .from_zero = true},
+       [](const StepReport& s) { return s.tokens_per_s; }},
+      {{.title = "Memory",
+        .unit = "allocated by the plans",
+        .y_unit = YUnit::bytes,
+        .from_zero = true},
+       [](const StepReport& s) { return static_cast<double>(s.mem_bytes); }},
+  };
+}
+
+std::string chart(const ChartKind& kind, const std::vector<RunData>& runs) {
+  std::vector<Curve> curves;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    Curve curve{.color = static_cast<int>(i), .x = {}, .y = {}};
+    for (const StepReport& step : runs[i].steps) {
+      const std::optional<double> y = kind.pick(step);
+      if (!y) continue;
+      curve.x.push_back(static_cast<double>(step.step));
+      curve.y.push_back(*y);
+    }
+    curves.push_back(std::move(curve));
+  }
+  const std::string svg = chart_svg(curves, kind.options);
+  return fmt::format(
+      "<figure class=\"card\"><figcaption>{}<span>{}</span></figcaption>\n{}</figure>\n",
+      kind.options.title, kind.options.unit,
+      svg.empty() ? "<p class=\"none\">No finite value.</p>" : svg);
+}
+
+// A colour and a dash for each run.
+std::string run_styles(size_t n_runs) {
+  std::string out;
+  for (size_t i = 0; i < n_runs; ++i) {
+    out += fmt::format(
+        ".run-{0} polyline {{ stroke: var(--run-{1}); stroke-dasharray: {2}; }} .run-{0} circle, "
+        ".run-{0} path, .run-{0} .band {{ fill: var(--run-{1}); }} .key-{0} {{ border-color: "
+        "var(--run-{1}); border-top-style: {3}; }}\n",
+        i, i % kColors, kDashes[i / kColors % std::size(kDashes)],
+        i < kColors ? "solid" : "dashed");
+  }
+  return out;
+}
+
+std::string key(size_t run) {
+  return fmt::format("<span class=\"key key-{}\"></span>", run);
+}
+
+std::string legend(const std::vector<RunData>& runs) {
+  std::string out = "<ul class=\"legend\">\n";
+  for (size_t i = 0; i < runs.size(); ++i) {
+    out +=
+        fmt::format("<li><label><input type=\"checkbox\" value=\"{}\" checked>{}{}</label></li>\n",
+                    i, key(i), html_text(runs[i].name));
+  }
+  return out + "</ul>\n";
+}
+
+std::string loss_text(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "<span class=\"none\">none</span>";
+}
+
+std::string cell(const std::string& text, bool is_best = false) {
+  return fmt::format("<td{}>{}</td>", is_best ? " class=\"best\"" : "", text);
+}
+
+std::string results(const std::vector<RunData>& runs) {
+  std::string out =
+      "<h2>Results</h2>\n<div class=\"card scroll\"><table>\n<tr><th>run</th><th "
+      "class=\"name\">recipe</th>"
+      "<th>steps</th><th>training loss</th><th>validation loss</th><th>best (at step)</th>"
+      "<th>tokens/s</th><th>memory</th><th>state</th><th>skipped</th>"
+      "<th>spikes</th></tr>\n";
+  std::vector<RunSummary> summaries;
+  for (const RunData& run : runs) summaries.push_back(summarize(run));
+  const auto is_best = [&](const auto& value_of, const RunSummary& summary) {
+    const auto less = [&](const RunSummary& other) { return value_of(other) < value_of(summary); };
+    return runs.size() > 1 && std::isfinite(value_of(summary)) &&
+           std::ranges::none_of(summaries, less);
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const RunSummary& s = summaries[i];
+    const auto best = [](const RunSummary& r) { return r.best_val_loss; };
+    const auto speed = [](const RunSummary& r) { return -r.tokens_per_s; };
+    const auto memory = [](const RunSummary& r) { return static_cast<double>(r.mem_bytes); };
+    out += "<tr>" + cell(key(i) + html_text(runs[i].name)) + "<td class=\"name\">" +
+           html_text(runs[i].recipe) + "</td>" + cell(fmt::to_string(s.n_steps)) +
+           cell(loss_text(s.train_loss)) + cell(loss_text(s.val_loss)) +
+           cell(std::isfinite(s.best_val_loss)
+                    ? fmt::format("{} ({})", loss_text(s.best_val_loss), s.best_val_step)
+                    : loss_text(s.best_val_loss),
+                is_best(best, s)) +
+           cell(short_number(s.tokens_per_s), is_best(speed, s)) +
+           cell(bytes_text(static_cast<double>(s.mem_bytes)), is_best(memory, s)) +
+           cell(runs[i].state_bytes ? bytes_text(static_cast<double>(*runs[i].state_bytes))
+                                    : "<span class=\"none\">no checkpoint</span>") +
+           cell(fmt::to_string(s.n_skipped)) + cell(fmt::to_string(runs[i].n_spikes)) + "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string differences(const std::vector<RunData>& runs) {
+  if (runs.size() < 2) return "";
+  std::string out = "<h2>Where the configurations differ</h2>\n";
+  const std::vector<ConfigDifference> lines = config_differences(runs);
+  if (lines.empty()) return out + "<p class=\"none\">Nowhere.</p>\n";
+  out += "<div class=\"card scroll\"><table class=\"words\">\n<tr><th>key</th>";
+  for (size_t i = 0; i < runs.size(); ++i)
+    out += fmt::format("<th>{}{}</th>", key(i), html_text(runs[i].name));
+  out += "</tr>\n";
+  for (const ConfigDifference& line : lines) {
+    out += fmt::format("<tr><td><code>{}</code></td>", html_text(line.key));
+    for (const std::string& value : line.values)
+      out += fmt::format("<td><code>{}</code></td>", html_text(value));
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string lead(const std::vector<RunData>& runs) {
+  int64_t n_steps = 0;
+  for (const RunData& run : runs) n_steps += static_cast<int64_t>(run.steps.size());
+  return fmt::format(
+      "{} run{}, {} steps in all. A shaded band reaches from the least to the "
+      "largest value of the steps that share a point; a mark at the top stands for a "
+      "value that is not finite.",
+      runs.size(), runs.size() == 1 ? "" : "s", n_steps);
+}
+
+}  // namespace
+
+std::string report_page(const std::vector<RunData>& runs) {
+  std::string out =
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>Octet report</title>\n<style>";
+  out += kReportStyle + run_styles(runs.size()) + "</style>\n</head>\n<body>\n";
+  out += "<h1>Octet report</h1>\n<p class=\"lead\">" + lead(runs) + "</p>\n";
+  out += legend(runs) + "<div class=\"charts\">\n";
+  for (const ChartKind& kind : chart_kinds()) out += chart(kind, runs);
+  out += "</div>\n" + results(runs) + differences(runs);
+  return out + "<script>" + kReportScript + "</script>\n</body>\n</html>\n";
+}
+
+}  // namespace octet
