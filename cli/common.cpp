@@ -77,7 +77,9 @@ void add_global_flags(CLI::App& command, GlobalOptions& options) {
         ->group(group);
   }
   if (!has_option(command, "--seed")) {
-    command.add_option("--seed", options.seed, "random seed (train.seed)")->group(group);
+    command.add_option("--seed", options.seed, "random seed (train.seed)")
+        ->check(CLI::Range(uint32_t{0}, UINT32_MAX))
+        ->group(group);
   }
   if (!has_option(command, "--set")) {
     command

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 #include <exception>
 
@@ -60,6 +61,15 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// CLI11 writes a range without an upper end with the largest double.
+std::string with_open_end(std::string text) {
+  constexpr std::string_view kLargest = " to 1797693134862315";
+  const size_t begin = text.find(kLargest);
+  if (begin == std::string::npos) return text;
+  const size_t end = text.find_first_not_of("0123456789.", begin + kLargest.size());
+  return text.replace(begin, std::min(end, text.size()) - begin, " and above");
+}
+
 // Why the command line was refused, in one line, with the nearest command or flag for a word that
 // is not known.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
@@ -85,7 +95,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     return fmt::format("expected a command: {} (see {} --help)",
                        fmt::join(command_names(*command), ", "), where);
   }
-  return fmt::format("{} (see {} --help)", one_line(error.what()), where);
+  return fmt::format("{} (see {} --help)", with_open_end(one_line(error.what())), where);
 }
 
 int fail(int code, const std::string& message) {

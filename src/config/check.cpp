@@ -12,6 +12,8 @@
 namespace octet {
 namespace {
 
+constexpr int64_t kMostTokens = int64_t{1} << 31;  // matrix libraries divide by zero beyond
+
 bool is_written(const LoadedConfig& loaded, std::string_view path) {
   const std::string& source = loaded.source.at(std::string(path));
   return source != "default" && source != "derived";
@@ -91,6 +93,9 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
       {{"optim.warmup", "train.steps", config.optim.warmup <= config.train.steps,
         fmt::format("at most train.steps = {}", config.train.steps),
         fmt::to_string(config.optim.warmup)},
+       {"train.batch", "model.seq", config.train.batch <= kMostTokens / config.model.seq,
+        fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
+        fmt::format("{} x {}", config.train.batch, config.model.seq)},
        {"model.vocab", "data.tokenizer",
         !config.model.path.empty() || config.data.tokenizer != "bytes" || config.model.vocab >= 256,
         ">= 256 for the byte tokenizer", fmt::to_string(config.model.vocab)}});

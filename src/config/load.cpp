@@ -25,7 +25,16 @@ constexpr std::string_view kOverridePrefix = "recipe.override.";
               place.where, place.path, nearest_name(place.path, known));
 }
 
+// The YAML library ends a text at its first NUL, and would drop the rest without a word.
+void expect_text(const std::string& text, const std::string& name) {
+  const size_t nul = text.find('\0');
+  if (nul == std::string::npos) return;
+  const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n');
+  throw Error(ErrorCode::invalid_argument, "{}:{}: expected text, got a NUL byte", name, line + 1);
+}
+
 YAML::Node parse_yaml(const std::string& text, const std::string& name) {
+  expect_text(text, name);
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.size() > 1) {
@@ -146,10 +155,18 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
 
 LoadedConfig load_config(const std::string& file, const std::vector<std::string>& sets) {
   constexpr uint64_t kLargest = 1 << 20;
-  if (posix_files().size(file) > kLargest) {
-    throw Error(ErrorCode::invalid_argument, "{}: expected a configuration of at most 1 MiB", file);
+  std::string text;
+  try {
+    const uint64_t n_bytes = posix_files().size(file);
+    if (n_bytes > kLargest) {
+      throw Error(ErrorCode::invalid_argument, "{}: expected at most {} bytes, got {}", file,
+                  kLargest, n_bytes);
+    }
+    text = posix_files().read_text(file);
+  } catch (const Error& error) {  // a name that is mistyped is a mistake of usage
+    throw Error(ErrorCode::invalid_argument, error.what());
   }
-  return parse_config(posix_files().read_text(file), file, sets);
+  return parse_config(text, file, sets);
 }
 
 void resolve(RunConfig& config) {
@@ -162,6 +179,8 @@ void resolve(RunConfig& config) {
   const std::string& base = config.recipe.base;
   const bool is_coat = base == "coat" || base == "coat-fast";
   const bool is_wide = base == "fp32" || base == "fp16";
+  std::string& scaling = config.recipe.scaling;
+  if (scaling == "auto") scaling = base == "coat-fast" ? "delayed" : "current";
   OptimConfig& optim = config.optim;
   if (optim.state_m == "auto") optim.state_m = is_coat ? "e4m3+x" : "f32";
   if (optim.state_v == "auto") optim.state_v = is_coat ? "e4m3+x" : "f32";

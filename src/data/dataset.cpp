@@ -16,6 +16,13 @@ std::string_view strip(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
+// "'a' and 3 more"
+std::string quoted(const std::vector<std::string>& paths) {
+  if (paths.empty()) return "no file";
+  const std::string first = fmt::format("'{}'", paths.front());
+  return paths.size() == 1 ? first : fmt::format("{} and {} more", first, paths.size() - 1);
+}
+
 class Opener {
  public:
   Opener(const Files& files, const DatasetOptions& options, const Tokenizer& tokenizer)
@@ -138,8 +145,8 @@ Dataset open_dataset(const Files& files, const DatasetOptions& options,
     dataset.train = dataset.train.slice(0, n - n_val);
   }
   if (dataset.train.n_tokens() < 2) {
-    throw Error(ErrorCode::bad_data, "[data] training needs at least 2 tokens, got {}",
-                dataset.train.n_tokens());
+    throw Error(ErrorCode::bad_data, "[data] expected at least 2 tokens, got {} of {} in {}",
+                dataset.train.n_tokens(), n, quoted(options.train));
   }
   dataset.n_sources = opener.n_sources();
   dataset.n_skipped = opener.n_skipped();

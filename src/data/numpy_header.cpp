@@ -87,8 +87,8 @@ int64_t parse_length(const std::string& path, std::string shape) {
   const auto parsed = std::from_chars(shape.data(), shape.data() + shape.size(), length);
   const std::string_view rest(parsed.ptr, shape.data() + shape.size());
   if (parsed.ec != std::errc() || length < 0 || rest != ",") {
-    throw Error(ErrorCode::bad_data, "[shard] {}: shape must have one dimension, got ({})", path,
-                shape);
+    throw Error(ErrorCode::bad_data, "[shard] {}: shape must be one dimension below 2^63, got ({})",
+                path, shape);
   }
   return length;
 }
@@ -110,6 +110,7 @@ NumpyHeader read_numpy_header(const FileReader& file) {
   std::array<uint8_t, 12> start = {};
   const size_t n_start = std::min<uint64_t>(start.size(), file.size());
   file.read_at(0, std::as_writable_bytes(std::span(start)).first(n_start));
+  if (n_start < 8) bad("the file ends within it");
   const int version = start[6];
   if (version < 1 || version > 3) bad(fmt::format("expected version 1 to 3, got {}", version));
   uint32_t n_header = 0;

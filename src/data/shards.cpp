@@ -90,8 +90,10 @@ class ShardSource : public TokenSource {
       uint32_t id = 0;
       std::memcpy(&id, raw.data() + i * width, width);
       if (id >= bound) {
-        throw Error(ErrorCode::bad_data, "[shard] {}: token {} must be below {}, got {}", path_,
-                    first + static_cast<int64_t>(i), bound, id);
+        const int64_t got =
+            layout_.element == Element::i32 ? static_cast<int32_t>(id) : int64_t{id};
+        throw Error(ErrorCode::bad_data, "[shard] {}: token {} must be from 0 to {}, got {}", path_,
+                    first + static_cast<int64_t>(i), bound - 1, got);
       }
       tokens[i] = static_cast<int32_t>(id);
     }

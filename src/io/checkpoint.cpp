@@ -204,7 +204,10 @@ LoadedCheckpoint Checkpoints::load(const std::string& checkpoint_path) const {
 
 std::optional<LoadedCheckpoint> Checkpoints::newest() const {
   const std::vector<CheckpointEntry> entries = list();
+  int n_damaged = 0;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    // A marker is written last: what does not fit it was damaged later.
+    n_damaged += files_.exists(join_path(entry->path, kComplete)) ? 1 : 0;
     if (!entry->is_whole()) {
       log_.warning("[checkpoint] skipping '{}': {}", entry->path, entry->problem);
       continue;
@@ -214,6 +217,11 @@ std::optional<LoadedCheckpoint> Checkpoints::newest() const {
     } catch (const Error& error) {
       log_.warning("[checkpoint] skipping '{}': {}", entry->path, error.what());
     }
+  }
+  if (n_damaged > 0) {
+    throw Error(ErrorCode::bad_data,
+                "[checkpoint] '{}': expected a checkpoint that can be read, got {} that cannot",
+                folder_, n_damaged);
   }
   return std::nullopt;
 }

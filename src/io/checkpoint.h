@@ -53,8 +53,9 @@ class Checkpoints {
 
   std::vector<CheckpointEntry> list() const;  // by step, ascending; hashes are not read
 
-  // The newest checkpoint that passes load(); others are skipped with a warning. Nothing when there
-  // is none.
+  // The newest checkpoint that passes load(); others are skipped with a warning. Nothing where no
+  // save ever came to its end; Error{bad_data} where some did, but none can be read now: to start
+  // anew would throw away what may still be mended.
   std::optional<LoadedCheckpoint> newest() const;
 
   // Verifies sizes and hashes, then opens. Throws Error{bad_data} or Error{io}.

@@ -9,6 +9,9 @@
 namespace octet {
 namespace {
 
+// The library copies and prints values by recursion: depth is bounded before the stack is.
+constexpr int kMaxDepth = 64;
+
 // The byte offset is the one part of the library's message that does not change between its
 // versions.
 [[noreturn]] void not_json(const std::string& where, size_t byte) {
@@ -20,7 +23,11 @@ namespace {
 
 Json parse_json(std::string_view text, const std::string& where) {
   std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMaxDepth) {
+      throw Error(ErrorCode::bad_data, "[json] {}: expected at most {} levels, got more", where,
+                  kMaxDepth);
+    }
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key) {

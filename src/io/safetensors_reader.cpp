@@ -31,11 +31,20 @@ std::vector<int64_t> parse_shape(const Json& json, const std::string& path,
   return shape;
 }
 
+// Nothing where dtype x shape overflows.
+std::optional<uint64_t> bytes_of(const TensorDecl& tensor) {
+  try {
+    return tensor.n_bytes();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 // Offsets within the data, checked against its size and against dtype x shape.
 StoredTensor parse_tensor(const std::string& path, const std::string& name, const Json& json,
                           uint64_t n_data_bytes) {
   const JsonObject entry(json, path + ": '" + name + "'");
-  const std::string dtype = entry.string("dtype");
+  const std::string dtype = entry.string("dtype"), shape_text = entry.at("shape").dump();
   const auto stored = safe_dtype_from_name(dtype);
   if (!stored) bad(path, "'{}': dtype '{}' is not known", name, dtype);
   StoredTensor tensor{{name, *stored, parse_shape(entry.at("shape"), path, name)}};
@@ -50,9 +59,10 @@ StoredTensor parse_tensor(const std::string& path, const std::string& name, cons
     bad(path, "'{}': expected offsets within {} data bytes, got [{}, {}]", name, n_data_bytes,
         begin, end);
   }
-  if (tensor.n_bytes() != end - begin) {
-    bad(path, "'{}': {} {} needs {} bytes, got {}", name, dtype, entry.at("shape").dump(),
-        tensor.n_bytes(), end - begin);
+  const std::optional<uint64_t> n_bytes = bytes_of(tensor);
+  if (!n_bytes) bad(path, "'{}': expected fewer than 2^63 bytes, got {}", name, shape_text);
+  if (*n_bytes != end - begin) {
+    bad(path, "'{}': {} {} needs {} bytes, got {}", name, dtype, shape_text, *n_bytes, end - begin);
   }
   tensor.offset = begin;
   return tensor;

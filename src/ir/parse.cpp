@@ -32,16 +32,33 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void fail(std::string_view expected) {
+  // A value to be defined, and where its name stands.
+  struct Name {
+    int64_t number = 0;
+    size_t pos = 0;
+  };
+
+  [[noreturn]] void fail(std::string_view expected) { fail_at(pos_, expected); }
+  [[noreturn]] void fail_at(size_t pos, std::string_view expected) {
     int line = 1, column = 1;
-    for (size_t i = 0; i < pos_ && i < text_.size(); ++i) {
+    for (size_t i = 0; i < pos && i < text_.size(); ++i) {
       column = text_[i] == '\n' ? 1 : column + 1;
       line += text_[i] == '\n' ? 1 : 0;
     }
-    const size_t end = std::min(text_.find_first_of(" \n\t,(){}[]", pos_ + 1), pos_ + 20);
-    const std::string_view got = pos_ >= text_.size() ? "the end" : text_.substr(pos_, end - pos_);
-    throw Error(ErrorCode::invalid_argument, "{}:{}:{}: expected {}, got '{}'", file_, line, column,
-                expected, got);
+    throw Error(ErrorCode::invalid_argument, "{}:{}:{}: expected {}, got {}", file_, line, column,
+                expected, word_at(pos));
+  }
+  // What stands there, as far as a terminal can show it.
+  std::string word_at(size_t pos) const {
+    if (pos >= text_.size()) return "the end";
+    const size_t end = std::min(text_.find_first_of(" \n\t,(){}[]", pos + 1), pos + 20);
+    std::string shown = "'";
+    for (const char ch : text_.substr(pos, end - pos)) {
+      const bool is_printable = ch >= ' ' && ch != 0x7f;
+      shown += is_printable ? std::string(1, ch)
+                            : fmt::format("\\x{:02x}", static_cast<unsigned char>(ch));
+    }
+    return shown + "'";
   }
 
   void skip() {
@@ -134,35 +151,41 @@ class Parser {
     const auto dtype = dtype_from_name(name);
     if (!dtype) fail("a dtype");
     pos_ += name.size();
+    const size_t start = pos_;
     TensorType result{.dtype = *dtype, .shape = shape()};
     int64_t n = 1;
     for (const int64_t dim : result.shape) {
-      if (dim < 0 || dim > (int64_t{1} << 40)) fail("dimensions from 0 to 2^40");
+      if (dim < 0 || dim > (int64_t{1} << 40)) fail_at(start, "dimensions from 0 to 2^40");
       if (__builtin_mul_overflow(n, dim, &n) || n > (int64_t{1} << 48))
-        fail("at most 2^48 elements");
+        fail_at(start, "at most 2^48 elements");
     }
     return result;
   }
   // A value that must exist.
   ValueId value() {
+    skip();
+    const size_t start = pos_;
     expect('%');
     const auto it = values_.find(number<int64_t>());
-    if (it == values_.end()) fail("a value defined above");
+    if (it == values_.end()) fail_at(start, "a value defined above");
     return it->second;
   }
-  ValueId define(int64_t name, TensorType value_type, NodeId producer, int index) {
+  ValueId define(const Name& name, TensorType value_type, NodeId producer, int index) {
     const auto id = static_cast<ValueId>(graph_.values.size());
-    if (!values_.emplace(name, id).second) fail(fmt::format("%{} to be defined once", name));
+    if (!values_.emplace(name.number, id).second)
+      fail_at(name.pos, "each value to be defined once");
     graph_.values.push_back(
         {.type = std::move(value_type), .producer = producer, .result_index = index});
     return id;
   }
 
   void statement() {
-    std::vector<int64_t> names;
+    std::vector<Name> names;
     do {
+      skip();
+      const size_t start = pos_;
       expect('%');
-      names.push_back(number<int64_t>());
+      names.push_back({number<int64_t>(), start});
     } while (accept(','));
     expect('=');
     if (accept_keyword("input")) {

@@ -23,6 +23,7 @@ AttentionShapes check_attention(std::string_view op, const Attrs& attrs) {
   if (a.heads % a.kv_heads != 0) {
     fail(op, "heads must be a multiple of kv_heads, got {} and {}", a.heads, a.kv_heads);
   }
+  need_dims(op, "batch x seq x heads x head_dim", {a.batch, a.seq, a.heads, a.head_dim});
   const int64_t rows = a.batch * a.seq;
   return {{rows, a.heads * a.head_dim}, {rows, a.kv_heads * a.head_dim}, {rows * a.heads}};
 }

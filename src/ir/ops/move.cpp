@@ -84,8 +84,15 @@ Results infer_pad(const Attrs& attrs, Types in) {
       fail("pad", "expected no negative padding on axis {}, got {}, {}, {}", i, a.low[i], a.high[i],
            a.interior[i]);
     }
-    const int64_t gaps = x[i] > 0 ? (x[i] - 1) * a.interior[i] : 0;
-    shape.push_back(a.low[i] + x[i] + gaps + a.high[i]);
+    int64_t size = 0;  // gaps, then all
+    if (__builtin_mul_overflow(std::max<int64_t>(x[i] - 1, 0), a.interior[i], &size) ||
+        __builtin_add_overflow(size, a.low[i], &size) ||
+        __builtin_add_overflow(size, a.high[i], &size) ||
+        __builtin_add_overflow(size, x[i], &size)) {
+      fail("pad", "the padding of axis {} is too large: {}, {}, {}", i, a.low[i], a.high[i],
+           a.interior[i]);
+    }
+    shape.push_back(size);
   }
   return {moved(in[0], shape)};
 }

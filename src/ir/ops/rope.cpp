@@ -51,6 +51,7 @@ Results infer_rope(const Attrs& attrs, Types in) {
   check_scaling(a);
   need_float("rope", "x", in[0]);
   need_rank("rope", "x", in[0], 2);
+  need_dims("rope", "heads x head_dim", {a.heads, a.head_dim});
   need_shape("rope", "x", in[0], {in[0].shape[0], a.heads * a.head_dim});
   need_int("rope", "positions", in[1]);
   need_shape("rope", "positions", in[1], {in[0].shape[0]});

@@ -140,12 +140,12 @@ TEST(Config, resolved_file_parses_back_to_the_same_configuration) {
   }
 }
 
-TEST(Config, missing_file_is_an_io_error) {
+TEST(Config, missing_file_is_a_mistake_of_usage) {
   try {
     load_config("/nonexistent/run.yaml");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::io);
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   }
 }
 

@@ -145,7 +145,7 @@ TEST(Safetensors, malformed_files_are_refused_with_one_line) {
       {one(tensor("F32", "[2]", "[0,4]")),
        "[safetensors] DIR/t: 'a': F32 [2] needs 8 bytes, got 4"},
       {one(tensor("F32", "[4611686018427387904,4]", "[0,4]")),
-       "[safetensors] 'a': expected fewer than 2^63 bytes"},
+       "[safetensors] DIR/t: 'a': expected fewer than 2^63 bytes, got [4611686018427387904,4]"},
       {one(tensor("U8", "[3]", "[1,4]")),
        "[safetensors] DIR/t: 'a': expected its data at offset 0, got 1"},
       {one(tensor("U8", "[3]", "[0,3]")), "[safetensors] DIR/t: expected 3 data bytes, got 4"},
