@@ -11,6 +11,10 @@
 #include <fstream>
 
 #include "backends/cpu/isa.h"
+#include "backends/cuda/backend.h"
+#include "base/error.h"
+#include "base/host_memory.h"
+#include "cli/backend.h"
 
 namespace octet {
 namespace {
@@ -22,29 +26,6 @@ struct Finding {
   std::string detail;
   std::string remedy;  // what to do when it is missing; empty: nothing can or need be done
 };
-
-// Memory the process may use: the machine's, or less under a control group.
-double usable_memory_bytes() {
-  double bytes =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(path);
-    double limit = 0;
-    if (file >> limit && limit > 0) bytes = std::min(bytes, limit);
-  }
-  return bytes;
-}
-
-double available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name, rest;
-  double kibibytes = 0;
-  while (file >> name >> kibibytes && std::getline(file, rest)) {
-    if (name == "MemAvailable:") return kibibytes * 1024;
-  }
-  return 0;
-}
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -62,24 +43,55 @@ Finding find_cores() {
 }
 
 Finding find_memory() {
-  const double usable = usable_memory_bytes();
-  return {"memory", true,
-          fmt::format("{}, {} available now", bytes_text(usable),
-                      bytes_text(std::min(usable, available_memory_bytes()))),
-          ""};
+  constexpr double kEnough = 512.0 * 1024 * 1024;  // for the demonstration
+  const HostMemory memory = read_host_memory();
+  const auto available = static_cast<double>(memory.available_bytes);
+  const bool is_enough = available >= kEnough;
+  return {
+      "memory", is_enough,
+      fmt::format("{} available of {}{}", bytes_text(available),
+                  bytes_text(static_cast<double>(memory.total_bytes)),
+                  memory.limited_by == "machine" ? "" : ", limited by the " + memory.limited_by),
+      is_enough ? "" : "free some: even small runs want 512 MiB"};
+}
+
+// Whether /proc/cpuinfo names the flag: what the processor has, whether or not it may be used.
+bool has_cpu_flag(const std::string& flag) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("flags")) return (line + " ").find(" " + flag + " ") != std::string::npos;
+  }
+  return false;
 }
 
 std::vector<Finding> find_isa() {
+  struct Row {
+    cpu::Isa isa;
+    const char* flag;
+    const char* use;
+  };
+  constexpr Row rows[] = {{cpu::Isa::avx2, "avx2", "vectors of 8 floats"},
+                          {cpu::Isa::avx512, "avx512f", "vectors of 16 floats"},
+                          {cpu::Isa::amx, "amx_tile", "BF16 matrix tiles: the fastest products"}};
   const cpu::Isa best = cpu::detect_isa();
   std::vector<Finding> found;
-  const auto add = [&](const std::string& name, bool is_there, const std::string& use) {
-    found.push_back({name, is_there, is_there ? use : "this processor has none; slower", ""});
-  };
-  for (const cpu::Isa isa : {cpu::Isa::avx2, cpu::Isa::avx512, cpu::Isa::amx}) {
-    const std::string name(cpu::isa_name(isa));
-    add(name, isa <= best, fmt::format("--isa {}{}", name, isa == best ? ", what auto takes" : ""));
+  for (const Row& row : rows) {
+    const std::string name(cpu::isa_name(row.isa));
+    if (row.isa <= best) {
+      found.push_back(
+          {name, true,
+           fmt::format("{}; --isa {}{}", row.use, name, row.isa == best ? ", what auto takes" : ""),
+           ""});
+    } else if (has_cpu_flag(row.flag)) {
+      found.push_back({name, false, "the processor has it, the system does not let it be used",
+                       "a newer kernel, or a virtual machine that passes it on"});
+    } else {
+      found.push_back({name, false, "this processor has none: slower, with the same formats", ""});
+    }
   }
-  add("avx512_bf16", __builtin_cpu_supports("avx512bf16") != 0, "BF16 products in vectors");
+  const bool has_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+  found.push_back({"avx512_bf16", has_bf16,
+                   has_bf16 ? "BF16 products in vectors" : "this processor has none", ""});
   return found;
 }
 
@@ -125,6 +137,25 @@ Finding find_cuda_driver() {
           ""};
 }
 
+// The library that holds the GPU's kernels, and whether it opens and finds a GPU that it can use.
+Finding find_cuda_module() {
+  const std::string path = cuda_module_path();
+  if (!std::filesystem::exists(path)) {
+    return {"cuda module", false, "liboctet_cuda.so is not beside the program",
+            "`make cuda`, where nvcc is; the CPU needs none"};
+  }
+  try {
+    const Backend backend = cuda::make_backend({.module = path, .n_threads = 1});
+    const DeviceInfo info = backend.device->info();
+    return {"cuda module", true,
+            fmt::format("--device cuda: {}, {}", info.name,
+                        bytes_text(static_cast<double>(info.memory_bytes))),
+            ""};
+  } catch (const Error& error) {
+    return {"cuda module", false, error.what(), "`make cuda` again, or NVIDIA's driver"};
+  }
+}
+
 Finding find_disk() {
   struct statvfs info {};
   if (statvfs(".", &info) != 0)
@@ -147,6 +178,7 @@ std::vector<Finding> all_findings() {
   for (const Finding& isa : find_isa()) found.push_back(isa);
   found.push_back(find_onednn());
   found.push_back(find_cuda_driver());
+  found.push_back(find_cuda_module());
   found.push_back(
       find_on_path("nvcc", "install NVIDIA's CUDA toolkit, then `make cuda`; the CPU needs none"));
   found.push_back(find_on_path("g++", "sudo apt-get install build-essential"));
@@ -156,19 +188,50 @@ std::vector<Finding> all_findings() {
   return found;
 }
 
+// What a device cannot do without.
+bool is_needed(const std::string& what, const std::string& device) {
+  if (what == "memory" || what == "disk") return true;
+  return device == "cuda" && (what == "cuda driver" || what == "cuda module");
+}
+
+// What is missing for a device, as "memory, disk"; empty: it is ready.
+std::string missing_for(const std::string& device, const std::vector<Finding>& found) {
+  std::string missing;
+  for (const Finding& finding : found) {
+    if (finding.is_there || !is_needed(finding.what, device)) continue;
+    missing += (missing.empty() ? "" : ", ") + finding.what;
+  }
+  return missing;
+}
+
+std::string verdict(const std::string& device, const std::vector<Finding>& found) {
+  const std::string missing = missing_for(device, found);
+  const std::string flag = device == "cpu" ? "" : " --device " + device;
+  if (missing.empty()) return fmt::format("{}: ready, `octet train CONFIG{}`\n", device, flag);
+  return fmt::format("{}: not ready, lacks {}\n", device, missing);
+}
+
 void run_doctor(const GlobalOptions& options) {
-  Table table{{"what", "there", "detail", "remedy"}, {}};
-  for (const Finding& finding : all_findings()) {
-    table.rows.push_back(
-        {finding.what, finding.is_there ? "yes" : "no", finding.detail, finding.remedy});
+  const std::vector<Finding> found = all_findings();
+  Table table{{"what", "there", "needed", "detail", "remedy"}, {}};
+  for (const Finding& finding : found) {
+    const bool needed = is_needed(finding.what, options.device);
+    table.rows.push_back({finding.what, finding.is_there ? "yes" : "no", needed ? "yes" : "",
+                          finding.detail, finding.remedy});
   }
   print_table(options, table);
+  if (!options.json) write_out("\n" + verdict("cpu", found) + verdict("cuda", found));
+  finish_output();
+  if (!missing_for(options.device, found).empty()) throw ExitStatus{exit_code(ErrorCode::device)};
 }
 
 }  // namespace
 
 void add_doctor_command(CLI::App& app, GlobalOptions& options) {
   app.add_subcommand("doctor", "say what this machine offers and what is missing")
+      ->footer(
+          "Exit codes: 0 where --device (the CPU, unless another is named) can train; 5 where "
+          "something\nthat it needs is missing.")
       ->callback([&options] { run_doctor(options); });
 }
 

@@ -120,9 +120,21 @@ TEST(Program, doctor_answers_in_json) {
   std::vector<std::string> names;
   for (const auto& row : rows) names.push_back(row.at("what"));
   for (const char* name :
-       {"cores", "memory", "avx2", "amx", "oneDNN", "cuda driver", "nvcc", "disk"}) {
+       {"cores", "memory", "avx2", "amx", "oneDNN", "cuda driver", "cuda module", "nvcc", "disk"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   }
+}
+
+// What a device lacks is what the table says it needs and has not.
+TEST(Program, doctor_exits_with_5_where_the_device_lacks_something) {
+  for (const std::string device : {"cpu", "cuda"}) {
+    const Outcome outcome = run("doctor --json --device " + device);
+    bool lacks_something = false;
+    for (const auto& row : nlohmann::json::parse(outcome.out))
+      lacks_something |= row.at("needed") == "yes" && row.at("there") == "no";
+    EXPECT_EQ(outcome.code, lacks_something ? 5 : 0) << device;
+  }
+  EXPECT_NE(run("doctor").out.find("\ncpu: ready, `octet train CONFIG`\n"), std::string::npos);
 }
 
 TEST(Program, documentation_command_prints_the_page) {
