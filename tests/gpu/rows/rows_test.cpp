@@ -1,0 +1,198 @@
+// Norms, activations, rotary embedding and biases at sizes that the op cases do not have: rows of
+// whole groups, which the fast kernels take, several blocks, ragged tiles. Against the CPU's fast
+// kernels.
+#include "gpu/parity/gpu.h"
+#include "property/fusion/run.h"
+
+namespace octet::fusion {
+namespace {
+
+using namespace op_cases;  // NOLINT(google-build-using-namespace): the makers of cases
+
+struct Size {
+  int64_t rows, cols;
+};
+
+class SizedCases {
+ public:
+  SizedCases(Size size, Dtype wide) : size_(size), wide_(wide) {}
+
+  void add(std::string name, OpCode op, Attrs attrs, std::vector<OperandCase> operands) {
+    name += fmt::format(" {} x {} {}", size_.rows, size_.cols, dtype_name(wide_));
+    all_.push_back({.name = std::move(name),
+                    .op = op,
+                    .attrs = std::move(attrs),
+                    .operands = std::move(operands),
+                    .typed_only = true});
+  }
+  OperandCase matrix() const { return tensor({size_.rows, size_.cols}); }
+  OperandCase vector() const { return tensor({size_.cols}); }
+  OperandCase per_row() const { return scales({size_.rows}); }
+  // Codes in groups and their scales, or the plain matrix and no scales.
+  OperandCase stored(int64_t group) const {
+    return group == 0 ? matrix() : codes({size_.rows, size_.cols});
+  }
+  OperandCase group_scales(int64_t group) const {
+    if (group == 0) return none();
+    return scales({size_.rows, (size_.cols + group - 1) / group}, Dtype::bf16);
+  }
+  const std::vector<OpCase>& all() const { return all_; }
+
+ private:
+  Size size_;
+  Dtype wide_;
+  std::vector<OpCase> all_;
+};
+
+std::vector<OperandCase> joined(std::vector<OperandCase> a, const std::vector<OperandCase>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+void add_layers(SizedCases& cases, int64_t group) {
+  const OperandCase x = cases.stored(group), s = cases.group_scales(group), w = cases.vector();
+  const OperandCase dy = cases.matrix(), rstd = cases.per_row();
+  const NormAttrs norm{.eps = 1e-5, .group = group};
+  cases.add("rms_norm", OpCode::rms_norm, norm, {x, w, s});
+  cases.add("rms_norm plain", OpCode::rms_norm, norm, {x, none(), s});
+  cases.add("layer_norm", OpCode::layer_norm, norm, {x, w, w, s});
+  cases.add("layer_norm plain", OpCode::layer_norm, norm, {x, none(), none(), s});
+  cases.add("rms_norm_grad", OpCode::rms_norm_grad, norm, {dy, x, rstd, w, s});
+  cases.add("rms_norm_grad plain", OpCode::rms_norm_grad, norm, {dy, x, rstd, none(), s});
+  cases.add("layer_norm_grad", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, w, s});
+  cases.add("layer_norm_grad plain", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, none(), s});
+  const GatedActAttrs gated{.group = group};
+  cases.add("gated_act", OpCode::gated_act, gated, {x, x, s, s});
+  cases.add("gated_act_grad", OpCode::gated_act_grad, gated, {dy, x, x, s, s});
+  for (const GeluKind kind : {GeluKind::erf, GeluKind::tanh}) {
+    const GeluAttrs gelu{.kind = kind, .group = group};
+    cases.add("gelu", OpCode::gelu, gelu, {x, s});
+    cases.add("gelu_grad", OpCode::gelu_grad, gelu, {dy, x, s});
+  }
+}
+
+enum class Layout : uint8_t { rows, transposed, both };
+enum class Scale : uint8_t { own, given, delayed, first_delayed };
+
+std::vector<OperandCase> scale_operands(Scale scale) {
+  if (scale == Scale::own) return {};
+  if (scale == Scale::given) return {scalar(0.02)};
+  OperandCase history = scales({4});
+  if (scale == Scale::first_delayed) {
+    history.fill = Fill::constant;
+    history.value = 0;
+  }
+  return {none(), history};
+}
+
+struct Quantized {
+  QuantizeAttrs q;
+  bool both = false;
+  Scale scale = Scale::own;
+  std::string name() const {
+    return fmt::format(" {}{}{} scale {}", dtype_name(q.dtype), q.transposed ? " transposed" : "",
+                       both ? " both" : "", static_cast<int>(scale));
+  }
+};
+
+void add_quantized(SizedCases& cases, int64_t group, const Quantized& to) {
+  const auto& [q, both, scale] = to;
+  const std::vector<OperandCase> behind = scale_operands(scale);
+  const OperandCase x = cases.stored(group), s = cases.group_scales(group), w = cases.vector();
+  const NormAttrs norm{.eps = 1e-5, .group = group};
+  cases.add("rms_norm" + to.name(), OpCode::rms_norm_quantize, NormQuantizeAttrs{norm, q, both},
+            joined({x, w, s}, behind));
+  cases.add("layer_norm" + to.name(), OpCode::layer_norm_quantize, NormQuantizeAttrs{norm, q, both},
+            joined({x, w, w, s}, behind));
+  cases.add("gated_act" + to.name(), OpCode::gated_act_quantize,
+            GatedActQuantizeAttrs{{.group = group}, q, both}, joined({x, x, s, s}, behind));
+  cases.add("gelu" + to.name(), OpCode::gelu_quantize,
+            GeluQuantizeAttrs{{.kind = GeluKind::tanh, .group = group}, q, both},
+            joined({x, s}, behind));
+}
+
+void add_rest(SizedCases& cases, Size size) {
+  cases.add("bias_add", OpCode::bias_add, NoAttrs{}, {cases.matrix(), cases.vector()});
+  cases.add("column_sum", OpCode::column_sum, NoAttrs{}, {cases.matrix()});
+  const int64_t head = size.cols % 128 == 0 ? 128 : 2;
+  for (const bool inverse : {false, true}) {
+    cases.add("rope", OpCode::rope,
+              RopeAttrs{.heads = size.cols / head, .head_dim = head, .inverse = inverse},
+              {cases.matrix(), integers({size.rows}, Fill::positions, size.rows)});
+  }
+}
+
+// Codes: at most one in two hundred differs, by one step. The rest as f32 and bf16 round.
+void expect_close(const OpCase& c, const Graph& graph, const Tensors& actual,
+                  const Tensors& expected) {
+  for (const GraphOutput& output : graph.outputs) {
+    const auto& got = actual.at(output.name);
+    const auto& want = expected.at(output.name);
+    ASSERT_EQ(got.size(), want.size());
+    const Dtype dtype = graph.type(output.value).dtype;
+    double largest = 0;
+    for (const double w : want) largest = std::max(largest, std::abs(w));
+    const double step = dtype == Dtype::bf16 ? 0x1p-7 : is_quantized(dtype) ? 0.26 : 1e-5;
+    const double floor = is_quantized(dtype) ? 0x1p-9 : 4e-6 * (0.1 + largest);
+    size_t n_other = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      n_other += got[i] == want[i] ? 0 : 1;
+      ASSERT_LE(std::abs(got[i] - want[i]), floor + step * std::abs(want[i]))
+          << c.name << ": " << output.name << "[" << i << "] " << dtype_name(dtype) << " is "
+          << got[i] << ", expected " << want[i];
+    }
+    const size_t most = is_quantized(dtype) ? want.size() / 200 + 1 : want.size();
+    EXPECT_LE(n_other, most) << c.name << " " << output.name;
+  }
+}
+
+void expect_parity(const SizedCases& cases, Dtype wide, Backend& gpu) {
+  for (const OpCase& c : cases.all()) {
+    const Graph graph = case_graph(c, wide);
+    ASSERT_TRUE(gpu.catalogue->choose(graph, graph.nodes[0])) << c.name;
+    const Tensors inputs = case_inputs(c, 5);
+    const Tensors expected = run_plan(graph, inputs, fast_backend());
+    expect_close(c, graph, run_plan(graph, inputs, gpu), expected);
+  }
+}
+
+constexpr Size kSizes[] = {{1, 16}, {17, 768}, {300, 272}, {33, 4096}, {1100, 48}, {129, 130}};
+
+TEST(rows, layers_equal_those_of_the_cpu) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Size size : kSizes) {
+    for (const Dtype wide : {Dtype::f32, Dtype::bf16}) {
+      SizedCases cases(size, wide);
+      add_layers(cases, 0);
+      if (wide == Dtype::bf16) add_layers(cases, 16);
+      add_rest(cases, size);
+      expect_parity(cases, wide, *gpu);
+    }
+  }
+}
+
+TEST(rows, quantizing_layers_equal_those_of_the_cpu) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Size size : kSizes) {
+    for (const int64_t group : {0, 16}) {
+      SizedCases cases(size, Dtype::bf16);
+      for (const Scale scale : {Scale::own, Scale::given, Scale::delayed, Scale::first_delayed}) {
+        for (const Layout layout : {Layout::rows, Layout::transposed, Layout::both}) {
+          const QuantizeAttrs q{.dtype = Dtype::e4m3,
+                                .target = 448,
+                                .group = 0,
+                                .transposed = layout == Layout::transposed,
+                                .pad = 16};
+          add_quantized(cases, group, {q, layout == Layout::both, scale});
+        }
+      }
+      for (const Dtype dtype : {Dtype::hif8, Dtype::e5m2}) {
+        if (group == 0) add_quantized(cases, 0, {{.dtype = dtype, .target = 15, .pad = 16}, true});
+      }
+      expect_parity(cases, Dtype::bf16, *gpu);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::fusion
