@@ -137,7 +137,7 @@ __device__ __forceinline__ void store_turned(const TileCodes& a, int64_t col, in
 
 template <Dtype X, Dtype C>
 __global__ void __launch_bounds__(kThreads) quantize_tiles(const __grid_constant__ TileCodes a) {
-  __shared__ alignas(16) uint32_t tile[kTileCols * kTileWords];
+  alignas(16) __shared__ uint32_t tile[kTileCols * kTileWords];
   const int64_t first_row = blockIdx.x / a.tiles_across * kTileRows;
   const int64_t first_col = blockIdx.x % a.tiles_across * kTileCols;
   const int eight = threadIdx.x % 8, word = threadIdx.x / 8;

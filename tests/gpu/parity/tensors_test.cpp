@@ -1,0 +1,201 @@
+// Kernels of scales, codes, moves, look-ups and losses at the sizes where their paths differ: whole
+// tiles and ragged ones, rows that are not aligned, several passes, NaN and Inf among the values.
+#include <limits>
+
+#include "gpu.h"
+#include "property/fusion/run.h"
+
+namespace octet::fusion {
+namespace {
+
+using namespace op_cases;
+
+enum class Specials : uint8_t { none, nonfinite };
+
+struct SizedCase {
+  OpCase c;
+  double tolerance = 0;  // of an f32 result, relative to the largest value; 0: all bits
+  Specials specials = Specials::none;
+};
+
+class Table {
+ public:
+  void put(OpCode op, Attrs attrs, std::vector<OperandCase> operands, double tolerance = 0) {
+    OpCase c{.name = std::string(op_def(op).name) + " " + std::to_string(cases.size()),
+             .op = op,
+             .attrs = std::move(attrs),
+             .operands = std::move(operands)};
+    c.typed_only = true;
+    cases.push_back({std::move(c), tolerance});
+  }
+  void put_nonfinite(OpCode op, const Attrs& attrs, const std::vector<OperandCase>& operands) {
+    put(op, attrs, operands);
+    put(op, attrs, operands);
+    cases.back().specials = Specials::nonfinite;
+  }
+  std::vector<SizedCase> cases;
+};
+
+constexpr int64_t kPads[] = {1, 16};
+
+void add_quantizers(Table& table) {
+  for (const Dtype format : {Dtype::e4m3, Dtype::e5m2, Dtype::hif8}) {
+    for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{128, 64}, Shape{300, 192},
+                               Shape{257, 130}, Shape{2047, 16}}) {
+      QuantizeAttrs q{.dtype = format, .target = 448};
+      const std::vector<OperandCase> operands = {tensor(shape), scalar(0.01)};
+      table.put_nonfinite(OpCode::quantize, q, operands);
+      for (const int64_t pad : kPads) {
+        q.pad = pad;
+        q.transposed = false;
+        table.put(OpCode::quantize_both, q, operands);
+        q.transposed = true;
+        table.put_nonfinite(OpCode::quantize, q, operands);
+      }
+    }
+    for (const auto& [shape, group] :
+         {std::pair(Shape{300, 192}, 16), std::pair(Shape{17, 33}, 16),
+          std::pair(Shape{17, 32}, 16), std::pair(Shape{5, 8192}, 128), std::pair(Shape{3, 24}, 8),
+          std::pair(Shape{3, 768}, 256), std::pair(Shape{9, 50}, 7)}) {
+      const QuantizeAttrs q{.dtype = format, .target = 57344, .group = group};
+      table.put_nonfinite(OpCode::quantize_groups, q, {tensor(shape, Fill::wide)});
+      table.put_nonfinite(OpCode::add_quantize, q, {tensor(shape), tensor(shape, Fill::wide)});
+      const int64_t per_row = (shape[1] + group - 1) / group;
+      table.put(OpCode::dequantize, q,
+                {codes(shape, format), scales({shape[0], per_row}, Dtype::bf16)});
+    }
+    table.put(OpCode::dequantize, QuantizeAttrs{.dtype = format},
+              {codes({300, 192}, format), scalar(0.3)});
+  }
+}
+
+void add_scales_and_moves(Table& table) {
+  table.put_nonfinite(OpCode::amax, NoAttrs{}, {tensor({300, 301}), tensor({17}), tensor({9000})});
+  table.put_nonfinite(OpCode::amax, NoAttrs{}, {tensor({8192})});
+  table.put(OpCode::amax, NoAttrs{}, std::vector<OperandCase>(19, tensor({2047})));
+  table.put(OpCode::any_of, NoAttrs{}, std::vector<OperandCase>(300, scalar(0, Dtype::boolean)));
+  table.put(OpCode::delayed_scale, QuantizeAttrs{}, {scalar(2), scales({700})});
+  for (const OpCode op : {OpCode::add, OpCode::maximum, OpCode::div})
+    table.put(op, NoAttrs{}, {tensor({9001}), tensor({9001}, Fill::positive)});
+  table.put(OpCode::add, NoAttrs{},
+            {typed({9001}, Dtype::f32, Fill::normal), typed({9001}, Dtype::bf16, Fill::normal)},
+            1e-7);  // rounded to f32, then to the result's type
+  table.put(OpCode::cast, NoAttrs{}, {typed({9001}, Dtype::f32, Fill::normal)});
+  table.put(OpCode::cast, NoAttrs{}, {typed({9001}, Dtype::bf16, Fill::normal)});
+  table.put(OpCode::fill, FillAttrs{.shape = {9001}, .value = 0.75}, {});
+  table.put(OpCode::fill, FillAttrs{.shape = {3, 8192}, .value = -2}, {});
+  const SliceAttrs middle{.start = {0, 64}, .limit = {300, 128}, .stride = {1, 1}};
+  table.put(OpCode::slice, middle, {tensor({300, 192})});
+  table.put(OpCode::slice, SliceAttrs{.start = {1, 3}, .limit = {300, 100}, .stride = {2, 1}},
+            {tensor({300, 193})});
+  for (const int64_t cols : {64, 65})
+    table.put(OpCode::pad, PadAttrs{.low = {0, 64}, .high = {0, 64}, .interior = {0, 0}},
+              {tensor({300, cols})});
+  table.put(OpCode::pad, PadAttrs{.low = {1, 2}, .high = {0, 3}, .interior = {0, 1}, .value = 1.5},
+            {tensor({100, 33})});
+  for (const Shape& shape : {Shape{130, 70}, Shape{256, 64}, Shape{1, 300}})
+    table.put(OpCode::transpose, TransposeAttrs{.perm = {1, 0}}, {tensor(shape)});
+  table.put(OpCode::transpose, TransposeAttrs{.perm = {1, 0, 2}}, {tensor({20, 30, 16})});
+  table.put(OpCode::transpose, TransposeAttrs{.perm = {0, 2, 1}}, {tensor({3, 65, 100})});
+  table.put(OpCode::broadcast, BroadcastAttrs{.shape = {300, 192}, .axes = {1}}, {tensor({192})});
+  table.put(OpCode::broadcast, BroadcastAttrs{.shape = {300, 192}, .axes = {0}}, {tensor({300})});
+  table.put(OpCode::concatenate, AxisAttrs{.axis = 1}, {tensor({50, 64}), tensor({50, 192})});
+  table.put(OpCode::concatenate, AxisAttrs{.axis = 0}, {tensor({2048}), tensor({9}), tensor({64})});
+}
+
+void add_losses_and_lookups(Table& table) {
+  constexpr double kSums = 1e-5;
+  for (const auto& [tokens, rows, cols] :
+       {std::tuple(3000, 40, 72), std::tuple(3000, 3, 37), std::tuple(100, 70000, 8),
+        std::tuple(33, 300, 2312), std::tuple(1, 1, 8), std::tuple(1500, 1024, 16)}) {
+    const OperandCase ids = integers({tokens}, Fill::any_ids, rows);
+    table.put(OpCode::embedding, NoAttrs{}, {tensor({rows, cols}), ids});
+    table.put(OpCode::embedding_grad, ScatterAddAttrs{.rows = rows}, {tensor({tokens, cols}), ids},
+              kSums);
+  }
+  for (const auto& [rows, classes] :
+       {std::pair(5, 50257), std::pair(3, 9000), std::pair(40, 256), std::pair(2047, 1)}) {
+    const OperandCase logits = tensor({rows, classes}, Fill::wide);
+    const OperandCase labels = integers({rows}, Fill::labels, classes);
+    table.put(OpCode::cross_entropy, NoAttrs{}, {logits, labels, scalar(0.125)}, kSums);
+    table.put(OpCode::cross_entropy_grad, NoAttrs{},
+              {scalar(1.5), logits, labels,
+               statistic({rows}, {OpCode::cross_entropy, {1, 2, 4}, 1}), scalar(0.125)},
+              kSums);
+  }
+}
+
+// NaN, Inf and a stretch of zeros among the first operand's values.
+void put_specials(std::vector<double>& values) {
+  const size_t n = values.size();
+  for (size_t i = n / 2; i < std::min(n, n / 2 + 40); ++i) values[i] = 0;
+  values[n / 3] = std::numeric_limits<double>::quiet_NaN();
+  values[n / 5] = std::numeric_limits<double>::infinity();
+  values[n - 1] = -std::numeric_limits<double>::infinity();
+}
+
+constexpr double kLeastHalf = 0x1p-24;  // the smallest fp16
+
+double ulp_of(Dtype dtype) {
+  return dtype == Dtype::bf16 ? 0x1p-7 : dtype == Dtype::fp16 ? 0x1p-10 : 0;
+}
+
+void expect_close(const Graph& graph, const Tensors& actual, const Tensors& expected,
+                  double tolerance, const std::string& what) {
+  for (const GraphOutput& output : graph.outputs) {
+    const auto& got = actual.at(output.name);
+    const auto& want = expected.at(output.name);
+    double largest = 0;
+    for (const double w : want) largest = std::max(largest, std::abs(w));
+    const double relative = ulp_of(graph.type(output.value).dtype);
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_LE(std::abs(got[i] - want[i]),
+                tolerance * largest + relative * std::abs(want[i]) + kLeastHalf)
+          << what << " " << output.name << "[" << i << "]: " << got[i] << ", expected " << want[i];
+    }
+  }
+}
+
+void run_table(const Table& table, Backend& gpu) {
+  for (const SizedCase& sized : table.cases) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
+      const Graph graph = case_graph(sized.c, dtype);
+      const std::string what = std::string(dtype_name(dtype)) + "\n" + print(graph);
+      ASSERT_TRUE(gpu.catalogue->choose(graph, graph.nodes[0]).has_value()) << what;
+      Tensors inputs = case_inputs(sized.c, 3);
+      if (sized.specials == Specials::nonfinite) put_specials(inputs.begin()->second);
+      const Tensors fast = run_plan(graph, inputs, gpu);
+      const Tensors slow = run_plan(graph, inputs, scalar_backend());
+      if (sized.tolerance == 0) {
+        expect_same(fast, slow, what);
+      } else {
+        expect_close(graph, fast, slow, sized.tolerance, what);
+      }
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(tensors, codes_and_their_scales_have_the_bits_of_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_quantizers(table);
+  run_table(table, *gpu);
+}
+
+TEST(tensors, moves_and_elementwise_ops_have_the_bits_of_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_scales_and_moves(table);
+  run_table(table, *gpu);
+}
+
+TEST(tensors, lookups_and_losses_are_close_to_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_losses_and_lookups(table);
+  run_table(table, *gpu);
+}
+
+}  // namespace
+}  // namespace octet::fusion
