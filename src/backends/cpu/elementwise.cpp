@@ -23,16 +23,6 @@ constexpr float kInvSqrt2Pi = 0.39894228040143268f;  // 1 / sqrt(2 pi)
 constexpr float kGeluScale = 0.79788456080286536f;   // sqrt(2 / pi)
 constexpr float kGeluCubic = 0.044715f;
 
-struct Silu {
-  VF value, slope;
-};
-HWY_INLINE Silu silu(VF x) {
-  const VF s = sigmoid_f32(x);
-  const VF value = hn::Mul(x, s);
-  // silu' = s (1 + x (1 - s)) = s + value (1 - s)
-  return {value, hn::MulAdd(value, hn::Sub(set(1.0f), s), s)};
-}
-
 HWY_INLINE VF gelu_tanh_argument(VF x) {
   const VF cubic = hn::Mul(hn::Mul(x, x), hn::Mul(x, set(kGeluCubic)));
   return hn::Mul(set(kGeluScale), hn::Add(x, cubic));
@@ -51,7 +41,7 @@ HWY_INLINE VF apply(VF x) {
   if constexpr (op == UnaryOp::tanh) return tanh_f32(x);
   if constexpr (op == UnaryOp::erf) return erf_f32(x);
   if constexpr (op == UnaryOp::sigmoid) return sigmoid_f32(x);
-  if constexpr (op == UnaryOp::silu) return hn::Div(x, hn::Add(one, exp_f32(hn::Neg(x))));
+  if constexpr (op == UnaryOp::silu) return silu_f32(x);
   const VF half_x = hn::Mul(x, half);
   if constexpr (op == UnaryOp::gelu_erf) {
     return hn::Mul(half_x, hn::Add(one, erf_f32(hn::Mul(x, set(kSqrtHalf)))));
@@ -71,7 +61,7 @@ HWY_INLINE VF slope(VF x) {
     const VF s = sigmoid_f32(x);
     return hn::Mul(s, hn::Sub(one, s));
   }
-  if constexpr (op == UnaryOp::silu) return silu(x).slope;
+  if constexpr (op == UnaryOp::silu) return silu_with_slope(x).slope;
   if constexpr (op == UnaryOp::gelu_erf) {
     const VF cdf = hn::Mul(half, hn::Add(one, erf_f32(hn::Mul(x, set(kSqrtHalf)))));
     const VF density = hn::Mul(set(kInvSqrt2Pi), exp_f32(hn::Mul(hn::Mul(x, x), set(-0.5f))));
@@ -202,7 +192,7 @@ void GatedSilu(In gate, In up, Out y, int64_t begin, int64_t end) {
 
 void GatedSiluGrad(const GatedSiluBackward& a, int64_t begin, int64_t end) {
   for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
-    const Silu g = silu(load(io, a.gate, i));
+    const SiluLanes g = silu_with_slope(load(io, a.gate, i));
     const VF up = load(io, a.up, i), dy = load(io, a.dy, i);
     store(io, hn::Mul(hn::Mul(dy, up), g.slope), a.dgate, i);
     store(io, hn::Mul(dy, g.value), a.dup, i);

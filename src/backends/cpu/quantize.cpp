@@ -33,10 +33,14 @@ struct NormRows {
     mean[row] = statistics.mean;
     rstd[row] = statistics.rstd;
   }
+  NormalizeSpan place(In x, const RowSpan& span) const {
+    return {x, offset(args.weight, span.col), offset(args.bias, span.col), mean[span.row],
+            rstd[span.row]};
+  }
   In normalized(In x, const RowSpan& span, float* buffer) const {
-    normalize_span({x, offset(args.weight, span.col), offset(args.bias, span.col), mean[span.row],
-                    rstd[span.row], buffer},
-                   span.n);
+    NormalizeSpan normalize = place(x, span);
+    normalize.y = buffer;
+    normalize_span(normalize, span.n);
     return {buffer, Dtype::f32};
   }
 };
@@ -51,6 +55,11 @@ struct NormRowSource {
     rows.keep(span.row, row_statistics(rows.args.kind, x, span.n, rows.args.eps));
     return rows.normalized(x, span, buffer);
   }
+  bool fused(const RowSpan& span, float* buffer, const SpanSink& sink) const {
+    const In x = read_span(rows.args.x, span, buffer);
+    rows.keep(span.row, row_statistics(rows.args.kind, x, span.n, rows.args.eps));
+    return fused_normalize(nullptr, span, rows.place(x, span), sink);
+  }
 };
 
 // Pieces of rows of the norm whose statistics are known.
@@ -59,6 +68,9 @@ struct NormSpanSource {
   int64_t span_cols(int64_t want) const { return group_chunk(rows.args.x.group, want); }
   In operator()(const RowSpan& span, float* buffer) const {
     return rows.normalized(read_span(rows.args.x, span, buffer), span, buffer);
+  }
+  bool fused(const RowSpan& span, float*, const SpanSink& sink) const {
+    return fused_normalize(&rows.args.x, span, rows.place({}, span), sink);
   }
 };
 
@@ -80,6 +92,9 @@ struct GatedSource {
     const In g = read_span(gate, span, buffer);
     gated_silu_span(g, read_span(up, span, buffer + buffer_floats), {buffer, Dtype::f32}, span.n);
     return {buffer, Dtype::f32};
+  }
+  bool fused(const RowSpan& span, float*, const SpanSink& sink) const {
+    return fused_gated(gate, up, span, sink);
   }
 };
 

@@ -29,14 +29,17 @@ void gated_silu_stored(const GatedStored& args, RowShape shape, float* scratch, 
 void gated_silu_backward_stored(const GatedStoredBackward& args, RowShape shape, float* scratch,
                                 ThreadPool& pool) {
   const TileScratch parts(scratch, shape, args.gate.group);
-  for_spans(StoredSource{args.gate}, shape, parts, pool,
-            [&](const RowSpan& span, In gate, int thread, int64_t) {
-              const In up = read_span(args.up, span, parts.buffer(thread) + parts.span());
-              const int64_t at = start_of(span);
-              gated_silu_backward_span(
-                  {gate, up, offset(args.dy, at), offset(args.dgate, at), offset(args.dup, at)},
-                  span.n);
-            });
+  const StoredSource source{args.gate};
+  for_places(source, shape, pool, [&](const RowSpan& span, int thread, int64_t) {
+    const int64_t at = start_of(span);
+    GatedSiluBackward piece{
+        {}, {}, offset(args.dy, at), offset(args.dgate, at), offset(args.dup, at)};
+    if (fused_gated_backward(args.gate, args.up, span, piece)) return;
+    float* const buffer = parts.buffer(thread);
+    piece.gate = source(span, buffer);
+    piece.up = read_span(args.up, span, buffer + parts.span());
+    gated_silu_backward_span(piece, span.n);
+  });
 }
 
 void unary_stored(const UnaryStored& args, RowShape shape, float* scratch, ThreadPool& pool) {

@@ -2,12 +2,14 @@
 
 #include <cstring>
 
+#include "backends/cpu/quantize_fused.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/quantize_stored.cpp"
 #include <hwy/foreach_target.h>
 #include "backends/cpu/simd_targets.h"
 
-#include "backends/cpu/simd-inl.h"
+#include "backends/cpu/quantize-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
@@ -36,13 +38,6 @@ void NormalizeRow(const NormalizeSpan& a, int64_t n) {
   });
 }
 
-// |v|, and 0 where v is NaN or Inf.
-HWY_INLINE VF finite_magnitude(VF v) {
-  const VF magnitude = hn::Abs(v);
-  const VF inf = hn::BitCast(F32(), hn::Set(U32(), 0x7F800000u));
-  return hn::IfThenElseZero(hn::Lt(magnitude, inf), magnitude);
-}
-
 float SignedAmax(In x, int64_t n) {
   VF top = zero(), sum = zero();
   for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
@@ -65,15 +60,11 @@ void GroupAmax(const float* x, int64_t n, int64_t group, float* amax) {
   }
 }
 
-// formats/quantize.h's scale_from_amax for BF16 scales.
 void GroupScales(float* amax, int64_t n, float inv_target, uint16_t* scales) {
-  const VF least = set(0x1p-100f), one = set(1.0f), largest = set(0x1.FEp127f);
   for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
-    const VF top = io.load(amax + i);
-    const VF wide = hn::Min(hn::Max(hn::Mul(top, set(inv_target)), least), largest);
-    const VF scale = hn::IfThenElse(hn::Eq(top, zero()), one, widen_bf16(narrow_bf16(wide)));
+    const VF scale = group_scale(io.load(amax + i), inv_target);
     io.store(scale, scales + i);
-    io.store(hn::Div(one, scale), amax + i);
+    io.store(hn::Div(set(1.0f), scale), amax + i);
   });
 }
 
@@ -192,6 +183,7 @@ void encode_span(const Codec& codec, In x, int64_t n, float inv_scale, uint8_t* 
 In read_span(const Stored& matrix, const RowSpan& span, float* buffer) {
   const int64_t at = span.row * span.cols + span.col;
   if (matrix.group == 0) return offset(matrix.x, at);
+  if (fused_read(matrix, span, buffer)) return {buffer, Dtype::f32};
   constexpr int64_t kFactors = 256;
   float factors[kFactors];
   const int64_t groups_per_row = ceil_div(span.cols, matrix.group);

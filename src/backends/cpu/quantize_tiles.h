@@ -1,7 +1,8 @@
 // Loops of the quantizing kernels over tiles of a matrix that a source makes span by span:
 //
 //   In source(const RowSpan& span, float* buffer)    the span in f32 or bf16, in `buffer` or
-//   elsewhere int64_t source.span_cols(int64_t want)           columns that it makes at once
+//   elsewhere int64_t source.span_cols(int64_t want)           columns that it makes at once bool
+//   source.fused(span, buffer, sink)            not everywhere: quantize_fused.h
 //
 // Tiles depend on the shape alone, so results are the same for any number of threads.
 #pragma once
@@ -10,6 +11,7 @@
 #include <cstring>
 
 #include "backends/cpu/quantize.h"
+#include "backends/cpu/quantize_fused.h"
 #include "backends/cpu/quantize_stored.h"
 
 namespace octet::cpu {
@@ -55,18 +57,56 @@ void for_rows(RowShape shape, ThreadPool& pool, Fn&& fn) {
   });
 }
 
+// fn(span, thread, tile) for every span of every row.
+template <typename Source, typename Fn>
+void for_places(const Source& source, RowShape shape, ThreadPool& pool, Fn&& fn) {
+  const int64_t width = source.span_cols(kSpanCols);
+  for_rows(shape, pool, [&](int64_t r, int thread, int64_t tile) {
+    for (int64_t c = 0; c < shape.cols; c += width) {
+      fn(RowSpan{r, c, std::min(width, shape.cols - c), shape.cols}, thread, tile);
+    }
+  });
+}
+
 // fn(span, x, thread, tile) for every span of every row.
 template <typename Source, typename Fn>
 void for_spans(const Source& source, RowShape shape, const TileScratch& scratch, ThreadPool& pool,
                Fn&& fn) {
-  const int64_t width = source.span_cols(kSpanCols);
-  for_rows(shape, pool, [&](int64_t r, int thread, int64_t tile) {
-    for (int64_t c = 0; c < shape.cols; c += width) {
-      const RowSpan span{r, c, std::min(width, shape.cols - c), shape.cols};
-      fn(span, source(span, scratch.buffer(thread)), thread, tile);
-    }
+  for_places(source, shape, pool, [&](const RowSpan& span, int thread, int64_t tile) {
+    fn(span, source(span, scratch.buffer(thread)), thread, tile);
   });
 }
+
+// The source's span into the sink in one go, where it can do that.
+template <typename Source>
+bool pour_fused(const Source& source, const RowSpan& span, float* buffer, const SpanSink& sink) {
+  if constexpr (requires { source.fused(span, buffer, sink); }) {
+    return source.fused(span, buffer, sink);
+  }
+  return false;
+}
+
+template <typename Source>
+float span_amax(const Source& source, const RowSpan& span, float* buffer) {
+  float amax = 0;
+  if (pour_fused(source, span, buffer, {.amax = &amax})) return amax;
+  return signed_amax(source(span, buffer), span.n);
+}
+
+struct SpanEncoder {
+  Codec codec;
+  Dtype format;
+  float inv_scale;
+  explicit SpanEncoder(const TensorCodes& out)
+      : codec(simd_codec(out.format)), format(out.format), inv_scale(1.0f / out.scale) {}
+
+  template <typename Source>
+  void operator()(const Source& source, const RowSpan& span, float* buffer, uint8_t* codes) const {
+    const SpanSink sink{.codes = codes, .format = format, .inv_scale = inv_scale};
+    if (pour_fused(source, span, buffer, sink)) return;
+    encode_span(codec, source(span, buffer), span.n, inv_scale, codes);
+  }
+};
 
 // max(|a|, |b|), negative where a or b is: the join of two signed_amax.
 inline float join_amax(float a, float b) {
@@ -79,8 +119,9 @@ float amax_of_spans(const Source& source, RowShape shape, const TileScratch& scr
                     ThreadPool& pool) {
   float* const tiles = scratch.tile_values();
   std::fill(tiles, tiles + shape.rows, 0.0f);
-  for_spans(source, shape, scratch, pool, [&](const RowSpan& span, In x, int, int64_t tile) {
-    tiles[tile] = join_amax(tiles[tile], signed_amax(x, span.n));
+  for_places(source, shape, pool, [&](const RowSpan& span, int thread, int64_t tile) {
+    const float amax = span_amax(source, span, scratch.buffer(thread));
+    tiles[tile] = join_amax(tiles[tile], amax);
   });
   float all = 0.0f;
   for (int64_t i = 0; i < shape.rows; ++i) all = join_amax(all, tiles[i]);
@@ -90,10 +131,9 @@ float amax_of_spans(const Source& source, RowShape shape, const TileScratch& scr
 template <typename Source>
 void encode_spans(const Source& source, const TensorCodes& out, RowShape shape,
                   const TileScratch& scratch, ThreadPool& pool) {
-  const Codec codec = simd_codec(out.format);
-  const float inv_scale = 1.0f / out.scale;
-  for_spans(source, shape, scratch, pool, [&](const RowSpan& span, In x, int, int64_t) {
-    encode_span(codec, x, span.n, inv_scale, out.rows + span.row * span.cols + span.col);
+  const SpanEncoder encode(out);
+  for_places(source, shape, pool, [&](const RowSpan& span, int thread, int64_t) {
+    encode(source, span, scratch.buffer(thread), out.rows + span.row * span.cols + span.col);
   });
 }
 
@@ -101,8 +141,7 @@ void encode_spans(const Source& source, const TensorCodes& out, RowShape shape,
 template <typename Source>
 void encode_panels(const Source& source, const TensorCodes& out, RowShape shape,
                    const TileScratch& scratch, ThreadPool& pool) {
-  const Codec codec = simd_codec(out.format);
-  const float inv_scale = 1.0f / out.scale;
+  const SpanEncoder encode(out);
   const int64_t width = source.span_cols(kPanelCols);
   const int64_t n_across = ceil_div(shape.cols, width);
   const int64_t n_down = ceil_div(out.padded_rows, kPanelTile);
@@ -111,7 +150,7 @@ void encode_panels(const Source& source, const TensorCodes& out, RowShape shape,
       std::memset(codes, out.zero_code, static_cast<size_t>(span.n));
       return;
     }
-    encode_span(codec, source(span, scratch.buffer(thread)), span.n, inv_scale, codes);
+    encode(source, span, scratch.buffer(thread), codes);
     if (out.rows == nullptr) return;
     std::memcpy(out.rows + span.row * span.cols + span.col, codes, static_cast<size_t>(span.n));
   };
@@ -148,15 +187,17 @@ void encode_groups(const Source& source, const GroupCodes& out, RowShape shape,
   const Codec codec = simd_codec(out.format);
   const int64_t groups_per_row = ceil_div(shape.cols, out.group);
   for_spans(source, shape, scratch, pool, [&](const RowSpan& span, In x, int thread, int64_t) {
+    GroupCodes place = out;
+    place.codes += span.row * span.cols + span.col;
+    place.scales += span.row * groups_per_row + span.col / out.group;
+    if (fused_groups(x, span.n, place)) return;
     float factors[kSpanCols];
     float* const values = scratch.buffer(thread);
     if (x.data != values) convert_span(x, span.n, {values, Dtype::f32});
     group_amax(values, span.n, out.group, factors);
-    group_scales(factors, ceil_div(span.n, out.group), out.target,
-                 out.scales + span.row * groups_per_row + span.col / out.group);
+    group_scales(factors, ceil_div(span.n, out.group), out.target, place.scales);
     scale_groups(values, span.n, out.group, factors);
-    codec.encode_f32(values, static_cast<size_t>(span.n), 1.0f,
-                     out.codes + span.row * span.cols + span.col);
+    codec.encode_f32(values, static_cast<size_t>(span.n), 1.0f, place.codes);
   });
 }
 

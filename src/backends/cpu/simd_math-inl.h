@@ -19,12 +19,12 @@ HWY_INLINE VF power_of_two(hn::Vec<I32> n) {
 }
 
 // e^r - 1 - r over r^2 for |r| <= ln(2)/2, fitted at Chebyshev points (absolute error 7e-8).
+constexpr float kExpTail[] = {0.5f, 1.666657667e-1f, 4.166655421e-2f, 8.363232884e-3f,
+                              1.392625083e-3f};
 HWY_INLINE VF exp_tail(VF r) {
-  VF q = set(1.392625083e-3f);
-  q = hn::MulAdd(q, r, set(8.363232884e-3f));
-  q = hn::MulAdd(q, r, set(4.166655421e-2f));
-  q = hn::MulAdd(q, r, set(1.666657667e-1f));
-  return hn::MulAdd(q, r, set(0.5f));
+  VF q = set(kExpTail[4]);
+  HWY_UNROLL(4) for (int i = 3; i >= 0; --i) q = hn::MulAdd(q, r, set(kExpTail[i]));
+  return q;
 }
 
 // x = n ln 2 + r. NaN gives a NaN r.
@@ -34,15 +34,34 @@ HWY_INLINE VF split_exponent(VF x, VF* n) {
   return hn::NegMulAdd(*n, set(1.42860682030941723e-6f), r);
 }
 
-// e^x, error at most 1 ulp; subnormal results, overflow to Inf, and NaN included.
+// x = e^x for N vectors side by side: one alone would wait for its own results most of the time.
+// Error at most 1 ulp; subnormal results, overflow to Inf, and NaN included.
+template <int N>
+HWY_INLINE void exp_each(VF (&x)[N]) {
+  VF n[N], r[N], q[N];
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
+    const VF limited = hn::Min(hn::Max(x[i], set(-105.0f)), set(89.0f));
+    r[i] = split_exponent(hn::IfThenElse(hn::IsNaN(x[i]), x[i], limited), &n[i]);
+  }
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
+    q[i] = hn::MulAdd(set(kExpTail[4]), r[i], set(kExpTail[3]));
+  }
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) q[i] = hn::MulAdd(q[i], r[i], set(kExpTail[2]));
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) q[i] = hn::MulAdd(q[i], r[i], set(kExpTail[1]));
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) q[i] = hn::MulAdd(q[i], r[i], set(kExpTail[0]));
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
+    q[i] = hn::Add(set(1.0f), hn::MulAdd(hn::Mul(r[i], r[i]), q[i], r[i]));
+  }
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
+    const auto whole = hn::ConvertTo(I32(), hn::IfThenZeroElse(hn::IsNaN(x[i]), n[i]));
+    const auto half = hn::ShiftRight<1>(whole);  // two factors: neither leaves the normal range
+    x[i] = hn::Mul(hn::Mul(q[i], power_of_two(half)), power_of_two(hn::Sub(whole, half)));
+  }
+}
 HWY_INLINE VF exp_f32(VF x) {
-  const VF clamped = hn::IfThenElse(hn::IsNaN(x), x, hn::Min(hn::Max(x, set(-105.0f)), set(89.0f)));
-  VF n;
-  const VF r = split_exponent(clamped, &n);
-  const VF p = hn::Add(set(1.0f), hn::MulAdd(hn::Mul(r, r), exp_tail(r), r));
-  const auto in = hn::ConvertTo(I32(), hn::IfThenZeroElse(hn::IsNaN(x), n));
-  const auto half = hn::ShiftRight<1>(in);  // two factors, so that neither leaves the normal range
-  return hn::Mul(hn::Mul(p, power_of_two(half)), power_of_two(hn::Sub(in, half)));
+  VF one[1] = {x};
+  exp_each(one);
+  return one[0];
 }
 
 // e^x for x <= 0 (the softmax step): results below 2^-125 become 0; NaN gives NaN.
@@ -101,6 +120,42 @@ HWY_INLINE VF erf_f32(VF x) {
 // 1 / (1 + e^-x).
 HWY_INLINE VF sigmoid_f32(VF x) {
   return hn::Div(set(1.0f), hn::Add(set(1.0f), exp_f32(hn::Neg(x))));
+}
+
+// x / (1 + e^-x) for N vectors side by side.
+template <int N>
+HWY_INLINE void silu_each(VF (&x)[N]) {
+  VF e[N];
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) e[i] = hn::Neg(x[i]);
+  exp_each(e);
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) x[i] = hn::Div(x[i], hn::Add(set(1.0f), e[i]));
+}
+HWY_INLINE VF silu_f32(VF x) {
+  VF one[1] = {x};
+  silu_each(one);
+  return one[0];
+}
+
+struct SiluLanes {
+  VF value, slope;
+};
+// silu' = s (1 + x (1 - s)) = s + value (1 - s), s the logistic function
+template <int N>
+HWY_INLINE void silu_with_slope_each(const VF (&x)[N], SiluLanes (&y)[N]) {
+  VF s[N];
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) s[i] = hn::Neg(x[i]);
+  exp_each(s);
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
+    s[i] = hn::Div(set(1.0f), hn::Add(set(1.0f), s[i]));
+    y[i].value = hn::Mul(x[i], s[i]);
+    y[i].slope = hn::MulAdd(y[i].value, hn::Sub(set(1.0f), s[i]), s[i]);
+  }
+}
+HWY_INLINE SiluLanes silu_with_slope(VF x) {
+  const VF one[1] = {x};
+  SiluLanes y[1];
+  silu_with_slope_each(one, y);
+  return y[0];
 }
 
 }  // namespace HWY_NAMESPACE

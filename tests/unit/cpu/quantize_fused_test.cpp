@@ -1,0 +1,183 @@
+// Fused spans against the same work step by step: equal bits, also for NaN, Inf and zero groups.
+#include "backends/cpu/quantize_fused.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "formats/bf16.h"
+#include "unit/cpu/kernels_support.h"
+
+namespace octet::cpu {
+namespace {
+
+constexpr RowShape kShape{5, 272};  // four registers side by side, and one left over
+
+// Codes of every kind with scales from tiny to large; or the same values in bf16.
+struct Matrix {
+  std::vector<uint8_t> codes;
+  std::vector<uint16_t> scales, plain;
+  explicit Matrix(uint32_t seed)
+      : codes(kShape.rows * kShape.cols), scales(codes.size() / 16), plain(codes.size()) {
+    for (size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = static_cast<uint8_t>((i + seed) * 2654435761u >> 13);
+      if (i / 272 != 3 && (codes[i] & 0x7F) == 0x7F) codes[i] = 0;  // NaN in one row alone
+      plain[i] = static_cast<uint16_t>(codes[i] << 8 | (i & 0xFF));
+      if ((plain[i] & 0x7F80) == 0x7F80 && i / 272 != 3) plain[i] = 0;
+    }
+    for (size_t i = 0; i < scales.size(); ++i) {
+      scales[i] = f32_to_bf16(
+          std::ldexp(1.0f + static_cast<float>(i % 5) / 8, static_cast<int>(i * seed % 23) - 14));
+    }
+  }
+  Stored coded() const { return {{codes.data(), Dtype::e4m3}, {scales.data(), Dtype::bf16}, 16}; }
+  Stored wide() const { return {{plain.data(), Dtype::bf16}}; }
+};
+
+RowSpan row(int64_t r) {
+  return {r, 0, kShape.cols, kShape.cols};
+}
+
+// The values of a span without the fused reader.
+std::vector<float> values_of(const Stored& matrix, const RowSpan& span) {
+  std::vector<float> x(static_cast<size_t>(span.n));
+  for (int64_t i = 0; i < span.n; ++i) {
+    const size_t at = static_cast<size_t>(span.row * span.cols + span.col + i);
+    if (matrix.group == 0) {
+      x[i] = f32_from_bf16(static_cast<const uint16_t*>(matrix.x.data)[at]);
+    } else {
+      const float scale = f32_from_bf16(static_cast<const uint16_t*>(matrix.scales.data)[at / 16]);
+      x[i] = decode<Dtype::e4m3>(static_cast<const uint8_t*>(matrix.x.data)[at]) * scale;
+    }
+  }
+  return x;
+}
+
+std::vector<uint32_t> bits_of_all(const std::vector<float>& x) {
+  std::vector<uint32_t> bits(x.size());
+  std::memcpy(bits.data(), x.data(), x.size() * sizeof(float));
+  return bits;
+}
+
+// Which NaN comes of two is not said.
+void unify_nan(std::vector<uint16_t>& x) {
+  for (uint16_t& value : x) {
+    if (std::isnan(f32_from_bf16(value))) value = 0x7FFF;
+  }
+}
+
+// `fused(sink)` gives what the values give by themselves.
+template <typename Fused>
+void expect_poured(const std::vector<float>& values, Fused&& fused, const std::string& what) {
+  const In x{values.data(), Dtype::f32};
+  const auto n = static_cast<int64_t>(values.size());
+  float amax = -7;
+  ASSERT_TRUE(fused(SpanSink{.amax = &amax})) << what;
+  const float want = signed_amax(x, n);
+  EXPECT_EQ(bits_of(amax), bits_of(want)) << what;
+  for (const Dtype format : {Dtype::e4m3, Dtype::e5m2}) {
+    std::vector<uint8_t> got(values.size()), expected(values.size());
+    encode_span(simd_codec(format), x, n, 3.7f, expected.data());
+    ASSERT_TRUE(fused(SpanSink{.codes = got.data(), .format = format, .inv_scale = 3.7f}));
+    EXPECT_EQ(got, expected) << what << " " << dtype_name(format);
+  }
+  EXPECT_FALSE(fused(SpanSink{.codes = nullptr, .format = Dtype::hif8})) << what;
+}
+
+class quantize_fused : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    float buffer[16];
+    const Matrix m(1);
+    if (!fused_read(m.coded(), {0, 0, 16, 272}, buffer)) {
+      GTEST_SKIP() << "this machine has no registers of 16 floats";
+    }
+  }
+  const Matrix a_{3}, b_{11};
+};
+
+TEST_F(quantize_fused, reads_groups_as_decoding_and_scaling_do) {
+  for (int64_t r = 0; r < kShape.rows; ++r) {
+    const RowSpan span{r, 32, 240, kShape.cols};
+    std::vector<float> got(240);
+    ASSERT_TRUE(fused_read(a_.coded(), span, got.data()));
+    EXPECT_EQ(bits_of_all(got), bits_of_all(values_of(a_.coded(), span)));
+  }
+}
+
+TEST_F(quantize_fused, gated_equals_its_steps) {
+  for (const bool coded : {true, false}) {
+    const Stored gate = coded ? a_.coded() : a_.wide(), up = coded ? b_.coded() : b_.wide();
+    for (int64_t r = 0; r < kShape.rows; ++r) {
+      const auto g = values_of(gate, row(r)), u = values_of(up, row(r));
+      std::vector<float> y(g.size());
+      gated_silu_span({g.data(), Dtype::f32}, {u.data(), Dtype::f32}, {y.data(), Dtype::f32},
+                      kShape.cols);
+      const auto fused = [&](const SpanSink& sink) { return fused_gated(gate, up, row(r), sink); };
+      expect_poured(y, fused, (coded ? "codes, row " : "bf16, row ") + std::to_string(r));
+    }
+  }
+}
+
+TEST_F(quantize_fused, gated_backward_equals_its_steps) {
+  for (int64_t r = 0; r < kShape.rows; ++r) {
+    const auto g = values_of(a_.coded(), row(r)), u = values_of(b_.coded(), row(r));
+    const In dy{a_.plain.data(), Dtype::bf16};
+    std::vector<uint16_t> want[2], got[2];
+    for (auto* result : {want, got}) {
+      for (int i = 0; i < 2; ++i) result[i].resize(g.size());
+    }
+    gated_silu_backward_span({{g.data(), Dtype::f32},
+                              {u.data(), Dtype::f32},
+                              dy,
+                              {want[0].data(), Dtype::bf16},
+                              {want[1].data(), Dtype::bf16}},
+                             kShape.cols);
+    ASSERT_TRUE(fused_gated_backward(
+        a_.coded(), b_.coded(), row(r),
+        {{}, {}, dy, {got[0].data(), Dtype::bf16}, {got[1].data(), Dtype::bf16}}));
+    for (auto* result : {want, got}) {
+      for (int i = 0; i < 2; ++i) unify_nan(result[i]);
+    }
+    EXPECT_EQ(got[0], want[0]) << r;
+    EXPECT_EQ(got[1], want[1]) << r;
+  }
+}
+
+TEST_F(quantize_fused, normalized_equals_its_steps) {
+  const auto weight = values_of(b_.wide(), row(0)), bias = values_of(a_.wide(), row(1));
+  for (const bool with_bias : {false, true}) {
+    NormalizeSpan step{.weight = {weight.data(), Dtype::f32}, .mean = 0.3f, .rstd = 1.7f};
+    if (with_bias) step.bias = {bias.data(), Dtype::f32};
+    for (int64_t r = 0; r < kShape.rows; ++r) {
+      for (const Stored& x : {a_.coded(), a_.wide()}) {
+        const auto values = values_of(x, row(r));
+        std::vector<float> y(values.size());
+        NormalizeSpan whole = step;
+        whole.x = {values.data(), Dtype::f32};
+        whole.y = y.data();
+        normalize_span(whole, kShape.cols);
+        const std::string what = std::to_string(r) + (with_bias ? " bias" : "");
+        expect_poured(
+            y, [&](const SpanSink& sink) { return fused_normalize(&x, row(r), step, sink); }, what);
+        expect_poured(
+            y, [&](const SpanSink& sink) { return fused_normalize(nullptr, row(r), whole, sink); },
+            what);
+      }
+    }
+  }
+}
+
+TEST_F(quantize_fused, leaves_what_it_does_not_know) {
+  float x[16];
+  Stored other = a_.coded();
+  other.group = 32;
+  EXPECT_FALSE(fused_read(other, row(0), x));
+  EXPECT_FALSE(fused_read(a_.coded(), {0, 0, 15, 272}, x));
+  EXPECT_FALSE(fused_groups({x, Dtype::f32}, 16, {.format = Dtype::hif8, .group = 16}));
+}
+
+}  // namespace
+}  // namespace octet::cpu
