@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "backends/cuda/kernels/update_any.cuh"
+#include "backends/cuda/kernels/update_copy.cuh"
 #include "backends/cuda/module/context.h"
 
 namespace octet::cuda {
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kWarps * 32) step_groups(const __grid_constant
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps * call.p.group;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   for (int64_t i = call.begin + warp * call.p.group; i < call.end; i += stride) {
-    step_group(call, i, min(call.p.group, call.end - i));
+    step_group<Formats::all>(call, i, min(call.p.group, call.end - i));
   }
 }
 

@@ -1,53 +1,24 @@
-// The step of one group by one warp, for every format, rounding and size, by the formulas of math/
-// themselves. It reads the group twice, once for the ranges, once to write: no element's new value
-// waits anywhere, so a group may have any size.
+// The step of one group by one warp, for every format, rounding and size, by the formulas of math/.
+// It reads the group twice, once for the ranges, once to write: a group may have any size.
 #pragma once
 
 #include "backends/cuda/kernels/element.cuh"
 #include "backends/cuda/kernels/update.h"
+#include "backends/cuda/kernels/update_range.cuh"
 #include "math/moment_codes.h"
 
 namespace octet::cuda {
 
-// The limits of choose_k16 as one integer each: exponent << 23 | fraction, in the order of values.
-struct RangeKeys {
-  uint32_t limit[kMaxK16];
-};
-template <Dtype D, Moment M>
-constexpr RangeKeys make_range_keys() {
-  RangeKeys keys{};
-  for (int j = 0; j < kMaxK16; ++j) {
-    const Range& limit = kExpansion<D, M>.thresholds.limit[j];
-    keys.limit[j] =
-        (static_cast<uint32_t>(limit.exponent) << 23) | (bits_of(limit.significand) & 0x007FFFFFu);
-  }
-  return keys;
-}
-template <Dtype D, Moment M>
-__device__ const RangeKeys kRangeKeys = make_range_keys<D, M>();
-
-// log2 of a range or a limit, within 0.01.
-__device__ __forceinline__ float rough_log2_of_key(uint32_t key) {
-  const float f = __uint_as_float((key & 0x007FFFFFu) | 0x3F800000u) - 1.0f;
-  return static_cast<float>(key >> 23) + f * (1.3437f - 0.3437f * f);
-}
-
-// The largest j with key <= limit[j - 1], at least 1, by a guess that the limits correct.
-__device__ __forceinline__ int choose_k16(uint32_t key, float log2_range, const uint32_t* limit) {
-  const float guess = 16.0f * rough_log2_of_key(limit[15]) / log2_range;
-  int k16 = guess < kMaxK16 ? max(static_cast<int>(guess), 1) : kMaxK16;
-  while (k16 > 1 && key > limit[k16 - 1]) --k16;
-  while (k16 < kMaxK16 && key <= limit[k16]) ++k16;
-  return k16;
-}
-
-__device__ __forceinline__ uint32_t range_key(const Range& range) {
-  return (static_cast<uint32_t>(range.exponent) << 23) | (bits_of(range.significand) & 0x007FFFFFu);
-}
+// What a kernel compiles: everything, or E4M3 and E5M2 rounded to nearest with fast powers.
+enum class Formats : uint8_t { all, ieee };
 
 // Calls f.template operator()<D>() for the format of a moment's codes.
-template <typename F>
-__device__ __forceinline__ auto visit_moment_codes(Dtype dtype, F&& f) {
+template <Formats F, typename Fn>
+__device__ __forceinline__ auto visit_moment_codes(Dtype dtype, Fn&& f) {
+  if constexpr (F == Formats::ieee) {
+    return dtype == Dtype::e4m3 ? f.template operator()<Dtype::e4m3>()
+                                : f.template operator()<Dtype::e5m2>();
+  }
   switch (dtype) {
     case Dtype::e4m3:
       return f.template operator()<Dtype::e4m3>();
@@ -68,12 +39,9 @@ __device__ __forceinline__ float load_wide(Dtype dtype, const void* from, int64_
   return dtype == Dtype::bf16 ? to_float<Dtype::bf16>(bits) : to_float<Dtype::fp16>(bits);
 }
 __device__ __forceinline__ void store_wide(Dtype dtype, void* to, int64_t i, float x) {
-  if (dtype == Dtype::f32) {
-    static_cast<float*>(to)[i] = x;
-  } else {
-    static_cast<uint16_t*>(to)[i] =
-        dtype == Dtype::bf16 ? from_float<Dtype::bf16>(x) : from_float<Dtype::fp16>(x);
-  }
+  if (dtype == Dtype::f32) static_cast<float*>(to)[i] = x;
+  if (dtype == Dtype::bf16) static_cast<uint16_t*>(to)[i] = from_float<Dtype::bf16>(x);
+  if (dtype == Dtype::fp16) static_cast<uint16_t*>(to)[i] = from_float<Dtype::fp16>(x);
 }
 
 __device__ __forceinline__ bool is_coded(Dtype dtype) {
@@ -97,14 +65,14 @@ __device__ __forceinline__ RandomStream stream_of(const AdamwCall& call) {
                        Draw);
 }
 
-template <Moment M>
+template <Formats F, Moment M>
 __device__ __forceinline__ MomentCoding coding_of(const AdamwCall& call) {
   const MomentParams& p = M == Moment::first ? call.p.m : call.p.v;
   return {.dtype = p.dtype,
           .moment = M,
           .expand = p.expand,
-          .stochastic = p.stochastic,
-          .math = call.p.exact ? MathMode::exact : MathMode::fast};
+          .stochastic = F == Formats::all && p.stochastic,
+          .math = F == Formats::all && call.p.exact ? MathMode::exact : MathMode::fast};
 }
 
 __device__ __forceinline__ float load_master(const AdamwCall& call, int64_t i) {
@@ -141,19 +109,19 @@ __device__ __forceinline__ void store_master(const AdamwCall& call, int64_t i, f
   }
 }
 
-template <Moment M>
+template <Formats F, Moment M>
 __device__ float load_moment(const AdamwCall& call, int64_t i, uint32_t meta) {
-  const MomentCoding coding = coding_of<M>(call);
+  const MomentCoding coding = coding_of<F, M>(call);
   const void* from = M == Moment::first ? call.m.from : call.v.from;
   if (!is_coded(coding.dtype)) return load_wide(coding.dtype, from, i);
   const uint32_t code = static_cast<const uint8_t*>(from)[i];
-  return visit_moment_codes(
+  return visit_moment_codes<F>(
       coding.dtype, [&]<Dtype D>() { return detail::decode_moment<D>(coding, meta, code); });
 }
 
-template <Moment M>
+template <Formats F, Moment M>
 __device__ void store_moment(const AdamwCall& call, int64_t i, float x, uint32_t meta) {
-  const MomentCoding coding = coding_of<M>(call);
+  const MomentCoding coding = coding_of<F, M>(call);
   void* to = M == Moment::first ? call.m.to : call.v.to;
   constexpr UpdateDraw kDraw = M == Moment::first ? UpdateDraw::first : UpdateDraw::second;
   const uint32_t random =
@@ -163,7 +131,7 @@ __device__ void store_moment(const AdamwCall& call, int64_t i, float x, uint32_t
   } else if (coding.dtype == Dtype::bf16) {
     static_cast<uint16_t*>(to)[i] = moment_bf16(coding, x, random);
   } else {
-    const uint32_t code = meta == 0 ? 0u : visit_moment_codes(coding.dtype, [&]<Dtype D>() {
+    const uint32_t code = meta == 0 ? 0u : visit_moment_codes<F>(coding.dtype, [&]<Dtype D>() {
       return encode_moment<D>(coding, meta, x, random);
     });
     static_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(code);
@@ -177,20 +145,23 @@ __device__ __forceinline__ AbsRange range_of_warp(AbsRange range) {
   return range;
 }
 
-template <Moment M>
+template <Formats F, Moment M>
 __device__ uint32_t meta_of(const MomentCoding& coding, const AbsRange& range) {
   if (!is_coded(coding.dtype) || !(range.amax >= kMinExpansionAmax)) return 0;
   const uint32_t amax24 = expansion_amax24(range.amax);
   if (!coding.expand) return (amax24 << 8) | kPlainK16;
   const uint32_t key = range_key(octet::range_of(__uint_as_float(amax24 << 7), range.amin));
-  const int k16 = visit_moment_codes(coding.dtype, [&]<Dtype D>() {
-    return choose_k16(key, rough_log2_of_key(key), kRangeKeys<D, M>.limit);
+  const int k16 = visit_moment_codes<F>(coding.dtype, [&]<Dtype D>() {
+    const uint32_t* limit = kRangeKeys<D, M>.limit;
+    const float guess = 16.0f * rough_log2_of_key(limit[15]) / rough_log2_of_key(key);
+    return choose_k16(key, guess, limit);
   });
   return (amax24 << 8) | static_cast<uint32_t>(k16);
 }
 
 // Elements [first, first + n), the n of one group; called by a whole warp.
-static __device__ __noinline__ void step_group(const AdamwCall& call, int64_t first, int64_t n) {
+template <Formats F>
+__device__ __noinline__ void step_group(const AdamwCall& call, int64_t first, int64_t n) {
   const AdamwConstants k = constants_of(call);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool coded_m = is_coded(call.p.m.dtype), coded_v = is_coded(call.p.v.dtype);
@@ -198,8 +169,8 @@ static __device__ __noinline__ void step_group(const AdamwCall& call, int64_t fi
   const uint32_t old_m = coded_m ? call.m.meta_from[group] : 0;
   const uint32_t old_v = coded_v ? call.v.meta_from[group] : 0;
   const auto element = [&](int64_t i) {
-    const AdamwElement old{load_master(call, i), load_moment<Moment::first>(call, i, old_m),
-                           load_moment<Moment::second>(call, i, old_v)};
+    const AdamwElement old{load_master(call, i), load_moment<F, Moment::first>(call, i, old_m),
+                           load_moment<F, Moment::second>(call, i, old_v)};
     return adamw_element(k, old, load_wide(call.p.g, call.g, i));
   };
   AbsRange range_m, range_v;
@@ -211,55 +182,18 @@ static __device__ __noinline__ void step_group(const AdamwCall& call, int64_t fi
     }
   }
   const uint32_t meta_m =
-      meta_of<Moment::first>(coding_of<Moment::first>(call), range_of_warp(range_m));
+      meta_of<F, Moment::first>(coding_of<F, Moment::first>(call), range_of_warp(range_m));
   const uint32_t meta_v =
-      meta_of<Moment::second>(coding_of<Moment::second>(call), range_of_warp(range_v));
+      meta_of<F, Moment::second>(coding_of<F, Moment::second>(call), range_of_warp(range_v));
   for (int64_t i = first + lane; i < first + n; i += 32) {
     const AdamwElement next = element(i);
     store_master(call, i, next.w);
-    store_moment<Moment::first>(call, i, next.m, meta_m);
-    store_moment<Moment::second>(call, i, next.v, meta_v);
+    store_moment<F, Moment::first>(call, i, next.m, meta_m);
+    store_moment<F, Moment::second>(call, i, next.v, meta_v);
   }
   __syncwarp();  // the old metadata is read by every lane before any is written
   if (lane == 0 && coded_m) call.m.meta_to[group] = meta_m;
   if (lane == 0 && coded_v) call.v.meta_to[group] = meta_v;
-}
-
-// Every result a copy of its operand, for a skipped step: [begin, end) by the whole grid.
-template <typename T>
-__device__ void copy_elements(const void* from, void* to, int64_t begin, int64_t end) {
-  if (from == to || to == nullptr) return;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  int64_t i = begin + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; i < end; i += stride) static_cast<T*>(to)[i] = static_cast<const T*>(from)[i];
-}
-__device__ __forceinline__ void copy_values(Dtype dtype, const void* from, void* to,
-                                            const AdamwCall& call) {
-  switch (dtype_bytes(dtype)) {
-    case 1:
-      return copy_elements<uint8_t>(from, to, call.begin, call.end);
-    case 2:
-      return copy_elements<uint16_t>(from, to, call.begin, call.end);
-    default:
-      return copy_elements<uint32_t>(from, to, call.begin, call.end);
-  }
-}
-static __device__ __noinline__ void copy_states(const AdamwCall& call) {
-  const bool remainder = call.p.store == WeightStore::remainder;
-  copy_values(call.p.w, call.w_from, call.w_to, call);
-  copy_values(remainder ? Dtype::i16 : Dtype::f32, call.master_from, call.master_to, call);
-  copy_values(call.p.m.dtype, call.m.from, call.m.to, call);
-  copy_values(call.p.v.dtype, call.v.from, call.v.to, call);
-  // The new metadata of m may lie where the old of v do: both are read before one is written.
-  const int64_t last = (call.end + call.p.group - 1) / call.p.group;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  int64_t i = call.begin / call.p.group + static_cast<int64_t>(blockIdx.x) * blockDim.x;
-  for (i += threadIdx.x; i < last; i += stride) {
-    const uint32_t m = call.m.meta_to != nullptr ? call.m.meta_from[i] : 0;
-    const uint32_t v = call.v.meta_to != nullptr ? call.v.meta_from[i] : 0;
-    if (call.m.meta_to != nullptr) call.m.meta_to[i] = m;
-    if (call.v.meta_to != nullptr) call.v.meta_to[i] = v;
-  }
 }
 
 }  // namespace octet::cuda

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/update_any.cuh"
+#include "backends/cuda/kernels/update_copy.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -15,22 +16,42 @@ namespace {
 constexpr int kGroup = 128;
 constexpr int kEach = 8;  // elements a lane
 constexpr int kPair = 32 * kEach;
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
+constexpr int kBlocks = 5;  // on one multiprocessor
 constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
 static_assert(kPair == 2 * kGroup);
 
 // What decoding and encoding of one moment need, beside the metadata.
 struct CodeFormat {
-  float unscale;  // code's bits as exponent and fraction of f32, times this: |q|
   float target, log2_target, log2_least;
   float least;       // of a nonzero value; 0: none
-  int shift;         // code << shift are those bits
   uint32_t special;  // added to 7-bit codes, carries into bit 7 at Inf and NaN
   bool expand, e4m3;
 };
 struct CodeFormats {
   CodeFormat m, v;
 };
+
+constexpr CodeFormat code_format(const MomentParams& p, bool keeps_nonzero) {
+  const bool e4m3 = p.dtype == Dtype::e4m3;
+  return {.target = e4m3 ? 448.0f : 57344.0f,
+          .log2_target = e4m3 ? 8.80735492f : 15.8073549f,
+          .log2_least = e4m3 ? -17.8073549f : -31.8073549f,
+          .least = !keeps_nonzero ? 0.0f
+                   : e4m3         ? 0x1p-9f
+                                  : 0x1p-16f,
+          .special = e4m3 ? 0x01010101u : 0x04040404u,
+          .expand = p.expand,
+          .e4m3 = e4m3};
+}
+constexpr CodeFormats code_formats(const MomentParams& m, const MomentParams& v) {
+  return {code_format(m, m.expand), code_format(v, true)};
+}
+// What nearly every run has; its kernels know these numbers when they are compiled.
+constexpr CodeFormats usual_formats() {
+  const MomentParams usual{.dtype = Dtype::e4m3, .expand = true, .stochastic = false};
+  return code_formats(usual, usual);
+}
 
 __device__ __forceinline__ float fast_log2(float x) {
   float y;
@@ -47,14 +68,17 @@ __device__ __forceinline__ float fast_inverse(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-__device__ __forceinline__ float fast_inverse_sqrt(float x) {
+__device__ __forceinline__ float fast_sqrt(float x) {
   float y;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// a / b from b's inverse, corrected once.
-__device__ __forceinline__ float divide(float a, float b, float inverse) {
-  const float q = a * inverse;
+// a / b to nearest, both in [1, 2).
+__device__ __forceinline__ float divide_exactly(float a, float b) {
+  const float rough = fast_inverse(b);
+  const float inverse = __fmaf_rn(__fmaf_rn(-b, rough, 1.0f), rough, rough);
+  float q = a * inverse;
+  q = __fmaf_rn(__fmaf_rn(-b, q, a), inverse, q);
   return __fmaf_rn(__fmaf_rn(-b, q, a), inverse, q);
 }
 // A small integer as f32, without the slow conversion.
@@ -140,58 +164,88 @@ __device__ __forceinline__ float weight_at(const Raw<S, G>& raw, int j) {
   }
 }
 
+template <__nv_fp8_interpretation_t kKind>
+__device__ __forceinline__ void unpack_codes(const uint32_t (&codes)[2], float (&q)[kEach]) {
+#pragma unroll
+  for (int j = 0; j < kEach; j += 2) {
+    const auto pair = static_cast<__nv_fp8x2_storage_t>(codes[j / 4] >> (j % 4 * 8));
+    const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(pair, kKind)));
+    q[j] = values.x, q[j + 1] = values.y;
+  }
+}
+
 // Codes to values. Returns whether the metadata or a code is out of what the powers take.
+template <bool kSigned>
 __device__ __forceinline__ bool decode_codes(const CodeFormat& f, const uint32_t (&codes)[2],
                                              uint32_t meta, float (&x)[kEach]) {
   const float amax = meta_amax(meta);
+  bool far = false;
+  if (f.e4m3) {
+    unpack_codes<__NV_E4M3>(codes, x);
+  } else {
+    unpack_codes<__NV_E5M2>(codes, x);
+  }
+  if (f.expand) {
+    const float k = meta == 0 ? 1.0f : float_of_small(meta & 0xFFu) * 0.0625f;
+    const float rough = fast_inverse(k);
+    const float inv_k = __fmaf_rn(__fmaf_rn(-k, rough, 1.0f), rough, rough);
+    const float top = fast_log2(f.target);
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      const float size = fast_exp2((fast_log2(fabsf(x[j])) - top) * inv_k) * amax;
+      x[j] = kSigned ? copysignf(size, x[j]) : size;
+    }
+    const float lowest = f.log2_least * inv_k;
+    far = meta != 0 && !(lowest > -125.0f && lowest + fast_log2(amax) > -125.0f && amax < 0x1p125f);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) x[j] = __fdiv_rn(x[j], f.target) * amax;
+  }
   const uint32_t special =
       ((codes[0] & 0x7F7F7F7Fu) + f.special) | ((codes[1] & 0x7F7F7F7Fu) + f.special);
-  const float k = meta == 0 ? 1.0f : float_of_small(meta & 0xFFu) * 0.0625f;
-  const float rough = fast_inverse(k);
-  const float inv_k = __fmaf_rn(__fmaf_rn(-k, rough, 1.0f), rough, rough);
-  const float top = fast_log2(f.target);
+  const uint32_t negative = kSigned ? 0u : codes[0] | codes[1];
+  return far || ((special | negative) & 0x80808080u) != 0;
+}
+
+template <__nv_fp8_interpretation_t kKind>
+__device__ __forceinline__ void pack_codes(const float (&y)[kEach], uint32_t (&codes)[2]) {
 #pragma unroll
-  for (int j = 0; j < kEach; ++j) {
-    const uint32_t code = codes[j / 4] >> (j % 4 * 8);
-    const float q = __uint_as_float((code & 0x7Fu) << f.shift) * f.unscale;
-    const uint32_t sign = (code & 0x80u) << 24;
-    const float size =
-        f.expand ? fast_exp2((fast_log2(q) - top) * inv_k) * amax : __fdiv_rn(q, f.target) * amax;
-    x[j] = __uint_as_float(__float_as_uint(size) | sign);
+  for (int i = 0; i < 2; ++i) {
+    const float2 low = make_float2(y[4 * i], y[4 * i + 1]);
+    const float2 high = make_float2(y[4 * i + 2], y[4 * i + 3]);
+    codes[i] = __nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, kKind) |
+               static_cast<uint32_t>(__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, kKind)) << 16;
   }
-  const float lowest = f.log2_least * inv_k;
-  const bool far = f.expand && meta != 0 &&
-                   !(lowest > -125.0f && lowest + fast_log2(amax) > -125.0f && amax < 0x1p125f);
-  return far || (special & 0x80808080u) != 0;
 }
 
 // Values to codes with this metadata; 0 for metadata 0.
+template <bool kSigned>
 __device__ __forceinline__ void encode_codes(const CodeFormat& f, const float (&x)[kEach],
                                              uint32_t meta, uint32_t (&codes)[2]) {
   const float amax = meta_amax(meta);
-  const float k = float_of_small(meta & 0xFFu) * 0.0625f;
-  const float inverse = fast_inverse(amax);
-  uint32_t pairs[kEach / 2];
+  float y[kEach];
+  if (f.expand) {
+    const float k = float_of_small(meta & 0xFFu) * 0.0625f;
+    const float inverse = fast_inverse(amax);
 #pragma unroll
-  for (int j = 0; j < kEach; j += 2) {
-    float y[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float size = fabsf(x[j + i]);
-      if (f.expand) {
-        y[i] = fast_exp2(__fmaf_rn(fast_log2(size * inverse), k, f.log2_target));
-      } else {
-        y[i] = __fdiv_rn(size, amax) * f.target;
-        if (size != 0.0f) y[i] = fmaxf(y[i], f.least);
-      }
-      y[i] = copysignf(y[i], x[j + i]);
+    for (int j = 0; j < kEach; ++j) {
+      const float log2_ratio = fast_log2(fabsf(x[j]) * inverse);
+      const float size = fast_exp2(__fmaf_rn(log2_ratio, k, f.log2_target));
+      y[j] = kSigned ? copysignf(size, x[j]) : size;
     }
-    const auto kind = f.e4m3 ? __NV_E4M3 : __NV_E5M2;
-    pairs[j / 2] = __nv_cvt_float2_to_fp8x2(make_float2(y[0], y[1]), __NV_SATFINITE, kind);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      const float size = __fdiv_rn(fabsf(x[j]), amax) * f.target;
+      y[j] = copysignf(x[j] != 0.0f ? fmaxf(size, f.least) : size, x[j]);
+    }
   }
-  const uint32_t kept = meta == 0 ? 0u : 0xFFFFFFFFu;
-  codes[0] = (pairs[0] | (pairs[1] << 16)) & kept;
-  codes[1] = (pairs[2] | (pairs[3] << 16)) & kept;
+  if (f.e4m3) {
+    pack_codes<__NV_E4M3>(y, codes);
+  } else {
+    pack_codes<__NV_E5M2>(y, codes);
+  }
+  if (meta == 0) codes[0] = codes[1] = 0;
 }
 
 struct Extent {
@@ -229,8 +283,8 @@ __device__ __forceinline__ uint32_t group_meta(const CodeFormat& f, const Extent
   const uint32_t amax24 = expansion_amax24(extent.amax);
   if (!f.expand) return (amax24 << 8) | kPlainK16;
   const uint32_t hi = amax24 << 7, lo = __float_as_uint(extent.amin);
-  float quotient = __fdiv_rn(__uint_as_float((hi & 0x007FFFFFu) | 0x3F800000u),
-                             __uint_as_float((lo & 0x007FFFFFu) | 0x3F800000u));
+  float quotient = divide_exactly(__uint_as_float((hi & 0x007FFFFFu) | 0x3F800000u),
+                                  __uint_as_float((lo & 0x007FFFFFu) | 0x3F800000u));
   uint32_t exponent = (hi >> 23) - (lo >> 23);
   if (quotient < 1.0f) {
     quotient *= 2.0f;
@@ -239,22 +293,16 @@ __device__ __forceinline__ uint32_t group_meta(const CodeFormat& f, const Extent
   const uint32_t key = (exponent << 23) | (__float_as_uint(quotient) & 0x007FFFFFu);
   const uint32_t* limit = f.e4m3 ? kRangeKeys<Dtype::e4m3, Moment::first>.limit
                                  : kRangeKeys<Dtype::e5m2, Moment::first>.limit;
-  const float log2_range = static_cast<float>(exponent) + fast_log2(quotient);
-  return (amax24 << 8) | static_cast<uint32_t>(choose_k16(key, log2_range, limit));
+  const float log2_range = float_of_small(exponent) + fast_log2(quotient);
+  const float guess = -16.0f * f.log2_least * fast_inverse(log2_range);
+  return (amax24 << 8) | static_cast<uint32_t>(choose_k16(key, guess, limit));
 }
 
-// Magnitudes that the fast powers do not take.
+// Magnitudes that the fast powers do not take, and Inf.
 __device__ __forceinline__ bool is_far(const CodeFormat& f, const Extent& extent) {
-  if (!f.expand || !(extent.amax >= kMinExpansionAmax)) return false;
+  if (!(extent.amax >= kMinExpansionAmax)) return false;
+  if (!f.expand) return !is_finite(extent.amax);
   return !(extent.amax <= 0x1p100f && extent.amin >= fmaxf(0x1p-126f, extent.amax * 0x1p-100f));
-}
-
-// sqrt(x), x >= 0; 0 below the normal numbers.
-__device__ __forceinline__ float fast_sqrt(float x) {
-  const float inverse = fast_inverse_sqrt(x);
-  const float root = x * inverse;
-  const float better = __fmaf_rn(__fmaf_rn(-root, root, x), 0.5f * inverse, root);
-  return x < 0x1p-126f ? 0.0f : better;
 }
 
 struct StepConstants {
@@ -262,22 +310,30 @@ struct StepConstants {
   float inv_c1, inv_c2;
 };
 
-// m, v and w of the lane's elements; NaN where a new v or w is not finite, else 0.
-template <WeightStore S, Dtype G>
+// adamw_element with the machine's square root and inverse, a few units in the last place of the
+// step away: less than what the powers leave of m and v.
+__device__ __forceinline__ AdamwElement fast_element(const StepConstants& c, AdamwElement old,
+                                                     float gradient) {
+  const AdamwConstants& k = c.k;
+  const float g = gradient * k.grad_scale;
+  const float m = k.beta1 * old.m + (1.0f - k.beta1) * g;
+  const float v = k.beta2 * old.v + ((1.0f - k.beta2) * g) * g;
+  const float step = m * c.inv_c1 * fast_inverse(fast_sqrt(v * c.inv_c2) + k.eps);
+  return {old.w - k.lr * (step + k.weight_decay * old.w), m, v};
+}
+
+// m, v and w of the lane's elements; NaN where a new w is not finite, else 0.
+template <bool kFast, WeightStore S, Dtype G>
 __device__ __forceinline__ float update(const StepConstants& c, const Raw<S, G>& raw,
                                         float (&m)[kEach], float (&v)[kEach], float (&w)[kEach]) {
-  const AdamwConstants& k = c.k;
   float bad = 0;
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
-    const float g = gradient_at(raw, j) * k.grad_scale;
-    m[j] = k.beta1 * m[j] + (1.0f - k.beta1) * g;
-    v[j] = k.beta2 * v[j] + ((1.0f - k.beta2) * g) * g;
-    const float root = fast_sqrt(v[j] * c.inv_c2) + k.eps;
-    const float step = divide(divide(m[j], k.c1, c.inv_c1), root, fast_inverse(root));
-    const float old = weight_at(raw, j);
-    w[j] = old - k.lr * (step + k.weight_decay * old);
-    bad = __fmaf_rn(v[j], 0.0f, __fmaf_rn(w[j], 0.0f, bad));
+    const AdamwElement old{weight_at(raw, j), m[j], v[j]};
+    const float g = gradient_at(raw, j);
+    const AdamwElement next = kFast ? fast_element(c, old, g) : adamw_element(c.k, old, g);
+    w[j] = next.w, m[j] = next.m, v[j] = next.v;
+    bad = __fmaf_rn(w[j], 0.0f, bad);
   }
   return bad;
 }
@@ -325,18 +381,17 @@ __device__ __forceinline__ void store_weights(const AdamwCall& call, int64_t i,
 }
 
 // One pair; i: this lane's first element.
-template <WeightStore S, Dtype G>
+template <bool kFast, WeightStore S, Dtype G>
 __device__ __forceinline__ void step_pair(const AdamwCall& call, const CodeFormats& formats,
                                           const StepConstants& c, const Raw<S, G>& raw, int64_t i) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool second = (lane & 8) != 0;
   float m[kEach], v[kEach], w[kEach];
-  bool odd = decode_codes(formats.m, raw.m, raw.meta_m, m);
-  odd |= decode_codes(formats.v, raw.v, raw.meta_v, v);
-  odd |= ((raw.v[0] | raw.v[1]) & 0x80808080u) != 0;
-  const float bad = update(c, raw, m, v, w);
+  bool odd = decode_codes<true>(formats.m, raw.m, raw.meta_m, m);
+  odd |= decode_codes<false>(formats.v, raw.v, raw.meta_v, v);
+  const float bad = update<kFast>(c, raw, m, v, w);
   odd |= bad != 0.0f;  // NaN
-  const CodeFormat& mine = second ? formats.v : formats.m;
+  const CodeFormat mine = second ? formats.v : formats.m;
   Extent extent = group_extent<true>(m, v, second);
   if (__any_sync(kWholeWarp, extent.amin == 0.0f && extent.amax > 0.0f)) {
     extent = group_extent<false>(m, v, second);
@@ -344,23 +399,23 @@ __device__ __forceinline__ void step_pair(const AdamwCall& call, const CodeForma
   odd |= is_far(mine, extent);
   if (__any_sync(kWholeWarp, odd)) {
     const int64_t first = i - lane * kEach;
-    step_group(call, first, kGroup);
-    return step_group(call, first + kGroup, kGroup);
+    step_group<Formats::ieee>(call, first, kGroup);
+    return step_group<Formats::ieee>(call, first + kGroup, kGroup);
   }
   const uint32_t meta = group_meta(mine, extent);
   const uint32_t meta_m = __shfl_sync(kWholeWarp, meta, lane & 16);
   const uint32_t meta_v = __shfl_sync(kWholeWarp, meta, (lane & 16) + 8);
   uint32_t codes[2];
   store_weights<S>(call, i, w);
-  encode_codes(formats.m, m, meta_m, codes);
+  encode_codes<true>(formats.m, m, meta_m, codes);
   store_words<2>(call.m.to, i, codes);
-  encode_codes(formats.v, v, meta_v, codes);
+  encode_codes<false>(formats.v, v, meta_v, codes);
   store_words<2>(call.v.to, i, codes);
   if (lane % 8 == 0) (second ? call.v : call.m).meta_to[i / kGroup] = meta;
 }
 
-template <WeightStore S, Dtype G>
-__global__ void __launch_bounds__(kThreads, 2)
+template <WeightStore S, Dtype G, bool kUsualFormats>
+__global__ void __launch_bounds__(kThreads, kBlocks)
     step_pairs(const __grid_constant__ AdamwCall call,
                const __grid_constant__ CodeFormats formats) {
   if (*call.found_nonfinite != 0) return copy_states(call);
@@ -375,8 +430,41 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (; i < call.end; i += stride) {
     Raw<S, G> next = now;
     if (i + stride < call.end) load(call, i + stride, next);
-    step_pair(call, formats, c, now, i);
+    if constexpr (kUsualFormats) {
+      constexpr CodeFormats kUsual = usual_formats();
+      step_pair<true>(call, kUsual, c, now, i);
+    } else {
+      step_pair<false>(call, formats, c, now, i);
+    }
     now = next;
+  }
+}
+
+template <WeightStore S, Dtype G>
+void launch_pairs(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const int64_t wanted = ceil_div(call.end - call.begin, kPair * (kThreads / 32));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * kBlocks));
+  const auto usual = [](const MomentParams& p) { return p.dtype == Dtype::e4m3 && p.expand; };
+  const CodeFormats formats = code_formats(call.p.m, call.p.v);
+  if (usual(call.p.m) && usual(call.p.v)) {
+    step_pairs<S, G, true><<<blocks, kThreads, 0, stream>>>(call, formats);
+  } else {
+    step_pairs<S, G, false><<<blocks, kThreads, 0, stream>>>(call, formats);
+  }
+  check_launch("adamw_step");
+}
+
+template <Dtype G>
+void launch_pairs_of(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  switch (call.p.store) {
+    case WeightStore::remainder:
+      return launch_pairs<WeightStore::remainder, G>(call, n_sm, stream);
+    case WeightStore::stochastic:
+      return launch_pairs<WeightStore::stochastic, G>(call, n_sm, stream);
+    case WeightStore::master:
+      return launch_pairs<WeightStore::master, G>(call, n_sm, stream);
+    case WeightStore::plain:
+      return launch_pairs<WeightStore::plain, G>(call, n_sm, stream);
   }
 }
 
@@ -384,60 +472,26 @@ bool is_ieee8(Dtype dtype) {
   return dtype == Dtype::e4m3 || dtype == Dtype::e5m2;
 }
 
-CodeFormat code_format(const MomentParams& p, bool keeps_nonzero) {
-  const bool e4m3 = p.dtype == Dtype::e4m3;
-  return {.unscale = e4m3 ? 0x1p120f : 0x1p112f,
-          .target = e4m3 ? 448.0f : 57344.0f,
-          .log2_target = e4m3 ? 8.80735492f : 15.8073549f,
-          .log2_least = e4m3 ? -17.8073549f : -31.8073549f,
-          .least = !keeps_nonzero ? 0.0f
-                   : e4m3         ? 0x1p-9f
-                                  : 0x1p-16f,
-          .shift = e4m3 ? 20 : 21,
-          .special = e4m3 ? 0x01010101u : 0x04040404u,
-          .expand = p.expand,
-          .e4m3 = e4m3};
-}
-
-template <WeightStore S>
-void launch_pairs(const AdamwCall& call, const CodeFormats& formats, int n_sm,
-                  cudaStream_t stream) {
-  const int64_t wanted = ceil_div(call.end - call.begin, kPair * (kThreads / 32));
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * 2));
-  if (call.p.g == Dtype::bf16) {
-    step_pairs<S, Dtype::bf16><<<blocks, kThreads, 0, stream>>>(call, formats);
-  } else {
-    step_pairs<S, Dtype::f32><<<blocks, kThreads, 0, stream>>>(call, formats);
-  }
-  check_launch("adamw_step");
+bool takes(const AdamwCall& call) {
+  const AdamwParams& p = call.p;
+  const bool powers = p.m.expand || p.v.expand;
+  const bool weight = p.store == WeightStore::plain ? p.w == Dtype::f32 : p.w == Dtype::bf16;
+  const bool moments = p.group == kGroup && is_ieee8(p.m.dtype) && is_ieee8(p.v.dtype) &&
+                       !p.m.stochastic && !p.v.stochastic && !(powers && p.exact);
+  return moments && weight && (p.g == Dtype::bf16 || p.g == Dtype::f32) && is_aligned(call);
 }
 
 }  // namespace
 
 int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream) {
-  const AdamwParams& p = call.p;
   const int64_t n = (call.end - call.begin) / kPair * kPair;
-  const bool powers = p.m.expand || p.v.expand;
-  const bool weight = p.store == WeightStore::plain ? p.w == Dtype::f32 : p.w == Dtype::bf16;
-  if (n == 0 || p.group != kGroup || !is_ieee8(p.m.dtype) || !is_ieee8(p.v.dtype)) return 0;
-  if (p.m.stochastic || p.v.stochastic || (powers && p.exact) || !weight || !is_aligned(call))
-    return 0;
-  if (p.g != Dtype::bf16 && p.g != Dtype::f32) return 0;
+  if (n == 0 || !takes(call)) return 0;
   AdamwCall part = call;
   part.end = call.begin + n;
-  const CodeFormats formats{code_format(p.m, p.m.expand), code_format(p.v, true)};
-  switch (p.store) {
-    case WeightStore::remainder:
-      launch_pairs<WeightStore::remainder>(part, formats, n_sm, stream);
-      break;
-    case WeightStore::stochastic:
-      launch_pairs<WeightStore::stochastic>(part, formats, n_sm, stream);
-      break;
-    case WeightStore::master:
-      launch_pairs<WeightStore::master>(part, formats, n_sm, stream);
-      break;
-    case WeightStore::plain:
-      launch_pairs<WeightStore::plain>(part, formats, n_sm, stream);
+  if (call.p.g == Dtype::bf16) {
+    launch_pairs_of<Dtype::bf16>(part, n_sm, stream);
+  } else {
+    launch_pairs_of<Dtype::f32>(part, n_sm, stream);
   }
   return n;
 }

@@ -31,7 +31,7 @@ __device__ __forceinline__ double sum_of_squares(const float (&x)[kWide]) {
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kWide; ++i) sum = __fmaf_rn(x[i], x[i], sum);
-  if (sum > 1e-20f && sum < 1e36f) return sum;
+  if (sum > 1e-35f && sum < 1e36f) return sum;
   double exact = 0;
 #pragma unroll
   for (int i = 0; i < kWide; ++i) {

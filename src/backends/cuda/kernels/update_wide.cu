@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/update_any.cuh"
+#include "backends/cuda/kernels/update_copy.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -82,7 +83,7 @@ template <Moment M>
 __device__ __forceinline__ void store_moments(const AdamwCall& call, int64_t i,
                                               const float (&x)[kEach]) {
   constexpr UpdateDraw kDraw = M == Moment::first ? UpdateDraw::first : UpdateDraw::second;
-  const MomentCoding coding = coding_of<M>(call);
+  const MomentCoding coding = coding_of<Formats::all, M>(call);
   void* to = M == Moment::first ? call.m.to : call.v.to;
   if (coding.dtype == Dtype::f32) return store_raw(Dtype::f32, to, i, pack_values(Dtype::f32, x));
   uint32_t random[kEach] = {};
