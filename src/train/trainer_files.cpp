@@ -67,6 +67,7 @@ void Trainer::resume_from(const LoadedCheckpoint& checkpoint) {
   }
   restore_slots(engine_.arenas(), engine_.layout(), InputKind::parameter, checkpoint.model);
   restore_slots(engine_.arenas(), engine_.layout(), InputKind::state, checkpoint.optim);
+  engine_.prepare_state();
   try {
     loader_.restore(manifest.loader);
   } catch (const Error& error) {
