@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "compile/weight_copies.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
 #include "passes/lower/chunk_head.h"
@@ -13,8 +14,8 @@
 namespace octet {
 
 std::string_view enum_name(FunctionKind kind) {
-  constexpr std::string_view names[] = {"step",   "micro_first", "micro_next",
-                                        "update", "evaluate",    "logits"};
+  constexpr std::string_view names[] = {"step",          "micro_first", "micro_next", "update",
+                                        "prepare_state", "evaluate",    "logits"};
   return names[static_cast<int>(kind)];
 }
 
@@ -28,6 +29,11 @@ bool is_gradient(const GraphOutput& output) {
 
 constexpr std::string_view kFlag = "quantizer_flag";
 
+// The state that gathers this over the micro-batches of a step.
+std::string accumulated(std::string_view name) {
+  return "accumulated:" + std::string(name);
+}
+
 // Removes the output and returns its value, or kNoValue where there is none.
 ValueId take_output(Graph& graph, std::string_view name) {
   const GraphOutput* output = graph.find_output(name);
@@ -35,6 +41,30 @@ ValueId take_output(Graph& graph, std::string_view name) {
   const ValueId value = output->value;
   graph.outputs.erase(graph.outputs.begin() + (output - graph.outputs.data()));
   return value;
+}
+
+constexpr std::string_view kHistory = "amax_history:";
+
+bool is_history(const Graph& graph, const GraphOutput& output) {
+  const GraphInput* input = output.updates == kNoValue ? nullptr : graph.input_of(output.updates);
+  return input != nullptr && input->name.rfind(kHistory, 0) == 0;
+}
+
+// The histories' next values become those of "accumulated:<history>": each already holds this
+// micro-batch's maximum at its end and is shifted, so that of two the larger is right everywhere.
+void accumulate_histories(Graph& graph, bool add) {
+  Builder builder(graph);
+  builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    if (!is_history(graph, graph.outputs[i])) continue;
+    const std::string name = accumulated(graph.input_of(graph.outputs[i].updates)->name);
+    const ValueId next = graph.outputs[i].value;
+    const ValueId total = builder.input(InputKind::state, name, graph.type(next));
+    graph.outputs[i] = {
+        .name = "next:" + name,
+        .value = add ? builder.emit1(OpCode::maximum, NoAttrs{}, {total, next}) : next,
+        .updates = total};
+  }
 }
 
 // Turns each gradient output into the next value of "accumulated:<parameter>", and the quantizers'
@@ -46,7 +76,7 @@ Graph accumulate_gradients(const Graph& graph, bool add) {
   std::set<ValueId> seen;
   for (GraphOutput& output : result.outputs) {
     if (!is_gradient(output)) continue;
-    const std::string name = "accumulated:" + output.name.substr(kGrad.size());
+    const std::string name = accumulated(output.name.substr(kGrad.size()));
     const ValueId total = builder.input(InputKind::state, name, result.type(output.value));
     output.updates = total;
     if (add) {
@@ -56,13 +86,30 @@ Graph accumulate_gradients(const Graph& graph, bool add) {
           builder.unary(OpCode::stop_gradient, output.value);  // one value, two homes: a copy
     }
   }
+  accumulate_histories(result, add);
   if (const ValueId flag = take_output(result, kFlag); flag != kNoValue) {
-    const std::string name = "accumulated:" + std::string(kFlag);
+    const std::string name = accumulated(kFlag);
     const ValueId total = builder.input(InputKind::state, name, result.type(flag));
     builder.output("next:" + name,
                    add ? builder.emit1(OpCode::any_of, NoAttrs{}, {total, flag}) : flag, total);
   }
   return result;
+}
+
+// A step that is refused changes no state: histories move on only where it is not.
+void hold_histories(Builder& builder) {
+  Graph& graph = builder.graph();
+  const ValueId refused = graph.find_output("found_nonfinite")->value;
+  builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "amax_history"};
+  std::map<Shape, ValueId> flags;
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    if (!is_history(graph, graph.outputs[i])) continue;
+    const auto [name, next, history] = graph.outputs[i];
+    const Shape shape = graph.type(history).shape;
+    const auto [flag, added] = flags.try_emplace(shape, kNoValue);
+    if (added) flag->second = builder.broadcast(refused, shape, {});
+    graph.outputs[i].value = builder.select(flag->second, history, next);
+  }
 }
 
 }  // namespace
@@ -76,7 +123,9 @@ Program::Program(ProgramOptions options, const Catalogue& catalogue)
     const Graph graph = build(kind, options_.train);
     Graph kept;
     for (const GraphInput& input : graph.inputs) {
-      if (input.kind != InputKind::parameter && input.kind != InputKind::state) continue;
+      const bool lasts = input.kind == InputKind::parameter || input.kind == InputKind::state ||
+                         input.kind == InputKind::derived;
+      if (!lasts) continue;
       kept.inputs.push_back({.value = static_cast<ValueId>(kept.values.size()),
                              .kind = input.kind,
                              .name = input.name});
@@ -91,9 +140,14 @@ std::vector<FunctionKind> Program::train_functions() const {
   return {FunctionKind::micro_first, FunctionKind::micro_next, FunctionKind::update};
 }
 
-Graph Program::typed_graph(const Graph& logical) const {
+bool Program::has_derived() const {
+  return std::any_of(layout_.slots.begin(), layout_.slots.end(),
+                     [](const auto& slot) { return slot.second.kind == InputKind::derived; });
+}
+
+Graph Program::typed_graph(const Graph& logical, const RecipeOptions& options) const {
   const Recipe& recipe = find_recipe(options_.recipe);
-  Graph typed = recipe.apply(recipe, logical, options_.recipe_options);
+  Graph typed = recipe.apply(recipe, logical, options);
   verify(typed);
   typed = recompute(typed, {.what = options_.recompute.value_or(recipe.recompute)});
   verify(typed);
@@ -108,7 +162,20 @@ Graph Program::training_graph(const BatchSize& size) const {
   verify(forward);
   const Graph logical = simplify(autodiff(forward));
   verify(logical);
-  return typed_graph(logical);
+  RecipeOptions options = options_.recipe_options;
+  options.recompute = options_.recompute;
+  return typed_graph(logical, options);
+}
+
+// Scales are this batch's own, so that a model means the same in every program; weights are codes
+// already where training keeps them.
+Graph Program::forward_graph(const BatchSize& size, ForwardKind kind) const {
+  RecipeOptions options = options_.recipe_options;
+  options.scaling = Scaling::current;
+  if (options_.inference_only) options.weight_copy = WeightCopy::per_use;
+  Graph graph = typed_graph(simplify(options_.forward(size, kind)), options);
+  take_output(graph, kFlag);
+  return graph;
 }
 
 std::vector<UpdateItem> Program::update_items(const Graph& graph) const {
@@ -130,15 +197,21 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
   Graph graph;
   switch (kind) {
     case FunctionKind::evaluate:
-    case FunctionKind::logits: {
-      const ForwardKind forward =
-          kind == FunctionKind::logits ? ForwardKind::logits : ForwardKind::loss;
-      graph = typed_graph(simplify(options_.forward(size, forward)));
-      take_output(graph, kFlag);
+      graph = forward_graph(size, ForwardKind::loss);
+      break;
+    case FunctionKind::logits:
+      graph = forward_graph(size, ForwardKind::logits);
+      break;
+    case FunctionKind::prepare_state: {
+      const Graph typed = training_graph(size);
+      graph.phase = typed.phase;
+      Builder builder(graph);
+      append_weight_copies(builder, typed);
       break;
     }
     case FunctionKind::step: {
-      graph = training_graph(size);
+      const Graph typed = training_graph(size);
+      graph = without_weight_copies(typed);
       const std::vector<UpdateItem> items = update_items(graph);
       const GraphOutput* output = graph.find_output(kFlag);
       const ValueId flag = output == nullptr ? kNoValue : output->value;
@@ -146,13 +219,15 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
                           graph.outputs.end());
       Builder builder(graph);
       build_update(builder, items, options_.optim, flag);
+      hold_histories(builder);
+      append_weight_copies(builder, typed);
       break;
     }
     case FunctionKind::micro_first:
-      graph = accumulate_gradients(training_graph(size), false);
+      graph = accumulate_gradients(without_weight_copies(training_graph(size)), false);
       break;
     case FunctionKind::micro_next:
-      graph = accumulate_gradients(training_graph(size), true);
+      graph = accumulate_gradients(without_weight_copies(training_graph(size)), true);
       break;
     case FunctionKind::update: {
       const Graph typed = training_graph(size);
@@ -162,14 +237,23 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
       for (UpdateItem& item : items) {
         const TensorType gradient = typed.type(item.gradient);
         item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
-        item.gradient = builder.input(InputKind::state, "accumulated:" + item.parameter, gradient);
+        item.gradient = builder.input(InputKind::state, accumulated(item.parameter), gradient);
       }
       ValueId flag = kNoValue;
       if (const GraphOutput* output = typed.find_output(kFlag); output != nullptr) {
-        flag = builder.input(InputKind::state, "accumulated:" + std::string(kFlag),
-                             typed.type(output->value));
+        flag = builder.input(InputKind::state, accumulated(kFlag), typed.type(output->value));
+      }
+      for (const GraphOutput& output : typed.outputs) {
+        if (!is_history(typed, output)) continue;
+        const std::string& name = typed.input_of(output.updates)->name;
+        const TensorType& type = typed.type(output.updates);
+        const ValueId history = builder.input(InputKind::state, name, type);
+        builder.output(output.name, builder.input(InputKind::state, accumulated(name), type),
+                       history);
       }
       build_update(builder, items, options_.optim, flag);
+      hold_histories(builder);
+      append_weight_copies(builder, typed);
       break;
     }
   }
@@ -199,6 +283,7 @@ const Plan& Program::plan(FunctionKind kind, const BatchSize& size) {
 
 int64_t Program::planned_bytes() {
   for (const FunctionKind kind : train_functions()) plan(kind);
+  if (has_derived()) plan(FunctionKind::prepare_state);
   plan(FunctionKind::evaluate);
   int64_t bytes[kLaneCount];
   lane_bytes(bytes);

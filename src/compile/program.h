@@ -5,6 +5,8 @@
 //   micro_first  forward and backward; gradients overwrite "accumulated:<parameter>"
 //   micro_next   the same; gradients are added
 //   update       the optimizer from the accumulated gradients
+//   prepare_state  what is derived from parameters (8-bit copies of weights); after they are written
+//                and before anything else runs. Training functions keep it up to date.
 //   evaluate     forward to "loss" and "nll"
 //   logits       forward to "logits"
 // Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see
@@ -27,7 +29,15 @@
 
 namespace octet {
 
-enum class FunctionKind : uint8_t { step, micro_first, micro_next, update, evaluate, logits };
+enum class FunctionKind : uint8_t {
+  step,
+  micro_first,
+  micro_next,
+  update,
+  prepare_state,
+  evaluate,
+  logits
+};
 std::string_view enum_name(FunctionKind kind);
 
 struct BatchSize {
@@ -59,6 +69,8 @@ class Program {
 
   // The functions that one training step runs: {step} or {micro_first, micro_next, update}.
   std::vector<FunctionKind> train_functions() const;
+  // Whether anything is derived from parameters: prepare_state is empty otherwise.
+  bool has_derived() const;
 
   // Compiled on first use and kept; plans live as long as the program. `size` matters to evaluate
   // and logits only.
@@ -76,7 +88,8 @@ class Program {
  private:
   Graph build(FunctionKind kind, const BatchSize& size) const;
   Graph training_graph(const BatchSize& size) const;
-  Graph typed_graph(const Graph& logical) const;
+  Graph typed_graph(const Graph& logical, const RecipeOptions& options) const;
+  Graph forward_graph(const BatchSize& size, ForwardKind kind) const;
   std::vector<UpdateItem> update_items(const Graph& graph) const;
 
   ProgramOptions options_;

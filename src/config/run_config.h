@@ -54,7 +54,7 @@ struct RecipeOverride {
 
 struct RecipeConfig {
   std::string base = "bf16";
-  std::string scaling = "current";
+  std::string scaling = "auto";
   std::string weight_copy = "auto";
   bool strict_fusion = false;
   std::vector<RecipeOverride> overrides;  // in the order written
@@ -74,6 +74,7 @@ struct OptimConfig {
   std::string state_m = "auto";
   std::string state_v = "auto";
   int64_t group = 128;
+  int64_t f32_below = 0;  // elements
   std::string master = "auto";
   std::string math = "fast";
   bool operator==(const OptimConfig&) const = default;
@@ -104,6 +105,7 @@ struct TrainConfig {
   int64_t keep = 2;
   bool deterministic = true;
   std::string recompute = "auto";
+  int64_t head_chunk = 0;     // bytes; 0: whole
   int64_t memory_budget = 0;  // bytes; 0: no limit
   bool debug_nonfinite = false;
   int64_t max_nonfinite_steps = 10;

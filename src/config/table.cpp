@@ -16,7 +16,7 @@ constexpr Name kRecipes[] = {"fp32", "fp16",      "bf16", "fp8_linear",
                              "coat", "coat-fast", "hif8", "scalify"};
 constexpr Name kRoles[] = {"x", "w", "dy"};
 constexpr Name kFormats[] = {"f32", "bf16", "fp16", "e4m3", "e5m2", "hif8"};
-constexpr Name kScalings[] = {"current", "delayed"};
+constexpr Name kScalings[] = {"auto", "current", "delayed"};
 constexpr Name kWeightCopies[] = {"auto", "per_use", "per_step", "w_only"};
 constexpr Name kSchedules[] = {"cosine", "linear", "constant", "wsd"};
 constexpr Name kBoundaries[] = {"ignore", "mask_labels"};
@@ -29,7 +29,7 @@ constexpr Name kMasters[] = {"auto", "fp32", "bf16_remainder", "bf16_sr"};
 constexpr Name kMaths[] = {"fast", "exact"};
 constexpr Name kTokenBytes[] = {"0", "1", "2", "4"};
 constexpr Name kSamplings[] = {"auto", "shuffle", "random", "sequential"};
-constexpr Name kRecomputes[] = {"none", "auto", "full"};
+constexpr Name kRecomputes[] = {"none", "cheap", "auto", "full"};
 
 constexpr ConfigLimits any() {
   return {};
@@ -95,10 +95,11 @@ constexpr ConfigRow kRecipeRows[] = {
     {"recipe.base", OCTET_FIELD(recipe.base), one_of(kRecipes), "",
      "precision recipe; `recipe: NAME` is short for it"},
     {"recipe.scaling", OCTET_FIELD(recipe.scaling), one_of(kScalings), "",
-     "per-tensor scales from this step's maximum, or from the last 16 steps'"},
+     "per-tensor scales of inputs and gradients from this step's maximum, or from the last 16 "
+     "steps'; auto: current, delayed in coat-fast"},
     {"recipe.weight_copy", OCTET_FIELD(recipe.weight_copy), one_of(kWeightCopies), "",
-     "8-bit weights made where they are used, or kept until the update (W and its transpose, or W "
-     "only)"},
+     "8-bit weights made where they are used, or kept from one update to the next (W and its "
+     "transpose, or W only); auto: per_use, per_step in coat-fast"},
     {"recipe.strict_fusion", OCTET_FIELD(recipe.strict_fusion), any(), "",
      "a fusion that did not fire is an error"},
     {"recipe.override", OCTET_FIELD(recipe.overrides), any(), "",
@@ -129,6 +130,8 @@ constexpr ConfigRow kOptimRows[] = {
      "recipe"},
     {"optim.group", OCTET_FIELD(optim.group), one_of(kGroups), "elements",
      "group of a quantized moment"},
+    {"optim.f32_below", OCTET_FIELD(optim.f32_below), at_least(0), "elements",
+     "moments of tensors with fewer elements stay f32; 0: none do"},
     {"optim.master", OCTET_FIELD(optim.master), one_of(kMasters), "",
      "master weights: f32, BF16 plus a 16-bit remainder (exact), or BF16 rounded stochastically; "
      "auto: by recipe"},
@@ -179,8 +182,11 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.deterministic", OCTET_FIELD(train.deterministic), any(), "",
      "only algorithms that give the same bits on every run"},
     {"train.recompute", OCTET_FIELD(train.recompute), one_of(kRecomputes), "",
-     "activations computed again in the backward pass: none, what the recipe and the budget ask "
-     "for, all"},
+     "activations computed again in the backward pass: none, cheap ones (norms, activations, "
+     "codes), what the recipe and the budget ask for, all"},
+    {"train.head_chunk", OCTET_FIELD(train.head_chunk), at_least(0), "bytes",
+     "head and loss in runs of rows whose logits take at most this; 0: whole, or as the budget "
+     "asks"},
     {"train.memory_budget", OCTET_FIELD(train.memory_budget), at_least(0), "bytes",
      "largest planned peak; 0: no limit"},
     {"train.debug_nonfinite", OCTET_FIELD(train.debug_nonfinite), any(), "",

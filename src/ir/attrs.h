@@ -81,11 +81,16 @@ struct ScatterAddAttrs {
   OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
 };
 // gemm: y = op(a) op(b) (+ c); op transposes its 2-D operand or not. The role says which of a
-// linear's three it is.
+// linear's three it is. fast_accumulate: products of codes may be summed with fewer bits than
+// f32's, where a device does that faster.
 struct GemmAttrs {
   bool trans_a = false, trans_b = false;
   GemmRole role = GemmRole::other;
-  OCTET_ATTRS(GemmAttrs) { f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("role", s.role); }
+  bool fast_accumulate = false;
+  OCTET_ATTRS(GemmAttrs) {
+    f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("role", s.role);
+    f("fast_accumulate", s.fast_accumulate);
+  }
 };
 // `group` in norms and activations: the stored operands are codes in groups along the rows, and
 // each is followed, at the end of the operand list, by its scales; 0: they are plain.

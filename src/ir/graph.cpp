@@ -10,7 +10,8 @@ std::string_view enum_name(Phase phase) {
 }
 
 std::string_view enum_name(InputKind kind) {
-  constexpr std::string_view names[] = {"parameter", "state", "batch", "step_scalar", "constant"};
+  constexpr std::string_view names[] = {"parameter",   "state",    "batch",
+                                        "step_scalar", "constant", "derived"};
   return names[static_cast<int>(kind)];
 }
 

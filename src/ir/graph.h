@@ -21,7 +21,8 @@ inline constexpr ValueId kNoValue = -1;
 inline constexpr NodeId kNoNode = -1;
 
 enum class Phase : uint8_t { logical, typed, sharded, lowered };
-enum class InputKind : uint8_t { parameter, state, batch, step_scalar, constant };
+// derived: made from parameters, so that no file keeps it; it lasts like a state.
+enum class InputKind : uint8_t { parameter, state, batch, step_scalar, constant, derived };
 enum class Role : uint8_t { forward, backward, update };
 
 std::string_view enum_name(Phase phase);
@@ -31,7 +32,7 @@ constexpr int enum_count(Phase) {
   return 4;
 }
 constexpr int enum_count(InputKind) {
-  return 5;
+  return 6;
 }
 constexpr int enum_count(Role) {
   return 3;
@@ -68,8 +69,8 @@ struct GraphInput {
   bool operator==(const GraphInput&) const = default;
 };
 
-// A named result. With `updates` it is written over that input's buffer (parameter, state): the
-// input's next value.
+// A named result. With `updates` it is written over that input's buffer (parameter, state,
+// derived): the input's next value.
 struct GraphOutput {
   std::string name;
   ValueId value = kNoValue;

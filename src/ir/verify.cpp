@@ -112,7 +112,8 @@ class Verifier {
     if (!known(output.updates)) fail("output '{}' updates no value", output.name);
     const GraphInput* input = graph_.input_of(output.updates);
     if (input == nullptr ||
-        (input->kind != InputKind::parameter && input->kind != InputKind::state)) {
+        (input->kind != InputKind::parameter && input->kind != InputKind::state &&
+         input->kind != InputKind::derived)) {
       fail("output '{}' updates what is no parameter or state", output.name);
     }
     if (graph_.type(output.value) != graph_.type(output.updates)) {

@@ -1,5 +1,7 @@
 #include "optim/adamw.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/philox.h"
 
@@ -18,8 +20,10 @@ struct StepInputs {
 
 bool rounds_stochastically(const UpdateItem& item, const AdamwPolicy& policy,
                            const Builder& builder) {
-  return policy.state_m.stochastic || policy.state_v.stochastic ||
-         (policy.master == Master::bf16_sr && builder.type(item.weight).dtype != Dtype::f32);
+  const TensorType& weight = builder.type(item.weight);
+  const bool moments = policy.state_m.stochastic || policy.state_v.stochastic;
+  return (moments && weight.n_elems() >= policy.f32_below) ||
+         (policy.master == Master::bf16_sr && weight.dtype != Dtype::f32);
 }
 
 StepInputs scalar_inputs(Builder& builder) {
@@ -64,11 +68,58 @@ AdamwAttrs update_attrs(const UpdateItem& item, const AdamwPolicy& policy, Dtype
           .seed = policy.seed};
 }
 
+// The policy for a tensor of this size.
+AdamwPolicy policy_for(const AdamwPolicy& policy, int64_t n_elems) {
+  AdamwPolicy result = policy;
+  if (n_elems < policy.f32_below) result.state_m = result.state_v = StateFormat{};
+  return result;
+}
+
+// The flags that `all` joins, by the nodes that make them.
+class KnownFlags {
+ public:
+  KnownFlags(Builder& builder, ValueId all) : builder_(builder) {
+    if (all == kNoValue) return;
+    const Graph& graph = builder.graph();
+    const NodeId join = graph.values[static_cast<size_t>(all)].producer;
+    CHECK(join != kNoNode && graph.nodes[static_cast<size_t>(join)].op == OpCode::any_of);
+    flags_ = graph.nodes[static_cast<size_t>(join)].operands;
+    std::sort(flags_.begin(), flags_.end(),
+              [&](ValueId a, ValueId b) { return producer(a) < producer(b); });
+  }
+
+  // Whether one of those is set that are known before this value; kNoValue where there is none.
+  // Values must come in the order in which they are made.
+  ValueId before(ValueId value) {
+    std::vector<ValueId> joined;
+    if (last_ != kNoValue) joined.push_back(last_);
+    for (; next_ < flags_.size() && producer(flags_[next_]) < producer(value); ++next_)
+      joined.push_back(flags_[next_]);
+    if (joined.size() > 1)
+      last_ = builder_.emit1(OpCode::any_of, NoAttrs{}, joined);
+    else if (joined.size() == 1)
+      last_ = joined[0];
+    return last_;
+  }
+  NodeId producer(ValueId id) const {
+    return builder_.graph().values[static_cast<size_t>(id)].producer;
+  }
+
+ private:
+  Builder& builder_;
+  std::vector<ValueId> flags_;
+  size_t next_ = 0;
+  ValueId last_ = kNoValue;
+};
+
 // Builds one parameter's step: declares its states, and their next values as updates of them.
 class ItemUpdate {
  public:
   ItemUpdate(Builder& builder, const UpdateItem& item, const AdamwPolicy& policy)
-      : builder_(builder), item_(item), policy_(policy), weight_(builder.type(item.weight)) {}
+      : builder_(builder),
+        item_(item),
+        weight_(builder.type(item.weight)),
+        policy_(policy_for(policy, weight_.n_elems())) {}
 
   void build(const StepInputs& in) {
     const ValueId m = state("adam_m:", first_moment_dtype(policy_.state_m), weight_.shape);
@@ -108,11 +159,59 @@ class ItemUpdate {
 
   Builder& builder_;
   const UpdateItem& item_;
-  const AdamwPolicy& policy_;
   TensorType weight_;
+  AdamwPolicy policy_;
   std::vector<std::string> names_;  // in the order of the results behind w
   std::vector<ValueId> states_;
 };
+
+ValueId attempt_input(Builder& builder, const std::vector<UpdateItem>& items,
+                      const AdamwPolicy& policy) {
+  const bool draws = std::any_of(items.begin(), items.end(), [&](const UpdateItem& item) {
+    return rounds_stochastically(item, policy, builder);
+  });
+  return draws ? builder.input(InputKind::step_scalar, "attempt", scalar_type(Dtype::u32))
+               : kNoValue;
+}
+
+// One norm and one flag for all gradients.
+void update_together(Builder& builder, const std::vector<UpdateItem>& items,
+                     const AdamwPolicy& policy, ValueId flag, StepInputs in) {
+  std::vector<ValueId> gradients;
+  for (const UpdateItem& item : items) gradients.push_back(item.gradient);
+  const auto norm = norm_of(builder, in.clip, gradients);
+  in.grad_scale = norm[1];
+  std::vector<ValueId> flags = {norm[2]};
+  if (flag != kNoValue) flags.push_back(flag);
+  report_norm(builder, norm[0], flags);
+  in.found_nonfinite = builder.graph().outputs.back().value;
+  for (const UpdateItem& item : items) ItemUpdate(builder, item, policy).build(in);
+}
+
+// A norm and a flag for each gradient.
+void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
+                  ValueId flag, StepInputs in) {
+  KnownFlags known(builder, flag);
+  std::vector<const UpdateItem*> by_time;
+  for (const UpdateItem& item : items) by_time.push_back(&item);
+  std::stable_sort(by_time.begin(), by_time.end(), [&](const UpdateItem* a, const UpdateItem* b) {
+    return known.producer(a->gradient) < known.producer(b->gradient);
+  });
+  std::vector<ValueId> norms, flags;
+  for (const UpdateItem* item : by_time) {
+    const auto norm = norm_of(builder, in.clip, {item->gradient});
+    const ValueId before = known.before(item->gradient);
+    in.grad_scale = norm[1];
+    in.found_nonfinite =
+        before == kNoValue ? norm[2] : builder.emit1(OpCode::any_of, NoAttrs{}, {norm[2], before});
+    norms.push_back(norm[0]);
+    flags.push_back(in.found_nonfinite);
+    builder.output("nonfinite:" + item->parameter, in.found_nonfinite);
+    ItemUpdate(builder, *item, policy).build(in);
+  }
+  if (flag != kNoValue) flags.push_back(flag);
+  report_norm(builder, norm_of(builder, in.clip, norms)[0], flags);
+}
 
 }  // namespace
 
@@ -128,31 +227,12 @@ void build_update(Builder& builder, const std::vector<UpdateItem>& items, const 
                   ValueId flag) {
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "optimizer"};
   StepInputs in = scalar_inputs(builder);
-  const bool together = policy.clipping == Clipping::global_norm;
-  std::vector<ValueId> gradients, norms, flags;
-  if (flag != kNoValue) flags.push_back(flag);
-  if (together) {
-    for (const UpdateItem& item : items) gradients.push_back(item.gradient);
-    const auto norm = norm_of(builder, in.clip, gradients);
-    in.grad_scale = norm[1];
-    flags.insert(flags.begin(), norm[2]);
-    report_norm(builder, norm[0], flags);
-    in.found_nonfinite = builder.graph().outputs.back().value;
+  in.attempt = attempt_input(builder, items, policy);
+  if (policy.clipping == Clipping::global_norm) {
+    update_together(builder, items, policy, flag, in);
+  } else {
+    update_apart(builder, items, policy, flag, in);
   }
-  for (const UpdateItem& item : items) {
-    if (in.attempt == kNoValue && rounds_stochastically(item, policy, builder)) {
-      in.attempt = builder.input(InputKind::step_scalar, "attempt", scalar_type(Dtype::u32));
-    }
-    if (!together) {
-      const auto norm = norm_of(builder, in.clip, {item.gradient});
-      in.grad_scale = norm[1];
-      in.found_nonfinite = norm[2];
-      norms.push_back(norm[0]);
-      flags.push_back(norm[2]);
-    }
-    ItemUpdate(builder, item, policy).build(in);
-  }
-  if (!together) report_norm(builder, norm_of(builder, in.clip, norms)[0], flags);
 }
 
 }  // namespace octet

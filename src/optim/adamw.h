@@ -12,7 +12,7 @@
 // Step scalars "lr", "adam_c1" = 1 - beta1^t, "adam_c2" = 1 - beta2^t and "clip" (0: no clipping)
 // are inputs, and, where anything is rounded stochastically, "attempt": the attempted step, u32.
 // Outputs "grad_norm" and "found_nonfinite" are appended, and every state's next value as an update
-// of its input.
+// of its input; without clipping also "nonfinite:<parameter>", whether that tensor was refused.
 #pragma once
 
 #include <string>
@@ -26,16 +26,17 @@ namespace octet {
 
 enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr };
 
-// none: each tensor's gradient is judged by itself, so that no update waits for another gradient
-// (gradient release): one that is not finite leaves its own tensor as it was and sets
-// "found_nonfinite". "clip" must then be 0.
+// none: no update waits for another gradient (gradient release). A gradient that is not finite, or
+// that was made after a quantizer met what is not finite (its codes may look finite), leaves its
+// own tensor as it was and sets "found_nonfinite". "clip" must then be 0.
 enum class Clipping : uint8_t { global_norm, none };
 
 struct AdamwPolicy {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   Master master = Master::bf16_remainder;
   StateFormat state_m = {}, state_v = {};
-  int64_t group = 128;  // elements of one group of an 8-bit moment
+  int64_t group = 128;    // elements of one group of an 8-bit moment
+  int64_t f32_below = 0;  // moments of tensors with fewer elements are f32
   PowerMath math = PowerMath::fast;
   uint32_t seed = 0;  // of stochastic rounding
   Clipping clipping = Clipping::global_norm;
@@ -51,9 +52,9 @@ struct UpdateItem {
   bool decay = true;
 };
 
-// `flag`: another reason to refuse the step (a bool scalar), or kNoValue. It is known only when the
-// last gradient is; without clipping it is therefore reported in "found_nonfinite" and stops
-// nothing.
+// `flag`: another reason to refuse the step (a bool scalar), or kNoValue. Without clipping it must
+// be the any_of of flags in the order in which they become known: an update heeds those that are
+// known when its gradient is.
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
                   ValueId flag = kNoValue);
 

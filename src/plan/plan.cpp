@@ -28,13 +28,14 @@ MemoryRole input_role(const GraphInput& input) {
   const auto starts = [&](std::string_view prefix) { return input.name.rfind(prefix, 0) == 0; };
   if (input.kind == InputKind::parameter) return MemoryRole::parameters;
   if (starts("master:")) return MemoryRole::masters;
-  if (starts("copy:")) return MemoryRole::weight_copies;
+  if (input.kind == InputKind::derived) return MemoryRole::weight_copies;
   if (starts("accumulated:")) return MemoryRole::gradients;
   return input.kind == InputKind::state ? MemoryRole::optimizer : MemoryRole::other;
 }
 
 Lane input_lane(const GraphInput& input) {
-  const bool kept = input.kind == InputKind::parameter || input.kind == InputKind::state;
+  const bool kept = input.kind == InputKind::parameter || input.kind == InputKind::state ||
+                    input.kind == InputKind::derived;
   return kept && input_role(input) != MemoryRole::gradients ? Lane::persistent : Lane::step;
 }
 

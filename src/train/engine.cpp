@@ -21,6 +21,18 @@ bool read_quantizer_flag(const BoundPlan& function, Device& device) {
   return flag != 0;
 }
 
+std::vector<std::string> read_refused(const BoundPlan& function) {
+  constexpr std::string_view prefix = "nonfinite:";
+  std::vector<std::string> refused;
+  for (const GraphOutput& output : function.plan().graph.outputs) {
+    if (!output.name.starts_with(prefix)) continue;
+    uint8_t flag = 0;
+    function.read_output(output.name, &flag, sizeof(flag));
+    if (flag != 0) refused.push_back(output.name.substr(prefix.size()));
+  }
+  return refused;
+}
+
 StepOutcome read_update(const BoundPlan& function, double loss, Device& device) {
   StepOutcome outcome;
   outcome.loss = static_cast<float>(loss);
@@ -29,6 +41,7 @@ StepOutcome read_update(const BoundPlan& function, double loss, Device& device) 
   function.read_output("found_nonfinite", &flag, sizeof(flag));
   outcome.nonfinite = flag != 0;
   outcome.flagged = read_quantizer_flag(function, device);
+  if (outcome.nonfinite) outcome.refused = read_refused(function);
   return outcome;
 }
 
@@ -56,6 +69,7 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
       bound_(kFunctionCount) {
   std::vector<FunctionKind> kinds = program_.train_functions();
   kinds.push_back(FunctionKind::evaluate);
+  if (program_.has_derived()) kinds.push_back(FunctionKind::prepare_state);
   const DeviceInfo info = device.info();
   expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
   int64_t lane_bytes[kLaneCount];
@@ -75,7 +89,17 @@ void TrainEngine::run(BoundPlan& function) {
   }
 }
 
+void TrainEngine::prepare_state() {
+  if (program_.has_derived()) function(FunctionKind::prepare_state).run();
+  prepared_ = true;
+}
+
+void TrainEngine::prepare_once() {
+  if (!prepared_) prepare_state();
+}
+
 StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepScalars& scalars) {
+  prepare_once();
   const float inv_n = inverse_label_count(micro_batches);
   save_histories();
   if (bound_[static_cast<size_t>(FunctionKind::step)]) {
@@ -130,6 +154,7 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(std::span<const Batch>
 }
 
 NllSum TrainEngine::evaluate(const EvalWindows& windows) {
+  prepare_once();
   return stream_nll(function(FunctionKind::evaluate), windows, size_.batch);
 }
 

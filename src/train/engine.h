@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "compile/program.h"
@@ -27,6 +28,8 @@ struct StepOutcome {
   float grad_norm = 0;
   bool nonfinite = false;  // the update was skipped: weights and states are as before
   bool flagged = false;    // a quantizer met a value that is not finite
+  // Without clipping: the parameters that were left as they were, the others being updated.
+  std::vector<std::string> refused = {};
 };
 
 class TrainEngine {
@@ -38,6 +41,10 @@ class TrainEngine {
   // One optimizer step; as many batches as the program accumulates. Each micro-batch's loss is
   // divided by the number of labels of the whole step; the losses are added in order, in double.
   StepOutcome step(std::span<const Batch> micro_batches, const StepScalars& scalars);
+
+  // Makes what is derived from parameters, where a program keeps any, after they were written from
+  // outside. The first step or evaluation does it by itself.
+  void prepare_state();
 
   // Makes trace_nonfinite() possible: from now on every step first copies the states that a skipped
   // step changes all the same (histories of delayed scaling).
@@ -60,6 +67,7 @@ class TrainEngine {
 
  private:
   void run(BoundPlan& function);
+  void prepare_once();
   void save_histories();
   BoundPlan& function(FunctionKind kind) { return *bound_[static_cast<size_t>(kind)]; }
 
@@ -68,6 +76,7 @@ class TrainEngine {
   std::unique_ptr<Arenas> arenas_;
   std::vector<std::unique_ptr<BoundPlan>> bound_;  // by FunctionKind; null for those not used
   StepObserver observer_;
+  bool prepared_ = false;  // derived inputs are made
 
   // A state, and its value before the last step.
   struct SavedState {

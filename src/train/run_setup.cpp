@@ -26,6 +26,7 @@ AdamwPolicy optimizer_policy(const OptimConfig& optim) {
   policy.state_m = state_format_from_name(optim.state_m);
   policy.state_v = state_format_from_name(optim.state_v);
   policy.group = optim.group;
+  policy.f32_below = optim.f32_below;
   policy.math = optim.math == "exact" ? PowerMath::exact : PowerMath::fast;
   return policy;
 }
@@ -68,7 +69,11 @@ LinearOverride linear_override(const RecipeOverride& line) {
 RecipeOptions recipe_options(const RunConfig& config) {
   RecipeOptions options;
   if (config.train.accumulate > kMostNarrowMicroBatches) options.gradient = Dtype::f32;
-  options.scaling = config.recipe.scaling == "delayed" ? Scaling::delayed : Scaling::current;
+  if (config.recipe.scaling != "auto")
+    options.scaling = config.recipe.scaling == "delayed" ? Scaling::delayed : Scaling::current;
+  for (const WeightCopy copy : {WeightCopy::per_use, WeightCopy::per_step, WeightCopy::w_only}) {
+    if (config.recipe.weight_copy == enum_name(copy)) options.weight_copy = copy;
+  }
   for (const RecipeOverride& line : config.recipe.overrides) {
     options.overrides.push_back(linear_override(line));
   }
@@ -80,7 +85,7 @@ std::optional<Recompute> recompute_choice(const std::string& name) {
   for (const Recompute choice : {Recompute::none, Recompute::cheap, Recompute::full}) {
     if (name == enum_name(choice)) return choice;
   }
-  fail_choice("train.recompute", "none, auto or full", name);
+  fail_choice("train.recompute", "none, cheap, auto or full", name);
 }
 
 }  // namespace
@@ -93,8 +98,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   options.recompute = recompute_choice(config.train.recompute);
   options.strict_fusion = config.recipe.strict_fusion;
   options.memory_budget = config.train.memory_budget;
-  if (config.recipe.weight_copy != "auto" && config.recipe.weight_copy != "per_use")
-    fail_choice("recipe.weight_copy", "auto or per_use", config.recipe.weight_copy);
+  options.head_chunk_bytes = config.train.head_chunk;
   options.optim = optimizer_policy(config.optim);
   options.optim.seed = static_cast<uint32_t>(config.train.seed);
   // Accumulated gradients are all there when the update begins: nothing to release. A step that is

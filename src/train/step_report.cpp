@@ -1,6 +1,7 @@
 #include "train/step_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <cmath>
@@ -25,6 +26,7 @@ std::string metrics_json(const StepReport& report) {
       {"skipped", report.skipped ? 1 : 0},
       {"flagged", report.flagged ? 1 : 0},
   };
+  if (!report.refused.empty()) json["refused"] = report.refused;
   if (report.val_loss) json["val_loss"] = *report.val_loss;
   return json.dump();
 }
@@ -74,7 +76,10 @@ std::string step_line(const StepReport& report) {
   std::string line =
       fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.2f}  {:.0f} tokens/s", report.step,
                   report.steps, report.loss, report.lr, report.grad_norm, report.tokens_per_s);
-  if (report.skipped) line += "  skipped: a gradient is not finite";
+  if (report.skipped && report.refused.empty()) line += "  skipped: a gradient is not finite";
+  if (!report.refused.empty()) {
+    line += fmt::format("  skipped, gradient not finite: {}", fmt::join(report.refused, ", "));
+  }
   if (report.val_loss) line += fmt::format("  validation loss {:.4f}", *report.val_loss);
   if (report.step < report.steps) line += "  " + duration_text(report.seconds_left) + " left";
   return line;

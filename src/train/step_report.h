@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/nonfinite.h"
 
@@ -21,6 +22,7 @@ struct StepReport {
   int64_t mem_bytes = 0;                   // allocated by the plans
   bool skipped = false;                    // the update was skipped: a gradient was not finite
   bool flagged = false;                    // a quantizer met a value that is not finite
+  std::vector<std::string> refused = {};   // without clipping: the tensors that it left alone
   std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
   std::optional<double> val_loss;
   double seconds_left = 0;  // of the run, by the time that its steps have taken so far

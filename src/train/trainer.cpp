@@ -95,6 +95,7 @@ StepReport Trainer::step() {
   report.skipped = outcome.nonfinite;
   report.tokens = tokens_;
   report.flagged = outcome.flagged;
+  report.refused = outcome.refused;
   report.mem_bytes = engine_.planned_bytes();
   report.time_ms = seconds * 1000;
   report.tokens_per_s = static_cast<double>(n_tokens) / seconds;

@@ -2,13 +2,6 @@
 #include "passes/precision/list.h"
 
 namespace octet {
-namespace {
-
-Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return assign_types(graph, recipe.compute, options.gradient);
-}
-
-}  // namespace
 
 const Recipe kBf16Recipe = {
     .name = "bf16",
@@ -17,6 +10,6 @@ const Recipe kBf16Recipe = {
     .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
     .recompute = Recompute::none,
     .state = "f32",
-    .apply = apply};
+    .apply = apply_types};
 
 }  // namespace octet

@@ -2,20 +2,16 @@
 // norms and activations are kept as E4M3 groups of 16 with BF16 scales; norm outputs and the gated
 // product are computed again in the backward pass from those; optimizer states are E4M3 with
 // dynamic range expansion.
+// coat-fast: the same with 8-bit weights kept from one update to the next, scales of inputs and
+// gradients from the steps before, and fast accumulation in every GEMM of codes.
 #include "passes/precision/list.h"
-#include "passes/precision/quantize_linears.h"
 #include "passes/precision/store_groups.h"
 
 namespace octet {
 namespace {
 
 Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  const Graph typed = assign_types(graph, recipe.compute, options.gradient);
-  const Graph stored = store_groups(typed);
-  return widen_quantizer_inputs(quantize_linears(stored, {.formats = recipe.linears,
-                                                          .overrides = options.overrides,
-                                                          .scaling = options.scaling,
-                                                          .keep_transposed_x = false}));
+  return quantize_by_recipe(recipe, store_groups(apply_types(recipe, graph, options)), options);
 }
 
 }  // namespace
@@ -30,6 +26,18 @@ const Recipe kCoatRecipe = {
                 .dy = operand_format(Dtype::e5m2, true)},
     .recompute = Recompute::cheap,
     .state = "e4m3+x",
+    .apply = apply};
+
+const Recipe kCoatFastRecipe = {
+    .name = "coat-fast",
+    .help = "coat with kept 8-bit weights, delayed scales and fast accumulation",
+    .compute = Dtype::bf16,
+    .linears = kCoatRecipe.linears,
+    .recompute = Recompute::cheap,
+    .state = "e4m3+x",
+    .scaling = Scaling::delayed,
+    .weight_copy = WeightCopy::per_step,
+    .fast_accumulate = FastAccumulate::all,
     .apply = apply};
 
 }  // namespace octet

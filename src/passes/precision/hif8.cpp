@@ -2,20 +2,8 @@
 // backward alike. Scales per tensor: amax to 15, where the format still has three fraction bits,
 // and to 224 for gradients, whose tails are heavier.
 #include "passes/precision/list.h"
-#include "passes/precision/quantize_linears.h"
 
 namespace octet {
-namespace {
-
-Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  const Graph typed = assign_types(graph, recipe.compute, options.gradient);
-  return widen_quantizer_inputs(quantize_linears(typed, {.formats = recipe.linears,
-                                                         .overrides = options.overrides,
-                                                         .scaling = options.scaling,
-                                                         .keep_transposed_x = true}));
-}
-
-}  // namespace
 
 const Recipe kHif8Recipe = {
     .name = "hif8",
@@ -27,6 +15,6 @@ const Recipe kHif8Recipe = {
                 .dy = operand_format(Dtype::hif8, true)},
     .recompute = Recompute::none,
     .state = "f32",
-    .apply = apply};
+    .apply = apply_quantized_linears};
 
 }  // namespace octet

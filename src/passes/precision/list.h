@@ -6,6 +6,6 @@
 namespace octet {
 
 extern const Recipe kFp32Recipe, kBf16Recipe, kFp16Recipe, kFp8LinearRecipe, kCoatRecipe,
-    kHif8Recipe;
+    kCoatFastRecipe, kHif8Recipe;
 
 }  // namespace octet

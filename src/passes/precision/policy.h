@@ -32,8 +32,17 @@ struct LinearOverride {
   std::optional<Dtype> x = {}, w = {}, dy = {};
 };
 
+// Scales of inputs and gradients: from this step's maximum, or from the last kAmaxHistory steps'.
+// Weights' are always current: their maximum is known since the update.
 enum class Scaling : uint8_t { current, delayed };
+
+// Codes of weights: made where they are used, or kept from one update to the next (W and its
+// transpose, or W alone, transposed where it is used).
 enum class WeightCopy : uint8_t { per_use, per_step, w_only };
+std::string_view enum_name(WeightCopy copy);
+
+// GEMMs of codes that may accumulate fast (GemmAttrs).
+enum class FastAccumulate : uint8_t { forward, all };
 
 // Steps that delayed scaling looks back.
 inline constexpr int64_t kAmaxHistory = 16;

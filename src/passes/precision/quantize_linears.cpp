@@ -90,6 +90,14 @@ class Groups {
   std::vector<int> of_node_;
 };
 
+// Codes of a weight that are kept.
+struct Copy {
+  std::string name;
+  ValueId value = kNoValue;  // the derived input
+  QuantizeAttrs attrs;
+  bool transposed = false;
+};
+
 class LinearQuantizer {
  public:
   LinearQuantizer(const Graph& graph, const Groups& groups, const QuantizeLinearsOptions& options)
@@ -105,6 +113,7 @@ class LinearQuantizer {
         quantized_gemm(from.nodes[n], *group);
       }
     }
+    if (trains()) refresh_copies();
     Graph result = rewriter_.finish();
     Builder builder(result);
     for (const auto& [name, value, updates] : new_outputs_) builder.output(name, value, updates);
@@ -138,7 +147,10 @@ class LinearQuantizer {
       operands[i] = codes_of(group, kind, operand, transposed, operands[3 + i]);
     }
     b_.tag = node.tag;
-    const GemmAttrs k_major{.trans_a = false, .trans_b = true, .role = attrs.role};
+    const bool fast =
+        attrs.role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
+    const GemmAttrs k_major{
+        .trans_a = false, .trans_b = true, .role = attrs.role, .fast_accumulate = fast};
     const Dtype dtype = rewriter_.from().type(node.results[0]).dtype;
     rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, k_major, operands, {&dtype, 1}));
   }
@@ -162,9 +174,11 @@ class LinearQuantizer {
                                                              : std::vector<ValueId>{operand};
     const auto key = std::tuple(members[0], kind, fmt.dtype);
     if (const auto it = scales_.find(key); it != scales_.end()) return it->second;
+    if (kind == Kind::w && options_.weight_copy != WeightCopy::per_use)
+      return scales_[key] = derived("copy_scale:" + group.name, {Dtype::f32, {}});
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
     flags_.push_back(amax[1]);
-    const ValueId scale = options_.scaling == Scaling::current
+    const ValueId scale = options_.scaling == Scaling::current || kind == Kind::w
                               ? b_.emit1(OpCode::quant_scale, attrs_of(fmt), {amax[0]})
                               : delayed_scale(group, kind, fmt, amax[0]);
     return scales_[key] = scale;
@@ -172,10 +186,7 @@ class LinearQuantizer {
 
   ValueId delayed_scale(const LinearGroup& group, Kind kind, const OperandFormat& fmt,
                         ValueId amax) {
-    const std::string name = "amax_history:" + group.name +
-                             (kind == Kind::x   ? ".x"
-                              : kind == Kind::w ? ".w"
-                                                : ".dy");
+    const std::string name = "amax_history:" + group.name + (kind == Kind::x ? ".x" : ".dy");
     const ValueId history =
         b_.input(InputKind::state, name, {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
     const auto results = b_.emit(OpCode::delayed_scale, attrs_of(fmt), {amax, history});
@@ -192,6 +203,8 @@ class LinearQuantizer {
     // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long
     // as the codes that they meet.
     if (kind == Kind::w) attrs.pad = 1;
+    if (kind == Kind::w && options_.weight_copy != WeightCopy::per_use)
+      return codes_[key] = copied_codes(operand, attrs, transposed);
     const ValueId value = rewriter_.map(operand);
     // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
     // is kept.
@@ -206,6 +219,53 @@ class LinearQuantizer {
     attrs.transposed = transposed;
     return codes_[key] = b_.emit1(OpCode::quantize, attrs, {value, scale});
   }
+
+  ValueId derived(const std::string& name, TensorType type) {
+    return b_.input(InputKind::derived, name, std::move(type));
+  }
+
+  // The kept codes in this layout, or made from those that are kept in the other.
+  ValueId copied_codes(ValueId weight, const QuantizeAttrs& attrs, bool transposed) {
+    const std::string& name = rewriter_.from().input_of(weight)->name;
+    const auto kept = copies_.find(weight);
+    if (options_.weight_copy == WeightCopy::w_only && kept != copies_.end())
+      return b_.transpose(kept->second.front().value, {1, 0});
+    Shape shape = rewriter_.from().type(weight).shape;
+    if (transposed) std::swap(shape[0], shape[1]);
+    const Copy copy{.name = (transposed ? "copy_t:" : "copy:") + name,
+                    .value = derived((transposed ? "copy_t:" : "copy:") + name,
+                                     {attrs.dtype, std::move(shape)}),
+                    .attrs = attrs,
+                    .transposed = transposed};
+    copies_[weight].push_back(copy);
+    return copy.value;
+  }
+
+  // The copies from the parameters: one scale for a group.
+  void refresh_copies() {
+    for (const LinearGroup& group : groups_.all()) {
+      if (copies_.count(group.weights[0]) == 0) continue;
+      b_.tag = Tag{.layer = -1, .role = Role::update, .origin = group.name};
+      const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
+      const ValueId scale = b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w), {amax[0]});
+      const ValueId home = scales_.at({group.weights[0], Kind::w, group.formats.w.dtype});
+      new_outputs_.emplace_back("next:copy_scale:" + group.name, scale, home);
+      for (const ValueId weight : group.weights) refresh(copies_.at(weight), weight, scale);
+    }
+  }
+
+  void refresh(const std::vector<Copy>& copies, ValueId weight, ValueId scale) {
+    QuantizeAttrs attrs = copies[0].attrs;
+    const std::vector<ValueId> operands = {rewriter_.map(weight), scale};
+    attrs.transposed = copies.size() == 1 && copies[0].transposed;
+    const auto codes =
+        b_.emit(copies.size() == 1 ? OpCode::quantize : OpCode::quantize_both, attrs, operands);
+    for (const Copy& copy : copies) {
+      const size_t at = copies.size() == 2 && copy.transposed ? 1 : 0;
+      new_outputs_.emplace_back("next:" + copy.name, codes[at], copy.value);
+    }
+  }
+
   bool trains() const {
     const auto& groups = groups_.all();
     return std::any_of(groups.begin(), groups.end(),
@@ -218,6 +278,7 @@ class LinearQuantizer {
   const QuantizeLinearsOptions& options_;
   std::map<std::tuple<ValueId, Kind, Dtype>, ValueId> scales_;
   std::map<std::tuple<ValueId, Kind, Dtype, bool>, ValueId> codes_;
+  std::map<ValueId, std::vector<Copy>> copies_;  // by weight
   std::vector<ValueId> flags_;
   std::vector<std::tuple<std::string, ValueId, ValueId>> new_outputs_;
 };

@@ -6,8 +6,11 @@
 // codes. Scales are values: amax -> quant_scale -> quantize. Linears of one layer that read the
 // same x are a group: one scale for their weights, one for their output gradients (the maximum over
 // the members; the GEMMs wait until every member's gradient is there).
-// Every amax's flag is gathered into the output "quantizer_flag". Source: coat.md section 2
-// (docs/numerics.md).
+// Every amax's flag is gathered into the output "quantizer_flag".
+// weight_copy: where the graph trains and keeps copies, its GEMMs read derived inputs instead:
+// "copy:<weight>" (by row), "copy_t:<weight>" (transposed) and "copy_scale:<group>"; outputs that
+// update those make them from the parameters. w_only keeps what the forward GEMM reads. Source:
+// coat.md section 2 (docs/numerics.md).
 #pragma once
 
 #include <functional>
@@ -21,6 +24,8 @@ struct QuantizeLinearsOptions {
   LinearFormats formats;
   std::vector<LinearOverride> overrides = {};
   Scaling scaling = Scaling::current;
+  WeightCopy weight_copy = WeightCopy::per_use;
+  FastAccumulate fast_accumulate = FastAccumulate::forward;
   // Where wgrad's transposed x is made: in the forward pass and kept (one byte), or in the backward
   // pass from x.
   bool keep_transposed_x = true;

@@ -7,12 +7,13 @@
 #include "base/error.h"
 #include "ir/op_def.h"
 #include "passes/precision/list.h"
+#include "passes/precision/quantize_linears.h"
 
 namespace octet {
 namespace {
 
-constexpr std::array kRecipes = {&kFp32Recipe,      &kBf16Recipe, &kFp16Recipe,
-                                 &kFp8LinearRecipe, &kCoatRecipe, &kHif8Recipe};
+constexpr std::array kRecipes = {&kFp32Recipe, &kBf16Recipe,     &kFp16Recipe, &kFp8LinearRecipe,
+                                 &kCoatRecipe, &kCoatFastRecipe, &kHif8Recipe};
 
 }  // namespace
 
@@ -90,6 +91,28 @@ Graph widen_quantizer_inputs(const Graph& graph) {
       result.values[static_cast<size_t>(node.results[0])].type.dtype = Dtype::f32;
   }
   return result;
+}
+
+Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options) {
+  // Where codes are repeated in the backward pass, wgrad's transposed x is made there too.
+  const Recompute again = options.recompute.value_or(recipe.recompute);
+  const QuantizeLinearsOptions linears{
+      .formats = recipe.linears,
+      .overrides = options.overrides,
+      .scaling = options.scaling.value_or(recipe.scaling),
+      .weight_copy = options.weight_copy.value_or(recipe.weight_copy),
+      .fast_accumulate = recipe.fast_accumulate,
+      .keep_transposed_x = again != Recompute::cheap};
+  return widen_quantizer_inputs(quantize_linears(typed, linears));
+}
+
+Graph apply_types(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  return assign_types(graph, recipe.compute, options.gradient);
+}
+
+Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,
+                              const RecipeOptions& options) {
+  return quantize_by_recipe(recipe, apply_types(recipe, graph, options), options);
 }
 
 }  // namespace octet

@@ -14,10 +14,13 @@
 
 namespace octet {
 
+// What a run may choose; absent: the recipe's own choice.
 struct RecipeOptions {
   Dtype gradient = Dtype::bf16;  // of parameters' gradients, where the recipe computes below f32
   std::vector<LinearOverride> overrides = {};
-  Scaling scaling = Scaling::current;
+  std::optional<Scaling> scaling = {};
+  std::optional<WeightCopy> weight_copy = {};
+  std::optional<Recompute> recompute = {};  // what follows; decides where transposed codes are made
 };
 
 struct Recipe {
@@ -27,6 +30,9 @@ struct Recipe {
   LinearFormats linears;   // of the GEMMs inside the layers
   Recompute recompute;     // what the recipe computes again unless the run says otherwise
   std::string_view state;  // optimizer states unless the run says otherwise
+  Scaling scaling = Scaling::current;
+  WeightCopy weight_copy = WeightCopy::per_use;
+  FastAccumulate fast_accumulate = FastAccumulate::forward;
   Graph (*apply)(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 };
 
@@ -45,5 +51,14 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient);
 
 // Results that only quantizers read become f32: amax and codes are taken before any narrow store.
 Graph widen_quantizer_inputs(const Graph& graph);
+
+// A Typed graph with the layers' linears on codes (quantize_linears.h) as recipe and run choose.
+Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options);
+
+// Recipe::apply of those that choose types alone, and of those that quantize the linears and
+// nothing else.
+Graph apply_types(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
+Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,
+                              const RecipeOptions& options);
 
 }  // namespace octet

@@ -132,10 +132,29 @@ TEST(PlanCommand, a_budget_that_nothing_fits_is_one_line_and_exit_5) {
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
 }
 
-TEST(PlanCommand, weight_copies_that_are_kept_are_refused) {
-  const Outcome outcome = run(shipped("llama-25m") + "--set recipe.weight_copy=per_step");
-  EXPECT_EQ(outcome.code, 2);
-  EXPECT_EQ(outcome.err, "octet: recipe.weight_copy: expected auto or per_use, got per_step\n");
+TEST(PlanCommand, weight_copies_that_are_kept_have_a_role) {
+  const auto copies = [](const std::string& choice) {
+    return plan(shipped("llama-25m") + "--set recipe=coat --set recipe.weight_copy=" + choice)
+        .at("by_role")
+        .at("weight_copies")
+        .get<int64_t>();
+  };
+  const int64_t weights = 8 * (4 * 512 * 512 + 3 * 512 * 1408);
+  EXPECT_EQ(copies("per_use"), 0);
+  EXPECT_NEAR(copies("per_step"), 2 * weights, 32 * 256);  // and a scale for each of 4 groups
+  EXPECT_NEAR(copies("w_only"), weights, 32 * 256);
+}
+
+TEST(PlanCommand, every_fusion_fires_in_every_shipped_model_and_recipe) {
+  for (const char* model : {"llama-25m", "gpt2-124m", "olmo-1b"}) {
+    for (const char* recipe : {"fp8_linear", "coat", "coat-fast", "hif8"}) {
+      for (const char* scaling : {"current", "delayed"}) {
+        const Json json = plan(shipped(model) + "--set recipe.base=" + recipe +
+                               " --set recipe.scaling=" + scaling);
+        EXPECT_EQ(json.at("near_misses").size(), 0u) << model << " " << recipe;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -98,7 +98,33 @@ LaunchFn prepare_concatenate(const NodeView& view, Context& context) {
   };
 }
 
+bool selects(const NodeView& view) {
+  const int bytes = dtype_bytes(view.out(0).dtype);
+  return view.in(1).dtype == view.out(0).dtype && view.in(2).dtype == view.out(0).dtype &&
+         (bytes == 1 || bytes == 2 || bytes == 4);
+}
+
+template <typename T>
+void select_elements(const LaunchArgs& args, int64_t begin, int64_t end) {
+  const auto* condition = data<uint8_t>(args, 0);
+  const auto *yes = data<T>(args, 1), *no = data<T>(args, 2);
+  auto* y = data_out<T>(args, 0);
+  for (int64_t i = begin; i < end; ++i) y[i] = condition[i] != 0 ? yes[i] : no[i];
+}
+
+LaunchFn prepare_select(const NodeView& view, Context& context) {
+  const int bytes = dtype_bytes(view.out(0).dtype);
+  const auto kernel = bytes == 1   ? select_elements<uint8_t>
+                      : bytes == 2 ? select_elements<uint16_t>
+                                   : select_elements<uint32_t>;
+  return [kernel, n = view.out(0).n_elems(), &pool = context.pool](const LaunchArgs& args) {
+    for_blocks(pool, n, kBlockElems,
+               [&](int64_t begin, int64_t end, int) { kernel(args, begin, end); });
+  };
+}
+
 const Binding kBindings[] = {
+    {OpCode::select, selects, nullptr, prepare_select},
     {OpCode::slice, moves, nullptr, prepare_slice},
     {OpCode::transpose, moves, nullptr, prepare_transpose},
     {OpCode::broadcast, moves, nullptr, prepare_broadcast},
