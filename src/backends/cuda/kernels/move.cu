@@ -57,8 +57,11 @@ __device__ __forceinline__ void apply(ElementOp op, float (&v)[8], const float (
   }
 }
 
-__global__ void __launch_bounds__(kThreads) wide_elements(const __grid_constant__ ElementTask t) {
+template <Dtype X>
+__global__ void __launch_bounds__(kThreads, 4)
+    wide_elements(const __grid_constant__ ElementTask t) {
   const ElementParams& p = t.p;
+  const Dtype da = known(X, p.a), db = known(X, p.b), dy = known(X, p.y);
   const int64_t base = int64_t{blockIdx.x} * kChunk;
   float v[8], w[8] = {};
   if (t.aligned && base + kChunk <= p.n) {
@@ -66,24 +69,24 @@ __global__ void __launch_bounds__(kThreads) wide_elements(const __grid_constant_
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       const int64_t i = base + (k * kThreads + threadIdx.x) * kEight;
-      a[k] = load_raw8(t.a, i, p.a);
-      b[k] = t.b == nullptr ? Raw8{} : load_raw8(t.b, i, p.b);
+      a[k] = load_raw8(t.a, i, da);
+      b[k] = t.b == nullptr ? Raw8{} : load_raw8(t.b, i, db);
     }
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      widen8(a[k], p.a, v);
-      if (t.b != nullptr) widen8(b[k], p.b, w);
+      widen8(a[k], da, v);
+      if (t.b != nullptr) widen8(b[k], db, w);
       apply(p.op, v, w);
       const int64_t i = base + (k * kThreads + threadIdx.x) * kEight;
-      store_raw8(t.y, i, p.y, narrow8(v, p.y));
+      store_raw8(t.y, i, dy, narrow8(v, dy));
     }
     return;
   }
   for (int64_t i = base + threadIdx.x; i < min(p.n, base + kChunk); i += kThreads) {
-    v[0] = load_wide(t.a, i, p.a);
-    if (t.b != nullptr) w[0] = load_wide(t.b, i, p.b);
+    v[0] = load_wide(t.a, i, da);
+    if (t.b != nullptr) w[0] = load_wide(t.b, i, db);
     apply(p.op, v, w);
-    store_wide(t.y, i, p.y, v[0]);
+    store_wide(t.y, i, dy, v[0]);
   }
 }
 
@@ -153,7 +156,9 @@ void run_elements(const ElementParams& p, const Launch& args) {
                 .p = p};
   t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
   if (p.op <= kLastWideOp && is_wide(p.a) && is_wide(p.b) && is_wide(p.y)) {
-    wide_elements<<<grid_of(ceil_div(p.n, kChunk)), kThreads, 0, args.stream>>>(t);
+    visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
+      wide_elements<X><<<grid_of(ceil_div(p.n, kChunk)), kThreads, 0, args.stream>>>(t);
+    });
   } else {
     any_elements<<<grid_of(ceil_div(p.n, kThreads)), kThreads, 0, args.stream>>>(t);
   }

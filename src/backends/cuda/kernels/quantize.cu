@@ -7,6 +7,47 @@ namespace {
 
 constexpr int kPacks = 4;  // eights of a thread
 constexpr int kChunk = kThreads * kEight * kPacks;
+constexpr int kBlocks = 4;  // of a multiprocessor at least: registers for the loads under way
+
+// HiF8's codes are looked up in shared memory; the other formats have the machine's conversion.
+__device__ constexpr Hif8Table kHif8Codes = make_hif8_table();
+
+// Chunks, or tiles, of a block: as many as make the copy of the table cheap.
+template <Dtype C>
+constexpr int kPieces = C == Dtype::hif8 ? 4 : 1;
+
+template <Dtype C>
+__device__ __forceinline__ const uint8_t* code_table() {
+  if constexpr (C == Dtype::hif8) {
+    __shared__ Hif8Table table;
+    for (int i = threadIdx.x; i < static_cast<int>(sizeof(table) / sizeof(uint4)); i += kThreads)
+      reinterpret_cast<uint4*>(&table)[i] = reinterpret_cast<const uint4*>(&kHif8Codes)[i];
+    __syncthreads();
+    return table.code;
+  } else {
+    return nullptr;
+  }
+}
+
+template <Dtype C>
+__device__ __forceinline__ uint32_t look_up(float product, const uint8_t* table) {
+  if constexpr (C == Dtype::hif8) return table[__float_as_uint(product) >> kHif8Shift];
+  return from_float<C>(product);
+}
+
+template <Dtype C>
+__device__ __forceinline__ uint2 look_up8(const float (&v)[8], float factor, const uint8_t* table) {
+  if constexpr (C == Dtype::hif8) {
+    uint32_t words[2] = {};
+#pragma unroll
+    for (int j = 0; j < kEight; ++j) {
+      words[j / 4] |= look_up<C>(v[j] * factor, table) << (8 * (j % 4));
+    }
+    return {words[0], words[1]};
+  } else {
+    return encode8<C>(v, factor);
+  }
+}
 
 struct RowCodes {
   const void* x;
@@ -17,25 +58,36 @@ struct RowCodes {
 };
 
 template <Dtype X, Dtype C>
-__global__ void __launch_bounds__(kThreads) quantize_rows(const __grid_constant__ RowCodes a) {
-  const float inv_scale = 1.0f / *a.scale;
-  const int64_t base = int64_t{blockIdx.x} * kChunk;
+__device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
+                                               const uint8_t* table) {
   if (a.aligned && base + kChunk <= a.n) {
     Raw8 raw[kPacks];
 #pragma unroll
     for (int p = 0; p < kPacks; ++p)
       raw[p] = load_raw8(a.x, base + (p * kThreads + threadIdx.x) * kEight, X);
 #pragma unroll
+    for (int p = 0; p < kPacks; ++p) pin(raw[p]);
+    const float inv_scale = 1.0f / *a.scale;
+#pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       float v[8];
       widen8(raw[p], X, v);
       const int64_t i = base + (p * kThreads + threadIdx.x) * kEight;
-      *reinterpret_cast<uint2*>(a.codes + i) = encode8<C>(v, inv_scale);
+      *reinterpret_cast<uint2*>(a.codes + i) = look_up8<C>(v, inv_scale, table);
     }
     return;
   }
+  const float inv_scale = 1.0f / *a.scale;
   for (int64_t i = base + threadIdx.x; i < min(a.n, base + kChunk); i += kThreads)
-    a.codes[i] = from_float<C>(load_wide(a.x, i, X) * inv_scale);
+    a.codes[i] = static_cast<uint8_t>(look_up<C>(load_wide(a.x, i, X) * inv_scale, table));
+}
+
+template <Dtype X, Dtype C>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    quantize_rows(const __grid_constant__ RowCodes a) {
+  const uint8_t* table = code_table<C>();
+  for (int k = 0; k < kPieces<C>; ++k)
+    quantize_chunk<X, C>(a, (int64_t{blockIdx.x} * kPieces<C> + k) * kChunk, table);
 }
 
 // A block turns a tile of 128 rows and 64 columns. A thread encodes eight columns of four rows and
@@ -51,42 +103,45 @@ struct TileCodes {
   const float* scale;
   uint8_t* by_row;  // nullptr: not wanted
   uint8_t* transposed;
-  int64_t rows, cols, padded_rows, tiles_across;
+  int64_t rows, cols, padded_rows, tiles_across, n_tiles;
   bool aligned_x = false, aligned_rows = false, aligned_turned = false;
 };
 
 // The codes of one row's eight columns, zero outside of the matrix.
 template <Dtype X, Dtype C>
 __device__ __forceinline__ uint2 encode_edge(const TileCodes& a, int64_t row, int64_t col,
-                                             float inv_scale) {
+                                             float inv_scale, const uint8_t* table) {
   uint32_t words[2] = {};
 #pragma unroll
   for (int j = 0; j < kEight; ++j) {
     if (row >= a.rows || col + j >= a.cols) continue;
     const float x = load_wide(a.x, row * a.cols + col + j, X);
-    words[j / 4] |= uint32_t{from_float<C>(x * inv_scale)} << (8 * (j % 4));
+    words[j / 4] |= look_up<C>(x * inv_scale, table) << (8 * (j % 4));
   }
   return {words[0], words[1]};
 }
 
 template <Dtype X, Dtype C>
 __device__ __forceinline__ void encode_four_rows(const TileCodes& a, int64_t row, int64_t col,
-                                                 uint2 (&codes)[4]) {
-  const float inv_scale = 1.0f / *a.scale;
+                                                 const uint8_t* table, uint2 (&codes)[4]) {
   if (a.aligned_x && row + 4 <= a.rows && col + kEight <= a.cols) {
     Raw8 raw[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) raw[k] = load_raw8(a.x, (row + k) * a.cols + col, X);
 #pragma unroll
+    for (int k = 0; k < 4; ++k) pin(raw[k]);
+    const float inv_scale = 1.0f / *a.scale;
+#pragma unroll
     for (int k = 0; k < 4; ++k) {
       float v[8];
       widen8(raw[k], X, v);
-      codes[k] = encode8<C>(v, inv_scale);
+      codes[k] = look_up8<C>(v, inv_scale, table);
     }
     return;
   }
+  const float inv_scale = 1.0f / *a.scale;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) codes[k] = encode_edge<X, C>(a, row + k, col, inv_scale);
+  for (int k = 0; k < 4; ++k) codes[k] = encode_edge<X, C>(a, row + k, col, inv_scale, table);
 }
 
 __device__ __forceinline__ void store_rows(const TileCodes& a, int64_t row, int64_t col,
@@ -136,14 +191,14 @@ __device__ __forceinline__ void store_turned(const TileCodes& a, int64_t col, in
 }
 
 template <Dtype X, Dtype C>
-__global__ void __launch_bounds__(kThreads) quantize_tiles(const __grid_constant__ TileCodes a) {
-  alignas(16) __shared__ uint32_t tile[kTileCols * kTileWords];
-  const int64_t first_row = blockIdx.x / a.tiles_across * kTileRows;
-  const int64_t first_col = blockIdx.x % a.tiles_across * kTileCols;
+__device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, const uint8_t* table,
+                                              uint32_t* tile) {
+  const int64_t first_row = at / a.tiles_across * kTileRows;
+  const int64_t first_col = at % a.tiles_across * kTileCols;
   const int eight = threadIdx.x % 8, word = threadIdx.x / 8;
   const int64_t row = first_row + word * 4, col = first_col + eight * kEight;
   uint2 codes[4];
-  encode_four_rows<X, C>(a, row, col, codes);
+  encode_four_rows<X, C>(a, row, col, table, codes);
   if (a.by_row != nullptr) store_rows(a, row, col, codes);
   const uint4 left = turn_bytes(codes[0].x, codes[1].x, codes[2].x, codes[3].x);
   const uint4 right = turn_bytes(codes[0].y, codes[1].y, codes[2].y, codes[3].y);
@@ -153,10 +208,23 @@ __global__ void __launch_bounds__(kThreads) quantize_tiles(const __grid_constant
   __syncthreads();
 #pragma unroll
   for (int k = 0; k < kTileCols * kTileRows / 16 / kThreads; ++k) {
-    const int at = threadIdx.x + k * kThreads;
-    const int column = at / 8, chunk = at % 8;
+    const int piece = threadIdx.x + k * kThreads;
+    const int column = piece / 8, chunk = piece % 8;
     const auto* from = reinterpret_cast<const uint4*>(tile + tile_word(column, chunk * 4));
     store_turned(a, first_col + column, first_row + chunk * 16, *from);
+  }
+}
+
+template <Dtype X, Dtype C>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    quantize_tiles(const __grid_constant__ TileCodes a) {
+  alignas(16) __shared__ uint32_t tile[kTileCols * kTileWords];
+  const uint8_t* table = code_table<C>();
+  for (int k = 0; k < kPieces<C>; ++k) {
+    const int64_t at = int64_t{blockIdx.x} * kPieces<C> + k;
+    if (at >= a.n_tiles) return;
+    if (k > 0) __syncthreads();  // all have read the tile before
+    quantize_tile<X, C>(a, at, table, tile);
   }
 }
 
@@ -169,11 +237,12 @@ void launch_tiles(const QuantizeParams& p, const Launch& args) {
               .rows = p.rows,
               .cols = p.cols,
               .padded_rows = p.padded_rows,
-              .tiles_across = ceil_div(p.cols, kTileCols)};
+              .tiles_across = ceil_div(p.cols, kTileCols),
+              .n_tiles = ceil_div(p.cols, kTileCols) * ceil_div(p.padded_rows, kTileRows)};
   a.aligned_x = is_aligned(a.x, 16) && p.cols * dtype_bytes(X) % 16 == 0;
   a.aligned_rows = is_aligned(a.by_row, 8) && p.cols % 8 == 0;
   a.aligned_turned = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
-  const unsigned grid = grid_of(a.tiles_across * ceil_div(p.padded_rows, kTileRows));
+  const unsigned grid = grid_of(ceil_div(a.n_tiles, kPieces<C>));
   quantize_tiles<X, C><<<grid, kThreads, 0, args.stream>>>(a);
   check_launch("quantize, transposed");
 }
@@ -185,7 +254,8 @@ void launch_rows(const QuantizeParams& p, const Launch& args) {
              .codes = args.out<uint8_t>(0),
              .n = p.rows * p.cols};
   a.aligned = is_aligned(a.x, 16) && is_aligned(a.codes, 8);
-  quantize_rows<X, C><<<grid_of(ceil_div(a.n, kChunk)), kThreads, 0, args.stream>>>(a);
+  const unsigned grid = grid_of(ceil_div(a.n, kChunk * kPieces<C>));
+  quantize_rows<X, C><<<grid, kThreads, 0, args.stream>>>(a);
   check_launch("quantize");
 }
 

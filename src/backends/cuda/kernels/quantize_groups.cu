@@ -27,8 +27,9 @@ __device__ __forceinline__ float finite_magnitude(float x) {
 
 // Groups of 8, 16, ... 256 that lie one behind the other, cols being a multiple of the group. A
 // group never crosses from a thread that has an eight to one that has none.
-template <Dtype C>
-__global__ void __launch_bounds__(kThreads) quantize_even(const __grid_constant__ GroupTask t) {
+template <Dtype C, Dtype X>
+__global__ void __launch_bounds__(kThreads, 4) quantize_even(const __grid_constant__ GroupTask t) {
+  const Dtype da = known(X, t.da), db = known(X, t.db), dsum = known(X, t.dsum);
   const int64_t n = t.rows * t.cols;
   const int64_t base = int64_t{blockIdx.x} * kChunk + threadIdx.x * kEight;
   Raw8 a[kPacks], b[kPacks];
@@ -37,17 +38,17 @@ __global__ void __launch_bounds__(kThreads) quantize_even(const __grid_constant_
     const int64_t i = base + p * kThreads * kEight;
     a[p] = b[p] = Raw8{};
     if (i >= n) continue;
-    a[p] = load_raw8(t.a, i, t.da);
-    if (t.b != nullptr) b[p] = load_raw8(t.b, i, t.db);
+    a[p] = load_raw8(t.a, i, da);
+    if (t.b != nullptr) b[p] = load_raw8(t.b, i, db);
   }
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     const int64_t i = base + p * kThreads * kEight;
     float v[8];
-    widen8(a[p], t.da, v);
+    widen8(a[p], da, v);
     if (t.b != nullptr) {
       float w[8];
-      widen8(b[p], t.db, w);
+      widen8(b[p], db, w);
 #pragma unroll
       for (int j = 0; j < 8; ++j) v[j] += w[j];
     }
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) quantize_even(const __grid_constant_
     for (int j = 0; j < 8; ++j) amax = fmaxf(amax, finite_magnitude(v[j]));
     for (int k = 0; k < t.lanes_log2; ++k) amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 1 << k));
     if (i >= n) continue;
-    if (t.b != nullptr) store_raw8(t.sum, i, t.dsum, narrow8(v, t.dsum));
+    if (t.b != nullptr) store_raw8(t.sum, i, dsum, narrow8(v, dsum));
     const uint16_t scale = group_scale(amax, t.inv_target);
     const float inv_scale = 1.0f / to_float<Dtype::bf16>(scale);
     *reinterpret_cast<uint2*>(t.codes + i) = encode8<C>(v, inv_scale);
@@ -124,7 +125,8 @@ void run_groups(const GroupParams& p, const Launch& args) {
   visit_codes(p.codes, [&]<Dtype C>() {
     if (even) {
       const unsigned grid = grid_of(ceil_div(p.rows * p.cols, kChunk));
-      quantize_even<C><<<grid, kThreads, 0, args.stream>>>(t);
+      visit_common(p.a, p.a == p.b && p.a == p.sum,
+                   [&]<Dtype X>() { quantize_even<C, X><<<grid, kThreads, 0, args.stream>>>(t); });
     } else {
       const unsigned grid = grid_of(ceil_div(n_groups, kThreads / 32));
       quantize_ragged<C><<<grid, kThreads, 0, args.stream>>>(t);

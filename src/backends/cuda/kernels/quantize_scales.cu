@@ -57,17 +57,22 @@ __device__ void write_amax(const AmaxTargets& to, uint32_t joined) {
   *to.nonfinite = (joined & kFlag) != 0;
 }
 
-__global__ void __launch_bounds__(kThreads)
+template <Dtype X>
+__global__ void __launch_bounds__(kThreads, X == Dtype::real ? 4 : 8)
     amax_blocks(const __grid_constant__ AmaxSources s, const __grid_constant__ AmaxTargets to) {
   int k = 0;
   while (static_cast<int>(blockIdx.x) >= s.first_block[k + 1]) ++k;
   const void* x = s.x[k];
-  const Dtype dtype = s.dtype[k];
+  const Dtype dtype = known(X, s.dtype[k]);
   const int64_t n = s.n[k];
   const int n_blocks = s.first_block[k + 1] - s.first_block[k];
   const int block = static_cast<int>(blockIdx.x) - s.first_block[k];
   uint32_t top = 0, flag = 0;
-  for (int64_t base = int64_t{block} * kChunk; base < n; base += int64_t{n_blocks} * kChunk) {
+  // From the end: what was written last is still in the cache, and what is read last will be when
+  // the quantizer begins.
+  const int64_t last = (n - 1) / kChunk * kChunk;
+  for (int64_t base = last - int64_t{block} * kChunk; base >= 0;
+       base -= int64_t{n_blocks} * kChunk) {
     if (s.aligned[k] && base + kChunk <= n) {
       Raw8 raw[4];
 #pragma unroll
@@ -110,6 +115,7 @@ class AmaxKernel : public Prepared {
       n_.push_back(tail[i]);
       dtypes_.push_back(static_cast<Dtype>(tail[i + 1]));
       n_blocks_ += blocks_of(tail[i]);
+      alike_ = alike_ && dtypes_.back() == dtypes_.front();
     }
   }
 
@@ -119,7 +125,9 @@ class AmaxKernel : public Prepared {
     for (size_t first = 0; first < n_.size(); first += kAmaxOperands) {
       const AmaxSources s = sources(args, first);
       const int n_blocks = s.first_block[kAmaxOperands];
-      if (n_blocks > 0) amax_blocks<<<n_blocks, kThreads, 0, args.stream>>>(s, to);
+      visit_common(dtypes_[0], alike_, [&]<Dtype X>() {
+        if (n_blocks > 0) amax_blocks<X><<<n_blocks, kThreads, 0, args.stream>>>(s, to);
+      });
       to.partial += n_blocks;
     }
     to = {static_cast<uint32_t*>(args.scratch), args.out<float>(0), args.out<bool>(1)};
@@ -147,6 +155,7 @@ class AmaxKernel : public Prepared {
   std::vector<int64_t> n_;
   std::vector<Dtype> dtypes_;
   int n_blocks_ = 0;
+  bool alike_ = true;
 };
 
 struct Flags {

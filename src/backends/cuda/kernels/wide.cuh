@@ -28,6 +28,11 @@ __device__ __forceinline__ Raw8 load_raw8(const void* x, int64_t i, Dtype dtype)
   return raw;
 }
 
+// Keeps the load above what follows.
+__device__ __forceinline__ void pin(const Raw8& raw) {
+  asm volatile("" ::"r"(raw.part[0].x), "r"(raw.part[1].x) : "memory");
+}
+
 __device__ __forceinline__ void store_raw8(void* y, int64_t i, Dtype dtype, const Raw8& raw) {
   if (dtype == Dtype::f32) {
     auto* to = reinterpret_cast<uint4*>(static_cast<float*>(y) + i);
@@ -38,37 +43,54 @@ __device__ __forceinline__ void store_raw8(void* y, int64_t i, Dtype dtype, cons
   }
 }
 
+// Two elements of one word.
+template <Dtype D>
+__device__ __forceinline__ void widen2(uint32_t word, float& low, float& high) {
+  if constexpr (D == Dtype::bf16) {
+    low = __uint_as_float(word << 16);
+    high = __uint_as_float(word & 0xFFFF0000u);
+  } else {
+    low = to_float<D>(static_cast<uint16_t>(word & 0xFFFFu));
+    high = to_float<D>(static_cast<uint16_t>(word >> 16));
+  }
+}
+template <Dtype D>
+__device__ __forceinline__ uint32_t narrow2(float low, float high) {
+  if constexpr (D == Dtype::bf16) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+}
+
 __device__ __forceinline__ void widen8(const Raw8& raw, Dtype dtype, float (&v)[8]) {
   const uint32_t words[8] = {raw.part[0].x, raw.part[0].y, raw.part[0].z, raw.part[0].w,
                              raw.part[1].x, raw.part[1].y, raw.part[1].z, raw.part[1].w};
+  if (dtype == Dtype::f32) {
 #pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    const uint32_t half = k % 2 == 0 ? words[k / 2] & 0xFFFFu : words[k / 2] >> 16;
-    if (dtype == Dtype::f32) {
-      v[k] = __uint_as_float(words[k]);
-    } else if (dtype == Dtype::bf16) {
-      v[k] = to_float<Dtype::bf16>(static_cast<uint16_t>(half));
-    } else {
-      v[k] = to_float<Dtype::fp16>(static_cast<uint16_t>(half));
-    }
+    for (int k = 0; k < 8; ++k) v[k] = __uint_as_float(words[k]);
+  } else if (dtype == Dtype::bf16) {
+#pragma unroll
+    for (int k = 0; k < 8; k += 2) widen2<Dtype::bf16>(words[k / 2], v[k], v[k + 1]);
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; k += 2) widen2<Dtype::fp16>(words[k / 2], v[k], v[k + 1]);
   }
 }
 
 __device__ __forceinline__ Raw8 narrow8(const float (&v)[8], Dtype dtype) {
   uint32_t words[8] = {};
+  if (dtype == Dtype::f32) {
 #pragma unroll
-  for (int k = 0; k < 8; ++k) {
-    if (dtype == Dtype::f32) {
-      words[k] = __float_as_uint(v[k]);
-    } else if (k % 2 == 0) {
-      if (dtype == Dtype::bf16) {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(v[k], v[k + 1]);
-        words[k / 2] = *reinterpret_cast<const uint32_t*>(&pair);
-      } else {
-        const __half2 pair = __floats2half2_rn(v[k], v[k + 1]);
-        words[k / 2] = *reinterpret_cast<const uint32_t*>(&pair);
-      }
-    }
+    for (int k = 0; k < 8; ++k) words[k] = __float_as_uint(v[k]);
+  } else if (dtype == Dtype::bf16) {
+#pragma unroll
+    for (int k = 0; k < 8; k += 2) words[k / 2] = narrow2<Dtype::bf16>(v[k], v[k + 1]);
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; k += 2) words[k / 2] = narrow2<Dtype::fp16>(v[k], v[k + 1]);
   }
   return {{{words[0], words[1], words[2], words[3]}, {words[4], words[5], words[6], words[7]}}};
 }
@@ -122,6 +144,16 @@ __device__ __forceinline__ float warp_max(float v) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) v = fmaxf(v, __shfl_xor_sync(~0u, v, step));
   return v;
+}
+
+// Kernels are made for one type of all operands, or (real) for types known at run time.
+__device__ __forceinline__ constexpr Dtype known(Dtype compiled, Dtype given) {
+  return compiled == Dtype::real ? given : compiled;
+}
+template <typename F>
+void visit_common(Dtype dtype, bool all_alike, F&& f) {
+  if (!all_alike) return f.template operator()<Dtype::real>();
+  visit_wide(dtype, f);
 }
 
 inline bool is_aligned(const void* address, size_t bytes) {
