@@ -1,6 +1,8 @@
 // The kernels of attention: the library's where it takes the problem, else ours.
 #pragma once
 
+#include <initializer_list>
+
 #include "backends/cuda/module/kernel.h"
 #include "backends/cuda/params/attention.h"
 
@@ -22,6 +24,16 @@ struct AttentionBackward {
 void plain_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);
 void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                           cudaStream_t stream);
+
+// delta of every row.
+void attention_deltas(const AttentionParams& p, const AttentionBackward& x, cudaStream_t stream);
+
+// On tensor cores: bf16 and fp16 of head sizes that are multiples of 8 up to 128, every address a
+// multiple of 16. P and dS are rounded to that type for their products.
+bool tensor_cores_take(const AttentionParams& p, std::initializer_list<const void*> addresses);
+void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);
+void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
+                           cudaStream_t stream);
 
 // nullptr where the library is not there or does not take the problem; throws ModuleError where it
 // wants more scratch than the request has.

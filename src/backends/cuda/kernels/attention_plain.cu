@@ -2,8 +2,7 @@
 // shared memory. A warp owns eight rows of its block's tile; a lane is one row of the other side
 // while products run along the head, and a column of the head in sums over the other side. Nothing
 // is added across blocks: every result has one writer and one order.
-#include "backends/cuda/kernels/attention.h"
-#include "backends/cuda/kernels/element.cuh"
+#include "backends/cuda/kernels/attention_tiles.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -26,15 +25,6 @@ __device__ __forceinline__ void write(Dtype dtype, void* x, int64_t i, float val
     static_cast<uint16_t*>(x)[i] =
         dtype == Dtype::bf16 ? from_float<Dtype::bf16>(value) : from_float<Dtype::fp16>(value);
   }
-}
-
-// One head of one sequence: element (t, c) at first + t * stride + c.
-struct Head {
-  int64_t first, stride;
-};
-__device__ __forceinline__ Head head_of(const AttentionParams& p, int64_t heads, int64_t b,
-                                        int64_t h) {
-  return {b * p.seq * heads * p.head_dim + h * p.head_dim, heads * p.head_dim};
 }
 
 // Rows of a tile are head_dim + 1 apart: lanes that read one column each hit their own bank.
@@ -119,23 +109,13 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
-// Where a block works: a head of a sequence, and the first row of its tile. Long causal rows first.
-struct Place {
-  int64_t b, h, first;
-};
-__device__ __forceinline__ Place place_of(int64_t heads, int64_t n_tiles, bool last_first) {
-  const int64_t i = blockIdx.x;
-  const int64_t tile = i / heads % n_tiles;
-  return {i / (heads * n_tiles), i % heads, (last_first ? n_tiles - 1 - tile : tile) * kTile};
-}
-
 template <int kColumns>
 __global__ void __launch_bounds__(kThreads)
     forward(const __grid_constant__ AttentionParams p, const AttentionForward x, int64_t n_tiles) {
   extern __shared__ float shared[];
   const int d = static_cast<int>(p.head_dim);
   const Tile q = tile_at(shared, 0, d), k = tile_at(shared, 1, d), v = tile_at(shared, 2, d);
-  const Place place = place_of(p.heads, n_tiles, true);
+  const Place place = place_of(p.heads, n_tiles, kTile, true);
   const Head head = head_of(p, p.heads, place.b, place.h);
   const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -212,7 +192,7 @@ __global__ void __launch_bounds__(kThreads) backward_q(const __grid_constant__ A
   const int d = static_cast<int>(p.head_dim);
   const Tile q = tile_at(shared, 0, d), dout = tile_at(shared, 1, d);
   const Tile k = tile_at(shared, 2, d), v = tile_at(shared, 3, d);
-  const Place place = place_of(p.heads, n_tiles, true);
+  const Place place = place_of(p.heads, n_tiles, kTile, true);
   const Head head = head_of(p, p.heads, place.b, place.h);
   const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -253,7 +233,7 @@ __global__ void __launch_bounds__(kThreads)
   const int d = static_cast<int>(p.head_dim);
   const Tile q = tile_at(shared, 0, d), dout = tile_at(shared, 1, d);
   const Tile k = tile_at(shared, 2, d), v = tile_at(shared, 3, d);
-  const Place place = place_of(p.kv_heads, n_tiles, false);
+  const Place place = place_of(p.kv_heads, n_tiles, kTile, false);
   const Head kv_head = head_of(p, p.kv_heads, place.b, place.h);
   const int64_t n_shared = p.heads / p.kv_heads;
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -308,13 +288,6 @@ Grid grid_of(const AttentionParams& p, int64_t heads, int n_shared_tiles) {
   return {n_tiles, static_cast<unsigned>(p.batch * heads * n_tiles),
           static_cast<size_t>(n_shared_tiles * kTile * (p.head_dim + 1)) * sizeof(float)};
 }
-template <typename Kernel>
-void allow_shared(Kernel* kernel, size_t bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(bytes)),
-        "attention's shared memory");
-}
-
 }  // namespace
 
 void plain_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
@@ -326,11 +299,15 @@ void plain_attention(const AttentionParams& p, const AttentionForward& x, cudaSt
   check_launch("attention");
 }
 
+void attention_deltas(const AttentionParams& p, const AttentionBackward& x, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(attention_rows(p), kWarps));
+  row_deltas<<<blocks, kThreads, 0, stream>>>(p, x);
+  check_launch("attention_grad");
+}
+
 void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                           cudaStream_t stream) {
-  const auto row_blocks = static_cast<unsigned>(ceil_div(attention_rows(p), kWarps));
-  row_deltas<<<row_blocks, kThreads, 0, stream>>>(p, x);
-  check_launch("attention_grad");
+  attention_deltas(p, x, stream);
   const Grid of_q = grid_of(p, p.heads, 4), of_kv = grid_of(p, p.kv_heads, 4);
   visit_columns(p.head_dim, [&]<int kColumns>() {
     allow_shared(backward_q<kColumns>, of_q.shared_bytes);
