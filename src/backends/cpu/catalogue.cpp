@@ -2,6 +2,7 @@
 
 #include "backends/cpu/backend.h"
 #include "backends/cpu/bind/binding.h"
+#include "backends/cpu/bind/widened.h"
 #include "backends/cpu/device.h"
 #include "backends/cpu/reference/reference.h"
 #include "ir/op_def.h"
@@ -80,21 +81,32 @@ std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node&
   KernelChoice& choice = it->second;
   if (!added) return choice;
   choice.name = kernel_name(view);
-  const Binding* binding = isa_ == Isa::scalar ? nullptr : find_binding(view);
-  if (binding == nullptr) {
+  const int n_threads = context_.pool.n_threads();
+  if (const Binding* binding = fast_binding(view)) {
+    if (binding->scratch_bytes != nullptr)
+      choice.scratch_bytes = binding->scratch_bytes(view, n_threads);
+  } else if (const auto widened = widened_node(view)) {
+    choice.scratch_bytes = widened->scratch_bytes(n_threads);
+  } else {
     choice.reference = true;
     choice.scratch_bytes = reference_scratch(view);
-  } else if (binding->scratch_bytes != nullptr) {
-    choice.scratch_bytes = binding->scratch_bytes(view, context_.pool.n_threads());
   }
   return choice;
 }
 
 LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node) {
   const NodeView view{graph, node};
-  const Binding* binding = isa_ == Isa::scalar ? nullptr : find_binding(view);
-  if (binding == nullptr) return ReferenceLaunch(view);
-  return binding->prepare(view, context_);
+  if (const Binding* binding = fast_binding(view)) return binding->prepare(view, context_);
+  if (const auto widened = widened_node(view)) return widened->prepare(context_);
+  return ReferenceLaunch(view);
+}
+
+const Binding* CpuCatalogue::fast_binding(const NodeView& view) const {
+  return isa_ == Isa::scalar ? nullptr : find_binding(view);
+}
+
+std::optional<WidenedNode> CpuCatalogue::widened_node(const NodeView& view) const {
+  return isa_ == Isa::scalar ? std::nullopt : WidenedNode::of(view);
 }
 
 Backend make_backend(int n_threads, Isa isa) {

@@ -1,11 +1,12 @@
-// The kernels of the CPU: the fast one where a binding applies, else the reference kernel over
-// decoded doubles.
+// The kernels of the CPU: the fast one where a binding applies, for FP16 that of f32, else the
+// reference kernel over decoded doubles.
 #pragma once
 
 #include <map>
 #include <string>
 
 #include "backends/cpu/bind/binding.h"
+#include "backends/cpu/bind/widened.h"
 #include "backends/cpu/isa.h"
 #include "base/thread_pool.h"
 #include "plan/catalogue.h"
@@ -19,6 +20,9 @@ class CpuCatalogue : public Catalogue {
   LaunchFn prepare(const Graph& graph, const Node& node) override;
 
  private:
+  const Binding* fast_binding(const NodeView& view) const;
+  std::optional<WidenedNode> widened_node(const NodeView& view) const;
+
   Isa isa_;
   Context context_;
   // Choices by the text of op, attributes and types: layers repeat themselves, and asking a library

@@ -1,0 +1,70 @@
+#include "backends/cpu/bind/widened.h"
+
+#include "backends/cpu/codec/kernels.h"
+#include "backends/cpu/operand.h"
+
+namespace octet::cpu {
+namespace {
+
+const uint16_t* halves(const std::byte* data) {
+  return reinterpret_cast<const uint16_t*>(data);
+}
+
+}  // namespace
+
+std::optional<WidenedNode> WidenedNode::of(const NodeView& view) {
+  WidenedNode result;
+  result.node_ = view.node;
+  const auto take = [&](std::vector<ValueId>& ids, std::vector<Copy>& copies) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] == kNoValue) continue;
+      TensorType type = view.graph.type(ids[i]);
+      if (type.dtype == Dtype::fp16) {
+        type.dtype = Dtype::f32;
+        copies.push_back({i, type.n_elems(), result.copies_bytes_});
+        result.copies_bytes_ += round_up(type.n_elems() * static_cast<int64_t>(sizeof(float)), 64);
+      }
+      result.graph_.values.push_back({.type = type});
+      ids[i] = static_cast<ValueId>(result.graph_.values.size()) - 1;
+    }
+  };
+  take(result.node_.operands, result.operands_);
+  take(result.node_.results, result.results_);
+  if (result.operands_.empty() && result.results_.empty()) return std::nullopt;
+  result.binding_ = find_binding(result.view());
+  if (result.binding_ == nullptr) return std::nullopt;
+  return result;
+}
+
+int64_t WidenedNode::scratch_bytes(int n_threads) const {
+  const auto own = binding_->scratch_bytes;
+  return copies_bytes_ + (own != nullptr ? own(view(), n_threads) : 0);
+}
+
+LaunchFn WidenedNode::prepare(Context& context) const {
+  return [launch = binding_->prepare(view(), context), operands = operands_, results = results_,
+          after = copies_bytes_, codec = simd_codec(Dtype::fp16),
+          &pool = context.pool](const LaunchArgs& args) {
+    std::vector<std::byte*> from(args.operands.begin(), args.operands.end());
+    std::vector<std::byte*> to(args.results.begin(), args.results.end());
+    for (const Copy& copy : operands) {
+      auto* const wide = reinterpret_cast<float*>(args.scratch + copy.offset);
+      for_blocks(pool, copy.n, kBlockElems, [&](int64_t begin, int64_t end, int) {
+        codec.decode_16(halves(from[copy.index]) + begin, static_cast<size_t>(end - begin),
+                        wide + begin);
+      });
+    }
+    for (const Copy& copy : operands) from[copy.index] = args.scratch + copy.offset;
+    for (const Copy& copy : results) to[copy.index] = args.scratch + copy.offset;
+    launch({.operands = from, .results = to, .scratch = args.scratch + after});
+    for (const Copy& copy : results) {
+      const auto* const wide = reinterpret_cast<const float*>(to[copy.index]);
+      auto* const codes = reinterpret_cast<uint16_t*>(args.results[copy.index]);
+      for_blocks(pool, copy.n, kBlockElems, [&](int64_t begin, int64_t end, int) {
+        codec.encode_16(wide + begin, static_cast<size_t>(end - begin), codes + begin);
+      });
+    }
+  };
+}
+
+}  // namespace octet::cpu
