@@ -190,7 +190,9 @@ __device__ __forceinline__ void add_row(float (&sum)[8], const Raw8& raw, Dtype 
   for (int j = 0; j < 8; ++j) sum[j] += v[j];
 }
 
+template <Dtype X>
 __global__ void __launch_bounds__(kThreads) sum_runs(const __grid_constant__ SumTask t) {
+  const Dtype from = known(X, t.p.from), to = known(X, t.p.to);
   const int32_t begin = static_cast<int32_t>(blockIdx.x) * kRun;
   const int32_t end = min(t.n(), begin + kRun);
   const Span span = t.span();
@@ -203,21 +205,21 @@ __global__ void __launch_bounds__(kThreads) sum_runs(const __grid_constant__ Sum
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       raw[k] = Raw8{};
-      if (group + k < end) raw[k] = span.load(t.dy, t.tokens[group + k], t.p.from);
+      if (group + k < end) raw[k] = span.load(t.dy, t.tokens[group + k], from);
     }
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       const int32_t i = group + k;
       if (i >= end) continue;
       const int32_t key = t.keys[i];
-      add_row(sum, raw[k], t.p.from);
+      add_row(sum, raw[k], from);
       const bool ends = i + 1 == end ? !t.crosses(end) : t.keys[i + 1] != key;
       if (!ends && i + 1 < end) continue;
       if (key < t.p.vocabulary) {
         if (opened || !ends) {
           span.store(t.partial, t.partial_row(blockIdx.x, is_first), Dtype::f32, sum);
         } else {
-          span.store(t.dtable, key, t.p.to, sum);
+          span.store(t.dtable, key, to, sum);
         }
       }
       is_first = opened = false;
@@ -299,7 +301,8 @@ void run_embedding_grad(const EmbeddingParams& p, const Launch& args) {
   const auto threads = static_cast<unsigned>(std::min<int64_t>(wanted, kThreads));
   const dim3 grid(static_cast<unsigned>(t.n_runs),
                   static_cast<unsigned>(ceil_div(p.cols, int64_t{threads} * kEight)));
-  sum_runs<<<grid, threads, 0, args.stream>>>(t);
+  visit_common(p.from, p.from == p.to,
+               [&]<Dtype X>() { sum_runs<X><<<grid, threads, 0, args.stream>>>(t); });
   join_runs<<<grid, threads, 0, args.stream>>>(t);
   check_launch("embedding_grad");
 }
