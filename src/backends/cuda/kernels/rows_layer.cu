@@ -83,7 +83,7 @@ struct Layer {
     a.scale.first_encodes = a.scale.n_history > 0 && (!transposed || by_tiles);
     by_tiles ? tiles(a) : rows(a);
     const Form kernel = out == Out::any ? Form::any : form;
-    a.scale.n_partial = by_tiles ? tile_blocks(a)
+    a.scale.n_partial = by_tiles ? tile_blocks(kernel, a)
                         : norm   ? norm_blocks(kernel, a)
                                  : act_blocks(kernel, a);
     a.scale.pass = Pass::second;

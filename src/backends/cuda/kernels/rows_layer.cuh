@@ -152,6 +152,6 @@ void launch_tiles(Form form, Out out, const LayerArgs& args, cudaStream_t stream
 // Blocks that they use: of a first pass, the partial maxima.
 int norm_blocks(Form form, const LayerArgs& args);
 int act_blocks(Form form, const LayerArgs& args);
-int tile_blocks(const LayerArgs& args);
+int tile_blocks(Form form, const LayerArgs& args);
 
 }  // namespace octet::cuda

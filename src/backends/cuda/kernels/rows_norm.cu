@@ -51,9 +51,12 @@ __device__ __forceinline__ NormRow known_row(const LayerArgs& a, int64_t row) {
   return {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
 }
 
-// Two blocks of the most threads, four of half as many: 64 registers.
+// Threads that a multiprocessor holds: 64 registers each, or 128 where there is more to keep.
+template <bool kCentred, Form F>
+inline constexpr int kResident = kCentred || F == Form::f32 ? 512 : 1024;
+
 template <bool kCentred, Form F, Out O>
-__global__ void __launch_bounds__(kMaxThreads, F == Form::f32 ? 1 : 2)
+__global__ void __launch_bounds__(kMaxThreads, kResident<kCentred, F> / kMaxThreads)
     norm_rows(const __grid_constant__ LayerArgs a) {
   constexpr int W = kWidth<F>;
   __shared__ float slots[2][kMaxWarps];
@@ -172,10 +175,11 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
 
 }  // namespace
 
-// One wave: 1024 threads on each of 132 multiprocessors.
+// One wave of 132 multiprocessors.
 int norm_blocks(Form form, const LayerArgs& a) {
   const int64_t threads = form == Form::any ? kAnyThreads : threads_for(a);
-  const int64_t wave = 1024 / threads * 132;
+  const bool few = a.layer == RowLayer::layer_norm || form == Form::f32;
+  const int64_t wave = (few ? 512 : 1024) / threads * 132;
   return static_cast<int>(row_blocks(a.rows, wave < kRowBlocks ? wave : kRowBlocks));
 }
 

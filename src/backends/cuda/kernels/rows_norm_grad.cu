@@ -64,7 +64,7 @@ struct GradRow {
     float2 sums = make_float2(0, 0);
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      sums.x += g[i] * h[i];
+      sums.x = fmaf(g[i], h[i], sums.x);
       if constexpr (kCentred) sums.y += g[i];
     }
     return sums;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
       const float dy = load_any(a.dy, row, c);
       const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
       const float g = dy * load_or(a.weight, c, 1.0f);
-      sums.x += g * h;
+      sums.x = fmaf(g, h, sums.x);
       sums.y += g;
       if (dw != nullptr) dw[c] += dy * h;
       if (db != nullptr) db[c] += dy;

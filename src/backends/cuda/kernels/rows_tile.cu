@@ -1,11 +1,219 @@
-#include "backends/cuda/kernels/rows_tile.cuh"
+// Transposed codes of a layer's result: tiles of 128 x 128 codes pass through shared memory. The
+// codes by row go out on the way where they are wanted too.
+//
+// The tile holds a row's 128 codes in 8 pieces of 16 bytes; piece q of row r stands at q ^ (r / 16
+// % 8), so that neither the writes of whole pieces nor the reads of one word of every 16th row
+// meet in a bank.
+#include "backends/cuda/kernels/rows_layer.cuh"
 
 namespace octet::cuda {
 namespace {
 
+constexpr int kTile = 128;
+constexpr int kTileThreads = 256;
+constexpr int kPieces = kTile / kChunk;                           // of a row of the tile
+constexpr int kPiecesPerThread = kTile * kPieces / kTileThreads;  // 4
+constexpr int kRowsPerStep = kTileThreads / kPieces;              // 32
+
+// Blocks that a multiprocessor holds, for what a thread has on its way.
+constexpr int resident(RowLayer layer, Form form) {
+  if (form == Form::f32) return 1;
+  if (layer == RowLayer::layer_norm) return 2;
+  return layer == RowLayer::gated_silu && form == Form::bf16 ? 2 : 3;
+}
+
+struct TilePlace {
+  int64_t row, col;  // of its first element
+};
+
+// Tiles go down eight at a time, then across, so that what is read and what is written at one time
+// both lie in long pieces.
+__device__ __forceinline__ TilePlace tile_place(int64_t i, int64_t across, int64_t down) {
+  constexpr int64_t kBand = 8;
+  const int64_t band = i / (kBand * across) * kBand, in_band = i % (kBand * across);
+  const int64_t height = down - band < kBand ? down - band : kBand;
+  return {(band + in_band % height) * kTile, in_band / height * kTile};
+}
+
+__device__ __forceinline__ uint4* tile_piece(uint4* tile, int row, int piece) {
+  return tile + row * kPieces + (piece ^ (row / 16 % kPieces));
+}
+__device__ __forceinline__ uint32_t tile_word(const uint4* tile, int row, int word) {
+  const int at = row * kPieces + ((word / 4) ^ (row / 16 % kPieces));
+  return reinterpret_cast<const uint32_t*>(tile)[at * 4 + word % 4];
+}
+
+// Four words of four codes, the transpose of a 4 x 4 block of bytes.
+__device__ __forceinline__ void transpose4(const uint32_t (&in)[4], uint32_t (&out)[4]) {
+  const uint32_t a = __byte_perm(in[0], in[1], 0x5140), b = __byte_perm(in[2], in[3], 0x5140);
+  const uint32_t c = __byte_perm(in[0], in[1], 0x7362), d = __byte_perm(in[2], in[3], 0x7362);
+  out[0] = __byte_perm(a, b, 0x5410);
+  out[1] = __byte_perm(a, b, 0x7632);
+  out[2] = __byte_perm(c, d, 0x5410);
+  out[3] = __byte_perm(c, d, 0x7632);
+}
+
+// codes[col * padded_rows + row ...] of sixteen rows; bytes where a row of them is not aligned.
+__device__ __forceinline__ void store_sixteen(const LayerArgs& a, int64_t row, int64_t col,
+                                              const uint4& codes) {
+  if (col >= a.cols || row >= a.padded_rows) return;
+  uint8_t* const to = a.transposed + col * a.padded_rows + row;
+  if (a.padded_rows % 16 == 0) {
+    *reinterpret_cast<uint4*>(to) = codes;
+    return;
+  }
+  const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    if (row + i < a.padded_rows) to[i] = static_cast<uint8_t>(words[i / 4] >> (8 * (i % 4)));
+  }
+}
+
+// Each thread takes four columns of sixteen rows; eight threads write 128 bytes of a column.
+__device__ __forceinline__ void write_tile(const LayerArgs& a, const uint4* tile,
+                                           const TilePlace& place) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int rows16 = lane % 8, word = warp * 4 + lane / 8;
+  uint32_t columns[4][4];  // [column][four rows]
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    uint32_t in[4], out[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) in[i] = tile_word(tile, rows16 * 16 + 4 * k + i, word);
+    transpose4(in, out);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) columns[c][k] = out[c];
+  }
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    store_sixteen(a, place.row + rows16 * 16, place.col + word * 4 + c,
+                  make_uint4(columns[c][0], columns[c][1], columns[c][2], columns[c][3]));
+  }
+}
+
+// The values of one piece, contiguous: 0 behind the edges, and no codes there.
+template <RowLayer L, Form F>
+struct PieceSource {
+  const LayerArgs& a;
+  Affine<F> affine;
+
+  struct Fetched {
+    Raw<F> x, up;
+    NormRow row;
+  };
+
+  __device__ __forceinline__ explicit PieceSource(const LayerArgs& args) : a(args) {}
+  __device__ __forceinline__ Place place(int64_t at, bool inside) const {
+    return {at, kWidth<F>, inside ? INT64_MAX : 0};
+  }
+  // The columns of this thread's pieces.
+  __device__ __forceinline__ void begin(int64_t col) {
+    if constexpr (is_norm(L)) {
+      affine = load_affine<L == RowLayer::layer_norm, F>(a, place(col, col < a.cols));
+    }
+  }
+  __device__ __forceinline__ Fetched fetch(int64_t row, int64_t col) const {
+    const bool inside = row < a.rows && col < a.cols;
+    const Place p = place(row * a.cols + col, inside);
+    Fetched f = {load_matrix<F, kWidth<F>>(a.x, p), {}, {0, 1}};
+    if constexpr (L == RowLayer::gated_silu) f.up = load_matrix<F, kWidth<F>>(a.up, p);
+    if constexpr (is_norm(L)) {
+      if (inside) f.row = {L == RowLayer::layer_norm ? a.mean[row] : 0.0f, a.rstd[row]};
+    }
+    return f;
+  }
+  __device__ __forceinline__ void make(const Fetched& f, float (&v)[kChunk]) const {
+    unpack<F>(f.x, v);
+    if constexpr (is_norm(L)) {
+      normalize<L == RowLayer::layer_norm, F>(f.row, affine, v);
+    } else if constexpr (L == RowLayer::gated_silu) {
+      float up[kChunk];
+      unpack<F>(f.up, up);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) v[i] = gated_silu<kPowers<F>>(v[i], up[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) v[i] = gelu<kPowers<F>>(a.layer, v[i]);
+    }
+  }
+};
+
+template <Dtype D>
+__device__ __forceinline__ uint4 pack_piece(const float (&v)[kChunk], float inv_scale) {
+  return make_uint4(pack_codes<D>(v, inv_scale), pack_codes<D>(v + 4, inv_scale),
+                    pack_codes<D>(v + 8, inv_scale), pack_codes<D>(v + 12, inv_scale));
+}
+
+template <RowLayer L, Form F, Out O>
+__device__ __forceinline__ void fill_tile(const LayerArgs& a, const Encoding& e, uint4* tile,
+                                          const TilePlace& place, Largest& largest) {
+  const int piece = threadIdx.x % kPieces, first = threadIdx.x / kPieces;
+  const int64_t col = place.col + piece * kChunk;
+  PieceSource<L, F> source(a);
+  source.begin(col);
+  typename PieceSource<L, F>::Fetched fetched[kPiecesPerThread];
+#pragma unroll
+  for (int k = 0; k < kPiecesPerThread; ++k)
+    fetched[k] = source.fetch(place.row + first + k * kRowsPerStep, col);
+#pragma unroll
+  for (int k = 0; k < kPiecesPerThread; ++k) {
+    const int r = first + k * kRowsPerStep;
+    const int64_t row = place.row + r;
+    const bool inside = row < a.rows && col < a.cols;
+    float v[kChunk];
+    source.make(fetched[k], v);
+    if (e.amax && inside) largest.add(v);
+    const uint4 codes = inside ? pack_piece<kCode<O>>(v, e.inv_scale) : make_uint4(0, 0, 0, 0);
+    *tile_piece(tile, r, piece) = codes;
+    if (e.codes && inside && a.codes != nullptr)
+      *reinterpret_cast<uint4*>(a.codes + row * a.cols + col) = codes;
+  }
+}
+
+// Any types and sizes: byte by byte.
+__device__ __forceinline__ void fill_tile_any(const LayerArgs& a, const Encoding& e, uint4* tile,
+                                              const TilePlace& place, Largest& largest) {
+  for (int i = threadIdx.x; i < kTile * kTile; i += kTileThreads) {
+    const int r = i / kTile, c = i % kTile;
+    const int64_t row = place.row + r, col = place.col + c;
+    uint8_t code = 0;
+    if (row < a.rows && col < a.cols) {
+      const float v = layer_value(a, row, col);
+      if (e.amax) largest.add(v);
+      code = encode_any(a.code, v * e.inv_scale);
+      if (e.codes && a.codes != nullptr) a.codes[row * a.cols + col] = code;
+    }
+    reinterpret_cast<uint8_t*>(tile_piece(tile, r, c / kChunk))[c % kChunk] = code;
+  }
+}
+
+template <RowLayer L, Form F, Out O>
+__global__ void __launch_bounds__(kTileThreads, resident(L, F))
+    layer_tiles(const __grid_constant__ LayerArgs a) {
+  __shared__ uint4 tile[kTile * kPieces];
+  const Encoding e = begin_pass(a.scale);
+  if (a.scale.pass == Pass::second && !e.codes) return;
+  const int64_t across = (a.cols + kTile - 1) / kTile;
+  const int64_t down = (a.padded_rows + kTile - 1) / kTile, n_tiles = across * down;
+  const bool back = a.scale.pass == Pass::second;  // what the first pass read last is still near
+  Largest largest;
+  for (int64_t i = blockIdx.x; i < n_tiles; i += gridDim.x) {
+    const TilePlace place = tile_place(back ? n_tiles - 1 - i : i, across, down);
+    if constexpr (F == Form::any) {
+      fill_tile_any(a, e, tile, place, largest);
+    } else {
+      fill_tile<L, F, O>(a, e, tile, place, largest);
+    }
+    __syncthreads();
+    if (e.codes) write_tile(a, tile, place);
+    __syncthreads();
+  }
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+}
+
 template <RowLayer L>
 void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(tile_blocks(a));
+  const auto grid = static_cast<unsigned>(tile_blocks(form, a));
   if (form == Form::groups && out == Out::e4m3) {
     layer_tiles<L, Form::groups, Out::e4m3><<<grid, kTileThreads, 0, stream>>>(a);
   } else if (form == Form::f32 && out == Out::e4m3) {
@@ -19,14 +227,16 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
 
 }  // namespace
 
-int tile_blocks(const LayerArgs& a) {
+// One wave of 132 multiprocessors.
+int tile_blocks(Form form, const LayerArgs& a) {
   const int64_t n_tiles = ceil_div(a.cols, kTile) * ceil_div(a.padded_rows, kTile);
-  return static_cast<int>(row_blocks(n_tiles, kTileBlocks));
+  static_assert(3 * 132 <= kRowBlocks);
+  return static_cast<int>(row_blocks(n_tiles, resident(a.layer, form) * 132));
 }
 
 void launch_tiles(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
   if (form == Form::any || out == Out::any) {
-    const auto grid = static_cast<unsigned>(tile_blocks(a));
+    const auto grid = static_cast<unsigned>(tile_blocks(Form::any, a));
     layer_tiles<RowLayer::rms_norm, Form::any, Out::any><<<grid, kTileThreads, 0, stream>>>(a);
   } else if (a.layer == RowLayer::rms_norm) {
     launch_kind<RowLayer::rms_norm>(form, out, a, stream);
