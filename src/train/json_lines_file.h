@@ -19,6 +19,8 @@ class JsonLinesFile {
 
   // Without the line's end.
   void append(std::string_view json);
+  // Returns when the lines are on the medium.
+  void sync() { file_->sync(); }
 
   const std::string& kept() const { return kept_; }  // lines, with their ends
 

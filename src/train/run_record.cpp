@@ -53,6 +53,11 @@ void RunRecord::add(const StepReport& report, const Log& log) {
   add_events(report);
 }
 
+void RunRecord::sync() {
+  metrics_.sync();
+  telemetry_.sync();
+}
+
 void RunRecord::add_telemetry(const StepReport& report, const Log& log) {
   if (report.nonfinite) {
     telemetry_.append(telemetry_json(report.step, *report.nonfinite));

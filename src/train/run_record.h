@@ -21,6 +21,8 @@ class RunRecord {
   RunRecord(Files& files, const RunConfig& config, int64_t last_step);
 
   void add(const StepReport& report, const Log& log);
+  // Before a checkpoint: the lines of its steps must outlast a power failure as well.
+  void sync();
 
  private:
   void add_telemetry(const StepReport& report, const Log& log);

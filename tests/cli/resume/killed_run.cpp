@@ -1,0 +1,219 @@
+#include "cli/resume/killed_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "base/philox.h"
+#include "optim/state_format.h"
+#include "passes/precision/recipe.h"
+
+namespace octet::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kMasters[] = {"fp32", "bf16_remainder", "bf16_sr"};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// 511 tokens: windows of 24 leave a rest, and a pass ends within the run.
+std::string shard() {
+  const RandomStream random{.name = name_hash("resumed shard")};
+  std::string bytes;
+  for (uint64_t i = 0; i < 511; ++i) {
+    bytes += static_cast<char>('a' + random.bits(i) % 7);
+    bytes += '\0';
+  }
+  return bytes;
+}
+
+std::string config_text(const Settings& settings, int steps) {
+  return fmt::format(
+      "model: {{kind: llama, hidden: 32, layers: 1, heads: 2, ffn: 40, vocab: 256, seq: 24}}\n"
+      "recipe: {}\n"
+      "optim: {{lr: 5.0e-3, warmup: 2, state_m: {}, state_v: {}, master: {}}}\n"
+      "data: {{train: [tokens.bin], val_fraction: 0}}\n"
+      "train: {{steps: {}, batch: 2, accumulate: 3, save_every: 1, keep: 2, eval_every: 0}}\n",
+      settings.recipe, settings.state, settings.state, settings.master, steps);
+}
+
+class Child {
+ public:
+  // Runs in the folder; standard error goes to err.txt.
+  Child(const ScratchFolder& folder, const std::string& out) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    const int err = ::open((folder / "err.txt").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    const int null = ::open("/dev/null", O_RDWR);
+    if (::chdir(folder.path().c_str()) != 0) ::_exit(126);
+    ::dup2(null, 0), ::dup2(null, 1), ::dup2(err, 2);
+    const std::string set = "out=" + out;
+    ::execl(OCTET_PROGRAM, "octet", "train", "a.yaml", "--quiet", "--resume", "--threads", "2",
+            "--set", set.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ~Child() {
+    if (!is_done_) kill();
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  bool is_done() {
+    if (!is_done_) is_done_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
+    return is_done_;
+  }
+  int wait() {
+    if (!is_done_) ::waitpid(pid_, &status_, 0);
+    is_done_ = true;
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
+  }
+  // True where it was still alive.
+  bool kill() {
+    if (is_done()) return false;
+    ::kill(pid_, SIGKILL);
+    wait();
+    return true;
+  }
+
+ private:
+  pid_t pid_;
+  int status_ = 0;
+  bool is_done_ = false;
+};
+
+// When the next kill comes.
+enum class Moment { any_time, after_a_line, inside_a_save };
+
+class Killer {
+ public:
+  Killer(const ScratchFolder& folder, uint32_t seed, double step_seconds)
+      : run_(folder / "killed"), random_(seed), step_seconds_(step_seconds) {}
+
+  // Waits for the moment or for the child's end.
+  void wait_for(Moment moment, Child& child) {
+    const auto start = Clock::now();
+    const uint64_t lines = n_bytes();
+    const auto is_due = [&] {
+      if (moment == Moment::after_a_line) return n_bytes() > lines;
+      return moment == Moment::inside_a_save ? is_saving() : true;
+    };
+    while (!child.is_done() && !is_due() && seconds_since(start) < 30) pause(5e-5);
+    // Of a save's many operations each must be hit at times: 3 ms cover some of them.
+    const double longest = moment == Moment::any_time        ? 4 * step_seconds_ + 0.05
+                           : moment == Moment::inside_a_save ? 3e-3
+                                                             : step_seconds_;
+    const double delay = std::uniform_real_distribution<>(0, longest)(random_);
+    const auto due = Clock::now();
+    while (!child.is_done() && seconds_since(due) < delay) pause(5e-5);
+  }
+
+ private:
+  static void pause(double seconds) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
+  uint64_t n_bytes() const {
+    const std::string file = join_path(run_, "metrics.jsonl");
+    return posix_files().exists(file) ? posix_files().size(file) : 0;
+  }
+  bool is_saving() const {
+    const std::string folder = join_path(run_, "ckpt");
+    if (!posix_files().exists(folder)) return false;
+    for (const DirectoryEntry& entry : posix_files().list(folder)) {
+      if (entry.name.ends_with(".tmp")) return true;
+    }
+    return false;
+  }
+
+  std::string run_;
+  std::mt19937 random_;
+  double step_seconds_;
+};
+
+std::vector<std::string> loss_bits(const std::string& run) {
+  std::istringstream text(posix_files().read_text(join_path(run, "metrics.jsonl")));
+  std::vector<std::string> bits;
+  for (std::string line; std::getline(text, line);) {
+    const auto json = nlohmann::json::parse(line);
+    bits.push_back(
+        fmt::format("{} {}", json.at("step").get<int>(), json.at("loss_bits").get<std::string>()));
+  }
+  return bits;
+}
+
+void expect_same(const ScratchFolder& folder, int steps) {
+  EXPECT_EQ(loss_bits(folder / "killed"), loss_bits(folder / "whole"));
+  EXPECT_EQ(loss_bits(folder / "whole").size(), static_cast<size_t>(steps));
+  for (const char* name : {"model.safetensors", "optim.safetensors", "manifest.json", "COMPLETE"}) {
+    const std::string file = fmt::format("/ckpt/step-{:06}/{}", steps, name);
+    EXPECT_TRUE(posix_files().read_bytes((folder / "killed") + file) ==
+                posix_files().read_bytes((folder / "whole") + file))
+        << name;
+  }
+}
+
+}  // namespace
+
+std::string Settings::name() const {
+  std::string text = recipe + "_" + state + "_" + master;
+  for (char& ch : text) {
+    if (std::isalnum(static_cast<unsigned char>(ch)) == 0) ch = ch == '+' ? 'x' : '_';
+  }
+  return text;
+}
+
+std::vector<Settings> all_settings() {
+  std::vector<Settings> all;
+  for (const Recipe* recipe : all_recipes()) {
+    for (const StateFormatRow& state : state_formats()) {
+      for (const std::string_view master : kMasters) {
+        all.push_back({std::string(recipe->name), std::string(state.name), std::string(master)});
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<Settings> some_settings() {
+  std::vector<Settings> some;
+  const auto recipes = all_recipes();
+  for (const StateFormatRow& state : state_formats()) {
+    const size_t i = some.size();
+    some.push_back({std::string(recipes[i % recipes.size()]->name), std::string(state.name),
+                    std::string(kMasters[(i + i / 3) % std::size(kMasters)])});
+  }
+  return some;
+}
+
+int expect_same_after_kills(const Settings& settings, const KillPlan& plan) {
+  SCOPED_TRACE(settings.name());
+  const ScratchFolder folder;
+  folder.put("tokens.bin", shard());
+  folder.put("a.yaml", config_text(settings, plan.steps));
+  const auto start = Clock::now();
+  const int code = Child(folder, "whole").wait();
+  EXPECT_EQ(code, 0) << posix_files().read_text(folder / "err.txt");
+  if (code != 0) return 0;
+  Killer killer(folder, plan.seed, seconds_since(start) / plan.steps);
+  int n_kills = 0;
+  for (uint32_t i = 0; i < plan.kills; ++i) {
+    Child child(folder, "killed");
+    killer.wait_for(static_cast<Moment>((i + plan.seed) % 3), child);
+    if (!child.kill()) break;
+    ++n_kills;
+  }
+  EXPECT_EQ(Child(folder, "killed").wait(), 0) << posix_files().read_text(folder / "err.txt");
+  if (!testing::Test::HasFailure()) expect_same(folder, plan.steps);
+  return n_kills;
+}
+
+}  // namespace octet::test

@@ -1,0 +1,29 @@
+// kill -9 and --resume, in short; tests/slow/resume goes through every setting.
+#include <gtest/gtest.h>
+
+#include "cli/resume/killed_run.h"
+
+namespace octet {
+namespace {
+
+using test::Settings;
+
+class KilledRun : public testing::TestWithParam<Settings> {};
+
+TEST_P(KilledRun, ends_with_the_bits_of_an_undisturbed_one) {
+  int n_kills = 0;  // on a busy machine a run may end before its first kill
+  for (uint32_t seed = 3; n_kills == 0 && seed < 9; ++seed) {
+    n_kills = test::expect_same_after_kills(GetParam(), {.steps = 16, .kills = 4, .seed = seed});
+  }
+  EXPECT_GE(n_kills, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(settings, KilledRun,
+                         testing::Values(Settings{"coat", "e4m3+x", "bf16_remainder"},
+                                         Settings{"hif8", "de8_sr", "bf16_sr"},
+                                         Settings{"fp32", "f32", "fp32"},
+                                         Settings{"bf16", "bf16_sr", "fp32"}),
+                         [](const auto& info) { return info.param.name(); });
+
+}  // namespace
+}  // namespace octet
