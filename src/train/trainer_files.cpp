@@ -93,6 +93,7 @@ void Trainer::save() {
   contents.manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
   contents.model = slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter);
   contents.optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state);
+  record_->sync();
   checkpoints_->save(contents, static_cast<int>(config_.train.keep));
   saved_step_ = attempted_;
 }
