@@ -1,6 +1,8 @@
 // Norms, activations, rotary embedding and biases at sizes that the op cases do not have: rows of
 // whole groups, which the fast kernels take, several blocks, ragged tiles. Against the CPU's fast
 // kernels.
+#include <limits>
+
 #include "gpu/parity/gpu.h"
 #include "property/fusion/run.h"
 
@@ -131,12 +133,13 @@ void expect_close(const OpCase& c, const Graph& graph, const Tensors& actual,
     ASSERT_EQ(got.size(), want.size());
     const Dtype dtype = graph.type(output.value).dtype;
     double largest = 0;
-    for (const double w : want) largest = std::max(largest, std::abs(w));
+    for (const double w : want) largest = std::max(largest, std::isfinite(w) ? std::abs(w) : 0);
     const double step = dtype == Dtype::bf16 ? 0x1p-7 : is_quantized(dtype) ? 0.26 : 1e-5;
     const double floor = is_quantized(dtype) ? 0x1p-9 : 4e-6 * (0.1 + largest);
     size_t n_other = 0;
     for (size_t i = 0; i < want.size(); ++i) {
-      n_other += got[i] == want[i] ? 0 : 1;
+      if (same_value(got[i], want[i])) continue;
+      ++n_other;
       ASSERT_LE(std::abs(got[i] - want[i]), floor + step * std::abs(want[i]))
           << c.name << ": " << output.name << "[" << i << "] " << dtype_name(dtype) << " is "
           << got[i] << ", expected " << want[i];
@@ -187,9 +190,40 @@ TEST(rows, quantizing_layers_equal_those_of_the_cpu) {
         }
       }
       for (const Dtype dtype : {Dtype::hif8, Dtype::e5m2}) {
-        if (group == 0) add_quantized(cases, 0, {{.dtype = dtype, .target = 15, .pad = 16}, true});
+        if (group != 0) continue;
+        const QuantizeAttrs q{.dtype = dtype, .target = 15, .pad = 16};
+        for (const Scale scale : {Scale::own, Scale::delayed})
+          add_quantized(cases, 0, {q, true, scale});
+        add_quantized(cases, 0, {q, false, Scale::own});
       }
       expect_parity(cases, Dtype::bf16, *gpu);
+    }
+  }
+}
+
+// NaN, Inf and zeros in a result that is quantized: the flag, the scale of what is finite, codes.
+TEST(rows, nonfinite_values_set_the_flag_and_zeros_have_scale_one) {
+  OCTET_GPU_OR_SKIP(gpu);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const Size size : {Size{33, 272}, Size{5, 37}}) {
+    for (const bool both : {false, true}) {
+      SizedCases cases(size, Dtype::bf16);
+      const QuantizeAttrs q{
+          .dtype = Dtype::e4m3, .target = 448, .group = 0, .transposed = false, .pad = 16};
+      add_quantized(cases, 0, {q, both, Scale::own});
+      for (const OpCase& c : cases.all()) {
+        const Graph graph = case_graph(c, Dtype::bf16);
+        for (const double special : {nan, inf, -inf, 0.0}) {
+          Tensors inputs = case_inputs(c, 7);
+          std::vector<double>& x = inputs.at("in0");
+          if (special == 0) std::fill(x.begin(), x.end(), 0.0);
+          x[x.size() / 2] = x[x.size() - 1] = special;
+          const Tensors actual = run_plan(graph, inputs, *gpu);
+          EXPECT_EQ(actual.at("out2")[0], std::isfinite(special) ? 0 : 1) << c.name;
+          expect_close(c, graph, actual, run_plan(graph, inputs, fast_backend()));
+        }
+      }
     }
   }
 }
