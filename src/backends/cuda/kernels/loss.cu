@@ -194,8 +194,13 @@ __device__ __forceinline__ void store_gradients(const GradRow& row, const Raw8& 
                                                 int64_t i) {
   float v[8];
   widen8(raw, X, v);
+  const int64_t ahead = row.label - i;
+  const int hit = ahead >= 0 && ahead < kEight ? static_cast<int>(ahead) : -1;
 #pragma unroll
-  for (int j = 0; j < 8; ++j) v[j] = row.of(v[j], i + j);
+  for (int j = 0; j < 8; ++j) {
+    const float p = exp_fast(v[j] - row.lse);
+    v[j] = row.label < 0 ? 0.0f : row.factor * (j == hit ? p - 1.0f : p);
+  }
   if (reinterpret_cast<uintptr_t>(y + i) % 16 == 0) {
     store_raw8(y, i, Y, narrow8(v, Y));
     return;
