@@ -94,8 +94,9 @@ class AdamwRun {
   }
   std::vector<uint8_t> bytes(const char* name) const {
     const TensorType& type = plan_->graph.type(plan_->graph.find_input(name)->value);
-    const auto* data = reinterpret_cast<const uint8_t*>(bound_->input(name));
-    return {data, data + type.n_bytes()};
+    std::vector<uint8_t> data(static_cast<size_t>(type.n_bytes()));
+    bound_->read_output("next:" + std::string(name), data.data(), type.n_bytes());
+    return data;
   }
   template <typename T>
   std::vector<T> words(const char* name) const {
@@ -187,19 +188,23 @@ class AdamwRun {
 
   void start_weights() {
     const RandomStream random{.name = name_hash("adamw_support")};
-    std::byte* w = bound_->input("w");
-    for (int64_t i = 0; i < setup_.n; ++i) {
-      const float x = 0.02f * random.normal(static_cast<uint64_t>(i));
-      const auto at = static_cast<size_t>(i);
+    const auto n = static_cast<size_t>(setup_.n);
+    std::vector<std::byte> w(n * static_cast<size_t>(dtype_bytes(setup_.weight)));
+    std::vector<std::byte> master(
+        setup_.master ? n * static_cast<size_t>(dtype_bytes(*setup_.master)) : 0);
+    for (size_t i = 0; i < n; ++i) {
+      const float x = 0.02f * random.normal(i);
       if (setup_.master == Dtype::i16) {
         const MasterBits parts = split_master(x);
-        std::memcpy(w + 2 * at, &parts.hi, 2);
-        std::memcpy(bound_->input("master") + 2 * at, &parts.lo, 2);
+        std::memcpy(w.data() + 2 * i, &parts.hi, 2);
+        std::memcpy(master.data() + 2 * i, &parts.lo, 2);
         continue;
       }
-      put(w, at, x, setup_.weight);
-      if (setup_.master) std::memcpy(bound_->input("master") + 4 * at, &x, 4);
+      put(w.data(), i, x, setup_.weight);
+      if (setup_.master) std::memcpy(master.data() + 4 * i, &x, 4);
     }
+    bound_->write_input("w", w.data(), std::ssize(w));
+    if (setup_.master) bound_->write_input("master", master.data(), std::ssize(master));
   }
 
   AdamwSetup setup_;

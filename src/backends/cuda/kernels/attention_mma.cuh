@@ -103,24 +103,29 @@ __device__ __forceinline__ void load_rows(const AttentionParams& p, const void* 
   }
 }
 
-// The warp's sixteen rows from `first` on, times `factor` of their half.
+// Where a warp's sixteen rows go.
+struct RowsOut {
+  void* x;
+  Head head;
+  int64_t first;
+};
+// sum times `factor` of its half.
 template <Dtype T, int D>
-__device__ __forceinline__ void store_rows(const AttentionParams& p, void* x, const Head& head,
-                                           int64_t first, const float (&sum)[D / 8][4],
-                                           const float (&factor)[2]) {
+__device__ __forceinline__ void store_rows(const AttentionParams& p, const RowsOut& out,
+                                           const float (&sum)[D / 8][4], const float (&factor)[2]) {
   const int row = static_cast<int>(threadIdx.x % 32) / 4;
   const int column = static_cast<int>(threadIdx.x % 4) * 2;
-  auto* to = static_cast<uint16_t*>(x) + head.first;
+  auto* to = static_cast<uint16_t*>(out.x) + out.head.first;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t t = first + row + 8 * half;
+    const int64_t t = out.first + row + 8 * half;
     if (t >= p.seq) continue;
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) {
       if (n * 8 >= p.head_dim) continue;
       const uint32_t two =
           two_of<T>(sum[n][2 * half] * factor[half], sum[n][2 * half + 1] * factor[half]);
-      *reinterpret_cast<uint32_t*>(to + t * head.stride + n * 8 + column) = two;
+      *reinterpret_cast<uint32_t*>(to + t * out.head.stride + n * 8 + column) = two;
     }
   }
 }

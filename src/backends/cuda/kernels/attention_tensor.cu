@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
       x.lse[(place.b * p.heads + place.h) * p.seq + query] = state.top[half] * kLn2 + logf(sum);
     }
   }
-  store_rows<T, D>(p, x.o, head, place.first + own, o, inverse);
+  store_rows<T, D>(p, {x.o, head, place.first + own}, o, inverse);
 }
 
 // lse in powers of two, and delta, of one query.
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) backward_q(const __grid_constant__ A
     }
     add_products<T, D, kOther>(s, k, sum);
   }
-  store_rows<T, D>(p, x.dq, head, place.first + own, sum, {p.scale, p.scale});
+  store_rows<T, D>(p, {x.dq, head, place.first + own}, sum, {p.scale, p.scale});
 }
 
 // A block owns keys of one kv head and goes through the queries of all heads that read it.
@@ -220,8 +220,8 @@ __global__ void __launch_bounds__(kThreads)
       add_products<T, D, kOther>(dp, q, sum_k);
     }
   }
-  store_rows<T, D>(p, x.dk, kv_head, place.first + own, sum_k, {p.scale, p.scale});
-  store_rows<T, D>(p, x.dv, kv_head, place.first + own, sum_v, {1.0f, 1.0f});
+  store_rows<T, D>(p, {x.dk, kv_head, place.first + own}, sum_k, {p.scale, p.scale});
+  store_rows<T, D>(p, {x.dv, kv_head, place.first + own}, sum_v, {1.0f, 1.0f});
 }
 
 // Calls f.template operator()<T, D>().
