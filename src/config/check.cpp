@@ -96,6 +96,9 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
        {"train.batch", "model.seq", config.train.batch <= kMostTokens / config.model.seq,
         fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
         fmt::format("{} x {}", config.train.batch, config.model.seq)},
+       {"optim.master", "recipe.base",
+        config.recipe.base != "fp16" || config.optim.master != "bf16_remainder",
+        "fp32 or bf16_sr for FP16 weights", config.optim.master},
        {"model.vocab", "data.tokenizer",
         !config.model.path.empty() || config.data.tokenizer != "bytes" || config.model.vocab >= 256,
         ">= 256 for the byte tokenizer", fmt::to_string(config.model.vocab)}});

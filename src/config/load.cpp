@@ -1,8 +1,10 @@
 #include "config/load.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -33,15 +35,43 @@ void expect_text(const std::string& text, const std::string& name) {
   throw Error(ErrorCode::invalid_argument, "{}:{}: expected text, got a NUL byte", name, line + 1);
 }
 
+// Notes where a document begins, and nothing else.
+class DocumentWatcher : public YAML::EventHandler {
+ public:
+  int line() const { return line_; }
+  void OnDocumentStart(const YAML::Mark& mark) override { line_ = mark.line + 1; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  int line_ = 0;
+};
+
+// One document after another is asked for here, and two at most: at a bracket too many the library
+// finds empty documents without end.
+void expect_one_document(const std::string& text, const std::string& name) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentWatcher watcher;
+  if (!parser.HandleNextDocument(watcher) || !parser.HandleNextDocument(watcher)) return;
+  throw Error(ErrorCode::invalid_argument, "{}:{}: expected the end of the document, got more",
+              name, watcher.line());
+}
+
 YAML::Node parse_yaml(const std::string& text, const std::string& name) {
   expect_text(text, name);
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      throw Error(ErrorCode::invalid_argument, "{}: expected one YAML document, got {}", name,
-                  documents.size());
-    }
-    return documents.empty() ? YAML::Node() : documents.front();
+    expect_one_document(text, name);
+    return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     throw Error(ErrorCode::invalid_argument, "{}:{}: expected YAML, got a syntax error: {}", name,
                 std::max(error.mark.line, 0) + 1, error.msg);

@@ -91,6 +91,11 @@ class Child {
   bool is_done_ = false;
 };
 
+// Remainders extend BF16 weights.
+bool is_offered(const Recipe& recipe, std::string_view master) {
+  return recipe.compute != Dtype::fp16 || master != "bf16_remainder";
+}
+
 // When the next kill comes.
 enum class Moment { any_time, after_a_line, inside_a_save };
 
@@ -176,6 +181,7 @@ std::vector<Settings> all_settings() {
   for (const Recipe* recipe : all_recipes()) {
     for (const StateFormatRow& state : state_formats()) {
       for (const std::string_view master : kMasters) {
+        if (!is_offered(*recipe, master)) continue;
         all.push_back({std::string(recipe->name), std::string(state.name), std::string(master)});
       }
     }
@@ -188,8 +194,10 @@ std::vector<Settings> some_settings() {
   const auto recipes = all_recipes();
   for (const StateFormatRow& state : state_formats()) {
     const size_t i = some.size();
-    some.push_back({std::string(recipes[i % recipes.size()]->name), std::string(state.name),
-                    std::string(kMasters[(i + i / 3) % std::size(kMasters)])});
+    const Recipe& recipe = *recipes[i % recipes.size()];
+    const std::string_view master = kMasters[(i + i / 3) % std::size(kMasters)];
+    some.push_back({std::string(recipe.name), std::string(state.name),
+                    std::string(is_offered(recipe, master) ? master : kMasters[0])});
   }
   return some;
 }
