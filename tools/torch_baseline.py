@@ -1,18 +1,24 @@
 #!/usr/bin/python3
 """Tokens a second of a PyTorch training step of the 25M model on this CPU, as JSON.
 
-Hidden 512, 8 layers, 8 heads, ffn 1408, vocab 256 untied, 8 x 256 tokens a step: forward, backward,
+Hidden 512, 8 layers, 8 heads, ffn 1408, vocab 256 untied, 8 sequences a step: forward, backward,
 clipping by the global norm and AdamW. f32, and f32 weights under BF16 autocast. A figure to compare
 with, no part of the tests. Where PyTorch was built with the reference BLAS ("blas": "generic", as
 Debian's is) its f32 products are not worth comparing with; BF16 ones go through oneDNN in any case.
 
-Usage: /usr/bin/python3 tools/torch_baseline.py [--threads N] [--steps N] [--warmup N]
+With --octet PROGRAM the two take turns, --rounds times: PyTorch's BF16 step, then the bench of the
+program's recipes at the same sizes and threads. "ratio" is how many times as many tokens a second
+the program makes, by the medians.
+
+Usage: /usr/bin/python3 tools/torch_baseline.py [--threads N] [--seq N] [--steps N] [--warmup N]
+                                                [--octet PROGRAM [--recipes NAMES] [--rounds N]]
 """
 import argparse
 import contextlib
 import json
 import re
 import statistics
+import subprocess
 import time
 
 import torch
@@ -69,18 +75,48 @@ def measure(name, args):
             "tokens_per_s": round(SHAPE["batch"] * SHAPE["seq"] / seconds, 1)}
 
 
+def bench_octet(args):
+    """Tokens a second by recipe, measured by the program."""
+    command = [args.octet, "bench", "step", "--json", "--quiet", "--recipes", args.recipes,
+               "--rounds", str(args.steps), "--threads", str(args.threads),
+               "--set", f"model.seq={SHAPE['seq']}", "--set", f"train.batch={SHAPE['batch']}"]
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {row["name"].removeprefix("step "): row["value"]
+            for row in rows if row["unit"] == "tokens/s"}
+
+
+def compare(args):
+    torch_speeds, octet_speeds = [], {}
+    for _ in range(args.rounds):
+        torch_speeds.append(measure("bf16", args)["tokens_per_s"])
+        for recipe, speed in bench_octet(args).items():
+            octet_speeds.setdefault(recipe, []).append(speed)
+    baseline = statistics.median(torch_speeds)
+    rows = [{"name": "torch bf16", "tokens_per_s": baseline, "ratio": 1.0}]
+    for recipe, speeds in octet_speeds.items():
+        speed = statistics.median(speeds)
+        rows.append({"name": f"octet {recipe}", "tokens_per_s": round(speed, 1),
+                     "ratio": round(speed / baseline, 2)})
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--seq", type=int, default=SHAPE["seq"])
+    parser.add_argument("--octet", help="program to compare with")
+    parser.add_argument("--recipes", default="bf16")
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
+    SHAPE["seq"] = args.seq
     torch.set_num_threads(args.threads)
     params = sum(torch.Size(s).numel() for s in make_goldens.parameter_shapes(SHAPE).values())
+    rows = compare(args) if args.octet else [measure(name, args) for name in ("f32", "bf16")]
     blas = re.findall(r"BLAS_INFO=(\w+)", torch.__config__.show())
     print(json.dumps({"torch": torch.__version__, "blas": blas[0] if blas else "unknown",
-                      "threads": args.threads, "params": params,
-                      "rows": [measure(name, args) for name in ("f32", "bf16")]}))
+                      "threads": args.threads, "seq": args.seq, "params": params, "rows": rows}))
 
 
 if __name__ == "__main__":
