@@ -193,6 +193,48 @@ std::vector<UpdateItem> Program::update_items(const Graph& graph) const {
   return items;
 }
 
+Graph Program::step_graph(const Graph& typed) const {
+  Graph graph = without_weight_copies(typed);
+  const std::vector<UpdateItem> items = update_items(graph);
+  const GraphOutput* output = graph.find_output(kFlag);
+  const ValueId flag = output == nullptr ? kNoValue : output->value;
+  std::erase_if(graph.outputs, is_gradient);
+  Builder builder(graph);
+  build_update(builder, items, options_.optim, flag);
+  hold_histories(builder);
+  append_weight_copies(builder, typed);
+  return graph;
+}
+
+Graph Program::update_graph(const Graph& typed) const {
+  Graph graph;
+  graph.phase = typed.phase;
+  Builder builder(graph);
+  const auto gathered = [&](std::string_view name, const TensorType& type) {
+    return builder.input(InputKind::state, accumulated(name), type);
+  };
+  std::vector<UpdateItem> items = update_items(typed);
+  for (UpdateItem& item : items) {
+    const TensorType gradient = typed.type(item.gradient);
+    item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
+    item.gradient = gathered(item.parameter, gradient);
+  }
+  ValueId flag = kNoValue;
+  if (const GraphOutput* output = typed.find_output(kFlag); output != nullptr)
+    flag = gathered(kFlag, typed.type(output->value));
+  for (const GraphOutput& output : typed.outputs) {
+    if (!is_history(typed, output)) continue;
+    const std::string& name = typed.input_of(output.updates)->name;
+    const TensorType& type = typed.type(output.updates);
+    const ValueId history = builder.input(InputKind::state, name, type);
+    builder.output(output.name, gathered(name, type), history);
+  }
+  build_update(builder, items, options_.optim, flag);
+  hold_histories(builder);
+  append_weight_copies(builder, typed);
+  return graph;
+}
+
 Graph Program::build(FunctionKind kind, const BatchSize& size) const {
   Graph graph;
   switch (kind) {
@@ -209,53 +251,18 @@ Graph Program::build(FunctionKind kind, const BatchSize& size) const {
       append_weight_copies(builder, typed);
       break;
     }
-    case FunctionKind::step: {
-      const Graph typed = training_graph(size);
-      graph = without_weight_copies(typed);
-      const std::vector<UpdateItem> items = update_items(graph);
-      const GraphOutput* output = graph.find_output(kFlag);
-      const ValueId flag = output == nullptr ? kNoValue : output->value;
-      graph.outputs.erase(std::remove_if(graph.outputs.begin(), graph.outputs.end(), is_gradient),
-                          graph.outputs.end());
-      Builder builder(graph);
-      build_update(builder, items, options_.optim, flag);
-      hold_histories(builder);
-      append_weight_copies(builder, typed);
+    case FunctionKind::step:
+      graph = step_graph(training_graph(size));
       break;
-    }
     case FunctionKind::micro_first:
       graph = accumulate_gradients(without_weight_copies(training_graph(size)), false);
       break;
     case FunctionKind::micro_next:
       graph = accumulate_gradients(without_weight_copies(training_graph(size)), true);
       break;
-    case FunctionKind::update: {
-      const Graph typed = training_graph(size);
-      graph.phase = typed.phase;
-      Builder builder(graph);
-      std::vector<UpdateItem> items = update_items(typed);
-      for (UpdateItem& item : items) {
-        const TensorType gradient = typed.type(item.gradient);
-        item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
-        item.gradient = builder.input(InputKind::state, accumulated(item.parameter), gradient);
-      }
-      ValueId flag = kNoValue;
-      if (const GraphOutput* output = typed.find_output(kFlag); output != nullptr) {
-        flag = builder.input(InputKind::state, accumulated(kFlag), typed.type(output->value));
-      }
-      for (const GraphOutput& output : typed.outputs) {
-        if (!is_history(typed, output)) continue;
-        const std::string& name = typed.input_of(output.updates)->name;
-        const TensorType& type = typed.type(output.updates);
-        const ValueId history = builder.input(InputKind::state, name, type);
-        builder.output(output.name, builder.input(InputKind::state, accumulated(name), type),
-                       history);
-      }
-      build_update(builder, items, options_.optim, flag);
-      hold_histories(builder);
-      append_weight_copies(builder, typed);
+    case FunctionKind::update:
+      graph = update_graph(training_graph(size));
       break;
-    }
   }
   graph.name = enum_name(kind);
   verify(graph);

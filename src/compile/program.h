@@ -1,14 +1,14 @@
 // A program: the functions of a training run, compiled from one model, sharing one persistent
 // layout.
 //
-//   step         forward, backward and update in one plan (accumulation = 1)
-//   micro_first  forward and backward; gradients overwrite "accumulated:<parameter>"
-//   micro_next   the same; gradients are added
-//   update       the optimizer from the accumulated gradients
-//   prepare_state  what is derived from parameters (8-bit copies of weights); after they are written
-//                and before anything else runs. Training functions keep it up to date.
-//   evaluate     forward to "loss" and "nll"
-//   logits       forward to "logits"
+//   step           forward, backward and update in one plan (accumulation = 1)
+//   micro_first    forward and backward; gradients overwrite "accumulated:<parameter>"
+//   micro_next     the same; gradients are added
+//   update         the optimizer from the accumulated gradients
+//   prepare_state  what is derived from parameters (8-bit copies of weights), after they were
+//                  written and before anything else runs; training functions keep it up to date
+//   evaluate       forward to "loss" and "nll"
+//   logits         forward to "logits"
 // Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see
 // optim/adamw.h for the rest. Where a recipe quantizes, "quantizer_flag" (bool) says that a
 // quantizer met a value that is not finite: an output of step; an input of update,
@@ -90,6 +90,8 @@ class Program {
   Graph training_graph(const BatchSize& size) const;
   Graph typed_graph(const Graph& logical, const RecipeOptions& options) const;
   Graph forward_graph(const BatchSize& size, ForwardKind kind) const;
+  Graph step_graph(const Graph& typed) const;
+  Graph update_graph(const Graph& typed) const;
   std::vector<UpdateItem> update_items(const Graph& graph) const;
 
   ProgramOptions options_;

@@ -41,9 +41,8 @@ struct ReshapeAttrs {
   Shape shape;
   OCTET_ATTRS(ReshapeAttrs) { f("shape", s.shape); }
 };
-// transpose: result axis i is operand axis perm[i].
 struct TransposeAttrs {
-  Shape perm;
+  Shape perm;  // result axis i is operand axis perm[i]
   OCTET_ATTRS(TransposeAttrs) { f("perm", s.perm); }
 };
 // slice: elements start, start + stride, ... below limit, per axis.
@@ -80,9 +79,8 @@ struct ScatterAddAttrs {
   int64_t rows = 0;  // of the result
   OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
 };
-// gemm: y = op(a) op(b) (+ c); op transposes its 2-D operand or not. The role says which of a
-// linear's three it is. fast_accumulate: products of codes may be summed with fewer bits than
-// f32's, where a device does that faster.
+// gemm: y = op(a) op(b) (+ c); op transposes or not; role: which of a linear's three it is;
+// fast_accumulate: sums of codes' products may have fewer bits than f32's, where that is faster.
 struct GemmAttrs {
   bool trans_a = false, trans_b = false;
   GemmRole role = GemmRole::other;
@@ -146,15 +144,14 @@ struct QuantizeAttrs {
     f("transposed", s.transposed), f("pad", s.pad);
   }
 };
-// An op and the per-tensor quantizer of its result, in one. both: codes by row, and transposed.
+// An op and the per-tensor quantizer of its result. both: codes by row, and transposed.
 struct NormQuantizeAttrs {
   NormAttrs norm;
   QuantizeAttrs q;
   bool both = false;
   OCTET_ATTRS(NormQuantizeAttrs) {
     f("eps", s.norm.eps), f("stored_group", s.norm.group);
-    QuantizeAttrs::fields(s.q, f);
-    f("both", s.both);
+    QuantizeAttrs::fields(s.q, f), f("both", s.both);
   }
 };
 struct GatedActQuantizeAttrs {
@@ -163,8 +160,7 @@ struct GatedActQuantizeAttrs {
   bool both = false;
   OCTET_ATTRS(GatedActQuantizeAttrs) {
     f("act", s.act.act), f("stored_group", s.act.group);
-    QuantizeAttrs::fields(s.q, f);
-    f("both", s.both);
+    QuantizeAttrs::fields(s.q, f), f("both", s.both);
   }
 };
 struct GeluQuantizeAttrs {
@@ -173,17 +169,16 @@ struct GeluQuantizeAttrs {
   bool both = false;
   OCTET_ATTRS(GeluQuantizeAttrs) {
     f("kind", s.act.kind), f("stored_group", s.act.group);
-    QuantizeAttrs::fields(s.q, f);
-    f("both", s.both);
+    QuantizeAttrs::fields(s.q, f), f("both", s.both);
   }
 };
-// 8-bit moments: codes in groups of consecutive elements, with or without range expansion. stream:
-// the parameter's name_hash, and seed: the run's; both key the words of stochastic rounding.
+// 8-bit moments: codes in groups. stream: the parameter's name_hash, and seed: the run's, key the
+// words of stochastic rounding.
 struct AdamwAttrs {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
   int64_t group = 128;
-  bool expand_m = false, expand_v = false;
-  bool stochastic_m = false, stochastic_v = false, stochastic_w = false;
+  bool expand_m = false, expand_v = false, stochastic_m = false, stochastic_v = false;
+  bool stochastic_w = false;
   PowerMath math = PowerMath::fast;
   int64_t stream = 0, seed = 0;
   OCTET_ATTRS(AdamwAttrs) {

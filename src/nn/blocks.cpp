@@ -212,6 +212,18 @@ void Blocks::outputs(ValueId logits) {
   builder_.output("nll", results[2]);
 }
 
+ValueId rotary_decoder(Blocks& b, NormBlock norm) {
+  b.enter(-1, "model.");
+  ValueId x = b.token_embedding("embed_tokens");
+  for (int layer = 0; layer < b.spec().layers; ++layer) {
+    b.enter(layer, fmt::format("model.layers.{}.", layer));
+    x = b.add(x, b.rotary_attention((b.*norm)(x, "input_layernorm")));
+    x = b.add(x, b.gated_mlp((b.*norm)(x, "post_attention_layernorm")));
+  }
+  b.enter(-1, "model.");
+  return b.head((b.*norm)(x, "norm"), "model.embed_tokens.weight");
+}
+
 void check_rotary(const ModelSpec& spec) {
   const auto require = [](bool holds, std::string_view what, double got) {
     if (!holds) throw Error(ErrorCode::invalid_argument, "[model] expected {}, got {}", what, got);

@@ -94,6 +94,11 @@ class Blocks {
   ValueId inv_n_ = kNoValue;
 };
 
+// A pre-norm decoder of rotary attention and gated MLPs up to its logits, with these norms: what
+// Llama and its kin are.
+using NormBlock = ValueId (Blocks::*)(ValueId x, std::string_view path);
+ValueId rotary_decoder(Blocks& blocks, NormBlock norm);
+
 // What rotary models ask of their spec: an even head_dim, and a scaling that is one.
 void check_rotary(const ModelSpec& spec);
 

@@ -82,8 +82,9 @@ class KnownFlags {
     if (all == kNoValue) return;
     const Graph& graph = builder.graph();
     const NodeId join = graph.values[static_cast<size_t>(all)].producer;
-    CHECK(join != kNoNode && graph.nodes[static_cast<size_t>(join)].op == OpCode::any_of);
-    flags_ = graph.nodes[static_cast<size_t>(join)].operands;
+    const bool joined =
+        join != kNoNode && graph.nodes[static_cast<size_t>(join)].op == OpCode::any_of;
+    flags_ = joined ? graph.nodes[static_cast<size_t>(join)].operands : std::vector{all};
     std::sort(flags_.begin(), flags_.end(),
               [&](ValueId a, ValueId b) { return producer(a) < producer(b); });
   }

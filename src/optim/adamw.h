@@ -52,9 +52,8 @@ struct UpdateItem {
   bool decay = true;
 };
 
-// `flag`: another reason to refuse the step (a bool scalar), or kNoValue. Without clipping it must
-// be the any_of of flags in the order in which they become known: an update heeds those that are
-// known when its gradient is.
+// `flag`: another reason to refuse the step (a bool scalar), or kNoValue. Without clipping an
+// update heeds, of the flags that an any_of joins in it, those that are known when its gradient is.
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
                   ValueId flag = kNoValue);
 

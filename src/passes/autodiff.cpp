@@ -59,6 +59,7 @@ class Differentiator {
 
  private:
   bool wanted(const GraphInput& input) const {
+    if (!is_float(rewriter_.from().type(input.value).dtype)) return false;
     if (options_.with_respect_to.empty()) return input.kind == InputKind::parameter;
     return std::find(options_.with_respect_to.begin(), options_.with_respect_to.end(),
                      input.name) != options_.with_respect_to.end();

@@ -71,7 +71,7 @@ Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_elem
 
 // [..., C] -> [..., ceil(C / group)]
 Shape grouped_shape(std::string_view op, Shape shape, int64_t group);
-// OpDef::stored: codes where the attributes' group > 0, each with its scales; where it is 0 neither.
+// OpDef::stored: codes with their scales where the attributes' group > 0, neither where it is 0.
 void need_stored(OpCode op, const Attrs& attrs, Types in);
 // Dequantizes the stored operands to f32 and emits the same op on plain operands; float results are
 // f32.
