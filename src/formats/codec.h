@@ -16,30 +16,12 @@
 
 namespace octet {
 
-// Calls f.template operator()<D>() for the format `dtype`; throws ErrorCode::invalid_argument when
-// it is not one.
-template <typename F>
+// Calls f.template operator()<D>() for the format `dtype`, a row of the table; throws
+// ErrorCode::invalid_argument when it is not one.
+template <size_t Row = 0, typename F>
 auto visit_format(Dtype dtype, F&& f) {
-  switch (dtype) {
-    case Dtype::e4m3:
-      return f.template operator()<Dtype::e4m3>();
-    case Dtype::e5m2:
-      return f.template operator()<Dtype::e5m2>();
-    case Dtype::hif8:
-      return f.template operator()<Dtype::hif8>();
-    case Dtype::bf16:
-      return f.template operator()<Dtype::bf16>();
-    case Dtype::fp16:
-      return f.template operator()<Dtype::fp16>();
-    case Dtype::e8m0:
-      return f.template operator()<Dtype::e8m0>();
-    case Dtype::de8s:
-      return f.template operator()<Dtype::de8s>();
-    case Dtype::de8u:
-      return f.template operator()<Dtype::de8u>();
-    default:
-      break;
-  }
+  if (dtype == kFormats[Row].dtype) return f.template operator()<kFormats[Row].dtype>();
+  if constexpr (Row + 1 < kFormatCount) return visit_format<Row + 1>(dtype, std::forward<F>(f));
   throw Error(ErrorCode::invalid_argument, "[formats] expected a number format, got {}",
               dtype_name(dtype));
 }

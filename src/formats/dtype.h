@@ -24,9 +24,9 @@ enum class Dtype : uint8_t {
   i16,
   u16,
   u8,
-  boolean,  // one byte, 0 or 1
+  boolean,  // one byte, 0 or 1; the last
 };
-inline constexpr int kDtypeCount = 16;
+inline constexpr int kDtypeCount = static_cast<int>(Dtype::boolean) + 1;
 
 struct DtypeInfo {
   std::string_view name;

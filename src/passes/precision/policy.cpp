@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "formats/codec.h"
+
 namespace octet {
 
 std::string_view enum_name(WeightCopy copy) {
@@ -21,14 +23,9 @@ bool matches_pattern(std::string_view pattern, std::string_view name) {
 }
 
 OperandFormat operand_format(Dtype dtype, bool gradient) {
-  switch (dtype) {
-    case Dtype::e5m2:
-      return {.dtype = dtype, .target = 57344};
-    case Dtype::hif8:
-      return {.dtype = dtype, .target = gradient ? 224.0 : 15.0};
-    default:
-      return {.dtype = dtype, .target = 448};
-  }
+  const FormatRow row = find_format(dtype);
+  const float target = gradient ? row.gradient_amax_target : row.amax_target;
+  return {.dtype = dtype, .target = static_cast<double>(target)};
 }
 
 LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
