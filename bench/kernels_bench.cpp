@@ -23,10 +23,12 @@ std::string launch_key(const Graph& graph, const Node& node, const KernelChoice&
 }  // namespace
 
 BenchRows ceiling_rows(const BenchMachine& machine, const Ceilings& ceilings) {
-  BenchRow memory = machine.row("memory", "256 MiB, copied or in place");
+  const char* size = machine.is_gpu() ? "8192 x 8192 x 8192" : "2048 x 2048 x 2048";
+  BenchRow memory =
+      machine.row("memory", machine.is_gpu() ? "1 GiB, copied" : "256 MiB, copied or in place");
   memory.value = ceilings.bytes_per_s / 1e9;
   memory.unit = "GB/s read and written";
-  BenchRow f32 = machine.row("gemm f32", "2048 x 2048 x 2048");
+  BenchRow f32 = machine.row("gemm f32", size);
   f32.value = ceilings.f32_flops_per_s / 1e9;
   f32.unit = "GFLOP/s";
   BenchRow bf16 = machine.row("gemm bf16", f32.shape);
@@ -34,7 +36,13 @@ BenchRows ceiling_rows(const BenchMachine& machine, const Ceilings& ceilings) {
   bf16.unit = f32.unit;
   bf16.baseline = f32.name;
   bf16.ratio = bf16.value / f32.value;
-  return {memory, f32, bf16};
+  if (ceilings.code_flops_per_s == 0) return {memory, f32, bf16};
+  BenchRow e4m3 = machine.row("gemm e4m3", f32.shape);
+  e4m3.value = ceilings.code_flops_per_s / 1e9;
+  e4m3.unit = f32.unit;
+  e4m3.baseline = bf16.name;
+  e4m3.ratio = e4m3.value / bf16.value;
+  return {memory, f32, bf16, e4m3};
 }
 
 BenchRows bench_step_kernels(const BenchMachine& machine, const ProgramOptions& options,

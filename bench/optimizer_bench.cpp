@@ -72,7 +72,7 @@ BenchRow bench_states(const BenchMachine& machine, const States& states, int64_t
 }  // namespace
 
 BenchRows bench_optimizer(const BenchMachine& machine, int64_t n_params) {
-  BenchRow copy = machine.row("memcpy", "256 MiB to 256 MiB");
+  BenchRow copy = machine.row("memcpy", machine.is_gpu() ? "1 GiB to 1 GiB" : "256 MiB to 256 MiB");
   const double copy_rate = copy_bytes_per_s(machine);
   copy.value = copy_rate / 1e9;
   copy.unit = "GB/s read and written";

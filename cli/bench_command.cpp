@@ -83,6 +83,7 @@ class BenchRun {
     raise(ceilings_.bytes_per_s, now.bytes_per_s);
     raise(ceilings_.f32_flops_per_s, now.f32_flops_per_s);
     raise(ceilings_.narrow_flops_per_s, now.narrow_flops_per_s);
+    raise(ceilings_.code_flops_per_s, now.code_flops_per_s);
   }
 
   static std::string_view isa_of(const GlobalOptions& options) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the CUDA module, or says in one line why it cannot.
+# Builds the CUDA module into BUILD/cuda, or says in one line why it cannot:  tools/cuda.sh BUILD
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,9 +9,10 @@ if [ -z "$nvcc" ]; then
   echo "cuda: expected nvcc on the path or in /usr/local/cuda/bin, got none; install NVIDIA's CUDA toolkit" >&2
   exit 1
 fi
-if [ ! -e src/backends/cuda/CMakeLists.txt ]; then
-  echo "cuda: $nvcc is there, but this version of Octet has no CUDA module; the CPU back end needs none" >&2
-  exit 1
-fi
-cmake -S . -B "$1" -DOCTET_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc"
-cmake --build "$1" --target octet_cuda -j "$(nproc)"
+# Attention through cuDNN needs a header-only library; without it our own kernels serve.
+frontend=""
+if [ -x tools/setup_cuda.sh ]; then frontend=$(tools/setup_cuda.sh) || frontend=""; fi
+mkdir -p "$1/cuda"
+cmake -S src/backends/cuda -B "$1/cuda" -DCMAKE_CUDA_COMPILER="$nvcc" -DOCTET_CUDNN_FRONTEND="$frontend" \
+  >"$1/cuda/configure.log" 2>&1 || { cat "$1/cuda/configure.log" >&2; exit 1; }
+cmake --build "$1/cuda" -j "$(nproc)"

@@ -1,11 +1,13 @@
 // Where memory lies and work runs, without any vendor's type. A back end implements it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace octet {
 
@@ -30,6 +32,22 @@ class Recording {
   virtual void replay() = 0;
 };
 
+// Marks of a device that runs work as it is called: readings of the host's clock.
+class HostMarks {
+ public:
+  void set(int index) {
+    if (times_.size() <= static_cast<size_t>(index)) times_.resize(static_cast<size_t>(index) + 1);
+    times_[static_cast<size_t>(index)] = std::chrono::steady_clock::now();
+  }
+  double ms_between(int from, int to) const {
+    const auto span = times_.at(static_cast<size_t>(to)) - times_.at(static_cast<size_t>(from));
+    return std::chrono::duration<double, std::milli>(span).count();
+  }
+
+ private:
+  std::vector<std::chrono::steady_clock::time_point> times_;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -42,6 +60,10 @@ class Device {
   virtual void copy_within(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
   virtual void synchronize() = 0;
+  // Sets mark `index` (0, 1, ...) behind the work that is queued so far; a mark may be set again.
+  virtual void set_mark(int index) = 0;
+  // Milliseconds between two marks; waits for the later one.
+  virtual double ms_between(int from, int to) = 0;
   // Records what `launches` would run, without running it. nullptr where the device has no cheaper
   // way than to launch again.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& launches) {

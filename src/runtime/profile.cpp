@@ -67,7 +67,6 @@ double floor_seconds(const Graph& graph, const Node& node, const Ceilings& ceili
 }
 
 double Profile::now_us() const {
-  if (device_ != nullptr) device_->synchronize();
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_)
       .count();
 }
@@ -77,20 +76,46 @@ StepObserver Profile::observer() {
       [this](const Plan& plan, const PlanStep& step, bool before) { record(plan, step, before); };
 }
 
+void Profile::begin_run(const Plan& plan) {
+  events_.reserve(events_.size() + plan.steps.size());  // not while a kernel's time runs
+  if (device_ != nullptr) device_->synchronize();
+  runs_.push_back({.plan = &plan, .train_step = train_step_, .first_event = events_.size()});
+  runs_.back().begin_us = now_us();
+  set_mark(0);
+}
+
+void Profile::set_mark(size_t index) {
+  const auto mark = static_cast<int>(index);
+  device_ != nullptr ? device_->set_mark(mark) : host_marks_.set(mark);
+}
+
+// Mark 0 begins the run; launch i lies between marks 2 i + 1 and 2 i + 2.
+void Profile::read_marks() {
+  const ProfileRun& run = runs_.back();
+  const auto at = [&](size_t mark) {
+    const auto to = static_cast<int>(mark);
+    const double ms =
+        device_ != nullptr ? device_->ms_between(0, to) : host_marks_.ms_between(0, to);
+    return run.begin_us + 1000 * ms;
+  };
+  for (size_t i = 0; run.first_event + i < run.end_event; ++i) {
+    events_[run.first_event + i].begin_us = at(2 * i + 1);
+    events_[run.first_event + i].end_us = at(2 * i + 2);
+  }
+}
+
 void Profile::record(const Plan& plan, const PlanStep& step, bool before) {
+  const auto index = static_cast<size_t>(&step - plan.steps.data());
   if (!before) {
-    events_.back().end_us = now_us();
+    set_mark(2 * index + 2);
+    if (index + 1 == plan.steps.size()) read_marks();
     return;
   }
-  const auto index = static_cast<int>(&step - plan.steps.data());
-  if (index == 0) {
-    events_.reserve(events_.size() + plan.steps.size());  // not while a kernel's time runs
-    runs_.push_back({.plan = &plan, .train_step = train_step_, .first_event = events_.size()});
-  }
+  if (index == 0) begin_run(plan);
   CHECK(!runs_.empty() && runs_.back().plan == &plan);
   runs_.back().end_event = events_.size() + 1;
-  events_.push_back({.plan = &plan, .plan_step = index});
-  events_.back().begin_us = now_us();
+  events_.push_back({.plan = &plan, .plan_step = static_cast<int>(index)});
+  set_mark(2 * index + 1);
 }
 
 int64_t Profile::n_train_steps() const {

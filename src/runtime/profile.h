@@ -43,12 +43,13 @@ struct ProfileRun {
   const Plan* plan = nullptr;
   int64_t train_step = 0;
   size_t first_event = 0, end_event = 0;
+  double begin_us = 0;
 };
 
 class Profile {
  public:
-  // Waits for the device before each reading of the clock; without one, what it watches runs as it
-  // is called.
+  // Times by the device's marks: what it watches stays queued as ever, and a run is read when its
+  // last launch has ended. Without a device, what it watches runs as it is called.
   explicit Profile(Device* device = nullptr) : device_(device) {}
 
   // What runs from now on belongs to this training step.
@@ -64,9 +65,13 @@ class Profile {
 
  private:
   void record(const Plan& plan, const PlanStep& step, bool before);
+  void begin_run(const Plan& plan);
+  void set_mark(size_t index);
+  void read_marks();
   double now_us() const;
 
   Device* device_;
+  HostMarks host_marks_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   int64_t train_step_ = 0;
   std::vector<ProfileEvent> events_;

@@ -76,10 +76,11 @@ void add_scales_and_moves(Table& table) {
   table.put(OpCode::any_of, NoAttrs{}, std::vector<OperandCase>(300, scalar(0, Dtype::boolean)));
   table.put(OpCode::delayed_scale, QuantizeAttrs{}, {scalar(2), scales({700})});
   for (const OpCode op : {OpCode::add, OpCode::maximum, OpCode::div})
-    table.put(op, NoAttrs{}, {tensor({9001}), tensor({9001}, Fill::positive)});
+    table.put(op, NoAttrs{}, {tensor({9001}), tensor({9001}, Fill::positive)},
+              1e-7);  // rounded to f32, then to the result's type
   table.put(OpCode::add, NoAttrs{},
             {typed({9001}, Dtype::f32, Fill::normal), typed({9001}, Dtype::bf16, Fill::normal)},
-            1e-7);  // rounded to f32, then to the result's type
+            1e-7);
   table.put(OpCode::cast, NoAttrs{}, {typed({9001}, Dtype::f32, Fill::normal)});
   table.put(OpCode::cast, NoAttrs{}, {typed({9001}, Dtype::bf16, Fill::normal)});
   table.put(OpCode::fill, FillAttrs{.shape = {9001}, .value = 0.75}, {});
@@ -121,7 +122,7 @@ void add_losses_and_lookups(Table& table) {
     table.put(OpCode::cross_entropy_grad, NoAttrs{},
               {scalar(1.5), logits, labels,
                statistic({rows}, {OpCode::cross_entropy, {1, 2, 4}, 1}), scalar(0.125)},
-              kSums);
+              2 * kSums);  // a probability near 1 less 1
   }
 }
 

@@ -74,6 +74,26 @@ void CudaDevice::synchronize() {
   module_->check(module_->api().synchronize());
 }
 
+CudaDevice::~CudaDevice() {
+  for (void* mark : marks_) module_->api().mark_forget(mark);
+}
+
+void CudaDevice::set_mark(int index) {
+  while (std::ssize(marks_) <= index) {
+    void* mark = nullptr;
+    module_->check(module_->api().mark_new(&mark));
+    marks_.push_back(mark);
+  }
+  module_->check(module_->api().mark_set(marks_[static_cast<size_t>(index)]));
+}
+
+double CudaDevice::ms_between(int from, int to) {
+  float ms = 0;
+  module_->check(module_->api().mark_elapsed(marks_.at(static_cast<size_t>(from)),
+                                             marks_.at(static_cast<size_t>(to)), &ms));
+  return static_cast<double>(ms);
+}
+
 std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& launches) {
   module_->check(module_->api().record_begin());
   void* recording = nullptr;

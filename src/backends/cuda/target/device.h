@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "backends/cuda/target/module.h"
 #include "device/device.h"
@@ -12,6 +13,9 @@ class CudaDevice : public Device {
  public:
   // n_threads: of the host, for what it prepares.
   CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& options, int n_threads);
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
 
   DeviceInfo info() const override;
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
@@ -20,6 +24,8 @@ class CudaDevice : public Device {
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
   void synchronize() override;
+  void set_mark(int index) override;
+  double ms_between(int from, int to) override;
   std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
   int64_t used_bytes() override;
 
@@ -29,6 +35,7 @@ class CudaDevice : public Device {
   std::shared_ptr<Module> module_;
   OctetCudaInfo info_{};
   int n_threads_;
+  std::vector<void*> marks_;
 };
 
 }  // namespace octet::cuda

@@ -1,0 +1,73 @@
+// Plans for the GPU, made without one: every shipped run file with every recipe has a kernel for
+// each of its nodes, and the 7B shape takes the memory that it should.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "backends/cuda/backend.h"
+#include "compile/program.h"
+#include "config/load.h"
+#include "infer/model_spec.h"
+#include "passes/precision/recipe.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+Backend& gpu() {
+  static Backend backend = cuda::make_plan_backend(1);
+  return backend;
+}
+
+// The run file with two layers, so that plans are quick; what it names on disk is not read.
+ProgramOptions options_of(const std::string& path, std::vector<std::string> sets) {
+  const RunConfig config = load_config(path, sets).config;
+  return program_options(config, model_from_config(posix_files(), config));
+}
+
+std::vector<std::string> run_files() {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(OCTET_SOURCE_DIR "/recipes"))
+    files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+TEST(CudaPlans, every_recipe_and_model_has_kernels_for_all_nodes) {
+  int n_plans = 0;
+  for (const std::string& file : run_files()) {
+    for (const Recipe* recipe : all_recipes()) {
+      for (const char* accumulate : {"1", "3"}) {
+        Program program(
+            options_of(file, {"model.layers=2", "recipe.base=" + std::string(recipe->name),
+                              std::string("train.accumulate=") + accumulate}),
+            *gpu().catalogue);
+        EXPECT_NO_THROW(program.planned_bytes()) << file << " " << recipe->name;
+        for (const FunctionKind kind : program.train_functions()) {
+          EXPECT_EQ(program.plan(kind).near_misses, std::vector<std::string>{})
+              << file << " " << recipe->name;
+        }
+        ++n_plans;
+      }
+    }
+  }
+  EXPECT_GE(n_plans, 80);
+}
+
+// Bytes of the whole 32-layer step, workspaces included.
+double gib_7b(std::vector<std::string> sets) {
+  const std::string file = OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml";
+  Program program(options_of(file, std::move(sets)), *gpu().catalogue);
+  return static_cast<double>(program.plan(FunctionKind::step).peak_bytes()) / (1 << 30);
+}
+
+TEST(CudaPlans, coat_7b_fits_where_it_should) {
+  EXPECT_LE(gib_7b({"train.batch=4", "optim.master=bf16_sr"}), 46);
+  EXPECT_LE(gib_7b({"train.batch=4"}), 58);
+  EXPECT_LE(gib_7b({"train.batch=8", "optim.master=bf16_sr"}), 62);
+  EXPECT_LE(gib_7b({"train.batch=8"}), 75);
+}
+
+}  // namespace
+}  // namespace octet
