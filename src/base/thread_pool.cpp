@@ -2,7 +2,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -22,15 +24,64 @@ int usable_cores() {
   return n == 0 ? 1 : static_cast<int>(n);
 }
 
+// Kernels follow one another within microseconds, waking a thread takes tens: whoever waits looks
+// for this long before it sleeps. Where that was in vain, as on a machine that others keep busy, it
+// sleeps at once the next times, up to kMostRests.
+constexpr auto kPatience = std::chrono::microseconds(50);
+constexpr int kMostRests = 16;
+
+void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+class Watcher {
+ public:
+  explicit Watcher(bool watches) : watches_(watches) {}
+
+  // Whether it came true while we looked.
+  template <typename Condition>
+  bool sees(Condition&& is_true) {
+    if (!watches_) return false;
+    if (resting_ > 0) {
+      --resting_;
+      return false;
+    }
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (is_true()) {
+          rests_ = 1;
+          return true;
+        }
+        pause_core();
+      }
+    } while (std::chrono::steady_clock::now() < end);
+    resting_ = rests_;
+    rests_ = std::min(2 * rests_, kMostRests);
+    return false;
+  }
+
+ private:
+  bool watches_;
+  int resting_ = 0, rests_ = 1;
+};
+
 }  // namespace
 
+// run() writes the job, then raises `generation`; the last worker to finish brings n_running to 0,
+// and until then run() does not return. Both go up or down under the mutex or are followed by it,
+// so that a sleeper cannot miss them.
 struct ThreadPool::State {
   std::vector<std::thread> workers;
   std::mutex mutex;
   std::condition_variable start, done;
-  uint64_t generation = 0;
-  int n_running = 0;
-  bool stop = false;
+  std::atomic<uint64_t> generation{0};
+  std::atomic<int> n_running{0};
+  std::atomic<bool> stop{false};
+  bool watches = false;    // every thread has a core of its own
+  Watcher watcher{false};  // of the thread that calls run()
   int64_t n_tiles = 0;
   std::atomic<int64_t> next_tile{0};
   const std::function<void(int64_t, int)>* fn = nullptr;
@@ -47,23 +98,33 @@ struct ThreadPool::State {
   }
 
   void work(int thread) {
-    uint64_t seen = 0;
-    for (;;) {
-      {
+    Watcher watcher(watches);
+    for (uint64_t seen = 0;; ++seen) {
+      const auto called = [&] { return generation.load() != seen || stop.load(); };
+      if (!watcher.sees(called)) {
         std::unique_lock lock(mutex);
-        start.wait(lock, [&] { return stop || generation != seen; });
-        if (stop) return;
-        seen = generation;
+        start.wait(lock, called);
       }
+      if (stop.load()) return;
       drain(thread);
+      if (n_running.fetch_sub(1) > 1) continue;
       const std::lock_guard lock(mutex);
-      if (--n_running == 0) done.notify_one();
+      done.notify_one();
     }
+  }
+
+  void wait_for_workers() {
+    const auto finished = [&] { return n_running.load() == 0; };
+    if (watcher.sees(finished)) return;
+    std::unique_lock lock(mutex);
+    done.wait(lock, finished);
   }
 };
 
 ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
-  const int n = n_threads > 0 ? n_threads : usable_cores();
+  const int n_cores = usable_cores(), n = n_threads > 0 ? n_threads : n_cores;
+  state_->watches = n <= n_cores;
+  state_->watcher = Watcher(state_->watches);
   for (int i = 1; i < n; ++i) state_->workers.emplace_back([this, i] { state_->work(i); });
 }
 
@@ -86,20 +147,19 @@ void ThreadPool::run(int64_t n_tiles, const std::function<void(int64_t, int)>& f
     for (int64_t tile = 0; tile < n_tiles; ++tile) fn(tile, 0);
     return;
   }
+  CHECK(state_->n_running == 0);
+  state_->fn = &fn;
+  state_->n_tiles = n_tiles;
+  state_->next_tile = 0;
+  state_->error = nullptr;
+  state_->n_running = static_cast<int>(state_->workers.size());
   {
     const std::lock_guard lock(state_->mutex);
-    CHECK(state_->n_running == 0);
-    state_->fn = &fn;
-    state_->n_tiles = n_tiles;
-    state_->next_tile = 0;
-    state_->error = nullptr;
-    state_->n_running = static_cast<int>(state_->workers.size());
     ++state_->generation;
   }
   state_->start.notify_all();
   state_->drain(0);
-  std::unique_lock lock(state_->mutex);
-  state_->done.wait(lock, [&] { return state_->n_running == 0; });
+  state_->wait_for_workers();
   if (state_->error) std::rethrow_exception(state_->error);
 }
 
