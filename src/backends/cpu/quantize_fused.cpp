@@ -6,7 +6,7 @@
 // After the list of targets.
 #include <hwy/foreach_target.h>
 
-#include "backends/cpu/codec/codec-inl.h"
+#include "backends/cpu/codec/codec_decode-inl.h"
 #include "backends/cpu/quantize-inl.h"
 #include "backends/cpu/simd_math-inl.h"
 

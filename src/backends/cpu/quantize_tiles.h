@@ -3,8 +3,7 @@
 //   In source(const RowSpan& span, float* buffer)    the span in f32 or bf16, in `buffer` or
 //   elsewhere int64_t source.span_cols(int64_t want)           columns that it makes at once bool
 //   source.fused(span, buffer, sink)            not everywhere: quantize_fused.h
-//
-// Tiles depend on the shape alone, so results are the same for any number of threads.
+// Tiles depend on the shape alone: same results for any number of threads.
 #pragma once
 
 #include <cmath>
@@ -77,7 +76,7 @@ void for_spans(const Source& source, RowShape shape, const TileScratch& scratch,
   });
 }
 
-// The source's span into the sink in one go, where it can do that.
+// In one go, where the source can do that.
 template <typename Source>
 bool pour_fused(const Source& source, const RowSpan& span, float* buffer, const SpanSink& sink) {
   if constexpr (requires { source.fused(span, buffer, sink); }) {
@@ -99,7 +98,6 @@ struct SpanEncoder {
   float inv_scale;
   explicit SpanEncoder(const TensorCodes& out)
       : codec(simd_codec(out.format)), format(out.format), inv_scale(1.0f / out.scale) {}
-
   template <typename Source>
   void operator()(const Source& source, const RowSpan& span, float* buffer, uint8_t* codes) const {
     const SpanSink sink{.codes = codes, .format = format, .inv_scale = inv_scale};
@@ -151,8 +149,8 @@ void encode_panels(const Source& source, const TensorCodes& out, RowShape shape,
       return;
     }
     encode(source, span, scratch.buffer(thread), codes);
-    if (out.rows == nullptr) return;
-    std::memcpy(out.rows + span.row * span.cols + span.col, codes, static_cast<size_t>(span.n));
+    uint8_t* const row = out.rows == nullptr ? nullptr : out.rows + span.row * span.cols + span.col;
+    if (row != nullptr) std::memcpy(row, codes, static_cast<size_t>(span.n));
   };
   for_tiles(pool, n_across * n_down, [&](int64_t tile, int thread) {
     const int64_t begin = tile / n_across * kPanelTile;
@@ -174,11 +172,9 @@ void encode_panels(const Source& source, const TensorCodes& out, RowShape shape,
 template <typename Source>
 void encode_tensor(const Source& source, const TensorCodes& out, RowShape shape,
                    const TileScratch& scratch, ThreadPool& pool) {
-  if (out.transposed == nullptr) {
-    encode_spans(source, out, shape, scratch, pool);
-  } else {
-    encode_panels(source, out, shape, scratch, pool);
-  }
+  const bool by_row = out.transposed == nullptr;
+  return by_row ? encode_spans(source, out, shape, scratch, pool)
+                : encode_panels(source, out, shape, scratch, pool);
 }
 
 template <typename Source>

@@ -6,7 +6,7 @@
 #include "backends/cpu/simd_targets.h"
 // After the list of targets.
 #include <hwy/foreach_target.h>
-#include "backends/cpu/codec/codec-inl.h"
+#include "backends/cpu/codec/codec_decode-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
