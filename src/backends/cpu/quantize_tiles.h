@@ -1,8 +1,8 @@
 // Loops of the quantizing kernels over tiles of a matrix that a source makes span by span:
 //
-//   In source(const RowSpan& span, float* buffer)    the span in f32 or bf16, in `buffer` or
-//   elsewhere int64_t source.span_cols(int64_t want)           columns that it makes at once bool
-//   source.fused(span, buffer, sink)            not everywhere: quantize_fused.h
+//   In source(span, buffer)              the span in f32 or bf16, in `buffer` or elsewhere
+//   int64_t source.span_cols(want)       columns that it makes at once
+//   bool source.fused(span, buffer, sink)    not everywhere: quantize_fused.h
 // Tiles depend on the shape alone: same results for any number of threads.
 #pragma once
 
