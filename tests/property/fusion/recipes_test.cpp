@@ -11,7 +11,7 @@
 namespace octet::fusion {
 namespace {
 
-constexpr const char* kRecipes[] = {"bf16", "fp8_linear", "coat", "hif8"};
+constexpr const char* kRecipes[] = {"bf16", "fp8_linear", "coat", "coat-fast", "hif8"};
 // Tokens of a step: a multiple of 16, and two that are not.
 constexpr BatchSize kSizes[] = {
     {.batch = 2, .seq = 16}, {.batch = 1, .seq = 13}, {.batch = 3, .seq = 7}};
@@ -137,8 +137,11 @@ TEST_P(recipes, no_node_runs_on_a_reference_kernel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(tiny_models, recipes, testing::ValuesIn(kRecipes),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(tiny_models, recipes, testing::ValuesIn(kRecipes), [](const auto& info) {
+  std::string name = info.param;
+  std::erase(name, '-');
+  return name;
+});
 
 }  // namespace
 }  // namespace octet::fusion

@@ -124,6 +124,26 @@ TEST(BuildUpdate, masters_follow_the_policy) {
   }
 }
 
+TEST(BuildUpdate, small_tensors_may_keep_f32_moments) {
+  AdamwPolicy policy;
+  policy.state_m = policy.state_v = state_format_from_name("e4m3_sr+x");
+  for (const int64_t below : {300, 301}) {
+    policy.f32_below = below;
+    const Graph graph = update_graph(policy, Dtype::bf16);  // 300 elements
+    const bool small = below == 301;
+    EXPECT_EQ(input_type(graph, "adam_m:layer.weight"), small ? "f32[10,30]" : "e4m3[10,30]");
+    EXPECT_EQ(input_type(graph, "adam_v_meta:layer.weight"), small ? "none" : "u32[3]");
+    EXPECT_EQ(input_type(graph, "attempt"), small ? "none" : "u32[]");
+  }
+}
+
+TEST(BuildUpdate, without_clipping_each_tensor_has_a_flag) {
+  AdamwPolicy policy;
+  EXPECT_EQ(update_graph(policy, Dtype::bf16).find_output("nonfinite:layer.weight"), nullptr);
+  policy.clipping = Clipping::none;
+  EXPECT_NE(update_graph(policy, Dtype::bf16).find_output("nonfinite:layer.weight"), nullptr);
+}
+
 TEST(BuildUpdate, its_attributes_key_the_parameter_and_print_back) {
   AdamwPolicy policy;
   policy.state_m = state_format_from_name("e4m3+x");
