@@ -65,6 +65,10 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
   return report;
 }
 
+float unsigned_nan(float value) {
+  return std::isnan(value) ? std::abs(value) : value;
+}
+
 std::string duration_text(double seconds) {
   const auto total = static_cast<int64_t>(std::llround(seconds));
   if (total < 60) return fmt::format("{} s", total);
@@ -73,9 +77,9 @@ std::string duration_text(double seconds) {
 }
 
 std::string step_line(const StepReport& report) {
-  std::string line =
-      fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.2f}  {:.0f} tokens/s", report.step,
-                  report.steps, report.loss, report.lr, report.grad_norm, report.tokens_per_s);
+  std::string line = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  |g| {:.2f}  {:.0f} tokens/s",
+                                 report.step, report.steps, unsigned_nan(report.loss), report.lr,
+                                 unsigned_nan(report.grad_norm), report.tokens_per_s);
   if (report.skipped && report.refused.empty()) line += "  skipped: a gradient is not finite";
   if (!report.refused.empty()) {
     line += fmt::format("  skipped, gradient not finite: {}", fmt::join(report.refused, ", "));

@@ -37,6 +37,9 @@ std::optional<StepReport> parse_metrics(std::string_view line);
 // "step 12/1000  loss 3.2109  lr 2.4e-04  |g| 1.31  8.1k tokens/s  3:20 left"
 std::string step_line(const StepReport& report);
 
+// The value for a reader: a NaN without its sign, which says nothing.
+float unsigned_nan(float value);
+
 // "42 s", "3:20", "1:02:03"
 std::string duration_text(double seconds);
 

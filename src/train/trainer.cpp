@@ -120,7 +120,8 @@ void Trainer::check_finite(const StepReport& report) {
   throw Error(ErrorCode::numerics,
               "[train] expected a finite loss and gradient, got loss {} and gradient norm {} at "
               "step {}, the last of {} such steps (train.max_nonfinite_steps)",
-              report.loss, report.grad_norm, report.step, nonfinite_in_a_row_);
+              unsigned_nan(report.loss), unsigned_nan(report.grad_norm), report.step,
+              nonfinite_in_a_row_);
 }
 
 void Trainer::record(StepReport& report, const TrainHooks& hooks) {

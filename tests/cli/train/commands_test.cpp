@@ -74,6 +74,35 @@ INSTANTIATE_TEST_SUITE_P(signals, Interrupt, testing::Values(SIGINT, SIGTERM),
                            return std::string(info.param == SIGINT ? "sigint" : "sigterm");
                          });
 
+TEST(Commands, an_evaluation_that_does_not_fit_is_one_line) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  ASSERT_EQ(run(folder, "train --quiet " + config).code, 0);
+  const Outcome outcome =
+      run(folder, "eval --model " + (folder / "run") + " --batch 100000000 --seq 24");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_THAT(outcome.err, testing::StartsWith("octet: [memory] expected at most "));
+  EXPECT_THAT(outcome.err, testing::HasSubstr("; take a smaller batch or shorter sequences\n"));
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+}
+
+// A learning rate that throws the weights out of all bounds: every later step is skipped.
+TEST(Commands, a_loss_that_is_not_finite_for_too_long_ends_with_4) {
+  const ScratchFolder folder;
+  const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
+  const Outcome outcome =
+      run(folder, "train --quiet " + config +
+                      " --set optim.lr=1.0e38 --set optim.warmup=0 --set train.steps=40 --set "
+                      "train.max_nonfinite_steps=3 --set train.debug_nonfinite=true");
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              testing::HasSubstr("octet: [train] expected a finite loss and gradient"));
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("warning: step [0-9]+: .* in the "));
+  const auto lines = metrics(folder / "run");
+  ASSERT_GE(lines.size(), 3u);
+  for (size_t i = lines.size() - 3; i < lines.size(); ++i) EXPECT_EQ(lines[i].at("skipped"), 1);
+}
+
 TEST(Commands, a_device_that_is_not_there_is_one_line) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));

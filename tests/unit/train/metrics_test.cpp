@@ -26,10 +26,10 @@ StepReport report(int64_t step) {
 
 TEST(Metrics, line_has_the_documented_keys) {
   StepReport r = report(3);
-  EXPECT_EQ(
-      metrics_json(r),
-      R"({"step":3,"loss":1.5,"loss_bits":"3fc00000","grad_norm":0.25,"lr":0.001,)"
-      R"("tokens":192,"tokens_per_s":1000.0,"time_ms":64.0,"mem_bytes":4096,"skipped":0,"flagged":0})");
+  EXPECT_EQ(metrics_json(r),
+            R"({"step":3,"loss":1.5,"loss_bits":"3fc00000","grad_norm":0.25,"lr":0.001,)"
+            R"("tokens":192,"tokens_per_s":1000.0,"time_ms":64.0,"mem_bytes":4096,"skipped":0,)"
+            R"("flagged":0})");
   r.val_loss = 2.0;
   r.skipped = true;
   const auto json = nlohmann::json::parse(metrics_json(r));
@@ -94,6 +94,12 @@ TEST(StepLine, says_what_a_reader_wants_to_know) {
   EXPECT_EQ(step_line(r),
             "step 10/10  loss 1.5000  lr 1.00e-03  |g| 0.25  1000 tokens/s  validation loss "
             "1.2500");
+}
+
+TEST(StepLine, shows_no_sign_of_a_nan) {
+  StepReport r = report(10);
+  r.loss = r.grad_norm = -std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(step_line(r), "step 10/10  loss nan  lr 1.00e-03  |g| nan  1000 tokens/s");
 }
 
 TEST(Duration, is_short) {
