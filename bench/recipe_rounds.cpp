@@ -41,6 +41,10 @@ std::string why_left_out(const BenchMachine& machine, const RunConfig& config) {
 
 void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
                  const std::function<void(const RecipePair&)>& measure) {
+  if (rounds.recipes.size() == 1) {  // there may be no memory for a second one
+    const auto only = warm_runner(machine, rounds, rounds.recipes.front());
+    return measure({rounds.recipes.front(), *only, *only});
+  }
   const auto baseline = warm_runner(machine, rounds, kBaselineRecipe);
   for (const std::string& recipe : rounds.recipes) {
     if (recipe == kBaselineRecipe) {
@@ -67,7 +71,8 @@ RoundTimes alternate(const RecipePair& pair, int rounds,
     if (&pair.runner != &pair.baseline) baseline_times.push_back(step(pair.baseline));
   }
   const double ms = median(times);
-  return {.ms = ms, .baseline_ms = baseline_times.empty() ? ms : median(baseline_times)};
+  if (baseline_times.empty()) return {.ms = ms, .baseline_ms = ms, .baseline = pair.recipe};
+  return {.ms = ms, .baseline_ms = median(baseline_times), .baseline = kBaselineRecipe};
 }
 
 void set_time(BenchRow& row, double ms, double floor_ms) {
@@ -78,7 +83,7 @@ void set_time(BenchRow& row, double ms, double floor_ms) {
 }
 
 void set_ratio(BenchRow& row, const RoundTimes& times) {
-  row.baseline = kBaselineRecipe;
+  row.baseline = times.baseline;
   row.ratio = times.baseline_ms / times.ms;
 }
 

@@ -28,7 +28,7 @@ struct RecipeRounds {
 struct RecipePair {
   std::string recipe;
   StepRunner& runner;
-  StepRunner& baseline;  // the same object where the recipe is bf16
+  StepRunner& baseline;  // the same object where the recipe is bf16, or the only one
 };
 
 // Calls measure for each recipe, runners warmed up. A recipe that is left out is a warning.
@@ -37,6 +37,7 @@ void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
 
 struct RoundTimes {
   double ms = 0, baseline_ms = 0;  // medians
+  std::string baseline = {};       // the recipe
 };
 
 // `step` runs one step and says what it took, in ms.

@@ -15,7 +15,9 @@ class StepRows {
     Profile profile(machine_.backend.device.get());
     pair_.runner.step_ms(&profile);
     const std::vector<ProfileRow> kernels = rows_by_kernel(profile, ceilings_);
-    BenchRows rows = {speed(), work(), time(kernels), reference(profile)};
+    BenchRows rows = {speed(), work(), time(kernels), reference(profile), memory()};
+    rows.push_back(device_memory());
+    if (rows.back().value < 0) rows.pop_back();
     if (kernel_rows == KernelRows::no) return rows;
     for (const ProfileRow& kernel : kernels) {
       rows.push_back(row(": " + kernel.kernel));
@@ -54,6 +56,21 @@ class StepRows {
     BenchRow result = row(" reference");
     result.value = 100 * reference_share(profile);
     result.unit = "% of the time in reference kernels";
+    return result;
+  }
+
+  BenchRow memory() const {
+    BenchRow result = row(" planned");
+    result.value = static_cast<double>(pair_.runner.planned_bytes()) / (1 << 30);
+    result.unit = "GiB";
+    return result;
+  }
+  // As the device's driver counts, other programs included; negative where nobody counts.
+  BenchRow device_memory() const {
+    BenchRow result = row(" in use");
+    result.value = static_cast<double>(machine_.backend.device->used_bytes()) / (1 << 30);
+    result.unit = "GiB";
+    result.floor = static_cast<double>(pair_.runner.planned_bytes()) / (1 << 30);
     return result;
   }
 

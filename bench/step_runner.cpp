@@ -89,6 +89,13 @@ double StepRunner::gemm_rate(const Ceilings& ceilings) const {
   return compute == Dtype::bf16 ? ceilings.narrow_flops_per_s : ceilings.f32_flops_per_s;
 }
 
+int64_t StepRunner::planned_bytes() {
+  int64_t bytes = 0;
+  for (int lane = 0; lane < kLaneCount; ++lane)
+    bytes += engine_.arenas().bytes(static_cast<Lane>(lane));
+  return bytes;
+}
+
 std::string StepRunner::shape_text() const {
   const std::string more =
       config_.train.accumulate > 1 ? fmt::format(" x {}", config_.train.accumulate) : "";

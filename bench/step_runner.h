@@ -27,6 +27,7 @@ class StepRunner {
   double model_flops() const;
   // Of the ceilings, what this recipe's products can reach.
   double gemm_rate(const Ceilings& ceilings) const;
+  int64_t planned_bytes();         // what was allocated
   std::string shape_text() const;  // "llama 25.96 M, 8 x 256 tokens"
 
  private:
