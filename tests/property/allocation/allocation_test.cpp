@@ -1,7 +1,9 @@
 // Planned is allocated: steps allocate nothing large, and the process stays within the plan.
 #include <gtest/gtest.h>
+
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <array>
 #include <cstdio>
@@ -102,7 +104,9 @@ std::vector<std::pair<const Recipe*, int>> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Allocation, testing::ValuesIn(cases()), [](const auto& info) {
-  return fmt::format("{}_{}", info.param.first->name, info.param.second);
+  std::string name = fmt::format("{}_{}", info.param.first->name, info.param.second);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 });
 
 TEST(CountingAllocator, sees_large_allocations_only) {
