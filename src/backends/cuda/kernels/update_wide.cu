@@ -130,7 +130,10 @@ __device__ __forceinline__ void store_weights(const AdamwCall& call, int64_t i,
 }
 
 __global__ void __launch_bounds__(kThreads) step_wide(const __grid_constant__ AdamwCall call) {
-  if (*call.found_nonfinite != 0) return copy_states(call);
+  if (*call.found_nonfinite != 0) {
+    copy_states(call);
+    return;
+  }
   const AdamwConstants k = constants_of(call);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kEach;
   int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

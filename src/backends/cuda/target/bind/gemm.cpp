@@ -21,6 +21,7 @@ GemmParams params_of(const NodeView& view) {
   p.c = p.has_c ? view.in(2).dtype : p.y;
   p.trans_a = attrs.trans_a;
   p.trans_b = attrs.trans_b;
+  p.fast_accumulate = attrs.fast_accumulate;
   return p;
 }
 
