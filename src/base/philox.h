@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #ifdef __CUDACC__
@@ -71,8 +72,21 @@ struct RandomStream {
   }
   // Standard normal by Box and Muller, in double, rounded once: two elements share no words.
   float normal(uint64_t element) const {
-    const double u1 = (static_cast<double>(bits(2 * element)) + 1.0) * 0x1p-32;
-    const double u2 = static_cast<double>(bits(2 * element + 1)) * 0x1p-32;
+    return normal_of(bits(2 * element), bits(2 * element + 1));
+  }
+  // Those of elements 0, 1, ...; each block of words is drawn once, for two elements.
+  void normals(std::span<float> to) const {
+    const PhiloxKey key{static_cast<uint32_t>(name) ^ seed, static_cast<uint32_t>(name >> 32)};
+    const uint64_t counter_hi = (static_cast<uint64_t>(micro_batch) << 32) | step;
+    for (size_t i = 0; i < to.size(); i += 2) {
+      const PhiloxBlock block = philox(key, i / 2, counter_hi);
+      to[i] = normal_of(block.word[0], block.word[1]);
+      if (i + 1 < to.size()) to[i + 1] = normal_of(block.word[2], block.word[3]);
+    }
+  }
+  static float normal_of(uint32_t a, uint32_t b) {
+    const double u1 = (static_cast<double>(a) + 1.0) * 0x1p-32;
+    const double u2 = static_cast<double>(b) * 0x1p-32;
     return static_cast<float>(std::sqrt(-2.0 * std::log(u1)) * std::cos(6.283185307179586 * u2));
   }
 };

@@ -24,9 +24,9 @@ std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed)
   std::vector<float> values(n, 0.0f);
   if (parameter.init == Init::zeros) return values;
   const RandomStream random{.name = name_hash(parameter.name), .seed = seed};
-  for (size_t i = 0; i < n; ++i) {
-    values[i] = static_cast<float>(parameter.std * static_cast<double>(random.normal(i)));
-  }
+  random.normals(values);
+  for (float& value : values)
+    value = static_cast<float>(parameter.std * static_cast<double>(value));
   return values;
 }
 
