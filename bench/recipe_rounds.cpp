@@ -41,7 +41,7 @@ std::string why_left_out(const BenchMachine& machine, const RunConfig& config) {
 
 void for_recipes(const BenchMachine& machine, const RecipeRounds& rounds,
                  const std::function<void(const RecipePair&)>& measure) {
-  if (rounds.recipes.size() == 1) {  // there may be no memory for a second one
+  if (rounds.recipes.size() == 1 && machine.is_gpu()) {  // it may leave no memory for another
     const auto only = warm_runner(machine, rounds, rounds.recipes.front());
     return measure({rounds.recipes.front(), *only, *only});
   }

@@ -28,7 +28,7 @@ struct RecipeRounds {
 struct RecipePair {
   std::string recipe;
   StepRunner& runner;
-  StepRunner& baseline;  // the same object where the recipe is bf16, or the only one
+  StepRunner& baseline;  // the same object where the recipe is bf16, or alone on a GPU
 };
 
 // Calls measure for each recipe, runners warmed up. A recipe that is left out is a warning.
