@@ -21,13 +21,15 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-std::vector<double> round_times(const std::function<void()>& call, const Timing& timing) {
+std::vector<double> round_times(const std::function<void()>& run, const Timing& timing) {
   const auto wait = [&] {
     if (timing.device != nullptr) timing.device->synchronize();
   };
-  const auto run = call;
-  for (int i = 0; i < (timing.device != nullptr ? 2 : 0); ++i) run();  // a GPU records the second
-  wait();
+  if (timing.device != nullptr) {  // a GPU launches the first and records the second
+    run();
+    run();
+    wait();
+  }
   const auto warm_up = Clock::now();
   run();
   wait();

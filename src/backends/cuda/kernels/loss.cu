@@ -2,6 +2,7 @@
 //
 // Exponentials are 2^((x - m) log2 e) by the machine's ex2: the error of exp(x - m) is about
 // |x - m| 2^-23 of it, below 2^-24 of the row's sum, since t exp(-t) is below 0.37.
+#include "backends/cuda/kernels/fast_math.cuh"
 #include "backends/cuda/kernels/loss.cuh"
 
 #include "backends/cuda/kernels/wide.cuh"
@@ -14,9 +15,7 @@ constexpr float kLog2E = 0x1.715476p+0f;
 
 // exp(x); results below 2^-126 are 0.
 __device__ __forceinline__ float exp_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * kLog2E));
-  return y;
+  return fast_exp2(x * kLog2E);
 }
 
 // sum exp(x - top) of what was seen.

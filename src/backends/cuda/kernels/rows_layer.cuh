@@ -2,6 +2,7 @@
 // rows_act.cu) and those that transpose (rows_tile.cuh).
 #pragma once
 
+#include "backends/cuda/kernels/fast_math.cuh"
 #include "backends/cuda/kernels/rows_scale.cuh"
 
 namespace octet::cuda {
@@ -28,17 +29,6 @@ struct LayerArgs {
   ScaleArgs scale;
 };
 
-// 1 / x within one unit of the last place; 0 where it would be subnormal.
-__device__ __forceinline__ float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float power_of_two_near(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 // How well the powers of an activation are made. close: within a few units of f32's last place.
 // near: with one product for the exponent, whose rounding makes the relative error of logistic(x)
 // (3 + |x|) 2^-23 at most where x < 0, and 3 * 2^-23 elsewhere: far below what bf16 and codes keep.
@@ -50,8 +40,8 @@ inline constexpr Powers kPowers = F == Form::f32 || F == Form::any ? Powers::clo
 template <Powers P>
 __device__ __forceinline__ float logistic(float x) {
   constexpr float kLog2E = 1.44269504088896341f;
-  const float e = P == Powers::near ? power_of_two_near(-kLog2E * x) : expf(-x);
-  return reciprocal(1.0f + e);
+  const float e = P == Powers::near ? fast_exp2(-kLog2E * x) : expf(-x);
+  return fast_inverse(1.0f + e);
 }
 
 inline constexpr float kTanhFactor = 0.797884560802865355f;  // sqrt(2 / pi)

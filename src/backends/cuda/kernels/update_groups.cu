@@ -7,6 +7,7 @@
 // the ends of f32) take step_group instead, before anything of them is written.
 #include <algorithm>
 
+#include "backends/cuda/kernels/fast_math.cuh"
 #include "backends/cuda/kernels/update_any.cuh"
 #include "backends/cuda/kernels/update_copy.cuh"
 
@@ -53,26 +54,6 @@ constexpr CodeFormats usual_formats() {
   return code_formats(usual, usual);
 }
 
-__device__ __forceinline__ float fast_log2(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float fast_inverse(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float fast_sqrt(float x) {
-  float y;
-  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 // a / b to nearest, both in [1, 2).
 __device__ __forceinline__ float divide_exactly(float a, float b) {
   const float rough = fast_inverse(b);
