@@ -159,7 +159,8 @@ void expect_parity(const SizedCases& cases, Dtype wide, Backend& gpu) {
   }
 }
 
-constexpr Size kSizes[] = {{1, 16}, {17, 768}, {300, 272}, {33, 4096}, {1100, 48}, {129, 130}};
+constexpr Size kSizes[] = {{1, 16},   {17, 768},  {300, 272}, {33, 4096},
+                           {6, 8192}, {1100, 48}, {129, 130}};
 
 TEST(rows, layers_equal_those_of_the_cpu) {
   OCTET_GPU_OR_SKIP(gpu);
@@ -201,22 +202,32 @@ TEST(rows, quantizing_layers_equal_those_of_the_cpu) {
   }
 }
 
+// What specials go into: the plain matrix, or the scales of a stored one. Codes have no Inf.
+std::string input_with_specials(const Graph& graph, int64_t group) {
+  for (const GraphInput& input : graph.inputs) {
+    const TensorType& type = graph.type(input.value);
+    if (group == 0 || (type.dtype == Dtype::bf16 && type.shape.size() == 2)) return input.name;
+  }
+  return {};
+}
+
 // NaN, Inf and zeros in a result that is quantized: the flag, the scale of what is finite, codes.
 TEST(rows, nonfinite_values_set_the_flag_and_zeros_have_scale_one) {
   OCTET_GPU_OR_SKIP(gpu);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double inf = std::numeric_limits<double>::infinity();
-  for (const Size size : {Size{33, 272}, Size{5, 37}}) {
+  for (const auto& [size, group] :
+       {std::pair<Size, int64_t>{{33, 272}, 0}, {{5, 37}, 0}, {{33, 272}, 16}, {{9, 4112}, 16}}) {
     for (const bool both : {false, true}) {
       SizedCases cases(size, Dtype::bf16);
       const QuantizeAttrs q{
           .dtype = Dtype::e4m3, .target = 448, .group = 0, .transposed = false, .pad = 16};
-      add_quantized(cases, 0, {q, both, Scale::own});
+      add_quantized(cases, group, {q, both, Scale::own});
       for (const OpCase& c : cases.all()) {
         const Graph graph = case_graph(c, Dtype::bf16);
         for (const double special : {nan, inf, -inf, 0.0}) {
           Tensors inputs = case_inputs(c, 7);
-          std::vector<double>& x = inputs.at("in0");
+          std::vector<double>& x = inputs.at(input_with_specials(graph, group));
           if (special == 0) std::fill(x.begin(), x.end(), 0.0);
           x[x.size() / 2] = x[x.size() - 1] = special;
           const Tensors actual = run_plan(graph, inputs, *gpu);
@@ -224,6 +235,26 @@ TEST(rows, nonfinite_values_set_the_flag_and_zeros_have_scale_one) {
           expect_close(c, graph, actual, run_plan(graph, inputs, fast_backend()));
         }
       }
+    }
+  }
+}
+
+// Weights of very different sizes: the largest result need not be where the largest operand is.
+TEST(rows, the_largest_result_is_found_under_uneven_weights) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Size size : {Size{70, 256}, Size{300, 2064}, Size{40, 8192}}) {
+    SizedCases cases(size, Dtype::bf16);
+    const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448, .pad = 16};
+    add_quantized(cases, 16, {q, false, Scale::own});
+    for (const OpCase& c : cases.all()) {
+      if (c.op != OpCode::rms_norm_quantize && c.op != OpCode::layer_norm_quantize) continue;
+      const Graph graph = case_graph(c, Dtype::bf16);
+      Tensors inputs = case_inputs(c, 3);
+      std::vector<double>& weight = inputs.at("in1");
+      for (size_t i = 0; i < weight.size(); ++i)
+        weight[i] *= std::ldexp(1.0, static_cast<int>(i * 7 % 23) - 16);
+      expect_close(c, graph, run_plan(graph, inputs, *gpu),
+                   run_plan(graph, inputs, fast_backend()));
     }
   }
 }
