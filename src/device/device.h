@@ -17,6 +17,12 @@ struct DeviceInfo {
   int n_threads = 1;
 };
 
+// A library that kernels come from.
+struct DeviceLibrary {
+  std::string name, version;  // version: empty where it is not used
+  std::string problem;        // why it is not used, and what that costs
+};
+
 // One allocation, freed with the object. Aligned to 4,096 bytes; contents are undefined.
 class DeviceMemory {
  public:
@@ -72,6 +78,8 @@ class Device {
   }
   // Bytes of the device's memory in use, by anybody, as its driver counts; -1 where nobody counts.
   virtual int64_t used_bytes() { return -1; }
+  // Those that are asked for at run time.
+  virtual std::vector<DeviceLibrary> libraries() { return {}; }
 };
 
 }  // namespace octet

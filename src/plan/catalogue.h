@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ir/graph.h"
 
@@ -26,6 +27,20 @@ struct LaunchArgs {
   std::byte* scratch = nullptr;
 };
 
+// A choice that was made by measuring while kernels were prepared: with another one, sums may have
+// other last bits.
+struct MeasuredChoice {
+  std::string problem = {};  // what it was made for: sizes, types, layout
+  std::string choice = {};   // in words
+  std::string code = {};     // what recall() reads
+  int64_t workspace_bytes = 0;
+  double ms = 0;  // 0: not measured
+};
+struct MeasuredChoices {
+  std::string machine = {};  // what they hold for: device, versions, mode
+  std::vector<MeasuredChoice> choices = {};
+};
+
 // Only launches: no allocation above 64 KiB, no failure other than a device fault.
 using LaunchFn = std::function<void(const LaunchArgs&)>;
 
@@ -36,6 +51,12 @@ class Catalogue {
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
   // Checks everything and makes what the launch needs; throws Error that names the node.
   virtual LaunchFn prepare(const Graph& graph, const Node& node) = 0;
+
+  // Of all kernels prepared so far, by problem.
+  virtual MeasuredChoices measured() const { return {}; }
+  // Kernels prepared from now on take these choices where they still can be had. Throws
+  // Error{bad_data} for a code that measured() never made.
+  virtual void recall(std::span<const MeasuredChoice> choices) { static_cast<void>(choices); }
 };
 
 }  // namespace octet

@@ -9,6 +9,7 @@
 #include "config/report.h"
 #include "infer/model_spec.h"
 #include "infer/weights.h"
+#include "train/algorithms_file.h"
 #include "train/process_memory.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
@@ -58,6 +59,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
     : config_(config),
       machine_(machine),
       spec_(model_from_config(machine.files, config)),
+      recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
       engine_(program_options(config, spec_), machine.device, machine.catalogue),
       loader_(data.train, loader_options(config)),
       val_(data.val) {

@@ -6,7 +6,8 @@
 // and does not count, but the learning rate and the data go on.
 //
 // Files of a run, in config.out: config.yaml, config.json (the model, as Hugging Face writes it),
-// metrics.jsonl, telemetry.jsonl, TensorBoard's events, ckpt/. Nothing is written before run().
+// algorithms.json (where a device has any to choose from), metrics.jsonl, telemetry.jsonl,
+// TensorBoard's events, ckpt/. Nothing is written before run().
 #pragma once
 
 #include <atomic>
@@ -88,6 +89,7 @@ class Trainer {
   RunConfig config_;
   TrainerMachine machine_;
   ModelSpec spec_;
+  std::string recall_problem_;  // why recorded algorithms were not taken; before the engine
   TrainEngine engine_;
   Loader loader_;
   TokenStream val_;

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "config/report.h"
 #include "infer/model_spec.h"
+#include "train/algorithms_file.h"
 #include "train/state_io.h"
 #include "train/trainer.h"
 
@@ -53,6 +54,8 @@ void Trainer::start(StartMode mode, const Log& log) {
   files.create_directories(config_.out);
   write_atomically(files, file("config.yaml"), resolved_yaml(config_));
   write_atomically(files, file("config.json"), model_description(files, config_, spec_));
+  if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
+  write_algorithms(files, file("algorithms.json"), machine_.catalogue);
   record_ = std::make_unique<RunRecord>(files, config_, attempted_);
 }
 

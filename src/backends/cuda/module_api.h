@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 1
+#define OCTET_CUDA_API_VERSION 2
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 
 extern "C" {
@@ -19,7 +19,13 @@ struct OctetCudaInfo {
   int64_t memory_bytes, free_bytes, l2_bytes;
   int32_t sm_major, sm_minor, n_sm;
   int32_t driver, runtime;  // 13000 for 13.0
-  char libraries[192];      // "cuBLASLt 13.1, cuDNN 9.19", or what is missing
+  char blas[32];            // version of cuBLASLt, "13.1.0"
+};
+
+// A library that the module can do without.
+struct OctetCudaLibrary {
+  char version[32];   // empty: it is not used
+  char problem[192];  // why it is not used; empty: it is
 };
 
 struct OctetCudaOptions {
@@ -34,6 +40,16 @@ struct OctetCudaKernel {
   const void* params;
   int64_t params_bytes;
   int64_t scratch_bytes;  // what the plan reserved; preparing fails where a library wants more
+};
+
+// The algorithm that a product runs with. Chosen by timing when a kernel was prepared, it may be
+// another in the next process, and then sums differ in their last bits; so a run records them.
+struct OctetCudaAlgorithm {
+  char problem[160];  // sizes, types and layout: what the algorithm was chosen for
+  char choice[160];   // in words: number, tile, stages, split of k
+  uint64_t code[8];   // the library's own, for the same version of it
+  int64_t workspace_bytes;
+  double ms;  // measured; 0: it was not
 };
 
 struct OctetCudaLaunch {
@@ -68,6 +84,13 @@ struct OctetCudaApi {
   int (*mark_set)(void* mark);
   int (*mark_elapsed)(void* from, void* to, float* milliseconds);
   int (*mark_forget)(void* mark);
+  // cuDNN, opened where that has not happened yet.
+  int (*attention_library)(struct OctetCudaLibrary* library);
+  // The algorithms of all products prepared so far, and one of a former process to take where the
+  // same product is prepared and the library still offers it.
+  int (*algorithm_count)(int32_t* n);
+  int (*algorithm_get)(int32_t index, struct OctetCudaAlgorithm* algorithm);
+  int (*algorithm_recall)(const struct OctetCudaAlgorithm* algorithm);
 };
 
 const struct OctetCudaApi* octet_cuda_api(void);

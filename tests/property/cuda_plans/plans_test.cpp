@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "backends/cuda/backend.h"
+#include "base/error.h"
 #include "compile/program.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
@@ -67,6 +68,16 @@ TEST(CudaPlans, coat_7b_fits_where_it_should) {
   EXPECT_LE(gib_7b({"train.batch=4"}), 58);
   EXPECT_LE(gib_7b({"train.batch=8", "optim.master=bf16_sr"}), 62);
   EXPECT_LE(gib_7b({"train.batch=8"}), 75);
+}
+
+TEST(CudaPlans, an_algorithm_that_no_run_recorded_is_refused) {
+  const MeasuredChoice good{.problem = "p", .code = std::string(128, 'a')};
+  EXPECT_NO_THROW(gpu().catalogue->recall({&good, 1}));
+  for (const std::string& code : {std::string(), std::string(127, 'a'), std::string(128, 'g')}) {
+    const MeasuredChoice bad{.problem = "p", .code = code};
+    EXPECT_THROW(gpu().catalogue->recall({&bad, 1}), Error) << code;
+  }
+  EXPECT_TRUE(gpu().catalogue->measured().choices.empty());
 }
 
 }  // namespace

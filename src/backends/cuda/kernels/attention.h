@@ -40,4 +40,7 @@ void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
 std::unique_ptr<Prepared> library_attention(const Request& request);
 std::unique_ptr<Prepared> library_attention_grad(const Request& request);
 
+// The library's version, "9.19.0"; empty where it is not used, and `problem` then says why.
+std::string attention_library_version(Context& context, std::string& problem);
+
 }  // namespace octet::cuda

@@ -33,12 +33,31 @@ struct Plan {
 
 struct Library {
   cudnnHandle_t handle = nullptr;
+  std::string problem;                                 // why there is no handle
   std::map<std::string, std::shared_ptr<Plan>> plans;  // nullptr: refused
 
   ~Library() {
     if (handle != nullptr) fe::detail::destroy_handle(handle);
   }
 };
+
+void start(Library& library, const Context& context) {
+  if (fe::cudnn_dlhandle == nullptr) {
+    library.problem = "libcudnn.so.9 not found";
+    return;
+  }
+  try {
+    const cudnnStatus_t status = fe::detail::create_handle(&library.handle);
+    if (status == CUDNN_STATUS_SUCCESS) {
+      fe::detail::set_stream(library.handle, context.stream);
+    } else {
+      library.problem = "cuDNN did not start: status " + std::to_string(static_cast<int>(status));
+    }
+  } catch (const std::runtime_error& error) {  // a symbol or the CUDA runtime is missing
+    library.problem = error.what();
+  }
+  if (!library.problem.empty()) library.handle = nullptr;
+}
 
 // nullptr where cuDNN is not on this machine.
 std::shared_ptr<Library> open_library(Context& context) {
@@ -48,16 +67,7 @@ std::shared_ptr<Library> open_library(Context& context) {
     for (const char* name : {"libcudnn.so.9", "libcudnn.so"}) {
       if (fe::cudnn_dlhandle == nullptr) fe::cudnn_dlhandle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     }
-    try {
-      const bool found = fe::cudnn_dlhandle != nullptr;
-      if (!found || fe::detail::create_handle(&library->handle) != CUDNN_STATUS_SUCCESS) {
-        library->handle = nullptr;
-      } else {
-        fe::detail::set_stream(library->handle, context.stream);
-      }
-    } catch (const std::runtime_error&) {  // a symbol or the CUDA runtime is missing
-      library->handle = nullptr;
-    }
+    start(*library, context);
     shared = library;
   }
   auto library = std::static_pointer_cast<Library>(shared);
@@ -211,6 +221,16 @@ std::unique_ptr<Prepared> library_attention_grad(const Request& request) {
   return prepare(request, true);
 }
 
+std::string attention_library_version(Context& context, std::string& problem) {
+  if (open_library(context) == nullptr) {
+    problem = std::static_pointer_cast<Library>(context.shared.at("cudnn"))->problem;
+    return "";
+  }
+  const auto version = static_cast<int64_t>(fe::detail::get_backend_version());
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 }  // namespace octet::cuda
 
 #else
@@ -222,6 +242,10 @@ std::unique_ptr<Prepared> library_attention(const Request&) {
 }
 std::unique_ptr<Prepared> library_attention_grad(const Request&) {
   return nullptr;
+}
+std::string attention_library_version(Context&, std::string& problem) {
+  problem = "the module was built without cuDNN's headers";
+  return "";
 }
 
 }  // namespace octet::cuda

@@ -1,10 +1,10 @@
 #include "backends/cuda/kernels/gemm_problem.h"
 
-#include <algorithm>
 #include <array>
 #include <vector>
 
-#include "backends/cuda/kernels/element.cuh"
+#include "backends/cuda/kernels/gemm_trial.h"
+#include "backends/cuda/module/kernel.h"
 #include "backends/cuda/params/gemm_scratch.h"
 
 namespace octet::cuda {
@@ -32,44 +32,6 @@ cudaDataType_t blas_type(Dtype dtype) {
   }
 }
 
-// Pseudo-random finite numbers of moderate size: what a product is timed on.
-__global__ void fill_random(uint32_t* words, int64_t n, uint32_t keep, uint32_t set) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
-       i += stride) {
-    uint32_t x = static_cast<uint32_t>(i) * 0x9E3779B9u;
-    x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
-    x = (x ^ (x >> 13)) * 0xC2B2AE35u;
-    words[i] = ((x ^ (x >> 16)) & keep) | set;
-  }
-}
-
-// Memory for as long as a product is timed; null where there is none.
-class Trial {
- public:
-  Trial(int64_t bytes, Dtype dtype, cudaStream_t stream) {
-    if (cudaMalloc(&data_, static_cast<size_t>(bytes + 256)) != cudaSuccess) {
-      cudaGetLastError();
-      data_ = nullptr;
-      return;
-    }
-    // Signs and significands random, exponents in a narrow band.
-    uint32_t keep = 0x807FFFFFu, set = 0x3F000000u;
-    if (dtype == Dtype::bf16) keep = 0x80FF80FFu, set = 0x3E803E80u;
-    if (dtype == Dtype::fp16) keep = 0x83FF83FFu, set = 0x34003400u;
-    if (dtype_bytes(dtype) == 1) keep = 0x8F8F8F8Fu, set = 0x30303030u;
-    fill_random<<<1024, 256, 0, stream>>>(static_cast<uint32_t*>(data_), ceil_div(bytes, 4), keep,
-                                          set);
-  }
-  ~Trial() { cudaFree(data_); }
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
-  void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
-
 template <typename T>
 void set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
                    const T& value) {
@@ -86,7 +48,6 @@ cublasLtMatrixLayout_t layout(Dtype dtype, int64_t rows, int64_t cols) {
 }
 
 constexpr int kProposals = 16;
-constexpr int kTrials = 3;
 
 }  // namespace
 
@@ -94,7 +55,8 @@ GemmProblem::GemmProblem(Context& context, const GemmParams& params, AlphaPlace 
                          int64_t workspace)
     : context_(context), params_(params), place_(place), workspace_(workspace) {
   describe();
-  choose(workspace);
+  if (!recall()) choose(workspace);
+  note();
 }
 
 GemmProblem::~GemmProblem() {
@@ -126,15 +88,42 @@ void GemmProblem::describe() {
 
 std::string GemmProblem::key() const {
   const GemmParams& p = params_;
-  std::string text;
-  for (const int64_t part :
-       {p.m, p.n, p.k, static_cast<int64_t>(p.a), static_cast<int64_t>(p.b),
-        static_cast<int64_t>(p.c), static_cast<int64_t>(p.y), static_cast<int64_t>(p.trans_a),
-        static_cast<int64_t>(p.trans_b), static_cast<int64_t>(p.has_c),
-        static_cast<int64_t>(p.fast_accumulate), static_cast<int64_t>(place_), workspace_}) {
-    text += std::to_string(part) + " ";
-  }
-  return text;
+  const auto factor = [](Dtype dtype, bool transposed) {
+    return std::string(dtype_name(dtype)) + (transposed ? "^T" : "");
+  };
+  std::string text = std::to_string(p.m) + " x " + std::to_string(p.n) + " x " +
+                     std::to_string(p.k) + " " + factor(p.a, p.trans_a) + " x " +
+                     factor(p.b, p.trans_b);
+  if (p.has_c) text += " + " + std::string(dtype_name(p.c));
+  text += " -> " + std::string(dtype_name(p.y));
+  if (p.fast_accumulate) text += ", fast";
+  if (place_ == AlphaPlace::device) text += ", alpha on the device";
+  return text + ", workspace " + std::to_string(workspace_);
+}
+
+// Whether the library still takes the algorithm within our workspace, and how much of it it uses.
+bool GemmProblem::offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspace_bytes) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(context_.blas, operation_, a_, b_, c_, y_, &algorithm, &result);
+  *workspace_bytes = static_cast<int64_t>(result.workspaceSize);
+  return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+         *workspace_bytes <= workspace_;
+}
+
+bool GemmProblem::recall() {
+  const auto recalled = context_.recalled_algorithms.find(key());
+  int64_t n_bytes = 0;
+  if (recalled == context_.recalled_algorithms.end() || !offers(recalled->second, &n_bytes))
+    return false;
+  context_.gemm_algorithms.insert_or_assign(key(), recalled->second);
+  algorithm_ = recalled->second;
+  return true;
+}
+
+void GemmProblem::note() {
+  int64_t n_bytes = 0;
+  if (offers(algorithm_, &n_bytes)) context_.gemm_algorithms[key()].workspace_bytes = n_bytes;
 }
 
 void GemmProblem::choose(int64_t workspace) {
@@ -156,57 +145,18 @@ void GemmProblem::choose(int64_t workspace) {
   check_blas(status, "no algorithm for the product " + key());
   if (n_found == 0) throw ModuleError("[cuda] no algorithm for the product " + key());
   algorithm_ = found[0].algo;
-  const GemmParams& p = params_;
+  float ms = 0;
   if (!context_.deterministic && n_found > 1) {
-    const Trial a(p.m * p.k * dtype_bytes(p.a), p.a, context_.stream);
-    const Trial b(p.n * p.k * dtype_bytes(p.b), p.b, context_.stream);
-    const Trial y(p.m * p.n * dtype_bytes(p.y), p.y, context_.stream);
-    const Trial space(workspace, Dtype::f32, context_.stream);
-    const Trial ones(256, Dtype::f32, context_.stream);
-    if (a.data() && b.data() && y.data() && space.data() && ones.data()) {
-      const auto* one = static_cast<const float*>(ones.data());
-      const GemmCall call{.a = a.data(),
-                          .b = b.data(),
-                          .c = y.data(),
-                          .y = y.data(),
-                          .scale_a = one,
-                          .scale_b = one,
-                          .alpha_beta = one,
-                          .workspace = space.data()};
-      float best = 0;
-      for (int i = 0; i < n_found; ++i) {
-        const float ms = time(call, found[static_cast<size_t>(i)].algo);
-        if (ms > 0 && (best == 0 || ms < best)) {
-          best = ms;
-          algorithm_ = found[static_cast<size_t>(i)].algo;
-        }
-      }
+    const GemmTrial trial(params_, workspace, context_.stream);
+    if (trial.has_memory()) {
+      const auto fastest = trial.fastest(n_found, [&](int i) {
+        run(trial.call(), found[static_cast<size_t>(i)].algo, context_.stream);
+      });
+      algorithm_ = found[static_cast<size_t>(fastest.candidate)].algo;
+      ms = fastest.ms;
     }
   }
-  context_.gemm_algorithms[key()] = algorithm_;
-}
-
-float GemmProblem::time(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm) {
-  cudaEvent_t from = nullptr, to = nullptr;
-  check(cudaEventCreate(&from), "making an event");
-  check(cudaEventCreate(&to), "making an event");
-  float least = 0;
-  try {
-    for (int i = 0; i <= kTrials; ++i) {  // the first one warms up
-      cudaEventRecord(from, context_.stream);
-      run(call, algorithm, context_.stream);
-      cudaEventRecord(to, context_.stream);
-      check(cudaEventSynchronize(to), "timing a product");
-      float ms = 0;
-      check(cudaEventElapsedTime(&ms, from, to), "timing a product");
-      if (i > 0 && (least == 0 || ms < least)) least = ms;
-    }
-  } catch (const ModuleError&) {
-    least = 0;  // the library proposed it and then refused it: the others stand
-  }
-  cudaEventDestroy(from);
-  cudaEventDestroy(to);
-  return least;
+  context_.gemm_algorithms[key()] = {algorithm_, ms};
 }
 
 void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,

@@ -8,28 +8,21 @@
 
 #include <string>
 
+#include "backends/cuda/kernels/gemm_trial.h"
 #include "backends/cuda/module/context.h"
 #include "backends/cuda/params/gemm.h"
 
 namespace octet::cuda {
-
-// What one call multiplies.
-struct GemmCall {
-  const void *a = nullptr, *b = nullptr, *c = nullptr;
-  void* y = nullptr;
-  const float *scale_a = nullptr, *scale_b = nullptr;  // of FP8 factors
-  const float* alpha_beta = nullptr;  // on the device, where the problem was made with it
-  void* workspace = nullptr;
-};
 
 enum class AlphaPlace : uint8_t { one, device };  // alpha = 1, or read from alpha_beta[0]
 
 class GemmProblem {
  public:
   // Throws ModuleError where the library has no algorithm within `workspace` bytes. Unless the
-  // context is deterministic, the fastest of the library's proposals is found by timing, on buffers
-  // of its own for as long as that takes; where there is no memory for them, or the context is
-  // deterministic, it is the first proposal.
+  // context is deterministic, the fastest of the library's proposals is found by timing
+  // (gemm_trial.h), on buffers of its own for as long as that takes; where there is no memory for
+  // them, or the context is deterministic, it is the first proposal. Before all that, an algorithm
+  // that the context recalls for this problem is taken where the library still offers it.
   GemmProblem(Context& context, const GemmParams& params, AlphaPlace place, int64_t workspace);
   ~GemmProblem();
   GemmProblem(const GemmProblem&) = delete;
@@ -39,9 +32,11 @@ class GemmProblem {
 
  private:
   void describe();
+  bool recall();
   void choose(int64_t workspace);
+  void note();
+  bool offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspace_bytes) const;
   void run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream);
-  float time(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm);
   std::string key() const;
 
   Context& context_;

@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <exception>
 
+#include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/gemm_algorithms.h"
 #include "backends/cuda/module/context.h"
 #include "backends/cuda/module/table.h"
 #include "backends/cuda/module_api.h"
@@ -49,8 +51,9 @@ void describe(OctetCudaInfo& info) {
   check(cudaDriverGetVersion(&info.driver), "driver version");
   check(cudaRuntimeGetVersion(&info.runtime), "runtime version");
   const size_t blas = cublasLtGetVersion();
-  copy_text(info.libraries, sizeof(info.libraries),
-            "cuBLASLt " + std::to_string(blas / 10000) + "." + std::to_string(blas / 100 % 100));
+  copy_text(info.blas, sizeof(info.blas),
+            std::to_string(blas / 10000) + "." + std::to_string(blas / 100 % 100) + "." +
+                std::to_string(blas % 100));
 }
 
 int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
@@ -200,6 +203,25 @@ int mark_forget(void* mark) {
       [&] { check(cudaEventDestroy(static_cast<cudaEvent_t>(mark)), "forgetting an event"); });
 }
 
+int attention_library(OctetCudaLibrary* library) {
+  return guarded([&] {
+    std::string problem;
+    const std::string version = attention_library_version(context(), problem);
+    copy_text(library->version, sizeof(library->version), version);
+    copy_text(library->problem, sizeof(library->problem), problem);
+  });
+}
+
+int algorithm_count(int32_t* n) {
+  return guarded([&] { *n = static_cast<int32_t>(context().gemm_algorithms.size()); });
+}
+int algorithm_get(int32_t index, OctetCudaAlgorithm* algorithm) {
+  return guarded([&] { *algorithm = recorded_algorithm(context(), index); });
+}
+int algorithm_recall(const OctetCudaAlgorithm* algorithm) {
+  return guarded([&] { recall_algorithm(context(), *algorithm); });
+}
+
 const char* last_error() {
   return error_text().c_str();
 }
@@ -233,6 +255,10 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .mark_set = mark_set,
       .mark_elapsed = mark_elapsed,
       .mark_forget = mark_forget,
+      .attention_library = attention_library,
+      .algorithm_count = algorithm_count,
+      .algorithm_get = algorithm_get,
+      .algorithm_recall = algorithm_recall,
   };
   return &api;
 }

@@ -31,6 +31,12 @@ class PlanDevice : public Device {
   double ms_between(int /*from*/, int /*to*/) override { no_memory(); }
 };
 
+// What the algorithms of products hold for.
+std::string machine_of(const CudaDevice& device, const BackendOptions& options) {
+  return fmt::format("{}, cuBLASLt {}, {}", device.details().name, device.details().blas,
+                     options.deterministic ? "deterministic" : "by timing");
+}
+
 }  // namespace
 
 Backend make_backend(const BackendOptions& options) {
@@ -39,8 +45,9 @@ Backend make_backend(const BackendOptions& options) {
                               .deterministic = options.deterministic ? 1 : 0};
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(options.n_threads);
-  backend.device = std::make_unique<CudaDevice>(module, open, backend.pool->n_threads());
-  backend.catalogue = std::make_unique<CudaCatalogue>(module);
+  auto device = std::make_unique<CudaDevice>(module, open, backend.pool->n_threads());
+  backend.catalogue = std::make_unique<CudaCatalogue>(module, machine_of(*device, options));
+  backend.device = std::move(device);
   return backend;
 }
 

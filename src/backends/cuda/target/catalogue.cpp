@@ -37,6 +37,21 @@ class Handle {
   void* handle_ = nullptr;
 };
 
+// The library's 64 bytes as hexadecimal digits, 16 a word.
+std::string text_of(const uint64_t (&code)[8]) {
+  std::string text;
+  for (const uint64_t word : code) text += fmt::format("{:016x}", word);
+  return text;
+}
+void read_code(const std::string& text, uint64_t (&code)[8]) {
+  const bool is_code =
+      text.size() == 128 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!is_code)
+    throw Error(ErrorCode::bad_data,
+                "[cuda] expected an algorithm of 128 hexadecimal digits, got '{}'", text);
+  for (size_t i = 0; i < 8; ++i) code[i] = std::stoull(text.substr(16 * i, 16), nullptr, 16);
+}
+
 }  // namespace
 
 std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node& node) const {
@@ -62,6 +77,34 @@ LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
                                .scratch_bytes = scratch_of(*binding, view)};
   const auto handle = std::make_shared<Handle>(module_, kernel);
   return [handle](const LaunchArgs& args) { handle->launch(args); };
+}
+
+MeasuredChoices CudaCatalogue::measured() const {
+  MeasuredChoices result{.machine = machine_};
+  if (module_ == nullptr) return result;
+  int32_t n = 0;
+  module_->check(module_->api().algorithm_count(&n));
+  for (int32_t i = 0; i < n; ++i) {
+    OctetCudaAlgorithm algorithm{};
+    module_->check(module_->api().algorithm_get(i, &algorithm));
+    result.choices.push_back({.problem = algorithm.problem,
+                              .choice = algorithm.choice,
+                              .code = text_of(algorithm.code),
+                              .workspace_bytes = algorithm.workspace_bytes,
+                              .ms = algorithm.ms});
+  }
+  return result;
+}
+
+void CudaCatalogue::recall(std::span<const MeasuredChoice> choices) {
+  for (const MeasuredChoice& choice : choices) {
+    OctetCudaAlgorithm algorithm{};
+    read_code(choice.code, algorithm.code);
+    if (module_ == nullptr || choice.problem.size() >= sizeof(algorithm.problem)) continue;
+    choice.problem.copy(algorithm.problem, choice.problem.size());
+    algorithm.ms = choice.ms;
+    module_->check(module_->api().algorithm_recall(&algorithm));
+  }
 }
 
 }  // namespace octet::cuda

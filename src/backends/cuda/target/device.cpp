@@ -113,4 +113,14 @@ int64_t CudaDevice::used_bytes() {
   return bytes;
 }
 
+std::vector<DeviceLibrary> CudaDevice::libraries() {
+  OctetCudaLibrary found{};
+  module_->check(module_->api().attention_library(&found));
+  DeviceLibrary dnn{"cuDNN", found.version, ""};
+  if (dnn.version.empty())
+    dnn.problem = fmt::format("{}: attention falls back to Octet's own kernels, which are slower",
+                              found.problem);
+  return {{"cuBLASLt", info_.blas, ""}, dnn};
+}
+
 }  // namespace octet::cuda

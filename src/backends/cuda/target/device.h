@@ -28,6 +28,7 @@ class CudaDevice : public Device {
   double ms_between(int from, int to) override;
   std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
   int64_t used_bytes() override;
+  std::vector<DeviceLibrary> libraries() override;
 
   const OctetCudaInfo& details() const { return info_; }
 
