@@ -24,9 +24,11 @@ std::string cuda_module_path() {
   return std::filesystem::exists(beside, error) ? beside : folder / "cuda" / "liboctet_cuda.so";
 }
 
-Backend open_backend(const GlobalOptions& options) {
+Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs) {
   if (options.device == "cpu") return open_cpu(options);
-  return cuda::make_backend({.module = cuda_module_path(), .n_threads = options.threads});
+  return cuda::make_backend({.module = cuda_module_path(),
+                             .deterministic = needs.deterministic,
+                             .n_threads = options.threads});
 }
 
 Backend open_plan_backend(const GlobalOptions& options) {

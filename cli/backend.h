@@ -6,9 +6,14 @@
 
 namespace octet {
 
+// What a command asks of the device's kernels.
+struct KernelNeeds {
+  bool deterministic = false;  // train.deterministic: on the CPU they always are
+};
+
 // Throws Error{device} for a device that is not there, Error{invalid_argument} for instructions
 // that the machine lacks. Call once in a process.
-Backend open_backend(const GlobalOptions& options);
+Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
 
 // The same to plan with: needs no device.
 Backend open_plan_backend(const GlobalOptions& options);

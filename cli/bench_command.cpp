@@ -49,7 +49,7 @@ class BenchRun {
       : flags_(flags),
         options_(options),
         recipes_(recipe_names(flags.recipes)),
-        backend_(open_backend(options)),
+        backend_(open_backend(options, needs())),
         machine_{backend_, std::string(isa_of(options)), make_log(options), 2 + 2 * flags.rounds} {}
 
   BenchRows rows() {
@@ -93,6 +93,8 @@ class BenchRun {
   bool wants(const char* what) const {
     return flags_.what == what || (flags_.what.empty() && std::string(what) != "layer");
   }
+
+  KernelNeeds needs() const { return {.deterministic = config("bf16", {}).train.deterministic}; }
 
   // `first` comes before the user's own settings.
   RunConfig config(const std::string& recipe, std::vector<std::string> first) const {

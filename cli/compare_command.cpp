@@ -155,7 +155,8 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   const Log log = make_log(options);
   if (flags.data.empty()) flags.data = default_paths();
   for (const std::string& recipe : flags.recipes) find_recipe(recipe);
-  Backend backend = open_backend(options);
+  const RunConfig first = compare_config(flags, flags.recipes.front(), kMostSteps, options);
+  Backend backend = open_backend(options, {.deterministic = first.train.deterministic});
   const TrainerMachine machine{posix_files(), *backend.device, *backend.catalogue};
   const Dataset data = collect_local_text(machine.files, {.paths = flags.data});
   log.info("{} files of text: {:.1f} MB to train on, {:.1f} MB for validation; {}", data.n_sources,

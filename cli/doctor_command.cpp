@@ -137,22 +137,32 @@ Finding find_cuda_driver() {
           ""};
 }
 
-// The library that holds the GPU's kernels, and whether it opens and finds a GPU that it can use.
-Finding find_cuda_module() {
+Finding found_library(const DeviceLibrary& library) {
+  const bool is_there = library.problem.empty();
+  return {library.name, is_there, is_there ? library.version : library.problem,
+          is_there ? "" : "install NVIDIA's libcudnn9-cuda-13, then `make cuda` again"};
+}
+
+// The library that holds the GPU's kernels, and whether it opens and finds a GPU that it can use;
+// then the libraries that it uses.
+std::vector<Finding> find_cuda_module() {
   const std::string path = cuda_module_path();
   if (!std::filesystem::exists(path)) {
-    return {"cuda module", false, "liboctet_cuda.so is not beside the program",
-            "`make cuda`, where nvcc is; the CPU needs none"};
+    return {{"cuda module", false, "liboctet_cuda.so is not beside the program",
+             "`make cuda`, where nvcc is; the CPU needs none"}};
   }
   try {
     const Backend backend = cuda::make_backend({.module = path, .n_threads = 1});
     const DeviceInfo info = backend.device->info();
-    return {"cuda module", true,
-            fmt::format("--device cuda: {}, {}", info.name,
-                        bytes_text(static_cast<double>(info.memory_bytes))),
-            ""};
+    std::vector<Finding> found = {{"cuda module", true,
+                                   fmt::format("--device cuda: {}, {}", info.name,
+                                               bytes_text(static_cast<double>(info.memory_bytes))),
+                                   ""}};
+    for (const DeviceLibrary& library : backend.device->libraries())
+      found.push_back(found_library(library));
+    return found;
   } catch (const Error& error) {
-    return {"cuda module", false, error.what(), "`make cuda` again, or NVIDIA's driver"};
+    return {{"cuda module", false, error.what(), "`make cuda` again, or NVIDIA's driver"}};
   }
 }
 
@@ -178,7 +188,7 @@ std::vector<Finding> all_findings() {
   for (const Finding& isa : find_isa()) found.push_back(isa);
   found.push_back(find_onednn());
   found.push_back(find_cuda_driver());
-  found.push_back(find_cuda_module());
+  for (const Finding& module : find_cuda_module()) found.push_back(module);
   found.push_back(
       find_on_path("nvcc", "install NVIDIA's CUDA toolkit, then `make cuda`; the CPU needs none"));
   found.push_back(find_on_path("g++", "sudo apt-get install build-essential"));

@@ -72,6 +72,7 @@ Json plan_json(const PlanFacts& facts, const PlanFlags& flags) {
   Json result = {{"function", facts.plan.graph.name},
                  {"functions", facts.functions},
                  {"recipe", facts.config.recipe.base},
+                 {"deterministic", facts.config.train.deterministic},
                  {"peak_bytes", memory.peak_bytes},
                  {"by_role", roles},
                  {"u_bytes", tokens * facts.spec.hidden * 2},
@@ -98,10 +99,11 @@ std::string plan_text(const PlanFacts& facts) {
   const double u = static_cast<double>(facts.config.train.batch * facts.config.model.seq *
                                        facts.spec.hidden * 2);
   std::string text = fmt::format(
-      "{} {:.2f} M parameters, recipe {}, batch {} x {}, function {}, {} steps\n",
+      "{} {:.2f} M parameters, recipe {}{}, batch {} x {}, function {}, {} steps\n",
       model_def(facts.spec.kind).name, static_cast<double>(parameter_count(facts.spec)) / 1e6,
-      facts.config.recipe.base, facts.config.train.batch, facts.config.model.seq,
-      facts.plan.graph.name, facts.plan.steps.size());
+      facts.config.recipe.base, facts.config.train.deterministic ? ", deterministic" : "",
+      facts.config.train.batch, facts.config.model.seq, facts.plan.graph.name,
+      facts.plan.steps.size());
   text += fmt::format("peak {}, at step {}\n", bytes_text(static_cast<double>(memory.peak_bytes)),
                       memory.peak_step);
   for (int role = 0; role < kMemoryRoleCount; ++role) {

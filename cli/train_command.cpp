@@ -24,9 +24,11 @@ struct TrainFlags {
 };
 
 std::string description(const RunConfig& config, const ModelSpec& spec, const Dataset& data) {
-  return fmt::format("{}, {:.2f} M parameters, recipe {}, {} training and {} validation tokens, {}",
-                     model_def(spec.kind).name, static_cast<double>(parameter_count(spec)) / 1e6,
-                     config.recipe.base, data.train.n_tokens(), data.val.n_tokens(), config.out);
+  return fmt::format(
+      "{}, {:.2f} M parameters, recipe {}{}, {} training and {} validation tokens, {}",
+      model_def(spec.kind).name, static_cast<double>(parameter_count(spec)) / 1e6,
+      config.recipe.base, config.train.deterministic ? ", deterministic" : "",
+      data.train.n_tokens(), data.val.n_tokens(), config.out);
 }
 
 // With --json the only result on standard output is the run's own table.
@@ -44,13 +46,16 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   const std::atomic<int>& stop = catch_stop_signals();
   Files& files = posix_files();
-  Backend backend = open_backend(options);
+  Backend backend = open_backend(options, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(files, config);
   const Dataset data = open_run_data(files, config, spec);
   Progress progress(options, "");
   TrainHooks hooks = progress.hooks();
   hooks.stop = &stop;
   hooks.log.info("{}", description(config, spec, data));
+  for (const DeviceLibrary& library : backend.device->libraries()) {
+    if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
+  }
   Trainer trainer(config, data, {files, *backend.device, *backend.catalogue});
   std::optional<StepProfiler> profiler;
   if (profile_steps) {

@@ -103,7 +103,7 @@ struct TrainConfig {
   int64_t eval_bytes = 131072;
   int64_t save_every = 200;
   int64_t keep = 2;
-  bool deterministic = true;
+  bool deterministic = false;
   std::string recompute = "auto";
   int64_t head_chunk = 0;     // bytes; 0: whole
   int64_t memory_budget = 0;  // bytes; 0: no limit
