@@ -57,6 +57,7 @@ struct RecipeConfig {
   std::string scaling = "auto";
   std::string weight_copy = "auto";
   bool strict_fusion = false;
+  bool tf32 = false;
   std::vector<RecipeOverride> overrides;  // in the order written
   bool operator==(const RecipeConfig&) const = default;
 };

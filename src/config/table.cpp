@@ -102,6 +102,9 @@ constexpr ConfigRow kRecipeRows[] = {
      "transpose, or W only); auto: per_use, per_step in coat-fast"},
     {"recipe.strict_fusion", OCTET_FIELD(recipe.strict_fusion), any(), "",
      "a fusion that did not fire is an error"},
+    {"recipe.tf32", OCTET_FIELD(recipe.tf32), any(), "",
+     "fp32 on a GPU: products round their factors to TF32 (10 bits of significand), which is "
+     "faster"},
     {"recipe.override", OCTET_FIELD(recipe.overrides), any(), "",
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
      "`{x: e4m3/1x128, w: e4m3, dy: e5m2}`; later lines win"},

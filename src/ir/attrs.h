@@ -79,15 +79,15 @@ struct ScatterAddAttrs {
   int64_t rows = 0;  // of the result
   OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
 };
-// gemm: y = op(a) op(b) (+ c); op transposes or not; role: which of a linear's three it is;
-// fast_accumulate: sums of codes' products may have fewer bits than f32's, where that is faster.
+// gemm: y = op(a) op(b) (+ c); op transposes or not; role: which of a linear's three it is. To be
+// faster, fast_accumulate may shorten sums of codes' products, and tf32 f32 factors, below f32.
 struct GemmAttrs {
   bool trans_a = false, trans_b = false;
   GemmRole role = GemmRole::other;
-  bool fast_accumulate = false;
+  bool fast_accumulate = false, tf32 = false;
   OCTET_ATTRS(GemmAttrs) {
     f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("role", s.role);
-    f("fast_accumulate", s.fast_accumulate);
+    f("fast_accumulate", s.fast_accumulate), f("tf32", s.tf32);
   }
 };
 // `group` in norms and activations: the stored operands are codes in groups along the rows, and

@@ -4,8 +4,12 @@
 namespace octet {
 namespace {
 
-Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions&) {
-  return assign_types(graph, recipe.compute, Dtype::f32);
+Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  Graph typed = assign_types(graph, recipe.compute, Dtype::f32);
+  for (Node& node : typed.nodes) {
+    if (node.op == OpCode::gemm) std::get<GemmAttrs>(node.attrs).tf32 = options.tf32;
+  }
+  return typed;
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct RecipeOptions {
   std::optional<Scaling> scaling = {};
   std::optional<WeightCopy> weight_copy = {};
   std::optional<Recompute> recompute = {};  // what follows; decides where transposed codes are made
+  bool tf32 = false;                        // fp32: products may round their factors (GemmAttrs)
 };
 
 struct Recipe {

@@ -56,6 +56,22 @@ TEST(CudaPlans, every_recipe_and_model_has_kernels_for_all_nodes) {
   EXPECT_GE(n_plans, 80);
 }
 
+TEST(CudaPlans, products_of_f32_round_their_factors_where_the_run_says_so) {
+  for (const bool tf32 : {false, true}) {
+    Program program(options_of(OCTET_SOURCE_DIR "/recipes/llama-25m.yaml",
+                               {"model.layers=2", "recipe.base=fp32",
+                                std::string("recipe.tf32=") + (tf32 ? "true" : "false")}),
+                    *gpu().catalogue);
+    int n_gemms = 0;
+    for (const Node& node : program.plan(FunctionKind::step).graph.nodes) {
+      if (node.op != OpCode::gemm) continue;
+      EXPECT_EQ(std::get<GemmAttrs>(node.attrs).tf32, tf32);
+      ++n_gemms;
+    }
+    EXPECT_GE(n_gemms, 2 * 7 * 3);
+  }
+}
+
 // Bytes of the whole 32-layer step, workspaces included.
 double gib_7b(std::vector<std::string> sets) {
   const std::string file = OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml";

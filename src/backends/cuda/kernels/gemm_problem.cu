@@ -68,8 +68,8 @@ GemmProblem::~GemmProblem() {
 
 void GemmProblem::describe() {
   const GemmParams& p = params_;
-  check_blas(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-             "describing a product");
+  const auto compute = p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check_blas(cublasLtMatmulDescCreate(&operation_, compute, CUDA_R_32F), "describing a product");
   const cublasOperation_t first = p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   set_attribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, first);
@@ -97,6 +97,7 @@ std::string GemmProblem::key() const {
   if (p.has_c) text += " + " + std::string(dtype_name(p.c));
   text += " -> " + std::string(dtype_name(p.y));
   if (p.fast_accumulate) text += ", fast";
+  if (p.tf32) text += ", TF32";
   if (place_ == AlphaPlace::device) text += ", alpha on the device";
   return text + ", workspace " + std::to_string(workspace_);
 }

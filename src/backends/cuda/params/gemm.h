@@ -14,6 +14,7 @@ struct GemmParams {
   bool trans_a = false, trans_b = false;  // op transposes: a is stored [k, m], b [n, k]
   bool has_c = false;
   bool fast_accumulate = false;  // of FP8 products: fewer bits in the accumulator
+  bool tf32 = false;             // of f32 products: factors rounded to TF32
 };
 
 }  // namespace octet::cuda

@@ -22,6 +22,7 @@ GemmParams params_of(const NodeView& view) {
   p.trans_a = attrs.trans_a;
   p.trans_b = attrs.trans_b;
   p.fast_accumulate = attrs.fast_accumulate;
+  p.tf32 = attrs.tf32 && p.a == Dtype::f32;
   return p;
 }
 

@@ -1,0 +1,40 @@
+// Runs of the program on the GPU.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "cli/train/tiny_run.h"
+#include "gpu/parity/gpu.h"
+
+namespace octet::test {
+
+inline std::string run_yaml(const ScratchFolder& folder) {
+  const std::string data = folder.put("text.txt", easy_text(60000));
+  return folder.put(
+      "run.yaml",
+      "model: {kind: llama, hidden: 256, layers: 2, heads: 4, ffn: 704, vocab: 256, seq: 256}\n"
+      "recipe: coat\n"
+      "optim: {lr: 2.0e-3, warmup: 2}\n"
+      "data: {train: [" +
+          data +
+          "], val_fraction: 0.1}\n"
+          "train: {steps: 6, batch: 4, eval_every: 3, eval_bytes: 2048, save_every: 3, keep: 9}\n");
+}
+
+// Trains in folder/out; fails the test with what the program wrote where it fails.
+inline void train(const ScratchFolder& folder, const std::string& out,
+                  const std::string& arguments) {
+  const std::string command = std::string(OCTET_PROGRAM) + " train " + run_yaml(folder) +
+                              " --device cuda --quiet --set out=" + (folder / out) + " " +
+                              arguments + " </dev/null >/dev/null 2>" + (folder / "err.txt");
+  const int status = std::system(command.c_str());
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << command << "\n"
+      << posix_files().read_text(folder / "err.txt");
+}
+
+}  // namespace octet::test
