@@ -52,7 +52,8 @@ class AdamwStep : public Prepared {
   void launch(const Launch& args) override {
     if (p_.n == 0) return;
     AdamwCall call = call_of(args);
-    call.begin += launch_adamw_groups(call, n_sm_, args.stream);
+    call.begin += launch_adamw_expanded(call, n_sm_, args.stream);
+    if (call.begin < call.end) call.begin += launch_adamw_groups(call, n_sm_, args.stream);
     if (call.begin < call.end) call.begin += launch_adamw_wide(call, n_sm_, args.stream);
     if (call.begin < call.end) launch_adamw_any(call, n_sm_, args.stream);
   }

@@ -1,5 +1,6 @@
-// The update's kernels, and how adamw_step divides among three: one for pairs of E4M3 or E5M2
-// moments in groups of 128, one for moments of f32 and bf16, one for everything else.
+// The update's kernels, and how adamw_step divides among four: one for expanded E4M3 moments in
+// groups of 128, one for other E4M3 or E5M2 moments in such groups, one for moments of f32 and
+// bf16, one for everything else.
 #pragma once
 
 #include "backends/cuda/module/kernel.h"
@@ -29,12 +30,14 @@ struct AdamwCall {
   const uint32_t* attempt;  // nullptr: nothing is drawn
 
   int64_t begin, end;  // the elements of this launch; begin starts a group
+  int64_t origin = 0;  // the place of element 0 in the whole tensor, for what is drawn
 };
 
 // Whether every address allows accesses of 16 bytes.
 bool is_aligned(const AdamwCall& call);
 
 // Each returns how many elements from call.begin on it has done, 0 where it is not made for them.
+int64_t launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stream);
 int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream);
 int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream);
 int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream);

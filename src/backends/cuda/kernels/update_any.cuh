@@ -98,7 +98,7 @@ __device__ __forceinline__ void store_master(const AdamwCall& call, int64_t i, f
     case WeightStore::stochastic: {
       const auto random = stream_of<UpdateDraw::weight>(call);
       static_cast<uint16_t*>(call.w_to)[i] =
-          stochastic_bf16(w, random.bits(static_cast<uint64_t>(i)));
+          stochastic_bf16(w, random.bits(static_cast<uint64_t>(call.origin + i)));
       return;
     }
     case WeightStore::master:
@@ -125,7 +125,7 @@ __device__ void store_moment(const AdamwCall& call, int64_t i, float x, uint32_t
   void* to = M == Moment::first ? call.m.to : call.v.to;
   constexpr UpdateDraw kDraw = M == Moment::first ? UpdateDraw::first : UpdateDraw::second;
   const uint32_t random =
-      coding.stochastic ? stream_of<kDraw>(call).bits(static_cast<uint64_t>(i)) : 0;
+      coding.stochastic ? stream_of<kDraw>(call).bits(static_cast<uint64_t>(call.origin + i)) : 0;
   if (coding.dtype == Dtype::f32) {
     static_cast<float*>(to)[i] = x;
   } else if (coding.dtype == Dtype::bf16) {

@@ -1,4 +1,5 @@
-// The step with both moments E4M3 or E5M2 in groups of 128, expanded or not, and fast powers.
+// The step with both moments E4M3 or E5M2 in groups of 128, expanded or not, and fast powers, where
+// update_expanded.cu does not take it.
 //
 // A warp takes two groups at a time, sixteen lanes each, eight elements a lane: everything is read
 // in accesses of 8 or 16 bytes, the next pair while this one is computed. The range of a group goes
@@ -10,6 +11,7 @@
 #include "backends/cuda/kernels/fast_math.cuh"
 #include "backends/cuda/kernels/update_any.cuh"
 #include "backends/cuda/kernels/update_copy.cuh"
+#include "backends/cuda/kernels/update_words.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -48,12 +50,6 @@ constexpr CodeFormat code_format(const MomentParams& p, bool keeps_nonzero) {
 constexpr CodeFormats code_formats(const MomentParams& m, const MomentParams& v) {
   return {code_format(m, m.expand), code_format(v, true)};
 }
-// What nearly every run has; its kernels know these numbers when they are compiled.
-constexpr CodeFormats usual_formats() {
-  const MomentParams usual{.dtype = Dtype::e4m3, .expand = true, .stochastic = false};
-  return code_formats(usual, usual);
-}
-
 // a / b to nearest, both in [1, 2).
 __device__ __forceinline__ float divide_exactly(float a, float b) {
   const float rough = fast_inverse(b);
@@ -76,34 +72,6 @@ struct Raw {
   uint32_t g[kGradWords], w[kWeightWords];
 };
 
-template <int N>
-__device__ __forceinline__ void load_words(const void* from, int64_t byte, uint32_t* to) {
-  const auto* at = static_cast<const char*>(from) + byte;
-  if constexpr (N == 2) {
-    const uint2 x = *reinterpret_cast<const uint2*>(at);
-    to[0] = x.x, to[1] = x.y;
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-      const uint4 x = reinterpret_cast<const uint4*>(at)[i / 4];
-      to[i] = x.x, to[i + 1] = x.y, to[i + 2] = x.z, to[i + 3] = x.w;
-    }
-  }
-}
-template <int N>
-__device__ __forceinline__ void store_words(void* to, int64_t byte, const uint32_t* from) {
-  auto* at = static_cast<char*>(to) + byte;
-  if constexpr (N == 2) {
-    *reinterpret_cast<uint2*>(at) = make_uint2(from[0], from[1]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; i += 4) {
-      reinterpret_cast<uint4*>(at)[i / 4] =
-          make_uint4(from[i], from[i + 1], from[i + 2], from[i + 3]);
-    }
-  }
-}
-
 // i: this lane's first element.
 template <WeightStore S, Dtype G>
 __device__ __forceinline__ void load(const AdamwCall& call, int64_t i, Raw<S, G>& raw) {
@@ -122,11 +90,6 @@ __device__ __forceinline__ void load(const AdamwCall& call, int64_t i, Raw<S, G>
   }
 }
 
-// Element j of packed bf16.
-__device__ __forceinline__ float bf16_at(const uint32_t* words, int j) {
-  return __uint_as_float(j % 2 == 0 ? words[j / 2] << 16 : words[j / 2] & 0xFFFF0000u);
-}
-
 template <WeightStore S, Dtype G>
 __device__ __forceinline__ float gradient_at(const Raw<S, G>& raw, int j) {
   return G == Dtype::f32 ? __uint_as_float(raw.g[j]) : bf16_at(raw.g, j);
@@ -134,10 +97,7 @@ __device__ __forceinline__ float gradient_at(const Raw<S, G>& raw, int j) {
 template <WeightStore S, Dtype G>
 __device__ __forceinline__ float weight_at(const Raw<S, G>& raw, int j) {
   if constexpr (S == WeightStore::remainder) {
-    const uint32_t hi = __float_as_uint(bf16_at(raw.w, j));
-    const auto both = static_cast<int32_t>(raw.w[4 + j / 2]);
-    const int32_t lo = j % 2 == 0 ? static_cast<int16_t>(both) : both >> 16;
-    return __uint_as_float(hi + static_cast<uint32_t>(lo));
+    return joined_at(raw.w, raw.w + 4, j);
   } else if constexpr (S == WeightStore::stochastic) {
     return bf16_at(raw.w, j);
   } else {
@@ -286,33 +246,15 @@ __device__ __forceinline__ bool is_far(const CodeFormat& f, const Extent& extent
   return !(extent.amax <= 0x1p100f && extent.amin >= fmaxf(0x1p-126f, extent.amax * 0x1p-100f));
 }
 
-struct StepConstants {
-  AdamwConstants k;
-  float inv_c1, inv_c2;
-};
-
-// adamw_element with the machine's square root and inverse, a few units in the last place of the
-// step away: less than what the powers leave of m and v.
-__device__ __forceinline__ AdamwElement fast_element(const StepConstants& c, AdamwElement old,
-                                                     float gradient) {
-  const AdamwConstants& k = c.k;
-  const float g = gradient * k.grad_scale;
-  const float m = k.beta1 * old.m + (1.0f - k.beta1) * g;
-  const float v = k.beta2 * old.v + ((1.0f - k.beta2) * g) * g;
-  const float step = m * c.inv_c1 * fast_inverse(fast_sqrt(v * c.inv_c2) + k.eps);
-  return {old.w - k.lr * (step + k.weight_decay * old.w), m, v};
-}
-
 // m, v and w of the lane's elements; NaN where a new w is not finite, else 0.
-template <bool kFast, WeightStore S, Dtype G>
-__device__ __forceinline__ float update(const StepConstants& c, const Raw<S, G>& raw,
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ float update(const AdamwConstants& k, const Raw<S, G>& raw,
                                         float (&m)[kEach], float (&v)[kEach], float (&w)[kEach]) {
   float bad = 0;
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
     const AdamwElement old{weight_at(raw, j), m[j], v[j]};
-    const float g = gradient_at(raw, j);
-    const AdamwElement next = kFast ? fast_element(c, old, g) : adamw_element(c.k, old, g);
+    const AdamwElement next = adamw_element(k, old, gradient_at(raw, j));
     w[j] = next.w, m[j] = next.m, v[j] = next.v;
     bad = __fmaf_rn(w[j], 0.0f, bad);
   }
@@ -362,15 +304,16 @@ __device__ __forceinline__ void store_weights(const AdamwCall& call, int64_t i,
 }
 
 // One pair; i: this lane's first element.
-template <bool kFast, WeightStore S, Dtype G>
+template <WeightStore S, Dtype G>
 __device__ __forceinline__ void step_pair(const AdamwCall& call, const CodeFormats& formats,
-                                          const StepConstants& c, const Raw<S, G>& raw, int64_t i) {
+                                          const AdamwConstants& k, const Raw<S, G>& raw,
+                                          int64_t i) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool second = (lane & 8) != 0;
   float m[kEach], v[kEach], w[kEach];
   bool odd = decode_codes<true>(formats.m, raw.m, raw.meta_m, m);
   odd |= decode_codes<false>(formats.v, raw.v, raw.meta_v, v);
-  const float bad = update<kFast>(c, raw, m, v, w);
+  const float bad = update(k, raw, m, v, w);
   odd |= bad != 0.0f;  // NaN
   const CodeFormat mine = second ? formats.v : formats.m;
   Extent extent = group_extent<true>(m, v, second);
@@ -395,13 +338,12 @@ __device__ __forceinline__ void step_pair(const AdamwCall& call, const CodeForma
   if (lane % 8 == 0) (second ? call.v : call.m).meta_to[i / kGroup] = meta;
 }
 
-template <WeightStore S, Dtype G, bool kUsualFormats>
+template <WeightStore S, Dtype G>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     step_pairs(const __grid_constant__ AdamwCall call,
                const __grid_constant__ CodeFormats formats) {
   if (*call.found_nonfinite != 0) return copy_states(call);
   const AdamwConstants k = constants_of(call);
-  const StepConstants c{k, 1.0f / k.c1, 1.0f / k.c2};
   const int64_t warp = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * (kThreads / 32) * kPair;
   int64_t i = call.begin + warp * kPair + threadIdx.x % 32 * kEach;
@@ -411,12 +353,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (; i < call.end; i += stride) {
     Raw<S, G> next = now;
     if (i + stride < call.end) load(call, i + stride, next);
-    if constexpr (kUsualFormats) {
-      constexpr CodeFormats kUsual = usual_formats();
-      step_pair<true>(call, kUsual, c, now, i);
-    } else {
-      step_pair<false>(call, formats, c, now, i);
-    }
+    step_pair(call, formats, k, now, i);
     now = next;
   }
 }
@@ -425,13 +362,8 @@ template <WeightStore S, Dtype G>
 void launch_pairs(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const int64_t wanted = ceil_div(call.end - call.begin, kPair * (kThreads / 32));
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * kBlocks));
-  const auto usual = [](const MomentParams& p) { return p.dtype == Dtype::e4m3 && p.expand; };
   const CodeFormats formats = code_formats(call.p.m, call.p.v);
-  if (usual(call.p.m) && usual(call.p.v)) {
-    step_pairs<S, G, true><<<blocks, kThreads, 0, stream>>>(call, formats);
-  } else {
-    step_pairs<S, G, false><<<blocks, kThreads, 0, stream>>>(call, formats);
-  }
+  step_pairs<S, G><<<blocks, kThreads, 0, stream>>>(call, formats);
   check_launch("adamw_step");
 }
 

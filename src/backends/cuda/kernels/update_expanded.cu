@@ -1,0 +1,330 @@
+// The step with both moments expanded E4M3 in groups of 128 and fast powers: what nearly every run
+// has. It is made to need few instructions, since in a training step the clock is low.
+//
+// A warp takes four groups at a time; the next four are read while these are encoded. Tiles with
+// anything unusual (NaN, Inf, a negative v, magnitudes near the ends of f32, no learning rate) take
+// step_group instead, before anything of them is written.
+#include <algorithm>
+
+#include "backends/cuda/kernels/update_any.cuh"
+#include "backends/cuda/kernels/update_codes.cuh"
+#include "backends/cuda/kernels/update_copy.cuh"
+#include "backends/cuda/kernels/update_draw.cuh"
+#include "backends/cuda/kernels/update_words.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / 32;
+constexpr int64_t kMostElements = int64_t{1} << 31;  // of a launch
+
+// A lane's elements of a tile as they are read; the meaning of words is that of a run after
+// another.
+template <WeightStore S, Dtype G>
+struct Raw {
+  static constexpr bool kWide = S == WeightStore::master || S == WeightStore::plain;
+  static constexpr int kGradWords = G == Dtype::f32 ? kRun : kRun / 2;  // of a run
+  static constexpr int kWeightWords = kWide ? kRun : kRun / 2;
+  static constexpr int kRestWords = S == WeightStore::remainder ? kRun / 2 : 0;
+  uint32_t m[4], v[4], meta_m, meta_v;
+  uint32_t g[2 * kGradWords], w[2 * kWeightWords], rest[2 * kRestWords + 1];
+};
+
+// i: this lane's first element.
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ void load(const AdamwCall& call, uint32_t i, Raw<S, G>& raw) {
+  using R = Raw<S, G>;
+  const auto at = static_cast<uint64_t>(i);
+  const void* weights = S == WeightStore::master ? call.master_from : call.w_from;
+#pragma unroll
+  for (int run = 0; run < 2; ++run) {
+    const auto next = static_cast<uint64_t>(run * kNextRun);
+    constexpr uint64_t kGradBytes = R::kGradWords / 2, kWeightBytes = R::kWeightWords / 2;
+    load_words<2>(call.m.from, at + next, raw.m + 2 * run);
+    load_words<2>(call.v.from, at + next, raw.v + 2 * run);
+    load_words<R::kGradWords>(call.g, at * kGradBytes + next * kGradBytes,
+                              raw.g + run * R::kGradWords);
+    load_words<R::kWeightWords>(weights, at * kWeightBytes + next * kWeightBytes,
+                                raw.w + run * R::kWeightWords);
+    if constexpr (R::kRestWords != 0) {
+      load_words<R::kRestWords>(call.master_from, at * 2 + next * 2,
+                                raw.rest + run * R::kRestWords);
+    }
+  }
+  raw.meta_m = call.m.meta_from[i / kGroup];
+  raw.meta_v = call.v.meta_from[i / kGroup];
+}
+
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ float gradient_at(const Raw<S, G>& raw, int j) {
+  return G == Dtype::f32 ? __uint_as_float(raw.g[j]) : bf16_at(raw.g, j);
+}
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ float weight_at(const Raw<S, G>& raw, int j) {
+  if constexpr (S == WeightStore::remainder) return joined_at(raw.w, raw.rest, j);
+  return Raw<S, G>::kWide ? __uint_as_float(raw.w[j]) : bf16_at(raw.w, j);
+}
+
+// What is the same for every element.
+struct StepConstants {
+  float log2_beta1, log2_beta2;
+  float g_of_m, gg_of_v;      // (1 - beta1) s, (1 - beta2) s^2; s scales the gradient
+  float size_of_v, size_eps;  // (sqrt(v / c2) + eps) c1 / lr = sqrt(v) size_of_v + size_eps
+  float minus_decay;          // -lr weight_decay
+  float most_v;               // above it products of four sizes leave f32
+};
+__device__ __forceinline__ StepConstants step_constants(const AdamwCall& call) {
+  const AdamwConstants k = constants_of(call);
+  StepConstants c{};
+  c.log2_beta1 = fast_log2(k.beta1);
+  c.log2_beta2 = fast_log2(k.beta2);
+  c.g_of_m = (1.0f - k.beta1) * k.grad_scale;
+  c.gg_of_v = (1.0f - k.beta2) * k.grad_scale * k.grad_scale;
+  const float inv_rate = k.c1 / k.lr;
+  c.size_of_v = inv_rate / sqrtf(k.c2);
+  c.size_eps = k.eps * inv_rate;
+  if (!(fabsf(c.size_eps) < 0x1p30f)) c.size_eps = __uint_as_float(kF32Nan);  // to step_group
+  c.minus_decay = -k.lr * k.weight_decay;
+  c.most_v = fminf(0x1p100f, 0x1p60f / c.size_of_v / c.size_of_v);
+  return c;
+}
+
+// What a warp knows of its launch.
+struct Place {
+  const AdamwCall& call;
+  const RoundKeys& keys;
+  const char* tables;
+  StepConstants c;
+  DrawShared draws;
+  uint32_t first_draw;  // the counter of element 0
+  uint32_t lane;
+  uint32_t end;  // of whole tiles
+
+  // This lane's first element of a tile.
+  __device__ uint32_t element(uint32_t tile) const {
+    return tile + lane / kLanes * kGroup + lane % kLanes * kRun;
+  }
+};
+
+struct Elements {
+  float m[kEach], v[kEach], w[kEach];
+};
+
+// lr / c1 / (sqrt(v / c2) + eps) of four elements: four inverses by one.
+__device__ __forceinline__ void invert_four(const float (&size)[4], float (&inverse)[4]) {
+  const float low = size[0] * size[1], high = size[2] * size[3];
+  const float all = fast_inverse(low * high);
+  const float of_low = all * high, of_high = all * low;
+  inverse[0] = size[1] * of_low, inverse[1] = size[0] * of_low;
+  inverse[2] = size[3] * of_high, inverse[3] = size[2] * of_high;
+}
+
+// The new m, v and w of the lane's elements; whether something of them is unusual.
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ bool update(const Place& p, const Raw<S, G>& raw, Elements& x) {
+  const StepConstants& c = p.c;
+  const Decoding of_m = decoding_of(p.tables, raw.meta_m, c.log2_beta1);
+  const Decoding of_v = decoding_of(p.tables, raw.meta_v, c.log2_beta2);
+  float bad = 0;
+#pragma unroll
+  for (int first = 0; first < kEach; first += 4) {
+    float size[4], inverse[4];
+#pragma unroll
+    for (int j = first; j < first + 4; ++j) {
+      const uint32_t sign = (raw.m[j / 4] << (24 - j % 4 * 8)) & kSign;
+      const float m = of_m.value(log2_of_code<false>(p.tables, p.lane, raw.m[j / 4], j % 4));
+      const float v = of_v.value(log2_of_code<true>(p.tables, p.lane, raw.v[j / 4], j % 4));
+      const float g = gradient_at(raw, j);
+      x.m[j] = __fmaf_rn(g, c.g_of_m, __uint_as_float(__float_as_uint(m) ^ sign));
+      x.v[j] = __fmaf_rn(g * c.gg_of_v, g, v);
+      size[j - first] = __fmaf_rn(fast_sqrt(x.v[j]), c.size_of_v, c.size_eps);
+    }
+    invert_four(size, inverse);
+#pragma unroll
+    for (int j = first; j < first + 4; ++j) {
+      const float old = weight_at(raw, j);
+      const float decayed = __fmaf_rn(old, c.minus_decay, old);
+      x.w[j] = __fmaf_rn(-x.m[j], inverse[j - first], decayed);
+    }
+    bad = __fmaf_rn(x.w[first], x.w[first + 1], bad);
+    bad = __fmaf_rn(x.w[first + 2], x.w[first + 3], bad);
+  }
+  return of_m.far | of_v.far | !(fabsf(bad) < __uint_as_float(kF32Inf));
+}
+
+// A run of finite weights from element i on.
+template <WeightStore S>
+__device__ __forceinline__ void store_weights(const Place& p, uint32_t i, const float* w) {
+  const auto at = static_cast<uint64_t>(i);
+  uint32_t bits[kRun], hi[kRun / 2], rest[kRun / 2];
+#pragma unroll
+  for (int j = 0; j < kRun; ++j) bits[j] = __float_as_uint(w[j]);
+#pragma unroll
+  for (int j = 0; j < kRun; j += 4) {
+    PhiloxBlock words{};
+    if constexpr (S == WeightStore::stochastic) {
+      words = draw_block(p.keys, p.draws, p.first_draw + i / 4 + static_cast<uint32_t>(j / 4));
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k += 2) {
+      const uint32_t a = bits[j + k], b = bits[j + k + 1];
+      uint32_t& to = hi[(j + k) / 2];
+      if constexpr (S == WeightStore::remainder) {
+        to = __byte_perm(a + 0x8000u, b + 0x8000u, 0x7632);
+        rest[(j + k) / 2] = __byte_perm(a, b, 0x5410);
+      } else if constexpr (S == WeightStore::stochastic) {
+        to = __byte_perm(a + (words.word[k] >> 16), b + (words.word[k + 1] >> 16), 0x7632);
+      } else {
+        to = from_float<Dtype::bf16>(w[j + k]) |
+             (static_cast<uint32_t>(from_float<Dtype::bf16>(w[j + k + 1])) << 16);
+      }
+    }
+  }
+  if constexpr (S != WeightStore::plain) store_words<4>(p.call.w_to, at * 2, hi);
+  if constexpr (S == WeightStore::remainder) store_words<4>(p.call.master_to, at * 2, rest);
+  if constexpr (S == WeightStore::master) store_words<8>(p.call.master_to, at * 4, bits);
+  if constexpr (S == WeightStore::plain) store_words<8>(p.call.w_to, at * 4, bits);
+}
+
+__device__ __noinline__ void step_each_group(const AdamwCall& call, uint32_t begin, uint32_t end) {
+  for (uint32_t i = begin; i < end; i += kGroup) step_group<Formats::ieee>(call, i, kGroup);
+}
+
+// How many of four powers of v go by sums: so that neither the unit of powers nor the issue of
+// instructions waits for the other.
+template <WeightStore S>
+constexpr int kBySums = S == WeightStore::stochastic ? 1 : 3;
+
+// One tile; reads the next into raw.
+template <WeightStore S, Dtype G>
+__device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32_t tile,
+                                          uint32_t next) {
+  const bool second = (p.lane & 4) != 0;
+  Elements x;
+  bool odd = update(p, raw, x);
+  if (next < p.end) load(p.call, p.element(next), raw);
+  Extent extent = group_extent<true>(x.m, x.v, second);
+  if (__any_sync(kWholeWarp, extent.amin == 0 && extent.amax != 0)) {
+    extent = group_extent<false>(x.m, x.v, second);
+  }
+  odd |= is_far(extent, __float_as_uint(second ? p.c.most_v : 0x1p100f));
+  if (__any_sync(kWholeWarp, odd)) {
+    return step_each_group(p.call, tile, tile + kTile);
+  }
+  const Encoding mine = encoding_of(extent);
+  const Powers of_m = powers_of(mine, 0), of_v = powers_of(mine, 4);
+  const uint32_t i = p.element(tile);
+#pragma unroll
+  for (int run = 0; run < 2; ++run) {
+    const uint32_t at = i + static_cast<uint32_t>(run * kNextRun);
+    const float *m = x.m + run * kRun, *v = x.v + run * kRun;
+    store_weights<S>(p, at, x.w + run * kRun);
+    const uint32_t codes_m[2] = {encode_m(of_m, m), encode_m(of_m, m + 4)};
+    const uint32_t codes_v[2] = {encode_v<kBySums<S>>(of_v, v), encode_v<kBySums<S>>(of_v, v + 4)};
+    store_words<2>(p.call.m.to, at, codes_m);
+    store_words<2>(p.call.v.to, at, codes_v);
+  }
+  if (p.lane % 4 == 0) (second ? p.call.v : p.call.m).meta_to[i / kGroup] = mine.meta;
+}
+
+template <WeightStore S, Dtype G>
+__global__ void __launch_bounds__(kThreads, 1)
+    step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
+  extern __shared__ __align__(16) char shared[];
+  Place p{.call = call,
+          .keys = keys,
+          .tables = shared,
+          .c = {},
+          .draws = {},
+          .first_draw = static_cast<uint32_t>(call.origin / 4),
+          .lane = threadIdx.x % 32,
+          .end = static_cast<uint32_t>(call.end) / kTile * kTile};
+  const uint32_t stride = gridDim.x * kWarps * kTile;
+  uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
+  Raw<S, G> raw;
+  if (tile < p.end) load(call, p.element(tile), raw);
+  if (*call.found_nonfinite != 0) return copy_states(call);
+  fill_tables(shared);
+  __syncthreads();
+  p.c = step_constants(call);
+  if constexpr (S == WeightStore::stochastic) {
+    p.draws = draw_shared(keys, static_cast<uint32_t>(call.origin >> 34), *call.attempt);
+  }
+  for (; tile < p.end; tile += stride) step_tile<S, G>(p, raw, tile, tile + stride);
+  // At most three groups; the warp after the one that has the last tile takes them.
+  if (tile == p.end) step_each_group(call, tile, static_cast<uint32_t>(call.end));
+}
+
+template <WeightStore S, Dtype G>
+void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const auto kernel = step_tiles<S, G>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTableBytes),
+        "adamw_step's shared memory");
+  const int64_t tiles = ceil_div(call.end, int64_t{kTile});
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, n_sm));
+  const RandomStream random = update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight);
+  kernel<<<blocks, kThreads, kTableBytes, stream>>>(call, round_keys(random));
+  check_launch("adamw_step");
+}
+
+template <Dtype G>
+void launch_tiles_of(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  switch (call.p.store) {
+    case WeightStore::remainder:
+      return launch_tiles<WeightStore::remainder, G>(call, n_sm, stream);
+    case WeightStore::stochastic:
+      return launch_tiles<WeightStore::stochastic, G>(call, n_sm, stream);
+    case WeightStore::master:
+      return launch_tiles<WeightStore::master, G>(call, n_sm, stream);
+    case WeightStore::plain:
+      return launch_tiles<WeightStore::plain, G>(call, n_sm, stream);
+  }
+}
+
+bool takes(const AdamwCall& call) {
+  const AdamwParams& p = call.p;
+  const auto expanded = [](const MomentParams& moment) {
+    return moment.dtype == Dtype::e4m3 && moment.expand && !moment.stochastic;
+  };
+  const bool weight = p.store == WeightStore::plain ? p.w == Dtype::f32 : p.w == Dtype::bf16;
+  return expanded(p.m) && expanded(p.v) && !p.exact && p.group == kGroup && weight &&
+         (p.g == Dtype::bf16 || p.g == Dtype::f32) && is_aligned(call);
+}
+
+// The call of elements [first, first + n), at the places where these lie.
+AdamwCall slice(const AdamwCall& call, int64_t first, int64_t n) {
+  const auto ahead = [&]<typename T>(T* at, Dtype dtype) -> T* {
+    using Byte = std::conditional_t<std::is_const_v<T>, const char, char>;
+    return at == nullptr ? nullptr : static_cast<Byte*>(at) + first * dtype_bytes(dtype);
+  };
+  const Dtype rest = call.p.store == WeightStore::remainder ? Dtype::i16 : Dtype::f32;
+  AdamwCall part = call;
+  part.g = ahead(call.g, call.p.g);
+  part.w_from = ahead(call.w_from, call.p.w), part.w_to = ahead(call.w_to, call.p.w);
+  part.master_from = ahead(call.master_from, rest), part.master_to = ahead(call.master_to, rest);
+  for (MomentPlace* at : {&part.m, &part.v}) {
+    at->from = ahead(at->from, Dtype::e4m3), at->to = ahead(at->to, Dtype::e4m3);
+    at->meta_from += first / kGroup, at->meta_to += first / kGroup;
+  }
+  part.origin = first, part.begin = 0, part.end = n;
+  return part;
+}
+
+}  // namespace
+
+int64_t launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const int64_t n = call.end / kGroup * kGroup;
+  if (call.begin != 0 || n == 0 || !takes(call)) return 0;
+  for (int64_t first = 0; first < n; first += kMostElements) {
+    const AdamwCall part = slice(call, first, std::min(n - first, kMostElements));
+    if (call.p.g == Dtype::bf16) {
+      launch_tiles_of<Dtype::bf16>(part, n_sm, stream);
+    } else {
+      launch_tiles_of<Dtype::f32>(part, n_sm, stream);
+    }
+  }
+  return n;
+}
+
+}  // namespace octet::cuda
