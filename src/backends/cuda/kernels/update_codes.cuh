@@ -145,13 +145,14 @@ __device__ __forceinline__ Powers powers_of(const Encoding& encoding, int lane) 
 
 // Four codes.
 __device__ __forceinline__ uint32_t encode_m(const Powers& powers, const float* m) {
-  const uint32_t signs = powers.offset > -0x1p100f ? 0x80808080u : 0;  // 0: empty, every code 0
-  float size[4];
+  const uint32_t sign = powers.offset > -0x1p100f ? kSign : 0;  // 0: empty, every code 0
+  float y[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    size[j] = fast_exp2(__fmaf_rn(fast_log2(fabsf(m[j])), powers.k, powers.offset));
+    const float size = fast_exp2(__fmaf_rn(fast_log2(fabsf(m[j])), powers.k, powers.offset));
+    y[j] = __uint_as_float(__float_as_uint(size) | (__float_as_uint(m[j]) & sign));
   }
-  return pack_codes(size) | (pack_codes(m) & signs);
+  return pack_codes(y);
 }
 // kBySums of the four powers go by sums.
 template <int kBySums>

@@ -74,19 +74,19 @@ struct StepConstants {
   float minus_decay;          // -lr weight_decay
   float most_v;               // above it products of four sizes leave f32
 };
-__device__ __forceinline__ StepConstants step_constants(const AdamwCall& call) {
-  const AdamwConstants k = constants_of(call);
+__device__ __forceinline__ StepConstants step_constants(const AdamwConstants& k) {
   StepConstants c{};
   c.log2_beta1 = fast_log2(k.beta1);
   c.log2_beta2 = fast_log2(k.beta2);
   c.g_of_m = (1.0f - k.beta1) * k.grad_scale;
   c.gg_of_v = (1.0f - k.beta2) * k.grad_scale * k.grad_scale;
-  const float inv_rate = k.c1 / k.lr;
-  c.size_of_v = inv_rate / sqrtf(k.c2);
+  const float inv_rate = k.c1 * fast_inverse(k.lr);
+  c.size_of_v = inv_rate * fast_inverse(fast_sqrt(k.c2));
   c.size_eps = k.eps * inv_rate;
   if (!(fabsf(c.size_eps) < 0x1p30f)) c.size_eps = __uint_as_float(kF32Nan);  // to step_group
   c.minus_decay = -k.lr * k.weight_decay;
-  c.most_v = fminf(0x1p100f, 0x1p60f / c.size_of_v / c.size_of_v);
+  const float unit = fast_inverse(c.size_of_v);
+  c.most_v = fminf(0x1p100f, 0x1p60f * unit * unit);
   return c;
 }
 
@@ -244,10 +244,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
   Raw<S, G> raw;
   if (tile < p.end) load(call, p.element(tile), raw);
-  if (*call.found_nonfinite != 0) return copy_states(call);
+  const AdamwConstants k = constants_of(call);
+  const uint8_t found_nonfinite = *call.found_nonfinite;
   fill_tables(shared);
   __syncthreads();
-  p.c = step_constants(call);
+  if (found_nonfinite != 0) return copy_states(call);
+  p.c = step_constants(k);
   if constexpr (S == WeightStore::stochastic) {
     p.draws = draw_shared(keys, static_cast<uint32_t>(call.origin >> 34), *call.attempt);
   }
