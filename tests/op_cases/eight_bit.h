@@ -129,9 +129,24 @@ inline void add_stored(Cases& all) {
             {x, x, s, s, scalar(0.5)});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)});
+  const OperandCase mean = typed(rows, Dtype::f32, Fill::normal), given = scalar(0.01);
+  put_typed(all, "rms_norm_quantize_known", OpCode::rms_norm_quantize, norm_q,
+            {x, w, s, given, none(), rstd});
+  put_typed(all, "rms_norm_quantize_known_plain", OpCode::rms_norm_quantize,
+            NormQuantizeAttrs{.norm = {}, .q = q},
+            {tensor(shape), none(), none(), given, none(), rstd});
+  put_typed(all, "layer_norm_quantize_known", OpCode::layer_norm_quantize, norm_q,
+            {x, w, w, s, given, none(), mean, rstd});
   put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = padded, .both = true},
             {tensor(shape), tensor(shape)});
+  QuantizeAttrs transposed = padded;
+  transposed.transposed = true;
+  put_typed(all, "rms_norm_quantize_known_transposed", OpCode::rms_norm_quantize,
+            NormQuantizeAttrs{.norm = norm, .q = transposed}, {x, w, s, given, none(), rstd});
+  put_typed(all, "layer_norm_quantize_known_transposed", OpCode::layer_norm_quantize,
+            NormQuantizeAttrs{.norm = {}, .q = transposed},
+            {tensor(shape), w, none(), none(), given, none(), mean, rstd});
   put_typed(all, "gated_act_quantize_delayed", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, none(), history});
 }

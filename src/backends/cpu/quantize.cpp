@@ -188,7 +188,9 @@ void norm_quantize(const NormQuantize& args, RowShape shape, float* scratch, Thr
                       args.rstd != nullptr ? args.rstd : parts.row_values()};
   const NormRowSource whole{rows, shape.cols};
   const TensorCodes out = with_scale({args.own, args.out}, shape, whole, parts, pool);
-  const bool known = args.own.scale != nullptr;
+  const bool known = args.own.scale != nullptr || args.known_rstd != nullptr;
+  for (int64_t r = 0; r < shape.rows && args.known_rstd != nullptr; ++r)
+    rows.keep(r, {args.known_mean == nullptr ? 0 : args.known_mean[r], args.known_rstd[r]});
   if (!known && out.transposed == nullptr) return encode_spans(whole, out, shape, parts, pool);
   if (!known) {
     for_rows(shape, pool, [&](int64_t r, int thread, int64_t) {

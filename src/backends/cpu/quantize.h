@@ -70,13 +70,14 @@ struct OwnScale {
 };
 
 // Codes of (x - mean) rstd w + b (norm.h); a norm of kind rms has no mean. mean and rstd [rows] are
-// written where they are not null.
+// written where they are not null, or read where they are known.
 struct NormQuantize {
   NormKind kind = NormKind::rms;
   Stored x = {};
   In weight = {}, bias = {};
   float eps = 1e-5f;
   float *mean = nullptr, *rstd = nullptr;
+  const float *known_mean = nullptr, *known_rstd = nullptr;
   OwnScale own = {};
   TensorCodes out = {};
 };

@@ -55,9 +55,10 @@ extern const OpDef kCrossEntropy, kCrossEntropyGrad;
 extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth,
     kQuantizeGroups, kDequantize, kAddQuantize;
 // quantize_layers.cpp: a layer and the per-tensor quantizer of its result in one:
-//   rms_norm_quantize(x, w?, x_scales?, ...); layer_norm_quantize(x, w?, b?, x_scales?, ...);
+//   rms_norm_quantize(x, w?, x_scales?, ..., rstd?);
+//   layer_norm_quantize(x, w?, b?, x_scales?, ..., mean?, rstd?);
 //   gated_act_quantize(gate, up, gate_scales?, up_scales?, ...); gelu_quantize(x, x_scales?, ...)
-//   and behind them, for all: scale[]?, history[n]?
+//   and at the dots, for all: scale[]?, history[n]?; statistics may be given with a scale
 //   -> codes; without scale: scale[], bool nonfinite[], the layer's statistics (rstd[T]; mean[T],
 //   rstd[T]); with history: its next value (delayed_scale); with `both`: the transposed codes
 extern const OpDef kRmsNormQuantize, kLayerNormQuantize, kGatedActQuantize, kGeluQuantize;

@@ -3,7 +3,8 @@
 //   layer_norm: y = (x - mean) * rstd * w + b,    rstd = 1 / sqrt(mean (x - mean)^2 + eps)
 // Without w the factor is 1; b needs w. Their gradients read rstd and mean as the forward op gave
 // them.
-#include "ir/ops/common.h"
+#include "ir/ops/norm.h"
+
 #include "ir/ops/list.h"
 
 namespace octet::ops {
@@ -113,9 +114,7 @@ Values decompose_rms_norm(Builder& b, const Node& node) {
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
   const ValueId rstd = rstd_of(b, x, node.attrs);
-  ValueId y = b.mul(x, per_row(b, rstd, shape));
-  if (!absent(node, 1)) y = b.mul(y, per_column(b, node.operands[1], shape));
-  return {y, rstd};
+  return {emit_normalized(b, {x, kNoValue, rstd, operand(node, 1), kNoValue}), rstd};
 }
 
 Values decompose_layer_norm(Builder& b, const Node& node) {
@@ -125,10 +124,8 @@ Values decompose_layer_norm(Builder& b, const Node& node) {
   const ValueId mean = row_mean(b, x);
   const ValueId centred = b.sub(x, per_row(b, mean, shape));
   const ValueId rstd = rstd_of(b, centred, node.attrs);
-  ValueId y = b.mul(centred, per_row(b, rstd, shape));
-  if (!absent(node, 1)) y = b.mul(y, per_column(b, node.operands[1], shape));
-  if (!absent(node, 2)) y = b.add(y, per_column(b, node.operands[2], shape));
-  return {y, mean, rstd};
+  return {emit_normalized(b, {centred, kNoValue, rstd, operand(node, 1), operand(node, 2)}), mean,
+          rstd};
 }
 
 // With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), dw = sum over rows of dy
@@ -173,6 +170,16 @@ Cost cost_norm(const Graph& graph, const Node& node) {
 }
 
 }  // namespace
+
+ValueId emit_normalized(Builder& b, const KnownNorm& norm) {
+  const Shape shape = b.shape(norm.x);
+  ValueId y = norm.x;
+  if (norm.mean != kNoValue) y = b.sub(y, per_row(b, norm.mean, shape));
+  y = b.mul(y, per_row(b, norm.rstd, shape));
+  if (norm.weight != kNoValue) y = b.mul(y, per_column(b, norm.weight, shape));
+  if (norm.bias != kNoValue) y = b.add(y, per_column(b, norm.bias, shape));
+  return y;
+}
 
 constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
                                   .name = "rms_norm",

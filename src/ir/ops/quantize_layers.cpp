@@ -1,11 +1,12 @@
 // A layer (norm or activation) and the per-tensor quantizer of its result in one, so that the wide
 // result is never stored. Operands: the layer's, then scale and history, both optional. Without a
 // scale the op makes its own: from the amax of its f32 result, or with a history as delayed_scale
-// does.
+// does. With a scale a norm may be given its statistics too, behind the history: what the same norm
+// of the same x gave before.
 #include <algorithm>
 
-#include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/norm.h"
 
 namespace octet::ops {
 namespace {
@@ -17,6 +18,12 @@ struct Fused {
   bool both;
   size_t scale() const { return static_cast<size_t>(layer.max_operands); }
   size_t history() const { return scale() + 1; }
+  // Of the statistics that may be given: mean (of layer_norm) and rstd.
+  size_t first_statistic() const { return scale() + 2; }
+  size_t n_statistics() const {
+    return layer.code == OpCode::rms_norm ? 1 : layer.code == OpCode::layer_norm ? 2 : 0;
+  }
+  size_t rstd() const { return first_statistic() + n_statistics() - 1; }
 };
 
 Fused fused(OpCode code, const Attrs& attrs) {
@@ -38,11 +45,22 @@ Fused fused(OpCode code, const Attrs& attrs) {
 }
 
 template <OpCode C>
+void need_statistics(const Fused& f, Types in) {
+  if (in.size() <= f.first_statistic()) return;
+  if (absent(in, f.scale())) fail(op_def(C).name, "statistics are given with a scale only");
+  for (size_t i = f.first_statistic(); i <= f.rstd(); ++i) {
+    if (absent(in, i)) fail(op_def(C).name, "all statistics are given, or none");
+    need_float(op_def(C).name, "statistics", in[i], {in[0].shape[0]});
+  }
+}
+
+template <OpCode C>
 Results infer_fused(const Attrs& attrs, Types in) {
   const Fused f = fused(C, attrs);
   const Results plain = f.layer.infer(f.plain, in.first(std::min(in.size(), f.scale())));
   const bool given = !absent(in, f.scale()), delayed = !absent(in, f.history());
   if (given && delayed) fail(op_def(C).name, "a scale that is given has no history");
+  need_statistics<C>(f, in);
   if (f.both && f.q.transposed)
     fail(op_def(C).name, "codes are transposed, or both by row and transposed");
   const TensorType scale = given ? in[f.scale()] : real({});
@@ -63,14 +81,33 @@ Results infer_fused(const Attrs& attrs, Types in) {
   return results;
 }
 
-template <OpCode C>
-Values decompose_fused(Builder& b, const Node& node) {
-  const Fused f = fused(C, node.attrs);
+// The layer's results in f32; y alone where its statistics are given.
+Values emit_layer(Builder& b, const Node& node, const Fused& f) {
+  if (f.n_statistics() > 0 && !absent(node, f.rstd())) {
+    const bool centred = f.n_statistics() == 2;
+    const auto scales = static_cast<size_t>(f.layer.stored[0].scales);
+    const std::vector<Dtype> wide{Dtype::f32};
+    ValueId x = node.operands[0];
+    if (const int64_t group = stored_group(f.plain); group > 0) {
+      const QuantizeAttrs q{.dtype = b.type(x).dtype, .target = 0, .group = group};
+      x = b.emit_typed(OpCode::dequantize, q, {x, operand(node, scales)}, wide)[0];
+    } else if (b.type(x).dtype != Dtype::f32) {
+      x = b.emit_typed(OpCode::cast, NoAttrs{}, {x}, wide)[0];
+    }
+    return {emit_normalized(
+        b, {x, centred ? operand(node, f.first_statistic()) : kNoValue, operand(node, f.rstd()),
+            operand(node, 1), centred ? operand(node, 2) : kNoValue})};
+  }
   const auto n_layer = std::min(node.operands.size(), f.scale());
   const auto end = node.operands.begin() + static_cast<std::ptrdiff_t>(n_layer);
   const std::vector<Dtype> wide(3, Dtype::f32);
-  const Values plain =
-      b.emit_typed(f.layer.code, f.plain, trimmed({node.operands.begin(), end}), wide);
+  return b.emit_typed(f.layer.code, f.plain, trimmed({node.operands.begin(), end}), wide);
+}
+
+template <OpCode C>
+Values decompose_fused(Builder& b, const Node& node) {
+  const Fused f = fused(C, node.attrs);
+  const Values plain = emit_layer(b, node, f);
   ValueId scale = operand(node, f.scale());
   Values rest;  // of the results, behind the codes
   if (scale == kNoValue) {
@@ -101,7 +138,7 @@ constexpr InplacePair kInplaceGelu[] = {{.result = 3, .operand = 3}};
 constinit const OpDef kRmsNormQuantize = {.code = OpCode::rms_norm_quantize,
                                           .name = "rms_norm_quantize",
                                           .min_operands = 1,
-                                          .max_operands = 5,
+                                          .max_operands = 6,
                                           .infer = infer_fused<OpCode::rms_norm_quantize>,
                                           .attrs = default_attrs<NormQuantizeAttrs>,
                                           .decompose = decompose_fused<OpCode::rms_norm_quantize>,
@@ -111,7 +148,7 @@ constinit const OpDef kLayerNormQuantize = {
     .code = OpCode::layer_norm_quantize,
     .name = "layer_norm_quantize",
     .min_operands = 1,
-    .max_operands = 6,
+    .max_operands = 8,
     .infer = infer_fused<OpCode::layer_norm_quantize>,
     .attrs = default_attrs<NormQuantizeAttrs>,
     .decompose = decompose_fused<OpCode::layer_norm_quantize>,

@@ -6,6 +6,8 @@
 //   one_layout        quantize_both of which one result is read -> quantize
 //   layer_quantize    norm or activation -> (amax -> scale ->) quantize or quantize_both: codes
 //                     without a wide store
+//   known_statistics  a norm that is repeated and quantized with a scale of before takes the
+//                     statistics of before too, where a gradient keeps them
 //   gemm_accumulate   add(x, gemm) -> gemm with addend
 // A rule that finds its first node but not the rest is a near miss: listed with the reason.
 #pragma once

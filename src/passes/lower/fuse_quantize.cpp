@@ -1,6 +1,8 @@
 // A layer and the per-tensor quantizer of its result become one op.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ir/op_def.h"
 #include "ir/print.h"
 #include "passes/lower/fuse_rules.h"
@@ -106,6 +108,30 @@ bool statistics_are_read(const Matcher& m, const Node& layer) {
   return false;
 }
 
+bool is_norm_quantize(const Node& node) {
+  return node.op == OpCode::rms_norm_quantize || node.op == OpCode::layer_norm_quantize;
+}
+
+// Whether two nodes quantize the same norm of the same x; weights and quantizers may differ.
+bool same_norm(const Node& a, const Node& b) {
+  const OpDef& layer =
+      op_def(a.op == OpCode::rms_norm_quantize ? OpCode::rms_norm : OpCode::layer_norm);
+  const auto operand = [](const Node& node, int i) {
+    const auto at = static_cast<size_t>(i);
+    return at < node.operands.size() ? node.operands[at] : kNoValue;
+  };
+  const StoredPlace& x = layer.stored[0];
+  return a.op == b.op && operand(a, x.operand) == operand(b, x.operand) &&
+         operand(a, x.scales) == operand(b, x.scales) &&
+         std::get<NormQuantizeAttrs>(a.attrs).norm == std::get<NormQuantizeAttrs>(b.attrs).norm;
+}
+
+// Whether a node behind `node` reads the value: it is kept until then anyway.
+bool is_read_behind(const Matcher& m, ValueId value, const Node& node) {
+  const auto readers = m.readers(value);
+  return std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return r > &node; });
+}
+
 }  // namespace
 
 std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
@@ -155,6 +181,37 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
   }
   match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
+}
+
+std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
+                                            std::vector<std::string>&) {
+  if (!is_norm_quantize(node)) return std::nullopt;
+  const size_t n_statistics = node.op == OpCode::layer_norm_quantize ? 2 : 1;
+  // Behind the scale and the history.
+  const size_t first = static_cast<size_t>(op_def(node.op).max_operands) - n_statistics;
+  if (node.operands.size() != first - 1) return std::nullopt;  // without a scale, or as a result
+  for (const Node* before : m.readers(node.operands[0])) {
+    if (before >= &node || !same_norm(*before, node)) continue;
+    const bool has_scale =
+        before->operands.size() >= first - 1 && before->operands[first - 2] != kNoValue;
+    if (has_scale) continue;  // and no statistics
+    // Behind the codes, their scale and flag.
+    const auto statistics = before->results.begin() + 3;
+    const auto kept = [&](ValueId value) { return is_read_behind(m, value, node); };
+    const auto end = statistics + static_cast<std::ptrdiff_t>(n_statistics);
+    if (!std::all_of(statistics, end, kept)) continue;
+    std::vector<ValueId> operands = node.operands;
+    operands.resize(first, kNoValue);
+    operands.insert(operands.end(), statistics, end);
+    return Match{.last = &node,
+                 .op = node.op,
+                 .attrs = node.attrs,
+                 .operands = operands,
+                 .replaces = node.results,
+                 .dtypes = std::vector<Dtype>(node.results.size(), Dtype::f32),
+                 .tag = node.tag};
+  }
+  return std::nullopt;
 }
 
 }  // namespace octet

@@ -16,6 +16,7 @@ constexpr std::array kRules = {
     FuseRule{"add_quantize", match_add_quantize},
     FuseRule{"one_layout", match_one_layout},
     FuseRule{"layer_quantize", match_layer_quantize},
+    FuseRule{"known_statistics", match_known_statistics},
     FuseRule{"gemm_accumulate", match_gemm_accumulate},
 };
 

@@ -65,6 +65,8 @@ std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
                                       std::vector<std::string>& near_misses);
 std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
                                           std::vector<std::string>& near_misses);
+std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
+                                            std::vector<std::string>& near_misses);
 // fuse_rules.cpp
 std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
                                            std::vector<std::string>& near_misses);

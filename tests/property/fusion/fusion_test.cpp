@@ -85,21 +85,27 @@ struct Case {
 };
 
 enum class Layout : uint8_t { rows, transposed, both };
-// Of a quantizer in a layer: the amax of now, a scale that is given, or a history of maxima.
-enum class ScaleFrom : uint8_t { own, given, history };
+// Of a quantizer in a layer: the amax of now, a scale that is given (with the statistics of a norm
+// too), or a history of maxima.
+enum class ScaleFrom : uint8_t { own, given, given_too, history };
 
 struct Quantizing {
   QuantizeAttrs q;
   bool both;
   ScaleFrom from;
   // Behind the layer's operands.
-  void append(std::vector<TensorType>& operands) const {
-    operands.push_back(from == ScaleFrom::given ? TensorType{Dtype::f32, {}} : absent());
+  void append(std::vector<TensorType>& operands, int n_statistics) const {
+    const int64_t rows = operands[0].shape[0];
+    const bool given = from == ScaleFrom::given || from == ScaleFrom::given_too;
+    operands.push_back(given ? TensorType{Dtype::f32, {}} : absent());
     if (from == ScaleFrom::history) operands.push_back({Dtype::f32, {5}});
   }
 };
 
 void add_quantizing_layers(std::vector<Fused>& all, const Case& c, const Quantizing& k) {
+    if (from != ScaleFrom::given_too || n_statistics == 0) return;
+    operands.push_back(absent());
+    operands.insert(operands.end(), static_cast<size_t>(n_statistics), {Dtype::f32, {rows}});
   const auto [x, scales] = stored(c.size, c.group, c.dtype);
   const bool bare = k.from == ScaleFrom::given;
   const TensorType weight = bare ? absent() : TensorType{c.dtype, {c.size.cols}};
@@ -124,7 +130,8 @@ void add_quantizing(std::vector<Fused>& all, const Case& c) {
       {Dtype::e4m3, 448}, {Dtype::e5m2, 57344}, {Dtype::hif8, 15}};
   for (const auto& [format, target] : formats) {
     for (const Layout layout : {Layout::rows, Layout::transposed, Layout::both}) {
-      for (const ScaleFrom from : {ScaleFrom::own, ScaleFrom::given, ScaleFrom::history}) {
+      for (const ScaleFrom from :
+           {ScaleFrom::own, ScaleFrom::given, ScaleFrom::given_too, ScaleFrom::history}) {
         const bool transposed = layout == Layout::transposed;
         const QuantizeAttrs q{format, target, 0, transposed, layout == Layout::rows ? 1 : 16};
         add_quantizing_layers(all, c, {q, layout == Layout::both, from});
@@ -224,3 +231,4 @@ TEST(flags, nan_and_inf_are_flagged) {
 
 }  // namespace
 }  // namespace octet::fusion
+      if (graph.outputs.size() < 3) continue;  // its scale is given

@@ -38,8 +38,10 @@ bool fused_applies(const NodeView& view) {
   for (size_t i = 0; i < layer.n_operands(); ++i) {
     if (view.has(i) && !seen[i] && !is_wide(view.in(i).dtype)) return false;
   }
-  return has_codec(view.out(0).dtype) && view.in_is(layer.n_operands(), {Dtype::f32}) &&
-         view.in_is(layer.n_operands() + 1, {Dtype::f32});
+  for (size_t i = layer.n_operands(); i < layer.n_operands() + 4; ++i) {
+    if (!view.in_is(i, {Dtype::f32})) return false;
+  }
+  return has_codec(view.out(0).dtype);
 }
 
 int64_t fused_bytes(const NodeView& view, int n_threads) {
@@ -68,6 +70,10 @@ class Fused {
   // Result i, unless the scale is given.
   float* statistic(const LaunchArgs& args, size_t i) const {
     return given_ ? nullptr : data_out<float>(args, i);
+  }
+  // Statistic i of those that are given.
+  const float* known(const LaunchArgs& args, size_t i) const {
+    return data<float>(args, scale_at() + 2 + i);
   }
   OwnScale own(const LaunchArgs& args) const {
     if (given_) return {};
@@ -104,6 +110,7 @@ LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
                    .weight = fused.plain(args, 1),
                    .eps = eps,
                    .rstd = fused.statistic(args, 3),
+                   .known_rstd = fused.known(args, 0),
                    .own = fused.own(args),
                    .out = fused.codes(args)},
                   shape, scratch_of(args), pool);
@@ -121,6 +128,8 @@ LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
                    .eps = eps,
                    .mean = fused.statistic(args, 3),
                    .rstd = fused.statistic(args, 4),
+                   .known_mean = fused.known(args, 0),
+                   .known_rstd = fused.known(args, 1),
                    .own = fused.own(args),
                    .out = fused.codes(args)},
                   shape, scratch_of(args), pool);

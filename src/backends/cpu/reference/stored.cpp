@@ -71,7 +71,12 @@ class LayerQuantizer {
     std::vector<RefTensor> out = {{.type = {.dtype = Dtype::f32, .shape = shape}, .data = y}};
     for (auto& rows : statistics)
       out.push_back({.type = {.dtype = Dtype::f32, .shape = {shape[0]}}, .data = rows});
-    layer({.attrs = plain, .in = operands.first(std::min(operands.size(), n_layer_)), .out = out});
+    if (n_statistics > 0 && !optional(call_.in, n_layer_ + 1 + n_statistics).empty()) {
+      normalize(operands, n_statistics == 2, y);
+    } else {
+      layer(
+          {.attrs = plain, .in = operands.first(std::min(operands.size(), n_layer_)), .out = out});
+    }
     for (double& e : y) e = round_to(Dtype::f32, e);
     double scale = make_scale(out[0]);
     if (own_scale()) {
@@ -83,6 +88,20 @@ class LayerQuantizer {
   }
 
  private:
+  // A norm whose statistics are given: mean, if there is one, and rstd behind the history.
+  void normalize(std::span<const RefTensor> operands, bool centred, std::span<double> y) const {
+    const auto rstd = call_.in[n_layer_ + (centred ? 3 : 2)].data;
+    const auto w = optional(operands, 1), b = centred ? optional(operands, 2) : w.first(0);
+    for (size_t r = 0; r < rstd.size(); ++r) {
+      const auto x = row(operands[0], r);
+      const double mean = centred ? call_.in[n_layer_ + 2].data[r] : 0;
+      for (size_t c = 0; c < x.size(); ++c) {
+        const double v = (x[c] - mean) * rstd[r] * (w.empty() ? 1 : w[c]);
+        y[r * x.size() + c] = v + (b.empty() ? 0 : b[c]);
+      }
+    }
+  }
+
   bool own_scale() const { return optional(call_.in, n_layer_).empty(); }
 
   double make_scale(const RefTensor& y) const {

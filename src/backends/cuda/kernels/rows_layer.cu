@@ -19,6 +19,11 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   a.eps = p.eps;
   a.mean = result_at<float>(launch, p.mean_at);
   a.rstd = result_at<float>(launch, p.rstd_at);
+  if (p.known_rstd_at != kAbsent) {
+    a.known = true;
+    a.mean = const_cast<float*>(operand_at<float>(launch, p.known_mean_at));
+    a.rstd = const_cast<float*>(operand_at<float>(launch, p.known_rstd_at));
+  }
   if (!p.quantized) return a;
   const CodesArg& c = p.codes;
   auto* const scratch = static_cast<float*>(launch.scratch);
@@ -69,7 +74,7 @@ struct Layer {
   void given(LayerArgs a) const {
     a.scale.pass = Pass::given;
     if (a.transposed == nullptr) return rows(a);
-    if (is_norm(a.layer)) statistics(a);
+    if (is_norm(a.layer) && !a.known) statistics(a);
     tiles(a);
   }
   void statistics(LayerArgs a) const {

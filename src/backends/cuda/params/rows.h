@@ -62,7 +62,7 @@ struct RowLayerParams {
   float eps = 1e-5f;
   RowOperand x, up;
   WideArg weight, bias, y;
-  int16_t reserved = 0;
+  int8_t known_mean_at = kAbsent, known_rstd_at = kAbsent;  // operands, where they are given
   CodesArg codes;
 };
 

@@ -47,8 +47,10 @@ bool layer_applies(const NodeView& view) {
   const Plain plain = plain_of(view);
   if (!operands_apply(view, plain.op, plain.attrs)) return false;
   if (plain.q == nullptr) return is_wide_or_half(view.out(0).dtype);
-  return is_row_code(view.out(0).dtype) && view.in_is(plain.n_operands(), {Dtype::f32}) &&
-         view.in_is(plain.n_operands() + 1, {Dtype::f32});
+  for (size_t i = plain.n_operands(); i < plain.n_operands() + 4; ++i) {
+    if (!view.in_is(i, {Dtype::f32})) return false;
+  }
+  return is_row_code(view.out(0).dtype);
 }
 
 CodesArg codes_of(const NodeView& view, const Plain& plain) {
@@ -113,6 +115,9 @@ KernelSpec layer_spec(const NodeView& view) {
     const int first = p.quantized ? 3 : 1;
     if (kept && centred) p.mean_at = static_cast<int8_t>(first);
     if (kept) p.rstd_at = static_cast<int8_t>(centred ? first + 1 : first);
+    const size_t known = plain.n_operands() + 2;
+    if (p.quantized) p.known_rstd_at = place(view, centred ? known + 1 : known);
+    if (p.quantized && centred) p.known_mean_at = place(view, known);
   }
   if (p.quantized) {
     p.codes = codes_of(view, plain);

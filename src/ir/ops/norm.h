@@ -1,0 +1,14 @@
+// What norms share with the ops that have a norm in them.
+#pragma once
+
+#include "ir/ops/common.h"
+
+namespace octet::ops {
+
+// A norm whose statistics are known: (x - mean) rstd w + b, without what is absent.
+struct KnownNorm {
+  ValueId x, mean, rstd, weight, bias;
+};
+ValueId emit_normalized(Builder& b, const KnownNorm& norm);
+
+}  // namespace octet::ops
