@@ -147,6 +147,7 @@ bool Program::has_derived() const {
 
 Graph Program::typed_graph(const Graph& logical, const RecipeOptions& options) const {
   const Recipe& recipe = find_recipe(options_.recipe);
+  check_overrides(recipe.name, recipe.linears, logical, options.overrides);
   Graph typed = recipe.apply(recipe, logical, options);
   verify(typed);
   typed = recompute(typed, {.what = options_.recompute.value_or(recipe.recompute)});

@@ -159,6 +159,13 @@ void apply_set(LoadedConfig& loaded, const std::string& set) {
   reader.read_entry({"--set", path}, parse_yaml(value, "--set " + path));
 }
 
+// A short trial run needs no warmup of its own choosing: nobody asked for the default's length.
+void fit_default_warmup(LoadedConfig& loaded) {
+  int64_t& warmup = loaded.config.optim.warmup;
+  const int64_t steps = loaded.config.train.steps;
+  if (loaded.source["optim.warmup"] == "default" && warmup > steps) warmup = steps / 10;
+}
+
 // Marks what resolve() changed: a value that nobody wrote.
 void mark_derived(LoadedConfig& loaded, const RunConfig& written) {
   for (const ConfigRow& row : config_rows()) {
@@ -177,6 +184,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
   for (const std::string& set : sets) apply_set(loaded, set);
   check_written(loaded, name);
   const RunConfig written = loaded.config;
+  fit_default_warmup(loaded);
   resolve(loaded.config);
   check_resolved(loaded, name);
   mark_derived(loaded, written);

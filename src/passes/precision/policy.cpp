@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
 #include "formats/codec.h"
 
 namespace octet {
@@ -43,6 +47,28 @@ LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverrid
 
 std::string linear_name(const Node& node) {
   return node.tag.layer < 0 ? "" : fmt::format("layers.{}.{}", node.tag.layer, node.tag.origin);
+}
+
+void check_overrides(std::string_view recipe, const LinearFormats& formats, const Graph& graph,
+                     const std::vector<LinearOverride>& overrides) {
+  if (!overrides.empty() && !formats.quantized)
+    throw Error(ErrorCode::invalid_argument,
+                "recipe.override: expected a recipe that quantizes linears, got {}", recipe);
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes) {
+    if (node.op == OpCode::gemm && node.tag.layer >= 0) names.insert(linear_name(node));
+  }
+  for (const LinearOverride& o : overrides) {
+    const auto is_meant = [&](const std::string& name) { return matches_pattern(o.pattern, name); };
+    if (std::any_of(names.begin(), names.end(), is_meant)) continue;
+    std::string known;
+    for (auto it = names.begin(); it != names.end() && it->rfind("layers.0.", 0) == 0; ++it)
+      known += (known.empty() ? "" : ", ") + *it;
+    throw Error(
+        ErrorCode::invalid_argument,
+        "recipe.override.{}: expected a pattern that matches a linear, such as {}; got none",
+        o.pattern, known);
+  }
 }
 
 }  // namespace octet

@@ -62,4 +62,9 @@ LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverrid
 // "layers.3.down_proj" of a gemm inside a layer; empty outside.
 std::string linear_name(const Node& node);
 
+// Throws Error(invalid_argument) where an override would silently change nothing: its pattern
+// matches none of the graph's linears, or the recipe quantizes none.
+void check_overrides(std::string_view recipe, const LinearFormats& formats, const Graph& graph,
+                     const std::vector<LinearOverride>& overrides);
+
 }  // namespace octet

@@ -43,6 +43,11 @@ TEST(Config, reads_every_kind_of_value) {
   EXPECT_EQ(config.out, "runs/x");
 }
 
+TEST(Config, default_warmup_fits_a_short_run) {
+  EXPECT_EQ(parse_config("train: {steps: 49}", "run.yaml").config.optim.warmup, 4);
+  EXPECT_EQ(parse_config("train: {steps: 50}", "run.yaml").config.optim.warmup, 50);
+}
+
 TEST(Config, empty_file_gives_resolved_defaults) {
   RunConfig expected;
   resolve(expected);
