@@ -100,7 +100,7 @@ __device__ __forceinline__ Encoding encoding_of(const Extent& extent) {
   float bits = __fadd_rd(real_k16, 0x1p23f);
   float k16 = bits - 0x1p23f;
   const float doubt = __fmaf_rn(real_k16, 0x1p-13f, fabsf(real_k16 - k16 - 0.5f));
-  if (__any_sync(kWholeWarp, doubt > 0.5f && !empty)) {
+  if (__any_sync(kWholeWarp, (doubt > 0.5f) & !empty)) {
     if (!empty) k16 = exact_k16(amax24, extent.amin, real_k16);
     bits = k16 + 0x1p23f;
   }
@@ -112,8 +112,8 @@ __device__ __forceinline__ Encoding encoding_of(const Extent& extent) {
 
 // Whether the group is not empty and leaves what the powers take, or is not finite.
 __device__ __forceinline__ bool is_far(const Extent& extent, uint32_t most) {
-  return extent.amax >= __float_as_uint(kMinExpansionAmax) &&
-         (extent.amax > most || extent.amin < 0x00800000u);
+  return (extent.amax >= __float_as_uint(kMinExpansionAmax)) &
+         ((extent.amax > most) | (extent.amin < 0x00800000u));
 }
 
 // 2^x for x in [-20, 12] without the unit of powers, relative error below 4e-6; smaller x give

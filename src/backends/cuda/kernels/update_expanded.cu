@@ -90,6 +90,12 @@ __device__ __forceinline__ StepConstants step_constants(const AdamwConstants& k)
   return c;
 }
 
+// x, which the compiler then keeps in a register instead of computing it again and again.
+__device__ __forceinline__ uint32_t kept(uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 // What a warp knows of its launch.
 struct Place {
   const AdamwCall& call;
@@ -99,12 +105,11 @@ struct Place {
   DrawShared draws;
   uint32_t first_draw;  // the counter of element 0
   uint32_t lane;
-  uint32_t end;  // of whole tiles
+  uint32_t offset;  // of the lane in a tile
+  uint32_t end;     // of whole tiles
 
   // This lane's first element of a tile.
-  __device__ uint32_t element(uint32_t tile) const {
-    return tile + lane / kLanes * kGroup + lane % kLanes * kRun;
-  }
+  __device__ uint32_t element(uint32_t tile) const { return tile + offset; }
 };
 
 struct Elements {
@@ -205,7 +210,7 @@ __device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32
   bool odd = update(p, raw, x);
   if (next < p.end) load(p.call, p.element(next), raw);
   Extent extent = group_extent<true>(x.m, x.v, second);
-  if (__any_sync(kWholeWarp, extent.amin == 0 && extent.amax != 0)) {
+  if (__any_sync(kWholeWarp, (extent.amin == 0) & (extent.amax != 0))) {
     extent = group_extent<false>(x.m, x.v, second);
   }
   odd |= is_far(extent, __float_as_uint(second ? p.c.most_v : 0x1p100f));
@@ -232,13 +237,15 @@ template <WeightStore S, Dtype G>
 __global__ void __launch_bounds__(kThreads, 1)
     step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
   extern __shared__ __align__(16) char shared[];
+  const uint32_t lane = kept(threadIdx.x % 32);
   Place p{.call = call,
           .keys = keys,
           .tables = shared,
           .c = {},
           .draws = {},
           .first_draw = static_cast<uint32_t>(call.origin / 4),
-          .lane = threadIdx.x % 32,
+          .lane = lane,
+          .offset = kept(lane / kLanes * kGroup + lane % kLanes * kRun),
           .end = static_cast<uint32_t>(call.end) / kTile * kTile};
   const uint32_t stride = gridDim.x * kWarps * kTile;
   uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
