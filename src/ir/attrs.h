@@ -97,6 +97,7 @@ struct NormAttrs {
   int64_t group = 0;
   OCTET_ATTRS(NormAttrs) { f("eps", s.eps), f("group", s.group); }
 };
+// `amax` in gradients and rope: two more results, OpDef::amax_results.
 struct RopeAttrs {
   int64_t heads = 1, head_dim = 2;
   double theta = 10000;
@@ -104,11 +105,12 @@ struct RopeAttrs {
   RopeScaling scaling = RopeScaling::none;
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_position = 8192;
+  bool amax = false;
   OCTET_ATTRS(RopeAttrs) {
     f("heads", s.heads), f("head_dim", s.head_dim), f("theta", s.theta), f("inverse", s.inverse);
     f("scaling", s.scaling), f("factor", s.factor), f("low_freq_factor", s.low_freq_factor);
     f("high_freq_factor", s.high_freq_factor);
-    f("original_max_position", s.original_max_position);
+    f("original_max_position", s.original_max_position), f("amax", s.amax);
   }
 };
 struct AttentionAttrs {
@@ -123,12 +125,14 @@ struct AttentionAttrs {
 struct GatedActAttrs {
   Activation act = Activation::silu;
   int64_t group = 0;
-  OCTET_ATTRS(GatedActAttrs) { f("act", s.act), f("group", s.group); }
+  bool amax = false;
+  OCTET_ATTRS(GatedActAttrs) { f("act", s.act), f("group", s.group), f("amax", s.amax); }
 };
 struct GeluAttrs {
   GeluKind kind = GeluKind::tanh;
   int64_t group = 0;
-  OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("group", s.group); }
+  bool amax = false;
+  OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("group", s.group), f("amax", s.amax); }
 };
 // Quantizers: the dtype of the codes, and the magnitude that amax is mapped to. group: along the
 // rows, 0 for per tensor. transposed: the codes of a matrix [R, C] lie as [C, pad_to(R)], the rows

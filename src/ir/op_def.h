@@ -61,6 +61,9 @@ struct OpDef {
   std::span<const InplacePair> inplace = {};
   std::span<const StoredPlace> stored = {};
   uint8_t statistics = 0;  // bit i: result i stays f32 under every recipe
+  // Where not 0, the op has the attribute `amax`: set, it gives two results more, what the op amax
+  // gives of its first amax_results results as they are stored, in operand 0's dtype.
+  uint8_t amax_results = 0;
 };
 
 const OpDef& op_def(OpCode code);
@@ -71,6 +74,9 @@ Cost cost_of(const Graph& graph, const Node& node);
 // The group of an op's stored operands; 0: they are plain, or the op has none.
 int64_t stored_group(const Attrs& attrs);
 Attrs with_stored_group(Attrs attrs, int64_t group);
+// Whether the attribute `amax` is there and set.
+bool emits_amax(const Attrs& attrs);
+Attrs with_amax(Attrs attrs, bool amax);
 // Throws Error(invalid_argument) for too few or too many operands, or where a required one is
 // absent.
 void check_operands(const OpDef& def, std::span<const ValueId> operands);

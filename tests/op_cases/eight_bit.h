@@ -30,6 +30,11 @@ inline void add_scales(Cases& all) {
   put_typed(all, "amax_one", OpCode::amax, NoAttrs{}, {tensor({3, 5})});
   put_typed(all, "amax_three", OpCode::amax, NoAttrs{},
             {tensor({7}), tensor({2, 33}, Fill::wide), tensor({})});
+  put_typed(all, "amax_of_maxima", OpCode::amax, NoAttrs{},
+            {tensor({3, 5}), scalar(7), scalar(0, Dtype::boolean), scalar(0.5),
+             scalar(0, Dtype::boolean)});
+  put_typed(all, "amax_of_a_flag", OpCode::amax, NoAttrs{},
+            {scalar(3), scalar(1, Dtype::boolean), tensor({2, 9})});
   put_typed(all, "any_of_one", OpCode::any_of, NoAttrs{}, {scalar(0, Dtype::boolean)});
   put_typed(all, "any_of_three", OpCode::any_of, NoAttrs{},
             {scalar(0, Dtype::boolean), scalar(1, Dtype::boolean), scalar(0, Dtype::boolean)});
@@ -61,6 +66,30 @@ inline void add_scales(Cases& all) {
     put_typed(all, named("quantize_transposed"), OpCode::quantize, padded,
               {tensor({17, 3}), scalar(0.02)});
   }
+}
+
+// Ops that give the amax of what they store: operand by operand, ragged and in whole sixteens.
+inline void add_amax_results(Cases& all) {
+  for (const Shape& shape : {Shape{5, 37}, Shape{3, 64}, Shape{130, 48}}) {
+    const std::string size = "_amax" + to_string(shape);
+    const OperandCase x = tensor(shape), ids = integers({shape[0]}, Fill::ids, shape[0]);
+    put_typed(all, "gated_act_grad" + size, OpCode::gated_act_grad, GatedActAttrs{.amax = true},
+              {x, x, x});
+    put_typed(all, "gelu_grad" + size, OpCode::gelu_grad, GeluAttrs{.amax = true}, {x, x});
+    const OperandCase code = codes(shape),
+                      s = scales({shape[0], (shape[1] + 15) / 16}, Dtype::bf16);
+    put_typed(all, "gated_act_grad_stored" + size, OpCode::gated_act_grad,
+              GatedActAttrs{.group = 16, .amax = true}, {x, code, code, s, s});
+    put_typed(all, "gelu_grad_stored" + size, OpCode::gelu_grad,
+              GeluAttrs{.kind = GeluKind::erf, .group = 16, .amax = true}, {x, code, s});
+    if (shape[1] % 16 != 0) continue;
+    put_typed(all, "rope" + size, OpCode::rope,
+              RopeAttrs{.heads = shape[1] / 16, .head_dim = 16, .inverse = true, .amax = true},
+              {x, ids});
+  }
+  put_typed(all, "rope_amax_ragged", OpCode::rope,
+            RopeAttrs{.heads = 3, .head_dim = 6, .amax = true},
+            {tensor({5, 18}, Fill::wide), integers({5}, Fill::ids, 5)});
 }
 
 inline void add_scaled_gemms(Cases& all) {

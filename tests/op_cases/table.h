@@ -20,6 +20,7 @@ inline const std::vector<OpCase>& op_cases() {
     add_activations(all);
     add_losses(all);
     add_scales(all);
+    add_amax_results(all);
     add_scaled_gemms(all);
     add_stored(all);
     add_updates(all);

@@ -5,6 +5,7 @@
 #include <hwy/foreach_target.h>
 #include "backends/cpu/simd_targets.h"
 
+#include "backends/cpu/amax_sink.h"
 #include "backends/cpu/simd_math-inl.h"
 #include "base/error.h"
 
@@ -247,7 +248,10 @@ void unary_backward(const UnaryBackwardArgs& args, int64_t n, ThreadPool& pool) 
                 static_cast<int>(args.op));
   }
   const auto kernel = HWY_DYNAMIC_DISPATCH(UnaryBackward);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
+  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) {
+    kernel(args, b, e);
+    if (args.amax != nullptr) args.amax->add(offset(args.dx, b), e - b);
+  });
 }
 
 void gated_silu(In gate, In up, Out y, int64_t n, ThreadPool& pool) {
@@ -257,7 +261,12 @@ void gated_silu(In gate, In up, Out y, int64_t n, ThreadPool& pool) {
 
 void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& pool) {
   const auto kernel = HWY_DYNAMIC_DISPATCH(GatedSiluGrad);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, b, e); });
+  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) {
+    kernel(args, b, e);
+    if (args.amax == nullptr) return;
+    args.amax->add(offset(args.dgate, b), e - b);
+    args.amax->add(offset(args.dup, b), e - b);
+  });
 }
 
 void unary_span(UnaryOp op, In x, Out y, int64_t n) {
@@ -265,7 +274,7 @@ void unary_span(UnaryOp op, In x, Out y, int64_t n) {
 }
 
 void unary_backward_span(UnaryOp op, In x, In dy, Out dx, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(UnaryBackward)({op, x, dy, dx}, 0, n);
+  HWY_DYNAMIC_DISPATCH(UnaryBackward)({op, x, dy, dx, nullptr}, 0, n);
 }
 
 void gated_silu_span(In gate, In up, Out y, int64_t n) {

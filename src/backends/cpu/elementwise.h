@@ -7,6 +7,8 @@
 
 namespace octet::cpu {
 
+class AmaxSink;  // amax_sink.h: where given, it takes in what is stored
+
 // y = x in the storage type of y.
 void cast(In x, Out y, int64_t n, ThreadPool& pool);
 
@@ -55,6 +57,7 @@ struct UnaryBackwardArgs {
   UnaryOp op;
   In x, dy;
   Out dx;
+  AmaxSink* amax = nullptr;
 };
 void unary_backward(const UnaryBackwardArgs& args, int64_t n, ThreadPool& pool);
 
@@ -64,6 +67,7 @@ void gated_silu(In gate, In up, Out y, int64_t n, ThreadPool& pool);
 struct GatedSiluBackward {
   In gate = {}, up = {}, dy = {};
   Out dgate = {}, dup = {};
+  AmaxSink* amax = nullptr;  // of both; not by the span functions
 };
 void gated_silu_backward(const GatedSiluBackward& args, int64_t n, ThreadPool& pool);
 

@@ -1,5 +1,6 @@
 #include "backends/cpu/quantize_layers.h"
 
+#include "backends/cpu/amax_sink.h"
 #include "backends/cpu/quantize_tiles.h"
 
 namespace octet::cpu {
@@ -34,11 +35,15 @@ void gated_silu_backward_stored(const GatedStoredBackward& args, RowShape shape,
     const int64_t at = start_of(span);
     GatedSiluBackward piece{
         {}, {}, offset(args.dy, at), offset(args.dgate, at), offset(args.dup, at)};
-    if (fused_gated_backward(args.gate, args.up, span, piece)) return;
-    float* const buffer = parts.buffer(thread);
-    piece.gate = source(span, buffer);
-    piece.up = read_span(args.up, span, buffer + parts.span());
-    gated_silu_backward_span(piece, span.n);
+    if (!fused_gated_backward(args.gate, args.up, span, piece)) {
+      float* const buffer = parts.buffer(thread);
+      piece.gate = source(span, buffer);
+      piece.up = read_span(args.up, span, buffer + parts.span());
+      gated_silu_backward_span(piece, span.n);
+    }
+    if (args.amax == nullptr) return;
+    args.amax->add(piece.dgate, span.n);
+    args.amax->add(piece.dup, span.n);
   });
 }
 
@@ -51,6 +56,7 @@ void unary_stored(const UnaryStored& args, RowShape shape, float* scratch, Threa
     } else {
       unary_span(args.op, x, offset(args.y, at), span.n);
     }
+    if (args.amax != nullptr) args.amax->add(offset(args.y, at), span.n);
   });
 }
 

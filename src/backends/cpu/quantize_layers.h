@@ -20,6 +20,7 @@ struct GatedStoredBackward {
   Stored gate = {}, up = {};
   In dy = {};
   Out dgate = {}, dup = {};
+  AmaxSink* amax = nullptr;  // of both
 };
 void gated_silu_backward_stored(const GatedStoredBackward& args, RowShape shape, float* scratch,
                                 ThreadPool& pool);
@@ -30,6 +31,7 @@ struct UnaryStored {
   Stored x = {};
   In dy = {};
   Out y = {};
+  AmaxSink* amax = nullptr;
 };
 void unary_stored(const UnaryStored& args, RowShape shape, float* scratch, ThreadPool& pool);
 

@@ -5,6 +5,7 @@
 #include <hwy/foreach_target.h>
 #include "backends/cpu/simd_targets.h"
 
+#include "backends/cpu/amax_sink.h"
 #include "backends/cpu/simd-inl.h"
 #include "base/error.h"
 
@@ -56,6 +57,8 @@ void rope(const Rope& args, const RopeShape& shape, ThreadPool& pool) {
                     shape.max_positions, a.positions[row]);
       }
       kernel(a, shape, row);
+      if (a.amax == nullptr) continue;
+      a.amax->add(offset(a.y, row * a.y_stride), shape.heads * shape.head_size);
     }
   });
 }

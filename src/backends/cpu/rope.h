@@ -12,6 +12,8 @@
 
 namespace octet::cpu {
 
+class AmaxSink;  // amax_sink.h
+
 enum class Rotation { forward, inverse };
 
 struct Rope {
@@ -22,6 +24,7 @@ struct Rope {
   const int32_t* positions = nullptr;
   int64_t x_stride = 0, y_stride = 0;  // 0: dense
   Rotation rotation = Rotation::forward;
+  AmaxSink* amax = nullptr;  // of y, as it is stored
 };
 struct RopeShape {
   int64_t tokens = 0, heads = 0, head_size = 0, max_positions = 0;

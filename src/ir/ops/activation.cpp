@@ -27,9 +27,9 @@ Results infer_gated(const Attrs& attrs, Types in) {
   const TensorType& gate = in[gradient ? 1 : 0];
   need_float(op, "gate", gate);
   need_float(op, "up", in[gradient ? 2 : 1], gate.shape);
-  if (!gradient) return {real(gate.shape)};
+  if (!gradient) return with_amax_results(C, attrs, {real(gate.shape)});
   need_float(op, "dy", in[0], gate.shape);
-  return {real(gate.shape), real(gate.shape)};
+  return with_amax_results(C, attrs, {real(gate.shape), real(gate.shape)});
 }
 
 template <OpCode C>
@@ -38,7 +38,7 @@ Results infer_gelu(const Attrs& attrs, Types in) {
   need_stored(C, attrs, in);
   need_float(op, C == OpCode::gelu ? "x" : "dy", in[0]);
   if (C == OpCode::gelu_grad) need_float(op, "x", in[1], in[0].shape);
-  return {real(in[0].shape)};
+  return with_amax_results(C, attrs, {real(in[0].shape)});
 }
 
 Values vjp_gated_act(Builder& b, const VjpCall& call) {
@@ -61,6 +61,7 @@ Values decompose_gated_act(Builder& b, const Node& node) {
 
 // With s = logistic(gate): silu' = s * (1 + gate * (1 - s)).
 Values decompose_gated_act_grad(Builder& b, const Node& node) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
   if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId dy = node.operands[0];
   const ValueId gate = node.operands[1];
@@ -86,6 +87,7 @@ Values decompose_gelu(Builder& b, const Node& node) {
 
 // d/dx [x/2 (1 + c(x))] = (1 + c) / 2 + x/2 c'
 Values decompose_gelu_grad(Builder& b, const Node& node) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
   if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId x = node.operands[1];
   const GeluKind kind = std::get<GeluAttrs>(node.attrs).kind;
@@ -134,7 +136,8 @@ constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .decompose = decompose_gated_act_grad,
                                        .cost = cost_act<12>,
                                        .inplace = kInplaceGradient,
-                                       .stored = kStoredGatedGrad};
+                                       .stored = kStoredGatedGrad,
+                                       .amax_results = 2};
 constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .name = "gelu",
                                .max_operands = 2,
@@ -154,6 +157,7 @@ constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .decompose = decompose_gelu_grad,
                                    .cost = cost_act<15>,
                                    .inplace = kInplaceEither,
-                                   .stored = kStoredGeluGrad};
+                                   .stored = kStoredGeluGrad,
+                                   .amax_results = 1};
 
 }  // namespace octet::ops

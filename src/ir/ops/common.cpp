@@ -150,6 +150,23 @@ Values emit_on_plain(Builder& b, const Node& node) {
   return b.emit_typed(node.op, with_stored_group(node.attrs, 0), trimmed(operands), wide);
 }
 
+Results with_amax_results(OpCode op, const Attrs& attrs, Results results) {
+  if (!emits_amax(attrs)) return results;
+  if (op_def(op).amax_results == 0) fail(op_def(op).name, "it gives no amax of its results");
+  results.push_back({.dtype = Dtype::f32, .shape = {}});
+  results.push_back({.dtype = Dtype::boolean, .shape = {}});
+  return results;
+}
+
+Values emit_with_amax(Builder& b, const Node& node) {
+  const std::vector<Dtype> stored(node.results.size(), b.type(node.operands[0]).dtype);
+  Values results = b.emit_typed(node.op, with_amax(node.attrs, false), node.operands, stored);
+  const auto end = results.begin() + op_def(node.op).amax_results;
+  const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results.begin(), end});
+  results.insert(results.end(), amax.begin(), amax.end());
+  return results;
+}
+
 Values trimmed(Values operands) {
   while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
   return operands;

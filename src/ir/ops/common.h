@@ -76,6 +76,11 @@ void need_stored(OpCode op, const Attrs& attrs, Types in);
 // Dequantizes the stored operands to f32 and emits the same op on plain operands; float results are
 // f32.
 Values emit_on_plain(Builder& b, const Node& node);
+// OpDef::amax_results: `results` with the two behind them where the attribute is set; throws where
+// it is and the op has none.
+Results with_amax_results(OpCode op, const Attrs& attrs, Results results);
+// The op without the attribute `amax`, and the op amax of its results.
+Values emit_with_amax(Builder& b, const Node& node);
 // Without the absent operands at the end.
 Values trimmed(Values operands);
 

@@ -125,6 +125,27 @@ Attrs with_stored_group(Attrs attrs, int64_t group) {
   return attrs;
 }
 
+bool emits_amax(const Attrs& attrs) {
+  return std::visit(
+      [](const auto& a) {
+        if constexpr (requires { a.amax; }) {
+          return a.amax;
+        } else {
+          return false;
+        }
+      },
+      attrs);
+}
+
+Attrs with_amax(Attrs attrs, bool amax) {
+  std::visit(
+      [&](auto& a) {
+        if constexpr (requires { a.amax; }) a.amax = amax;
+      },
+      attrs);
+  return attrs;
+}
+
 void check_operands(const OpDef& def, std::span<const ValueId> operands) {
   const auto n = static_cast<int>(operands.size());
   if (n < def.min_operands || (def.max_operands >= 0 && n > def.max_operands)) {

@@ -45,8 +45,8 @@ extern const OpDef kGatedAct, kGatedActGrad, kGelu, kGeluGrad;
 // nll[T]
 //   (label -1: ignored, nll 0); cross_entropy_grad(dloss[], logits, labels, lse, inv_n) -> dlogits
 extern const OpDef kCrossEntropy, kCrossEntropyGrad;
-// quantize.cpp: amax(x, ...) -> amax[] over all, bool nonfinite[]; any_of(flag, ...) -> bool[];
-// quant_scale(amax[]) -> scale[];
+// quantize.cpp: amax(x or bool flag[], ...) -> amax[] over all x, bool nonfinite[], set where a
+// flag is too; any_of(flag, ...) -> bool[]; quant_scale(amax[]) -> scale[];
 //   delayed_scale(amax[], history[n]) -> scale[] from the history's maximum (amax where that is 0),
 //   the history shifted by amax; quantize(x, scale[]) -> codes; quantize_both(x, scale[]) -> codes,
 //   transposed codes; quantize_groups(x) -> codes, bf16 scales[..., ceil(C/group)];

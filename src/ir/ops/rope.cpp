@@ -55,13 +55,14 @@ Results infer_rope(const Attrs& attrs, Types in) {
   need_shape("rope", "x", in[0], {in[0].shape[0], a.heads * a.head_dim});
   need_int("rope", "positions", in[1]);
   need_shape("rope", "positions", in[1], {in[0].shape[0]});
-  return {real(in[0].shape)};
+  return with_amax_results(OpCode::rope, attrs, {real(in[0].shape)});
 }
 
 Values vjp_rope(Builder& b, const VjpCall& call) {
   if (call.dresults[0] == kNoValue) return {kNoValue, kNoValue};
   RopeAttrs attrs = std::get<RopeAttrs>(call.node.attrs);
   attrs.inverse = !attrs.inverse;
+  attrs.amax = false;
   return {b.emit1(OpCode::rope, attrs, {call.dresults[0], call.node.operands[1]}), kNoValue};
 }
 
@@ -73,6 +74,7 @@ ValueId frequency_vector(Builder& b, const RopeAttrs& attrs) {
 }
 
 Values decompose_rope(Builder& b, const Node& node) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
   const auto& a = std::get<RopeAttrs>(node.attrs);
   const int64_t rows = b.shape(node.operands[0])[0];
   const int64_t half = a.head_dim / 2;
@@ -114,7 +116,8 @@ constinit const OpDef kRope = {.code = OpCode::rope,
                                .vjp = vjp_rope,
                                .decompose = decompose_rope,
                                .cost = cost_rope,
-                               .inplace = kInplaceFirst};
+                               .inplace = kInplaceFirst,
+                               .amax_results = 1};
 
 }  // namespace ops
 }  // namespace octet

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "passes/lower/fuse_amax.h"
 #include "passes/lower/fuse_rules.h"
 #include "passes/rewrite.h"
 #include "passes/simplify.h"
@@ -74,6 +75,7 @@ Graph fuse(const Graph& graph, FuseReport* report) {
       return rule.match(m, node, notes.near_misses);
     });
   }
+  current = fuse_amax(current);
   current.phase = Phase::lowered;
   return current;
 }

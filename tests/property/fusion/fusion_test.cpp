@@ -22,6 +22,10 @@ std::vector<double> values_of(const TensorType& type, Values kind, std::mt19937_
   std::vector<double> values(static_cast<size_t>(type.n_elems()));
   const bool codes = is_quantized(type.dtype);
   for (double& x : values) x = codes ? 20 * normal(random) : normal(random);
+  if (type.dtype == Dtype::i32) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i);
+    return values;
+  }
   if (values.empty() || type.shape.size() < 2) {
     for (double& x : values) x = scale(random);  // weights, statistics, scales
     return values;
@@ -175,6 +179,24 @@ void add_rest(std::vector<Fused>& all, const Case& c) {
   }
 }
 
+// Gradients and rope with the amax of what they store.
+void add_amax_results(std::vector<Fused>& all, const Case& c) {
+  const auto [x, scales] = stored(c.size, c.group, c.dtype);
+  const TensorType dy{c.dtype, c.size.shape()}, positions{Dtype::i32, {c.size.rows}};
+  const GatedActAttrs act{.group = c.group, .amax = true};
+  const GeluAttrs gelu{.kind = GeluKind::erf, .group = c.group, .amax = true};
+  const auto put = [&](OpCode op, Attrs attrs, std::vector<TensorType> operands) {
+    std::vector<Dtype> dtypes(op_def(op).amax_results, c.dtype);
+    all.push_back({std::string(op_def(op).name), op, std::move(attrs), std::move(operands),
+                   std::move(dtypes)});
+  };
+  put(OpCode::gated_act_grad, act, {dy, x, x, scales, scales});
+  put(OpCode::gelu_grad, gelu, {dy, x, scales});
+  if (c.group > 0) return;
+  put(OpCode::rope, RopeAttrs{.heads = c.size.cols / 8, .head_dim = 8, .amax = true},
+      {dy, positions});
+}
+
 void expect_equal_parts(const Fused& f, Values kind, uint64_t seed) {
   const Graph whole = graph_of(f), parts = decomposed_once(whole);
   std::mt19937_64 random(seed);
@@ -197,6 +219,7 @@ TEST_P(fusion, fused_ops_equal_their_decompositions) {
         const Case c{{GetParam(), cols}, dtype, group};
         add_quantizing(all, c);
         if (group > 0) add_stored(all, c);
+        add_amax_results(all, c);
         add_rest(all, c);
         for (const Fused& f : all) {
           for (const Values kind : kAllValues) expect_equal_parts(f, kind, ++seed);
@@ -227,6 +250,27 @@ TEST(flags, nan_and_inf_are_flagged) {
       const Tensors out = run_plan(graph, inputs, fast_backend());
       EXPECT_EQ(out.at("out2")[0], bad ? 1 : 0) << f.name << " " << static_cast<int>(kind);
       EXPECT_TRUE(std::isfinite(out.at("out1")[0]) && out.at("out1")[0] > 0) << f.name;
+    }
+  }
+}
+
+TEST(flags, an_emitted_amax_flags_nan_and_inf) {
+  for (const Values kind : kAllValues) {
+    std::vector<Fused> all;
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) add_amax_results(all, {{17, 40}, dtype, 0});
+    for (const Fused& f : all) {
+      const Graph graph = graph_of(f);
+      std::mt19937_64 random(5);
+      Tensors inputs;
+      for (const GraphInput& input : graph.inputs) {
+        inputs[input.name] = values_of(graph.type(input.value), kind, random);
+      }
+      const bool bad = kind == Values::with_nan || kind == Values::with_inf;
+      const Tensors out = run_plan(graph, inputs, fast_backend());
+      const size_t at = op_def(f.op).amax_results;
+      EXPECT_EQ(out.at(op_cases::output_name(at + 1))[0], bad ? 1 : 0) << f.name;
+      const double amax = out.at(op_cases::output_name(at))[0];
+      EXPECT_TRUE(std::isfinite(amax) && amax > 0) << f.name;
     }
   }
 }

@@ -10,7 +10,7 @@ bool all_wide(const NodeView& view) {
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
     if (view.has(i) && !is_wide(view.in(i).dtype)) return false;
   }
-  for (size_t i = 0; i < view.node.results.size(); ++i) {
+  for (size_t i = 0; i < own_results(view); ++i) {
     if (!is_wide(view.out(i).dtype)) return false;
   }
   return true;
@@ -76,14 +76,16 @@ LaunchFn prepare_gated(const NodeView& view, Context& context) {
 
 LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
+  return with_amax_sink(view, [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](
+                                  const LaunchArgs& args, AmaxSink* amax) {
     gated_silu_backward({.gate = types.operand(args, 1),
                          .up = types.operand(args, 2),
                          .dy = types.operand(args, 0),
                          .dgate = types.result(args, 0),
-                         .dup = types.result(args, 1)},
+                         .dup = types.result(args, 1),
+                         .amax = amax},
                         n, pool);
-  };
+  });
 }
 
 UnaryOp gelu_op(const NodeView& view) {
@@ -100,11 +102,12 @@ LaunchFn prepare_gelu(const NodeView& view, Context& context) {
 
 LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(),
-          &pool](const LaunchArgs& args) {
-    unary_backward({op, types.operand(args, 1), types.operand(args, 0), types.result(args, 0)}, n,
-                   pool);
-  };
+  return with_amax_sink(view, [op = gelu_op(view), types = NodeTypes(view),
+                               n = view.out(0).n_elems(),
+                               &pool](const LaunchArgs& args, AmaxSink* amax) {
+    unary_backward(
+        {op, types.operand(args, 1), types.operand(args, 0), types.result(args, 0), amax}, n, pool);
+  });
 }
 
 RowShape rows_of(const TensorType& x) {

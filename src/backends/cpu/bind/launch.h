@@ -1,8 +1,10 @@
 // Short hands for the launch functions of bindings.
 #pragma once
 
+#include "backends/cpu/amax_sink.h"
 #include "backends/cpu/bind/binding.h"
 #include "backends/cpu/operand.h"
+#include "ir/op_def.h"
 
 namespace octet::cpu {
 
@@ -33,7 +35,26 @@ T* data_out(const LaunchArgs& args, size_t i) {
   return i < args.results.size() ? reinterpret_cast<T*>(args.results[i]) : nullptr;
 }
 
-// Every operand and result from the first is f32 or bf16.
+// The results that are the op's own: OpDef::amax_results has two more.
+inline size_t own_results(const NodeView& view) {
+  return view.node.results.size() - (emits_amax(view.node.attrs) ? 2 : 0);
+}
+
+// What a launch function of a node that may have the attribute `amax` gives its kernel:
+// launch(args, sink), a sink or nullptr.
+template <typename Launch>
+LaunchFn with_amax_sink(const NodeView& view, Launch launch) {
+  if (!emits_amax(view.node.attrs))
+    return [launch](const LaunchArgs& args) { launch(args, static_cast<AmaxSink*>(nullptr)); };
+  return [launch, at = own_results(view)](const LaunchArgs& args) {
+    AmaxSink sink;
+    launch(args, &sink);
+    *data_out<float>(args, at) = sink.value();
+    *data_out<uint8_t>(args, at + 1) = sink.nonfinite() ? 1 : 0;
+  };
+}
+
+// Every operand and own result is f32 or bf16.
 bool all_wide(const NodeView& view);
 inline bool is_wide(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::bf16;

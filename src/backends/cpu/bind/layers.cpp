@@ -42,7 +42,7 @@ LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
     rms_norm_backward({.x = types.operand(args, 1),
                        .weight = types.operand(args, 3),
                        .dy = types.operand(args, 0),
-                       .residual = {},
+                       .residual = types.operand(args, 5),
                        .rstd = data<float>(args, 2),
                        .dx = types.result(args, 0),
                        .dw = types.result(args, 1),
@@ -78,7 +78,7 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
     layer_norm_backward({.x = types.operand(args, 1),
                          .weight = types.operand(args, 4),
                          .dy = types.operand(args, 0),
-                         .residual = {},
+                         .residual = types.operand(args, 6),
                          .mean = data<float>(args, 2),
                          .rstd = data<float>(args, 3),
                          .dx = types.result(args, 0),
@@ -100,8 +100,9 @@ LaunchFn prepare_rope(const NodeView& view, Context& context) {
   const RopeShape shape{
       .tokens = tokens, .heads = attrs.heads, .head_size = attrs.head_dim, .max_positions = tokens};
   const Rotation rotation = attrs.inverse ? Rotation::inverse : Rotation::forward;
-  return [types = NodeTypes(view), shape, rotation, table = context.rope_tables.get(attrs, tokens),
-          &pool = context.pool](const LaunchArgs& args) {
+  return with_amax_sink(view, [types = NodeTypes(view), shape, rotation,
+                               table = context.rope_tables.get(attrs, tokens),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     octet::cpu::rope({.x = types.operand(args, 0),
                       .y = types.result(args, 0),
                       .cos = table->cos.data(),
@@ -109,9 +110,10 @@ LaunchFn prepare_rope(const NodeView& view, Context& context) {
                       .positions = data<int32_t>(args, 1),
                       .x_stride = 0,
                       .y_stride = 0,
-                      .rotation = rotation},
+                      .rotation = rotation,
+                      .amax = amax},
                      shape, pool);
-  };
+  });
 }
 
 AttentionSpec attention_spec(const NodeView& view) {

@@ -20,7 +20,7 @@ int64_t amax_scratch(const NodeView& view, int) {
 
 bool amax_applies(const NodeView& view) {
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
-    if (!is_wide(view.in(i).dtype)) return false;
+    if (!is_wide(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
   }
   return view.out(0).dtype == Dtype::f32;
 }
@@ -31,6 +31,10 @@ LaunchFn prepare_amax(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), sizes, &pool = context.pool](const LaunchArgs& args) {
     Amax all;
     for (size_t i = 0; i < sizes.size(); ++i) {
+      if (types.in[i] == Dtype::boolean) {
+        all.finite = all.finite && *data<uint8_t>(args, i) == 0;
+        continue;
+      }
       const Amax part =
           amax(types.operand(args, i), sizes[i], reinterpret_cast<double*>(args.scratch), pool);
       all = {std::max(all.value, part.value), all.finite && part.finite};

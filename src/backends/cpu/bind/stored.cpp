@@ -18,7 +18,7 @@ bool reads_codes(const NodeView& view) {
   for (size_t i = 0; i < codes.size(); ++i) {
     if (view.has(i) && !codes[i] && !is_wide(view.in(i).dtype)) return false;
   }
-  for (size_t i = 0; i < view.node.results.size(); ++i) {
+  for (size_t i = 0; i < own_results(view); ++i) {
     if (!is_wide(view.out(i).dtype)) return false;
   }
   return true;
@@ -72,7 +72,7 @@ LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
     rms_norm_backward({.x = types.operand(args, 1),
                        .weight = types.operand(args, 3),
                        .dy = types.operand(args, 0),
-                       .residual = {},
+                       .residual = types.operand(args, 5),
                        .rstd = data<float>(args, 2),
                        .dx = types.result(args, 0),
                        .dw = types.result(args, 1),
@@ -114,7 +114,7 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
     layer_norm_backward({.x = types.operand(args, 1),
                          .weight = types.operand(args, 4),
                          .dy = types.operand(args, 0),
-                         .residual = {},
+                         .residual = types.operand(args, 6),
                          .mean = data<float>(args, 2),
                          .rstd = data<float>(args, 3),
                          .dx = types.result(args, 0),
@@ -150,15 +150,17 @@ LaunchFn prepare_gated(const NodeView& view, Context& context) {
 }
 
 LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), group = act_group(view), shape = rows_of(view.out(0)),
-          &pool = context.pool](const LaunchArgs& args) {
-    gated_silu_backward_stored({{types.operand(args, 1), types.operand(args, 3), group},
-                                {types.operand(args, 2), types.operand(args, 4), group},
-                                types.operand(args, 0),
-                                types.result(args, 0),
-                                types.result(args, 1)},
-                               shape, scratch_of(args), pool);
-  };
+  return with_amax_sink(
+      view, [types = NodeTypes(view), group = act_group(view), shape = rows_of(view.out(0)),
+             &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
+        gated_silu_backward_stored({{types.operand(args, 1), types.operand(args, 3), group},
+                                    {types.operand(args, 2), types.operand(args, 4), group},
+                                    types.operand(args, 0),
+                                    types.result(args, 0),
+                                    types.result(args, 1),
+                                    amax},
+                                   shape, scratch_of(args), pool);
+      });
 }
 
 UnaryOp gelu_op(const NodeView& view) {
@@ -175,14 +177,16 @@ LaunchFn prepare_gelu(const NodeView& view, Context& context) {
 }
 
 LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
-  return [op = gelu_op(view), types = NodeTypes(view), group = gelu_group(view),
-          shape = rows_of(view.out(0)), &pool = context.pool](const LaunchArgs& args) {
+  return with_amax_sink(view, [op = gelu_op(view), types = NodeTypes(view),
+                               group = gelu_group(view), shape = rows_of(view.out(0)),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     unary_stored({op,
                   {types.operand(args, 1), types.operand(args, 2), group},
                   types.operand(args, 0),
-                  types.result(args, 0)},
+                  types.result(args, 0),
+                  amax},
                  shape, scratch_of(args), pool);
-  };
+  });
 }
 
 const Binding kBindings[] = {

@@ -2,6 +2,7 @@
 
 #include "backends/cpu/codec/kernels.h"
 #include "backends/cpu/operand.h"
+#include "ir/op_def.h"
 
 namespace octet::cpu {
 namespace {
@@ -13,6 +14,7 @@ const uint16_t* halves(const std::byte* data) {
 }  // namespace
 
 std::optional<WidenedNode> WidenedNode::of(const NodeView& view) {
+  if (emits_amax(view.node.attrs)) return std::nullopt;  // of results as they are stored
   WidenedNode result;
   result.node_ = view.node;
   const auto take = [&](std::vector<ValueId>& ids, std::vector<Copy>& copies) {

@@ -46,6 +46,7 @@ void gated_act_grad(const RefCall& call) {
     call.out[0].data[i] = dy * up * s * (1 + gate * (1 - s));
     call.out[1].data[i] = dy * gate * s;
   }
+  if (std::get<GatedActAttrs>(call.attrs).amax) amax_of_results(call, 2);
 }
 
 void gelu(const RefCall& call) {
@@ -60,6 +61,7 @@ void gelu_grad(const RefCall& call) {
   for (size_t i = 0; i < call.out[0].data.size(); ++i) {
     call.out[0].data[i] = call.in[0].data[i] * gelu_slope(kind, call.in[1].data[i]);
   }
+  if (std::get<GeluAttrs>(call.attrs).amax) amax_of_results(call, 1);
 }
 
 }  // namespace octet::reference

@@ -69,6 +69,7 @@ void rope(const RefCall& call) {
       }
     }
   }
+  if (a.amax) amax_of_results(call, 1);
 }
 
 void attention(const RefCall& call) {

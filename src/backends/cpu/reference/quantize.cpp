@@ -3,6 +3,7 @@
 #include "formats/quantize.h"
 
 #include <algorithm>
+#include <list>
 
 #include "backends/cpu/reference/kernels.h"
 
@@ -60,10 +61,25 @@ void quantize_in_groups(const QuantizeAttrs& a, const RefTensor& x, std::span<Re
 void amax(const RefCall& call) {
   Amax all;
   for (const RefTensor& x : call.in) {
+    if (x.type.dtype == Dtype::boolean) {
+      all.nonfinite = all.nonfinite || x.data[0] != 0;
+      continue;
+    }
     for (const double e : x.data) all = join(all, amax_of(static_cast<float>(e)));
   }
   call.out[0].data[0] = all.value;
   call.out[1].data[0] = all.nonfinite ? 1 : 0;
+}
+
+void amax_of_results(const RefCall& call, size_t n) {
+  std::list<std::vector<double>> stored;
+  std::vector<RefTensor> in;
+  for (const RefTensor& result : call.out.first(n)) {
+    stored.emplace_back(result.data.begin(), result.data.end());
+    for (double& x : stored.back()) x = round_to(result.type.dtype, x);
+    in.push_back({.type = result.type, .data = stored.back()});
+  }
+  amax({.attrs = call.attrs, .in = in, .out = call.out.subspan(n)});
 }
 
 void any_of(const RefCall& call) {

@@ -22,8 +22,11 @@ struct AmaxSources {
 };
 
 struct AmaxTargets {
-  uint32_t* partial;
-  float* amax;  // given where one block reads everything
+  uint32_t* partial;  // of this launch's blocks
+  const uint32_t* all;
+  int n_partial;     // of all launches together
+  float inv_target;  // 0: the amax itself is the result
+  float* result;
   bool* nonfinite;
 };
 
@@ -40,6 +43,7 @@ __device__ uint32_t join_block(uint32_t top, uint32_t flag) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   top = __reduce_max_sync(~0u, top);
   flag = __reduce_or_sync(~0u, flag);
+  __syncthreads();  // all have read what a call before left
   if (lane == 0) {
     tops[warp] = top;
     flags[warp] = flag;
@@ -52,8 +56,67 @@ __device__ uint32_t join_block(uint32_t top, uint32_t flag) {
   return top | flag;
 }
 
-__device__ void write_amax(const AmaxTargets& to, uint32_t joined) {
-  *to.amax = __uint_as_float(joined & kF32Magnitude);
+constexpr int kPacks = 4;  // eights of a thread
+
+// The largest magnitude, as bits of f32; Inf's or more where one of them is not finite.
+template <Dtype X>
+__device__ __forceinline__ uint32_t magnitude_of(const Raw8 (&raw)[kPacks], Dtype dtype) {
+  uint32_t top = 0;
+  if constexpr (X == Dtype::bf16) {
+    __nv_bfloat162 pair = __floats2bfloat162_rn(0.0f, 0.0f);
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const uint32_t words[4] = {raw[p].part[0].x, raw[p].part[0].y, raw[p].part[0].z,
+                                 raw[p].part[0].w};
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        pair = __hmax2_nan(pair, __habs2(*reinterpret_cast<const __nv_bfloat162*>(words + k)));
+    }
+    const uint32_t bits = *reinterpret_cast<const uint32_t*>(&pair);
+    top = max(bits << 16, bits & 0xFFFF0000u);
+  } else {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      float v[8];
+      widen8(raw[p], dtype, v);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) top = max(top, __float_as_uint(v[j]) & kF32Magnitude);
+    }
+  }
+  return top;
+}
+
+// One element of any type; a flag that is set counts as Inf.
+__device__ __forceinline__ float load_operand(const void* x, int64_t i, Dtype dtype) {
+  if (dtype != Dtype::boolean) return load_wide(x, i, dtype);
+  return static_cast<const uint8_t*>(x)[i] != 0 ? __uint_as_float(kF32Inf) : 0.0f;
+}
+
+// The last block of all joins what they found; they count themselves in a word that is 0 again
+// then: kernels of a process follow each other.
+__device__ void end_amax(const AmaxTargets& to, uint32_t top, uint32_t flag) {
+  static unsigned int n_ended = 0;
+  __shared__ bool last;
+  const uint32_t mine = join_block(top, flag);
+  if (threadIdx.x == 0) {
+    to.partial[blockIdx.x] = mine;
+    __threadfence();
+    const auto end = static_cast<unsigned>(to.n_partial) - 1;
+    last = atomicInc(&n_ended, end) == end;
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  top = flag = 0;
+  for (int i = threadIdx.x; i < to.n_partial; i += kThreads) {
+    const uint32_t partial = __ldcg(to.all + i);
+    top = max(top, partial & kF32Magnitude);
+    flag |= partial & kFlag;
+  }
+  const uint32_t joined = join_block(top, flag);
+  if (threadIdx.x != 0) return;
+  const float amax = __uint_as_float(joined & kF32Magnitude);
+  *to.result = to.inv_target == 0 ? amax : tensor_scale(amax, to.inv_target);
   *to.nonfinite = (joined & kFlag) != 0;
 }
 
@@ -63,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, X == Dtype::real ? 4 : 8)
   int k = 0;
   while (static_cast<int>(blockIdx.x) >= s.first_block[k + 1]) ++k;
   const void* x = s.x[k];
-  const Dtype dtype = known(X, s.dtype[k]);
+  const Dtype dtype = s.dtype[k];
   const int64_t n = s.n[k];
   const int n_blocks = s.first_block[k + 1] - s.first_block[k];
   const int block = static_cast<int>(blockIdx.x) - s.first_block[k];
@@ -74,70 +137,57 @@ __global__ void __launch_bounds__(kThreads, X == Dtype::real ? 4 : 8)
   for (int64_t base = last - int64_t{block} * kChunk; base >= 0;
        base -= int64_t{n_blocks} * kChunk) {
     if (s.aligned[k] && base + kChunk <= n) {
-      Raw8 raw[4];
+      Raw8 raw[kPacks];
 #pragma unroll
-      for (int p = 0; p < 4; ++p)
-        raw[p] = load_raw8(x, base + (p * kThreads + threadIdx.x) * kEight, dtype);
-#pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        float v[8];
-        widen8(raw[p], dtype, v);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) join(top, flag, v[j]);
+      for (int p = 0; p < kPacks; ++p)
+        raw[p] = load_raw8(x, base + (p * kThreads + threadIdx.x) * kEight, known(X, dtype));
+      const uint32_t magnitude = magnitude_of<X>(raw, known(X, dtype));
+      if (magnitude < kF32Inf) {
+        top = max(top, magnitude);
+        continue;
       }
-    } else {
-      for (int64_t i = base + threadIdx.x; i < min(n, base + kChunk); i += kThreads)
-        join(top, flag, load_wide(x, i, dtype));
     }
+    for (int64_t i = base + threadIdx.x; i < min(n, base + kChunk); i += kThreads)
+      join(top, flag, load_operand(x, i, dtype));
   }
-  const uint32_t joined = join_block(top, flag);
-  if (threadIdx.x != 0) return;
-  if (to.amax != nullptr) return write_amax(to, joined);
-  to.partial[blockIdx.x] = joined;
-}
-
-__global__ void __launch_bounds__(1024)
-    amax_join(const __grid_constant__ AmaxTargets to, int n_partial) {
-  uint32_t top = 0, flag = 0;
-  for (int i = threadIdx.x; i < n_partial; i += blockDim.x) {
-    top = max(top, to.partial[i] & kF32Magnitude);
-    flag |= to.partial[i] & kFlag;
-  }
-  const uint32_t joined = join_block(top, flag);
-  if (threadIdx.x == 0) write_amax(to, joined);
+  end_amax(to, top, flag);
 }
 
 class AmaxKernel : public Prepared {
  public:
   explicit AmaxKernel(const Request& request) {
+    const float target = request.get<AmaxParams>().target;
+    inv_target_ = target == 0 ? 0 : 1.0f / target;
     const auto tail = request.tail<AmaxParams>();
     for (size_t i = 0; i + 1 < tail.size(); i += 2) {
       n_.push_back(tail[i]);
       dtypes_.push_back(static_cast<Dtype>(tail[i + 1]));
       n_blocks_ += blocks_of(tail[i]);
-      alike_ = alike_ && dtypes_.back() == dtypes_.front();
+      if (tail[i] <= 1) continue;  // read as what it is
+      alike_ = alike_ && (common_ == Dtype::real || dtypes_.back() == common_);
+      common_ = dtypes_.back();
     }
+    if (common_ == Dtype::real) common_ = Dtype::f32;
   }
 
   void launch(const Launch& args) override {
-    AmaxTargets to{static_cast<uint32_t*>(args.scratch), args.out<float>(0), args.out<bool>(1)};
-    if (n_blocks_ > 1) to.amax = nullptr;
+    auto* partial = static_cast<uint32_t*>(args.scratch);
+    AmaxTargets to{partial, partial, n_blocks_, inv_target_, args.out<float>(0), args.out<bool>(1)};
     for (size_t first = 0; first < n_.size(); first += kAmaxOperands) {
       const AmaxSources s = sources(args, first);
       const int n_blocks = s.first_block[kAmaxOperands];
-      visit_common(dtypes_[0], alike_, [&]<Dtype X>() {
-        if (n_blocks > 0) amax_blocks<X><<<n_blocks, kThreads, 0, args.stream>>>(s, to);
+      visit_common(common_, alike_, [&]<Dtype X>() {
+        amax_blocks<X><<<n_blocks, kThreads, 0, args.stream>>>(s, to);
       });
       to.partial += n_blocks;
     }
-    to = {static_cast<uint32_t*>(args.scratch), args.out<float>(0), args.out<bool>(1)};
-    if (n_blocks_ != 1) amax_join<<<1, 1024, 0, args.stream>>>(to, n_blocks_);
     check_launch("amax");
   }
 
  private:
+  // An empty operand has a block too, which finds nothing.
   static int blocks_of(int64_t n) {
-    return static_cast<int>(std::min(ceil_div(n, kChunk), kAmaxBlocks));
+    return static_cast<int>(std::clamp<int64_t>(ceil_div(n, kChunk), 1, kAmaxBlocks));
   }
   AmaxSources sources(const Launch& args, size_t first) const {
     AmaxSources s{};
@@ -148,13 +198,15 @@ class AmaxKernel : public Prepared {
       s.x[k] = used ? args.operands[i] : nullptr;
       s.dtype[k] = used ? dtypes_[i] : Dtype::f32;
       s.aligned[k] = is_aligned(s.x[k], 16);
-      s.first_block[k + 1] = s.first_block[k] + blocks_of(s.n[k]);
+      s.first_block[k + 1] = s.first_block[k] + (used ? blocks_of(s.n[k]) : 0);
     }
     return s;
   }
   std::vector<int64_t> n_;
   std::vector<Dtype> dtypes_;
   int n_blocks_ = 0;
+  float inv_target_ = 0;
+  Dtype common_ = Dtype::real;  // of all operands of more than one element, unless not alike
   bool alike_ = true;
 };
 

@@ -10,12 +10,14 @@ constexpr int64_t kPiece = kThreads * kChunk;
 // One wave: three blocks on each of 132 multiprocessors.
 constexpr int kBlocksPerSm = 3;
 constexpr int64_t kBlocks = kBlocksPerSm * 132;
+static_assert(kBlocks <= kRowBlocks);
 
 struct GradArgs {
   Matrix dy, x, up;  // x: also the gate
   Wide first, second;
   int64_t rows = 0, cols = 0;
   RowLayer layer = RowLayer::gated_silu;
+  AmaxArgs amax;
 };
 
 struct GatedGrad {
@@ -45,6 +47,7 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     if constexpr (kGated) next_up = load_matrix<F, W>(a.up, place(i));
     next_dy = load_matrix<P, W>(a.dy, place(i));
   };
+  StoredLargest largest(a.amax);  // 0 behind the end: the gradients of zeros
   fetch(blockIdx.x);
   for (int64_t i = blockIdx.x; i < n_pieces; i += gridDim.x) {
     float x[kChunk], up[kChunk], dy[kChunk];
@@ -59,28 +62,35 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
         x[k] = grad.gate;
         up[k] = grad.up;
       }
-      store_wide<W>(a.second, place(i), up);
+      store_wide<W>(a.second, place(i), up, largest);
     } else {
 #pragma unroll
       for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope<kPowers<F>>(a.layer, x[k]);
     }
-    store_wide<W>(a.first, place(i), x);
+    store_wide<W>(a.first, place(i), x, largest);
   }
+  if (largest.wanted) end_amax(a.amax, largest.all());
 }
 
 __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__ GradArgs a) {
   const int64_t n = a.rows * a.cols, stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  Largest largest;
+  const auto store = [&](const Wide& y, int64_t i, float v) {
+    store_any(y, i, v);
+    largest.add(as_stored(y.dtype, v));
+  };
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
     const int64_t row = i / a.cols, col = i % a.cols;
     const float dy = load_any(a.dy, row, col), x = load_any(a.x, row, col);
     if (a.layer != RowLayer::gated_silu) {
-      store_any(a.first, i, dy * gelu_slope<Powers::close>(a.layer, x));
+      store(a.first, i, dy * gelu_slope<Powers::close>(a.layer, x));
       continue;
     }
     const GatedGrad grad = gated_grad<Powers::close>(dy, x, load_any(a.up, row, col));
-    store_any(a.first, i, grad.gate);
-    store_any(a.second, i, grad.up);
+    store(a.first, i, grad.gate);
+    store(a.second, i, grad.up);
   }
+  if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
 
 Form grad_form(const ActGradParams& p) {
@@ -104,8 +114,9 @@ void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t strea
 
 void run_act_grad(const ActGradParams& p, const Launch& launch) {
   const int64_t n = p.rows * p.cols;
-  if (n == 0) return;
   GradArgs a;
+  a.amax = amax_of(p.amax, launch);
+  if (n == 0 && a.amax.partial == nullptr) return;
   a.dy = matrix_of(p.dy, p.cols, launch);
   a.x = matrix_of(p.x, p.cols, launch);
   a.up = matrix_of(p.up, p.cols, launch);

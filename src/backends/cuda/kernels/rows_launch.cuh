@@ -1,7 +1,7 @@
 // From parameters and addresses to what the row kernels take; host only.
 #pragma once
 
-#include "backends/cuda/kernels/rows_any.cuh"
+#include "backends/cuda/kernels/rows_amax.cuh"
 
 namespace octet::cuda {
 
@@ -27,6 +27,13 @@ inline Wide operand_of(const WideArg& arg, const Launch& launch) {
 }
 inline Wide result_of(const WideArg& arg, const Launch& launch) {
   return {result_at<void>(launch, arg.at), arg.dtype};
+}
+
+inline AmaxArgs amax_of(const AmaxArg& arg, const Launch& launch) {
+  if (arg.amax_at == kAbsent) return {};
+  return {.partial = static_cast<uint32_t*>(launch.scratch),
+          .amax = launch.out<float>(arg.amax_at),
+          .flag = launch.out<uint8_t>(arg.flag_at)};
 }
 
 // The form of a matrix by itself.

@@ -8,7 +8,7 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-static_assert(kMaxRopePairs <= kThreads);
+static_assert(kMaxRopePairs == kThreads);
 
 struct RopeArgs {
   Wide x, y;
@@ -17,6 +17,7 @@ struct RopeArgs {
   int heads = 1, half = 1;
   int rows_per_block = 1;
   float sign = 1;  // of the sine: -1 turns back
+  AmaxArgs amax;
   double frequency[kMaxRopePairs] = {};
 };
 
@@ -74,6 +75,7 @@ __global__ void __launch_bounds__(kThreads) rope_bf16(const __grid_constant__ Ro
   const auto* x = static_cast<const uint16_t*>(a.x.data);
   auto* y = static_cast<uint16_t*>(a.y.data);
   bool made = false;
+  StoredLargest largest(a.amax);
   for (int begin = 0; begin < n; begin += kBatch * kThreads) {
     Pairs pairs[kBatch];
 #pragma unroll
@@ -96,8 +98,12 @@ __global__ void __launch_bounds__(kThreads) rope_bf16(const __grid_constant__ Ro
       const Pairs out = turned(turns + row * a.half + task % per_head * 8, pairs[k]);
       *reinterpret_cast<uint4*>(y + at(task)) = out.low;
       *reinterpret_cast<uint4*>(y + at(task) + a.half) = out.high;
+      if (!largest.wanted) continue;
+      largest.add_pairs({out.low.x, out.low.y, out.low.z, out.low.w,  //
+                         out.high.x, out.high.y, out.high.z, out.high.w});
     }
   }
+  if (largest.wanted) end_amax(a.amax, largest.all());
 }
 
 __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
@@ -107,6 +113,7 @@ __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ Rop
   const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
   make_turns(a, row0, turns);
   __syncthreads();
+  Largest largest;
   const int n = n_rows * a.heads * a.half;
   for (int task = threadIdx.x; task < n; task += kThreads) {
     const int head = task / a.half, i = task % a.half;
@@ -115,7 +122,10 @@ __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ Rop
                               load_any(a.x.data, a.x.dtype, at + a.half));
     store_any(a.y, at, out.x);
     store_any(a.y, at + a.half, out.y);
+    largest.add(as_stored(a.y.dtype, out.x));
+    largest.add(as_stored(a.y.dtype, out.y));
   }
+  if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
 
 class Rope : public Prepared {
@@ -133,11 +143,12 @@ class Rope : public Prepared {
   }
 
   void launch(const Launch& launch) override {
-    if (params_.rows == 0) return;
+    args_.amax = amax_of(params_.amax, launch);
+    if (params_.rows == 0 && args_.amax.partial == nullptr) return;
     args_.x = operand_of(params_.x, launch);
     args_.y = result_of(params_.y, launch);
     args_.positions = launch.in<int32_t>(1);
-    const auto grid = static_cast<unsigned>(ceil_div(params_.rows, args_.rows_per_block));
+    const auto grid = static_cast<unsigned>(rope_blocks(params_.rows, args_.half));
     const bool bf16 = params_.x.dtype == Dtype::bf16 && params_.y.dtype == Dtype::bf16;
     if (bf16 && args_.half % 8 == 0) {
       rope_bf16<<<grid, kThreads, 0, launch.stream>>>(args_);

@@ -28,33 +28,48 @@ __device__ __forceinline__ uint32_t pack_codes(const float* v, float inv_scale) 
   }
 }
 
-// Sixteen values in accesses of W, as f32, bf16 or fp16.
+__device__ __forceinline__ void pack_pairs(const float* v, uint32_t (&words)[kChunk / 2]) {
+#pragma unroll
+  for (int i = 0; i < kChunk / 2; ++i) words[i] = pack_bf16(v[2 * i], v[2 * i + 1]);
+}
+// Sixteen bf16 in accesses of W.
 template <int W>
-__device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float* v) {
+__device__ __forceinline__ void store_pairs(const Wide& y, const Place& p,
+                                            const uint32_t (&words)[kChunk / 2]) {
 #pragma unroll
   for (int j = 0; j < kChunk / W; ++j) {
     const int64_t at = p.at + j * p.step;
     if (at >= p.end) continue;
-    if (y.dtype == Dtype::f32) {
-      auto* to = reinterpret_cast<float4*>(static_cast<float*>(y.data) + at);
-#pragma unroll
-      for (int i = 0; i < W / 4; ++i) {
-        const float* x = v + j * W + 4 * i;
-        to[i] = make_float4(x[0], x[1], x[2], x[3]);
-      }
-      continue;
-    }
     auto* to = static_cast<uint16_t*>(y.data) + at;
-    uint32_t words[W / 2];
-#pragma unroll
-    for (int i = 0; i < W / 2; ++i) words[i] = pack_bf16(v[j * W + 2 * i], v[j * W + 2 * i + 1]);
+    const uint32_t* from = words + j * (W / 2);
     if constexpr (W == 4) {
-      *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+      *reinterpret_cast<uint2*>(to) = make_uint2(from[0], from[1]);
     } else {
 #pragma unroll
       for (int i = 0; i < W / 8; ++i)
         reinterpret_cast<uint4*>(to)[i] =
-            make_uint4(words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+            make_uint4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+    }
+  }
+}
+
+// Sixteen values in accesses of W, as f32 or bf16.
+template <int W>
+__device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float* v) {
+  if (y.dtype != Dtype::f32) {
+    uint32_t words[kChunk / 2];
+    pack_pairs(v, words);
+    return store_pairs<W>(y, p, words);
+  }
+#pragma unroll
+  for (int j = 0; j < kChunk / W; ++j) {
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    auto* to = reinterpret_cast<float4*>(static_cast<float*>(y.data) + at);
+#pragma unroll
+    for (int i = 0; i < W / 4; ++i) {
+      const float* x = v + j * W + 4 * i;
+      to[i] = make_float4(x[0], x[1], x[2], x[3]);
     }
   }
 }

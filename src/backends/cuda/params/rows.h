@@ -76,24 +76,35 @@ struct NormGradParams {
   WideArg weight, dx, dw, db;
 };
 
+// Results: amax f32 and flag bool of the results before them, as they are stored. Scratch: u32 for
+// each block of the kernel.
+struct AmaxArg {
+  int8_t amax_at = kAbsent, flag_at = kAbsent;
+};
+
 // gated_act_grad: dy, gate, up -> dgate, dup; gelu_grad: dy, x -> dx (first). Results may lie where
-// operands of their type lie.
+// operands of their type lie. Scratch, with amax: act_grad_scratch_bytes().
 struct ActGradParams {
   int64_t rows = 0, cols = 0;
   RowLayer layer = RowLayer::gated_silu;
   RowOperand dy, x, up;
   WideArg first, second;
+  AmaxArg amax;
+  int8_t reserved[2] = {};
 };
 
 // rope: x [rows, heads * head_dim], i32 positions [rows], any non-negative ones. Cosine and sine of
 // f64(position) * f64(frequency) in f64, rounded once to f32, as the CPU's tables have them. Behind
-// the parameters: the bits of head_dim / 2 frequencies (f64, ir/ops/rope.h).
+// the parameters: the bits of head_dim / 2 frequencies (f64, ir/ops/rope.h). Scratch, with amax:
+// rope_scratch_bytes.
 inline constexpr int kMaxRopePairs = 256;
 struct RopeParams {
   int64_t rows = 0;
   int32_t heads = 1, head_dim = 2;
   bool inverse = false;
+  AmaxArg amax;
   WideArg x, y;
+  int8_t reserved = 0;
 };
 
 // bias_add: x + bias[cols]; y may be x. column_sum: y[c] = sum_r x[r, c] (bias absent), scratch
@@ -119,6 +130,17 @@ constexpr int64_t grad_blocks(int64_t rows, int64_t cols) {
                                         : 4 * kGradBlocks);
 }
 
+constexpr int64_t act_grad_scratch_bytes() {
+  return 4 * kRowBlocks;
+}
+// A block takes the rows that kMaxRopePairs threads make angles for.
+constexpr int64_t rope_blocks(int64_t rows, int64_t pairs) {
+  const int64_t rows_per_block = kMaxRopePairs / pairs;
+  return rows < 1 ? 1 : (rows + rows_per_block - 1) / rows_per_block;
+}
+constexpr int64_t rope_scratch_bytes(int64_t rows, int64_t pairs) {
+  return 4 * rope_blocks(rows, pairs);
+}
 // f32: the history's maximum, a partial amax per block, then mean and rstd of every row.
 inline constexpr int64_t kLayerPartials = 1088;
 static_assert(kLayerPartials > kRowBlocks);

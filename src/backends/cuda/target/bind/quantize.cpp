@@ -12,7 +12,7 @@ bool is_code(Dtype d) {
 bool amax_applies(const NodeView& view) {
   bool wide = view.out(0).dtype == Dtype::f32;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
-    wide = wide && is_wide_or_half(view.in(i).dtype);
+    wide = wide && (is_wide_or_half(view.in(i).dtype) || view.in(i).dtype == Dtype::boolean);
   return wide;
 }
 int64_t amax_scratch(const NodeView& view) {
@@ -24,7 +24,10 @@ KernelSpec amax_spec(const NodeView& view) {
     tail.push_back(view.in(i).n_elems());
     tail.push_back(static_cast<int64_t>(view.in(i).dtype));
   }
-  return make_spec(KernelId::amax, AmaxParams{std::ssize(view.node.operands)}, tail);
+  AmaxParams p{.n_operands = std::ssize(view.node.operands)};
+  if (const auto* q = std::get_if<QuantizeAttrs>(&view.node.attrs))
+    p.target = static_cast<float>(q->target);
+  return make_spec(KernelId::amax, p, tail);
 }
 
 bool always(const NodeView&) {

@@ -11,7 +11,7 @@ namespace octet::cuda {
 namespace {
 
 bool results_are_wide(const NodeView& view) {
-  for (size_t i = 0; i < view.node.results.size(); ++i) {
+  for (size_t i = 0; i < own_results(view); ++i) {
     if (!is_wide_or_half(view.out(i).dtype)) return false;
   }
   return true;
@@ -56,6 +56,10 @@ KernelSpec norm_grad_spec(const NodeView& view) {
   return make_spec(centred ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
 }
 
+int64_t act_grad_scratch(const NodeView& view) {
+  return emits_amax(view.node.attrs) ? act_grad_scratch_bytes() : 0;
+}
+
 KernelSpec act_grad_spec(const NodeView& view) {
   const auto stored = op_def(view.node.op).stored;
   const bool gated = view.node.op == OpCode::gated_act_grad;
@@ -72,6 +76,7 @@ KernelSpec act_grad_spec(const NodeView& view) {
   }
   p.first = wide_result(view, 0);
   p.second = wide_result(view, 1);
+  p.amax = amax_result(view);
   return make_spec(gated ? KernelId::gated_act_grad : KernelId::gelu_grad, p);
 }
 
@@ -81,6 +86,11 @@ bool rope_applies(const NodeView& view) {
          view.attrs<RopeAttrs>().head_dim <= 2 * kMaxRopePairs;
 }
 
+int64_t rope_scratch(const NodeView& view) {
+  const auto& attrs = view.attrs<RopeAttrs>();
+  return attrs.amax ? rope_scratch_bytes(view.in(0).shape[0], attrs.head_dim / 2) : 0;
+}
+
 KernelSpec rope_spec(const NodeView& view) {
   const auto& attrs = view.attrs<RopeAttrs>();
   RopeParams p;
@@ -88,6 +98,7 @@ KernelSpec rope_spec(const NodeView& view) {
   p.heads = static_cast<int32_t>(attrs.heads);
   p.head_dim = static_cast<int32_t>(attrs.head_dim);
   p.inverse = attrs.inverse;
+  p.amax = amax_result(view);
   p.x = wide_operand(view, 0);
   p.y = wide_result(view, 0);
   std::vector<int64_t> bits;
@@ -117,9 +128,9 @@ int64_t column_sum_scratch(const NodeView& view) {
 const Binding kRest[] = {
     {OpCode::rms_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
     {OpCode::layer_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
-    {OpCode::gated_act_grad, gradient_applies, nullptr, act_grad_spec},
-    {OpCode::gelu_grad, gradient_applies, nullptr, act_grad_spec},
-    {OpCode::rope, rope_applies, nullptr, rope_spec},
+    {OpCode::gated_act_grad, gradient_applies, act_grad_scratch, act_grad_spec},
+    {OpCode::gelu_grad, gradient_applies, act_grad_scratch, act_grad_spec},
+    {OpCode::rope, rope_applies, rope_scratch, rope_spec},
     {OpCode::bias_add, bias_applies, nullptr, bias_spec},
     {OpCode::column_sum, bias_applies, column_sum_scratch, bias_spec},
 };

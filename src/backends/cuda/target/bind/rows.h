@@ -13,6 +13,16 @@ inline bool is_row_code(Dtype dtype) {
   return dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
 }
 
+// The results that are the op's own: OpDef::amax_results has two more.
+inline size_t own_results(const NodeView& view) {
+  return view.node.results.size() - (emits_amax(view.node.attrs) ? 2 : 0);
+}
+inline AmaxArg amax_result(const NodeView& view) {
+  if (!emits_amax(view.node.attrs)) return {};
+  const auto at = static_cast<int8_t>(own_results(view));
+  return {.amax_at = at, .flag_at = static_cast<int8_t>(at + 1)};
+}
+
 inline int8_t place(const NodeView& view, size_t operand) {
   return view.has(operand) ? static_cast<int8_t>(operand) : kAbsent;
 }
@@ -27,7 +37,7 @@ inline WideArg wide_operand(const NodeView& view, size_t i) {
   return {.at = static_cast<int8_t>(i), .dtype = view.in(i).dtype};
 }
 inline WideArg wide_result(const NodeView& view, size_t i) {
-  if (i >= view.node.results.size()) return {};
+  if (i >= own_results(view)) return {};
   return {.at = static_cast<int8_t>(i), .dtype = view.out(i).dtype};
 }
 
