@@ -71,17 +71,68 @@ TEST(gpu_update, equals_the_scalar_formulas_where_powers_are_exact_or_absent) {
   }
 }
 
+void expect_nearly_equal(const AdamwRun& want, const AdamwRun& got, const char* name) {
+  const auto a = want.bytes(name), b = got.bytes(name);
+  int64_t unequal = 0;
+  for (size_t i = 0; i < a.size(); ++i) unequal += a[i] != b[i] ? 1 : 0;
+  EXPECT_LE(unequal, 1 + std::ssize(a) / 1000) << want.setup().name << " " << name;
+}
+
 TEST(gpu_update, with_fast_powers_agrees_in_999_codes_of_1000) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const AdamwSetup& setup : setups(PowerMath::fast, true)) {
     compare_steps(setup, *gpu, [&](const AdamwRun& want, const AdamwRun& got) {
-      for (const char* name : {"m", "v"}) {
-        const auto a = want.bytes(name), b = got.bytes(name);
-        int64_t unequal = 0;
-        for (size_t i = 0; i < a.size(); ++i) unequal += a[i] != b[i] ? 1 : 0;
-        EXPECT_LE(unequal, 1 + std::ssize(a) / 1000) << setup.name << " " << name;
-      }
+      for (const char* name : {"m", "v"}) expect_nearly_equal(want, got, name);
     });
+  }
+}
+
+AdamwSetup expanded(const Storage& storage, int64_t n) {
+  AdamwSetup s{.name = std::string(dtype_name(storage.weight)) + " weight", .grad = Dtype::bf16};
+  s.weight = storage.weight, s.master = storage.master, s.m = s.v = Dtype::e4m3, s.n = n;
+  s.attrs.weight_decay = 0.1;
+  s.attrs.expand_m = s.attrs.expand_v = true;
+  s.attrs.stochastic_w = storage.stochastic;
+  return s;
+}
+
+TEST(gpu_update, walks_a_tensor_that_its_grid_does_not_cover_at_once) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Storage& storage : {kWeights[1], kWeights[2]}) {
+    AdamwRun want(expanded(storage, (int64_t{1} << 21) + 3 * 128 + 77), scalar_backend());
+    AdamwRun got(want.setup(), *gpu);
+    for (AdamwRun* run : {&want, &got}) run->step(test_gradient(run->setup().n, 1), {});
+    for (const char* name : {"m", "v"}) expect_nearly_equal(want, got, name);
+    if (storage.stochastic) expect_nearly_equal(want, got, "w");
+  }
+}
+
+// Groups of zeros, with some zeros, with values whose powers leave f32, and ordinary ones between.
+std::vector<float> uneven_gradient(int64_t n, uint32_t step) {
+  std::vector<float> g = test_gradient(n, step);
+  constexpr float kScales[] = {0.0f, 1.0f, 1e15f, 1.0f, 1e-16f, 1e-30f, 1.0f};
+  for (size_t i = 0; i < g.size(); ++i) {
+    g[i] *= i / 128 % 7 == 3 && i % 2 == 0 ? 0.0f : kScales[i / 128 % 7];
+  }
+  return g;
+}
+
+TEST(gpu_update, takes_groups_of_zeros_and_of_magnitudes_near_the_ends) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Storage& storage : kWeights) {
+    for (const float lr : {1e-3f, 0.0f}) {
+      AdamwRun want(expanded(storage, 16384), scalar_backend()), got(want.setup(), *gpu);
+      for (uint32_t t = 1; t <= 3; ++t) {
+        got.take_states(want);
+        for (AdamwRun* run : {&want, &got}) {
+          run->step(uneven_gradient(16384, t), {.lr = lr, .attempt = t});
+        }
+        for (const char* name : {"m", "v"}) expect_nearly_equal(want, got, name);
+        if (lr == 0.0f) {
+          EXPECT_EQ(got.bytes("w"), want.bytes("w")) << want.setup().name;
+        }
+      }
+    }
   }
 }
 
