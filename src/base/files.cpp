@@ -91,7 +91,9 @@ class PosixWriter : public FileWriter {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) throw_io_error("write to", path_, errno);
       bytes = bytes.subspan(static_cast<size_t>(n));
+      n_written_ += n;
     }
+    start_writeback();
   }
   void sync() override { sync_or_throw(fd_.get(), path_); }
   void close() override {
@@ -100,8 +102,18 @@ class PosixWriter : public FileWriter {
   }
 
  private:
+  // Has the system begin to put a large file on its medium while more of it comes, so that sync()
+  // finds little left. A hint: where it cannot be followed, sync() does it all.
+  void start_writeback() {
+    constexpr off_t kEvery = 32 << 20;
+    if (n_written_ - n_started_ < kEvery) return;
+    ::sync_file_range(fd_.get(), n_started_, n_written_ - n_started_, SYNC_FILE_RANGE_WRITE);
+    n_started_ = n_written_;
+  }
+
   std::string path_;
   Descriptor fd_;
+  off_t n_written_ = 0, n_started_ = 0;
 };
 
 EntryKind entry_kind(const std::string& path) {

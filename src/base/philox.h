@@ -62,29 +62,30 @@ struct RandomStream {
 
   // 32 random bits for the element with this global index.
   OCTET_HOST_DEVICE uint32_t bits(uint64_t element) const {
-    const PhiloxKey key{static_cast<uint32_t>(name) ^ seed, static_cast<uint32_t>(name >> 32)};
-    const uint64_t counter_hi = (static_cast<uint64_t>(micro_batch) << 32) | step;
-    return philox(key, element >> 2, counter_hi).word[element & 3];
+    return block(element >> 2).word[element & 3];
   }
   // Uniform in [0, 1) with 24 bits.
   OCTET_HOST_DEVICE float uniform(uint64_t element) const {
     return static_cast<float>(bits(element) >> 8) * 0x1p-24f;
   }
+  // The words of elements 4 i to 4 i + 3.
+  OCTET_HOST_DEVICE PhiloxBlock block(uint64_t i) const {
+    const PhiloxKey key{static_cast<uint32_t>(name) ^ seed, static_cast<uint32_t>(name >> 32)};
+    return philox(key, i, (static_cast<uint64_t>(micro_batch) << 32) | step);
+  }
   // Standard normal by Box and Muller, in double, rounded once: two elements share no words.
-  float normal(uint64_t element) const {
+  OCTET_HOST_DEVICE float normal(uint64_t element) const {
     return normal_of(bits(2 * element), bits(2 * element + 1));
   }
   // Those of elements 0, 1, ...; each block of words is drawn once, for two elements.
   void normals(std::span<float> to) const {
-    const PhiloxKey key{static_cast<uint32_t>(name) ^ seed, static_cast<uint32_t>(name >> 32)};
-    const uint64_t counter_hi = (static_cast<uint64_t>(micro_batch) << 32) | step;
     for (size_t i = 0; i < to.size(); i += 2) {
-      const PhiloxBlock block = philox(key, i / 2, counter_hi);
-      to[i] = normal_of(block.word[0], block.word[1]);
-      if (i + 1 < to.size()) to[i + 1] = normal_of(block.word[2], block.word[3]);
+      const PhiloxBlock words = block(i / 2);
+      to[i] = normal_of(words.word[0], words.word[1]);
+      if (i + 1 < to.size()) to[i + 1] = normal_of(words.word[2], words.word[3]);
     }
   }
-  static float normal_of(uint32_t a, uint32_t b) {
+  OCTET_HOST_DEVICE static float normal_of(uint32_t a, uint32_t b) {
     const double u1 = (static_cast<double>(a) + 1.0) * 0x1p-32;
     const double u2 = static_cast<double>(b) * 0x1p-32;
     return static_cast<float>(std::sqrt(-2.0 * std::log(u1)) * std::cos(6.283185307179586 * u2));

@@ -23,12 +23,25 @@ struct DeviceLibrary {
   std::string problem;        // why it is not used, and what that costs
 };
 
-// One allocation, freed with the object. Aligned to 4,096 bytes; contents are undefined.
+// One allocation, freed with the object. Contents are undefined.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
   virtual std::byte* data() = 0;  // an address of the device; the host may touch it only on the CPU
   virtual int64_t bytes() const = 0;
+};
+
+// Memory of the host itself.
+class PlainHostMemory : public DeviceMemory {
+ public:
+  explicit PlainHostMemory(int64_t bytes)
+      : bytes_(bytes), data_(new std::byte[static_cast<size_t>(bytes)]) {}
+  std::byte* data() override { return data_.get(); }
+  int64_t bytes() const override { return bytes_; }
+
+ private:
+  int64_t bytes_;
+  std::unique_ptr<std::byte[]> data_;
 };
 
 // Launches that were recorded once: they run again in the same order, at the same addresses.
@@ -59,7 +72,12 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;
   // Throws Error(device) naming what was asked and what is there.
+  // Aligned to 4,096 bytes.
   virtual std::unique_ptr<DeviceMemory> allocate(int64_t bytes) = 0;
+  // Memory of the host that this device copies to and from at its best speed.
+  virtual std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) {
+    return std::make_unique<PlainHostMemory>(bytes);
+  }
   // copy_in and copy_out wait for work in flight that touches the device's side.
   virtual void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) = 0;
   virtual void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) = 0;

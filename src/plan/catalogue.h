@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/philox.h"
 #include "ir/graph.h"
 
 namespace octet {
@@ -41,6 +42,17 @@ struct MeasuredChoices {
   std::vector<MeasuredChoice> choices = {};
 };
 
+// First values of a parameter, to be drawn where it lies: element i is f32(std * f32(normal i)) of
+// the stream, or `constant` where std is 0; stored as train/weights.h says.
+struct WeightDraw {
+  RandomStream random = {};
+  double std = 0, constant = 0;
+  int64_t n = 0;
+  Dtype weight = Dtype::f32, master = Dtype::f32;
+  std::byte* weight_at = nullptr;
+  std::byte* master_at = nullptr;  // nullptr: the weight has no master beside it
+};
+
 // Only launches: no allocation above 64 KiB, no failure other than a device fault.
 using LaunchFn = std::function<void(const LaunchArgs&)>;
 
@@ -51,6 +63,8 @@ class Catalogue {
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
   // Checks everything and makes what the launch needs; throws Error that names the node.
   virtual LaunchFn prepare(const Graph& graph, const Node& node) = 0;
+  // Queues the drawing. false: the host has to.
+  virtual bool draw(const WeightDraw& what) { return static_cast<void>(what), false; }
 
   // Of all kernels prepared so far, by problem.
   virtual MeasuredChoices measured() const { return {}; }

@@ -24,14 +24,16 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-ParameterValues first_values(const Files& files, const RunConfig& config, const ModelSpec& spec) {
+void set_first_weights(TrainEngine& engine, const TrainerMachine& machine, const RunConfig& config,
+                       const ModelSpec& spec) {
+  const std::vector<ParameterSpec> parameters = model_parameters(spec);
   if (config.model.path.empty()) {
-    return [seed = static_cast<uint32_t>(config.train.seed)](const ParameterSpec& parameter) {
-      return initial_values(parameter, seed);
-    };
+    return draw_weights(engine.arenas(), engine.layout(), parameters,
+                        static_cast<uint32_t>(config.train.seed), machine.catalogue);
   }
-  return [reader = std::make_shared<WeightReader>(files, config.model.path, spec)](
-             const ParameterSpec& parameter) { return reader->read(parameter.name); };
+  const WeightReader reader(machine.files, config.model.path, spec);
+  write_weights(engine.arenas(), engine.layout(), parameters,
+                [&reader](const ParameterSpec& parameter) { return reader.read(parameter.name); });
 }
 
 // Means over the steps of this process.
@@ -63,8 +65,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       engine_(program_options(config, spec_), machine.device, machine.catalogue),
       loader_(data.train, loader_options(config)),
       val_(data.val) {
-  write_weights(engine_.arenas(), engine_.layout(), model_parameters(spec_),
-                first_values(machine.files, config, spec_));
+  set_first_weights(engine_, machine, config, spec_);
   if (config.train.debug_nonfinite) engine_.enable_tracing();
 }
 
@@ -151,7 +152,7 @@ TrainResult Trainer::run(StartMode mode, const TrainHooks& hooks) {
     if (report.val_loss) result.val_loss = report.val_loss;
     check_finite(report);
     if (hooks.stop && attempted_ < config_.train.steps) result.signal = hooks.stop->load();
-    if (is_due(config_.train.save_every) || result.signal != 0) save();
+    if (is_due(config_.train.save_every) || result.signal != 0) save(hooks.log);
   }
   if (tally.n_steps == 0) result.val_loss = evaluate();
   result.step = attempted_;

@@ -80,7 +80,7 @@ class Trainer {
  private:
   void start(StartMode mode, const Log& log);
   void resume_from(const LoadedCheckpoint& checkpoint);
-  void save();
+  void save(const Log& log);
   void record(StepReport& report, const TrainHooks& hooks);
   bool is_due(int64_t every) const;
   void check_finite(const StepReport& report);

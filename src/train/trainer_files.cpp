@@ -1,5 +1,8 @@
 // The trainer's files: where a run starts, and what it leaves.
+#include <chrono>
+
 #include "base/error.h"
+#include "base/units.h"
 #include "config/report.h"
 #include "infer/model_spec.h"
 #include "train/algorithms_file.h"
@@ -27,6 +30,30 @@ int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key) 
               checkpoint.path, key, it == manifest.extra.end() ? "none" : it->second);
 }
 
+// Says how fast a checkpoint went.
+class Stopwatch {
+ public:
+  std::string text(int64_t n_bytes) const {
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
+    const auto bytes = static_cast<double>(n_bytes);
+    return fmt::format("{} in {:.2f} s, {:.2f} GB/s", bytes_text(bytes), time.count(),
+                       bytes / time.count() / 1e9);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Of what a checkpoint holds.
+int64_t persistent_bytes(const Layout& layout) {
+  int64_t total = 0;
+  for (const auto& [name, slot] : layout.slots) {
+    const bool is_kept = slot.kind == InputKind::parameter || slot.kind == InputKind::state;
+    if (is_kept && slot.lane == Lane::persistent) total += slot.type.n_bytes();
+  }
+  return total;
+}
+
 std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec) {
   if (config.model.path.empty()) return hf_config_text(spec);
   return files.read_text(join_path(config.model.path, "config.json"));
@@ -38,9 +65,11 @@ void Trainer::start(StartMode mode, const Log& log) {
   Files& files = machine_.files;
   checkpoints_ = std::make_unique<Checkpoints>(files, file("ckpt"), log);
   if (mode == StartMode::resume) {
+    const Stopwatch watch;
     if (const auto newest = checkpoints_->newest()) {
       resume_from(*newest);
-      log.info("resuming from {} at step {}", newest->path, attempted_);
+      log.info("resuming from {} ({}) at step {}", newest->path,
+               watch.text(persistent_bytes(engine_.layout())), attempted_);
     }
   } else {
     for (const CheckpointEntry& entry : checkpoints_->list()) {
@@ -83,8 +112,9 @@ void Trainer::resume_from(const LoadedCheckpoint& checkpoint) {
   saved_step_ = attempted_;
 }
 
-void Trainer::save() {
+void Trainer::save(const Log& log) {
   if (saved_step_ == attempted_) return;
+  const Stopwatch watch;
   CheckpointContents contents;
   contents.manifest.step = attempted_;
   contents.manifest.attempted = attempted_;
@@ -99,6 +129,7 @@ void Trainer::save() {
   record_->sync();
   checkpoints_->save(contents, static_cast<int>(config_.train.keep));
   saved_step_ = attempted_;
+  log.info("saved step {}: {}", attempted_, watch.text(persistent_bytes(engine_.layout())));
 }
 
 }  // namespace octet

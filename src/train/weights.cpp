@@ -16,6 +16,43 @@ void write_slot(Arenas& arenas, const Layout::Slot& slot, const void* data, size
   arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset, data, slot.type.n_bytes());
 }
 
+void zero_all(Arenas& arenas, const Layout& layout) {
+  for (const auto& [name, slot] : layout.slots) {
+    if (slot.lane != Lane::persistent || slot.type.n_bytes() == 0) continue;
+    arenas.device().fill_zero(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
+  }
+}
+
+void write_values(Arenas& arenas, const Layout& layout,
+                  const std::vector<ParameterSpec>& parameters, const ParameterValues& values) {
+  ThreadPool pool(arenas.device().info().n_threads);
+  pool.run(static_cast<int64_t>(parameters.size()), [&](int64_t i, int) {
+    const ParameterSpec& parameter = parameters[static_cast<size_t>(i)];
+    write_master(arenas, layout, parameter.name, values(parameter));
+  });
+}
+
+RandomStream stream_of(const ParameterSpec& parameter, uint32_t seed) {
+  return {.name = name_hash(parameter.name), .seed = seed};
+}
+
+WeightDraw draw_of(Arenas& arenas, const Layout& layout, const ParameterSpec& parameter,
+                   uint32_t seed) {
+  const Layout::Slot& weight = layout.slots.at(parameter.name);
+  WeightDraw draw{.random = stream_of(parameter, seed),
+                  .std = parameter.init == Init::normal ? parameter.std : 0,
+                  .constant = parameter.init == Init::ones ? 1.0 : 0.0,
+                  .n = n_elems(parameter.shape),
+                  .weight = weight.type.dtype,
+                  .weight_at = arenas.lane(weight.lane) + weight.offset};
+  const auto master = layout.slots.find("master:" + parameter.name);
+  if (master != layout.slots.end()) {
+    draw.master = master->second.type.dtype;
+    draw.master_at = arenas.lane(master->second.lane) + master->second.offset;
+  }
+  return draw;
+}
+
 }  // namespace
 
 std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed) {
@@ -23,8 +60,7 @@ std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed)
   if (parameter.init == Init::ones) return std::vector<float>(n, 1.0f);
   std::vector<float> values(n, 0.0f);
   if (parameter.init == Init::zeros) return values;
-  const RandomStream random{.name = name_hash(parameter.name), .seed = seed};
-  random.normals(values);
+  stream_of(parameter, seed).normals(values);
   for (float& value : values)
     value = static_cast<float>(parameter.std * static_cast<double>(value));
   return values;
@@ -56,16 +92,21 @@ void write_master(Arenas& arenas, const Layout& layout, const std::string& param
 
 void write_weights(Arenas& arenas, const Layout& layout,
                    const std::vector<ParameterSpec>& parameters, const ParameterValues& values) {
-  Device& device = arenas.device();
-  for (const auto& [name, slot] : layout.slots) {
-    if (slot.lane != Lane::persistent || slot.type.n_bytes() == 0) continue;
-    device.fill_zero(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
+  zero_all(arenas, layout);
+  write_values(arenas, layout, parameters, values);
+}
+
+void draw_weights(Arenas& arenas, const Layout& layout,
+                  const std::vector<ParameterSpec>& parameters, uint32_t seed,
+                  Catalogue& catalogue) {
+  zero_all(arenas, layout);
+  std::vector<ParameterSpec> left;
+  for (const ParameterSpec& parameter : parameters) {
+    if (!catalogue.draw(draw_of(arenas, layout, parameter, seed))) left.push_back(parameter);
   }
-  ThreadPool pool(device.info().n_threads);
-  pool.run(static_cast<int64_t>(parameters.size()), [&](int64_t i, int) {
-    const ParameterSpec& parameter = parameters[static_cast<size_t>(i)];
-    write_master(arenas, layout, parameter.name, values(parameter));
-  });
+  write_values(arenas, layout, left,
+               [seed](const ParameterSpec& one) { return initial_values(one, seed); });
+  arenas.device().synchronize();
 }
 
 }  // namespace octet

@@ -28,4 +28,9 @@ using ParameterValues = std::function<std::vector<float>(const ParameterSpec&)>;
 void write_weights(Arenas& arenas, const Layout& layout,
                    const std::vector<ParameterSpec>& parameters, const ParameterValues& values);
 
+// The same with the parameters' initial_values, drawn by the device where the catalogue can.
+void draw_weights(Arenas& arenas, const Layout& layout,
+                  const std::vector<ParameterSpec>& parameters, uint32_t seed,
+                  Catalogue& catalogue);
+
 }  // namespace octet

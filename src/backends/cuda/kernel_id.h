@@ -55,7 +55,9 @@ enum class KernelId : int32_t {
   // attention
   attention,
   attention_grad,
+  // draw: first values of weights
+  draw_weights,
 };
-inline constexpr int kKernelCount = static_cast<int>(KernelId::attention_grad) + 1;
+inline constexpr int kKernelCount = static_cast<int>(KernelId::draw_weights) + 1;
 
 }  // namespace octet::cuda

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 2
+#define OCTET_CUDA_API_VERSION 3
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 
 extern "C" {
@@ -65,6 +65,8 @@ struct OctetCudaApi {
   int (*open)(const struct OctetCudaOptions* options, struct OctetCudaInfo* info);
   int (*allocate)(int64_t bytes, void** address);
   int (*release)(void* address);
+  int (*host_allocate)(int64_t bytes, void** address);  // pinned: the device copies it by itself
+  int (*host_release)(void* address);
   int (*copy_in)(void* to_device, const void* from_host, int64_t bytes);
   int (*copy_out)(void* to_host, const void* from_device, int64_t bytes);
   int (*copy_within)(void* to, const void* from, int64_t bytes);  // queued

@@ -101,6 +101,38 @@ TEST(WriteWeights, zeroes_the_states) {
   EXPECT_EQ(read_slot<float>(arenas, layout, "adam_m:w"), std::vector<float>(64 * 48, 0.0f));
 }
 
+// Fills weights of one name itself, with 7, and leaves the others to the host.
+struct DrawingCatalogue : Catalogue {
+  explicit DrawingCatalogue(RandomStream its_stream) : mine(its_stream) {}
+  std::optional<KernelChoice> choose(const Graph& /*g*/, const Node& /*n*/) const override {
+    return std::nullopt;
+  }
+  LaunchFn prepare(const Graph& /*g*/, const Node& /*n*/) override { return {}; }
+  bool draw(const WeightDraw& what) override {
+    if (what.random.name != mine.name || what.random.seed != mine.seed) return false;
+    EXPECT_EQ(what.std, 0.02);
+    EXPECT_EQ(what.weight, Dtype::f32);
+    EXPECT_EQ(what.master_at, nullptr);
+    std::fill_n(reinterpret_cast<float*>(what.weight_at), what.n, 7.0f);
+    return true;
+  }
+  RandomStream mine;
+};
+
+TEST(DrawWeights, leaves_to_the_host_what_the_device_cannot_draw) {
+  const TensorType f32{.dtype = Dtype::f32, .shape = {64, 48}};
+  const Layout layout = layout_of({{"v", f32}, {"w", f32}, {"adam_m:w", f32}});
+  ParameterSpec other = kMatrix;
+  other.name = "v";
+  HostDevice device;
+  Arenas arenas(device, layout.lane_bytes);
+  DrawingCatalogue catalogue({.name = name_hash("w"), .seed = 3});
+  draw_weights(arenas, layout, {kMatrix, other}, 3, catalogue);
+  EXPECT_EQ(read_slot<float>(arenas, layout, "w"), std::vector<float>(64 * 48, 7.0f));
+  EXPECT_EQ(read_slot<float>(arenas, layout, "v"), initial_values(other, 3));
+  EXPECT_EQ(read_slot<float>(arenas, layout, "adam_m:w"), std::vector<float>(64 * 48, 0.0f));
+}
+
 TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {
   const TensorType codes{.dtype = Dtype::e4m3, .shape = {64, 48}};
   const Layout layout = layout_of({{"w", {.dtype = Dtype::bf16, .shape = {64, 48}}},

@@ -88,6 +88,16 @@ int release(void* address) {
   return guarded([&] { check(cudaFree(address), "releasing memory"); });
 }
 
+int host_allocate(int64_t bytes, void** address) {
+  return guarded([&] {
+    const auto n = static_cast<size_t>(bytes > 0 ? bytes : 256);
+    check(cudaHostAlloc(address, n, cudaHostAllocDefault), "allocating memory of the host");
+  });
+}
+int host_release(void* address) {
+  return guarded([&] { check(cudaFreeHost(address), "releasing memory of the host"); });
+}
+
 int synchronize() {
   return guarded([] { check(cudaStreamSynchronize(context().stream), "running kernels"); });
 }
@@ -238,6 +248,8 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .open = open,
       .allocate = allocate,
       .release = release,
+      .host_allocate = host_allocate,
+      .host_release = host_release,
       .copy_in = copy_in,
       .copy_out = copy_out,
       .copy_within = copy_within,

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "backends/cuda/params/draw.h"
 #include "backends/cuda/target/bind/binding.h"
 #include "base/error.h"
 #include "ir/op_def.h"
@@ -77,6 +78,25 @@ LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
                                .scratch_bytes = scratch_of(*binding, view)};
   const auto handle = std::make_shared<Handle>(module_, kernel);
   return [handle](const LaunchArgs& args) { handle->launch(args); };
+}
+
+bool CudaCatalogue::draw(const WeightDraw& what) {
+  if (module_ == nullptr) return false;
+  const DrawParams params{.n = what.n,
+                          .random = what.random,
+                          .std = what.std,
+                          .constant = what.constant,
+                          .weight = what.weight,
+                          .master = what.master,
+                          .has_master = what.master_at != nullptr};
+  const OctetCudaKernel kernel{.kernel = static_cast<int32_t>(KernelId::draw_weights),
+                               .reserved = 0,
+                               .params = &params,
+                               .params_bytes = sizeof(params),
+                               .scratch_bytes = 0};
+  std::byte* const results[] = {what.weight_at, what.master_at};
+  Handle(module_, kernel).launch({.operands = {}, .results = results, .scratch = nullptr});
+  return true;
 }
 
 MeasuredChoices CudaCatalogue::measured() const {

@@ -17,6 +17,7 @@ class CudaCatalogue : public Catalogue {
 
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
+  bool draw(const WeightDraw& what) override;
   MeasuredChoices measured() const override;
   void recall(std::span<const MeasuredChoice> choices) override;
 

@@ -23,6 +23,24 @@ class CudaMemory : public DeviceMemory {
   int64_t bytes_;
 };
 
+class PinnedMemory : public DeviceMemory {
+ public:
+  PinnedMemory(std::shared_ptr<Module> module, int64_t bytes)
+      : module_(std::move(module)), bytes_(bytes) {
+    module_->check(module_->api().host_allocate(bytes, &address_));
+  }
+  ~PinnedMemory() override { module_->api().host_release(address_); }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  std::byte* data() override { return static_cast<std::byte*>(address_); }
+  int64_t bytes() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<Module> module_;
+  void* address_ = nullptr;
+  int64_t bytes_;
+};
+
 class CudaRecording : public Recording {
  public:
   CudaRecording(std::shared_ptr<Module> module, void* recording)
@@ -57,6 +75,9 @@ DeviceInfo CudaDevice::info() const {
 
 std::unique_ptr<DeviceMemory> CudaDevice::allocate(int64_t bytes) {
   return std::make_unique<CudaMemory>(module_, bytes);
+}
+std::unique_ptr<DeviceMemory> CudaDevice::allocate_host(int64_t bytes) {
+  return std::make_unique<PinnedMemory>(module_, bytes);
 }
 void CudaDevice::copy_in(std::byte* to_device, const void* from_host, int64_t bytes) {
   module_->check(module_->api().copy_in(to_device, from_host, bytes));

@@ -19,6 +19,7 @@ class CudaDevice : public Device {
 
   DeviceInfo info() const override;
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
+  std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override;
   void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) override;
   void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) override;
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;

@@ -1,0 +1,89 @@
+// Weights drawn where they lie (params/draw.h).
+#include <algorithm>
+
+#include "backends/cuda/kernels/element.cuh"
+#include "backends/cuda/module/context.h"
+#include "backends/cuda/params/draw.h"
+#include "math/master.h"
+
+namespace octet::cuda {
+namespace {
+
+enum class MasterKind : uint8_t { none, f32, remainder };
+
+template <Dtype D, MasterKind M>
+__device__ void store(float x, int64_t i, void* weight, void* master) {
+  if constexpr (M == MasterKind::remainder) {
+    const MasterBits parts = split_master(x);
+    static_cast<uint16_t*>(weight)[i] = parts.hi;
+    static_cast<int16_t*>(master)[i] = parts.lo;
+  } else {
+    static_cast<Storage<D>*>(weight)[i] = from_float<D>(x);
+    if constexpr (M == MasterKind::f32) static_cast<float*>(master)[i] = x;
+  }
+}
+
+// A block of random words makes two neighbours.
+template <Dtype D, MasterKind M>
+__global__ void draw_weights(DrawParams p, void* weight, void* master) {
+  const int64_t stride = 2 * static_cast<int64_t>(gridDim.x) * blockDim.x;
+  const int64_t first = 2 * (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x);
+  for (int64_t i = first; i < p.n; i += stride) {
+    float x[2] = {static_cast<float>(p.constant), static_cast<float>(p.constant)};
+    if (p.std != 0) {
+      const PhiloxBlock block = p.random.block(static_cast<uint64_t>(i) / 2);
+      for (int k = 0; k < 2; ++k) {
+        const float normal = RandomStream::normal_of(block.word[2 * k], block.word[2 * k + 1]);
+        x[k] = static_cast<float>(p.std * static_cast<double>(normal));
+      }
+    }
+    store<D, M>(x[0], i, weight, master);
+    if (i + 1 < p.n) store<D, M>(x[1], i + 1, weight, master);
+  }
+}
+
+template <Dtype D, MasterKind M>
+void launch(const DrawParams& p, int n_sm, const Launch& args) {
+  if (p.n == 0) return;
+  const int64_t blocks = std::min<int64_t>(ceil_div(p.n, 2 * 256), 8 * n_sm);
+  draw_weights<D, M><<<static_cast<unsigned>(blocks), 256, 0, args.stream>>>(
+      p, args.results[0], p.has_master ? args.results[1] : nullptr);
+  check_launch("drawing weights");
+}
+
+class Draw : public Prepared {
+ public:
+  explicit Draw(const Request& request)
+      : params_(request.get<DrawParams>()), n_sm_(request.context.n_sm) {}
+  void launch(const Launch& args) override {
+    const DrawParams& p = params_;
+    if (p.has_master && p.master == Dtype::i16) {
+      if (p.weight != Dtype::bf16)
+        throw ModuleError("[cuda] expected a remainder beside bf16, got " +
+                          std::string(dtype_name(p.weight)));
+      return cuda::launch<Dtype::bf16, MasterKind::remainder>(p, n_sm_, args);
+    }
+    visit_wide(p.weight, [&]<Dtype D>() {
+      p.has_master ? cuda::launch<D, MasterKind::f32>(p, n_sm_, args)
+                   : cuda::launch<D, MasterKind::none>(p, n_sm_, args);
+    });
+  }
+
+ private:
+  DrawParams params_;
+  int n_sm_;
+};
+
+std::unique_ptr<Prepared> prepare_draw(const Request& request) {
+  return std::make_unique<Draw>(request);
+}
+
+constexpr KernelRow kRows[] = {{KernelId::draw_weights, prepare_draw}};
+
+}  // namespace
+
+std::span<const KernelRow> draw_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda
