@@ -105,12 +105,15 @@ struct Place {
   DrawShared draws;
   uint32_t first_draw;  // the counter of element 0
   uint32_t lane;
-  uint32_t offset;  // of the lane in a tile
+  uint32_t offset;  // of the lane's first element in a tile
   uint32_t end;     // of whole tiles
-
-  // This lane's first element of a tile.
-  __device__ uint32_t element(uint32_t tile) const { return tile + offset; }
 };
+__device__ __forceinline__ uint32_t offset_of(uint32_t lane) {
+  return lane / kLanes * kGroup + lane % kLanes * kRun;
+}
+__device__ __forceinline__ uint32_t end_of_whole(const AdamwCall& call) {
+  return static_cast<uint32_t>(call.end) / kTile * kTile;
+}
 
 struct Elements {
   float m[kEach], v[kEach], w[kEach];
@@ -201,25 +204,28 @@ __device__ __noinline__ void step_each_group(const AdamwCall& call, uint32_t beg
 template <WeightStore S>
 constexpr int kBySums = S == WeightStore::stochastic ? 1 : 3;
 
-// One tile; reads the next into raw.
-template <WeightStore S, Dtype G>
+// One tile; reads the next into raw. Of one that is not whole, lanes whose group is not there
+// repeat the first group's work and write nothing.
+template <bool kWhole, WeightStore S, Dtype G>
 __device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32_t tile,
                                           uint32_t next) {
   const bool second = (p.lane & 4) != 0;
   Elements x;
   bool odd = update(p, raw, x);
-  if (next < p.end) load(p.call, p.element(next), raw);
+  if (kWhole && next < p.end) load(p.call, next + p.offset, raw);
   Extent extent = group_extent<true>(x.m, x.v, second);
   if (__any_sync(kWholeWarp, (extent.amin == 0) & (extent.amax != 0))) {
     extent = group_extent<false>(x.m, x.v, second);
   }
   odd |= is_far(extent, __float_as_uint(second ? p.c.most_v : 0x1p100f));
+  const uint32_t end = kWhole ? tile + kTile : static_cast<uint32_t>(p.call.end);
   if (__any_sync(kWholeWarp, odd)) {
-    return step_each_group(p.call, tile, tile + kTile);
+    return step_each_group(p.call, tile, end);
   }
   const Encoding mine = encoding_of(extent);
   const Powers of_m = powers_of(mine, 0), of_v = powers_of(mine, 4);
-  const uint32_t i = p.element(tile);
+  const uint32_t i = tile + p.offset;
+  if (!kWhole && i >= end) return;
 #pragma unroll
   for (int run = 0; run < 2; ++run) {
     const uint32_t at = i + static_cast<uint32_t>(run * kNextRun);
@@ -233,36 +239,52 @@ __device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32
   if (p.lane % 4 == 0) (second ? p.call.v : p.call.m).meta_to[i / kGroup] = mine.meta;
 }
 
+template <WeightStore S>
+__device__ __forceinline__ Place place_of(const AdamwCall& call, const RoundKeys& keys,
+                                          const char* tables, const AdamwConstants& k) {
+  const uint32_t lane = kept(threadIdx.x % 32);
+  Place p{.call = call,
+          .keys = keys,
+          .tables = tables,
+          .c = step_constants(k),
+          .draws = {},
+          .first_draw = static_cast<uint32_t>(call.origin / 4),
+          .lane = lane,
+          .offset = kept(offset_of(lane)),
+          .end = end_of_whole(call)};
+  if constexpr (S == WeightStore::stochastic) {
+    p.draws = draw_shared(keys, static_cast<uint32_t>(call.origin >> 34), *call.attempt);
+  }
+  return p;
+}
+
+// The tile that is not whole. Called, so that the registers of the others' loop are its own.
+template <WeightStore S, Dtype G>
+__device__ __noinline__ void step_last_tile(const AdamwCall& call, const RoundKeys& keys,
+                                            const char* tables) {
+  const Place p = place_of<S>(call, keys, tables, constants_of(call));
+  const uint32_t i = p.end + p.offset;
+  Raw<S, G> raw;
+  load(call, i < call.end ? i : p.end + p.offset % kGroup, raw);
+  step_tile<false>(p, raw, p.end, p.end);
+}
+
 template <WeightStore S, Dtype G>
 __global__ void __launch_bounds__(kThreads, 1)
     step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
   extern __shared__ __align__(16) char shared[];
-  const uint32_t lane = kept(threadIdx.x % 32);
-  Place p{.call = call,
-          .keys = keys,
-          .tables = shared,
-          .c = {},
-          .draws = {},
-          .first_draw = static_cast<uint32_t>(call.origin / 4),
-          .lane = lane,
-          .offset = kept(lane / kLanes * kGroup + lane % kLanes * kRun),
-          .end = static_cast<uint32_t>(call.end) / kTile * kTile};
-  const uint32_t stride = gridDim.x * kWarps * kTile;
+  const uint32_t end = end_of_whole(call), stride = gridDim.x * kWarps * kTile;
   uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
   Raw<S, G> raw;
-  if (tile < p.end) load(call, p.element(tile), raw);
+  if (tile < end) load(call, tile + offset_of(threadIdx.x % 32), raw);
   const AdamwConstants k = constants_of(call);
   const uint8_t found_nonfinite = *call.found_nonfinite;
   fill_tables(shared);
   __syncthreads();
   if (found_nonfinite != 0) return copy_states(call);
-  p.c = step_constants(k);
-  if constexpr (S == WeightStore::stochastic) {
-    p.draws = draw_shared(keys, static_cast<uint32_t>(call.origin >> 34), *call.attempt);
-  }
-  for (; tile < p.end; tile += stride) step_tile<S, G>(p, raw, tile, tile + stride);
-  // At most three groups; the warp after the one that has the last tile takes them.
-  if (tile == p.end) step_each_group(call, tile, static_cast<uint32_t>(call.end));
+  const Place p = place_of<S>(call, keys, shared, k);
+  for (; tile < end; tile += stride) step_tile<true>(p, raw, tile, tile + stride);
+  if (tile == end && tile < call.end) step_last_tile<S, G>(call, keys, shared);
 }
 
 template <WeightStore S, Dtype G>
