@@ -8,10 +8,12 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "cli/backend.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "passes/driver.h"
+#include "passes/simplify.h"
 
 namespace octet {
 namespace {
@@ -19,7 +21,7 @@ namespace {
 struct OptFlags {
   std::string file;
   std::vector<std::string> passes;
-  std::string target = "cpu";
+  std::string target;  // empty: none is asked
   bool list = false;
 };
 
@@ -45,6 +47,23 @@ void list_passes(const GlobalOptions& options) {
   print_table(options, table);
 }
 
+// Lowered for a back end: what it has no kernel for stands as its decomposition.
+Graph lower_for(const std::string& target, const Graph& graph, const GlobalOptions& options) {
+  if (graph.phase != Phase::lowered) {
+    throw Error(ErrorCode::invalid_argument,
+                "--target: expected a graph in phase lowered, as pass fuse leaves it, got {}",
+                enum_name(graph.phase));
+  }
+  GlobalOptions with_target = options;
+  with_target.device = target;
+  const Backend backend = open_plan_backend(with_target);
+  Graph result = decompose(graph, [&](const Graph& current, const Node& node) {
+    return !backend.catalogue->choose(current, node);
+  });
+  verify(result);
+  return result;
+}
+
 void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   if (flags.list) return list_passes(options);
   if (flags.file.empty()) {
@@ -55,7 +74,9 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   const std::string name = flags.file == "-" ? "standard input" : flags.file;
   const Graph graph = parse_graph(read_graph_text(flags.file), name);
   verify_input(graph, name);
-  write_out(print(run_passes(graph, flags.passes)));
+  Graph result = run_passes(graph, flags.passes);
+  if (!flags.target.empty()) result = lower_for(flags.target, result, options);
+  write_out(print(result));
 }
 
 }  // namespace
@@ -66,7 +87,8 @@ void add_opt_command(CLI::App& app, GlobalOptions& options) {
   opt->add_option("file", flags->file, "graph text; - is standard input")->type_name("FILE.ir");
   opt->add_option("--passes", flags->passes, "names of passes, in order; none: parse and print")
       ->delimiter(',');
-  opt->add_option("--target", flags->target, "back end that lowering passes ask for kernels")
+  opt->add_option("--target", flags->target,
+                  "back end to lower for: a fused op that it has no kernel for is decomposed")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   opt->add_flag("--list", flags->list, "list the passes");
   opt->callback([flags, &options] { run_opt(*flags, options); });
