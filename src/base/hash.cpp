@@ -18,11 +18,19 @@ uint64_t load(const std::byte* bytes) {
 
 }  // namespace
 
-void Xxh64::consume(const std::byte* stripe) {
-  for (size_t lane = 0; lane < 4; ++lane) {
-    lanes_[lane] =
-        std::rotl(lanes_[lane] + load<uint64_t>(stripe + 8 * lane) * kPrime2, 31) * kPrime1;
+// The lanes stay in registers: a loop over them, or over an array, takes four times as long.
+void Xxh64::consume(const std::byte* stripe, size_t n_stripes) {
+  auto [a, b, c, d] = lanes_;
+  const auto round = [](uint64_t lane, const std::byte* word) {
+    return std::rotl(lane + load<uint64_t>(word) * kPrime2, 31) * kPrime1;
+  };
+  for (; n_stripes > 0; --n_stripes, stripe += 32) {
+    a = round(a, stripe);
+    b = round(b, stripe + 8);
+    c = round(c, stripe + 16);
+    d = round(d, stripe + 24);
   }
+  lanes_ = {a, b, c, d};
 }
 
 void Xxh64::update(std::span<const std::byte> bytes) {
@@ -32,10 +40,12 @@ void Xxh64::update(std::span<const std::byte> bytes) {
     const size_t n = std::min(bytes.size(), 32 - n_pending);
     std::copy_n(bytes.data(), n, pending_.data() + n_pending);
     if (n_pending + n < 32) return;
-    consume(pending_.data());
+    consume(pending_.data(), 1);
     bytes = bytes.subspan(n);
   }
-  for (; bytes.size() >= 32; bytes = bytes.subspan(32)) consume(bytes.data());
+  const size_t n_stripes = bytes.size() / 32;
+  consume(bytes.data(), n_stripes);
+  bytes = bytes.subspan(32 * n_stripes);
   std::copy_n(bytes.data(), bytes.size(), pending_.data());
 }
 

@@ -20,7 +20,7 @@ class Xxh64 {
   uint64_t digest() const;  // of what came so far; more may follow
 
  private:
-  void consume(const std::byte* stripe);
+  void consume(const std::byte* stripes, size_t n_stripes);
 
   static constexpr uint64_t kPrime1 = 0x9E3779B185EBCA87ull, kPrime2 = 0xC2B2AE3D27D4EB4Full;
   static constexpr uint64_t kPrime3 = 0x165667B19E3779F9ull, kPrime4 = 0x85EBCA77C2B2AE63ull;

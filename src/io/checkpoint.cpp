@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <future>
 #include <utility>
 
 #include "base/error.h"
@@ -189,9 +190,14 @@ LoadedCheckpoint Checkpoints::load(const std::string& checkpoint_path) const {
                 problem);
   }
   const std::string marker_path = join_path(checkpoint_path, kComplete);
+  // All files at a time: one stream alone is slower than most disks.
+  std::vector<std::future<void>> verified;
   for (const auto& [name, mark] : parse_marker(files_.read_text(marker_path), marker_path)) {
-    verify_hash(files_, join_path(checkpoint_path, name), mark);
+    verified.push_back(
+        std::async(std::launch::async, [this, path = join_path(checkpoint_path, name),
+                                        mark = mark] { verify_hash(files_, path, mark); }));
   }
+  for (std::future<void>& one : verified) one.get();
   const std::string manifest_path = join_path(checkpoint_path, kManifest);
   LoadedCheckpoint loaded{checkpoint_path,
                           parse_manifest(files_.read_text(manifest_path), manifest_path),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <future>
 #include <vector>
 
 #include "base/error.h"
@@ -11,12 +12,20 @@
 namespace octet {
 namespace {
 
+constexpr size_t kWorthAThread = 4 << 20;
+
 class MarkingWriter : public FileWriter {
  public:
   explicit MarkingWriter(FileWriter& under) : under_(under) {}
   void write(std::span<const std::byte> bytes) override {
-    under_.write(bytes);
-    hash_.update(bytes);
+    if (bytes.size() < kWorthAThread) {
+      under_.write(bytes);
+      hash_.update(bytes);
+    } else {
+      const auto hashed = std::async(std::launch::async, [&] { hash_.update(bytes); });
+      under_.write(bytes);
+      hashed.wait();
+    }
     n_bytes_ += bytes.size();
   }
   void sync() override { under_.sync(); }
@@ -81,14 +90,26 @@ void verify_size(const Files& files, const std::string& path, const FileMark& ma
   }
 }
 
+constexpr uint64_t kBlockBytes = 4 << 20;
+
 void verify_hash(const Files& files, const std::string& path, const FileMark& mark) {
   const auto file = files.open(path);
-  std::vector<std::byte> block(1 << 20);
-  Xxh64 hash;
-  for (uint64_t at = 0; at < file->size(); at += block.size()) {
-    const auto part = std::span(block).first(std::min<uint64_t>(block.size(), file->size() - at));
+  // One block is read while the one before is hashed.
+  std::vector<std::byte> blocks[2];
+  for (auto& block : blocks) block.resize(std::min<uint64_t>(kBlockBytes, file->size()));
+  const auto read = [&](uint64_t index) {
+    const uint64_t at = index * kBlockBytes;
+    const auto part = std::span(blocks[index % 2])
+                          .first(at >= file->size() ? 0 : std::min(kBlockBytes, file->size() - at));
     file->read_at(at, part);
+    return part;
+  };
+  Xxh64 hash;
+  std::span<std::byte> part = read(0);
+  for (uint64_t index = 1; !part.empty(); ++index) {
+    auto next = std::async(std::launch::async, read, index);
     hash.update(part);
+    part = next.get();
   }
   if (hash.digest() != mark.xxh64) {
     throw Error(ErrorCode::bad_data, "[checkpoint] '{}': expected xxh64 {:016x}, got {:016x}", path,
