@@ -113,9 +113,12 @@ inline void add_stored(Cases& all) {
   put_typed(all, "rms_norm_stored", OpCode::rms_norm, norm, {x, none(), s});
   put_typed(all, "rms_norm_stored_w", OpCode::rms_norm, norm, {x, w, s});
   put_typed(all, "rms_norm_grad_stored", OpCode::rms_norm_grad, norm, {dy, x, rstd, w, s});
+  put_typed(all, "rms_norm_grad_stored_c", OpCode::rms_norm_grad, norm, {dy, x, rstd, w, s, dy});
   put_typed(all, "layer_norm_stored", OpCode::layer_norm, norm, {x, w, w, s});
   put_typed(all, "layer_norm_grad_stored", OpCode::layer_norm_grad, norm,
             {dy, x, typed(rows, Dtype::f32, Fill::normal), rstd, w, s});
+  put_typed(all, "layer_norm_grad_stored_c", OpCode::layer_norm_grad, norm,
+            {dy, x, typed(rows, Dtype::f32, Fill::normal), rstd, none(), s, dy});
   const GatedActAttrs act{.group = 16};
   put_typed(all, "gated_act_stored", OpCode::gated_act, act, {x, x, s, s});
   put_typed(all, "gated_act_grad_stored", OpCode::gated_act_grad, act, {dy, x, x, s, s});
@@ -129,9 +132,24 @@ inline void add_stored(Cases& all) {
             NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)});
   put_typed(all, "rms_norm_quantize_plain", OpCode::rms_norm_quantize,
             NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
+  const OperandCase mean = typed(rows, Dtype::f32, Fill::normal), given = scalar(0.01);
+  put_typed(all, "rms_norm_quantize_known", OpCode::rms_norm_quantize, norm_q,
+            {x, w, s, given, none(), rstd});
+  put_typed(all, "rms_norm_quantize_known_plain", OpCode::rms_norm_quantize,
+            NormQuantizeAttrs{.norm = {}, .q = q},
+            {tensor(shape), none(), none(), given, none(), rstd});
+  put_typed(all, "layer_norm_quantize_known", OpCode::layer_norm_quantize, norm_q,
+            {x, w, w, s, given, none(), mean, rstd});
   const OperandCase history = scales({4});
   QuantizeAttrs padded = q;
   padded.pad = 16;
+  QuantizeAttrs transposed = padded;
+  transposed.transposed = true;
+  put_typed(all, "rms_norm_quantize_known_transposed", OpCode::rms_norm_quantize,
+            NormQuantizeAttrs{.norm = norm, .q = transposed}, {x, w, s, given, none(), rstd});
+  put_typed(all, "layer_norm_quantize_known_transposed", OpCode::layer_norm_quantize,
+            NormQuantizeAttrs{.norm = {}, .q = transposed},
+            {tensor(shape), w, none(), none(), given, none(), mean, rstd});
   const NormQuantizeAttrs both{.norm = {}, .q = padded, .both = true};
   put_typed(all, "rms_norm_quantize_both", OpCode::rms_norm_quantize, both, {tensor(shape), w});
   put_typed(all, "rms_norm_quantize_delayed", OpCode::rms_norm_quantize, both,
@@ -158,24 +176,9 @@ inline void add_stored(Cases& all) {
             {x, x, s, s, scalar(0.5)});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)});
-  const OperandCase mean = typed(rows, Dtype::f32, Fill::normal), given = scalar(0.01);
-  put_typed(all, "rms_norm_quantize_known", OpCode::rms_norm_quantize, norm_q,
-            {x, w, s, given, none(), rstd});
-  put_typed(all, "rms_norm_quantize_known_plain", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q},
-            {tensor(shape), none(), none(), given, none(), rstd});
-  put_typed(all, "layer_norm_quantize_known", OpCode::layer_norm_quantize, norm_q,
-            {x, w, w, s, given, none(), mean, rstd});
   put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = padded, .both = true},
             {tensor(shape), tensor(shape)});
-  QuantizeAttrs transposed = padded;
-  transposed.transposed = true;
-  put_typed(all, "rms_norm_quantize_known_transposed", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = norm, .q = transposed}, {x, w, s, given, none(), rstd});
-  put_typed(all, "layer_norm_quantize_known_transposed", OpCode::layer_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = transposed},
-            {tensor(shape), w, none(), none(), given, none(), mean, rstd});
   put_typed(all, "gated_act_quantize_delayed", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, none(), history});
 }

@@ -26,10 +26,10 @@ extern const OpDef kDot, kGemm, kBiasAdd, kColumnSum;
 //   embedding(table[V,D], ids[T]) -> [T,D]; embedding_grad(dy[T,D], ids[T]) {rows = V} -> [V,D].
 //   A negative or too large index reads zeros and adds nothing.
 extern const OpDef kGather, kScatterAdd, kEmbedding, kEmbeddingGrad;
-// norm.cpp: rms_norm(x[T,D], w[D]?) -> y, rstd[T]; rms_norm_grad(dy, x, rstd, w?) -> dx, dw only
-// with w;
-//   layer_norm(x, w?, b?) -> y, mean[T], rstd[T]; layer_norm_grad(dy, x, mean, rstd, w?) -> dx, and
-//   dw, db with w
+// norm.cpp: rms_norm(x[T,D], w[D]?, x_scales?) -> y, rstd[T];
+//   rms_norm_grad(dy, x, rstd, w?, x_scales?, c[T,D]?) -> dx + c, dw only with w;
+//   layer_norm(x, w?, b?, x_scales?) -> y, mean[T], rstd[T];
+//   layer_norm_grad(dy, x, mean, rstd, w?, x_scales?, c[T,D]?) -> dx + c, and dw, db with w
 extern const OpDef kRmsNorm, kRmsNormGrad, kLayerNorm, kLayerNormGrad;
 // rope.cpp: rope(x[T, heads*head_dim], i32 positions[T]) -> like x; its gradient is rope with
 // `inverse`

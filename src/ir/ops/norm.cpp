@@ -2,7 +2,7 @@
 //   rms_norm:   y = x * rstd * w,                 rstd = 1 / sqrt(mean x^2 + eps)
 //   layer_norm: y = (x - mean) * rstd * w + b,    rstd = 1 / sqrt(mean (x - mean)^2 + eps)
 // Without w the factor is 1; b needs w. Their gradients read rstd and mean as the forward op gave
-// them.
+// them, and may take an addend c, the gradient that reaches x by another way: dx + c, rounded once.
 #include "ir/ops/norm.h"
 
 #include "ir/ops/list.h"
@@ -23,12 +23,18 @@ Results infer_rms_norm(const Attrs& attrs, Types in) {
   return {real(in[0].shape), real({in[0].shape[0]})};
 }
 
+// Where the gradients' addends stand.
+constexpr size_t kRmsAddend = 5, kLayerAddend = 6;
+constexpr InplacePair kInplaceRmsAddend[] = {{.result = 0, .operand = kRmsAddend}};
+constexpr InplacePair kInplaceLayerAddend[] = {{.result = 0, .operand = kLayerAddend}};
+
 Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
   need_stored(OpCode::rms_norm_grad, attrs, in);
   need_float("rms_norm_grad", "x", in[1]);
   need_rank("rms_norm_grad", "x", in[1], 2);
   need_float("rms_norm_grad", "dy", in[0], in[1].shape);
   need_float("rms_norm_grad", "rstd", in[2], {in[1].shape[0]});
+  if (!absent(in, kRmsAddend)) need_float("rms_norm_grad", "c", in[kRmsAddend], in[1].shape);
   Results results{real(in[1].shape)};
   if (absent(in, 3)) return results;
   need_float("rms_norm_grad", "weight", in[3], {in[1].shape[1]});
@@ -56,6 +62,7 @@ Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
   need_float("layer_norm_grad", "dy", in[0], in[1].shape);
   need_float("layer_norm_grad", "mean", in[2], {in[1].shape[0]});
   need_float("layer_norm_grad", "rstd", in[3], {in[1].shape[0]});
+  if (!absent(in, kLayerAddend)) need_float("layer_norm_grad", "c", in[kLayerAddend], in[1].shape);
   Results results{real(in[1].shape)};
   if (absent(in, 4)) return results;
   need_float("layer_norm_grad", "weight", in[4], {in[1].shape[1]});
@@ -128,9 +135,20 @@ Values decompose_layer_norm(Builder& b, const Node& node) {
           rstd};
 }
 
+// The gradient without its addend, in f32, and the sum of both.
+Values emit_without_addend(Builder& b, const Node& node, size_t addend) {
+  Values operands = node.operands;
+  operands.resize(addend);
+  const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
+  Values results = b.emit_typed(node.op, node.attrs, trimmed(operands), wide);
+  results[0] = b.add(results[0], node.operands[addend]);
+  return results;
+}
+
 // With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), dw = sum over rows of dy
 // * n.
 Values decompose_rms_norm_grad(Builder& b, const Node& node) {
+  if (!absent(node, kRmsAddend)) return emit_without_addend(b, node, kRmsAddend);
   if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId dy = node.operands[0];
   const Shape shape = b.shape(dy);
@@ -146,6 +164,7 @@ Values decompose_rms_norm_grad(Builder& b, const Node& node) {
 
 // The same with dx = rstd * (h - mean(h) - n * mean(h * n)), db = sum over rows of dy.
 Values decompose_layer_norm_grad(Builder& b, const Node& node) {
+  if (!absent(node, kLayerAddend)) return emit_without_addend(b, node, kLayerAddend);
   if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId dy = node.operands[0];
   const Shape shape = b.shape(dy);
@@ -195,11 +214,12 @@ constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
 constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .name = "rms_norm_grad",
                                       .min_operands = 3,
-                                      .max_operands = 5,
+                                      .max_operands = 6,
                                       .infer = infer_rms_norm_grad,
                                       .attrs = default_attrs<NormAttrs>,
                                       .decompose = decompose_rms_norm_grad,
                                       .cost = cost_norm<9>,
+                                      .inplace = kInplaceRmsAddend,
                                       .stored = kStoredRmsGrad};
 constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .name = "layer_norm",
@@ -215,11 +235,12 @@ constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
 constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .name = "layer_norm_grad",
                                         .min_operands = 4,
-                                        .max_operands = 6,
+                                        .max_operands = 7,
                                         .infer = infer_layer_norm_grad,
                                         .attrs = default_attrs<NormAttrs>,
                                         .decompose = decompose_layer_norm_grad,
                                         .cost = cost_norm<12>,
+                                        .inplace = kInplaceLayerAddend,
                                         .stored = kStoredLayerGrad};
 
 }  // namespace octet::ops

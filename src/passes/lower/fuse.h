@@ -9,6 +9,7 @@
 //   known_statistics  a norm that is repeated and quantized with a scale of before takes the
 //                     statistics of before too, where a gradient keeps them
 //   gemm_accumulate   add(x, gemm) -> gemm with addend
+//   norm_grad_accumulate  add(x, norm's gradient) -> the gradient with addend
 // and at the end fuse_amax.h.
 // A rule that finds its first node but not the rest is a near miss: listed with the reason.
 #pragma once

@@ -18,6 +18,7 @@ constexpr std::array kRules = {
     FuseRule{"layer_quantize", match_layer_quantize},
     FuseRule{"known_statistics", match_known_statistics},
     FuseRule{"gemm_accumulate", match_gemm_accumulate},
+    FuseRule{"norm_grad_accumulate", match_norm_grad_accumulate},
 };
 
 std::vector<Dtype> result_dtypes(const Matcher& m, const Node& node) {
@@ -107,6 +108,44 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
                  .dtypes = result_dtypes(m, node),
                  .tag = gemm->tag,
                  .consumed = {gemm}};
+  }
+  return std::nullopt;
+}
+
+std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,
+                                                std::vector<std::string>&) {
+  if (node.op != OpCode::add) return std::nullopt;
+  const auto read_before = [&](ValueId value) {
+    const auto readers = m.readers(value);
+    return std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return r < &node; });
+  };
+  for (const size_t i : {1, 0}) {
+    const Node* grad = m.producer(node.operands[i]);
+    const ValueId other = node.operands[1 - i], dx = node.operands[i];
+    if (grad == nullptr ||
+        (grad->op != OpCode::rms_norm_grad && grad->op != OpCode::layer_norm_grad))
+      continue;
+    const auto addend = static_cast<size_t>(op_def(grad->op).max_operands - 1);
+    if (dx != grad->results[0] || grad->operands.size() > addend) continue;
+    if (m.readers(dx).size() != 1 || m.handed_out(dx) ||
+        std::any_of(grad->results.begin() + 1, grad->results.end(), read_before))
+      continue;
+    if (m.dtype(other) != m.dtype(node.results[0]) || m.dtype(dx) != m.dtype(node.results[0]) ||
+        m.graph().type(other).shape != m.graph().type(dx).shape)
+      continue;
+    std::vector<ValueId> operands = grad->operands;
+    operands.resize(addend, kNoValue);
+    operands.push_back(other);
+    std::vector<ValueId> replaced = grad->results;
+    replaced[0] = node.results[0];
+    return Match{.last = &node,
+                 .op = grad->op,
+                 .attrs = grad->attrs,
+                 .operands = operands,
+                 .replaces = replaced,
+                 .dtypes = result_dtypes(m, *grad),
+                 .tag = grad->tag,
+                 .consumed = {grad}};
   }
   return std::nullopt;
 }

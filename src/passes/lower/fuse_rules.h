@@ -70,5 +70,7 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
 // fuse_rules.cpp
 std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
                                            std::vector<std::string>& near_misses);
+std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,
+                                                std::vector<std::string>& near_misses);
 
 }  // namespace octet

@@ -61,7 +61,9 @@ void add_layers(SizedCases& cases, int64_t group) {
   cases.add("layer_norm plain", OpCode::layer_norm, norm, {x, none(), none(), s});
   cases.add("rms_norm_grad", OpCode::rms_norm_grad, norm, {dy, x, rstd, w, s});
   cases.add("rms_norm_grad plain", OpCode::rms_norm_grad, norm, {dy, x, rstd, none(), s});
+  cases.add("rms_norm_grad c", OpCode::rms_norm_grad, norm, {dy, x, rstd, w, s, dy});
   cases.add("layer_norm_grad", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, w, s});
+  cases.add("layer_norm_grad c", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, w, s, dy});
   cases.add("layer_norm_grad plain", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, none(), s});
   const GatedActAttrs gated{.group = group};
   cases.add("gated_act", OpCode::gated_act, gated, {x, x, s, s});
@@ -74,11 +76,17 @@ void add_layers(SizedCases& cases, int64_t group) {
 }
 
 enum class Layout : uint8_t { rows, transposed, both };
-enum class Scale : uint8_t { own, given, delayed, first_delayed };
+enum class Scale : uint8_t { own, given, given_too, delayed, first_delayed };
 
-std::vector<OperandCase> scale_operands(Scale scale) {
+// given_too: the norm's statistics are given as well, n of them.
+std::vector<OperandCase> scale_operands(Scale scale, const SizedCases& cases, size_t n) {
   if (scale == Scale::own) return {};
-  if (scale == Scale::given) return {scalar(0.02)};
+  if (scale == Scale::given || (scale == Scale::given_too && n == 0)) return {scalar(0.02)};
+  if (scale == Scale::given_too) {
+    std::vector<OperandCase> operands = {scalar(0.02), none()};
+    operands.insert(operands.end(), n, cases.per_row());
+    return operands;
+  }
   OperandCase history = scales({4});
   if (scale == Scale::first_delayed) {
     history.fill = Fill::constant;
@@ -99,18 +107,20 @@ struct Quantized {
 
 void add_quantized(SizedCases& cases, int64_t group, const Quantized& to) {
   const auto& [q, both, scale] = to;
-  const std::vector<OperandCase> behind = scale_operands(scale);
+  const auto behind = [&](size_t n_statistics) {
+    return scale_operands(scale, cases, n_statistics);
+  };
   const OperandCase x = cases.stored(group), s = cases.group_scales(group), w = cases.vector();
   const NormAttrs norm{.eps = 1e-5, .group = group};
   cases.add("rms_norm" + to.name(), OpCode::rms_norm_quantize, NormQuantizeAttrs{norm, q, both},
-            joined({x, w, s}, behind));
+            joined({x, w, s}, behind(1)));
   cases.add("layer_norm" + to.name(), OpCode::layer_norm_quantize, NormQuantizeAttrs{norm, q, both},
-            joined({x, w, w, s}, behind));
+            joined({x, w, w, s}, behind(2)));
   cases.add("gated_act" + to.name(), OpCode::gated_act_quantize,
-            GatedActQuantizeAttrs{{.group = group}, q, both}, joined({x, x, s, s}, behind));
+            GatedActQuantizeAttrs{{.group = group}, q, both}, joined({x, x, s, s}, behind(0)));
   cases.add("gelu" + to.name(), OpCode::gelu_quantize,
             GeluQuantizeAttrs{{.kind = GeluKind::tanh, .group = group}, q, both},
-            joined({x, s}, behind));
+            joined({x, s}, behind(0)));
 }
 
 void add_rest(SizedCases& cases, Size size) {
@@ -180,7 +190,8 @@ TEST(rows, quantizing_layers_equal_those_of_the_cpu) {
   for (const Size size : kSizes) {
     for (const int64_t group : {0, 16}) {
       SizedCases cases(size, Dtype::bf16);
-      for (const Scale scale : {Scale::own, Scale::given, Scale::delayed, Scale::first_delayed}) {
+      for (const Scale scale :
+           {Scale::own, Scale::given, Scale::given_too, Scale::delayed, Scale::first_delayed}) {
         for (const Layout layout : {Layout::rows, Layout::transposed, Layout::both}) {
           const QuantizeAttrs q{.dtype = Dtype::e4m3,
                                 .target = 448,

@@ -158,9 +158,12 @@ void add_stored(std::vector<Fused>& all, const Case& c) {
   all.push_back({"rms_norm_grad", OpCode::rms_norm_grad, norm, {dy, x, rows, w, scales}, {}});
   all.push_back(
       {"rms_norm_grad_no_w", OpCode::rms_norm_grad, norm, {dy, x, rows, absent(), scales}, {}});
+  all.push_back({"rms_norm_grad_c", OpCode::rms_norm_grad, norm, {dy, x, rows, w, scales, dy}, {}});
   all.push_back({"layer_norm", OpCode::layer_norm, norm, {x, w, w, scales}, {}});
   all.push_back(
       {"layer_norm_grad", OpCode::layer_norm_grad, norm, {dy, x, rows, rows, w, scales}, {}});
+  all.push_back(
+      {"layer_norm_grad_c", OpCode::layer_norm_grad, norm, {dy, x, rows, rows, w, scales, dy}, {}});
   all.push_back({"gated_act", OpCode::gated_act, act, {x, x, scales, scales}, {}});
   all.push_back({"gated_act_grad", OpCode::gated_act_grad, act, {dy, x, x, scales, scales}, {}});
   all.push_back({"gelu", OpCode::gelu, gelu, {x, scales}, {}});
@@ -170,6 +173,14 @@ void add_stored(std::vector<Fused>& all, const Case& c) {
 void add_rest(std::vector<Fused>& all, const Case& c) {
   const TensorType x{c.dtype, c.size.shape()};
   const QuantizeAttrs groups{Dtype::e4m3, 448, c.group, false, 1};
+  const TensorType w{c.dtype, {c.size.cols}}, rows{Dtype::f32, {c.size.rows}};
+  all.push_back(
+      {"rms_norm_grad_c", OpCode::rms_norm_grad, NormAttrs{}, {x, x, rows, w, absent(), x}, {}});
+  all.push_back({"layer_norm_grad_c",
+                 OpCode::layer_norm_grad,
+                 NormAttrs{},
+                 {x, x, rows, rows, absent(), absent(), x},
+                 {}});
   if (c.group > 0) {
     all.push_back({"add_quantize", OpCode::add_quantize, groups, {x, x}, {c.dtype}});
   }

@@ -10,10 +10,10 @@ double weight(std::span<const double> w, size_t c) {
   return w.empty() ? 1 : w[c];
 }
 
-// dx = rstd * (h - [mean h] - n * mean(h * n)) with h = dy * w and n the normalized x; dw += dy *
-// n, db += dy.
+// dx = rstd * (h - [mean h] - n * mean(h * n)) [+ c] with h = dy * w and n the normalized x; dw +=
+// dy * n, db += dy.
 struct NormRow {
-  std::span<const double> dy, x, w;
+  std::span<const double> dy, x, w, c;
   double mean, rstd;
   bool centred;
 };
@@ -30,8 +30,14 @@ void norm_row_grad(const NormRow& in, std::span<double> dx, std::span<double> dw
     const double n = (in.x[c] - in.mean) * in.rstd;
     const double h = in.dy[c] * weight(in.w, c);
     dx[c] = in.rstd * (h - (in.centred ? sum_h / width : 0) - n * sum_hn / width);
+    if (!in.c.empty()) dx[c] += in.c[c];
     if (!dw.empty()) dw[c] += in.dy[c] * n;
   }
+}
+
+// Row r of an operand that may be absent.
+std::span<const double> optional_row(const RefCall& call, size_t operand, size_t r) {
+  return optional(call.in, operand).empty() ? std::span<const double>() : row(call.in[operand], r);
 }
 
 }  // namespace
@@ -56,6 +62,7 @@ void rms_norm_grad(const RefCall& call) {
     norm_row_grad({.dy = row(call.in[0], r),
                    .x = row(call.in[1], r),
                    .w = optional(call.in, 3),
+                   .c = optional_row(call, 5, r),
                    .mean = 0,
                    .rstd = call.in[2].data[r],
                    .centred = false},
@@ -93,6 +100,7 @@ void layer_norm_grad(const RefCall& call) {
     norm_row_grad({.dy = dy,
                    .x = row(call.in[1], r),
                    .w = optional(call.in, 4),
+                   .c = optional_row(call, 6, r),
                    .mean = call.in[2].data[r],
                    .rstd = call.in[3].data[r],
                    .centred = true},

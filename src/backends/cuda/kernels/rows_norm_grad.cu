@@ -12,7 +12,7 @@ constexpr int kMaxThreads = kFastCols / kChunk;
 
 struct GradArgs {
   Matrix dy, x;
-  Wide weight, dx;
+  Wide weight, addend, dx;
   const float* mean = nullptr;
   const float* rstd = nullptr;
   float* partial = nullptr;  // [1 or 2, blocks, cols]: dw, db; null where there is no weight
@@ -75,12 +75,20 @@ struct GradRow {
     for (int i = 0; i < kChunk; ++i)
       g[i] = fmaf(-h[i], mean_gh, kCentred ? g[i] - mean_g : g[i]) * rstd;
   }
+  __device__ __forceinline__ void add(const Raw<P>& addend, bool there) {
+    if (!there) return;
+    float c[kChunk];
+    unpack<P>(addend, c);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) g[i] += c[i];
+  }
 };
 
 template <bool kCentred, Form F>
 __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constant__ GradArgs a) {
   constexpr int W = kWidth<F>;
   constexpr Form P = kPlain<F>;
+  constexpr bool kLate = kCentred && F == Form::f32;  // no registers left for the addend
   __shared__ float2 slots[2][kMaxWarps];
   const int n_chunks = static_cast<int>(a.cols / kChunk), t = threadIdx.x;
   const bool active = t < n_chunks;
@@ -107,10 +115,17 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     unpack<P>(next_dy, r.g);
     const NormRow stats = next_stats;
     fetch(row + gridDim.x);
+    Raw<P> addend = {};
+    const auto fetch_addend = [&] {
+      if (a.addend.data != nullptr) addend = load_raw<P, W>(a.addend.data, nullptr, place(row));
+    };
+    if constexpr (!kLate) fetch_addend();
     r.add_to(stats, dw, db);
     const float2 mine = r.weigh(weight, a.weight.data != nullptr);
     const float2 sums = block_sums(active ? mine : make_float2(0, 0), slots[parity]);
     r.finish(sums, static_cast<float>(a.cols), stats.rstd);
+    if constexpr (kLate) fetch_addend();
+    r.add(addend, a.addend.data != nullptr);
     store_wide<W>(a.dx, place(row), r.g);
   }
   if (a.partial == nullptr) return;
@@ -147,7 +162,9 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
     for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
       const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
       const float g = load_any(a.dy, row, c) * load_or(a.weight, c, 1.0f);
-      store_any(a.dx, row * a.cols + c, fmaf(-h, mean_gh, g - mean_g) * stats.rstd);
+      const int64_t at = row * a.cols + c;
+      const float dx = fmaf(-h, mean_gh, g - mean_g) * stats.rstd;
+      store_any(a.dx, at, a.addend.data == nullptr ? dx : dx + load_or(a.addend, at, 0.0f));
     }
   }
 }
@@ -167,8 +184,8 @@ void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t strea
 Form grad_form(const NormGradParams& p) {
   if (p.cols > kFastCols) return Form::any;
   const Form form = form_of(p.x, p.cols);
-  const bool fits =
-      goes_with(form, p.dy.dtype) && goes_with(form, p.weight) && is_result(form, p.dx);
+  const bool fits = goes_with(form, p.dy.dtype) && goes_with(form, p.weight) &&
+                    goes_with(form, p.addend) && is_result(form, p.dx);
   return fits ? form : Form::any;
 }
 
@@ -177,6 +194,7 @@ void run_norm_grad(const NormGradParams& p, const Launch& launch) {
   a.dy = matrix_of(p.dy, p.cols, launch);
   a.x = matrix_of(p.x, p.cols, launch);
   a.weight = operand_of(p.weight, launch);
+  a.addend = operand_of(p.addend, launch);
   a.dx = result_of(p.dx, launch);
   a.mean = operand_at<float>(launch, p.mean_at);
   a.rstd = operand_at<float>(launch, p.rstd_at);

@@ -66,14 +66,14 @@ struct RowLayerParams {
   CodesArg codes;
 };
 
-// rms_norm_grad, layer_norm_grad: dy, x, mean, rstd, weight -> dx, and dw, db with a weight.
-// Scratch: norm_grad_scratch_bytes.
+// rms_norm_grad, layer_norm_grad: dy, x, mean, rstd, weight, addend -> dx + addend, and dw, db with
+// a weight. dx may lie where the addend lies. Scratch: norm_grad_scratch_bytes.
 struct NormGradParams {
   int64_t rows = 0, cols = 0;
   RowLayer layer = RowLayer::rms_norm;
   int8_t mean_at = kAbsent, rstd_at = kAbsent;
   RowOperand dy, x;
-  WideArg weight, dx, dw, db;
+  WideArg weight, addend, dx, dw, db;
 };
 
 // Results: amax f32 and flag bool of the results before them, as they are stored. Scratch: u32 for

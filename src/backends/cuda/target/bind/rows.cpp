@@ -50,6 +50,7 @@ KernelSpec norm_grad_spec(const NodeView& view) {
   p.dy = row_operand(view, 0);
   p.x = row_operand(view, op_def(view.node.op).stored[0], view.node.attrs);
   p.weight = wide_operand(view, weight_at(view));
+  p.addend = wide_operand(view, weight_at(view) + 2);
   p.dx = wide_result(view, 0);
   p.dw = wide_result(view, 1);
   p.db = wide_result(view, 2);
