@@ -76,7 +76,7 @@ def main():
     print(f"disk: write {write_rate / 1e9:.2f} GB/s, read {read_rate / 1e9:.2f} GB/s")
     command = [args.program, "train", args.config, "--device", args.device]
     for item in ["data.tokenizer=bytes", f"data.train=[{text}]", "data.val=[]", "data.val_fraction=0", "train.batch=1",
-                 "train.steps=1", "train.save_every=0", "train.tensorboard=false", f"out={run}", *args.set]:
+                 "train.steps=1", "optim.warmup=0", "train.save_every=0", "train.tensorboard=false", f"out={run}", *args.set]:
         command += ["--set", item]
     saved, save_peak = peak_of(command)
     n_bytes = checkpoint_bytes(run)
