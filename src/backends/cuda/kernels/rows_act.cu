@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
   const bool back = a.scale.pass == Pass::second;
   const auto place = [&](int64_t i) { return piece_place<F>(back ? n_pieces - 1 - i : i, n); };
   Largest largest;
+  NanCodes nan;
   Raw<F> next_x = {}, next_up = {};
   const auto fetch = [&](int64_t i) {
     if (i >= n_pieces) return;
@@ -53,11 +54,17 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     if (e.amax) largest.add(v);  // 0 behind the end: both are 0 at 0
     if constexpr (O == Out::wide) {
       store_wide<W>(a.y, place(i), v);
+    } else if constexpr (F == Form::groups) {
+      const Place p = place(i);
+      const uint4 codes = pack_piece<kCode<O>>(v, e.inv_scale);
+      if (a.scale.bounded) nan.add(codes);
+      if (e.codes && p.at < p.end) *reinterpret_cast<uint4*>(a.codes + p.at) = codes;
     } else if (e.codes) {
       store_codes<kCode<O>, W>(a.codes, place(i), v, e.inv_scale);
     }
   }
   if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+  if (nan.any()) *a.scale.flag = 1;
 }
 
 __global__ void __launch_bounds__(kThreads) act_rows_any(const __grid_constant__ LayerArgs a) {
@@ -77,6 +84,8 @@ template <bool kGated, Form F>
 void launch_form(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
   if (out == Out::wide) {
     act_rows<kGated, F, Out::wide><<<grid, kThreads, 0, stream>>>(a);
+  } else if constexpr (kGated && F == Form::groups) {
+    launch_gated_rows(a, stream);
   } else {
     act_rows<kGated, F, Out::e4m3><<<grid, kThreads, 0, stream>>>(a);
   }

@@ -81,7 +81,17 @@ struct Layer {
     a.scale.pass = Pass::none;
     rows(a);
   }
+  // The scales of codes bound the results of an activation: one pass reads codes.
+  void by_bounds(LayerArgs a) const {
+    a.scale.pass = Pass::first;
+    a.scale.bounded = true;
+    launch_act_amax(a, stream);
+    a.scale.n_partial = act_amax_blocks(a);
+    a.scale.pass = Pass::second;
+    a.transposed != nullptr ? tiles(a) : rows(a);
+  }
   void own(LayerArgs a) const {
+    if (form == Form::groups && out == Out::e4m3 && !is_norm(a.layer)) return by_bounds(a);
     const bool transposed = a.transposed != nullptr, norm = is_norm(a.layer);
     const bool by_tiles = transposed && !norm && a.scale.n_history > 0;
     a.scale.pass = Pass::first;

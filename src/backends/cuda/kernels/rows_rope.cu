@@ -44,7 +44,9 @@ struct Pairs {
   uint4 low, high;
 };
 
+// Turns of two neighbouring pairs in one access.
 __device__ __forceinline__ Pairs turned(const Turn* turns, const Pairs& x) {
+  const auto* two = reinterpret_cast<const float4*>(turns);
   const uint32_t low[4] = {x.low.x, x.low.y, x.low.z, x.low.w};
   const uint32_t high[4] = {x.high.x, x.high.y, x.high.z, x.high.w};
   uint32_t out_low[4], out_high[4];
@@ -53,7 +55,8 @@ __device__ __forceinline__ Pairs turned(const Turn* turns, const Pairs& x) {
     float u[2], v[2];
     unpack_bf16(low[k], u);
     unpack_bf16(high[k], v);
-    const float2 a = turned(turns[2 * k], u[0], v[0]), b = turned(turns[2 * k + 1], u[1], v[1]);
+    const float4 t = two[k];
+    const float2 a = turned(Turn{t.x, t.y}, u[0], v[0]), b = turned(Turn{t.z, t.w}, u[1], v[1]);
     out_low[k] = pack_bf16(a.x, b.x);
     out_high[k] = pack_bf16(a.y, b.y);
   }
@@ -61,46 +64,47 @@ __device__ __forceinline__ Pairs turned(const Turn* turns, const Pairs& x) {
           make_uint4(out_high[0], out_high[1], out_high[2], out_high[3])};
 }
 
-__global__ void __launch_bounds__(kThreads) rope_bf16(const __grid_constant__ RopeArgs a) {
+// A thread keeps its place in the row from row to row, kBatch rows at a time.
+__global__ void __launch_bounds__(kThreads, 4) rope_bf16(const __grid_constant__ RopeArgs a) {
   constexpr int kBatch = 4;
   __shared__ __align__(16) Turn turns[kThreads];
   const int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
   const int64_t left = a.rows - row0;
   const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
-  const int per_head = a.half / 8, n = n_rows * a.heads * per_head;
-  const auto at = [&](int task) {  // of its low half
-    const int64_t head = row0 * a.heads + task / per_head;
-    return head * (2 * a.half) + task % per_head * 8;
-  };
-  const auto* x = static_cast<const uint16_t*>(a.x.data);
-  auto* y = static_cast<uint16_t*>(a.y.data);
+  const int per_head = a.half / 8, per_row = a.heads * per_head, cols = per_row * 16;
+  const auto* x = static_cast<const uint16_t*>(a.x.data) + row0 * cols;
+  auto* y = static_cast<uint16_t*>(a.y.data) + row0 * cols;
   bool made = false;
   StoredLargest largest(a.amax);
-  for (int begin = 0; begin < n; begin += kBatch * kThreads) {
-    Pairs pairs[kBatch];
+  for (int begin = 0; begin < per_row; begin += kThreads) {
+    const int task = begin + static_cast<int>(threadIdx.x), head = task / per_head;
+    const int pair = (task - head * per_head) * 8, at = head * (2 * a.half) + pair;
+    const bool active = task < per_row;
+    for (int first = 0; first < n_rows; first += kBatch) {
+      Pairs pairs[kBatch];
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k) {
-      const int task = begin + k * kThreads + static_cast<int>(threadIdx.x);
-      if (task >= n) continue;
-      pairs[k].low = *reinterpret_cast<const uint4*>(x + at(task));
-      pairs[k].high = *reinterpret_cast<const uint4*>(x + at(task) + a.half);
-    }
-    if (!made) {
-      make_turns(a, row0, turns);
-      __syncthreads();
-      made = true;
-    }
+      for (int k = 0; k < kBatch; ++k) {
+        if (!active || first + k >= n_rows) continue;
+        const auto* from = x + int64_t{first + k} * cols + at;
+        pairs[k].low = *reinterpret_cast<const uint4*>(from);
+        pairs[k].high = *reinterpret_cast<const uint4*>(from + a.half);
+      }
+      if (!made) {
+        make_turns(a, row0, turns);
+        __syncthreads();
+        made = true;
+      }
 #pragma unroll
-    for (int k = 0; k < kBatch; ++k) {
-      const int task = begin + k * kThreads + static_cast<int>(threadIdx.x);
-      if (task >= n) continue;
-      const int row = task / per_head / a.heads;
-      const Pairs out = turned(turns + row * a.half + task % per_head * 8, pairs[k]);
-      *reinterpret_cast<uint4*>(y + at(task)) = out.low;
-      *reinterpret_cast<uint4*>(y + at(task) + a.half) = out.high;
-      if (!largest.wanted) continue;
-      largest.add_pairs({out.low.x, out.low.y, out.low.z, out.low.w,  //
-                         out.high.x, out.high.y, out.high.z, out.high.w});
+      for (int k = 0; k < kBatch; ++k) {
+        if (!active || first + k >= n_rows) continue;
+        const Pairs out = turned(turns + (first + k) * a.half + pair, pairs[k]);
+        auto* to = y + int64_t{first + k} * cols + at;
+        *reinterpret_cast<uint4*>(to) = out.low;
+        *reinterpret_cast<uint4*>(to + a.half) = out.high;
+        if (!largest.wanted) continue;
+        largest.add_pairs({out.low.x, out.low.y, out.low.z, out.low.w,  //
+                           out.high.x, out.high.y, out.high.z, out.high.w});
+      }
     }
   }
   if (largest.wanted) end_amax(a.amax, largest.all());

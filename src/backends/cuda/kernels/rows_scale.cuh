@@ -90,6 +90,7 @@ enum class Pass : int {
 struct ScaleArgs {
   Pass pass = Pass::none;
   bool first_encodes = false;  // where the history gives a scale
+  bool bounded = false;        // the first pass went by bounds: the second finds codes of NaN
   int n_partial = 0;           // blocks of the first pass
   int n_history = 0;
   float target = 448;
@@ -133,7 +134,7 @@ __device__ __forceinline__ Encoding begin_second_pass(const ScaleArgs& s) {
   const float scale = scale_of(largest > 0 ? largest : all.amax, s.target);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *s.scale = scale;
-    *s.flag = all.bad ? 1 : 0;
+    if (!s.bounded || all.bad) *s.flag = all.bad ? 1 : 0;
     for (int i = 0; i + 1 < s.n_history; ++i) s.next_history[i] = s.history[i + 1];
     if (s.n_history > 0) s.next_history[s.n_history - 1] = all.amax;
   }

@@ -53,6 +53,28 @@ __device__ __forceinline__ void store_pairs(const Wide& y, const Place& p,
   }
 }
 
+// Sixteen codes of values one after another.
+template <Dtype D>
+__device__ __forceinline__ uint4 pack_piece(const float (&v)[kChunk], float inv_scale) {
+  return make_uint4(pack_codes<D>(v, inv_scale), pack_codes<D>(v + 4, inv_scale),
+                    pack_codes<D>(v + 8, inv_scale), pack_codes<D>(v + 12, inv_scale));
+}
+// Whether there was a NaN among codes of e4m3.
+class NanCodes {
+ public:
+  __device__ __forceinline__ void add(const uint4& codes) {
+    carries_ |= carry(codes.x) | carry(codes.y);
+    carries_ |= carry(codes.z) | carry(codes.w);
+  }
+  __device__ __forceinline__ bool any() const { return (carries_ & 0x80808080u) != 0; }
+
+ private:
+  static __device__ __forceinline__ uint32_t carry(uint32_t word) {
+    return (word & 0x7F7F7F7Fu) + 0x01010101u;
+  }
+  uint32_t carries_ = 0;
+};
+
 // Sixteen values in accesses of W, as f32 or bf16.
 template <int W>
 __device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float* v) {

@@ -4,6 +4,7 @@
 // The tile holds a row's 128 codes in 8 pieces of 16 bytes; piece q of row r stands at q ^ (r / 16
 // % 8), so that neither the writes of whole pieces nor the reads of one word of every 16th row
 // meet in a bank.
+#include "backends/cuda/kernels/rows_gated_codes.cuh"
 #include "backends/cuda/kernels/rows_layer.cuh"
 
 namespace octet::cuda {
@@ -27,12 +28,13 @@ struct TilePlace {
 };
 
 // Tiles go down eight at a time, then across, so that what is read and what is written at one time
-// both lie in long pieces.
-__device__ __forceinline__ TilePlace tile_place(int64_t i, int64_t across, int64_t down) {
-  constexpr int64_t kBand = 8;
-  const int64_t band = i / (kBand * across) * kBand, in_band = i % (kBand * across);
-  const int64_t height = down - band < kBand ? down - band : kBand;
-  return {(band + in_band % height) * kTile, in_band / height * kTile};
+// both lie in long pieces. 2^32 tiles are 2^46 elements.
+__device__ __forceinline__ TilePlace tile_place(uint32_t i, uint32_t across, uint32_t down) {
+  constexpr uint32_t kBand = 8;
+  const uint32_t band = i / (kBand * across) * kBand, in_band = i - band * across;
+  const uint32_t height = down - band < kBand ? down - band : kBand;
+  const uint32_t column = in_band / height;
+  return {(int64_t{band} + (in_band - column * height)) * kTile, int64_t{column} * kTile};
 }
 
 __device__ __forceinline__ uint4* tile_piece(uint4* tile, int row, int piece) {
@@ -53,19 +55,12 @@ __device__ __forceinline__ void transpose4(const uint32_t (&in)[4], uint32_t (&o
   out[3] = __byte_perm(c, d, 0x7632);
 }
 
-// codes[col * padded_rows + row ...] of sixteen rows; bytes where a row of them is not aligned.
-__device__ __forceinline__ void store_sixteen(const LayerArgs& a, int64_t row, int64_t col,
-                                              const uint4& codes) {
-  if (col >= a.cols || row >= a.padded_rows) return;
-  uint8_t* const to = a.transposed + col * a.padded_rows + row;
-  if (a.padded_rows % 16 == 0) {
-    *reinterpret_cast<uint4*>(to) = codes;
-    return;
-  }
+// Sixteen rows of a column whose rows are not aligned.
+__device__ __noinline__ void store_bytes(uint8_t* to, uint4 codes, int64_t n) {
   const uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    if (row + i < a.padded_rows) to[i] = static_cast<uint8_t>(words[i / 4] >> (8 * (i % 4)));
+    if (i < n) to[i] = static_cast<uint8_t>(words[i / 4] >> (8 * (i % 4)));
   }
 }
 
@@ -84,10 +79,20 @@ __device__ __forceinline__ void write_tile(const LayerArgs& a, const uint4* tile
 #pragma unroll
     for (int c = 0; c < 4; ++c) columns[c][k] = out[c];
   }
+  const int64_t col = place.col + word * 4, left = a.padded_rows - (place.row + rows16 * 16);
+  if (left <= 0) return;
+  uint8_t* to = a.transposed + col * a.padded_rows + (place.row + rows16 * 16);
+  const int n = a.cols - col < 4 ? static_cast<int>(a.cols - col) : 4;
+  const bool aligned = a.padded_rows % 16 == 0;
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    store_sixteen(a, place.row + rows16 * 16, place.col + word * 4 + c,
-                  make_uint4(columns[c][0], columns[c][1], columns[c][2], columns[c][3]));
+  for (int c = 0; c < 4; ++c, to += a.padded_rows) {
+    if (c >= n) break;
+    const uint4 codes = make_uint4(columns[c][0], columns[c][1], columns[c][2], columns[c][3]);
+    if (aligned) {
+      *reinterpret_cast<uint4*>(to) = codes;
+    } else {
+      store_bytes(to, codes, left);
+    }
   }
 }
 
@@ -138,15 +143,15 @@ struct PieceSource {
   }
 };
 
-template <Dtype D>
-__device__ __forceinline__ uint4 pack_piece(const float (&v)[kChunk], float inv_scale) {
-  return make_uint4(pack_codes<D>(v, inv_scale), pack_codes<D>(v + 4, inv_scale),
-                    pack_codes<D>(v + 8, inv_scale), pack_codes<D>(v + 12, inv_scale));
-}
+// What passes over all tiles look for.
+struct Found {
+  Largest largest;
+  NanCodes nan;
+};
 
 template <RowLayer L, Form F, Out O>
 __device__ __forceinline__ void fill_tile(const LayerArgs& a, const Encoding& e, uint4* tile,
-                                          const TilePlace& place, Largest& largest) {
+                                          const TilePlace& place, Found& found) {
   const int piece = threadIdx.x % kPieces, first = threadIdx.x / kPieces;
   const int64_t col = place.col + piece * kChunk;
   PieceSource<L, F> source(a);
@@ -162,24 +167,59 @@ __device__ __forceinline__ void fill_tile(const LayerArgs& a, const Encoding& e,
     const bool inside = row < a.rows && col < a.cols;
     float v[kChunk];
     source.make(fetched[k], v);
-    if (e.amax && inside) largest.add(v);
+    if (e.amax && inside) found.largest.add(v);
     const uint4 codes = inside ? pack_piece<kCode<O>>(v, e.inv_scale) : make_uint4(0, 0, 0, 0);
+    if (F == Form::groups && a.scale.bounded) found.nan.add(codes);
     *tile_piece(tile, r, piece) = codes;
     if (e.codes && inside && a.codes != nullptr)
       *reinterpret_cast<uint4*>(a.codes + row * a.cols + col) = codes;
   }
 }
 
+// Of a gated activation of codes in groups: codes to codes.
+__device__ __forceinline__ void fill_gated_tile(const LayerArgs& a, const Encoding& e, uint4* tile,
+                                                const TilePlace& place, Found& found) {
+  const int piece = threadIdx.x % kPieces, first = threadIdx.x / kPieces;
+  const int64_t n_groups = a.cols / kChunk, column = place.col / kChunk + piece;
+  const int64_t at = (place.row + first) * n_groups + column, step = kRowsPerStep * n_groups;
+  const int64_t left = column < n_groups ? a.rows - (place.row + first) : 0;  // rows from here on
+  const auto* gates = static_cast<const uint4*>(a.x.data) + at;
+  const auto* ups = static_cast<const uint4*>(a.up.data) + at;
+  const auto* gate_scales = static_cast<const uint16_t*>(a.x.scales) + at;
+  const auto* up_scales = static_cast<const uint16_t*>(a.up.scales) + at;
+  uint4 gate[kPiecesPerThread] = {}, up[kPiecesPerThread] = {};
+  uint16_t gate_scale[kPiecesPerThread] = {}, up_scale[kPiecesPerThread] = {};
+#pragma unroll
+  for (int k = 0; k < kPiecesPerThread; ++k) {
+    if (k * kRowsPerStep >= left) continue;
+    gate[k] = __ldcs(gates + k * step);
+    up[k] = __ldcs(ups + k * step);
+    gate_scale[k] = __ldcs(gate_scales + k * step);
+    up_scale[k] = __ldcs(up_scales + k * step);
+  }
+  auto* const codes = reinterpret_cast<uint4*>(a.codes) + at;
+  const bool by_row = e.codes && a.codes != nullptr;
+#pragma unroll
+  for (int k = 0; k < kPiecesPerThread; ++k) {
+    // Zeros where nothing was read: their scales are 0, and so is the factor, and the code.
+    const GatedFactors factors(gate_scale[k], up_scale[k], e.inv_scale);
+    const uint4 some = gated_codes(gate[k], up[k], factors);
+    *tile_piece(tile, first + k * kRowsPerStep, piece) = some;
+    found.nan.add(some);
+    if (by_row && k * kRowsPerStep < left) codes[k * step] = some;
+  }
+}
+
 // Any types and sizes: byte by byte.
 __device__ __forceinline__ void fill_tile_any(const LayerArgs& a, const Encoding& e, uint4* tile,
-                                              const TilePlace& place, Largest& largest) {
+                                              const TilePlace& place, Found& found) {
   for (int i = threadIdx.x; i < kTile * kTile; i += kTileThreads) {
     const int r = i / kTile, c = i % kTile;
     const int64_t row = place.row + r, col = place.col + c;
     uint8_t code = 0;
     if (row < a.rows && col < a.cols) {
       const float v = layer_value(a, row, col);
-      if (e.amax) largest.add(v);
+      if (e.amax) found.largest.add(v);
       code = encode_any(a.code, v * e.inv_scale);
       if (e.codes && a.codes != nullptr) a.codes[row * a.cols + col] = code;
     }
@@ -193,22 +233,26 @@ __global__ void __launch_bounds__(kTileThreads, resident(L, F))
   __shared__ uint4 tile[kTile * kPieces];
   const Encoding e = begin_pass(a.scale);
   if (a.scale.pass == Pass::second && !e.codes) return;
-  const int64_t across = (a.cols + kTile - 1) / kTile;
-  const int64_t down = (a.padded_rows + kTile - 1) / kTile, n_tiles = across * down;
+  const auto across = static_cast<uint32_t>((a.cols + kTile - 1) / kTile);
+  const auto down = static_cast<uint32_t>((a.padded_rows + kTile - 1) / kTile);
+  const uint32_t n_tiles = across * down;
   const bool back = a.scale.pass == Pass::second;  // what the first pass read last is still near
-  Largest largest;
-  for (int64_t i = blockIdx.x; i < n_tiles; i += gridDim.x) {
+  Found found;
+  for (uint32_t i = blockIdx.x; i < n_tiles; i += gridDim.x) {
     const TilePlace place = tile_place(back ? n_tiles - 1 - i : i, across, down);
     if constexpr (F == Form::any) {
-      fill_tile_any(a, e, tile, place, largest);
+      fill_tile_any(a, e, tile, place, found);
+    } else if constexpr (L == RowLayer::gated_silu && F == Form::groups) {
+      fill_gated_tile(a, e, tile, place, found);
     } else {
-      fill_tile<L, F, O>(a, e, tile, place, largest);
+      fill_tile<L, F, O>(a, e, tile, place, found);
     }
     __syncthreads();
     if (e.codes) write_tile(a, tile, place);
     __syncthreads();
   }
-  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, found.largest);
+  if (a.scale.bounded && found.nan.any()) *a.scale.flag = 1;
 }
 
 template <RowLayer L>
