@@ -21,7 +21,7 @@ void copy_from_step_3(const ScratchFolder& folder, const std::string& from, cons
 class DeterministicRun : public testing::TestWithParam<const char*> {};
 
 TEST_P(DeterministicRun, has_the_same_bits_again_and_after_a_resume) {
-  OCTET_GPU_OR_SKIP(gpu);
+  OCTET_GPU_PROGRAM_OR_SKIP();
   const ScratchFolder folder;
   const std::string set =
       std::string("--set train.deterministic=true --set recipe.base=") + GetParam();
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(recipes, DeterministicRun,
                          });
 
 TEST(ResumedRun, takes_the_algorithms_that_were_recorded) {
-  OCTET_GPU_OR_SKIP(gpu);
+  OCTET_GPU_PROGRAM_OR_SKIP();
   const ScratchFolder folder;
   train(folder, "first", "");
   copy_from_step_3(folder, "first", "resumed");

@@ -9,7 +9,7 @@ namespace octet {
 namespace {
 
 TEST(Tf32Run, differs_from_f32_in_the_last_digits_alone) {
-  OCTET_GPU_OR_SKIP(gpu);
+  OCTET_GPU_PROGRAM_OR_SKIP();
   const test::ScratchFolder folder;
   const std::string set = "--set recipe.base=fp32 --set train.deterministic=true";
   test::train(folder, "f32", set);
