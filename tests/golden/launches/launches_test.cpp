@@ -1,0 +1,77 @@
+// What a layer launches on the GPU, in order, with the bytes that each op must move: the middle one
+// of three layers of the 7B shape, 4 x 2048 tokens, forward and backward. Made without a
+// GPU. After a change of passes or recipes that is meant:
+//   OCTET_UPDATE_GOLDEN=1 build/tests/octet_golden_launches
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "backends/cuda/backend.h"
+#include "base/files.h"
+#include "compile/program.h"
+#include "config/load.h"
+#include "infer/model_spec.h"
+#include "ir/op_def.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+constexpr int kLayer = 1;
+
+struct Total {
+  int n_launches = 0;
+  double bytes = 0;
+};
+
+std::string total_line(const std::string& what, const Total& total) {
+  return fmt::format("{:8} {:3} kernels {:9.1f} MB\n", what, total.n_launches, total.bytes / 1e6);
+}
+
+// One line a kernel: role, MB, module, kernel with the dtypes of its operands.
+std::string launches_of(const std::string& recipe) {
+  const Backend backend = cuda::make_plan_backend(1);
+  const std::vector<std::string> sets = {"model.layers=3", "recipe.base=" + recipe};
+  const RunConfig config = load_config(OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml", sets).config;
+  Program program(program_options(config, model_from_config(posix_files(), config)),
+                  *backend.catalogue);
+  const Plan& plan = program.plan(FunctionKind::step);
+  std::string text;
+  std::map<Role, Total> totals;
+  Total all;
+  for (const PlanStep& step : plan.steps) {
+    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    if (node.tag.layer != kLayer) continue;
+    const double bytes = cost_of(plan.graph, node).bytes;
+    text += fmt::format("{:8} {:9.1f} {:16} {}\n", enum_name(node.tag.role), bytes / 1e6,
+                        node.tag.origin, step.kernel.name);
+    for (Total* total : {&totals[node.tag.role], &all}) {
+      ++total->n_launches;
+      total->bytes += bytes;
+    }
+  }
+  text += "\n";
+  for (const auto& [role, total] : totals) text += total_line(std::string(enum_name(role)), total);
+  return text + total_line("layer", all);
+}
+
+class LayerLaunches : public testing::TestWithParam<const char*> {};
+
+TEST_P(LayerLaunches, are_the_recorded_ones) {
+  const std::string path =
+      std::string(OCTET_SOURCE_DIR "/tests/golden/launches/") + GetParam() + ".txt";
+  const std::string now = launches_of(GetParam());
+  if (std::getenv("OCTET_UPDATE_GOLDEN") != nullptr) write_atomically(posix_files(), path, now);
+  EXPECT_EQ(posix_files().read_text(path), now)
+      << "where the change is meant: OCTET_UPDATE_GOLDEN=1 build/tests/octet_golden_launches";
+}
+
+INSTANTIATE_TEST_SUITE_P(recipes, LayerLaunches, testing::Values("coat", "coat-fast"),
+                         [](const auto& info) {
+                           const std::string name = info.param;
+                           return name == "coat" ? name : std::string("coat_fast");
+                         });
+
+}  // namespace
+}  // namespace octet
