@@ -145,6 +145,15 @@ TEST(PlanCommand, weight_copies_that_are_kept_have_a_role) {
   EXPECT_NEAR(copies("w_only"), weights, 32 * 256);
 }
 
+TEST(PlanCommand, says_whether_the_run_is_deterministic) {
+  for (const bool asked : {false, true}) {
+    const std::string run_file = shipped("llama-25m") + "--device cuda --set train.deterministic=" +
+                                 (asked ? "true" : "false");
+    EXPECT_EQ(plan(run_file).at("deterministic").get<bool>(), asked);
+    EXPECT_EQ(run(run_file).out.find(", deterministic,") != std::string::npos, asked);
+  }
+}
+
 TEST(PlanCommand, every_fusion_fires_in_every_shipped_model_and_recipe) {
   for (const char* model : {"llama-25m", "gpt2-124m", "olmo-1b"}) {
     for (const char* recipe : {"fp8_linear", "coat", "coat-fast", "hif8"}) {
