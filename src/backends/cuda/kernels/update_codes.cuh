@@ -76,38 +76,56 @@ __device__ __forceinline__ float log2_of_code(const char* tables, uint32_t lane,
   return *reinterpret_cast<const float*>(tables + at + (kSecond ? kRowBytes / 2 : 0));
 }
 
+// The choice of a group's 16k: the whole part of 16 log2(448 / 2^-9) / log2(R).
+struct Choice {
+  float bits;  // 2^23 + 16k, so that its last bits are 16k
+  float log2_amax;
+  float real_k16;  // before it is cut
+  float error;     // of that, relative
+  bool empty;
+};
+// For an extent within what powers take, by the machine's logarithms.
+__device__ __forceinline__ Choice choice_of(const Extent& extent) {
+  const float amax = __uint_as_float((extent.amax + 127u) & ~127u);
+  const float log2_amax = fast_log2(amax);
+  const float log2_amin = fast_log2(__uint_as_float(extent.amin));
+  const float inverse = fast_inverse(fmaxf(log2_amax - log2_amin, 1.0f));
+  const float k16 = fminf(16.0f * kLog2Range * inverse, kMaxK16 + 0.5f);
+  const float error = __fmaf_rn(fabsf(log2_amin) * 0x1p-20f, inverse, 0x1p-20f);
+  return {__fadd_rd(k16, 0x1p23f), log2_amax, k16, error,
+          extent.amax < __float_as_uint(kMinExpansionAmax)};
+}
+// Whether it is so near a whole number that logarithms with an error of 2^-22 of themselves do not
+// say on which side.
+__device__ __forceinline__ bool is_doubtful(const Choice& choice) {
+  const float rest = choice.real_k16 - (choice.bits - 0x1p23f);
+  const float doubt = __fmaf_rn(choice.real_k16, choice.error, fabsf(rest - 0.5f));
+  return (doubt > 0.5f) & !choice.empty;
+}
+// 16k to the letter of math/range.h.
+__device__ __noinline__ float exact_k16(uint32_t amax, uint32_t amin, float guess) {
+  const uint32_t key = range_key(octet::range_of(__uint_as_float(amax), __uint_as_float(amin)));
+  return static_cast<float>(choose_k16(key, guess, kRangeKeys<Dtype::e4m3, Moment::first>.limit));
+}
+__device__ __forceinline__ Choice exact_choice_of(const Extent& extent) {
+  Choice choice = choice_of(extent);
+  if (!choice.empty) {
+    choice.bits = exact_k16((extent.amax + 127u) & ~127u, extent.amin, choice.real_k16) + 0x1p23f;
+  }
+  return choice;
+}
+
 // Metadata, and how codes are made with it: exponents are k log2|x| + offset.
 struct Encoding {
   uint32_t meta;
   float k, offset;
 };
-
-// 16k to the letter.
-__device__ __noinline__ float exact_k16(uint32_t amax24, uint32_t amin, float guess) {
-  const Range range = octet::range_of(__uint_as_float(amax24 << 7), __uint_as_float(amin));
-  return static_cast<float>(
-      choose_k16(range_key(range), guess, kRangeKeys<Dtype::e4m3, Moment::first>.limit));
-}
-
-// For an extent within what powers take. 16k is the whole part of 16 log2(448 / 2^-9) / log2(R);
-// the machine's logarithms say it unless they are near a whole number.
-__device__ __forceinline__ Encoding encoding_of(const Extent& extent) {
-  const bool empty = extent.amax < __float_as_uint(kMinExpansionAmax);
+__device__ __forceinline__ Encoding encoding_of(const Extent& extent, const Choice& choice) {
+  if (choice.empty) return {0, 1.0f, -__uint_as_float(kF32Inf)};
   const uint32_t amax24 = (extent.amax + 127u) >> 7;
-  const float log2_amax = fast_log2(__uint_as_float(amax24 << 7));
-  const float log2_range = fmaxf(log2_amax - fast_log2(__uint_as_float(extent.amin)), 1.0f);
-  const float real_k16 = fminf(16.0f * kLog2Range * fast_inverse(log2_range), kMaxK16 + 0.5f);
-  float bits = __fadd_rd(real_k16, 0x1p23f);
-  float k16 = bits - 0x1p23f;
-  const float doubt = __fmaf_rn(real_k16, 0x1p-13f, fabsf(real_k16 - k16 - 0.5f));
-  if (__any_sync(kWholeWarp, (doubt > 0.5f) & !empty)) {
-    if (!empty) k16 = exact_k16(amax24, extent.amin, real_k16);
-    bits = k16 + 0x1p23f;
-  }
-  const float k = k16 * 0.0625f;
-  if (empty) return {0, 1.0f, -__uint_as_float(kF32Inf)};
-  return {__byte_perm(__float_as_uint(bits), amax24, 0x6540), k,
-          __fmaf_rn(-k, log2_amax, kLog2Target)};
+  const float k = __fmaf_rn(choice.bits, 0.0625f, -0x1p19f);
+  return {__byte_perm(__float_as_uint(choice.bits), amax24, 0x6540), k,
+          __fmaf_rn(-k, choice.log2_amax, kLog2Target)};
 }
 
 // Whether the group is not empty and leaves what the powers take, or is not finite.

@@ -66,6 +66,12 @@ __device__ __forceinline__ float weight_at(const Raw<S, G>& raw, int j) {
   return Raw<S, G>::kWide ? __uint_as_float(raw.w[j]) : bf16_at(raw.w, j);
 }
 
+// x, which the compiler then keeps in a register instead of computing it again and again.
+__device__ __forceinline__ uint32_t kept(uint32_t x) {
+  asm("" : "+r"(x));
+  return x;
+}
+
 // What is the same for every element.
 struct StepConstants {
   float log2_beta1, log2_beta2;
@@ -88,12 +94,6 @@ __device__ __forceinline__ StepConstants step_constants(const AdamwConstants& k)
   const float unit = fast_inverse(c.size_of_v);
   c.most_v = fminf(0x1p100f, 0x1p60f * unit * unit);
   return c;
-}
-
-// x, which the compiler then keeps in a register instead of computing it again and again.
-__device__ __forceinline__ uint32_t kept(uint32_t x) {
-  asm volatile("" : "+r"(x));
-  return x;
 }
 
 // What a warp knows of its launch.
@@ -145,7 +145,7 @@ __device__ __forceinline__ bool update(const Place& p, const Raw<S, G>& raw, Ele
       const float v = of_v.value(log2_of_code<true>(p.tables, p.lane, raw.v[j / 4], j % 4));
       const float g = gradient_at(raw, j);
       x.m[j] = __fmaf_rn(g, c.g_of_m, __uint_as_float(__float_as_uint(m) ^ sign));
-      x.v[j] = __fmaf_rn(g * c.gg_of_v, g, v);
+      x.v[j] = __uint_as_float(kept(__float_as_uint(__fmaf_rn(g * c.gg_of_v, g, v))));
       size[j - first] = __fmaf_rn(fast_sqrt(x.v[j]), c.size_of_v, c.size_eps);
     }
     invert_four(size, inverse);
@@ -202,7 +202,7 @@ __device__ __noinline__ void step_each_group(const AdamwCall& call, uint32_t beg
 // How many of four powers of v go by sums: so that neither the unit of powers nor the issue of
 // instructions waits for the other.
 template <WeightStore S>
-constexpr int kBySums = S == WeightStore::stochastic ? 1 : 3;
+constexpr int kBySums = S == WeightStore::stochastic ? 0 : 1;
 
 // One tile; reads the next into raw. Of one that is not whole, lanes whose group is not there
 // repeat the first group's work and write nothing.
@@ -211,18 +211,21 @@ __device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32
                                           uint32_t next) {
   const bool second = (p.lane & 4) != 0;
   Elements x;
-  bool odd = update(p, raw, x);
+  const bool odd = update(p, raw, x);
   if (kWhole && next < p.end) load(p.call, next + p.offset, raw);
-  Extent extent = group_extent<true>(x.m, x.v, second);
-  if (__any_sync(kWholeWarp, (extent.amin == 0) & (extent.amax != 0))) {
-    extent = group_extent<false>(x.m, x.v, second);
-  }
-  odd |= is_far(extent, __float_as_uint(second ? p.c.most_v : 0x1p100f));
+  const uint32_t most = __float_as_uint(second ? p.c.most_v : 0x1p100f);
   const uint32_t end = kWhole ? tile + kTile : static_cast<uint32_t>(p.call.end);
-  if (__any_sync(kWholeWarp, odd)) {
-    return step_each_group(p.call, tile, end);
+  Extent extent = group_extent<true>(x.m, x.v, second);
+  Choice choice = choice_of(extent);
+  const bool zeros = (extent.amin == 0) & (extent.amax != 0);
+  if (__any_sync(kWholeWarp, odd | zeros | is_far(extent, most) | is_doubtful(choice))) {
+    if (__any_sync(kWholeWarp, zeros)) extent = group_extent<false>(x.m, x.v, second);
+    if (__any_sync(kWholeWarp, odd | is_far(extent, most))) {
+      return step_each_group(p.call, tile, end);
+    }
+    choice = exact_choice_of(extent);
   }
-  const Encoding mine = encoding_of(extent);
+  const Encoding mine = encoding_of(extent, choice);
   const Powers of_m = powers_of(mine, 0), of_v = powers_of(mine, 4);
   const uint32_t i = tile + p.offset;
   if (!kWhole && i >= end) return;
