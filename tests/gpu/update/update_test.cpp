@@ -24,7 +24,7 @@ std::vector<AdamwSetup> setups(PowerMath math, bool expand) {
   std::vector<AdamwSetup> all;
   for (const auto& [m, v] : kMoments) {
     for (const Storage& w : kWeights) {
-      for (const int64_t n : {1, 1000, 4096}) {
+      for (const int64_t n : {1, 1000, 1500, 4096}) {
         AdamwSetup s{.name = {}, .grad = n == 1000 ? Dtype::f32 : Dtype::bf16};
         s.weight = w.weight, s.master = w.master, s.m = m, s.v = v, s.n = n;
         s.attrs.weight_decay = 0.1;
