@@ -146,13 +146,14 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_consta
   if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
 }
 
-// Codes of codes have kernels of their own (rows_norm_codes.cu): for an amax alone, and for codes
-// where mean and rstd are known.
-bool is_amax_of_codes(Form form, const LayerArgs& a) {
-  return form == Form::groups && a.scale.pass == Pass::first && !a.scale.first_encodes;
+// Codes of codes have kernels of their own: for an amax, with codes (rows_norm_once.cu) or without
+// (rows_norm_codes.cu), and for codes where mean and rstd are known.
+bool is_first_of_codes(Form form, const LayerArgs& a) {
+  return form == Form::groups && a.scale.pass == Pass::first;
 }
 bool is_codes_of_codes(Form form, Out out, const LayerArgs& a) {
-  return form == Form::groups && out == Out::e4m3 && a.known;
+  const bool in_32_bits = a.rows * (a.cols / kChunk) < INT32_MAX;
+  return form == Form::groups && out == Out::e4m3 && a.known && in_32_bits;
 }
 
 unsigned threads_for(const LayerArgs& a) {
@@ -186,7 +187,8 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
 
 // One wave of 132 multiprocessors.
 int norm_blocks(Form form, const LayerArgs& a) {
-  if (is_amax_of_codes(form, a)) return norm_amax_blocks(a);
+  if (is_first_of_codes(form, a))
+    return a.scale.first_encodes ? norm_once_blocks(a) : norm_amax_blocks(a);
   const int64_t threads = form == Form::any ? kAnyThreads : threads_for(a);
   const bool few = a.layer == RowLayer::layer_norm || form == Form::f32;
   const int64_t wave = (few ? 512 : 1024) / threads * 132;
@@ -197,8 +199,8 @@ void launch_norm_rows(Form form, Out out, const LayerArgs& a, cudaStream_t strea
   if (form == Form::any || out == Out::any) {
     const auto grid = static_cast<unsigned>(norm_blocks(Form::any, a));
     norm_rows_any<<<grid, kAnyThreads, 0, stream>>>(a);
-  } else if (is_amax_of_codes(form, a)) {
-    launch_norm_amax(a, stream);
+  } else if (is_first_of_codes(form, a)) {
+    a.scale.first_encodes ? launch_norm_once(a, stream) : launch_norm_amax(a, stream);
   } else if (is_codes_of_codes(form, out, a)) {
     launch_norm_codes(a, stream);
   } else if (a.layer == RowLayer::layer_norm) {
