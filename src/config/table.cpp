@@ -17,7 +17,7 @@ constexpr Name kRecipes[] = {"fp32", "fp16",      "bf16", "fp8_linear",
 constexpr Name kRoles[] = {"x", "w", "dy"};
 constexpr Name kFormats[] = {"f32", "bf16", "fp16", "e4m3", "e5m2", "hif8"};
 constexpr Name kScalings[] = {"auto", "current", "delayed"};
-constexpr Name kWeightCopies[] = {"auto", "per_use", "per_step", "w_only"};
+constexpr Name kWeightCopies[] = {"auto", "per_use", "scale", "per_step", "w_only"};
 constexpr Name kSchedules[] = {"cosine", "linear", "constant", "wsd"};
 constexpr Name kBoundaries[] = {"ignore", "mask_labels"};
 constexpr Name kStates[] = {"auto",      "f32",     "f32+x",     "bf16",    "bf16+x",    "bf16_sr",
@@ -98,8 +98,9 @@ constexpr ConfigRow kRecipeRows[] = {
      "per-tensor scales of inputs and gradients from this step's maximum, or from the last 16 "
      "steps'; auto: current, delayed in coat-fast"},
     {"recipe.weight_copy", OCTET_FIELD(recipe.weight_copy), one_of(kWeightCopies), "",
-     "8-bit weights made where they are used, or kept from one update to the next (W and its "
-     "transpose, or W only); auto: per_use, per_step in coat-fast"},
+     "what is kept of 8-bit weights from one update to the next: nothing, their scales, or codes "
+     "too "
+     "(W and its transpose, or W only); auto: scale, per_step in coat-fast"},
     {"recipe.strict_fusion", OCTET_FIELD(recipe.strict_fusion), any(), "",
      "a fusion that did not fire is an error"},
     {"recipe.tf32", OCTET_FIELD(recipe.tf32), any(), "",

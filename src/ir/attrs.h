@@ -20,21 +20,18 @@ namespace octet {
 struct NoAttrs {
   OCTET_ATTRS(NoAttrs) {}
 };
-// fill: a tensor of this shape, every element `value`.
 struct FillAttrs {
   Shape shape;
-  double value = 0;
+  double value = 0;  // of every element
   OCTET_ATTRS(FillAttrs) { f("shape", s.shape), f("value", s.value); }
 };
-// iota: i32, element = its index along `axis`.
 struct IotaAttrs {
   Shape shape;
-  int64_t axis = 0;
+  int64_t axis = 0;  // an element is its index along it
   OCTET_ATTRS(IotaAttrs) { f("shape", s.shape), f("axis", s.axis); }
 };
-// broadcast: operand axis i becomes result axis axes[i]; the other result axes repeat.
 struct BroadcastAttrs {
-  Shape shape, axes;
+  Shape shape, axes;  // operand axis i becomes result axis axes[i]; the other result axes repeat
   OCTET_ATTRS(BroadcastAttrs) { f("shape", s.shape), f("axes", s.axes); }
 };
 struct ReshapeAttrs {
@@ -45,14 +42,12 @@ struct TransposeAttrs {
   Shape perm;  // result axis i is operand axis perm[i]
   OCTET_ATTRS(TransposeAttrs) { f("perm", s.perm); }
 };
-// slice: elements start, start + stride, ... below limit, per axis.
 struct SliceAttrs {
-  Shape start, limit, stride;
+  Shape start, limit, stride;  // elements start, start + stride, ... below limit, per axis
   OCTET_ATTRS(SliceAttrs) { f("start", s.start), f("limit", s.limit), f("stride", s.stride); }
 };
-// pad: `low` and `high` elements of `value` per axis, and `interior` between two elements.
 struct PadAttrs {
-  Shape low, high, interior;
+  Shape low, high, interior;  // elements of `value` per axis; interior: between two elements
   double value = 0;
   OCTET_ATTRS(PadAttrs) {
     f("low", s.low), f("high", s.high), f("interior", s.interior), f("value", s.value);
@@ -62,9 +57,8 @@ struct AxisAttrs {
   int64_t axis = 0;
   OCTET_ATTRS(AxisAttrs) { f("axis", s.axis); }
 };
-// reduce_*: the axes that vanish.
 struct AxesAttrs {
-  Shape axes;
+  Shape axes;  // of a reduction: those that vanish
   OCTET_ATTRS(AxesAttrs) { f("axes", s.axes); }
 };
 // dot: result axes are the batch axes, then a's free axes, then b's.
@@ -91,21 +85,21 @@ struct GemmAttrs {
   }
 };
 // `group` in norms and activations: the stored operands are codes in groups along the rows, and
-// each is followed, at the end of the operand list, by its scales; 0: they are plain.
+// each is followed, at the end of the operand list, by its scales; 0: they are plain. `amax` in
+// gradients and rope: two more results, OpDef::amax_results.
 struct NormAttrs {
   double eps = 1e-5;
   int64_t group = 0;
-  OCTET_ATTRS(NormAttrs) { f("eps", s.eps), f("group", s.group); }
+  bool amax = false;
+  OCTET_ATTRS(NormAttrs) { f("eps", s.eps), f("group", s.group), f("amax", s.amax); }
 };
-// `amax` in gradients and rope: two more results, OpDef::amax_results.
 struct RopeAttrs {
   int64_t heads = 1, head_dim = 2;
   double theta = 10000;
-  bool inverse = false;  // rotates by the negative angle: the gradient
+  bool inverse = false, amax = false;  // inverse: by the negative angle, the gradient
   RopeScaling scaling = RopeScaling::none;
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_position = 8192;
-  bool amax = false;
   OCTET_ATTRS(RopeAttrs) {
     f("heads", s.heads), f("head_dim", s.head_dim), f("theta", s.theta), f("inverse", s.inverse);
     f("scaling", s.scaling), f("factor", s.factor), f("low_freq_factor", s.low_freq_factor);
@@ -177,7 +171,7 @@ struct GeluQuantizeAttrs {
   }
 };
 // 8-bit moments: codes in groups. stream: the parameter's name_hash, and seed: the run's, key the
-// words of stochastic rounding.
+// words of stochastic rounding. amax: two more results, of the new weight (OpDef::amax_results).
 struct AdamwAttrs {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
   int64_t group = 128;
@@ -185,11 +179,13 @@ struct AdamwAttrs {
   bool stochastic_w = false;
   PowerMath math = PowerMath::fast;
   int64_t stream = 0, seed = 0;
+  bool amax = false;
   OCTET_ATTRS(AdamwAttrs) {
     f("beta1", s.beta1), f("beta2", s.beta2), f("eps", s.eps), f("weight_decay", s.weight_decay);
     f("group", s.group), f("expand_m", s.expand_m), f("expand_v", s.expand_v);
     f("stochastic_m", s.stochastic_m), f("stochastic_v", s.stochastic_v);
     f("stochastic_w", s.stochastic_w), f("math", s.math), f("stream", s.stream), f("seed", s.seed);
+    f("amax", s.amax);
   }
 };
 

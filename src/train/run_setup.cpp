@@ -72,7 +72,8 @@ RecipeOptions recipe_options(const RunConfig& config) {
   if (config.recipe.scaling != "auto")
     options.scaling = config.recipe.scaling == "delayed" ? Scaling::delayed : Scaling::current;
   options.tf32 = config.recipe.tf32;
-  for (const WeightCopy copy : {WeightCopy::per_use, WeightCopy::per_step, WeightCopy::w_only}) {
+  for (const WeightCopy copy :
+       {WeightCopy::per_use, WeightCopy::scale, WeightCopy::per_step, WeightCopy::w_only}) {
     if (config.recipe.weight_copy == enum_name(copy)) options.weight_copy = copy;
   }
   for (const RecipeOverride& line : config.recipe.overrides) {

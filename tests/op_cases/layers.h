@@ -202,7 +202,7 @@ inline void add_updates(Cases& all) {
                    .operands = {scalar(clip), tensor({3, 5}), tensor({}), tensor({33})},
                    .tolerance = Tolerance::reduction});
   }
-  const auto adamw = [&](const char* name, Shape shape, AdamwAttrs attrs, bool skip) {
+  const auto adamw = [&](const std::string& name, Shape shape, AdamwAttrs attrs, bool skip) {
     all.push_back(
         {.name = name,
          .op = OpCode::adamw_step,
@@ -217,10 +217,16 @@ inline void add_updates(Cases& all) {
   adamw("adamw_step_one", {1}, {}, false);
   adamw("adamw_step_skipped", {3, 5}, {.weight_decay = 0.1}, true);
   for (const bool skip : {false, true}) {
-    adamw(skip ? "adamw_step_remainder_skipped" : "adamw_step_remainder", {37},
-          {.weight_decay = 0.1}, skip);
-    all.back().operands[0] = typed({37}, Dtype::bf16, Fill::normal);
-    all.back().operands.push_back(typed({37}, Dtype::i16, Fill::remainder));
+    const auto name = [&](const char* base) {
+      return std::string(base) + (skip ? "_skipped" : "");
+    };
+    for (const bool amax : {false, true}) {
+      adamw(name(amax ? "adamw_step_remainder_amax" : "adamw_step_remainder"), {37},
+            {.weight_decay = 0.1, .amax = amax}, skip);
+      all.back().operands[0] = typed({37}, Dtype::bf16, Fill::normal);
+      all.back().operands.push_back(typed({37}, Dtype::i16, Fill::remainder));
+    }
+    adamw(name("adamw_step_amax"), {9, 129}, {.weight_decay = 0.1, .amax = true}, skip);
   }
 }
 

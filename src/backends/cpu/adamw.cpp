@@ -93,9 +93,13 @@ void adamw_step(const AdamW& args, const AdamWScalars& scalars, int64_t n, Threa
                 "[adamw_step] a bf16 weight and a remainder go together, got weight {}",
                 dtype_name(args.weight.dtype));
   }
-  if (args.skip != nullptr && *args.skip != 0) return;
+  const bool skip = args.skip != nullptr && *args.skip != 0;
+  if (skip && args.amax == nullptr) return;
   const auto kernel = HWY_DYNAMIC_DISPATCH(Step);
-  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) { kernel(args, scalars, b, e); });
+  for_blocks(pool, n, kBlockElems, [&](int64_t b, int64_t e, int) {
+    if (!skip) kernel(args, scalars, b, e);
+    if (args.amax != nullptr) args.amax->add(offset(args.weight, b), e - b);
+  });
 }
 
 }  // namespace octet::cpu

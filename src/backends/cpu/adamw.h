@@ -7,6 +7,7 @@
 // remainder 0. Bit-identical for any Isa and thread count. Where *skip != 0 no byte changes.
 #pragma once
 
+#include "backends/cpu/amax_sink.h"
 #include "backends/cpu/operand.h"
 
 namespace octet::cpu {
@@ -26,6 +27,7 @@ struct AdamW {
   float* v = nullptr;
   Out copy = {};  // optional: the new weight once more, rounded to nearest even in its type
   const uint8_t* skip = nullptr;
+  AmaxSink* amax = nullptr;  // of the weight as it is afterwards
 };
 // Throws invalid_argument on a bf16 weight without a remainder.
 void adamw_step(const AdamW& args, const AdamWScalars& scalars, int64_t n, ThreadPool& pool);

@@ -453,14 +453,17 @@ void adamw_groups(const AdamWGroups& args, const AdamwConstants& constants, int6
     throw Error(ErrorCode::invalid_argument, "[adamw_groups] expected groups of 1 to {}, got {}",
                 kMaxGroup, args.group);
   }
-  if (args.skip != nullptr && *args.skip != 0) return copy_states(args, n);
+  const bool skip = args.skip != nullptr && *args.skip != 0;
+  if (skip) copy_states(args, n);
+  if (skip && args.amax == nullptr) return;
   const Groups groups(args, constants);
   for_blocks(pool, n, round_up(kBlockElems, args.group), [&](int64_t begin, int64_t end, int) {
     Buffers buffers;
-    for (int64_t i = begin, n = 0; i < end; i += n) {
+    for (int64_t i = begin, n = 0; i < end && !skip; i += n) {
       n = groups.run_length(end - i);
       groups.run(buffers, i, n);
     }
+    if (args.amax != nullptr) args.amax->add(offset(args.weight_to, begin), end - begin);
   });
 }
 

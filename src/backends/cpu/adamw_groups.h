@@ -10,6 +10,7 @@
 // result is a copy of its operand.
 #pragma once
 
+#include "backends/cpu/amax_sink.h"
 #include "backends/cpu/operand.h"
 #include "math/adamw.h"
 #include "math/moment.h"
@@ -43,6 +44,7 @@ struct AdamWGroups {
   MomentPlace m, v;
   int64_t group = 128;  // at most kMaxGroup
   const uint8_t* skip = nullptr;
+  AmaxSink* amax = nullptr;  // of the weight as it is afterwards, f32 or bf16
 };
 
 inline constexpr int64_t kMaxGroup = 1024;

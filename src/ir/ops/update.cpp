@@ -12,7 +12,8 @@
 //   10, 11     u32[ceil(n / group)], metadata of m and v, there exactly where they are 8-bit codes
 //              (math/moment.h); w takes the new m and v before they are quantized
 //   12 attempt u32[], the attempted step, which keys the random words; there where any is drawn
-// Results: w, m, v, then those of operands 9 to 11 that are there.
+// Results: w, m, v, then those of operands 9 to 11 that are there, then amax and flag of w, if
+// asked.
 #include "formats/table.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
@@ -99,7 +100,7 @@ Results infer_adamw_step(const Attrs& attrs, Types in) {
   for (const size_t i : {kMaster, kMMeta, kVMeta}) {
     if (!absent(in, i)) results.push_back(in[i]);
   }
-  return results;
+  return with_amax_results(OpCode::adamw_step, attrs, std::move(results));
 }
 
 Values decompose_global_norm(Builder& b, const Node& node) {
@@ -124,6 +125,12 @@ Values decompose_global_norm(Builder& b, const Node& node) {
 }
 
 Values decompose_adamw_step(Builder& b, const Node& node) {
+  if (emits_amax(node.attrs)) {
+    Values results = b.emit(OpCode::adamw_step, with_amax(node.attrs, false), node.operands);
+    const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results[0]});
+    results.insert(results.end(), amax.begin(), amax.end());
+    return results;
+  }
   for (size_t i = kMaster; i < node.operands.size(); ++i) {
     if (!absent(node, i)) fail(kAdamw, "the bits of a remainder or of codes have no decomposition");
   }
@@ -178,6 +185,7 @@ constinit const OpDef kAdamwStep = {.code = OpCode::adamw_step,
                                     .attrs = default_attrs<AdamwAttrs>,
                                     .decompose = decompose_adamw_step,
                                     .cost = cost_adamw_step,
-                                    .inplace = kInplaceUpdate};
+                                    .inplace = kInplaceUpdate,
+                                    .amax_results = 1};
 
 }  // namespace octet::ops

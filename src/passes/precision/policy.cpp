@@ -11,7 +11,7 @@
 namespace octet {
 
 std::string_view enum_name(WeightCopy copy) {
-  constexpr std::string_view names[] = {"per_use", "per_step", "w_only"};
+  constexpr std::string_view names[] = {"per_use", "scale", "per_step", "w_only"};
   return names[static_cast<int>(copy)];
 }
 

@@ -36,9 +36,13 @@ struct LinearOverride {
 // Weights' are always current: their maximum is known since the update.
 enum class Scaling : uint8_t { current, delayed };
 
-// Codes of weights: made where they are used, or kept from one update to the next (W and its
-// transpose, or W alone, transposed where it is used).
-enum class WeightCopy : uint8_t { per_use, per_step, w_only };
+// Codes of weights: made where they are used, with a scale made there too (per_use) or kept from
+// one update to the next (scale), or kept themselves (per_step: W and its transpose; w_only: W
+// alone, transposed where it is used).
+enum class WeightCopy : uint8_t { per_use, scale, per_step, w_only };
+constexpr bool keeps_codes(WeightCopy copy) {
+  return copy == WeightCopy::per_step || copy == WeightCopy::w_only;
+}
 std::string_view enum_name(WeightCopy copy);
 
 // GEMMs of codes that may accumulate fast (GemmAttrs).

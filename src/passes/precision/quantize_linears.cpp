@@ -203,7 +203,7 @@ class LinearQuantizer {
     // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long
     // as the codes that they meet.
     if (kind == Kind::w) attrs.pad = 1;
-    if (kind == Kind::w && options_.weight_copy != WeightCopy::per_use)
+    if (kind == Kind::w && keeps_codes(options_.weight_copy))
       return codes_[key] = copied_codes(operand, attrs, transposed);
     const ValueId value = rewriter_.map(operand);
     // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
@@ -241,15 +241,16 @@ class LinearQuantizer {
     return copy.value;
   }
 
-  // The copies from the parameters: one scale for a group.
+  // What is kept, from the parameters: one scale for a group.
   void refresh_copies() {
+    if (options_.weight_copy == WeightCopy::per_use) return;
     for (const LinearGroup& group : groups_.all()) {
-      if (copies_.count(group.weights[0]) == 0) continue;
       b_.tag = Tag{.layer = -1, .role = Role::update, .origin = group.name};
       const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
       const ValueId scale = b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w), {amax[0]});
       const ValueId home = scales_.at({group.weights[0], Kind::w, group.formats.w.dtype});
       new_outputs_.emplace_back("next:copy_scale:" + group.name, scale, home);
+      if (!keeps_codes(options_.weight_copy)) continue;
       for (const ValueId weight : group.weights) refresh(copies_.at(weight), weight, scale);
     }
   }

@@ -7,10 +7,10 @@
 // same x are a group: one scale for their weights, one for their output gradients (the maximum over
 // the members; the GEMMs wait until every member's gradient is there).
 // Every amax's flag is gathered into the output "quantizer_flag".
-// weight_copy: where the graph trains and keeps copies, its GEMMs read derived inputs instead:
-// "copy:<weight>" (by row), "copy_t:<weight>" (transposed) and "copy_scale:<group>"; outputs that
-// update those make them from the parameters. w_only keeps what the forward GEMM reads. Source:
-// coat.md section 2 (docs/numerics.md).
+// weight_copy: what is kept of weights is read as derived inputs: "copy_scale:<group>", and where
+// codes are kept "copy:<weight>" (by row) and "copy_t:<weight>" (transposed); outputs that update
+// those make them from the parameters. w_only keeps what the forward GEMM reads. Source: coat.md
+// section 2 (docs/numerics.md).
 #pragma once
 
 #include <functional>

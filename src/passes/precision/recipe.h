@@ -32,7 +32,7 @@ struct Recipe {
   Recompute recompute;     // what the recipe computes again unless the run says otherwise
   std::string_view state;  // optimizer states unless the run says otherwise
   Scaling scaling = Scaling::current;
-  WeightCopy weight_copy = WeightCopy::per_use;
+  WeightCopy weight_copy = WeightCopy::scale;
   FastAccumulate fast_accumulate = FastAccumulate::forward;
   Graph (*apply)(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 };

@@ -90,32 +90,36 @@ LaunchFn prepare_plain_adamw(const NodeView& view, Context& context) {
   fixed.beta2 = constants.beta2;
   fixed.eps = constants.eps;
   fixed.weight_decay = constants.weight_decay;
-  return [types = NodeTypes(view), fixed, n = view.in(0).n_elems(), has_low = view.has(kMaster),
-          &pool = context.pool](const LaunchArgs& args) {
-    copy_to_result(args, 0, 0, n * dtype_bytes(types.in[0]));
-    copy_to_result(args, 2, 1, n * 4);
-    copy_to_result(args, 3, 2, n * 4);
-    if (has_low) copy_to_result(args, kMaster, 3, n * 2);
-    AdamWScalars scalars = fixed;
-    scalars.lr = *data<float>(args, 4);
-    scalars.correction1 = *data<float>(args, 5);
-    scalars.correction2 = *data<float>(args, 6);
-    scalars.grad_scale = *data<float>(args, 7);
-    adamw_step({.grad = types.operand(args, 1),
-                .weight = types.result(args, 0),
-                .remainder = has_low ? data_out<int16_t>(args, 3) : nullptr,
-                .m = data_out<float>(args, 1),
-                .v = data_out<float>(args, 2),
-                .copy = {},
-                .skip = data<uint8_t>(args, 8)},
-               scalars, n, pool);
-  };
+  return with_amax_sink(
+      view, [types = NodeTypes(view), fixed, n = view.in(0).n_elems(), has_low = view.has(kMaster),
+             &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
+        copy_to_result(args, 0, 0, n * dtype_bytes(types.in[0]));
+        copy_to_result(args, 2, 1, n * 4);
+        copy_to_result(args, 3, 2, n * 4);
+        if (has_low) copy_to_result(args, kMaster, 3, n * 2);
+        AdamWScalars scalars = fixed;
+        scalars.lr = *data<float>(args, 4);
+        scalars.correction1 = *data<float>(args, 5);
+        scalars.correction2 = *data<float>(args, 6);
+        scalars.grad_scale = *data<float>(args, 7);
+        adamw_step({.grad = types.operand(args, 1),
+                    .weight = types.result(args, 0),
+                    .remainder = has_low ? data_out<int16_t>(args, 3) : nullptr,
+                    .m = data_out<float>(args, 1),
+                    .v = data_out<float>(args, 2),
+                    .copy = {},
+                    .skip = data<uint8_t>(args, 8),
+                    .amax = amax},
+                   scalars, n, pool);
+      });
 }
 
 bool stored_adamw_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AdamwAttrs>();
   const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_quantized(dtype); };
   const auto plain = [](Dtype dtype) { return is_wide(dtype) || dtype == Dtype::fp16; };
+  // The maximum is taken of f32 and bf16 alone.
+  if (attrs.amax && !is_wide(view.in(0).dtype)) return false;
   return plain(view.in(0).dtype) && plain(view.in(1).dtype) && storable(view.in(2).dtype) &&
          storable(view.in(3).dtype) && attrs.group > 0 && attrs.group <= kMaxGroup;
 }
@@ -148,8 +152,9 @@ LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
   std::array<size_t, 3> results{};  // of master, m_meta, v_meta; past the last where absent
   size_t next = 3;
   for (size_t i = 0; i < 3; ++i) results[i] = view.has(kMaster + i) ? next++ : SIZE_MAX;
-  return [types = NodeTypes(view), fixed, results, attrs = view.attrs<AdamwAttrs>(),
-          n = view.in(0).n_elems(), &pool = context.pool](const LaunchArgs& args) {
+  return with_amax_sink(view, [types = NodeTypes(view), fixed, results,
+                               attrs = view.attrs<AdamwAttrs>(), n = view.in(0).n_elems(),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     AdamWGroups call = fixed;
     call.grad = types.operand(args, 1);
     call.weight_from = types.operand(args, 0);
@@ -171,13 +176,14 @@ LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
     call.m.random = stream(UpdateDraw::first);
     call.v.random = stream(UpdateDraw::second);
     call.skip = data<uint8_t>(args, 8);
+    call.amax = amax;
     AdamwConstants constants = adamw_constants(attrs);
     constants.lr = *data<float>(args, 4);
     constants.c1 = *data<float>(args, 5);
     constants.c2 = *data<float>(args, 6);
     constants.grad_scale = *data<float>(args, 7);
     adamw_groups(call, constants, n, pool);
-  };
+  });
 }
 
 const Binding kBindings[] = {

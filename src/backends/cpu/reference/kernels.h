@@ -53,7 +53,7 @@ void cross_entropy(const RefCall& call);
 void cross_entropy_grad(const RefCall& call);
 // quantize.cpp
 void amax(const RefCall& call);
-// Of OpDef::amax_results: behind the op's own n results, each rounded to its dtype.
+// The last two results of OpDef::amax_results: of the first n, each rounded to its dtype.
 void amax_of_results(const RefCall& call, size_t n);
 void any_of(const RefCall& call);
 void quant_scale(const RefCall& call);

@@ -79,7 +79,7 @@ void amax_of_results(const RefCall& call, size_t n) {
     for (double& x : stored.back()) x = round_to(result.type.dtype, x);
     in.push_back({.type = result.type, .data = stored.back()});
   }
-  amax({.attrs = call.attrs, .in = in, .out = call.out.subspan(n)});
+  amax({.attrs = call.attrs, .in = in, .out = call.out.last(2)});
 }
 
 void any_of(const RefCall& call) {

@@ -163,7 +163,9 @@ void global_norm(const RefCall& call) {
   call.out[2].data[0] = std::isfinite(norm) ? 0 : 1;
 }
 
-void adamw_step(const RefCall& call) {
+namespace {
+
+void step(const RefCall& call) {
   if (call.in[8].data[0] != 0) return copy_states(call);
   const AdamwConstants k = constants(call);
   const MomentView first = moment_view(call, Moment::first);
@@ -181,6 +183,13 @@ void adamw_step(const RefCall& call) {
   };
   store_moment(first, m, stream(call, UpdateDraw::first), call.out[1].data, meta_out(kMeta));
   store_moment(second, v, stream(call, UpdateDraw::second), call.out[2].data, meta_out(kMeta + 1));
+}
+
+}  // namespace
+
+void adamw_step(const RefCall& call) {
+  step(call);
+  if (std::get<AdamwAttrs>(call.attrs).amax) amax_of_results(call, 1);
 }
 
 }  // namespace octet::reference

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "backends/cuda/kernels/update_amax.cuh"
 #include "backends/cuda/kernels/update_any.cuh"
 #include "backends/cuda/kernels/update_copy.cuh"
 #include "backends/cuda/module/context.h"
@@ -38,6 +39,41 @@ __global__ void __launch_bounds__(kWarps * 32) step_groups(const __grid_constant
   }
 }
 
+__global__ void clear_amax(uint32_t* amax, uint8_t* flag) {
+  *amax = 0;
+  *flag = 0;
+}
+
+// The weights as they are afterwards, sixteen bytes at a time.
+template <Dtype W>
+__global__ void __launch_bounds__(256) weight_amax(const __grid_constant__ AdamwCall call) {
+  constexpr int kEach = 16 / sizeof(Storage<W>);
+  const auto* w = static_cast<const Storage<W>*>(call.w_to);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * kEach;
+  const bool aligned = reinterpret_cast<uintptr_t>(w) % 16 == 0;
+  uint32_t top = 0;
+  bool bad = false;
+  const auto join = [&](Storage<W> x) { join_weight(to_float<W>(x), top, bad); };
+  int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kEach;
+  for (; i < call.p.n; i += stride) {
+    if (aligned && i + kEach <= call.p.n) {
+      const auto pack = load_pack<kEach>(w + i);
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) join(pack.at[j]);
+    } else {
+      for (int64_t j = i; j < min(i + kEach, call.p.n); ++j) join(w[j]);
+    }
+  }
+  note_amax(call, top, bad);
+}
+
+void launch_weight_amax(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(ceil_div(call.p.n, 8 * 256), int64_t{n_sm} * 8));
+  visit_wide(call.p.w, [&]<Dtype W>() { weight_amax<W><<<blocks, 256, 0, stream>>>(call); });
+  check_launch("adamw_step");
+}
+
 class AdamwStep : public Prepared {
  public:
   AdamwStep(const AdamwParams& params, int n_sm) : p_(params), n_sm_(n_sm) {
@@ -50,12 +86,18 @@ class AdamwStep : public Prepared {
   }
 
   void launch(const Launch& args) override {
-    if (p_.n == 0) return;
     AdamwCall call = call_of(args);
+    if (p_.amax) {
+      clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
+      check_launch("adamw_step");
+    }
+    if (p_.n == 0) return;
     call.begin += launch_adamw_expanded(call, n_sm_, args.stream);
+    const bool knows_amax = call.begin == call.end;
     if (call.begin < call.end) call.begin += launch_adamw_groups(call, n_sm_, args.stream);
     if (call.begin < call.end) call.begin += launch_adamw_wide(call, n_sm_, args.stream);
     if (call.begin < call.end) launch_adamw_any(call, n_sm_, args.stream);
+    if (p_.amax && !knows_amax) launch_weight_amax(call, n_sm_, args.stream);
   }
 
  private:
@@ -75,6 +117,8 @@ class AdamwStep : public Prepared {
                    .grad_scale = args.in<float>(kGradScale),
                    .found_nonfinite = args.in<uint8_t>(kFound),
                    .attempt = draws_ ? args.in<uint32_t>(kAttempt) : nullptr,
+                   .amax = nullptr,
+                   .flag = nullptr,
                    .begin = 0,
                    .end = p_.n};
     if (coded_m_) {
@@ -84,6 +128,10 @@ class AdamwStep : public Prepared {
     if (coded_v_) {
       call.v.meta_from = args.in<uint32_t>(kVMeta);
       call.v.meta_to = args.out<uint32_t>(next++);
+    }
+    if (p_.amax) {
+      call.amax = args.out<uint32_t>(next++);
+      call.flag = args.out<uint8_t>(next++);
     }
     return call;
   }

@@ -29,6 +29,8 @@ struct AdamwCall {
   const uint8_t* found_nonfinite;
   const uint32_t* attempt;  // nullptr: nothing is drawn
 
+  uint32_t* amax;  // bits of the largest finite magnitude of the new weight; nullptr: not asked for
+  uint8_t* flag;   // set to 1 where a new weight is not finite
   int64_t begin, end;  // the elements of this launch; begin starts a group
   int64_t origin = 0;  // the place of element 0 in the whole tensor, for what is drawn
 };

@@ -6,6 +6,7 @@
 // step_group instead, before anything of them is written.
 #include <algorithm>
 
+#include "backends/cuda/kernels/update_amax.cuh"
 #include "backends/cuda/kernels/update_any.cuh"
 #include "backends/cuda/kernels/update_codes.cuh"
 #include "backends/cuda/kernels/update_copy.cuh"
@@ -161,9 +162,30 @@ __device__ __forceinline__ bool update(const Place& p, const Raw<S, G>& raw, Ele
   return of_m.far | of_v.far | !(fabsf(bad) < __uint_as_float(kF32Inf));
 }
 
+// The largest magnitude among a lane's new weights: bits of two bf16 side by side, or of one f32.
+template <WeightStore S>
+struct TopWeight {
+  uint32_t top = 0;
+
+  __device__ __forceinline__ void add(uint32_t word) {
+    if constexpr (S == WeightStore::plain) {
+      top = max(top, word & kF32Magnitude);
+    } else {
+      top = __vmaxu2(top, word & 0x7FFF7FFFu);
+    }
+  }
+  // The whole warp calls it.
+  __device__ __forceinline__ void note(const AdamwCall& call) const {
+    if (call.amax == nullptr) return;
+    if constexpr (S == WeightStore::plain) return note_amax(call, top, false);
+    note_amax(call, max(top << 16, top & 0xFFFF0000u), false);
+  }
+};
+
 // A run of finite weights from element i on.
 template <WeightStore S>
-__device__ __forceinline__ void store_weights(const Place& p, uint32_t i, const float* w) {
+__device__ __forceinline__ void store_weights(const Place& p, uint32_t i, const float* w,
+                                              TopWeight<S>& top) {
   const auto at = static_cast<uint64_t>(i);
   uint32_t bits[kRun], hi[kRun / 2], rest[kRun / 2];
 #pragma unroll
@@ -189,6 +211,9 @@ __device__ __forceinline__ void store_weights(const Place& p, uint32_t i, const 
       }
     }
   }
+#pragma unroll
+  for (int j = 0; j < (S == WeightStore::plain ? kRun : kRun / 2); ++j)
+    top.add(S == WeightStore::plain ? bits[j] : hi[j]);
   if constexpr (S != WeightStore::plain) store_words<4>(p.call.w_to, at * 2, hi);
   if constexpr (S == WeightStore::remainder) store_words<4>(p.call.master_to, at * 2, rest);
   if constexpr (S == WeightStore::master) store_words<8>(p.call.master_to, at * 4, bits);
@@ -197,6 +222,7 @@ __device__ __forceinline__ void store_weights(const Place& p, uint32_t i, const 
 
 __device__ __noinline__ void step_each_group(const AdamwCall& call, uint32_t begin, uint32_t end) {
   for (uint32_t i = begin; i < end; i += kGroup) step_group<Formats::ieee>(call, i, kGroup);
+  if (call.amax != nullptr) note_weights(call, call.w_to, begin + threadIdx.x % 32, end, 32);
 }
 
 // How many of four powers of v go by sums: so that neither the unit of powers nor the issue of
@@ -208,7 +234,7 @@ constexpr int kBySums = S == WeightStore::stochastic ? 0 : 1;
 // repeat the first group's work and write nothing.
 template <bool kWhole, WeightStore S, Dtype G>
 __device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32_t tile,
-                                          uint32_t next) {
+                                          uint32_t next, TopWeight<S>& top) {
   const bool second = (p.lane & 4) != 0;
   Elements x;
   const bool odd = update(p, raw, x);
@@ -233,7 +259,7 @@ __device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32
   for (int run = 0; run < 2; ++run) {
     const uint32_t at = i + static_cast<uint32_t>(run * kNextRun);
     const float *m = x.m + run * kRun, *v = x.v + run * kRun;
-    store_weights<S>(p, at, x.w + run * kRun);
+    store_weights<S>(p, at, x.w + run * kRun, top);
     const uint32_t codes_m[2] = {encode_m(of_m, m), encode_m(of_m, m + 4)};
     const uint32_t codes_v[2] = {encode_v<kBySums<S>>(of_v, v), encode_v<kBySums<S>>(of_v, v + 4)};
     store_words<2>(p.call.m.to, at, codes_m);
@@ -269,7 +295,10 @@ __device__ __noinline__ void step_last_tile(const AdamwCall& call, const RoundKe
   const uint32_t i = p.end + p.offset;
   Raw<S, G> raw;
   load(call, i < call.end ? i : p.end + p.offset % kGroup, raw);
-  step_tile<false>(p, raw, p.end, p.end);
+  TopWeight<S> top;
+  step_tile<false>(p, raw, p.end, p.end, top);
+  __syncwarp();
+  top.note(call);
 }
 
 template <WeightStore S, Dtype G>
@@ -284,9 +313,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint8_t found_nonfinite = *call.found_nonfinite;
   fill_tables(shared);
   __syncthreads();
-  if (found_nonfinite != 0) return copy_states(call);
+  if (found_nonfinite != 0) {
+    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+    if (call.amax != nullptr)
+      note_weights(call, call.w_from, thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads);
+    return copy_states(call);
+  }
   const Place p = place_of<S>(call, keys, shared, k);
-  for (; tile < end; tile += stride) step_tile<true>(p, raw, tile, tile + stride);
+  TopWeight<S> top;
+  for (; tile < end; tile += stride) step_tile<true>(p, raw, tile, tile + stride, top);
+  top.note(call);
   if (tile == end && tile < call.end) step_last_tile<S, G>(call, keys, shared);
 }
 

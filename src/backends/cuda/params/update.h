@@ -7,7 +7,8 @@
 //
 // adamw_step: the operands and results of the op. Everything that changes from step to step (lr,
 // corrections, grad_scale, found_nonfinite, attempt) is read on the device; with found_nonfinite
-// each result is a copy of its operand. Any result may lie on its operand. No scratch.
+// each result is a copy of its operand. Any result may lie on its operand. No scratch. With
+// amax, the last two results are amax and flag of the weight as it is afterwards.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +53,9 @@ struct AdamwParams {
   Dtype w = Dtype::f32, g = Dtype::f32;
   WeightStore store = WeightStore::plain;
   bool exact = false;  // powers with the same bits everywhere
+  bool amax = false;
   MomentParams m = {}, v = {};
-  uint8_t reserved[6] = {};
+  uint8_t reserved[5] = {};
 };
 
 }  // namespace octet::cuda

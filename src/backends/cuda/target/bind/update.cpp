@@ -65,6 +65,7 @@ KernelSpec adamw_spec(const NodeView& view) {
   p.g = view.in(1).dtype;
   p.store = weight_store(view);
   p.exact = a.math == PowerMath::exact;
+  p.amax = a.amax;
   p.m = {.dtype = view.in(2).dtype, .expand = a.expand_m, .stochastic = a.stochastic_m};
   p.v = {.dtype = view.in(3).dtype, .expand = a.expand_v, .stochastic = a.stochastic_v};
   return make_spec(KernelId::adamw_step, p);
