@@ -8,6 +8,7 @@
 // made the bound is nearly met, and few groups are looked at.
 // Pass 2: threads keep their columns, several rows on their way. It goes backwards and streams:
 // what pass 1 read last is still near, and stays so until it is read.
+#include "backends/cuda/kernels/rows_norm_columns.cuh"
 #include "backends/cuda/kernels/rows_norm_warp.cuh"
 
 namespace octet::cuda {
@@ -136,24 +137,6 @@ __global__ void __launch_bounds__(kNormThreads, kResident<kCentred, K>)
   end_first_pass(a.scale, largest);
 }
 
-// Four columns of what a norm applies: no weight is 1, no bias -0, which change nothing.
-struct FourColumns {
-  float weight[4], bias[4];
-
-  __device__ __forceinline__ FourColumns(const Affine<Form::groups>& affine, int word) {
-    half_of(affine.weight, affine.has_weight, 0x3F803F80u, word, weight);
-    half_of(affine.bias, affine.has_bias, 0x80008000u, word, bias);
-  }
-
- private:
-  static __device__ __forceinline__ void half_of(const Raw<Form::bf16>& raw, bool there,
-                                                 uint32_t otherwise, int word, float* v) {
-    const uint4& at = raw.at[word / 2];
-    unpack_bf16(there ? (word % 2 == 0 ? at.x : at.z) : otherwise, v);
-    unpack_bf16(there ? (word % 2 == 0 ? at.y : at.w) : otherwise, v + 2);
-  }
-};
-
 // R rows of one group of columns as they are stored, and their statistics. Groups are counted in 32
 // bits: of fewer than 2^31.
 template <bool kCentred, int R>
@@ -187,14 +170,8 @@ struct RowsOfCodes {
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const uint32_t in[4] = {codes[r].x, codes[r].y, codes[r].z, codes[r].w};
-        float v[4];
-        unpack_e4m3(in[k], to_float<Dtype::bf16>(scales[r]), v);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          v[i] = (kCentred ? v[i] - row[r].mean : v[i]) * row[r].rstd * columns.weight[i];
-          if constexpr (kCentred) v[i] += columns.bias[i];
-        }
-        words[r][k] = pack_codes<Dtype::e4m3>(v, inv_scale);
+        words[r][k] = norm_word<kCentred>(in[k], to_float<Dtype::bf16>(scales[r]), row[r], columns,
+                                          inv_scale);
       }
     }
     const auto n_groups = static_cast<uint32_t>(a.cols) / kChunk;

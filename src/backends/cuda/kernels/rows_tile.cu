@@ -5,7 +5,7 @@
 // % 8), so that neither the writes of whole pieces nor the reads of one word of every 16th row
 // meet in a bank.
 #include "backends/cuda/kernels/rows_gated_codes.cuh"
-#include "backends/cuda/kernels/rows_layer.cuh"
+#include "backends/cuda/kernels/rows_norm_columns.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -40,9 +40,10 @@ __device__ __forceinline__ TilePlace tile_place(uint32_t i, uint32_t across, uin
 __device__ __forceinline__ uint4* tile_piece(uint4* tile, int row, int piece) {
   return tile + row * kPieces + (piece ^ (row / 16 % kPieces));
 }
-__device__ __forceinline__ uint32_t tile_word(const uint4* tile, int row, int word) {
-  const int at = row * kPieces + ((word / 4) ^ (row / 16 % kPieces));
-  return reinterpret_cast<const uint32_t*>(tile)[at * 4 + word % 4];
+// A word of the first of sixteen rows; the rest follow, a row's pieces apart.
+__device__ __forceinline__ const uint32_t* tile_word(const uint4* tile, int rows16, int word) {
+  const int at = rows16 * 16 * kPieces + ((word / 4) ^ rows16);
+  return reinterpret_cast<const uint32_t*>(tile + at) + word % 4;
 }
 
 // Four words of four codes, the transpose of a 4 x 4 block of bytes.
@@ -69,12 +70,13 @@ __device__ __forceinline__ void write_tile(const LayerArgs& a, const uint4* tile
                                            const TilePlace& place) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int rows16 = lane % 8, word = warp * 4 + lane / 8;
+  const uint32_t* const from = tile_word(tile, rows16, word);
   uint32_t columns[4][4];  // [column][four rows]
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     uint32_t in[4], out[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) in[i] = tile_word(tile, rows16 * 16 + 4 * k + i, word);
+    for (int i = 0; i < 4; ++i) in[i] = from[(4 * k + i) * kPieces * 4];
     transpose4(in, out);
 #pragma unroll
     for (int c = 0; c < 4; ++c) columns[c][k] = out[c];
@@ -210,6 +212,50 @@ __device__ __forceinline__ void fill_gated_tile(const LayerArgs& a, const Encodi
   }
 }
 
+// Of a norm of codes in groups: codes to codes, whose weights serve all of a thread's pieces.
+template <bool kCentred>
+__device__ __forceinline__ void fill_norm_tile(const LayerArgs& a, const Encoding& e, uint4* tile,
+                                               const TilePlace& place) {
+  const int piece = threadIdx.x % kPieces, first = threadIdx.x / kPieces;
+  const int64_t n_groups = a.cols / kChunk, column = place.col / kChunk + piece;
+  const int64_t row = place.row + first;
+  const int64_t at = row * n_groups + column, step = kRowsPerStep * n_groups;
+  const int64_t left = column < n_groups ? a.rows - row : 0;  // rows from here on
+  const auto* from = static_cast<const uint4*>(a.x.data) + at;
+  const auto* from_scales = static_cast<const uint16_t*>(a.x.scales) + at;
+  const Affine<Form::groups> affine = load_affine<kCentred, Form::groups>(
+      a, {column * kChunk, kChunk, column < n_groups ? INT64_MAX : 0});
+  uint32_t words[kPiecesPerThread][4] = {};
+  uint16_t scales[kPiecesPerThread] = {};
+  NormRow rows[kPiecesPerThread] = {};
+#pragma unroll
+  for (int k = 0; k < kPiecesPerThread; ++k) {
+    if (k * kRowsPerStep >= left) continue;
+    const uint4 codes = __ldcs(from + k * step);
+    words[k][0] = codes.x, words[k][1] = codes.y, words[k][2] = codes.z, words[k][3] = codes.w;
+    scales[k] = __ldcs(from_scales + k * step);
+    rows[k] = {kCentred ? a.mean[row + k * kRowsPerStep] : 0.0f, a.rstd[row + k * kRowsPerStep]};
+  }
+#pragma unroll
+  for (int w = 0; w < 4; ++w) {
+    const FourColumns columns(affine, w);
+#pragma unroll
+    for (int k = 0; k < kPiecesPerThread; ++k)
+      words[k][w] = norm_word<kCentred>(words[k][w], to_float<Dtype::bf16>(scales[k]), rows[k],
+                                        columns, e.inv_scale);
+  }
+  auto* const codes = reinterpret_cast<uint4*>(a.codes) + at;
+  const bool by_row = e.codes && a.codes != nullptr;
+#pragma unroll
+  for (int k = 0; k < kPiecesPerThread; ++k) {
+    const bool inside = k * kRowsPerStep < left;
+    const uint4 some = inside ? make_uint4(words[k][0], words[k][1], words[k][2], words[k][3])
+                              : make_uint4(0, 0, 0, 0);
+    *tile_piece(tile, first + k * kRowsPerStep, piece) = some;
+    if (by_row && inside) codes[k * step] = some;
+  }
+}
+
 // Any types and sizes: byte by byte.
 __device__ __forceinline__ void fill_tile_any(const LayerArgs& a, const Encoding& e, uint4* tile,
                                               const TilePlace& place, Found& found) {
@@ -244,6 +290,8 @@ __global__ void __launch_bounds__(kTileThreads, resident(L, F))
       fill_tile_any(a, e, tile, place, found);
     } else if constexpr (L == RowLayer::gated_silu && F == Form::groups) {
       fill_gated_tile(a, e, tile, place, found);
+    } else if constexpr (is_norm(L) && F == Form::groups) {
+      fill_norm_tile<L == RowLayer::layer_norm>(a, e, tile, place);
     } else {
       fill_tile<L, F, O>(a, e, tile, place, found);
     }
