@@ -82,6 +82,14 @@ inline void add_amax_results(Cases& all) {
               GatedActAttrs{.group = 16, .amax = true}, {x, code, code, s, s});
     put_typed(all, "gelu_grad_stored" + size, OpCode::gelu_grad,
               GeluAttrs{.kind = GeluKind::erf, .group = 16, .amax = true}, {x, code, s});
+    const OperandCase rows = scales({shape[0]}), w = tensor({shape[1]});
+    put_typed(all, "rms_norm_grad" + size, OpCode::rms_norm_grad, NormAttrs{.amax = true},
+              {x, x, rows, none(), none(), x});
+    put_typed(all, "rms_norm_grad_stored" + size, OpCode::rms_norm_grad,
+              NormAttrs{.group = 16, .amax = true}, {x, code, rows, w, s});
+    put_typed(all, "layer_norm_grad_stored" + size, OpCode::layer_norm_grad,
+              NormAttrs{.group = 16, .amax = true},
+              {x, code, typed({shape[0]}, Dtype::f32, Fill::normal), rows, w, s, x});
     if (shape[1] % 16 != 0) continue;
     put_typed(all, "rope" + size, OpCode::rope,
               RopeAttrs{.heads = shape[1] / 16, .head_dim = 16, .inverse = true, .amax = true},

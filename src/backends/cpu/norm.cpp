@@ -9,6 +9,7 @@
 #include <hwy/foreach_target.h>
 #include "backends/cpu/simd_targets.h"
 
+#include "backends/cpu/amax_sink.h"
 #include "backends/cpu/simd-inl.h"
 
 #ifndef OCTET_CPU_NORM_ARGS
@@ -238,8 +239,13 @@ void normalize_backward(const LayerNormBackward& args, bool centred, RowShape sh
     for (float* const sums : {block.dw, block.db}) {
       if (sums != nullptr) std::fill(sums, sums + shape.cols, 0.0f);
     }
-    if (args.groups.size == 0) return kernel(block, centred, begin, end);
-    backward_decoded(block, centred, {begin, 0, end - begin, shape.cols}, thread);
+    if (args.groups.size == 0) {
+      kernel(block, centred, begin, end);
+    } else {
+      backward_decoded(block, centred, {begin, 0, end - begin, shape.cols}, thread);
+    }
+    if (args.amax != nullptr)
+      args.amax->add(offset(args.dx, begin * shape.cols), (end - begin) * shape.cols);
   });
   if (dw != nullptr) add_blocks(dw, args.dw, blocks, pool);
   if (db != nullptr) add_blocks(db, args.db, blocks, pool);
@@ -260,9 +266,19 @@ void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool) {
 }
 
 void rms_norm_backward(const RmsNormBackward& a, RowShape shape, ThreadPool& pool) {
-  normalize_backward(
-      {a.x, a.weight, a.dy, a.residual, nullptr, a.rstd, a.dx, a.dw, {}, a.scratch, a.groups},
-      false, shape, pool);
+  normalize_backward({a.x,
+                      a.weight,
+                      a.dy,
+                      a.residual,
+                      nullptr,
+                      a.rstd,
+                      a.dx,
+                      a.dw,
+                      {},
+                      a.scratch,
+                      a.groups,
+                      a.amax},
+                     false, shape, pool);
 }
 
 void layer_norm_backward(const LayerNormBackward& args, RowShape shape, ThreadPool& pool) {

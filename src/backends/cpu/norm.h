@@ -13,6 +13,8 @@
 
 namespace octet::cpu {
 
+class AmaxSink;  // amax_sink.h
+
 struct RowShape {
   int64_t rows = 0, cols = 0;
 };
@@ -54,6 +56,7 @@ struct RmsNormBackward {
   Out dx = {}, dw = {};
   float* scratch = nullptr;
   NormGroups groups = {};
+  AmaxSink* amax = nullptr;  // of dx, as it is stored
 };
 void rms_norm_backward(const RmsNormBackward& args, RowShape shape, ThreadPool& pool);
 
@@ -78,6 +81,7 @@ struct LayerNormBackward {
   Out dx = {}, dw = {}, db = {};
   float* scratch = nullptr;
   NormGroups groups = {};
+  AmaxSink* amax = nullptr;  // of dx, as it is stored
 };
 void layer_norm_backward(const LayerNormBackward& args, RowShape shape, ThreadPool& pool);
 

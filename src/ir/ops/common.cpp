@@ -159,9 +159,11 @@ Results with_amax_results(OpCode op, const Attrs& attrs, Results results) {
 }
 
 Values emit_with_amax(Builder& b, const Node& node) {
-  const std::vector<Dtype> stored(node.results.size(), b.type(node.operands[0]).dtype);
-  Values results = b.emit_typed(node.op, with_amax(node.attrs, false), node.operands, stored);
-  const auto end = results.begin() + op_def(node.op).amax_results;
+  const int n = op_def(node.op).amax_results;
+  std::vector<Dtype> dtypes(node.results.size(), Dtype::f32);
+  std::fill_n(dtypes.begin(), n, b.type(node.operands[0]).dtype);
+  Values results = b.emit_typed(node.op, with_amax(node.attrs, false), node.operands, dtypes);
+  const auto end = results.begin() + n;
   const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results.begin(), end});
   results.insert(results.end(), amax.begin(), amax.end());
   return results;

@@ -20,7 +20,7 @@ Results infer_rms_norm(const Attrs& attrs, Types in) {
   need_float("rms_norm", "x", in[0]);
   need_rank("rms_norm", "x", in[0], 2);
   if (!absent(in, 1)) need_float("rms_norm", "weight", in[1], {in[0].shape[1]});
-  return {real(in[0].shape), real({in[0].shape[0]})};
+  return with_amax_results(OpCode::rms_norm, attrs, {real(in[0].shape), real({in[0].shape[0]})});
 }
 
 // Where the gradients' addends stand.
@@ -36,10 +36,10 @@ Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
   need_float("rms_norm_grad", "rstd", in[2], {in[1].shape[0]});
   if (!absent(in, kRmsAddend)) need_float("rms_norm_grad", "c", in[kRmsAddend], in[1].shape);
   Results results{real(in[1].shape)};
-  if (absent(in, 3)) return results;
+  if (absent(in, 3)) return with_amax_results(OpCode::rms_norm_grad, attrs, results);
   need_float("rms_norm_grad", "weight", in[3], {in[1].shape[1]});
   results.push_back(real({in[1].shape[1]}));
-  return results;
+  return with_amax_results(OpCode::rms_norm_grad, attrs, results);
 }
 
 Results infer_layer_norm(const Attrs& attrs, Types in) {
@@ -52,7 +52,7 @@ Results infer_layer_norm(const Attrs& attrs, Types in) {
     if (absent(in, 1)) fail("layer_norm", "a bias needs a weight");
     need_float("layer_norm", "bias", in[2], {in[0].shape[1]});
   }
-  return {real(in[0].shape), rows, rows};
+  return with_amax_results(OpCode::layer_norm, attrs, {real(in[0].shape), rows, rows});
 }
 
 Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
@@ -64,11 +64,11 @@ Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
   need_float("layer_norm_grad", "rstd", in[3], {in[1].shape[0]});
   if (!absent(in, kLayerAddend)) need_float("layer_norm_grad", "c", in[kLayerAddend], in[1].shape);
   Results results{real(in[1].shape)};
-  if (absent(in, 4)) return results;
+  if (absent(in, 4)) return with_amax_results(OpCode::layer_norm_grad, attrs, results);
   need_float("layer_norm_grad", "weight", in[4], {in[1].shape[1]});
   results.push_back(real({in[1].shape[1]}));
   results.push_back(real({in[1].shape[1]}));
-  return results;
+  return with_amax_results(OpCode::layer_norm_grad, attrs, results);
 }
 
 Values vjp_rms_norm(Builder& b, const VjpCall& call) {
@@ -148,6 +148,7 @@ Values emit_without_addend(Builder& b, const Node& node, size_t addend) {
 // With h = dy * w and the normalized n: dx = rstd * (h - n * mean(h * n)), dw = sum over rows of dy
 // * n.
 Values decompose_rms_norm_grad(Builder& b, const Node& node) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
   if (!absent(node, kRmsAddend)) return emit_without_addend(b, node, kRmsAddend);
   if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId dy = node.operands[0];
@@ -164,6 +165,7 @@ Values decompose_rms_norm_grad(Builder& b, const Node& node) {
 
 // The same with dx = rstd * (h - mean(h) - n * mean(h * n)), db = sum over rows of dy.
 Values decompose_layer_norm_grad(Builder& b, const Node& node) {
+  if (emits_amax(node.attrs)) return emit_with_amax(b, node);
   if (!absent(node, kLayerAddend)) return emit_without_addend(b, node, kLayerAddend);
   if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId dy = node.operands[0];
@@ -220,7 +222,8 @@ constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .decompose = decompose_rms_norm_grad,
                                       .cost = cost_norm<9>,
                                       .inplace = kInplaceRmsAddend,
-                                      .stored = kStoredRmsGrad};
+                                      .stored = kStoredRmsGrad,
+                                      .amax_results = 1};
 constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .name = "layer_norm",
                                     .min_operands = 1,
@@ -241,6 +244,7 @@ constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .decompose = decompose_layer_norm_grad,
                                         .cost = cost_norm<12>,
                                         .inplace = kInplaceLayerAddend,
-                                        .stored = kStoredLayerGrad};
+                                        .stored = kStoredLayerGrad,
+                                        .amax_results = 1};
 
 }  // namespace octet::ops

@@ -40,7 +40,6 @@ std::optional<Closeness> closeness(OpCode op) {
     case OpCode::gated_act_grad:
     case OpCode::gelu:
     case OpCode::gelu_grad:
-    case OpCode::rope:
       return Closeness::wide;
     default:
       return std::nullopt;

@@ -8,14 +8,19 @@
 
 namespace octet::cpu {
 
-// Types of a node's operands and results, kept by a launch function; absent operands give an absent
-// In.
+// The results that are the op's own: OpDef::amax_results has two more.
+inline size_t own_results(const NodeView& view) {
+  return view.node.results.size() - (emits_amax(view.node.attrs) ? 2 : 0);
+}
+
+// Types of a node's operands and own results, kept by a launch function; absent operands give an
+// absent In.
 struct NodeTypes {
   explicit NodeTypes(const NodeView& view) {
     for (size_t i = 0; i < view.node.operands.size(); ++i) {
       in.push_back(view.has(i) ? view.in(i).dtype : Dtype::f32);
     }
-    for (size_t i = 0; i < view.node.results.size(); ++i) out.push_back(view.out(i).dtype);
+    for (size_t i = 0; i < own_results(view); ++i) out.push_back(view.out(i).dtype);
   }
   In operand(const LaunchArgs& args, size_t i) const {
     return i < in.size() ? In{args.operands[i], in[i]} : In{};
@@ -33,11 +38,6 @@ const T* data(const LaunchArgs& args, size_t i) {
 template <typename T>
 T* data_out(const LaunchArgs& args, size_t i) {
   return i < args.results.size() ? reinterpret_cast<T*>(args.results[i]) : nullptr;
-}
-
-// The results that are the op's own: OpDef::amax_results has two more.
-inline size_t own_results(const NodeView& view) {
-  return view.node.results.size() - (emits_amax(view.node.attrs) ? 2 : 0);
 }
 
 // What a launch function of a node that may have the attribute `amax` gives its kernel:

@@ -37,8 +37,8 @@ int64_t rms_grad_scratch(const NodeView& view, int) {
 }
 
 LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), shape = rows_of(view.in(1)),
-          &pool = context.pool](const LaunchArgs& args) {
+  return with_amax_sink(view, [types = NodeTypes(view), shape = rows_of(view.in(1)),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     rms_norm_backward({.x = types.operand(args, 1),
                        .weight = types.operand(args, 3),
                        .dy = types.operand(args, 0),
@@ -46,9 +46,11 @@ LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
                        .rstd = data<float>(args, 2),
                        .dx = types.result(args, 0),
                        .dw = types.result(args, 1),
-                       .scratch = reinterpret_cast<float*>(args.scratch)},
+                       .scratch = reinterpret_cast<float*>(args.scratch),
+                       .groups = {},
+                       .amax = amax},
                       shape, pool);
-  };
+  });
 }
 
 LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
@@ -73,8 +75,8 @@ int64_t layer_grad_scratch(const NodeView& view, int) {
 }
 
 LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), shape = rows_of(view.in(1)),
-          &pool = context.pool](const LaunchArgs& args) {
+  return with_amax_sink(view, [types = NodeTypes(view), shape = rows_of(view.in(1)),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     layer_norm_backward({.x = types.operand(args, 1),
                          .weight = types.operand(args, 4),
                          .dy = types.operand(args, 0),
@@ -84,9 +86,11 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
                          .dx = types.result(args, 0),
                          .dw = types.result(args, 1),
                          .db = types.result(args, 2),
-                         .scratch = reinterpret_cast<float*>(args.scratch)},
+                         .scratch = reinterpret_cast<float*>(args.scratch),
+                         .groups = {},
+                         .amax = amax},
                         shape, pool);
-  };
+  });
 }
 
 bool rope_applies(const NodeView& view) {

@@ -30,7 +30,7 @@ int64_t norm_group(const NodeView& view) {
 
 // Scratch of a backward's sums, then of a decoded row for each thread.
 int64_t sums_floats(const NodeView& view, size_t weight) {
-  const int n_sums = static_cast<int>(view.node.results.size()) - 1;
+  const int n_sums = static_cast<int>(own_results(view)) - 1;
   return view.has(weight) ? round_up(norm_backward_scratch(rows_of(view.in(1)), n_sums), 16) : 0;
 }
 
@@ -67,8 +67,9 @@ int64_t rms_grad_bytes(const NodeView& view, int n_threads) {
 }
 
 LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), group = norm_group(view), shape = rows_of(view.in(1)),
-          rows_at = sums_floats(view, 3), &pool = context.pool](const LaunchArgs& args) {
+  return with_amax_sink(view, [types = NodeTypes(view), group = norm_group(view),
+                               shape = rows_of(view.in(1)), rows_at = sums_floats(view, 3),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     rms_norm_backward({.x = types.operand(args, 1),
                        .weight = types.operand(args, 3),
                        .dy = types.operand(args, 0),
@@ -77,9 +78,10 @@ LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
                        .dx = types.result(args, 0),
                        .dw = types.result(args, 1),
                        .scratch = scratch_of(args),
-                       .groups = groups_at(types, args, 4, group, rows_at)},
+                       .groups = groups_at(types, args, 4, group, rows_at),
+                       .amax = amax},
                       shape, pool);
-  };
+  });
 }
 
 bool layer_norm_applies(const NodeView& view) {
@@ -109,8 +111,9 @@ int64_t layer_grad_bytes(const NodeView& view, int n_threads) {
 }
 
 LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), group = norm_group(view), shape = rows_of(view.in(1)),
-          rows_at = sums_floats(view, 4), &pool = context.pool](const LaunchArgs& args) {
+  return with_amax_sink(view, [types = NodeTypes(view), group = norm_group(view),
+                               shape = rows_of(view.in(1)), rows_at = sums_floats(view, 4),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     layer_norm_backward({.x = types.operand(args, 1),
                          .weight = types.operand(args, 4),
                          .dy = types.operand(args, 0),
@@ -121,9 +124,10 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
                          .dw = types.result(args, 1),
                          .db = types.result(args, 2),
                          .scratch = scratch_of(args),
-                         .groups = groups_at(types, args, 5, group, rows_at)},
+                         .groups = groups_at(types, args, 5, group, rows_at),
+                         .amax = amax},
                         shape, pool);
-  };
+  });
 }
 
 // Activations: span scratch, the rows being everything but the last axis.

@@ -56,7 +56,8 @@ void rms_norm(const RefCall& call) {
 }
 
 void rms_norm_grad(const RefCall& call) {
-  const auto dw = call.out.size() > 1 ? call.out[1].data : std::span<double>();
+  const bool weighted = !optional(call.in, 3).empty();
+  const auto dw = weighted ? call.out[1].data : std::span<double>();
   std::fill(dw.begin(), dw.end(), 0.0);
   for (size_t r = 0; r < dim(call.in[1], 0); ++r) {
     norm_row_grad({.dy = row(call.in[0], r),
@@ -68,6 +69,7 @@ void rms_norm_grad(const RefCall& call) {
                    .centred = false},
                   row(call.out[0], r), dw);
   }
+  if (std::get<NormAttrs>(call.attrs).amax) amax_of_results(call, 1);
 }
 
 void layer_norm(const RefCall& call) {
@@ -90,7 +92,7 @@ void layer_norm(const RefCall& call) {
 }
 
 void layer_norm_grad(const RefCall& call) {
-  const bool weighted = call.out.size() > 1;
+  const bool weighted = !optional(call.in, 4).empty();
   const auto dw = weighted ? call.out[1].data : std::span<double>();
   const auto db = weighted ? call.out[2].data : std::span<double>();
   std::fill(dw.begin(), dw.end(), 0.0);
@@ -107,6 +109,7 @@ void layer_norm_grad(const RefCall& call) {
                   row(call.out[0], r), dw);
     for (size_t c = 0; c < db.size(); ++c) db[c] += dy[c];
   }
+  if (std::get<NormAttrs>(call.attrs).amax) amax_of_results(call, 1);
 }
 
 }  // namespace octet::reference

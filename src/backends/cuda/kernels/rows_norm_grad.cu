@@ -18,6 +18,7 @@ struct GradArgs {
   float* partial = nullptr;  // [1 or 2, blocks, cols]: dw, db; null where there is no weight
   int64_t rows = 0, cols = 0;
   bool centred = false;
+  AmaxArgs amax;
 };
 
 // Two sums at once, as block_sum.
@@ -89,6 +90,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
   constexpr int W = kWidth<F>;
   constexpr Form P = kPlain<F>;
   constexpr bool kLate = kCentred && F == Form::f32;  // no registers left for the addend
+  constexpr bool kAmax = F != Form::f32;              // nor for a maximum
   __shared__ float2 slots[2][kMaxWarps];
   const int n_chunks = static_cast<int>(a.cols / kChunk), t = threadIdx.x;
   const bool active = t < n_chunks;
@@ -101,6 +103,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
   Raw<F> next_x = {};
   Raw<P> next_dy = {};
   NormRow next_stats{0, 0};
+  StoredLargest largest(a.amax);
   const auto fetch = [&](int64_t row) {
     if (row >= a.rows) return;
     next_x = load_matrix<F, W>(a.x, place(row));
@@ -126,8 +129,13 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     r.finish(sums, static_cast<float>(a.cols), stats.rstd);
     if constexpr (kLate) fetch_addend();
     r.add(addend, a.addend.data != nullptr);
-    store_wide<W>(a.dx, place(row), r.g);
+    if constexpr (kAmax) {
+      store_wide<W>(a.dx, place(row), r.g, largest);
+    } else {
+      store_wide<W>(a.dx, place(row), r.g);
+    }
   }
+  if (kAmax && largest.wanted) end_amax(a.amax, active ? largest.all() : Largest{});
   if (a.partial == nullptr) return;
   store_wide<W>({a.partial, Dtype::f32}, place(blockIdx.x), dw);
   if constexpr (kCentred)
@@ -145,6 +153,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
     if (db != nullptr) db[c] = 0;
   }
   int parity = 0;
+  Largest largest;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
     const NormRow stats{a.centred ? a.mean[row] : 0.0f, a.rstd[row]};
     float2 sums = make_float2(0, 0);
@@ -164,9 +173,12 @@ __global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_consta
       const float g = load_any(a.dy, row, c) * load_or(a.weight, c, 1.0f);
       const int64_t at = row * a.cols + c;
       const float dx = fmaf(-h, mean_gh, g - mean_g) * stats.rstd;
-      store_any(a.dx, at, a.addend.data == nullptr ? dx : dx + load_or(a.addend, at, 0.0f));
+      const float sum = a.addend.data == nullptr ? dx : dx + load_or(a.addend, at, 0.0f);
+      store_any(a.dx, at, sum);
+      largest.add(as_stored(a.dx.dtype, sum));
     }
   }
+  if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
 
 template <bool kCentred>
@@ -184,6 +196,7 @@ void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t strea
 Form grad_form(const NormGradParams& p) {
   if (p.cols > kFastCols) return Form::any;
   const Form form = form_of(p.x, p.cols);
+  if (form == Form::f32 && p.amax.amax_at != kAbsent) return Form::any;
   const bool fits = goes_with(form, p.dy.dtype) && goes_with(form, p.weight) &&
                     goes_with(form, p.addend) && is_result(form, p.dx);
   return fits ? form : Form::any;
@@ -201,9 +214,12 @@ void run_norm_grad(const NormGradParams& p, const Launch& launch) {
   a.rows = p.rows;
   a.cols = p.cols;
   a.centred = p.layer == RowLayer::layer_norm;
-  if (p.weight.at != kAbsent) a.partial = static_cast<float*>(launch.scratch);
-  if (p.cols == 0) return;
+  a.amax = amax_of(p.amax, launch);
   const int64_t n_blocks = grad_blocks(p.rows, p.cols);
+  // Behind the partial maxima.
+  if (p.weight.at != kAbsent)
+    a.partial = static_cast<float*>(launch.scratch) + (p.amax.amax_at == kAbsent ? 0 : kRowBlocks);
+  if (p.cols == 0 && p.amax.amax_at == kAbsent) return;
   const auto grid = static_cast<unsigned>(n_blocks);
   const Form form = grad_form(p);
   if (form == Form::any) {
@@ -214,7 +230,7 @@ void run_norm_grad(const NormGradParams& p, const Launch& launch) {
     launch_kind<false>(form, a, grid, launch.stream);
   }
   check_launch("norm_grad");
-  if (a.partial == nullptr) return;
+  if (a.partial == nullptr || p.cols == 0) return;
   launch_sum_parts(a.partial, {n_blocks, p.cols},
                    {result_of(p.dw, launch), result_of(p.db, launch)}, launch.stream);
 }

@@ -66,20 +66,21 @@ struct RowLayerParams {
   CodesArg codes;
 };
 
+// Results: amax f32 and flag bool, of what the kernel stores. Scratch, first: u32 for each block.
+struct AmaxArg {
+  int8_t amax_at = kAbsent, flag_at = kAbsent;
+};
+
 // rms_norm_grad, layer_norm_grad: dy, x, mean, rstd, weight, addend -> dx + addend, and dw, db with
-// a weight. dx may lie where the addend lies. Scratch: norm_grad_scratch_bytes.
+// a weight; amax of dx. dx may lie where the addend lies. Scratch: with amax 4 kRowBlocks, then
+// norm_grad_scratch_bytes.
 struct NormGradParams {
   int64_t rows = 0, cols = 0;
   RowLayer layer = RowLayer::rms_norm;
   int8_t mean_at = kAbsent, rstd_at = kAbsent;
   RowOperand dy, x;
   WideArg weight, addend, dx, dw, db;
-};
-
-// Results: amax f32 and flag bool of the results before them, as they are stored. Scratch: u32 for
-// each block of the kernel.
-struct AmaxArg {
-  int8_t amax_at = kAbsent, flag_at = kAbsent;
+  AmaxArg amax;
 };
 
 // gated_act_grad: dy, gate, up -> dgate, dup; gelu_grad: dy, x -> dx (first). Results may lie where

@@ -35,9 +35,10 @@ bool norm_grad_applies(const NodeView& view) {
 }
 
 int64_t norm_grad_scratch(const NodeView& view) {
-  if (!view.has(weight_at(view))) return 0;
+  const int64_t maxima = emits_amax(view.node.attrs) ? 4 * kRowBlocks : 0;
+  if (!view.has(weight_at(view))) return maxima;
   const auto [rows, cols] = rows_of(view.in(1));
-  return norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
+  return maxima + norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
 }
 
 KernelSpec norm_grad_spec(const NodeView& view) {
@@ -54,6 +55,7 @@ KernelSpec norm_grad_spec(const NodeView& view) {
   p.dx = wide_result(view, 0);
   p.dw = wide_result(view, 1);
   p.db = wide_result(view, 2);
+  p.amax = amax_result(view);
   return make_spec(centred ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
 }
 
