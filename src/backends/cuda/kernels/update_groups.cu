@@ -305,9 +305,9 @@ __device__ __forceinline__ void store_weights(const AdamwCall& call, int64_t i,
 
 // One pair; i: this lane's first element.
 template <WeightStore S, Dtype G>
-__device__ __forceinline__ void step_pair(const AdamwCall& call, const CodeFormats& formats,
-                                          const AdamwConstants& k, const Raw<S, G>& raw,
-                                          int64_t i) {
+__device__ __forceinline__ void update_pair(const AdamwCall& call, const CodeFormats& formats,
+                                            const AdamwConstants& k, const Raw<S, G>& raw,
+                                            int64_t i) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool second = (lane & 8) != 0;
   float m[kEach], v[kEach], w[kEach];
@@ -340,8 +340,8 @@ __device__ __forceinline__ void step_pair(const AdamwCall& call, const CodeForma
 
 template <WeightStore S, Dtype G>
 __global__ void __launch_bounds__(kThreads, kBlocks)
-    step_pairs(const __grid_constant__ AdamwCall call,
-               const __grid_constant__ CodeFormats formats) {
+    update_pairs(const __grid_constant__ AdamwCall call,
+                 const __grid_constant__ CodeFormats formats) {
   if (*call.found_nonfinite != 0) return copy_states(call);
   const AdamwConstants k = constants_of(call);
   const int64_t warp = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / 32;
@@ -353,7 +353,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   for (; i < call.end; i += stride) {
     Raw<S, G> next = now;
     if (i + stride < call.end) load(call, i + stride, next);
-    step_pair(call, formats, k, now, i);
+    update_pair(call, formats, k, now, i);
     now = next;
   }
 }
@@ -363,7 +363,7 @@ void launch_pairs(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const int64_t wanted = ceil_div(call.end - call.begin, kPair * (kThreads / 32));
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * kBlocks));
   const CodeFormats formats = code_formats(call.p.m, call.p.v);
-  step_pairs<S, G><<<blocks, kThreads, 0, stream>>>(call, formats);
+  update_pairs<S, G><<<blocks, kThreads, 0, stream>>>(call, formats);
   check_launch("adamw_step");
 }
 

@@ -156,7 +156,7 @@ __device__ __forceinline__ void store_weights(const AdamwCall& call, const Runs&
   store_raw(call.p.w, call.w_to, at, pack_values(call.p.w, x));
 }
 
-__global__ void __launch_bounds__(kThreads) step_wide(const __grid_constant__ AdamwCall call) {
+__global__ void __launch_bounds__(kThreads) update_wide(const __grid_constant__ AdamwCall call) {
   if (*call.found_nonfinite != 0) {
     copy_states(call);
     return;
@@ -201,7 +201,7 @@ int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream) 
   part.end = call.begin + n;
   const int64_t wanted = ceil_div(n, kChunk);
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * 16));
-  step_wide<<<blocks, kThreads, 0, stream>>>(part);
+  update_wide<<<blocks, kThreads, 0, stream>>>(part);
   check_launch("adamw_step");
   return n;
 }
