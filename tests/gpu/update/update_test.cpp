@@ -55,6 +55,7 @@ void compare_steps(const AdamwSetup& setup, octet::Backend& gpu, Check&& check) 
     const std::vector<float> gradient = test_gradient(setup.n, t);
     want.step(gradient, scalars);
     got.step(gradient, scalars);
+    got.expect_amax_of_weights();
     check(want, got);
   }
 }
@@ -104,6 +105,7 @@ TEST(gpu_update, walks_a_tensor_that_its_grid_does_not_cover_at_once) {
     for (AdamwRun* run : {&want, &got}) run->step(test_gradient(run->setup().n, 1), {});
     for (const char* name : {"m", "v"}) expect_nearly_equal(want, got, name);
     if (storage.stochastic) expect_nearly_equal(want, got, "w");
+    got.expect_amax_of_weights();
   }
 }
 
@@ -128,6 +130,7 @@ TEST(gpu_update, takes_groups_of_zeros_and_of_magnitudes_near_the_ends) {
           run->step(uneven_gradient(16384, t), {.lr = lr, .attempt = t});
         }
         for (const char* name : {"m", "v"}) expect_nearly_equal(want, got, name);
+        got.expect_amax_of_weights();
         if (lr == 0.0f) {
           EXPECT_EQ(got.bytes("w"), want.bytes("w")) << want.setup().name;
         }
@@ -144,6 +147,7 @@ TEST(gpu_update, changes_nothing_when_a_gradient_is_not_finite) {
     const auto before = run.states();
     run.step(test_gradient(setup.n, 2), {.found = 1, .attempt = 2});
     EXPECT_EQ(run.states(), before) << setup.name;
+    run.expect_amax_of_weights();
   }
 }
 

@@ -72,6 +72,7 @@ std::vector<AdamwSetup> all_setups(PowerMath math) {
 void run_steps(AdamwRun& run) {
   for (uint32_t t = 1; t <= kSteps; ++t) {
     run.step(test_gradient(run.setup().n, t), scalars_of_step(t, run.setup().attrs));
+    run.expect_amax_of_weights();
   }
 }
 
@@ -205,9 +206,11 @@ TEST(adamw_groups, a_refused_step_changes_no_byte_and_the_next_goes_on) {
         AdamwScalars scalars = scalars_of_step(5, setup.attrs);
         scalars.found = 1;
         run.step(gradient, scalars);
+        run.expect_amax_of_weights();
         EXPECT_EQ(run.states(), before) << setup.name;
       }
       run.step(test_gradient(setup.n, 10), scalars_of_step(5, setup.attrs));
+      run.expect_amax_of_weights();
       EXPECT_NE(run.states().at("w"), before.at("w")) << setup.name;
       EXPECT_NE(run.states().at("v"), before.at("v")) << setup.name;
     }

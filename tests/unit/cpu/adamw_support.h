@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -106,6 +107,26 @@ class AdamwRun {
     return result;
   }
 
+  // The amax and the flag that the last step gave are those of the weights that it left.
+  void expect_amax_of_weights() const {
+    if (!gives_amax()) return;
+    float got = -1, want = 0;
+    uint8_t got_flag = 2, want_flag = 0;
+    bound_->read_output("amax", &got, 4);
+    bound_->read_output("flag", &got_flag, 1);
+    const auto raw = bytes("w");
+    const auto size = static_cast<size_t>(dtype_bytes(setup_.weight));
+    for (size_t i = 0; i < raw.size(); i += size) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, raw.data() + i, size);
+      const float x = std::abs(decode_wide(bits));
+      if (std::isfinite(x)) want = std::max(want, x);
+      if (!std::isfinite(x)) want_flag = 1;
+    }
+    EXPECT_EQ(got, want) << setup_.name;
+    EXPECT_EQ(got_flag, want_flag) << setup_.name;
+  }
+
   // The master weights: joined, or what stands for them.
   std::vector<float> weights() const {
     if (setup_.master == Dtype::f32) return words<float>("master");
@@ -143,6 +164,11 @@ class AdamwRun {
   }
 
  private:
+  float decode_wide(uint32_t bits) const {
+    if (setup_.weight == Dtype::f32) return std::bit_cast<float>(bits);
+    return f32_from_bf16(static_cast<uint16_t>(bits));
+  }
+  bool gives_amax() const { return setup_.weight != Dtype::fp16; }
   static void put(std::byte* to, size_t i, float x, Dtype dtype) {
     if (dtype == Dtype::f32) {
       std::memcpy(to + 4 * i, &x, 4);
@@ -179,10 +205,15 @@ class AdamwRun {
     operands.push_back(is_quantized(setup_.m) ? state("m_meta", Dtype::u32, groups) : kNoValue);
     operands.push_back(is_quantized(setup_.v) ? state("v_meta", Dtype::u32, groups) : kNoValue);
     operands.push_back(scalar("attempt", Dtype::u32));
-    const auto results = b.emit(OpCode::adamw_step, setup_.attrs, operands);
+    AdamwAttrs attrs = setup_.attrs;
+    attrs.amax = gives_amax();
+    const auto results = b.emit(OpCode::adamw_step, attrs, operands);
     for (size_t i = 0; i < kept.size(); ++i) {
       b.output("next:" + kept[i].first, results[i], kept[i].second);
     }
+    if (!attrs.amax) return graph;
+    b.output("amax", results[kept.size()]);
+    b.output("flag", results[kept.size() + 1]);
     return graph;
   }
 
