@@ -23,11 +23,11 @@ struct GradArgs {
 struct GatedGrad {
   float gate, up;
 };
-// With s = logistic(gate): silu' = s (1 + gate (1 - s)).
+// With s = logistic(gate): silu' = s + gate s (1 - s).
 template <Powers P>
 __device__ __forceinline__ GatedGrad gated_grad(float dy, float gate, float up) {
-  const float s = logistic<P>(gate);
-  return {dy * up * (s * (1.0f + gate * (1.0f - s))), dy * (gate * s)};
+  const float s = logistic<P>(gate), silu = gate * s;
+  return {dy * up * fmaf(silu, 1.0f - s, s), dy * silu};
 }
 
 template <bool kGated, Form F>
@@ -72,6 +72,73 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
   if (largest.wanted) end_amax(a.amax, largest.all());
 }
 
+// Codes in groups, eight elements of a group at a time: neighbouring threads read and write
+// neighbouring 16 bytes of bf16.
+struct HalfGroup {
+  uint2 gate = {0, 0}, up = {0, 0};
+  uint16_t gate_scale = 0, up_scale = 0;
+  uint4 dy = {0, 0, 0, 0};
+
+  __device__ __forceinline__ void load(const GradArgs& a, int64_t i) {
+    gate = __ldcs(static_cast<const uint2*>(a.x.data) + i);
+    up = __ldcs(static_cast<const uint2*>(a.up.data) + i);
+    gate_scale = static_cast<const uint16_t*>(a.x.scales)[i / 2];
+    up_scale = static_cast<const uint16_t*>(a.up.scales)[i / 2];
+    dy = __ldcs(static_cast<const uint4*>(a.dy.data) + i);
+  }
+  // Words of the gate's gradient, then of up's.
+  __device__ __forceinline__ void gradients(uint32_t (&words)[kChunk / 2]) const {
+    const float x_scale = to_float<Dtype::bf16>(gate_scale);
+    const float y_scale = to_float<Dtype::bf16>(up_scale);
+    const uint32_t dys[4] = {dy.x, dy.y, dy.z, dy.w};
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float x[4], y[4];
+      unpack_e4m3(h == 0 ? gate.x : gate.y, x_scale, x);
+      unpack_e4m3(h == 0 ? up.x : up.y, y_scale, y);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        float d[2];
+        unpack_bf16(dys[2 * h + k], d);
+        const GatedGrad a = gated_grad<Powers::near>(d[0], x[2 * k], y[2 * k]);
+        const GatedGrad b = gated_grad<Powers::near>(d[1], x[2 * k + 1], y[2 * k + 1]);
+        words[2 * h + k] = pack_bf16(a.gate, b.gate);
+        words[4 + 2 * h + k] = pack_bf16(a.up, b.up);
+      }
+    }
+  }
+};
+
+constexpr int kHalvesAtOnce = 2;
+constexpr int kHalfBlocks = 4;
+
+__global__ void __launch_bounds__(kThreads, kHalfBlocks)
+    gated_grad_codes(const __grid_constant__ GradArgs a) {
+  const int64_t n = a.rows * a.cols / 8;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * (kHalvesAtOnce * kThreads);
+  StoredLargest largest(a.amax);
+  for (int64_t base = static_cast<int64_t>(blockIdx.x) * (kHalvesAtOnce * kThreads) +
+                      static_cast<int>(threadIdx.x);
+       base < n; base += stride) {
+    HalfGroup half[kHalvesAtOnce];
+#pragma unroll
+    for (int k = 0; k < kHalvesAtOnce; ++k) {
+      if (base + k * kThreads < n) half[k].load(a, base + k * kThreads);
+    }
+#pragma unroll
+    for (int k = 0; k < kHalvesAtOnce; ++k) {
+      const int64_t i = base + k * kThreads;
+      uint32_t w[kChunk / 2];
+      half[k].gradients(w);
+      if (largest.wanted) largest.add_pairs(w);
+      if (i >= n) continue;
+      static_cast<uint4*>(a.first.data)[i] = make_uint4(w[0], w[1], w[2], w[3]);
+      static_cast<uint4*>(a.second.data)[i] = make_uint4(w[4], w[5], w[6], w[7]);
+    }
+  }
+  if (largest.wanted) end_amax(a.amax, largest.all());
+}
+
 __global__ void __launch_bounds__(kThreads) act_grad_any(const __grid_constant__ GradArgs a) {
   const int64_t n = a.rows * a.cols, stride = static_cast<int64_t>(gridDim.x) * kThreads;
   Largest largest;
@@ -103,7 +170,12 @@ Form grad_form(const ActGradParams& p) {
 
 template <bool kGated>
 void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t stream) {
-  if (form == Form::groups) {
+  const bool bf16 = a.first.dtype == Dtype::bf16 && a.second.dtype == Dtype::bf16;
+  if (kGated && form == Form::groups && bf16) {
+    const int64_t n_pieces = ceil_div(a.rows * a.cols, 8 * kHalvesAtOnce * kThreads);
+    const auto blocks = static_cast<unsigned>(row_blocks(n_pieces, kHalfBlocks * 132));
+    gated_grad_codes<<<blocks, kThreads, 0, stream>>>(a);
+  } else if (form == Form::groups) {
     act_grad<kGated, Form::groups><<<grid, kThreads, 0, stream>>>(a);
   } else if (form == Form::bf16) {
     act_grad<kGated, Form::bf16><<<grid, kThreads, 0, stream>>>(a);
