@@ -199,9 +199,11 @@ __global__ void __launch_bounds__(T, 768 / T) norm_codes(const __grid_constant__
     const uint32_t first = first_of(i < n_batches ? i : 0);
     next.load(a, first, first * n_groups + group);
   };
-  if (active && n_batches > 0) fetch(blockIdx.x);
+  const bool fetches = active && n_batches > 0, early = !a.scale.first_encodes;
+  if (fetches && early) fetch(blockIdx.x);
   const Encoding e = begin_pass(a.scale);
   if (!e.codes || !active) return;
+  if (fetches && !early) fetch(blockIdx.x);
   for (uint32_t i = blockIdx.x; i < n_batches; i += gridDim.x) {
     RowsOfCodes<kCentred, R> rows = next;
     fetch(i + gridDim.x);

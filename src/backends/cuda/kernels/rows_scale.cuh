@@ -112,9 +112,25 @@ __device__ __forceinline__ float scale_of(float amax, float target) {
   return amax == 0.0f ? 1.0f : fmaxf(amax * (1.0f / target), 0x1p-100f);
 }
 
-__device__ __forceinline__ Encoding begin_first_pass(const ScaleArgs& s) {
+// A lane to a value of the history: all are read at once.
+__device__ __forceinline__ float history_largest(const ScaleArgs& s) {
   float largest = 0;
-  for (int i = 0; i < s.n_history; ++i) largest = fmaxf(largest, s.history[i]);
+  for (int i = threadIdx.x % 32; i < s.n_history; i += 32) largest = fmaxf(largest, s.history[i]);
+  return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
+}
+// By one warp; the next history may lie where the history lies.
+__device__ __forceinline__ void move_history(const ScaleArgs& s, float amax) {
+  for (int base = 0; base < s.n_history; base += 32) {
+    const int i = base + static_cast<int>(threadIdx.x);
+    const float next = i + 1 < s.n_history ? s.history[i + 1] : amax;
+    __syncwarp();
+    if (i < s.n_history) s.next_history[i] = next;
+    __syncwarp();
+  }
+}
+
+__device__ __forceinline__ Encoding begin_first_pass(const ScaleArgs& s) {
+  const float largest = s.n_history > 0 ? history_largest(s) : 0.0f;
   if (blockIdx.x == 0 && threadIdx.x == 0) s.partial[0] = largest;
   if (!s.first_encodes || largest == 0) return {.codes = false, .amax = true, .inv_scale = 1};
   return {.codes = true, .amax = true, .inv_scale = 1.0f / scale_of(largest, s.target)};
@@ -123,6 +139,9 @@ __device__ __forceinline__ Encoding begin_first_pass(const ScaleArgs& s) {
 // The first pass is over: nobody else reads the history any more.
 __device__ __forceinline__ Encoding begin_second_pass(const ScaleArgs& s) {
   __shared__ uint32_t slots[kMaxWarps];
+  const float largest = s.partial[0];
+  const bool done = s.first_encodes && largest > 0;
+  if (done && blockIdx.x != 0) return {};
   Largest all;
   for (int i = threadIdx.x; i < s.n_partial; i += blockDim.x) {
     const float v = s.partial[1 + i];
@@ -130,15 +149,12 @@ __device__ __forceinline__ Encoding begin_second_pass(const ScaleArgs& s) {
     all.bad = all.bad || (__float_as_uint(v) >> 31) != 0;
   }
   all = block_largest(all, slots);
-  const float largest = s.partial[0];
   const float scale = scale_of(largest > 0 ? largest : all.amax, s.target);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *s.scale = scale;
     if (!s.bounded || all.bad) *s.flag = all.bad ? 1 : 0;
-    for (int i = 0; i + 1 < s.n_history; ++i) s.next_history[i] = s.history[i + 1];
-    if (s.n_history > 0) s.next_history[s.n_history - 1] = all.amax;
   }
-  const bool done = s.first_encodes && largest > 0;
+  if (blockIdx.x == 0 && threadIdx.x < 32) move_history(s, all.amax);
   return {.codes = !done, .amax = false, .inv_scale = 1.0f / scale};
 }
 
