@@ -65,9 +65,14 @@ void add_layers(SizedCases& cases, int64_t group) {
   cases.add("layer_norm_grad", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, w, s});
   cases.add("layer_norm_grad c", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, w, s, dy});
   cases.add("layer_norm_grad plain", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, none(), s});
+  for (const bool amax : {false, true}) {
+    const NormAttrs grad{.eps = 1e-5, .group = group, .amax = amax};
+    cases.add("rms_norm_grad both", OpCode::rms_norm_grad, grad, {dy, x, rstd, w, s, dy});
+    const GatedActAttrs act{.group = group, .amax = amax};
+    cases.add("gated_act_grad", OpCode::gated_act_grad, act, {dy, x, x, s, s});
+  }
   const GatedActAttrs gated{.group = group};
   cases.add("gated_act", OpCode::gated_act, gated, {x, x, s, s});
-  cases.add("gated_act_grad", OpCode::gated_act_grad, gated, {dy, x, x, s, s});
   for (const GeluKind kind : {GeluKind::erf, GeluKind::tanh}) {
     const GeluAttrs gelu{.kind = kind, .group = group};
     cases.add("gelu", OpCode::gelu, gelu, {x, s});
@@ -128,8 +133,9 @@ void add_rest(SizedCases& cases, Size size) {
   cases.add("column_sum", OpCode::column_sum, NoAttrs{}, {cases.matrix()});
   const int64_t head = size.cols % 128 == 0 ? 128 : 2;
   for (const bool inverse : {false, true}) {
-    cases.add("rope", OpCode::rope,
-              RopeAttrs{.heads = size.cols / head, .head_dim = head, .inverse = inverse},
+    const RopeAttrs rope{
+        .heads = size.cols / head, .head_dim = head, .inverse = inverse, .amax = inverse};
+    cases.add("rope", OpCode::rope, rope,
               {cases.matrix(), integers({size.rows}, Fill::positions, size.rows)});
   }
 }
@@ -245,6 +251,56 @@ TEST(rows, nonfinite_values_set_the_flag_and_zeros_have_scale_one) {
           EXPECT_EQ(actual.at("out2")[0], std::isfinite(special) ? 0 : 1) << c.name;
           expect_close(c, graph, actual, run_plan(graph, inputs, fast_backend()));
         }
+      }
+    }
+  }
+}
+
+// The amax of codes in groups goes by their scales, which do not tell that a code is NaN.
+TEST(rows, a_code_that_is_nan_sets_the_flag) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Size size : {Size{9, 272}, Size{33, 4112}}) {
+    for (const bool both : {false, true}) {
+      for (const Scale scale : {Scale::own, Scale::delayed}) {
+        SizedCases cases(size, Dtype::bf16);
+        const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448, .pad = 16};
+        add_quantized(cases, 16, {q, both, scale});
+        for (const OpCase& c : cases.all()) {
+          const Graph graph = case_graph(c, Dtype::bf16);
+          Tensors inputs = case_inputs(c, 9);
+          inputs.at("in0")[static_cast<size_t>(size.cols) + 5] =
+              std::numeric_limits<double>::quiet_NaN();
+          const Tensors actual = run_plan(graph, inputs, *gpu);
+          EXPECT_EQ(actual.at("out2")[0], 1) << c.name;
+          expect_close(c, graph, actual, run_plan(graph, inputs, fast_backend()));
+        }
+      }
+    }
+  }
+}
+
+// Groups of very different sizes: where one operand is large the other need not be.
+TEST(rows, the_largest_activation_is_found_among_uneven_groups) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Size size : {Size{70, 256}, Size{300, 2064}, Size{40, 8192}}) {
+    SizedCases cases(size, Dtype::bf16);
+    const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448, .pad = 16};
+    add_quantized(cases, 16, {q, false, Scale::own});
+    for (const OpCase& c : cases.all()) {
+      if (c.op != OpCode::gated_act_quantize && c.op != OpCode::gelu_quantize) continue;
+      const Graph graph = case_graph(c, Dtype::bf16);
+      for (const bool tiny : {false, true}) {
+        Tensors inputs = case_inputs(c, 3);
+        size_t step = 7;
+        for (const GraphInput& input : graph.inputs) {
+          if (graph.type(input.value).dtype != Dtype::bf16) continue;
+          std::vector<double>& scales = inputs.at(input.name);
+          for (size_t i = 0; i < scales.size(); ++i)
+            scales[i] *= std::ldexp(1.0, static_cast<int>(i * step % 23) - (tiny ? 40 : 20));
+          step = 11;
+        }
+        expect_close(c, graph, run_plan(graph, inputs, *gpu),
+                     run_plan(graph, inputs, fast_backend()));
       }
     }
   }
