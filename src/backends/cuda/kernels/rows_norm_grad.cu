@@ -85,6 +85,21 @@ struct GradRow {
   }
 };
 
+// A row of `bytes` bytes is on its way to the cache, 128 bytes a thread, and nothing waits for it.
+// There are threads enough: one for sixteen elements.
+__device__ __forceinline__ void announce_row(const void* data, int64_t row, int bytes) {
+  const int at = static_cast<int>(threadIdx.x) * 128;
+  if (at < bytes)
+    asm volatile(
+        "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(data) + row * bytes + at));
+}
+template <Form F>
+__device__ __forceinline__ void announce_matrix(const Matrix& m, int64_t row) {
+  const auto cols = static_cast<int>(m.cols);
+  announce_row(m.data, row, cols * (F == Form::f32 ? 4 : F == Form::bf16 ? 2 : 1));
+  if constexpr (F == Form::groups) announce_row(m.scales, row, cols / kChunk * 2);
+}
+
 template <bool kCentred, Form F>
 __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constant__ GradArgs a) {
   constexpr int W = kWidth<F>;
@@ -110,7 +125,14 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     next_dy = load_matrix<P, W>(a.dy, place(row));
     next_stats = {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
   };
+  // Registers hold one row that is on its way; the cache takes one more.
+  const auto announce = [&](int64_t row) {
+    if (row >= a.rows) return;
+    announce_matrix<F>(a.x, row);
+    announce_matrix<P>(a.dy, row);
+  };
   fetch(blockIdx.x);
+  announce(int64_t{blockIdx.x} + gridDim.x);
   int parity = 0;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
     GradRow<kCentred, P> r;
@@ -118,6 +140,10 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     unpack<P>(next_dy, r.g);
     const NormRow stats = next_stats;
     fetch(row + gridDim.x);
+    announce(row + 2 * gridDim.x);
+    if (a.addend.data != nullptr && row + gridDim.x < a.rows)
+      announce_row(a.addend.data, row + gridDim.x,
+                   static_cast<int>(a.cols) * (P == Form::f32 ? 4 : 2));
     Raw<P> addend = {};
     const auto fetch_addend = [&] {
       if (a.addend.data != nullptr) addend = load_raw<P, W>(a.addend.data, nullptr, place(row));
