@@ -20,6 +20,7 @@ constexpr int kRowsPerStep = kTileThreads / kPieces;              // 32
 constexpr int resident(RowLayer layer, Form form) {
   if (form == Form::f32) return 1;
   if (layer == RowLayer::layer_norm) return 2;
+  if (layer == RowLayer::rms_norm && form == Form::groups) return 4;
   return layer == RowLayer::gated_silu && form == Form::bf16 ? 2 : 3;
 }
 
@@ -322,7 +323,7 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
 // One wave of 132 multiprocessors.
 int tile_blocks(Form form, const LayerArgs& a) {
   const int64_t n_tiles = ceil_div(a.cols, kTile) * ceil_div(a.padded_rows, kTile);
-  static_assert(3 * 132 <= kRowBlocks);
+  static_assert(4 * 132 <= kRowBlocks);
   return static_cast<int>(row_blocks(n_tiles, resident(a.layer, form) * 132));
 }
 
