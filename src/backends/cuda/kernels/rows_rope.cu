@@ -1,5 +1,5 @@
-// Rotary position embedding. A block takes as many rows as its threads can make angles for, one
-// each, while the first elements are on their way.
+// Rotary position embedding. A block takes as many rows at a time as its threads can make angles
+// for, one each, while the first elements are on their way.
 #include <cstring>
 
 #include "backends/cuda/kernels/rows_launch.cuh"
@@ -8,6 +8,7 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kBlocksPerSm = 4;
 static_assert(kMaxRopePairs == kThreads);
 
 struct RopeArgs {
@@ -64,18 +65,18 @@ __device__ __forceinline__ Pairs turned(const Turn* turns, const Pairs& x) {
           make_uint4(out_high[0], out_high[1], out_high[2], out_high[3])};
 }
 
-// A thread keeps its place in the row from row to row, kBatch rows at a time.
-__global__ void __launch_bounds__(kThreads, 4) rope_bf16(const __grid_constant__ RopeArgs a) {
-  constexpr int kBatch = 4;
-  __shared__ __align__(16) Turn turns[kThreads];
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
+constexpr int kBatch = 4;
+
+// The rows from row0 on that a block takes at once. A thread keeps its place in the row from row to
+// row, kBatch rows at a time.
+__device__ __forceinline__ void turn_rows(const RopeArgs& a, int64_t row0, Turn* turns,
+                                          StoredLargest& largest) {
   const int64_t left = a.rows - row0;
   const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
   const int per_head = a.half / 8, per_row = a.heads * per_head, cols = per_row * 16;
   const auto* x = static_cast<const uint16_t*>(a.x.data) + row0 * cols;
   auto* y = static_cast<uint16_t*>(a.y.data) + row0 * cols;
   bool made = false;
-  StoredLargest largest(a.amax);
   for (int begin = 0; begin < per_row; begin += kThreads) {
     const int task = begin + static_cast<int>(threadIdx.x), head = task / per_head;
     const int pair = (task - head * per_head) * 8, at = head * (2 * a.half) + pair;
@@ -99,35 +100,53 @@ __global__ void __launch_bounds__(kThreads, 4) rope_bf16(const __grid_constant__
         if (!active || first + k >= n_rows) continue;
         const Pairs out = turned(turns + (first + k) * a.half + pair, pairs[k]);
         auto* to = y + int64_t{first + k} * cols + at;
-        *reinterpret_cast<uint4*>(to) = out.low;
-        *reinterpret_cast<uint4*>(to + a.half) = out.high;
+        // Not plain stores, which the compiler takes apart into words here.
+        __stcg(reinterpret_cast<uint4*>(to), out.low);
+        __stcg(reinterpret_cast<uint4*>(to + a.half), out.high);
         if (!largest.wanted) continue;
         largest.add_pairs({out.low.x, out.low.y, out.low.z, out.low.w,  //
                            out.high.x, out.high.y, out.high.z, out.high.w});
       }
     }
   }
+}
+
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+    rope_bf16(const __grid_constant__ RopeArgs a) {
+  // Two: who makes the next turns may be a barrier ahead of who reads the last.
+  __shared__ __align__(16) Turn turns[2][kThreads];
+  StoredLargest largest(a.amax);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * a.rows_per_block;
+  int parity = 0;
+  for (int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block; row0 < a.rows;
+       row0 += stride, parity ^= 1)
+    turn_rows(a, row0, turns[parity], largest);
   if (largest.wanted) end_amax(a.amax, largest.all());
 }
 
 __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
   __shared__ Turn turns[kThreads];
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
-  const int64_t left = a.rows - row0;
-  const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
-  make_turns(a, row0, turns);
-  __syncthreads();
   Largest largest;
-  const int n = n_rows * a.heads * a.half;
-  for (int task = threadIdx.x; task < n; task += kThreads) {
-    const int head = task / a.half, i = task % a.half;
-    const int64_t at = (row0 * a.heads + head) * (2 * a.half) + i;
-    const float2 out = turned(turns[head / a.heads * a.half + i], load_any(a.x.data, a.x.dtype, at),
-                              load_any(a.x.data, a.x.dtype, at + a.half));
-    store_any(a.y, at, out.x);
-    store_any(a.y, at + a.half, out.y);
-    largest.add(as_stored(a.y.dtype, out.x));
-    largest.add(as_stored(a.y.dtype, out.y));
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * a.rows_per_block;
+  for (int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block; row0 < a.rows;
+       row0 += stride) {
+    const int64_t left = a.rows - row0;
+    const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
+    __syncthreads();  // all have read the turns before
+    make_turns(a, row0, turns);
+    __syncthreads();
+    const int n = n_rows * a.heads * a.half;
+    for (int task = threadIdx.x; task < n; task += kThreads) {
+      const int head = task / a.half, i = task % a.half;
+      const int64_t at = (row0 * a.heads + head) * (2 * a.half) + i;
+      const float low = load_any(a.x.data, a.x.dtype, at);
+      const float high = load_any(a.x.data, a.x.dtype, at + a.half);
+      const float2 out = turned(turns[head / a.heads * a.half + i], low, high);
+      store_any(a.y, at, out.x);
+      store_any(a.y, at + a.half, out.y);
+      largest.add(as_stored(a.y.dtype, out.x));
+      largest.add(as_stored(a.y.dtype, out.y));
+    }
   }
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);
 }
@@ -152,7 +171,9 @@ class Rope : public Prepared {
     args_.x = operand_of(params_.x, launch);
     args_.y = result_of(params_.y, launch);
     args_.positions = launch.in<int32_t>(1);
-    const auto grid = static_cast<unsigned>(rope_blocks(params_.rows, args_.half));
+    const int64_t n_pieces = ceil_div(params_.rows, args_.rows_per_block);
+    const auto grid = static_cast<unsigned>(row_blocks(n_pieces, kBlocksPerSm * 132));
+    static_assert(kBlocksPerSm * 132 <= kRowBlocks);
     const bool bf16 = params_.x.dtype == Dtype::bf16 && params_.y.dtype == Dtype::bf16;
     if (bf16 && args_.half % 8 == 0) {
       rope_bf16<<<grid, kThreads, 0, launch.stream>>>(args_);

@@ -72,8 +72,8 @@ struct AmaxArg {
 };
 
 // rms_norm_grad, layer_norm_grad: dy, x, mean, rstd, weight, addend -> dx + addend, and dw, db with
-// a weight; amax of dx. dx may lie where the addend lies. Scratch: with amax 4 kRowBlocks, then
-// norm_grad_scratch_bytes.
+// a weight; amax of dx. dx may lie where the addend lies. Scratch: with amax
+// amax_arg_scratch_bytes(), then norm_grad_scratch_bytes.
 struct NormGradParams {
   int64_t rows = 0, cols = 0;
   RowLayer layer = RowLayer::rms_norm;
@@ -84,7 +84,7 @@ struct NormGradParams {
 };
 
 // gated_act_grad: dy, gate, up -> dgate, dup; gelu_grad: dy, x -> dx (first). Results may lie where
-// operands of their type lie. Scratch, with amax: act_grad_scratch_bytes().
+// operands of their type lie. Scratch, with amax: amax_arg_scratch_bytes().
 struct ActGradParams {
   int64_t rows = 0, cols = 0;
   RowLayer layer = RowLayer::gated_silu;
@@ -97,7 +97,7 @@ struct ActGradParams {
 // rope: x [rows, heads * head_dim], i32 positions [rows], any non-negative ones. Cosine and sine of
 // f64(position) * f64(frequency) in f64, rounded once to f32, as the CPU's tables have them. Behind
 // the parameters: the bits of head_dim / 2 frequencies (f64, ir/ops/rope.h). Scratch, with amax:
-// rope_scratch_bytes.
+// amax_arg_scratch_bytes().
 inline constexpr int kMaxRopePairs = 256;
 struct RopeParams {
   int64_t rows = 0;
@@ -131,16 +131,9 @@ constexpr int64_t grad_blocks(int64_t rows, int64_t cols) {
                                         : 4 * kGradBlocks);
 }
 
-constexpr int64_t act_grad_scratch_bytes() {
+// u32: AmaxArg's, of a kernel of kRowBlocks blocks at most.
+constexpr int64_t amax_arg_scratch_bytes() {
   return 4 * kRowBlocks;
-}
-// A block takes the rows that kMaxRopePairs threads make angles for.
-constexpr int64_t rope_blocks(int64_t rows, int64_t pairs) {
-  const int64_t rows_per_block = kMaxRopePairs / pairs;
-  return rows < 1 ? 1 : (rows + rows_per_block - 1) / rows_per_block;
-}
-constexpr int64_t rope_scratch_bytes(int64_t rows, int64_t pairs) {
-  return 4 * rope_blocks(rows, pairs);
 }
 // f32: the history's maximum, a partial amax per block, then mean and rstd of every row.
 inline constexpr int64_t kLayerPartials = 1088;

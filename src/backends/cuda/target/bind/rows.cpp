@@ -34,8 +34,12 @@ bool norm_grad_applies(const NodeView& view) {
          (!is_centred(view) || view.in_is(3, {Dtype::f32}));
 }
 
+int64_t amax_scratch(const NodeView& view) {
+  return emits_amax(view.node.attrs) ? amax_arg_scratch_bytes() : 0;
+}
+
 int64_t norm_grad_scratch(const NodeView& view) {
-  const int64_t maxima = emits_amax(view.node.attrs) ? 4 * kRowBlocks : 0;
+  const int64_t maxima = amax_scratch(view);
   if (!view.has(weight_at(view))) return maxima;
   const auto [rows, cols] = rows_of(view.in(1));
   return maxima + norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
@@ -57,10 +61,6 @@ KernelSpec norm_grad_spec(const NodeView& view) {
   p.db = wide_result(view, 2);
   p.amax = amax_result(view);
   return make_spec(centred ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
-}
-
-int64_t act_grad_scratch(const NodeView& view) {
-  return emits_amax(view.node.attrs) ? act_grad_scratch_bytes() : 0;
 }
 
 KernelSpec act_grad_spec(const NodeView& view) {
@@ -87,11 +87,6 @@ bool rope_applies(const NodeView& view) {
   return is_wide_or_half(view.in(0).dtype) && view.in_is(1, {Dtype::i32}) &&
          is_wide_or_half(view.out(0).dtype) &&
          view.attrs<RopeAttrs>().head_dim <= 2 * kMaxRopePairs;
-}
-
-int64_t rope_scratch(const NodeView& view) {
-  const auto& attrs = view.attrs<RopeAttrs>();
-  return attrs.amax ? rope_scratch_bytes(view.in(0).shape[0], attrs.head_dim / 2) : 0;
 }
 
 KernelSpec rope_spec(const NodeView& view) {
@@ -131,9 +126,9 @@ int64_t column_sum_scratch(const NodeView& view) {
 const Binding kRest[] = {
     {OpCode::rms_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
     {OpCode::layer_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
-    {OpCode::gated_act_grad, gradient_applies, act_grad_scratch, act_grad_spec},
-    {OpCode::gelu_grad, gradient_applies, act_grad_scratch, act_grad_spec},
-    {OpCode::rope, rope_applies, rope_scratch, rope_spec},
+    {OpCode::gated_act_grad, gradient_applies, amax_scratch, act_grad_spec},
+    {OpCode::gelu_grad, gradient_applies, amax_scratch, act_grad_spec},
+    {OpCode::rope, rope_applies, amax_scratch, rope_spec},
     {OpCode::bias_add, bias_applies, nullptr, bias_spec},
     {OpCode::column_sum, bias_applies, column_sum_scratch, bias_spec},
 };
