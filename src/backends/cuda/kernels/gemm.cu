@@ -64,6 +64,7 @@ class PlainGemm : public Prepared {
 
 GemmParams in_bf16(GemmParams p) {
   p.a = p.b = Dtype::bf16;
+  p.fast_accumulate = false;  // of FP8 alone
   return p;
 }
 
