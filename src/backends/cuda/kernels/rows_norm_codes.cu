@@ -106,7 +106,9 @@ __device__ __forceinline__ void search(const LayerArgs& a, int64_t row, const No
 
 // Blocks of a multiprocessor: a lane holds 18 bytes of K groups.
 template <bool kCentred, int K>
-inline constexpr int kResident = kCentred ? (K > 8 ? 2 : 3) : (K > 8 ? 3 : 4);
+inline constexpr int kResident = K > 8      ? 2
+                                 : kCentred ? 3
+                                            : 4;
 
 template <bool kCentred, int K, bool kWhole>
 __global__ void __launch_bounds__(kNormThreads, kResident<kCentred, K>)
@@ -128,6 +130,8 @@ __global__ void __launch_bounds__(kNormThreads, kResident<kCentred, K>)
   for (; row < a.rows; row += n_warps) {
     WarpRow<K, kWhole> x;
     x.load(a.x, row, n_groups);
+    // Memory has work while the warps, all at the same place, have theirs.
+    if (row + n_warps < a.rows) x.announce(a.x, row + n_warps, n_groups);
     const NormRow made = statistics_of<kCentred>(x, a, row);
     keep_statistics<kCentred>(a, row, made);
     float bounds[K];

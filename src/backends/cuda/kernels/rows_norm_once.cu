@@ -64,6 +64,8 @@ __global__ void __launch_bounds__(kNormThreads, kResident<kCentred, K>)
   for (; row < a.rows; row += n_warps) {
     WarpRow<K, kWhole> x;
     x.load(a.x, row, n_groups);
+    // Memory has work while the warps, all at the same place, have theirs.
+    if (row + n_warps < a.rows) x.announce(a.x, row + n_warps, n_groups);
     const NormRow made = statistics_of<kCentred>(x, a, row);
     keep_statistics<kCentred>(a, row, made);
     x.hide();

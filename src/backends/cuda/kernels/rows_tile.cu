@@ -257,6 +257,18 @@ __device__ __forceinline__ void fill_norm_tile(const LayerArgs& a, const Encodin
   }
 }
 
+// The codes of a tile and their scales are on their way to the cache, and nothing waits for them.
+__device__ __forceinline__ void announce_tile(const Matrix& x, int64_t n_rows,
+                                              const TilePlace& place) {
+  static_assert(kTileThreads == 2 * kTile);
+  const int64_t row = place.row + threadIdx.x % kTile, at = row * x.cols + place.col;
+  if (row >= n_rows) return;
+  const void* const line = threadIdx.x < kTile
+                               ? static_cast<const void*>(static_cast<const char*>(x.data) + at)
+                               : static_cast<const uint16_t*>(x.scales) + at / kChunk;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+}
+
 // Any types and sizes: byte by byte.
 __device__ __forceinline__ void fill_tile_any(const LayerArgs& a, const Encoding& e, uint4* tile,
                                               const TilePlace& place, Found& found) {
@@ -285,8 +297,16 @@ __global__ void __launch_bounds__(kTileThreads, resident(L, F))
   const uint32_t n_tiles = across * down;
   const bool back = a.scale.pass == Pass::second;  // what the first pass read last is still near
   Found found;
+  const auto place_of = [&](uint32_t i) {
+    return tile_place(back ? n_tiles - 1 - i : i, across, down);
+  };
+  TilePlace next = n_tiles > 0 ? place_of(blockIdx.x) : TilePlace{};
   for (uint32_t i = blockIdx.x; i < n_tiles; i += gridDim.x) {
-    const TilePlace place = tile_place(back ? n_tiles - 1 - i : i, across, down);
+    const TilePlace place = next;
+    if (i + gridDim.x < n_tiles) {
+      next = place_of(i + gridDim.x);
+      if constexpr (is_norm(L) && F == Form::groups) announce_tile(a.x, a.rows, next);
+    }
     if constexpr (F == Form::any) {
       fill_tile_any(a, e, tile, place, found);
     } else if constexpr (L == RowLayer::gated_silu && F == Form::groups) {
