@@ -3,8 +3,9 @@
 //
 // The amax: no code is larger than 448, so that what 448 times its scales gives bounds a group's
 // results. In groups that a quantizer made the bound is often nearly met: once some values are
-// known, few groups may hold a larger one, and only theirs are looked at. What is not finite is
-// found here where the scales let it be; a code that is NaN is found by the second pass.
+// known, to all blocks, few groups may hold a larger one, and only theirs are looked at. What is
+// not finite is found here where the scales let it be; a code that is NaN is found by the second
+// pass.
 #include "backends/cuda/kernels/rows_gated_codes.cuh"
 #include "backends/cuda/kernels/rows_layer.cuh"
 
@@ -85,6 +86,22 @@ __device__ __forceinline__ void look_at(const LayerArgs& a, int64_t group, Large
   largest.add(v);
 }
 
+// The bits of the largest magnitude that any block has seen, and the blocks that have ended. Both
+// are 0 again when the last has: kernels of a process follow each other.
+struct Seen {
+  unsigned int largest, n_ended;
+};
+__device__ Seen g_seen;
+
+// The larger of what the warp knows and what all know.
+__device__ __forceinline__ float share(float amax) {
+  const unsigned int bits = __reduce_max_sync(~0u, __float_as_uint(amax));
+  unsigned int others = 0;
+  if (threadIdx.x % 32 == 0) others = atomicMax(&g_seen.largest, bits);
+  others = __reduce_max_sync(~0u, others);
+  return __uint_as_float(bits > others ? bits : others);
+}
+
 // Each lane looks at its most promising group, until none may hold more than the largest. The first
 // to look is the lane whose group promises most: it spares most of the others their look.
 template <bool kGated>
@@ -107,7 +124,7 @@ __device__ __forceinline__ void search(const LayerArgs& a, int64_t first, float 
       for (int k = 0; k < kGroups; ++k) bounds[k] = k == at ? 0.0f : bounds[k];
     }
     alone = false;
-    largest.amax = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest.amax)));
+    largest.amax = share(largest.amax);
   }
 }
 
@@ -122,13 +139,21 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   };
   Largest largest;
   Scales next = load_scales<kGated>(a, first_of(blockIdx.x), n);
+  unsigned int seen = 0;  // when the piece was asked for
   for (int64_t i = blockIdx.x; i < n_pieces; i += gridDim.x) {
     float bounds[kGroups];
     bounds_of<kGated>(next, bounds);
+    largest.amax =
+        __uint_as_float(__reduce_max_sync(~0u, max(seen, __float_as_uint(largest.amax))));
     next = load_scales<kGated>(a, first_of(i + gridDim.x), n);
+    seen = __ldcg(&g_seen.largest);
     search<kGated>(a, first_of(i), bounds, largest);
   }
   end_first_pass(a.scale, largest);
+  // Behind end_first_pass's barriers all of the block have read.
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  if (atomicInc(&g_seen.n_ended, gridDim.x - 1) == gridDim.x - 1) atomicExch(&g_seen.largest, 0u);
 }
 
 // Groups of a thread on their way at once, and blocks that a multiprocessor holds.
