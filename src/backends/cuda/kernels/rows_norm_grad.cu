@@ -100,6 +100,17 @@ __device__ __forceinline__ void announce_matrix(const Matrix& m, int64_t row) {
   if constexpr (F == Form::groups) announce_row(m.scales, row, cols / kChunk * 2);
 }
 
+// Registers hold one row that is on its way, and its addend not yet; the cache takes more.
+template <Form F>
+__device__ __forceinline__ void announce_rows(const GradArgs& a, int64_t next, int64_t after) {
+  constexpr int kBytes = kPlain<F> == Form::f32 ? 4 : 2;
+  if (a.addend.data != nullptr && next < a.rows)
+    announce_row(a.addend.data, next, static_cast<int>(a.cols) * kBytes);
+  if (after >= a.rows) return;
+  announce_matrix<F>(a.x, after);
+  announce_matrix<kPlain<F>>(a.dy, after);
+}
+
 template <bool kCentred, Form F>
 __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constant__ GradArgs a) {
   constexpr int W = kWidth<F>;
@@ -125,14 +136,8 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     next_dy = load_matrix<P, W>(a.dy, place(row));
     next_stats = {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
   };
-  // Registers hold one row that is on its way; the cache takes one more.
-  const auto announce = [&](int64_t row) {
-    if (row >= a.rows) return;
-    announce_matrix<F>(a.x, row);
-    announce_matrix<P>(a.dy, row);
-  };
   fetch(blockIdx.x);
-  announce(int64_t{blockIdx.x} + gridDim.x);
+  announce_rows<F>(a, blockIdx.x, int64_t{blockIdx.x} + gridDim.x);
   int parity = 0;
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
     GradRow<kCentred, P> r;
@@ -140,10 +145,7 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     unpack<P>(next_dy, r.g);
     const NormRow stats = next_stats;
     fetch(row + gridDim.x);
-    announce(row + 2 * gridDim.x);
-    if (a.addend.data != nullptr && row + gridDim.x < a.rows)
-      announce_row(a.addend.data, row + gridDim.x,
-                   static_cast<int>(a.cols) * (P == Form::f32 ? 4 : 2));
+    announce_rows<F>(a, row + gridDim.x, row + 2 * gridDim.x);
     Raw<P> addend = {};
     const auto fetch_addend = [&] {
       if (a.addend.data != nullptr) addend = load_raw<P, W>(a.addend.data, nullptr, place(row));
