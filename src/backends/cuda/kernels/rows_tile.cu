@@ -300,13 +300,15 @@ __global__ void __launch_bounds__(kTileThreads, resident(L, F))
   const auto place_of = [&](uint32_t i) {
     return tile_place(back ? n_tiles - 1 - i : i, across, down);
   };
-  constexpr bool kAhead = is_norm(L) && F == Form::groups;
+  constexpr bool kGated = L == RowLayer::gated_silu;
+  constexpr bool kAhead = (is_norm(L) || kGated) && F == Form::groups;
   TilePlace next = kAhead && n_tiles > 0 ? place_of(blockIdx.x) : TilePlace{};
   for (uint32_t i = blockIdx.x; i < n_tiles; i += gridDim.x) {
     const TilePlace place = kAhead ? next : place_of(i);
     if (kAhead && i + gridDim.x < n_tiles) {
       next = place_of(i + gridDim.x);
       announce_tile(a.x, a.rows, next);
+      if constexpr (kGated) announce_tile(a.up, a.rows, next);
     }
     if constexpr (F == Form::any) {
       fill_tile_any(a, e, tile, place, found);
