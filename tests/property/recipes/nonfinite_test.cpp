@@ -47,7 +47,7 @@ std::set<std::string> changed(const Bytes& before, const Bytes& after) {
   return owners;
 }
 
-// Overwrites the last element of a value right before (or after) a node runs.
+// Overwrites the last element of a value right before a node runs.
 class Injector {
  public:
   explicit Injector(TrainEngine& engine) : engine_(engine) {}
@@ -81,12 +81,12 @@ class Injector {
       }
     });
   }
-  // The first result of the layer's node with this op.
-  void spoil_result(OpCode op, int layer, float bad) {
+  // The first operand of the layer's node with this op.
+  void spoil_operand(OpCode op, int layer, float bad) {
     engine_.observe([this, op, layer, bad](const Plan& plan, const PlanStep& step, bool before) {
       const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
-      if (before || node.op != op || node.tag.layer != layer || done_) return;
-      put(plan, node.results[0], engine_.arenas(), bad);
+      if (!before || node.op != op || node.tag.layer != layer || done_) return;
+      put(plan, node.operands[0], engine_.arenas(), bad);
       done_ = true;
     });
   }
@@ -199,7 +199,7 @@ TEST(Nonfinite, what_a_quantizer_hid_stops_every_tensor_made_after_it) {
       run_step(engine, options, 0);
       const Bytes before = state_of(engine);
       Injector injector(engine);
-      injector.spoil_result(OpCode::gated_act_grad, 0, kBad[1]);
+      injector.spoil_operand(OpCode::gated_act_grad, 0, kBad[1]);
       const StepOutcome outcome = run_step(engine, options, 1);
       ASSERT_TRUE(injector.done());
       EXPECT_TRUE(outcome.nonfinite) << recipe;
