@@ -99,13 +99,12 @@ constexpr ConfigRow kRecipeRows[] = {
      "steps'; auto: current, delayed in coat-fast"},
     {"recipe.weight_copy", OCTET_FIELD(recipe.weight_copy), one_of(kWeightCopies), "",
      "what is kept of 8-bit weights from one update to the next: nothing, their scales, or codes "
-     "too "
-     "(W and its transpose, or W only); auto: scale, per_step in coat-fast"},
+     "too (W and its transpose, or W only); auto: scale, per_step in coat-fast"},
     {"recipe.strict_fusion", OCTET_FIELD(recipe.strict_fusion), any(), "",
      "a fusion that did not fire is an error"},
     {"recipe.tf32", OCTET_FIELD(recipe.tf32), any(), "",
-     "fp32 on a GPU: products round their factors to TF32 (10 bits of significand), which is "
-     "faster"},
+     "fp32 on a GPU: products round their factors to TF32 (10 bits of significand), "
+     "which is faster"},
     {"recipe.override", OCTET_FIELD(recipe.overrides), any(), "",
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
      "`{x: e4m3/1x128, w: e4m3, dy: e5m2}`; later lines win"},
@@ -185,8 +184,8 @@ constexpr ConfigRow kTrainRows[] = {
      "distance of checkpoints; 0: at the end only"},
     {"train.keep", OCTET_FIELD(train.keep), at_least(1), "checkpoints", "newest checkpoints kept"},
     {"train.deterministic", OCTET_FIELD(train.deterministic), any(), "",
-     "only algorithms that give the same bits on every run, on a GPU slower ones; the CPU's all "
-     "do"},
+     "only algorithms that give the same bits on every run, on a GPU slower ones; "
+     "the CPU's all do"},
     {"train.recompute", OCTET_FIELD(train.recompute), one_of(kRecomputes), "",
      "activations computed again in the backward pass: none, cheap ones (norms, activations, "
      "codes), what the recipe and the budget ask for, all"},
