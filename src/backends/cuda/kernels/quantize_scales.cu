@@ -24,9 +24,8 @@ struct AmaxSources {
 struct AmaxTargets {
   uint32_t* partial;  // of this launch's blocks
   const uint32_t* all;
-  int n_partial;     // of all launches together
-  float inv_target;  // 0: the amax itself is the result
-  float* result;
+  int n_partial;  // of all launches together
+  float* amax;
   bool* nonfinite;
 };
 
@@ -115,8 +114,7 @@ __device__ void end_amax(const AmaxTargets& to, uint32_t top, uint32_t flag) {
   }
   const uint32_t joined = join_block(top, flag);
   if (threadIdx.x != 0) return;
-  const float amax = __uint_as_float(joined & kF32Magnitude);
-  *to.result = to.inv_target == 0 ? amax : tensor_scale(amax, to.inv_target);
+  *to.amax = __uint_as_float(joined & kF32Magnitude);
   *to.nonfinite = (joined & kFlag) != 0;
 }
 
@@ -156,8 +154,6 @@ __global__ void __launch_bounds__(kThreads, X == Dtype::real ? 4 : 8)
 class AmaxKernel : public Prepared {
  public:
   explicit AmaxKernel(const Request& request) {
-    const float target = request.get<AmaxParams>().target;
-    inv_target_ = target == 0 ? 0 : 1.0f / target;
     const auto tail = request.tail<AmaxParams>();
     for (size_t i = 0; i + 1 < tail.size(); i += 2) {
       n_.push_back(tail[i]);
@@ -172,7 +168,7 @@ class AmaxKernel : public Prepared {
 
   void launch(const Launch& args) override {
     auto* partial = static_cast<uint32_t*>(args.scratch);
-    AmaxTargets to{partial, partial, n_blocks_, inv_target_, args.out<float>(0), args.out<bool>(1)};
+    AmaxTargets to{partial, partial, n_blocks_, args.out<float>(0), args.out<bool>(1)};
     for (size_t first = 0; first < n_.size(); first += kAmaxOperands) {
       const AmaxSources s = sources(args, first);
       const int n_blocks = s.first_block[kAmaxOperands];
@@ -205,7 +201,6 @@ class AmaxKernel : public Prepared {
   std::vector<int64_t> n_;
   std::vector<Dtype> dtypes_;
   int n_blocks_ = 0;
-  float inv_target_ = 0;
   Dtype common_ = Dtype::real;  // of all operands of more than one element, unless not alike
   bool alike_ = true;
 };

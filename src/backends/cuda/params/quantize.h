@@ -12,11 +12,8 @@ namespace octet::cuda {
 // amax: operands x[0..n), wide, any sizes, or flags of one element. Results: f32 max |x| over the
 // finite elements of all, bool: a NaN or Inf among them, or a flag that is set. Tail: (elements,
 // dtype) of each operand. Scratch: amax_scratch_bytes(n), for one partial maximum per block.
-// amax_scale: target is not 0, and the first result is the scale that maps amax to it.
 struct AmaxParams {
   int64_t n_operands = 0;
-  float target = 0;
-  int32_t reserved = 0;
 };
 inline constexpr int64_t kAmaxBlocks = 1056;  // at most, for one operand
 constexpr int64_t amax_scratch_bytes(int64_t n_operands) {

@@ -24,10 +24,7 @@ KernelSpec amax_spec(const NodeView& view) {
     tail.push_back(view.in(i).n_elems());
     tail.push_back(static_cast<int64_t>(view.in(i).dtype));
   }
-  AmaxParams p{.n_operands = std::ssize(view.node.operands)};
-  if (const auto* q = std::get_if<QuantizeAttrs>(&view.node.attrs))
-    p.target = static_cast<float>(q->target);
-  return make_spec(KernelId::amax, p, tail);
+  return make_spec(KernelId::amax, AmaxParams{std::ssize(view.node.operands)}, tail);
 }
 
 bool always(const NodeView&) {
