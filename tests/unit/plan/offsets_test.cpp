@@ -9,7 +9,7 @@ namespace octet {
 namespace {
 
 Buffer buffer(int64_t bytes, int first, int last) {
-  return {.bytes = bytes, .first_step = first, .last_step = last};
+  return {.name = {}, .bytes = bytes, .first_step = first, .last_step = last};
 }
 
 std::vector<int> all_of(const std::vector<Buffer>& buffers) {
