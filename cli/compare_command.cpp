@@ -79,6 +79,7 @@ struct StepTime {
 StepTime time_steps(const RunConfig& config, const Dataset& data, const TrainerMachine& machine) {
   Trainer trainer(config, data, machine);
   std::vector<double> seconds;
+  seconds.reserve(kWarmUpSteps + kTimedSteps);
   for (int i = 0; i < kWarmUpSteps + kTimedSteps; ++i) {
     seconds.push_back(trainer.step().time_ms / 1000);
   }

@@ -216,7 +216,7 @@ Graph Program::update_graph(const Graph& typed) const {
   };
   std::vector<UpdateItem> items = update_items(typed);
   for (UpdateItem& item : items) {
-    const TensorType gradient = typed.type(item.gradient);
+    const TensorType& gradient = typed.type(item.gradient);
     item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
     item.gradient = gathered(item.parameter, gradient);
   }
