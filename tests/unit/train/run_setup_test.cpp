@@ -129,5 +129,20 @@ TEST(LocalText, too_little_text_is_an_error) {
             "[data] expected at least 65536 bytes of text under DIR/a, got 5");
 }
 
+// Only the text that a recipe names is the user's to bring.
+TEST(RunSetup, every_shipped_recipe_opens_a_text_as_its_data) {
+  const test::ScratchFolder folder;
+  const std::string text = folder.put("text.txt", std::string(100000, 'a'));
+  const std::string recipes = OCTET_SOURCE_DIR "/recipes/";
+  for (const DirectoryEntry& entry : posix_files().list(recipes)) {
+    if (!entry.name.ends_with(".yaml")) continue;
+    SCOPED_TRACE(entry.name);
+    const std::vector<std::string> sets = {"data.train=[" + text + "]", "data.val=[" + text + "]"};
+    const RunConfig config = load_config(recipes + entry.name, sets).config;
+    const ModelSpec spec = model_from_config(posix_files(), config);
+    EXPECT_EQ(open_run_data(posix_files(), config, spec).train.n_tokens(), 100000);
+  }
+}
+
 }  // namespace
 }  // namespace octet
