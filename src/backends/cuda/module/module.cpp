@@ -60,7 +60,10 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
   return guarded([&] {
     Context& c = context();
     int n_devices = 0;
-    check(cudaGetDeviceCount(&n_devices), "counting devices");
+    const cudaError_t counted = cudaGetDeviceCount(&n_devices);
+    if (counted != cudaSuccess)
+      throw ModuleError("[cuda] expected a GPU and its driver, got neither that CUDA can use: " +
+                        std::string(cudaGetErrorString(counted)));
     if (options->device < 0 || options->device >= n_devices)
       throw ModuleError("[cuda] expected a device below " + std::to_string(n_devices) + ", got " +
                         std::to_string(options->device));
