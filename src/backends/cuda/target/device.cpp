@@ -5,13 +5,17 @@
 namespace octet::cuda {
 namespace {
 
+// Memory of the device, or pinned memory of the host.
 class CudaMemory : public DeviceMemory {
  public:
-  CudaMemory(std::shared_ptr<Module> module, int64_t bytes)
-      : module_(std::move(module)), bytes_(bytes) {
-    module_->check(module_->api().allocate(bytes, &address_));
+  using Allocate = decltype(OctetCudaApi::allocate);
+  using Release = decltype(OctetCudaApi::release);
+
+  CudaMemory(std::shared_ptr<Module> module, int64_t bytes, Allocate allocate, Release release)
+      : module_(std::move(module)), release_(release), bytes_(bytes) {
+    module_->check(allocate(bytes, &address_));
   }
-  ~CudaMemory() override { module_->api().release(address_); }
+  ~CudaMemory() override { release_(address_); }
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
   std::byte* data() override { return static_cast<std::byte*>(address_); }
@@ -19,24 +23,7 @@ class CudaMemory : public DeviceMemory {
 
  private:
   std::shared_ptr<Module> module_;
-  void* address_ = nullptr;
-  int64_t bytes_;
-};
-
-class PinnedMemory : public DeviceMemory {
- public:
-  PinnedMemory(std::shared_ptr<Module> module, int64_t bytes)
-      : module_(std::move(module)), bytes_(bytes) {
-    module_->check(module_->api().host_allocate(bytes, &address_));
-  }
-  ~PinnedMemory() override { module_->api().host_release(address_); }
-  PinnedMemory(const PinnedMemory&) = delete;
-  PinnedMemory& operator=(const PinnedMemory&) = delete;
-  std::byte* data() override { return static_cast<std::byte*>(address_); }
-  int64_t bytes() const override { return bytes_; }
-
- private:
-  std::shared_ptr<Module> module_;
+  Release release_;
   void* address_ = nullptr;
   int64_t bytes_;
 };
@@ -74,10 +61,12 @@ DeviceInfo CudaDevice::info() const {
 }
 
 std::unique_ptr<DeviceMemory> CudaDevice::allocate(int64_t bytes) {
-  return std::make_unique<CudaMemory>(module_, bytes);
+  const OctetCudaApi& api = module_->api();
+  return std::make_unique<CudaMemory>(module_, bytes, api.allocate, api.release);
 }
 std::unique_ptr<DeviceMemory> CudaDevice::allocate_host(int64_t bytes) {
-  return std::make_unique<PinnedMemory>(module_, bytes);
+  const OctetCudaApi& api = module_->api();
+  return std::make_unique<CudaMemory>(module_, bytes, api.host_allocate, api.host_release);
 }
 void CudaDevice::copy_in(std::byte* to_device, const void* from_host, int64_t bytes) {
   module_->check(module_->api().copy_in(to_device, from_host, bytes));
