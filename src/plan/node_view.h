@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "ir/graph.h"
+#include "ir/op_def.h"
 
 namespace octet {
 
@@ -29,5 +30,10 @@ struct NodeView {
     return std::get<A>(node.attrs);
   }
 };
+
+// The results that are the op's own: OpDef::amax_results has two more.
+inline size_t own_results(const NodeView& view) {
+  return view.node.results.size() - (emits_amax(view.node.attrs) ? 2 : 0);
+}
 
 }  // namespace octet

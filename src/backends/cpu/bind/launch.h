@@ -8,11 +8,6 @@
 
 namespace octet::cpu {
 
-// The results that are the op's own: OpDef::amax_results has two more.
-inline size_t own_results(const NodeView& view) {
-  return view.node.results.size() - (emits_amax(view.node.attrs) ? 2 : 0);
-}
-
 // Types of a node's operands and own results, kept by a launch function; absent operands give an
 // absent In.
 struct NodeTypes {

@@ -13,10 +13,6 @@ inline bool is_row_code(Dtype dtype) {
   return dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
 }
 
-// The results that are the op's own: OpDef::amax_results has two more.
-inline size_t own_results(const NodeView& view) {
-  return view.node.results.size() - (emits_amax(view.node.attrs) ? 2 : 0);
-}
 inline AmaxArg amax_result(const NodeView& view) {
   if (!emits_amax(view.node.attrs)) return {};
   const auto at = static_cast<int8_t>(own_results(view));
