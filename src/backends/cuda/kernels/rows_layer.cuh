@@ -139,15 +139,14 @@ __device__ __forceinline__ Affine<F> load_affine(const LayerArgs& a, const Place
 void launch_norm_rows(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
 void launch_act_rows(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
 void launch_tiles(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
-// Of norms of codes (rows_norm_codes.cu, rows_norm_once.cu).
+// Of layers of codes (rows_act_codes.cu, rows_norm_codes.cu, rows_norm_once.cu).
 void launch_act_amax(const LayerArgs& args, cudaStream_t stream);
 void launch_gated_rows(const LayerArgs& args, cudaStream_t stream);
 void launch_norm_amax(const LayerArgs& args, cudaStream_t stream);
 void launch_norm_codes(const LayerArgs& args, cudaStream_t stream);
 int act_amax_blocks(const LayerArgs& args);
-int norm_amax_blocks(const LayerArgs& args);
+int norm_warp_blocks(const LayerArgs& args);
 void launch_norm_once(const LayerArgs& args, cudaStream_t stream);
-int norm_once_blocks(const LayerArgs& args);
 // Blocks that they use: of a first pass, the partial maxima.
 int norm_blocks(Form form, const LayerArgs& args);
 int act_blocks(Form form, const LayerArgs& args);

@@ -187,8 +187,7 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
 
 // One wave of 132 multiprocessors.
 int norm_blocks(Form form, const LayerArgs& a) {
-  if (is_first_of_codes(form, a))
-    return a.scale.first_encodes ? norm_once_blocks(a) : norm_amax_blocks(a);
+  if (is_first_of_codes(form, a)) return norm_warp_blocks(a);
   const int64_t threads = form == Form::any ? kAnyThreads : threads_for(a);
   const bool few = a.layer == RowLayer::layer_norm || form == Form::f32;
   const int64_t wave = (few ? 512 : 1024) / threads * 132;

@@ -104,14 +104,8 @@ __device__ __forceinline__ void search(const LayerArgs& a, int64_t row, const No
   }
 }
 
-// Blocks of a multiprocessor: a lane holds 18 bytes of K groups.
-template <bool kCentred, int K>
-inline constexpr int kResident = K > 8      ? 2
-                                 : kCentred ? 3
-                                            : 4;
-
 template <bool kCentred, int K, bool kWhole>
-__global__ void __launch_bounds__(kNormThreads, kResident<kCentred, K>)
+__global__ void __launch_bounds__(kNormThreads, kNormResident<kCentred, K>)
     norm_amax(const __grid_constant__ LayerArgs a) {
   __shared__ ColumnBounds columns;
   const int n_groups = static_cast<int>(a.cols / kChunk);
@@ -224,7 +218,7 @@ __global__ void __launch_bounds__(T, 768 / T) norm_codes(const __grid_constant__
 
 template <bool kCentred>
 void launch_amax(const LayerArgs& a, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(norm_amax_blocks(a));
+  const auto grid = static_cast<unsigned>(norm_warp_blocks(a));
   visit_row_length(a.cols / kChunk, [&]<int K, bool kWhole>() {
     norm_amax<kCentred, K, kWhole><<<grid, kNormThreads, 0, stream>>>(a);
   });
@@ -244,10 +238,10 @@ void launch_codes(const LayerArgs& a, cudaStream_t stream) {
 }  // namespace
 
 // One wave of 132 multiprocessors.
-int norm_amax_blocks(const LayerArgs& a) {
+int norm_warp_blocks(const LayerArgs& a) {
   const bool centred = a.layer == RowLayer::layer_norm, wide = a.cols / kChunk > 8 * 32;
-  const int resident = centred ? (wide ? kResident<true, 16> : kResident<true, 8>)
-                               : (wide ? kResident<false, 16> : kResident<false, 8>);
+  const int resident = centred ? (wide ? kNormResident<true, 16> : kNormResident<true, 8>)
+                               : (wide ? kNormResident<false, 16> : kNormResident<false, 8>);
   return static_cast<int>(row_blocks(ceil_div(a.rows, kNormWarps), resident * 132));
 }
 

@@ -44,13 +44,8 @@ struct Columns {
   }
 };
 
-template <bool kCentred, int K>
-inline constexpr int kResident = K > 8      ? 2
-                                 : kCentred ? 3
-                                            : 4;
-
 template <bool kCentred, int K, bool kWhole>
-__global__ void __launch_bounds__(kNormThreads, kResident<kCentred, K>)
+__global__ void __launch_bounds__(kNormThreads, kNormResident<kCentred, K>)
     norm_once(const __grid_constant__ LayerArgs a) {
   __shared__ Columns<kCentred> columns;
   const int n_groups = static_cast<int>(a.cols / kChunk), lane = threadIdx.x % 32;
@@ -101,22 +96,13 @@ __global__ void __launch_bounds__(kNormThreads, kResident<kCentred, K>)
 
 template <bool kCentred>
 void launch_kind(const LayerArgs& a, cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(norm_once_blocks(a));
+  const auto grid = static_cast<unsigned>(norm_warp_blocks(a));
   visit_row_length(a.cols / kChunk, [&]<int K, bool kWhole>() {
     norm_once<kCentred, K, kWhole><<<grid, kNormThreads, 0, stream>>>(a);
   });
 }
 
 }  // namespace
-
-// One wave of 132 multiprocessors.
-int norm_once_blocks(const LayerArgs& a) {
-  const bool centred = a.layer == RowLayer::layer_norm, wide = a.cols / kChunk > 8 * 32;
-  const int resident = wide      ? kResident<true, 16>
-                       : centred ? kResident<true, 8>
-                                 : kResident<false, 8>;
-  return static_cast<int>(row_blocks(ceil_div(a.rows, kNormWarps), resident * 132));
-}
 
 void launch_norm_once(const LayerArgs& a, cudaStream_t stream) {
   a.layer == RowLayer::layer_norm ? launch_kind<true>(a, stream) : launch_kind<false>(a, stream);

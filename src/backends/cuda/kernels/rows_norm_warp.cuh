@@ -8,6 +8,11 @@ namespace octet::cuda {
 inline constexpr int kNormThreads = 256;
 inline constexpr int kNormWarps = kNormThreads / 32;
 inline constexpr int kMaxGroups = kFastCols / kChunk;
+// Blocks of a multiprocessor: a lane holds 18 bytes of K groups.
+template <bool kCentred, int K>
+inline constexpr int kNormResident = K > 8      ? 2
+                                     : kCentred ? 3
+                                                : 4;
 
 __device__ __forceinline__ void widen_e4m3(uint32_t codes, float* v) {
 #pragma unroll
