@@ -26,13 +26,11 @@ struct Turn {
   float cosine, sine;
 };
 
-// turns[r * half + i] for the block's rows.
-__device__ __forceinline__ void make_turns(const RopeArgs& a, int64_t row0, Turn* turns) {
-  const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
-  if (r >= a.rows_per_block || row0 + r >= a.rows) return;
+// The angle of a position, a pair's frequency as a factor.
+__device__ __forceinline__ Turn turn_of(const RopeArgs& a, int position, double frequency) {
   double sine, cosine;
-  sincos(static_cast<double>(a.positions[row0 + r]) * a.frequency[i], &sine, &cosine);
-  turns[threadIdx.x] = {static_cast<float>(cosine), a.sign * static_cast<float>(sine)};
+  sincos(static_cast<double>(position) * frequency, &sine, &cosine);
+  return {static_cast<float>(cosine), a.sign * static_cast<float>(sine)};
 }
 
 __device__ __forceinline__ float2 turned(const Turn& turn, float low, float high) {
@@ -44,20 +42,22 @@ __device__ __forceinline__ float2 turned(const Turn& turn, float low, float high
 struct Pairs {
   uint4 low, high;
 };
+// Turns of two neighbouring pairs.
+struct TwoTurns {
+  Turn even, odd;
+};
+constexpr int kTwos = 4;
 
-// Turns of two neighbouring pairs in one access.
-__device__ __forceinline__ Pairs turned(const Turn* turns, const Pairs& x) {
-  const auto* two = reinterpret_cast<const float4*>(turns);
-  const uint32_t low[4] = {x.low.x, x.low.y, x.low.z, x.low.w};
-  const uint32_t high[4] = {x.high.x, x.high.y, x.high.z, x.high.w};
-  uint32_t out_low[4], out_high[4];
+__device__ __forceinline__ Pairs turned(const TwoTurns (&turns)[kTwos], const Pairs& x) {
+  const uint32_t low[kTwos] = {x.low.x, x.low.y, x.low.z, x.low.w};
+  const uint32_t high[kTwos] = {x.high.x, x.high.y, x.high.z, x.high.w};
+  uint32_t out_low[kTwos], out_high[kTwos];
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
+  for (int k = 0; k < kTwos; ++k) {
     float u[2], v[2];
     unpack_bf16(low[k], u);
     unpack_bf16(high[k], v);
-    const float4 t = two[k];
-    const float2 a = turned(Turn{t.x, t.y}, u[0], v[0]), b = turned(Turn{t.z, t.w}, u[1], v[1]);
+    const float2 a = turned(turns[k].even, u[0], v[0]), b = turned(turns[k].odd, u[1], v[1]);
     out_low[k] = pack_bf16(a.x, b.x);
     out_high[k] = pack_bf16(a.y, b.y);
   }
@@ -65,50 +65,49 @@ __device__ __forceinline__ Pairs turned(const Turn* turns, const Pairs& x) {
           make_uint4(out_high[0], out_high[1], out_high[2], out_high[3])};
 }
 
-constexpr int kBatch = 4;
+// A block takes rows_per_block rows at a time, `half` threads each: eight heads side by side, eight
+// pairs a thread. A thread stays with its row's pairs over the heads, so that it reads their turns
+// once, and kBatch heads are on their way while it turns those before, the next row's too.
+constexpr int kSideBySide = 8;
+constexpr int kBatch = 2;
 
-// The rows from row0 on that a block takes at once. A thread keeps its place in the row from row to
-// row, kBatch rows at a time.
-__device__ __forceinline__ void turn_rows(const RopeArgs& a, int64_t row0, Turn* turns,
-                                          StoredLargest& largest) {
-  const int64_t left = a.rows - row0;
-  const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
-  const int per_head = a.half / 8, per_row = a.heads * per_head, cols = per_row * 16;
-  const auto* x = static_cast<const uint16_t*>(a.x.data) + row0 * cols;
-  auto* y = static_cast<uint16_t*>(a.y.data) + row0 * cols;
-  bool made = false;
-  for (int begin = 0; begin < per_row; begin += kThreads) {
-    const int task = begin + static_cast<int>(threadIdx.x), head = task / per_head;
-    const int pair = (task - head * per_head) * 8, at = head * (2 * a.half) + pair;
-    const bool active = task < per_row;
-    for (int first = 0; first < n_rows; first += kBatch) {
-      Pairs pairs[kBatch];
+struct Spot {
+  int row, i;      // of a block's rows; the pair whose turn the thread makes
+  int head, pair;  // the first of those it turns
+  int made_at;     // where its turn lies
+
+  __device__ __forceinline__ explicit Spot(const RopeArgs& a) {
+    const int thread = static_cast<int>(threadIdx.x), per_head = a.half / 8;
+    row = thread / a.half, i = thread - row * a.half;
+    head = i / per_head, pair = (i - head * per_head) * 8;
+    made_at = row * a.half + twos_at(a, i / 8, i / 2 % kTwos) * 2 + i % 2;
+  }
+  // The k-th two of the turns of eight pairs, within a row's: threads side by side read side by
+  // side.
+  static __device__ __forceinline__ int twos_at(const RopeArgs& a, int eight, int k) {
+    return k * (a.half / 8) + eight;
+  }
+  __device__ __forceinline__ void read(const RopeArgs& a, const Turn* turns,
+                                       TwoTurns (&to)[kTwos]) const {
+    const auto* twos = reinterpret_cast<const float4*>(turns + row * a.half);
 #pragma unroll
-      for (int k = 0; k < kBatch; ++k) {
-        if (!active || first + k >= n_rows) continue;
-        const auto* from = x + int64_t{first + k} * cols + at;
-        pairs[k].low = *reinterpret_cast<const uint4*>(from);
-        pairs[k].high = *reinterpret_cast<const uint4*>(from + a.half);
-      }
-      if (!made) {
-        make_turns(a, row0, turns);
-        __syncthreads();
-        made = true;
-      }
-#pragma unroll
-      for (int k = 0; k < kBatch; ++k) {
-        if (!active || first + k >= n_rows) continue;
-        const Pairs out = turned(turns + (first + k) * a.half + pair, pairs[k]);
-        auto* to = y + int64_t{first + k} * cols + at;
-        // Not plain stores, which the compiler takes apart into words here.
-        __stcg(reinterpret_cast<uint4*>(to), out.low);
-        __stcg(reinterpret_cast<uint4*>(to + a.half), out.high);
-        if (!largest.wanted) continue;
-        largest.add_pairs({out.low.x, out.low.y, out.low.z, out.low.w,  //
-                           out.high.x, out.high.y, out.high.z, out.high.w});
-      }
+    for (int k = 0; k < kTwos; ++k) {
+      const float4 t = twos[twos_at(a, pair / 8, k)];
+      to[k] = {{t.x, t.y}, {t.z, t.w}};
     }
   }
+};
+
+__device__ __forceinline__ void load_pairs(const RopeArgs& a, int64_t at, Pairs& to) {
+  const auto* from = static_cast<const uint16_t*>(a.x.data) + at;
+  to.low = __ldcs(reinterpret_cast<const uint4*>(from));
+  to.high = __ldcs(reinterpret_cast<const uint4*>(from + a.half));
+}
+__device__ __forceinline__ void store_pairs(const RopeArgs& a, int64_t at, const Pairs& from) {
+  auto* to = static_cast<uint16_t*>(a.y.data) + at;
+  // Not plain stores, which the compiler takes apart into words here.
+  __stcg(reinterpret_cast<uint4*>(to), from.low);
+  __stcg(reinterpret_cast<uint4*>(to + a.half), from.high);
 }
 
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
@@ -116,12 +115,60 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   // Two: who makes the next turns may be a barrier ahead of who reads the last.
   __shared__ __align__(16) Turn turns[2][kThreads];
   StoredLargest largest(a.amax);
+  const Spot spot(a);
+  const bool inside = spot.row < a.rows_per_block;
+  const double frequency = inside ? a.frequency[spot.i] : 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * a.rows_per_block;
-  int parity = 0;
-  for (int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block; row0 < a.rows;
-       row0 += stride, parity ^= 1)
-    turn_rows(a, row0, turns[parity], largest);
+  const int head_step = kSideBySide * 2 * a.half, cols = a.heads * 2 * a.half;
+  int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
+  int64_t at = (row0 + spot.row) * cols + spot.head * (2 * a.half) + spot.pair;
+  bool active = inside && row0 + spot.row < a.rows;
+  Pairs pairs[kBatch];
+#pragma unroll
+  for (int k = 0; k < kBatch; ++k) {
+    if (active && spot.head + k * kSideBySide < a.heads)
+      load_pairs(a, at + k * head_step, pairs[k]);
+  }
+  int position = active ? a.positions[row0 + spot.row] : 0;
+  for (int parity = 0; row0 < a.rows; row0 += stride, parity ^= 1) {
+    if (inside) turns[parity][spot.made_at] = turn_of(a, position, frequency);
+    const bool next_active = inside && row0 + stride + spot.row < a.rows;
+    if (next_active) position = a.positions[row0 + stride + spot.row];
+    __syncthreads();
+    TwoTurns mine[kTwos];
+    spot.read(a, turns[parity], mine);
+    int64_t to = at;
+    at += stride * cols;
+    for (int begin = 0; begin < a.heads; begin += kBatch * kSideBySide) {
+      const bool last = begin + kBatch * kSideBySide >= a.heads;
+      const int64_t next = last ? at : to + kBatch * head_step;
+      const int next_head = last ? spot.head : begin + kBatch * kSideBySide + spot.head;
+      const bool goes_on = last ? next_active : active;
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        if (active && begin + spot.head + k * kSideBySide < a.heads) {
+          const Pairs out = turned(mine, pairs[k]);
+          store_pairs(a, to + k * head_step, out);
+          if (largest.wanted) {
+            largest.add_pairs({out.low.x, out.low.y, out.low.z, out.low.w,  //
+                               out.high.x, out.high.y, out.high.z, out.high.w});
+          }
+        }
+        if (goes_on && next_head + k * kSideBySide < a.heads)
+          load_pairs(a, next + k * head_step, pairs[k]);
+      }
+      to = next;
+    }
+    active = next_active;
+  }
   if (largest.wanted) end_amax(a.amax, largest.all());
+}
+
+// turns[r * half + i] for the block's rows.
+__device__ __forceinline__ void make_turns(const RopeArgs& a, int64_t row0, Turn* turns) {
+  const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
+  if (r >= a.rows_per_block || row0 + r >= a.rows) return;
+  turns[threadIdx.x] = turn_of(a, a.positions[row0 + r], a.frequency[i]);
 }
 
 __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
