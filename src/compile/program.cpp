@@ -145,8 +145,9 @@ bool Program::has_derived() const {
                      [](const auto& slot) { return slot.second.kind == InputKind::derived; });
 }
 
-Graph Program::typed_graph(const Graph& logical, const RecipeOptions& options) const {
+Graph Program::typed_graph(const Graph& logical, RecipeOptions options) const {
   const Recipe& recipe = find_recipe(options_.recipe);
+  options.k_major = catalogue_.wants_k_major();
   check_overrides(recipe.name, recipe.linears, logical, options.overrides);
   Graph typed = recipe.apply(recipe, logical, options);
   verify(typed);

@@ -88,7 +88,7 @@ class Program {
  private:
   Graph build(FunctionKind kind, const BatchSize& size) const;
   Graph training_graph(const BatchSize& size) const;
-  Graph typed_graph(const Graph& logical, const RecipeOptions& options) const;
+  Graph typed_graph(const Graph& logical, RecipeOptions options) const;
   Graph forward_graph(const BatchSize& size, ForwardKind kind) const;
   Graph step_graph(const Graph& typed) const;
   Graph update_graph(const Graph& typed) const;

@@ -18,6 +18,7 @@ class CpuCatalogue : public Catalogue {
   CpuCatalogue(Isa isa, ThreadPool& pool) : isa_(isa), context_{.pool = pool} {}
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
+  bool wants_k_major() const override { return false; }  // a product packs both factors anyway
 
  private:
   const Binding* fast_binding(const NodeView& view) const;

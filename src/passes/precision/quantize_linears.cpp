@@ -141,7 +141,7 @@ class LinearQuantizer {
       const ValueId operand = node.operands[i];
       const Kind kind = kind_of(node, group, operand);
       // K-major as it lies: a with its reduction last, or b transposed.
-      const bool transposed = i == 0 ? attrs.trans_a : !attrs.trans_b;
+      const bool transposed = options_.k_major && (i == 0 ? attrs.trans_a : !attrs.trans_b);
       b_.tag = node.tag;
       operands[3 + i] = scale_of(group, kind, operand);
       operands[i] = codes_of(group, kind, operand, transposed, operands[3 + i]);
@@ -149,10 +149,12 @@ class LinearQuantizer {
     b_.tag = node.tag;
     const bool fast =
         attrs.role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
-    const GemmAttrs k_major{
-        .trans_a = false, .trans_b = true, .role = attrs.role, .fast_accumulate = fast};
+    const GemmAttrs of_codes{.trans_a = !options_.k_major && attrs.trans_a,
+                             .trans_b = options_.k_major || attrs.trans_b,
+                             .role = attrs.role,
+                             .fast_accumulate = fast};
     const Dtype dtype = rewriter_.from().type(node.results[0]).dtype;
-    rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, k_major, operands, {&dtype, 1}));
+    rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, of_codes, operands, {&dtype, 1}));
   }
 
   static const OperandFormat& format(const LinearGroup& group, Kind kind) {
@@ -209,7 +211,8 @@ class LinearQuantizer {
     // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
     // is kept.
     const bool both =
-        kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains());
+        options_.k_major &&
+        (kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains()));
     if (both) {
       const auto results = b_.emit(OpCode::quantize_both, attrs, {value, scale});
       codes_[{operand, kind, fmt.dtype, false}] = results[0];

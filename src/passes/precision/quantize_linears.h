@@ -1,9 +1,9 @@
 // The three GEMMs of each linear inside the layers read eight-bit codes: Typed -> Typed.
 //
 // y = x w^T (forward), dx = dy w (dgrad), dw = dy^T x (wgrad) become gemm(q_a, q_b, scale_a,
-// scale_b) with both operands K-major (the reduction runs along the rows' contiguous axis): a
-// factor that is not, is quantized transposed, its rows padded to a multiple of kPadRows with zero
-// codes. Scales are values: amax -> quant_scale -> quantize. Linears of one layer that read the
+// scale_b) with both operands K-major (the reduction runs along the rows' contiguous axis) where the
+// kernels want that: a factor that is not, is quantized transposed, its rows padded to a multiple
+// of kPadRows with zero codes. Elsewhere codes lie as their factors do. Scales are values: amax -> quant_scale -> quantize. Linears of one layer that read the
 // same x are a group: one scale for their weights, one for their output gradients (the maximum over
 // the members; the GEMMs wait until every member's gradient is there).
 // Every amax's flag is gathered into the output "quantizer_flag".
@@ -29,6 +29,7 @@ struct QuantizeLinearsOptions {
   // Where wgrad's transposed x is made: in the forward pass and kept (one byte), or in the backward
   // pass from x.
   bool keep_transposed_x = true;
+  bool k_major = true;  // false: the products read factors that lie either way
 };
 
 Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options);

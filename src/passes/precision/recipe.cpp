@@ -102,7 +102,8 @@ Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeO
       .scaling = options.scaling.value_or(recipe.scaling),
       .weight_copy = options.weight_copy.value_or(recipe.weight_copy),
       .fast_accumulate = recipe.fast_accumulate,
-      .keep_transposed_x = again != Recompute::cheap};
+      .keep_transposed_x = again != Recompute::cheap,
+      .k_major = options.k_major};
   return widen_quantizer_inputs(quantize_linears(typed, linears));
 }
 

@@ -22,6 +22,7 @@ struct RecipeOptions {
   std::optional<WeightCopy> weight_copy = {};
   std::optional<Recompute> recompute = {};  // what follows; decides where transposed codes are made
   bool tf32 = false;                        // fp32: products may round their factors (GemmAttrs)
+  bool k_major = true;                      // products of codes want both factors K-major
 };
 
 struct Recipe {

@@ -70,8 +70,9 @@ inline void start(TrainEngine& engine, const ModelSpec& model = spec()) {
 
 // The losses of the steps; the micro-batches of a step are the rows of one batch, in order.
 inline std::vector<float> losses(const ProgramOptions& program, int n_steps,
-                                 const ModelSpec& model = spec()) {
-  TrainEngine engine(program, *backend().device, *backend().catalogue);
+                                 const ModelSpec& model = spec(),
+                                 Catalogue& catalogue = *backend().catalogue) {
+  TrainEngine engine(program, *backend().device, catalogue);
   start(engine, model);
   std::vector<float> result;
   const BatchSize whole{program.train.batch * program.accumulate, program.train.seq};

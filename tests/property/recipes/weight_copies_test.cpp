@@ -58,11 +58,12 @@ TEST_P(WeightCopies, change_no_bit_of_the_loss) {
   }
 }
 
-TEST_P(WeightCopies, are_one_byte_a_weight_in_each_layout) {
+// These kernels read codes that lie either way: there is one layout.
+TEST_P(WeightCopies, are_one_byte_a_weight) {
   const int64_t linears = 2 * (4 * 32 * 32 + 3 * 32 * 64);  // of two layers
   for (const auto& [copy, layouts] :
        {std::pair(WeightCopy::per_use, 0), std::pair(WeightCopy::scale, 0),
-        std::pair(WeightCopy::per_step, 2), std::pair(WeightCopy::w_only, 1)}) {
+        std::pair(WeightCopy::per_step, 1), std::pair(WeightCopy::w_only, 1)}) {
     Program program(with_copies(tiny::options(GetParam()), copy), *tiny::backend().catalogue);
     const Plan& step = program.plan(FunctionKind::step);
     int64_t n_bytes = 0;
