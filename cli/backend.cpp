@@ -31,9 +31,10 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs) {
                              .n_threads = options.threads});
 }
 
-Backend open_plan_backend(const GlobalOptions& options) {
+Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs) {
   if (options.device == "cpu") return open_cpu(options);
-  return cuda::make_plan_backend(options.threads);
+  return cuda::make_plan_backend(
+      {.deterministic = needs.deterministic, .n_threads = options.threads});
 }
 
 }  // namespace octet

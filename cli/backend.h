@@ -16,7 +16,7 @@ struct KernelNeeds {
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
 
 // The same to plan with: needs no device.
-Backend open_plan_backend(const GlobalOptions& options);
+Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
 
 // Where the CUDA module is looked for: beside the program, then in cuda/ beside it.
 std::string cuda_module_path();

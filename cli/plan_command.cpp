@@ -126,7 +126,7 @@ std::string plan_text(const PlanFacts& facts) {
 
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   const RunConfig config = load_config(flags.config, options.config_sets()).config;
-  Backend backend = open_plan_backend(options);
+  Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(posix_files(), config);
   const ProgramOptions program_opts = program_options(config, spec);
   if (flags.policy) {

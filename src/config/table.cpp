@@ -184,8 +184,8 @@ constexpr ConfigRow kTrainRows[] = {
      "distance of checkpoints; 0: at the end only"},
     {"train.keep", OCTET_FIELD(train.keep), at_least(1), "checkpoints", "newest checkpoints kept"},
     {"train.deterministic", OCTET_FIELD(train.deterministic), any(), "",
-     "only algorithms that give the same bits on every run, on a GPU slower ones; "
-     "the CPU's all do"},
+     "only algorithms that give the same bits on every run, on a GPU slower ones "
+     "with up to 4 GiB more memory; the CPU's all do"},
     {"train.recompute", OCTET_FIELD(train.recompute), one_of(kRecomputes), "",
      "activations computed again in the backward pass: none, cheap ones (norms, activations, "
      "codes), what the recipe and the budget ask for, all"},

@@ -10,14 +10,18 @@ namespace octet::cuda {
 struct BackendOptions {
   std::string module;  // path of the library
   int device = 0;
-  bool deterministic = false;
-  int n_threads = 0;  // of the host; 0: every core that the process may use
+  bool deterministic = false;  // plans reserve more scratch: see params/attention.h
+  int n_threads = 0;           // of the host; 0: every core that the process may use
 };
 
 // Throws Error{device}: no module, no GPU, or one that is too old.
 Backend make_backend(const BackendOptions& options);
 
 // A back end to plan with: no module, no GPU. Its device has no memory to give.
-Backend make_plan_backend(int n_threads);
+struct PlanBackendOptions {
+  bool deterministic = false;
+  int n_threads = 0;
+};
+Backend make_plan_backend(const PlanBackendOptions& options);
 
 }  // namespace octet::cuda

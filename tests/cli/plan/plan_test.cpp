@@ -159,6 +159,17 @@ TEST(PlanCommand, says_whether_the_run_is_deterministic) {
   }
 }
 
+TEST(PlanCommand, a_deterministic_run_takes_more_memory_on_a_gpu_alone) {
+  const auto peak = [](const std::string& device, const std::string& deterministic) {
+    return plan(shipped("llama-2-7b") + "--set train.batch=8 --device " + device +
+                " --set train.deterministic=" + deterministic)
+        .at("peak_bytes")
+        .get<int64_t>();
+  };
+  EXPECT_GT(peak("cuda", "true"), peak("cuda", "false") + (int64_t{1} << 30));
+  EXPECT_EQ(peak("cpu", "true"), peak("cpu", "false"));
+}
+
 TEST(PlanCommand, every_fusion_fires_in_every_shipped_model_and_recipe) {
   for (const char* model : {"llama-25m", "gpt2-124m", "olmo-1b"}) {
     for (const char* recipe : {"fp8_linear", "coat", "coat-fast", "hif8"}) {

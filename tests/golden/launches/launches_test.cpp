@@ -31,7 +31,7 @@ std::string total_line(const std::string& what, const Total& total) {
 
 // One line a kernel: role, MB, module, kernel with the dtypes of its operands.
 std::string launches_of(const std::string& recipe) {
-  const Backend backend = cuda::make_plan_backend(1);
+  const Backend backend = cuda::make_plan_backend({.n_threads = 1});
   const std::vector<std::string> sets = {"model.layers=3", "recipe.base=" + recipe};
   const RunConfig config = load_config(OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml", sets).config;
   Program program(program_options(config, model_from_config(posix_files(), config)),

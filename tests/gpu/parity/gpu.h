@@ -10,16 +10,19 @@
 
 namespace octet {
 
-// nullptr where there is no module or no GPU; `why` then says which. OCTET_CUDA_MODULE names the
-// library; by default it is where `make cuda` puts it.
+// OCTET_CUDA_MODULE names the library; by default it is where `make cuda` puts it.
+inline std::string gpu_module() {
+  const char* path = std::getenv("OCTET_CUDA_MODULE");
+  return path == nullptr ? OCTET_SOURCE_DIR "/build/cuda/liboctet_cuda.so" : path;
+}
+
+// nullptr where there is no module or no GPU; `why` then says which.
 inline Backend* gpu_backend(std::string& why) {
   static std::string reason;
   static const std::unique_ptr<Backend> backend = [] {
-    const char* path = std::getenv("OCTET_CUDA_MODULE");
-    const std::string built = OCTET_SOURCE_DIR "/build/cuda/liboctet_cuda.so";
     try {
       return std::make_unique<Backend>(
-          cuda::make_backend({.module = path == nullptr ? built : path, .n_threads = 4}));
+          cuda::make_backend({.module = gpu_module(), .n_threads = 4}));
     } catch (const Error& error) {
       reason = error.what();
       return std::unique_ptr<Backend>();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "backends/cuda/backend.h"
 #include "base/error.h"
@@ -17,7 +18,11 @@ namespace octet {
 namespace {
 
 Backend& gpu() {
-  static Backend backend = cuda::make_plan_backend(1);
+  static Backend backend = cuda::make_plan_backend({.n_threads = 1});
+  return backend;
+}
+Backend& deterministic_gpu() {
+  static Backend backend = cuda::make_plan_backend({.deterministic = true, .n_threads = 1});
   return backend;
 }
 
@@ -84,6 +89,36 @@ TEST(CudaPlans, coat_7b_fits_where_it_should) {
   EXPECT_LE(gib_7b({"train.batch=4"}), 58);
   EXPECT_LE(gib_7b({"train.batch=8", "optim.master=bf16_sr"}), 62);
   EXPECT_LE(gib_7b({"train.batch=8"}), 75);
+}
+
+// Bytes of scratch of every op of the step of a run file's one-layer model.
+std::map<OpCode, int64_t> scratch_of(Backend& backend, std::vector<std::string> sets) {
+  sets.emplace_back("model.layers=1");
+  Program program(options_of(OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml", std::move(sets)),
+                  *backend.catalogue);
+  const Plan& plan = program.plan(FunctionKind::step);
+  std::map<OpCode, int64_t> bytes;
+  for (const PlanStep& step : plan.steps)
+    bytes[plan.graph.nodes[static_cast<size_t>(step.node)].op] += step.kernel.scratch_bytes;
+  return bytes;
+}
+
+TEST(CudaPlans, a_deterministic_run_reserves_dp_for_the_gradient_of_attention_alone) {
+  struct Case {
+    std::vector<std::string> sets;
+    int64_t more;
+  };
+  const int64_t gib = int64_t{1} << 30;
+  const Case cases[] = {{{"train.batch=4"}, gib},
+                        {{"train.batch=1", "model.seq=4096"}, gib},
+                        {{"train.batch=16"}, 4 * gib},
+                        {{"train.batch=17"}, 0},  // more than is ever reserved for it
+                        {{"train.batch=4", "recipe.base=fp32"}, 0}};
+  for (const Case& c : cases) {
+    auto expected = scratch_of(gpu(), c.sets);
+    expected.at(OpCode::attention_grad) += c.more;
+    EXPECT_EQ(scratch_of(deterministic_gpu(), c.sets), expected) << c.sets[0];
+  }
 }
 
 TEST(CudaPlans, an_algorithm_that_no_run_recorded_is_refused) {

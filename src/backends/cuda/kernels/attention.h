@@ -35,8 +35,8 @@ void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaS
 void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                            cudaStream_t stream);
 
-// nullptr where the library is not there or does not take the problem; throws ModuleError where it
-// wants more scratch than the request has.
+// nullptr where the library is not there or does not take the problem; where it wants more scratch
+// than the request has, nullptr for a deterministic gradient, else throws ModuleError.
 std::unique_ptr<Prepared> library_attention(const Request& request);
 std::unique_ptr<Prepared> library_attention_grad(const Request& request);
 

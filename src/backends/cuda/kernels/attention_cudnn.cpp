@@ -25,7 +25,14 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 enum Uid : int64_t { kQ = 1, kK, kV, kO, kStats, kDout, kDq, kDk, kDv };
 
-// A problem's plan; layers of one shape share it.
+// Layers of one shape share a plan.
+struct PlanKey {
+  AttentionParams params;
+  bool backward = false;
+  bool deterministic = false;  // a process may open the module a second time, to repeat its bits
+  auto operator<=>(const PlanKey&) const = default;
+};
+
 struct Plan {
   Graph graph;
   int64_t workspace_bytes = 0;
@@ -33,8 +40,8 @@ struct Plan {
 
 struct Library {
   cudnnHandle_t handle = nullptr;
-  std::string problem;                                 // why there is no handle
-  std::map<std::string, std::shared_ptr<Plan>> plans;  // nullptr: refused
+  std::string problem;                             // why there is no handle
+  std::map<PlanKey, std::shared_ptr<Plan>> plans;  // nullptr: refused
 
   ~Library() {
     if (handle != nullptr) fe::detail::destroy_handle(handle);
@@ -134,15 +141,16 @@ void describe_backward(Graph& graph, const AttentionParams& p, bool deterministi
 }
 
 // nullptr where the library refuses.
-std::shared_ptr<Plan> make_plan(Library& library, const AttentionParams& p, bool backward,
-                                bool deterministic) {
+std::shared_ptr<Plan> make_plan(Library& library, const PlanKey& key) {
+  const AttentionParams& p = key.params;
   // Before 9.16 a ragged backward reads lengths from the host's memory at every run: no recording.
-  if (backward && p.seq % 128 != 0 && fe::detail::get_backend_version() <= 91500) return nullptr;
+  if (key.backward && p.seq % 128 != 0 && fe::detail::get_backend_version() <= 91500)
+    return nullptr;
   auto plan = std::make_shared<Plan>();
   try {
     set_types(plan->graph, p);
-    if (backward) {
-      describe_backward(plan->graph, p, deterministic);
+    if (key.backward) {
+      describe_backward(plan->graph, p, key.deterministic);
     } else {
       describe_forward(plan->graph, p);
     }
@@ -152,15 +160,6 @@ std::shared_ptr<Plan> make_plan(Library& library, const AttentionParams& p, bool
     return nullptr;
   }
   return plan;
-}
-
-std::string key_of(const AttentionParams& p, bool backward) {
-  std::string key = backward ? "backward" : "forward";
-  for (const int64_t part : {p.batch, p.seq, p.heads, p.kv_heads, p.head_dim,
-                             static_cast<int64_t>(p.dtype), int64_t{p.causal}}) {
-    key += " " + std::to_string(part);
-  }
-  return key + " " + std::to_string(p.scale);
 }
 
 class LibraryKernel : public Prepared {
@@ -196,14 +195,12 @@ std::unique_ptr<Prepared> prepare(const Request& request, bool backward) {
   const auto library = open_library(request.context);
   if (library == nullptr) return nullptr;
   const bool deterministic = backward && request.context.deterministic;
-  const std::string key = key_of(p, backward);
-  if (!library->plans.contains(key)) {
-    library->plans[key] = make_plan(*library, p, backward, deterministic);
-  }
+  const PlanKey key{.params = p, .backward = backward, .deterministic = deterministic};
+  if (!library->plans.contains(key)) library->plans[key] = make_plan(*library, key);
   const std::shared_ptr<Plan> plan = library->plans.at(key);
   if (plan == nullptr) return nullptr;
   if (plan->workspace_bytes > request.scratch_bytes) {
-    // Its deterministic backward keeps a square of the sequence; ours is always deterministic.
+    // The plan did not reserve so large a dP; ours is always deterministic.
     if (deterministic) return nullptr;
     throw ModuleError("[attention] cuDNN wants " + std::to_string(plan->workspace_bytes) +
                       " bytes of workspace, the plan reserved " +

@@ -3,9 +3,12 @@
 //   head_dim] lse: [batch * heads * seq] f32, log of the sum of exp(scale q k)
 // All but lse are of one type, f32, bf16 or fp16. Sums in f32. The library's kernels run bf16 and
 // fp16 of head sizes that are multiples of 8 up to 128, where it is there; ours run the rest: any
-// head size up to kMaxHeadDim, memory linear in the sequence, always deterministic.
+// head size up to kMaxHeadDim, memory linear in the sequence, always deterministic. Backward, the
+// library sums dq in no fixed order; where the run must repeat its bits it keeps dP instead, a
+// square of the sequence, and ours run where the plan did not reserve that.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "formats/dtype.h"
@@ -20,6 +23,7 @@ struct AttentionParams {
   Dtype dtype = Dtype::f32;
   bool causal = true;
   uint8_t reserved[2] = {};
+  auto operator<=>(const AttentionParams&) const = default;
 };
 
 constexpr int64_t attention_rows(const AttentionParams& p) {
@@ -42,6 +46,17 @@ constexpr int64_t attention_grad_scratch_bytes(const AttentionParams& p) {
   if (!library_may_take(p)) return 4 * attention_rows(p);
   const int64_t shared = p.heads == p.kv_heads ? 0 : 2 * 4 * rows * p.head_dim;
   return kAttentionSlack + 2 * 4 * rows + 4 * rows * p.head_dim + shared;
+}
+
+inline constexpr int64_t kMostDpBytes = int64_t{4} << 30;
+
+// What the library's deterministic backward asks for beside that: dP of every head, two bytes an
+// element, queries padded to 64 and keys to 128. 0 where it would be more than kMostDpBytes.
+constexpr int64_t attention_dp_bytes(const AttentionParams& p) {
+  if (!library_may_take(p)) return 0;
+  const int64_t queries = (p.seq + 63) / 64 * 64, keys = (p.seq + 127) / 128 * 128;
+  const int64_t bytes = 2 * p.batch * p.heads * queries * keys;
+  return bytes <= kMostDpBytes ? bytes : 0;
 }
 
 }  // namespace octet::cuda

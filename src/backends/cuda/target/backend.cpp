@@ -46,16 +46,20 @@ Backend make_backend(const BackendOptions& options) {
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(options.n_threads);
   auto device = std::make_unique<CudaDevice>(module, open, backend.pool->n_threads());
-  backend.catalogue = std::make_unique<CudaCatalogue>(module, machine_of(*device, options));
+  backend.catalogue =
+      std::make_unique<CudaCatalogue>(CatalogueOptions{.deterministic = options.deterministic,
+                                                       .machine = machine_of(*device, options)},
+                                      module);
   backend.device = std::move(device);
   return backend;
 }
 
-Backend make_plan_backend(int n_threads) {
+Backend make_plan_backend(const PlanBackendOptions& options) {
   Backend backend;
-  backend.pool = std::make_unique<ThreadPool>(n_threads);
+  backend.pool = std::make_unique<ThreadPool>(options.n_threads);
   backend.device = std::make_unique<PlanDevice>();
-  backend.catalogue = std::make_unique<CudaCatalogue>();
+  backend.catalogue =
+      std::make_unique<CudaCatalogue>(CatalogueOptions{.deterministic = options.deterministic});
   return backend;
 }
 

@@ -11,8 +11,11 @@
 namespace octet::cuda {
 namespace {
 
-int64_t scratch_of(const Binding& binding, const NodeView& view) {
-  return binding.scratch_bytes == nullptr ? 0 : binding.scratch_bytes(view);
+int64_t scratch_of(const Binding& binding, const NodeView& view, bool deterministic) {
+  int64_t bytes = binding.scratch_bytes == nullptr ? 0 : binding.scratch_bytes(view);
+  if (deterministic && binding.deterministic_bytes != nullptr)
+    bytes += binding.deterministic_bytes(view);
+  return bytes;
 }
 
 // A kernel of the module, given back with the last copy of the launch function.
@@ -59,8 +62,9 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
   const NodeView view{graph, node};
   const Binding* binding = find_binding(view);
   if (binding == nullptr) return std::nullopt;
-  return KernelChoice{
-      .name = kernel_name(view), .scratch_bytes = scratch_of(*binding, view), .reference = false};
+  return KernelChoice{.name = kernel_name(view),
+                      .scratch_bytes = scratch_of(*binding, view, options_.deterministic),
+                      .reference = false};
 }
 
 LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
@@ -75,7 +79,7 @@ LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
                                .reserved = 0,
                                .params = spec.params.data(),
                                .params_bytes = static_cast<int64_t>(spec.params.size()),
-                               .scratch_bytes = scratch_of(*binding, view)};
+                               .scratch_bytes = scratch_of(*binding, view, options_.deterministic)};
   const auto handle = std::make_shared<Handle>(module_, kernel);
   return [handle](const LaunchArgs& args) { handle->launch(args); };
 }
@@ -100,7 +104,7 @@ bool CudaCatalogue::draw(const WeightDraw& what) {
 }
 
 MeasuredChoices CudaCatalogue::measured() const {
-  MeasuredChoices result{.machine = machine_};
+  MeasuredChoices result{.machine = options_.machine};
   if (module_ == nullptr) return result;
   int32_t n = 0;
   module_->check(module_->api().algorithm_count(&n));

@@ -3,17 +3,25 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "backends/cuda/target/module.h"
 #include "plan/catalogue.h"
 
 namespace octet::cuda {
 
+struct CatalogueOptions {
+  bool deterministic = false;  // scratch for kernels whose results repeat; the module's are chosen
+                               // when it is opened
+  std::string machine = {};    // see MeasuredChoices
+};
+
 class CudaCatalogue : public Catalogue {
  public:
-  // Without a module, prepare throws Error{device}. `machine`: see MeasuredChoices.
-  explicit CudaCatalogue(std::shared_ptr<Module> module = nullptr, std::string machine = "")
-      : module_(std::move(module)), machine_(std::move(machine)) {}
+  // Without a module, prepare throws Error{device}.
+  explicit CudaCatalogue(CatalogueOptions options, std::shared_ptr<Module> module = nullptr)
+      : options_(std::move(options)), module_(std::move(module)) {}
 
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
@@ -22,8 +30,8 @@ class CudaCatalogue : public Catalogue {
   void recall(std::span<const MeasuredChoice> choices) override;
 
  private:
+  CatalogueOptions options_;
   std::shared_ptr<Module> module_;
-  std::string machine_;
 };
 
 }  // namespace octet::cuda

@@ -35,6 +35,9 @@ int64_t forward_scratch(const NodeView& view) {
 int64_t backward_scratch(const NodeView& view) {
   return attention_grad_scratch_bytes(params_of(view));
 }
+int64_t backward_deterministic_bytes(const NodeView& view) {
+  return attention_dp_bytes(params_of(view));
+}
 
 KernelSpec forward_spec(const NodeView& view) {
   return make_spec(KernelId::attention, params_of(view));
@@ -45,7 +48,8 @@ KernelSpec backward_spec(const NodeView& view) {
 
 const Binding kBindings[] = {
     {OpCode::attention, applies, forward_scratch, forward_spec},
-    {OpCode::attention_grad, applies, backward_scratch, backward_spec},
+    {OpCode::attention_grad, applies, backward_scratch, backward_spec,
+     backward_deterministic_bytes},
 };
 
 }  // namespace

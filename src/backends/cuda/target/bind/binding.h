@@ -38,6 +38,8 @@ struct Binding {
   bool (*applies)(const NodeView& view);
   int64_t (*scratch_bytes)(const NodeView& view);  // nullptr: none
   KernelSpec (*spec)(const NodeView& view);
+  // Scratch beside it in runs that must repeat their bits; nullptr: none.
+  int64_t (*deterministic_bytes)(const NodeView& view) = nullptr;
 };
 
 // Every family's bindings.

@@ -1,0 +1,84 @@
+// Attention's gradient where results must repeat their bits, against the CPU's reference kernels.
+#include <cmath>
+
+#include "gpu/parity/gpu.h"
+#include "property/fusion/run.h"
+
+namespace octet::fusion {
+namespace {
+
+using op_cases::OpCase;
+
+// Sizes that the library takes.
+OpCase gradient(AttentionAttrs a) {
+  const int64_t rows = a.batch * a.seq;
+  const Shape q{rows, a.heads * a.head_dim}, kv{rows, a.kv_heads * a.head_dim};
+  using op_cases::tensor;
+  return {.name = "attention_grad",
+          .op = OpCode::attention_grad,
+          .attrs = a,
+          .operands = {tensor(q), tensor(q), tensor(kv), tensor(kv),
+                       op_cases::derived(q, {OpCode::attention, {1, 2, 3}, 0}),
+                       op_cases::statistic({rows * a.heads}, {OpCode::attention, {1, 2, 3}, 1})}};
+}
+
+// Of the bf16 results, relative to the largest of them.
+double largest_error(const Tensors& got, const Tensors& want) {
+  double error = 0;
+  for (const auto& [name, values] : want) {
+    double largest = 0, off = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      largest = std::max(largest, std::abs(values[i]));
+      const double distance = std::abs(got.at(name)[i] - values[i]);
+      off = std::max(off, std::isfinite(distance) ? distance : HUGE_VAL);
+    }
+    error = std::max(error, off / largest);
+  }
+  return error;
+}
+
+std::vector<AttentionAttrs> shapes() {
+  std::vector<AttentionAttrs> all = {
+      {.batch = 1, .seq = 1024, .heads = 2, .kv_heads = 2, .head_dim = 64},
+      {.batch = 2, .seq = 256, .heads = 4, .kv_heads = 4, .head_dim = 64},
+      {.batch = 1, .seq = 384, .heads = 4, .kv_heads = 2, .head_dim = 128, .causal = false},
+      {.batch = 1, .seq = 200, .heads = 2, .kv_heads = 2, .head_dim = 64}};
+  for (AttentionAttrs& a : all) a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
+  return all;
+}
+
+// A process has one module: what the first back end prepared must not serve the second.
+TEST(DeterministicAttention, repeats_its_bits_and_is_near_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const AttentionAttrs& a : shapes()) {
+    const OpCase c = gradient(a);
+    run_plan(case_graph(c, Dtype::bf16), case_inputs(c, 5), *gpu);
+  }
+  Backend deterministic =
+      cuda::make_backend({.module = gpu_module(), .deterministic = true, .n_threads = 4});
+  for (const AttentionAttrs& a : shapes()) {
+    const OpCase c = gradient(a);
+    const Graph graph = case_graph(c, Dtype::bf16);
+    const Tensors inputs = case_inputs(c, 5);
+    const Tensors first = run_plan(graph, inputs, deterministic);
+    EXPECT_LE(largest_error(first, run_plan(graph, inputs, scalar_backend())), 0.02) << a.seq;
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(run_plan(graph, inputs, deterministic), first) << a.seq;
+  }
+}
+
+// Two scales whose first six decimals are the same.
+TEST(Attention, scales_that_differ_little_are_told_apart) {
+  OCTET_GPU_OR_SKIP(gpu);
+  AttentionAttrs a{.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .head_dim = 64};
+  for (const double scale : {1e-7, 4e-7}) {
+    a.scale = scale;
+    const OpCase c = gradient(a);
+    const Graph graph = case_graph(c, Dtype::bf16);
+    const Tensors inputs = case_inputs(c, 5);
+    const Tensors want = run_plan(graph, inputs, scalar_backend());
+    EXPECT_LE(largest_error(run_plan(graph, inputs, *gpu), want), 0.02) << scale;
+  }
+}
+
+}  // namespace
+}  // namespace octet::fusion

@@ -1,0 +1,73 @@
+// The arithmetic of attention's scratch, and what tells two problems apart.
+#include "backends/cuda/params/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace octet::cuda {
+namespace {
+
+TEST(AttentionParams, dp_has_two_bytes_an_element_of_queries_by_64_and_keys_by_128) {
+  AttentionParams p{.batch = 3, .heads = 5, .kv_heads = 5, .head_dim = 64, .dtype = Dtype::bf16};
+  struct Case {
+    int64_t seq, queries, keys;
+  };
+  const Case cases[] = {{1, 64, 128},    {64, 64, 128},   {65, 128, 128},
+                        {128, 128, 128}, {129, 192, 256}, {2047, 2048, 2048}};
+  for (const Case& c : cases) {
+    p.seq = c.seq;
+    EXPECT_EQ(attention_dp_bytes(p), 2 * 15 * c.queries * c.keys) << c.seq;
+  }
+}
+
+TEST(AttentionParams, dp_counts_query_heads_where_heads_share_keys) {
+  AttentionParams p{.batch = 2, .seq = 512, .heads = 32, .kv_heads = 32, .head_dim = 128};
+  p.dtype = Dtype::fp16;
+  const int64_t own = attention_dp_bytes(p);
+  p.kv_heads = 4;
+  EXPECT_EQ(attention_dp_bytes(p), own);
+  EXPECT_EQ(own, int64_t{2} * 64 * 512 * 512);
+}
+
+TEST(AttentionParams, dp_up_to_the_limit_is_reserved_and_beyond_it_none) {
+  AttentionParams p{.batch = 16, .seq = 2048, .heads = 32, .kv_heads = 32, .head_dim = 128};
+  p.dtype = Dtype::bf16;
+  EXPECT_EQ(attention_dp_bytes(p), kMostDpBytes);
+  p.seq = 2049;
+  EXPECT_EQ(attention_dp_bytes(p), 0);
+  p.seq = 1 << 20;
+  EXPECT_EQ(attention_dp_bytes(p), 0);
+}
+
+TEST(AttentionParams, dp_is_not_reserved_where_our_own_kernel_runs) {
+  AttentionParams p{.batch = 2, .seq = 512, .heads = 4, .kv_heads = 4, .head_dim = 64};
+  EXPECT_EQ(attention_dp_bytes(p), 0);  // f32
+  p.dtype = Dtype::bf16;
+  EXPECT_GT(attention_dp_bytes(p), 0);
+  for (const int64_t head_dim : {68, 136}) {
+    p.head_dim = head_dim;
+    EXPECT_EQ(attention_dp_bytes(p), 0) << head_dim;
+  }
+}
+
+// The module keeps the library's plans by them; scales may agree in all their printed digits.
+TEST(AttentionParams, problems_that_differ_in_one_field_are_different) {
+  const AttentionParams base{.batch = 1, .seq = 2, .heads = 4, .kv_heads = 2, .scale = 1e-7f};
+  std::vector<AttentionParams> others(8, base);
+  others[0].batch = 2;
+  others[1].seq = 3;
+  others[2].heads = 2;
+  others[3].kv_heads = 4;
+  others[4].head_dim = 8;
+  others[5].scale = std::nextafter(base.scale, 1.0f);
+  others[6].dtype = Dtype::bf16;
+  others[7].causal = false;
+  const AttentionParams same = base;
+  EXPECT_FALSE(base < same || same < base);
+  for (const AttentionParams& other : others) EXPECT_TRUE(base < other || other < base);
+}
+
+}  // namespace
+}  // namespace octet::cuda
