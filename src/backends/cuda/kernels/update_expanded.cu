@@ -1,7 +1,7 @@
 // The step with both moments expanded E4M3 in groups of 128 and fast powers: what nearly every run
 // has. It is made to need few instructions, since in a training step the clock is low.
 //
-// A warp takes four groups at a time; the next four are read while these are encoded. Tiles with
+// A warp takes four groups at a time, while the next four are brought (update_tile.cuh). Tiles with
 // anything unusual (NaN, Inf, a negative v, magnitudes near the ends of f32, no learning rate) take
 // step_group instead, before anything of them is written.
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "backends/cuda/kernels/update_codes.cuh"
 #include "backends/cuda/kernels/update_copy.cuh"
 #include "backends/cuda/kernels/update_draw.cuh"
-#include "backends/cuda/kernels/update_words.cuh"
+#include "backends/cuda/kernels/update_tile.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -19,43 +19,6 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int64_t kMostElements = int64_t{1} << 31;  // of a launch
-
-// A lane's elements of a tile as they are read; the meaning of words is that of a run after
-// another.
-template <WeightStore S, Dtype G>
-struct Raw {
-  static constexpr bool kWide = S == WeightStore::master || S == WeightStore::plain;
-  static constexpr int kGradWords = G == Dtype::f32 ? kRun : kRun / 2;  // of a run
-  static constexpr int kWeightWords = kWide ? kRun : kRun / 2;
-  static constexpr int kRestWords = S == WeightStore::remainder ? kRun / 2 : 0;
-  uint32_t m[4], v[4], meta_m, meta_v;
-  uint32_t g[2 * kGradWords], w[2 * kWeightWords], rest[2 * kRestWords + 1];
-};
-
-// i: this lane's first element.
-template <WeightStore S, Dtype G>
-__device__ __forceinline__ void load(const AdamwCall& call, uint32_t i, Raw<S, G>& raw) {
-  using R = Raw<S, G>;
-  const auto at = static_cast<uint64_t>(i);
-  const void* weights = S == WeightStore::master ? call.master_from : call.w_from;
-#pragma unroll
-  for (int run = 0; run < 2; ++run) {
-    const auto next = static_cast<uint64_t>(run * kNextRun);
-    constexpr uint64_t kGradBytes = R::kGradWords / 2, kWeightBytes = R::kWeightWords / 2;
-    load_words<2>(call.m.from, at + next, raw.m + 2 * run);
-    load_words<2>(call.v.from, at + next, raw.v + 2 * run);
-    load_words<R::kGradWords>(call.g, at * kGradBytes + next * kGradBytes,
-                              raw.g + run * R::kGradWords);
-    load_words<R::kWeightWords>(weights, at * kWeightBytes + next * kWeightBytes,
-                                raw.w + run * R::kWeightWords);
-    if constexpr (R::kRestWords != 0) {
-      load_words<R::kRestWords>(call.master_from, at * 2 + next * 2,
-                                raw.rest + run * R::kRestWords);
-    }
-  }
-  raw.meta_m = call.m.meta_from[i / kGroup];
-  raw.meta_v = call.v.meta_from[i / kGroup];
-}
 
 template <WeightStore S, Dtype G>
 __device__ __forceinline__ float gradient_at(const Raw<S, G>& raw, int j) {
@@ -230,15 +193,14 @@ __device__ __noinline__ void step_each_group(const AdamwCall& call, uint32_t beg
 template <WeightStore S>
 constexpr int kBySums = S == WeightStore::stochastic ? 0 : 1;
 
-// One tile; reads the next into raw. Of one that is not whole, lanes whose group is not there
-// repeat the first group's work and write nothing.
+// Of a tile that is not whole, lanes whose group is not there repeat the first group's work and
+// write nothing.
 template <bool kWhole, WeightStore S, Dtype G>
-__device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32_t tile,
-                                          uint32_t next, TopWeight<S>& top) {
+__device__ __forceinline__ void step_tile(const Place& p, const Raw<S, G>& raw, uint32_t tile,
+                                          TopWeight<S>& top) {
   const bool second = (p.lane & 4) != 0;
   Elements x;
   const bool odd = update(p, raw, x);
-  if (kWhole && next < p.end) load(p.call, next + p.offset, raw);
   const uint32_t most = __float_as_uint(second ? p.c.most_v : 0x1p100f);
   const uint32_t end = kWhole ? tile + kTile : static_cast<uint32_t>(p.call.end);
   Extent extent = group_extent<true>(x.m, x.v, second);
@@ -251,6 +213,9 @@ __device__ __forceinline__ void step_tile(const Place& p, Raw<S, G>& raw, uint32
     }
     choice = exact_choice_of(extent);
   }
+  // Not the magnitudes that the extents were made of, held in as many registers.
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) x.m[j] = __uint_as_float(kept(__float_as_uint(x.m[j])));
   const Encoding mine = encoding_of(extent, choice);
   const Powers of_m = powers_of(mine, 0), of_v = powers_of(mine, 4);
   const uint32_t i = tile + p.offset;
@@ -296,7 +261,7 @@ __device__ __noinline__ void step_last_tile(const AdamwCall& call, const RoundKe
   Raw<S, G> raw;
   load(call, i < call.end ? i : p.end + p.offset % kGroup, raw);
   TopWeight<S> top;
-  step_tile<false>(p, raw, p.end, p.end, top);
+  step_tile<false>(p, raw, p.end, top);
   __syncwarp();
   top.note(call);
 }
@@ -307,21 +272,28 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(16) char shared[];
   const uint32_t end = end_of_whole(call), stride = gridDim.x * kWarps * kTile;
   uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
-  Raw<S, G> raw;
-  if (tile < end) load(call, tile + offset_of(threadIdx.x % 32), raw);
+  Staging<S, G, kThreads> staging(shared + kTableBytes);
+  if (tile < end) staging.announce(call, tile + offset_of(threadIdx.x % 32));
+  end_of_bringing();
   const AdamwConstants k = constants_of(call);
   const uint8_t found_nonfinite = *call.found_nonfinite;
   fill_tables(shared);
   __syncthreads();
   if (found_nonfinite != 0) {
     const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+    end_of_bringing();
+    wait_for_brought();
     if (call.amax != nullptr)
       note_weights(call, call.w_from, thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads);
     return copy_states(call);
   }
   const Place p = place_of<S>(call, keys, shared, k);
   TopWeight<S> top;
-  for (; tile < end; tile += stride) step_tile<true>(p, raw, tile, tile + stride, top);
+  for (; tile < end; tile += stride) {
+    Raw<S, G> raw;
+    staging.take(call, tile + stride < end, tile + stride + p.offset, raw);
+    step_tile<true>(p, raw, tile, top);
+  }
   top.note(call);
   if (tile == end && tile < call.end) step_last_tile<S, G>(call, keys, shared);
 }
@@ -329,12 +301,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <WeightStore S, Dtype G>
 void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const auto kernel = step_tiles<S, G>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTableBytes),
+  constexpr int kBytes = kTableBytes + Staging<S, G, kThreads>::kBytes;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "adamw_step's shared memory");
   const int64_t tiles = ceil_div(call.end, int64_t{kTile});
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, n_sm));
   const RandomStream random = update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight);
-  kernel<<<blocks, kThreads, kTableBytes, stream>>>(call, round_keys(random));
+  kernel<<<blocks, kThreads, kBytes, stream>>>(call, round_keys(random));
   check_launch("adamw_step");
 }
 
