@@ -99,14 +99,36 @@ __device__ __forceinline__ void unpack_bf16(uint32_t pair, float* v) {
   v[0] = __uint_as_float(pair << 16);
   v[1] = __uint_as_float(pair & 0xFFFF0000u);
 }
-__device__ __forceinline__ void unpack_e4m3(uint32_t codes, float scale, float* v) {
+// Four codes as they are stored, in pairs of f16: exact. The conversion takes either half of a
+// register, which a shift would not let it.
+__device__ __forceinline__ void decode_e4m3(uint32_t codes, __half2 (&pairs)[2]) {
+  uint32_t low, high;
+  asm("{\n"
+      ".reg .b16 l, h;\n"
+      "mov.b32 {l, h}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, l;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, h;\n"
+      "}"
+      : "=r"(low), "=r"(high)
+      : "r"(codes));
+  pairs[0] = *reinterpret_cast<const __half2*>(&low);
+  pairs[1] = *reinterpret_cast<const __half2*>(&high);
+}
+// Not scaled.
+__device__ __forceinline__ void widen_e4m3(uint32_t codes, float* v) {
+  __half2 pairs[2];
+  decode_e4m3(codes, pairs);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const auto two = static_cast<__nv_fp8x2_storage_t>(codes >> (16 * h));
-    const float2 f = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)));
-    v[2 * h] = f.x * scale;
-    v[2 * h + 1] = f.y * scale;
+    const float2 f = __half22float2(pairs[h]);
+    v[2 * h] = f.x;
+    v[2 * h + 1] = f.y;
   }
+}
+__device__ __forceinline__ void unpack_e4m3(uint32_t codes, float scale, float* v) {
+  widen_e4m3(codes, v);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] *= scale;
 }
 
 template <Form F>

@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads, kCodeBlocks)
   const auto* gate_scales = static_cast<const uint16_t*>(a.x.scales);
   const auto* up_scales = static_cast<const uint16_t*>(a.up.scales);
   auto* codes = reinterpret_cast<uint4*>(a.codes);
-  NanCodes nan;
+  NanProducts nan;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * (kAtOnce * kThreads);
   // Backwards: what was written last is still near.
   for (int64_t base = n - 1 - static_cast<int64_t>(blockIdx.x) * (kAtOnce * kThreads) -
@@ -190,11 +190,8 @@ __global__ void __launch_bounds__(kThreads, kCodeBlocks)
     for (int k = 0; k < kAtOnce; ++k) {
       const int64_t i = base - k * kThreads;
       const GatedFactors factors(gate_scale[k], up_scale[k], e.inv_scale);
-      const uint4 some = gated_codes(gate[k], up[k], factors);
-      if (i >= 0) {
-        codes[i] = some;
-        nan.add(some);
-      }
+      const uint4 some = gated_codes(gate[k], up[k], factors, nan);
+      if (i >= 0) codes[i] = some;
     }
   }
   if (a.scale.bounded && nan.any()) *a.scale.flag = 1;

@@ -159,12 +159,12 @@ struct RowsOfCodes {
     for (int r = 0; r < R; ++r)
       asm volatile("" : "+r"(codes[r].x), "+r"(codes[r].y), "+r"(codes[r].z), "+r"(codes[r].w));
   }
-  __device__ __forceinline__ void encode(const LayerArgs& a, const Affine<Form::groups>& affine,
+  __device__ __forceinline__ void encode(const LayerArgs& a, const GroupColumns<kCentred>& group,
                                          float inv_scale, uint32_t at) const {
     uint32_t words[R][4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const FourColumns columns(affine, k);
+      const FourColumns<kCentred> columns(group, k);
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const uint32_t in[4] = {codes[r].x, codes[r].y, codes[r].z, codes[r].w};
@@ -188,8 +188,8 @@ __global__ void __launch_bounds__(T, 768 / T) norm_codes(const __grid_constant__
   const auto n_rows = static_cast<uint32_t>(a.rows), n_batches = n_rows / R;
   const uint32_t group = threadIdx.x;
   const bool active = group < n_groups, second = a.scale.pass == Pass::second;
-  Affine<Form::groups> affine = {};
-  if (active) affine = load_affine<kCentred, Form::groups>(a, {group * kChunk, kChunk, INT64_MAX});
+  GroupColumns<kCentred> columns = {};
+  if (active) columns.load(a, group * kChunk);
   const auto first_of = [&](uint32_t i) { return (second ? n_batches - 1 - i : i) * R; };
   RowsOfCodes<kCentred, R> next;
   // Without a branch, so that loads stay before what is made of the rows before.
@@ -206,13 +206,13 @@ __global__ void __launch_bounds__(T, 768 / T) norm_codes(const __grid_constant__
     RowsOfCodes<kCentred, R> rows = next;
     fetch(i + gridDim.x);
     rows.hide();
-    rows.encode(a, affine, e.inv_scale, first_of(i) * n_groups + group);
+    rows.encode(a, columns, e.inv_scale, first_of(i) * n_groups + group);
   }
   // Rows behind the last batch.
   for (uint32_t row = n_batches * R + blockIdx.x; row < n_rows; row += gridDim.x) {
     RowsOfCodes<kCentred, 1> last;
     last.load(a, row, row * n_groups + group);
-    last.encode(a, affine, e.inv_scale, row * n_groups + group);
+    last.encode(a, columns, e.inv_scale, row * n_groups + group);
   }
 }
 

@@ -5,28 +5,50 @@
 
 namespace octet::cuda {
 
-// Four columns of what a norm applies: no weight is 1, no bias -0, which change nothing.
-struct FourColumns {
-  float weight[4], bias[4];
+// What a norm applies along the columns of a group. No weight is 1, no bias -0, which change
+// nothing.
+template <bool kCentred>
+struct GroupColumns {
+  Raw<Form::bf16> weight, bias;
 
-  __device__ __forceinline__ FourColumns(const Affine<Form::groups>& affine, int word) {
-    half_of(affine.weight, affine.has_weight, 0x3F803F80u, word, weight);
-    half_of(affine.bias, affine.has_bias, 0x80008000u, word, bias);
+  __device__ __forceinline__ void load(const LayerArgs& a, int64_t col) {
+    weight = part_of(a.weight, col, 0x3F803F80u);
+    if constexpr (kCentred) bias = part_of(a.bias, col, 0x80008000u);
   }
 
  private:
-  static __device__ __forceinline__ void half_of(const Raw<Form::bf16>& raw, bool there,
-                                                 uint32_t otherwise, int word, float* v) {
+  static __device__ __forceinline__ Raw<Form::bf16> part_of(const Wide& p, int64_t col,
+                                                            uint32_t otherwise) {
+    if (p.data != nullptr)
+      return load_raw<Form::bf16, kChunk>(p.data, nullptr, {col, kChunk, INT64_MAX});
+    const uint4 nothing = make_uint4(otherwise, otherwise, otherwise, otherwise);
+    return {{nothing, nothing}};
+  }
+};
+
+// Four columns of them.
+template <bool kCentred>
+struct FourColumns {
+  float weight[4], bias[4];
+
+  __device__ __forceinline__ FourColumns(const GroupColumns<kCentred>& columns, int word) {
+    widen(columns.weight, word, weight);
+    if constexpr (kCentred) widen(columns.bias, word, bias);
+  }
+
+ private:
+  static __device__ __forceinline__ void widen(const Raw<Form::bf16>& raw, int word, float* v) {
     const uint4& at = raw.at[word / 2];
-    unpack_bf16(there ? (word % 2 == 0 ? at.x : at.z) : otherwise, v);
-    unpack_bf16(there ? (word % 2 == 0 ? at.y : at.w) : otherwise, v + 2);
+    unpack_bf16(word % 2 == 0 ? at.x : at.z, v);
+    unpack_bf16(word % 2 == 0 ? at.y : at.w, v + 2);
   }
 };
 
 // normalize() of rows_layer.cuh, encoded.
 template <bool kCentred>
 __device__ __forceinline__ uint32_t norm_word(uint32_t codes, float scale, const NormRow& row,
-                                              const FourColumns& columns, float inv_scale) {
+                                              const FourColumns<kCentred>& columns,
+                                              float inv_scale) {
   float v[4];
   unpack_e4m3(codes, scale, v);
 #pragma unroll

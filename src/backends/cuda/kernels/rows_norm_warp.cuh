@@ -14,16 +14,6 @@ inline constexpr int kNormResident = K > 8      ? 2
                                      : kCentred ? 3
                                                 : 4;
 
-__device__ __forceinline__ void widen_e4m3(uint32_t codes, float* v) {
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const auto two = static_cast<__nv_fp8x2_storage_t>(codes >> (16 * h));
-    const float2 f = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)));
-    v[2 * h] = f.x;
-    v[2 * h + 1] = f.y;
-  }
-}
-
 // The row of a warp: group lane + 32 k in element k. kWhole: of 32 K groups; otherwise of fewer,
 // and zeros stand behind the row's end.
 template <int K, bool kWhole>

@@ -11,21 +11,23 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
 }
 // Four codes, the first in the lowest byte.
 template <Dtype D>
-__device__ __forceinline__ uint32_t pack_codes(const float* v, float inv_scale) {
+__device__ __forceinline__ uint32_t pack_four(const float* v) {
   if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
     constexpr auto kKind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
-    const auto two = [&](int i) -> uint32_t {
-      const float2 pair = make_float2(v[i] * inv_scale, v[i + 1] * inv_scale);
-      return __nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, kKind);
-    };
-    return two(0) | (two(2) << 16);
+    const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(v[0], v[1]), __NV_SATFINITE, kKind);
+    const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(v[2], v[3]), __NV_SATFINITE, kKind);
+    return low | (high << 16);
   } else {
     uint32_t word = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      word |= static_cast<uint32_t>(from_float<D>(v[i] * inv_scale)) << (8 * i);
+    for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(from_float<D>(v[i])) << (8 * i);
     return word;
   }
+}
+template <Dtype D>
+__device__ __forceinline__ uint32_t pack_codes(const float* v, float inv_scale) {
+  const float scaled[4] = {v[0] * inv_scale, v[1] * inv_scale, v[2] * inv_scale, v[3] * inv_scale};
+  return pack_four<D>(scaled);
 }
 
 __device__ __forceinline__ void pack_pairs(const float* v, uint32_t (&words)[kChunk / 2]) {
