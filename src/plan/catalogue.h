@@ -63,7 +63,7 @@ class Catalogue {
   virtual std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const = 0;
   // Checks everything and makes what the launch needs; throws Error that names the node.
   virtual LaunchFn prepare(const Graph& graph, const Node& node) = 0;
-  // Whether products of 8-bit codes read factors of which the reduction is the contiguous axis alone
+  // Whether products of 8-bit codes read only factors whose reduction is the contiguous axis
   // (passes/precision/quantize_linears.h).
   virtual bool wants_k_major() const { return true; }
   // Queues the drawing. false: the host has to.

@@ -5,6 +5,7 @@
 #include "backends/cpu/codec/codec.h"
 #include "backends/cpu/gemm_epilogue.h"
 #include "backends/cpu/isa.h"
+#include "backends/cpu/pack_codes.h"
 #include "backends/cpu/tile_gemm.h"
 #include "base/error.h"
 
@@ -73,36 +74,40 @@ struct Cut {
   int64_t length(int64_t i) const { return std::min(tile, size - i * tile); }
 };
 
-// Codes [rows, cols] to bf16, rows dense at dst_stride, zeros in the columns beyond.
+// Codes [rows, cols] to dense bf16.
 struct DecodeArgs {
   Dtype format;
   const uint8_t* codes;
   int64_t stride, rows, cols;
   uint16_t* dst;
-  int64_t dst_stride;
 };
 void decode_rows(const DecodeArgs& a, ThreadPool& pool) {
   const int64_t block = std::max<int64_t>(1, kBlockElems / std::max<int64_t>(1, a.cols));
   for_blocks(pool, a.rows, block, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      uint16_t* const to = a.dst + r * a.dst_stride;
       const auto n = static_cast<size_t>(a.cols);
-      decode_bulk_bf16(a.format, {a.codes + r * a.stride, n}, {to, n});
-      std::fill(to + a.cols, to + a.dst_stride, uint16_t{0});
+      decode_bulk_bf16(a.format, {a.codes + r * a.stride, n}, {a.dst + r * a.cols, n});
     }
   });
 }
 
 // Storage rows (or columns) [begin, begin + size) of an operand; `across` is the length of the
-// other side.
+// other side. Codes are decoded into scratch unless they are packed as they lie.
 struct Strip {
-  bool of_rows;
+  bool of_rows, as_they_lie;
   int64_t begin, size, across;
+};
+
+// Tiles of an operand that are packed at a time: the first, the rows or columns of the result that
+// they hold, and in how many tasks they are packed, by runs along the reduction.
+struct Slice {
+  MatrixIn matrix;
+  int64_t tile = 0, size = 0, n_tasks = 0, runs = 1;
 };
 
 // An output tile, and the first tiles of the slices of A and B that are packed.
 struct Place {
-  int64_t i, j, i0, j0;
+  int64_t i, j, i0 = 0, j0 = 0;
 };
 
 }  // namespace
@@ -114,6 +119,7 @@ struct Gemm::State {
   int64_t k_padded = 0;
   int64_t slice_rows = 0, slice_cols = 0;  // how many tiles of A and B are packed at a time
   bool pack_a = false;
+  bool direct_a = false, direct_b = false;  // codes go from where they lie into packed operands
   // [last row tile?][last column tile?]; equal shapes share index 0.
   std::array<std::array<std::unique_ptr<TileGemm>, 2>, 2> tiles;
   size_t a_bytes = 0, b_bytes = 0, code_bytes = 0, acc_bytes = 0, tile_scratch = 0;
@@ -136,9 +142,12 @@ struct Gemm::State {
   }
 
   void make_tiles();
-  void pack_columns(const GemmArgs& args, int64_t j0, int64_t j1, ThreadPool& pool) const;
   MatrixIn strip_of(const GemmArgs& args, MatrixIn whole, Strip strip, ThreadPool& pool) const;
-  void pack_row_slice(const GemmArgs& args, int64_t i0, int64_t i1, ThreadPool& pool) const;
+  Slice columns_of(const GemmArgs& args, int64_t j0, int64_t j1, ThreadPool& pool) const;
+  Slice rows_of(const GemmArgs& args, int64_t i0, int64_t i1, ThreadPool& pool) const;
+  void pack_columns(const GemmArgs& args, const Slice& slice, int64_t task) const;
+  void pack_row_block(const GemmArgs& args, const Slice& slice, int64_t task) const;
+  void pack(const GemmArgs& args, const Place& end, const Place& begin, ThreadPool& pool) const;
   void multiply(const GemmArgs& args, const Place& place, int thread) const;
   void finish(const GemmArgs& args, int64_t i, int64_t j, const float* acc, int64_t stride) const;
 };
@@ -182,9 +191,17 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>
     s.a_bytes = static_cast<size_t>(s.a_row_bytes() * s.slice_rows * tile.m);
   }
   s.b_bytes = static_cast<size_t>(s.b_tile_bytes() * s.slice_cols);
+  bool in_pairs = true;
+  for (const auto* product : {&s.tiles[0][0], &s.tiles[0][1], &s.tiles[1][0], &s.tiles[1][1]}) {
+    if (*product == nullptr) continue;
+    const PanelLayout& panels = (*product)->panels();
+    in_pairs = in_pairs && panels.interleave == 2 && panels.width == kCodeBlock;
+  }
+  s.direct_a = is_code(spec.a) && s.compute == Dtype::bf16;
+  s.direct_b = is_code(spec.b) && s.compute == Dtype::bf16 && in_pairs;
   // The two operands are decoded one after the other, into the same place.
-  const int64_t a_codes = is_code(spec.a) ? s.slice_rows * tile.m * spec.k : 0;
-  const int64_t b_codes = is_code(spec.b) ? s.slice_cols * tile.n * spec.k : 0;
+  const int64_t a_codes = is_code(spec.a) && !s.direct_a ? s.slice_rows * tile.m * spec.k : 0;
+  const int64_t b_codes = is_code(spec.b) && !s.direct_b ? s.slice_cols * tile.n * spec.k : 0;
   s.code_bytes = static_cast<size_t>(round_up(std::max(a_codes, b_codes) * 2, 64));
 }
 
@@ -206,53 +223,81 @@ size_t Gemm::scratch_bytes() const {
 MatrixIn Gemm::State::strip_of(const GemmArgs& args, MatrixIn whole, Strip strip,
                                ThreadPool& pool) const {
   whole.data = offset(whole.data, strip.begin * (strip.of_rows ? whole.stride : 1));
-  if (!is_code(whole.data.dtype)) return whole;
+  if (!is_code(whole.data.dtype) || strip.as_they_lie) return whole;
   const int64_t rows = strip.of_rows ? strip.size : strip.across;
   const int64_t cols = strip.of_rows ? strip.across : strip.size;
   decode_rows({whole.data.dtype, static_cast<const uint8_t*>(whole.data.data), whole.stride, rows,
-               cols, codes(args), cols},
+               cols, codes(args)},
               pool);
   return {{codes(args), Dtype::bf16}, cols, whole.transpose};
 }
 
-// Packs the column tiles [j0, j1), panel by panel and in runs of rows.
-void Gemm::State::pack_columns(const GemmArgs& args, int64_t j0, int64_t j1,
-                               ThreadPool& pool) const {
-  const int64_t first = cols.begin(j0), columns = std::min(spec.n, cols.begin(j1)) - first;
-  const MatrixIn b = strip_of(args, {{args.b, spec.b}, spec.b_stride, spec.trans_b},
-                              {spec.trans_b == Transpose::yes, first, columns, spec.k}, pool);
+// The column tiles [j0, j1), packed panel by panel and in runs of rows.
+Slice Gemm::State::columns_of(const GemmArgs& args, int64_t j0, int64_t j1,
+                              ThreadPool& pool) const {
+  const int64_t first = cols.begin(j0), size = std::min(spec.n, cols.begin(j1)) - first;
   const int64_t runs = ceil_div(spec.k, kPackDepth);
-  char* const packed = static_cast<char*>(args.scratch) + a_bytes;
-  for_tiles(pool, ceil_div(columns, kTileColumns) * runs, [&](int64_t task, int) {
-    const int64_t n = task / runs * kTileColumns, run = task % runs;
-    const int64_t j = n / cols.tile, in_tile = n % cols.tile;
-    const PanelLayout& layout = tile(0, j0 + j).panels();
-    // A panel as wide as the tile (a plain b) is packed by its first strip alone.
-    if (in_tile % layout.width != 0) return;
-    const PanelRange range{run * kPackDepth, std::min(spec.k, (run + 1) * kPackDepth), n,
-                           std::min(columns, n + layout.width)};
-    char* const tile_at = packed + j * b_tile_bytes();
-    pack_panel(b, layout, range, run + 1 == runs,
-               tile_at + in_tile / layout.width * layout.panel_elems() * elem());
-  });
+  return {strip_of(args, {{args.b, spec.b}, spec.b_stride, spec.trans_b},
+                   {spec.trans_b == Transpose::yes, direct_b, first, size, spec.k}, pool),
+          j0, size, ceil_div(size, kTileColumns) * runs, runs};
 }
 
-// Packs the row tiles [i0, i1) densely.
-void Gemm::State::pack_row_slice(const GemmArgs& args, int64_t i0, int64_t i1,
-                                 ThreadPool& pool) const {
-  const int64_t first = rows.begin(i0), count = std::min(spec.m, rows.begin(i1)) - first;
+// The row tiles [i0, i1), packed densely.
+Slice Gemm::State::rows_of(const GemmArgs& args, int64_t i0, int64_t i1, ThreadPool& pool) const {
+  const int64_t first = rows.begin(i0), size = std::min(spec.m, rows.begin(i1)) - first;
   const bool transposed = spec.trans_a == Transpose::yes;
-  if (is_code(spec.a) && !transposed && compute == Dtype::bf16) {  // decoded where it is read
-    decode_rows({spec.a, static_cast<const uint8_t*>(args.a) + first * spec.a_stride, spec.a_stride,
-                 count, spec.k, static_cast<uint16_t*>(args.scratch), k_padded},
-                pool);
-    return;
+  const int64_t runs = direct_a && transposed ? ceil_div(spec.k, kPackDepth) : 1;
+  return {strip_of(args, {{args.a, spec.a}, spec.a_stride, spec.trans_a},
+                   {!transposed, direct_a, first, size, spec.k}, pool),
+          i0, size, ceil_div(size, kPackRows) * runs, runs};
+}
+
+void Gemm::State::pack_columns(const GemmArgs& args, const Slice& slice, int64_t task) const {
+  const int64_t n = task / slice.runs * kTileColumns, run = task % slice.runs;
+  const int64_t j = n / cols.tile, in_tile = n % cols.tile;
+  const PanelLayout& layout = tile(0, slice.tile + j).panels();
+  // A panel as wide as the tile (a plain b) is packed by its first strip alone.
+  if (in_tile % layout.width != 0) return;
+  const PanelRange range{run * kPackDepth, std::min(spec.k, (run + 1) * kPackDepth), n,
+                         std::min(slice.size, n + layout.width)};
+  char* const to = static_cast<char*>(args.scratch) + a_bytes + j * b_tile_bytes() +
+                   in_tile / layout.width * layout.panel_elems() * elem();
+  if (direct_b) {
+    pack_code_panel(slice.matrix, layout, range, run + 1 == slice.runs,
+                    reinterpret_cast<uint16_t*>(to));
+  } else {
+    pack_panel(slice.matrix, layout, range, run + 1 == slice.runs, to);
   }
-  const MatrixIn a = strip_of(args, {{args.a, spec.a}, spec.a_stride, spec.trans_a},
-                              {!transposed, first, count, spec.k}, pool);
-  for_blocks(pool, count, kPackRows, [&](int64_t begin, int64_t end, int) {
-    pack_rows(a, {begin, end, spec.k, k_padded},
-              {static_cast<char*>(args.scratch) + begin * a_row_bytes(), compute});
+}
+
+void Gemm::State::pack_row_block(const GemmArgs& args, const Slice& slice, int64_t task) const {
+  const int64_t begin = task / slice.runs * kPackRows, run = task % slice.runs;
+  const int64_t end = std::min(slice.size, begin + kPackRows);
+  char* const to = static_cast<char*>(args.scratch) + begin * a_row_bytes();
+  if (!direct_a) {
+    return pack_rows(slice.matrix, {begin, end, spec.k, k_padded}, {to, compute});
+  }
+  const bool last = run + 1 == slice.runs;
+  const int64_t k = run * kPackDepth;
+  const CodeRows range{
+      begin, end, k, last ? spec.k : k + kPackDepth, last ? k_padded : k + kPackDepth, k_padded};
+  pack_code_rows(slice.matrix, range, reinterpret_cast<uint16_t*>(to) + k);
+}
+
+// Packs the tiles of B that begin at begin.j, with the first tiles of A alone, and those of A.
+void Gemm::State::pack(const GemmArgs& args, const Place& end, const Place& begin,
+                       ThreadPool& pool) const {
+  Slice b, a;
+  if (begin.i == 0) b = columns_of(args, begin.j, end.j, pool);
+  const auto pack_b = [&](int64_t task, int) { pack_columns(args, b, task); };
+  // The two are decoded into the same place.
+  const bool apart = code_bytes > 0;
+  if (apart) for_tiles(pool, b.n_tasks, pack_b);
+  if (pack_a) a = rows_of(args, begin.i, end.i, pool);
+  const int64_t n_first = apart ? 0 : b.n_tasks;
+  for_tiles(pool, n_first + a.n_tasks, [&](int64_t task, int thread) {
+    if (task < n_first) return pack_b(task, thread);
+    pack_row_block(args, a, task - n_first);
   });
 }
 
@@ -304,10 +349,9 @@ void Gemm::launch(const GemmArgs& args, ThreadPool& pool) const {
   }
   for (int64_t j0 = 0; j0 < s.cols.count(); j0 += s.slice_cols) {
     const int64_t j1 = std::min(s.cols.count(), j0 + s.slice_cols);
-    s.pack_columns(args, j0, j1, pool);
     for (int64_t i0 = 0; i0 < s.rows.count(); i0 += s.slice_rows) {
       const int64_t i1 = std::min(s.rows.count(), i0 + s.slice_rows);
-      if (s.pack_a) s.pack_row_slice(args, i0, i1, pool);
+      s.pack(args, {i1, j1}, {i0, j0}, pool);
       const int64_t width = j1 - j0;
       for_tiles(pool, (i1 - i0) * width, [&](int64_t tile, int thread) {
         s.multiply(args, {i0 + tile / width, j0 + tile % width, i0, j0}, thread);

@@ -1,11 +1,12 @@
 // The three GEMMs of each linear inside the layers read eight-bit codes: Typed -> Typed.
 //
 // y = x w^T (forward), dx = dy w (dgrad), dw = dy^T x (wgrad) become gemm(q_a, q_b, scale_a,
-// scale_b) with both operands K-major (the reduction runs along the rows' contiguous axis) where the
+// scale_b) with both operands K-major (the reduction runs along the contiguous axis) where the
 // kernels want that: a factor that is not, is quantized transposed, its rows padded to a multiple
-// of kPadRows with zero codes. Elsewhere codes lie as their factors do. Scales are values: amax -> quant_scale -> quantize. Linears of one layer that read the
-// same x are a group: one scale for their weights, one for their output gradients (the maximum over
-// the members; the GEMMs wait until every member's gradient is there).
+// of kPadRows with zero codes. Elsewhere codes lie as their factors do. Scales are values: amax ->
+// quant_scale -> quantize. Linears of one layer that read the same x are a group: one scale for
+// their weights, one for their output gradients (the maximum over the members; the GEMMs wait until
+// every member's gradient is there).
 // Every amax's flag is gathered into the output "quantizer_flag".
 // weight_copy: what is kept of weights is read as derived inputs: "copy_scale:<group>", and where
 // codes are kept "copy:<weight>" (by row) and "copy_t:<weight>" (transposed); outputs that update
