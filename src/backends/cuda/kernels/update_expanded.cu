@@ -16,8 +16,10 @@
 namespace octet::cuda {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int kWarps = kThreads / 32;
+// Of a block, one to a multiprocessor: as many as their registers and, with f32 gradients, what
+// they stage leave room for.
+template <WeightStore S>
+constexpr int kThreads = S == WeightStore::stochastic ? 640 : 512;
 constexpr int64_t kMostElements = int64_t{1} << 31;  // of a launch
 
 template <WeightStore S, Dtype G>
@@ -267,12 +269,12 @@ __device__ __noinline__ void step_last_tile(const AdamwCall& call, const RoundKe
 }
 
 template <WeightStore S, Dtype G>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads<S>, 1)
     step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
   extern __shared__ __align__(16) char shared[];
-  const uint32_t end = end_of_whole(call), stride = gridDim.x * kWarps * kTile;
+  const uint32_t end = end_of_whole(call), stride = gridDim.x * (kThreads<S> / 32) * kTile;
   uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
-  Staging<S, G, kThreads> staging(shared + kTableBytes);
+  Staging<S, G, kThreads<S>> staging(shared + kTableBytes);
   if (tile < end) staging.announce(call, tile + offset_of(threadIdx.x % 32));
   end_of_bringing();
   const AdamwConstants k = constants_of(call);
@@ -280,11 +282,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   fill_tables(shared);
   __syncthreads();
   if (found_nonfinite != 0) {
-    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads<S> + threadIdx.x;
     end_of_bringing();
     wait_for_brought();
     if (call.amax != nullptr)
-      note_weights(call, call.w_from, thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads);
+      note_weights(call, call.w_from, thread, call.end,
+                   static_cast<int64_t>(gridDim.x) * kThreads<S>);
     return copy_states(call);
   }
   const Place p = place_of<S>(call, keys, shared, k);
@@ -301,13 +304,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <WeightStore S, Dtype G>
 void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const auto kernel = step_tiles<S, G>;
-  constexpr int kBytes = kTableBytes + Staging<S, G, kThreads>::kBytes;
+  constexpr int kBytes = kTableBytes + Staging<S, G, kThreads<S>>::kBytes;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "adamw_step's shared memory");
   const int64_t tiles = ceil_div(call.end, int64_t{kTile});
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, n_sm));
   const RandomStream random = update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight);
-  kernel<<<blocks, kThreads, kBytes, stream>>>(call, round_keys(random));
+  kernel<<<blocks, kThreads<S>, kBytes, stream>>>(call, round_keys(random));
   check_launch("adamw_step");
 }
 
