@@ -193,7 +193,12 @@ class Groups {
   UpdateSpan weight_span(Buffers& b, const Span& s) const {
     UpdateSpan u;
     u.grad = {load_grad(b, s), a_.grad.dtype == Dtype::bf16 ? Dtype::bf16 : Dtype::f32};
-    if (a_.store == WeightStore::remainder) {
+    if (draws_inside(s)) {
+      u.hi = s.read(a_.weight_from.data, b.lanes16[0]);
+      u.hi_to = s.target(a_.weight_to.data, b.lanes16[0]);
+      u.random = &a_.weight_random;
+      u.first_word = s.first;
+    } else if (a_.store == WeightStore::remainder) {
       u.hi = s.read(a_.weight_from.data, b.lanes16[0]);
       u.hi_to = s.target(a_.weight_to.data, b.lanes16[0]);
       u.lo = s.read(a_.master_from, reinterpret_cast<int16_t*>(b.lanes16[1]));
@@ -203,6 +208,12 @@ class Groups {
       u.w_to = wide_weight_to(b, s);
     }
     return u;
+  }
+
+  // Whether the update itself rounds the weights stochastically.
+  bool draws_inside(const Span& s) const {
+    return a_.store == WeightStore::stochastic && s.first % 4 == 0 &&
+           a_.weight_from.dtype == Dtype::bf16;
   }
 
   // Whether the update may read and write the moment in the tensors themselves.
@@ -284,6 +295,7 @@ class Groups {
         s.write(u.w_to, a_.master_to);
         return store_wide(b, s, u.w_to, a_.weight_to);
       case WeightStore::stochastic:
+        if (u.w == nullptr) return s.write(u.hi_to, a_.weight_to.data);
         return store_stochastic(b, s, u.w_to, a_.weight_random, a_.weight_to.data);
       case WeightStore::remainder:
         s.write(u.hi_to, a_.weight_to.data);

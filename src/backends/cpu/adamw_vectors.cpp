@@ -6,6 +6,7 @@
 // After the list of targets.
 #include <hwy/foreach_target.h>
 
+#include "backends/cpu/philox-inl.h"
 #include "backends/cpu/simd_math-inl.h"
 #include "formats/bits.h"
 
@@ -44,18 +45,6 @@ void Widen(const uint16_t* bf16, int64_t n, float* x) {
 
 void Narrow(const float* x, int64_t n, uint16_t* bf16) {
   each(n, [&](int64_t i) HWY_ATTR { Full().store(at(x, i), bf16 + i); });
-}
-
-// As math/master.h's stochastic_bf16: upper random bits below the last place, then cut.
-void NarrowStochastic(const float* x, const uint32_t* random, int64_t n, uint16_t* bf16) {
-  each(n, [&](int64_t i) HWY_ATTR {
-    const VF xi = at(x, i);
-    const VU up = hn::ShiftRight<16>(hn::LoadU(U32(), random + i));
-    const VU cut = hn::ShiftRight<16>(hn::Add(hn::BitCast(U32(), xi), up));
-    const auto nan = hn::RebindMask(U32(), hn::IsNaN(xi));
-    const VU code = hn::IfThenElse(nan, hn::Set(U32(), 0x7FFFu), cut);
-    hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(I32(), code)), U16(), bf16 + i);
-  });
 }
 
 // bits(x) = (hi << 16) + lo, modulo 2^32.
@@ -267,7 +256,32 @@ struct RangeLanes {
   }
 };
 
-template <bool kNarrowGrad, bool kSplit>
+void Random(const RandomStream& stream, int64_t first, int64_t n, uint32_t* words) {
+  const Words words_of(stream);
+  static_assert(kPad == kWordsAtOnce);
+  for (int64_t i = 0; i < n; i += kPad) words_of(static_cast<uint64_t>(first + i), words + i);
+}
+
+// As math/master.h's stochastic_bf16: upper random bits below the last place, then cut.
+HWY_INLINE void store_stochastic(VF x, const uint32_t* random, uint16_t* bf16) {
+  const VU up = hn::ShiftRight<16>(hn::LoadU(U32(), random));
+  const VU cut = hn::ShiftRight<16>(hn::Add(hn::BitCast(U32(), x), up));
+  const auto nan = hn::RebindMask(U32(), hn::IsNaN(x));
+  const VU code = hn::IfThenElse(nan, hn::Set(U32(), 0x7FFFu), cut);
+#if HWY_TARGET <= HWY_AVX3
+  hn::StoreU(hn::Vec<U16>{_mm512_cvtepi32_epi16(code.raw)}, U16(), bf16);
+#else
+  hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(I32(), code)), U16(), bf16);
+#endif
+}
+
+void NarrowStochastic(const float* x, const uint32_t* random, int64_t n, uint16_t* bf16) {
+  each(n, [&](int64_t i) HWY_ATTR { store_stochastic(at(x, i), random + i, bf16 + i); });
+}
+
+enum class Weights { wide, split, stochastic };
+
+template <bool kNarrowGrad, Weights kWeights>
 void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges* ranges) {
   const VF b1 = set(k.beta1), b2 = set(k.beta2), c1 = set(k.c1), c2 = set(k.c2);
   const VF one_b1 = set(1.0f - k.beta1), one_b2 = set(1.0f - k.beta2);
@@ -275,19 +289,28 @@ void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges
   const auto* const g = static_cast<const float*>(s.grad.data);
   const auto* const narrow_g = static_cast<const uint16_t*>(s.grad.data);
   const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
+  // Words are drawn here, while the divisions below keep their unit busy.
+  constexpr bool kDraws = kWeights == Weights::stochastic;
+  const Words words_of(kDraws ? *s.random : RandomStream{});
+  HWY_ALIGN uint32_t words[kPad];
   for (int64_t end = 0, i = 0; i < n;) {
     RangeLanes range_m{hn::Zero(I32()), seti(kF32Inf)}, range_v = range_m;
     for (end += s.group; i < end; i += lanes) {
+      if (kDraws && i % kPad == 0) words_of(static_cast<uint64_t>(s.first_word + i), words);
       const VF gi = hn::Mul(kNarrowGrad ? Full().load(narrow_g + i) : at(g, i), scale);
       const VF mi = hn::Add(hn::Mul(b1, at(s.m, i)), hn::Mul(one_b1, gi));
       const VF vi = hn::Add(hn::Mul(b2, at(s.v, i)), hn::Mul(hn::Mul(one_b2, gi), gi));
-      const VF wi = kSplit ? join_at(s.hi, s.lo, i) : at(s.w, i);
+      const VF wi = kWeights == Weights::split  ? join_at(s.hi, s.lo, i)
+                    : kWeights == Weights::wide ? at(s.w, i)
+                                                : Full().load(s.hi + i);
       const VF step = hn::Div(hn::Div(mi, c1), hn::Add(hn::Sqrt(hn::Div(vi, c2)), eps));
       const VF next = hn::Sub(wi, hn::Mul(lr, hn::Add(step, hn::Mul(decay, wi))));
-      if constexpr (kSplit) {
+      if constexpr (kWeights == Weights::split) {
         split_at(next, s.hi_to, s.lo_to, i);
-      } else {
+      } else if constexpr (kWeights == Weights::wide) {
         hn::StoreU(next, F32(), s.w_to + i);
+      } else {
+        store_stochastic(next, words + i % kPad, s.hi_to + i);
       }
       hn::StoreU(mi, F32(), s.m_to + i);
       hn::StoreU(vi, F32(), s.v_to + i);
@@ -298,61 +321,19 @@ void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges
   }
 }
 
-void Update(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges) {
-  const bool narrow = span.grad.dtype == Dtype::bf16;
-  if (span.w == nullptr) {
-    narrow ? UpdateAs<true, true>(k, span, n, ranges) : UpdateAs<false, true>(k, span, n, ranges);
+template <Weights kWeights>
+void UpdateOf(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges) {
+  if (span.grad.dtype == Dtype::bf16) {
+    UpdateAs<true, kWeights>(k, span, n, ranges);
   } else {
-    narrow ? UpdateAs<true, false>(k, span, n, ranges) : UpdateAs<false, false>(k, span, n, ranges);
+    UpdateAs<false, kWeights>(k, span, n, ranges);
   }
 }
 
-// The upper 32 bits of each product.
-HWY_INLINE VU upper_product(VU a, VU b) {
-#if HWY_TARGET == HWY_SCALAR
-  const uint64_t product = static_cast<uint64_t>(hn::GetLane(a)) * hn::GetLane(b);
-  return hn::Set(U32(), static_cast<uint32_t>(product >> 32));
-#else
-  const auto even = hn::MulEven(a, b);
-  const auto odd = hn::MulEven(hn::ShiftRightLanes<1>(U32(), a), hn::ShiftRightLanes<1>(U32(), b));
-  const hn::Repartition<uint64_t, U32> wide;
-  const auto low = hn::BitCast(U32(), hn::ShiftRight<32>(even));
-  const auto high = hn::And(odd, hn::Set(wide, 0xFFFFFFFF00000000ull));
-  return hn::Or(low, hn::BitCast(U32(), high));
-#endif
-}
-
-// Philox of base/philox.h, one block in each lane; the four words of a block are four elements.
-void Random(const RandomStream& stream, int64_t first, int64_t n, uint32_t* words) {
-  constexpr uint32_t kMul0 = 0xD2511F53u, kMul1 = 0xCD9E8D57u;
-  constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(U32()));
-  const VU mul0 = hn::Set(U32(), kMul0), mul1 = hn::Set(U32(), kMul1);
-  HWY_ALIGN uint32_t out[4 * HWY_MAX_BYTES / sizeof(uint32_t)];
-  for (int64_t i = 0; i < n; i += 4 * lanes) {
-    const uint64_t block = static_cast<uint64_t>(first + i) >> 2;
-    const uint32_t low = static_cast<uint32_t>(block);
-    const VU lane = hn::Iota(U32(), 0);
-    VU c0 = hn::Add(hn::Set(U32(), low), lane);
-    const auto carry = hn::Lt(c0, lane);
-    VU c1 = hn::Add(hn::Set(U32(), static_cast<uint32_t>(block >> 32)),
-                    hn::IfThenElseZero(carry, hn::Set(U32(), 1u)));
-    VU c2 = hn::Set(U32(), stream.step), c3 = hn::Set(U32(), stream.micro_batch);
-    uint32_t key0 = static_cast<uint32_t>(stream.name) ^ stream.seed;
-    uint32_t key1 = static_cast<uint32_t>(stream.name >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const VU h0 = upper_product(mul0, c0), l0 = hn::Mul(mul0, c0);
-      const VU h1 = upper_product(mul1, c2), l1 = hn::Mul(mul1, c2);
-      c0 = hn::Xor(hn::Xor(h1, c1), hn::Set(U32(), key0));
-      c1 = l1;
-      c2 = hn::Xor(hn::Xor(h0, c3), hn::Set(U32(), key1));
-      c3 = l0;
-      key0 += kWeyl0, key1 += kWeyl1;
-    }
-    hn::StoreInterleaved4(c0, c1, c2, c3, U32(), out);
-    const int64_t count = std::min(n - i, 4 * lanes);
-    std::memcpy(words + i, out, static_cast<size_t>(count) * sizeof(uint32_t));
-  }
+void Update(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges) {
+  if (span.w != nullptr) return UpdateOf<Weights::wide>(k, span, n, ranges);
+  if (span.lo != nullptr) return UpdateOf<Weights::split>(k, span, n, ranges);
+  UpdateOf<Weights::stochastic>(k, span, n, ranges);
 }
 
 AdamwVectors Vectors() {

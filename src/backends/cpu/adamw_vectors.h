@@ -43,7 +43,9 @@ struct ExpansionOf {
 };
 
 // What the update of a span reads and writes: the gradient in f32 or bf16, the weight in f32 or,
-// where w is null, as bf16 and remainder (math/master.h). A result may be its operand.
+// where w is null, as bf16 and remainder, or where lo is null too as bf16 that is rounded
+// stochastically by the words of elements first_word onwards, a multiple of 4 (math/master.h). A
+// result may be its operand.
 struct UpdateSpan {
   In grad;
   const float* w = nullptr;
@@ -52,6 +54,8 @@ struct UpdateSpan {
   uint16_t* hi_to = nullptr;
   const int16_t* lo = nullptr;
   int16_t* lo_to = nullptr;
+  const RandomStream* random = nullptr;
+  int64_t first_word = 0;
   const float *m = nullptr, *v = nullptr;
   float *m_to = nullptr, *v_to = nullptr;
   int64_t group = 0;  // elements of which each gets a BitRanges
