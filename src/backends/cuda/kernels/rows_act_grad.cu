@@ -73,13 +73,13 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
 }
 
 // Codes in groups, eight elements of a group at a time: neighbouring threads read and write
-// neighbouring 16 bytes of bf16.
+// neighbouring 16 bytes of bf16. Halves are counted in 32 bits.
 struct HalfGroup {
   uint2 gate = {0, 0}, up = {0, 0};
   uint16_t gate_scale = 0, up_scale = 0;
   uint4 dy = {0, 0, 0, 0};
 
-  __device__ __forceinline__ void load(const GradArgs& a, int64_t i) {
+  __device__ __forceinline__ void load(const GradArgs& a, uint32_t i) {
     gate = __ldcs(static_cast<const uint2*>(a.x.data) + i);
     up = __ldcs(static_cast<const uint2*>(a.up.data) + i);
     gate_scale = static_cast<const uint16_t*>(a.x.scales)[i / 2];
@@ -112,29 +112,53 @@ struct HalfGroup {
 constexpr int kHalvesAtOnce = 2;
 constexpr int kHalfBlocks = 4;
 
+// Of what the thread stored last, as it lies in memory.
+__device__ __noinline__ Largest look_again(const GradArgs& a, uint32_t i) {
+  const uint4 x = static_cast<const uint4*>(a.first.data)[i];
+  const uint4 y = static_cast<const uint4*>(a.second.data)[i];
+  const uint32_t words[kChunk / 2] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+  Largest largest;
+#pragma unroll
+  for (int k = 0; k < kChunk / 2; ++k) {
+    float v[2];
+    unpack_bf16(words[k], v);
+    largest.add(v[0]);
+    largest.add(v[1]);
+  }
+  return largest;
+}
+
+// A half's place is taken by the one that follows as soon as its gradients are made. Behind the end
+// the last ones stay, and say nothing new of the amax.
 __global__ void __launch_bounds__(kThreads, kHalfBlocks)
     gated_grad_codes(const __grid_constant__ GradArgs a) {
-  const int64_t n = a.rows * a.cols / 8;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * (kHalvesAtOnce * kThreads);
+  const auto n = static_cast<uint32_t>(a.rows * a.cols / 8);
+  const uint32_t stride = gridDim.x * (kHalvesAtOnce * kThreads);
   StoredLargest largest(a.amax);
-  for (int64_t base = static_cast<int64_t>(blockIdx.x) * (kHalvesAtOnce * kThreads) +
-                      static_cast<int>(threadIdx.x);
-       base < n; base += stride) {
-    HalfGroup half[kHalvesAtOnce];
+  HalfGroup half[kHalvesAtOnce];
+  const auto fetch = [&](uint32_t base, int k) {
+    const uint32_t i = base + static_cast<uint32_t>(k * kThreads);
+    if (i < n) half[k].load(a, i);
+  };
+  uint32_t base = blockIdx.x * (kHalvesAtOnce * kThreads) + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < kHalvesAtOnce; ++k) fetch(base, k);
+  for (; base < n; base += stride) {
+    PairRange range;
 #pragma unroll
     for (int k = 0; k < kHalvesAtOnce; ++k) {
-      if (base + k * kThreads < n) half[k].load(a, base + k * kThreads);
-    }
-#pragma unroll
-    for (int k = 0; k < kHalvesAtOnce; ++k) {
-      const int64_t i = base + k * kThreads;
       uint32_t w[kChunk / 2];
       half[k].gradients(w);
-      if (largest.wanted) largest.add_pairs(w);
+      fetch(base + stride, k);
+      if (largest.wanted) range.add(w);
+      const uint32_t i = base + static_cast<uint32_t>(k * kThreads);
       if (i >= n) continue;
       static_cast<uint4*>(a.first.data)[i] = make_uint4(w[0], w[1], w[2], w[3]);
       static_cast<uint4*>(a.second.data)[i] = make_uint4(w[4], w[5], w[6], w[7]);
     }
+    if (!largest.wanted || largest.join(range)) continue;
+    for (uint32_t i = base; i < n && i < base + kHalvesAtOnce * kThreads; i += kThreads)
+      largest.add(look_again(a, i));
   }
   if (largest.wanted) end_amax(a.amax, largest.all());
 }
@@ -171,7 +195,8 @@ Form grad_form(const ActGradParams& p) {
 template <bool kGated>
 void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t stream) {
   const bool bf16 = a.first.dtype == Dtype::bf16 && a.second.dtype == Dtype::bf16;
-  if (kGated && form == Form::groups && bf16) {
+  const bool in_32_bits = a.rows * a.cols / 8 < INT32_MAX;
+  if (kGated && form == Form::groups && bf16 && in_32_bits) {
     const int64_t n_pieces = ceil_div(a.rows * a.cols, 8 * kHalvesAtOnce * kThreads);
     const auto blocks = static_cast<unsigned>(row_blocks(n_pieces, kHalfBlocks * 132));
     gated_grad_codes<<<blocks, kThreads, 0, stream>>>(a);

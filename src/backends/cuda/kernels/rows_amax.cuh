@@ -12,6 +12,28 @@ struct AmaxArgs {
   uint8_t* flag = nullptr;
 };
 
+// The largest and the least of bf16 in pairs: two instructions for two pairs, where magnitudes
+// would take three. NaN goes through both.
+class PairRange {
+ public:
+  template <int N>
+  __device__ __forceinline__ void add(const uint32_t (&words)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const auto pair = *reinterpret_cast<const __nv_bfloat162*>(&words[i]);
+      high_ = __hmax2_nan(high_, pair);
+      low_ = __hmin2_nan(low_, pair);
+    }
+  }
+  // The larger magnitude.
+  __device__ __forceinline__ __nv_bfloat162 largest() const {
+    return __hmax2_nan(high_, __hneg2(low_));
+  }
+
+ private:
+  __nv_bfloat162 high_ = __floats2bfloat162_rn(0.0f, 0.0f), low_ = high_;
+};
+
 // Largest, of values as they are stored.
 class StoredLargest {
  public:
@@ -20,27 +42,34 @@ class StoredLargest {
       : wanted(a.partial != nullptr) {}
   const bool wanted;
 
-  // Pairs of bf16. NaN goes through the maximum, so one comparison finds what is not finite.
-  __device__ __forceinline__ void add_pairs(const uint32_t (&words)[kChunk / 2]) {
-    __nv_bfloat162 top = __habs2(pair_of(words[0]));
+  // Pairs of bf16.
+  template <int N>
+  __device__ __forceinline__ void add_pairs(const uint32_t (&words)[N]) {
+    PairRange range;
+    range.add(words);
+    if (join(range)) return;
 #pragma unroll
-    for (int i = 1; i < kChunk / 2; ++i) top = __hmax2_nan(top, __habs2(pair_of(words[i])));
-    const uint32_t bits = *reinterpret_cast<const uint32_t*>(&top);
-    // The carry out of an exponent of ones.
-    if ((((bits & 0x7F807F80u) + 0x00800080u) & 0x80008000u) == 0) {
-      pairs_ = __hmax2(pairs_, top);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < kChunk / 2; ++i) {
+    for (int i = 0; i < N; ++i) {
       float v[2];
       unpack_bf16(words[i], v);
       all_.add(v[0]);
       all_.add(v[1]);
     }
   }
+  // Whether all were finite; otherwise they are not taken, and are to be added one by one.
+  __device__ __forceinline__ bool join(const PairRange& range) {
+    const __nv_bfloat162 top = range.largest();
+    const uint32_t bits = *reinterpret_cast<const uint32_t*>(&top);
+    // The carry out of an exponent of ones.
+    if ((((bits & 0x7F807F80u) + 0x00800080u) & 0x80008000u) != 0) return false;
+    pairs_ = __hmax2(pairs_, top);
+    return true;
+  }
   __device__ __forceinline__ void add(const float (&v)[kChunk]) {
     all_.add(v);
+  }
+  __device__ __forceinline__ void add(const Largest& other) {
+    all_ = {fmaxf(all_.amax, other.amax), all_.bad || other.bad};
   }
 
   __device__ __forceinline__ Largest all() const {
@@ -50,9 +79,6 @@ class StoredLargest {
   }
 
  private:
-  static __device__ __forceinline__ __nv_bfloat162 pair_of(uint32_t word) {
-    return *reinterpret_cast<const __nv_bfloat162*>(&word);
-  }
   Largest all_;
   __nv_bfloat162 pairs_ = __floats2bfloat162_rn(0.0f, 0.0f);
 };
