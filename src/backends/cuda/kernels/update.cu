@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(256) weight_amax(const __grid_constant__ Adamw
       for (int64_t j = i; j < min(i + kEach, call.p.n); ++j) join(w[j]);
     }
   }
-  note_amax(call, top, bad);
+  note_amax({call.amax, call.flag}, top, bad);
 }
 
 void launch_weight_amax(const AdamwCall& call, int n_sm, cudaStream_t stream) {
@@ -87,17 +87,15 @@ class AdamwStep : public Prepared {
 
   void launch(const Launch& args) override {
     AdamwCall call = call_of(args);
-    if (p_.amax) {
-      clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
-      check_launch("adamw_step");
-    }
-    if (p_.n == 0) return;
     call.begin += launch_adamw_expanded(call, n_sm_, args.stream);
-    const bool knows_amax = call.begin == call.end;
+    const bool knows_amax = call.begin == call.end && p_.n != 0;
     if (call.begin < call.end) call.begin += launch_adamw_groups(call, n_sm_, args.stream);
     if (call.begin < call.end) call.begin += launch_adamw_wide(call, n_sm_, args.stream);
     if (call.begin < call.end) launch_adamw_any(call, n_sm_, args.stream);
-    if (p_.amax && !knows_amax) launch_weight_amax(call, n_sm_, args.stream);
+    if (!p_.amax || knows_amax) return;
+    clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
+    check_launch("adamw_step");
+    if (p_.n != 0) launch_weight_amax(call, n_sm_, args.stream);
   }
 
  private:

@@ -30,7 +30,7 @@ struct AdamwCall {
   const uint32_t* attempt;  // nullptr: nothing is drawn
 
   uint32_t* amax;  // bits of the largest finite magnitude of the new weight; nullptr: not asked for
-  uint8_t* flag;   // set to 1 where a new weight is not finite
+  uint8_t* flag;   // 1 where a new weight is not finite
   int64_t begin, end;  // the elements of this launch; begin starts a group
   int64_t origin = 0;  // the place of element 0 in the whole tensor, for what is drawn
 };
@@ -39,6 +39,7 @@ struct AdamwCall {
 bool is_aligned(const AdamwCall& call);
 
 // Each returns how many elements from call.begin on it has done, 0 where it is not made for them.
+// The first gives the weight's amax too where it does them all, the others do not.
 int64_t launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stream);
 int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream);
 int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream);

@@ -127,6 +127,31 @@ __device__ __forceinline__ bool update(const Place& p, const Raw<S, G>& raw, Ele
   return of_m.far | of_v.far | !(fabsf(bad) < __uint_as_float(kF32Inf));
 }
 
+// The weight's amax while the blocks of a launch, or launches for the parts of a tensor, gather it;
+// zeros again when the last block has given it away. Kernels of a process follow each other.
+struct GatheredAmax {
+  uint32_t amax, n_ended;
+  uint8_t flag;
+};
+__device__ GatheredAmax g_gathered;
+
+__device__ __forceinline__ AmaxPlace gathered() {
+  return {&g_gathered.amax, &g_gathered.flag};
+}
+// Every thread of every block calls it, after the block's work.
+__device__ __forceinline__ void give_amax(const AdamwCall& call) {
+  if (call.amax == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  if (atomicInc(&g_gathered.n_ended, gridDim.x - 1) != gridDim.x - 1) return;
+  if (call.origin + call.end != call.p.n) return;
+  __threadfence();
+  *call.amax = atomicExch(&g_gathered.amax, 0u);
+  *call.flag = __ldcg(&g_gathered.flag);
+  g_gathered.flag = 0;
+}
+
 // The largest magnitude among a lane's new weights: bits of two bf16 side by side, or of one f32.
 template <WeightStore S>
 struct TopWeight {
@@ -142,8 +167,8 @@ struct TopWeight {
   // The whole warp calls it.
   __device__ __forceinline__ void note(const AdamwCall& call) const {
     if (call.amax == nullptr) return;
-    if constexpr (S == WeightStore::plain) return note_amax(call, top, false);
-    note_amax(call, max(top << 16, top & 0xFFFF0000u), false);
+    if constexpr (S == WeightStore::plain) return note_amax(gathered(), top, false);
+    note_amax(gathered(), max(top << 16, top & 0xFFFF0000u), false);
   }
 };
 
@@ -187,7 +212,8 @@ __device__ __forceinline__ void store_weights(const Place& p, uint32_t i, const 
 
 __device__ __noinline__ void step_each_group(const AdamwCall& call, uint32_t begin, uint32_t end) {
   for (uint32_t i = begin; i < end; i += kGroup) step_group<Formats::ieee>(call, i, kGroup);
-  if (call.amax != nullptr) note_weights(call, call.w_to, begin + threadIdx.x % 32, end, 32);
+  if (call.amax == nullptr) return;
+  note_weights(call, gathered(), call.w_to, {begin + threadIdx.x % 32, end, 32});
 }
 
 // How many of four powers of v go by sums: so that neither the unit of powers nor the issue of
@@ -282,13 +308,13 @@ __global__ void __launch_bounds__(kThreads<S>, 1)
   fill_tables(shared);
   __syncthreads();
   if (found_nonfinite != 0) {
-    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads<S> + threadIdx.x;
     end_of_bringing();
     wait_for_brought();
-    if (call.amax != nullptr)
-      note_weights(call, call.w_from, thread, call.end,
-                   static_cast<int64_t>(gridDim.x) * kThreads<S>);
-    return copy_states(call);
+    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads<S> + threadIdx.x;
+    const Steps at{thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads<S>};
+    if (call.amax != nullptr) note_weights(call, gathered(), call.w_from, at);
+    copy_states(call);
+    return give_amax(call);
   }
   const Place p = place_of<S>(call, keys, shared, k);
   TopWeight<S> top;
@@ -299,6 +325,7 @@ __global__ void __launch_bounds__(kThreads<S>, 1)
   }
   top.note(call);
   if (tile == end && tile < call.end) step_last_tile<S, G>(call, keys, shared);
+  give_amax(call);
 }
 
 template <WeightStore S, Dtype G>
@@ -363,7 +390,8 @@ int64_t launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stre
   const int64_t n = call.end / kGroup * kGroup;
   if (call.begin != 0 || n == 0 || !takes(call)) return 0;
   for (int64_t first = 0; first < n; first += kMostElements) {
-    const AdamwCall part = slice(call, first, std::min(n - first, kMostElements));
+    AdamwCall part = slice(call, first, std::min(n - first, kMostElements));
+    if (n != call.end) part.amax = nullptr;
     if (call.p.g == Dtype::bf16) {
       launch_tiles_of<Dtype::bf16>(part, n_sm, stream);
     } else {
