@@ -8,71 +8,10 @@
 #include <vector>
 
 #include "ir/attr_enums.h"
-#include "ir/types.h"
+#include "ir/primitive_attrs.h"
 
 namespace octet {
 
-#define OCTET_ATTRS(Type)                       \
-  bool operator==(const Type&) const = default; \
-  template <typename Self, typename F>          \
-  static void fields([[maybe_unused]] Self& s, [[maybe_unused]] F&& f)
-
-struct NoAttrs {
-  OCTET_ATTRS(NoAttrs) {}
-};
-struct FillAttrs {
-  Shape shape;
-  double value = 0;  // of every element
-  OCTET_ATTRS(FillAttrs) { f("shape", s.shape), f("value", s.value); }
-};
-struct IotaAttrs {
-  Shape shape;
-  int64_t axis = 0;  // an element is its index along it
-  OCTET_ATTRS(IotaAttrs) { f("shape", s.shape), f("axis", s.axis); }
-};
-struct BroadcastAttrs {
-  Shape shape, axes;  // operand axis i becomes result axis axes[i]; the other result axes repeat
-  OCTET_ATTRS(BroadcastAttrs) { f("shape", s.shape), f("axes", s.axes); }
-};
-struct ReshapeAttrs {
-  Shape shape;
-  OCTET_ATTRS(ReshapeAttrs) { f("shape", s.shape); }
-};
-struct TransposeAttrs {
-  Shape perm;  // result axis i is operand axis perm[i]
-  OCTET_ATTRS(TransposeAttrs) { f("perm", s.perm); }
-};
-struct SliceAttrs {
-  Shape start, limit, stride;  // elements start, start + stride, ... below limit, per axis
-  OCTET_ATTRS(SliceAttrs) { f("start", s.start), f("limit", s.limit), f("stride", s.stride); }
-};
-struct PadAttrs {
-  Shape low, high, interior;  // elements of `value` per axis; interior: between two elements
-  double value = 0;
-  OCTET_ATTRS(PadAttrs) {
-    f("low", s.low), f("high", s.high), f("interior", s.interior), f("value", s.value);
-  }
-};
-struct AxisAttrs {
-  int64_t axis = 0;
-  OCTET_ATTRS(AxisAttrs) { f("axis", s.axis); }
-};
-struct AxesAttrs {
-  Shape axes;  // of a reduction: those that vanish
-  OCTET_ATTRS(AxesAttrs) { f("axes", s.axes); }
-};
-// dot: result axes are the batch axes, then a's free axes, then b's.
-struct DotAttrs {
-  Shape batch_a, batch_b, contract_a, contract_b;
-  OCTET_ATTRS(DotAttrs) {
-    f("batch_a", s.batch_a), f("batch_b", s.batch_b);
-    f("contract_a", s.contract_a), f("contract_b", s.contract_b);
-  }
-};
-struct ScatterAddAttrs {
-  int64_t rows = 0;  // of the result
-  OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
-};
 // gemm: y = op(a) op(b) (+ c); op transposes or not; role: which of a linear's three it is. To be
 // faster, fast_accumulate may shorten sums of codes' products, and tf32 f32 factors, below f32.
 struct GemmAttrs {
@@ -142,6 +81,14 @@ struct QuantizeAttrs {
     f("transposed", s.transposed), f("pad", s.pad);
   }
 };
+// A quantizer that makes its scale. measures: from the amax of its operand too.
+struct AmaxQuantizeAttrs {
+  QuantizeAttrs q;
+  bool both = false, measures = true;
+  OCTET_ATTRS(AmaxQuantizeAttrs) {
+    QuantizeAttrs::fields(s.q, f), f("both", s.both), f("measures", s.measures);
+  }
+};
 // An op and the per-tensor quantizer of its result. both: codes by row, and transposed.
 struct NormQuantizeAttrs {
   NormAttrs norm;
@@ -189,12 +136,10 @@ struct AdamwAttrs {
   }
 };
 
-#undef OCTET_ATTRS
-
-using Attrs =
-    std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs,
-                 SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs,
-                 NormAttrs, RopeAttrs, AttentionAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs,
-                 QuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs>;
+using Attrs = std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs,
+                           TransposeAttrs, SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs,
+                           ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs, AttentionAttrs,
+                           GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs, AmaxQuantizeAttrs,
+                           NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs>;
 
 }  // namespace octet

@@ -26,6 +26,33 @@ inline void put_typed(Cases& all, std::string name, OpCode op, Attrs attrs,
                  .typed_only = true});
 }
 
+// amax_quantize: the amax of x, of maxima that came with it, or both; with a history or without.
+inline void add_own_scales(Cases& all, const std::string& format, QuantizeAttrs q) {
+  const std::vector<OperandCase> maxima = {scalar(3.5), scalar(0, Dtype::boolean), scalar(0.5),
+                                           scalar(1, Dtype::boolean)};
+  for (const auto& [name, history] :
+       {std::pair("current", none()), std::pair("delayed", scales({4})),
+        std::pair("delayed_long", scales({37}))}) {
+    const auto put = [&](const std::string& what, const AmaxQuantizeAttrs& a,
+                         const std::vector<OperandCase>& behind) {
+      std::vector<OperandCase> operands = {tensor({5, 37}, Fill::wide), history};
+      operands.insert(operands.end(), behind.begin(), behind.end());
+      while (operands.back().absent) operands.pop_back();
+      put_typed(all, "amax_quantize_" + what + "_" + name + "_" + format, OpCode::amax_quantize, a,
+                operands);
+    };
+    q.transposed = false;
+    put("measured", {q, false, true}, {});
+    put("known", {q, false, false}, {scalar(37.25)});
+    put("joined", {q, false, true}, maxima);
+    q.pad = 16;
+    put("both", {q, true, true}, maxima);
+    put("both_of_maxima", {q, true, false}, maxima);
+    q.transposed = true;
+    put("transposed", {q, false, false}, {scalar(5)});
+  }
+}
+
 inline void add_scales(Cases& all) {
   put_typed(all, "amax_one", OpCode::amax, NoAttrs{}, {tensor({3, 5})});
   put_typed(all, "amax_three", OpCode::amax, NoAttrs{},
@@ -50,6 +77,7 @@ inline void add_scales(Cases& all) {
     put_typed(all, named("quantize"), OpCode::quantize, q, {tensor({3, 5}), scalar(0.01)});
     put_typed(all, named("quantize_saturates"), OpCode::quantize, q,
               {tensor({7, 33}, Fill::wide), scalar(1e-5)});
+    add_own_scales(all, name, q);
     QuantizeAttrs groups = q;
     groups.group = 16;
     put_typed(all, named("quantize_groups"), OpCode::quantize_groups, groups, {tensor({5, 37})});

@@ -32,6 +32,7 @@ enum class KernelId : int32_t {
   delayed_scale,
   quantize,
   quantize_both,
+  amax_quantize,
   quantize_groups,
   dequantize,
   add_quantize,

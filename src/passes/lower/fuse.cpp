@@ -70,12 +70,14 @@ Graph fuse(const Graph& graph, FuseReport* report) {
   FuseReport ignored;
   FuseReport& notes = report == nullptr ? ignored : *report;
   Graph current = graph;
-  for (const FuseRule& rule : fuse_rules()) {
+  const auto apply = [&](const FuseRule& rule) {
     current = rewrite_matches(current, [&](const Matcher& m, const Node& node) {
       return rule.match(m, node, notes.near_misses);
     });
-  }
+  };
+  for (const FuseRule& rule : fuse_rules()) apply(rule);
   current = fuse_amax(current);
+  apply({"amax_quantize", match_amax_quantize});
   current.phase = Phase::lowered;
   return current;
 }

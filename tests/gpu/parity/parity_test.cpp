@@ -19,7 +19,7 @@ Closeness closeness(OpCode op) {
       OpCode::quantize,     OpCode::quantize_both, OpCode::quantize_groups, OpCode::dequantize,
       OpCode::add_quantize, OpCode::transpose,     OpCode::slice,           OpCode::pad,
       OpCode::concatenate,  OpCode::fill,          OpCode::embedding,       OpCode::add,
-      OpCode::cast};
+      OpCode::cast,         OpCode::amax_quantize};
   static const std::set<OpCode> kCodes = {OpCode::rms_norm_quantize, OpCode::layer_norm_quantize,
                                           OpCode::gated_act_quantize, OpCode::gelu_quantize,
                                           OpCode::adamw_step};

@@ -38,6 +38,24 @@ class Table {
 
 constexpr int64_t kPads[] = {1, 16};
 
+// With a scale of their own, of one block and of many.
+void add_own_scales(Table& table, Dtype format) {
+  OperandCase empty = scales({16});
+  empty.fill = Fill::constant;
+  empty.value = 0;
+  for (const Shape& shape : {Shape{17, 33}, Shape{300, 192}, Shape{2047, 160}, Shape{0, 64}}) {
+    for (const OperandCase& history : {none(), scales({16}), empty}) {
+      for (const bool both : {false, true}) {
+        const QuantizeAttrs q{.dtype = format, .target = 448, .pad = 16};
+        std::vector<OperandCase> operands = {tensor(shape), history, scalar(0.5)};
+        table.put(OpCode::amax_quantize, AmaxQuantizeAttrs{q, both, false}, operands);
+        operands.push_back(scalar(0, Dtype::boolean));
+        table.put_nonfinite(OpCode::amax_quantize, AmaxQuantizeAttrs{q, both, true}, operands);
+      }
+    }
+  }
+}
+
 void add_quantizers(Table& table) {
   for (const Dtype format : {Dtype::e4m3, Dtype::e5m2, Dtype::hif8}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{128, 64}, Shape{300, 192},
@@ -53,6 +71,7 @@ void add_quantizers(Table& table) {
         table.put_nonfinite(OpCode::quantize, q, operands);
       }
     }
+    add_own_scales(table, format);
     for (const auto& [shape, group] :
          {std::pair(Shape{300, 192}, 16), std::pair(Shape{17, 33}, 16),
           std::pair(Shape{17, 32}, 16), std::pair(Shape{5, 8192}, 128), std::pair(Shape{3, 24}, 8),
@@ -128,6 +147,7 @@ void add_losses_and_lookups(Table& table) {
 
 // NaN, Inf and a stretch of zeros among the first operand's values.
 void put_specials(std::vector<double>& values) {
+  if (values.empty()) return;
   const size_t n = values.size();
   for (size_t i = n / 2; i < std::min(n, n / 2 + 40); ++i) values[i] = 0;
   values[n / 3] = std::numeric_limits<double>::quiet_NaN();

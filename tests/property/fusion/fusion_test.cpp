@@ -186,7 +186,16 @@ void add_rest(std::vector<Fused>& all, const Case& c) {
   }
   for (const int64_t pad : {1, 16}) {
     const QuantizeAttrs q{Dtype::e5m2, 57344, 0, false, pad};
-    all.push_back({"quantize_both", OpCode::quantize_both, q, {x, {Dtype::f32, {}}}, {}});
+    const TensorType scalar{Dtype::f32, {}}, history{Dtype::f32, {5}};
+    all.push_back({"quantize_both", OpCode::quantize_both, q, {x, scalar}, {}});
+    for (const bool both : {false, true}) {
+      const AmaxQuantizeAttrs own{q, both, true}, known{q, both, false};
+      all.push_back({"amax_quantize", OpCode::amax_quantize, own, {x}, {}});
+      all.push_back(
+          {"amax_quantize_delayed", OpCode::amax_quantize, own, {x, history, scalar}, {}});
+      all.push_back(
+          {"amax_quantize_known", OpCode::amax_quantize, known, {x, absent(), scalar}, {}});
+    }
   }
 }
 

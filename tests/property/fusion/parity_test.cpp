@@ -21,6 +21,7 @@ std::optional<Closeness> closeness(OpCode op) {
     case OpCode::quantize_groups:
     case OpCode::dequantize:
     case OpCode::add_quantize:
+    case OpCode::amax_quantize:
     case OpCode::broadcast:
     case OpCode::transpose:
     case OpCode::slice:

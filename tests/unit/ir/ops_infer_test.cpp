@@ -124,6 +124,18 @@ std::vector<Refused> refused_layers() {
        {x},
        "both by row and transposed"},
       {OpCode::quantize, QuantizeAttrs{.dtype = Dtype::f32}, {x, scalar}, "eight-bit float"},
+      {OpCode::amax_quantize,
+       AmaxQuantizeAttrs{.q = {}, .both = false, .measures = false},
+       {x},
+       "expected an amax, or measures = true"},
+      {OpCode::amax_quantize,
+       AmaxQuantizeAttrs{},
+       {x, absent_type(), real({4})},
+       "amax must be [], got [4]"},
+      {OpCode::amax_quantize,
+       AmaxQuantizeAttrs{.q = {.transposed = true}, .both = true},
+       {x},
+       "both by row and transposed"},
       {OpCode::dequantize, QuantizeAttrs{}, {x, scalar}, "codes must be eight-bit floats"},
   };
 }

@@ -1,5 +1,7 @@
 #include "backends/cpu/quantize.h"
 
+#include <numeric>
+
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/reduce.h"
 
@@ -13,8 +15,9 @@ float scale_of(const QuantizeAttrs& q, float amax) {
 
 int64_t amax_scratch(const NodeView& view, int) {
   int64_t largest = 0;
-  for (size_t i = 0; i < view.node.operands.size(); ++i)
-    largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    if (view.has(i)) largest = std::max(largest, reduce_scratch(view.in(i).n_elems()));
+  }
   return largest * static_cast<int64_t>(sizeof(double));
 }
 
@@ -25,20 +28,36 @@ bool amax_applies(const NodeView& view) {
   return view.out(0).dtype == Dtype::f32;
 }
 
-LaunchFn prepare_amax(const NodeView& view, Context& context) {
-  std::vector<int64_t> sizes;
-  for (size_t i = 0; i < view.node.operands.size(); ++i) sizes.push_back(view.in(i).n_elems());
-  return [types = NodeTypes(view), sizes, &pool = context.pool](const LaunchArgs& args) {
+// The maximum of a node's operands, some of which may be flags.
+struct AmaxOf {
+  AmaxOf(const NodeView& view, const std::vector<size_t>& operands)
+      : types(view), operands(operands) {
+    for (const size_t i : operands) sizes.push_back(view.in(i).n_elems());
+  }
+  Amax operator()(const LaunchArgs& args, ThreadPool& pool) const {
     Amax all;
-    for (size_t i = 0; i < sizes.size(); ++i) {
+    for (size_t k = 0; k < operands.size(); ++k) {
+      const size_t i = operands[k];
       if (types.in[i] == Dtype::boolean) {
         all.finite = all.finite && *data<uint8_t>(args, i) == 0;
         continue;
       }
       const Amax part =
-          amax(types.operand(args, i), sizes[i], reinterpret_cast<double*>(args.scratch), pool);
+          amax(types.operand(args, i), sizes[k], reinterpret_cast<double*>(args.scratch), pool);
       all = {std::max(all.value, part.value), all.finite && part.finite};
     }
+    return all;
+  }
+  NodeTypes types;
+  std::vector<size_t> operands;
+  std::vector<int64_t> sizes;
+};
+
+LaunchFn prepare_amax(const NodeView& view, Context& context) {
+  std::vector<size_t> operands(view.node.operands.size());
+  std::iota(operands.begin(), operands.end(), 0);
+  return [amax_of = AmaxOf(view, operands), &pool = context.pool](const LaunchArgs& args) {
+    const Amax all = amax_of(args, pool);
     *data_out<float>(args, 0) = all.value;
     *data_out<uint8_t>(args, 1) = all.finite ? 0 : 1;
   };
@@ -84,6 +103,36 @@ LaunchFn prepare_quantize(const NodeView& view, Context& context) {
           shape = rows_of(view.in(0)), &pool = context.pool](const LaunchArgs& args) {
     quantize(types.operand(args, 0), codes.at(args, *data<float>(args, 1)), shape, scratch_of(args),
              pool);
+  };
+}
+
+bool amax_quantize_applies(const NodeView& view) {
+  for (size_t i = 2; i < view.node.operands.size(); ++i) {
+    if (!is_wide(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
+  }
+  return is_wide(view.in(0).dtype) && view.in_is(1, {Dtype::f32}) && has_codec(view.out(0).dtype);
+}
+
+int64_t amax_quantize_bytes(const NodeView& view, int n_threads) {
+  const int64_t quantize = float_bytes(quantize_scratch(rows_of(view.in(0)), 0, n_threads));
+  return std::max(quantize, amax_scratch(view, n_threads));
+}
+
+LaunchFn prepare_amax_quantize(const NodeView& view, Context& context) {
+  const auto& a = view.attrs<AmaxQuantizeAttrs>();
+  std::vector<size_t> measured;
+  if (a.measures) measured.push_back(0);
+  for (size_t i = 2; i < view.node.operands.size(); ++i) measured.push_back(i);
+  const int64_t n_history = view.has(1) ? view.in(1).n_elems() : 0;
+  return [amax_of = AmaxOf(view, measured), codes = CodesOf(view, a.q, a.both), q = a.q, n_history,
+          shape = rows_of(view.in(0)), &pool = context.pool](const LaunchArgs& args) {
+    const Amax all = amax_of(args, pool);
+    AmaxHistory history;
+    if (n_history > 0) history = {data<float>(args, 1), data_out<float>(args, 3), n_history};
+    const float scale = scale_of(q, delayed_amax(history, all.value));
+    *data_out<float>(args, 1) = scale;
+    *data_out<uint8_t>(args, 2) = all.finite ? 0 : 1;
+    quantize(amax_of.types.operand(args, 0), codes.at(args, scale), shape, scratch_of(args), pool);
   };
 }
 
@@ -144,6 +193,7 @@ const Binding kBindings[] = {
     {OpCode::delayed_scale, delayed_applies, nullptr, prepare_delayed_scale},
     {OpCode::quantize, quantize_applies, quantize_bytes, prepare_quantize},
     {OpCode::quantize_both, quantize_applies, quantize_bytes, prepare_quantize},
+    {OpCode::amax_quantize, amax_quantize_applies, amax_quantize_bytes, prepare_amax_quantize},
     {OpCode::quantize_groups, groups_apply, group_bytes, prepare_quantize_groups},
     {OpCode::dequantize, dequantize_applies, group_bytes, prepare_dequantize},
     {OpCode::add_quantize, add_applies, group_bytes, prepare_add_quantize},

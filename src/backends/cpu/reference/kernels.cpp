@@ -171,6 +171,8 @@ Kernel eight_bit(OpCode op) {
       return dequantize;
     case OpCode::add_quantize:
       return add_quantize;
+    case OpCode::amax_quantize:
+      return amax_quantize;
     case OpCode::rms_norm_quantize:
       return rms_norm_quantize;
     case OpCode::layer_norm_quantize:

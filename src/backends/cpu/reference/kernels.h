@@ -63,6 +63,7 @@ void quantize_both(const RefCall& call);
 void quantize_groups(const RefCall& call);
 void dequantize(const RefCall& call);
 void add_quantize(const RefCall& call);
+void amax_quantize(const RefCall& call);
 // stored.cpp: operands that may be codes in groups, and results that are quantized as they are
 // stored
 void rms_norm_stored(const RefCall& call);

@@ -144,4 +144,23 @@ void add_quantize(const RefCall& call) {
   quantize_in_groups(std::get<QuantizeAttrs>(call.attrs), whole, call.out.subspan(1));
 }
 
+void amax_quantize(const RefCall& call) {
+  const auto& a = std::get<AmaxQuantizeAttrs>(call.attrs);
+  const bool delayed = call.in.size() > 1 && !call.in[1].data.empty();
+  std::vector<RefTensor> measured;
+  if (a.measures) measured.push_back(call.in[0]);
+  for (size_t i = 2; i < call.in.size(); ++i) measured.push_back(call.in[i]);
+  double largest = 0;
+  RefTensor found[] = {{.type = call.out[1].type, .data = {&largest, 1}}, call.out[2]};
+  amax({.attrs = NoAttrs{}, .in = measured, .out = found});
+  RefTensor made[] = {call.out[1], delayed ? call.out[3] : RefTensor{}};
+  const RefTensor sources[] = {found[0], delayed ? call.in[1] : RefTensor{}};
+  delayed ? delayed_scale({.attrs = a.q, .in = sources, .out = made})
+          : quant_scale({.attrs = a.q, .in = sources, .out = made});
+  const RefTensor scaled[] = {call.in[0], call.out[1]};
+  RefTensor codes[] = {call.out[0], call.out.back()};
+  a.both ? quantize_both({.attrs = a.q, .in = scaled, .out = codes})
+         : quantize({.attrs = a.q, .in = scaled, .out = codes});
+}
+
 }  // namespace octet::reference

@@ -1,13 +1,16 @@
 // Codes of a tensor by its one scale, by row and transposed: params/quantize.h.
-#include "backends/cuda/kernels/quantize.cuh"
-#include "backends/cuda/kernels/wide.cuh"
+#include <algorithm>
+
+#include "backends/cuda/kernels/quantize_source.cuh"
 
 namespace octet::cuda {
 namespace {
 
 constexpr int kPacks = 4;  // eights of a thread
 constexpr int kChunk = kThreads * kEight * kPacks;
-constexpr int kBlocks = 4;  // of a multiprocessor at least: registers for the loads under way
+// Blocks of a multiprocessor at least: registers for the loads under way.
+template <Dtype X, ScaleFrom H>
+constexpr int kBlocks = X != Dtype::f32&& H == ScaleFrom::amax ? 5 : 4;
 
 // HiF8's codes are looked up in shared memory; the other formats have the machine's conversion.
 __device__ constexpr Hif8Table kHif8Codes = make_hif8_table();
@@ -51,15 +54,16 @@ __device__ __forceinline__ uint2 look_up8(const float (&v)[8], float factor, con
 
 struct RowCodes {
   const void* x;
-  const float* scale;
+  ScaleSource scale;
   uint8_t* codes;
   int64_t n;
   bool aligned = false;
 };
 
-template <Dtype X, Dtype C>
+// Joins x where the scale wants that; `last`: no chunk of this block follows.
+template <Dtype X, Dtype C, ScaleFrom H>
 __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
-                                               const uint8_t* table) {
+                                               const uint8_t* table, Magnitude& found, bool last) {
   if (a.aligned && base + kChunk <= a.n) {
     Raw8 raw[kPacks];
 #pragma unroll
@@ -67,7 +71,9 @@ __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
       raw[p] = load_raw8(a.x, base + (p * kThreads + threadIdx.x) * kEight, X);
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) pin(raw[p]);
-    const float inv_scale = 1.0f / *a.scale;
+    const float inv_scale = 1.0f / a.scale.scale<H>();
+    if (a.scale.joins<H>()) join_all<X>(found, raw);
+    if (last) end_scale<H>(a.scale, found);
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       float v[8];
@@ -77,17 +83,24 @@ __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
     }
     return;
   }
-  const float inv_scale = 1.0f / *a.scale;
-  for (int64_t i = base + threadIdx.x; i < min(a.n, base + kChunk); i += kThreads)
-    a.codes[i] = static_cast<uint8_t>(look_up<C>(load_wide(a.x, i, X) * inv_scale, table));
+  const float inv_scale = 1.0f / a.scale.scale<H>();
+  for (int64_t i = base + threadIdx.x; i < min(a.n, base + kChunk); i += kThreads) {
+    const float x = load_wide(a.x, i, X);
+    if (a.scale.joins<H>()) found.join(x);
+    a.codes[i] = static_cast<uint8_t>(look_up<C>(x * inv_scale, table));
+  }
+  if (last) end_scale<H>(a.scale, found);
 }
 
-template <Dtype X, Dtype C>
-__global__ void __launch_bounds__(kThreads, kBlocks)
+template <Dtype X, Dtype C, ScaleFrom H>
+__global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
     quantize_rows(const __grid_constant__ RowCodes a) {
   const uint8_t* table = code_table<C>();
-  for (int k = 0; k < kPieces<C>; ++k)
-    quantize_chunk<X, C>(a, (int64_t{blockIdx.x} * kPieces<C> + k) * kChunk, table);
+  Magnitude found;
+  for (int k = 0; k < kPieces<C>; ++k) {
+    const int64_t base = (int64_t{blockIdx.x} * kPieces<C> + k) * kChunk;
+    quantize_chunk<X, C, H>(a, base, table, found, k + 1 == kPieces<C>);
+  }
 }
 
 // A block turns a tile of 128 rows and 64 columns. A thread encodes eight columns of four rows and
@@ -100,48 +113,57 @@ constexpr int kTileWords = kTileRows / 4;
 
 struct TileCodes {
   const void* x;
-  const float* scale;
+  ScaleSource scale;
   uint8_t* by_row;  // nullptr: not wanted
   uint8_t* transposed;
   int64_t rows, cols, padded_rows, tiles_across, n_tiles;
   bool aligned_x = false, aligned_rows = false, aligned_turned = false;
 };
 
+// What a block keeps over its tiles.
+struct TileState {
+  const uint8_t* table;
+  uint32_t* tile;
+  Magnitude found;
+};
+
 // The codes of one row's eight columns, zero outside of the matrix.
-template <Dtype X, Dtype C>
+template <Dtype X, Dtype C, ScaleFrom H>
 __device__ __forceinline__ uint2 encode_edge(const TileCodes& a, int64_t row, int64_t col,
-                                             float inv_scale, const uint8_t* table) {
+                                             float inv_scale, TileState& state) {
   uint32_t words[2] = {};
 #pragma unroll
   for (int j = 0; j < kEight; ++j) {
     if (row >= a.rows || col + j >= a.cols) continue;
     const float x = load_wide(a.x, row * a.cols + col + j, X);
-    words[j / 4] |= look_up<C>(x * inv_scale, table) << (8 * (j % 4));
+    if (a.scale.joins<H>()) state.found.join(x);
+    words[j / 4] |= look_up<C>(x * inv_scale, state.table) << (8 * (j % 4));
   }
   return {words[0], words[1]};
 }
 
-template <Dtype X, Dtype C>
+template <Dtype X, Dtype C, ScaleFrom H>
 __device__ __forceinline__ void encode_four_rows(const TileCodes& a, int64_t row, int64_t col,
-                                                 const uint8_t* table, uint2 (&codes)[4]) {
+                                                 TileState& state, uint2 (&codes)[4]) {
   if (a.aligned_x && row + 4 <= a.rows && col + kEight <= a.cols) {
     Raw8 raw[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) raw[k] = load_raw8(a.x, (row + k) * a.cols + col, X);
 #pragma unroll
     for (int k = 0; k < 4; ++k) pin(raw[k]);
-    const float inv_scale = 1.0f / *a.scale;
+    const float inv_scale = 1.0f / a.scale.scale<H>();
+    if (a.scale.joins<H>()) join_all<X>(state.found, raw);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       float v[8];
       widen8(raw[k], X, v);
-      codes[k] = look_up8<C>(v, inv_scale, table);
+      codes[k] = look_up8<C>(v, inv_scale, state.table);
     }
     return;
   }
-  const float inv_scale = 1.0f / *a.scale;
+  const float inv_scale = 1.0f / a.scale.scale<H>();
 #pragma unroll
-  for (int k = 0; k < 4; ++k) codes[k] = encode_edge<X, C>(a, row + k, col, inv_scale, table);
+  for (int k = 0; k < 4; ++k) codes[k] = encode_edge<X, C, H>(a, row + k, col, inv_scale, state);
 }
 
 __device__ __forceinline__ void store_rows(const TileCodes& a, int64_t row, int64_t col,
@@ -190,15 +212,17 @@ __device__ __forceinline__ void store_turned(const TileCodes& a, int64_t col, in
   }
 }
 
-template <Dtype X, Dtype C>
-__device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, const uint8_t* table,
-                                              uint32_t* tile) {
+template <Dtype X, Dtype C, ScaleFrom H>
+__device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, bool last,
+                                              TileState& state) {
+  uint32_t* tile = state.tile;
   const int64_t first_row = at / a.tiles_across * kTileRows;
   const int64_t first_col = at % a.tiles_across * kTileCols;
   const int eight = threadIdx.x % 8, word = threadIdx.x / 8;
   const int64_t row = first_row + word * 4, col = first_col + eight * kEight;
   uint2 codes[4];
-  encode_four_rows<X, C>(a, row, col, table, codes);
+  encode_four_rows<X, C, H>(a, row, col, state, codes);
+  if (last) end_scale<H>(a.scale, state.found);
   if (a.by_row != nullptr) store_rows(a, row, col, codes);
   const uint4 left = turn_bytes(codes[0].x, codes[1].x, codes[2].x, codes[3].x);
   const uint4 right = turn_bytes(codes[0].y, codes[1].y, codes[2].y, codes[3].y);
@@ -215,25 +239,26 @@ __device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, co
   }
 }
 
-template <Dtype X, Dtype C>
-__global__ void __launch_bounds__(kThreads, kBlocks)
+template <Dtype X, Dtype C, ScaleFrom H>
+__global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
     quantize_tiles(const __grid_constant__ TileCodes a) {
   alignas(16) __shared__ uint32_t tile[kTileCols * kTileWords];
-  const uint8_t* table = code_table<C>();
-  for (int k = 0; k < kPieces<C>; ++k) {
-    const int64_t at = int64_t{blockIdx.x} * kPieces<C> + k;
-    if (at >= a.n_tiles) return;
+  TileState state{.table = code_table<C>(), .tile = tile, .found = {}};
+  const int64_t first = int64_t{blockIdx.x} * kPieces<C>;
+  const int64_t n = min(int64_t{kPieces<C>}, a.n_tiles - first);
+  if (n == 0) end_scale<H>(a.scale, state.found);  // of an empty matrix
+  for (int64_t k = 0; k < n; ++k) {
     if (k > 0) __syncthreads();  // all have read the tile before
-    quantize_tile<X, C>(a, at, table, tile);
+    quantize_tile<X, C, H>(a, first + k, k + 1 == n, state);
   }
 }
 
-template <Dtype X, Dtype C>
-void launch_tiles(const QuantizeParams& p, const Launch& args) {
-  TileCodes a{.x = args.operands[0],
-              .scale = args.in<float>(1),
-              .by_row = p.by_row ? args.out<uint8_t>(0) : nullptr,
-              .transposed = args.out<uint8_t>(p.by_row ? 1 : 0),
+template <Dtype X, Dtype C, ScaleFrom H>
+void launch_tiles(const QuantizeParams& p, const QuantizeCall& call) {
+  TileCodes a{.x = call.x,
+              .scale = call.scale,
+              .by_row = call.by_row,
+              .transposed = call.transposed,
               .rows = p.rows,
               .cols = p.cols,
               .padded_rows = p.padded_rows,
@@ -242,30 +267,27 @@ void launch_tiles(const QuantizeParams& p, const Launch& args) {
   a.aligned_x = is_aligned(a.x, 16) && p.cols * dtype_bytes(X) % 16 == 0;
   a.aligned_rows = is_aligned(a.by_row, 8) && p.cols % 8 == 0;
   a.aligned_turned = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
-  const unsigned grid = grid_of(ceil_div(a.n_tiles, kPieces<C>));
-  quantize_tiles<X, C><<<grid, kThreads, 0, args.stream>>>(a);
+  const unsigned grid = grid_of(std::max<int64_t>(ceil_div(a.n_tiles, kPieces<C>), 1));
+  quantize_tiles<X, C, H><<<grid, kThreads, 0, call.stream>>>(a);
   check_launch("quantize, transposed");
 }
 
-template <Dtype X, Dtype C>
-void launch_rows(const QuantizeParams& p, const Launch& args) {
-  RowCodes a{.x = args.operands[0],
-             .scale = args.in<float>(1),
-             .codes = args.out<uint8_t>(0),
-             .n = p.rows * p.cols};
+template <Dtype X, Dtype C, ScaleFrom H>
+void launch_rows(const QuantizeParams& p, const QuantizeCall& call) {
+  RowCodes a{.x = call.x, .scale = call.scale, .codes = call.by_row, .n = p.rows * p.cols};
   a.aligned = is_aligned(a.x, 16) && is_aligned(a.codes, 8);
-  const unsigned grid = grid_of(ceil_div(a.n, kChunk * kPieces<C>));
-  quantize_rows<X, C><<<grid, kThreads, 0, args.stream>>>(a);
+  const unsigned grid = grid_of(std::max<int64_t>(ceil_div(a.n, kChunk * kPieces<C>), 1));
+  quantize_rows<X, C, H><<<grid, kThreads, 0, call.stream>>>(a);
   check_launch("quantize");
 }
 
 void run_quantize(const QuantizeParams& p, const Launch& args) {
   if (p.cols == 0 || (p.transposed ? p.padded_rows : p.rows) == 0) return;
-  visit_wide(p.x, [&]<Dtype X>() {
-    visit_codes(p.codes, [&]<Dtype C>() {
-      p.transposed ? launch_tiles<X, C>(p, args) : launch_rows<X, C>(p, args);
-    });
-  });
+  QuantizeCall call{
+      .x = args.operands[0], .scale = {.given = args.in<float>(1)}, .stream = args.stream};
+  if (p.by_row) call.by_row = args.out<uint8_t>(0);
+  if (p.transposed) call.transposed = args.out<uint8_t>(p.by_row ? 1 : 0);
+  launch_quantize(p, call);
 }
 
 constexpr KernelRow kRows[] = {
@@ -275,12 +297,30 @@ constexpr KernelRow kRows[] = {
     {KernelId::delayed_scale, prepare_scale},
     {KernelId::quantize, stateless<QuantizeParams, run_quantize>},
     {KernelId::quantize_both, stateless<QuantizeParams, run_quantize>},
+    {KernelId::amax_quantize, prepare_amax_quantize},
     {KernelId::quantize_groups, prepare_groups},
     {KernelId::add_quantize, prepare_groups},
     {KernelId::dequantize, prepare_dequantize},
 };
 
 }  // namespace
+
+void launch_quantize(const QuantizeParams& p, const QuantizeCall& call) {
+  visit_wide(p.x, [&]<Dtype X>() {
+    visit_codes(p.codes, [&]<Dtype C>() {
+      const auto launch = [&]<ScaleFrom H>() {
+        p.transposed ? launch_tiles<X, C, H>(p, call) : launch_rows<X, C, H>(p, call);
+      };
+      if (call.scale.given != nullptr) {
+        launch.template operator()<ScaleFrom::given>();
+      } else if (call.scale.own.n_history == 0) {
+        launch.template operator()<ScaleFrom::amax>();
+      } else {
+        launch.template operator()<ScaleFrom::history>();
+      }
+    });
+  });
+}
 
 std::span<const KernelRow> quantize_kernels() {
   return kRows;

@@ -20,6 +20,7 @@ __device__ __forceinline__ uint16_t group_scale(float amax, float inv_target) {
 std::unique_ptr<Prepared> prepare_amax(const Request& request);
 std::unique_ptr<Prepared> prepare_any_of(const Request& request);
 std::unique_ptr<Prepared> prepare_scale(const Request& request);
+std::unique_ptr<Prepared> prepare_amax_quantize(const Request& request);
 std::unique_ptr<Prepared> prepare_groups(const Request& request);
 std::unique_ptr<Prepared> prepare_dequantize(const Request& request);
 

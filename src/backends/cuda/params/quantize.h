@@ -15,6 +15,7 @@ namespace octet::cuda {
 struct AmaxParams {
   int64_t n_operands = 0;
 };
+inline constexpr int kMaxMaxima = 8;          // operands of amax_quantize, beside x and history
 inline constexpr int64_t kAmaxBlocks = 1056;  // at most, for one operand
 constexpr int64_t amax_scratch_bytes(int64_t n_operands) {
   return n_operands * kAmaxBlocks * int64_t{sizeof(uint32_t)};
@@ -44,6 +45,24 @@ struct QuantizeParams {
   bool by_row = true, transposed = false;
   int32_t reserved = 0;
 };
+
+// amax_quantize: operands x, history f32 [n] or none, then n_maxima maxima f32 or flags; results:
+// the codes of quantize, or of quantize_both the first; scale f32; bool: of amax; with a history
+// the next one (delayed_scale); with both layouts the transposed codes. The amax is over the
+// maxima, and x too where it measures. Tail: (elements, dtype) of x, where it measures, and of each
+// of the maxima. Scratch: amax_quantize_scratch_bytes.
+struct AmaxQuantizeParams {
+  QuantizeParams quantize = {};
+  float target = 448;
+  int32_t n_history = 0;
+  int32_t n_maxima = 0;
+  bool measures = true;
+  bool known = false;  // one maximum, f32, and nothing to measure: no launch goes before
+  int8_t reserved[2] = {};
+};
+constexpr int64_t amax_quantize_scratch_bytes(int64_t n_operands) {
+  return amax_scratch_bytes(n_operands) + int64_t{2 * sizeof(uint32_t)};
+}
 
 // quantize_groups: operand a [rows, cols] wide; results: codes as a, scales [rows, ceil(cols /
 // group)] bf16, rounded to nearest even, saturating; codes are made with the stored scales.

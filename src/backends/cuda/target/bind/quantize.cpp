@@ -53,9 +53,8 @@ bool quantize_applies(const NodeView& view) {
   return is_wide_or_half(view.in(0).dtype) && view.in(1).dtype == Dtype::f32 &&
          is_code(view.out(0).dtype);
 }
-KernelSpec quantize_spec(const NodeView& view) {
-  const auto& q = view.attrs<QuantizeAttrs>();
-  const bool both = view.node.op == OpCode::quantize_both;
+QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, bool both,
+                               size_t transposed_at) {
   const Rows x = rows_of(view.in(0));
   QuantizeParams p;
   p.rows = x.rows;
@@ -64,8 +63,40 @@ KernelSpec quantize_spec(const NodeView& view) {
   p.codes = q.dtype;
   p.by_row = both || !q.transposed;
   p.transposed = both || q.transposed;
-  if (p.transposed) p.padded_rows = view.out(both ? 1 : 0).shape[1];
-  return make_spec(both ? KernelId::quantize_both : KernelId::quantize, p);
+  if (p.transposed) p.padded_rows = view.out(both ? transposed_at : 0).shape[1];
+  return p;
+}
+KernelSpec quantize_spec(const NodeView& view) {
+  const bool both = view.node.op == OpCode::quantize_both;
+  return make_spec(both ? KernelId::quantize_both : KernelId::quantize,
+                   quantize_params(view, view.attrs<QuantizeAttrs>(), both, 1));
+}
+
+bool amax_quantize_applies(const NodeView& view) {
+  bool wide = is_wide_or_half(view.in(0).dtype) && view.in_is(1, {Dtype::f32});
+  for (size_t i = 2; i < view.node.operands.size(); ++i)
+    wide = wide && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
+  return wide && is_code(view.out(0).dtype);
+}
+int64_t amax_quantize_scratch(const NodeView& view) {
+  return amax_quantize_scratch_bytes(std::ssize(view.node.operands));
+}
+KernelSpec amax_quantize_spec(const NodeView& view) {
+  const auto& a = view.attrs<AmaxQuantizeAttrs>();
+  AmaxQuantizeParams p;
+  p.quantize = quantize_params(view, a.q, a.both, view.node.results.size() - 1);
+  p.target = static_cast<float>(a.q.target);
+  p.n_history = view.has(1) ? static_cast<int32_t>(view.in(1).n_elems()) : 0;
+  p.measures = a.measures;
+  std::vector<int64_t> tail;
+  const auto add = [&](size_t i) {
+    tail.push_back(view.in(i).n_elems());
+    tail.push_back(static_cast<int64_t>(view.in(i).dtype));
+  };
+  if (a.measures) add(0);
+  for (size_t i = 2; i < view.node.operands.size(); ++i, ++p.n_maxima) add(i);
+  p.known = !a.measures && p.n_maxima == 1 && view.in(2).dtype == Dtype::f32;
+  return make_spec(KernelId::amax_quantize, p, tail);
 }
 
 GroupParams group_params(const NodeView& view) {
@@ -117,6 +148,7 @@ const Binding kBindings[] = {
     {OpCode::delayed_scale, scale_applies, nullptr, scale_spec},
     {OpCode::quantize, quantize_applies, nullptr, quantize_spec},
     {OpCode::quantize_both, quantize_applies, nullptr, quantize_spec},
+    {OpCode::amax_quantize, amax_quantize_applies, amax_quantize_scratch, amax_quantize_spec},
     {OpCode::quantize_groups, groups_apply, nullptr, groups_spec},
     {OpCode::add_quantize, groups_apply, nullptr, groups_spec},
     {OpCode::dequantize, dequantize_applies, nullptr, dequantize_spec},

@@ -1,0 +1,72 @@
+// A per-tensor quantizer with the scale that it makes: amax, quant_scale or delayed_scale, and
+// quantize in one. Operands: x, a history or none, then maxima and flags as amax takes them. The
+// scale is from the largest of them, and of x too where the attribute `measures` is set; with a
+// history as delayed_scale has it. So a tensor whose amax came with it is read once, and so is one
+// with a history, which finds its amax on the way.
+#include <algorithm>
+
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+constexpr std::string_view kName = "amax_quantize";
+constexpr size_t kHistory = 1, kFirstMaximum = 2;
+
+// The history is shifted where it lies.
+constexpr InplacePair kInplaceHistory[] = {{.result = 3, .operand = 1}};
+
+Results infer_amax_quantize(const Attrs& attrs, Types in) {
+  const auto& a = std::get<AmaxQuantizeAttrs>(attrs);
+  if (a.both && a.q.transposed) fail(kName, "codes are transposed, or both by row and transposed");
+  const Types maxima = in.subspan(std::min(in.size(), kFirstMaximum));
+  if (!a.measures && maxima.empty()) fail(kName, "expected an amax, or measures = true");
+  for (const TensorType& maximum : maxima) {
+    if (maximum.dtype == Dtype::boolean)
+      need_bool(kName, "flag", maximum);
+    else
+      need_float(kName, "amax", maximum, {});
+  }
+  const Results quantized{in[0], real({})};
+  const Results codes = (a.both ? kQuantizeBoth : kQuantize).infer(a.q, quantized);
+  Results results{
+      codes[0], {.dtype = Dtype::f32, .shape = {}}, {.dtype = Dtype::boolean, .shape = {}}};
+  if (!absent(in, kHistory)) {
+    const Results amax_and_history{real({}), in[kHistory]};
+    results.push_back(kDelayedScale.infer(a.q, amax_and_history)[1]);
+  }
+  if (a.both) results.push_back(codes[1]);
+  return results;
+}
+
+Values decompose_amax_quantize(Builder& b, const Node& node) {
+  const auto& a = std::get<AmaxQuantizeAttrs>(node.attrs);
+  const ValueId x = node.operands[0], history = operand(node, kHistory);
+  Values measured;
+  if (a.measures) measured.push_back(x);
+  for (size_t i = kFirstMaximum; i < node.operands.size(); ++i)
+    measured.push_back(node.operands[i]);
+  const Values amax = b.emit(OpCode::amax, NoAttrs{}, measured);
+  const Values made = history == kNoValue ? b.emit(OpCode::quant_scale, a.q, {amax[0]})
+                                          : b.emit(OpCode::delayed_scale, a.q, {amax[0], history});
+  const Values codes = b.emit(a.both ? OpCode::quantize_both : OpCode::quantize, a.q, {x, made[0]});
+  Values results{codes[0], made[0], amax[1]};
+  results.insert(results.end(), made.begin() + 1, made.end());
+  results.insert(results.end(), codes.begin() + 1, codes.end());
+  return results;
+}
+
+}  // namespace
+
+constinit const OpDef kAmaxQuantize = {.code = OpCode::amax_quantize,
+                                       .name = kName,
+                                       .min_operands = 1,
+                                       .max_operands = 2 + kMaxMaxima,
+                                       .infer = infer_amax_quantize,
+                                       .attrs = default_attrs<AmaxQuantizeAttrs>,
+                                       .decompose = decompose_amax_quantize,
+                                       .inplace = kInplaceHistory,
+                                       .statistics = 0b10};
+
+}  // namespace octet::ops

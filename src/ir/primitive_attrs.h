@@ -1,0 +1,73 @@
+// Attributes of the primitives that move, reduce and contract; attrs.h has the rest.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/types.h"
+
+namespace octet {
+
+// Opens fields(), and compares by it.
+#define OCTET_ATTRS(Type)                       \
+  bool operator==(const Type&) const = default; \
+  template <typename Self, typename F>          \
+  static void fields([[maybe_unused]] Self& s, [[maybe_unused]] F&& f)
+
+struct NoAttrs {
+  OCTET_ATTRS(NoAttrs) {}
+};
+struct FillAttrs {
+  Shape shape;
+  double value = 0;  // of every element
+  OCTET_ATTRS(FillAttrs) { f("shape", s.shape), f("value", s.value); }
+};
+struct IotaAttrs {
+  Shape shape;
+  int64_t axis = 0;  // an element is its index along it
+  OCTET_ATTRS(IotaAttrs) { f("shape", s.shape), f("axis", s.axis); }
+};
+struct BroadcastAttrs {
+  Shape shape, axes;  // operand axis i becomes result axis axes[i]; the other result axes repeat
+  OCTET_ATTRS(BroadcastAttrs) { f("shape", s.shape), f("axes", s.axes); }
+};
+struct ReshapeAttrs {
+  Shape shape;
+  OCTET_ATTRS(ReshapeAttrs) { f("shape", s.shape); }
+};
+struct TransposeAttrs {
+  Shape perm;  // result axis i is operand axis perm[i]
+  OCTET_ATTRS(TransposeAttrs) { f("perm", s.perm); }
+};
+struct SliceAttrs {
+  Shape start, limit, stride;  // elements start, start + stride, ... below limit, per axis
+  OCTET_ATTRS(SliceAttrs) { f("start", s.start), f("limit", s.limit), f("stride", s.stride); }
+};
+struct PadAttrs {
+  Shape low, high, interior;  // elements of `value` per axis; interior: between two elements
+  double value = 0;
+  OCTET_ATTRS(PadAttrs) {
+    f("low", s.low), f("high", s.high), f("interior", s.interior), f("value", s.value);
+  }
+};
+struct AxisAttrs {
+  int64_t axis = 0;
+  OCTET_ATTRS(AxisAttrs) { f("axis", s.axis); }
+};
+struct AxesAttrs {
+  Shape axes;  // of a reduction: those that vanish
+  OCTET_ATTRS(AxesAttrs) { f("axes", s.axes); }
+};
+// dot: result axes are the batch axes, then a's free axes, then b's.
+struct DotAttrs {
+  Shape batch_a, batch_b, contract_a, contract_b;
+  OCTET_ATTRS(DotAttrs) {
+    f("batch_a", s.batch_a), f("batch_b", s.batch_b);
+    f("contract_a", s.contract_a), f("contract_b", s.contract_b);
+  }
+};
+struct ScatterAddAttrs {
+  int64_t rows = 0;  // of the result
+  OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
+};
+
+}  // namespace octet
