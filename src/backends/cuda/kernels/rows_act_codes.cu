@@ -6,6 +6,7 @@
 // known, to all blocks, few groups may hold a larger one, and only theirs are looked at. What is
 // not finite is found here where the scales let it be; a code that is NaN is found by the second
 // pass.
+#include "backends/cuda/kernels/rows_amax.cuh"
 #include "backends/cuda/kernels/rows_gated_codes.cuh"
 #include "backends/cuda/kernels/rows_layer.cuh"
 
@@ -102,52 +103,133 @@ __device__ __forceinline__ float share(float amax) {
   return __uint_as_float(bits > others ? bits : others);
 }
 
-// Each lane looks at its most promising group, until none may hold more than the largest. The first
-// to look is the lane whose group promises most: it spares most of the others their look.
+// Below it no group holds more than the largest, whatever the logistic: of products of scales in
+// bf16, whose rounding the slack is for. Negative, so that all may, where products may be 0 instead
+// of something small.
+__device__ __forceinline__ float hopeless(float largest, bool gated) {
+  constexpr float kInverse = 1 / kMaxCode;
+  constexpr float kRounding = 1 - 0x1p-6f;
+  const float most = largest * kInverse * (gated ? kInverse : 1.0f) * kRounding;
+  return largest >= 0x1p-90f ? most : -1.0f;
+}
 template <bool kGated>
-__device__ __forceinline__ void search(const LayerArgs& a, int64_t first, float (&bounds)[kGroups],
-                                       Largest& largest) {
-  bool alone = true;
-  for (;;) {
-    float best = bounds[0];
-    int at = 0;
+__device__ __forceinline__ bool is_hopeless(const Scales& s, float most) {
+  const uint32_t xs[4] = {s.x.x, s.x.y, s.x.z, s.x.w};
+  const uint32_t ups[4] = {s.up.x, s.up.y, s.up.z, s.up.w};
+  uint32_t products[4];
 #pragma unroll
-    for (int k = 1; k < kGroups; ++k) {
-      at = bounds[k] > best ? k : at;
-      best = fmaxf(best, bounds[k]);
-    }
-    const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(best)));
-    if (!(most > largest.amax)) return;
-    if (best > largest.amax && (!alone || best == most)) {
+  for (int k = 0; k < 4; ++k) {
+    auto pair = *reinterpret_cast<const __nv_bfloat162*>(&xs[k]);
+    if constexpr (kGated) pair = __hmul2(pair, *reinterpret_cast<const __nv_bfloat162*>(&ups[k]));
+    products[k] = *reinterpret_cast<const uint32_t*>(&pair);
+  }
+  PairRange range;
+  range.add(products);
+  const __nv_bfloat162 top = range.largest();
+  float v[2];
+  unpack_bf16(*reinterpret_cast<const uint32_t*>(&top), v);
+  return v[0] <= most && v[1] <= most;
+}
+
+// The place of the largest of a lane's bounds.
+__device__ __forceinline__ int best_of(const float (&bounds)[kGroups]) {
+  float best = bounds[0];
+  int at = 0;
+#pragma unroll
+  for (int k = 1; k < kGroups; ++k) {
+    at = bounds[k] > best ? k : at;
+    best = fmaxf(best, bounds[k]);
+  }
+  return at;
+}
+__device__ __forceinline__ float pick(const float (&bounds)[kGroups], int at) {
+  float v = bounds[0];
+#pragma unroll
+  for (int k = 1; k < kGroups; ++k) v = k == at ? bounds[k] : v;
+  return v;
+}
+
+// Each lane looks at its most promising group, until none may hold more than the largest.
+template <bool kGated>
+__device__ __forceinline__ void search(const LayerArgs& a, int64_t first, const Scales& scales,
+                                       Largest& largest) {
+  float bounds[kGroups];
+  bounds_of<kGated>(scales, bounds);
+  for (;;) {
+    const int at = best_of(bounds);
+    const bool looks = pick(bounds, at) > largest.amax;
+    if (!__any_sync(~0u, looks)) return;
+    if (looks) {
       look_at<kGated>(a, first + at, largest);
 #pragma unroll
       for (int k = 0; k < kGroups; ++k) bounds[k] = k == at ? 0.0f : bounds[k];
     }
-    alone = false;
     largest.amax = share(largest.amax);
   }
 }
 
+// What all of a block's threads may begin with: the group that promises most of all that they hold
+// first. Without it each warp would look at one.
+template <bool kGated>
+__device__ __forceinline__ void look_first(const LayerArgs& a, int64_t first, const Scales& scales,
+                                           Largest& largest) {
+  __shared__ uint32_t most[kThreads / 32];
+  __shared__ unsigned int found;
+  float bounds[kGroups];
+  bounds_of<kGated>(scales, bounds);
+  const int at = best_of(bounds);
+  const uint32_t mine = __float_as_uint(pick(bounds, at));
+  const uint32_t warp = __reduce_max_sync(~0u, mine);
+  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = warp;
+  if (threadIdx.x == 0) found = 0;
+  __syncthreads();
+  uint32_t all = 0;
+#pragma unroll
+  for (int w = 0; w < kThreads / 32; ++w) all = max(all, most[w]);
+  if (mine == all && all != 0) {
+    look_at<kGated>(a, first + at, largest);
+    const unsigned int seen = atomicMax(&g_seen.largest, __float_as_uint(largest.amax));
+    atomicMax(&found, max(seen, __float_as_uint(largest.amax)));
+  }
+  __syncthreads();
+  largest.amax = __uint_as_float(found);
+}
+
+constexpr int kAhead = 2;  // pieces of a thread on their way
+
 template <bool kGated>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     act_amax(const __grid_constant__ LayerArgs a) {
-  begin_pass(a.scale);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *a.scale.flag = 0;
   const int64_t n = a.rows * (a.cols / kChunk), n_pieces = (n + kPiece - 1) / kPiece;
   const auto first_of = [&](int64_t piece) {
     return piece * kPiece + static_cast<int64_t>(threadIdx.x) * kGroups;
   };
+  Scales next[kAhead];
+  const auto fetch = [&](int64_t i) {
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j)
+      next[j] = load_scales<kGated>(a, first_of(i + int64_t{j} * gridDim.x), n);
+  };
+  fetch(blockIdx.x);
+  begin_pass(a.scale);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *a.scale.flag = 0;
   Largest largest;
-  Scales next = load_scales<kGated>(a, first_of(blockIdx.x), n);
-  unsigned int seen = 0;  // when the piece was asked for
-  for (int64_t i = blockIdx.x; i < n_pieces; i += gridDim.x) {
-    float bounds[kGroups];
-    bounds_of<kGated>(next, bounds);
+  look_first<kGated>(a, first_of(blockIdx.x), next[0], largest);
+  unsigned int seen = 0;  // when the pieces were asked for
+  for (int64_t i = blockIdx.x; i < n_pieces; i += int64_t{kAhead} * gridDim.x) {
+    Scales now[kAhead];
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) now[j] = next[j];
     largest.amax =
         __uint_as_float(__reduce_max_sync(~0u, max(seen, __float_as_uint(largest.amax))));
-    next = load_scales<kGated>(a, first_of(i + gridDim.x), n);
+    fetch(i + int64_t{kAhead} * gridDim.x);
     seen = __ldcg(&g_seen.largest);
-    search<kGated>(a, first_of(i), bounds, largest);
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const bool skips = is_hopeless<kGated>(now[j], hopeless(largest.amax, kGated));
+      if (!__all_sync(~0u, skips))
+        search<kGated>(a, first_of(i + int64_t{j} * gridDim.x), now[j], largest);
+    }
   }
   end_first_pass(a.scale, largest);
   // Behind end_first_pass's barriers all of the block have read.
@@ -160,38 +242,44 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 constexpr int kAtOnce = 2;
 constexpr int kCodeBlocks = 5;
 
+// Groups are counted in 32 bits: 2^32 of them and their codes do not fit into a GPU.
+struct GatedGroup {
+  uint4 gate = {0, 0, 0, 0}, up = {0, 0, 0, 0};
+  uint16_t gate_scale = 0, up_scale = 0;
+
+  __device__ __forceinline__ void load(const LayerArgs& a, uint32_t i) {
+    gate = __ldcs(static_cast<const uint4*>(a.x.data) + i);
+    up = __ldcs(static_cast<const uint4*>(a.up.data) + i);
+    gate_scale = __ldcs(static_cast<const uint16_t*>(a.x.scales) + i);
+    up_scale = __ldcs(static_cast<const uint16_t*>(a.up.scales) + i);
+  }
+};
+
+// Backwards: what was written last is still near. A group's place is taken by the one that follows
+// as soon as its codes are made; behind the end the last ones stay.
 __global__ void __launch_bounds__(kThreads, kCodeBlocks)
     gated_rows(const __grid_constant__ LayerArgs a) {
+  const auto n = static_cast<uint32_t>(a.rows * (a.cols / kChunk));
+  const uint32_t stride = gridDim.x * (kAtOnce * kThreads);
+  GatedGroup group[kAtOnce];
+  const auto fetch = [&](uint32_t base, int k) {
+    const uint32_t i = base + static_cast<uint32_t>(k * kThreads);
+    if (i < n) group[k].load(a, n - 1 - i);
+  };
+  uint32_t base = blockIdx.x * (kAtOnce * kThreads) + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < kAtOnce; ++k) fetch(base, k);
   const Encoding e = begin_pass(a.scale);
-  const int64_t n = a.rows * (a.cols / kChunk);
-  const auto* gates = static_cast<const uint4*>(a.x.data);
-  const auto* ups = static_cast<const uint4*>(a.up.data);
-  const auto* gate_scales = static_cast<const uint16_t*>(a.x.scales);
-  const auto* up_scales = static_cast<const uint16_t*>(a.up.scales);
-  auto* codes = reinterpret_cast<uint4*>(a.codes);
   NanProducts nan;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * (kAtOnce * kThreads);
-  // Backwards: what was written last is still near.
-  for (int64_t base = n - 1 - static_cast<int64_t>(blockIdx.x) * (kAtOnce * kThreads) -
-                      static_cast<int>(threadIdx.x);
-       base >= 0; base -= stride) {
-    uint4 gate[kAtOnce] = {}, up[kAtOnce] = {};
-    uint16_t gate_scale[kAtOnce] = {}, up_scale[kAtOnce] = {};
+  for (; base < n; base += stride) {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t i = base - k * kThreads;
-      if (i < 0) continue;
-      gate[k] = __ldcs(gates + i);
-      up[k] = __ldcs(ups + i);
-      gate_scale[k] = __ldcs(gate_scales + i);
-      up_scale[k] = __ldcs(up_scales + i);
-    }
-#pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const int64_t i = base - k * kThreads;
-      const GatedFactors factors(gate_scale[k], up_scale[k], e.inv_scale);
-      const uint4 some = gated_codes(gate[k], up[k], factors, nan);
-      if (i >= 0) codes[i] = some;
+      const GatedGroup& g = group[k];
+      const GatedFactors factors(g.gate_scale, g.up_scale, e.inv_scale);
+      const uint4 codes = gated_codes(g.gate, g.up, factors, nan);
+      fetch(base + stride, k);
+      const uint32_t i = base + static_cast<uint32_t>(k * kThreads);
+      if (i < n) reinterpret_cast<uint4*>(a.codes)[n - 1 - i] = codes;
     }
   }
   if (a.scale.bounded && nan.any()) *a.scale.flag = 1;
