@@ -19,6 +19,20 @@ HWY_INLINE VF finite_magnitude(VF v) {
   return hn::IfThenElseZero(hn::Lt(magnitude, inf), magnitude);
 }
 
+// The maximum of magnitudes as integers, where NaN and Inf are above all: what a run of finite
+// values needs.
+struct MagnitudeLanes {
+  hn::Vec<I32> top;
+  HWY_INLINE void add(VF v) {
+    const auto magnitude = hn::And(hn::BitCast(I32(), v), hn::Set(I32(), 0x7FFFFFFF));
+    top = hn::Max(top, magnitude);
+  }
+  HWY_INLINE VF value() const { return hn::BitCast(F32(), top); }
+  HWY_INLINE bool all_finite() const {
+    return hn::AllTrue(I32(), hn::Lt(top, hn::Set(I32(), 0x7F800000)));
+  }
+};
+
 // formats/quantize.h's scale_from_amax for BF16 scales.
 HWY_INLINE VF group_scale(VF amax, float inv_target) {
   const VF least = set(0x1p-100f), largest = set(0x1.FEp127f);

@@ -73,6 +73,9 @@ HWY_INLINE void for_values(const Values& values, int64_t n, Fn&& fn) {
 
 template <typename Values>
 HWY_INLINE float amax_of(const Values& values, int64_t n) {
+  MagnitudeLanes lanes{hn::Zero(I32())};
+  for_values(values, n, [&](int64_t, VF v) HWY_ATTR { lanes.add(v); });
+  if (lanes.all_finite()) return max_of(lanes.value());
   VF top = zero(), sum = zero();
   for_values(values, n, [&](int64_t, VF v) HWY_ATTR {
     top = hn::Max(top, finite_magnitude(v));

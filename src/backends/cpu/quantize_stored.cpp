@@ -39,6 +39,9 @@ void NormalizeRow(const NormalizeSpan& a, int64_t n) {
 }
 
 float SignedAmax(In x, int64_t n) {
+  MagnitudeLanes lanes{hn::Zero(I32())};
+  for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR { lanes.add(load(io, x, i)); });
+  if (lanes.all_finite()) return max_of(lanes.value());
   VF top = zero(), sum = zero();
   for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
     const VF v = load(io, x, i);

@@ -34,14 +34,35 @@ HWY_INLINE VF split_exponent(VF x, VF* n) {
   return hn::NegMulAdd(*n, set(1.42860682030941723e-6f), r);
 }
 
+// min(max(x, least), most); NaN stays NaN.
+HWY_INLINE VF limited(VF x, float least, float most) {
+#if HWY_TARGET <= HWY_AVX3
+  // Of two operands of which one is NaN, the second is the result.
+  return VF{_mm512_min_ps(set(most).raw, _mm512_max_ps(set(least).raw, x.raw))};
+#else
+  const VF inside = hn::Min(hn::Max(x, set(least)), set(most));
+  return hn::IfThenElse(hn::IsNaN(x), x, inside);
+#endif
+}
+
+// q 2^n for q in [1/2, 2] or NaN and an integral n in [-152, 129], or NaN where q is; rounded once.
+HWY_INLINE VF times_power(VF q, VF n) {
+#if HWY_TARGET <= HWY_AVX3
+  return VF{_mm512_scalef_ps(q.raw, n.raw)};
+#else
+  const auto whole = hn::ConvertTo(I32(), hn::IfThenZeroElse(hn::IsNaN(n), n));
+  const auto half = hn::ShiftRight<1>(whole);  // two factors: neither leaves the normal range
+  return hn::Mul(hn::Mul(q, power_of_two(half)), power_of_two(hn::Sub(whole, half)));
+#endif
+}
+
 // x = e^x for N vectors side by side: one alone would wait for its own results most of the time.
 // Error at most 1 ulp; subnormal results, overflow to Inf, and NaN included.
 template <int N>
 HWY_INLINE void exp_each(VF (&x)[N]) {
   VF n[N], r[N], q[N];
   HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
-    const VF limited = hn::Min(hn::Max(x[i], set(-105.0f)), set(89.0f));
-    r[i] = split_exponent(hn::IfThenElse(hn::IsNaN(x[i]), x[i], limited), &n[i]);
+    r[i] = split_exponent(limited(x[i], -105.0f, 89.0f), &n[i]);
   }
   HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
     q[i] = hn::MulAdd(set(kExpTail[4]), r[i], set(kExpTail[3]));
@@ -52,11 +73,7 @@ HWY_INLINE void exp_each(VF (&x)[N]) {
   HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
     q[i] = hn::Add(set(1.0f), hn::MulAdd(hn::Mul(r[i], r[i]), q[i], r[i]));
   }
-  HWY_UNROLL(4) for (int i = 0; i < N; ++i) {
-    const auto whole = hn::ConvertTo(I32(), hn::IfThenZeroElse(hn::IsNaN(x[i]), n[i]));
-    const auto half = hn::ShiftRight<1>(whole);  // two factors: neither leaves the normal range
-    x[i] = hn::Mul(hn::Mul(q[i], power_of_two(half)), power_of_two(hn::Sub(whole, half)));
-  }
+  HWY_UNROLL(4) for (int i = 0; i < N; ++i) x[i] = times_power(q[i], n[i]);
 }
 HWY_INLINE VF exp_f32(VF x) {
   VF one[1] = {x};

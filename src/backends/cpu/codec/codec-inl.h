@@ -99,6 +99,31 @@ HWY_INLINE VI encode_ieee(VF x, int32_t limit) {
   return hn::IfThenElse(hn::Gt(magnitude, set(kF32Inf)), set(kRow.nan_code), code);
 }
 
+#if HWY_TARGET <= HWY_AVX3
+
+// The code of each lane, nearest even, saturated. A power of two whose last place is the code's, of
+// numbers in x's octave and of subnormal ones alike, rounds to it when it is added.
+template <Dtype D>
+HWY_INLINE VI encode_byte(VF x) {
+  constexpr FormatRow kRow = format_row(D);
+  constexpr int kDrop = 23 - kRow.fraction_bits;
+  constexpr int kLeast = 128 - kRow.bias;  // the exponent of normal numbers in an f32
+  constexpr int kUnits = (kLeast << kRow.fraction_bits) + (kDrop << kRow.fraction_bits);
+  constexpr float kTop = decode<D>(kRow.max_code);
+  const VI all = bits(x);
+  const __mmask16 nan = _mm512_cmp_ps_mask(x.raw, x.raw, _CMP_UNORD_Q);
+  const VF size = hn::Min(value(hn::And(all, set(kF32Magnitude))), hn::Set(F32(), kTop));
+  const VI octave = hn::Max(hn::And(bits(size), set(kF32Inf)), set(kLeast << 23));
+  const VI place = hn::Add(octave, set(kDrop << 23));
+  const VI units = hn::Sub(bits(hn::Add(size, value(place))), place);
+  const VI code = hn::Add(units, hn::Sub(shift_right<kDrop>(place), set(kUnits)));
+  const __m512i sign = shift_right<24>(all).raw;
+  const __m512i with_sign = _mm512_ternarylogic_epi32(code.raw, sign, set(0x80).raw, 0xF8);
+  return VI{_mm512_mask_mov_epi32(with_sign, nan, set(kRow.nan_code).raw)};
+}
+
+#endif
+
 // HiF8 of two vectors, nearest, ties away, in 16-bit lanes: fractions have 3 bits at most and ties
 // go one way, so the upper half of an f32 decides (a NaN that comes from a product is quiet and
 // shows there too). Half a place is added, then the exponent after the carry chooses the layout.
@@ -131,6 +156,9 @@ HWY_INLINE hn::Vec<U8x2> encode_hif8(VF lo, VF hi) {
 template <Dtype D>
 HWY_INLINE VI encode_lanes(VF x) {
   constexpr FormatRow kRow = format_row(D);
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) return encode_byte<D>(x);
+#endif
   return encode_ieee<D>(x, dtype_bytes(D) == 1 ? kRow.max_code : kRow.overflow_code);
 }
 
