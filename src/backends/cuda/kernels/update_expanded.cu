@@ -153,22 +153,26 @@ __device__ __forceinline__ void give_amax(const AdamwCall& call) {
 }
 
 // The largest magnitude among a lane's new weights: bits of two bf16 side by side, or of one f32.
+// As patterns the largest is that of a negative weight where there is one, as signed numbers that
+// of a positive one: no sign need be taken off first.
 template <WeightStore S>
 struct TopWeight {
-  uint32_t top = 0;
+  uint32_t top = 0, signed_top = 0;
 
   __device__ __forceinline__ void add(uint32_t word) {
     if constexpr (S == WeightStore::plain) {
       top = max(top, word & kF32Magnitude);
     } else {
-      top = __vmaxu2(top, word & 0x7FFF7FFFu);
+      top = __vmaxu2(top, word);
+      signed_top = __vmaxs2(signed_top, word);
     }
   }
   // The whole warp calls it.
   __device__ __forceinline__ void note(const AdamwCall& call) const {
     if (call.amax == nullptr) return;
     if constexpr (S == WeightStore::plain) return note_amax(gathered(), top, false);
-    note_amax(gathered(), max(top << 16, top & 0xFFFF0000u), false);
+    const uint32_t both = __vmaxu2(top & 0x7FFF7FFFu, signed_top);
+    note_amax(gathered(), max(both << 16, both & 0xFFFF0000u), false);
   }
 };
 
