@@ -16,10 +16,11 @@
 namespace octet::cuda {
 namespace {
 
-// Of a block, one to a multiprocessor: as many as their registers and, with f32 gradients, what
-// they stage leave room for.
-template <WeightStore S>
-constexpr int kThreads = S == WeightStore::stochastic ? 640 : 512;
+// One block to a multiprocessor: as many threads as registers and shared memory have room for.
+constexpr int kMostThreads = 640, kSharedBytes = 227 * 1024;
+template <WeightStore S, Dtype G>
+constexpr int kThreads =
+    kTableBytes + Staging<S, G, kMostThreads>::kBytes <= kSharedBytes ? kMostThreads : 512;
 constexpr int64_t kMostElements = int64_t{1} << 31;  // of a launch
 
 template <WeightStore S, Dtype G>
@@ -299,12 +300,12 @@ __device__ __noinline__ void step_last_tile(const AdamwCall& call, const RoundKe
 }
 
 template <WeightStore S, Dtype G>
-__global__ void __launch_bounds__(kThreads<S>, 1)
+__global__ void __launch_bounds__(kThreads<S, G>, 1)
     step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
   extern __shared__ __align__(16) char shared[];
-  const uint32_t end = end_of_whole(call), stride = gridDim.x * (kThreads<S> / 32) * kTile;
+  const uint32_t end = end_of_whole(call), stride = gridDim.x * (kThreads<S, G> / 32) * kTile;
   uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
-  Staging<S, G, kThreads<S>> staging(shared + kTableBytes);
+  Staging<S, G, kThreads<S, G>> staging(shared + kTableBytes);
   if (tile < end) staging.announce(call, tile + offset_of(threadIdx.x % 32));
   end_of_bringing();
   const AdamwConstants k = constants_of(call);
@@ -314,8 +315,8 @@ __global__ void __launch_bounds__(kThreads<S>, 1)
   if (found_nonfinite != 0) {
     end_of_bringing();
     wait_for_brought();
-    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads<S> + threadIdx.x;
-    const Steps at{thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads<S>};
+    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads<S, G> + threadIdx.x;
+    const Steps at{thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads<S, G>};
     if (call.amax != nullptr) note_weights(call, gathered(), call.w_from, at);
     copy_states(call);
     return give_amax(call);
@@ -335,13 +336,13 @@ __global__ void __launch_bounds__(kThreads<S>, 1)
 template <WeightStore S, Dtype G>
 void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const auto kernel = step_tiles<S, G>;
-  constexpr int kBytes = kTableBytes + Staging<S, G, kThreads<S>>::kBytes;
+  constexpr int kBytes = kTableBytes + Staging<S, G, kThreads<S, G>>::kBytes;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "adamw_step's shared memory");
   const int64_t tiles = ceil_div(call.end, int64_t{kTile});
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, n_sm));
   const RandomStream random = update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight);
-  kernel<<<blocks, kThreads<S>, kBytes, stream>>>(call, round_keys(random));
+  kernel<<<blocks, kThreads<S, G>, kBytes, stream>>>(call, round_keys(random));
   check_launch("adamw_step");
 }
 
