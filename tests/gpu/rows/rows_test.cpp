@@ -219,6 +219,19 @@ TEST(rows, quantizing_layers_equal_those_of_the_cpu) {
   }
 }
 
+// More tiles than a GPU turns at once, whole ones and others.
+TEST(rows, many_tiles_of_codes_equal_those_of_the_cpu) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Size size : {Size{4096, 2304}, Size{4100, 2320}}) {
+    SizedCases cases(size, Dtype::bf16);
+    const QuantizeAttrs q{
+        .dtype = Dtype::e4m3, .target = 448, .group = 0, .transposed = true, .pad = 16};
+    for (const Scale scale : {Scale::own, Scale::given})
+      add_quantized(cases, 16, {q, false, scale});
+    expect_parity(cases, Dtype::bf16, *gpu);
+  }
+}
+
 // What specials go into: the plain matrix, or the scales of a stored one. Codes have no Inf.
 std::string input_with_specials(const Graph& graph, int64_t group) {
   for (const GraphInput& input : graph.inputs) {
