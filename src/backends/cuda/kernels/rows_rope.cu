@@ -76,90 +76,87 @@ struct Spot {
   int head, pair;  // the first of those it turns
   int made_at;     // where its turn lies
 
-  __device__ __forceinline__ explicit Spot(const RopeArgs& a) {
-    const int thread = static_cast<int>(threadIdx.x), per_head = a.half / 8;
-    row = thread / a.half, i = thread - row * a.half;
+  __device__ __forceinline__ explicit Spot(int half) {
+    const int thread = static_cast<int>(threadIdx.x), per_head = half / 8;
+    row = thread / half, i = thread - row * half;
     head = i / per_head, pair = (i - head * per_head) * 8;
-    made_at = row * a.half + twos_at(a, i / 8, i / 2 % kTwos) * 2 + i % 2;
+    made_at = row * half + twos_at(half, i / 8, i / 2 % kTwos) * 2 + i % 2;
   }
   // The k-th two of the turns of eight pairs, within a row's: threads side by side read side by
   // side.
-  static __device__ __forceinline__ int twos_at(const RopeArgs& a, int eight, int k) {
-    return k * (a.half / 8) + eight;
+  static __device__ __forceinline__ int twos_at(int half, int eight, int k) {
+    return k * (half / 8) + eight;
   }
-  __device__ __forceinline__ void read(const RopeArgs& a, const Turn* turns,
-                                       TwoTurns (&to)[kTwos]) const {
-    const auto* twos = reinterpret_cast<const float4*>(turns + row * a.half);
+  __device__ __forceinline__ void read(int half, const Turn* turns, TwoTurns (&to)[kTwos]) const {
+    const auto* twos = reinterpret_cast<const float4*>(turns + row * half);
 #pragma unroll
     for (int k = 0; k < kTwos; ++k) {
-      const float4 t = twos[twos_at(a, pair / 8, k)];
+      const float4 t = twos[twos_at(half, pair / 8, k)];
       to[k] = {{t.x, t.y}, {t.z, t.w}};
     }
   }
 };
 
-__device__ __forceinline__ void load_pairs(const RopeArgs& a, int64_t at, Pairs& to) {
-  const auto* from = static_cast<const uint16_t*>(a.x.data) + at;
+__device__ __forceinline__ void load_pairs(const uint16_t* from, int half, Pairs& to) {
   to.low = __ldcs(reinterpret_cast<const uint4*>(from));
-  to.high = __ldcs(reinterpret_cast<const uint4*>(from + a.half));
+  to.high = __ldcs(reinterpret_cast<const uint4*>(from + half));
 }
-__device__ __forceinline__ void store_pairs(const RopeArgs& a, int64_t at, const Pairs& from) {
-  auto* to = static_cast<uint16_t*>(a.y.data) + at;
+__device__ __forceinline__ void store_pairs(uint16_t* to, int half, const Pairs& from,
+                                            StoredLargest& largest) {
   // Not plain stores, which the compiler takes apart into words here.
   __stcg(reinterpret_cast<uint4*>(to), from.low);
-  __stcg(reinterpret_cast<uint4*>(to + a.half), from.high);
+  __stcg(reinterpret_cast<uint4*>(to + half), from.high);
+  if (!largest.wanted) return;
+  largest.add_pairs({from.low.x, from.low.y, from.low.z, from.low.w,  //
+                     from.high.x, from.high.y, from.high.z, from.high.w});
 }
 
+// kHalf: pairs of a head, so that places are known when this is compiled; 0: any multiple of 8.
+template <int kHalf>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     rope_bf16(const __grid_constant__ RopeArgs a) {
   // Two: who makes the next turns may be a barrier ahead of who reads the last.
   __shared__ __align__(16) Turn turns[2][kThreads];
   StoredLargest largest(a.amax);
-  const Spot spot(a);
-  const bool inside = spot.row < a.rows_per_block;
-  const double frequency = inside ? a.frequency[spot.i] : 0;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * a.rows_per_block;
-  const int head_step = kSideBySide * 2 * a.half, cols = a.heads * 2 * a.half;
-  int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block;
-  int64_t at = (row0 + spot.row) * cols + spot.head * (2 * a.half) + spot.pair;
-  bool active = inside && row0 + spot.row < a.rows;
+  const int half = kHalf != 0 ? kHalf : a.half, n_rows = kThreads / half;
+  const Spot spot(half);
+  // Heads of a row from this thread's first on.
+  const int mine = spot.row < n_rows ? a.heads - spot.head : 0;
+  const double frequency = spot.row < n_rows ? a.frequency[spot.i] : 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * n_rows;
+  const int step = kSideBySide * 2 * half, cols = a.heads * 2 * half;
+  const auto* x = static_cast<const uint16_t*>(a.x.data);
+  auto* y = static_cast<uint16_t*>(a.y.data);
+  int64_t row0 = static_cast<int64_t>(blockIdx.x) * n_rows;
+  int64_t at = (row0 + spot.row) * cols + spot.head * (2 * half) + spot.pair;
+  const int64_t to_next_row =
+      stride * cols - (a.heads - 1) / (kBatch * kSideBySide) * (kBatch * step);
+  int left = row0 + spot.row < a.rows ? mine : 0;
   Pairs pairs[kBatch];
 #pragma unroll
   for (int k = 0; k < kBatch; ++k) {
-    if (active && spot.head + k * kSideBySide < a.heads)
-      load_pairs(a, at + k * head_step, pairs[k]);
+    if (left > k * kSideBySide) load_pairs(x + at + k * step, half, pairs[k]);
   }
-  int position = active ? a.positions[row0 + spot.row] : 0;
+  int position = row0 + spot.row < a.rows ? a.positions[row0 + spot.row] : 0;
   for (int parity = 0; row0 < a.rows; row0 += stride, parity ^= 1) {
-    if (inside) turns[parity][spot.made_at] = turn_of(a, position, frequency);
-    const bool next_active = inside && row0 + stride + spot.row < a.rows;
-    if (next_active) position = a.positions[row0 + stride + spot.row];
+    if (spot.row < n_rows) turns[parity][spot.made_at] = turn_of(a, position, frequency);
+    const bool next_row = row0 + stride + spot.row < a.rows;
+    if (next_row) position = a.positions[row0 + stride + spot.row];
     __syncthreads();
-    TwoTurns mine[kTwos];
-    spot.read(a, turns[parity], mine);
-    int64_t to = at;
-    at += stride * cols;
+    TwoTurns twos[kTwos];
+    spot.read(half, turns[parity], twos);
     for (int begin = 0; begin < a.heads; begin += kBatch * kSideBySide) {
       const bool last = begin + kBatch * kSideBySide >= a.heads;
-      const int64_t next = last ? at : to + kBatch * head_step;
-      const int next_head = last ? spot.head : begin + kBatch * kSideBySide + spot.head;
-      const bool goes_on = last ? next_active : active;
+      const int64_t next = at + (last ? to_next_row : kBatch * step);
+      const int next_left = !last ? left - kBatch * kSideBySide : next_row ? mine : 0;
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
-        if (active && begin + spot.head + k * kSideBySide < a.heads) {
-          const Pairs out = turned(mine, pairs[k]);
-          store_pairs(a, to + k * head_step, out);
-          if (largest.wanted) {
-            largest.add_pairs({out.low.x, out.low.y, out.low.z, out.low.w,  //
-                               out.high.x, out.high.y, out.high.z, out.high.w});
-          }
-        }
-        if (goes_on && next_head + k * kSideBySide < a.heads)
-          load_pairs(a, next + k * head_step, pairs[k]);
+        if (left > k * kSideBySide)
+          store_pairs(y + at + k * step, half, turned(twos, pairs[k]), largest);
+        if (next_left > k * kSideBySide) load_pairs(x + next + k * step, half, pairs[k]);
       }
-      to = next;
+      at = next, left = next_left;
     }
-    active = next_active;
   }
   if (largest.wanted) end_amax(a.amax, largest.all());
 }
@@ -222,8 +219,10 @@ class Rope : public Prepared {
     const auto grid = static_cast<unsigned>(row_blocks(n_pieces, kBlocksPerSm * 132));
     static_assert(kBlocksPerSm * 132 <= kRowBlocks);
     const bool bf16 = params_.x.dtype == Dtype::bf16 && params_.y.dtype == Dtype::bf16;
-    if (bf16 && args_.half % 8 == 0) {
-      rope_bf16<<<grid, kThreads, 0, launch.stream>>>(args_);
+    if (bf16 && args_.half == 64) {
+      rope_bf16<64><<<grid, kThreads, 0, launch.stream>>>(args_);
+    } else if (bf16 && args_.half % 8 == 0) {
+      rope_bf16<0><<<grid, kThreads, 0, launch.stream>>>(args_);
     } else {
       rope_any<<<grid, kThreads, 0, launch.stream>>>(args_);
     }
