@@ -6,8 +6,9 @@
 // monotonically, so that 448 times the group's scale, taken through the same operations with the
 // largest weight of the group's columns, bounds the group's results. In groups that a quantizer
 // made the bound is nearly met, and few groups are looked at.
-// Pass 2: threads keep their columns, several rows on their way. It goes backwards and streams:
-// what pass 1 read last is still near, and stays so until it is read.
+// Pass 2: threads keep their columns, and take several rows at a time; the next rows are on their
+// way as soon as these are stored. It goes backwards and streams: what pass 1 read last is still
+// near, and stays so until it is read.
 #include "backends/cuda/kernels/rows_norm_columns.cuh"
 #include "backends/cuda/kernels/rows_norm_warp.cuh"
 
@@ -15,7 +16,7 @@ namespace octet::cuda {
 namespace {
 
 constexpr float kMaxCode = 448;
-constexpr int kRowsAtOnce = 2;  // of pass 2
+constexpr int kRowsAtOnce = 4;  // of pass 2
 
 // The largest |p| of each group's columns, 1 where there is no vector; NaN where there is one.
 __device__ __forceinline__ void column_bounds(const Wide& p, int n_groups, float* bounds) {
@@ -135,42 +136,36 @@ __global__ void __launch_bounds__(kNormThreads, kNormResident<kCentred, K>)
   end_first_pass(a.scale, largest);
 }
 
-// R rows of one group of columns as they are stored, and their statistics. Groups are counted in 32
-// bits: of fewer than 2^31.
+// R rows of one group of columns, and their statistics. Groups are counted in 32 bits: of fewer
+// than 2^31.
 template <bool kCentred, int R>
 struct RowsOfCodes {
-  uint4 codes[R];
+  uint32_t words[R][4];
   uint16_t scales[R];
   NormRow row[R];
 
   // `at` counts the groups before the first row's.
   __device__ __forceinline__ void load(const LayerArgs& a, uint32_t first, uint32_t at) {
     const auto n_groups = static_cast<uint32_t>(a.cols) / kChunk;
+    const float* const mean = kCentred ? a.mean + first : nullptr;
+    const float* const rstd = a.rstd + first;
 #pragma unroll
     for (uint32_t r = 0; r < R; ++r) {
-      codes[r] = __ldcs(static_cast<const uint4*>(a.x.data) + (at + r * n_groups));
+      const uint4 codes = __ldcs(static_cast<const uint4*>(a.x.data) + (at + r * n_groups));
+      words[r][0] = codes.x, words[r][1] = codes.y, words[r][2] = codes.z, words[r][3] = codes.w;
       scales[r] = __ldcs(static_cast<const uint16_t*>(a.x.scales) + (at + r * n_groups));
-      row[r] = {kCentred ? a.mean[first + r] : 0.0f, a.rstd[first + r]};
+      row[r] = {kCentred ? mean[r] : 0.0f, rstd[r]};
     }
   }
-  // What is made of the rows is made behind this.
-  __device__ __forceinline__ void hide() {
-#pragma unroll
-    for (int r = 0; r < R; ++r)
-      asm volatile("" : "+r"(codes[r].x), "+r"(codes[r].y), "+r"(codes[r].z), "+r"(codes[r].w));
-  }
   __device__ __forceinline__ void encode(const LayerArgs& a, const GroupColumns<kCentred>& group,
-                                         float inv_scale, uint32_t at) const {
-    uint32_t words[R][4];
+                                         float inv_scale, uint32_t at) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const FourColumns<kCentred> columns(group, k);
 #pragma unroll
-      for (int r = 0; r < R; ++r) {
-        const uint32_t in[4] = {codes[r].x, codes[r].y, codes[r].z, codes[r].w};
-        words[r][k] = norm_word<kCentred>(in[k], to_float<Dtype::bf16>(scales[r]), row[r], columns,
-                                          inv_scale);
-      }
+      for (int r = 0; r < R; ++r)
+        words[r][k] = norm_word<kCentred>(words[r][k], to_float<Dtype::bf16>(scales[r]), row[r],
+                                          columns, inv_scale);
     }
     const auto n_groups = static_cast<uint32_t>(a.cols) / kChunk;
 #pragma unroll
@@ -180,9 +175,13 @@ struct RowsOfCodes {
   }
 };
 
-// The next rows are on their way while codes are made.
+// Threads that a multiprocessor holds: 64 registers each, or more where there is a mean.
+template <bool kCentred>
+inline constexpr int kCodeThreads = kCentred ? 512 : 1024;
+
 template <bool kCentred, int T>
-__global__ void __launch_bounds__(T, 768 / T) norm_codes(const __grid_constant__ LayerArgs a) {
+__global__ void __launch_bounds__(T, kCodeThreads<kCentred> / T)
+    norm_codes(const __grid_constant__ LayerArgs a) {
   constexpr uint32_t R = kRowsAtOnce;
   const auto n_groups = static_cast<uint32_t>(a.cols) / kChunk;
   const auto n_rows = static_cast<uint32_t>(a.rows), n_batches = n_rows / R;
@@ -191,22 +190,18 @@ __global__ void __launch_bounds__(T, 768 / T) norm_codes(const __grid_constant__
   GroupColumns<kCentred> columns = {};
   if (active) columns.load(a, group * kChunk);
   const auto first_of = [&](uint32_t i) { return (second ? n_batches - 1 - i : i) * R; };
-  RowsOfCodes<kCentred, R> next;
-  // Without a branch, so that loads stay before what is made of the rows before.
+  RowsOfCodes<kCentred, R> rows;
   const auto fetch = [&](uint32_t i) {
-    const uint32_t first = first_of(i < n_batches ? i : 0);
-    next.load(a, first, first * n_groups + group);
+    if (active && i < n_batches) rows.load(a, first_of(i), first_of(i) * n_groups + group);
   };
-  const bool fetches = active && n_batches > 0, early = !a.scale.first_encodes;
-  if (fetches && early) fetch(blockIdx.x);
+  const bool early = !a.scale.first_encodes;
+  if (early) fetch(blockIdx.x);
   const Encoding e = begin_pass(a.scale);
   if (!e.codes || !active) return;
-  if (fetches && !early) fetch(blockIdx.x);
+  if (!early) fetch(blockIdx.x);
   for (uint32_t i = blockIdx.x; i < n_batches; i += gridDim.x) {
-    RowsOfCodes<kCentred, R> rows = next;
-    fetch(i + gridDim.x);
-    rows.hide();
     rows.encode(a, columns, e.inv_scale, first_of(i) * n_groups + group);
+    fetch(i + gridDim.x);
   }
   // Rows behind the last batch.
   for (uint32_t row = n_batches * R + blockIdx.x; row < n_rows; row += gridDim.x) {
@@ -227,7 +222,8 @@ template <bool kCentred>
 void launch_codes(const LayerArgs& a, cudaStream_t stream) {
   const auto threads = static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
   const int64_t n_batches = ceil_div(a.rows, kRowsAtOnce);
-  const auto grid = static_cast<unsigned>(row_blocks(n_batches, 768 / threads * 132));
+  const auto grid =
+      static_cast<unsigned>(row_blocks(n_batches, kCodeThreads<kCentred> / threads * 132));
   if (threads <= 256) {
     norm_codes<kCentred, 256><<<grid, threads, 0, stream>>>(a);
   } else {
