@@ -79,11 +79,12 @@ template <Dtype D>
 HWY_INLINE VF load_decoded(const uint8_t* p) {
 #if HWY_TARGET <= HWY_AVX3
   if constexpr (D == Dtype::e4m3) {
-    // The bits of a half that is 2^-8 times the value, subnormals too; the conversion is exact.
-    const __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    const __m256i size = _mm256_and_si256(_mm256_slli_epi16(code, 7), _mm256_set1_epi16(0x3F80));
-    const __m256i sign = _mm256_and_si256(_mm256_slli_epi16(code, 8), _mm256_set1_epi16(-0x8000));
-    const VF wide = hn::Mul(VF{_mm512_cvtph_ps(_mm256_or_si256(size, sign))}, hn::Set(F32(), 256));
+    // The bits of a half that is 2^-8 times the value, subnormals too; the conversion is exact. The
+    // sign is extended, so that the shift brings it to the top.
+    const __m256i code = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i half = _mm256_and_si256(_mm256_slli_epi16(code, 7), _mm256_set1_epi16(-0x4080));
+    const VF wide = hn::Mul(VF{_mm512_cvtph_ps(half)}, hn::Set(F32(), 256));
+    const __m256i size = _mm256_and_si256(half, _mm256_set1_epi16(0x3F80));
     const __mmask16 nan = _mm256_cmpeq_epi16_mask(size, _mm256_set1_epi16(0x3F80));
     return VF{_mm512_mask_mov_ps(wide.raw, nan, value(set(kF32Nan)).raw)};
   }
