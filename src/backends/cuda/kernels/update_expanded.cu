@@ -1,9 +1,9 @@
 // The step with both moments expanded E4M3 in groups of 128 and fast powers: what nearly every run
 // has. It is made to need few instructions, since in a training step the clock is low.
 //
-// A warp takes four groups at a time, while the next four are brought (update_tile.cuh). Tiles with
-// anything unusual (NaN, Inf, a negative v, magnitudes near the ends of f32, no learning rate) take
-// step_group instead, before anything of them is written.
+// A warp takes four groups at a time, while the next four are on their way (update_tile.cuh). Tiles
+// with anything unusual (NaN, Inf, a negative v, magnitudes near the ends of f32, no learning rate)
+// take step_group instead, before anything of them is written.
 #include <algorithm>
 
 #include "backends/cuda/kernels/update_amax.cuh"
@@ -16,11 +16,13 @@
 namespace octet::cuda {
 namespace {
 
-// One block to a multiprocessor: as many threads as registers and shared memory have room for.
-constexpr int kMostThreads = 640, kSharedBytes = 227 * 1024;
-template <WeightStore S, Dtype G>
-constexpr int kThreads =
-    kTableBytes + Staging<S, G, kMostThreads>::kBytes <= kSharedBytes ? kMostThreads : 512;
+// Whether tiles are staged in shared memory, which leaves registers for more warps, or wait in
+// registers. Where more bytes come with an element, memory is what takes time, and gives 4 % more
+// of them to the latter.
+template <WeightStore S>
+constexpr bool kStaged = S == WeightStore::stochastic;
+template <WeightStore S>
+constexpr int kThreads = kStaged<S> ? 640 : 512;     // one block to a multiprocessor
 constexpr int64_t kMostElements = int64_t{1} << 31;  // of a launch
 
 template <WeightStore S, Dtype G>
@@ -226,14 +228,15 @@ __device__ __noinline__ void step_each_group(const AdamwCall& call, uint32_t beg
 template <WeightStore S>
 constexpr int kBySums = S == WeightStore::stochastic ? 0 : 1;
 
-// Of a tile that is not whole, lanes whose group is not there repeat the first group's work and
-// write nothing.
-template <bool kWhole, WeightStore S, Dtype G>
+// Calls `ahead` when raw is no longer needed. Of a tile that is not whole, lanes whose group is not
+// there repeat the first group's work and write nothing.
+template <bool kWhole, WeightStore S, Dtype G, typename Ahead>
 __device__ __forceinline__ void step_tile(const Place& p, const Raw<S, G>& raw, uint32_t tile,
-                                          TopWeight<S>& top) {
+                                          TopWeight<S>& top, const Ahead& ahead) {
   const bool second = (p.lane & 4) != 0;
   Elements x;
   const bool odd = update(p, raw, x);
+  ahead();
   const uint32_t most = __float_as_uint(second ? p.c.most_v : 0x1p100f);
   const uint32_t end = kWhole ? tile + kTile : static_cast<uint32_t>(p.call.end);
   Extent extent = group_extent<true>(x.m, x.v, second);
@@ -294,29 +297,38 @@ __device__ __noinline__ void step_last_tile(const AdamwCall& call, const RoundKe
   Raw<S, G> raw;
   load(call, i < call.end ? i : p.end + p.offset % kGroup, raw);
   TopWeight<S> top;
-  step_tile<false>(p, raw, p.end, top);
+  step_tile<false>(p, raw, p.end, top, [] {});
   __syncwarp();
   top.note(call);
 }
 
 template <WeightStore S, Dtype G>
-__global__ void __launch_bounds__(kThreads<S, G>, 1)
+__global__ void __launch_bounds__(kThreads<S>, 1)
     step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
   extern __shared__ __align__(16) char shared[];
-  const uint32_t end = end_of_whole(call), stride = gridDim.x * (kThreads<S, G> / 32) * kTile;
+  const uint32_t end = end_of_whole(call), stride = gridDim.x * (kThreads<S> / 32) * kTile;
   uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
-  Staging<S, G, kThreads<S, G>> staging(shared + kTableBytes);
-  if (tile < end) staging.announce(call, tile + offset_of(threadIdx.x % 32));
-  end_of_bringing();
+  Staging<S, G, kThreads<S>> staging(shared + kTableBytes);
+  Raw<S, G> raw;
+  if (const uint32_t i = tile + offset_of(threadIdx.x % 32); tile < end) {
+    if constexpr (kStaged<S>) {
+      staging.announce(call, i);
+      end_of_bringing();
+    } else {
+      load(call, i, raw);
+    }
+  }
   const AdamwConstants k = constants_of(call);
   const uint8_t found_nonfinite = *call.found_nonfinite;
   fill_tables(shared);
   __syncthreads();
   if (found_nonfinite != 0) {
-    end_of_bringing();
-    wait_for_brought();
-    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads<S, G> + threadIdx.x;
-    const Steps at{thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads<S, G>};
+    if constexpr (kStaged<S>) {
+      end_of_bringing();
+      wait_for_brought();
+    }
+    const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads<S> + threadIdx.x;
+    const Steps at{thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads<S>};
     if (call.amax != nullptr) note_weights(call, gathered(), call.w_from, at);
     copy_states(call);
     return give_amax(call);
@@ -324,9 +336,12 @@ __global__ void __launch_bounds__(kThreads<S, G>, 1)
   const Place p = place_of<S>(call, keys, shared, k);
   TopWeight<S> top;
   for (; tile < end; tile += stride) {
-    Raw<S, G> raw;
-    staging.take(call, tile + stride < end, tile + stride + p.offset, raw);
-    step_tile<true>(p, raw, tile, top);
+    const bool goes_on = tile + stride < end;
+    const uint32_t next = tile + stride + p.offset;
+    if constexpr (kStaged<S>) staging.take(call, goes_on, next, raw);
+    step_tile<true>(p, raw, tile, top, [&] {
+      if (!kStaged<S> && goes_on) load(call, next, raw);
+    });
   }
   top.note(call);
   if (tile == end && tile < call.end) step_last_tile<S, G>(call, keys, shared);
@@ -336,13 +351,13 @@ __global__ void __launch_bounds__(kThreads<S, G>, 1)
 template <WeightStore S, Dtype G>
 void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const auto kernel = step_tiles<S, G>;
-  constexpr int kBytes = kTableBytes + Staging<S, G, kThreads<S, G>>::kBytes;
+  constexpr int kBytes = kTableBytes + (kStaged<S> ? Staging<S, G, kThreads<S>>::kBytes : 0);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "adamw_step's shared memory");
   const int64_t tiles = ceil_div(call.end, int64_t{kTile});
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, n_sm));
   const RandomStream random = update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight);
-  kernel<<<blocks, kThreads<S, G>, kBytes, stream>>>(call, round_keys(random));
+  kernel<<<blocks, kThreads<S>, kBytes, stream>>>(call, round_keys(random));
   check_launch("adamw_step");
 }
 
