@@ -14,6 +14,10 @@ namespace {
 
 constexpr int64_t kPackDepth = 512, kPackRows = 64;
 constexpr int64_t kSliceBytes = int64_t{16} << 20;  // of one packed operand at a time
+// Rows of codes are decoded tile by tile where they are multiplied, as long as a tile and its
+// factor stay in the second-level cache.
+constexpr int64_t kRowTileBytes = int64_t{1} << 20;
+constexpr size_t kTileNumberBytes = 64;
 
 // Large tiles use the caches best; small products get small tiles, so that every thread has work.
 struct TileSize {
@@ -75,18 +79,13 @@ struct Cut {
 };
 
 // Codes [rows, cols] to dense bf16.
-struct DecodeArgs {
-  Dtype format;
-  const uint8_t* codes;
-  int64_t stride, rows, cols;
-  uint16_t* dst;
-};
-void decode_rows(const DecodeArgs& a, ThreadPool& pool) {
-  const int64_t block = std::max<int64_t>(1, kBlockElems / std::max<int64_t>(1, a.cols));
-  for_blocks(pool, a.rows, block, [&](int64_t begin, int64_t end, int) {
+void decode_rows(In codes, int64_t stride, RowRange range, uint16_t* dst, ThreadPool& pool) {
+  const int64_t block = std::max<int64_t>(1, kBlockElems / std::max<int64_t>(1, range.cols));
+  for_blocks(pool, range.row_end, block, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
-      const auto n = static_cast<size_t>(a.cols);
-      decode_bulk_bf16(a.format, {a.codes + r * a.stride, n}, {a.dst + r * a.cols, n});
+      const auto n = static_cast<size_t>(range.cols);
+      const auto* const row = static_cast<const uint8_t*>(codes.data) + r * stride;
+      decode_bulk_bf16(codes.dtype, {row, n}, {dst + r * range.cols, n});
     }
   });
 }
@@ -120,9 +119,11 @@ struct Gemm::State {
   int64_t slice_rows = 0, slice_cols = 0;  // how many tiles of A and B are packed at a time
   bool pack_a = false;
   bool direct_a = false, direct_b = false;  // codes go from where they lie into packed operands
+  bool decode_tiles = false;                // each thread packs the row tile that it multiplies
   // [last row tile?][last column tile?]; equal shapes share index 0.
   std::array<std::array<std::unique_ptr<TileGemm>, 2>, 2> tiles;
   size_t a_bytes = 0, b_bytes = 0, code_bytes = 0, acc_bytes = 0, tile_scratch = 0;
+  size_t row_tile_bytes = 0;  // a thread's own row tile, behind the number of the tile
   int n_threads = 1;
 
   const TileGemm& tile(int64_t i, int64_t j) const {
@@ -138,16 +139,23 @@ struct Gemm::State {
   }
   char* own(const GemmArgs& args, int thread) const {
     return static_cast<char*>(args.scratch) + a_bytes + b_bytes + code_bytes +
-           static_cast<size_t>(thread) * (acc_bytes + tile_scratch);
+           static_cast<size_t>(thread) * own_bytes();
+  }
+  size_t own_bytes() const { return acc_bytes + tile_scratch + row_tile_bytes; }
+  int64_t* tile_number(const GemmArgs& args, int thread) const {
+    return reinterpret_cast<int64_t*>(own(args, thread) + acc_bytes + tile_scratch);
   }
 
   void make_tiles();
+  bool has_pairs() const;
+  void choose_packing();
   MatrixIn strip_of(const GemmArgs& args, MatrixIn whole, Strip strip, ThreadPool& pool) const;
   Slice columns_of(const GemmArgs& args, int64_t j0, int64_t j1, ThreadPool& pool) const;
   Slice rows_of(const GemmArgs& args, int64_t i0, int64_t i1, ThreadPool& pool) const;
   void pack_columns(const GemmArgs& args, const Slice& slice, int64_t task) const;
   void pack_row_block(const GemmArgs& args, const Slice& slice, int64_t task) const;
   void pack(const GemmArgs& args, const Place& end, const Place& begin, ThreadPool& pool) const;
+  const char* row_tile(const GemmArgs& args, int64_t i, int thread) const;
   void multiply(const GemmArgs& args, const Place& place, int thread) const;
   void finish(const GemmArgs& args, int64_t i, int64_t j, const float* acc, int64_t stride) const;
 };
@@ -167,6 +175,39 @@ void Gemm::State::make_tiles() {
   tile_scratch = scratch;
 }
 
+bool Gemm::State::has_pairs() const {
+  for (const auto& row : tiles) {
+    for (const auto& product : row) {
+      if (product == nullptr) continue;
+      const PanelLayout& panels = product->panels();
+      if (panels.interleave != 2 || panels.width != kCodeBlock) return false;
+    }
+  }
+  return true;
+}
+
+// What is packed where, and the sizes of the parts of the scratch.
+void Gemm::State::choose_packing() {
+  direct_a = is_code(spec.a) && compute == Dtype::bf16;
+  direct_b = is_code(spec.b) && compute == Dtype::bf16 && has_pairs();
+  const bool as_it_lies = spec.trans_a == Transpose::no;
+  const int64_t tile_bytes = a_row_bytes() * rows.tile;
+  decode_tiles = direct_a && as_it_lies && tile_bytes <= kRowTileBytes;
+  pack_a = !decode_tiles && !(as_it_lies && spec.a == compute && spec.a_stride == k_padded);
+  slice_cols = std::clamp<int64_t>(kSliceBytes / b_tile_bytes(), 1, cols.count());
+  slice_rows = rows.count();
+  if (pack_a) {
+    slice_rows = std::clamp<int64_t>(kSliceBytes / tile_bytes, 1, rows.count());
+    a_bytes = static_cast<size_t>(tile_bytes * slice_rows);
+  }
+  if (decode_tiles) row_tile_bytes = kTileNumberBytes + static_cast<size_t>(tile_bytes);
+  b_bytes = static_cast<size_t>(b_tile_bytes() * slice_cols);
+  // The two operands are decoded one after the other, into the same place.
+  const int64_t a_codes = is_code(spec.a) && !direct_a ? slice_rows * rows.tile * spec.k : 0;
+  const int64_t b_codes = is_code(spec.b) && !direct_b ? slice_cols * cols.tile * spec.k : 0;
+  code_bytes = static_cast<size_t>(round_up(std::max(a_codes, b_codes) * 2, 64));
+}
+
 Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.spec = spec;
@@ -183,26 +224,7 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>
   s.acc_bytes = static_cast<size_t>(tile.m * tile.n) * sizeof(float);
   if (spec.k == 0) return;
   s.make_tiles();
-  s.pack_a = spec.trans_a == Transpose::yes || spec.a != s.compute || s.spec.a_stride != s.k_padded;
-  s.slice_cols = std::clamp<int64_t>(kSliceBytes / s.b_tile_bytes(), 1, s.cols.count());
-  s.slice_rows = s.rows.count();
-  if (s.pack_a) {
-    s.slice_rows = std::clamp<int64_t>(kSliceBytes / (s.a_row_bytes() * tile.m), 1, s.rows.count());
-    s.a_bytes = static_cast<size_t>(s.a_row_bytes() * s.slice_rows * tile.m);
-  }
-  s.b_bytes = static_cast<size_t>(s.b_tile_bytes() * s.slice_cols);
-  bool in_pairs = true;
-  for (const auto* product : {&s.tiles[0][0], &s.tiles[0][1], &s.tiles[1][0], &s.tiles[1][1]}) {
-    if (*product == nullptr) continue;
-    const PanelLayout& panels = (*product)->panels();
-    in_pairs = in_pairs && panels.interleave == 2 && panels.width == kCodeBlock;
-  }
-  s.direct_a = is_code(spec.a) && s.compute == Dtype::bf16;
-  s.direct_b = is_code(spec.b) && s.compute == Dtype::bf16 && in_pairs;
-  // The two operands are decoded one after the other, into the same place.
-  const int64_t a_codes = is_code(spec.a) && !s.direct_a ? s.slice_rows * tile.m * spec.k : 0;
-  const int64_t b_codes = is_code(spec.b) && !s.direct_b ? s.slice_cols * tile.n * spec.k : 0;
-  s.code_bytes = static_cast<size_t>(round_up(std::max(a_codes, b_codes) * 2, 64));
+  s.choose_packing();
 }
 
 Gemm::~Gemm() = default;
@@ -215,8 +237,7 @@ Dtype Gemm::compute() const {
 
 size_t Gemm::scratch_bytes() const {
   const State& s = *state_;
-  return s.a_bytes + s.b_bytes + s.code_bytes +
-         static_cast<size_t>(s.n_threads) * (s.acc_bytes + s.tile_scratch);
+  return s.a_bytes + s.b_bytes + s.code_bytes + static_cast<size_t>(s.n_threads) * s.own_bytes();
 }
 
 // The strip as a matrix of its own: in place, or decoded into scratch.
@@ -226,9 +247,7 @@ MatrixIn Gemm::State::strip_of(const GemmArgs& args, MatrixIn whole, Strip strip
   if (!is_code(whole.data.dtype) || strip.as_they_lie) return whole;
   const int64_t rows = strip.of_rows ? strip.size : strip.across;
   const int64_t cols = strip.of_rows ? strip.across : strip.size;
-  decode_rows({whole.data.dtype, static_cast<const uint8_t*>(whole.data.data), whole.stride, rows,
-               cols, codes(args)},
-              pool);
+  decode_rows(whole.data, whole.stride, {0, rows, cols, cols}, codes(args), pool);
   return {{codes(args), Dtype::bf16}, cols, whole.transpose};
 }
 
@@ -321,6 +340,20 @@ void Gemm::State::finish(const GemmArgs& args, int64_t i, int64_t j, const float
   gemm_epilogue(e, rows.length(i), cols.length(j));
 }
 
+// The row tile in bf16, in the thread's own scratch: it is there already where the thread's last
+// tile was in the same rows.
+const char* Gemm::State::row_tile(const GemmArgs& args, int64_t i, int thread) const {
+  int64_t* const number = tile_number(args, thread);
+  char* const to = reinterpret_cast<char*>(number) + kTileNumberBytes;
+  if (*number == i) return to;
+  *number = i;
+  const CodeRows range{rows.begin(i), rows.begin(i) + rows.length(i), 0, spec.k, k_padded,
+                       k_padded};
+  pack_code_rows({{args.a, spec.a}, spec.a_stride, Transpose::no}, range,
+                 reinterpret_cast<uint16_t*>(to));
+  return to;
+}
+
 void Gemm::State::multiply(const GemmArgs& args, const Place& place, int thread) const {
   const auto [i, j, i0, j0] = place;
   char* const scratch = static_cast<char*>(args.scratch);
@@ -328,8 +361,9 @@ void Gemm::State::multiply(const GemmArgs& args, const Place& place, int thread)
   float* const acc = reinterpret_cast<float*>(mine);
   const TileGemm& product = tile(i, j);
   const char* const a =
-      pack_a ? scratch + (rows.begin(i) - rows.begin(i0)) * a_row_bytes()
-             : static_cast<const char*>(args.a) + rows.begin(i) * spec.a_stride * elem();
+      decode_tiles ? row_tile(args, i, thread)
+      : pack_a     ? scratch + (rows.begin(i) - rows.begin(i0)) * a_row_bytes()
+                   : static_cast<const char*>(args.a) + rows.begin(i) * spec.a_stride * elem();
   const char* const b = scratch + a_bytes + (j - j0) * b_tile_bytes();
   product.run(thread, {a, b, acc, mine + acc_bytes});
   finish(args, i, j, acc, product.shape().n);
@@ -347,6 +381,8 @@ void Gemm::launch(const GemmArgs& args, ThreadPool& pool) const {
     });
     return;
   }
+  for (int thread = 0; s.decode_tiles && thread < s.n_threads; ++thread)
+    *s.tile_number(args, thread) = -1;
   for (int64_t j0 = 0; j0 < s.cols.count(); j0 += s.slice_cols) {
     const int64_t j1 = std::min(s.cols.count(), j0 + s.slice_cols);
     for (int64_t i0 = 0; i0 < s.rows.count(); i0 += s.slice_rows) {
