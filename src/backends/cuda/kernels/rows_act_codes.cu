@@ -94,12 +94,15 @@ struct Seen {
 };
 __device__ Seen g_seen;
 
-// The larger of what the warp knows and what all know.
+// The larger of what the warp knows and what all know. Few tell all something new: the rest only
+// read.
 __device__ __forceinline__ float share(float amax) {
   const unsigned int bits = __reduce_max_sync(~0u, __float_as_uint(amax));
-  unsigned int others = 0;
-  if (threadIdx.x % 32 == 0) others = atomicMax(&g_seen.largest, bits);
-  others = __reduce_max_sync(~0u, others);
+  unsigned int others = __reduce_max_sync(~0u, __ldcg(&g_seen.largest));
+  if (bits > others) {
+    if (threadIdx.x % 32 == 0) others = atomicMax(&g_seen.largest, bits);
+    others = __reduce_max_sync(~0u, others);
+  }
   return __uint_as_float(bits > others ? bits : others);
 }
 
@@ -149,17 +152,19 @@ __device__ __forceinline__ float pick(const float (&bounds)[kGroups], int at) {
   return v;
 }
 
-// Each lane looks at its most promising group, until none may hold more than the largest.
+// Each lane looks at its most promising group, until none may hold more than the largest. The first
+// to look is the lane whose group promises most: it spares most of the others their look.
 template <bool kGated>
 __device__ __forceinline__ void search(const LayerArgs& a, int64_t first, const Scales& scales,
                                        Largest& largest) {
   float bounds[kGroups];
   bounds_of<kGated>(scales, bounds);
-  for (;;) {
+  for (bool alone = true;; alone = false) {
     const int at = best_of(bounds);
-    const bool looks = pick(bounds, at) > largest.amax;
-    if (!__any_sync(~0u, looks)) return;
-    if (looks) {
+    const float best = pick(bounds, at);
+    const float most = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(best)));
+    if (!(most > largest.amax)) return;
+    if (best > largest.amax && (!alone || best == most)) {
       look_at<kGated>(a, first + at, largest);
 #pragma unroll
       for (int k = 0; k < kGroups; ++k) bounds[k] = k == at ? 0.0f : bounds[k];
@@ -188,8 +193,10 @@ __device__ __forceinline__ void look_first(const LayerArgs& a, int64_t first, co
   for (int w = 0; w < kThreads / 32; ++w) all = max(all, most[w]);
   if (mine == all && all != 0) {
     look_at<kGated>(a, first + at, largest);
-    const unsigned int seen = atomicMax(&g_seen.largest, __float_as_uint(largest.amax));
-    atomicMax(&found, max(seen, __float_as_uint(largest.amax)));
+    const unsigned int bits = __float_as_uint(largest.amax);
+    unsigned int seen = __ldcg(&g_seen.largest);
+    if (bits > seen) seen = atomicMax(&g_seen.largest, bits);
+    atomicMax(&found, max(seen, bits));
   }
   __syncthreads();
   largest.amax = __uint_as_float(found);
