@@ -14,9 +14,6 @@ namespace {
 constexpr std::string_view kName = "amax_quantize";
 constexpr size_t kHistory = 1, kFirstMaximum = 2;
 
-// The history is shifted where it lies.
-constexpr InplacePair kInplaceHistory[] = {{.result = 3, .operand = 1}};
-
 Results infer_amax_quantize(const Attrs& attrs, Types in) {
   const auto& a = std::get<AmaxQuantizeAttrs>(attrs);
   if (a.both && a.q.transposed) fail(kName, "codes are transposed, or both by row and transposed");
@@ -66,7 +63,6 @@ constinit const OpDef kAmaxQuantize = {.code = OpCode::amax_quantize,
                                        .infer = infer_amax_quantize,
                                        .attrs = default_attrs<AmaxQuantizeAttrs>,
                                        .decompose = decompose_amax_quantize,
-                                       .inplace = kInplaceHistory,
                                        .statistics = 0b10};
 
 }  // namespace octet::ops

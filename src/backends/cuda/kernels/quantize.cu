@@ -10,7 +10,7 @@ constexpr int kPacks = 4;  // eights of a thread
 constexpr int kChunk = kThreads * kEight * kPacks;
 // Blocks of a multiprocessor at least: registers for the loads under way.
 template <Dtype X, ScaleFrom H>
-constexpr int kBlocks = X != Dtype::f32&& H == ScaleFrom::amax ? 5 : 4;
+constexpr int kBlocks = X == Dtype::f32 || H < ScaleFrom::amax ? 4 : 5;
 
 // HiF8's codes are looked up in shared memory; the other formats have the machine's conversion.
 __device__ constexpr Hif8Table kHif8Codes = make_hif8_table();
@@ -60,10 +60,12 @@ struct RowCodes {
   bool aligned = false;
 };
 
-// Joins x where the scale wants that; `last`: no chunk of this block follows.
+template <ScaleFrom H>
+constexpr bool kJoins = H == ScaleFrom::joined;
+
 template <Dtype X, Dtype C, ScaleFrom H>
 __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
-                                               const uint8_t* table, Magnitude& found, bool last) {
+                                               const uint8_t* table, Magnitude& found) {
   if (a.aligned && base + kChunk <= a.n) {
     Raw8 raw[kPacks];
 #pragma unroll
@@ -71,9 +73,8 @@ __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
       raw[p] = load_raw8(a.x, base + (p * kThreads + threadIdx.x) * kEight, X);
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) pin(raw[p]);
-    const float inv_scale = 1.0f / a.scale.scale<H>();
-    if (a.scale.joins<H>()) join_all<X>(found, raw);
-    if (last) end_scale<H>(a.scale, found);
+    const float inv_scale = 1.0f / a.scale.value<H>();
+    if constexpr (kJoins<H>) join_all<X>(found, raw);
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       float v[8];
@@ -83,13 +84,12 @@ __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
     }
     return;
   }
-  const float inv_scale = 1.0f / a.scale.scale<H>();
+  const float inv_scale = 1.0f / a.scale.value<H>();
   for (int64_t i = base + threadIdx.x; i < min(a.n, base + kChunk); i += kThreads) {
     const float x = load_wide(a.x, i, X);
-    if (a.scale.joins<H>()) found.join(x);
+    if constexpr (kJoins<H>) found.join(x);
     a.codes[i] = static_cast<uint8_t>(look_up<C>(x * inv_scale, table));
   }
-  if (last) end_scale<H>(a.scale, found);
 }
 
 template <Dtype X, Dtype C, ScaleFrom H>
@@ -99,8 +99,9 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
   Magnitude found;
   for (int k = 0; k < kPieces<C>; ++k) {
     const int64_t base = (int64_t{blockIdx.x} * kPieces<C> + k) * kChunk;
-    quantize_chunk<X, C, H>(a, base, table, found, k + 1 == kPieces<C>);
+    quantize_chunk<X, C, H>(a, base, table, found);
   }
+  end_scale<H>(a.scale, found);
 }
 
 // A block turns a tile of 128 rows and 64 columns. A thread encodes eight columns of four rows and
@@ -136,7 +137,7 @@ __device__ __forceinline__ uint2 encode_edge(const TileCodes& a, int64_t row, in
   for (int j = 0; j < kEight; ++j) {
     if (row >= a.rows || col + j >= a.cols) continue;
     const float x = load_wide(a.x, row * a.cols + col + j, X);
-    if (a.scale.joins<H>()) state.found.join(x);
+    if constexpr (kJoins<H>) state.found.join(x);
     words[j / 4] |= look_up<C>(x * inv_scale, state.table) << (8 * (j % 4));
   }
   return {words[0], words[1]};
@@ -151,8 +152,8 @@ __device__ __forceinline__ void encode_four_rows(const TileCodes& a, int64_t row
     for (int k = 0; k < 4; ++k) raw[k] = load_raw8(a.x, (row + k) * a.cols + col, X);
 #pragma unroll
     for (int k = 0; k < 4; ++k) pin(raw[k]);
-    const float inv_scale = 1.0f / a.scale.scale<H>();
-    if (a.scale.joins<H>()) join_all<X>(state.found, raw);
+    const float inv_scale = 1.0f / a.scale.value<H>();
+    if constexpr (kJoins<H>) join_all<X>(state.found, raw);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       float v[8];
@@ -161,7 +162,7 @@ __device__ __forceinline__ void encode_four_rows(const TileCodes& a, int64_t row
     }
     return;
   }
-  const float inv_scale = 1.0f / a.scale.scale<H>();
+  const float inv_scale = 1.0f / a.scale.value<H>();
 #pragma unroll
   for (int k = 0; k < 4; ++k) codes[k] = encode_edge<X, C, H>(a, row + k, col, inv_scale, state);
 }
@@ -213,8 +214,7 @@ __device__ __forceinline__ void store_turned(const TileCodes& a, int64_t col, in
 }
 
 template <Dtype X, Dtype C, ScaleFrom H>
-__device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, bool last,
-                                              TileState& state) {
+__device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, TileState& state) {
   uint32_t* tile = state.tile;
   const int64_t first_row = at / a.tiles_across * kTileRows;
   const int64_t first_col = at % a.tiles_across * kTileCols;
@@ -222,7 +222,6 @@ __device__ __forceinline__ void quantize_tile(const TileCodes& a, int64_t at, bo
   const int64_t row = first_row + word * 4, col = first_col + eight * kEight;
   uint2 codes[4];
   encode_four_rows<X, C, H>(a, row, col, state, codes);
-  if (last) end_scale<H>(a.scale, state.found);
   if (a.by_row != nullptr) store_rows(a, row, col, codes);
   const uint4 left = turn_bytes(codes[0].x, codes[1].x, codes[2].x, codes[3].x);
   const uint4 right = turn_bytes(codes[0].y, codes[1].y, codes[2].y, codes[3].y);
@@ -246,11 +245,11 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<X, H>))
   TileState state{.table = code_table<C>(), .tile = tile, .found = {}};
   const int64_t first = int64_t{blockIdx.x} * kPieces<C>;
   const int64_t n = min(int64_t{kPieces<C>}, a.n_tiles - first);
-  if (n == 0) end_scale<H>(a.scale, state.found);  // of an empty matrix
   for (int64_t k = 0; k < n; ++k) {
     if (k > 0) __syncthreads();  // all have read the tile before
-    quantize_tile<X, C, H>(a, first + k, k + 1 == n, state);
+    quantize_tile<X, C, H>(a, first + k, state);
   }
+  end_scale<H>(a.scale, state.found);
 }
 
 template <Dtype X, Dtype C, ScaleFrom H>
@@ -311,12 +310,15 @@ void launch_quantize(const QuantizeParams& p, const QuantizeCall& call) {
       const auto launch = [&]<ScaleFrom H>() {
         p.transposed ? launch_tiles<X, C, H>(p, call) : launch_rows<X, C, H>(p, call);
       };
-      if (call.scale.given != nullptr) {
-        launch.template operator()<ScaleFrom::given>();
-      } else if (call.scale.own.n_history == 0) {
-        launch.template operator()<ScaleFrom::amax>();
-      } else {
-        launch.template operator()<ScaleFrom::history>();
+      switch (call.scale.from) {
+        case ScaleFrom::given:
+          return launch.template operator()<ScaleFrom::given>();
+        case ScaleFrom::joined:
+          return launch.template operator()<ScaleFrom::joined>();
+        case ScaleFrom::amax:
+          return launch.template operator()<ScaleFrom::amax>();
+        case ScaleFrom::history:
+          return launch.template operator()<ScaleFrom::history>();
       }
     });
   });

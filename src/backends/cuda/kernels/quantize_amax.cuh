@@ -24,12 +24,6 @@ struct Magnitude {
   }
 };
 
-// What launches leave for each other in scratch: the largest finite |x| as bits, and 1 where
-// another was met.
-struct MeasuredAmax {
-  uint32_t top, flag;
-};
-
 // The maximum and the flag of all threads, in thread 0.
 __device__ __forceinline__ uint32_t join_block(Magnitude of) {
   __shared__ uint32_t tops[32], flags[32];

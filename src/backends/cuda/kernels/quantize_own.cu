@@ -11,19 +11,25 @@ class AmaxQuantize : public Prepared {
       : p_(request.get<AmaxQuantizeParams>()), amax_(request.tail<AmaxQuantizeParams>()) {}
 
   void launch(const Launch& args) override {
-    OwnScale own{.history = p_.n_history > 0 ? args.in<float>(1) : nullptr,
-                 .n_history = p_.n_history,
-                 .inv_target = 1.0f / p_.target,
-                 .scale = args.out<float>(1),
-                 .nonfinite = args.out<uint8_t>(2),
-                 .next_history = p_.n_history > 0 ? args.out<float>(3) : nullptr};
+    const bool delayed = p_.n_history > 0;
+    ScaleSource scale{.n_history = p_.n_history,
+                      .inv_target = 1.0f / p_.target,
+                      .scale = args.out<float>(1),
+                      .nonfinite = args.out<uint8_t>(2)};
+    if (delayed) {
+      scale.history = args.in<float>(1);
+      scale.next_history = args.out<float>(3);
+    }
     if (p_.known) {
-      own.amax = args.in<float>(2);
+      scale.from = delayed ? ScaleFrom::history : ScaleFrom::amax;
+      scale.amax = args.in<float>(2);
     } else {
-      measure(args, own);
+      measure(args, scale);
+      scale.from = p_.measures && delayed ? ScaleFrom::joined : ScaleFrom::given;
+      scale.given = scale.scale;
     }
     const QuantizeParams& q = p_.quantize;
-    QuantizeCall call{.x = args.operands[0], .scale = {.own = own}, .stream = args.stream};
+    QuantizeCall call{.x = args.operands[0], .scale = scale, .stream = args.stream};
     if (q.by_row) call.by_row = args.out<uint8_t>(0);
     if (q.transposed) call.transposed = args.out<uint8_t>(transposed_at());
     launch_quantize(q, call);
@@ -32,23 +38,19 @@ class AmaxQuantize : public Prepared {
  private:
   int transposed_at() const { return !p_.quantize.by_row ? 0 : p_.n_history > 0 ? 4 : 3; }
 
-  void measure(const Launch& args, OwnScale& own) const {
+  void measure(const Launch& args, const ScaleSource& scale) const {
     void* operands[1 + kMaxMaxima];
     int n = 0;
     if (p_.measures) operands[n++] = args.operands[0];
     for (int i = 0; i < p_.n_maxima; ++i) operands[n++] = args.operands[2 + i];
-    auto* scratch = static_cast<std::byte*>(args.scratch);
-    own.measured = reinterpret_cast<MeasuredAmax*>(scratch);
-    own.joins_x = p_.measures && p_.n_history > 0;
-    AmaxCall call{.operands = operands,
-                  .scratch = scratch + sizeof(MeasuredAmax),
-                  .results = {.measured = own.measured},
-                  .stream = args.stream};
-    if (own.joins_x) {
-      call.results.history = own.history;
-      call.results.n_history = own.n_history;
-    }
-    amax_.launch(call);
+    amax_.launch({.operands = operands,
+                  .scratch = args.scratch,
+                  .results = {.nonfinite = scale.nonfinite,
+                              .scale = scale.scale,
+                              .inv_target = scale.inv_target,
+                              .history = {scale.history, scale.n_history, scale.next_history},
+                              .leaves_first = p_.measures && p_.n_history > 0},
+                  .stream = args.stream});
   }
 
   AmaxQuantizeParams p_;

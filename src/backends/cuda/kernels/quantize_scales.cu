@@ -32,12 +32,15 @@ __device__ __forceinline__ float load_operand(const void* x, int64_t i, Dtype dt
   return static_cast<const uint8_t*>(x)[i] != 0 ? __uint_as_float(kF32Inf) : 0.0f;
 }
 
-// By one thread.
-__device__ void write_amax(const AmaxResults& to, uint32_t joined) {
-  const uint32_t top = joined & kF32Magnitude, flag = joined & kNotFinite;
-  if (to.amax != nullptr) *to.amax = __uint_as_float(top);
-  if (to.nonfinite != nullptr) *to.nonfinite = flag != 0;
-  if (to.measured != nullptr) *to.measured = {top, flag != 0 ? 1u : 0u};
+// By all threads of one block.
+__device__ void write_amax(const AmaxResults& to, const Magnitude& now, float largest) {
+  const float amax = __uint_as_float(now.top);
+  if (threadIdx.x == 0) {
+    if (to.amax != nullptr) *to.amax = amax;
+    if (to.nonfinite != nullptr) *to.nonfinite = now.flag != 0 ? 1 : 0;
+    if (to.scale != nullptr) *to.scale = scale_of(largest, amax, to.inv_target);
+  }
+  move_history(to.history, amax);
 }
 
 // The last block of all joins what they found.
@@ -53,28 +56,34 @@ __device__ void end_amax(const AmaxTargets& to, const Magnitude& found) {
   if (!last) return;
   Magnitude all;
   for (int i = threadIdx.x; i < to.n_partial; i += kThreads) all.join_bits(__ldcg(to.all + i));
-  const uint32_t joined = join_block(all);
-  if (threadIdx.x == 0) write_amax(to.results, joined);
+  __shared__ uint32_t joined;
+  const uint32_t mine_of_all = join_block(all);
+  if (threadIdx.x == 0) joined = mine_of_all;
+  __syncthreads();
+  Magnitude now;
+  now.join_bits(joined);
+  const HistoryStep& history = to.results.history;
+  write_amax(to.results, now, largest_of(history.history, history.n));
 }
 
-// Where the history gives the scale, the quantizer finds the amax of the first operand as it reads
-// it: the rest are scalars, which one block joins.
-__device__ bool leaves_amax(const AmaxSources& s, const AmaxTargets& to) {
-  const AmaxResults& results = to.results;
-  if (results.n_history == 0 || largest_of(results.history, results.n_history) == 0) return false;
-  if (blockIdx.x != 0 || threadIdx.x != 0) return true;
+// Whether the history gives the scale, and the amax is the quantizer's.
+__device__ bool leaves_amax(const AmaxSources& s, const AmaxResults& to) {
+  if (!to.leaves_first) return false;
+  const float largest = largest_of(to.history.history, to.history.n);
+  if (largest == 0) return false;
+  if (blockIdx.x != 0) return true;
   Magnitude rest;
   for (int k = 1; k < kAmaxOperands; ++k) {
     if (s.n[k] == 1) rest.join(load_operand(s.x[k], 0, s.dtype[k]));
   }
-  write_amax(results, rest.top | rest.flag);
+  write_amax(to, rest, largest);
   return true;
 }
 
 template <Dtype X>
 __global__ void __launch_bounds__(kThreads, X == Dtype::real ? 4 : 8)
     amax_blocks(const __grid_constant__ AmaxSources s, const __grid_constant__ AmaxTargets to) {
-  if (leaves_amax(s, to)) return;
+  if (leaves_amax(s, to.results)) return;
   int k = 0;
   while (static_cast<int>(blockIdx.x) >= s.first_block[k + 1]) ++k;
   const void* x = s.x[k];
@@ -111,7 +120,7 @@ class AmaxKernel : public Prepared {
   void launch(const Launch& args) override {
     launches_.launch({.operands = args.operands,
                       .scratch = args.scratch,
-                      .results = {.amax = args.out<float>(0), .nonfinite = args.out<bool>(1)},
+                      .results = {.amax = args.out<float>(0), .nonfinite = args.out<uint8_t>(1)},
                       .stream = args.stream});
   }
 

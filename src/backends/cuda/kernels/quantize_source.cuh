@@ -9,25 +9,36 @@
 
 namespace octet::cuda {
 
-// Every pointer is to device memory. Without a history the scale is of the amax of now, which is
-// known, or was found by the launch before; with one, of the history's largest, or where that is 0
-// of the amax of now.
-struct OwnScale {
-  const float* amax = nullptr;       // where it is known
-  MeasuredAmax* measured = nullptr;  // where it is not
-  bool joins_x = false;              // this kernel completes `measured`
+// What kernels are made for.
+enum class ScaleFrom : int {
+  given,    // an operand, or the launch before made it
+  joined,   // given, and x is joined in the amax of now
+  amax,     // of now, which is known
+  history,  // which is not empty, or the amax of now, which is known
+};
+
+// Every pointer is to device memory.
+struct ScaleSource {
+  ScaleFrom from = ScaleFrom::given;
+  const float* given = nullptr;
+  const float* amax = nullptr;
   const float* history = nullptr;
   int n_history = 0;
   float inv_target = 1;
+  // Results. The next history does not lie where the history lies.
   float* scale = nullptr;
   uint8_t* nonfinite = nullptr;
-  float* next_history = nullptr;  // may be history
+  float* next_history = nullptr;
+
+  template <ScaleFrom H>
+  __device__ __forceinline__ float value() const;
 };
 
 // In every thread by itself: threads may have parted.
 __device__ __forceinline__ float largest_of(const float* history, int n) {
   float largest = 0;
   if (n % 4 == 0 && reinterpret_cast<uintptr_t>(history) % 16 == 0) {
+#pragma unroll 2
     for (int i = 0; i < n; i += 4) {
       const float4 v = *reinterpret_cast<const float4*>(history + i);
       largest = fmaxf(largest, fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w)));
@@ -37,92 +48,67 @@ __device__ __forceinline__ float largest_of(const float* history, int n) {
   }
   return largest;
 }
-
-// What kernels are made for.
-enum class ScaleFrom : int { given, amax, history };
-
-struct ScaleSource {
-  const float* given = nullptr;  // nullptr: `own`
-  OwnScale own = {};
-
-  template <ScaleFrom H>
-  __device__ __forceinline__ float scale() const {
-    if constexpr (H == ScaleFrom::given) return *given;
-    float largest = 0;
-    if constexpr (H == ScaleFrom::history) largest = largest_of(own.history, own.n_history);
-    return tensor_scale(largest > 0 ? largest : amax(), own.inv_target);
-  }
-  // Of now, over what is finite. Where the kernel joins x: complete only if the history is empty,
-  // the launch before having gone over x then, or behind the last block.
-  __device__ __forceinline__ float amax() const {
-    if (own.measured != nullptr) return __uint_as_float(__ldcg(&own.measured->top));
-    const float amax = fabsf(*own.amax);
-    return __float_as_uint(amax) < kF32Inf ? amax : 0.0f;
-  }
-  __device__ __forceinline__ bool nonfinite() const {
-    if (own.measured != nullptr) return __ldcg(&own.measured->flag) != 0;
-    return __float_as_uint(fabsf(*own.amax)) >= kF32Inf;
-  }
-  template <ScaleFrom H>
-  __device__ __forceinline__ bool joins() const {
-    return H == ScaleFrom::history && own.joins_x;
-  }
-};
-
-// By one warp, when nobody else reads the history any more.
-__device__ __forceinline__ void move_history(const OwnScale& own, float amax) {
-  for (int base = 0; base < own.n_history; base += 32) {
-    const int i = base + static_cast<int>(threadIdx.x);
-    const float next = i + 1 < own.n_history ? own.history[i + 1] : amax;
-    __syncwarp();
-    if (i < own.n_history) own.next_history[i] = next;
-    __syncwarp();
-  }
+// A scale and its amax: of now where the history is empty, or not there.
+__device__ __forceinline__ float scale_of(float largest, float now, float inv_target) {
+  return tensor_scale(largest > 0 ? largest : now, inv_target);
+}
+// Of an amax that is known.
+__device__ __forceinline__ Magnitude known_amax(const float* amax) {
+  Magnitude found;
+  found.join(*amax);
+  return found;
 }
 
-// By all threads of a block, once, behind its last scale() and join and best before its stores,
-// which a fence would wait for. `mine` is looked at where the source joins x.
 template <ScaleFrom H>
-__device__ __forceinline__ void end_scale(const ScaleSource& source, const Magnitude& mine) {
-  if constexpr (H == ScaleFrom::given) return;
-  const OwnScale& own = source.own;
-  if constexpr (H == ScaleFrom::amax) {
-    if (blockIdx.x != 0) return;  // all could write the same
-  } else {
-    static unsigned int n_ended = 0;
-    __shared__ bool last;
-    const uint32_t joined = own.joins_x ? join_block(mine) : 0;
-    __syncthreads();  // all have read the history
+__device__ __forceinline__ float ScaleSource::value() const {
+  if constexpr (H == ScaleFrom::given || H == ScaleFrom::joined) return *given;
+  const float largest = H == ScaleFrom::history ? largest_of(history, n_history) : 0.0f;
+  return scale_of(largest, __uint_as_float(known_amax(amax).top), inv_target);
+}
+
+// What a delayed scale leaves, by the first n_history threads of a block or one warp.
+struct HistoryStep {
+  const float* history = nullptr;
+  int n = 0;
+  float* next = nullptr;
+};
+__device__ __forceinline__ void move_history(const HistoryStep& step, float amax) {
+  for (int i = threadIdx.x; i < step.n; i += blockDim.x)
+    step.next[i] = i + 1 < step.n ? step.history[i + 1] : amax;
+}
+
+// By all threads of a block, once, at its end. `mine` is looked at where x is joined.
+template <ScaleFrom H>
+__device__ __forceinline__ void end_scale(const ScaleSource& s, const Magnitude& mine) {
+  if constexpr (H == ScaleFrom::joined) {
+    // Magnitudes are ordered as their bits are; nobody waits for the result.
+    const uint32_t found = join_block(mine);
+    if (threadIdx.x != 0) return;
+    atomicMax(reinterpret_cast<unsigned int*>(s.next_history + s.n_history - 1),
+              found & kF32Magnitude);
+    if ((found & kNotFinite) != 0) *s.nonfinite = 1;
+  } else if constexpr (H != ScaleFrom::given) {
+    if (blockIdx.x != 0) return;
+    const Magnitude now = known_amax(s.amax);
     if (threadIdx.x == 0) {
-      if (own.joins_x) {
-        atomicMax(&own.measured->top, joined & kF32Magnitude);
-        if ((joined & kNotFinite) != 0) atomicOr(&own.measured->flag, 1u);
-      }
-      last = count_block(&n_ended, gridDim.x);
+      *s.scale = s.value<H>();
+      *s.nonfinite = now.flag != 0 ? 1 : 0;
     }
-    __syncthreads();
-    if (!last) return;
+    if constexpr (H == ScaleFrom::history)
+      move_history({s.history, s.n_history, s.next_history}, __uint_as_float(now.top));
   }
-  if (threadIdx.x >= 32) return;
-  const float scale = source.scale<H>();
-  const bool nonfinite = source.nonfinite();
-  const float now = source.amax();
-  __syncwarp();
-  if (threadIdx.x == 0) {
-    *own.scale = scale;
-    *own.nonfinite = nonfinite ? 1 : 0;
-  }
-  move_history(own, now);
 }
 
 // The amax of several operands, over as many launches as their number needs.
 struct AmaxResults {
   float* amax = nullptr;  // each where it is wanted
-  bool* nonfinite = nullptr;
-  MeasuredAmax* measured = nullptr;
-  // Where it holds anything, the first operand is left out, and the rest are scalars of one launch.
-  const float* history = nullptr;
-  int n_history = 0;
+  uint8_t* nonfinite = nullptr;
+  float* scale = nullptr;
+  float inv_target = 1;
+  HistoryStep history = {};
+  // Where the history gives the scale, the quantizer finds the amax of the first operand as it
+  // reads it: that one is left out then, and the rest are scalars of one launch.
+  bool leaves_first = false;
 };
 struct AmaxCall {
   void* const* operands = nullptr;

@@ -50,7 +50,8 @@ struct QuantizeParams {
 // the codes of quantize, or of quantize_both the first; scale f32; bool: of amax; with a history
 // the next one (delayed_scale); with both layouts the transposed codes. The amax is over the
 // maxima, and x too where it measures. Tail: (elements, dtype) of x, where it measures, and of each
-// of the maxima. Scratch: amax_quantize_scratch_bytes.
+// of the maxima. Scratch: amax_scratch_bytes of all operands. The next history does not lie where
+// the history lies.
 struct AmaxQuantizeParams {
   QuantizeParams quantize = {};
   float target = 448;
@@ -60,9 +61,6 @@ struct AmaxQuantizeParams {
   bool known = false;  // one maximum, f32, and nothing to measure: no launch goes before
   int8_t reserved[2] = {};
 };
-constexpr int64_t amax_quantize_scratch_bytes(int64_t n_operands) {
-  return amax_scratch_bytes(n_operands) + int64_t{2 * sizeof(uint32_t)};
-}
 
 // quantize_groups: operand a [rows, cols] wide; results: codes as a, scales [rows, ceil(cols /
 // group)] bf16, rounded to nearest even, saturating; codes are made with the stored scales.

@@ -78,9 +78,6 @@ bool amax_quantize_applies(const NodeView& view) {
     wide = wide && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
   return wide && is_code(view.out(0).dtype);
 }
-int64_t amax_quantize_scratch(const NodeView& view) {
-  return amax_quantize_scratch_bytes(std::ssize(view.node.operands));
-}
 KernelSpec amax_quantize_spec(const NodeView& view) {
   const auto& a = view.attrs<AmaxQuantizeAttrs>();
   AmaxQuantizeParams p;
@@ -148,7 +145,7 @@ const Binding kBindings[] = {
     {OpCode::delayed_scale, scale_applies, nullptr, scale_spec},
     {OpCode::quantize, quantize_applies, nullptr, quantize_spec},
     {OpCode::quantize_both, quantize_applies, nullptr, quantize_spec},
-    {OpCode::amax_quantize, amax_quantize_applies, amax_quantize_scratch, amax_quantize_spec},
+    {OpCode::amax_quantize, amax_quantize_applies, amax_scratch, amax_quantize_spec},
     {OpCode::quantize_groups, groups_apply, nullptr, groups_spec},
     {OpCode::add_quantize, groups_apply, nullptr, groups_spec},
     {OpCode::dequantize, dequantize_applies, nullptr, dequantize_spec},
