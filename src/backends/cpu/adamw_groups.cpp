@@ -192,6 +192,7 @@ class Groups {
 
   UpdateSpan weight_span(Buffers& b, const Span& s) const {
     UpdateSpan u;
+    u.multiply = multiply_;
     u.grad = {load_grad(b, s), a_.grad.dtype == Dtype::bf16 ? Dtype::bf16 : Dtype::f32};
     if (draws_inside(s)) {
       u.hi = s.read(a_.weight_from.data, b.lanes16[0]);
@@ -438,6 +439,7 @@ class Groups {
   const AdamWGroups& a_;
   const AdamwConstants& k_;
   AdamwVectors vectors_;
+  bool multiply_ = has_slow_divider();
   Codec fp16_ = simd_codec(Dtype::fp16);
   MomentKernel m_, v_;
 };

@@ -6,6 +6,7 @@
 // After the list of targets.
 #include <hwy/foreach_target.h>
 
+#include "backends/cpu/divider-inl.h"
 #include "backends/cpu/philox-inl.h"
 #include "backends/cpu/simd_math-inl.h"
 #include "formats/bits.h"
@@ -241,18 +242,18 @@ void ScaleExpanded(const ExpansionOf& e, const float* x, int64_t n, float* y) {
   });
 }
 
-// Magnitudes compare as integers; a zero is no minimum.
+// Magnitudes compare as integers; a zero is no minimum: less 1, it is above all.
 struct RangeLanes {
-  VI amax, amin;
+  VI amax;
+  VU below_amin;
   HWY_INLINE void add(VF x) {
     const VI magnitude = hn::And(bits(x), seti(kF32Magnitude));
     amax = hn::Max(amax, magnitude);
-    const auto is_zero = hn::Eq(magnitude, hn::Zero(I32()));
-    amin = hn::Min(amin, hn::IfThenElse(is_zero, seti(kF32Inf), magnitude));
+    below_amin = hn::Min(below_amin, hn::BitCast(U32(), hn::Sub(magnitude, seti(1))));
   }
   HWY_INLINE BitRange get() const {
     return {static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(I32(), amax))),
-            static_cast<uint32_t>(hn::GetLane(hn::MinOfLanes(I32(), amin)))};
+            hn::GetLane(hn::MinOfLanes(U32(), below_amin)) + 1};
   }
 };
 
@@ -281,9 +282,10 @@ void NarrowStochastic(const float* x, const uint32_t* random, int64_t n, uint16_
 
 enum class Weights { wide, split, stochastic };
 
-template <bool kNarrowGrad, Weights kWeights>
+template <bool kNarrowGrad, Weights kWeights, bool kMultiply>
 void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges* ranges) {
-  const VF b1 = set(k.beta1), b2 = set(k.beta2), c1 = set(k.c1), c2 = set(k.c2);
+  const VF b1 = set(k.beta1), b2 = set(k.beta2);
+  const Divider c1(k.c1), c2(k.c2);
   const VF one_b1 = set(1.0f - k.beta1), one_b2 = set(1.0f - k.beta2);
   const VF lr = set(k.lr), eps = set(k.eps), decay = set(k.weight_decay), scale = set(k.grad_scale);
   const auto* const g = static_cast<const float*>(s.grad.data);
@@ -294,7 +296,7 @@ void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges
   const Words words_of(kDraws ? *s.random : RandomStream{});
   HWY_ALIGN uint32_t words[kPad];
   for (int64_t end = 0, i = 0; i < n;) {
-    RangeLanes range_m{hn::Zero(I32()), seti(kF32Inf)}, range_v = range_m;
+    RangeLanes range_m{hn::Zero(I32()), hn::Set(U32(), kF32Inf - 1)}, range_v = range_m;
     for (end += s.group; i < end; i += lanes) {
       if (kDraws && i % kPad == 0) words_of(static_cast<uint64_t>(s.first_word + i), words);
       const VF gi = hn::Mul(kNarrowGrad ? Full().load(narrow_g + i) : at(g, i), scale);
@@ -303,7 +305,10 @@ void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges
       const VF wi = kWeights == Weights::split  ? join_at(s.hi, s.lo, i)
                     : kWeights == Weights::wide ? at(s.w, i)
                                                 : Full().load(s.hi + i);
-      const VF step = hn::Div(hn::Div(mi, c1), hn::Add(hn::Sqrt(hn::Div(vi, c2)), eps));
+      const bool fast = kMultiply && Divider::all_hold(mi, vi);
+      const VF m_c1 = fast ? c1.multiply(mi) : c1.divide(mi);
+      const VF v_c2 = fast ? c2.multiply(vi) : c2.divide(vi);
+      const VF step = hn::Div(m_c1, hn::Add(hn::Sqrt(v_c2), eps));
       const VF next = hn::Sub(wi, hn::Mul(lr, hn::Add(step, hn::Mul(decay, wi))));
       if constexpr (kWeights == Weights::split) {
         split_at(next, s.hi_to, s.lo_to, i);
@@ -321,19 +326,28 @@ void UpdateAs(const AdamwConstants& k, const UpdateSpan& s, int64_t n, BitRanges
   }
 }
 
-template <Weights kWeights>
+template <Weights kWeights, bool kMultiply>
 void UpdateOf(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges) {
   if (span.grad.dtype == Dtype::bf16) {
-    UpdateAs<true, kWeights>(k, span, n, ranges);
+    UpdateAs<true, kWeights, kMultiply>(k, span, n, ranges);
   } else {
-    UpdateAs<false, kWeights>(k, span, n, ranges);
+    UpdateAs<false, kWeights, kMultiply>(k, span, n, ranges);
   }
 }
 
+template <bool kMultiply>
+void UpdateBy(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges) {
+  if (span.w != nullptr) return UpdateOf<Weights::wide, kMultiply>(k, span, n, ranges);
+  if (span.lo != nullptr) return UpdateOf<Weights::split, kMultiply>(k, span, n, ranges);
+  UpdateOf<Weights::stochastic, kMultiply>(k, span, n, ranges);
+}
+
 void Update(const AdamwConstants& k, const UpdateSpan& span, int64_t n, BitRanges* ranges) {
-  if (span.w != nullptr) return UpdateOf<Weights::wide>(k, span, n, ranges);
-  if (span.lo != nullptr) return UpdateOf<Weights::split>(k, span, n, ranges);
-  UpdateOf<Weights::stochastic>(k, span, n, ranges);
+#if HWY_TARGET <= HWY_AVX3
+  if (span.multiply && Divider::is_plain(k.c1) && Divider::is_plain(k.c2))
+    return UpdateBy<true>(k, span, n, ranges);
+#endif
+  UpdateBy<false>(k, span, n, ranges);
 }
 
 AdamwVectors Vectors() {
@@ -350,6 +364,11 @@ HWY_AFTER_NAMESPACE();
 namespace octet::cpu {
 
 HWY_EXPORT(Vectors);
+
+bool has_slow_divider() {
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0;
+}
 
 AdamwVectors adamw_vectors() {
   return HWY_DYNAMIC_DISPATCH(Vectors)();

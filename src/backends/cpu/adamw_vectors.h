@@ -56,6 +56,7 @@ struct UpdateSpan {
   int16_t* lo_to = nullptr;
   const RandomStream* random = nullptr;
   int64_t first_word = 0;
+  bool multiply = false;  // instead of dividing by c1 and c2: the same bits
   const float *m = nullptr, *v = nullptr;
   float *m_to = nullptr, *v_to = nullptr;
   int64_t group = 0;  // elements of which each gets a BitRanges
@@ -76,6 +77,9 @@ struct AdamwVectors {
   // Words of elements first to first + n; first is a multiple of 4.
   void (*random)(const RandomStream& stream, int64_t first, int64_t n, uint32_t* words);
 };
+
+// Whether multiplying is faster here: Intel's divider takes 16 cycles for 16 elements.
+bool has_slow_divider();
 
 // Those of the best target that the process allows now.
 AdamwVectors adamw_vectors();
