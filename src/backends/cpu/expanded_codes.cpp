@@ -67,9 +67,9 @@ void Decode(const ExpandedCodes& format, std::span<const DecodeJob> jobs, int64_
     for (int64_t i = 0; i < n; i += 16) {
       const VI code = hn::PromoteTo(I32(), hn::LoadU(U8(), codes + i));
       const VF power = look_up(low, high, hn::ShiftRight<kFraction>(code));
-      const auto is_small =
-          hn::RebindMask(d, hn::Eq(hn::And(code, exponent_bits), hn::Zero(I32())));
-      const VF part = hn::IfThenElse(is_small, look_up(subnormal, code), look_up(normal, code));
+      const __mmask16 is_small = _mm512_testn_epi32_mask(code.raw, exponent_bits.raw);
+      const VF part{
+          _mm512_mask_permutexvar_ps(look_up(normal, code).raw, is_small, code.raw, subnormal.raw)};
       VF value = hn::Mul(power, part);
       if constexpr (!kSignInTable) {
         const VI sign = hn::And(hn::ShiftLeft<24>(code), set_bits(0x80000000u));
@@ -122,8 +122,9 @@ void Encode(const ExpandedCodes& format, std::span<const EncodeJob> jobs, int64_
           hn::Min(cell, hn::OrAnd(set_bits(kNormals), cell, set_bits((1u << kFraction) - 1)));
       const VI size = hn::ShiftRight<kDrop>(hn::Add(at, look_up(low, high, entry)));
       const VI code = hn::OrAnd(size, hn::ShiftRight<24>(bits), set_bits(0x80u));
-      const VI kept = hn::IfThenElseZero(hn::Ne(magnitude, hn::Zero(d)), code);
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtepi32_epi8(kept.raw));
+      const __mmask16 nonzero = _mm512_test_epi32_mask(magnitude.raw, magnitude.raw);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i),
+                       _mm512_maskz_cvtepi32_epi8(nonzero, code.raw));
     }
   }
 }
