@@ -232,6 +232,19 @@ TEST(rows, many_tiles_of_codes_equal_those_of_the_cpu) {
   }
 }
 
+// More rows than a GPU's blocks hold at once, more heads than a block turns at once, and heads of
+// which threads of a block are left over.
+TEST(rows, many_rows_of_pairs_are_turned_as_by_the_cpu) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const int64_t head : {128, 160, 400}) {
+    const int64_t heads = 18;
+    SizedCases cases({2200, heads * head}, Dtype::bf16);
+    cases.add("rope", OpCode::rope, RopeAttrs{.heads = heads, .head_dim = head, .amax = true},
+              {cases.matrix(), integers({2200}, Fill::positions, 2200)});
+    expect_parity(cases, Dtype::bf16, *gpu);
+  }
+}
+
 // What specials go into: the plain matrix, or the scales of a stored one. Codes have no Inf.
 std::string input_with_specials(const Graph& graph, int64_t group) {
   for (const GraphInput& input : graph.inputs) {

@@ -87,8 +87,10 @@ struct Spot {
   static __device__ __forceinline__ int twos_at(int half, int eight, int k) {
     return k * (half / 8) + eight;
   }
+  // Threads behind the last whole row read what they do not use.
   __device__ __forceinline__ void read(int half, const Turn* turns, TwoTurns (&to)[kTwos]) const {
-    const auto* twos = reinterpret_cast<const float4*>(turns + row * half);
+    const int of = kThreads % half == 0 || row < kThreads / half ? row : 0;
+    const auto* twos = reinterpret_cast<const float4*>(turns + of * half);
 #pragma unroll
     for (int k = 0; k < kTwos; ++k) {
       const float4 t = twos[twos_at(half, pair / 8, k)];
