@@ -21,7 +21,7 @@ Results infer_amax_quantize(const Attrs& attrs, Types in) {
   if (!a.measures && maxima.empty()) fail(kName, "expected an amax, or measures = true");
   for (const TensorType& maximum : maxima) {
     if (maximum.dtype == Dtype::boolean)
-      need_bool(kName, "flag", maximum);
+      need_shape(kName, "flag", maximum, {});
     else
       need_float(kName, "amax", maximum, {});
   }

@@ -12,15 +12,20 @@ bool is_scalar(const Matcher& m, ValueId id) {
   return m.graph().type(id).shape.empty();
 }
 
-// The scale of a quantizer that is its first reader, or nullptr.
+// The scale of a quantizer that is its first reader and has its target, or nullptr.
 const Node* own_scale(const Matcher& m, const Node& quantize) {
   const Node* scale = m.producer(quantize.operands[1]);
   if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
     return nullptr;
-  if (m.handed_out(scale->results[0])) return nullptr;
-  const auto readers = m.readers(scale->results[0]);
-  const bool first = std::all_of(readers.begin(), readers.end(),
-                                 [&](const Node* reader) { return reader >= &quantize; });
+  const auto target_of = [](const Node& node) {
+    return std::get<QuantizeAttrs>(node.attrs).target;
+  };
+  if (m.handed_out(scale->results[0]) || target_of(*scale) != target_of(quantize)) return nullptr;
+  const bool first = std::all_of(scale->results.begin(), scale->results.end(), [&](ValueId id) {
+    const auto readers = m.readers(id);
+    return std::all_of(readers.begin(), readers.end(),
+                       [&](const Node* reader) { return reader >= &quantize; });
+  });
   return first ? scale : nullptr;
 }
 

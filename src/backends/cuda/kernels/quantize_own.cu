@@ -31,13 +31,11 @@ class AmaxQuantize : public Prepared {
     const QuantizeParams& q = p_.quantize;
     QuantizeCall call{.x = args.operands[0], .scale = scale, .stream = args.stream};
     if (q.by_row) call.by_row = args.out<uint8_t>(0);
-    if (q.transposed) call.transposed = args.out<uint8_t>(transposed_at());
+    if (q.transposed) call.transposed = args.out<uint8_t>(p_.transposed_at);
     launch_quantize(q, call);
   }
 
  private:
-  int transposed_at() const { return !p_.quantize.by_row ? 0 : p_.n_history > 0 ? 4 : 3; }
-
   void measure(const Launch& args, const ScaleSource& scale) const {
     void* operands[1 + kMaxMaxima];
     int n = 0;

@@ -58,8 +58,9 @@ struct AmaxQuantizeParams {
   int32_t n_history = 0;
   int32_t n_maxima = 0;
   bool measures = true;
-  bool known = false;  // one maximum, f32, and nothing to measure: no launch goes before
-  int8_t reserved[2] = {};
+  bool known = false;        // one maximum, f32, and nothing to measure: no launch goes before
+  int8_t transposed_at = 0;  // the result
+  int8_t reserved = 0;
 };
 
 // quantize_groups: operand a [rows, cols] wide; results: codes as a, scales [rows, ceil(cols /

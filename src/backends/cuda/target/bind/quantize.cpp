@@ -85,6 +85,7 @@ KernelSpec amax_quantize_spec(const NodeView& view) {
   p.target = static_cast<float>(a.q.target);
   p.n_history = view.has(1) ? static_cast<int32_t>(view.in(1).n_elems()) : 0;
   p.measures = a.measures;
+  if (a.both) p.transposed_at = static_cast<int8_t>(view.node.results.size() - 1);
   std::vector<int64_t> tail;
   const auto add = [&](size_t i) {
     tail.push_back(view.in(i).n_elems());
