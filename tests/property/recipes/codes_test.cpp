@@ -26,7 +26,12 @@ class Watch {
   void operator()(const Plan& plan, const PlanStep& step, bool before) {
     const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
     if (before || node.tag.layer < 0) return;
-    if (node.op == OpCode::quantize || node.op == OpCode::quantize_both) see(plan, node);
+    if (node.op == OpCode::quantize || node.op == OpCode::quantize_both)
+      see(plan, node, std::get<QuantizeAttrs>(node.attrs), node.operands[1]);
+    if (node.op == OpCode::amax_quantize) {
+      ++n_own_scales;
+      see(plan, node, std::get<AmaxQuantizeAttrs>(node.attrs).q, node.results[1]);
+    }
     if (node.op == OpCode::gemm) {
       ++n_gemms;
       for (const size_t i : {0, 1}) {
@@ -38,7 +43,7 @@ class Watch {
   }
 
   std::vector<Seen> seen;
-  int n_gemms = 0;
+  int n_gemms = 0, n_own_scales = 0;
 
  private:
   static int64_t bytes_of(const Plan& plan, ValueId id) { return buffer(plan, id).bytes; }
@@ -49,14 +54,14 @@ class Watch {
     return arenas_.lane(buffer(plan, id).lane) + buffer(plan, id).offset;
   }
 
-  void see(const Plan& plan, const Node& node) {
+  void see(const Plan& plan, const Node& node, const QuantizeAttrs& attrs, ValueId scale) {
     Seen s{.what = fmt::format("layer {} {} {}", node.tag.layer, node.tag.origin,
                                plan.graph.input_of(node.operands[0]) != nullptr ? "weight" : "x"),
-           .attrs = std::get<QuantizeAttrs>(node.attrs)};
+           .attrs = attrs};
     const TensorType& source = plan.graph.type(node.operands[0]);
     s.source.resize(static_cast<size_t>(source.n_elems()));
     reference::load(source.dtype, at(plan, node.operands[0]), s.source);
-    std::memcpy(&s.scale, at(plan, node.operands[1]), sizeof(float));
+    std::memcpy(&s.scale, at(plan, scale), sizeof(float));
     const auto* codes = reinterpret_cast<const uint8_t*>(at(plan, node.results[0]));
     s.codes.assign(codes, codes + plan.graph.type(node.results[0]).n_elems());
     if (!s.attrs.transposed) seen.push_back(std::move(s));
@@ -83,6 +88,7 @@ TEST_P(Codes, lie_in_the_arena_and_decode_to_the_rounded_source) {
   const Batch batch = tiny::batch(options.train, 0);
   engine.step({&batch, 1}, tiny::scalars(0));
   EXPECT_EQ(watch.n_gemms, 2 * 7 * 3);
+  EXPECT_GT(watch.n_own_scales, 0);
   int n_weights = 0;
   for (const Seen& s : watch.seen) {
     n_weights += s.what.ends_with("weight") ? 1 : 0;

@@ -25,7 +25,9 @@ int transposed_codes(const ProgramOptions& options, const Catalogue& catalogue) 
   int n = 0;
   for (const Node& node : program.plan(FunctionKind::step).graph.nodes) {
     const auto* q = std::get_if<QuantizeAttrs>(&node.attrs);
+    const auto* own = std::get_if<AmaxQuantizeAttrs>(&node.attrs);
     n += node.op == OpCode::quantize_both || (q != nullptr && q->transposed) ? 1 : 0;
+    n += own != nullptr && (own->both || own->q.transposed) ? 1 : 0;
     const auto* gemm = std::get_if<GemmAttrs>(&node.attrs);
     const bool k_major = gemm == nullptr || (!gemm->trans_a && gemm->trans_b);
     EXPECT_TRUE(k_major || !catalogue.wants_k_major() || node.tag.layer < 0);
