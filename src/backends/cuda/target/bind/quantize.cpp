@@ -1,6 +1,7 @@
 #include "backends/cuda/params/quantize.h"
 
 #include "backends/cuda/target/bind/binding.h"
+#include "ir/ops/list.h"
 
 namespace octet::cuda {
 namespace {
@@ -72,6 +73,7 @@ KernelSpec quantize_spec(const NodeView& view) {
                    quantize_params(view, view.attrs<QuantizeAttrs>(), both, 1));
 }
 
+static_assert(kMaxMaxima >= ops::kMaxMaxima);
 bool amax_quantize_applies(const NodeView& view) {
   bool wide = is_wide_or_half(view.in(0).dtype) && view.in_is(1, {Dtype::f32});
   for (size_t i = 2; i < view.node.operands.size(); ++i)
