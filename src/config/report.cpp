@@ -44,7 +44,7 @@ A run is described by one YAML file. This page is made from the table that the p
 
 ```yaml
 model:  {kind: llama, hidden: 512, layers: 8, heads: 8, ffn: 1408, vocab: 256, seq: 256}
-recipe: {base: coat, override: {"layers.0.*": bf16, "*.down_proj": {x: e4m3/1x128}}}
+recipe: {base: coat, override: {"layers.0.*": bf16, "*.down_proj": {dy: e4m3}}}
 optim:  {lr: 1.0e-3, warmup: 50}
 data:   {train: [text], tokenizer: bytes}
 train:  {steps: 1000, batch: 8}

@@ -107,7 +107,7 @@ constexpr ConfigRow kRecipeRows[] = {
      "which is faster"},
     {"recipe.override", OCTET_FIELD(recipe.overrides), any(), "",
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
-     "`{x: e4m3/1x128, w: e4m3, dy: e5m2}`; later lines win"},
+     "`{x: e4m3, w: e4m3, dy: e5m2}`; later lines win"},
 };
 
 constexpr ConfigRow kOptimRows[] = {

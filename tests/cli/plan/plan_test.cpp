@@ -182,4 +182,17 @@ TEST(PlanCommand, every_fusion_fires_in_every_shipped_model_and_recipe) {
   }
 }
 
+// The example at the top of docs/configuration.md is one that a user can start from.
+TEST(PlanCommand, plans_the_example_of_the_reference_page) {
+  const std::string page = read_file(OCTET_SOURCE_DIR "/docs/configuration.md");
+  const size_t fence = page.find("```"), begin = page.find('\n', fence) + 1;
+  const std::string example = page.substr(begin, page.find("```", begin) - begin);
+  const std::string path =
+      testing::TempDir() + "octet_plan_example_" + std::to_string(getpid()) + ".yaml";
+  std::ofstream(path) << example;
+  const Outcome outcome = run(path);
+  std::remove(path.c_str());
+  EXPECT_EQ(outcome.code, 0) << example << outcome.err;
+}
+
 }  // namespace
