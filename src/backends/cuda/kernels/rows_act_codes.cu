@@ -240,11 +240,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   }
   end_first_pass(a.scale, largest);
   // Behind end_first_pass's barriers all of the block have read.
-  if (threadIdx.x != 0) return;
-  __threadfence();
-  if (atomicInc(&g_seen.n_ended, gridDim.x - 1) != gridDim.x - 1) return;
-  __threadfence();
-  atomicExch(&g_seen.largest, 0u);
+  if (threadIdx.x == 0 && count_block(&g_seen.n_ended, gridDim.x)) atomicExch(&g_seen.largest, 0u);
 }
 
 // Groups of a thread on their way at once, and blocks that a multiprocessor holds.
