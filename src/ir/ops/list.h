@@ -54,10 +54,9 @@ extern const OpDef kCrossEntropy, kCrossEntropyGrad;
 //   in groups
 extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth,
     kQuantizeGroups, kDequantize, kAddQuantize;
-// amax_quantize.cpp: amax_quantize(x, history[n]?, amax[] or bool flag[], ...) -> codes, scale[],
-// bool
-//   nonfinite[]; with a history: its next value; with `both`: the transposed codes. The scale is of
-//   the maxima, and of x too where it `measures`
+// amax_quantize.cpp: amax_quantize(x, history[n]?, amax[] or bool flag[], ...)
+//   -> codes, scale[], bool nonfinite[]; with a history: its next value; with `both`: the
+//   transposed codes. The scale is of the maxima, and of x too where it `measures`
 inline constexpr int kMaxMaxima = 8;
 extern const OpDef kAmaxQuantize;
 // quantize_layers.cpp: a layer and the per-tensor quantizer of its result in one:

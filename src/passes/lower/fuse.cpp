@@ -38,6 +38,11 @@ const Node* Matcher::reader(ValueId id, OpCode op) const {
   return nullptr;
 }
 
+bool Matcher::read_before(ValueId id, const Node& node) const {
+  const auto all = readers(id);
+  return std::any_of(all.begin(), all.end(), [&](const Node* reader) { return reader < &node; });
+}
+
 Graph rewrite_matches(const Graph& graph, const MatchFn& match) {
   const Matcher matcher(graph);
   std::map<const Node*, Match> by_last;

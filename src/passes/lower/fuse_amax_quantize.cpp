@@ -12,37 +12,26 @@ bool is_scalar(const Matcher& m, ValueId id) {
   return m.graph().type(id).shape.empty();
 }
 
-// The scale of a quantizer that is its first reader and has its target, or nullptr.
+// The maker of the scale of a quantizer that is its first reader, or nullptr.
 const Node* own_scale(const Matcher& m, const Node& quantize) {
-  const Node* scale = m.producer(quantize.operands[1]);
-  if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
-    return nullptr;
-  const auto target_of = [](const Node& node) {
-    return std::get<QuantizeAttrs>(node.attrs).target;
-  };
-  if (m.handed_out(scale->results[0]) || target_of(*scale) != target_of(quantize)) return nullptr;
-  const bool first = std::all_of(scale->results.begin(), scale->results.end(), [&](ValueId id) {
-    const auto readers = m.readers(id);
-    return std::all_of(readers.begin(), readers.end(),
-                       [&](const Node* reader) { return reader >= &quantize; });
-  });
-  return first ? scale : nullptr;
+  const Node* scale = scale_maker(m, quantize);
+  if (scale == nullptr || m.handed_out(scale->results[0])) return nullptr;
+  const auto too_early = [&](ValueId id) { return m.read_before(id, quantize); };
+  return std::any_of(scale->results.begin(), scale->results.end(), too_early) ? nullptr : scale;
 }
 
 // The amax of `x` and of other maxima, or of these alone, that nothing but the scale reads; nullptr
 // where the scale's operand is made otherwise, and is an operand of the fused op then.
 const Node* own_amax(const Matcher& m, const Node& scale, const Node& quantize) {
   const Node* amax = m.producer(scale.operands[0]);
-  if (amax == nullptr || amax->op != OpCode::amax) return nullptr;
-  if (m.readers(amax->results[0]).size() != 1 || m.handed_out(amax->results[0])) return nullptr;
-  const auto flags = m.readers(amax->results[1]);
-  const bool flag_later = std::all_of(flags.begin(), flags.end(),
-                                      [&](const Node* reader) { return reader > &quantize; });
+  if (amax == nullptr || amax->op != OpCode::amax || !m.read_once(amax->results[0]) ||
+      m.read_before(amax->results[1], quantize))
+    return nullptr;
   const bool known = std::all_of(amax->operands.begin(), amax->operands.end(), [&](ValueId id) {
     return id == quantize.operands[0] || is_scalar(m, id);
   });
   const bool fits = std::ssize(amax->operands) <= ops::kMaxMaxima;
-  return flag_later && known && fits ? amax : nullptr;
+  return known && fits ? amax : nullptr;
 }
 
 }  // namespace

@@ -41,11 +41,8 @@ bool is_quantize(const Node& node) {
 
 // Whether the scale of `found` is made from its amax, which nothing else reads.
 bool makes_own_scale(const Matcher& m, const TensorQuantizer& found) {
-  if (found.scale == nullptr ||
-      (found.scale->op != OpCode::quant_scale && found.scale->op != OpCode::delayed_scale))
-    return false;
   const ValueId amax = found.amax->results[0];
-  return found.scale->operands[0] == amax && m.readers(amax).size() == 1 && !m.handed_out(amax);
+  return found.scale != nullptr && found.scale->operands[0] == amax && m.read_once(amax);
 }
 
 std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std::string& why) {
@@ -62,7 +59,7 @@ std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std
     }
   }
   if (found.amax == nullptr) return found;
-  found.scale = m.producer(found.quantize->operands[1]);
+  found.scale = scale_maker(m, *found.quantize);
   if (!makes_own_scale(m, found))
     return why = "its scale is not from its own amax alone", std::nullopt;
   return found;

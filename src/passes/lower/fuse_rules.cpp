@@ -33,6 +33,16 @@ std::span<const FuseRule> fuse_rules() {
   return kRules;
 }
 
+const Node* scale_maker(const Matcher& m, const Node& quantize) {
+  const Node* scale = m.producer(quantize.operands[1]);
+  if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
+    return nullptr;
+  const auto target_of = [](const Node& node) {
+    return std::get<QuantizeAttrs>(node.attrs).target;
+  };
+  return target_of(*scale) == target_of(quantize) ? scale : nullptr;
+}
+
 std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
                                            std::vector<std::string>&) {
   const auto places = op_def(node.op).stored;
@@ -89,7 +99,7 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
     if (gemm == nullptr || gemm->op != OpCode::gemm ||
         (gemm->operands.size() > 2 && gemm->operands[2] != kNoValue))
       continue;
-    if (m.readers(node.operands[i]).size() != 1 || m.handed_out(node.operands[i])) continue;
+    if (!m.read_once(node.operands[i])) continue;
     if (m.dtype(other) != m.dtype(node.results[0]) ||
         m.dtype(gemm->results[0]) != m.dtype(node.results[0]))
       continue;
@@ -115,10 +125,7 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
 std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,
                                                 std::vector<std::string>&) {
   if (node.op != OpCode::add) return std::nullopt;
-  const auto read_before = [&](ValueId value) {
-    const auto readers = m.readers(value);
-    return std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return r < &node; });
-  };
+  const auto read_before = [&](ValueId value) { return m.read_before(value, node); };
   for (const size_t i : {1, 0}) {
     const Node* grad = m.producer(node.operands[i]);
     const ValueId other = node.operands[1 - i], dx = node.operands[i];
@@ -127,7 +134,7 @@ std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& no
       continue;
     const auto addend = static_cast<size_t>(op_def(grad->op).max_operands - 1);
     if (dx != grad->results[0] || grad->operands.size() > addend) continue;
-    if (m.readers(dx).size() != 1 || m.handed_out(dx) ||
+    if (!m.read_once(dx) ||
         std::any_of(grad->results.begin() + 1, grad->results.end(), read_before))
       continue;
     if (m.dtype(other) != m.dtype(node.results[0]) || m.dtype(dx) != m.dtype(node.results[0]) ||

@@ -21,6 +21,8 @@ class Matcher {
   std::vector<const Node*> readers(ValueId id) const;
   const Node* reader(ValueId id, OpCode op) const;  // the first with this op, or nullptr
   bool handed_out(ValueId id) const { return handed_out_.count(id) > 0; }
+  bool read_once(ValueId id) const { return readers(id).size() == 1 && !handed_out(id); }
+  bool read_before(ValueId id, const Node& node) const;
   Dtype dtype(ValueId id) const { return graph_.type(id).dtype; }
 
  private:
@@ -55,6 +57,10 @@ struct FuseRule {
 
 // In the order in which they run.
 std::span<const FuseRule> fuse_rules();
+
+// The quant_scale or delayed_scale that makes the scale of a quantize or quantize_both, for its
+// target; nullptr where it comes from elsewhere.
+const Node* scale_maker(const Matcher& m, const Node& quantize);
 
 std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
                                            std::vector<std::string>& near_misses);
