@@ -7,6 +7,7 @@
 #include "backends/cpu/adamw_vectors.h"
 #include "backends/cpu/codec/kernels.h"
 #include "backends/cpu/expanded_codes.h"
+#include "backends/cpu/isa.h"
 #include "base/error.h"
 
 namespace octet::cpu {

@@ -365,11 +365,6 @@ namespace octet::cpu {
 
 HWY_EXPORT(Vectors);
 
-bool has_slow_divider() {
-  __builtin_cpu_init();
-  return __builtin_cpu_is("intel") != 0;
-}
-
 AdamwVectors adamw_vectors() {
   return HWY_DYNAMIC_DISPATCH(Vectors)();
 }

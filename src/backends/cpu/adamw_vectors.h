@@ -78,9 +78,6 @@ struct AdamwVectors {
   void (*random)(const RandomStream& stream, int64_t first, int64_t n, uint32_t* words);
 };
 
-// Whether multiplying is faster here: Intel's divider takes 16 cycles for 16 elements.
-bool has_slow_divider();
-
 // Those of the best target that the process allows now.
 AdamwVectors adamw_vectors();
 

@@ -63,6 +63,11 @@ Isa detect_isa() {
   return has_amx_bf16() ? Isa::amx : Isa::avx512;
 }
 
+bool has_slow_divider() {
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") != 0;
+}
+
 void limit_isa(Isa isa) {
   const Isa best = detect_isa();
   if (isa > best) {
