@@ -10,10 +10,10 @@
 #include "cli/backend.h"
 #include "config/nearest.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
 #include "infer/evaluate.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
+#include "text/tokenizer.h"
 #include "train/run_setup.h"
 
 namespace octet {

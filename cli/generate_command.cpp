@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
-#include "data/tokenizer.h"
 #include "infer/generate.h"
 #include "infer/model_source.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {

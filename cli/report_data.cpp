@@ -6,10 +6,10 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/load.h"
 #include "config/report.h"
 #include "io/checkpoint.h"
-#include "io/json.h"
 
 namespace octet {
 namespace {

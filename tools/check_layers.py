@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 
 # The floors: which folders of src a folder may include, itself besides. Downward only.
-BELOW_TRAIN = {"base", "formats", "device", "data", "config", "math", "ir", "io", "comm", "nn", "optim",
+BELOW_TRAIN = {"base", "formats", "device", "text", "data", "config", "math", "ir", "io", "comm", "nn", "optim",
                "passes", "plan", "compile", "runtime"}
 FLOORS = {
     "base": set(),
     "formats": {"base"},
     "device": {"base"},
-    "data": {"base"},
+    "text": {"base"},
+    "data": {"base", "text"},
     "config": {"base"},
     "math": {"base", "formats"},
     "ir": {"base", "formats"},

@@ -13,7 +13,7 @@
 #include "base/files.h"
 #include "data/shards.h"
 #include "data/token_stream.h"
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 

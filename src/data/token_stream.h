@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/files.h"
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "io/json.h"
+#include "base/json.h"
 
 namespace octet {
 namespace {

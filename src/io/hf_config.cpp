@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "io/json.h"
+#include "base/json.h"
 
 namespace octet {
 namespace {

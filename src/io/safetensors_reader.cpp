@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "io/json.h"
+#include "base/json.h"
 #include "io/safetensors.h"
 
 namespace octet {

@@ -1,7 +1,7 @@
 #include "train/algorithms_file.h"
 
 #include "base/error.h"
-#include "io/json.h"
+#include "base/json.h"
 
 namespace octet {
 namespace {

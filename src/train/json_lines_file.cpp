@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "io/json.h"
+#include "base/json.h"
 
 namespace octet {
 namespace {

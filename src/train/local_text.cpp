@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "data/text_files.h"
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "base/error.h"
-#include "data/tokenizer.h"
 #include "infer/model_spec.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {

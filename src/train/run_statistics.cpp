@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "io/json.h"
+#include "base/json.h"
 
 namespace octet {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json.h"
 #include "formats/bits.h"
-#include "io/json.h"
 
 namespace octet {
 

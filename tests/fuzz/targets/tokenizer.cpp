@@ -1,4 +1,4 @@
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/memory_files.h"

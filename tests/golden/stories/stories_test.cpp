@@ -7,10 +7,10 @@
 
 #include "backends/cpu/backend.h"
 #include "data/dataset.h"
-#include "data/tokenizer.h"
 #include "infer/evaluate.h"
 #include "infer/generate.h"
 #include "infer/model_source.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {

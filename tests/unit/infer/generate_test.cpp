@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "data/tokenizer.h"
 #include "infer/batch_inputs.h"
 #include "infer/evaluate.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {

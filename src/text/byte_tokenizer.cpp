@@ -1,5 +1,5 @@
 #include "base/error.h"
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {

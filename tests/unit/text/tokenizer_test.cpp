@@ -1,4 +1,4 @@
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
 

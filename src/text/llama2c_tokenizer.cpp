@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {
