@@ -41,6 +41,13 @@ A run is described by one YAML file. This page is made from the table that the p
 - `auto` and some zeros stand for a value that depends on others; the resolved configuration,
   stored as `config.yaml` in the run's folder, shows what they became.
 - Numbers of bytes take the suffixes KiB, MiB, GiB and TiB.
+- *on resume*: what `octet train --resume` allows against the configuration that the checkpoint
+  records. `as recorded`: no change, since the key decides what weights and states mean. `by --set`:
+  a change where the command line names the key, which the log then tells; so a configuration file
+  that was edited, or a `--set` of the first command that was forgotten, is an error and not another
+  run. `same product`: `train.batch` and `train.accumulate` may change together where a step reads
+  as many sequences as before. `free`: not compared; of the data, the tokens themselves are. A
+  default warm-up stays as it was, also where `train.steps` changes.
 
 ```yaml
 model:  {kind: llama, hidden: 512, layers: 8, heads: 8, ffn: 1408, vocab: 256, seq: 256}
@@ -98,11 +105,14 @@ std::string configuration_markdown() {
   std::string out(kIntroduction);
   for (const ConfigSection& section : config_sections()) {
     out += fmt::format("\n## {}\n\n{}\n\n", section.name, section.help);
-    out += "| key | default | accepts | unit | meaning |\n| --- | --- | --- | --- | --- |\n";
+    out +=
+        "| key | default | accepts | unit | on resume | meaning |\n"
+        "| --- | --- | --- | --- | --- | --- |\n";
     for (const ConfigRow& row : config_rows()) {
       if (!is_in_section(row, section)) continue;
-      out += fmt::format("| `{}` | `{}` | {} | {} | {} |\n", row.path, default_text(row),
-                         markdown_cell(expected_text(row)), row.unit, markdown_cell(row.help));
+      out += fmt::format("| `{}` | `{}` | {} | {} | {} | {} |\n", row.path, default_text(row),
+                         markdown_cell(expected_text(row)), row.unit, on_resume_text(row.on_resume),
+                         markdown_cell(row.help));
     }
   }
   return out;

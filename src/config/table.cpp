@@ -9,6 +9,7 @@ namespace octet {
 namespace {
 
 using Name = std::string_view;
+using enum OnResume;
 
 constexpr Name kKinds[] = {"llama", "olmo", "gpt2"};
 constexpr Name kRopeScalings[] = {"none", "linear", "llama3"};
@@ -56,161 +57,169 @@ constexpr ConfigLimits below_one() {
   }
 
 constexpr ConfigRow kModelRows[] = {
-    {"model.path", OCTET_FIELD(model.path), any(), "",
+    {"model.path", open, OCTET_FIELD(model.path), any(), "",
      "folder of a model (Hugging Face layout) to start from; replaces the shape keys"},
-    {"model.kind", OCTET_FIELD(model.kind), one_of(kKinds), "", "architecture"},
-    {"model.hidden", OCTET_FIELD(model.hidden), within(1, 1 << 20), "",
+    {"model.kind", same, OCTET_FIELD(model.kind), one_of(kKinds), "", "architecture"},
+    {"model.hidden", same, OCTET_FIELD(model.hidden), within(1, 1 << 20), "",
      "width of the residual stream"},
-    {"model.layers", OCTET_FIELD(model.layers), within(1, 4096), "", "decoder layers"},
-    {"model.heads", OCTET_FIELD(model.heads), within(1, 4096), "",
+    {"model.layers", same, OCTET_FIELD(model.layers), within(1, 4096), "", "decoder layers"},
+    {"model.heads", same, OCTET_FIELD(model.heads), within(1, 4096), "",
      "query heads; divides hidden where head_dim is 0"},
-    {"model.kv_heads", OCTET_FIELD(model.kv_heads), within(0, 4096), "",
+    {"model.kv_heads", same, OCTET_FIELD(model.kv_heads), within(0, 4096), "",
      "key and value heads; divides heads; 0: as many as heads"},
-    {"model.head_dim", OCTET_FIELD(model.head_dim), within(0, 1 << 16), "",
+    {"model.head_dim", same, OCTET_FIELD(model.head_dim), within(0, 1 << 16), "",
      "width of a head; 0: hidden / heads"},
-    {"model.ffn", OCTET_FIELD(model.ffn), within(0, 1 << 22), "",
+    {"model.ffn", same, OCTET_FIELD(model.ffn), within(0, 1 << 22), "",
      "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
      "128"},
-    {"model.vocab", OCTET_FIELD(model.vocab), within(2, 1 << 24), "", "tokens in the vocabulary"},
-    {"model.seq", OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens", "sequence length"},
-    {"model.tied", OCTET_FIELD(model.tied), any(), "", "the head shares the embedding's weight"},
-    {"model.norm_eps", OCTET_FIELD(model.norm_eps), more_than(0), "", "epsilon of the norms"},
-    {"model.rope_theta", OCTET_FIELD(model.rope_theta), more_than(0), "",
+    {"model.vocab", same, OCTET_FIELD(model.vocab), within(2, 1 << 24), "",
+     "tokens in the vocabulary"},
+    {"model.seq", same, OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens", "sequence length"},
+    {"model.tied", same, OCTET_FIELD(model.tied), any(), "",
+     "the head shares the embedding's weight"},
+    {"model.norm_eps", same, OCTET_FIELD(model.norm_eps), more_than(0), "", "epsilon of the norms"},
+    {"model.rope_theta", same, OCTET_FIELD(model.rope_theta), more_than(0), "",
      "base of the rotary angles"},
-    {"model.rope_scaling.type", OCTET_FIELD(model.rope_scaling.type), one_of(kRopeScalings), "",
-     "how rotary angles are stretched beyond the trained length"},
-    {"model.rope_scaling.factor", OCTET_FIELD(model.rope_scaling.factor), at_least(1), "",
+    {"model.rope_scaling.type", same, OCTET_FIELD(model.rope_scaling.type), one_of(kRopeScalings),
+     "", "how rotary angles are stretched beyond the trained length"},
+    {"model.rope_scaling.factor", same, OCTET_FIELD(model.rope_scaling.factor), at_least(1), "",
      "by how much the length grows"},
-    {"model.rope_scaling.low_freq_factor", OCTET_FIELD(model.rope_scaling.low_freq_factor),
+    {"model.rope_scaling.low_freq_factor", same, OCTET_FIELD(model.rope_scaling.low_freq_factor),
      more_than(0), "",
      "llama3: wavelengths above original_max_position / this are divided by factor"},
-    {"model.rope_scaling.high_freq_factor", OCTET_FIELD(model.rope_scaling.high_freq_factor),
+    {"model.rope_scaling.high_freq_factor", same, OCTET_FIELD(model.rope_scaling.high_freq_factor),
      more_than(0), "", "llama3: wavelengths below original_max_position / this stay"},
-    {"model.rope_scaling.original_max_position",
+    {"model.rope_scaling.original_max_position", same,
      OCTET_FIELD(model.rope_scaling.original_max_position), within(1, 1 << 24), "tokens",
      "llama3: length that the model was first trained for"},
 };
 
 constexpr ConfigRow kRecipeRows[] = {
-    {"recipe.base", OCTET_FIELD(recipe.base), one_of(kRecipes), "",
+    {"recipe.base", same, OCTET_FIELD(recipe.base), one_of(kRecipes), "",
      "precision recipe; `recipe: NAME` is short for it"},
-    {"recipe.scaling", OCTET_FIELD(recipe.scaling), one_of(kScalings), "",
+    {"recipe.scaling", same, OCTET_FIELD(recipe.scaling), one_of(kScalings), "",
      "per-tensor scales of inputs and gradients from this step's maximum, or from the last 16 "
      "steps'; auto: current, delayed in coat-fast"},
-    {"recipe.weight_copy", OCTET_FIELD(recipe.weight_copy), one_of(kWeightCopies), "",
+    {"recipe.weight_copy", same, OCTET_FIELD(recipe.weight_copy), one_of(kWeightCopies), "",
      "what is kept of 8-bit weights from one update to the next: nothing, their scales, or codes "
      "too (W and its transpose, or W only); auto: scale, per_step in coat-fast"},
-    {"recipe.strict_fusion", OCTET_FIELD(recipe.strict_fusion), any(), "",
+    {"recipe.strict_fusion", open, OCTET_FIELD(recipe.strict_fusion), any(), "",
      "a fusion that did not fire is an error"},
-    {"recipe.tf32", OCTET_FIELD(recipe.tf32), any(), "",
+    {"recipe.tf32", same, OCTET_FIELD(recipe.tf32), any(), "",
      "fp32 on a GPU: products round their factors to TF32 (10 bits of significand), "
      "which is faster"},
-    {"recipe.override", OCTET_FIELD(recipe.overrides), any(), "",
+    {"recipe.override", same, OCTET_FIELD(recipe.overrides), any(), "",
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
      "`{x: e4m3, w: e4m3, dy: e5m2}`; later lines win"},
 };
 
 constexpr ConfigRow kOptimRows[] = {
-    {"optim.lr", OCTET_FIELD(optim.lr), more_than(0), "", "peak learning rate"},
-    {"optim.schedule", OCTET_FIELD(optim.schedule), one_of(kSchedules), "",
+    {"optim.lr", named, OCTET_FIELD(optim.lr), more_than(0), "", "peak learning rate"},
+    {"optim.schedule", named, OCTET_FIELD(optim.schedule), one_of(kSchedules), "",
      "shape of the learning rate after the warm-up"},
-    {"optim.warmup", OCTET_FIELD(optim.warmup), at_least(0), "steps",
+    {"optim.warmup", named, OCTET_FIELD(optim.warmup), at_least(0), "steps",
      "linear rise from 0 to lr; unless given, a tenth of a run that is shorter"},
-    {"optim.final_lr", OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
+    {"optim.final_lr", named, OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
      "learning rate at the last step"},
-    {"optim.decay_share", OCTET_FIELD(optim.decay_share), within(0, 1), "share of the steps",
+    {"optim.decay_share", named, OCTET_FIELD(optim.decay_share), within(0, 1), "share of the steps",
      "wsd: the last steps, in which the learning rate falls"},
-    {"optim.betas", OCTET_FIELD(optim.betas), below_one(), "", "decay of AdamW's two moments"},
-    {"optim.eps", OCTET_FIELD(optim.eps), more_than(0), "", "AdamW's epsilon"},
-    {"optim.weight_decay", OCTET_FIELD(optim.weight_decay), at_least(0), "",
+    {"optim.betas", named, OCTET_FIELD(optim.betas), below_one(), "",
+     "decay of AdamW's two moments"},
+    {"optim.eps", named, OCTET_FIELD(optim.eps), more_than(0), "", "AdamW's epsilon"},
+    {"optim.weight_decay", named, OCTET_FIELD(optim.weight_decay), at_least(0), "",
      "decoupled decay, on matrices only"},
-    {"optim.clip", OCTET_FIELD(optim.clip), at_least(0), "",
+    {"optim.clip", named, OCTET_FIELD(optim.clip), at_least(0), "",
      "largest global gradient norm; 0: no clipping"},
-    {"optim.state_m", OCTET_FIELD(optim.state_m), one_of(kStates), "",
+    {"optim.state_m", same, OCTET_FIELD(optim.state_m), one_of(kStates), "",
      "format of the first moment, +x with range expansion, _sr rounded stochastically; auto: by "
      "recipe"},
-    {"optim.state_v", OCTET_FIELD(optim.state_v), one_of(kStates), "",
+    {"optim.state_v", same, OCTET_FIELD(optim.state_v), one_of(kStates), "",
      "format of the second moment, +x with range expansion, _sr rounded stochastically; auto: by "
      "recipe"},
-    {"optim.group", OCTET_FIELD(optim.group), one_of(kGroups), "elements",
+    {"optim.group", same, OCTET_FIELD(optim.group), one_of(kGroups), "elements",
      "group of a quantized moment"},
-    {"optim.f32_below", OCTET_FIELD(optim.f32_below), at_least(0), "elements",
+    {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), at_least(0), "elements",
      "moments of tensors with fewer elements stay f32; 0: none do"},
-    {"optim.master", OCTET_FIELD(optim.master), one_of(kMasters), "",
+    {"optim.master", same, OCTET_FIELD(optim.master), one_of(kMasters), "",
      "master weights: f32, BF16 plus a 16-bit remainder (exact), or BF16 rounded stochastically; "
      "auto: by recipe"},
-    {"optim.math", OCTET_FIELD(optim.math), one_of(kMaths), "",
+    {"optim.math", named, OCTET_FIELD(optim.math), one_of(kMaths), "",
      "powers of the range expansion: the machine's, or the same bits everywhere"},
 };
 
 constexpr ConfigRow kDataRows[] = {
-    {"data.train", OCTET_FIELD(data.train), any(), "",
+    {"data.train", open, OCTET_FIELD(data.train), any(), "",
      "text files, token shards (.npy, .bin), or folders of them"},
-    {"data.val", OCTET_FIELD(data.val), any(), "", "the same for validation"},
+    {"data.val", open, OCTET_FIELD(data.val), any(), "", "the same for validation"},
     {"data.val_fraction",
+     same,
      OCTET_FIELD(data.val_fraction),
      {.low = 0, .high = 0.5},
      "",
      "share of the end of the training data kept for validation; only without data.val"},
-    {"data.tokenizer", OCTET_FIELD(data.tokenizer), any(), "", "`bytes`, or a tokenizer file"},
-    {"data.token_bytes", OCTET_FIELD(data.token_bytes), one_of(kTokenBytes), "bytes a token",
+    {"data.tokenizer", open, OCTET_FIELD(data.tokenizer), any(), "",
+     "`bytes`, or a tokenizer file"},
+    {"data.token_bytes", open, OCTET_FIELD(data.token_bytes), one_of(kTokenBytes), "bytes a token",
      "width of the tokens in headerless shards; 0: as the file's name or header says"},
-    {"data.document_separator", OCTET_FIELD(data.document_separator), any(), "",
+    {"data.document_separator", open, OCTET_FIELD(data.document_separator), any(), "",
      "text between the documents of a file; empty: a file is a document"},
-    {"data.document_boundaries", OCTET_FIELD(data.document_boundaries), one_of(kBoundaries), "",
-     "whether the first token of a document is predicted from the document before it"},
-    {"data.shuffle", OCTET_FIELD(data.shuffle), any(), "",
+    {"data.document_boundaries", same, OCTET_FIELD(data.document_boundaries), one_of(kBoundaries),
+     "", "whether the first token of a document is predicted from the document before it"},
+    {"data.shuffle", same, OCTET_FIELD(data.shuffle), any(), "",
      "false is short for `sampling: sequential`"},
-    {"data.sampling", OCTET_FIELD(data.sampling), one_of(kSamplings), "",
+    {"data.sampling", same, OCTET_FIELD(data.sampling), one_of(kSamplings), "",
      "each window once an epoch in shuffled order, windows at random places, or in order; "
      "auto: by shuffle"},
 };
 
 constexpr ConfigRow kTrainRows[] = {
-    {"train.steps", OCTET_FIELD(train.steps), at_least(1), "steps", "optimizer steps of the run"},
-    {"train.batch", OCTET_FIELD(train.batch), within(1, 1 << 20), "sequences",
+    {"train.steps", named, OCTET_FIELD(train.steps), at_least(1), "steps",
+     "optimizer steps of the run"},
+    {"train.batch", step_size, OCTET_FIELD(train.batch), within(1, 1 << 20), "sequences",
      "sequences of one micro-batch"},
-    {"train.accumulate", OCTET_FIELD(train.accumulate), within(1, 1 << 16), "micro-batches",
-     "micro-batches of one step"},
-    {"train.seed", OCTET_FIELD(train.seed), within(0, 4294967295.0), "",
+    {"train.accumulate", step_size, OCTET_FIELD(train.accumulate), within(1, 1 << 16),
+     "micro-batches", "micro-batches of one step"},
+    {"train.seed", same, OCTET_FIELD(train.seed), within(0, 4294967295.0), "",
      "seed of initialisation, data order and stochastic rounding (--seed)"},
-    {"train.log_every", OCTET_FIELD(train.log_every), at_least(1), "steps",
+    {"train.log_every", open, OCTET_FIELD(train.log_every), at_least(1), "steps",
      "distance of log lines"},
-    {"train.eval_every", OCTET_FIELD(train.eval_every), at_least(0), "steps",
+    {"train.eval_every", open, OCTET_FIELD(train.eval_every), at_least(0), "steps",
      "distance of evaluations; 0: at the end only"},
-    {"train.eval_bytes", OCTET_FIELD(train.eval_bytes), at_least(1), "bytes",
+    {"train.eval_bytes", open, OCTET_FIELD(train.eval_bytes), at_least(1), "bytes",
      "validation data read by one evaluation"},
-    {"train.save_every", OCTET_FIELD(train.save_every), at_least(0), "steps",
+    {"train.save_every", open, OCTET_FIELD(train.save_every), at_least(0), "steps",
      "distance of checkpoints; 0: at the end only"},
-    {"train.keep", OCTET_FIELD(train.keep), at_least(1), "checkpoints", "newest checkpoints kept"},
-    {"train.deterministic", OCTET_FIELD(train.deterministic), any(), "",
+    {"train.keep", open, OCTET_FIELD(train.keep), at_least(1), "checkpoints",
+     "newest checkpoints kept"},
+    {"train.deterministic", named, OCTET_FIELD(train.deterministic), any(), "",
      "only algorithms that give the same bits on every run, on a GPU slower ones "
      "with up to 4 GiB more memory; the CPU's all do"},
-    {"train.recompute", OCTET_FIELD(train.recompute), one_of(kRecomputes), "",
+    {"train.recompute", named, OCTET_FIELD(train.recompute), one_of(kRecomputes), "",
      "activations computed again in the backward pass: none, cheap ones (norms, activations, "
      "codes), what the recipe and the budget ask for, all"},
-    {"train.head_chunk", OCTET_FIELD(train.head_chunk), at_least(0), "bytes",
+    {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), at_least(0), "bytes",
      "head and loss in runs of rows whose logits take at most this; 0: whole, or as the budget "
      "asks"},
-    {"train.memory_budget", OCTET_FIELD(train.memory_budget), at_least(0), "bytes",
+    {"train.memory_budget", named, OCTET_FIELD(train.memory_budget), at_least(0), "bytes",
      "largest planned peak; 0: no limit"},
-    {"train.debug_nonfinite", OCTET_FIELD(train.debug_nonfinite), any(), "",
+    {"train.debug_nonfinite", named, OCTET_FIELD(train.debug_nonfinite), any(), "",
      "run a step again whose loss or gradient is not finite, launch by launch, and name the first "
      "op, layer and tensor that made such a value"},
-    {"train.max_nonfinite_steps", OCTET_FIELD(train.max_nonfinite_steps), at_least(1), "steps",
-     "steps in a row that may be skipped before the run stops"},
-    {"train.telemetry_every", OCTET_FIELD(train.telemetry_every), at_least(0), "steps",
+    {"train.max_nonfinite_steps", open, OCTET_FIELD(train.max_nonfinite_steps), at_least(1),
+     "steps", "steps in a row that may be skipped before the run stops"},
+    {"train.telemetry_every", open, OCTET_FIELD(train.telemetry_every), at_least(0), "steps",
      "length of the intervals that telemetry.jsonl sums up; 0: none"},
-    {"train.spike_deviations", OCTET_FIELD(train.spike_deviations), at_least(0), "deviations",
+    {"train.spike_deviations", open, OCTET_FIELD(train.spike_deviations), at_least(0), "deviations",
      "a loss that stands higher above its running mean is a spike; 0: none is"},
-    {"train.spike_window", OCTET_FIELD(train.spike_window), at_least(1), "steps",
+    {"train.spike_window", open, OCTET_FIELD(train.spike_window), at_least(1), "steps",
      "how far back the running mean of the loss looks"},
-    {"train.tensorboard", OCTET_FIELD(train.tensorboard), any(), "",
+    {"train.tensorboard", open, OCTET_FIELD(train.tensorboard), any(), "",
      "event files for TensorBoard beside metrics.jsonl"},
 };
 
 constexpr ConfigRow kOutRows[] = {
-    {"out", OCTET_FIELD(out), any(), "", "folder of the run: configuration, metrics, checkpoints"},
+    {"out", open, OCTET_FIELD(out), any(), "",
+     "folder of the run: configuration, metrics, checkpoints"},
 };
 
 #undef OCTET_FIELD
@@ -304,6 +313,20 @@ bool is_config_section(std::string_view path) {
 
 bool is_shape_key(std::string_view path) {
   return path.starts_with("model.") && path != "model.path" && path != "model.seq";
+}
+
+std::string_view on_resume_text(OnResume rule) {
+  switch (rule) {
+    case same:
+      return "as recorded";
+    case named:
+      return "by --set";
+    case step_size:
+      return "same product";
+    case open:
+      break;
+  }
+  return "free";
 }
 
 std::string expected_text(const ConfigRow& row) {

@@ -4,6 +4,7 @@
 // row here.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
@@ -30,8 +31,18 @@ struct ConfigLimits {
   std::span<const std::string_view> choices = {};
 };
 
+// What a run that goes on from a checkpoint may change of a key. What is not `open` is recorded in
+// each checkpoint's manifest.
+enum class OnResume : uint8_t {
+  same,       // nothing: it decides what the weights and states mean
+  named,      // where the command line names the key; the change is logged
+  step_size,  // batch and accumulate: where their product stays; the change is logged
+  open,       // anything: it does not decide what is computed, or is compared by content
+};
+
 struct ConfigRow {
   std::string_view path;  // dotted, as in --set
+  OnResume on_resume;
   ConfigField field;
   ConfigLimits limits;
   std::string_view
@@ -54,6 +65,9 @@ bool is_config_section(std::string_view path);
 
 // Whether a model's folder decides this key: all of "model." but path and seq.
 bool is_shape_key(std::string_view path);
+
+// What --resume allows, in words: "as recorded", "by --set".
+std::string_view on_resume_text(OnResume rule);
 
 // The kind of value that a row takes, in words: "an integer", "one of fp32, bf16", "a number > 0".
 std::string expected_text(const ConfigRow& row);

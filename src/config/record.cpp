@@ -1,0 +1,103 @@
+#include "config/record.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "config/value.h"
+
+namespace octet {
+namespace {
+
+// Sequences of a step; -1 where a hand-written record would overflow it.
+int64_t step_size(int64_t batch, int64_t accumulate) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(batch, accumulate, &product) ? -1 : product;
+}
+
+// The value of a key before the changes.
+int64_t count_before(const std::vector<ConfigChange>& changes, std::string_view key, int64_t now) {
+  for (const ConfigChange& change : changes) {
+    if (change.row->path == key) return std::stoll(change.before);
+  }
+  return now;
+}
+
+void check_step_size(const std::vector<ConfigChange>& changes, const ConfigChange& change,
+                     const TrainConfig& now) {
+  const int64_t batch = count_before(changes, "train.batch", now.batch);
+  const int64_t accumulate = count_before(changes, "train.accumulate", now.accumulate);
+  if (step_size(batch, accumulate) == step_size(now.batch, now.accumulate)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "[resume] {}: expected batch x accumulate = {} x {} as in the checkpoint, or another "
+              "pair of this product, got {} x {}",
+              change.row->path, batch, accumulate, now.batch, now.accumulate);
+}
+
+}  // namespace
+
+ConfigRecord config_record(const RunConfig& config) {
+  ConfigRecord record;
+  for (const ConfigRow& row : config_rows()) {
+    if (row.on_resume == OnResume::open) continue;
+    record[std::string(row.path)] = value_text(row, config);
+  }
+  return record;
+}
+
+uint64_t record_hash(const ConfigRecord& record) {
+  Xxh64 hash;
+  for (const auto& [key, value] : record) hash.update(fmt::format("{}: {}\n", key, value));
+  return hash.digest();
+}
+
+RunConfig recorded_config(const ConfigRecord& record, const RunConfig& base,
+                          const std::string& where) {
+  RunConfig config = base;
+  for (const auto& [key, value] : record) {
+    const ConfigRow* row = find_config_row(key);
+    if (row == nullptr) continue;
+    try {
+      read_value(*row, YAML::Load(value), {where, key}, config);
+    } catch (const YAML::Exception& error) {
+      throw Error(ErrorCode::bad_data, "{}: {}: expected a value, got a syntax error: {}", where,
+                  key, error.msg);
+    } catch (const Error& error) {
+      throw Error(ErrorCode::bad_data, error.what());
+    }
+  }
+  return config;
+}
+
+std::vector<ConfigChange> config_changes(const RunConfig& before, const RunConfig& after) {
+  std::vector<ConfigChange> changes;
+  for (const ConfigRow& row : config_rows()) {
+    ConfigChange change{&row, value_text(row, before), value_text(row, after)};
+    if (change.before != change.after) changes.push_back(std::move(change));
+  }
+  return changes;
+}
+
+void check_changes(const std::vector<ConfigChange>& changes, const RunConfig& after,
+                   const std::map<std::string, std::string>& source) {
+  for (const ConfigChange& change : changes) {
+    const std::string key(change.row->path);
+    const auto from = source.find(key);
+    const bool is_named = from != source.end() && from->second == "--set";
+    const OnResume rule = change.row->on_resume;
+    if (rule == OnResume::step_size) check_step_size(changes, change, after.train);
+    if (rule == OnResume::same) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[resume] {}: expected {} as in the checkpoint, got {}", key, change.before,
+                  change.after);
+    }
+    if (rule == OnResume::named && !is_named) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[resume] {}: expected {} as in the checkpoint, got {} (--set {}={} changes it)",
+                  key, change.before, change.after, key, change.after);
+    }
+  }
+}
+
+}  // namespace octet
