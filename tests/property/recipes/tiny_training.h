@@ -69,10 +69,13 @@ inline void start(TrainEngine& engine, const ModelSpec& model = spec()) {
 }
 
 // The losses of the steps; the micro-batches of a step are the rows of one batch, in order.
-inline std::vector<float> losses(const ProgramOptions& program, int n_steps,
-                                 const ModelSpec& model = spec(),
-                                 Catalogue& catalogue = *backend().catalogue) {
-  TrainEngine engine(program, *backend().device, catalogue);
+struct Machine {
+  Device& device;
+  Catalogue& catalogue;
+};
+inline std::vector<float> losses_on(const Machine& machine, const ProgramOptions& program,
+                                    int n_steps, const ModelSpec& model) {
+  TrainEngine engine(program, machine.device, machine.catalogue);
   start(engine, model);
   std::vector<float> result;
   const BatchSize whole{program.train.batch * program.accumulate, program.train.seq};
@@ -91,6 +94,12 @@ inline std::vector<float> losses(const ProgramOptions& program, int n_steps,
     result.push_back(engine.step(parts, scalars(static_cast<uint32_t>(step))).loss);
   }
   return result;
+}
+
+inline std::vector<float> losses(const ProgramOptions& program, int n_steps,
+                                 const ModelSpec& model = spec(),
+                                 Catalogue& catalogue = *backend().catalogue) {
+  return losses_on({*backend().device, catalogue}, program, n_steps, model);
 }
 
 }  // namespace octet::tiny
