@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <future>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
@@ -49,6 +50,21 @@ void check_tensors(const SafetensorsReader& reader, const KeyValues& expected) {
   if (reader.tensors().size() != expected.size()) {
     throw Error(ErrorCode::bad_data, "[checkpoint] {}: expected {} tensors, got {}", reader.path(),
                 expected.size(), reader.tensors().size());
+  }
+}
+
+// A folder that somebody gave another number holds another step than it says. What is no manifest
+// is found when it is loaded.
+std::string wrong_name(const Files& files, const std::string& path) {
+  const std::string manifest_path = join_path(path, kManifest);
+  const std::optional<int64_t> named = step_of(file_name(path));
+  try {
+    const Manifest manifest = parse_manifest(files.read_text(manifest_path), manifest_path);
+    if (!named || manifest.step == *named) return "";
+    return fmt::format("[checkpoint] '{}': expected step {} as its name says, got step {}", path,
+                       *named, manifest.step);
+  } catch (const std::exception&) {
+    return "";
   }
 }
 
@@ -157,15 +173,15 @@ std::string Checkpoints::problem_of(const std::string& path) const {
   const std::string marker_path = join_path(path, kComplete);
   if (!files_.exists(marker_path)) return "it has no COMPLETE marker";
   try {
-    const Marker marker = parse_marker(files_.read_text(marker_path), marker_path);
+    const Marker marker = read_marker(files_, marker_path);
     for (const std::string_view name : {kModel, kOptim, kManifest}) {
       if (!marker.contains(std::string(name))) return fmt::format("COMPLETE lacks {}", name);
     }
     for (const auto& [name, mark] : marker) verify_size(files_, join_path(path, name), mark);
+    return wrong_name(files_, path);
   } catch (const Error& error) {
     return error.what();
   }
-  return "";
 }
 
 std::vector<CheckpointEntry> Checkpoints::list() const {
@@ -184,20 +200,25 @@ std::vector<CheckpointEntry> Checkpoints::list() const {
   return entries;
 }
 
-LoadedCheckpoint Checkpoints::load(const std::string& checkpoint_path) const {
+void Checkpoints::verify(const std::string& path) const {
+  // All files at a time: one stream alone is slower than most disks. Where no thread can be made
+  // they are read one after the other.
+  constexpr auto kInAThread = std::launch::async | std::launch::deferred;
+  std::vector<std::future<void>> verified;
+  for (const auto& [name, mark] : read_marker(files_, join_path(path, kComplete))) {
+    verified.push_back(std::async(kInAThread, [this, file = join_path(path, name), mark = mark] {
+      verify_hash(files_, file, mark);
+    }));
+  }
+  for (std::future<void>& one : verified) one.get();
+}
+
+LoadedCheckpoint Checkpoints::open(const std::string& checkpoint_path) const {
   if (const std::string problem = problem_of(checkpoint_path); !problem.empty()) {
     throw Error(ErrorCode::bad_data, "[checkpoint] '{}' is not whole: {}", checkpoint_path,
                 problem);
   }
-  const std::string marker_path = join_path(checkpoint_path, kComplete);
-  // All files at a time: one stream alone is slower than most disks.
-  std::vector<std::future<void>> verified;
-  for (const auto& [name, mark] : parse_marker(files_.read_text(marker_path), marker_path)) {
-    verified.push_back(
-        std::async(std::launch::async, [this, path = join_path(checkpoint_path, name),
-                                        mark = mark] { verify_hash(files_, path, mark); }));
-  }
-  for (std::future<void>& one : verified) one.get();
+  verify(checkpoint_path);
   const std::string manifest_path = join_path(checkpoint_path, kManifest);
   LoadedCheckpoint loaded{checkpoint_path,
                           parse_manifest(files_.read_text(manifest_path), manifest_path),
@@ -206,6 +227,19 @@ LoadedCheckpoint Checkpoints::load(const std::string& checkpoint_path) const {
   check_tensors(loaded.model, loaded.manifest.model_tensors);
   check_tensors(loaded.optim, loaded.manifest.optim_tensors);
   return loaded;
+}
+
+LoadedCheckpoint Checkpoints::load(const std::string& checkpoint_path) const {
+  try {
+    return open(checkpoint_path);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::device, "[checkpoint] '{}': out of memory while it was read",
+                checkpoint_path);
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::io, "[checkpoint] cannot read '{}': {}", checkpoint_path, error.what());
+  }
 }
 
 std::optional<LoadedCheckpoint> Checkpoints::newest() const {

@@ -58,7 +58,8 @@ class Checkpoints {
   // anew would throw away what may still be mended.
   std::optional<LoadedCheckpoint> newest() const;
 
-  // Verifies sizes and hashes, then opens. Throws Error{bad_data} or Error{io}.
+  // Verifies sizes and hashes, then opens. Whatever goes wrong is an Error: bad_data, io, or device
+  // where memory is too small.
   LoadedCheckpoint load(const std::string& checkpoint_path) const;
 
  private:
@@ -68,6 +69,8 @@ class Checkpoints {
   void discard(const std::string& temporary);
   void prune(int keep, const std::string& just_saved);
   std::string problem_of(const std::string& path) const;
+  void verify(const std::string& path) const;
+  LoadedCheckpoint open(const std::string& checkpoint_path) const;
 
   Files& files_;
   std::string folder_;

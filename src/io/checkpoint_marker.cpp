@@ -13,6 +13,10 @@ namespace octet {
 namespace {
 
 constexpr size_t kWorthAThread = 4 << 20;
+constexpr uint64_t kMostMarkerBytes = 1 << 16;
+
+// Where no thread can be made the work is done when its result is asked for.
+constexpr auto kInAThread = std::launch::async | std::launch::deferred;
 
 class MarkingWriter : public FileWriter {
  public:
@@ -22,7 +26,7 @@ class MarkingWriter : public FileWriter {
       under_.write(bytes);
       hash_.update(bytes);
     } else {
-      const auto hashed = std::async(std::launch::async, [&] { hash_.update(bytes); });
+      const auto hashed = std::async(kInAThread, [&] { hash_.update(bytes); });
       under_.write(bytes);
       hashed.wait();
     }
@@ -58,6 +62,10 @@ Marker parse_marker(const std::string& text, const std::string& where) {
   const JsonObject files = json.object("files");
   Marker marker;
   for (const auto& item : json.at("files").items()) {
+    if (std::ranges::find(kMarkedFiles, item.key()) == std::end(kMarkedFiles)) {
+      throw Error(ErrorCode::bad_data, "[checkpoint] {}: expected files of a checkpoint, got '{}'",
+                  where, item.key());
+    }
     const JsonObject entry = files.object(item.key());
     FileMark mark{entry.unsigned_integer("bytes"), 0};
     const std::string hex = entry.string("xxh64");
@@ -69,6 +77,15 @@ Marker parse_marker(const std::string& text, const std::string& where) {
     marker[item.key()] = mark;
   }
   return marker;
+}
+
+Marker read_marker(const Files& files, const std::string& path) {
+  const uint64_t n_bytes = files.size(path);
+  if (n_bytes > kMostMarkerBytes) {
+    throw Error(ErrorCode::bad_data, "[checkpoint] '{}': expected at most {} bytes, got {}", path,
+                kMostMarkerBytes, n_bytes);
+  }
+  return parse_marker(files.read_text(path), path);
 }
 
 FileMark write_marked(Files& files, const std::string& path,
@@ -107,7 +124,7 @@ void verify_hash(const Files& files, const std::string& path, const FileMark& ma
   Xxh64 hash;
   std::span<std::byte> part = read(0);
   for (uint64_t index = 1; !part.empty(); ++index) {
-    auto next = std::async(std::launch::async, read, index);
+    auto next = std::async(kInAThread, read, index);
     hash.update(part);
     part = next.get();
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "base/files.h"
 
@@ -16,8 +17,13 @@ struct FileMark {
 };
 using Marker = std::map<std::string, FileMark>;  // by file name
 
+// All that a marker may name, so that it can neither ask for much work nor lead elsewhere.
+inline constexpr std::string_view kMarkedFiles[] = {"manifest.json", "model.safetensors",
+                                                    "optim.safetensors"};
+
 std::string marker_to_json(const Marker& marker);
 Marker parse_marker(const std::string& text, const std::string& where);  // Error{bad_data}
+Marker read_marker(const Files& files, const std::string& path);
 
 // Writes and syncs one file, and says what was written.
 FileMark write_marked(Files& files, const std::string& path,

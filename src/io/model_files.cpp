@@ -34,9 +34,10 @@ void ModelFiles::open_index(const Files& files, const std::string& index_path) {
   for (const auto& item : index.at("weight_map").items()) {
     const std::string& name = item.key();
     const std::string file = weight_map.string(name);
-    if (file.empty() || file_name(file) != file || file == "..") {
+    const bool is_plain = file_name(file) == file && file.find('\0') == file.npos;
+    if (!is_plain || file.empty() || file == "." || file == "..") {
       throw Error(ErrorCode::bad_data, "[model] {}: expected a file of the same folder, got '{}'",
-                  index_path, file);
+                  index_path, file.substr(0, file.find('\0')));
     }
     const auto [it, is_new] = opened.emplace(file, shards_.size());
     if (is_new) shards_.push_back(SafetensorsReader::open(files, join_path(path_, file)));

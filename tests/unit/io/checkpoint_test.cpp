@@ -133,8 +133,9 @@ TEST(Checkpoint, damaged_and_incomplete_ones_are_skipped_with_a_warning) {
        "COMPLETE lacks model.safetensors"},
       {"bad digits",
        [](const auto& run) {
-         run.put("step-000002/COMPLETE",
-                 R"({"format":"octet-complete","files":{"x":{"bytes":1,"xxh64":"12"}}})");
+         run.put(
+             "step-000002/COMPLETE",
+             R"({"format":"octet-complete","files":{"manifest.json":{"bytes":1,"xxh64":"12"}}})");
        },
        "[checkpoint] DIR/step-000002/COMPLETE: expected 16 hexadecimal digits, got '12'"},
       {"file gone",
