@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace octet {
 namespace {
@@ -32,17 +33,20 @@ constexpr Name kTokenBytes[] = {"0", "1", "2", "4"};
 constexpr Name kSamplings[] = {"auto", "shuffle", "random", "sequential"};
 constexpr Name kRecomputes[] = {"none", "cheap", "auto", "full"};
 
+// Counts fit an int wherever they go; sizes in bytes and elements stay exact as doubles.
+constexpr double kMostSteps = std::numeric_limits<int32_t>::max();
+constexpr double kMostBytes = 0x1p50;
+// Numbers that kernels read as f32 and divide by stay normal numbers there.
+constexpr double kLeastEps = 1e-30;
+
 constexpr ConfigLimits any() {
   return {};
 }
-constexpr ConfigLimits at_least(double low) {
-  return {.low = low};
-}
-constexpr ConfigLimits more_than(double low) {
-  return {.low = low, .low_open = true};
-}
 constexpr ConfigLimits within(double low, double high) {
   return {.low = low, .high = high};
+}
+constexpr ConfigLimits above(double low, double high) {
+  return {.low = low, .high = high, .low_open = true};
 }
 constexpr ConfigLimits one_of(std::span<const Name> choices) {
   return {.choices = choices};
@@ -77,18 +81,19 @@ constexpr ConfigRow kModelRows[] = {
     {"model.seq", same, OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens", "sequence length"},
     {"model.tied", same, OCTET_FIELD(model.tied), any(), "",
      "the head shares the embedding's weight"},
-    {"model.norm_eps", same, OCTET_FIELD(model.norm_eps), more_than(0), "", "epsilon of the norms"},
-    {"model.rope_theta", same, OCTET_FIELD(model.rope_theta), more_than(0), "",
+    {"model.norm_eps", same, OCTET_FIELD(model.norm_eps), within(kLeastEps, 1), "",
+     "epsilon of the norms"},
+    {"model.rope_theta", same, OCTET_FIELD(model.rope_theta), within(1, 1e15), "",
      "base of the rotary angles"},
     {"model.rope_scaling.type", same, OCTET_FIELD(model.rope_scaling.type), one_of(kRopeScalings),
      "", "how rotary angles are stretched beyond the trained length"},
-    {"model.rope_scaling.factor", same, OCTET_FIELD(model.rope_scaling.factor), at_least(1), "",
-     "by how much the length grows"},
+    {"model.rope_scaling.factor", same, OCTET_FIELD(model.rope_scaling.factor), within(1, 1 << 24),
+     "", "by how much the length grows"},
     {"model.rope_scaling.low_freq_factor", same, OCTET_FIELD(model.rope_scaling.low_freq_factor),
-     more_than(0), "",
+     above(0, 1 << 24), "",
      "llama3: wavelengths above original_max_position / this are divided by factor"},
     {"model.rope_scaling.high_freq_factor", same, OCTET_FIELD(model.rope_scaling.high_freq_factor),
-     more_than(0), "", "llama3: wavelengths below original_max_position / this stay"},
+     above(0, 1 << 24), "", "llama3: wavelengths below original_max_position / this stay"},
     {"model.rope_scaling.original_max_position", same,
      OCTET_FIELD(model.rope_scaling.original_max_position), within(1, 1 << 24), "tokens",
      "llama3: length that the model was first trained for"},
@@ -114,10 +119,10 @@ constexpr ConfigRow kRecipeRows[] = {
 };
 
 constexpr ConfigRow kOptimRows[] = {
-    {"optim.lr", named, OCTET_FIELD(optim.lr), more_than(0), "", "peak learning rate"},
+    {"optim.lr", named, OCTET_FIELD(optim.lr), above(0, 1000), "", "peak learning rate"},
     {"optim.schedule", named, OCTET_FIELD(optim.schedule), one_of(kSchedules), "",
      "shape of the learning rate after the warm-up"},
-    {"optim.warmup", named, OCTET_FIELD(optim.warmup), at_least(0), "steps",
+    {"optim.warmup", named, OCTET_FIELD(optim.warmup), within(0, kMostSteps), "steps",
      "linear rise from 0 to lr; unless given, a tenth of a run that is shorter"},
     {"optim.final_lr", named, OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
      "learning rate at the last step"},
@@ -125,10 +130,10 @@ constexpr ConfigRow kOptimRows[] = {
      "wsd: the last steps, in which the learning rate falls"},
     {"optim.betas", named, OCTET_FIELD(optim.betas), below_one(), "",
      "decay of AdamW's two moments"},
-    {"optim.eps", named, OCTET_FIELD(optim.eps), more_than(0), "", "AdamW's epsilon"},
-    {"optim.weight_decay", named, OCTET_FIELD(optim.weight_decay), at_least(0), "",
+    {"optim.eps", named, OCTET_FIELD(optim.eps), within(kLeastEps, 1), "", "AdamW's epsilon"},
+    {"optim.weight_decay", named, OCTET_FIELD(optim.weight_decay), within(0, 1000), "",
      "decoupled decay, on matrices only"},
-    {"optim.clip", named, OCTET_FIELD(optim.clip), at_least(0), "",
+    {"optim.clip", named, OCTET_FIELD(optim.clip), within(0, 1e30), "",
      "largest global gradient norm; 0: no clipping"},
     {"optim.state_m", same, OCTET_FIELD(optim.state_m), one_of(kStates), "",
      "format of the first moment, +x with range expansion, _sr rounded stochastically; auto: by "
@@ -138,7 +143,7 @@ constexpr ConfigRow kOptimRows[] = {
      "recipe"},
     {"optim.group", same, OCTET_FIELD(optim.group), one_of(kGroups), "elements",
      "group of a quantized moment"},
-    {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), at_least(0), "elements",
+    {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), within(0, kMostBytes), "elements",
      "moments of tensors with fewer elements stay f32; 0: none do"},
     {"optim.master", same, OCTET_FIELD(optim.master), one_of(kMasters), "",
      "master weights: f32, BF16 plus a 16-bit remainder (exact), or BF16 rounded stochastically; "
@@ -173,7 +178,7 @@ constexpr ConfigRow kDataRows[] = {
 };
 
 constexpr ConfigRow kTrainRows[] = {
-    {"train.steps", named, OCTET_FIELD(train.steps), at_least(1), "steps",
+    {"train.steps", named, OCTET_FIELD(train.steps), within(1, kMostSteps), "steps",
      "optimizer steps of the run"},
     {"train.batch", step_size, OCTET_FIELD(train.batch), within(1, 1 << 20), "sequences",
      "sequences of one micro-batch"},
@@ -181,15 +186,15 @@ constexpr ConfigRow kTrainRows[] = {
      "micro-batches", "micro-batches of one step"},
     {"train.seed", same, OCTET_FIELD(train.seed), within(0, 4294967295.0), "",
      "seed of initialisation, data order and stochastic rounding (--seed)"},
-    {"train.log_every", open, OCTET_FIELD(train.log_every), at_least(1), "steps",
+    {"train.log_every", open, OCTET_FIELD(train.log_every), within(1, kMostSteps), "steps",
      "distance of log lines"},
-    {"train.eval_every", open, OCTET_FIELD(train.eval_every), at_least(0), "steps",
+    {"train.eval_every", open, OCTET_FIELD(train.eval_every), within(0, kMostSteps), "steps",
      "distance of evaluations; 0: at the end only"},
-    {"train.eval_bytes", open, OCTET_FIELD(train.eval_bytes), at_least(1), "bytes",
+    {"train.eval_bytes", open, OCTET_FIELD(train.eval_bytes), within(1, kMostBytes), "bytes",
      "validation data read by one evaluation"},
-    {"train.save_every", open, OCTET_FIELD(train.save_every), at_least(0), "steps",
+    {"train.save_every", open, OCTET_FIELD(train.save_every), within(0, kMostSteps), "steps",
      "distance of checkpoints; 0: at the end only"},
-    {"train.keep", open, OCTET_FIELD(train.keep), at_least(1), "checkpoints",
+    {"train.keep", open, OCTET_FIELD(train.keep), within(1, kMostSteps), "checkpoints",
      "newest checkpoints kept"},
     {"train.deterministic", named, OCTET_FIELD(train.deterministic), any(), "",
      "only algorithms that give the same bits on every run, on a GPU slower ones "
@@ -197,21 +202,21 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.recompute", named, OCTET_FIELD(train.recompute), one_of(kRecomputes), "",
      "activations computed again in the backward pass: none, cheap ones (norms, activations, "
      "codes), what the recipe and the budget ask for, all"},
-    {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), at_least(0), "bytes",
+    {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), within(0, kMostBytes), "bytes",
      "head and loss in runs of rows whose logits take at most this; 0: whole, or as the budget "
      "asks"},
-    {"train.memory_budget", named, OCTET_FIELD(train.memory_budget), at_least(0), "bytes",
+    {"train.memory_budget", named, OCTET_FIELD(train.memory_budget), within(0, kMostBytes), "bytes",
      "largest planned peak; 0: no limit"},
     {"train.debug_nonfinite", named, OCTET_FIELD(train.debug_nonfinite), any(), "",
      "run a step again whose loss or gradient is not finite, launch by launch, and name the first "
      "op, layer and tensor that made such a value"},
-    {"train.max_nonfinite_steps", open, OCTET_FIELD(train.max_nonfinite_steps), at_least(1),
-     "steps", "steps in a row that may be skipped before the run stops"},
-    {"train.telemetry_every", open, OCTET_FIELD(train.telemetry_every), at_least(0), "steps",
-     "length of the intervals that telemetry.jsonl sums up; 0: none"},
-    {"train.spike_deviations", open, OCTET_FIELD(train.spike_deviations), at_least(0), "deviations",
-     "a loss that stands higher above its running mean is a spike; 0: none is"},
-    {"train.spike_window", open, OCTET_FIELD(train.spike_window), at_least(1), "steps",
+    {"train.max_nonfinite_steps", open, OCTET_FIELD(train.max_nonfinite_steps),
+     within(1, kMostSteps), "steps", "steps in a row that may be skipped before the run stops"},
+    {"train.telemetry_every", open, OCTET_FIELD(train.telemetry_every), within(0, kMostSteps),
+     "steps", "length of the intervals that telemetry.jsonl sums up; 0: none"},
+    {"train.spike_deviations", open, OCTET_FIELD(train.spike_deviations), within(0, 1e9),
+     "deviations", "a loss that stands higher above its running mean is a spike; 0: none is"},
+    {"train.spike_window", open, OCTET_FIELD(train.spike_window), within(1, kMostSteps), "steps",
      "how far back the running mean of the loss looks"},
     {"train.tensorboard", open, OCTET_FIELD(train.tensorboard), any(), "",
      "event files for TensorBoard beside metrics.jsonl"},
@@ -238,6 +243,17 @@ constexpr auto concatenate(const ConfigRow (&... parts)[Sizes]) {
 constexpr auto kRows =
     concatenate(kModelRows, kRecipeRows, kOptimRows, kDataRows, kTrainRows, kOutRows);
 
+// A number without two bounds would be cut somewhere below, in silence.
+constexpr bool is_bounded(const ConfigRow& row) {
+  const bool is_count = std::holds_alternative<int64_t& (*)(RunConfig&)>(row.field);
+  const bool is_number = is_count || std::holds_alternative<double& (*)(RunConfig&)>(row.field) ||
+                         std::holds_alternative<std::array<double, 2>& (*)(RunConfig&)>(row.field);
+  const double most = is_count ? 0x1p53 : std::numeric_limits<float>::max();
+  return !is_number || !row.limits.choices.empty() ||
+         (row.limits.low >= -most && row.limits.high <= most);
+}
+static_assert(std::ranges::all_of(kRows, is_bounded));
+
 constexpr ConfigSection kSections[] = {
     {"model", "The model: its shape, or a folder to load it from."},
     {"recipe", "Precision: which format each value of the training step has."},
@@ -252,11 +268,11 @@ std::string bounds_text(const ConfigLimits& limits) {
   const bool has_low = limits.low > -std::numeric_limits<double>::infinity();
   const bool has_high = limits.high < std::numeric_limits<double>::infinity();
   if (has_low && has_high) {
-    return fmt::format(" in {}{:.10g}, {:.10g}{}", limits.low_open ? "(" : "[", limits.low,
-                       limits.high, limits.high_open ? ")" : "]");
+    return fmt::format(" in {}{}, {}{}", limits.low_open ? "(" : "[", limits.low, limits.high,
+                       limits.high_open ? ")" : "]");
   }
-  if (has_low) return fmt::format(" {} {:.10g}", limits.low_open ? ">" : ">=", limits.low);
-  if (has_high) return fmt::format(" {} {:.10g}", limits.high_open ? "<" : "<=", limits.high);
+  if (has_low) return fmt::format(" {} {}", limits.low_open ? ">" : ">=", limits.low);
+  if (has_high) return fmt::format(" {} {}", limits.high_open ? "<" : "<=", limits.high);
   return "";
 }
 
@@ -327,6 +343,12 @@ std::string_view on_resume_text(OnResume rule) {
       break;
   }
   return "free";
+}
+
+bool is_within(const ConfigLimits& limits, double value) {
+  const bool above = limits.low_open ? value > limits.low : value >= limits.low;
+  const bool below = limits.high_open ? value < limits.high : value <= limits.high;
+  return above && below && std::isfinite(value);
 }
 
 std::string expected_text(const ConfigRow& row) {

@@ -21,8 +21,8 @@ using ConfigField =
                  std::vector<std::string>& (*)(RunConfig&),
                  std::vector<RecipeOverride>& (*)(RunConfig&)>;
 
-// What a value may be, beyond its type. Bounds are for numbers; choices, compared as text, for any
-// scalar.
+// What a value may be, beyond its type. Bounds are for numbers: each has two, within what an
+// int64_t counts exactly as a double, or within f32. Choices, compared as text, are for any scalar.
 struct ConfigLimits {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -68,6 +68,9 @@ bool is_shape_key(std::string_view path);
 
 // What --resume allows, in words: "as recorded", "by --set".
 std::string_view on_resume_text(OnResume rule);
+
+// Whether a finite number lies within the bounds.
+bool is_within(const ConfigLimits& limits, double value);
 
 // The kind of value that a row takes, in words: "an integer", "one of fp32, bf16", "a number > 0".
 std::string expected_text(const ConfigRow& row);

@@ -42,19 +42,13 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   return parse_number<int64_t>(text);
 }
 
-bool in_bounds(const ConfigLimits& limits, double value) {
-  const bool above = limits.low_open ? value > limits.low : value >= limits.low;
-  const bool below = limits.high_open ? value < limits.high : value <= limits.high;
-  return above && below && std::isfinite(value);
-}
-
 bool is_choice(std::span<const std::string_view> choices, std::string_view text) {
   return choices.empty() || std::ranges::find(choices, text) != choices.end();
 }
 
 std::optional<double> checked_double(const ConfigLimits& limits, const YAML::Node& node) {
   const auto value = is_plain(node) ? parse_number<double>(node.Scalar()) : std::nullopt;
-  return value && in_bounds(limits, *value) ? value : std::nullopt;
+  return value && is_within(limits, *value) ? value : std::nullopt;
 }
 
 struct ReadValue {
@@ -74,7 +68,7 @@ struct ReadValue {
     if (!is_plain(node) || !is_choice(row.limits.choices, node.Scalar())) fail();
     const auto value =
         row.unit == "bytes" ? parse_bytes(node.Scalar()) : parse_number<int64_t>(node.Scalar());
-    if (!value || !in_bounds(row.limits, static_cast<double>(*value))) fail();
+    if (!value || !is_within(row.limits, static_cast<double>(*value))) fail();
     field(config) = *value;
   }
   void operator()(double& (*field)(RunConfig&)) const {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "config/table.h"
 
 namespace octet {
 namespace {
@@ -47,6 +48,42 @@ void check_variant(const HfConfig& config, const std::string& where) {
   refuse(config.mlp_bias, "mlp_bias", "false");
   refuse(config.clip_qkv.has_value(), "clip_qkv", "null");
   refuse(config.activation != HfActivation::silu, "hidden_act", "silu");
+}
+
+// A folder's shape has the bounds of the configuration's keys.
+void check_bounds(const HfConfig& config, const std::string& where) {
+  struct Key {
+    std::string_view row, name, gpt2_name;
+    double value;
+  };
+  const auto number = [](int64_t value) { return static_cast<double>(value); };
+  const HfRopeScaling& rope = config.rope_scaling;
+  const Key keys[] = {
+      {"model.hidden", "hidden_size", "n_embd", number(config.hidden_size)},
+      {"model.layers", "num_hidden_layers", "n_layer", number(config.num_hidden_layers)},
+      {"model.heads", "num_attention_heads", "n_head", number(config.num_attention_heads)},
+      {"model.kv_heads", "num_key_value_heads", "n_head", number(config.num_key_value_heads)},
+      {"model.head_dim", "head_dim", "n_embd", number(config.head_dim)},
+      {"model.ffn", "intermediate_size", "n_inner", number(config.intermediate_size)},
+      {"model.vocab", "vocab_size", "vocab_size", number(config.vocab_size)},
+      {"model.seq", "max_position_embeddings", "n_positions",
+       number(config.max_position_embeddings)},
+      {"model.norm_eps", "rms_norm_eps", "layer_norm_epsilon", config.norm_eps},
+      {"model.rope_theta", "rope_theta", "", config.rope_theta},
+      {"model.rope_scaling.factor", "factor", "", rope.factor},
+      {"model.rope_scaling.low_freq_factor", "low_freq_factor", "", rope.low_freq_factor},
+      {"model.rope_scaling.high_freq_factor", "high_freq_factor", "", rope.high_freq_factor},
+      {"model.rope_scaling.original_max_position", "original_max_position_embeddings", "",
+       number(rope.original_max_positions)},
+  };
+  for (const Key& key : keys) {
+    const ConfigRow* row = find_config_row(key.row);
+    CHECK(row != nullptr);
+    if (is_within(row->limits, key.value)) continue;
+    throw Error(ErrorCode::bad_data, "[model] {}: '{}': expected {}, got {}", where,
+                config.model_type == ModelType::gpt2 ? key.gpt2_name : key.name,
+                expected_text(*row), key.value);
+  }
 }
 
 ModelKind kind_from_hf(ModelType type) {
@@ -107,6 +144,7 @@ Json rotary_json(const ModelSpec& spec) {
 
 ModelSpec model_from_hf(const HfConfig& config, const std::string& where) {
   check_variant(config, where);
+  check_bounds(config, where);
   ModelSpec spec;
   spec.kind = kind_from_hf(config.model_type);
   spec.hidden = config.hidden_size;

@@ -12,7 +12,8 @@
 namespace octet {
 
 // Throws Error{bad_data} naming the key where the family exists but this variant of it does not
-// (biases in a Llama's projections, clip_qkv, another activation).
+// (biases in a Llama's projections, clip_qkv, another activation), or where a number is beyond the
+// bounds of the configuration's key.
 ModelSpec model_from_hf(const HfConfig& config, const std::string& where);
 
 // A new model of the configuration's shape, or with model.path the one of that folder. A new model

@@ -218,6 +218,34 @@ TEST(ConfigTable, every_row_has_one_path_a_section_and_help) {
   }
 }
 
+// Beyond 2^53 a bound, a double, would not be exact, and beyond f32 a kernel would read infinity.
+TEST(ConfigTable, every_number_has_two_bounds_and_refuses_what_lies_beyond) {
+  for (const ConfigRow& row : config_rows()) {
+    const bool is_count = std::holds_alternative<int64_t& (*)(RunConfig&)>(row.field);
+    const bool is_number = is_count || std::holds_alternative<double& (*)(RunConfig&)>(row.field);
+    if (!is_number) continue;
+    for (const char* value : {"1e300", "-1e300", "nan", "-inf"}) {
+      const std::string set = std::string(row.path) + "=" + value;
+      EXPECT_THROW(parse_config("", "a.yaml", {set}), Error) << set;
+    }
+    for (const char* value : {"9223372036854775807", "-9223372036854775808"}) {
+      const std::string set = std::string(row.path) + "=" + value;
+      if (is_count) {
+        EXPECT_THROW(parse_config("", "a.yaml", {set}), Error) << set;
+      }
+    }
+    EXPECT_TRUE(!row.limits.choices.empty() || row.limits.high <= 0x1p53 || !is_count) << row.path;
+  }
+}
+
+TEST(ConfigTable, counts_that_an_int_would_cut_are_refused) {
+  for (const char* key : {"train.keep", "train.steps", "train.log_every", "train.spike_window"}) {
+    for (const char* value : {"4294967297", "2147483648"}) {
+      EXPECT_THROW(parse_config("", "a.yaml", {std::string(key) + "=" + value}), Error) << key;
+    }
+  }
+}
+
 TEST(ConfigTable, help_names_every_key) {
   const std::string help = configuration_help();
   for (const ConfigRow& row : config_rows()) {

@@ -45,7 +45,7 @@ TEST(ConfigRecord, keys_of_later_versions_are_left_out_and_wrong_values_named) {
   EXPECT_EQ(error_of([&] {
               recorded_config({{"optim.lr", "fast"}}, base, "m.json");
             }),
-            "m.json: optim.lr: expected a number > 0, got 'fast'");
+            "m.json: optim.lr: expected a number in (0, 1000], got 'fast'");
   EXPECT_THAT(error_of([&] {
                 recorded_config({{"optim.betas", "[1, "}}, base, "m.json");
               }),

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "config/load.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
@@ -57,6 +58,25 @@ TEST(ModelSpecs, variants_that_we_lack_are_named) {
   text.insert(text.find('{') + 1, "\"attention_bias\": true,");
   EXPECT_EQ(error_of([&] { model_from_hf(parse_hf_config(text, "a"), "a"); }),
             "[model] a: 'attention_bias': expected false for model_type llama");
+}
+
+TEST(ModelSpecs, a_folders_shape_has_the_bounds_of_the_configuration) {
+  const auto error_with = [](const ModelSpec& spec, const std::string& key, Json value) {
+    Json json = Json::parse(hf_config_text(spec));
+    json[key] = std::move(value);
+    return error_of([&] { model_from_hf(parse_hf_config(json.dump(), "a"), "a"); });
+  };
+  EXPECT_EQ(error_with(llama(), "num_hidden_layers", 2147483647),
+            "[model] a: 'num_hidden_layers': expected an integer in [1, 4096], got 2147483647");
+  EXPECT_EQ(error_with(llama(), "intermediate_size", 2147483646),
+            "[model] a: 'intermediate_size': expected an integer in [0, 4194304], got 2147483646");
+  EXPECT_EQ(error_with(llama(), "rms_norm_eps", 1e-300),
+            "[model] a: 'rms_norm_eps': expected a number in [1e-30, 1], got 1e-300");
+  ModelSpec gpt2 = llama();
+  gpt2.kind = ModelKind::gpt2;
+  gpt2.kv_heads = gpt2.heads;
+  EXPECT_EQ(error_with(gpt2, "n_layer", 4097),
+            "[model] a: 'n_layer': expected an integer in [1, 4096], got 4097");
 }
 
 // A file with every parameter, the values counting up; `change` may spoil it.
