@@ -8,13 +8,14 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/cores.h"
 #include "base/error.h"
 
 namespace octet {
-namespace {
 
 int usable_cores() {
   cpu_set_t set;
@@ -23,6 +24,8 @@ int usable_cores() {
   const unsigned n = std::thread::hardware_concurrency();
   return n == 0 ? 1 : static_cast<int>(n);
 }
+
+namespace {
 
 // Kernels follow one another within microseconds, waking a thread takes tens: whoever waits looks
 // for this long before it sleeps. Where that was in vain, as on a machine that others keep busy, it
@@ -87,6 +90,16 @@ struct ThreadPool::State {
   const std::function<void(int64_t, int)>* fn = nullptr;
   std::exception_ptr error;
 
+  // Whether the system made another thread.
+  bool add_worker(int thread) {
+    try {
+      workers.emplace_back([this, thread] { work(thread); });
+      return true;
+    } catch (const std::system_error&) {
+      return false;
+    }
+  }
+
   void drain(int thread) {
     try {
       for (int64_t tile = next_tile++; tile < n_tiles; tile = next_tile++) (*fn)(tile, thread);
@@ -125,7 +138,9 @@ ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
   const int n_cores = usable_cores(), n = n_threads > 0 ? n_threads : n_cores;
   state_->watches = n <= n_cores;
   state_->watcher = Watcher(state_->watches);
-  for (int i = 1; i < n; ++i) state_->workers.emplace_back([this, i] { state_->work(i); });
+  state_->workers.reserve(static_cast<size_t>(n) - 1);  // what throws comes before any thread
+  // Where the system makes no more (a limit of memory or of processes) there are fewer.
+  for (int i = 1; i < n && state_->add_worker(i);) ++i;
 }
 
 ThreadPool::~ThreadPool() {
