@@ -1,6 +1,5 @@
 #include "base/json.h"
 
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -10,7 +9,7 @@ namespace octet {
 namespace {
 
 // The library copies and prints values by recursion: depth is bounded before the stack is.
-constexpr int kMaxDepth = 64;
+constexpr size_t kMaxDepth = 64;
 
 // The byte offset is the one part of the library's message that does not change between its
 // versions.
@@ -19,33 +18,78 @@ constexpr int kMaxDepth = 64;
               byte);
 }
 
+// Makes the value in one pass: each event costs at most the search for a key in its object.
+class Reader : public Json::json_sax_t {
+ public:
+  explicit Reader(const std::string& where) : where_(where) {}
+  Json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(Json::number_integer_t value) override { return add(value); }
+  bool number_unsigned(Json::number_unsigned_t value) override { return add(value); }
+  bool number_float(Json::number_float_t value, const std::string&) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool binary(Json::binary_t& value) override { return add(std::move(value)); }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(std::string& name) override {
+    auto& members = open_.back()->get_ref<Json::object_t&>();
+    const auto [member, added] = members.try_emplace(name);
+    if (!added) {
+      throw Error(ErrorCode::bad_data, "[json] {}: expected each key once, got '{}' again", where_,
+                  name);
+    }
+    member_ = &member->second;
+    return true;
+  }
+
+  // A number beyond a double comes here as well.
+  bool parse_error(size_t byte, const std::string&, const Json::exception&) override {
+    not_json(where_, byte);
+  }
+
+ private:
+  Json& put(Json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    Json& parent = *open_.back();
+    if (parent.is_object()) return *member_ = std::move(value);
+    parent.push_back(std::move(value));
+    return parent.back();
+  }
+  bool add(Json value) {
+    put(std::move(value));
+    return true;
+  }
+  // Containers above do not move while one below is open.
+  bool open(Json container) {
+    if (open_.size() == kMaxDepth) {
+      throw Error(ErrorCode::bad_data, "[json] {}: expected at most {} levels, got more", where_,
+                  kMaxDepth);
+    }
+    open_.push_back(&put(std::move(container)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& where_;
+  Json root_;
+  std::vector<Json*> open_;
+  Json* member_ = nullptr;  // of the object that is open, where its next value goes
+};
+
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth) {
-      throw Error(ErrorCode::bad_data, "[json] {}: expected at most {} levels, got more", where,
-                  kMaxDepth);
-    }
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const std::string& key = value.get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) {
-        throw Error(ErrorCode::bad_data, "[json] {}: expected each key once, got '{}' again", where,
-                    key);
-      }
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::parse_error& error) {
-    not_json(where, error.byte);
-  } catch (const Json::exception&) {  // a number beyond a double
-    not_json(where, text.size());
-  }
+  Reader reader(where);
+  Json::sax_parse(text.begin(), text.end(), &reader);
+  return reader.take();
 }
 
 JsonObject::JsonObject(const Json& json, std::string where)
