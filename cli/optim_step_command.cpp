@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "base/error.h"
@@ -252,7 +253,11 @@ void write_result(const OptimStepFlags& flags, const TensorUpdate& update, int64
 }
 
 void check_flags(const OptimStepFlags& flags, int64_t n_weights, int64_t n_gradients) {
-  if (n_gradients != flags.steps * n_weights) {
+  if (n_weights == 0) {
+    throw Error(ErrorCode::bad_data, "[optim-step] {}: expected at least one f32 value, got none",
+                flags.weights);
+  }
+  if (n_gradients % n_weights != 0 || n_gradients / n_weights != flags.steps) {
     throw Error(ErrorCode::bad_data,
                 "[optim-step] {}: expected {} x {} values (--steps times the weights), got {}",
                 flags.grads, flags.steps, n_weights, n_gradients);
@@ -292,7 +297,8 @@ void add_optim_step_command(CLI::App& app, GlobalOptions& options) {
   option("--state-m", flags->state_m, "format of the first moment");
   option("--state-v", flags->state_v, "format of the second moment");
   option("--master", flags->master, "fp32, bf16_remainder or bf16_sr");
-  option("--steps", flags->steps, "updates N")->check(CLI::PositiveNumber);
+  constexpr auto kMost = std::numeric_limits<int32_t>::max();
+  option("--steps", flags->steps, "updates N")->check(CLI::Range(int64_t{1}, int64_t{kMost}));
   option("--grads", flags->grads, "raw f32 gradients, N x n")->required();
   option("--weights", flags->weights, "raw f32 weights, n")->required();
   option("--out", flags->out, "safetensors file to write")->required();
@@ -301,7 +307,8 @@ void add_optim_step_command(CLI::App& app, GlobalOptions& options) {
   option("--beta2", flags->beta2, "decay of the second moment");
   option("--eps", flags->eps, "epsilon");
   option("--weight-decay", flags->weight_decay, "decoupled weight decay");
-  option("--group", flags->group, "elements of a group of 8-bit codes")->check(CLI::PositiveNumber);
+  option("--group", flags->group, "elements of a group of 8-bit codes")
+      ->check(CLI::Range(int64_t{1}, int64_t{kMost}));
   option("--math", flags->math, "powers of the range expansion")
       ->check(CLI::IsMember({"fast", "exact"}));
   option("--clip", flags->clip, "largest norm of a gradient; 0: none");

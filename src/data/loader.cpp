@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/integer.h"
 #include "base/philox.h"
 #include "data/permutation.h"
 
@@ -157,7 +158,7 @@ EvalWindows::EvalWindows(TokenStream stream, int64_t seq, int64_t max_labels)
 }
 
 int64_t EvalWindows::n_windows() const {
-  return (n_labels_ + seq_ - 1) / seq_;
+  return ceil_div(n_labels_, seq_);
 }
 
 Batch EvalWindows::at(int64_t first_window, int64_t batch) const {

@@ -2,24 +2,25 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
+
+#include "base/integer.h"
+#include "formats/group_scale.h"
 
 namespace octet {
 namespace {
 
 constexpr float kMinScale = 0x1p-100f;
 constexpr int64_t kMxGroup = 32;
+constexpr int64_t kMostInGroup = std::numeric_limits<int32_t>::max();  // as a name says it
 
 using Kind = Granularity::Kind;
 
 std::optional<int64_t> parse_size(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value <= 0) return std::nullopt;
-  return value;
-}
-
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value < 1 || value > kMostInGroup ? std::nullopt : std::optional(value);
 }
 
 // Height and width of one scale's tile.
@@ -73,10 +74,15 @@ template <typename F>
 void for_each_tile(const MatrixShape& shape, const Granularity& granularity, F&& f) {
   const MatrixShape tile = tile_shape(shape, granularity);
   const MatrixShape grid = scale_shape(shape, granularity);
+  if (shape.n_elems() == 0) {  // a side may be without end where the other is empty
+    for (int64_t i = 0; i < grid.n_elems(); ++i) f(i, 0, 0, 0, 0);
+    return;
+  }
   for (int64_t i = 0; i < grid.rows; ++i) {
+    const int64_t row = i * tile.rows, n_rows = std::min(tile.rows, shape.rows - row);
     for (int64_t j = 0; j < grid.cols; ++j) {
-      f(i * grid.cols + j, i * tile.rows, std::min((i + 1) * tile.rows, shape.rows), j * tile.cols,
-        std::min((j + 1) * tile.cols, shape.cols));
+      const int64_t col = j * tile.cols, n_cols = std::min(tile.cols, shape.cols - col);
+      f(i * grid.cols + j, row, row + n_rows, col, col + n_cols);
     }
   }
 }
@@ -94,7 +100,8 @@ Granularity granularity_from_name(std::string_view name) {
     if (height && width && *height == *width) return {Kind::block, *width};
   }
   throw Error(ErrorCode::invalid_argument,
-              "[quantize] expected granularity tensor, row, 1xG or BxB, got {}", name);
+              "[quantize] expected granularity tensor, row, 1xG or BxB (G, B from 1 to {}), got {}",
+              kMostInGroup, name);
 }
 
 std::string granularity_name(const Granularity& granularity) {
@@ -151,9 +158,9 @@ float scale_from_amax(const Quantizer& quantizer, float amax) {
     if (amax == 0.0f) return 1.0f;
     const float inv_target = 1.0f / quantizer.amax_target;
     const float scale = std::max(amax * inv_target, kMinScale);
-    // Saturating, so that a group near the largest f32 keeps a finite scale.
+    // Near the largest f32 a scale that is rounded up would make infinity of amax.
     return quantizer.scale_type == Dtype::bf16
-               ? decode<Dtype::bf16>(encode<Dtype::bf16>(scale, Rounding::rne))
+               ? f32_from_bf16(bf16_from_f32(std::min(scale, largest_group_scale(inv_target))))
                : scale;
   }
   const bool mx = quantizer.scale_type == Dtype::e8m0;

@@ -2,7 +2,8 @@
 // BxB block. Source: Xi et al., COAT, ICLR 2025 (groups); OCP MX 1.0 (E8M0 scales).
 //
 //   amax  = max |x| over the finite members of the group
-//   scale = round_to_scale_type(amax * f32(1 / amax_target)), at least 2^-100
+//   scale = round_to_scale_type(amax * f32(1 / amax_target)), at least 2^-100; a BF16 scale is at
+//           most 65535.9 / 65536 x 2^128 / amax_target cut to BF16, so that amax_target decodes
 //   inv   = 1 / scale in f32;   q = encode(x * inv), saturating, with the *stored* scale
 // A group of zeros has scale 1 and the codes of zero. NaN and Inf do not take part in amax and set
 // the flag that quantize returns; they are encoded like any value (NaN stays NaN where the format
@@ -27,7 +28,7 @@ struct Granularity {
   bool operator==(const Granularity&) const = default;
 };
 
-// "tensor", "row", "1xG" or "BxB", for example "1x16" and "128x128"; throws
+// "tensor", "row", "1xG" or "BxB", for example "1x16" and "128x128", sizes below 2^31; throws
 // ErrorCode::invalid_argument.
 Granularity granularity_from_name(std::string_view name);
 std::string granularity_name(const Granularity& granularity);

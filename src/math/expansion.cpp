@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/integer.h"
 #include "formats/codec.h"
 
 namespace octet {
@@ -85,7 +86,7 @@ int64_t expand_groups(int64_t n_elems, int64_t group) {
     throw Error(ErrorCode::invalid_argument, "[expansion] expected a positive group size, got {}",
                 group);
   }
-  return (n_elems + group - 1) / group;
+  return ceil_div(n_elems, group);
 }
 
 bool expand_quantize(const ExpandOptions& options, std::span<const float> x,

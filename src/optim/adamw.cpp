@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/integer.h"
 #include "base/philox.h"
 
 namespace octet {
@@ -154,7 +155,7 @@ class ItemUpdate {
   }
   ValueId meta(const char* prefix, ValueId moment) {
     if (!is_quantized(builder_.type(moment).dtype)) return kNoValue;
-    const int64_t n_groups = (weight_.n_elems() + policy_.group - 1) / policy_.group;
+    const int64_t n_groups = ceil_div(weight_.n_elems(), policy_.group);
     return state(prefix, Dtype::u32, {n_groups});
   }
 

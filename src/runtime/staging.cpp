@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <future>
 
+#include "base/integer.h"
+
 namespace octet {
 
 Staging::Staging(Device& device, int64_t piece_bytes) : device_(device), piece_bytes_(piece_bytes) {
@@ -19,7 +21,7 @@ void Staging::copy_out(const std::byte* from_device, int64_t n_bytes, const Sink
     const auto to = buffer(piece, n_bytes);
     device_.copy_out(to.data(), from_device + piece * piece_bytes_, std::ssize(to));
   };
-  const int64_t n_pieces = (n_bytes + piece_bytes_ - 1) / piece_bytes_;
+  const int64_t n_pieces = ceil_div(n_bytes, piece_bytes_);
   if (n_pieces > 0) fetch(0);
   for (int64_t piece = 0; piece < n_pieces; ++piece) {
     // Its destructor waits, so that nothing is being copied when sink throws.
@@ -35,7 +37,7 @@ void Staging::copy_in(std::byte* to_device, int64_t n_bytes, const Source& sourc
     const auto from = buffer(piece, n_bytes);
     device_.copy_in(to_device + piece * piece_bytes_, from.data(), std::ssize(from));
   };
-  const int64_t n_pieces = (n_bytes + piece_bytes_ - 1) / piece_bytes_;
+  const int64_t n_pieces = ceil_div(n_bytes, piece_bytes_);
   if (n_pieces > 0) source(0, buffer(0, n_bytes));
   for (int64_t piece = 0; piece < n_pieces; ++piece) {
     std::future<void> sent;

@@ -7,6 +7,7 @@
 #endif
 
 #include "backends/cpu/simd-inl.h"
+#include "formats/group_scale.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace octet::cpu {
@@ -35,7 +36,7 @@ struct MagnitudeLanes {
 
 // formats/quantize.h's scale_from_amax for BF16 scales.
 HWY_INLINE VF group_scale(VF amax, float inv_target) {
-  const VF least = set(0x1p-100f), largest = set(0x1.FEp127f);
+  const VF least = set(0x1p-100f), largest = set(largest_group_scale(inv_target));
   const VF wide = hn::Min(hn::Max(hn::Mul(amax, set(inv_target)), least), largest);
   return hn::IfThenElse(hn::Eq(amax, zero()), set(1.0f), widen_bf16(narrow_bf16(wide)));
 }

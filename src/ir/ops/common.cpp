@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/integer.h"
+
 namespace octet::ops {
 
 TensorType moved(const TensorType& from, Shape shape) {
@@ -108,8 +110,9 @@ Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_elem
 }
 
 Shape grouped_shape(std::string_view op, Shape shape, int64_t group) {
-  if (group < 1 || shape.empty()) fail(op, "groups need group >= 1 and at least one axis");
-  shape.back() = (shape.back() + group - 1) / group;
+  if (group < 1 || group > (int64_t{1} << 48) || shape.empty())
+    fail(op, "groups need group from 1 to 2^48 and at least one axis");
+  shape.back() = ceil_div(shape.back(), group);
   return shape;
 }
 

@@ -1,5 +1,6 @@
 // Quantizers, their scales, and the residual sum that quantizes as it stores. The arithmetic is
 // formats/quantize.h's.
+#include "base/integer.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 
@@ -12,13 +13,14 @@ const TensorType kFlag{.dtype = Dtype::boolean, .shape = {}};
 constexpr InplacePair kInplaceHistory[] = {{.result = 1, .operand = 1}};
 
 int64_t pad_to(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
+  return ceil_div(n, multiple) * multiple;
 }
 
 void need_codes(std::string_view op, const QuantizeAttrs& attrs) {
   if (!is_quantized(attrs.dtype))
     fail(op, "expected an eight-bit float dtype, got {}", dtype_name(attrs.dtype));
-  if (attrs.group < 0 || attrs.pad < 1) fail(op, "group must be at least 0 and pad at least 1");
+  if (attrs.group < 0 || attrs.pad < 1 || attrs.pad > (int64_t{1} << 48))
+    fail(op, "group must be at least 0 and pad from 1 to 2^48");
 }
 
 TensorType row_codes(const QuantizeAttrs& attrs, const Shape& shape) {

@@ -14,6 +14,7 @@
 //   12 attempt u32[], the attempted step, which keys the random words; there where any is drawn
 // Results: w, m, v, then those of operands 9 to 11 that are there, then amax and flag of w, if
 // asked.
+#include "base/integer.h"
 #include "formats/table.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
@@ -48,8 +49,9 @@ void need_moment(const AdamwAttrs& a, Types in, const MomentOperand& moment) {
     fail(kAdamw, "{} must be f32, bf16, e4m3, e5m2, hif8 or de8, got {}", moment.name,
          to_string(type));
   }
-  if (a.group <= 0) fail(kAdamw, "group must be positive, got {}", a.group);
-  const int64_t n_groups = (type.n_elems() + a.group - 1) / a.group;
+  if (a.group <= 0 || a.group > (int64_t{1} << 48))
+    fail(kAdamw, "group must be from 1 to 2^48, got {}", a.group);
+  const int64_t n_groups = ceil_div(type.n_elems(), a.group);
   const TensorType meta{.dtype = Dtype::u32, .shape = {n_groups}};
   const TensorType got = absent(in, moment.meta) ? absent_type() : in[moment.meta];
   if (got != meta) {

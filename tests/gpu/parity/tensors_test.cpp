@@ -10,7 +10,7 @@ namespace {
 
 using namespace op_cases;
 
-enum class Specials : uint8_t { none, nonfinite };
+enum class Specials : uint8_t { none, nonfinite, largest };  // largest: near the end of f32
 
 struct SizedCase {
   OpCase c;
@@ -32,6 +32,10 @@ class Table {
     put(op, attrs, operands);
     put(op, attrs, operands);
     cases.back().specials = Specials::nonfinite;
+  }
+  void put_largest(OpCode op, const Attrs& attrs, const std::vector<OperandCase>& operands) {
+    put(op, attrs, operands);
+    cases.back().specials = Specials::largest;
   }
   std::vector<SizedCase> cases;
 };
@@ -82,6 +86,12 @@ void add_quantizers(Table& table) {
       const int64_t per_row = (shape[1] + group - 1) / group;
       table.put(OpCode::dequantize, q,
                 {codes(shape, format), scales({shape[0], per_row}, Dtype::bf16)});
+    }
+    for (const double target : {15.0, 224.0, 448.0, 57344.0}) {
+      for (const auto& [cols, group] : {std::pair(32, 16), std::pair(50, 7)}) {
+        const QuantizeAttrs q{.dtype = format, .target = target, .group = group};
+        table.put_largest(OpCode::quantize_groups, q, {tensor({64, cols})});
+      }
     }
     table.put(OpCode::dequantize, QuantizeAttrs{.dtype = format},
               {codes({300, 192}, format), scalar(0.3)});
@@ -155,6 +165,15 @@ void put_specials(std::vector<double>& values) {
   values[n - 1] = -std::numeric_limits<double>::infinity();
 }
 
+// Groups whose amax is the largest number or within some thousandths of it.
+void put_largest(std::vector<double>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double below = 1 - 1e-6 * static_cast<double>(i / 7 * 7);
+    values[i] = static_cast<float>(std::numeric_limits<float>::max() * below / (1 + i % 7));
+    if (i % 2 != 0) values[i] = -values[i];
+  }
+}
+
 constexpr double kLeastHalf = 0x1p-24;  // the smallest fp16
 
 double ulp_of(Dtype dtype) {
@@ -180,11 +199,13 @@ void expect_close(const Graph& graph, const Tensors& actual, const Tensors& expe
 void run_table(const Table& table, Backend& gpu) {
   for (const SizedCase& sized : table.cases) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
+      if (sized.specials == Specials::largest && dtype != Dtype::f32) continue;
       const Graph graph = case_graph(sized.c, dtype);
       const std::string what = std::string(dtype_name(dtype)) + "\n" + print(graph);
       ASSERT_TRUE(gpu.catalogue->choose(graph, graph.nodes[0]).has_value()) << what;
       Tensors inputs = case_inputs(sized.c, 3);
       if (sized.specials == Specials::nonfinite) put_specials(inputs.begin()->second);
+      if (sized.specials == Specials::largest) put_largest(inputs.begin()->second);
       const Tensors fast = run_plan(graph, inputs, gpu);
       const Tensors slow = run_plan(graph, inputs, scalar_backend());
       if (sized.tolerance == 0) {

@@ -147,6 +147,40 @@ TEST(quantize, groups_and_their_scales_equal_the_formats) {
   });
 }
 
+// A BF16 scale that is rounded up would make infinity of the amax.
+TEST(quantize, groups_near_the_largest_number_equal_the_formats_and_stay_finite) {
+  ThreadPool pool(2);
+  constexpr RowShape kShape{25, 16};
+  for_each_target([&](const std::string& target) {
+    for (const Dtype format : kFormats) {
+      for (const int64_t group : {16, 5}) {
+        Buffer x(Dtype::f32, kShape.rows * kShape.cols);
+        for (int64_t i = 0; i < x.size(); ++i) {
+          const double below = 1 - 5e-6 * static_cast<double>(i);
+          x.set(i, static_cast<float>(3.4028234663852886e38 * below * (i % 3 == 0 ? -1 : 1)));
+        }
+        const Quantizer quantizer = linear_quantizer(format, {Granularity::Kind::group, group});
+        const int64_t n_scales = kShape.rows * ceil_div(kShape.cols, group);
+        std::vector<uint8_t> codes(static_cast<size_t>(x.size()));
+        std::vector<float> scales(static_cast<size_t>(n_scales));
+        octet::quantize(quantizer, {kShape.rows, kShape.cols}, to_f32(x), codes, scales);
+        Bytes got(x.size()), got_scales(2 * n_scales);
+        auto scratch = scratch_for(kShape, group, pool.n_threads());
+        quantize_groups(x.in(),
+                        {format, quantizer.amax_target, group, got.data(), got_scales.words()},
+                        kShape, scratch.data(), pool);
+        Buffer decoded(Dtype::f32, x.size());
+        dequantize({{got.data(), format}, {got_scales.data(), Dtype::bf16}, group}, decoded.out(),
+                   kShape, scratch.data(), pool);
+        for (int64_t i = 0; i < x.size(); ++i) {
+          ASSERT_EQ(got[i], codes[static_cast<size_t>(i)]) << target << " " << dtype_name(format);
+          ASSERT_LE(std::abs(decoded.at(i) / x.at(i) - 1), 0.13) << target << " " << i;
+        }
+      }
+    }
+  });
+}
+
 TEST(quantize, dequantize_per_tensor_rounds_once) {
   ThreadPool pool(1);
   for_each_case([&](RowShape shape, Dtype dtype, Dtype format, const std::string& what) {

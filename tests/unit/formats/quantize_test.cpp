@@ -76,6 +76,49 @@ TEST(quantize, every_granularity_has_the_scales_of_its_own_tiles) {
   }
 }
 
+TEST(quantize, what_is_finite_decodes_to_something_finite) {
+  for (const Dtype format : kElements) {
+    for (const char* name : {"tensor", "row", "1x16"}) {
+      for (const float target :
+           {format_row(format).amax_target, format_row(format).gradient_amax_target}) {
+        Quantizer q = linear_quantizer(format, granularity_from_name(name));
+        if (target > 0) q.amax_target = target;
+        for (uint32_t below = 0; below < 400; ++below) {
+          const float amax = float_of(kF32Inf - 1 - below * 0x100u);
+          const Result r = run(q, {1, 2}, {-amax, amax / 3});
+          EXPECT_TRUE(std::isfinite(r.back[0])) << dtype_name(format) << " " << name << " " << amax;
+          EXPECT_NEAR(r.back[0] / amax, -1.0, 0.07) << dtype_name(format) << " " << name;
+        }
+      }
+    }
+  }
+}
+
+TEST(quantize, sizes_near_the_end_of_integers_give_one_group) {
+  const std::vector<float> x = {1, -2, 3, 4};
+  for (const char* name : {"1x9223372036854775807", "9223372036854775807x9223372036854775807"}) {
+    EXPECT_THROW(granularity_from_name(name), Error) << name;
+  }
+  for (const auto kind : {Granularity::Kind::group, Granularity::Kind::block}) {
+    for (const int64_t size : {INT64_MAX, INT64_MAX - 127, int64_t{1} << 62}) {
+      const Result r = run(linear_quantizer(Dtype::e4m3, {kind, size}), {2, 2}, x);
+      EXPECT_EQ(r.scales.size(), kind == Granularity::Kind::group ? 2u : 1u);
+      EXPECT_NEAR(r.back[3], 4.0f, 4.0f * 0x1p-8f);  // a group has a BF16 scale
+    }
+  }
+}
+
+TEST(quantize, a_side_without_end_beside_an_empty_one_takes_no_time) {
+  const int64_t endless = int64_t{1} << 62;
+  for (const char* name : {"tensor", "1x16", "128x128"}) {
+    const Quantizer q = linear_quantizer(Dtype::e4m3, granularity_from_name(name));
+    const Result r = run(q, {endless, 0}, {});
+    for (const float scale : r.scales) EXPECT_EQ(scale, 1.0f);
+  }
+  EXPECT_TRUE(run(linear_quantizer(Dtype::e4m3, {Granularity::Kind::row, 0}), {0, endless}, {})
+                  .scales.empty());
+}
+
 TEST(quantize, group_scales_are_bf16_and_tensor_scales_f32) {
   const std::vector<float> x = normals(64, 1.0f);
   const Result groups =

@@ -3,6 +3,7 @@
 
 #include "backends/cuda/kernels/element.cuh"
 #include "backends/cuda/params/quantize.h"
+#include "formats/group_scale.h"
 
 namespace octet::cuda {
 
@@ -14,7 +15,8 @@ __device__ __forceinline__ float tensor_scale(float amax, float inv_target) {
   return amax == 0.0f ? 1.0f : scale < kMinScale ? kMinScale : scale;
 }
 __device__ __forceinline__ uint16_t group_scale(float amax, float inv_target) {
-  return from_float<Dtype::bf16>(fminf(tensor_scale(amax, inv_target), 0x1.FEp127f));
+  return from_float<Dtype::bf16>(
+      fminf(tensor_scale(amax, inv_target), largest_group_scale(inv_target)));
 }
 
 std::unique_ptr<Prepared> prepare_amax(const Request& request);
