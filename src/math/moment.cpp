@@ -54,7 +54,7 @@ void encode_with_meta(const MomentCoding& coding, uint32_t meta, std::span<const
     for (size_t i = 0; i < x.size(); ++i) {
       const uint64_t element = static_cast<uint64_t>(draw.first) + i;
       const uint32_t random = coding.stochastic ? draw.random.bits(element) : 0;
-      codes[i] = static_cast<uint8_t>(encode_moment<D>(coding, meta, x[i], random));
+      codes[i] = static_cast<uint8_t>(encode_moment<D>(coding, meta, stored_moment(x[i]), random));
     }
   });
 }
@@ -62,7 +62,7 @@ void encode_with_meta(const MomentCoding& coding, uint32_t meta, std::span<const
 void encode_moments(const MomentCoding& coding, std::span<const float> x, const MomentDraw& draw,
                     std::span<uint8_t> codes, uint32_t& meta) {
   AbsRange range;
-  for (const float value : x) range = join(range, value);
+  for (const float value : x) range = join(range, stored_moment(value));
   meta = moment_meta(coding, range);
   encode_with_meta(coding, meta, x, draw, codes);
 }

@@ -6,9 +6,10 @@
 //                  f32, the same bits in both maths; the metadata says k = 1 (16k = 16)
 // Codes are made with the *stored* metadata. A group of zeros, or with amax < 2^-100: codes and
 // metadata 0, decodes to 0. A nonzero v never becomes 0, and with expansion a nonzero m does not
-// either: they take the smallest code. NaN stays NaN where the format has one, Inf saturates.
-// Stochastic rounding draws between the two neighbours in *decoded* values, so that it is unbiased
-// with expansion too (DE8 included); bf16 as math/master.h.
+// either: they take the smallest code. NaN stays NaN where the format has one and does not count in
+// amax; Inf, a moment that overflowed, counts and is stored as the largest finite value of its
+// sign. Stochastic rounding draws between the two neighbours in *decoded* values, so that it is
+// unbiased with expansion too (DE8 included); bf16 as math/master.h.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,11 @@ struct MomentDraw {
 
 // 16k of a group that is not expanded.
 inline constexpr uint32_t kPlainK16 = 16;
+
+// What is stored of a moment: in place of Inf the largest finite value of its sign.
+OCTET_HOST_DEVICE constexpr float stored_moment(float x) {
+  return (bits_of(x) & kF32Magnitude) == kF32Inf ? float_of(bits_of(x) - 1u) : x;
+}
 
 // The metadata of a group with this range.
 uint32_t moment_meta(const MomentCoding& coding, const AbsRange& range);

@@ -139,6 +139,32 @@ TEST(gpu_update, takes_groups_of_zeros_and_of_magnitudes_near_the_ends) {
   }
 }
 
+// A finite gradient whose square leaves f32 is a second moment of the largest finite value.
+TEST(gpu_update, stores_what_overflowed_as_the_scalar_formulas_do) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const auto& [math, expand] :
+       {std::pair(PowerMath::exact, true), std::pair(PowerMath::fast, false),
+        std::pair(PowerMath::fast, true)}) {
+    for (const AdamwSetup& setup : setups(math, expand)) {
+      if (!is_quantized(setup.v) || setup.n < 1000) continue;
+      AdamwRun want(setup, scalar_backend()), got(setup, *gpu);
+      for (uint32_t t = 1; t <= 3; ++t) {
+        got.take_states(want);
+        std::vector<float> gradient = test_gradient(setup.n, t);
+        if (t == 1) gradient[3] = 1e20f, gradient[700] = -3e38f;
+        for (AdamwRun* run : {&want, &got}) run->step(gradient, {.grad_scale = 1, .attempt = t});
+        for (const char* name : {"m", "v"}) expect_nearly_equal(want, got, name);
+        if (math == PowerMath::exact || !expand) {
+          EXPECT_EQ(got.states(), want.states()) << setup.name;
+        }
+        const std::vector<float> v = got.moment(Moment::second);
+        EXPECT_GT(v[3], 0x1p126f) << setup.name;
+        EXPECT_GT(v[700], 0x1p126f) << setup.name;
+      }
+    }
+  }
+}
+
 TEST(gpu_update, changes_nothing_when_a_gradient_is_not_finite) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const AdamwSetup& setup : setups(PowerMath::fast, true)) {

@@ -174,6 +174,35 @@ TEST(adamw_groups, with_fast_maths_agrees_with_exact_in_999_codes_of_1000) {
   }
 }
 
+// Elements 3 and 700 have gradients whose squares leave f32.
+std::vector<float> vast_gradient(int64_t n, uint32_t step) {
+  std::vector<float> g = test_gradient(n, step);
+  if (step == 1) g[3] = 1e20f, g[700] = -3e38f;
+  return g;
+}
+
+TEST(adamw_groups, a_gradient_whose_square_overflows_moves_its_weight_by_less_than_ever_after) {
+  for (const PowerMath math : {PowerMath::exact, PowerMath::fast}) {
+    for (const AdamwSetup& setup : all_setups(math)) {
+      if (!is_quantized(setup.v) || !is_quantized(setup.m)) continue;
+      for (Backend* backend : {&scalar_backend(), &fast_backend()}) {
+        AdamwRun run(setup, *backend);
+        const std::vector<float> start = run.weights();
+        for (uint32_t t = 1; t <= 3; ++t) {
+          AdamwScalars scalars = scalars_of_step(t, setup.attrs);
+          scalars.grad_scale = 1;
+          run.step(vast_gradient(setup.n, t), scalars);
+          const std::vector<float> v = run.moment(Moment::second), w = run.weights();
+          for (const size_t i : {size_t{3}, size_t{700}}) {
+            EXPECT_GT(v[i], 0x1p126f) << setup.name << " step " << t;
+            EXPECT_LT(std::abs(w[i] - start[i]), 0.01f) << setup.name << " step " << t;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(adamw_groups, gives_the_same_bits_for_any_number_of_threads) {
   std::vector<std::unique_ptr<Backend>> backends;
   for (const int threads : kThreadCounts) {

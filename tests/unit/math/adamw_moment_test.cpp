@@ -63,6 +63,22 @@ TEST(Moment, a_group_of_zeros_or_of_dust_is_zeros) {
   }
 }
 
+// Left out of amax it would be stored as the largest of the others, and the next step would go
+// astray by its share of infinity.
+TEST(Moment, what_overflowed_is_stored_as_the_largest_finite_value) {
+  const float inf = float_of(kF32Inf), most = float_of(kF32Inf - 1);
+  for (const MomentCoding& coding : all_codings()) {
+    const std::vector<float> x = {1e-3f, inf, 0.0f, 2.0f, 1e20f};
+    const Stored got = store(coding, x), want = store(coding, {1e-3f, most, 0.0f, 2.0f, 1e20f});
+    EXPECT_EQ(got.codes, want.codes) << text(coding);
+    EXPECT_EQ(got.meta, want.meta) << text(coding);
+    EXPECT_GT(got.back[1], 0.9f * most) << text(coding);
+    EXPECT_TRUE(is_finite(got.back[1])) << text(coding);
+    if (coding.moment == Moment::second) continue;
+    EXPECT_LT(store(coding, {-inf, 1.0f}).back[0], -0.9f * most) << text(coding);
+  }
+}
+
 TEST(Moment, a_constant_group_keeps_its_value_and_sign) {
   for (const MomentCoding& coding : all_codings()) {
     for (const float x : {1.5f, 1.2345678e-9f, -3.1e-5f, 7.7e20f}) {

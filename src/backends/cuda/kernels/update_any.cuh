@@ -132,7 +132,7 @@ __device__ void store_moment(const AdamwCall& call, int64_t i, float x, uint32_t
     static_cast<uint16_t*>(to)[i] = moment_bf16(coding, x, random);
   } else {
     const uint32_t code = meta == 0 ? 0u : visit_moment_codes<F>(coding.dtype, [&]<Dtype D>() {
-      return encode_moment<D>(coding, meta, x, random);
+      return encode_moment<D>(coding, meta, stored_moment(x), random);
     });
     static_cast<uint8_t*>(to)[i] = static_cast<uint8_t>(code);
   }
@@ -177,8 +177,8 @@ __device__ __noinline__ void step_group(const AdamwCall& call, int64_t first, in
   if (coded_m || coded_v) {
     for (int64_t i = first + lane; i < first + n; i += 32) {
       const AdamwElement next = element(i);
-      range_m = join(range_m, next.m);
-      range_v = join(range_v, next.v);
+      range_m = join(range_m, stored_moment(next.m));
+      range_v = join(range_v, stored_moment(next.v));
     }
   }
   const uint32_t meta_m =
