@@ -193,10 +193,39 @@ TEST(rope, turns_pairs_and_turns_back) {
       expect_close(back, original, d == Dtype::f32 ? 5e-7 : 8e-3, target + " inverse");
     }
   });
-  positions[3] = 40;
+}
+
+// With a table of any length, none included, and more pairs than are made at once.
+TEST(rope, positions_beyond_the_table_have_the_bits_of_a_longer_one) {
+  constexpr int64_t kHalf = 300, kLongest = 64;
+  const RopeShape longest{4, 2, 2 * kHalf, kLongest};
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < kHalf; ++i)
+    frequencies.push_back(std::pow(100.0, -static_cast<double>(i) / kHalf));
+  Buffer cos(Dtype::f32, kLongest * kHalf), sin(Dtype::f32, kLongest * kHalf);
+  for (int64_t i = 0; i < cos.size(); ++i) {
+    const double angle =
+        static_cast<double>(i / kHalf) * frequencies[static_cast<size_t>(i % kHalf)];
+    cos.set(i, static_cast<float>(std::cos(angle)));
+    sin.set(i, static_cast<float>(std::sin(angle)));
+  }
+  const std::vector<int32_t> positions = {0, 5, 63, 17};
   ThreadPool pool(2);
-  Buffer x(Dtype::f32, 19 * 30);
-  EXPECT_THROW(rope({x.in(), x.out(), cos.f32(), sin.f32(), positions.data()}, shape, pool), Error);
+  for_each_target([&](const std::string& target) {
+    Buffer x(Dtype::f32, 4 * 4 * kHalf), want(Dtype::f32, x.size());
+    x.randomize(3);
+    Rope args{x.in(), want.out(), cos.f32(), sin.f32(), positions.data()};
+    args.frequencies = frequencies.data();
+    rope(args, longest, pool);
+    for (const int64_t length : {0, 6, 18}) {
+      Buffer y(Dtype::f32, x.size());
+      args.y = y.out();
+      RopeShape shape = longest;
+      shape.max_positions = length;
+      rope(args, shape, pool);
+      for (int64_t i = 0; i < y.size(); ++i) ASSERT_EQ(y.at(i), want.at(i)) << target << " " << i;
+    }
+  });
 }
 
 struct EmbeddingProblem {

@@ -5,6 +5,7 @@
 #include "backends/cpu/norm.h"
 #include "backends/cpu/reduce.h"
 #include "backends/cpu/rope.h"
+#include "ir/ops/rope.h"
 
 namespace octet::cpu {
 namespace {
@@ -104,20 +105,22 @@ LaunchFn prepare_rope(const NodeView& view, Context& context) {
   const RopeShape shape{
       .tokens = tokens, .heads = attrs.heads, .head_size = attrs.head_dim, .max_positions = tokens};
   const Rotation rotation = attrs.inverse ? Rotation::inverse : Rotation::forward;
-  return with_amax_sink(view, [types = NodeTypes(view), shape, rotation,
-                               table = context.rope_tables.get(attrs, tokens),
-                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    octet::cpu::rope({.x = types.operand(args, 0),
-                      .y = types.result(args, 0),
-                      .cos = table->cos.data(),
-                      .sin = table->sin.data(),
-                      .positions = data<int32_t>(args, 1),
-                      .x_stride = 0,
-                      .y_stride = 0,
-                      .rotation = rotation,
-                      .amax = amax},
-                     shape, pool);
-  });
+  return with_amax_sink(
+      view, [types = NodeTypes(view), shape, rotation,
+             table = context.rope_tables.get(attrs, tokens), frequencies = rope_frequencies(attrs),
+             &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
+        octet::cpu::rope({.x = types.operand(args, 0),
+                          .y = types.result(args, 0),
+                          .cos = table->cos.data(),
+                          .sin = table->sin.data(),
+                          .positions = data<int32_t>(args, 1),
+                          .x_stride = 0,
+                          .y_stride = 0,
+                          .rotation = rotation,
+                          .amax = amax,
+                          .frequencies = frequencies.data()},
+                         shape, pool);
+      });
 }
 
 AttentionSpec attention_spec(const NodeView& view) {
