@@ -3,8 +3,21 @@
 #include "base/error.h"
 
 namespace octet {
+namespace {
+
+// n_elems throws for shapes that are too large; here it is known of what.
+void check_size(std::string_view name, const Tag& tag, const Shape& shape) try {
+  n_elems(shape);
+} catch (const Error& error) {
+  const std::string layer = tag.layer < 0 ? "" : fmt::format(" of layer {}", tag.layer);
+  throw Error(error.code(), "{} in {}{}{}", error.what(), name,
+              tag.origin.empty() ? "" : " of " + tag.origin, layer);
+}
+
+}  // namespace
 
 ValueId Builder::input(InputKind kind, std::string name, TensorType type) {
+  check_size(name, {}, type.shape);
   const auto id = static_cast<ValueId>(graph_.values.size());
   graph_.values.push_back({.type = std::move(type)});
   graph_.inputs.push_back({.value = id, .kind = kind, .name = std::move(name)});
@@ -42,6 +55,7 @@ std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<Val
             .results = {},
             .tag = tag};
   for (size_t i = 0; i < results.size(); ++i) {
+    check_size(def.name, tag, results[i].shape);
     if (results[i].dtype == Dtype::real && graph_.phase != Phase::logical) {
       const bool statistic = ((def.statistics >> i) & 1) != 0;
       results[i].dtype = i < result_dtypes.size() ? result_dtypes[i]

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace octet {
 namespace {
 
@@ -10,6 +12,15 @@ bool live_together(const Buffer& a, const Buffer& b) {
 }
 
 }  // namespace
+
+int64_t add_bytes(int64_t a, int64_t b, std::string_view what) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  if (b < 0 || b > kMost - a) {
+    throw Error(ErrorCode::device,
+                "[memory] expected a plan of at most 2^60 bytes, got more with {}", what);
+  }
+  return a + b;
+}
 
 int64_t assign_offsets(std::vector<Buffer>& buffers, const std::vector<int>& which) {
   std::vector<int> order = which;
@@ -29,7 +40,7 @@ int64_t assign_offsets(std::vector<Buffer>& buffers, const std::vector<int>& whi
       offset = std::max(offset, other.offset + align_up(other.bytes));
     }
     buffer.offset = offset;
-    arena = std::max(arena, offset + bytes);
+    arena = std::max(arena, add_bytes(offset, bytes, buffer.name));
     const auto at = std::upper_bound(
         placed.begin(), placed.end(), offset,
         [&](int64_t value, int i) { return value < buffers[static_cast<size_t>(i)].offset; });

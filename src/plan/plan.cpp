@@ -47,7 +47,7 @@ void Layout::add_inputs(const Graph& graph) {
     const auto [it, added] = slots.try_emplace(
         input.name, Slot{.type = type, .kind = input.kind, .lane = lane, .offset = used});
     if (added) {
-      used += align_up(type.n_bytes());
+      used = add_bytes(used, align_up(type.n_bytes()), input.name);
     } else if (it->second.type != type) {
       throw Error(ErrorCode::internal, "[layout] '{}' is {} here and {} elsewhere", input.name,
                   to_string(type), to_string(it->second.type));
@@ -126,13 +126,14 @@ class Planner {
   void plan_step(int step) {
     const NodeId id = order_[static_cast<size_t>(step)];
     const Node& n = node(id);
-    const auto choice = catalogue_.choose(plan_.graph, n);
+    const auto choice = choose(n);
     if (!choice) {
       throw Error(ErrorCode::invalid_argument, "[plan] no kernel for node {}: {}", id,
                   print(plan_.graph, n));
     }
     PlanStep plan_step{.node = id, .kernel = *choice, .scratch = -1};
     for (size_t i = 0; i < n.results.size(); ++i) place_result(step, n, i);
+    add_bytes(0, choice->scratch_bytes, choice->name);
     if (choice->scratch_bytes > 0) {
       plan_step.scratch = static_cast<int>(plan_.buffers.size());
       plan_.buffers.push_back({.name = fmt::format("scratch of node {}", id),
@@ -151,6 +152,18 @@ class Planner {
       buffer.last_step = std::max(buffer.last_step, step);
     }
     plan_.steps.push_back(std::move(plan_step));
+  }
+
+  // What a kernel refuses is told with the place in the model.
+  std::optional<KernelChoice> choose(const Node& n) const {
+    try {
+      return catalogue_.choose(plan_.graph, n);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::internal) throw;
+      const std::string layer = n.tag.layer < 0 ? "" : fmt::format(" of layer {}", n.tag.layer);
+      const std::string_view origin = n.tag.origin.empty() ? op_def(n.op).name : n.tag.origin;
+      throw Error(error.code(), "[plan] {}{}: {}", origin, layer, error.what());
+    }
   }
 
   int buffer_for(ValueId id) {

@@ -77,9 +77,9 @@ class ReferenceLaunch {
 
 std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node& node) const {
   const NodeView view{graph, node};
-  const auto [it, added] = choices_.try_emplace(choice_key(view));
-  KernelChoice& choice = it->second;
-  if (!added) return choice;
+  auto key = choice_key(view);
+  if (const auto known = choices_.find(key); known != choices_.end()) return known->second;
+  KernelChoice choice;
   choice.name = kernel_name(view);
   const int n_threads = context_.pool.n_threads();
   if (const Binding* binding = fast_binding(view)) {
@@ -91,7 +91,7 @@ std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node&
     choice.reference = true;
     choice.scratch_bytes = reference_scratch(view);
   }
-  return choice;
+  return choices_.emplace(std::move(key), std::move(choice)).first->second;
 }
 
 LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node) {

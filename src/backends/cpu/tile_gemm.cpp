@@ -73,6 +73,28 @@ struct TileGemm::State {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::matmul primitive;
   std::vector<PerThread> threads;
+
+  void make(int n_threads) {
+    const Choice choice = choose(shape, engine);
+    layout = choice.layout;
+    primitive = dnnl::matmul(choice.desc);
+    scratch_bytes = round_up(static_cast<int64_t>(choice.desc.scratchpad_desc().get_size()), 64);
+    for (int i = 0; i < n_threads; ++i) threads.push_back(thread_of(choice.desc));
+  }
+
+  PerThread thread_of(const dnnl::matmul::primitive_desc& desc) const {
+    const auto memory = [&](const dnnl::memory::desc& of) {
+      return dnnl::memory(of, engine, DNNL_MEMORY_NONE);
+    };
+    PerThread t{dnnl::stream(engine),           memory(desc.src_desc()),
+                memory(desc.weights_desc()),    memory(desc.dst_desc()),
+                memory(desc.scratchpad_desc()), {}};
+    t.args = {dnnl_exec_arg_t{DNNL_ARG_SRC, t.a.get()},
+              {DNNL_ARG_WEIGHTS, t.b.get()},
+              {DNNL_ARG_DST, t.c.get()},
+              {DNNL_ARG_SCRATCHPAD, t.scratch.get()}};
+    return t;
+  }
 };
 
 TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_unique<State>()) {
@@ -81,25 +103,12 @@ TileGemm::TileGemm(const TileShape& shape, int n_threads) : state_(std::make_uni
   omp_set_num_threads(1);  // the library fixes its own cut when a primitive is made
   State& s = *state_;
   s.shape = shape;
-  const Choice choice = choose(shape, s.engine);
-  s.layout = choice.layout;
-  s.primitive = dnnl::matmul(choice.desc);
-  s.scratch_bytes = round_up(static_cast<int64_t>(choice.desc.scratchpad_desc().get_size()), 64);
-  for (int i = 0; i < n_threads; ++i) {
-    const auto make = [&](const dnnl::memory::desc& desc) {
-      return dnnl::memory(desc, s.engine, DNNL_MEMORY_NONE);
-    };
-    State::PerThread t{dnnl::stream(s.engine),
-                       make(choice.desc.src_desc()),
-                       make(choice.desc.weights_desc()),
-                       make(choice.desc.dst_desc()),
-                       make(choice.desc.scratchpad_desc()),
-                       {}};
-    t.args = {dnnl_exec_arg_t{DNNL_ARG_SRC, t.a.get()},
-              {DNNL_ARG_WEIGHTS, t.b.get()},
-              {DNNL_ARG_DST, t.c.get()},
-              {DNNL_ARG_SCRATCHPAD, t.scratch.get()}};
-    s.threads.push_back(std::move(t));
+  try {
+    s.make(n_threads);
+  } catch (const dnnl::error& error) {
+    throw Error(ErrorCode::invalid_argument,
+                "[gemm] the library has no product [{}, {}] x [{}, {}] of {}: {}", shape.m, shape.k,
+                shape.k, shape.n, dtype_name(shape.dtype), error.what());
   }
 }
 

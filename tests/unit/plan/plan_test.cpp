@@ -1,7 +1,9 @@
 #include "plan/plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "ir/parse.h"
 #include "plan/report.h"
 #include "plan/schedule.h"
@@ -163,6 +165,43 @@ TEST(Report, the_program_is_one_line_a_step) {
             "    1   0 forward  b                %3 f32[256] @transient+0 = exp(%2)\n"
             "    2   1 forward  c                %5 \"y\" f32[16,16] @transient+1024 = "
             "transpose(%4)\n");
+}
+
+// 2^48 elements a tensor are allowed: some thousands of them are more bytes than 63 bits count.
+TEST(Plan, bytes_beyond_what_can_be_counted_are_an_error_that_names_the_tensor) {
+  std::string text = "graph \"g\" phase typed\n";
+  for (int i = 0; i < 40'000; ++i) {
+    text += fmt::format("%{} = input parameter \"w{}\" : f32[16777216,16777216]\n", i, i);
+  }
+  const Graph graph = parse_graph(text, "text");
+  Layout layout;
+  EXPECT_EQ(test::error_of([&] { layout.add_inputs(graph); }),
+            "[memory] expected a plan of at most 2^60 bytes, got more with w1024");
+}
+
+TEST(Plan, scratch_that_cannot_be_counted_is_an_error) {
+  NamedCatalogue catalogue;
+  for (const int64_t bytes : {int64_t{-8}, INT64_MAX, (int64_t{1} << 60) + 1}) {
+    catalogue.scratch[OpCode::exp] = bytes;
+    EXPECT_EQ(test::error_of([&] { plan_of(kChain, catalogue); }),
+              "[memory] expected a plan of at most 2^60 bytes, got more with exp");
+  }
+}
+
+class RefusingCatalogue : public NamedCatalogue {
+ public:
+  std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override {
+    if (node.op == OpCode::exp) throw Error(ErrorCode::invalid_argument, "[exp] is too large");
+    return NamedCatalogue::choose(graph, node);
+  }
+};
+
+TEST(Plan, what_a_kernel_refuses_is_told_with_its_place) {
+  const Graph graph = parse_graph(kChain, "text");
+  Layout layout;
+  layout.add_inputs(graph);
+  EXPECT_EQ(test::error_of([&] { make_plan(graph, layout, RefusingCatalogue()); }),
+            "[plan] b of layer 0: [exp] is too large");
 }
 
 }  // namespace
