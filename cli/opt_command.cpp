@@ -26,7 +26,7 @@ struct OptFlags {
 };
 
 std::string read_graph_text(const std::string& file) {
-  if (file != "-") return posix_files().read_text(file);
+  if (file != "-") return posix_files().read_stream(file);
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }
 

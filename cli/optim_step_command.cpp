@@ -47,10 +47,13 @@ AdamwPolicy policy_of(const OptimStepFlags& flags, const GlobalOptions& options)
   return policy;
 }
 
-// A file of f32 values that is read in pieces.
+constexpr uint64_t kMostStreamBytes = uint64_t{16} << 30;
+
+// A file of f32 values that is read in pieces; a pipe is read to its end first.
 class FloatFile {
  public:
-  FloatFile(const Files& files, const std::string& path) : file_(files.open(path)) {
+  FloatFile(const Files& files, const std::string& path)
+      : file_(files.open_stream(path, kMostStreamBytes)) {
     if (file_->size() % sizeof(float) != 0) {
       throw Error(ErrorCode::bad_data, "[optim-step] {}: expected f32 values, got {} bytes", path,
                   file_->size());
@@ -214,9 +217,8 @@ class ResultFile {
     sources_.push_back(span_source(tensor_decl(name, dtype, {n}), *data_.back()));
   }
   void write(const std::string& path, std::map<std::string, std::string> metadata) const {
-    write_atomically(posix_files(), path, [&](FileWriter& out) {
-      write_safetensors(out, sources_, std::move(metadata));
-    });
+    write_output(posix_files(), path,
+                 [&](FileWriter& out) { write_safetensors(out, sources_, std::move(metadata)); });
   }
 
  private:

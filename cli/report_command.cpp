@@ -40,7 +40,8 @@ void run_report(const ReportFlags& flags, const GlobalOptions& options) {
   const Log log = make_log(options);
   std::vector<RunData> runs;
   for (const std::string& path : flags.runs) runs.push_back(read_run(files, path, log));
-  write_atomically(files, flags.out, report_page(runs));
+  const std::string page = report_page(runs);
+  write_output(files, flags.out, [&](FileWriter& out) { out.write(as_bytes(page)); });
   print_table(options, summary_table(options, runs));
   log.info("{}: open it in a browser", flags.out);
 }

@@ -3,42 +3,21 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <new>
 #include <system_error>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "base/error.h"
 
 namespace octet {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-int open_or_throw(const std::string& path, int flags, std::string_view operation) {
-  int fd = -1;
-  do {
-    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-  } while (fd < 0 && errno == EINTR);
-  if (fd < 0) throw_io_error(operation, path, errno);
-  return fd;
-}
 
 void sync_or_throw(int fd, const std::string& path) {
   int rc = 0;
@@ -48,15 +27,16 @@ void sync_or_throw(int fd, const std::string& path) {
   if (rc != 0) throw_io_error("sync", path, errno);
 }
 
+struct stat status_of(int fd, const std::string& path) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) throw_io_error("inspect", path, errno);
+  return info;
+}
+
 class PosixReader : public FileReader {
  public:
-  explicit PosixReader(const std::string& path)
-      : path_(path), fd_(open_or_throw(path, O_RDONLY, "open")) {
-    struct stat info {};
-    if (::fstat(fd_.get(), &info) != 0) throw_io_error("inspect", path, errno);
-    if (S_ISDIR(info.st_mode)) throw_io_error("read", path, EISDIR);
-    size_ = static_cast<uint64_t>(info.st_size);
-  }
+  PosixReader(std::string path, Descriptor fd, uint64_t size)
+      : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
   const std::string& path() const override { return path_; }
   uint64_t size() const override { return size_; }
   void read_at(uint64_t offset, std::span<std::byte> out) const override {
@@ -94,7 +74,7 @@ class PosixReader : public FileReader {
 class PosixWriter : public FileWriter {
  public:
   explicit PosixWriter(const std::string& path)
-      : path_(path), fd_(open_or_throw(path, O_WRONLY | O_CREAT | O_TRUNC, "create")) {}
+      : path_(path), fd_(open_or_throw(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, "create")) {}
   void write(std::span<const std::byte> bytes) override {
     while (!bytes.empty()) {
       const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
@@ -126,17 +106,62 @@ class PosixWriter : public FileWriter {
   off_t n_written_ = 0, n_started_ = 0;
 };
 
-EntryKind entry_kind(const std::string& path) {
+EntryKind kind_of(unsigned mode) {
+  if (S_ISREG(mode)) return EntryKind::file;
+  if (S_ISDIR(mode)) return EntryKind::directory;
+  return S_ISLNK(mode) ? EntryKind::link : EntryKind::other;
+}
+
+[[noreturn]] void throw_directory(const std::string& path) {
+  throw Error(ErrorCode::bad_data, "[files] cannot read '{}': {}", path,
+              std::generic_category().message(EISDIR));
+}
+
+bool is_link(const std::string& path) {
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return EntryKind::other;
-  if (S_ISREG(info.st_mode)) return EntryKind::file;
-  return S_ISDIR(info.st_mode) ? EntryKind::directory : EntryKind::other;
+  return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+// Of a terminal a user can end the input, /dev/null has none; other devices have no end.
+bool has_end(int fd, const struct stat& info) {
+  if (S_ISFIFO(info.st_mode)) return true;
+  const bool is_null = S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 3);
+  return S_ISREG(info.st_mode) || is_null || (S_ISCHR(info.st_mode) && ::isatty(fd) == 1);
+}
+
+// A file of /proc says that it has no bytes, and has some.
+bool hides_its_size(int fd, const struct stat& info) {
+  std::byte first{};
+  return info.st_size == 0 && ::pread(fd, &first, 1, 0) > 0;
 }
 
 class PosixFiles : public Files {
  public:
   std::unique_ptr<FileReader> open(const std::string& path) const override {
-    return std::make_unique<PosixReader>(path);
+    Descriptor fd = open_or_throw(path, O_RDONLY | O_NOCTTY, "open");
+    const struct stat info = status_of(fd.get(), path);
+    if (S_ISDIR(info.st_mode)) throw_directory(path);
+    if (!S_ISREG(info.st_mode)) throw_wrong_kind("read", path, "a regular file", info.st_mode);
+    if (hides_its_size(fd.get(), info)) {
+      throw Error(ErrorCode::bad_data,
+                  "[files] cannot read '{}': expected a regular file, got one "
+                  "that does not tell its size",
+                  path);
+    }
+    return std::make_unique<PosixReader>(path, std::move(fd), static_cast<uint64_t>(info.st_size));
+  }
+  std::unique_ptr<FileReader> open_stream(const std::string& path,
+                                          uint64_t max_bytes) const override {
+    Descriptor fd = open_or_throw(path, O_RDONLY | O_NOCTTY, "open");
+    const struct stat info = status_of(fd.get(), path);
+    if (S_ISDIR(info.st_mode)) throw_directory(path);
+    if (!has_end(fd.get(), info)) {
+      throw_wrong_kind("read", path, "a regular file or a pipe", info.st_mode);
+    }
+    if (!S_ISREG(info.st_mode) || hides_its_size(fd.get(), info)) {
+      return read_to_end(fd.get(), path, max_bytes);
+    }
+    return std::make_unique<PosixReader>(path, std::move(fd), static_cast<uint64_t>(info.st_size));
   }
   std::vector<DirectoryEntry> list(const std::string& path) const override {
     const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
@@ -145,28 +170,37 @@ class PosixFiles : public Files {
     for (errno = 0; const dirent* entry = ::readdir(dir.get()); errno = 0) {
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;
-      entries.push_back({name, entry_kind(join_path(path, name))});
+      struct stat info {};
+      const bool is_known =
+          ::fstatat(::dirfd(dir.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+      entries.push_back({name, is_known ? kind_of(info.st_mode) : EntryKind::other});
     }
     if (errno != 0) throw_io_error("list", path, errno);
     std::sort(entries.begin(), entries.end(),
               [](const auto& a, const auto& b) { return a.name < b.name; });
     return entries;
   }
-  bool exists(const std::string& path) const override {
+  EntryKind kind(const std::string& path) const override {
     struct stat info {};
-    return ::stat(path.c_str(), &info) == 0;
+    if (::stat(path.c_str(), &info) == 0) return kind_of(info.st_mode);
+    const int error = errno;
+    if (error != ENOENT && error != ENOTDIR) throw_io_error("inspect", path, error);
+    if (!is_link(path)) return EntryKind::none;
+    std::error_code ignored;
+    throw Error(ErrorCode::io, "[files] cannot inspect '{}': a link to '{}', which is not there",
+                path, std::filesystem::read_symlink(path, ignored).string());
   }
-  bool is_directory(const std::string& path) const override {
+  EntryKind entry_kind(const std::string& path) const override {
     struct stat info {};
-    return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+    if (::lstat(path.c_str(), &info) == 0) return kind_of(info.st_mode);
+    if (errno != ENOENT && errno != ENOTDIR) throw_io_error("inspect", path, errno);
+    return EntryKind::none;
   }
   std::unique_ptr<FileWriter> create(const std::string& path) override {
     return std::make_unique<PosixWriter>(path);
   }
-  void create_directories(const std::string& path) override {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) throw_io_error("create directory", path, error.value());
+  void create_directory(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0777) != 0) throw_io_error("create directory", path, errno);
   }
   void rename(const std::string& from, const std::string& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) {
@@ -174,15 +208,59 @@ class PosixFiles : public Files {
     }
   }
   void sync_directory(const std::string& path) override {
-    const Descriptor fd(open_or_throw(path, O_RDONLY | O_DIRECTORY, "sync"));
+    const Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // A folder that one may write to but not list cannot be opened, and so not be synced.
+    if (fd.get() < 0 && errno == EACCES) return;
+    if (fd.get() < 0) throw_io_error("sync", path, errno);
     sync_or_throw(fd.get(), path);
   }
   void remove(const std::string& path) override {
     if (::remove(path.c_str()) != 0) throw_io_error("remove", path, errno);
   }
+  std::unique_ptr<FileLock> lock(const std::string& path) override { return lock_posix_file(path); }
+  std::string write_target(const std::string& path) const override {
+    const EntryKind what = kind(path);
+    if (what != EntryKind::none && what != EntryKind::file) {
+      struct stat info {};
+      ::stat(path.c_str(), &info);
+      throw_wrong_kind("replace", path, "a regular file", info.st_mode);
+    }
+    return is_link(path) ? std::filesystem::canonical(path).string() : path;
+  }
+  std::unique_ptr<FileWriter> open_output_stream(const std::string& path) override {
+    return open_posix_output_stream(path);
+  }
 };
 
+std::string text_of(const FileReader& file, uint64_t max_bytes) {
+  if (file.size() > max_bytes) {
+    throw Error(ErrorCode::bad_data, "[files] cannot read '{}': expected at most {} bytes, got {}",
+                file.path(), max_bytes, file.size());
+  }
+  try {
+    std::string text(file.size(), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(text)));
+    return text;
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::device,
+                "[files] cannot read '{}': expected {} bytes of memory, got none", file.path(),
+                file.size());
+  }
+}
+
 }  // namespace
+
+std::unique_ptr<FileReader> Files::open_stream(const std::string& path, uint64_t) const {
+  return open(path);
+}
+
+std::string Files::write_target(const std::string& path) const {
+  return path;
+}
+
+std::unique_ptr<FileWriter> Files::open_output_stream(const std::string&) {
+  return nullptr;
+}
 
 std::vector<std::byte> Files::read_bytes(const std::string& path) const {
   const auto file = open(path);
@@ -191,11 +269,26 @@ std::vector<std::byte> Files::read_bytes(const std::string& path) const {
   return bytes;
 }
 
-std::string Files::read_text(const std::string& path) const {
-  const auto file = open(path);
-  std::string text(file->size(), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(text)));
-  return text;
+std::string Files::read_text(const std::string& path, uint64_t max_bytes) const {
+  return text_of(*open(path), max_bytes);
+}
+
+std::string Files::read_stream(const std::string& path, uint64_t max_bytes) const {
+  return text_of(*open_stream(path, max_bytes), max_bytes);
+}
+
+void Files::create_directories(const std::string& path) {
+  std::vector<std::string> missing;  // the innermost first
+  std::string folder = path;
+  for (; kind(folder) == EntryKind::none && !folder.empty(); folder = parent_path(folder)) {
+    missing.push_back(folder);
+  }
+  if (kind(folder) != EntryKind::directory) throw_io_error("create directory", path, ENOTDIR);
+  for (auto next = missing.rbegin(); next != missing.rend(); ++next) {
+    if (is_directory(*next)) continue;  // "a/." is there once "a" is
+    create_directory(*next);
+    sync_directory(parent_path(*next));
+  }
 }
 
 void Files::remove_tree(const std::string& path) {
@@ -233,27 +326,30 @@ std::string file_name(std::string_view path) {
   return std::filesystem::path(path).filename().string();
 }
 
-void write_atomically(Files& files, const std::string& path,
-                      const std::function<void(FileWriter&)>& write) {
-  const std::string temporary = path + ".tmp";
-  try {
-    const auto file = files.create(temporary);
-    write(*file);
-    file->sync();
-    file->close();
-    files.rename(temporary, path);
-  } catch (...) {
-    try {
-      if (files.exists(temporary)) files.remove(temporary);
-    } catch (const Error&) {  // the first failure is the one to report
-    }
-    throw;
-  }
-  files.sync_directory(parent_path(path));
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
-void write_atomically(Files& files, const std::string& path, std::string_view text) {
-  write_atomically(files, path, [&](FileWriter& file) { file.write(as_bytes(text)); });
+Descriptor open_or_throw(const std::string& path, int flags, std::string_view operation) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) throw_io_error(operation, path, errno);
+  return Descriptor(fd);
+}
+
+std::string_view kind_text(unsigned mode) {
+  if (S_ISREG(mode)) return "a regular file";
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  return S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+void throw_wrong_kind(std::string_view operation, const std::string& path,
+                      std::string_view expected, unsigned mode) {
+  throw Error(ErrorCode::bad_data, "[files] cannot {} '{}': expected {}, got {}", operation, path,
+              expected, kind_text(mode));
 }
 
 }  // namespace octet

@@ -3,10 +3,14 @@
 //
 // Reads are positioned reads (pread) rather than mappings: a file that shrinks or a disk that fails
 // is an Error here, where a mapping would end the process with SIGBUS; and memory stays bounded for
-// files larger than memory.
+// files larger than memory. Nothing waits for a FIFO but open_stream, which the user asked for.
 //
-// Errors: Error{io}, "[files] cannot OPERATION 'PATH': REASON". Handles are RAII; a Files object
-// holds no state, and readers may be used from several threads at a time.
+// What cannot be told is an Error, never "not there": a folder of another user, a link that leads
+// nowhere. New files never take the place of anything; write_atomically replaces regular files.
+//
+// Errors: Error{io}, "[files] cannot OPERATION 'PATH': REASON"; Error{bad_data} where a path leads
+// to something of another kind or size than expected. Handles are RAII; a Files object holds no
+// state, and readers may be used from several threads at a time.
 #pragma once
 
 #include <cstddef>
@@ -38,32 +42,59 @@ class FileWriter {
   virtual void close() = 0;  // reports the errors that a file system may delay until now
 };
 
-enum class EntryKind { file, directory, other };  // symbolic links and devices are `other`
+enum class EntryKind { none, file, directory, link, other };  // other: a FIFO, socket or device
 
 struct DirectoryEntry {
   std::string name;
   EntryKind kind = EntryKind::other;
 };
 
+// Held as long as it lives; the system lets go of it when the process ends, however it ends.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+  // "" where the lock holds; else why the file system cannot lock.
+  virtual const std::string& problem() const = 0;
+};
+
 class Files {
  public:
   virtual ~Files() = default;
-  virtual std::unique_ptr<FileReader> open(const std::string& path) const = 0;
+  virtual std::unique_ptr<FileReader> open(const std::string& path) const = 0;  // a regular file
+  // A regular file as above; a FIFO, a terminal or a file of /proc is read to its end into memory,
+  // at most max_bytes of it. For paths that the user gave, and that need not be read in parts.
+  virtual std::unique_ptr<FileReader> open_stream(const std::string& path,
+                                                  uint64_t max_bytes) const;
   virtual std::vector<DirectoryEntry> list(const std::string& path) const = 0;  // sorted by name
-  virtual bool exists(const std::string& path) const = 0;                       // follows links
-  virtual bool is_directory(const std::string& path) const = 0;
+  virtual EntryKind kind(const std::string& path) const = 0;        // of what links lead to
+  virtual EntryKind entry_kind(const std::string& path) const = 0;  // a link is a link
 
-  virtual std::unique_ptr<FileWriter> create(const std::string& path) = 0;  // truncates
-  virtual void create_directories(const std::string& path) = 0;
+  virtual std::unique_ptr<FileWriter> create(const std::string& path) = 0;  // a name that is free
+  virtual void create_directory(const std::string& path) = 0;               // as well
   virtual void rename(const std::string& from, const std::string& to) = 0;
   virtual void sync_directory(const std::string& path) = 0;
-  virtual void remove(const std::string& path) = 0;  // a file or an empty directory
+  virtual void remove(const std::string& path) = 0;  // a file, a link or an empty directory
+  // Makes `path` where it is missing, and locks it for this process. Where another one holds it:
+  // Error{io}, which says who.
+  virtual std::unique_ptr<FileLock> lock(const std::string& path) = 0;
+  // The file that a write to `path` makes or replaces, links followed. Error{bad_data} where there
+  // is something else than a regular file.
+  virtual std::string write_target(const std::string& path) const;
+  // For an output that the user named: what is no file but a FIFO, a terminal, /dev/null or one of
+  // this process's descriptors (/dev/stdout) is written to as it is. Else nothing.
+  virtual std::unique_ptr<FileWriter> open_output_stream(const std::string& path);
 
   // Built from the above.
+  bool exists(const std::string& path) const { return kind(path) != EntryKind::none; }
+  bool is_directory(const std::string& path) const { return kind(path) == EntryKind::directory; }
   uint64_t size(const std::string& path) const { return open(path)->size(); }
   std::vector<std::byte> read_bytes(const std::string& path) const;
-  std::string read_text(const std::string& path) const;
-  void remove_tree(const std::string& path);  // depth first, in the order of list
+  std::string read_text(const std::string& path, uint64_t max_bytes = kMostTextBytes) const;
+  std::string read_stream(const std::string& path, uint64_t max_bytes = kMostTextBytes) const;
+  void create_directories(const std::string& path);  // those that are missing; syncs their parents
+  void remove_tree(const std::string& path);         // depth first, in the order of list
+
+  static constexpr uint64_t kMostTextBytes = uint64_t{256} << 20;
 };
 
 // The operating system's files. The object is stateless, so that one serves everybody.
@@ -76,12 +107,17 @@ std::string join_path(std::string_view folder, std::string_view name);
 std::string parent_path(std::string_view path);  // "." for a bare name
 std::string file_name(std::string_view path);
 
-// Replaces `path` as one act: writes `path`.tmp beside it, syncs, renames, syncs the directory.
-// When anything fails the old file is untouched, the temporary one is removed as far as that is
-// possible, and the Error goes on to the caller.
+// Makes or replaces a regular file as one act: writes a temporary file beside it, syncs, renames,
+// syncs the directory. Where `path` is a link, the file that it leads to is replaced. When anything
+// fails the old file is untouched, the temporary one is removed as far as that is possible, and the
+// Error goes on to the caller. base/temporary_file.h has the parts.
 void write_atomically(Files& files, const std::string& path,
                       const std::function<void(FileWriter&)>& write);
 void write_atomically(Files& files, const std::string& path, std::string_view text);
+
+// The same for an output that the user named: what open_output_stream takes is written to as it is.
+void write_output(Files& files, const std::string& path,
+                  const std::function<void(FileWriter&)>& write);
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 
 #include "base/error.h"
@@ -191,16 +192,43 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
   return loaded;
 }
 
-LoadedConfig load_config(const std::string& file, const std::vector<std::string>& sets) {
+namespace {
+
+// Whether there is more than white space and comments.
+bool has_keys(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t first = line.find_first_not_of(" \t\r");
+    if (first != line.npos && line[first] != '#') return true;
+  }
+  return false;
+}
+
+std::string read_config_text(const std::string& file) {
   constexpr uint64_t kLargest = 1 << 20;
+  const Files& files = posix_files();
+  const auto stream = files.open_stream(file, kLargest);
+  if (stream->size() > kLargest) {
+    throw Error(ErrorCode::invalid_argument, "{}: expected at most {} bytes, got {}", file,
+                kLargest, stream->size());
+  }
+  std::string text(stream->size(), '\0');
+  stream->read_at(0, std::as_writable_bytes(std::span(text)));
+  // Without a key the defaults are trained: of a pipe, because what should have written it failed.
+  const bool is_file = files.kind(file) == EntryKind::file || file == "/dev/null";
+  if (!is_file && !has_keys(text)) {
+    throw Error(ErrorCode::invalid_argument, "{}: expected a configuration, got an empty pipe",
+                file);
+  }
+  return text;
+}
+
+}  // namespace
+
+LoadedConfig load_config(const std::string& file, const std::vector<std::string>& sets) {
   std::string text;
   try {
-    const uint64_t n_bytes = posix_files().size(file);
-    if (n_bytes > kLargest) {
-      throw Error(ErrorCode::invalid_argument, "{}: expected at most {} bytes, got {}", file,
-                  kLargest, n_bytes);
-    }
-    text = posix_files().read_text(file);
+    text = read_config_text(file);
   } catch (const Error& error) {  // a name that is mistyped is a mistake of usage
     throw Error(ErrorCode::invalid_argument, error.what());
   }

@@ -2,7 +2,7 @@
 //
 // All errors are ErrorCode::invalid_argument, one line: "run.yaml:12: model.hidden: expected an
 // integer in [1, 1048576], got 'wide'". For an override the place is "--set". Unknown keys name the
-// nearest known key; duplicate keys name both lines. A file that cannot be read is ErrorCode::io.
+// nearest known key; duplicate keys name both lines. The file may be a pipe, but no empty one.
 #pragma once
 
 #include <map>

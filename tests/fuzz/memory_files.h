@@ -25,13 +25,16 @@ class MemoryFiles : public Files {
     if (it == files_.end()) throw_io_error("open", path, ENOENT);
     return std::make_unique<Reader>(path, it->second);
   }
-  bool exists(const std::string& path) const override { return files_.contains(path); }
-  bool is_directory(const std::string&) const override { return false; }
+  EntryKind kind(const std::string& path) const override {
+    return files_.contains(path) ? EntryKind::file : EntryKind::none;
+  }
+  EntryKind entry_kind(const std::string& path) const override { return kind(path); }
   std::vector<DirectoryEntry> list(const std::string&) const override { return {}; }
   std::unique_ptr<FileWriter> create(const std::string& path) override {
     return std::make_unique<Writer>(files_[path]);
   }
-  void create_directories(const std::string&) override {}
+  void create_directory(const std::string&) override {}
+  std::unique_ptr<FileLock> lock(const std::string&) override { return nullptr; }
   void rename(const std::string& from, const std::string& to) override {
     files_[to] = std::move(files_[from]);
     files_.erase(from);

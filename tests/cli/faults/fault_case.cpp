@@ -126,6 +126,7 @@ void apply_edit(const ScratchFolder& folder, const YAML::Node& edit) {
   if (!edit["mark"]) return;
   // The marker follows the change, so that what lies behind it is met.
   const std::string marker_name = join_path(parent_path(name), "COMPLETE");
+  posix_files().remove(folder / name);
   Marker marker = parse_marker(posix_files().read_text(folder / marker_name), marker_name);
   marker[file_name(name)] = write_marked(posix_files(), folder / name,
                                          [&](FileWriter& out) { out.write(as_bytes(bytes)); });

@@ -40,16 +40,23 @@ class FaultyFiles : public Files {
   std::vector<DirectoryEntry> list(const std::string& path) const override {
     return under_.list(path);
   }
-  bool exists(const std::string& path) const override { return under_.exists(path); }
-  bool is_directory(const std::string& path) const override { return under_.is_directory(path); }
+  EntryKind kind(const std::string& path) const override { return under_.kind(path); }
+  EntryKind entry_kind(const std::string& path) const override { return under_.entry_kind(path); }
+  std::string write_target(const std::string& path) const override {
+    return under_.write_target(path);
+  }
 
   std::unique_ptr<FileWriter> create(const std::string& path) override {
     step("create", path);
     return std::make_unique<Writer>(*this, under_.create(path), path);
   }
-  void create_directories(const std::string& path) override {
+  void create_directory(const std::string& path) override {
     step("create directory", path);
-    under_.create_directories(path);
+    under_.create_directory(path);
+  }
+  std::unique_ptr<FileLock> lock(const std::string& path) override {
+    step("lock", path);
+    return under_.lock(path);
   }
   void rename(const std::string& from, const std::string& to) override {
     step("rename", to);

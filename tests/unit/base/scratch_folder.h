@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "base/files.h"
@@ -29,9 +30,7 @@ class ScratchFolder {
   std::string put(const std::string& name, std::string_view bytes) const {
     const std::string path = join_path(path_, name);
     posix_files().create_directories(parent_path(path));
-    const auto file = posix_files().create(path);
-    file->write(as_bytes(bytes));
-    file->close();
+    std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
 

@@ -299,6 +299,7 @@ TEST(Checkpoint, a_manifest_that_does_not_fit_the_tensors_is_refused) {
     std::string text = posix_files().read_text(folder + "/manifest.json");
     text.replace(text.find(from), from.size(), to);
     Marker marker = parse_marker(posix_files().read_text(folder + "/COMPLETE"), "COMPLETE");
+    posix_files().remove(folder + "/manifest.json");
     marker["manifest.json"] = write_marked(posix_files(), folder + "/manifest.json",
                                            [&](FileWriter& out) { out.write(as_bytes(text)); });
     run.put("step-000001/COMPLETE", marker_to_json(marker));

@@ -1,0 +1,96 @@
+#include "base/temporary_file.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <random>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kEnd = ".tmp";
+
+bool is_alive(pid_t process) {
+  return process != ::getpid() && (::kill(process, 0) == 0 || errno == EPERM);
+}
+
+}  // namespace
+
+std::string temporary_name(const std::string& path) {
+  constexpr size_t kLongest = 200;  // of the name, which may have 255 bytes in all
+  const std::string name = file_name(path).substr(0, kLongest);
+  const uint32_t random = std::random_device()();
+  const std::string temporary = fmt::format("{}.{}-{:08x}{}", name, ::getpid(), random, kEnd);
+  const size_t n_folder = path.size() - file_name(path).size();
+  return path.substr(0, n_folder) + temporary;
+}
+
+bool is_left_over(std::string_view name, std::string_view of) {
+  if (!name.starts_with(of) || !name.ends_with(kEnd)) return false;
+  name.remove_prefix(of.size());
+  name.remove_suffix(std::min(name.size(), kEnd.size()));
+  if (!name.starts_with('.')) return false;
+  const char* end = name.data() + name.size();
+  pid_t process = 0;
+  const auto parsed = std::from_chars(name.data() + 1, end, process);
+  const std::string_view random(parsed.ptr, static_cast<size_t>(end - parsed.ptr));
+  const bool is_ours = parsed.ec == std::errc() && process > 0 && random.size() == 9 &&
+                       random.starts_with('-') &&
+                       random.find_first_not_of("0123456789abcdef", 1) == random.npos;
+  return is_ours && !is_alive(process);
+}
+
+void remove_left_overs(Files& files, const std::string& folder, std::string_view name) {
+  for (const DirectoryEntry& entry : files.list(folder)) {
+    const bool is_file = entry.kind == EntryKind::file;
+    if (is_file && is_left_over(entry.name, name)) files.remove(join_path(folder, entry.name));
+  }
+}
+
+TemporaryFile::TemporaryFile(Files& files, const std::string& path)
+    : files_(files),
+      target_(files.write_target(path)),
+      temporary_(temporary_name(target_)),
+      writer_(files.create(temporary_)) {}
+
+TemporaryFile::~TemporaryFile() {
+  if (is_in_place_) return;
+  try {
+    files_.remove(temporary_);
+  } catch (const Error&) {  // what went before is the failure to report
+  }
+}
+
+void TemporaryFile::put_in_place() {
+  files_.rename(temporary_, target_);
+  is_in_place_ = true;
+  files_.sync_directory(parent_path(target_));
+}
+
+void write_atomically(Files& files, const std::string& path,
+                      const std::function<void(FileWriter&)>& write) {
+  TemporaryFile file(files, path);
+  write(file.writer());
+  file.writer().sync();
+  file.writer().close();
+  file.put_in_place();
+}
+
+void write_atomically(Files& files, const std::string& path, std::string_view text) {
+  write_atomically(files, path, [&](FileWriter& file) { file.write(as_bytes(text)); });
+}
+
+void write_output(Files& files, const std::string& path,
+                  const std::function<void(FileWriter&)>& write) {
+  const auto stream = files.open_output_stream(path);
+  if (!stream) return write_atomically(files, path, write);
+  write(*stream);
+  stream->close();
+}
+
+}  // namespace octet
