@@ -28,6 +28,7 @@ constexpr int64_t kFewestSteps = 10, kMostSteps = 20000;
 constexpr int64_t kEvaluations = 4;    // of each run
 constexpr double kShareOfTime = 0.92;  // for steps; the rest: data, compiling, saving, the sample
 constexpr int64_t kSampleTokens = 240;
+constexpr std::string_view kMaker = "compare";
 constexpr const char* kSamplePrompt = "#include <";
 
 struct CompareFlags {
@@ -120,8 +121,22 @@ std::string sample_text(const std::string& run, const TrainerMachine& machine, u
   return tokenizer->decode(tokens);
 }
 
-void remove_run(Files& files, const std::string& run) {
-  if (files.exists(join_path(run, "config.yaml"))) files.remove_tree(run);
+// Only what an earlier comparison left gives way to this one.
+StartMode start_mode(Files& files, const std::string& run) {
+  if (files.entry_kind(run) == EntryKind::link) {
+    throw Error(ErrorCode::invalid_argument,
+                "--out: expected a folder of compare's, got the link {}", run);
+  }
+  const bool is_own = files.exists(run) && maker_of_run(files, run) == kMaker;
+  return is_own ? StartMode::overwrite : StartMode::fresh;
+}
+
+void check_folders(const CompareFlags& flags, Files& files) {
+  for (const std::string& recipe : flags.recipes) {
+    const std::string run = join_path(flags.out, recipe);
+    const StartMode mode = start_mode(files, run);
+    check_run_folder(files, run, mode);
+  }
 }
 
 int64_t choose_number_of_steps(const CompareFlags& flags, const GlobalOptions& options,
@@ -154,12 +169,16 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   const auto start = Clock::now();
   const std::atomic<int>& stop = catch_stop_signals();
   const Log log = make_log(options);
-  if (flags.data.empty()) flags.data = default_paths();
+  const bool is_named = !flags.data.empty();
+  if (!is_named) flags.data = default_paths();
   for (const std::string& recipe : flags.recipes) find_recipe(recipe);
+  check_folders(flags, posix_files());
   const RunConfig first = compare_config(flags, flags.recipes.front(), kMostSteps, options);
   Backend backend = open_backend(options, {.deterministic = first.train.deterministic});
   const TrainerMachine machine{posix_files(), *backend.device, *backend.catalogue};
-  const Dataset data = collect_local_text(machine.files, {.paths = flags.data});
+  const Dataset data = collect_local_text(
+      machine.files,
+      {.paths = flags.data, .origin = is_named ? PathOrigin::named : PathOrigin::suggested});
   log.info("{} files of text: {:.1f} MB to train on, {:.1f} MB for validation; {}", data.n_sources,
            static_cast<double>(data.train.n_tokens()) / 1e6,
            static_cast<double>(data.val.n_tokens()) / 1e6, machine.device.info().name);
@@ -167,10 +186,10 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
   Table table = run_table();
   for (const std::string& recipe : flags.recipes) {
     const RunConfig config = compare_config(flags, recipe, steps, options);
-    remove_run(machine.files, config.out);
     reset_peak_resident_bytes();
     Progress progress(options, recipe + "  ");
     TrainHooks hooks = progress.hooks();
+    hooks.maker = kMaker;
     hooks.stop = &stop;
     Trainer trainer(config, data, machine);
     if (table.rows.empty()) {
@@ -178,7 +197,7 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
                static_cast<double>(parameter_count(trainer.spec())) / 1e6, steps,
                config.train.batch * config.model.seq);
     }
-    const TrainResult result = trainer.run(StartMode::fresh, hooks);
+    const TrainResult result = trainer.run(start_mode(machine.files, config.out), hooks);
     table.rows.push_back(run_row(options, recipe, result));
     if (result.signal != 0) throw ExitStatus{128 + result.signal};
   }

@@ -51,7 +51,7 @@ Task parse_task(const std::string& text, const EvalFlags& flags) {
 }
 
 TokenStream task_stream(const Files& files, const Task& task, const EvalFlags& flags,
-                        const ModelSource& source) {
+                        const ModelSource& source, const Log& log) {
   if (task.data.empty()) {
     if (!source.run) {
       throw Error(ErrorCode::invalid_argument,
@@ -59,7 +59,7 @@ TokenStream task_stream(const Files& files, const Task& task, const EvalFlags& f
                   "data of its own",
                   flags.model);
     }
-    return open_run_data(files, *source.run, source.spec).val;
+    return open_run_data(files, *source.run, source.spec, log).val;
   }
   const auto tokenizer = make_tokenizer(files, source.tokenizer);
   DatasetOptions options;
@@ -67,6 +67,7 @@ TokenStream task_stream(const Files& files, const Task& task, const EvalFlags& f
   options.val_fraction = 0;
   options.document_separator = flags.split_on;
   options.shards.vocab = source.spec.vocab;
+  options.log = log;
   if (tokenizer->vocab_size() > source.spec.vocab) {
     throw Error(ErrorCode::invalid_argument,
                 "--tokenizer: expected at most the model's {} tokens, got {}", source.spec.vocab,
@@ -119,7 +120,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   BoundPlan& evaluate = model.function(function.kind, function.size);
   Table table{{"task", "documents", "tokens", "nll", "perplexity"}, {}};
   for (const Task& task : tasks) {
-    const TokenStream stream = task_stream(files, task, flags, source);
+    const TokenStream stream = task_stream(files, task, flags, source, log);
     if (!flags.split_on.empty() || flags.max_documents > 0 || flags.per_document) {
       add_documents(task, flags, stream, evaluate, table);
       continue;

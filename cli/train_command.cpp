@@ -19,7 +19,7 @@ namespace {
 
 struct TrainFlags {
   std::string config;
-  bool resume = false;
+  bool resume = false, overwrite = false;
   std::string profile_steps;
 };
 
@@ -46,9 +46,13 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   const std::atomic<int>& stop = catch_stop_signals();
   Files& files = posix_files();
+  const StartMode mode = flags.resume      ? StartMode::resume
+                         : flags.overwrite ? StartMode::overwrite
+                                           : StartMode::fresh;
+  check_run_folder(files, config.out, mode);
   Backend backend = open_backend(options, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(files, config);
-  const Dataset data = open_run_data(files, config, spec);
+  const Dataset data = open_run_data(files, config, spec, make_log(options));
   Progress progress(options, "");
   TrainHooks hooks = progress.hooks();
   hooks.stop = &stop;
@@ -62,8 +66,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
     profiler.emplace(*profile_steps, trainer.engine());
     hooks.before_step = [&](int64_t step) { profiler->before_step(step); };
   }
-  const TrainResult result =
-      trainer.run(flags.resume ? StartMode::resume : StartMode::fresh, hooks);
+  const TrainResult result = trainer.run(mode, hooks);
   hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
                  result.step);
   if (profiler) write_profile(*profiler, config, backend, options, hooks.log);
@@ -82,8 +85,13 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
   train->add_option("config", flags->config, "YAML file; `octet docs keys` lists its keys")
       ->required()
       ->type_name("CONFIG");
-  train->add_flag("--resume", flags->resume,
-                  "go on from the newest whole checkpoint in `out`, or start where there is none");
+  CLI::Option* resume = train->add_flag(
+      "--resume", flags->resume,
+      "go on from the newest whole checkpoint in `out`, or start where there is none");
+  train
+      ->add_flag("--overwrite", flags->overwrite,
+                 "begin anew in the place of the run in `out`, whose checkpoints are removed")
+      ->excludes(resume);
   train
       ->add_option("--profile-steps", flags->profile_steps,
                    "time every kernel of these steps: a table, and trace.json in `out`")

@@ -291,18 +291,6 @@ void Files::create_directories(const std::string& path) {
   }
 }
 
-void Files::remove_tree(const std::string& path) {
-  for (const DirectoryEntry& entry : list(path)) {
-    const std::string child = join_path(path, entry.name);
-    if (entry.kind == EntryKind::directory) {
-      remove_tree(child);
-    } else {
-      remove(child);
-    }
-  }
-  remove(path);
-}
-
 Files& posix_files() {
   static PosixFiles files;
   return files;

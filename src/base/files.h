@@ -92,7 +92,6 @@ class Files {
   std::string read_text(const std::string& path, uint64_t max_bytes = kMostTextBytes) const;
   std::string read_stream(const std::string& path, uint64_t max_bytes = kMostTextBytes) const;
   void create_directories(const std::string& path);  // those that are missing; syncs their parents
-  void remove_tree(const std::string& path);         // depth first, in the order of list
 
   static constexpr uint64_t kMostTextBytes = uint64_t{256} << 20;
 };

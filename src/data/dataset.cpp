@@ -1,6 +1,8 @@
 #include "data/dataset.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -48,6 +50,7 @@ class Opener {
         open_file(path, sources);
       }
     }
+    warn_of_problems();
     n_sources_ += static_cast<int64_t>(sources.size());
     return TokenStream(std::move(sources));
   }
@@ -88,16 +91,43 @@ class Opener {
     sources.push_back(builder.build());
   }
 
+  void warn_of_problems() {
+    constexpr size_t kMostLines = 5;
+    for (size_t i = 0; i < std::min(kMostLines, problems_.size()); ++i) {
+      options_.log.warning("{}", problems_[i]);
+    }
+    if (problems_.size() > kMostLines) {
+      options_.log.warning("[data] {} more are left out", problems_.size() - kMostLines);
+    }
+    problems_.clear();
+  }
+
+  // Nothing where the file is not text, or cannot be read.
+  std::optional<std::string> text_of_folder(const std::string& path) {
+    try {
+      std::string text = read_text_file(files_, path, options_.max_text_bytes);
+      if (is_readable_text(text)) return text;
+    } catch (const Error& error) {
+      problems_.push_back(fmt::format("[data] '{}' is left out: {}", path, error.what()));
+    }
+    return std::nullopt;
+  }
+
   // One source for all texts of the folder: /usr/include has tens of thousands.
   void open_folder(const std::string& folder, Sources& sources) {
     TextBuilder builder(file_name(folder), tokenizer_);
-    const std::vector<std::string> paths = files_under(files_, folder);
+    const auto [paths, problems] = files_under(files_, folder);
+    problems_.insert(problems_.end(), problems.begin(), problems.end());
     int64_t n_texts = 0;
     for (const std::string& path : paths) {
       if (is_shard_name(path)) continue;
-      const std::string text = read_text_file(files_, path, n_bytes_left_);
-      if (!is_readable_text(text)) continue;
-      add_text(builder, text);
+      const std::optional<std::string> text = text_of_folder(path);
+      if (!text) continue;
+      if (text->size() > n_bytes_left_) {
+        throw Error(ErrorCode::bad_data, "[data] '{}': expected at most {} bytes of text, got more",
+                    folder, options_.max_text_bytes);
+      }
+      add_text(builder, *text);
       ++n_texts;
     }
     if (n_texts > 0) {
@@ -110,6 +140,7 @@ class Opener {
       if (is_shard_name(path)) sources.push_back(shard_source(files_, path, shards_));
     }
     if (sources.size() == n_before) {
+      warn_of_problems();
       throw Error(ErrorCode::bad_data, "[data] '{}': expected text files or token shards, got none",
                   folder);
     }
@@ -122,6 +153,7 @@ class Opener {
   ShardOptions shards_;
   uint64_t n_bytes_left_;
   int64_t n_sources_ = 0, n_skipped_ = 0;
+  std::vector<std::string> problems_;
 };
 
 }  // namespace

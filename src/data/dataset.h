@@ -3,7 +3,8 @@
 // A path is a token shard (.npy, .bin), a text file (.xz is unpacked), or a folder. A folder stands
 // for its readable text files, recursively and sorted; where it has none, for its shards. A
 // document is a file, or a part of one between separators. Text is tokenized into memory; shards
-// stay on disk.
+// stay on disk. What cannot be read of a folder is left out with a warning; what was named itself
+// must be readable.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/log.h"
 #include "data/shards.h"
 #include "data/token_stream.h"
 #include "text/tokenizer.h"
@@ -25,12 +27,15 @@ struct DatasetOptions {
                                         // empty: a file is a document
   uint64_t max_text_bytes = uint64_t{4} << 30;  // of unpacked text; more belongs into shards
   ShardOptions shards = {};                     // vocab 0: the tokenizer's
+  Log log = {};
 };
 
 struct Dataset {
   TokenStream train, val;
   int64_t n_sources = 0;
   int64_t n_skipped = 0;  // files of folders that are not readable text
+  std::vector<std::string> problems =
+      {};  // a line for each part of a folder that could not be read
 };
 
 // `files` must outlive the result. Throws Error{bad_data} where a path is missing, not text, or

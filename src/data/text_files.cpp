@@ -3,6 +3,7 @@
 #include <lzma.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 
@@ -30,10 +31,8 @@ size_t sequence_length(std::string_view bytes) {
 
 class XzDecoder {
  public:
-  XzDecoder() {
-    constexpr uint64_t kMemoryLimit = uint64_t{1} << 30;
-    CHECK(lzma_stream_decoder(&stream_, kMemoryLimit, LZMA_CONCATENATED) == LZMA_OK);
-  }
+  static constexpr uint64_t kMemoryLimit = uint64_t{1} << 30;
+  XzDecoder() { CHECK(lzma_stream_decoder(&stream_, kMemoryLimit, LZMA_CONCATENATED) == LZMA_OK); }
   ~XzDecoder() { lzma_end(&stream_); }
   XzDecoder(const XzDecoder&) = delete;
   XzDecoder& operator=(const XzDecoder&) = delete;
@@ -71,6 +70,11 @@ std::string unpack_xz(std::string_view packed, const std::string& path, uint64_t
       throw Error(ErrorCode::bad_data, "[data] {}: expected at most {} bytes of text, got more",
                   path, max_bytes);
     }
+    if (status == LZMA_MEMLIMIT_ERROR) {
+      throw Error(ErrorCode::bad_data,
+                  "[data] {}: expected .xz data that unpacks in {} bytes of memory, got {}", path,
+                  XzDecoder::kMemoryLimit, lzma_memusage(&stream));
+    }
     if (status == LZMA_BUF_ERROR) {
       throw Error(ErrorCode::bad_data, "[data] {}: expected a whole .xz file, got its start", path);
     }
@@ -83,28 +87,39 @@ std::string unpack_xz(std::string_view packed, const std::string& path, uint64_t
 }
 
 std::string read_text_file(const Files& files, const std::string& path, uint64_t max_bytes) {
-  const auto file = files.open(path);
+  const auto file = files.open_stream(path, max_bytes);
   if (file->size() > max_bytes) {
     throw Error(ErrorCode::bad_data, "[data] {}: expected at most {} bytes of text, got {}", path,
                 max_bytes, file->size());
   }
-  std::string bytes(file->size(), '\0');
-  file->read_at(0, std::as_writable_bytes(std::span(bytes)));
-  return path.ends_with(".xz") ? unpack_xz(bytes, path, max_bytes) : bytes;
+  try {
+    std::string bytes(file->size(), '\0');
+    file->read_at(0, std::as_writable_bytes(std::span(bytes)));
+    return path.ends_with(".xz") ? unpack_xz(bytes, path, max_bytes) : bytes;
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::device, "[data] {}: its text does not fit into memory", path);
+  }
 }
 
-std::vector<std::string> files_under(const Files& files, const std::string& folder) {
-  std::vector<std::string> paths;
+FolderFiles files_under(const Files& files, const std::string& folder) {
+  FolderFiles found;
   for (const DirectoryEntry& entry : files.list(folder)) {
     if (entry.name.starts_with('.')) continue;
     const std::string path = join_path(folder, entry.name);
-    if (entry.kind == EntryKind::file) paths.push_back(path);
-    if (entry.kind == EntryKind::directory) {
-      const std::vector<std::string> below = files_under(files, path);
-      paths.insert(paths.end(), below.begin(), below.end());
+    if (entry.kind == EntryKind::file) found.paths.push_back(path);
+    if (entry.kind == EntryKind::other) {
+      found.problems.push_back(fmt::format("[data] '{}' is left out: it is no regular file", path));
+    }
+    if (entry.kind != EntryKind::directory) continue;
+    try {
+      const FolderFiles below = files_under(files, path);
+      found.paths.insert(found.paths.end(), below.paths.begin(), below.paths.end());
+      found.problems.insert(found.problems.end(), below.problems.begin(), below.problems.end());
+    } catch (const Error& error) {
+      found.problems.push_back(fmt::format("[data] '{}' is left out: {}", path, error.what()));
     }
   }
-  return paths;
+  return found;
 }
 
 }  // namespace octet

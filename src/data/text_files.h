@@ -17,11 +17,18 @@ bool is_readable_text(std::string_view bytes);
 // short, or unpacks to more than max_bytes.
 std::string unpack_xz(std::string_view packed, const std::string& path, uint64_t max_bytes);
 
-// A file's bytes, unpacked where its name ends in .xz.
+// The bytes of a file or pipe, unpacked where its name ends in .xz. Throws Error{bad_data} where
+// they are more than max_bytes, Error{device} where they do not fit into memory.
 std::string read_text_file(const Files& files, const std::string& path, uint64_t max_bytes);
 
+struct FolderFiles {
+  std::vector<std::string> paths;
+  std::vector<std::string> problems;  // a line for each folder, FIFO or device that is left out
+};
+
 // All regular files under a folder, depth first, names sorted at each level. Hidden names (".git")
-// and symbolic links are left out, so that nothing comes twice.
-std::vector<std::string> files_under(const Files& files, const std::string& folder);
+// and symbolic links are left out, so that nothing comes twice. Throws Error{io} where the folder
+// itself cannot be listed.
+FolderFiles files_under(const Files& files, const std::string& folder);
 
 }  // namespace octet

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/temporary_file.h"
 #include "io/checkpoint_marker.h"
 
 namespace octet {
@@ -68,11 +69,31 @@ std::string wrong_name(const Files& files, const std::string& path) {
   }
 }
 
-// The marker goes first, so that a half-removed checkpoint never looks whole.
+// The marker goes first, so that a half-removed checkpoint never looks whole. What else lies in the
+// folder is somebody's, and stays with it.
 void remove_checkpoint(Files& files, const std::string& path) {
-  const std::string marker = join_path(path, kComplete);
-  if (files.exists(marker)) files.remove(marker);
-  files.remove_tree(path);
+  for (const std::string_view name : {kComplete, kModel, kOptim, kManifest}) {
+    const EntryKind kind = files.entry_kind(join_path(path, name));
+    if (kind == EntryKind::file || kind == EntryKind::link) files.remove(join_path(path, name));
+  }
+  remove_left_overs(files, path, kComplete);
+  if (files.list(path).empty()) files.remove(path);
+}
+
+// Where none of its files is there, it is a folder of something else.
+bool holds_part_of_checkpoint(const Files& files, const std::string& path) {
+  const std::string_view names[] = {kComplete, kModel, kOptim, kManifest};
+  return std::ranges::any_of(names, [&](std::string_view name) {
+    return files.entry_kind(join_path(path, name)) != EntryKind::none;
+  });
+}
+
+// "step-000100.tmp" of earlier versions, "step-000100.PID-RANDOM.tmp" of a process that has ended.
+bool is_left_over_save(std::string_view name) {
+  if (!name.ends_with(kTemporary)) return false;
+  const std::string_view step = name.substr(0, name.find('.'));
+  if (!step_of(step)) return false;
+  return name.size() == step.size() + kTemporary.size() || is_left_over(name, step);
 }
 
 }  // namespace
@@ -82,8 +103,7 @@ Checkpoints::Checkpoints(Files& files, std::string folder, Log log)
 
 void Checkpoints::write_files(const CheckpointContents& contents, const std::string& folder,
                               std::string& marker) {
-  if (files_.exists(folder)) files_.remove_tree(folder);
-  files_.create_directories(folder);
+  files_.create_directory(folder);
   Manifest manifest = contents.manifest;
   manifest.model_tensors = dtypes_of(contents.model);
   manifest.optim_tensors = dtypes_of(contents.optim);
@@ -98,31 +118,54 @@ void Checkpoints::write_files(const CheckpointContents& contents, const std::str
   marker = marker_to_json(marks);
 }
 
+// What is not ours moves to a name of its own.
+void Checkpoints::free_name(const std::string& path) {
+  if (files_.entry_kind(path) == EntryKind::directory) remove_checkpoint(files_, path);
+  if (files_.entry_kind(path) == EntryKind::none) return;
+  std::string kept = temporary_name(path);
+  kept.replace(kept.size() - kTemporary.size(), kTemporary.size(), ".kept");
+  files_.rename(path, kept);
+  log_.warning("[checkpoint] '{}' is no checkpoint of this run; it is now '{}'", path, kept);
+}
+
 void Checkpoints::put_in_place(const std::string& temporary, const std::string& path) {
-  if (files_.exists(path)) {
-    const std::string aside = path + std::string(kSetAside);
+  if (files_.entry_kind(path) != EntryKind::none) {
     if (problem_of(path).empty()) {
-      if (files_.exists(aside)) remove_checkpoint(files_, aside);
+      const std::string aside = path + std::string(kSetAside);
+      free_name(aside);
       files_.rename(path, aside);
     } else {
-      remove_checkpoint(files_, path);
+      free_name(path);
     }
   }
   files_.rename(temporary, path);
   files_.sync_directory(folder_);
 }
 
+// Where the folder was made, all in it is ours.
 void Checkpoints::discard(const std::string& temporary) {
   try {
-    if (files_.exists(temporary)) files_.remove_tree(temporary);
+    if (files_.exists(temporary)) remove_checkpoint(files_, temporary);
   } catch (const Error&) {  // the first failure is the one to report
   }
+}
+
+std::string Checkpoints::what_is_left() const {
+  std::string text = "there is no whole checkpoint";
+  try {
+    for (const CheckpointEntry& entry : list()) {
+      if (entry.is_whole()) text = fmt::format("the newest whole checkpoint is '{}'", entry.path);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return text;
 }
 
 void Checkpoints::save(const CheckpointContents& contents, int keep) {
   CHECK(keep >= 1 && contents.manifest.step >= 0);
   const std::string path = join_path(folder_, fmt::format("step-{:06}", contents.manifest.step));
-  const std::string temporary = path + std::string(kTemporary);
+  const std::string temporary = temporary_name(path);
   try {
     files_.create_directories(folder_);
     std::string marker;
@@ -134,12 +177,8 @@ void Checkpoints::save(const CheckpointContents& contents, int keep) {
     }
   } catch (const Error& error) {
     discard(temporary);
-    std::string kept = "there is no whole checkpoint";
-    for (const CheckpointEntry& entry : list()) {
-      if (entry.is_whole()) kept = fmt::format("the newest whole checkpoint is '{}'", entry.path);
-    }
     throw Error(error.code(), "[checkpoint] step {} was not saved: {}; {}", contents.manifest.step,
-                error.what(), kept);
+                error.what(), what_is_left());
   }
   try {
     prune(keep, path);
@@ -155,43 +194,74 @@ void Checkpoints::prune(int keep, const std::string& just_saved) {
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     const bool is_duplicate = n_newer_whole > 0 && entry->step == last_step;
     const bool is_old = entry->is_whole() ? n_newer_whole >= keep : n_newer_whole > 0;
-    if ((is_duplicate || is_old) && entry->path != just_saved) {
+    const bool is_ours = entry->is_reachable && !entry->is_link;
+    if ((is_duplicate || is_old) && entry->path != just_saved && is_ours) {
       remove_checkpoint(files_, entry->path);
     } else if (entry->is_whole()) {
       ++n_newer_whole;
       last_step = entry->step;
     }
   }
+  remove_left_over_saves();
+}
+
+void Checkpoints::remove_left_over_saves() {
   for (const DirectoryEntry& entry : files_.list(folder_)) {
-    const bool is_left_over =
-        entry.kind == EntryKind::directory && entry.name.ends_with(kTemporary);
-    if (is_left_over) files_.remove_tree(join_path(folder_, entry.name));
+    const bool is_ours = entry.kind == EntryKind::directory && is_left_over_save(entry.name);
+    if (is_ours) remove_checkpoint(files_, join_path(folder_, entry.name));
   }
 }
 
-std::string Checkpoints::problem_of(const std::string& path) const {
+void Checkpoints::remove_all() {
+  for (const CheckpointEntry& entry : list()) {
+    if (!entry.is_link) remove_checkpoint(files_, entry.path);
+  }
+  if (files_.exists(folder_)) remove_left_over_saves();
+}
+
+std::string Checkpoints::why_not_whole(const std::string& path) const {
   const std::string marker_path = join_path(path, kComplete);
   if (!files_.exists(marker_path)) return "it has no COMPLETE marker";
-  try {
-    const Marker marker = read_marker(files_, marker_path);
-    for (const std::string_view name : {kModel, kOptim, kManifest}) {
-      if (!marker.contains(std::string(name))) return fmt::format("COMPLETE lacks {}", name);
-    }
-    for (const auto& [name, mark] : marker) verify_size(files_, join_path(path, name), mark);
-    return wrong_name(files_, path);
-  } catch (const Error& error) {
-    return error.what();
+  const Marker marker = read_marker(files_, marker_path);
+  for (const std::string_view name : {kModel, kOptim, kManifest}) {
+    if (!marker.contains(std::string(name))) return fmt::format("COMPLETE lacks {}", name);
   }
+  for (const auto& [name, mark] : marker) {
+    const std::string file = join_path(path, name);
+    if (!files_.exists(file)) {
+      return fmt::format("[files] cannot open '{}': No such file or directory", file);
+    }
+    verify_size(files_, file, mark);
+  }
+  return wrong_name(files_, path);
+}
+
+CheckpointEntry Checkpoints::inspect(const std::string& path) const {
+  CheckpointEntry entry;
+  entry.path = path;
+  try {
+    entry.is_link = files_.entry_kind(path) == EntryKind::link;
+    files_.kind(path);  // throws where a link leads nowhere
+    entry.problem = why_not_whole(path);
+  } catch (const Error& error) {
+    entry.problem = error.what();
+    entry.is_reachable = error.code() != ErrorCode::io;
+  }
+  return entry;
 }
 
 std::vector<CheckpointEntry> Checkpoints::list() const {
   std::vector<CheckpointEntry> entries;
   if (!files_.exists(folder_)) return entries;
-  for (const DirectoryEntry& entry : files_.list(folder_)) {
-    const std::optional<int64_t> step = step_of(entry.name);
-    if (!step || entry.kind != EntryKind::directory) continue;
-    const std::string path = join_path(folder_, entry.name);
-    entries.push_back({*step, path, problem_of(path)});
+  for (const DirectoryEntry& found : files_.list(folder_)) {
+    const std::optional<int64_t> step = step_of(found.name);
+    const bool is_folder = found.kind == EntryKind::directory || found.kind == EntryKind::link;
+    if (!step || !is_folder) continue;
+    const std::string path = join_path(folder_, found.name);
+    CheckpointEntry entry = inspect(path);
+    entry.step = *step;
+    const bool is_known = entry.is_whole() || !entry.is_reachable;
+    if (is_known || holds_part_of_checkpoint(files_, path)) entries.push_back(std::move(entry));
   }
   // Of one step, the one that was set aside comes first, so that the replacement is preferred.
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
@@ -246,6 +316,10 @@ std::optional<LoadedCheckpoint> Checkpoints::newest() const {
   const std::vector<CheckpointEntry> entries = list();
   int n_damaged = 0;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (!entry->is_reachable) {
+      throw Error(ErrorCode::io, "[checkpoint] cannot tell what is in '{}': {}", entry->path,
+                  entry->problem);
+    }
     // A marker is written last: what does not fit it was damaged later.
     n_damaged += files_.exists(join_path(entry->path, kComplete)) ? 1 : 0;
     if (!entry->is_whole()) {

@@ -1,10 +1,14 @@
 // The run directory's checkpoints: DIR/step-000100/{model.safetensors, optim.safetensors,
 // manifest.json, COMPLETE}.
 //
-// A save writes into step-000100.tmp, syncs each file and the directory, renames the directory, and
-// writes COMPLETE (sizes and XXH64 of the files) last and atomically. So at every moment, kill -9
-// and power loss included, each checkpoint either is whole or has no valid COMPLETE; earlier ones
-// are untouched until the new one is whole. Format: docs/formats/checkpoint.md.
+// A save writes into a folder of a temporary name, syncs each file and the directory, renames the
+// directory, and writes COMPLETE (sizes and XXH64 of the files) last and atomically. So at every
+// moment, kill -9 and power loss included, each checkpoint either is whole or has no valid
+// COMPLETE; earlier ones are untouched until the new one is whole. Format:
+// docs/formats/checkpoint.md.
+//
+// Only the four files of a checkpoint are ever removed, and folders that are empty without them.
+// Links to checkpoints are followed for reading and never removed.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +33,9 @@ struct CheckpointContents {
 struct CheckpointEntry {
   int64_t step = 0;
   std::string path;
-  std::string problem;  // "" when COMPLETE is there and the sizes agree
+  std::string problem;       // "" when COMPLETE is there and the sizes agree
+  bool is_reachable = true;  // else nothing can be told: a link that leads nowhere, no permission
+  bool is_link = false;
   bool is_whole() const { return problem.empty(); }
 };
 
@@ -55,8 +61,12 @@ class Checkpoints {
 
   // The newest checkpoint that passes load(); others are skipped with a warning. Nothing where no
   // save ever came to its end; Error{bad_data} where some did, but none can be read now: to start
-  // anew would throw away what may still be mended.
+  // anew would throw away what may still be mended. Error{io} where one that may be newer cannot be
+  // reached.
   std::optional<LoadedCheckpoint> newest() const;
+
+  // Removes all checkpoints but links, whole or not.
+  void remove_all();
 
   // Verifies sizes and hashes, then opens. Whatever goes wrong is an Error: bad_data, io, or device
   // where memory is too small.
@@ -68,7 +78,12 @@ class Checkpoints {
   void put_in_place(const std::string& temporary, const std::string& path);
   void discard(const std::string& temporary);
   void prune(int keep, const std::string& just_saved);
-  std::string problem_of(const std::string& path) const;
+  void remove_left_over_saves();
+  void free_name(const std::string& path);
+  std::string what_is_left() const;
+  CheckpointEntry inspect(const std::string& path) const;
+  std::string problem_of(const std::string& path) const { return inspect(path).problem; }
+  std::string why_not_whole(const std::string& path) const;
   void verify(const std::string& path) const;
   LoadedCheckpoint open(const std::string& checkpoint_path) const;
 

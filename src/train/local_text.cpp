@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -15,37 +17,70 @@ namespace {
 
 constexpr int64_t kLeastBytes = 64 << 10;
 
-std::vector<std::string> sampled_paths(const Files& files, const std::vector<std::string>& roots) {
-  std::vector<std::pair<uint64_t, std::string>> keyed;
-  const auto add = [&](const std::string& path) {
-    keyed.emplace_back(xxh64(std::as_bytes(std::span(path))), path);
+struct Candidate {
+  uint64_t key = 0;
+  std::string path;
+  bool is_named = false;  // itself, not as part of a folder
+};
+
+std::vector<Candidate> candidates(const Files& files, const LocalTextOptions& options) {
+  const bool are_named = options.origin == PathOrigin::named;
+  std::vector<Candidate> all;
+  const auto add = [&](const std::string& path, bool is_named) {
+    all.push_back({xxh64(std::as_bytes(std::span(path))), path, is_named});
   };
-  for (const std::string& root : roots) {
-    if (!files.exists(root)) continue;
+  for (const std::string& root : options.paths) {
+    if (!files.exists(root)) {
+      if (!are_named) continue;
+      throw Error(ErrorCode::bad_data, "[data] '{}': expected a file or a folder, got neither",
+                  root);
+    }
     if (files.is_directory(root)) {
-      for (const std::string& path : files_under(files, root)) add(path);
+      for (const std::string& path : files_under(files, root).paths) add(path, /*is_named=*/false);
     } else {
-      add(root);
+      add(root, are_named);
     }
   }
-  std::sort(keyed.begin(), keyed.end());
-  std::vector<std::string> paths;
-  for (auto& [key, path] : keyed) paths.push_back(std::move(path));
-  return paths;
+  std::ranges::sort(all, {}, [](const Candidate& one) { return std::tie(one.key, one.path); });
+  return all;
+}
+
+// The start of a text, without the character that its end cuts.
+std::string start_of(std::string text, size_t n_bytes) {
+  if (text.size() <= n_bytes) return text;
+  while (n_bytes > 0 && (static_cast<unsigned char>(text[n_bytes]) & 0xC0) == 0x80) --n_bytes;
+  text.resize(n_bytes);
+  return text;
 }
 
 // "" for what is no text of ours: too long, another format, not readable by us.
-std::string text_of(const Files& files, const std::string& path, int64_t max_bytes) {
+std::string text_of(const Files& files, const Candidate& candidate, const LocalTextOptions& options,
+                    int64_t n_bytes_left) {
+  constexpr uint64_t kLongestStream = uint64_t{1} << 30;
+  const bool is_cut = options.origin == PathOrigin::named;
+  const auto limit = static_cast<uint64_t>(is_cut ? n_bytes_left : options.max_file_bytes);
   try {
-    const auto file = files.open(path);
-    if (file->size() > static_cast<uint64_t>(max_bytes)) return "";
-    std::string text(file->size(), '\0');
+    const auto file = candidate.is_named ? files.open_stream(candidate.path, kLongestStream)
+                                         : files.open(candidate.path);
+    if (file->size() > limit && !is_cut) return "";
+    std::string text(std::min(file->size(), limit + 1), '\0');
     file->read_at(0, std::as_writable_bytes(std::span(text)));
+    text = start_of(std::move(text), limit);
     return is_readable_text(text) ? text : "";
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::io) throw;
+  } catch (const Error&) {
+    if (candidate.is_named) throw;
     return "";
   }
+}
+
+// Where the validation text ends within a document that begins `n_left` bytes before: at the end
+// of a line, in a document that would make it more than twice as long; else behind it.
+size_t end_of_validation(std::string_view document, size_t n_left) {
+  if (document.size() <= 2 * n_left) return document.size();
+  const size_t line = document.rfind('\n', n_left);
+  if (line != document.npos && line > n_left / 2) return line + 1;
+  while (n_left > 0 && (static_cast<unsigned char>(document[n_left]) & 0xC0) == 0x80) --n_left;
+  return n_left;
 }
 
 }  // namespace
@@ -53,9 +88,10 @@ std::string text_of(const Files& files, const std::string& path, int64_t max_byt
 Dataset collect_local_text(const Files& files, const LocalTextOptions& options) {
   std::vector<std::string> texts;
   int64_t n_bytes = 0;
-  for (const std::string& path : sampled_paths(files, options.paths)) {
-    std::string text = text_of(files, path, options.max_file_bytes);
-    if (text.empty() || n_bytes + static_cast<int64_t>(text.size()) > options.max_bytes) continue;
+  for (const Candidate& candidate : candidates(files, options)) {
+    const int64_t n_left = options.max_bytes - n_bytes;
+    std::string text = text_of(files, candidate, options, n_left);
+    if (text.empty() || static_cast<int64_t>(text.size()) > n_left) continue;
     n_bytes += static_cast<int64_t>(text.size());
     texts.push_back(std::move(text));
   }
@@ -65,11 +101,12 @@ Dataset collect_local_text(const Files& files, const LocalTextOptions& options) 
   }
   const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer();
   TextBuilder train("local text", *tokenizer), val("local text for validation", *tokenizer);
-  const auto n_val = static_cast<int64_t>(options.val_fraction * static_cast<double>(n_bytes));
-  int64_t n_done = 0;
-  for (const std::string& text : texts) {
-    (n_done < n_val ? val : train).add_document(text);
-    n_done += static_cast<int64_t>(text.size());
+  auto n_val = static_cast<size_t>(options.val_fraction * static_cast<double>(n_bytes));
+  for (const std::string_view text : texts) {
+    const size_t end = n_val == 0 ? 0 : end_of_validation(text, n_val);
+    if (end > 0) val.add_document(text.substr(0, end));
+    if (end < text.size()) train.add_document(text.substr(end));
+    n_val = end == 0 || end >= n_val ? 0 : n_val - end;
   }
   Dataset dataset;
   dataset.train = TokenStream({train.build()});

@@ -147,7 +147,8 @@ int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec) {
   return config.train.eval_bytes / token_bytes;
 }
 
-Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSpec& spec) {
+Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                      const Log& log) {
   if (config.data.train.empty()) {
     throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
   }
@@ -164,6 +165,7 @@ Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSp
   options.document_separator = config.data.document_separator;
   options.shards.width = token_width(config.data.token_bytes);
   options.shards.vocab = spec.vocab;
+  options.log = log;
   return open_dataset(files, options, *tokenizer);
 }
 

@@ -24,6 +24,7 @@ int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec);
 // The configured files as streams. Throws Error{invalid_argument} where the configuration names no
 // training data, or where the model's vocabulary is smaller than the tokenizer's; Error{bad_data}
 // where the data is not what was expected.
-Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSpec& spec);
+Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                      const Log& log = {});
 
 }  // namespace octet

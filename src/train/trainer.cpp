@@ -138,7 +138,8 @@ void Trainer::record(StepReport& report, const TrainHooks& hooks) {
 }
 
 TrainResult Trainer::run(StartMode mode, const TrainHooks& hooks) {
-  start(mode, hooks.log);
+  const auto lock = take_run_folder(machine_.files, config_.out, mode, hooks.log);
+  start(mode, hooks);
   const auto begin = std::chrono::steady_clock::now();
   TrainResult result;
   Tally tally;

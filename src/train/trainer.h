@@ -23,6 +23,7 @@
 #include "io/checkpoint.h"
 #include "nn/model.h"
 #include "train/engine.h"
+#include "train/run_folder.h"
 #include "train/run_record.h"
 #include "train/step_report.h"
 
@@ -35,11 +36,6 @@ struct TrainerMachine {
   Catalogue& catalogue;
 };
 
-enum class StartMode : uint8_t {
-  fresh,   // Error{invalid_argument} where the run's folder has a whole checkpoint
-  resume,  // from the newest whole checkpoint, or fresh where there is none
-};
-
 struct TrainHooks {
   // Before each step, with its number.
   std::function<void(int64_t step)> before_step = {};
@@ -48,6 +44,8 @@ struct TrainHooks {
   // A signal's number asks to save and stop after the step in progress.
   const std::atomic<int>* stop = nullptr;
   Log log = {};
+  // The command that runs it, for the first line of config.yaml.
+  std::string_view maker = "train";
 };
 
 struct TrainResult {
@@ -64,8 +62,8 @@ class Trainer {
   // Compiles and allocates, and writes the first weights: from the seed, or from model.path.
   Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine);
 
-  // Runs to the last step or to a signal. Throws Error{numerics} after max_nonfinite_steps in a row
-  // with a loss or gradient that is not finite.
+  // Runs to the last step or to a signal, holding the lock of config.out. Throws Error{numerics}
+  // after max_nonfinite_steps in a row with a loss or gradient that is not finite.
   TrainResult run(StartMode mode, const TrainHooks& hooks);
 
   // One step, without files: what run() is made of.
@@ -78,7 +76,7 @@ class Trainer {
   const ModelSpec& spec() const { return spec_; }
 
  private:
-  void start(StartMode mode, const Log& log);
+  void start(StartMode mode, const TrainHooks& hooks);
   void resume_from(const LoadedCheckpoint& checkpoint);
   void save(const Log& log);
   void record(StepReport& report, const TrainHooks& hooks);

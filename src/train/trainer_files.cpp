@@ -61,8 +61,9 @@ std::string model_description(const Files& files, const RunConfig& config, const
 
 }  // namespace
 
-void Trainer::start(StartMode mode, const Log& log) {
+void Trainer::start(StartMode mode, const TrainHooks& hooks) {
   Files& files = machine_.files;
+  const Log& log = hooks.log;
   checkpoints_ = std::make_unique<Checkpoints>(files, file("ckpt"), log);
   if (mode == StartMode::resume) {
     const Stopwatch watch;
@@ -70,18 +71,11 @@ void Trainer::start(StartMode mode, const Log& log) {
       resume_from(*newest);
       log.info("resuming from {} ({}) at step {}", newest->path,
                watch.text(persistent_bytes(engine_.layout())), attempted_);
-    }
-  } else {
-    for (const CheckpointEntry& entry : checkpoints_->list()) {
-      if (!entry.is_whole()) continue;
-      throw Error(ErrorCode::invalid_argument,
-                  "out: expected a folder without checkpoints, got {} (go on with --resume, or "
-                  "choose another folder)",
-                  entry.path);
+    } else {
+      log.info("no checkpoint in {}: beginning at step 1", file("ckpt"));
     }
   }
-  files.create_directories(config_.out);
-  write_atomically(files, file("config.yaml"), resolved_yaml(config_));
+  write_atomically(files, file("config.yaml"), config_header(hooks.maker) + resolved_yaml(config_));
   write_atomically(files, file("config.json"), model_description(files, config_, spec_));
   if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
   write_algorithms(files, file("algorithms.json"), machine_.catalogue);

@@ -1,5 +1,7 @@
 #include "cli/faults/fault_case.h"
 
+#include <sys/stat.h>
+
 #include <charconv>
 #include <filesystem>
 #include <set>
@@ -69,8 +71,6 @@ FaultCase read_case(const std::string& topic, const YAML::Node& node) {
   return fault;
 }
 
-}  // namespace
-
 std::string made_bytes(const YAML::Node& recipe) {
   if (recipe.IsScalar()) return recipe.as<std::string>();
   if (recipe["hex"]) return hex_of(recipe["hex"]);
@@ -89,6 +89,20 @@ std::string made_bytes(const YAML::Node& recipe) {
   wrong("expected text, hex, repeat, safetensors or npy");
 }
 
+}  // namespace
+
+void make_file(const ScratchFolder& folder, const std::string& name, const YAML::Node& recipe) {
+  const bool is_special =
+      recipe.IsMap() && (recipe["fifo"] || recipe["link"] || recipe["folder"] || recipe["sparse"]);
+  const std::string path = folder.put(name, is_special ? "" : made_bytes(recipe));
+  if (!is_special) return;
+  if (recipe["sparse"]) return std::filesystem::resize_file(path, recipe["sparse"].as<uintmax_t>());
+  std::filesystem::remove(path);
+  if (recipe["fifo"] && ::mkfifo(path.c_str(), 0600) != 0) wrong("cannot make a FIFO");
+  if (recipe["folder"]) std::filesystem::create_directory(path);
+  if (recipe["link"]) std::filesystem::create_symlink(recipe["link"].as<std::string>(), path);
+}
+
 bool fits(std::string_view text, std::string_view expected) {
   constexpr std::string_view kAny = "{any}";
   const size_t any = expected.find(kAny);
@@ -103,6 +117,10 @@ bool fits(std::string_view text, std::string_view expected) {
 }
 
 void apply_edit(const ScratchFolder& folder, const YAML::Node& edit) {
+  if (const YAML::Node files = edit["make"]) {
+    for (const auto& file : files) make_file(folder, file.first.as<std::string>(), file.second);
+    return;
+  }
   if (edit["remove"]) {
     std::filesystem::remove_all(folder / edit["remove"].as<std::string>());
     return;

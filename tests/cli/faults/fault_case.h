@@ -29,8 +29,8 @@ inline void PrintTo(const FaultCase& fault, std::ostream* out) {
 // All cases of all files of the folder; throws where one is not as the README says.
 std::vector<FaultCase> load_faults(const std::string& folder);
 
-// The bytes that a `files` entry describes.
-std::string made_bytes(const YAML::Node& recipe);
+// Makes what a `files` entry describes.
+void make_file(const ScratchFolder& folder, const std::string& name, const YAML::Node& recipe);
 
 // Whether the text is the expected one, where {any} stands for any part of a line.
 bool fits(std::string_view text, std::string_view expected);

@@ -37,7 +37,7 @@ TEST_P(Faults, end_with_their_code_and_their_line) {
         << posix_files().read_text(folder / "err.txt");
   }
   for (const auto& file : fault.files) {
-    folder.put(file.first.as<std::string>(), test::made_bytes(file.second));
+    test::make_file(folder, file.first.as<std::string>(), file.second);
   }
   for (const YAML::Node& edit : fault.edits) test::apply_edit(folder, edit);
   EXPECT_EQ(run_in(folder, fault.command), fault.code);

@@ -92,8 +92,6 @@ TEST(Files, listing_is_sorted_and_tells_kinds) {
   EXPECT_EQ(posix_files().entry_kind(folder / "c"), EntryKind::link);
   EXPECT_TRUE(posix_files().is_directory(folder / "a"));
   EXPECT_FALSE(posix_files().is_directory(folder / "b"));
-  posix_files().remove_tree(folder / "a");
-  EXPECT_FALSE(posix_files().exists(folder / "a"));
 }
 
 TEST(Files, path_helpers) {

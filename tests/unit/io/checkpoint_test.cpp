@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
 
 #include "io/checkpoint_marker.h"
 #include "unit/base/error_of.h"
@@ -20,6 +24,7 @@ using test::FaultyFiles;
 using test::ScratchFolder;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 // A checkpoint whose every part tells its step and version.
 struct Fixture {
@@ -261,18 +266,118 @@ TEST(Checkpoint, a_full_disk_is_told_with_what_is_left) {
     return error_of([&] { checkpoints.save(Fixture(step).contents, 1); }, run.path());
   };
   files.set({.at = 0, .only = "write"});
-  EXPECT_EQ(save(1),
-            "[checkpoint] step 1 was not saved: [files] cannot write to "
-            "'DIR/step-000001.tmp/model.safetensors': No space left on device; there is no whole "
-            "checkpoint");
+  EXPECT_THAT(save(1),
+              MatchesRegex("\\[checkpoint\\] step 1 was not saved: \\[files\\] cannot write "
+                           "to 'DIR/step-000001\\.[0-9]+-[0-9a-f]+\\.tmp/"
+                           "model\\.safetensors': No space left on device; there is no "
+                           "whole checkpoint"));
   EXPECT_TRUE(posix_files().list(run.path()).empty());  // the half-written file gives its room back
   files.set({});
   EXPECT_EQ(save(1), "no error");
   files.set({.at = 0, .error = EIO, .only = "sync"});
-  EXPECT_EQ(save(2),
-            "[checkpoint] step 2 was not saved: [files] cannot sync "
-            "'DIR/step-000002.tmp/model.safetensors': Input/output error; the newest whole "
-            "checkpoint is 'DIR/step-000001'");
+  EXPECT_THAT(save(2),
+              MatchesRegex("\\[checkpoint\\] step 2 was not saved: \\[files\\] cannot sync "
+                           "'DIR/step-000002\\..+\\.tmp/model\\.safetensors': Input/output "
+                           "error; the newest whole checkpoint is 'DIR/step-000001'"));
+}
+
+TEST(Checkpoint, links_to_checkpoints_are_followed_and_stay) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run / "ckpt");
+  for (const int64_t step : {1, 2}) checkpoints.save(Fixture(step).contents, 5);
+  std::filesystem::create_directory(run / "big");
+  for (const char* name : {"step-000001", "step-000002"}) {
+    std::filesystem::rename(run / (std::string("ckpt/") + name),
+                            run / (std::string("big/") + name));
+    std::filesystem::create_symlink(std::string("../big/") + name,
+                                    run / (std::string("ckpt/") + name));
+  }
+  EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(2).text);
+  checkpoints.save(Fixture(2, "again").contents, 1);
+  checkpoints.save(Fixture(3).contents, 1);
+  EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(3).text);
+  for (const int64_t step : {1, 2}) {
+    EXPECT_EQ(text_of(checkpoints.load(run / fmt::format("big/step-{:06}", step))),
+              Fixture(step).text);
+  }
+}
+
+TEST(Checkpoint, one_that_cannot_be_reached_ends_the_search_for_the_newest) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run.path());
+  checkpoints.save(Fixture(1).contents, 5);
+  std::filesystem::create_symlink("/mnt/none/step-000002", run / "step-000002");
+  EXPECT_EQ(error_of([&] { checkpoints.newest(); }, run.path()),
+            "[checkpoint] cannot tell what is in 'DIR/step-000002': [files] cannot inspect "
+            "'DIR/step-000002': a link to '/mnt/none/step-000002', which is not there");
+  checkpoints.save(Fixture(3).contents, 5);  // a newer one makes it needless
+  EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(3).text);
+  EXPECT_EQ(posix_files().entry_kind(run / "step-000002"), EntryKind::link);
+}
+
+// A folder that cannot be opened: nobody can tell what is in it.
+class LockedFolder : public FaultyFiles {
+ public:
+  LockedFolder(Files& under, std::string locked) : FaultyFiles(under), locked_(std::move(locked)) {}
+  EntryKind kind(const std::string& path) const override {
+    if (parent_path(path) == locked_) throw_io_error("inspect", path, EACCES);
+    return FaultyFiles::kind(path);
+  }
+
+ private:
+  std::string locked_;
+};
+
+TEST(Checkpoint, one_of_another_user_is_not_taken_for_missing) {
+  const ScratchFolder run;
+  LockedFolder files(posix_files(), run / "step-000002");
+  Checkpoints checkpoints(files, run.path());
+  for (const int64_t step : {1, 2}) {
+    Checkpoints(posix_files(), run.path()).save(Fixture(step).contents, 5);
+  }
+  EXPECT_EQ(error_of([&] { checkpoints.newest(); }, run.path()),
+            "[checkpoint] cannot tell what is in 'DIR/step-000002': [files] cannot inspect "
+            "'DIR/step-000002/COMPLETE': Permission denied");
+  checkpoints.save(Fixture(3).contents, 1);  // nor pruned
+  EXPECT_EQ(text_of(Checkpoints(posix_files(), "").load(run / "step-000002")), Fixture(2).text);
+}
+
+TEST(Checkpoint, a_fifo_in_the_place_of_a_file_is_damage) {
+  for (const char* name : {"COMPLETE", "manifest.json", "model.safetensors"}) {
+    const ScratchFolder run;
+    Checkpoints checkpoints(posix_files(), run.path());
+    for (const int64_t step : {1, 2}) checkpoints.save(Fixture(step).contents, 5);
+    const std::string file = run / (std::string("step-000002/") + name);
+    posix_files().remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    EXPECT_EQ(text_of(*checkpoints.newest()), Fixture(1).text) << name;
+  }
+}
+
+TEST(Checkpoint, what_a_user_put_there_outlives_pruning_and_replacing) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run.path());
+  run.put("backup.tmp/weights", "mine");
+  run.put("step-000001.tmp/model.safetensors", "of an earlier version");
+  run.put("step-000001.1-0123abcd.tmp/model.safetensors", "of a living process");
+  for (const int64_t step : {1, 2}) checkpoints.save(Fixture(step).contents, 5);
+  run.put("step-000001/notes", "mine");
+  run.put("step-000002/notes", "mine as well");
+  run.put("step-000002/COMPLETE", "damaged");
+  checkpoints.save(Fixture(2, "new").contents, 1);
+  EXPECT_THAT(whole_steps(checkpoints), ElementsAre(2));
+  std::vector<std::string> texts;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run.path())) {
+    const std::string name = entry.path().filename();
+    if (name == "notes" || name == "weights") {
+      texts.push_back(posix_files().read_text(entry.path().string()));
+    }
+  }
+  EXPECT_THAT(texts, testing::UnorderedElementsAre("mine", "mine", "mine as well"));
+  EXPECT_FALSE(posix_files().exists(run / "step-000001.tmp"));
+  if (::getpid() != 1) {
+    EXPECT_TRUE(posix_files().exists(run / "step-000001.1-0123abcd.tmp"));
+  }
 }
 
 TEST(Checkpoint, failing_to_prune_is_a_warning) {
