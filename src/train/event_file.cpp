@@ -64,6 +64,20 @@ std::string event(double wall_time, int64_t step) {
   return message;
 }
 
+std::string file_name_of(const EventFileStart& start) {
+  return fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<int64_t>(start.wall_time),
+                     start.host, start.process, start.first_step);
+}
+
+// Process numbers repeat where each job is the first process of a container.
+std::string free_name(const Files& files, const std::string& path) {
+  std::string name = path;
+  for (int i = 1; files.entry_kind(name) != EntryKind::none; ++i) {
+    name = fmt::format("{}.{}", path, i);
+  }
+  return name;
+}
+
 }  // namespace
 
 uint32_t crc32c(std::span<const std::byte> bytes) {
@@ -87,10 +101,7 @@ std::string event_record(std::string_view payload) {
 }
 
 EventFile::EventFile(Files& files, const std::string& folder, const EventFileStart& start)
-    : file_(files.create(join_path(
-          folder,
-          fmt::format("events.out.tfevents.{:010}.{}.{}.{}", static_cast<int64_t>(start.wall_time),
-                      start.host, start.process, start.first_step)))) {
+    : file_(files.create(free_name(files, join_path(folder, file_name_of(start))))) {
   std::string version = event(start.wall_time, 0);
   put_bytes(version, kFileVersion, "brain.Event:2");
   std::string status;

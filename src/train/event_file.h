@@ -41,7 +41,8 @@ struct EventFileStart {
 
 class EventFile {
  public:
-  // FOLDER/events.out.tfevents.<seconds>.<host>.<process>.<first step>
+  // FOLDER/events.out.tfevents.<seconds>.<host>.<process>.<first step>, with another number behind
+  // it where that name is taken.
   EventFile(Files& files, const std::string& folder, const EventFileStart& start);
 
   // All scalars of a step in one event. Values that are not finite are stored as they are.

@@ -137,6 +137,14 @@ std::map<std::string, double> scalars_of(const Message& event) {
   return result;
 }
 
+TEST(EventFile, never_takes_the_place_of_another_one) {
+  const ScratchFolder folder;
+  const EventFileStart start{.wall_time = 1700000000.5, .host = "box", .process = 1};
+  const EventFile first(posix_files(), folder.path(), start);
+  const EventFile second(posix_files(), folder.path(), start);
+  EXPECT_EQ(posix_files().list(folder.path()).size(), 2u);
+}
+
 TEST(EventFile, holds_version_start_and_scalars) {
   const ScratchFolder folder;
   EventFile file(posix_files(), folder.path(),
