@@ -38,6 +38,7 @@ A run is described by one YAML file. This page is made from the table that the p
   YAML's flow style: `--set 'data.train=[a.txt, b]'`. The last one wins.
 - Unknown keys, duplicate keys, wrong types and values out of range are errors: one line with file,
   line, key, what was expected and what came. Unknown keys name the nearest known one.
+- The file may be a pipe or `/dev/stdin`; one that turns out to be empty is an error.
 - `auto` and some zeros stand for a value that depends on others; the resolved configuration,
   stored as `config.yaml` in the run's folder, shows what they became.
 - Numbers of bytes take the suffixes KiB, MiB, GiB and TiB.
