@@ -80,8 +80,11 @@ void remove_checkpoint(Files& files, const std::string& path) {
   if (files.list(path).empty()) files.remove(path);
 }
 
-// Where none of its files is there, it is a folder of something else.
+// Where none of its files is there, it is a folder of something else; an empty one is what a
+// removal left that did not come to its end.
 bool holds_part_of_checkpoint(const Files& files, const std::string& path) {
+  if (!files.is_directory(path)) return false;
+  if (files.list(path).empty()) return true;
   const std::string_view names[] = {kComplete, kModel, kOptim, kManifest};
   return std::ranges::any_of(names, [&](std::string_view name) {
     return files.entry_kind(join_path(path, name)) != EntryKind::none;
