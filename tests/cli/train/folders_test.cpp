@@ -1,4 +1,5 @@
 // What lies in a folder already, and what comes through pipes: as a user meets it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
