@@ -200,7 +200,7 @@ TEST_F(Folders, a_configuration_may_come_through_a_pipe_but_not_be_empty) {
 }
 
 TEST_F(Folders, data_and_tensors_may_come_through_pipes) {
-  const std::string train = "$O train tiny.yaml --quiet --set train.steps=1 --set ";
+  const std::string train = "$O train tiny.yaml --quiet --set train.steps=3 --set ";
   EXPECT_EQ(run(folder, train + "out=a").code, 0);
   EXPECT_EQ(run(folder, "cat text.txt | " + train + "out=b --set data.train=[/dev/stdin]").code, 0);
   EXPECT_EQ(test::metrics(folder / "a").at(0).at("loss_bits"),
