@@ -201,9 +201,10 @@ TEST(Trainer, refuses_to_overwrite_a_run) {
   const ScratchFolder folder;
   Session(tiny_config(folder)).trainer.run(StartMode::fresh, {});
   Session again(tiny_config(folder));
-  EXPECT_EQ(error_of([&] { again.trainer.run(StartMode::fresh, {}); }, folder.path()),
-            "out: expected a folder without a run, got DIR/run/ckpt/step-000006 (go on with --resume, "
-            "begin anew with --overwrite, or choose another folder)");
+  EXPECT_EQ(
+      error_of([&] { again.trainer.run(StartMode::fresh, {}); }, folder.path()),
+      "out: expected a folder without a run, got DIR/run/ckpt/step-000006 (go on with --resume, "
+      "begin anew with --overwrite, or choose another folder)");
 }
 
 TEST(Trainer, resume_names_what_changed) {
