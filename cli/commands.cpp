@@ -13,6 +13,7 @@
 #include "cli/plan_command.h"
 #include "cli/report_command.h"
 #include "cli/study_command.h"
+#include "cli/tokenize_command.h"
 #include "cli/train_command.h"
 
 namespace octet {
@@ -23,6 +24,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_plan_command(app, options);
   add_eval_command(app, options);
   add_generate_command(app, options);
+  add_tokenize_command(app, options);
   add_report_command(app, options);
   add_compare_command(app, options);
   add_bench_command(app, options);

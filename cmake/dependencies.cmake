@@ -19,3 +19,17 @@ target_include_directories(octet_dnnl SYSTEM INTERFACE ${OCTET_DNNL_INCLUDE})
 find_library(OCTET_HWY_LIBRARY hwy REQUIRED)
 add_library(octet_hwy INTERFACE)
 target_link_libraries(octet_hwy INTERFACE ${OCTET_HWY_LIBRARY})
+
+# Text: words by regular expressions, Unicode's tables, SentencePiece's models. Debian has no CMake files for them.
+foreach(library IN ITEMS pcre2:pcre2-8:pcre2.h utf8proc:utf8proc:utf8proc.h
+        sentencepiece:sentencepiece:sentencepiece_processor.h)
+  string(REPLACE ":" ";" library ${library})
+  list(GET library 0 name)
+  list(GET library 1 file)
+  list(GET library 2 header)
+  find_library(OCTET_${name}_LIBRARY ${file} REQUIRED)
+  find_path(OCTET_${name}_INCLUDE ${header} REQUIRED)
+  add_library(octet_${name} INTERFACE)
+  target_link_libraries(octet_${name} INTERFACE ${OCTET_${name}_LIBRARY})
+  target_include_directories(octet_${name} SYSTEM INTERFACE ${OCTET_${name}_INCLUDE})
+endforeach()

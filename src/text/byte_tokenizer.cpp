@@ -9,10 +9,9 @@ class ByteTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return 256; }
   std::optional<int32_t> bos() const override { return std::nullopt; }
   std::optional<int32_t> eos() const override { return std::nullopt; }
-  std::vector<int32_t> encode(std::string_view text) const override {
-    std::vector<int32_t> ids(text.size());
-    for (size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
-    return ids;
+  void encode(std::string_view text, const EncodeOptions&,
+              std::vector<int32_t>& ids) const override {
+    for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
   }
   std::string token_bytes(int32_t id) const override {
     if (id < 0 || id > 255) {
@@ -31,15 +30,6 @@ class ByteTokenizer : public Tokenizer {
 
 std::unique_ptr<Tokenizer> byte_tokenizer() {
   return std::make_unique<ByteTokenizer>();
-}
-
-std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string& name) {
-  if (name == "bytes") return byte_tokenizer();
-  if (!name.ends_with(".bin")) {
-    throw Error(ErrorCode::invalid_argument,
-                "[tokenizer] expected 'bytes' or the path of a tokenizer.bin, got '{}'", name);
-  }
-  return llama2c_tokenizer(files, name);
 }
 
 }  // namespace octet

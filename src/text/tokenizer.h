@@ -10,37 +10,74 @@
 #include <vector>
 
 #include "base/files.h"
+#include "text/word_cache.h"
 
 namespace octet {
 
+// What the text of a special token, such as "<|endoftext|>", becomes within a text.
+enum class SpecialText {
+  as_usual,  // parse for a tokenizer.json, plain for the other kinds
+  parse,     // the special token
+  plain,     // tokens of its letters
+};
+
+struct EncodeOptions {
+  SpecialText special = SpecialText::as_usual;
+  WordCache* words = nullptr;  // this thread's, for this tokenizer
+};
+
+// Immutable; may be used from several threads.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  virtual int64_t vocab_size() const = 0;
+  virtual int64_t vocab_size() const = 0;  // the highest id, plus 1
   virtual std::optional<int32_t> bos()
       const = 0;  // stands before each document, where there is one
   virtual std::optional<int32_t> eos() const = 0;  // ends a document
-  // Neither bos nor eos is added.
-  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // What the tokenizer's file puts around a text.
+  virtual std::vector<int32_t> prefix() const { return {}; }
+  virtual std::vector<int32_t> suffix() const { return {}; }
+  // The special or added token with this text.
+  virtual std::optional<int32_t> special_id(std::string_view text) const { return std::nullopt; }
+
+  // Appends; neither prefix nor suffix, bos nor eos is added. Bytes that are no UTF-8 go through
+  // where the vocabulary has bytes. Throws Error{bad_data} for text that the tokenizer cannot read.
+  virtual void encode(std::string_view text, const EncodeOptions& options,
+                      std::vector<int32_t>& ids) const = 0;
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const {
+    std::vector<int32_t> ids;
+    encode(text, options, ids);
+    return ids;
+  }
+
   // The bytes that one id stands for; "" for bos, eos and unknown. Error{bad_data} for ids outside
   // the vocabulary.
   virtual std::string token_bytes(int32_t id) const = 0;
-  // decode(encode(text)) == text for valid UTF-8.
+  // The text of ids, special tokens included where encode() makes them of text. Equals the text
+  // that was encoded; or that text normalized, where the tokenizer normalizes.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
 };
+
+// `ids` without what the tokenizer's file puts around a text.
+std::span<const int32_t> without_ends(const Tokenizer& tokenizer, std::span<const int32_t> ids);
 
 // 256 tokens, one a byte; no bos, no eos; any bytes round-trip.
 std::unique_ptr<Tokenizer> byte_tokenizer();
 
-// llama2.c's tokenizer.bin: i32 longest token; then per token f32 score, i32 length, bytes. Ids 0,
-// 1, 2 are <unk>, <s> (bos), </s> (eos); "<0xXX>" tokens stand for single bytes. Encoding: a space
-// before non-empty text, characters of UTF-8 (or their bytes where the vocabulary lacks one), then
-// the adjacent pair whose joined token has the highest score is merged, the leftmost of equals,
-// until none can be. Source: sentencepiece's BPE as llama2.c runs it. Error{bad_data} names the
-// file and the token.
-std::unique_ptr<Tokenizer> llama2c_tokenizer(const Files& files, const std::string& path);
+struct TokenizerOptions {
+  std::string pattern;  // of words, for rank files whose vocabulary is not known: a regular
+                        // expression, or gpt2, cl100k, llama3, qwen
+};
 
-// `name` is "bytes" or the path of a tokenizer.bin.
-std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string& name);
+// `path` is "bytes", or a file or model folder as find_tokenizer() takes it. docs/tokenizers.md
+// lists the kinds; a file's content says which it is. Throws Error{bad_data}, "[tokenizer] PATH:
+// ...", naming what is wrong or not supported.
+std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string& path,
+                                          const TokenizerOptions& options = {});
+
+// The tokenizer's file in a model folder: tokenizer.json, tokenizer.model, vocab.json,
+// encoder.json,
+// *.tiktoken, tokenizer.bin or *.gguf, the first of these that is there.
+std::optional<std::string> find_tokenizer(const Files& files, const std::string& folder);
 
 }  // namespace octet

@@ -1,0 +1,108 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "text/unicode.h"
+
+namespace octet {
+namespace {
+
+size_t begin_of_character_before(std::string_view text, size_t end) {
+  size_t at = end - 1;
+  while (at > 0 && end - at < 4 && (text[at] & 0xC0) == 0x80) --at;
+  return at + decode_utf8(text, at).length == end ? at : end - 1;
+}
+
+size_t begin_of_space_before(std::string_view text, size_t end, size_t least) {
+  while (end > least) {
+    const size_t at = begin_of_character_before(text, end);
+    if (at < least || !is_white_space(decode_utf8(text, at).code)) break;
+    end = at;
+  }
+  return end;
+}
+
+size_t end_of_space_after(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    const Character character = decode_utf8(text, at);
+    if (!is_white_space(character.code)) break;
+    at += character.length;
+  }
+  return at;
+}
+
+}  // namespace
+
+int32_t AddedTokenFinder::child(int32_t node, char byte) const {
+  const auto it = edges_.find(int64_t{node} << 8 | static_cast<unsigned char>(byte));
+  return it == edges_.end() ? -1 : it->second;
+}
+
+void AddedTokenFinder::add(const AddedToken& token) {
+  CHECK(!token.content.empty());
+  int32_t node = 0;
+  for (const char byte : token.content) {
+    int32_t next = child(node, byte);
+    if (next < 0) {
+      next = static_cast<int32_t>(token_at_.size());
+      edges_.emplace(int64_t{node} << 8 | static_cast<unsigned char>(byte), next);
+      token_at_.push_back(-1);
+    }
+    node = next;
+  }
+  token_at_[static_cast<size_t>(node)] = static_cast<int32_t>(tokens_.size());
+  tokens_.push_back(token);
+  const auto first = static_cast<unsigned char>(token.content[0]);
+  for (unsigned second = 0; second < 256; ++second) {
+    const bool agrees =
+        token.content.size() == 1 || static_cast<unsigned char>(token.content[1]) == second;
+    if (agrees) begins_with_[first << 8 | second] = true;
+  }
+}
+
+const AddedToken* AddedTokenFinder::longest_at(std::string_view text, size_t at) const {
+  const auto byte = [&](size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  if (!begins_with_[byte(at) << 8 | byte(at + 1)]) return nullptr;
+  int32_t node = 0, longest = -1;
+  for (; at < text.size(); ++at) {
+    node = child(node, text[at]);
+    if (node < 0) break;
+    if (const int32_t token = token_at_[static_cast<size_t>(node)]; token >= 0) longest = token;
+  }
+  return longest < 0 ? nullptr : &tokens_[static_cast<size_t>(longest)];
+}
+
+bool AddedTokenFinder::stands_alone(const AddedToken& token, std::string_view text,
+                                    size_t at) const {
+  const size_t end = at + token.content.size();
+  const bool follows_word =
+      at > 0 && is_word_character(decode_utf8(text, begin_of_character_before(text, at)).code);
+  return !follows_word && (end == text.size() || !is_word_character(decode_utf8(text, end).code));
+}
+
+void AddedTokenFinder::for_each_segment(std::string_view text,
+                                        const std::function<void(const Segment&)>& visit) const {
+  size_t done = 0;
+  for (size_t at = 0; at < text.size();) {
+    const AddedToken* token = longest_at(text, at);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    size_t begin = at, end = at + token->content.size();
+    at = end;
+    if (token->single_word && !stands_alone(*token, text, begin)) continue;
+    begin = token->lstrip ? begin_of_space_before(text, begin, done) : std::max(begin, done);
+    if (token->rstrip) end = end_of_space_after(text, end);
+    if (begin > done) visit({-1, text.substr(done, begin - done)});
+    visit({token->id, text.substr(begin, end - begin)});
+    done = end;
+    at = std::max(at, end);
+  }
+  if (done < text.size()) visit({-1, text.substr(done)});
+}
+
+}  // namespace octet

@@ -1,0 +1,246 @@
+#include "text/bpe_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kWorthACache = 16 << 10;  // bytes of text
+
+class BpeTokenizer : public Tokenizer {
+ public:
+  explicit BpeTokenizer(BpeParts parts) : parts_(std::move(parts)) {
+    for (const AddedToken& token : parts_.added) {
+      for (const bool parses : {false, true}) {
+        if (token.special && !parses) continue;
+        Finders& finders = finders_[parses];
+        if (token.normalized) {
+          AddedToken found = token;
+          found.content = parts_.normalizer.apply(token.content);
+          if (!found.content.empty()) finders.normalized.add(found);
+        } else {
+          finders.raw.add(token);
+        }
+      }
+    }
+    const bool has_all_bytes =
+        std::find(parts_.byte_ids.begin(), parts_.byte_ids.end(), -1) == parts_.byte_ids.end();
+    cuts_words_ = parts_.symbols == Symbols::characters && (has_all_bytes || !parts_.fuse_unknown);
+    for (int32_t id = 0; cuts_words_ && id < parts_.vocabulary.size(); ++id) {
+      joined_.add(parts_.vocabulary.bytes(id));
+    }
+    is_silent_.resize(static_cast<size_t>(vocab_size()));
+    for (const int32_t id : parts_.silent) is_silent_[static_cast<size_t>(id)] = true;
+  }
+
+  int64_t vocab_size() const override { return parts_.surfaces.size(); }
+  std::optional<int32_t> bos() const override { return parts_.bos; }
+  std::optional<int32_t> eos() const override { return parts_.eos; }
+  std::vector<int32_t> prefix() const override { return parts_.prefix; }
+  std::vector<int32_t> suffix() const override { return parts_.suffix; }
+  std::optional<int32_t> special_id(std::string_view text) const override {
+    for (const AddedToken& token : parts_.added) {
+      if (token.content == text) return token.id;
+    }
+    return std::nullopt;
+  }
+
+  void encode(std::string_view text, const EncodeOptions& options,
+              std::vector<int32_t>& ids) const override {
+    std::unique_ptr<WordCache> own;
+    if (options.words == nullptr && text.size() >= kWorthACache) {
+      own = std::make_unique<WordCache>();
+    }
+    const SpecialText special =
+        options.special == SpecialText::as_usual ? parts_.usual : options.special;
+    const Finders& finders = finders_[special == SpecialText::parse];
+    Run run{.ids = ids, .words = own ? own.get() : options.words};
+    if (finders.raw.empty()) return encode_segment(text, finders, true, run);
+    finders.raw.for_each_segment(text, [&](const Segment& segment) {
+      if (segment.id >= 0) {
+        ids.push_back(segment.id);
+      } else {
+        encode_segment(segment.text, finders, segment.text.data() == text.data(), run);
+      }
+    });
+  }
+
+  std::string token_bytes(int32_t id) const override {
+    check_id(id);
+    return is_silent_[static_cast<size_t>(id)] ? "" : std::string(parts_.surfaces.bytes(id));
+  }
+
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string text;
+    for (const int32_t id : ids) {
+      check_id(id);
+      const bool is_dropped =
+          parts_.usual == SpecialText::plain && is_silent_[static_cast<size_t>(id)];
+      if (!is_dropped) text += parts_.surfaces.bytes(id);
+    }
+    if (parts_.decode_strips_space && text.starts_with(' ')) text.erase(0, 1);
+    return text;
+  }
+
+ private:
+  struct Finders {
+    AddedTokenFinder raw, normalized;
+  };
+  struct Run {
+    std::vector<int32_t>& ids;
+    WordCache* words = nullptr;
+    std::vector<int32_t> word = {};
+    MergeMemory memory = {};
+  };
+
+  void check_id(int32_t id) const {
+    if (id >= 0 && id < vocab_size()) return;
+    throw Error(ErrorCode::bad_data, "[tokenizer] {}: expected ids from 0 to {}, got {}",
+                parts_.name, vocab_size() - 1, id);
+  }
+
+  void encode_segment(std::string_view text, const Finders& finders, bool is_first,
+                      Run& run) const {
+    std::string normalized;
+    if (!parts_.normalizer.changes_nothing()) {
+      normalized = parts_.normalizer.apply(text);
+      text = normalized;
+    }
+    if (finders.normalized.empty()) return encode_words(text, is_first, run);
+    finders.normalized.for_each_segment(text, [&](const Segment& segment) {
+      if (segment.id >= 0) {
+        run.ids.push_back(segment.id);
+      } else {
+        encode_words(segment.text, is_first && segment.text.data() == text.data(), run);
+      }
+    });
+  }
+
+  void encode_words(std::string_view text, bool is_first, Run& run) const {
+    if (const WordScanner* scanner = parts_.words.sole_scanner()) {
+      for (size_t at = 0; at < text.size();) {
+        const size_t end = scanner->end_of_word(text, at);
+        encode_parts(text.substr(at, end - at), run);
+        at = end;
+      }
+    } else if (parts_.words.empty()) {
+      encode_parts(text, run);
+    } else {
+      parts_.words.split(text, is_first, [&](std::string_view word) { encode_parts(word, run); });
+    }
+  }
+
+  void encode_parts(std::string_view word, Run& run) const {
+    if (!cuts_words_) return encode_word(word, run);
+    for (size_t at = 0; at < word.size();) {
+      const size_t end = joined_.end_of_part(word, at);
+      encode_word(word.substr(at, end - at), run);
+      at = end;
+    }
+  }
+
+  void encode_word(std::string_view word, Run& run) const {
+    if (run.words != nullptr) {
+      const std::span<const int32_t> known = run.words->find(word);
+      if (!known.empty()) {
+        run.ids.insert(run.ids.end(), known.begin(), known.end());
+        return;
+      }
+    }
+    run.word.clear();
+    const int32_t whole = parts_.whole_words_first ? parts_.vocabulary.find(word) : -1;
+    if (whole >= 0) {
+      run.word.push_back(whole);
+    } else {
+      append_symbols(word, run.word);
+      parts_.merges.merge(run.word, run.memory);
+    }
+    if (run.words != nullptr) run.words->put(word, run.word);
+    run.ids.insert(run.ids.end(), run.word.begin(), run.word.end());
+  }
+
+  void append_symbols(std::string_view word, std::vector<int32_t>& ids) const {
+    if (parts_.symbols == Symbols::bytes) {
+      for (const char byte : word) {
+        const int32_t id = parts_.byte_ids[static_cast<unsigned char>(byte)];
+        append_known(id >= 0 ? id : parts_.unknown, {&byte, 1}, ids);
+      }
+      return;
+    }
+    for (size_t at = 0; at < word.size();) {
+      const Character character = decode_utf8(word, at);
+      append_character(word.substr(at, character.length), ids);
+      at += character.length;
+    }
+  }
+
+  void append_character(std::string_view character, std::vector<int32_t>& ids) const {
+    if (const int32_t id = parts_.vocabulary.find(character); id >= 0) {
+      ids.push_back(id);
+      return;
+    }
+    const size_t n_before = ids.size();
+    for (const char byte : character) {
+      const int32_t id = parts_.byte_ids[static_cast<unsigned char>(byte)];
+      if (id < 0) {
+        ids.resize(n_before);
+        const bool is_fused = parts_.fuse_unknown && !ids.empty() && ids.back() == parts_.unknown;
+        if (!is_fused) append_known(parts_.unknown, character, ids);
+        return;
+      }
+      ids.push_back(id);
+    }
+  }
+
+  void append_known(int32_t id, std::string_view character, std::vector<int32_t>& ids) const {
+    if (id < 0) {
+      throw Error(
+          ErrorCode::bad_data,
+          "[tokenizer] {}: expected a token for every character, got none for byte 0x{:02X}",
+          parts_.name, static_cast<unsigned char>(character.front()));
+    }
+    ids.push_back(id);
+  }
+
+  BpeParts parts_;
+  Finders finders_[2];  // of plain text, of text whose special tokens are parsed
+  JoinedCharacters joined_;
+  bool cuts_words_ = false;
+  std::vector<bool> is_silent_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> bpe_tokenizer(BpeParts parts) {
+  return std::make_unique<BpeTokenizer>(std::move(parts));
+}
+
+inline JoinedCharacters::Next JoinedCharacters::next(std::string_view text, size_t at) {
+  const auto byte = static_cast<unsigned char>(text[at]);
+  if (byte < 0x80) return {byte, at + 1};
+  const Character character = decode_utf8(text, at);
+  return {character.code == 0x2581 ? kMark : kOther, at + character.length};
+}
+
+void JoinedCharacters::add(std::string_view token) {
+  for (size_t at = 0; at < token.size();) {
+    const Next left = next(token, at);
+    if (left.end < token.size()) joined_[left.type].set(next(token, left.end).type);
+    at = left.end;
+  }
+}
+
+size_t JoinedCharacters::end_of_part(std::string_view text, size_t at) const {
+  Next left = next(text, at);
+  while (left.end < text.size()) {
+    const Next right = next(text, left.end);
+    if (!joined_[left.type].test(right.type)) break;
+    left = right;
+  }
+  return left.end;
+}
+
+}  // namespace octet

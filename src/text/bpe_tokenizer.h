@@ -1,0 +1,73 @@
+// Tokenizers that merge pairs: what all kinds of files but a few of SentencePiece's come down to.
+//
+// Text is cut at added tokens; each part is normalized, cut into words, and each word into bytes or
+// characters, which are merged (bpe.h). Where the vocabulary has no token that spans two
+// neighbouring characters, words are cut there too, so that more of them are met again.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/normalizer.h"
+#include "text/pre_tokenizer.h"
+#include "text/tokenizer.h"
+#include "text/vocabulary.h"
+
+namespace octet {
+
+enum class Symbols { bytes, characters };  // what words are made of before merging
+
+constexpr std::array<int32_t, 256> no_bytes() {
+  std::array<int32_t, 256> ids = {};
+  ids.fill(-1);
+  return ids;
+}
+
+struct BpeParts {
+  std::string name;       // for errors
+  Vocabulary vocabulary;  // as words are matched
+  BpeMerges merges;
+  Symbols symbols = Symbols::bytes;
+  std::array<int32_t, 256> byte_ids = no_bytes();  // -1: none
+  int32_t unknown = -1;                            // for characters without a token
+  bool fuse_unknown = false;
+  bool whole_words_first = false;  // a word that is a token is not made by merges
+  Normalizer normalizer;
+  PreTokenizer words;
+  std::vector<AddedToken> added;
+  SpecialText usual = SpecialText::plain;
+  Vocabulary surfaces;                          // what ids decode to, special tokens included
+  bool decode_strips_space = false;             // the first, which the normalizer put there
+  std::vector<int32_t> prefix, suffix, silent;  // silent: have no bytes within a text
+  std::optional<int32_t> bos, eos;
+};
+
+// Throws Error{bad_data} where the parts cannot encode every text.
+std::unique_ptr<Tokenizer> bpe_tokenizer(BpeParts parts);
+
+// Pairs of neighbouring characters that some token has, by class: ASCII, the mark of a space
+// (U+2581), all others.
+class JoinedCharacters {
+ public:
+  static constexpr size_t kMark = 128, kOther = 129, kClasses = 130;
+
+  void add(std::string_view token);
+  // The end of the part from `at` on that no token crosses.
+  size_t end_of_part(std::string_view text, size_t at) const;
+
+ private:
+  struct Next {
+    size_t type, end;
+  };
+  static Next next(std::string_view text, size_t at);
+
+  std::array<std::bitset<kClasses>, kClasses> joined_ = {};
+};
+
+}  // namespace octet

@@ -1,0 +1,120 @@
+#include "text/tokenizer_files.h"
+
+namespace octet {
+namespace {
+
+struct Family {
+  int64_t n_tokens;  // trained, without special tokens
+  WordPattern pattern;
+  std::string_view first_special;  // has the id n_tokens
+};
+
+constexpr std::string_view kEndOfText = "<|endoftext|>";
+
+constexpr Family kFamilies[] = {
+    {50256, WordPattern::gpt2, kEndOfText},
+    {100256, WordPattern::cl100k, {}},
+    {128000, WordPattern::cl100k, "<|begin_of_text|>"},
+    {151643, WordPattern::qwen, kEndOfText},
+};
+
+void add_special(BpeParts& parts, int64_t id, const std::string& content) {
+  if (const int32_t known = parts.surfaces.find(content); known >= 0) id = known;
+  if (!parts.surfaces.has(id)) parts.surfaces.add(id, content);
+  AddedToken token;
+  token.id = static_cast<int32_t>(id);
+  token.content = content;
+  token.special = true;
+  parts.added.push_back(token);
+}
+
+// Source: the special tokens of Llama 3's tokenizer; the 256 ids behind the trained ones.
+void add_llama3_specials(BpeParts& parts) {
+  constexpr std::string_view kNames[] = {
+      "<|begin_of_text|>",   "<|end_of_text|>",   {}, {},          {}, {},
+      "<|start_header_id|>", "<|end_header_id|>", {}, "<|eot_id|>"};
+  int n_reserved = 0;
+  for (int64_t i = 0; i < 256; ++i) {
+    const bool is_named = i < std::ssize(kNames) && !kNames[i].empty();
+    add_special(parts, 128000 + i,
+                is_named ? std::string(kNames[i])
+                         : fmt::format("<|reserved_special_token_{}|>", n_reserved++));
+  }
+  parts.bos = 128000;
+  parts.eos = 128001;
+  parts.prefix = {128000};
+}
+
+void add_qwen_specials(BpeParts& parts) {
+  add_special(parts, 151643, std::string(kEndOfText));
+  add_special(parts, 151644, "<|im_start|>");
+  add_special(parts, 151645, "<|im_end|>");
+  parts.eos = 151643;
+  parts.normalizer.add(std::make_shared<const UnicodeNormalizer>(NormalForm::nfc));
+}
+
+void add_cl100k_specials(BpeParts& parts) {
+  add_special(parts, 100257, std::string(kEndOfText));
+  add_special(parts, 100258, "<|fim_prefix|>");
+  add_special(parts, 100259, "<|fim_middle|>");
+  add_special(parts, 100260, "<|fim_suffix|>");
+  add_special(parts, 100276, "<|endofprompt|>");
+  parts.eos = 100257;
+}
+
+void add_specials(BpeParts& parts, int64_t n_tokens) {
+  switch (n_tokens) {
+    case 100256:
+      return add_cl100k_specials(parts);
+    case 128000:
+      return add_llama3_specials(parts);
+    case 151643:
+      return add_qwen_specials(parts);
+    default: {
+      const int32_t known = parts.surfaces.find(kEndOfText);
+      if (known < 0 && n_tokens != 50256) return;
+      add_special(parts, n_tokens, std::string(kEndOfText));
+      parts.eos = parts.added.back().id;
+    }
+  }
+}
+
+// A vocabulary may list its special tokens as well.
+const Family* family_of(int64_t n_tokens, const Vocabulary& vocabulary) {
+  for (const Family& family : kFamilies) {
+    const bool has_special = n_tokens > family.n_tokens && !family.first_special.empty() &&
+                             vocabulary.find(family.first_special) == family.n_tokens;
+    if (n_tokens == family.n_tokens || has_special) return &family;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void describe_by_size(BpeParts& parts, const TokenizerOptions& options, UnknownVocabulary unknown) {
+  const int64_t n_tokens = parts.vocabulary.size();
+  const Family* family = family_of(n_tokens, parts.vocabulary);
+  std::optional<WordPattern> pattern;
+  if (!options.pattern.empty()) {
+    pattern = known_pattern(options.pattern);
+  } else if (family != nullptr) {
+    pattern = family->pattern;
+  } else if (unknown == UnknownVocabulary::is_gpt2) {
+    pattern = WordPattern::gpt2;
+  } else {
+    bad_tokenizer(parts.name,
+                  "expected --pattern, or a vocabulary of 50256, 100256, 128000 or 151643 tokens "
+                  "whose pattern is known, got {}",
+                  n_tokens);
+  }
+  if (pattern) {
+    parts.words.add(SplitWords{std::make_shared<const WordScanner>(*pattern)});
+  } else {
+    parts.words.add(SplitMatches{read_pattern(parts.name, options.pattern), {}});
+  }
+  add_specials(parts, family == nullptr ? n_tokens : family->n_tokens);
+  if (parts.bos) parts.silent.push_back(*parts.bos);
+  if (parts.eos) parts.silent.push_back(*parts.eos);
+}
+
+}  // namespace octet

@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include "text/tokenizer_files.h"
+
+namespace octet {
+namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{512} << 20;
+
+std::string read_file(const Files& files, const std::string& path) {
+  const uint64_t size = files.size(path);
+  if (size > kMostBytes) {
+    bad_tokenizer(path, "expected a tokenizer file of at most {} bytes, got {}", kMostBytes, size);
+  }
+  return files.read_text(path);
+}
+
+bool looks_like_json(std::string_view bytes) {
+  const size_t first = bytes.find_first_not_of(" \t\r\n");
+  return first != bytes.npos && bytes[first] == '{';
+}
+
+// llama2.c's file: a small positive length, and a first token whose length the file can hold.
+bool looks_like_llama2c(std::string_view bytes) {
+  return bytes.size() >= 4 && bytes[3] == '\0' && bytes[2] == '\0';
+}
+
+std::unique_ptr<Tokenizer> read_json(const TokenizerFile& file, const TokenizerOptions& options) {
+  const Json json = parse_json(file.bytes, file.path);
+  if (json.contains("model")) {
+    if (json.at("model").is_object()) return read_tokenizer_json(file, json);
+  }
+  const bool is_vocabulary =
+      !json.empty() &&
+      std::all_of(json.begin(), json.end(), [](const Json& id) { return id.is_number_integer(); });
+  if (!is_vocabulary) {
+    bad_tokenizer(file.path, "expected a tokenizer.json or a vocab.json, got other JSON");
+  }
+  return read_vocab_and_merges(file, json, options);
+}
+
+}  // namespace
+
+std::span<const int32_t> without_ends(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  const std::vector<int32_t> prefix = tokenizer.prefix(), suffix = tokenizer.suffix();
+  if (ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin())) {
+    ids = ids.subspan(prefix.size());
+  }
+  if (ids.size() >= suffix.size() && std::equal(suffix.rbegin(), suffix.rend(), ids.rbegin())) {
+    ids = ids.first(ids.size() - suffix.size());
+  }
+  return ids;
+}
+
+std::optional<std::string> find_tokenizer(const Files& files, const std::string& folder) {
+  std::vector<std::string> names = {"tokenizer.json", "tokenizer.model", "vocab.json",
+                                    "encoder.json"};
+  std::vector<std::string> others;
+  for (const DirectoryEntry& entry : files.list(folder)) {
+    if (entry.name.ends_with(".tiktoken")) names.push_back(entry.name);
+    if (entry.name.ends_with(".gguf")) others.push_back(entry.name);
+  }
+  names.push_back("tokenizer.bin");
+  if (others.size() == 1) names.push_back(others.front());
+  for (const std::string& name : names) {
+    std::string path = join_path(folder, name);
+    if (files.exists(path)) return path;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string& path,
+                                          const TokenizerOptions& options) {
+  if (path == "bytes") return byte_tokenizer();
+  if (files.exists(path) && files.is_directory(path)) {
+    const auto found = find_tokenizer(files, path);
+    if (found) return make_tokenizer(files, *found, options);
+    bad_tokenizer(
+        path,
+        "expected tokenizer.json, tokenizer.model, vocab.json, encoder.json, *.tiktoken or "
+        "tokenizer.bin in the folder, got none");
+  }
+  const bool is_a_path = path.find_first_of("./") != path.npos;
+  if (!is_a_path && !files.exists(path)) {
+    throw Error(ErrorCode::invalid_argument,
+                "[tokenizer] expected 'bytes', a tokenizer's file or a model folder, got '{}'",
+                path);
+  }
+  const TokenizerFile file{files, path, read_file(files, path)};
+  if (looks_like_json(file.bytes)) return read_json(file, options);
+  if (file.bytes.starts_with("GGUF")) return read_gguf_vocabulary(file);
+  if (is_rank_file(file.bytes)) return read_rank_file(file, options);
+  if (is_sentencepiece_model(file.bytes)) return read_sentencepiece_model(file);
+  if (looks_like_llama2c(file.bytes)) return read_llama2c_tokenizer(file);
+  if (file.bytes.starts_with('\x0A')) return read_sentencepiece_model(file);
+  bad_tokenizer(path,
+                "expected a tokenizer.json, a SentencePiece model, tiktoken ranks, a vocab.json or "
+                "a tokenizer.bin, got other data");
+}
+
+}  // namespace octet

@@ -1,0 +1,149 @@
+#include "text/pre_tokenizer.h"
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+// Puts matches and what lies between them together, as a behavior says.
+class Ranges {
+ public:
+  Ranges(std::string_view text, SplitBehavior behavior, const PreTokenizer::Visit& visit)
+      : text_(text), behavior_(behavior), visit_(visit) {}
+
+  void add(size_t begin, size_t end, bool is_match) {
+    if (begin == end) return;
+    if (joins(is_match)) {
+      pending_end_ = end;
+    } else {
+      flush();
+      pending_begin_ = begin;
+      pending_end_ = end;
+    }
+    // What a match was merged with takes no further match.
+    const bool was_merged = behavior_ == SplitBehavior::merged_with_next && !is_match;
+    pending_is_match_ = was_merged ? false : is_match;
+  }
+
+  void flush() {
+    const bool is_dropped = behavior_ == SplitBehavior::removed && pending_is_match_;
+    if (pending_begin_ < pending_end_ && !is_dropped) {
+      visit_(text_.substr(pending_begin_, pending_end_ - pending_begin_));
+    }
+    pending_begin_ = pending_end_;
+  }
+
+ private:
+  bool joins(bool is_match) const {
+    if (pending_begin_ == pending_end_) return false;
+    switch (behavior_) {
+      case SplitBehavior::removed:
+      case SplitBehavior::isolated:
+        return false;
+      case SplitBehavior::contiguous:
+        return is_match == pending_is_match_;
+      case SplitBehavior::merged_with_previous:
+        return is_match && !pending_is_match_;
+      case SplitBehavior::merged_with_next:
+        return !is_match && pending_is_match_;
+    }
+    return false;
+  }
+
+  std::string_view text_;
+  SplitBehavior behavior_;
+  const PreTokenizer::Visit& visit_;
+  size_t pending_begin_ = 0, pending_end_ = 0;
+  bool pending_is_match_ = false;
+};
+
+Match find(const SplitMatches& split, std::string_view text, size_t at) {
+  if (split.regex) return split.regex->find(text, at);
+  const size_t begin = text.find(split.literal, at);
+  return {begin, begin == text.npos ? 0 : begin + split.literal.size()};
+}
+
+void cut(const PrefixSpace&, std::string_view text, bool, const PreTokenizer::Visit& visit) {
+  visit(text.starts_with(' ') ? text : std::string_view(" " + std::string(text)));
+}
+
+void cut(const SplitWords& words, std::string_view text, bool, const PreTokenizer::Visit& visit) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = words.scanner->end_of_word(text, at);
+    visit(text.substr(at, end - at));
+    at = end;
+  }
+}
+
+void cut(const SplitMatches& split, std::string_view text, bool, const PreTokenizer::Visit& visit) {
+  Ranges ranges(text, split.behavior, visit);
+  size_t done = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Match match = find(split, text, at);
+    if (!match.found()) break;
+    ranges.add(done, match.begin, split.invert);
+    ranges.add(match.begin, match.end, !split.invert);
+    done = match.end;
+    at = match.end > match.begin ? match.end : match.end + 1;
+  }
+  ranges.add(done, text.size(), split.invert);
+  ranges.flush();
+}
+
+void cut(const SplitDigits& digits, std::string_view text, bool, const PreTokenizer::Visit& visit) {
+  Ranges ranges(text, digits.behavior, visit);
+  size_t done = 0;
+  for (size_t at = 0; at < text.size();) {
+    const Character character = decode_utf8(text, at);
+    if (digits.classes->of(character.code) == CharClass::number) {
+      ranges.add(done, at, false);
+      ranges.add(at, at + character.length, true);
+      done = at + character.length;
+    }
+    at += character.length;
+  }
+  ranges.add(done, text.size(), false);
+  ranges.flush();
+}
+
+void cut(const MarkSpaces& metaspace, std::string_view text, bool is_first,
+         const PreTokenizer::Visit& visit) {
+  std::string marked;
+  for (const char c : text) {
+    if (c == ' ') {
+      marked += metaspace.mark;
+    } else {
+      marked += c;
+    }
+  }
+  const bool prepends = metaspace.prepend == PrependScheme::always ||
+                        (metaspace.prepend == PrependScheme::first && is_first);
+  if (prepends && !marked.starts_with(metaspace.mark)) marked.insert(0, metaspace.mark);
+  if (!metaspace.split) return visit(marked);
+  cut(SplitMatches{nullptr, metaspace.mark, SplitBehavior::merged_with_next}, marked, is_first,
+      visit);
+}
+
+}  // namespace
+
+void PreTokenizer::add(PreTokenizerStep step) {
+  steps_.push_back(std::move(step));
+}
+
+const WordScanner* PreTokenizer::sole_scanner() const {
+  const auto* words = steps_.size() == 1 ? std::get_if<SplitWords>(&steps_.front()) : nullptr;
+  return words == nullptr ? nullptr : words->scanner.get();
+}
+
+void PreTokenizer::split_from(size_t step, std::string_view text, bool is_first,
+                              const Visit& visit) const {
+  if (text.empty()) return;
+  if (step == steps_.size()) return visit(text);
+  const char* begin = text.data();
+  const auto go_on = [&](std::string_view word) {
+    split_from(step + 1, word, is_first && word.data() == begin, visit);
+  };
+  std::visit([&](const auto& known) { cut(known, text, is_first, go_on); }, steps_[step]);
+}
+
+}  // namespace octet

@@ -1,0 +1,68 @@
+// Cuts normalized text into words, which are encoded each by itself: the pre-tokenizers of
+// tokenizer.json.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "text/regex.h"
+#include "text/word_pattern.h"
+
+namespace octet {
+
+// What becomes of the matches of a Split.
+enum class SplitBehavior {
+  removed,
+  isolated,
+  contiguous,  // neighbours of one kind are one word
+  merged_with_previous,
+  merged_with_next,
+};
+
+struct PrefixSpace {};  // a space before text that does not begin with one
+struct SplitWords {     // by a known pattern
+  std::shared_ptr<const WordScanner> scanner;
+};
+struct SplitMatches {
+  std::shared_ptr<const Regex> regex;  // else `literal`
+  std::string literal;
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool invert = false;  // what does not match is the match
+};
+struct SplitDigits {
+  std::shared_ptr<const CharClasses> classes;
+  SplitBehavior behavior = SplitBehavior::contiguous;
+};
+enum class PrependScheme { always, first, never };
+struct MarkSpaces {  // Metaspace
+  std::string mark;
+  PrependScheme prepend = PrependScheme::always;
+  bool split = true;
+};
+using PreTokenizerStep =
+    std::variant<PrefixSpace, SplitWords, SplitMatches, SplitDigits, MarkSpaces>;
+
+class PreTokenizer {
+ public:
+  using Visit = std::function<void(std::string_view word)>;
+
+  void add(PreTokenizerStep step);
+  bool empty() const { return steps_.empty(); }
+  // Where scanning for words is all there is to do; else null.
+  const WordScanner* sole_scanner() const;
+  // `is_first`: the text begins the document. Words are not empty.
+  void split(std::string_view text, bool is_first, const Visit& visit) const {
+    split_from(0, text, is_first, visit);
+  }
+
+ private:
+  void split_from(size_t step, std::string_view text, bool is_first, const Visit& visit) const;
+
+  std::vector<PreTokenizerStep> steps_;
+};
+
+}  // namespace octet

@@ -1,0 +1,107 @@
+#include <array>
+#include <charconv>
+
+#include "text/tokenizer_files.h"
+
+namespace octet {
+namespace {
+
+// -1: no letter of base64.
+int base64_value(char letter) {
+  if (letter >= 'A' && letter <= 'Z') return letter - 'A';
+  if (letter >= 'a' && letter <= 'z') return letter - 'a' + 26;
+  if (letter >= '0' && letter <= '9') return letter - '0' + 52;
+  return letter == '+' ? 62 : letter == '/' ? 63 : -1;
+}
+
+std::optional<std::string> decode_base64(std::string_view text) {
+  if (text.size() % 4 != 0 || text.empty()) return std::nullopt;
+  size_t n_padding = 0;
+  while (n_padding < 2 && text.ends_with('=')) {
+    text.remove_suffix(1);
+    ++n_padding;
+  }
+  std::string bytes;
+  uint32_t bits = 0;
+  int n_bits = 0;
+  for (const char letter : text) {
+    const int value = base64_value(letter);
+    if (value < 0) return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    n_bits += 6;
+    if (n_bits < 8) continue;
+    n_bits -= 8;
+    bytes += static_cast<char>(bits >> n_bits & 0xFF);
+  }
+  return bytes;
+}
+
+struct RankLine {
+  std::string token;
+  int64_t rank = 0;
+};
+
+std::optional<RankLine> parse_line(std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  const size_t space = line.find(' ');
+  if (space == line.npos) return std::nullopt;
+  auto token = decode_base64(line.substr(0, space));
+  const std::string_view digits = line.substr(space + 1);
+  RankLine parsed;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), parsed.rank);
+  if (!token || error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  parsed.token = std::move(*token);
+  return parsed;
+}
+
+std::string_view take_line(std::string_view& text) {
+  const size_t end = text.find('\n');
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == text.npos ? text.size() : end + 1);
+  return line;
+}
+
+}  // namespace
+
+bool is_rank_file(std::string_view bytes) {
+  constexpr size_t kLongestLine = 3 * Vocabulary::kLongestToken;
+  bytes = bytes.substr(0, kLongestLine);
+  return parse_line(take_line(bytes)).has_value();
+}
+
+std::unique_ptr<Tokenizer> read_rank_file(const TokenizerFile& file,
+                                          const TokenizerOptions& options) {
+  BpeParts parts;
+  parts.name = file.path;
+  parts.whole_words_first = true;
+  std::string_view text = file.bytes;
+  for (size_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = take_line(text);
+    if (line.empty() && text.empty()) break;
+    const std::optional<RankLine> parsed = parse_line(line);
+    if (!parsed) {
+      bad_tokenizer(file.path, "line {}: expected a token in base64 and its rank", number);
+    }
+    if (parts.vocabulary.find(parsed->token) >= 0) {
+      bad_tokenizer(file.path, "line {}: expected each token once, got one again", number);
+    }
+    try {
+      parts.vocabulary.add(parsed->rank, parsed->token);
+    } catch (const Error& error) {
+      bad_tokenizer(file.path, "line {}: {}", number, error.what());
+    }
+  }
+  std::vector<uint32_t> ranks(static_cast<size_t>(parts.vocabulary.size()));
+  for (size_t id = 0; id < ranks.size(); ++id) ranks[id] = static_cast<uint32_t>(id);
+  parts.merges = merges_of_ranks(parts.vocabulary, ranks);
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const auto letter = static_cast<char>(byte);
+    parts.byte_ids[byte] = parts.vocabulary.find({&letter, 1});
+  }
+  parts.surfaces = parts.vocabulary;
+  describe_by_size(parts, options, UnknownVocabulary::is_an_error);
+  return bpe_tokenizer(std::move(parts));
+}
+
+}  // namespace octet

@@ -1,0 +1,77 @@
+// One reader for each kind of tokenizer file. Each throws Error{bad_data}, "[tokenizer] PATH: ...".
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "text/bpe_tokenizer.h"
+#include "text/tokenizer.h"
+
+namespace octet {
+
+// A file, or what `files` has of it.
+struct TokenizerFile {
+  const Files& files;
+  std::string path;
+  std::string bytes;
+};
+
+template <typename... Args>
+[[noreturn]] void bad_tokenizer(const std::string& path, fmt::format_string<Args...> format,
+                                Args&&... args) {
+  throw Error(ErrorCode::bad_data, "[tokenizer] {}: {}", path,
+              fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Hugging Face's tokenizer.json: a BPE of bytes, or of characters with bytes to fall back on.
+std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json);
+
+// vocab.json or encoder.json, with merges.txt or vocab.bpe beside it: GPT-2's files.
+std::unique_ptr<Tokenizer> read_vocab_and_merges(const TokenizerFile& file, const Json& vocab,
+                                                 const TokenizerOptions& options);
+
+// tiktoken: a line a token, its bytes in base64 and its rank, which is its id.
+bool is_rank_file(std::string_view bytes);
+std::unique_ptr<Tokenizer> read_rank_file(const TokenizerFile& file,
+                                          const TokenizerOptions& options);
+
+// SentencePiece: BPE and Unigram.
+bool is_sentencepiece_model(std::string_view bytes);
+std::unique_ptr<Tokenizer> read_sentencepiece_model(const TokenizerFile& file);
+
+// The vocabulary of a GGUF file: those of GPT-2's kind.
+std::unique_ptr<Tokenizer> read_gguf_vocabulary(const TokenizerFile& file);
+
+// llama2.c's tokenizer.bin: i32 longest token; then per token f32 score, i32 length, bytes. Ids 0,
+// 1, 2 are <unk>, <s> (bos), </s> (eos); "<0xXX>" tokens stand for single bytes, ids 3 to 258.
+// Encoding: a space before non-empty text, then the neighbours whose joined token has the highest
+// score are merged. Source: sentencepiece's BPE as llama2.c runs it.
+std::unique_ptr<Tokenizer> read_llama2c_tokenizer(const TokenizerFile& file);
+
+// The words and special tokens that belong to a vocabulary of bytes without a description, by how
+// many tokens it was trained to: those of GPT-2, cl100k, Llama 3 and Qwen. Sets the normalizer
+// (Qwen has NFC), the pattern, the special tokens and the ids around a text. Throws where neither
+// the vocabulary nor the options say what a word is.
+enum class UnknownVocabulary { is_gpt2, is_an_error };
+void describe_by_size(BpeParts& parts, const TokenizerOptions& options, UnknownVocabulary unknown);
+
+// The parts of tokenizer.json that are lists of steps.
+struct DecodeRules {
+  bool bytes_of_tokens = false;  // "<0xXX>" is a byte
+  std::vector<ReplaceText> replaced = {};
+  bool strips_space = false;
+};
+Normalizer read_normalizer(const std::string& path, const Json& json);
+// Sets symbols and words.
+void read_pre_tokenizer(const std::string& path, const Json& json, BpeParts& parts);
+// Sets prefix and suffix.
+void read_post_processor(const std::string& path, const Json& json, BpeParts& parts);
+DecodeRules read_decoder(const std::string& path, const Json& json);
+std::shared_ptr<const Regex> read_pattern(const std::string& path, const std::string& pattern);
+
+}  // namespace octet

@@ -1,0 +1,207 @@
+#include "text/byte_alphabet.h"
+#include "text/tokenizer_files.h"
+
+namespace octet {
+namespace {
+
+class Reader {
+ public:
+  Reader(const TokenizerFile& file, const Json& json)
+      : file_(file), path_(file.path), json_(json), model_(part("model")) {}
+
+  BpeParts read() {
+    parts_.name = path_;
+    parts_.usual = SpecialText::parse;
+    parts_.normalizer = read_normalizer(path_, part("normalizer"));
+    read_pre_tokenizer(path_, part("pre_tokenizer"), parts_);
+    rules_ = read_decoder(path_, part("decoder"));
+    parts_.decode_strips_space = rules_.strips_space;
+    check_model();
+    read_vocabulary();
+    read_merges();
+    read_added_tokens();
+    read_post_processor(path_, part("post_processor"), parts_);
+    read_ends();
+    return std::move(parts_);
+  }
+
+ private:
+  const Json& part(const std::string& name) const {
+    const auto it = json_.find(name);
+    return it == json_.end() ? nothing_ : *it;
+  }
+
+  void check_model() {
+    const JsonObject model(model_, path_);
+    const std::string type = model.string_or("type", "BPE");
+    if (type != "BPE") bad_tokenizer(path_, "model '{}' is not supported", type);
+    if (model.has("dropout") && model.number("dropout") != 0) {
+      bad_tokenizer(path_, "dropout is not supported");
+    }
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      if (!model.string_or(key, "").empty()) bad_tokenizer(path_, "{} is not supported", key);
+    }
+    parts_.fuse_unknown = model.boolean_or("fuse_unk", false);
+    parts_.whole_words_first = model.boolean_or("ignore_merges", false);
+  }
+
+  // As words are matched: bytes where the pre-tokenizer spells bytes as characters.
+  std::string matched(const std::string& token) const {
+    if (parts_.symbols != Symbols::bytes) return token;
+    return alphabet_.bytes_of(token).value_or(token);
+  }
+
+  std::string surface(const std::string& token) const {
+    if (parts_.symbols == Symbols::bytes) return matched(token);
+    const int byte = rules_.bytes_of_tokens ? byte_of_token(token) : -1;
+    if (byte >= 0) return std::string(1, static_cast<char>(byte));
+    Normalizer replace;
+    for (const ReplaceText& rule : rules_.replaced) replace.add(rule);
+    return replace.apply(token);
+  }
+
+  void add_token(Vocabulary& vocabulary, int64_t id, const std::string& bytes) {
+    try {
+      vocabulary.add(id, bytes);
+    } catch (const Error& error) {
+      bad_tokenizer(path_, "{}", error.what());
+    }
+  }
+
+  void read_vocabulary() {
+    const auto it = model_.find("vocab");
+    if (it == model_.end() || !it->is_object()) bad_tokenizer(path_, "expected an object 'vocab'");
+    const auto model = JsonObject(model_, path_);
+    const bool falls_back = model.boolean_or("byte_fallback", false);
+    for (const auto& [token, id] : it->items()) {
+      if (!id.is_number_integer()) bad_tokenizer(path_, "token '{}': expected an id", token);
+      const auto number = id.get<int64_t>();
+      const std::string bytes = matched(token);
+      add_token(parts_.vocabulary, number, bytes);
+      add_token(parts_.surfaces, number, surface(token));
+      add_token(contents_, number, token);
+      const bool is_byte = parts_.symbols == Symbols::bytes && bytes.size() == 1;
+      const int byte = is_byte      ? static_cast<unsigned char>(bytes[0])
+                       : falls_back ? byte_of_token(token)
+                                    : -1;
+      if (byte >= 0) parts_.byte_ids[static_cast<size_t>(byte)] = static_cast<int32_t>(number);
+    }
+    if (model.has("unk_token")) {
+      parts_.unknown = contents_.find(model.string("unk_token"));
+    }
+  }
+
+  int32_t id_of(const std::string& token, size_t merge) const {
+    const int32_t id = contents_.find(token);
+    if (id < 0) bad_tokenizer(path_, "merge {}: '{}' is not in the vocabulary", merge, token);
+    return id;
+  }
+
+  void read_merges() {
+    const auto it = model_.find("merges");
+    if (it == model_.end() || !it->is_array()) bad_tokenizer(path_, "expected a list 'merges'");
+    parts_.merges.reserve(it->size());
+    for (size_t i = 0; i < it->size(); ++i) {
+      const auto [left, right] = pair_of((*it)[i], i);
+      const bool is_new = parts_.merges.add(id_of(left, i), id_of(right, i),
+                                            static_cast<uint32_t>(i), id_of(left + right, i));
+      if (!is_new) bad_tokenizer(path_, "merge {}: '{} {}' came before", i, left, right);
+    }
+  }
+
+  // "left right" or ["left", "right"].
+  std::pair<std::string, std::string> pair_of(const Json& merge, size_t i) const {
+    std::pair<std::string, std::string> pair;
+    if (merge.is_string()) {
+      const auto text = merge.get<std::string>();
+      const size_t space = text.find(' ');
+      if (space != text.npos) pair = {text.substr(0, space), text.substr(space + 1)};
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+               merge[1].is_string()) {
+      pair = {merge[0].get<std::string>(), merge[1].get<std::string>()};
+    }
+    if (pair.first.empty() || pair.second.empty()) {
+      bad_tokenizer(path_, "merge {}: expected two tokens", i);
+    }
+    return pair;
+  }
+
+  void read_added_tokens() {
+    const Json& list = part("added_tokens");
+    if (list.is_null()) return;
+    if (!list.is_array()) bad_tokenizer(path_, "expected a list 'added_tokens'");
+    for (const Json& json : list) {
+      const JsonObject entry(json, path_);
+      AddedToken token;
+      token.content = entry.string("content");
+      token.single_word = entry.boolean_or("single_word", false);
+      token.lstrip = entry.boolean_or("lstrip", false);
+      token.rstrip = entry.boolean_or("rstrip", false);
+      token.special = entry.boolean_or("special", false);
+      token.normalized = entry.boolean_or("normalized", !token.special);
+      const int64_t id = entry.integer("id");
+      if (token.content.empty()) bad_tokenizer(path_, "added token {}: expected a text", id);
+      const int32_t known = contents_.find(token.content);
+      if (known < 0) {
+        add_token(contents_, id, token.content);
+        add_token(parts_.surfaces, id, surface(token.content));
+      } else if (known != id) {
+        bad_tokenizer(path_, "added token '{}': expected the id {}, got {}", token.content, known,
+                      id);
+      }
+      token.id = static_cast<int32_t>(id);
+      parts_.added.push_back(token);
+    }
+  }
+
+  std::optional<int32_t> added_id(std::string_view content) const {
+    for (const AddedToken& token : parts_.added) {
+      if (token.content == content) return token.id;
+    }
+    return std::nullopt;
+  }
+
+  // The file says what stands around a text, but not what ends a document: that is said beside it,
+  // or is one of the usual names.
+  void read_ends() {
+    if (!parts_.prefix.empty()) parts_.bos = parts_.prefix.front();
+    if (!parts_.suffix.empty()) parts_.eos = parts_.suffix.back();
+    if (!parts_.eos) parts_.eos = eos_of_config();
+    for (const char* name : {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"}) {
+      if (!parts_.eos) parts_.eos = added_id(name);
+    }
+    parts_.silent = parts_.prefix;
+    parts_.silent.insert(parts_.silent.end(), parts_.suffix.begin(), parts_.suffix.end());
+    if (parts_.eos) parts_.silent.push_back(*parts_.eos);
+    if (parts_.unknown >= 0) parts_.silent.push_back(parts_.unknown);
+  }
+
+  std::optional<int32_t> eos_of_config() const {
+    const std::string path = join_path(parent_path(path_), "tokenizer_config.json");
+    if (!file_.files.exists(path)) return std::nullopt;
+    const Json json = parse_json(file_.files.read_text(path), path);
+    const JsonObject config(json, path);
+    if (!config.has("eos_token")) return std::nullopt;
+    const Json& token = config.at("eos_token");
+    return added_id(token.is_object() ? JsonObject(token, path).string("content")
+                                      : config.string("eos_token"));
+  }
+
+  const TokenizerFile& file_;
+  const std::string& path_;
+  const Json& json_;
+  const Json nothing_ = nullptr;
+  const Json& model_;
+  ByteAlphabet alphabet_;
+  DecodeRules rules_;
+  Vocabulary contents_;  // as the file spells them
+  BpeParts parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json) {
+  return bpe_tokenizer(Reader(file, json).read());
+}
+
+}  // namespace octet

@@ -1,0 +1,64 @@
+// Characters of UTF-8: their classes, as regular expressions name them, and the normal forms.
+// Source: the Unicode Standard and its annex 15, by utf8proc's tables.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace octet {
+
+inline constexpr int32_t kInvalid = -1;
+
+struct Character {
+  int32_t code = kInvalid;  // kInvalid: one byte that begins no character
+  size_t length = 1;        // bytes
+};
+
+// The character at text[at]; at < text.size(). No overlong forms, no surrogates.
+Character decode_utf8(std::string_view text, size_t at);
+void append_utf8(std::string& text, int32_t code);
+
+// The first byte that is no UTF-8, or npos.
+size_t find_invalid_utf8(std::string_view text);
+
+enum class CharClass : uint8_t {
+  other,
+  letter,   // \p{L}
+  number,   // \p{N}
+  space,    // \s: the property White_Space
+  newline,  // the two spaces CR and LF
+};
+
+bool is_white_space(int32_t code);
+bool is_word_character(int32_t code);  // \w
+
+class CharClasses {
+ public:
+  CharClasses();
+  CharClass of(int32_t code) const {
+    return code < 0 ? CharClass::other : classes_[static_cast<size_t>(code)];
+  }
+
+ private:
+  std::vector<CharClass> classes_;  // of every code point
+};
+
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+
+class UnicodeNormalizer {
+ public:
+  explicit UnicodeNormalizer(NormalForm form);
+  // Text of valid UTF-8. Appends to `out`. n log n.
+  void append(std::string_view text, std::string& out) const;
+
+ private:
+  void append_part(std::string_view text, std::string& out) const;
+
+  NormalForm form_;
+  std::vector<bool> is_inert_;  // by code point: stays, and nothing passes over it
+};
+
+}  // namespace octet
