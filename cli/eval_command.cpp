@@ -107,7 +107,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   if (source.tokenizer.empty()) {
     throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer.bin, got none: '{}' does not say",
+                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
                 flags.model);
   }
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
@@ -144,7 +144,8 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   eval->add_option("--data", flags->data,
                    "text, folders or token shards; without it a run's own validation data")
       ->delimiter(',');
-  eval->add_option("--tokenizer", flags->tokenizer, "`bytes` or a tokenizer.bin");
+  eval->add_option("--tokenizer", flags->tokenizer,
+                   "`bytes`, a tokenizer's file, or a model folder with one");
   eval->add_option("--recipe", flags->recipe, "precision; the run's, or fp32 for a model folder");
   eval->add_option("--split-on", flags->split_on,
                    "text between documents; each is then evaluated on its own");

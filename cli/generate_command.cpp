@@ -49,12 +49,12 @@ void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
   if (!flags.recipe.empty()) source.recipe = flags.recipe;
   if (source.tokenizer.empty()) {
     throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer.bin, got none: '{}' does not say",
+                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
                 flags.model);
   }
   const auto tokenizer = make_tokenizer(files, source.tokenizer);
-  std::vector<int32_t> tokens = tokenizer->encode(flags.prompt);
-  if (tokenizer->bos()) tokens.insert(tokens.begin(), *tokenizer->bos());
+  std::vector<int32_t> tokens = tokenizer->prefix();
+  tokenizer->encode(flags.prompt, {}, tokens);
   if (tokens.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "--prompt: expected some text, got none: the tokenizer has no token to begin with");
@@ -67,7 +67,7 @@ void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
   model.load(WeightReader(files, source.weights, source.spec));
   const std::vector<int32_t> added = generate(model, tokens, generate_with);
   tokens.insert(tokens.end(), added.begin(), added.end());
-  print_result(options, flags, tokenizer->decode(tokens), added.size());
+  print_result(options, flags, tokenizer->decode(without_ends(*tokenizer, tokens)), added.size());
 }
 
 }  // namespace
@@ -82,7 +82,8 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::NonNegativeNumber);
   generate->add_option("--temperature", flags->temperature, "0: always the most probable token")
       ->check(CLI::NonNegativeNumber);
-  generate->add_option("--tokenizer", flags->tokenizer, "`bytes` or a tokenizer.bin");
+  generate->add_option("--tokenizer", flags->tokenizer,
+                       "`bytes`, a tokenizer's file, or a model folder with one");
   generate->add_option("--recipe", flags->recipe,
                        "precision; the run's, or fp32 for a model folder");
   generate->callback([flags, &options] { run_generate(*flags, options); });

@@ -2,18 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <charconv>
+#include <chrono>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/formats_io.h"
+#include "cli/signals.h"
+#include "data/tokenize.h"
 #include "text/tokenizer.h"
 
 namespace octet {
 namespace {
 
 struct TokenizeFlags {
-  std::string tokenizer, pattern;
+  std::string tokenizer, pattern, out, separator, text_key = "text";
+  std::vector<std::string> files;
+  int64_t shard_tokens = int64_t{1} << 24;
   bool ids = false, decode = false, no_special = false;
 };
 
@@ -50,11 +59,90 @@ std::vector<int32_t> parse_ids(std::string_view text) {
   }
 }
 
-void run_tokenize(const TokenizeFlags& flags) {
-  if (flags.ids == flags.decode) {
-    throw Error(ErrorCode::invalid_argument, "octet tokenize: expected one of --ids and --decode");
+// A line on the terminal, painted again after each batch.
+class Painter {
+ public:
+  explicit Painter(const GlobalOptions& options)
+      : is_on_(!options.quiet && ::isatty(STDERR_FILENO) == 1) {}
+  ~Painter() {
+    if (is_painted_) write_err("\r\x1b[K");
+  }
+  Painter(const Painter&) = delete;
+  Painter& operator=(const Painter&) = delete;
+
+  void paint(const TokenizeReport& report) {
+    if (!is_on_) return;
+    write_err(fmt::format("\r\x1b[Kfile {} of {}: {} documents, {} tokens", report.n_files,
+                          report.n_files_in_all, report.n_documents, report.n_tokens));
+    is_painted_ = true;
+  }
+
+ private:
+  bool is_on_, is_painted_ = false;
+};
+
+double bytes_per_token(const TokenizeReport& report) {
+  const auto n_tokens = static_cast<double>(std::max<int64_t>(report.n_tokens, 1));
+  return static_cast<double>(report.n_bytes) / n_tokens;
+}
+
+void print_report(const GlobalOptions& options, const TokenizeReport& report, double seconds) {
+  if (options.json) {
+    const nlohmann::ordered_json json = {{"files", report.n_files},
+                                         {"documents", report.n_documents},
+                                         {"tokens", report.n_tokens},
+                                         {"bytes", report.n_bytes},
+                                         {"bytes_per_token", bytes_per_token(report)},
+                                         {"shards", report.n_shards},
+                                         {"dropped", report.dropped},
+                                         {"seconds", seconds},
+                                         {"encode_seconds", report.encode_seconds}};
+    return write_out(json.dump(2) + "\n");
+  }
+  write_out(fmt::format("{} files, {} documents, {} tokens in {} shards; {:.3f} bytes a token\n",
+                        report.n_files, report.n_documents, report.n_tokens, report.n_shards,
+                        bytes_per_token(report)));
+  for (const auto& [why, n] : report.dropped) {
+    write_out(fmt::format("dropped {} documents: {}\n", n, why));
+  }
+}
+
+void run_shards(const TokenizeFlags& flags, const GlobalOptions& options,
+                const Tokenizer& tokenizer) {
+  if (flags.files.empty()) {
+    throw Error(ErrorCode::invalid_argument, "octet tokenize: expected files for --out, got none");
+  }
+  TokenizeOptions tokenize;
+  tokenize.paths = flags.files;
+  tokenize.out = flags.out;
+  tokenize.documents.separator = flags.separator;
+  tokenize.documents.text_key = flags.text_key;
+  tokenize.shard_tokens = flags.shard_tokens;
+  tokenize.adds_special = !flags.no_special;
+  tokenize.threads = options.threads;
+  const std::atomic<int>& signal = catch_stop_signals();
+  const auto began = std::chrono::steady_clock::now();
+  TokenizeReport report;
+  {
+    Painter painter(options);
+    report = tokenize_files(posix_files(), tokenizer, tokenize,
+                            {.on_progress = [&](const TokenizeReport& now) { painter.paint(now); },
+                             .stops = [&] { return signal.load() != 0; }});
+  }
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - began;
+  for (const std::string& problem : report.problems) make_log(options).warning("{}", problem);
+  print_report(options, report, time.count());
+  if (!report.is_done) throw ExitStatus{128 + signal.load()};
+}
+
+void run_tokenize(const TokenizeFlags& flags, const GlobalOptions& options) {
+  const int n_modes = flags.ids + flags.decode + !flags.out.empty();
+  if (n_modes != 1) {
+    throw Error(ErrorCode::invalid_argument,
+                "octet tokenize: expected one of --ids, --decode and --out");
   }
   const auto tokenizer = make_tokenizer(posix_files(), flags.tokenizer, {.pattern = flags.pattern});
+  if (!flags.out.empty()) return run_shards(flags, options, *tokenizer);
   if (flags.ids) return run_ids(*tokenizer, !flags.no_special);
   const std::vector<int32_t> ids = parse_ids(read_stdin());
   write_out(tokenizer->decode(flags.no_special ? ids : without_ends(*tokenizer, ids)));
@@ -64,7 +152,7 @@ void run_tokenize(const TokenizeFlags& flags) {
 
 void add_tokenize_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<TokenizeFlags>();
-  CLI::App* tokenize = app.add_subcommand("tokenize", "text to token ids, and back");
+  CLI::App* tokenize = app.add_subcommand("tokenize", "text to token ids and back, and to shards");
   tokenize
       ->add_option("--tokenizer", flags->tokenizer,
                    "`bytes`, a tokenizer's file, or a model folder with one")
@@ -75,7 +163,15 @@ void add_tokenize_command(CLI::App& app, GlobalOptions& options) {
   tokenize->add_flag("--decode", flags->decode, "standard input is ids: print their bytes");
   tokenize->add_flag("--no-special", flags->no_special,
                      "neither add nor remove the special tokens around a text");
-  tokenize->callback([flags] { run_tokenize(*flags); });
+  tokenize->add_option("files", flags->files, "text, JSON lines (.gz, .xz, .zst), and folders");
+  tokenize->add_option("--out", flags->out, "folder for shards of the files; goes on where it was");
+  tokenize->add_option("--separator", flags->separator,
+                       "text between the documents of a file; without it a file is a document");
+  tokenize->add_option("--text-key", flags->text_key, "the text's key in JSON lines");
+  tokenize
+      ->add_option("--shard-tokens", flags->shard_tokens, "tokens after which a shard is closed")
+      ->check(CLI::PositiveNumber);
+  tokenize->callback([flags, &options] { run_tokenize(*flags, options); });
 }
 
 }  // namespace octet

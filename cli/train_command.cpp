@@ -10,6 +10,7 @@
 #include "cli/run_table.h"
 #include "cli/signals.h"
 #include "config/load.h"
+#include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
@@ -41,7 +42,9 @@ void write_profile(const StepProfiler& profiler, const RunConfig& config, Backen
 }
 
 void run_train(const TrainFlags& flags, const GlobalOptions& options) {
-  const RunConfig config = load_config(flags.config, options.config_sets()).config;
+  LoadedConfig loaded = load_config(flags.config, options.config_sets());
+  take_tokenizer_of_model(posix_files(), loaded);
+  const RunConfig& config = loaded.config;
   std::optional<StepRange> profile_steps;
   if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   const std::atomic<int>& stop = catch_stop_signals();

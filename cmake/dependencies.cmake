@@ -5,6 +5,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Threads REQUIRED)
 find_package(LibLZMA REQUIRED)
+find_package(ZLIB REQUIRED)
 if(OCTET_TESTS)
   find_package(GTest REQUIRED)
 endif()
@@ -20,9 +21,10 @@ find_library(OCTET_HWY_LIBRARY hwy REQUIRED)
 add_library(octet_hwy INTERFACE)
 target_link_libraries(octet_hwy INTERFACE ${OCTET_HWY_LIBRARY})
 
-# Text: words by regular expressions, Unicode's tables, SentencePiece's models. Debian has no CMake files for them.
+# Text: words by regular expressions, Unicode's tables, SentencePiece's models; zstd. Debian has no CMake files for them, or
+# of several kinds.
 foreach(library IN ITEMS pcre2:pcre2-8:pcre2.h utf8proc:utf8proc:utf8proc.h
-        sentencepiece:sentencepiece:sentencepiece_processor.h)
+        sentencepiece:sentencepiece:sentencepiece_processor.h zstd:zstd:zstd.h)
   string(REPLACE ":" ";" library ${library})
   list(GET library 0 name)
   list(GET library 1 file)

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "data/text_files.h"
+#include "data/tokenize.h"
 
 namespace octet {
 namespace {
@@ -119,8 +120,9 @@ class Opener {
     const auto [paths, problems] = files_under(files_, folder);
     problems_.insert(problems_.end(), problems.begin(), problems.end());
     int64_t n_texts = 0;
+    const bool holds_shards = files_.exists(join_path(folder, kTokenizeManifest));
     for (const std::string& path : paths) {
-      if (is_shard_name(path)) continue;
+      if (is_shard_name(path) || holds_shards) continue;
       const std::optional<std::string> text = text_of_folder(path);
       if (!text) continue;
       if (text->size() > n_bytes_left_) {
@@ -144,7 +146,8 @@ class Opener {
       throw Error(ErrorCode::bad_data, "[data] '{}': expected text files or token shards, got none",
                   folder);
     }
-    n_skipped_ += static_cast<int64_t>(paths.size() - (sources.size() - n_before));
+    if (!holds_shards)
+      n_skipped_ += static_cast<int64_t>(paths.size() - (sources.size() - n_before));
   }
 
   const Files& files_;

@@ -42,7 +42,9 @@ class ShardSource : public TokenSource {
       : files_(files),
         path_(std::move(path)),
         options_(options),
-        layout_(read_layout(files, path_, options)) {}
+        layout_(read_layout(files, path_, options)) {
+    if (path_.ends_with(".npy")) read_ends();
+  }
 
   const std::string& name() const override { return path_; }
   int64_t n_tokens() const override { return layout_.n_tokens; }
@@ -61,6 +63,7 @@ class ShardSource : public TokenSource {
       file->read_at(at, part);
       hash.update(part);
     }
+    hash.update(std::as_bytes(std::span(ends_)));
     return hash.digest();
   }
 
@@ -70,6 +73,7 @@ class ShardSource : public TokenSource {
     read_tokens(*file, first, tokens);
     std::fill(starts.begin(), starts.end(), uint8_t{0});
     if (first == 0) starts[0] = 1;
+    if (!ends_.empty()) return mark_behind_ends(static_cast<uint64_t>(first), starts);
     if (!options_.eos) return;
     for (size_t i = 1; i < tokens.size(); ++i) starts[i] = tokens[i - 1] == *options_.eos;
     if (first > 0) {
@@ -80,6 +84,31 @@ class ShardSource : public TokenSource {
   }
 
  private:
+  // NAME.ends beside NAME.npy: where its documents end, as 64-bit numbers.
+  void read_ends() {
+    const std::string path = path_.substr(0, path_.size() - 4) + ".ends";
+    if (!files_.exists(path)) return;
+    const std::vector<std::byte> bytes = files_.read_bytes(path);
+    ends_.resize(bytes.size() / sizeof(uint64_t));
+    std::memcpy(ends_.data(), bytes.data(), ends_.size() * sizeof(uint64_t));
+    const bool ascends =
+        std::adjacent_find(ends_.begin(), ends_.end(), std::greater_equal<>()) == ends_.end();
+    const auto n_tokens = static_cast<uint64_t>(layout_.n_tokens);
+    if (bytes.size() % sizeof(uint64_t) != 0 || !ascends || ends_.empty() || ends_.front() == 0 ||
+        ends_.back() != n_tokens) {
+      throw Error(ErrorCode::bad_data,
+                  "[shard] {}: expected ascending ends of documents, the last {}, got others", path,
+                  n_tokens);
+    }
+  }
+
+  void mark_behind_ends(uint64_t first, std::span<uint8_t> starts) const {
+    for (auto it = std::lower_bound(ends_.begin(), ends_.end(), first);
+         it != ends_.end() && *it < first + starts.size(); ++it) {
+      starts[*it - first] = 1;
+    }
+  }
+
   void read_tokens(const FileReader& file, int64_t first, std::span<int32_t> tokens) const {
     const uint64_t width = element_bytes(layout_.element);
     // The codes land in the upper part of the result, from where they widen in ascending order.
@@ -103,6 +132,7 @@ class ShardSource : public TokenSource {
   std::string path_;
   ShardOptions options_;
   ArrayLayout layout_;
+  std::vector<uint64_t> ends_;
 };
 
 }  // namespace

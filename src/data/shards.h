@@ -3,6 +3,7 @@
 //   NumPy's magic bytes;
 //         otherwise a headerless array, as OLMo writes them
 //   .bin  a headerless array
+// Documents end where NAME.ends beside NAME.npy says, or else behind each end token.
 // Shards are read in pieces when asked for, so they may be larger than memory.
 #pragma once
 
@@ -25,7 +26,7 @@ enum class TokenWidth {
 struct ShardOptions {
   TokenWidth width = TokenWidth::infer;
   int64_t vocab = 0;                // ids must be below; 0: not known, then ids must be below 2^31
-  std::optional<int32_t> eos = {};  // ends a document
+  std::optional<int32_t> eos = {};  // ends a document, where no file beside the shard says so
 };
 
 struct ArrayLayout {

@@ -4,6 +4,7 @@
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "io/checkpoint.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {
@@ -30,12 +31,8 @@ ModelSource source_of_folder(const Files& files, const std::string& folder) {
   ModelSource source;
   source.spec = model_from_hf(read_hf_config(files, folder), folder);
   source.weights = folder;
-  const std::string tokenizer = join_path(folder, "tokenizer.bin");
-  if (files.exists(tokenizer)) {
-    source.tokenizer = tokenizer;
-  } else if (source.spec.vocab == 256) {
-    source.tokenizer = "bytes";
-  }
+  source.tokenizer =
+      find_tokenizer(files, folder).value_or(source.spec.vocab == 256 ? "bytes" : "");
   source.seq = source.spec.max_positions;
   return source;
 }
@@ -45,6 +42,13 @@ std::string run_of_checkpoint(const std::string& checkpoint) {
 }
 
 }  // namespace
+
+void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded) {
+  const std::string& folder = loaded.config.model.path;
+  const bool is_chosen = loaded.source.at("data.tokenizer") != "default";
+  if (is_chosen || folder.empty() || !files.exists(folder)) return;
+  if (const auto found = find_tokenizer(files, folder)) loaded.config.data.tokenizer = *found;
+}
 
 ModelSource find_model_source(Files& files, const std::string& path, const Log& log) {
   const auto has = [&](const std::string& folder, std::string_view name) {

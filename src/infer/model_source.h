@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "config/load.h"
 #include "config/run_config.h"
 #include "nn/model.h"
 
@@ -23,5 +24,8 @@ struct ModelSource {
 // `path` is RUN (its newest whole checkpoint), RUN/ckpt/step-N, or a folder with config.json and
 // weights. Throws Error{bad_data} where it is none of them, or where a run has no whole checkpoint.
 ModelSource find_model_source(Files& files, const std::string& path, const Log& log = {});
+
+// Where the configuration names a model folder and leaves data.tokenizer out: that folder's.
+void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded);
 
 }  // namespace octet

@@ -48,7 +48,7 @@ class BpeTokenizer : public Tokenizer {
     return std::nullopt;
   }
 
-  void encode(std::string_view text, const EncodeOptions& options,
+  void encode(std::string_view text, const EncodeTextOptions& options,
               std::vector<int32_t>& ids) const override {
     std::unique_ptr<WordCache> own;
     if (options.words == nullptr && text.size() >= kWorthACache) {

@@ -9,7 +9,7 @@ class ByteTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return 256; }
   std::optional<int32_t> bos() const override { return std::nullopt; }
   std::optional<int32_t> eos() const override { return std::nullopt; }
-  void encode(std::string_view text, const EncodeOptions&,
+  void encode(std::string_view text, const EncodeTextOptions&,
               std::vector<int32_t>& ids) const override {
     for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
   }

@@ -112,7 +112,7 @@ class LibraryTokenizer : public Tokenizer {
     return decoder_->special_id(text);
   }
 
-  void encode(std::string_view text, const EncodeOptions& options,
+  void encode(std::string_view text, const EncodeTextOptions& options,
               std::vector<int32_t>& ids) const override {
     if (options.special != SpecialText::parse) return encode_plain(text, ids);
     finder_->for_each_segment(text, [&](const Segment& segment) {

@@ -21,7 +21,7 @@ enum class SpecialText {
   plain,     // tokens of its letters
 };
 
-struct EncodeOptions {
+struct EncodeTextOptions {
   SpecialText special = SpecialText::as_usual;
   WordCache* words = nullptr;  // this thread's, for this tokenizer
 };
@@ -42,9 +42,9 @@ class Tokenizer {
 
   // Appends; neither prefix nor suffix, bos nor eos is added. Bytes that are no UTF-8 go through
   // where the vocabulary has bytes. Throws Error{bad_data} for text that the tokenizer cannot read.
-  virtual void encode(std::string_view text, const EncodeOptions& options,
+  virtual void encode(std::string_view text, const EncodeTextOptions& options,
                       std::vector<int32_t>& ids) const = 0;
-  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const {
+  std::vector<int32_t> encode(std::string_view text, const EncodeTextOptions& options = {}) const {
     std::vector<int32_t> ids;
     encode(text, options, ids);
     return ids;

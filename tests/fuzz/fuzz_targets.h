@@ -20,6 +20,7 @@ void graph(std::string_view bytes);
 void manifest(std::string_view bytes);
 void model_config(std::string_view bytes);
 void tokenizer(std::string_view bytes);
+void tokenizer_text(std::string_view bytes);
 
 struct TargetRow {
   std::string_view name;  // also the corpus's folder

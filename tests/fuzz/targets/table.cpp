@@ -14,6 +14,7 @@ constexpr TargetRow kTargets[] = {
     {"manifest", manifest},
     {"model_config", model_config},
     {"tokenizer", tokenizer},
+    {"tokenizer_text", tokenizer_text},
 };
 
 }  // namespace

@@ -1,0 +1,193 @@
+// The parts of a tokenizer, each against a slower or simpler account of itself.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/pre_tokenizer.h"
+#include "text/regex.h"
+#include "text/unicode.h"
+#include "text/word_pattern.h"
+
+namespace octet {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string random_text(std::mt19937& random) {
+  constexpr int32_t kCodes[] = {'a',  'Z',  's',  't',   'r',    'e',    'l',    '\'',     '\'',
+                                '1',  '2',  ' ',  ' ',   '\n',   '\r',   '\t',   '.',      '!',
+                                0xE9, 0xA0, 0x85, 0x17F, 0x2028, 0x4E00, 0x301,  0x661,    0x1F600,
+                                0xBD, 'S',  'D',  'v',   0x3000, 0x200B, 0x16EE, 0x10FFFF, 0x212A};
+  std::string text;
+  for (size_t n = random() % 30; n > 0; --n)
+    append_utf8(text, kCodes[random() % std::size(kCodes)]);
+  return text;
+}
+
+TEST(WordScanner, finds_the_words_that_the_expression_finds) {
+  const struct {
+    WordPattern pattern;
+    std::string text;
+  } rows[] = {
+      {WordPattern::gpt2,
+       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
+      {WordPattern::cl100k, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                            R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+      {WordPattern::qwen, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+                          R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+  };
+  std::mt19937 random(3);
+  for (const auto& [pattern, text] : rows) {
+    EXPECT_EQ(known_pattern(text), pattern);
+    const WordScanner scanner(pattern);
+    const Regex regex(text);
+    for (int i = 0; i < 20'000; ++i) {
+      const std::string line = random_text(random);
+      for (size_t at = 0; at < line.size();) {
+        const Match match = regex.find(line, at);
+        ASSERT_EQ(match.begin, at) << line;
+        ASSERT_EQ(scanner.end_of_word(line, at), match.end) << line << " at " << at;
+        at = match.end;
+      }
+    }
+  }
+}
+
+// Merges the lowest pair, the leftmost of equals, one at a time.
+std::vector<int32_t> merged_slowly(std::vector<int32_t> ids,
+                                   const std::map<std::pair<int32_t, int32_t>, int32_t>& ranks) {
+  while (true) {
+    size_t best = ids.size();
+    int32_t lowest = INT32_MAX;
+    for (size_t i = 0; i + 1 < ids.size(); ++i) {
+      const auto it = ranks.find({ids[i], ids[i + 1]});
+      if (it == ranks.end() || it->second >= lowest) continue;
+      lowest = it->second;
+      best = i;
+    }
+    if (best == ids.size()) return ids;
+    ids[best] = 100 + lowest;
+    ids.erase(ids.begin() + static_cast<ptrdiff_t>(best) + 1);
+  }
+}
+
+TEST(BpeMerges, merges_as_the_textbook_does_for_words_of_any_length) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    BpeMerges merges;
+    std::map<std::pair<int32_t, int32_t>, int32_t> ranks;
+    for (int32_t rank = 0; rank < 30; ++rank) {
+      const auto side = [&] {
+        const auto token = static_cast<int32_t>(random() % 6);
+        return token < 3 || rank == 0 ? token % 3
+                                      : 100 + static_cast<int32_t>(random() % 30) % rank;
+      };
+      const int32_t left = side(), right = side();
+      if (!ranks.emplace(std::pair(left, right), rank).second) continue;
+      ASSERT_TRUE(merges.add(left, right, static_cast<uint32_t>(rank), 100 + rank));
+      EXPECT_FALSE(merges.add(left, right, 1000, 7));
+    }
+    MergeMemory memory;
+    for (const size_t n :
+         {size_t{0}, size_t{1}, size_t{2}, size_t{40}, size_t{64}, size_t{65}, size_t{300}}) {
+      std::vector<int32_t> ids(n);
+      for (int32_t& id : ids) id = static_cast<int32_t>(random() % 3);
+      const std::vector<int32_t> expected = merged_slowly(ids, ranks);
+      merges.merge(ids, memory);
+      ASSERT_EQ(ids, expected) << round << " " << n;
+    }
+  }
+}
+
+Words split(const PreTokenizerStep& step, std::string_view text) {
+  PreTokenizer words;
+  words.add(step);
+  Words found;
+  words.split(text, true, [&](std::string_view word) { found.emplace_back(word); });
+  return found;
+}
+
+TEST(PreTokenizer, a_split_does_with_matches_as_it_is_told) {
+  const auto by = [&](SplitBehavior behavior, bool invert = false) {
+    return split(SplitMatches{nullptr, "-", behavior, invert}, "the-final--countdown-");
+  };
+  EXPECT_EQ(by(SplitBehavior::removed), (Words{"the", "final", "countdown"}));
+  EXPECT_EQ(by(SplitBehavior::isolated), (Words{"the", "-", "final", "-", "-", "countdown", "-"}));
+  EXPECT_EQ(by(SplitBehavior::contiguous), (Words{"the", "-", "final", "--", "countdown", "-"}));
+  EXPECT_EQ(by(SplitBehavior::merged_with_previous), (Words{"the-", "final-", "-", "countdown-"}));
+  EXPECT_EQ(by(SplitBehavior::merged_with_next), (Words{"the", "-final", "-", "-countdown", "-"}));
+  EXPECT_EQ(by(SplitBehavior::removed, true), (Words{"-", "-", "-", "-"}));
+}
+
+Words segments(const AddedTokenFinder& finder, std::string_view text) {
+  Words found;
+  finder.for_each_segment(text, [&](const Segment& segment) {
+    found.push_back(segment.id < 0 ? std::string(segment.text)
+                                   : fmt::format("{}:{}", segment.id, segment.text));
+  });
+  return found;
+}
+
+TEST(AddedTokens, the_leftmost_and_longest_counts) {
+  AddedTokenFinder finder;
+  finder.add({.id = 1, .content = "<a>"});
+  finder.add({.id = 2, .content = "<a><b>"});
+  finder.add({.id = 3, .content = "x"});
+  finder.add({.id = 4, .content = "word", .single_word = true});
+  finder.add({.id = 5, .content = "<m>", .lstrip = true, .rstrip = true});
+  EXPECT_EQ(segments(finder, ""), Words{});
+  EXPECT_EQ(segments(finder, "<a><b><a>b"), (Words{"2:<a><b>", "1:<a>", "b"}));
+  EXPECT_EQ(segments(finder, "a x <"), (Words{"a ", "3:x", " <"}));
+  EXPECT_EQ(segments(finder, "word sword word."), (Words{"4:word", " sword ", "4:word", "."}));
+  EXPECT_EQ(segments(finder, "a \u00a0<m> \n b"), (Words{"a", "5: \u00a0<m> \n ", "b"}));
+}
+
+std::string normalized(NormalForm form, std::string_view text) {
+  std::string out;
+  UnicodeNormalizer(form).append(text, out);
+  return out;
+}
+
+TEST(UnicodeNormalizer, composes_and_decomposes_in_canonical_order) {
+  EXPECT_EQ(normalized(NormalForm::nfc, "plain"), "plain");
+  EXPECT_EQ(normalized(NormalForm::nfc, "xe\u0301y"), "x\u00e9y");
+  EXPECT_EQ(normalized(NormalForm::nfd, "x\u00e9y"), "xe\u0301y");
+  // Dot below (class 220) goes before the acute (230).
+  EXPECT_EQ(normalized(NormalForm::nfd, "a\u0301\u0323"), "a\u0323\u0301");
+  EXPECT_EQ(normalized(NormalForm::nfc, "a\u0301\u0323"), "\u1ea1\u0301");
+  EXPECT_EQ(normalized(NormalForm::nfc, "\u1100\u1161\u11a8"), "\uac01");
+  EXPECT_EQ(normalized(NormalForm::nfd, "\uac01"), "\u1100\u1161\u11a8");
+  EXPECT_EQ(normalized(NormalForm::nfc, "\uac00\u11a8"), "\uac01");
+  EXPECT_EQ(normalized(NormalForm::nfc, "\u212b"), "\u00c5");        // Angstrom
+  EXPECT_EQ(normalized(NormalForm::nfc, "\u0958"), "\u0915\u093c");  // excluded from composition
+  EXPECT_EQ(normalized(NormalForm::nfkc, "\ufb01\u00bd"), "fi1\u20442");
+  EXPECT_EQ(normalized(NormalForm::nfkd, "\ufdfa").size(), 33u);  // the longest: 18 characters
+}
+
+TEST(UnicodeNormalizer, a_long_run_of_marks_is_sorted_in_time) {
+  std::string marks = "a";
+  for (int i = 0; i < 100'000; ++i) marks += "\u0301\u0323";
+  const std::string out = normalized(NormalForm::nfc, marks);
+  EXPECT_TRUE(out.starts_with("\u1ea1\u0323\u0323"));
+  EXPECT_TRUE(out.ends_with("\u0301\u0301"));
+}
+
+TEST(Unicode, decodes_what_is_utf8_and_nothing_else) {
+  std::string text;
+  for (const int32_t code : {0, 0x7F, 0x80, 0x7FF, 0x800, 0xFFFF, 0x10000, 0x10FFFF}) {
+    append_utf8(text, code);
+  }
+  EXPECT_EQ(find_invalid_utf8(text), text.npos);
+  for (const std::string bad : {"\x80", "\xC0\x80", "\xC3", "\xE0\x80\x80", "\xED\xA0\x80",
+                                "\xF0\x80\x80\x80", "\xF4\x90\x80\x80", "\xF8", "\xE2\x96"}) {
+    EXPECT_EQ(find_invalid_utf8("a" + bad), 1u);
+    EXPECT_EQ(decode_utf8(bad, 0).code, kInvalid);
+    EXPECT_EQ(decode_utf8(bad, 0).length, 1u);
+  }
+}
+
+}  // namespace
+}  // namespace octet
