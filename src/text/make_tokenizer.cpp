@@ -5,16 +5,6 @@
 namespace octet {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{512} << 20;
-
-std::string read_file(const Files& files, const std::string& path) {
-  const uint64_t size = files.size(path);
-  if (size > kMostBytes) {
-    bad_tokenizer(path, "expected a tokenizer file of at most {} bytes, got {}", kMostBytes, size);
-  }
-  return files.read_text(path);
-}
-
 bool looks_like_json(std::string_view bytes) {
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   return first != bytes.npos && bytes[first] == '{';
@@ -86,7 +76,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
                 "[tokenizer] expected 'bytes', a tokenizer's file or a model folder, got '{}'",
                 path);
   }
-  const TokenizerFile file{files, path, read_file(files, path)};
+  const TokenizerFile file{files, path, files.read_text(path)};
   if (looks_like_json(file.bytes)) return read_json(file, options);
   if (file.bytes.starts_with("GGUF")) return read_gguf_vocabulary(file);
   if (is_rank_file(file.bytes)) return read_rank_file(file, options);

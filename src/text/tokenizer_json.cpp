@@ -103,8 +103,8 @@ class Reader {
     parts_.merges.reserve(it->size());
     for (size_t i = 0; i < it->size(); ++i) {
       const auto [left, right] = pair_of((*it)[i], i);
-      const bool is_new = parts_.merges.add(id_of(left, i), id_of(right, i),
-                                            static_cast<uint32_t>(i), id_of(left + right, i));
+      const int32_t a = id_of(left, i), b = id_of(right, i), merged = id_of(left + right, i);
+      const bool is_new = parts_.merges.add(a, b, static_cast<uint32_t>(i), merged);
       if (!is_new) bad_tokenizer(path_, "merge {}: '{} {}' came before", i, left, right);
     }
   }

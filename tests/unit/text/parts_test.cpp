@@ -1,4 +1,5 @@
 // The parts of a tokenizer, each against a slower or simpler account of itself.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
