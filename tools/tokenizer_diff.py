@@ -142,7 +142,7 @@ def package_tokenizer(data, name):
 def english(data, n_bytes):
     """Documents of about 100 KB."""
     text = b""
-    for path in ("wiki_en/wiki_train_01.txt", "books/books_val_00.txt", "wiki_en/wiki_train_00.txt.xz",
+    for path in ("wiki_en/wiki_train_00.txt.xz", "wiki_en/wiki_train_01.txt", "books/books_val_00.txt",
                  "books/books_train_00.txt.xz"):
         if len(text) < n_bytes:
             raw = (data / "text" / path).read_bytes()
