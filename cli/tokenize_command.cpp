@@ -110,7 +110,7 @@ void print_report(const GlobalOptions& options, const TokenizeReport& report, do
 void run_shards(const TokenizeFlags& flags, const GlobalOptions& options,
                 const Tokenizer& tokenizer) {
   if (flags.files.empty()) {
-    throw Error(ErrorCode::invalid_argument, "octet tokenize: expected files for --out, got none");
+    throw Error(ErrorCode::invalid_argument, "[tokenize] expected files for --out, got none");
   }
   TokenizeOptions tokenize;
   tokenize.paths = flags.files;
@@ -139,7 +139,7 @@ void run_tokenize(const TokenizeFlags& flags, const GlobalOptions& options) {
   const int n_modes = flags.ids + flags.decode + !flags.out.empty();
   if (n_modes != 1) {
     throw Error(ErrorCode::invalid_argument,
-                "octet tokenize: expected one of --ids, --decode and --out");
+                "[tokenize] expected one of --ids, --decode and --out");
   }
   const auto tokenizer = make_tokenizer(posix_files(), flags.tokenizer, {.pattern = flags.pattern});
   if (!flags.out.empty()) return run_shards(flags, options, *tokenizer);

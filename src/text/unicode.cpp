@@ -11,6 +11,9 @@ namespace octet {
 namespace {
 
 constexpr int32_t kCodes = 0x110000;
+// Beyond the ideographs there are neither letters nor numbers, nor anything that a normal form
+// changes: marks of variants, tags, private use.
+constexpr int32_t kInteresting = 0x40000;
 
 bool is_within(int32_t code, int32_t first, int32_t last) {
   return first <= code && code <= last;
@@ -128,7 +131,7 @@ bool is_word_character(int32_t code) {
 }
 
 CharClasses::CharClasses() : classes_(kCodes, CharClass::other) {
-  for (int32_t code = 0; code < kCodes; ++code) {
+  for (int32_t code = 0; code < kInteresting; ++code) {
     CharClass& of_code = classes_[static_cast<size_t>(code)];
     const utf8proc_category_t category = utf8proc_category(code);
     if (code == '\n' || code == '\r') {
@@ -145,7 +148,7 @@ CharClasses::CharClasses() : classes_(kCodes, CharClass::other) {
 
 UnicodeNormalizer::UnicodeNormalizer(NormalForm form) : form_(form), is_inert_(kCodes, true) {
   std::vector<int32_t> codes;
-  for (int32_t code = 0; code < kCodes; ++code) {
+  for (int32_t code = 0; code < kInteresting; ++code) {
     if (!utf8proc_codepoint_valid(code)) continue;
     codes.clear();
     append_decomposed(code, form, codes);

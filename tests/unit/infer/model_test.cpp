@@ -151,6 +151,24 @@ TEST(ModelSources, a_folder_says_what_it_can) {
   EXPECT_EQ(source.seq, spec.max_positions);
 }
 
+TEST(ModelSources, a_folder_brings_its_tokenizer) {
+  const ScratchFolder folder;
+  const ModelSpec spec = llama();
+  put_weights(folder, spec);
+  folder.put("config.json", hf_config_text(spec));
+  EXPECT_EQ(find_model_source(posix_files(), folder.path()).tokenizer, "");
+  const std::string path = folder.put("tokenizer.json", "{}");
+  EXPECT_EQ(find_model_source(posix_files(), folder.path()).tokenizer, path);
+
+  const std::string model = "model: {path: " + folder.path() + "}\n";
+  LoadedConfig loaded = parse_config(model, "a.yaml");
+  take_tokenizer_of_model(posix_files(), loaded);
+  EXPECT_EQ(loaded.config.data.tokenizer, path);
+  loaded = parse_config(model + "data: {tokenizer: bytes}\n", "a.yaml");
+  take_tokenizer_of_model(posix_files(), loaded);
+  EXPECT_EQ(loaded.config.data.tokenizer, "bytes");
+}
+
 TEST(ModelSources, a_run_without_checkpoint_is_an_error) {
   const ScratchFolder folder;
   folder.put("config.yaml", "recipe: bf16\n");
