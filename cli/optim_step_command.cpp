@@ -113,7 +113,8 @@ class TensorUpdate {
       lo.push_back(parts.lo);
     }
     write(kTensor, std::span<const uint16_t>(hi));
-    if (bound_.has_input(name("master:"))) write(name("master:"), std::span<const int16_t>(lo));
+    if (has(name(StateUse::master_remainder)))
+      write(name(StateUse::master_remainder), std::span<const int16_t>(lo));
   }
 
   // Adam's t counts applied updates; `attempt` counts all. Returns whether the step was applied.
@@ -150,8 +151,8 @@ class TensorUpdate {
   std::vector<float> weights() const {
     if (policy_.master == Master::fp32) return words<float>(kTensor);
     const auto hi = words<uint16_t>(kTensor);
-    const auto lo =
-        has(name("master:")) ? words<int16_t>(name("master:")) : std::vector<int16_t>(hi.size());
+    const std::string remainder = name(StateUse::master_remainder);
+    const auto lo = has(remainder) ? words<int16_t>(remainder) : std::vector<int16_t>(hi.size());
     std::vector<float> joined;
     for (size_t i = 0; i < hi.size(); ++i) joined.push_back(join_master({hi[i], lo[i]}));
     return joined;
@@ -160,7 +161,7 @@ class TensorUpdate {
   std::vector<float> moment(Moment which) const {
     const bool first = which == Moment::first;
     const StateFormat& format = first ? policy_.state_m : policy_.state_v;
-    const std::string stored = name(first ? "adam_m:" : "adam_v:");
+    const std::string stored = name(first ? StateUse::moment1 : StateUse::moment2);
     const Dtype dtype = type(stored).dtype;
     if (dtype == Dtype::f32) return words<float>(stored);
     std::vector<float> x(static_cast<size_t>(n_));
@@ -175,12 +176,13 @@ class TensorUpdate {
         .expand = format.expand,
         .math = policy_.math == PowerMath::exact ? MathMode::exact : MathMode::fast};
     const auto codes = words<uint8_t>(stored);
-    const auto meta = words<uint32_t>(name(first ? "adam_m_meta:" : "adam_v_meta:"));
+    const auto meta =
+        words<uint32_t>(name(first ? StateUse::moment1_meta : StateUse::moment2_meta));
     decode_groups(coding, policy_.group, meta, codes, x);
     return x;
   }
 
-  static std::string name(const char* prefix) { return std::string(prefix) + kTensor; }
+  static std::string name(StateUse use) { return state_name(use, kTensor); }
 
  private:
   Plan make(Backend& backend) const {
@@ -232,13 +234,14 @@ void write_result(const OptimStepFlags& flags, const TensorUpdate& update, int64
   if (update.type(kTensor).dtype == Dtype::bf16) {
     file.add("weight_hi", Dtype::bf16, update.words<std::byte>(kTensor));
   }
-  if (update.has(TensorUpdate::name("master:"))) {
-    file.add("weight_lo", Dtype::i16, update.words<std::byte>(TensorUpdate::name("master:")));
-  }
+  const std::string remainder = TensorUpdate::name(StateUse::master_remainder);
+  if (update.has(remainder)) file.add("weight_lo", Dtype::i16, update.words<std::byte>(remainder));
   for (const Moment moment : {Moment::first, Moment::second}) {
     const std::string short_name = moment == Moment::first ? "m" : "v";
-    const std::string stored = "adam_" + short_name + ":" + kTensor;
-    const std::string meta = "adam_" + short_name + "_meta:" + kTensor;
+    const bool first = moment == Moment::first;
+    const std::string stored = TensorUpdate::name(first ? StateUse::moment1 : StateUse::moment2);
+    const std::string meta =
+        TensorUpdate::name(first ? StateUse::moment1_meta : StateUse::moment2_meta);
     file.add(short_name, Dtype::f32, update.moment(moment));
     const Dtype dtype = update.type(stored).dtype;
     if (dtype != Dtype::f32)

@@ -9,12 +9,12 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "io/checkpoint.h"
+#include "ir/states.h"
 #include "math/state_error.h"
 
 namespace octet {
 namespace {
 
-constexpr std::string_view kFirst = "adam_m:", kSecond = "adam_v:";
 constexpr std::array kKinds = {MomentKind{Dtype::e4m3, false}, MomentKind{Dtype::e4m3, true},
                                MomentKind{Dtype::e5m2, false}, MomentKind{Dtype::e5m2, true}};
 
@@ -46,10 +46,10 @@ struct Errors {
 Errors measure(const SafetensorsReader& optim, const StudyFlags& flags) {
   Errors errors;
   for (const StoredTensor& tensor : optim.tensors()) {
-    if (tensor.name.rfind(kFirst, 0) != 0) continue;
-    const std::string parameter = tensor.name.substr(kFirst.size());
+    const auto [use, parameter] = state_key(tensor.name, tensor.dtype.value_or(Dtype::u8));
+    if (use != StateUse::moment1) continue;
     const std::vector<float> m = read_f32(optim, tensor.name);
-    const std::vector<float> v = read_f32(optim, std::string(kSecond) + parameter);
+    const std::vector<float> v = read_f32(optim, state_name(StateUse::moment2, parameter));
     const StateErrorTable table =
         state_error_table(m, v, kKinds, {.group = flags.group, .eps = flags.eps});
     const auto n = static_cast<int64_t>(m.size());
@@ -79,7 +79,7 @@ void run_states(const StudyFlags& flags, const GlobalOptions& options) {
   const Errors errors = measure(newest->optim, flags);
   if (errors.n_tensors == 0) {
     throw Error(ErrorCode::bad_data, "[study] '{}': expected moments ({}NAME), got none",
-                newest->path, kFirst);
+                newest->path, state_def(StateUse::moment1).prefix);
   }
   log.info("{}: {} tensors, {} elements", newest->path, errors.n_tensors, errors.n_elems);
   Table table{{"m \\ v"}, {}};

@@ -21,17 +21,8 @@ std::string_view enum_name(FunctionKind kind) {
 
 namespace {
 
-constexpr std::string_view kGrad = "grad:";
-
 bool is_gradient(const GraphOutput& output) {
-  return output.name.rfind(kGrad, 0) == 0;
-}
-
-constexpr std::string_view kFlag = "quantizer_flag";
-
-// The state that gathers this over the micro-batches of a step.
-std::string accumulated(std::string_view name) {
-  return "accumulated:" + std::string(name);
+  return is_gradient_name(output.name);
 }
 
 // Removes the output and returns its value, or kNoValue where there is none.
@@ -43,32 +34,32 @@ ValueId take_output(Graph& graph, std::string_view name) {
   return value;
 }
 
-constexpr std::string_view kHistory = "amax_history:";
-
-bool is_history(const Graph& graph, const GraphOutput& output) {
+// The history that the output updates; nullptr where it updates none.
+const GraphInput* history_of(const Graph& graph, const GraphOutput& output) {
   const GraphInput* input = output.updates == kNoValue ? nullptr : graph.input_of(output.updates);
-  return input != nullptr && input->name.rfind(kHistory, 0) == 0;
+  return input != nullptr && input->key.use == StateUse::amax_history ? input : nullptr;
 }
 
-// The histories' next values become those of "accumulated:<history>": each already holds this
+// The histories' next values become those of accumulated histories: each already holds this
 // micro-batch's maximum at its end and is shifted, so that of two the larger is right everywhere.
 void accumulate_histories(Graph& graph, bool add) {
   Builder builder(graph);
   builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
-    if (!is_history(graph, graph.outputs[i])) continue;
-    const std::string name = accumulated(graph.input_of(graph.outputs[i].updates)->name);
+    const GraphInput* history = history_of(graph, graph.outputs[i]);
+    if (history == nullptr) continue;
+    const std::string site = history->key.owner;
     const ValueId next = graph.outputs[i].value;
-    const ValueId total = builder.input(InputKind::state, name, graph.type(next));
+    const ValueId total = builder.state(StateUse::accumulated_history, site, graph.type(next));
     graph.outputs[i] = {
-        .name = "next:" + name,
+        .name = next_name(state_name(StateUse::accumulated_history, site)),
         .value = add ? builder.emit1(OpCode::maximum, NoAttrs{}, {total, next}) : next,
         .updates = total};
   }
 }
 
-// Turns each gradient output into the next value of "accumulated:<parameter>", and the quantizers'
-// flag likewise.
+// Turns each gradient output into the next value of the parameter's accumulator, and the
+// quantizers' flag likewise.
 Graph accumulate_gradients(const Graph& graph, bool add) {
   Graph result = graph;
   Builder builder(result);
@@ -76,8 +67,9 @@ Graph accumulate_gradients(const Graph& graph, bool add) {
   std::set<ValueId> seen;
   for (GraphOutput& output : result.outputs) {
     if (!is_gradient(output)) continue;
-    const std::string name = accumulated(output.name.substr(kGrad.size()));
-    const ValueId total = builder.input(InputKind::state, name, result.type(output.value));
+    const std::string parameter = *gradient_parameter(output.name);
+    const ValueId total =
+        builder.state(StateUse::accumulator, parameter, result.type(output.value));
     output.updates = total;
     if (add) {
       output.value = builder.add(total, output.value);
@@ -87,11 +79,9 @@ Graph accumulate_gradients(const Graph& graph, bool add) {
     }
   }
   accumulate_histories(result, add);
-  if (const ValueId flag = take_output(result, kFlag); flag != kNoValue) {
-    const std::string name = accumulated(kFlag);
-    const ValueId total = builder.input(InputKind::state, name, result.type(flag));
-    builder.output("next:" + name,
-                   add ? builder.emit1(OpCode::any_of, NoAttrs{}, {total, flag}) : flag, total);
+  if (const ValueId flag = take_output(result, kQuantizerFlag); flag != kNoValue) {
+    const ValueId total = builder.state(StateUse::accumulated_flag, "", result.type(flag));
+    builder.next(total, add ? builder.emit1(OpCode::any_of, NoAttrs{}, {total, flag}) : flag);
   }
   return result;
 }
@@ -103,7 +93,7 @@ void hold_histories(Builder& builder) {
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "amax_history"};
   std::map<Shape, ValueId> flags;
   for (size_t i = 0; i < graph.outputs.size(); ++i) {
-    if (!is_history(graph, graph.outputs[i])) continue;
+    if (history_of(graph, graph.outputs[i]) == nullptr) continue;
     const auto [name, next, history] = graph.outputs[i];
     const Shape shape = graph.type(history).shape;
     const auto [flag, added] = flags.try_emplace(shape, kNoValue);
@@ -128,7 +118,8 @@ Program::Program(ProgramOptions options, const Catalogue& catalogue)
       if (!lasts) continue;
       kept.inputs.push_back({.value = static_cast<ValueId>(kept.values.size()),
                              .kind = input.kind,
-                             .name = input.name});
+                             .name = input.name,
+                             .key = input.key});
       kept.values.push_back({.type = graph.type(input.value)});
     }
     layout_.add_inputs(kept);
@@ -176,7 +167,7 @@ Graph Program::forward_graph(const BatchSize& size, ForwardKind kind) const {
   options.scaling = Scaling::current;
   if (options_.inference_only) options.weight_copy = WeightCopy::per_use;
   Graph graph = typed_graph(simplify(options_.forward(size, kind)), options);
-  take_output(graph, kFlag);
+  take_output(graph, kQuantizerFlag);
   return graph;
 }
 
@@ -198,7 +189,7 @@ std::vector<UpdateItem> Program::update_items(const Graph& graph) const {
 Graph Program::step_graph(const Graph& typed) const {
   Graph graph = without_weight_copies(typed);
   const std::vector<UpdateItem> items = update_items(graph);
-  const GraphOutput* output = graph.find_output(kFlag);
+  const GraphOutput* output = graph.find_output(kQuantizerFlag);
   const ValueId flag = output == nullptr ? kNoValue : output->value;
   std::erase_if(graph.outputs, is_gradient);
   Builder builder(graph);
@@ -212,24 +203,21 @@ Graph Program::update_graph(const Graph& typed) const {
   Graph graph;
   graph.phase = typed.phase;
   Builder builder(graph);
-  const auto gathered = [&](std::string_view name, const TensorType& type) {
-    return builder.input(InputKind::state, accumulated(name), type);
-  };
   std::vector<UpdateItem> items = update_items(typed);
   for (UpdateItem& item : items) {
     const TensorType& gradient = typed.type(item.gradient);
     item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
-    item.gradient = gathered(item.parameter, gradient);
+    item.gradient = builder.state(StateUse::accumulator, item.parameter, gradient);
   }
   ValueId flag = kNoValue;
-  if (const GraphOutput* output = typed.find_output(kFlag); output != nullptr)
-    flag = gathered(kFlag, typed.type(output->value));
+  if (const GraphOutput* output = typed.find_output(kQuantizerFlag); output != nullptr)
+    flag = builder.state(StateUse::accumulated_flag, "", typed.type(output->value));
   for (const GraphOutput& output : typed.outputs) {
-    if (!is_history(typed, output)) continue;
-    const std::string& name = typed.input_of(output.updates)->name;
+    const GraphInput* source = history_of(typed, output);
+    if (source == nullptr) continue;
     const TensorType& type = typed.type(output.updates);
-    const ValueId history = builder.input(InputKind::state, name, type);
-    builder.output(output.name, gathered(name, type), history);
+    const ValueId history = builder.state(StateUse::amax_history, source->key.owner, type);
+    builder.next(history, builder.state(StateUse::accumulated_history, source->key.owner, type));
   }
   build_update(builder, items, options_.optim, flag);
   hold_histories(builder);

@@ -19,13 +19,23 @@ void check_size(std::string_view name, const Tag& tag, const Shape& shape) try {
 ValueId Builder::input(InputKind kind, std::string name, TensorType type) {
   check_size(name, {}, type.shape);
   const auto id = static_cast<ValueId>(graph_.values.size());
+  graph_.inputs.push_back(graph_input(id, kind, std::move(name), type.dtype));
   graph_.values.push_back({.type = std::move(type)});
-  graph_.inputs.push_back({.value = id, .kind = kind, .name = std::move(name)});
   return id;
+}
+
+ValueId Builder::state(StateUse use, std::string_view owner, TensorType type) {
+  return input(state_def(use).kind, state_name(use, owner), std::move(type));
 }
 
 void Builder::output(std::string name, ValueId value, ValueId updates) {
   graph_.outputs.push_back({.name = std::move(name), .value = value, .updates = updates});
+}
+
+void Builder::next(ValueId input, ValueId value) {
+  const GraphInput* of = graph_.input_of(input);
+  CHECK(of != nullptr);
+  output(next_name(of->name), value, input);
 }
 
 std::vector<ValueId> Builder::emit(OpCode op, Attrs attrs, std::vector<ValueId> operands) {

@@ -24,8 +24,12 @@ class Builder {
 
   Tag tag;
 
+  // A state's use and owner follow from its name (ir/states.h), where it is one of the table's.
   ValueId input(InputKind kind, std::string name, TensorType type);
+  ValueId state(StateUse use, std::string_view owner, TensorType type);
   void output(std::string name, ValueId value, ValueId updates = kNoValue);
+  // The next value of an input: an output that is written over it.
+  void next(ValueId input, ValueId value);
 
   std::vector<ValueId> emit(OpCode op, Attrs attrs, std::vector<ValueId> operands);
   // Float results take these dtypes instead (one per result; ignored where the op fixes the dtype).

@@ -9,15 +9,15 @@ std::string_view enum_name(Phase phase) {
   return names[static_cast<int>(phase)];
 }
 
-std::string_view enum_name(InputKind kind) {
-  constexpr std::string_view names[] = {"parameter",   "state",    "batch",
-                                        "step_scalar", "constant", "derived"};
-  return names[static_cast<int>(kind)];
-}
-
 std::string_view enum_name(Role role) {
   constexpr std::string_view names[] = {"forward", "backward", "update"};
   return names[static_cast<int>(role)];
+}
+
+GraphInput graph_input(ValueId value, InputKind kind, std::string name, Dtype dtype) {
+  const bool lasts = kind == InputKind::state || kind == InputKind::derived;
+  StateKey key = lasts ? state_key(name, dtype) : StateKey{};
+  return {.value = value, .kind = kind, .name = std::move(name), .key = std::move(key)};
 }
 
 const GraphInput* Graph::find_input(std::string_view wanted) const {

@@ -11,6 +11,7 @@
 
 #include "ir/attrs.h"
 #include "ir/opcode.h"
+#include "ir/states.h"
 #include "ir/types.h"
 
 namespace octet {
@@ -21,18 +22,12 @@ inline constexpr ValueId kNoValue = -1;
 inline constexpr NodeId kNoNode = -1;
 
 enum class Phase : uint8_t { logical, typed, sharded, lowered };
-// derived: made from parameters, so that no file keeps it; it lasts like a state.
-enum class InputKind : uint8_t { parameter, state, batch, step_scalar, constant, derived };
 enum class Role : uint8_t { forward, backward, update };
 
 std::string_view enum_name(Phase phase);
-std::string_view enum_name(InputKind kind);
 std::string_view enum_name(Role role);
 constexpr int enum_count(Phase) {
   return 4;
-}
-constexpr int enum_count(InputKind) {
-  return 6;
 }
 constexpr int enum_count(Role) {
   return 3;
@@ -62,12 +57,18 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
+// Inputs stand in the order of their values. `key`: what a state is for and of which parameter or
+// quantizer site; the name follows from it (ir/states.h).
 struct GraphInput {
   ValueId value = kNoValue;
   InputKind kind = InputKind::batch;
   std::string name;
+  StateKey key = {};
   bool operator==(const GraphInput&) const = default;
 };
+
+// With the key that its name says.
+GraphInput graph_input(ValueId value, InputKind kind, std::string name, Dtype dtype);
 
 // A named result. With `updates` it is written over that input's buffer (parameter, state,
 // derived): the input's next value.

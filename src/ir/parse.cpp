@@ -193,8 +193,8 @@ class Parser {
       const auto kind = enumerator<InputKind>();
       std::string name = string();
       expect(':');
-      graph_.inputs.push_back(
-          {.value = define(names[0], type(), kNoNode, 0), .kind = kind, .name = std::move(name)});
+      const ValueId id = define(names[0], type(), kNoNode, 0);
+      graph_.inputs.push_back(graph_input(id, kind, std::move(name), graph_.type(id).dtype));
       return;
     }
     const std::string_view op_name = word();

@@ -124,47 +124,44 @@ class ItemUpdate {
         policy_(policy_for(policy, weight_.n_elems())) {}
 
   void build(const StepInputs& in) {
-    const ValueId m = state("adam_m:", first_moment_dtype(policy_.state_m), weight_.shape);
-    const ValueId v = state("adam_v:", second_moment_dtype(policy_.state_v), weight_.shape);
+    const ValueId m = state(StateUse::moment1, first_moment_dtype(policy_.state_m), weight_.shape);
+    const ValueId v = state(StateUse::moment2, second_moment_dtype(policy_.state_v), weight_.shape);
     std::vector<ValueId> operands = {item_.weight,  item_.gradient,    m, v, in.lr, in.c1, in.c2,
                                      in.grad_scale, in.found_nonfinite};
     operands.push_back(master());
-    operands.push_back(meta("adam_m_meta:", m));
-    operands.push_back(meta("adam_v_meta:", v));
+    operands.push_back(meta(StateUse::moment1_meta, m));
+    operands.push_back(meta(StateUse::moment2_meta, v));
     operands.push_back(in.attempt);
     while (operands.back() == kNoValue) operands.pop_back();
     const AdamwAttrs attrs = update_attrs(item_, policy_, weight_.dtype);
     const auto results = builder_.emit(OpCode::adamw_step, attrs, operands);
-    builder_.output("next:" + item_.parameter, results[0], item_.weight);
-    for (size_t i = 0; i < states_.size(); ++i) {
-      builder_.output("next:" + names_[i], results[i + 1], states_[i]);
-    }
+    builder_.next(item_.weight, results[0]);
+    for (size_t i = 0; i < states_.size(); ++i) builder_.next(states_[i], results[i + 1]);
   }
 
  private:
-  ValueId state(const char* prefix, Dtype dtype, Shape shape) {
-    names_.push_back(prefix + item_.parameter);
-    states_.push_back(builder_.input(InputKind::state, names_.back(),
-                                     {.dtype = dtype, .shape = std::move(shape)}));
+  ValueId state(StateUse use, Dtype dtype, Shape shape) {
+    states_.push_back(
+        builder_.state(use, item_.parameter, {.dtype = dtype, .shape = std::move(shape)}));
     return states_.back();
   }
   ValueId master() {
     if (weight_.dtype == Dtype::f32 || policy_.master == Master::bf16_sr) return kNoValue;
-    const Dtype dtype = policy_.master == Master::fp32 ? Dtype::f32 : Dtype::i16;
-    return state("master:", dtype, weight_.shape);
+    return policy_.master == Master::fp32
+               ? state(StateUse::master, Dtype::f32, weight_.shape)
+               : state(StateUse::master_remainder, Dtype::i16, weight_.shape);
   }
-  ValueId meta(const char* prefix, ValueId moment) {
+  ValueId meta(StateUse use, ValueId moment) {
     if (!is_quantized(builder_.type(moment).dtype)) return kNoValue;
     const int64_t n_groups = ceil_div(weight_.n_elems(), policy_.group);
-    return state(prefix, Dtype::u32, {n_groups});
+    return state(use, Dtype::u32, {n_groups});
   }
 
   Builder& builder_;
   const UpdateItem& item_;
   TensorType weight_;
   AdamwPolicy policy_;
-  std::vector<std::string> names_;  // in the order of the results behind w
-  std::vector<ValueId> states_;
+  std::vector<ValueId> states_;  // in the order of the results behind w
 };
 
 ValueId attempt_input(Builder& builder, const std::vector<UpdateItem>& items,
@@ -208,7 +205,7 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
         before == kNoValue ? norm[2] : builder.emit1(OpCode::any_of, NoAttrs{}, {norm[2], before});
     norms.push_back(norm[0]);
     flags.push_back(in.found_nonfinite);
-    builder.output("nonfinite:" + item->parameter, in.found_nonfinite);
+    builder.output(nonfinite_name(item->parameter), in.found_nonfinite);
     ItemUpdate(builder, *item, policy).build(in);
   }
   if (flag != kNoValue) flags.push_back(flag);

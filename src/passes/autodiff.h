@@ -23,8 +23,4 @@ struct AutodiffOptions {
 
 Graph autodiff(const Graph& graph, const AutodiffOptions& options = {});
 
-inline std::string gradient_name(const std::string& parameter) {
-  return "grad:" + parameter;
-}
-
 }  // namespace octet

@@ -13,39 +13,37 @@
 
 namespace octet {
 
-std::string_view enum_name(Lane lane) {
-  constexpr std::string_view names[] = {"persistent", "step", "transient"};
-  return names[static_cast<int>(lane)];
+MemoryRole input_role(InputKind kind, StateUse use) {
+  switch (kind) {
+    case InputKind::parameter:
+      return MemoryRole::parameters;
+    case InputKind::state:
+    case InputKind::derived:
+      return state_def(use).role;
+    default:
+      return MemoryRole::other;
+  }
 }
 
-std::string_view enum_name(MemoryRole role) {
-  constexpr std::string_view names[] = {"parameters", "masters",     "weight_copies", "gradients",
-                                        "optimizer",  "activations", "workspace",     "other"};
-  return names[static_cast<int>(role)];
+Lane input_lane(InputKind kind, StateUse use) {
+  if (kind == InputKind::parameter) return Lane::persistent;
+  const bool lasts = kind == InputKind::state || kind == InputKind::derived;
+  return lasts ? state_def(use).lane : Lane::step;
 }
 
-MemoryRole input_role(const GraphInput& input) {
-  const auto starts = [&](std::string_view prefix) { return input.name.rfind(prefix, 0) == 0; };
-  if (input.kind == InputKind::parameter) return MemoryRole::parameters;
-  if (starts("master:")) return MemoryRole::masters;
-  if (input.kind == InputKind::derived) return MemoryRole::weight_copies;
-  if (starts("accumulated:")) return MemoryRole::gradients;
-  return input.kind == InputKind::state ? MemoryRole::optimizer : MemoryRole::other;
-}
-
-Lane input_lane(const GraphInput& input) {
-  const bool kept = input.kind == InputKind::parameter || input.kind == InputKind::state ||
-                    input.kind == InputKind::derived;
-  return kept && input_role(input) != MemoryRole::gradients ? Lane::persistent : Lane::step;
+const Layout::Slot* Layout::find(StateUse use, std::string_view owner) const {
+  const auto it = slots.find(state_name(use, owner));
+  return it == slots.end() || it->second.key.use != use ? nullptr : &it->second;
 }
 
 void Layout::add_inputs(const Graph& graph) {
   for (const GraphInput& input : graph.inputs) {
     const TensorType& type = graph.type(input.value);
-    const Lane lane = input_lane(input);
+    const Lane lane = input_lane(input.kind, input.key.use);
     int64_t& used = lane_bytes[static_cast<int>(lane)];
     const auto [it, added] = slots.try_emplace(
-        input.name, Slot{.type = type, .kind = input.kind, .lane = lane, .offset = used});
+        input.name,
+        Slot{.type = type, .kind = input.kind, .key = input.key, .lane = lane, .offset = used});
     if (added) {
       used = add_bytes(used, align_up(type.n_bytes()), input.name);
     } else if (it->second.type != type) {
@@ -107,7 +105,7 @@ class Planner {
     for (const auto& [name, slot] : layout_.slots) {
       by_name[name] = static_cast<int>(plan_.buffers.size());
       plan_.buffers.push_back({.name = name,
-                               .role = input_role({.kind = slot.kind, .name = name}),
+                               .role = input_role(slot.kind, slot.key.use),
                                .layer = -1,
                                .dtype = slot.type.dtype,
                                .lane = slot.lane,
@@ -240,13 +238,13 @@ class Planner {
     return gradients_.count(result) > 0 ? MemoryRole::gradients : MemoryRole::activations;
   }
 
-  // Gradients of parameters: what updates read, and what outputs called "grad:..." hand out.
+  // Gradients of parameters: what updates read, and the gradients among the outputs.
   void find_gradients() {
     for (const Node& n : plan_.graph.nodes) {
       if (n.op == OpCode::adamw_step) gradients_.insert(root(n.operands[1]));
     }
     for (const GraphOutput& output : plan_.graph.outputs) {
-      if (output.name.rfind("grad:", 0) == 0) gradients_.insert(root(output.value));
+      if (is_gradient_name(output.name)) gradients_.insert(root(output.value));
     }
   }
 

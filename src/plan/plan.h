@@ -16,24 +16,6 @@
 
 namespace octet {
 
-enum class Lane : uint8_t { persistent, step, transient };
-inline constexpr int kLaneCount = 3;
-std::string_view enum_name(Lane lane);
-
-// What memory is for, in reports.
-enum class MemoryRole : uint8_t {
-  parameters,
-  masters,
-  weight_copies,
-  gradients,
-  optimizer,
-  activations,
-  workspace,
-  other
-};
-inline constexpr int kMemoryRoleCount = 8;
-std::string_view enum_name(MemoryRole role);
-
 inline constexpr int64_t kAlignment = 256;  // of every buffer, bytes
 constexpr int64_t align_up(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -63,11 +45,14 @@ struct Layout {
   struct Slot {
     TensorType type;
     InputKind kind = InputKind::parameter;
+    StateKey key = {};
     Lane lane = Lane::persistent;
     int64_t offset = 0;
   };
   std::map<std::string, Slot> slots;
   int64_t lane_bytes[kLaneCount] = {0, 0, 0};
+
+  const Slot* find(StateUse use, std::string_view owner) const;  // nullptr where there is none
 
   // Adds the inputs of this kind that are not there yet; throws Error(internal) where one is there
   // with another type.
@@ -95,9 +80,8 @@ struct PlanOptions {
 Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
                const PlanOptions& options = {});
 
-// The role and lane of an input by its kind and the prefix of its name (see optim/adamw.h for the
-// prefixes).
-MemoryRole input_role(const GraphInput& input);
-Lane input_lane(const GraphInput& input);
+// The role and lane of an input: those of its use where it is a state (ir/states.h).
+MemoryRole input_role(InputKind kind, StateUse use);
+Lane input_lane(InputKind kind, StateUse use);
 
 }  // namespace octet

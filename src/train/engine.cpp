@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kFunctionCount = static_cast<size_t>(FunctionKind::logits) + 1;
 
 bool read_quantizer_flag(const BoundPlan& function, Device& device) {
-  const std::string output = "quantizer_flag", input = "accumulated:" + output;
+  const std::string output(kQuantizerFlag), input = state_name(StateUse::accumulated_flag, "");
   const std::byte* at = function.has_output(output) ? function.output(output)
                         : function.has_input(input) ? function.input(input)
                                                     : nullptr;
@@ -22,13 +22,13 @@ bool read_quantizer_flag(const BoundPlan& function, Device& device) {
 }
 
 std::vector<std::string> read_refused(const BoundPlan& function) {
-  constexpr std::string_view prefix = "nonfinite:";
   std::vector<std::string> refused;
   for (const GraphOutput& output : function.plan().graph.outputs) {
-    if (!output.name.starts_with(prefix)) continue;
+    const auto parameter = nonfinite_parameter(output.name);
+    if (!parameter) continue;
     uint8_t flag = 0;
     function.read_output(output.name, &flag, sizeof(flag));
-    if (flag != 0) refused.push_back(output.name.substr(prefix.size()));
+    if (flag != 0) refused.push_back(*parameter);
   }
   return refused;
 }
@@ -125,9 +125,7 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
 
 void TrainEngine::enable_tracing() {
   for (const auto& [name, slot] : program_.layout().slots) {
-    const bool waits_for_update = name.starts_with("adam_") || name.starts_with("master:");
-    if (slot.kind != InputKind::state || slot.lane != Lane::persistent || waits_for_update)
-      continue;
+    if (slot.key.use != StateUse::amax_history) continue;
     const auto n_bytes = static_cast<size_t>(slot.type.n_bytes());
     histories_.push_back({arenas_->lane(slot.lane) + slot.offset, std::vector<std::byte>(n_bytes)});
   }

@@ -16,6 +16,12 @@ void write_slot(Arenas& arenas, const Layout::Slot& slot, const void* data, size
   arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset, data, slot.type.n_bytes());
 }
 
+// The f32 master of a parameter, or its remainder; nullptr where the weight is all there is.
+const Layout::Slot* find_master(const Layout& layout, const std::string& parameter) {
+  const Layout::Slot* master = layout.find(StateUse::master, parameter);
+  return master != nullptr ? master : layout.find(StateUse::master_remainder, parameter);
+}
+
 void zero_all(Arenas& arenas, const Layout& layout) {
   for (const auto& [name, slot] : layout.slots) {
     if (slot.lane != Lane::persistent || slot.type.n_bytes() == 0) continue;
@@ -45,10 +51,9 @@ WeightDraw draw_of(Arenas& arenas, const Layout& layout, const ParameterSpec& pa
                   .n = n_elems(parameter.shape),
                   .weight = weight.type.dtype,
                   .weight_at = arenas.lane(weight.lane) + weight.offset};
-  const auto master = layout.slots.find("master:" + parameter.name);
-  if (master != layout.slots.end()) {
-    draw.master = master->second.type.dtype;
-    draw.master_at = arenas.lane(master->second.lane) + master->second.offset;
+  if (const Layout::Slot* master = find_master(layout, parameter.name)) {
+    draw.master = master->type.dtype;
+    draw.master_at = arenas.lane(master->lane) + master->offset;
   }
   return draw;
 }
@@ -69,16 +74,14 @@ std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed)
 void write_master(Arenas& arenas, const Layout& layout, const std::string& parameter,
                   std::span<const float> values) {
   const Layout::Slot& weight = layout.slots.at(parameter);
-  const auto master = layout.slots.find("master:" + parameter);
-  if (master == layout.slots.end() || master->second.type.dtype == Dtype::f32) {
+  const Layout::Slot* master = find_master(layout, parameter);
+  if (master == nullptr || master->key.use == StateUse::master) {
     const std::vector<std::byte> bytes = encode_weights(values, weight.type.dtype);
     write_slot(arenas, weight, bytes.data(), bytes.size());
-    if (master != layout.slots.end()) {
-      write_slot(arenas, master->second, values.data(), values.size_bytes());
-    }
+    if (master != nullptr) write_slot(arenas, *master, values.data(), values.size_bytes());
     return;
   }
-  CHECK(weight.type.dtype == Dtype::bf16 && master->second.type.dtype == Dtype::i16);
+  CHECK(weight.type.dtype == Dtype::bf16 && master->type.dtype == Dtype::i16);
   std::vector<uint16_t> hi(values.size());
   std::vector<int16_t> remainder(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -87,7 +90,7 @@ void write_master(Arenas& arenas, const Layout& layout, const std::string& param
     remainder[i] = split.lo;
   }
   write_slot(arenas, weight, hi.data(), hi.size() * sizeof(uint16_t));
-  write_slot(arenas, master->second, remainder.data(), remainder.size() * sizeof(int16_t));
+  write_slot(arenas, *master, remainder.data(), remainder.size() * sizeof(int16_t));
 }
 
 void write_weights(Arenas& arenas, const Layout& layout,

@@ -92,7 +92,6 @@ class Groups {
 
 // Codes of a weight that are kept.
 struct Copy {
-  std::string name;
   ValueId value = kNoValue;  // the derived input
   QuantizeAttrs attrs;
   bool transposed = false;
@@ -116,10 +115,10 @@ class LinearQuantizer {
     if (trains()) refresh_copies();
     Graph result = rewriter_.finish();
     Builder builder(result);
-    for (const auto& [name, value, updates] : new_outputs_) builder.output(name, value, updates);
+    for (const auto& [value, updates] : new_outputs_) builder.next(updates, value);
     if (flags_.empty()) return result;
-    builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "quantizer_flag"};
-    builder.output("quantizer_flag", builder.emit1(OpCode::any_of, NoAttrs{}, flags_));
+    builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = std::string(kQuantizerFlag)};
+    builder.output(std::string(kQuantizerFlag), builder.emit1(OpCode::any_of, NoAttrs{}, flags_));
     return result;
   }
 
@@ -177,7 +176,7 @@ class LinearQuantizer {
     const auto key = std::tuple(members[0], kind, fmt.dtype);
     if (const auto it = scales_.find(key); it != scales_.end()) return it->second;
     if (kind == Kind::w && options_.weight_copy != WeightCopy::per_use)
-      return scales_[key] = derived("copy_scale:" + group.name, {Dtype::f32, {}});
+      return scales_[key] = b_.state(StateUse::weight_scale, group.name, {Dtype::f32, {}});
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
     flags_.push_back(amax[1]);
     const ValueId scale = options_.scaling == Scaling::current || kind == Kind::w
@@ -188,11 +187,11 @@ class LinearQuantizer {
 
   ValueId delayed_scale(const LinearGroup& group, Kind kind, const OperandFormat& fmt,
                         ValueId amax) {
-    const std::string name = "amax_history:" + group.name + (kind == Kind::x ? ".x" : ".dy");
+    const std::string site = group.name + (kind == Kind::x ? ".x" : ".dy");
     const ValueId history =
-        b_.input(InputKind::state, name, {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
+        b_.state(StateUse::amax_history, site, {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
     const auto results = b_.emit(OpCode::delayed_scale, attrs_of(fmt), {amax, history});
-    new_outputs_.emplace_back("next:" + name, results[1], history);
+    new_outputs_.emplace_back(results[1], history);
     return results[0];
   }
 
@@ -223,10 +222,6 @@ class LinearQuantizer {
     return codes_[key] = b_.emit1(OpCode::quantize, attrs, {value, scale});
   }
 
-  ValueId derived(const std::string& name, TensorType type) {
-    return b_.input(InputKind::derived, name, std::move(type));
-  }
-
   // The kept codes in this layout, or made from those that are kept in the other.
   ValueId copied_codes(ValueId weight, const QuantizeAttrs& attrs, bool transposed) {
     const std::string& name = rewriter_.from().input_of(weight)->name;
@@ -235,9 +230,8 @@ class LinearQuantizer {
       return b_.transpose(kept->second.front().value, {1, 0});
     Shape shape = rewriter_.from().type(weight).shape;
     if (transposed) std::swap(shape[0], shape[1]);
-    const Copy copy{.name = (transposed ? "copy_t:" : "copy:") + name,
-                    .value = derived((transposed ? "copy_t:" : "copy:") + name,
-                                     {attrs.dtype, std::move(shape)}),
+    const StateUse use = transposed ? StateUse::weight_quantized_t : StateUse::weight_quantized;
+    const Copy copy{.value = b_.state(use, name, {attrs.dtype, std::move(shape)}),
                     .attrs = attrs,
                     .transposed = transposed};
     copies_[weight].push_back(copy);
@@ -252,7 +246,7 @@ class LinearQuantizer {
       const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
       const ValueId scale = b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w), {amax[0]});
       const ValueId home = scales_.at({group.weights[0], Kind::w, group.formats.w.dtype});
-      new_outputs_.emplace_back("next:copy_scale:" + group.name, scale, home);
+      new_outputs_.emplace_back(scale, home);
       if (!keeps_codes(options_.weight_copy)) continue;
       for (const ValueId weight : group.weights) refresh(copies_.at(weight), weight, scale);
     }
@@ -266,7 +260,7 @@ class LinearQuantizer {
         b_.emit(copies.size() == 1 ? OpCode::quantize : OpCode::quantize_both, attrs, operands);
     for (const Copy& copy : copies) {
       const size_t at = copies.size() == 2 && copy.transposed ? 1 : 0;
-      new_outputs_.emplace_back("next:" + copy.name, codes[at], copy.value);
+      new_outputs_.emplace_back(codes[at], copy.value);
     }
   }
 
@@ -284,7 +278,7 @@ class LinearQuantizer {
   std::map<std::tuple<ValueId, Kind, Dtype, bool>, ValueId> codes_;
   std::map<ValueId, std::vector<Copy>> copies_;  // by weight
   std::vector<ValueId> flags_;
-  std::vector<std::tuple<std::string, ValueId, ValueId>> new_outputs_;
+  std::vector<std::pair<ValueId, ValueId>> new_outputs_;  // a value, and the state that it updates
 };
 
 // Every backward GEMM of a group after the gradients of all its members.

@@ -53,7 +53,7 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient) {
   typed.phase = Phase::typed;
   std::set<ValueId> gradients;
   for (const GraphOutput& output : graph.outputs) {
-    if (output.name.rfind("grad:", 0) == 0) gradients.insert(output.value);
+    if (is_gradient_name(output.name)) gradients.insert(output.value);
   }
   for (size_t v = 0; v < typed.values.size(); ++v) {
     Value& value = typed.values[v];

@@ -24,7 +24,11 @@ Layout layout_of(const ParameterSpec& parameter, const Form& form) {
   int64_t& used = layout.lane_bytes[static_cast<int>(Lane::persistent)];
   const auto put = [&](const std::string& name, Dtype dtype, InputKind kind) {
     const TensorType type{.dtype = dtype, .shape = parameter.shape};
-    layout.slots[name] = {.type = type, .kind = kind, .lane = Lane::persistent, .offset = used};
+    layout.slots[name] = {.type = type,
+                          .kind = kind,
+                          .key = state_key(name, dtype),
+                          .lane = Lane::persistent,
+                          .offset = used};
     used += align_up(type.n_bytes());
   };
   put(parameter.name, form.weight, InputKind::parameter);

@@ -23,6 +23,7 @@ Layout layout_of(const std::vector<std::pair<std::string, TensorType>>& slots) {
     const bool is_state = name.find(':') != std::string::npos;
     layout.slots[name] = {.type = type,
                           .kind = is_state ? InputKind::state : InputKind::parameter,
+                          .key = state_key(name, type.dtype),
                           .lane = Lane::persistent,
                           .offset = used};
     used += align_up(type.n_bytes());

@@ -1,0 +1,101 @@
+// States: what lasts from one call of a function to the next. What a state is for (its use) and
+// whom it belongs to (its owner) say all the rest: its name in graphs and files, its memory, what
+// a skipped step does to it, how it is sharded, and whether a checkpoint keeps it.
+//
+// This is the one place that composes or takes apart the names of states and graph outputs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "formats/dtype.h"
+
+namespace octet {
+
+// derived: made from parameters, so that no file keeps it; it lasts like a state.
+enum class InputKind : uint8_t { parameter, state, batch, step_scalar, constant, derived };
+std::string_view enum_name(InputKind kind);
+constexpr int enum_count(InputKind) {
+  return 6;
+}
+
+// An arena of memory: one allocation (plan/plan.h).
+enum class Lane : uint8_t { persistent, step, transient };
+inline constexpr int kLaneCount = 3;
+std::string_view enum_name(Lane lane);
+
+// What memory is for, in reports.
+enum class MemoryRole : uint8_t {
+  parameters,
+  masters,
+  weight_copies,
+  gradients,
+  optimizer,
+  activations,
+  workspace,
+  other
+};
+inline constexpr int kMemoryRoleCount = 8;
+std::string_view enum_name(MemoryRole role);
+
+enum class StateUse : uint8_t {
+  none,                 // no state, or one that only its name describes
+  master,               // f32 weights beside narrower ones
+  master_remainder,     // i16: (bits(weight) << 16) + remainder are the f32 master's bits
+  moment1,              // AdamW's first moment
+  moment2,              // AdamW's second moment
+  moment1_meta,         // u32 a group of a quantized moment: scale and expansion
+  moment2_meta,         //
+  accumulator,          // the sum of a parameter's gradients over micro-batches
+  accumulated_history,  // an amax history's next value, over micro-batches
+  accumulated_flag,     // whether a quantizer met a value that is not finite
+  amax_history,         // the last maxima of a delayed scale's tensor
+  weight_quantized,     // a weight's quantized data, kept between steps
+  weight_quantized_t,   // the same, transposed
+  weight_scale,         // the scale of a group of quantized weights
+};
+
+// site: the quantizer of one tensor, or of a group of linears; function: one of a kind.
+enum class StateOwner : uint8_t { none, parameter, site, function };
+// What a step that is skipped (a gradient that is not finite) does to it.
+enum class OnSkip : uint8_t { unchanged, cleared, derived };
+// with_parameter: cut like the parameter; agreed: one value on all ranks, by maximum.
+enum class StateSharding : uint8_t { none, with_parameter, agreed };
+
+struct StateDef {
+  StateUse use = StateUse::none;
+  std::string_view name;    // in manifests
+  std::string_view prefix;  // of the name in graphs and files; the owner's name follows
+  InputKind kind = InputKind::state;
+  StateOwner owner = StateOwner::none;
+  MemoryRole role = MemoryRole::optimizer;
+  Lane lane = Lane::persistent;
+  OnSkip on_skip = OnSkip::unchanged;
+  StateSharding sharding = StateSharding::none;
+  bool in_checkpoint = true;
+};
+const StateDef& state_def(StateUse use);
+
+struct StateKey {
+  StateUse use = StateUse::none;
+  std::string owner;
+  bool operator==(const StateKey&) const = default;
+};
+
+std::string state_name(StateUse use, std::string_view owner);
+// What a name says; {none, ""} where it is no state's of the table.
+StateKey state_key(std::string_view name, Dtype dtype);
+
+// Outputs of a graph.
+inline constexpr std::string_view kQuantizerFlag = "quantizer_flag";
+std::string gradient_name(std::string_view parameter);
+std::string next_name(std::string_view input);           // the next value of an input
+std::string nonfinite_name(std::string_view parameter);  // whether its update was skipped
+bool is_gradient_name(std::string_view output);
+// The parameter of such a name; nothing where it is no such name.
+std::optional<std::string> gradient_parameter(std::string_view output);
+std::optional<std::string> nonfinite_parameter(std::string_view output);
+
+}  // namespace octet

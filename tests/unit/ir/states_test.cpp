@@ -1,0 +1,88 @@
+#include "ir/states.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "ir/builder.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+
+namespace octet {
+namespace {
+
+using enum StateUse;
+
+// Checkpoints and random streams are keyed by these: they never change.
+const std::map<StateUse, std::string> kNames = {
+    {master, "master:w"},
+    {master_remainder, "master:w"},
+    {moment1, "adam_m:w"},
+    {moment2, "adam_v:w"},
+    {moment1_meta, "adam_m_meta:w"},
+    {moment2_meta, "adam_v_meta:w"},
+    {accumulator, "accumulated:w"},
+    {accumulated_history, "accumulated:amax_history:w"},
+    {accumulated_flag, "accumulated:quantizer_flag"},
+    {amax_history, "amax_history:w"},
+    {weight_quantized, "copy:w"},
+    {weight_quantized_t, "copy_t:w"},
+    {weight_scale, "copy_scale:w"},
+};
+
+Dtype dtype_of(StateUse use) {
+  return use == master_remainder ? Dtype::i16 : Dtype::f32;
+}
+
+std::string owner_of(StateUse use) {
+  return state_def(use).owner == StateOwner::function ? "" : "w";
+}
+
+TEST(States, names_in_files_stay) {
+  for (const auto& [use, name] : kNames) EXPECT_EQ(state_name(use, owner_of(use)), name);
+}
+
+TEST(States, a_name_says_use_and_owner) {
+  for (const auto& [use, name] : kNames) {
+    EXPECT_EQ(state_key(name, dtype_of(use)), (StateKey{use, owner_of(use)})) << name;
+  }
+  EXPECT_EQ(state_key("layers.0.weight", Dtype::bf16), StateKey{});
+  EXPECT_EQ(state_key("accumulated:quantizer_flag.weight", Dtype::f32),
+            (StateKey{accumulator, "quantizer_flag.weight"}));
+}
+
+TEST(States, what_a_function_keeps_for_itself_is_in_no_checkpoint) {
+  for (const auto& [use, name] : kNames) {
+    const StateDef& def = state_def(use);
+    const bool lasts = def.kind == InputKind::state && def.lane == Lane::persistent;
+    EXPECT_EQ(def.in_checkpoint, lasts) << name;
+    EXPECT_EQ(def.on_skip == OnSkip::cleared, def.lane == Lane::step) << name;
+    EXPECT_EQ(def.on_skip == OnSkip::derived, def.kind == InputKind::derived) << name;
+    EXPECT_EQ(def.sharding == StateSharding::with_parameter, def.owner == StateOwner::parameter)
+        << name;
+  }
+}
+
+TEST(States, a_graph_input_carries_its_use_through_text) {
+  Graph graph;
+  graph.phase = Phase::typed;
+  Builder builder(graph);
+  for (const auto& [use, name] : kNames) {
+    if (use == master) continue;  // the name of the remainder
+    builder.state(use, owner_of(use), {.dtype = dtype_of(use), .shape = {4}});
+    EXPECT_EQ(graph.inputs.back().key, (StateKey{use, owner_of(use)}));
+    EXPECT_EQ(graph.inputs.back().kind, state_def(use).kind);
+  }
+  EXPECT_EQ(parse_graph(print(graph), "text"), graph);
+}
+
+TEST(States, names_of_outputs_are_taken_apart_as_they_were_made) {
+  EXPECT_EQ(gradient_parameter(gradient_name("w")), "w");
+  EXPECT_EQ(nonfinite_parameter(nonfinite_name("w")), "w");
+  EXPECT_EQ(gradient_parameter(nonfinite_name("w")), std::nullopt);
+  EXPECT_TRUE(is_gradient_name(gradient_name("w")));
+  EXPECT_EQ(next_name("w"), "next:w");
+}
+
+}  // namespace
+}  // namespace octet
