@@ -50,8 +50,8 @@ BenchRows bench_step_kernels(const BenchMachine& machine, const ProgramOptions& 
   Program program(options, *machine.backend.catalogue);
   BenchRows rows;
   std::set<std::string> seen;
-  for (const FunctionKind kind : program.train_functions()) {
-    const Plan& plan = program.plan(kind);
+  for (const std::string_view name : program.train_functions()) {
+    const Plan& plan = program.plan(name);
     for (const PlanStep& step : plan.steps) {
       const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
       if (!seen.insert(launch_key(plan.graph, node, step.kernel)).second) continue;

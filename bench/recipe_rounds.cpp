@@ -22,8 +22,8 @@ std::string why_left_out(const BenchMachine& machine, const RunConfig& config) {
   try {
     const ModelSpec spec = model_from_config(posix_files(), config);
     Program program(program_options(config, spec), *machine.backend.catalogue);
-    for (const FunctionKind kind : program.train_functions()) {
-      const Plan& plan = program.plan(kind);
+    for (const std::string_view name : program.train_functions()) {
+      const Plan& plan = program.plan(name);
       for (const PlanStep& step : plan.steps) {
         const OpCode op = plan.graph.nodes[static_cast<size_t>(step.node)].op;
         if (op == OpCode::gemm && step.kernel.reference)

@@ -112,12 +112,11 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   }
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
   Backend backend = open_backend(options);
-  const InferenceFunction function{FunctionKind::evaluate,
-                                   {.batch = flags.batch, .seq = flags.seq}};
+  const FunctionKey function{function::evaluate, {.batch = flags.batch, .seq = flags.seq}};
   Inference model(source.spec, source.recipe, std::span(&function, 1), *backend.device,
                   *backend.catalogue);
   model.load(WeightReader(files, source.weights, source.spec));
-  BoundPlan& evaluate = model.function(function.kind, function.size);
+  BoundPlan& evaluate = model.function(function.name, function.size);
   Table table{{"task", "documents", "tokens", "nll", "perplexity"}, {}};
   for (const Task& task : tasks) {
     const TokenStream stream = task_stream(files, task, flags, source, log);

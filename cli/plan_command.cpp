@@ -26,6 +26,7 @@ struct PlanFlags {
   bool steps = false;
   bool graph = false;
   bool policy = false;
+  bool passes = false;
 };
 
 Json buffer_json(const Buffer& b) {
@@ -124,6 +125,17 @@ std::string plan_text(const PlanFacts& facts) {
   return text;
 }
 
+// Each pass of each function, in the order in which they ran.
+void print_passes(const Program& program, const GlobalOptions& options) {
+  Table table{{"graph", "pass", "nodes before", "nodes after", "ms"}, {}};
+  for (const PassRecord& record : program.pass_log()) {
+    table.rows.push_back({record.graph, record.pass, fmt::to_string(record.nodes_before),
+                          fmt::to_string(record.nodes_after),
+                          fmt::format("{:.2f}", record.time_ms)});
+  }
+  print_table(options, table);
+}
+
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   const RunConfig config = load_config(flags.config, options.config_sets()).config;
   Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic});
@@ -139,14 +151,15 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   // The largest function of a training step stands for the run.
   const Plan* largest = nullptr;
   std::vector<std::string> functions;
-  for (const FunctionKind kind : program.train_functions()) {
-    const Plan& plan = program.plan(kind);
-    functions.emplace_back(enum_name(kind));
+  for (const std::string_view name : program.train_functions()) {
+    const Plan& plan = program.plan(name);
+    functions.emplace_back(name);
     if (largest == nullptr || plan.peak_bytes() > largest->peak_bytes()) largest = &plan;
   }
   PlanFacts facts{config, spec, *largest, functions, {}};
   program.planned_bytes();
   program.lane_bytes(facts.lane_bytes);
+  if (flags.passes) return print_passes(program, options);
   if (flags.steps) {
     write_out(program_text(*largest));
   } else if (flags.graph) {
@@ -173,6 +186,8 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
   plan->add_flag("--steps", flags->steps, "the straight-line program as text");
   plan->add_flag("--graph", flags->graph, "the lowered graph as text; `octet opt` reads it");
   plan->add_flag("--policy", flags->policy, "the formats of every linear after overrides");
+  plan->add_flag("--passes", flags->passes,
+                 "what each compiler pass did: nodes before and after, milliseconds");
   plan->callback([flags, &options] { run_plan(*flags, options); });
 }
 

@@ -52,14 +52,14 @@ void check_prompt(std::span<const int32_t> prompt, const GenerateOptions& option
 
 }  // namespace
 
-std::vector<InferenceFunction> generation_functions(int64_t prompt_tokens,
-                                                    const GenerateOptions& options) {
-  std::vector<InferenceFunction> functions;
+std::vector<FunctionKey> generation_functions(int64_t prompt_tokens,
+                                              const GenerateOptions& options) {
+  std::vector<FunctionKey> functions;
   const int64_t longest =
       std::min(prompt_tokens + std::max<int64_t>(options.max_tokens, 1) - 1, options.context);
   for (int64_t n = std::min(std::max<int64_t>(prompt_tokens, 1), options.context);;) {
     const int64_t seq = bucket(n, options.context);
-    functions.push_back({FunctionKind::logits, {.batch = 1, .seq = seq}});
+    functions.push_back({function::logits, {.batch = 1, .seq = seq}});
     if (seq >= longest) return functions;
     n = seq + 1;
   }
@@ -73,7 +73,7 @@ std::vector<int32_t> generate(Inference& model, std::span<const int32_t> prompt,
   for (int64_t i = 0; i < options.max_tokens; ++i) {
     const auto n = std::min<int64_t>(static_cast<int64_t>(tokens.size()), options.context);
     const int64_t seq = bucket(n, options.context);
-    BoundPlan& function = model.function(FunctionKind::logits, {.batch = 1, .seq = seq});
+    BoundPlan& function = model.function(function::logits, {.batch = 1, .seq = seq});
     const std::span<const int32_t> prefix = std::span(tokens).last(static_cast<size_t>(n));
     write_batch(function, padded_row(prefix, seq), 0);
     function.run();

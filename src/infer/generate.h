@@ -20,8 +20,8 @@ struct GenerateOptions {
 };
 
 // The functions that generate() needs for a prompt of this length.
-std::vector<InferenceFunction> generation_functions(int64_t prompt_tokens,
-                                                    const GenerateOptions& options);
+std::vector<FunctionKey> generation_functions(int64_t prompt_tokens,
+                                              const GenerateOptions& options);
 
 // The new tokens; on_token gets each as it comes. Beyond `context` the oldest tokens are forgotten.
 // Random choices are Philox words keyed by the seed and counted by the token. The prompt must have

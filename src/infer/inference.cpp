@@ -52,19 +52,16 @@ std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype
 }
 
 Inference::Inference(const ModelSpec& spec, const std::string& recipe,
-                     std::span<const InferenceFunction> functions, Device& device,
-                     Catalogue& catalogue)
+                     std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue)
     : spec_(resolved(spec)),
       program_(inference_options(spec, recipe, functions.front().size), catalogue) {
-  for (const InferenceFunction& f : functions) program_.plan(f.kind, f.size);
+  for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
   int64_t lane_bytes[kLaneCount];
   program_.lane_bytes(lane_bytes);
-  expect_room(device.info(), lane_bytes, program_.plan(functions[0].kind, functions[0].size));
+  expect_room(device.info(), lane_bytes, program_.plan(functions[0].name, functions[0].size));
   arenas_ = std::make_unique<Arenas>(device, lane_bytes);
-  for (const InferenceFunction& f : functions) {
-    bound_[{f.kind, f.size.batch, f.size.seq}] =
-        std::make_unique<BoundPlan>(program_.plan(f.kind, f.size), catalogue, *arenas_);
-  }
+  for (const FunctionKey& f : functions)
+    bound_[f] = std::make_unique<BoundPlan>(program_.plan(f.name, f.size), catalogue, *arenas_);
 }
 
 void Inference::load(const WeightReader& weights) {
@@ -77,8 +74,8 @@ void Inference::load(const WeightReader& weights) {
   }
 }
 
-BoundPlan& Inference::function(FunctionKind kind, const BatchSize& size) {
-  const auto it = bound_.find({kind, size.batch, size.seq});
+BoundPlan& Inference::function(std::string_view name, const BatchSize& size) {
+  const auto it = bound_.find({name, size});
   CHECK(it != bound_.end());
   return *it->second;
 }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <vector>
 
 #include "compile/program.h"
@@ -15,22 +15,17 @@
 
 namespace octet {
 
-struct InferenceFunction {
-  FunctionKind kind = FunctionKind::evaluate;  // evaluate or logits
-  BatchSize size;
-};
-
 class Inference {
  public:
   // Compiles all `functions` (at least one) at once, because they share one allocation.
   Inference(const ModelSpec& spec, const std::string& recipe,
-            std::span<const InferenceFunction> functions, Device& device, Catalogue& catalogue);
+            std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue);
 
   // Weights narrower than stored are rounded to nearest even.
   void load(const WeightReader& weights);
 
   // One of the functions given at construction.
-  BoundPlan& function(FunctionKind kind, const BatchSize& size);
+  BoundPlan& function(std::string_view name, const BatchSize& size);
 
   // f32 logits of one row of a logits function that has run.
   std::vector<float> read_logits(const BoundPlan& logits, int64_t row);
@@ -42,7 +37,7 @@ class Inference {
   ModelSpec spec_;
   Program program_;
   std::unique_ptr<Arenas> arenas_;
-  std::map<std::tuple<FunctionKind, int64_t, int64_t>, std::unique_ptr<BoundPlan>> bound_;
+  std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;
 };
 
 // Values as a slot of this dtype holds them, f32, BF16 or FP16, rounded to nearest even.

@@ -27,9 +27,10 @@ const GraphInput* Graph::find_input(std::string_view wanted) const {
 }
 
 const GraphInput* Graph::input_of(ValueId id) const {
-  const auto it = std::find_if(inputs.begin(), inputs.end(),
-                               [&](const GraphInput& input) { return input.value == id; });
-  return it == inputs.end() ? nullptr : &*it;
+  const auto it = std::lower_bound(
+      inputs.begin(), inputs.end(), id,
+      [](const GraphInput& input, ValueId wanted) { return input.value < wanted; });
+  return it == inputs.end() || it->value != id ? nullptr : &*it;
 }
 
 const GraphOutput* Graph::find_output(std::string_view wanted) const {

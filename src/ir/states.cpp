@@ -9,100 +9,55 @@ namespace {
 
 using enum StateUse;
 
-// A prefix that begins another's stands behind it. `master` and `master_remainder` share a prefix:
-// the dtype tells them apart.
+// Kept by checkpoints, and unchanged by a skipped step.
+constexpr StateDef lasting(StateUse use, std::string_view name, std::string_view prefix,
+                           StateOwner owner, MemoryRole role = MemoryRole::optimizer) {
+  const bool cut = owner == StateOwner::parameter;
+  return {.use = use,
+          .name = name,
+          .prefix = prefix,
+          .owner = owner,
+          .role = role,
+          .sharding = cut ? StateSharding::with_parameter : StateSharding::agreed};
+}
+
+// Gathered over the micro-batches of one step.
+constexpr StateDef within_step(StateUse use, std::string_view name, std::string_view prefix,
+                               StateOwner owner) {
+  StateDef def = lasting(use, name, prefix, owner, MemoryRole::gradients);
+  def.lane = Lane::step;
+  def.on_skip = OnSkip::cleared;
+  def.in_checkpoint = false;
+  return def;
+}
+
+constexpr StateDef from_parameters(StateUse use, std::string_view name, std::string_view prefix,
+                                   StateOwner owner) {
+  StateDef def = lasting(use, name, prefix, owner, MemoryRole::weight_copies);
+  def.kind = InputKind::derived;
+  def.on_skip = OnSkip::derived;
+  def.in_checkpoint = false;
+  return def;
+}
+
+// `master` and `master_remainder` share a prefix: the dtype tells them apart.
+constexpr StateOwner kParameter = StateOwner::parameter, kSite = StateOwner::site;
 constexpr StateDef kStates[] = {
-    {.use = none, .name = "none", .prefix = ""},
-    {.use = master,
-     .name = "master",
-     .prefix = "master:",
-     .owner = StateOwner::parameter,
-     .role = MemoryRole::masters,
-     .sharding = StateSharding::with_parameter},
-    {.use = master_remainder,
-     .name = "master_remainder",
-     .prefix = "master:",
-     .owner = StateOwner::parameter,
-     .role = MemoryRole::masters,
-     .sharding = StateSharding::with_parameter},
-    {.use = moment1,
-     .name = "moment1",
-     .prefix = "adam_m:",
-     .owner = StateOwner::parameter,
-     .sharding = StateSharding::with_parameter},
-    {.use = moment2,
-     .name = "moment2",
-     .prefix = "adam_v:",
-     .owner = StateOwner::parameter,
-     .sharding = StateSharding::with_parameter},
-    {.use = moment1_meta,
-     .name = "moment1_meta",
-     .prefix = "adam_m_meta:",
-     .owner = StateOwner::parameter,
-     .sharding = StateSharding::with_parameter},
-    {.use = moment2_meta,
-     .name = "moment2_meta",
-     .prefix = "adam_v_meta:",
-     .owner = StateOwner::parameter,
-     .sharding = StateSharding::with_parameter},
-    {.use = accumulator,
-     .name = "accumulator",
-     .prefix = "accumulated:",
-     .owner = StateOwner::parameter,
-     .role = MemoryRole::gradients,
-     .lane = Lane::step,
-     .on_skip = OnSkip::cleared,
-     .sharding = StateSharding::with_parameter,
-     .in_checkpoint = false},
-    {.use = accumulated_history,
-     .name = "accumulated_history",
-     .prefix = "accumulated:amax_history:",
-     .owner = StateOwner::site,
-     .role = MemoryRole::gradients,
-     .lane = Lane::step,
-     .on_skip = OnSkip::cleared,
-     .sharding = StateSharding::agreed,
-     .in_checkpoint = false},
-    {.use = accumulated_flag,
-     .name = "accumulated_flag",
-     .prefix = "accumulated:quantizer_flag",
-     .owner = StateOwner::function,
-     .role = MemoryRole::gradients,
-     .lane = Lane::step,
-     .on_skip = OnSkip::cleared,
-     .in_checkpoint = false},
-    {.use = amax_history,
-     .name = "amax_history",
-     .prefix = "amax_history:",
-     .owner = StateOwner::site,
-     .sharding = StateSharding::agreed},
-    {.use = weight_quantized,
-     .name = "weight_quantized",
-     .prefix = "copy:",
-     .kind = InputKind::derived,
-     .owner = StateOwner::parameter,
-     .role = MemoryRole::weight_copies,
-     .on_skip = OnSkip::derived,
-     .sharding = StateSharding::with_parameter,
-     .in_checkpoint = false},
-    {.use = weight_quantized_t,
-     .name = "weight_quantized_t",
-     .prefix = "copy_t:",
-     .kind = InputKind::derived,
-     .owner = StateOwner::parameter,
-     .role = MemoryRole::weight_copies,
-     .on_skip = OnSkip::derived,
-     .sharding = StateSharding::with_parameter,
-     .in_checkpoint = false},
-    {.use = weight_scale,
-     .name = "weight_scale",
-     .prefix = "copy_scale:",
-     .kind = InputKind::derived,
-     .owner = StateOwner::site,
-     .role = MemoryRole::weight_copies,
-     .on_skip = OnSkip::derived,
-     .sharding = StateSharding::agreed,
-     .in_checkpoint = false},
+    {},
+    lasting(master, "master", "master:", kParameter, MemoryRole::masters),
+    lasting(master_remainder, "master_remainder", "master:", kParameter, MemoryRole::masters),
+    lasting(moment1, "moment1", "adam_m:", kParameter),
+    lasting(moment2, "moment2", "adam_v:", kParameter),
+    lasting(moment1_meta, "moment1_meta", "adam_m_meta:", kParameter),
+    lasting(moment2_meta, "moment2_meta", "adam_v_meta:", kParameter),
+    within_step(accumulator, "accumulator", "accumulated:", kParameter),
+    within_step(accumulated_history, "accumulated_history", "accumulated:amax_history:", kSite),
+    within_step(accumulated_flag, "accumulated_flag", "accumulated:quantizer_flag",
+                StateOwner::function),
+    lasting(amax_history, "amax_history", "amax_history:", kSite),
+    from_parameters(weight_quantized, "weight_quantized", "copy:", kParameter),
+    from_parameters(weight_quantized_t, "weight_quantized_t", "copy_t:", kParameter),
+    from_parameters(weight_scale, "weight_scale", "copy_scale:", kSite),
 };
 
 constexpr bool in_order() {
@@ -175,10 +130,6 @@ std::string next_name(std::string_view input) {
 
 std::string nonfinite_name(std::string_view parameter) {
   return joined(kNonfinite, parameter);
-}
-
-bool is_gradient_name(std::string_view output) {
-  return output.starts_with(kGradient);
 }
 
 std::optional<std::string> gradient_parameter(std::string_view output) {

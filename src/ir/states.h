@@ -66,8 +66,8 @@ enum class StateSharding : uint8_t { none, with_parameter, agreed };
 
 struct StateDef {
   StateUse use = StateUse::none;
-  std::string_view name;    // in manifests
-  std::string_view prefix;  // of the name in graphs and files; the owner's name follows
+  std::string_view name = "none";  // in manifests
+  std::string_view prefix;         // of the name in graphs and files; the owner's name follows
   InputKind kind = InputKind::state;
   StateOwner owner = StateOwner::none;
   MemoryRole role = MemoryRole::optimizer;
@@ -93,9 +93,11 @@ inline constexpr std::string_view kQuantizerFlag = "quantizer_flag";
 std::string gradient_name(std::string_view parameter);
 std::string next_name(std::string_view input);           // the next value of an input
 std::string nonfinite_name(std::string_view parameter);  // whether its update was skipped
-bool is_gradient_name(std::string_view output);
 // The parameter of such a name; nothing where it is no such name.
 std::optional<std::string> gradient_parameter(std::string_view output);
 std::optional<std::string> nonfinite_parameter(std::string_view output);
+inline bool is_gradient_name(std::string_view output) {
+  return gradient_parameter(output).has_value();
+}
 
 }  // namespace octet

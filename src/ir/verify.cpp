@@ -15,7 +15,10 @@ class Verifier {
 
   void run() {
     std::set<std::string> names;
+    ValueId last = kNoValue;
     for (const GraphInput& input : graph_.inputs) {
+      if (input.value <= last) fail("input '{}' stands behind one of a later value", input.name);
+      last = input.value;
       define(input.value, kNoNode, 0, input.name);
       if (!names.insert(input.name).second) fail("input '{}' is named twice", input.name);
       phase_rule(graph_.type(input.value), input.name);

@@ -34,7 +34,7 @@ Blocks::Blocks(const ModelSpec& spec, const BatchShape& batch, ModelOutputs outp
       builder_(graph_) {
   graph_.name = model_def(spec.kind).name;
   for (const ParameterSpec& p : parameters_) {
-    builder_.input(InputKind::parameter, p.name, real_type(p.shape));
+    declare(p);
   }
   batch_inputs();
 }
@@ -62,10 +62,16 @@ std::string Blocks::name(std::string_view path, std::string_view leaf) const {
 }
 
 ValueId Blocks::parameter(ParameterSpec spec) {
-  if (const GraphInput* known = graph_.find_input(spec.name)) return known->value;
+  if (const auto known = by_name_.find(spec.name); known != by_name_.end()) return known->second;
   CHECK(collecting_);
-  const ValueId id = builder_.input(InputKind::parameter, spec.name, real_type(spec.shape));
+  const ValueId id = declare(spec);
   parameters_.push_back(std::move(spec));
+  return id;
+}
+
+ValueId Blocks::declare(const ParameterSpec& spec) {
+  const ValueId id = builder_.input(InputKind::parameter, spec.name, real_type(spec.shape));
+  by_name_[spec.name] = id;
   return id;
 }
 

@@ -8,6 +8,7 @@
 
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/builder.h"
@@ -75,6 +76,7 @@ class Blocks {
  private:
   void batch_inputs();
   ValueId parameter(ParameterSpec spec);
+  ValueId declare(const ParameterSpec& spec);
   ValueId matrix(std::string name, Shape shape, MatrixUse use);
   ValueId rope(ValueId x, int64_t heads);
   std::string name(std::string_view path, std::string_view leaf) const;
@@ -85,6 +87,7 @@ class Blocks {
   ModelOutputs outputs_ = ModelOutputs::logits;
   bool collecting_ = true;
   std::vector<ParameterSpec> parameters_;
+  std::unordered_map<std::string, ValueId> by_name_;
   Graph graph_;
   Builder builder_;
   std::string prefix_;

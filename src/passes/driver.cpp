@@ -1,6 +1,7 @@
 #include "passes/driver.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "ir/verify.h"
@@ -93,19 +94,32 @@ std::span<const Pass> all_passes() {
   return list;
 }
 
-Graph run_passes(const Graph& graph, const std::vector<std::string>& names) {
+Graph run_pass(const Pass& pass, const Graph& graph, PassLog* log) {
+  if (pass.wants && *pass.wants != graph.phase) {
+    throw Error(ErrorCode::invalid_argument, "[passes] {}: expected a graph in phase {}, got {}",
+                pass.name, enum_name(*pass.wants), enum_name(graph.phase));
+  }
+  const auto began = std::chrono::steady_clock::now();
+  Graph result = pass.run(graph);
+  verify(result);
+  const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - began;
+  if (log != nullptr)
+    log->push_back({result.name, std::string(pass.name), graph.nodes.size(), result.nodes.size(),
+                    time.count()});
+  return result;
+}
+
+Graph run_passes(const Graph& graph, std::span<const Pass> passes, PassLog* log) {
   verify(graph);
   Graph current = graph;
-  for (const std::string& name : names) {
-    const Pass& pass = find_pass(name);
-    if (pass.wants && *pass.wants != current.phase) {
-      throw Error(ErrorCode::invalid_argument, "[passes] {}: expected a graph in phase {}, got {}",
-                  name, enum_name(*pass.wants), enum_name(current.phase));
-    }
-    current = pass.run(current);
-    verify(current);
-  }
+  for (const Pass& pass : passes) current = run_pass(pass, current, log);
   return current;
+}
+
+Graph run_passes(const Graph& graph, const std::vector<std::string>& names) {
+  std::vector<Pass> passes;
+  for (const std::string& name : names) passes.push_back(find_pass(name));
+  return run_passes(graph, passes);
 }
 
 }  // namespace octet

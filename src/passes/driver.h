@@ -26,11 +26,23 @@ struct Pass {
   PassEffect effect = PassEffect::same_values;
 };
 
+// What a pass did to a graph.
+struct PassRecord {
+  std::string graph, pass;
+  size_t nodes_before = 0, nodes_after = 0;
+  double time_ms = 0;  // verification included
+};
+using PassLog = std::vector<PassRecord>;
+
+// Runs a pass, or a list of them, and verifies after each. Throws Error(invalid_argument) for a
+// graph in another phase than a pass wants.
+Graph run_pass(const Pass& pass, const Graph& graph, PassLog* log = nullptr);
+Graph run_passes(const Graph& graph, std::span<const Pass> passes, PassLog* log = nullptr);
+
 // Passes without choices, and every recipe with its default options.
 std::span<const Pass> all_passes();
 
-// Throws Error(invalid_argument) for a name that is not in the list, or a graph in another phase
-// than a pass wants.
+// The same by name; Error(invalid_argument) too for a name that is not in the list.
 Graph run_passes(const Graph& graph, const std::vector<std::string>& names);
 
 }  // namespace octet

@@ -37,22 +37,31 @@ std::optional<Piece> piece_of(const Graph& graph, const Node& pad) {
   return piece;
 }
 
-// The terms of a sum of sums; false where one is no piece.
-bool collect(const Graph& graph, ValueId id, std::vector<Piece>& pieces) {
-  const Node* node = producer(graph, id);
-  if (node == nullptr) return false;
-  if (node->op == OpCode::add)
-    return collect(graph, node->operands[0], pieces) && collect(graph, node->operands[1], pieces);
-  if (node->op != OpCode::pad) return false;
-  const auto piece = piece_of(graph, *node);
-  if (piece) pieces.push_back(*piece);
-  return piece.has_value();
+// For each value, whether it is a piece or a sum of such sums: asked once, so that a long sum of
+// other things (a residual stream) is not searched again from each of its terms.
+std::vector<bool> sums_of_pieces(const Graph& graph) {
+  std::vector<bool> result(graph.values.size(), false);
+  const auto is_sum = [&](ValueId id) { return result[static_cast<size_t>(id)]; };
+  for (const Node& node : graph.nodes) {
+    const bool sum = node.op == OpCode::add
+                         ? std::all_of(node.operands.begin(), node.operands.end(), is_sum)
+                         : node.op == OpCode::pad && piece_of(graph, node).has_value();
+    if (sum) result[static_cast<size_t>(node.results[0])] = true;
+  }
+  return result;
+}
+
+// The terms of a sum of pieces.
+void collect(const Graph& graph, ValueId id, std::vector<Piece>& pieces) {
+  const Node& node = *producer(graph, id);
+  if (node.op == OpCode::pad) return pieces.push_back(*piece_of(graph, node));
+  for (const ValueId operand : node.operands) collect(graph, operand, pieces);
 }
 
 // The pieces of this sum in order, where they tile it and are of its dtype.
 std::vector<Piece> tiles_of(const Graph& graph, const Node& sum) {
   std::vector<Piece> pieces;
-  if (!collect(graph, sum.results[0], pieces)) return {};
+  collect(graph, sum.results[0], pieces);
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece& a, const Piece& b) { return a.start < b.start; });
   const TensorType& whole = graph.type(sum.results[0]);
@@ -70,8 +79,10 @@ std::vector<Piece> tiles_of(const Graph& graph, const Node& sum) {
 
 Graph merge_pads(const Graph& graph) {
   Rewriter rewriter(graph);
+  const std::vector<bool> is_sum = sums_of_pieces(graph);
   for (const Node& node : graph.nodes) {
-    const auto tiles = node.op == OpCode::add ? tiles_of(graph, node) : std::vector<Piece>{};
+    const bool sum = node.op == OpCode::add && is_sum[static_cast<size_t>(node.results[0])];
+    const auto tiles = sum ? tiles_of(graph, node) : std::vector<Piece>{};
     if (tiles.empty()) {
       rewriter.copy(node);
       continue;

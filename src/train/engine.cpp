@@ -9,8 +9,6 @@
 namespace octet {
 namespace {
 
-constexpr size_t kFunctionCount = static_cast<size_t>(FunctionKind::logits) + 1;
-
 bool read_quantizer_flag(const BoundPlan& function, Device& device) {
   const std::string output(kQuantizerFlag), input = state_name(StateUse::accumulated_flag, "");
   const std::byte* at = function.has_output(output) ? function.output(output)
@@ -64,20 +62,17 @@ float inverse_label_count(std::span<const Batch> batches) {
 }  // namespace
 
 TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue)
-    : program_(fit_to_budget(options, catalogue), catalogue),
-      size_(options.train),
-      bound_(kFunctionCount) {
-  std::vector<FunctionKind> kinds = program_.train_functions();
-  kinds.push_back(FunctionKind::evaluate);
-  if (program_.has_derived()) kinds.push_back(FunctionKind::prepare_state);
+    : program_(fit_to_budget(options, catalogue), catalogue), size_(options.train) {
+  std::vector<std::string_view> names = program_.train_functions();
+  names.push_back(function::evaluate);
+  if (program_.has_derived()) names.push_back(function::prepare_state);
   const DeviceInfo info = device.info();
   expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
   int64_t lane_bytes[kLaneCount];
   program_.lane_bytes(lane_bytes);
   arenas_ = std::make_unique<Arenas>(device, lane_bytes);
-  for (const FunctionKind kind : kinds) {
-    bound_[static_cast<size_t>(kind)] =
-        std::make_unique<BoundPlan>(program_.plan(kind), catalogue, *arenas_);
+  for (const std::string_view name : names) {
+    bound_[name] = std::make_unique<BoundPlan>(program_.plan(name), catalogue, *arenas_);
   }
 }
 
@@ -90,7 +85,7 @@ void TrainEngine::run(BoundPlan& function) {
 }
 
 void TrainEngine::prepare_state() {
-  if (program_.has_derived()) function(FunctionKind::prepare_state).run();
+  if (program_.has_derived()) function(function::prepare_state).run();
   prepared_ = true;
 }
 
@@ -102,9 +97,9 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
   prepare_once();
   const float inv_n = inverse_label_count(micro_batches);
   save_histories();
-  if (bound_[static_cast<size_t>(FunctionKind::step)]) {
+  if (bound_.contains(function::step)) {
     CHECK(micro_batches.size() == 1);
-    BoundPlan& step = function(FunctionKind::step);
+    BoundPlan& step = function(function::step);
     write_batch(step, micro_batches.front(), inv_n);
     write_scalars(step, scalars);
     run(step);
@@ -112,12 +107,12 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
   }
   double loss = 0;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    BoundPlan& micro = function(i == 0 ? FunctionKind::micro_first : FunctionKind::micro_next);
+    BoundPlan& micro = function(i == 0 ? function::micro_first : function::micro_next);
     write_batch(micro, micro_batches[i], inv_n);
     run(micro);
     loss += static_cast<double>(micro.read_scalar("loss"));
   }
-  BoundPlan& update = function(FunctionKind::update);
+  BoundPlan& update = function(function::update);
   write_scalars(update, scalars);
   run(update);
   return read_update(update, loss, arenas_->device());
@@ -153,7 +148,7 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(std::span<const Batch>
 
 NllSum TrainEngine::evaluate(const EvalWindows& windows) {
   prepare_once();
-  return stream_nll(function(FunctionKind::evaluate), windows, size_.batch);
+  return stream_nll(function(function::evaluate), windows, size_.batch);
 }
 
 int64_t TrainEngine::planned_bytes() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,12 +70,12 @@ class TrainEngine {
   void run(BoundPlan& function);
   void prepare_once();
   void save_histories();
-  BoundPlan& function(FunctionKind kind) { return *bound_[static_cast<size_t>(kind)]; }
+  BoundPlan& function(std::string_view name) { return *bound_.at(name); }
 
   Program program_;
   BatchSize size_;
   std::unique_ptr<Arenas> arenas_;
-  std::vector<std::unique_ptr<BoundPlan>> bound_;  // by FunctionKind; null for those not used
+  std::map<std::string_view, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
   StepObserver observer_;
   bool prepared_ = false;  // derived inputs are made
 

@@ -48,7 +48,7 @@ std::string launches_of(const std::string& recipe) {
   const RunConfig config = load_config(OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml", sets).config;
   Program program(program_options(config, model_from_config(posix_files(), config)),
                   *backend.catalogue);
-  const Plan& plan = program.plan(FunctionKind::step);
+  const Plan& plan = program.plan(function::step);
   std::string text;
   std::map<Role, Total> totals;
   Total all;

@@ -32,7 +32,7 @@ class Stories : public testing::Test {
     source_ = find_model_source(posix_files(), kModel);
   }
 
-  Inference load(std::span<const InferenceFunction> functions) {
+  Inference load(std::span<const FunctionKey> functions) {
     Inference model(source_.spec, "fp32", functions, *backend_.device, *backend_.catalogue);
     model.load(WeightReader(posix_files(), source_.weights, source_.spec));
     return model;
@@ -52,9 +52,9 @@ class Stories : public testing::Test {
 };
 
 TEST_F(Stories, loss_is_that_of_the_reference) {
-  const InferenceFunction function{FunctionKind::evaluate, {.batch = 8, .seq = kSeq}};
+  const FunctionKey function{function::evaluate, {.batch = 8, .seq = kSeq}};
   Inference model = load(std::span(&function, 1));
-  const auto results = document_nll(model.function(function.kind, function.size), stories(),
+  const auto results = document_nll(model.function(function.name, function.size), stories(),
                                     {.batch = 8, .seq = kSeq});
   ASSERT_EQ(results.size(), static_cast<size_t>(kStories));
   NllSum total;

@@ -50,8 +50,8 @@ TEST(CudaPlans, every_recipe_and_model_has_kernels_for_all_nodes) {
                               std::string("train.accumulate=") + accumulate}),
             *gpu().catalogue);
         EXPECT_NO_THROW(program.planned_bytes()) << file << " " << recipe->name;
-        for (const FunctionKind kind : program.train_functions()) {
-          EXPECT_EQ(program.plan(kind).near_misses, std::vector<std::string>{})
+        for (const std::string_view name : program.train_functions()) {
+          EXPECT_EQ(program.plan(name).near_misses, std::vector<std::string>{})
               << file << " " << recipe->name;
         }
         ++n_plans;
@@ -68,7 +68,7 @@ TEST(CudaPlans, products_of_f32_round_their_factors_where_the_run_says_so) {
                                 std::string("recipe.tf32=") + (tf32 ? "true" : "false")}),
                     *gpu().catalogue);
     int n_gemms = 0;
-    for (const Node& node : program.plan(FunctionKind::step).graph.nodes) {
+    for (const Node& node : program.plan(function::step).graph.nodes) {
       if (node.op != OpCode::gemm) continue;
       EXPECT_EQ(std::get<GemmAttrs>(node.attrs).tf32, tf32);
       ++n_gemms;
@@ -81,7 +81,7 @@ TEST(CudaPlans, products_of_f32_round_their_factors_where_the_run_says_so) {
 double gib_7b(std::vector<std::string> sets) {
   const std::string file = OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml";
   Program program(options_of(file, std::move(sets)), *gpu().catalogue);
-  return static_cast<double>(program.plan(FunctionKind::step).peak_bytes()) / (1 << 30);
+  return static_cast<double>(program.plan(function::step).peak_bytes()) / (1 << 30);
 }
 
 TEST(CudaPlans, coat_7b_fits_where_it_should) {
@@ -96,7 +96,7 @@ std::map<OpCode, int64_t> scratch_of(Backend& backend, std::vector<std::string> 
   sets.emplace_back("model.layers=1");
   Program program(options_of(OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml", std::move(sets)),
                   *backend.catalogue);
-  const Plan& plan = program.plan(FunctionKind::step);
+  const Plan& plan = program.plan(function::step);
   std::map<OpCode, int64_t> bytes;
   for (const PlanStep& step : plan.steps)
     bytes[plan.graph.nodes[static_cast<size_t>(step.node)].op] += step.kernel.scratch_bytes;

@@ -114,12 +114,12 @@ TEST_P(recipes, fast_and_reference_kernels_train_alike) {
 
 void expect_fast_kernels(const ProgramOptions& options, const std::string& what) {
   Program program(options, *fast_backend().catalogue);
-  std::vector<FunctionKind> functions = program.train_functions();
-  functions.push_back(FunctionKind::evaluate);
-  functions.push_back(FunctionKind::logits);
-  for (const FunctionKind kind : functions) {
-    EXPECT_EQ(reference_nodes(program.plan(kind)), "")
-        << what << " " << enum_name(kind) << " " << options.train.batch << "x" << options.train.seq;
+  std::vector<std::string_view> functions = program.train_functions();
+  functions.push_back(function::evaluate);
+  functions.push_back(function::logits);
+  for (const std::string_view name : functions) {
+    EXPECT_EQ(reference_nodes(program.plan(name)), "")
+        << what << " " << name << " " << options.train.batch << "x" << options.train.seq;
   }
 }
 

@@ -23,7 +23,7 @@ class KMajorCatalogue : public Catalogue {
 int transposed_codes(const ProgramOptions& options, const Catalogue& catalogue) {
   Program program(options, catalogue);
   int n = 0;
-  for (const Node& node : program.plan(FunctionKind::step).graph.nodes) {
+  for (const Node& node : program.plan(function::step).graph.nodes) {
     const auto* q = std::get_if<QuantizeAttrs>(&node.attrs);
     const auto* own = std::get_if<AmaxQuantizeAttrs>(&node.attrs);
     n += node.op == OpCode::quantize_both || (q != nullptr && q->transposed) ? 1 : 0;

@@ -26,7 +26,7 @@ ProgramOptions options_7b(std::string_view recipe, int layers) {
 
 double kept_in_u(const ProgramOptions& options) {
   Program program(options, *tiny::backend().catalogue);
-  const auto kept = kept_per_layer(program.plan(FunctionKind::step).graph);
+  const auto kept = kept_per_layer(program.plan(function::step).graph);
   EXPECT_EQ(kept.size(), 2u);
   EXPECT_EQ(kept[0], kept[1]);
   return static_cast<double>(kept[0]) / kU;
@@ -52,7 +52,7 @@ TEST(Plan7b, layers_multiply_codes_only) {
   for (const char* recipe : {"coat", "fp8_linear", "hif8"}) {
     Program program(options_7b(recipe, kLayers), *tiny::backend().catalogue);
     int64_t n_codes = 0;
-    for (const auto& [name, count] : count_ops(program.plan(FunctionKind::step).graph, true)) {
+    for (const auto& [name, count] : count_ops(program.plan(function::step).graph, true)) {
       if (name.rfind("gemm", 0) != 0) continue;
       EXPECT_EQ(name.find("bf16"), std::string::npos) << recipe << " " << name << " " << count;
       n_codes += count;
@@ -65,7 +65,7 @@ TEST(Plan7b, without_clipping_gradients_live_until_their_update_only) {
   ProgramOptions options = options_7b("coat", 8);
   const auto gradients_at_peak = [](const ProgramOptions& o) {
     Program program(o, *tiny::backend().catalogue);
-    const MemoryReport report = report_memory(program.plan(FunctionKind::step));
+    const MemoryReport report = report_memory(program.plan(function::step));
     return report.by_role[static_cast<size_t>(MemoryRole::gradients)];
   };
   const int64_t all = gradients_at_peak(options);
@@ -82,16 +82,16 @@ TEST(Plan7b, roles_sum_to_the_peak) {
       ProgramOptions options = options_7b(recipe->name, 2);
       options.accumulate = accumulate;
       Program program(options, *tiny::backend().catalogue);
-      for (const FunctionKind kind : program.train_functions()) {
-        const Plan& plan = program.plan(kind);
+      for (const std::string_view name : program.train_functions()) {
+        const Plan& plan = program.plan(name);
         const MemoryReport report = report_memory(plan);
         int64_t sum = 0;
         for (const int64_t bytes : report.by_role) sum += bytes;
-        EXPECT_EQ(sum, plan.peak_bytes()) << recipe->name << " " << enum_name(kind);
+        EXPECT_EQ(sum, plan.peak_bytes()) << recipe->name << " " << name;
         // Gaps between buffers stay small.
         const auto other = report.by_role[static_cast<size_t>(MemoryRole::other)];
         EXPECT_LE(static_cast<double>(other), 0.05 * static_cast<double>(sum))
-            << recipe->name << " " << enum_name(kind);
+            << recipe->name << " " << name;
       }
     }
   }

@@ -106,10 +106,10 @@ TEST(Recipes, chunks_of_the_head_change_only_the_order_of_sums) {
   const auto a = tiny::losses(whole, 4), b = tiny::losses(chunks, 4);
   for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(a[i], b[i], 1e-5f) << i;
   Program program(chunks, *tiny::backend().catalogue);
-  for (const FunctionKind kind : {FunctionKind::step, FunctionKind::evaluate}) {
-    for (const Buffer& buffer : program.plan(kind).buffers)
+  for (const std::string_view name : {function::step, function::evaluate}) {
+    for (const Buffer& buffer : program.plan(name).buffers)
       EXPECT_NE(buffer.bytes, 64 * 48 * 4) << "whole logits: " << buffer.name;
-    EXPECT_EQ(count_ops(program.plan(kind).graph).at("cross_entropy"), 7);
+    EXPECT_EQ(count_ops(program.plan(name).graph).at("cross_entropy"), 7);
   }
 }
 

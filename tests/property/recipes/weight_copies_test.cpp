@@ -65,7 +65,7 @@ TEST_P(WeightCopies, are_one_byte_a_weight) {
        {std::pair(WeightCopy::per_use, 0), std::pair(WeightCopy::scale, 0),
         std::pair(WeightCopy::per_step, 1), std::pair(WeightCopy::w_only, 1)}) {
     Program program(with_copies(tiny::options(GetParam()), copy), *tiny::backend().catalogue);
-    const Plan& step = program.plan(FunctionKind::step);
+    const Plan& step = program.plan(function::step);
     int64_t n_bytes = 0;
     for (const Buffer& buffer : step.buffers) {
       const bool codes = buffer.role == MemoryRole::weight_copies && buffer.dtype != Dtype::f32;

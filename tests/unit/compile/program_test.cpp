@@ -20,8 +20,8 @@ bool has_input(const Plan& plan, std::string_view name) {
 
 TEST(Program, one_function_trains_where_nothing_is_accumulated) {
   Program program(small_options("bf16"), kCatalogue);
-  EXPECT_EQ(program.train_functions(), std::vector{FunctionKind::step});
-  const Plan& step = program.plan(FunctionKind::step);
+  EXPECT_EQ(program.train_functions(), std::vector{function::step});
+  const Plan& step = program.plan(function::step);
   EXPECT_NE(step.graph.find_output("loss"), nullptr);
   EXPECT_NE(step.graph.find_output("next:w0"), nullptr);
   EXPECT_EQ(step.graph.find_output("grad:w0"), nullptr);
@@ -32,12 +32,11 @@ TEST(Program, accumulation_takes_three_functions_that_share_gradients) {
   ProgramOptions options = small_options("fp8_linear");
   options.accumulate = 3;
   Program program(options, kCatalogue);
-  EXPECT_EQ(
-      program.train_functions(),
-      (std::vector{FunctionKind::micro_first, FunctionKind::micro_next, FunctionKind::update}));
-  const Plan& first = program.plan(FunctionKind::micro_first);
-  const Plan& next = program.plan(FunctionKind::micro_next);
-  const Plan& update = program.plan(FunctionKind::update);
+  EXPECT_EQ(program.train_functions(),
+            (std::vector{function::micro_first, function::micro_next, function::update}));
+  const Plan& first = program.plan(function::micro_first);
+  const Plan& next = program.plan(function::micro_next);
+  const Plan& update = program.plan(function::update);
   const auto place = [](const Plan& plan, std::string_view name) {
     const ValueId id = plan.graph.find_input(name)->value;
     const Buffer& b = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
@@ -54,9 +53,46 @@ TEST(Program, accumulation_takes_three_functions_that_share_gradients) {
 
 TEST(Program, a_plan_is_compiled_once) {
   Program program(small_options("bf16"), kCatalogue);
-  const Plan* plan = &program.plan(FunctionKind::evaluate);
-  EXPECT_EQ(&program.plan(FunctionKind::evaluate), plan);
-  EXPECT_NE(&program.plan(FunctionKind::evaluate, {.batch = 1, .seq = 8}), plan);
+  const Plan* plan = &program.plan(function::evaluate);
+  EXPECT_EQ(&program.plan(function::evaluate), plan);
+  EXPECT_NE(&program.plan(function::evaluate, {.batch = 1, .seq = 8}), plan);
+}
+
+TEST(Program, each_typed_graph_is_built_once) {
+  ProgramOptions options = small_options("fp8_linear");
+  options.accumulate = 3;
+  std::vector<ForwardKind> built;
+  const ForwardBuilder forward = options.forward;
+  options.forward = [&](const BatchSize& size, ForwardKind kind) {
+    built.push_back(kind);
+    return forward(size, kind);
+  };
+  Program program(options, kCatalogue);
+  program.planned_bytes();
+  // One for the training functions and what is derived from weights, one for evaluate.
+  EXPECT_EQ(built, (std::vector{ForwardKind::loss, ForwardKind::loss}));
+}
+
+TEST(Program, the_log_names_each_pass_of_each_graph) {
+  Program program(small_options("coat"), kCatalogue);
+  program.plan(function::step);
+  std::vector<std::string> passes;
+  for (const PassRecord& record : program.pass_log()) passes.push_back(record.pass);
+  EXPECT_EQ(passes, (std::vector<std::string>{"autodiff", "simplify", "coat", "recompute",
+                                              "compose", "fuse"}));
+  EXPECT_EQ(program.pass_log().back().graph, "step");
+  for (size_t i = 1; i < passes.size(); ++i) {
+    EXPECT_EQ(program.pass_log()[i].nodes_before, program.pass_log()[i - 1].nodes_after);
+  }
+}
+
+TEST(Program, functions_beyond_the_training_step_join_its_layout) {
+  ProgramOptions options = small_options("bf16");
+  const FunctionKey wider{function::evaluate, {.batch = 16, .seq = 128}};
+  Program program(options, kCatalogue, {wider});
+  EXPECT_EQ(program.layout().slots.size(), Program(options, kCatalogue).layout().slots.size());
+  EXPECT_GT(program.plan(wider.name, wider.size).lane_bytes[2],
+            program.plan(function::evaluate).lane_bytes[2]);
 }
 
 TEST(Program, inference_has_no_states) {
@@ -70,16 +106,16 @@ TEST(Program, inference_has_no_states) {
 TEST(Program, fusions_that_did_not_fire_are_listed_and_strictly_an_error) {
   ProgramOptions options = small_options("fp8_linear", {.layers = 1, .norm_read_twice = true});
   Program lax(options, kCatalogue);
-  const auto& misses = lax.plan(FunctionKind::evaluate).near_misses;
+  const auto& misses = lax.plan(function::evaluate).near_misses;
   ASSERT_EQ(misses.size(), 1u);
   EXPECT_NE(misses[0].find("read by add too"), std::string::npos);
   options.strict_fusion = true;
   Program strict(options, kCatalogue);
-  const std::string error = test::error_of([&] { strict.plan(FunctionKind::evaluate); });
+  const std::string error = test::error_of([&] { strict.plan(function::evaluate); });
   EXPECT_EQ(error,
             "[fuse] recipe.strict_fusion: 1 did not fire in evaluate, the first: " + misses[0]);
   Program fused(small_options("fp8_linear"), kCatalogue);
-  EXPECT_TRUE(fused.plan(FunctionKind::evaluate).near_misses.empty());
+  EXPECT_TRUE(fused.plan(function::evaluate).near_misses.empty());
 }
 
 TEST(Program, full_recompute_keeps_the_layers_input_alone) {
@@ -87,7 +123,7 @@ TEST(Program, full_recompute_keeps_the_layers_input_alone) {
   options.recompute = Recompute::full;
   Program program(options, kCatalogue);
   const int64_t input = 8 * 64 * 32 * 2;
-  const auto kept = kept_per_layer(program.plan(FunctionKind::step).graph);
+  const auto kept = kept_per_layer(program.plan(function::step).graph);
   EXPECT_EQ(kept[0], 0);  // its input is the graph's
   EXPECT_EQ(kept[1], input);
 }

@@ -11,8 +11,8 @@ namespace {
 
 std::vector<int64_t> lengths(int64_t prompt, const GenerateOptions& options) {
   std::vector<int64_t> result;
-  for (const InferenceFunction& f : generation_functions(prompt, options)) {
-    EXPECT_EQ(f.kind, FunctionKind::logits);
+  for (const FunctionKey& f : generation_functions(prompt, options)) {
+    EXPECT_EQ(f.name, function::logits);
     result.push_back(f.size.seq);
   }
   return result;

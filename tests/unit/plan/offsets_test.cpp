@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 
@@ -50,6 +51,51 @@ TEST(Offsets, others_stay_where_they_are) {
   assign_offsets(buffers, {1});
   EXPECT_EQ(buffers[0].offset, 7);
   EXPECT_EQ(buffers[1].offset, 0);
+}
+
+// Largest first, each at the lowest gap between those that live with it: by looking at all of them.
+std::vector<int64_t> first_fit(const std::vector<Buffer>& buffers) {
+  std::vector<int> order = all_of(buffers);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return buffers[static_cast<size_t>(a)].bytes > buffers[static_cast<size_t>(b)].bytes;
+  });
+  std::vector<int64_t> offsets(buffers.size(), 0);
+  std::vector<int> placed;
+  for (const int index : order) {
+    const Buffer& b = buffers[static_cast<size_t>(index)];
+    int64_t& offset = offsets[static_cast<size_t>(index)];
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const int other : placed) {
+        const Buffer& o = buffers[static_cast<size_t>(other)];
+        const int64_t begin = offsets[static_cast<size_t>(other)], end = begin + align_up(o.bytes);
+        const bool meet = b.first_step <= o.last_step && o.first_step <= b.last_step;
+        if (!meet || offset + align_up(b.bytes) <= begin || end <= offset) continue;
+        offset = end;
+        moved = true;
+      }
+    }
+    placed.push_back(index);
+  }
+  return offsets;
+}
+
+TEST(Offsets, random_buffers_lie_where_first_fit_puts_them) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Buffer> buffers;
+    const int n_steps = 1 + static_cast<int>(random() % 70);
+    for (int i = 0; i < 50; ++i) {
+      const int first = static_cast<int>(random() % static_cast<unsigned>(n_steps)) - 1;
+      const int lives = static_cast<int>(random() % static_cast<unsigned>(n_steps));
+      buffers.push_back(buffer(static_cast<int64_t>(random() % 6) * 300, first, first + lives));
+    }
+    const std::vector<int64_t> expected = first_fit(buffers);
+    assign_offsets(buffers, all_of(buffers));
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      if (buffers[i].bytes > 0) EXPECT_EQ(buffers[i].offset, expected[i]) << round << " " << i;
+    }
+  }
 }
 
 TEST(Offsets, random_buffers_never_overlap_and_waste_little) {

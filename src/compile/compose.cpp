@@ -1,0 +1,165 @@
+#include "compile/compose.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "compile/weight_copies.h"
+
+namespace octet {
+namespace {
+
+bool is_gradient(const GraphOutput& output) {
+  return is_gradient_name(output.name);
+}
+
+// Removes the output and returns its value, or kNoValue where there is none.
+ValueId take_output(Graph& graph, std::string_view name) {
+  const GraphOutput* output = graph.find_output(name);
+  if (output == nullptr) return kNoValue;
+  const ValueId value = output->value;
+  graph.outputs.erase(graph.outputs.begin() + (output - graph.outputs.data()));
+  return value;
+}
+
+// The history that the output updates; nullptr where it updates none.
+const GraphInput* history_of(const Graph& graph, const GraphOutput& output) {
+  const GraphInput* input = output.updates == kNoValue ? nullptr : graph.input_of(output.updates);
+  return input != nullptr && input->key.use == StateUse::amax_history ? input : nullptr;
+}
+
+// The histories' next values become those of accumulated histories: each already holds this
+// micro-batch's maximum at its end and is shifted, so that of two the larger is right everywhere.
+void accumulate_histories(Graph& graph, bool add) {
+  Builder builder(graph);
+  builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    const GraphInput* history = history_of(graph, graph.outputs[i]);
+    if (history == nullptr) continue;
+    const std::string site = history->key.owner;
+    const ValueId next = graph.outputs[i].value;
+    const ValueId total = builder.state(StateUse::accumulated_history, site, graph.type(next));
+    graph.outputs[i] = {
+        .name = next_name(state_name(StateUse::accumulated_history, site)),
+        .value = add ? builder.emit1(OpCode::maximum, NoAttrs{}, {total, next}) : next,
+        .updates = total};
+  }
+}
+
+// A step that is refused changes no state: histories move on only where it is not.
+void hold_histories(Builder& builder) {
+  Graph& graph = builder.graph();
+  const ValueId refused = graph.find_output("found_nonfinite")->value;
+  builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "amax_history"};
+  std::map<Shape, ValueId> flags;
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    if (history_of(graph, graph.outputs[i]) == nullptr) continue;
+    const auto [name, next, history] = graph.outputs[i];
+    const Shape shape = graph.type(history).shape;
+    const auto [flag, added] = flags.try_emplace(shape, kNoValue);
+    if (added) flag->second = builder.broadcast(refused, shape, {});
+    graph.outputs[i].value = builder.select(flag->second, history, next);
+  }
+}
+
+std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& options) {
+  std::vector<UpdateItem> items;
+  std::map<std::string_view, ValueId> outputs;
+  for (const GraphOutput& output : graph.outputs) outputs.emplace(output.name, output.value);
+  for (const GraphInput& input : graph.inputs) {
+    if (input.kind != InputKind::parameter) continue;
+    const auto gradient = outputs.find(gradient_name(input.name));
+    const bool decay = std::find(options.no_decay.begin(), options.no_decay.end(), input.name) ==
+                       options.no_decay.end();
+    items.push_back({.parameter = input.name,
+                     .weight = input.value,
+                     .gradient = gradient == outputs.end() ? kNoValue : gradient->second,
+                     .decay = decay});
+  }
+  return items;
+}
+
+}  // namespace
+
+Graph accumulate(const Graph& typed, Accumulate how) {
+  const bool add = how == Accumulate::add;
+  Graph result = without_weight_copies(typed);
+  Builder builder(result);
+  builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
+  std::set<ValueId> seen;
+  for (GraphOutput& output : result.outputs) {
+    if (!is_gradient(output)) continue;
+    const std::string parameter = *gradient_parameter(output.name);
+    const ValueId total =
+        builder.state(StateUse::accumulator, parameter, result.type(output.value));
+    output.updates = total;
+    if (add) {
+      output.value = builder.add(total, output.value);
+    } else if (!seen.insert(output.value).second) {
+      output.value =
+          builder.unary(OpCode::stop_gradient, output.value);  // one value, two homes: a copy
+    }
+  }
+  accumulate_histories(result, add);
+  if (const ValueId flag = take_output(result, kQuantizerFlag); flag != kNoValue) {
+    const ValueId total = builder.state(StateUse::accumulated_flag, "", result.type(flag));
+    builder.next(total, add ? builder.emit1(OpCode::any_of, NoAttrs{}, {total, flag}) : flag);
+  }
+  return result;
+}
+
+Graph append_update(const Graph& typed, const ProgramOptions& options) {
+  Graph graph = without_weight_copies(typed);
+  const std::vector<UpdateItem> items = update_items(graph, options);
+  const GraphOutput* output = graph.find_output(kQuantizerFlag);
+  const ValueId flag = output == nullptr ? kNoValue : output->value;
+  std::erase_if(graph.outputs, is_gradient);
+  Builder builder(graph);
+  build_update(builder, items, options.optim, flag);
+  hold_histories(builder);
+  append_weight_copies(builder, typed);
+  return graph;
+}
+
+Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options) {
+  Graph graph;
+  graph.phase = typed.phase;
+  Builder builder(graph);
+  std::vector<UpdateItem> items = update_items(typed, options);
+  for (UpdateItem& item : items) {
+    const TensorType& gradient = typed.type(item.gradient);
+    item.weight = builder.input(InputKind::parameter, item.parameter, typed.type(item.weight));
+    item.gradient = builder.state(StateUse::accumulator, item.parameter, gradient);
+  }
+  ValueId flag = kNoValue;
+  if (const GraphOutput* output = typed.find_output(kQuantizerFlag); output != nullptr)
+    flag = builder.state(StateUse::accumulated_flag, "", typed.type(output->value));
+  for (const GraphOutput& output : typed.outputs) {
+    const GraphInput* source = history_of(typed, output);
+    if (source == nullptr) continue;
+    const TensorType& type = typed.type(output.updates);
+    const ValueId history = builder.state(StateUse::amax_history, source->key.owner, type);
+    builder.next(history, builder.state(StateUse::accumulated_history, source->key.owner, type));
+  }
+  build_update(builder, items, options.optim, flag);
+  hold_histories(builder);
+  append_weight_copies(builder, typed);
+  return graph;
+}
+
+Graph derive_weights(const Graph& typed) {
+  Graph graph;
+  graph.phase = typed.phase;
+  Builder builder(graph);
+  append_weight_copies(builder, typed);
+  return graph;
+}
+
+Graph without_output(const Graph& graph, std::string_view name) {
+  Graph result = graph;
+  take_output(result, name);
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,105 @@
+#include "compile/functions.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "compile/compose.h"
+#include "passes/autodiff.h"
+#include "passes/lower/chunk_head.h"
+#include "passes/memory/recompute.h"
+#include "passes/simplify.h"
+
+namespace octet {
+namespace {
+
+Graph overwrite(const Graph& typed, const ProgramOptions&) {
+  return accumulate(typed, Accumulate::overwrite);
+}
+
+Graph add(const Graph& typed, const ProgramOptions&) {
+  return accumulate(typed, Accumulate::add);
+}
+
+Graph derive(const Graph& typed, const ProgramOptions&) {
+  return derive_weights(typed);
+}
+
+Graph unflagged(const Graph& typed, const ProgramOptions&) {
+  return without_output(typed, kQuantizerFlag);
+}
+
+constexpr FunctionDef kFunctions[] = {
+    {function::step, FunctionSource::training, append_update},
+    {function::micro_first, FunctionSource::training, overwrite},
+    {function::micro_next, FunctionSource::training, add},
+    {function::update, FunctionSource::training, update_from_accumulators},
+    {function::prepare_state, FunctionSource::training, derive},
+    {function::evaluate, FunctionSource::loss, unflagged},
+    {function::logits, FunctionSource::logits, unflagged},
+};
+
+}  // namespace
+
+std::span<const FunctionDef> all_functions() {
+  return kFunctions;
+}
+
+const FunctionDef& find_function(std::string_view name) {
+  const auto it = std::find_if(std::begin(kFunctions), std::end(kFunctions),
+                               [&](const FunctionDef& def) { return def.name == name; });
+  CHECK(it != std::end(kFunctions));
+  return *it;
+}
+
+const Graph& TypedGraphs::graph(FunctionSource source, const BatchSize& size) {
+  if (source == FunctionSource::training) return training(size);
+  return forward(size, source == FunctionSource::loss ? ForwardKind::loss : ForwardKind::logits);
+}
+
+// Logical to Typed, as run and recipe choose.
+std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
+  const Recipe& recipe = find_recipe(options_.recipe);
+  RecipeOptions chosen = options;
+  chosen.k_major = catalogue_.wants_k_major();
+  const Recompute what = options_.recompute.value_or(recipe.recompute);
+  std::vector<Pass> passes = {
+      {.name = recipe.name,
+       .run =
+           [&recipe, chosen](const Graph& graph) {
+             check_overrides(recipe.name, recipe.linears, graph, chosen.overrides);
+             return recipe.apply(recipe, graph, chosen);
+           }},
+      {.name = "recompute",
+       .run = [what](const Graph& graph) { return recompute(graph, {.what = what}); }}};
+  if (const int64_t bytes = options_.head_chunk_bytes; bytes > 0) {
+    passes.push_back({.name = "chunk_head", .run = [bytes](const Graph& graph) {
+                        return chunk_head(graph, {.chunk_bytes = bytes});
+                      }});
+  }
+  return passes;
+}
+
+const Graph& TypedGraphs::training(const BatchSize& size) {
+  const auto [it, added] = training_.try_emplace(size);
+  if (!added) return it->second;
+  RecipeOptions options = options_.recipe_options;
+  options.recompute = options_.recompute;
+  std::vector<Pass> passes = typing(options);
+  passes.insert(passes.begin(),
+                {{.name = "autodiff", .run = [](const Graph& graph) { return autodiff(graph); }},
+                 {.name = "simplify", .run = simplify}});
+  return it->second = run_passes(options_.forward(size, ForwardKind::loss), passes, &log_);
+}
+
+const Graph& TypedGraphs::forward(const BatchSize& size, ForwardKind kind) {
+  const auto [it, added] = forward_.try_emplace({kind, size});
+  if (!added) return it->second;
+  RecipeOptions options = options_.recipe_options;
+  options.scaling = Scaling::current;
+  if (options_.inference_only) options.weight_copy = WeightCopy::per_use;
+  std::vector<Pass> passes = typing(options);
+  passes.insert(passes.begin(), {.name = "simplify", .run = simplify});
+  return it->second = run_passes(options_.forward(size, kind), passes, &log_);
+}
+
+}  // namespace octet

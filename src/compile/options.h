@@ -1,0 +1,38 @@
+// What a program is compiled from, and the choices that a run makes.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/adamw.h"
+#include "passes/precision/recipe.h"
+
+namespace octet {
+
+struct BatchSize {
+  int64_t batch = 1, seq = 1;
+  auto operator<=>(const BatchSize&) const = default;
+};
+
+// The Logical forward graph with outputs "loss" and "nll", or "logits".
+enum class ForwardKind : uint8_t { loss, logits };
+using ForwardBuilder = std::function<Graph(const BatchSize& size, ForwardKind kind)>;
+
+struct ProgramOptions {
+  ForwardBuilder forward;
+  std::string recipe = "bf16";
+  RecipeOptions recipe_options = {};
+  std::optional<Recompute> recompute = {};  // the recipe's choice where absent
+  int64_t head_chunk_bytes = 0;  // logits of a run of rows (passes/lower/chunk_head.h); 0: whole
+  bool strict_fusion = false;    // a fusion that did not fire is an error
+  int64_t memory_budget = 0;     // planned bytes; 0: no limit (compile/budget.h settles it)
+  AdamwPolicy optim = {};
+  std::vector<std::string> no_decay = {};  // names of parameters without weight decay
+  BatchSize train = {};                    // fixes the persistent layout and the training functions
+  int accumulate = 1;
+  bool inference_only = false;  // no states: only functions that run forward
+};
+
+}  // namespace octet
