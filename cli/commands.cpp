@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include "cli/bench_command.h"
+#include "cli/chat_command.h"
 #include "cli/compare_command.h"
 #include "cli/docs_command.h"
 #include "cli/doctor_command.h"
@@ -25,6 +26,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_eval_command(app, options);
   add_generate_command(app, options);
   add_tokenize_command(app, options);
+  add_chat_command(app, options);
   add_report_command(app, options);
   add_compare_command(app, options);
   add_bench_command(app, options);

@@ -15,6 +15,7 @@ constexpr TargetRow kTargets[] = {
     {"model_config", model_config},
     {"tokenizer", tokenizer},
     {"tokenizer_text", tokenizer_text},
+    {"chat_template", chat_template},
 };
 
 }  // namespace

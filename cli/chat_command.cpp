@@ -1,0 +1,87 @@
+#include "cli/chat_command.h"
+
+#include <ctime>
+#include <memory>
+
+#include "base/error.h"
+#include "text/chat_template.h"
+
+namespace octet {
+namespace {
+
+struct ChatFlags {
+  std::string source, context, name, now;
+  bool mask = false;
+};
+
+std::tm clock_of(const std::string& now) {
+  std::tm clock{};
+  if (now.empty()) {
+    const std::time_t time = std::time(nullptr);
+    localtime_r(&time, &clock);
+    return clock;
+  }
+  const char* end = strptime(now.c_str(), "%Y-%m-%dT%H:%M:%S", &clock);
+  if (end == nullptr || *end != '\0') {
+    throw Error(ErrorCode::invalid_argument, "--now: expected 2024-07-26T12:34:56, got '{}'", now);
+  }
+  return clock;
+}
+
+// The context itself, or the one of this name in an array.
+OrderedJson context_of(const ChatFlags& flags) {
+  const OrderedJson json =
+      parse_ordered_json(posix_files().read_text(flags.context), flags.context);
+  if (!json.is_array()) return json;
+  if (flags.name.empty() && json.size() == 1) return json[0];
+  for (const OrderedJson& context : json) {
+    const bool has_name = context.is_object() && context.contains("name");
+    if (has_name && !flags.name.empty() && context["name"] == flags.name) return context;
+  }
+  throw Error(ErrorCode::bad_data, "[chat] {}: expected a context named '{}' (--name), got none",
+              flags.context, flags.name);
+}
+
+bool has_tools(const OrderedJson& context) {
+  return context.is_object() && context.contains("tools") && !context["tools"].is_null();
+}
+
+void run_render(const ChatFlags& flags) {
+  const std::tm clock = clock_of(flags.now);
+  const OrderedJson context = context_of(flags);
+  const ChatTemplate chat(find_chat_template(posix_files(), flags.source, has_tools(context)));
+  try {
+    if (flags.mask) {
+      const OrderedJson mask = {{"utf8_spans", chat.assistant_spans(context, clock)}};
+      write_out(mask.dump() + "\n");
+    } else {
+      write_out(chat.render(context, clock));
+    }
+  } catch (const jinja::TemplateRefusal& refusal) {
+    // The template's own words, line feeds and all.
+    write_err("octet: [template] the template refuses: " + refusal.message() + "\n");
+    throw ExitStatus{exit_code(refusal.code())};
+  }
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<ChatFlags>();
+  CLI::App* chat = app.add_subcommand("chat", "chat templates");
+  chat->require_subcommand(1);
+  CLI::App* render = chat->add_subcommand("render", "the text that a template makes of messages");
+  render
+      ->add_option("--template", flags->source,
+                   "a template, tokenizer_config.json, a model folder, or chatml or plain")
+      ->required();
+  render->add_option("--context", flags->context, "JSON: messages, tools, ..., or an array of such")
+      ->required();
+  render->add_option("--name", flags->name, "which context of an array");
+  render->add_flag("--mask", flags->mask, "print the bytes that the assistant said instead");
+  render->add_option("--now", flags->now,
+                     "the time that the template is told: YYYY-MM-DDThh:mm:ss");
+  render->callback([flags] { run_render(*flags); });
+}
+
+}  // namespace octet

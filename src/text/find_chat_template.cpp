@@ -1,0 +1,102 @@
+#include "base/error.h"
+#include "text/chat_template.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+
+// A token is text, or an object with its text as `content`.
+void take_token(const OrderedJson& config, const char* name, OrderedJson& tokens) {
+  const auto it = config.find(name);
+  if (it == config.end()) return;
+  if (it->is_string()) {
+    tokens[name] = *it;
+  } else if (it->is_object() && it->contains("content") && (*it)["content"].is_string()) {
+    tokens[name] = (*it)["content"];
+  }
+}
+
+OrderedJson special_tokens(const OrderedJson& config) {
+  OrderedJson tokens = OrderedJson::object();
+  for (const char* name : kSpecialTokens) take_token(config, name, tokens);
+  return tokens;
+}
+
+OrderedJson read_object(const Files& files, const std::string& path) {
+  OrderedJson json = parse_ordered_json(files.read_text(path), path);
+  if (!json.is_object()) {
+    throw Error(ErrorCode::bad_data, "[chat] {}: expected an object, got {}", path,
+                json.type_name());
+  }
+  return json;
+}
+
+// The template of this name in a list of {name, template}, or null.
+const std::string* named(const OrderedJson& list, const char* name) {
+  for (const OrderedJson& entry : list) {
+    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template")) continue;
+    if (entry["name"] == name && entry["template"].is_string()) {
+      return entry["template"].get_ptr<const std::string*>();
+    }
+  }
+  return nullptr;
+}
+
+std::string template_of(const OrderedJson& config, const std::string& path, bool has_tools) {
+  const auto it = config.find("chat_template");
+  if (it != config.end() && it->is_string()) return it->get<std::string>();
+  if (it != config.end() && it->is_array()) {
+    const std::string* tool_use = has_tools ? named(*it, "tool_use") : nullptr;
+    const std::string* found = tool_use != nullptr ? tool_use : named(*it, "default");
+    if (found != nullptr) return *found;
+  }
+  throw Error(ErrorCode::bad_data,
+              "[chat] {}: expected chat_template to be text or a list of named ones with "
+              "'default', got {}",
+              path, it == config.end() ? "none" : it->type_name());
+}
+
+std::string folder_template(const Files& files, const std::string& folder, bool has_tools,
+                            std::string& where) {
+  const std::string tool_use = join_path(folder, "additional_chat_templates/tool_use.jinja");
+  if (has_tools && files.exists(tool_use)) return files.read_text(where = tool_use);
+  const std::string plain = join_path(folder, "chat_template.jinja");
+  if (files.exists(plain)) return files.read_text(where = plain);
+  for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
+    where = join_path(folder, name);
+    if (files.exists(where)) return template_of(read_object(files, where), where, has_tools);
+  }
+  throw Error(ErrorCode::bad_data,
+              "[chat] {}: expected chat_template.jinja, chat_template.json or "
+              "tokenizer_config.json, got none",
+              folder);
+}
+
+}  // namespace
+
+ChatTemplateSource find_chat_template(const Files& files, const std::string& path, bool has_tools) {
+  ChatTemplateSource source;
+  source.where = path;
+  if (!files.exists(path) && !built_in_chat_template(path).empty()) {
+    source.text = built_in_chat_template(path);
+    return source;
+  }
+  if (files.is_directory(path)) {
+    source.text = folder_template(files, path, has_tools, source.where);
+    const std::string config = join_path(path, "tokenizer_config.json");
+    if (files.exists(config)) source.special_tokens = special_tokens(read_object(files, config));
+    return source;
+  }
+  if (path.ends_with(".json")) {
+    const OrderedJson config = read_object(files, path);
+    source.text = template_of(config, path, has_tools);
+    source.special_tokens = special_tokens(config);
+    return source;
+  }
+  source.text = files.read_text(path);
+  return source;
+}
+
+}  // namespace octet

@@ -1,0 +1,122 @@
+// The tree of a template: expressions and statements as Jinja's parser groups them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/jinja/filters.h"
+#include "text/jinja/operations.h"
+
+namespace octet::jinja {
+
+struct Expr;
+using ExprPtr = std::unique_ptr<Expr>;
+
+enum class ExprKind {
+  constant,
+  name,
+  namespace_target,  // ns.attribute, to be assigned
+  list,
+  tuple,
+  dict,       // children: key, value, key, value ...
+  attribute,  // children[0].name
+  item,       // children[0][children[1]]
+  slice,      // children[0][1:2:3]; each of the three may be null
+  call,       // children[0](arguments)
+  filter,     // children[0] | name(arguments); a null child stands for a block's text
+  test,       // children[0] is name(arguments)
+  negative,
+  positive,
+  logical_not,
+  logical_and,
+  logical_or,
+  arithmetic,   // by op
+  comparison,   // children[0] ops[0] children[1] ops[1] ...
+  concat,       // ~
+  conditional,  // children[0] if children[1] else children[2], which may be null
+};
+
+struct CallArguments {
+  std::vector<ExprPtr> positional;
+  std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr star, star_star;  // *values, **values
+};
+
+struct Expr {
+  ExprKind kind = ExprKind::constant;
+  int line = 0;
+  int depth = 1;  // of the tree below
+  std::string text;
+  int name = -1;  // of a name or a namespace: its number in the template's table
+  Value constant;
+  Operator op = Operator::add;
+  std::vector<Operator> ops;
+  std::vector<ExprPtr> children;
+  CallArguments arguments;
+  Filter filter = nullptr;  // null: unknown, an error where it is reached
+  Test test = nullptr;
+};
+
+// How a name gets its value when a scope is entered (scopes.h).
+enum class LoadAction { parameter, resolve, alias, undefined };
+struct ScopePlan {
+  std::vector<std::pair<int, LoadAction>> loads;
+};
+
+struct Stmt;
+using StmtPtr = std::unique_ptr<Stmt>;
+using Body = std::vector<StmtPtr>;
+
+enum class StmtKind {
+  output,        // exprs
+  assign,        // target = value
+  assign_block,  // target = text of body, through `value`, a filter, where there is one
+  loop,          // for target in value if test
+  branch,        // branches, else_body
+  macro,         // name(parameters): body
+  call_block,    // body as caller() of value, a call
+  filter_block,  // body through value
+  with,          // targets = values: body
+  generation,    // body is what the model said
+  block,         // body, with the template's own names alone
+  break_loop,
+  continue_loop,
+};
+
+struct Parameter {
+  int name = -1;
+  std::string text;
+  ExprPtr fallback;  // or null
+};
+
+struct Branch {
+  ExprPtr condition;
+  Body body;
+};
+
+struct Stmt {
+  StmtKind kind = StmtKind::output;
+  int line = 0;
+  std::string text;  // the name of a macro
+  int name = -1;
+  ExprPtr target, value, test;
+  std::vector<ExprPtr> exprs, targets;
+  std::vector<Branch> branches;
+  std::vector<Parameter> parameters;
+  Body body, else_body;
+  bool is_recursive = false;
+  bool uses_loop = false;  // a loop whose body reads `loop`
+  bool uses_caller = false, uses_kwargs = false, uses_varargs = false;  // macros
+  ScopePlan scope, else_scope, test_scope;
+};
+
+struct Tree {
+  std::vector<std::string> names;
+  Body body;
+  ScopePlan scope;
+  bool has_generation = false;
+};
+
+}  // namespace octet::jinja

@@ -1,0 +1,225 @@
+#include "text/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+const std::string kShared = std::string(OCTET_TEST_DATA) + "/data/chat_templates";
+const std::string kFixtures = OCTET_SOURCE_DIR "/tests/fixtures/templates/cases.json";
+
+// Friday 2024-07-26 12:34:56.
+std::tm clock() {
+  std::tm time{};
+  strptime("2024-07-26T12:34:56", "%Y-%m-%dT%H:%M:%S", &time);
+  return time;
+}
+
+std::string render(const std::string& source, const std::string& variables = "{}") {
+  return jinja::Template(source)
+      .render(parse_ordered_json(variables, "variables"), {clock(), {}})
+      .text;
+}
+
+std::string failure(const std::string& source, const std::string& variables = "{}") {
+  try {
+    return "no failure: " + render(source, variables);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_data);
+    return error.what();
+  }
+}
+
+struct Outcome {
+  std::string suffix, bytes;  // as the shared goldens are named
+};
+
+Outcome outcome(const ChatTemplate& chat, const OrderedJson& context) {
+  try {
+    return {".txt", chat.render(context, clock())};
+  } catch (const jinja::TemplateRefusal& refusal) {
+    return {".error", refusal.message()};
+  } catch (const Error&) {
+    return {".fail", ""};
+  }
+}
+
+TEST(ChatTemplates, equal_every_golden) {
+  const Files& files = posix_files();
+  if (!files.exists(kShared)) GTEST_SKIP() << "no shared data in " << OCTET_TEST_DATA;
+  const OrderedJson contexts =
+      parse_ordered_json(files.read_text(kShared + "/contexts.json"), "contexts.json");
+  int n_goldens = 0;
+  for (const DirectoryEntry& folder : files.list(kShared + "/golden")) {
+    const ChatTemplate chat(
+        find_chat_template(files, kShared + "/templates/" + folder.name + ".jinja", false));
+    for (const OrderedJson& context : contexts) {
+      const std::string stem =
+          kShared + "/golden/" + folder.name + "/" + context["name"].get<std::string>();
+      const Outcome got = outcome(chat, context);
+      ++n_goldens;
+      ASSERT_TRUE(files.exists(stem + got.suffix)) << stem << got.suffix << "\n" << got.bytes;
+      if (got.suffix != ".fail") EXPECT_EQ(got.bytes, files.read_text(stem + got.suffix)) << stem;
+      if (!files.exists(stem + ".mask.json")) continue;
+      ++n_goldens;
+      const OrderedJson mask = parse_ordered_json(files.read_text(stem + ".mask.json"), "mask");
+      EXPECT_EQ(OrderedJson(chat.assistant_spans(context, clock())), mask["utf8_spans"]) << stem;
+    }
+  }
+  EXPECT_EQ(n_goldens, 1646);
+}
+
+TEST(ChatTemplates, equal_jinja_in_each_construct) {
+  const OrderedJson all = parse_ordered_json(posix_files().read_text(kFixtures), kFixtures);
+  OrderedJson context = all["variables"];
+  context["messages"] = OrderedJson::array();
+  for (const OrderedJson& one : all["cases"]) {
+    const std::string construct = one["construct"].get<std::string>();
+    Outcome got{"refused at parsing", ""};
+    try {
+      got = outcome(ChatTemplate({one["template"].get<std::string>(), construct}), context);
+    } catch (const Error& error) {
+      got.bytes = error.what();
+    }
+    const bool fails = one.contains("fails"), raises = one.contains("raised");
+    EXPECT_EQ(got.suffix, fails ? ".fail" : raises ? ".error" : ".txt") << construct << got.bytes;
+    if (fails) continue;
+    EXPECT_EQ(got.bytes, one[raises ? "raised" : "text"].get<std::string>()) << construct;
+  }
+}
+
+// The words in backticks of the table's row of this kind.
+std::set<std::string> documented(const std::string& page, const std::string& kind) {
+  std::set<std::string> names;
+  const size_t begin = page.find("\n| " + kind + " |");
+  if (begin == std::string::npos) return names;
+  const std::string row = page.substr(begin + 1, page.find('\n', begin + 1) - begin);
+  for (size_t at = row.find('`'); at != std::string::npos; at = row.find('`', at + 1)) {
+    const size_t end = row.find('`', at + 1);
+    names.insert(row.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  return names;
+}
+
+TEST(ChatTemplates, support_what_the_documentation_lists) {
+  const std::string page = posix_files().read_text(OCTET_SOURCE_DIR "/docs/chat_templates.md");
+  std::map<std::string, std::set<std::string>> tested;
+  const OrderedJson all = parse_ordered_json(posix_files().read_text(kFixtures), kFixtures);
+  for (const OrderedJson& one : all["cases"]) {
+    const std::string construct = one["construct"].get<std::string>();
+    const size_t colon = construct.find(':');
+    tested[construct.substr(0, colon)].insert(construct.substr(colon + 1));
+  }
+  for (const std::string kind : {"filter", "test", "method", "function", "tag"}) {
+    EXPECT_EQ(documented(page, kind), tested[kind]) << kind;
+  }
+}
+
+TEST(ChatTemplates, refuse_what_is_outside_the_subset_by_name_and_line) {
+  EXPECT_EQ(failure("\n{% include 'x' %}"),
+            "[template] line 2: {% include %} is outside the supported subset");
+  EXPECT_EQ(failure("{{ 1|urlize }}"),
+            "[template] line 1: filter 'urlize' is outside the supported subset");
+  EXPECT_EQ(failure("{{ 1 }}\n{{ 1|nonsense }}"),
+            "[template] line 2: there is no filter 'nonsense'");
+  EXPECT_EQ(failure("{% if true %}\n{{ 1 is odder }}{% endif %}"),
+            "[template] line 2: there is no test 'odder'");
+  EXPECT_EQ(render("{% if false %}{{ 1|nonsense }}{% endif %}"), "");
+  EXPECT_EQ(failure("{% autoescape true %}{% endautoescape %}"),
+            "[template] line 1: {% autoescape %} is outside the supported subset");
+  EXPECT_EQ(failure("{{ 9223372036854775807 + 1 }}"),
+            "[template] line 1: integers beyond 64 bits are outside the supported subset");
+}
+
+TEST(ChatTemplates, are_bounded) {
+  EXPECT_THAT(failure("{{ 'x' * 1000000000000 }}"), testing::HasSubstr("bytes"));
+  EXPECT_THAT(failure("{{ '%99999999999d' % 1 }}"), testing::HasSubstr("too big"));
+  EXPECT_THAT(
+      failure("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
+      testing::HasSubstr("steps"));
+  EXPECT_THAT(failure("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+              testing::HasSubstr("nested evaluations"));
+  EXPECT_THAT(failure("{% set ns = namespace(x=[]) %}{% for i in range(5000) %}"
+                      "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"),
+              testing::HasSubstr("nested evaluations"));
+  EXPECT_THAT(failure("{% set ns = namespace(x='ab') %}{% for i in range(99) %}"
+                      "{% set ns.x = ns.x + ns.x %}{% endfor %}"),
+              testing::HasSubstr("bytes"));
+  EXPECT_THAT(failure("{{ range(100001) }}"), testing::HasSubstr("at most 100000 items"));
+  EXPECT_THAT(failure(std::string(100000, '(')), testing::HasSubstr("nested too deeply"));
+  std::string ifs;
+  for (int i = 0; i < 5000; ++i) ifs += "{% if true %}";
+  EXPECT_THAT(failure(ifs), testing::HasSubstr("nested too deeply"));
+  std::string sum = "{{ 1";
+  for (int i = 0; i < 5000; ++i) sum += " + 1";
+  EXPECT_THAT(failure(sum + " }}"), testing::HasSubstr("nested too deeply"));
+}
+
+TEST(ChatTemplates, hold_themselves_without_leaks) {
+  EXPECT_EQ(render("{% set ns = namespace() %}{% set ns.me = ns %}{% macro f() %}{% endmacro %}"
+                   "{% set ns.f = f %}{{ ns.me.me.f is callable }}"),
+            "True");
+}
+
+OrderedJson conversation() {
+  return parse_ordered_json(
+      R"({"messages": [{"role": "user", "content": "é?"}, {"role": "assistant", "content": "yes"},
+          {"role": "user", "content": "so"}, {"role": "assistant", "content": "no"}]})",
+      "conversation");
+}
+
+std::vector<std::string> said(const ChatTemplate& chat, const OrderedJson& context) {
+  const std::string text = chat.render(context, clock());
+  std::vector<std::string> parts;
+  for (const auto& [begin, end] : chat.assistant_spans(context, clock())) {
+    parts.push_back(text.substr(begin, end - begin));
+  }
+  return parts;
+}
+
+TEST(AssistantSpans, of_built_in_templates_hold_the_end_of_each_turn) {
+  const ChatTemplate chatml(find_chat_template(posix_files(), "chatml", false));
+  EXPECT_EQ(said(chatml, conversation()),
+            (std::vector<std::string>{"yes<|im_end|>", "no<|im_end|>"}));
+  OrderedJson context = conversation();
+  context["eos_token"] = "</s>";
+  const ChatTemplate plain(find_chat_template(posix_files(), "plain", false));
+  EXPECT_EQ(plain.render(context, clock()),
+            "User: é?\nAssistant: yes</s>\nUser: so\nAssistant: no</s>\n");
+  EXPECT_EQ(said(plain, context), (std::vector<std::string>{"yes</s>", "no</s>"}));
+}
+
+TEST(AssistantSpans, come_from_prefixes_where_no_block_says_them) {
+  const ChatTemplate chat(
+      {"{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
+       "{% if add_generation_prompt %}<assistant>{% endif %}",
+       "test"});
+  EXPECT_EQ(said(chat, conversation()), (std::vector<std::string>{"yes</>", "no</>"}));
+}
+
+TEST(AssistantSpans, throw_where_prefixes_do_not_decide) {
+  const auto why = [](const std::string& source) {
+    try {
+      ChatTemplate({source, "test"}).assistant_spans(conversation(), clock());
+      return std::string("no failure");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_THAT(why("{{ messages|length }}{% for m in messages %}{{ m.content }}{% endfor %}"),
+              testing::HasSubstr("does not begin"));
+  EXPECT_THAT(why("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"),
+              testing::HasSubstr("adds nothing"));
+  EXPECT_THAT(why("{% if messages|length < 4 %}{{ raise_exception('short') }}{% endif %}"),
+              testing::HasSubstr("short"));
+}
+
+}  // namespace
+}  // namespace octet
