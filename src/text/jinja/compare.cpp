@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "text/jinja/operations.h"
+#include "text/jinja/text_helpers.h"
 
 namespace octet::jinja {
 namespace {
@@ -64,6 +65,7 @@ bool holds(Operator op, int order) {
 
 bool is_ordered(Runtime& runtime, Operator op, const Value& a, const Value& b) {
   const Runtime::Depth depth(runtime);
+  runtime.charge(1);
   if (a.is_number() && b.is_number()) {
     const long double x = exact(a), y = exact(b);
     if (std::isnan(x) || std::isnan(y)) return false;
@@ -133,7 +135,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
     if (!item.is_text()) {
       runtime.fail("'in <string>' requires text as left operand, got {}", type_name(item));
     }
-    runtime.charge(container.text().size() / 16);
+    charge_search(runtime, container.text(), item.text());
     return container.text().find(item.text()) != std::string::npos;
   }
   if (const auto* dict = container.as<Dict>()) return dict->find(runtime, item) != nullptr;

@@ -156,6 +156,7 @@ Arguments Evaluator::arguments_of(const CallArguments& from) {
     }
   }
   for (size_t i = 0; i < arguments.named.size(); ++i) {
+    runtime_.charge(i);
     for (size_t j = 0; j < i; ++j) {
       if (arguments.named[i].first == arguments.named[j].first) {
         runtime_.fail("expected argument '{}' once, got it twice", arguments.named[i].first);

@@ -154,7 +154,7 @@ bool Evaluator::run_items(const Stmt& stmt, const Value& items, int depth) {
   auto* loop = runtime_.make<Loop>(runtime_);
   loop->next = stmt.test ? tested(stmt, items) : iterate(runtime_, items);
   if (!stmt.test) loop->items = items;
-  if (stmt.test) loop->items = runtime_.iterator(loop->next);
+  if (stmt.test) loop->items = runtime_.iterator(Next());
   loop->depth0 = depth;
   if (stmt.is_recursive) {
     loop->recurse = [this, &stmt, outer = scope_, depth](const Value& inner) {

@@ -52,7 +52,11 @@ void Evaluator::enter(Scope& scope, const ScopePlan& plan) {
     std::optional<Value> value;
     if (action == LoadAction::parameter) continue;
     if (action == LoadAction::resolve) value = resolve(name);
-    if (action == LoadAction::alias) value = *scope.parent->find(name);
+    if (action == LoadAction::alias) {
+      const std::optional<Value>* outer = scope.parent->find(name);
+      CHECK(outer != nullptr);  // the plan says that the scope around has it
+      value = *outer;
+    }
     scope.set(name, std::move(value));
   }
 }

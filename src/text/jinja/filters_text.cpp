@@ -23,6 +23,7 @@ constexpr char kUpper[] = "upper", kLower[] = "lower", kCapitalize[] = "capitali
 Value trim(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound(runtime, arguments, "trim", {"chars"});
   const Value text = soft_text(runtime, self);
+  charge_search(runtime, text.text(), bound.is_given(0) ? bound.text(0) : "");
   const std::string_view stripped = bound.is_given(0)
                                         ? strip(text.text(), Side::both, bound.text(0))
                                         : strip(text.text(), Side::both);

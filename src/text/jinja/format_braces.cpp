@@ -107,6 +107,11 @@ class BraceFormat {
 
   Value argument(std::string_view name) {
     if (name.empty() || (is_digits(name) && name.size() < 9)) {
+      const bool is_automatic = name.empty();
+      if (is_automatic_.value_or(is_automatic) != is_automatic) {
+        runtime_.fail("format(): fields are numbered either all or not at all");
+      }
+      is_automatic_ = is_automatic;
       const size_t i = name.empty() ? next_++ : static_cast<size_t>(std::stoul(std::string(name)));
       if (i >= arguments_.positional.size()) {
         runtime_.fail("format(): no argument for field {}", i);
@@ -192,6 +197,7 @@ class BraceFormat {
   const bool is_markup_;
   const Arguments& arguments_;
   size_t next_ = 0;
+  std::optional<bool> is_automatic_;
 };
 
 }  // namespace

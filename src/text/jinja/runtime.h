@@ -13,10 +13,10 @@ namespace octet::jinja {
 
 struct Limits {
   size_t max_source_bytes = size_t{4} << 20;
-  size_t max_text_bytes = size_t{64} << 20;  // one text, and what is rendered
-  size_t max_memory = size_t{512} << 20;     // all that is alive, roughly
+  size_t max_text_bytes = size_t{16} << 20;  // one text, and what is rendered
+  size_t max_memory = size_t{256} << 20;     // all that is alive, roughly
   uint64_t max_steps = 200'000'000;          // about one a node evaluated, or 16 bytes copied
-  int max_depth = 1'000;                     // nested evaluations, macros that call themselves
+  int max_depth = 600;                       // nested evaluations, macros that call themselves
 };
 
 // The message of the template's own raise_exception.

@@ -10,7 +10,7 @@ namespace octet::jinja {
 
 std::string replace_text(Runtime& runtime, std::string_view text, std::string_view old,
                          std::string_view with, int64_t count) {
-  runtime.charge(text.size() / 16);
+  charge_search(runtime, text, old);
   std::string out;
   size_t at = 0;
   while (count != 0) {

@@ -13,6 +13,11 @@ inline void check_size(Runtime& runtime, const std::string& text) {
   if (text.size() > runtime.limits().max_text_bytes) runtime.reserve_text(text.size());
 }
 
+// Before `part` is looked for in `text`: as many steps as the slowest search takes.
+inline void charge_search(Runtime& runtime, std::string_view text, std::string_view part) {
+  runtime.charge(text.size() / 16 + text.size() / 16 * (part.size() / 32));
+}
+
 // Python's str.replace; count < 0: all.
 std::string replace_text(Runtime& runtime, std::string_view text, std::string_view old,
                          std::string_view with, int64_t count);

@@ -22,6 +22,7 @@ Value strip_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound(runtime, arguments, "strip", {"chars"});
   runtime.charge(self.text().size() / 16);
   if (!bound.is_given(0)) return like(runtime, self, strip(self.text(), side));
+  charge_search(runtime, self.text(), bound.text(0));
   return like(runtime, self, strip(self.text(), side, bound.text(0)));
 }
 
@@ -79,6 +80,7 @@ Value split_method(Runtime& runtime, const Value& self, Arguments& arguments) {
     split_at_space(self.text(), max_split < 0 ? -1 : max_split, from_right, pieces);
   } else {
     if (bound.text(0).empty()) runtime.fail("split(): the separator is empty");
+    charge_search(runtime, self.text(), bound.text(0));
     split_at(self.text(), bound.text(0), max_split < 0 ? -1 : max_split, from_right, pieces);
   }
   return pieces.take(from_right);
@@ -98,6 +100,7 @@ Value partition(Runtime& runtime, const Value& self, Arguments& arguments) {
   const std::string& separator = bound.text(0);
   if (separator.empty()) runtime.fail("partition(): the separator is empty");
   const std::string& text = self.text();
+  charge_search(runtime, text, separator);
   const size_t at = from_right ? text.rfind(separator) : text.find(separator);
   const Value empty = like(runtime, self, "");
   if (at == std::string::npos) {
@@ -151,7 +154,7 @@ Value search_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   const std::string& part = bound.text(0);
   constexpr bool is_reverse = search == Search::rfind || search == Search::rindex;
   size_t begin = 0, end = 0;
-  runtime.charge(self.text().size() / 16);
+  charge_search(runtime, self.text(), part);
   if (window(bound, self.text(), begin, end)) {
     const std::string_view text = std::string_view(self.text()).substr(begin, end - begin);
     const size_t at = is_reverse ? text.rfind(part) : text.find(part);
@@ -168,7 +171,7 @@ Value count(Runtime& runtime, const Value& self, Arguments& arguments) {
   size_t begin = 0, end = 0;
   if (!window(bound, self.text(), begin, end)) return int64_t{0};
   const std::string text = self.text().substr(begin, end - begin);
-  runtime.charge(text.size() / 16);
+  charge_search(runtime, text, part);
   if (part.empty()) return count_characters(text) + 1;
   int64_t n = 0;
   for (size_t at = text.find(part); at != std::string::npos;
