@@ -3,23 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
+#include "config/table.h"
 
 namespace octet {
 namespace {
-
-// Set once something other than a closed pipe kept output from being written.
-int lost_output_errno = 0;
-
-void write_to(std::FILE* stream, std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stream) == text.size()) return;
-  if (stream == stdout && errno != EPIPE) lost_output_errno = errno;
-}
 
 bool has_option(const CLI::App& command, const std::string& name) {
   return command.get_option_no_throw(name) != nullptr;
@@ -44,6 +36,19 @@ bool is_number_cell(const std::string& cell) {
 size_t display_width(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(
       text, [](char ch) { return (static_cast<unsigned char>(ch) & 0xc0) != 0x80; }));
+}
+
+// The parser takes nan and inf for numbers, and ranges let NaN through.
+std::string why_not_finite(const std::string& text) {
+  double value = 0;
+  const bool is_finite = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
+  return is_finite ? "" : fmt::format("expected a finite number, got {}", text);
+}
+
+void refuse_nonfinite(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_type_name().starts_with("FLOAT")) option->check(why_not_finite);
+  }
 }
 
 std::string padded(const std::string& text, size_t width, bool to_the_right) {
@@ -96,31 +101,34 @@ void add_global_flags(CLI::App& command, GlobalOptions& options) {
   if (!has_option(command, "--json")) {
     command.add_flag("--json", options.json, "tables as JSON")->group(group);
   }
+  refuse_nonfinite(command);
   for (CLI::App* inner : command.get_subcommands({})) add_global_flags(*inner, options);
 }
 
-void write_out(std::string_view text) {
-  write_to(stdout, text);
-}
-void write_err(std::string_view text) {
-  write_to(stderr, text);
-}
-
-void finish_output() {
-  if (std::fflush(stdout) != 0 && errno != EPIPE) lost_output_errno = errno;
-  if (lost_output_errno == 0) return;
-  throw Error(ErrorCode::io, "standard output: expected to write all of the result, got: {}",
-              std::strerror(lost_output_errno));
+CLI::Validator as_key(std::string_view path, Zero zero) {
+  const ConfigRow* row = find_config_row(path);
+  CHECK(row != nullptr);
+  const auto why_not = [row, zero](const std::string& text) -> std::string {
+    double value = 0;
+    const bool is_number = CLI::detail::lexical_cast(text, value);
+    if (is_number && (is_within(row->limits, value) || (value == 0 && zero == Zero::is_allowed)))
+      return "";
+    return fmt::format("expected {}, got {}", expected_text(*row), text);
+  };
+  return {why_not, "", std::string(path)};
 }
 
 Log make_log(const GlobalOptions& options) {
   return Log([quiet = options.quiet](LogLevel level, const std::string& message) {
     if (quiet && level != LogLevel::warning) return;
-    write_err((level == LogLevel::warning ? "warning: " : "") + message + "\n");
+    write_err((level == LogLevel::warning ? "warning: " : "") + printable(message) + "\n");
   });
 }
 
-std::string table_text(const Table& table) {
+std::string table_text(const Table& given) {
+  Table table = given;
+  for (auto& row : table.rows)
+    for (std::string& cell : row) cell = printable(cell);
   const size_t n_columns = table.columns.size();
   std::vector<size_t> width(n_columns);
   std::vector<bool> is_number(n_columns, true);
@@ -153,7 +161,11 @@ std::string table_json(const Table& table) {
     for (size_t i = 0; i < row.size(); ++i) object[table.columns[i]] = json_cell(row[i]);
     rows.push_back(std::move(object));
   }
-  return rows.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json_text(rows);
+}
+
+std::string json_text(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 void print_table(const GlobalOptions& options, const Table& table) {

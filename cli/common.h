@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/output.h"
 
 namespace octet {
 
@@ -30,24 +32,20 @@ struct GlobalOptions {
   std::vector<std::string> config_sets() const;
 };
 
-// Thrown by a command that is done with a status of its own: 130 and 143 after an interrupt.
+// Thrown by a command that is done with a status of its own: 129, 130, 143 after a signal.
 struct ExitStatus {
   int code = 0;
 };
 
 // Adds the global flags to a command and its sub-commands. A flag that the command has defined
-// itself stays.
+// itself stays. All flags that take a real number then refuse NaN and infinities.
 void add_global_flags(CLI::App& command, GlobalOptions& options);
 
-// Writes to standard output or standard error. A closed pipe is ignored: a run goes on when its
-// reader leaves.
-void write_out(std::string_view text);
-void write_err(std::string_view text);
-// Flushes standard output; throws Error{io} when something was lost for another reason than a
-// closed pipe.
-void finish_output();
+// For a flag that stands for this configuration key: it takes what the key takes, or 0 besides.
+enum class Zero : uint8_t { is_as_others, is_allowed };
+CLI::Validator as_key(std::string_view path, Zero zero = Zero::is_as_others);
 
-// Messages to standard error; none below a warning with --quiet.
+// Messages to standard error, each on one line; none below a warning with --quiet.
 Log make_log(const GlobalOptions& options);
 
 // A result with named columns. print_table writes it aligned, or with --json as an array of one
@@ -58,6 +56,8 @@ struct Table {
 };
 std::string table_text(const Table& table);
 std::string table_json(const Table& table);
+// A document with a line feed behind it; bytes that are no UTF-8 become U+FFFD.
+std::string json_text(const nlohmann::ordered_json& json);
 void print_table(const GlobalOptions& options, const Table& table);
 
 }  // namespace octet

@@ -167,7 +167,6 @@ void print_result(const GlobalOptions& options, Table table, const std::string& 
 
 void run_compare(CompareFlags flags, const GlobalOptions& options) {
   const auto start = Clock::now();
-  const std::atomic<int>& stop = catch_stop_signals();
   const Log log = make_log(options);
   const bool is_named = !flags.data.empty();
   if (!is_named) flags.data = default_paths();
@@ -190,7 +189,9 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
     Progress progress(options, recipe + "  ");
     TrainHooks hooks = progress.hooks();
     hooks.maker = kMaker;
-    hooks.stop = &stop;
+    StopDeferral deferral;
+    hooks.stop = &stop_wish();
+    hooks.before_step = [&](int64_t) { deferral.begin(); };
     Trainer trainer(config, data, machine);
     if (table.rows.empty()) {
       log.info("a Llama of {:.2f} M parameters, {} steps of {} tokens with each recipe",
@@ -199,7 +200,7 @@ void run_compare(CompareFlags flags, const GlobalOptions& options) {
     }
     const TrainResult result = trainer.run(start_mode(machine.files, config.out), hooks);
     table.rows.push_back(run_row(options, recipe, result));
-    if (result.signal != 0) throw ExitStatus{128 + result.signal};
+    if (const int signal = stop_wish(); signal != 0) throw ExitStatus{128 + signal};
   }
   print_result(
       options, table,

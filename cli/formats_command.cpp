@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/philox.h"
 #include "cli/formats_io.h"
+#include "cli/quantized_file.h"
 
 namespace octet {
 namespace {
@@ -165,15 +166,6 @@ void add_encode(CLI::App& formats, GlobalOptions& options) {
 }
 
 }  // namespace
-
-Dtype format_from_name(const std::string& name) {
-  const auto dtype = dtype_from_name(name);
-  if (dtype && is_format(*dtype)) return *dtype;
-  std::string known;
-  for (const FormatRow& row : kFormats) known += fmt::format(" {}", dtype_name(row.dtype));
-  throw Error(ErrorCode::invalid_argument, "[formats] expected a number format,{}, got {}", known,
-              name);
-}
 
 std::string read_stdin() {
   std::string bytes;

@@ -1,5 +1,4 @@
-// What the sub-commands of `octet formats` share: raw standard input and output, and names of
-// formats.
+// What the sub-commands of `octet formats` share: raw standard input and output.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +12,6 @@
 #include "formats/codec.h"
 
 namespace octet {
-
-// The format with this name; Error{invalid_argument} lists the known ones.
-Dtype format_from_name(const std::string& name);
 
 // All of standard input, or of a file; Error{io} when it cannot be read.
 std::string read_stdin();
@@ -35,7 +31,7 @@ std::vector<T> words_of(const std::string& bytes, const std::string& what) {
 
 template <typename T>
 void write_words(std::span<const T> words) {
-  write_out({reinterpret_cast<const char*>(words.data()), words.size_bytes()});
+  write_data({reinterpret_cast<const char*>(words.data()), words.size_bytes()});
 }
 
 // formats quantize and formats dequantize.

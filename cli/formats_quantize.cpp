@@ -10,9 +10,7 @@
 #include <memory>
 
 #include "cli/formats_io.h"
-#include "formats/quantize.h"
-#include "io/safetensors.h"
-#include "math/expansion.h"
+#include "cli/quantized_file.h"
 
 namespace octet {
 namespace {
@@ -25,7 +23,7 @@ struct QuantizeFlags {
 class StdoutWriter : public FileWriter {
  public:
   void write(std::span<const std::byte> bytes) override {
-    write_out({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    write_data({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   void sync() override {}
   void close() override {}
@@ -70,27 +68,6 @@ MatrixShape parse_shape(const std::string& text) {
   return shape;
 }
 
-MathMode parse_math(const std::string& name) {
-  return name == "fast" ? MathMode::fast : MathMode::exact;
-}
-
-// Elements per group of the expansion, which runs through the tensor in row-major order.
-int64_t expansion_group(const Granularity& granularity, const MatrixShape& shape) {
-  switch (granularity.kind) {
-    case Granularity::Kind::tensor:
-      return std::max<int64_t>(shape.n_elems(), 1);
-    case Granularity::Kind::row:
-      return std::max<int64_t>(shape.cols, 1);
-    case Granularity::Kind::group:
-      return granularity.size;
-    case Granularity::Kind::block:
-      break;
-  }
-  throw Error(ErrorCode::invalid_argument,
-              "[formats] --expand: expected granularity tensor, row or 1xG, got {}",
-              granularity_name(granularity));
-}
-
 TensorSource codes_source(Dtype format, const MatrixShape& shape, std::span<const uint8_t> codes) {
   return span_source(tensor_decl("codes", format, {shape.rows, shape.cols}), std::as_bytes(codes));
 }
@@ -107,7 +84,7 @@ bool quantize_expanded(const QuantizeFlags& flags, Dtype format, const MatrixSha
   const ExpandOptions options{.format = format,
                               .moment = flags.moment == "v" ? Moment::second : Moment::first,
                               .group = expansion_group(granularity, shape),
-                              .math = parse_math(flags.math)};
+                              .math = math_from_name(flags.math)};
   std::vector<uint8_t> codes(x.size());
   std::vector<uint32_t> meta(expand_groups(std::ssize(x), options.group));
   const bool nonfinite = expand_quantize(options, x, codes, meta);
@@ -153,64 +130,6 @@ void run_quantize(const GlobalOptions& options, const QuantizeFlags& flags) {
   const bool nonfinite = flags.expand ? quantize_expanded(flags, format, shape, x)
                                       : quantize_linear(flags, format, shape, x);
   if (nonfinite) make_log(options).warning("the input holds NaN or Inf");
-}
-
-template <typename T>
-std::vector<T> read_tensor(const SafetensorsReader& file, const StoredTensor& tensor) {
-  std::vector<T> words(tensor.n_bytes() / sizeof(T));
-  file.read(tensor, std::as_writable_bytes(std::span(words)));
-  return words;
-}
-
-std::string metadata_of(const SafetensorsReader& file, const std::string& key) {
-  const auto found = file.metadata().find(key);
-  if (found != file.metadata().end()) return found->second;
-  throw Error(ErrorCode::bad_data,
-              "[formats] expected a file of `octet formats quantize`, got one "
-              "without {} in its metadata",
-              key);
-}
-
-std::vector<float> read_scales(const SafetensorsReader& file, const StoredTensor& tensor) {
-  if (tensor.stored == SafeDtype::f32) return read_tensor<float>(file, tensor);
-  if (tensor.stored != SafeDtype::bf16) {
-    throw Error(ErrorCode::bad_data, "[formats] scale: expected F32 or BF16, got {}",
-                safe_dtype_name(tensor.stored));
-  }
-  std::vector<float> scales;
-  for (const uint16_t code : read_tensor<uint16_t>(file, tensor)) {
-    scales.push_back(f32_from_bf16(code));
-  }
-  return scales;
-}
-
-std::vector<float> dequantize_file(const SafetensorsReader& file) {
-  const Dtype format = format_from_name(metadata_of(file, "format"));
-  const Granularity granularity = granularity_from_name(metadata_of(file, "granularity"));
-  const StoredTensor& tensor = file.at("codes");
-  if (safe_dtype_bytes(tensor.stored) != 1 || tensor.shape.size() != 2) {
-    throw Error(ErrorCode::bad_data,
-                "[formats] codes: expected bytes [rows, cols], got {} of rank {}",
-                safe_dtype_name(tensor.stored), tensor.shape.size());
-  }
-  const MatrixShape shape{tensor.shape[0], tensor.shape[1]};
-  const auto codes = read_tensor<uint8_t>(file, tensor);
-  std::vector<float> x(codes.size());
-  const StoredTensor* meta = file.find("meta");
-  if (meta == nullptr) {
-    const Quantizer quantizer = linear_quantizer(format, granularity);
-    dequantize(quantizer, shape, codes, read_scales(file, file.at("scale")), x);
-    return x;
-  }
-  if (meta->stored != SafeDtype::u32) {
-    throw Error(ErrorCode::bad_data, "[formats] meta: expected U32, got {}",
-                safe_dtype_name(meta->stored));
-  }
-  const ExpandOptions options{.format = format,
-                              .group = expansion_group(granularity, shape),
-                              .math = parse_math(metadata_of(file, "math"))};
-  expand_dequantize(options, codes, read_tensor<uint32_t>(file, *meta), x);
-  return x;
 }
 
 void run_dequantize(const std::string& path) {

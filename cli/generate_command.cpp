@@ -34,12 +34,12 @@ GenerateOptions generate_options(const GenerateFlags& flags, const GlobalOptions
 void print_result(const GlobalOptions& options, const GenerateFlags& flags, const std::string& text,
                   size_t n_tokens) {
   if (!options.json) {
-    write_out(text + "\n");
+    write_data(text + "\n");
     return;
   }
   const nlohmann::ordered_json json = {
       {"prompt", flags.prompt}, {"text", text}, {"tokens", n_tokens}};
-  write_out(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_out(json_text(json));
 }
 
 void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
@@ -79,7 +79,7 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
       ->required();
   generate->add_option("--prompt", flags->prompt, "the text to go on from");
   generate->add_option("--max-tokens", flags->max_tokens, "new tokens at most")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   generate->add_option("--temperature", flags->temperature, "0: always the most probable token")
       ->check(CLI::NonNegativeNumber);
   generate->add_option("--tokenizer", flags->tokenizer,

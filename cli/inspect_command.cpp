@@ -44,7 +44,7 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
                                      {"problem", entry.problem}});
     }
     json["tensors"] = nlohmann::ordered_json::parse(table_json(tensors));
-    write_out(json.dump(2) + "\n");
+    write_out(json_text(json));
     return;
   }
   Table list{{"checkpoint", "step", "state"}, {}};

@@ -1,14 +1,17 @@
 // The program octet: one sub-command a file, listed here.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/resource.h>
 
 #include <algorithm>
-#include <csignal>
 #include <exception>
+#include <sstream>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/signals.h"
 #include "config/nearest.h"
 
 namespace octet {
@@ -21,7 +24,9 @@ constexpr const char* kAbout =
 constexpr const char* kFooter =
     "Exit codes: 0 done; 2 usage or configuration; 3 data, model or checkpoint; 4 loss not finite "
     "for too long;\n"
-    "5 device missing or out of memory; 130 / 143 interrupted, state saved.";
+    "5 device missing or out of memory; 129 / 130 / 143 ended by SIGHUP, SIGINT, SIGTERM, the "
+    "state "
+    "of a run saved.";
 
 std::string version_text() {
 #ifdef __clang__
@@ -99,8 +104,17 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int fail(int code, const std::string& message) {
-  write_err("octet: " + one_line(message) + "\n");
+  write_err("octet: " + printable(one_line(message)) + "\n");
   return code;
+}
+
+// Nobody knows here what the memory was for, but what it was held against.
+std::string out_of_memory_text() {
+  rlimit limit{};
+  const bool is_limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return is_limited ? fmt::format("out of memory: this process may take {} in all (ulimit -v)",
+                                  bytes_text(static_cast<double>(limit.rlim_cur)))
+                    : "out of memory: the machine gives this process no more";
 }
 
 int run(int argc, char** argv) {
@@ -115,7 +129,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {
-    return app.exit(done);  // --help and --version print themselves
+    std::ostringstream text;  // of --help and --version
+    app.exit(done, text, text);
+    write_out(text.str());
   } catch (const CLI::ParseError& error) {
     return fail(exit_code(ErrorCode::invalid_argument), usage_message(app, error));
   }
@@ -127,7 +143,8 @@ int run(int argc, char** argv) {
 }  // namespace octet
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);
+  octet::open_standard_descriptors();
+  octet::install_signals();
   try {
     return octet::run(argc, argv);
   } catch (const octet::ExitStatus& status) {
@@ -135,7 +152,7 @@ int main(int argc, char** argv) {
   } catch (const octet::Error& error) {
     return octet::fail(octet::exit_code(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    return octet::fail(octet::exit_code(octet::ErrorCode::device), "out of memory");
+    return octet::fail(octet::exit_code(octet::ErrorCode::device), octet::out_of_memory_text());
   } catch (const std::exception& error) {
     return octet::fail(octet::exit_code(octet::ErrorCode::internal), error.what());
   }

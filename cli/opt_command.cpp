@@ -76,7 +76,7 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   verify_input(graph, name);
   Graph result = run_passes(graph, flags.passes);
   if (!flags.target.empty()) result = lower_for(flags.target, result, options);
-  write_out(print(result));
+  write_data(print(result));
 }
 
 }  // namespace

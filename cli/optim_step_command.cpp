@@ -307,16 +307,17 @@ void add_optim_step_command(CLI::App& app, GlobalOptions& options) {
   option("--grads", flags->grads, "raw f32 gradients, N x n")->required();
   option("--weights", flags->weights, "raw f32 weights, n")->required();
   option("--out", flags->out, "safetensors file to write")->required();
-  option("--lr", flags->lr, "learning rate");
-  option("--beta1", flags->beta1, "decay of the first moment");
-  option("--beta2", flags->beta2, "decay of the second moment");
-  option("--eps", flags->eps, "epsilon");
-  option("--weight-decay", flags->weight_decay, "decoupled weight decay");
+  option("--lr", flags->lr, "learning rate")->check(as_key("optim.lr", Zero::is_allowed));
+  option("--beta1", flags->beta1, "decay of the first moment")->check(as_key("optim.betas"));
+  option("--beta2", flags->beta2, "decay of the second moment")->check(as_key("optim.betas"));
+  option("--eps", flags->eps, "epsilon")->check(as_key("optim.eps"));
+  option("--weight-decay", flags->weight_decay, "decoupled weight decay")
+      ->check(as_key("optim.weight_decay"));
   option("--group", flags->group, "elements of a group of 8-bit codes")
       ->check(CLI::Range(int64_t{1}, int64_t{kMost}));
   option("--math", flags->math, "powers of the range expansion")
       ->check(CLI::IsMember({"fast", "exact"}));
-  option("--clip", flags->clip, "largest norm of a gradient; 0: none");
+  option("--clip", flags->clip, "largest norm of a gradient; 0: none")->check(as_key("optim.clip"));
   command->callback([flags, &options] { run_optim_step(*flags, options); });
 }
 

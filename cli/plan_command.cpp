@@ -165,7 +165,7 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   } else if (flags.graph) {
     write_out(print(largest->graph));
   } else if (options.json || flags.buffers) {
-    write_out(plan_json(facts, flags).dump(2) + "\n");
+    write_out(json_text(plan_json(facts, flags)));
   } else {
     write_out(plan_text(facts));
   }

@@ -29,7 +29,7 @@ Progress::~Progress() {
 }
 
 void Progress::clear() {
-  if (is_painted_) write_err("\r\x1b[K");
+  if (is_painted_) clear_line();
   is_painted_ = false;
 }
 

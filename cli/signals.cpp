@@ -1,25 +1,76 @@
 #include "cli/signals.h"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
+#include <cstring>
+
+#include "base/unfinished_file.h"
 
 namespace octet {
 namespace {
 
-std::atomic<int> stop_signal = 0;
-static_assert(std::atomic<int>::is_always_lock_free, "a handler may touch it");
+std::atomic<int> wish = 0;
+std::atomic<bool> is_deferred = false;
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+              "a handler may touch them");
 
-extern "C" void note_signal(int signal) {
-  stop_signal.store(signal);
+const char* message_of(int signal) {
+  switch (signal) {
+    case SIGINT:
+      return "octet: interrupted (SIGINT)\n";
+    case SIGHUP:
+      return "octet: the terminal has gone (SIGHUP)\n";
+    default:
+      return "octet: asked to end (SIGTERM)\n";
+  }
+}
+
+// Calls only what a handler may call.
+extern "C" void on_stop_signal(int signal) {
+  const int error = errno;
+  int none = 0;
+  if (is_deferred.load() && wish.compare_exchange_strong(none, signal)) {
+    errno = error;
+    return;
+  }
+  remove_unfinished_files();
+  const char* message = message_of(signal);
+  pollfd asked{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&asked, 1, 0) > 0 && ::write(STDERR_FILENO, message, std::strlen(message)) < 0)
+    errno = 0;  // nobody reads it
+  ::_exit(128 + signal);
 }
 
 }  // namespace
 
-const std::atomic<int>& catch_stop_signals() {
+void install_signals() {
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   struct sigaction action {};
-  action.sa_handler = note_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-  return stop_signal;
+  action.sa_handler = on_stop_signal;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&action.sa_mask, signal);
+  // Without SA_RESTART: a write that waits for a reader ends, and then asks whether to go on.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+const std::atomic<int>& stop_wish() {
+  return wish;
+}
+
+void StopDeferral::begin() {
+  is_deferred = true;
+}
+
+StopDeferral::~StopDeferral() {
+  is_deferred = false;
 }
 
 }  // namespace octet

@@ -109,7 +109,7 @@ void add_study_command(CLI::App& app, GlobalOptions& options) {
       ->required()
       ->type_name("RUN");
   states->add_option("--group", flags->group, "elements of a group")->check(CLI::Range(1, 1 << 20));
-  states->add_option("--eps", flags->eps, "epsilon of the optimizer");
+  states->add_option("--eps", flags->eps, "epsilon of the optimizer")->check(as_key("optim.eps"));
   states->callback([flags, &options] { run_states(*flags, options); });
 }
 

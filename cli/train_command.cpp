@@ -38,7 +38,8 @@ void write_profile(const StepProfiler& profiler, const RunConfig& config, Backen
   profiler.write(posix_files(), join_path(config.out, "trace.json"), log);
   if (!profiler.has_seen_steps()) return;
   const std::string table = table_text(profiler.table(backend));
-  options.json ? log.info("{}", table) : write_out(table + "\n");
+  if (!options.json) return write_out(table + "\n");
+  if (!options.quiet) write_err(table + "\n");
 }
 
 void run_train(const TrainFlags& flags, const GlobalOptions& options) {
@@ -47,7 +48,6 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   const RunConfig& config = loaded.config;
   std::optional<StepRange> profile_steps;
   if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
-  const std::atomic<int>& stop = catch_stop_signals();
   Files& files = posix_files();
   const StartMode mode = flags.resume      ? StartMode::resume
                          : flags.overwrite ? StartMode::overwrite
@@ -58,17 +58,19 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   const Dataset data = open_run_data(files, config, spec, make_log(options));
   Progress progress(options, "");
   TrainHooks hooks = progress.hooks();
-  hooks.stop = &stop;
+  hooks.stop = &stop_wish();
   hooks.log.info("{}", description(config, spec, data));
   for (const DeviceLibrary& library : backend.device->libraries()) {
     if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
   }
   Trainer trainer(config, data, {files, *backend.device, *backend.catalogue});
   std::optional<StepProfiler> profiler;
-  if (profile_steps) {
-    profiler.emplace(*profile_steps, trainer.engine());
-    hooks.before_step = [&](int64_t step) { profiler->before_step(step); };
-  }
+  if (profile_steps) profiler.emplace(*profile_steps, trainer.engine());
+  StopDeferral deferral;
+  hooks.before_step = [&](int64_t step) {
+    deferral.begin();  // from the first step on there is something to save
+    if (profiler) profiler->before_step(step);
+  };
   const TrainResult result = trainer.run(mode, hooks);
   hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
                  result.step);

@@ -55,8 +55,8 @@ void check_prompt(std::span<const int32_t> prompt, const GenerateOptions& option
 std::vector<FunctionKey> generation_functions(int64_t prompt_tokens,
                                               const GenerateOptions& options) {
   std::vector<FunctionKey> functions;
-  const int64_t longest =
-      std::min(prompt_tokens + std::max<int64_t>(options.max_tokens, 1) - 1, options.context);
+  const int64_t n_added = std::clamp<int64_t>(options.max_tokens - 1, 0, options.context);
+  const int64_t longest = std::min(prompt_tokens + n_added, options.context);
   for (int64_t n = std::min(std::max<int64_t>(prompt_tokens, 1), options.context);;) {
     const int64_t seq = bucket(n, options.context);
     functions.push_back({function::logits, {.batch = 1, .seq = seq}});

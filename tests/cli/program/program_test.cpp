@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -145,9 +146,48 @@ TEST(Program, documentation_command_prints_the_page) {
 TEST(Program, a_closed_pipe_is_no_error_and_a_full_device_is_one) {
   EXPECT_EQ(std::system(("bash -c 'set -o pipefail; " OCTET_PROGRAM " docs configuration | true'")),
             0);
-  const std::string full =
-      std::string(OCTET_PROGRAM) + " docs configuration >/dev/full 2>/dev/null";
-  EXPECT_EQ(WEXITSTATUS(std::system(full.c_str())), 3);
+  for (const std::string arguments :
+       {"--help", "--version", "train --help", "docs configuration", "formats list", "doctor"}) {
+    const std::string full =
+        std::string(OCTET_PROGRAM) + " " + arguments + " 2>&1 >/dev/full | wc -l | grep -qx 1";
+    EXPECT_EQ(WEXITSTATUS(std::system(full.c_str())), 0) << arguments;
+    const std::string code =
+        std::string(OCTET_PROGRAM) + " " + arguments + " >/dev/full 2>/dev/null";
+    EXPECT_EQ(WEXITSTATUS(std::system(code.c_str())), 3) << arguments;
+  }
+}
+
+// The flags of a command and of its own commands that take a real number, as its help lists them.
+std::vector<std::string> real_flags(const std::string& command) {
+  std::vector<std::string> flags;
+  std::istringstream help(run(command + " --help").out);
+  bool lists_commands = false;
+  for (std::string line; std::getline(help, line);) {
+    std::istringstream words(line);
+    std::string first, second;
+    words >> first >> second;
+    lists_commands |= line == "Subcommands:";
+    if (first.starts_with("--") && second.starts_with("FLOAT")) {
+      flags.push_back(command + " " + first);
+    } else if (lists_commands && line.starts_with("  ") && line[2] != ' ') {
+      for (std::string& flag : real_flags(command + " " + first)) flags.push_back(std::move(flag));
+    }
+  }
+  return flags;
+}
+
+TEST(Program, every_flag_of_a_real_number_refuses_what_is_not_finite) {
+  const std::vector<std::string> flags = real_flags("");
+  EXPECT_GE(flags.size(), 8u);
+  for (const std::string& flag : flags) {
+    for (const char* value : {"nan", "-nan", "inf", "-inf", "1e999", "infinity"}) {
+      const Outcome outcome = run(flag + "=" + value);
+      EXPECT_EQ(outcome.code, 2) << flag << " " << value;
+      EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+      EXPECT_NE(outcome.err.find(flag.substr(flag.rfind(' ') + 1)), std::string::npos)
+          << outcome.err;
+    }
+  }
 }
 
 }  // namespace

@@ -69,9 +69,11 @@ TEST_P(Interrupt, saves_a_whole_checkpoint_that_resumes) {
   EXPECT_EQ(static_cast<int64_t>(metrics(folder / "run").size()), step + 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(signals, Interrupt, testing::Values(SIGINT, SIGTERM),
+INSTANTIATE_TEST_SUITE_P(signals, Interrupt, testing::Values(SIGINT, SIGTERM, SIGHUP),
                          [](const auto& info) {
-                           return std::string(info.param == SIGINT ? "sigint" : "sigterm");
+                           return std::string(info.param == SIGINT    ? "sigint"
+                                              : info.param == SIGTERM ? "sigterm"
+                                                                      : "sighup");
                          });
 
 TEST(Commands, an_evaluation_that_does_not_fit_is_one_line) {

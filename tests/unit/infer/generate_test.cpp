@@ -24,6 +24,7 @@ TEST(GenerationFunctions, are_the_powers_of_two_that_the_text_passes) {
   EXPECT_EQ(lengths(5, {.max_tokens = 5, .context = 64}), (std::vector<int64_t>{8, 16}));
   EXPECT_EQ(lengths(5, {.max_tokens = 100, .context = 12}), (std::vector<int64_t>{8, 12}));
   EXPECT_EQ(lengths(500, {.max_tokens = 100, .context = 12}), (std::vector<int64_t>{12}));
+  EXPECT_EQ(lengths(5, {.max_tokens = INT64_MAX, .context = 12}), (std::vector<int64_t>{8, 12}));
 }
 
 TEST(PaddedRow, has_no_labels) {

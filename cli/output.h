@@ -1,0 +1,31 @@
+// How results and messages reach standard output and standard error.
+//
+// Text passes through printable(), so that names from files do nothing to a terminal; JSON stays
+// JSON. Once a signal has asked the run to stop, nothing waits for a reader that takes no more.
+#pragma once
+
+#include <string_view>
+
+namespace octet {
+
+// Opens /dev/null for each of the descriptors 0, 1, 2 that is closed. Otherwise the next files to
+// be opened would get these numbers, and messages would be written into them. The first call of
+// main.
+void open_standard_descriptors();
+
+// Results; kept until there are enough of them, or until finish_output().
+void write_out(std::string_view text);
+// The same for what programs read: values, files, generated text. As it is, unless a terminal shows
+// it.
+void write_data(std::string_view bytes);
+
+// Messages; at once. What cannot be written is lost.
+void write_err(std::string_view text);
+// Removes the line that was begun on the terminal behind standard error.
+void clear_line();
+
+// Writes what is left of the results. Throws Error{io} when some were lost for another reason than
+// a closed pipe: a run goes on, and ends well, when its reader leaves.
+void finish_output();
+
+}  // namespace octet

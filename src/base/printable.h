@@ -1,0 +1,26 @@
+// Text that came from outside, made fit for a terminal.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace octet {
+
+// Bytes of the UTF-8 character that begins at text[at]; 0 where there is none: a byte that begins
+// nothing, a character that is cut short, longer than it need be, a surrogate or beyond U+10FFFF.
+size_t utf8_length(std::string_view text, size_t at);
+
+enum class Lines : uint8_t {
+  one,   // a cell or a message: line feeds, carriage returns and tabs are escaped too
+  many,  // a page: line feeds and tabs are kept
+};
+
+// The text with everything escaped that a terminal would obey instead of show: control characters
+// (C0, DEL, C1), separators of lines and paragraphs and changes of direction as \u001b, line feeds
+// as \n, carriage returns as \r, tabs as \t, and bytes that are no UTF-8 as \xff. JSON in UTF-8
+// stays JSON of the same meaning with Lines::many. A backslash stays as it is.
+std::string printable(std::string_view text, Lines lines = Lines::one);
+
+}  // namespace octet
