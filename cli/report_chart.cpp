@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/printable.h"
+
 namespace octet {
 namespace {
 
@@ -13,6 +15,12 @@ namespace {
 constexpr double kWidth = 560, kHeight = 300;
 constexpr double kLeft = 64, kRight = 12, kTop = 14, kBottom = 36;
 constexpr size_t kColumns = 150;  // drawn points of a curve, at most: more hide each other
+
+// Larger and, where it is drawn as its logarithm, smaller numbers are drawn as these: neither a
+// range nor a ratio of two of them overflows.
+constexpr double kLargest = 1e250, kSmallest = 1e-250;
+// A range that is narrower, as a share of its numbers, has no room for ticks that differ.
+constexpr double kNarrowest = 1e-6;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -23,6 +31,8 @@ struct Range {
     high = std::max(high, value);
   }
   bool is_empty() const { return low > high; }
+  double width() const { return high - low; }
+  double largest() const { return std::max(std::abs(low), std::abs(high)); }
 };
 
 struct Tick {
@@ -49,34 +59,42 @@ Unit unit_of(double largest, YUnit kind) {
   return unit;
 }
 
+std::string tick_text(double value, double step, const Unit& unit) {
+  if (value == 0) return "0";
+  const int digits = static_cast<int>(-std::floor(std::log10(step) + 1e-9));
+  if (digits <= 5) return fmt::format("{:.{}f}{}", value, std::max(0, digits), unit.name);
+  const auto after_first = static_cast<int>(std::log10(std::abs(value) / step) + 1e-9);
+  return fmt::format("{:.{}e}{}", value, std::clamp(after_first, 1, 9), unit.name);
+}
+
 // Steps of 1, 2 or 5 times a power of ten, about n of them, all with as many digits.
 std::vector<Tick> linear_ticks(const Range& range, int n, YUnit kind) {
-  const Unit unit = unit_of(std::max(std::abs(range.low), std::abs(range.high)), kind);
+  const Unit unit = unit_of(range.largest(), kind);
   const double low = range.low / unit.size, high = range.high / unit.size;
   const double rough = (high - low) / n;
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double ratio = rough / power;
   const double step = power * (ratio < 1.5 ? 1 : ratio < 3.5 ? 2 : ratio < 7.5 ? 5 : 10);
-  const int digits = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
+  const double first = std::ceil(low / step - 1e-9);
   std::vector<Tick> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) {
-    const double value = i == 0 ? 0 : i * step;  // no -0
-    std::string text = value == 0   ? "0"
-                       : digits > 5 ? fmt::format("{:.1e}", value)
-                                    : fmt::format("{:.{}f}", value, digits);
-    if (value != 0) text += unit.name;
-    ticks.push_back({value * unit.size, std::move(text)});
+  for (int i = 0; i <= 2 * n; ++i) {
+    const double value = (first + i) * step;
+    if (value > high + step * 1e-9) break;
+    ticks.push_back({value * unit.size, tick_text(value, step, unit)});
   }
   return ticks;
 }
 
 std::vector<Tick> log_ticks(const Range& range) {
+  constexpr int kMostDecades = 8;
   std::vector<Tick> ticks;
-  const bool is_wide = std::log10(range.high / range.low) > 3;
-  for (double power = std::pow(10.0, std::floor(std::log10(range.low))); power <= range.high;
-       power *= 10) {
+  const auto first = static_cast<int>(std::floor(std::log10(range.low)));
+  const auto last = static_cast<int>(std::floor(std::log10(range.high)));
+  const bool is_wide = std::log10(range.high) - std::log10(range.low) > 3;
+  const int stride = 1 + (last - first) / kMostDecades;
+  for (int decade = first; decade <= last; decade += stride) {
     for (const double digit : {1.0, 2.0, 5.0}) {
-      const double tick = digit * power;
+      const double tick = digit * std::pow(10.0, decade);
       if (is_wide && digit > 1) break;
       if (tick >= range.low * 0.999 && tick <= range.high * 1.001)
         ticks.push_back({tick, short_number(tick)});
@@ -104,22 +122,23 @@ Drawn thin(const Curve& curve) {
   for (size_t begin = 0; begin < curve.x.size(); begin += per_point) {
     const size_t end = std::min(begin + per_point, curve.x.size());
     Range range;
-    double sum = 0, sum_x = 0, n = 0;
+    double mean = 0, mean_x = 0, n = 0;
     for (size_t i = begin; i < end; ++i) {
       if (!std::isfinite(curve.y[i])) {
         drawn.gaps.push_back(curve.x[i]);
         continue;
       }
-      range.add(curve.y[i]);
-      sum += curve.y[i];
-      sum_x += curve.x[i];
+      const double y = std::clamp(curve.y[i], -kLargest, kLargest);
+      range.add(y);
       ++n;
+      mean += (y - mean) / n;
+      mean_x += (curve.x[i] - mean_x) / n;
     }
     if (n == 0) {
       follows_gap = true;
       continue;
     }
-    drawn.points.push_back({sum_x / n, sum / n, range.low, range.high, follows_gap});
+    drawn.points.push_back({mean_x, mean, range.low, range.high, follows_gap});
     follows_gap = false;
   }
   return drawn;
@@ -133,8 +152,8 @@ class Chart {
       for (const double x : curve.x) x_.add(x);
       for (const Point& point : drawn_.back().points) {
         if (is_log() && point.low <= 0) continue;
-        y_.add(point.low);
-        y_.add(point.high);
+        y_.add(is_log() ? std::max(point.low, kSmallest) : point.low);
+        y_.add(is_log() ? std::max(point.high, kSmallest) : point.high);
       }
     }
     if (!y_.is_empty()) widen();
@@ -155,25 +174,29 @@ class Chart {
   bool is_log() const { return options_.scale == YScale::logarithmic; }
 
   void widen() {
-    if (x_.low == x_.high) x_ = {x_.low - 1, x_.high + 1};
+    const double least_x = std::max(1.0, 1e-12 * x_.largest());
+    if (x_.width() < least_x) x_ = {x_.low - least_x, x_.high + least_x};
     if (is_log()) {
-      const double room = std::max(std::pow(y_.high / y_.low, 0.05), 1.05);
+      const double room = std::max(std::exp(0.05 * (std::log(y_.high) - std::log(y_.low))), 1.05);
       y_ = {y_.low / room, y_.high * room};
       return;
     }
     if (options_.from_zero) y_.low = std::min(y_.low, 0.0);
-    double room = 0.06 * (y_.high - y_.low);
-    if (room == 0) room = y_.high == 0 ? 1 : std::abs(y_.high) * 0.1;
+    double room = 0.06 * y_.width();
+    if (y_.width() <= kNarrowest * y_.largest()) room = y_.high == 0 ? 1 : y_.largest() * 0.1;
     y_.high += room;
     if (!options_.from_zero) y_.low -= room;
   }
 
   double at_x(double x) const {
-    return kLeft + (x - x_.low) / (x_.high - x_.low) * (kWidth - kLeft - kRight);
+    const double share = std::clamp((x - x_.low) / x_.width(), 0.0, 1.0);
+    return kLeft + share * (kWidth - kLeft - kRight);
   }
   double at_y(double y) const {
-    const double share = is_log() ? std::log(y / y_.low) / std::log(y_.high / y_.low)
-                                  : (y - y_.low) / (y_.high - y_.low);
+    const double share =
+        y <= y_.low ? 0.0
+        : is_log()  ? (std::log(y) - std::log(y_.low)) / (std::log(y_.high) - std::log(y_.low))
+                    : (y - y_.low) / y_.width();
     return kHeight - kBottom - std::clamp(share, 0.0, 1.0) * (kHeight - kTop - kBottom);
   }
 
@@ -247,21 +270,6 @@ class Chart {
   std::vector<Drawn> drawn_;
   Range x_, y_;
 };
-
-// Bytes of the UTF-8 character at text[at]; 0 where it is none.
-size_t utf8_length(std::string_view text, size_t at) {
-  const auto lead = static_cast<unsigned char>(text[at]);
-  const size_t length = lead < 0x80                    ? 1
-                        : lead >= 0xC2 && lead < 0xE0  ? 2
-                        : lead >= 0xE0 && lead < 0xF0  ? 3
-                        : lead >= 0xF0 && lead <= 0xF4 ? 4
-                                                       : 0;
-  if (length == 0 || at + length > text.size()) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((static_cast<unsigned char>(text[at + i]) & 0xC0) != 0x80) return 0;
-  }
-  return length;
-}
 
 }  // namespace
 
