@@ -1,5 +1,7 @@
 #include "cli/backend.h"
 
+#include <sys/auxv.h>
+
 #include <filesystem>
 
 #include "backends/cpu/backend.h"
@@ -27,21 +29,38 @@ Backend with_its_threads(Backend backend, const GlobalOptions& options) {
   return backend;
 }
 
+// Without /proc, the name that the program was started by: the system took it from there, so that
+// it leads to the program, if it leads anywhere.
+std::filesystem::path program_path() {
+  std::error_code error;
+  const std::filesystem::path known = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) return known;
+  const auto* name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  return name == nullptr ? std::filesystem::path() : std::filesystem::canonical(name, error);
+}
+
 }  // namespace
 
 std::string cuda_module_path() {
   std::error_code error;
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::filesystem::path folder = program_path().parent_path();
+  if (!folder.is_absolute()) return "";
   const auto beside = folder / "liboctet_cuda.so";
   return std::filesystem::exists(beside, error) ? beside : folder / "cuda" / "liboctet_cuda.so";
 }
 
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs) {
   if (options.device == "cpu") return with_its_threads(open_cpu(options), options);
-  return with_its_threads(cuda::make_backend({.module = cuda_module_path(),
-                                              .deterministic = needs.deterministic,
-                                              .n_threads = options.threads}),
-                          options);
+  const std::string module = cuda_module_path();
+  if (module.empty()) {
+    throw Error(ErrorCode::device,
+                "[cuda] expected to find the CUDA module beside the program, but the system does "
+                "not say where that is: /proc is not mounted");
+  }
+  return with_its_threads(
+      cuda::make_backend(
+          {.module = module, .deterministic = needs.deterministic, .n_threads = options.threads}),
+      options);
 }
 
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs) {

@@ -2,12 +2,18 @@
 
 #include <dlfcn.h>
 
+#include <filesystem>
+
 #include "backends/cuda/kernel_id.h"
 #include "base/error.h"
 
 namespace octet::cuda {
 
 std::shared_ptr<Module> Module::load(const std::string& path) {
+  std::error_code error;  // opening a pipe would wait for its other end
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    throw Error(ErrorCode::device, "[cuda] expected the CUDA module, got no regular file: {}",
+                path);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     throw Error(ErrorCode::device,
