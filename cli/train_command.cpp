@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "backends/cpu/isa.h"
 #include "cli/backend.h"
 #include "cli/profile_option.h"
 #include "cli/progress.h"
@@ -12,6 +13,7 @@
 #include "config/load.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
+#include "train/resume.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
 
@@ -42,10 +44,36 @@ void write_profile(const StepProfiler& profiler, const RunConfig& config, Backen
   if (!options.quiet) write_err(table + "\n");
 }
 
+// --isa auto goes on with the instruction set of the checkpoint, where this machine has it.
+GlobalOptions machine_options(const GlobalOptions& options, const RunConfig& config) {
+  GlobalOptions machine = options;
+  if (options.device != "cpu" || options.isa != "auto") return machine;
+  const auto recorded = cpu::isa_from_name(recorded_isa(posix_files(), config.out));
+  if (!recorded || *recorded == cpu::detect_isa()) return machine;
+  const Log log = make_log(options);
+  if (*recorded > cpu::detect_isa()) {
+    log.warning(
+        "the checkpoint was computed with --isa {}, which this machine lacks: runs that move "
+        "between machines keep their bits with --isa {} from the beginning",
+        cpu::isa_name(*recorded), cpu::isa_name(cpu::detect_isa()));
+    return machine;
+  }
+  machine.isa = cpu::isa_name(*recorded);
+  log.info("computing with --isa {} as the checkpoint did (this machine has {}, with other bits)",
+           machine.isa, cpu::isa_name(cpu::detect_isa()));
+  return machine;
+}
+
+std::string isa_of(const GlobalOptions& machine) {
+  if (machine.device != "cpu") return "";
+  return machine.isa == "auto" ? std::string(cpu::isa_name(cpu::detect_isa())) : machine.isa;
+}
+
 void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   LoadedConfig loaded = load_config(flags.config, options.config_sets());
   take_tokenizer_of_model(posix_files(), loaded);
   const RunConfig& config = loaded.config;
+  const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
   std::optional<StepRange> profile_steps;
   if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   Files& files = posix_files();
@@ -53,7 +81,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
                          : flags.overwrite ? StartMode::overwrite
                                            : StartMode::fresh;
   check_run_folder(files, config.out, mode);
-  Backend backend = open_backend(options, {.deterministic = config.train.deterministic});
+  Backend backend = open_backend(machine, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(files, config);
   const Dataset data = open_run_data(files, config, spec, make_log(options));
   Progress progress(options, "");
@@ -63,7 +91,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   for (const DeviceLibrary& library : backend.device->libraries()) {
     if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
   }
-  Trainer trainer(config, data, {files, *backend.device, *backend.catalogue});
+  Trainer trainer(config, data, {files, *backend.device, *backend.catalogue, isa_of(machine)});
   std::optional<StepProfiler> profiler;
   if (profile_steps) profiler.emplace(*profile_steps, trainer.engine());
   StopDeferral deferral;
@@ -71,7 +99,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
     deferral.begin();  // from the first step on there is something to save
     if (profiler) profiler->before_step(step);
   };
-  const TrainResult result = trainer.run(mode, hooks);
+  const TrainResult result = trainer.run({mode, loaded.source}, hooks);
   hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
                  result.step);
   if (profiler) write_profile(*profiler, config, backend, options, hooks.log);

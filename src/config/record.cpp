@@ -4,7 +4,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "config/value.h"
 
 namespace octet {
@@ -44,12 +43,6 @@ ConfigRecord config_record(const RunConfig& config) {
     record[std::string(row.path)] = value_text(row, config);
   }
   return record;
-}
-
-uint64_t record_hash(const ConfigRecord& record) {
-  Xxh64 hash;
-  for (const auto& [key, value] : record) hash.update(fmt::format("{}: {}\n", key, value));
-  return hash.digest();
 }
 
 RunConfig recorded_config(const ConfigRecord& record, const RunConfig& base,

@@ -2,7 +2,6 @@
 // rules are the column OnResume of the table.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,7 +15,6 @@ namespace octet {
 using ConfigRecord = std::map<std::string, std::string>;
 
 ConfigRecord config_record(const RunConfig& config);
-uint64_t record_hash(const ConfigRecord& record);  // XXH64 of "key: value\n" in order
 
 // `base` with what the record says. Keys that this version does not know are left out. Throws
 // Error{bad_data} naming `where` and the key for a value that is none.

@@ -92,15 +92,32 @@ int64_t Loader::window_start(int64_t drawn) const {
 }
 
 Batch Loader::next(int64_t batch) {
-  CHECK(batch >= 1);
+  Batch result = peek(0, batch);
+  advance(batch);  // after the reads: a failed read changes nothing
+  return result;
+}
+
+int64_t Loader::count_labels(int64_t n_windows) const {
+  int64_t n_labels = 0;
+  for (int64_t i = 0; i < n_windows; ++i) {
+    if (options_.boundaries == DocumentBoundaries::mask_labels) {
+      n_labels += peek(i, 1).n_labels();
+    } else {
+      n_labels += std::min(options_.seq, stream_.n_tokens() - 1 - window_start(drawn_ + i));
+    }
+  }
+  return n_labels;
+}
+
+Batch Loader::peek(int64_t skip, int64_t batch) const {
+  CHECK(skip >= 0 && batch >= 1);
   Batch result = empty_batch(batch, options_.seq);
   const auto seq = static_cast<size_t>(options_.seq);
   for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
-    fill_row(stream_, options_.boundaries, window_start(drawn_ + static_cast<int64_t>(row)),
+    fill_row(stream_, options_.boundaries, window_start(drawn_ + skip + static_cast<int64_t>(row)),
              std::span(result.tokens).subspan(row * seq, seq),
              std::span(result.labels).subspan(row * seq, seq));
   }
-  drawn_ += batch;  // after the reads: a failed read changes nothing
   return result;
 }
 

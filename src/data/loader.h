@@ -52,6 +52,11 @@ class Loader {
   Loader(TokenStream stream, const LoaderOptions& options);
 
   Batch next(int64_t batch);
+  // The windows that next() would give once `skip` more are drawn; changes nothing.
+  Batch peek(int64_t skip, int64_t batch) const;
+  // Labels that count in the next windows. Reads them only where documents' boundaries decide.
+  int64_t count_labels(int64_t n_windows) const;
+  void advance(int64_t n_windows) { drawn_ += n_windows; }
 
   int64_t n_windows() const { return n_windows_; }  // of one pass
   int64_t epoch() const { return drawn_ / n_windows_; }

@@ -1,6 +1,7 @@
 #include "io/manifest.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/json.h"
 
 namespace octet {
@@ -22,10 +23,43 @@ KeyValues key_values(const JsonObject& json, const std::string& key) {
   return values;
 }
 
+TensorUses tensor_uses(const JsonObject& json) {
+  TensorUses uses;
+  const JsonObject object = json.object("uses");
+  for (const auto& item : json.at("uses").items()) {
+    const JsonObject one = object.object(item.key());
+    uses[item.key()] = {one.string("use"), one.string("owner")};
+  }
+  return uses;
+}
+
+Json uses_json(const TensorUses& uses) {
+  Json json = Json::object();
+  for (const auto& [name, use] : uses) json[name] = {{"owner", use.owner}, {"use", use.use}};
+  return json;
+}
+
+void read_version_1_1(const JsonObject& json, Manifest& manifest) {
+  manifest.config = key_values(json, "config");
+  manifest.machine = key_values(json, "machine");
+  manifest.uses = tensor_uses(json);
+  const std::string hash = config_hash(manifest.config);
+  if (json.string("config_hash") != hash) {
+    throw Error(ErrorCode::bad_data, "[manifest] {}: 'config_hash' must be {} for 'config', got {}",
+                json.where(), hash, json.string("config_hash"));
+  }
+}
+
 }  // namespace
 
+std::string config_hash(const KeyValues& config) {
+  Xxh64 hash;
+  for (const auto& [key, value] : config) hash.update(fmt::format("{}: {}\n", key, value));
+  return fmt::format("{:016x}", hash.digest());
+}
+
 std::string manifest_to_json(const Manifest& manifest) {
-  const Json json = {
+  Json json = {
       {"format", "octet-checkpoint"},
       {"version", {{"major", manifest.major}, {"minor", manifest.minor}}},
       {"step", manifest.step},
@@ -38,6 +72,12 @@ std::string manifest_to_json(const Manifest& manifest) {
       {"extra", manifest.extra},
       {"tensors", {{"model", manifest.model_tensors}, {"optim", manifest.optim_tensors}}},
   };
+  if (manifest.minor >= 1) {
+    json["config"] = manifest.config;
+    json["config_hash"] = config_hash(manifest.config);
+    json["machine"] = manifest.machine;
+    json["uses"] = uses_json(manifest.uses);
+  }
   return json.dump(1) + "\n";
 }
 
@@ -59,6 +99,11 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   manifest.step = counter(json, "step");
   manifest.attempted = counter(json, "attempted");
   manifest.skipped = counter(json, "skipped");
+  if (manifest.skipped > manifest.attempted) {
+    throw Error(ErrorCode::bad_data,
+                "[manifest] {}: 'skipped' must be at most 'attempted' = {}, got {}", where,
+                manifest.attempted, manifest.skipped);
+  }
   manifest.tokens = counter(json, "tokens");
   manifest.seed = json.unsigned_integer("seed");
   manifest.recipe = json.string("recipe");
@@ -67,6 +112,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   const JsonObject tensors = json.object("tensors");
   manifest.model_tensors = key_values(tensors, "model");
   manifest.optim_tensors = key_values(tensors, "optim");
+  if (manifest.minor >= 1) read_version_1_1(json, manifest);
   return manifest;
 }
 

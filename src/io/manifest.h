@@ -10,8 +10,17 @@ namespace octet {
 
 using KeyValues = std::map<std::string, std::string>;
 
+// What a tensor is to the run, apart from its name: "moment1" of parameter "lm_head.weight".
+// docs/formats/checkpoint.md lists the uses.
+struct TensorUse {
+  std::string use;
+  std::string owner;  // a parameter, or a quantizer's site
+  bool operator==(const TensorUse&) const = default;
+};
+using TensorUses = std::map<std::string, TensorUse>;  // by tensor name
+
 struct Manifest {
-  static constexpr int64_t kMajor = 1, kMinor = 0;  // of the writer
+  static constexpr int64_t kMajor = 1, kMinor = 1;  // of the writer
 
   int64_t major = kMajor, minor = kMinor;
   int64_t step = 0;       // the step whose result this is; the directory's number
@@ -21,16 +30,23 @@ struct Manifest {
   uint64_t seed = 0;
   std::string recipe;
   KeyValues loader = {};  // data/loader.h's state
-  KeyValues extra = {};   // of the trainer: loss scale, configuration hash, ...
+  KeyValues extra = {};   // of the trainer
+  // From version 1.1 on; empty before.
+  KeyValues config = {};   // keys that decide what is computed -> values, resolved
+  KeyValues machine = {};  // what computed: "device", "isa"
+  TensorUses uses = {};    // of the tensors of both files
   KeyValues model_tensors = {},
             optim_tensors = {};  // name -> dtype ("hif8" where the file says U8)
 };
 
-// Keys are sorted and no time or host is stored: equal runs have equal bytes.
+std::string config_hash(const KeyValues& config);  // XXH64 of "key: value\n" in order, 16 digits
+
+// Keys are sorted and no time, host or path is stored: equal runs have equal bytes.
 std::string manifest_to_json(const Manifest& manifest);
 
-// Unknown keys are accepted (a later minor version may have written them); another major version is
-// Error{bad_data}.
+// Unknown keys are accepted (a later minor version may have written them). Error{bad_data}: another
+// major version, a configuration that is not the one of "config_hash", more skipped steps than
+// attempted ones.
 Manifest parse_manifest(const std::string& text, const std::string& where);
 
 }  // namespace octet

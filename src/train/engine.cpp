@@ -53,9 +53,7 @@ void write_scalars(BoundPlan& function, const StepScalars& scalars) {
   }
 }
 
-float inverse_label_count(std::span<const Batch> batches) {
-  int64_t n_labels = 0;
-  for (const Batch& batch : batches) n_labels += batch.n_labels();
+float inverse_of(int64_t n_labels) {
   return n_labels > 0 ? static_cast<float>(1.0 / static_cast<double>(n_labels)) : 0.0f;
 }
 
@@ -94,28 +92,42 @@ void TrainEngine::prepare_once() {
 }
 
 StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepScalars& scalars) {
+  MicroBatches batches{.count = micro_batches.size(),
+                       .read = [&](size_t i) { return micro_batches[i]; }};
+  for (const Batch& batch : micro_batches) batches.n_labels += batch.n_labels();
+  return step(batches, scalars);
+}
+
+// Micro-batches change accumulators alone, which no checkpoint holds.
+StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& scalars) {
   prepare_once();
-  const float inv_n = inverse_label_count(micro_batches);
+  const float inv_n = inverse_of(batches.n_labels);
   save_histories();
   if (bound_.contains(function::step)) {
-    CHECK(micro_batches.size() == 1);
+    CHECK(batches.count == 1);
     BoundPlan& step = function(function::step);
-    write_batch(step, micro_batches.front(), inv_n);
-    write_scalars(step, scalars);
-    run(step);
-    return read_update(step, static_cast<double>(step.read_scalar("loss")), arenas_->device());
+    write_batch(step, batches.read(0), inv_n);
+    return run_update(step, scalars, std::nullopt);
   }
   double loss = 0;
-  for (size_t i = 0; i < micro_batches.size(); ++i) {
+  for (size_t i = 0; i < batches.count; ++i) {
     BoundPlan& micro = function(i == 0 ? function::micro_first : function::micro_next);
-    write_batch(micro, micro_batches[i], inv_n);
+    write_batch(micro, batches.read(i), inv_n);
     run(micro);
     loss += static_cast<double>(micro.read_scalar("loss"));
   }
-  BoundPlan& update = function(function::update);
-  write_scalars(update, scalars);
-  run(update);
-  return read_update(update, loss, arenas_->device());
+  return run_update(function(function::update), scalars, loss);
+}
+
+StepOutcome TrainEngine::run_update(BoundPlan& plan, const StepScalars& scalars,
+                                    std::optional<double> loss) {
+  write_scalars(plan, scalars);
+  is_whole_ = false;
+  run(plan);
+  if (!loss) loss = static_cast<double>(plan.read_scalar("loss"));
+  const StepOutcome outcome = read_update(plan, *loss, arenas_->device());
+  is_whole_ = true;
+  return outcome;
 }
 
 void TrainEngine::enable_tracing() {
@@ -133,7 +145,7 @@ void TrainEngine::save_histories() {
   }
 }
 
-std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(std::span<const Batch> micro_batches,
+std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& batches,
                                                           const StepScalars& scalars) {
   for (const SavedState& state : histories_) {
     arenas_->device().copy_in(state.at, state.bytes.data(),
@@ -141,7 +153,7 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(std::span<const Batch>
   }
   NonfiniteWatch watch(*arenas_);
   const StepObserver kept = std::exchange(observer_, watch.observer());
-  step(micro_batches, scalars);
+  step(batches, scalars);
   observer_ = kept;
   return watch.site();
 }

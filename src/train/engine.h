@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,13 @@ struct StepOutcome {
   std::vector<std::string> refused = {};
 };
 
+// The micro-batches of a step, each read when it is needed: memory holds one at a time.
+struct MicroBatches {
+  size_t count = 0;
+  int64_t n_labels = 0;  // of all together
+  std::function<Batch(size_t index)> read;
+};
+
 class TrainEngine {
  public:
   // Compiles the training functions and an evaluate function of the same batch; throws
@@ -41,7 +49,11 @@ class TrainEngine {
 
   // One optimizer step; as many batches as the program accumulates. Each micro-batch's loss is
   // divided by the number of labels of the whole step; the losses are added in order, in double.
+  // What `read` throws goes on to the caller, with weights and states as before the step.
+  StepOutcome step(const MicroBatches& batches, const StepScalars& scalars);
   StepOutcome step(std::span<const Batch> micro_batches, const StepScalars& scalars);
+  // False after an error in the middle of an update: weights and states are of no step then.
+  bool is_whole() const { return is_whole_; }
 
   // Makes what is derived from parameters, where a program keeps any, after they were written from
   // outside. The first step or evaluation does it by itself.
@@ -53,7 +65,7 @@ class TrainEngine {
   // Runs the step that has just been skipped once more, launch by launch, on the same batches and
   // states; the first value in it that is not finite, if there is one. States are afterwards as
   // they were before the call. Needs enable_tracing().
-  std::optional<NonfiniteSite> trace_nonfinite(std::span<const Batch> micro_batches,
+  std::optional<NonfiniteSite> trace_nonfinite(const MicroBatches& batches,
                                                const StepScalars& scalars);
 
   NllSum evaluate(const EvalWindows& windows);
@@ -68,6 +80,8 @@ class TrainEngine {
 
  private:
   void run(BoundPlan& function);
+  StepOutcome run_update(BoundPlan& function, const StepScalars& scalars,
+                         std::optional<double> loss);
   void prepare_once();
   void save_histories();
   BoundPlan& function(std::string_view name) { return *bound_.at(name); }
@@ -78,6 +92,7 @@ class TrainEngine {
   std::map<std::string_view, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
   StepObserver observer_;
   bool prepared_ = false;  // derived inputs are made
+  bool is_whole_ = true;
 
   // A state, and its value before the last step.
   struct SavedState {

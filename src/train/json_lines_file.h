@@ -2,7 +2,10 @@
 // and RUN/telemetry.jsonl. Each line is written when its step is done.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,22 +13,26 @@
 
 namespace octet {
 
+// The step of a line as this program writes it, {"step":12,...}, without parsing the rest; nothing
+// where it begins or ends otherwise.
+std::optional<int64_t> quick_step(std::string_view line);
+
 class JsonLinesFile {
  public:
-  // Keeps the lines of steps up to `last_step` (0: none) of the file that is there, so that a
-  // resumed run's file reads as if nothing had happened. The kept lines take the old file's place
-  // in one act: they are never lost.
-  JsonLinesFile(Files& files, const std::string& path, int64_t last_step);
+  using Visit = std::function<void(std::string_view line)>;
 
-  // Without the line's end.
+  // Keeps the lines of steps up to `last_step` (0: none) of the file that is there, so that a
+  // resumed run's file reads as if nothing had happened, and shows each to `visit`. The kept lines
+  // take the old file's place in one act: they are never lost. Memory stays bounded.
+  JsonLinesFile(Files& files, const std::string& path, int64_t last_step, const Visit& visit = {});
+
+  // Without the line's end. Errors name `path`, though the file was made under another name.
   void append(std::string_view json);
   // Returns when the lines are on the medium.
-  void sync() { file_->sync(); }
-
-  const std::string& kept() const { return kept_; }  // lines, with their ends
+  void sync();
 
  private:
-  std::string kept_;
+  std::string path_;
   std::unique_ptr<FileWriter> file_;
 };
 

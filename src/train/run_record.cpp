@@ -4,8 +4,10 @@
 
 #include <array>
 #include <chrono>
-#include <sstream>
+#include <functional>
 #include <vector>
+
+#include "base/error.h"
 
 namespace octet {
 namespace {
@@ -28,54 +30,76 @@ StatisticsOptions statistics_options(const RunConfig& config) {
           .clip = config.optim.clip};
 }
 
+// False, with a warning, where an output failed that a run can do without.
+bool attempt(const Log& log, const std::function<void()>& write) {
+  try {
+    write();
+    return true;
+  } catch (const Error& error) {
+    log.warning("the run goes on without it: {}", error.what());
+    return false;
+  }
+}
+
 }  // namespace
 
-RunRecord::RunRecord(Files& files, const RunConfig& config, int64_t last_step)
-    : metrics_(files, join_path(config.out, "metrics.jsonl"), last_step),
-      telemetry_(files, join_path(config.out, "telemetry.jsonl"), last_step),
-      statistics_(statistics_options(config)) {
-  std::istringstream kept(metrics_.kept());
-  for (std::string line; std::getline(kept, line);) {
-    if (const auto report = parse_metrics(line)) statistics_.add(*report);
-  }
-  if (config.train.tensorboard) {
+RunRecord::RunRecord(Files& files, const RunConfig& config, int64_t last_step, const Log& log)
+    : interval_(config.train.telemetry_every),
+      statistics_(statistics_options(config)),
+      metrics_(files, join_path(config.out, "metrics.jsonl"), last_step,
+               [&](std::string_view line) { replay(line, last_step); }) {
+  attempt(log,
+          [&] { telemetry_.emplace(files, join_path(config.out, "telemetry.jsonl"), last_step); });
+  if (!config.train.tensorboard) return;
+  attempt(log, [&] {
     events_.emplace(files, config.out,
                     EventFileStart{.wall_time = wall_seconds(),
                                    .host = host_name(),
                                    .process = getpid(),
                                    .first_step = last_step + 1});
-  }
+  });
+}
+
+// Of a line before the interval that the last step belongs to the loss is enough.
+void RunRecord::replay(std::string_view line, int64_t last_step) {
+  const int64_t first_whole = interval_ > 0 ? last_step - last_step % interval_ : last_step;
+  const auto loss = quick_loss(line);
+  if (loss && loss->step <= first_whole) return statistics_.replay(loss->loss);
+  if (const auto report = parse_metrics(line)) statistics_.add(*report);
 }
 
 void RunRecord::add(const StepReport& report, const Log& log) {
   metrics_.append(metrics_json(report));
   add_telemetry(report, log);
-  add_events(report);
+  if (events_ && !attempt(log, [&] { add_events(report); })) events_.reset();
 }
 
-void RunRecord::sync() {
+void RunRecord::sync(const Log& log) {
   metrics_.sync();
-  telemetry_.sync();
+  if (telemetry_ && !attempt(log, [&] { telemetry_->sync(); })) telemetry_.reset();
+}
+
+void RunRecord::write_telemetry(const std::string& line, const Log& log) {
+  if (telemetry_ && !attempt(log, [&] { telemetry_->append(line); })) telemetry_.reset();
 }
 
 void RunRecord::add_telemetry(const StepReport& report, const Log& log) {
   if (report.nonfinite) {
-    telemetry_.append(telemetry_json(report.step, *report.nonfinite));
+    write_telemetry(telemetry_json(report.step, *report.nonfinite), log);
     log.warning("step {}: {}", report.step, to_string(*report.nonfinite));
   }
   if (const auto spike = statistics_.add(report)) {
-    telemetry_.append(telemetry_json(report.step, report.loss, *spike));
+    write_telemetry(telemetry_json(report.step, report.loss, *spike), log);
     log.warning("step {}: loss {:.4f} is {:.1f} deviations above its running mean {:.4f}",
                 report.step, report.loss, spike->n_deviations, spike->mean);
   }
   if (const auto summary = statistics_.summary()) {
-    telemetry_.append(telemetry_json(*summary));
+    write_telemetry(telemetry_json(*summary), log);
     log.info("{}", summary_line(*summary));
   }
 }
 
 void RunRecord::add_events(const StepReport& report) {
-  if (!events_) return;
   std::vector<Scalar> scalars = {{"loss", static_cast<double>(report.loss)},
                                  {"grad_norm", static_cast<double>(report.grad_norm)},
                                  {"lr", report.lr},

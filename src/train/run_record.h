@@ -18,19 +18,25 @@ class RunRecord {
  public:
   // In config.out, which is there. A run that goes on after `last_step` keeps the lines up to it,
   // and its statistics go on from them.
-  RunRecord(Files& files, const RunConfig& config, int64_t last_step);
+  RunRecord(Files& files, const RunConfig& config, int64_t last_step, const Log& log);
 
+  // Throws where metrics.jsonl cannot be written. The others are extras: where one fails, a warning
+  // says so, and nothing more is written to it.
   void add(const StepReport& report, const Log& log);
   // Before a checkpoint: the lines of its steps must outlast a power failure as well.
-  void sync();
+  void sync(const Log& log);
 
  private:
+  void replay(std::string_view line, int64_t last_step);
   void add_telemetry(const StepReport& report, const Log& log);
   void add_events(const StepReport& report);
+  void write_telemetry(const std::string& line, const Log& log);
 
-  JsonLinesFile metrics_, telemetry_;
-  std::optional<EventFile> events_;
+  int64_t interval_;  // of telemetry, in steps; 0: none
   RunStatistics statistics_;
+  JsonLinesFile metrics_;
+  std::optional<JsonLinesFile> telemetry_;
+  std::optional<EventFile> events_;
 };
 
 }  // namespace octet

@@ -56,6 +56,10 @@ void RunStatistics::update_running(double loss) {
   variance_ = (1 - weight) * (variance_ + weight * difference * difference);
 }
 
+void RunStatistics::replay(float loss) {
+  if (std::isfinite(loss)) update_running(static_cast<double>(loss));
+}
+
 std::optional<LossSpike> RunStatistics::add(const StepReport& report) {
   std::optional<LossSpike> spike;
   const auto loss = static_cast<double>(report.loss);

@@ -43,6 +43,8 @@ class RunStatistics {
  public:
   explicit RunStatistics(const StatisticsOptions& options) : options_(options) {}
 
+  // A step of an interval that is over, when a run goes on: its loss counts, and nothing is told.
+  void replay(float loss);
   // Steps in order.
   std::optional<LossSpike> add(const StepReport& report);
   // Where the last step added ended an interval.

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "io/manifest.h"
 #include "io/safetensors.h"
 #include "runtime/executor.h"
 
@@ -15,8 +16,13 @@ namespace octet {
 // Sorted by name; the sources read the arenas when they are written.
 std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind);
 
-// Throws Error{bad_data} where a slot has no tensor, or one of another dtype or shape.
+// What each slot that a checkpoint holds is to the run: docs/formats/checkpoint.md.
+TensorUses slot_uses(const Layout& layout);
+
+// Throws Error{bad_data} where a slot has no tensor, or one of another dtype or shape; where a
+// tensor of the file has no slot, which would be dropped from all later checkpoints; and where
+// `recorded`, unless it is empty, tells another use or owner of a tensor.
 void restore_slots(Arenas& arenas, const Layout& layout, InputKind kind,
-                   const SafetensorsReader& reader);
+                   const SafetensorsReader& reader, const TensorUses& recorded = {});
 
 }  // namespace octet

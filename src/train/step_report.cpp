@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "formats/bits.h"
+#include "train/json_lines_file.h"
 
 namespace octet {
 
@@ -62,7 +63,26 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
   report.skipped = count("skipped") != 0;
   report.flagged = count("flagged") != 0;
   if (json.contains("val_loss")) report.val_loss = number("val_loss");
+  if (const auto it = json.find("refused"); it != json.end() && it->is_array()) {
+    for (const Json& name : *it) {
+      if (name.is_string()) report.refused.push_back(name.get<std::string>());
+    }
+  }
   return report;
+}
+
+std::optional<StepLoss> quick_loss(std::string_view line) {
+  constexpr std::string_view kBits = "\"loss_bits\":\"";
+  const std::optional<int64_t> step = quick_step(line);
+  const size_t at = line.find(kBits);
+  if (!step || at == line.npos) return std::nullopt;
+  const char* digits = line.data() + at + kBits.size();
+  const char* end = line.data() + line.size();
+  uint32_t bits = 0;
+  if (end - digits < 9) return std::nullopt;
+  const auto read = std::from_chars(digits, digits + 8, bits, 16);
+  if (read.ptr != digits + 8 || *read.ptr != '"') return std::nullopt;
+  return StepLoss{*step, float_of(bits)};
 }
 
 float unsigned_nan(float value) {

@@ -34,6 +34,14 @@ std::string metrics_json(const StepReport& report);
 // "flagged" counts as not flagged.
 std::optional<StepReport> parse_metrics(std::string_view line);
 
+// Step and loss of a line as metrics_json writes it, found without parsing the rest; nothing where
+// the line looks otherwise.
+struct StepLoss {
+  int64_t step = 0;
+  float loss = 0;
+};
+std::optional<StepLoss> quick_loss(std::string_view line);
+
 // "step 12/1000  loss 3.2109  lr 2.4e-04  |g| 1.31  8.1k tokens/s  3:20 left"
 std::string step_line(const StepReport& report);
 

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <new>
+#include <utility>
 
 #include "base/error.h"
 #include "config/report.h"
@@ -71,10 +73,11 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
 
 StepReport Trainer::step() {
   const auto start = std::chrono::steady_clock::now();
-  std::vector<Batch> batches;
-  for (int64_t i = 0; i < config_.train.accumulate; ++i) {
-    batches.push_back(loader_.next(config_.train.batch));
-  }
+  const int64_t batch = config_.train.batch, n_windows = batch * config_.train.accumulate;
+  const MicroBatches batches{
+      .count = static_cast<size_t>(config_.train.accumulate),
+      .n_labels = loader_.count_labels(n_windows),
+      .read = [&](size_t i) { return loader_.peek(static_cast<int64_t>(i) * batch, batch); }};
   const auto t = static_cast<double>(attempted_ + 1 - skipped_);
   StepReport report;
   report.step = attempted_ + 1;
@@ -89,7 +92,8 @@ StepReport Trainer::step() {
   const double seconds = seconds_since(start);
   if (config_.train.debug_nonfinite && (outcome.nonfinite || !std::isfinite(outcome.loss)))
     report.nonfinite = engine_.trace_nonfinite(batches, scalars);
-  const int64_t n_tokens = config_.train.batch * config_.model.seq * config_.train.accumulate;
+  const int64_t n_tokens = n_windows * config_.model.seq;
+  loader_.advance(n_windows);
   ++attempted_;
   skipped_ += outcome.nonfinite ? 1 : 0;
   tokens_ += n_tokens;
@@ -127,29 +131,63 @@ void Trainer::check_finite(const StepReport& report) {
               nonfinite_in_a_row_);
 }
 
-void Trainer::record(StepReport& report, const TrainHooks& hooks) {
-  if (is_due(config_.train.eval_every)) report.val_loss = evaluate();
+// Writes down the step that is done, and has nothing to write then.
+StepReport Trainer::record(const TrainHooks& hooks) {
+  StepReport& report = unrecorded_.value();
+  if (is_due(config_.train.eval_every) && !report.val_loss) report.val_loss = evaluate();
   record_->add(report, hooks.log);
   if (hooks.on_step) {
     hooks.on_step(report);
   } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped) {
     hooks.log.info("{}", step_line(report));
   }
+  return *std::exchange(unrecorded_, std::nullopt);
 }
 
-TrainResult Trainer::run(StartMode mode, const TrainHooks& hooks) {
-  const auto lock = take_run_folder(machine_.files, config_.out, mode, hooks.log);
-  start(mode, hooks);
+// What fails while the state is whole costs no step: it is saved before the error goes on.
+void Trainer::save_if_it_fails(const Log& log, const std::function<void()>& work) {
+  const auto end_with = [&](ErrorCode code, const std::string& what) {
+    const std::string saved = save_before_end(log);
+    throw Error(code, saved.empty() ? what : what + "; " + saved);
+  };
+  try {
+    work();
+  } catch (const Error& error) {
+    end_with(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    end_with(ErrorCode::device, "out of memory");
+  } catch (const std::exception& error) {
+    end_with(ErrorCode::internal, error.what());
+  }
+}
+
+// The step that a run before this one did and could not write down.
+void Trainer::record_left_over(const TrainHooks& hooks) {
+  if (!unrecorded_) return;
+  StepReport report;
+  save_if_it_fails(hooks.log, [&] { report = record(hooks); });
+  check_finite(report);
+  saved_step_.reset();  // the checkpoint still tells of it
+  save(hooks.log);
+}
+
+TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
+  const auto lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
+  start(run_start, hooks);
   const auto begin = std::chrono::steady_clock::now();
   TrainResult result;
   Tally tally;
+  record_left_over(hooks);
   while (attempted_ < config_.train.steps && result.signal == 0) {
     if (hooks.before_step) hooks.before_step(attempted_ + 1);
-    StepReport report = step();
-    tally.add(report);
-    report.seconds_left = seconds_since(begin) / static_cast<double>(tally.n_steps) *
-                          static_cast<double>(config_.train.steps - attempted_);
-    record(report, hooks);
+    StepReport report;
+    save_if_it_fails(hooks.log, [&] {
+      unrecorded_ = step();
+      tally.add(*unrecorded_);
+      unrecorded_->seconds_left = seconds_since(begin) / static_cast<double>(tally.n_steps) *
+                                  static_cast<double>(config_.train.steps - attempted_);
+      report = record(hooks);
+    });
     if (report.val_loss) result.val_loss = report.val_loss;
     check_finite(report);
     if (hooks.stop && attempted_ < config_.train.steps) result.signal = hooks.stop->load();

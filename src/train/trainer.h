@@ -13,7 +13,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "base/files.h"
 #include "base/log.h"
@@ -34,6 +37,18 @@ struct TrainerMachine {
   Files& files;
   Device& device;
   Catalogue& catalogue;
+  std::string isa = {};  // that the CPU's kernels use, "avx512"; recorded in checkpoints
+};
+
+// A mode alone is a start that names no keys.
+struct RunStart {
+  RunStart(StartMode start_mode) : mode(start_mode) {}
+  RunStart(StartMode start_mode, std::map<std::string, std::string> config_sources)
+      : mode(start_mode), sources(std::move(config_sources)) {}
+  StartMode mode;
+  // LoadedConfig::source: keys from "--set" may change what a checkpoint records where the table
+  // says so.
+  std::map<std::string, std::string> sources = {};
 };
 
 struct TrainHooks {
@@ -63,8 +78,10 @@ class Trainer {
   Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine);
 
   // Runs to the last step or to a signal, holding the lock of config.out. Throws Error{numerics}
-  // after max_nonfinite_steps in a row with a loss or gradient that is not finite.
-  TrainResult run(StartMode mode, const TrainHooks& hooks);
+  // after max_nonfinite_steps in a row with a loss or gradient that is not finite. Any other error
+  // of a step or of what is written of it (data that cannot be read, a full disk) is thrown once
+  // the state, whole in memory, is saved.
+  TrainResult run(const RunStart& start, const TrainHooks& hooks);
 
   // One step, without files: what run() is made of.
   StepReport step();
@@ -76,10 +93,17 @@ class Trainer {
   const ModelSpec& spec() const { return spec_; }
 
  private:
-  void start(StartMode mode, const TrainHooks& hooks);
-  void resume_from(const LoadedCheckpoint& checkpoint);
+  void start(const RunStart& start, const TrainHooks& hooks);
+  bool resume(const RunStart& start, const Log& log);
+  void restore(const LoadedCheckpoint& checkpoint, const Log& log);
+  Manifest manifest() const;
+  KeyValues machine_facts() const;
+  std::string validation_identity() const;
   void save(const Log& log);
-  void record(StepReport& report, const TrainHooks& hooks);
+  StepReport record(const TrainHooks& hooks);
+  void record_left_over(const TrainHooks& hooks);
+  void save_if_it_fails(const Log& log, const std::function<void()>& work);
+  std::string save_before_end(const Log& log);
   bool is_due(int64_t every) const;
   void check_finite(const StepReport& report);
   std::string file(std::string_view name) const { return join_path(config_.out, name); }
@@ -97,6 +121,7 @@ class Trainer {
 
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
   int64_t nonfinite_in_a_row_ = 0;
+  std::optional<StepReport> unrecorded_;  // a step that is done, and not yet written down
 };
 
 }  // namespace octet

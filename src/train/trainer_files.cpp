@@ -1,34 +1,20 @@
 // The trainer's files: where a run starts, and what it leaves.
+#include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
 #include "base/units.h"
+#include "config/record.h"
 #include "config/report.h"
 #include "infer/model_spec.h"
 #include "train/algorithms_file.h"
+#include "train/resume.h"
+#include "train/run_setup.h"
 #include "train/state_io.h"
 #include "train/trainer.h"
 
 namespace octet {
 namespace {
-
-template <typename T>
-void expect_same(std::string_view key, const T& in_checkpoint, const T& now) {
-  if (in_checkpoint == now) return;
-  throw Error(ErrorCode::invalid_argument, "[resume] {}: expected {} as in the checkpoint, got {}",
-              key, in_checkpoint, now);
-}
-
-int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key) {
-  const Manifest& manifest = checkpoint.manifest;
-  const auto it = manifest.extra.find(key);
-  const bool is_count = it != manifest.extra.end() && !it->second.empty() &&
-                        it->second.size() < 19 &&
-                        it->second.find_first_not_of("0123456789") == std::string::npos;
-  if (is_count) return std::stoll(it->second);
-  throw Error(ErrorCode::bad_data, "[resume] {}: expected a count '{}' in extra, got {}",
-              checkpoint.path, key, it == manifest.extra.end() ? "none" : it->second);
-}
 
 // Says how fast a checkpoint went.
 class Stopwatch {
@@ -61,66 +47,129 @@ std::string model_description(const Files& files, const RunConfig& config, const
 
 }  // namespace
 
-void Trainer::start(StartMode mode, const TrainHooks& hooks) {
+void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
   Files& files = machine_.files;
   const Log& log = hooks.log;
   checkpoints_ = std::make_unique<Checkpoints>(files, file("ckpt"), log);
-  if (mode == StartMode::resume) {
-    const Stopwatch watch;
-    if (const auto newest = checkpoints_->newest()) {
-      resume_from(*newest);
-      log.info("resuming from {} ({}) at step {}", newest->path,
-               watch.text(persistent_bytes(engine_.layout())), attempted_);
-    } else {
-      log.info("no checkpoint in {}: beginning at step 1", file("ckpt"));
-    }
+  const bool is_new = start.mode != StartMode::resume || resume(start, log);
+  if (is_new) {
+    write_atomically(files, file("config.yaml"),
+                     config_header(hooks.maker) + resolved_yaml(config_));
+    write_atomically(files, file("config.json"), model_description(files, config_, spec_));
   }
-  write_atomically(files, file("config.yaml"), config_header(hooks.maker) + resolved_yaml(config_));
-  write_atomically(files, file("config.json"), model_description(files, config_, spec_));
   if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
   write_algorithms(files, file("algorithms.json"), machine_.catalogue);
-  record_ = std::make_unique<RunRecord>(files, config_, attempted_);
+  const int64_t n_recorded = unrecorded_ ? attempted_ - 1 : attempted_;
+  record_ = std::make_unique<RunRecord>(files, config_, n_recorded, log);
 }
 
-void Trainer::resume_from(const LoadedCheckpoint& checkpoint) {
-  const Manifest& manifest = checkpoint.manifest;
-  expect_same<std::string>("recipe", manifest.recipe, config_.recipe.base);
-  expect_same<uint64_t>("train.seed", manifest.seed, static_cast<uint64_t>(config_.train.seed));
-  if (config_.train.steps < manifest.attempted) {
+// False where the run's configuration and model are written down as they are.
+bool Trainer::resume(const RunStart& start, const Log& log) {
+  const Stopwatch watch;
+  const auto newest = checkpoints_->newest();
+  if (!newest) {
+    log.info("no checkpoint in {}: beginning at step 1", file("ckpt"));
+    return true;
+  }
+  const ResumedConfig resumed =
+      resumed_config(machine_.files, *newest, with_shape(config_, spec_), start.sources, log);
+  config_.optim.warmup = resumed.config.optim.warmup;
+  if (config_.train.steps < newest->manifest.attempted) {
     throw Error(ErrorCode::invalid_argument,
                 "[resume] train.steps: expected at least {} as in the checkpoint, got {}",
-                manifest.attempted, config_.train.steps);
+                newest->manifest.attempted, config_.train.steps);
   }
-  restore_slots(engine_.arenas(), engine_.layout(), InputKind::parameter, checkpoint.model);
-  restore_slots(engine_.arenas(), engine_.layout(), InputKind::state, checkpoint.optim);
-  engine_.prepare_state();
+  restore(*newest, log);
+  log.info("resuming from {} ({}) at step {}", newest->path,
+           watch.text(persistent_bytes(engine_.layout())), attempted_);
+  return resumed.is_changed || !machine_.files.exists(file("config.yaml")) ||
+         !machine_.files.exists(file("config.json"));
+}
+
+void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
+  const Manifest& manifest = checkpoint.manifest;
   try {
     loader_.restore(manifest.loader);
   } catch (const Error& error) {
     throw Error(error.code(), "[resume] {}: {}", checkpoint.path, error.what());
   }
+  check_counters(checkpoint, loader_, config_.model.seq);
+  compare_machines(manifest, machine_facts(), log);
+  const auto validation = manifest.extra.find("validation");
+  if (validation != manifest.extra.end() && validation->second != validation_identity()) {
+    log.warning("[resume] the validation data changed: val_loss is that of other tokens from here");
+  }
+  const Layout& layout = engine_.layout();
+  restore_slots(engine_.arenas(), layout, InputKind::parameter, checkpoint.model, manifest.uses);
+  restore_slots(engine_.arenas(), layout, InputKind::state, checkpoint.optim, manifest.uses);
+  engine_.prepare_state();
   attempted_ = manifest.attempted;
   skipped_ = manifest.skipped;
   tokens_ = manifest.tokens;
   nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
   saved_step_ = attempted_;
+  unrecorded_ = left_over_step(checkpoint);
+  if (unrecorded_) unrecorded_->steps = config_.train.steps;
+}
+
+KeyValues Trainer::machine_facts() const {
+  if (machine_.isa.empty()) return {{"device", machine_.device.info().name}, {"isa", ""}};
+  return {{"device", "cpu"}, {"isa", machine_.isa}};
+}
+
+// Of the tokens that an evaluation reads.
+std::string Trainer::validation_identity() const {
+  const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
+  return fmt::format("{:016x}", val_.slice(0, n_tokens).identity());
+}
+
+Manifest Trainer::manifest() const {
+  Manifest manifest;
+  manifest.step = attempted_;
+  manifest.attempted = attempted_;
+  manifest.skipped = skipped_;
+  manifest.tokens = tokens_;
+  manifest.seed = static_cast<uint64_t>(config_.train.seed);
+  manifest.recipe = config_.recipe.base;
+  manifest.loader = loader_.state();
+  manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
+  manifest.extra["validation"] = validation_identity();
+  if (unrecorded_) manifest.extra["unrecorded"] = metrics_json(*unrecorded_);
+  manifest.config = config_record(with_shape(config_, spec_));
+  manifest.machine = machine_facts();
+  manifest.uses = slot_uses(engine_.layout());
+  return manifest;
+}
+
+// What becomes of the state where the run ends with an error; "" where there is none to save.
+std::string Trainer::save_before_end(const Log& log) {
+  if (saved_step_ == attempted_) {
+    return fmt::format("the newest checkpoint is of step {}", attempted_);
+  }
+  if (attempted_ == 0) return "";
+  if (!engine_.is_whole()) {
+    return fmt::format("step {} was half done: the state was not saved", attempted_ + 1);
+  }
+  try {
+    save(log);
+    return fmt::format("the state of step {} was saved", attempted_);
+  } catch (const std::exception& error) {
+    return fmt::format("saving the state of step {} failed too: {}", attempted_, error.what());
+  }
 }
 
 void Trainer::save(const Log& log) {
   if (saved_step_ == attempted_) return;
   const Stopwatch watch;
-  CheckpointContents contents;
-  contents.manifest.step = attempted_;
-  contents.manifest.attempted = attempted_;
-  contents.manifest.skipped = skipped_;
-  contents.manifest.tokens = tokens_;
-  contents.manifest.seed = static_cast<uint64_t>(config_.train.seed);
-  contents.manifest.recipe = config_.recipe.base;
-  contents.manifest.loader = loader_.state();
-  contents.manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
-  contents.model = slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter);
-  contents.optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state);
-  record_->sync();
+  const CheckpointContents contents{
+      .manifest = manifest(),
+      .model = slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter),
+      .optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state)};
+  try {
+    record_->sync(log);
+  } catch (const Error&) {
+    if (!unrecorded_) throw;  // else it is the error that ends the run
+  }
   checkpoints_->save(contents, static_cast<int>(config_.train.keep));
   saved_step_ = attempted_;
   log.info("saved step {}: {}", attempted_, watch.text(persistent_bytes(engine_.layout())));

@@ -47,6 +47,23 @@ TEST(GoldenRun, of_version_1_0_with_histories_is_continued) {
                                     5.322177886962891, 5.276850700378418, 5.233762741088867});
 }
 
+// Its manifest records no configuration, but config.yaml of the folder does.
+TEST(GoldenRun, of_version_1_0_is_held_to_its_configuration) {
+  const ScratchFolder folder;
+  copy_run(folder);
+  folder.put("run.yaml", posix_files().read_text(folder / "run/config.yaml"));
+  const auto refused = [&](const std::string& set) {
+    EXPECT_EQ(run_in(folder, "train run.yaml --resume --quiet --set " + set), 2) << set;
+    return posix_files().read_text(folder / "err.txt");
+  };
+  EXPECT_EQ(refused("model.rope_theta=500"),
+            "octet: [resume] model.rope_theta: expected 10000 as in the checkpoint, got 500\n");
+  EXPECT_EQ(refused("model.tied=true"),
+            "octet: [resume] model.tied: expected false as in the checkpoint, got true\n");
+  EXPECT_TRUE(posix_files().read_text(folder / "run/config.yaml") ==
+              posix_files().read_text(folder / "run.yaml"));
+}
+
 TEST(GoldenRun, of_version_1_0_is_evaluated) {
   const ScratchFolder folder;
   copy_run(folder, "run-1.0");

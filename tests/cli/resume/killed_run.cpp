@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -78,9 +80,10 @@ class Child {
     return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
   }
   // True where it was still alive.
-  bool kill() {
+  bool kill() { return send(SIGKILL); }
+  bool send(int signal) {
     if (is_done()) return false;
-    ::kill(pid_, SIGKILL);
+    ::kill(pid_, signal);
     wait();
     return true;
   }
@@ -166,6 +169,60 @@ void expect_same(const ScratchFolder& folder, int steps) {
   }
 }
 
+// A disk of its own for the run, of some KiB; grows by remounting.
+class SmallDisk {
+ public:
+  explicit SmallDisk(std::string path) : path_(std::move(path)) {
+    posix_files().create_directories(path_);
+  }
+  ~SmallDisk() {
+    if (is_mounted_) ::umount2(path_.c_str(), MNT_DETACH);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  bool resize(int64_t kib) {
+    const std::string size = fmt::format("size={}k", kib);
+    const unsigned long flags = is_mounted_ ? MS_REMOUNT : 0;
+    const bool done = ::mount("none", path_.c_str(), "tmpfs", flags, size.c_str()) == 0;
+    is_mounted_ = is_mounted_ || done;
+    return done;
+  }
+
+ private:
+  std::string path_;
+  bool is_mounted_ = false;
+};
+
+// True where a living process was met.
+bool disturb(Disturbance how, const ScratchFolder& folder, Child& child, uint32_t index) {
+  switch (how) {
+    case Disturbance::kill:
+      return child.kill();
+    case Disturbance::signal: {
+      const int signal = index % 2 == 0 ? SIGTERM : SIGINT;
+      if (!child.send(signal)) return false;
+      const int code = child.wait();  // -1: it came before a handler was there
+      EXPECT_TRUE(code == 128 + signal || code == 0 || code == -1) << code;
+      return true;
+    }
+    case Disturbance::rival: {
+      Child rival(folder, "killed");
+      const auto start = Clock::now();
+      while (!rival.is_done() && seconds_since(start) < 0.3) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      const bool met = index % 2 == 0 ? child.kill() : rival.kill() || child.kill();
+      child.kill();
+      rival.kill();
+      return met;
+    }
+    case Disturbance::full_disk:  // a minute at most: it fails by itself, or ends
+      while (!child.is_done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return child.wait() != 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string Settings::name() const {
@@ -202,6 +259,11 @@ std::vector<Settings> some_settings() {
   return some;
 }
 
+bool can_mount() {
+  const ScratchFolder folder;
+  return SmallDisk(folder / "disk").resize(64);
+}
+
 int expect_same_after_kills(const Settings& settings, const KillPlan& plan) {
   SCOPED_TRACE(settings.name());
   const ScratchFolder folder;
@@ -212,13 +274,23 @@ int expect_same_after_kills(const Settings& settings, const KillPlan& plan) {
   EXPECT_EQ(code, 0) << posix_files().read_text(folder / "err.txt");
   if (code != 0) return 0;
   Killer killer(folder, plan.seed, seconds_since(start) / plan.steps);
+  const bool is_small = plan.disturbance == Disturbance::full_disk;
+  std::optional<SmallDisk> disk;
+  if (is_small) {
+    disk.emplace(folder / "killed");
+    EXPECT_TRUE(disk->resize(8));
+  }
   int n_kills = 0;
   for (uint32_t i = 0; i < plan.kills; ++i) {
     Child child(folder, "killed");
-    killer.wait_for(static_cast<Moment>((i + plan.seed) % 3), child);
-    if (!child.kill()) break;
+    if (!is_small) killer.wait_for(static_cast<Moment>((i + plan.seed) % 3), child);
+    const bool was_met = disturb(plan.disturbance, folder, child, i);
+    // Each time a little more room: an odd share of a checkpoint.
+    if (disk) disk->resize(8 + 13 * (i + 1));
+    if (!was_met) break;
     ++n_kills;
   }
+  if (disk) disk->resize(1 << 20);
   EXPECT_EQ(Child(folder, "killed").wait(), 0) << posix_files().read_text(folder / "err.txt");
   if (!testing::Test::HasFailure()) expect_same(folder, plan.steps);
   return n_kills;

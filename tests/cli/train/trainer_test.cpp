@@ -216,12 +216,14 @@ TEST(Trainer, resume_names_what_changed) {
     return error_of([&] { run.trainer.run(StartMode::resume, {}); }, folder.path());
   };
   EXPECT_EQ(error_with("recipe=bf16"),
-            "[resume] recipe: expected fp32 as in the checkpoint, got bf16");
+            "[resume] recipe.base: expected fp32 as in the checkpoint, got bf16");
   EXPECT_EQ(error_with("train.seed=7"),
             "[resume] train.seed: expected 1 as in the checkpoint, got 7");
   EXPECT_EQ(error_with("model.ffn=48"),
-            "[resume] DIR/run/ckpt/step-000002/model.safetensors: "
-            "'model.layers.0.mlp.down_proj.weight' must be F32 [32,48], got F32 [32,40]");
+            "[resume] model.ffn: expected 40 as in the checkpoint, got 48");
+  EXPECT_EQ(error_with("optim.eps=1e-6"),
+            "[resume] optim.eps: expected 1e-08 as in the checkpoint, got 1e-06 (--set "
+            "optim.eps=1e-06 changes it)");
 }
 
 TEST(Trainer, keeps_the_newest_checkpoints) {

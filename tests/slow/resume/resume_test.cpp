@@ -29,6 +29,35 @@ TEST_P(KilledOften, survives_twenty_kills) {
   EXPECT_GE(n_kills, 10);
 }
 
+// What else may befall a run, each often.
+class Disturbed : public testing::TestWithParam<Settings> {
+ protected:
+  void expect_same(test::Disturbance how, uint32_t n) {
+    const int n_met = test::expect_same_after_kills(
+        GetParam(), {.steps = 60, .kills = n, .seed = 7, .disturbance = how});
+    RecordProperty("met", n_met);
+    EXPECT_GE(n_met, static_cast<int>(n / 2));
+  }
+};
+
+TEST_P(Disturbed, survives_twenty_signals) {
+  expect_same(test::Disturbance::signal, 20);
+}
+
+TEST_P(Disturbed, survives_ten_rivals) {
+  expect_same(test::Disturbance::rival, 10);
+}
+
+TEST_P(Disturbed, survives_a_disk_that_is_full_ten_times) {
+  if (!test::can_mount()) GTEST_SKIP() << "needs the right to mount a file system";
+  expect_same(test::Disturbance::full_disk, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(settings, Disturbed,
+                         testing::Values(Settings{"coat", "e4m3+x", "bf16_remainder"},
+                                         Settings{"bf16", "f32", "fp32"}),
+                         [](const auto& info) { return info.param.name(); });
+
 INSTANTIATE_TEST_SUITE_P(settings, KilledOften, testing::ValuesIn(test::some_settings()),
                          [](const auto& info) { return info.param.name(); });
 

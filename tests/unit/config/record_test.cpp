@@ -36,7 +36,7 @@ TEST(ConfigRecord, comes_back_as_it_was_and_holds_no_path) {
   }
   const RunConfig back = recorded_config(record, loaded({}).config, "m.json");
   EXPECT_EQ(back, run.config);
-  EXPECT_NE(record_hash(record), record_hash(config_record(loaded({}).config)));
+  EXPECT_NE(record, config_record(loaded({}).config));
 }
 
 TEST(ConfigRecord, keys_of_later_versions_are_left_out_and_wrong_values_named) {

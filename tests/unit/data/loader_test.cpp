@@ -96,6 +96,25 @@ TEST(Loader, document_starts_are_no_labels_when_masked) {
   EXPECT_EQ(loader.next(1).labels, (std::vector<int32_t>{11, 12, -1, -1, 15, 16, 17}));
 }
 
+// So a step knows its labels before it reads its batches, and reads each when it needs it.
+TEST(Loader, labels_are_counted_and_batches_shown_without_drawing) {
+  for (const WindowOrder order :
+       {WindowOrder::sequential, WindowOrder::shuffled, WindowOrder::random}) {
+    for (const auto boundaries : {DocumentBoundaries::ignore, DocumentBoundaries::mask_labels}) {
+      Loader loader(stream_of({3, 1, 40, 9}),
+                    {.seq = 7, .order = order, .boundaries = boundaries, .seed = 3});
+      loader.next(5);
+      const int64_t counted = loader.count_labels(6);
+      const Batch shown = loader.peek(4, 2);
+      EXPECT_EQ(loader.drawn(), 5);
+      const Batch first = loader.next(4), second = loader.next(2);
+      EXPECT_EQ(counted, first.n_labels() + second.n_labels());
+      EXPECT_EQ(shown.tokens, second.tokens);
+      EXPECT_EQ(shown.labels, second.labels);
+    }
+  }
+}
+
 // Property: for any length and sequence, one pass predicts every token but the first exactly once.
 TEST(Loader, a_pass_predicts_every_token_once_for_any_length_and_sequence) {
   for (const WindowOrder order : {WindowOrder::sequential, WindowOrder::shuffled}) {

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "base/json.h"
 #include "io/checkpoint_marker.h"
 #include "unit/base/error_of.h"
 #include "unit/base/faulty_files.h"
@@ -37,7 +38,10 @@ struct Fixture {
                          .seed = UINT64_MAX,
                          .recipe = "coat",
                          .loader = {{"position", "7"}},
-                         .extra = {{"loss_scale", "1024"}}};
+                         .extra = {{"loss_scale", "1024"}},
+                         .config = {{"model.heads", "4"}},
+                         .machine = {{"device", "cpu"}, {"isa", "avx2"}},
+                         .uses = {{"w.m", {"moment1", "w"}}}};
     const auto n = static_cast<int64_t>(text.size());
     contents.model = {span_source(tensor_decl("w", Dtype::u8, {n}), as_bytes(text))};
     contents.optim = {span_source(tensor_decl("w.m", Dtype::hif8, {n}), as_bytes(text))};
@@ -84,6 +88,9 @@ TEST(Checkpoint, everything_comes_back) {
   EXPECT_EQ(manifest.recipe, "coat");
   EXPECT_EQ(manifest.loader.at("position"), "7");
   EXPECT_EQ(manifest.extra.at("loss_scale"), "1024");
+  EXPECT_EQ(manifest.config.at("model.heads"), "4");
+  EXPECT_EQ(manifest.machine.at("isa"), "avx2");
+  EXPECT_EQ(manifest.uses.at("w.m"), (TensorUse{"moment1", "w"}));
   EXPECT_EQ(manifest.model_tensors.at("w"), "u8");
   EXPECT_EQ(manifest.optim_tensors.at("w.m"), "hif8");
 }
@@ -435,6 +442,28 @@ TEST(Checkpoint, the_golden_checkpoint_of_version_1_0_is_read) {
   EXPECT_EQ(as_string(loaded->optim.read("model.norm.weight.exp_avg_sq")), "GHIJ");
 }
 
+// What a reader of version 1.0 asks for has the same keys and kinds: it goes on with such a
+// checkpoint, without the checks that came with 1.1.
+TEST(Manifest, of_this_version_reads_as_1_0_too) {
+  const Json json = Json::parse(manifest_to_json(Fixture(3).contents.manifest));
+  EXPECT_EQ(json.at("format"), "octet-checkpoint");
+  EXPECT_EQ(json.at("version").at("major"), 1);
+  for (const char* key : {"step", "attempted", "skipped", "tokens", "seed"}) {
+    EXPECT_TRUE(json.at(key).is_number_unsigned()) << key;
+  }
+  for (const char* key : {"loader", "extra"}) {
+    for (const auto& value : json.at(key)) EXPECT_TRUE(value.is_string()) << key;
+  }
+  for (const char* key : {"model", "optim"}) EXPECT_TRUE(json.at("tensors").at(key).is_object());
+}
+
+TEST(Manifest, of_version_1_0_is_written_again_as_it_was) {
+  const std::string path =
+      std::string(OCTET_SOURCE_DIR) + "/tests/unit/io/checkpoint-1.0/step-000040/manifest.json";
+  const std::string text = posix_files().read_text(path);
+  EXPECT_EQ(manifest_to_json(parse_manifest(text, path)), text);
+}
+
 TEST(Manifest, later_minor_versions_are_read_and_other_majors_refused) {
   const std::string text = manifest_to_json(Fixture(3).contents.manifest);
   const auto changed = [&](const std::string& from, const std::string& to) {
@@ -442,9 +471,14 @@ TEST(Manifest, later_minor_versions_are_read_and_other_majors_refused) {
     other.replace(other.find(from), from.size(), to);
     return error_of([&] { parse_manifest(other, "m"); });
   };
-  EXPECT_EQ(changed("\"minor\": 0", "\"minor\": 9, \"more\": {}"), "no error");
+  EXPECT_EQ(changed("\"minor\": 1", "\"minor\": 9, \"more\": {}"), "no error");
   EXPECT_EQ(changed("\"major\": 1", "\"major\": 2"),
-            "[manifest] m: expected format version 1.x, got 2.0");
+            "[manifest] m: expected format version 1.x, got 2.1");
+  EXPECT_EQ(changed("\"skipped\": 1", "\"skipped\": 5"),
+            "[manifest] m: 'skipped' must be at most 'attempted' = 4, got 5");
+  EXPECT_EQ(changed("\"model.heads\": \"4\"", "\"model.heads\": \"8\""),
+            "[manifest] m: 'config_hash' must be c0ffee for 'config', got beef");
+  EXPECT_EQ(changed("\"uses\"", "\"users\""), "[json] m: expected key 'uses', got none");
   EXPECT_EQ(changed("octet-checkpoint", "other"),
             "[manifest] m: 'format' must be octet-checkpoint, got 'other'");
   EXPECT_EQ(changed("\"step\": 3", "\"step\": -3"),

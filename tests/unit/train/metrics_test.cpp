@@ -85,6 +85,57 @@ TEST(Metrics, file_of_a_resumed_run_keeps_the_steps_before) {
   EXPECT_EQ(posix_files().read_text(path), "");
 }
 
+TEST(Metrics, loss_is_found_without_parsing) {
+  for (const float loss : {0.1F, -3e38F, std::numeric_limits<float>::infinity()}) {
+    StepReport r = report(123456);
+    r.loss = loss;
+    r.refused = {"a", "b"};
+    const auto quick = quick_loss(metrics_json(r));
+    ASSERT_TRUE(quick.has_value());
+    EXPECT_EQ(quick->step, 123456);
+    EXPECT_EQ(quick->loss, loss);
+    EXPECT_EQ(parse_metrics(metrics_json(r))->refused, r.refused);
+  }
+  const std::string line = metrics_json(report(3));
+  for (size_t n = 0; n < line.size(); ++n) EXPECT_FALSE(quick_loss(line.substr(0, n)).has_value());
+  for (const char* other : {R"({"loss":1,"step":3})", R"({"step":3})", R"({"step":3.5,"loss":1})",
+                            R"({"step":3,"loss_bits":"3fc0000"})", R"({"step":x,"loss_bits":""})"})
+    EXPECT_FALSE(quick_loss(other).has_value()) << other;
+}
+
+// More than is read at a time, with what a kill, an editor or a bad disk may leave between.
+TEST(Metrics, long_files_keep_every_good_line_and_no_other) {
+  const test::ScratchFolder folder;
+  std::string all, kept;
+  const std::string junk[] = {"",
+                              "{\"step\":5,\"lo",
+                              std::string(3'000'000, 'x'),
+                              R"({"loss": 1.0, "step": 7})",
+                              std::string("\0\0", 2),
+                              "[]"};
+  for (int64_t step = 1; step <= 30'000; ++step) {
+    const std::string line = metrics_json(report(step)) + "\n";
+    all += line;
+    if (step <= 20'000) kept += line;
+    if (step % 5000 != 0) continue;
+    const std::string& other = junk[(step / 5000) % std::size(junk)];
+    all += other + "\n";
+    if (other.starts_with("{\"loss")) kept += other + "\n";  // of an early step, otherwise written
+  }
+  const std::string path = folder.put("metrics.jsonl", all);
+  std::string seen;
+  {
+    JsonLinesFile file(posix_files(), path, 20'000,
+                       [&](std::string_view line) { (seen += line) += '\n'; });
+    EXPECT_TRUE(seen == kept);
+    file.append(metrics_json(report(20'001)));
+  }
+  EXPECT_TRUE(posix_files().read_text(path) == kept + metrics_json(report(20'001)) + "\n");
+  folder.put("metrics.jsonl", metrics_json(report(1)));  // whole, but for the line's end
+  JsonLinesFile file(posix_files(), path, 1);
+  EXPECT_EQ(posix_files().read_text(path), metrics_json(report(1)) + "\n");
+}
+
 TEST(StepLine, says_what_a_reader_wants_to_know) {
   StepReport r = report(3);
   EXPECT_EQ(step_line(r),

@@ -1,0 +1,153 @@
+#include "train/resume.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "config/load.h"
+#include "config/record.h"
+#include "infer/model_spec.h"
+
+namespace octet {
+namespace {
+
+// The configuration that the run's folder tells, for keys that a manifest does not hold.
+RunConfig config_of_folder(const Files& files, const RunConfig& now, const Log& log) {
+  const std::string path = join_path(now.out, "config.yaml");
+  if (!files.exists(path)) return now;
+  try {
+    RunConfig config = parse_config(files.read_text(path), path).config;
+    if (config.model.path.empty()) return with_shape(config, model_from_config(files, config));
+    const std::string folder = config.model.path;
+    config.model = now.model;
+    config.model.path = folder;
+    return config;
+  } catch (const Error& error) {
+    log.warning("[resume] {} is not compared: {}", path, error.what());
+    return now;
+  }
+}
+
+bool is_written(const std::map<std::string, std::string>& sources, const std::string& key) {
+  const auto source = sources.find(key);
+  return source == sources.end() || (source->second != "default" && source->second != "derived");
+}
+
+[[noreturn]] void fail_counter(const LoadedCheckpoint& checkpoint, std::string_view key,
+                               const std::string& expected, int64_t got) {
+  throw Error(ErrorCode::bad_data, "[resume] {}/manifest.json: '{}' must be {}, got {}",
+              checkpoint.path, key, expected, got);
+}
+
+std::string value_of(const KeyValues& values, const std::string& key) {
+  const auto it = values.find(key);
+  return it == values.end() ? "" : it->second;
+}
+
+}  // namespace
+
+RunConfig with_shape(RunConfig config, const ModelSpec& spec) {
+  ModelConfig& model = config.model;
+  model.kind = model_def(spec.kind).name;
+  model.hidden = spec.hidden;
+  model.layers = spec.layers;
+  model.heads = spec.heads;
+  model.kv_heads = spec.kv_heads;
+  model.head_dim = spec.head_dim;
+  model.ffn = spec.ffn;
+  model.vocab = spec.vocab;
+  model.tied = spec.tied;
+  model.norm_eps = spec.norm_eps;
+  model.rope_theta = spec.rope_theta;
+  model.rope_scaling = {.type = std::string(enum_name(spec.rope_scaling)),
+                        .factor = spec.rope_factor,
+                        .low_freq_factor = spec.rope_low_freq_factor,
+                        .high_freq_factor = spec.rope_high_freq_factor,
+                        .original_max_position = spec.rope_original_max_position};
+  return config;
+}
+
+ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpoint,
+                             const RunConfig& now,
+                             const std::map<std::string, std::string>& sources, const Log& log) {
+  const RunConfig in_folder = config_of_folder(files, now, log);
+  const RunConfig before = recorded_config(checkpoint.manifest.config, in_folder,
+                                           join_path(checkpoint.path, "manifest.json"));
+  ResumedConfig resumed{now};
+  auto named = sources;
+  if (!is_written(sources, "optim.warmup")) {
+    if (before.optim.warmup <= now.train.steps) resumed.config.optim.warmup = before.optim.warmup;
+    named["optim.warmup"] = "--set";
+  }
+  const std::vector<ConfigChange> changes = config_changes(before, resumed.config);
+  check_changes(changes, resumed.config, named);
+  for (const ConfigChange& change : changes) {
+    log.info("[resume] {}: {} becomes {}", change.row->path, change.before, change.after);
+  }
+  resumed.is_changed = !changes.empty() || !config_changes(in_folder, resumed.config).empty();
+  return resumed;
+}
+
+void check_counters(const LoadedCheckpoint& checkpoint, const Loader& loader, int64_t seq) {
+  const Manifest& manifest = checkpoint.manifest;
+  if (manifest.attempted != manifest.step) {
+    fail_counter(checkpoint, "attempted", fmt::format("the step, {}", manifest.step),
+                 manifest.attempted);
+  }
+  if (manifest.tokens % seq != 0 || manifest.tokens / seq != loader.drawn()) {
+    fail_counter(
+        checkpoint, "tokens",
+        fmt::format("{} for each of the {} windows that the loader drew", seq, loader.drawn()),
+        manifest.tokens);
+  }
+  const int64_t in_a_row = extra_count(checkpoint, "nonfinite_in_a_row");
+  if (in_a_row > manifest.attempted) {
+    fail_counter(checkpoint, "nonfinite_in_a_row",
+                 fmt::format("at most the step, {}", manifest.step), in_a_row);
+  }
+}
+
+int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key) {
+  const std::string text = value_of(checkpoint.manifest.extra, key);
+  const bool is_count = !text.empty() && text.size() < 19 &&
+                        text.find_first_not_of("0123456789") == std::string::npos;
+  if (is_count) return std::stoll(text);
+  throw Error(ErrorCode::bad_data, "[resume] {}: expected a count '{}' in extra, got {}",
+              checkpoint.path, key, text.empty() ? "none" : text);
+}
+
+std::optional<StepReport> left_over_step(const LoadedCheckpoint& checkpoint) {
+  const std::string line = value_of(checkpoint.manifest.extra, "unrecorded");
+  if (line.empty()) return std::nullopt;
+  const std::optional<StepReport> report = parse_metrics(line);
+  if (report && report->step == checkpoint.manifest.step) return report;
+  throw Error(ErrorCode::bad_data,
+              "[resume] {}/manifest.json: 'unrecorded' must be a line of step {}", checkpoint.path,
+              checkpoint.manifest.step);
+}
+
+void compare_machines(const Manifest& manifest, const KeyValues& now, const Log& log) {
+  if (manifest.machine.empty() || manifest.machine == now) return;
+  const auto text = [](const KeyValues& machine) {
+    const std::string isa = value_of(machine, "isa");
+    return value_of(machine, "device") + (isa.empty() ? "" : ", --isa " + isa);
+  };
+  log.warning(
+      "[resume] the checkpoint was computed on {}, and this process computes on {}: results will "
+      "differ in their last bits from those of an uninterrupted run",
+      text(manifest.machine), text(now));
+}
+
+std::string recorded_isa(Files& files, const std::string& run) {
+  const std::vector<CheckpointEntry> entries = Checkpoints(files, join_path(run, "ckpt")).list();
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (!entry->is_whole()) continue;
+    try {
+      const std::string path = join_path(entry->path, "manifest.json");
+      return value_of(parse_manifest(files.read_text(path), path).machine, "isa");
+    } catch (const Error&) {  // --resume will tell, and take an older one
+    }
+  }
+  return "";
+}
+
+}  // namespace octet

@@ -1,0 +1,52 @@
+// What a run leaves of itself in a checkpoint's manifest, and what must agree with it before
+// another process goes on from there.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "config/run_config.h"
+#include "data/loader.h"
+#include "io/checkpoint.h"
+#include "nn/model.h"
+#include "train/step_report.h"
+
+namespace octet {
+
+// The configuration with the model's shape spelled out, also where model.path gave it.
+RunConfig with_shape(RunConfig config, const ModelSpec& spec);
+
+// A run's configuration on resume.
+struct ResumedConfig {
+  RunConfig config;         // with its shape
+  bool is_changed = false;  // against the run's config.yaml and the checkpoint
+};
+
+// Compares `now`, with its shape, with what the checkpoint records (before version 1.1: with
+// config.yaml of the run's folder), tells every change, and gives the configuration to go on with:
+// `now`, but for a warm-up that nobody wrote, which stays as it was. `sources` is
+// LoadedConfig::source. Throws Error{invalid_argument} for a change that the table forbids.
+ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpoint,
+                             const RunConfig& now,
+                             const std::map<std::string, std::string>& sources, const Log& log);
+
+// Throws Error{bad_data} for counters that no run can have; the loader is at the checkpoint's
+// place.
+void check_counters(const LoadedCheckpoint& checkpoint, const Loader& loader, int64_t seq);
+
+// A count in the manifest's `extra`.
+int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key);
+
+// The step whose line could not be written before the run ended: `unrecorded` in `extra`.
+std::optional<StepReport> left_over_step(const LoadedCheckpoint& checkpoint);
+
+// Warns where another device or instruction set computed the checkpoint's steps.
+void compare_machines(const Manifest& manifest, const KeyValues& now, const Log& log);
+
+// The instruction set that the run's newest checkpoint records; "" where there is none.
+std::string recorded_isa(Files& files, const std::string& run);
+
+}  // namespace octet
