@@ -78,7 +78,8 @@ double StepRunner::model_flops() const {
   }
   // Tables that are only looked up; a tied embedding multiplies as the head.
   if (!spec_.tied) multiplied -= spec_.vocab * spec_.hidden;
-  if (spec_.kind == ModelKind::gpt2) multiplied -= spec_.max_positions * spec_.hidden;
+  if (model_def(spec_.kind).positions == Positions::learned)
+    multiplied -= spec_.max_positions * spec_.hidden;
   const double attention = 6.0 * static_cast<double>(config_.model.seq * spec_.layers) *
                            static_cast<double>(spec_.heads * spec_.head_dim);
   return (6.0 * static_cast<double>(multiplied) + attention) * static_cast<double>(tokens());

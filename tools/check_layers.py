@@ -19,7 +19,6 @@ FLOORS = {
     "device": {"base"},
     "text": {"base"},
     "data": {"base", "text"},
-    "config": {"base"},
     "math": {"base", "formats"},
     "ir": {"base", "formats"},
     "io": {"base", "formats"},
@@ -28,6 +27,7 @@ FLOORS = {
     "optim": {"base", "formats", "ir"},
     "passes": {"base", "formats", "ir"},
     "plan": {"base", "formats", "device", "ir"},
+    "config": {"base", "formats", "data", "ir", "nn", "optim", "passes"},  # names are theirs
     "compile": {"base", "formats", "ir", "optim", "passes", "plan"},
     "backends/cpu": {"base", "formats", "math", "device", "ir", "plan"},
     "backends/cuda": {"base", "formats", "math", "device", "ir", "plan"},

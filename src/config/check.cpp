@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "config/table.h"
 #include "config/value.h"
+#include "nn/shape.h"
+#include "passes/precision/recipe.h"
 
 namespace octet {
 namespace {
@@ -38,20 +40,11 @@ void check(const LoadedConfig& loaded, const std::string& name,
 }
 
 void check_shape(const LoadedConfig& loaded, const std::string& name) {
-  const ModelConfig& model = loaded.config.model;
-  const bool rotary = model.kind != "gpt2";
-  check(
-      loaded, name,
-      {{"model.kv_heads", "model.heads", model.heads % model.kv_heads == 0,
-        fmt::format("a divisor of model.heads = {}", model.heads), fmt::to_string(model.kv_heads)},
-       {"model.kv_heads", "model.kind", model.kind != "gpt2" || model.kv_heads == model.heads,
-        fmt::format("model.heads = {} for kind gpt2", model.heads), fmt::to_string(model.kv_heads)},
-       {"model.head_dim", "model.hidden", !rotary || model.head_dim % 2 == 0,
-        "an even width of a head for rotary positions", fmt::to_string(model.head_dim)},
-       {"model.rope_scaling.high_freq_factor", "model.rope_scaling.low_freq_factor",
-        model.rope_scaling.high_freq_factor > model.rope_scaling.low_freq_factor,
-        fmt::format("more than low_freq_factor = {}", model.rope_scaling.low_freq_factor),
-        fmt::to_string(model.rope_scaling.high_freq_factor)}});
+  const auto fault = fault_of(loaded.config.model);
+  if (!fault) return;
+  const std::string path = fmt::format("model.{}", fault->field);
+  const std::string other = fault->other.empty() ? path : fmt::format("model.{}", fault->other);
+  check(loaded, name, {{path, other, false, fault->expected_of(other), fault->got}});
 }
 
 }  // namespace
@@ -65,8 +58,7 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
             !is_shape || config.model.path.empty() || !is_written(loaded, row.path),
             "no shape key beside model.path", value_text(row, config)}});
   }
-  const ModelConfig& model = config.model;
-  const bool heads_divide = model.head_dim != 0 || model.hidden % model.heads == 0;
+  if (config.model.path.empty()) check_shape(loaded, name);
   const bool sampling_agrees = config.data.sampling == "auto" ||
                                !is_written(loaded, "data.shuffle") ||
                                config.data.shuffle == (config.data.sampling != "sequential");
@@ -74,9 +66,7 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
                           !is_written(loaded, "data.val_fraction");
   check(
       loaded, name,
-      {{"model.heads", "model.hidden", heads_divide,
-        fmt::format("a divisor of model.hidden = {}", model.hidden), fmt::to_string(model.heads)},
-       {"data.sampling", "data.shuffle", sampling_agrees,
+      {{"data.sampling", "data.shuffle", sampling_agrees,
         fmt::format("agreement with data.shuffle = {}", config.data.shuffle), config.data.sampling},
        {"data.val_fraction", "data.val", val_agrees, "0 beside data.val",
         fmt::to_string(config.data.val_fraction)},
@@ -87,7 +77,16 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
 
 void check_resolved(const LoadedConfig& loaded, const std::string& name) {
   const RunConfig& config = loaded.config;
-  if (config.model.path.empty()) check_shape(loaded, name);
+  const Recipe& recipe = find_recipe(config.recipe.base);
+  for (const RecipeOverride& line : config.recipe.overrides) {
+    if (line.recipe.empty()) continue;
+    const Recipe& plain = find_recipe(line.recipe);
+    check(loaded, name,
+          {{"recipe.override", "recipe.base", plain.compute == recipe.compute,
+            fmt::format("a recipe that computes in {} as {} does", dtype_name(recipe.compute),
+                        recipe.name),
+            line.recipe}});
+  }
   check(
       loaded, name,
       {{"optim.warmup", "train.steps", config.optim.warmup <= config.train.steps,
@@ -97,8 +96,11 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
         fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
         fmt::format("{} x {}", config.train.batch, config.model.seq)},
        {"optim.master", "recipe.base",
-        config.recipe.base != "fp16" || config.optim.master != "bf16_remainder",
+        recipe.compute != Dtype::fp16 || config.optim.master != "bf16_remainder",
         "fp32 or bf16_sr for FP16 weights", config.optim.master},
+       {"recipe.override", "recipe.base",
+        config.recipe.overrides.empty() || recipe.linears.quantized,
+        "a recipe that quantizes linears", config.recipe.base},
        {"model.vocab", "data.tokenizer",
         !config.model.path.empty() || config.data.tokenizer != "bytes" || config.model.vocab >= 256,
         ">= 256 for the byte tokenizer", fmt::to_string(config.model.vocab)}});

@@ -13,6 +13,8 @@
 #include "config/nearest.h"
 #include "config/table.h"
 #include "config/value.h"
+#include "nn/shape.h"
+#include "passes/precision/recipe.h"
 
 namespace octet {
 namespace {
@@ -236,21 +238,13 @@ LoadedConfig load_config(const std::string& file, const std::vector<std::string>
 }
 
 void resolve(RunConfig& config) {
-  ModelConfig& model = config.model;
-  if (model.kv_heads == 0) model.kv_heads = model.heads;
-  if (model.head_dim == 0) model.head_dim = model.hidden / model.heads;
-  if (model.ffn == 0) {
-    model.ffn = model.kind == "gpt2" ? 4 * model.hidden : (model.hidden * 8 / 3 + 127) / 128 * 128;
-  }
-  const std::string& base = config.recipe.base;
-  const bool is_coat = base == "coat" || base == "coat-fast";
-  const bool is_wide = base == "fp32" || base == "fp16";
-  std::string& scaling = config.recipe.scaling;
-  if (scaling == "auto") scaling = base == "coat-fast" ? "delayed" : "current";
+  static_cast<ModelSpec&>(config.model) = filled(config.model);
+  const Recipe& recipe = find_recipe(config.recipe.base);
+  if (config.recipe.scaling == "auto") config.recipe.scaling = enum_name(recipe.scaling);
   OptimConfig& optim = config.optim;
-  if (optim.state_m == "auto") optim.state_m = is_coat ? "e4m3+x" : "f32";
-  if (optim.state_v == "auto") optim.state_v = is_coat ? "e4m3+x" : "f32";
-  if (optim.master == "auto") optim.master = is_wide ? "fp32" : "bf16_remainder";
+  if (optim.state_m == "auto") optim.state_m = recipe.state;
+  if (optim.state_v == "auto") optim.state_v = recipe.state;
+  if (optim.master == "auto") optim.master = default_master(recipe);
   DataConfig& data = config.data;
   if (data.sampling == "auto") data.sampling = data.shuffle ? "shuffle" : "sequential";
   data.shuffle = data.sampling != "sequential";

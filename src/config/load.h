@@ -28,8 +28,8 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
                           const std::vector<std::string>& sets = {});
 
 // Replaces values that depend on others by what they stand for (kv_heads 0, ffn 0, state_m auto,
-// ...). Idempotent. fp32: f32 moments and masters. bf16, fp16, fp8_linear, hif8, scalify: f32
-// moments, bf16_remainder (fp16, scalify: fp32). coat, coat-fast: e4m3+x moments, bf16_remainder.
+// ...). Idempotent. Scaling, states and masters are those of the recipe; throws
+// Error{invalid_argument} where there is none of this name.
 void resolve(RunConfig& config);
 
 }  // namespace octet

@@ -13,32 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "nn/spec.h"
+
 namespace octet {
 
-struct RopeScalingConfig {
-  std::string type = "none";
-  double factor = 1.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  int64_t original_max_position = 8192;
-  bool operator==(const RopeScalingConfig&) const = default;
-};
-
-struct ModelConfig {
-  std::string path;  // empty: a new model of the shape below
-  std::string kind = "llama";
-  int64_t hidden = 512;
-  int64_t layers = 8;
-  int64_t heads = 8;
-  int64_t kv_heads = 0;  // 0: as many as heads
-  int64_t head_dim = 0;  // 0: hidden / heads
-  int64_t ffn = 0;       // 0: by kind, see resolve()
-  int64_t vocab = 256;
+// The shape of a new model, or the folder of one.
+struct ModelConfig : ModelSpec {
+  std::string path;  // empty: a new model of the shape
   int64_t seq = 256;
-  bool tied = false;
-  double norm_eps = 1e-5;
-  double rope_theta = 10000.0;
-  RopeScalingConfig rope_scaling;
   bool operator==(const ModelConfig&) const = default;
 };
 

@@ -4,34 +4,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
+
+#include "config/names.h"
+#include "data/loader.h"
+#include "optim/adamw.h"
+#include "optim/schedule.h"
+#include "optim/state_format.h"
+#include "passes/memory/recompute.h"
+#include "passes/precision/policy.h"
 
 namespace octet {
 namespace {
 
-using Name = std::string_view;
 using enum OnResume;
-
-constexpr Name kKinds[] = {"llama", "olmo", "gpt2"};
-constexpr Name kRopeScalings[] = {"none", "linear", "llama3"};
-constexpr Name kRecipes[] = {"fp32", "fp16",      "bf16", "fp8_linear",
-                             "coat", "coat-fast", "hif8", "scalify"};
-constexpr Name kRoles[] = {"x", "w", "dy"};
-constexpr Name kFormats[] = {"f32", "bf16", "fp16", "e4m3", "e5m2", "hif8"};
-constexpr Name kScalings[] = {"auto", "current", "delayed"};
-constexpr Name kWeightCopies[] = {"auto", "per_use", "scale", "per_step", "w_only"};
-constexpr Name kSchedules[] = {"cosine", "linear", "constant", "wsd"};
-constexpr Name kBoundaries[] = {"ignore", "mask_labels"};
-constexpr Name kStates[] = {"auto",      "f32",     "f32+x",     "bf16",    "bf16+x",    "bf16_sr",
-                            "bf16_sr+x", "e4m3",    "e4m3+x",    "e4m3_sr", "e4m3_sr+x", "e5m2",
-                            "e5m2+x",    "e5m2_sr", "e5m2_sr+x", "hif8",    "hif8+x",    "hif8_sr",
-                            "hif8_sr+x", "de8",     "de8+x",     "de8_sr",  "de8_sr+x"};
-constexpr Name kGroups[] = {"128", "256"};
-constexpr Name kMasters[] = {"auto", "fp32", "bf16_remainder", "bf16_sr"};
-constexpr Name kMaths[] = {"fast", "exact"};
-constexpr Name kTokenBytes[] = {"0", "1", "2", "4"};
-constexpr Name kSamplings[] = {"auto", "shuffle", "random", "sequential"};
-constexpr Name kRecomputes[] = {"none", "cheap", "auto", "full"};
 
 // Counts fit an int wherever they go; sizes in bytes and elements stay exact as doubles.
 constexpr double kMostSteps = std::numeric_limits<int32_t>::max();
@@ -43,16 +28,19 @@ constexpr ConfigLimits any() {
   return {};
 }
 constexpr ConfigLimits within(double low, double high) {
-  return {.low = low, .high = high};
+  return {.bounds = {.low = low, .high = high}};
 }
 constexpr ConfigLimits above(double low, double high) {
-  return {.low = low, .high = high, .low_open = true};
+  return {.bounds = {.low = low, .high = high, .low_open = true}};
 }
-constexpr ConfigLimits one_of(std::span<const Name> choices) {
-  return {.choices = choices};
+constexpr ConfigLimits one_of(ConfigNames names) {
+  return {.names = names};
+}
+constexpr ConfigLimits auto_or(ConfigNames names) {
+  return {.names = names, .has_auto = true};
 }
 constexpr ConfigLimits below_one() {
-  return {.low = 0, .high = 1, .high_open = true};
+  return {.bounds = {.low = 0, .high = 1, .high_open = true}};
 }
 
 #define OCTET_FIELD(member)          \
@@ -63,49 +51,16 @@ constexpr ConfigLimits below_one() {
 constexpr ConfigRow kModelRows[] = {
     {"model.path", open, OCTET_FIELD(model.path), any(), "",
      "folder of a model (Hugging Face layout) to start from; replaces the shape keys"},
-    {"model.kind", same, OCTET_FIELD(model.kind), one_of(kKinds), "", "architecture"},
-    {"model.hidden", same, OCTET_FIELD(model.hidden), within(1, 1 << 20), "",
-     "width of the residual stream"},
-    {"model.layers", same, OCTET_FIELD(model.layers), within(1, 4096), "", "decoder layers"},
-    {"model.heads", same, OCTET_FIELD(model.heads), within(1, 4096), "",
-     "query heads; divides hidden where head_dim is 0"},
-    {"model.kv_heads", same, OCTET_FIELD(model.kv_heads), within(0, 4096), "",
-     "key and value heads; divides heads; 0: as many as heads"},
-    {"model.head_dim", same, OCTET_FIELD(model.head_dim), within(0, 1 << 16), "",
-     "width of a head; 0: hidden / heads"},
-    {"model.ffn", same, OCTET_FIELD(model.ffn), within(0, 1 << 22), "",
-     "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
-     "128"},
-    {"model.vocab", same, OCTET_FIELD(model.vocab), within(2, 1 << 24), "",
-     "tokens in the vocabulary"},
     {"model.seq", same, OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens", "sequence length"},
-    {"model.tied", same, OCTET_FIELD(model.tied), any(), "",
-     "the head shares the embedding's weight"},
-    {"model.norm_eps", same, OCTET_FIELD(model.norm_eps), within(kLeastEps, 1), "",
-     "epsilon of the norms"},
-    {"model.rope_theta", same, OCTET_FIELD(model.rope_theta), within(1, 1e15), "",
-     "base of the rotary angles"},
-    {"model.rope_scaling.type", same, OCTET_FIELD(model.rope_scaling.type), one_of(kRopeScalings),
-     "", "how rotary angles are stretched beyond the trained length"},
-    {"model.rope_scaling.factor", same, OCTET_FIELD(model.rope_scaling.factor), within(1, 1 << 24),
-     "", "by how much the length grows"},
-    {"model.rope_scaling.low_freq_factor", same, OCTET_FIELD(model.rope_scaling.low_freq_factor),
-     above(0, 1 << 24), "",
-     "llama3: wavelengths above original_max_position / this are divided by factor"},
-    {"model.rope_scaling.high_freq_factor", same, OCTET_FIELD(model.rope_scaling.high_freq_factor),
-     above(0, 1 << 24), "", "llama3: wavelengths below original_max_position / this stay"},
-    {"model.rope_scaling.original_max_position", same,
-     OCTET_FIELD(model.rope_scaling.original_max_position), within(1, 1 << 24), "tokens",
-     "llama3: length that the model was first trained for"},
 };
 
 constexpr ConfigRow kRecipeRows[] = {
-    {"recipe.base", same, OCTET_FIELD(recipe.base), one_of(kRecipes), "",
+    {"recipe.base", same, OCTET_FIELD(recipe.base), one_of(recipe_names), "",
      "precision recipe; `recipe: NAME` is short for it"},
-    {"recipe.scaling", same, OCTET_FIELD(recipe.scaling), one_of(kScalings), "",
+    {"recipe.scaling", same, OCTET_FIELD(recipe.scaling), auto_or(names_of<Scaling>), "",
      "per-tensor scales of inputs and gradients from this step's maximum, or from the last 16 "
      "steps'; auto: current, delayed in coat-fast"},
-    {"recipe.weight_copy", same, OCTET_FIELD(recipe.weight_copy), one_of(kWeightCopies), "",
+    {"recipe.weight_copy", same, OCTET_FIELD(recipe.weight_copy), auto_or(names_of<WeightCopy>), "",
      "what is kept of 8-bit weights from one update to the next: nothing, their scales, or codes "
      "too (W and its transpose, or W only); auto: scale, per_step in coat-fast"},
     {"recipe.strict_fusion", open, OCTET_FIELD(recipe.strict_fusion), any(), "",
@@ -120,14 +75,14 @@ constexpr ConfigRow kRecipeRows[] = {
 
 constexpr ConfigRow kOptimRows[] = {
     {"optim.lr", named, OCTET_FIELD(optim.lr), above(0, 1000), "", "peak learning rate"},
-    {"optim.schedule", named, OCTET_FIELD(optim.schedule), one_of(kSchedules), "",
+    {"optim.schedule", named, OCTET_FIELD(optim.schedule), one_of(names_of<ScheduleKind>), "",
      "shape of the learning rate after the warm-up"},
     {"optim.warmup", named, OCTET_FIELD(optim.warmup), within(0, kMostSteps), "steps",
      "linear rise from 0 to lr; unless given, a tenth of a run that is shorter"},
     {"optim.final_lr", named, OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
      "learning rate at the last step"},
     {"optim.decay_share", named, OCTET_FIELD(optim.decay_share), within(0, 1), "share of the steps",
-     "wsd: the last steps, in which the learning rate falls"},
+     "wsd: the last steps, in which the learning rate falls; no more than the warm-up leaves"},
     {"optim.betas", named, OCTET_FIELD(optim.betas), below_one(), "",
      "decay of AdamW's two moments"},
     {"optim.eps", named, OCTET_FIELD(optim.eps), within(kLeastEps, 1), "", "AdamW's epsilon"},
@@ -135,20 +90,20 @@ constexpr ConfigRow kOptimRows[] = {
      "decoupled decay, on matrices only"},
     {"optim.clip", named, OCTET_FIELD(optim.clip), within(0, 1e30), "",
      "largest global gradient norm; 0: no clipping"},
-    {"optim.state_m", same, OCTET_FIELD(optim.state_m), one_of(kStates), "",
+    {"optim.state_m", same, OCTET_FIELD(optim.state_m), auto_or(state_format_names), "",
      "format of the first moment, +x with range expansion, _sr rounded stochastically; auto: by "
      "recipe"},
-    {"optim.state_v", same, OCTET_FIELD(optim.state_v), one_of(kStates), "",
+    {"optim.state_v", same, OCTET_FIELD(optim.state_v), auto_or(state_format_names), "",
      "format of the second moment, +x with range expansion, _sr rounded stochastically; auto: by "
      "recipe"},
-    {"optim.group", same, OCTET_FIELD(optim.group), one_of(kGroups), "elements",
+    {"optim.group", same, OCTET_FIELD(optim.group), one_of(group_names), "elements",
      "group of a quantized moment"},
     {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), within(0, kMostBytes), "elements",
      "moments of tensors with fewer elements stay f32; 0: none do"},
-    {"optim.master", same, OCTET_FIELD(optim.master), one_of(kMasters), "",
+    {"optim.master", same, OCTET_FIELD(optim.master), auto_or(names_of<Master>), "",
      "master weights: f32, BF16 plus a 16-bit remainder (exact), or BF16 rounded stochastically; "
      "auto: by recipe"},
-    {"optim.math", named, OCTET_FIELD(optim.math), one_of(kMaths), "",
+    {"optim.math", named, OCTET_FIELD(optim.math), one_of(names_of<PowerMath>), "",
      "powers of the range expansion: the machine's, or the same bits everywhere"},
 };
 
@@ -156,23 +111,21 @@ constexpr ConfigRow kDataRows[] = {
     {"data.train", open, OCTET_FIELD(data.train), any(), "",
      "text files, token shards (.npy, .bin), or folders of them"},
     {"data.val", open, OCTET_FIELD(data.val), any(), "", "the same for validation"},
-    {"data.val_fraction",
-     same,
-     OCTET_FIELD(data.val_fraction),
-     {.low = 0, .high = 0.5},
-     "",
+    {"data.val_fraction", same, OCTET_FIELD(data.val_fraction), within(0, 0.5), "",
      "share of the end of the training data kept for validation; only without data.val"},
     {"data.tokenizer", open, OCTET_FIELD(data.tokenizer), any(), "",
      "`bytes`, or a tokenizer file"},
-    {"data.token_bytes", open, OCTET_FIELD(data.token_bytes), one_of(kTokenBytes), "bytes a token",
+    {"data.token_bytes", open, OCTET_FIELD(data.token_bytes), one_of(token_byte_names),
+     "bytes a token",
      "width of the tokens in headerless shards; 0: as the file's name or header says"},
     {"data.document_separator", open, OCTET_FIELD(data.document_separator), any(), "",
      "text between the documents of a file; empty: a file is a document"},
-    {"data.document_boundaries", same, OCTET_FIELD(data.document_boundaries), one_of(kBoundaries),
-     "", "whether the first token of a document is predicted from the document before it"},
+    {"data.document_boundaries", same, OCTET_FIELD(data.document_boundaries),
+     one_of(names_of<DocumentBoundaries>), "",
+     "whether the first token of a document is predicted from the document before it"},
     {"data.shuffle", same, OCTET_FIELD(data.shuffle), any(), "",
      "false is short for `sampling: sequential`"},
-    {"data.sampling", same, OCTET_FIELD(data.sampling), one_of(kSamplings), "",
+    {"data.sampling", same, OCTET_FIELD(data.sampling), auto_or(names_of<WindowOrder>), "",
      "each window once an epoch in shuffled order, windows at random places, or in order; "
      "auto: by shuffle"},
 };
@@ -199,7 +152,7 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.deterministic", named, OCTET_FIELD(train.deterministic), any(), "",
      "only algorithms that give the same bits on every run, on a GPU slower ones "
      "with up to 4 GiB more memory; the CPU's all do"},
-    {"train.recompute", named, OCTET_FIELD(train.recompute), one_of(kRecomputes), "",
+    {"train.recompute", named, OCTET_FIELD(train.recompute), auto_or(names_of<Recompute>), "",
      "activations computed again in the backward pass: none, cheap ones (norms, activations, "
      "codes), what the recipe and the budget ask for, all"},
     {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), within(0, kMostBytes), "bytes",
@@ -229,30 +182,41 @@ constexpr ConfigRow kOutRows[] = {
 
 #undef OCTET_FIELD
 
-template <size_t... Sizes>
-constexpr auto concatenate(const ConfigRow (&... parts)[Sizes]) {
-  std::array<ConfigRow, (Sizes + ...)> all{};
-  size_t at = 0;
-  const auto append = [&](std::span<const ConfigRow> part) {
-    for (const ConfigRow& row : part) all[at++] = row;
-  };
-  (append(parts), ...);
-  return all;
-}
-
-constexpr auto kRows =
-    concatenate(kModelRows, kRecipeRows, kOptimRows, kDataRows, kTrainRows, kOutRows);
-
 // A number without two bounds would be cut somewhere below, in silence.
 constexpr bool is_bounded(const ConfigRow& row) {
   const bool is_count = std::holds_alternative<int64_t& (*)(RunConfig&)>(row.field);
   const bool is_number = is_count || std::holds_alternative<double& (*)(RunConfig&)>(row.field) ||
                          std::holds_alternative<std::array<double, 2>& (*)(RunConfig&)>(row.field);
   const double most = is_count ? 0x1p53 : std::numeric_limits<float>::max();
-  return !is_number || !row.limits.choices.empty() ||
-         (row.limits.low >= -most && row.limits.high <= most);
+  const Bounds& bounds = row.limits.bounds;
+  return !is_number || row.limits.names != nullptr || (bounds.low >= -most && bounds.high <= most);
 }
-static_assert(std::ranges::all_of(kRows, is_bounded));
+static_assert(std::ranges::all_of(kModelRows, is_bounded));
+static_assert(std::ranges::all_of(kOptimRows, is_bounded));
+static_assert(std::ranges::all_of(kDataRows, is_bounded));
+static_assert(std::ranges::all_of(kTrainRows, is_bounded));
+
+ConfigRow row_of(const ModelField& field) {
+  ConfigLimits limits{.bounds = field.bounds};
+  if (field.origin == FieldOrigin::derived) limits.bounds.low = 0;
+  if (const auto* member = std::get_if<const ModelEnum*>(&field.member))
+    limits.names = (*member)->names;
+  return {field.path, same, &field, limits, field.unit, field.help};
+}
+
+std::vector<ConfigRow> make_rows() {
+  std::vector<ConfigRow> rows(std::begin(kModelRows), std::end(kModelRows));
+  for (const ModelField& field : model_fields()) {
+    if (field.origin != FieldOrigin::run) rows.push_back(row_of(field));
+  }
+  for (const std::span<const ConfigRow> part :
+       {std::span<const ConfigRow>(kRecipeRows), std::span<const ConfigRow>(kOptimRows),
+        std::span<const ConfigRow>(kDataRows), std::span<const ConfigRow>(kTrainRows),
+        std::span<const ConfigRow>(kOutRows)}) {
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
+  return rows;
+}
 
 constexpr ConfigSection kSections[] = {
     {"model", "The model: its shape, or a folder to load it from."},
@@ -263,31 +227,18 @@ constexpr ConfigSection kSections[] = {
     {"out", "Where results go."},
 };
 
-// The bounds of a number in words: " >= 1", " > 0", " in [0, 1)"; empty without bounds.
-std::string bounds_text(const ConfigLimits& limits) {
-  const bool has_low = limits.low > -std::numeric_limits<double>::infinity();
-  const bool has_high = limits.high < std::numeric_limits<double>::infinity();
-  if (has_low && has_high) {
-    return fmt::format(" in {}{}, {}{}", limits.low_open ? "(" : "[", limits.low, limits.high,
-                       limits.high_open ? ")" : "]");
-  }
-  if (has_low) return fmt::format(" {} {}", limits.low_open ? ">" : ">=", limits.low);
-  if (has_high) return fmt::format(" {} {}", limits.high_open ? "<" : "<=", limits.high);
-  return "";
-}
-
 struct ExpectedText {
   const ConfigRow& row;
   std::string operator()(bool& (*)(RunConfig&)) const { return "true or false"; }
   std::string operator()(int64_t& (*)(RunConfig&)) const {
-    return "an integer" + bounds_text(row.limits);
+    return "an integer" + bounds_text(row.limits.bounds);
   }
   std::string operator()(double& (*)(RunConfig&)) const {
-    return "a number" + bounds_text(row.limits);
+    return "a number" + bounds_text(row.limits.bounds);
   }
   std::string operator()(std::string& (*)(RunConfig&)) const { return "text"; }
   std::string operator()(std::array<double, 2>& (*)(RunConfig&)) const {
-    return "a list of two numbers" + bounds_text(row.limits);
+    return "a list of two numbers" + bounds_text(row.limits.bounds);
   }
   std::string operator()(std::vector<std::string>& (*)(RunConfig&)) const {
     return "a list of names";
@@ -295,33 +246,36 @@ struct ExpectedText {
   std::string operator()(std::vector<RecipeOverride>& (*)(RunConfig&)) const {
     return "a map from patterns to recipes or formats";
   }
+  std::string operator()(const ModelField* field) const {
+    if (std::holds_alternative<bool ModelSpec::*>(field->member)) return "true or false";
+    const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field->member);
+    return (is_integer ? "an integer" : "a number") + bounds_text(row.limits.bounds);
+  }
 };
 
 }  // namespace
 
 std::span<const ConfigRow> config_rows() {
-  return kRows;
+  static const std::vector<ConfigRow> rows = make_rows();
+  return rows;
 }
 std::span<const ConfigSection> config_sections() {
   return kSections;
 }
-std::span<const std::string_view> recipe_names() {
-  return kRecipes;
-}
-std::span<const std::string_view> override_roles() {
-  return kRoles;
-}
-std::span<const std::string_view> override_formats() {
-  return kFormats;
+std::vector<std::string> row_names(const ConfigRow& row) {
+  if (row.limits.names == nullptr) return {};
+  std::vector<std::string> names = row.limits.names();
+  if (row.limits.has_auto) names.insert(names.begin(), "auto");
+  return names;
 }
 
 const ConfigRow* find_config_row(std::string_view path) {
-  const auto row = std::ranges::find(kRows, path, &ConfigRow::path);
-  return row == kRows.end() ? nullptr : &*row;
+  const auto row = std::ranges::find(config_rows(), path, &ConfigRow::path);
+  return row == config_rows().end() ? nullptr : &*row;
 }
 
 bool is_config_section(std::string_view path) {
-  return std::ranges::any_of(kRows, [path](const ConfigRow& row) {
+  return std::ranges::any_of(config_rows(), [path](const ConfigRow& row) {
     return row.path.size() > path.size() && row.path.starts_with(path) &&
            row.path[path.size()] == '.';
   });
@@ -345,15 +299,9 @@ std::string_view on_resume_text(OnResume rule) {
   return "free";
 }
 
-bool is_within(const ConfigLimits& limits, double value) {
-  const bool above = limits.low_open ? value > limits.low : value >= limits.low;
-  const bool below = limits.high_open ? value < limits.high : value <= limits.high;
-  return above && below && std::isfinite(value);
-}
-
 std::string expected_text(const ConfigRow& row) {
-  if (!row.limits.choices.empty()) {
-    return fmt::format("one of {}", fmt::join(row.limits.choices, ", "));
+  if (row.limits.names != nullptr) {
+    return fmt::format("one of {}", fmt::join(row_names(row), ", "));
   }
   return std::visit(ExpectedText{row}, row.field);
 }

@@ -1,17 +1,19 @@
 // The one table of configuration keys: parser, --set, checks, --help and docs/configuration.md are
 // made from it. A row's type is the type of the field that it points to; its default is that
 // field's value in RunConfig{}. To add a key: a field with its default in config/run_config.h, a
-// row here.
+// row here. The rows of a model's shape are made from its own table, nn/fields.h.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
+#include "base/bounds.h"
 #include "config/run_config.h"
+#include "nn/fields.h"
 
 namespace octet {
 
@@ -19,16 +21,17 @@ using ConfigField =
     std::variant<bool& (*)(RunConfig&), int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
                  std::string& (*)(RunConfig&), std::array<double, 2>& (*)(RunConfig&),
                  std::vector<std::string>& (*)(RunConfig&),
-                 std::vector<RecipeOverride>& (*)(RunConfig&)>;
+                 std::vector<RecipeOverride>& (*)(RunConfig&), const ModelField*>;
+
+// The names that a value may have, asked of those who know them: recipes, models, state formats.
+using ConfigNames = std::vector<std::string> (*)();
 
 // What a value may be, beyond its type. Bounds are for numbers: each has two, within what an
-// int64_t counts exactly as a double, or within f32. Choices, compared as text, are for any scalar.
+// int64_t counts exactly as a double, or within f32. Names, compared as text, are for any scalar.
 struct ConfigLimits {
-  double low = -std::numeric_limits<double>::infinity();
-  double high = std::numeric_limits<double>::infinity();
-  bool low_open = false;  // the bound itself is not allowed
-  bool high_open = false;
-  std::span<const std::string_view> choices = {};
+  Bounds bounds = {};
+  ConfigNames names = nullptr;  // nullptr: anything
+  bool has_auto = false;        // "auto" besides
 };
 
 // What a run that goes on from a checkpoint may change of a key. What is not `open` is recorded in
@@ -69,16 +72,10 @@ bool is_shape_key(std::string_view path);
 // What --resume allows, in words: "as recorded", "by --set".
 std::string_view on_resume_text(OnResume rule);
 
-// Whether a finite number lies within the bounds.
-bool is_within(const ConfigLimits& limits, double value);
-
 // The kind of value that a row takes, in words: "an integer", "one of fp32, bf16", "a number > 0".
 std::string expected_text(const ConfigRow& row);
 
-// Names that recipe.base and the right side of recipe.override may take; roles and formats of an
-// override.
-std::span<const std::string_view> recipe_names();
-std::span<const std::string_view> override_roles();
-std::span<const std::string_view> override_formats();
+// Every name that the row takes, "auto" first; empty where it takes anything.
+std::vector<std::string> row_names(const ConfigRow& row);
 
 }  // namespace octet

@@ -9,6 +9,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "config/names.h"
+#include "config/nearest.h"
 
 namespace octet {
 namespace {
@@ -42,13 +44,19 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   return parse_number<int64_t>(text);
 }
 
-bool is_choice(std::span<const std::string_view> choices, std::string_view text) {
-  return choices.empty() || std::ranges::find(choices, text) != choices.end();
+bool is_known(const ConfigRow& row, std::string_view text) {
+  return row.limits.names == nullptr || is_one_of(row_names(row), text);
+}
+
+// What came in words, with the nearest of the names that might have been meant.
+std::string describe_name(const YAML::Node& node, const std::vector<std::string>& names) {
+  if (!node.IsScalar() || names.empty()) return describe(node);
+  return fmt::format("{}; the nearest is {}", describe(node), nearest_name(node.Scalar(), names));
 }
 
 std::optional<double> checked_double(const ConfigLimits& limits, const YAML::Node& node) {
   const auto value = is_plain(node) ? parse_number<double>(node.Scalar()) : std::nullopt;
-  return value && is_within(limits, *value) ? value : std::nullopt;
+  return value && is_within(limits.bounds, *value) ? value : std::nullopt;
 }
 
 struct ReadValue {
@@ -59,25 +67,46 @@ struct ReadValue {
 
   [[noreturn]] void fail() const { fail_expected(place, expected_text(row), describe(node)); }
 
-  void operator()(bool& (*field)(RunConfig&)) const {
+  [[noreturn]] void fail_name() const {
+    fail_expected(place, expected_text(row), describe_name(node, row_names(row)));
+  }
+
+  void read(bool& value) const {
     const bool is_bool = is_plain(node) && (node.Scalar() == "true" || node.Scalar() == "false");
     if (!is_bool) fail();
-    field(config) = node.Scalar() == "true";
+    value = node.Scalar() == "true";
   }
-  void operator()(int64_t& (*field)(RunConfig&)) const {
-    if (!is_plain(node) || !is_choice(row.limits.choices, node.Scalar())) fail();
-    const auto value =
+  void read(int64_t& value) const {
+    if (!is_plain(node) || !is_known(row, node.Scalar())) fail();
+    const auto number =
         row.unit == "bytes" ? parse_bytes(node.Scalar()) : parse_number<int64_t>(node.Scalar());
-    if (!value || !is_within(row.limits, static_cast<double>(*value))) fail();
-    field(config) = *value;
+    if (!number || !is_within(row.limits.bounds, static_cast<double>(*number))) fail();
+    value = *number;
   }
-  void operator()(double& (*field)(RunConfig&)) const {
-    const auto value = checked_double(row.limits, node);
-    if (!value) fail();
-    field(config) = *value;
+  void read(double& value) const {
+    const auto number = checked_double(row.limits, node);
+    if (!number) fail();
+    value = *number;
+  }
+
+  void operator()(bool& (*field)(RunConfig&)) const { read(field(config)); }
+  void operator()(int64_t& (*field)(RunConfig&)) const { read(field(config)); }
+  void operator()(double& (*field)(RunConfig&)) const { read(field(config)); }
+  void operator()(const ModelField* field) const {
+    std::visit([this](auto member) { read_member(member); }, field->member);
+  }
+  template <typename T>
+  void read_member(T ModelSpec::*member) const {
+    read(config.model.*member);
+  }
+  void read_member(const ModelEnum* member) const {
+    const std::vector<std::string> names = member->names();
+    const auto at = std::ranges::find(names, node.IsScalar() ? node.Scalar() : "");
+    if (at == names.end()) fail_name();
+    member->set(config.model, static_cast<int>(at - names.begin()));
   }
   void operator()(std::string& (*field)(RunConfig&)) const {
-    if (!node.IsScalar() || !is_choice(row.limits.choices, node.Scalar())) fail();
+    if (!node.IsScalar() || !is_known(row, node.Scalar())) fail_name();
     field(config) = node.Scalar();
   }
   void operator()(std::array<double, 2>& (*field)(RunConfig&)) const {
@@ -118,22 +147,6 @@ struct ReadValue {
   }
 };
 
-// "tensor", "row", "1x16", "128x128".
-bool is_granularity(std::string_view text) {
-  if (text == "tensor" || text == "row") return true;
-  const size_t cross = text.find('x');
-  if (cross == std::string_view::npos) return false;
-  const auto rows = parse_number<int>(text.substr(0, cross));
-  const auto cols = parse_number<int>(text.substr(cross + 1));
-  return rows && cols && *cols >= 1 && *cols <= 4096 && (*rows == 1 || *rows == *cols);
-}
-
-bool is_storage(std::string_view text) {
-  const size_t slash = text.find('/');
-  return is_choice(override_formats(), text.substr(0, slash)) &&
-         (slash == std::string_view::npos || is_granularity(text.substr(slash + 1)));
-}
-
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char ch : text) {
@@ -163,6 +176,7 @@ struct ValueText {
   const ConfigRow& row;
   RunConfig& config;
 
+  std::string operator()(const ModelField* field) const { return field_text(*field, config.model); }
   std::string operator()(bool& (*field)(RunConfig&)) const {
     return field(config) ? "true" : "false";
   }
@@ -173,7 +187,7 @@ struct ValueText {
     return fmt::format("{}", field(config));
   }
   std::string operator()(std::string& (*field)(RunConfig&)) const {
-    return row.limits.choices.empty() ? quoted(field(config)) : field(config);
+    return row.limits.names == nullptr ? quoted(field(config)) : field(config);
   }
   std::string operator()(std::array<double, 2>& (*field)(RunConfig&)) const {
     return fmt::format("[{}, {}]", field(config)[0], field(config)[1]);
@@ -222,11 +236,12 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
                              const ConfigPlace& place) {
   RecipeOverride line{.pattern = pattern, .recipe = {}, .formats = {}};
   if (pattern.empty()) fail_expected(place, "a pattern of names", "an empty one");
+  const std::vector<std::string> recipes = plain_recipe_names(), roles = override_roles(),
+                                 formats = override_formats();
   if (!node.IsMap()) {
-    if (!node.IsScalar() || !is_choice(recipe_names(), node.Scalar())) {
-      fail_expected(place,
-                    fmt::format("a map of formats or one of {}", fmt::join(recipe_names(), ", ")),
-                    describe(node));
+    if (!node.IsScalar() || !is_one_of(recipes, node.Scalar())) {
+      fail_expected(place, fmt::format("a map of formats or one of {}", fmt::join(recipes, ", ")),
+                    describe_name(node, recipes));
     }
     line.recipe = node.Scalar();
     return line;
@@ -236,16 +251,14 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
     const std::string role = entry.first.IsScalar() ? entry.first.Scalar() : "";
     const bool again =
         std::ranges::any_of(line.formats, [&](const auto& pair) { return pair.first == role; });
-    if (!is_choice(override_roles(), role) || again) {
-      fail_expected(place,
-                    fmt::format("each of {} at most once", fmt::join(override_roles(), ", ")),
+    if (!is_one_of(roles, role) || again) {
+      fail_expected(place, fmt::format("each of {} at most once", fmt::join(roles, ", ")),
                     describe(entry.first));
     }
-    if (!entry.second.IsScalar() || !is_storage(entry.second.Scalar())) {
+    if (!entry.second.IsScalar() || !is_one_of(formats, entry.second.Scalar())) {
       fail_expected({place.where, place.path + "." + role},
-                    fmt::format("FORMAT[/GRANULARITY] with one of {} and tensor, row, 1xN or NxN",
-                                fmt::join(override_formats(), ", ")),
-                    describe(entry.second));
+                    fmt::format("one of {}", fmt::join(formats, ", ")),
+                    describe_name(entry.second, formats));
     }
     line.formats.emplace_back(role, entry.second.Scalar());
   }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/token_stream.h"
@@ -25,11 +26,24 @@ enum class WindowOrder {
   shuffled,    // each pass (epoch) in its own permutation: every window once
   random,      // independent uniform starts over the stream; a pass has no meaning
 };
+constexpr std::string_view enum_name(WindowOrder order) {
+  constexpr std::string_view names[] = {"sequential", "shuffle", "random"};
+  return names[static_cast<int>(order)];
+}
+constexpr int enum_count(WindowOrder) {
+  return 3;
+}
 
 enum class DocumentBoundaries {
   ignore,       // documents run on into each other
   mask_labels,  // the first token of a document is no label
 };
+constexpr std::string_view enum_name(DocumentBoundaries boundaries) {
+  return boundaries == DocumentBoundaries::ignore ? "ignore" : "mask_labels";
+}
+constexpr int enum_count(DocumentBoundaries) {
+  return 2;
+}
 
 struct LoaderOptions {
   int64_t seq = 0;

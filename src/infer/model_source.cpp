@@ -4,6 +4,7 @@
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "io/checkpoint.h"
+#include "nn/hf_config.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -12,7 +13,7 @@ namespace {
 // A run keeps the config.json of the folder that it started from, so that it does not depend on it.
 ModelSpec spec_of_run(const Files& files, const std::string& run, const RunConfig& config) {
   if (config.model.path.empty()) return model_from_config(files, config);
-  return model_from_hf(read_hf_config(files, run), run);
+  return read_hf_config(files, run);
 }
 
 ModelSource source_of_run(const Files& files, const std::string& run,
@@ -29,7 +30,7 @@ ModelSource source_of_run(const Files& files, const std::string& run,
 
 ModelSource source_of_folder(const Files& files, const std::string& folder) {
   ModelSource source;
-  source.spec = model_from_hf(read_hf_config(files, folder), folder);
+  source.spec = read_hf_config(files, folder);
   source.weights = folder;
   source.tokenizer =
       find_tokenizer(files, folder).value_or(source.spec.vocab == 256 ? "bytes" : "");

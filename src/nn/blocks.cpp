@@ -230,23 +230,4 @@ ValueId rotary_decoder(Blocks& b, NormBlock norm) {
   return b.head((b.*norm)(x, "norm"), "model.embed_tokens.weight");
 }
 
-void check_rotary(const ModelSpec& spec) {
-  const auto require = [](bool holds, std::string_view what, double got) {
-    if (!holds) throw Error(ErrorCode::invalid_argument, "[model] expected {}, got {}", what, got);
-  };
-  require(spec.head_dim % 2 == 0, "an even head_dim for rotary positions",
-          static_cast<double>(spec.head_dim));
-  require(spec.rope_theta > 0, "rope_theta above 0", spec.rope_theta);
-  if (spec.rope_scaling == RopeScaling::none) return;
-  require(spec.rope_factor > 0, "rope_factor above 0", spec.rope_factor);
-  if (spec.rope_scaling == RopeScaling::linear) return;
-  require(spec.rope_low_freq_factor > 0, "rope_low_freq_factor above 0", spec.rope_low_freq_factor);
-  require(
-      spec.rope_high_freq_factor > spec.rope_low_freq_factor,
-      fmt::format("rope_high_freq_factor above rope_low_freq_factor {}", spec.rope_low_freq_factor),
-      spec.rope_high_freq_factor);
-  require(spec.rope_original_max_position > 0, "rope_original_max_position above 0",
-          static_cast<double>(spec.rope_original_max_position));
-}
-
 }  // namespace octet

@@ -102,7 +102,4 @@ class Blocks {
 using NormBlock = ValueId (Blocks::*)(ValueId x, std::string_view path);
 ValueId rotary_decoder(Blocks& blocks, NormBlock norm);
 
-// What rotary models ask of their spec: an even head_dim, and a scaling that is one.
-void check_rotary(const ModelSpec& spec);
-
 }  // namespace octet

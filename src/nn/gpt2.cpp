@@ -1,11 +1,26 @@
 // GPT-2: pre-norm decoder with LayerNorm, biases, GELU and learned positions.
 // Source: Radford et al. 2019. Names and layouts: GPT2LMHeadModel, whose linears store [in, out].
-#include "base/error.h"
 #include "nn/blocks.h"
 #include "nn/list.h"
 
 namespace octet {
 namespace {
+
+constexpr HfKey kKeys[] = {
+    {.field = "vocab", .key = "vocab_size"},
+    {.field = "hidden", .key = "n_embd"},
+    {.field = "ffn", .key = "n_inner", .absent = 0},
+    {.field = "layers", .key = "n_layer"},
+    {.field = "heads", .key = "n_head"},
+    {.field = "max_positions", .key = "n_positions", .older = "n_ctx", .absent = 1024},
+    {.field = "norm_eps", .key = "layer_norm_epsilon", .absent = 1e-5},
+    {.field = "gelu", .key = "activation_function", .absent = static_cast<int>(GeluKind::tanh)},
+    {.field = "tied", .key = "tie_word_embeddings", .absent = 1},
+};
+constexpr HfNeutral kNeutrals[] = {
+    {.key = "scale_attn_weights", .value = "true"},
+    {.key = "scale_attn_by_inverse_layer_idx", .value = "false"},
+};
 
 constexpr LinearOptions kMatrix = {.layout = WeightLayout::in_out, .bias = WithBias::yes};
 constexpr LinearOptions kResidual = {
@@ -38,25 +53,18 @@ ValueId logits(Blocks& b) {
   return b.head(b.layer_norm(x, "ln_f"), "transformer.wte.weight");
 }
 
-void check(const ModelSpec& spec) {
-  if (spec.kv_heads != spec.heads) {
-    throw Error(ErrorCode::invalid_argument,
-                "[model] expected kv_heads equal to heads {} in gpt2, got {}", spec.heads,
-                spec.kv_heads);
-  }
-  if (spec.max_positions < 1) {
-    throw Error(ErrorCode::invalid_argument,
-                "[model] expected max_positions of at least 1 in gpt2, got {}", spec.max_positions);
-  }
-}
-
 }  // namespace
 
 const ModelDef kGpt2 = {.kind = ModelKind::gpt2,
                         .name = "gpt2",
                         .architecture = "GPT2LMHeadModel",
                         .prefix = "transformer.",
-                        .check = check,
+                        .positions = Positions::learned,
+                        .mlp = MlpKind::gelu,
+                        .grouped_heads = false,
+                        .hf_keys = kKeys,
+                        .own_hf_keys = {},
+                        .hf_neutrals = kNeutrals,
                         .logits = logits};
 
 }  // namespace octet

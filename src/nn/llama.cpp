@@ -2,10 +2,13 @@
 // Source: Touvron et al. 2023 (Llama 2); rotary scaling "llama3" as in the Llama 3.1 release.
 // Names: LlamaForCausalLM.
 #include "nn/blocks.h"
+#include "nn/hf_keys.h"
 #include "nn/list.h"
 
 namespace octet {
 namespace {
+
+constexpr HfKey kKeys[] = {{.field = "norm_eps", .key = "rms_norm_eps", .absent = 1e-6}};
 
 ValueId logits(Blocks& blocks) {
   return rotary_decoder(blocks, &Blocks::rms_norm);
@@ -17,7 +20,9 @@ const ModelDef kLlama = {.kind = ModelKind::llama,
                          .name = "llama",
                          .architecture = "LlamaForCausalLM",
                          .prefix = "model.",
-                         .check = check_rotary,
+                         .hf_keys = kRotaryKeys,
+                         .own_hf_keys = kKeys,
+                         .hf_neutrals = kGatedNeutrals,
                          .logits = logits};
 
 }  // namespace octet

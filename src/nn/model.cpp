@@ -1,11 +1,9 @@
 #include "nn/model.h"
 
-#include <cmath>
-#include <utility>
-
 #include "base/error.h"
 #include "nn/blocks.h"
 #include "nn/list.h"
+#include "nn/shape.h"
 
 namespace octet {
 namespace {
@@ -16,29 +14,6 @@ constexpr const ModelDef* kModels[] = {
     &kOlmo,
     &kGpt2,
 };
-
-void check_common(const ModelSpec& spec) {
-  const std::pair<std::string_view, int64_t> sizes[] = {
-      {"hidden", spec.hidden},     {"layers", spec.layers},     {"heads", spec.heads},
-      {"kv_heads", spec.kv_heads}, {"head_dim", spec.head_dim}, {"ffn", spec.ffn},
-      {"vocab", spec.vocab},
-  };
-  for (const auto& [name, size] : sizes) {
-    if (size < 1) {
-      throw Error(ErrorCode::invalid_argument, "[model] expected {} of at least 1, got {}", name,
-                  size);
-    }
-  }
-  if (spec.heads % spec.kv_heads != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                "[model] expected heads to be a multiple of kv_heads {}, got {}", spec.kv_heads,
-                spec.heads);
-  }
-  if (!(spec.norm_eps > 0) || !std::isfinite(spec.norm_eps)) {
-    throw Error(ErrorCode::invalid_argument, "[model] expected norm_eps above 0, got {}",
-                spec.norm_eps);
-  }
-}
 
 }  // namespace
 
@@ -60,19 +35,11 @@ const ModelDef* find_model(std::string_view name) {
 }
 
 ModelSpec resolved(const ModelSpec& spec) {
-  ModelSpec full = spec;
-  if (full.kv_heads == 0) full.kv_heads = full.heads;
-  if (full.head_dim == 0 && full.heads > 0) {
-    if (full.hidden % full.heads != 0) {
-      throw Error(ErrorCode::invalid_argument,
-                  "[model] expected hidden to be a multiple of heads {}, got {}", full.heads,
-                  full.hidden);
-    }
-    full.head_dim = full.hidden / full.heads;
+  if (const auto fault = fault_of(spec)) {
+    throw Error(ErrorCode::invalid_argument, "[model] {}: expected {}, got {}", fault->field,
+                fault->expected_of(fault->other), fault->got);
   }
-  check_common(full);
-  model_def(full.kind).check(full);
-  return full;
+  return filled(spec);
 }
 
 std::vector<ParameterSpec> model_parameters(const ModelSpec& spec) {

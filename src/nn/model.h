@@ -22,33 +22,9 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "nn/fields.h"
 
 namespace octet {
-
-enum class ModelKind : uint8_t { llama, olmo, gpt2 };
-
-// The shape of a model; nothing of how it is trained. Zeros are filled by resolved().
-struct ModelSpec {
-  ModelKind kind = ModelKind::llama;
-  int64_t hidden = 512;
-  int64_t layers = 8;
-  int64_t heads = 8;
-  int64_t kv_heads = 0;  // 0: as many as heads
-  int64_t head_dim = 0;  // 0: hidden / heads
-  int64_t ffn = 1408;
-  int64_t vocab = 256;
-  int64_t max_positions = 2048;  // gpt2: rows of the position table; a bound of nothing elsewhere
-  double norm_eps = 1e-5;
-  bool tied = false;               // the head shares the embedding's weight
-  GeluKind gelu = GeluKind::tanh;  // gpt2
-  double rope_theta = 10000;       // llama, olmo; as are the fields below
-  RopeScaling rope_scaling = RopeScaling::none;
-  double rope_factor = 1;
-  double rope_low_freq_factor = 1;
-  double rope_high_freq_factor = 4;
-  int64_t rope_original_max_position = 8192;
-  bool operator==(const ModelSpec&) const = default;
-};
 
 enum class Init : uint8_t { normal, ones, zeros };
 
@@ -73,22 +49,32 @@ struct ModelGraph {
   std::vector<ParameterSpec> parameters;  // in the order of the graph's inputs
 };
 
+enum class Positions : uint8_t { rotary, learned };
+enum class MlpKind : uint8_t { gated, gelu };
+
 // What the list of models (nn/list.h) knows of each.
 class Blocks;
 struct ModelDef {
   ModelKind kind;
-  std::string_view name;                 // "llama"
-  std::string_view architecture;         // Hugging Face's, "LlamaForCausalLM"
-  std::string_view prefix;               // of every parameter but the head's, "model."
-  void (*check)(const ModelSpec& spec);  // what this kind asks besides the common rules
-  ValueId (*logits)(Blocks& blocks);     // appends the model up to its logits [B*T, vocab]
+  std::string_view name;          // "llama", as model.kind and as config.json's model_type
+  std::string_view architecture;  // Hugging Face's, "LlamaForCausalLM"
+  std::string_view prefix;        // of every parameter but the head's, "model."
+  Positions positions = Positions::rotary;
+  MlpKind mlp = MlpKind::gated;
+  bool grouped_heads = true;  // whether query heads may share keys and values
+  // Keys of its config.json in the order they are read, shared ones and its own, and those that
+  // are refused unless they are neutral (nn/hf_keys.h).
+  std::span<const HfKey> hf_keys, own_hf_keys;
+  std::span<const HfNeutral> hf_neutrals;
+  ValueId (*logits)(Blocks& blocks);  // appends the model up to its logits [B*T, vocab]
 };
 
 std::span<const ModelDef* const> models();  // the visible list
 const ModelDef& model_def(ModelKind kind);
 const ModelDef* find_model(std::string_view name);  // nullptr where none has this name
 
-// Fills the zeros and checks; throws Error{invalid_argument} "[model] expected ..., got ...".
+// Fills the zeros and checks; throws Error{invalid_argument} "[model] FIELD: expected ..., got
+// ...".
 ModelSpec resolved(const ModelSpec& spec);
 
 // Both resolve first. build_model throws also where the batch is empty or longer than a position

@@ -1,6 +1,7 @@
 // OLMo-1: Llama's decoder with LayerNorms that have neither weight nor bias.
 // Source: Groeneveld et al. 2024. Names: OlmoForCausalLM.
 #include "nn/blocks.h"
+#include "nn/hf_keys.h"
 #include "nn/list.h"
 
 namespace octet {
@@ -16,7 +17,9 @@ const ModelDef kOlmo = {.kind = ModelKind::olmo,
                         .name = "olmo",
                         .architecture = "OlmoForCausalLM",
                         .prefix = "model.",
-                        .check = check_rotary,
+                        .hf_keys = kRotaryKeys,
+                        .own_hf_keys = {},
+                        .hf_neutrals = kGatedNeutrals,
                         .logits = logits};
 
 }  // namespace octet

@@ -1,15 +1,16 @@
 #include "optim/adamw.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/integer.h"
+#include "base/named_enum.h"
 #include "base/philox.h"
 
 namespace octet {
 namespace {
-
-constexpr std::string_view kMasterNames[] = {"fp32", "bf16_remainder", "bf16_sr"};
 
 TensorType scalar_type(Dtype dtype) {
   return {.dtype = dtype, .shape = {}};
@@ -215,11 +216,9 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
 }  // namespace
 
 Master master_from_name(std::string_view name) {
-  for (size_t i = 0; i < std::size(kMasterNames); ++i) {
-    if (kMasterNames[i] == name) return static_cast<Master>(i);
-  }
-  throw Error(ErrorCode::invalid_argument,
-              "[master] expected fp32, bf16_remainder or bf16_sr, got {}", name);
+  if (const auto master = enum_from_name<Master>(name)) return *master;
+  throw Error(ErrorCode::invalid_argument, "[master] expected one of {}, got {}",
+              fmt::join(enum_names<Master>(), ", "), name);
 }
 
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,

@@ -25,6 +25,13 @@
 namespace octet {
 
 enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr };
+constexpr std::string_view enum_name(Master master) {
+  constexpr std::string_view names[] = {"fp32", "bf16_remainder", "bf16_sr"};
+  return names[static_cast<int>(master)];
+}
+constexpr int enum_count(Master) {
+  return 3;
+}
 
 // none: no update waits for another gradient (gradient release). A gradient that is not finite, or
 // that was made after a quantizer met what is not finite (its codes may look finite), leaves its

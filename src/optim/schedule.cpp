@@ -39,7 +39,9 @@ double factor_after_warmup(const Schedule& schedule, double p, double steps_left
     case ScheduleKind::cosine:
       return f + (1 - f) * 0.5 * (1 + std::cos(std::numbers::pi * p));
     case ScheduleKind::wsd: {
-      const double decay_steps = schedule.decay_share * static_cast<double>(schedule.steps);
+      const auto left = static_cast<double>(schedule.steps - schedule.warmup);
+      const double share = schedule.decay_share * static_cast<double>(schedule.steps);
+      const double decay_steps = std::min(share, left);
       if (steps_left >= decay_steps) return 1;
       return f + (1 - f) * steps_left / decay_steps;
     }

@@ -6,17 +6,25 @@
 //     constant lr
 //     linear   lr * (1 - (1 - f) p)
 //     cosine   lr * (f + (1 - f) (1 + cos(pi p)) / 2)     Source: Loshchilov & Hutter 2017
-//     wsd      lr while N - step >= D = decay_share * N, then linear to lr * f over the D last
-//              steps                                      Source: Hu et al. 2024
+//     wsd      lr while N - step >= D, then linear to lr * f over the D last steps, where
+//              D = min(decay_share * N, N - W)            Source: Hu et al. 2024
 // The last step has lr * f (but constant, and wsd without decay steps). Steps beyond N stay there.
 // A run whose warm-up fills it (W >= N) only warms up.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace octet {
 
 enum class ScheduleKind : uint8_t { constant, linear, cosine, wsd };
+constexpr std::string_view enum_name(ScheduleKind kind) {
+  constexpr std::string_view names[] = {"constant", "linear", "cosine", "wsd"};
+  return names[static_cast<int>(kind)];
+}
+constexpr int enum_count(ScheduleKind) {
+  return 4;
+}
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::cosine;

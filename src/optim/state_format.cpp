@@ -1,5 +1,7 @@
 #include "optim/state_format.h"
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 
 namespace octet {
@@ -40,18 +42,23 @@ std::span<const StateFormatRow> state_formats() {
   return kStateFormats;
 }
 
+std::vector<std::string> state_format_names() {
+  std::vector<std::string> names;
+  for (const StateFormatRow& row : kStateFormats) {
+    names.emplace_back(row.name);
+    if (!is_quantized(row.format.dtype)) names.push_back(names.back() + "+x");
+  }
+  return names;
+}
+
 StateFormat state_format_from_name(std::string_view name) {
   if (const StateFormatRow* row = find(name)) return row->format;
   if (name.ends_with("+x")) {
     const StateFormatRow* row = find(name.substr(0, name.size() - 2));
     if (row != nullptr && !is_quantized(row->format.dtype)) return row->format;
   }
-  std::string known;
-  for (const StateFormatRow& row : kStateFormats) {
-    known += (known.empty() ? "" : ", ") + std::string(row.name);
-  }
-  throw Error(ErrorCode::invalid_argument, "[state format] expected one of {}, got {}", known,
-              name);
+  throw Error(ErrorCode::invalid_argument, "[state format] expected one of {}, got {}",
+              fmt::join(state_format_names(), ", "), name);
 }
 
 Dtype first_moment_dtype(const StateFormat& format) {

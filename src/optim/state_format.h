@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/dtype.h"
 
@@ -27,7 +28,11 @@ struct StateFormatRow {
 // expands the range.
 std::span<const StateFormatRow> state_formats();
 
-// The format with this name. f32 and bf16 have nothing to expand: "+x" behind them changes nothing.
+// Every name of a format: those of state_formats(), and of f32 and bf16 with "+x", which changes
+// nothing there, since they have nothing to expand.
+std::vector<std::string> state_format_names();
+
+// The format with this name.
 // Throws Error{invalid_argument} that lists the names for any other one.
 StateFormat state_format_from_name(std::string_view name);
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/named_enum.h"
 #include "infer/model_spec.h"
 #include "text/tokenizer.h"
 
@@ -11,9 +12,17 @@ namespace {
 
 constexpr int64_t kMostNarrowMicroBatches = 4;  // with more, gradients are summed in f32
 
-[[noreturn]] void fail_choice(std::string_view key, std::string_view expected,
-                              const std::string& got) {
-  throw Error(ErrorCode::invalid_argument, "{}: expected {}, got {}", key, expected, got);
+// The value that a loaded configuration names: loading has seen to it that there is one.
+template <typename E>
+E named(const std::string& name) {
+  const std::optional<E> value = enum_from_name<E>(name);
+  CHECK(value.has_value());
+  return *value;
+}
+// The same of a key that may be "auto".
+template <typename E>
+std::optional<E> named_or_auto(const std::string& name) {
+  return name == "auto" ? std::nullopt : std::optional(named<E>(name));
 }
 
 AdamwPolicy optimizer_policy(const OptimConfig& optim) {
@@ -22,46 +31,25 @@ AdamwPolicy optimizer_policy(const OptimConfig& optim) {
   policy.beta2 = optim.betas[1];
   policy.eps = optim.eps;
   policy.weight_decay = optim.weight_decay;
-  policy.master = master_from_name(optim.master);
+  policy.master = named<Master>(optim.master);
   policy.state_m = state_format_from_name(optim.state_m);
   policy.state_v = state_format_from_name(optim.state_v);
   policy.group = optim.group;
   policy.f32_below = optim.f32_below;
-  policy.math = optim.math == "exact" ? PowerMath::exact : PowerMath::fast;
+  policy.math = named<PowerMath>(optim.math);
   return policy;
 }
 
 TokenWidth token_width(int64_t bytes) {
-  switch (bytes) {
-    case 0:
-      return TokenWidth::infer;
-    case 2:
-      return TokenWidth::u16;
-    case 4:
-      return TokenWidth::u32;
-    default:
-      fail_choice("data.token_bytes", "0, 2 or 4", std::to_string(bytes));
-  }
-}
-
-WindowOrder window_order(const DataConfig& data) {
-  if (data.sampling == "shuffle") return WindowOrder::shuffled;
-  if (data.sampling == "random") return WindowOrder::random;
-  if (data.sampling == "sequential") return WindowOrder::sequential;
-  return data.shuffle ? WindowOrder::shuffled : WindowOrder::sequential;
+  CHECK(bytes == 0 || bytes == 2 || bytes == 4);
+  return bytes == 0 ? TokenWidth::infer : bytes == 2 ? TokenWidth::u16 : TokenWidth::u32;
 }
 
 LinearOverride linear_override(const RecipeOverride& line) {
   LinearOverride result{.pattern = line.pattern};
-  const std::string key = "recipe.override." + line.pattern;
-  if (!line.recipe.empty()) {
-    if (line.recipe != "bf16") fail_choice(key, "bf16 or formats by role", line.recipe);
-    result.quantized = false;
-  }
+  if (!line.recipe.empty()) result.quantized = false;
   for (const auto& [role, format] : line.formats) {
-    const std::optional<Dtype> dtype = dtype_from_name(format);
-    if (!dtype || !is_quantized(*dtype)) fail_choice(key, "e4m3, e5m2 or hif8 a tensor", format);
-    (role == "x" ? result.x : role == "w" ? result.w : result.dy) = dtype;
+    (role == "x" ? result.x : role == "w" ? result.w : result.dy) = dtype_from_name(format);
   }
   return result;
 }
@@ -69,25 +57,13 @@ LinearOverride linear_override(const RecipeOverride& line) {
 RecipeOptions recipe_options(const RunConfig& config) {
   RecipeOptions options;
   if (config.train.accumulate > kMostNarrowMicroBatches) options.gradient = Dtype::f32;
-  if (config.recipe.scaling != "auto")
-    options.scaling = config.recipe.scaling == "delayed" ? Scaling::delayed : Scaling::current;
+  options.scaling = named_or_auto<Scaling>(config.recipe.scaling);
+  options.weight_copy = named_or_auto<WeightCopy>(config.recipe.weight_copy);
   options.tf32 = config.recipe.tf32;
-  for (const WeightCopy copy :
-       {WeightCopy::per_use, WeightCopy::scale, WeightCopy::per_step, WeightCopy::w_only}) {
-    if (config.recipe.weight_copy == enum_name(copy)) options.weight_copy = copy;
-  }
   for (const RecipeOverride& line : config.recipe.overrides) {
     options.overrides.push_back(linear_override(line));
   }
   return options;
-}
-
-std::optional<Recompute> recompute_choice(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  for (const Recompute choice : {Recompute::none, Recompute::cheap, Recompute::full}) {
-    if (name == enum_name(choice)) return choice;
-  }
-  fail_choice("train.recompute", "none, cheap, auto or full", name);
 }
 
 }  // namespace
@@ -97,7 +73,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   options.forward = forward_builder(spec);
   options.recipe = config.recipe.base;
   options.recipe_options = recipe_options(config);
-  options.recompute = recompute_choice(config.train.recompute);
+  options.recompute = named_or_auto<Recompute>(config.train.recompute);
   options.strict_fusion = config.recipe.strict_fusion;
   options.memory_budget = config.train.memory_budget;
   options.head_chunk_bytes = config.train.head_chunk;
@@ -116,29 +92,18 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
 }
 
 Schedule schedule_of(const RunConfig& config) {
-  Schedule schedule;
-  if (config.optim.schedule == "cosine") {
-    schedule.kind = ScheduleKind::cosine;
-  } else if (config.optim.schedule == "linear") {
-    schedule.kind = ScheduleKind::linear;
-  } else if (config.optim.schedule == "constant") {
-    schedule.kind = ScheduleKind::constant;
-  } else {
-    fail_choice("optim.schedule", "cosine, linear or constant", config.optim.schedule);
-  }
-  schedule.lr = config.optim.lr;
-  schedule.warmup = config.optim.warmup;
-  schedule.steps = config.train.steps;
-  schedule.final_lr = config.optim.final_lr;
-  return schedule;
+  return {.kind = named<ScheduleKind>(config.optim.schedule),
+          .lr = config.optim.lr,
+          .warmup = config.optim.warmup,
+          .steps = config.train.steps,
+          .final_lr = config.optim.final_lr,
+          .decay_share = config.optim.decay_share};
 }
 
 LoaderOptions loader_options(const RunConfig& config) {
   return {.seq = config.model.seq,
-          .order = window_order(config.data),
-          .boundaries = config.data.document_boundaries == "ignore"
-                            ? DocumentBoundaries::ignore
-                            : DocumentBoundaries::mask_labels,
+          .order = named<WindowOrder>(config.data.sampling),
+          .boundaries = named<DocumentBoundaries>(config.data.document_boundaries),
           .seed = static_cast<uint64_t>(config.train.seed)};
 }
 

@@ -7,6 +7,7 @@
 #include "config/record.h"
 #include "config/report.h"
 #include "infer/model_spec.h"
+#include "nn/hf_config.h"
 #include "train/algorithms_file.h"
 #include "train/resume.h"
 #include "train/run_setup.h"

@@ -14,6 +14,9 @@ namespace octet {
 
 enum class Recompute : uint8_t { none, cheap, full };
 std::string_view enum_name(Recompute recompute);
+constexpr int enum_count(Recompute) {
+  return 3;
+}
 
 struct RecomputeOptions {
   Recompute what = Recompute::cheap;

@@ -10,11 +10,6 @@
 
 namespace octet {
 
-std::string_view enum_name(WeightCopy copy) {
-  constexpr std::string_view names[] = {"per_use", "scale", "per_step", "w_only"};
-  return names[static_cast<int>(copy)];
-}
-
 bool matches_pattern(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
   if (pattern[0] != '*')

@@ -35,6 +35,12 @@ struct LinearOverride {
 // Scales of inputs and gradients: from this step's maximum, or from the last kAmaxHistory steps'.
 // Weights' are always current: their maximum is known since the update.
 enum class Scaling : uint8_t { current, delayed };
+constexpr std::string_view enum_name(Scaling scaling) {
+  return scaling == Scaling::current ? "current" : "delayed";
+}
+constexpr int enum_count(Scaling) {
+  return 2;
+}
 
 // Codes of weights: made where they are used, with a scale made there too (per_use) or kept from
 // one update to the next (scale), or kept themselves (per_step: W and its transpose; w_only: W
@@ -43,7 +49,13 @@ enum class WeightCopy : uint8_t { per_use, scale, per_step, w_only };
 constexpr bool keeps_codes(WeightCopy copy) {
   return copy == WeightCopy::per_step || copy == WeightCopy::w_only;
 }
-std::string_view enum_name(WeightCopy copy);
+constexpr std::string_view enum_name(WeightCopy copy) {
+  constexpr std::string_view names[] = {"per_use", "scale", "per_step", "w_only"};
+  return names[static_cast<int>(copy)];
+}
+constexpr int enum_count(WeightCopy) {
+  return 4;
+}
 
 // GEMMs of codes that may accumulate fast (GemmAttrs).
 enum class FastAccumulate : uint8_t { forward, all };

@@ -38,6 +38,11 @@ struct Recipe {
   Graph (*apply)(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 };
 
+// Masters unless the run says otherwise: 16 bits more where weights are BF16, else f32.
+constexpr std::string_view default_master(const Recipe& recipe) {
+  return recipe.compute == Dtype::bf16 ? "bf16_remainder" : "fp32";
+}
+
 std::span<const Recipe* const> all_recipes();
 // Throws Error(invalid_argument) naming the known recipes.
 const Recipe& find_recipe(std::string_view name);

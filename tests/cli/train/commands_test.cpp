@@ -244,7 +244,7 @@ const BadCall kBadCalls[] = {
     {"small_vocabulary",
      "train DIR/tiny.yaml --set model.vocab=300 --set data.train=[DIR/bytes.bin] "
      "--set data.token_bytes=1",
-     2, "data.token_bytes: expected 0, 2 or 4, got 1"},
+     2, "--set: data.token_bytes: expected one of 0, 2, 4, got '1'"},
     {"no_model", "eval --model DIR/none --data DIR/text.txt", 3,
      "[model] 'DIR/none': expected a run (config.yaml, ckpt/), one of its checkpoints, or a model "
      "folder (config.json, model.safetensors), got no such path"},

@@ -1,12 +1,14 @@
 #include "fuzz/fuzz_targets.h"
-#include "io/hf_config.h"
+#include "nn/hf_config.h"
+#include "nn/model.h"
 
 namespace octet::fuzz {
 
 void model_config(std::string_view bytes) {
   is_refused([&] {
-    const HfConfig config = parse_hf_config(std::string(bytes), "config.json");
-    expect(config.hidden_size > 0 && config.num_attention_heads > 0, "a shape");
+    const ModelSpec spec = parse_hf_config(std::string(bytes), "config.json");
+    expect(spec == resolved(spec), "a shape");
+    expect(parse_hf_config(hf_config_text(spec), "again.json") == spec, "it is read back");
   });
 }
 

@@ -5,6 +5,7 @@
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "infer/weights.h"
+#include "nn/hf_config.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
@@ -36,7 +37,7 @@ TEST(ModelSpecs, description_for_other_programs_reads_back) {
   gpt2.tied = true;
   gpt2.gelu = GeluKind::erf;
   for (const ModelSpec& spec : {llama(), scaled, linear, olmo, gpt2}) {
-    const ModelSpec back = model_from_hf(parse_hf_config(hf_config_text(spec), "a"), "a");
+    const ModelSpec back = parse_hf_config(hf_config_text(spec), "a");
     EXPECT_EQ(back, resolved(spec)) << hf_config_text(spec);
   }
 }
@@ -53,30 +54,25 @@ TEST(ModelSpecs, configuration_gives_the_shape) {
   EXPECT_EQ(spec.max_positions, 77);
 }
 
-TEST(ModelSpecs, variants_that_we_lack_are_named) {
-  std::string text = hf_config_text(llama());
-  text.insert(text.find('{') + 1, "\"attention_bias\": true,");
-  EXPECT_EQ(error_of([&] { model_from_hf(parse_hf_config(text, "a"), "a"); }),
-            "[model] a: 'attention_bias': expected false for model_type llama");
-}
-
 TEST(ModelSpecs, a_folders_shape_has_the_bounds_of_the_configuration) {
   const auto error_with = [](const ModelSpec& spec, const std::string& key, Json value) {
     Json json = Json::parse(hf_config_text(spec));
     json[key] = std::move(value);
-    return error_of([&] { model_from_hf(parse_hf_config(json.dump(), "a"), "a"); });
+    return error_of([&] { parse_hf_config(json.dump(), "a"); });
   };
-  EXPECT_EQ(error_with(llama(), "num_hidden_layers", 2147483647),
-            "[model] a: 'num_hidden_layers': expected an integer in [1, 4096], got 2147483647");
-  EXPECT_EQ(error_with(llama(), "intermediate_size", 2147483646),
-            "[model] a: 'intermediate_size': expected an integer in [0, 4194304], got 2147483646");
+  EXPECT_EQ(
+      error_with(llama(), "num_hidden_layers", 2147483647),
+      "[config.json] a: 'num_hidden_layers': expected an integer in [1, 4096], got 2147483647");
+  EXPECT_EQ(
+      error_with(llama(), "intermediate_size", 2147483646),
+      "[config.json] a: 'intermediate_size': expected an integer in [1, 4194304], got 2147483646");
   EXPECT_EQ(error_with(llama(), "rms_norm_eps", 1e-300),
-            "[model] a: 'rms_norm_eps': expected a number in [1e-30, 1], got 1e-300");
+            "[config.json] a: 'rms_norm_eps': expected a number in [1e-30, 1], got 1e-300");
   ModelSpec gpt2 = llama();
   gpt2.kind = ModelKind::gpt2;
   gpt2.kv_heads = gpt2.heads;
   EXPECT_EQ(error_with(gpt2, "n_layer", 4097),
-            "[model] a: 'n_layer': expected an integer in [1, 4096], got 4097");
+            "[config.json] a: 'n_layer': expected an integer in [1, 4096], got 4097");
 }
 
 // A file with every parameter, the values counting up; `change` may spoil it.

@@ -1,0 +1,50 @@
+#include "config/names.h"
+
+#include <algorithm>
+
+#include "formats/table.h"
+#include "passes/precision/recipe.h"
+
+namespace octet {
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const Recipe* recipe : all_recipes()) names.emplace_back(recipe->name);
+  return names;
+}
+
+std::vector<std::string> plain_recipe_names() {
+  std::vector<std::string> names;
+  for (const Recipe* recipe : all_recipes()) {
+    if (!recipe->linears.quantized) names.emplace_back(recipe->name);
+  }
+  return names;
+}
+
+std::vector<std::string> override_roles() {
+  return {"x", "w", "dy"};
+}
+
+std::vector<std::string> override_formats() {
+  std::vector<std::string> names;
+  for (const FormatRow& row : kFormats) {
+    // What GEMMs decode exactly to BF16.
+    const bool is_exact = row.rule == DecodeRule::ieee || row.rule == DecodeRule::hif8;
+    if (is_quantized(row.dtype) && is_exact) names.emplace_back(dtype_name(row.dtype));
+  }
+  return names;
+}
+
+std::vector<std::string> group_names() {
+  return {"128", "256"};
+}
+
+std::vector<std::string> token_byte_names() {
+  return {"0", "2", "4"};
+}
+
+bool is_one_of(const std::vector<std::string>& names, std::string_view text) {
+  return std::ranges::find(names, text) != names.end();
+}
+
+}  // namespace octet

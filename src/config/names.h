@@ -1,0 +1,30 @@
+// The names that values of the configuration may have, each list asked of the one place that knows
+// it. Internal to src/config.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/named_enum.h"
+
+namespace octet {
+
+// Of an enum with names.
+template <typename E>
+std::vector<std::string> names_of() {
+  const auto names = enum_names<E>();
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::string> recipe_names();
+// Recipes that leave linears unquantized: what a line of recipe.override may give linears back to.
+std::vector<std::string> plain_recipe_names();
+// Operands of a linear that a line of recipe.override may name, and their formats.
+std::vector<std::string> override_roles();
+std::vector<std::string> override_formats();
+std::vector<std::string> group_names();       // elements of a moment's group
+std::vector<std::string> token_byte_names();  // of headerless shards; 0: by name or header
+
+bool is_one_of(const std::vector<std::string>& names, std::string_view text);
+
+}  // namespace octet

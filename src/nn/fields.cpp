@@ -1,0 +1,183 @@
+#include "nn/fields.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/named_enum.h"
+#include "nn/model.h"
+
+namespace octet {
+namespace {
+
+constexpr double kLeastEps = 1e-30;  // what is divided by it stays a normal number
+constexpr double kMostPositions = 1 << 24;
+
+template <auto Member>
+int get_enum(const ModelSpec& spec) {
+  return static_cast<int>(spec.*Member);
+}
+template <auto Member>
+void set_enum(ModelSpec& spec, int value) {
+  spec.*Member = static_cast<std::remove_reference_t<decltype(spec.*Member)>>(value);
+}
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> names;
+  for (const ModelDef* model : models()) names.emplace_back(model->name);
+  return names;
+}
+template <typename E>
+std::vector<std::string> names_of() {
+  const auto names = enum_names<E>();
+  return {names.begin(), names.end()};
+}
+
+constexpr int value_of(GeluKind kind) {
+  return static_cast<int>(kind);
+}
+constexpr int value_of(RopeScaling scaling) {
+  return static_cast<int>(scaling);
+}
+constexpr HfName kHfGelus[] = {{"gelu_new", value_of(GeluKind::tanh)},
+                               {"gelu_pytorch_tanh", value_of(GeluKind::tanh)},
+                               {"gelu", value_of(GeluKind::erf)}};
+constexpr HfName kHfScalings[] = {{"default", value_of(RopeScaling::none)},
+                                  {"linear", value_of(RopeScaling::linear)},
+                                  {"llama3", value_of(RopeScaling::llama3)}};
+
+constexpr ModelEnum kKind = {
+    get_enum<&ModelSpec::kind>, set_enum<&ModelSpec::kind>, kind_names, {}};
+constexpr ModelEnum kGelu = {get_enum<&ModelSpec::gelu>, set_enum<&ModelSpec::gelu>,
+                             names_of<GeluKind>, kHfGelus};
+constexpr ModelEnum kScaling = {get_enum<&ModelSpec::rope_scaling>,
+                                set_enum<&ModelSpec::rope_scaling>, names_of<RopeScaling>,
+                                kHfScalings};
+
+bool is_rotary(const ModelSpec& spec) {
+  return model_def(spec.kind).positions == Positions::rotary;
+}
+bool has_gelu(const ModelSpec& spec) {
+  return model_def(spec.kind).mlp == MlpKind::gelu;
+}
+bool is_scaled(const ModelSpec& spec) {
+  return is_rotary(spec) && spec.rope_scaling != RopeScaling::none;
+}
+bool is_llama3(const ModelSpec& spec) {
+  return is_rotary(spec) && spec.rope_scaling == RopeScaling::llama3;
+}
+
+constexpr Bounds within(double low, double high) {
+  return {.low = low, .high = high};
+}
+constexpr Bounds above(double low, double high) {
+  return {.low = low, .high = high, .low_open = true};
+}
+
+using enum FieldOrigin;
+
+constexpr ModelField kFields[] = {
+    {"model.kind", &kKind, {}, key, nullptr, "", "architecture"},
+    {"model.hidden", &ModelSpec::hidden, within(1, 1 << 20), key, nullptr, "",
+     "width of the residual stream"},
+    {"model.layers", &ModelSpec::layers, within(1, 4096), key, nullptr, "", "decoder layers"},
+    {"model.heads", &ModelSpec::heads, within(1, 4096), key, nullptr, "",
+     "query heads; divides hidden where head_dim is 0"},
+    {"model.kv_heads", &ModelSpec::kv_heads, within(1, 4096), derived, nullptr, "",
+     "key and value heads; divides heads; 0: as many as heads"},
+    {"model.head_dim", &ModelSpec::head_dim, within(1, 1 << 16), derived, nullptr, "",
+     "width of a head; 0: hidden / heads"},
+    {"model.ffn", &ModelSpec::ffn, within(1, 1 << 22), derived, nullptr, "",
+     "width of the feed-forward block; 0: 4 x hidden for gpt2, else 8/3 x hidden rounded up to "
+     "128"},
+    {"model.vocab", &ModelSpec::vocab, within(2, 1 << 24), key, nullptr, "",
+     "tokens in the vocabulary"},
+    {"model.max_positions", &ModelSpec::max_positions, within(1, kMostPositions), run, nullptr,
+     "tokens", "longest sequence"},
+    {"model.tied",
+     &ModelSpec::tied,
+     {},
+     key,
+     nullptr,
+     "",
+     "the head shares the embedding's weight"},
+    {"model.norm_eps", &ModelSpec::norm_eps, within(kLeastEps, 1), key, nullptr, "",
+     "epsilon of the norms"},
+    {"model.gelu", &kGelu, {}, key, has_gelu, "", "gpt2: GELU by its erf or by the tanh near it"},
+    {"model.rope_theta", &ModelSpec::rope_theta, within(1, 1e15), key, is_rotary, "",
+     "base of the rotary angles"},
+    {"model.rope_scaling.type",
+     &kScaling,
+     {},
+     key,
+     is_rotary,
+     "",
+     "how rotary angles are stretched beyond the trained length"},
+    {"model.rope_scaling.factor", &ModelSpec::rope_factor, within(1, kMostPositions), key,
+     is_scaled, "", "by how much the length grows"},
+    {"model.rope_scaling.low_freq_factor", &ModelSpec::rope_low_freq_factor,
+     above(0, kMostPositions), key, is_llama3, "",
+     "llama3: wavelengths above original_max_position / this are divided by factor"},
+    {"model.rope_scaling.high_freq_factor", &ModelSpec::rope_high_freq_factor,
+     above(0, kMostPositions), key, is_llama3, "",
+     "llama3: wavelengths below original_max_position / this stay"},
+    {"model.rope_scaling.original_max_position", &ModelSpec::rope_original_max_position,
+     within(1, kMostPositions), key, is_llama3, "tokens",
+     "llama3: length that the model was first trained for"},
+};
+
+// A number without two bounds would be cut somewhere below, in silence.
+constexpr bool is_bounded(const ModelField& field) {
+  const bool is_number = std::holds_alternative<int64_t ModelSpec::*>(field.member) ||
+                         std::holds_alternative<double ModelSpec::*>(field.member);
+  return !is_number || (field.bounds.low >= 0 && field.bounds.high <= 0x1p53);
+}
+static_assert(std::ranges::all_of(kFields, is_bounded));
+
+struct FieldText {
+  const ModelSpec& spec;
+  std::string operator()(int64_t ModelSpec::*member) const { return fmt::to_string(spec.*member); }
+  std::string operator()(double ModelSpec::*member) const {
+    return fmt::format("{}", spec.*member);
+  }
+  std::string operator()(bool ModelSpec::*member) const { return spec.*member ? "true" : "false"; }
+  std::string operator()(const ModelEnum* member) const {
+    return member->names()[static_cast<size_t>(member->get(spec))];
+  }
+};
+
+struct NumberOf {
+  const ModelSpec& spec;
+  std::optional<double> operator()(int64_t ModelSpec::*member) const {
+    return static_cast<double>(spec.*member);
+  }
+  std::optional<double> operator()(double ModelSpec::*member) const { return spec.*member; }
+  std::optional<double> operator()(bool ModelSpec::*) const { return std::nullopt; }
+  std::optional<double> operator()(const ModelEnum*) const { return std::nullopt; }
+};
+
+}  // namespace
+
+std::span<const ModelField> model_fields() {
+  return kFields;
+}
+
+const ModelField& model_field(std::string_view name) {
+  const auto at = std::ranges::find(kFields, name, &ModelField::name);
+  CHECK(at != std::end(kFields));
+  return *at;
+}
+
+std::string field_text(const ModelField& field, const ModelSpec& spec) {
+  return std::visit(FieldText{spec}, field.member);
+}
+
+std::optional<double> number_of(const ModelField& field, const ModelSpec& spec) {
+  return std::visit(NumberOf{spec}, field.member);
+}
+
+std::string number_text(const ModelField& field) {
+  const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field.member);
+  return (is_integer ? "an integer" : "a number") + bounds_text(field.bounds);
+}
+
+}  // namespace octet

@@ -1,0 +1,79 @@
+// The one table of a model's fields: the keys of a run file ("model.hidden"), the keys of a
+// config.json (HfKey, which each model lists), bounds and documentation of ModelSpec's members.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/bounds.h"
+#include "nn/spec.h"
+
+namespace octet {
+
+// A member that is one of several: their names in run files, in the order of the values, and those
+// of config.json, the one that is written before others of the same value.
+struct HfName {
+  std::string_view name;
+  int value;
+};
+struct ModelEnum {
+  int (*get)(const ModelSpec&);
+  void (*set)(ModelSpec&, int);
+  std::vector<std::string> (*names)();
+  std::span<const HfName> hf_names;
+};
+
+using ModelMember =
+    std::variant<int64_t ModelSpec::*, double ModelSpec::*, bool ModelSpec::*, const ModelEnum*>;
+
+// Where a field's value comes from besides a config.json.
+enum class FieldOrigin : uint8_t {
+  key,      // a run file's key
+  derived,  // the same, where 0 stands for what resolved() fills in
+  run,      // no key: the run decides it (max_positions: its sequences)
+};
+
+struct ModelField {
+  std::string_view path;  // in a run file: "model.hidden"
+  ModelMember member;
+  Bounds bounds;  // of a number that is given
+  FieldOrigin origin;
+  bool (*used)(const ModelSpec& spec);  // whether a model of this kind has it; nullptr: all have
+  std::string_view unit, help;
+
+  constexpr std::string_view name() const { return path.substr(path.find('.') + 1); }
+};
+
+std::span<const ModelField> model_fields();
+// The field with this name ("rope_scaling.factor"); there must be one.
+const ModelField& model_field(std::string_view name);
+
+// The value in words: "512", "0.1", "llama3".
+std::string field_text(const ModelField& field, const ModelSpec& spec);
+// The value where it is a number, and what a number must be: "an integer in [1, 4096]".
+std::optional<double> number_of(const ModelField& field, const ModelSpec& spec);
+std::string number_text(const ModelField& field);
+
+// How a model's config.json spells one field. "rope/factor" is the key of the object that
+// transformers 5 names rope_parameters, and others rope_scaling.
+struct HfKey {
+  std::string_view field;             // ModelField::name()
+  std::string_view key;               // as it is written
+  std::string_view newer = {};        // a spelling that is read first
+  std::string_view older = {};        // one that is read where there is no other
+  std::optional<double> absent = {};  // the value of a file without the key; nothing: it must be
+};
+
+// A key that would change the model, and the values, as JSON, that leave it as we build it; the
+// first is written. Any other value is refused.
+struct HfNeutral {
+  std::string_view key;
+  std::string_view value;
+  std::string_view also = {};
+};
+
+}  // namespace octet

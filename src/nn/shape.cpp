@@ -1,0 +1,77 @@
+#include "nn/shape.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "nn/fields.h"
+#include "nn/model.h"
+
+namespace octet {
+namespace {
+
+std::optional<ModelFault> out_of_bounds(const ModelSpec& spec, bool derived) {
+  for (const ModelField& field : model_fields()) {
+    const bool is_derived = field.origin == FieldOrigin::derived;
+    if (is_derived != derived || (field.used != nullptr && !field.used(spec))) continue;
+    const std::optional<double> number = number_of(field, spec);
+    if (!number || is_within(field.bounds, *number)) continue;
+    return ModelFault{
+        .field = field.name(), .expected = number_text(field), .got = field_text(field, spec)};
+  }
+  return std::nullopt;
+}
+
+// `field` against another one.
+ModelFault against(std::string_view field, std::string_view other, std::string expected,
+                   const ModelSpec& spec) {
+  return {.field = field,
+          .expected = std::move(expected),
+          .got = field_text(model_field(field), spec),
+          .other = other,
+          .other_value = field_text(model_field(other), spec)};
+}
+
+}  // namespace
+
+std::string ModelFault::expected_of(std::string_view other_name) const {
+  const size_t at = expected.find("{}");
+  if (at == std::string::npos) return expected;
+  std::string text = expected;
+  return text.replace(at, 2, fmt::format("{} = {}", other_name, other_value));
+}
+
+ModelSpec filled(const ModelSpec& spec) {
+  ModelSpec full = spec;
+  if (full.kv_heads == 0) full.kv_heads = full.heads;
+  if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
+  if (full.ffn == 0) {
+    full.ffn = model_def(full.kind).mlp == MlpKind::gelu ? 4 * full.hidden
+                                                         : (full.hidden * 8 / 3 + 127) / 128 * 128;
+  }
+  return full;
+}
+
+std::optional<ModelFault> fault_of(const ModelSpec& spec) {
+  if (auto fault = out_of_bounds(spec, false)) return fault;
+  if (spec.head_dim == 0 && spec.hidden % spec.heads != 0) {
+    return against("heads", "hidden", "a divisor of {}", spec);
+  }
+  const ModelSpec full = filled(spec);
+  const ModelDef& def = model_def(full.kind);
+  if (auto fault = out_of_bounds(full, true)) return fault;
+  if (full.heads % full.kv_heads != 0) return against("kv_heads", "heads", "a divisor of {}", full);
+  if (!def.grouped_heads && full.kv_heads != full.heads) {
+    return against("kv_heads", "heads", fmt::format("{{}} for kind {}", def.name), full);
+  }
+  if (def.positions == Positions::rotary && full.head_dim % 2 != 0) {
+    return against("head_dim", "hidden", "an even width of a head for rotary positions", full);
+  }
+  const bool is_llama3 = model_field("rope_scaling.low_freq_factor").used(full);
+  if (is_llama3 && full.rope_high_freq_factor <= full.rope_low_freq_factor) {
+    return against("rope_scaling.high_freq_factor", "rope_scaling.low_freq_factor", "more than {}",
+                   full);
+  }
+  return std::nullopt;
+}
+
+}  // namespace octet

@@ -1,0 +1,30 @@
+// What makes a ModelSpec a model: zeros filled, and one list of what a shape must hold to. Whoever
+// read the shape names the fields in its own words: a run file's keys, a config.json's.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "nn/spec.h"
+
+namespace octet {
+
+// The first thing wrong with a shape. `expected` may hold "{}", which stands for another field and
+// its value.
+struct ModelFault {
+  std::string_view field;  // ModelField::name()
+  std::string expected, got;
+  std::string_view other = {};
+  std::string other_value = {};
+
+  // `expected` with the other field by the name it has where the shape came from.
+  std::string expected_of(std::string_view other_name) const;
+};
+
+std::optional<ModelFault> fault_of(const ModelSpec& spec);
+
+// kv_heads, head_dim and ffn where they are 0; heads must not be.
+ModelSpec filled(const ModelSpec& spec);
+
+}  // namespace octet

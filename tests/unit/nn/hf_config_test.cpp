@@ -1,0 +1,217 @@
+#include "nn/hf_config.h"
+
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "nn/fields.h"
+#include "nn/model.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+
+constexpr std::string_view kLlamaCore =
+    R"("model_type":"llama","hidden_size":64,"intermediate_size":172,"num_hidden_layers":5,)"
+    R"("num_attention_heads":8,"vocab_size":512)";
+
+ModelSpec llama(const std::string& more) {
+  return parse_hf_config("{" + std::string(kLlamaCore) + more + "}", "c");
+}
+
+TEST(HfConfig, llama_defaults) {
+  const ModelSpec spec = llama("");
+  EXPECT_EQ(spec.kind, ModelKind::llama);
+  EXPECT_EQ(spec.kv_heads, 8);
+  EXPECT_EQ(spec.head_dim, 8);
+  EXPECT_EQ(spec.max_positions, 2048);
+  EXPECT_EQ(spec.norm_eps, 1e-6);
+  EXPECT_EQ(spec.rope_theta, 10000.0);
+  EXPECT_EQ(spec.rope_scaling, RopeScaling::none);
+  EXPECT_FALSE(spec.tied);
+}
+
+TEST(HfConfig, rope_scaling_in_its_three_spellings) {
+  const ModelSpec linear = llama(R"(,"rope_scaling":{"type":"linear","factor":2.0})");
+  EXPECT_EQ(linear.rope_scaling, RopeScaling::linear);
+  EXPECT_EQ(linear.rope_factor, 2.0);
+  const std::string llama3 =
+      R"("rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,)"
+      R"("original_max_position_embeddings":4096)";
+  const ModelSpec old = llama(",\"rope_theta\":500000.0,\"rope_scaling\":{" + llama3 + "}");
+  const ModelSpec recent = llama(",\"rope_parameters\":{\"rope_theta\":500000.0," + llama3 + "}");
+  for (const ModelSpec& spec : {old, recent}) {
+    EXPECT_EQ(spec.rope_scaling, RopeScaling::llama3);
+    EXPECT_EQ(spec.rope_factor, 8.0);
+    EXPECT_EQ(spec.rope_original_max_position, 4096);
+    EXPECT_EQ(spec.rope_theta, 500000.0);
+  }
+  EXPECT_EQ(llama(R"(,"rope_scaling":null)").rope_scaling, RopeScaling::none);
+  EXPECT_EQ(llama(R"(,"rope_scaling":{"rope_type":"default"},"type":"linear")").rope_scaling,
+            RopeScaling::none);
+}
+
+TEST(HfConfig, explicit_llama_keys) {
+  const ModelSpec spec =
+      llama(R"(,"num_key_value_heads":2,"head_dim":16,"tie_word_embeddings":true,)"
+            R"("attention_bias":false,"rms_norm_eps":1e-05,"bos_token_id":1,"hidden_act":"swish",)"
+            R"("eos_token_id":[128001,128009],"torch_dtype":"bfloat16","use_cache":true)");
+  EXPECT_EQ(spec.kv_heads, 2);
+  EXPECT_EQ(spec.head_dim, 16);
+  EXPECT_TRUE(spec.tied);
+  EXPECT_EQ(spec.norm_eps, 1e-5);
+}
+
+TEST(HfConfig, olmo_has_a_fixed_eps) {
+  const ModelSpec spec = parse_hf_config(
+      R"({"model_type":"olmo","hidden_size":64,"intermediate_size":100,"num_hidden_layers":2,)"
+      R"("num_attention_heads":4,"vocab_size":50304,"clip_qkv":null,"rms_norm_eps":1e-3})",
+      "c");
+  EXPECT_EQ(spec.kind, ModelKind::olmo);
+  EXPECT_EQ(spec.norm_eps, 1e-5);
+}
+
+TEST(HfConfig, gpt2_keys_and_defaults) {
+  const std::string core =
+      R"({"model_type":"gpt2","n_embd":768,"n_layer":12,"n_head":12,"n_inner":null,)"
+      R"("n_ctx":512,"vocab_size":50257,"layer_norm_epsilon":1e-05)";
+  const ModelSpec spec = parse_hf_config(core + "}", "c");
+  EXPECT_EQ(spec.kind, ModelKind::gpt2);
+  EXPECT_EQ(spec.hidden, 768);
+  EXPECT_EQ(spec.ffn, 3072);
+  EXPECT_EQ(spec.max_positions, 512);
+  EXPECT_EQ(spec.gelu, GeluKind::tanh);
+  EXPECT_TRUE(spec.tied);
+  const ModelSpec erf =
+      parse_hf_config(core + R"(,"n_positions":1024,"activation_function":"gelu"})", "c");
+  EXPECT_EQ(erf.max_positions, 1024);
+  EXPECT_EQ(erf.gelu, GeluKind::erf);
+}
+
+TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
+  const std::string gpt2 =
+      R"({"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":1,"vocab_size":9)";
+  const auto with = [](const std::string& more) {
+    return "{" + std::string(kLlamaCore) + more + "}";
+  };
+  std::string known;
+  for (const ModelDef* model : models()) {
+    known += (known.empty() ? "" : ", ") + std::string(model->name);
+  }
+  const struct {
+    std::string text, error;
+  } cases[] = {
+      {"", "[json] c: expected JSON, got a mistake at byte 1"},
+      {"{}", "[json] c: expected key 'model_type', got none"},
+      {R"({"model_type":"mamba\n"})",
+       "[config.json] c: 'model_type': expected one of " + known + R"(, got "mamba\n")"},
+      {R"({"model_type":"llama"})", "[json] c: expected key 'vocab_size', got none"},
+      {R"({"model_type":"llama","vocab_size":null})",
+       "[json] c: 'vocab_size' must be an integer, got null"},
+      {R"({"model_type":"llama","vocab_size":"many"})",
+       "[json] c: 'vocab_size' must be an integer, got \"many\""},
+      {R"({"model_type":"llama","vocab_size":0})",
+       "[config.json] c: 'vocab_size': expected an integer in [2, 16777216], got 0"},
+      {R"({"model_type":"llama","vocab_size":18446744073709551615})",
+       "[json] c: 'vocab_size' must be below 2^63, got 18446744073709551615"},
+      {with(R"(,"num_key_value_heads":0)"),
+       "[config.json] c: 'num_key_value_heads': expected an integer in [1, 4096], got 0"},
+      {with(R"(,"num_key_value_heads":3)"),
+       "[config.json] c: 'num_key_value_heads': expected a divisor of num_attention_heads = 8, got "
+       "3"},
+      {with(R"(,"rms_norm_eps":0)"),
+       "[config.json] c: 'rms_norm_eps': expected a number in [1e-30, 1], got 0"},
+      {with(R"(,"hidden_act":"relu")"),
+       R"([config.json] c: 'hidden_act': expected "silu" for model_type llama, got "relu")"},
+      {with(R"(,"attention_bias":true)"),
+       "[config.json] c: 'attention_bias': expected false for model_type llama, got true"},
+      {with(R"(,"mlp_bias":[])"),
+       "[config.json] c: 'mlp_bias': expected false for model_type llama, got array"},
+      {with(R"(,"clip_qkv":8.0)"),
+       "[config.json] c: 'clip_qkv': expected null for model_type llama, got 8.0"},
+      {with(R"(,"rope_scaling":{"type":"yarn","factor":4.0})"),
+       "[config.json] c: 'type': expected one of default, linear, llama3, got \"yarn\""},
+      {with(R"(,"rope_scaling":[])"), "[json] c: 'rope_scaling' must be an object, got array"},
+      {with(R"(,"rope_scaling":{"type":"linear"})"), "[json] c: expected key 'factor', got none"},
+      {with(R"(,"rope_scaling":{"type":"llama3","factor":8,"high_freq_factor":1.0})"),
+       "[config.json] c: 'high_freq_factor': expected more than low_freq_factor = 1, got 1"},
+      {with(R"(,"head_dim":3)"),
+       "[config.json] c: 'head_dim': expected an even width of a head for rotary positions, got 3"},
+      {with(R"(,"tie_word_embeddings":1)"),
+       "[json] c: 'tie_word_embeddings' must be true or false, got 1"},
+      {with(R"(,"vocab_size":7)"), "[json] c: expected each key once, got 'vocab_size' again"},
+      {gpt2 + R"(,"scale_attn_weights":false})",
+       "[config.json] c: 'scale_attn_weights': expected true for model_type gpt2, got false"},
+      {gpt2 + R"(,"scale_attn_by_inverse_layer_idx":true})",
+       "[config.json] c: 'scale_attn_by_inverse_layer_idx': expected false for model_type gpt2, "
+       "got true"},
+      {gpt2 + R"(,"activation_function":"silu"})",
+       "[config.json] c: 'activation_function': expected one of gelu_new, gelu_pytorch_tanh, gelu, "
+       "got \"silu\""},
+      {R"({"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":3,"vocab_size":9})",
+       "[config.json] c: 'n_head': expected a divisor of n_embd = 8, got 3"},
+  };
+  for (const auto& [text, error] : cases) {
+    EXPECT_EQ(error_of([&, &text = text] { parse_hf_config(text, "c"); }), error);
+  }
+}
+
+// Another value of every field that a model has, one at a time: what one program writes, the other
+// reads.
+TEST(HfConfig, every_field_of_every_model_is_written_and_read_back) {
+  for (const ModelDef* model : models()) {
+    ModelSpec base{.kind = model->kind, .hidden = 32, .heads = 4};
+    if (model->positions == Positions::rotary) {
+      base.rope_scaling = RopeScaling::llama3;
+      base.rope_factor = 2;
+    }
+    base = resolved(base);
+    int n_keys = 0;
+    for (const ModelField& field : model_fields()) {
+      const Json before = parse_json(hf_config_text(base), "a");
+      ModelSpec other = base;
+      const auto change = [&](auto member) {
+        if constexpr (std::is_same_v<decltype(member), int64_t ModelSpec::*>) {
+          other.*member *= 2;
+        } else if constexpr (std::is_same_v<decltype(member), double ModelSpec::*>) {
+          other.*member *= 1.5;
+        } else if constexpr (std::is_same_v<decltype(member), bool ModelSpec::*>) {
+          other.*member = !(other.*member);
+        } else if (field.name() != "kind") {
+          member->set(other, member->get(other) == 0 ? 1 : 0);
+        }
+      };
+      std::visit(change, field.member);
+      if (error_of([&] { resolved(other); }) != "no error") continue;  // not by itself
+      const Json after = parse_json(hf_config_text(other), "a");
+      if (before == after) continue;  // the model has no such field
+      ++n_keys;
+      EXPECT_EQ(parse_hf_config(hf_config_text(other), "a"), other) << field.path;
+    }
+    EXPECT_GE(n_keys, 8) << model->name;
+    EXPECT_EQ(parse_hf_config(hf_config_text(base), "a"), base);
+  }
+}
+
+TEST(HfConfig, every_key_of_a_model_names_a_field) {
+  for (const ModelDef* model : models()) {
+    for (const auto keys : {model->hf_keys, model->own_hf_keys}) {
+      for (const HfKey& key : keys) EXPECT_EQ(model_field(key.field).name(), key.field);
+    }
+    for (const HfNeutral& neutral : model->hf_neutrals)
+      EXPECT_NO_THROW(parse_json(neutral.value, "a")) << neutral.key;
+  }
+}
+
+TEST(HfConfig, the_shared_llama_is_read) {
+  const std::string path = std::string(OCTET_TEST_DATA) + "/data/weights/stories260K";
+  if (!posix_files().exists(path)) GTEST_SKIP() << "shared test data absent: " << path;
+  const ModelSpec spec = read_hf_config(posix_files(), path);
+  EXPECT_EQ(spec.hidden, 64);
+  EXPECT_EQ(spec.kv_heads, 4);
+  EXPECT_TRUE(spec.tied);
+}
+
+}  // namespace
+}  // namespace octet
