@@ -111,7 +111,8 @@ CLI::Validator as_key(std::string_view path, Zero zero) {
   const auto why_not = [row, zero](const std::string& text) -> std::string {
     double value = 0;
     const bool is_number = CLI::detail::lexical_cast(text, value);
-    if (is_number && (is_within(row->limits, value) || (value == 0 && zero == Zero::is_allowed)))
+    if (is_number &&
+        (is_within(row->limits.bounds, value) || (value == 0 && zero == Zero::is_allowed)))
       return "";
     return fmt::format("expected {}, got {}", expected_text(*row), text);
   };

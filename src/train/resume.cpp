@@ -46,23 +46,7 @@ std::string value_of(const KeyValues& values, const std::string& key) {
 }  // namespace
 
 RunConfig with_shape(RunConfig config, const ModelSpec& spec) {
-  ModelConfig& model = config.model;
-  model.kind = model_def(spec.kind).name;
-  model.hidden = spec.hidden;
-  model.layers = spec.layers;
-  model.heads = spec.heads;
-  model.kv_heads = spec.kv_heads;
-  model.head_dim = spec.head_dim;
-  model.ffn = spec.ffn;
-  model.vocab = spec.vocab;
-  model.tied = spec.tied;
-  model.norm_eps = spec.norm_eps;
-  model.rope_theta = spec.rope_theta;
-  model.rope_scaling = {.type = std::string(enum_name(spec.rope_scaling)),
-                        .factor = spec.rope_factor,
-                        .low_freq_factor = spec.rope_low_freq_factor,
-                        .high_freq_factor = spec.rope_high_freq_factor,
-                        .original_max_position = spec.rope_original_max_position};
+  static_cast<ModelSpec&>(config.model) = spec;
   return config;
 }
 

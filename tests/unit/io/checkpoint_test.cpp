@@ -477,7 +477,8 @@ TEST(Manifest, later_minor_versions_are_read_and_other_majors_refused) {
   EXPECT_EQ(changed("\"skipped\": 1", "\"skipped\": 5"),
             "[manifest] m: 'skipped' must be at most 'attempted' = 4, got 5");
   EXPECT_EQ(changed("\"model.heads\": \"4\"", "\"model.heads\": \"8\""),
-            "[manifest] m: 'config_hash' must be c0ffee for 'config', got beef");
+            fmt::format("[manifest] m: 'config_hash' must be {} for 'config', got {}",
+                        config_hash({{"model.heads", "8"}}), config_hash({{"model.heads", "4"}})));
   EXPECT_EQ(changed("\"uses\"", "\"users\""), "[json] m: expected key 'uses', got none");
   EXPECT_EQ(changed("octet-checkpoint", "other"),
             "[manifest] m: 'format' must be octet-checkpoint, got 'other'");
