@@ -56,7 +56,8 @@ TemporaryFile::TemporaryFile(Files& files, const std::string& path)
     : files_(files),
       target_(files.write_target(path)),
       temporary_(temporary_name(target_)),
-      writer_(files.create(temporary_)) {}
+      writer_(files.create(temporary_)),
+      unfinished_(temporary_) {}
 
 TemporaryFile::~TemporaryFile() {
   if (is_in_place_) return;
@@ -69,6 +70,7 @@ TemporaryFile::~TemporaryFile() {
 void TemporaryFile::put_in_place() {
   files_.rename(temporary_, target_);
   is_in_place_ = true;
+  unfinished_.reset();
   files_.sync_directory(parent_path(target_));
 }
 

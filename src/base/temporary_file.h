@@ -5,11 +5,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/files.h"
+#include "base/unfinished_file.h"
 
 namespace octet {
 
@@ -42,6 +44,7 @@ class TemporaryFile {
   Files& files_;
   std::string target_, temporary_;
   std::unique_ptr<FileWriter> writer_;
+  std::optional<UnfinishedFile> unfinished_;
   bool is_in_place_ = false;
 };
 

@@ -26,10 +26,24 @@ class MemoryFiles : public Files {
     return std::make_unique<Reader>(path, it->second);
   }
   EntryKind kind(const std::string& path) const override {
-    return files_.contains(path) ? EntryKind::file : EntryKind::none;
+    if (files_.contains(path)) return EntryKind::file;
+    const auto below = files_.lower_bound(path + "/");
+    const bool is_folder = below != files_.end() && below->first.starts_with(path + "/");
+    return is_folder ? EntryKind::directory : EntryKind::none;
   }
   EntryKind entry_kind(const std::string& path) const override { return kind(path); }
-  std::vector<DirectoryEntry> list(const std::string&) const override { return {}; }
+  // Folders are what lies below them.
+  std::vector<DirectoryEntry> list(const std::string& path) const override {
+    std::vector<DirectoryEntry> entries;
+    for (const auto& [file, bytes] : files_) {
+      if (!file.starts_with(path + "/")) continue;
+      const std::string name =
+          file.substr(path.size() + 1, file.find('/', path.size() + 1) - path.size() - 1);
+      if (entries.empty() || entries.back().name != name)
+        entries.push_back({name, kind(path + "/" + name)});
+    }
+    return entries;
+  }
   std::unique_ptr<FileWriter> create(const std::string& path) override {
     return std::make_unique<Writer>(files_[path]);
   }

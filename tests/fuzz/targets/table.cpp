@@ -16,6 +16,8 @@ constexpr TargetRow kTargets[] = {
     {"tokenizer", tokenizer},
     {"tokenizer_text", tokenizer_text},
     {"chat_template", chat_template},
+    {"quantized", quantized},
+    {"run_folder", run_folder},
 };
 
 }  // namespace
