@@ -50,7 +50,7 @@ TEST(GoldenRun, of_version_1_0_with_histories_is_continued) {
 // Its manifest records no configuration, but config.yaml of the folder does.
 TEST(GoldenRun, of_version_1_0_is_held_to_its_configuration) {
   const ScratchFolder folder;
-  copy_run(folder);
+  copy_run(folder, "run-1.0");
   folder.put("run.yaml", posix_files().read_text(folder / "run/config.yaml"));
   const auto refused = [&](const std::string& set) {
     EXPECT_EQ(run_in(folder, "train run.yaml --resume --quiet --set " + set), 2) << set;

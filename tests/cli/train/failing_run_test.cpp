@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "backends/cpu/backend.h"
 #include "cli/train/tiny_run.h"
 #include "train/run_setup.h"
@@ -142,7 +144,7 @@ TEST_F(FailingRun, data_that_cannot_be_read_ends_it_with_its_state_saved) {
               "3 was saved");
     EXPECT_EQ(run(config(out), posix_files(), StartMode::resume), "no error");
     expect_same_as_whole(out);
-    posix_files().remove_tree(folder_ / "whole");
+    std::filesystem::remove_all(folder_ / "whole");
   }
 }
 
@@ -158,7 +160,7 @@ TEST_F(FailingRun, a_full_disk_under_the_metrics_ends_it_with_its_state_saved) {
                                  out, last_good + 1));
     EXPECT_EQ(run(config(out), posix_files(), StartMode::resume), "no error");
     expect_same_as_whole(out);
-    posix_files().remove_tree(folder_ / "whole");
+    std::filesystem::remove_all(folder_ / "whole");
   }
 }
 
