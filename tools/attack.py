@@ -64,12 +64,17 @@ def snapshot(folder):
 
 
 def differences(before, after, may_change):
-    """Names of what was there before and is not the same after, except what the case allows."""
-    names = []
-    for name, was in before.items():
-        if after.get(name) != was and not any(re.fullmatch(pattern, name) for pattern in may_change):
-            names.append(name)
-    return names
+    """Names of what was there before and is not the same after, except what the case allows.
+
+    What lay in the way of a checkpoint may be set aside as NAME....kept; the program says so.
+    """
+    def is_kept(name, was):
+        return any(other.startswith(name + ".") and other.endswith(".kept") and is_now == was
+                   for other, is_now in after.items())
+
+    return [name for name, was in before.items()
+            if after.get(name) != was and not any(re.fullmatch(pattern, name) for pattern in may_change)
+            and not is_kept(name, was)]
 
 
 def text_of(raw):

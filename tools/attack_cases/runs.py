@@ -74,6 +74,7 @@ def resumed(shop, name, spoil, *, command=RESUME, check=metrics_go_on, **more):
         shop.with_run(folder)
         spoil(os.path.join(folder, "run"))
     more.setdefault("changes", OWN)
+    more.setdefault("changes_always", (r"run/\.?lock.*",))  # who held it last
     return Case(name, command, shop.base(), make=make, afterwards=check, **more)
 
 
