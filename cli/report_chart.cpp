@@ -72,6 +72,8 @@ std::vector<Tick> linear_ticks(const Range& range, int n, YUnit kind) {
   const Unit unit = unit_of(range.largest(), kind);
   const double low = range.low / unit.size, high = range.high / unit.size;
   const double rough = (high - low) / n;
+  if (!std::isnormal(rough))  // too small a range for steps: its ends
+    return {{range.low, short_number(range.low)}, {range.high, short_number(range.high)}};
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   const double ratio = rough / power;
   const double step = power * (ratio < 1.5 ? 1 : ratio < 3.5 ? 2 : ratio < 7.5 ? 5 : 10);

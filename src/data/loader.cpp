@@ -66,6 +66,7 @@ Loader::Loader(TokenStream stream, const LoaderOptions& options)
                 stream_.n_tokens());
   }
   n_windows_ = (stream_.n_tokens() - 2) / options_.seq + 1;
+  identity_ = stream_.identity();  // now: a state can be saved when the data cannot be read
 }
 
 int64_t Loader::window_start(int64_t drawn) const {
@@ -122,7 +123,7 @@ Batch Loader::peek(int64_t skip, int64_t batch) const {
 }
 
 std::map<std::string, std::string> Loader::state() const {
-  return {{"identity", fmt::format("{:016x}", stream_.identity())},
+  return {{"identity", fmt::format("{:016x}", identity_)},
           {"tokens", std::to_string(stream_.n_tokens())},
           {"seq", std::to_string(options_.seq)},
           {"order", std::string(order_name(options_.order))},

@@ -88,6 +88,7 @@ class Loader {
   TokenStream stream_;
   LoaderOptions options_;
   int64_t n_windows_ = 0;
+  uint64_t identity_ = 0;  // of the stream
   int64_t drawn_ = 0;
 };
 

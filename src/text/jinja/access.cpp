@@ -35,6 +35,17 @@ bool is_hidden(const std::string& name) {
   return name.starts_with("__") && name.ends_with("__");
 }
 
+// Those of them that every object has: on an undefined value all others fail, as its items do.
+bool every_object_has(const std::string& name) {
+  constexpr std::string_view names[] = {
+      "__class__",  "__delattr__", "__dir__",   "__doc__",     "__eq__",   "__format__",
+      "__ge__",     "__gt__",      "__hash__",  "__init__",    "__le__",   "__lt__",
+      "__module__", "__ne__",      "__new__",   "__reduce__",  "__repr__", "__setattr__",
+      "__sizeof__", "__str__",     "__slots__", "__getattr__", "__call__", "__getitem__",
+      "__iter__",   "__len__",     "__bool__",  "__add__",     "__int__",  "__float__"};
+  return std::ranges::find(names, name) != std::end(names);
+}
+
 Value hidden(Runtime& runtime, const Value& value, const std::string& name) {
   return runtime.undefined(
       fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(value)));
@@ -116,7 +127,8 @@ Value attribute_of(Runtime& runtime, const Value& value, const std::string& name
   const bool is_private = name.starts_with('_');
   if (!is_private && get_attribute(runtime, value, name, out)) return out;
   if (is_private && value.is_undefined() && !is_hidden(name)) runtime.fail_undefined(value);
-  if (is_hidden(name)) return hidden(runtime, value, name);
+  const bool is_absent = value.is_undefined() && !every_object_has(name);
+  if (is_hidden(name) && !is_absent) return hidden(runtime, value, name);
   if (value.is_undefined()) runtime.fail_undefined(value);
   const Value key = runtime.text(name);
   if (get_item(runtime, value, key, out)) return out;

@@ -94,7 +94,7 @@ TEST(Commands, a_loss_that_is_not_finite_for_too_long_ends_with_4) {
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
   const Outcome outcome =
       run(folder, "train --quiet " + config +
-                      " --set optim.lr=1.0e38 --set optim.warmup=0 --set train.steps=40 --set "
+                      " --set optim.lr=1000 --set optim.warmup=0 --set train.steps=40 --set "
                       "train.max_nonfinite_steps=3 --set train.debug_nonfinite=true");
   EXPECT_EQ(outcome.code, 4) << outcome.err;
   EXPECT_THAT(outcome.err,

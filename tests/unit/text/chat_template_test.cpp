@@ -153,7 +153,7 @@ TEST(ChatTemplates, are_bounded) {
                       "{% set ns.x = ns.x + ns.x %}{% endfor %}"),
               testing::HasSubstr("bytes"));
   EXPECT_THAT(failure("{{ range(100001) }}"), testing::HasSubstr("at most 100000 items"));
-  EXPECT_THAT(failure(std::string(100000, '(')), testing::HasSubstr("nested too deeply"));
+  EXPECT_THAT(failure("{{ " + std::string(100000, '(')), testing::HasSubstr("nested too deeply"));
   std::string ifs;
   for (int i = 0; i < 5000; ++i) ifs += "{% if true %}";
   EXPECT_THAT(failure(ifs), testing::HasSubstr("nested too deeply"));
@@ -201,7 +201,7 @@ TEST(AssistantSpans, come_from_prefixes_where_no_block_says_them) {
       {"{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
        "{% if add_generation_prompt %}<assistant>{% endif %}",
        "test"});
-  EXPECT_EQ(said(chat, conversation()), (std::vector<std::string>{"yes</>", "no</>"}));
+  EXPECT_EQ(said(chat, conversation()), (std::vector<std::string>{"yes</>\n", "no</>\n"}));
 }
 
 TEST(AssistantSpans, throw_where_prefixes_do_not_decide) {

@@ -157,7 +157,8 @@ TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {
     EXPECT_EQ(read_slot<uint8_t>(arenas, layout, name), read_slot<uint8_t>(restored, layout, name))
         << name;
   }
-  const Layout other = layout_of({{"adam_m:w", {.dtype = Dtype::bf16, .shape = {64, 48}}}});
+  const Layout other = layout_of({{"adam_m:w", {.dtype = Dtype::bf16, .shape = {64, 48}}},
+                                  {"scale:w", {.dtype = Dtype::f32, .shape = {24}}}});
   const auto reader = SafetensorsReader::open(posix_files(), folder / "a.safetensors");
   EXPECT_EQ(test::error_of([&] { restore_slots(restored, other, InputKind::state, reader); },
                            folder.path()),
