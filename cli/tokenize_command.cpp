@@ -120,7 +120,9 @@ void run_shards(const TokenizeFlags& flags, const GlobalOptions& options,
   tokenize.shard_tokens = flags.shard_tokens;
   tokenize.adds_special = !flags.no_special;
   tokenize.threads = options.threads;
-  const std::atomic<int>& signal = catch_stop_signals();
+  StopDeferral deferral;
+  deferral.begin();  // what is whole of the shards stays, to go on from
+  const std::atomic<int>& signal = stop_wish();
   const auto began = std::chrono::steady_clock::now();
   TokenizeReport report;
   {

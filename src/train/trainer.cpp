@@ -67,6 +67,9 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       engine_(program_options(config, spec_), machine.device, machine.catalogue),
       loader_(data.train, loader_options(config)),
       val_(data.val) {
+  // Now: a state can be saved when the data cannot be read.
+  const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
+  val_identity_ = fmt::format("{:016x}", val_.slice(0, n_tokens).identity());
   set_first_weights(engine_, machine, config, spec_);
   if (config.train.debug_nonfinite) engine_.enable_tracing();
 }

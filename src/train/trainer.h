@@ -98,7 +98,6 @@ class Trainer {
   void restore(const LoadedCheckpoint& checkpoint, const Log& log);
   Manifest manifest() const;
   KeyValues machine_facts() const;
-  std::string validation_identity() const;
   void save(const Log& log);
   StepReport record(const TrainHooks& hooks);
   void record_left_over(const TrainHooks& hooks);
@@ -115,6 +114,7 @@ class Trainer {
   TrainEngine engine_;
   Loader loader_;
   TokenStream val_;
+  std::string val_identity_;  // of the tokens that an evaluation reads
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Checkpoints> checkpoints_;
   std::optional<int64_t> saved_step_;

@@ -97,7 +97,7 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   check_counters(checkpoint, loader_, config_.model.seq);
   compare_machines(manifest, machine_facts(), log);
   const auto validation = manifest.extra.find("validation");
-  if (validation != manifest.extra.end() && validation->second != validation_identity()) {
+  if (validation != manifest.extra.end() && validation->second != val_identity_) {
     log.warning("[resume] the validation data changed: val_loss is that of other tokens from here");
   }
   const Layout& layout = engine_.layout();
@@ -118,12 +118,6 @@ KeyValues Trainer::machine_facts() const {
   return {{"device", "cpu"}, {"isa", machine_.isa}};
 }
 
-// Of the tokens that an evaluation reads.
-std::string Trainer::validation_identity() const {
-  const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
-  return fmt::format("{:016x}", val_.slice(0, n_tokens).identity());
-}
-
 Manifest Trainer::manifest() const {
   Manifest manifest;
   manifest.step = attempted_;
@@ -134,7 +128,7 @@ Manifest Trainer::manifest() const {
   manifest.recipe = config_.recipe.base;
   manifest.loader = loader_.state();
   manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
-  manifest.extra["validation"] = validation_identity();
+  manifest.extra["validation"] = val_identity_;
   if (unrecorded_) manifest.extra["unrecorded"] = metrics_json(*unrecorded_);
   manifest.config = config_record(with_shape(config_, spec_));
   manifest.machine = machine_facts();
