@@ -22,10 +22,8 @@ struct GatedFactors {
     const float scale = to_float<Dtype::bf16>(gate);
     exponent = -kLog2E * scale;
     const float inverse = fast_inverse(4 * (scale * (to_float<Dtype::bf16>(up) * inv_scale)));
-    // At most that where a scale is 0, so that a logistic of 1 makes 0 of it, and at least the
-    // smallest normal number where the product of scales leaves f32, so that what is divided by is
-    // not 0 nor 0 times infinity: not NaN. NaN stays.
-    divisor = inverse > 0x1p100f ? 0x1p100f : inverse < 0x1p-126f ? 0x1p-126f : inverse;
+    // Where a scale is 0, so that a logistic of 1 makes 0 of it, not NaN. NaN stays.
+    divisor = inverse > 0x1p100f ? 0x1p100f : inverse;
   }
 };
 
