@@ -81,7 +81,9 @@ void BpeMerges::merge_few(std::vector<int32_t>& ids, MergeMemory& memory) const 
 void BpeMerges::merge_many(std::vector<int32_t>& ids, MergeMemory& memory) const {
   CHECK(ids.size() < INT32_MAX);
   const auto n = static_cast<int32_t>(ids.size());
-  auto& [next, previous, ranks, heap] = memory;
+  auto &next = memory.next, &previous = memory.previous;
+  auto& ranks = memory.ranks;
+  auto& heap = memory.heap;
   next.resize(ids.size());
   previous.resize(ids.size());
   ranks.assign(ids.size(), kNoRank);
