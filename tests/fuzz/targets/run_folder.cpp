@@ -45,11 +45,11 @@ void put_checkpoint(MemoryFiles& files, const std::map<std::string, std::string>
       {"optim.safetensors", small_tensors("adam_m:weight")},
       {"manifest.json", manifest_to_json(manifest)}};
   Marker marker;
-  for (const auto& [name, text] : usual) {
-    const auto given = sections.find(name);
-    marker[name] = write_marked(files, kCheckpoint + "/" + name, [&](FileWriter& out) {
-      out.write(as_bytes(given == sections.end() ? text : given->second));
-    });
+  for (const auto& file : usual) {
+    const auto given = sections.find(file.first);
+    const std::string& text = given == sections.end() ? file.second : given->second;
+    marker[file.first] = write_marked(files, kCheckpoint + "/" + file.first,
+                                      [&](FileWriter& out) { out.write(as_bytes(text)); });
   }
   const auto given = sections.find("COMPLETE");
   files.create(kCheckpoint + "/COMPLETE")

@@ -68,7 +68,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TinyTokenizer,
 
 std::string random_bytes(std::mt19937& random) {
   // Much that is special, little that is valid.
-  constexpr std::string_view kAlphabet("ab '\r\n\t0\x80\xC3\xA9\xE2\x96\x81\xFF\0<|>", 21);
+  static constexpr char kBytes[] = "ab '\r\n\t0\x80\xC3\xA9\xE2\x96\x81\xFF\0<|>";
+  constexpr std::string_view kAlphabet(kBytes, sizeof(kBytes) - 1);
   std::string text;
   for (size_t n = random() % 60; n > 0; --n) {
     text +=
