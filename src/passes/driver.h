@@ -21,7 +21,7 @@ enum class PassEffect : uint8_t {
 struct Pass {
   std::string_view name;
   std::function<Graph(const Graph& graph)> run;
-  std::string_view help;
+  std::string_view help = {};
   std::optional<Phase> wants = {};  // the phase that the graph must be in; absent: any
   PassEffect effect = PassEffect::same_values;
 };
