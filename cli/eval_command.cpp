@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/tokenize_progress.h"
 #include "config/nearest.h"
 #include "data/dataset.h"
 #include "infer/evaluate.h"
@@ -50,30 +52,45 @@ Task parse_task(const std::string& text, const EvalFlags& flags) {
   return {text, {text.substr(colon + 1)}};
 }
 
-TokenStream task_stream(const Files& files, const Task& task, const EvalFlags& flags,
-                        const ModelSource& source, const Log& log) {
-  if (task.data.empty()) {
-    if (!source.run) {
-      throw Error(ErrorCode::invalid_argument,
-                  "--data: expected text or token shards, got none: '{}' is no run with validation "
-                  "data of its own",
-                  flags.model);
-    }
-    return open_run_data(files, *source.run, source.spec, log).val;
-  }
+// Files of a task, tokenized once where the model is a run.
+TokenStream named_stream(Files& files, const Task& task, const EvalFlags& flags,
+                         const ModelSource& source, const RunDataOptions& run_options) {
   const auto tokenizer = make_tokenizer(files, source.tokenizer);
   DatasetOptions options;
   options.train = task.data;
   options.val_fraction = 0;
   options.document_separator = flags.split_on;
   options.shards.vocab = source.spec.vocab;
-  options.log = log;
+  options.log = run_options.log;
   if (tokenizer->vocab_size() > source.spec.vocab) {
     throw Error(ErrorCode::invalid_argument,
                 "--tokenizer: expected at most the model's {} tokens, got {}", source.spec.vocab,
                 tokenizer->vocab_size());
   }
+  std::optional<TokenCache> cache;
+  if (source.run && source.tokenizer != "bytes") {
+    cache.emplace(files, *tokenizer,
+                  TokenCacheOptions{.folder = token_cache_folder(*source.run),
+                                    .tokenizer_path = source.tokenizer,
+                                    .separator = flags.split_on,
+                                    .threads = run_options.threads,
+                                    .on_progress = run_options.on_progress,
+                                    .log = run_options.log});
+    options.cache = &*cache;
+  }
   return open_dataset(files, options, *tokenizer).train;
+}
+
+TokenStream task_stream(Files& files, const Task& task, const EvalFlags& flags,
+                        const ModelSource& source, const RunDataOptions& run_options) {
+  if (!task.data.empty()) return named_stream(files, task, flags, source, run_options);
+  if (!source.run) {
+    throw Error(ErrorCode::invalid_argument,
+                "--data: expected text or token shards, got none: '{}' is no run with validation "
+                "data of its own",
+                flags.model);
+  }
+  return open_run_data(files, *source.run, source.spec, run_options).val;
 }
 
 std::vector<std::string> row(const std::string& task, const NllSum& nll, int64_t n_documents) {
@@ -117,9 +134,11 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
                   *backend.catalogue);
   model.load(WeightReader(files, source.weights, source.spec));
   BoundPlan& evaluate = model.function(function.name, function.size);
+  const RunDataOptions data_options = {
+      .log = log, .threads = options.threads, .on_progress = tokenize_painter(options)};
   Table table{{"task", "documents", "tokens", "nll", "perplexity"}, {}};
   for (const Task& task : tasks) {
-    const TokenStream stream = task_stream(files, task, flags, source, log);
+    const TokenStream stream = task_stream(files, task, flags, source, data_options);
     if (!flags.split_on.empty() || flags.max_documents > 0 || flags.per_document) {
       add_documents(task, flags, stream, evaluate, table);
       continue;

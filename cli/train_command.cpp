@@ -10,6 +10,7 @@
 #include "cli/progress.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
+#include "cli/tokenize_progress.h"
 #include "config/load.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
@@ -83,7 +84,10 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   check_run_folder(files, config.out, mode);
   Backend backend = open_backend(machine, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(files, config);
-  const Dataset data = open_run_data(files, config, spec, make_log(options));
+  const Dataset data = open_run_data(files, config, spec,
+                                     {.log = make_log(options),
+                                      .threads = options.threads,
+                                      .on_progress = tokenize_painter(options)});
   Progress progress(options, "");
   TrainHooks hooks = progress.hooks();
   hooks.stop = &stop_wish();

@@ -77,10 +77,29 @@ class Opener {
     }
   }
 
+  // Nothing where there is no cache, or where it cannot be written: the text goes into memory then.
+  std::optional<CachedText> open_cached(const TextInput& input) {
+    if (options_.cache == nullptr || input.files.empty()) return std::nullopt;
+    try {
+      return options_.cache->open(input);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::io) throw;
+      options_.log.warning("[data] '{}' is tokenized into memory, without a cache: {}", input.path,
+                           error.what());
+      return std::nullopt;
+    }
+  }
+
   void open_file(const std::string& path, Sources& sources) {
     if (is_shard_name(path)) {
       sources.push_back(shard_source(files_, path, shards_));
       return;
+    }
+    if (files_.kind(path) == EntryKind::file) {
+      if (const auto cached = open_cached({TextInput::Origin::named, path, {path}})) {
+        sources.push_back(cached->source);
+        return;
+      }
     }
     const std::string text = read_text_file(files_, path, n_bytes_left_);
     if (!is_readable_text(text)) {
@@ -114,27 +133,37 @@ class Opener {
     return std::nullopt;
   }
 
-  // One source for all texts of the folder: /usr/include has tens of thousands.
-  void open_folder(const std::string& folder, Sources& sources) {
-    TextBuilder builder(file_name(folder), tokenizer_);
-    const auto [paths, problems] = files_under(files_, folder);
-    problems_.insert(problems_.end(), problems.begin(), problems.end());
-    int64_t n_texts = 0;
-    const bool holds_shards = files_.exists(join_path(folder, kTokenizeManifest));
-    for (const std::string& path : paths) {
-      if (is_shard_name(path) || holds_shards) continue;
+  CachedText texts_in_memory(const TextInput& input) {
+    TextBuilder builder(file_name(input.path), tokenizer_);
+    CachedText texts;
+    for (const std::string& path : input.files) {
       const std::optional<std::string> text = text_of_folder(path);
       if (!text) continue;
       if (text->size() > n_bytes_left_) {
         throw Error(ErrorCode::bad_data, "[data] '{}': expected at most {} bytes of text, got more",
-                    folder, options_.max_text_bytes);
+                    input.path, options_.max_text_bytes);
       }
       add_text(builder, *text);
-      ++n_texts;
+      ++texts.n_texts;
     }
-    if (n_texts > 0) {
-      n_skipped_ += static_cast<int64_t>(paths.size()) - n_texts;
-      sources.push_back(builder.build());
+    texts.source = builder.build();
+    return texts;
+  }
+
+  // One source for all texts of the folder: /usr/include has tens of thousands.
+  void open_folder(const std::string& folder, Sources& sources) {
+    const auto [paths, problems] = files_under(files_, folder);
+    problems_.insert(problems_.end(), problems.begin(), problems.end());
+    const bool holds_shards = files_.exists(join_path(folder, kTokenizeManifest));
+    TextInput input{TextInput::Origin::folder, folder, {}};
+    for (const std::string& path : paths) {
+      if (!is_shard_name(path) && !holds_shards) input.files.push_back(path);
+    }
+    std::optional<CachedText> texts = open_cached(input);
+    if (!texts) texts = texts_in_memory(input);
+    if (texts->n_texts > 0) {
+      n_skipped_ += static_cast<int64_t>(paths.size()) - texts->n_texts;
+      sources.push_back(texts->source);
       return;
     }
     const size_t n_before = sources.size();

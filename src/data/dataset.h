@@ -2,9 +2,9 @@
 //
 // A path is a token shard (.npy, .bin), a text file (.xz is unpacked), or a folder. A folder stands
 // for its readable text files, recursively and sorted; where it has none, for its shards. A
-// document is a file, or a part of one between separators. Text is tokenized into memory; shards
-// stay on disk. What cannot be read of a folder is left out with a warning; what was named itself
-// must be readable.
+// document is a file, or a part of one between separators. Text is tokenized into a cache, or
+// without one into memory; shards stay on disk. What cannot be read of a folder is left out with a
+// warning; what was named itself must be readable.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "data/shards.h"
+#include "data/token_cache.h"
 #include "data/token_stream.h"
 #include "text/tokenizer.h"
 
@@ -25,7 +26,8 @@ struct DatasetOptions {
   double val_fraction = 0.1;            // how much of it; of the tokens, from 0 (none) to below 1
   std::string document_separator = {};  // "<|endoftext|>": parts are stripped of white space;
                                         // empty: a file is a document
-  uint64_t max_text_bytes = uint64_t{4} << 30;  // of unpacked text; more belongs into shards
+  uint64_t max_text_bytes = uint64_t{4} << 30;  // of unpacked text in memory
+  TokenCache* cache = nullptr;                  // of the same tokenizer and separator; or none
   ShardOptions shards = {};                     // vocab 0: the tokenizer's
   Log log = {};
 };

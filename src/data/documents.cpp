@@ -28,7 +28,7 @@ bool ends_in(const std::string& path, std::initializer_list<std::string_view> en
 DocumentReader::DocumentReader(const Files& files, const std::string& path,
                                const DocumentOptions& options)
     : path_(path), options_(options), stream_(open_stream(files, path)) {
-  is_json_ = ends_in(path, {".jsonl", ".json", ".ndjson"});
+  is_json_ = options.json == JsonLines::parsed && ends_in(path, {".jsonl", ".json", ".ndjson"});
   ending_ = is_json_ ? "\n" : options.separator;
   buffer_.resize(kBlock);
   buffer_.resize(stream_->read(buffer_));

@@ -17,11 +17,18 @@
 
 namespace octet {
 
+// What a file of JSON lines is.
+enum class JsonLines {
+  parsed,   // a document a line
+  as_text,  // text like any other
+};
+
 struct DocumentOptions {
   std::string separator = {};  // between documents of a text file, which are stripped of white
                                // space; empty: a file is a document
   std::string text_key = "text";
   uint64_t max_document_bytes = uint64_t{1} << 30;
+  JsonLines json = JsonLines::parsed;
 };
 
 // A document, or why there is none.

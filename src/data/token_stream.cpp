@@ -54,10 +54,13 @@ class TextSource : public TokenSource {
 
 }  // namespace
 
+int token_bytes(int64_t vocab) {
+  return vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
+}
+
 TextBuilder::TextBuilder(std::string name, const Tokenizer& tokenizer)
     : name_(std::move(name)), tokenizer_(tokenizer) {
-  const int64_t vocab = tokenizer.vocab_size();
-  width_ = vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
+  width_ = token_bytes(tokenizer.vocab_size());
 }
 
 void TextBuilder::add_document(std::string_view text) {

@@ -42,6 +42,9 @@ class TokenStream {
   int64_t begin_ = 0, end_ = 0;
 };
 
+// The narrowest of 1, 2 and 4 bytes that hold the tokens of a vocabulary.
+int token_bytes(int64_t vocab);
+
 // The documents of one source in memory, in the narrowest of 1, 2, 4 bytes a token that the
 // vocabulary allows.
 class TextBuilder {

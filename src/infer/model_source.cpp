@@ -20,6 +20,7 @@ ModelSource source_of_run(const Files& files, const std::string& run,
                           const std::string& checkpoint) {
   ModelSource source;
   source.run = load_config(join_path(run, "config.yaml")).config;
+  source.run->out = run;  // a run may have moved
   source.spec = spec_of_run(files, run, *source.run);
   source.weights = join_path(checkpoint, "model.safetensors");
   source.recipe = source.run->recipe.base;

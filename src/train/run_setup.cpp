@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/named_enum.h"
+#include "data/token_cache.h"
 #include "infer/model_spec.h"
 #include "text/tokenizer.h"
 
@@ -40,7 +41,7 @@ AdamwPolicy optimizer_policy(const OptimConfig& optim) {
   return policy;
 }
 
-TokenWidth token_width(int64_t bytes) {
+TokenWidth shard_width(int64_t bytes) {
   CHECK(bytes == 0 || bytes == 2 || bytes == 4);
   return bytes == 0 ? TokenWidth::infer : bytes == 2 ? TokenWidth::u16 : TokenWidth::u32;
 }
@@ -108,12 +109,17 @@ LoaderOptions loader_options(const RunConfig& config) {
 }
 
 int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec) {
-  const int64_t token_bytes = spec.vocab <= 256 ? 1 : spec.vocab <= 65536 ? 2 : 4;
-  return config.train.eval_bytes / token_bytes;
+  return config.train.eval_bytes / token_bytes(spec.vocab);
 }
 
-Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSpec& spec,
-                      const Log& log) {
+std::string token_cache_folder(const RunConfig& config) {
+  std::string out = config.out;
+  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
+  return join_path(parent_path(out), "token-cache");
+}
+
+Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
+                      const RunDataOptions& run_options) {
   if (config.data.train.empty()) {
     throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
   }
@@ -128,9 +134,18 @@ Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSp
   options.val = config.data.val;
   options.val_fraction = config.data.val_fraction;
   options.document_separator = config.data.document_separator;
-  options.shards.width = token_width(config.data.token_bytes);
+  options.shards.width = shard_width(config.data.token_bytes);
   options.shards.vocab = spec.vocab;
-  options.log = log;
+  options.log = run_options.log;
+  if (config.data.tokenizer == "bytes") return open_dataset(files, options, *tokenizer);
+  TokenCache cache(files, *tokenizer,
+                   {.folder = token_cache_folder(config),
+                    .tokenizer_path = config.data.tokenizer,
+                    .separator = config.data.document_separator,
+                    .threads = run_options.threads,
+                    .on_progress = run_options.on_progress,
+                    .log = run_options.log});
+  options.cache = &cache;
   return open_dataset(files, options, *tokenizer);
 }
 

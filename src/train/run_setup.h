@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "compile/program.h"
 #include "config/run_config.h"
@@ -21,10 +23,19 @@ LoaderOptions loader_options(const RunConfig& config);
 // takes, 1 up to a vocabulary of 256, 2 up to 65,536, else 4.
 int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec);
 
-// The configured files as streams. Throws Error{invalid_argument} where the configuration names no
+// The configured files as streams; text is tokenized once, but bytes, which are their own tokens.
+// Throws Error{invalid_argument} where the configuration names no
 // training data, or where the model's vocabulary is smaller than the tokenizer's; Error{bad_data}
 // where the data is not what was expected.
-Dataset open_run_data(const Files& files, const RunConfig& config, const ModelSpec& spec,
-                      const Log& log = {});
+struct RunDataOptions {
+  Log log = {};
+  int threads = 0;  // 0: one per core that this process may use
+  std::function<void(const TokenizeProgress&)> on_progress = {};
+};
+Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
+                      const RunDataOptions& options = {});
+
+// Where the tokens of a run's text are kept: beside config.out, for the runs beside it as well.
+std::string token_cache_folder(const RunConfig& config);
 
 }  // namespace octet
