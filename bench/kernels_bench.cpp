@@ -16,7 +16,7 @@ std::string launch_key(const Graph& graph, const Node& node, const KernelChoice&
   Node bare = node;
   bare.tag = {};
   for (ValueId& id : bare.operands) id = id == kNoValue ? kNoValue : 0;
-  for (ValueId& id : bare.results) id = 0;
+  for (ValueId& id : bare.results) id = id == kNoValue ? kNoValue : 0;
   return key + " " + print(graph, bare);
 }
 

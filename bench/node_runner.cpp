@@ -68,20 +68,20 @@ Graph alone(const Graph& from, const Node& node) {
     }
     id = it->second;
   }
+  std::vector<size_t> output_of(copy.results.size());
   for (size_t i = 0; i < copy.results.size(); ++i) {
+    if (copy.results[i] == kNoValue) continue;
     const auto id = static_cast<ValueId>(graph.values.size());
     graph.values.push_back(
         {.type = from.type(node.results[i]), .producer = 0, .result_index = static_cast<int>(i)});
     copy.results[i] = id;
+    output_of[i] = graph.outputs.size();
     graph.outputs.push_back({.name = fmt::format("out{}", i), .value = id});
   }
   for (const InplacePair& pair : op_def(node.op).inplace) {
-    const auto result = static_cast<size_t>(pair.result),
-               operand = static_cast<size_t>(pair.operand);
-    if (result >= copy.results.size() || operand >= copy.operands.size()) continue;
-    const ValueId id = copy.operands[operand];
-    if (id == kNoValue || !is_state(graph, id)) continue;
-    if (graph.type(id) == graph.type(copy.results[result])) graph.outputs[result].updates = id;
+    const ValueId id = copy.in(pair.operand), result = copy.out(pair.result);
+    if (id == kNoValue || result == kNoValue || !is_state(graph, id)) continue;
+    if (graph.type(id) == graph.type(result)) graph.outputs[output_of[pair.result]].updates = id;
   }
   graph.nodes.push_back(std::move(copy));
   return graph;
@@ -113,7 +113,8 @@ std::string shape_text(const Graph& graph, const Node& node) {
   if (from.size() > kMost) from.resize(kMost), from.emplace_back("...");
   std::vector<std::string> to;
   for (const ValueId id : node.results) {
-    if (!graph.type(id).shape.empty()) to.push_back(to_string(graph.type(id).shape));
+    if (id != kNoValue && !graph.type(id).shape.empty())
+      to.push_back(to_string(graph.type(id).shape));
   }
   return fmt::format("{} -> {}", fmt::join(from, " x "), fmt::join(to, ", "));
 }

@@ -21,7 +21,7 @@ std::vector<bool> copy_nodes(const Graph& graph) {
   }
   for (size_t n = graph.nodes.size(); n-- > 0;) {
     for (const ValueId id : graph.nodes[n].results)
-      nodes[n] = nodes[n] || wanted[static_cast<size_t>(id)];
+      nodes[n] = nodes[n] || (id != kNoValue && wanted[static_cast<size_t>(id)]);
     if (!nodes[n]) continue;
     for (const ValueId id : graph.nodes[n].operands) {
       if (id != kNoValue) wanted[static_cast<size_t>(id)] = true;
@@ -51,12 +51,12 @@ class Copier {
   void append(const Node& node) {
     std::vector<ValueId> operands;
     for (const ValueId id : node.operands) operands.push_back(value(id));
-    std::vector<Dtype> dtypes;
-    for (const ValueId id : node.results) dtypes.push_back(typed_.type(id).dtype);
     builder_.tag = Tag{.layer = node.tag.layer, .role = Role::update, .origin = node.tag.origin};
-    const auto results = builder_.emit_typed(node.op, node.attrs, operands, dtypes);
-    for (size_t i = 0; i < results.size(); ++i)
-      map_[static_cast<size_t>(node.results[i])] = results[i];
+    const auto results =
+        builder_.emit_typed(node.op, node.attrs, operands, result_dtypes(typed_, node));
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i] != kNoValue) map_[static_cast<size_t>(node.results[i])] = results[i];
+    }
   }
 
   ValueId value(ValueId id) {

@@ -61,10 +61,14 @@ std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<Val
   const auto node_id = static_cast<NodeId>(graph_.nodes.size());
   Node node{.op = op,
             .attrs = std::move(attrs),
-            .operands = std::move(operands),
+            .operands = trimmed(std::move(operands)),
             .results = {},
             .tag = tag};
   for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i] == absent_type()) {
+      node.results.push_back(kNoValue);
+      continue;
+    }
     check_size(def.name, tag, results[i].shape);
     if (results[i].dtype == Dtype::real && graph_.phase != Phase::logical) {
       const bool statistic = ((def.statistics >> i) & 1) != 0;
@@ -76,6 +80,7 @@ std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<Val
     graph_.values.push_back(
         {.type = results[i], .producer = node_id, .result_index = static_cast<int>(i)});
   }
+  node.results = trimmed(std::move(node.results));
   std::vector<ValueId> ids = node.results;
   graph_.nodes.push_back(std::move(node));
   return ids;

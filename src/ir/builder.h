@@ -31,8 +31,9 @@ class Builder {
   // The next value of an input: an output that is written over it.
   void next(ValueId input, ValueId value);
 
+  // Operands and results by slot, kNoValue for what is absent.
   std::vector<ValueId> emit(OpCode op, Attrs attrs, std::vector<ValueId> operands);
-  // Float results take these dtypes instead (one per result; ignored where the op fixes the dtype).
+  // Float results take these dtypes instead (by slot; ignored where the op fixes the dtype).
   std::vector<ValueId> emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
                                   std::span<const Dtype> result_dtypes);
   // emit, for ops with one result.

@@ -50,4 +50,16 @@ std::vector<std::vector<NodeId>> uses(const Graph& graph) {
   return result;
 }
 
+std::vector<Dtype> result_dtypes(const Graph& graph, const Node& node) {
+  std::vector<Dtype> dtypes;
+  for (const ValueId id : node.results)
+    dtypes.push_back(id == kNoValue ? Dtype::f32 : graph.type(id).dtype);
+  return dtypes;
+}
+
+std::vector<ValueId> trimmed(std::vector<ValueId> slots) {
+  while (!slots.empty() && slots.back() == kNoValue) slots.pop_back();
+  return slots;
+}
+
 }  // namespace octet

@@ -44,17 +44,21 @@ struct Tag {
 struct Value {
   TensorType type;
   NodeId producer = kNoNode;  // kNoNode: an input of the graph
-  int result_index = 0;       // among the producer's results
+  int result_index = 0;       // its slot among the producer's results
   bool operator==(const Value&) const = default;
 };
 
 struct Node {
   OpCode op = OpCode::neg;
   Attrs attrs;
-  std::vector<ValueId> operands;  // kNoValue: an optional operand that is absent
-  std::vector<ValueId> results;
+  // By slot (ir/ops/slots.h); kNoValue: an optional one that is absent. None at the end is.
+  std::vector<ValueId> operands, results;
   Tag tag;
   bool operator==(const Node&) const = default;
+
+  // kNoValue where it is absent.
+  ValueId in(size_t slot) const { return slot < operands.size() ? operands[slot] : kNoValue; }
+  ValueId out(size_t slot) const { return slot < results.size() ? results[slot] : kNoValue; }
 };
 
 // Inputs stand in the order of their values. `key`: what a state is for and of which parameter or
@@ -96,5 +100,9 @@ struct Graph {
 
 // For each value, the nodes that read it, in order; a node that reads it twice stands twice.
 std::vector<std::vector<NodeId>> uses(const Graph& graph);
+// The dtypes of a node's results by slot; f32 for an absent one.
+std::vector<Dtype> result_dtypes(const Graph& graph, const Node& node);
+// Without the absent ones at the end, as a node keeps them.
+std::vector<ValueId> trimmed(std::vector<ValueId> slots);
 
 }  // namespace octet

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/ops/slots.h"
 
 namespace octet {
 
@@ -24,22 +25,25 @@ struct VjpCall {
   std::span<const ValueId> dresults;
 };
 
+// Types by slot: absent_type() for an operand that is absent, and for a result that a node with
+// these attributes and operands does not have.
 using InferFn = std::vector<TensorType> (*)(const Attrs& attrs,
                                             std::span<const TensorType> operands);
 // Appends the backward nodes; returns one gradient per operand, kNoValue where none flows.
 using VjpFn = std::vector<ValueId> (*)(Builder& builder, const VjpCall& call);
-// Appends the same meaning in simpler ops; returns one value per result.
+// Appends the same meaning in simpler ops; returns one value per slot of the node's results.
 using DecomposeFn = std::vector<ValueId> (*)(Builder& builder, const Node& node);
 using CostFn = Cost (*)(const Graph& graph, const Node& node);
 
 // Result `result` may take the buffer of operand `operand`, if that is its last use.
 struct InplacePair {
-  int8_t result = 0, operand = 0;
+  SlotId result = 0, operand = 0;
 };
 
-// Operand `operand` may be codes in groups along its rows; operand `scales` is then their scales.
+// Operand `operand` may be quantized in groups along its rows; operand `scale` is then their
+// scales.
 struct StoredPlace {
-  int8_t operand = 0, scales = 0;
+  SlotId operand = 0, scale = 0;
 };
 
 // The attributes that an op takes, at their defaults.
@@ -51,8 +55,7 @@ Attrs default_attrs() {
 struct OpDef {
   OpCode code;
   std::string_view name;
-  int min_operands = 1;
-  int max_operands = 1;     // -1: any number
+  SlotList operands = Unary::operands, results = Unary::results;
   InferFn infer = nullptr;  // dtype real in a result means: the float that the recipe chooses
   Attrs (*attrs)() = default_attrs<NoAttrs>;
   VjpFn vjp = nullptr;              // nullptr: no gradient flows through
@@ -61,9 +64,12 @@ struct OpDef {
   std::span<const InplacePair> inplace = {};
   std::span<const StoredPlace> stored = {};
   uint8_t statistics = 0;  // bit i: result i stays f32 under every recipe
-  // Where not 0, the op has the attribute `amax`: set, it gives two results more, what the op amax
-  // gives of its first amax_results results as they are stored, in operand 0's dtype.
+  // Where not 0, the op has the attribute `amax`: set, it gives its last two results, what the op
+  // amax gives of its first amax_results results as they are stored, in operand 0's dtype.
   uint8_t amax_results = 0;
+
+  // How many slots of the results are the op's own; of the two behind them the first.
+  constexpr size_t own_results() const { return results.size() - (amax_results > 0 ? 2 : 0); }
 };
 
 const OpDef& op_def(OpCode code);

@@ -1,5 +1,6 @@
 #include "ir/parse.h"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <type_traits>
@@ -32,10 +33,12 @@ class Parser {
   }
 
  private:
-  // A value to be defined, and where its name stands.
+  // A value to be defined, where its name stands, and the slot that it is, if that is said.
   struct Name {
     int64_t number = 0;
     size_t pos = 0;
+    std::string_view slot = {};
+    size_t slot_pos = 0;
   };
 
   [[noreturn]] void fail(std::string_view expected) { fail_at(pos_, expected); }
@@ -186,10 +189,18 @@ class Parser {
       const size_t start = pos_;
       expect('%');
       names.push_back({number<int64_t>(), start});
+      if (!accept(':')) continue;
+      skip();
+      names.back().slot_pos = pos_;
+      names.back().slot = word();
+      pos_ += names.back().slot.size();
+      if (names.back().slot.empty()) fail("the name of a result");
     } while (accept(','));
     expect('=');
     if (accept_keyword("input")) {
       if (names.size() != 1) fail("one value for an input");
+      if (!names[0].slot.empty())
+        fail_at(names[0].slot_pos, "an input without the name of a result");
       const auto kind = enumerator<InputKind>();
       std::string name = string();
       expect(':');
@@ -207,8 +218,10 @@ class Parser {
     expect(':');
     for (size_t i = 0; i < names.size(); ++i) {
       if (i > 0) expect(',');
-      node.results.push_back(
-          define(names[i], type(), static_cast<NodeId>(graph_.nodes.size()), static_cast<int>(i)));
+      const size_t slot = place(node.results, def->results, names[i].slot,
+                                names[i].slot.empty() ? names[i].pos : names[i].slot_pos);
+      node.results[slot] = define(names[i], type(), static_cast<NodeId>(graph_.nodes.size()),
+                                  static_cast<int>(slot));
     }
     tag(node.tag);
     graph_.nodes.push_back(std::move(node));
@@ -217,9 +230,38 @@ class Parser {
     expect('(');
     if (accept(')')) return;
     do {
-      node.operands.push_back(accept('_') ? kNoValue : value());
+      skip();
+      const size_t start = pos_;
+      const std::string_view name = word();
+      pos_ += name.size();
+      if (!name.empty()) expect('=');
+      const ValueId id = value();
+      node.operands[place(node.operands, op_def(node.op).operands, name, start)] = id;
     } while (accept(','));
     expect(')');
+  }
+  // Makes room for the slot of this name, or without one for the next that must be there.
+  size_t place(std::vector<ValueId>& ids, const SlotList& slots, std::string_view name,
+               size_t pos) {
+    const size_t slot = name.empty() ? next_unnamed(ids, slots) : slots.find(name);
+    const bool is_free = slot < slots.size() || (name.empty() && slots.has_many());
+    if (!is_free || (slot < ids.size() && ids[slot] != kNoValue)) fail_at(pos, list_of(slots));
+    ids.resize(std::max(ids.size(), slot + 1), kNoValue);
+    return slot;
+  }
+  static size_t next_unnamed(const std::vector<ValueId>& ids, const SlotList& slots) {
+    for (size_t i = 0; i < slots.n_required(); ++i) {
+      if (i >= ids.size() || ids[i] == kNoValue) return i;
+    }
+    return slots.has_many() ? std::max(ids.size(), slots.size() - 1) : slots.size();
+  }
+  static std::string list_of(const SlotList& slots) {
+    std::string text = "each once of";
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const Slot slot = slots[i];
+      text += fmt::format("{} {}{}", i == 0 ? "" : ",", slot.name, slot.optional ? " =" : "");
+    }
+    return text + (slots.size() == 0 ? " nothing" : slots.has_many() ? " ..." : "");
   }
   void attributes(Attrs& attrs) {
     if (!accept('{')) return;

@@ -35,9 +35,27 @@ std::string attrs_text(const Attrs& attrs) {
   return parts.empty() ? "" : fmt::format(" {{{}}}", fmt::join(parts, ", "));
 }
 
-std::string value_list(const std::vector<ValueId>& ids) {
+// What is there, by name where it could be absent.
+std::string operand_list(const Node& node) {
+  const SlotList& slots = op_def(node.op).operands;
   std::vector<std::string> parts;
-  for (const ValueId id : ids) parts.push_back(id == kNoValue ? "_" : fmt::format("%{}", id));
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    if (node.operands[i] == kNoValue) continue;
+    const Slot slot = slots[i];
+    parts.push_back(slot.optional ? fmt::format("{} = %{}", slot.name, node.operands[i])
+                                  : fmt::format("%{}", node.operands[i]));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+std::string result_list(const Node& node) {
+  const SlotList& slots = op_def(node.op).results;
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < node.results.size(); ++i) {
+    if (node.results[i] == kNoValue) continue;
+    const Slot slot = slots[i];
+    parts.push_back(slot.optional ? fmt::format("%{}:{}", node.results[i], slot.name)
+                                  : fmt::format("%{}", node.results[i]));
+  }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -54,14 +72,15 @@ std::string quoted(const std::string& text) {
 
 std::string print(const Graph& graph, const Node& node) {
   std::vector<std::string> types;
-  for (const ValueId id : node.results) types.push_back(to_string(graph.type(id)));
+  for (const ValueId id : node.results) {
+    if (id != kNoValue) types.push_back(to_string(graph.type(id)));
+  }
   std::string tag = node.tag.layer < 0
                         ? std::string(enum_name(node.tag.role))
                         : fmt::format("layer {}, {}", node.tag.layer, enum_name(node.tag.role));
   if (!node.tag.origin.empty()) tag += ", " + quoted(node.tag.origin);
-  return fmt::format("{} = {}({}){} : {} @ {}", value_list(node.results), op_def(node.op).name,
-                     value_list(node.operands), attrs_text(node.attrs), fmt::join(types, ", "),
-                     tag);
+  return fmt::format("{} = {}({}){} : {} @ {}", result_list(node), op_def(node.op).name,
+                     operand_list(node), attrs_text(node.attrs), fmt::join(types, ", "), tag);
 }
 
 std::string print(const Graph& graph) {
@@ -76,7 +95,7 @@ std::string print(const Graph& graph) {
     }
   };
   for (const Node& node : graph.nodes) {
-    inputs_below(node.results.empty() ? 0 : node.results[0]);
+    inputs_below(node.results.empty() ? 0 : node.out(0));
     text += print(graph, node) + "\n";
   }
   inputs_below(static_cast<ValueId>(graph.values.size()));

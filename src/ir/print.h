@@ -2,11 +2,12 @@
 //
 //   graph "name" phase logical
 //   %0 = input parameter "w" : real[8]
-//   %2, %3 = rms_norm(%1, %0) {eps = 1e-05} : real[4,8], real[4] @ layer 0, forward,
-//   "input_layernorm" output "y" %2 output "w" %9 updates %0
+//   %2, %3 = rms_norm(%1, weight = %0) {eps = 1e-05} : real[4,8], real[4] @ layer 0, forward,
+//   "norm" output "y" %2 output "w" %9 updates %0
 //
-// An absent optional operand is `_`. Attributes equal to their defaults are printed too: a line
-// says all.
+// Operands and results that could be absent are named, `weight = %0` and `%5:dweight`, the others
+// stand in the order of their slots (ir/ops/slots.h). Attributes equal to their defaults are
+// printed too: a line says all.
 #pragma once
 
 #include <string>

@@ -85,6 +85,7 @@ class Verifier {
     } catch (const Error& error) {
       fail("node {}: {}", id, error.what());
     }
+    while (!inferred.empty() && inferred.back() == absent_type()) inferred.pop_back();
     if (inferred.size() != n.results.size())
       fail("{} (node {}) has {} results, expected {}", def.name, id, n.results.size(),
            inferred.size());
@@ -94,6 +95,11 @@ class Verifier {
   void result(NodeId id, size_t i, const TensorType& inferred) {
     const Node& n = graph_.nodes[static_cast<size_t>(id)];
     const std::string what = fmt::format("{} (node {})", op_def(n.op).name, id);
+    const bool is_there = n.results[i] != kNoValue;
+    if (is_there != (inferred != absent_type()))
+      fail("{} {} {}, expected {}", what, is_there ? "gives" : "lacks",
+           op_def(n.op).results[i].name, is_there ? "none" : to_string(inferred));
+    if (!is_there) return;
     define(n.results[i], id, static_cast<int>(i), what);
     const TensorType& type = graph_.type(n.results[i]);
     const bool dtype_ok = inferred.dtype == Dtype::real

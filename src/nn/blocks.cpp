@@ -130,7 +130,7 @@ ValueId Blocks::rms_norm(ValueId x, std::string_view path) {
   module(path);
   const ValueId w =
       parameter({.name = name(path, "weight"), .shape = {spec_.hidden}, .init = Init::ones});
-  return builder_.emit(OpCode::rms_norm, NormAttrs{.eps = spec_.norm_eps}, {x, w})[0];
+  return builder_.emit(OpCode::rms_norm, NormAttrs{.eps = spec_.norm_eps}, {x, w})[RmsNorm::y];
 }
 
 ValueId Blocks::layer_norm(ValueId x, std::string_view path) {
@@ -138,12 +138,13 @@ ValueId Blocks::layer_norm(ValueId x, std::string_view path) {
   const Shape shape = {spec_.hidden};
   const ValueId w = parameter({.name = name(path, "weight"), .shape = shape, .init = Init::ones});
   const ValueId b = parameter({.name = name(path, "bias"), .shape = shape, .init = Init::zeros});
-  return builder_.emit(OpCode::layer_norm, NormAttrs{.eps = spec_.norm_eps}, {x, w, b})[0];
+  return builder_.emit(OpCode::layer_norm, NormAttrs{.eps = spec_.norm_eps},
+                       {x, w, b})[LayerNorm::y];
 }
 
 ValueId Blocks::layer_norm_without_weights(ValueId x, std::string_view path) {
   module(path);
-  return builder_.emit(OpCode::layer_norm, NormAttrs{.eps = spec_.norm_eps}, {x})[0];
+  return builder_.emit(OpCode::layer_norm, NormAttrs{.eps = spec_.norm_eps}, {x})[LayerNorm::y];
 }
 
 ValueId Blocks::rope(ValueId x, int64_t heads) {
@@ -168,7 +169,7 @@ ValueId Blocks::attention(ValueId q, ValueId k, ValueId v) {
                                 .head_dim = spec_.head_dim,
                                 .scale = 1 / std::sqrt(static_cast<double>(spec_.head_dim)),
                                 .causal = true};
-  return builder_.emit(OpCode::attention, attrs, {q, k, v})[0];
+  return builder_.emit(OpCode::attention, attrs, {q, k, v})[Attention::o];
 }
 
 ValueId Blocks::rotary_attention(ValueId x) {
@@ -214,8 +215,8 @@ void Blocks::outputs(ValueId logits) {
   }
   module("loss");
   const auto results = builder_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels_, inv_n_});
-  builder_.output("loss", results[0]);
-  builder_.output("nll", results[2]);
+  builder_.output("loss", results[CrossEntropy::loss]);
+  builder_.output("nll", results[CrossEntropy::nll]);
 }
 
 ValueId rotary_decoder(Blocks& b, NormBlock norm) {

@@ -125,44 +125,57 @@ class ItemUpdate {
         policy_(policy_for(policy, weight_.n_elems())) {}
 
   void build(const StepInputs& in) {
-    const ValueId m = state(StateUse::moment1, first_moment_dtype(policy_.state_m), weight_.shape);
-    const ValueId v = state(StateUse::moment2, second_moment_dtype(policy_.state_v), weight_.shape);
-    std::vector<ValueId> operands = {item_.weight,  item_.gradient,    m, v, in.lr, in.c1, in.c2,
-                                     in.grad_scale, in.found_nonfinite};
-    operands.push_back(master());
-    operands.push_back(meta(StateUse::moment1_meta, m));
-    operands.push_back(meta(StateUse::moment2_meta, v));
-    operands.push_back(in.attempt);
-    while (operands.back() == kNoValue) operands.pop_back();
+    using S = AdamwStep;
+    std::vector<ValueId> operands(op_def(OpCode::adamw_step).operands.size(), kNoValue);
+    operands[S::w] = item_.weight;
+    operands[S::g] = item_.gradient;
+    operands[S::m] =
+        state(S::next_m, StateUse::moment1, {first_moment_dtype(policy_.state_m), weight_.shape});
+    operands[S::v] =
+        state(S::next_v, StateUse::moment2, {second_moment_dtype(policy_.state_v), weight_.shape});
+    operands[S::lr] = in.lr;
+    operands[S::c1] = in.c1;
+    operands[S::c2] = in.c2;
+    operands[S::grad_scale] = in.grad_scale;
+    operands[S::found_nonfinite] = in.found_nonfinite;
+    operands[S::master] = master();
+    operands[S::m_meta] = meta(S::next_m_meta, StateUse::moment1_meta, operands[S::m]);
+    operands[S::v_meta] = meta(S::next_v_meta, StateUse::moment2_meta, operands[S::v]);
+    operands[S::attempt] = in.attempt;
     const AdamwAttrs attrs = update_attrs(item_, policy_, weight_.dtype);
     const auto results = builder_.emit(OpCode::adamw_step, attrs, operands);
-    builder_.next(item_.weight, results[0]);
-    for (size_t i = 0; i < states_.size(); ++i) builder_.next(states_[i], results[i + 1]);
+    builder_.next(item_.weight, results[S::next_w]);
+    for (const State& s : states_) builder_.next(s.value, results[s.next]);
   }
 
  private:
-  ValueId state(StateUse use, Dtype dtype, Shape shape) {
-    states_.push_back(
-        builder_.state(use, item_.parameter, {.dtype = dtype, .shape = std::move(shape)}));
-    return states_.back();
+  struct State {
+    SlotId next;  // the result that follows it
+    ValueId value;
+  };
+
+  ValueId state(SlotId next, StateUse use, TensorType type) {
+    states_.push_back({next, builder_.state(use, item_.parameter, std::move(type))});
+    return states_.back().value;
   }
   ValueId master() {
     if (weight_.dtype == Dtype::f32 || policy_.master == Master::bf16_sr) return kNoValue;
     return policy_.master == Master::fp32
-               ? state(StateUse::master, Dtype::f32, weight_.shape)
-               : state(StateUse::master_remainder, Dtype::i16, weight_.shape);
+               ? state(AdamwStep::next_master, StateUse::master, {Dtype::f32, weight_.shape})
+               : state(AdamwStep::next_master, StateUse::master_remainder,
+                       {Dtype::i16, weight_.shape});
   }
-  ValueId meta(StateUse use, ValueId moment) {
+  ValueId meta(SlotId next, StateUse use, ValueId moment) {
     if (!is_quantized(builder_.type(moment).dtype)) return kNoValue;
     const int64_t n_groups = ceil_div(weight_.n_elems(), policy_.group);
-    return state(use, Dtype::u32, {n_groups});
+    return state(next, use, {Dtype::u32, {n_groups}});
   }
 
   Builder& builder_;
   const UpdateItem& item_;
   TensorType weight_;
   AdamwPolicy policy_;
-  std::vector<ValueId> states_;  // in the order of the results behind w
+  std::vector<State> states_;  // in the order of the results behind next_w
 };
 
 ValueId attempt_input(Builder& builder, const std::vector<UpdateItem>& items,
@@ -180,10 +193,10 @@ void update_together(Builder& builder, const std::vector<UpdateItem>& items,
   std::vector<ValueId> gradients;
   for (const UpdateItem& item : items) gradients.push_back(item.gradient);
   const auto norm = norm_of(builder, in.clip, gradients);
-  in.grad_scale = norm[1];
-  std::vector<ValueId> flags = {norm[2]};
+  in.grad_scale = norm[GlobalNorm::grad_scale];
+  std::vector<ValueId> flags = {norm[GlobalNorm::found_nonfinite]};
   if (flag != kNoValue) flags.push_back(flag);
-  report_norm(builder, norm[0], flags);
+  report_norm(builder, norm[GlobalNorm::norm], flags);
   in.found_nonfinite = builder.graph().outputs.back().value;
   for (const UpdateItem& item : items) ItemUpdate(builder, item, policy).build(in);
 }
@@ -201,16 +214,17 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
   for (const UpdateItem* item : by_time) {
     const auto norm = norm_of(builder, in.clip, {item->gradient});
     const ValueId before = known.before(item->gradient);
-    in.grad_scale = norm[1];
-    in.found_nonfinite =
-        before == kNoValue ? norm[2] : builder.emit1(OpCode::any_of, NoAttrs{}, {norm[2], before});
-    norms.push_back(norm[0]);
+    in.grad_scale = norm[GlobalNorm::grad_scale];
+    in.found_nonfinite = norm[GlobalNorm::found_nonfinite];
+    if (before != kNoValue)
+      in.found_nonfinite = builder.emit1(OpCode::any_of, NoAttrs{}, {in.found_nonfinite, before});
+    norms.push_back(norm[GlobalNorm::norm]);
     flags.push_back(in.found_nonfinite);
     builder.output(nonfinite_name(item->parameter), in.found_nonfinite);
     ItemUpdate(builder, *item, policy).build(in);
   }
   if (flag != kNoValue) flags.push_back(flag);
-  report_norm(builder, norm_of(builder, in.clip, norms)[0], flags);
+  report_norm(builder, norm_of(builder, in.clip, norms)[GlobalNorm::norm], flags);
 }
 
 }  // namespace

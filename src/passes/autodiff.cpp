@@ -18,7 +18,8 @@ std::vector<bool> reached_from(const Graph& graph, const std::vector<ValueId>& s
       return id != kNoValue && reached[static_cast<size_t>(id)];
     });
     for (const ValueId id : node.results) {
-      if (any && is_float(graph.type(id).dtype)) reached[static_cast<size_t>(id)] = true;
+      if (any && id != kNoValue && is_float(graph.type(id).dtype))
+        reached[static_cast<size_t>(id)] = true;
     }
   }
   return reached;

@@ -29,10 +29,10 @@ std::optional<Piece> piece_of(const Graph& graph, const Node& pad) {
     if (a.interior[i] != 0) return std::nullopt;
     if (a.low[i] == 0 && a.high[i] == 0) continue;
     if (piece) return std::nullopt;
-    piece = Piece{.value = pad.operands[0],
+    piece = Piece{.value = pad.in(Unary::x),
                   .axis = static_cast<int64_t>(i),
                   .start = a.low[i],
-                  .size = graph.type(pad.operands[0]).shape[i]};
+                  .size = graph.type(pad.in(Unary::x)).shape[i]};
   }
   return piece;
 }
@@ -44,9 +44,9 @@ std::vector<bool> sums_of_pieces(const Graph& graph) {
   const auto is_sum = [&](ValueId id) { return result[static_cast<size_t>(id)]; };
   for (const Node& node : graph.nodes) {
     const bool sum = node.op == OpCode::add
-                         ? std::all_of(node.operands.begin(), node.operands.end(), is_sum)
+                         ? is_sum(node.in(Binary::a)) && is_sum(node.in(Binary::b))
                          : node.op == OpCode::pad && piece_of(graph, node).has_value();
-    if (sum) result[static_cast<size_t>(node.results[0])] = true;
+    if (sum) result[static_cast<size_t>(node.out(Binary::y))] = true;
   }
   return result;
 }
@@ -55,16 +55,17 @@ std::vector<bool> sums_of_pieces(const Graph& graph) {
 void collect(const Graph& graph, ValueId id, std::vector<Piece>& pieces) {
   const Node& node = *producer(graph, id);
   if (node.op == OpCode::pad) return pieces.push_back(*piece_of(graph, node));
-  for (const ValueId operand : node.operands) collect(graph, operand, pieces);
+  collect(graph, node.in(Binary::a), pieces);
+  collect(graph, node.in(Binary::b), pieces);
 }
 
 // The pieces of this sum in order, where they tile it and are of its dtype.
 std::vector<Piece> tiles_of(const Graph& graph, const Node& sum) {
   std::vector<Piece> pieces;
-  collect(graph, sum.results[0], pieces);
+  collect(graph, sum.out(Binary::y), pieces);
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece& a, const Piece& b) { return a.start < b.start; });
-  const TensorType& whole = graph.type(sum.results[0]);
+  const TensorType& whole = graph.type(sum.out(Binary::y));
   int64_t end = 0;
   for (const Piece& piece : pieces) {
     const bool fits = piece.axis == pieces[0].axis && piece.start == end &&
@@ -90,7 +91,7 @@ Graph merge_pads(const Graph& graph) {
     std::vector<ValueId> operands;
     for (const Piece& piece : tiles) operands.push_back(rewriter.map(piece.value));
     rewriter.builder().tag = node.tag;
-    const Dtype dtype = graph.type(node.results[0]).dtype;
+    const Dtype dtype = graph.type(node.out(Binary::y)).dtype;
     rewriter.set(node.results,
                  rewriter.builder().emit_typed(
                      OpCode::concatenate, AxisAttrs{.axis = tiles[0].axis}, operands, {&dtype, 1}));

@@ -29,14 +29,16 @@ std::vector<ValueId> Rewriter::map(const std::vector<ValueId>& old_ids) const {
 
 void Rewriter::set(const std::vector<ValueId>& old_ids, const std::vector<ValueId>& new_ids) {
   CHECK(old_ids.size() == new_ids.size());
-  for (size_t i = 0; i < old_ids.size(); ++i) set(old_ids[i], new_ids[i]);
+  for (size_t i = 0; i < old_ids.size(); ++i) {
+    CHECK((old_ids[i] == kNoValue) == (new_ids[i] == kNoValue));
+    if (old_ids[i] != kNoValue) set(old_ids[i], new_ids[i]);
+  }
 }
 
 std::vector<ValueId> Rewriter::copy(const Node& node) {
-  std::vector<Dtype> dtypes;
-  for (const ValueId id : node.results) dtypes.push_back(from_.type(id).dtype);
   builder_.tag = node.tag;
-  auto results = builder_.emit_typed(node.op, node.attrs, map(node.operands), dtypes);
+  auto results =
+      builder_.emit_typed(node.op, node.attrs, map(node.operands), result_dtypes(from_, node));
   set(node.results, results);
   return results;
 }

@@ -35,10 +35,10 @@ bool is_identity_perm(const Shape& perm) {
 // tells them apart.)
 std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
   if (node.results.size() != 1 || node.operands.empty()) return std::nullopt;
-  const ValueId x = node.operands[0];
+  const ValueId x = node.in(Unary::x), y = node.out(Unary::y);
   if (x == kNoValue) return std::nullopt;
-  const bool same_type = graph.type(x) == graph.type(node.results[0]);
-  const auto other = [&](int i) { return node.operands[static_cast<size_t>(i)]; };
+  const bool same_type = graph.type(x) == graph.type(y);
+  const ValueId other = node.in(Binary::b);
   switch (node.op) {
     case OpCode::stop_gradient:
     case OpCode::reshape:
@@ -55,15 +55,14 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
     case OpCode::add:
     case OpCode::mul: {
       const double unit = node.op == OpCode::add ? 0 : 1;
-      if (is_fill(graph, other(1), unit) && same_type) return x;
-      if (is_fill(graph, x, unit) && graph.type(other(1)) == graph.type(node.results[0]))
-        return other(1);
+      if (is_fill(graph, other, unit) && same_type) return x;
+      if (is_fill(graph, x, unit) && graph.type(other) == graph.type(y)) return other;
       return std::nullopt;
     }
     case OpCode::sub:
-      return is_fill(graph, other(1), 0) && same_type ? std::optional(x) : std::nullopt;
+      return is_fill(graph, other, 0) && same_type ? std::optional(x) : std::nullopt;
     case OpCode::div:
-      return is_fill(graph, other(1), 1) && same_type ? std::optional(x) : std::nullopt;
+      return is_fill(graph, other, 1) && same_type ? std::optional(x) : std::nullopt;
     default:
       return std::nullopt;
   }
@@ -71,15 +70,15 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
 
 // Two moves in a row are one; returns the attributes and operand of that one.
 std::optional<std::pair<Attrs, ValueId>> merged_move(const Graph& graph, const Node& node) {
-  const Node* inner = node.operands.size() == 1 ? producer(graph, node.operands[0]) : nullptr;
+  const Node* inner = node.operands.size() == 1 ? producer(graph, node.in(Unary::x)) : nullptr;
   if (inner == nullptr || inner->op != node.op) return std::nullopt;
-  if (node.op == OpCode::reshape) return std::pair(node.attrs, inner->operands[0]);
+  if (node.op == OpCode::reshape) return std::pair(node.attrs, inner->in(Unary::x));
   if (node.op != OpCode::transpose) return std::nullopt;
   const Shape& outer_perm = std::get<TransposeAttrs>(node.attrs).perm;
   const Shape& inner_perm = std::get<TransposeAttrs>(inner->attrs).perm;
   Shape perm;
   for (const int64_t axis : outer_perm) perm.push_back(inner_perm[static_cast<size_t>(axis)]);
-  return std::pair(Attrs(TransposeAttrs{.perm = perm}), inner->operands[0]);
+  return std::pair(Attrs(TransposeAttrs{.perm = perm}), inner->in(Unary::x));
 }
 
 // The text that two nodes share exactly when they compute the same thing.
@@ -98,7 +97,7 @@ Graph remove_dead(const Graph& graph) {
   std::vector<bool> keep(graph.nodes.size(), false);
   for (size_t n = graph.nodes.size(); n-- > 0;) {
     for (const ValueId id : graph.nodes[n].results)
-      keep[n] = keep[n] || live[static_cast<size_t>(id)];
+      keep[n] = keep[n] || (id != kNoValue && live[static_cast<size_t>(id)]);
     if (!keep[n]) continue;
     for (const ValueId id : graph.nodes[n].operands) {
       if (id != kNoValue) live[static_cast<size_t>(id)] = true;
@@ -129,10 +128,10 @@ Graph remove_identities(const Graph& graph) {
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes) {
     if (const auto same = identity_of(graph, node)) {
-      rewriter.set(node.results[0], rewriter.map(*same));
+      rewriter.set(node.out(Unary::y), rewriter.map(*same));
     } else if (const auto move = merged_move(graph, node)) {
       rewriter.builder().tag = node.tag;
-      const Dtype dtype = graph.type(node.results[0]).dtype;
+      const Dtype dtype = graph.type(node.out(Unary::y)).dtype;
       const auto results = rewriter.builder().emit_typed(node.op, move->first,
                                                          {rewriter.map(move->second)}, {&dtype, 1});
       rewriter.set(node.results, results);
@@ -177,6 +176,7 @@ Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const
       auto results = def.decompose(rewriter.builder(), mapped);
       CHECK(results.size() == node.results.size());
       for (size_t i = 0; i < results.size(); ++i) {
+        if (node.results[i] == kNoValue) continue;
         if (rewriter.builder().type(results[i]).shape != current.type(node.results[i]).shape) {
           throw Error(ErrorCode::internal, "[decompose] {} gives {} where the op gives {}",
                       def.name, to_string(rewriter.builder().type(results[i])),

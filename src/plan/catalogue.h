@@ -21,7 +21,7 @@ struct KernelChoice {
   bool reference = false;     // a scalar kernel that decodes, computes in double and encodes
 };
 
-// Addresses in the order of the node's operands and results; nullptr for an absent operand.
+// Addresses by the slots of the node's operands and results; nullptr for what is absent.
 struct LaunchArgs {
   std::span<std::byte* const> operands;
   std::span<std::byte* const> results;

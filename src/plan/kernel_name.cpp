@@ -10,9 +10,11 @@ namespace octet {
 std::string kernel_name(const NodeView& view) {
   std::vector<std::string_view> from, to;
   for (size_t i = 0; i < view.node.operands.size() && i < 4; ++i) {
-    from.push_back(view.has(i) ? dtype_name(view.in(i).dtype) : "_");
+    if (view.has(i)) from.push_back(dtype_name(view.in(i).dtype));
   }
-  for (size_t i = 0; i < view.node.results.size(); ++i) to.push_back(dtype_name(view.out(i).dtype));
+  for (size_t i = 0; i < view.node.results.size(); ++i) {
+    if (view.gives(i)) to.push_back(dtype_name(view.out(i).dtype));
+  }
   return fmt::format("{} {} -> {}", op_def(view.node.op).name, fmt::join(from, " x "),
                      fmt::join(to, ", "));
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <span>
 
 #include "ir/graph.h"
 #include "ir/op_def.h"
@@ -13,11 +14,11 @@ struct NodeView {
   const Graph& graph;
   const Node& node;
 
-  bool has(size_t operand) const {
-    return operand < node.operands.size() && node.operands[operand] != kNoValue;
-  }
-  const TensorType& in(size_t i) const { return graph.type(node.operands[i]); }
-  const TensorType& out(size_t i) const { return graph.type(node.results[i]); }
+  // By slot: whether an operand or result is there, and its type.
+  bool has(size_t operand) const { return node.in(operand) != kNoValue; }
+  bool gives(size_t result) const { return node.out(result) != kNoValue; }
+  const TensorType& in(size_t slot) const { return graph.type(node.operands[slot]); }
+  const TensorType& out(size_t slot) const { return graph.type(node.results[slot]); }
   // Absent operands are accepted.
   bool in_is(size_t i, std::initializer_list<Dtype> dtypes) const {
     return !has(i) || std::find(dtypes.begin(), dtypes.end(), in(i).dtype) != dtypes.end();
@@ -31,9 +32,17 @@ struct NodeView {
   }
 };
 
-// The results that are the op's own: OpDef::amax_results has two more.
+// Slots of the results that are the op's own: OpDef::amax_results has two more.
 inline size_t own_results(const NodeView& view) {
-  return view.node.results.size() - (emits_amax(view.node.attrs) ? 2 : 0);
+  return std::min(view.node.results.size(), op_def(view.node.op).own_results());
+}
+
+// The operands of attention or its gradient that are matrices of one type.
+inline std::span<const SlotId> attention_matrices(const NodeView& view) {
+  static constexpr SlotId kForward[] = {Attention::q, Attention::k, Attention::v};
+  static constexpr SlotId kGradient[] = {AttentionGrad::q, AttentionGrad::k, AttentionGrad::v,
+                                         AttentionGrad::o, AttentionGrad::dout};
+  return view.node.op == OpCode::attention_grad ? std::span<const SlotId>(kGradient) : kForward;
 }
 
 }  // namespace octet

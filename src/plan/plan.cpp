@@ -130,7 +130,9 @@ class Planner {
                   print(plan_.graph, n));
     }
     PlanStep plan_step{.node = id, .kernel = *choice, .scratch = -1};
-    for (size_t i = 0; i < n.results.size(); ++i) place_result(step, n, i);
+    for (size_t i = 0; i < n.results.size(); ++i) {
+      if (n.results[i] != kNoValue) place_result(step, n, i);
+    }
     add_bytes(0, choice->scratch_bytes, choice->name);
     if (choice->scratch_bytes > 0) {
       plan_step.scratch = static_cast<int>(plan_.buffers.size());
@@ -204,11 +206,8 @@ class Planner {
   // this result.
   int reusable(int step, const Node& n, size_t result) {
     for (const InplacePair pair : op_def(n.op).inplace) {
-      const auto o = static_cast<size_t>(pair.operand);
-      if (static_cast<size_t>(pair.result) != result || o >= n.operands.size() ||
-          n.operands[o] == kNoValue)
-        continue;
-      const ValueId operand = root(n.operands[o]);
+      if (pair.result != result || n.in(pair.operand) == kNoValue) continue;
+      const ValueId operand = root(n.in(pair.operand));
       const int buffer = buffer_of(operand);
       if (buffer < 0 || plan_.buffers[static_cast<size_t>(buffer)].lane != Lane::transient)
         continue;
@@ -228,7 +227,7 @@ class Planner {
   // shares it.
   bool taken_at(int step, int buffer, const Node& n, size_t result) {
     for (size_t i = 0; i < result; ++i) {
-      if (buffer_of(n.results[i]) == buffer) return true;
+      if (n.results[i] != kNoValue && buffer_of(n.results[i]) == buffer) return true;
     }
     return plan_.buffers[static_cast<size_t>(buffer)].last_step > step;
   }
@@ -241,7 +240,7 @@ class Planner {
   // Gradients of parameters: what updates read, and the gradients among the outputs.
   void find_gradients() {
     for (const Node& n : plan_.graph.nodes) {
-      if (n.op == OpCode::adamw_step) gradients_.insert(root(n.operands[1]));
+      if (n.op == OpCode::adamw_step) gradients_.insert(root(n.in(AdamwStep::g)));
     }
     for (const GraphOutput& output : plan_.graph.outputs) {
       if (is_gradient_name(output.name)) gradients_.insert(root(output.value));

@@ -78,8 +78,8 @@ std::map<std::string, int64_t> count_ops(const Graph& graph, bool layers_only) {
     if (layers_only && node.tag.layer < 0) continue;
     std::string key(op_def(node.op).name);
     if (node.op == OpCode::gemm) {
-      key += fmt::format(" {} x {}", dtype_name(graph.type(node.operands[0]).dtype),
-                         dtype_name(graph.type(node.operands[1]).dtype));
+      key += fmt::format(" {} x {}", dtype_name(graph.type(node.in(Gemm::a)).dtype),
+                         dtype_name(graph.type(node.in(Gemm::b)).dtype));
     }
     ++counts[key];
   }
@@ -92,9 +92,12 @@ std::string program_text(const Plan& plan) {
     const PlanStep& step = plan.steps[i];
     const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
     std::vector<std::string> results, operands;
-    for (const ValueId id : node.results) results.push_back(place(plan, id));
-    for (const ValueId id : node.operands)
-      operands.push_back(id == kNoValue ? "_" : fmt::format("%{}", id));
+    for (const ValueId id : node.results) {
+      if (id != kNoValue) results.push_back(place(plan, id));
+    }
+    for (const ValueId id : node.operands) {
+      if (id != kNoValue) operands.push_back(fmt::format("%{}", id));
+    }
     const std::string layer = node.tag.layer < 0 ? "-" : fmt::format("{}", node.tag.layer);
     text += fmt::format("{:5} {:>3} {:8} {:16} {} = {}({})", i, layer, enum_name(node.tag.role),
                         node.tag.origin, fmt::join(results, ", "), step.kernel.name,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "ir/ops/slots.h"
 
 namespace octet {
 
@@ -14,7 +15,7 @@ inline ValueId view_root(const Graph& graph, ValueId id) {
   for (;;) {
     const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
     if (producer == kNoNode || !is_view(graph.nodes[static_cast<size_t>(producer)])) return id;
-    id = graph.nodes[static_cast<size_t>(producer)].operands[0];
+    id = graph.nodes[static_cast<size_t>(producer)].in(Unary::x);
   }
 }
 

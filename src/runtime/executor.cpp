@@ -20,7 +20,8 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
                 .scratch = nullptr};
     for (const ValueId id : node.operands)
       bound.operands.push_back(id == kNoValue ? nullptr : address(id));
-    for (const ValueId id : node.results) bound.results.push_back(address(id));
+    for (const ValueId id : node.results)
+      bound.results.push_back(id == kNoValue ? nullptr : address(id));
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
       bound.scratch = arenas.lane(scratch.lane) + scratch.offset;

@@ -39,7 +39,9 @@ inline Graph case_graph(const OpCase& c, Dtype dtype) {
     if (((op_def(c.op).statistics >> i) & 1) != 0) dtypes[i] = Dtype::f32;
   }
   const auto results = builder.emit_typed(c.op, c.attrs, operands, dtypes);
-  for (size_t i = 0; i < results.size(); ++i) builder.output(output_name(i), results[i]);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i] != kNoValue) builder.output(output_name(i), results[i]);
+  }
   return graph;
 }
 

@@ -33,7 +33,8 @@ int64_t reference_scratch(const NodeView& view) {
   int64_t n = 0;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
     n += view.has(i) ? view.in(i).n_elems() : 0;
-  for (size_t i = 0; i < view.node.results.size(); ++i) n += view.out(i).n_elems();
+  for (size_t i = 0; i < view.node.results.size(); ++i)
+    n += view.gives(i) ? view.out(i).n_elems() : 0;
   return n * static_cast<int64_t>(sizeof(double));
 }
 
@@ -44,33 +45,36 @@ class ReferenceLaunch {
       : attrs_(view.node.attrs), kernel_(reference::kernel(view.node.op)) {
     for (size_t i = 0; i < view.node.operands.size(); ++i)
       in_.push_back(view.has(i) ? view.in(i) : absent_type());
-    for (size_t i = 0; i < view.node.operands.size(); ++i) present_.push_back(view.has(i));
-    for (size_t i = 0; i < view.node.results.size(); ++i) out_.push_back(view.out(i));
+    for (size_t i = 0; i < view.node.results.size(); ++i)
+      out_.push_back(view.gives(i) ? view.out(i) : absent_type());
   }
 
   void operator()(const LaunchArgs& args) const {
     auto* next = reinterpret_cast<double*>(args.scratch);
     const auto take = [&](const TensorType& type) {
+      if (!is_there(type)) return reference::RefTensor{};
       const std::span<double> data(next, static_cast<size_t>(type.n_elems()));
       next += type.n_elems();
       return reference::RefTensor{.type = type, .data = data};
     };
     std::vector<reference::RefTensor> in, out;
     for (size_t i = 0; i < in_.size(); ++i) {
-      in.push_back(present_[i] ? take(in_[i]) : reference::RefTensor{});
-      if (present_[i]) reference::load(in_[i].dtype, args.operands[i], in.back().data);
+      in.push_back(take(in_[i]));
+      if (is_there(in_[i])) reference::load(in_[i].dtype, args.operands[i], in.back().data);
     }
     for (const TensorType& type : out_) out.push_back(take(type));
     kernel_({.attrs = attrs_, .in = in, .out = out});
-    for (size_t i = 0; i < out_.size(); ++i)
-      reference::store(out_[i].dtype, out[i].data, args.results[i]);
+    for (size_t i = 0; i < out_.size(); ++i) {
+      if (is_there(out_[i])) reference::store(out_[i].dtype, out[i].data, args.results[i]);
+    }
   }
 
  private:
+  static bool is_there(const TensorType& type) { return type != absent_type(); }
+
   Attrs attrs_;
   reference::Kernel kernel_;
-  std::vector<TensorType> in_, out_;
-  std::vector<bool> present_;
+  std::vector<TensorType> in_, out_;  // absent_type() for what is absent
 };
 
 }  // namespace

@@ -13,11 +13,12 @@ namespace {
 constexpr double kTanhFactor = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kTanhCubic = 0.044715;
 
-constexpr StoredPlace kStoredGated[] = {{.operand = 0, .scales = 2}, {.operand = 1, .scales = 3}};
-constexpr StoredPlace kStoredGatedGrad[] = {{.operand = 1, .scales = 3},
-                                            {.operand = 2, .scales = 4}};
-constexpr StoredPlace kStoredGelu[] = {{.operand = 0, .scales = 1}};
-constexpr StoredPlace kStoredGeluGrad[] = {{.operand = 1, .scales = 2}};
+constexpr StoredPlace kStoredGated[] = {{GatedAct::gate, GatedAct::gate_scale},
+                                        {GatedAct::up, GatedAct::up_scale}};
+constexpr StoredPlace kStoredGatedGrad[] = {{GatedActGrad::gate, GatedActGrad::gate_scale},
+                                            {GatedActGrad::up, GatedActGrad::up_scale}};
+constexpr StoredPlace kStoredGelu[] = {{Gelu::x, Gelu::x_scale}};
+constexpr StoredPlace kStoredGeluGrad[] = {{GeluGrad::x, GeluGrad::x_scale}};
 
 template <OpCode C>
 Results infer_gated(const Attrs& attrs, Types in) {
@@ -118,8 +119,8 @@ constexpr InplacePair kInplaceGradient[] = {
 
 constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
                                    .name = "gated_act",
-                                   .min_operands = 2,
-                                   .max_operands = 4,
+                                   .operands = {GatedAct::operands, 2},
+                                   .results = GatedAct::results,
                                    .infer = infer_gated<OpCode::gated_act>,
                                    .attrs = default_attrs<GatedActAttrs>,
                                    .vjp = vjp_gated_act,
@@ -129,8 +130,8 @@ constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
                                    .stored = kStoredGated};
 constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .name = "gated_act_grad",
-                                       .min_operands = 3,
-                                       .max_operands = 5,
+                                       .operands = {GatedActGrad::operands, 3},
+                                       .results = {GatedActGrad::results, 2},
                                        .infer = infer_gated<OpCode::gated_act_grad>,
                                        .attrs = default_attrs<GatedActAttrs>,
                                        .decompose = decompose_gated_act_grad,
@@ -140,7 +141,8 @@ constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .amax_results = 2};
 constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .name = "gelu",
-                               .max_operands = 2,
+                               .operands = {Gelu::operands, 1},
+                               .results = Gelu::results,
                                .infer = infer_gelu<OpCode::gelu>,
                                .attrs = default_attrs<GeluAttrs>,
                                .vjp = vjp_gelu,
@@ -150,8 +152,8 @@ constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .stored = kStoredGelu};
 constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .name = "gelu_grad",
-                                   .min_operands = 2,
-                                   .max_operands = 3,
+                                   .operands = {GeluGrad::operands, 2},
+                                   .results = {GeluGrad::results, 1},
                                    .infer = infer_gelu<OpCode::gelu_grad>,
                                    .attrs = default_attrs<GeluAttrs>,
                                    .decompose = decompose_gelu_grad,

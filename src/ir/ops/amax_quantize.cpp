@@ -12,7 +12,7 @@ namespace octet::ops {
 namespace {
 
 constexpr std::string_view kName = "amax_quantize";
-constexpr size_t kHistory = 1, kFirstMaximum = 2;
+constexpr size_t kHistory = AmaxQuantize::history, kFirstMaximum = AmaxQuantize::maximum;
 
 Results infer_amax_quantize(const Attrs& attrs, Types in) {
   const auto& a = std::get<AmaxQuantizeAttrs>(attrs);
@@ -27,19 +27,22 @@ Results infer_amax_quantize(const Attrs& attrs, Types in) {
   }
   const Results quantized{in[0], real({})};
   const Results codes = (a.both ? kQuantizeBoth : kQuantize).infer(a.q, quantized);
-  Results results{
-      codes[0], {.dtype = Dtype::f32, .shape = {}}, {.dtype = Dtype::boolean, .shape = {}}};
+  Results results(kAmaxQuantize.results.size(), absent_type());
+  results[AmaxQuantize::q] = codes[0];
+  results[AmaxQuantize::scale] = {.dtype = Dtype::f32, .shape = {}};
+  results[AmaxQuantize::nonfinite] = {.dtype = Dtype::boolean, .shape = {}};
   if (!absent(in, kHistory)) {
     const Results amax_and_history{real({}), in[kHistory]};
-    results.push_back(kDelayedScale.infer(a.q, amax_and_history)[1]);
+    results[AmaxQuantize::next_history] =
+        kDelayedScale.infer(a.q, amax_and_history)[DelayedScale::next_history];
   }
-  if (a.both) results.push_back(codes[1]);
+  if (a.both) results[AmaxQuantize::q_transposed] = codes[1];
   return results;
 }
 
 Values decompose_amax_quantize(Builder& b, const Node& node) {
   const auto& a = std::get<AmaxQuantizeAttrs>(node.attrs);
-  const ValueId x = node.operands[0], history = operand(node, kHistory);
+  const ValueId x = node.in(AmaxQuantize::x), history = node.in(kHistory);
   Values measured;
   if (a.measures) measured.push_back(x);
   for (size_t i = kFirstMaximum; i < node.operands.size(); ++i)
@@ -48,9 +51,12 @@ Values decompose_amax_quantize(Builder& b, const Node& node) {
   const Values made = history == kNoValue ? b.emit(OpCode::quant_scale, a.q, {amax[0]})
                                           : b.emit(OpCode::delayed_scale, a.q, {amax[0], history});
   const Values codes = b.emit(a.both ? OpCode::quantize_both : OpCode::quantize, a.q, {x, made[0]});
-  Values results{codes[0], made[0], amax[1]};
-  results.insert(results.end(), made.begin() + 1, made.end());
-  results.insert(results.end(), codes.begin() + 1, codes.end());
+  Values results(node.results.size(), kNoValue);
+  results[AmaxQuantize::q] = codes[0];
+  results[AmaxQuantize::scale] = made[0];
+  results[AmaxQuantize::nonfinite] = amax[AmaxOp::nonfinite];
+  if (history != kNoValue) results[AmaxQuantize::next_history] = made[DelayedScale::next_history];
+  if (a.both) results[AmaxQuantize::q_transposed] = codes[QuantizeBoth::q_transposed];
   return results;
 }
 
@@ -58,8 +64,8 @@ Values decompose_amax_quantize(Builder& b, const Node& node) {
 
 constinit const OpDef kAmaxQuantize = {.code = OpCode::amax_quantize,
                                        .name = kName,
-                                       .min_operands = 1,
-                                       .max_operands = 2 + kMaxMaxima,
+                                       .operands = {AmaxQuantize::operands, 1, LastSlot::many},
+                                       .results = {AmaxQuantize::results, 3},
                                        .infer = infer_amax_quantize,
                                        .attrs = default_attrs<AmaxQuantizeAttrs>,
                                        .decompose = decompose_amax_quantize,

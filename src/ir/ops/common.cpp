@@ -100,7 +100,9 @@ double moved_bytes(const Graph& graph, const Node& node) {
   for (const ValueId id : node.operands) {
     if (id != kNoValue) bytes += static_cast<double>(graph.type(id).n_bytes());
   }
-  for (const ValueId id : node.results) bytes += static_cast<double>(graph.type(id).n_bytes());
+  for (const ValueId id : node.results) {
+    if (id != kNoValue) bytes += static_cast<double>(graph.type(id).n_bytes());
+  }
   return bytes;
 }
 
@@ -120,15 +122,16 @@ void need_stored(OpCode code, const Attrs& attrs, Types in) {
   const OpDef& def = op_def(code);
   const int64_t group = stored_group(attrs);
   for (const StoredPlace place : def.stored) {
-    const auto i = static_cast<size_t>(place.operand), scales = static_cast<size_t>(place.scales);
+    const size_t i = place.operand, scales = place.scale;
+    const std::string_view name = def.operands[i].name;
     if (group == 0) {
       if (is_quantized(in[i].dtype) || !absent(in, scales))
-        fail(def.name, "codes as operand {} need a group", i);
+        fail(def.name, "codes as {} need a group", name);
       continue;
     }
     if (!is_quantized(in[i].dtype))
-      fail(def.name, "operand {} must be codes, got {}", i, to_string(in[i]));
-    if (absent(in, scales)) fail(def.name, "operand {} needs its scales", i);
+      fail(def.name, "{} must be codes, got {}", name, to_string(in[i]));
+    if (absent(in, scales)) fail(def.name, "{} needs its scales", name);
     need_float(def.name, "scales", in[scales], grouped_shape(def.name, in[i].shape, group));
   }
 }
@@ -137,7 +140,7 @@ Values emit_on_plain(Builder& b, const Node& node) {
   Values operands = node.operands;
   size_t n_plain = operands.size();
   for (const StoredPlace place : op_def(node.op).stored) {
-    const auto i = static_cast<size_t>(place.operand), scales = static_cast<size_t>(place.scales);
+    const size_t i = place.operand, scales = place.scale;
     const QuantizeAttrs q{.dtype = b.type(operands[i]).dtype,
                           .target = 0,
                           .group = stored_group(node.attrs),
@@ -150,31 +153,30 @@ Values emit_on_plain(Builder& b, const Node& node) {
   }
   operands.resize(n_plain);
   const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
-  return b.emit_typed(node.op, with_stored_group(node.attrs, 0), trimmed(operands), wide);
+  return b.emit_typed(node.op, with_stored_group(node.attrs, 0), operands, wide);
 }
 
 Results with_amax_results(OpCode op, const Attrs& attrs, Results results) {
   if (!emits_amax(attrs)) return results;
-  if (op_def(op).amax_results == 0) fail(op_def(op).name, "it gives no amax of its results");
+  const OpDef& def = op_def(op);
+  if (def.amax_results == 0) fail(def.name, "it gives no amax of its results");
+  results.resize(def.own_results(), absent_type());
   results.push_back({.dtype = Dtype::f32, .shape = {}});
   results.push_back({.dtype = Dtype::boolean, .shape = {}});
   return results;
 }
 
 Values emit_with_amax(Builder& b, const Node& node) {
-  const int n = op_def(node.op).amax_results;
+  const OpDef& def = op_def(node.op);
+  const int n = def.amax_results;
   std::vector<Dtype> dtypes(node.results.size(), Dtype::f32);
   std::fill_n(dtypes.begin(), n, b.type(node.operands[0]).dtype);
   Values results = b.emit_typed(node.op, with_amax(node.attrs, false), node.operands, dtypes);
   const auto end = results.begin() + n;
   const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results.begin(), end});
+  results.resize(def.own_results(), kNoValue);
   results.insert(results.end(), amax.begin(), amax.end());
   return results;
-}
-
-Values trimmed(Values operands) {
-  while (!operands.empty() && operands.back() == kNoValue) operands.pop_back();
-  return operands;
 }
 
 }  // namespace octet::ops

@@ -3,7 +3,7 @@
 // [4096], got [4095]".
 //
 // An absent optional operand reaches infer as absent_type(), or not at all where it would be the
-// last.
+// last; a result that is absent leaves it likewise.
 #pragma once
 
 #include <span>
@@ -76,14 +76,11 @@ void need_stored(OpCode op, const Attrs& attrs, Types in);
 // Dequantizes the stored operands to f32 and emits the same op on plain operands; float results are
 // f32.
 Values emit_on_plain(Builder& b, const Node& node);
-// OpDef::amax_results: `results` with the two behind them where the attribute is set; throws where
-// it is and the op has none.
+// OpDef::amax_results: the op's own results with the two behind them where the attribute is set;
+// throws where it is and the op has none.
 Results with_amax_results(OpCode op, const Attrs& attrs, Results results);
 // The op without the attribute `amax`, and the op amax of its results.
 Values emit_with_amax(Builder& b, const Node& node);
-// Without the absent operands at the end.
-Values trimmed(Values operands);
-
 inline constexpr InplacePair kInplaceFirst[] = {{.result = 0, .operand = 0}};
 inline constexpr InplacePair kInplaceEither[] = {{.result = 0, .operand = 0},
                                                  {.result = 0, .operand = 1}};

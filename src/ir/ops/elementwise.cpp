@@ -171,8 +171,7 @@ template <OpCode C, BinaryGradient F>
 constexpr OpDef binary(std::string_view name) {
   return {.code = C,
           .name = name,
-          .min_operands = 2,
-          .max_operands = 2,
+          .operands = Binary::operands,
           .infer = infer_binary<C>,
           .vjp = vjp_binary<F>,
           .cost = cost_one,
@@ -183,8 +182,7 @@ template <OpCode C>
 constexpr OpDef compare(std::string_view name) {
   return {.code = C,
           .name = name,
-          .min_operands = 2,
-          .max_operands = 2,
+          .operands = Binary::operands,
           .infer = infer_compare<C>,
           .cost = cost_one};
 }
@@ -216,8 +214,8 @@ constinit const OpDef kLess = compare<OpCode::less>("less");
 constinit const OpDef kEqual = compare<OpCode::equal>("equal");
 constinit const OpDef kSelect = {.code = OpCode::select,
                                  .name = "select",
-                                 .min_operands = 3,
-                                 .max_operands = 3,
+                                 .operands = Select::operands,
+                                 .results = Select::results,
                                  .infer = infer_select,
                                  .vjp = vjp_binary<d_select>,
                                  .cost = cost_one,

@@ -148,15 +148,16 @@ Attrs with_amax(Attrs attrs, bool amax) {
 }
 
 void check_operands(const OpDef& def, std::span<const ValueId> operands) {
-  const auto n = static_cast<int>(operands.size());
-  if (n < def.min_operands || (def.max_operands >= 0 && n > def.max_operands)) {
+  const SlotList& slots = def.operands;
+  const size_t n = operands.size();
+  if (!slots.fits(n)) {
     throw Error(ErrorCode::invalid_argument, "[{}] expected {} to {} operands, got {}", def.name,
-                def.min_operands, def.max_operands, n);
+                slots.n_required(), slots.size(), n);
   }
-  const int n_required = def.max_operands < 0 ? n : def.min_operands;
-  for (int i = 0; i < n_required; ++i) {
-    if (operands[static_cast<size_t>(i)] == kNoValue)
-      throw Error(ErrorCode::invalid_argument, "[{}] expected operand {}, got none", def.name, i);
+  for (size_t i = 0; i < n; ++i) {
+    if (operands[i] == kNoValue && !slots[i].optional)
+      throw Error(ErrorCode::invalid_argument, "[{}] expected {}, got none", def.name,
+                  slots[i].name);
   }
 }
 

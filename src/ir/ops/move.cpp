@@ -185,14 +185,14 @@ Values vjp_concatenate(Builder& b, const VjpCall& call) {
 
 constinit const OpDef kFill = {.code = OpCode::fill,
                                .name = "fill",
-                               .min_operands = 0,
-                               .max_operands = 0,
+                               .operands = Make::operands,
+                               .results = Make::results,
                                .infer = infer_fill,
                                .attrs = default_attrs<FillAttrs>};
 constinit const OpDef kIota = {.code = OpCode::iota,
                                .name = "iota",
-                               .min_operands = 0,
-                               .max_operands = 0,
+                               .operands = Make::operands,
+                               .results = Make::results,
                                .infer = infer_iota,
                                .attrs = default_attrs<IotaAttrs>};
 constinit const OpDef kBroadcast = {.code = OpCode::broadcast,
@@ -223,7 +223,8 @@ constinit const OpDef kPad = {.code = OpCode::pad,
                               .vjp = vjp_pad};
 constinit const OpDef kConcatenate = {.code = OpCode::concatenate,
                                       .name = "concatenate",
-                                      .max_operands = -1,
+                                      .operands = {Concatenate::operands, 1, LastSlot::many},
+                                      .results = Concatenate::results,
                                       .infer = infer_concatenate,
                                       .attrs = default_attrs<AxisAttrs>,
                                       .vjp = vjp_concatenate};

@@ -10,10 +10,10 @@
 namespace octet::ops {
 namespace {
 
-constexpr StoredPlace kStoredRms[] = {{.operand = 0, .scales = 2}};
-constexpr StoredPlace kStoredRmsGrad[] = {{.operand = 1, .scales = 4}};
-constexpr StoredPlace kStoredLayer[] = {{.operand = 0, .scales = 3}};
-constexpr StoredPlace kStoredLayerGrad[] = {{.operand = 1, .scales = 5}};
+constexpr StoredPlace kStoredRms[] = {{RmsNorm::x, RmsNorm::x_scale}};
+constexpr StoredPlace kStoredRmsGrad[] = {{RmsNormGrad::x, RmsNormGrad::x_scale}};
+constexpr StoredPlace kStoredLayer[] = {{LayerNorm::x, LayerNorm::x_scale}};
+constexpr StoredPlace kStoredLayerGrad[] = {{LayerNormGrad::x, LayerNormGrad::x_scale}};
 
 Results infer_rms_norm(const Attrs& attrs, Types in) {
   need_stored(OpCode::rms_norm, attrs, in);
@@ -24,9 +24,9 @@ Results infer_rms_norm(const Attrs& attrs, Types in) {
 }
 
 // Where the gradients' addends stand.
-constexpr size_t kRmsAddend = 5, kLayerAddend = 6;
-constexpr InplacePair kInplaceRmsAddend[] = {{.result = 0, .operand = kRmsAddend}};
-constexpr InplacePair kInplaceLayerAddend[] = {{.result = 0, .operand = kLayerAddend}};
+constexpr SlotId kRmsAddend = RmsNormGrad::addend, kLayerAddend = LayerNormGrad::addend;
+constexpr InplacePair kInplaceRmsAddend[] = {{RmsNormGrad::dx, kRmsAddend}};
+constexpr InplacePair kInplaceLayerAddend[] = {{LayerNormGrad::dx, kLayerAddend}};
 
 Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
   need_stored(OpCode::rms_norm_grad, attrs, in);
@@ -140,7 +140,7 @@ Values emit_without_addend(Builder& b, const Node& node, size_t addend) {
   Values operands = node.operands;
   operands.resize(addend);
   const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
-  Values results = b.emit_typed(node.op, node.attrs, trimmed(operands), wide);
+  Values results = b.emit_typed(node.op, node.attrs, operands, wide);
   results[0] = b.add(results[0], node.operands[addend]);
   return results;
 }
@@ -204,8 +204,8 @@ ValueId emit_normalized(Builder& b, const KnownNorm& norm) {
 
 constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
                                   .name = "rms_norm",
-                                  .min_operands = 1,
-                                  .max_operands = 3,
+                                  .operands = {RmsNorm::operands, 1},
+                                  .results = RmsNorm::results,
                                   .infer = infer_rms_norm,
                                   .attrs = default_attrs<NormAttrs>,
                                   .vjp = vjp_rms_norm,
@@ -215,8 +215,8 @@ constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
                                   .statistics = 0b10};
 constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .name = "rms_norm_grad",
-                                      .min_operands = 3,
-                                      .max_operands = 6,
+                                      .operands = {RmsNormGrad::operands, 3},
+                                      .results = {RmsNormGrad::results, 1},
                                       .infer = infer_rms_norm_grad,
                                       .attrs = default_attrs<NormAttrs>,
                                       .decompose = decompose_rms_norm_grad,
@@ -226,8 +226,8 @@ constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .amax_results = 1};
 constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .name = "layer_norm",
-                                    .min_operands = 1,
-                                    .max_operands = 4,
+                                    .operands = {LayerNorm::operands, 1},
+                                    .results = LayerNorm::results,
                                     .infer = infer_layer_norm,
                                     .attrs = default_attrs<NormAttrs>,
                                     .vjp = vjp_layer_norm,
@@ -237,8 +237,8 @@ constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .statistics = 0b110};
 constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .name = "layer_norm_grad",
-                                        .min_operands = 4,
-                                        .max_operands = 7,
+                                        .operands = {LayerNormGrad::operands, 4},
+                                        .results = {LayerNormGrad::results, 1},
                                         .infer = infer_layer_norm_grad,
                                         .attrs = default_attrs<NormAttrs>,
                                         .decompose = decompose_layer_norm_grad,

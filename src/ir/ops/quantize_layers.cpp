@@ -3,142 +3,194 @@
 // scale the op makes its own: from the amax of its f32 result, or with a history as delayed_scale
 // does. With a scale a norm may be given its statistics too, behind the history: what the same norm
 // of the same x gave before.
+#include "ir/ops/quantize_layers.h"
+
 #include <algorithm>
 
+#include "base/error.h"
 #include "ir/ops/list.h"
 #include "ir/ops/norm.h"
 
-namespace octet::ops {
+namespace octet {
 namespace {
 
-struct Fused {
-  const OpDef& layer;
-  Attrs plain;
-  QuantizeAttrs q;
-  bool both;
-  size_t scale() const { return static_cast<size_t>(layer.max_operands); }
-  size_t history() const { return scale() + 1; }
-  // Of the statistics that may be given: mean (of layer_norm) and rstd.
-  size_t first_statistic() const { return scale() + 2; }
-  size_t n_statistics() const {
-    return layer.code == OpCode::rms_norm ? 1 : layer.code == OpCode::layer_norm ? 2 : 0;
-  }
-  size_t rstd() const { return first_statistic() + n_statistics() - 1; }
-};
-
-Fused fused(OpCode code, const Attrs& attrs) {
-  switch (code) {
-    case OpCode::rms_norm_quantize:
-    case OpCode::layer_norm_quantize: {
-      const auto& a = std::get<NormQuantizeAttrs>(attrs);
-      return {code == OpCode::rms_norm_quantize ? kRmsNorm : kLayerNorm, a.norm, a.q, a.both};
-    }
-    case OpCode::gated_act_quantize: {
-      const auto& a = std::get<GatedActQuantizeAttrs>(attrs);
-      return {kGatedAct, a.act, a.q, a.both};
-    }
-    default: {
-      const auto& a = std::get<GeluQuantizeAttrs>(attrs);
-      return {kGelu, a.act, a.q, a.both};
-    }
-  }
+template <typename Op>
+constexpr QuantizedLayer layer_row(OpCode op, OpCode layer) {
+  QuantizedLayer row{.op = op,
+                     .layer = layer,
+                     .given_scale = Op::given_scale,
+                     .history = Op::history,
+                     .known_mean = kNoSlot,
+                     .known_rstd = kNoSlot,
+                     .mean = kNoSlot,
+                     .rstd = kNoSlot,
+                     .next_history = Op::next_history,
+                     .q_transposed = Op::q_transposed};
+  if constexpr (requires { Op::known_mean; }) row.known_mean = Op::known_mean, row.mean = Op::mean;
+  if constexpr (requires { Op::known_rstd; }) row.known_rstd = Op::known_rstd, row.rstd = Op::rstd;
+  static_assert(Op::q == kLayerQ && Op::scale == kLayerScale && Op::nonfinite == kLayerNonfinite);
+  return row;
 }
 
-template <OpCode C>
-void need_statistics(const Fused& f, Types in) {
-  if (in.size() <= f.first_statistic()) return;
-  if (absent(in, f.scale())) fail(op_def(C).name, "statistics are given with a scale only");
-  for (size_t i = f.first_statistic(); i <= f.rstd(); ++i) {
-    if (absent(in, i)) fail(op_def(C).name, "all statistics are given, or none");
-    need_float(op_def(C).name, "statistics", in[i], {in[0].shape[0]});
+constexpr QuantizedLayer kLayers[] = {
+    layer_row<RmsNormQuantize>(OpCode::rms_norm_quantize, OpCode::rms_norm),
+    layer_row<LayerNormQuantize>(OpCode::layer_norm_quantize, OpCode::layer_norm),
+    layer_row<GatedActQuantize>(OpCode::gated_act_quantize, OpCode::gated_act),
+    layer_row<GeluQuantize>(OpCode::gelu_quantize, OpCode::gelu),
+};
+
+}  // namespace
+
+const QuantizedLayer* quantized_layer(OpCode op) {
+  const auto* it = std::find_if(std::begin(kLayers), std::end(kLayers),
+                                [&](const QuantizedLayer& row) { return row.op == op; });
+  return it == std::end(kLayers) ? nullptr : it;
+}
+
+const QuantizedLayer* with_quantizer(OpCode layer) {
+  const auto* it = std::find_if(std::begin(kLayers), std::end(kLayers),
+                                [&](const QuantizedLayer& row) { return row.layer == layer; });
+  return it == std::end(kLayers) ? nullptr : it;
+}
+
+QuantizedLayerAttrs split(const Attrs& attrs) {
+  if (const auto* norm = std::get_if<NormQuantizeAttrs>(&attrs))
+    return {norm->norm, norm->q, norm->both};
+  if (const auto* act = std::get_if<GatedActQuantizeAttrs>(&attrs))
+    return {act->act, act->q, act->both};
+  const auto& gelu = std::get<GeluQuantizeAttrs>(attrs);
+  return {gelu.act, gelu.q, gelu.both};
+}
+
+Attrs join(const QuantizedLayerAttrs& parts) {
+  if (const auto* norm = std::get_if<NormAttrs>(&parts.layer))
+    return NormQuantizeAttrs{.norm = *norm, .q = parts.q, .both = parts.both};
+  if (const auto* act = std::get_if<GatedActAttrs>(&parts.layer))
+    return GatedActQuantizeAttrs{.act = *act, .q = parts.q, .both = parts.both};
+  return GeluQuantizeAttrs{
+      .act = std::get<GeluAttrs>(parts.layer), .q = parts.q, .both = parts.both};
+}
+
+namespace ops {
+namespace {
+
+Types layer_operands(const QuantizedLayer& op, Types in) {
+  return in.first(std::min<size_t>(in.size(), op.given_scale));
+}
+
+// Those that the op has, in order: mean, rstd.
+std::vector<SlotId> known_statistics(const QuantizedLayer& op) {
+  std::vector<SlotId> slots;
+  if (op.known_mean != kNoSlot) slots.push_back(op.known_mean);
+  if (op.known_rstd != kNoSlot) slots.push_back(op.known_rstd);
+  return slots;
+}
+
+void need_statistics(const QuantizedLayer& op, Types in) {
+  const std::string_view name = op_def(op.op).name;
+  const auto slots = known_statistics(op);
+  const auto is_given = [&](SlotId slot) { return !absent(in, slot); };
+  if (std::none_of(slots.begin(), slots.end(), is_given)) return;
+  if (absent(in, op.given_scale)) fail(name, "statistics are given with a scale only");
+  for (const SlotId slot : slots) {
+    if (absent(in, slot)) fail(name, "all statistics are given, or none");
+    need_float(name, "statistics", in[slot], {in[0].shape[0]});
   }
 }
 
 template <OpCode C>
 Results infer_fused(const Attrs& attrs, Types in) {
-  const Fused f = fused(C, attrs);
-  const Results plain = f.layer.infer(f.plain, in.first(std::min(in.size(), f.scale())));
-  const bool given = !absent(in, f.scale()), delayed = !absent(in, f.history());
+  if (attrs.index() != op_def(C).attrs().index()) throw std::bad_variant_access();
+  const QuantizedLayer& op = *quantized_layer(C);
+  const auto [layer, q, both] = split(attrs);
+  const Results plain = op_def(op.layer).infer(layer, layer_operands(op, in));
+  const bool given = !absent(in, op.given_scale), delayed = !absent(in, op.history);
   if (given && delayed) fail(op_def(C).name, "a scale that is given has no history");
-  need_statistics<C>(f, in);
-  if (f.both && f.q.transposed)
+  need_statistics(op, in);
+  if (both && q.transposed)
     fail(op_def(C).name, "codes are transposed, or both by row and transposed");
-  const TensorType scale = given ? in[f.scale()] : real({});
-  const Results quantized{plain[0], scale};
-  const OpDef& quantize = f.both ? kQuantizeBoth : kQuantize;
-  const Results codes = quantize.infer(f.q, quantized);
-  Results results{codes[0]};
+  const Results quantized{plain[0], given ? in[op.given_scale] : real({})};
+  const Results codes = (both ? kQuantizeBoth : kQuantize).infer(q, quantized);
+  Results results(op_def(C).results.size(), absent_type());
+  results[kLayerQ] = codes[0];
   if (!given) {
-    results.push_back({.dtype = Dtype::f32, .shape = {}});
-    results.push_back({.dtype = Dtype::boolean, .shape = {}});
-    results.insert(results.end(), plain.begin() + 1, plain.end());
+    results[kLayerScale] = {.dtype = Dtype::f32, .shape = {}};
+    results[kLayerNonfinite] = {.dtype = Dtype::boolean, .shape = {}};
+    std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
   }
   if (delayed) {
-    const Results amax_and_history{real({}), in[f.history()]};
-    results.push_back(kDelayedScale.infer(f.q, amax_and_history)[1]);
+    const Results amax_and_history{real({}), in[op.history]};
+    results[op.next_history] = kDelayedScale.infer(q, amax_and_history)[DelayedScale::next_history];
   }
-  if (f.both) results.push_back(codes[1]);
+  if (both) results[op.q_transposed] = codes[1];
   return results;
 }
 
-// The layer's results in f32; y alone where its statistics are given.
-Values emit_layer(Builder& b, const Node& node, const Fused& f) {
-  if (f.n_statistics() > 0 && !absent(node, f.rstd())) {
-    const bool centred = f.n_statistics() == 2;
-    const auto scales = static_cast<size_t>(f.layer.stored[0].scales);
-    const std::vector<Dtype> wide{Dtype::f32};
-    ValueId x = node.operands[0];
-    if (const int64_t group = stored_group(f.plain); group > 0) {
-      const QuantizeAttrs q{.dtype = b.type(x).dtype, .target = 0, .group = group};
-      x = b.emit_typed(OpCode::dequantize, q, {x, operand(node, scales)}, wide)[0];
-    } else if (b.type(x).dtype != Dtype::f32) {
-      x = b.emit_typed(OpCode::cast, NoAttrs{}, {x}, wide)[0];
-    }
-    return {emit_normalized(
-        b, {x, centred ? operand(node, f.first_statistic()) : kNoValue, operand(node, f.rstd()),
-            operand(node, 1), centred ? operand(node, 2) : kNoValue})};
+// y in f32, of a norm whose statistics are given.
+ValueId emit_known(Builder& b, const Node& node, const QuantizedLayer& op, const Attrs& layer) {
+  const StoredPlace stored = op_def(op.layer).stored[0];
+  const std::vector<Dtype> wide{Dtype::f32};
+  ValueId x = node.in(stored.operand);
+  if (const int64_t group = stored_group(layer); group > 0) {
+    const QuantizeAttrs q{.dtype = b.type(x).dtype, .target = 0, .group = group};
+    x = b.emit_typed(OpCode::dequantize, q, {x, node.in(stored.scale)}, wide)[0];
+  } else if (b.type(x).dtype != Dtype::f32) {
+    x = b.emit_typed(OpCode::cast, NoAttrs{}, {x}, wide)[0];
   }
-  const auto n_layer = std::min(node.operands.size(), f.scale());
-  const auto end = node.operands.begin() + static_cast<std::ptrdiff_t>(n_layer);
-  const std::vector<Dtype> wide(3, Dtype::f32);
-  return b.emit_typed(f.layer.code, f.plain, trimmed({node.operands.begin(), end}), wide);
+  const bool centred = op.layer == OpCode::layer_norm;
+  const SlotId weight = centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight};
+  return emit_normalized(b, {x, node.in(op.known_mean), node.in(op.known_rstd), node.in(weight),
+                             centred ? node.in(LayerNorm::bias) : kNoValue});
+}
+
+// The layer's results in f32; y alone where its statistics are given.
+Values emit_layer(Builder& b, const Node& node, const QuantizedLayer& op, const Attrs& layer) {
+  if (node.in(op.known_rstd) != kNoValue) return {emit_known(b, node, op, layer)};
+  Values operands = node.operands;
+  operands.resize(std::min<size_t>(operands.size(), op.given_scale));
+  const std::vector<Dtype> wide(op_def(op.layer).results.size(), Dtype::f32);
+  return b.emit_typed(op.layer, layer, operands, wide);
 }
 
 template <OpCode C>
 Values decompose_fused(Builder& b, const Node& node) {
-  const Fused f = fused(C, node.attrs);
-  const Values plain = emit_layer(b, node, f);
-  ValueId scale = operand(node, f.scale());
-  Values rest;  // of the results, behind the codes
+  const QuantizedLayer& op = *quantized_layer(C);
+  const auto [layer, q, both] = split(node.attrs);
+  const Values plain = emit_layer(b, node, op, layer);
+  Values results(node.results.size(), kNoValue);
+  ValueId scale = node.in(op.given_scale);
   if (scale == kNoValue) {
     const Values amax = b.emit(OpCode::amax, NoAttrs{}, {plain[0]});
-    const ValueId history = operand(node, f.history());
+    const ValueId history = node.in(op.history);
     const Values made = history == kNoValue
-                            ? b.emit(OpCode::quant_scale, f.q, {amax[0]})
-                            : b.emit(OpCode::delayed_scale, f.q, {amax[0], history});
-    scale = made[0];
-    rest = {scale, amax[1]};
-    rest.insert(rest.end(), plain.begin() + 1, plain.end());
-    rest.insert(rest.end(), made.begin() + 1, made.end());
+                            ? b.emit(OpCode::quant_scale, q, {amax[AmaxOp::amax]})
+                            : b.emit(OpCode::delayed_scale, q, {amax[AmaxOp::amax], history});
+    scale = results[kLayerScale] = made[0];
+    results[kLayerNonfinite] = amax[AmaxOp::nonfinite];
+    std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
+    if (history != kNoValue) results[op.next_history] = made[DelayedScale::next_history];
   }
-  const OpCode quantize = f.both ? OpCode::quantize_both : OpCode::quantize;
-  Values results = b.emit(quantize, f.q, {plain[0], scale});
-  results.insert(results.begin() + 1, rest.begin(), rest.end());
+  const Values codes =
+      b.emit(both ? OpCode::quantize_both : OpCode::quantize, q, {plain[0], scale});
+  results[kLayerQ] = codes[0];
+  if (both) results[op.q_transposed] = codes[QuantizeBoth::q_transposed];
   return results;
 }
 
 // The history is shifted where it lies.
-constexpr InplacePair kInplaceRms[] = {{.result = 4, .operand = 4}};
-constexpr InplacePair kInplaceLayer[] = {{.result = 5, .operand = 5}};
-constexpr InplacePair kInplaceGated[] = {{.result = 3, .operand = 5}};
-constexpr InplacePair kInplaceGelu[] = {{.result = 3, .operand = 3}};
+constexpr InplacePair kInplaceRms[] = {{RmsNormQuantize::next_history, RmsNormQuantize::history}};
+constexpr InplacePair kInplaceLayer[] = {
+    {LayerNormQuantize::next_history, LayerNormQuantize::history}};
+constexpr InplacePair kInplaceGated[] = {
+    {GatedActQuantize::next_history, GatedActQuantize::history}};
+constexpr InplacePair kInplaceGelu[] = {{GeluQuantize::next_history, GeluQuantize::history}};
 
 }  // namespace
 
 constinit const OpDef kRmsNormQuantize = {.code = OpCode::rms_norm_quantize,
                                           .name = "rms_norm_quantize",
-                                          .min_operands = 1,
-                                          .max_operands = 6,
+                                          .operands = {RmsNormQuantize::operands, 1},
+                                          .results = {RmsNormQuantize::results, 1},
                                           .infer = infer_fused<OpCode::rms_norm_quantize>,
                                           .attrs = default_attrs<NormQuantizeAttrs>,
                                           .decompose = decompose_fused<OpCode::rms_norm_quantize>,
@@ -147,8 +199,8 @@ constinit const OpDef kRmsNormQuantize = {.code = OpCode::rms_norm_quantize,
 constinit const OpDef kLayerNormQuantize = {
     .code = OpCode::layer_norm_quantize,
     .name = "layer_norm_quantize",
-    .min_operands = 1,
-    .max_operands = 8,
+    .operands = {LayerNormQuantize::operands, 1},
+    .results = {LayerNormQuantize::results, 1},
     .infer = infer_fused<OpCode::layer_norm_quantize>,
     .attrs = default_attrs<NormQuantizeAttrs>,
     .decompose = decompose_fused<OpCode::layer_norm_quantize>,
@@ -156,19 +208,20 @@ constinit const OpDef kLayerNormQuantize = {
     .statistics = 0b11010};
 constinit const OpDef kGatedActQuantize = {.code = OpCode::gated_act_quantize,
                                            .name = "gated_act_quantize",
-                                           .min_operands = 2,
-                                           .max_operands = 6,
+                                           .operands = {GatedActQuantize::operands, 2},
+                                           .results = {GatedActQuantize::results, 1},
                                            .infer = infer_fused<OpCode::gated_act_quantize>,
                                            .attrs = default_attrs<GatedActQuantizeAttrs>,
                                            .decompose = decompose_fused<OpCode::gated_act_quantize>,
                                            .inplace = kInplaceGated};
 constinit const OpDef kGeluQuantize = {.code = OpCode::gelu_quantize,
                                        .name = "gelu_quantize",
-                                       .min_operands = 1,
-                                       .max_operands = 4,
+                                       .operands = {GeluQuantize::operands, 1},
+                                       .results = {GeluQuantize::results, 1},
                                        .infer = infer_fused<OpCode::gelu_quantize>,
                                        .attrs = default_attrs<GeluQuantizeAttrs>,
                                        .decompose = decompose_fused<OpCode::gelu_quantize>,
                                        .inplace = kInplaceGelu};
 
-}  // namespace octet::ops
+}  // namespace ops
+}  // namespace octet

@@ -109,8 +109,8 @@ Cost cost_rope(const Graph& graph, const Node& node) {
 
 constinit const OpDef kRope = {.code = OpCode::rope,
                                .name = "rope",
-                               .min_operands = 2,
-                               .max_operands = 2,
+                               .operands = Rope::operands,
+                               .results = {Rope::results, 1},
                                .infer = infer_rope,
                                .attrs = default_attrs<RopeAttrs>,
                                .vjp = vjp_rope,

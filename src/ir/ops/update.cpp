@@ -5,15 +5,14 @@
 //   m' = b1 m + (1-b1) g      v' = b2 v + ((1-b2) g) g
 //   w' = w - lr ((m' / c1) / (sqrt(v' / c2) + eps) + wd w)
 // c1 = 1 - b1^t and c2 = 1 - b2^t are operands. found_nonfinite: no byte of a result differs from
-// its operand. Operands 9 to 12 may be absent:
-//   9 master   i16: bits(w) << 16 plus it are the bits of the f32 master of a bf16 w; f32: the
+// its operand. May be absent:
+//   master     i16: bits(w) << 16 plus it are the bits of the f32 master of a bf16 w; f32: the
 //              master itself, w its nearest. Absent: w is the master (stochastic_w: bf16, rounded
 //              so)
-//   10, 11     u32[ceil(n / group)], metadata of m and v, there exactly where they are 8-bit codes
-//              (math/moment.h); w takes the new m and v before they are quantized
-//   12 attempt u32[], the attempted step, which keys the random words; there where any is drawn
-// Results: w, m, v, then those of operands 9 to 11 that are there, then amax and flag of w, if
-// asked.
+//   m_meta,    u32[ceil(n / group)], metadata of m and v, there exactly where they are 8-bit codes
+//   v_meta     (math/moment.h); w takes the new m and v before they are quantized
+//   attempt    u32[], the attempted step, which keys the random words; there where any is drawn
+// Results: the next values of those that are there, then amax and flag of w, if asked.
 #include "base/integer.h"
 #include "formats/table.h"
 #include "ir/ops/common.h"
@@ -23,7 +22,7 @@ namespace octet::ops {
 namespace {
 
 constexpr std::string_view kAdamw = "adamw_step";
-enum Operand : size_t { kW = 0, kG, kM, kV, kMaster = 9, kMMeta, kVMeta, kAttempt };
+using S = AdamwStep;
 
 Results infer_global_norm(const Attrs& attrs, Types in) {
   std::get<NoAttrs>(attrs);
@@ -39,7 +38,7 @@ struct MomentOperand {
 
 void need_moment(const AdamwAttrs& a, Types in, const MomentOperand& moment) {
   const TensorType& type = in[moment.at];
-  need_float(kAdamw, moment.name, type, in[kW].shape);
+  need_float(kAdamw, moment.name, type, in[S::w].shape);
   if (!is_quantized(type.dtype)) {
     if (!absent(in, moment.meta))
       fail(kAdamw, "{} of {} has no metadata", moment.name, to_string(type));
@@ -61,12 +60,12 @@ void need_moment(const AdamwAttrs& a, Types in, const MomentOperand& moment) {
 }
 
 void need_master(const AdamwAttrs& a, Types in) {
-  const TensorType& w = in[kW];
-  if (a.stochastic_w && (w.dtype != Dtype::bf16 || !absent(in, kMaster))) {
+  const TensorType& w = in[S::w];
+  if (a.stochastic_w && (w.dtype != Dtype::bf16 || !absent(in, S::master))) {
     fail(kAdamw, "stochastic_w wants a bf16 w without master, got {}", to_string(w));
   }
-  if (absent(in, kMaster)) return;
-  const TensorType& master = in[kMaster];
+  if (absent(in, S::master)) return;
+  const TensorType& master = in[S::master];
   const bool remainder = w.dtype == Dtype::bf16 && master.dtype == Dtype::i16;
   const bool wide =
       (w.dtype == Dtype::bf16 || w.dtype == Dtype::fp16) && master.dtype == Dtype::f32;
@@ -81,26 +80,29 @@ void need_master(const AdamwAttrs& a, Types in) {
 void need_attempt(const AdamwAttrs& a, Types in) {
   if (!a.stochastic_m && !a.stochastic_v && !a.stochastic_w) return;
   const TensorType attempt{.dtype = Dtype::u32, .shape = {}};
-  if (absent(in, kAttempt) || in[kAttempt] != attempt) {
+  if (absent(in, S::attempt) || in[S::attempt] != attempt) {
     fail(kAdamw, "stochastic rounding wants the attempted step, u32[]");
   }
 }
 
 Results infer_adamw_step(const Attrs& attrs, Types in) {
   const auto& a = std::get<AdamwAttrs>(attrs);
-  need_float(kAdamw, "w", in[kW]);
-  need_float(kAdamw, "g", in[kG], in[kW].shape);
-  need_moment(a, in, {"m", kM, kMMeta});
-  need_moment(a, in, {"v", kV, kVMeta});
+  need_float(kAdamw, "w", in[S::w]);
+  need_float(kAdamw, "g", in[S::g], in[S::w].shape);
+  need_moment(a, in, {"m", S::m, S::m_meta});
+  need_moment(a, in, {"v", S::v, S::v_meta});
   constexpr std::string_view kScalars[] = {"lr", "c1", "c2", "grad_scale"};
   for (size_t i = 0; i < std::size(kScalars); ++i) need_float(kAdamw, kScalars[i], in[4 + i], {});
   need_bool(kAdamw, "found_nonfinite", in[8]);
   need_shape(kAdamw, "found_nonfinite", in[8], {});
   need_master(a, in);
   need_attempt(a, in);
-  Results results{in[kW], in[kM], in[kV]};
-  for (const size_t i : {kMaster, kMMeta, kVMeta}) {
-    if (!absent(in, i)) results.push_back(in[i]);
+  Results results(kAdamwStep.own_results(), absent_type());
+  constexpr std::pair<SlotId, SlotId> kNext[] = {
+      {S::next_w, S::w},           {S::next_m, S::m},           {S::next_v, S::v},
+      {S::next_master, S::master}, {S::next_m_meta, S::m_meta}, {S::next_v_meta, S::v_meta}};
+  for (const auto& [result, operand] : kNext) {
+    if (!absent(in, operand)) results[result] = in[operand];
   }
   return with_amax_results(OpCode::adamw_step, attrs, std::move(results));
 }
@@ -130,10 +132,11 @@ Values decompose_adamw_step(Builder& b, const Node& node) {
   if (emits_amax(node.attrs)) {
     Values results = b.emit(OpCode::adamw_step, with_amax(node.attrs, false), node.operands);
     const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results[0]});
+    results.resize(kAdamwStep.own_results(), kNoValue);
     results.insert(results.end(), amax.begin(), amax.end());
     return results;
   }
-  for (size_t i = kMaster; i < node.operands.size(); ++i) {
+  for (size_t i = S::master; i < node.operands.size(); ++i) {
     if (!absent(node, i)) fail(kAdamw, "the bits of a remainder or of codes have no decomposition");
   }
   const auto& a = std::get<AdamwAttrs>(node.attrs);
@@ -162,27 +165,24 @@ Cost cost_adamw_step(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, 15);
 }
 
-// Which result an optional operand has depends on those before it. A wrong pair does no harm: the
-// kernels read all of a group before they write any of it.
-constexpr InplacePair kInplaceUpdate[] = {
-    {.result = 0, .operand = 0},  {.result = 1, .operand = 2},  {.result = 2, .operand = 3},
-    {.result = 3, .operand = 9},  {.result = 3, .operand = 10}, {.result = 3, .operand = 11},
-    {.result = 4, .operand = 10}, {.result = 4, .operand = 11}, {.result = 5, .operand = 11}};
+constexpr InplacePair kInplaceUpdate[] = {{S::next_w, S::w},           {S::next_m, S::m},
+                                          {S::next_v, S::v},           {S::next_master, S::master},
+                                          {S::next_m_meta, S::m_meta}, {S::next_v_meta, S::v_meta}};
 
 }  // namespace
 
 constinit const OpDef kGlobalNorm = {.code = OpCode::global_norm,
                                      .name = "global_norm",
-                                     .min_operands = 1,
-                                     .max_operands = -1,
+                                     .operands = {GlobalNorm::operands, 1, LastSlot::many},
+                                     .results = GlobalNorm::results,
                                      .infer = infer_global_norm,
                                      .decompose = decompose_global_norm,
                                      .cost = cost_global_norm,
                                      .statistics = 0b11};
 constinit const OpDef kAdamwStep = {.code = OpCode::adamw_step,
                                     .name = "adamw_step",
-                                    .min_operands = 9,
-                                    .max_operands = 13,
+                                    .operands = {AdamwStep::operands, 9},
+                                    .results = {AdamwStep::results, 3},
                                     .infer = infer_adamw_step,
                                     .attrs = default_attrs<AdamwAttrs>,
                                     .decompose = decompose_adamw_step,

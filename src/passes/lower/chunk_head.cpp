@@ -27,8 +27,7 @@ struct Head {
 
 bool is_plain_gemm(const Node* node) {
   return node != nullptr && node->op == OpCode::gemm &&
-         std::all_of(node->operands.begin() + 2, node->operands.end(),
-                     [](ValueId id) { return id == kNoValue; });
+         node->operands.size() == op_def(OpCode::gemm).operands.n_required();
 }
 
 // Whether only `reader` (or nobody) reads the value.
@@ -39,18 +38,18 @@ bool read_by_at_most(const Matcher& m, ValueId id, const Node* reader) {
 }
 
 bool find_backward(const Matcher& m, Head& head) {
-  for (const Node* reader : m.readers(head.gemm->results[0])) {
+  for (const Node* reader : m.readers(head.gemm->out(Gemm::y))) {
     if (reader == head.loss) continue;
     if (reader->op != OpCode::cross_entropy_grad || head.loss_grad != nullptr) return false;
     head.loss_grad = reader;
   }
   if (head.loss_grad == nullptr) return true;
-  const ValueId dlogits = head.loss_grad->results[0];
+  const ValueId dlogits = head.loss_grad->out(CrossEntropyGrad::dlogits);
   if (m.handed_out(dlogits)) return false;
   for (const Node* reader : m.readers(dlogits)) {
-    if (!is_plain_gemm(reader) || reader->operands[0] != dlogits) return false;
+    if (!is_plain_gemm(reader) || reader->in(Gemm::a) != dlogits) return false;
     const bool is_wgrad = std::get<GemmAttrs>(reader->attrs).trans_a;
-    if (is_wgrad && reader->operands[1] != head.gemm->operands[0]) return false;
+    if (is_wgrad && reader->in(Gemm::b) != head.gemm->in(Gemm::a)) return false;
     const Node*& place = is_wgrad ? head.wgrad : head.dgrad;
     if (place != nullptr) return false;
     place = reader;
@@ -61,10 +60,11 @@ bool find_backward(const Matcher& m, Head& head) {
 std::optional<Head> find_head(const Matcher& m) {
   for (const Node& node : m.graph().nodes) {
     if (node.op != OpCode::cross_entropy) continue;
-    Head head{.gemm = m.producer(node.operands[0]), .loss = &node};
+    Head head{.gemm = m.producer(node.in(CrossEntropy::logits)), .loss = &node};
     const bool plain = is_plain_gemm(head.gemm) && head.gemm->tag.layer < 0 &&
                        !std::get<GemmAttrs>(head.gemm->attrs).trans_a &&
-                       !m.handed_out(head.gemm->results[0]) && !m.handed_out(node.results[1]);
+                       !m.handed_out(head.gemm->out(Gemm::y)) &&
+                       !m.handed_out(node.out(CrossEntropy::lse));
     if (!plain || !find_backward(m, head)) continue;
     const bool alone = std::all_of(node.results.begin(), node.results.end(), [&](ValueId id) {
       return read_by_at_most(m, id, head.loss_grad);
@@ -89,41 +89,43 @@ class Chunker {
 
  private:
   void chunks(int64_t rows_per_run) {
-    const int64_t n_rows = rewriter_.from().type(head_.gemm->results[0]).shape[0];
+    const int64_t n_rows = rewriter_.from().type(head_.gemm->out(Gemm::y)).shape[0];
     for (int64_t first = 0; first < n_rows; first += rows_per_run) {
       first_ = first;
       end_ = std::min(first + rows_per_run, n_rows);
       chunk(end_ == n_rows);
     }
     b_.tag = head_.loss->tag;
-    rewriter_.set(head_.loss->results[0], loss_);
-    rewriter_.set(head_.loss->results[2], whole(nll_));
+    rewriter_.set(head_.loss->out(CrossEntropy::loss), loss_);
+    rewriter_.set(head_.loss->out(CrossEntropy::nll), whole(nll_));
     if (head_.dgrad != nullptr) {
       b_.tag = head_.dgrad->tag;
-      rewriter_.set(head_.dgrad->results[0], whole(dx_));
+      rewriter_.set(head_.dgrad->out(Gemm::y), whole(dx_));
     }
-    if (head_.wgrad != nullptr) rewriter_.set(head_.wgrad->results[0], dw_);
+    if (head_.wgrad != nullptr) rewriter_.set(head_.wgrad->out(Gemm::y), dw_);
   }
 
   void chunk(bool is_last) {
-    const ValueId x = rows(head_.gemm->operands[0], *head_.gemm);
-    const ValueId w = rewriter_.map(head_.gemm->operands[1]);
+    const ValueId x = rows(head_.gemm->in(Gemm::a), *head_.gemm);
+    const ValueId w = rewriter_.map(head_.gemm->in(Gemm::b));
     const ValueId logits = gemm(*head_.gemm, {x, w}, dtype_of(*head_.gemm));
-    const ValueId labels = rows(head_.loss->operands[1], *head_.loss);
-    const ValueId inv_n = rewriter_.map(head_.loss->operands[2]);
+    const ValueId labels = rows(head_.loss->in(CrossEntropy::labels), *head_.loss);
+    const ValueId inv_n = rewriter_.map(head_.loss->in(CrossEntropy::inv_n));
     const auto loss = b_.emit(OpCode::cross_entropy, NoAttrs{}, {logits, labels, inv_n});
-    loss_ = loss_ == kNoValue ? loss[0] : b_.add(loss_, loss[0]);
-    nll_.push_back(loss[2]);
+    const ValueId part = loss[CrossEntropy::loss];
+    loss_ = loss_ == kNoValue ? part : b_.add(loss_, part);
+    nll_.push_back(loss[CrossEntropy::nll]);
     if (head_.loss_grad == nullptr) return;
     b_.tag = head_.loss_grad->tag;
-    const ValueId dloss = rewriter_.map(head_.loss_grad->operands[0]);
+    const ValueId dloss = rewriter_.map(head_.loss_grad->in(CrossEntropyGrad::dloss));
     const Dtype dtype = dtype_of(*head_.loss_grad);
     const ValueId dlogits =
         b_.emit_typed(OpCode::cross_entropy_grad, NoAttrs{},
-                      {dloss, logits, labels, loss[1], rewriter_.map(head_.loss_grad->operands[4])},
+                      {dloss, logits, labels, loss[CrossEntropy::lse],
+                       rewriter_.map(head_.loss_grad->in(CrossEntropyGrad::inv_n))},
                       {&dtype, 1})[0];
     if (head_.dgrad != nullptr) {
-      const ValueId other = rewriter_.map(head_.dgrad->operands[1]);
+      const ValueId other = rewriter_.map(head_.dgrad->in(Gemm::b));
       dx_.push_back(gemm(*head_.dgrad, {dlogits, other}, dtype_of(*head_.dgrad)));
     }
     if (head_.wgrad == nullptr) return;
@@ -132,7 +134,9 @@ class Chunker {
     dw_ = gemm(*head_.wgrad, operands, is_last ? dtype_of(*head_.wgrad) : Dtype::f32);
   }
 
-  Dtype dtype_of(const Node& node) const { return rewriter_.from().type(node.results[0]).dtype; }
+  Dtype dtype_of(const Node& node) const {
+    return rewriter_.from().type(node.results.front()).dtype;
+  }
 
   ValueId gemm(const Node& like, std::vector<ValueId> operands, Dtype dtype) {
     b_.tag = like.tag;
@@ -168,7 +172,7 @@ Graph chunk_head(const Graph& graph, const ChunkHeadOptions& options) {
   const Matcher matcher(graph);
   const auto head = find_head(matcher);
   if (!head) return graph;
-  const TensorType& logits = graph.type(head->gemm->results[0]);
+  const TensorType& logits = graph.type(head->gemm->out(Gemm::y));
   const int64_t row_bytes = logits.shape[1] * dtype_bytes(logits.dtype);
   const int64_t rows = std::max<int64_t>(options.chunk_bytes / row_bytes, 1);
   return rows >= logits.shape[0] ? graph : Chunker(graph, *head).run(rows);

@@ -65,7 +65,7 @@ Graph rewrite_matches(const Graph& graph, const MatchFn& match) {
     const auto results =
         rewriter.builder().emit_typed(m.op, m.attrs, rewriter.map(m.operands), m.dtypes);
     for (size_t i = 0; i < m.replaces.size(); ++i) {
-      if (m.replaces[i] != kNoValue) rewriter.set(m.replaces[i], results[i]);
+      if (m.replaces[i] != kNoValue) rewriter.set(m.replaces[i], results.at(i));
     }
   }
   return remove_dead(rewriter.finish());

@@ -40,7 +40,7 @@ class AmaxFusion {
     return n == kNoNode ? nullptr : &graph_.nodes[static_cast<size_t>(n)];
   }
 
-  // The results of an op that its amax is of.
+  // The results of an op that its amax is of: its first.
   static std::vector<ValueId> covered(const Node& node) {
     const auto begin = node.results.begin();
     return {begin, begin + op_def(node.op).amax_results};
@@ -51,7 +51,7 @@ class AmaxFusion {
     const Node* node = producer(operand);
     if (node == nullptr || op_def(node->op).amax_results == 0 || emits_amax(node->attrs))
       return nullptr;
-    const Dtype stored = graph_.type(node->operands[0]).dtype;
+    const Dtype stored = graph_.type(node->operands.front()).dtype;
     const auto results = covered(*node);
     const auto fits = [&](ValueId id) {
       return graph_.type(id).dtype == stored &&
@@ -63,9 +63,8 @@ class AmaxFusion {
   }
 
   void emit(const Node& node) {
-    std::vector<Dtype> dtypes;
-    for (const ValueId id : node.results) dtypes.push_back(graph_.type(id).dtype);
-    dtypes.resize(dtypes.size() + 2, Dtype::f32);
+    std::vector<Dtype> dtypes = result_dtypes(graph_, node);
+    dtypes.resize(op_def(node.op).results.size(), Dtype::f32);
     rewriter_.builder().tag = node.tag;
     auto results = rewriter_.builder().emit_typed(node.op, with_amax(node.attrs, true),
                                                   rewriter_.map(node.operands), dtypes);
@@ -88,7 +87,7 @@ class AmaxFusion {
     if (taken.size() == 1 && operands.size() == 2 && operands == amax_of_[*taken.begin()])
       return rewriter_.set(node.results, operands);
     rewriter_.builder().tag = node.tag;
-    const Dtype dtype = graph_.type(node.results[0]).dtype;
+    const Dtype dtype = graph_.type(node.out(AmaxOp::amax)).dtype;
     rewriter_.set(node.results,
                   rewriter_.builder().emit_typed(OpCode::amax, NoAttrs{}, operands, {&dtype, 1}));
   }

@@ -15,7 +15,7 @@ bool is_scalar(const Matcher& m, ValueId id) {
 // The maker of the scale of a quantizer that is its first reader, or nullptr.
 const Node* own_scale(const Matcher& m, const Node& quantize) {
   const Node* scale = scale_maker(m, quantize);
-  if (scale == nullptr || m.handed_out(scale->results[0])) return nullptr;
+  if (scale == nullptr || m.handed_out(scale->out(QuantScale::scale))) return nullptr;
   const auto too_early = [&](ValueId id) { return m.read_before(id, quantize); };
   return std::any_of(scale->results.begin(), scale->results.end(), too_early) ? nullptr : scale;
 }
@@ -23,12 +23,12 @@ const Node* own_scale(const Matcher& m, const Node& quantize) {
 // The amax of `x` and of other maxima, or of these alone, that nothing but the scale reads; nullptr
 // where the scale's operand is made otherwise, and is an operand of the fused op then.
 const Node* own_amax(const Matcher& m, const Node& scale, const Node& quantize) {
-  const Node* amax = m.producer(scale.operands[0]);
-  if (amax == nullptr || amax->op != OpCode::amax || !m.read_once(amax->results[0]) ||
-      m.read_before(amax->results[1], quantize))
+  const Node* amax = m.producer(scale.in(QuantScale::amax));
+  if (amax == nullptr || amax->op != OpCode::amax || !m.read_once(amax->out(AmaxOp::amax)) ||
+      m.read_before(amax->out(AmaxOp::nonfinite), quantize))
     return nullptr;
   const bool known = std::all_of(amax->operands.begin(), amax->operands.end(), [&](ValueId id) {
-    return id == quantize.operands[0] || is_scalar(m, id);
+    return id == quantize.in(Quantize::x) || is_scalar(m, id);
   });
   const bool fits = std::ssize(amax->operands) <= ops::kMaxMaxima;
   return known && fits ? amax : nullptr;
@@ -46,30 +46,33 @@ std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
   AmaxQuantizeAttrs attrs{.q = std::get<QuantizeAttrs>(node.attrs),
                           .both = node.op == OpCode::quantize_both,
                           .measures = false};
-  std::vector<ValueId> operands{node.operands[0], delayed ? scale->operands[1] : kNoValue};
+  const ValueId x = node.in(Quantize::x);
+  std::vector<ValueId> operands{x, delayed ? scale->in(DelayedScale::history) : kNoValue};
   if (amax == nullptr) {
-    operands.push_back(scale->operands[0]);
+    operands.push_back(scale->in(QuantScale::amax));
   } else {
     for (const ValueId id : amax->operands) {
-      if (id != node.operands[0])
+      if (id != x)
         operands.push_back(id);
       else
         attrs.measures = true;
     }
   }
-  while (operands.back() == kNoValue) operands.pop_back();
+  std::vector<ValueId> replaced(op_def(OpCode::amax_quantize).results.size(), kNoValue);
+  replaced[AmaxQuantize::q] = node.out(Quantize::q);
+  replaced[AmaxQuantize::scale] = scale->out(QuantScale::scale);
+  if (amax != nullptr) replaced[AmaxQuantize::nonfinite] = amax->out(AmaxOp::nonfinite);
+  replaced[AmaxQuantize::next_history] = scale->out(DelayedScale::next_history);
+  replaced[AmaxQuantize::q_transposed] = node.out(QuantizeBoth::q_transposed);
   Match match{.last = &node,
               .op = OpCode::amax_quantize,
               .attrs = attrs,
               .operands = operands,
-              .replaces = {node.results[0], scale->results[0],
-                           amax == nullptr ? kNoValue : amax->results[1]},
+              .replaces = replaced,
               .dtypes = {},
               .tag = node.tag,
               .consumed = {scale}};
   if (amax != nullptr) match.consumed.push_back(amax);
-  if (delayed) match.replaces.push_back(scale->results[1]);
-  if (attrs.both) match.replaces.push_back(node.results[1]);
   match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
 }

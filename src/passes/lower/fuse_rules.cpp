@@ -21,10 +21,10 @@ constexpr std::array kRules = {
     FuseRule{"norm_grad_accumulate", match_norm_grad_accumulate},
 };
 
-std::vector<Dtype> result_dtypes(const Matcher& m, const Node& node) {
-  std::vector<Dtype> dtypes;
-  for (const ValueId id : node.results) dtypes.push_back(m.dtype(id));
-  return dtypes;
+// The terms of a sum, the second first: which is looked at, and the other.
+std::array<std::pair<ValueId, ValueId>, 2> both_orders(const Node& sum) {
+  const ValueId a = sum.in(Binary::a), b = sum.in(Binary::b);
+  return {{{b, a}, {a, b}}};
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ std::span<const FuseRule> fuse_rules() {
 }
 
 const Node* scale_maker(const Matcher& m, const Node& quantize) {
-  const Node* scale = m.producer(quantize.operands[1]);
+  const Node* scale = m.producer(quantize.in(Quantize::scale));
   if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
     return nullptr;
   const auto target_of = [](const Node& node) {
@@ -50,31 +50,31 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
   std::vector<ValueId> operands = node.operands;
   int64_t group = 0;
   for (const StoredPlace place : places) {
-    const auto i = static_cast<size_t>(place.operand), scales = static_cast<size_t>(place.scales);
-    const Node* dequantize = m.producer(node.operands[i]);
+    const Node* dequantize = m.producer(node.in(place.operand));
     if (dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
     group = std::get<QuantizeAttrs>(dequantize->attrs).group;
     if (group == 0) return std::nullopt;
-    operands.resize(std::max(operands.size(), scales + 1), kNoValue);
-    operands[i] = dequantize->operands[0];
-    operands[scales] = dequantize->operands[1];
+    operands.resize(op_def(node.op).operands.size(), kNoValue);
+    operands[place.operand] = dequantize->in(Dequantize::q);
+    operands[place.scale] = dequantize->in(Dequantize::scale);
   }
   return Match{.last = &node,
                .op = node.op,
                .attrs = with_stored_group(node.attrs, group),
                .operands = operands,
                .replaces = node.results,
-               .dtypes = result_dtypes(m, node),
+               .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag};
 }
 
 std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
                                         std::vector<std::string>& near_misses) {
-  if (node.op != OpCode::add || m.reader(node.results[0], OpCode::quantize_groups) == nullptr)
-    return std::nullopt;
-  const Node* cast = m.reader(node.results[0], OpCode::cast);
-  const Node* groups = m.reader(node.results[0], OpCode::quantize_groups);
-  if (cast == nullptr || m.readers(node.results[0]).size() != 2 || m.handed_out(node.results[0])) {
+  if (node.op != OpCode::add) return std::nullopt;
+  const ValueId sum = node.out(Binary::y);
+  const Node* cast = m.reader(sum, OpCode::cast);
+  const Node* groups = m.reader(sum, OpCode::quantize_groups);
+  if (groups == nullptr) return std::nullopt;
+  if (cast == nullptr || m.readers(sum).size() != 2 || m.handed_out(sum)) {
     near_misses.push_back(fmt::format(
         "add_quantize: {}: the sum is not read by one cast and one quantize_groups alone",
         print(m.graph(), node)));
@@ -84,8 +84,9 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
                .op = OpCode::add_quantize,
                .attrs = groups->attrs,
                .operands = node.operands,
-               .replaces = {cast->results[0], groups->results[0], groups->results[1]},
-               .dtypes = {m.dtype(cast->results[0])},
+               .replaces = {cast->out(Unary::y), groups->out(QuantizeGroups::q),
+                            groups->out(QuantizeGroups::scale)},
+               .dtypes = {m.dtype(cast->out(Unary::y))},
                .tag = node.tag,
                .consumed = {&node, groups}};
 }
@@ -93,29 +94,25 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
 std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
                                            std::vector<std::string>&) {
   if (node.op != OpCode::add) return std::nullopt;
-  for (const size_t i : {1, 0}) {
-    const Node* gemm = m.producer(node.operands[i]);
-    const ValueId other = node.operands[1 - i];
-    if (gemm == nullptr || gemm->op != OpCode::gemm ||
-        (gemm->operands.size() > 2 && gemm->operands[2] != kNoValue))
-      continue;
-    if (!m.read_once(node.operands[i])) continue;
-    if (m.dtype(other) != m.dtype(node.results[0]) ||
-        m.dtype(gemm->results[0]) != m.dtype(node.results[0]))
-      continue;
+  const Dtype dtype = m.dtype(node.out(Binary::y));
+  for (const auto& [product, other] : both_orders(node)) {
+    const Node* gemm = m.producer(product);
+    if (gemm == nullptr || gemm->op != OpCode::gemm || gemm->in(Gemm::c) != kNoValue) continue;
+    if (!m.read_once(product)) continue;
+    if (m.dtype(other) != dtype || m.dtype(product) != dtype) continue;
     // The forward residual stays apart, where it is repeated too: its sum is quantized from f32.
     if (gemm->tag.role == Role::forward ||
         std::get<GemmAttrs>(gemm->attrs).role == GemmRole::forward)
       continue;
     std::vector<ValueId> operands = gemm->operands;
-    operands.resize(std::max<size_t>(operands.size(), 3), kNoValue);
-    operands[2] = other;
+    operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
+    operands[Gemm::c] = other;
     return Match{.last = &node,
                  .op = OpCode::gemm,
                  .attrs = gemm->attrs,
                  .operands = operands,
                  .replaces = node.results,
-                 .dtypes = result_dtypes(m, node),
+                 .dtypes = result_dtypes(m.graph(), node),
                  .tag = gemm->tag,
                  .consumed = {gemm}};
   }
@@ -126,31 +123,32 @@ std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& no
                                                 std::vector<std::string>&) {
   if (node.op != OpCode::add) return std::nullopt;
   const auto read_before = [&](ValueId value) { return m.read_before(value, node); };
-  for (const size_t i : {1, 0}) {
-    const Node* grad = m.producer(node.operands[i]);
-    const ValueId other = node.operands[1 - i], dx = node.operands[i];
+  const Dtype dtype = m.dtype(node.out(Binary::y));
+  for (const auto& [dx, other] : both_orders(node)) {
+    const Node* grad = m.producer(dx);
     if (grad == nullptr ||
         (grad->op != OpCode::rms_norm_grad && grad->op != OpCode::layer_norm_grad))
       continue;
-    const auto addend = static_cast<size_t>(op_def(grad->op).max_operands - 1);
-    if (dx != grad->results[0] || grad->operands.size() > addend) continue;
+    const bool centred = grad->op == OpCode::layer_norm_grad;
+    const SlotId addend = centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend};
+    if (dx != grad->results.front() || grad->in(addend) != kNoValue) continue;
     if (!m.read_once(dx) ||
         std::any_of(grad->results.begin() + 1, grad->results.end(), read_before))
       continue;
-    if (m.dtype(other) != m.dtype(node.results[0]) || m.dtype(dx) != m.dtype(node.results[0]) ||
+    if (m.dtype(other) != dtype || m.dtype(dx) != dtype ||
         m.graph().type(other).shape != m.graph().type(dx).shape)
       continue;
     std::vector<ValueId> operands = grad->operands;
-    operands.resize(addend, kNoValue);
-    operands.push_back(other);
+    operands.resize(op_def(grad->op).operands.size(), kNoValue);
+    operands[addend] = other;
     std::vector<ValueId> replaced = grad->results;
-    replaced[0] = node.results[0];
+    replaced.front() = node.out(Binary::y);
     return Match{.last = &node,
                  .op = grad->op,
                  .attrs = grad->attrs,
                  .operands = operands,
                  .replaces = replaced,
-                 .dtypes = result_dtypes(m, *grad),
+                 .dtypes = result_dtypes(m.graph(), *grad),
                  .tag = grad->tag,
                  .consumed = {grad}};
   }

@@ -18,7 +18,7 @@ bool is_cheap(const Node& node, ValueId result) {
   switch (node.op) {
     case OpCode::rms_norm:
     case OpCode::layer_norm:
-      return node.results[0] == result;  // the statistics are kept
+      return node.out(RmsNorm::y) == result;  // the statistics are kept
     case OpCode::gated_act:
     case OpCode::gelu:
     case OpCode::dequantize:
@@ -43,11 +43,10 @@ class Recomputer {
       }
       std::vector<ValueId> operands;
       for (const ValueId id : node.operands) operands.push_back(again(id, node.tag));
-      std::vector<Dtype> dtypes;
-      for (const ValueId id : node.results) dtypes.push_back(rewriter_.from().type(id).dtype);
       rewriter_.builder().tag = node.tag;
       rewriter_.set(node.results,
-                    rewriter_.builder().emit_typed(node.op, node.attrs, operands, dtypes));
+                    rewriter_.builder().emit_typed(node.op, node.attrs, operands,
+                                                   result_dtypes(rewriter_.from(), node)));
     }
     return rewriter_.finish();
   }
@@ -67,12 +66,12 @@ class Recomputer {
     if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
     std::vector<ValueId> operands;
     for (const ValueId id : node.operands) operands.push_back(again(id, reader));
-    std::vector<Dtype> dtypes;
-    for (const ValueId id : node.results) dtypes.push_back(from.type(id).dtype);
     Builder& b = rewriter_.builder();
     b.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
-    const auto results = b.emit_typed(node.op, node.attrs, operands, dtypes);
-    for (size_t i = 0; i < results.size(); ++i) again_[node.results[i]] = results[i];
+    const auto results = b.emit_typed(node.op, node.attrs, operands, result_dtypes(from, node));
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i] != kNoValue) again_[node.results[i]] = results[i];
+    }
     return again_.at(old_id);
   }
 

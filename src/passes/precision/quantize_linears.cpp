@@ -45,7 +45,7 @@ class Groups {
       const LinearFormats formats = resolve(options.formats, options.overrides, name);
       if (!formats.quantized) continue;
       auto [it, added] =
-          by_x.try_emplace({node.tag.layer, node.operands[0]}, static_cast<int>(groups_.size()));
+          by_x.try_emplace({node.tag.layer, node.in(Gemm::a)}, static_cast<int>(groups_.size()));
       if (!added && !(groups_[static_cast<size_t>(it->second)].formats == formats)) {
         it->second = static_cast<int>(groups_.size());  // an overridden member leaves the group
         added = true;
@@ -53,8 +53,8 @@ class Groups {
       if (added)
         groups_.push_back(
             {.name = name, .formats = formats, .weights = {}, .gradients = {}, .backward = {}});
-      groups_[static_cast<size_t>(it->second)].weights.push_back(node.operands[1]);
-      by_name[name] = {it->second, node.operands[0]};
+      groups_[static_cast<size_t>(it->second)].weights.push_back(node.in(Gemm::b));
+      by_name[name] = {it->second, node.in(Gemm::a)};
       of_node_[n] = it->second;
     }
   }
@@ -77,7 +77,7 @@ class Groups {
       return id == member.second ||
              std::find(group.weights.begin(), group.weights.end(), id) != group.weights.end();
     };
-    const ValueId gradient = known(node.operands[0]) ? node.operands[1] : node.operands[0];
+    const ValueId a = node.in(Gemm::a), gradient = known(a) ? node.in(Gemm::b) : a;
     if (std::find(group.gradients.begin(), group.gradients.end(), gradient) ==
         group.gradients.end()) {
       group.gradients.push_back(gradient);
@@ -134,17 +134,18 @@ class LinearQuantizer {
 
   void quantized_gemm(const Node& node, const LinearGroup& group) {
     const GemmAttrs& attrs = Groups::gemm(node);
-    std::vector<ValueId> operands(5, kNoValue);
-    if (node.operands.size() > 2) operands[2] = rewriter_.map(node.operands[2]);
-    for (size_t i = 0; i < 2; ++i) {
-      const ValueId operand = node.operands[i];
+    std::vector<ValueId> operands(op_def(OpCode::gemm).operands.size(), kNoValue);
+    operands[Gemm::c] = rewriter_.map(node.in(Gemm::c));
+    const auto quantize = [&](SlotId factor, SlotId scale, bool trans) {
+      const ValueId operand = node.in(factor);
       const Kind kind = kind_of(node, group, operand);
-      // K-major as it lies: a with its reduction last, or b transposed.
-      const bool transposed = options_.k_major && (i == 0 ? attrs.trans_a : !attrs.trans_b);
       b_.tag = node.tag;
-      operands[3 + i] = scale_of(group, kind, operand);
-      operands[i] = codes_of(group, kind, operand, transposed, operands[3 + i]);
-    }
+      operands[scale] = scale_of(group, kind, operand);
+      operands[factor] = codes_of(group, kind, operand, options_.k_major && trans, operands[scale]);
+    };
+    // K-major as it lies: a with its reduction last, or b transposed.
+    quantize(Gemm::a, Gemm::scale_a, attrs.trans_a);
+    quantize(Gemm::b, Gemm::scale_b, !attrs.trans_b);
     b_.tag = node.tag;
     const bool fast =
         attrs.role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
@@ -152,7 +153,7 @@ class LinearQuantizer {
                              .trans_b = options_.k_major || attrs.trans_b,
                              .role = attrs.role,
                              .fast_accumulate = fast};
-    const Dtype dtype = rewriter_.from().type(node.results[0]).dtype;
+    const Dtype dtype = rewriter_.from().type(node.out(Gemm::y)).dtype;
     rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, of_codes, operands, {&dtype, 1}));
   }
 
@@ -178,10 +179,10 @@ class LinearQuantizer {
     if (kind == Kind::w && options_.weight_copy != WeightCopy::per_use)
       return scales_[key] = b_.state(StateUse::weight_scale, group.name, {Dtype::f32, {}});
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
-    flags_.push_back(amax[1]);
+    flags_.push_back(amax[AmaxOp::nonfinite]);
     const ValueId scale = options_.scaling == Scaling::current || kind == Kind::w
-                              ? b_.emit1(OpCode::quant_scale, attrs_of(fmt), {amax[0]})
-                              : delayed_scale(group, kind, fmt, amax[0]);
+                              ? b_.emit1(OpCode::quant_scale, attrs_of(fmt), {amax[AmaxOp::amax]})
+                              : delayed_scale(group, kind, fmt, amax[AmaxOp::amax]);
     return scales_[key] = scale;
   }
 
@@ -191,8 +192,8 @@ class LinearQuantizer {
     const ValueId history =
         b_.state(StateUse::amax_history, site, {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
     const auto results = b_.emit(OpCode::delayed_scale, attrs_of(fmt), {amax, history});
-    new_outputs_.emplace_back(results[1], history);
-    return results[0];
+    new_outputs_.emplace_back(results[DelayedScale::next_history], history);
+    return results[DelayedScale::scale];
   }
 
   ValueId codes_of(const LinearGroup& group, Kind kind, ValueId operand, bool transposed,
@@ -214,9 +215,10 @@ class LinearQuantizer {
         (kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains()));
     if (both) {
       const auto results = b_.emit(OpCode::quantize_both, attrs, {value, scale});
-      codes_[{operand, kind, fmt.dtype, false}] = results[0];
-      codes_[{operand, kind, fmt.dtype, true}] = results[1];
-      return results[transposed ? 1 : 0];
+      const ValueId q = codes_[{operand, kind, fmt.dtype, false}] = results[QuantizeBoth::q];
+      const ValueId q_t = codes_[{operand, kind, fmt.dtype, true}] =
+          results[QuantizeBoth::q_transposed];
+      return transposed ? q_t : q;
     }
     attrs.transposed = transposed;
     return codes_[key] = b_.emit1(OpCode::quantize, attrs, {value, scale});
@@ -244,7 +246,8 @@ class LinearQuantizer {
     for (const LinearGroup& group : groups_.all()) {
       b_.tag = Tag{.layer = -1, .role = Role::update, .origin = group.name};
       const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
-      const ValueId scale = b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w), {amax[0]});
+      const ValueId scale =
+          b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w), {amax[AmaxOp::amax]});
       const ValueId home = scales_.at({group.weights[0], Kind::w, group.formats.w.dtype});
       new_outputs_.emplace_back(scale, home);
       if (!keeps_codes(options_.weight_copy)) continue;
@@ -259,7 +262,8 @@ class LinearQuantizer {
     const auto codes =
         b_.emit(copies.size() == 1 ? OpCode::quantize : OpCode::quantize_both, attrs, operands);
     for (const Copy& copy : copies) {
-      const size_t at = copies.size() == 2 && copy.transposed ? 1 : 0;
+      const SlotId at = copies.size() == 2 && copy.transposed ? SlotId{QuantizeBoth::q_transposed}
+                                                              : SlotId{QuantizeBoth::q};
       new_outputs_.emplace_back(codes[at], copy.value);
     }
   }

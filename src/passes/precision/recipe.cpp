@@ -80,15 +80,15 @@ Graph widen_quantizer_inputs(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     const bool ours = node.op == OpCode::rms_norm || node.op == OpCode::layer_norm ||
                       node.op == OpCode::gated_act || node.op == OpCode::gelu;
-    if (!ours || handed_out.count(node.results[0]) > 0) continue;
-    const auto& users = readers[static_cast<size_t>(node.results[0])];
+    const ValueId y = node.out(Unary::y);  // the first result of all of them
+    if (!ours || handed_out.count(y) > 0) continue;
+    const auto& users = readers[static_cast<size_t>(y)];
     const bool only_quantizers =
         !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId n) {
           const OpCode op = graph.nodes[static_cast<size_t>(n)].op;
           return op == OpCode::amax || op == OpCode::quantize || op == OpCode::quantize_both;
         });
-    if (only_quantizers)
-      result.values[static_cast<size_t>(node.results[0])].type.dtype = Dtype::f32;
+    if (only_quantizers) result.values[static_cast<size_t>(y)].type.dtype = Dtype::f32;
   }
   return result;
 }

@@ -22,7 +22,7 @@ class GroupStorer {
     for (const Node& node : graph.nodes) {
       if (node.tag.layer < 0) continue;
       for (const StoredPlace place : op_def(node.op).stored)
-        stored_.emplace(node.operands[static_cast<size_t>(place.operand)], node.tag);
+        stored_.emplace(node.in(place.operand), node.tag);
     }
   }
 
@@ -32,7 +32,7 @@ class GroupStorer {
         store(input.value, rewriter_.map(input.value), it->second);
     }
     for (const Node& node : rewriter_.from().nodes) {
-      const bool residual = node.op == OpCode::add && stored_.count(node.results[0]) > 0;
+      const bool residual = node.op == OpCode::add && stored_.count(node.out(Binary::y)) > 0;
       if (residual) {
         wide_sum(node);
       } else if (node.tag.layer >= 0 && !op_def(node.op).stored.empty()) {
@@ -41,7 +41,8 @@ class GroupStorer {
         rewriter_.copy(node);
       }
       for (const ValueId id : node.results) {
-        if (stored_.count(id) > 0 && groups_.count(id) == 0) store(id, rewriter_.map(id), node.tag);
+        if (id != kNoValue && stored_.count(id) > 0 && groups_.count(id) == 0)
+          store(id, rewriter_.map(id), node.tag);
       }
     }
     return rewriter_.finish();
@@ -51,31 +52,29 @@ class GroupStorer {
   void store(ValueId old_id, ValueId value, const Tag& tag) {
     b_.tag = tag;
     const auto results = b_.emit(OpCode::quantize_groups, attrs_, {value});
-    groups_[old_id] = {results[0], results[1]};
+    groups_[old_id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }
 
   void wide_sum(const Node& node) {
     b_.tag = node.tag;
-    const Dtype wide = Dtype::f32, narrow = rewriter_.from().type(node.results[0]).dtype;
+    const Dtype wide = Dtype::f32, narrow = rewriter_.from().type(node.out(Binary::y)).dtype;
     const ValueId sum =
         b_.emit_typed(OpCode::add, NoAttrs{}, rewriter_.map(node.operands), {&wide, 1})[0];
     rewriter_.set(node.results, b_.emit_typed(OpCode::cast, NoAttrs{}, {sum}, {&narrow, 1}));
-    store(node.results[0], sum, node.tag);
+    store(node.out(Binary::y), sum, node.tag);
   }
 
   void read_dequantized(const Node& node) {
     std::vector<ValueId> operands = rewriter_.map(node.operands);
     b_.tag = node.tag;
     for (const StoredPlace place : op_def(node.op).stored) {
-      const auto i = static_cast<size_t>(place.operand);
-      const ValueId old_id = node.operands[i];
-      const auto& [codes, scales] = groups_.at(old_id);
+      const auto& [codes, scales] = groups_.at(node.in(place.operand));
       const Dtype wide = Dtype::f32;
-      operands[i] = b_.emit_typed(OpCode::dequantize, attrs_, {codes, scales}, {&wide, 1})[0];
+      operands[place.operand] =
+          b_.emit_typed(OpCode::dequantize, attrs_, {codes, scales}, {&wide, 1})[0];
     }
-    std::vector<Dtype> dtypes;
-    for (const ValueId id : node.results) dtypes.push_back(rewriter_.from().type(id).dtype);
-    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands, dtypes));
+    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
+                                              result_dtypes(rewriter_.from(), node)));
   }
 
   Rewriter rewriter_;

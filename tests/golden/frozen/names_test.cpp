@@ -67,7 +67,7 @@ std::string random_of(const frozen::Run& run, const Catalogue& catalogue) {
   for (const Node& node : update.nodes) {
     if (node.op != OpCode::adamw_step) continue;
     const auto& a = std::get<AdamwAttrs>(node.attrs);
-    const std::string& name = update.input_of(node.operands[0])->name;
+    const std::string& name = update.input_of(node.in(AdamwStep::w))->name;
     if (!is_told(name)) continue;
     text +=
         fmt::format("  {} stream {:016x} seed {}\n", name, static_cast<uint64_t>(a.stream), a.seed);

@@ -87,7 +87,7 @@ inline Graph decomposed_once(const Graph& graph) {
   const Node& node = graph.nodes[0];
   const auto results = op_def(node.op).decompose(builder, node);
   for (size_t i = 0; i < results.size(); ++i) {
-    builder.output(op_cases::output_name(i), results[i]);
+    if (results[i] != kNoValue) builder.output(op_cases::output_name(i), results[i]);
   }
   return parts;
 }

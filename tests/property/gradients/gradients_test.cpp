@@ -46,14 +46,17 @@ Gradients build_gradients(const OpCase& c, bool with_cotangents) {
   std::normal_distribution<double> normal;
   std::vector<ValueId> dresults;
   for (size_t i = 0; i < node.results.size(); ++i) {
-    const TensorType type = builder.type(node.results[i]);
     dresults.push_back(kNoValue);
+    if (node.results[i] == kNoValue) continue;
+    const TensorType type = builder.type(node.results[i]);
     if (!with_cotangents || !takes_gradient(def, type, i)) continue;
     dresults.back() = builder.input(InputKind::batch, cotangent_name(i), type);
     auto& values = result.cotangents[cotangent_name(i)];
     for (int64_t k = 0; k < type.n_elems(); ++k) values.push_back(normal(random));
   }
   result.operands = def.vjp(builder, {.node = node, .dresults = dresults});
+  EXPECT_EQ(result.operands.size(), node.operands.size()) << c.name;
+  result.operands.resize(c.operands.size(), kNoValue);  // a node has no absent ones at its end
   for (size_t i = 0; i < result.operands.size(); ++i) {
     if (result.operands[i] != kNoValue) builder.output(gradient_name(i), result.operands[i]);
   }
@@ -137,7 +140,6 @@ TEST(Gradients, equal_central_differences) {
     if (op_def(c.op).vjp == nullptr || is_typed(c)) continue;
     const Gradients gradients = build_gradients(c, true);
     ASSERT_NO_THROW(verify(gradients.graph)) << c.name;
-    ASSERT_EQ(gradients.operands.size(), c.operands.size()) << c.name;
     for (size_t i = 0; i < c.operands.size(); ++i) {
       const auto& o = c.operands[i];
       const bool constant = std::find(c.no_gradient.begin(), c.no_gradient.end(),
@@ -167,7 +169,7 @@ TEST(Gradients, a_gradient_for_a_statistic_is_refused) {
     const OpDef& def = op_def(c.op);
     Graph graph = case_graph(c);
     const Node node = graph.nodes[0];
-    if (def.vjp == nullptr || is_typed(c) || node.results.size() < 2) continue;
+    if (def.vjp == nullptr || is_typed(c) || node.out(1) == kNoValue) continue;
     Builder builder(graph);
     std::vector<ValueId> dresults(node.results.size(), kNoValue);
     dresults[1] = builder.fill_like(node.results[1], 1);

@@ -58,7 +58,7 @@ bool operand_out_of_range(Graph& graph) {
 }
 bool operand_missing(Graph& graph) {
   Node* node = find_node(graph, [](const Node& n) {
-    return static_cast<int>(n.operands.size()) == op_def(n.op).min_operands && !n.operands.empty();
+    return n.operands.size() == op_def(n.op).operands.n_required() && !n.operands.empty();
   });
   if (node != nullptr) node->operands.pop_back();
   return node != nullptr;

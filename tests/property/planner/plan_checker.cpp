@@ -110,11 +110,16 @@ class Checker {
       }
       for (size_t o = 0; o < node.operands.size(); ++o) {
         if (node.operands[o] != kNoValue && mine.overlaps(place(root(node.operands[o]))) &&
-            !legal(node, r, o))
+            !legal(node, slot_of(node, line.results[r]), o))
           fault("step {}: result {} may not overwrite operand {}", i, r, o);
       }
     }
     for (const int id : line.results) begin(id, i);
+  }
+
+  static size_t slot_of(const Node& node, int result) {
+    const auto it = std::find(node.results.begin(), node.results.end(), result);
+    return static_cast<size_t>(it - node.results.begin());
   }
 
   static bool legal(const Node& node, size_t result, size_t operand) {

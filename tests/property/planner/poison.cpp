@@ -56,7 +56,7 @@ class PoisonedRun {
         plan_.graph.nodes[static_cast<size_t>(plan_.steps[static_cast<size_t>(step)].node)];
     std::vector<int> kept;
     for (const ValueId id : node.results) {
-      if (last_read_[static_cast<size_t>(id)] > step) kept.push_back(buffer(id));
+      if (id != kNoValue && last_read_[static_cast<size_t>(id)] > step) kept.push_back(buffer(id));
     }
     const auto spoil = [&](ValueId id) {
       if (id == kNoValue || last_read_[static_cast<size_t>(root(id))] > step) return;

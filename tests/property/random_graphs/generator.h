@@ -122,6 +122,7 @@ class Generator {
     }
     const auto results = operands.emit(op, c.attrs, ids);
     for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i] == kNoValue) continue;
       const bool statistic = ((def.statistics >> i) & 1) != 0;
       if (i > 0 && statistic) operands.at(results[i]).usable = false;
       if (op == OpCode::adamw_step) operands.at(results[i]).usable = false;  // rounded to f32
@@ -148,7 +149,7 @@ class Generator {
     std::vector<ValueId> ends;
     for (const Node& node : state_.graph.nodes) {
       for (const ValueId id : node.results) {
-        if (used[static_cast<size_t>(id)].empty()) ends.push_back(id);
+        if (id != kNoValue && used[static_cast<size_t>(id)].empty()) ends.push_back(id);
       }
     }
     ValueId loss = operands.emit1(OpCode::fill, FillAttrs{}, {});

@@ -27,17 +27,17 @@ class Watch {
     const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
     if (before || node.tag.layer < 0) return;
     if (node.op == OpCode::quantize || node.op == OpCode::quantize_both)
-      see(plan, node, std::get<QuantizeAttrs>(node.attrs), node.operands[1]);
+      see(plan, node, std::get<QuantizeAttrs>(node.attrs), node.in(Quantize::scale));
     if (node.op == OpCode::amax_quantize) {
       ++n_own_scales;
-      see(plan, node, std::get<AmaxQuantizeAttrs>(node.attrs).q, node.results[1]);
+      see(plan, node, std::get<AmaxQuantizeAttrs>(node.attrs).q, node.out(AmaxQuantize::scale));
     }
     if (node.op == OpCode::gemm) {
       ++n_gemms;
-      for (const size_t i : {0, 1}) {
-        const TensorType& type = plan.graph.type(node.operands[i]);
+      for (const SlotId i : {Gemm::a, Gemm::b}) {
+        const TensorType& type = plan.graph.type(node.in(i));
         EXPECT_EQ(dtype_bytes(type.dtype), 1);
-        EXPECT_EQ(bytes_of(plan, node.operands[i]), type.n_elems());
+        EXPECT_EQ(bytes_of(plan, node.in(i)), type.n_elems());
       }
     }
   }
@@ -55,15 +55,16 @@ class Watch {
   }
 
   void see(const Plan& plan, const Node& node, const QuantizeAttrs& attrs, ValueId scale) {
-    Seen s{.what = fmt::format("layer {} {} {}", node.tag.layer, node.tag.origin,
-                               plan.graph.input_of(node.operands[0]) != nullptr ? "weight" : "x"),
-           .attrs = attrs};
-    const TensorType& source = plan.graph.type(node.operands[0]);
+    Seen s{
+        .what = fmt::format("layer {} {} {}", node.tag.layer, node.tag.origin,
+                            plan.graph.input_of(node.in(Quantize::x)) != nullptr ? "weight" : "x"),
+        .attrs = attrs};
+    const TensorType& source = plan.graph.type(node.in(Quantize::x));
     s.source.resize(static_cast<size_t>(source.n_elems()));
-    reference::load(source.dtype, at(plan, node.operands[0]), s.source);
+    reference::load(source.dtype, at(plan, node.in(Quantize::x)), s.source);
     std::memcpy(&s.scale, at(plan, scale), sizeof(float));
-    const auto* codes = reinterpret_cast<const uint8_t*>(at(plan, node.results[0]));
-    s.codes.assign(codes, codes + plan.graph.type(node.results[0]).n_elems());
+    const auto* codes = reinterpret_cast<const uint8_t*>(at(plan, node.out(Quantize::q)));
+    s.codes.assign(codes, codes + plan.graph.type(node.out(Quantize::q)).n_elems());
     if (!s.attrs.transposed) seen.push_back(std::move(s));
   }
 

@@ -208,12 +208,14 @@ class AdamwRun {
     AdamwAttrs attrs = setup_.attrs;
     attrs.amax = gives_amax();
     const auto results = b.emit(OpCode::adamw_step, attrs, operands);
-    for (size_t i = 0; i < kept.size(); ++i) {
-      b.output("next:" + kept[i].first, results[i], kept[i].second);
+    size_t next = 0;
+    for (const auto& [name, value] : kept) {
+      while (results[next] == kNoValue) ++next;
+      b.output("next:" + name, results[next++], value);
     }
     if (!attrs.amax) return graph;
-    b.output("amax", results[kept.size()]);
-    b.output("flag", results[kept.size() + 1]);
+    b.output("amax", results[AdamwStep::amax]);
+    b.output("flag", results[AdamwStep::nonfinite]);
     return graph;
   }
 

@@ -19,11 +19,54 @@ TEST(OpList, stands_in_the_order_of_the_codes_with_unique_names) {
     EXPECT_NE(def.infer, nullptr) << def.name;
     EXPECT_TRUE(names.insert(def.name).second) << def.name;
     EXPECT_EQ(find_op(def.name), &def) << def.name;
-    EXPECT_LE(def.min_operands, def.max_operands < 0 ? 99 : def.max_operands) << def.name;
+    EXPECT_GE(def.results.n_required(), 1u) << def.name;
   }
   EXPECT_EQ(find_op("no_such_op"), nullptr);
   EXPECT_LE(kOpCount, 128);
   EXPECT_THROW(op_def(static_cast<OpCode>(kOpCount)), Error);
+}
+
+// The names are words that the parser reads, each op's all different; required ones come first.
+void expect_good(const SlotList& slots, std::string_view op) {
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Slot slot = slots[i];
+    EXPECT_TRUE(names.insert(slot.name).second) << op << " " << slot.name;
+    EXPECT_EQ(slots.find(slot.name), i) << op << " " << slot.name;
+    const bool is_last = slots.has_many() && i + 1 == slots.size();
+    EXPECT_EQ(slot.optional, i >= slots.n_required() && !is_last) << op << " " << slot.name;
+    for (const char ch : slot.name)
+      EXPECT_TRUE((ch >= 'a' && ch <= 'z') || (ch >= '0' && ch <= '9') || ch == '_') << slot.name;
+  }
+  EXPECT_EQ(slots.find("no_such_slot"), kNoSlot);
+}
+
+TEST(OpList, every_slot_has_a_name) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpDef& def = op_def(static_cast<OpCode>(i));
+    expect_good(def.operands, def.name);
+    expect_good(def.results, def.name);
+    for (const StoredPlace place : def.stored)
+      EXPECT_EQ(def.operands[place.scale].name,
+                std::string(def.operands[place.operand].name) + "_scale");
+    if (def.amax_results == 0) continue;
+    EXPECT_EQ(def.results[def.own_results()].name, "amax") << def.name;
+    EXPECT_EQ(def.results[def.own_results() + 1].name, "nonfinite") << def.name;
+  }
+}
+
+TEST(OpList, an_enumerator_is_the_slot_of_its_name) {
+  const OpDef& grad = op_def(OpCode::layer_norm_grad);
+  EXPECT_EQ(grad.operands[LayerNormGrad::addend].name, "addend");
+  EXPECT_EQ(grad.operands.size(), size_t{LayerNormGrad::addend} + 1);
+  EXPECT_EQ(grad.results[LayerNormGrad::dbias].name, "dbias");
+  EXPECT_TRUE(grad.results[LayerNormGrad::dbias].optional);
+  const OpDef& step = op_def(OpCode::adamw_step);
+  EXPECT_EQ(step.operands.n_required(), size_t{AdamwStep::found_nonfinite} + 1);
+  EXPECT_EQ(step.operands.find("attempt"), AdamwStep::attempt);
+  const OpDef& norm = op_def(OpCode::global_norm);
+  EXPECT_EQ(norm.operands[GlobalNorm::gradient + 7].name, "gradient");
+  EXPECT_FALSE(norm.operands[GlobalNorm::gradient + 7].optional);
 }
 
 TEST(OpList, a_gradient_op_belongs_to_an_op) {
@@ -87,8 +130,8 @@ TEST(OpInplace, pairs_name_a_result_and_an_operand) {
   for (int i = 0; i < kOpCount; ++i) {
     const OpDef& def = op_def(static_cast<OpCode>(i));
     for (const InplacePair& pair : def.inplace) {
-      EXPECT_GE(pair.operand, 0) << def.name;
-      EXPECT_TRUE(def.max_operands < 0 || pair.operand < def.max_operands) << def.name;
+      EXPECT_LT(pair.operand, def.operands.size()) << def.name;
+      EXPECT_LT(pair.result, def.results.size()) << def.name;
     }
   }
 }

@@ -31,10 +31,11 @@ class AddingCatalogue : public Catalogue {
 
 const char* kGraph = R"(graph "g" phase typed
 %0 = input parameter "w" : e4m3[4]
-%1 = input batch "x" : bf16[4,4]
-%2, %3 = rms_norm(%1, _) {} : bf16[4,4], f32[4]
-%4 = exp(%2) : bf16[4,4]
-output "y" %4
+%1 = input batch "x" : e4m3[4,8]
+%2 = input batch "scales" : bf16[4,1]
+%3, %4 = rms_norm(%1, x_scale = %2) {group = 8} : bf16[4,8], f32[4]
+%5 = exp(%3) : bf16[4,8]
+output "y" %5
 output "w_again" %0
 )";
 
@@ -65,11 +66,12 @@ TEST(BoundPlan, prepares_once_and_launches_every_step) {
 
 TEST(BoundPlan, operands_and_results_are_where_inputs_and_outputs_are) {
   Bench bench;
-  std::vector<uint8_t> x(32, 5), y(32);
+  std::vector<uint8_t> x(32, 5), scales(8, 7), y(64);
   bench.bound.write_input("x", x.data(), 32);
+  bench.bound.write_input("scales", scales.data(), 8);
   bench.bound.run();
-  bench.bound.read_output("y", y.data(), 32);
-  EXPECT_EQ(y[0], 1 + (1 + 5 + 100));  // exp of the norm; the norm has an absent operand
+  bench.bound.read_output("y", y.data(), 64);
+  EXPECT_EQ(y[0], 1 + (1 + 5 + 100 + 7));  // exp of the norm; the norm has no weight
 }
 
 TEST(BoundPlan, an_observer_stands_before_and_after_every_step) {

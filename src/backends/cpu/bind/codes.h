@@ -1,6 +1,8 @@
 // Short hands for bindings of ops on codes.
 #pragma once
 
+#include <optional>
+
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/quantize.h"
 #include "formats/table.h"
@@ -24,19 +26,19 @@ inline float* scratch_of(const LaunchArgs& args) {
   return reinterpret_cast<float*>(args.scratch);
 }
 
-// The codes that a per-tensor quantizer writes: the first result, or by row the first and
-// transposed the last.
+// The codes that a per-tensor quantizer writes: the first result, or where it writes both layouts
+// by row the first, and transposed the result `both`.
 struct CodesOf {
-  CodesOf(const NodeView& view, const QuantizeAttrs& q, bool both)
+  CodesOf(const NodeView& view, const QuantizeAttrs& q, std::optional<SlotId> both)
       : format(q.dtype), rows(both || !q.transposed), transposed(both || q.transposed) {
     zero_code = static_cast<uint8_t>(find_format(format).zero_code);
-    transposed_at = both ? view.node.results.size() - 1 : 0;
+    transposed_at = both.value_or(Quantize::q);
     if (transposed) padded_rows = view.out(transposed_at).shape[1];
   }
   TensorCodes at(const LaunchArgs& args, float scale) const {
     TensorCodes codes{
         .format = format, .scale = scale, .padded_rows = padded_rows, .zero_code = zero_code};
-    if (rows) codes.rows = data_out<uint8_t>(args, 0);
+    if (rows) codes.rows = data_out<uint8_t>(args, Quantize::q);
     if (transposed) codes.transposed = data_out<uint8_t>(args, transposed_at);
     return codes;
   }

@@ -11,7 +11,7 @@ bool all_wide(const NodeView& view) {
     if (view.has(i) && !is_wide(view.in(i).dtype)) return false;
   }
   for (size_t i = 0; i < own_results(view); ++i) {
-    if (!is_wide(view.out(i).dtype)) return false;
+    if (view.gives(i) && !is_wide(view.out(i).dtype)) return false;
   }
   return true;
 }
@@ -41,23 +41,27 @@ BinaryOp binary_op(OpCode op) {
 LaunchFn prepare_binary(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   const BinaryOp op = binary_op(view.node.op);
-  return [op, types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
-    binary({op, types.operand(args, 0), types.operand(args, 1), types.result(args, 0)}, n, pool);
+  return [op, types = NodeTypes(view), n = view.out(Binary::y).n_elems(),
+          &pool](const LaunchArgs& args) {
+    binary({op, types.operand(args, Binary::a), types.operand(args, Binary::b),
+            types.result(args, Binary::y)},
+           n, pool);
   };
 }
 
 LaunchFn prepare_cast(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
-    cast(types.operand(args, 0), types.result(args, 0), n, pool);
-  };
+  return
+      [types = NodeTypes(view), n = view.out(Unary::y).n_elems(), &pool](const LaunchArgs& args) {
+        cast(types.operand(args, Unary::x), types.result(args, Unary::y), n, pool);
+      };
 }
 
 LaunchFn prepare_fill(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
   const auto value = static_cast<float>(view.attrs<FillAttrs>().value);
-  return [types = NodeTypes(view), n = view.out(0).n_elems(), value,
-          &pool](const LaunchArgs& args) { fill(types.result(args, 0), value, n, pool); };
+  return [types = NodeTypes(view), n = view.out(Make::y).n_elems(), value,
+          &pool](const LaunchArgs& args) { fill(types.result(args, Make::y), value, n, pool); };
 }
 
 bool plain_gated(const NodeView& view) {
@@ -69,20 +73,22 @@ bool plain_gelu(const NodeView& view) {
 
 LaunchFn prepare_gated(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](const LaunchArgs& args) {
-    gated_silu(types.operand(args, 0), types.operand(args, 1), types.result(args, 0), n, pool);
+  return [types = NodeTypes(view), n = view.out(GatedAct::y).n_elems(),
+          &pool](const LaunchArgs& args) {
+    gated_silu(types.operand(args, GatedAct::gate), types.operand(args, GatedAct::up),
+               types.result(args, GatedAct::y), n, pool);
   };
 }
 
 LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return with_amax_sink(view, [types = NodeTypes(view), n = view.out(0).n_elems(), &pool](
-                                  const LaunchArgs& args, AmaxSink* amax) {
-    gated_silu_backward({.gate = types.operand(args, 1),
-                         .up = types.operand(args, 2),
-                         .dy = types.operand(args, 0),
-                         .dgate = types.result(args, 0),
-                         .dup = types.result(args, 1),
+  return with_amax_sink(view, [types = NodeTypes(view), n = view.out(GatedActGrad::dgate).n_elems(),
+                               &pool](const LaunchArgs& args, AmaxSink* amax) {
+    gated_silu_backward({.gate = types.operand(args, GatedActGrad::gate),
+                         .up = types.operand(args, GatedActGrad::up),
+                         .dy = types.operand(args, GatedActGrad::dy),
+                         .dgate = types.result(args, GatedActGrad::dgate),
+                         .dup = types.result(args, GatedActGrad::dup),
                          .amax = amax},
                         n, pool);
   });
@@ -94,20 +100,21 @@ UnaryOp gelu_op(const NodeView& view) {
 
 LaunchFn prepare_gelu(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(0).n_elems(),
+  return [op = gelu_op(view), types = NodeTypes(view), n = view.out(Gelu::y).n_elems(),
           &pool](const LaunchArgs& args) {
-    unary(op, types.operand(args, 0), types.result(args, 0), n, pool);
+    unary(op, types.operand(args, Gelu::x), types.result(args, Gelu::y), n, pool);
   };
 }
 
 LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return with_amax_sink(view, [op = gelu_op(view), types = NodeTypes(view),
-                               n = view.out(0).n_elems(),
-                               &pool](const LaunchArgs& args, AmaxSink* amax) {
-    unary_backward(
-        {op, types.operand(args, 1), types.operand(args, 0), types.result(args, 0), amax}, n, pool);
-  });
+  return with_amax_sink(
+      view, [op = gelu_op(view), types = NodeTypes(view), n = view.out(GeluGrad::dx).n_elems(),
+             &pool](const LaunchArgs& args, AmaxSink* amax) {
+        unary_backward({op, types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::dy),
+                        types.result(args, GeluGrad::dx), amax},
+                       n, pool);
+      });
 }
 
 RowShape rows_of(const TensorType& x) {
@@ -116,21 +123,24 @@ RowShape rows_of(const TensorType& x) {
 
 LaunchFn prepare_bias_add(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [types = NodeTypes(view), shape = rows_of(view.in(0)), &pool](const LaunchArgs& args) {
-    add_bias(types.operand(args, 0), types.operand(args, 1), types.result(args, 0), shape, pool);
+  return [types = NodeTypes(view), shape = rows_of(view.in(BiasAdd::x)),
+          &pool](const LaunchArgs& args) {
+    add_bias(types.operand(args, BiasAdd::x), types.operand(args, BiasAdd::bias),
+             types.result(args, BiasAdd::y), shape, pool);
   };
 }
 
 int64_t column_sum_scratch(const NodeView& view, int) {
-  return norm_backward_scratch(rows_of(view.in(0)), 1) * static_cast<int64_t>(sizeof(float));
+  return norm_backward_scratch(rows_of(view.in(Unary::x)), 1) * static_cast<int64_t>(sizeof(float));
 }
 
 LaunchFn prepare_column_sum(const NodeView& view, Context& context) {
   ThreadPool& pool = context.pool;
-  return [types = NodeTypes(view), shape = rows_of(view.in(0)), &pool](const LaunchArgs& args) {
-    column_sum(types.operand(args, 0), types.result(args, 0),
-               reinterpret_cast<float*>(args.scratch), shape, pool);
-  };
+  return
+      [types = NodeTypes(view), shape = rows_of(view.in(Unary::x)), &pool](const LaunchArgs& args) {
+        column_sum(types.operand(args, Unary::x), types.result(args, Unary::y),
+                   reinterpret_cast<float*>(args.scratch), shape, pool);
+      };
 }
 
 const Binding kBindings[] = {

@@ -7,15 +7,15 @@ namespace {
 
 GemmSpec spec_of(const NodeView& view) {
   const auto& attrs = view.attrs<GemmAttrs>();
-  const Shape& a = view.in(0).shape;
-  const Shape& y = view.out(0).shape;
+  const Shape& a = view.in(octet::Gemm::a).shape;
+  const Shape& y = view.out(octet::Gemm::y).shape;
   GemmSpec spec;
   spec.m = y[0];
   spec.n = y[1];
   spec.k = a[attrs.trans_a ? 0 : 1];
-  spec.a = view.in(0).dtype;
-  spec.b = view.in(1).dtype;
-  spec.c = view.out(0).dtype;
+  spec.a = view.in(octet::Gemm::a).dtype;
+  spec.b = view.in(octet::Gemm::b).dtype;
+  spec.c = view.out(octet::Gemm::y).dtype;
   spec.trans_a = attrs.trans_a ? Transpose::yes : Transpose::no;
   spec.trans_b = attrs.trans_b ? Transpose::yes : Transpose::no;
   return spec;
@@ -26,9 +26,9 @@ bool gemm_applies(const NodeView& view) {
   const auto factor = [](Dtype dtype) {
     return is_wide(dtype) || dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
   };
-  const bool addend = !view.has(2) || is_wide(view.in(2).dtype);
-  return factor(view.in(0).dtype) && factor(view.in(1).dtype) && is_wide(view.out(0).dtype) &&
-         addend;
+  const bool addend = !view.has(octet::Gemm::c) || is_wide(view.in(octet::Gemm::c).dtype);
+  return factor(view.in(octet::Gemm::a).dtype) && factor(view.in(octet::Gemm::b).dtype) &&
+         is_wide(view.out(octet::Gemm::y).dtype) && addend;
 }
 
 int64_t gemm_scratch(const NodeView& view, int n_threads) {
@@ -41,12 +41,12 @@ LaunchFn gemm_prepare(const NodeView& view, Context& context) {
       std::make_shared<Gemm>(spec_of(view), pool.n_threads());  // shared: LaunchFn is copyable
   return [gemm, types = NodeTypes(view), &pool](const LaunchArgs& args) {
     GemmArgs call;
-    call.a = args.operands[0];
-    call.b = args.operands[1];
-    call.c = args.results[0];
-    call.scale_a = data<float>(args, 3);
-    call.scale_b = data<float>(args, 4);
-    call.addend = types.operand(args, 2);
+    call.a = args.operands[octet::Gemm::a];
+    call.b = args.operands[octet::Gemm::b];
+    call.c = args.results[octet::Gemm::y];
+    call.scale_a = data<float>(args, octet::Gemm::scale_a);
+    call.scale_b = data<float>(args, octet::Gemm::scale_b);
+    call.addend = types.operand(args, octet::Gemm::c);
     call.scratch = args.scratch;
     gemm->launch(call, pool);
   };

@@ -8,14 +8,15 @@
 
 namespace octet::cpu {
 
-// Types of a node's operands and own results, kept by a launch function; absent operands give an
-// absent In.
+// Types of a node's operands and own results by slot, kept by a launch function; absent ones give
+// an absent In or Out.
 struct NodeTypes {
   explicit NodeTypes(const NodeView& view) {
     for (size_t i = 0; i < view.node.operands.size(); ++i) {
       in.push_back(view.has(i) ? view.in(i).dtype : Dtype::f32);
     }
-    for (size_t i = 0; i < own_results(view); ++i) out.push_back(view.out(i).dtype);
+    for (size_t i = 0; i < own_results(view); ++i)
+      out.push_back(view.gives(i) ? view.out(i).dtype : Dtype::f32);
   }
   In operand(const LaunchArgs& args, size_t i) const {
     return i < in.size() ? In{args.operands[i], in[i]} : In{};
@@ -41,7 +42,7 @@ template <typename Launch>
 LaunchFn with_amax_sink(const NodeView& view, Launch launch) {
   if (!emits_amax(view.node.attrs))
     return [launch](const LaunchArgs& args) { launch(args, static_cast<AmaxSink*>(nullptr)); };
-  return [launch, at = own_results(view)](const LaunchArgs& args) {
+  return [launch, at = op_def(view.node.op).own_results()](const LaunchArgs& args) {
     AmaxSink sink;
     launch(args, &sink);
     *data_out<float>(args, at) = sink.value();

@@ -20,33 +20,34 @@ bool plain_norm(const NodeView& view) {
 
 LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
   const auto eps = static_cast<float>(view.attrs<NormAttrs>().eps);
-  return [types = NodeTypes(view), shape = rows_of(view.in(0)), eps,
+  return [types = NodeTypes(view), shape = rows_of(view.in(octet::RmsNorm::x)), eps,
           &pool = context.pool](const LaunchArgs& args) {
-    rms_norm({.x = types.operand(args, 0),
-              .weight = types.operand(args, 1),
-              .y = types.result(args, 0),
-              .rstd = data_out<float>(args, 1),
+    rms_norm({.x = types.operand(args, octet::RmsNorm::x),
+              .weight = types.operand(args, octet::RmsNorm::weight),
+              .y = types.result(args, octet::RmsNorm::y),
+              .rstd = data_out<float>(args, octet::RmsNorm::rstd),
               .eps = eps},
              shape, pool);
   };
 }
 
 int64_t rms_grad_scratch(const NodeView& view, int) {
-  return view.has(3)
-             ? norm_backward_scratch(rows_of(view.in(1)), 1) * static_cast<int64_t>(sizeof(float))
+  return view.has(RmsNormGrad::weight)
+             ? norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), 1) *
+                   static_cast<int64_t>(sizeof(float))
              : 0;
 }
 
 LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
-  return with_amax_sink(view, [types = NodeTypes(view), shape = rows_of(view.in(1)),
+  return with_amax_sink(view, [types = NodeTypes(view), shape = rows_of(view.in(RmsNormGrad::x)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    rms_norm_backward({.x = types.operand(args, 1),
-                       .weight = types.operand(args, 3),
-                       .dy = types.operand(args, 0),
-                       .residual = types.operand(args, 5),
-                       .rstd = data<float>(args, 2),
-                       .dx = types.result(args, 0),
-                       .dw = types.result(args, 1),
+    rms_norm_backward({.x = types.operand(args, RmsNormGrad::x),
+                       .weight = types.operand(args, RmsNormGrad::weight),
+                       .dy = types.operand(args, RmsNormGrad::dy),
+                       .residual = types.operand(args, RmsNormGrad::addend),
+                       .rstd = data<float>(args, RmsNormGrad::rstd),
+                       .dx = types.result(args, RmsNormGrad::dx),
+                       .dw = types.result(args, RmsNormGrad::dweight),
                        .scratch = reinterpret_cast<float*>(args.scratch),
                        .groups = {},
                        .amax = amax},
@@ -56,37 +57,38 @@ LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
 
 LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
   const auto eps = static_cast<float>(view.attrs<NormAttrs>().eps);
-  return [types = NodeTypes(view), shape = rows_of(view.in(0)), eps,
+  return [types = NodeTypes(view), shape = rows_of(view.in(octet::LayerNorm::x)), eps,
           &pool = context.pool](const LaunchArgs& args) {
-    layer_norm({.x = types.operand(args, 0),
-                .weight = types.operand(args, 1),
-                .bias = types.operand(args, 2),
-                .y = types.result(args, 0),
-                .mean = data_out<float>(args, 1),
-                .rstd = data_out<float>(args, 2),
+    layer_norm({.x = types.operand(args, octet::LayerNorm::x),
+                .weight = types.operand(args, octet::LayerNorm::weight),
+                .bias = types.operand(args, octet::LayerNorm::bias),
+                .y = types.result(args, octet::LayerNorm::y),
+                .mean = data_out<float>(args, octet::LayerNorm::mean),
+                .rstd = data_out<float>(args, octet::LayerNorm::rstd),
                 .eps = eps},
                shape, pool);
   };
 }
 
 int64_t layer_grad_scratch(const NodeView& view, int) {
-  return view.has(4)
-             ? norm_backward_scratch(rows_of(view.in(1)), 2) * static_cast<int64_t>(sizeof(float))
+  return view.has(LayerNormGrad::weight)
+             ? norm_backward_scratch(rows_of(view.in(LayerNormGrad::x)), 2) *
+                   static_cast<int64_t>(sizeof(float))
              : 0;
 }
 
 LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
-  return with_amax_sink(view, [types = NodeTypes(view), shape = rows_of(view.in(1)),
+  return with_amax_sink(view, [types = NodeTypes(view), shape = rows_of(view.in(LayerNormGrad::x)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    layer_norm_backward({.x = types.operand(args, 1),
-                         .weight = types.operand(args, 4),
-                         .dy = types.operand(args, 0),
-                         .residual = types.operand(args, 6),
-                         .mean = data<float>(args, 2),
-                         .rstd = data<float>(args, 3),
-                         .dx = types.result(args, 0),
-                         .dw = types.result(args, 1),
-                         .db = types.result(args, 2),
+    layer_norm_backward({.x = types.operand(args, LayerNormGrad::x),
+                         .weight = types.operand(args, LayerNormGrad::weight),
+                         .dy = types.operand(args, LayerNormGrad::dy),
+                         .residual = types.operand(args, LayerNormGrad::addend),
+                         .mean = data<float>(args, LayerNormGrad::mean),
+                         .rstd = data<float>(args, LayerNormGrad::rstd),
+                         .dx = types.result(args, LayerNormGrad::dx),
+                         .dw = types.result(args, LayerNormGrad::dweight),
+                         .db = types.result(args, LayerNormGrad::dbias),
                          .scratch = reinterpret_cast<float*>(args.scratch),
                          .groups = {},
                          .amax = amax},
@@ -95,13 +97,13 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
 }
 
 bool rope_applies(const NodeView& view) {
-  return is_wide(view.in(0).dtype) && is_wide(view.out(0).dtype) &&
+  return is_wide(view.in(octet::Rope::x).dtype) && is_wide(view.out(octet::Rope::y).dtype) &&
          view.attrs<RopeAttrs>().head_dim % 2 == 0;
 }
 
 LaunchFn prepare_rope(const NodeView& view, Context& context) {
   const auto& attrs = view.attrs<RopeAttrs>();
-  const int64_t tokens = view.in(0).shape[0];
+  const int64_t tokens = view.in(octet::Rope::x).shape[0];
   const RopeShape shape{
       .tokens = tokens, .heads = attrs.heads, .head_size = attrs.head_dim, .max_positions = tokens};
   const Rotation rotation = attrs.inverse ? Rotation::inverse : Rotation::forward;
@@ -109,11 +111,11 @@ LaunchFn prepare_rope(const NodeView& view, Context& context) {
       view, [types = NodeTypes(view), shape, rotation,
              table = context.rope_tables.get(attrs, tokens), frequencies = rope_frequencies(attrs),
              &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-        octet::cpu::rope({.x = types.operand(args, 0),
-                          .y = types.result(args, 0),
+        octet::cpu::rope({.x = types.operand(args, octet::Rope::x),
+                          .y = types.result(args, octet::Rope::y),
                           .cos = table->cos.data(),
                           .sin = table->sin.data(),
-                          .positions = data<int32_t>(args, 1),
+                          .positions = data<int32_t>(args, octet::Rope::positions),
                           .x_stride = 0,
                           .y_stride = 0,
                           .rotation = rotation,
@@ -121,6 +123,10 @@ LaunchFn prepare_rope(const NodeView& view, Context& context) {
                           .frequencies = frequencies.data()},
                          shape, pool);
       });
+}
+
+Dtype attention_dtype(const NodeView& view) {
+  return view.in(attention_matrices(view).front()).dtype;
 }
 
 AttentionSpec attention_spec(const NodeView& view) {
@@ -133,17 +139,17 @@ AttentionSpec attention_spec(const NodeView& view) {
   spec.head_size = attrs.head_dim;
   spec.mask = attrs.causal ? AttentionMask::causal : AttentionMask::none;
   spec.scale = static_cast<float>(attrs.scale);
-  spec.dtype = view.in(0).dtype;
+  spec.dtype = attention_dtype(view);
   return spec;
 }
 
 // q, k, v and what has their shape are of one type; log-sum-exp is f32.
 bool attention_applies(const NodeView& view) {
-  const bool gradient = view.node.op == OpCode::attention_grad;
-  const Dtype dtype = view.in(0).dtype;
-  bool same = is_wide(dtype) && view.out(0).dtype == dtype;
-  for (size_t i = 0; i < (gradient ? 5u : 3u); ++i) same = same && view.in(i).dtype == dtype;
-  if (gradient) return same && view.out(1).dtype == dtype && view.out(2).dtype == dtype;
+  const Dtype dtype = attention_dtype(view);
+  bool same = is_wide(dtype);
+  for (const SlotId i : attention_matrices(view)) same = same && view.in(i).dtype == dtype;
+  const size_t n_results = view.node.op == OpCode::attention_grad ? 3 : 1;
+  for (size_t i = 0; i < n_results; ++i) same = same && view.out(i).dtype == dtype;
   return same;
 }
 
@@ -158,11 +164,11 @@ LaunchFn prepare_attention(const NodeView& view, Context& context) {
   const auto kernel =
       std::make_shared<AttentionForward>(attention_spec(view), context.pool.n_threads());
   return [kernel, &pool = context.pool](const LaunchArgs& args) {
-    kernel->launch({.q = {args.operands[0]},
-                    .k = {args.operands[1]},
-                    .v = {args.operands[2]},
-                    .o = {args.results[0]},
-                    .lse = data_out<float>(args, 1),
+    kernel->launch({.q = {args.operands[Attention::q]},
+                    .k = {args.operands[Attention::k]},
+                    .v = {args.operands[Attention::v]},
+                    .o = {args.results[Attention::o]},
+                    .lse = data_out<float>(args, Attention::lse),
                     .scratch = args.scratch},
                    pool);
   };
@@ -172,38 +178,43 @@ LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
   const auto kernel =
       std::make_shared<AttentionBackward>(attention_spec(view), context.pool.n_threads());
   return [kernel, &pool = context.pool](const LaunchArgs& args) {
-    kernel->launch({.q = {args.operands[1]},
-                    .k = {args.operands[2]},
-                    .v = {args.operands[3]},
-                    .o = {args.operands[4]},
-                    .dout = {args.operands[0]},
-                    .lse = data<float>(args, 5),
-                    .dq = {args.results[0]},
-                    .dk = {args.results[1]},
-                    .dv = {args.results[2]},
+    kernel->launch({.q = {args.operands[AttentionGrad::q]},
+                    .k = {args.operands[AttentionGrad::k]},
+                    .v = {args.operands[AttentionGrad::v]},
+                    .o = {args.operands[AttentionGrad::o]},
+                    .dout = {args.operands[AttentionGrad::dout]},
+                    .lse = data<float>(args, AttentionGrad::lse),
+                    .dq = {args.results[AttentionGrad::dq]},
+                    .dk = {args.results[AttentionGrad::dk]},
+                    .dv = {args.results[AttentionGrad::dv]},
                     .scratch = args.scratch},
                    pool);
   };
 }
 
+// Of a look-up, its gradient and the loss.
 bool table_is_wide(const NodeView& view) {
-  return is_wide(view.in(0).dtype) && is_wide(view.out(0).dtype);
+  return is_wide(view.in(Lookup::table).dtype) && is_wide(view.out(Lookup::y).dtype);
+}
+bool logits_are_wide(const NodeView& view) {
+  return is_wide(view.in(CrossEntropyGrad::logits).dtype) &&
+         is_wide(view.out(CrossEntropyGrad::dlogits).dtype);
 }
 
 LaunchFn prepare_embedding(const NodeView& view, Context& context) {
-  const EmbeddingShape shape{.tokens = view.in(1).n_elems(),
-                             .vocabulary = view.in(0).shape[0],
-                             .cols = view.in(0).shape[1]};
+  const EmbeddingShape shape{.tokens = view.in(Lookup::index).n_elems(),
+                             .vocabulary = view.in(Lookup::table).shape[0],
+                             .cols = view.in(Lookup::table).shape[1]};
   return [types = NodeTypes(view), shape, &pool = context.pool](const LaunchArgs& args) {
-    octet::cpu::embedding(types.operand(args, 0), data<int32_t>(args, 1), types.result(args, 0),
-                          shape, pool);
+    octet::cpu::embedding(types.operand(args, Lookup::table), data<int32_t>(args, Lookup::index),
+                          types.result(args, Lookup::y), shape, pool);
   };
 }
 
 EmbeddingShape gradient_shape(const NodeView& view) {
-  return {.tokens = view.in(1).n_elems(),
-          .vocabulary = view.out(0).shape[0],
-          .cols = view.out(0).shape[1]};
+  return {.tokens = view.in(LookupGrad::index).n_elems(),
+          .vocabulary = view.out(LookupGrad::dtable).shape[0],
+          .cols = view.out(LookupGrad::dtable).shape[1]};
 }
 
 int64_t embedding_grad_scratch(const NodeView& view, int) {
@@ -213,9 +224,9 @@ int64_t embedding_grad_scratch(const NodeView& view, int) {
 LaunchFn prepare_embedding_grad(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), shape = gradient_shape(view),
           &pool = context.pool](const LaunchArgs& args) {
-    embedding_backward({.dy = types.operand(args, 0),
-                        .ids = data<int32_t>(args, 1),
-                        .dtable = types.result(args, 0),
+    embedding_backward({.dy = types.operand(args, LookupGrad::dy),
+                        .ids = data<int32_t>(args, LookupGrad::index),
+                        .dtable = types.result(args, LookupGrad::dtable),
                         .accumulate = Accumulate::no,
                         .scratch = reinterpret_cast<int32_t*>(args.scratch)},
                        shape, pool);
@@ -223,34 +234,37 @@ LaunchFn prepare_embedding_grad(const NodeView& view, Context& context) {
 }
 
 int64_t cross_entropy_scratch(const NodeView& view, int) {
-  return reduce_scratch(view.in(0).shape[0]) * static_cast<int64_t>(sizeof(double));
+  return reduce_scratch(view.in(octet::CrossEntropy::logits).shape[0]) *
+         static_cast<int64_t>(sizeof(double));
 }
 
 LaunchFn prepare_cross_entropy(const NodeView& view, Context& context) {
-  const CrossEntropyShape shape{.rows = view.in(0).shape[0], .classes = view.in(0).shape[1]};
+  const CrossEntropyShape shape{.rows = view.in(octet::CrossEntropy::logits).shape[0],
+                                .classes = view.in(octet::CrossEntropy::logits).shape[1]};
   return [types = NodeTypes(view), shape, &pool = context.pool](const LaunchArgs& args) {
-    auto* nll = data_out<float>(args, 2);
-    cross_entropy({.logits = types.operand(args, 0),
-                   .labels = data<int32_t>(args, 1),
+    auto* nll = data_out<float>(args, octet::CrossEntropy::nll);
+    cross_entropy({.logits = types.operand(args, octet::CrossEntropy::logits),
+                   .labels = data<int32_t>(args, octet::CrossEntropy::labels),
                    .loss = nll,
-                   .lse = data_out<float>(args, 1)},
+                   .lse = data_out<float>(args, octet::CrossEntropy::lse)},
                   shape, pool);
     const double total =
         sum({nll, Dtype::f32}, shape.rows, reinterpret_cast<double*>(args.scratch), pool);
-    *data_out<float>(args, 0) =
-        static_cast<float>(total * static_cast<double>(*data<float>(args, 2)));
+    *data_out<float>(args, octet::CrossEntropy::loss) = static_cast<float>(
+        total * static_cast<double>(*data<float>(args, octet::CrossEntropy::inv_n)));
   };
 }
 
 LaunchFn prepare_cross_entropy_grad(const NodeView& view, Context& context) {
-  const CrossEntropyShape shape{.rows = view.in(1).shape[0], .classes = view.in(1).shape[1]};
+  const CrossEntropyShape shape{.rows = view.in(CrossEntropyGrad::logits).shape[0],
+                                .classes = view.in(CrossEntropyGrad::logits).shape[1]};
   return [types = NodeTypes(view), shape, &pool = context.pool](const LaunchArgs& args) {
-    cross_entropy_backward({.logits = types.operand(args, 1),
-                            .labels = data<int32_t>(args, 2),
-                            .lse = data<float>(args, 3),
-                            .dlogits = types.result(args, 0),
-                            .inv_n = data<float>(args, 4),
-                            .dloss = data<float>(args, 0),
+    cross_entropy_backward({.logits = types.operand(args, CrossEntropyGrad::logits),
+                            .labels = data<int32_t>(args, CrossEntropyGrad::labels),
+                            .lse = data<float>(args, CrossEntropyGrad::lse),
+                            .dlogits = types.result(args, CrossEntropyGrad::dlogits),
+                            .inv_n = data<float>(args, CrossEntropyGrad::inv_n),
+                            .dloss = data<float>(args, CrossEntropyGrad::dloss),
                             .row_dloss = nullptr},
                            shape, pool);
   };
@@ -267,9 +281,7 @@ const Binding kBindings[] = {
     {OpCode::embedding, table_is_wide, nullptr, prepare_embedding},
     {OpCode::embedding_grad, table_is_wide, embedding_grad_scratch, prepare_embedding_grad},
     {OpCode::cross_entropy, table_is_wide, cross_entropy_scratch, prepare_cross_entropy},
-    {OpCode::cross_entropy_grad,
-     [](const NodeView& v) { return is_wide(v.in(1).dtype) && is_wide(v.out(0).dtype); }, nullptr,
-     prepare_cross_entropy_grad},
+    {OpCode::cross_entropy_grad, logits_are_wide, nullptr, prepare_cross_entropy_grad},
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 // Every operand has the result's dtype, of a size that moves.
 bool moves(const NodeView& view) {
-  const Dtype dtype = view.out(0).dtype;
+  const Dtype dtype = view.out(Unary::y).dtype;
   const int bytes = dtype_bytes(dtype);
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
     if (view.in(i).dtype != dtype) return false;
@@ -19,17 +19,17 @@ bool moves(const NodeView& view) {
 }
 
 LaunchFn launch_copy(const NodeView& view, const StridedCopy& copy, Context& context) {
-  return [copy = simplified(copy), bytes = dtype_bytes(view.out(0).dtype),
+  return [copy = simplified(copy), bytes = dtype_bytes(view.out(Unary::y).dtype),
           &pool = context.pool](const LaunchArgs& args) {
-    copy_strided(copy, args.operands[0], args.results[0], bytes, pool);
+    copy_strided(copy, args.operands[Unary::x], args.results[Unary::y], bytes, pool);
   };
 }
 
 LaunchFn prepare_slice(const NodeView& view, Context& context) {
   const auto& attrs = view.attrs<SliceAttrs>();
-  StridedCopy copy{.extent = view.out(0).shape,
-                   .src_stride = row_major_strides(view.in(0).shape),
-                   .dst_stride = row_major_strides(view.out(0).shape)};
+  StridedCopy copy{.extent = view.out(Unary::y).shape,
+                   .src_stride = row_major_strides(view.in(Unary::x).shape),
+                   .dst_stride = row_major_strides(view.out(Unary::y).shape)};
   for (size_t k = 0; k < copy.extent.size(); ++k) {
     copy.src_start += attrs.start[k] * copy.src_stride[k];
     copy.src_stride[k] *= attrs.stride[k];
@@ -39,8 +39,9 @@ LaunchFn prepare_slice(const NodeView& view, Context& context) {
 
 LaunchFn prepare_transpose(const NodeView& view, Context& context) {
   const auto& attrs = view.attrs<TransposeAttrs>();
-  const Shape strides = row_major_strides(view.in(0).shape);
-  StridedCopy copy{.extent = view.out(0).shape, .dst_stride = row_major_strides(view.out(0).shape)};
+  const Shape strides = row_major_strides(view.in(Unary::x).shape);
+  StridedCopy copy{.extent = view.out(Unary::y).shape,
+                   .dst_stride = row_major_strides(view.out(Unary::y).shape)};
   for (const int64_t axis : attrs.perm)
     copy.src_stride.push_back(strides[static_cast<size_t>(axis)]);
   return launch_copy(view, copy, context);
@@ -48,10 +49,10 @@ LaunchFn prepare_transpose(const NodeView& view, Context& context) {
 
 LaunchFn prepare_broadcast(const NodeView& view, Context& context) {
   const auto& attrs = view.attrs<BroadcastAttrs>();
-  const Shape strides = row_major_strides(view.in(0).shape);
-  StridedCopy copy{.extent = view.out(0).shape,
-                   .src_stride = Shape(view.out(0).shape.size(), 0),
-                   .dst_stride = row_major_strides(view.out(0).shape)};
+  const Shape strides = row_major_strides(view.in(Unary::x).shape);
+  StridedCopy copy{.extent = view.out(Unary::y).shape,
+                   .src_stride = Shape(view.out(Unary::y).shape.size(), 0),
+                   .dst_stride = row_major_strides(view.out(Unary::y).shape)};
   for (size_t k = 0; k < attrs.axes.size(); ++k) {
     copy.src_stride[static_cast<size_t>(attrs.axes[k])] = strides[k];
   }
@@ -60,9 +61,9 @@ LaunchFn prepare_broadcast(const NodeView& view, Context& context) {
 
 LaunchFn prepare_pad(const NodeView& view, Context& context) {
   const auto& attrs = view.attrs<PadAttrs>();
-  const TensorType& y = view.out(0);
-  StridedCopy copy{.extent = view.in(0).shape,
-                   .src_stride = row_major_strides(view.in(0).shape),
+  const TensorType& y = view.out(Unary::y);
+  StridedCopy copy{.extent = view.in(Unary::x).shape,
+                   .src_stride = row_major_strides(view.in(Unary::x).shape),
                    .dst_stride = row_major_strides(y.shape)};
   for (size_t k = 0; k < copy.extent.size(); ++k) {
     copy.dst_start += attrs.low[k] * copy.dst_stride[k];
@@ -72,14 +73,14 @@ LaunchFn prepare_pad(const NodeView& view, Context& context) {
   reference::store(y.dtype, {&attrs.value, 1}, element.data());
   return [copy = simplified(copy), element, bytes = dtype_bytes(y.dtype), n = y.n_elems(),
           &pool = context.pool](const LaunchArgs& args) {
-    fill_elements(args.results[0], n, {element.data(), bytes}, pool);
-    copy_strided(copy, args.operands[0], args.results[0], bytes, pool);
+    fill_elements(args.results[Unary::y], n, {element.data(), bytes}, pool);
+    copy_strided(copy, args.operands[Unary::x], args.results[Unary::y], bytes, pool);
   };
 }
 
 LaunchFn prepare_concatenate(const NodeView& view, Context& context) {
   const auto axis = static_cast<size_t>(view.attrs<AxisAttrs>().axis);
-  const TensorType& y = view.out(0);
+  const TensorType& y = view.out(Concatenate::y);
   const Shape dst_stride = row_major_strides(y.shape);
   std::vector<StridedCopy> copies;
   int64_t start = 0;
@@ -93,31 +94,32 @@ LaunchFn prepare_concatenate(const NodeView& view, Context& context) {
   }
   return [copies, bytes = dtype_bytes(y.dtype), &pool = context.pool](const LaunchArgs& args) {
     for (size_t i = 0; i < copies.size(); ++i) {
-      copy_strided(copies[i], args.operands[i], args.results[0], bytes, pool);
+      copy_strided(copies[i], args.operands[i], args.results[Concatenate::y], bytes, pool);
     }
   };
 }
 
 bool selects(const NodeView& view) {
-  const int bytes = dtype_bytes(view.out(0).dtype);
-  return view.in(1).dtype == view.out(0).dtype && view.in(2).dtype == view.out(0).dtype &&
+  const int bytes = dtype_bytes(view.out(Select::y).dtype);
+  return view.in(Select::yes).dtype == view.out(Select::y).dtype &&
+         view.in(Select::no).dtype == view.out(Select::y).dtype &&
          (bytes == 1 || bytes == 2 || bytes == 4);
 }
 
 template <typename T>
 void select_elements(const LaunchArgs& args, int64_t begin, int64_t end) {
-  const auto* condition = data<uint8_t>(args, 0);
-  const auto *yes = data<T>(args, 1), *no = data<T>(args, 2);
-  auto* y = data_out<T>(args, 0);
+  const auto* condition = data<uint8_t>(args, Select::condition);
+  const auto *yes = data<T>(args, Select::yes), *no = data<T>(args, Select::no);
+  auto* y = data_out<T>(args, Select::y);
   for (int64_t i = begin; i < end; ++i) y[i] = condition[i] != 0 ? yes[i] : no[i];
 }
 
 LaunchFn prepare_select(const NodeView& view, Context& context) {
-  const int bytes = dtype_bytes(view.out(0).dtype);
+  const int bytes = dtype_bytes(view.out(Select::y).dtype);
   const auto kernel = bytes == 1   ? select_elements<uint8_t>
                       : bytes == 2 ? select_elements<uint16_t>
                                    : select_elements<uint32_t>;
-  return [kernel, n = view.out(0).n_elems(), &pool = context.pool](const LaunchArgs& args) {
+  return [kernel, n = view.out(Select::y).n_elems(), &pool = context.pool](const LaunchArgs& args) {
     for_blocks(pool, n, kBlockElems,
                [&](int64_t begin, int64_t end, int) { kernel(args, begin, end); });
   };

@@ -25,7 +25,7 @@ bool amax_applies(const NodeView& view) {
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
     if (!is_wide(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
   }
-  return view.out(0).dtype == Dtype::f32;
+  return view.out(AmaxOp::amax).dtype == Dtype::f32;
 }
 
 // The maximum of a node's operands, some of which may be flags.
@@ -58,87 +58,101 @@ LaunchFn prepare_amax(const NodeView& view, Context& context) {
   std::iota(operands.begin(), operands.end(), 0);
   return [amax_of = AmaxOf(view, operands), &pool = context.pool](const LaunchArgs& args) {
     const Amax all = amax_of(args, pool);
-    *data_out<float>(args, 0) = all.value;
-    *data_out<uint8_t>(args, 1) = all.finite ? 0 : 1;
+    *data_out<float>(args, AmaxOp::amax) = all.value;
+    *data_out<uint8_t>(args, AmaxOp::nonfinite) = all.finite ? 0 : 1;
   };
 }
 
 // Scalars in f32.
 bool scale_applies(const NodeView& view) {
-  return view.in(0).dtype == Dtype::f32 && view.out(0).dtype == Dtype::f32 &&
-         view.attrs<QuantizeAttrs>().group == 0;
+  return view.in(QuantScale::amax).dtype == Dtype::f32 &&
+         view.out(QuantScale::scale).dtype == Dtype::f32 && view.attrs<QuantizeAttrs>().group == 0;
 }
 bool delayed_applies(const NodeView& view) {
-  return scale_applies(view) && view.in(1).dtype == Dtype::f32 && view.out(1).dtype == Dtype::f32;
+  return scale_applies(view) && view.in(DelayedScale::history).dtype == Dtype::f32 &&
+         view.out(DelayedScale::next_history).dtype == Dtype::f32;
 }
 
 LaunchFn prepare_quant_scale(const NodeView& view, Context&) {
   return [q = view.attrs<QuantizeAttrs>()](const LaunchArgs& args) {
-    *data_out<float>(args, 0) = scale_of(q, *data<float>(args, 0));
+    *data_out<float>(args, QuantScale::scale) = scale_of(q, *data<float>(args, QuantScale::amax));
   };
 }
 
 LaunchFn prepare_delayed_scale(const NodeView& view, Context&) {
-  return [q = view.attrs<QuantizeAttrs>(), n = view.in(1).n_elems()](const LaunchArgs& args) {
-    const float now = *data<float>(args, 0);
-    const AmaxHistory history{data<float>(args, 1), data_out<float>(args, 1), n};
-    *data_out<float>(args, 0) = scale_of(q, delayed_amax(history, now));
+  return [q = view.attrs<QuantizeAttrs>(),
+          n = view.in(DelayedScale::history).n_elems()](const LaunchArgs& args) {
+    const float now = *data<float>(args, DelayedScale::amax);
+    const AmaxHistory history{data<float>(args, DelayedScale::history),
+                              data_out<float>(args, DelayedScale::next_history), n};
+    *data_out<float>(args, DelayedScale::scale) = scale_of(q, delayed_amax(history, now));
   };
 }
 
 bool quantize_applies(const NodeView& view) {
-  return is_wide(view.in(0).dtype) && view.in(1).dtype == Dtype::f32 &&
-         has_codec(view.out(0).dtype);
+  return is_wide(view.in(Quantize::x).dtype) && view.in(Quantize::scale).dtype == Dtype::f32 &&
+         has_codec(view.out(Quantize::q).dtype);
 }
 
 int64_t quantize_bytes(const NodeView& view, int n_threads) {
   const auto& q = view.attrs<QuantizeAttrs>();
   if (!q.transposed && view.node.op == OpCode::quantize) return 0;
-  return float_bytes(quantize_scratch(rows_of(view.in(0)), 0, n_threads));
+  return float_bytes(quantize_scratch(rows_of(view.in(Quantize::x)), 0, n_threads));
 }
 
 LaunchFn prepare_quantize(const NodeView& view, Context& context) {
   return [types = NodeTypes(view),
-          codes = CodesOf(view, view.attrs<QuantizeAttrs>(), view.node.op == OpCode::quantize_both),
-          shape = rows_of(view.in(0)), &pool = context.pool](const LaunchArgs& args) {
-    quantize(types.operand(args, 0), codes.at(args, *data<float>(args, 1)), shape, scratch_of(args),
-             pool);
+          codes = CodesOf(view, view.attrs<QuantizeAttrs>(),
+                          view.node.op == OpCode::quantize_both
+                              ? std::optional<SlotId>(QuantizeBoth::q_transposed)
+                              : std::nullopt),
+          shape = rows_of(view.in(Quantize::x)), &pool = context.pool](const LaunchArgs& args) {
+    quantize(types.operand(args, Quantize::x), codes.at(args, *data<float>(args, Quantize::scale)),
+             shape, scratch_of(args), pool);
   };
 }
 
 bool amax_quantize_applies(const NodeView& view) {
-  for (size_t i = 2; i < view.node.operands.size(); ++i) {
+  for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i) {
     if (!is_wide(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
   }
-  return is_wide(view.in(0).dtype) && view.in_is(1, {Dtype::f32}) && has_codec(view.out(0).dtype);
+  return is_wide(view.in(AmaxQuantize::x).dtype) &&
+         view.in_is(AmaxQuantize::history, {Dtype::f32}) &&
+         has_codec(view.out(AmaxQuantize::q).dtype);
 }
 
 int64_t amax_quantize_bytes(const NodeView& view, int n_threads) {
-  const int64_t quantize = float_bytes(quantize_scratch(rows_of(view.in(0)), 0, n_threads));
+  const int64_t quantize =
+      float_bytes(quantize_scratch(rows_of(view.in(AmaxQuantize::x)), 0, n_threads));
   return std::max(quantize, amax_scratch(view, n_threads));
 }
 
 LaunchFn prepare_amax_quantize(const NodeView& view, Context& context) {
   const auto& a = view.attrs<AmaxQuantizeAttrs>();
   std::vector<size_t> measured;
-  if (a.measures) measured.push_back(0);
-  for (size_t i = 2; i < view.node.operands.size(); ++i) measured.push_back(i);
-  const int64_t n_history = view.has(1) ? view.in(1).n_elems() : 0;
-  return [amax_of = AmaxOf(view, measured), codes = CodesOf(view, a.q, a.both), q = a.q, n_history,
-          shape = rows_of(view.in(0)), &pool = context.pool](const LaunchArgs& args) {
+  if (a.measures) measured.push_back(AmaxQuantize::x);
+  for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i) measured.push_back(i);
+  const auto both = a.both ? std::optional<SlotId>(AmaxQuantize::q_transposed) : std::nullopt;
+  const int64_t n_history =
+      view.has(AmaxQuantize::history) ? view.in(AmaxQuantize::history).n_elems() : 0;
+  return [amax_of = AmaxOf(view, measured), codes = CodesOf(view, a.q, both), q = a.q, n_history,
+          shape = rows_of(view.in(AmaxQuantize::x)), &pool = context.pool](const LaunchArgs& args) {
     const Amax all = amax_of(args, pool);
     AmaxHistory history;
-    if (n_history > 0) history = {data<float>(args, 1), data_out<float>(args, 3), n_history};
+    if (n_history > 0)
+      history = {data<float>(args, AmaxQuantize::history),
+                 data_out<float>(args, AmaxQuantize::next_history), n_history};
     const float scale = scale_of(q, delayed_amax(history, all.value));
-    *data_out<float>(args, 1) = scale;
-    *data_out<uint8_t>(args, 2) = all.finite ? 0 : 1;
-    quantize(amax_of.types.operand(args, 0), codes.at(args, scale), shape, scratch_of(args), pool);
+    *data_out<float>(args, AmaxQuantize::scale) = scale;
+    *data_out<uint8_t>(args, AmaxQuantize::nonfinite) = all.finite ? 0 : 1;
+    quantize(amax_of.types.operand(args, AmaxQuantize::x), codes.at(args, scale), shape,
+             scratch_of(args), pool);
   };
 }
 
 int64_t group_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(
-      quantize_scratch(rows_of(view.in(0)), view.attrs<QuantizeAttrs>().group, n_threads));
+  return float_bytes(quantize_scratch(rows_of(view.in(QuantizeGroups::x)),
+                                      view.attrs<QuantizeAttrs>().group, n_threads));
 }
 
 GroupCodes groups_of(const QuantizeAttrs& q) {
@@ -146,44 +160,51 @@ GroupCodes groups_of(const QuantizeAttrs& q) {
 }
 
 bool groups_apply(const NodeView& view) {
-  return is_wide(view.in(0).dtype) && has_codec(view.out(0).dtype);
+  return is_wide(view.in(QuantizeGroups::x).dtype) && has_codec(view.out(QuantizeGroups::q).dtype);
 }
 
 LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), out = groups_of(view.attrs<QuantizeAttrs>()),
-          shape = rows_of(view.in(0)), &pool = context.pool](const LaunchArgs& args) {
+          shape = rows_of(view.in(QuantizeGroups::x)),
+          &pool = context.pool](const LaunchArgs& args) {
     GroupCodes codes = out;
-    codes.codes = data_out<uint8_t>(args, 0);
-    codes.scales = data_out<uint16_t>(args, 1);
-    quantize_groups(types.operand(args, 0), codes, shape, scratch_of(args), pool);
+    codes.codes = data_out<uint8_t>(args, QuantizeGroups::q);
+    codes.scales = data_out<uint16_t>(args, QuantizeGroups::scale);
+    quantize_groups(types.operand(args, QuantizeGroups::x), codes, shape, scratch_of(args), pool);
   };
 }
 
 bool add_applies(const NodeView& view) {
-  return is_wide(view.in(0).dtype) && is_wide(view.in(1).dtype) && is_wide(view.out(0).dtype) &&
-         has_codec(view.out(1).dtype);
+  return is_wide(view.in(octet::AddQuantize::a).dtype) &&
+         is_wide(view.in(octet::AddQuantize::b).dtype) &&
+         is_wide(view.out(octet::AddQuantize::sum).dtype) &&
+         has_codec(view.out(octet::AddQuantize::q).dtype);
 }
 
 LaunchFn prepare_add_quantize(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), out = groups_of(view.attrs<QuantizeAttrs>()),
-          shape = rows_of(view.in(0)), &pool = context.pool](const LaunchArgs& args) {
+          shape = rows_of(view.in(octet::AddQuantize::a)),
+          &pool = context.pool](const LaunchArgs& args) {
     GroupCodes codes = out;
-    codes.codes = data_out<uint8_t>(args, 1);
-    codes.scales = data_out<uint16_t>(args, 2);
-    add_quantize({types.operand(args, 0), types.operand(args, 1), types.result(args, 0), codes},
-                 shape, scratch_of(args), pool);
+    codes.codes = data_out<uint8_t>(args, octet::AddQuantize::q);
+    codes.scales = data_out<uint16_t>(args, octet::AddQuantize::scale);
+    add_quantize(
+        {types.operand(args, octet::AddQuantize::a), types.operand(args, octet::AddQuantize::b),
+         types.result(args, octet::AddQuantize::sum), codes},
+        shape, scratch_of(args), pool);
   };
 }
 
 bool dequantize_applies(const NodeView& view) {
-  return has_codec(view.in(0).dtype) && is_wide(view.in(1).dtype) && is_wide(view.out(0).dtype);
+  return has_codec(view.in(Dequantize::q).dtype) && is_wide(view.in(Dequantize::scale).dtype) &&
+         is_wide(view.out(Dequantize::x).dtype);
 }
 
 LaunchFn prepare_dequantize(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), group = view.attrs<QuantizeAttrs>().group,
-          shape = rows_of(view.in(0)), &pool = context.pool](const LaunchArgs& args) {
-    dequantize({types.operand(args, 0), types.operand(args, 1), group}, types.result(args, 0),
-               shape, scratch_of(args), pool);
+          shape = rows_of(view.in(Dequantize::q)), &pool = context.pool](const LaunchArgs& args) {
+    dequantize({types.operand(args, Dequantize::q), types.operand(args, Dequantize::scale), group},
+               types.result(args, Dequantize::x), shape, scratch_of(args), pool);
   };
 }
 

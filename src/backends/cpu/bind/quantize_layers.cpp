@@ -1,116 +1,103 @@
 // Layers that quantize their result as they make it (ir/ops/quantize_layers.cpp).
+#include "ir/ops/quantize_layers.h"
 #include "backends/cpu/bind/codes.h"
-#include "ir/op_def.h"
 
 namespace octet::cpu {
 namespace {
 
-// The op without its quantizer: its attributes, and how many operands it has.
-struct Layer {
-  Attrs attrs;
-  QuantizeAttrs q;
-  bool both;
-  OpCode op;
-  size_t n_operands() const { return static_cast<size_t>(op_def(op).max_operands); }
-  int64_t group() const { return stored_group(attrs); }
-};
-
-Layer layer_of(const NodeView& view) {
-  if (const auto* a = std::get_if<NormQuantizeAttrs>(&view.node.attrs)) {
-    const bool rms = view.node.op == OpCode::rms_norm_quantize;
-    return {a->norm, a->q, a->both, rms ? OpCode::rms_norm : OpCode::layer_norm};
-  }
-  if (const auto* a = std::get_if<GatedActQuantizeAttrs>(&view.node.attrs))
-    return {a->act, a->q, a->both, OpCode::gated_act};
-  const auto& a = view.attrs<GeluQuantizeAttrs>();
-  return {a.act, a.q, a.both, OpCode::gelu};
-}
-
 bool fused_applies(const NodeView& view) {
-  const Layer layer = layer_of(view);
-  std::vector<bool> seen(layer.n_operands(), false);
-  for (const StoredPlace place : op_def(layer.op).stored) {
-    if (layer.group() == 0) break;
-    const auto codes = static_cast<size_t>(place.operand);
-    if (!has_codec(view.in(codes).dtype)) return false;
-    seen[codes] = true;
+  const QuantizedLayer& op = *quantized_layer(view.node.op);
+  const OpDef& layer = op_def(op.layer);
+  const bool grouped = stored_group(split(view.node.attrs).layer) > 0;
+  std::vector<bool> seen(layer.operands.size(), false);
+  for (const StoredPlace place : layer.stored) {
+    if (!grouped) break;
+    if (!has_codec(view.in(place.operand).dtype)) return false;
+    seen[place.operand] = true;
   }
-  for (size_t i = 0; i < layer.n_operands(); ++i) {
+  for (size_t i = 0; i < seen.size(); ++i) {
     if (view.has(i) && !seen[i] && !is_wide(view.in(i).dtype)) return false;
   }
-  for (size_t i = layer.n_operands(); i < layer.n_operands() + 4; ++i) {
-    if (!view.in_is(i, {Dtype::f32})) return false;
+  for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
+    if (!view.in_is(slot, {Dtype::f32})) return false;
   }
-  return has_codec(view.out(0).dtype);
+  return has_codec(view.out(kLayerQ).dtype);
+}
+
+// The layer's first operand, of which all have the shape.
+RowShape shape_of(const NodeView& view) {
+  return rows_of(view.in(Unary::x));
 }
 
 int64_t fused_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(quantize_scratch(rows_of(view.in(0)), layer_of(view).group(), n_threads));
+  const int64_t group = stored_group(split(view.node.attrs).layer);
+  return float_bytes(quantize_scratch(shape_of(view), group, n_threads));
 }
 
 // What all of them bind: operands, and the quantizer of the result.
 class Fused {
  public:
   explicit Fused(const NodeView& view)
-      : layer_(layer_of(view)),
+      : op_(*quantized_layer(view.node.op)),
+        attrs_(split(view.node.attrs)),
         types_(view),
-        codes_(view, layer_.q, layer_.both),
-        given_(view.has(scale_at())),
-        history_(view.has(scale_at() + 1) ? view.in(scale_at() + 1).n_elems() : 0),
-        next_history_at_(view.node.results.size() - (layer_.both ? 2 : 1)) {}
+        codes_(view, attrs_.q,
+               attrs_.both ? std::optional<SlotId>(op_.q_transposed) : std::nullopt),
+        given_(view.has(op_.given_scale)),
+        history_(view.has(op_.history) ? view.in(op_.history).n_elems() : 0) {}
 
   In plain(const LaunchArgs& args, size_t i) const { return types_.operand(args, i); }
   // The op's n-th stored operand.
   Stored stored(const LaunchArgs& args, size_t n) const {
-    const StoredPlace place = op_def(layer_.op).stored[n];
-    const In x = types_.operand(args, static_cast<size_t>(place.operand));
-    if (layer_.group() == 0) return {x};
-    return {x, types_.operand(args, static_cast<size_t>(place.scales)), layer_.group()};
+    const StoredPlace place = op_def(op_.layer).stored[n];
+    const In x = types_.operand(args, place.operand);
+    const int64_t group = stored_group(attrs_.layer);
+    if (group == 0) return {x};
+    return {x, types_.operand(args, place.scale), group};
   }
-  // Result i, unless the scale is given.
-  float* statistic(const LaunchArgs& args, size_t i) const {
-    return given_ ? nullptr : data_out<float>(args, i);
+  // nullptr where the scale is given, and with it the statistics.
+  float* mean(const LaunchArgs& args) const { return data_out<float>(args, op_.mean); }
+  float* rstd(const LaunchArgs& args) const { return data_out<float>(args, op_.rstd); }
+  // nullptr where they are made.
+  const float* known_mean(const LaunchArgs& args) const {
+    return data<float>(args, op_.known_mean);
   }
-  // Statistic i of those that are given.
-  const float* known(const LaunchArgs& args, size_t i) const {
-    return data<float>(args, scale_at() + 2 + i);
+  const float* known_rstd(const LaunchArgs& args) const {
+    return data<float>(args, op_.known_rstd);
   }
   OwnScale own(const LaunchArgs& args) const {
     if (given_) return {};
-    OwnScale own{.target = static_cast<float>(layer_.q.target),
-                 .scale = data_out<float>(args, 1),
-                 .nonfinite = data_out<uint8_t>(args, 2)};
+    OwnScale own{.target = static_cast<float>(attrs_.q.target),
+                 .scale = data_out<float>(args, kLayerScale),
+                 .nonfinite = data_out<uint8_t>(args, kLayerNonfinite)};
     if (history_ > 0)
-      own.history = {data<float>(args, scale_at() + 1), data_out<float>(args, next_history_at_),
+      own.history = {data<float>(args, op_.history), data_out<float>(args, op_.next_history),
                      history_};
     return own;
   }
   TensorCodes codes(const LaunchArgs& args) const {
-    return codes_.at(args, given_ ? *data<float>(args, scale_at()) : 1.0f);
+    return codes_.at(args, given_ ? *data<float>(args, op_.given_scale) : 1.0f);
   }
-  const Layer& layer() const { return layer_; }
 
  private:
-  size_t scale_at() const { return layer_.n_operands(); }
-
-  Layer layer_;
+  const QuantizedLayer& op_;
+  QuantizedLayerAttrs attrs_;
   NodeTypes types_;
   CodesOf codes_;
   bool given_;
   int64_t history_;  // its length, 0 without one
-  size_t next_history_at_;
 };
 
 LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
   const auto eps = static_cast<float>(view.attrs<NormQuantizeAttrs>().norm.eps);
-  return [fused = Fused(view), eps, shape = rows_of(view.in(0)),
+  return [fused = Fused(view), eps, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
     norm_quantize({.kind = NormKind::rms,
                    .x = fused.stored(args, 0),
-                   .weight = fused.plain(args, 1),
+                   .weight = fused.plain(args, RmsNormQuantize::weight),
                    .eps = eps,
-                   .rstd = fused.statistic(args, 3),
-                   .known_rstd = fused.known(args, 0),
+                   .rstd = fused.rstd(args),
+                   .known_rstd = fused.known_rstd(args),
                    .own = fused.own(args),
                    .out = fused.codes(args)},
                   shape, scratch_of(args), pool);
@@ -119,17 +106,17 @@ LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
 
 LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
   const auto eps = static_cast<float>(view.attrs<NormQuantizeAttrs>().norm.eps);
-  return [fused = Fused(view), eps, shape = rows_of(view.in(0)),
+  return [fused = Fused(view), eps, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
     norm_quantize({.kind = NormKind::layer,
                    .x = fused.stored(args, 0),
-                   .weight = fused.plain(args, 1),
-                   .bias = fused.plain(args, 2),
+                   .weight = fused.plain(args, LayerNormQuantize::weight),
+                   .bias = fused.plain(args, LayerNormQuantize::bias),
                    .eps = eps,
-                   .mean = fused.statistic(args, 3),
-                   .rstd = fused.statistic(args, 4),
-                   .known_mean = fused.known(args, 0),
-                   .known_rstd = fused.known(args, 1),
+                   .mean = fused.mean(args),
+                   .rstd = fused.rstd(args),
+                   .known_mean = fused.known_mean(args),
+                   .known_rstd = fused.known_rstd(args),
                    .own = fused.own(args),
                    .out = fused.codes(args)},
                   shape, scratch_of(args), pool);
@@ -137,20 +124,20 @@ LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
 }
 
 LaunchFn prepare_gated_act(const NodeView& view, Context& context) {
-  return [fused = Fused(view), shape = rows_of(view.in(0)),
-          &pool = context.pool](const LaunchArgs& args) {
-    gated_silu_quantize({.gate = fused.stored(args, 0),
-                         .up = fused.stored(args, 1),
-                         .own = fused.own(args),
-                         .out = fused.codes(args)},
-                        shape, scratch_of(args), pool);
-  };
+  return
+      [fused = Fused(view), shape = shape_of(view), &pool = context.pool](const LaunchArgs& args) {
+        gated_silu_quantize({.gate = fused.stored(args, 0),
+                             .up = fused.stored(args, 1),
+                             .own = fused.own(args),
+                             .out = fused.codes(args)},
+                            shape, scratch_of(args), pool);
+      };
 }
 
 LaunchFn prepare_gelu(const NodeView& view, Context& context) {
   const GeluKind kind = view.attrs<GeluQuantizeAttrs>().act.kind;
   const UnaryOp op = kind == GeluKind::erf ? UnaryOp::gelu_erf : UnaryOp::gelu_tanh;
-  return [fused = Fused(view), op, shape = rows_of(view.in(0)),
+  return [fused = Fused(view), op, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
     unary_quantize(
         {.op = op, .x = fused.stored(args, 0), .own = fused.own(args), .out = fused.codes(args)},

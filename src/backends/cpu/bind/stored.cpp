@@ -10,16 +10,14 @@ bool reads_codes(const NodeView& view) {
   if (stored_group(view.node.attrs) == 0) return false;
   std::vector<bool> codes(view.node.operands.size(), false);
   for (const StoredPlace place : op_def(view.node.op).stored) {
-    const auto operand = static_cast<size_t>(place.operand);
-    if (!has_codec(view.in(operand).dtype) || !view.has(static_cast<size_t>(place.scales)))
-      return false;
-    codes[operand] = true;
+    if (!has_codec(view.in(place.operand).dtype) || !view.has(place.scale)) return false;
+    codes[place.operand] = true;
   }
   for (size_t i = 0; i < codes.size(); ++i) {
     if (view.has(i) && !codes[i] && !is_wide(view.in(i).dtype)) return false;
   }
   for (size_t i = 0; i < own_results(view); ++i) {
-    if (!is_wide(view.out(i).dtype)) return false;
+    if (view.gives(i) && !is_wide(view.out(i).dtype)) return false;
   }
   return true;
 }
@@ -29,102 +27,112 @@ int64_t norm_group(const NodeView& view) {
 }
 
 // Scratch of a backward's sums, then of a decoded row for each thread.
-int64_t sums_floats(const NodeView& view, size_t weight) {
-  const int n_sums = static_cast<int>(own_results(view)) - 1;
-  return view.has(weight) ? round_up(norm_backward_scratch(rows_of(view.in(1)), n_sums), 16) : 0;
+int64_t sums_floats(const NodeView& view, SlotId weight) {
+  const int n_sums = view.node.op == OpCode::layer_norm_grad ? 2 : 1;
+  return view.has(weight)
+             ? round_up(norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), n_sums), 16)
+             : 0;
 }
 
-NormGroups groups_at(const NodeTypes& types, const LaunchArgs& args, size_t scales, int64_t group,
+NormGroups groups_at(const NodeTypes& types, const LaunchArgs& args, SlotId scales, int64_t group,
                      int64_t rows_at) {
   return {types.operand(args, scales), group, scratch_of(args) + rows_at};
 }
 
 bool rms_norm_applies(const NodeView& view) {
-  return reads_codes(view) && view.out(1).dtype == Dtype::f32;
+  return reads_codes(view) && view.out(octet::RmsNorm::rstd).dtype == Dtype::f32;
 }
 int64_t forward_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(norm_groups_scratch(rows_of(view.in(0)), n_threads));
+  return float_bytes(norm_groups_scratch(rows_of(view.in(octet::RmsNorm::x)), n_threads));
 }
 
 LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), a = view.attrs<NormAttrs>(), shape = rows_of(view.in(0)),
-          &pool = context.pool](const LaunchArgs& args) {
-    rms_norm({.x = types.operand(args, 0),
-              .weight = types.operand(args, 1),
-              .y = types.result(args, 0),
-              .rstd = data_out<float>(args, 1),
-              .eps = static_cast<float>(a.eps),
-              .groups = groups_at(types, args, 2, a.group, 0)},
-             shape, pool);
-  };
+  return
+      [types = NodeTypes(view), a = view.attrs<NormAttrs>(),
+       shape = rows_of(view.in(octet::RmsNorm::x)), &pool = context.pool](const LaunchArgs& args) {
+        rms_norm({.x = types.operand(args, octet::RmsNorm::x),
+                  .weight = types.operand(args, octet::RmsNorm::weight),
+                  .y = types.result(args, octet::RmsNorm::y),
+                  .rstd = data_out<float>(args, octet::RmsNorm::rstd),
+                  .eps = static_cast<float>(a.eps),
+                  .groups = groups_at(types, args, octet::RmsNorm::x_scale, a.group, 0)},
+                 shape, pool);
+      };
 }
 
 bool rms_grad_applies(const NodeView& view) {
-  return reads_codes(view) && view.in(2).dtype == Dtype::f32;
+  return reads_codes(view) && view.in(RmsNormGrad::rstd).dtype == Dtype::f32;
 }
 int64_t rms_grad_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(sums_floats(view, 3) + norm_groups_scratch(rows_of(view.in(1)), n_threads));
+  return float_bytes(sums_floats(view, RmsNormGrad::weight) +
+                     norm_groups_scratch(rows_of(view.in(RmsNormGrad::x)), n_threads));
 }
 
 LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
   return with_amax_sink(view, [types = NodeTypes(view), group = norm_group(view),
-                               shape = rows_of(view.in(1)), rows_at = sums_floats(view, 3),
+                               shape = rows_of(view.in(RmsNormGrad::x)),
+                               rows_at = sums_floats(view, RmsNormGrad::weight),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    rms_norm_backward({.x = types.operand(args, 1),
-                       .weight = types.operand(args, 3),
-                       .dy = types.operand(args, 0),
-                       .residual = types.operand(args, 5),
-                       .rstd = data<float>(args, 2),
-                       .dx = types.result(args, 0),
-                       .dw = types.result(args, 1),
+    rms_norm_backward({.x = types.operand(args, RmsNormGrad::x),
+                       .weight = types.operand(args, RmsNormGrad::weight),
+                       .dy = types.operand(args, RmsNormGrad::dy),
+                       .residual = types.operand(args, RmsNormGrad::addend),
+                       .rstd = data<float>(args, RmsNormGrad::rstd),
+                       .dx = types.result(args, RmsNormGrad::dx),
+                       .dw = types.result(args, RmsNormGrad::dweight),
                        .scratch = scratch_of(args),
-                       .groups = groups_at(types, args, 4, group, rows_at),
+                       .groups = groups_at(types, args, RmsNormGrad::x_scale, group, rows_at),
                        .amax = amax},
                       shape, pool);
   });
 }
 
 bool layer_norm_applies(const NodeView& view) {
-  return reads_codes(view) && view.out(1).dtype == Dtype::f32 && view.out(2).dtype == Dtype::f32;
+  return reads_codes(view) && view.out(octet::LayerNorm::mean).dtype == Dtype::f32 &&
+         view.out(octet::LayerNorm::rstd).dtype == Dtype::f32;
 }
 
 LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), a = view.attrs<NormAttrs>(), shape = rows_of(view.in(0)),
+  return [types = NodeTypes(view), a = view.attrs<NormAttrs>(),
+          shape = rows_of(view.in(octet::LayerNorm::x)),
           &pool = context.pool](const LaunchArgs& args) {
-    layer_norm({.x = types.operand(args, 0),
-                .weight = types.operand(args, 1),
-                .bias = types.operand(args, 2),
-                .y = types.result(args, 0),
-                .mean = data_out<float>(args, 1),
-                .rstd = data_out<float>(args, 2),
+    layer_norm({.x = types.operand(args, octet::LayerNorm::x),
+                .weight = types.operand(args, octet::LayerNorm::weight),
+                .bias = types.operand(args, octet::LayerNorm::bias),
+                .y = types.result(args, octet::LayerNorm::y),
+                .mean = data_out<float>(args, octet::LayerNorm::mean),
+                .rstd = data_out<float>(args, octet::LayerNorm::rstd),
                 .eps = static_cast<float>(a.eps),
-                .groups = groups_at(types, args, 3, a.group, 0)},
+                .groups = groups_at(types, args, octet::LayerNorm::x_scale, a.group, 0)},
                shape, pool);
   };
 }
 
 bool layer_grad_applies(const NodeView& view) {
-  return reads_codes(view) && view.in(2).dtype == Dtype::f32 && view.in(3).dtype == Dtype::f32;
+  return reads_codes(view) && view.in(LayerNormGrad::mean).dtype == Dtype::f32 &&
+         view.in(LayerNormGrad::rstd).dtype == Dtype::f32;
 }
 int64_t layer_grad_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(sums_floats(view, 4) + norm_groups_scratch(rows_of(view.in(1)), n_threads));
+  return float_bytes(sums_floats(view, LayerNormGrad::weight) +
+                     norm_groups_scratch(rows_of(view.in(LayerNormGrad::x)), n_threads));
 }
 
 LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
   return with_amax_sink(view, [types = NodeTypes(view), group = norm_group(view),
-                               shape = rows_of(view.in(1)), rows_at = sums_floats(view, 4),
+                               shape = rows_of(view.in(LayerNormGrad::x)),
+                               rows_at = sums_floats(view, LayerNormGrad::weight),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    layer_norm_backward({.x = types.operand(args, 1),
-                         .weight = types.operand(args, 4),
-                         .dy = types.operand(args, 0),
-                         .residual = types.operand(args, 6),
-                         .mean = data<float>(args, 2),
-                         .rstd = data<float>(args, 3),
-                         .dx = types.result(args, 0),
-                         .dw = types.result(args, 1),
-                         .db = types.result(args, 2),
+    layer_norm_backward({.x = types.operand(args, LayerNormGrad::x),
+                         .weight = types.operand(args, LayerNormGrad::weight),
+                         .dy = types.operand(args, LayerNormGrad::dy),
+                         .residual = types.operand(args, LayerNormGrad::addend),
+                         .mean = data<float>(args, LayerNormGrad::mean),
+                         .rstd = data<float>(args, LayerNormGrad::rstd),
+                         .dx = types.result(args, LayerNormGrad::dx),
+                         .dw = types.result(args, LayerNormGrad::dweight),
+                         .db = types.result(args, LayerNormGrad::dbias),
                          .scratch = scratch_of(args),
-                         .groups = groups_at(types, args, 5, group, rows_at),
+                         .groups = groups_at(types, args, LayerNormGrad::x_scale, group, rows_at),
                          .amax = amax},
                         shape, pool);
   });
@@ -140,31 +148,34 @@ int64_t gelu_group(const NodeView& view) {
 
 template <int64_t (*kGroup)(const NodeView&)>
 int64_t span_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(quantize_scratch(rows_of(view.out(0)), kGroup(view), n_threads));
+  return float_bytes(quantize_scratch(rows_of(view.out(GatedAct::y)), kGroup(view), n_threads));
 }
 
 LaunchFn prepare_gated(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), group = act_group(view), shape = rows_of(view.out(0)),
+  return [types = NodeTypes(view), group = act_group(view), shape = rows_of(view.out(GatedAct::y)),
           &pool = context.pool](const LaunchArgs& args) {
-    gated_silu_stored({{types.operand(args, 0), types.operand(args, 2), group},
-                       {types.operand(args, 1), types.operand(args, 3), group},
-                       types.result(args, 0)},
-                      shape, scratch_of(args), pool);
+    gated_silu_stored(
+        {{types.operand(args, GatedAct::gate), types.operand(args, GatedAct::gate_scale), group},
+         {types.operand(args, GatedAct::up), types.operand(args, GatedAct::up_scale), group},
+         types.result(args, GatedAct::y)},
+        shape, scratch_of(args), pool);
   };
 }
 
 LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
-  return with_amax_sink(
-      view, [types = NodeTypes(view), group = act_group(view), shape = rows_of(view.out(0)),
-             &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-        gated_silu_backward_stored({{types.operand(args, 1), types.operand(args, 3), group},
-                                    {types.operand(args, 2), types.operand(args, 4), group},
-                                    types.operand(args, 0),
-                                    types.result(args, 0),
-                                    types.result(args, 1),
-                                    amax},
-                                   shape, scratch_of(args), pool);
-      });
+  return with_amax_sink(view, [types = NodeTypes(view), group = act_group(view),
+                               shape = rows_of(view.out(GatedActGrad::dgate)),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
+    gated_silu_backward_stored({{types.operand(args, GatedActGrad::gate),
+                                 types.operand(args, GatedActGrad::gate_scale), group},
+                                {types.operand(args, GatedActGrad::up),
+                                 types.operand(args, GatedActGrad::up_scale), group},
+                                types.operand(args, GatedActGrad::dy),
+                                types.result(args, GatedActGrad::dgate),
+                                types.result(args, GatedActGrad::dup),
+                                amax},
+                               shape, scratch_of(args), pool);
+  });
 }
 
 UnaryOp gelu_op(const NodeView& view) {
@@ -173,21 +184,23 @@ UnaryOp gelu_op(const NodeView& view) {
 
 LaunchFn prepare_gelu(const NodeView& view, Context& context) {
   return [op = gelu_op(view), types = NodeTypes(view), group = gelu_group(view),
-          shape = rows_of(view.out(0)), &pool = context.pool](const LaunchArgs& args) {
-    unary_stored(
-        {op, {types.operand(args, 0), types.operand(args, 1), group}, {}, types.result(args, 0)},
-        shape, scratch_of(args), pool);
+          shape = rows_of(view.out(Gelu::y)), &pool = context.pool](const LaunchArgs& args) {
+    unary_stored({op,
+                  {types.operand(args, Gelu::x), types.operand(args, Gelu::x_scale), group},
+                  {},
+                  types.result(args, Gelu::y)},
+                 shape, scratch_of(args), pool);
   };
 }
 
 LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
   return with_amax_sink(view, [op = gelu_op(view), types = NodeTypes(view),
-                               group = gelu_group(view), shape = rows_of(view.out(0)),
+                               group = gelu_group(view), shape = rows_of(view.out(GeluGrad::dx)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     unary_stored({op,
-                  {types.operand(args, 1), types.operand(args, 2), group},
-                  types.operand(args, 0),
-                  types.result(args, 0),
+                  {types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::x_scale), group},
+                  types.operand(args, GeluGrad::dy),
+                  types.result(args, GeluGrad::dx),
                   amax},
                  shape, scratch_of(args), pool);
   });

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -39,11 +38,11 @@ LaunchFn prepare_global_norm(const NodeView& view, Context& context) {
       finite = finite && part.finite;
     }
     const double norm = std::sqrt(total);
-    const double clip = *data<float>(args, 0);
-    *data_out<float>(args, 0) = static_cast<float>(norm);
-    *data_out<float>(args, 1) =
+    const double clip = *data<float>(args, GlobalNorm::clip);
+    *data_out<float>(args, GlobalNorm::norm) = static_cast<float>(norm);
+    *data_out<float>(args, GlobalNorm::grad_scale) =
         static_cast<float>(clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
-    *data_out<uint8_t>(args, 2) = finite ? 0 : 1;
+    *data_out<uint8_t>(args, GlobalNorm::found_nonfinite) = finite ? 0 : 1;
   };
 }
 
@@ -51,12 +50,11 @@ LaunchFn prepare_any_of(const NodeView& view, Context&) {
   return [n = view.node.operands.size()](const LaunchArgs& args) {
     uint8_t any = 0;
     for (size_t i = 0; i < n; ++i) any |= *data<uint8_t>(args, i);
-    *data_out<uint8_t>(args, 0) = any;
+    *data_out<uint8_t>(args, AnyOf::any) = any;
   };
 }
 
-// Operands of adamw_step; the results of those from kMaster on stand in their order behind 2.
-constexpr size_t kMaster = 9, kMMeta = 10, kVMeta = 11, kAttempt = 12;
+using S = AdamwStep;
 
 AdamwConstants adamw_constants(const AdamwAttrs& attrs) {
   AdamwConstants fixed{};
@@ -69,11 +67,11 @@ AdamwConstants adamw_constants(const AdamwAttrs& attrs) {
 
 // Plain f32 moments; the weight f32, or bf16 with its remainder.
 bool plain_adamw_applies(const NodeView& view) {
-  const bool weight = view.has(kMaster)
-                          ? view.in(0).dtype == Dtype::bf16 && view.in(kMaster).dtype == Dtype::i16
-                          : view.in(0).dtype == Dtype::f32;
-  return weight && is_wide(view.in(1).dtype) && view.in(2).dtype == Dtype::f32 &&
-         view.in(3).dtype == Dtype::f32;
+  const bool weight = view.has(S::master) ? view.in(S::w).dtype == Dtype::bf16 &&
+                                                view.in(S::master).dtype == Dtype::i16
+                                          : view.in(S::w).dtype == Dtype::f32;
+  return weight && is_wide(view.in(S::g).dtype) && view.in(S::m).dtype == Dtype::f32 &&
+         view.in(S::v).dtype == Dtype::f32;
 }
 
 // The kernel works in place: where the plan did not put a result on its operand, it is copied
@@ -90,28 +88,28 @@ LaunchFn prepare_plain_adamw(const NodeView& view, Context& context) {
   fixed.beta2 = constants.beta2;
   fixed.eps = constants.eps;
   fixed.weight_decay = constants.weight_decay;
-  return with_amax_sink(
-      view, [types = NodeTypes(view), fixed, n = view.in(0).n_elems(), has_low = view.has(kMaster),
-             &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-        copy_to_result(args, 0, 0, n * dtype_bytes(types.in[0]));
-        copy_to_result(args, 2, 1, n * 4);
-        copy_to_result(args, 3, 2, n * 4);
-        if (has_low) copy_to_result(args, kMaster, 3, n * 2);
-        AdamWScalars scalars = fixed;
-        scalars.lr = *data<float>(args, 4);
-        scalars.correction1 = *data<float>(args, 5);
-        scalars.correction2 = *data<float>(args, 6);
-        scalars.grad_scale = *data<float>(args, 7);
-        adamw_step({.grad = types.operand(args, 1),
-                    .weight = types.result(args, 0),
-                    .remainder = has_low ? data_out<int16_t>(args, 3) : nullptr,
-                    .m = data_out<float>(args, 1),
-                    .v = data_out<float>(args, 2),
-                    .copy = {},
-                    .skip = data<uint8_t>(args, 8),
-                    .amax = amax},
-                   scalars, n, pool);
-      });
+  return with_amax_sink(view, [types = NodeTypes(view), fixed, n = view.in(S::w).n_elems(),
+                               has_low = view.has(S::master),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
+    copy_to_result(args, S::w, S::next_w, n * dtype_bytes(types.in[S::w]));
+    copy_to_result(args, S::m, S::next_m, n * 4);
+    copy_to_result(args, S::v, S::next_v, n * 4);
+    if (has_low) copy_to_result(args, S::master, S::next_master, n * 2);
+    AdamWScalars scalars = fixed;
+    scalars.lr = *data<float>(args, S::lr);
+    scalars.correction1 = *data<float>(args, S::c1);
+    scalars.correction2 = *data<float>(args, S::c2);
+    scalars.grad_scale = *data<float>(args, S::grad_scale);
+    adamw_step({.grad = types.operand(args, S::g),
+                .weight = types.result(args, S::next_w),
+                .remainder = has_low ? data_out<int16_t>(args, S::next_master) : nullptr,
+                .m = data_out<float>(args, S::next_m),
+                .v = data_out<float>(args, S::next_v),
+                .copy = {},
+                .skip = data<uint8_t>(args, S::found_nonfinite),
+                .amax = amax},
+               scalars, n, pool);
+  });
 }
 
 bool stored_adamw_applies(const NodeView& view) {
@@ -119,14 +117,15 @@ bool stored_adamw_applies(const NodeView& view) {
   const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_quantized(dtype); };
   const auto plain = [](Dtype dtype) { return is_wide(dtype) || dtype == Dtype::fp16; };
   // The maximum is taken of f32 and bf16 alone.
-  if (attrs.amax && !is_wide(view.in(0).dtype)) return false;
-  return plain(view.in(0).dtype) && plain(view.in(1).dtype) && storable(view.in(2).dtype) &&
-         storable(view.in(3).dtype) && attrs.group > 0 && attrs.group <= kMaxGroup;
+  if (attrs.amax && !is_wide(view.in(S::w).dtype)) return false;
+  return plain(view.in(S::w).dtype) && plain(view.in(S::g).dtype) &&
+         storable(view.in(S::m).dtype) && storable(view.in(S::v).dtype) && attrs.group > 0 &&
+         attrs.group <= kMaxGroup;
 }
 
 WeightStore weight_store(const NodeView& view) {
-  if (view.has(kMaster)) {
-    return view.in(kMaster).dtype == Dtype::i16 ? WeightStore::remainder : WeightStore::master;
+  if (view.has(S::master)) {
+    return view.in(S::master).dtype == Dtype::i16 ? WeightStore::remainder : WeightStore::master;
   }
   return view.attrs<AdamwAttrs>().stochastic_w ? WeightStore::stochastic : WeightStore::plain;
 }
@@ -134,7 +133,7 @@ WeightStore weight_store(const NodeView& view) {
 MomentPlace moment_place(const NodeView& view, Moment moment) {
   const auto& a = view.attrs<AdamwAttrs>();
   const bool first = moment == Moment::first;
-  return {.coding = {.dtype = view.in(first ? 2 : 3).dtype,
+  return {.coding = {.dtype = view.in(first ? SlotId{S::m} : SlotId{S::v}).dtype,
                      .moment = moment,
                      .expand = first ? a.expand_m : a.expand_v,
                      .stochastic = first ? a.stochastic_m : a.stochastic_v,
@@ -149,25 +148,22 @@ LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
                     .m = moment_place(view, Moment::first),
                     .v = moment_place(view, Moment::second),
                     .group = view.attrs<AdamwAttrs>().group};
-  std::array<size_t, 3> results{};  // of master, m_meta, v_meta; past the last where absent
-  size_t next = 3;
-  for (size_t i = 0; i < 3; ++i) results[i] = view.has(kMaster + i) ? next++ : SIZE_MAX;
-  return with_amax_sink(view, [types = NodeTypes(view), fixed, results,
-                               attrs = view.attrs<AdamwAttrs>(), n = view.in(0).n_elems(),
+  return with_amax_sink(view, [types = NodeTypes(view), fixed, attrs = view.attrs<AdamwAttrs>(),
+                               n = view.in(S::w).n_elems(),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     AdamWGroups call = fixed;
-    call.grad = types.operand(args, 1);
-    call.weight_from = types.operand(args, 0);
-    call.weight_to = types.result(args, 0);
-    call.master_from = data<void>(args, kMaster);
-    call.master_to = data_out<void>(args, results[0]);
-    call.m.from = args.operands[2], call.m.to = args.results[1];
-    call.v.from = args.operands[3], call.v.to = args.results[2];
-    call.m.meta_from = data<uint32_t>(args, kMMeta);
-    call.v.meta_from = data<uint32_t>(args, kVMeta);
-    call.m.meta_to = data_out<uint32_t>(args, results[1]);
-    call.v.meta_to = data_out<uint32_t>(args, results[2]);
-    const uint32_t* attempt = data<uint32_t>(args, kAttempt);
+    call.grad = types.operand(args, S::g);
+    call.weight_from = types.operand(args, S::w);
+    call.weight_to = types.result(args, S::next_w);
+    call.master_from = data<void>(args, S::master);
+    call.master_to = data_out<void>(args, S::next_master);
+    call.m.from = args.operands[S::m], call.m.to = args.results[S::next_m];
+    call.v.from = args.operands[S::v], call.v.to = args.results[S::next_v];
+    call.m.meta_from = data<uint32_t>(args, S::m_meta);
+    call.v.meta_from = data<uint32_t>(args, S::v_meta);
+    call.m.meta_to = data_out<uint32_t>(args, S::next_m_meta);
+    call.v.meta_to = data_out<uint32_t>(args, S::next_v_meta);
+    const uint32_t* attempt = data<uint32_t>(args, S::attempt);
     const auto stream = [&](UpdateDraw draw) {
       return update_stream(static_cast<uint64_t>(attrs.stream), static_cast<uint32_t>(attrs.seed),
                            attempt == nullptr ? 0u : *attempt, draw);
@@ -175,13 +171,13 @@ LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
     call.weight_random = stream(UpdateDraw::weight);
     call.m.random = stream(UpdateDraw::first);
     call.v.random = stream(UpdateDraw::second);
-    call.skip = data<uint8_t>(args, 8);
+    call.skip = data<uint8_t>(args, S::found_nonfinite);
     call.amax = amax;
     AdamwConstants constants = adamw_constants(attrs);
-    constants.lr = *data<float>(args, 4);
-    constants.c1 = *data<float>(args, 5);
-    constants.c2 = *data<float>(args, 6);
-    constants.grad_scale = *data<float>(args, 7);
+    constants.lr = *data<float>(args, S::lr);
+    constants.c1 = *data<float>(args, S::c1);
+    constants.c2 = *data<float>(args, S::c2);
+    constants.grad_scale = *data<float>(args, S::grad_scale);
     adamw_groups(call, constants, n, pool);
   });
 }

@@ -49,11 +49,13 @@ class Interpreter {
     std::vector<RefTensor> in, out;
     for (const ValueId id : node.operands) in.push_back(tensor(id));
     for (const ValueId id : node.results) {
-      value(id).resize(static_cast<size_t>(graph_.type(id).n_elems()));
+      if (id != kNoValue) value(id).resize(static_cast<size_t>(graph_.type(id).n_elems()));
       out.push_back(tensor(id));
     }
     kernel(node.op)({.attrs = node.attrs, .in = in, .out = out});
-    for (const ValueId id : node.results) round(id);
+    for (const ValueId id : node.results) {
+      if (id != kNoValue) round(id);
+    }
   }
 
   const Graph& graph_;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "backends/cpu/reference/reference.h"
+#include "ir/ops/slots.h"
 
 namespace octet::reference {
 

@@ -146,19 +146,22 @@ void add_quantize(const RefCall& call) {
 
 void amax_quantize(const RefCall& call) {
   const auto& a = std::get<AmaxQuantizeAttrs>(call.attrs);
-  const bool delayed = call.in.size() > 1 && !call.in[1].data.empty();
+  using S = AmaxQuantize;
+  const auto history = optional(call.in, S::history);
   std::vector<RefTensor> measured;
-  if (a.measures) measured.push_back(call.in[0]);
-  for (size_t i = 2; i < call.in.size(); ++i) measured.push_back(call.in[i]);
+  if (a.measures) measured.push_back(call.in[S::x]);
+  for (size_t i = S::maximum; i < call.in.size(); ++i) measured.push_back(call.in[i]);
   double largest = 0;
-  RefTensor found[] = {{.type = call.out[1].type, .data = {&largest, 1}}, call.out[2]};
+  RefTensor found[] = {{.type = call.out[S::scale].type, .data = {&largest, 1}},
+                       call.out[S::nonfinite]};
   amax({.attrs = NoAttrs{}, .in = measured, .out = found});
-  RefTensor made[] = {call.out[1], delayed ? call.out[3] : RefTensor{}};
-  const RefTensor sources[] = {found[0], delayed ? call.in[1] : RefTensor{}};
+  const bool delayed = !history.empty();
+  RefTensor made[] = {call.out[S::scale], delayed ? call.out[S::next_history] : RefTensor{}};
+  const RefTensor sources[] = {found[0], delayed ? call.in[S::history] : RefTensor{}};
   delayed ? delayed_scale({.attrs = a.q, .in = sources, .out = made})
           : quant_scale({.attrs = a.q, .in = sources, .out = made});
-  const RefTensor scaled[] = {call.in[0], call.out[1]};
-  RefTensor codes[] = {call.out[0], call.out.back()};
+  const RefTensor scaled[] = {call.in[S::x], call.out[S::scale]};
+  RefTensor codes[] = {call.out[S::q], call.out.back()};
   a.both ? quantize_both({.attrs = a.q, .in = scaled, .out = codes})
          : quantize({.attrs = a.q, .in = scaled, .out = codes});
 }

@@ -18,9 +18,10 @@ namespace octet::reference {
 
 struct RefTensor {
   TensorType type;
-  std::span<double> data;  // empty for an absent optional operand
+  std::span<double> data;  // empty for an absent operand or result
 };
 
+// Operands and results by slot (ir/ops/slots.h).
 struct RefCall {
   const Attrs& attrs;
   std::span<const RefTensor> in;

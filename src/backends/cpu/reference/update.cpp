@@ -11,7 +11,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-constexpr size_t kMaster = 9, kMeta = 10, kAttempt = 12;
+using S = AdamwStep;
 
 float scalar(const RefCall& call, size_t i) {
   return static_cast<float>(call.in[i].data[0]);
@@ -23,15 +23,15 @@ AdamwConstants constants(const RefCall& call) {
           .beta2 = static_cast<float>(a.beta2),
           .eps = static_cast<float>(a.eps),
           .weight_decay = static_cast<float>(a.weight_decay),
-          .lr = scalar(call, 4),
-          .c1 = scalar(call, 5),
-          .c2 = scalar(call, 6),
-          .grad_scale = scalar(call, 7)};
+          .lr = scalar(call, S::lr),
+          .c1 = scalar(call, S::c1),
+          .c2 = scalar(call, S::c2),
+          .grad_scale = scalar(call, S::grad_scale)};
 }
 
 RandomStream stream(const RefCall& call, UpdateDraw draw) {
   const auto& a = std::get<AdamwAttrs>(call.attrs);
-  const auto attempt = optional(call.in, kAttempt);
+  const auto attempt = optional(call.in, S::attempt);
   return update_stream(static_cast<uint64_t>(a.stream), static_cast<uint32_t>(a.seed),
                        attempt.empty() ? 0u : static_cast<uint32_t>(attempt[0]), draw);
 }
@@ -39,19 +39,16 @@ RandomStream stream(const RefCall& call, UpdateDraw draw) {
 MomentCoding coding(const RefCall& call, Moment moment) {
   const auto& a = std::get<AdamwAttrs>(call.attrs);
   const bool first = moment == Moment::first;
-  return {.dtype = call.in[first ? 2 : 3].type.dtype,
+  return {.dtype = call.in[first ? SlotId{S::m} : SlotId{S::v}].type.dtype,
           .moment = moment,
           .expand = first ? a.expand_m : a.expand_v,
           .stochastic = first ? a.stochastic_m : a.stochastic_v,
           .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast};
 }
 
-// Where the result of an optional operand stands; SIZE_MAX where the operand is absent.
-size_t result_of(const RefCall& call, size_t operand) {
-  if (optional(call.in, operand).data() == nullptr) return SIZE_MAX;
-  size_t result = 3;
-  for (size_t i = kMaster; i < operand; ++i) result += optional(call.in, i).data() != nullptr;
-  return result;
+// The data of a result, empty where it is absent.
+std::span<double> result(const RefCall& call, size_t slot) {
+  return slot < call.out.size() ? call.out[slot].data : std::span<double>();
 }
 
 struct MomentView {
@@ -62,8 +59,9 @@ struct MomentView {
 };
 
 MomentView moment_view(const RefCall& call, Moment moment) {
-  const size_t i = moment == Moment::first ? 0 : 1;
-  return {coding(call, moment), call.in[2 + i].data, optional(call.in, kMeta + i),
+  const bool first = moment == Moment::first;
+  return {coding(call, moment), call.in[first ? SlotId{S::m} : SlotId{S::v}].data,
+          optional(call.in, first ? SlotId{S::m_meta} : SlotId{S::v_meta}),
           size(std::get<AdamwAttrs>(call.attrs).group)};
 }
 
@@ -110,9 +108,9 @@ void store_moment(const MomentView& view, const Floats& values, const RandomStre
 
 // A bf16 weight held as a double has the upper half of its f32's bits and no lower half.
 Floats load_master(const RefCall& call) {
-  const auto w = call.in[0].data, master = optional(call.in, kMaster);
+  const auto w = call.in[S::w].data, master = optional(call.in, S::master);
   if (master.empty()) return Floats(w.begin(), w.end());
-  if (call.in[kMaster].type.dtype == Dtype::f32) return Floats(master.begin(), master.end());
+  if (call.in[S::master].type.dtype == Dtype::f32) return Floats(master.begin(), master.end());
   Floats joined;
   for (size_t i = 0; i < w.size(); ++i) {
     const auto hi = static_cast<uint16_t>(bits_of(static_cast<float>(w[i])) >> 16);
@@ -124,29 +122,29 @@ Floats load_master(const RefCall& call) {
 void store_weight(const RefCall& call, const Floats& w) {
   const RandomStream random = stream(call, UpdateDraw::weight);
   const bool draws = std::get<AdamwAttrs>(call.attrs).stochastic_w;
-  const size_t at = result_of(call, kMaster);
+  const auto master = result(call, S::next_master);
   for (size_t i = 0; i < w.size(); ++i) {
-    double& stored = call.out[0].data[i];
+    double& stored = call.out[S::next_w].data[i];
     stored = draws ? f32_from_bf16(stochastic_bf16(w[i], random.bits(i))) : w[i];
-    if (at == SIZE_MAX) continue;
-    if (call.in[kMaster].type.dtype == Dtype::f32) {
-      call.out[at].data[i] = w[i];
+    if (master.empty()) continue;
+    if (call.in[S::master].type.dtype == Dtype::f32) {
+      master[i] = w[i];
     } else {
       const MasterBits parts = split_master(w[i]);
       stored = float_of(static_cast<uint32_t>(parts.hi) << 16);
-      call.out[at].data[i] = parts.lo;
+      master[i] = parts.lo;
     }
   }
 }
 
 void copy_states(const RefCall& call) {
-  const auto keep = [&](size_t operand, size_t result) {
-    if (result == SIZE_MAX) return;
-    std::copy(call.in[operand].data.begin(), call.in[operand].data.end(),
-              call.out[result].data.begin());
+  const auto keep = [&](size_t operand, size_t next) {
+    const auto from = optional(call.in, operand);
+    std::copy(from.begin(), from.end(), result(call, next).begin());
   };
-  keep(0, 0), keep(2, 1), keep(3, 2);
-  for (size_t i = kMaster; i < kAttempt; ++i) keep(i, result_of(call, i));
+  keep(S::w, S::next_w), keep(S::m, S::next_m), keep(S::v, S::next_v);
+  keep(S::master, S::next_master), keep(S::m_meta, S::next_m_meta);
+  keep(S::v_meta, S::next_v_meta);
 }
 
 }  // namespace
@@ -166,23 +164,21 @@ void global_norm(const RefCall& call) {
 namespace {
 
 void step(const RefCall& call) {
-  if (call.in[8].data[0] != 0) return copy_states(call);
+  if (call.in[S::found_nonfinite].data[0] != 0) return copy_states(call);
   const AdamwConstants k = constants(call);
   const MomentView first = moment_view(call, Moment::first);
   const MomentView second = moment_view(call, Moment::second);
   Floats w = load_master(call), m = load_moment(first), v = load_moment(second);
   for (size_t i = 0; i < w.size(); ++i) {
     const AdamwElement next =
-        adamw_element(k, {w[i], m[i], v[i]}, static_cast<float>(call.in[1].data[i]));
+        adamw_element(k, {w[i], m[i], v[i]}, static_cast<float>(call.in[S::g].data[i]));
     w[i] = next.w, m[i] = next.m, v[i] = next.v;
   }
   store_weight(call, w);
-  const auto meta_out = [&](size_t operand) {
-    const size_t at = result_of(call, operand);
-    return at == SIZE_MAX ? std::span<double>() : call.out[at].data;
-  };
-  store_moment(first, m, stream(call, UpdateDraw::first), call.out[1].data, meta_out(kMeta));
-  store_moment(second, v, stream(call, UpdateDraw::second), call.out[2].data, meta_out(kMeta + 1));
+  store_moment(first, m, stream(call, UpdateDraw::first), result(call, S::next_m),
+               result(call, S::next_m_meta));
+  store_moment(second, v, stream(call, UpdateDraw::second), result(call, S::next_v),
+               result(call, S::next_v_meta));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "backends/cuda/kernels/attention.h"
 
+#include "ir/ops/slots.h"
+
 namespace octet::cuda {
 namespace {
 
@@ -7,11 +9,12 @@ class Forward : public Prepared {
  public:
   explicit Forward(const AttentionParams& params) : p_(params) {}
   void launch(const Launch& args) override {
-    const AttentionForward x{.q = args.operands[0],
-                             .k = args.operands[1],
-                             .v = args.operands[2],
-                             .o = args.results[0],
-                             .lse = args.out<float>(1)};
+    using S = octet::Attention;
+    const AttentionForward x{.q = args.operands[S::q],
+                             .k = args.operands[S::k],
+                             .v = args.operands[S::v],
+                             .o = args.results[S::o],
+                             .lse = args.out<float>(S::lse)};
     const bool tensor = tensor_cores_take(p_, {x.q, x.k, x.v, x.o});
     (tensor ? tensor_attention : plain_attention)(p_, x, args.stream);
   }
@@ -24,15 +27,16 @@ class Backward : public Prepared {
  public:
   explicit Backward(const AttentionParams& params) : p_(params) {}
   void launch(const Launch& args) override {
-    const AttentionBackward x{.dout = args.operands[0],
-                              .q = args.operands[1],
-                              .k = args.operands[2],
-                              .v = args.operands[3],
-                              .o = args.operands[4],
-                              .lse = args.in<float>(5),
-                              .dq = args.results[0],
-                              .dk = args.results[1],
-                              .dv = args.results[2],
+    using S = octet::AttentionGrad;
+    const AttentionBackward x{.dout = args.operands[S::dout],
+                              .q = args.operands[S::q],
+                              .k = args.operands[S::k],
+                              .v = args.operands[S::v],
+                              .o = args.operands[S::o],
+                              .lse = args.in<float>(S::lse),
+                              .dq = args.results[S::dq],
+                              .dk = args.results[S::dk],
+                              .dv = args.results[S::dv],
                               .delta = static_cast<float*>(args.scratch)};
     const bool tensor = tensor_cores_take(p_, {x.dout, x.q, x.k, x.v, x.dq, x.dk, x.dv});
     (tensor ? tensor_attention_grad : plain_attention_grad)(p_, x, args.stream);

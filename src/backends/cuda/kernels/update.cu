@@ -8,25 +8,12 @@
 #include "backends/cuda/kernels/update_any.cuh"
 #include "backends/cuda/kernels/update_copy.cuh"
 #include "backends/cuda/module/context.h"
+#include "ir/ops/slots.h"
 
 namespace octet::cuda {
 namespace {
 
-enum Operand {
-  kW,
-  kG,
-  kM,
-  kV,
-  kLr,
-  kC1,
-  kC2,
-  kGradScale,
-  kFound,
-  kMaster,
-  kMMeta,
-  kVMeta,
-  kAttempt,
-};
+using S = octet::AdamwStep;
 
 constexpr int kWarps = 4;
 
@@ -100,36 +87,35 @@ class AdamwStep : public Prepared {
 
  private:
   AdamwCall call_of(const Launch& args) const {
-    int next = 3;
     AdamwCall call{.p = p_,
-                   .g = args.operands[kG],
-                   .w_from = args.operands[kW],
-                   .master_from = has_master_ ? args.operands[kMaster] : nullptr,
-                   .w_to = args.results[0],
-                   .master_to = has_master_ ? args.results[next++] : nullptr,
-                   .m = {args.operands[kM], args.results[1], nullptr, nullptr},
-                   .v = {args.operands[kV], args.results[2], nullptr, nullptr},
-                   .lr = args.in<float>(kLr),
-                   .c1 = args.in<float>(kC1),
-                   .c2 = args.in<float>(kC2),
-                   .grad_scale = args.in<float>(kGradScale),
-                   .found_nonfinite = args.in<uint8_t>(kFound),
-                   .attempt = draws_ ? args.in<uint32_t>(kAttempt) : nullptr,
+                   .g = args.operands[S::g],
+                   .w_from = args.operands[S::w],
+                   .master_from = has_master_ ? args.operands[S::master] : nullptr,
+                   .w_to = args.results[S::next_w],
+                   .master_to = has_master_ ? args.results[S::next_master] : nullptr,
+                   .m = {args.operands[S::m], args.results[S::next_m], nullptr, nullptr},
+                   .v = {args.operands[S::v], args.results[S::next_v], nullptr, nullptr},
+                   .lr = args.in<float>(S::lr),
+                   .c1 = args.in<float>(S::c1),
+                   .c2 = args.in<float>(S::c2),
+                   .grad_scale = args.in<float>(S::grad_scale),
+                   .found_nonfinite = args.in<uint8_t>(S::found_nonfinite),
+                   .attempt = draws_ ? args.in<uint32_t>(S::attempt) : nullptr,
                    .amax = nullptr,
                    .flag = nullptr,
                    .begin = 0,
                    .end = p_.n};
     if (coded_m_) {
-      call.m.meta_from = args.in<uint32_t>(kMMeta);
-      call.m.meta_to = args.out<uint32_t>(next++);
+      call.m.meta_from = args.in<uint32_t>(S::m_meta);
+      call.m.meta_to = args.out<uint32_t>(S::next_m_meta);
     }
     if (coded_v_) {
-      call.v.meta_from = args.in<uint32_t>(kVMeta);
-      call.v.meta_to = args.out<uint32_t>(next++);
+      call.v.meta_from = args.in<uint32_t>(S::v_meta);
+      call.v.meta_to = args.out<uint32_t>(S::next_v_meta);
     }
     if (p_.amax) {
-      call.amax = args.out<uint32_t>(next++);
-      call.flag = args.out<uint8_t>(next++);
+      call.amax = args.out<uint32_t>(S::amax);
+      call.flag = args.out<uint8_t>(S::nonfinite);
     }
     return call;
   }

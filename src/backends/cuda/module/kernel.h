@@ -17,7 +17,7 @@ namespace octet::cuda {
 
 struct Context;  // module/context.h
 
-// The arguments of one launch: device addresses; nullptr for an absent operand.
+// The arguments of one launch by slot: device addresses; nullptr for what is absent.
 struct Launch {
   void* const* operands = nullptr;
   void* const* results = nullptr;
@@ -25,12 +25,12 @@ struct Launch {
   cudaStream_t stream = nullptr;
 
   template <typename T>
-  const T* in(int i) const {
-    return static_cast<const T*>(operands[i]);
+  const T* in(int slot) const {
+    return static_cast<const T*>(operands[slot]);
   }
   template <typename T>
-  T* out(int i) const {
-    return static_cast<T*>(results[i]);
+  T* out(int slot) const {
+    return static_cast<T*>(results[slot]);
   }
 };
 

@@ -59,7 +59,7 @@ struct AmaxQuantizeParams {
   int32_t n_maxima = 0;
   bool measures = true;
   bool known = false;        // one maximum, f32, and nothing to measure: no launch goes before
-  int8_t transposed_at = 0;  // the result
+  int8_t transposed_at = 0;  // the result of transposed data
   int8_t reserved = 0;
 };
 

@@ -8,7 +8,7 @@
 // f32, all bf16, or codes e4m3 in groups of 16 with bf16 scales and bf16 for the rest. Otherwise
 // element by element, in the same arithmetic.
 //
-// Operands and results are named by their place in the node's lists, kAbsent where there is none.
+// Operands and results are named by their slot (ir/ops/slots.h), kAbsent where there is none.
 #pragma once
 
 #include <cstdint>

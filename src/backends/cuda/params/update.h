@@ -5,10 +5,10 @@
 // bool[]. The squares of kNormChunk elements make one double, those doubles are summed in a fixed
 // order: deterministic. Scratch: norm_scratch_bytes.
 //
-// adamw_step: the operands and results of the op. Everything that changes from step to step (lr,
-// corrections, grad_scale, found_nonfinite, attempt) is read on the device; with found_nonfinite
-// each result is a copy of its operand. Any result may lie on its operand. No scratch. With
-// amax, the last two results are amax and flag of the weight as it is afterwards.
+// adamw_step: the operands and results of the op, by slot. Everything that changes from step to
+// step (lr, corrections, grad_scale, found_nonfinite, attempt) is read on the device; with
+// found_nonfinite each result is a copy of its operand. Any result may lie on its operand. No
+// scratch. With amax, amax and nonfinite are of the weight as it is afterwards.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ AttentionParams params_of(const NodeView& view) {
   p.kv_heads = a.kv_heads;
   p.head_dim = a.head_dim;
   p.scale = static_cast<float>(a.scale);
-  p.dtype = view.in(0).dtype;
+  p.dtype = view.in(attention_matrices(view).front()).dtype;
   p.causal = a.causal;
   return p;
 }
@@ -22,11 +22,12 @@ AttentionParams params_of(const NodeView& view) {
 // Everything but log-sum-exp is of one type.
 bool applies(const NodeView& view) {
   const bool gradient = view.node.op == OpCode::attention_grad;
-  const Dtype dtype = view.in(0).dtype;
+  const Dtype dtype = view.in(attention_matrices(view).front()).dtype;
   bool same = is_wide_or_half(dtype) && view.attrs<AttentionAttrs>().head_dim <= kMaxHeadDim;
-  for (size_t i = 0; i < (gradient ? 5u : 3u); ++i) same = same && view.in(i).dtype == dtype;
+  for (const SlotId i : attention_matrices(view)) same = same && view.in(i).dtype == dtype;
   for (size_t i = 0; i < (gradient ? 3u : 1u); ++i) same = same && view.out(i).dtype == dtype;
-  return same && (gradient ? view.in(5) : view.out(1)).dtype == Dtype::f32;
+  const TensorType& lse = gradient ? view.in(AttentionGrad::lse) : view.out(Attention::lse);
+  return same && lse.dtype == Dtype::f32;
 }
 
 int64_t forward_scratch(const NodeView& view) {

@@ -8,17 +8,17 @@ namespace {
 
 GemmParams params_of(const NodeView& view) {
   const auto& attrs = view.attrs<GemmAttrs>();
-  const Shape& a = view.in(0).shape;
-  const Shape& y = view.out(0).shape;
+  const Shape& a = view.in(Gemm::a).shape;
+  const Shape& y = view.out(Gemm::y).shape;
   GemmParams p;
   p.m = y[0];
   p.n = y[1];
   p.k = a[attrs.trans_a ? 0 : 1];
-  p.a = view.in(0).dtype;
-  p.b = view.in(1).dtype;
-  p.y = view.out(0).dtype;
-  p.has_c = view.has(2);
-  p.c = p.has_c ? view.in(2).dtype : p.y;
+  p.a = view.in(Gemm::a).dtype;
+  p.b = view.in(Gemm::b).dtype;
+  p.y = view.out(Gemm::y).dtype;
+  p.has_c = view.has(Gemm::c);
+  p.c = p.has_c ? view.in(Gemm::c).dtype : p.y;
   p.trans_a = attrs.trans_a;
   p.trans_b = attrs.trans_b;
   p.fast_accumulate = attrs.fast_accumulate;

@@ -6,19 +6,20 @@ namespace octet::cuda {
 namespace {
 
 bool lookup_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(0).dtype) && is_wide_or_half(view.out(0).dtype);
+  return is_wide_or_half(view.in(Lookup::table).dtype) &&
+         is_wide_or_half(view.out(Lookup::y).dtype);
 }
 
 // The table is the operand of the look-up, and the result of its gradient.
 EmbeddingParams embedding_params(const NodeView& view) {
   const bool gradient = view.node.op == OpCode::embedding_grad;
-  const Shape& table = (gradient ? view.out(0) : view.in(0)).shape;
+  const Shape& table = (gradient ? view.out(LookupGrad::dtable) : view.in(Lookup::table)).shape;
   EmbeddingParams p;
-  p.tokens = view.in(1).n_elems();
+  p.tokens = view.in(Lookup::index).n_elems();
   p.vocabulary = table[0];
   p.cols = table[1];
-  p.from = view.in(0).dtype;
-  p.to = view.out(0).dtype;
+  p.from = view.in(Lookup::table).dtype;
+  p.to = view.out(Lookup::y).dtype;
   return p;
 }
 KernelSpec embedding_spec(const NodeView& view) {
@@ -34,24 +35,28 @@ KernelSpec embedding_grad_spec(const NodeView& view) {
 
 CrossEntropyParams cross_entropy_params(const NodeView& view) {
   const bool gradient = view.node.op == OpCode::cross_entropy_grad;
-  const TensorType& logits = view.in(gradient ? 1 : 0);
+  const TensorType& logits =
+      gradient ? view.in(CrossEntropyGrad::logits) : view.in(CrossEntropy::logits);
   CrossEntropyParams p;
   p.rows = logits.shape[0];
   p.classes = logits.shape[1];
   p.logits = logits.dtype;
-  p.dlogits = gradient ? view.out(0).dtype : p.logits;
+  p.dlogits = gradient ? view.out(CrossEntropyGrad::dlogits).dtype : p.logits;
   return p;
 }
 bool cross_entropy_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(0).dtype) && view.in_is(2, {Dtype::f32});
+  return is_wide_or_half(view.in(CrossEntropy::logits).dtype) &&
+         view.in_is(CrossEntropy::inv_n, {Dtype::f32});
 }
 KernelSpec cross_entropy_spec(const NodeView& view) {
   return make_spec(KernelId::cross_entropy, cross_entropy_params(view));
 }
 bool cross_entropy_grad_applies(const NodeView& view) {
   const CrossEntropyParams p = cross_entropy_params(view);
-  return is_wide_or_half(p.logits) && is_wide_or_half(p.dlogits) && view.in_is(0, {Dtype::f32}) &&
-         view.in_is(3, {Dtype::f32}) && view.in_is(4, {Dtype::f32});
+  using G = CrossEntropyGrad;
+  return is_wide_or_half(p.logits) && is_wide_or_half(p.dlogits) &&
+         view.in_is(G::dloss, {Dtype::f32}) && view.in_is(G::lse, {Dtype::f32}) &&
+         view.in_is(G::inv_n, {Dtype::f32});
 }
 KernelSpec cross_entropy_grad_spec(const NodeView& view) {
   return make_spec(KernelId::cross_entropy_grad, cross_entropy_params(view));

@@ -63,20 +63,23 @@ bool element_applies(const NodeView& view) {
                             view.node.op != OpCode::cast](Dtype d) {
     return is_wide_or_half(d) || (!wide && (d == Dtype::i32 || d == Dtype::boolean));
   };
-  bool all = fits(view.out(0).dtype);
+  bool all = fits(view.out(Select::y).dtype);
   for (size_t i = 0; i < view.node.operands.size(); ++i) all = all && fits(view.in(i).dtype);
   return all;
 }
 
 KernelSpec element_spec(const NodeView& view) {
   ElementParams p;
-  p.n = view.out(0).n_elems();
+  p.n = view.out(Select::y).n_elems();
   p.op = element_op(view.node.op);
   p.n_operands = static_cast<uint8_t>(view.node.operands.size());
-  p.a = view.in(0).dtype;
-  p.b = p.n_operands > 1 ? view.in(1).dtype : p.a;
-  p.c = p.n_operands > 2 ? view.in(2).dtype : p.a;
-  p.y = view.out(0).dtype;
+  const auto dtype = [&](SlotId operand) {
+    return view.has(operand) ? view.in(operand).dtype : view.in(Unary::x).dtype;
+  };
+  p.a = dtype(Unary::x);
+  p.b = dtype(Binary::b);
+  p.c = dtype(Select::no);
+  p.y = view.out(Select::y).dtype;
   return make_spec(view.node.op == OpCode::cast ? KernelId::cast : KernelId::elementwise, p);
 }
 
@@ -95,7 +98,7 @@ FillParams fill_params(const TensorType& y, double value) {
   return p;
 }
 bool moves(const NodeView& view) {
-  const TensorType& y = view.out(0);
+  const TensorType& y = view.out(Unary::y);
   bool same = y.shape.size() <= kMaxRank && y.dtype != Dtype::real;
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
     same = same && view.in(i).dtype == y.dtype && view.in(i).shape.size() <= kMaxRank;
@@ -103,7 +106,7 @@ bool moves(const NodeView& view) {
   return same;
 }
 KernelSpec fill_spec(const NodeView& view) {
-  return make_spec(KernelId::fill, fill_params(view.out(0), view.attrs<FillAttrs>().value));
+  return make_spec(KernelId::fill, fill_params(view.out(Make::y), view.attrs<FillAttrs>().value));
 }
 
 // A copy of `extent`, both sides as they lie.
@@ -143,15 +146,16 @@ KernelSpec copy_spec(KernelId kernel, const FillParams& fill, std::span<StridedC
   return make_spec(kernel, CopyParams{std::ssize(copies), fill}, tail);
 }
 KernelSpec one_copy(KernelId kernel, const NodeView& view, StridedCopy copy) {
-  FillParams unfilled = fill_params(view.out(0), 0);
+  FillParams unfilled = fill_params(view.out(Unary::y), 0);
   unfilled.n = 0;
   return copy_spec(kernel, unfilled, {&copy, 1});
 }
 
 KernelSpec slice_spec(const NodeView& view) {
   const auto& attrs = view.attrs<SliceAttrs>();
-  const Shape& y = view.out(0).shape;
-  StridedCopy copy = whole_copy(y, row_major_strides(view.in(0).shape), row_major_strides(y));
+  const Shape& y = view.out(Unary::y).shape;
+  StridedCopy copy =
+      whole_copy(y, row_major_strides(view.in(Unary::x).shape), row_major_strides(y));
   for (size_t k = 0; k < y.size(); ++k) {
     copy.src_start += attrs.start[k] * copy.src_stride[k];
     copy.src_stride[k] *= attrs.stride[k];
@@ -160,18 +164,18 @@ KernelSpec slice_spec(const NodeView& view) {
 }
 
 KernelSpec transpose_spec(const NodeView& view) {
-  const Shape strides = row_major_strides(view.in(0).shape);
+  const Shape strides = row_major_strides(view.in(Unary::x).shape);
   Shape src;
   for (const int64_t axis : view.attrs<TransposeAttrs>().perm)
     src.push_back(strides[static_cast<size_t>(axis)]);
-  const Shape& y = view.out(0).shape;
+  const Shape& y = view.out(Unary::y).shape;
   return one_copy(KernelId::transpose, view, whole_copy(y, src, row_major_strides(y)));
 }
 
 KernelSpec broadcast_spec(const NodeView& view) {
   const auto& axes = view.attrs<BroadcastAttrs>().axes;
-  const Shape strides = row_major_strides(view.in(0).shape);
-  const Shape& y = view.out(0).shape;
+  const Shape strides = row_major_strides(view.in(Unary::x).shape);
+  const Shape& y = view.out(Unary::y).shape;
   Shape src(y.size(), 0);
   for (size_t k = 0; k < axes.size(); ++k) src[static_cast<size_t>(axes[k])] = strides[k];
   return one_copy(KernelId::broadcast, view, whole_copy(y, src, row_major_strides(y)));
@@ -179,21 +183,21 @@ KernelSpec broadcast_spec(const NodeView& view) {
 
 KernelSpec pad_spec(const NodeView& view) {
   const auto& attrs = view.attrs<PadAttrs>();
-  const TensorType& y = view.out(0);
-  const Shape& x = view.in(0).shape;
+  const TensorType& y = view.out(Unary::y);
+  const Shape& x = view.in(Unary::x).shape;
   StridedCopy copy = whole_copy(x, row_major_strides(x), row_major_strides(y.shape));
   for (size_t k = 0; k < x.size(); ++k) {
     copy.dst_start += attrs.low[k] * copy.dst_stride[k];
     copy.dst_stride[k] *= attrs.interior[k] + 1;
   }
   FillParams fill = fill_params(y, attrs.value);
-  if (y.n_elems() == view.in(0).n_elems()) fill.n = 0;
+  if (y.n_elems() == view.in(Unary::x).n_elems()) fill.n = 0;
   return copy_spec(KernelId::pad, fill, {&copy, 1});
 }
 
 KernelSpec concatenate_spec(const NodeView& view) {
   const auto axis = static_cast<size_t>(view.attrs<AxisAttrs>().axis);
-  const Shape dst = row_major_strides(view.out(0).shape);
+  const Shape dst = row_major_strides(view.out(Concatenate::y).shape);
   std::vector<StridedCopy> copies;
   int64_t start = 0;
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
@@ -203,7 +207,7 @@ KernelSpec concatenate_spec(const NodeView& view) {
     copies.back().dst_start = start * dst[axis];
     start += x[axis];
   }
-  FillParams unfilled = fill_params(view.out(0), 0);
+  FillParams unfilled = fill_params(view.out(Concatenate::y), 0);
   unfilled.n = 0;
   return copy_spec(KernelId::concatenate, unfilled, copies);
 }

@@ -11,7 +11,7 @@ bool is_code(Dtype d) {
 }
 
 bool amax_applies(const NodeView& view) {
-  bool wide = view.out(0).dtype == Dtype::f32;
+  bool wide = view.out(AmaxOp::amax).dtype == Dtype::f32;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
     wide = wide && (is_wide_or_half(view.in(i).dtype) || view.in(i).dtype == Dtype::boolean);
   return wide;
@@ -38,70 +38,76 @@ KernelSpec any_of_spec(const NodeView& view) {
 }
 
 bool scale_applies(const NodeView& view) {
-  return view.in_is(0, {Dtype::f32}) &&
-         (view.node.operands.size() < 2 || view.in_is(1, {Dtype::f32})) &&
-         view.out(0).dtype == Dtype::f32;
+  return view.in_is(DelayedScale::amax, {Dtype::f32}) &&
+         view.in_is(DelayedScale::history, {Dtype::f32}) &&
+         view.out(DelayedScale::scale).dtype == Dtype::f32;
 }
 KernelSpec scale_spec(const NodeView& view) {
   const bool delayed = view.node.op == OpCode::delayed_scale;
   ScaleParams p;
   p.target = static_cast<float>(view.attrs<QuantizeAttrs>().target);
-  p.history = delayed ? view.in(1).n_elems() : 0;
+  p.history = delayed ? view.in(DelayedScale::history).n_elems() : 0;
   return make_spec(delayed ? KernelId::delayed_scale : KernelId::quant_scale, p);
 }
 
 bool quantize_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(0).dtype) && view.in(1).dtype == Dtype::f32 &&
-         is_code(view.out(0).dtype);
+  return is_wide_or_half(view.in(Quantize::x).dtype) &&
+         view.in(Quantize::scale).dtype == Dtype::f32 && is_code(view.out(Quantize::q).dtype);
 }
+// With both layouts transposed_at is the result of the second.
 QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, bool both,
-                               size_t transposed_at) {
-  const Rows x = rows_of(view.in(0));
+                               SlotId transposed_at) {
+  const Rows x = rows_of(view.in(Quantize::x));
   QuantizeParams p;
   p.rows = x.rows;
   p.cols = x.cols;
-  p.x = view.in(0).dtype;
+  p.x = view.in(Quantize::x).dtype;
   p.codes = q.dtype;
   p.by_row = both || !q.transposed;
   p.transposed = both || q.transposed;
-  if (p.transposed) p.padded_rows = view.out(both ? transposed_at : 0).shape[1];
+  const SlotId at = both ? transposed_at : SlotId{Quantize::q};
+  if (p.transposed) p.padded_rows = view.out(at).shape[1];
   return p;
 }
 KernelSpec quantize_spec(const NodeView& view) {
   const bool both = view.node.op == OpCode::quantize_both;
-  return make_spec(both ? KernelId::quantize_both : KernelId::quantize,
-                   quantize_params(view, view.attrs<QuantizeAttrs>(), both, 1));
+  return make_spec(
+      both ? KernelId::quantize_both : KernelId::quantize,
+      quantize_params(view, view.attrs<QuantizeAttrs>(), both, QuantizeBoth::q_transposed));
 }
 
 static_assert(kMaxMaxima >= ops::kMaxMaxima);
 bool amax_quantize_applies(const NodeView& view) {
-  bool wide = is_wide_or_half(view.in(0).dtype) && view.in_is(1, {Dtype::f32});
-  for (size_t i = 2; i < view.node.operands.size(); ++i)
+  bool wide = is_wide_or_half(view.in(AmaxQuantize::x).dtype) &&
+              view.in_is(AmaxQuantize::history, {Dtype::f32});
+  for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i)
     wide = wide && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
-  return wide && is_code(view.out(0).dtype);
+  return wide && is_code(view.out(AmaxQuantize::q).dtype);
 }
 KernelSpec amax_quantize_spec(const NodeView& view) {
   const auto& a = view.attrs<AmaxQuantizeAttrs>();
   AmaxQuantizeParams p;
-  p.quantize = quantize_params(view, a.q, a.both, view.node.results.size() - 1);
+  p.quantize = quantize_params(view, a.q, a.both, AmaxQuantize::q_transposed);
   p.target = static_cast<float>(a.q.target);
-  p.n_history = view.has(1) ? static_cast<int32_t>(view.in(1).n_elems()) : 0;
+  p.n_history = view.has(AmaxQuantize::history)
+                    ? static_cast<int32_t>(view.in(AmaxQuantize::history).n_elems())
+                    : 0;
   p.measures = a.measures;
-  if (a.both) p.transposed_at = static_cast<int8_t>(view.node.results.size() - 1);
+  if (a.both) p.transposed_at = AmaxQuantize::q_transposed;
   std::vector<int64_t> tail;
   const auto add = [&](size_t i) {
     tail.push_back(view.in(i).n_elems());
     tail.push_back(static_cast<int64_t>(view.in(i).dtype));
   };
-  if (a.measures) add(0);
-  for (size_t i = 2; i < view.node.operands.size(); ++i, ++p.n_maxima) add(i);
-  p.known = !a.measures && p.n_maxima == 1 && view.in(2).dtype == Dtype::f32;
+  if (a.measures) add(AmaxQuantize::x);
+  for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i, ++p.n_maxima) add(i);
+  p.known = !a.measures && p.n_maxima == 1 && view.in(AmaxQuantize::maximum).dtype == Dtype::f32;
   return make_spec(KernelId::amax_quantize, p, tail);
 }
 
 GroupParams group_params(const NodeView& view) {
   const auto& q = view.attrs<QuantizeAttrs>();
-  const Rows x = rows_of(view.in(0));
+  const Rows x = rows_of(view.in(AddQuantize::a));
   GroupParams p;
   p.rows = x.rows;
   p.cols = x.cols;
@@ -109,14 +115,15 @@ GroupParams group_params(const NodeView& view) {
   p.target = static_cast<float>(q.target);
   p.codes = q.dtype;
   p.adds = view.node.op == OpCode::add_quantize;
-  p.a = view.in(0).dtype;
-  p.b = p.adds ? view.in(1).dtype : p.a;
-  p.sum = p.adds ? view.out(0).dtype : p.a;
+  p.a = view.in(AddQuantize::a).dtype;
+  p.b = p.adds ? view.in(AddQuantize::b).dtype : p.a;
+  p.sum = p.adds ? view.out(AddQuantize::sum).dtype : p.a;
   return p;
 }
 bool groups_apply(const NodeView& view) {
   const GroupParams p = group_params(view);
-  const Dtype scales = view.out(p.adds ? 2 : 1).dtype;
+  const Dtype scales =
+      p.adds ? view.out(AddQuantize::scale).dtype : view.out(QuantizeGroups::scale).dtype;
   return is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.sum) &&
          is_code(p.codes) && p.group > 0 && scales == Dtype::bf16;
 }
@@ -126,18 +133,18 @@ KernelSpec groups_spec(const NodeView& view) {
 }
 
 bool dequantize_applies(const NodeView& view) {
-  return is_code(view.in(0).dtype) && is_wide(view.in(1).dtype) &&
-         is_wide_or_half(view.out(0).dtype);
+  return is_code(view.in(Dequantize::q).dtype) && is_wide(view.in(Dequantize::scale).dtype) &&
+         is_wide_or_half(view.out(Dequantize::x).dtype);
 }
 KernelSpec dequantize_spec(const NodeView& view) {
-  const Rows x = rows_of(view.in(0));
+  const Rows x = rows_of(view.in(Dequantize::q));
   DequantizeParams p;
   p.rows = x.rows;
   p.cols = x.cols;
   p.group = view.attrs<QuantizeAttrs>().group;
-  p.codes = view.in(0).dtype;
-  p.scales = view.in(1).dtype;
-  p.y = view.out(0).dtype;
+  p.codes = view.in(Dequantize::q).dtype;
+  p.scales = view.in(Dequantize::scale).dtype;
+  p.y = view.out(Dequantize::x).dtype;
   return make_spec(KernelId::dequantize, p);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 bool results_are_wide(const NodeView& view) {
   for (size_t i = 0; i < own_results(view); ++i) {
-    if (!is_wide_or_half(view.out(i).dtype)) return false;
+    if (view.gives(i) && !is_wide_or_half(view.out(i).dtype)) return false;
   }
   return true;
 }
@@ -24,14 +24,18 @@ bool gradient_applies(const NodeView& view) {
 bool is_centred(const NodeView& view) {
   return view.node.op == OpCode::layer_norm_grad;
 }
-size_t weight_at(const NodeView& view) {
-  return is_centred(view) ? 4 : 3;
+SlotId weight_at(const NodeView& view) {
+  return is_centred(view) ? SlotId{LayerNormGrad::weight} : SlotId{RmsNormGrad::weight};
+}
+
+SlotId rstd_at(const NodeView& view) {
+  return is_centred(view) ? SlotId{LayerNormGrad::rstd} : SlotId{RmsNormGrad::rstd};
 }
 
 // mean and rstd are f32.
 bool norm_grad_applies(const NodeView& view) {
-  return gradient_applies(view) && view.in_is(2, {Dtype::f32}) &&
-         (!is_centred(view) || view.in_is(3, {Dtype::f32}));
+  return gradient_applies(view) && view.in_is(rstd_at(view), {Dtype::f32}) &&
+         (!is_centred(view) || view.in_is(LayerNormGrad::mean, {Dtype::f32}));
 }
 
 int64_t amax_scratch(const NodeView& view) {
@@ -41,24 +45,25 @@ int64_t amax_scratch(const NodeView& view) {
 int64_t norm_grad_scratch(const NodeView& view) {
   const int64_t maxima = amax_scratch(view);
   if (!view.has(weight_at(view))) return maxima;
-  const auto [rows, cols] = rows_of(view.in(1));
+  const auto [rows, cols] = rows_of(view.in(RmsNormGrad::x));
   return maxima + norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
 }
 
 KernelSpec norm_grad_spec(const NodeView& view) {
   const bool centred = is_centred(view);
   NormGradParams p;
-  std::tie(p.rows, p.cols) = matrix_of(view.in(1));
+  std::tie(p.rows, p.cols) = matrix_of(view.in(RmsNormGrad::x));
   p.layer = centred ? RowLayer::layer_norm : RowLayer::rms_norm;
-  p.mean_at = centred ? int8_t{2} : kAbsent;
-  p.rstd_at = centred ? int8_t{3} : int8_t{2};
-  p.dy = row_operand(view, 0);
+  if (centred) p.mean_at = LayerNormGrad::mean;
+  p.rstd_at = static_cast<int8_t>(rstd_at(view));
+  p.dy = row_operand(view, RmsNormGrad::dy);
   p.x = row_operand(view, op_def(view.node.op).stored[0], view.node.attrs);
   p.weight = wide_operand(view, weight_at(view));
-  p.addend = wide_operand(view, weight_at(view) + 2);
-  p.dx = wide_result(view, 0);
-  p.dw = wide_result(view, 1);
-  p.db = wide_result(view, 2);
+  p.addend =
+      wide_operand(view, centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend});
+  p.dx = wide_result(view, RmsNormGrad::dx);
+  p.dw = wide_result(view, RmsNormGrad::dweight);
+  if (centred) p.db = wide_result(view, LayerNormGrad::dbias);
   p.amax = amax_result(view);
   return make_spec(centred ? KernelId::layer_norm_grad : KernelId::rms_norm_grad, p);
 }
@@ -67,8 +72,8 @@ KernelSpec act_grad_spec(const NodeView& view) {
   const auto stored = op_def(view.node.op).stored;
   const bool gated = view.node.op == OpCode::gated_act_grad;
   ActGradParams p;
-  std::tie(p.rows, p.cols) = matrix_of(view.in(1));
-  p.dy = row_operand(view, 0);
+  std::tie(p.rows, p.cols) = matrix_of(view.in(GatedActGrad::gate));
+  p.dy = row_operand(view, GatedActGrad::dy);
   p.x = row_operand(view, stored[0], view.node.attrs);
   if (gated) {
     p.up = row_operand(view, stored[1], view.node.attrs);
@@ -77,50 +82,50 @@ KernelSpec act_grad_spec(const NodeView& view) {
     const bool erf = view.attrs<GeluAttrs>().kind == GeluKind::erf;
     p.layer = erf ? RowLayer::gelu_erf : RowLayer::gelu_tanh;
   }
-  p.first = wide_result(view, 0);
-  p.second = wide_result(view, 1);
+  p.first = wide_result(view, GatedActGrad::dgate);
+  p.second = wide_result(view, GatedActGrad::dup);
   p.amax = amax_result(view);
   return make_spec(gated ? KernelId::gated_act_grad : KernelId::gelu_grad, p);
 }
 
 bool rope_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(0).dtype) && view.in_is(1, {Dtype::i32}) &&
-         is_wide_or_half(view.out(0).dtype) &&
+  return is_wide_or_half(view.in(Rope::x).dtype) && view.in_is(Rope::positions, {Dtype::i32}) &&
+         is_wide_or_half(view.out(Rope::y).dtype) &&
          view.attrs<RopeAttrs>().head_dim <= 2 * kMaxRopePairs;
 }
 
 KernelSpec rope_spec(const NodeView& view) {
   const auto& attrs = view.attrs<RopeAttrs>();
   RopeParams p;
-  p.rows = view.in(0).shape[0];
+  p.rows = view.in(Rope::x).shape[0];
   p.heads = static_cast<int32_t>(attrs.heads);
   p.head_dim = static_cast<int32_t>(attrs.head_dim);
   p.inverse = attrs.inverse;
   p.amax = amax_result(view);
-  p.x = wide_operand(view, 0);
-  p.y = wide_result(view, 0);
+  p.x = wide_operand(view, Rope::x);
+  p.y = wide_result(view, Rope::y);
   std::vector<int64_t> bits;
   for (const double f : rope_frequencies(attrs)) bits.push_back(std::bit_cast<int64_t>(f));
   return make_spec(KernelId::rope, p, bits);
 }
 
 bool bias_applies(const NodeView& view) {
-  return is_wide_or_half(view.in(0).dtype) && results_are_wide(view) &&
-         view.in_is(1, {Dtype::f32, Dtype::bf16, Dtype::fp16});
+  return is_wide_or_half(view.in(BiasAdd::x).dtype) && results_are_wide(view) &&
+         view.in_is(BiasAdd::bias, {Dtype::f32, Dtype::bf16, Dtype::fp16});
 }
 
 KernelSpec bias_spec(const NodeView& view) {
   const bool adds = view.node.op == OpCode::bias_add;
   BiasParams p;
-  std::tie(p.rows, p.cols) = matrix_of(view.in(0));
-  p.x = wide_operand(view, 0);
-  p.bias = wide_operand(view, 1);
-  p.y = wide_result(view, 0);
+  std::tie(p.rows, p.cols) = matrix_of(view.in(BiasAdd::x));
+  p.x = wide_operand(view, BiasAdd::x);
+  p.bias = wide_operand(view, BiasAdd::bias);
+  p.y = wide_result(view, BiasAdd::y);
   return make_spec(adds ? KernelId::bias_add : KernelId::column_sum, p);
 }
 
 int64_t column_sum_scratch(const NodeView& view) {
-  return column_sum_scratch_bytes(rows_of(view.in(0)).cols);
+  return column_sum_scratch_bytes(rows_of(view.in(Unary::x)).cols);
 }
 
 const Binding kRest[] = {
@@ -138,11 +143,9 @@ const Binding kRest[] = {
 bool operands_apply(const NodeView& view, OpCode layer, const Attrs& attrs) {
   const bool grouped = stored_group(attrs) > 0;
   const OpDef& def = op_def(layer);
-  for (size_t i = 0; i < static_cast<size_t>(def.max_operands); ++i) {
+  for (size_t i = 0; i < def.operands.size(); ++i) {
     if (!view.has(i)) continue;
-    const auto is_stored = [&](const StoredPlace& p) {
-      return static_cast<size_t>(p.operand) == i;
-    };
+    const auto is_stored = [&](const StoredPlace& p) { return p.operand == i; };
     const bool codes = grouped && std::any_of(def.stored.begin(), def.stored.end(), is_stored);
     const Dtype dtype = view.in(i).dtype;
     if (codes ? !is_row_code(dtype) : !is_wide_or_half(dtype)) return false;

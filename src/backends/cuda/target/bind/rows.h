@@ -15,12 +15,15 @@ inline bool is_row_code(Dtype dtype) {
 
 inline AmaxArg amax_result(const NodeView& view) {
   if (!emits_amax(view.node.attrs)) return {};
-  const auto at = static_cast<int8_t>(own_results(view));
+  const auto at = static_cast<int8_t>(op_def(view.node.op).own_results());
   return {.amax_at = at, .flag_at = static_cast<int8_t>(at + 1)};
 }
 
 inline int8_t place(const NodeView& view, size_t operand) {
   return view.has(operand) ? static_cast<int8_t>(operand) : kAbsent;
+}
+inline int8_t result_place(const NodeView& view, size_t result) {
+  return view.gives(result) ? static_cast<int8_t>(result) : kAbsent;
 }
 
 inline std::tuple<int64_t, int64_t> matrix_of(const TensorType& type) {
@@ -33,7 +36,7 @@ inline WideArg wide_operand(const NodeView& view, size_t i) {
   return {.at = static_cast<int8_t>(i), .dtype = view.in(i).dtype};
 }
 inline WideArg wide_result(const NodeView& view, size_t i) {
-  if (i >= own_results(view)) return {};
+  if (i >= own_results(view) || !view.gives(i)) return {};
   return {.at = static_cast<int8_t>(i), .dtype = view.out(i).dtype};
 }
 
@@ -46,11 +49,11 @@ inline RowOperand row_operand(const NodeView& view, size_t i) {
 }
 // Codes where the op's attributes have a group.
 inline RowOperand row_operand(const NodeView& view, const StoredPlace& stored, const Attrs& attrs) {
-  RowOperand operand = row_operand(view, static_cast<size_t>(stored.operand));
+  RowOperand operand = row_operand(view, stored.operand);
   operand.group = static_cast<int32_t>(stored_group(attrs));
   if (operand.group == 0) return operand;
-  operand.scales_at = stored.scales;
-  operand.scales = view.in(static_cast<size_t>(stored.scales)).dtype;
+  operand.scales_at = static_cast<int8_t>(stored.scale);
+  operand.scales = view.in(stored.scale).dtype;
   return operand;
 }
 

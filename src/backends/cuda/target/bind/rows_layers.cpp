@@ -1,7 +1,7 @@
 // Norms and activations, alone and with the quantizer of their result: one kernel for all.
 #include "backends/cuda/params/rows.h"
 #include "backends/cuda/target/bind/rows.h"
-#include "ir/op_def.h"
+#include "ir/ops/quantize_layers.h"
 
 namespace octet::cuda {
 namespace {
@@ -10,23 +10,16 @@ namespace {
 struct Plain {
   OpCode op;
   Attrs attrs;
-  const QuantizeAttrs* q = nullptr;
+  const QuantizedLayer* quantized = nullptr;  // nullptr: it has none
+  QuantizeAttrs q = {};
   bool both = false;
-
-  size_t n_operands() const { return static_cast<size_t>(op_def(op).max_operands); }
 };
 
 Plain plain_of(const NodeView& view) {
-  const Attrs& attrs = view.node.attrs;
-  if (const auto* a = std::get_if<NormQuantizeAttrs>(&attrs)) {
-    const bool rms = view.node.op == OpCode::rms_norm_quantize;
-    return {rms ? OpCode::rms_norm : OpCode::layer_norm, a->norm, &a->q, a->both};
-  }
-  if (const auto* a = std::get_if<GatedActQuantizeAttrs>(&attrs))
-    return {OpCode::gated_act, a->act, &a->q, a->both};
-  if (const auto* a = std::get_if<GeluQuantizeAttrs>(&attrs))
-    return {OpCode::gelu, a->act, &a->q, a->both};
-  return {view.node.op, attrs};
+  const QuantizedLayer* quantized = quantized_layer(view.node.op);
+  if (quantized == nullptr) return {view.node.op, view.node.attrs};
+  const auto [attrs, q, both] = split(view.node.attrs);
+  return {quantized->layer, attrs, quantized, q, both};
 }
 
 RowLayer layer_of(const Plain& plain) {
@@ -46,30 +39,27 @@ RowLayer layer_of(const Plain& plain) {
 bool layer_applies(const NodeView& view) {
   const Plain plain = plain_of(view);
   if (!operands_apply(view, plain.op, plain.attrs)) return false;
-  if (plain.q == nullptr) return is_wide_or_half(view.out(0).dtype);
-  for (size_t i = plain.n_operands(); i < plain.n_operands() + 4; ++i) {
-    if (!view.in_is(i, {Dtype::f32})) return false;
+  if (plain.quantized == nullptr) return is_wide_or_half(view.out(Unary::y).dtype);
+  const QuantizedLayer& op = *plain.quantized;
+  for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
+    if (!view.in_is(slot, {Dtype::f32})) return false;
   }
-  return is_row_code(view.out(0).dtype);
+  return is_row_code(view.out(kLayerQ).dtype);
 }
 
 CodesArg codes_of(const NodeView& view, const Plain& plain) {
+  const QuantizedLayer& op = *plain.quantized;
   CodesArg codes;
-  const size_t scale = plain.n_operands(), history = scale + 1;
-  const auto last = static_cast<int8_t>(view.node.results.size() - 1);
-  const bool given = view.has(scale);
-  (plain.q->transposed ? codes.transposed_at : codes.rows_at) = 0;
-  if (plain.both) codes.transposed_at = last;
-  codes.given_at = place(view, scale);
-  codes.scale_at = given ? kAbsent : int8_t{1};
-  codes.flag_at = given ? kAbsent : int8_t{2};
-  codes.history_at = place(view, history);
-  if (view.has(history)) {
-    codes.n_history = static_cast<int32_t>(view.in(history).n_elems());
-    codes.next_history_at = static_cast<int8_t>(plain.both ? last - 1 : last);
-  }
-  codes.dtype = view.out(0).dtype;
-  codes.target = static_cast<float>(plain.q->target);
+  (plain.q.transposed ? codes.transposed_at : codes.rows_at) = kLayerQ;
+  if (plain.both) codes.transposed_at = static_cast<int8_t>(op.q_transposed);
+  codes.given_at = place(view, op.given_scale);
+  codes.scale_at = result_place(view, kLayerScale);
+  codes.flag_at = result_place(view, kLayerNonfinite);
+  codes.history_at = place(view, op.history);
+  codes.next_history_at = result_place(view, op.next_history);
+  if (view.has(op.history)) codes.n_history = static_cast<int32_t>(view.in(op.history).n_elems());
+  codes.dtype = view.out(kLayerQ).dtype;
+  codes.target = static_cast<float>(plain.q.target);
   if (codes.transposed_at != kAbsent)
     codes.padded_rows = view.out(static_cast<size_t>(codes.transposed_at)).shape[1];
   return codes;
@@ -96,33 +86,40 @@ KernelId kernel_of(OpCode op) {
   }
 }
 
+// Where a norm's own operands and statistics are.
+void norm_places(const NodeView& view, const Plain& plain, RowLayerParams& p) {
+  const bool centred = plain.op == OpCode::layer_norm;
+  p.weight = wide_operand(view, centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight});
+  if (centred) p.bias = wide_operand(view, LayerNorm::bias);
+  if (plain.quantized != nullptr) {
+    const QuantizedLayer& op = *plain.quantized;
+    p.mean_at = result_place(view, op.mean);
+    p.rstd_at = result_place(view, op.rstd);
+    p.known_mean_at = place(view, op.known_mean);
+    p.known_rstd_at = place(view, op.known_rstd);
+  } else {
+    if (centred) p.mean_at = LayerNorm::mean;
+    p.rstd_at = centred ? int8_t{LayerNorm::rstd} : int8_t{RmsNorm::rstd};
+  }
+}
+
 KernelSpec layer_spec(const NodeView& view) {
   const Plain plain = plain_of(view);
   RowLayerParams p;
   p.layer = layer_of(plain);
-  p.quantized = plain.q != nullptr;
+  p.quantized = plain.quantized != nullptr;
   const auto stored = op_def(plain.op).stored;
   p.x = row_operand(view, stored[0], plain.attrs);
   if (plain.op == OpCode::gated_act) p.up = row_operand(view, stored[1], plain.attrs);
-  std::tie(p.rows, p.cols) = matrix_of(view.in(0));
+  std::tie(p.rows, p.cols) = matrix_of(view.in(stored[0].operand));
   if (const auto* norm = std::get_if<NormAttrs>(&plain.attrs)) {
-    const bool centred = plain.op == OpCode::layer_norm;
     p.eps = static_cast<float>(norm->eps);
-    p.weight = wide_operand(view, 1);
-    if (centred) p.bias = wide_operand(view, 2);
-    // Behind y, or behind the codes, their scale and flag; not where the scale is given.
-    const bool kept = !p.quantized || !view.has(plain.n_operands());
-    const int first = p.quantized ? 3 : 1;
-    if (kept && centred) p.mean_at = static_cast<int8_t>(first);
-    if (kept) p.rstd_at = static_cast<int8_t>(centred ? first + 1 : first);
-    const size_t known = plain.n_operands() + 2;
-    if (p.quantized) p.known_rstd_at = place(view, centred ? known + 1 : known);
-    if (p.quantized && centred) p.known_mean_at = place(view, known);
+    norm_places(view, plain, p);
   }
   if (p.quantized) {
     p.codes = codes_of(view, plain);
   } else {
-    p.y = wide_result(view, 0);
+    p.y = wide_result(view, Unary::y);
   }
   return make_spec(kernel_of(view.node.op), p);
 }
@@ -130,7 +127,9 @@ KernelSpec layer_spec(const NodeView& view) {
 int64_t layer_scratch(const NodeView& view) {
   const Plain plain = plain_of(view);
   const bool norm = std::holds_alternative<NormAttrs>(plain.attrs);
-  return plain.q == nullptr ? 0 : layer_scratch_bytes(norm ? rows_of(view.in(0)).rows : 0);
+  return plain.quantized == nullptr
+             ? 0
+             : layer_scratch_bytes(norm ? rows_of(view.in(RmsNorm::x)).rows : 0);
 }
 
 const Binding kBindings[] = {

@@ -11,8 +11,9 @@ bool gradients_are_wide(const NodeView& view) {
   for (size_t i = 1; i < view.node.operands.size(); ++i) {
     if (!is_wide_or_half(view.in(i).dtype)) return false;
   }
-  return view.in(0).dtype == Dtype::f32 && view.out(0).dtype == Dtype::f32 &&
-         view.out(1).dtype == Dtype::f32;
+  return view.in(GlobalNorm::clip).dtype == Dtype::f32 &&
+         view.out(GlobalNorm::norm).dtype == Dtype::f32 &&
+         view.out(GlobalNorm::grad_scale).dtype == Dtype::f32;
 }
 
 int64_t norm_scratch(const NodeView& view) {
@@ -32,15 +33,17 @@ KernelSpec norm_spec(const NodeView& view) {
   return make_spec(KernelId::global_norm, params, gradients);
 }
 
-constexpr size_t kMaster = 9;
+constexpr SlotId kMaster = AdamwStep::master;
 
 // Weight and gradient wide; moments f32, bf16 or codes; scalars f32.
 bool adamw_applies(const NodeView& view) {
   const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_quantized(dtype); };
   bool scalars = true;
-  for (size_t i = 4; i < 8; ++i) scalars = scalars && view.in(i).dtype == Dtype::f32;
-  return scalars && is_wide_or_half(view.in(0).dtype) && is_wide_or_half(view.in(1).dtype) &&
-         storable(view.in(2).dtype) && storable(view.in(3).dtype);
+  for (const SlotId i : {AdamwStep::lr, AdamwStep::c1, AdamwStep::c2, AdamwStep::grad_scale})
+    scalars = scalars && view.in(i).dtype == Dtype::f32;
+  return scalars && is_wide_or_half(view.in(AdamwStep::w).dtype) &&
+         is_wide_or_half(view.in(AdamwStep::g).dtype) && storable(view.in(AdamwStep::m).dtype) &&
+         storable(view.in(AdamwStep::v).dtype);
 }
 
 WeightStore weight_store(const NodeView& view) {
@@ -53,7 +56,7 @@ WeightStore weight_store(const NodeView& view) {
 KernelSpec adamw_spec(const NodeView& view) {
   const auto& a = view.attrs<AdamwAttrs>();
   AdamwParams p;
-  p.n = view.in(0).n_elems();
+  p.n = view.in(AdamwStep::w).n_elems();
   p.group = std::max<int64_t>(a.group, 1);
   p.stream = static_cast<uint64_t>(a.stream);
   p.seed = static_cast<uint32_t>(a.seed);
@@ -61,13 +64,13 @@ KernelSpec adamw_spec(const NodeView& view) {
   p.beta2 = static_cast<float>(a.beta2);
   p.eps = static_cast<float>(a.eps);
   p.weight_decay = static_cast<float>(a.weight_decay);
-  p.w = view.in(0).dtype;
-  p.g = view.in(1).dtype;
+  p.w = view.in(AdamwStep::w).dtype;
+  p.g = view.in(AdamwStep::g).dtype;
   p.store = weight_store(view);
   p.exact = a.math == PowerMath::exact;
   p.amax = a.amax;
-  p.m = {.dtype = view.in(2).dtype, .expand = a.expand_m, .stochastic = a.stochastic_m};
-  p.v = {.dtype = view.in(3).dtype, .expand = a.expand_v, .stochastic = a.stochastic_v};
+  p.m = {.dtype = view.in(AdamwStep::m).dtype, .expand = a.expand_m, .stochastic = a.stochastic_m};
+  p.v = {.dtype = view.in(AdamwStep::v).dtype, .expand = a.expand_v, .stochastic = a.stochastic_v};
   return make_spec(KernelId::adamw_step, p);
 }
 

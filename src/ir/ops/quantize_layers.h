@@ -1,0 +1,34 @@
+// A layer with a quantizer in it: which op it is without, and where the quantizer's operands and
+// results are.
+#pragma once
+
+#include "ir/op_def.h"
+
+namespace octet {
+
+// kNoSlot where the op has no such operand or result.
+struct QuantizedLayer {
+  OpCode op, layer;
+  SlotId given_scale, history, known_mean, known_rstd;  // operands, behind the layer's own
+  SlotId mean, rstd, next_history, q_transposed;        // results, behind q, scale, nonfinite
+
+  // The layer's statistics, with which the two others go together.
+  size_t n_statistics() const { return (mean == kNoSlot ? 0 : 1) + (rstd == kNoSlot ? 0 : 1); }
+};
+// What every one of them has first.
+inline constexpr SlotId kLayerQ = 0, kLayerScale = 1, kLayerNonfinite = 2;
+
+// nullptr where the op is none, or where the layer has none.
+const QuantizedLayer* quantized_layer(OpCode op);
+const QuantizedLayer* with_quantizer(OpCode layer);
+
+// The layer's attributes, the quantizer's, and whether it writes both layouts.
+struct QuantizedLayerAttrs {
+  Attrs layer;
+  QuantizeAttrs q;
+  bool both = false;
+};
+QuantizedLayerAttrs split(const Attrs& attrs);
+Attrs join(const QuantizedLayerAttrs& parts);
+
+}  // namespace octet

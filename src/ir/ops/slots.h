@@ -1,0 +1,76 @@
+// The operands and results of every op, by name: list.h says what they are. Where nothing else is
+// said there all must be there.
+#pragma once
+
+#include "ir/slots.h"
+
+namespace octet {
+
+// elementwise.cpp, move.cpp, reduce.cpp
+// Every op from one x to one y.
+OCTET_SLOTS(Unary, (x), (y));
+// Comparisons too.
+OCTET_SLOTS(Binary, (a, b), (y));
+OCTET_SLOTS(Select, (condition, yes, no), (y));
+// fill, iota
+OCTET_SLOTS(Make, (), (y));
+OCTET_SLOTS(Concatenate, (part), (y));
+
+// dot.cpp, gather.cpp
+OCTET_SLOTS(Gemm, (a, b, c, scale_a, scale_b), (y));
+OCTET_SLOTS(BiasAdd, (x, bias), (y));
+// gather, embedding
+OCTET_SLOTS(Lookup, (table, index), (y));
+// scatter_add, embedding_grad
+OCTET_SLOTS(LookupGrad, (dy, index), (dtable));
+
+// norm.cpp
+OCTET_SLOTS(RmsNorm, (x, weight, x_scale), (y, rstd));
+OCTET_SLOTS(RmsNormGrad, (dy, x, rstd, weight, x_scale, addend), (dx, dweight, amax, nonfinite));
+OCTET_SLOTS(LayerNorm, (x, weight, bias, x_scale), (y, mean, rstd));
+OCTET_SLOTS(LayerNormGrad, (dy, x, mean, rstd, weight, x_scale, addend),
+            (dx, dweight, dbias, amax, nonfinite));
+
+// rope.cpp, attention.cpp
+OCTET_SLOTS(Rope, (x, positions), (y, amax, nonfinite));
+OCTET_SLOTS(Attention, (q, k, v), (o, lse));
+OCTET_SLOTS(AttentionGrad, (dout, q, k, v, o, lse), (dq, dk, dv));
+
+// activation.cpp, loss.cpp
+OCTET_SLOTS(GatedAct, (gate, up, gate_scale, up_scale), (y));
+OCTET_SLOTS(GatedActGrad, (dy, gate, up, gate_scale, up_scale), (dgate, dup, amax, nonfinite));
+OCTET_SLOTS(Gelu, (x, x_scale), (y));
+OCTET_SLOTS(GeluGrad, (dy, x, x_scale), (dx, amax, nonfinite));
+OCTET_SLOTS(CrossEntropy, (logits, labels, inv_n), (loss, lse, nll));
+OCTET_SLOTS(CrossEntropyGrad, (dloss, logits, labels, lse, inv_n), (dlogits));
+
+// quantize.cpp
+OCTET_SLOTS(AmaxOp, (x), (amax, nonfinite));
+OCTET_SLOTS(AnyOf, (flag), (any));
+OCTET_SLOTS(QuantScale, (amax), (scale));
+OCTET_SLOTS(DelayedScale, (amax, history), (scale, next_history));
+OCTET_SLOTS(Quantize, (x, scale), (q));
+OCTET_SLOTS(QuantizeBoth, (x, scale), (q, q_transposed));
+OCTET_SLOTS(QuantizeGroups, (x), (q, scale));
+OCTET_SLOTS(Dequantize, (q, scale), (x));
+OCTET_SLOTS(AddQuantize, (a, b), (sum, q, scale));
+
+// amax_quantize.cpp, quantize_layers.cpp
+OCTET_SLOTS(AmaxQuantize, (x, history, maximum), (q, scale, nonfinite, next_history, q_transposed));
+OCTET_SLOTS(RmsNormQuantize, (x, weight, x_scale, given_scale, history, known_rstd),
+            (q, scale, nonfinite, rstd, next_history, q_transposed));
+OCTET_SLOTS(LayerNormQuantize,
+            (x, weight, bias, x_scale, given_scale, history, known_mean, known_rstd),
+            (q, scale, nonfinite, mean, rstd, next_history, q_transposed));
+OCTET_SLOTS(GatedActQuantize, (gate, up, gate_scale, up_scale, given_scale, history),
+            (q, scale, nonfinite, next_history, q_transposed));
+OCTET_SLOTS(GeluQuantize, (x, x_scale, given_scale, history),
+            (q, scale, nonfinite, next_history, q_transposed));
+
+// update.cpp
+OCTET_SLOTS(GlobalNorm, (clip, gradient), (norm, grad_scale, found_nonfinite));
+OCTET_SLOTS(AdamwStep,
+            (w, g, m, v, lr, c1, c2, grad_scale, found_nonfinite, master, m_meta, v_meta, attempt),
+            (next_w, next_m, next_v, next_master, next_m_meta, next_v_meta, amax, nonfinite));
+
+}  // namespace octet

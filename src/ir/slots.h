@@ -1,0 +1,82 @@
+// The names of an op's operands and results. In a struct called like the op each is an enumerator
+// and a word of text:
+//   OCTET_SLOTS(Gemm, (a, b, c, scale_a, scale_b), (y));
+//   node.in(Gemm::scale_a), node.out(Gemm::y)
+// OpDef::{operands, results} say which of them must be there.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace octet {
+
+#define OCTET_LIST(...) __VA_ARGS__
+#define OCTET_TEXT(...) #__VA_ARGS__
+#define OCTET_SLOTS(Op, operand_names, result_names)                       \
+  struct Op {                                                              \
+    enum In : uint8_t { OCTET_LIST operand_names };                        \
+    enum Out : uint8_t { OCTET_LIST result_names };                        \
+    static constexpr std::string_view operands = OCTET_TEXT operand_names; \
+    static constexpr std::string_view results = OCTET_TEXT result_names;   \
+  }
+
+// An operand or result, by its place in the op's list; a node has kNoValue there where it is
+// absent.
+using SlotId = uint8_t;
+inline constexpr SlotId kNoSlot = 255;
+
+struct Slot {
+  std::string_view name;
+  bool optional = false;
+};
+
+// many: of the last slot there may be any number.
+enum class LastSlot : uint8_t { one, many };
+
+class SlotList {
+ public:
+  constexpr SlotList() = default;
+  // `names` as OCTET_SLOTS keeps them; all must be there, or the first n_required.
+  constexpr SlotList(std::string_view names)  // NOLINT: a list of names is a list of slots
+      : SlotList(names, static_cast<size_t>(-1)) {}
+  constexpr SlotList(std::string_view names, size_t n_required, LastSlot last = LastSlot::one)
+      : last_(last) {
+    for (size_t from = 0; from < names.size();) {
+      const size_t comma = names.find(',', from);
+      const size_t end = comma == std::string_view::npos ? names.size() : comma;
+      names_[n_++] = names.substr(from, end - from);
+      from = comma == std::string_view::npos ? end : end + 2;
+    }
+    n_required_ = n_required < n_ ? n_required : n_;
+  }
+
+  // How many are named, and how many of them must be there.
+  constexpr size_t size() const { return n_; }
+  constexpr size_t n_required() const { return n_required_; }
+  constexpr bool has_many() const { return last_ == LastSlot::many; }
+  // Whether there may be n, and what place i is called.
+  constexpr bool fits(size_t n) const { return n >= n_required_ && (has_many() || n <= n_); }
+  constexpr Slot operator[](size_t i) const {
+    const bool repeats = n_ > 0 && has_many() && i + 1 >= n_;
+    const bool is_named = repeats || i < n_;
+    return {.name = is_named ? names_[repeats ? n_ - 1 : i] : "?",
+            .optional = i >= n_required_ && !repeats};
+  }
+  // kNoSlot where none is called so.
+  constexpr SlotId find(std::string_view name) const {
+    for (size_t i = 0; i < n_; ++i) {
+      if (names_[i] == name) return static_cast<SlotId>(i);
+    }
+    return kNoSlot;
+  }
+
+ private:
+  static constexpr size_t kMost = 14;
+  std::array<std::string_view, kMost> names_ = {};
+  size_t n_ = 0, n_required_ = 0;
+  LastSlot last_ = LastSlot::one;
+};
+
+}  // namespace octet
