@@ -1,6 +1,8 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -38,6 +40,31 @@ void pause_core() {
   __builtin_ia32_pause();
 #endif
 }
+
+// While threads are made, holds half of the address space that this process may take (ulimit -v):
+// their stacks, of 8 MiB each, must leave room for what they are to do.
+class AddressReserve {
+ public:
+  AddressReserve() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    for (n_bytes_ = limit.rlim_cur / 2; n_bytes_ >= kLeast; n_bytes_ /= 2) {
+      start_ =
+          ::mmap(nullptr, n_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (start_ != MAP_FAILED) return;
+    }
+  }
+  ~AddressReserve() {
+    if (start_ != MAP_FAILED) ::munmap(start_, n_bytes_);
+  }
+  AddressReserve(const AddressReserve&) = delete;
+  AddressReserve& operator=(const AddressReserve&) = delete;
+
+ private:
+  static constexpr size_t kLeast = 1 << 20;
+  size_t n_bytes_ = 0;
+  void* start_ = MAP_FAILED;
+};
 
 class Watcher {
  public:
@@ -139,6 +166,7 @@ ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
   state_->watches = n <= n_cores;
   state_->watcher = Watcher(state_->watches);
   state_->workers.reserve(static_cast<size_t>(n) - 1);  // what throws comes before any thread
+  const AddressReserve reserve;
   // Where the system makes no more (a limit of memory or of processes) there are fewer.
   for (int i = 1; i < n && state_->add_worker(i);) ++i;
 }
