@@ -46,6 +46,15 @@ std::optional<std::string> trace_of_run(Files& files, const std::string& folder)
               path);
 }
 
+// What a run will replace, before it replaces any of it.
+void check_replaceable(Files& files, const std::string& folder) {
+  for (const std::string_view name : {"config.yaml", "config.json", "metrics.jsonl"}) {
+    const std::string path = join_path(folder, name);
+    files.write_target(path);
+    if (files.exists(path)) files.open(path);
+  }
+}
+
 void check_overwrite(Files& files, const std::string& folder, const std::string& trace) {
   if (maker_of_run(files, folder).empty()) throw_foreign(trace);
   if (files.entry_kind(join_path(folder, "ckpt")) == EntryKind::link) {
@@ -96,8 +105,9 @@ void check_run_folder(Files& files, const std::string& folder, StartMode mode) {
   if (!files.exists(folder)) return;
   const std::optional<std::string> trace = trace_of_run(files, folder);
   if (!trace) return;
-  if (mode == StartMode::resume) return check_resume(files, folder, *trace);
-  if (mode == StartMode::overwrite) return check_overwrite(files, folder, *trace);
+  if (mode == StartMode::resume) check_resume(files, folder, *trace);
+  if (mode == StartMode::overwrite) check_overwrite(files, folder, *trace);
+  if (mode != StartMode::fresh) return check_replaceable(files, folder);
   const bool is_of_any_program =
       *trace == join_path(folder, kConfig) || *trace == join_path(folder, "config.json");
   if (is_of_any_program && maker_of_run(files, folder).empty()) throw_foreign(*trace);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +123,29 @@ TEST_F(Folders, resume_touches_nothing_where_checkpoints_cannot_be_reached) {
   const Outcome followed = run(folder, "$O train tiny.yaml --resume --set train.steps=6");
   EXPECT_EQ(followed.code, 0);
   EXPECT_THAT(followed.err, HasSubstr("at step 6\n"));
+}
+
+// Among them what only the end of the work would meet.
+TEST_F(Folders, resume_touches_nothing_where_a_file_of_the_run_cannot_be_replaced) {
+  for (const char* name : {"config.yaml", "config.json", "metrics.jsonl"}) {
+    train();
+    const std::string path = folder / (std::string("run/") + name);
+    for (const bool is_folder : {false, true}) {
+      std::filesystem::remove(path);
+      const bool is_made =
+          is_folder ? std::filesystem::create_directory(path) : ::mkfifo(path.c_str(), 0666) == 0;
+      ASSERT_TRUE(is_made);
+      const auto before = contents(folder / "run");
+      for (const char* flag : {"--resume", "--overwrite"}) {
+        const Outcome refused =
+            run(folder, fmt::format("$O train tiny.yaml --quiet {} --set train.steps=9", flag));
+        EXPECT_THAT(refused.err, HasSubstr(folder / "run/")) << flag;
+        EXPECT_NE(refused.code, 0) << flag;
+        EXPECT_EQ(contents(folder / "run"), before) << flag;
+      }
+    }
+    std::filesystem::remove_all(folder / "run");
+  }
 }
 
 TEST_F(Folders, resume_says_that_it_begins_anew) {
