@@ -129,10 +129,12 @@ bool has_end(int fd, const struct stat& info) {
   return S_ISREG(info.st_mode) || is_null || (S_ISCHR(info.st_mode) && ::isatty(fd) == 1);
 }
 
-// A file of /proc says that it has no bytes, and has some.
+// A file of /proc says that it has no bytes, and has some, or will have.
 bool hides_its_size(int fd, const struct stat& info) {
+  if (info.st_size != 0) return false;
   std::byte first{};
-  return info.st_size == 0 && ::pread(fd, &first, 1, 0) > 0;
+  const ssize_t n = ::pread(fd, &first, 1, 0);
+  return n > 0 || (n < 0 && errno == EAGAIN);
 }
 
 class PosixFiles : public Files {

@@ -1,6 +1,7 @@
 #include "base/host_memory.h"
 
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +29,13 @@ int64_t keyed_number(const std::string& path, std::string_view key) {
   return 0;
 }
 
+// Of the machine, where /proc does not say it.
+int64_t installed_bytes() {
+  struct sysinfo info {};
+  if (::sysinfo(&info) != 0) return 0;
+  return static_cast<int64_t>(info.totalram) * static_cast<int64_t>(info.mem_unit);
+}
+
 // Where a version keeps its files, and how it names them.
 struct CgroupFiles {
   std::string mount, limit, usage, droppable;
@@ -39,6 +47,9 @@ class Limits {
     const std::string meminfo = root_ + "/proc/meminfo";
     memory_.total_bytes = keyed_number(meminfo, "MemTotal:") * 1024;
     memory_.available_bytes = keyed_number(meminfo, "MemAvailable:") * 1024;
+    if (memory_.total_bytes == 0) {
+      memory_.total_bytes = memory_.available_bytes = installed_bytes();
+    }
     memory_.limited_by = "machine";
   }
 

@@ -47,6 +47,12 @@ bool awaits_writer(int fd) {
   return ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode) && ::poll(&asked, 1, 0) == 0;
 }
 
+// Some files of /proc have no end either: /proc/kmsg waits for the kernel's next message.
+bool is_regular(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+}
+
 std::string bytes_to_end(int fd, const std::string& path, uint64_t max_bytes) {
   std::string bytes;
   char block[1 << 16];
@@ -62,6 +68,11 @@ std::string bytes_to_end(int fd, const std::string& path, uint64_t max_bytes) {
                     "[files] cannot read '{}': expected at most {} bytes, got more", path,
                     max_bytes);
       }
+    } else if (errno == EAGAIN && is_regular(fd)) {
+      throw Error(ErrorCode::bad_data,
+                  "[files] cannot read '{}': expected a file with an end, got one that waits for "
+                  "more",
+                  path);
     } else if (errno == EAGAIN) {
       wait_for(fd, POLLIN);
     } else if (errno != EINTR) {

@@ -4,73 +4,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <functional>
 #include <thread>
 
+#include "cli/signals/child.h"
 #include "cli/train/tiny_run.h"
 #include "io/checkpoint.h"
 
 namespace octet {
 namespace {
 
+using test::Child;
 using test::ScratchFolder;
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 // It takes milliseconds; a machine that others keep busy takes longer to let it run.
 constexpr double kSoon = 10;
-
-// The program in the folder, with standard input and output from and to nowhere and standard error
-// in err.txt, unless `prepare` says otherwise.
-class Child {
- public:
-  Child(
-      const ScratchFolder& folder, std::vector<std::string> arguments,
-      const std::function<void()>& prepare = [] {})
-      : pid_(::fork()) {
-    if (pid_ != 0) return;
-    if (::chdir(folder.path().c_str()) != 0) ::_exit(126);
-    ::dup2(::open("/dev/null", O_RDWR), 0);
-    ::dup2(0, 1);
-    ::dup2(::open("err.txt", O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
-    prepare();
-    std::string program = "octet";
-    std::vector<char*> words = {program.data()};
-    for (std::string& argument : arguments) words.push_back(argument.data());
-    words.push_back(nullptr);
-    ::execv(OCTET_PROGRAM, words.data());
-    ::_exit(127);
-  }
-  ~Child() {
-    if (is_done_) return;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  void signal(int number) { ::kill(pid_, number); }
-  bool is_running() {
-    if (!is_done_) is_done_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
-    return !is_done_;
-  }
-  // The exit code; -1 where it was killed or still runs after `seconds`.
-  int code_within(double seconds) {
-    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-    while (is_running() && Clock::now() < end) std::this_thread::sleep_for(2ms);
-    return is_done_ && WIFEXITED(status_) ? WEXITSTATUS(status_) : -1;
-  }
-
- private:
-  pid_t pid_;
-  int status_ = 0;
-  bool is_done_ = false;
-};
 
 void wait_for(const std::string& file, size_t n_bytes = 1) {
   for (int i = 0; i < 3000; ++i) {
@@ -167,18 +118,6 @@ TEST(Signals, a_lost_terminal_ends_no_run_that_was_started_to_outlive_it) {
   child.signal(SIGHUP);
   std::this_thread::sleep_for(300ms);
   EXPECT_TRUE(child.is_running());
-}
-
-TEST(Signals, a_limit_on_the_size_of_files_is_an_error_of_its_file) {
-  const ScratchFolder folder;
-  folder.put("tiny.yaml", test::tiny_yaml(folder));
-  Child child(folder, {"train", "tiny.yaml", "--quiet"}, [] {
-    const rlimit limit{16384, 16384};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  });
-  EXPECT_EQ(child.code_within(60), 3);
-  EXPECT_THAT(posix_files().read_text(folder / "err.txt"),
-              testing::ContainsRegex("octet: .*File too large.*\n$"));
 }
 
 class ClosedDescriptors : public testing::TestWithParam<int> {};

@@ -21,6 +21,14 @@ TEST(HostMemory, of_a_machine_without_limits_is_what_the_kernel_says) {
   EXPECT_EQ(memory.limited_by, "machine");
 }
 
+// Without /proc: what cannot be read limits nothing.
+TEST(HostMemory, of_a_machine_that_does_not_say_it_is_all_that_it_has) {
+  const HostMemory memory = read_host_memory(ScratchFolder().path());
+  EXPECT_GE(memory.total_bytes, int64_t{64} << 20);
+  EXPECT_EQ(memory.available_bytes, memory.total_bytes);
+  EXPECT_EQ(memory.limited_by, "machine");
+}
+
 TEST(HostMemory, group_of_version_2_limits_it_and_dropped_pages_count_as_free) {
   const ScratchFolder folder;
   folder.put("proc/meminfo", kMeminfo);

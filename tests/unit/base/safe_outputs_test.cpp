@@ -94,6 +94,14 @@ TEST(SpecialFiles, files_of_proc_are_read_to_their_end_or_refused) {
               HasSubstr("expected a regular file, got one that does not tell its size"));
 }
 
+// It waits for the kernel's next message.
+TEST(SpecialFiles, a_file_that_never_ends_is_refused) {
+  const char* path = "/proc/kmsg";
+  if (::access(path, R_OK) != 0) GTEST_SKIP() << "needs the right to read the kernel's messages";
+  EXPECT_THAT(error_of([&] { posix_files().read_stream(path); }),
+              HasSubstr("cannot read '/proc/kmsg': expected "));
+}
+
 TEST(Files, what_cannot_be_told_is_not_taken_for_missing) {
   const ScratchFolder folder;
   std::filesystem::create_symlink("nowhere", folder / "dangling");
