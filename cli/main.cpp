@@ -120,8 +120,8 @@ std::string out_of_memory_text() {
 int run(int argc, char** argv) {
   CLI::App app(kAbout, "octet");
   GlobalOptions options;
-  app.set_version_flag("--version", version_text(), "print the version");
-  app.set_help_flag("-h,--help", "print this help");
+  app.set_version_flag("--version", version_text(), "print the version")->disable_flag_override();
+  app.set_help_flag("-h,--help", "print this help")->disable_flag_override();
   app.footer(kFooter);
   app.require_subcommand(1);
   add_commands(app, options);

@@ -23,7 +23,7 @@ Table summary_table(const GlobalOptions& options, const std::vector<RunData>& ru
   const auto bytes = [&](int64_t n) {
     return options.json ? fmt::to_string(n) : bytes_text(static_cast<double>(n));
   };
-  const auto loss = [](double x) { return x == x ? fmt::format("{:.4f}", x) : std::string(); };
+  const auto loss = [](double x) { return x == x ? loss_number(x) : std::string(); };
   for (const RunData& run : runs) {
     const RunSummary s = summarize(run);
     table.rows.push_back({run.name, run.recipe, fmt::to_string(s.n_steps), loss(s.train_loss),

@@ -135,4 +135,8 @@ std::vector<ConfigDifference> config_differences(const std::vector<RunData>& run
   return differences;
 }
 
+std::string loss_number(double loss) {
+  return std::abs(loss) < 1e6 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
+}
+
 }  // namespace octet

@@ -38,6 +38,9 @@ struct RunSummary {
 };
 RunSummary summarize(const RunData& run);
 
+// Four decimals; where a loss is so large that they say nothing, four digits in all.
+std::string loss_number(double loss);
+
 // Keys whose values are not the same in all runs that have a configuration; a value a run.
 struct ConfigDifference {
   std::string key;

@@ -95,7 +95,7 @@ std::string legend(const std::vector<RunData>& runs) {
 }
 
 std::string loss_text(double loss) {
-  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "<span class=\"none\">none</span>";
+  return std::isfinite(loss) ? loss_number(loss) : "<span class=\"none\">none</span>";
 }
 
 std::string cell(const std::string& text, bool is_best = false) {

@@ -71,6 +71,8 @@ const BadCall kBadCalls[] = {
      "expected a command: configuration, keys (see octet docs --help)"},
     {"thread_count_is_a_word", "doctor --threads many",
      "--threads: Value many not in range 0 to 4096 (see octet doctor --help)"},
+    {"value_of_a_flag_that_takes_none", "--version=3",
+     "version was given a disallowed flag override (see octet --help)"},
     {"unknown_instruction_set", "doctor --isa sse",
      "--isa: sse not in {auto,scalar,avx2,avx512,amx} (see octet doctor --help)"},
 };
