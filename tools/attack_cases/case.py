@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass, field
 from typing import Callable, Optional
 
@@ -55,6 +56,16 @@ class Case:
 
     def may_change(self, code):
         return self.changes_always + (self.changes if code == 0 or code in self.also_fine else ())
+
+
+def after(delay, *numbers):
+    def during(child, folder):
+        time.sleep(delay)
+        for number in numbers:
+            if child.poll() is None:
+                os.kill(child.pid, number)
+                time.sleep(0.01)
+    return during
 
 
 class Workshop:

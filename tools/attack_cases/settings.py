@@ -73,7 +73,7 @@ def flags(shop):
             if flag in ("--out", "--set") or words[0] in ("train", "docs"):
                 continue  # classes of their own
             case = Case(f"flags/{name} {ascii(word)[1:-1]}", ["OCTET", *words, *NEEDS.get(name, []), word], files,
-                        stdin=bytes(16), binary_output=words[0] == "formats", make=shop.with_run, limit=60,
+                        stdin=bytes(16), binary_output=words[0] in ("formats", "generate"), make=shop.with_run, limit=60,
                         changes=("o", "report.html"))
             yield case
     for i, words in enumerate((["trian"], ["--", "train"], ["train", "--", "--resume"], ["@file"], ["\x1b[31m"], [""], ["-"],

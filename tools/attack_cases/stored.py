@@ -172,7 +172,7 @@ def graph(shop):
         if chooser.random() < 0.3:
             names.append("simplify")
         extra = (["--passes", ",".join(names)] if names else []) + (["--target", "cpu"] if chooser.random() < 0.2 else [])
-        yield Case(f"graph/{i}", ["OCTET", "opt", "g.ir", *extra], {"g.ir": spoilt})
+        yield Case(f"graph/{i}", ["OCTET", "opt", "g.ir", *extra], {"g.ir": spoilt}, binary_output=True)
     for value in ("nan", "inf", "-nan", "1e999"):
         text = "graph g logical {\n  %0 = input batch \"x\" : f32[2, 4]\n}\n"
         spoilt = mutated_text(chooser, text, [value])

@@ -2,9 +2,8 @@
 import os
 import signal
 import subprocess
-import time
 
-from attack_cases.case import Case
+from attack_cases.case import Case, after
 from attack_cases.runs import OWN, metrics_go_on
 
 QUICK = ["train", "t.yaml", "--quiet"]
@@ -73,16 +72,6 @@ def is_as(plan):
         with open(os.path.join(folder, "seen"), "rb") as file:
             return "another model was taken" if code == 0 and file.read() != plan else None
     return check
-
-
-def after(delay, *numbers):
-    def during(child, folder):
-        time.sleep(delay)
-        for number in numbers:
-            if child.poll() is None:
-                os.kill(child.pid, number)
-                time.sleep(0.01)
-    return during
 
 
 def signals(shop):

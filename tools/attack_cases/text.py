@@ -1,9 +1,10 @@
 """Text, packed text, folders of it, and tokenizer files."""
 import lzma
 import os
+import signal
 import struct
 
-from attack_cases.case import Case, mutated
+from attack_cases.case import Case, after, mutated
 
 
 def training(name, files, train, **more):
@@ -53,9 +54,11 @@ def folders(shop):
                               ("mixed", one | {"d/b.npy": b"\x93NUMPY"}, None),
                               ("names", {"d/\x1b]0;x\x07.txt": b"a", "d/a\nb.txt": shop.text}, None)):
         yield training(f"texts/folder_{name}", shop.base() | files, "d", make=make)
-    for path in ("/dev/null", "/dev/zero", "/dev/full", "/proc/cpuinfo", "/proc/self/mem", "/proc/kmsg", "/", "", ".", "t.yaml/x",
+    for path in ("/dev/null", "/dev/zero", "/dev/full", "/proc/cpuinfo", "/proc/self/mem", "/proc/kmsg", "", ".", "t.yaml/x",
                  "a" * 300, "a/" * 3000):
         yield training(f"texts/path_{path[:20]}", shop.base(), path, limit=60)
+    # All that the machine holds is much work; it ends when it is asked to.
+    yield training("texts/path_/", shop.base(), "/", limit=20, during=after(2, signal.SIGTERM), also_fine=(143,))
 
 
 def piece(score, text, length=None):
