@@ -129,19 +129,21 @@ bool has_end(int fd, const struct stat& info) {
   return S_ISREG(info.st_mode) || is_null || (S_ISCHR(info.st_mode) && ::isatty(fd) == 1);
 }
 
-// A file of /proc says that it has no bytes, and has some, or will have.
-bool hides_its_size(int fd, const struct stat& info) {
+// A file of /proc says that it has no bytes, and has some, or will have. One that another process
+// began to write in between says so when it is asked again.
+bool hides_its_size(int fd, struct stat& info) {
   if (info.st_size != 0) return false;
   std::byte first{};
   const ssize_t n = ::pread(fd, &first, 1, 0);
-  return n > 0 || (n < 0 && errno == EAGAIN);
+  if (n == 0 || (n < 0 && errno != EAGAIN)) return false;
+  return ::fstat(fd, &info) != 0 || info.st_size == 0;
 }
 
 class PosixFiles : public Files {
  public:
   std::unique_ptr<FileReader> open(const std::string& path) const override {
     Descriptor fd = open_or_throw(path, O_RDONLY | O_NOCTTY, "open");
-    const struct stat info = status_of(fd.get(), path);
+    struct stat info = status_of(fd.get(), path);
     if (S_ISDIR(info.st_mode)) throw_directory(path);
     if (!S_ISREG(info.st_mode)) throw_wrong_kind("read", path, "a regular file", info.st_mode);
     if (hides_its_size(fd.get(), info)) {
@@ -155,7 +157,7 @@ class PosixFiles : public Files {
   std::unique_ptr<FileReader> open_stream(const std::string& path,
                                           uint64_t max_bytes) const override {
     Descriptor fd = open_or_throw(path, O_RDONLY | O_NOCTTY, "open");
-    const struct stat info = status_of(fd.get(), path);
+    struct stat info = status_of(fd.get(), path);
     if (S_ISDIR(info.st_mode)) throw_directory(path);
     if (!has_end(fd.get(), info)) {
       throw_wrong_kind("read", path, "a regular file or a pipe", info.st_mode);

@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "base/error.h"
@@ -92,6 +94,27 @@ TEST(SpecialFiles, files_of_proc_are_read_to_their_end_or_refused) {
   EXPECT_THAT(posix_files().read_stream("/proc/self/status"), HasSubstr("Pid:"));
   EXPECT_THAT(error_of([] { posix_files().read_text("/proc/self/status"); }),
               HasSubstr("expected a regular file, got one that does not tell its size"));
+}
+
+// metrics.jsonl of a run, read at any moment: empty, or with its first line.
+TEST(SpecialFiles, a_file_that_is_just_being_written_is_a_regular_one) {
+  const ScratchFolder folder;
+  const std::string path = folder.put("a.txt", ""), next = folder / "next.txt";
+  std::atomic<bool> is_done = false;
+  std::thread writer([&] {
+    while (!is_done) {
+      std::ofstream file(next);
+      std::filesystem::rename(next, path);
+      file << 'x' << std::flush;
+    }
+  });
+  std::string error = "no error";
+  for (int i = 0; i < 5000 && error == "no error"; ++i) {
+    error = error_of([&] { posix_files().open(path); });
+  }
+  is_done = true;
+  writer.join();
+  EXPECT_EQ(error, "no error");
 }
 
 // It waits for the kernel's next message.
