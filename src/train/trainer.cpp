@@ -193,8 +193,13 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
     });
     if (report.val_loss) result.val_loss = report.val_loss;
     check_finite(report);
-    if (hooks.stop && attempted_ < config_.train.steps) result.signal = hooks.stop->load();
+    const auto asked = [&] {
+      return hooks.stop && attempted_ < config_.train.steps ? hooks.stop->load() : 0;
+    };
+    result.signal = asked();
     if (is_due(config_.train.save_every) || result.signal != 0) save(hooks.log);
+    // A signal that came while the state was saved needs no other step.
+    if (saved_step_ == attempted_) result.signal = asked();
   }
   if (tally.n_steps == 0) result.val_loss = evaluate();
   result.step = attempted_;

@@ -197,6 +197,20 @@ TEST(Trainer, a_run_without_end_of_nan_stops_and_leaves_the_weights) {
   for (const auto& line : lines) EXPECT_EQ(line.at("skipped"), 1);
 }
 
+TEST(Trainer, a_signal_while_the_state_is_saved_needs_no_other_step) {
+  const ScratchFolder folder;
+  std::atomic<int> flag = 0;
+  TrainHooks hooks;
+  hooks.stop = &flag;
+  hooks.log = Log([&](LogLevel, const std::string& message) {
+    if (message.starts_with("saved step 2")) flag = 15;
+  });
+  const TrainResult result =
+      Session(tiny_config(folder, {"train.save_every=2"})).trainer.run(StartMode::fresh, hooks);
+  EXPECT_EQ(result.signal, 15);
+  EXPECT_EQ(result.step, 2);
+}
+
 TEST(Trainer, refuses_to_overwrite_a_run) {
   const ScratchFolder folder;
   Session(tiny_config(folder)).trainer.run(StartMode::fresh, {});
