@@ -55,6 +55,14 @@ void check_replaceable(Files& files, const std::string& folder) {
   }
 }
 
+// A folder that takes no checkpoint is better met before the work than after it.
+void check_writable(Files& files, const std::string& ckpt) {
+  if (!files.exists(ckpt)) return;
+  const std::string probe = temporary_name(join_path(ckpt, "step-000000"));
+  files.create_directory(probe);
+  files.remove(probe);
+}
+
 void check_overwrite(Files& files, const std::string& folder, const std::string& trace) {
   if (maker_of_run(files, folder).empty()) throw_foreign(trace);
   if (files.entry_kind(join_path(folder, "ckpt")) == EntryKind::link) {
@@ -128,6 +136,7 @@ std::unique_ptr<FileLock> take_run_folder(Files& files, const std::string& folde
   }
   check_run_folder(files, folder, mode);  // nobody else changes it from here on
   for (const std::string_view name : kFiles) remove_left_overs(files, folder, name);
+  check_writable(files, join_path(folder, "ckpt"));
   if (mode == StartMode::overwrite) remove_old_run(files, folder);
   return lock;
 }

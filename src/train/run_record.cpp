@@ -48,6 +48,10 @@ RunRecord::RunRecord(Files& files, const RunConfig& config, int64_t last_step, c
       statistics_(statistics_options(config)),
       metrics_(files, join_path(config.out, "metrics.jsonl"), last_step,
                [&](std::string_view line) { replay(line, last_step); }) {
+  if (n_replayed_ != last_step) {
+    log.warning("'{}': expected a line for each of {} steps, got {}",
+                join_path(config.out, "metrics.jsonl"), last_step, n_replayed_);
+  }
   attempt(log,
           [&] { telemetry_.emplace(files, join_path(config.out, "telemetry.jsonl"), last_step); });
   if (!config.train.tensorboard) return;
@@ -62,6 +66,7 @@ RunRecord::RunRecord(Files& files, const RunConfig& config, int64_t last_step, c
 
 // Of a line before the interval that the last step belongs to the loss is enough.
 void RunRecord::replay(std::string_view line, int64_t last_step) {
+  ++n_replayed_;
   const int64_t first_whole = interval_ > 0 ? last_step - last_step % interval_ : last_step;
   const auto loss = quick_loss(line);
   if (loss && loss->step <= first_whole) return statistics_.replay(loss->loss);

@@ -40,6 +40,10 @@ class FailingFiles : public test::FaultyFiles {
     if (!concerns(path)) return file;
     return std::make_unique<Writer>(*this, std::move(file), path);
   }
+  void create_directory(const std::string& path) override {
+    if (concerns(path) && fails()) throw_io_error("create directory", path, EACCES);
+    FaultyFiles::create_directory(path);
+  }
 
  private:
   struct Reader : FileReader {
@@ -185,6 +189,18 @@ TEST_F(FailingRun, extras_that_cannot_be_written_are_told_once) {
                                                  (folder_ / (out + "/" + part)))));
     EXPECT_EQ(metrics(folder_ / out).size(), 6u);
   }
+}
+
+// It would be met at the first save, after all the work.
+TEST_F(FailingRun, a_folder_that_takes_no_checkpoint_ends_it_before_the_first_step) {
+  run(config("run", {"train.steps=2"}), posix_files(), StartMode::fresh);
+  FailingFiles files("ckpt/");
+  files.is_failing = true;
+  const std::string error = run(config("run"), files, StartMode::resume,
+                                [](const StepReport& report) { ADD_FAILURE() << report.step; });
+  EXPECT_THAT(error, HasSubstr("Permission denied"));
+  EXPECT_THAT(error, HasSubstr("run/ckpt/"));
+  EXPECT_EQ(metrics(folder_ / "run").size(), 2u);
 }
 
 TEST_F(FailingRun, a_step_that_is_half_done_is_not_saved) {
