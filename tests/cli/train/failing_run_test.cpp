@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 
 #include "backends/cpu/backend.h"
 #include "cli/train/tiny_run.h"
@@ -27,7 +28,8 @@ class FailingFiles : public test::FaultyFiles {
  public:
   explicit FailingFiles(std::string part) : FaultyFiles(posix_files()), part_(std::move(part)) {}
   bool is_failing = false;
-  int64_t n_good = 0;  // that still work once is_failing is set
+  int64_t n_good = 0;           // that still work once is_failing is set
+  mutable int64_t n_reads = 0;  // of the files that it concerns
 
   std::unique_ptr<FileReader> open(const std::string& path) const override {
     auto file = FaultyFiles::open(path);
@@ -52,6 +54,7 @@ class FailingFiles : public test::FaultyFiles {
     const std::string& path() const override { return under->path(); }
     uint64_t size() const override { return under->size(); }
     void read_at(uint64_t offset, std::span<std::byte> out) const override {
+      ++owner.n_reads;
       if (owner.fails()) throw_io_error("read", path(), EIO);
       under->read_at(offset, out);
     }
@@ -150,6 +153,22 @@ TEST_F(FailingRun, data_that_cannot_be_read_ends_it_with_its_state_saved) {
     expect_same_as_whole(out);
     std::filesystem::remove_all(folder_ / "whole");
   }
+}
+
+// So that memory does not grow with train.accumulate.
+TEST_F(FailingRun, micro_batches_are_read_one_after_the_other) {
+  FailingFiles files("tokens.bin");
+  std::set<int64_t> before_each_op;
+  bool is_first_step = true;
+  watch_ = [&](Trainer& trainer) {
+    trainer.engine().observe([&](const auto&...) {
+      if (is_first_step) before_each_op.insert(files.n_reads);
+    });
+  };
+  EXPECT_EQ(run(config("run", {"train.steps=2", "train.eval_every=0"}), files, StartMode::fresh,
+                [&](const StepReport&) { is_first_step = false; }),
+            "no error");
+  EXPECT_EQ(before_each_op.size(), 3u);
 }
 
 TEST_F(FailingRun, a_full_disk_under_the_metrics_ends_it_with_its_state_saved) {
