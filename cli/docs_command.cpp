@@ -1,6 +1,7 @@
 #include "cli/docs_command.h"
 
 #include "config/report.h"
+#include "nn/models_page.h"
 
 namespace octet {
 
@@ -10,6 +11,8 @@ void add_docs_command(CLI::App& app, GlobalOptions& options) {
   docs->require_subcommand(1);
   docs->add_subcommand("configuration", "every key of a run file, as docs/configuration.md")
       ->callback([] { write_out(configuration_markdown()); });
+  docs->add_subcommand("models", "architectures and keys of config.json, as docs/models.md")
+      ->callback([] { write_out(models_markdown()); });
   docs->add_subcommand("keys", "every key of a run file, for a terminal")->callback([] {
     write_out(configuration_help());
   });

@@ -114,6 +114,11 @@ bool JsonObject::has(const std::string& key) const {
   return it != json_.end() && !it->is_null();
 }
 
+bool JsonObject::is_null(const std::string& key) const {
+  const auto it = json_.find(key);
+  return it != json_.end() && it->is_null();
+}
+
 int64_t JsonObject::integer(const std::string& key) const {
   const auto it = json_.find(key);
   if (it == json_.end() || !it->is_number_integer()) wrong(key, "an integer");

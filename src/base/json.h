@@ -21,7 +21,8 @@ class JsonObject {
  public:
   JsonObject(const Json& json, std::string where);  // throws unless json is an object
 
-  bool has(const std::string& key) const;  // present and not null
+  bool has(const std::string& key) const;      // present and not null
+  bool is_null(const std::string& key) const;  // present and null
   int64_t integer(const std::string& key) const;
   uint64_t unsigned_integer(const std::string& key) const;
   double number(const std::string& key) const;
@@ -34,6 +35,7 @@ class JsonObject {
 
   const Json& at(const std::string& key) const;
   JsonObject object(const std::string& key) const;
+  nlohmann::detail::iteration_proxy<Json::const_iterator> items() const { return json_.items(); }
   const std::string& where() const { return where_; }
 
  private:

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "nn/shape.h"
 
 namespace octet {
 namespace {
@@ -12,6 +13,10 @@ constexpr double kInitStd = 0.02;  // GPT-2's
 
 // "q_proj" of "self_attn.q_proj"; what is named twice in a layer ("attn.c_proj", "mlp.c_proj")
 // keeps its parent.
+WithBias bias_if(bool has_bias) {
+  return has_bias ? WithBias::yes : WithBias::no;
+}
+
 std::string_view origin_of(std::string_view path) {
   const size_t dot = path.rfind('.');
   if (dot == std::string_view::npos || path.substr(dot + 1) == "c_proj") return path;
@@ -121,15 +126,16 @@ ValueId Blocks::position_embedding(std::string_view path) {
 ValueId Blocks::head(ValueId x, std::string_view embedding_name) {
   module("lm_head");
   const Shape shape = {spec_.vocab, spec_.hidden};
-  const ValueId w = spec_.tied ? matrix(std::string(embedding_name), shape, MatrixUse::embedding)
-                               : matrix("lm_head.weight", shape, MatrixUse::matrix);
+  const ValueId w = spec_.tied
+                        ? matrix(std::string(embedding_name), shape, MatrixUse::embedding)
+                        : matrix(std::string(model_def(spec_.kind).head), shape, MatrixUse::matrix);
   return builder_.gemm(x, w, {.trans_b = true, .role = GemmRole::forward});
 }
 
 ValueId Blocks::rms_norm(ValueId x, std::string_view path) {
   module(path);
-  const ValueId w =
-      parameter({.name = name(path, "weight"), .shape = {spec_.hidden}, .init = Init::ones});
+  const ValueId w = parameter(
+      {.name = name(path, "weight"), .shape = {builder_.shape(x)[1]}, .init = Init::ones});
   return builder_.emit(OpCode::rms_norm, NormAttrs{.eps = spec_.norm_eps}, {x, w})[RmsNorm::y];
 }
 
@@ -148,20 +154,42 @@ ValueId Blocks::layer_norm_without_weights(ValueId x, std::string_view path) {
 }
 
 ValueId Blocks::rope(ValueId x, int64_t heads) {
+  const int64_t every = spec_.no_rope_every;
+  if (every > 0 && (builder_.tag.layer + 1) % every == 0) return x;
   module("rotary_emb");
+  const int64_t width = rotary_width(spec_), rest = spec_.head_dim - width;
+  if (width == 0) return x;
   const RopeAttrs attrs = {.heads = heads,
-                           .head_dim = spec_.head_dim,
+                           .head_dim = width,
                            .theta = spec_.rope_theta,
                            .scaling = spec_.rope_scaling,
                            .factor = spec_.rope_factor,
                            .low_freq_factor = spec_.rope_low_freq_factor,
                            .high_freq_factor = spec_.rope_high_freq_factor,
                            .original_max_position = spec_.rope_original_max_position};
-  return builder_.emit1(OpCode::rope, attrs, {x, positions_});
+  if (rest == 0) return builder_.emit1(OpCode::rope, attrs, {x, positions_});
+  const ValueId apart = split_rows(x, heads);
+  const ValueId turned =
+      builder_.emit1(OpCode::rope, attrs, {join_rows(columns(apart, 0, width), heads), positions_});
+  const ValueId whole = builder_.emit1(OpCode::concatenate, AxisAttrs{.axis = 1},
+                                       {split_rows(turned, heads), columns(apart, width, rest)});
+  return join_rows(whole, heads);
+}
+
+// Of this layer's attention; 0 where each query sees all keys before it.
+int64_t Blocks::window() const {
+  const bool has_window = spec_.sliding_window > 0 && builder_.tag.layer >= spec_.window_from;
+  return has_window && spec_.sliding_window < batch_.seq ? spec_.sliding_window : 0;
 }
 
 ValueId Blocks::attention(ValueId q, ValueId k, ValueId v) {
   module("attention");
+  if (window() > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] sliding_window: expected at least the sequence's {} tokens, as attention "
+                "to a part of them has no kernel, got {}",
+                batch_.seq, spec_.sliding_window);
+  }
   const AttentionAttrs attrs = {.batch = batch_.batch,
                                 .seq = batch_.seq,
                                 .heads = spec_.heads,
@@ -172,23 +200,46 @@ ValueId Blocks::attention(ValueId q, ValueId k, ValueId v) {
   return builder_.emit(OpCode::attention, attrs, {q, k, v})[Attention::o];
 }
 
-ValueId Blocks::rotary_attention(ValueId x) {
-  const int64_t q_width = spec_.heads * spec_.head_dim;
-  const int64_t kv_width = spec_.kv_heads * spec_.head_dim;
-  const ValueId q = linear(x, "self_attn.q_proj", q_width);
-  const ValueId k = linear(x, "self_attn.k_proj", kv_width);
-  const ValueId v = linear(x, "self_attn.v_proj", kv_width);
-  const ValueId o = attention(rope(q, spec_.heads), rope(k, spec_.kv_heads), v);
-  return linear(o, "self_attn.o_proj", spec_.hidden, {.use = MatrixUse::residual});
+ValueId Blocks::head_norm(ValueId x, std::string_view path, int64_t heads) {
+  return join_rows(rms_norm(split_rows(x, heads), path), heads);
+}
+
+ValueId Blocks::clipped(ValueId x) {
+  if (spec_.clip_qkv == 0) return x;
+  const ValueId below =
+      builder_.emit1(OpCode::minimum, NoAttrs{}, {x, builder_.fill_like(x, spec_.clip_qkv)});
+  return builder_.emit1(OpCode::maximum, NoAttrs{},
+                        {below, builder_.fill_like(x, -spec_.clip_qkv)});
+}
+
+ValueId Blocks::rotary_attention(ValueId x, const RotaryDecoder& decoder) {
+  const bool has_bias = spec_.attention_bias || decoder.qkv_bias == WithBias::yes;
+  const auto project = [&](std::string_view path, int64_t heads) {
+    return clipped(linear(x, path, heads * spec_.head_dim, {.bias = bias_if(has_bias)}));
+  };
+  const auto placed = [&](ValueId y, std::string_view norm, int64_t heads) {
+    if (decoder.qk_norm == QkNorm::head) y = head_norm(y, norm, heads);
+    if (decoder.qk_norm == QkNorm::projection) y = rms_norm(y, norm);
+    return rope(y, heads);
+  };
+  const ValueId q = project("self_attn.q_proj", spec_.heads);
+  const ValueId k = project("self_attn.k_proj", spec_.kv_heads);
+  const ValueId v = project("self_attn.v_proj", spec_.kv_heads);
+  const ValueId o = attention(placed(q, "self_attn.q_norm", spec_.heads),
+                              placed(k, "self_attn.k_norm", spec_.kv_heads), v);
+  return linear(o, "self_attn.o_proj", spec_.hidden,
+                {.use = MatrixUse::residual, .bias = bias_if(spec_.attention_bias)});
 }
 
 ValueId Blocks::gated_mlp(ValueId x) {
-  const ValueId gate = linear(x, "mlp.gate_proj", spec_.ffn);
-  const ValueId up = linear(x, "mlp.up_proj", spec_.ffn);
+  const LinearOptions wide = {.bias = bias_if(spec_.mlp_bias)};
+  const ValueId gate = linear(x, "mlp.gate_proj", spec_.ffn, wide);
+  const ValueId up = linear(x, "mlp.up_proj", spec_.ffn, wide);
   module("mlp.act_fn");
   const ValueId product =
       builder_.emit1(OpCode::gated_act, GatedActAttrs{.act = Activation::silu}, {gate, up});
-  return linear(product, "mlp.down_proj", spec_.hidden, {.use = MatrixUse::residual});
+  return linear(product, "mlp.down_proj", spec_.hidden,
+                {.use = MatrixUse::residual, .bias = bias_if(spec_.mlp_bias)});
 }
 
 ValueId Blocks::gelu(ValueId x, std::string_view origin) {
@@ -208,6 +259,16 @@ ValueId Blocks::columns(ValueId x, int64_t first, int64_t n) {
       {x});
 }
 
+ValueId Blocks::split_rows(ValueId x, int64_t n) {
+  const Shape& shape = builder_.shape(x);
+  return builder_.reshape(x, {shape[0] * n, shape[1] / n});
+}
+
+ValueId Blocks::join_rows(ValueId x, int64_t n) {
+  const Shape& shape = builder_.shape(x);
+  return builder_.reshape(x, {shape[0] / n, shape[1] * n});
+}
+
 void Blocks::outputs(ValueId logits) {
   if (outputs_ == ModelOutputs::logits) {
     builder_.output("logits", logits);
@@ -219,16 +280,22 @@ void Blocks::outputs(ValueId logits) {
   builder_.output("nll", results[CrossEntropy::nll]);
 }
 
-ValueId rotary_decoder(Blocks& b, NormBlock norm) {
+ValueId rotary_decoder(Blocks& b, const RotaryDecoder& decoder) {
+  const auto norm = [&](ValueId x, std::string_view path) { return (b.*decoder.norm)(x, path); };
   b.enter(-1, "model.");
   ValueId x = b.token_embedding("embed_tokens");
   for (int layer = 0; layer < b.spec().layers; ++layer) {
     b.enter(layer, fmt::format("model.layers.{}.", layer));
-    x = b.add(x, b.rotary_attention((b.*norm)(x, "input_layernorm")));
-    x = b.add(x, b.gated_mlp((b.*norm)(x, "post_attention_layernorm")));
+    if (decoder.place == NormPlace::before) {
+      x = b.add(x, b.rotary_attention(norm(x, "input_layernorm"), decoder));
+      x = b.add(x, b.gated_mlp(norm(x, "post_attention_layernorm")));
+    } else {
+      x = b.add(x, norm(b.rotary_attention(x, decoder), "post_attention_layernorm"));
+      x = b.add(x, norm(b.gated_mlp(x), "post_feedforward_layernorm"));
+    }
   }
   b.enter(-1, "model.");
-  return b.head((b.*norm)(x, "norm"), "model.embed_tokens.weight");
+  return b.head(norm(x, "norm"), "model.embed_tokens.weight");
 }
 
 }  // namespace octet

@@ -26,11 +26,18 @@ enum class MatrixUse : uint8_t { matrix, residual, embedding };
 enum class WeightLayout : uint8_t { out_in, in_out };
 enum class WithBias : uint8_t { no, yes };
 
+// Where the norms of a layer's attention and MLP stand: on what they read, or on what they add.
+enum class NormPlace : uint8_t { before, after };
+// Norms of queries and keys before their rotation: none, of each head, or over the projection.
+enum class QkNorm : uint8_t { none, head, projection };
+
 struct LinearOptions {
   MatrixUse use = MatrixUse::matrix;
   WeightLayout layout = WeightLayout::out_in;
   WithBias bias = WithBias::no;
 };
+
+struct RotaryDecoder;
 
 class Blocks {
  public:
@@ -57,19 +64,26 @@ class Blocks {
   ValueId position_embedding(std::string_view path);
   // The final product with the embedding's weight (tied) or with a weight of its own.
   ValueId head(ValueId x, std::string_view embedding_name);
+  // Norms over all of a row, whatever its width.
   ValueId rms_norm(ValueId x, std::string_view path);
   ValueId layer_norm(ValueId x, std::string_view path);
   ValueId layer_norm_without_weights(ValueId x, std::string_view path);
 
+  // Causal, with the layer's sliding window where the model has one.
   ValueId attention(ValueId q, ValueId k, ValueId v);
-  // q, k, v and output projections without biases around rotary causal attention: "self_attn".
-  ValueId rotary_attention(ValueId x);
+  // The rotation of `heads` heads, or of rope_share of each; x itself in a layer without positions.
+  ValueId rope(ValueId x, int64_t heads);
+  // q, k, v and output projections around rotary causal attention: "self_attn".
+  ValueId rotary_attention(ValueId x, const RotaryDecoder& decoder);
   // down(silu(gate(x)) * up(x)): "mlp".
   ValueId gated_mlp(ValueId x);
   ValueId gelu(ValueId x, std::string_view origin);
   ValueId add(ValueId a, ValueId b, std::string_view origin = "residual");
   // Columns [first, first + n) of x.
   ValueId columns(ValueId x, int64_t first, int64_t n);
+  // [rows, n * w] as [rows * n, w], and back.
+  ValueId split_rows(ValueId x, int64_t n);
+  ValueId join_rows(ValueId x, int64_t n);
 
   void outputs(ValueId logits);
 
@@ -78,7 +92,9 @@ class Blocks {
   ValueId parameter(ParameterSpec spec);
   ValueId declare(const ParameterSpec& spec);
   ValueId matrix(std::string name, Shape shape, MatrixUse use);
-  ValueId rope(ValueId x, int64_t heads);
+  ValueId head_norm(ValueId x, std::string_view path, int64_t heads);
+  ValueId clipped(ValueId x);
+  int64_t window() const;
   std::string name(std::string_view path, std::string_view leaf) const;
   void module(std::string_view path);
 
@@ -97,9 +113,15 @@ class Blocks {
   ValueId inv_n_ = kNoValue;
 };
 
-// A pre-norm decoder of rotary attention and gated MLPs up to its logits, with these norms: what
-// Llama and its kin are.
 using NormBlock = ValueId (Blocks::*)(ValueId x, std::string_view path);
-ValueId rotary_decoder(Blocks& blocks, NormBlock norm);
+
+// A decoder of rotary attention and gated MLPs up to its logits: what Llama and its kin are.
+struct RotaryDecoder {
+  NormBlock norm = &Blocks::rms_norm;
+  NormPlace place = NormPlace::before;
+  QkNorm qk_norm = QkNorm::none;
+  WithBias qkv_bias = WithBias::no;  // besides the field attention_bias, which is of all four
+};
+ValueId rotary_decoder(Blocks& blocks, const RotaryDecoder& decoder = {});
 
 }  // namespace octet

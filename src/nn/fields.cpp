@@ -40,7 +40,8 @@ constexpr int value_of(RopeScaling scaling) {
 }
 constexpr HfName kHfGelus[] = {{"gelu_new", value_of(GeluKind::tanh)},
                                {"gelu_pytorch_tanh", value_of(GeluKind::tanh)},
-                               {"gelu", value_of(GeluKind::erf)}};
+                               {"gelu", value_of(GeluKind::erf)},
+                               {"gelu_fast", value_of(GeluKind::tanh)}};
 constexpr HfName kHfScalings[] = {{"default", value_of(RopeScaling::none)},
                                   {"linear", value_of(RopeScaling::linear)},
                                   {"llama3", value_of(RopeScaling::llama3)}};
@@ -58,6 +59,10 @@ bool is_rotary(const ModelSpec& spec) {
 }
 bool has_gelu(const ModelSpec& spec) {
   return model_def(spec.kind).mlp == MlpKind::gelu;
+}
+// Whether the model's config.json has a key for the field.
+bool lists(const ModelSpec& spec, std::string_view field) {
+  return find_hf_key(model_def(spec.kind), field) != nullptr;
 }
 bool is_scaled(const ModelSpec& spec) {
   return is_rotary(spec) && spec.rope_scaling != RopeScaling::none;
@@ -102,9 +107,51 @@ constexpr ModelField kFields[] = {
      "the head shares the embedding's weight"},
     {"model.norm_eps", &ModelSpec::norm_eps, within(kLeastEps, 1), key, nullptr, "",
      "epsilon of the norms"},
-    {"model.gelu", &kGelu, {}, key, has_gelu, "", "gpt2: GELU by its erf or by the tanh near it"},
+    {"model.gelu",
+     &kGelu,
+     {},
+     key,
+     has_gelu,
+     "",
+     "gpt2, gpt_neox: GELU by its erf or by the tanh near it"},
+    {"model.attention_bias",
+     &ModelSpec::attention_bias,
+     {},
+     key,
+     [](const ModelSpec& spec) { return lists(spec, "attention_bias"); },
+     "",
+     "the projections around attention have biases"},
+    {"model.mlp_bias",
+     &ModelSpec::mlp_bias,
+     {},
+     key,
+     [](const ModelSpec& spec) { return lists(spec, "mlp_bias"); },
+     "",
+     "the feed-forward block's linears have biases"},
+    {"model.clip_qkv", &ModelSpec::clip_qkv, within(0, 1e6), key,
+     [](const ModelSpec& spec) { return lists(spec, "clip_qkv"); }, "",
+     "olmo: queries, keys and values stay within +- this; 0: no bound"},
+    {"model.parallel_residual",
+     &ModelSpec::parallel_residual,
+     {},
+     key,
+     [](const ModelSpec& spec) { return lists(spec, "parallel_residual"); },
+     "",
+     "gpt_neox: attention and feed-forward block read the same stream"},
+    {"model.sliding_window", &ModelSpec::sliding_window, within(0, kMostPositions), key,
+     [](const ModelSpec& spec) { return lists(spec, "sliding_window"); }, "tokens",
+     "keys that a query sees, its own the last; 0: all"},
+    {"model.window_from", &ModelSpec::window_from, within(0, 4096), key,
+     [](const ModelSpec& spec) { return lists(spec, "window_from"); }, "",
+     "qwen2, qwen3: the first layer with a sliding window"},
+    {"model.no_rope_every", &ModelSpec::no_rope_every, within(0, 4096), key,
+     [](const ModelSpec& spec) { return lists(spec, "no_rope_every"); }, "",
+     "smollm3: each n-th layer has no rotary positions; 0: none"},
     {"model.rope_theta", &ModelSpec::rope_theta, within(1, 1e15), key, is_rotary, "",
      "base of the rotary angles"},
+    {"model.rope_share", &ModelSpec::rope_share, within(0, 1), key,
+     [](const ModelSpec& spec) { return lists(spec, "rope_share"); }, "",
+     "gpt_neox: the part of a head's width that is rotated, its first"},
     {"model.rope_scaling.type",
      &kScaling,
      {},

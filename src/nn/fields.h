@@ -63,17 +63,20 @@ std::string number_text(const ModelField& field);
 struct HfKey {
   std::string_view field;             // ModelField::name()
   std::string_view key;               // as it is written
-  std::string_view newer = {};        // a spelling that is read first
+  std::string_view newer = {};        // a spelling that is read first, and written too
   std::string_view older = {};        // one that is read where there is no other
   std::optional<double> absent = {};  // the value of a file without the key; nothing: it must be
+  bool zero_is_null = false;          // an explicit null is a 0, and a 0 is written as null
+  std::string_view gate = {};         // a switch: where it is false, or not there, the field is 0
 };
 
-// A key that would change the model, and the values, as JSON, that leave it as we build it; the
-// first is written. Any other value is refused.
+// A key that would change the model, and the value, as JSON, that leaves it as we build it. Any
+// other value, unless it is `also`, is refused.
 struct HfNeutral {
   std::string_view key;
   std::string_view value;
   std::string_view also = {};
+  bool is_written = true;
 };
 
 }  // namespace octet

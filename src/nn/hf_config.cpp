@@ -3,10 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "nn/fields.h"
+#include "nn/hf_keys.h"
 #include "nn/model.h"
 #include "nn/shape.h"
 
@@ -14,42 +15,66 @@ namespace octet {
 namespace {
 
 constexpr std::string_view kRope = "rope/";
-constexpr const char* kRopeObjects[] = {"rope_parameters", "rope_scaling"};
+// The first of them that is there is read: newer files have rope_parameters alone.
+constexpr const char* kRopeObjects[] = {"rope_scaling", "rope_parameters"};
 
-std::vector<HfKey> keys_of(const ModelDef& def) {
-  std::vector<HfKey> keys(def.hf_keys.begin(), def.hf_keys.end());
-  keys.insert(keys.end(), def.own_hf_keys.begin(), def.own_hf_keys.end());
-  return keys;
+bool is_rope(std::string_view key) {
+  return key.starts_with(kRope);
 }
 
 std::string without_object(std::string_view key) {
-  return std::string(key.starts_with(kRope) ? key.substr(kRope.size()) : key);
+  return std::string(is_rope(key) ? key.substr(kRope.size()) : key);
 }
 
 // A field by its key here, for messages; one that the model has no key for, by its own name.
 std::string name_here(const ModelDef& def, std::string_view field) {
-  const std::vector<HfKey> keys = keys_of(def);
-  const auto at = std::ranges::find(keys, field, &HfKey::field);
-  return at == keys.end() ? std::string(field) : without_object(at->key);
+  const HfKey* key = find_hf_key(def, field);
+  return key == nullptr ? std::string(field) : without_object(key->key);
+}
+
+// The keys of a model that are read or must be neutral; "rope/..." as in the lists.
+std::vector<HfNeutral> neutrals_of(const ModelDef& def) {
+  std::vector<HfNeutral> neutrals(def.hf_neutrals.begin(), def.hf_neutrals.end());
+  const std::vector<HfKey> keys = hf_keys_of(def);
+  for (const HfNeutral& common : kCommonNeutrals) {
+    const bool is_used = std::ranges::any_of(keys, [&](const HfKey& key) {
+      return common.key == key.key || common.key == key.newer || common.key == key.older ||
+             common.key == key.gate;
+    });
+    if (!is_used) neutrals.push_back(common);
+  }
+  return neutrals;
+}
+
+std::set<std::string_view> known_keys(const ModelDef& def) {
+  std::set<std::string_view> known(std::begin(kHarmlessKeys), std::end(kHarmlessKeys));
+  known.insert({"auto_map", "layer_types", "no_rope_layers"});
+  known.insert(std::begin(kRopeObjects), std::end(kRopeObjects));
+  for (const HfKey& key : hf_keys_of(def)) known.insert({key.key, key.newer, key.older, key.gate});
+  for (const HfNeutral& neutral : neutrals_of(def)) known.insert(neutral.key);
+  return known;
 }
 
 class Reader {
  public:
   explicit Reader(const JsonObject& json) : json_(json) {}
 
-  ModelSpec read() {
+  HfConfig read() {
     const ModelDef& def = model();
     spec_.kind = def.kind;
-    for (const HfKey& key : keys_of(def)) {
+    refuse_code();
+    for (const HfKey& key : hf_keys_of(def)) {
       const ModelField& field = model_field(key.field);
       if (field.used == nullptr || field.used(spec_)) read_field(field, key);
     }
-    for (const HfNeutral& neutral : def.hf_neutrals) expect_neutral(def, neutral);
+    for (const HfNeutral& neutral : neutrals_of(def)) expect_neutral(def, neutral);
+    if (json_.has("no_rope_layers")) read_no_rope_layers(def);
     if (const auto fault = fault_of(spec_)) {
       bad(name_here(def, fault->field), fault->expected_of(name_here(def, fault->other)),
           fault->got);
     }
-    return filled(spec_);
+    if (json_.has("layer_types")) read_layer_types(def);
+    return {filled(spec_), unknown_keys(def)};
   }
 
  private:
@@ -75,11 +100,23 @@ class Reader {
 
   // Where this spelling of a key would stand; nothing where its object is not there.
   std::optional<Place> place_of(std::string_view spelling) const {
-    if (!spelling.starts_with(kRope)) return Place{json_, std::string(spelling)};
+    if (!is_rope(spelling)) return Place{json_, std::string(spelling)};
+    const auto object = rope_object();
+    if (!object) return std::nullopt;
+    return Place{json_.object(*object), without_object(spelling)};
+  }
+
+  std::optional<std::string> rope_object() const {
     for (const char* name : kRopeObjects) {
-      if (json_.has(name)) return Place{json_.object(name), without_object(spelling)};
+      if (json_.has(name) && json_.at(name) != Json::object()) return name;
     }
     return std::nullopt;
+  }
+
+  void refuse_code() const {
+    if (json_.has("auto_map") && !json_.at("auto_map").empty()) {
+      bad("auto_map", "none, as code of a model folder is never run", json_.at("auto_map").dump());
+    }
   }
 
   std::optional<Place> find(const HfKey& key) const {
@@ -91,8 +128,11 @@ class Reader {
   }
 
   void read_field(const ModelField& field, const HfKey& key) {
+    const auto set = [&](double value) { std::visit(SetAbsent{spec_, value}, field.member); };
+    if (!key.gate.empty() && !json_.boolean_or(std::string(key.gate), false)) return set(0);
     const auto found = find(key);
-    if (!found && key.absent) return std::visit(SetAbsent{spec_, *key.absent}, field.member);
+    if (!found && key.zero_is_null && json_.is_null(std::string(key.key))) return set(0);
+    if (!found && key.absent) return set(*key.absent);
     const auto place = found ? found : place_of(key.key);  // reading says that it is missing
     CHECK(place.has_value());
     std::visit([&](const auto& member) { read_member(*place, member); }, field.member);
@@ -129,17 +169,97 @@ class Reader {
   };
 
   void expect_neutral(const ModelDef& def, const HfNeutral& neutral) const {
-    const std::string key(neutral.key);
-    if (!json_.has(key)) return;
-    const Json& value = json_.at(key);
-    const std::string got = value.is_structured() ? value.type_name() : value.dump();
-    if (got == neutral.value || got == neutral.also) return;
-    bad(key, fmt::format("{} for model_type {}", neutral.value, def.name), got);
+    const std::optional<Place> place = place_of(neutral.key);
+    if (!place || !place->object.has(place->key)) return;
+    const Json& value = place->object.at(place->key);
+    for (const std::string_view expected : {neutral.value, neutral.also}) {
+      if (!expected.empty() && value == Json::parse(expected)) return;
+    }
+    bad(place->key, fmt::format("{} for model_type {}", neutral.value, def.name),
+        value.is_structured() ? value.type_name() : value.dump());
+  }
+
+  const Json& list_of_layers(const std::string& key) const {
+    const Json& list = json_.at(key);
+    if (!list.is_array() || static_cast<int64_t>(list.size()) < spec_.layers) {
+      bad(key, fmt::format("a list of {} layers", spec_.layers),
+          list.is_array() ? fmt::to_string(list.size()) : list.type_name());
+    }
+    return list;
+  }
+
+  // A 1 for each layer with rotary positions: every n-th must be without.
+  void read_no_rope_layers(const ModelDef& def) {
+    const Json& list = list_of_layers("no_rope_layers");
+    const auto is_without = [&](int64_t layer) { return list[static_cast<size_t>(layer)] == 0; };
+    int64_t every = 0;
+    for (int64_t i = spec_.layers - 1; i >= 0; --i) every = is_without(i) ? i + 1 : every;
+    for (int64_t i = 0; i < spec_.layers; ++i) {
+      const bool expected = every > 0 && (i + 1) % every == 0;
+      const bool has_field = every == 0 || find_hf_key(def, "no_rope_every") != nullptr;
+      const Json& got = list[static_cast<size_t>(i)];
+      if (is_without(i) == expected && has_field && (got == 0 || got == 1)) continue;
+      bad("no_rope_layers", "a 0 for each n-th layer and 1 for the others",
+          fmt::format("{} for layer {}", got.dump(), i));
+    }
+    if (every > 0 || spec_.no_rope_every <= spec_.layers) spec_.no_rope_every = every;
+  }
+
+  // Full attention, then a sliding window in all layers from one on.
+  void read_layer_types(const ModelDef& def) {
+    const Json& list = list_of_layers("layer_types");
+    const bool has_window = spec_.sliding_window > 0;
+    bool is_sliding = false;
+    int64_t first = spec_.layers;
+    for (int64_t i = 0; i < spec_.layers; ++i) {
+      const Json& type = list[static_cast<size_t>(i)];
+      is_sliding = is_sliding || type == "sliding_attention";
+      if (type == "sliding_attention") first = std::min(first, i);
+      if (type == (is_sliding ? "sliding_attention" : "full_attention") &&
+          (has_window || !is_sliding)) {
+        continue;
+      }
+      bad("layer_types",
+          has_window ? "full_attention, then sliding_attention" : "full_attention of all layers",
+          fmt::format("{} for layer {}", type.dump(), i));
+    }
+    if (!has_window) return;
+    if (find_hf_key(def, "window_from") != nullptr) {
+      spec_.window_from = first;
+    } else if (first > 0) {
+      bad("layer_types", fmt::format("sliding_attention for model_type {}", def.name),
+          list[0].dump());
+    }
+  }
+
+  std::vector<std::string> unknown_keys(const ModelDef& def) const {
+    const std::set<std::string_view> known = known_keys(def);
+    std::vector<std::string> unknown;
+    for (const auto& [key, value] : json_.items()) {
+      if (!known.contains(key)) unknown.push_back(key);
+    }
+    const auto object = rope_object();
+    if (!object) return unknown;
+    for (const auto& [key, value] : json_.at(*object).items()) {
+      if (value.is_object()) bad(*object + "." + key, "one set of values for all layers", "object");
+      if (!known.contains(std::string(kRope) + key)) unknown.push_back(*object + "." + key);
+    }
+    return unknown;
   }
 
   const JsonObject& json_;
   ModelSpec spec_;
 };
+
+// As transformers lists them: a 1 for each layer with rotary positions.
+Json rope_layers(const ModelSpec& spec) {
+  Json list = Json::array();
+  for (int64_t i = 0; i < spec.layers; ++i) {
+    const bool is_without = spec.no_rope_every > 0 && (i + 1) % spec.no_rope_every == 0;
+    list.push_back(is_without ? 0 : 1);
+  }
+  return list;
+}
 
 struct JsonValue {
   const ModelSpec& spec;
@@ -154,10 +274,14 @@ struct JsonValue {
 
 }  // namespace
 
-ModelSpec parse_hf_config(const std::string& text, const std::string& where) {
+HfConfig parse_hf_config_and_keys(const std::string& text, const std::string& where) {
   const Json root = parse_json(text, where);
   const JsonObject json(root, where);
   return Reader(json).read();
+}
+
+ModelSpec parse_hf_config(const std::string& text, const std::string& where) {
+  return parse_hf_config_and_keys(text, where).spec;
 }
 
 ModelSpec read_hf_config(const Files& files, const std::string& model_folder) {
@@ -171,15 +295,28 @@ std::string hf_config_text(const ModelSpec& spec) {
   Json json;
   json["architectures"] = Json::array({std::string(def.architecture)});
   json["model_type"] = std::string(def.name);
-  Json rope = nullptr;
-  for (const HfKey& key : keys_of(def)) {
+  Json scaling = nullptr, parameters;
+  for (const HfKey& key : hf_keys_of(def)) {
     const ModelField& field = model_field(key.field);
     if (field.used != nullptr && !field.used(full)) continue;
-    const bool is_rope = key.key.starts_with(kRope);
-    if (is_rope && full.rope_scaling == RopeScaling::none) continue;
-    (is_rope ? rope : json)[without_object(key.key)] = std::visit(JsonValue{full}, field.member);
+    Json value = std::visit(JsonValue{full}, field.member);
+    if (!key.gate.empty()) json[std::string(key.gate)] = value != 0;
+    if (key.zero_is_null && value == 0) value = nullptr;
+    if (is_rope(key.newer)) parameters[without_object(key.newer)] = value;
+    if (!is_rope(key.key)) {
+      json[std::string(key.key)] = value;
+      continue;
+    }
+    parameters[without_object(key.key)] = value;
+    if (full.rope_scaling != RopeScaling::none) scaling[without_object(key.key)] = value;
   }
-  if (def.positions == Positions::rotary) json["rope_scaling"] = rope;
+  if (def.positions == Positions::rotary) {
+    json["rope_scaling"] = scaling;
+    json["rope_parameters"] = parameters;
+  }
+  if (find_hf_key(def, "no_rope_every") != nullptr) {
+    json["no_rope_layers"] = rope_layers(full);
+  }
   for (const HfNeutral& neutral : def.hf_neutrals)
     json[std::string(neutral.key)] = Json::parse(neutral.value);
   return json.dump(1) + "\n";

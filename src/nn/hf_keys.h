@@ -1,4 +1,5 @@
-// Keys of config.json that several models share.
+// Keys of config.json that several models share. A key is used, neutral (refused with any other
+// value), or harmless: about training, generation and software, and ignored.
 #pragma once
 
 #include "nn/fields.h"
@@ -26,11 +27,125 @@ inline constexpr HfKey kRotaryKeys[] = {
      .absent = 8192},
 };
 
+inline constexpr HfKey kRmsEps = {.field = "norm_eps", .key = "rms_norm_eps", .absent = 1e-6};
+inline constexpr HfKey kAttentionBias = {
+    .field = "attention_bias", .key = "attention_bias", .absent = 0};
+inline constexpr HfKey kMlpBias = {.field = "mlp_bias", .key = "mlp_bias", .absent = 0};
+
 inline constexpr HfNeutral kGatedNeutrals[] = {
     {.key = "hidden_act", .value = "\"silu\"", .also = "\"swish\""},
-    {.key = "attention_bias", .value = "false"},
-    {.key = "mlp_bias", .value = "false"},
-    {.key = "clip_qkv", .value = "null"},
+};
+
+// Of every model that has no such field.
+inline constexpr HfNeutral kCommonNeutrals[] = {
+    {.key = "attention_bias", .value = "false", .is_written = false},
+    {.key = "mlp_bias", .value = "false", .is_written = false},
+    {.key = "clip_qkv", .value = "null", .is_written = false},
+    {.key = "sliding_window", .value = "null", .is_written = false},
+    {.key = "use_sliding_window", .value = "false", .is_written = false},
+    {.key = "no_rope_layer_interval", .value = "null", .is_written = false},
+    {.key = "partial_rotary_factor", .value = "1.0", .is_written = false},
+    {.key = "rope/partial_rotary_factor", .value = "1.0", .is_written = false},
+    {.key = "rope/mscale", .value = "null", .is_written = false},
+    {.key = "rope/mscale_all_dim", .value = "null", .is_written = false},
+    {.key = "is_encoder_decoder", .value = "false", .is_written = false},
+    {.key = "add_cross_attention", .value = "false", .is_written = false},
+    {.key = "cross_attention_hidden_size", .value = "null", .is_written = false},
+    {.key = "tie_encoder_decoder", .value = "false", .is_written = false},
+    {.key = "pruned_heads", .value = "{}", .is_written = false},
+    {.key = "alibi", .value = "false", .is_written = false},
+};
+
+inline constexpr std::string_view kHarmlessKeys[] = {
+    // of every file
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_commit_hash",
+    "_name_or_path",
+    "architectures",
+    "attn_implementation",
+    "dtype",
+    "finetuning_task",
+    "id2label",
+    "is_decoder",
+    "label2id",
+    "model_type",
+    "name_or_path",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "prefix",
+    "problem_type",
+    "quantization_config",
+    "return_dict",
+    "return_dict_in_generate",
+    "task_specific_params",
+    "tf_legacy_loss",
+    "tokenizer_class",
+    "torch_dtype",
+    "torchscript",
+    "transformers.js_config",
+    "transformers_version",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_bfloat16",
+    "use_cache",
+    "use_return_dict",
+    // of the tokenizer
+    "bos_token_id",
+    "decoder_start_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "sep_token_id",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    // of training: initialization, and dropout, of which Octet's training has none
+    "attention_dropout",
+    "attn_pdrop",
+    "classifier_dropout",
+    "embd_pdrop",
+    "embedding_dropout",
+    "gradient_checkpointing",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "initializer_range",
+    "neftune_noise_alpha",
+    "resid_pdrop",
+    "residual_dropout",
+    "pretraining_tp",
+    // of generation
+    "bad_words_ids",
+    "chunk_size_feed_forward",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+    // of other programs' kernels and parallelism
+    "reorder_and_upcast_attn",
+    "tp_plan",
+    "use_flash_attn",
+    // of classifiers on top
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
 };
 
 }  // namespace octet

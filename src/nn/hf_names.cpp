@@ -5,17 +5,18 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kHead = "lm_head.weight";
-constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+constexpr std::string_view kBuffers[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
+                                         ".attention.masked_bias", ".rotary_emb.inv_freq"};
 
 }  // namespace
 
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored) {
   const bool is_buffer = std::any_of(std::begin(kBuffers), std::end(kBuffers),
                                      [&](auto suffix) { return stored.ends_with(suffix); });
-  if (is_buffer || (spec.tied && stored == kHead)) return std::nullopt;
-  const std::string_view prefix = model_def(spec.kind).prefix;
-  if (stored == kHead || stored.starts_with(prefix)) return std::string(stored);
+  const ModelDef& def = model_def(spec.kind);
+  if (is_buffer || (spec.tied && stored == def.head)) return std::nullopt;
+  const std::string_view prefix = def.prefix;
+  if (stored == def.head || stored.starts_with(prefix)) return std::string(stored);
   return std::string(prefix).append(stored);
 }
 

@@ -12,8 +12,9 @@ namespace octet {
 // The model's name for a tensor of a Hugging Face checkpoint; nothing for what is no parameter.
 // Known variants:
 //   the bare decoder without its prefix ("wte.weight", "layers.0.mlp.up_proj.weight")
-//   buffers beside the parameters (gpt2 "attn.bias" and "attn.masked_bias" masks,
-//   "rotary_emb.inv_freq") a head stored beside the embedding that it is tied to
+//   buffers beside the parameters (the masks "attn.bias" of gpt2 and "attention.bias" of gpt_neox,
+//   "rotary_emb.inv_freq")
+//   a head stored beside the embedding that it is tied to
 std::optional<std::string> parameter_name(const ModelSpec& spec, std::string_view stored);
 
 }  // namespace octet

@@ -9,5 +9,11 @@ namespace octet {
 extern const ModelDef kLlama;
 extern const ModelDef kOlmo;
 extern const ModelDef kGpt2;
+extern const ModelDef kMistral;
+extern const ModelDef kQwen2;
+extern const ModelDef kQwen3;
+extern const ModelDef kOlmo2;
+extern const ModelDef kSmolLm3;
+extern const ModelDef kGptNeox;
 
 }  // namespace octet

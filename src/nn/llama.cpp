@@ -8,10 +8,10 @@
 namespace octet {
 namespace {
 
-constexpr HfKey kKeys[] = {{.field = "norm_eps", .key = "rms_norm_eps", .absent = 1e-6}};
+constexpr HfKey kKeys[] = {kRmsEps, kAttentionBias, kMlpBias};
 
 ValueId logits(Blocks& blocks) {
-  return rotary_decoder(blocks, &Blocks::rms_norm);
+  return rotary_decoder(blocks);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "nn/model.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "nn/blocks.h"
 #include "nn/list.h"
@@ -10,9 +12,7 @@ namespace {
 
 // In ModelKind's order.
 constexpr const ModelDef* kModels[] = {
-    &kLlama,
-    &kOlmo,
-    &kGpt2,
+    &kLlama, &kOlmo, &kGpt2, &kMistral, &kQwen2, &kQwen3, &kOlmo2, &kSmolLm3, &kGptNeox,
 };
 
 }  // namespace
@@ -32,6 +32,23 @@ const ModelDef* find_model(std::string_view name) {
     if (def->name == name) return def;
   }
   return nullptr;
+}
+
+const HfKey* find_hf_key(const ModelDef& def, std::string_view field) {
+  for (const auto keys : {def.own_hf_keys, def.hf_keys}) {
+    const auto at = std::ranges::find(keys, field, &HfKey::field);
+    if (at != keys.end()) return &*at;
+  }
+  return nullptr;
+}
+
+std::vector<HfKey> hf_keys_of(const ModelDef& def) {
+  std::vector<HfKey> keys;
+  for (const HfKey& key : def.hf_keys) {
+    if (find_hf_key(def, key.field) == &key) keys.push_back(key);
+  }
+  keys.insert(keys.end(), def.own_hf_keys.begin(), def.own_hf_keys.end());
+  return keys;
 }
 
 ModelSpec resolved(const ModelSpec& spec) {

@@ -59,11 +59,14 @@ struct ModelDef {
   std::string_view name;          // "llama", as model.kind and as config.json's model_type
   std::string_view architecture;  // Hugging Face's, "LlamaForCausalLM"
   std::string_view prefix;        // of every parameter but the head's, "model."
+  std::string_view head = "lm_head.weight";
   Positions positions = Positions::rotary;
   MlpKind mlp = MlpKind::gated;
   bool grouped_heads = true;  // whether query heads may share keys and values
-  // Keys of its config.json in the order they are read, shared ones and its own, and those that
-  // are refused unless they are neutral (nn/hf_keys.h).
+  bool plain_linears = true;  // whether Hugging Face stores their weights [out, in]
+  // Keys of its config.json in the order they are read, shared ones and its own, which take the
+  // place of a shared one of the same field, and those that are refused unless they are neutral
+  // (nn/hf_keys.h).
   std::span<const HfKey> hf_keys, own_hf_keys;
   std::span<const HfNeutral> hf_neutrals;
   ValueId (*logits)(Blocks& blocks);  // appends the model up to its logits [B*T, vocab]
@@ -72,6 +75,10 @@ struct ModelDef {
 std::span<const ModelDef* const> models();  // the visible list
 const ModelDef& model_def(ModelKind kind);
 const ModelDef* find_model(std::string_view name);  // nullptr where none has this name
+
+// The keys of its config.json, in the order they are read; the one of a field, or nullptr.
+std::vector<HfKey> hf_keys_of(const ModelDef& def);
+const HfKey* find_hf_key(const ModelDef& def, std::string_view field);
 
 // Fills the zeros and checks; throws Error{invalid_argument} "[model] FIELD: expected ..., got
 // ...".

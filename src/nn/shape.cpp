@@ -40,6 +40,10 @@ std::string ModelFault::expected_of(std::string_view other_name) const {
   return text.replace(at, 2, fmt::format("{} = {}", other_name, other_value));
 }
 
+int64_t rotary_width(const ModelSpec& spec) {
+  return static_cast<int64_t>(static_cast<double>(spec.head_dim) * spec.rope_share);
+}
+
 ModelSpec filled(const ModelSpec& spec) {
   ModelSpec full = spec;
   if (full.kv_heads == 0) full.kv_heads = full.heads;
@@ -65,6 +69,9 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   }
   if (def.positions == Positions::rotary && full.head_dim % 2 != 0) {
     return against("head_dim", "hidden", "an even width of a head for rotary positions", full);
+  }
+  if (def.positions == Positions::rotary && rotary_width(full) % 2 != 0) {
+    return against("rope_share", "head_dim", "an even number of elements of {}", full);
   }
   const bool is_llama3 = model_field("rope_scaling.low_freq_factor").used(full);
   if (is_llama3 && full.rope_high_freq_factor <= full.rope_low_freq_factor) {

@@ -24,6 +24,9 @@ struct ModelFault {
 
 std::optional<ModelFault> fault_of(const ModelSpec& spec);
 
+// Of a head, the elements that rotary positions turn: rope_share of its width.
+int64_t rotary_width(const ModelSpec& spec);
+
 // kv_heads, head_dim and ffn where they are 0; heads must not be.
 ModelSpec filled(const ModelSpec& spec);
 

@@ -9,7 +9,17 @@
 
 namespace octet {
 
-enum class ModelKind : uint8_t { llama, olmo, gpt2 };
+enum class ModelKind : uint8_t {
+  llama,
+  olmo,
+  gpt2,
+  mistral,
+  qwen2,
+  qwen3,
+  olmo2,
+  smollm3,
+  gpt_neox
+};
 
 // Zeros are filled by resolved().
 struct ModelSpec {
@@ -24,8 +34,16 @@ struct ModelSpec {
   int64_t max_positions = 2048;  // gpt2: rows of the position table; a bound of nothing elsewhere
   double norm_eps = 1e-5;
   bool tied = false;               // the head shares the embedding's weight
-  GeluKind gelu = GeluKind::tanh;  // gpt2
-  double rope_theta = 10000;       // rotary models; as are the fields below
+  GeluKind gelu = GeluKind::tanh;  // gpt2, gpt_neox
+  bool attention_bias = false;     // of the projections, where the architecture leaves it open
+  bool mlp_bias = false;
+  double clip_qkv = 0;            // olmo: queries, keys and values stay within +-this; 0: no bound
+  bool parallel_residual = true;  // gpt_neox: attention and MLP read the same stream
+  int64_t sliding_window = 0;     // a query sees so many keys, its own the last; 0: all
+  int64_t window_from = 0;        // qwen: the first layer with a window
+  int64_t no_rope_every = 0;      // smollm3: each n-th layer has no rotary positions; 0: none
+  double rope_theta = 10000;      // rotary models; as are the fields below
+  double rope_share = 1;          // of a head's width that is rotated, its first part
   RopeScaling rope_scaling = RopeScaling::none;
   double rope_factor = 1;
   double rope_low_freq_factor = 1;

@@ -194,7 +194,7 @@ const BadInput kRanges[] = {
      "model: {kind: " + std::string(100, 'x') + "}\n",
      {},
      "run.yaml:1: model.kind: expected <model.kind>, got '" + std::string(60, 'x') +
-         "...'; the nearest is llama"},
+         "...'; the nearest is gpt_neox"},
     {"control_characters_are_blanks",
      "model: {kind: \"a\\nb\"}\n",
      {},

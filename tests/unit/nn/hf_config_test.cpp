@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/json.h"
 #include "nn/fields.h"
+#include "nn/hf_keys.h"
 #include "nn/model.h"
 #include "unit/base/error_of.h"
 
@@ -61,6 +64,74 @@ TEST(HfConfig, explicit_llama_keys) {
   EXPECT_EQ(spec.head_dim, 16);
   EXPECT_TRUE(spec.tied);
   EXPECT_EQ(spec.norm_eps, 1e-5);
+}
+
+TEST(HfConfig, keys_are_used_neutral_harmless_or_unknown) {
+  const auto unknown = [](const std::string& more) {
+    return parse_hf_config_and_keys("{" + std::string(kLlamaCore) + more + "}", "c").unknown;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(unknown(R"(,"rms_norm_eps":1e-5,"pruned_heads":{},"partial_rotary_factor":1,)"
+                    R"("torch_dtype":"bfloat16","attention_dropout":0.1,"auto_map":{},)"
+                    R"("layer_types":["full_attention","full_attention","full_attention",)"
+                    R"("full_attention","full_attention"],"no_rope_layers":[1,1,1,1,1])"),
+            Names{});
+  EXPECT_EQ(unknown(R"(,"zebra":1,"apple":null,"rope_scaling":{"type":"linear","factor":2,)"
+                    R"("pear":3})"),
+            (Names{"apple", "zebra", "rope_scaling.pear"}));
+}
+
+// A key of the lists that no list of another kind has: which one wins would be chance.
+TEST(HfConfig, no_key_is_both_used_and_harmless) {
+  for (const ModelDef* model : models()) {
+    for (const HfKey& key : hf_keys_of(*model)) {
+      for (const std::string_view spelling : {key.key, key.newer, key.older, key.gate}) {
+        EXPECT_EQ(std::ranges::count(kHarmlessKeys, spelling), 0) << spelling;
+      }
+    }
+  }
+}
+
+TEST(HfConfig, sliding_windows_of_either_spelling) {
+  const std::string core = R"(,"hidden_size":64,"intermediate_size":172,"num_hidden_layers":3,)"
+                           R"("num_attention_heads":8,"num_key_value_heads":8,"vocab_size":512)";
+  const auto read = [&](const std::string& type, const std::string& more) {
+    return parse_hf_config(R"({"model_type":")" + type + "\"" + core + more + "}", "c");
+  };
+  EXPECT_EQ(read("mistral", "").sliding_window, 4096);  // as transformers has it
+  EXPECT_EQ(read("mistral", R"(,"sliding_window":null)").sliding_window, 0);
+  EXPECT_EQ(read("mistral", R"(,"sliding_window":16)").sliding_window, 16);
+  EXPECT_EQ(read("qwen2", R"(,"sliding_window":16,"max_window_layers":1)").sliding_window, 0);
+  const std::string on = R"(,"sliding_window":16,"use_sliding_window":true)";
+  EXPECT_EQ(read("qwen2", on + R"(,"max_window_layers":1)").window_from, 1);
+  EXPECT_EQ(read("qwen2", on).window_from, 28);
+  const std::string types =
+      R"(,"layer_types":["full_attention","full_attention","sliding_attention"])";
+  EXPECT_EQ(read("qwen3", on + types).window_from, 2);
+  EXPECT_EQ(error_of([&] { read("qwen3", types); }),
+            "[config.json] c: 'layer_types': expected full_attention of all layers, got "
+            "\"sliding_attention\" for layer 2");
+  EXPECT_EQ(error_of([&] { read("mistral", types); }),
+            "[config.json] c: 'layer_types': expected sliding_attention for model_type mistral, "
+            "got \"full_attention\"");
+}
+
+TEST(HfConfig, layers_without_rotary_positions_of_either_spelling) {
+  const auto every = [](const std::string& more) {
+    return parse_hf_config(R"({"model_type":"smollm3","hidden_size":64,"intermediate_size":172,)"
+                           R"("num_hidden_layers":5,"num_attention_heads":8,"vocab_size":512)" +
+                               more + "}",
+                           "c")
+        .no_rope_every;
+  };
+  EXPECT_EQ(every(""), 4);
+  EXPECT_EQ(every(R"(,"no_rope_layer_interval":2)"), 2);
+  EXPECT_EQ(every(R"(,"no_rope_layers":[1,0,1,0,1])"), 2);
+  EXPECT_EQ(every(R"(,"no_rope_layers":[1,1,1,1,1])"), 0);
+  EXPECT_EQ(every(R"(,"no_rope_layers":[0,0,0,0,0])"), 1);
+  EXPECT_EQ(error_of([&] { every(R"(,"no_rope_layers":[1,0,1,1,1])"); }),
+            "[config.json] c: 'no_rope_layers': expected a 0 for each n-th layer and 1 for the "
+            "others, got 1 for layer 3");
 }
 
 TEST(HfConfig, olmo_has_a_fixed_eps) {
@@ -124,10 +195,25 @@ TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
        "[config.json] c: 'rms_norm_eps': expected a number in [1e-30, 1], got 0"},
       {with(R"(,"hidden_act":"relu")"),
        R"([config.json] c: 'hidden_act': expected "silu" for model_type llama, got "relu")"},
-      {with(R"(,"attention_bias":true)"),
-       "[config.json] c: 'attention_bias': expected false for model_type llama, got true"},
-      {with(R"(,"mlp_bias":[])"),
-       "[config.json] c: 'mlp_bias': expected false for model_type llama, got array"},
+      {with(R"(,"auto_map":{"AutoModel":"modeling.Evil"})"),
+       R"([config.json] c: 'auto_map': expected none, as code of a model folder is never run, )"
+       R"(got {"AutoModel":"modeling.Evil"})"},
+      {with(R"(,"mlp_bias":[])"), "[json] c: 'mlp_bias' must be true or false, got array"},
+      {with(R"(,"sliding_window":4096)"),
+       "[config.json] c: 'sliding_window': expected null for model_type llama, got 4096"},
+      {with(R"(,"pruned_heads":{"1":[0]})"),
+       "[config.json] c: 'pruned_heads': expected {} for model_type llama, got object"},
+      {with(R"(,"layer_types":["full_attention"])"),
+       "[config.json] c: 'layer_types': expected a list of 5 layers, got 1"},
+      {with(R"(,"layer_types":["full_attention","sliding_attention",1,2,3])"),
+       "[config.json] c: 'layer_types': expected full_attention of all layers, got "
+       "\"sliding_attention\" for layer 1"},
+      {with(R"(,"no_rope_layers":[1,1,1,0,1])"),
+       "[config.json] c: 'no_rope_layers': expected a 0 for each n-th layer and 1 for the others, "
+       "got 1 for layer 0"},
+      {with(R"(,"rope_parameters":{"full_attention":{"rope_theta":1e4}})"),
+       "[config.json] c: 'rope_parameters.full_attention': expected one set of values for all "
+       "layers, got object"},
       {with(R"(,"clip_qkv":8.0)"),
        "[config.json] c: 'clip_qkv': expected null for model_type llama, got 8.0"},
       {with(R"(,"rope_scaling":{"type":"yarn","factor":4.0})"),
@@ -148,6 +234,7 @@ TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
        "got true"},
       {gpt2 + R"(,"activation_function":"silu"})",
        "[config.json] c: 'activation_function': expected one of gelu_new, gelu_pytorch_tanh, gelu, "
+       "gelu_fast, "
        "got \"silu\""},
       {R"({"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":3,"vocab_size":9})",
        "[config.json] c: 'n_head': expected a divisor of n_embd = 8, got 3"},

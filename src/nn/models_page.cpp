@@ -1,0 +1,137 @@
+#include "nn/models_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "nn/hf_config.h"
+#include "nn/hf_keys.h"
+#include "nn/model.h"
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kIntroduction =
+    R"(# Models that are read and written
+
+`octet train`, `eval`, `generate` and `convert` take a model folder as the Hugging Face ecosystem
+ships it: `config.json`, `model.safetensors` or shards with `model.safetensors.index.json`, and
+the files of a tokenizer ([tokenizers.md](tokenizers.md)). This page is made by `octet docs
+models`.
+
+## Architectures
+
+)";
+
+constexpr std::string_view kKeys = R"(
+## Keys of config.json
+
+Each key is in one of three lists. **Used** keys make the model; both spellings are read,
+transformers 4's (`rope_theta`, `rope_scaling`) and 5's (`rope_parameters`), and both are
+written. **Neutral** keys would change the model in a way that Octet does not have: any other
+value is refused by name. **Harmless** keys are of training, generation and software, and
+ignored. A key of none of them is a warning, with `--strict` an error. `auto_map` (code of the
+folder's own) and pickle files are refused, and never run. `layer_types` and `no_rope_layers`
+must say what the keys above them say; `rope/KEY` stands for a key of `rope_scaling` or
+`rope_parameters`.
+
+)";
+
+constexpr std::string_view kWeights = R"(
+## Weights
+
+Tensors in F32, BF16 or F16; and in 8 bits as `quantization_config` says: `quant_method: fp8`
+(E4M3 beside `weight_scale_inv` of `weight_block_size`, or beside one `weight_scale`) and
+`compressed-tensors` with format `float-quantized` (strategy `tensor`, `channel` or `block`). All
+are read in pieces by several threads. A tied head may be stored or not; masks and inverse
+frequencies beside the parameters are ignored.
+
+`octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor] [--max-shard 5GB]` writes such
+a folder. Without `--dtype` each tensor's bytes stay as they are. A run's BF16 is the copy that
+it computes with, its f32 the exact master. `fp8-block` has a scale for each 128 x 128 block of
+the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biases and head stay
+BF16, and q, k, v, gate and up are tensors of their own. The tokenizer's files and
+`generation_config.json` are copied where they are regular files, no links, of at most 128 MiB.
+
+A sliding window shorter than the sequence is refused, as attention to a part of the sequence has
+no kernel yet. How to add a model: [adding/model.md](adding/model.md).
+)";
+
+std::string code(std::string_view text) {
+  return fmt::format("`{}`", text);
+}
+
+std::string spellings(const HfKey& key) {
+  std::string text = code(key.key);
+  for (const std::string_view other : {key.newer, key.older}) {
+    if (!other.empty()) text += " / " + code(other);
+  }
+  if (!key.gate.empty()) text += " (with " + code(key.gate) + ")";
+  return text;
+}
+
+std::string joined(std::vector<std::string> parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+// Model names by key, keys in the order in which they first come.
+struct KeyRow {
+  std::string key, field;
+  std::vector<std::string> models;
+};
+
+std::vector<KeyRow> used_keys() {
+  std::vector<KeyRow> rows;
+  for (const ModelDef* model : models()) {
+    for (const HfKey& key : hf_keys_of(*model)) {
+      const std::string text = spellings(key);
+      auto at = std::ranges::find_if(
+          rows, [&](const KeyRow& row) { return row.key == text && row.field == key.field; });
+      if (at == rows.end()) at = rows.insert(rows.end(), {text, std::string(key.field), {}});
+      at->models.push_back(code(model->name));
+    }
+  }
+  return rows;
+}
+
+std::string models_text(const std::vector<std::string>& names) {
+  return names.size() == models().size() ? "all" : joined(names);
+}
+
+}  // namespace
+
+std::string models_markdown() {
+  std::string page(kIntroduction);
+  page +=
+      "| `model_type` | class | positions | MLP | own keys |\n| --- | --- | --- | --- | --- |\n";
+  for (const ModelDef* model : models()) {
+    std::vector<std::string> own;
+    for (const HfKey& key : model->own_hf_keys) own.push_back(code(key.key));
+    page +=
+        fmt::format("| {} | {} | {} | {} | {} |\n", code(model->name), code(model->architecture),
+                    model->positions == Positions::rotary ? "rotary" : "learned",
+                    model->mlp == MlpKind::gated ? "SwiGLU" : "GELU", joined(own));
+  }
+  page += kKeys;
+  page += "Used:\n\n| key | field of a run file | models |\n| --- | --- | --- |\n";
+  for (const KeyRow& row : used_keys()) {
+    page += fmt::format("| {} | {} | {} |\n", row.key, code("model." + row.field),
+                        models_text(row.models));
+  }
+  page += "\nNeutral, of every model that does not use them:\n\n";
+  page += "| key | value |\n| --- | --- |\n";
+  for (const HfNeutral& neutral : kGatedNeutrals)
+    page += fmt::format("| {} | {} |\n", code(neutral.key), code(neutral.value));
+  for (const HfNeutral& neutral : kCommonNeutrals)
+    page += fmt::format("| {} | {} |\n", code(neutral.key), code(neutral.value));
+  std::vector<std::string> harmless;
+  for (const std::string_view key : kHarmlessKeys) harmless.push_back(code(key));
+  page += "\nHarmless: " + joined(harmless) + ".\n";
+  page += kWeights;
+  return page;
+}
+
+}  // namespace octet

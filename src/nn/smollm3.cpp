@@ -1,0 +1,36 @@
+// SmolLM 3: Llama's decoder, each fourth layer of which has no rotary positions.
+// Source: Bakouch et al. 2025; Yang et al. 2025 (layers without positions). Names:
+// SmolLM3ForCausalLM.
+#include "nn/blocks.h"
+#include "nn/hf_keys.h"
+#include "nn/list.h"
+
+namespace octet {
+namespace {
+
+constexpr HfKey kKeys[] = {
+    kRmsEps,
+    kAttentionBias,
+    kMlpBias,
+    {.field = "kv_heads", .key = "num_key_value_heads", .absent = 4, .zero_is_null = true},
+    {.field = "max_positions", .key = "max_position_embeddings", .absent = 32768},
+    {.field = "tied", .key = "tie_word_embeddings", .absent = 1},
+    {.field = "rope_theta", .key = "rope_theta", .newer = "rope/rope_theta", .absent = 2e6},
+    {.field = "no_rope_every", .key = "no_rope_layer_interval", .absent = 4}};
+
+ValueId logits(Blocks& blocks) {
+  return rotary_decoder(blocks);
+}
+
+}  // namespace
+
+const ModelDef kSmolLm3 = {.kind = ModelKind::smollm3,
+                           .name = "smollm3",
+                           .architecture = "SmolLM3ForCausalLM",
+                           .prefix = "model.",
+                           .hf_keys = kRotaryKeys,
+                           .own_hf_keys = kKeys,
+                           .hf_neutrals = kGatedNeutrals,
+                           .logits = logits};
+
+}  // namespace octet
