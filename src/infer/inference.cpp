@@ -36,19 +36,24 @@ void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount]
 }  // namespace
 
 std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype) {
-  CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16);
   std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+  encode_weights(values, dtype, bytes);
+  return bytes;
+}
+
+void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::byte> out) {
+  CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16);
+  CHECK(out.size() == values.size() * static_cast<size_t>(dtype_bytes(dtype)));
   if (dtype == Dtype::f32) {
-    if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
-    return bytes;
+    if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
+    return;
   }
   for (size_t i = 0; i < values.size(); ++i) {
     const auto code = dtype == Dtype::bf16
                           ? bf16_from_f32(values[i])
                           : static_cast<uint16_t>(encode<Dtype::fp16>(values[i], Rounding::rne));
-    std::memcpy(bytes.data() + 2 * i, &code, 2);
+    std::memcpy(out.data() + 2 * i, &code, 2);
   }
-  return bytes;
 }
 
 Inference::Inference(const ModelSpec& spec, const std::string& recipe,
@@ -65,13 +70,22 @@ Inference::Inference(const ModelSpec& spec, const std::string& recipe,
 }
 
 void Inference::load(const WeightReader& weights) {
-  for (const ParameterSpec& parameter : model_parameters(spec_)) {
-    const Layout::Slot& slot = program_.layout().slots.at(parameter.name);
-    const auto bytes = encode_weights(weights.read(parameter.name), slot.type.dtype);
-    CHECK(static_cast<int64_t>(bytes.size()) == slot.type.n_bytes());
-    arenas_->device().copy_in(arenas_->lane(slot.lane) + slot.offset, bytes.data(),
-                              slot.type.n_bytes());
-  }
+  Device& device = arenas_->device();
+  const std::vector<ParameterSpec> parameters = model_parameters(spec_);
+  const int n_threads = device.info().n_threads;
+  std::vector<std::unique_ptr<DeviceMemory>> buffers(static_cast<size_t>(n_threads));
+  read_in_pieces(weights, parameters, n_threads, [&](const WeightPiece& piece) {
+    const Layout::Slot& slot = program_.layout().slots.at(piece.parameter.name);
+    CHECK(slot.type.n_elems() == n_elems(piece.parameter.shape));
+    const int64_t width = dtype_bytes(slot.type.dtype);
+    const int64_t n_bytes = static_cast<int64_t>(piece.values.size()) * width;
+    auto& buffer = buffers[static_cast<size_t>(piece.thread)];
+    if (!buffer || buffer->bytes() < n_bytes) buffer = device.allocate_host(n_bytes);
+    encode_weights(piece.values, slot.type.dtype,
+                   std::span(buffer->data(), static_cast<size_t>(n_bytes)));
+    std::byte* to = arenas_->lane(slot.lane) + slot.offset + piece.first * width;
+    device.copy_in(to, buffer->data(), n_bytes);
+  });
 }
 
 BoundPlan& Inference::function(std::string_view name, const BatchSize& size) {

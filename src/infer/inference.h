@@ -21,7 +21,8 @@ class Inference {
   Inference(const ModelSpec& spec, const std::string& recipe,
             std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue);
 
-  // Weights narrower than stored are rounded to nearest even.
+  // Weights narrower than stored are rounded to nearest even. On the device's host threads, through
+  // memory of the host that it copies from at its best speed.
   void load(const WeightReader& weights);
 
   // One of the functions given at construction.
@@ -42,5 +43,7 @@ class Inference {
 
 // Values as a slot of this dtype holds them, f32, BF16 or FP16, rounded to nearest even.
 std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype);
+// The same into `out`, which has their size.
+void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::byte> out);
 
 }  // namespace octet

@@ -1,37 +1,74 @@
 #include "infer/weights.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "formats/codec.h"
 #include "nn/hf_names.h"
 
 namespace octet {
 namespace {
 
+constexpr int64_t kLeastPiece = 8 << 10, kMostPiece = 512 << 10;  // elements
+constexpr size_t kRawBytes = 64 << 10;                            // of a file, at a time
+
+[[noreturn]] void bad_tensor(const ModelFiles& files, const std::string& stored,
+                             const std::string& expected, std::string_view got) {
+  throw Error(ErrorCode::bad_data, "[weights] {}: '{}' must be {}, got {}", files.path(), stored,
+              expected, got);
+}
+
 void check_tensor(const ModelFiles& files, const ParameterSpec& parameter,
                   const std::string& stored) {
   const StoredTensor& tensor = files.at(stored);
   if (tensor.shape != parameter.shape) {
-    throw Error(ErrorCode::bad_data, "[weights] {}: '{}' must be {}, got {}", files.path(), stored,
-                to_string(parameter.shape), to_string(tensor.shape));
+    bad_tensor(files, stored, to_string(parameter.shape), to_string(tensor.shape));
   }
-  const SafeDtype dtype = tensor.stored;
-  if (dtype != SafeDtype::f32 && dtype != SafeDtype::bf16 && dtype != SafeDtype::f16) {
-    throw Error(ErrorCode::bad_data, "[weights] {}: '{}' must be F32, BF16 or F16, got {}",
-                files.path(), stored, safe_dtype_name(dtype));
+  constexpr SafeDtype kKnown[] = {SafeDtype::f32, SafeDtype::bf16, SafeDtype::f16,
+                                  SafeDtype::f8_e4m3};
+  if (std::ranges::count(kKnown, tensor.stored) == 0) {
+    bad_tensor(files, stored, "F32, BF16, F16 or F8_E4M3", safe_dtype_name(tensor.stored));
   }
 }
 
-template <Dtype D>
-std::vector<float> widen(const std::vector<std::byte>& bytes) {
-  std::vector<float> values(bytes.size() / 2);
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint16_t code = 0;
-    std::memcpy(&code, bytes.data() + 2 * i, 2);
-    values[i] = decode<D>(code);
+template <Dtype D, typename Code>
+void widen(std::span<const std::byte> bytes, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    Code code = 0;
+    std::memcpy(&code, bytes.data() + sizeof(Code) * i, sizeof(Code));
+    out[i] = decode<D>(code);
   }
-  return values;
+}
+
+void widen(SafeDtype stored, std::span<const std::byte> bytes, std::span<float> out) {
+  switch (stored) {
+    case SafeDtype::bf16:
+      return widen<Dtype::bf16, uint16_t>(bytes, out);
+    case SafeDtype::f16:
+      return widen<Dtype::fp16, uint16_t>(bytes, out);
+    case SafeDtype::f8_e4m3:
+      return widen<Dtype::e4m3, uint8_t>(bytes, out);
+    default:
+      CHECK(stored == SafeDtype::f32);
+      if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  }
+}
+
+// Elements `first` on of a matrix with `cols` columns.
+void apply_scales(const WeightReader::Scales& scales, int64_t cols, int64_t first,
+                  std::span<float> out) {
+  const auto& block = scales.block;
+  const int64_t across = (cols + block.cols - 1) / block.cols;
+  const auto n = static_cast<int64_t>(out.size());
+  for (int64_t i = 0; i < n;) {
+    const int64_t row = (first + i) / cols, col = (first + i) % cols;
+    const int64_t end = std::min({n, i + cols - col, i + block.cols - col % block.cols});
+    const float scale =
+        scales.values[static_cast<size_t>(row / block.rows * across + col / block.cols)];
+    for (; i < end; ++i) out[static_cast<size_t>(i)] *= scale;
+  }
 }
 
 }  // namespace
@@ -40,13 +77,14 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
     : files_(ModelFiles::open(files, path)) {
   for (const std::string& stored : files_.names()) {
     const std::optional<std::string> name = parameter_name(spec, stored);
-    if (!name) continue;
+    if (!name || is_quantization_tensor(stored)) continue;
     const auto [other, is_new] = stored_name_.emplace(*name, stored);
     if (!is_new) {
       throw Error(ErrorCode::bad_data, "[weights] {}: '{}' and '{}' are one parameter, '{}'", path,
                   other->second, stored, *name);
     }
   }
+  const auto quantization = read_quantization_config(files, path);
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
   for (const ParameterSpec& parameter : parameters) {
     const auto stored = stored_name_.find(parameter.name);
@@ -55,6 +93,10 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
                   parameter.name);
     }
     check_tensor(files_, parameter, stored->second);
+    const StoredTensor& tensor = files_.at(stored->second);
+    if (tensor.stored == SafeDtype::f8_e4m3) {
+      add_scales(parameter.name, tensor, quantization.value_or(QuantizationConfig{}).block);
+    }
   }
   if (stored_name_.size() == parameters.size()) return;
   for (const ParameterSpec& parameter : parameters) stored_name_.erase(parameter.name);
@@ -62,20 +104,95 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
               stored_name_.begin()->first);
 }
 
-std::vector<float> WeightReader::read(const std::string& parameter) const {
-  const std::string& stored = stored_name_.at(parameter);
-  const std::vector<std::byte> bytes = files_.read(stored);
-  switch (files_.at(stored).stored) {
-    case SafeDtype::bf16:
-      return widen<Dtype::bf16>(bytes);
-    case SafeDtype::f16:
-      return widen<Dtype::fp16>(bytes);
-    default:
-      break;
+void WeightReader::add_scales(const std::string& parameter, const StoredTensor& weight,
+                              const BlockShape& block) {
+  for (const std::string& name : scale_names(weight.name)) {
+    const StoredTensor* tensor = files_.find(name);
+    if (tensor == nullptr) continue;
+    const auto covered = scaled_block(weight.shape, tensor->shape, block);
+    if (!covered) {
+      bad_tensor(files_, name, fmt::format("the scales of {}", to_string(weight.shape)),
+                 to_string(tensor->shape));
+    }
+    const SafeDtype stored = tensor->stored;
+    if (stored != SafeDtype::f32 && stored != SafeDtype::bf16 && stored != SafeDtype::f16) {
+      bad_tensor(files_, name, "F32, BF16 or F16", safe_dtype_name(stored));
+    }
+    const std::vector<std::byte> bytes = files_.read(name);
+    Scales scales{.tensor = *tensor, .block = *covered, .values = {}};
+    scales.values.resize(bytes.size() / static_cast<size_t>(safe_dtype_bytes(stored)));
+    widen(stored, bytes, scales.values);
+    scales_.emplace(parameter, std::move(scales));
+    return;
   }
-  std::vector<float> values(bytes.size() / sizeof(float));
-  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  throw Error(ErrorCode::bad_data,
+              "[weights] {}: '{}' is F8_E4M3: expected its scales in '{}' or '{}', got neither",
+              files_.path(), weight.name, scale_names(weight.name)[0], scale_names(weight.name)[1]);
+}
+
+const StoredTensor& WeightReader::stored(const std::string& parameter) const {
+  return files_.at(stored_name_.at(parameter));
+}
+
+void WeightReader::read_stored(const std::string& parameter, std::span<std::byte> out,
+                               uint64_t first) const {
+  files_.read(stored_name_.at(parameter), out, first);
+}
+
+const WeightReader::Scales* WeightReader::scales(const std::string& parameter) const {
+  const auto at = scales_.find(parameter);
+  return at == scales_.end() ? nullptr : &at->second;
+}
+
+std::vector<float> WeightReader::read(const std::string& parameter) const {
+  const StoredTensor& tensor = stored(parameter);
+  std::vector<float> values(tensor.n_bytes() /
+                            static_cast<uint64_t>(safe_dtype_bytes(tensor.stored)));
+  read(parameter, 0, values);
   return values;
+}
+
+void WeightReader::read(const std::string& parameter, int64_t first, std::span<float> out) const {
+  const StoredTensor& tensor = stored(parameter);
+  const auto width = static_cast<size_t>(safe_dtype_bytes(tensor.stored));
+  std::vector<std::byte> raw(std::min(kRawBytes, out.size() * width));
+  const size_t step = kRawBytes / width;
+  for (size_t i = 0; i < out.size(); i += step) {
+    const auto part = out.subspan(i, std::min(step, out.size() - i));
+    const auto bytes = std::span(raw).first(part.size() * width);
+    read_stored(parameter, bytes, (static_cast<uint64_t>(first) + i) * width);
+    widen(tensor.stored, bytes, part);
+  }
+  if (const Scales* scaled = scales(parameter)) {
+    apply_scales(*scaled, tensor.shape.at(1), first, out);
+  }
+}
+
+void read_in_pieces(const WeightReader& weights, std::span<const ParameterSpec> parameters,
+                    int n_threads, const std::function<void(const WeightPiece&)>& take) {
+  ThreadPool pool(n_threads);
+  int64_t largest = 0;
+  for (const ParameterSpec& parameter : parameters) {
+    largest = std::max(largest, n_elems(parameter.shape));
+  }
+  const int64_t step = std::clamp(largest / (4 * pool.n_threads()), kLeastPiece, kMostPiece);
+  struct Piece {
+    const ParameterSpec* parameter;
+    int64_t first, n;
+  };
+  std::vector<Piece> pieces;
+  for (const ParameterSpec& parameter : parameters) {
+    const int64_t n = n_elems(parameter.shape);
+    for (int64_t i = 0; i < n; i += step) pieces.push_back({&parameter, i, std::min(step, n - i)});
+  }
+  std::vector<std::vector<float>> buffers(static_cast<size_t>(pool.n_threads()));
+  pool.run(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    std::vector<float>& buffer = buffers[static_cast<size_t>(thread)];
+    buffer.resize(static_cast<size_t>(piece.n));
+    weights.read(piece.parameter->name, piece.first, buffer);
+    take({*piece.parameter, piece.first, buffer, thread});
+  });
 }
 
 }  // namespace octet

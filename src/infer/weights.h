@@ -1,12 +1,15 @@
 // A model's weights from safetensors files, as f32.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
 #include "io/model_files.h"
+#include "io/quantization_config.h"
 #include "nn/model.h"
 
 namespace octet {
@@ -14,16 +17,46 @@ namespace octet {
 class WeightReader {
  public:
   // Opens and checks the files: every parameter of the model is there once, with its shape, as F32,
-  // BF16 or F16, and nothing else is there (but buffers that are no parameters). Throws
-  // Error{bad_data} naming the first tensor that differs.
+  // BF16, F16, or in E4M3 with its scales (io/quantization_config.h), and nothing else is there
+  // (but buffers that are no parameters). Throws Error{bad_data} naming the first tensor that
+  // differs.
   WeightReader(const Files& files, const std::string& path, const ModelSpec& spec);
 
-  // Row-major in the parameter's shape; exact.
+  // Row-major in the parameter's shape; exact, but for q * scale, which is rounded once to nearest.
   std::vector<float> read(const std::string& parameter) const;
+  // Elements [first, first + out.size()). From several threads at a time.
+  void read(const std::string& parameter, int64_t first, std::span<float> out) const;
+
+  // What the files hold for a parameter.
+  const StoredTensor& stored(const std::string& parameter) const;
+  void read_stored(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
+  // Of an E4M3 weight; nullptr of others.
+  struct Scales {
+    StoredTensor tensor;
+    BlockShape block;           // that one of them covers
+    std::vector<float> values;  // row-major over the blocks
+  };
+  const Scales* scales(const std::string& parameter) const;
 
  private:
+  void add_scales(const std::string& parameter, const StoredTensor& weight,
+                  const BlockShape& block);
+
   ModelFiles files_;
   std::map<std::string, std::string> stored_name_;  // by parameter
+  std::map<std::string, Scales> scales_;            // by parameter
 };
+
+// Hands all elements of all parameters to `take` in pieces, on n_threads threads. Each has buffers
+// of its own, together at most the largest parameter's bytes in BF16 or 64 KiB a thread, and no
+// more than 4 MiB a thread.
+struct WeightPiece {
+  const ParameterSpec& parameter;
+  int64_t first;
+  std::span<const float> values;
+  int thread;  // in [0, n_threads)
+};
+void read_in_pieces(const WeightReader& weights, std::span<const ParameterSpec> parameters,
+                    int n_threads, const std::function<void(const WeightPiece&)>& take);
 
 }  // namespace octet

@@ -1,15 +1,45 @@
 #include "io/model_files.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "base/error.h"
 #include "base/json.h"
 
 namespace octet {
+
+namespace {
+
+// The names under which weights are pickled: to read them is to run what they hold.
+bool is_pickle_name(std::string_view name) {
+  constexpr std::string_view kSuffixes[] = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"};
+  return std::ranges::any_of(kSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
+}
+
+[[noreturn]] void refuse_pickle(const std::string& path) {
+  throw Error(ErrorCode::bad_data,
+              "[model] '{}': expected a .safetensors file, got a pickle file, which is never read",
+              path);
+}
+
+// A folder's own weights in pickle files; nothing where there are none.
+std::optional<std::string> pickled_weights(const Files& files, const std::string& folder) {
+  for (const DirectoryEntry& entry : files.list(folder)) {
+    const std::string& name = entry.name;
+    const bool is_weights = name.starts_with("pytorch_model") || name.starts_with("consolidated");
+    if (is_pickle_name(name) && is_weights) return join_path(folder, name);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 ModelFiles ModelFiles::open(const Files& files, const std::string& path) {
   ModelFiles model;
   model.path_ = path;
   const std::string single = files.is_directory(path) ? join_path(path, "model.safetensors") : path;
   const std::string index = join_path(path, "model.safetensors.index.json");
+  if (is_pickle_name(single)) refuse_pickle(single);
   if (files.exists(single)) {
     model.shards_.push_back(SafetensorsReader::open(files, single));
     for (const StoredTensor& tensor : model.shards_[0].tensors()) {
@@ -18,6 +48,8 @@ ModelFiles ModelFiles::open(const Files& files, const std::string& path) {
   } else if (files.is_directory(path) && files.exists(index)) {
     model.open_index(files, index);
   } else {
+    const auto pickled = files.is_directory(path) ? pickled_weights(files, path) : std::nullopt;
+    if (pickled) refuse_pickle(*pickled);
     throw Error(
         ErrorCode::bad_data,
         "[model] '{}': expected model.safetensors or model.safetensors.index.json, got neither",
@@ -39,6 +71,7 @@ void ModelFiles::open_index(const Files& files, const std::string& index_path) {
       throw Error(ErrorCode::bad_data, "[model] {}: expected a file of the same folder, got '{}'",
                   index_path, file.substr(0, file.find('\0')));
     }
+    if (is_pickle_name(file)) refuse_pickle(join_path(path_, file));
     const auto [it, is_new] = opened.emplace(file, shards_.size());
     if (is_new) shards_.push_back(SafetensorsReader::open(files, join_path(path_, file)));
     shards_[it->second].at(name);  // throws unless the shard has it

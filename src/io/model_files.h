@@ -13,7 +13,7 @@ namespace octet {
 class ModelFiles {
  public:
   // `path` is a model folder or one .safetensors file. Throws Error{bad_data} where the index and
-  // the shards disagree or the index names a file outside the folder.
+  // the shards disagree, the index names a file outside the folder, or the weights are pickled.
   static ModelFiles open(const Files& files, const std::string& path);
 
   const std::string& path() const { return path_; }

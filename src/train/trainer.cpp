@@ -34,8 +34,7 @@ void set_first_weights(TrainEngine& engine, const TrainerMachine& machine, const
                         static_cast<uint32_t>(config.train.seed), machine.catalogue);
   }
   const WeightReader reader(machine.files, config.model.path, spec);
-  write_weights(engine.arenas(), engine.layout(), parameters,
-                [&reader](const ParameterSpec& parameter) { return reader.read(parameter.name); });
+  load_weights(engine.arenas(), engine.layout(), parameters, reader);
 }
 
 // Means over the steps of this process.

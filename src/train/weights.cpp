@@ -10,10 +10,14 @@
 namespace octet {
 namespace {
 
-void write_slot(Arenas& arenas, const Layout::Slot& slot, const void* data, size_t bytes) {
-  CHECK(static_cast<int64_t>(bytes) == slot.type.n_bytes());
-  if (bytes == 0) return;
-  arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset, data, slot.type.n_bytes());
+// Elements `first` on.
+void write_slot(Arenas& arenas, const Layout::Slot& slot, int64_t first,
+                std::span<const std::byte> bytes) {
+  const int64_t at = first * dtype_bytes(slot.type.dtype);
+  const auto n_bytes = static_cast<int64_t>(bytes.size());
+  CHECK(at >= 0 && n_bytes <= slot.type.n_bytes() - at);
+  if (n_bytes == 0) return;
+  arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset + at, bytes.data(), n_bytes);
 }
 
 // The f32 master of a parameter, or its remainder; nullptr where the weight is all there is.
@@ -72,13 +76,12 @@ std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed)
 }
 
 void write_master(Arenas& arenas, const Layout& layout, const std::string& parameter,
-                  std::span<const float> values) {
+                  std::span<const float> values, int64_t first) {
   const Layout::Slot& weight = layout.slots.at(parameter);
   const Layout::Slot* master = find_master(layout, parameter);
   if (master == nullptr || master->key.use == StateUse::master) {
-    const std::vector<std::byte> bytes = encode_weights(values, weight.type.dtype);
-    write_slot(arenas, weight, bytes.data(), bytes.size());
-    if (master != nullptr) write_slot(arenas, *master, values.data(), values.size_bytes());
+    write_slot(arenas, weight, first, encode_weights(values, weight.type.dtype));
+    if (master != nullptr) write_slot(arenas, *master, first, std::as_bytes(values));
     return;
   }
   CHECK(weight.type.dtype == Dtype::bf16 && master->type.dtype == Dtype::i16);
@@ -89,14 +92,23 @@ void write_master(Arenas& arenas, const Layout& layout, const std::string& param
     hi[i] = split.hi;
     remainder[i] = split.lo;
   }
-  write_slot(arenas, weight, hi.data(), hi.size() * sizeof(uint16_t));
-  write_slot(arenas, *master, remainder.data(), remainder.size() * sizeof(int16_t));
+  write_slot(arenas, weight, first, std::as_bytes(std::span(hi)));
+  write_slot(arenas, *master, first, std::as_bytes(std::span(remainder)));
 }
 
 void write_weights(Arenas& arenas, const Layout& layout,
                    const std::vector<ParameterSpec>& parameters, const ParameterValues& values) {
   zero_all(arenas, layout);
   write_values(arenas, layout, parameters, values);
+}
+
+void load_weights(Arenas& arenas, const Layout& layout,
+                  const std::vector<ParameterSpec>& parameters, const WeightReader& weights) {
+  zero_all(arenas, layout);
+  read_in_pieces(weights, parameters, arenas.device().info().n_threads,
+                 [&](const WeightPiece& piece) {
+                   write_master(arenas, layout, piece.parameter.name, piece.values, piece.first);
+                 });
 }
 
 void draw_weights(Arenas& arenas, const Layout& layout,
