@@ -9,9 +9,11 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
 #include "config/nearest.h"
 #include "data/dataset.h"
+#include "data/shards_only.h"
 #include "infer/evaluate.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
@@ -28,7 +30,7 @@ struct EvalFlags {
   std::vector<std::string> tasks = {"perplexity"};
   std::vector<std::string> data;
   int64_t max_documents = 0, max_tokens = 0, seq = 0, batch = 8;
-  bool per_document = false;
+  bool per_document = false, strict = false;
 };
 
 // "perplexity" and "nll" are one computation, named by what is looked for; ":FILE" is its text.
@@ -55,7 +57,13 @@ Task parse_task(const std::string& text, const EvalFlags& flags) {
 // Files of a task, tokenized once where the model is a run.
 TokenStream named_stream(Files& files, const Task& task, const EvalFlags& flags,
                          const ModelSource& source, const RunDataOptions& run_options) {
-  const auto tokenizer = make_tokenizer(files, source.tokenizer);
+  if (source.tokenizer.empty() && !are_token_shards(files, task.data)) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
+                flags.model);
+  }
+  const auto tokenizer =
+      data_tokenizer(files, source.tokenizer, task.data, source.spec.vocab, run_options.log);
   DatasetOptions options;
   options.train = task.data;
   options.val_fraction = 0;
@@ -68,7 +76,7 @@ TokenStream named_stream(Files& files, const Task& task, const EvalFlags& flags,
                 tokenizer->vocab_size());
   }
   std::optional<TokenCache> cache;
-  if (source.run && source.tokenizer != "bytes") {
+  if (source.run && !source.tokenizer.empty() && source.tokenizer != "bytes") {
     cache.emplace(files, *tokenizer,
                   TokenCacheOptions{.folder = token_cache_folder(*source.run),
                                     .tokenizer_path = source.tokenizer,
@@ -119,14 +127,9 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   const Log log = make_log(options);
   std::vector<Task> tasks;
   for (const std::string& task : flags.tasks) tasks.push_back(parse_task(task, flags));
-  ModelSource source = find_model_source(files, flags.model, log);
+  ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
   if (!flags.recipe.empty()) source.recipe = flags.recipe;
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
-  if (source.tokenizer.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
-                flags.model);
-  }
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
   Backend backend = open_backend(options);
   const FunctionKey function{function::evaluate, {.batch = flags.batch, .seq = flags.seq}};
@@ -175,6 +178,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::NonNegativeNumber);
   eval->add_option("--batch", flags->batch, "sequences at a time")->check(CLI::PositiveNumber);
   eval->add_flag("--per-document", flags->per_document, "a row for each document, too");
+  add_strict_flag(*eval, flags->strict);
   eval->callback([flags, &options] { run_eval(*flags, options); });
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/named_enum.h"
+#include "data/shards_only.h"
 #include "data/token_cache.h"
 #include "infer/model_spec.h"
 #include "text/tokenizer.h"
@@ -118,12 +119,31 @@ std::string token_cache_folder(const RunConfig& config) {
   return join_path(parent_path(out), "token-cache");
 }
 
+std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string& path,
+                                          std::span<const std::string> data, int64_t vocab,
+                                          const Log& log) {
+  if (!are_token_shards(files, data)) return make_tokenizer(files, path);
+  if (path.empty() || path == "bytes") return no_tokenizer(vocab);
+  try {
+    auto tokenizer = make_tokenizer(files, path);
+    if (tokenizer->vocab_size() <= vocab) return tokenizer;
+    log.warning("[data] {}: not used: {} tokens, the model has {}", path, tokenizer->vocab_size(),
+                vocab);
+  } catch (const Error& error) {
+    log.warning("[data] no tokenizer knows where documents of shards end: {}", error.what());
+  }
+  return no_tokenizer(vocab);
+}
+
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& run_options) {
   if (config.data.train.empty()) {
     throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
   }
-  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(files, config.data.tokenizer);
+  std::vector<std::string> paths = config.data.train;
+  paths.insert(paths.end(), config.data.val.begin(), config.data.val.end());
+  const std::unique_ptr<Tokenizer> tokenizer =
+      data_tokenizer(files, config.data.tokenizer, paths, spec.vocab, run_options.log);
   if (tokenizer->vocab_size() > spec.vocab) {
     throw Error(ErrorCode::invalid_argument,
                 "model.vocab: expected at least the tokenizer's {}, got {}",
@@ -137,7 +157,8 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
   options.shards.width = shard_width(config.data.token_bytes);
   options.shards.vocab = spec.vocab;
   options.log = run_options.log;
-  if (config.data.tokenizer == "bytes") return open_dataset(files, options, *tokenizer);
+  if (config.data.tokenizer.empty() || config.data.tokenizer == "bytes")
+    return open_dataset(files, options, *tokenizer);
   TokenCache cache(files, *tokenizer,
                    {.folder = token_cache_folder(config),
                     .tokenizer_path = config.data.tokenizer,

@@ -35,6 +35,13 @@ struct RunDataOptions {
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& options = {});
 
+// The tokenizer for these files. Token shards need none: where `path` names none that can be read
+// and fits, one of `vocab` tokens that takes no text stands in its place, with a warning where a
+// file was named.
+std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string& path,
+                                          std::span<const std::string> data, int64_t vocab,
+                                          const Log& log);
+
 // Where the tokens of a run's text are kept: beside config.out, for the runs beside it as well.
 std::string token_cache_folder(const RunConfig& config);
 
