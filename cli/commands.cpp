@@ -3,6 +3,7 @@
 #include "cli/bench_command.h"
 #include "cli/chat_command.h"
 #include "cli/compare_command.h"
+#include "cli/convert_command.h"
 #include "cli/docs_command.h"
 #include "cli/doctor_command.h"
 #include "cli/eval_command.h"
@@ -25,6 +26,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_plan_command(app, options);
   add_eval_command(app, options);
   add_generate_command(app, options);
+  add_convert_command(app, options);
   add_tokenize_command(app, options);
   add_chat_command(app, options);
   add_report_command(app, options);

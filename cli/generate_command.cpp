@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/strict_flag.h"
 #include "infer/generate.h"
 #include "infer/model_source.h"
 #include "text/tokenizer.h"
@@ -17,6 +18,7 @@ struct GenerateFlags {
   std::string model, prompt, tokenizer, recipe;
   int64_t max_tokens = 200;
   double temperature = 0;
+  bool strict = false;
 };
 
 GenerateOptions generate_options(const GenerateFlags& flags, const GlobalOptions& options,
@@ -44,7 +46,8 @@ void print_result(const GlobalOptions& options, const GenerateFlags& flags, cons
 
 void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
-  ModelSource source = find_model_source(files, flags.model, make_log(options));
+  ModelSource source =
+      find_model_source(files, flags.model, make_log(options), unknown_keys(flags.strict));
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   if (!flags.recipe.empty()) source.recipe = flags.recipe;
   if (source.tokenizer.empty()) {
@@ -86,6 +89,7 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
                        "`bytes`, a tokenizer's file, or a model folder with one");
   generate->add_option("--recipe", flags->recipe,
                        "precision; the run's, or fp32 for a model folder");
+  add_strict_flag(*generate, flags->strict);
   generate->callback([flags, &options] { run_generate(*flags, options); });
 }
 

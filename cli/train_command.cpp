@@ -10,6 +10,7 @@
 #include "cli/progress.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
+#include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
 #include "config/load.h"
 #include "infer/model_source.h"
@@ -23,7 +24,7 @@ namespace {
 
 struct TrainFlags {
   std::string config;
-  bool resume = false, overwrite = false;
+  bool resume = false, overwrite = false, strict = false;
   std::string profile_steps;
 };
 
@@ -84,6 +85,9 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   check_run_folder(files, config.out, mode);
   Backend backend = open_backend(machine, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(files, config);
+  if (!config.model.path.empty()) {
+    tell_unknown_keys(files, config.model.path, make_log(options), unknown_keys(flags.strict));
+  }
   const Dataset data = open_run_data(files, config, spec,
                                      {.log = make_log(options),
                                       .threads = options.threads,
@@ -133,6 +137,7 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
       ->add_option("--profile-steps", flags->profile_steps,
                    "time every kernel of these steps: a table, and trace.json in `out`")
       ->type_name("FIRST:LAST");
+  add_strict_flag(*train, flags->strict);
   train->callback([flags, &options] { run_train(*flags, options); });
 }
 

@@ -1,5 +1,7 @@
 #include "infer/model_source.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
@@ -22,6 +24,7 @@ ModelSource source_of_run(const Files& files, const std::string& run,
   source.run = load_config(join_path(run, "config.yaml")).config;
   source.run->out = run;  // a run may have moved
   source.spec = spec_of_run(files, run, *source.run);
+  source.folder = run;
   source.weights = join_path(checkpoint, "model.safetensors");
   source.recipe = source.run->recipe.base;
   source.tokenizer = source.run->data.tokenizer;
@@ -32,7 +35,7 @@ ModelSource source_of_run(const Files& files, const std::string& run,
 ModelSource source_of_folder(const Files& files, const std::string& folder) {
   ModelSource source;
   source.spec = read_hf_config(files, folder);
-  source.weights = folder;
+  source.folder = source.weights = folder;
   source.tokenizer =
       find_tokenizer(files, folder).value_or(source.spec.vocab == 256 ? "bytes" : "");
   source.seq = source.spec.max_positions;
@@ -52,7 +55,26 @@ void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded) {
   if (const auto found = find_tokenizer(files, folder)) loaded.config.data.tokenizer = *found;
 }
 
-ModelSource find_model_source(Files& files, const std::string& path, const Log& log) {
+void tell_unknown_keys(const Files& files, const std::string& model_folder, const Log& log,
+                       UnknownKeys unknown) {
+  constexpr size_t kMostLines = 20;
+  const std::string path = join_path(model_folder, "config.json");
+  const auto keys = parse_hf_config_and_keys(files.read_text(path), path).unknown;
+  if (keys.empty()) return;
+  if (unknown == UnknownKeys::are_errors) {
+    throw Error(ErrorCode::bad_data, "[config.json] {}: expected known keys, got '{}'", path,
+                keys.front());
+  }
+  for (size_t i = 0; i < std::min(keys.size(), kMostLines); ++i) {
+    log.warning("[config.json] {}: '{}' is not known, and ignored", path, keys[i]);
+  }
+  if (keys.size() > kMostLines) {
+    log.warning("[config.json] {}: {} more keys are not known", path, keys.size() - kMostLines);
+  }
+}
+
+ModelSource find_model_source(Files& files, const std::string& path, const Log& log,
+                              UnknownKeys unknown) {
   const auto has = [&](const std::string& folder, std::string_view name) {
     return files.exists(join_path(folder, name));
   };
@@ -66,7 +88,10 @@ ModelSource find_model_source(Files& files, const std::string& path, const Log& 
     const LoadedCheckpoint loaded = Checkpoints(files, parent_path(path), log).load(path);
     return source_of_run(files, run_of_checkpoint(path), loaded.path);
   }
-  if (has(path, "config.json")) return source_of_folder(files, path);
+  if (has(path, "config.json")) {
+    tell_unknown_keys(files, path, log, unknown);
+    return source_of_folder(files, path);
+  }
   throw Error(
       ErrorCode::bad_data,
       "[model] '{}': expected a run (config.yaml, ckpt/), one of its checkpoints, or a model "

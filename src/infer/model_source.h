@@ -14,6 +14,7 @@ namespace octet {
 
 struct ModelSource {
   ModelSpec spec;
+  std::string folder;            // the run's, or the model's; has its config.json
   std::string weights;           // a model folder, or one .safetensors file
   std::string recipe = "fp32";   // of the run
   std::string tokenizer;         // "bytes" or a file; empty where the folder does not say
@@ -21,9 +22,16 @@ struct ModelSource {
   std::optional<RunConfig> run;  // where it is a run
 };
 
+// Keys of a model folder's config.json that are in none of the lists (nn/hf_config.h).
+enum class UnknownKeys : uint8_t { are_warnings, are_errors };
+// A warning for each, or Error{bad_data}.
+void tell_unknown_keys(const Files& files, const std::string& model_folder, const Log& log,
+                       UnknownKeys unknown);
+
 // `path` is RUN (its newest whole checkpoint), RUN/ckpt/step-N, or a folder with config.json and
 // weights. Throws Error{bad_data} where it is none of them, or where a run has no whole checkpoint.
-ModelSource find_model_source(Files& files, const std::string& path, const Log& log = {});
+ModelSource find_model_source(Files& files, const std::string& path, const Log& log = {},
+                              UnknownKeys unknown = UnknownKeys::are_warnings);
 
 // Where the configuration names a model folder and leaves data.tokenizer out: that folder's.
 void take_tokenizer_of_model(const Files& files, LoadedConfig& loaded);

@@ -131,7 +131,8 @@ TEST(Weights, what_does_not_fit_is_named) {
   EXPECT_EQ(error([](auto& decls) {
               decls.back() = tensor_decl("lm_head.weight", Dtype::i32, {11, 8});
             }),
-            "[weights] DIR/model.safetensors: 'lm_head.weight' must be F32, BF16 or F16, got I32");
+            "[weights] DIR/model.safetensors: 'lm_head.weight' must be F32, BF16, F16 or "
+            "F8_E4M3, got I32");
 }
 
 TEST(ModelSources, a_folder_says_what_it_can) {
@@ -163,6 +164,41 @@ TEST(ModelSources, a_folder_brings_its_tokenizer) {
   loaded = parse_config(model + "data: {tokenizer: bytes}\n", "a.yaml");
   take_tokenizer_of_model(posix_files(), loaded);
   EXPECT_EQ(loaded.config.data.tokenizer, "bytes");
+}
+
+TEST(ModelSources, unknown_keys_are_a_warning_each_or_an_error) {
+  const ScratchFolder folder;
+  put_weights(folder, llama());
+  Json config = Json::parse(hf_config_text(llama()));
+  config["zebra"] = 1;
+  config["apple"] = 2;
+  const std::string path = folder.put("config.json", config.dump());
+  std::vector<std::string> lines;
+  const Log log([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  find_model_source(posix_files(), folder.path(), log);
+  EXPECT_EQ(lines, (std::vector<std::string>{
+                       "[config.json] " + path + ": 'apple' is not known, and ignored",
+                       "[config.json] " + path + ": 'zebra' is not known, and ignored"}));
+  EXPECT_EQ(error_of([&] {
+              find_model_source(posix_files(), folder.path(), {}, UnknownKeys::are_errors);
+            }),
+            "[config.json] " + path + ": expected known keys, got 'apple'");
+}
+
+TEST(ModelSources, pickled_weights_are_refused_by_name) {
+  const ScratchFolder folder;
+  folder.put("config.json", hf_config_text(llama()));
+  folder.put("pytorch_model.bin", "pickle");
+  const auto error = [&](const std::string& path) {
+    return error_of([&] { WeightReader(posix_files(), path, llama()); }, folder.path());
+  };
+  EXPECT_EQ(error(folder.path()),
+            "[model] 'DIR/pytorch_model.bin': expected a .safetensors file, got a pickle file, "
+            "which is never read");
+  folder.put("model.safetensors.index.json", R"({"weight_map":{"model.norm.weight":"a.bin"}})");
+  EXPECT_EQ(error(folder.path()),
+            "[model] 'DIR/a.bin': expected a .safetensors file, got a pickle file, which is never "
+            "read");
 }
 
 TEST(ModelSources, a_run_without_checkpoint_is_an_error) {

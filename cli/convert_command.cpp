@@ -1,0 +1,57 @@
+#include "cli/convert_command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/error.h"
+#include "base/named_enum.h"
+#include "cli/strict_flag.h"
+#include "infer/export.h"
+
+namespace octet {
+namespace {
+
+struct ConvertFlags {
+  std::string from, to, dtype;
+  uint64_t max_shard = ExportOptions{}.max_shard;
+  bool strict = false;
+};
+
+void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
+  Files& files = posix_files();
+  const Log log = make_log(options);
+  const ModelSource source = find_model_source(files, flags.from, log, unknown_keys(flags.strict));
+  ExportOptions how{.max_shard = flags.max_shard, .log = log};
+  if (!flags.dtype.empty()) how.dtype = enum_from_name<ExportDtype>(flags.dtype).value();
+  const ExportResult result = export_model(files, source, flags.to, how);
+  Table table{{"folder", "tensors", "bytes", "shards"}, {}};
+  table.rows.push_back({flags.to, fmt::to_string(result.n_tensors), fmt::to_string(result.n_bytes),
+                        fmt::to_string(result.n_shards)});
+  print_table(options, table);
+}
+
+}  // namespace
+
+void add_convert_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<ConvertFlags>();
+  CLI::App* convert =
+      app.add_subcommand("convert", "write a run or a model folder as a Hugging Face model folder");
+  convert->add_option("from", flags->from, "a run, one of its checkpoints, or a model folder")
+      ->required()
+      ->type_name("RUN|DIR");
+  convert->add_option("to", flags->to, "the folder to write: a name that is free")
+      ->required()
+      ->type_name("DIR");
+  convert
+      ->add_option("--dtype", flags->dtype,
+                   "of the weights; without it as they are stored (a run's: its compute copy)")
+      ->check(CLI::IsMember({"bf16", "f32", "fp8-block", "fp8-tensor"}));
+  convert->add_option("--max-shard", flags->max_shard, "bytes of a file at most, as 5GB or 500MiB")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 60));
+  add_strict_flag(*convert, flags->strict);
+  convert->callback([flags, &options] { run_convert(*flags, options); });
+}
+
+}  // namespace octet

@@ -1,0 +1,154 @@
+#include "infer/export.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/named_enum.h"
+#include "infer/export_tensors.h"
+#include "nn/hf_config.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kConfig = "config.json";
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kQuantization = "quantization_config";
+
+void take_folder(Files& files, const std::string& folder) {
+  if (files.exists(folder)) {
+    if (files.is_directory(folder) && files.list(folder).empty()) return;
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] '{}': expected a name that is free or an empty folder, got {}", folder,
+                files.is_directory(folder) ? "a folder with files" : "a file");
+  }
+  files.create_directories(folder);
+}
+
+void check_model(const ModelSpec& spec, ExportDtype dtype) {
+  const ModelDef& def = model_def(spec.kind);
+  if (parse_hf_config(hf_config_text(spec), kConfig) != resolved(spec)) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] expected a shape that {}'s config.json has keys for, got another",
+                def.name);
+  }
+  const bool is_fp8 = dtype == ExportDtype::fp8_block || dtype == ExportDtype::fp8_tensor;
+  if (is_fp8 && !def.plain_linears) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] --dtype {}: expected a model of plain linears, got {}, whose 8-bit "
+                "weights no other program loads",
+                enum_name(dtype), def.name);
+  }
+}
+
+Json fp8_block_config(const std::string& head) {
+  return {{"quant_method", "fp8"},
+          {"fmt", "e4m3"},
+          {"activation_scheme", "dynamic"},
+          {"weight_block_size", {128, 128}},
+          {"modules_to_not_convert", {head}}};
+}
+
+Json fp8_tensor_config(const std::string& head) {
+  const Json weights = {{"num_bits", 8},      {"type", "float"},  {"strategy", "tensor"},
+                        {"symmetric", true},  {"dynamic", false}, {"group_size", nullptr},
+                        {"actorder", nullptr}};
+  const Json group = {{"targets", {"Linear"}},
+                      {"weights", weights},
+                      {"input_activations", nullptr},
+                      {"output_activations", nullptr}};
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "float-quantized"},
+          {"quantization_status", "compressed"},
+          {"kv_cache_scheme", nullptr},
+          {"ignore", {head}},
+          {"config_groups", {{"group_0", group}}}};
+}
+
+// transformers' name for the dtype that other than 8-bit tensors have.
+std::string_view dtype_word(const std::vector<TensorSource>& tensors) {
+  SafeDtype widest = SafeDtype::bf16;
+  for (const TensorSource& tensor : tensors) {
+    const SafeDtype stored = tensor.decl.stored;
+    const bool is_scale =
+        tensor.decl.name.ends_with("_scale") || tensor.decl.name.ends_with("_scale_inv");
+    if (is_scale) continue;
+    if (stored == SafeDtype::f32) return "float32";
+    if (stored == SafeDtype::f16) widest = stored;
+  }
+  return widest == SafeDtype::f16 ? "float16" : "bfloat16";
+}
+
+// The source's own keys, with those that say what the model is as we read them, in both spellings.
+Json config_of(const Files& files, const ModelSource& source, ExportDtype dtype) {
+  const std::string path = join_path(source.folder, kConfig);
+  Json json = files.exists(path) ? parse_json(files.read_text(path), path) : Json::object();
+  json.update(Json::parse(hf_config_text(source.spec)));
+  if (dtype != ExportDtype::as_stored) json.erase(kQuantization);
+  const std::string_view head = model_def(source.spec.kind).head;
+  const std::string module(head.substr(0, head.rfind('.')));
+  if (dtype == ExportDtype::fp8_block) json[kQuantization] = fp8_block_config(module);
+  if (dtype == ExportDtype::fp8_tensor) json[kQuantization] = fp8_tensor_config(module);
+  return json;
+}
+
+std::vector<std::span<const TensorSource>> shards_of(const std::vector<TensorSource>& tensors,
+                                                     uint64_t max_bytes) {
+  std::vector<std::span<const TensorSource>> shards;
+  size_t first = 0;
+  uint64_t n_bytes = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t n = tensors[i].decl.n_bytes();
+    if (i > first && n > max_bytes - std::min(n_bytes, max_bytes)) {
+      shards.push_back(std::span(tensors).subspan(first, i - first));
+      first = i;
+      n_bytes = 0;
+    }
+    n_bytes += n;
+  }
+  shards.push_back(std::span(tensors).subspan(first));
+  return shards;
+}
+
+ExportResult write_shards(Files& files, const std::vector<TensorSource>& tensors,
+                          const std::string& folder, uint64_t max_shard) {
+  const auto shards = shards_of(tensors, max_shard);
+  ExportResult result{.n_tensors = static_cast<int64_t>(tensors.size()),
+                      .n_shards = static_cast<int64_t>(shards.size())};
+  Json map = Json::object();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name =
+        shards.size() == 1 ? "model.safetensors"
+                           : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    write_atomically(files, join_path(folder, name), [&](FileWriter& out) {
+      write_safetensors(out, shards[i], {{"format", "pt"}});
+    });
+    for (const TensorSource& tensor : shards[i]) {
+      map[tensor.decl.name] = name;
+      result.n_bytes += static_cast<int64_t>(tensor.decl.n_bytes());
+    }
+  }
+  if (shards.size() == 1) return result;
+  const Json index = {{"metadata", {{"total_size", result.n_bytes}}}, {"weight_map", map}};
+  write_atomically(files, join_path(folder, kIndex), index.dump(2) + "\n");
+  return result;
+}
+
+}  // namespace
+
+ExportResult export_model(Files& files, const ModelSource& source, const std::string& folder,
+                          const ExportOptions& options) {
+  check_model(source.spec, options.dtype);
+  const ExportWeights weights(files, source);
+  const std::vector<TensorSource> tensors = export_tensors(weights, options.dtype);
+  Json config = config_of(files, source, options.dtype);
+  config["dtype"] = config["torch_dtype"] = std::string(dtype_word(tensors));
+  take_folder(files, folder);
+  const ExportResult result = write_shards(files, tensors, folder, options.max_shard);
+  copy_companions(files, source, folder, options.log);
+  write_atomically(files, join_path(folder, kConfig), config.dump(2) + "\n");
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,59 @@
+// A model as the Hugging Face ecosystem ships it: config.json, generation_config.json, the files of
+// its tokenizer, and model.safetensors or shards with an index, which transformers and inference
+// servers load. Tensors have Hugging Face's names; a tied head is left out.
+//
+//   as_stored   the tensors' bytes as they are; of a run its compute copy
+//   bf16        rounded to nearest even; of a run its compute copy
+//   f32         exact; of a run its masters
+//   fp8_block   linears of the decoder layers in E4M3, a scale for each block of 128 x 128, blocks
+//   at
+//               the edges as if padded with zeros: quant_method fp8. All else as bf16
+//   fp8_tensor  the same with one scale for each, a BF16 number: compressed-tensors,
+//   float-quantized
+// scale = amax / 448, a multiplier; blocks of zeros have scale 1. Weights that are so stored
+// already are copied, so that a model of any dtype goes in and out bit by bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "infer/model_source.h"
+
+namespace octet {
+
+enum class ExportDtype : uint8_t { as_stored, bf16, f32, fp8_block, fp8_tensor };
+constexpr std::string_view enum_name(ExportDtype dtype) {
+  constexpr std::string_view names[] = {"as-stored", "bf16", "f32", "fp8-block", "fp8-tensor"};
+  return names[static_cast<int>(dtype)];
+}
+constexpr int enum_count(ExportDtype) {
+  return 5;
+}
+
+struct ExportOptions {
+  ExportDtype dtype = ExportDtype::as_stored;
+  uint64_t max_shard = 5'000'000'000;  // bytes of tensors in a file; a larger tensor has its own
+  Log log = {};
+};
+
+struct ExportResult {
+  int64_t n_tensors = 0, n_bytes = 0, n_shards = 0;
+};
+
+// `folder` must be free or empty; config.json is written last, so that one that was not finished is
+// no model. Throws Error{invalid_argument} where it is neither, where config.json has no words for
+// the model, or where 8-bit weights of its architecture have no loader; Error{bad_data} for weights
+// that are not finite and become E4M3. Takes memory of a few MiB beside a strip of 128 rows.
+ExportResult export_model(Files& files, const ModelSource& source, const std::string& folder,
+                          const ExportOptions& options);
+
+// The files beside weights and config.json that an export copies where they are regular files, no
+// links, and at most kMostCopiedBytes: of tokenizer and generation.
+inline constexpr uint64_t kMostCopiedBytes = uint64_t{128} << 20;
+void copy_companions(Files& files, const ModelSource& source, const std::string& folder,
+                     const Log& log);
+
+}  // namespace octet

@@ -1,0 +1,37 @@
+// The tensors of an export, and where their bytes come from.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "infer/export.h"
+#include "infer/weights.h"
+#include "io/safetensors.h"
+
+namespace octet {
+
+// A folder's weights, or a run's with its masters.
+class ExportWeights {
+ public:
+  ExportWeights(const Files& files, const ModelSource& source);
+
+  const std::vector<ParameterSpec>& parameters() const { return parameters_; }
+  const ModelDef& model() const { return model_; }
+  const WeightReader& compute() const { return compute_; }
+  bool has_masters() const { return masters_.has_value(); }
+  // Elements of the master; of a folder the weight itself.
+  void read_master(const ParameterSpec& parameter, int64_t first, std::span<float> out) const;
+  // A linear of a decoder layer: what becomes E4M3.
+  bool is_linear(const ParameterSpec& parameter) const;
+
+ private:
+  std::vector<ParameterSpec> parameters_;
+  const ModelDef& model_;
+  WeightReader compute_;
+  std::optional<SafetensorsReader> masters_;
+};
+
+// In the order of the model, scales behind their weights. `weights` must outlive the result.
+std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDtype dtype);
+
+}  // namespace octet

@@ -1,0 +1,234 @@
+#include "infer/export.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "base/json.h"
+#include "formats/codec.h"
+#include "infer/inference.h"
+#include "infer/weights.h"
+#include "io/model_files.h"
+#include "nn/hf_config.h"
+#include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+using test::ScratchFolder;
+
+// Widths that no block of 128 divides.
+ModelSpec shape_of(ModelKind kind) {
+  ModelSpec spec{.kind = kind, .hidden = 136, .layers = 1, .heads = 2, .ffn = 150, .vocab = 11};
+  if (model_def(kind).grouped_heads) spec.kv_heads = 1;
+  return resolved(spec);
+}
+
+float weight_at(size_t i) {
+  return std::sin(static_cast<float>(i) * 0.7f) * (1 + static_cast<float>(i % 13));
+}
+
+void put_model(const ScratchFolder& folder, const ModelSpec& spec, Dtype dtype) {
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<TensorSource> sources;
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    std::vector<float> values(static_cast<size_t>(n_elems(p.shape)));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = weight_at(i);
+    bytes.push_back(encode_weights(values, dtype));
+    sources.push_back({tensor_decl(p.name, dtype, p.shape), {}});
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    sources[i].emit = [&bytes, i](const ByteSink& sink) { sink(bytes[i]); };
+  }
+  write_atomically(posix_files(), folder / "model.safetensors",
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  folder.put("config.json", hf_config_text(spec));
+}
+
+ExportResult convert(const std::string& from, const std::string& to,
+                     const ExportOptions& options = {}) {
+  return export_model(posix_files(), find_model_source(posix_files(), from), to, options);
+}
+
+void expect_equal_tensors(const std::string& a, const std::string& b) {
+  const ModelFiles got = ModelFiles::open(posix_files(), a);
+  const ModelFiles expected = ModelFiles::open(posix_files(), b);
+  ASSERT_EQ(got.names(), expected.names());
+  for (const std::string& name : got.names()) {
+    EXPECT_EQ(got.at(name).stored, expected.at(name).stored) << name;
+    EXPECT_EQ(got.at(name).shape, expected.at(name).shape) << name;
+    EXPECT_EQ(got.read(name), expected.read(name)) << name;
+  }
+}
+
+TEST(Export, of_the_same_dtype_is_bit_identical_for_every_architecture) {
+  for (const ModelDef* model : models()) {
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::f32}) {
+      const ScratchFolder folder;
+      put_model(folder, shape_of(model->kind), dtype);
+      convert(folder.path(), folder / "out");
+      expect_equal_tensors(folder / "out", folder.path());
+      EXPECT_EQ(read_hf_config(posix_files(), folder / "out"), shape_of(model->kind));
+    }
+  }
+}
+
+TEST(Export, through_f32_gives_the_bf16_back) {
+  const ScratchFolder folder;
+  put_model(folder, shape_of(ModelKind::qwen3), Dtype::bf16);
+  convert(folder.path(), folder / "wide", {.dtype = ExportDtype::f32});
+  convert(folder / "wide", folder / "back", {.dtype = ExportDtype::bf16});
+  expect_equal_tensors(folder / "back", folder.path());
+}
+
+TEST(Export, in_fp8_is_near_and_goes_in_and_out_bit_by_bit) {
+  const ModelSpec spec = shape_of(ModelKind::llama);
+  for (const ExportDtype dtype : {ExportDtype::fp8_block, ExportDtype::fp8_tensor}) {
+    const ScratchFolder folder;
+    put_model(folder, spec, Dtype::bf16);
+    convert(folder.path(), folder / "q", {.dtype = dtype});
+    convert(folder / "q", folder / "again", {.dtype = dtype});
+    expect_equal_tensors(folder / "again", folder / "q");
+    convert(folder / "q", folder / "stored");
+    expect_equal_tensors(folder / "stored", folder / "q");
+    const WeightReader exact(posix_files(), folder.path(), spec);
+    const WeightReader q(posix_files(), folder / "q", spec);
+    int n_linears = 0;
+    for (const ParameterSpec& p : model_parameters(spec)) {
+      const std::vector<float> expected = exact.read(p.name), got = q.read(p.name);
+      const bool is_linear = q.scales(p.name) != nullptr;
+      n_linears += is_linear ? 1 : 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        // Half a step of E4M3: 2^-4 of the value, or of the least normal number 2^-6 times a scale.
+        const float step = is_linear ? std::abs(expected[i]) / 16 + 13.0f / 448 / 1024 : 0;
+        ASSERT_LE(std::abs(got[i] - expected[i]), step * 1.01f) << p.name << " " << i;
+      }
+    }
+    EXPECT_EQ(n_linears, 7);  // q, k, v, o, gate, up, down: none of them joined
+  }
+}
+
+TEST(Export, blocks_at_the_edges_have_scales_of_their_own) {
+  const ScratchFolder folder;
+  put_model(folder, shape_of(ModelKind::llama), Dtype::bf16);
+  convert(folder.path(), folder / "q", {.dtype = ExportDtype::fp8_block});
+  const ModelFiles q = ModelFiles::open(posix_files(), folder / "q");
+  const std::string up = "model.layers.0.mlp.up_proj.weight";
+  EXPECT_EQ(q.at(up).shape, (Shape{150, 136}));
+  EXPECT_EQ(q.at(up + "_scale_inv").shape, (Shape{2, 2}));
+}
+
+TEST(Export, shards_hold_at_most_what_was_asked_for_and_are_read_back) {
+  const ScratchFolder folder;
+  const ModelSpec spec = shape_of(ModelKind::llama);
+  put_model(folder, spec, Dtype::bf16);
+  const ExportResult result = convert(folder.path(), folder / "out", {.max_shard = 60'000});
+  EXPECT_GT(result.n_shards, 2);
+  expect_equal_tensors(folder / "out", folder.path());
+  const Json index =
+      Json::parse(posix_files().read_text(folder / "out/model.safetensors.index.json"));
+  EXPECT_EQ(index["metadata"]["total_size"], result.n_bytes);
+  EXPECT_EQ(index["weight_map"]["model.norm.weight"],
+            fmt::format("model-{0:05}-of-{0:05}.safetensors", result.n_shards));
+}
+
+TEST(Export, copies_the_known_files_and_no_links) {
+  const ScratchFolder folder, elsewhere;
+  put_model(folder, shape_of(ModelKind::llama), Dtype::bf16);
+  folder.put("tokenizer.json", "{}");
+  folder.put("generation_config.json", R"({"eos_token_id": 2})");
+  folder.put("modeling_evil.py", "print()");
+  folder.put("pytorch_model.bin", "pickle");
+  elsewhere.put("secret", "password");
+  std::filesystem::create_symlink(elsewhere / "secret", folder / "merges.txt");
+  std::string warnings;
+  const Log log([&](LogLevel, const std::string& line) { warnings += line + "\n"; });
+  convert(folder.path(), folder / "out", {.log = log});
+  std::string names;
+  for (const auto& entry : posix_files().list(folder / "out")) names += entry.name + " ";
+  EXPECT_EQ(names, "config.json generation_config.json model.safetensors tokenizer.json ");
+  EXPECT_EQ(warnings, "[convert] '" + folder.path() +
+                          "/merges.txt' is not copied: expected a regular file, got a link\n");
+}
+
+TEST(Export, says_what_it_cannot_do) {
+  const ScratchFolder folder;
+  put_model(folder, shape_of(ModelKind::gpt2), Dtype::bf16);
+  const auto error = [&](const std::string& to, ExportDtype dtype) {
+    return error_of([&] { convert(folder.path(), to, {.dtype = dtype}); }, folder.path());
+  };
+  EXPECT_EQ(error(folder.path(), ExportDtype::bf16),
+            "[convert] 'DIR': expected a name that is free or an empty folder, got a folder with "
+            "files");
+  EXPECT_EQ(error(folder / "q", ExportDtype::fp8_block),
+            "[convert] --dtype fp8-block: expected a model of plain linears, got gpt2, whose 8-bit "
+            "weights no other program loads");
+  EXPECT_FALSE(posix_files().exists(folder / "q"));
+}
+
+// Weights of one 2 x 3 matrix in E4M3 with these scales, as the layouts have them.
+std::vector<float> read_scaled(const std::vector<int64_t>& scale_shape,
+                               const std::vector<float>& scales, const std::string& config,
+                               const std::string& suffix) {
+  const ScratchFolder folder;
+  ModelSpec spec =
+      resolved({.hidden = 2, .layers = 1, .heads = 1, .ffn = 3, .vocab = 2, .norm_eps = 1e-6});
+  std::vector<TensorSource> sources;
+  std::vector<std::vector<std::byte>> bytes;
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    const bool is_scaled = p.name.ends_with("down_proj.weight");
+    const Dtype dtype = is_scaled ? Dtype::e4m3 : Dtype::f32;
+    sources.push_back({tensor_decl(p.name, dtype, p.shape), {}});
+    bytes.emplace_back(sources.back().decl.n_bytes(), std::byte(is_scaled ? 0x38 : 0));  // 1
+  }
+  sources.push_back(
+      {tensor_decl("model.layers.0.mlp.down_proj.weight" + suffix, Dtype::f32, scale_shape), {}});
+  bytes.emplace_back(scales.size() * 4);
+  std::memcpy(bytes.back().data(), scales.data(), bytes.back().size());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    sources[i].emit = [&bytes, i](const ByteSink& sink) { sink(bytes[i]); };
+  }
+  write_atomically(posix_files(), folder / "model.safetensors",
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  Json json = Json::parse(hf_config_text(spec));
+  if (!config.empty()) json["quantization_config"] = Json::parse(config);
+  folder.put("config.json", json.dump());
+  return WeightReader(posix_files(), folder.path(), spec)
+      .read("model.layers.0.mlp.down_proj.weight");
+}
+
+TEST(QuantizedWeights, are_read_in_every_layout) {
+  const std::string fp8 = R"({"quant_method":"fp8","weight_block_size":[1,2]})";
+  const std::string groups =
+      R"({"quant_method":"compressed-tensors","format":"float-quantized","config_groups":)"
+      R"({"group_0":{"weights":{"num_bits":8,"type":"float","strategy":"channel"}}}})";
+  using Values = std::vector<float>;
+  EXPECT_EQ(read_scaled({}, {2}, "", "_scale"), (Values{2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(read_scaled({1}, {2}, R"({"quant_method":"fp8"})", "_scale"),
+            (Values{2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(read_scaled({2, 2}, {2, 3, 4, 5}, fp8, "_scale_inv"), (Values{2, 2, 3, 4, 4, 5}));
+  EXPECT_EQ(read_scaled({1, 1}, {2}, "", "_scale_inv"), (Values{2, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(read_scaled({2, 1}, {2, 3}, groups, "_scale"), (Values{2, 2, 2, 3, 3, 3}));
+  const auto error = [&](const std::vector<int64_t>& shape, const std::string& config) {
+    const std::string text = error_of([&] {
+      read_scaled(shape, Values(static_cast<size_t>(n_elems(shape)), 1.0f), config, "_scale_inv");
+    });
+    return text.substr(text.find(": ") + 2);
+  };
+  EXPECT_EQ(error({3, 1}, ""),
+            "'model.layers.0.mlp.down_proj.weight_scale_inv' must be the scales of [2,3], got "
+            "[3,1]");
+  EXPECT_EQ(error({1}, R"({"quant_method":"gptq"})"),
+            "'quantization_config.quant_method': expected fp8 or compressed-tensors, got gptq");
+  EXPECT_EQ(error({1}, R"({"quant_method":"fp8","weight_block_size":[0,2]})"),
+            "'quantization_config.weight_block_size': expected two extents of a block, got [0,2]");
+  EXPECT_EQ(error({1}, R"({"quant_method":"compressed-tensors","format":"pack-quantized"})"),
+            "'quantization_config.format': expected \"float-quantized\", got \"pack-quantized\"");
+}
+
+}  // namespace
+}  // namespace octet
