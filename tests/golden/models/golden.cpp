@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "formats/bf16.h"
 #include "io/safetensors.h"
+#include "nn/hf_config.h"
 
 namespace octet::golden {
 namespace {
@@ -33,6 +35,7 @@ Enum choice(const Metadata& meta, const char* key) {
 }
 
 ModelSpec read_spec(const Metadata& meta) {
+  if (meta.contains("config")) return parse_hf_config(meta.at("config"), "config.json");
   const ModelDef* def = find_model(meta.at("kind"));
   CHECK(def != nullptr);
   return {.kind = def->kind,
@@ -60,6 +63,16 @@ std::vector<double> widen(const std::vector<std::byte>& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return {values.begin(), values.end()};
+}
+
+std::vector<double> numbers_of(const std::vector<std::byte>& bytes, SafeDtype stored) {
+  if (stored == SafeDtype::i32) return widen<int32_t>(bytes);
+  if (stored == SafeDtype::f32) return widen<float>(bytes);
+  CHECK(stored == SafeDtype::bf16);
+  std::vector<double> values = widen<uint16_t>(bytes);
+  for (double& value : values)
+    value = static_cast<double>(f32_from_bf16(static_cast<uint16_t>(value)));
+  return values;
 }
 
 }  // namespace
@@ -100,9 +113,7 @@ Golden load_golden(const std::string& name) {
                 .tensors = {},
                 .shapes = {}};
   for (const StoredTensor& tensor : reader.tensors()) {
-    const auto bytes = reader.read(tensor.name);
-    golden.tensors[tensor.name] =
-        tensor.stored == SafeDtype::i32 ? widen<int32_t>(bytes) : widen<float>(bytes);
+    golden.tensors[tensor.name] = numbers_of(reader.read(tensor.name), tensor.stored);
     golden.shapes[tensor.name] = tensor.shape;
   }
   return golden;

@@ -1,4 +1,5 @@
-// A fixture made by tools/make_goldens.py, and the comparison with it.
+// A fixture made by tools/make_goldens.py, or of transformers by tools/parity.py (hf_*), and the
+// comparison with it.
 #pragma once
 
 #include <map>

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Parity with PyTorch and transformers, in both directions. `./dev parity` runs it in an environment of its own.
+
+  parity.py goldens FOLDER    writes FOLDER/hf_NAME.safetensors for every case below: a tiny random model of
+                              transformers in f32, with weights ("w:NAME", which BF16 holds exactly), tokens, labels
+                              (-1: not counted), logits, loss, all gradients ("g:NAME") and the parameters after one
+                              AdamW step from zero moments ("w1:NAME"); its metadata hold the config.json
+  parity.py compare FOLDER    makes the goldens anew and says how far those in FOLDER are from them
+  parity.py exports OCTET     `OCTET convert` of each model in each dtype, loaded by transformers: its logits
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+ADAMW = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
+BATCH, SEQ = 2, 11
+
+TINY = {"hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "vocab_size": 37, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False}
+
+# name -> model_type and what differs from TINY
+CASES = {
+    "llama": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
+    "llama_linear": {"model_type": "llama", "num_hidden_layers": 1,
+                     "rope_parameters": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0}},
+    "llama_llama3": {"model_type": "llama", "num_hidden_layers": 1, "head_dim": 8, "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+    "mistral": {"model_type": "mistral", "num_hidden_layers": 1, "sliding_window": SEQ},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": {"model_type": "qwen3", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4},
+    "olmo": {"model_type": "olmo", "clip_qkv": 0.5, "pad_token_id": None, "eos_token_id": 2},
+    "olmo2": {"model_type": "olmo2", "pad_token_id": None, "eos_token_id": 2},
+    "smollm2": {"model_type": "llama", "tie_word_embeddings": True, "num_attention_heads": 3,
+                "head_dim": 4},
+    "smollm3": {"model_type": "smollm3", "no_rope_layer_interval": 2, "pad_token_id": None, "bos_token_id": 1,
+                "eos_token_id": 2},
+    "gpt2": {"model_type": "gpt2", "n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 16,
+             "vocab_size": 37, "bos_token_id": 1, "eos_token_id": 2, "resid_pdrop": 0, "embd_pdrop": 0,
+             "attn_pdrop": 0},
+    "pythia": {"model_type": "gpt_neox", "hidden_size": 16, "num_hidden_layers": 2,
+               "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.25}},
+    "neox_in_series": {"model_type": "gpt_neox", "hidden_size": 16, "num_hidden_layers": 1, "use_parallel_residual": False,
+                       "attention_bias": False, "hidden_act": "gelu_new", "rope_parameters": {
+                           "rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}},
+}
+
+
+def config_of(case):
+    keys = dict(case) if case["model_type"] == "gpt2" else {**TINY, **case}
+    kind = keys.pop("model_type")
+    if kind == "gpt_neox":
+        for key in ("head_dim", "num_key_value_heads", "rms_norm_eps"):
+            keys.pop(key, None)
+    if kind == "olmo":
+        keys.pop("rms_norm_eps")
+    return transformers.CONFIG_MAPPING[kind](**keys)
+
+
+def model_of(name):
+    """Weights wide enough that softmax, gates and norms are far from their linear parts."""
+    config = config_of(CASES[name])
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = model.float().eval()
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    for key, w in model.named_parameters():
+        noise = torch.randn(w.shape, generator=generator)
+        if w.dim() == 2:
+            noise = noise / config.hidden_size ** 0.5
+        else:
+            noise = noise * 0.2 + (0.0 if key.endswith("bias") else 1.0)
+        w.data.copy_(noise.bfloat16().float())
+    return model, generator
+
+
+def parameters(model):
+    """By the names that checkpoints have: in memory transformers has another for GPT-NeoX's head."""
+    head = "embed_out.weight" if model.config.model_type == "gpt_neox" else "lm_head.weight"
+    return [(head if key == "lm_head.weight" else key, w) for key, w in model.named_parameters()]
+
+
+def decays(name, w):
+    return w.dim() == 2 and not name.endswith(("embed_tokens.weight", "embed_in.weight", "wte.weight",
+                                                "wpe.weight"))
+
+
+def make(name):
+    model, generator = model_of(name)
+    vocab = model.config.vocab_size
+    tokens = torch.randint(vocab, (BATCH, SEQ), generator=generator)
+    labels = torch.randint(vocab, (BATCH * SEQ,), generator=generator)
+    labels[torch.randperm(BATCH * SEQ, generator=generator)[:3]] = -1
+    logits = model(tokens, use_cache=False).logits.reshape(BATCH * SEQ, vocab)
+    loss = F.cross_entropy(logits, labels, ignore_index=-1)
+    loss.backward()
+    tensors = {"tokens": tokens.reshape(-1).int(), "labels": labels.int(), "logits": logits.detach(),
+               "loss": loss.detach()}
+    groups = [{"params": [w], "weight_decay": ADAMW["weight_decay"] if decays(key, w) else 0.0}
+              for key, w in parameters(model)]
+    for key, w in parameters(model):
+        tensors["w:" + key] = w.detach().bfloat16().clone()
+        tensors["g:" + key] = w.grad.clone()
+    torch.optim.AdamW(groups, lr=ADAMW["lr"], betas=(ADAMW["beta1"], ADAMW["beta2"]), eps=ADAMW["eps"]).step()
+    for key, w in parameters(model):
+        tensors["w1:" + key] = w.detach().clone()
+    keys = model.config.to_dict()
+    keys["architectures"] = [type(model).__name__]
+    metadata = {**{k: str(v) for k, v in ADAMW.items()}, "batch": str(BATCH), "seq": str(SEQ),
+                "config": json.dumps(keys, sort_keys=True)}
+    return {k: t.contiguous() for k, t in tensors.items()}, metadata
+
+
+def goldens(folder):
+    for name in CASES:
+        path = pathlib.Path(folder) / f"hf_{name}.safetensors"
+        tensors, metadata = make(name)
+        save_file(tensors, path, metadata)
+        print(f"{path.name}: {path.stat().st_size} bytes, loss {tensors['loss']:.6f}")
+
+
+def distance(got, expected):
+    return ((got.double() - expected.double()).abs().max() / expected.double().abs().max()).item()
+
+
+def compare(folder):
+    worst = 0.0
+    for name in CASES:
+        tensors, _ = make(name)
+        with safe_open(pathlib.Path(folder) / f"hf_{name}.safetensors", "pt") as file:
+            assert set(file.keys()) == set(tensors), name
+            far = max(distance(file.get_tensor(key), t) for key, t in tensors.items())
+        print(f"{name}: {far:.1e}")
+        worst = max(worst, far)
+    return worst <= 1e-5
+
+
+def logits_of(model, tokens):
+    with torch.no_grad():
+        return model(tokens, use_cache=False).logits.float()
+
+
+def load(folder):
+    """As a user would. What is quantized is dequantized (to BF16), so that any machine computes the same."""
+    keys = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    quantization = keys.get("quantization_config", {})
+    options = {}
+    if quantization.get("quant_method") == "fp8":
+        options["quantization_config"] = transformers.FineGrainedFP8Config(dequantize=True)
+    if quantization.get("quant_method") == "compressed-tensors":
+        options["quantization_config"] = transformers.CompressedTensorsConfig(run_compressed=False)
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", **options).float().eval()
+
+
+# Of the largest logit: f32 and bf16 hold the weights exactly; E4M3 moves each by up to 1/16, which a tiny random
+# model averages little. transformers multiplies by scales in BF16.
+FAR = {"f32": 1e-6, "bf16": 1e-6, "fp8-block": 0.5, "fp8-tensor": 0.5}
+FAR_AS_READ = 0.02
+
+
+def exports(octet):
+    """Each model to a folder by transformers, through octet in each dtype, and back: logits. For 8 bits what octet
+    itself reads of its export, written as BF16, must give the same logits as what transformers reads of it."""
+    is_good = True
+    for name in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            at = pathlib.Path(folder)
+            model, generator = model_of(name)
+            model.save_pretrained(at / "in")
+            tokens = torch.randint(model.config.vocab_size, (BATCH, SEQ), generator=generator)
+            expected = logits_of(model, tokens)
+            line = []
+            for dtype, far in FAR.items():
+                if dtype.startswith("fp8") and model.config.model_type == "gpt2":
+                    continue
+                subprocess.run([octet, "convert", at / "in", at / dtype, "--dtype", dtype, "--quiet"], check=True,
+                               stdout=subprocess.DEVNULL)
+                got = logits_of(load(at / dtype), tokens)
+                d = distance(got, expected)
+                is_good = is_good and d <= far
+                line.append(f"{dtype} {d:.1e}")
+                if not dtype.startswith("fp8"):
+                    continue
+                subprocess.run([octet, "convert", at / dtype, at / (dtype + "-read"), "--dtype", "bf16", "--quiet"],
+                               check=True, stdout=subprocess.DEVNULL)
+                d = distance(got, logits_of(load(at / (dtype + "-read")), tokens))
+                is_good = is_good and d <= FAR_AS_READ
+                line.append(f"as read here {d:.1e}")
+            print(f"{name}: {', '.join(line)}", flush=True)
+    return is_good
+
+
+def main():
+    command, *rest = sys.argv[1:] or ["help"]
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    if command == "goldens":
+        return goldens(*rest)
+    if command == "compare":
+        sys.exit(0 if compare(*rest) else 1)
+    if command == "exports":
+        sys.exit(0 if exports(*rest) else 1)
+    sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
