@@ -4,6 +4,7 @@
 #include "cli/chat_command.h"
 #include "cli/compare_command.h"
 #include "cli/convert_command.h"
+#include "cli/data_command.h"
 #include "cli/docs_command.h"
 #include "cli/doctor_command.h"
 #include "cli/eval_command.h"
@@ -29,6 +30,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_convert_command(app, options);
   add_tokenize_command(app, options);
   add_chat_command(app, options);
+  add_data_command(app, options);
   add_report_command(app, options);
   add_compare_command(app, options);
   add_bench_command(app, options);

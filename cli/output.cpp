@@ -84,6 +84,12 @@ void write_data(std::string_view bytes) {
   is_terminal ? write_out(bytes) : keep(bytes);
 }
 
+void write_marked(std::string_view text) {
+  static const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  const std::string shown = printable(text, Lines::many);
+  keep(is_terminal ? "\x1b[32m" + shown + "\x1b[0m" : "\u27e6" + shown + "\u27e7");
+}
+
 void write_err(std::string_view text) {
   flush();  // on a terminal both are one text
   write_all(STDERR_FILENO, printable(text, Lines::many));

@@ -19,6 +19,9 @@ void write_out(std::string_view text);
 // it.
 void write_data(std::string_view bytes);
 
+// A part of a result that stands out: green on a terminal, else between two brackets of its own.
+void write_marked(std::string_view text);
+
 // Messages; at once. What cannot be written is lost.
 void write_err(std::string_view text);
 // Removes the line that was begun on the terminal behind standard error.

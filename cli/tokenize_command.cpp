@@ -65,14 +65,15 @@ class Painter {
   explicit Painter(const GlobalOptions& options)
       : is_on_(!options.quiet && ::isatty(STDERR_FILENO) == 1) {}
   ~Painter() {
-    if (is_painted_) write_err("\r\x1b[K");
+    if (is_painted_) clear_line();
   }
   Painter(const Painter&) = delete;
   Painter& operator=(const Painter&) = delete;
 
   void paint(const TokenizeReport& report) {
     if (!is_on_) return;
-    write_err(fmt::format("\r\x1b[Kfile {} of {}: {} documents, {} tokens", report.n_files,
+    clear_line();
+    write_err(fmt::format("file {} of {}: {} documents, {} tokens", report.n_files,
                           report.n_files_in_all, report.n_documents, report.n_tokens));
     is_painted_ = true;
   }

@@ -70,6 +70,11 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
         fmt::format("agreement with data.shuffle = {}", config.data.shuffle), config.data.sampling},
        {"data.val_fraction", "data.val", val_agrees, "0 beside data.val",
         fmt::to_string(config.data.val_fraction)},
+       {"data.sampling", "data.chat.template",
+        config.data.sampling != "random" || config.data.chat.chat_template == "none",
+        "shuffle or sequential for conversations", config.data.sampling},
+       {"data.chat.template", "data.chat.template", !config.data.chat.chat_template.empty(),
+        "a template, auto or none", "nothing"},
        {"data.tokenizer", "data.tokenizer", !config.data.tokenizer.empty(), "`bytes` or a file",
         "nothing"},
        {"out", "out", !config.out.empty(), "a folder", "nothing"}});

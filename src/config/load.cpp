@@ -169,6 +169,17 @@ void fit_default_warmup(LoadedConfig& loaded) {
   if (loaded.source["optim.warmup"] == "default" && warmup > steps) warmup = steps / 10;
 }
 
+// Who names a key of chat data has chat data.
+void fit_default_template(LoadedConfig& loaded) {
+  const auto is_chat_key = [](const auto& entry) {
+    return entry.first.starts_with("data.chat.") && entry.second != "default";
+  };
+  const bool is_named = std::ranges::any_of(loaded.source, is_chat_key);
+  if (is_named && loaded.source["data.chat.template"] == "default") {
+    loaded.config.data.chat.chat_template = "auto";
+  }
+}
+
 // Marks what resolve() changed: a value that nobody wrote.
 void mark_derived(LoadedConfig& loaded, const RunConfig& written) {
   for (const ConfigRow& row : config_rows()) {
@@ -188,6 +199,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
   check_written(loaded, name);
   const RunConfig written = loaded.config;
   fit_default_warmup(loaded);
+  fit_default_template(loaded);
   resolve(loaded.config);
   check_resolved(loaded, name);
   mark_derived(loaded, written);

@@ -63,6 +63,17 @@ struct OptimConfig {
   bool operator==(const OptimConfig&) const = default;
 };
 
+// Fine-tuning data. The names but the template are those of ChatFields (data/chat_records.h).
+struct ChatConfig {
+  std::string chat_template = "none";  // none: the data is text
+  std::string messages = "messages", role = "role", content = "content";
+  std::string conversations = "conversations";
+  std::string instruction = "instruction", input = "input", output = "output";
+  std::string prompt = "prompt", completion = "completion";
+  std::string text = "text";
+  bool operator==(const ChatConfig&) const = default;
+};
+
 struct DataConfig {
   std::vector<std::string> train;
   std::vector<std::string> val;
@@ -73,6 +84,8 @@ struct DataConfig {
   std::string document_boundaries = "ignore";
   bool shuffle = true;
   std::string sampling = "auto";
+  std::string too_long = "drop";
+  ChatConfig chat;
   bool operator==(const DataConfig&) const = default;
 };
 

@@ -7,6 +7,7 @@
 
 #include "config/names.h"
 #include "data/loader.h"
+#include "data/packing.h"
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "optim/state_format.h"
@@ -128,6 +129,29 @@ constexpr ConfigRow kDataRows[] = {
     {"data.sampling", same, OCTET_FIELD(data.sampling), auto_or(names_of<WindowOrder>), "",
      "each window once an epoch in shuffled order, windows at random places, or in order; "
      "auto: by shuffle"},
+    {"data.too_long", same, OCTET_FIELD(data.too_long), one_of(names_of<TooLong>), "",
+     "what becomes of a document or conversation that does not fit into a row, with chat data"},
+    {"data.chat.template", same, OCTET_FIELD(data.chat.chat_template), any(), "",
+     "the data is conversations, in this chat template: a file or model folder, `chatml`, `plain`, "
+     "or auto: the model's, else one of these; none: the data is text"},
+    {"data.chat.messages", open, OCTET_FIELD(data.chat.messages), any(), "",
+     "key of a list of messages"},
+    {"data.chat.role", open, OCTET_FIELD(data.chat.role), any(), "", "key of a message's role"},
+    {"data.chat.content", open, OCTET_FIELD(data.chat.content), any(), "",
+     "key of a message's text"},
+    {"data.chat.conversations", open, OCTET_FIELD(data.chat.conversations), any(), "",
+     "key of a list of messages with `from` and `value`"},
+    {"data.chat.instruction", open, OCTET_FIELD(data.chat.instruction), any(), "",
+     "key of an instruction"},
+    {"data.chat.input", open, OCTET_FIELD(data.chat.input), any(), "",
+     "key of an instruction's input"},
+    {"data.chat.output", open, OCTET_FIELD(data.chat.output), any(), "",
+     "key of an instruction's answer"},
+    {"data.chat.prompt", open, OCTET_FIELD(data.chat.prompt), any(), "", "key of a prompt"},
+    {"data.chat.completion", open, OCTET_FIELD(data.chat.completion), any(), "",
+     "key of a prompt's answer"},
+    {"data.chat.text", open, OCTET_FIELD(data.chat.text), any(), "",
+     "key of a text, which is trained whole"},
 };
 
 constexpr ConfigRow kTrainRows[] = {

@@ -1,7 +1,6 @@
 #include "data/loader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/error.h"
@@ -14,24 +13,47 @@ namespace {
 
 constexpr uint64_t kRandomStream = name_hash("data.random_windows");
 
-Batch empty_batch(int64_t batch, int64_t seq) {
-  const auto n = static_cast<size_t>(batch * seq);
-  return {batch, seq, std::vector<int32_t>(n, 0), std::vector<int32_t>(n, kIgnoredLabel)};
+// One row of a batch.
+struct Row {
+  std::span<int32_t> tokens, labels;
+  std::span<int32_t> doc_starts = {};  // empty where they are not asked for
+};
+
+Row row_of(Batch& batch, size_t row, size_t n) {
+  const size_t at = row * static_cast<size_t>(batch.seq);
+  Row result{std::span(batch.tokens).subspan(at, n), std::span(batch.labels).subspan(at, n)};
+  if (!batch.doc_starts.empty()) {
+    result.doc_starts = std::span(batch.doc_starts).subspan(at, static_cast<size_t>(batch.seq));
+  }
+  return result;
+}
+
+Batch batch_for(int64_t batch, int64_t seq, DocumentBoundaries boundaries) {
+  Batch result = empty_batch(batch, seq);
+  if (boundaries == DocumentBoundaries::isolate) result.doc_starts.resize(result.tokens.size());
+  return result;
 }
 
 // Fills one row from stream position `first`; what lies past the end stays as it is.
 void fill_row(const TokenStream& stream, DocumentBoundaries boundaries, int64_t first,
-              std::span<int32_t> tokens, std::span<int32_t> labels) {
+              const Row& row) {
   const int64_t n_left = stream.n_tokens() - first;
   const auto n =
-      static_cast<size_t>(std::min<int64_t>(n_left, static_cast<int64_t>(tokens.size()) + 1));
+      static_cast<size_t>(std::min<int64_t>(n_left, static_cast<int64_t>(row.tokens.size()) + 1));
   std::vector<int32_t> window(n);
-  std::vector<uint8_t> starts(n);
-  stream.read(first, window, starts);
-  std::copy_n(window.begin(), std::min(n, tokens.size()), tokens.begin());
+  std::vector<uint8_t> flags(n);
+  stream.read(first, window, flags);
+  std::copy_n(window.begin(), std::min(n, row.tokens.size()), row.tokens.begin());
   for (size_t i = 0; i + 1 < n; ++i) {
-    const bool is_masked = boundaries == DocumentBoundaries::mask_labels && starts[i + 1] != 0;
-    labels[i] = is_masked ? kIgnoredLabel : window[i + 1];
+    const bool begins = (flags[i + 1] & kDocumentStart) != 0;
+    const bool is_masked =
+        (begins && boundaries != DocumentBoundaries::ignore) || (flags[i + 1] & kNotTrained) != 0;
+    row.labels[i] = is_masked ? kIgnoredLabel : window[i + 1];
+  }
+  int32_t begin = 0;
+  for (size_t i = 0; i < row.doc_starts.size(); ++i) {
+    if (i < n && (flags[i] & kDocumentStart) != 0) begin = static_cast<int32_t>(i);
+    row.doc_starts[i] = begin;
   }
 }
 
@@ -47,16 +69,7 @@ std::string_view order_name(WindowOrder order) {
   return "?";
 }
 
-std::string_view boundaries_name(DocumentBoundaries boundaries) {
-  return boundaries == DocumentBoundaries::ignore ? "ignore" : "mask_labels";
-}
-
 }  // namespace
-
-int64_t Batch::n_labels() const {
-  return std::count_if(labels.begin(), labels.end(),
-                       [](int32_t id) { return id != kIgnoredLabel; });
-}
 
 Loader::Loader(TokenStream stream, const LoaderOptions& options)
     : stream_(std::move(stream)), options_(options) {
@@ -98,80 +111,52 @@ Batch Loader::next(int64_t batch) {
   return result;
 }
 
-int64_t Loader::count_labels(int64_t n_windows) const {
-  int64_t n_labels = 0;
+RowCounts Loader::count(int64_t n_windows) const {
+  RowCounts counts{.n_tokens = n_windows * options_.seq};
   for (int64_t i = 0; i < n_windows; ++i) {
-    if (options_.boundaries == DocumentBoundaries::mask_labels) {
-      n_labels += peek(i, 1).n_labels();
+    if (options_.boundaries != DocumentBoundaries::ignore) {
+      counts.n_labels += peek(i, 1).n_labels();
     } else {
-      n_labels += std::min(options_.seq, stream_.n_tokens() - 1 - window_start(drawn_ + i));
+      counts.n_labels += std::min(options_.seq, stream_.n_tokens() - 1 - window_start(drawn_ + i));
     }
   }
-  return n_labels;
+  return counts;
 }
 
 Batch Loader::peek(int64_t skip, int64_t batch) const {
   CHECK(skip >= 0 && batch >= 1);
-  Batch result = empty_batch(batch, options_.seq);
+  Batch result = batch_for(batch, options_.seq, options_.boundaries);
   const auto seq = static_cast<size_t>(options_.seq);
   for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
     fill_row(stream_, options_.boundaries, window_start(drawn_ + skip + static_cast<int64_t>(row)),
-             std::span(result.tokens).subspan(row * seq, seq),
-             std::span(result.labels).subspan(row * seq, seq));
+             row_of(result, row, seq));
   }
   return result;
 }
 
-std::map<std::string, std::string> Loader::state() const {
+LoaderState Loader::state() const {
   return {{"identity", fmt::format("{:016x}", identity_)},
           {"tokens", std::to_string(stream_.n_tokens())},
           {"seq", std::to_string(options_.seq)},
           {"order", std::string(order_name(options_.order))},
-          {"boundaries", std::string(boundaries_name(options_.boundaries))},
+          {"boundaries", std::string(enum_name(options_.boundaries))},
           {"seed", std::to_string(options_.seed)},
           {"epoch", std::to_string(epoch())},
           {"position", std::to_string(drawn_ % n_windows_)}};
 }
 
-void Loader::restore(const std::map<std::string, std::string>& state) {
-  const auto get = [&](const std::string& key) -> const std::string& {
-    const auto it = state.find(key);
-    if (it == state.end())
-      throw Error(ErrorCode::bad_data, "[data] loader state: expected '{}', got none", key);
-    return it->second;
-  };
-  const auto number = [&](const std::string& key, int64_t bound) {
-    const std::string& text = get(key);
-    int64_t value = -1;
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || value < 0 ||
-        value >= bound) {
-      throw Error(ErrorCode::bad_data, "[data] loader state: '{}' must be from 0 to {}, got '{}'",
-                  key, bound - 1, text);
-    }
-    return value;
-  };
-  const auto now = this->state();
-  if (get("identity") != now.at("identity")) {
-    throw Error(ErrorCode::bad_data,
-                "[data] the training data changed: expected {} tokens of identity {}, got {} of {}",
-                get("tokens"), get("identity"), now.at("tokens"), now.at("identity"));
-  }
-  for (const char* key : {"tokens", "seq", "order", "boundaries", "seed"}) {
-    if (get(key) != now.at(key)) {
-      throw Error(ErrorCode::bad_data,
-                  "[data] '{}' must stay as in the checkpoint: expected {}, got {}", key, get(key),
-                  now.at(key));
-    }
-  }
-  const int64_t epoch = number("epoch", INT64_MAX / n_windows_);
-  drawn_ = epoch * n_windows_ + number("position", n_windows_);
+void Loader::restore(const LoaderState& state) {
+  expect_same_source(state, this->state(), {"tokens", "seq", "order", "boundaries", "seed"});
+  const int64_t epoch = state_number(state, "epoch", INT64_MAX / n_windows_);
+  drawn_ = epoch * n_windows_ + state_number(state, "position", n_windows_);
 }
 
-EvalWindows::EvalWindows(TokenStream stream, int64_t seq, int64_t max_labels)
+EvalWindows::EvalWindows(TokenStream stream, int64_t seq, int64_t max_labels,
+                         DocumentBoundaries boundaries)
     : stream_(std::move(stream)),
       seq_(seq),
-      n_labels_(std::clamp<int64_t>(stream_.n_tokens() - 1, 0, max_labels)) {
+      n_labels_(std::clamp<int64_t>(stream_.n_tokens() - 1, 0, max_labels)),
+      boundaries_(boundaries) {
   CHECK(seq >= 1 && max_labels >= 0);
 }
 
@@ -181,15 +166,12 @@ int64_t EvalWindows::n_windows() const {
 
 Batch EvalWindows::at(int64_t first_window, int64_t batch) const {
   CHECK(first_window >= 0 && batch >= 1);
-  Batch result = empty_batch(batch, seq_);
-  const auto seq = static_cast<size_t>(seq_);
+  Batch result = batch_for(batch, seq_, boundaries_);
   for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
     const int64_t first = (first_window + static_cast<int64_t>(row)) * seq_;
     if (first >= n_labels_) break;
     const auto n = static_cast<size_t>(std::min(seq_, n_labels_ - first));
-    fill_row(stream_, DocumentBoundaries::ignore, first,
-             std::span(result.tokens).subspan(row * seq, n),
-             std::span(result.labels).subspan(row * seq, n));
+    fill_row(stream_, boundaries_, first, row_of(result, row, n));
   }
   return result;
 }

@@ -10,16 +10,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/rows.h"
 #include "data/token_stream.h"
 
 namespace octet {
-
-inline constexpr int32_t kIgnoredLabel = -1;
 
 enum class WindowOrder {
   sequential,  // as they lie
@@ -37,9 +35,11 @@ constexpr int enum_count(WindowOrder) {
 enum class DocumentBoundaries {
   ignore,       // documents run on into each other
   mask_labels,  // the first token of a document is no label
+  isolate,      // nor does a token see another document, and positions begin anew
 };
 constexpr std::string_view enum_name(DocumentBoundaries boundaries) {
-  return boundaries == DocumentBoundaries::ignore ? "ignore" : "mask_labels";
+  constexpr std::string_view names[] = {"ignore", "mask_labels", "isolate"};
+  return names[static_cast<int>(boundaries)];
 }
 constexpr int enum_count(DocumentBoundaries) {
   return 2;
@@ -52,35 +52,24 @@ struct LoaderOptions {
   uint64_t seed = 0;
 };
 
-// Row-major [batch, seq].
-struct Batch {
-  int64_t batch = 0, seq = 0;
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> labels;
-  int64_t n_labels() const;  // that are not ignored
-};
-
-class Loader {
+class Loader : public RowLoader {
  public:
   // Throws Error{bad_data} when the stream holds fewer than 2 tokens.
   Loader(TokenStream stream, const LoaderOptions& options);
 
   Batch next(int64_t batch);
-  // The windows that next() would give once `skip` more are drawn; changes nothing.
-  Batch peek(int64_t skip, int64_t batch) const;
-  // Labels that count in the next windows. Reads them only where documents' boundaries decide.
-  int64_t count_labels(int64_t n_windows) const;
-  void advance(int64_t n_windows) { drawn_ += n_windows; }
+  Batch peek(int64_t skip, int64_t batch) const override;
+  // Reads the windows only where documents' boundaries decide.
+  RowCounts count(int64_t n_windows) const override;
+  int64_t count_labels(int64_t n_windows) const { return count(n_windows).n_labels; }
+  void advance(int64_t n_windows) override { drawn_ += n_windows; }
 
   int64_t n_windows() const { return n_windows_; }  // of one pass
-  int64_t epoch() const { return drawn_ / n_windows_; }
-  int64_t drawn() const { return drawn_; }
+  int64_t epoch() const override { return drawn_ / n_windows_; }
+  int64_t drawn() const override { return drawn_; }
 
-  // The position and what it is a position in, for a checkpoint.
-  std::map<std::string, std::string> state() const;
-  // Continues from a state. Throws Error{bad_data} when the data or an option differs from what the
-  // state was taken with, naming it.
-  void restore(const std::map<std::string, std::string>& state);
+  LoaderState state() const override;
+  void restore(const LoaderState& state) override;
 
  private:
   int64_t window_start(int64_t drawn) const;
@@ -94,16 +83,19 @@ class Loader {
 
 // The first `max_labels` predictions of a stream (fewer when it is shorter), in consecutive
 // windows: the same for every run. Rows after the last window are all ignored.
-class EvalWindows {
+class EvalWindows : public EvalRows {
  public:
-  EvalWindows(TokenStream stream, int64_t seq, int64_t max_labels);
+  EvalWindows(TokenStream stream, int64_t seq, int64_t max_labels,
+              DocumentBoundaries boundaries = DocumentBoundaries::ignore);
   int64_t n_labels() const { return n_labels_; }
   int64_t n_windows() const;
-  Batch at(int64_t first_window, int64_t batch) const;
+  int64_t n_rows() const override { return n_windows(); }
+  Batch at(int64_t first_window, int64_t batch) const override;
 
  private:
   TokenStream stream_;
   int64_t seq_, n_labels_;
+  DocumentBoundaries boundaries_;
 };
 
 }  // namespace octet

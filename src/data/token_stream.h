@@ -12,6 +12,12 @@
 
 namespace octet {
 
+// What is told of a token beside its id.
+enum TokenFlag : uint8_t {
+  kDocumentStart = 1,
+  kNotTrained = 2,  // it is no label: what a user said
+};
+
 // One run of documents: a token shard, or text in memory. Immutable; may be read from several
 // threads.
 class TokenSource {
@@ -19,9 +25,9 @@ class TokenSource {
   virtual ~TokenSource() = default;
   virtual const std::string& name() const = 0;
   virtual int64_t n_tokens() const = 0;
-  // Fills tokens[i] with token first + i, and starts[i] with 1 where a document starts there and 0
-  // elsewhere. Both spans have the same length, within the source.
-  virtual void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const = 0;
+  // Fills tokens[i] with token first + i, and flags[i] with its TokenFlags. Both spans have the
+  // same length, within the source.
+  virtual void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const = 0;
   virtual uint64_t identity() const = 0;  // changes with the content
 };
 
@@ -32,7 +38,7 @@ class TokenStream {
   explicit TokenStream(std::vector<std::shared_ptr<const TokenSource>> sources);
 
   int64_t n_tokens() const { return end_ - begin_; }
-  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const;
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const;
   TokenStream slice(int64_t begin, int64_t end) const;
   uint64_t identity() const;  // of all sources and of the part
 

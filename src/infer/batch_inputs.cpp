@@ -12,7 +12,8 @@ void write_batch(BoundPlan& function, const Batch& batch, float inv_n) {
   if (function.has_input("positions")) {
     std::vector<int32_t> positions(batch.tokens.size());
     for (size_t i = 0; i < positions.size(); ++i) {
-      positions[i] = static_cast<int32_t>(i % static_cast<size_t>(batch.seq));
+      const auto column = static_cast<int32_t>(i % static_cast<size_t>(batch.seq));
+      positions[i] = batch.doc_starts.empty() ? column : column - batch.doc_starts[i];
     }
     function.write_input("positions", positions.data(), n_bytes);
   }

@@ -42,10 +42,10 @@ NllSum batch_nll(BoundPlan& evaluate, const Batch& batch) {
   return sum_rows(batch, run_nll(evaluate, batch), 0, batch.batch);
 }
 
-NllSum stream_nll(BoundPlan& evaluate, const EvalWindows& windows, int64_t batch) {
+NllSum stream_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch) {
   NllSum total;
-  for (int64_t first = 0; first < windows.n_windows(); first += batch) {
-    const NllSum part = batch_nll(evaluate, windows.at(first, batch));
+  for (int64_t first = 0; first < rows.n_rows(); first += batch) {
+    const NllSum part = batch_nll(evaluate, rows.at(first, batch));
     total.sum += part.sum;
     total.n_tokens += part.n_tokens;
   }
@@ -62,7 +62,7 @@ std::vector<std::vector<int32_t>> documents_of(const TokenStream& stream,
     std::vector<uint8_t> starts(n);
     stream.read(first, tokens, starts);
     for (size_t i = 0; i < n; ++i) {
-      if (starts[i] != 0 || documents.empty()) {
+      if ((starts[i] & kDocumentStart) != 0 || documents.empty()) {
         const auto n_documents = static_cast<int64_t>(documents.size());
         if (limits.max_documents > 0 && n_documents == limits.max_documents) return documents;
         documents.emplace_back();

@@ -21,8 +21,8 @@ struct NllSum {
 // `evaluate` is a bound evaluate function of this batch size.
 NllSum batch_nll(BoundPlan& evaluate, const Batch& batch);
 
-// All labels of the windows, `batch` windows at a time.
-NllSum stream_nll(BoundPlan& evaluate, const EvalWindows& windows, int64_t batch);
+// All labels of the rows, `batch` rows at a time.
+NllSum stream_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch);
 
 // The documents of a stream, in order.
 struct DocumentLimits {

@@ -19,15 +19,16 @@ constexpr std::string_view kChatml =
 {{- '<|im_start|>assistant\n' }}
 {%- endif %})";
 
-// "User: ...", "Assistant: ...", with the end-of-text token after each answer where there is one.
+// "User: ...", "Assistant: ...". An answer ends with the end-of-text token where there is one, else
+// with the line feed.
 constexpr std::string_view kPlain =
     R"({%- for message in messages %}
 {%- if message['role'] == 'assistant' %}
 {{- 'Assistant: ' }}
 {%- generation %}
-{{- message['content'] ~ (eos_token if eos_token is defined else '') }}
+{{- message['content'] ~ (eos_token if eos_token is defined else '\n') }}
 {%- endgeneration %}
-{{- '\n' }}
+{{- '\n' if eos_token is defined else '' }}
 {%- else %}
 {{- message['role'] | capitalize ~ ': ' ~ message['content'] ~ '\n' }}
 {%- endif %}

@@ -158,9 +158,9 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& ba
   return watch.site();
 }
 
-NllSum TrainEngine::evaluate(const EvalWindows& windows) {
+NllSum TrainEngine::evaluate(const EvalRows& rows) {
   prepare_once();
-  return stream_nll(function(function::evaluate), windows, size_.batch);
+  return stream_nll(function(function::evaluate), rows, size_.batch);
 }
 
 int64_t TrainEngine::planned_bytes() const {

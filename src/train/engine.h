@@ -68,7 +68,7 @@ class TrainEngine {
   std::optional<NonfiniteSite> trace_nonfinite(const MicroBatches& batches,
                                                const StepScalars& scalars);
 
-  NllSum evaluate(const EvalWindows& windows);
+  NllSum evaluate(const EvalRows& rows);
 
   // Watches every launch of step() from now on; an empty one watches nothing, and costs nothing.
   void observe(StepObserver observer) { observer_ = std::move(observer); }

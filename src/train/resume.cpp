@@ -71,7 +71,7 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
   return resumed;
 }
 
-void check_counters(const LoadedCheckpoint& checkpoint, const Loader& loader, int64_t seq) {
+void check_counters(const LoadedCheckpoint& checkpoint, const RowLoader& loader, int64_t seq) {
   const Manifest& manifest = checkpoint.manifest;
   if (manifest.attempted != manifest.step) {
     fail_counter(checkpoint, "attempted", fmt::format("the step, {}", manifest.step),

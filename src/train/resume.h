@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "config/run_config.h"
-#include "data/loader.h"
+#include "data/rows.h"
 #include "io/checkpoint.h"
 #include "nn/model.h"
 #include "train/step_report.h"
@@ -35,7 +35,7 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
 
 // Throws Error{bad_data} for counters that no run can have; the loader is at the checkpoint's
 // place.
-void check_counters(const LoadedCheckpoint& checkpoint, const Loader& loader, int64_t seq);
+void check_counters(const LoadedCheckpoint& checkpoint, const RowLoader& loader, int64_t seq);
 
 // A count in the manifest's `extra`.
 int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key);

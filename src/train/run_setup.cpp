@@ -1,5 +1,6 @@
 #include "train/run_setup.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "base/error.h"
@@ -109,6 +110,36 @@ LoaderOptions loader_options(const RunConfig& config) {
           .seed = static_cast<uint64_t>(config.train.seed)};
 }
 
+bool has_conversations(const RunConfig& config) {
+  return config.data.chat.chat_template != "none";
+}
+
+PackOptions pack_options(const RunConfig& config) {
+  return {.seq = config.model.seq,
+          .too_long = named<TooLong>(config.data.too_long),
+          .packing = Packing::single,
+          .shuffles = named<WindowOrder>(config.data.sampling) == WindowOrder::shuffled,
+          .tells_starts = false,
+          .seed = static_cast<uint64_t>(config.train.seed)};
+}
+
+std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config) {
+  if (has_conversations(config)) {
+    return std::make_unique<PackedLoader>(stream, pack_options(config));
+  }
+  return std::make_unique<Loader>(stream, loader_options(config));
+}
+
+std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,
+                                         int64_t max_tokens) {
+  if (has_conversations(config)) {
+    return std::make_unique<PackedEval>(stream, pack_options(config), max_tokens);
+  }
+  const int64_t n_tokens = std::min(stream.n_tokens(), max_tokens);
+  return std::make_unique<EvalWindows>(stream.slice(0, n_tokens), config.model.seq,
+                                       std::max<int64_t>(n_tokens - 1, 0));
+}
+
 int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec) {
   return config.train.eval_bytes / token_bytes(spec.vocab);
 }
@@ -135,6 +166,54 @@ std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string&
   return no_tokenizer(vocab);
 }
 
+ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokenizer& tokenizer,
+                       const std::vector<std::string>& paths, int threads) {
+  const ChatConfig& chat = config.data.chat;
+  const ChatEncoder encoder(files, tokenizer, chat.chat_template, config.model.path);
+  const ChatFields fields = {.messages = chat.messages,
+                             .role = chat.role,
+                             .content = chat.content,
+                             .conversations = chat.conversations,
+                             .instruction = chat.instruction,
+                             .input = chat.input,
+                             .output = chat.output,
+                             .prompt = chat.prompt,
+                             .completion = chat.completion,
+                             .text = chat.text};
+  return read_chat_data(files, encoder, {.paths = paths, .fields = fields, .threads = threads});
+}
+
+namespace {
+
+// The last conversations are held out, whole, where there is no other validation data.
+Dataset open_chat_data(Files& files, const RunConfig& config, const Tokenizer& tokenizer,
+                       const RunDataOptions& options) {
+  const auto read = [&](const std::vector<std::string>& paths) {
+    ChatData data = read_run_chat(files, config, tokenizer, paths, options.threads);
+    log_report(data.report, options.log);
+    return data;
+  };
+  const ChatData train = read(config.data.train);
+  Dataset dataset;
+  dataset.n_sources = train.report.n_files;
+  dataset.train = TokenStream({train.source});
+  if (!config.data.val.empty()) {
+    const ChatData val = read(config.data.val);
+    dataset.n_sources += val.report.n_files;
+    dataset.val = TokenStream({val.source});
+    return dataset;
+  }
+  const auto n = static_cast<double>(train.samples.size());
+  const auto n_val = static_cast<size_t>(n * config.data.val_fraction);
+  const int64_t end = dataset.train.n_tokens();
+  const int64_t cut = n_val == 0 ? end : train.samples[train.samples.size() - n_val].first;
+  dataset.val = dataset.train.slice(cut, end);
+  dataset.train = dataset.train.slice(0, cut);
+  return dataset;
+}
+
+}  // namespace
+
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& run_options) {
   if (config.data.train.empty()) {
@@ -149,6 +228,7 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
                 "model.vocab: expected at least the tokenizer's {}, got {}",
                 tokenizer->vocab_size(), spec.vocab);
   }
+  if (has_conversations(config)) return open_chat_data(files, config, *tokenizer, run_options);
   DatasetOptions options;
   options.train = config.data.train;
   options.val = config.data.val;

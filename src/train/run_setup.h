@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "compile/program.h"
 #include "config/run_config.h"
+#include "data/chat_dataset.h"
 #include "data/dataset.h"
 #include "data/loader.h"
+#include "data/packed_loader.h"
 #include "nn/model.h"
 #include "optim/schedule.h"
 
@@ -18,6 +22,14 @@ namespace octet {
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec);
 Schedule schedule_of(const RunConfig& config);
 LoaderOptions loader_options(const RunConfig& config);
+PackOptions pack_options(const RunConfig& config);
+bool has_conversations(const RunConfig& config);  // as data
+
+// The rows that the configuration asks for: windows of text, or whole documents.
+std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config);
+// Those of the validation data that one evaluation reads.
+std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,
+                                         int64_t max_tokens);
 
 // Tokens of the validation stream that one evaluation reads: eval_bytes over the bytes a token
 // takes, 1 up to a vocabulary of 256, 2 up to 65,536, else 4.
@@ -41,6 +53,10 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
 std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string& path,
                                           std::span<const std::string> data, int64_t vocab,
                                           const Log& log);
+// The conversations that paths of the configuration hold. Throws Error{bad_data} where there are
+// none.
+ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokenizer& tokenizer,
+                       const std::vector<std::string>& paths, int threads);
 
 // Where the tokens of a run's text are kept: beside config.out, for the runs beside it as well.
 std::string token_cache_folder(const RunConfig& config);

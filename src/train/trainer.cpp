@@ -64,7 +64,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       spec_(model_from_config(machine.files, config)),
       recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
       engine_(program_options(config, spec_), machine.device, machine.catalogue),
-      loader_(data.train, loader_options(config)),
+      loader_(make_loader(data.train, config)),
       val_(data.val) {
   // Now: a state can be saved when the data cannot be read.
   const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
@@ -76,10 +76,11 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
 StepReport Trainer::step() {
   const auto start = std::chrono::steady_clock::now();
   const int64_t batch = config_.train.batch, n_windows = batch * config_.train.accumulate;
+  const RowCounts counts = loader_->count(n_windows);
   const MicroBatches batches{
       .count = static_cast<size_t>(config_.train.accumulate),
-      .n_labels = loader_.count_labels(n_windows),
-      .read = [&](size_t i) { return loader_.peek(static_cast<int64_t>(i) * batch, batch); }};
+      .n_labels = counts.n_labels,
+      .read = [&](size_t i) { return loader_->peek(static_cast<int64_t>(i) * batch, batch); }};
   const auto t = static_cast<double>(attempted_ + 1 - skipped_);
   StepReport report;
   report.step = attempted_ + 1;
@@ -95,7 +96,7 @@ StepReport Trainer::step() {
   if (config_.train.debug_nonfinite && (outcome.nonfinite || !std::isfinite(outcome.loss)))
     report.nonfinite = engine_.trace_nonfinite(batches, scalars);
   const int64_t n_tokens = n_windows * config_.model.seq;
-  loader_.advance(n_windows);
+  loader_->advance(n_windows);
   ++attempted_;
   skipped_ += outcome.nonfinite ? 1 : 0;
   tokens_ += n_tokens;
@@ -107,15 +108,15 @@ StepReport Trainer::step() {
   report.refused = outcome.refused;
   report.mem_bytes = engine_.planned_bytes();
   report.time_ms = seconds * 1000;
-  report.tokens_per_s = static_cast<double>(n_tokens) / seconds;
+  report.tokens_per_s = static_cast<double>(counts.n_tokens) / seconds;
   return report;
 }
 
 std::optional<double> Trainer::evaluate() {
-  const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
-  if (n_tokens < 2) return std::nullopt;
-  const EvalWindows windows(val_.slice(0, n_tokens), config_.model.seq, n_tokens - 1);
-  return engine_.evaluate(windows).mean();
+  if (val_.n_tokens() < 2) return std::nullopt;
+  const auto rows = make_eval_rows(val_, config_, eval_tokens(config_, spec_));
+  const NllSum sum = engine_.evaluate(*rows);
+  return sum.n_tokens > 0 ? std::optional(sum.mean()) : std::nullopt;
 }
 
 bool Trainer::is_due(int64_t every) const {

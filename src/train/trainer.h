@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,7 +23,7 @@
 #include "base/log.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
-#include "data/loader.h"
+#include "data/rows.h"
 #include "io/checkpoint.h"
 #include "nn/model.h"
 #include "train/engine.h"
@@ -112,7 +113,7 @@ class Trainer {
   ModelSpec spec_;
   std::string recall_problem_;  // why recorded algorithms were not taken; before the engine
   TrainEngine engine_;
-  Loader loader_;
+  std::unique_ptr<RowLoader> loader_;
   TokenStream val_;
   std::string val_identity_;  // of the tokens that an evaluation reads
   std::unique_ptr<RunRecord> record_;

@@ -90,11 +90,11 @@ bool Trainer::resume(const RunStart& start, const Log& log) {
 void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   const Manifest& manifest = checkpoint.manifest;
   try {
-    loader_.restore(manifest.loader);
+    loader_->restore(manifest.loader);
   } catch (const Error& error) {
     throw Error(error.code(), "[resume] {}: {}", checkpoint.path, error.what());
   }
-  check_counters(checkpoint, loader_, config_.model.seq);
+  check_counters(checkpoint, *loader_, config_.model.seq);
   compare_machines(manifest, machine_facts(), log);
   const auto validation = manifest.extra.find("validation");
   if (validation != manifest.extra.end() && validation->second != val_identity_) {
@@ -126,7 +126,7 @@ Manifest Trainer::manifest() const {
   manifest.tokens = tokens_;
   manifest.seed = static_cast<uint64_t>(config_.train.seed);
   manifest.recipe = config_.recipe.base;
-  manifest.loader = loader_.state();
+  manifest.loader = loader_->state();
   manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
   manifest.extra["validation"] = val_identity_;
   if (unrecorded_) manifest.extra["unrecorded"] = metrics_json(*unrecorded_);

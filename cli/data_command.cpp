@@ -1,0 +1,253 @@
+#include "cli/data_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/tokenize_progress.h"
+#include "config/load.h"
+#include "data/packing.h"
+#include "infer/model_source.h"
+#include "infer/model_spec.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+struct InspectFlags {
+  std::string config;
+  int64_t n = 5;
+};
+
+struct Inspected {
+  std::unique_ptr<Tokenizer> tokenizer;
+  TokenStream stream;
+  std::vector<ChatSample> samples;  // all of the training data
+  std::optional<ChatReport> chat;
+  PackReport rows;  // as documents would lie in rows
+  int64_t seq = 0;
+};
+
+// Documents of text, as samples of their own.
+std::vector<ChatSample> documents_of_text(const TokenStream& stream) {
+  constexpr int64_t kRead = 1 << 16;
+  std::vector<ChatSample> samples;
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> flags;
+  for (int64_t first = 0; first < stream.n_tokens(); first += kRead) {
+    const auto n = static_cast<size_t>(std::min(kRead, stream.n_tokens() - first));
+    tokens.resize(n);
+    flags.resize(n);
+    stream.read(first, tokens, flags);
+    for (size_t i = 0; i < n; ++i) {
+      const int64_t at = first + static_cast<int64_t>(i);
+      if (at == 0 || (flags[i] & kDocumentStart) != 0) {
+        samples.push_back(
+            {.place = fmt::format("document {}", samples.size()), .format = "text", .first = at});
+      }
+      ++samples.back().n_tokens;
+      ++samples.back().n_trained;
+    }
+  }
+  return samples;
+}
+
+Inspected inspect(const InspectFlags& flags, const GlobalOptions& options) {
+  Files& files = posix_files();
+  LoadedConfig loaded = load_config(flags.config, options.config_sets());
+  take_tokenizer_of_model(files, loaded);
+  const RunConfig& config = loaded.config;
+  Inspected result{.tokenizer = make_tokenizer(files, config.data.tokenizer),
+                   .seq = config.model.seq};
+  if (has_conversations(config)) {
+    if (config.data.train.empty()) {
+      throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
+    }
+    ChatData data =
+        read_run_chat(files, config, *result.tokenizer, config.data.train, options.threads);
+    result.stream = TokenStream({data.source});
+    result.samples = std::move(data.samples);
+    result.chat = std::move(data.report);
+    const PackOptions rows = pack_options(config);
+    const Pieces pieces = find_pieces(result.stream, rows);
+    result.rows = report_with(pieces, pack_epoch(pieces, rows, 0));
+    return result;
+  }
+  const ModelSpec spec = model_from_config(files, config);
+  result.stream = open_run_data(files, config, spec,
+                                {.log = make_log(options),
+                                 .threads = options.threads,
+                                 .on_progress = tokenize_painter(options)})
+                      .train;
+  result.samples = documents_of_text(result.stream);
+  return result;
+}
+
+struct Lengths {
+  int64_t least = 0, median = 0, most_of_95 = 0, most = 0;
+};
+
+Lengths lengths_of(const std::vector<ChatSample>& samples) {
+  std::vector<int64_t> all;
+  for (const ChatSample& sample : samples) all.push_back(sample.n_tokens);
+  std::ranges::sort(all);
+  const auto at = [&](double share) {
+    return all[static_cast<size_t>(share * static_cast<double>(all.size() - 1))];
+  };
+  return {all.front(), at(0.5), at(0.95), all.back()};
+}
+
+struct SampleTokens {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> flags;
+};
+
+SampleTokens tokens_of(const Inspected& data, const ChatSample& sample) {
+  const auto n = static_cast<size_t>(sample.n_tokens);
+  SampleTokens tokens{std::vector<int32_t>(n), std::vector<uint8_t>(n)};
+  data.stream.read(sample.first, tokens.ids, tokens.flags);
+  return tokens;
+}
+
+double percent(int64_t part, int64_t whole) {
+  return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+void write_sample(const Inspected& data, const ChatSample& sample) {
+  write_out(fmt::format("\n--- {} ({}): {} tokens, {} trained{}{}{}\n", sample.place, sample.format,
+                        sample.n_tokens, sample.n_trained,
+                        sample.n_tokens > data.seq + 1 ? ", does not fit" : "",
+                        sample.note.empty() ? "" : "; ", sample.note));
+  const auto [ids, flags] = tokens_of(data, sample);
+  const auto is_trained = [&](size_t i) { return (flags[i] & kNotTrained) == 0; };
+  for (size_t i = 0; i < ids.size();) {
+    size_t end = i + 1;
+    while (end < ids.size() && is_trained(end) == is_trained(i)) ++end;
+    const std::string text = data.tokenizer->decode(std::span(ids).subspan(i, end - i));
+    is_trained(i) ? write_marked(text) : write_out(text);
+    i = end;
+  }
+  write_out("\n");
+}
+
+void write_chat(const ChatReport& chat) {
+  for (const auto& [format, n] : chat.formats) {
+    write_out(fmt::format("format         {}: {} records\n", format, n));
+  }
+  write_out(fmt::format("template       {}\n", chat.template_name));
+  write_out(fmt::format("trained        {} of {} tokens, {:.1f} %\n", chat.n_trained, chat.n_tokens,
+                        percent(chat.n_trained, chat.n_tokens)));
+  write_out(fmt::format("duplicates     {}, kept\n", chat.n_duplicates));
+  if (chat.n_apart > 0) {
+    write_out(
+        fmt::format("seams          {} records whose answer begins or ends within a token of "
+                    "the whole: encoded in parts\n",
+                    chat.n_apart));
+  }
+  for (const auto& [why, records] : chat.dropped) {
+    write_out(fmt::format("dropped        {}: {} ({}{})\n", records.n, why,
+                          fmt::join(records.places, ", "),
+                          records.n > static_cast<int64_t>(records.places.size()) ? ", ..." : ""));
+  }
+}
+
+void write_rows(const PackReport& rows, int64_t seq) {
+  write_out(fmt::format("too long       {} of {} for rows of {} (longest {}); {} tokens are lost\n",
+                        rows.n_too_long, rows.n_documents, seq, rows.longest, rows.n_lost_tokens));
+  if (rows.n_without_labels > 0) {
+    write_out(fmt::format("nothing to train  {} parts, left out\n", rows.n_without_labels));
+  }
+  write_out(fmt::format("rows           {} an epoch, {:.1f} % padding\n", rows.n_rows,
+                        100 * rows.padding_share(seq)));
+}
+
+void write_text(const Inspected& data, int64_t n) {
+  const Lengths lengths = lengths_of(data.samples);
+  write_out(
+      fmt::format("documents      {}, {} tokens\n", data.samples.size(), data.stream.n_tokens()));
+  write_out(fmt::format("lengths        {} to {}, median {}, 95 % up to {}\n", lengths.least,
+                        lengths.most, lengths.median, lengths.most_of_95));
+  if (data.chat) {
+    write_chat(*data.chat);
+    write_rows(data.rows, data.seq);
+  }
+  const auto n_shown = std::min(static_cast<size_t>(n), data.samples.size());
+  for (size_t i = 0; i < n_shown; ++i) write_sample(data, data.samples[i]);
+}
+
+nlohmann::ordered_json sample_json(const Inspected& data, const ChatSample& sample) {
+  const auto [ids, flags] = tokens_of(data, sample);
+  std::vector<int> mask;
+  for (const uint8_t flag : flags) mask.push_back((flag & kNotTrained) == 0 ? 1 : 0);
+  return {{"place", sample.place},
+          {"format", sample.format},
+          {"note", sample.note},
+          {"text", data.tokenizer->decode(ids)},
+          {"ids", ids},
+          {"mask", mask}};
+}
+
+nlohmann::ordered_json chat_json(const ChatReport& chat) {
+  nlohmann::ordered_json dropped = nlohmann::ordered_json::array();
+  for (const auto& [why, records] : chat.dropped) {
+    dropped.push_back({{"why", why}, {"records", records.n}, {"places", records.places}});
+  }
+  return {{"template", chat.template_name},
+          {"files", chat.n_files},
+          {"formats", chat.formats},
+          {"trained_tokens", chat.n_trained},
+          {"duplicates", chat.n_duplicates},
+          {"encoded_in_parts", chat.n_apart},
+          {"dropped", dropped}};
+}
+
+void write_json(const Inspected& data, int64_t n) {
+  const Lengths lengths = lengths_of(data.samples);
+  nlohmann::ordered_json json = {{"documents", data.samples.size()},
+                                 {"tokens", data.stream.n_tokens()},
+                                 {"lengths",
+                                  {{"least", lengths.least},
+                                   {"median", lengths.median},
+                                   {"share_95", lengths.most_of_95},
+                                   {"most", lengths.most}}}};
+  if (data.chat) {
+    const PackReport& rows = data.rows;
+    json["chat"] = chat_json(*data.chat);
+    json["rows"] = {{"rows", rows.n_rows},
+                    {"seq", data.seq},
+                    {"padding_share", rows.padding_share(data.seq)},
+                    {"too_long", rows.n_too_long},
+                    {"lost_tokens", rows.n_lost_tokens},
+                    {"without_labels", rows.n_without_labels}};
+  }
+  json["samples"] = nlohmann::ordered_json::array();
+  const auto n_shown = std::min(static_cast<size_t>(n), data.samples.size());
+  for (size_t i = 0; i < n_shown; ++i) {
+    json["samples"].push_back(sample_json(data, data.samples[i]));
+  }
+  write_out(json_text(json));
+}
+
+}  // namespace
+
+void add_data_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<InspectFlags>();
+  CLI::App* data = app.add_subcommand("data", "what a run would be trained on");
+  data->require_subcommand(1);
+  CLI::App* inspect_data = data->add_subcommand(
+      "inspect", "samples with what is trained of them, lengths, and what was dropped and why");
+  inspect_data->add_option("config", flags->config, "YAML file of a run")
+      ->required()
+      ->type_name("CONFIG");
+  inspect_data->add_option("--n", flags->n, "samples to show")->check(CLI::NonNegativeNumber);
+  inspect_data->callback([flags, &options] {
+    const Inspected data = inspect(*flags, options);
+    options.json ? write_json(data, flags->n) : write_text(data, flags->n);
+  });
+}
+
+}  // namespace octet

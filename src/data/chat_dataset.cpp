@@ -1,0 +1,207 @@
+#include "data/chat_dataset.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/thread_pool.h"
+#include "data/byte_stream.h"
+#include "data/documents.h"
+#include "data/json_values.h"
+#include "text/jinja/template.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kBatchRecords = 1024, kMostPlaces = 5;
+
+class ChatSource : public TokenSource {
+ public:
+  ChatSource(std::vector<int32_t> tokens, std::vector<uint8_t> flags)
+      : tokens_(std::move(tokens)), flags_(std::move(flags)) {
+    Xxh64 hash;
+    hash.update(std::as_bytes(std::span(tokens_)));
+    hash.update(std::as_bytes(std::span(flags_)));
+    identity_ = hash.digest();
+  }
+  const std::string& name() const override { return name_; }
+  int64_t n_tokens() const override { return static_cast<int64_t>(tokens_.size()); }
+  uint64_t identity() const override { return identity_; }
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
+    std::copy_n(tokens_.begin() + first, tokens.size(), tokens.begin());
+    std::copy_n(flags_.begin() + first, flags.size(), flags.begin());
+  }
+
+ private:
+  std::string name_ = "chat data";
+  std::vector<int32_t> tokens_;
+  std::vector<uint8_t> flags_;
+  uint64_t identity_ = 0;
+};
+
+struct Entry {
+  JsonText json;
+  ChatRecord record = {};
+  MaskedTokens tokens = {};
+  std::string dropped = {};
+};
+
+// A template's own words may differ from record to record: what they begin with stays.
+std::string reason_of(const Error& error) {
+  constexpr size_t kLongest = 160;
+  std::string reason = error.what();
+  std::replace(reason.begin(), reason.end(), '\n', ' ');
+  if (reason.size() > kLongest) reason = reason.substr(0, kLongest) + "...";
+  return reason;
+}
+
+bool is_json_name(const std::string& path) {
+  const std::string name = unpacked_name(path);
+  return name.ends_with(".json") || name.ends_with(".jsonl") || name.ends_with(".ndjson");
+}
+
+class Reader {
+ public:
+  Reader(const Files& files, const ChatEncoder& encoder, const ChatOptions& options)
+      : files_(files),
+        encoder_(encoder),
+        options_(options),
+        pool_(options.threads),
+        words_(static_cast<size_t>(pool_.n_threads())) {
+    data_.report.template_name = encoder.template_name();
+  }
+
+  ChatData read() {
+    for (const std::string& path : options_.paths) {
+      const bool is_folder = files_.is_directory(path);
+      for (const std::string& file : expand_paths(files_, {path}).paths) {
+        if (!is_folder || is_json_name(file)) read_file(file);
+      }
+    }
+    if (data_.samples.empty()) fail();
+    data_.source = std::make_shared<ChatSource>(std::move(tokens_), std::move(flags_));
+    return std::move(data_);
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    std::string why = "there are no JSON files";
+    if (data_.report.n_files > 0) why = "the files hold none";
+    for (const auto& [reason, records] : data_.report.dropped) {
+      why = fmt::format("{} dropped: {} ({})", records.n, reason, records.places.front());
+    }
+    throw Error(ErrorCode::bad_data, "[data] expected conversations in '{}', got no record: {}",
+                fmt::join(options_.paths, "', '"), why);
+  }
+
+  void read_file(const std::string& path) {
+    JsonValues values(files_, path);
+    ++data_.report.n_files;
+    while (true) {
+      std::vector<Entry> batch;
+      while (batch.size() < kBatchRecords) {
+        const auto value = values.next();
+        if (!value) break;
+        batch.push_back({*value});
+      }
+      if (batch.empty()) return;
+      pool_.run(static_cast<int64_t>(batch.size()), [&](int64_t i, int thread) {
+        encode(batch[static_cast<size_t>(i)], words_[static_cast<size_t>(thread)]);
+      });
+      for (Entry& entry : batch) add(path, entry);
+    }
+  }
+
+  void encode(Entry& entry, WordCache& words) const {
+    try {
+      entry.record = read_chat_record(entry.json.text, options_.fields);
+      entry.tokens = encoder_.encode(entry.record, words);
+      if (entry.tokens.ids.size() < 2) bad_record("fewer than two tokens");
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::bad_data) throw;
+      entry.dropped = reason_of(error);
+    }
+  }
+
+  void add(const std::string& path, Entry& entry) {
+    ChatReport& report = data_.report;
+    const std::string place = fmt::format("{}:{}", path, entry.json.line);
+    if (!entry.dropped.empty()) {
+      DroppedRecords& dropped = report.dropped[entry.dropped];
+      ++dropped.n;
+      if (dropped.places.size() < kMostPlaces) dropped.places.push_back(place);
+      return;
+    }
+    const MaskedTokens& tokens = entry.tokens;
+    ChatSample sample{.place = place,
+                      .format = entry.record.format,
+                      .note = entry.record.note,
+                      .first = static_cast<int64_t>(tokens_.size()),
+                      .n_tokens = static_cast<int64_t>(tokens.ids.size())};
+    for (size_t i = 0; i < tokens.ids.size(); ++i) {
+      tokens_.push_back(tokens.ids[i]);
+      flags_.push_back(tokens.is_trained[i] != 0 ? 0 : kNotTrained);
+      sample.n_trained += tokens.is_trained[i];
+    }
+    flags_[static_cast<size_t>(sample.first)] |= kDocumentStart;
+    Xxh64 hash;
+    hash.update(std::as_bytes(std::span(tokens.ids)));
+    report.n_duplicates += seen_.insert(hash.digest()).second ? 0 : 1;
+    report.n_apart += tokens.is_apart ? 1 : 0;
+    report.n_tokens += sample.n_tokens;
+    report.n_trained += sample.n_trained;
+    ++report.formats[std::string(sample.format)];
+    data_.samples.push_back(std::move(sample));
+  }
+
+  const Files& files_;
+  const ChatEncoder& encoder_;
+  const ChatOptions& options_;
+  ThreadPool pool_;
+  std::vector<WordCache> words_;
+  ChatData data_;
+  std::vector<int32_t> tokens_;
+  std::vector<uint8_t> flags_;
+  std::unordered_set<uint64_t> seen_;  // hashes of the tokens of records
+};
+
+}  // namespace
+
+ChatData read_chat_data(const Files& files, const ChatEncoder& encoder,
+                        const ChatOptions& options) {
+  return Reader(files, encoder, options).read();
+}
+
+void log_report(const ChatReport& report, const Log& log) {
+  std::vector<std::string> formats;
+  int64_t n_records = 0;
+  for (const auto& [format, n] : report.formats) {
+    formats.push_back(fmt::format("{} of {}", n, format));
+    n_records += n;
+  }
+  log.info(
+      "[data] {} records ({}) in {} files, template {}: {} tokens, {:.1f} % of them trained, "
+      "{} duplicates",
+      n_records, fmt::join(formats, ", "), report.n_files, report.template_name, report.n_tokens,
+      100 * static_cast<double>(report.n_trained) / static_cast<double>(report.n_tokens),
+      report.n_duplicates);
+  if (report.n_apart > 0) {
+    log.info(
+        "[data] in {} records an answer begins or ends within a token of the whole: its "
+        "parts became tokens apart",
+        report.n_apart);
+  }
+  for (const auto& [why, records] : report.dropped) {
+    log.warning("[data] {} records are dropped: {} ({}{})", records.n, why,
+                fmt::join(records.places, ", "),
+                records.n > static_cast<int64_t>(records.places.size()) ? ", ..." : "");
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,60 @@
+// Files of conversations as documents of tokens of which some are not trained, with a report of
+// what was read and of what was dropped and why.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "data/chat_tokens.h"
+#include "data/token_stream.h"
+
+namespace octet {
+
+struct ChatOptions {
+  std::vector<std::string> paths = {};  // files; folders stand for their JSON files
+  ChatFields fields = {};
+  int threads = 0;  // 0: one per core that this process may use
+};
+
+struct DroppedRecords {
+  int64_t n = 0;
+  std::vector<std::string> places = {};  // "FILE:LINE", the first few
+};
+
+// Where a document comes from.
+struct ChatSample {
+  std::string place = {};
+  std::string_view format = {};
+  std::string note = {};
+  int64_t first = 0, n_tokens = 0;  // in the source
+  int64_t n_trained = 0;
+};
+
+struct ChatReport {
+  std::string template_name = {};
+  int64_t n_files = 0, n_tokens = 0, n_trained = 0;
+  int64_t n_duplicates = 0;  // records of the same tokens as one before; kept
+  int64_t n_apart = 0;       // MaskedTokens::is_apart
+  std::map<std::string, int64_t> formats = {};
+  std::map<std::string, DroppedRecords> dropped = {};  // by why
+};
+
+struct ChatData {
+  std::shared_ptr<const TokenSource> source;
+  std::vector<ChatSample> samples;
+  ChatReport report;
+};
+
+// Throws Error{bad_data} where a path is missing, a file cannot be read, or no record is left; the
+// message then says why the first ones were dropped.
+ChatData read_chat_data(const Files& files, const ChatEncoder& encoder, const ChatOptions& options);
+
+// "7473 records of pair (gsm8k.jsonl ...)": a line each, what was dropped as a warning.
+void log_report(const ChatReport& report, const Log& log);
+
+}  // namespace octet

@@ -1,0 +1,197 @@
+#include "data/chat_tokens.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+// 26 July 2024, a Friday.
+std::tm still_clock() {
+  std::tm clock{};
+  clock.tm_year = 124;
+  clock.tm_mon = 6;
+  clock.tm_mday = 26;
+  clock.tm_wday = 5;
+  clock.tm_yday = 207;
+  return clock;
+}
+
+bool has_template(const Files& files, const std::string& folder) {
+  if (folder.empty() || !files.exists(folder)) return false;
+  try {
+    find_chat_template(files, folder, /*has_tools=*/false);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::string chosen_template(const Files& files, const Tokenizer& tokenizer, const std::string& name,
+                            const std::string& model) {
+  if (name != "auto") return name;
+  if (has_template(files, model)) return model;
+  return tokenizer.special_id("<|im_start|>") ? "chatml" : "plain";
+}
+
+// A template of our own is told the end token of the tokenizer.
+ChatTemplateSource source_of(const Files& files, const Tokenizer& tokenizer,
+                             const std::string& name, bool has_tools) {
+  ChatTemplateSource source = find_chat_template(files, name, has_tools);
+  const auto eos = tokenizer.eos();
+  if (built_in_chat_template(name).empty() || !eos) return source;
+  const std::string text = tokenizer.decode(std::span(&*eos, 1));
+  if (tokenizer.special_id(text) == eos) source.special_tokens["eos_token"] = text;
+  return source;
+}
+
+bool is_prefix(const std::vector<int32_t>& ids, const std::vector<int32_t>& of) {
+  return ids.size() <= of.size() && std::equal(ids.begin(), ids.end(), of.begin());
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == text.npos;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.substr(text.size() - 1))) text.remove_suffix(1);
+  return text;
+}
+
+// Whether each span is the text of an answer and nothing behind it.
+bool ends_with_answers(const std::string& text, const ByteSpans& spans,
+                       const OrderedJson& messages) {
+  size_t at = 0;
+  for (const OrderedJson& message : messages) {
+    if (!message.is_object() || message["role"] != "assistant") continue;
+    if (at == spans.size() || !message["content"].is_string()) return false;
+    const auto [begin, end] = spans[at++];
+    const std::string_view said = std::string_view(text).substr(begin, end - begin);
+    if (!said.ends_with(trimmed(message["content"].get_ref<const std::string&>()))) return false;
+  }
+  return at == spans.size() && at > 0;
+}
+
+}  // namespace
+
+ChatEncoder::ChatEncoder(const Files& files, const Tokenizer& tokenizer, const std::string& name,
+                         const std::string& model)
+    : tokenizer_(tokenizer),
+      name_(chosen_template(files, tokenizer, name, model)),
+      plain_(source_of(files, tokenizer, name_, /*has_tools=*/false)),
+      with_tools_(source_of(files, tokenizer, name_, /*has_tools=*/true)),
+      clock_(still_clock()) {
+  OrderedJson context;
+  context["messages"] = {{{"role", "user"}, {"content", "Hello"}}};
+  try {
+    const std::string before = plain_.render(context, clock_);
+    context["add_generation_prompt"] = true;
+    const std::string after = plain_.render(context, clock_);
+    if (!after.starts_with(before)) return;
+    turn_begins_ = tokenizer.encode(after.substr(before.size()), {.special = SpecialText::parse});
+  } catch (const Error&) {  // a template may ask for more than one message
+  }
+}
+
+bool ChatEncoder::is_special(int32_t id) const {
+  if (tokenizer_.eos() == id || tokenizer_.bos() == id) return true;
+  return tokenizer_.special_id(tokenizer_.decode(std::span(&id, 1))) == id;
+}
+
+std::string ChatEncoder::text_of(int32_t id) const {
+  return tokenizer_.decode(std::span(&id, 1));
+}
+
+MaskedTokens ChatEncoder::encode_text(const std::string& text, WordCache& words) const {
+  MaskedTokens tokens;
+  if (tokenizer_.bos()) tokens.ids.push_back(*tokenizer_.bos());
+  tokenizer_.encode(text, {.words = &words}, tokens.ids);
+  if (!tokenizer_.bos() && tokenizer_.eos()) tokens.ids.push_back(*tokenizer_.eos());
+  tokens.is_trained.assign(tokens.ids.size(), 1);
+  return tokens;
+}
+
+MaskedTokens ChatEncoder::encode_parts(const std::string& text, const ByteSpans& spans,
+                                       WordCache& words) const {
+  const EncodeTextOptions options{.special = SpecialText::parse, .words = &words};
+  const std::vector<int32_t> whole = tokenizer_.encode(text, options);
+  MaskedTokens apart;
+  size_t at = 0;
+  const auto add = [&](size_t end, bool is_trained) {
+    tokenizer_.encode(std::string_view(text).substr(at, end - at), options, apart.ids);
+    apart.is_trained.resize(apart.ids.size(), is_trained ? 1 : 0);
+    at = end;
+  };
+  for (const auto& [begin, end] : spans) {
+    CHECK(at <= begin && begin <= end && end <= text.size());
+    add(begin, false);
+    add(end, true);
+  }
+  add(text.size(), false);
+  if (apart.ids == whole) return apart;
+  MaskedTokens tokens{.ids = whole, .is_trained = std::vector<uint8_t>(whole.size(), 0)};
+  bool are_prefixes = true;
+  for (const auto& [begin, end] : spans) {
+    const auto before = tokenizer_.encode(std::string_view(text).substr(0, begin), options);
+    const auto after = tokenizer_.encode(std::string_view(text).substr(0, end), options);
+    are_prefixes = is_prefix(before, whole) && is_prefix(after, whole);
+    if (!are_prefixes) break;
+    std::fill(tokens.is_trained.begin() + static_cast<int64_t>(before.size()),
+              tokens.is_trained.begin() + static_cast<int64_t>(after.size()), uint8_t{1});
+  }
+  if (are_prefixes) return tokens;
+  apart.is_apart = true;
+  if (tokenizer_.decode(apart.ids) == tokenizer_.decode(whole)) return apart;
+  bad_record("an answer that begins or ends within a token");
+}
+
+// The token behind an answer that ends its turn is trained; white space behind it is not.
+void ChatEncoder::end_turns(MaskedTokens& tokens) const {
+  const std::vector<int32_t>& ids = tokens.ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool is_end =
+        tokens.is_trained[i] != 0 && (i + 1 == ids.size() || !tokens.is_trained[i + 1]);
+    if (!is_end) continue;
+    size_t last = i;
+    while (last > 0 && tokens.is_trained[last - 1] != 0 && !is_special(ids[last]) &&
+           is_blank(text_of(ids[last]))) {
+      --last;
+    }
+    if (is_special(ids[last])) {
+      for (size_t blank = last + 1; blank <= i; ++blank) tokens.is_trained[blank] = 0;
+      continue;
+    }
+    const bool has_next = i + 1 < ids.size() && is_special(ids[i + 1]);
+    if (!has_next || ids[i + 1] == tokenizer_.bos()) continue;
+    const bool begins_turn =
+        std::find(turn_begins_.begin(), turn_begins_.end(), ids[i + 1]) != turn_begins_.end();
+    if (!begins_turn) tokens.is_trained[++i] = 1;
+  }
+}
+
+MaskedTokens ChatEncoder::encode(const ChatRecord& record, WordCache& words) const {
+  if (record.context.is_null()) return encode_text(record.text, words);
+  const bool has_tools = record.context.contains("tools");
+  const ChatTemplate& chat = has_tools ? with_tools_ : plain_;
+  const std::string text = chat.render(record.context, clock_);
+  const ByteSpans spans = chat.assistant_spans(record.context, clock_);
+  MaskedTokens tokens = encode_parts(text, spans, words);
+  const auto n_said = std::count(tokens.is_trained.begin(), tokens.is_trained.end(), uint8_t{1});
+  if (n_said == 0) bad_record("nothing would be trained: the template marks no answer");
+  end_turns(tokens);
+  const auto n = std::count(tokens.is_trained.begin(), tokens.is_trained.end(), uint8_t{1});
+  if (n == static_cast<int64_t>(tokens.ids.size())) {
+    bad_record("everything would be trained: the template marks all of the text");
+  }
+  size_t last = tokens.ids.size();
+  while (last > 0 && tokens.is_trained[last - 1] == 0) --last;
+  const bool has_end = last > 0 && is_special(tokens.ids[last - 1]);
+  if (!has_end && ends_with_answers(text, spans, record.context["messages"])) {
+    bad_record("no end of a turn would be trained: the template ends answers with nothing");
+  }
+  return tokens;
+}
+
+}  // namespace octet

@@ -1,0 +1,61 @@
+// A conversation as tokens, and which of them are trained: what the assistant said, and the token
+// that ends its turn.
+//
+// The template's text becomes tokens as a whole. Where the assistant begins and ends to speak must
+// be an end of a token: the tokens of the text up to there are the first ones of the whole. Where
+// they are not, the parts become tokens apart, as they do when an answer is generated; `is_apart`
+// says so. Behind an answer the token that ends the turn is trained even where the template leaves
+// it outside of its spans; white space behind that token is not.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "data/chat_records.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "text/word_cache.h"
+
+namespace octet {
+
+struct MaskedTokens {
+  std::vector<int32_t> ids = {};
+  std::vector<uint8_t> is_trained = {};
+  bool is_apart = false;
+};
+
+// Templates for conversations with and without tools. `name`: chatml, plain, a file or folder as
+// find_chat_template takes it, or auto: that of `model`, a folder, where it has one; else chatml
+// for a tokenizer that has its tokens, else plain. The clock that a template may ask for stands
+// still, so that tokens do not change with the day. Immutable; may be used from several threads.
+class ChatEncoder {
+ public:
+  ChatEncoder(const Files& files, const Tokenizer& tokenizer, const std::string& name,
+              const std::string& model);
+
+  // Throws Error{bad_data} where the template refuses, where what the assistant said cannot be
+  // told, and where nothing, everything, or no end of a turn would be trained.
+  MaskedTokens encode(const ChatRecord& record, WordCache& words) const;
+
+  const std::string& template_name() const { return name_; }
+  // One id as people read it: text, or the name of a special token.
+  std::string text_of(int32_t id) const;
+
+ private:
+  MaskedTokens encode_text(const std::string& text, WordCache& words) const;
+  MaskedTokens encode_parts(const std::string& text, const ByteSpans& spans,
+                            WordCache& words) const;
+  void end_turns(MaskedTokens& tokens) const;
+  bool is_special(int32_t id) const;
+
+  const Tokenizer& tokenizer_;
+  std::string name_;
+  ChatTemplate plain_, with_tools_;
+  std::tm clock_ = {};
+  std::vector<int32_t> turn_begins_;  // the tokens of the generation prompt
+};
+
+}  // namespace octet

@@ -1,0 +1,60 @@
+// Rows of whole documents (data/packing.h), for training and for evaluation.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "data/packing.h"
+#include "data/rows.h"
+#include "data/token_stream.h"
+
+namespace octet {
+
+// Epoch after epoch, each with its documents in another order. The position is an epoch and a row
+// of it, and the rows of an epoch depend on nothing else, so a resumed run draws the same batches.
+// Not for several threads: the rows of an epoch are made when they are first asked for.
+class PackedLoader : public RowLoader {
+ public:
+  // Throws Error{bad_data} where no document fits.
+  PackedLoader(TokenStream stream, const PackOptions& options);
+
+  Batch peek(int64_t skip, int64_t batch) const override;
+  RowCounts count(int64_t n_rows) const override;
+  void advance(int64_t n_rows) override;
+  int64_t epoch() const override { return epoch_; }
+  int64_t drawn() const override { return drawn_; }
+  LoaderState state() const override;
+  void restore(const LoaderState& state) override;
+
+  const PackReport& report() const { return pieces_.report; }
+
+ private:
+  struct Place {
+    int64_t epoch = 0, row = 0;
+  };
+  Place after(int64_t n_rows) const;
+  const PackedRows& rows_of(int64_t epoch) const;
+
+  TokenStream stream_;
+  PackOptions options_;
+  uint64_t identity_ = 0;
+  Pieces pieces_;
+  mutable std::map<int64_t, PackedRows> rows_;  // of the epochs in use
+  int64_t epoch_ = 0, position_ = 0, drawn_ = 0;
+};
+
+// The documents at the start of a stream, until they hold `max_tokens`, in order.
+class PackedEval : public EvalRows {
+ public:
+  PackedEval(TokenStream stream, PackOptions options, int64_t max_tokens);
+  int64_t n_rows() const override { return rows_.n_rows(); }
+  Batch at(int64_t first_row, int64_t batch) const override;
+
+ private:
+  TokenStream stream_;
+  PackOptions options_;
+  Pieces pieces_;
+  PackedRows rows_;
+};
+
+}  // namespace octet

@@ -1,0 +1,164 @@
+#include "data/packing.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/permutation.h"
+
+namespace octet {
+namespace {
+
+// The documents of a stream as they go by: their tokens, and the labels among each `seq` of them.
+class PieceFinder {
+ public:
+  PieceFinder(const PackOptions& options, Pieces& pieces) : options_(options), pieces_(pieces) {}
+
+  void add(int64_t at, uint8_t flags) {
+    if ((flags & kDocumentStart) != 0 || at == 0) {
+      finish(at);
+      begin_ = at;
+      n_labels_.clear();
+      return;
+    }
+    const auto part = static_cast<size_t>((at - begin_ - 1) / options_.seq);
+    if (part >= n_labels_.size()) n_labels_.push_back(0);
+    n_labels_[part] += (flags & kNotTrained) == 0 ? 1 : 0;
+  }
+
+  void finish(int64_t end) {
+    const int64_t n = end - begin_;
+    if (n == 0) return;
+    PackReport& report = pieces_.report;
+    ++report.n_documents;
+    report.longest = std::max(report.longest, n);
+    size_t n_parts = std::max<size_t>(n_labels_.size(), 1);
+    if (n_parts > 1) {
+      ++report.n_too_long;
+      if (options_.too_long == TooLong::drop) n_parts = 0;
+      if (options_.too_long == TooLong::truncate) n_parts = 1;
+      const int64_t n_kept = std::min(n, static_cast<int64_t>(n_parts) * options_.seq + 1);
+      report.n_lost_tokens += n_parts == 0 ? n : n - n_kept;
+    }
+    for (size_t part = 0; part < n_parts; ++part) {
+      const int64_t first = static_cast<int64_t>(part) * options_.seq;
+      if (n_labels_.empty() || n_labels_[part] == 0) {
+        ++report.n_without_labels;
+        continue;
+      }
+      pieces_.all.push_back({begin_ + first, std::min(n - first, options_.seq + 1)});
+    }
+  }
+
+ private:
+  const PackOptions& options_;
+  Pieces& pieces_;
+  int64_t begin_ = 0;
+  std::vector<int64_t> n_labels_;
+};
+
+// First fit of one window.
+class Window {
+ public:
+  explicit Window(int64_t seq) : seq_(seq) {}
+
+  void add(int64_t piece, int64_t places) {
+    size_t row = 0;
+    while (row < rows_.size() && room_[row] < places) ++row;
+    if (row == rows_.size()) {
+      rows_.emplace_back();
+      room_.push_back(seq_);
+    }
+    rows_[row].push_back(piece);
+    room_[row] -= places;
+  }
+
+  void write(PackedRows& to) {
+    for (const std::vector<int64_t>& row : rows_) {
+      to.order.insert(to.order.end(), row.begin(), row.end());
+      to.first.push_back(static_cast<int64_t>(to.order.size()));
+    }
+    rows_.clear();
+    room_.clear();
+  }
+
+ private:
+  int64_t seq_;
+  std::vector<std::vector<int64_t>> rows_;
+  std::vector<int64_t> room_;
+};
+
+}  // namespace
+
+Pieces find_pieces(const TokenStream& stream, const PackOptions& options) {
+  CHECK(options.seq >= 1);
+  constexpr int64_t kRead = 1 << 16;
+  Pieces pieces;
+  PieceFinder finder(options, pieces);
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> flags;
+  for (int64_t first = 0; first < stream.n_tokens(); first += kRead) {
+    const auto n = static_cast<size_t>(std::min(kRead, stream.n_tokens() - first));
+    tokens.resize(n);
+    flags.resize(n);
+    stream.read(first, tokens, flags);
+    for (size_t i = 0; i < n; ++i) finder.add(first + static_cast<int64_t>(i), flags[i]);
+  }
+  finder.finish(stream.n_tokens());
+  pieces.report.n_pieces = static_cast<int64_t>(pieces.all.size());
+  return pieces;
+}
+
+PackedRows pack_epoch(const Pieces& pieces, const PackOptions& options, uint64_t epoch) {
+  const auto n = static_cast<int64_t>(pieces.all.size());
+  PackedRows rows;
+  rows.order.reserve(pieces.all.size());
+  if (n == 0) return rows;
+  const Permutation permutation(n, options.seed, epoch);
+  const bool is_single = options.packing == Packing::single;
+  Window window(options.seq);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t piece = options.shuffles ? permutation(i) : i;
+    window.add(piece, is_single ? options.seq : pieces.all[static_cast<size_t>(piece)].places());
+    if (is_single || (i + 1) % kPackWindow == 0) window.write(rows);
+  }
+  window.write(rows);
+  return rows;
+}
+
+PackReport report_with(const Pieces& pieces, const PackedRows& rows) {
+  PackReport report = pieces.report;
+  report.n_rows = rows.n_rows();
+  for (const Piece& piece : pieces.all) report.n_used += piece.places();
+  return report;
+}
+
+void write_row(const TokenStream& stream, const Pieces& pieces, std::span<const int64_t> row,
+               int64_t index, Batch& batch) {
+  const auto at = static_cast<size_t>(index * batch.seq), seq = static_cast<size_t>(batch.seq);
+  size_t column = 0;
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> flags;
+  for (const int64_t id : row) {
+    const Piece& piece = pieces.all[static_cast<size_t>(id)];
+    tokens.resize(static_cast<size_t>(piece.n));
+    flags.resize(tokens.size());
+    stream.read(piece.first, tokens, flags);
+    const auto n = static_cast<size_t>(piece.places());
+    CHECK(column + n <= seq);
+    for (size_t i = 0; i < n; ++i) {
+      const bool is_label = (flags[i + 1] & kNotTrained) == 0;
+      batch.tokens[at + column + i] = tokens[i];
+      batch.labels[at + column + i] = is_label ? tokens[i + 1] : kIgnoredLabel;
+      if (!batch.doc_starts.empty()) {
+        batch.doc_starts[at + column + i] = static_cast<int32_t>(column);
+      }
+    }
+    column += n;
+  }
+  if (batch.doc_starts.empty()) return;
+  std::fill(batch.doc_starts.begin() + static_cast<int64_t>(at + column),
+            batch.doc_starts.begin() + static_cast<int64_t>(at + seq),
+            static_cast<int32_t>(column));
+}
+
+}  // namespace octet

@@ -1,0 +1,67 @@
+// Rows of tokens with their labels: what a training step and an evaluation read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace octet {
+
+inline constexpr int32_t kIgnoredLabel = -1;  // counts nowhere
+
+// Row-major [batch, seq].
+struct Batch {
+  int64_t batch = 0, seq = 0;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> labels;
+  // Where in its row the document of each token begins; empty where rows are not divided.
+  std::vector<int32_t> doc_starts = {};
+  int64_t n_labels() const;  // that are not ignored
+};
+
+struct RowCounts {
+  int64_t n_labels = 0;  // that are not ignored
+  int64_t n_tokens = 0;  // without padding
+};
+
+// The position of a loader and what it is a position in, for a checkpoint.
+using LoaderState = std::map<std::string, std::string>;
+
+// Training rows in an order of their own, without end.
+class RowLoader {
+ public:
+  virtual ~RowLoader() = default;
+  // The rows that come once `skip` more are drawn; changes nothing.
+  virtual Batch peek(int64_t skip, int64_t batch) const = 0;
+  virtual RowCounts count(int64_t n_rows) const = 0;  // of the next rows
+  virtual void advance(int64_t n_rows) = 0;
+  virtual int64_t epoch() const = 0;
+  virtual int64_t drawn() const = 0;  // rows, since the start
+  virtual LoaderState state() const = 0;
+  // Continues from a state. Throws Error{bad_data} when the data or an option differs from what the
+  // state was taken with, naming it.
+  virtual void restore(const LoaderState& state) = 0;
+};
+
+// Rows of an evaluation: the same for every run.
+class EvalRows {
+ public:
+  virtual ~EvalRows() = default;
+  virtual int64_t n_rows() const = 0;
+  // Rows after the last one are all ignored.
+  virtual Batch at(int64_t first_row, int64_t batch) const = 0;
+};
+
+// Tokens 0, all labels ignored.
+Batch empty_batch(int64_t batch, int64_t seq);
+
+// Typed access to a state, for restore(). Throws Error{bad_data} where a key is missing or is no
+// number from 0 to below `bound`.
+const std::string& state_text(const LoaderState& state, const std::string& key);
+int64_t state_number(const LoaderState& state, const std::string& key, int64_t bound);
+// Throws Error{bad_data} unless "identity" and these keys are the same.
+void expect_same_source(const LoaderState& state, const LoaderState& now,
+                        const std::vector<std::string>& keys);
+
+}  // namespace octet

@@ -1,0 +1,81 @@
+// octet data inspect as a user calls it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "unit/base/scratch_folder.h"
+
+namespace octet {
+namespace {
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+Result inspect(const test::ScratchFolder& folder, const std::string& arguments) {
+  const std::string line = std::string(OCTET_PROGRAM) + " data inspect " + arguments + " > " +
+                           (folder / "out") + " 2> " + (folder / "err");
+  const int status = std::system(line.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out"),
+          posix_files().read_text(folder / "err")};
+}
+
+std::string config_for(const test::ScratchFolder& folder, const std::string& records) {
+  const std::string data = folder.put("x.jsonl", records);
+  return folder.put("run.yaml",
+                    "model: {hidden: 32, layers: 1, heads: 2, ffn: 32, seq: 40}\n"
+                    "data: {train: [" +
+                        data + "], chat: {template: plain}}\nout: " + (folder / "run") + "\n");
+}
+
+TEST(DataInspect, shows_masks_lengths_and_what_was_dropped) {
+  const test::ScratchFolder folder;
+  const std::string config = config_for(
+      folder,
+      "{\"prompt\": \"a\\u001b[2J\", \"completion\": \"b\"}\n{\"prompt\": 1}\n"
+      "{\"prompt\": \"this one is too long for a row\", \"completion\": \"of forty\"}\n");
+  const Result result = inspect(folder, config + " --n 1");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("User: a\\u001b[2J\nAssistant: \u27e6b\n\u27e7"), std::string::npos)
+      << result.out;
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+  EXPECT_NE(result.out.find("dropped        1: no fields that are known ("), std::string::npos);
+  EXPECT_NE(result.out.find("x.jsonl:2)"), std::string::npos);
+  EXPECT_NE(result.out.find("too long       1 of 2 for rows of 40"), std::string::npos);
+  EXPECT_EQ(result.out.find("this one is too long"), std::string::npos);  // --n 1
+  EXPECT_FALSE(posix_files().exists(folder / "run"));
+
+  const auto json = nlohmann::json::parse(inspect(folder, config + " --json").out);
+  EXPECT_EQ(json["documents"], 2);
+  EXPECT_EQ(json["chat"]["dropped"][0]["records"], 1);
+  const auto& sample = json["samples"][0];
+  EXPECT_EQ(sample["ids"].size(), sample["mask"].size());
+  EXPECT_EQ(sample["mask"].back(), 1);
+  EXPECT_EQ(sample["mask"].front(), 0);
+}
+
+TEST(DataInspect, data_without_a_record_ends_with_3) {
+  const test::ScratchFolder folder;
+  const Result result = inspect(folder, config_for(folder, "{\"a\": 1}\n"));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_NE(result.err.find("got no record"), std::string::npos) << result.err;
+}
+
+TEST(DataInspect, text_has_documents) {
+  const test::ScratchFolder folder;
+  const std::string data = folder.put("x.txt", "one two three");
+  const std::string config = folder.put(
+      "run.yaml", "model: {hidden: 32, layers: 1, heads: 2, ffn: 32, seq: 8}\ndata: {train: [" +
+                      data + "], val_fraction: 0}\n");
+  const Result result = inspect(folder, config);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("documents      1, 13 tokens"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\u27e6one two three\u27e7"), std::string::npos) << result.out;
+}
+
+}  // namespace
+}  // namespace octet

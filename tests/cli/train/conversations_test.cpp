@@ -1,0 +1,138 @@
+// Runs on conversations, on tiny models.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "backends/cpu/backend.h"
+#include "cli/train/tiny_run.h"
+#include "train/run_setup.h"
+#include "train/trainer.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+using test::ScratchFolder;
+
+// Questions and answers of uneven lengths; the answer repeats the question.
+std::string easy_talks(int n) {
+  std::string lines;
+  for (int i = 0; i < n; ++i) {
+    const std::string word(static_cast<size_t>(1 + i * 7 % 11), static_cast<char>('a' + i % 5));
+    lines += "{\"prompt\": \"" + word + "\", \"completion\": \"" + word + "\"}\n";
+  }
+  return lines;
+}
+
+RunConfig config_of(const ScratchFolder& folder, std::vector<std::string> sets = {}) {
+  const std::string data = folder.put("talks.jsonl", easy_talks(60));
+  sets.insert(sets.begin(), {"data.train=[" + data + "]", "data.chat.template=plain",
+                             "model.seq=48", "train.steps=6"});
+  return test::tiny_config(folder, sets);
+}
+
+struct Session {
+  explicit Session(const RunConfig& config, const Log& log = {})
+      : backend(cpu::make_backend(2, cpu::detect_isa())),
+        data(open_run_data(posix_files(), config, ModelSpec{.vocab = config.model.vocab},
+                           {.log = log})),
+        trainer(config, data, {posix_files(), *backend.device, *backend.catalogue}) {}
+  cpu::Backend backend;
+  Dataset data;
+  Trainer trainer;
+};
+
+TEST(Conversations, are_learned) {
+  const ScratchFolder folder;
+  Session run(config_of(folder, {"train.steps=30", "train.batch=8"}));
+  const double before = run.trainer.evaluate().value();
+  for (int i = 0; i < 30; ++i) run.trainer.step();
+  EXPECT_LT(run.trainer.evaluate().value(), before - 1.5);
+}
+
+TEST(Conversations, a_resumed_run_goes_on_bit_for_bit) {
+  const ScratchFolder folder;
+  Session(config_of(folder, {"out=" + (folder / "whole")})).trainer.run(StartMode::fresh, {});
+  const auto parts = [&] { return config_of(folder, {"out=" + (folder / "parts")}); };
+  std::atomic<int> flag = 0;
+  TrainHooks hooks;
+  hooks.stop = &flag;
+  hooks.on_step = [&flag](const StepReport& report) {
+    if (report.step == 3) flag = 15;
+  };
+  EXPECT_EQ(Session(parts()).trainer.run(StartMode::fresh, hooks).step, 3);
+  EXPECT_EQ(Session(parts()).trainer.run(StartMode::resume, {}).step, 6);
+  EXPECT_EQ(test::metrics(folder / "parts"), test::metrics(folder / "whole"));
+}
+
+// The first moment after one step is the gradient times a constant.
+std::vector<float> gradient_of(Session& session) {
+  session.trainer.step();
+  std::vector<float> all;
+  TrainEngine& engine = session.trainer.engine();
+  for (const auto& [name, slot] : engine.layout().slots) {
+    if (slot.key.use != StateUse::moment1) continue;
+    std::vector<float> values(static_cast<size_t>(slot.type.n_bytes()) / sizeof(float));
+    engine.arenas().device().copy_out(values.data(), engine.arenas().lane(slot.lane) + slot.offset,
+                                      slot.type.n_bytes());
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+TEST(Conversations, any_split_of_a_step_gives_the_same_gradient) {
+  const ScratchFolder folder;
+  const auto gradient = [&](int batch, int accumulate) {
+    Session session(config_of(folder, {"train.batch=" + std::to_string(batch),
+                                       "train.accumulate=" + std::to_string(accumulate),
+                                       "optim.clip=0", "optim.state_m=fp32"}));
+    return gradient_of(session);
+  };
+  const std::vector<float> whole = gradient(12, 1);
+  float largest = 0;
+  for (const float g : whole) largest = std::max(largest, std::fabs(g));
+  ASSERT_GT(largest, 0.0f);
+  for (const auto& [batch, accumulate] : {std::pair(6, 2), std::pair(4, 3), std::pair(1, 12)}) {
+    const std::vector<float> split = gradient(batch, accumulate);
+    ASSERT_EQ(split.size(), whole.size());
+    float worst = 0;
+    for (size_t i = 0; i < whole.size(); ++i) {
+      worst = std::max(worst, std::fabs(split[i] - whole[i]));
+    }
+    EXPECT_LE(worst, 1e-6f * largest) << batch << " x " << accumulate;
+  }
+}
+
+TEST(Conversations, labels_are_the_answers_and_their_ends) {
+  const ScratchFolder folder;
+  std::vector<std::string> lines;
+  Session run(config_of(folder),
+              Log([&](LogLevel, const std::string& line) { lines.push_back(line); }));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("60 records (60 of pair) in 1 files, template plain"), std::string::npos)
+      << lines[0];
+  const auto loader = make_loader(run.data.train, config_of(folder));
+  const Batch batch = loader->peek(0, 8);
+  for (size_t row = 0; row < 8; ++row) {
+    std::string text, trained;
+    for (size_t i = 0; i < 48; ++i) {
+      text += static_cast<char>(batch.tokens[row * 48 + i]);
+      const int32_t label = batch.labels[row * 48 + i];
+      if (label != kIgnoredLabel) trained += static_cast<char>(label);
+    }
+    const size_t answer = text.find("Assistant: ") + 11;
+    EXPECT_EQ(trained, text.substr(answer, text.find('\0') - answer) + "\n");
+  }
+}
+
+TEST(Conversations, what_is_too_long_for_all_rows_is_an_error) {
+  const ScratchFolder folder;
+  EXPECT_NE(error_of([&] { Session(config_of(folder, {"model.seq=8"})); }).find("data.too_long"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet

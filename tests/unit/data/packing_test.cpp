@@ -1,0 +1,209 @@
+#include "data/packing.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "data/packed_loader.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+
+// Documents of the given lengths; tokens count up from 1, those of `untrained` documents' first
+// halves are not trained.
+class Documents : public TokenSource {
+ public:
+  explicit Documents(std::vector<int64_t> lengths) : lengths_(std::move(lengths)) {
+    for (const int64_t n : lengths_) {
+      for (int64_t i = 0; i < n; ++i) {
+        flags_.push_back(
+            static_cast<uint8_t>((i == 0 ? kDocumentStart : 0) | (2 * i < n ? kNotTrained : 0)));
+      }
+    }
+  }
+  const std::string& name() const override { return name_; }
+  int64_t n_tokens() const override { return static_cast<int64_t>(flags_.size()); }
+  uint64_t identity() const override { return flags_.size(); }
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int32_t>(first) + static_cast<int32_t>(i) + 1;
+      flags[i] = flags_[static_cast<size_t>(first) + i];
+    }
+  }
+  bool is_label(int32_t token) const {
+    return (flags_[static_cast<size_t>(token - 1)] & kNotTrained) == 0;
+  }
+
+ private:
+  std::string name_ = "documents";
+  std::vector<int64_t> lengths_;
+  std::vector<uint8_t> flags_;
+};
+
+TokenStream stream_of(std::vector<int64_t> lengths) {
+  return TokenStream({std::make_shared<Documents>(std::move(lengths))});
+}
+
+std::vector<int64_t> many_lengths() {
+  std::vector<int64_t> lengths;
+  uint32_t state = 7;
+  for (int i = 0; i < 10'000; ++i) {
+    state = state * 1664525 + 1013904223;
+    lengths.push_back(2 + (state >> 16) % 90);
+  }
+  return lengths;
+}
+
+TEST(Packing, first_fit_fills_the_first_row_with_room) {
+  // Places 5, 4, 3, 2, 6 in rows of 8: {5, 3}, {4, 2}, {6}.
+  const PackOptions options{.seq = 8, .shuffles = false};
+  const Pieces pieces = find_pieces(stream_of({6, 5, 4, 3, 7}), options);
+  const PackedRows rows = pack_epoch(pieces, options, 0);
+  EXPECT_EQ(rows.order, (std::vector<int64_t>{0, 2, 1, 3, 4}));
+  EXPECT_EQ(rows.first, (std::vector<int64_t>{0, 2, 4, 5}));
+  const PackReport report = report_with(pieces, rows);
+  EXPECT_EQ(report.n_used, 20);
+  EXPECT_DOUBLE_EQ(report.padding_share(8), 4.0 / 24);
+}
+
+TEST(Packing, a_row_holds_whole_documents_and_where_they_begin) {
+  const PackOptions options{.seq = 8, .shuffles = false};
+  const TokenStream stream = stream_of({6, 5, 4});
+  const PackedLoader loader(stream, options);
+  const Batch batch = loader.peek(0, 2);
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 2, 3, 4, 5, 12, 13, 14,  //
+                                                7, 8, 9, 10, 0, 0, 0, 0}));
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{-1, -1, 4, 5, 6, -1, 14, 15,  //
+                                                -1, -1, 10, 11, -1, -1, -1, -1}));
+  EXPECT_EQ(batch.doc_starts,
+            (std::vector<int32_t>{0, 0, 0, 0, 0, 5, 5, 5, 0, 0, 0, 0, 4, 4, 4, 4}));
+  const RowCounts counts = loader.count(2);
+  EXPECT_EQ(counts.n_labels, 7);
+  EXPECT_EQ(counts.n_tokens, 12);
+}
+
+TEST(Packing, an_epoch_trains_every_label_once) {
+  const std::vector<int64_t> lengths = many_lengths();
+  const auto documents = std::make_shared<Documents>(lengths);
+  for (const Packing packing : {Packing::single, Packing::first_fit}) {
+    PackedLoader loader(TokenStream({documents}), {.seq = 100, .packing = packing, .seed = 3});
+    std::vector<int32_t> seen;
+    while (loader.epoch() == 0) {
+      const Batch batch = loader.peek(0, 1);
+      for (const int32_t label : batch.labels) {
+        if (label != kIgnoredLabel) seen.push_back(label);
+      }
+      loader.advance(1);
+    }
+    std::ranges::sort(seen);
+    std::vector<int32_t> expected;
+    for (int32_t token = 1; token <= documents->n_tokens(); ++token) {
+      if (documents->is_label(token)) expected.push_back(token);
+    }
+    EXPECT_EQ(seen, expected);
+  }
+}
+
+TEST(Packing, wastes_little) {
+  const PackedLoader packed(stream_of(many_lengths()), {.seq = 256});
+  EXPECT_LT(packed.report().padding_share(256), 0.02);
+  const PackedLoader padded(stream_of(many_lengths()), {.seq = 256, .packing = Packing::single});
+  EXPECT_GT(padded.report().padding_share(256), 0.7);
+}
+
+TEST(Packing, what_does_not_fit_is_dropped_cut_or_split) {
+  const std::vector<int64_t> lengths = {5, 25, 9, 4};
+  const auto pieces = [&](TooLong too_long) {
+    return find_pieces(stream_of(lengths), {.seq = 8, .too_long = too_long});
+  };
+  const auto spans = [](const Pieces& found) {
+    std::vector<std::pair<int64_t, int64_t>> result;
+    for (const Piece& piece : found.all) result.emplace_back(piece.first, piece.n);
+    return result;
+  };
+  using Spans = std::vector<std::pair<int64_t, int64_t>>;
+  const Pieces dropped = pieces(TooLong::drop);
+  EXPECT_EQ(spans(dropped), (Spans{{0, 5}, {30, 9}, {39, 4}}));
+  EXPECT_EQ(dropped.report.n_too_long, 1);
+  EXPECT_EQ(dropped.report.n_lost_tokens, 25);
+  EXPECT_EQ(dropped.report.longest, 25);
+  // The first part holds nothing to train: its document trains from token 13 on.
+  const Pieces cut = pieces(TooLong::truncate);
+  EXPECT_EQ(spans(cut), (Spans{{0, 5}, {30, 9}, {39, 4}}));
+  EXPECT_EQ(cut.report.n_without_labels, 1);
+  EXPECT_EQ(cut.report.n_lost_tokens, 16);
+  const Pieces split = pieces(TooLong::split);
+  EXPECT_EQ(spans(split), (Spans{{0, 5}, {13, 9}, {21, 9}, {30, 9}, {39, 4}}));
+  EXPECT_EQ(split.report.n_lost_tokens, 0);
+  EXPECT_EQ(split.report.n_without_labels, 1);
+}
+
+TEST(Packing, a_state_restores_any_position) {
+  const TokenStream stream = stream_of(many_lengths());
+  const PackOptions options{.seq = 100, .seed = 5};
+  PackedLoader loader(stream, options);
+  for (int step = 0; step < 40; ++step) {
+    loader.advance(331);  // over several epochs
+    PackedLoader other(stream, options);
+    other.restore(loader.state());
+    EXPECT_EQ(other.peek(0, 7).tokens, loader.peek(0, 7).tokens);
+    EXPECT_EQ(other.state(), loader.state());
+    EXPECT_EQ(other.drawn(), loader.drawn());
+  }
+  EXPECT_GT(loader.epoch(), 1);
+}
+
+TEST(Packing, any_cutting_into_batches_gives_the_same_rows) {
+  const TokenStream stream = stream_of({6, 5, 4, 3, 7, 8});
+  const PackedLoader loader(stream, {.seq = 8, .seed = 1});
+  const Batch all = loader.peek(0, 12);  // over epochs
+  for (int64_t i = 0; i < 12; ++i) {
+    const Batch one = loader.peek(i, 1);
+    EXPECT_TRUE(std::equal(one.tokens.begin(), one.tokens.end(), all.tokens.begin() + i * 8));
+  }
+}
+
+TEST(Packing, epochs_differ_and_seeds_do) {
+  const TokenStream stream = stream_of(many_lengths());
+  PackedLoader loader(stream, {.seq = 100, .seed = 5}), other(stream, {.seq = 100, .seed = 6});
+  EXPECT_NE(loader.peek(0, 4).tokens, other.peek(0, 4).tokens);
+  const Batch first = loader.peek(0, 4);
+  while (loader.epoch() == 0) loader.advance(1);
+  EXPECT_NE(loader.peek(0, 4).tokens, first.tokens);
+}
+
+TEST(Packing, refuses_a_state_of_other_options) {
+  const TokenStream stream = stream_of({6, 5, 4});
+  PackedLoader loader(stream, {.seq = 8});
+  PackedLoader single(stream, {.seq = 8, .packing = Packing::single});
+  EXPECT_EQ(error_of([&] { loader.restore(single.state()); }),
+            "[data] 'rows' must stay as in the checkpoint: expected single, got first_fit");
+  LoaderState state = loader.state();
+  state["position"] = "77";
+  EXPECT_EQ(error_of([&] { loader.restore(state); }),
+            "[data] loader state: 'position' must be from 0 to 1, got '77'");
+  state = loader.state();
+  state["epoch"] = "5";  // with no row drawn
+  EXPECT_EQ(error_of([&] { loader.restore(state); }),
+            "[data] loader state: 'epoch' must be from 0 to 0, got '5'");
+  EXPECT_EQ(error_of([&] { PackedLoader(stream, {.seq = 2}); }),
+            "[data] expected documents of at most 3 tokens with a token to train on, got 3 "
+            "documents, 3 of them longer (data.too_long)");
+}
+
+TEST(PackedEval, reads_the_documents_at_the_start_in_order) {
+  const TokenStream stream = stream_of({6, 5, 4, 3, 7});
+  const PackedEval eval(stream, {.seq = 8, .packing = Packing::single}, 11);
+  EXPECT_EQ(eval.n_rows(), 2);
+  const Batch batch = eval.at(0, 3);
+  EXPECT_EQ(batch.tokens[0], 1);
+  EXPECT_EQ(batch.tokens[8], 7);
+  EXPECT_EQ(std::count(batch.labels.begin() + 16, batch.labels.end(), kIgnoredLabel), 8);
+}
+
+}  // namespace
+}  // namespace octet
