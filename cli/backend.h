@@ -2,17 +2,19 @@
 #pragma once
 
 #include "cli/common.h"
+#include "ir/ops/attention.h"
 #include "plan/backend.h"
 
 namespace octet {
 
 // What a command asks of the device's kernels.
 struct KernelNeeds {
-  bool deterministic = false;  // train.deterministic: on the CPU they always are
+  bool deterministic = false;                     // train.deterministic: on the CPU they always are
+  RowDocuments documents = RowDocuments::joined;  // isolated: on the CPU alone so far
 };
 
 // Throws Error{device} for a device that is not there, Error{invalid_argument} for instructions
-// that the machine lacks. Call once in a process.
+// that the machine lacks and for needs that the device does not meet. Call once in a process.
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
 
 // The same to plan with: needs no device.

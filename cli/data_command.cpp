@@ -61,8 +61,9 @@ Inspected inspect(const InspectFlags& flags, const GlobalOptions& options) {
   LoadedConfig loaded = load_config(flags.config, options.config_sets());
   take_tokenizer_of_model(files, loaded);
   const RunConfig& config = loaded.config;
-  Inspected result{.tokenizer = make_tokenizer(files, config.data.tokenizer),
-                   .seq = config.model.seq};
+  Inspected result;
+  result.tokenizer = make_tokenizer(files, config.data.tokenizer);
+  result.seq = config.model.seq;
   if (has_conversations(config)) {
     if (config.data.train.empty()) {
       throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");

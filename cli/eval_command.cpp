@@ -131,8 +131,10 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   if (!flags.recipe.empty()) source.recipe = flags.recipe;
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
-  Backend backend = open_backend(options);
-  const FunctionKey function{function::evaluate, {.batch = flags.batch, .seq = flags.seq}};
+  const RowDocuments documents = source.run ? row_documents(*source.run) : RowDocuments::joined;
+  Backend backend = open_backend(options, {.documents = documents});
+  const FunctionKey function{function::evaluate,
+                             {.batch = flags.batch, .seq = flags.seq, .documents = documents}};
   Inference model(source.spec, source.recipe, std::span(&function, 1), *backend.device,
                   *backend.catalogue);
   model.load(WeightReader(files, source.weights, source.spec));
@@ -147,7 +149,9 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
       continue;
     }
     const int64_t limit = flags.max_tokens > 0 ? flags.max_tokens : stream.n_tokens();
-    const EvalWindows windows(stream, flags.seq, limit);
+    const EvalWindows windows(stream, flags.seq, limit,
+                              documents == RowDocuments::isolated ? DocumentBoundaries::isolate
+                                                                  : DocumentBoundaries::ignore);
     table.rows.push_back(row(task.name, stream_nll(evaluate, windows, flags.batch), 1));
   }
   print_table(options, table);

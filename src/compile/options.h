@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/ops/attention.h"
 #include "optim/adamw.h"
 #include "passes/precision/recipe.h"
 
@@ -13,6 +14,7 @@ namespace octet {
 
 struct BatchSize {
   int64_t batch = 1, seq = 1;
+  RowDocuments documents = RowDocuments::joined;
   auto operator<=>(const BatchSize&) const = default;
 };
 

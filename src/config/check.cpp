@@ -73,6 +73,12 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
        {"data.sampling", "data.chat.template",
         config.data.sampling != "random" || config.data.chat.chat_template == "none",
         "shuffle or sequential for conversations", config.data.sampling},
+       {"data.sampling", "data.pack", config.data.sampling != "random" || !config.data.pack,
+        "shuffle or sequential with data.pack", config.data.sampling},
+       {"data.document_boundaries", "data.pack",
+        !config.data.pack || config.data.document_boundaries == "isolate" ||
+            !is_written(loaded, "data.document_boundaries"),
+        "isolate with data.pack", config.data.document_boundaries},
        {"data.chat.template", "data.chat.template", !config.data.chat.chat_template.empty(),
         "a template, auto or none", "nothing"},
        {"data.tokenizer", "data.tokenizer", !config.data.tokenizer.empty(), "`bytes` or a file",

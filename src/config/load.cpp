@@ -180,6 +180,13 @@ void fit_default_template(LoadedConfig& loaded) {
   }
 }
 
+// Rows of several documents keep them apart.
+void fit_default_boundaries(LoadedConfig& loaded) {
+  DataConfig& data = loaded.config.data;
+  const bool is_open = loaded.source["data.document_boundaries"] == "default";
+  if (data.pack && is_open) data.document_boundaries = "isolate";
+}
+
 // Marks what resolve() changed: a value that nobody wrote.
 void mark_derived(LoadedConfig& loaded, const RunConfig& written) {
   for (const ConfigRow& row : config_rows()) {
@@ -200,6 +207,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
   const RunConfig written = loaded.config;
   fit_default_warmup(loaded);
   fit_default_template(loaded);
+  fit_default_boundaries(loaded);
   resolve(loaded.config);
   check_resolved(loaded, name);
   mark_derived(loaded, written);

@@ -84,6 +84,7 @@ struct DataConfig {
   std::string document_boundaries = "ignore";
   bool shuffle = true;
   std::string sampling = "auto";
+  bool pack = false;
   std::string too_long = "drop";
   ChatConfig chat;
   bool operator==(const DataConfig&) const = default;

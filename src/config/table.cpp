@@ -123,14 +123,19 @@ constexpr ConfigRow kDataRows[] = {
      "text between the documents of a file; empty: a file is a document"},
     {"data.document_boundaries", same, OCTET_FIELD(data.document_boundaries),
      one_of(names_of<DocumentBoundaries>), "",
-     "whether the first token of a document is predicted from the document before it"},
+     "whether the first token of a document is predicted from the document before it; isolate: "
+     "nor does a token see another document of its row, and positions begin anew"},
     {"data.shuffle", same, OCTET_FIELD(data.shuffle), any(), "",
      "false is short for `sampling: sequential`"},
     {"data.sampling", same, OCTET_FIELD(data.sampling), auto_or(names_of<WindowOrder>), "",
      "each window once an epoch in shuffled order, windows at random places, or in order; "
      "auto: by shuffle"},
+    {"data.pack", same, OCTET_FIELD(data.pack), any(), "",
+     "rows of whole documents, as many as fit, that do not see each other; else rows are cut from "
+     "the stream of text, or hold one conversation"},
     {"data.too_long", same, OCTET_FIELD(data.too_long), one_of(names_of<TooLong>), "",
-     "what becomes of a document or conversation that does not fit into a row, with chat data"},
+     "what becomes of a document or conversation that does not fit into a row, with pack or chat "
+     "data"},
     {"data.chat.template", same, OCTET_FIELD(data.chat.chat_template), any(), "",
      "the data is conversations, in this chat template: a file or model folder, `chatml`, `plain`, "
      "or auto: the model's, else one of these; none: the data is text"},

@@ -30,7 +30,6 @@ std::string role_of_speaker(const std::string& speaker) {
       {"user", "user"},
       {"gpt", "assistant"},
       {"assistant", "assistant"},
-      {"chatgpt", "assistant"},
       {"model", "assistant"},
       {"bot", "assistant"},
       {"system", "system"},

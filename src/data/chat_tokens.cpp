@@ -36,14 +36,26 @@ std::string chosen_template(const Files& files, const Tokenizer& tokenizer, cons
   return tokenizer.special_id("<|im_start|>") ? "chatml" : "plain";
 }
 
+// The text of the end token; "" where it is none of those known.
+std::string end_text(const Tokenizer& tokenizer) {
+  const auto eos = tokenizer.eos();
+  if (!eos) return "";
+  const std::string shown = tokenizer.decode(std::span(&*eos, 1));
+  for (const std::string& text :
+       {shown, std::string("<|endoftext|>"), std::string("</s>"), std::string("<|end_of_text|>"),
+        std::string("<|eot_id|>"), std::string("<|im_end|>"), std::string("<eos>")}) {
+    if (!text.empty() && tokenizer.special_id(text) == eos) return text;
+  }
+  return "";
+}
+
 // A template of our own is told the end token of the tokenizer.
 ChatTemplateSource source_of(const Files& files, const Tokenizer& tokenizer,
                              const std::string& name, bool has_tools) {
   ChatTemplateSource source = find_chat_template(files, name, has_tools);
-  const auto eos = tokenizer.eos();
-  if (built_in_chat_template(name).empty() || !eos) return source;
-  const std::string text = tokenizer.decode(std::span(&*eos, 1));
-  if (tokenizer.special_id(text) == eos) source.special_tokens["eos_token"] = text;
+  if (built_in_chat_template(name).empty()) return source;
+  const std::string text = end_text(tokenizer);
+  if (!text.empty()) source.special_tokens["eos_token"] = text;
   return source;
 }
 

@@ -84,7 +84,7 @@ size_t JsonValues::end_of_value() const {
     if (depth == 0 && i > at_ && (ch == ',' || ch == ']' || ch == '\n')) return i;
     if (ch == '{' || ch == '[') ++depth;
     if (ch == '}' || ch == ']') --depth;
-    if (depth == 0 && (ch == '}' || ch == ']')) return i + 1;
+    if (depth <= 0 && (ch == '}' || ch == ']')) return i + 1;
   }
   return bytes_.size();
 }

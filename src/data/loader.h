@@ -42,7 +42,7 @@ constexpr std::string_view enum_name(DocumentBoundaries boundaries) {
   return names[static_cast<int>(boundaries)];
 }
 constexpr int enum_count(DocumentBoundaries) {
-  return 2;
+  return 3;
 }
 
 struct LoaderOptions {

@@ -88,6 +88,21 @@ LoaderState PackedLoader::state() const {
           {"drawn", std::to_string(drawn_)}};
 }
 
+std::string PackedLoader::description() const {
+  const PackReport& report = pieces_.report;
+  std::string text =
+      fmt::format("{} documents in {} rows of {}, {:.1f} % padding", report.n_documents,
+                  report.n_rows, options_.seq, 100 * report.padding_share(options_.seq));
+  if (report.n_too_long > 0) {
+    text += fmt::format("; {} do not fit ({}: {} tokens lost)", report.n_too_long,
+                        enum_name(options_.too_long), report.n_lost_tokens);
+  }
+  if (report.n_without_labels > 0) {
+    text += fmt::format("; {} hold nothing to train", report.n_without_labels);
+  }
+  return text;
+}
+
 void PackedLoader::restore(const LoaderState& state) {
   expect_same_source(state, this->state(),
                      {"tokens", "seq", "order", "rows", "too_long", "boundaries", "seed"});

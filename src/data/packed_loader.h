@@ -24,6 +24,7 @@ class PackedLoader : public RowLoader {
   int64_t epoch() const override { return epoch_; }
   int64_t drawn() const override { return drawn_; }
   LoaderState state() const override;
+  std::string description() const override;
   void restore(const LoaderState& state) override;
 
   const PackReport& report() const { return pieces_.report; }

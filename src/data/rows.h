@@ -39,6 +39,7 @@ class RowLoader {
   virtual int64_t epoch() const = 0;
   virtual int64_t drawn() const = 0;  // rows, since the start
   virtual LoaderState state() const = 0;
+  virtual std::string description() const { return {}; }  // what there is to say of the rows
   // Continues from a state. Throws Error{bad_data} when the data or an option differs from what the
   // state was taken with, naming it.
   virtual void restore(const LoaderState& state) = 0;

@@ -17,6 +17,11 @@ void write_batch(BoundPlan& function, const Batch& batch, float inv_n) {
     }
     function.write_input("positions", positions.data(), n_bytes);
   }
+  if (function.has_input("doc_starts")) {
+    const std::vector<int32_t> whole(batch.doc_starts.empty() ? batch.tokens.size() : 0);
+    const std::vector<int32_t>& starts = batch.doc_starts.empty() ? whole : batch.doc_starts;
+    function.write_input("doc_starts", starts.data(), n_bytes);
+  }
   if (function.has_input("labels")) {
     function.write_input("labels", batch.labels.data(), n_bytes);
   }

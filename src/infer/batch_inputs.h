@@ -6,8 +6,8 @@
 
 namespace octet {
 
-// "tokens" and "positions" (0 to seq - 1 in each row), and "labels" and "inv_n" where the function
-// has them. The batch must have the function's size.
+// "tokens" and "positions" (0 to seq - 1 in each row, or from 0 in each document), "doc_starts",
+// and "labels" and "inv_n" where the function has them. The batch must have the function's size.
 void write_batch(BoundPlan& function, const Batch& batch, float inv_n);
 
 // A batch of one row: `tokens` padded on the right to `seq`, without labels.

@@ -15,7 +15,8 @@ ForwardBuilder forward_builder(const ModelSpec& spec) {
   return [spec](const BatchSize& size, ForwardKind kind) {
     const ModelOutputs outputs =
         kind == ForwardKind::loss ? ModelOutputs::loss : ModelOutputs::logits;
-    return build_model(spec, {.batch = size.batch, .seq = size.seq}, outputs).graph;
+    const BatchShape shape = {.batch = size.batch, .seq = size.seq, .documents = size.documents};
+    return build_model(spec, shape, outputs).graph;
   };
 }
 

@@ -48,6 +48,8 @@ void Blocks::batch_inputs() {
   const TensorType per_token = index_type({batch_.batch * batch_.seq});
   tokens_ = builder_.input(InputKind::batch, "tokens", per_token);
   positions_ = builder_.input(InputKind::batch, "positions", per_token);
+  if (batch_.documents == RowDocuments::isolated)
+    doc_starts_ = builder_.input(InputKind::batch, "doc_starts", per_token);
   if (outputs_ == ModelOutputs::logits) return;
   labels_ = builder_.input(InputKind::batch, "labels", per_token);
   inv_n_ = builder_.input(InputKind::step_scalar, "inv_n", real_type({}));
@@ -197,7 +199,9 @@ ValueId Blocks::attention(ValueId q, ValueId k, ValueId v) {
                                 .head_dim = spec_.head_dim,
                                 .scale = 1 / std::sqrt(static_cast<double>(spec_.head_dim)),
                                 .causal = true};
-  return builder_.emit(OpCode::attention, attrs, {q, k, v})[Attention::o];
+  std::vector<ValueId> operands = {q, k, v};
+  if (doc_starts_ != kNoValue) operands.push_back(doc_starts_);
+  return builder_.emit(OpCode::attention, attrs, operands)[Attention::o];
 }
 
 ValueId Blocks::head_norm(ValueId x, std::string_view path, int64_t heads) {

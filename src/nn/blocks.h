@@ -109,6 +109,7 @@ class Blocks {
   std::string prefix_;
   ValueId tokens_ = kNoValue;
   ValueId positions_ = kNoValue;
+  ValueId doc_starts_ = kNoValue;  // of isolated documents
   ValueId labels_ = kNoValue;
   ValueId inv_n_ = kNoValue;
 };

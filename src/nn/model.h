@@ -4,7 +4,9 @@
 // A model's graph has these inputs (B sequences of T tokens, rows b*T + t):
 //   parameters   by their Hugging Face names and in Hugging Face's layouts
 //   tokens       index [B*T]
-//   positions    index [B*T], of the token in its sequence
+//   positions    index [B*T], of the token in its sequence or document
+// with RowDocuments::isolated
+//   doc_starts   index [B*T], where in its row the document of the token begins
 // with ModelOutputs::loss also
 //   labels       index [B*T], the token that row predicts (already shifted); -1: not counted
 //   inv_n        step scalar [], 1 / number of labels that count in the whole step
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ir/ops/attention.h"
 #include "nn/fields.h"
 
 namespace octet {
@@ -40,6 +43,7 @@ struct ParameterSpec {
 struct BatchShape {
   int64_t batch = 1;
   int64_t seq = 1;
+  RowDocuments documents = RowDocuments::joined;
 };
 
 enum class ModelOutputs : uint8_t { loss, logits };

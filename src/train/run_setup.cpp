@@ -86,7 +86,8 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   // traced must be skipped as a whole, to run again from where it began.
   if (config.optim.clip == 0 && config.train.accumulate == 1 && !config.train.debug_nonfinite)
     options.optim.clipping = Clipping::none;
-  options.train = {.batch = config.train.batch, .seq = config.model.seq};
+  options.train = {
+      .batch = config.train.batch, .seq = config.model.seq, .documents = row_documents(config)};
   options.accumulate = static_cast<int>(config.train.accumulate);
   for (const ParameterSpec& parameter : model_parameters(spec)) {
     if (!parameter.decay) options.no_decay.push_back(parameter.name);
@@ -114,17 +115,26 @@ bool has_conversations(const RunConfig& config) {
   return config.data.chat.chat_template != "none";
 }
 
+bool has_whole_documents(const RunConfig& config) {
+  return config.data.pack || has_conversations(config);
+}
+
+RowDocuments row_documents(const RunConfig& config) {
+  const auto boundaries = named<DocumentBoundaries>(config.data.document_boundaries);
+  return boundaries == DocumentBoundaries::isolate ? RowDocuments::isolated : RowDocuments::joined;
+}
+
 PackOptions pack_options(const RunConfig& config) {
   return {.seq = config.model.seq,
           .too_long = named<TooLong>(config.data.too_long),
-          .packing = Packing::single,
+          .packing = config.data.pack ? Packing::first_fit : Packing::single,
           .shuffles = named<WindowOrder>(config.data.sampling) == WindowOrder::shuffled,
-          .tells_starts = false,
+          .tells_starts = row_documents(config) == RowDocuments::isolated,
           .seed = static_cast<uint64_t>(config.train.seed)};
 }
 
 std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config) {
-  if (has_conversations(config)) {
+  if (has_whole_documents(config)) {
     return std::make_unique<PackedLoader>(stream, pack_options(config));
   }
   return std::make_unique<Loader>(stream, loader_options(config));
@@ -132,12 +142,14 @@ std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfi
 
 std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,
                                          int64_t max_tokens) {
-  if (has_conversations(config)) {
+  if (has_whole_documents(config)) {
     return std::make_unique<PackedEval>(stream, pack_options(config), max_tokens);
   }
   const int64_t n_tokens = std::min(stream.n_tokens(), max_tokens);
-  return std::make_unique<EvalWindows>(stream.slice(0, n_tokens), config.model.seq,
-                                       std::max<int64_t>(n_tokens - 1, 0));
+  return std::make_unique<EvalWindows>(
+      stream.slice(0, n_tokens), config.model.seq, std::max<int64_t>(n_tokens - 1, 0),
+      row_documents(config) == RowDocuments::isolated ? DocumentBoundaries::isolate
+                                                      : DocumentBoundaries::ignore);
 }
 
 int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec) {

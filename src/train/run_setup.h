@@ -23,7 +23,9 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec);
 Schedule schedule_of(const RunConfig& config);
 LoaderOptions loader_options(const RunConfig& config);
 PackOptions pack_options(const RunConfig& config);
-bool has_conversations(const RunConfig& config);  // as data
+bool has_conversations(const RunConfig& config);    // as data
+bool has_whole_documents(const RunConfig& config);  // in each row
+RowDocuments row_documents(const RunConfig& config);
 
 // The rows that the configuration asks for: windows of text, or whole documents.
 std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config);

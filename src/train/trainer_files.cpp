@@ -58,6 +58,7 @@ void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
                      config_header(hooks.maker) + resolved_yaml(config_));
     write_atomically(files, file("config.json"), model_description(files, config_, spec_));
   }
+  if (const std::string rows = loader_->description(); !rows.empty()) log.info("{}", rows);
   if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
   write_algorithms(files, file("algorithms.json"), machine_.catalogue);
   const int64_t n_recorded = unrecorded_ ? attempted_ - 1 : attempted_;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/ops/attention.h"
 #include "op_cases/eight_bit.h"
 #include "op_cases/op_cases.h"
 #include "op_cases/primitives.h"
@@ -122,7 +123,8 @@ inline void add_attention(Cases& all) {
         .original_max_position = 64});
   rope("rope_wide", 9, {.heads = 2, .head_dim = 66});
 
-  const auto attention = [&](const std::string& name, AttentionAttrs a) {
+  const auto attention = [&](const std::string& name, AttentionAttrs a,
+                             RowDocuments documents = RowDocuments::joined) {
     a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
     const int64_t rows = a.batch * a.seq;
     const Shape q{rows, a.heads * a.head_dim}, kv{rows, a.kv_heads * a.head_dim};
@@ -138,6 +140,15 @@ inline void add_attention(Cases& all) {
                                 derived(q, {OpCode::attention, {1, 2, 3}, 0}),
                                 statistic({rows * a.heads}, {OpCode::attention, {1, 2, 3}, 1})},
                    .tolerance = Tolerance::reduction});
+    if (documents == RowDocuments::joined) return;
+    const OperandCase starts = integers({rows}, Fill::doc_starts, a.seq);
+    OpCase& forward = all[all.size() - 2];
+    OpCase& gradient = all.back();
+    forward.operands.push_back(starts);
+    gradient.operands.push_back(starts);
+    for (OperandCase& operand : gradient.operands) {
+      if (operand.fill == Fill::derived) operand.derived.operands.push_back(6);
+    }
   };
   attention("causal", {.batch = 2, .seq = 5, .heads = 2, .kv_heads = 2, .head_dim = 3});
   attention("full",
@@ -145,6 +156,10 @@ inline void add_attention(Cases& all) {
   attention("grouped", {.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 2});
   attention("one_kv_head", {.batch = 1, .seq = 7, .heads = 3, .kv_heads = 1, .head_dim = 5});
   attention("one_token", {.batch = 3, .seq = 1, .heads = 1, .kv_heads = 1, .head_dim = 2});
+  attention("documents", {.batch = 2, .seq = 9, .heads = 2, .kv_heads = 1, .head_dim = 3},
+            RowDocuments::isolated);
+  attention("documents_ragged", {.batch = 1, .seq = 150, .heads = 2, .kv_heads = 1, .head_dim = 9},
+            RowDocuments::isolated);
   attention("ragged", {.batch = 1, .seq = 67, .heads = 2, .kv_heads = 1, .head_dim = 9});
 }
 

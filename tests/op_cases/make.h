@@ -84,6 +84,12 @@ inline std::vector<double> fill_values(const OperandCase& o, std::mt19937_64& ra
       case Fill::positions:
         values[i] = static_cast<double>(i);
         break;
+      case Fill::doc_starts: {
+        const auto at = static_cast<int64_t>(i) % o.bound;
+        const bool begins = at == 0 || at % 7 == 3 || at % 7 == 4;
+        values[i] = begins ? static_cast<double>(at) : values[i - 1];
+        break;
+      }
       case Fill::boolean:
         values[i] = i % 3 == 0 ? 1 : integer(0, 1);
         break;

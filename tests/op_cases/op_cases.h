@@ -19,19 +19,20 @@
 namespace octet::op_cases {
 
 enum class Fill : uint8_t {
-  normal,     // N(0, 1)
-  positive,   // [0.25, 2)
-  wide,       // N(0, 20)
-  distinct,   // spread out in a shuffled order: no two equal, none within 0.1 of 0 (for kinks and
-              // maxima)
-  ids,        // integers in [0, bound)
-  labels,     // integers in [-1, bound): a quarter are -1
-  any_ids,    // integers in [-2, bound + 2): some outside
-  positions,  // 0, 1, 2, ...
-  boolean,    // 0 and 1 mixed
-  constant,   // `value` everywhere
-  remainder,  // i16, the whole range
-  derived,    // a result of another op on earlier operands
+  normal,      // N(0, 1)
+  positive,    // [0.25, 2)
+  wide,        // N(0, 20)
+  distinct,    // spread out in a shuffled order: no two equal, none within 0.1 of 0 (for kinks and
+               // maxima)
+  ids,         // integers in [0, bound)
+  labels,      // integers in [-1, bound): a quarter are -1
+  any_ids,     // integers in [-2, bound + 2): some outside
+  positions,   // 0, 1, 2, ...
+  doc_starts,  // where in a sequence of `bound` the document of each place begins
+  boolean,     // 0 and 1 mixed
+  constant,    // `value` everywhere
+  remainder,   // i16, the whole range
+  derived,     // a result of another op on earlier operands
 };
 
 // A result of `op` (with the case's attributes) applied to operands of the case.

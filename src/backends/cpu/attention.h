@@ -4,6 +4,8 @@
 //   D = rowsum(dO * O)    dV = P^T dO    dS = P * (dO V^T - D)
 //   dQ = scale dS K    dK = scale dS^T Q
 // Head h reads kv head h / (heads / kv_heads); causal: query i sees keys j <= i + kv_len - q_len.
+// With doc_starts [batch * q_len], each token's document's first position in its sequence, a query
+// sees keys of its document alone: the bits are those of the document on its own.
 //   q, o, dout, dq: [batch * q_len, heads * head_size]
 //   k, v, dk, dv: [batch * kv_len, kv_heads * head_size]    lse: [batch, heads, q_len] f32
 //   all but lse of one storage type, f32 or bf16, with row strides in elements
@@ -22,6 +24,8 @@
 namespace octet::cpu {
 
 enum class AttentionMask { none, causal };
+// isolated: every launch comes with doc_starts.
+enum class AttentionDocuments { none, isolated };
 
 struct AttentionSpec {
   int64_t batch = 1, q_len = 0, kv_len = 0;
@@ -30,6 +34,7 @@ struct AttentionSpec {
   float scale = 1.0f;
   Dtype dtype = Dtype::f32;
   std::optional<Dtype> compute = std::nullopt;  // f32 or bf16; unset: the fastest for dtype
+  AttentionDocuments documents = AttentionDocuments::none;
 };
 
 // A matrix of heads: row stride in elements, 0: dense.
@@ -45,8 +50,9 @@ struct HeadsOut {
 struct AttentionArgs {
   HeadsIn q = {}, k = {}, v = {};
   HeadsOut o = {};
-  float* lse = nullptr;     // optional
-  void* scratch = nullptr;  // scratch_bytes(), aligned to 64 bytes
+  float* lse = nullptr;                 // optional
+  const int32_t* doc_starts = nullptr;  // optional; q_len = kv_len, causal
+  void* scratch = nullptr;              // scratch_bytes(), aligned to 64 bytes
 };
 
 // Prepared once for a shape; throws invalid_argument where it is not possible. launch allocates
@@ -68,7 +74,8 @@ class AttentionForward {
 struct AttentionBackwardArgs {
   HeadsIn q = {}, k = {}, v = {}, o = {}, dout = {};
   const float* lse = nullptr;
-  HeadsOut dq = {}, dk = {}, dv = {};  // none overlaps an input
+  const int32_t* doc_starts = nullptr;  // as forward
+  HeadsOut dq = {}, dk = {}, dv = {};   // none overlaps an input
   void* scratch = nullptr;
 };
 

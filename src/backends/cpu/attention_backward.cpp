@@ -59,6 +59,11 @@ struct Work {
   }
 };
 
+struct ThreadWork {
+  int thread = 0;
+  const Work& w;
+};
+
 }  // namespace
 
 struct AttentionBackward::State {
@@ -67,10 +72,13 @@ struct AttentionBackward::State {
   int64_t product_bytes = 0, thread_bytes = 0;
   int n_threads = 1;
 
-  void load_keys(const AttentionBackwardArgs& args, int64_t pair, const Work& w) const;
+  void load_keys(const AttentionBackwardArgs& args, const AttentionSpan& span, int64_t kv_head,
+                 const Work& w) const;
   void load_queries(const AttentionBackwardArgs& args, int64_t q_row, int64_t head, int64_t rows,
                     const Work& w) const;
-  void block(int64_t q0, int64_t j, int thread, const Work& w) const;
+  void block(const AttentionSpan& span, int64_t q0, int64_t j, const ThreadWork& work) const;
+  void document(const AttentionBackwardArgs& args, const AttentionSpan& span, int64_t kv_head,
+                const ThreadWork& work) const;
   void tile(const AttentionBackwardArgs& args, int64_t pair, int thread) const;
 };
 
@@ -104,22 +112,23 @@ size_t AttentionBackward::scratch_bytes() const {
   return static_cast<size_t>(state_->n_threads * state_->thread_bytes);
 }
 
-void AttentionBackward::State::load_keys(const AttentionBackwardArgs& args, int64_t pair,
+void AttentionBackward::State::load_keys(const AttentionBackwardArgs& args,
+                                         const AttentionSpan& span, int64_t kv_head,
                                          const Work& w) const {
   const AttentionSpec& spec = shape.spec;
-  const int64_t row = pair / spec.kv_heads * spec.kv_len, head = pair % spec.kv_heads;
-  const int64_t padded = shape.n_k_blocks() * shape.k_block, row_bytes = shape.depth * shape.elem();
+  const int64_t row = span.kv_row, head = kv_head, n_blocks = shape.n_k_blocks(span);
+  const int64_t padded = n_blocks * shape.k_block, row_bytes = shape.depth * shape.elem();
   const MatrixIn k{head_rows(args.k, spec, row, head), args.k.stride, Transpose::no};
   const MatrixIn v{head_rows(args.v, spec, row, head), args.v.stride, Transpose::no};
-  const RowRange all{0, spec.kv_len, spec.head_size, shape.depth};
+  const RowRange all{0, span.kv_len, spec.head_size, shape.depth};
   pack_rows(k, all, {w.k_rows, shape.compute});
   pack_rows(v, all, {w.v_rows, shape.compute});
-  std::fill(w.k_rows + spec.kv_len * row_bytes, w.k_rows + padded * row_bytes, 0);
-  std::fill(w.v_rows + spec.kv_len * row_bytes, w.v_rows + padded * row_bytes, 0);
-  for (int64_t j = 0; j < shape.n_k_blocks(); ++j) {
+  std::fill(w.k_rows + span.kv_len * row_bytes, w.k_rows + padded * row_bytes, 0);
+  std::fill(w.v_rows + span.kv_len * row_bytes, w.v_rows + padded * row_bytes, 0);
+  for (int64_t j = 0; j < n_blocks; ++j) {
     const int64_t first = j * shape.k_block;
     pack_operand({head_rows(args.k, spec, row + first, head), args.k.stride, Transpose::no},
-                 *query_sum, {std::min(shape.k_block, spec.kv_len - first), spec.head_size},
+                 *query_sum, {std::min(shape.k_block, span.kv_len - first), spec.head_size},
                  w.k_panels + first * shape.columns * shape.elem());
   }
   std::fill(w.dk, w.dk + padded * shape.columns, 0.0f);
@@ -147,18 +156,20 @@ void AttentionBackward::State::load_queries(const AttentionBackwardArgs& args, i
 }
 
 // Adds what one block of queries and one block of keys give to dq, dk and dv.
-void AttentionBackward::State::block(int64_t q0, int64_t j, int thread, const Work& w) const {
+void AttentionBackward::State::block(const AttentionSpan& span, int64_t q0, int64_t j,
+                                     const ThreadWork& work) const {
   const AttentionSpec& spec = shape.spec;
+  const auto& [thread, w] = work;
   const int64_t key0 = j * shape.k_block, width = shape.q_block, elem = shape.elem();
-  const int64_t rows = std::min(width, spec.q_len - q0);
+  const int64_t rows = std::min(width, span.q_len - q0);
   const int64_t at = key0 * shape.depth * elem;
   scores->run(thread, {w.k_rows + at, w.q_t, w.s, w.product});
   scores->run(thread, {w.v_rows + at, w.dout_t, w.dp, w.product});
   for (int64_t key = 0; key < shape.k_block; ++key) {
-    // The first query that sees this key; the keys beyond the sequence are seen by none.
+    // The first query that sees this key; the keys beyond the span are seen by none.
     int64_t first = 0;
-    if (spec.mask == AttentionMask::causal) first = key0 + key - (spec.kv_len - spec.q_len) - q0;
-    if (key0 + key >= spec.kv_len) first = rows;
+    if (spec.mask == AttentionMask::causal) first = key0 + key - (span.kv_len - span.q_len) - q0;
+    if (key0 + key >= span.kv_len) first = rows;
     const Out p{w.p + key * width * elem, shape.compute};
     const Out ds{w.ds + key * width * elem, shape.compute};
     softmax_gradient_row({w.s + key * width, w.dp + key * width, w.lse, w.d, p, ds,
@@ -172,31 +183,42 @@ void AttentionBackward::State::block(int64_t q0, int64_t j, int thread, const Wo
   query_sum->run(thread, {w.ds_t, w.k_panels + sums * elem, w.dq, w.product});
 }
 
-void AttentionBackward::State::tile(const AttentionBackwardArgs& args, int64_t pair,
-                                    int thread) const {
+void AttentionBackward::State::document(const AttentionBackwardArgs& args,
+                                        const AttentionSpan& span, int64_t kv_head,
+                                        const ThreadWork& work) const {
   const AttentionSpec& spec = shape.spec;
-  Pieces pieces(static_cast<char*>(args.scratch) + thread * thread_bytes);
-  const Work w(pieces, shape, product_bytes);
-  load_keys(args, pair, w);
-  const int64_t sequence = pair / spec.kv_heads, kv_head = pair % spec.kv_heads;
+  const Work& w = work.w;
+  load_keys(args, span, kv_head, w);
   for (int64_t member = 0; member < shape.group(); ++member) {
     const int64_t head = kv_head * shape.group() + member;
-    for (int64_t q0 = 0; q0 < spec.q_len; q0 += shape.q_block) {
-      const int64_t rows = std::min(shape.q_block, spec.q_len - q0);
-      const int64_t q_row = sequence * spec.q_len + q0;
+    for (int64_t q0 = 0; q0 < span.q_len; q0 += shape.q_block) {
+      const int64_t rows = std::min(shape.q_block, span.q_len - q0);
+      const int64_t q_row = span.q_row + q0;
       load_queries(args, q_row, head, rows, w);
-      const int64_t blocks = shape.visible_blocks(q0 + rows);
-      for (int64_t j = 0; j < blocks; ++j) block(q0, j, thread, w);
+      const int64_t blocks = shape.visible_blocks(span, q0 + rows);
+      for (int64_t j = 0; j < blocks; ++j) block(span, q0, j, work);
       for (int64_t r = 0; r < rows; ++r) {
         scale_row(w.dq + r * shape.columns, head_rows(args.dq, spec, q_row + r, head), 1.0f,
                   spec.head_size);
       }
     }
   }
-  for (int64_t key = 0; key < spec.kv_len; ++key) {
-    const int64_t row = sequence * spec.kv_len + key, at = key * shape.columns;
+  for (int64_t key = 0; key < span.kv_len; ++key) {
+    const int64_t row = span.kv_row + key, at = key * shape.columns;
     scale_row(w.dk + at, head_rows(args.dk, spec, row, kv_head), 1.0f, spec.head_size);
     scale_row(w.dv + at, head_rows(args.dv, spec, row, kv_head), 1.0f, spec.head_size);
+  }
+}
+
+void AttentionBackward::State::tile(const AttentionBackwardArgs& args, int64_t pair,
+                                    int thread) const {
+  Pieces pieces(static_cast<char*>(args.scratch) + thread * thread_bytes);
+  const Work w(pieces, shape, product_bytes);
+  const int64_t sequence = pair / shape.spec.kv_heads, kv_head = pair % shape.spec.kv_heads;
+  for (int64_t row = 0; row < shape.spec.kv_len;) {
+    const AttentionSpan span = shape.document(args.doc_starts, sequence, row);
+    document(args, span, kv_head, {thread, w});
+    row += span.kv_len;
   }
 }
 

@@ -12,8 +12,15 @@ constexpr int64_t kSliceBytes = int64_t{16} << 20;  // packed keys and values at
 
 }  // namespace
 
-// Two stages for each slice of (sequence, kv head) pairs: pack K and V, then one tile for each head
-// and query block.
+// One head's queries of a block of a span.
+struct QueryBlock {
+  AttentionSpan span;
+  int64_t head = 0, q0 = 0;
+};
+
+// Without documents two stages for each slice of (sequence, kv head) pairs: pack K and V,
+// then one tile for each head and query block. With documents one tile for each head of a sequence,
+// which packs its documents one after the other, each thread in a place of its own.
 struct AttentionForward::State {
   AttentionShape shape;
   std::unique_ptr<TileGemm> scores, output;
@@ -25,9 +32,13 @@ struct AttentionForward::State {
   int64_t pair_bytes() const { return shape.n_k_blocks() * (k_block_bytes + v_block_bytes); }
   int64_t thread_bytes() const { return q_bytes + s_bytes + p_bytes + o_bytes + product_bytes; }
 
-  void pack(const AttentionArgs& args, int64_t pair, int64_t block, char* packed) const;
-  void tile(const AttentionArgs& args, int64_t pair, int64_t task, int thread, char* packed) const;
-  void softmax(char* own, int64_t q0, int64_t blocks, float* factor, float* lse) const;
+  void pack(const AttentionArgs& args, const AttentionSpan& span, int64_t kv_head, int64_t block,
+            char* packed) const;
+  void tile(const AttentionArgs& args, const QueryBlock& queries, int thread,
+            const char* packed) const;
+  void documents(const AttentionArgs& args, int64_t sequence, int64_t head, int thread) const;
+  void softmax(char* own, const QueryBlock& queries, int64_t blocks, float* factor,
+               float* lse) const;
 };
 
 AttentionForward::AttentionForward(const AttentionSpec& spec, int n_threads)
@@ -54,6 +65,7 @@ AttentionForward::AttentionForward(const AttentionSpec& spec, int n_threads)
       static_cast<int64_t>(std::max(s.scores->scratch_bytes(), s.output->scratch_bytes()));
   s.slice_pairs =
       std::clamp<int64_t>(kSliceBytes / std::max<int64_t>(1, s.pair_bytes()), 1, shape.pairs());
+  if (spec.documents == AttentionDocuments::isolated) s.slice_pairs = n_threads;
 }
 
 AttentionForward::~AttentionForward() = default;
@@ -66,12 +78,12 @@ size_t AttentionForward::scratch_bytes() const {
 }
 
 // K^T and V of one block of keys as panels.
-void AttentionForward::State::pack(const AttentionArgs& args, int64_t pair, int64_t block,
-                                   char* packed) const {
+void AttentionForward::State::pack(const AttentionArgs& args, const AttentionSpan& span,
+                                   int64_t kv_head, int64_t block, char* packed) const {
   const AttentionSpec& spec = shape.spec;
   const int64_t first = block * shape.k_block;
-  const int64_t keys = std::min(shape.k_block, spec.kv_len - first);
-  const int64_t row = pair / spec.kv_heads * spec.kv_len + first, head = pair % spec.kv_heads;
+  const int64_t keys = std::min(shape.k_block, span.kv_len - first);
+  const int64_t row = span.kv_row + first, head = kv_head;
   char* const k = packed + block * k_block_bytes;
   char* const v = packed + shape.n_k_blocks() * k_block_bytes + block * v_block_bytes;
   pack_operand({head_rows(args.k, spec, row, head), args.k.stride, Transpose::yes}, *scores,
@@ -82,13 +94,14 @@ void AttentionForward::State::pack(const AttentionArgs& args, int64_t pair, int6
 
 // Scores to probabilities, unnormalized, in blocks [blocks][q_block][k_block]; factor[r] = 1 / row
 // sum.
-void AttentionForward::State::softmax(char* own, int64_t q0, int64_t blocks, float* factor,
-                                      float* lse) const {
+void AttentionForward::State::softmax(char* own, const QueryBlock& queries, int64_t blocks,
+                                      float* factor, float* lse) const {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   const float* const s = reinterpret_cast<const float*>(own + q_bytes);
   const Out p{own + q_bytes + (p_bytes > 0 ? s_bytes : 0), shape.compute};
   for (int64_t r = 0; r < shape.q_block; ++r) {
-    const int64_t keys = q0 + r < shape.spec.q_len ? shape.visible(q0 + r) : 0;
+    const int64_t query = queries.q0 + r;
+    const int64_t keys = query < queries.span.q_len ? shape.visible(queries.span, query) : 0;
     const auto in_block = [&](int64_t j) {
       return std::clamp<int64_t>(keys - j * shape.k_block, 0, shape.k_block);
     };
@@ -106,14 +119,12 @@ void AttentionForward::State::softmax(char* own, int64_t q0, int64_t blocks, flo
   }
 }
 
-void AttentionForward::State::tile(const AttentionArgs& args, int64_t pair, int64_t task,
-                                   int thread, char* packed) const {
+void AttentionForward::State::tile(const AttentionArgs& args, const QueryBlock& queries, int thread,
+                                   const char* packed) const {
   const AttentionSpec& spec = shape.spec;
-  // Late query blocks see the most keys: first, for balance.
-  const int64_t block = shape.n_q_blocks() - 1 - task / shape.group();
-  const int64_t head = pair % spec.kv_heads * shape.group() + task % shape.group();
-  const int64_t sequence = pair / spec.kv_heads, q0 = block * shape.q_block;
-  const int64_t rows = std::min(shape.q_block, spec.q_len - q0);
+  const AttentionSpan& span = queries.span;
+  const int64_t head = queries.head, q0 = queries.q0;
+  const int64_t rows = std::min(shape.q_block, span.q_len - q0);
   char* const own =
       static_cast<char*>(args.scratch) + slice_pairs * pair_bytes() + thread * thread_bytes();
   float* const s = reinterpret_cast<float*>(own + q_bytes);
@@ -123,17 +134,17 @@ void AttentionForward::State::tile(const AttentionArgs& args, int64_t pair, int6
   const char* const k = packed;
   const char* const v = packed + shape.n_k_blocks() * k_block_bytes;
 
-  const int64_t q_row = sequence * spec.q_len + q0;
+  const int64_t q_row = span.q_row + q0, sequence = q_row / spec.q_len;
   pack_rows({head_rows(args.q, spec, q_row, head), args.q.stride, Transpose::no},
             {0, rows, spec.head_size, shape.depth}, {own, shape.compute});
   std::fill(own + rows * shape.depth * shape.elem(), own + q_bytes, 0);
-  const int64_t blocks = shape.visible_blocks(q0 + rows);
+  const int64_t blocks = shape.visible_blocks(span, q0 + rows);
   const int64_t block_elems = shape.q_block * shape.k_block;
   for (int64_t j = 0; j < blocks; ++j) {
     scores->run(thread, {own, k + j * k_block_bytes, s + j * block_elems, product});
   }
   float factor[kQueryBlock], lse[kQueryBlock];
-  softmax(own, q0, blocks, factor, lse);
+  softmax(own, queries, blocks, factor, lse);
   std::fill(o, o + shape.q_block * shape.columns, 0.0f);
   for (int64_t j = 0; j < blocks; ++j) {
     output->run(thread, {p + j * block_elems * shape.elem(), v + j * v_block_bytes, o, product});
@@ -143,7 +154,23 @@ void AttentionForward::State::tile(const AttentionArgs& args, int64_t pair, int6
               spec.head_size);
   }
   if (args.lse != nullptr) {
-    std::copy(lse, lse + rows, args.lse + (sequence * spec.heads + head) * spec.q_len + q0);
+    std::copy(lse, lse + rows,
+              args.lse + (sequence * spec.heads + head) * spec.q_len + q_row % spec.q_len);
+  }
+}
+
+void AttentionForward::State::documents(const AttentionArgs& args, int64_t sequence, int64_t head,
+                                        int thread) const {
+  char* const packed = static_cast<char*>(args.scratch) + thread * pair_bytes();
+  for (int64_t row = 0; row < shape.spec.q_len;) {
+    const AttentionSpan span = shape.document(args.doc_starts, sequence, row);
+    for (int64_t block = 0; block < shape.n_k_blocks(span); ++block) {
+      pack(args, span, head / shape.group(), block, packed);
+    }
+    for (int64_t q0 = 0; q0 < span.q_len; q0 += shape.q_block) {
+      tile(args, {span, head, q0}, thread, packed);
+    }
+    row += span.q_len;
   }
 }
 
@@ -157,15 +184,29 @@ void AttentionForward::launch(const AttentionArgs& given, ThreadPool& pool) cons
   if (args.o.stride == 0) args.o.stride = spec.heads * spec.head_size;
   if (args.k.stride == 0) args.k.stride = spec.kv_heads * spec.head_size;
   if (args.v.stride == 0) args.v.stride = spec.kv_heads * spec.head_size;
+  if (args.doc_starts != nullptr) {
+    CHECK(spec.q_len == spec.kv_len && spec.documents == AttentionDocuments::isolated);
+    for_tiles(pool, spec.batch * spec.heads, [&](int64_t t, int thread) {
+      s.documents(args, t / spec.heads, t % spec.heads, thread);
+    });
+    return;
+  }
   char* const packed = static_cast<char*>(args.scratch);
   const int64_t k_blocks = s.shape.n_k_blocks(), tasks = s.shape.n_q_blocks() * s.shape.group();
   for (int64_t first = 0; first < s.shape.pairs(); first += s.slice_pairs) {
     const int64_t pairs = std::min(s.slice_pairs, s.shape.pairs() - first);
     for_tiles(pool, pairs * k_blocks, [&](int64_t t, int) {
-      s.pack(args, first + t / k_blocks, t % k_blocks, packed + t / k_blocks * s.pair_bytes());
+      const int64_t pair = first + t / k_blocks;
+      s.pack(args, s.shape.sequence(pair / spec.kv_heads), pair % spec.kv_heads, t % k_blocks,
+             packed + t / k_blocks * s.pair_bytes());
     });
     for_tiles(pool, pairs * tasks, [&](int64_t t, int thread) {
-      s.tile(args, first + t % pairs, t / pairs, thread, packed + t % pairs * s.pair_bytes());
+      const int64_t pair = first + t % pairs;
+      // Late query blocks see the most keys: first, for balance.
+      const int64_t block = s.shape.n_q_blocks() - 1 - t / pairs / s.shape.group();
+      const int64_t head = pair % spec.kv_heads * s.shape.group() + t / pairs % s.shape.group();
+      s.tile(args, {s.shape.sequence(pair / spec.kv_heads), head, block * s.shape.q_block}, thread,
+             packed + t % pairs * s.pair_bytes());
     });
   }
 }

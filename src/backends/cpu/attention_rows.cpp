@@ -134,6 +134,15 @@ AttentionShape checked_shape(const AttentionSpec& spec) {
   return shape;
 }
 
+AttentionSpan AttentionShape::document(const int32_t* doc_starts, int64_t index,
+                                       int64_t row) const {
+  if (doc_starts == nullptr) return sequence(index);
+  const int32_t* const starts = doc_starts + index * spec.q_len;
+  int64_t end = row + 1;
+  while (end < spec.q_len && starts[end] <= row) ++end;
+  return {index * spec.q_len + row, index * spec.kv_len + row, end - row, end - row};
+}
+
 In head_rows(HeadsIn x, const AttentionSpec& spec, int64_t row, int64_t head) {
   return offset(In{x.data, spec.dtype}, row * x.stride + head * spec.head_size);
 }

@@ -38,6 +38,12 @@ struct SoftmaxGradientRow {
 };
 void softmax_gradient_row(const SoftmaxGradientRow& row);
 
+// Rows whose queries see no keys but theirs: a sequence, or a document of one.
+struct AttentionSpan {
+  int64_t q_row = 0, kv_row = 0;  // the first, of all sequences
+  int64_t q_len = 0, kv_len = 0;
+};
+
 // Spec, checked, with its products' type and padded sizes.
 struct AttentionShape {
   AttentionSpec spec;
@@ -48,18 +54,24 @@ struct AttentionShape {
 
   int elem() const { return dtype_bytes(compute); }
   int64_t n_q_blocks() const { return ceil_div(spec.q_len, q_block); }
+  int64_t n_k_blocks(const AttentionSpan& span) const { return ceil_div(span.kv_len, k_block); }
   int64_t n_k_blocks() const { return ceil_div(spec.kv_len, k_block); }
   int64_t group() const { return spec.heads / spec.kv_heads; }
   int64_t pairs() const { return spec.batch * spec.kv_heads; }
-  // How many keys query i sees.
-  int64_t visible(int64_t query) const {
-    if (spec.mask == AttentionMask::none) return spec.kv_len;
-    return std::clamp<int64_t>(query + 1 + spec.kv_len - spec.q_len, 0, spec.kv_len);
+  AttentionSpan sequence(int64_t index) const {
+    return {index * spec.q_len, index * spec.kv_len, spec.q_len, spec.kv_len};
+  }
+  // How many keys of a span its query i sees.
+  int64_t visible(const AttentionSpan& span, int64_t query) const {
+    if (spec.mask == AttentionMask::none) return span.kv_len;
+    return std::clamp<int64_t>(query + 1 + span.kv_len - span.q_len, 0, span.kv_len);
   }
   // Blocks of keys that some query below `q_end` sees.
-  int64_t visible_blocks(int64_t q_end) const {
-    return ceil_div(visible(std::min(q_end, spec.q_len) - 1), k_block);
+  int64_t visible_blocks(const AttentionSpan& span, int64_t q_end) const {
+    return ceil_div(visible(span, std::min(q_end, span.q_len) - 1), k_block);
   }
+  // The rows from `row` of a sequence on that are one document; the sequence where it has none.
+  AttentionSpan document(const int32_t* doc_starts, int64_t index, int64_t row) const;
 };
 AttentionShape checked_shape(const AttentionSpec& spec);
 

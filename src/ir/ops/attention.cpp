@@ -2,6 +2,10 @@
 //   q, o: [B*T, H*dh]    k, v: [B*T, Hkv*dh], head h reads kv head h / (H/Hkv)    lse: [B*H*T], the
 //   log of the softmax's sum
 // causal: query t sees keys 0..t.
+// doc_starts (optional): i32 [B*T], where in its sequence the document of each token begins; query
+// t sees no key before it.
+#include "ir/ops/attention.h"
+
 #include <limits>
 
 #include "ir/ops/common.h"
@@ -28,11 +32,21 @@ AttentionShapes check_attention(std::string_view op, const Attrs& attrs) {
   return {{rows, a.heads * a.head_dim}, {rows, a.kv_heads * a.head_dim}, {rows * a.heads}};
 }
 
+// The operand in this place, if there is one.
+void check_documents(std::string_view op, const Attrs& attrs, Types in, size_t place) {
+  if (in.size() <= place) return;
+  const auto& a = std::get<AttentionAttrs>(attrs);
+  if (!a.causal) fail(op, "doc_starts needs a causal mask");
+  need_int(op, "doc_starts", in[place]);
+  need_shape(op, "doc_starts", in[place], {a.batch * a.seq});
+}
+
 Results infer_attention(const Attrs& attrs, Types in) {
   const AttentionShapes shapes = check_attention("attention", attrs);
   need_float("attention", "q", in[0], shapes.q);
   need_float("attention", "k", in[1], shapes.kv);
   need_float("attention", "v", in[2], shapes.kv);
+  check_documents("attention", attrs, in, DocumentAttention::doc_starts);
   return {real(shapes.q), real(shapes.lse)};
 }
 
@@ -44,22 +58,29 @@ Results infer_attention_grad(const Attrs& attrs, Types in) {
   need_float("attention_grad", "v", in[3], shapes.kv);
   need_float("attention_grad", "o", in[4], shapes.q);
   need_float("attention_grad", "lse", in[5], shapes.lse);
+  check_documents("attention_grad", attrs, in, DocumentAttentionGrad::doc_starts);
   return {real(shapes.q), real(shapes.kv), real(shapes.kv)};
 }
 
 Values vjp_attention(Builder& b, const VjpCall& call) {
   only_first_gradient(call);
   const Node& n = call.node;
-  if (call.dresults[0] == kNoValue) return Values(3, kNoValue);
-  return b.emit(
-      OpCode::attention_grad, n.attrs,
-      {call.dresults[0], n.operands[0], n.operands[1], n.operands[2], n.results[0], n.results[1]});
+  if (call.dresults[0] == kNoValue) return Values(n.operands.size(), kNoValue);
+  Values operands = {call.dresults[0], n.operands[0], n.operands[1],
+                     n.operands[2],    n.results[0],  n.results[1]};
+  const bool has_documents = n.operands.size() > DocumentAttention::doc_starts;
+  if (has_documents) operands.push_back(n.in(DocumentAttention::doc_starts));
+  Values gradients = b.emit(OpCode::attention_grad, n.attrs, operands);
+  if (has_documents) gradients.push_back(kNoValue);
+  return gradients;
 }
 
 // Batch B, kv heads K, query heads of one kv head G, time T, head size D.
 class Heads {
  public:
-  Heads(Builder& b, const AttentionAttrs& a) : b_(b), a_(a), group_(a.heads / a.kv_heads) {}
+  // doc_starts: kNoValue where rows are not divided.
+  Heads(Builder& b, const AttentionAttrs& a, ValueId doc_starts)
+      : b_(b), a_(a), doc_starts_(doc_starts), group_(a.heads / a.kv_heads) {}
 
   // [B*T, H*D] -> [B, K, G, T, D] and back
   ValueId split_q(ValueId x) const {
@@ -107,24 +128,40 @@ class Heads {
   // Scaled and masked, [B, K, G, T, T]
   ValueId scores(ValueId q, ValueId k) const {
     const ValueId s = b_.scaled(over_head_dim(q, k), a_.scale);
-    if (!a_.causal) return s;
+    if (!a_.causal) return without_other_documents(s);
     const Shape plane{a_.seq, a_.seq};
     const ValueId query = b_.emit1(OpCode::iota, IotaAttrs{.shape = plane, .axis = 0}, {});
     const ValueId key = b_.emit1(OpCode::iota, IotaAttrs{.shape = plane, .axis = 1}, {});
     const ValueId future = b_.emit1(OpCode::less, NoAttrs{}, {query, key});
-    return b_.select(b_.broadcast(future, square(), {3, 4}),
-                     b_.fill(square(), -std::numeric_limits<double>::infinity()), s);
+    return without_other_documents(hidden(b_.broadcast(future, square(), {3, 4}), s));
   }
 
  private:
+  ValueId hidden(ValueId condition, ValueId s) const {
+    return b_.select(condition, b_.fill(square(), -std::numeric_limits<double>::infinity()), s);
+  }
+  ValueId without_other_documents(ValueId s) const {
+    if (doc_starts_ == kNoValue) return s;
+    const ValueId key = b_.emit1(OpCode::iota, IotaAttrs{.shape = square(), .axis = 4}, {});
+    const ValueId start =
+        b_.broadcast(b_.reshape(doc_starts_, {a_.batch, a_.seq}), square(), {0, 3});
+    return hidden(b_.emit1(OpCode::less, NoAttrs{}, {key, start}), s);
+  }
+
   Builder& b_;
   const AttentionAttrs& a_;
+  ValueId doc_starts_;
   int64_t group_;
 };
 
+// The operand in this place, or kNoValue.
+ValueId documents_of(const Node& node, size_t place) {
+  return node.operands.size() > place ? node.operands[place] : kNoValue;
+}
+
 Values decompose_attention(Builder& b, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
-  const Heads heads(b, a);
+  const Heads heads(b, a, documents_of(node, DocumentAttention::doc_starts));
   const ValueId s = heads.scores(heads.split_q(node.operands[0]), heads.split_kv(node.operands[1]));
   const ValueId largest = b.reduce_max(s, {4});
   const ValueId e = b.unary(OpCode::exp, b.sub(s, heads.along_keys(largest)));
@@ -139,7 +176,7 @@ Values decompose_attention(Builder& b, const Node& node) {
 // = scale ds^T q.
 Values decompose_attention_grad(Builder& b, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
-  const Heads heads(b, a);
+  const Heads heads(b, a, documents_of(node, DocumentAttentionGrad::doc_starts));
   const ValueId dout = heads.split_q(node.operands[0]);
   const ValueId q = heads.split_q(node.operands[1]);
   const ValueId k = heads.split_kv(node.operands[2]);
@@ -168,7 +205,7 @@ Cost cost_attention(const Graph& graph, const Node& node) {
 
 constinit const OpDef kAttention = {.code = OpCode::attention,
                                     .name = "attention",
-                                    .operands = Attention::operands,
+                                    .operands = {DocumentAttention::operands, 3},
                                     .results = Attention::results,
                                     .infer = infer_attention,
                                     .attrs = default_attrs<AttentionAttrs>,
@@ -178,7 +215,7 @@ constinit const OpDef kAttention = {.code = OpCode::attention,
                                     .statistics = 0b10};
 constinit const OpDef kAttentionGrad = {.code = OpCode::attention_grad,
                                         .name = "attention_grad",
-                                        .operands = AttentionGrad::operands,
+                                        .operands = {DocumentAttentionGrad::operands, 6},
                                         .results = AttentionGrad::results,
                                         .infer = infer_attention_grad,
                                         .attrs = default_attrs<AttentionAttrs>,

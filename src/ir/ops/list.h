@@ -35,7 +35,7 @@ extern const OpDef kRmsNorm, kRmsNormGrad, kLayerNorm, kLayerNormGrad;
 // `inverse`
 extern const OpDef kRope;
 // attention.cpp: attention(q[B*T, H*dh], k[B*T, Hkv*dh], v) -> o like q, lse[B*H*T];
-//   attention_grad(do, q, k, v, o, lse) -> dq, dk, dv
+//   attention_grad(do, q, k, v, o, lse) -> dq, dk, dv; both with i32 doc_starts[B*T] or without
 extern const OpDef kAttention, kAttentionGrad;
 // activation.cpp: gated_act(gate, up) -> act(gate) * up; gated_act_grad(dy, gate, up) -> dgate,
 // dup;

@@ -88,7 +88,7 @@ TEST(Conversations, any_split_of_a_step_gives_the_same_gradient) {
   const auto gradient = [&](int batch, int accumulate) {
     Session session(config_of(folder, {"train.batch=" + std::to_string(batch),
                                        "train.accumulate=" + std::to_string(accumulate),
-                                       "optim.clip=0", "optim.state_m=fp32"}));
+                                       "optim.clip=0", "optim.state_m=f32"}));
     return gradient_of(session);
   };
   const std::vector<float> whole = gradient(12, 1);

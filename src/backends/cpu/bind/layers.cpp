@@ -5,6 +5,7 @@
 #include "backends/cpu/norm.h"
 #include "backends/cpu/reduce.h"
 #include "backends/cpu/rope.h"
+#include "ir/ops/attention.h"
 #include "ir/ops/rope.h"
 
 namespace octet::cpu {
@@ -129,6 +130,17 @@ Dtype attention_dtype(const NodeView& view) {
   return view.in(attention_matrices(view).front()).dtype;
 }
 
+// Where attention or its gradient has doc_starts, or kNoSlot.
+SlotId documents_place(const NodeView& view) {
+  const SlotId place = view.node.op == OpCode::attention_grad
+                           ? SlotId{DocumentAttentionGrad::doc_starts}
+                           : SlotId{DocumentAttention::doc_starts};
+  return view.node.operands.size() > place ? place : kNoSlot;
+}
+const int32_t* doc_starts(const LaunchArgs& args, SlotId place) {
+  return place == kNoSlot ? nullptr : data<int32_t>(args, place);
+}
+
 AttentionSpec attention_spec(const NodeView& view) {
   const auto& attrs = view.attrs<AttentionAttrs>();
   AttentionSpec spec;
@@ -140,6 +152,7 @@ AttentionSpec attention_spec(const NodeView& view) {
   spec.mask = attrs.causal ? AttentionMask::causal : AttentionMask::none;
   spec.scale = static_cast<float>(attrs.scale);
   spec.dtype = attention_dtype(view);
+  if (documents_place(view) != kNoSlot) spec.documents = AttentionDocuments::isolated;
   return spec;
 }
 
@@ -163,12 +176,13 @@ int64_t attention_grad_scratch(const NodeView& view, int n_threads) {
 LaunchFn prepare_attention(const NodeView& view, Context& context) {
   const auto kernel =
       std::make_shared<AttentionForward>(attention_spec(view), context.pool.n_threads());
-  return [kernel, &pool = context.pool](const LaunchArgs& args) {
+  return [kernel, place = documents_place(view), &pool = context.pool](const LaunchArgs& args) {
     kernel->launch({.q = {args.operands[Attention::q]},
                     .k = {args.operands[Attention::k]},
                     .v = {args.operands[Attention::v]},
                     .o = {args.results[Attention::o]},
                     .lse = data_out<float>(args, Attention::lse),
+                    .doc_starts = doc_starts(args, place),
                     .scratch = args.scratch},
                    pool);
   };
@@ -177,13 +191,14 @@ LaunchFn prepare_attention(const NodeView& view, Context& context) {
 LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
   const auto kernel =
       std::make_shared<AttentionBackward>(attention_spec(view), context.pool.n_threads());
-  return [kernel, &pool = context.pool](const LaunchArgs& args) {
+  return [kernel, place = documents_place(view), &pool = context.pool](const LaunchArgs& args) {
     kernel->launch({.q = {args.operands[AttentionGrad::q]},
                     .k = {args.operands[AttentionGrad::k]},
                     .v = {args.operands[AttentionGrad::v]},
                     .o = {args.operands[AttentionGrad::o]},
                     .dout = {args.operands[AttentionGrad::dout]},
                     .lse = data<float>(args, AttentionGrad::lse),
+                    .doc_starts = doc_starts(args, place),
                     .dq = {args.results[AttentionGrad::dq]},
                     .dk = {args.results[AttentionGrad::dk]},
                     .dv = {args.results[AttentionGrad::dv]},

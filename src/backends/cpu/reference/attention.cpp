@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "backends/cpu/reference/kernels.h"
+#include "ir/ops/attention.h"
 #include "ir/ops/rope.h"
 
 namespace octet::reference {
@@ -51,6 +52,13 @@ int64_t n_keys(const AttentionAttrs& a, int64_t query) {
   return a.causal ? query + 1 : a.seq;
 }
 
+// The first key that a query sees: its document's, where the call has the operand in this place.
+int64_t first_key(const RefCall& call, size_t place, int64_t b, int64_t query) {
+  const auto& a = std::get<AttentionAttrs>(call.attrs);
+  if (call.in.size() <= place) return 0;
+  return static_cast<int64_t>(call.in[place].data[size(b * a.seq + query)]);
+}
+
 }  // namespace
 
 void rope(const RefCall& call) {
@@ -78,7 +86,8 @@ void attention(const RefCall& call) {
   for_each_query(a, [&](int64_t b, int64_t h, int64_t t) {
     const auto q = query_head(call.in[0], a, b, h, t);
     std::vector<double> scores;
-    for (int64_t k = 0; k < n_keys(a, t); ++k) {
+    const int64_t first = first_key(call, DocumentAttention::doc_starts, b, t);
+    for (int64_t k = first; k < n_keys(a, t); ++k) {
       scores.push_back(a.scale * inner(q, key_head(call.in[1], a, b, h, k)));
     }
     const double largest = *std::max_element(scores.begin(), scores.end());
@@ -86,8 +95,9 @@ void attention(const RefCall& call) {
     for (const double s : scores) sum += std::exp(s - largest);
     const double lse = largest + std::log(sum);
     const auto o = query_head(call.out[0], a, b, h, t);
-    for (int64_t k = 0; k < n_keys(a, t); ++k) {
-      add_scaled(o, std::exp(scores[size(k)] - largest) / sum, key_head(call.in[2], a, b, h, k));
+    for (int64_t k = first; k < n_keys(a, t); ++k) {
+      const double p = std::exp(scores[size(k - first)] - largest) / sum;
+      add_scaled(o, p, key_head(call.in[2], a, b, h, k));
     }
     call.out[1].data[lse_at(a, b, h, t)] = lse;
   });
@@ -102,7 +112,8 @@ void attention_grad(const RefCall& call) {
     const double delta = inner(dout, query_head(call.in[4], a, b, h, t));
     const double lse = call.in[5].data[lse_at(a, b, h, t)];
     const auto dq = query_head(call.out[0], a, b, h, t);
-    for (int64_t k = 0; k < n_keys(a, t); ++k) {
+    const int64_t first = first_key(call, DocumentAttentionGrad::doc_starts, b, t);
+    for (int64_t k = first; k < n_keys(a, t); ++k) {
       const auto key = key_head(call.in[2], a, b, h, k);
       const double p = std::exp(a.scale * inner(q, key) - lse);
       const double dp = inner(dout, key_head(call.in[3], a, b, h, k));

@@ -19,9 +19,10 @@ AttentionParams params_of(const NodeView& view) {
   return p;
 }
 
-// Everything but log-sum-exp is of one type.
+// Everything but log-sum-exp is of one type; rows are not divided into documents.
 bool applies(const NodeView& view) {
   const bool gradient = view.node.op == OpCode::attention_grad;
+  if (view.node.operands.size() > (gradient ? 6u : 3u)) return false;
   const Dtype dtype = view.in(attention_matrices(view).front()).dtype;
   bool same = is_wide_or_half(dtype) && view.attrs<AttentionAttrs>().head_dim <= kMaxHeadDim;
   for (const SlotId i : attention_matrices(view)) same = same && view.in(i).dtype == dtype;
