@@ -11,6 +11,7 @@
 #include "backends/cpu/codec/codec.h"
 #include "backends/cpu/simd_targets.h"
 #include "base/philox.h"
+#include "formats/table.h"
 // After the list of targets.
 #include <hwy/highway.h>
 
@@ -74,7 +75,9 @@ void bench_size(size_t n_elems, double floor, std::vector<BenchRow>& rows) {
   const std::string shape = fmt::format("{} f32", n_elems);
   const double copy_rate = gigabytes_per_second(
       n_elems, [&] { std::memcpy(b.copy.data(), b.values.data(), n_elems * sizeof(float)); });
-  for (const Dtype format : {Dtype::e4m3, Dtype::e5m2, Dtype::hif8}) {
+  for (const FormatRow& known : kFormats) {
+    const Dtype format = known.dtype;
+    if (!is_gemm_operand(format)) continue;
     BenchRow row;
     row.shape = shape;
     row.floor = isa == "avx512" ? floor : 0.0;

@@ -131,6 +131,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   if (!flags.recipe.empty()) source.recipe = flags.recipe;
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
+  if (!source.run) source.spec.rope_seq = flags.seq;
   const RowDocuments documents = source.run ? row_documents(*source.run) : RowDocuments::joined;
   Backend backend = open_backend(options, {.documents = documents});
   const FunctionKey function{function::evaluate,

@@ -62,6 +62,13 @@ void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
     throw Error(ErrorCode::invalid_argument,
                 "--prompt: expected some text, got none: the tokenizer has no token to begin with");
   }
+  const int64_t n_tokens = static_cast<int64_t>(tokens.size()) + flags.max_tokens;
+  if (source.spec.rope_scaling == RopeScaling::dynamic && n_tokens > source.seq) {
+    throw Error(ErrorCode::invalid_argument,
+                "--max-tokens: expected at most {} tokens with the prompt's, as dynamic "
+                "rope_scaling is fixed at that length, got {}",
+                source.seq, n_tokens);
+  }
   const GenerateOptions generate_with = generate_options(flags, options, source, *tokenizer);
   Backend backend = open_backend(options);
   Inference model(source.spec, source.recipe,

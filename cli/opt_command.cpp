@@ -9,11 +9,11 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
+#include "compile/lower.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
 #include "passes/driver.h"
-#include "passes/simplify.h"
 
 namespace octet {
 namespace {
@@ -49,17 +49,10 @@ void list_passes(const GlobalOptions& options) {
 
 // Lowered for a back end: what it has no kernel for stands as its decomposition.
 Graph lower_for(const std::string& target, const Graph& graph, const GlobalOptions& options) {
-  if (graph.phase != Phase::lowered) {
-    throw Error(ErrorCode::invalid_argument,
-                "--target: expected a graph in phase lowered, as pass fuse leaves it, got {}",
-                enum_name(graph.phase));
-  }
   GlobalOptions with_target = options;
   with_target.device = target;
   const Backend backend = open_plan_backend(with_target);
-  Graph result = decompose(graph, [&](const Graph& current, const Node& node) {
-    return !backend.catalogue->choose(current, node);
-  });
+  Graph result = lower(graph, *backend.catalogue);
   verify(result);
   return result;
 }

@@ -27,6 +27,9 @@ TINY = {"hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2, "num
         "num_key_value_heads": 1, "vocab_size": 37, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
         "tie_word_embeddings": False}
 
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
+WINDOW = {"use_sliding_window": True, "sliding_window": 4}
+
 # name -> model_type and what differs from TINY
 CASES = {
     "llama": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
@@ -35,9 +38,15 @@ CASES = {
     "llama_llama3": {"model_type": "llama", "num_hidden_layers": 1, "head_dim": 8, "rope_parameters": {
         "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
-    "mistral": {"model_type": "mistral", "num_hidden_layers": 1, "sliding_window": SEQ},
+    "llama_yarn": {"model_type": "llama", "num_hidden_layers": 1, "head_dim": 16, "rope_parameters": YARN},
+    "llama_dynamic": {"model_type": "llama", "num_hidden_layers": 1, "max_position_embeddings": 8,
+                      "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}},
+    "mistral": {"model_type": "mistral", "sliding_window": 4},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen2_window": {"model_type": "qwen2", "max_window_layers": 1, **WINDOW},
     "qwen3": {"model_type": "qwen3", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4},
+    "qwen3_yarn": {"model_type": "qwen3", "num_hidden_layers": 1, "head_dim": 8, "attention_bias": True,
+                   "rope_parameters": {**YARN, "truncate": False, "beta_fast": 8.0, "beta_slow": 2.0}},
     "olmo": {"model_type": "olmo", "clip_qkv": 0.5, "pad_token_id": None, "eos_token_id": 2},
     "olmo2": {"model_type": "olmo2", "pad_token_id": None, "eos_token_id": 2},
     "smollm2": {"model_type": "llama", "tie_word_embeddings": True, "num_attention_heads": 3,

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "compile/weight_copies.h"
+#include "passes/rewrite.h"
 
 namespace octet {
 namespace {
@@ -154,6 +155,47 @@ Graph derive_weights(const Graph& typed) {
   Builder builder(graph);
   append_weight_copies(builder, typed);
   return graph;
+}
+
+Graph with_cache(const Graph& typed, const BatchSize& size) {
+  if (size.cache < size.seq) {
+    throw Error(ErrorCode::invalid_argument,
+                "[{}] expected a cache of at least {} positions, got {}", typed.name, size.seq,
+                size.cache);
+  }
+  Rewriter rewriter(typed);
+  Builder& b = rewriter.builder();
+  const ValueId positions = rewriter.map(typed.find_input("positions")->value);
+  for (const Node& node : typed.nodes) {
+    if (node.op != OpCode::attention) {
+      rewriter.copy(node);
+      continue;
+    }
+    b.tag = node.tag;
+    const auto cached = [&](SlotId slot, std::string_view what) {
+      const ValueId x = rewriter.map(node.in(slot));
+      const TensorType& type = b.type(x);
+      // The size is part of the name: caches of several sizes live in one program.
+      const ValueId cache =
+          b.state(StateUse::kv_cache,
+                  fmt::format("{}.{}.{}x{}", node.tag.layer, what, size.batch, size.cache),
+                  {.dtype = type.dtype, .shape = {size.batch * size.cache, type.shape[1]}});
+      const ValueId next =
+          b.emit1(OpCode::cache_write, CacheAttrs{.batch = size.batch, .capacity = size.cache},
+                  {cache, x, positions});
+      b.next(cache, next);
+      return next;
+    };
+    auto attrs = std::get<AttentionAttrs>(node.attrs);
+    attrs.capacity = size.cache;
+    const ValueId k = cached(Attention::k, "k"), v = cached(Attention::v, "v");
+    const ValueId q = rewriter.map(node.in(Attention::q));
+    rewriter.set(node.results,
+                 b.emit_typed(OpCode::attention, attrs, {q, k, v, kNoValue, positions},
+                              result_dtypes(typed, node)));
+  }
+  // finish() appends the outputs of the typed graph behind the caches' next values.
+  return rewriter.finish();
 }
 
 Graph without_output(const Graph& graph, std::string_view name) {

@@ -22,6 +22,13 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
 // What is derived from the parameters as they are.
 Graph derive_weights(const Graph& typed);
 
+// Logits of tokens that follow what a KV cache holds, size.cache positions a batch entry: every
+// attention reads it, when this call's keys and values are written. "positions" says where each
+// token stands in its text. Padding behind a text stands where the text goes on, and is
+// overwritten then, or (with rotary positions) at -1 and is dropped.
+// Throws Error{invalid_argument} where the size has no cache or seq does not fit.
+Graph with_cache(const Graph& typed, const BatchSize& size);
+
 // Without the output of this name, where there is one; what only it needs stays.
 Graph without_output(const Graph& graph, std::string_view name);
 

@@ -12,30 +12,44 @@
 namespace octet {
 namespace {
 
-Graph overwrite(const Graph& typed, const ProgramOptions&) {
+Graph overwrite(const Graph& typed, const ProgramOptions&, const BatchSize&) {
   return accumulate(typed, Accumulate::overwrite);
 }
 
-Graph add(const Graph& typed, const ProgramOptions&) {
+Graph add(const Graph& typed, const ProgramOptions&, const BatchSize&) {
   return accumulate(typed, Accumulate::add);
 }
 
-Graph derive(const Graph& typed, const ProgramOptions&) {
+Graph derive(const Graph& typed, const ProgramOptions&, const BatchSize&) {
   return derive_weights(typed);
 }
 
-Graph unflagged(const Graph& typed, const ProgramOptions&) {
+Graph unflagged(const Graph& typed, const ProgramOptions&, const BatchSize&) {
   return without_output(typed, kQuantizerFlag);
 }
 
+Graph updated(const Graph& typed, const ProgramOptions& options, const BatchSize&) {
+  return append_update(typed, options);
+}
+
+Graph update_alone(const Graph& typed, const ProgramOptions& options, const BatchSize&) {
+  return update_from_accumulators(typed, options);
+}
+
+Graph cached(const Graph& typed, const ProgramOptions&, const BatchSize& size) {
+  return with_cache(without_output(typed, kQuantizerFlag), size);
+}
+
 constexpr FunctionDef kFunctions[] = {
-    {function::step, FunctionSource::training, append_update},
+    {function::step, FunctionSource::training, updated},
     {function::micro_first, FunctionSource::training, overwrite},
     {function::micro_next, FunctionSource::training, add},
-    {function::update, FunctionSource::training, update_from_accumulators},
+    {function::update, FunctionSource::training, update_alone},
     {function::prepare_state, FunctionSource::training, derive},
     {function::evaluate, FunctionSource::loss, unflagged},
     {function::logits, FunctionSource::logits, unflagged},
+    {function::prefill, FunctionSource::logits, cached},
+    {function::decode, FunctionSource::logits, cached},
 };
 
 }  // namespace

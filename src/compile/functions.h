@@ -8,6 +8,8 @@
 //                  written and before anything else runs; training functions keep it up to date
 //   evaluate       forward to "loss" and "nll"
 //   logits         forward to "logits"
+//   prefill        the same for the first tokens of a text, into a KV cache (BatchSize::cache)
+//   decode         the same for those that follow; both share the cache of their batch and size
 // Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see
 // optim/adamw.h for the rest. Where a recipe quantizes, "quantizer_flag" (bool) says that a
 // quantizer met a value that is not finite: an output of step; a state of update.
@@ -27,7 +29,7 @@ namespace function {
 inline constexpr std::string_view step = "step", micro_first = "micro_first",
                                   micro_next = "micro_next", update = "update",
                                   prepare_state = "prepare_state", evaluate = "evaluate",
-                                  logits = "logits";
+                                  logits = "logits", prefill = "prefill", decode = "decode";
 }  // namespace function
 
 // The typed graph that a function is composed from.
@@ -64,7 +66,7 @@ class TypedGraphs {
 struct FunctionDef {
   std::string_view name;
   FunctionSource source = FunctionSource::training;
-  Graph (*compose)(const Graph& typed, const ProgramOptions& options);
+  Graph (*compose)(const Graph& typed, const ProgramOptions& options, const BatchSize& size);
 };
 std::span<const FunctionDef> all_functions();
 // CHECKs that there is one of this name.

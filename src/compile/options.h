@@ -12,9 +12,12 @@
 
 namespace octet {
 
+// cache: how many positions the KV cache holds that the function reads and writes; 0: there is
+// none.
 struct BatchSize {
   int64_t batch = 1, seq = 1;
   RowDocuments documents = RowDocuments::joined;
+  int64_t cache = 0;
   auto operator<=>(const BatchSize&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "compile/lower.h"
 #include "passes/lower/fuse.h"
 
 namespace octet {
@@ -56,7 +57,7 @@ bool Program::has_derived() const {
 Graph Program::compose(const FunctionKey& key) {
   const FunctionDef& def = find_function(key.name);
   const Pass pass{.name = "compose", .run = [&](const Graph& typed) {
-                    Graph graph = def.compose(typed, options());
+                    Graph graph = def.compose(typed, options(), key.size);
                     graph.name = def.name;
                     return graph;
                   }};
@@ -76,7 +77,10 @@ std::unique_ptr<Plan> Program::compile(const FunctionKey& key) {
   if (composed != composed_.end()) composed_.erase(composed);
   FuseReport report;
   const Pass pass{.name = "fuse", .run = [&](const Graph& graph) { return fuse(graph, &report); }};
-  const Graph graph = run_pass(pass, typed, &typed_.log());
+  const Graph fused = run_pass(pass, typed, &typed_.log());
+  const Pass lowering{.name = "lower",
+                      .run = [&](const Graph& graph) { return lower(graph, catalogue_); }};
+  const Graph graph = run_pass(lowering, fused, &typed_.log());
   if (options().strict_fusion && !report.near_misses.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "[fuse] recipe.strict_fusion: {} did not fire in {}, the first: {}",

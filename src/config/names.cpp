@@ -28,9 +28,7 @@ std::vector<std::string> override_roles() {
 std::vector<std::string> override_formats() {
   std::vector<std::string> names;
   for (const FormatRow& row : kFormats) {
-    // What GEMMs decode exactly to BF16.
-    const bool is_exact = row.rule == DecodeRule::ieee || row.rule == DecodeRule::hif8;
-    if (is_quantized(row.dtype) && is_exact) names.emplace_back(dtype_name(row.dtype));
+    if (is_gemm_operand(row.dtype)) names.emplace_back(dtype_name(row.dtype));
   }
   return names;
 }

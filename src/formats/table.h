@@ -71,6 +71,9 @@ struct FormatRow {
   float gradient_amax_target;  // the same for heavy-tailed gradients
   double expansion_ratio_m;    // R_fmt of dynamic range expansion, first moment; 0: no expansion
   double expansion_ratio_v;    // second moment
+  bool exact_in_bf16;          // every finite value is one of BF16's
+  bool tensor_cores;           // a GPU's matrix units read it as it is
+  Dtype second_moment;  // of Adam, where the first one has this format; real: it is none of its own
 };
 
 // HiF8's targets are not its largest value: 3-bit fractions end at 15, and amax at 2^15 would cost
@@ -78,21 +81,29 @@ struct FormatRow {
 // clang-format off
 inline constexpr FormatRow kFormats[] = {
     {Dtype::e4m3, DecodeRule::ieee, 4, 3, 7, true, false, 0x7E, 0x01, 0x00, 0x7F, 0x7F,
-     Rounding::rne, 448.0f, 448.0f, 448.0 * 0x1p9, 448.0 * 0x1p9},
+     Rounding::rne, 448.0f, 448.0f, 448.0 * 0x1p9, 448.0 * 0x1p9,
+     true, true, Dtype::e4m3},
     {Dtype::e5m2, DecodeRule::ieee, 5, 2, 15, true, true, 0x7B, 0x01, 0x00, 0x7C, 0x7F,
-     Rounding::rne, 57344.0f, 57344.0f, 57344.0 * 0x1p16, 57344.0 * 0x1p16},
+     Rounding::rne, 57344.0f, 57344.0f, 57344.0 * 0x1p16, 57344.0 * 0x1p16,
+     true, true, Dtype::e5m2},
     {Dtype::hif8, DecodeRule::hif8, 0, 3, 0, true, true, 0x6E, 0x01, 0x00, 0x6F, 0x80,
-     Rounding::ta, 15.0f, 224.0f, 0x1p18, 0x1p11},
+     Rounding::ta, 15.0f, 224.0f, 0x1p18, 0x1p11,
+     true, false, Dtype::hif8},
     {Dtype::bf16, DecodeRule::ieee, 8, 7, 127, true, true, 0x7F7F, 0x0001, 0x0000, 0x7F80, 0x7FFF,
-     Rounding::rne, 0x1.FEp127f, 0x1.FEp127f, 0.0, 0.0},
+     Rounding::rne, 0x1.FEp127f, 0x1.FEp127f, 0.0, 0.0,
+     true, true, Dtype::bf16},
     {Dtype::fp16, DecodeRule::ieee, 5, 10, 15, true, true, 0x7BFF, 0x0001, 0x0000, 0x7C00, 0x7FFF,
-     Rounding::rne, 65504.0f, 65504.0f, 0.0, 0.0},
+     Rounding::rne, 65504.0f, 65504.0f, 0.0, 0.0,
+     false, true, Dtype::real},
     {Dtype::e8m0, DecodeRule::power, 8, 0, 127, false, false, 0xFE, 0x00, 0x00, 0xFE, 0xFF,
-     Rounding::ceil, 0x1p127f, 0x1p127f, 0.0, 0.0},
+     Rounding::ceil, 0x1p127f, 0x1p127f, 0.0, 0.0,
+     true, false, Dtype::real},
     {Dtype::de8s, DecodeRule::dynamic, 0, 0, 0, true, false, 0xFF, 0x80, 0x7F, 0xFF, 0x7F,
-     Rounding::near, 1.0f, 1.0f, 1.0 / 5.5e-7f, 1.0 / 5.5e-7f},
+     Rounding::near, 1.0f, 1.0f, 1.0 / 5.5e-7f, 1.0 / 5.5e-7f,
+     false, false, Dtype::de8u},
     {Dtype::de8u, DecodeRule::dynamic, 0, 0, 0, false, false, 0xFF, 0x01, 0x00, 0xFF, 0x00,
-     Rounding::near, 1.0f, 1.0f, 1.0 / 3.25e-7f, 1.0 / 3.25e-7f},
+     Rounding::near, 1.0f, 1.0f, 1.0 / 3.25e-7f, 1.0 / 3.25e-7f,
+     false, false, Dtype::real},
 };
 // clang-format on
 inline constexpr int kFormatCount = sizeof(kFormats) / sizeof(kFormats[0]);
@@ -111,6 +122,35 @@ constexpr FormatRow format_row(Dtype dtype) {
     if (row.dtype == dtype) return row;
   }
   throw "no such number format";
+}
+
+// What a GEMM reads as quantized data: it may decode it to BF16, which is then exact.
+constexpr bool is_gemm_operand(Dtype dtype) {
+  return is_format(dtype) && is_quantized(dtype) && format_row(dtype).is_signed &&
+         format_row(dtype).exact_in_bf16;
+}
+// Quantized data that a GPU multiplies as it is.
+constexpr bool is_fp8(Dtype dtype) {
+  return is_gemm_operand(dtype) && format_row(dtype).tensor_cores;
+}
+// Quantized data with encoders and decoders in bulk: all but E8M0's, which are scales.
+constexpr bool has_codec(Dtype dtype) {
+  return is_format(dtype) && is_quantized(dtype) && format_row(dtype).rule != DecodeRule::power;
+}
+// Quantized data that one of Adam's moments may be kept in.
+constexpr bool is_moment_format(Dtype dtype) {
+  for (const FormatRow& row : kFormats) {
+    const bool is_either = row.dtype == dtype || row.second_moment == dtype;
+    if (is_either && row.second_moment != Dtype::real) return is_quantized(dtype);
+  }
+  return false;
+}
+// Wide: what needs no scale and has f32's range; with FP16, all that needs none.
+constexpr bool is_wide(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::bf16;
+}
+constexpr bool is_wide_or_half(Dtype dtype) {
+  return is_wide(dtype) || dtype == Dtype::fp16;
 }
 
 constexpr bool rounding_supported(Dtype dtype, Rounding rounding) {

@@ -28,7 +28,9 @@ void take_folder(Files& files, const std::string& folder) {
 
 void check_model(const ModelSpec& spec, ExportDtype dtype) {
   const ModelDef& def = model_def(spec.kind);
-  if (parse_hf_config(hf_config_text(spec), kConfig) != resolved(spec)) {
+  ModelSpec read = parse_hf_config(hf_config_text(spec), kConfig);
+  read.rope_seq = spec.rope_seq;  // the run's, not the model's
+  if (read != resolved(spec)) {
     throw Error(ErrorCode::invalid_argument,
                 "[convert] expected a shape that {}'s config.json has keys for, got another",
                 def.name);

@@ -59,7 +59,8 @@ void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::b
 Inference::Inference(const ModelSpec& spec, const std::string& recipe,
                      std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue)
     : spec_(resolved(spec)),
-      program_(inference_options(spec, recipe, functions.front().size), catalogue) {
+      program_(inference_options(spec, recipe, functions.front().size), catalogue,
+               {functions.begin(), functions.end()}) {
   for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
   int64_t lane_bytes[kLaneCount];
   program_.lane_bytes(lane_bytes);

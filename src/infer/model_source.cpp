@@ -15,7 +15,9 @@ namespace {
 // A run keeps the config.json of the folder that it started from, so that it does not depend on it.
 ModelSpec spec_of_run(const Files& files, const std::string& run, const RunConfig& config) {
   if (config.model.path.empty()) return model_from_config(files, config);
-  return read_hf_config(files, run);
+  ModelSpec spec = read_hf_config(files, run);
+  spec.rope_seq = config.model.seq;
+  return spec;
 }
 
 ModelSource source_of_run(const Files& files, const std::string& run,
@@ -35,6 +37,7 @@ ModelSource source_of_run(const Files& files, const std::string& run,
 ModelSource source_of_folder(const Files& files, const std::string& folder) {
   ModelSource source;
   source.spec = read_hf_config(files, folder);
+  source.spec.rope_seq = source.spec.max_positions;
   source.folder = source.weights = folder;
   source.tokenizer =
       find_tokenizer(files, folder).value_or(source.spec.vocab == 256 ? "bytes" : "");

@@ -5,8 +5,13 @@
 namespace octet {
 
 ModelSpec model_from_config(const Files& files, const RunConfig& config) {
-  if (!config.model.path.empty()) return read_hf_config(files, config.model.path);
+  if (!config.model.path.empty()) {
+    ModelSpec spec = read_hf_config(files, config.model.path);
+    spec.rope_seq = config.model.seq;
+    return spec;
+  }
   ModelSpec spec = config.model;
+  spec.rope_seq = config.model.seq;
   spec.max_positions = config.model.seq;
   return resolved(spec);
 }
@@ -15,7 +20,8 @@ ForwardBuilder forward_builder(const ModelSpec& spec) {
   return [spec](const BatchSize& size, ForwardKind kind) {
     const ModelOutputs outputs =
         kind == ForwardKind::loss ? ModelOutputs::loss : ModelOutputs::logits;
-    const BatchShape shape = {.batch = size.batch, .seq = size.seq, .documents = size.documents};
+    const BatchShape shape = {
+        .batch = size.batch, .seq = size.seq, .documents = size.documents, .cache = size.cache};
     return build_model(spec, shape, outputs).graph;
   };
 }

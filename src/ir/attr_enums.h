@@ -15,7 +15,7 @@ enum class PowerMath : uint8_t {
   fast,
   exact
 };  // the machine's powers, or the same bits everywhere
-enum class RopeScaling : uint8_t { none, linear, llama3 };
+enum class RopeScaling : uint8_t { none, linear, llama3, dynamic, yarn };
 
 constexpr std::string_view enum_name(Dtype dtype) {
   return dtype_name(dtype);
@@ -34,7 +34,7 @@ constexpr std::string_view enum_name(GemmRole r) {
   return names[static_cast<int>(r)];
 }
 constexpr std::string_view enum_name(RopeScaling s) {
-  constexpr std::string_view names[] = {"none", "linear", "llama3"};
+  constexpr std::string_view names[] = {"none", "linear", "llama3", "dynamic", "yarn"};
   return names[static_cast<int>(s)];
 }
 constexpr std::string_view enum_name(PowerMath m) {
@@ -53,7 +53,7 @@ constexpr int enum_count(GemmRole) {
   return 4;
 }
 constexpr int enum_count(RopeScaling) {
-  return 3;
+  return 5;
 }
 
 }  // namespace octet

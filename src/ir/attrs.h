@@ -32,28 +32,42 @@ struct NormAttrs {
   bool amax = false;
   OCTET_ATTRS(NormAttrs) { f("eps", s.eps), f("group", s.group), f("amax", s.amax); }
 };
+// seq: of dynamic; beta_fast, beta_slow, truncate: of yarn (ir/ops/rope.h).
 struct RopeAttrs {
   int64_t heads = 1, head_dim = 2;
   double theta = 10000;
   bool inverse = false, amax = false;  // inverse: by the negative angle, the gradient
   RopeScaling scaling = RopeScaling::none;
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
-  int64_t original_max_position = 8192;
+  int64_t original_max_position = 8192, seq = 0;
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;
   OCTET_ATTRS(RopeAttrs) {
     f("heads", s.heads), f("head_dim", s.head_dim), f("theta", s.theta), f("inverse", s.inverse);
     f("scaling", s.scaling), f("factor", s.factor), f("low_freq_factor", s.low_freq_factor);
     f("high_freq_factor", s.high_freq_factor);
-    f("original_max_position", s.original_max_position), f("amax", s.amax);
+    f("original_max_position", s.original_max_position), f("seq", s.seq);
+    f("beta_fast", s.beta_fast), f("beta_slow", s.beta_slow), f("truncate", s.truncate);
+    f("amax", s.amax);
   }
 };
+// window: keys that a query sees, its own the last; 0: all. capacity: rows of k and v a batch entry
+// where they are a KV cache; 0: as many as queries.
 struct AttentionAttrs {
   int64_t batch = 1, seq = 1, heads = 1, kv_heads = 1, head_dim = 1;
   double scale = 1;
   bool causal = true;
+  int64_t window = 0, capacity = 0;
   OCTET_ATTRS(AttentionAttrs) {
     f("batch", s.batch), f("seq", s.seq), f("heads", s.heads), f("kv_heads", s.kv_heads);
     f("head_dim", s.head_dim), f("scale", s.scale), f("causal", s.causal);
+    f("window", s.window), f("capacity", s.capacity);
   }
+};
+// cache_write: so many entries of so many rows.
+struct CacheAttrs {
+  int64_t batch = 1, capacity = 1;
+  OCTET_ATTRS(CacheAttrs) { f("batch", s.batch), f("capacity", s.capacity); }
 };
 struct GatedActAttrs {
   Activation act = Activation::silu;
@@ -136,10 +150,11 @@ struct AdamwAttrs {
   }
 };
 
-using Attrs = std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs,
-                           TransposeAttrs, SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs,
-                           ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs, AttentionAttrs,
-                           GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs, AmaxQuantizeAttrs,
-                           NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs>;
+using Attrs =
+    std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs,
+                 SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs,
+                 NormAttrs, RopeAttrs, AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs,
+                 AdamwAttrs, QuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs,
+                 GatedActQuantizeAttrs, GeluQuantizeAttrs>;
 
 }  // namespace octet

@@ -61,6 +61,7 @@ enum class OpCode : uint8_t {
   rope,
   attention,
   attention_grad,
+  cache_write,
   gated_act,
   gated_act_grad,
   gelu,

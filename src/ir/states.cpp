@@ -40,6 +40,14 @@ constexpr StateDef from_parameters(StateUse use, std::string_view name, std::str
   return def;
 }
 
+// Of the text that functions are generating.
+constexpr StateDef generated(StateUse use, std::string_view name, std::string_view prefix) {
+  StateDef def = lasting(use, name, prefix, StateOwner::site, MemoryRole::activations);
+  def.sharding = StateSharding::none;
+  def.in_checkpoint = false;
+  return def;
+}
+
 // `master` and `master_remainder` share a prefix: the dtype tells them apart.
 constexpr StateOwner kParameter = StateOwner::parameter, kSite = StateOwner::site;
 constexpr StateDef kStates[] = {
@@ -58,6 +66,7 @@ constexpr StateDef kStates[] = {
     from_parameters(weight_quantized, "weight_quantized", "copy:", kParameter),
     from_parameters(weight_quantized_t, "weight_quantized_t", "copy_t:", kParameter),
     from_parameters(weight_scale, "weight_scale", "copy_scale:", kSite),
+    generated(kv_cache, "kv_cache", "kv_cache:"),
 };
 
 constexpr bool in_order() {

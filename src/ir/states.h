@@ -55,6 +55,7 @@ enum class StateUse : uint8_t {
   weight_quantized,     // a weight's quantized data, kept between steps
   weight_quantized_t,   // the same, transposed
   weight_scale,         // the scale of a group of quantized weights
+  kv_cache,             // the keys or the values of one layer, one row a position
 };
 
 // site: the quantizer of one tensor, or of a group of linears; function: one of a kind.

@@ -10,9 +10,7 @@ namespace {
 
 [[noreturn]] void no_expansion(Dtype format) {
   throw Error(ErrorCode::invalid_argument,
-              "[expansion] expected a format with range expansion (e4m3, e5m2, hif8, de8s, de8u), "
-              "got {}",
-              dtype_name(format));
+              "[expansion] expected a format with range expansion, got {}", dtype_name(format));
 }
 
 void check(const ExpandOptions& options, int64_t n_values, int64_t n_codes, int64_t n_meta) {

@@ -15,7 +15,7 @@ void visit_moment(Dtype dtype, F&& f) {
       f.template operator()<D>();
     } else {
       throw Error(ErrorCode::invalid_argument,
-                  "[moment] expected e4m3, e5m2, hif8, de8s or de8u, got {}", dtype_name(D));
+                  "[moment] expected a format that moments may have, got {}", dtype_name(D));
     }
   });
 }

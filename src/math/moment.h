@@ -29,11 +29,6 @@ struct MomentCoding {
   MathMode math = MathMode::exact;
 };
 
-// Whether the dtype is an 8-bit format that moments can be stored in.
-constexpr bool is_moment_format(Dtype dtype) {
-  return is_format(dtype) && format_row(dtype).expansion_ratio_m != 0;
-}
-
 constexpr bool keeps_nonzero(const MomentCoding& coding) {
   return coding.expand || coding.moment == Moment::second;
 }

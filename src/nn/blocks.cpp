@@ -155,20 +155,42 @@ ValueId Blocks::layer_norm_without_weights(ValueId x, std::string_view path) {
   return builder_.emit(OpCode::layer_norm, NormAttrs{.eps = spec_.norm_eps}, {x})[LayerNorm::y];
 }
 
-ValueId Blocks::rope(ValueId x, int64_t heads) {
+// Whether this layer's queries and keys are rotated.
+bool Blocks::has_positions() const {
+  const bool is_rotary = model_def(spec_.kind).positions == Positions::rotary;
   const int64_t every = spec_.no_rope_every;
-  if (every > 0 && (builder_.tag.layer + 1) % every == 0) return x;
+  return is_rotary && (every == 0 || (builder_.tag.layer + 1) % every != 0);
+}
+
+RopeAttrs Blocks::rope_attrs(int64_t heads, int64_t width) const {
+  const bool is_dynamic = spec_.rope_scaling == RopeScaling::dynamic;
+  const int64_t seq = spec_.rope_seq > 0 ? spec_.rope_seq : batch_.seq;
+  if (is_dynamic && batch_.seq > std::max(seq, spec_.max_positions)) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] rope_scaling.type: dynamic is fixed at the run's sequence: expected at "
+                "most {} tokens, got {}",
+                std::max(seq, spec_.max_positions), batch_.seq);
+  }
+  return {
+      .heads = heads,
+      .head_dim = width,
+      .theta = spec_.rope_theta,
+      .scaling = spec_.rope_scaling,
+      .factor = spec_.rope_factor,
+      .low_freq_factor = spec_.rope_low_freq_factor,
+      .high_freq_factor = spec_.rope_high_freq_factor,
+      .original_max_position = is_dynamic ? spec_.max_positions : spec_.rope_original_max_position,
+      .seq = is_dynamic ? seq : 0,
+      .beta_fast = spec_.rope_beta_fast,
+      .beta_slow = spec_.rope_beta_slow,
+      .truncate = spec_.rope_truncate};
+}
+
+ValueId Blocks::rope(ValueId x, int64_t heads) {
   module("rotary_emb");
   const int64_t width = rotary_width(spec_), rest = spec_.head_dim - width;
-  if (width == 0) return x;
-  const RopeAttrs attrs = {.heads = heads,
-                           .head_dim = width,
-                           .theta = spec_.rope_theta,
-                           .scaling = spec_.rope_scaling,
-                           .factor = spec_.rope_factor,
-                           .low_freq_factor = spec_.rope_low_freq_factor,
-                           .high_freq_factor = spec_.rope_high_freq_factor,
-                           .original_max_position = spec_.rope_original_max_position};
+  if (width == 0 || !has_positions()) return x;
+  const RopeAttrs attrs = rope_attrs(heads, width);
   if (rest == 0) return builder_.emit1(OpCode::rope, attrs, {x, positions_});
   const ValueId apart = split_rows(x, heads);
   const ValueId turned =
@@ -181,27 +203,25 @@ ValueId Blocks::rope(ValueId x, int64_t heads) {
 // Of this layer's attention; 0 where each query sees all keys before it.
 int64_t Blocks::window() const {
   const bool has_window = spec_.sliding_window > 0 && builder_.tag.layer >= spec_.window_from;
-  return has_window && spec_.sliding_window < batch_.seq ? spec_.sliding_window : 0;
+  const int64_t context = std::max(batch_.seq, batch_.cache);
+  return has_window && spec_.sliding_window < context ? spec_.sliding_window : 0;
 }
 
 ValueId Blocks::attention(ValueId q, ValueId k, ValueId v) {
   module("attention");
-  if (window() > 0) {
-    throw Error(ErrorCode::invalid_argument,
-                "[model] sliding_window: expected at least the sequence's {} tokens, as attention "
-                "to a part of them has no kernel, got {}",
-                batch_.seq, spec_.sliding_window);
-  }
-  const AttentionAttrs attrs = {.batch = batch_.batch,
-                                .seq = batch_.seq,
-                                .heads = spec_.heads,
-                                .kv_heads = spec_.kv_heads,
-                                .head_dim = spec_.head_dim,
-                                .scale = 1 / std::sqrt(static_cast<double>(spec_.head_dim)),
-                                .causal = true};
-  std::vector<ValueId> operands = {q, k, v};
-  if (doc_starts_ != kNoValue) operands.push_back(doc_starts_);
-  return builder_.emit(OpCode::attention, attrs, operands)[Attention::o];
+  // yarn's factor of queries and of keys, where all of a head is rotated.
+  const bool is_yarn = spec_.rope_scaling == RopeScaling::yarn && has_positions();
+  const double factor = is_yarn ? spec_.rope_attention_factor : 1;
+  const AttentionAttrs attrs = {
+      .batch = batch_.batch,
+      .seq = batch_.seq,
+      .heads = spec_.heads,
+      .kv_heads = spec_.kv_heads,
+      .head_dim = spec_.head_dim,
+      .scale = factor * factor / std::sqrt(static_cast<double>(spec_.head_dim)),
+      .causal = true,
+      .window = window()};
+  return builder_.emit(OpCode::attention, attrs, {q, k, v, doc_starts_})[Attention::o];
 }
 
 ValueId Blocks::head_norm(ValueId x, std::string_view path, int64_t heads) {

@@ -95,6 +95,8 @@ class Blocks {
   ValueId head_norm(ValueId x, std::string_view path, int64_t heads);
   ValueId clipped(ValueId x);
   int64_t window() const;
+  bool has_positions() const;
+  RopeAttrs rope_attrs(int64_t heads, int64_t width) const;
   std::string name(std::string_view path, std::string_view leaf) const;
   void module(std::string_view path);
 

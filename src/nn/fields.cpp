@@ -44,7 +44,9 @@ constexpr HfName kHfGelus[] = {{"gelu_new", value_of(GeluKind::tanh)},
                                {"gelu_fast", value_of(GeluKind::tanh)}};
 constexpr HfName kHfScalings[] = {{"default", value_of(RopeScaling::none)},
                                   {"linear", value_of(RopeScaling::linear)},
-                                  {"llama3", value_of(RopeScaling::llama3)}};
+                                  {"llama3", value_of(RopeScaling::llama3)},
+                                  {"dynamic", value_of(RopeScaling::dynamic)},
+                                  {"yarn", value_of(RopeScaling::yarn)}};
 
 constexpr ModelEnum kKind = {
     get_enum<&ModelSpec::kind>, set_enum<&ModelSpec::kind>, kind_names, {}};
@@ -69,6 +71,13 @@ bool is_scaled(const ModelSpec& spec) {
 }
 bool is_llama3(const ModelSpec& spec) {
   return is_rotary(spec) && spec.rope_scaling == RopeScaling::llama3;
+}
+
+bool is_yarn(const ModelSpec& spec) {
+  return is_rotary(spec) && spec.rope_scaling == RopeScaling::yarn;
+}
+bool has_original(const ModelSpec& spec) {
+  return is_llama3(spec) || is_yarn(spec);
 }
 
 constexpr Bounds within(double low, double high) {
@@ -168,8 +177,21 @@ constexpr ModelField kFields[] = {
      above(0, kMostPositions), key, is_llama3, "",
      "llama3: wavelengths below original_max_position / this stay"},
     {"model.rope_scaling.original_max_position", &ModelSpec::rope_original_max_position,
-     within(1, kMostPositions), key, is_llama3, "tokens",
-     "llama3: length that the model was first trained for"},
+     within(1, kMostPositions), derived, has_original, "tokens",
+     "llama3, yarn: length that the model was first trained for; 0: max_positions"},
+    {"model.rope_scaling.beta_fast", &ModelSpec::rope_beta_fast, above(0, kMostPositions), key,
+     is_yarn, "", "yarn: pairs that turn as often over original_max_position, or more, stay"},
+    {"model.rope_scaling.beta_slow", &ModelSpec::rope_beta_slow, above(0, kMostPositions), key,
+     is_yarn, "", "yarn: pairs that turn as often, or less, are divided by factor"},
+    {"model.rope_scaling.truncate",
+     &ModelSpec::rope_truncate,
+     {},
+     key,
+     is_yarn,
+     "",
+     "yarn: the bounds between them are whole numbers of pairs"},
+    {"model.rope_scaling.attention_factor", &ModelSpec::rope_attention_factor, within(0, 1e3),
+     derived, is_yarn, "", "yarn: of rotated queries and of keys; 0: 1 + ln(factor) / 10"},
 };
 
 // A number without two bounds would be cut somewhere below, in silence.

@@ -24,7 +24,11 @@ inline constexpr HfKey kRotaryKeys[] = {
     {.field = "rope_scaling.high_freq_factor", .key = "rope/high_freq_factor", .absent = 4},
     {.field = "rope_scaling.original_max_position",
      .key = "rope/original_max_position_embeddings",
-     .absent = 8192},
+     .absent = 0},
+    {.field = "rope_scaling.beta_fast", .key = "rope/beta_fast", .absent = 32},
+    {.field = "rope_scaling.beta_slow", .key = "rope/beta_slow", .absent = 1},
+    {.field = "rope_scaling.truncate", .key = "rope/truncate", .absent = 1},
+    {.field = "rope_scaling.attention_factor", .key = "rope/attention_factor", .absent = 0},
 };
 
 inline constexpr HfKey kRmsEps = {.field = "norm_eps", .key = "rms_norm_eps", .absent = 1e-6};

@@ -44,6 +44,7 @@ struct BatchShape {
   int64_t batch = 1;
   int64_t seq = 1;
   RowDocuments documents = RowDocuments::joined;
+  int64_t cache = 0;  // positions of the KV cache that its keys will be kept in; 0: none
 };
 
 enum class ModelOutputs : uint8_t { loss, logits };

@@ -1,6 +1,7 @@
 #include "nn/shape.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "nn/fields.h"
@@ -48,6 +49,10 @@ ModelSpec filled(const ModelSpec& spec) {
   ModelSpec full = spec;
   if (full.kv_heads == 0) full.kv_heads = full.heads;
   if (full.head_dim == 0) full.head_dim = full.hidden / full.heads;
+  if (full.rope_original_max_position == 0) full.rope_original_max_position = full.max_positions;
+  if (full.rope_attention_factor == 0 && full.rope_scaling == RopeScaling::yarn) {
+    full.rope_attention_factor = 1 + 0.1 * std::log(std::max(full.rope_factor, 1.0));
+  }
   if (full.ffn == 0) {
     full.ffn = model_def(full.kind).mlp == MlpKind::gelu ? 4 * full.hidden
                                                          : (full.hidden * 8 / 3 + 127) / 128 * 128;
@@ -72,6 +77,14 @@ std::optional<ModelFault> fault_of(const ModelSpec& spec) {
   }
   if (def.positions == Positions::rotary && rotary_width(full) % 2 != 0) {
     return against("rope_share", "head_dim", "an even number of elements of {}", full);
+  }
+  if (full.rope_scaling == RopeScaling::dynamic && rotary_width(full) < 4) {
+    return against("head_dim", "hidden", "4 or more rotated elements for dynamic scaling", full);
+  }
+  if (full.rope_scaling == RopeScaling::yarn && full.rope_share != 1) {
+    return ModelFault{.field = "rope_share",
+                      .expected = "1 with scaling yarn",
+                      .got = fmt::format("{}", full.rope_share)};
   }
   const bool is_llama3 = model_field("rope_scaling.low_freq_factor").used(full);
   if (is_llama3 && full.rope_high_freq_factor <= full.rope_low_freq_factor) {

@@ -48,7 +48,12 @@ struct ModelSpec {
   double rope_factor = 1;
   double rope_low_freq_factor = 1;
   double rope_high_freq_factor = 4;
-  int64_t rope_original_max_position = 8192;
+  int64_t rope_original_max_position = 8192;  // 0: max_positions
+  double rope_beta_fast = 32;
+  double rope_beta_slow = 1;
+  bool rope_truncate = true;
+  double rope_attention_factor = 0;  // of yarn's rotated queries and keys; 0: by rope_factor
+  int64_t rope_seq = 0;  // the run's, of dynamic scaling, which is fixed at it; 0: the batch's
   bool operator==(const ModelSpec&) const = default;
 };
 

@@ -3,34 +3,48 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "formats/table.h"
 
 namespace octet {
 namespace {
 
-constexpr StateFormatRow kStateFormats[] = {
-    {"f32", {.dtype = Dtype::f32}},
-    {"bf16", {.dtype = Dtype::bf16}},
-    {"bf16_sr", {.dtype = Dtype::bf16, .stochastic = true}},
-    {"e4m3", {.dtype = Dtype::e4m3}},
-    {"e4m3+x", {.dtype = Dtype::e4m3, .expand = true}},
-    {"e4m3_sr", {.dtype = Dtype::e4m3, .stochastic = true}},
-    {"e4m3_sr+x", {.dtype = Dtype::e4m3, .expand = true, .stochastic = true}},
-    {"e5m2", {.dtype = Dtype::e5m2}},
-    {"e5m2+x", {.dtype = Dtype::e5m2, .expand = true}},
-    {"e5m2_sr", {.dtype = Dtype::e5m2, .stochastic = true}},
-    {"e5m2_sr+x", {.dtype = Dtype::e5m2, .expand = true, .stochastic = true}},
-    {"hif8", {.dtype = Dtype::hif8}},
-    {"hif8+x", {.dtype = Dtype::hif8, .expand = true}},
-    {"hif8_sr", {.dtype = Dtype::hif8, .stochastic = true}},
-    {"hif8_sr+x", {.dtype = Dtype::hif8, .expand = true, .stochastic = true}},
-    {"de8", {.dtype = Dtype::de8s}},
-    {"de8+x", {.dtype = Dtype::de8s, .expand = true}},
-    {"de8_sr", {.dtype = Dtype::de8s, .stochastic = true}},
-    {"de8_sr+x", {.dtype = Dtype::de8s, .expand = true, .stochastic = true}},
-};
+// "e4m3", or what the formats of m and v have in common: "de8".
+std::string_view common_name(Dtype m, Dtype v) {
+  const std::string_view first = dtype_name(m), second = dtype_name(v);
+  size_t n = 0;
+  while (n < first.size() && n < second.size() && first[n] == second[n]) ++n;
+  return first.substr(0, n);
+}
+
+// A row for each way to store a moment in this format.
+void append_rows(std::vector<StateFormatRow>& rows, std::string_view name, StateFormat format) {
+  const bool can_expand = is_quantized(format.dtype), can_round = format.dtype != Dtype::f32;
+  for (const bool stochastic : {false, true}) {
+    for (const bool expand : {false, true}) {
+      if ((stochastic && !can_round) || (expand && !can_expand)) continue;
+      format.stochastic = stochastic;
+      format.expand = expand;
+      rows.push_back(
+          {fmt::format("{}{}{}", name, stochastic ? "_sr" : "", expand ? "+x" : ""), format});
+    }
+  }
+}
+
+// f32, the other formats that need no scale, then quantized ones.
+std::vector<StateFormatRow> make_rows() {
+  std::vector<StateFormatRow> rows;
+  append_rows(rows, dtype_name(Dtype::f32), {.dtype = Dtype::f32});
+  for (const bool quantized : {false, true}) {
+    for (const FormatRow& row : kFormats) {
+      if (row.second_moment == Dtype::real || is_quantized(row.dtype) != quantized) continue;
+      append_rows(rows, common_name(row.dtype, row.second_moment), {.dtype = row.dtype});
+    }
+  }
+  return rows;
+}
 
 const StateFormatRow* find(std::string_view name) {
-  for (const StateFormatRow& row : kStateFormats) {
+  for (const StateFormatRow& row : state_formats()) {
     if (row.name == name) return &row;
   }
   return nullptr;
@@ -39,13 +53,14 @@ const StateFormatRow* find(std::string_view name) {
 }  // namespace
 
 std::span<const StateFormatRow> state_formats() {
-  return kStateFormats;
+  static const std::vector<StateFormatRow> rows = make_rows();
+  return rows;
 }
 
 std::vector<std::string> state_format_names() {
   std::vector<std::string> names;
-  for (const StateFormatRow& row : kStateFormats) {
-    names.emplace_back(row.name);
+  for (const StateFormatRow& row : state_formats()) {
+    names.push_back(row.name);
     if (!is_quantized(row.format.dtype)) names.push_back(names.back() + "+x");
   }
   return names;
@@ -65,7 +80,7 @@ Dtype first_moment_dtype(const StateFormat& format) {
   return format.dtype;
 }
 Dtype second_moment_dtype(const StateFormat& format) {
-  return format.dtype == Dtype::de8s ? Dtype::de8u : format.dtype;
+  return is_format(format.dtype) ? format_row(format.dtype).second_moment : format.dtype;
 }
 
 }  // namespace octet

@@ -13,14 +13,14 @@
 namespace octet {
 
 struct StateFormat {
-  Dtype dtype = Dtype::f32;  // f32, bf16, e4m3, e5m2, hif8 or de8s; v of DE8 is de8u
+  Dtype dtype = Dtype::f32;  // of the first moment; a row's second_moment is v's
   bool expand = false;       // dynamic range expansion; 8-bit formats alone
   bool stochastic = false;   // rounded stochastically when it is stored
   bool operator==(const StateFormat&) const = default;
 };
 
 struct StateFormatRow {
-  std::string_view name;
+  std::string name;
   StateFormat format;
 };
 

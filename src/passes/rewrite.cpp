@@ -8,6 +8,8 @@ Rewriter::Rewriter(const Graph& from)
     : from_(from), builder_(to_), map_(from.values.size(), kNoValue) {
   to_.name = from.name;
   to_.phase = from.phase;
+  to_.values.reserve(from.values.size());
+  to_.nodes.reserve(from.nodes.size());
   for (const GraphInput& input : from.inputs) {
     set(input.value, builder_.input(input.kind, input.name, from.type(input.value)));
   }
@@ -37,9 +39,38 @@ void Rewriter::set(const std::vector<ValueId>& old_ids, const std::vector<ValueI
 
 std::vector<ValueId> Rewriter::copy(const Node& node) {
   builder_.tag = node.tag;
-  auto results =
-      builder_.emit_typed(node.op, node.attrs, map(node.operands), result_dtypes(from_, node));
+  std::vector<ValueId> operands = map(node.operands);
+  std::vector<ValueId> results = to_.phase == from_.phase && reads_the_same(node, operands)
+                                     ? append(node, std::move(operands))
+                                     : builder_.emit_typed(node.op, node.attrs, std::move(operands),
+                                                           result_dtypes(from_, node));
   set(node.results, results);
+  return results;
+}
+
+bool Rewriter::reads_the_same(const Node& node, const std::vector<ValueId>& operands) const {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] != kNoValue && to_.type(operands[i]) != from_.type(node.operands[i]))
+      return false;
+  }
+  return true;
+}
+
+std::vector<ValueId> Rewriter::append(const Node& node, std::vector<ValueId> operands) {
+  Node copied{.op = node.op,
+              .attrs = node.attrs,
+              .operands = std::move(operands),
+              .results = node.results,
+              .tag = node.tag};
+  for (ValueId& id : copied.results) {
+    if (id == kNoValue) continue;
+    Value value = from_.values[static_cast<size_t>(id)];
+    value.producer = static_cast<NodeId>(to_.nodes.size());
+    id = static_cast<ValueId>(to_.values.size());
+    to_.values.push_back(std::move(value));
+  }
+  std::vector<ValueId> results = copied.results;
+  to_.nodes.push_back(std::move(copied));
   return results;
 }
 

@@ -35,6 +35,10 @@ class Rewriter {
   Graph finish_without_outputs() { return std::move(to_); }
 
  private:
+  bool reads_the_same(const Node& node, const std::vector<ValueId>& operands) const;
+  // What emit_typed would do, were its types not known.
+  std::vector<ValueId> append(const Node& node, std::vector<ValueId> operands);
+
   const Graph& from_;
   Graph to_;
   Builder builder_;

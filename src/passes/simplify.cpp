@@ -91,7 +91,7 @@ std::string key_of(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-Graph remove_dead(const Graph& graph) {
+Graph remove_dead(Graph graph) {
   std::vector<bool> live(graph.values.size(), false);
   for (const GraphOutput& output : graph.outputs) live[static_cast<size_t>(output.value)] = true;
   std::vector<bool> keep(graph.nodes.size(), false);
@@ -103,6 +103,7 @@ Graph remove_dead(const Graph& graph) {
       if (id != kNoValue) live[static_cast<size_t>(id)] = true;
     }
   }
+  if (std::find(keep.begin(), keep.end(), false) == keep.end()) return graph;
   return filter_nodes(graph, [&](NodeId n) { return keep[static_cast<size_t>(n)]; });
 }
 

@@ -9,7 +9,7 @@
 namespace octet {
 
 // Drops nodes that no output depends on.
-Graph remove_dead(const Graph& graph);
+Graph remove_dead(Graph graph);
 
 // Merges nodes that compute the same thing: equal op, attributes, operands and result types.
 Graph merge_common(const Graph& graph);

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "formats/table.h"
 
 namespace octet {
 namespace {
@@ -59,8 +60,7 @@ double floor_seconds(const Graph& graph, const Node& node, const Ceilings& ceili
   const Dtype dtype = first == kNoValue ? Dtype::f32 : graph.type(first).dtype;
   const bool is_narrow = dtype == Dtype::bf16 || is_quantized(dtype);
   double rate = is_narrow ? ceilings.narrow_flops_per_s : ceilings.f32_flops_per_s;
-  if ((dtype == Dtype::e4m3 || dtype == Dtype::e5m2) && ceilings.code_flops_per_s > 0)
-    rate = ceilings.code_flops_per_s;
+  if (is_fp8(dtype) && ceilings.code_flops_per_s > 0) rate = ceilings.code_flops_per_s;
   const double flops_s = rate > 0 ? cost.flops / rate : 0;
   const double bytes_s = ceilings.bytes_per_s > 0 ? cost.bytes / ceilings.bytes_per_s : 0;
   return std::max(flops_s, bytes_s);

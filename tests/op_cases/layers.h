@@ -121,6 +121,22 @@ inline void add_attention(Cases& all) {
         .low_freq_factor = 1,
         .high_freq_factor = 4,
         .original_max_position = 64});
+  rope("rope_dynamic", 4,
+       {.heads = 2,
+        .head_dim = 8,
+        .theta = 100,
+        .scaling = RopeScaling::dynamic,
+        .factor = 2,
+        .original_max_position = 16,
+        .seq = 40});
+  rope("rope_yarn", 4,
+       {.heads = 2,
+        .head_dim = 16,
+        .theta = 500,
+        .scaling = RopeScaling::yarn,
+        .factor = 4,
+        .original_max_position = 32,
+        .truncate = false});
   rope("rope_wide", 9, {.heads = 2, .head_dim = 66});
 
   const auto attention = [&](const std::string& name, AttentionAttrs a,
@@ -161,6 +177,33 @@ inline void add_attention(Cases& all) {
   attention("documents_ragged", {.batch = 1, .seq = 150, .heads = 2, .kv_heads = 1, .head_dim = 9},
             RowDocuments::isolated);
   attention("ragged", {.batch = 1, .seq = 67, .heads = 2, .kv_heads = 1, .head_dim = 9});
+  attention("window",
+            {.batch = 2, .seq = 6, .heads = 2, .kv_heads = 1, .head_dim = 3, .window = 2});
+  attention("ragged_window",
+            {.batch = 1, .seq = 131, .heads = 2, .kv_heads = 1, .head_dim = 5, .window = 40});
+
+  const auto cached = [&](const std::string& name, AttentionAttrs a) {
+    a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
+    const int64_t rows = a.batch * a.seq, keys = a.batch * a.capacity;
+    const Shape q{rows, a.heads * a.head_dim}, kv{keys, a.kv_heads * a.head_dim};
+    all.push_back({.name = "attention_" + name,
+                   .op = OpCode::attention,
+                   .attrs = a,
+                   .operands = {tensor(q), tensor(kv), tensor(kv), none(),
+                                integers({rows}, Fill::ids, a.capacity)},
+                   .tolerance = Tolerance::reduction,
+                   .no_gradient = {0, 1, 2}});
+    all.push_back({.name = "cache_write_" + name,
+                   .op = OpCode::cache_write,
+                   .attrs = CacheAttrs{.batch = a.batch, .capacity = a.capacity},
+                   .operands = {tensor(kv), tensor({a.batch, kv[1]}),
+                                integers({a.batch}, Fill::ids, a.capacity)},
+                   .tolerance = Tolerance::exact,
+                   .no_gradient = {0, 1}});
+  };
+  cached("cached", {.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 3, .capacity = 5});
+  cached("cached_long",
+         {.batch = 1, .seq = 70, .heads = 2, .kv_heads = 1, .head_dim = 5, .capacity = 300});
 }
 
 inline void add_activations(Cases& all) {

@@ -3,9 +3,12 @@
 //   S = scale Q K^T    P = softmax(S)    O = P V    lse = log sum exp S
 //   D = rowsum(dO * O)    dV = P^T dO    dS = P * (dO V^T - D)
 //   dQ = scale dS K    dK = scale dS^T Q
-// Head h reads kv head h / (heads / kv_heads); causal: query i sees keys j <= i + kv_len - q_len.
+// Head h reads kv head h / (heads / kv_heads); causal: query i sees keys j <= i + kv_len - q_len,
+// with a window w the last w of those.
 // With doc_starts [batch * q_len], each token's document's first position in its sequence, a query
 // sees keys of its document alone: the bits are those of the document on its own.
+// With positions [batch * q_len] (forward) the keys are a cache with room for kv_len, of which
+// query i sees those j <= positions[i].
 //   q, o, dout, dq: [batch * q_len, heads * head_size]
 //   k, v, dk, dv: [batch * kv_len, kv_heads * head_size]    lse: [batch, heads, q_len] f32
 //   all but lse of one storage type, f32 or bf16, with row strides in elements
@@ -31,6 +34,7 @@ struct AttentionSpec {
   int64_t batch = 1, q_len = 0, kv_len = 0;
   int64_t heads = 1, kv_heads = 1, head_size = 0;
   AttentionMask mask = AttentionMask::causal;
+  int64_t window = 0;  // of a causal mask; 0: none
   float scale = 1.0f;
   Dtype dtype = Dtype::f32;
   std::optional<Dtype> compute = std::nullopt;  // f32 or bf16; unset: the fastest for dtype
@@ -52,6 +56,7 @@ struct AttentionArgs {
   HeadsOut o = {};
   float* lse = nullptr;                 // optional
   const int32_t* doc_starts = nullptr;  // optional; q_len = kv_len, causal
+  const int32_t* positions = nullptr;   // optional; without doc_starts
   void* scratch = nullptr;              // scratch_bytes(), aligned to 64 bytes
 };
 

@@ -170,10 +170,14 @@ void AttentionBackward::State::block(const AttentionSpan& span, int64_t q0, int6
     int64_t first = 0;
     if (spec.mask == AttentionMask::causal) first = key0 + key - (span.kv_len - span.q_len) - q0;
     if (key0 + key >= span.kv_len) first = rows;
+    // With a window the last ones see it no more.
+    int64_t end = rows;
+    if (spec.window > 0) end = key0 + key - (span.kv_len - span.q_len) - q0 + spec.window;
     const Out p{w.p + key * width * elem, shape.compute};
     const Out ds{w.ds + key * width * elem, shape.compute};
     softmax_gradient_row({w.s + key * width, w.dp + key * width, w.lse, w.d, p, ds,
-                          std::clamp<int64_t>(first, 0, rows), rows, width, spec.scale});
+                          std::clamp<int64_t>(first, 0, rows), std::clamp<int64_t>(end, 0, rows),
+                          width, spec.scale});
   }
   transpose_block(
       {w.ds, w.ds_t, width, shape.k_block, shape.k_block, width, static_cast<int>(elem)});

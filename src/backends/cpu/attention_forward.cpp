@@ -82,7 +82,10 @@ void AttentionForward::State::pack(const AttentionArgs& args, const AttentionSpa
                                    int64_t kv_head, int64_t block, char* packed) const {
   const AttentionSpec& spec = shape.spec;
   const int64_t first = block * shape.k_block;
-  const int64_t keys = std::min(shape.k_block, span.kv_len - first);
+  const int64_t end =
+      span.positions == nullptr ? span.kv_len : shape.most_visible(span, span.q_len);
+  const int64_t keys = std::min(shape.k_block, end - first);
+  if (keys <= 0) return;  // of a cache what is behind the last position is nobody's
   const int64_t row = span.kv_row + first, head = kv_head;
   char* const k = packed + block * k_block_bytes;
   char* const v = packed + shape.n_k_blocks() * k_block_bytes + block * v_block_bytes;
@@ -97,7 +100,7 @@ void AttentionForward::State::pack(const AttentionArgs& args, const AttentionSpa
 void AttentionForward::State::softmax(char* own, const QueryBlock& queries, int64_t blocks,
                                       float* factor, float* lse) const {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
-  const float* const s = reinterpret_cast<const float*>(own + q_bytes);
+  float* const s = reinterpret_cast<float*>(own + q_bytes);
   const Out p{own + q_bytes + (p_bytes > 0 ? s_bytes : 0), shape.compute};
   for (int64_t r = 0; r < shape.q_block; ++r) {
     const int64_t query = queries.q0 + r;
@@ -105,6 +108,12 @@ void AttentionForward::State::softmax(char* own, const QueryBlock& queries, int6
     const auto in_block = [&](int64_t j) {
       return std::clamp<int64_t>(keys - j * shape.k_block, 0, shape.k_block);
     };
+    // Keys before the window
+    const int64_t hidden = keys == 0 ? 0 : shape.first_visible(queries.span, query);
+    for (int64_t j = 0; j < blocks && j * shape.k_block < hidden; ++j) {
+      float* const block = s + (j * shape.q_block + r) * shape.k_block;
+      std::fill(block, block + std::min(hidden - j * shape.k_block, shape.k_block), kLowest);
+    }
     const auto at = [&](int64_t j) { return (j * shape.q_block + r) * shape.k_block; };
     float top = kLowest;
     for (int64_t j = 0; j < blocks; ++j) top = std::max(top, row_max(s + at(j), in_block(j)));
@@ -191,13 +200,18 @@ void AttentionForward::launch(const AttentionArgs& given, ThreadPool& pool) cons
     });
     return;
   }
+  const auto sequence = [&](int64_t pair) {
+    AttentionSpan span = s.shape.sequence(pair / spec.kv_heads);
+    if (args.positions != nullptr) span.positions = args.positions + span.q_row;
+    return span;
+  };
   char* const packed = static_cast<char*>(args.scratch);
   const int64_t k_blocks = s.shape.n_k_blocks(), tasks = s.shape.n_q_blocks() * s.shape.group();
   for (int64_t first = 0; first < s.shape.pairs(); first += s.slice_pairs) {
     const int64_t pairs = std::min(s.slice_pairs, s.shape.pairs() - first);
     for_tiles(pool, pairs * k_blocks, [&](int64_t t, int) {
       const int64_t pair = first + t / k_blocks;
-      s.pack(args, s.shape.sequence(pair / spec.kv_heads), pair % spec.kv_heads, t % k_blocks,
+      s.pack(args, sequence(pair), pair % spec.kv_heads, t % k_blocks,
              packed + t / k_blocks * s.pair_bytes());
     });
     for_tiles(pool, pairs * tasks, [&](int64_t t, int thread) {
@@ -205,7 +219,7 @@ void AttentionForward::launch(const AttentionArgs& given, ThreadPool& pool) cons
       // Late query blocks see the most keys: first, for balance.
       const int64_t block = s.shape.n_q_blocks() - 1 - t / pairs / s.shape.group();
       const int64_t head = pair % spec.kv_heads * s.shape.group() + t / pairs % s.shape.group();
-      s.tile(args, {s.shape.sequence(pair / spec.kv_heads), head, block * s.shape.q_block}, thread,
+      s.tile(args, {sequence(pair), head, block * s.shape.q_block}, thread,
              packed + t % pairs * s.pair_bytes());
     });
   }

@@ -42,6 +42,7 @@ void softmax_gradient_row(const SoftmaxGradientRow& row);
 struct AttentionSpan {
   int64_t q_row = 0, kv_row = 0;  // the first, of all sequences
   int64_t q_len = 0, kv_len = 0;
+  const int32_t* positions = nullptr;  // of its queries, over a cache
 };
 
 // Spec, checked, with its products' type and padded sizes.
@@ -61,14 +62,26 @@ struct AttentionShape {
   AttentionSpan sequence(int64_t index) const {
     return {index * spec.q_len, index * spec.kv_len, spec.q_len, spec.kv_len};
   }
-  // How many keys of a span its query i sees.
+  // How many keys of a span its query i sees, or would without a window.
   int64_t visible(const AttentionSpan& span, int64_t query) const {
+    if (span.positions != nullptr)
+      return std::clamp<int64_t>(int64_t{span.positions[query]} + 1, 0, span.kv_len);
     if (spec.mask == AttentionMask::none) return span.kv_len;
     return std::clamp<int64_t>(query + 1 + span.kv_len - span.q_len, 0, span.kv_len);
   }
-  // Blocks of keys that some query below `q_end` sees.
+  // The first key that it sees.
+  int64_t first_visible(const AttentionSpan& span, int64_t query) const {
+    return spec.window == 0 ? 0 : std::max<int64_t>(0, visible(span, query) - spec.window);
+  }
+  // The most keys that a query below `q_end` sees, and their blocks.
+  int64_t most_visible(const AttentionSpan& span, int64_t q_end) const {
+    if (span.positions == nullptr) return visible(span, q_end - 1);
+    int64_t most = 0;
+    for (int64_t query = 0; query < q_end; ++query) most = std::max(most, visible(span, query));
+    return most;
+  }
   int64_t visible_blocks(const AttentionSpan& span, int64_t q_end) const {
-    return ceil_div(visible(span, std::min(q_end, span.q_len) - 1), k_block);
+    return ceil_div(most_visible(span, std::min(q_end, span.q_len)), k_block);
   }
   // The rows from `row` of a sequence on that are one document; the sequence where it has none.
   AttentionSpan document(const int32_t* doc_starts, int64_t index, int64_t row) const;

@@ -8,6 +8,7 @@
 #include "backends/cpu/pack_codes.h"
 #include "backends/cpu/tile_gemm.h"
 #include "base/error.h"
+#include "formats/table.h"
 
 namespace octet::cpu {
 namespace {
@@ -34,13 +35,9 @@ TileSize tile_size(int64_t m, int64_t n) {
   return {std::min(tile.m, m), std::min(tile.n, round_up(n, kTileColumns))};
 }
 
-bool is_code(Dtype dtype) {
-  return dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
-}
-
 // What an operand is once it has been decoded: every finite code of these formats is exact in bf16.
 Dtype decoded(Dtype dtype) {
-  return is_code(dtype) ? Dtype::bf16 : dtype;
+  return is_gemm_operand(dtype) ? Dtype::bf16 : dtype;
 }
 
 Dtype checked_compute(const GemmSpec& s) {
@@ -188,8 +185,8 @@ bool Gemm::State::has_pairs() const {
 
 // What is packed where, and the sizes of the parts of the scratch.
 void Gemm::State::choose_packing() {
-  direct_a = is_code(spec.a) && compute == Dtype::bf16;
-  direct_b = is_code(spec.b) && compute == Dtype::bf16 && has_pairs();
+  direct_a = is_gemm_operand(spec.a) && compute == Dtype::bf16;
+  direct_b = is_gemm_operand(spec.b) && compute == Dtype::bf16 && has_pairs();
   const bool as_it_lies = spec.trans_a == Transpose::no;
   const int64_t tile_bytes = a_row_bytes() * rows.tile;
   decode_tiles = direct_a && as_it_lies && tile_bytes <= kRowTileBytes;
@@ -203,8 +200,10 @@ void Gemm::State::choose_packing() {
   if (decode_tiles) row_tile_bytes = kTileNumberBytes + static_cast<size_t>(tile_bytes);
   b_bytes = static_cast<size_t>(b_tile_bytes() * slice_cols);
   // The two operands are decoded one after the other, into the same place.
-  const int64_t a_codes = is_code(spec.a) && !direct_a ? slice_rows * rows.tile * spec.k : 0;
-  const int64_t b_codes = is_code(spec.b) && !direct_b ? slice_cols * cols.tile * spec.k : 0;
+  const int64_t a_codes =
+      is_gemm_operand(spec.a) && !direct_a ? slice_rows * rows.tile * spec.k : 0;
+  const int64_t b_codes =
+      is_gemm_operand(spec.b) && !direct_b ? slice_cols * cols.tile * spec.k : 0;
   code_bytes = static_cast<size_t>(round_up(std::max(a_codes, b_codes) * 2, 64));
 }
 
@@ -244,7 +243,7 @@ size_t Gemm::scratch_bytes() const {
 MatrixIn Gemm::State::strip_of(const GemmArgs& args, MatrixIn whole, Strip strip,
                                ThreadPool& pool) const {
   whole.data = offset(whole.data, strip.begin * (strip.of_rows ? whole.stride : 1));
-  if (!is_code(whole.data.dtype) || strip.as_they_lie) return whole;
+  if (!is_gemm_operand(whole.data.dtype) || strip.as_they_lie) return whole;
   const int64_t rows = strip.of_rows ? strip.size : strip.across;
   const int64_t cols = strip.of_rows ? strip.across : strip.size;
   decode_rows(whole.data, whole.stride, {0, rows, cols, cols}, codes(args), pool);

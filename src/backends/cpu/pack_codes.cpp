@@ -10,7 +10,7 @@
 
 #include "backends/cpu/codec/codec_decode-inl.h"
 #include "base/error.h"
-#include "formats/table.h"
+#include "formats/codec.h"
 
 #ifndef OCTET_CPU_PACK_CODES_ARGS
 #define OCTET_CPU_PACK_CODES_ARGS
@@ -271,9 +271,10 @@ BlockLoops loops_of() {
 }
 
 BlockLoops Loops(Dtype format) {
-  if (format == Dtype::e4m3) return loops_of<Dtype::e4m3>();
-  if (format == Dtype::e5m2) return loops_of<Dtype::e5m2>();
-  return loops_of<Dtype::hif8>();
+  return visit_format(format, []<Dtype D>() -> BlockLoops {
+    if constexpr (is_gemm_operand(D)) return loops_of<D>();
+    return {};
+  });
 }
 
 }  // namespace
@@ -289,7 +290,7 @@ HWY_EXPORT(Loops);
 namespace {
 
 BlockLoops loops(Dtype format) {
-  CHECK(format == Dtype::e4m3 || format == Dtype::e5m2 || format == Dtype::hif8);
+  CHECK(is_gemm_operand(format));
   return HWY_DYNAMIC_DISPATCH(Loops)(format);
 }
 

@@ -1,11 +1,13 @@
 // Scaled dot-product attention, per batch entry and head: o = softmax(scale * q k^T + mask) v.
 //   q, o: [B*T, H*dh]    k, v: [B*T, Hkv*dh], head h reads kv head h / (H/Hkv)    lse: [B*H*T], the
 //   log of the softmax's sum
-// causal: query t sees keys 0..t.
+// causal: query t sees keys 0..t, with a window w those from t - w + 1 on.
 // doc_starts (optional): i32 [B*T], where in its sequence the document of each token begins; query
 // t sees no key before it.
-#include "ir/ops/attention.h"
-
+// Over a KV cache k and v have `capacity` rows a batch entry, and query t, which stands at
+// positions[t] (i32 [B*T]), sees those that it has written and those before: rows 0..positions[t].
+// A query at a negative position sees none: o = 0. No gradient flows.
+#include <algorithm>
 #include <limits>
 
 #include "ir/ops/common.h"
@@ -24,63 +26,91 @@ AttentionShapes check_attention(std::string_view op, const Attrs& attrs) {
     fail(op, "expected batch, seq, heads, kv_heads, head_dim >= 1, got {}, {}, {}, {}, {}", a.batch,
          a.seq, a.heads, a.kv_heads, a.head_dim);
   }
+  if (a.window < 0 || (a.window > 0 && !a.causal)) {
+    fail(op, "expected a window of 0 or more keys, of causal attention, got {}", a.window);
+  }
   if (a.heads % a.kv_heads != 0) {
     fail(op, "heads must be a multiple of kv_heads, got {} and {}", a.heads, a.kv_heads);
   }
   need_dims(op, "batch x seq x heads x head_dim", {a.batch, a.seq, a.heads, a.head_dim});
-  const int64_t rows = a.batch * a.seq;
-  return {{rows, a.heads * a.head_dim}, {rows, a.kv_heads * a.head_dim}, {rows * a.heads}};
+  if (a.capacity < 0 || (a.capacity > 0 && !a.causal)) {
+    fail(op, "expected a capacity of at least 0, and causal over a cache, got {}", a.capacity);
+  }
+  const int64_t rows = a.batch * a.seq, keys = a.capacity > 0 ? a.batch * a.capacity : rows;
+  need_dims(op, "batch x capacity x kv_heads x head_dim",
+            {a.batch, a.capacity, a.kv_heads, a.head_dim});
+  return {{rows, a.heads * a.head_dim}, {keys, a.kv_heads * a.head_dim}, {rows * a.heads}};
 }
 
 // The operand in this place, if there is one.
 void check_documents(std::string_view op, const Attrs& attrs, Types in, size_t place) {
-  if (in.size() <= place) return;
+  if (absent(in, place)) return;
   const auto& a = std::get<AttentionAttrs>(attrs);
-  if (!a.causal) fail(op, "doc_starts needs a causal mask");
+  if (!a.causal || a.capacity > 0) fail(op, "doc_starts needs a causal mask and no cache");
   need_int(op, "doc_starts", in[place]);
   need_shape(op, "doc_starts", in[place], {a.batch * a.seq});
 }
 
 Results infer_attention(const Attrs& attrs, Types in) {
   const AttentionShapes shapes = check_attention("attention", attrs);
+  const auto& a = std::get<AttentionAttrs>(attrs);
+  if (absent(in, Attention::positions) != (a.capacity == 0)) {
+    fail("attention", "positions belong to a cache, got capacity {}", a.capacity);
+  }
+  if (a.capacity > 0) {
+    need_int("attention", "positions", in[Attention::positions]);
+    need_shape("attention", "positions", in[Attention::positions], {a.batch * a.seq});
+  }
   need_float("attention", "q", in[0], shapes.q);
   need_float("attention", "k", in[1], shapes.kv);
   need_float("attention", "v", in[2], shapes.kv);
-  check_documents("attention", attrs, in, DocumentAttention::doc_starts);
+  check_documents("attention", attrs, in, Attention::doc_starts);
   return {real(shapes.q), real(shapes.lse)};
 }
 
 Results infer_attention_grad(const Attrs& attrs, Types in) {
   const AttentionShapes shapes = check_attention("attention_grad", attrs);
+  if (std::get<AttentionAttrs>(attrs).capacity > 0) {
+    fail("attention_grad", "no gradient flows through a cache");
+  }
   need_float("attention_grad", "do", in[0], shapes.q);
   need_float("attention_grad", "q", in[1], shapes.q);
   need_float("attention_grad", "k", in[2], shapes.kv);
   need_float("attention_grad", "v", in[3], shapes.kv);
   need_float("attention_grad", "o", in[4], shapes.q);
   need_float("attention_grad", "lse", in[5], shapes.lse);
-  check_documents("attention_grad", attrs, in, DocumentAttentionGrad::doc_starts);
+  check_documents("attention_grad", attrs, in, AttentionGrad::doc_starts);
   return {real(shapes.q), real(shapes.kv), real(shapes.kv)};
 }
 
 Values vjp_attention(Builder& b, const VjpCall& call) {
   only_first_gradient(call);
   const Node& n = call.node;
-  if (call.dresults[0] == kNoValue) return Values(n.operands.size(), kNoValue);
-  Values operands = {call.dresults[0], n.operands[0], n.operands[1],
-                     n.operands[2],    n.results[0],  n.results[1]};
-  const bool has_documents = n.operands.size() > DocumentAttention::doc_starts;
-  if (has_documents) operands.push_back(n.in(DocumentAttention::doc_starts));
-  Values gradients = b.emit(OpCode::attention_grad, n.attrs, operands);
-  if (has_documents) gradients.push_back(kNoValue);
+  if (call.dresults[0] == kNoValue || std::get<AttentionAttrs>(n.attrs).capacity > 0) {
+    return Values(n.operands.size(), kNoValue);
+  }
+  Values gradients =
+      b.emit(OpCode::attention_grad, n.attrs,
+             {call.dresults[0], n.in(Attention::q), n.in(Attention::k), n.in(Attention::v),
+              n.out(Attention::o), n.out(Attention::lse), n.in(Attention::doc_starts)});
+  gradients.resize(n.operands.size(), kNoValue);
   return gradients;
 }
 
-// Batch B, kv heads K, query heads of one kv head G, time T, head size D.
+// Batch B, kv heads K, query heads of one kv head G, time T, keys S (T without a cache), head size
+// D.
 class Heads {
  public:
-  // doc_starts: kNoValue where rows are not divided.
-  Heads(Builder& b, const AttentionAttrs& a, ValueId doc_starts)
-      : b_(b), a_(a), doc_starts_(doc_starts), group_(a.heads / a.kv_heads) {}
+  // Of both what there is.
+  struct Masks {
+    ValueId positions = kNoValue, doc_starts = kNoValue;
+  };
+  Heads(Builder& b, const AttentionAttrs& a, const Masks& masks)
+      : b_(b),
+        a_(a),
+        masks_(masks),
+        group_(a.heads / a.kv_heads),
+        n_keys_(a.capacity > 0 ? a.capacity : a.seq) {}
 
   // [B*T, H*D] -> [B, K, G, T, D] and back
   ValueId split_q(ValueId x) const {
@@ -91,17 +121,17 @@ class Heads {
     return b_.reshape(b_.transpose(x, {0, 3, 1, 2, 4}),
                       {a_.batch * a_.seq, a_.heads * a_.head_dim});
   }
-  // [B*T, K*D] -> [B, K, T, D] and back
+  // [B*S, K*D] -> [B, K, S, D] and back
   ValueId split_kv(ValueId x) const {
-    return b_.transpose(b_.reshape(x, {a_.batch, a_.seq, a_.kv_heads, a_.head_dim}), {0, 2, 1, 3});
+    return b_.transpose(b_.reshape(x, {a_.batch, n_keys_, a_.kv_heads, a_.head_dim}), {0, 2, 1, 3});
   }
   ValueId merge_kv(ValueId x) const {
     return b_.reshape(b_.transpose(x, {0, 2, 1, 3}),
-                      {a_.batch * a_.seq, a_.kv_heads * a_.head_dim});
+                      {a_.batch * n_keys_, a_.kv_heads * a_.head_dim});
   }
   // [B, K, G, T] <-> [B*H*T]
   Shape rows() const { return {a_.batch, a_.kv_heads, group_, a_.seq}; }
-  Shape square() const { return {a_.batch, a_.kv_heads, group_, a_.seq, a_.seq}; }
+  Shape square() const { return {a_.batch, a_.kv_heads, group_, a_.seq, n_keys_}; }
   ValueId along_keys(ValueId rows) const { return b_.broadcast_along(rows, square(), 4); }
 
   // q k^T over the last axis, [B, K, G, T, T]; v in k's place gives do v^T.
@@ -125,50 +155,84 @@ class Heads {
         DotAttrs{.batch_a = {0, 1}, .batch_b = {0, 1}, .contract_a = {2, 3}, .contract_b = {2, 3}},
         {p, q});
   }
-  // Scaled and masked, [B, K, G, T, T]
+  // Scaled and masked, [B, K, G, T, S]
   ValueId scores(ValueId q, ValueId k) const {
     const ValueId s = b_.scaled(over_head_dim(q, k), a_.scale);
-    if (!a_.causal) return without_other_documents(s);
-    const Shape plane{a_.seq, a_.seq};
+    if (!a_.causal) return s;
+    const ValueId seen =
+        hidden(masks_.positions == kNoValue ? future() : unwritten(masks_.positions), s);
+    return masks_.doc_starts == kNoValue ? seen : hidden(other_documents(), seen);
+  }
+  // Keys behind their query, [B, K, G, T, S]
+  ValueId future() const {
+    const Shape plane{a_.seq, n_keys_};
     const ValueId query = b_.emit1(OpCode::iota, IotaAttrs{.shape = plane, .axis = 0}, {});
-    const ValueId key = b_.emit1(OpCode::iota, IotaAttrs{.shape = plane, .axis = 1}, {});
-    const ValueId future = b_.emit1(OpCode::less, NoAttrs{}, {query, key});
-    return without_other_documents(hidden(b_.broadcast(future, square(), {3, 4}), s));
+    return b_.broadcast(beyond(query, plane, 1), square(), {3, 4});
+  }
+  ValueId unwritten(ValueId positions) const {
+    const Shape box{a_.batch, a_.seq, n_keys_};
+    const ValueId query = b_.broadcast(b_.reshape(positions, {a_.batch, a_.seq}), box, {0, 1});
+    return b_.broadcast(beyond(query, box, 2), square(), {0, 3, 4});
+  }
+  // What a query that sees no key has instead of 0 / 0, of x [B, K, G, T, ...].
+  ValueId seen(ValueId x, double otherwise) const {
+    if (masks_.positions == kNoValue) return x;
+    const Shape box = b_.shape(x);
+    const Shape rows{a_.batch, a_.seq};
+    const ValueId at = b_.reshape(masks_.positions, rows);
+    const ValueId first = b_.emit1(OpCode::iota, IotaAttrs{.shape = {1}, .axis = 0}, {});
+    const ValueId none =
+        b_.emit1(OpCode::less, NoAttrs{}, {at, b_.broadcast(b_.reshape(first, {}), rows, {})});
+    return b_.select(b_.broadcast(none, box, {0, 3}), b_.fill(box, otherwise), x);
   }
 
  private:
+  // Keys (the last axis) behind their query's position, and those before its window.
+  ValueId beyond(ValueId query, const Shape& shape, int64_t axis) const {
+    const ValueId key = b_.emit1(OpCode::iota, IotaAttrs{.shape = shape, .axis = axis}, {});
+    const ValueId late = b_.emit1(OpCode::less, NoAttrs{}, {query, key});
+    if (a_.window == 0) return late;
+    // The last query that sees a key: key + window - 1.
+    Shape longer = shape, start(shape.size(), 0), limit = shape, stride(shape.size(), 1);
+    longer.back() += a_.window - 1;
+    start.back() += a_.window - 1;
+    limit.back() += a_.window - 1;
+    const ValueId last =
+        b_.emit1(OpCode::slice, SliceAttrs{.start = start, .limit = limit, .stride = stride},
+                 {b_.emit1(OpCode::iota, IotaAttrs{.shape = longer, .axis = axis}, {})});
+    const ValueId early = b_.emit1(OpCode::less, NoAttrs{}, {last, query});
+    const ValueId all = b_.emit1(OpCode::equal, NoAttrs{}, {key, key});
+    return b_.select(early, all, late);
+  }
   ValueId hidden(ValueId condition, ValueId s) const {
     return b_.select(condition, b_.fill(square(), -std::numeric_limits<double>::infinity()), s);
   }
-  ValueId without_other_documents(ValueId s) const {
-    if (doc_starts_ == kNoValue) return s;
+  ValueId other_documents() const {
     const ValueId key = b_.emit1(OpCode::iota, IotaAttrs{.shape = square(), .axis = 4}, {});
     const ValueId start =
-        b_.broadcast(b_.reshape(doc_starts_, {a_.batch, a_.seq}), square(), {0, 3});
-    return hidden(b_.emit1(OpCode::less, NoAttrs{}, {key, start}), s);
+        b_.broadcast(b_.reshape(masks_.doc_starts, {a_.batch, a_.seq}), square(), {0, 3});
+    return b_.emit1(OpCode::less, NoAttrs{}, {key, start});
   }
 
   Builder& b_;
   const AttentionAttrs& a_;
-  ValueId doc_starts_;
-  int64_t group_;
+  Masks masks_;
+  int64_t group_, n_keys_;
 };
-
-// The operand in this place, or kNoValue.
-ValueId documents_of(const Node& node, size_t place) {
-  return node.operands.size() > place ? node.operands[place] : kNoValue;
-}
 
 Values decompose_attention(Builder& b, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
-  const Heads heads(b, a, documents_of(node, DocumentAttention::doc_starts));
+  const Heads heads(b, a,
+                    {.positions = operand(node, Attention::positions),
+                     .doc_starts = operand(node, Attention::doc_starts)});
   const ValueId s = heads.scores(heads.split_q(node.operands[0]), heads.split_kv(node.operands[1]));
   const ValueId largest = b.reduce_max(s, {4});
   const ValueId e = b.unary(OpCode::exp, b.sub(s, heads.along_keys(largest)));
   const ValueId sum = b.reduce_sum(e, {4});
   const ValueId p = b.div(e, heads.along_keys(sum));
-  const ValueId o = heads.over_keys(p, heads.split_kv(node.operands[2]));
-  const ValueId lse = b.add(largest, b.unary(OpCode::log, sum));
+  const ValueId o = heads.seen(heads.over_keys(p, heads.split_kv(node.operands[2])), 0);
+  const ValueId lse = heads.seen(b.add(largest, b.unary(OpCode::log, sum)),
+                                 -std::numeric_limits<double>::infinity());
   return {heads.merge_q(o), b.reshape(lse, {a.batch * a.heads * a.seq})};
 }
 
@@ -176,7 +240,7 @@ Values decompose_attention(Builder& b, const Node& node) {
 // = scale ds^T q.
 Values decompose_attention_grad(Builder& b, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
-  const Heads heads(b, a, documents_of(node, DocumentAttentionGrad::doc_starts));
+  const Heads heads(b, a, {.doc_starts = operand(node, AttentionGrad::doc_starts)});
   const ValueId dout = heads.split_q(node.operands[0]);
   const ValueId q = heads.split_q(node.operands[1]);
   const ValueId k = heads.split_kv(node.operands[2]);
@@ -195,8 +259,10 @@ Values decompose_attention_grad(Builder& b, const Node& node) {
 template <int kProducts>
 Cost cost_attention(const Graph& graph, const Node& node) {
   const auto& a = std::get<AttentionAttrs>(node.attrs);
-  const auto seq = static_cast<double>(a.seq);
-  const double pairs = a.causal ? seq * (seq + 1) / 2 : seq * seq;
+  const auto seq = static_cast<double>(a.seq), capacity = static_cast<double>(a.capacity);
+  const double unseen = a.window > 0 ? std::max(0.0, seq - static_cast<double>(a.window)) : 0;
+  const double square = (a.causal ? seq * (seq + 1) / 2 : seq * seq) - unseen * (unseen + 1) / 2;
+  const double pairs = a.capacity > 0 ? seq * capacity : square;
   const auto width = static_cast<double>(a.batch * a.heads * a.head_dim);
   return {.flops = 2.0 * kProducts * pairs * width, .bytes = moved_bytes(graph, node)};
 }
@@ -205,7 +271,7 @@ Cost cost_attention(const Graph& graph, const Node& node) {
 
 constinit const OpDef kAttention = {.code = OpCode::attention,
                                     .name = "attention",
-                                    .operands = {DocumentAttention::operands, 3},
+                                    .operands = {Attention::operands, 3},
                                     .results = Attention::results,
                                     .infer = infer_attention,
                                     .attrs = default_attrs<AttentionAttrs>,
@@ -215,7 +281,7 @@ constinit const OpDef kAttention = {.code = OpCode::attention,
                                     .statistics = 0b10};
 constinit const OpDef kAttentionGrad = {.code = OpCode::attention_grad,
                                         .name = "attention_grad",
-                                        .operands = {DocumentAttentionGrad::operands, 6},
+                                        .operands = {AttentionGrad::operands, 6},
                                         .results = AttentionGrad::results,
                                         .infer = infer_attention_grad,
                                         .attrs = default_attrs<AttentionAttrs>,

@@ -64,6 +64,7 @@ constexpr std::array<Entry, kOpCount> kOps = {{
     {OpCode::rope, &ops::kRope},
     {OpCode::attention, &ops::kAttention},
     {OpCode::attention_grad, &ops::kAttentionGrad},
+    {OpCode::cache_write, &ops::kCacheWrite},
     {OpCode::gated_act, &ops::kGatedAct},
     {OpCode::gated_act_grad, &ops::kGatedActGrad},
     {OpCode::gelu, &ops::kGelu},

@@ -35,8 +35,13 @@ extern const OpDef kRmsNorm, kRmsNormGrad, kLayerNorm, kLayerNormGrad;
 // `inverse`
 extern const OpDef kRope;
 // attention.cpp: attention(q[B*T, H*dh], k[B*T, Hkv*dh], v) -> o like q, lse[B*H*T];
-//   attention_grad(do, q, k, v, o, lse) -> dq, dk, dv; both with i32 doc_starts[B*T] or without
+//   attention_grad(do, q, k, v, o, lse) -> dq, dk, dv; both with i32 doc_starts[B*T] or without;
+//   over a KV cache k and v have {capacity} rows a batch entry and i32 positions[B*T] stand behind
+//   v
 extern const OpDef kAttention, kAttentionGrad;
+// cache.cpp: cache_write(cache[B*capacity, D], x[B*T, D], i32 positions[B*T]) -> the cache with x's
+//   rows in their places
+extern const OpDef kCacheWrite;
 // activation.cpp: gated_act(gate, up) -> act(gate) * up; gated_act_grad(dy, gate, up) -> dgate,
 // dup;
 //   gelu(x); gelu_grad(dy, x) -> dx

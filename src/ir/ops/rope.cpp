@@ -1,5 +1,6 @@
 #include "ir/ops/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -8,21 +9,57 @@
 
 namespace octet {
 
+namespace {
+
+// How much of f is stretched: [low, high] in indices, from none to all.
+struct YarnRamp {
+  double low, high;
+
+  explicit YarnRamp(const RopeAttrs& a) {
+    const auto dim = static_cast<double>(a.head_dim);
+    const auto index = [&](double turns) {
+      const double length = static_cast<double>(a.original_max_position);
+      return dim * std::log(length / (turns * 2 * std::numbers::pi)) / (2 * std::log(a.theta));
+    };
+    low = index(a.beta_fast), high = index(a.beta_slow);
+    if (a.truncate) low = std::floor(low), high = std::ceil(high);
+    low = std::max(low, 0.0), high = std::min(high, dim - 1);
+    if (low == high) high += 0.001;  // as transformers has it
+  }
+  double share(double i) const { return std::clamp((i - low) / (high - low), 0.0, 1.0); }
+};
+
+// Of the angles before they are scaled one by one.
+double base_of(const RopeAttrs& a) {
+  if (a.scaling != RopeScaling::dynamic) return a.theta;
+  const auto original = static_cast<double>(a.original_max_position);
+  const auto dim = static_cast<double>(a.head_dim);
+  const double seq = std::max(static_cast<double>(a.seq), original);
+  return a.theta * std::pow(a.factor * seq / original - (a.factor - 1), dim / (dim - 2));
+}
+
+double llama3_frequency(const RopeAttrs& a, double f) {
+  const double turns = static_cast<double>(a.original_max_position) * f / (2 * std::numbers::pi);
+  if (turns < a.low_freq_factor) return f / a.factor;
+  if (turns > a.high_freq_factor) return f;
+  const double s = (turns - a.low_freq_factor) / (a.high_freq_factor - a.low_freq_factor);
+  return (1 - s) * f / a.factor + s * f;
+}
+
+}  // namespace
+
 std::vector<double> rope_frequencies(const RopeAttrs& attrs) {
   std::vector<double> frequencies;
-  const auto original = static_cast<double>(attrs.original_max_position);
+  const double base = base_of(attrs);
+  const YarnRamp ramp(attrs);
   for (int64_t i = 0; i < attrs.head_dim / 2; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(attrs.head_dim);
-    double f = std::pow(attrs.theta, exponent);
-    const double turns = original * f / (2 * std::numbers::pi);  // over the original length
-    if (attrs.scaling == RopeScaling::linear) {
-      f /= attrs.factor;
-    } else if (attrs.scaling == RopeScaling::llama3 && turns < attrs.low_freq_factor) {
-      f /= attrs.factor;
-    } else if (attrs.scaling == RopeScaling::llama3 && turns <= attrs.high_freq_factor) {
-      const double s =
-          (turns - attrs.low_freq_factor) / (attrs.high_freq_factor - attrs.low_freq_factor);
-      f = (1 - s) * f / attrs.factor + s * f;
+    const auto index = static_cast<double>(i);
+    double f = std::pow(base, -2.0 * index / static_cast<double>(attrs.head_dim));
+    if (attrs.scaling == RopeScaling::linear) f /= attrs.factor;
+    if (attrs.scaling == RopeScaling::llama3) f = llama3_frequency(attrs, f);
+    if (attrs.scaling == RopeScaling::yarn) {
+      const double share = ramp.share(index);
+      f = (1 - share) * f + share * f / attrs.factor;
     }
     frequencies.push_back(f);
   }
@@ -39,6 +76,13 @@ void check_scaling(const RopeAttrs& a) {
   }
   if (!(a.theta > 0)) fail("rope", "theta must be positive, got {}", a.theta);
   if (a.scaling == RopeScaling::none) return;
+  if (a.scaling == RopeScaling::dynamic && a.head_dim < 4) {
+    fail("rope", "dynamic scaling expects a head_dim >= 4, got {}", a.head_dim);
+  }
+  if (a.original_max_position < 1 || !(a.beta_fast > 0) || !(a.beta_slow > 0)) {
+    fail("rope", "expected original_max_position >= 1 and betas > 0, got {}, {} and {}",
+         a.original_max_position, a.beta_fast, a.beta_slow);
+  }
   if (!(a.factor > 0)) fail("rope", "factor must be positive, got {}", a.factor);
   if (a.scaling == RopeScaling::llama3 && !(a.high_freq_factor > a.low_freq_factor)) {
     fail("rope", "high_freq_factor must be above low_freq_factor, got {} and {}",

@@ -19,6 +19,10 @@ namespace octet {
 //   them
 //     (1 - s) f / factor + s f, s = (o / w - low_freq_factor) / (high_freq_factor -
 //     low_freq_factor)
+//   dynamic: theta grows by (factor n / o - factor + 1)^(d / (d - 2)), n = max(seq, o)
+//   yarn (Peng et al. 2023): (1 - s) f + s f / factor, s = (i - low) / (high - low) within [0, 1];
+//     low and high are the i, within [0, d - 1], that turn beta_fast and beta_slow times over o:
+//     d ln(o / (2 pi beta)) / (2 ln theta), with truncate rounded outwards
 std::vector<double> rope_frequencies(const RopeAttrs& attrs);
 
 }  // namespace octet

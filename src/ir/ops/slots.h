@@ -33,8 +33,10 @@ OCTET_SLOTS(LayerNormGrad, (dy, x, mean, rstd, weight, x_scale, addend),
 
 // rope.cpp, attention.cpp
 OCTET_SLOTS(Rope, (x, positions), (y, amax, nonfinite));
-OCTET_SLOTS(Attention, (q, k, v), (o, lse));
-OCTET_SLOTS(AttentionGrad, (dout, q, k, v, o, lse), (dq, dk, dv));
+OCTET_SLOTS(Attention, (q, k, v, doc_starts, positions), (o, lse));
+OCTET_SLOTS(AttentionGrad, (dout, q, k, v, o, lse, doc_starts), (dq, dk, dv));
+// cache.cpp
+OCTET_SLOTS(CacheWrite, (cache, x, positions), (next_cache));
 
 // activation.cpp, loss.cpp
 OCTET_SLOTS(GatedAct, (gate, up, gate_scale, up_scale), (y));

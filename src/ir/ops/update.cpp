@@ -44,8 +44,8 @@ void need_moment(const AdamwAttrs& a, Types in, const MomentOperand& moment) {
       fail(kAdamw, "{} of {} has no metadata", moment.name, to_string(type));
     return;
   }
-  if (format_row(type.dtype).expansion_ratio_m == 0) {
-    fail(kAdamw, "{} must be f32, bf16, e4m3, e5m2, hif8 or de8, got {}", moment.name,
+  if (!is_moment_format(type.dtype)) {
+    fail(kAdamw, "{} must have a format that moments may have, got {}", moment.name,
          to_string(type));
   }
   if (a.group <= 0 || a.group > (int64_t{1} << 48))

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
-#include <set>
 
+#include "ir/print.h"
 #include "passes/lower/fuse_amax.h"
 #include "passes/lower/fuse_rules.h"
 #include "passes/rewrite.h"
@@ -39,33 +40,125 @@ const Node* Matcher::reader(ValueId id, OpCode op) const {
 }
 
 bool Matcher::read_before(ValueId id, const Node& node) const {
-  const auto all = readers(id);
-  return std::any_of(all.begin(), all.end(), [&](const Node* reader) { return reader < &node; });
+  const auto& readers = uses_[static_cast<size_t>(id)];
+  return std::any_of(readers.begin(), readers.end(),
+                     [&](NodeId reader) { return reader < this->id(node); });
 }
 
-Graph rewrite_matches(const Graph& graph, const MatchFn& match) {
-  const Matcher matcher(graph);
-  std::map<const Node*, Match> by_last;
-  std::set<const Node*> consumed;
-  for (const Node& node : graph.nodes) {
-    auto found = match(matcher, node);
-    if (!found) continue;
-    consumed.insert(found->consumed.begin(), found->consumed.end());
-    by_last.emplace(found->last, std::move(*found));
+namespace {
+
+// The matches that one rule may make, so that no node and no value is lost: each node belongs to
+// one match at most, what a match takes away nobody else reads, and nothing is read before it is
+// made.
+class Claims {
+ public:
+  explicit Claims(const Matcher& m)
+      : m_(m), by_last_(m.graph().nodes.size()), taken_(m.graph().nodes.size(), false) {}
+
+  // Takes the match, or says why it cannot be.
+  std::optional<std::string> claim(Match match) {
+    std::vector<NodeId> nodes = match.consumed;
+    nodes.push_back(match.last);
+    for (const NodeId n : nodes) {
+      if (taken_[at(n)]) return fmt::format("{} belongs to another match", name(n));
+    }
+    if (auto why = unlawful(match, nodes)) return why;
+    for (const NodeId n : nodes) {
+      taken_[at(n)] = true;
+      for (const ValueId id : node(n).results) {
+        if (id != kNoValue) made_at_[id] = replaces(match, id) ? match.last : kGone;
+      }
+    }
+    for (const ValueId id : match.operands) {
+      if (id == kNoValue) continue;
+      NodeId& first = read_at_.try_emplace(id, match.last).first->second;
+      first = std::min(first, match.last);
+    }
+    by_last_[at(match.last)] = std::move(match);
+    return std::nullopt;
   }
+
+  const std::optional<Match>& match_at(NodeId last) const { return by_last_[at(last)]; }
+  bool is_taken(NodeId n) const { return taken_[at(n)]; }
+
+ private:
+  static constexpr NodeId kGone = std::numeric_limits<NodeId>::max();
+  static size_t at(NodeId n) { return static_cast<size_t>(n); }
+  const Node& node(NodeId n) const { return m_.graph().nodes[at(n)]; }
+  std::string_view name(NodeId n) const { return op_def(node(n).op).name; }
+  static bool replaces(const Match& match, ValueId id) {
+    return std::find(match.replaces.begin(), match.replaces.end(), id) != match.replaces.end();
+  }
+
+  std::optional<std::string> unlawful(const Match& match, const std::vector<NodeId>& nodes) const {
+    for (const ValueId id : match.operands) {
+      if (id == kNoValue) continue;
+      const auto made = made_at_.find(id);
+      const NodeId producer = m_.graph().values[static_cast<size_t>(id)].producer;
+      if (std::max(producer, made == made_at_.end() ? kNoNode : made->second) >= match.last)
+        return fmt::format("%{} is made too late", id);
+    }
+    for (const NodeId n : nodes) {
+      for (const ValueId id : node(n).results) {
+        if (id == kNoValue) continue;
+        if (auto why = unlawful_result(match, nodes, id)) return why;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // A replaced result may be read behind the match, another by the match's own nodes alone.
+  std::optional<std::string> unlawful_result(const Match& match, const std::vector<NodeId>& nodes,
+                                             ValueId id) const {
+    const bool is_replaced = replaces(match, id);
+    for (const Node* reader : m_.readers(id)) {
+      const NodeId n = m_.id(*reader);
+      const bool is_own = std::find(nodes.begin(), nodes.end(), n) != nodes.end();
+      if (is_own || (is_replaced && n > match.last)) continue;
+      return fmt::format("%{} is read by {} {}", id, name(n), is_replaced ? "before" : "too");
+    }
+    if (!is_replaced && m_.handed_out(id)) return fmt::format("%{} is handed out", id);
+    const auto read = read_at_.find(id);
+    if (read != read_at_.end() && (!is_replaced || read->second <= match.last))
+      return fmt::format("%{} is read by another match", id);
+    return std::nullopt;
+  }
+
+  const Matcher& m_;
+  std::vector<std::optional<Match>> by_last_;
+  std::vector<bool> taken_;
+  std::map<ValueId, NodeId> made_at_;  // results of claimed nodes: where the match makes them
+  std::map<ValueId, NodeId> read_at_;  // operands of claimed matches: the first that reads them
+};
+
+}  // namespace
+
+Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string>& near_misses) {
+  const Matcher matcher(graph);
+  Claims claims(matcher);
+  bool any = false;
+  for (const Node& node : graph.nodes) {
+    auto found = rule.match(matcher, node, near_misses);
+    if (!found) continue;
+    if (const auto why = claims.claim(std::move(*found)); !why) {
+      any = true;
+    } else {
+      near_misses.push_back(fmt::format("{}: {}: {}", rule.name, print(graph, node), *why));
+    }
+  }
+  if (!any) return graph;
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes) {
-    const auto it = by_last.find(&node);
-    if (it == by_last.end()) {
-      if (consumed.count(&node) == 0) rewriter.copy(node);
+    const auto& match = claims.match_at(matcher.id(node));
+    if (!match) {
+      if (!claims.is_taken(matcher.id(node))) rewriter.copy(node);
       continue;
     }
-    const Match& m = it->second;
-    rewriter.builder().tag = m.tag.origin.empty() ? node.tag : m.tag;
-    const auto results =
-        rewriter.builder().emit_typed(m.op, m.attrs, rewriter.map(m.operands), m.dtypes);
-    for (size_t i = 0; i < m.replaces.size(); ++i) {
-      if (m.replaces[i] != kNoValue) rewriter.set(m.replaces[i], results.at(i));
+    rewriter.builder().tag = match->tag.origin.empty() ? node.tag : match->tag;
+    const auto results = rewriter.builder().emit_typed(
+        match->op, match->attrs, rewriter.map(match->operands), match->dtypes);
+    for (size_t i = 0; i < match->replaces.size(); ++i) {
+      if (match->replaces[i] != kNoValue) rewriter.set(match->replaces[i], results.at(i));
     }
   }
   return remove_dead(rewriter.finish());
@@ -76,9 +169,7 @@ Graph fuse(const Graph& graph, FuseReport* report) {
   FuseReport& notes = report == nullptr ? ignored : *report;
   Graph current = graph;
   const auto apply = [&](const FuseRule& rule) {
-    current = rewrite_matches(current, [&](const Matcher& m, const Node& node) {
-      return rule.match(m, node, notes.near_misses);
-    });
+    current = rewrite_matches(std::move(current), rule, notes.near_misses);
   };
   for (const FuseRule& rule : fuse_rules()) apply(rule);
   current = fuse_amax(current);

@@ -64,15 +64,15 @@ std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
   if (amax != nullptr) replaced[AmaxQuantize::nonfinite] = amax->out(AmaxOp::nonfinite);
   replaced[AmaxQuantize::next_history] = scale->out(DelayedScale::next_history);
   replaced[AmaxQuantize::q_transposed] = node.out(QuantizeBoth::q_transposed);
-  Match match{.last = &node,
+  Match match{.last = m.id(node),
               .op = OpCode::amax_quantize,
               .attrs = attrs,
               .operands = operands,
               .replaces = replaced,
               .dtypes = {},
               .tag = node.tag,
-              .consumed = {scale}};
-  if (amax != nullptr) match.consumed.push_back(amax);
+              .consumed = {m.id(*scale)}};
+  if (amax != nullptr) match.consumed.push_back(m.id(*amax));
   match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
 }

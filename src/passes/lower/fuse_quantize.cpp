@@ -103,7 +103,7 @@ std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
   if (is_read(q) == is_read(q_t)) return std::nullopt;
   QuantizeAttrs attrs = std::get<QuantizeAttrs>(node.attrs);
   attrs.transposed = is_read(q_t);
-  return Match{.last = &node,
+  return Match{.last = m.id(node),
                .op = OpCode::quantize,
                .attrs = attrs,
                .operands = node.operands,
@@ -128,7 +128,7 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
         fmt::format("{}: {}: {}", op_def(op->op).name, print(m.graph(), node), why));
     return std::nullopt;
   }
-  Match match{.last = given ? q->quantize : &node,
+  Match match{.last = m.id(given ? *q->quantize : node),
               .op = op->op,
               .attrs = join({node.attrs, q->attrs(), q->both()}),
               .operands = fused_operands(*op, node, *q),
@@ -137,9 +137,9 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
               .tag = node.tag,
               .consumed = {}};
   if (given) {
-    match.consumed = {&node};
+    match.consumed = {m.id(node)};
   } else {
-    match.consumed = {q->quantize, q->scale, q->amax};
+    match.consumed = {m.id(*q->quantize), m.id(*q->scale), m.id(*q->amax)};
   }
   match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
@@ -163,7 +163,7 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
     operands.resize(op_def(node.op).operands.size(), kNoValue);
     operands[op->known_rstd] = rstd;
     if (mean != kNoValue) operands[op->known_mean] = mean;
-    return Match{.last = &node,
+    return Match{.last = m.id(node),
                  .op = node.op,
                  .attrs = node.attrs,
                  .operands = operands,

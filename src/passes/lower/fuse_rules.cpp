@@ -58,7 +58,7 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
     operands[place.operand] = dequantize->in(Dequantize::q);
     operands[place.scale] = dequantize->in(Dequantize::scale);
   }
-  return Match{.last = &node,
+  return Match{.last = m.id(node),
                .op = node.op,
                .attrs = with_stored_group(node.attrs, group),
                .operands = operands,
@@ -80,7 +80,7 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
         print(m.graph(), node)));
     return std::nullopt;
   }
-  return Match{.last = cast,
+  return Match{.last = m.id(*cast),
                .op = OpCode::add_quantize,
                .attrs = groups->attrs,
                .operands = node.operands,
@@ -88,7 +88,7 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
                             groups->out(QuantizeGroups::scale)},
                .dtypes = {m.dtype(cast->out(Unary::y))},
                .tag = node.tag,
-               .consumed = {&node, groups}};
+               .consumed = {m.id(node), m.id(*groups)}};
 }
 
 std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
@@ -107,14 +107,14 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
     std::vector<ValueId> operands = gemm->operands;
     operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
     operands[Gemm::c] = other;
-    return Match{.last = &node,
+    return Match{.last = m.id(node),
                  .op = OpCode::gemm,
                  .attrs = gemm->attrs,
                  .operands = operands,
                  .replaces = node.results,
                  .dtypes = result_dtypes(m.graph(), node),
                  .tag = gemm->tag,
-                 .consumed = {gemm}};
+                 .consumed = {m.id(*gemm)}};
   }
   return std::nullopt;
 }
@@ -143,14 +143,14 @@ std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& no
     operands[addend] = other;
     std::vector<ValueId> replaced = grad->results;
     replaced.front() = node.out(Binary::y);
-    return Match{.last = &node,
+    return Match{.last = m.id(node),
                  .op = grad->op,
                  .attrs = grad->attrs,
                  .operands = operands,
                  .replaces = replaced,
                  .dtypes = result_dtypes(m.graph(), *grad),
                  .tag = grad->tag,
-                 .consumed = {grad}};
+                 .consumed = {m.id(*grad)}};
   }
   return std::nullopt;
 }

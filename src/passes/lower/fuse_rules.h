@@ -1,7 +1,6 @@
 // What a fuse rule is, and what it sees of the graph. One file per rule family in this folder.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -17,6 +16,7 @@ class Matcher {
  public:
   explicit Matcher(const Graph& graph);
   const Graph& graph() const { return graph_; }
+  NodeId id(const Node& node) const { return static_cast<NodeId>(&node - graph_.nodes.data()); }
   const Node* producer(ValueId id) const;  // nullptr for an input
   std::vector<const Node*> readers(ValueId id) const;
   const Node* reader(ValueId id, OpCode op) const;  // the first with this op, or nullptr
@@ -32,28 +32,28 @@ class Matcher {
 };
 
 // The fused op that stands in the place of `last`; result i replaces the old value replaces[i]
-// (kNoValue: a new one). Every operand must be defined before `last`, and no replaced value may be
-// read before it.
+// (kNoValue: a new one).
 struct Match {
-  const Node* last = nullptr;
+  NodeId last = kNoNode;
   OpCode op = OpCode::neg;
   Attrs attrs;
   std::vector<ValueId> operands;
   std::vector<ValueId> replaces;
   std::vector<Dtype> dtypes;  // of the fused op's results, where the recipe chooses
   Tag tag = {};
-  std::vector<const Node*> consumed = {};  // nodes that the fused op stands for, besides `last`
+  std::vector<NodeId> consumed = {};  // nodes that the fused op stands for, besides `last`
 };
-
-using MatchFn = std::function<std::optional<Match>(const Matcher& matcher, const Node& node)>;
-// Replaces every match at once; matches must not overlap.
-Graph rewrite_matches(const Graph& graph, const MatchFn& match);
 
 struct FuseRule {
   std::string_view name;
   std::optional<Match> (*match)(const Matcher& m, const Node& node,
                                 std::vector<std::string>& near_misses);
 };
+
+// Replaces what the rule finds. A match is a near miss where it has a node of an earlier one, where
+// anybody else reads what it takes away, or where it would read a value before it is made: so no
+// rule can lose a node.
+Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string>& near_misses);
 
 // In the order in which they run.
 std::span<const FuseRule> fuse_rules();

@@ -68,7 +68,7 @@ const BadCall kBadCalls[] = {
      "unknown command confguration, the nearest is configuration (see octet docs --help)"},
     {"superfluous_word", "doctor now", "unknown argument now (see octet doctor --help)"},
     {"missing_inner_command", "docs",
-     "expected a command: configuration, keys (see octet docs --help)"},
+     "expected a command: configuration, models, keys (see octet docs --help)"},
     {"thread_count_is_a_word", "doctor --threads many",
      "--threads: Value many not in range 0 to 4096 (see octet doctor --help)"},
     {"value_of_a_flag_that_takes_none", "--version=3",

@@ -135,7 +135,9 @@ std::vector<Mutant> faults_of_meaning() {
                                           FillAttrs& a) { return a.value += 0.5, true; })},
       {"causal_forgotten", change<AttentionAttrs>(OpCode::attention,
                                                   [](const Graph&, const Node&, AttentionAttrs& a) {
-                                                    if (!a.causal || a.seq == 1) return false;
+                                                    if (!a.causal || a.seq == 1 ||
+                                                        a.capacity + a.window > 0)
+                                                      return false;
                                                     return a.causal = false, true;
                                                   })},
       {"rope_turns_back",

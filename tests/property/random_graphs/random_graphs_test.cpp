@@ -2,6 +2,8 @@
 // pass.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
@@ -75,7 +77,9 @@ void expect_same(const Graph& before, const Graph& after, const RandomGraph& g, 
 
 TEST(RandomGraphs, mean_the_same_after_each_simplifying_pass) {
   for (const RandomGraph& g : graphs()) {
-    for (const auto pass : {remove_dead, merge_common, remove_identities, merge_pads, simplify}) {
+    const std::function<Graph(const Graph&)> passes[] = {remove_dead, merge_common,
+                                                         remove_identities, merge_pads, simplify};
+    for (const auto& pass : passes) {
       ASSERT_NO_FATAL_FAILURE(expect_same(g.graph, pass(g.graph), g, 0));
     }
   }

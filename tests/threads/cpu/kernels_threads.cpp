@@ -62,20 +62,25 @@ TEST(kernels, attention_tiles_do_not_race) {
     dout.randomize(4);
     const AttentionForward forward(spec, pool.n_threads());
     Scratch scratch(forward.scratch_bytes());
-    AttentionArgs args{{q.data()}, {k.data()}, {v.data()}, {o.data()}, lse.f32(), scratch.get()};
+    AttentionArgs args{.q = {q.data()},
+                       .k = {k.data()},
+                       .v = {v.data()},
+                       .o = {o.data()},
+                       .lse = lse.f32(),
+                       .scratch = scratch.get()};
     forward.launch(args, pool);
     const AttentionBackward backward(spec, pool.n_threads());
     Scratch more(backward.scratch_bytes());
-    backward.launch({{q.data()},
-                     {k.data()},
-                     {v.data()},
-                     {o.data()},
-                     {dout.data()},
-                     lse.f32(),
-                     {dq.data()},
-                     {dk.data()},
-                     {dv.data()},
-                     more.get()},
+    backward.launch({.q = {q.data()},
+                     .k = {k.data()},
+                     .v = {v.data()},
+                     .o = {o.data()},
+                     .dout = {dout.data()},
+                     .lse = lse.f32(),
+                     .dq = {dq.data()},
+                     .dk = {dk.data()},
+                     .dv = {dv.data()},
+                     .scratch = more.get()},
                     pool);
     return dk;
   });

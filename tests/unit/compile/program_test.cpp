@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plan/report.h"
 #include "unit/base/error_of.h"
 #include "unit/compile/small_program.h"
@@ -51,6 +53,21 @@ TEST(Program, accumulation_takes_three_functions_that_share_gradients) {
   EXPECT_FALSE(has_input(first, "adam_m:w0"));
 }
 
+TEST(Program, what_has_no_kernel_is_planned_as_its_decomposition) {
+  NamedCatalogue catalogue;
+  catalogue.missing = OpCode::rms_norm;
+  Program program(small_options("bf16"), catalogue);
+  const Plan& plan = program.plan(function::evaluate);
+  const auto ops_of = [&](OpCode op) {
+    return std::count_if(plan.graph.nodes.begin(), plan.graph.nodes.end(),
+                         [&](const Node& node) { return node.op == op; });
+  };
+  EXPECT_EQ(ops_of(OpCode::rms_norm), 0);
+  EXPECT_EQ(ops_of(OpCode::rsqrt), 2);
+  catalogue.missing = OpCode::rsqrt;  // a primitive, which no op needs then
+  EXPECT_NO_THROW(Program(small_options("bf16"), catalogue).plan(function::evaluate));
+}
+
 TEST(Program, a_plan_is_compiled_once) {
   Program program(small_options("bf16"), kCatalogue);
   const Plan* plan = &program.plan(function::evaluate);
@@ -79,7 +96,7 @@ TEST(Program, the_log_names_each_pass_of_each_graph) {
   std::vector<std::string> passes;
   for (const PassRecord& record : program.pass_log()) passes.push_back(record.pass);
   EXPECT_EQ(passes, (std::vector<std::string>{"autodiff", "simplify", "coat", "recompute",
-                                              "compose", "fuse"}));
+                                              "compose", "fuse", "lower"}));
   EXPECT_EQ(program.pass_log().back().graph, "step");
   for (size_t i = 1; i < passes.size(); ++i) {
     EXPECT_EQ(program.pass_log()[i].nodes_before, program.pass_log()[i - 1].nodes_after);

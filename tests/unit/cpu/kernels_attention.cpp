@@ -59,9 +59,16 @@ struct Problem {
     ThreadPool pool(n_threads);
     const AttentionBackward kernel(spec, n_threads);
     Scratch scratch(kernel.scratch_bytes());
-    AttentionBackwardArgs args{{q.data()}, {k.data()},  {v.data()},  {o.data()}, {dout.data()},
-                               lse.f32(),  {dq.data()}, {dk.data()}, {dv.data()}};
-    args.scratch = scratch.get();
+    const AttentionBackwardArgs args{.q = {q.data()},
+                                     .k = {k.data()},
+                                     .v = {v.data()},
+                                     .o = {o.data()},
+                                     .dout = {dout.data()},
+                                     .lse = lse.f32(),
+                                     .dq = {dq.data()},
+                                     .dk = {dk.data()},
+                                     .dv = {dv.data()},
+                                     .scratch = scratch.get()};
     kernel.launch(args, pool);
   }
 };

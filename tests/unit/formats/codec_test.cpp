@@ -300,5 +300,31 @@ TEST(codec, signal_to_noise_is_as_integrated) {
   }
 }
 
+// Every finite code of a format that says so is one of BF16's values, and of one that does not some
+// code is none.
+TEST(FormatTable, exact_in_bf16_is_what_the_codes_say) {
+  for (const FormatRow& row : kFormats) {
+    bool exact = true;
+    for (uint32_t code = 0; code < 1u << format_bits(row); ++code) {
+      const float x = decode(row.dtype, code);
+      if (!std::isfinite(x)) continue;
+      exact = exact && decode<Dtype::bf16>(encode<Dtype::bf16>(x)) == x;
+    }
+    EXPECT_EQ(row.exact_in_bf16, exact) << dtype_name(row.dtype);
+  }
+}
+
+TEST(FormatTable, moments_have_codecs_and_a_second_moment_that_is_a_moment) {
+  for (const FormatRow& row : kFormats) {
+    if (row.second_moment == Dtype::real) continue;
+    EXPECT_TRUE(is_format(row.second_moment)) << dtype_name(row.dtype);
+    if (!is_quantized(row.dtype)) continue;
+    for (const Dtype dtype : {row.dtype, row.second_moment}) {
+      EXPECT_TRUE(has_codec(dtype) && is_moment_format(dtype)) << dtype_name(dtype);
+      EXPECT_GT(format_row(dtype).expansion_ratio_v, 0) << dtype_name(dtype);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet

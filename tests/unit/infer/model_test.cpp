@@ -142,6 +142,7 @@ TEST(ModelSources, a_folder_says_what_it_can) {
   put_weights(folder, spec);
   folder.put("config.json", hf_config_text(spec));
   const ModelSource source = find_model_source(posix_files(), folder.path());
+  spec.rope_seq = spec.max_positions;
   EXPECT_EQ(source.spec, spec);
   EXPECT_EQ(source.tokenizer, "bytes");
   EXPECT_EQ(source.recipe, "fp32");

@@ -216,8 +216,9 @@ TEST(HfConfig, what_is_wrong_or_not_supported_is_named) {
        "layers, got object"},
       {with(R"(,"clip_qkv":8.0)"),
        "[config.json] c: 'clip_qkv': expected null for model_type llama, got 8.0"},
-      {with(R"(,"rope_scaling":{"type":"yarn","factor":4.0})"),
-       "[config.json] c: 'type': expected one of default, linear, llama3, got \"yarn\""},
+      {with(R"(,"rope_scaling":{"type":"longrope","factor":4.0})"),
+       "[config.json] c: 'type': expected one of default, linear, llama3, dynamic, yarn, got "
+       "\"longrope\""},
       {with(R"(,"rope_scaling":[])"), "[json] c: 'rope_scaling' must be an object, got array"},
       {with(R"(,"rope_scaling":{"type":"linear"})"), "[json] c: expected key 'factor', got none"},
       {with(R"(,"rope_scaling":{"type":"llama3","factor":8,"high_freq_factor":1.0})"),

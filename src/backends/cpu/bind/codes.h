@@ -15,10 +15,6 @@ inline RowShape rows_of(const TensorType& x) {
   return {.rows = cols == 0 ? 0 : x.n_elems() / cols, .cols = cols};
 }
 
-inline bool has_codec(Dtype dtype) {
-  return is_quantized(dtype) && dtype != Dtype::e8m0;
-}
-
 inline int64_t float_bytes(int64_t n) {
   return n * static_cast<int64_t>(sizeof(float));
 }

@@ -23,9 +23,7 @@ GemmSpec spec_of(const NodeView& view) {
 
 // Factors f32, bf16, or codes that the kernel decodes exactly; the result is wide.
 bool gemm_applies(const NodeView& view) {
-  const auto factor = [](Dtype dtype) {
-    return is_wide(dtype) || dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
-  };
+  const auto factor = [](Dtype dtype) { return is_wide(dtype) || is_gemm_operand(dtype); };
   const bool addend = !view.has(octet::Gemm::c) || is_wide(view.in(octet::Gemm::c).dtype);
   return factor(view.in(octet::Gemm::a).dtype) && factor(view.in(octet::Gemm::b).dtype) &&
          is_wide(view.out(octet::Gemm::y).dtype) && addend;

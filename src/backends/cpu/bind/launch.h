@@ -4,6 +4,7 @@
 #include "backends/cpu/amax_sink.h"
 #include "backends/cpu/bind/binding.h"
 #include "backends/cpu/operand.h"
+#include "formats/table.h"
 #include "ir/op_def.h"
 
 namespace octet::cpu {
@@ -52,8 +53,5 @@ LaunchFn with_amax_sink(const NodeView& view, Launch launch) {
 
 // Every operand and own result is f32 or bf16.
 bool all_wide(const NodeView& view);
-inline bool is_wide(Dtype dtype) {
-  return dtype == Dtype::f32 || dtype == Dtype::bf16;
-}
 
 }  // namespace octet::cpu

@@ -5,7 +5,6 @@
 #include "backends/cpu/norm.h"
 #include "backends/cpu/reduce.h"
 #include "backends/cpu/rope.h"
-#include "ir/ops/attention.h"
 #include "ir/ops/rope.h"
 
 namespace octet::cpu {
@@ -132,10 +131,9 @@ Dtype attention_dtype(const NodeView& view) {
 
 // Where attention or its gradient has doc_starts, or kNoSlot.
 SlotId documents_place(const NodeView& view) {
-  const SlotId place = view.node.op == OpCode::attention_grad
-                           ? SlotId{DocumentAttentionGrad::doc_starts}
-                           : SlotId{DocumentAttention::doc_starts};
-  return view.node.operands.size() > place ? place : kNoSlot;
+  const SlotId place = view.node.op == OpCode::attention_grad ? SlotId{AttentionGrad::doc_starts}
+                                                              : SlotId{Attention::doc_starts};
+  return view.has(place) ? place : kNoSlot;
 }
 const int32_t* doc_starts(const LaunchArgs& args, SlotId place) {
   return place == kNoSlot ? nullptr : data<int32_t>(args, place);
@@ -145,11 +143,13 @@ AttentionSpec attention_spec(const NodeView& view) {
   const auto& attrs = view.attrs<AttentionAttrs>();
   AttentionSpec spec;
   spec.batch = attrs.batch;
-  spec.q_len = spec.kv_len = attrs.seq;
+  spec.q_len = attrs.seq;
+  spec.kv_len = attrs.capacity > 0 ? attrs.capacity : attrs.seq;
   spec.heads = attrs.heads;
   spec.kv_heads = attrs.kv_heads;
   spec.head_size = attrs.head_dim;
   spec.mask = attrs.causal ? AttentionMask::causal : AttentionMask::none;
+  spec.window = attrs.window;
   spec.scale = static_cast<float>(attrs.scale);
   spec.dtype = attention_dtype(view);
   if (documents_place(view) != kNoSlot) spec.documents = AttentionDocuments::isolated;
@@ -176,13 +176,15 @@ int64_t attention_grad_scratch(const NodeView& view, int n_threads) {
 LaunchFn prepare_attention(const NodeView& view, Context& context) {
   const auto kernel =
       std::make_shared<AttentionForward>(attention_spec(view), context.pool.n_threads());
-  return [kernel, place = documents_place(view), &pool = context.pool](const LaunchArgs& args) {
+  return [kernel, place = documents_place(view), cached = view.has(Attention::positions),
+          &pool = context.pool](const LaunchArgs& args) {
     kernel->launch({.q = {args.operands[Attention::q]},
                     .k = {args.operands[Attention::k]},
                     .v = {args.operands[Attention::v]},
                     .o = {args.results[Attention::o]},
                     .lse = data_out<float>(args, Attention::lse),
                     .doc_starts = doc_starts(args, place),
+                    .positions = cached ? data<int32_t>(args, Attention::positions) : nullptr,
                     .scratch = args.scratch},
                    pool);
   };

@@ -1,6 +1,7 @@
 #include "backends/cpu/move.h"
 
 #include <array>
+#include <cstring>
 
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/reference/reference.h"
@@ -125,7 +126,33 @@ LaunchFn prepare_select(const NodeView& view, Context& context) {
   };
 }
 
+LaunchFn prepare_cache_write(const NodeView& view, Context& context) {
+  const auto& attrs = view.attrs<CacheAttrs>();
+  const TensorType& x = view.in(CacheWrite::x);
+  const int64_t rows = x.shape[0], per_entry = rows / attrs.batch;
+  const int64_t row_bytes = x.shape[1] * dtype_bytes(x.dtype);
+  const int64_t cache_bytes = view.in(CacheWrite::cache).n_bytes();
+  return [=, capacity = attrs.capacity, &pool = context.pool](const LaunchArgs& args) {
+    const auto* from = data<char>(args, CacheWrite::x);
+    const auto* positions = data<int32_t>(args, CacheWrite::positions);
+    auto* to = data_out<char>(args, CacheWrite::next_cache);
+    if (const auto* cache = data<char>(args, CacheWrite::cache); cache != to)
+      std::memcpy(to, cache, static_cast<size_t>(cache_bytes));
+    for_tiles(pool, rows, [&](int64_t r, int) {
+      const int64_t position = positions[r];
+      if (position < 0 || position >= capacity) return;
+      std::memcpy(to + (r / per_entry * capacity + position) * row_bytes, from + r * row_bytes,
+                  static_cast<size_t>(row_bytes));
+    });
+  };
+}
+
+bool any_view(const NodeView&) {
+  return true;
+}
+
 const Binding kBindings[] = {
+    {OpCode::cache_write, any_view, nullptr, prepare_cache_write},
     {OpCode::select, selects, nullptr, prepare_select},
     {OpCode::slice, moves, nullptr, prepare_slice},
     {OpCode::transpose, moves, nullptr, prepare_transpose},

@@ -114,11 +114,10 @@ LaunchFn prepare_plain_adamw(const NodeView& view, Context& context) {
 
 bool stored_adamw_applies(const NodeView& view) {
   const auto& attrs = view.attrs<AdamwAttrs>();
-  const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_quantized(dtype); };
-  const auto plain = [](Dtype dtype) { return is_wide(dtype) || dtype == Dtype::fp16; };
+  const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_moment_format(dtype); };
   // The maximum is taken of f32 and bf16 alone.
   if (attrs.amax && !is_wide(view.in(S::w).dtype)) return false;
-  return plain(view.in(S::w).dtype) && plain(view.in(S::g).dtype) &&
+  return is_wide_or_half(view.in(S::w).dtype) && is_wide_or_half(view.in(S::g).dtype) &&
          storable(view.in(S::m).dtype) && storable(view.in(S::v).dtype) && attrs.group > 0 &&
          attrs.group <= kMaxGroup;
 }

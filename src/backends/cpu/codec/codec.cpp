@@ -26,7 +26,7 @@ Codec scalar_codec(Dtype format) {
   return visit_format(format, []<Dtype D>() -> Codec {
     if constexpr (dtype_bytes(D) == 2) {
       return {.encode_16 = scalar::encode_16<D>, .decode_16 = scalar::decode_16<D>};
-    } else if constexpr (D == Dtype::e8m0) {
+    } else if constexpr (!has_codec(D)) {
       return {};
     } else {
       return {.encode_f32 = scalar::encode_f32<D>,
@@ -61,8 +61,7 @@ void encode_bulk_bf16(Dtype format, std::span<const uint16_t> x, float inv_scale
 void decode_bulk_bf16(Dtype format, std::span<const uint8_t> codes, std::span<uint16_t> x,
                       CodecPath path) {
   const Codec codec = find_codec(format, path);
-  const bool exact = format == Dtype::e4m3 || format == Dtype::e5m2 || format == Dtype::hif8;
-  check("decode_bulk_bf16", format, exact, codes.size(), x.size());
+  check("decode_bulk_bf16", format, is_gemm_operand(format), codes.size(), x.size());
   codec.decode_bf16(codes.data(), codes.size(), x.data());
 }
 

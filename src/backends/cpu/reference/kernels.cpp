@@ -134,6 +134,8 @@ Kernel coarse(OpCode op) {
       return attention;
     case OpCode::attention_grad:
       return attention_grad;
+    case OpCode::cache_write:
+      return cache_write;
     case OpCode::gated_act:
       return gated_act_stored;
     case OpCode::gated_act_grad:

@@ -44,6 +44,7 @@ void layer_norm_grad(const RefCall& call);
 void rope(const RefCall& call);
 void attention(const RefCall& call);
 void attention_grad(const RefCall& call);
+void cache_write(const RefCall& call);
 // activation.cpp
 void gated_act(const RefCall& call);
 void gated_act_grad(const RefCall& call);

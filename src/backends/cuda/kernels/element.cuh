@@ -6,6 +6,7 @@
 #include <cuda_fp8.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/cuda/kernels/hif8.h"
 #include "backends/cuda/module/kernel.h"
@@ -16,33 +17,8 @@
 namespace octet::cuda {
 
 template <Dtype D>
-struct StorageOf;
-template <>
-struct StorageOf<Dtype::f32> {
-  using type = float;
-};
-template <>
-struct StorageOf<Dtype::bf16> {
-  using type = uint16_t;
-};
-template <>
-struct StorageOf<Dtype::fp16> {
-  using type = uint16_t;
-};
-template <>
-struct StorageOf<Dtype::e4m3> {
-  using type = uint8_t;
-};
-template <>
-struct StorageOf<Dtype::e5m2> {
-  using type = uint8_t;
-};
-template <>
-struct StorageOf<Dtype::hif8> {
-  using type = uint8_t;
-};
-template <Dtype D>
-using Storage = typename StorageOf<D>::type;
+using Storage = std::conditional_t<D == Dtype::f32, float,
+                                   std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>>;
 
 // Stored bits to f32, exactly.
 template <Dtype D>
@@ -74,8 +50,10 @@ __device__ __forceinline__ Storage<D> from_float(float x) {
   } else if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
     const auto kind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
     return static_cast<Storage<D>>(__nv_cvt_float_to_fp8(x, __NV_SATFINITE, kind));
-  } else {
+  } else if constexpr (D == Dtype::hif8) {
     return static_cast<Storage<D>>(hif8_nearest(x));
+  } else {
+    return static_cast<Storage<D>>(encode<D>(x));
   }
 }
 
@@ -107,18 +85,31 @@ auto visit_wide(Dtype dtype, F&& f) {
       throw ModuleError("[cuda] expected f32, bf16 or fp16, got " + std::string(dtype_name(dtype)));
   }
 }
-// The same for the 8-bit codes that products take: e4m3, e5m2, hif8.
-template <typename F>
+// The first row of the table of formats, from `row` on, whose dtype `Takes` takes.
+template <bool (*Takes)(Dtype)>
+constexpr int next_format(int row) {
+  while (row < kFormatCount && !Takes(kFormats[row].dtype)) ++row;
+  return row;
+}
+// Calls f.template operator()<D>() for the format with this dtype; one that is not among those that
+// `Takes` takes passes for the last of them.
+template <bool (*Takes)(Dtype), int First = 0, typename F>
+__device__ __forceinline__ auto visit_quantized(Dtype dtype, F&& f) {
+  constexpr int kRow = next_format<Takes>(First), kNext = next_format<Takes>(kRow + 1);
+  if constexpr (kNext < kFormatCount) {
+    if (dtype != kFormats[kRow].dtype) return visit_quantized<Takes, kNext>(dtype, f);
+  }
+  return f.template operator()<kFormats[kRow].dtype>();
+}
+// The same on the host for quantized data that products take; throws ModuleError for another.
+template <int First = 0, typename F>
 auto visit_codes(Dtype dtype, F&& f) {
-  switch (dtype) {
-    case Dtype::e4m3:
-      return f.template operator()<Dtype::e4m3>();
-    case Dtype::e5m2:
-      return f.template operator()<Dtype::e5m2>();
-    case Dtype::hif8:
-      return f.template operator()<Dtype::hif8>();
-    default:
-      throw ModuleError("[cuda] expected 8-bit codes, got " + std::string(dtype_name(dtype)));
+  constexpr int kRow = next_format<is_gemm_operand>(First);
+  if constexpr (kRow < kFormatCount) {
+    if (dtype != kFormats[kRow].dtype) return visit_codes<kRow + 1>(dtype, f);
+    return f.template operator()<kFormats[kRow].dtype>();
+  } else {
+    throw ModuleError("[cuda] expected quantized data, got " + std::string(dtype_name(dtype)));
   }
 }
 

@@ -44,7 +44,7 @@ class PlainGemm : public Prepared {
   PlainGemm(Context& context, const GemmParams& p)
       : problem_(context, p, AlphaPlace::one, kGemmWorkspace),
         has_c_(p.has_c),
-        scaled_(is_code(p.a)) {}
+        scaled_(is_gemm_operand(p.a)) {}
   void launch(const Launch& args) override {
     problem_.run({.a = args.operands[kA],
                   .b = args.operands[kB],
@@ -124,7 +124,8 @@ std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   if (gemm_scratch_bytes(p) > request.scratch_bytes)
     throw ModuleError("[cuda] a product wants more scratch than the plan reserved");
   if (p.m == 0 || p.n == 0 || p.k == 0) return std::make_unique<EmptyGemm>(p);
-  if (is_code(p.a) && !runs_in_fp8(p)) return std::make_unique<DecodedGemm>(request.context, p);
+  if (is_gemm_operand(p.a) && !runs_in_fp8(p))
+    return std::make_unique<DecodedGemm>(request.context, p);
   return std::make_unique<PlainGemm>(request.context, p);
 }
 

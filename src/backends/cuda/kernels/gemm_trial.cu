@@ -39,7 +39,7 @@ __global__ void fill_normal(Storage<D>* to, int64_t n, float size, uint64_t seed
 
 // A fifth of the largest value of a code is its standard deviation, as quantizers make it.
 float deviation(Dtype dtype) {
-  return dtype == Dtype::e4m3 ? 90.0f : dtype == Dtype::e5m2 ? 11000.0f : 1.0f;
+  return is_fp8(dtype) ? format_row(dtype).amax_target / 5 : 1.0f;
 }
 
 void fill(Dtype dtype, void* to, int64_t n, uint64_t seed, cudaStream_t stream) {

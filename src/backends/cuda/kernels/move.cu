@@ -143,10 +143,6 @@ __global__ void __launch_bounds__(kThreads) any_elements(const __grid_constant__
   if (i < t.p.n) store_any(t.y, i, t.p.y, any_value(t, i));
 }
 
-bool is_wide(Dtype d) {
-  return d == Dtype::f32 || d == Dtype::bf16 || d == Dtype::fp16;
-}
-
 void run_elements(const ElementParams& p, const Launch& args) {
   if (p.n == 0) return;
   ElementTask t{.a = args.operands[0],
@@ -155,7 +151,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
                 .y = args.results[0],
                 .p = p};
   t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
-  if (p.op <= kLastWideOp && is_wide(p.a) && is_wide(p.b) && is_wide(p.y)) {
+  if (p.op <= kLastWideOp && is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.y)) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
       wide_elements<X><<<grid_of(ceil_div(p.n, kChunk)), kThreads, 0, args.stream>>>(t);
     });

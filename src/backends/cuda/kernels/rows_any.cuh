@@ -14,12 +14,9 @@ __device__ __forceinline__ float load_any(const void* data, Dtype dtype, int64_t
       return to_float<Dtype::bf16>(static_cast<const uint16_t*>(data)[i]);
     case Dtype::fp16:
       return to_float<Dtype::fp16>(static_cast<const uint16_t*>(data)[i]);
-    case Dtype::e4m3:
-      return to_float<Dtype::e4m3>(static_cast<const uint8_t*>(data)[i]);
-    case Dtype::e5m2:
-      return to_float<Dtype::e5m2>(static_cast<const uint8_t*>(data)[i]);
     default:
-      return to_float<Dtype::hif8>(static_cast<const uint8_t*>(data)[i]);
+      return visit_quantized<is_gemm_operand>(
+          dtype, [&]<Dtype D>() { return to_float<D>(static_cast<const uint8_t*>(data)[i]); });
   }
 }
 __device__ __forceinline__ float load_any(const Matrix& m, int64_t row, int64_t col) {
@@ -41,9 +38,8 @@ __device__ __forceinline__ void store_any(const Wide& y, int64_t i, float value)
   }
 }
 __device__ __forceinline__ uint8_t encode_any(Dtype dtype, float value) {
-  if (dtype == Dtype::e4m3) return from_float<Dtype::e4m3>(value);
-  if (dtype == Dtype::e5m2) return from_float<Dtype::e5m2>(value);
-  return from_float<Dtype::hif8>(value);
+  return visit_quantized<is_gemm_operand>(
+      dtype, [&]<Dtype D>() -> uint8_t { return from_float<D>(value); });
 }
 
 }  // namespace octet::cuda

@@ -19,18 +19,7 @@ __device__ __forceinline__ auto visit_moment_codes(Dtype dtype, Fn&& f) {
     return dtype == Dtype::e4m3 ? f.template operator()<Dtype::e4m3>()
                                 : f.template operator()<Dtype::e5m2>();
   }
-  switch (dtype) {
-    case Dtype::e4m3:
-      return f.template operator()<Dtype::e4m3>();
-    case Dtype::e5m2:
-      return f.template operator()<Dtype::e5m2>();
-    case Dtype::hif8:
-      return f.template operator()<Dtype::hif8>();
-    case Dtype::de8s:
-      return f.template operator()<Dtype::de8s>();
-    default:
-      return f.template operator()<Dtype::de8u>();
-  }
+  return visit_quantized<is_moment_format>(dtype, f);
 }
 
 __device__ __forceinline__ float load_wide(Dtype dtype, const void* from, int64_t i) {
@@ -45,7 +34,7 @@ __device__ __forceinline__ void store_wide(Dtype dtype, void* to, int64_t i, flo
 }
 
 __device__ __forceinline__ bool is_coded(Dtype dtype) {
-  return dtype != Dtype::f32 && dtype != Dtype::bf16;
+  return !is_wide(dtype);
 }
 
 __device__ __forceinline__ AdamwConstants constants_of(const AdamwCall& call) {

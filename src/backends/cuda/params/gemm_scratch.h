@@ -6,18 +6,14 @@
 #pragma once
 
 #include "backends/cuda/params/gemm.h"
+#include "formats/table.h"
 
 namespace octet::cuda {
 
 inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
 
-constexpr bool is_code(Dtype d) {
-  return d == Dtype::e4m3 || d == Dtype::e5m2 || d == Dtype::hif8;
-}
-
 constexpr bool runs_in_fp8(const GemmParams& p) {
-  const auto fp8 = [](Dtype d) { return d == Dtype::e4m3 || d == Dtype::e5m2; };
-  return fp8(p.a) && fp8(p.b) && !(p.a == Dtype::e5m2 && p.b == Dtype::e5m2) && !p.trans_a &&
+  return is_fp8(p.a) && is_fp8(p.b) && !(p.a == Dtype::e5m2 && p.b == Dtype::e5m2) && !p.trans_a &&
          p.trans_b && p.m % 16 == 0 && p.n % 16 == 0 && p.k % 16 == 0;
 }
 
@@ -28,7 +24,7 @@ constexpr int64_t decoded_bytes(int64_t n_elems) {
 
 // Workspace, then one f32 (the product of the scales), then the decoded factors.
 constexpr int64_t gemm_scratch_bytes(const GemmParams& p) {
-  if (!is_code(p.a) || runs_in_fp8(p)) return kGemmWorkspace;
+  if (!is_gemm_operand(p.a) || runs_in_fp8(p)) return kGemmWorkspace;
   return kGemmWorkspace + 256 + decoded_bytes(p.m * p.k) + decoded_bytes(p.n * p.k);
 }
 

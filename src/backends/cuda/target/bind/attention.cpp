@@ -22,9 +22,12 @@ AttentionParams params_of(const NodeView& view) {
 // Everything but log-sum-exp is of one type; rows are not divided into documents.
 bool applies(const NodeView& view) {
   const bool gradient = view.node.op == OpCode::attention_grad;
-  if (view.node.operands.size() > (gradient ? 6u : 3u)) return false;
+  if (view.has(gradient ? SlotId{AttentionGrad::doc_starts} : SlotId{Attention::doc_starts}))
+    return false;
   const Dtype dtype = view.in(attention_matrices(view).front()).dtype;
-  bool same = is_wide_or_half(dtype) && view.attrs<AttentionAttrs>().head_dim <= kMaxHeadDim;
+  const auto& attrs = view.attrs<AttentionAttrs>();
+  if (attrs.capacity > 0 || attrs.window > 0) return false;  // by simpler ops, where there are
+  bool same = is_wide_or_half(dtype) && attrs.head_dim <= kMaxHeadDim;
   for (const SlotId i : attention_matrices(view)) same = same && view.in(i).dtype == dtype;
   for (size_t i = 0; i < (gradient ? 3u : 1u); ++i) same = same && view.out(i).dtype == dtype;
   const TensorType& lse = gradient ? view.in(AttentionGrad::lse) : view.out(Attention::lse);

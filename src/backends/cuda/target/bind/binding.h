@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/cuda/kernel_id.h"
+#include "formats/table.h"
 #include "plan/node_view.h"
 
 namespace octet::cuda {
@@ -53,15 +54,6 @@ std::span<const Binding> attention_bindings();
 
 // nullptr where no kernel applies.
 const Binding* find_binding(const NodeView& view);
-
-// f32 or bf16; absent operands are none.
-inline bool is_wide(Dtype dtype) {
-  return dtype == Dtype::f32 || dtype == Dtype::bf16;
-}
-// Three-way: what every element-wise kernel loads and stores.
-inline bool is_wide_or_half(Dtype dtype) {
-  return is_wide(dtype) || dtype == Dtype::fp16;
-}
 
 // [rows, cols] with cols the last axis; a scalar is [1, 1].
 struct Rows {

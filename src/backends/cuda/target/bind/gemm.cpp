@@ -29,10 +29,8 @@ GemmParams params_of(const NodeView& view) {
 // Factors of one wide type, or two of codes; the addend is of the result's type.
 bool gemm_applies(const NodeView& view) {
   const GemmParams p = params_of(view);
-  const auto codes = [](Dtype d) {
-    return d == Dtype::e4m3 || d == Dtype::e5m2 || d == Dtype::hif8;
-  };
-  const bool factors = (is_wide_or_half(p.a) && p.a == p.b) || (codes(p.a) && codes(p.b));
+  const bool factors =
+      (is_wide_or_half(p.a) && p.a == p.b) || (is_gemm_operand(p.a) && is_gemm_operand(p.b));
   const bool result = p.y == Dtype::f32 || (p.a != Dtype::f32 && is_wide_or_half(p.y));
   return factors && result && p.c == p.y;
 }

@@ -6,10 +6,6 @@
 namespace octet::cuda {
 namespace {
 
-bool is_code(Dtype d) {
-  return d == Dtype::e4m3 || d == Dtype::e5m2 || d == Dtype::hif8;
-}
-
 bool amax_applies(const NodeView& view) {
   bool wide = view.out(AmaxOp::amax).dtype == Dtype::f32;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
@@ -52,7 +48,8 @@ KernelSpec scale_spec(const NodeView& view) {
 
 bool quantize_applies(const NodeView& view) {
   return is_wide_or_half(view.in(Quantize::x).dtype) &&
-         view.in(Quantize::scale).dtype == Dtype::f32 && is_code(view.out(Quantize::q).dtype);
+         view.in(Quantize::scale).dtype == Dtype::f32 &&
+         is_gemm_operand(view.out(Quantize::q).dtype);
 }
 // With both layouts transposed_at is the result of the second.
 QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, bool both,
@@ -82,7 +79,7 @@ bool amax_quantize_applies(const NodeView& view) {
               view.in_is(AmaxQuantize::history, {Dtype::f32});
   for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i)
     wide = wide && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
-  return wide && is_code(view.out(AmaxQuantize::q).dtype);
+  return wide && is_gemm_operand(view.out(AmaxQuantize::q).dtype);
 }
 KernelSpec amax_quantize_spec(const NodeView& view) {
   const auto& a = view.attrs<AmaxQuantizeAttrs>();
@@ -125,7 +122,7 @@ bool groups_apply(const NodeView& view) {
   const Dtype scales =
       p.adds ? view.out(AddQuantize::scale).dtype : view.out(QuantizeGroups::scale).dtype;
   return is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.sum) &&
-         is_code(p.codes) && p.group > 0 && scales == Dtype::bf16;
+         is_gemm_operand(p.codes) && p.group > 0 && scales == Dtype::bf16;
 }
 KernelSpec groups_spec(const NodeView& view) {
   const GroupParams p = group_params(view);
@@ -133,7 +130,8 @@ KernelSpec groups_spec(const NodeView& view) {
 }
 
 bool dequantize_applies(const NodeView& view) {
-  return is_code(view.in(Dequantize::q).dtype) && is_wide(view.in(Dequantize::scale).dtype) &&
+  return is_gemm_operand(view.in(Dequantize::q).dtype) &&
+         is_wide(view.in(Dequantize::scale).dtype) &&
          is_wide_or_half(view.out(Dequantize::x).dtype);
 }
 KernelSpec dequantize_spec(const NodeView& view) {

@@ -148,7 +148,7 @@ bool operands_apply(const NodeView& view, OpCode layer, const Attrs& attrs) {
     const auto is_stored = [&](const StoredPlace& p) { return p.operand == i; };
     const bool codes = grouped && std::any_of(def.stored.begin(), def.stored.end(), is_stored);
     const Dtype dtype = view.in(i).dtype;
-    if (codes ? !is_row_code(dtype) : !is_wide_or_half(dtype)) return false;
+    if (codes ? !is_gemm_operand(dtype) : !is_wide_or_half(dtype)) return false;
   }
   return true;
 }

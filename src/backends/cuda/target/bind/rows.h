@@ -9,10 +9,6 @@
 
 namespace octet::cuda {
 
-inline bool is_row_code(Dtype dtype) {
-  return dtype == Dtype::e4m3 || dtype == Dtype::e5m2 || dtype == Dtype::hif8;
-}
-
 inline AmaxArg amax_result(const NodeView& view) {
   if (!emits_amax(view.node.attrs)) return {};
   const auto at = static_cast<int8_t>(op_def(view.node.op).own_results());

@@ -44,7 +44,7 @@ bool layer_applies(const NodeView& view) {
   for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
   }
-  return is_row_code(view.out(kLayerQ).dtype);
+  return is_gemm_operand(view.out(kLayerQ).dtype);
 }
 
 CodesArg codes_of(const NodeView& view, const Plain& plain) {

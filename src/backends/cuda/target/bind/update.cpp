@@ -37,7 +37,7 @@ constexpr SlotId kMaster = AdamwStep::master;
 
 // Weight and gradient wide; moments f32, bf16 or codes; scalars f32.
 bool adamw_applies(const NodeView& view) {
-  const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_quantized(dtype); };
+  const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_moment_format(dtype); };
   bool scalars = true;
   for (const SlotId i : {AdamwStep::lr, AdamwStep::c1, AdamwStep::c2, AdamwStep::grad_scale})
     scalars = scalars && view.in(i).dtype == Dtype::f32;

@@ -1,0 +1,70 @@
+// A KV cache: the keys, or the values, of the tokens so far, one row a position.
+//   cache: [B*capacity, D]    x: [B*T, D]    positions: i32 [B*T]
+// cache_write: the cache with row positions[b*T + t] of batch entry b replaced by x's row b*T + t.
+// A row whose position is negative or not below the capacity is dropped; of two at one position
+// either may stay.
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+Results infer_cache_write(const Attrs& attrs, Types in) {
+  const auto& a = std::get<CacheAttrs>(attrs);
+  const TensorType &cache = in[CacheWrite::cache], &x = in[CacheWrite::x];
+  if (a.batch < 1 || a.capacity < 1) {
+    fail("cache_write", "expected batch, capacity >= 1, got {}, {}", a.batch, a.capacity);
+  }
+  need_dims("cache_write", "batch x capacity", {a.batch, a.capacity});
+  need_float("cache_write", "x", x);
+  need_rank("cache_write", "x", x, 2);
+  if (x.shape[0] % a.batch != 0) {
+    fail("cache_write", "expected rows of x in {} equal parts, got {}", a.batch, x.shape[0]);
+  }
+  need_float("cache_write", "cache", cache, {a.batch * a.capacity, x.shape[1]});
+  if (cache.dtype != x.dtype) {
+    fail("cache_write", "expected x of the cache's dtype, got {} and {}", to_string(x),
+         to_string(cache));
+  }
+  need_int("cache_write", "positions", in[CacheWrite::positions]);
+  need_shape("cache_write", "positions", in[CacheWrite::positions], {x.shape[0]});
+  return {moved(cache, cache.shape)};
+}
+
+ValueId rows_of(Builder& b, ValueId x, int64_t first, int64_t n) {
+  Shape start(b.shape(x).size(), 0), limit = b.shape(x), stride(b.shape(x).size(), 1);
+  start[0] = first;
+  limit[0] = first + n;
+  return b.emit1(OpCode::slice, SliceAttrs{.start = start, .limit = limit, .stride = stride}, {x});
+}
+
+// Each batch entry by itself: what is scattered where something was written, else the cache.
+Values decompose_cache_write(Builder& b, const Node& node) {
+  const auto& a = std::get<CacheAttrs>(node.attrs);
+  const ValueId cache = node.in(CacheWrite::cache), x = node.in(CacheWrite::x);
+  const int64_t n = b.shape(x)[0] / a.batch;
+  const ScatterAddAttrs rows{.rows = a.capacity};
+  Values parts;
+  for (int64_t i = 0; i < a.batch; ++i) {
+    const ValueId at = rows_of(b, node.in(CacheWrite::positions), i * n, n);
+    const ValueId old = rows_of(b, cache, i * a.capacity, a.capacity);
+    const ValueId added = rows_of(b, x, i * n, n);
+    const ValueId count = b.emit1(OpCode::scatter_add, rows, {b.fill_like(added, 1), at});
+    const ValueId written = b.emit1(OpCode::less, NoAttrs{}, {b.fill_like(count, 0), count});
+    parts.push_back(b.select(written, b.emit1(OpCode::scatter_add, rows, {added, at}), old));
+  }
+  return {parts.size() == 1 ? parts[0] : b.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, parts)};
+}
+
+}  // namespace
+
+constinit const OpDef kCacheWrite = {.code = OpCode::cache_write,
+                                     .name = "cache_write",
+                                     .operands = CacheWrite::operands,
+                                     .results = CacheWrite::results,
+                                     .infer = infer_cache_write,
+                                     .attrs = default_attrs<CacheAttrs>,
+                                     .decompose = decompose_cache_write,
+                                     .inplace = kInplaceFirst};
+
+}  // namespace octet::ops

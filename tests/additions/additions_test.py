@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""What an addition costs: a recipe, a model family and a number format are added to a scratch copy of the sources as
+docs/adding says, the existing files that had to change are counted, and with --build DIR (a finished build of these
+sources) what was added is compiled and used.
+
+    tests/additions/additions_test.py [--source DIR] [--build DIR] [NAME...]
+
+Prints one line an addition and exits 1 where one takes more files than its limit, an anchor is gone, or what was added
+does not work. Only the standard library.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+COUNTED = ("src", "cli", "bench")
+
+TINY_RUN = """
+model: {kind: llama, hidden: 32, layers: 2, heads: 4, ffn: 40, vocab: 256, seq: 24}
+recipe: bf16
+optim: {lr: 5.0e-3, warmup: 1}
+data: {train: [text.txt], val_fraction: 0.1}
+train: {steps: 3, batch: 2, eval_every: 0, eval_bytes: 200, save_every: 0}
+out: run
+"""
+
+
+class Failed(Exception):
+    pass
+
+
+class Scratch:
+    """A copy of the sources that an addition changes."""
+
+    def __init__(self, source, folder, build):
+        self.source, self.root, self.build = source, folder / "tree", build
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.touched, self.added = set(), []
+        for name in COUNTED:
+            shutil.copytree(source / name, self.root / name)
+
+    def add(self, path, text):
+        if (self.root / path).exists():
+            raise Failed(f"{path} is there already")
+        (self.root / path).write_text(text)
+        self.added.append(path)
+
+    def edit(self, path, anchor, text, where="after"):
+        """Puts text after (or before) the first place that the pattern matches."""
+        file = self.root / path
+        before = file.read_text()
+        match = re.search(anchor, before, re.MULTILINE)
+        if match is None:
+            raise Failed(f"{path}: nothing matches {anchor!r}; the addition's script must follow the code")
+        at = match.end() if where == "after" else match.start()
+        file.write_text(before[:at] + text + before[at:])
+        self.touched.add(path)
+
+    def run(self, command, cwd=None):
+        result = subprocess.run(command, cwd=cwd or self.work, capture_output=True, text=True)
+        if result.returncode != 0:
+            raise Failed(f"{' '.join(map(str, command))[:200]}\n{(result.stderr or result.stdout)[-3000:]}")
+        return result.stdout
+
+    def compile(self, path, like=None):
+        """The object of a file of this tree, compiled as the build compiles it (or its sibling `like`)."""
+        if not hasattr(self, "commands"):
+            entries = json.loads((self.build / "compile_commands.json").read_text())
+            self.commands = {entry["file"]: entry for entry in entries}
+        entry = self.commands[str(self.source / (like or path))]
+        command = entry["command"].replace(str(self.source / (like or path)), str(self.root / path))
+        for name in COUNTED:
+            command = re.sub(rf"-I{re.escape(str(self.source))}/{name}(?=\s)", f"-I{self.root}/{name}", command)
+        words = re.sub(rf"-I{re.escape(str(self.source))}(?=\s)", f"-I{self.root}", command).split()
+        target = self.work / (path.replace("/", "_") + ".o")
+        words[words.index("-o") + 1] = str(target)
+        self.run(words, cwd=entry["directory"])
+        return str(target)
+
+    def link(self, objects, program, replace=False):
+        """The build's program `octet` with these objects before its libraries, or in place of its own objects."""
+        commands = self.run(["ninja", "-C", str(self.build), "-t", "commands", "octet"]).splitlines()
+        words = commands[-1].removeprefix(": &&").split("&&")[0].split()
+        if replace:
+            words = [word for word in words if not word.endswith(".o")]
+        at = words.index("-o")
+        words[at + 1] = str(program)
+        words[at:at] = objects
+        words = [word.replace('"', "").replace("\\$ORIGIN", str(self.build)) for word in words]
+        self.run(words, cwd=self.build)
+
+
+def train(scratch, program, sets):
+    (scratch.work / "tiny.yaml").write_text(TINY_RUN)
+    (scratch.work / "text.txt").write_text("scale amax group moment remainder step\n" * 90)
+    words = [str(program), "train", "tiny.yaml", "--quiet"]
+    scratch.run(words + [word for item in sets for word in ("--set", item)])
+    steps = [json.loads(line) for line in (scratch.work / "run/metrics.jsonl").read_text().splitlines()]
+    losses = [step["loss"] for step in steps if "loss" in step]
+    if len(losses) != 3 or not all(0 < loss < 10 for loss in losses):
+        raise Failed(f"three finite losses were expected, got {losses}")
+
+
+def add_recipe(scratch):
+    scratch.add("src/passes/precision/scratch.cpp", """// A recipe of the test of additions.
+#include "passes/precision/list.h"
+
+namespace octet {
+
+const Recipe kScratchRecipe = {
+    .name = "scratch",
+    .help = "E5M2 everywhere, with HiF8 states",
+    .compute = Dtype::bf16,
+    .linears = {.quantized = true,
+                .x = operand_format(Dtype::e5m2, false),
+                .w = operand_format(Dtype::e5m2, false),
+                .dy = operand_format(Dtype::e5m2, true)},
+    .recompute = Recompute::none,
+    .state = "hif8+x",
+    .apply = apply_quantized_linears};
+
+}  // namespace octet
+""")
+    scratch.edit("src/passes/precision/list.h", r"extern const Recipe ", "kScratchRecipe, ")
+    scratch.edit("src/passes/precision/recipe.cpp", r"constexpr std::array kRecipes = \{", "&kScratchRecipe, ")
+
+
+def use_recipe(scratch):
+    files = ["src/passes/precision/scratch.cpp", "src/passes/precision/recipe.cpp"]
+    like = {files[0]: "src/passes/precision/hif8.cpp"}
+    program = scratch.work / "octet"
+    scratch.link([scratch.compile(file, like.get(file)) for file in files], program)
+    train(scratch, program, ["recipe=scratch"])
+    resolved = (scratch.work / "run/config.yaml").read_text()
+    if "state_m: hif8+x" not in resolved:
+        raise Failed("auto was not the recipe's state:\n" + resolved)
+    if "scratch" not in scratch.run([str(program), "docs", "keys"]):
+        raise Failed("--help does not list the recipe")
+
+
+def add_model(scratch):
+    scratch.add("src/nn/scratch.cpp", """// A model of the test of additions: Llama's decoder with LayerNorms.
+#include "nn/blocks.h"
+#include "nn/hf_keys.h"
+#include "nn/list.h"
+
+namespace octet {
+namespace {
+
+constexpr HfKey kKeys[] = {{.field = "norm_eps", .key = "layer_norm_eps", .absent = 1e-5}};
+
+ValueId logits(Blocks& blocks) {
+  return rotary_decoder(blocks, &Blocks::layer_norm);
+}
+
+}  // namespace
+
+const ModelDef kScratch = {.kind = ModelKind::scratch,
+                           .name = "scratch",
+                           .architecture = "ScratchForCausalLM",
+                           .prefix = "model.",
+                           .hf_keys = kRotaryKeys,
+                           .own_hf_keys = kKeys,
+                           .hf_neutrals = kGatedNeutrals,
+                           .logits = logits};
+
+}  // namespace octet
+""")
+    scratch.edit("src/nn/spec.h", r"enum class ModelKind [^}]*?(?=\s*\})", ", scratch")
+    scratch.edit("src/nn/list.h", r"^extern const ModelDef \w+;\n(?!extern)", "extern const ModelDef kScratch;\n")
+    scratch.edit("src/nn/model.cpp", r"constexpr const ModelDef\* kModels\[\] = \{[^}]*", "    &kScratch,\n")
+
+
+def use_model(scratch):
+    files = ["src/nn/scratch.cpp", "src/nn/model.cpp"]
+    like = {files[0]: "src/nn/olmo.cpp"}
+    program = scratch.work / "octet"
+    scratch.link([scratch.compile(file, like.get(file)) for file in files], program)
+    train(scratch, program, ["model.kind=scratch", "model.norm_eps=1.0e-4"])
+    written = json.loads((scratch.work / "run/config.json").read_text())
+    if written["model_type"] != "scratch" or written["layer_norm_eps"] != 1e-4:
+        raise Failed(f"config.json does not say what was trained: {written}")
+    # As a model folder, without the run's own configuration.
+    folder = scratch.work / "model"
+    folder.mkdir()
+    shutil.copy(scratch.work / "run/config.json", folder)
+    shutil.copy(next((scratch.work / "run/ckpt").glob("step-*")) / "model.safetensors", folder)
+    scratch.run([str(program), "eval", "--model", "model", "--data", "text.txt"])
+
+
+def add_format(scratch):
+    row = """    {Dtype::e3m4, DecodeRule::ieee, 3, 4, 3, true, false, 0x7E, 0x01, 0x00, 0x7F, 0x7F,
+     Rounding::rne, 30.0f, 30.0f, 30.0 * 0x1p6, 30.0 * 0x1p6,
+     true, false, Dtype::e3m4},
+"""
+    scratch.edit("src/formats/dtype.h", r"^  boolean,", "  e3m4,\n", "before")
+    scratch.edit("src/formats/dtype.h", r"^    case Dtype::boolean:",
+                 '    case Dtype::e3m4:\n      return {"e3m4", 1, true, true};\n', "before")
+    scratch.edit("src/formats/table.h", r"^inline constexpr FormatRow kFormats\[\] = \{\n", row)
+
+
+FORMAT_PROBE = """// What a new row of the table of formats gives, beyond the table.
+#include <algorithm>
+#include <cstdio>
+#include <cmath>
+#include <vector>
+
+#include "backends/cpu/codec/codec.h"
+#include "backends/cpu/pack_codes.h"
+#include "backends/cuda/params/gemm_scratch.h"
+#include "config/names.h"
+#include "formats/codec.h"
+#include "math/moment.h"
+#include "optim/state_format.h"
+
+using namespace octet;
+
+int main() {
+  constexpr Dtype kNew = Dtype::e3m4;
+  int n_faults = 0;
+  const auto expect = [&](bool holds, const char* what) {
+    if (!holds) std::printf("wrong: %s\\n", what);
+    n_faults += holds ? 0 : 1;
+  };
+  std::vector<uint8_t> codes;
+  std::vector<float> values;
+  for (uint32_t code = 0; code < 256; ++code) {
+    const float x = decode(kNew, code);
+    if (!std::isfinite(x)) continue;
+    codes.push_back(static_cast<uint8_t>(code));
+    values.push_back(x);
+    expect(encode(kNew, x) == code, "a value is its code's");
+  }
+  expect(codes.size() == 254 && max_finite(kNew) == 30.0f, "values");
+  std::vector<float> decoded(codes.size());
+  std::vector<uint8_t> encoded(codes.size());
+  std::vector<uint16_t> bf16(codes.size());
+  for (const auto path : {cpu::CodecPath::scalar, cpu::CodecPath::simd}) {
+    cpu::decode_bulk(kNew, codes, 1.0f, decoded, path);
+    cpu::encode_bulk(kNew, values, 1.0f, encoded, path);
+    cpu::decode_bulk_bf16(kNew, codes, bf16, path);
+    expect(decoded == values && encoded == codes, "bulk codec");
+    for (size_t i = 0; i < bf16.size(); ++i) expect(decode(Dtype::bf16, bf16[i]) == values[i], "BF16");
+  }
+  for (const char* name : {"e3m4", "e3m4+x", "e3m4_sr", "e3m4_sr+x"})
+    expect(state_format_from_name(name).dtype == kNew, "state");
+  expect(is_one_of(override_formats(), "e3m4"), "operand of a linear");
+  const cuda::GemmParams product{.m = 64, .n = 64, .k = 64, .a = kNew, .b = kNew, .trans_b = true};
+  expect(!cuda::runs_in_fp8(product), "a GPU decodes it");
+  expect(cuda::gemm_scratch_bytes(product) > cuda::kGemmWorkspace, "and reserves for that");
+  std::printf("%d faults\\n", n_faults);
+  return n_faults == 0 ? 0 : 1;
+}
+"""
+
+
+def use_format(scratch):
+    sources = ["src/formats/codec.cpp", "src/optim/state_format.cpp", "src/config/names.cpp",
+               "src/backends/cpu/codec/codec.cpp", "src/backends/cpu/codec/codec_simd.cpp"]
+    (scratch.root / "cli/probe.cpp").write_text(FORMAT_PROBE)
+    objects = [scratch.compile(source) for source in sources]
+    probe = scratch.compile("cli/probe.cpp", "cli/main.cpp")
+    program = scratch.work / "probe"
+    scratch.link([probe] + objects, program, replace=True)
+    scratch.run([str(program)])
+
+
+ADDITIONS = {  # name: existing files at most, what is added, how it is used
+    "recipe": (2, add_recipe, use_recipe),
+    "model": (4, add_model, use_model),
+    "format": (4, add_format, use_format),
+}
+
+
+def measure(name, source, build):
+    most, add, use = ADDITIONS[name]
+    with tempfile.TemporaryDirectory(prefix="octet-additions-") as folder:
+        scratch = Scratch(source, Path(folder), build)
+        add(scratch)
+        if build is not None:
+            use(scratch)
+        touched = sorted(scratch.touched)
+    print(f"{name}: {len(touched)} existing files of at most {most}: {', '.join(touched)}"
+          + ("" if build is None else "; it works"))
+    if len(touched) > most:
+        raise Failed(f"more than {most} existing files")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--source", type=Path, default=Path(__file__).resolve().parent.parent.parent)
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    arguments = parser.parse_args()
+    build = arguments.build.resolve() if arguments.build else None
+    n_failed = 0
+    for name in arguments.names or ADDITIONS:
+        try:
+            measure(name, arguments.source.resolve(), build)
+        except Failed as failure:
+            n_failed += 1
+            print(f"{name}: {failure}")
+    return 1 if n_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

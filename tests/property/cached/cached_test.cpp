@@ -1,0 +1,173 @@
+// prefill and decode over a KV cache give the logits of one forward pass over the whole text.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/codec.h"
+#include "infer/inference.h"
+#include "infer/model_spec.h"
+#include "property/recipes/tiny_training.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kTexts = 2, kTokens = 12, kPrompt = 7;
+
+class CachedProgram {
+ public:
+  CachedProgram(const ModelSpec& spec, std::string_view recipe, cpu::Backend& backend,
+                const std::vector<FunctionKey>& functions)
+      : program_(options(spec, recipe), *backend.catalogue, functions) {
+    for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
+    int64_t bytes[kLaneCount];
+    program_.lane_bytes(bytes);
+    arenas_ = std::make_unique<Arenas>(*backend.device, bytes);
+    for (const FunctionKey& f : functions)
+      bound_[f] =
+          std::make_unique<BoundPlan>(program_.plan(f.name, f.size), *backend.catalogue, *arenas_);
+    // What nobody wrote must not be read.
+    for (const auto& [name, slot] : program_.layout().slots)
+      std::fill_n(arenas_->lane(slot.lane) + slot.offset, slot.type.n_bytes(), std::byte{0xff});
+    write_weights(*arenas_, program_.layout(), model_parameters(spec),
+                  [](const ParameterSpec& p) { return initial_values(p, 1); });
+  }
+
+  // The logits of all rows; tokens and positions [batch][seq].
+  std::vector<float> run(const FunctionKey& key, const std::vector<int32_t>& tokens,
+                         const std::vector<int32_t>& positions) {
+    BoundPlan& plan = *bound_.at(key);
+    const auto n_bytes = static_cast<int64_t>(tokens.size() * sizeof(int32_t));
+    plan.write_input("tokens", tokens.data(), n_bytes);
+    if (plan.has_input("positions")) plan.write_input("positions", positions.data(), n_bytes);
+    plan.run();
+    const TensorType& type = plan.plan().graph.type(plan.plan().graph.find_output("logits")->value);
+    std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
+    plan.read_output("logits", bytes.data(), type.n_bytes());
+    std::vector<float> values(static_cast<size_t>(type.n_elems()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      uint16_t half = 0;
+      std::memcpy(type.dtype == Dtype::f32 ? static_cast<void*>(&values[i]) : &half,
+                  bytes.data() + i * static_cast<size_t>(dtype_bytes(type.dtype)),
+                  static_cast<size_t>(dtype_bytes(type.dtype)));
+      if (type.dtype != Dtype::f32) values[i] = f32_from_bf16(half);
+    }
+    return values;
+  }
+
+ private:
+  static ProgramOptions options(const ModelSpec& spec, std::string_view recipe) {
+    ProgramOptions result;
+    result.forward = forward_builder(spec);
+    result.recipe = recipe;
+    result.train = {.batch = kTexts, .seq = kTokens};
+    result.inference_only = true;
+    return result;
+  }
+
+  Program program_;
+  std::unique_ptr<Arenas> arenas_;
+  std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;
+};
+
+int32_t token(int64_t text, int64_t t) {
+  return static_cast<int32_t>((text * 17 + t * t * 5 + 3) % 48);
+}
+
+// Tokens [first, first + n) of both texts; those at or behind `end` are padding, at no position or
+// where the text will go on.
+struct Rows {
+  std::vector<int32_t> tokens, positions;
+};
+enum class Padding { at_none, in_place };
+Rows rows(int64_t first, int64_t n, int64_t end = kTokens, Padding padding = Padding::at_none) {
+  Rows result;
+  for (int64_t text = 0; text < kTexts; ++text) {
+    for (int64_t t = first; t < first + n; ++t) {
+      result.tokens.push_back(t < end ? token(text, t) : 0);
+      const bool has_position = t < end || padding == Padding::in_place;
+      result.positions.push_back(has_position ? static_cast<int32_t>(t) : -1);
+    }
+  }
+  return result;
+}
+
+struct Case {
+  ModelKind kind;
+  std::string recipe;
+  double tolerance;  // of logits, whose magnitude is about 0.1
+  bool reference = false;
+};
+
+ModelSpec spec_of(const Case& c) {
+  ModelSpec spec = tiny::spec(c.kind);
+  if (c.kind != ModelKind::gpt2) spec.kv_heads = 1;
+  if (c.kind == ModelKind::mistral) spec.sliding_window = 4;
+  return spec;
+}
+
+class Cached : public testing::TestWithParam<Case> {};
+
+TEST_P(Cached, logits_are_those_of_the_whole_text) {
+  const ModelSpec spec = spec_of(GetParam());
+  cpu::Backend scalar = cpu::make_backend(1, cpu::Isa::scalar);
+  cpu::Backend& backend = GetParam().reference ? scalar : tiny::backend();
+  const FunctionKey whole{function::logits, {.batch = kTexts, .seq = kTokens}};
+  std::vector<FunctionKey> functions = {whole};
+  constexpr int64_t kSizes[] = {kTokens, 160};
+  for (const int64_t size : kSizes) {
+    functions.push_back({function::prefill, {.batch = kTexts, .seq = kPrompt + 2, .cache = size}});
+    functions.push_back({function::decode, {.batch = kTexts, .seq = 1, .cache = size}});
+  }
+  CachedProgram program(spec, GetParam().recipe, backend, functions);
+  const Rows all = rows(0, kTokens);
+  const std::vector<float> expected = program.run(whole, all.tokens, all.positions);
+  const auto vocab = static_cast<size_t>(spec.vocab);
+  const auto compare = [&](const std::vector<float>& got, int64_t first, int64_t n, int64_t rows) {
+    for (int64_t text = 0; text < kTexts; ++text) {
+      for (int64_t t = 0; t < n; ++t) {
+        for (size_t i = 0; i < vocab; ++i) {
+          const float is = got[static_cast<size_t>(text * rows + t) * vocab + i];
+          const float wanted =
+              expected[static_cast<size_t>(text * kTokens + first + t) * vocab + i];
+          ASSERT_NEAR(is, wanted, GetParam().tolerance) << text << " " << first + t << " " << i;
+        }
+      }
+    }
+  };
+  // Both caches at once: the functions take turns.
+  for (const int64_t size : kSizes) {
+    // Learned positions have no row for -1.
+    const Padding padding =
+        GetParam().kind == ModelKind::gpt2 ? Padding::in_place : Padding::at_none;
+    const Rows prompt = rows(0, kPrompt + 2, kPrompt, padding);
+    const BatchSize batch{.batch = kTexts, .seq = kPrompt + 2, .cache = size};
+    compare(program.run({function::prefill, batch}, prompt.tokens, prompt.positions), 0, kPrompt,
+            kPrompt + 2);
+  }
+  for (int64_t t = kPrompt; t < kTokens; ++t) {
+    for (const int64_t size : kSizes) {
+      const Rows next = rows(t, 1);
+      const BatchSize batch{.batch = kTexts, .seq = 1, .cache = size};
+      compare(program.run({function::decode, batch}, next.tokens, next.positions), t, 1, 1);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    models, Cached,
+    testing::Values(Case{ModelKind::llama, "fp32", 1e-6},
+                    Case{ModelKind::llama, "fp32", 1e-6, true}, Case{ModelKind::olmo, "fp32", 1e-6},
+                    Case{ModelKind::mistral, "fp32", 1e-6}, Case{ModelKind::gpt2, "fp32", 1e-6},
+                    Case{ModelKind::llama, "bf16", 2e-3}, Case{ModelKind::gpt2, "coat", 2e-2}));
+
+TEST(CachedSizes, a_cache_that_is_too_small_is_refused) {
+  const FunctionKey prefill{function::prefill, {.batch = 1, .seq = 8, .cache = 7}};
+  EXPECT_EQ(
+      test::error_of([&] { CachedProgram(tiny::spec(), "fp32", tiny::backend(), {prefill}); }),
+      "[llama] expected a cache of at least 8 positions, got 7");
+}
+
+}  // namespace
+}  // namespace octet

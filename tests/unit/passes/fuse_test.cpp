@@ -1,0 +1,107 @@
+// The driver of the fuse rules: whatever a rule finds, no node and no value is lost.
+#include <gtest/gtest.h>
+
+#include "ir/ops/slots.h"
+#include "ir/parse.h"
+#include "ir/print.h"
+#include "ir/verify.h"
+#include "passes/lower/fuse_rules.h"
+
+namespace octet {
+namespace {
+
+// exp(a) + exp(b): a rule that asks of each exp and puts the sum of all it knows into the add.
+std::optional<Match> exp_into_add(const Matcher& m, const Node& node, std::vector<std::string>&) {
+  if (node.op != OpCode::exp) return std::nullopt;
+  const ValueId y = node.out(Unary::y);
+  const Node* sum = m.reader(y, OpCode::add);
+  if (sum == nullptr) return std::nullopt;
+  const ValueId other = sum->in(Binary::a) == y ? sum->in(Binary::b) : sum->in(Binary::a);
+  return Match{.last = m.id(*sum),
+               .op = OpCode::maximum,
+               .attrs = NoAttrs{},
+               .operands = {node.in(Unary::x), other},
+               .replaces = {sum->out(Binary::y)},
+               .dtypes = {m.dtype(sum->out(Binary::y))},
+               .tag = node.tag,
+               .consumed = {m.id(node)}};
+}
+
+Graph rewritten(const std::string& text, std::vector<std::string>& near_misses) {
+  const Graph graph = parse_graph(text, "text");
+  verify(graph);
+  Graph result = rewrite_matches(graph, {"exp_into_add", exp_into_add}, near_misses);
+  verify(result);
+  return result;
+}
+
+TEST(FuseDriver, of_two_matches_with_one_end_the_first_is_taken_and_no_node_is_lost) {
+  std::vector<std::string> near_misses;
+  const Graph graph = rewritten(R"(graph "g" phase typed
+%0 = input batch "a" : f32[4]
+%1 = input batch "b" : f32[4]
+%2 = exp(%0) : f32[4]
+%3 = exp(%1) : f32[4]
+%4 = add(%2, %3) : f32[4]
+output "y" %4
+)",
+                                near_misses);
+  ASSERT_EQ(graph.nodes.size(), 2u) << print(graph);
+  EXPECT_EQ(graph.nodes[0].op, OpCode::exp);
+  EXPECT_EQ(graph.nodes[1].op, OpCode::maximum);
+  ASSERT_EQ(near_misses.size(), 1u);
+  EXPECT_NE(near_misses[0].find("exp_into_add: %3 = exp(%1)"), std::string::npos) << near_misses[0];
+  EXPECT_NE(near_misses[0].find("add belongs to another match"), std::string::npos)
+      << near_misses[0];
+}
+
+TEST(FuseDriver, what_another_node_reads_is_not_taken_away) {
+  for (const char* reader : {"%5 = neg(%2) : f32[4]\noutput \"z\" %5\n", "output \"z\" %2\n"}) {
+    std::vector<std::string> near_misses;
+    const Graph graph = rewritten(std::string(R"(graph "g" phase typed
+%0 = input batch "a" : f32[4]
+%1 = input batch "b" : f32[4]
+%2 = exp(%0) : f32[4]
+%4 = add(%2, %1) : f32[4]
+output "y" %4
+)") + reader,
+                                  near_misses);
+    EXPECT_EQ(graph.nodes[1].op, OpCode::add) << print(graph);
+    EXPECT_EQ(near_misses.size(), 1u);
+  }
+}
+
+// A rule that moves a product to the place of its first reader.
+std::optional<Match> mul_early(const Matcher& m, const Node& node, std::vector<std::string>&) {
+  if (node.op != OpCode::mul) return std::nullopt;
+  const Node* a = m.producer(node.in(Binary::a));
+  if (a == nullptr || a->op != OpCode::exp) return std::nullopt;
+  return Match{.last = m.id(*a),
+               .op = OpCode::minimum,
+               .attrs = NoAttrs{},
+               .operands = {a->in(Unary::x), node.in(Binary::b)},
+               .replaces = {node.out(Binary::y)},
+               .dtypes = {},
+               .tag = node.tag,
+               .consumed = {m.id(node)}};
+}
+
+TEST(FuseDriver, nothing_is_read_before_it_is_made) {
+  const Graph graph = parse_graph(R"(graph "g" phase typed
+%0 = input batch "a" : f32[4]
+%1 = exp(%0) : f32[4]
+%2 = neg(%0) : f32[4]
+%3 = mul(%1, %2) : f32[4]
+output "y" %3
+)",
+                                  "text");
+  std::vector<std::string> near_misses;
+  const Graph result = rewrite_matches(graph, {"mul_early", mul_early}, near_misses);
+  verify(result);
+  EXPECT_EQ(print(result), print(graph));
+  ASSERT_EQ(near_misses.size(), 1u);
+  EXPECT_NE(near_misses[0].find("%2 is made too late"), std::string::npos) << near_misses[0];
+}
+
+}  // namespace
+}  // namespace octet
