@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/common.h"
-#include "ir/ops/attention.h"
+#include "ir/batch_size.h"
 #include "plan/backend.h"
 
 namespace octet {

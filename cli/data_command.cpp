@@ -34,25 +34,16 @@ struct Inspected {
 
 // Documents of text, as samples of their own.
 std::vector<ChatSample> documents_of_text(const TokenStream& stream) {
-  constexpr int64_t kRead = 1 << 16;
   std::vector<ChatSample> samples;
-  std::vector<int32_t> tokens;
-  std::vector<uint8_t> flags;
-  for (int64_t first = 0; first < stream.n_tokens(); first += kRead) {
-    const auto n = static_cast<size_t>(std::min(kRead, stream.n_tokens() - first));
-    tokens.resize(n);
-    flags.resize(n);
-    stream.read(first, tokens, flags);
-    for (size_t i = 0; i < n; ++i) {
-      const int64_t at = first + static_cast<int64_t>(i);
-      if (at == 0 || (flags[i] & kDocumentStart) != 0) {
-        samples.push_back(
-            {.place = fmt::format("document {}", samples.size()), .format = "text", .first = at});
-      }
-      ++samples.back().n_tokens;
-      ++samples.back().n_trained;
+  for_each_token(stream, [&](int64_t at, int32_t, uint8_t flags) {
+    if (at == 0 || (flags & kDocumentStart) != 0) {
+      samples.push_back(
+          {.place = fmt::format("document {}", samples.size()), .format = "text", .first = at});
     }
-  }
+    ++samples.back().n_tokens;
+    ++samples.back().n_trained;
+    return true;
+  });
   return samples;
 }
 

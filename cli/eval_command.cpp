@@ -76,15 +76,10 @@ TokenStream named_stream(Files& files, const Task& task, const EvalFlags& flags,
                 tokenizer->vocab_size());
   }
   std::optional<TokenCache> cache;
-  if (source.run && !source.tokenizer.empty() && source.tokenizer != "bytes") {
-    cache.emplace(files, *tokenizer,
-                  TokenCacheOptions{.folder = token_cache_folder(*source.run),
-                                    .tokenizer_path = source.tokenizer,
-                                    .separator = flags.split_on,
-                                    .threads = run_options.threads,
-                                    .on_progress = run_options.on_progress,
-                                    .log = run_options.log});
-    options.cache = &*cache;
+  if (source.run) {
+    const auto how =
+        token_cache_options(*source.run, source.tokenizer, flags.split_on, run_options);
+    if (how) options.cache = &cache.emplace(files, *tokenizer, *how);
   }
   return open_dataset(files, options, *tokenizer).train;
 }
@@ -150,9 +145,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
       continue;
     }
     const int64_t limit = flags.max_tokens > 0 ? flags.max_tokens : stream.n_tokens();
-    const EvalWindows windows(stream, flags.seq, limit,
-                              documents == RowDocuments::isolated ? DocumentBoundaries::isolate
-                                                                  : DocumentBoundaries::ignore);
+    const EvalWindows windows(stream, flags.seq, limit, eval_boundaries(documents));
     table.rows.push_back(row(task.name, stream_nll(evaluate, windows, flags.batch), 1));
   }
   print_table(options, table);

@@ -62,12 +62,12 @@ void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
     throw Error(ErrorCode::invalid_argument,
                 "--prompt: expected some text, got none: the tokenizer has no token to begin with");
   }
-  const int64_t n_tokens = static_cast<int64_t>(tokens.size()) + flags.max_tokens;
-  if (source.spec.rope_scaling == RopeScaling::dynamic && n_tokens > source.seq) {
+  const int64_t n_left = source.seq - static_cast<int64_t>(tokens.size());
+  if (source.spec.rope_scaling == RopeScaling::dynamic && flags.max_tokens > n_left) {
     throw Error(ErrorCode::invalid_argument,
-                "--max-tokens: expected at most {} tokens with the prompt's, as dynamic "
+                "--max-tokens: expected at most {} tokens with the prompt's {}, as dynamic "
                 "rope_scaling is fixed at that length, got {}",
-                source.seq, n_tokens);
+                source.seq, tokens.size(), flags.max_tokens);
   }
   const GenerateOptions generate_with = generate_options(flags, options, source, *tokenizer);
   Backend backend = open_backend(options);

@@ -6,20 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "ir/ops/attention.h"
+#include "ir/batch_size.h"
 #include "optim/adamw.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
-
-// cache: how many positions the KV cache holds that the function reads and writes; 0: there is
-// none.
-struct BatchSize {
-  int64_t batch = 1, seq = 1;
-  RowDocuments documents = RowDocuments::joined;
-  int64_t cache = 0;
-  auto operator<=>(const BatchSize&) const = default;
-};
 
 // The Logical forward graph with outputs "loss" and "nll", or "logits".
 enum class ForwardKind : uint8_t { loss, logits };

@@ -39,7 +39,7 @@ class CachedSource : public TokenSource {
   int64_t n_tokens() const override { return static_cast<int64_t>(trailer_.n_tokens); }
   uint64_t identity() const override { return trailer_.identity; }
 
-  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const override {
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
     const size_t width = trailer_.width;
     // The ids land in the upper part of the result, from where they widen in ascending order.
     const auto raw = std::as_writable_bytes(tokens).last(tokens.size() * width);
@@ -49,12 +49,7 @@ class CachedSource : public TokenSource {
       std::memcpy(&id, raw.data() + i * width, width);
       tokens[i] = static_cast<int32_t>(id);
     }
-    std::fill(starts.begin(), starts.end(), uint8_t{0});
-    const int64_t end = first + static_cast<int64_t>(tokens.size());
-    for (auto it = std::lower_bound(starts_.begin(), starts_.end(), first);
-         it != starts_.end() && *it < end; ++it) {
-      starts[static_cast<size_t>(*it - first)] = 1;
-    }
+    flag_starts(starts_, first, flags);
   }
 
  private:

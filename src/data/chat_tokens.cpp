@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/token_stream.h"
 
 namespace octet {
 namespace {
@@ -118,9 +119,7 @@ std::string ChatEncoder::text_of(int32_t id) const {
 
 MaskedTokens ChatEncoder::encode_text(const std::string& text, WordCache& words) const {
   MaskedTokens tokens;
-  if (tokenizer_.bos()) tokens.ids.push_back(*tokenizer_.bos());
-  tokenizer_.encode(text, {.words = &words}, tokens.ids);
-  if (!tokenizer_.bos() && tokenizer_.eos()) tokens.ids.push_back(*tokenizer_.eos());
+  append_document(tokenizer_, text, {.words = &words}, tokens.ids);
   tokens.is_trained.assign(tokens.ids.size(), 1);
   return tokens;
 }

@@ -28,12 +28,6 @@ Row row_of(Batch& batch, size_t row, size_t n) {
   return result;
 }
 
-Batch batch_for(int64_t batch, int64_t seq, DocumentBoundaries boundaries) {
-  Batch result = empty_batch(batch, seq);
-  if (boundaries == DocumentBoundaries::isolate) result.doc_starts.resize(result.tokens.size());
-  return result;
-}
-
 // Fills one row from stream position `first`; what lies past the end stays as it is.
 void fill_row(const TokenStream& stream, DocumentBoundaries boundaries, int64_t first,
               const Row& row) {
@@ -125,7 +119,8 @@ RowCounts Loader::count(int64_t n_windows) const {
 
 Batch Loader::peek(int64_t skip, int64_t batch) const {
   CHECK(skip >= 0 && batch >= 1);
-  Batch result = batch_for(batch, options_.seq, options_.boundaries);
+  Batch result =
+      empty_batch(batch, options_.seq, options_.boundaries == DocumentBoundaries::isolate);
   const auto seq = static_cast<size_t>(options_.seq);
   for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
     fill_row(stream_, options_.boundaries, window_start(drawn_ + skip + static_cast<int64_t>(row)),
@@ -166,7 +161,7 @@ int64_t EvalWindows::n_windows() const {
 
 Batch EvalWindows::at(int64_t first_window, int64_t batch) const {
   CHECK(first_window >= 0 && batch >= 1);
-  Batch result = batch_for(batch, seq_, boundaries_);
+  Batch result = empty_batch(batch, seq_, boundaries_ == DocumentBoundaries::isolate);
   for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
     const int64_t first = (first_window + static_cast<int64_t>(row)) * seq_;
     if (first >= n_labels_) break;

@@ -5,16 +5,6 @@
 #include "base/error.h"
 
 namespace octet {
-namespace {
-
-Batch batch_for(int64_t batch, const PackOptions& options) {
-  Batch result = empty_batch(batch, options.seq);
-  if (options.tells_starts) result.doc_starts.resize(result.tokens.size());
-  return result;
-}
-
-}  // namespace
-
 PackedLoader::PackedLoader(TokenStream stream, const PackOptions& options)
     : stream_(std::move(stream)),
       options_(options),
@@ -47,7 +37,7 @@ PackedLoader::Place PackedLoader::after(int64_t n_rows) const {
 
 Batch PackedLoader::peek(int64_t skip, int64_t batch) const {
   CHECK(skip >= 0 && batch >= 1);
-  Batch result = batch_for(batch, options_);
+  Batch result = empty_batch(batch, options_.seq, options_.tells_starts);
   for (int64_t i = 0; i < batch; ++i) {
     const Place place = after(skip + i);
     write_row(stream_, pieces_, rows_of(place.epoch).row(place.row), i, result);
@@ -126,7 +116,7 @@ PackedEval::PackedEval(TokenStream stream, PackOptions options, int64_t max_toke
 }
 
 Batch PackedEval::at(int64_t first_row, int64_t batch) const {
-  Batch result = batch_for(batch, options_);
+  Batch result = empty_batch(batch, options_.seq, options_.tells_starts);
   for (int64_t i = 0; i < batch && first_row + i < n_rows(); ++i) {
     write_row(stream_, pieces_, rows_.row(first_row + i), i, result);
   }

@@ -91,18 +91,12 @@ class Window {
 
 Pieces find_pieces(const TokenStream& stream, const PackOptions& options) {
   CHECK(options.seq >= 1);
-  constexpr int64_t kRead = 1 << 16;
   Pieces pieces;
   PieceFinder finder(options, pieces);
-  std::vector<int32_t> tokens;
-  std::vector<uint8_t> flags;
-  for (int64_t first = 0; first < stream.n_tokens(); first += kRead) {
-    const auto n = static_cast<size_t>(std::min(kRead, stream.n_tokens() - first));
-    tokens.resize(n);
-    flags.resize(n);
-    stream.read(first, tokens, flags);
-    for (size_t i = 0; i < n; ++i) finder.add(first + static_cast<int64_t>(i), flags[i]);
-  }
+  for_each_token(stream, [&](int64_t at, int32_t, uint8_t flags) {
+    finder.add(at, flags);
+    return true;
+  });
   finder.finish(stream.n_tokens());
   pieces.report.n_pieces = static_cast<int64_t>(pieces.all.size());
   return pieces;

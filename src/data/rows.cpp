@@ -12,9 +12,10 @@ int64_t Batch::n_labels() const {
                        [](int32_t id) { return id != kIgnoredLabel; });
 }
 
-Batch empty_batch(int64_t batch, int64_t seq) {
+Batch empty_batch(int64_t batch, int64_t seq, bool tells_starts) {
   const auto n = static_cast<size_t>(batch * seq);
-  return {batch, seq, std::vector<int32_t>(n, 0), std::vector<int32_t>(n, kIgnoredLabel)};
+  return {batch, seq, std::vector<int32_t>(n, 0), std::vector<int32_t>(n, kIgnoredLabel),
+          std::vector<int32_t>(tells_starts ? n : 0, 0)};
 }
 
 const std::string& state_text(const LoaderState& state, const std::string& key) {

@@ -54,8 +54,8 @@ class EvalRows {
   virtual Batch at(int64_t first_row, int64_t batch) const = 0;
 };
 
-// Tokens 0, all labels ignored.
-Batch empty_batch(int64_t batch, int64_t seq);
+// Tokens 0, all labels ignored; where it tells doc_starts, each row is one document.
+Batch empty_batch(int64_t batch, int64_t seq, bool tells_starts = false);
 
 // Typed access to a state, for restore(). Throws Error{bad_data} where a key is missing or is no
 // number from 0 to below `bound`.

@@ -133,16 +133,6 @@ std::vector<std::string> next_batch(TextReader& reader) {
   return batch;
 }
 
-// As TextBuilder does.
-std::vector<int32_t> document_tokens(const Tokenizer& tokenizer, std::string_view text,
-                                     WordCache& words) {
-  std::vector<int32_t> ids;
-  if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
-  tokenizer.encode(text, {.words = &words}, ids);
-  if (!tokenizer.bos() && tokenizer.eos()) ids.push_back(*tokenizer.eos());
-  return ids;
-}
-
 void add_sample(Xxh64& hash, const Tokenizer& tokenizer, std::string_view sample) {
   try {
     for (const int32_t id : tokenizer.encode(sample)) add_number(hash, static_cast<uint64_t>(id));
@@ -243,7 +233,8 @@ CachedText TokenCache::open(const TextInput& input) {
     std::vector<std::vector<int32_t>> ids(batch.size());
     pool.run(static_cast<int64_t>(batch.size()), [&](int64_t i, int thread) {
       const auto at = static_cast<size_t>(i);
-      ids[at] = document_tokens(tokenizer_, batch[at], words[static_cast<size_t>(thread)]);
+      append_document(tokenizer_, batch[at], {.words = &words[static_cast<size_t>(thread)]},
+                      ids[at]);
     });
     for (size_t i = 0; i < batch.size(); ++i) {
       writer.add_document(ids[i]);

@@ -28,7 +28,7 @@ class TextSource : public TokenSource {
   int64_t n_tokens() const override { return static_cast<int64_t>(tokens_.size() / width_); }
   uint64_t identity() const override { return identity_; }
 
-  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> starts) const override {
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
     const std::byte* from = tokens_.data() + static_cast<size_t>(first) * width_;
     for (int32_t& token : tokens) {
       uint32_t value = 0;
@@ -36,12 +36,7 @@ class TextSource : public TokenSource {
       token = static_cast<int32_t>(value);
       from += width_;
     }
-    std::fill(starts.begin(), starts.end(), uint8_t{0});
-    const int64_t end = first + static_cast<int64_t>(tokens.size());
-    for (auto it = std::lower_bound(starts_.begin(), starts_.end(), first);
-         it != starts_.end() && *it < end; ++it) {
-      starts[static_cast<size_t>(*it - first)] = 1;
-    }
+    flag_starts(starts_, first, flags);
   }
 
  private:
@@ -53,6 +48,22 @@ class TextSource : public TokenSource {
 };
 
 }  // namespace
+
+void flag_starts(std::span<const int64_t> starts, int64_t first, std::span<uint8_t> flags) {
+  std::fill(flags.begin(), flags.end(), uint8_t{0});
+  const int64_t end = first + static_cast<int64_t>(flags.size());
+  for (auto it = std::lower_bound(starts.begin(), starts.end(), first);
+       it != starts.end() && *it < end; ++it) {
+    flags[static_cast<size_t>(*it - first)] = kDocumentStart;
+  }
+}
+
+void append_document(const Tokenizer& tokenizer, std::string_view text,
+                     const EncodeTextOptions& options, std::vector<int32_t>& ids) {
+  if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
+  tokenizer.encode(text, options, ids);
+  if (!tokenizer.bos() && tokenizer.eos()) ids.push_back(*tokenizer.eos());
+}
 
 int token_bytes(int64_t vocab) {
   return vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
@@ -66,13 +77,12 @@ TextBuilder::TextBuilder(std::string name, const Tokenizer& tokenizer)
 void TextBuilder::add_document(std::string_view text) {
   if (text.empty()) return;
   starts_.push_back(static_cast<int64_t>(tokens_.size()) / width_);
-  const auto append = [&](int32_t id) {
+  std::vector<int32_t> ids;
+  append_document(tokenizer_, text, {}, ids);
+  for (const int32_t id : ids) {
     const auto bytes = std::as_bytes(std::span(&id, 1)).first(static_cast<size_t>(width_));
     tokens_.insert(tokens_.end(), bytes.begin(), bytes.end());
-  };
-  if (tokenizer_.bos()) append(*tokenizer_.bos());
-  for (const int32_t id : tokenizer_.encode(text)) append(id);
-  if (!tokenizer_.bos() && tokenizer_.eos()) append(*tokenizer_.eos());
+  }
 }
 
 std::shared_ptr<const TokenSource> TextBuilder::build() {

@@ -1,6 +1,7 @@
 // Tokens by position, from any number of sources, read when needed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -47,6 +48,31 @@ class TokenStream {
   std::vector<int64_t> first_token_;  // of each source; then the total
   int64_t begin_ = 0, end_ = 0;
 };
+
+// Calls f(position, id, flags) for each token in order, until f returns false. Holds a piece of the
+// stream at a time.
+template <typename F>
+void for_each_token(const TokenStream& stream, F&& f) {
+  constexpr int64_t kPiece = 1 << 16;
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> flags;
+  for (int64_t first = 0; first < stream.n_tokens(); first += kPiece) {
+    const auto n = static_cast<size_t>(std::min(kPiece, stream.n_tokens() - first));
+    tokens.resize(n);
+    flags.resize(n);
+    stream.read(first, tokens, flags);
+    for (size_t i = 0; i < n; ++i) {
+      if (!f(first + static_cast<int64_t>(i), tokens[i], flags[i])) return;
+    }
+  }
+}
+
+// For sources: the flags of the tokens from `first` on, where documents start at `starts` (rising).
+void flag_starts(std::span<const int64_t> starts, int64_t first, std::span<uint8_t> flags);
+
+// Appends a document's tokens: bos (or, where the tokenizer has none, a final eos) and the text.
+void append_document(const Tokenizer& tokenizer, std::string_view text,
+                     const EncodeTextOptions& options, std::vector<int32_t>& ids);
 
 // The narrowest of 1, 2 and 4 bytes that hold the tokens of a vocabulary.
 int token_bytes(int64_t vocab);

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "data/shard_writer.h"
+#include "data/token_stream.h"
 
 namespace octet {
 namespace {
@@ -162,12 +163,13 @@ class Run {
   void encode(Entry& entry, WordCache& words) const {
     if (!entry.document.dropped.empty()) return;
     const timespec began = thread_time();
-    const bool begins = options_.adds_special && tokenizer_.bos();
-    const bool ends = options_.adds_special && !tokenizer_.bos() && tokenizer_.eos();
+    const EncodeTextOptions encoding = {.words = &words};
     try {
-      if (begins) entry.ids.push_back(*tokenizer_.bos());
-      tokenizer_.encode(entry.document.text, {.words = &words}, entry.ids);
-      if (ends) entry.ids.push_back(*tokenizer_.eos());
+      if (options_.adds_special) {
+        append_document(tokenizer_, entry.document.text, encoding, entry.ids);
+      } else {
+        tokenizer_.encode(entry.document.text, encoding, entry.ids);
+      }
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_data) throw;
       entry.document.dropped = "cannot be encoded";

@@ -54,25 +54,17 @@ NllSum stream_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch) {
 
 std::vector<std::vector<int32_t>> documents_of(const TokenStream& stream,
                                                const DocumentLimits& limits) {
-  constexpr int64_t kPieceTokens = 1 << 16;
   std::vector<std::vector<int32_t>> documents;
-  for (int64_t first = 0; first < stream.n_tokens(); first += kPieceTokens) {
-    const auto n = static_cast<size_t>(std::min(kPieceTokens, stream.n_tokens() - first));
-    std::vector<int32_t> tokens(n);
-    std::vector<uint8_t> starts(n);
-    stream.read(first, tokens, starts);
-    for (size_t i = 0; i < n; ++i) {
-      if ((starts[i] & kDocumentStart) != 0 || documents.empty()) {
-        const auto n_documents = static_cast<int64_t>(documents.size());
-        if (limits.max_documents > 0 && n_documents == limits.max_documents) return documents;
-        documents.emplace_back();
-      }
-      const auto length = static_cast<int64_t>(documents.back().size());
-      if (limits.max_tokens == 0 || length < limits.max_tokens) {
-        documents.back().push_back(tokens[i]);
-      }
+  for_each_token(stream, [&](int64_t, int32_t id, uint8_t flags) {
+    if ((flags & kDocumentStart) != 0 || documents.empty()) {
+      const auto n_documents = static_cast<int64_t>(documents.size());
+      if (limits.max_documents > 0 && n_documents == limits.max_documents) return false;
+      documents.emplace_back();
     }
-  }
+    const auto length = static_cast<int64_t>(documents.back().size());
+    if (limits.max_tokens == 0 || length < limits.max_tokens) documents.back().push_back(id);
+    return true;
+  });
   return documents;
 }
 

@@ -20,9 +20,7 @@ ForwardBuilder forward_builder(const ModelSpec& spec) {
   return [spec](const BatchSize& size, ForwardKind kind) {
     const ModelOutputs outputs =
         kind == ForwardKind::loss ? ModelOutputs::loss : ModelOutputs::logits;
-    const BatchShape shape = {
-        .batch = size.batch, .seq = size.seq, .documents = size.documents, .cache = size.cache};
-    return build_model(spec, shape, outputs).graph;
+    return build_model(spec, size, outputs).graph;
   };
 }
 

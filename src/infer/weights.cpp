@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/integer.h"
 #include "base/thread_pool.h"
 #include "formats/codec.h"
 #include "nn/hf_names.h"
@@ -60,7 +61,7 @@ void widen(SafeDtype stored, std::span<const std::byte> bytes, std::span<float> 
 void apply_scales(const WeightReader::Scales& scales, int64_t cols, int64_t first,
                   std::span<float> out) {
   const auto& block = scales.block;
-  const int64_t across = (cols + block.cols - 1) / block.cols;
+  const int64_t across = ceil_div(cols, block.cols);
   const auto n = static_cast<int64_t>(out.size());
   for (int64_t i = 0; i < n;) {
     const int64_t row = (first + i) / cols, col = (first + i) % cols;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/integer.h"
 #include "base/json.h"
 
 namespace octet {
@@ -74,10 +75,6 @@ class Reader {
   const std::string& where_;
 };
 
-int64_t n_blocks(int64_t extent, int64_t block) {
-  return extent / block + (extent % block != 0 ? 1 : 0);
-}
-
 }  // namespace
 
 std::optional<QuantizationConfig> parse_quantization_config(const std::string& text,
@@ -118,7 +115,7 @@ std::optional<BlockShape> scaled_block(const std::vector<int64_t>& weight,
   if (scales == Extents{rows} || scales == Extents{rows, 1}) {
     return BlockShape{.rows = 1, .cols = std::max<int64_t>(cols, 1)};
   }
-  if (scales == Extents{n_blocks(rows, block.rows), n_blocks(cols, block.cols)}) return block;
+  if (scales == Extents{ceil_div(rows, block.rows), ceil_div(cols, block.cols)}) return block;
   return std::nullopt;
 }
 

@@ -29,7 +29,7 @@ Blocks::Blocks(const ModelSpec& spec) : spec_(spec), builder_(graph_) {
   batch_inputs();
 }
 
-Blocks::Blocks(const ModelSpec& spec, const BatchShape& batch, ModelOutputs outputs,
+Blocks::Blocks(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs,
                const std::vector<ParameterSpec>& declared)
     : spec_(spec),
       batch_(batch),

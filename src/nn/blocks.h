@@ -44,7 +44,7 @@ class Blocks {
   // For collecting the parameters: one row, inputs appear as they are met.
   explicit Blocks(const ModelSpec& spec);
   // For the graph: all inputs first, parameters in the order of `declared`.
-  Blocks(const ModelSpec& spec, const BatchShape& batch, ModelOutputs outputs,
+  Blocks(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs,
          const std::vector<ParameterSpec>& declared);
 
   const ModelSpec& spec() const { return spec_; }
@@ -101,7 +101,7 @@ class Blocks {
   void module(std::string_view path);
 
   ModelSpec spec_;
-  BatchShape batch_;
+  BatchSize batch_;
   ModelOutputs outputs_ = ModelOutputs::logits;
   bool collecting_ = true;
   std::vector<ParameterSpec> parameters_;

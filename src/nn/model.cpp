@@ -65,7 +65,7 @@ std::vector<ParameterSpec> model_parameters(const ModelSpec& spec) {
   return blocks.parameters();
 }
 
-ModelGraph build_model(const ModelSpec& spec, const BatchShape& batch, ModelOutputs outputs) {
+ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs) {
   if (batch.batch < 1 || batch.seq < 1) {
     throw Error(ErrorCode::invalid_argument,
                 "[model] expected a batch of at least 1 sequence of 1 token, got {} of {}",

@@ -23,8 +23,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/batch_size.h"
 #include "ir/graph.h"
-#include "ir/ops/attention.h"
 #include "nn/fields.h"
 
 namespace octet {
@@ -38,13 +38,6 @@ struct ParameterSpec {
   double std = 0;      // of Init::normal, mean 0
   bool decay = false;  // weight decay: matrices, but not embeddings (a tied head is one)
   bool operator==(const ParameterSpec&) const = default;
-};
-
-struct BatchShape {
-  int64_t batch = 1;
-  int64_t seq = 1;
-  RowDocuments documents = RowDocuments::joined;
-  int64_t cache = 0;  // positions of the KV cache that its keys will be kept in; 0: none
 };
 
 enum class ModelOutputs : uint8_t { loss, logits };
@@ -92,7 +85,7 @@ ModelSpec resolved(const ModelSpec& spec);
 // Both resolve first. build_model throws also where the batch is empty or longer than a position
 // table.
 std::vector<ParameterSpec> model_parameters(const ModelSpec& spec);
-ModelGraph build_model(const ModelSpec& spec, const BatchShape& batch, ModelOutputs outputs);
+ModelGraph build_model(const ModelSpec& spec, const BatchSize& batch, ModelOutputs outputs);
 
 // Elements of all parameters; a tied head counts once.
 int64_t parameter_count(const ModelSpec& spec);

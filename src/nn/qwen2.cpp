@@ -8,16 +8,7 @@
 namespace octet {
 namespace {
 
-constexpr HfKey kKeys[] = {
-    kRmsEps,
-    {.field = "kv_heads", .key = "num_key_value_heads", .absent = 32, .zero_is_null = true},
-    {.field = "max_positions", .key = "max_position_embeddings", .absent = 32768},
-    {.field = "sliding_window",
-     .key = "sliding_window",
-     .absent = 4096,
-     .zero_is_null = true,
-     .gate = "use_sliding_window"},
-    {.field = "window_from", .key = "max_window_layers", .absent = 28}};
+constexpr HfKey kKeys[] = {kRmsEps, kQwenKvHeads, kQwenPositions, kQwenWindow, kQwenWindowFrom};
 
 ValueId logits(Blocks& blocks) {
   return rotary_decoder(blocks, {.qkv_bias = WithBias::yes});

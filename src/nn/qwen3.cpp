@@ -7,18 +7,10 @@
 namespace octet {
 namespace {
 
-constexpr HfKey kKeys[] = {
-    kRmsEps,
-    kAttentionBias,
-    {.field = "kv_heads", .key = "num_key_value_heads", .absent = 32, .zero_is_null = true},
-    {.field = "head_dim", .key = "head_dim", .absent = 128},
-    {.field = "max_positions", .key = "max_position_embeddings", .absent = 32768},
-    {.field = "sliding_window",
-     .key = "sliding_window",
-     .absent = 4096,
-     .zero_is_null = true,
-     .gate = "use_sliding_window"},
-    {.field = "window_from", .key = "max_window_layers", .absent = 28}};
+constexpr HfKey kKeys[] = {kRmsEps,        kAttentionBias,
+                           kQwenKvHeads,   {.field = "head_dim", .key = "head_dim", .absent = 128},
+                           kQwenPositions, kQwenWindow,
+                           kQwenWindowFrom};
 
 ValueId logits(Blocks& blocks) {
   return rotary_decoder(blocks, {.qk_norm = QkNorm::head});

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "data/shards_only.h"
-#include "data/token_cache.h"
 #include "infer/model_spec.h"
 #include "text/tokenizer.h"
 
@@ -124,6 +123,11 @@ RowDocuments row_documents(const RunConfig& config) {
   return boundaries == DocumentBoundaries::isolate ? RowDocuments::isolated : RowDocuments::joined;
 }
 
+DocumentBoundaries eval_boundaries(RowDocuments documents) {
+  return documents == RowDocuments::isolated ? DocumentBoundaries::isolate
+                                             : DocumentBoundaries::ignore;
+}
+
 PackOptions pack_options(const RunConfig& config) {
   return {.seq = config.model.seq,
           .too_long = named<TooLong>(config.data.too_long),
@@ -146,20 +150,28 @@ std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunCon
     return std::make_unique<PackedEval>(stream, pack_options(config), max_tokens);
   }
   const int64_t n_tokens = std::min(stream.n_tokens(), max_tokens);
-  return std::make_unique<EvalWindows>(
-      stream.slice(0, n_tokens), config.model.seq, std::max<int64_t>(n_tokens - 1, 0),
-      row_documents(config) == RowDocuments::isolated ? DocumentBoundaries::isolate
-                                                      : DocumentBoundaries::ignore);
+  return std::make_unique<EvalWindows>(stream.slice(0, n_tokens), config.model.seq,
+                                       std::max<int64_t>(n_tokens - 1, 0),
+                                       eval_boundaries(row_documents(config)));
 }
 
 int64_t eval_tokens(const RunConfig& config, const ModelSpec& spec) {
   return config.train.eval_bytes / token_bytes(spec.vocab);
 }
 
-std::string token_cache_folder(const RunConfig& config) {
+std::optional<TokenCacheOptions> token_cache_options(const RunConfig& config,
+                                                     const std::string& tokenizer,
+                                                     const std::string& separator,
+                                                     const RunDataOptions& options) {
+  if (tokenizer.empty() || tokenizer == "bytes") return std::nullopt;
   std::string out = config.out;
   while (out.size() > 1 && out.ends_with('/')) out.pop_back();
-  return join_path(parent_path(out), "token-cache");
+  return TokenCacheOptions{.folder = join_path(parent_path(out), "token-cache"),
+                           .tokenizer_path = tokenizer,
+                           .separator = separator,
+                           .threads = options.threads,
+                           .on_progress = options.on_progress,
+                           .log = options.log};
 }
 
 std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string& path,
@@ -249,16 +261,11 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
   options.shards.width = shard_width(config.data.token_bytes);
   options.shards.vocab = spec.vocab;
   options.log = run_options.log;
-  if (config.data.tokenizer.empty() || config.data.tokenizer == "bytes")
-    return open_dataset(files, options, *tokenizer);
-  TokenCache cache(files, *tokenizer,
-                   {.folder = token_cache_folder(config),
-                    .tokenizer_path = config.data.tokenizer,
-                    .separator = config.data.document_separator,
-                    .threads = run_options.threads,
-                    .on_progress = run_options.on_progress,
-                    .log = run_options.log});
-  options.cache = &cache;
+  std::optional<TokenCache> cache;
+  if (const auto how = token_cache_options(config, config.data.tokenizer,
+                                           config.data.document_separator, run_options)) {
+    options.cache = &cache.emplace(files, *tokenizer, *how);
+  }
   return open_dataset(files, options, *tokenizer);
 }
 

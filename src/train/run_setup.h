@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/packed_loader.h"
+#include "data/token_cache.h"
 #include "nn/model.h"
 #include "optim/schedule.h"
 
@@ -26,6 +28,9 @@ PackOptions pack_options(const RunConfig& config);
 bool has_conversations(const RunConfig& config);    // as data
 bool has_whole_documents(const RunConfig& config);  // in each row
 RowDocuments row_documents(const RunConfig& config);
+
+// What is no label of an evaluation in windows: what tokens do not see.
+DocumentBoundaries eval_boundaries(RowDocuments documents);
 
 // The rows that the configuration asks for: windows of text, or whole documents.
 std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config);
@@ -60,7 +65,11 @@ std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string&
 ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokenizer& tokenizer,
                        const std::vector<std::string>& paths, int threads);
 
-// Where the tokens of a run's text are kept: beside config.out, for the runs beside it as well.
-std::string token_cache_folder(const RunConfig& config);
+// Where and how the tokens of text are kept: beside config.out, for the runs beside it as well.
+// Nothing for bytes, which are their own tokens.
+std::optional<TokenCacheOptions> token_cache_options(const RunConfig& config,
+                                                     const std::string& tokenizer,
+                                                     const std::string& separator,
+                                                     const RunDataOptions& options);
 
 }  // namespace octet

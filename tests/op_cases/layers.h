@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "ir/ops/attention.h"
+#include "ir/batch_size.h"
 #include "op_cases/eight_bit.h"
 #include "op_cases/op_cases.h"
 #include "op_cases/primitives.h"

@@ -159,20 +159,18 @@ class Heads {
   ValueId scores(ValueId q, ValueId k) const {
     const ValueId s = b_.scaled(over_head_dim(q, k), a_.scale);
     if (!a_.causal) return s;
-    const ValueId seen =
-        hidden(masks_.positions == kNoValue ? future() : unwritten(masks_.positions), s);
-    return masks_.doc_starts == kNoValue ? seen : hidden(other_documents(), seen);
-  }
-  // Keys behind their query, [B, K, G, T, S]
-  ValueId future() const {
-    const Shape plane{a_.seq, n_keys_};
-    const ValueId query = b_.emit1(OpCode::iota, IotaAttrs{.shape = plane, .axis = 0}, {});
-    return b_.broadcast(beyond(query, plane, 1), square(), {3, 4});
-  }
-  ValueId unwritten(ValueId positions) const {
     const Shape box{a_.batch, a_.seq, n_keys_};
-    const ValueId query = b_.broadcast(b_.reshape(positions, {a_.batch, a_.seq}), box, {0, 1});
-    return b_.broadcast(beyond(query, box, 2), square(), {0, 3, 4});
+    const ValueId query =
+        masks_.positions == kNoValue
+            ? b_.emit1(OpCode::iota, IotaAttrs{.shape = box, .axis = 1}, {})
+            : b_.broadcast(b_.reshape(masks_.positions, {a_.batch, a_.seq}), box, {0, 1});
+    const ValueId key = b_.emit1(OpCode::iota, IotaAttrs{.shape = box, .axis = 2}, {});
+    ValueId seen = hidden(query, key, s);
+    if (a_.window > 0) seen = hidden(last_query(box), query, seen);
+    if (masks_.doc_starts == kNoValue) return seen;
+    const ValueId start =
+        b_.broadcast(b_.reshape(masks_.doc_starts, {a_.batch, a_.seq}), box, {0, 1});
+    return hidden(key, start, seen);
   }
   // What a query that sees no key has instead of 0 / 0, of x [B, K, G, T, ...].
   ValueId seen(ValueId x, double otherwise) const {
@@ -187,31 +185,20 @@ class Heads {
   }
 
  private:
-  // Keys (the last axis) behind their query's position, and those before its window.
-  ValueId beyond(ValueId query, const Shape& shape, int64_t axis) const {
-    const ValueId key = b_.emit1(OpCode::iota, IotaAttrs{.shape = shape, .axis = axis}, {});
-    const ValueId late = b_.emit1(OpCode::less, NoAttrs{}, {query, key});
-    if (a_.window == 0) return late;
-    // The last query that sees a key: key + window - 1.
-    Shape longer = shape, start(shape.size(), 0), limit = shape, stride(shape.size(), 1);
-    longer.back() += a_.window - 1;
-    start.back() += a_.window - 1;
-    limit.back() += a_.window - 1;
-    const ValueId last =
-        b_.emit1(OpCode::slice, SliceAttrs{.start = start, .limit = limit, .stride = stride},
-                 {b_.emit1(OpCode::iota, IotaAttrs{.shape = longer, .axis = axis}, {})});
-    const ValueId early = b_.emit1(OpCode::less, NoAttrs{}, {last, query});
-    const ValueId all = b_.emit1(OpCode::equal, NoAttrs{}, {key, key});
-    return b_.select(early, all, late);
+  // Minus infinity where low < high, each [B, T, S].
+  ValueId hidden(ValueId low, ValueId high, ValueId s) const {
+    const ValueId condition = b_.emit1(OpCode::less, NoAttrs{}, {low, high});
+    return b_.select(b_.broadcast(condition, square(), {0, 3, 4}),
+                     b_.fill(square(), -std::numeric_limits<double>::infinity()), s);
   }
-  ValueId hidden(ValueId condition, ValueId s) const {
-    return b_.select(condition, b_.fill(square(), -std::numeric_limits<double>::infinity()), s);
-  }
-  ValueId other_documents() const {
-    const ValueId key = b_.emit1(OpCode::iota, IotaAttrs{.shape = square(), .axis = 4}, {});
-    const ValueId start =
-        b_.broadcast(b_.reshape(masks_.doc_starts, {a_.batch, a_.seq}), square(), {0, 3});
-    return b_.emit1(OpCode::less, NoAttrs{}, {key, start});
+  // The last query within whose window a key is: key + window - 1, of the shape [B, T, S].
+  ValueId last_query(const Shape& box) const {
+    const Shape from{0, 0, a_.window - 1};
+    Shape longer = box;
+    longer[2] += from[2];
+    const ValueId counted = b_.emit1(OpCode::iota, IotaAttrs{.shape = longer, .axis = 2}, {});
+    return b_.emit1(OpCode::slice, SliceAttrs{.start = from, .limit = longer, .stride = {1, 1, 1}},
+                    {counted});
   }
 
   Builder& b_;

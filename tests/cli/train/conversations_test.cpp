@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "backends/cpu/backend.h"
+#include "cli/train/first_moments.h"
 #include "cli/train/tiny_run.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
@@ -71,16 +72,7 @@ TEST(Conversations, a_resumed_run_goes_on_bit_for_bit) {
 // The first moment after one step is the gradient times a constant.
 std::vector<float> gradient_of(Session& session) {
   session.trainer.step();
-  std::vector<float> all;
-  TrainEngine& engine = session.trainer.engine();
-  for (const auto& [name, slot] : engine.layout().slots) {
-    if (slot.key.use != StateUse::moment1) continue;
-    std::vector<float> values(static_cast<size_t>(slot.type.n_bytes()) / sizeof(float));
-    engine.arenas().device().copy_out(values.data(), engine.arenas().lane(slot.lane) + slot.offset,
-                                      slot.type.n_bytes());
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
+  return test::first_moments(session.trainer.engine());
 }
 
 TEST(Conversations, any_split_of_a_step_gives_the_same_gradient) {

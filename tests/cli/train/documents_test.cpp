@@ -7,6 +7,7 @@
 
 #include "backends/cpu/backend.h"
 #include "base/philox.h"
+#include "cli/train/first_moments.h"
 #include "cli/train/tiny_run.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
@@ -124,15 +125,7 @@ std::vector<float> gradient_of(const ScratchFolder& folder, const std::string& r
   const StepOutcome outcome =
       engine.step(std::span(&batch, 1), {.lr = 1e-3F, .c1 = 0.1F, .c2 = 0.05F, .attempt = 1});
   EXPECT_FALSE(outcome.nonfinite);
-  std::vector<float> all;
-  for (const auto& [name, slot] : engine.layout().slots) {
-    if (slot.key.use != StateUse::moment1) continue;
-    std::vector<float> values(static_cast<size_t>(slot.type.n_bytes()) / sizeof(float));
-    engine.arenas().device().copy_out(values.data(), engine.arenas().lane(slot.lane) + slot.offset,
-                                      slot.type.n_bytes());
-    all.insert(all.end(), values.begin(), values.end());
-  }
-  return all;
+  return test::first_moments(engine);
 }
 
 TEST(IsolatedGradient, does_not_cross_documents) {

@@ -12,7 +12,7 @@ namespace octet::golden {
 
 struct Golden {
   ModelSpec spec;
-  BatchShape batch;
+  BatchSize batch;
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
   std::map<std::string, std::vector<double>> tensors;  // "w:", "g:", "w1:" + parameter; "loss", ...
   std::map<std::string, Shape> shapes;

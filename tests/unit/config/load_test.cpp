@@ -82,7 +82,9 @@ TEST(ConfigTable, every_listed_name_is_accepted_and_stays) {
       const RunConfig config = parse_config("{}", "run.yaml", {set}).config;
       const auto values = config_values(config);
       const auto at = std::ranges::find(values, row.path, [](const auto& v) { return v.first; });
-      if (name != "auto") EXPECT_EQ(at->second, name) << set;
+      if (name != "auto") {
+        EXPECT_EQ(at->second, name) << set;
+      }
     }
   }
 }

@@ -178,7 +178,9 @@ TEST_F(TokenizeFiles, goes_on_where_it_was_stopped) {
   int n_batches = 0;
   EXPECT_FALSE(run("parts", 2, {.stops = [&] { return ++n_batches > 1; }}).is_done);
   const std::string lost = folder_ / "parts/shard-00001.npy";
-  if (posix_files().exists(lost)) EXPECT_GT(posix_files().size(lost), 0u);
+  if (posix_files().exists(lost)) {
+    EXPECT_GT(posix_files().size(lost), 0u);
+  }
   EXPECT_TRUE(run("parts", 1).is_done);
   EXPECT_TRUE(all_bytes(folder_ / "whole") == all_bytes(folder_ / "parts"));
   EXPECT_TRUE(run("parts", 1).is_done);  // nothing is left to do

@@ -124,7 +124,7 @@ TEST(Model, graph_inputs_are_the_parameters_then_the_batch) {
 
 TEST(Model, outputs_are_loss_and_nll_or_logits) {
   for (const ModelKind kind : kKinds) {
-    const BatchShape batch = {.batch = 3, .seq = 5};
+    const BatchSize batch = {.batch = 3, .seq = 5};
     const Graph loss = build_model(tiny(kind), batch, ModelOutputs::loss).graph;
     ASSERT_EQ(loss.outputs.size(), 2u);
     EXPECT_EQ(loss.type(loss.find_output("loss")->value), real_type({}));
@@ -243,7 +243,7 @@ TEST(Model, sizes_that_divide_nothing_build_and_verify) {
     for (const ModelKind kind : kKinds) {
       if (!model_def(kind).grouped_heads && spec.kv_heads != 0) continue;
       spec.kind = kind;
-      for (const BatchShape batch : {BatchShape{1, 1}, BatchShape{3, 7}, BatchShape{1, 513}}) {
+      for (const BatchSize batch : {BatchSize{1, 1}, BatchSize{3, 7}, BatchSize{1, 513}}) {
         for (const ModelOutputs outputs : {ModelOutputs::loss, ModelOutputs::logits}) {
           EXPECT_NO_THROW(verify(build_model(spec, batch, outputs).graph));
         }
@@ -322,7 +322,7 @@ TEST(Model, refuses_what_is_no_model_and_says_what_it_expected) {
 }
 
 TEST(Model, refuses_an_empty_batch_and_a_sequence_beyond_the_position_table) {
-  const auto message = [](const ModelSpec& spec, const BatchShape& batch) -> std::string {
+  const auto message = [](const ModelSpec& spec, const BatchSize& batch) -> std::string {
     try {
       build_model(spec, batch, ModelOutputs::logits);
     } catch (const Error& error) {

@@ -5,9 +5,9 @@
 namespace octet::cpu {
 
 const Binding* find_binding(const NodeView& view) {
-  for (const auto bindings :
-       {gemm_bindings(), elementwise_bindings(), layer_bindings(), update_bindings(),
-        quantize_bindings(), quantize_layer_bindings(), stored_bindings(), move_bindings()}) {
+  for (const auto bindings : {gemm_bindings(), elementwise_bindings(), layer_bindings(),
+                              norm_bindings(), update_bindings(), quantize_bindings(),
+                              quantize_layer_bindings(), stored_bindings(), move_bindings()}) {
     for (const Binding& binding : bindings) {
       if (binding.op == view.node.op && binding.applies(view)) return &binding;
     }

@@ -29,6 +29,7 @@ struct Binding {
 std::span<const Binding> gemm_bindings();
 std::span<const Binding> elementwise_bindings();
 std::span<const Binding> layer_bindings();
+std::span<const Binding> norm_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> quantize_bindings();
 std::span<const Binding> quantize_layer_bindings();

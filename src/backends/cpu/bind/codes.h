@@ -22,6 +22,9 @@ inline float* scratch_of(const LaunchArgs& args) {
   return reinterpret_cast<float*>(args.scratch);
 }
 
+// Whether the op's stored operands are codes, and the rest f32 or bf16 (stored.cpp).
+bool reads_codes(const NodeView& view);
+
 // The codes that a per-tensor quantizer writes: the first result, or where it writes both layouts
 // by row the first, and transposed the result `both`.
 struct CodesOf {

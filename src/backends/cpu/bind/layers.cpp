@@ -2,99 +2,12 @@
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/cross_entropy.h"
 #include "backends/cpu/embedding.h"
-#include "backends/cpu/norm.h"
 #include "backends/cpu/reduce.h"
 #include "backends/cpu/rope.h"
 #include "ir/ops/rope.h"
 
 namespace octet::cpu {
 namespace {
-
-RowShape rows_of(const TensorType& x) {
-  return {.rows = x.shape[0], .cols = x.shape[1]};
-}
-
-bool plain_norm(const NodeView& view) {
-  return all_wide(view) && view.attrs<NormAttrs>().group == 0;
-}
-
-LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
-  const auto eps = static_cast<float>(view.attrs<NormAttrs>().eps);
-  return [types = NodeTypes(view), shape = rows_of(view.in(octet::RmsNorm::x)), eps,
-          &pool = context.pool](const LaunchArgs& args) {
-    rms_norm({.x = types.operand(args, octet::RmsNorm::x),
-              .weight = types.operand(args, octet::RmsNorm::weight),
-              .y = types.result(args, octet::RmsNorm::y),
-              .rstd = data_out<float>(args, octet::RmsNorm::rstd),
-              .eps = eps},
-             shape, pool);
-  };
-}
-
-int64_t rms_grad_scratch(const NodeView& view, int) {
-  return view.has(RmsNormGrad::weight)
-             ? norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), 1) *
-                   static_cast<int64_t>(sizeof(float))
-             : 0;
-}
-
-LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
-  return with_amax_sink(view, [types = NodeTypes(view), shape = rows_of(view.in(RmsNormGrad::x)),
-                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    rms_norm_backward({.x = types.operand(args, RmsNormGrad::x),
-                       .weight = types.operand(args, RmsNormGrad::weight),
-                       .dy = types.operand(args, RmsNormGrad::dy),
-                       .residual = types.operand(args, RmsNormGrad::addend),
-                       .rstd = data<float>(args, RmsNormGrad::rstd),
-                       .dx = types.result(args, RmsNormGrad::dx),
-                       .dw = types.result(args, RmsNormGrad::dweight),
-                       .scratch = reinterpret_cast<float*>(args.scratch),
-                       .groups = {},
-                       .amax = amax},
-                      shape, pool);
-  });
-}
-
-LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
-  const auto eps = static_cast<float>(view.attrs<NormAttrs>().eps);
-  return [types = NodeTypes(view), shape = rows_of(view.in(octet::LayerNorm::x)), eps,
-          &pool = context.pool](const LaunchArgs& args) {
-    layer_norm({.x = types.operand(args, octet::LayerNorm::x),
-                .weight = types.operand(args, octet::LayerNorm::weight),
-                .bias = types.operand(args, octet::LayerNorm::bias),
-                .y = types.result(args, octet::LayerNorm::y),
-                .mean = data_out<float>(args, octet::LayerNorm::mean),
-                .rstd = data_out<float>(args, octet::LayerNorm::rstd),
-                .eps = eps},
-               shape, pool);
-  };
-}
-
-int64_t layer_grad_scratch(const NodeView& view, int) {
-  return view.has(LayerNormGrad::weight)
-             ? norm_backward_scratch(rows_of(view.in(LayerNormGrad::x)), 2) *
-                   static_cast<int64_t>(sizeof(float))
-             : 0;
-}
-
-LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
-  return with_amax_sink(view, [types = NodeTypes(view), shape = rows_of(view.in(LayerNormGrad::x)),
-                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    layer_norm_backward({.x = types.operand(args, LayerNormGrad::x),
-                         .weight = types.operand(args, LayerNormGrad::weight),
-                         .dy = types.operand(args, LayerNormGrad::dy),
-                         .residual = types.operand(args, LayerNormGrad::addend),
-                         .mean = data<float>(args, LayerNormGrad::mean),
-                         .rstd = data<float>(args, LayerNormGrad::rstd),
-                         .dx = types.result(args, LayerNormGrad::dx),
-                         .dw = types.result(args, LayerNormGrad::dweight),
-                         .db = types.result(args, LayerNormGrad::dbias),
-                         .scratch = reinterpret_cast<float*>(args.scratch),
-                         .groups = {},
-                         .amax = amax},
-                        shape, pool);
-  });
-}
 
 bool rope_applies(const NodeView& view) {
   return is_wide(view.in(octet::Rope::x).dtype) && is_wide(view.out(octet::Rope::y).dtype) &&
@@ -129,14 +42,9 @@ Dtype attention_dtype(const NodeView& view) {
   return view.in(attention_matrices(view).front()).dtype;
 }
 
-// Where attention or its gradient has doc_starts, or kNoSlot.
-SlotId documents_place(const NodeView& view) {
-  const SlotId place = view.node.op == OpCode::attention_grad ? SlotId{AttentionGrad::doc_starts}
-                                                              : SlotId{Attention::doc_starts};
-  return view.has(place) ? place : kNoSlot;
-}
-const int32_t* doc_starts(const LaunchArgs& args, SlotId place) {
-  return place == kNoSlot ? nullptr : data<int32_t>(args, place);
+bool has_documents(const NodeView& view) {
+  return view.node.op == OpCode::attention_grad ? view.has(AttentionGrad::doc_starts)
+                                                : view.has(Attention::doc_starts);
 }
 
 AttentionSpec attention_spec(const NodeView& view) {
@@ -152,7 +60,7 @@ AttentionSpec attention_spec(const NodeView& view) {
   spec.window = attrs.window;
   spec.scale = static_cast<float>(attrs.scale);
   spec.dtype = attention_dtype(view);
-  if (documents_place(view) != kNoSlot) spec.documents = AttentionDocuments::isolated;
+  if (has_documents(view)) spec.documents = AttentionDocuments::isolated;
   return spec;
 }
 
@@ -176,15 +84,14 @@ int64_t attention_grad_scratch(const NodeView& view, int n_threads) {
 LaunchFn prepare_attention(const NodeView& view, Context& context) {
   const auto kernel =
       std::make_shared<AttentionForward>(attention_spec(view), context.pool.n_threads());
-  return [kernel, place = documents_place(view), cached = view.has(Attention::positions),
-          &pool = context.pool](const LaunchArgs& args) {
+  return [kernel, &pool = context.pool](const LaunchArgs& args) {
     kernel->launch({.q = {args.operands[Attention::q]},
                     .k = {args.operands[Attention::k]},
                     .v = {args.operands[Attention::v]},
                     .o = {args.results[Attention::o]},
                     .lse = data_out<float>(args, Attention::lse),
-                    .doc_starts = doc_starts(args, place),
-                    .positions = cached ? data<int32_t>(args, Attention::positions) : nullptr,
+                    .doc_starts = data<int32_t>(args, Attention::doc_starts),
+                    .positions = data<int32_t>(args, Attention::positions),
                     .scratch = args.scratch},
                    pool);
   };
@@ -193,14 +100,14 @@ LaunchFn prepare_attention(const NodeView& view, Context& context) {
 LaunchFn prepare_attention_grad(const NodeView& view, Context& context) {
   const auto kernel =
       std::make_shared<AttentionBackward>(attention_spec(view), context.pool.n_threads());
-  return [kernel, place = documents_place(view), &pool = context.pool](const LaunchArgs& args) {
+  return [kernel, &pool = context.pool](const LaunchArgs& args) {
     kernel->launch({.q = {args.operands[AttentionGrad::q]},
                     .k = {args.operands[AttentionGrad::k]},
                     .v = {args.operands[AttentionGrad::v]},
                     .o = {args.operands[AttentionGrad::o]},
                     .dout = {args.operands[AttentionGrad::dout]},
                     .lse = data<float>(args, AttentionGrad::lse),
-                    .doc_starts = doc_starts(args, place),
+                    .doc_starts = data<int32_t>(args, AttentionGrad::doc_starts),
                     .dq = {args.results[AttentionGrad::dq]},
                     .dk = {args.results[AttentionGrad::dk]},
                     .dv = {args.results[AttentionGrad::dv]},
@@ -288,10 +195,6 @@ LaunchFn prepare_cross_entropy_grad(const NodeView& view, Context& context) {
 }
 
 const Binding kBindings[] = {
-    {OpCode::rms_norm, plain_norm, nullptr, prepare_rms_norm},
-    {OpCode::rms_norm_grad, plain_norm, rms_grad_scratch, prepare_rms_norm_grad},
-    {OpCode::layer_norm, plain_norm, nullptr, prepare_layer_norm},
-    {OpCode::layer_norm_grad, plain_norm, layer_grad_scratch, prepare_layer_norm_grad},
     {OpCode::rope, rope_applies, nullptr, prepare_rope},
     {OpCode::attention, attention_applies, attention_scratch, prepare_attention},
     {OpCode::attention_grad, attention_applies, attention_grad_scratch, prepare_attention_grad},

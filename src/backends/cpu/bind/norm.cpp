@@ -1,0 +1,156 @@
+// RMSNorm, LayerNorm and their gradients, of an x that is plain or stored in groups.
+#include "backends/cpu/norm.h"
+#include "backends/cpu/bind/codes.h"
+#include "ir/op_def.h"
+
+namespace octet::cpu {
+namespace {
+
+bool plain_norm(const NodeView& view) {
+  return all_wide(view) && view.attrs<NormAttrs>().group == 0;
+}
+
+template <SlotId kWeight, int kSums>
+int64_t plain_grad_bytes(const NodeView& view, int) {
+  return view.has(kWeight)
+             ? float_bytes(norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), kSums))
+             : 0;
+}
+
+int64_t norm_group(const NodeView& view) {
+  return view.attrs<NormAttrs>().group;
+}
+
+// Scratch of a backward's sums, then of a decoded row for each thread.
+int64_t sums_floats(const NodeView& view, SlotId weight) {
+  const int n_sums = view.node.op == OpCode::layer_norm_grad ? 2 : 1;
+  return view.has(weight)
+             ? round_up(norm_backward_scratch(rows_of(view.in(RmsNormGrad::x)), n_sums), 16)
+             : 0;
+}
+
+NormGroups groups_at(const NodeTypes& types, const LaunchArgs& args, SlotId scales, int64_t group,
+                     int64_t rows_at) {
+  return {types.operand(args, scales), group, scratch_of(args) + rows_at};
+}
+
+// An absent scale and a group of 0 where x is plain.
+bool rms_norm_applies(const NodeView& view) {
+  return reads_codes(view) && view.out(octet::RmsNorm::rstd).dtype == Dtype::f32;
+}
+int64_t forward_bytes(const NodeView& view, int n_threads) {
+  return float_bytes(norm_groups_scratch(rows_of(view.in(octet::RmsNorm::x)), n_threads));
+}
+
+LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
+  return
+      [types = NodeTypes(view), a = view.attrs<NormAttrs>(),
+       shape = rows_of(view.in(octet::RmsNorm::x)), &pool = context.pool](const LaunchArgs& args) {
+        rms_norm({.x = types.operand(args, octet::RmsNorm::x),
+                  .weight = types.operand(args, octet::RmsNorm::weight),
+                  .y = types.result(args, octet::RmsNorm::y),
+                  .rstd = data_out<float>(args, octet::RmsNorm::rstd),
+                  .eps = static_cast<float>(a.eps),
+                  .groups = groups_at(types, args, octet::RmsNorm::x_scale, a.group, 0)},
+                 shape, pool);
+      };
+}
+
+bool rms_grad_applies(const NodeView& view) {
+  return reads_codes(view) && view.in(RmsNormGrad::rstd).dtype == Dtype::f32;
+}
+int64_t rms_grad_bytes(const NodeView& view, int n_threads) {
+  return float_bytes(sums_floats(view, RmsNormGrad::weight) +
+                     norm_groups_scratch(rows_of(view.in(RmsNormGrad::x)), n_threads));
+}
+
+LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
+  return with_amax_sink(view, [types = NodeTypes(view), group = norm_group(view),
+                               shape = rows_of(view.in(RmsNormGrad::x)),
+                               rows_at = sums_floats(view, RmsNormGrad::weight),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
+    rms_norm_backward({.x = types.operand(args, RmsNormGrad::x),
+                       .weight = types.operand(args, RmsNormGrad::weight),
+                       .dy = types.operand(args, RmsNormGrad::dy),
+                       .residual = types.operand(args, RmsNormGrad::addend),
+                       .rstd = data<float>(args, RmsNormGrad::rstd),
+                       .dx = types.result(args, RmsNormGrad::dx),
+                       .dw = types.result(args, RmsNormGrad::dweight),
+                       .scratch = scratch_of(args),
+                       .groups = groups_at(types, args, RmsNormGrad::x_scale, group, rows_at),
+                       .amax = amax},
+                      shape, pool);
+  });
+}
+
+bool layer_norm_applies(const NodeView& view) {
+  return reads_codes(view) && view.out(octet::LayerNorm::mean).dtype == Dtype::f32 &&
+         view.out(octet::LayerNorm::rstd).dtype == Dtype::f32;
+}
+
+LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
+  return [types = NodeTypes(view), a = view.attrs<NormAttrs>(),
+          shape = rows_of(view.in(octet::LayerNorm::x)),
+          &pool = context.pool](const LaunchArgs& args) {
+    layer_norm({.x = types.operand(args, octet::LayerNorm::x),
+                .weight = types.operand(args, octet::LayerNorm::weight),
+                .bias = types.operand(args, octet::LayerNorm::bias),
+                .y = types.result(args, octet::LayerNorm::y),
+                .mean = data_out<float>(args, octet::LayerNorm::mean),
+                .rstd = data_out<float>(args, octet::LayerNorm::rstd),
+                .eps = static_cast<float>(a.eps),
+                .groups = groups_at(types, args, octet::LayerNorm::x_scale, a.group, 0)},
+               shape, pool);
+  };
+}
+
+bool layer_grad_applies(const NodeView& view) {
+  return reads_codes(view) && view.in(LayerNormGrad::mean).dtype == Dtype::f32 &&
+         view.in(LayerNormGrad::rstd).dtype == Dtype::f32;
+}
+int64_t layer_grad_bytes(const NodeView& view, int n_threads) {
+  return float_bytes(sums_floats(view, LayerNormGrad::weight) +
+                     norm_groups_scratch(rows_of(view.in(LayerNormGrad::x)), n_threads));
+}
+
+LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
+  return with_amax_sink(view, [types = NodeTypes(view), group = norm_group(view),
+                               shape = rows_of(view.in(LayerNormGrad::x)),
+                               rows_at = sums_floats(view, LayerNormGrad::weight),
+                               &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
+    layer_norm_backward({.x = types.operand(args, LayerNormGrad::x),
+                         .weight = types.operand(args, LayerNormGrad::weight),
+                         .dy = types.operand(args, LayerNormGrad::dy),
+                         .residual = types.operand(args, LayerNormGrad::addend),
+                         .mean = data<float>(args, LayerNormGrad::mean),
+                         .rstd = data<float>(args, LayerNormGrad::rstd),
+                         .dx = types.result(args, LayerNormGrad::dx),
+                         .dw = types.result(args, LayerNormGrad::dweight),
+                         .db = types.result(args, LayerNormGrad::dbias),
+                         .scratch = scratch_of(args),
+                         .groups = groups_at(types, args, LayerNormGrad::x_scale, group, rows_at),
+                         .amax = amax},
+                        shape, pool);
+  });
+}
+
+const Binding kBindings[] = {
+    {OpCode::rms_norm, plain_norm, nullptr, prepare_rms_norm},
+    {OpCode::rms_norm, rms_norm_applies, forward_bytes, prepare_rms_norm},
+    {OpCode::rms_norm_grad, plain_norm, plain_grad_bytes<RmsNormGrad::weight, 1>,
+     prepare_rms_norm_grad},
+    {OpCode::rms_norm_grad, rms_grad_applies, rms_grad_bytes, prepare_rms_norm_grad},
+    {OpCode::layer_norm, plain_norm, nullptr, prepare_layer_norm},
+    {OpCode::layer_norm, layer_norm_applies, forward_bytes, prepare_layer_norm},
+    {OpCode::layer_norm_grad, plain_norm, plain_grad_bytes<LayerNormGrad::weight, 2>,
+     prepare_layer_norm_grad},
+    {OpCode::layer_norm_grad, layer_grad_applies, layer_grad_bytes, prepare_layer_norm_grad},
+};
+
+}  // namespace
+
+std::span<const Binding> norm_bindings() {
+  return kBindings;
+}
+
+}  // namespace octet::cpu
