@@ -290,7 +290,11 @@ void Files::create_directories(const std::string& path) {
   if (kind(folder) != EntryKind::directory) throw_io_error("create directory", path, ENOTDIR);
   for (auto next = missing.rbegin(); next != missing.rend(); ++next) {
     if (is_directory(*next)) continue;  // "a/." is there once "a" is
-    create_directory(*next);
+    try {
+      create_directory(*next);
+    } catch (const Error&) {
+      if (!is_directory(*next)) throw;  // else another process was faster
+    }
     sync_directory(parent_path(*next));
   }
 }

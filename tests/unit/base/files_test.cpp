@@ -69,6 +69,23 @@ TEST(Files, errors_name_the_operation_the_path_and_the_reason) {
             "[files] cannot create directory '" + file + "/sub': Not a directory");
 }
 
+// Somebody else makes each folder just before it would be made here.
+class RivalledFiles : public FaultyFiles {
+ public:
+  using FaultyFiles::FaultyFiles;
+  void create_directory(const std::string& path) override {
+    posix_files().create_directory(path);
+    FaultyFiles::create_directory(path);
+  }
+};
+
+TEST(Files, folders_that_another_process_makes_at_the_same_time_are_there) {
+  const ScratchFolder folder;
+  RivalledFiles files(posix_files());
+  files.create_directories(folder / "a/b");
+  EXPECT_TRUE(files.is_directory(folder / "a/b"));
+}
+
 TEST(Files, writing_to_a_full_device_is_an_error) {
   if (!posix_files().exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const auto out = posix_files().open_output_stream("/dev/full");
