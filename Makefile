@@ -1,7 +1,7 @@
 # The commands of the README. Everything else is ./dev.
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: setup build train test cuda clean
+.PHONY: setup configure build train test cuda clean
 
 BUILD := build
 JOBS := $(shell nproc)
@@ -9,16 +9,19 @@ JOBS := $(shell nproc)
 setup:
 	@tools/setup.sh
 
-build: setup
+build: configure
+	@cmake --build $(BUILD) -j $(JOBS) --target octet
+
+configure: setup
 	@mkdir -p $(BUILD)
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) > $(BUILD)/configure.log 2>&1 \
 	  || { cat $(BUILD)/configure.log; exit 1; }
-	@cmake --build $(BUILD) -j $(JOBS)
 
 train: build
 	@$(BUILD)/octet compare
 
-test: build
+test: configure
+	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow
 
 cuda: build
