@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "io/checkpoint.h"
 #include "io/model_files.h"
 #include "ir/types.h"
+#include "train/edge_telemetry.h"
 
 namespace octet {
 namespace {
@@ -30,7 +32,7 @@ void add_file(const SafetensorsReader& reader, Table& table) {
 
 // Other checkpoints and the manifest as text; with --json one object with all.
 void print_checkpoint(const GlobalOptions& options, const std::vector<CheckpointEntry>& entries,
-                      const LoadedCheckpoint& loaded) {
+                      const LoadedCheckpoint& loaded, const Table& edges) {
   Table tensors{kTensorColumns, {}};
   add_file(loaded.model, tensors);
   add_file(loaded.optim, tensors);
@@ -44,6 +46,7 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
                                      {"problem", entry.problem}});
     }
     json["tensors"] = nlohmann::ordered_json::parse(table_json(tensors));
+    if (!edges.rows.empty()) json["edges"] = nlohmann::ordered_json::parse(table_json(edges));
     write_out(json_text(json));
     return;
   }
@@ -59,7 +62,28 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
     facts.rows.push_back({item.key(), item.value().is_string() ? item.value().get<std::string>()
                                                                : item.value().dump()});
   }
+  if (!edges.rows.empty()) write_out(table_text(edges) + "\n");
   write_out(table_text(facts) + "\n" + table_text(tensors));
+}
+
+constexpr size_t kMostEdges = 12;
+
+// What the last sample of telemetry found, the worst first; nothing where there is none.
+Table edge_table(Files& files, const std::string& run, bool all) {
+  Table table{
+      {"edge", "step", "dtype", "rms", "amax", "zeros", "saturated", "SNR dB", "drift", "rescale"},
+      {}};
+  for (const auto& [step, edge] : newest_edges(files, join_path(run, "telemetry.jsonl"))) {
+    if (!all && table.rows.size() == kMostEdges) break;
+    const int rescale = edge.rescale();
+    table.rows.push_back({edge.edge, fmt::to_string(step), std::string(dtype_name(edge.dtype)),
+                          fmt::format("{:.3g}", edge.rms), fmt::format("{:.3g}", edge.amax),
+                          fmt::format("{:.4f}", edge.zeros), fmt::format("{:.6f}", edge.saturated),
+                          edge.snr ? fmt::format("{:.1f}", *edge.snr) : "",
+                          std::isfinite(edge.drift()) ? fmt::format("{:+.1f}", edge.drift()) : "",
+                          rescale == 0 ? "" : fmt::format("2^{}", rescale)});
+  }
+  return table;
 }
 
 void run_inspect(const std::string& path, const GlobalOptions& options) {
@@ -75,14 +99,15 @@ void run_inspect(const std::string& path, const GlobalOptions& options) {
   if (files.exists(folder)) {
     const Checkpoints checkpoints(files, folder, log);
     if (const auto newest = checkpoints.newest()) {
-      return print_checkpoint(options, checkpoints.list(), *newest);
+      return print_checkpoint(options, checkpoints.list(), *newest,
+                              edge_table(files, path, options.json));
     }
     throw Error(ErrorCode::bad_data, "[inspect] '{}': expected a whole checkpoint, got none",
                 folder);
   }
   if (files.exists(join_path(path, "COMPLETE"))) {
     const Checkpoints checkpoints(files, parent_path(path), log);
-    return print_checkpoint(options, {}, checkpoints.load(path));
+    return print_checkpoint(options, {}, checkpoints.load(path), {});
   }
   Table table{kTensorColumns, {}};
   if (files.is_directory(path)) {

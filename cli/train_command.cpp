@@ -26,6 +26,7 @@ struct TrainFlags {
   std::string config;
   bool resume = false, overwrite = false, strict = false;
   std::string profile_steps;
+  std::optional<int64_t> telemetry;
 };
 
 std::string description(const RunConfig& config, const ModelSpec& spec, const Dataset& data) {
@@ -72,7 +73,9 @@ std::string isa_of(const GlobalOptions& machine) {
 }
 
 void run_train(const TrainFlags& flags, const GlobalOptions& options) {
-  LoadedConfig loaded = load_config(flags.config, options.config_sets());
+  std::vector<std::string> sets = options.config_sets();
+  if (flags.telemetry) sets.push_back(fmt::format("train.telemetry={}", *flags.telemetry));
+  LoadedConfig loaded = load_config(flags.config, sets);
   take_tokenizer_of_model(posix_files(), loaded);
   const RunConfig& config = loaded.config;
   const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
@@ -138,6 +141,11 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
       ->add_option("--profile-steps", flags->profile_steps,
                    "time every kernel of these steps: a table, and trace.json in `out`")
       ->type_name("FIRST:LAST");
+  train
+      ->add_option("--telemetry", flags->telemetry,
+                   "sample what GEMMs and updates read every so many steps, into telemetry.jsonl "
+                   "(train.telemetry); `octet inspect RUN` shows the worst")
+      ->type_name("STEPS");
   add_strict_flag(*train, flags->strict);
   train->callback([flags, &options] { run_train(*flags, options); });
 }

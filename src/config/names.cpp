@@ -10,6 +10,7 @@ namespace octet {
 std::vector<std::string> recipe_names() {
   std::vector<std::string> names;
   for (const Recipe* recipe : all_recipes()) names.emplace_back(recipe->name);
+  names.emplace_back(kScalify);
   return names;
 }
 

@@ -196,6 +196,8 @@ constexpr ConfigRow kTrainRows[] = {
      within(1, kMostSteps), "steps", "steps in a row that may be skipped before the run stops"},
     {"train.telemetry_every", open, OCTET_FIELD(train.telemetry_every), within(0, kMostSteps),
      "steps", "length of the intervals that telemetry.jsonl sums up; 0: none"},
+    {"train.telemetry", open, OCTET_FIELD(train.telemetry), within(0, kMostSteps), "steps",
+     "from one sample to the next of what GEMMs and updates read, into telemetry.jsonl; 0: none"},
     {"train.spike_deviations", open, OCTET_FIELD(train.spike_deviations), within(0, 1e9),
      "deviations", "a loss that stands higher above its running mean is a spike; 0: none is"},
     {"train.spike_window", open, OCTET_FIELD(train.spike_window), within(1, kMostSteps), "steps",

@@ -15,6 +15,8 @@ enum class PowerMath : uint8_t {
   fast,
   exact
 };  // the machine's powers, or the same bits everywhere
+enum class RescaleNorm : uint8_t { max, l1, l2 };
+enum class Direction : uint8_t { forward, backward };
 enum class RopeScaling : uint8_t { none, linear, llama3, dynamic, yarn };
 
 constexpr std::string_view enum_name(Dtype dtype) {
@@ -36,6 +38,19 @@ constexpr std::string_view enum_name(GemmRole r) {
 constexpr std::string_view enum_name(RopeScaling s) {
   constexpr std::string_view names[] = {"none", "linear", "llama3", "dynamic", "yarn"};
   return names[static_cast<int>(s)];
+}
+constexpr std::string_view enum_name(RescaleNorm n) {
+  constexpr std::string_view names[] = {"max", "l1", "l2"};
+  return names[static_cast<int>(n)];
+}
+constexpr std::string_view enum_name(Direction d) {
+  return d == Direction::forward ? "forward" : "backward";
+}
+constexpr int enum_count(RescaleNorm) {
+  return 3;
+}
+constexpr int enum_count(Direction) {
+  return 2;
 }
 constexpr std::string_view enum_name(PowerMath m) {
   return m == PowerMath::fast ? "fast" : "exact";

@@ -151,10 +151,10 @@ struct AdamwAttrs {
 };
 
 using Attrs =
-    std::variant<NoAttrs, FillAttrs, IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs,
-                 SliceAttrs, PadAttrs, AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs,
-                 NormAttrs, RopeAttrs, AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs,
-                 AdamwAttrs, QuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs,
-                 GatedActQuantizeAttrs, GeluQuantizeAttrs>;
+    std::variant<NoAttrs, ScaleAttrs, DynamicRescaleAttrs, CastInAttrs, FillAttrs, IotaAttrs,
+                 BroadcastAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, PadAttrs, AxisAttrs,
+                 AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
+                 AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
+                 AmaxQuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs>;
 
 }  // namespace octet

@@ -12,6 +12,9 @@
 namespace octet {
 
 class Builder;
+class Scaler;
+struct Scaled;
+struct ScaleCall;
 
 // Work of one execution, for reports, selection and rooflines.
 struct Cost {
@@ -33,6 +36,8 @@ using InferFn = std::vector<TensorType> (*)(const Attrs& attrs,
 using VjpFn = std::vector<ValueId> (*)(Builder& builder, const VjpCall& call);
 // Appends the same meaning in simpler ops; returns one value per slot of the node's results.
 using DecomposeFn = std::vector<ValueId> (*)(Builder& builder, const Node& node);
+// Emits the op on scaled operands; returns one scaled value per slot of the results (ir/scale.h).
+using ScaleFn = std::vector<Scaled> (*)(Scaler& scaler, const ScaleCall& call);
 using CostFn = Cost (*)(const Graph& graph, const Node& node);
 
 // Result `result` may take the buffer of operand `operand`, if that is its last use.
@@ -60,7 +65,9 @@ struct OpDef {
   Attrs (*attrs)() = default_attrs<NoAttrs>;
   VjpFn vjp = nullptr;              // nullptr: no gradient flows through
   DecomposeFn decompose = nullptr;  // nullptr: a primitive
-  CostFn cost = nullptr;            // nullptr: no flops, each operand and result moved once
+  ScaleFn scale = nullptr;          // nullptr: data and scales cannot go through
+  uint8_t plain = 0;      // bit i: the scale rule wants operand i as the value itself, with scale 1
+  CostFn cost = nullptr;  // nullptr: no flops, each operand and result moved once
   std::span<const InplacePair> inplace = {};
   std::span<const StoredPlace> stored = {};
   uint8_t statistics = 0;  // bit i: result i stays f32 under every recipe

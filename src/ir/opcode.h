@@ -31,6 +31,14 @@ enum class OpCode : uint8_t {
   select,
   cast,
   stop_gradient,
+  // Scales of values (scale.cpp).
+  rescale,
+  set_scale,
+  rebalance,
+  dynamic_rescale,
+  cast_in,
+  data_scale,
+  power_of_two,
   // Primitives that make or move.
   fill,
   iota,

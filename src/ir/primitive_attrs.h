@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "ir/attr_enums.h"
 #include "ir/types.h"
 
 namespace octet {
@@ -15,6 +16,22 @@ namespace octet {
 
 struct NoAttrs {
   OCTET_ATTRS(NoAttrs) {}
+};
+// set_scale: the scale 2^log2; rebalance: the scale times 2^log2.
+struct ScaleAttrs {
+  int64_t log2 = 0;
+  OCTET_ATTRS(ScaleAttrs) { f("log2", s.log2); }
+};
+// backward: of the gradient that comes back through here.
+struct DynamicRescaleAttrs {
+  RescaleNorm norm = RescaleNorm::l2;
+  Direction direction = Direction::forward;
+  OCTET_ATTRS(DynamicRescaleAttrs) { f("norm", s.norm), f("direction", s.direction); }
+};
+struct CastInAttrs {
+  Dtype dtype = Dtype::e4m3;
+  Direction direction = Direction::forward;
+  OCTET_ATTRS(CastInAttrs) { f("dtype", s.dtype), f("direction", s.direction); }
 };
 struct FillAttrs {
   Shape shape;

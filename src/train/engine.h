@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compile/program.h"
@@ -71,7 +72,10 @@ class TrainEngine {
   NllSum evaluate(const EvalRows& rows);
 
   // Watches every launch of step() from now on; an empty one watches nothing, and costs nothing.
-  void observe(StepObserver observer) { observer_ = std::move(observer); }
+  // Returns the one before.
+  StepObserver observe(StepObserver observer) {
+    return std::exchange(observer_, std::move(observer));
+  }
 
   Arenas& arenas() { return *arenas_; }
   const Layout& layout() const { return program_.layout(); }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "train/edge_telemetry.h"
 
 namespace octet {
 namespace {
@@ -98,6 +99,8 @@ void RunRecord::add_telemetry(const StepReport& report, const Log& log) {
     log.warning("step {}: loss {:.4f} is {:.1f} deviations above its running mean {:.4f}",
                 report.step, report.loss, spike->n_deviations, spike->mean);
   }
+  for (const EdgeStatistics& edge : report.edges)
+    write_telemetry(telemetry_json(report.step, edge), log);
   if (const auto summary = statistics_.summary()) {
     write_telemetry(telemetry_json(*summary), log);
     log.info("{}", summary_line(*summary));

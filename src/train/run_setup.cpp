@@ -1,6 +1,8 @@
 #include "train/run_setup.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 
 #include "base/error.h"
@@ -68,6 +70,11 @@ RecipeOptions recipe_options(const RunConfig& config) {
   return options;
 }
 
+double log2_rms(const ParameterSpec& parameter) {
+  if (parameter.init == Init::normal) return std::log2(parameter.std);
+  return parameter.init == Init::ones ? 0 : -std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
@@ -90,6 +97,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   options.accumulate = static_cast<int>(config.train.accumulate);
   for (const ParameterSpec& parameter : model_parameters(spec)) {
     if (!parameter.decay) options.no_decay.push_back(parameter.name);
+    options.recipe_options.initial_rms[parameter.name] = log2_rms(parameter);
   }
   return options;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/edge_statistics.h"
 #include "runtime/nonfinite.h"
 
 namespace octet {
@@ -24,6 +25,7 @@ struct StepReport {
   bool flagged = false;                    // a quantizer met a value that is not finite
   std::vector<std::string> refused = {};   // without clipping: the tensors that it left alone
   std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
+  std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples
   std::optional<double> val_loss;
   double seconds_left = 0;  // of the run, by the time that its steps have taken so far
 };

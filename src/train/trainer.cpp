@@ -91,7 +91,7 @@ StepReport Trainer::step() {
                                .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
                                .clip = static_cast<float>(config_.optim.clip),
                                .attempt = static_cast<uint32_t>(report.step)};
-  const StepOutcome outcome = engine_.step(batches, scalars);
+  const StepOutcome outcome = watched_step(batches, scalars, report);
   const double seconds = seconds_since(start);
   if (config_.train.debug_nonfinite && (outcome.nonfinite || !std::isfinite(outcome.loss)))
     report.nonfinite = engine_.trace_nonfinite(batches, scalars);
@@ -110,6 +110,30 @@ StepReport Trainer::step() {
   report.time_ms = seconds * 1000;
   report.tokens_per_s = static_cast<double>(counts.n_tokens) / seconds;
   return report;
+}
+
+// A sampled step is watched, and the same step.
+StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars& scalars,
+                                  StepReport& report) {
+  const int64_t every = config_.train.telemetry;
+  const bool is_sampled = every > 0 && (report.step == 1 || report.step % every == 0);
+  if (!is_sampled) return engine_.step(batches, scalars);
+  EdgeWatch watch(engine_.arenas());
+  StepObserver profile = engine_.observe({});
+  const auto both = [&](const Plan& plan, const PlanStep& step, bool before) {
+    if (profile) profile(plan, step, before);
+    watch.observer()(plan, step, before);
+  };
+  engine_.observe(both);
+  try {
+    const StepOutcome outcome = engine_.step(batches, scalars);
+    engine_.observe(std::move(profile));
+    report.edges = watch.take();
+    return outcome;
+  } catch (...) {
+    engine_.observe(std::move(profile));
+    throw;
+  }
 }
 
 std::optional<double> Trainer::evaluate() {

@@ -86,6 +86,8 @@ class Trainer {
 
   // One step, without files: what run() is made of.
   StepReport step();
+  StepOutcome watched_step(const MicroBatches& batches, const StepScalars& scalars,
+                           StepReport& report);
   // Mean loss over the first eval_bytes of the validation data; nothing without such data.
   std::optional<double> evaluate();
 

@@ -46,6 +46,23 @@ inline void add_elementwise(Cases& all) {
     const OperandCase ids = integers({4, 9}, Fill::ids, 3);
     all.push_back({.name = name(op, 9), .op = op, .operands = {ids, ids}});
   }
+  const auto put = [&](OpCode op, size_t i, Attrs attrs, std::vector<OperandCase> operands) {
+    all.push_back({.name = name(op, i),
+                   .op = op,
+                   .attrs = std::move(attrs),
+                   .operands = std::move(operands)});
+  };
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    put(OpCode::rescale, i, NoAttrs{}, {tensor(shapes[i]), scalar(0.125)});
+    put(OpCode::set_scale, i, ScaleAttrs{.log2 = 3}, {tensor(shapes[i])});
+    put(OpCode::rebalance, i, ScaleAttrs{.log2 = -2}, {tensor(shapes[i])});
+    put(OpCode::dynamic_rescale, i, DynamicRescaleAttrs{}, {tensor(shapes[i])});
+    put(OpCode::data_scale, i, NoAttrs{}, {tensor(shapes[i])});
+    put(OpCode::cast_in, i, CastInAttrs{}, {tensor(shapes[i])});
+    all.back().typed_only = true;
+  }
+  for (const double x : {0.0, 0.3, 0.70710678, 0.71, 1.0, 40.0})
+    put(OpCode::power_of_two, static_cast<size_t>(x * 100), NoAttrs{}, {scalar(x)});
   for (size_t i = 0; i < shapes.size(); ++i) {
     all.push_back({.name = name(OpCode::select, i),
                    .op = OpCode::select,

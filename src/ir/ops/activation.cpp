@@ -6,6 +6,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -125,6 +126,8 @@ constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
                                    .attrs = default_attrs<GatedActAttrs>,
                                    .vjp = vjp_gated_act,
                                    .decompose = decompose_gated_act,
+                                   .scale = scale::gated_act,
+                                   .plain = 0b1,
                                    .cost = cost_act<6>,
                                    .inplace = kInplaceEither,
                                    .stored = kStoredGated};
@@ -135,6 +138,8 @@ constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .infer = infer_gated<OpCode::gated_act_grad>,
                                        .attrs = default_attrs<GatedActAttrs>,
                                        .decompose = decompose_gated_act_grad,
+                                       .scale = scale::gated_act_grad,
+                                       .plain = 0b10,
                                        .cost = cost_act<12>,
                                        .inplace = kInplaceGradient,
                                        .stored = kStoredGatedGrad,
@@ -147,6 +152,8 @@ constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .attrs = default_attrs<GeluAttrs>,
                                .vjp = vjp_gelu,
                                .decompose = decompose_gelu,
+                               .scale = scale::gelu,
+                               .plain = 0b1,
                                .cost = cost_act<8>,
                                .inplace = kInplaceFirst,
                                .stored = kStoredGelu};
@@ -157,6 +164,8 @@ constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .infer = infer_gelu<OpCode::gelu_grad>,
                                    .attrs = default_attrs<GeluAttrs>,
                                    .decompose = decompose_gelu_grad,
+                                   .scale = scale::gelu_grad,
+                                   .plain = 0b10,
                                    .cost = cost_act<15>,
                                    .inplace = kInplaceEither,
                                    .stored = kStoredGeluGrad,

@@ -12,6 +12,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -264,6 +265,7 @@ constinit const OpDef kAttention = {.code = OpCode::attention,
                                     .attrs = default_attrs<AttentionAttrs>,
                                     .vjp = vjp_attention,
                                     .decompose = decompose_attention,
+                                    .scale = scale::attention,
                                     .cost = cost_attention<2>,
                                     .statistics = 0b10};
 constinit const OpDef kAttentionGrad = {.code = OpCode::attention_grad,
@@ -273,6 +275,7 @@ constinit const OpDef kAttentionGrad = {.code = OpCode::attention_grad,
                                         .infer = infer_attention_grad,
                                         .attrs = default_attrs<AttentionAttrs>,
                                         .decompose = decompose_attention_grad,
+                                        .scale = scale::attention_grad,
                                         .cost = cost_attention<5>};
 
 }  // namespace octet::ops

@@ -3,6 +3,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -127,8 +128,7 @@ Results infer_gemm(const Attrs& attrs, Types in) {
   if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
   for (const size_t i : {0, 1}) {
     const bool scaled = !absent(in, i + 3);
-    if (is_quantized(in[i].dtype) != scaled)
-      fail("gemm", "codes need a scale and nothing else has one, operand {}", i);
+    if (is_quantized(in[i].dtype) && !scaled) fail("gemm", "codes need a scale, operand {}", i);
     if (scaled) need_float("gemm", "scale", in[i + 3], {});
   }
   return {real({m, n})};
@@ -139,8 +139,12 @@ Results infer_gemm(const Attrs& attrs, Types in) {
 Values vjp_gemm(Builder& b, const VjpCall& call) {
   const Node& n = call.node;
   Values grads(n.operands.size(), kNoValue);
-  const ValueId dy = call.dresults[0];
+  ValueId dy = call.dresults[0];
   if (dy == kNoValue) return grads;
+  if (!absent(n, Gemm::c)) grads[Gemm::c] = dy;
+  for (const SlotId scale : {Gemm::scale_a, Gemm::scale_b}) {
+    if (!absent(n, scale)) dy = b.emit1(OpCode::rescale, NoAttrs{}, {dy, n.operands[scale]});
+  }
   const auto& t = std::get<GemmAttrs>(n.attrs);
   const auto product = [&](ValueId left, bool trans_left, ValueId right, bool trans_right,
                            GemmRole role) {
@@ -152,7 +156,6 @@ Values vjp_gemm(Builder& b, const VjpCall& call) {
                        : product(dy, false, w, !t.trans_b, GemmRole::dgrad);
   grads[1] = t.trans_b ? product(dy, true, x, t.trans_a, GemmRole::wgrad)
                        : product(x, !t.trans_a, dy, false, GemmRole::wgrad);
-  if (!absent(n, 2)) grads[2] = dy;
   return grads;
 }
 
@@ -168,7 +171,9 @@ Values decompose_gemm(Builder& b, const Node& node) {
     const QuantizeAttrs q{
         .dtype = b.type(x).dtype, .target = 0, .group = 0, .transposed = false, .pad = 1};
     const Dtype wide = Dtype::f32;
-    return scale == kNoValue ? x : b.emit_typed(OpCode::dequantize, q, {x, scale}, {&wide, 1})[0];
+    if (scale == kNoValue) return x;
+    if (!is_quantized(q.dtype)) return b.emit1(OpCode::rescale, NoAttrs{}, {x, scale});
+    return b.emit_typed(OpCode::dequantize, q, {x, scale}, {&wide, 1})[0];
   };
   const ValueId y = b.emit1(OpCode::dot, attrs, {factor(0), factor(1)});
   return {absent(node, 2) ? y : b.add(y, node.operands[2])};
@@ -234,6 +239,7 @@ constinit const OpDef kDot = {.code = OpCode::dot,
                               .infer = infer_dot,
                               .attrs = default_attrs<DotAttrs>,
                               .vjp = vjp_dot,
+                              .scale = scale::dot,
                               .cost = cost_dot};
 constinit const OpDef kGemm = {.code = OpCode::gemm,
                                .name = "gemm",
@@ -243,6 +249,7 @@ constinit const OpDef kGemm = {.code = OpCode::gemm,
                                .attrs = default_attrs<GemmAttrs>,
                                .vjp = vjp_gemm,
                                .decompose = decompose_gemm,
+                               .scale = scale::gemm,
                                .cost = cost_gemm,
                                .inplace = kInplaceC};
 constinit const OpDef kBiasAdd = {.code = OpCode::bias_add,
@@ -252,6 +259,7 @@ constinit const OpDef kBiasAdd = {.code = OpCode::bias_add,
                                   .infer = infer_bias_add,
                                   .vjp = vjp_bias_add,
                                   .decompose = decompose_bias_add,
+                                  .scale = scale::bias_add,
                                   .cost = cost_bias_add,
                                   .inplace = kInplaceFirst};
 constinit const OpDef kColumnSum = {.code = OpCode::column_sum,
@@ -259,6 +267,7 @@ constinit const OpDef kColumnSum = {.code = OpCode::column_sum,
                                     .infer = infer_column_sum,
                                     .vjp = vjp_column_sum,
                                     .decompose = decompose_column_sum,
+                                    .scale = scale::column_sum,
                                     .cost = cost_column_sum};
 
 }  // namespace octet::ops

@@ -5,6 +5,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -158,22 +159,25 @@ Cost cost_one(const Graph& graph, const Node& node) {
 constexpr InplacePair kInplaceSelect[] = {{.result = 0, .operand = 1}, {.result = 0, .operand = 2}};
 
 template <OpCode C, UnaryGradient F>
-constexpr OpDef unary(std::string_view name) {
+constexpr OpDef unary(std::string_view name, ScaleFn scale, uint8_t plain = 0) {
   return {.code = C,
           .name = name,
           .infer = infer_unary<C>,
           .vjp = vjp_unary<F>,
+          .scale = scale,
+          .plain = plain,
           .cost = cost_one,
           .inplace = kInplaceFirst};
 }
 
 template <OpCode C, BinaryGradient F>
-constexpr OpDef binary(std::string_view name) {
+constexpr OpDef binary(std::string_view name, ScaleFn scale) {
   return {.code = C,
           .name = name,
           .operands = Binary::operands,
           .infer = infer_binary<C>,
           .vjp = vjp_binary<F>,
+          .scale = scale,
           .cost = cost_one,
           .inplace = kInplaceEither};
 }
@@ -184,31 +188,34 @@ constexpr OpDef compare(std::string_view name) {
           .name = name,
           .operands = Binary::operands,
           .infer = infer_compare<C>,
+          .scale = scale::unscaled,
+          .plain = 0b11,
           .cost = cost_one};
 }
 
 }  // namespace
 
-constinit const OpDef kNeg = unary<OpCode::neg, d_neg>("neg");
-constinit const OpDef kAbs = unary<OpCode::abs, d_abs>("abs");
-constinit const OpDef kSign = unary<OpCode::sign, d_none>("sign");
-constinit const OpDef kExp = unary<OpCode::exp, d_exp>("exp");
-constinit const OpDef kLog = unary<OpCode::log, d_log>("log");
-constinit const OpDef kSqrt = unary<OpCode::sqrt, d_sqrt>("sqrt");
-constinit const OpDef kRsqrt = unary<OpCode::rsqrt, d_rsqrt>("rsqrt");
-constinit const OpDef kSquare = unary<OpCode::square, d_square>("square");
-constinit const OpDef kTanh = unary<OpCode::tanh, d_tanh>("tanh");
-constinit const OpDef kErf = unary<OpCode::erf, d_erf>("erf");
-constinit const OpDef kLogistic = unary<OpCode::logistic, d_logistic>("logistic");
-constinit const OpDef kSin = unary<OpCode::sin, d_sin>("sin");
-constinit const OpDef kCos = unary<OpCode::cos, d_cos>("cos");
+constinit const OpDef kNeg = unary<OpCode::neg, d_neg>("neg", scale::same);
+constinit const OpDef kAbs = unary<OpCode::abs, d_abs>("abs", scale::same);
+constinit const OpDef kSign = unary<OpCode::sign, d_none>("sign", scale::of_values);
+constinit const OpDef kExp = unary<OpCode::exp, d_exp>("exp", scale::of_values, 0b1);
+constinit const OpDef kLog = unary<OpCode::log, d_log>("log", scale::of_values, 0b1);
+constinit const OpDef kSqrt = unary<OpCode::sqrt, d_sqrt>("sqrt", scale::root);
+constinit const OpDef kRsqrt = unary<OpCode::rsqrt, d_rsqrt>("rsqrt", scale::inverse_root);
+constinit const OpDef kSquare = unary<OpCode::square, d_square>("square", scale::square);
+constinit const OpDef kTanh = unary<OpCode::tanh, d_tanh>("tanh", scale::of_values, 0b1);
+constinit const OpDef kErf = unary<OpCode::erf, d_erf>("erf", scale::of_values, 0b1);
+constinit const OpDef kLogistic =
+    unary<OpCode::logistic, d_logistic>("logistic", scale::of_values, 0b1);
+constinit const OpDef kSin = unary<OpCode::sin, d_sin>("sin", scale::of_values, 0b1);
+constinit const OpDef kCos = unary<OpCode::cos, d_cos>("cos", scale::of_values, 0b1);
 
-constinit const OpDef kAdd = binary<OpCode::add, d_add>("add");
-constinit const OpDef kSub = binary<OpCode::sub, d_sub>("sub");
-constinit const OpDef kMul = binary<OpCode::mul, d_mul>("mul");
-constinit const OpDef kDiv = binary<OpCode::div, d_div>("div");
-constinit const OpDef kMaximum = binary<OpCode::maximum, d_maximum>("maximum");
-constinit const OpDef kMinimum = binary<OpCode::minimum, d_minimum>("minimum");
+constinit const OpDef kAdd = binary<OpCode::add, d_add>("add", scale::add);
+constinit const OpDef kSub = binary<OpCode::sub, d_sub>("sub", scale::add);
+constinit const OpDef kMul = binary<OpCode::mul, d_mul>("mul", scale::mul);
+constinit const OpDef kDiv = binary<OpCode::div, d_div>("div", scale::div);
+constinit const OpDef kMaximum = binary<OpCode::maximum, d_maximum>("maximum", scale::largest);
+constinit const OpDef kMinimum = binary<OpCode::minimum, d_minimum>("minimum", scale::largest);
 
 constinit const OpDef kLess = compare<OpCode::less>("less");
 constinit const OpDef kEqual = compare<OpCode::equal>("equal");
@@ -218,13 +225,18 @@ constinit const OpDef kSelect = {.code = OpCode::select,
                                  .results = Select::results,
                                  .infer = infer_select,
                                  .vjp = vjp_binary<d_select>,
+                                 .scale = scale::select,
                                  .cost = cost_one,
                                  .inplace = kInplaceSelect};
-constinit const OpDef kCast = {
-    .code = OpCode::cast, .name = "cast", .infer = infer_cast, .vjp = vjp_cast};
+constinit const OpDef kCast = {.code = OpCode::cast,
+                               .name = "cast",
+                               .infer = infer_cast,
+                               .vjp = vjp_cast,
+                               .scale = scale::same};
 constinit const OpDef kStopGradient = {.code = OpCode::stop_gradient,
                                        .name = "stop_gradient",
                                        .infer = infer_unary<OpCode::stop_gradient>,
+                                       .scale = scale::same,
                                        .inplace = kInplaceFirst};
 
 }  // namespace octet::ops

@@ -1,6 +1,7 @@
 // Look-ups by row. An index below 0 or not below the number of rows reads zeros and adds nothing.
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -99,6 +100,7 @@ constinit const OpDef kGather = {.code = OpCode::gather,
                                  .results = Lookup::results,
                                  .infer = infer_gather,
                                  .vjp = vjp_gather,
+                                 .scale = scale::same,
                                  .cost = cost_lookup};
 constinit const OpDef kScatterAdd = {.code = OpCode::scatter_add,
                                      .name = "scatter_add",
@@ -107,6 +109,7 @@ constinit const OpDef kScatterAdd = {.code = OpCode::scatter_add,
                                      .infer = infer_scatter_add,
                                      .attrs = default_attrs<ScatterAddAttrs>,
                                      .vjp = vjp_scatter_add,
+                                     .scale = scale::scatter_add,
                                      .cost = cost_scatter};
 constinit const OpDef kEmbedding = {.code = OpCode::embedding,
                                     .name = "embedding",
@@ -115,6 +118,7 @@ constinit const OpDef kEmbedding = {.code = OpCode::embedding,
                                     .infer = infer_embedding,
                                     .vjp = vjp_embedding,
                                     .decompose = decompose_embedding,
+                                    .scale = scale::same,
                                     .cost = cost_lookup};
 constinit const OpDef kEmbeddingGrad = {.code = OpCode::embedding_grad,
                                         .name = "embedding_grad",
@@ -123,6 +127,7 @@ constinit const OpDef kEmbeddingGrad = {.code = OpCode::embedding_grad,
                                         .infer = infer_embedding_grad,
                                         .attrs = default_attrs<ScatterAddAttrs>,
                                         .decompose = decompose_embedding_grad,
+                                        .scale = scale::scatter_add,
                                         .cost = cost_scatter};
 
 }  // namespace octet::ops

@@ -6,6 +6,7 @@
 // A label outside [0, V) is as -1. inv_n is a step scalar: no gradient flows through it.
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -95,6 +96,8 @@ constinit const OpDef kCrossEntropy = {.code = OpCode::cross_entropy,
                                        .infer = infer_cross_entropy,
                                        .vjp = vjp_cross_entropy,
                                        .decompose = decompose_cross_entropy,
+                                       .scale = scale::cross_entropy,
+                                       .plain = 0b101,
                                        .cost = cost_cross_entropy,
                                        .statistics = 0b111};
 constinit const OpDef kCrossEntropyGrad = {.code = OpCode::cross_entropy_grad,
@@ -103,6 +106,8 @@ constinit const OpDef kCrossEntropyGrad = {.code = OpCode::cross_entropy_grad,
                                            .results = CrossEntropyGrad::results,
                                            .infer = infer_cross_entropy_grad,
                                            .decompose = decompose_cross_entropy_grad,
+                                           .scale = scale::cross_entropy_grad,
+                                           .plain = 0b10010,
                                            .cost = cost_cross_entropy_grad,
                                            .inplace = kInplaceLogits};
 

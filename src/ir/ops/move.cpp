@@ -3,6 +3,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -188,45 +189,53 @@ constinit const OpDef kFill = {.code = OpCode::fill,
                                .operands = Make::operands,
                                .results = Make::results,
                                .infer = infer_fill,
-                               .attrs = default_attrs<FillAttrs>};
+                               .attrs = default_attrs<FillAttrs>,
+                               .scale = scale::fill};
 constinit const OpDef kIota = {.code = OpCode::iota,
                                .name = "iota",
                                .operands = Make::operands,
                                .results = Make::results,
                                .infer = infer_iota,
-                               .attrs = default_attrs<IotaAttrs>};
+                               .attrs = default_attrs<IotaAttrs>,
+                               .scale = scale::unscaled};
 constinit const OpDef kBroadcast = {.code = OpCode::broadcast,
                                     .name = "broadcast",
                                     .infer = infer_broadcast,
                                     .attrs = default_attrs<BroadcastAttrs>,
-                                    .vjp = vjp_broadcast};
+                                    .vjp = vjp_broadcast,
+                                    .scale = scale::same};
 constinit const OpDef kReshape = {.code = OpCode::reshape,
                                   .name = "reshape",
                                   .infer = infer_reshape,
                                   .attrs = default_attrs<ReshapeAttrs>,
                                   .vjp = vjp_reshape,
+                                  .scale = scale::same,
                                   .inplace = kInplaceFirst};
 constinit const OpDef kTranspose = {.code = OpCode::transpose,
                                     .name = "transpose",
                                     .infer = infer_transpose,
                                     .attrs = default_attrs<TransposeAttrs>,
-                                    .vjp = vjp_transpose};
+                                    .vjp = vjp_transpose,
+                                    .scale = scale::same};
 constinit const OpDef kSlice = {.code = OpCode::slice,
                                 .name = "slice",
                                 .infer = infer_slice,
                                 .attrs = default_attrs<SliceAttrs>,
-                                .vjp = vjp_slice};
+                                .vjp = vjp_slice,
+                                .scale = scale::same};
 constinit const OpDef kPad = {.code = OpCode::pad,
                               .name = "pad",
                               .infer = infer_pad,
                               .attrs = default_attrs<PadAttrs>,
-                              .vjp = vjp_pad};
+                              .vjp = vjp_pad,
+                              .scale = scale::pad};
 constinit const OpDef kConcatenate = {.code = OpCode::concatenate,
                                       .name = "concatenate",
                                       .operands = {Concatenate::operands, 1, LastSlot::many},
                                       .results = Concatenate::results,
                                       .infer = infer_concatenate,
                                       .attrs = default_attrs<AxisAttrs>,
-                                      .vjp = vjp_concatenate};
+                                      .vjp = vjp_concatenate,
+                                      .scale = scale::largest};
 
 }  // namespace octet::ops

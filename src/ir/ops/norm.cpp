@@ -6,6 +6,7 @@
 #include "ir/ops/norm.h"
 
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -210,6 +211,7 @@ constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
                                   .attrs = default_attrs<NormAttrs>,
                                   .vjp = vjp_rms_norm,
                                   .decompose = decompose_rms_norm,
+                                  .scale = scale::rms_norm,
                                   .cost = cost_norm<4>,
                                   .stored = kStoredRms,
                                   .statistics = 0b10};
@@ -220,6 +222,7 @@ constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .infer = infer_rms_norm_grad,
                                       .attrs = default_attrs<NormAttrs>,
                                       .decompose = decompose_rms_norm_grad,
+                                      .scale = scale::rms_norm_grad,
                                       .cost = cost_norm<9>,
                                       .inplace = kInplaceRmsAddend,
                                       .stored = kStoredRmsGrad,
@@ -232,6 +235,7 @@ constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .attrs = default_attrs<NormAttrs>,
                                     .vjp = vjp_layer_norm,
                                     .decompose = decompose_layer_norm,
+                                    .scale = scale::layer_norm,
                                     .cost = cost_norm<7>,
                                     .stored = kStoredLayer,
                                     .statistics = 0b110};
@@ -242,6 +246,7 @@ constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .infer = infer_layer_norm_grad,
                                         .attrs = default_attrs<NormAttrs>,
                                         .decompose = decompose_layer_norm_grad,
+                                        .scale = scale::layer_norm_grad,
                                         .cost = cost_norm<12>,
                                         .inplace = kInplaceLayerAddend,
                                         .stored = kStoredLayerGrad,

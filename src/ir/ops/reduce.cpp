@@ -3,6 +3,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet::ops {
 namespace {
@@ -64,17 +65,21 @@ constinit const OpDef kReduceSum = {.code = OpCode::reduce_sum,
                                     .infer = infer_reduce<OpCode::reduce_sum>,
                                     .attrs = default_attrs<AxesAttrs>,
                                     .vjp = vjp_reduce_sum,
+                                    .scale = scale::reduce_sum,
                                     .cost = cost_reduce};
 constinit const OpDef kReduceMax = {.code = OpCode::reduce_max,
                                     .name = "reduce_max",
                                     .infer = infer_reduce<OpCode::reduce_max>,
                                     .attrs = default_attrs<AxesAttrs>,
                                     .vjp = vjp_reduce_max,
+                                    .scale = scale::same,
                                     .cost = cost_reduce};
 constinit const OpDef kArgmax = {.code = OpCode::argmax,
                                  .name = "argmax",
                                  .infer = infer_argmax,
                                  .attrs = default_attrs<AxisAttrs>,
+                                 .scale = scale::unscaled,
+                                 .plain = 0b1,
                                  .cost = cost_reduce};
 
 }  // namespace octet::ops

@@ -6,6 +6,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/scale_rules.h"
 
 namespace octet {
 
@@ -159,6 +160,7 @@ constinit const OpDef kRope = {.code = OpCode::rope,
                                .attrs = default_attrs<RopeAttrs>,
                                .vjp = vjp_rope,
                                .decompose = decompose_rope,
+                               .scale = scale::same,
                                .cost = cost_rope,
                                .inplace = kInplaceFirst,
                                .amax_results = 1};

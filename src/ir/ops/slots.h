@@ -14,6 +14,9 @@ OCTET_SLOTS(Binary, (a, b), (y));
 OCTET_SLOTS(Select, (condition, yes, no), (y));
 // fill, iota
 OCTET_SLOTS(Make, (), (y));
+// scale.cpp
+OCTET_SLOTS(Rescale, (x, factor), (y));
+OCTET_SLOTS(DataScale, (x), (data, scale));
 OCTET_SLOTS(Concatenate, (part), (y));
 
 // dot.cpp, gather.cpp

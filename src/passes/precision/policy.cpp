@@ -40,6 +40,10 @@ LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverrid
   return formats;
 }
 
+int quantizer_centre(Dtype dtype) {
+  return dtype == Dtype::e4m3 ? 1 : 0;
+}
+
 std::string linear_name(const Node& node) {
   return node.tag.layer < 0 ? "" : fmt::format("layers.{}.{}", node.tag.layer, node.tag.origin);
 }

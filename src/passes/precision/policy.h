@@ -75,6 +75,15 @@ OperandFormat operand_format(Dtype dtype, bool gradient);
 LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
                       std::string_view name);
 
+// log2 of the RMS that a linear's input, weight and output gradient are predicted to have.
+struct LinearRms {
+  double x = 0, w = 0, dy = 0;
+};
+
+// log2 of the RMS at which codes of a normal are in the middle of the range where the format keeps
+// its signal-to-noise ratio (scalify.md section 2: E4M3 2^-4 to 2^6).
+int quantizer_centre(Dtype dtype);
+
 // "layers.3.down_proj" of a gemm inside a layer; empty outside.
 std::string linear_name(const Node& node);
 

@@ -1,6 +1,8 @@
 #include "passes/precision/quantize_linears.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -17,6 +19,7 @@ enum class Kind : uint8_t { x, w, dy };
 struct LinearGroup {
   std::string name;  // of its first member
   LinearFormats formats;
+  std::vector<std::string> members;
   std::vector<ValueId> weights, gradients;
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
 };
@@ -51,8 +54,13 @@ class Groups {
         added = true;
       }
       if (added)
-        groups_.push_back(
-            {.name = name, .formats = formats, .weights = {}, .gradients = {}, .backward = {}});
+        groups_.push_back({.name = name,
+                           .formats = formats,
+                           .members = {},
+                           .weights = {},
+                           .gradients = {},
+                           .backward = {}});
+      groups_[static_cast<size_t>(it->second)].members.push_back(name);
       groups_[static_cast<size_t>(it->second)].weights.push_back(node.in(Gemm::b));
       by_name[name] = {it->second, node.in(Gemm::a)};
       of_node_[n] = it->second;
@@ -176,6 +184,7 @@ class LinearQuantizer {
                                                              : std::vector<ValueId>{operand};
     const auto key = std::tuple(members[0], kind, fmt.dtype);
     if (const auto it = scales_.find(key); it != scales_.end()) return it->second;
+    if (predicts()) return scales_[key] = predicted_scale(group, kind, fmt.dtype);
     if (kind == Kind::w && options_.weight_copy != WeightCopy::per_use)
       return scales_[key] = b_.state(StateUse::weight_scale, group.name, {Dtype::f32, {}});
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
@@ -184,6 +193,22 @@ class LinearQuantizer {
                               ? b_.emit1(OpCode::quant_scale, attrs_of(fmt), {amax[AmaxOp::amax]})
                               : delayed_scale(group, kind, fmt, amax[AmaxOp::amax]);
     return scales_[key] = scale;
+  }
+
+  bool predicts() const { return !options_.predicted.empty(); }
+
+  // Codes = x / scale lie in the middle of where their format keeps its signal-to-noise ratio.
+  ValueId predicted_scale(const LinearGroup& group, Kind kind, Dtype dtype) {
+    double rms = -std::numeric_limits<double>::infinity();
+    for (const std::string& member : group.members) {
+      const LinearRms& of = options_.predicted.at(member);
+      rms = std::max(rms, kind == Kind::x ? of.x : kind == Kind::w ? of.w : of.dy);
+    }
+    if (!std::isfinite(rms)) rms = 0;
+    const int log2 = static_cast<int>(std::ceil(rms - 0.5)) - quantizer_centre(dtype);
+    const auto [it, added] = constants_.try_emplace(log2, kNoValue);
+    if (added) it->second = b_.fill({}, std::ldexp(1.0, log2));
+    return it->second;
   }
 
   ValueId delayed_scale(const LinearGroup& group, Kind kind, const OperandFormat& fmt,
@@ -245,6 +270,12 @@ class LinearQuantizer {
     if (options_.weight_copy == WeightCopy::per_use) return;
     for (const LinearGroup& group : groups_.all()) {
       b_.tag = Tag{.layer = -1, .role = Role::update, .origin = group.name};
+      if (predicts()) {
+        if (!keeps_codes(options_.weight_copy)) return;
+        const ValueId scale = scale_of(group, Kind::w, group.weights[0]);
+        for (const ValueId weight : group.weights) refresh(copies_.at(weight), weight, scale);
+        continue;
+      }
       const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
       const ValueId scale =
           b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w), {amax[AmaxOp::amax]});
@@ -281,6 +312,7 @@ class LinearQuantizer {
   std::map<std::tuple<ValueId, Kind, Dtype>, ValueId> scales_;
   std::map<std::tuple<ValueId, Kind, Dtype, bool>, ValueId> codes_;
   std::map<ValueId, std::vector<Copy>> copies_;  // by weight
+  std::map<int, ValueId> constants_;             // powers of two
   std::vector<ValueId> flags_;
   std::vector<std::pair<ValueId, ValueId>> new_outputs_;  // a value, and the state that it updates
 };
@@ -299,13 +331,18 @@ Graph wait_for_group_gradients(const Graph& graph, const Groups& groups) {
   return reorder(graph, first_then);
 }
 
+Graph quantized(const Graph& graph, const QuantizeLinearsOptions& options) {
+  const Groups groups(graph, options);
+  return LinearQuantizer(graph, groups, options).run();
+}
+
 }  // namespace
 
 Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options) {
   CHECK(graph.phase == Phase::typed);
-  const Graph ordered = wait_for_group_gradients(graph, Groups(graph, options));
-  const Groups groups(ordered, options);
-  return LinearQuantizer(ordered, groups, options).run();
+  // Scales that are known wait for no other member's gradient.
+  if (!options.predicted.empty()) return quantized(graph, options);
+  return quantized(wait_for_group_gradients(graph, Groups(graph, options)), options);
 }
 
 }  // namespace octet

@@ -14,7 +14,8 @@
 // section 2 (docs/numerics.md).
 #pragma once
 
-#include <functional>
+#include <map>
+#include <string>
 
 #include "ir/graph.h"
 #include "passes/precision/policy.h"
@@ -30,6 +31,8 @@ struct QuantizeLinearsOptions {
   // Where wgrad's transposed x is made: in the forward pass and kept (one byte), or in the backward
   // pass from x.
   bool keep_transposed_x = true;
+  // By linear_name; not empty: scales are constants made of these, and nothing is measured.
+  std::map<std::string, LinearRms> predicted = {};
   bool k_major = true;  // false: the products read factors that lie either way
 };
 

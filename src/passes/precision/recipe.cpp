@@ -12,8 +12,10 @@
 namespace octet {
 namespace {
 
-constexpr std::array kRecipes = {&kFp32Recipe, &kBf16Recipe,     &kFp16Recipe, &kFp8LinearRecipe,
-                                 &kCoatRecipe, &kCoatFastRecipe, &kHif8Recipe};
+constexpr std::array kRecipes = {&kFp32Recipe,       &kBf16Recipe,        &kFp16Recipe,
+                                 &kFp8LinearRecipe,  &kCoatRecipe,        &kCoatFastRecipe,
+                                 &kHif8Recipe,       &kScalifyFp32Recipe, &kScalifyFp16Recipe,
+                                 &kScalifyFp8Recipe, &kCoatStaticRecipe};
 
 }  // namespace
 
@@ -22,6 +24,7 @@ std::span<const Recipe* const> all_recipes() {
 }
 
 const Recipe& find_recipe(std::string_view name) {
+  if (name == kScalify) name = kScalifyFp16Recipe.name;
   const auto it = std::find_if(kRecipes.begin(), kRecipes.end(),
                                [&](const Recipe* r) { return r->name == name; });
   if (it != kRecipes.end()) return **it;
@@ -93,7 +96,8 @@ Graph widen_quantizer_inputs(const Graph& graph) {
   return result;
 }
 
-Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options) {
+Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options,
+                         const std::map<std::string, LinearRms>& predicted) {
   // Where codes are repeated in the backward pass, wgrad's transposed x is made there too.
   const Recompute again = options.recompute.value_or(recipe.recompute);
   const QuantizeLinearsOptions linears{
@@ -103,6 +107,7 @@ Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeO
       .weight_copy = options.weight_copy.value_or(recipe.weight_copy),
       .fast_accumulate = recipe.fast_accumulate,
       .keep_transposed_x = again != Recompute::cheap,
+      .predicted = predicted,
       .k_major = options.k_major};
   return widen_quantizer_inputs(quantize_linears(typed, linears));
 }

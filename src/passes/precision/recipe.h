@@ -3,6 +3,7 @@
 // folder; the list is in recipe.cpp.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,7 +23,9 @@ struct RecipeOptions {
   std::optional<WeightCopy> weight_copy = {};
   std::optional<Recompute> recompute = {};  // what follows; decides where transposed codes are made
   bool tf32 = false;                        // fp32: products may round their factors (GemmAttrs)
-  bool k_major = true;                      // products of codes want both factors K-major
+  // log2 of the RMS that a parameter starts with, for recipes that predict scales; -inf: zeros.
+  std::map<std::string, double> initial_rms = {};
+  bool k_major = true;  // products of codes want both factors K-major
 };
 
 struct Recipe {
@@ -43,6 +46,9 @@ constexpr std::string_view default_master(const Recipe& recipe) {
   return recipe.compute == Dtype::bf16 ? "bf16_remainder" : "fp32";
 }
 
+// Short for scalify_fp16.
+inline constexpr std::string_view kScalify = "scalify";
+
 std::span<const Recipe* const> all_recipes();
 // Throws Error(invalid_argument) naming the known recipes.
 const Recipe& find_recipe(std::string_view name);
@@ -60,7 +66,9 @@ Graph assign_types(const Graph& graph, Dtype compute, Dtype gradient);
 Graph widen_quantizer_inputs(const Graph& graph);
 
 // A Typed graph with the layers' linears on codes (quantize_linears.h) as recipe and run choose.
-Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options);
+// With `predicted` (QuantizeLinearsOptions) scales are constants.
+Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options,
+                         const std::map<std::string, LinearRms>& predicted = {});
 
 // Recipe::apply of those that choose types alone, and of those that quantize the linears and
 // nothing else.

@@ -40,7 +40,8 @@ inline bool is_move(OpCode op) {
 }
 // Ops that jump where their operands change a little.
 inline bool is_step(OpCode op) {
-  return op == OpCode::sign || op == OpCode::less || op == OpCode::equal || op == OpCode::argmax;
+  return op == OpCode::sign || op == OpCode::less || op == OpCode::equal || op == OpCode::argmax ||
+         op == OpCode::power_of_two;
 }
 // Ops that may read large values.
 inline bool is_tame(OpCode op) {

@@ -3,6 +3,7 @@
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/norm.h"
 #include "base/error.h"
+#include "math/power_of_two.h"
 
 namespace octet::cpu {
 
@@ -55,6 +56,32 @@ LaunchFn prepare_cast(const NodeView& view, Context& context) {
       [types = NodeTypes(view), n = view.out(Unary::y).n_elems(), &pool](const LaunchArgs& args) {
         cast(types.operand(args, Unary::x), types.result(args, Unary::y), n, pool);
       };
+}
+
+// In f32, one rounding.
+LaunchFn prepare_rescale(const NodeView& view, Context& context) {
+  ThreadPool& pool = context.pool;
+  return
+      [types = NodeTypes(view), n = view.out(Rescale::y).n_elems(), &pool](const LaunchArgs& args) {
+        scaled_sum({.a = types.operand(args, Rescale::x),
+                    .y = types.result(args, Rescale::y),
+                    .alpha = *data<float>(args, Rescale::factor)},
+                   n, pool);
+      };
+}
+
+bool rescale_applies(const NodeView& view) {
+  return all_wide(view) && view.in(Rescale::factor).dtype == Dtype::f32;
+}
+
+bool is_one_f32(const NodeView& view) {
+  return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
+}
+
+LaunchFn prepare_power_of_two(const NodeView&, Context&) {
+  return [](const LaunchArgs& args) {
+    *data_out<float>(args, Unary::y) = nearest_power_of_two(*data<float>(args, Unary::x));
+  };
 }
 
 LaunchFn prepare_fill(const NodeView& view, Context& context) {
@@ -150,6 +177,8 @@ const Binding kBindings[] = {
     {OpCode::div, all_wide, nullptr, prepare_binary},
     {OpCode::maximum, all_wide, nullptr, prepare_binary},
     {OpCode::minimum, all_wide, nullptr, prepare_binary},
+    {OpCode::rescale, rescale_applies, nullptr, prepare_rescale},
+    {OpCode::power_of_two, is_one_f32, nullptr, prepare_power_of_two},
     {OpCode::cast, all_wide, nullptr, prepare_cast},
     {OpCode::stop_gradient, all_wide, nullptr, prepare_cast},
     {OpCode::fill, all_wide, nullptr, prepare_fill},

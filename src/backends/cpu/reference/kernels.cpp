@@ -74,7 +74,18 @@ Kernel movement(OpCode op) {
     case OpCode::cast:
       return copy;
     case OpCode::stop_gradient:
+    case OpCode::set_scale:
+    case OpCode::rebalance:
+    case OpCode::dynamic_rescale:
       return copy;
+    case OpCode::rescale:
+      return rescale;
+    case OpCode::cast_in:
+      return cast_in;
+    case OpCode::data_scale:
+      return data_scale;
+    case OpCode::power_of_two:
+      return power_of_two;
     case OpCode::fill:
       return fill;
     case OpCode::iota:

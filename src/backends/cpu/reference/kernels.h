@@ -15,6 +15,10 @@ void unary(OpCode op, const RefCall& call);
 void binary(OpCode op, const RefCall& call);
 void compare(OpCode op, const RefCall& call);
 void select(const RefCall& call);
+void rescale(const RefCall& call);
+void cast_in(const RefCall& call);
+void data_scale(const RefCall& call);
+void power_of_two(const RefCall& call);
 void copy(const RefCall& call);  // cast, stop_gradient, reshape: the interpreter rounds
 // move.cpp
 void fill(const RefCall& call);

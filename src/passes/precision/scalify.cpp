@@ -1,0 +1,113 @@
+// scalify_fp16: fp16 whose values carry power-of-two scales that are known before the step
+// (passes/scalify): no loss scaling. Gradients are handed out in f32, as values.
+// scalify_fp32: fp32 with the same scales: its bits, by which the rules are tested.
+// scalify_fp8, coat-static: fp8_linear and coat with the scales that the same rules predict in the
+// place of measured ones; values are BF16, whose range needs no scales, and quantizers' scales are
+// constants, so that no maximum is taken anywhere in the step.
+// Source: Balanca et al. 2024 (Scalify); docs/scalify.md.
+#include "passes/scalify/scalify.h"
+#include <cmath>
+
+#include "passes/precision/list.h"
+#include "passes/precision/quantize_linears.h"
+#include "passes/precision/store_groups.h"
+
+namespace octet {
+namespace {
+
+// Matrices of which the run says nothing start as N(0, 0.02), the models' own choice.
+std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOptions& options) {
+  constexpr double kUsual = 0.02;
+  std::map<std::string, double> rms = options.initial_rms;
+  for (const GraphInput& input : graph.inputs) {
+    const bool is_matrix = graph.type(input.value).shape.size() > 1;
+    if (input.kind == InputKind::parameter && is_matrix)
+      rms.try_emplace(input.name, std::log2(kUsual));
+  }
+  return rms;
+}
+
+Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  const Scalified scaled = scalify(graph, {.input_rms = initial_rms(graph, options)});
+  return assign_types(scaled.graph, recipe.compute, Dtype::f32);
+}
+
+// What the rules predict for the operands of each linear.
+std::map<std::string, LinearRms> predictions(const Graph& graph, const RecipeOptions& options) {
+  const Scalified predicted =
+      scalify(graph, {.carries = false, .input_rms = initial_rms(graph, options)});
+  std::map<std::string, LinearRms> linears;
+  std::map<std::string, ValueId> inputs;  // x, by linear
+  for (const Node& node : predicted.graph.nodes) {
+    const std::string name = node.op == OpCode::gemm ? linear_name(node) : "";
+    if (name.empty()) continue;
+    const auto rms = [&](SlotId slot) {
+      return predicted.data_rms[static_cast<size_t>(node.in(slot))];
+    };
+    LinearRms& linear = linears[name];
+    const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
+    if (role == GemmRole::forward) {
+      linear.x = rms(Gemm::a), linear.w = rms(Gemm::b);
+      inputs[name] = node.in(Gemm::a);
+    } else if (role == GemmRole::wgrad) {  // of x and dy
+      linear.dy = rms(node.in(Gemm::a) == inputs[name] ? Gemm::b : Gemm::a);
+    }
+  }
+  return linears;
+}
+
+Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  return quantize_by_recipe(recipe, apply_types(recipe, graph, options), options,
+                            predictions(graph, options));
+}
+
+Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  return quantize_by_recipe(recipe, store_groups(apply_types(recipe, graph, options)), options,
+                            predictions(graph, options));
+}
+
+}  // namespace
+
+const Recipe kScalifyFp32Recipe = {
+    .name = "scalify_fp32",
+    .help = "fp32 whose values carry propagated scales: the same bits",
+    .compute = Dtype::f32,
+    .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
+    .recompute = Recompute::none,
+    .state = "f32",
+    .apply = apply_scales};
+
+const Recipe kScalifyFp16Recipe = {
+    .name = "scalify_fp16",
+    .help = "FP16 with scales propagated through the step (Scalify): no loss scaling",
+    .compute = Dtype::fp16,
+    .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
+    .recompute = Recompute::none,
+    .state = "f32",
+    .apply = apply_scales};
+
+const Recipe kScalifyFp8Recipe = {
+    .name = "scalify_fp8",
+    .help = "fp8_linear with propagated scales: no maximum is taken in the step",
+    .compute = Dtype::bf16,
+    .linears = {.quantized = true,
+                .x = operand_format(Dtype::e4m3, false),
+                .w = operand_format(Dtype::e4m3, false),
+                .dy = operand_format(Dtype::e5m2, true)},
+    .recompute = Recompute::none,
+    .state = "f32",
+    .weight_copy = WeightCopy::per_use,
+    .apply = apply_fp8};
+
+const Recipe kCoatStaticRecipe = {
+    .name = "coat-static",
+    .help = "coat-fast with propagated scales in the place of delayed ones",
+    .compute = Dtype::bf16,
+    .linears = kScalifyFp8Recipe.linears,
+    .recompute = Recompute::cheap,
+    .state = "e4m3+x",
+    .weight_copy = WeightCopy::per_step,
+    .fast_accumulate = FastAccumulate::all,
+    .apply = apply_coat};
+
+}  // namespace octet

@@ -1,0 +1,168 @@
+#include "passes/scalify/scalify.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ir/op_def.h"
+#include "ir/ops/scale_rules.h"
+#include "passes/rewrite.h"
+
+namespace octet {
+namespace {
+
+// Ops that hand on to x what their readers want of y.
+bool hands_on(OpCode op) {
+  switch (op) {
+    case OpCode::bias_add:
+    case OpCode::reshape:
+    case OpCode::transpose:
+    case OpCode::slice:
+    case OpCode::broadcast:
+    case OpCode::stop_gradient:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool reads_plain(const OpDef& def, size_t slot) {
+  return slot < 8 && ((def.plain >> slot) & 1) != 0;
+}
+
+// Values that a reader, or the world outside, wants with scale 1.
+std::vector<bool> wanted_plain(const Graph& graph) {
+  std::vector<bool> plain(graph.values.size(), false);
+  const auto want = [&](ValueId id) {
+    if (id != kNoValue) plain[static_cast<size_t>(id)] = true;
+  };
+  for (const GraphOutput& output : graph.outputs) want(output.value);
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    const OpDef& def = op_def(node->op);
+    for (size_t i = 0; i < node->operands.size(); ++i) {
+      if (reads_plain(def, i)) want(node->operands[i]);
+    }
+    if (hands_on(node->op) && plain[static_cast<size_t>(node->results[0])]) want(node->operands[0]);
+  }
+  return plain;
+}
+
+class Propagation {
+ public:
+  Propagation(const Graph& graph, const ScalifyOptions& options)
+      : rewriter_(graph),
+        scaler_(rewriter_.builder(), options.rounding, options.carries),
+        options_(options),
+        plain_(wanted_plain(graph)),
+        values_(graph.values.size()) {}
+
+  Scalified run() {
+    const Graph& from = rewriter_.from();
+    for (const GraphInput& input : from.inputs) enter(input);
+    for (const Node& node : from.nodes) propagate(node);
+    std::vector<GraphOutput> outputs;
+    for (const GraphOutput& output : from.outputs) {
+      scaler_.b.tag = tag_of(output.value);
+      outputs.push_back({.name = output.name,
+                         .value = plain_of(output.value),
+                         .updates = rewriter_.map(output.updates)});
+    }
+    Scalified result{.graph = rewriter_.finish_without_outputs(), .data_rms = {}, .scale = {}};
+    result.graph.outputs = std::move(outputs);
+    rms_.resize(result.graph.values.size(), 0);
+    scale_.resize(result.graph.values.size(), 0);
+    result.data_rms = std::move(rms_);
+    result.scale = std::move(scale_);
+    return result;
+  }
+
+ private:
+  Tag tag_of(ValueId id) const {
+    const NodeId producer = rewriter_.from().values[static_cast<size_t>(id)].producer;
+    return producer == kNoNode ? Tag{} : rewriter_.from().nodes[static_cast<size_t>(producer)].tag;
+  }
+
+  bool is_real(ValueId id) const { return is_float(rewriter_.from().type(id).dtype); }
+
+  void enter(const GraphInput& input) {
+    Scaled& x = values_[static_cast<size_t>(input.value)];
+    x.data = rewriter_.map(input.value);
+    if (!is_real(input.value)) return;
+    if (const auto it = options_.input_scales.find(input.name); it != options_.input_scales.end())
+      x.log2 = it->second;
+    const auto rms = options_.input_rms.find(input.name);
+    x.predicted = rms != options_.input_rms.end() ? rms->second : x.log2;
+    note(x);
+  }
+
+  void note(const Scaled& x) {
+    if (x.data == kNoValue) return;
+    const auto at = static_cast<size_t>(x.data);
+    if (rms_.size() <= at) rms_.resize(at + 1, 0), scale_.resize(at + 1, 0);
+    rms_[at] = x.is_any || !std::isfinite(x.predicted) ? 0 : x.predicted - x.log2;
+    scale_[at] = x.log2;
+  }
+
+  ValueId plain_of(ValueId id) {
+    Scaled& x = values_[static_cast<size_t>(id)];
+    if (!is_real(id) || (x.log2 == 0 && x.factor == kNoValue)) return x.data;
+    const auto [it, added] = made_plain_.try_emplace(id);
+    if (added) note(it->second = scaler_.plain(x));
+    return it->second.data;
+  }
+
+  void propagate(const Node& node) {
+    const OpDef& def = op_def(node.op);
+    if (def.scale == nullptr) {
+      throw Error(ErrorCode::invalid_argument, "[scalify] {} has no scale rule: layer {}, '{}'",
+                  def.name, node.tag.layer, node.tag.origin);
+    }
+    scaler_.b.tag = node.tag;
+    std::vector<Scaled> in;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const ValueId id = node.operands[i];
+      if (id == kNoValue) {
+        in.emplace_back();
+        continue;
+      }
+      Scaled x = values_[static_cast<size_t>(id)];
+      if (reads_plain(def, i) && is_real(id)) {
+        const ValueId data = plain_of(id);
+        x.data = data, x.log2 = 0, x.factor = kNoValue;
+      }
+      in.push_back(x);
+    }
+    const ValueId first = node.results[0];
+    std::vector<Scaled> results =
+        def.scale(scaler_, {.graph = rewriter_.from(),
+                            .node = node,
+                            .in = in,
+                            .wants_plain = plain_[static_cast<size_t>(first)]});
+    CHECK(results.size() >= node.results.size());
+    const bool leaves_norm = node.op == OpCode::rms_norm_grad || node.op == OpCode::layer_norm_grad;
+    if (leaves_norm && options_.norm_gradients)
+      results[0] = ops::scale::rescaled_by_norm(scaler_, results[0], *options_.norm_gradients);
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      if (node.results[i] == kNoValue) continue;
+      note(values_[static_cast<size_t>(node.results[i])] = results[i]);
+    }
+  }
+
+  Rewriter rewriter_;
+  Scaler scaler_;
+  const ScalifyOptions& options_;
+  std::vector<bool> plain_;     // by value of the old graph
+  std::vector<Scaled> values_;  // as well
+  std::map<ValueId, Scaled> made_plain_;
+  std::vector<double> rms_;  // by value of the new graph
+  std::vector<int> scale_;
+};
+
+}  // namespace
+
+Scalified scalify(const Graph& graph, const ScalifyOptions& options) {
+  CHECK(graph.phase == Phase::logical);
+  return Propagation(graph, options).run();
+}
+
+}  // namespace octet

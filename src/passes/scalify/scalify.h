@@ -1,0 +1,45 @@
+// Scale propagation through a differentiated graph: Logical -> Logical.
+//
+// Every float value becomes data and a power-of-two scale that the rules of its op choose at
+// compile time (ir/scale.h, OpDef::scale), so that data stay near 1 in whatever dtype a recipe
+// gives them. Scales meet the data in GEMMs' accumulators, in attention's softmax factor, in a
+// norm's eps; where none of these is at hand, in the op rescale. Outputs are values again. In f32
+// the result is the old graph's bit for bit, short of under- and overflow. Source: Balanca et al.
+// 2024 (Scalify); docs/scalify.md.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "ir/scale.h"
+
+namespace octet {
+
+struct ScalifyOptions {
+  ScaleRounding rounding = ScaleRounding::predicted;
+  // Whether data take scales; where not, the graph stays as it is and the predictions alone are
+  // wanted.
+  bool carries = true;
+  // log2 of the RMS that an input has at the start; absent: 0 (a value of its own scale).
+  std::map<std::string, double> input_rms = {};
+  // Inputs whose data come with the scale 2^k.
+  std::map<std::string, int> input_scales = {};
+  // Gradients that leave a norm are rescaled by their norm, measured in the step.
+  std::optional<RescaleNorm> norm_gradients = {};
+};
+
+struct Scalified {
+  Graph graph;
+  // By value of the graph: log2 of the RMS that its data are predicted to have, and of its scale;
+  // 0 where nothing is predicted.
+  std::vector<double> data_rms;
+  std::vector<int> scale;
+};
+
+// Throws Error(invalid_argument) where an op has no rule, naming it and its place.
+Scalified scalify(const Graph& graph, const ScalifyOptions& options);
+
+}  // namespace octet

@@ -1,0 +1,74 @@
+// What goes into the GEMMs and the updates of a step: how large it is, and what its format does to
+// it.
+//
+// An EdgeWatch sees every launch through a StepObserver (runtime/executor.h) and reads, before a
+// GEMM or an update runs, its operands from memory; a plan that is not watched is the same plan,
+// launch for launch, and pays nothing. Operands that are quantized are counted by what they decode
+// to.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/executor.h"
+
+namespace octet {
+
+// The range of log2 RMS in which a normal keeps its full signal-to-noise ratio (docs/scalify.md).
+struct FormatWindow {
+  double low = 0, high = 0;
+  double middle() const { return (low + high) / 2; }
+};
+// Nothing for formats with the exponents of f32.
+std::optional<FormatWindow> format_window(Dtype dtype);
+
+struct EdgeStatistics {
+  std::string edge;  // "layers.3.q_proj.x" (.w, .dy), "grad:model.norm.weight" (m:, v:)
+  Tag tag = {};
+  Dtype dtype = Dtype::f32;
+  int64_t n = 0;             // finite elements
+  double rms = 0, amax = 0;  // of the values
+  double zeros = 0;      // share of elements that are 0: of quantized data, what was flushed too
+  double saturated = 0;  // share at the format's largest magnitude
+  double scale = 1;      // values are data times this
+  std::optional<double> snr;  // dB, where the quantizer's operand was at hand
+
+  double drift() const;  // log2 of the data's RMS; -inf where all are 0
+  // The power of two by which the data would come back to the middle of the window; 0 inside it,
+  // and above it where next to nothing saturates.
+  int rescale() const;
+};
+
+// Of n elements of this dtype, before `scale`.
+EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes);
+
+class EdgeWatch {
+ public:
+  explicit EdgeWatch(Arenas& arenas) : arenas_(arenas) {}
+
+  // Refers to this object.
+  StepObserver observer();
+  // In the order in which they were met; each once.
+  std::vector<EdgeStatistics> take() { return std::move(edges_); }
+
+ private:
+  void look(const Plan& plan, const PlanStep& step, bool before);
+  void look_at_operand(const Plan& plan, const Node& gemm, size_t factor, size_t scale,
+                       std::string_view what);
+  void look_at_quantizer(const Plan& plan, const Node& quantizer);
+  void look_at_update(const Plan& plan, const Node& adamw);
+  void add(EdgeStatistics edge, std::string name, const Tag& tag);
+  std::vector<std::byte> read(const Plan& plan, ValueId id);
+  float scalar(const Plan& plan, ValueId id);
+
+  Arenas& arenas_;
+  std::set<std::string> seen_;
+  std::map<ValueId, double> snr_;  // by codes of the plan that runs
+  std::vector<EdgeStatistics> edges_;
+};
+
+}  // namespace octet

@@ -1,0 +1,28 @@
+// Samples of edges as lines of telemetry.jsonl. Format: docs/formats/run.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "runtime/edge_statistics.h"
+
+namespace octet {
+
+std::string telemetry_json(int64_t step, const EdgeStatistics& edge);
+
+struct EdgeSample {
+  int64_t step = 0;
+  EdgeStatistics edge = {};
+};
+// What such a line says; nothing where it is another.
+std::optional<EdgeSample> parse_edge(std::string_view line);
+
+// The last sample of the file, those first that are farthest outside their format's window, then
+// those that lost most; empty where there is none.
+std::vector<EdgeSample> newest_edges(Files& files, const std::string& path);
+
+}  // namespace octet
