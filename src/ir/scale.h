@@ -55,6 +55,7 @@ class Scaler {
   // A result of data and scale, its prediction rounded where the rounding wants it.
   Scaled made(ValueId data, int log2, double predicted, ValueId factor = kNoValue) const;
   ScaleRounding rounding() const { return rounding_; }
+  bool carries() const { return carries_; }
 
  private:
   ScaleRounding rounding_;

@@ -1,18 +1,22 @@
 // The power of two nearest to |x| on a logarithmic axis, a tie down: 2^ceil(log2|x| - 1/2). 1 where
-// there is none: 0, an infinity, NaN. Exact; results are normal numbers.
+// there is none: 0, an infinity, NaN. Results are normal numbers. Host and device.
 #pragma once
 
-#include <cmath>
+#include <cstdint>
+
+#include "formats/bits.h"
 
 namespace octet {
 
-inline float nearest_power_of_two(float x) {
-  constexpr float kHalfRoot = 0.70710678f;  // mantissas up to 2^-1/2 go down
-  if (!(std::fabs(x) > 0) || !std::isfinite(x)) return 1;
-  int exponent = 0;
-  const float mantissa = std::frexp(std::fabs(x), &exponent);  // in [1/2, 1)
-  if (mantissa <= kHalfRoot) --exponent;
-  return std::ldexp(1.0f, exponent < -126 ? -126 : exponent > 127 ? 127 : exponent);
+OCTET_HOST_DEVICE inline float nearest_power_of_two(float x) {
+  constexpr uint32_t kInf = 0x7F800000, kMantissa = 0x007FFFFF;
+  constexpr uint32_t kRootOfTwo = 0x003504F3;  // the mantissa of sqrt(2), rounded down
+  constexpr uint32_t kSmallest = 1, kLargest = 254;
+  const uint32_t bits = bits_of(x) & 0x7FFFFFFF;
+  if (bits == 0 || bits >= kInf) return 1;
+  uint32_t exponent = (bits >> 23) + ((bits & kMantissa) > kRootOfTwo ? 1 : 0);
+  exponent = exponent < kSmallest ? kSmallest : exponent > kLargest ? kLargest : exponent;
+  return float_of(exponent << 23);
 }
 
 }  // namespace octet

@@ -55,7 +55,12 @@ Scales add(Scaler& s, const ScaleCall& call) {
   if (!shares) a = s.without_factor(a), b = s.without_factor(b);
   const double predicted = root_sum(predicted_of(a), predicted_of(b));
   const bool all_any = a.is_any && b.is_any;
-  const int log2 = call.wants_plain || all_any ? 0 : s.choose(predicted);
+  // The larger addend keeps its scale, if the sum is within [1/2, 2] there.
+  const Scaled& larger = predicted_of(a) >= predicted_of(b) ? a : b;
+  const bool keeps = s.rounding() == ScaleRounding::predicted && s.carries() &&
+                     std::fabs(predicted - larger.log2) <= 1;
+  const int chosen = keeps ? larger.log2 : s.choose(predicted);
+  const int log2 = call.wants_plain || all_any ? 0 : chosen;
   const ValueId factor = a.is_any ? b.factor : a.factor;
   a = s.at(a, log2), b = s.at(b, log2);
   Scaled y = s.made(emit(s, call, {a.data, b.data}), log2, predicted, factor);

@@ -7,6 +7,8 @@
 // Source: Balanca et al. 2024 (Scalify); docs/scalify.md.
 #include "passes/scalify/scalify.h"
 #include <cmath>
+#include "passes/scalify/fold.h"
+#include "passes/simplify.h"
 
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
@@ -29,7 +31,7 @@ std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOption
 
 Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   const Scalified scaled = scalify(graph, {.input_rms = initial_rms(graph, options)});
-  return assign_types(scaled.graph, recipe.compute, Dtype::f32);
+  return assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32);
 }
 
 // What the rules predict for the operands of each linear.

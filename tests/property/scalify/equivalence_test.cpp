@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
+#include "passes/scalify/fold.h"
 #include "passes/scalify/scalify.h"
 #include "passes/simplify.h"
 #include "property/recipes/tiny_training.h"
@@ -79,7 +80,7 @@ TEST(ScalifyEquivalence, every_model_has_the_same_loss_and_gradients_in_f32) {
     const Tensors inputs = inputs_of(graph, spec);
     const Tensors expected = run_in_f32(graph, inputs);
     for (const ScalifyOptions& options : all_options()) {
-      const Graph scaled = scalify(graph, options).graph;
+      const Graph scaled = fold_rescales(scalify(graph, options).graph);
       ASSERT_NO_FATAL_FAILURE(
           expect_same_bits(run_in_f32(scaled, inputs), expected, std::string(model->name)));
     }

@@ -1,6 +1,7 @@
 // Element by element: params/move.h.
 #include "backends/cuda/kernels/move.cuh"
 #include "backends/cuda/kernels/wide.cuh"
+#include "math/power_of_two.h"
 
 namespace octet::cuda {
 namespace {
@@ -45,6 +46,7 @@ __device__ __forceinline__ void apply(ElementOp op, float (&v)[8], const float (
     case ElementOp::sub:
       return each(v, w, [](float a, float b) { return a - b; });
     case ElementOp::mul:
+    case ElementOp::rescale:
       return each(v, w, [](float a, float b) { return a * b; });
     case ElementOp::div:
       return each(v, w, [](float a, float b) { return a / b; });
@@ -64,6 +66,11 @@ __global__ void __launch_bounds__(kThreads, 4)
   const Dtype da = known(X, p.a), db = known(X, p.b), dy = known(X, p.y);
   const int64_t base = int64_t{blockIdx.x} * kChunk;
   float v[8], w[8] = {};
+  if (p.op == ElementOp::rescale) {
+    const float factor = *static_cast<const float*>(t.c);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) w[j] = factor;
+  }
   if (t.aligned && base + kChunk <= p.n) {
     Raw8 a[kPacks], b[kPacks];
 #pragma unroll
@@ -127,6 +134,8 @@ __device__ double any_value(const ElementTask& t, int64_t i) {
       return sin(a);
     case ElementOp::cos:
       return cos(a);
+    case ElementOp::power_of_two:
+      return static_cast<double>(nearest_power_of_two(static_cast<float>(a)));
     case ElementOp::less:
       return a < load_any(t.b, i, t.p.b);
     case ElementOp::equal:
@@ -150,6 +159,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
                 .c = p.n_operands > 2 ? args.operands[2] : nullptr,
                 .y = args.results[0],
                 .p = p};
+  if (p.op == ElementOp::rescale) t.c = t.b, t.b = nullptr;
   t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
   if (p.op <= kLastWideOp && is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.y)) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {

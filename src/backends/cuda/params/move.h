@@ -19,6 +19,7 @@ enum class ElementOp : uint8_t {
   add,
   sub,
   mul,
+  rescale,  // a times the f32 scalar c
   div,
   maximum,  // these two hand a NaN on, whichever operand it is
   minimum,
@@ -30,6 +31,7 @@ enum class ElementOp : uint8_t {
   logistic,
   sin,
   cos,
+  power_of_two,
   less,
   equal,
   select,  // operands condition, a, b

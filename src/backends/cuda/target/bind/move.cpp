@@ -40,6 +40,10 @@ ElementOp element_op(OpCode op) {
       return ElementOp::sub;
     case OpCode::mul:
       return ElementOp::mul;
+    case OpCode::rescale:
+      return ElementOp::rescale;
+    case OpCode::power_of_two:
+      return ElementOp::power_of_two;
     case OpCode::div:
       return ElementOp::div;
     case OpCode::maximum:
@@ -66,6 +70,10 @@ bool element_applies(const NodeView& view) {
   bool all = fits(view.out(Select::y).dtype);
   for (size_t i = 0; i < view.node.operands.size(); ++i) all = all && fits(view.in(i).dtype);
   return all;
+}
+
+bool rescale_applies(const NodeView& view) {
+  return element_applies(view) && view.in(Rescale::factor).dtype == Dtype::f32;
 }
 
 KernelSpec element_spec(const NodeView& view) {
@@ -229,6 +237,8 @@ const Binding kBindings[] = {
     {OpCode::add, element_applies, nullptr, element_spec},
     {OpCode::sub, element_applies, nullptr, element_spec},
     {OpCode::mul, element_applies, nullptr, element_spec},
+    {OpCode::rescale, rescale_applies, nullptr, element_spec},
+    {OpCode::power_of_two, element_applies, nullptr, element_spec},
     {OpCode::div, element_applies, nullptr, element_spec},
     {OpCode::maximum, element_applies, nullptr, element_spec},
     {OpCode::minimum, element_applies, nullptr, element_spec},

@@ -1,0 +1,78 @@
+#include "passes/scalify/fold.h"
+
+#include <map>
+#include <optional>
+
+#include "passes/rewrite.h"
+
+namespace octet {
+namespace {
+
+class Folder {
+ public:
+  explicit Folder(const Graph& graph)
+      : rewriter_(graph), b_(rewriter_.builder()), readers_(uses(graph)) {}
+
+  Graph run() {
+    const Graph& from = rewriter_.from();
+    for (const GraphOutput& output : from.outputs) handed_out_[output.value] = true;
+    for (const Node& node : from.nodes) {
+      if (folded_.contains(node.results[0])) continue;
+      if (node.op != OpCode::gemm || !fold(node)) rewriter_.copy(node);
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  const Node* producer(ValueId id) const {
+    const NodeId node = rewriter_.from().values[static_cast<size_t>(id)].producer;
+    return node == kNoNode ? nullptr : &rewriter_.from().nodes[static_cast<size_t>(node)];
+  }
+
+  // The number that a scalar is, where it is one; an absent factor is 1.
+  std::optional<double> constant(ValueId id) const {
+    if (id == kNoValue) return 1;
+    const Node* node = producer(id);
+    if (node == nullptr || node->op != OpCode::fill) return std::nullopt;
+    return std::get<FillAttrs>(node->attrs).value;
+  }
+
+  bool fold(const Node& gemm) {
+    const ValueId y = gemm.out(Gemm::y);
+    const auto& readers = readers_[static_cast<size_t>(y)];
+    if (readers.size() != 1 || handed_out_.contains(y) || gemm.in(Gemm::c) != kNoValue)
+      return false;
+    const Node& rescale = rewriter_.from().nodes[static_cast<size_t>(readers[0])];
+    if (rescale.op != OpCode::rescale || rescale.in(Rescale::x) != y) return false;
+    const auto factor = constant(rescale.in(Rescale::factor));
+    const auto scale = constant(gemm.in(Gemm::scale_a));
+    if (!factor || !scale || gemm.in(Gemm::scale_b) != kNoValue) return false;
+    b_.tag = gemm.tag;
+    std::vector<ValueId> operands = {rewriter_.map(gemm.in(Gemm::a)),
+                                     rewriter_.map(gemm.in(Gemm::b)), kNoValue};
+    if (const double merged = *factor * *scale; merged != 1) operands.push_back(filled(merged));
+    rewriter_.set(rescale.results, b_.emit(OpCode::gemm, gemm.attrs, operands));
+    folded_[rescale.results[0]] = true;
+    return true;
+  }
+
+  ValueId filled(double value) {
+    const auto [it, added] = fills_.try_emplace(value, kNoValue);
+    if (added) it->second = b_.fill({}, value);
+    return it->second;
+  }
+
+  Rewriter rewriter_;
+  Builder& b_;
+  std::vector<std::vector<NodeId>> readers_;
+  std::map<ValueId, bool> handed_out_, folded_;
+  std::map<double, ValueId> fills_;
+};
+
+}  // namespace
+
+Graph fold_rescales(const Graph& graph) {
+  return Folder(graph).run();
+}
+
+}  // namespace octet
