@@ -39,13 +39,6 @@ std::filesystem::path program_path() {
   return name == nullptr ? std::filesystem::path() : std::filesystem::canonical(name, error);
 }
 
-void expect_documents(const KernelNeeds& needs) {
-  if (needs.documents == RowDocuments::joined) return;
-  throw Error(ErrorCode::invalid_argument,
-              "data.document_boundaries: expected ignore or mask_labels with --device cuda, whose "
-              "attention does not keep documents apart, got isolate");
-}
-
 }  // namespace
 
 std::string cuda_module_path() {
@@ -58,7 +51,6 @@ std::string cuda_module_path() {
 
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs) {
   if (options.device == "cpu") return with_its_threads(open_cpu(options), options);
-  expect_documents(needs);
   const std::string module = cuda_module_path();
   if (module.empty()) {
     throw Error(ErrorCode::device,
@@ -73,7 +65,6 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs) {
 
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs) {
   if (options.device == "cpu") return with_its_threads(open_cpu(options), options);
-  expect_documents(needs);
   return with_its_threads(
       cuda::make_plan_backend({.deterministic = needs.deterministic, .n_threads = options.threads}),
       options);

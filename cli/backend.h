@@ -2,15 +2,13 @@
 #pragma once
 
 #include "cli/common.h"
-#include "ir/batch_size.h"
 #include "plan/backend.h"
 
 namespace octet {
 
 // What a command asks of the device's kernels.
 struct KernelNeeds {
-  bool deterministic = false;                     // train.deterministic: on the CPU they always are
-  RowDocuments documents = RowDocuments::joined;  // isolated: on the CPU alone so far
+  bool deterministic = false;  // train.deterministic: on the CPU they always are
 };
 
 // Throws Error{device} for a device that is not there, Error{invalid_argument} for instructions

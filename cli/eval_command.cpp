@@ -128,7 +128,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
   if (!source.run) source.spec.rope_seq = flags.seq;
   const RowDocuments documents = source.run ? row_documents(*source.run) : RowDocuments::joined;
-  Backend backend = open_backend(options, {.documents = documents});
+  Backend backend = open_backend(options);
   const FunctionKey function{function::evaluate,
                              {.batch = flags.batch, .seq = flags.seq, .documents = documents}};
   Inference model(source.spec, source.recipe, std::span(&function, 1), *backend.device,

@@ -138,8 +138,7 @@ void print_passes(const Program& program, const GlobalOptions& options) {
 
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   const RunConfig config = load_config(flags.config, options.config_sets()).config;
-  Backend backend = open_plan_backend(
-      options, {.deterministic = config.train.deterministic, .documents = row_documents(config)});
+  Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(posix_files(), config);
   const ProgramOptions program_opts = program_options(config, spec);
   if (flags.policy) {

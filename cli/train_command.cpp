@@ -86,8 +86,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
                          : flags.overwrite ? StartMode::overwrite
                                            : StartMode::fresh;
   check_run_folder(files, config.out, mode);
-  Backend backend = open_backend(
-      machine, {.deterministic = config.train.deterministic, .documents = row_documents(config)});
+  Backend backend = open_backend(machine, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(files, config);
   if (!config.model.path.empty()) {
     tell_unknown_keys(files, config.model.path, make_log(options), unknown_keys(flags.strict));

@@ -45,6 +45,7 @@ enum class KernelId : int32_t {
   slice,
   pad,
   concatenate,
+  cache_write,
   // loss: embedding and cross-entropy
   embedding,
   embedding_grad,
@@ -56,6 +57,7 @@ enum class KernelId : int32_t {
   // attention
   attention,
   attention_grad,
+  attention_cached,
   // draw: first values of weights
   draw_weights,
 };

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 4
+#define OCTET_CUDA_API_VERSION 5
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 
 extern "C" {

@@ -1,8 +1,6 @@
 // Attention's gradient where results must repeat their bits, against the CPU's reference kernels.
-#include <cmath>
-
+#include "gpu/attention/compare.h"
 #include "gpu/parity/gpu.h"
-#include "property/fusion/run.h"
 
 namespace octet::fusion {
 namespace {
@@ -20,21 +18,6 @@ OpCase gradient(AttentionAttrs a) {
           .operands = {tensor(q), tensor(q), tensor(kv), tensor(kv),
                        op_cases::derived(q, {OpCode::attention, {1, 2, 3}, 0}),
                        op_cases::statistic({rows * a.heads}, {OpCode::attention, {1, 2, 3}, 1})}};
-}
-
-// Of the bf16 results, relative to the largest of them.
-double largest_error(const Tensors& got, const Tensors& want) {
-  double error = 0;
-  for (const auto& [name, values] : want) {
-    double largest = 0, off = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      largest = std::max(largest, std::abs(values[i]));
-      const double distance = std::abs(got.at(name)[i] - values[i]);
-      off = std::max(off, std::isfinite(distance) ? distance : HUGE_VAL);
-    }
-    error = std::max(error, off / largest);
-  }
-  return error;
 }
 
 std::vector<AttentionAttrs> shapes() {
@@ -61,7 +44,9 @@ TEST(DeterministicAttention, repeats_its_bits_and_is_near_the_reference) {
     const Graph graph = case_graph(c, Dtype::bf16);
     const Tensors inputs = case_inputs(c, 5);
     const Tensors first = run_plan(graph, inputs, deterministic);
-    EXPECT_LE(largest_error(first, run_plan(graph, inputs, scalar_backend())), 0.02) << a.seq;
+    EXPECT_LE(largest_error(first, run_plan(graph, inputs, scalar_backend())),
+              attention_tolerance(Dtype::bf16))
+        << a.seq;
     for (int i = 0; i < 5; ++i) EXPECT_EQ(run_plan(graph, inputs, deterministic), first) << a.seq;
   }
 }
@@ -76,7 +61,8 @@ TEST(Attention, scales_that_differ_little_are_told_apart) {
     const Graph graph = case_graph(c, Dtype::bf16);
     const Tensors inputs = case_inputs(c, 5);
     const Tensors want = run_plan(graph, inputs, scalar_backend());
-    EXPECT_LE(largest_error(run_plan(graph, inputs, *gpu), want), 0.02) << scale;
+    EXPECT_LE(largest_error(run_plan(graph, inputs, *gpu), want), attention_tolerance(Dtype::bf16))
+        << scale;
   }
 }
 

@@ -47,11 +47,11 @@ inline std::string gpu_program() {
 }
 
 // Trains in folder/out; fails the test with what the program wrote where it fails.
-inline void train(const ScratchFolder& folder, const std::string& out,
-                  const std::string& arguments) {
-  const std::string command = gpu_program() + " train " + run_yaml(folder) +
-                              " --device cuda --quiet --set out=" + (folder / out) + " " +
-                              arguments + " </dev/null >/dev/null 2>" + (folder / "err.txt");
+inline void train(const ScratchFolder& folder, const std::string& out, const std::string& arguments,
+                  const std::string& device = "cuda") {
+  const std::string command = gpu_program() + " train " + run_yaml(folder) + " --device " + device +
+                              " --quiet --set out=" + (folder / out) + " " + arguments +
+                              " </dev/null >/dev/null 2>" + (folder / "err.txt");
   const int status = std::system(command.c_str());
   ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
       << command << "\n"

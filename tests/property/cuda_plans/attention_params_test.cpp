@@ -50,12 +50,15 @@ TEST(AttentionParams, dp_is_not_reserved_where_our_own_kernel_runs) {
     p.head_dim = head_dim;
     EXPECT_EQ(attention_dp_bytes(p), 0) << head_dim;
   }
+  p.head_dim = 64, p.documents = true;
+  EXPECT_EQ(attention_dp_bytes(p), 0);
+  EXPECT_EQ(attention_grad_scratch_bytes(p), 4 * attention_rows(p));  // sums of do * o alone
 }
 
 // The module keeps the library's plans by them; scales may agree in all their printed digits.
 TEST(AttentionParams, problems_that_differ_in_one_field_are_different) {
   const AttentionParams base{.batch = 1, .seq = 2, .heads = 4, .kv_heads = 2, .scale = 1e-7f};
-  std::vector<AttentionParams> others(8, base);
+  std::vector<AttentionParams> others(10, base);
   others[0].batch = 2;
   others[1].seq = 3;
   others[2].heads = 2;
@@ -64,6 +67,8 @@ TEST(AttentionParams, problems_that_differ_in_one_field_are_different) {
   others[5].scale = std::nextafter(base.scale, 1.0f);
   others[6].dtype = Dtype::bf16;
   others[7].causal = false;
+  others[8].documents = true;
+  others[9].window = 1;
   const AttentionParams same = base;
   EXPECT_FALSE(base < same || same < base);
   for (const AttentionParams& other : others) EXPECT_TRUE(base < other || other < base);

@@ -136,5 +136,37 @@ TEST(CudaPlans, an_algorithm_that_no_run_recorded_is_refused) {
   EXPECT_TRUE(gpu().catalogue->measured().choices.empty());
 }
 
+// The kernels of a plan whose name begins so.
+int kernels_named(const Plan& plan, const std::string& name) {
+  return static_cast<int>(std::ranges::count_if(
+      plan.steps, [&](const PlanStep& step) { return step.kernel.name.starts_with(name); }));
+}
+
+TEST(CudaPlans, attention_within_documents_and_windows_has_kernels_of_its_own) {
+  struct Case {
+    std::vector<std::string> sets;
+    std::string variant;
+  };
+  const std::string isolate = "data.document_boundaries=isolate", kind = "model.kind=mistral",
+                    window = "model.sliding_window=64";
+  const Case cases[] = {{{isolate}, "documents "},
+                        {{kind, window}, "window "},
+                        {{kind, "model.sliding_window=256"}, ""},  // as long as the row
+                        {{kind, window, isolate}, "documents window "}};
+  for (const Case& c : cases) {
+    for (const Recipe* recipe : all_recipes()) {
+      std::vector<std::string> sets = c.sets;
+      sets.push_back("model.layers=2");
+      sets.push_back("recipe.base=" + std::string(recipe->name));
+      Program program(options_of(OCTET_SOURCE_DIR "/recipes/llama-25m.yaml", sets),
+                      *gpu().catalogue);
+      const Plan& plan = program.plan(function::step);
+      const std::string dtype(dtype_name(recipe->compute));
+      EXPECT_EQ(kernels_named(plan, "attention " + c.variant + dtype), 2) << recipe->name;
+      EXPECT_EQ(kernels_named(plan, "attention_grad " + c.variant + dtype), 2) << recipe->name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet

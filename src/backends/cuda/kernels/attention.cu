@@ -5,6 +5,11 @@
 namespace octet::cuda {
 namespace {
 
+template <SlotId slot>
+const int32_t* documents(const AttentionParams& p, const Launch& args) {
+  return p.documents ? args.in<int32_t>(slot) : nullptr;  // shorter operand lists have no slot
+}
+
 class Forward : public Prepared {
  public:
   explicit Forward(const AttentionParams& params) : p_(params) {}
@@ -13,6 +18,7 @@ class Forward : public Prepared {
     const AttentionForward x{.q = args.operands[S::q],
                              .k = args.operands[S::k],
                              .v = args.operands[S::v],
+                             .doc_starts = documents<S::doc_starts>(p_, args),
                              .o = args.results[S::o],
                              .lse = args.out<float>(S::lse)};
     const bool tensor = tensor_cores_take(p_, {x.q, x.k, x.v, x.o});
@@ -34,6 +40,7 @@ class Backward : public Prepared {
                               .v = args.operands[S::v],
                               .o = args.operands[S::o],
                               .lse = args.in<float>(S::lse),
+                              .doc_starts = documents<S::doc_starts>(p_, args),
                               .dq = args.results[S::dq],
                               .dk = args.results[S::dk],
                               .dv = args.results[S::dv],
@@ -55,8 +62,23 @@ std::unique_ptr<Prepared> prepare_attention_grad(const Request& request) {
   return std::make_unique<Backward>(request.get<AttentionParams>());
 }
 
-constexpr KernelRow kRows[] = {{KernelId::attention, prepare_attention},
-                               {KernelId::attention_grad, prepare_attention_grad}};
+void run_cached(const AttentionParams& p, const Launch& args) {
+  using S = octet::Attention;
+  cached_attention(p,
+                   {.q = args.operands[S::q],
+                    .k = args.operands[S::k],
+                    .v = args.operands[S::v],
+                    .doc_starts = nullptr,
+                    .o = args.results[S::o],
+                    .lse = args.out<float>(S::lse),
+                    .positions = args.in<int32_t>(S::positions)},
+                   args.stream);
+}
+
+constexpr KernelRow kRows[] = {
+    {KernelId::attention, prepare_attention},
+    {KernelId::attention_grad, prepare_attention_grad},
+    {KernelId::attention_cached, stateless<AttentionParams, run_cached>}};
 
 }  // namespace
 

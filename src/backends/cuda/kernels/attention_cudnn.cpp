@@ -114,12 +114,19 @@ void set_types(Graph& graph, const AttentionParams& p) {
       .set_compute_data_type(fe::DataType_t::FLOAT);
 }
 
+// Its left bound is how many keys a query sees, its own among them.
+template <typename Options>
+void set_mask(Options& options, const AttentionParams& p) {
+  options.set_causal_mask(p.causal);
+  if (p.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(p.window));
+}
+
 // cuDNN's statistics are the natural logarithm of the sum of exponentials, as the op's lse.
 void describe_forward(Graph& graph, const AttentionParams& p) {
   const Layout q = heads_layout(p, p.heads), kv = heads_layout(p, p.kv_heads);
   auto options = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true);
   options.set_attn_scale(p.scale);
-  options.set_causal_mask(p.causal);
+  set_mask(options, p);
   auto [o, stats] =
       graph.sdpa(input(graph, q, kQ), input(graph, kv, kK), input(graph, kv, kV), options);
   output(o, q, kO);
@@ -130,7 +137,7 @@ void describe_backward(Graph& graph, const AttentionParams& p, bool deterministi
   const Layout q = heads_layout(p, p.heads), kv = heads_layout(p, p.kv_heads);
   auto options = fe::graph::SDPA_backward_attributes().set_name("attention_grad");
   options.set_attn_scale(p.scale);
-  options.set_causal_mask(p.causal);
+  set_mask(options, p);
   options.set_deterministic_algorithm(deterministic);
   auto [dq, dk, dv] = graph.sdpa_backward(
       input(graph, q, kQ), input(graph, kv, kK), input(graph, kv, kV), input(graph, q, kO),

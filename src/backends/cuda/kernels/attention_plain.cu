@@ -109,6 +109,28 @@ __device__ __forceinline__ float warp_sum(float x) {
   return x;
 }
 
+// What the queries of a warp see, and the keys that its block goes through.
+struct RowsSeen {
+  int first_key[kRows], last_key[kRows];
+  int begin, end;
+
+  __device__ __forceinline__ RowsSeen(const AttentionParams& p, const Mask& mask, int64_t of_block,
+                                      int own) {
+    const int first = static_cast<int>(of_block);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int query = first + own + r;
+      first_key[r] = mask.first_key(query);
+      last_key[r] = query < p.seq ? mask.last_key(query) : -1;
+    }
+    begin = mask.first_key(first) / kTile * kTile;
+    end = mask.last_key(min(first + kTile, static_cast<int>(p.seq)) - 1) + 1;
+  }
+  __device__ __forceinline__ bool sees(int row, int64_t key) const {
+    return key >= first_key[row] && key <= last_key[row];
+  }
+};
+
 template <int kColumns>
 __global__ void __launch_bounds__(kThreads)
     forward(const __grid_constant__ AttentionParams p, const AttentionForward x, int64_t n_tiles) {
@@ -120,12 +142,12 @@ __global__ void __launch_bounds__(kThreads)
   const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int own = static_cast<int>(threadIdx.x / 32) * kRows;
+  const RowsSeen rows(p, Mask(p, x.doc_starts, place.b), place.first, own);
   load_tile(p, x.q, head, place.first, q);
   float sum[kRows][kColumns] = {}, top[kRows], total[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) top[r] = -INFINITY, total[r] = 0;
-  const int64_t end = p.causal ? min(p.seq, place.first + kTile) : p.seq;
-  for (int64_t first = 0; first < end; first += kTile) {
+  for (int64_t first = rows.begin; first < rows.end; first += kTile) {
     __syncthreads();
     load_tile(p, x.k, kv_head, first, k);
     load_tile(p, x.v, kv_head, first, v);
@@ -134,11 +156,10 @@ __global__ void __launch_bounds__(kThreads)
     multiply_rows(q, own, k, d, s);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const int64_t query = place.first + own + r, key = first + lane;
-      const bool seen = key < p.seq && (!p.causal || key <= query);
+      const bool seen = rows.sees(r, first + lane);
       s[r] = seen ? s[r] * p.scale : -INFINITY;
       const float next = fmaxf(top[r], warp_max(s[r]));
-      const float shrink = expf(top[r] - next);
+      const float shrink = next == -INFINITY ? 1.0f : expf(top[r] - next);
       s[r] = seen ? expf(s[r] - next) : 0.0f;
       top[r] = next;
       total[r] = total[r] * shrink + warp_sum(s[r]);
@@ -149,7 +170,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const float inverse = 1.0f / total[r];
+    const float inverse = total[r] == 0 ? 0.0f : 1.0f / total[r];  // sees no key
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) sum[r][i] *= inverse;
     const int64_t query = place.first + own + r;
@@ -200,9 +221,9 @@ __global__ void __launch_bounds__(kThreads) backward_q(const __grid_constant__ A
   const int64_t of_head = (place.b * p.heads + place.h) * p.seq;
   load_tile(p, x.q, head, place.first, q);
   load_tile(p, x.dout, head, place.first, dout);
+  const RowsSeen rows(p, Mask(p, x.doc_starts, place.b), place.first, own);
   float sum[kRows][kColumns] = {};
-  const int64_t end = p.causal ? min(p.seq, place.first + kTile) : p.seq;
-  for (int64_t first = 0; first < end; first += kTile) {
+  for (int64_t first = rows.begin; first < rows.end; first += kTile) {
     __syncthreads();
     load_tile(p, x.k, kv_head, first, k);
     load_tile(p, x.v, kv_head, first, v);
@@ -212,11 +233,9 @@ __global__ void __launch_bounds__(kThreads) backward_q(const __grid_constant__ A
     multiply_rows(dout, own, v, d, dp);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const int64_t query = place.first + own + r, key = first + lane;
-      const RowTerms terms = row_terms(p, x, of_head, query);
-      const bool seen = key < p.seq && query < p.seq && (!p.causal || key <= query);
+      const RowTerms terms = row_terms(p, x, of_head, place.first + own + r);
       const float probability = expf(s[r] * p.scale - terms.lse);
-      s[r] = seen ? p.scale * (probability * (dp[r] - terms.delta)) : 0.0f;
+      s[r] = rows.sees(r, first + lane) ? p.scale * (probability * (dp[r] - terms.delta)) : 0.0f;
     }
     add_products(s, k, d, sum);
   }
@@ -236,6 +255,10 @@ __global__ void __launch_bounds__(kThreads)
   const Place place = place_of(p.kv_heads, n_tiles, kTile, false);
   const Head kv_head = head_of(p, p.kv_heads, place.b, place.h);
   const int64_t n_shared = p.heads / p.kv_heads;
+  const Mask mask(p, x.doc_starts, place.b);
+  const int begin = mask.first_query(static_cast<int>(place.first));
+  const int last = static_cast<int>(min(place.first + kTile, p.seq)) - 1;
+  const int end = mask.end_of_queries(begin, last, kTile);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int own = static_cast<int>(threadIdx.x / 32) * kRows;
   load_tile(p, x.k, kv_head, place.first, k);
@@ -244,20 +267,21 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t h = place.h * n_shared; h < (place.h + 1) * n_shared; ++h) {
     const Head head = head_of(p, p.heads, place.b, h);
     const int64_t of_head = (place.b * p.heads + h) * p.seq;
-    for (int64_t first = p.causal ? place.first : 0; first < p.seq; first += kTile) {
+    for (int first = begin; first < end; first += kTile) {
       __syncthreads();
       load_tile(p, x.q, head, first, q);
       load_tile(p, x.dout, head, first, dout);
       __syncthreads();
-      const int64_t query = first + lane;
+      const int query = first + lane;
       const RowTerms terms = row_terms(p, x, of_head, query);
+      const int first_key = query < p.seq ? mask.first_key(query) : static_cast<int>(p.seq);
       float s[kRows], dp[kRows];
       multiply_rows(k, own, q, d, s);
       multiply_rows(v, own, dout, d, dp);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const int64_t key = place.first + own + r;
-        const bool seen = key < p.seq && query < p.seq && (!p.causal || key <= query);
+        const bool seen = key < p.seq && key >= first_key && key <= mask.last_key(query);
         s[r] = seen ? expf(s[r] * p.scale - terms.lse) : 0.0f;
         dp[r] = seen ? p.scale * (s[r] * (dp[r] - terms.delta)) : 0.0f;
       }
@@ -299,15 +323,10 @@ void plain_attention(const AttentionParams& p, const AttentionForward& x, cudaSt
   check_launch("attention");
 }
 
-void attention_deltas(const AttentionParams& p, const AttentionBackward& x, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(ceil_div(attention_rows(p), kWarps));
-  row_deltas<<<blocks, kThreads, 0, stream>>>(p, x);
-  check_launch("attention_grad");
-}
-
 void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                           cudaStream_t stream) {
-  attention_deltas(p, x, stream);
+  const auto delta_blocks = static_cast<unsigned>(ceil_div(attention_rows(p), kWarps));
+  row_deltas<<<delta_blocks, kThreads, 0, stream>>>(p, x);
   const Grid of_q = grid_of(p, p.heads, 4), of_kv = grid_of(p, p.kv_heads, 4);
   visit_columns(p.head_dim, [&]<int kColumns>() {
     allow_shared(backward_q<kColumns>, of_q.shared_bytes);

@@ -1,18 +1,15 @@
-// Attention on tensor cores. A block of four warps owns 64 rows, queries or keys, sixteen a warp,
-// and goes through tiles of the other side. Nothing is added across blocks: deterministic. The
-// softmax is in powers of two: one multiplication prepares each score.
-#include "backends/cuda/kernels/attention_mma.cuh"
+// Attention forward on tensor cores: a block owns 128 queries, 32 a warp.
+#include "backends/cuda/kernels/attention_tensor.cuh"
+#include "backends/cuda/kernels/fast_math.cuh"
 
 namespace octet::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * 32;
-constexpr int kOwn = kWarps * 16;  // rows of a block
-constexpr int kKeys = 64;          // of a tile, forward
-constexpr int kOther = 32;         // rows of a tile, backward
-constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
+constexpr int kThreads = kAttentionThreads;
+constexpr int kBlocks = 2;             // of sixteen rows, a warp
+constexpr int kOfWarp = kBlocks * 16;  // queries
+constexpr int kQueries = kAttentionWarps * kOfWarp;
+constexpr int kKeys = 64;  // of a tile
 
 // Over the four lanes that share a row.
 __device__ __forceinline__ float row_max(float x) {
@@ -24,222 +21,142 @@ __device__ __forceinline__ float row_sum(float x) {
   return x + __shfl_xor_sync(kWholeWarp, x, 2);
 }
 
-// Where element i of a lane's block n lies: its row among the warp's, its column among the tile's.
-__device__ __forceinline__ int row_at(int i) {
-  return static_cast<int>(threadIdx.x % 32) / 4 + i / 2 * 8;
-}
-__device__ __forceinline__ int column_at(int n, int i) {
-  return n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + i % 2;
-}
-
-__device__ __forceinline__ bool sees(const AttentionParams& p, int64_t query, int64_t key) {
-  return key < p.seq && query < p.seq && (!p.causal || key <= query);
-}
-
-// The running softmax of a lane's two rows.
+// The running softmax of a lane's two rows of sixteen, of scores times `factor`, which is above 0.
+// A shift is raised only where exponentials would grow beyond 2^8: o is rarely multiplied again.
 struct Softmax {
-  float top[2], sum[2];
-};
+  float shift[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
-// Scores to exp2(score - top), and the sums so far shrunk to the new top.
-template <int D>
-__device__ __forceinline__ void softmax_tile(Softmax& state, float (&s)[kKeys / 8][4],
-                                             float (&o)[D / 8][4]) {
+  // Scores to exp2(factor * score - shift); o is that of the shift so far.
+  template <int D>
+  __device__ __forceinline__ void add(float factor, float (&s)[kKeys / 8][4],
+                                      float (&o)[D / 8][4]) {
+    constexpr float kRoom = 8;
+    float shrink[2];
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float top = -INFINITY, sum = 0;
+    for (int half = 0; half < 2; ++half) {
+      float most = -INFINITY;
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
-      top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-    }
-    top = fmaxf(state.top[half], row_max(top));
-    const float shrink = exp2f(state.top[half] - top);
-#pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-      for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        s[n][i] = exp2f(s[n][i] - top);
-        sum += s[n][i];
+      for (int n = 0; n < kKeys / 8; ++n) {
+        most = fmaxf(most, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
       }
-    }
-    state.top[half] = top;
-    state.sum[half] = state.sum[half] * shrink + sum;
+      most = row_max(most) * factor;
+      const float before = shift[half];
+      if (most > before + kRoom) shift[half] = most;
+      const float by = shift[half] == -INFINITY ? 0.0f : shift[half];  // no key seen so far
+      shrink[half] = fast_exp2(before - by);
+      float total = 0;
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
-      o[n][2 * half] *= shrink;
-      o[n][2 * half + 1] *= shrink;
-    }
-  }
-}
-
-template <Dtype T, int D>
-__global__ void __launch_bounds__(kThreads)
-    forward(const __grid_constant__ AttentionParams p, const AttentionForward x, int64_t n_tiles) {
-  extern __shared__ __align__(16) uint16_t shared[];
-  uint16_t* const q = shared;
-  uint16_t* const k = q + kOwn * kRowLength<D>;
-  uint16_t* const v = k + kKeys * kRowLength<D>;
-  const Place place = place_of(p.heads, n_tiles, kOwn, true);
-  const Head head = head_of(p, p.heads, place.b, place.h);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
-  const int own = static_cast<int>(threadIdx.x / 32) * 16;
-  const float factor = p.scale * kLog2E;
-  load_rows<D, kOwn, kThreads>(p, x.q, head, place.first, q);
-  float o[D / 8][4] = {};
-  Softmax state{{-INFINITY, -INFINITY}, {0, 0}};
-  const int64_t end = p.causal ? min(p.seq, place.first + kOwn) : p.seq;
-  for (int64_t first = 0; first < end; first += kKeys) {
-    __syncthreads();
-    load_rows<D, kKeys, kThreads>(p, x.k, kv_head, first, k);
-    load_rows<D, kKeys, kThreads>(p, x.v, kv_head, first, v);
-    __syncthreads();
-    float s[kKeys / 8][4];
-    multiply_rows<T, D, kKeys>(q + own * kRowLength<D>, k, s);
+      for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int64_t query = place.first + own + row_at(i), key = first + column_at(n, i);
-        const bool seen = key < p.seq && (!p.causal || key <= query);
-        s[n][i] = seen ? s[n][i] * factor : -INFINITY;
-      }
-    }
-    softmax_tile<D>(state, s, o);
-    add_products<T, D, kKeys>(s, v, o);
-  }
-  float inverse[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float sum = row_sum(state.sum[half]);
-    const int64_t query = place.first + own + row_at(2 * half);
-    inverse[half] = 1.0f / sum;
-    if (threadIdx.x % 4 == 0 && query < p.seq) {
-      x.lse[(place.b * p.heads + place.h) * p.seq + query] = state.top[half] * kLn2 + logf(sum);
-    }
-  }
-  store_rows<T, D>(p, {x.o, head, place.first + own}, o, inverse);
-}
-
-// lse in powers of two, and delta, of one query.
-struct RowTerms {
-  float lse, delta;
-};
-__device__ __forceinline__ RowTerms row_terms(const AttentionParams& p, const AttentionBackward& x,
-                                              int64_t first_of_head, int64_t query) {
-  if (query >= p.seq) return {0, 0};
-  return {x.lse[first_of_head + query] * kLog2E, x.delta[first_of_head + query]};
-}
-
-template <Dtype T, int D>
-__global__ void __launch_bounds__(kThreads) backward_q(const __grid_constant__ AttentionParams p,
-                                                       const AttentionBackward x, int64_t n_tiles) {
-  extern __shared__ __align__(16) uint16_t shared[];
-  uint16_t* const q = shared;
-  uint16_t* const dout = q + kOwn * kRowLength<D>;
-  uint16_t* const k = dout + kOwn * kRowLength<D>;
-  uint16_t* const v = k + kOther * kRowLength<D>;
-  const Place place = place_of(p.heads, n_tiles, kOwn, true);
-  const Head head = head_of(p, p.heads, place.b, place.h);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
-  const int own = static_cast<int>(threadIdx.x / 32) * 16;
-  const int64_t of_head = (place.b * p.heads + place.h) * p.seq;
-  const float factor = p.scale * kLog2E;
-  load_rows<D, kOwn, kThreads>(p, x.q, head, place.first, q);
-  load_rows<D, kOwn, kThreads>(p, x.dout, head, place.first, dout);
-  const RowTerms terms[2] = {row_terms(p, x, of_head, place.first + own + row_at(0)),
-                             row_terms(p, x, of_head, place.first + own + row_at(2))};
-  float sum[D / 8][4] = {};
-  const int64_t end = p.causal ? min(p.seq, place.first + kOwn) : p.seq;
-  for (int64_t first = 0; first < end; first += kOther) {
-    __syncthreads();
-    load_rows<D, kOther, kThreads>(p, x.k, kv_head, first, k);
-    load_rows<D, kOther, kThreads>(p, x.v, kv_head, first, v);
-    __syncthreads();
-    float s[kOther / 8][4], dp[kOther / 8][4];
-    multiply_rows<T, D, kOther>(q + own * kRowLength<D>, k, s);
-    multiply_rows<T, D, kOther>(dout + own * kRowLength<D>, v, dp);
-#pragma unroll
-    for (int n = 0; n < kOther / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int64_t query = place.first + own + row_at(i), key = first + column_at(n, i);
-        const float probability = exp2f(s[n][i] * factor - terms[i / 2].lse);
-        s[n][i] = sees(p, query, key) ? probability * (dp[n][i] - terms[i / 2].delta) : 0.0f;
-      }
-    }
-    add_products<T, D, kOther>(s, k, sum);
-  }
-  store_rows<T, D>(p, {x.dq, head, place.first + own}, sum, {p.scale, p.scale});
-}
-
-// A block owns keys of one kv head and goes through the queries of all heads that read it.
-template <Dtype T, int D>
-__global__ void __launch_bounds__(kThreads)
-    backward_kv(const __grid_constant__ AttentionParams p, const AttentionBackward x,
-                int64_t n_tiles) {
-  extern __shared__ __align__(16) uint16_t shared[];
-  __shared__ RowTerms terms[kOther];
-  uint16_t* const k = shared;
-  uint16_t* const v = k + kOwn * kRowLength<D>;
-  uint16_t* const q = v + kOwn * kRowLength<D>;
-  uint16_t* const dout = q + kOther * kRowLength<D>;
-  const Place place = place_of(p.kv_heads, n_tiles, kOwn, false);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h);
-  const int64_t n_shared = p.heads / p.kv_heads;
-  const int own = static_cast<int>(threadIdx.x / 32) * 16;
-  const float factor = p.scale * kLog2E;
-  load_rows<D, kOwn, kThreads>(p, x.k, kv_head, place.first, k);
-  load_rows<D, kOwn, kThreads>(p, x.v, kv_head, place.first, v);
-  float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
-  for (int64_t h = place.h * n_shared; h < (place.h + 1) * n_shared; ++h) {
-    const Head head = head_of(p, p.heads, place.b, h);
-    const int64_t of_head = (place.b * p.heads + h) * p.seq;
-    for (int64_t first = p.causal ? place.first : 0; first < p.seq; first += kOther) {
-      __syncthreads();
-      load_rows<D, kOther, kThreads>(p, x.q, head, first, q);
-      load_rows<D, kOther, kThreads>(p, x.dout, head, first, dout);
-      if (threadIdx.x < kOther) {
-        terms[threadIdx.x] = row_terms(p, x, of_head, first + threadIdx.x);
-      }
-      __syncthreads();
-      float s[kOther / 8][4], dp[kOther / 8][4];
-      multiply_rows<T, D, kOther>(k + own * kRowLength<D>, q, s);
-      multiply_rows<T, D, kOther>(v + own * kRowLength<D>, dout, dp);
-#pragma unroll
-      for (int n = 0; n < kOther / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int64_t key = place.first + own + row_at(i), query = first + column_at(n, i);
-          const RowTerms& row = terms[column_at(n, i)];
-          const bool seen = sees(p, query, key);
-          s[n][i] = seen ? exp2f(s[n][i] * factor - row.lse) : 0.0f;
-          dp[n][i] = seen ? s[n][i] * (dp[n][i] - row.delta) : 0.0f;
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          s[n][i] = fast_exp2(__fmaf_rn(s[n][i], factor, -by));
+          total += s[n][i];
         }
       }
-      add_products<T, D, kOther>(s, dout, sum_v);
-      add_products<T, D, kOther>(dp, q, sum_k);
+      sum[half] = sum[half] * shrink[half] + total;
+    }
+    if (!__any_sync(kWholeWarp, shrink[0] != 1 || shrink[1] != 1)) return;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[n][i] *= shrink[i / 2];
     }
   }
-  store_rows<T, D>(p, {x.dk, kv_head, place.first + own}, sum_k, {p.scale, p.scale});
-  store_rows<T, D>(p, {x.dv, kv_head, place.first + own}, sum_v, {1.0f, 1.0f});
+};
+
+// The scores of the warp's queries from `first_row` on with the keys of a tile: minus infinity
+// where they do not see them.
+__device__ __forceinline__ void hide_unseen(const Mask& mask, int first_row, int tile,
+                                            Products<kBlocks, kKeys>& s) {
+#pragma unroll
+  for (int m = 0; m < kBlocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = first_row + m * 16 + row_at(2 * half);
+      const int first = mask.first_key(query), last = mask.last_key(query);
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          const int key = tile + column_at(n, i);
+          if (key < first || key > last) s[m][n][i] = -INFINITY;
+        }
+      }
+    }
+  }
+}
+__device__ __forceinline__ void negate(Products<kBlocks, kKeys>& s) {
+#pragma unroll
+  for (int m = 0; m < kBlocks; ++m) {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[m][n][i] = -s[m][n][i];
+    }
+  }
 }
 
-// Calls f.template operator()<T, D>().
-template <typename F>
-void visit_kernel(const AttentionParams& p, F&& f) {
-  const auto of_size = [&]<Dtype T>() {
-    return p.head_dim <= 64 ? f.template operator()<T, 64>() : f.template operator()<T, 128>();
+// Log of the sum of exponentials, and what the rows of o are divided by; o = 0 of a query that sees
+// no key.
+__device__ __forceinline__ void finish(float* lse_of_head, int64_t seq, int first_row,
+                                       const Softmax (&state)[kBlocks],
+                                       float (&inverse)[kBlocks][2]) {
+#pragma unroll
+  for (int m = 0; m < kBlocks; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = row_sum(state[m].sum[half]);
+      inverse[m][half] = sum == 0 ? 0.0f : 1.0f / sum;
+      const int query = first_row + m * 16 + row_at(2 * half);
+      if (threadIdx.x % 4 == 0 && query < seq) {
+        lse_of_head[query] = state[m].shift[half] * kLn2 + logf(sum);
+      }
+    }
+  }
+}
+
+template <Dtype T, int D>
+__global__ void __launch_bounds__(kThreads, 2)
+    forward(const __grid_constant__ AttentionParams p, const AttentionForward x, int64_t n_tiles) {
+  constexpr int kTile = kKeys * kRowLength<D>;
+  extern __shared__ __align__(16) uint16_t shared[];
+  uint16_t* const q = shared;
+  uint16_t* const tiles = q + kQueries * kRowLength<D>;  // k, v; the next k, v
+  const Place place = place_of(p.heads, n_tiles, kQueries, true);
+  const Head head = head_of(p, p.heads, place.b, place.h);
+  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
+  const Mask mask(p, x.doc_starts, place.b);
+  const KeyRange keys = keys_of(p, mask, static_cast<int>(place.first), kQueries, kKeys);
+  const auto fetch = [&](int tile, int stage) {
+    uint16_t* const k = tiles + 2 * stage * kTile;
+    fetch_rows<D, kKeys, kThreads>(p, x.k, kv_head, tile, k);
+    fetch_rows<D, kKeys, kThreads>(p, x.v, kv_head, tile, k + kTile);
   };
-  return p.dtype == Dtype::bf16 ? of_size.template operator()<Dtype::bf16>()
-                                : of_size.template operator()<Dtype::fp16>();
-}
-
-template <int D>
-constexpr size_t shared_bytes(int n_rows) {
-  return static_cast<size_t>(n_rows) * kRowLength<D> * sizeof(uint16_t);
-}
-unsigned blocks_of(const AttentionParams& p, int64_t heads, int64_t n_tiles) {
-  return static_cast<unsigned>(p.batch * heads * n_tiles);
+  fetch_rows<D, kQueries, kThreads>(p, x.q, head, place.first, q);
+  fetch(keys.begin, 0);
+  const int own = static_cast<int>(threadIdx.x / 32) * kOfWarp;
+  const int first_row = static_cast<int>(place.first) + own;
+  const WarpKeys seen(p, mask, first_row, first_row + kOfWarp - 1);
+  const float factor = fmaxf(fabsf(p.scale) * kLog2E, 0x1p-126f);  // hidden scores stay infinite
+  Products<kBlocks, D> o = {};
+  Softmax state[kBlocks];
+  for (int tile = keys.begin, stage = 0; tile < keys.end; tile += kKeys, stage ^= 1) {
+    wait_for_tiles();
+    if (tile + kKeys < keys.end) fetch(tile + kKeys, stage ^ 1);
+    if (!seen.any(tile, kKeys)) continue;
+    const uint16_t* const k = tiles + 2 * stage * kTile;
+    Products<kBlocks, kKeys> s;
+    multiply_rows<T, D, kBlocks, kKeys>(q + own * kRowLength<D>, k, s);
+    if (p.scale < 0) negate(s);
+    if (!seen.all(tile, kKeys)) hide_unseen(mask, first_row, tile, s);
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m) state[m].template add<D>(factor, s[m], o[m]);
+    add_products<T, D, kBlocks, kKeys>(s, k + kTile, o);
+  }
+  float inverse[kBlocks][2];
+  float* const lse = x.lse + (place.b * p.heads + place.h) * p.seq;
+  finish(lse, p.seq, first_row, state, inverse);
+  store_rows<T, D, kBlocks>(p, {x.o, head, first_row}, o, inverse, q + own * kRowLength<D>);
 }
 
 }  // namespace
@@ -253,30 +170,14 @@ bool tensor_cores_take(const AttentionParams& p, std::initializer_list<const voi
 }
 
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
-  const int64_t n_tiles = ceil_div(p.seq, kOwn);
-  const unsigned blocks = blocks_of(p, p.heads, n_tiles);
-  visit_kernel(p, [&]<Dtype T, int D>() {
-    constexpr size_t kBytes = shared_bytes<D>(kOwn + 2 * kKeys);
+  const int64_t n_tiles = ceil_div(p.seq, kQueries);
+  const unsigned blocks = attention_blocks(p, p.heads, n_tiles);
+  visit_tensor_kernel(p, [&]<Dtype T, int D>() {
+    constexpr size_t kBytes = rows_bytes<D>(kQueries + 4 * kKeys);
     allow_shared(forward<T, D>, kBytes);
     forward<T, D><<<blocks, kThreads, kBytes, stream>>>(p, x, n_tiles);
   });
   check_launch("attention");
-}
-
-void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
-                           cudaStream_t stream) {
-  attention_deltas(p, x, stream);
-  const int64_t n_tiles = ceil_div(p.seq, kOwn);
-  const unsigned q_blocks = blocks_of(p, p.heads, n_tiles);
-  const unsigned kv_blocks = blocks_of(p, p.kv_heads, n_tiles);
-  visit_kernel(p, [&]<Dtype T, int D>() {
-    constexpr size_t kBytes = shared_bytes<D>(2 * kOwn + 2 * kOther);
-    allow_shared(backward_q<T, D>, kBytes);
-    allow_shared(backward_kv<T, D>, kBytes);
-    backward_q<T, D><<<q_blocks, kThreads, kBytes, stream>>>(p, x, n_tiles);
-    backward_kv<T, D><<<kv_blocks, kThreads, kBytes, stream>>>(p, x, n_tiles);
-  });
-  check_launch("attention_grad");
 }
 
 }  // namespace octet::cuda

@@ -1,9 +1,15 @@
 // Attention with grouped heads, forward and backward; equations: ir/ops/attention.cpp.
 //   q, o, do, dq: [batch * seq, heads * head_dim]    k, v, dk, dv: [batch * seq, kv_heads *
 //   head_dim] lse: [batch * heads * seq] f32, log of the sum of exp(scale q k)
+//   doc_starts: [batch * seq] i32, optional: where in its row the document of a token begins,
+//   never less than for the token before
+// attention_cached: k, v: [batch * capacity, ...]; positions: [batch * seq] i32, the last key that
+// a
+//   query sees; negative: none, then o = 0 and lse = -Inf. Forward alone, on our own kernel.
 // All but lse are of one type, f32, bf16 or fp16. Sums in f32. The library's kernels run bf16 and
-// fp16 of head sizes that are multiples of 8 up to 128, where it is there; ours run the rest: any
-// head size up to kMaxHeadDim, memory linear in the sequence, always deterministic. Backward, the
+// fp16 of head sizes that are multiples of 8 up to 128, where it is there, with a window or without
+// one; ours run the rest: documents, any head size up to kMaxHeadDim, memory linear in the
+// sequence, always deterministic. Tiles that no query sees are skipped by both. Backward, the
 // library sums dq in no fixed order; where the run must repeat its bits it keeps dP instead, a
 // square of the sequence, and ours run where the plan did not reserve that.
 #pragma once
@@ -22,7 +28,10 @@ struct AttentionParams {
   float scale = 1;
   Dtype dtype = Dtype::f32;
   bool causal = true;
-  uint8_t reserved[2] = {};
+  bool documents = false;  // doc_starts are there
+  uint8_t reserved = 0;
+  int64_t window = 0;    // keys that a causal query sees, its own the last; 0: all
+  int64_t capacity = 0;  // of attention_cached: rows of k and v a batch entry
   auto operator<=>(const AttentionParams&) const = default;
 };
 
@@ -30,7 +39,7 @@ constexpr int64_t attention_rows(const AttentionParams& p) {
   return p.batch * p.seq * p.heads;
 }
 constexpr bool library_may_take(const AttentionParams& p) {
-  return p.dtype != Dtype::f32 && p.head_dim % 8 == 0 && p.head_dim <= 128;
+  return !p.documents && p.dtype != Dtype::f32 && p.head_dim % 8 == 0 && p.head_dim <= 128;
 }
 
 inline constexpr int64_t kAttentionSlack = int64_t{8} << 20;

@@ -73,4 +73,11 @@ struct CopyParams {
   FillParams fill = {};
 };
 
+// cache_write: rows of a cache [batch * capacity, row_bytes] replaced by those of x [batch * rows,
+// row_bytes] at positions i32 [batch * rows]; those that are not in [0, capacity) are dropped. The
+// result may be the operand.
+struct CacheWriteParams {
+  int64_t batch = 1, capacity = 1, rows = 1, row_bytes = 1;
+};
+
 }  // namespace octet::cuda

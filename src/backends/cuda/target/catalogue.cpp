@@ -62,9 +62,11 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
   const NodeView view{graph, node};
   const Binding* binding = find_binding(view);
   if (binding == nullptr) return std::nullopt;
-  return KernelChoice{.name = kernel_name(view),
-                      .scratch_bytes = scratch_of(*binding, view, options_.deterministic),
-                      .reference = false};
+  return KernelChoice{
+      .name = kernel_name(
+          view, binding->variant == nullptr ? std::string_view() : binding->variant(view)),
+      .scratch_bytes = scratch_of(*binding, view, options_.deterministic),
+      .reference = false};
 }
 
 LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {

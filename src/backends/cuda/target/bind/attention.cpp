@@ -1,9 +1,16 @@
 #include "backends/cuda/params/attention.h"
 
+#include <algorithm>
+
 #include "backends/cuda/target/bind/binding.h"
 
 namespace octet::cuda {
 namespace {
+
+bool has_documents(const NodeView& view) {
+  const bool gradient = view.node.op == OpCode::attention_grad;
+  return view.has(gradient ? SlotId{AttentionGrad::doc_starts} : SlotId{Attention::doc_starts});
+}
 
 AttentionParams params_of(const NodeView& view) {
   const auto& a = view.attrs<AttentionAttrs>();
@@ -16,17 +23,17 @@ AttentionParams params_of(const NodeView& view) {
   p.scale = static_cast<float>(a.scale);
   p.dtype = view.in(attention_matrices(view).front()).dtype;
   p.causal = a.causal;
+  p.documents = has_documents(view);
+  p.capacity = a.capacity;
+  p.window = a.window < std::max(a.seq, a.capacity) ? a.window : 0;  // a longer one hides nothing
   return p;
 }
 
-// Everything but log-sum-exp is of one type; rows are not divided into documents.
+// Everything but log-sum-exp is of one type.
 bool applies(const NodeView& view) {
   const bool gradient = view.node.op == OpCode::attention_grad;
-  if (view.has(gradient ? SlotId{AttentionGrad::doc_starts} : SlotId{Attention::doc_starts}))
-    return false;
   const Dtype dtype = view.in(attention_matrices(view).front()).dtype;
   const auto& attrs = view.attrs<AttentionAttrs>();
-  if (attrs.capacity > 0 || attrs.window > 0) return false;  // by simpler ops, where there are
   bool same = is_wide_or_half(dtype) && attrs.head_dim <= kMaxHeadDim;
   for (const SlotId i : attention_matrices(view)) same = same && view.in(i).dtype == dtype;
   for (size_t i = 0; i < (gradient ? 3u : 1u); ++i) same = same && view.out(i).dtype == dtype;
@@ -34,8 +41,17 @@ bool applies(const NodeView& view) {
   return same && lse.dtype == Dtype::f32;
 }
 
+// What the kernel's name tells beside its types.
+std::string_view variant(const NodeView& view) {
+  const AttentionParams p = params_of(view);
+  if (p.capacity > 0) return p.window > 0 ? "cached window" : "cached";
+  if (p.documents) return p.window > 0 ? "documents window" : "documents";
+  return p.window > 0 ? "window" : "";
+}
+
 int64_t forward_scratch(const NodeView& view) {
-  return attention_scratch_bytes(params_of(view));
+  const AttentionParams p = params_of(view);
+  return p.capacity > 0 ? 0 : attention_scratch_bytes(p);
 }
 int64_t backward_scratch(const NodeView& view) {
   return attention_grad_scratch_bytes(params_of(view));
@@ -45,16 +61,17 @@ int64_t backward_deterministic_bytes(const NodeView& view) {
 }
 
 KernelSpec forward_spec(const NodeView& view) {
-  return make_spec(KernelId::attention, params_of(view));
+  const AttentionParams p = params_of(view);
+  return make_spec(p.capacity > 0 ? KernelId::attention_cached : KernelId::attention, p);
 }
 KernelSpec backward_spec(const NodeView& view) {
   return make_spec(KernelId::attention_grad, params_of(view));
 }
 
 const Binding kBindings[] = {
-    {OpCode::attention, applies, forward_scratch, forward_spec},
-    {OpCode::attention_grad, applies, backward_scratch, backward_spec,
-     backward_deterministic_bytes},
+    {OpCode::attention, applies, forward_scratch, forward_spec, nullptr, variant},
+    {OpCode::attention_grad, applies, backward_scratch, backward_spec, backward_deterministic_bytes,
+     variant},
 };
 
 }  // namespace

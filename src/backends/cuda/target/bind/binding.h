@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct Binding {
   KernelSpec (*spec)(const NodeView& view);
   // Scratch beside it in runs that must repeat their bits; nullptr: none.
   int64_t (*deterministic_bytes)(const NodeView& view) = nullptr;
+  // Words behind the op in the kernel's name; nullptr: none.
+  std::string_view (*variant)(const NodeView& view) = nullptr;
 };
 
 // Every family's bindings.

@@ -220,6 +220,20 @@ KernelSpec concatenate_spec(const NodeView& view) {
   return copy_spec(KernelId::concatenate, unfilled, copies);
 }
 
+// Elements of two or four bytes.
+bool cache_write_applies(const NodeView& view) {
+  return is_wide_or_half(view.in(CacheWrite::cache).dtype);
+}
+KernelSpec cache_write_spec(const NodeView& view) {
+  const auto& a = view.attrs<CacheAttrs>();
+  const TensorType& x = view.in(CacheWrite::x);
+  const CacheWriteParams p{.batch = a.batch,
+                           .capacity = a.capacity,
+                           .rows = x.shape[0] / a.batch,
+                           .row_bytes = x.shape[1] * dtype_bytes(x.dtype)};
+  return make_spec(KernelId::cache_write, p);
+}
+
 const Binding kBindings[] = {
     {OpCode::neg, element_applies, nullptr, element_spec},
     {OpCode::abs, element_applies, nullptr, element_spec},
@@ -253,6 +267,7 @@ const Binding kBindings[] = {
     {OpCode::broadcast, moves, nullptr, broadcast_spec},
     {OpCode::pad, moves, nullptr, pad_spec},
     {OpCode::concatenate, moves, nullptr, concatenate_spec},
+    {OpCode::cache_write, cache_write_applies, nullptr, cache_write_spec},
 };
 
 }  // namespace

@@ -1,0 +1,114 @@
+// Attention over a KV cache, and the rows written into it, against the CPU's reference kernels.
+#include "gpu/attention/compare.h"
+#include "gpu/parity/gpu.h"
+
+namespace octet::fusion {
+namespace {
+
+using op_cases::OpCase;
+
+struct Problem {
+  AttentionAttrs attrs;
+  Dtype dtype = Dtype::bf16;
+};
+
+void expect_near_the_reference(Problem p, std::vector<double> positions, Backend& gpu) {
+  AttentionAttrs& a = p.attrs;
+  a.scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
+  const int64_t rows = a.batch * a.seq;
+  const Shape q{rows, a.heads * a.head_dim}, kv{a.batch * a.capacity, a.kv_heads * a.head_dim};
+  using op_cases::tensor;
+  const OpCase c{.name = "attention",
+                 .op = OpCode::attention,
+                 .attrs = a,
+                 .operands = {tensor(q), tensor(kv), tensor(kv), op_cases::none(),
+                              op_cases::integers({rows}, op_cases::Fill::ids, a.capacity)}};
+  const Graph graph = op_cases::case_graph(c, p.dtype);
+  Tensors inputs = op_cases::case_inputs(c, 3);
+  inputs["in4"] = std::move(positions);
+  const Tensors want = run_plan(graph, inputs, scalar_backend());
+  const Tensors got = run_plan(graph, inputs, gpu);
+  EXPECT_LE(largest_error(got, want), attention_tolerance(p.dtype))
+      << dtype_name(p.dtype) << " batch " << a.batch << " seq " << a.seq << " of " << a.head_dim
+      << " capacity " << a.capacity << " window " << a.window;
+}
+
+// One token an entry, each somewhere else.
+TEST(CachedAttention, one_token_at_a_time_is_near_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::f32}) {
+    for (const int64_t head_dim : {8, 36, 64, 96, 128, 256}) {
+      for (const int64_t window : {0, 50}) {
+        expect_near_the_reference({.attrs = {.batch = 4,
+                                             .seq = 1,
+                                             .heads = 6,
+                                             .kv_heads = 2,
+                                             .head_dim = head_dim,
+                                             .window = window,
+                                             .capacity = 700},
+                                   .dtype = dtype},
+                                  {0, 17, 333, 699}, *gpu);
+      }
+    }
+  }
+}
+
+TEST(CachedAttention, rows_of_a_prompt_are_near_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  std::vector<double> positions;
+  for (int i = 0; i < 2 * 90; ++i) positions.push_back(i % 90 + (i < 90 ? 0 : 40));
+  expect_near_the_reference(
+      {.attrs =
+           {.batch = 2, .seq = 90, .heads = 4, .kv_heads = 4, .head_dim = 64, .capacity = 130}},
+      positions, *gpu);
+}
+
+TEST(CachedAttention, a_query_at_a_negative_position_sees_nothing) {
+  OCTET_GPU_OR_SKIP(gpu);
+  const AttentionAttrs a{.batch = 2,
+                         .seq = 1,
+                         .heads = 2,
+                         .kv_heads = 1,
+                         .head_dim = 64,
+                         .scale = 0.125,
+                         .capacity = 9};
+  using op_cases::tensor;
+  const OpCase c{.name = "attention",
+                 .op = OpCode::attention,
+                 .attrs = a,
+                 .operands = {tensor({2, 128}), tensor({18, 64}), tensor({18, 64}),
+                              op_cases::none(), op_cases::integers({2}, op_cases::Fill::ids, 9)}};
+  Tensors inputs = op_cases::case_inputs(c, 3);
+  inputs["in4"] = {-1, 4};
+  const Tensors got = run_plan(op_cases::case_graph(c, Dtype::bf16), inputs, *gpu);
+  double seen = 0;
+  for (size_t i = 0; i < 128; ++i) {
+    EXPECT_EQ(got.at("out0")[i], 0) << i;
+    seen += std::abs(got.at("out0")[128 + i]);
+  }
+  EXPECT_GT(seen, 1);
+  EXPECT_EQ(got.at("out1")[0], -HUGE_VAL);
+  EXPECT_EQ(got.at("out1")[1], -HUGE_VAL);
+}
+
+TEST(CacheWrite, rows_land_at_their_positions_and_those_outside_are_dropped) {
+  OCTET_GPU_OR_SKIP(gpu);
+  for (const int64_t cols : {64, 33}) {
+    using op_cases::tensor;
+    const OpCase c{.name = "cache_write",
+                   .op = OpCode::cache_write,
+                   .attrs = CacheAttrs{.batch = 2, .capacity = 7},
+                   .operands = {tensor({14, cols}), tensor({6, cols}),
+                                op_cases::integers({6}, op_cases::Fill::ids, 7)}};
+    for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
+      Tensors inputs = op_cases::case_inputs(c, 4);
+      inputs["in2"] = {0, 6, -1, 7, 3, 2};
+      const Graph graph = op_cases::case_graph(c, dtype);
+      expect_same(run_plan(graph, inputs, *gpu), run_plan(graph, inputs, scalar_backend()),
+                  std::to_string(cols));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::fusion
