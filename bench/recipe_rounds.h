@@ -21,7 +21,8 @@ struct RecipeRounds {
   // The same run with another recipe.
   std::function<RunConfig(const std::string& recipe)> config;
   std::vector<std::string> recipes;
-  int rounds = 5;  // timed steps of each recipe, after two to warm up
+  int64_t documents = 0;  // of a row, where they are isolated
+  int rounds = 5;         // timed steps of each recipe, after two to warm up
   Refusal refusal = Refusal::fails;
 };
 

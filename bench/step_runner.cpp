@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
+#include "base/integer.h"
 #include "base/philox.h"
 #include "infer/model_spec.h"
 #include "passes/precision/recipe.h"
@@ -13,6 +15,16 @@
 
 namespace octet {
 namespace {
+
+// Where the document of each token begins, in every row.
+std::vector<int32_t> equal_documents(int64_t batch, int64_t seq, int64_t documents) {
+  std::vector<int32_t> starts;
+  const int64_t length = ceil_div(seq, documents);
+  for (int64_t i = 0; i < batch * seq; ++i) {
+    starts.push_back(static_cast<int32_t>(i % seq / length * length));
+  }
+  return starts;
+}
 
 Batch random_batch(const RunConfig& config, const ModelSpec& spec, int64_t number) {
   const RandomStream random{.name = name_hash(fmt::format("bench batch {}", number))};
@@ -45,13 +57,18 @@ std::vector<float> block_of_values(const ParameterSpec& parameter) {
 
 }  // namespace
 
-StepRunner::StepRunner(const RunConfig& config, const BenchMachine& machine)
+StepRunner::StepRunner(const RunConfig& config, int64_t documents, const BenchMachine& machine)
     : config_(config),
       spec_(model_from_config(posix_files(), config)),
       engine_(program_options(config, spec_), *machine.backend.device, *machine.backend.catalogue) {
   write_weights(engine_.arenas(), engine_.layout(), model_parameters(spec_), block_of_values);
-  for (int64_t i = 0; i < config.train.accumulate; ++i)
+  for (int64_t i = 0; i < config.train.accumulate; ++i) {
     batches_.push_back(random_batch(config, spec_, i));
+    if (row_documents(config) == RowDocuments::isolated) {
+      batches_.back().doc_starts =
+          equal_documents(config.train.batch, config.model.seq, std::max(documents, int64_t{1}));
+    }
+  }
 }
 
 double StepRunner::step_ms(Profile* profile) {

@@ -13,8 +13,9 @@ namespace octet {
 class StepRunner {
  public:
   // Compiles, allocates and writes first weights. Only the shape, recipe and optimizer of the
-  // configuration matter.
-  StepRunner(const RunConfig& config, const BenchMachine& machine);
+  // configuration matter, and whether documents are isolated: a row then has so many, of one
+  // length.
+  StepRunner(const RunConfig& config, int64_t documents, const BenchMachine& machine);
 
   // One optimizer step, accumulation included; its time with the host's work. With a profile, one
   // that is watched.

@@ -31,6 +31,7 @@ struct BenchFlags {
   std::string recipes;  // with commas
   int rounds = 5;
   int64_t params = int64_t{1} << 24;
+  int64_t documents = 0;
   bool by_kernel = false;
 };
 
@@ -98,6 +99,7 @@ class BenchRun {
 
   // `first` comes before the user's own settings.
   RunConfig config(const std::string& recipe, std::vector<std::string> first) const {
+    if (flags_.documents > 0) first.emplace_back("data.document_boundaries=isolate");
     for (const std::string& set : options_.config_sets()) first.push_back(set);
     first.push_back("recipe.base=" + recipe);
     return flags_.config.empty() ? parse_config(kModel25M, "the 25 M model", first).config
@@ -108,6 +110,7 @@ class BenchRun {
     RecipeRounds result;
     result.config = [this, first](const std::string& recipe) { return config(recipe, first); };
     result.recipes = recipes_;
+    result.documents = flags_.documents;
     result.rounds = flags_.rounds;
     if (!result.recipes.empty()) return result;
     for (const Recipe* recipe : all_recipes()) result.recipes.emplace_back(recipe->name);
@@ -178,6 +181,11 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::Range(1, 1000));
   bench->add_option("--params", flags->params, "parameters that the optimizer updates")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
+  bench
+      ->add_option("--documents", flags->documents,
+                   "isolated documents in each row, of one length; 0: rows are not divided")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->type_name("N");
   bench->add_flag("--by-kernel", flags->by_kernel, "step: also a row for each kernel of one step");
   bench->callback([flags, &options] { run_bench(*flags, options); });
 }

@@ -78,6 +78,22 @@ TEST(Bench, steps_have_speed_work_time_and_reference_rows_against_bf16) {
   EXPECT_EQ(row_named(rows, "step bf16").at("ratio"), 1);
 }
 
+TEST(Bench, steps_of_divided_rows_run_attention_with_documents) {
+  const ScratchFolder folder;
+  const auto forward = [](const json& rows) {
+    for (const json& row : rows) {
+      const std::string name = row.at("name");
+      if (name.starts_with("step fp32: attention f32")) return name;
+    }
+    return std::string();
+  };
+  const std::string arguments = "step --by-kernel --recipes fp32 --documents ";
+  const std::string whole = forward(bench_rows(folder, arguments + "0"));
+  EXPECT_EQ(whole.find("i32"), std::string::npos);
+  EXPECT_NE(forward(bench_rows(folder, arguments + "3")).find("f32 x f32 x f32 x i32"),
+            std::string::npos);
+}
+
 TEST(Bench, layers_have_times_and_kept_bytes) {
   const ScratchFolder folder;
   const json rows = bench_rows(folder, "layer --recipes fp32");
