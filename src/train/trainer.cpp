@@ -15,6 +15,7 @@
 #include "train/process_memory.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
+#include "train/stopwatch.h"
 #include "train/weights.h"
 
 namespace octet {
@@ -26,15 +27,21 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void set_first_weights(TrainEngine& engine, const TrainerMachine& machine, const RunConfig& config,
-                       const ModelSpec& spec) {
+// How fast they came from files; "" where they were drawn.
+std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
+                              const RunConfig& config, const ModelSpec& spec) {
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
   if (config.model.path.empty()) {
-    return draw_weights(engine.arenas(), engine.layout(), parameters,
-                        static_cast<uint32_t>(config.train.seed), machine.catalogue);
+    draw_weights(engine.arenas(), engine.layout(), parameters,
+                 static_cast<uint32_t>(config.train.seed), machine.catalogue);
+    return "";
   }
+  const Stopwatch watch;
   const WeightReader reader(machine.files, config.model.path, spec);
   load_weights(engine.arenas(), engine.layout(), parameters, reader);
+  uint64_t n_bytes = 0;
+  for (const ParameterSpec& one : parameters) n_bytes += reader.stored(one.name).n_bytes();
+  return watch.text(static_cast<int64_t>(n_bytes));
 }
 
 // Means over the steps of this process.
@@ -69,7 +76,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
   // Now: a state can be saved when the data cannot be read.
   const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
   val_identity_ = fmt::format("{:016x}", val_.slice(0, n_tokens).identity());
-  set_first_weights(engine_, machine, config, spec_);
+  loaded_ = set_first_weights(engine_, machine, config, spec_);
   if (config.train.debug_nonfinite) engine_.enable_tracing();
 }
 

@@ -12,24 +12,11 @@
 #include "train/resume.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
+#include "train/stopwatch.h"
 #include "train/trainer.h"
 
 namespace octet {
 namespace {
-
-// Says how fast a checkpoint went.
-class Stopwatch {
- public:
-  std::string text(int64_t n_bytes) const {
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
-    const auto bytes = static_cast<double>(n_bytes);
-    return fmt::format("{} in {:.2f} s, {:.2f} GB/s", bytes_text(bytes), time.count(),
-                       bytes / time.count() / 1e9);
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // Of what a checkpoint holds.
 int64_t persistent_bytes(const Layout& layout) {
@@ -59,6 +46,7 @@ void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
     write_atomically(files, file("config.json"), model_description(files, config_, spec_));
   }
   if (const std::string rows = loader_->description(); !rows.empty()) log.info("{}", rows);
+  if (!loaded_.empty() && is_new) log.info("loaded {}: {}", config_.model.path, loaded_);
   if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
   write_algorithms(files, file("algorithms.json"), machine_.catalogue);
   const int64_t n_recorded = unrecorded_ ? attempted_ - 1 : attempted_;

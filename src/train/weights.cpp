@@ -10,20 +10,54 @@
 namespace octet {
 namespace {
 
-// Elements `first` on.
-void write_slot(Arenas& arenas, const Layout::Slot& slot, int64_t first,
-                std::span<const std::byte> bytes) {
-  const int64_t at = first * dtype_bytes(slot.type.dtype);
-  const auto n_bytes = static_cast<int64_t>(bytes.size());
-  CHECK(at >= 0 && n_bytes <= slot.type.n_bytes() - at);
-  if (n_bytes == 0) return;
-  arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset + at, bytes.data(), n_bytes);
-}
+// Copies to slots, elements `first` on; through memory that the device copies from at its best
+// speed where there is a buffer. One thread's.
+struct SlotWriter {
+  Arenas& arenas;
+  std::unique_ptr<DeviceMemory>* buffer = nullptr;
+
+  void write(const Layout::Slot& slot, int64_t first, std::span<const std::byte> bytes) const {
+    const int64_t at = first * dtype_bytes(slot.type.dtype);
+    const auto n_bytes = static_cast<int64_t>(bytes.size());
+    CHECK(at >= 0 && n_bytes <= slot.type.n_bytes() - at);
+    if (n_bytes == 0) return;
+    const std::byte* from = bytes.data();
+    if (buffer != nullptr) {
+      if (!*buffer || (*buffer)->bytes() < n_bytes) {
+        *buffer = arenas.device().allocate_host(n_bytes);
+      }
+      std::memcpy((*buffer)->data(), from, bytes.size());
+      from = (*buffer)->data();
+    }
+    arenas.device().copy_in(arenas.lane(slot.lane) + slot.offset + at, from, n_bytes);
+  }
+};
 
 // The f32 master of a parameter, or its remainder; nullptr where the weight is all there is.
 const Layout::Slot* find_master(const Layout& layout, const std::string& parameter) {
   const Layout::Slot* master = layout.find(StateUse::master, parameter);
   return master != nullptr ? master : layout.find(StateUse::master_remainder, parameter);
+}
+
+void write_values(const SlotWriter& to, const Layout& layout, const std::string& parameter,
+                  std::span<const float> values, int64_t first) {
+  const Layout::Slot& weight = layout.slots.at(parameter);
+  const Layout::Slot* master = find_master(layout, parameter);
+  if (master == nullptr || master->key.use == StateUse::master) {
+    to.write(weight, first, encode_weights(values, weight.type.dtype));
+    if (master != nullptr) to.write(*master, first, std::as_bytes(values));
+    return;
+  }
+  CHECK(weight.type.dtype == Dtype::bf16 && master->type.dtype == Dtype::i16);
+  std::vector<uint16_t> hi(values.size());
+  std::vector<int16_t> remainder(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const MasterBits split = split_master(values[i]);
+    hi[i] = split.hi;
+    remainder[i] = split.lo;
+  }
+  to.write(weight, first, std::as_bytes(std::span(hi)));
+  to.write(*master, first, std::as_bytes(std::span(remainder)));
 }
 
 void zero_all(Arenas& arenas, const Layout& layout) {
@@ -33,8 +67,8 @@ void zero_all(Arenas& arenas, const Layout& layout) {
   }
 }
 
-void write_values(Arenas& arenas, const Layout& layout,
-                  const std::vector<ParameterSpec>& parameters, const ParameterValues& values) {
+void write_all(Arenas& arenas, const Layout& layout, const std::vector<ParameterSpec>& parameters,
+               const ParameterValues& values) {
   ThreadPool pool(arenas.device().info().n_threads);
   pool.run(static_cast<int64_t>(parameters.size()), [&](int64_t i, int) {
     const ParameterSpec& parameter = parameters[static_cast<size_t>(i)];
@@ -77,38 +111,24 @@ std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed)
 
 void write_master(Arenas& arenas, const Layout& layout, const std::string& parameter,
                   std::span<const float> values, int64_t first) {
-  const Layout::Slot& weight = layout.slots.at(parameter);
-  const Layout::Slot* master = find_master(layout, parameter);
-  if (master == nullptr || master->key.use == StateUse::master) {
-    write_slot(arenas, weight, first, encode_weights(values, weight.type.dtype));
-    if (master != nullptr) write_slot(arenas, *master, first, std::as_bytes(values));
-    return;
-  }
-  CHECK(weight.type.dtype == Dtype::bf16 && master->type.dtype == Dtype::i16);
-  std::vector<uint16_t> hi(values.size());
-  std::vector<int16_t> remainder(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    const MasterBits split = split_master(values[i]);
-    hi[i] = split.hi;
-    remainder[i] = split.lo;
-  }
-  write_slot(arenas, weight, first, std::as_bytes(std::span(hi)));
-  write_slot(arenas, *master, first, std::as_bytes(std::span(remainder)));
+  write_values({.arenas = arenas}, layout, parameter, values, first);
 }
 
 void write_weights(Arenas& arenas, const Layout& layout,
                    const std::vector<ParameterSpec>& parameters, const ParameterValues& values) {
   zero_all(arenas, layout);
-  write_values(arenas, layout, parameters, values);
+  write_all(arenas, layout, parameters, values);
 }
 
 void load_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, const WeightReader& weights) {
   zero_all(arenas, layout);
-  read_in_pieces(weights, parameters, arenas.device().info().n_threads,
-                 [&](const WeightPiece& piece) {
-                   write_master(arenas, layout, piece.parameter.name, piece.values, piece.first);
-                 });
+  const int n_threads = arenas.device().info().n_threads;
+  std::vector<std::unique_ptr<DeviceMemory>> buffers(static_cast<size_t>(n_threads));
+  read_in_pieces(weights, parameters, n_threads, [&](const WeightPiece& piece) {
+    const SlotWriter to{.arenas = arenas, .buffer = &buffers[static_cast<size_t>(piece.thread)]};
+    write_values(to, layout, piece.parameter.name, piece.values, piece.first);
+  });
 }
 
 void draw_weights(Arenas& arenas, const Layout& layout,
@@ -119,8 +139,8 @@ void draw_weights(Arenas& arenas, const Layout& layout,
   for (const ParameterSpec& parameter : parameters) {
     if (!catalogue.draw(draw_of(arenas, layout, parameter, seed))) left.push_back(parameter);
   }
-  write_values(arenas, layout, left,
-               [seed](const ParameterSpec& one) { return initial_values(one, seed); });
+  write_all(arenas, layout, left,
+            [seed](const ParameterSpec& one) { return initial_values(one, seed); });
   arenas.device().synchronize();
 }
 

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "formats/codec.h"
 #include "math/adamw.h"
@@ -132,6 +134,69 @@ TEST(DrawWeights, leaves_to_the_host_what_the_device_cannot_draw) {
   EXPECT_EQ(read_slot<float>(arenas, layout, "w"), std::vector<float>(64 * 48, 7.0f));
   EXPECT_EQ(read_slot<float>(arenas, layout, "v"), initial_values(other, 3));
   EXPECT_EQ(read_slot<float>(arenas, layout, "adam_m:w"), std::vector<float>(64 * 48, 0.0f));
+}
+
+// Copies in from memory of its own alone.
+class PinnedDevice : public HostDevice {
+ public:
+  std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override {
+    auto memory = HostDevice::allocate_host(bytes);
+    const std::lock_guard lock(mutex_);
+    pinned_.push_back({memory->data(), static_cast<size_t>(bytes)});
+    return memory;
+  }
+  void copy_in(std::byte* to, const void* from, int64_t bytes) override {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto* begin = static_cast<const std::byte*>(from);
+      n_elsewhere += std::ranges::none_of(pinned_, [&](const auto& memory) {
+        return begin >= memory.data() && begin + bytes <= memory.data() + memory.size();
+      });
+    }
+    HostDevice::copy_in(to, from, bytes);
+  }
+  int n_elsewhere = 0;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::span<const std::byte>> pinned_;
+};
+
+TEST(LoadWeights, come_through_memory_that_the_device_copies_from_at_its_best_speed) {
+  const ModelSpec spec{.kind = ModelKind::llama,
+                       .hidden = 64,
+                       .layers = 1,
+                       .heads = 2,
+                       .kv_heads = 2,
+                       .head_dim = 32,
+                       .ffn = 96,
+                       .vocab = 300};
+  const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  std::vector<std::vector<float>> values;
+  std::vector<TensorSource> sources;
+  std::vector<std::pair<std::string, TensorType>> slots;
+  for (const ParameterSpec& one : parameters) {
+    values.push_back(initial_values(one, 5));
+    sources.push_back(span_source(tensor_decl(one.name, Dtype::f32, one.shape),
+                                  std::as_bytes(std::span(values.back()))));
+    slots.push_back({one.name, {.dtype = Dtype::bf16, .shape = one.shape}});
+    slots.push_back({"master:" + one.name, {.dtype = Dtype::i16, .shape = one.shape}});
+  }
+  const test::ScratchFolder folder;
+  const std::string path = folder / "model.safetensors";
+  write_atomically(posix_files(), path, [&](FileWriter& out) { write_safetensors(out, sources); });
+  const Layout layout = layout_of(slots);
+  PinnedDevice device;
+  Arenas arenas(device, layout.lane_bytes);
+  load_weights(arenas, layout, parameters, WeightReader(posix_files(), path, spec));
+  EXPECT_EQ(device.n_elsewhere, 0);
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const auto hi = read_slot<uint16_t>(arenas, layout, parameters[p].name);
+    const auto lo = read_slot<int16_t>(arenas, layout, "master:" + parameters[p].name);
+    for (size_t i = 0; i < values[p].size(); ++i) {
+      ASSERT_EQ(join_master({hi[i], lo[i]}), values[p][i]) << parameters[p].name << " " << i;
+    }
+  }
 }
 
 TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {

@@ -1,0 +1,27 @@
+// Says how fast bytes went.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <string>
+
+#include "base/units.h"
+
+namespace octet {
+
+class Stopwatch {
+ public:
+  // "25.1 GiB in 12.34 s, 2.18 GB/s"
+  std::string text(int64_t n_bytes) const {
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
+    const auto bytes = static_cast<double>(n_bytes);
+    return fmt::format("{} in {:.2f} s, {:.2f} GB/s", bytes_text(bytes), time.count(),
+                       bytes / time.count() / 1e9);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace octet
