@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_quoted(std::string_view text) {
   std::string result = "\"";
   for (const char ch : text) {
     if (static_cast<unsigned char>(ch) < 0x20) {
@@ -31,7 +31,7 @@ constexpr int kFunctionTrack = 1, kKernelTrack = 2;
 std::string trace_event(const std::string& name, int track, double begin_us, double end_us) {
   return fmt::format(
       R"({{"name": {}, "ph": "X", "ts": {:.3f}, "dur": {:.3f}, "pid": 1, "tid": {}, )",
-      quoted(name), begin_us, end_us - begin_us, track);
+      json_quoted(name), begin_us, end_us - begin_us, track);
 }
 
 std::string launch_json(const ProfileEvent& event) {
@@ -43,7 +43,7 @@ std::string launch_json(const ProfileEvent& event) {
                      enum_name(node.tag.role), op_def(node.op).name, node.tag.layer,
                      enum_name(node.tag.role)) +
          fmt::format(R"("origin": {}, "bytes": {:.0f}, "flops": {:.0f}, "reference": {}}}}})",
-                     quoted(node.tag.origin), cost.bytes, cost.flops, kernel.reference);
+                     json_quoted(node.tag.origin), cost.bytes, cost.flops, kernel.reference);
 }
 
 std::string track_json(int track, std::string_view name) {
