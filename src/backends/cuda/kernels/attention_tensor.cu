@@ -9,7 +9,7 @@ constexpr int kThreads = kAttentionThreads;
 constexpr int kBlocks = 2;             // of sixteen rows, a warp
 constexpr int kOfWarp = kBlocks * 16;  // queries
 constexpr int kQueries = kAttentionWarps * kOfWarp;
-constexpr int kKeys = 64;  // of a tile
+constexpr int kKeys = 32;  // of a tile
 
 // Over the four lanes that share a row.
 __device__ __forceinline__ float row_max(float x) {

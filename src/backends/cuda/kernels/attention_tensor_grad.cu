@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 // dk and dv: 64 keys of one kv head a block, 16 a warp, against the queries of all heads that read
 // it.
 constexpr int kOwnKeys = kAttentionWarps * 16;
-constexpr int kTileQueries = 64;
+constexpr int kTileQueries = 32;
 
 // Of a tile's queries.
 struct TileTerms {
