@@ -12,10 +12,11 @@
 namespace octet {
 namespace {
 
-Backend open_cpu(const GlobalOptions& options) {
+Backend open_cpu(const GlobalOptions& options, const KernelNeeds& needs) {
   const cpu::Isa isa =
       options.isa == "auto" ? cpu::detect_isa() : cpu::isa_from_name(options.isa).value();
-  return cpu::make_backend(options.threads, isa);
+  return cpu::make_backend(options.threads, isa,
+                           needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library);
 }
 
 // A limit of memory or of processes costs time, not the run.
@@ -50,7 +51,7 @@ std::string cuda_module_path() {
 }
 
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs) {
-  if (options.device == "cpu") return with_its_threads(open_cpu(options), options);
+  if (options.device == "cpu") return with_its_threads(open_cpu(options, needs), options);
   const std::string module = cuda_module_path();
   if (module.empty()) {
     throw Error(ErrorCode::device,
@@ -64,7 +65,7 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs) {
 }
 
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs) {
-  if (options.device == "cpu") return with_its_threads(open_cpu(options), options);
+  if (options.device == "cpu") return with_its_threads(open_cpu(options, needs), options);
   return with_its_threads(
       cuda::make_plan_backend({.deterministic = needs.deterministic, .n_threads = options.threads}),
       options);

@@ -9,6 +9,7 @@ namespace octet {
 // What a command asks of the device's kernels.
 struct KernelNeeds {
   bool deterministic = false;  // train.deterministic: on the CPU they always are
+  bool same_rows = false;      // a row's bits for any number of rows: on the CPU (RowSums::same)
 };
 
 // Throws Error{device} for a device that is not there, Error{invalid_argument} for instructions

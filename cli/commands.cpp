@@ -14,6 +14,7 @@
 #include "cli/opt_command.h"
 #include "cli/optim_step_command.h"
 #include "cli/plan_command.h"
+#include "cli/ptq_command.h"
 #include "cli/report_command.h"
 #include "cli/study_command.h"
 #include "cli/tokenize_command.h"
@@ -28,6 +29,7 @@ void add_commands(CLI::App& app, GlobalOptions& options) {
   add_eval_command(app, options);
   add_generate_command(app, options);
   add_convert_command(app, options);
+  add_ptq_command(app, options);
   add_tokenize_command(app, options);
   add_chat_command(app, options);
   add_data_command(app, options);

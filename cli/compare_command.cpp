@@ -106,19 +106,13 @@ int64_t choose_steps(const CompareFlags& flags, const std::vector<StepTime>& tim
 std::string sample_text(const std::string& run, const TrainerMachine& machine, uint32_t seed) {
   const ModelSource source = find_model_source(machine.files, run);
   const auto tokenizer = make_tokenizer(machine.files, source.tokenizer);
-  std::vector<int32_t> tokens = tokenizer->encode(kSamplePrompt);
-  GenerateOptions options;
-  options.max_tokens = kSampleTokens;
-  options.context = source.seq;
-  options.temperature = 0.6;
-  options.seed = seed;
-  Inference model(source.spec, source.recipe,
-                  generation_functions(static_cast<int64_t>(tokens.size()), options),
-                  machine.device, machine.catalogue);
-  model.load(WeightReader(machine.files, source.weights, source.spec));
-  const std::vector<int32_t> added = generate(model, tokens, options);
-  tokens.insert(tokens.end(), added.begin(), added.end());
-  return tokenizer->decode(tokens);
+  const Prompt prompt{.tokens = tokenizer->encode(kSamplePrompt),
+                      .sampling = {.temperature = 0.6, .seed = seed}};
+  const GenerateOptions options{.max_tokens = kSampleTokens};
+  const auto model = make_text_model(
+      source, {.capacity = std::min(source.seq, std::ssize(prompt.tokens) + options.max_tokens)},
+      {machine.files, machine.device, machine.catalogue});
+  return kSamplePrompt + generate(*model, *tokenizer, {prompt}, options).front().text;
 }
 
 // Only what an earlier comparison left gives way to this one.

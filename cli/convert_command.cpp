@@ -8,6 +8,7 @@
 #include "base/named_enum.h"
 #include "cli/strict_flag.h"
 #include "infer/export.h"
+#include "infer/export_adapter.h"
 
 namespace octet {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 struct ConvertFlags {
   std::string from, to, dtype;
   uint64_t max_shard = ExportOptions{}.max_shard;
-  bool strict = false;
+  bool strict = false, adapter_only = false;
 };
 
 void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
@@ -24,7 +25,8 @@ void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
   const ModelSource source = find_model_source(files, flags.from, log, unknown_keys(flags.strict));
   ExportOptions how{.max_shard = flags.max_shard, .log = log};
   if (!flags.dtype.empty()) how.dtype = enum_from_name<ExportDtype>(flags.dtype).value();
-  const ExportResult result = export_model(files, source, flags.to, how);
+  const ExportResult result = flags.adapter_only ? export_adapter(files, source, flags.to)
+                                                 : export_model(files, source, flags.to, how);
   Table table{{"folder", "tensors", "bytes", "shards"}, {}};
   table.rows.push_back({flags.to, fmt::to_string(result.n_tensors), fmt::to_string(result.n_bytes),
                         fmt::to_string(result.n_shards)});
@@ -43,13 +45,20 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
   convert->add_option("to", flags->to, "the folder to write: a name that is free")
       ->required()
       ->type_name("DIR");
-  convert
-      ->add_option("--dtype", flags->dtype,
-                   "of the weights; without it as they are stored (a run's: its compute copy)")
-      ->check(CLI::IsMember({"bf16", "f32", "fp8-block", "fp8-tensor"}));
+  CLI::Option* dtype =
+      convert
+          ->add_option("--dtype", flags->dtype,
+                       "of the weights; without it as they are stored (a run's: its compute copy)")
+          ->check(CLI::IsMember({"bf16", "f32", "fp8-block", "fp8-tensor"}));
   convert->add_option("--max-shard", flags->max_shard, "bytes of a file at most, as 5GB or 500MiB")
       ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 60));
+  convert
+      ->add_flag(
+          "--adapter-only", flags->adapter_only,
+          "of a run with lora.rank its adapters alone, as PEFT stores them; without it they are "
+          "merged into the weights")
+      ->excludes(dtype);
   add_strict_flag(*convert, flags->strict);
   convert->callback([flags, &options] { run_convert(*flags, options); });
 }

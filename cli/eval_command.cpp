@@ -9,14 +9,18 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/eval_tasks.h"
 #include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
 #include "config/nearest.h"
 #include "data/dataset.h"
 #include "data/shards_only.h"
+#include "infer/check_generation.h"
 #include "infer/evaluate.h"
 #include "infer/inference.h"
 #include "infer/model_source.h"
+#include "infer/tasks/task.h"
+#include "passes/precision/recipe.h"
 #include "text/tokenizer.h"
 #include "train/run_setup.h"
 
@@ -26,11 +30,13 @@ namespace {
 constexpr int64_t kLongestDefault = 2048;
 
 struct EvalFlags {
-  std::string model, recipe, tokenizer, split_on;
+  std::string model, tokenizer, split_on;
+  std::vector<std::string> recipes;
+  EvalTaskFlags task_flags;
   std::vector<std::string> tasks = {"perplexity"};
   std::vector<std::string> data;
   int64_t max_documents = 0, max_tokens = 0, seq = 0, batch = 8;
-  bool per_document = false, strict = false;
+  bool per_document = false, strict = false, checks_generation = false;
 };
 
 // "perplexity" and "nll" are one computation, named by what is looked for; ":FILE" is its text.
@@ -44,11 +50,12 @@ Task parse_task(const std::string& text, const EvalFlags& flags) {
   const std::string kind = text.substr(0, colon);
   const std::vector<std::string> kinds = {"nll", "perplexity"};
   if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        "--tasks: expected nll or perplexity, alone or with :FILE, got '{}'; the nearest is "
-        "{}",
-        text, nearest_name(kind, kinds));
+    std::vector<std::string> names = kinds;
+    for (const TaskDef& task : all_tasks()) names.emplace_back(task.name);
+    throw Error(ErrorCode::invalid_argument,
+                "--tasks: expected nll or perplexity, alone or with :FILE, or evaluation tasks, "
+                "got '{}'; the nearest is {}",
+                text, nearest_name(kind, names));
   }
   if (colon == std::string::npos) return {text, flags.data};
   return {text, {text.substr(colon + 1)}};
@@ -117,23 +124,81 @@ void add_documents(const Task& task, const EvalFlags& flags, const TokenStream& 
   table.rows.push_back(row(task.name, total, static_cast<int64_t>(results.size())));
 }
 
+// Where the recipe has no scales that are measured over a batch, equal bits are promised on the
+// CPU.
+void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSource& source,
+               const GlobalOptions& options) {
+  constexpr int64_t kTokens = 10'000, kLongest = 256;
+  CheckSize size{.batch = flags.batch, .seq = std::min(flags.seq, kLongest)};
+  size.n_tokens = flags.max_tokens > 0 ? flags.max_tokens : kTokens;
+  if (!source.run) source.spec.rope_seq = size.seq;
+  const TokenStream stream =
+      task_stream(posix_files(), tasks.front(), flags, source,
+                  {.log = make_log(options), .threads = options.threads, .on_progress = {}});
+  Backend backend = open_backend(options, {.same_rows = true});
+  const WeightReader weights(posix_files(), source.weights, source.spec);
+  Inference model(source.spec, {source.recipe, weights.inputs()}, check_functions(size),
+                  *backend.device, *backend.catalogue);
+  model.load(weights);
+  const GenerationCheck check = check_generation(model, stream, size);
+  const auto n = static_cast<double>(check.n_tokens);
+  print_table(options,
+              {{"recipe", "tokens", "equal", "largest_difference", "forward_ms_per_token",
+                "cached_ms_per_token"},
+               {{source.recipe, fmt::to_string(check.n_tokens), fmt::to_string(check.n_equal),
+                 fmt::format("{:.3g}", check.largest), fmt::format("{:.4f}", check.forward_ms / n),
+                 fmt::format("{:.4f}", check.cached_ms / n)}}});
+  const bool is_exact = options.device == "cpu" && !find_recipe(source.recipe).linears.quantized;
+  if (is_exact && check.n_equal != check.n_tokens) {
+    throw Error(ErrorCode::numerics,
+                "[generation] expected equal bits of all {} log-probabilities, got {} that differ",
+                check.n_tokens, check.n_tokens - check.n_equal);
+  }
+}
+
+// All tasks are evaluation tasks, or none is.
+bool are_evaluation_tasks(const EvalFlags& flags) {
+  const auto n = std::count_if(flags.tasks.begin(), flags.tasks.end(), is_evaluation_task);
+  if (n == 0) return false;
+  for (const std::string& task : flags.tasks) {
+    if (!is_evaluation_task(task)) parse_task(task, flags);
+  }
+  if (n == std::ssize(flags.tasks)) return true;
+  throw Error(ErrorCode::invalid_argument,
+              "--tasks: expected nll and perplexity apart from evaluation tasks, got both");
+}
+
 void run_eval(EvalFlags flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
+  const bool are_tasks = are_evaluation_tasks(flags);
   std::vector<Task> tasks;
-  for (const std::string& task : flags.tasks) tasks.push_back(parse_task(task, flags));
+  for (const std::string& task : flags.tasks) {
+    if (!are_tasks) tasks.push_back(parse_task(task, flags));
+  }
   ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
-  if (!flags.recipe.empty()) source.recipe = flags.recipe;
+  if (flags.recipes.empty()) flags.recipes = {source.recipe};
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  if (are_tasks) {
+    return run_eval_tasks({flags.tasks, flags.recipes, flags.batch, flags.seq, flags.task_flags},
+                          source, options);
+  }
+  if (flags.recipes.size() > 1) {
+    throw Error(ErrorCode::invalid_argument,
+                "--recipe: expected one for nll and perplexity, got {}", flags.recipes.size());
+  }
+  source.recipe = flags.recipes.front();
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
   if (!source.run) source.spec.rope_seq = flags.seq;
   const RowDocuments documents = source.run ? row_documents(*source.run) : RowDocuments::joined;
+  if (flags.checks_generation) return check_run(flags, tasks, source, options);
   Backend backend = open_backend(options);
   const FunctionKey function{function::evaluate,
                              {.batch = flags.batch, .seq = flags.seq, .documents = documents}};
-  Inference model(source.spec, source.recipe, std::span(&function, 1), *backend.device,
-                  *backend.catalogue);
-  model.load(WeightReader(files, source.weights, source.spec));
+  const WeightReader weights(files, source.weights, source.spec);
+  Inference model(source.spec, {source.recipe, weights.inputs()}, std::span(&function, 1),
+                  *backend.device, *backend.catalogue);
+  model.load(weights);
   BoundPlan& evaluate = model.function(function.name, function.size);
   const RunDataOptions data_options = {
       .log = log, .threads = options.threads, .on_progress = tokenize_painter(options)};
@@ -155,17 +220,35 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
 
 void add_eval_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* eval = app.add_subcommand("eval", "negative log-likelihood of text under a model");
+  CLI::App* eval = app.add_subcommand(
+      "eval", "log-likelihood of text under a model, and evaluation tasks from local files");
   eval->add_option("--model", flags->model, "a run, one of its checkpoints, or a model folder")
       ->required();
-  eval->add_option("--tasks", flags->tasks, "nll, perplexity, nll:FILE, perplexity:FILE")
+  std::string names;
+  for (const TaskDef& task : all_tasks()) names += fmt::format(", {}", task.name);
+  eval->add_option("--tasks", flags->tasks,
+                   "nll, perplexity, nll:FILE, perplexity:FILE" + names +
+                       "; NAME:mc by letter (docs/evaluation.md)")
       ->delimiter(',');
+  EvalTaskFlags& task = flags->task_flags;
+  eval->add_option("--task-data", task.folder, "the folder of the evaluation tasks' files");
+  eval->add_option("--shots", task.shots, "examples before each question; the task's own otherwise")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
+  eval->add_option("--convention", task.convention, "prompts and scores of evaluation tasks")
+      ->check(CLI::IsMember({"lm-eval", "olmo"}));
+  eval->add_option("--limit", task.limit, "the first documents of each task; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  eval->add_option("--requests", task.requests,
+                   "a file of each request's log-likelihood; what it holds is not run again")
+      ->type_name("OUT.jsonl");
   eval->add_option("--data", flags->data,
                    "text, folders or token shards; without it a run's own validation data")
       ->delimiter(',');
   eval->add_option("--tokenizer", flags->tokenizer,
                    "`bytes`, a tokenizer's file, or a model folder with one");
-  eval->add_option("--recipe", flags->recipe, "precision; the run's, or fp32 for a model folder");
+  eval->add_option("--recipe", flags->recipes,
+                   "precision; the run's, or fp32 for a model folder; several for evaluation tasks")
+      ->delimiter(',');
   eval->add_option("--split-on", flags->split_on,
                    "text between documents; each is then evaluated on its own");
   eval->add_option("--max-documents", flags->max_documents, "the first ones only; 0: all")
@@ -175,6 +258,9 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   eval->add_option("--seq", flags->seq, "longest context; 0: the model's, at most 2048")
       ->check(CLI::NonNegativeNumber);
   eval->add_option("--batch", flags->batch, "sequences at a time")->check(CLI::PositiveNumber);
+  eval->add_flag("--check-generation", flags->checks_generation,
+                 "compare prefill and decode over a KV cache with the training forward, token by "
+                 "token; 10,000 tokens unless --max-tokens says otherwise");
   eval->add_flag("--per-document", flags->per_document, "a row for each document, too");
   add_strict_flag(*eval, flags->strict);
   eval->callback([flags, &options] { run_eval(*flags, options); });

@@ -35,6 +35,8 @@ std::string_view rule_name(DecodeRule rule) {
       return "power";
     case DecodeRule::dynamic:
       return "dynamic";
+    case DecodeRule::integer:
+      return "integer";
   }
   return "?";
 }

@@ -2,82 +2,148 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "cli/backend.h"
+#include "cli/generate_setup.h"
 #include "cli/strict_flag.h"
-#include "infer/generate.h"
-#include "infer/model_source.h"
-#include "text/tokenizer.h"
+#include "infer/prompt_file.h"
 
 namespace octet {
 namespace {
 
-struct GenerateFlags {
-  std::string model, prompt, tokenizer, recipe;
-  int64_t max_tokens = 200;
-  double temperature = 0;
-  bool strict = false;
-};
-
-GenerateOptions generate_options(const GenerateFlags& flags, const GlobalOptions& options,
-                                 const ModelSource& source, const Tokenizer& tokenizer) {
-  GenerateOptions generate;
-  generate.max_tokens = flags.max_tokens;
-  generate.context = source.seq;
-  generate.temperature = flags.temperature;
-  generate.seed = options.seed.value_or(1);
-  if (tokenizer.eos()) generate.stop.push_back(*tokenizer.eos());
-  if (tokenizer.bos()) generate.stop.push_back(*tokenizer.bos());  // the next document
-  return generate;
-}
-
-void print_result(const GlobalOptions& options, const GenerateFlags& flags, const std::string& text,
-                  size_t n_tokens) {
-  if (!options.json) {
-    write_data(text + "\n");
-    return;
-  }
-  const nlohmann::ordered_json json = {
-      {"prompt", flags.prompt}, {"text", text}, {"tokens", n_tokens}};
-  write_out(json_text(json));
-}
-
-void run_generate(const GenerateFlags& flags, const GlobalOptions& options) {
-  Files& files = posix_files();
-  ModelSource source =
-      find_model_source(files, flags.model, make_log(options), unknown_keys(flags.strict));
-  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
-  if (!flags.recipe.empty()) source.recipe = flags.recipe;
-  if (source.tokenizer.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
-                flags.model);
-  }
-  const auto tokenizer = make_tokenizer(files, source.tokenizer);
-  std::vector<int32_t> tokens = tokenizer->prefix();
-  tokenizer->encode(flags.prompt, {}, tokens);
-  if (tokens.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--prompt: expected some text, got none: the tokenizer has no token to begin with");
-  }
-  const int64_t n_left = source.seq - static_cast<int64_t>(tokens.size());
-  if (source.spec.rope_scaling == RopeScaling::dynamic && flags.max_tokens > n_left) {
+// A text may be longer than the context, unless its positions are fixed at that length.
+void check_lengths(const GenerateSetup& setup, const std::vector<Prompt>& prompts) {
+  if (setup.source.spec.rope_scaling != RopeScaling::dynamic) return;
+  for (const Prompt& prompt : prompts) {
+    if (setup.options.max_tokens <= setup.context - std::ssize(prompt.tokens)) continue;
     throw Error(ErrorCode::invalid_argument,
                 "--max-tokens: expected at most {} tokens with the prompt's {}, as dynamic "
                 "rope_scaling is fixed at that length, got {}",
-                source.seq, tokens.size(), flags.max_tokens);
+                setup.context, prompt.tokens.size(), setup.options.max_tokens);
   }
-  const GenerateOptions generate_with = generate_options(flags, options, source, *tokenizer);
-  Backend backend = open_backend(options);
-  Inference model(source.spec, source.recipe,
-                  generation_functions(static_cast<int64_t>(tokens.size()), generate_with),
-                  *backend.device, *backend.catalogue);
-  model.load(WeightReader(files, source.weights, source.spec));
-  const std::vector<int32_t> added = generate(model, tokens, generate_with);
-  tokens.insert(tokens.end(), added.begin(), added.end());
-  print_result(options, flags, tokenizer->decode(without_ends(*tokenizer, tokens)), added.size());
+}
+
+std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<Prompt>& prompts,
+                                 int64_t batch, const GlobalOptions& options) {
+  check_lengths(setup, prompts);
+  size_t longest = 0;
+  for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
+  const int64_t wanted = static_cast<int64_t>(longest) + setup.options.max_tokens;
+  Backend backend = open_backend(options, {.same_rows = true});
+  const auto model =
+      make_text_model(setup.source,
+                      {.n_entries = std::min(batch, std::ssize(prompts)),
+                       .capacity = std::max<int64_t>(1, std::min(setup.context, wanted))},
+                      {posix_files(), *backend.device, *backend.catalogue, make_log(options)});
+  return generate(*model, *setup.tokenizer, prompts, setup.options);
+}
+
+std::string said(const GenerateSetup& setup, const std::vector<int32_t>& tokens) {
+  return setup.tokenizer->decode(without_ends(*setup.tokenizer, tokens));
+}
+
+void run_prompt(const GenerateFlags& flags, const GlobalOptions& options) {
+  GenerateSetup setup = generate_setup(flags, options);
+  const Prompt prompt{.tokens = prompt_tokens(setup, flags.prompt), .sampling = flags.sampling};
+  const std::string begin = said(setup, prompt.tokens);
+  bool has_begun = false;
+  if (!options.json) {
+    setup.options.on_text = [&](size_t, std::string_view text) {
+      if (!has_begun) write_data(begin);
+      has_begun = true;
+      write_data(text);
+      flush_output();
+    };
+  }
+  const Completion done = complete(setup, {prompt}, 1, options).front();
+  if (!options.json) return write_data(has_begun ? "\n" : begin + "\n");
+  write_out(json_text({{"prompt", flags.prompt},
+                       {"text", begin + done.text},
+                       {"tokens", done.tokens.size()},
+                       {"completion", done.text},
+                       {"stop", enum_name(done.stop)}}));
+}
+
+// The prompts of the file as tokens, and what stands for each in the result.
+struct FilePrompts {
+  std::vector<Prompt> prompts;
+  std::vector<nlohmann::ordered_json> shown;
+};
+
+FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
+  FilePrompts result;
+  for (const StoredPrompt& stored : read_prompts(posix_files(), flags.prompts)) {
+    Prompt prompt{.tokens = {}, .sampling = flags.sampling};
+    if (stored.seed) prompt.sampling.seed = *stored.seed;
+    if (stored.messages.is_array() && !setup.chat) {
+      setup.chat = std::make_unique<ChatPrompts>(posix_files(), flags.chat_template,
+                                                 setup.source.folder, *setup.tokenizer);
+      if (setup.chat->end_token()) {
+        setup.options.stop_tokens.push_back(*setup.chat->end_token());
+      }
+    }
+    prompt.tokens = stored.messages.is_array() ? setup.chat->tokens(stored.messages)
+                                               : prompt_tokens(setup, stored.text);
+    result.prompts.push_back(std::move(prompt));
+    result.shown.push_back(stored.messages.is_array()
+                               ? nlohmann::ordered_json{{"messages", stored.messages}}
+                               : nlohmann::ordered_json{{"prompt", stored.text}});
+  }
+  return result;
+}
+
+// A JSON object a line, or with --json an array of them.
+void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
+  GenerateSetup setup = generate_setup(flags, options);
+  const FilePrompts file = file_prompts(flags, setup);
+  const auto completions = complete(setup, file.prompts, flags.batch, options);
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < completions.size(); ++i) {
+    const Completion& done = completions[i];
+    nlohmann::ordered_json row = file.shown[i];
+    if (row.contains("prompt")) row["text"] = said(setup, file.prompts[i].tokens) + done.text;
+    row["completion"] = done.text;
+    row["tokens"] = done.tokens.size();
+    row["stop"] = enum_name(done.stop);
+    if (options.json) {
+      rows.push_back(std::move(row));
+    } else {
+      write_out(row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    }
+  }
+  if (options.json) write_out(json_text(rows));
+}
+
+void run_generate(const GenerateFlags& given, const GlobalOptions& options) {
+  GenerateFlags flags = given;
+  flags.sampling.seed = static_cast<uint32_t>(options.seed.value_or(1));
+  if (!flags.prompts.empty() && (flags.chat || !flags.prompt.empty())) {
+    throw Error(ErrorCode::invalid_argument,
+                "--prompts: expected it without --prompt and --chat, got {}",
+                flags.chat ? "--chat" : "--prompt");
+  }
+  if (flags.chat) return run_chat(flags, options);
+  if (!flags.prompts.empty()) return run_prompts(flags, options);
+  run_prompt(flags, options);
+}
+
+void add_sampling_flags(CLI::App& generate, Sampling& sampling) {
+  generate.add_option("--temperature", sampling.temperature, "0: always the most probable token")
+      ->check(CLI::NonNegativeNumber);
+  generate.add_option("--top-k", sampling.top_k, "so many most probable tokens; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  generate
+      .add_option("--top-p", sampling.top_p,
+                  "the most probable tokens up to this sum of probabilities")
+      ->check(CLI::Range(1e-6, 1.0));
+  generate
+      .add_option("--min-p", sampling.min_p,
+                  "tokens of at least this share of the highest probability")
+      ->check(CLI::Range(0.0, 1.0));
+  generate
+      .add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "above 1: tokens that the text holds become less probable")
+      ->check(CLI::PositiveNumber);
 }
 
 }  // namespace
@@ -88,14 +154,29 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
   generate->add_option("--model", flags->model, "a run, one of its checkpoints, or a model folder")
       ->required();
   generate->add_option("--prompt", flags->prompt, "the text to go on from");
+  generate->add_option("--prompts", flags->prompts,
+                       "a file of prompts: JSON values, or one a line (docs/generation.md)");
+  generate->add_option("--batch", flags->batch, "prompts at a time")->check(CLI::Range(1, 4096));
+  generate->add_flag("--chat", flags->chat,
+                     "a conversation on standard input, a line a message, by the chat template");
+  generate->add_option("--template", flags->chat_template,
+                       "a chat template: a file, chatml or plain; auto: the model's");
+  generate->add_option("--system", flags->system, "what --chat tells the model first");
   generate->add_option("--max-tokens", flags->max_tokens, "new tokens at most")
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
-  generate->add_option("--temperature", flags->temperature, "0: always the most probable token")
+  add_sampling_flags(*generate, flags->sampling);
+  generate->add_option("--stop", flags->stop, "a text that ends the answer; may be repeated")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  generate
+      ->add_option("--context", flags->context,
+                   "most tokens of a text; 0: the model's (4096 at most with --chat)")
       ->check(CLI::NonNegativeNumber);
   generate->add_option("--tokenizer", flags->tokenizer,
                        "`bytes`, a tokenizer's file, or a model folder with one");
   generate->add_option("--recipe", flags->recipe,
-                       "precision; the run's, or fp32 for a model folder");
+                       "precision; the run's if it has no 8-bit operands, else bf16; fp32 for a "
+                       "model folder");
   add_strict_flag(*generate, flags->strict);
   generate->callback([flags, &options] { run_generate(*flags, options); });
 }

@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "cli/eval_tasks.h"
+#include "infer/tasks/evaluations.h"
 #include "io/checkpoint.h"
 #include "io/model_files.h"
 #include "ir/types.h"
@@ -30,9 +32,15 @@ void add_file(const SafetensorsReader& reader, Table& table) {
   }
 }
 
+// What stands beside a run's checkpoints.
+struct RunFindings {
+  std::vector<OrderedJson> evaluations = {};
+  Table edges = {};
+};
+
 // Other checkpoints and the manifest as text; with --json one object with all.
 void print_checkpoint(const GlobalOptions& options, const std::vector<CheckpointEntry>& entries,
-                      const LoadedCheckpoint& loaded, const Table& edges) {
+                      const LoadedCheckpoint& loaded, const RunFindings& found) {
   Table tensors{kTensorColumns, {}};
   add_file(loaded.model, tensors);
   add_file(loaded.optim, tensors);
@@ -45,8 +53,10 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
                                      {"whole", entry.is_whole()},
                                      {"problem", entry.problem}});
     }
+    if (!found.evaluations.empty()) json["evaluations"] = found.evaluations;
     json["tensors"] = nlohmann::ordered_json::parse(table_json(tensors));
-    if (!edges.rows.empty()) json["edges"] = nlohmann::ordered_json::parse(table_json(edges));
+    if (!found.edges.rows.empty())
+      json["edges"] = nlohmann::ordered_json::parse(table_json(found.edges));
     write_out(json_text(json));
     return;
   }
@@ -62,8 +72,10 @@ void print_checkpoint(const GlobalOptions& options, const std::vector<Checkpoint
     facts.rows.push_back({item.key(), item.value().is_string() ? item.value().get<std::string>()
                                                                : item.value().dump()});
   }
-  if (!edges.rows.empty()) write_out(table_text(edges) + "\n");
-  write_out(table_text(facts) + "\n" + table_text(tensors));
+  write_out(table_text(facts) + "\n");
+  if (!found.evaluations.empty()) write_out(table_text(evaluation_table(found.evaluations)) + "\n");
+  if (!found.edges.rows.empty()) write_out(table_text(found.edges) + "\n");
+  write_out(table_text(tensors));
 }
 
 constexpr size_t kMostEdges = 12;
@@ -100,7 +112,8 @@ void run_inspect(const std::string& path, const GlobalOptions& options) {
     const Checkpoints checkpoints(files, folder, log);
     if (const auto newest = checkpoints.newest()) {
       return print_checkpoint(options, checkpoints.list(), *newest,
-                              edge_table(files, path, options.json));
+                              {.evaluations = read_evaluations(files, path),
+                               .edges = edge_table(files, path, options.json)});
     }
     throw Error(ErrorCode::bad_data, "[inspect] '{}': expected a whole checkpoint, got none",
                 folder);

@@ -99,6 +99,10 @@ void clear_line() {
   write_all(STDERR_FILENO, "\r\x1b[K");
 }
 
+void flush_output() {
+  flush();
+}
+
 void finish_output() {
   flush();
   if (output().lost_errno == 0) return;

@@ -27,6 +27,8 @@ void write_err(std::string_view text);
 // Removes the line that was begun on the terminal behind standard error.
 void clear_line();
 
+// Writes what is kept so far: text that is to be seen as it comes.
+void flush_output();
 // Writes what is left of the results. Throws Error{io} when some were lost for another reason than
 // a closed pipe: a run goes on, and ends well, when its reader leaves.
 void finish_output();

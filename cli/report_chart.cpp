@@ -11,9 +11,10 @@
 namespace octet {
 namespace {
 
-// The drawing's own units; the page scales it.
-constexpr double kWidth = 560, kHeight = 300;
-constexpr double kLeft = 64, kRight = 12, kTop = 14, kBottom = 36;
+constexpr double kWidth = kChartWidth;
+constexpr double kLeft = 64, kRight = 12, kTop = 14, kPlot = 250;
+constexpr double kBottom = 36, kNamesBottom = 110;  // below the plot: numbers, or slanted names
+constexpr size_t kMostNames = 28, kLongestName = 16;
 constexpr size_t kColumns = 150;  // drawn points of a curve, at most: more hide each other
 
 // Larger and, where it is drawn as its logarithm, smaller numbers are drawn as these: neither a
@@ -163,13 +164,10 @@ class Chart {
 
   bool is_empty() const { return y_.is_empty(); }
 
-  std::string svg() const {
-    std::string out =
-        fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} over steps\">\n",
-                    kWidth, kHeight, html_text(options_.title));
-    out += axes();
+  std::string body() const {
+    std::string out = axes();
     for (const Drawn& drawn : drawn_) out += curve(drawn);
-    return out + "</svg>\n";
+    return out;
   }
 
  private:
@@ -199,7 +197,7 @@ class Chart {
         y <= y_.low ? 0.0
         : is_log()  ? (std::log(y) - std::log(y_.low)) / (std::log(y_.high) - std::log(y_.low))
                     : (y - y_.low) / y_.width();
-    return kHeight - kBottom - std::clamp(share, 0.0, 1.0) * (kHeight - kTop - kBottom);
+    return kTop + kPlot * (1 - std::clamp(share, 0.0, 1.0));
   }
 
   std::string axes() const {
@@ -210,17 +208,48 @@ class Chart {
           "<text class=\"tick\" x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
           kLeft, kWidth - kRight, at_y(tick.at), kLeft - 7, at_y(tick.at) + 3.5, tick.text);
     }
-    for (const Tick& tick : linear_ticks(x_, 6, YUnit::plain)) {
-      out += fmt::format(
-          "<line class=\"notch\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>"
-          "<text class=\"tick\" x=\"{0:.1f}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>\n",
-          at_x(tick.at), kHeight - kBottom, kHeight - kBottom + 4, kHeight - kBottom + 17,
-          tick.text);
-    }
+    constexpr double kFloor = kTop + kPlot;
+    out += options_.x_names.empty() ? x_numbers() : x_names();
     return out + fmt::format(
                      "<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>"
-                     "<text class=\"tick\" x=\"{1}\" y=\"{3}\" text-anchor=\"end\">step</text>\n",
-                     kLeft, kWidth - kRight, kHeight - kBottom, kHeight - 5);
+                     "<text class=\"tick\" x=\"{1}\" y=\"{3}\" text-anchor=\"end\">{4}</text>\n",
+                     kLeft, kWidth - kRight, kFloor, chart_height(options_) - 5,
+                     html_text(options_.x_title));
+  }
+
+  static std::string notch(double x) {
+    constexpr double kFloor = kTop + kPlot;
+    return fmt::format(
+        "<line class=\"notch\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>", x, kFloor,
+        kFloor + 4);
+  }
+
+  std::string x_numbers() const {
+    std::string out;
+    for (const Tick& tick : linear_ticks(x_, 6, YUnit::plain)) {
+      out += notch(at_x(tick.at)) +
+             fmt::format(
+                 "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+                 at_x(tick.at), kTop + kPlot + 17, tick.text);
+    }
+    return out;
+  }
+
+  // As many as there is room for, slanted.
+  std::string x_names() const {
+    std::string out;
+    const size_t n = options_.x_names.size(), stride = (n + kMostNames - 1) / kMostNames;
+    for (size_t i = 0; i < n; i += stride) {
+      const double x = at_x(static_cast<double>(i)), y = kTop + kPlot + 13;
+      const std::string& name = options_.x_names[i];
+      const bool is_long = name.size() > kLongestName;
+      out += notch(x) + fmt::format(
+                            "<text class=\"tick\" x=\"{0:.1f}\" y=\"{1}\" text-anchor=\"end\" "
+                            "transform=\"rotate(-38 {0:.1f} {1})\">{2}{3}</text>\n",
+                            x, y, is_long ? "\u2026" : "",
+                            html_text(is_long ? name.substr(name.size() - kLongestName) : name));
+    }
+    return out;
   }
 
   // A band only where it is wider than the line.
@@ -275,9 +304,21 @@ class Chart {
 
 }  // namespace
 
-std::string chart_svg(const std::vector<Curve>& curves, const ChartOptions& options) {
+double chart_height(const ChartOptions& options) {
+  return kTop + kPlot + (options.x_names.empty() ? kBottom : kNamesBottom);
+}
+
+std::string chart_body(const std::vector<Curve>& curves, const ChartOptions& options) {
   const Chart chart(curves, options);
-  return chart.is_empty() ? "" : chart.svg();
+  return chart.is_empty() ? "" : chart.body();
+}
+
+std::string chart_svg(const std::vector<Curve>& curves, const ChartOptions& options) {
+  const std::string body = chart_body(curves, options);
+  if (body.empty()) return "";
+  return fmt::format(
+      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} over {}\">\n{}</svg>\n", kWidth,
+      chart_height(options), html_text(options.title), html_text(options.x_title), body);
 }
 
 std::string html_text(std::string_view text) {

@@ -1,5 +1,5 @@
-// A line chart as SVG text: several runs over the training step, with axes, units and a legend
-// elsewhere. Colours are the page's variables --run-0 to --run-7.
+// A line chart as SVG text: several runs over the training step, or series over anything, with axes
+// and units; the legend is elsewhere. Colours are the page's, by the classes run-0, run-1, ...
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,16 @@ struct ChartOptions {
   YUnit y_unit = YUnit::plain;
   bool has_dots = false;  // few points, each worth a dot
   bool from_zero = false;
+  std::string x_title = "step";
+  std::vector<std::string> x_names = {};  // where x counts them: 0, 1, ...
 };
+
+// The drawing's own units; the page scales it.
+inline constexpr double kChartWidth = 560;
+double chart_height(const ChartOptions& options);
+
+// What is between the tags of chart_svg.
+std::string chart_body(const std::vector<Curve>& curves, const ChartOptions& options);
 
 // An empty text where no curve has a finite value. Long curves are drawn as the mean of each run of
 // steps that falls on one column, in front of a band from the least to the largest.

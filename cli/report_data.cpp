@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "config/load.h"
 #include "config/report.h"
+#include "infer/tasks/evaluations.h"
 #include "io/checkpoint.h"
 
 namespace octet {
@@ -87,6 +88,7 @@ RunData read_run(Files& files, const std::string& path, const Log& log) {
   read_config(files, run, log);
   read_state_bytes(files, run, log);
   read_telemetry(files, run);
+  run.evaluations = read_evaluations(files, run.name);
   return run;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/ordered_json.h"
 #include "train/step_report.h"
 
 namespace octet {
@@ -18,8 +19,9 @@ struct RunData {
   std::vector<StepReport> steps;                                 // of metrics.jsonl, by step
   std::string recipe = "unknown";                                // of config.yaml
   std::vector<std::pair<std::string, std::string>> config = {};  // key, value; empty: unreadable
-  std::optional<int64_t> state_bytes = {};  // of the newest checkpoint's optim.safetensors
-  int64_t n_spikes = 0;                     // of telemetry.jsonl
+  std::optional<int64_t> state_bytes = {};    // of the newest checkpoint's optim.safetensors
+  int64_t n_spikes = 0;                       // of telemetry.jsonl
+  std::vector<OrderedJson> evaluations = {};  // of evaluations.jsonl
 };
 
 // Throws Error{bad_data} where the folder has no metrics.jsonl with at least one step. Else what is

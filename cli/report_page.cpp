@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/units.h"
+#include "cli/eval_tasks.h"
 #include "cli/report_chart.h"
 #include "cli/report_style.h"
 
@@ -137,6 +138,29 @@ std::string results(const std::vector<RunData>& runs) {
   return out + "</table></div>\n";
 }
 
+// The tables of `octet eval`, of all runs.
+std::string evaluations(const std::vector<RunData>& runs) {
+  std::vector<OrderedJson> rows;
+  std::vector<size_t> owners;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    for (const OrderedJson& row : runs[i].evaluations) {
+      rows.push_back(row);
+      owners.push_back(i);
+    }
+  }
+  if (rows.empty()) return "";
+  const Table table = evaluation_table(rows);
+  std::string out = "<h2>Evaluations</h2>\n<div class=\"card scroll\"><table>\n<tr><th>run</th>";
+  for (const std::string& column : table.columns) out += "<th>" + html_text(column) + "</th>";
+  out += "</tr>\n";
+  for (size_t i = 0; i < rows.size(); ++i) {
+    out += "<tr>" + cell(key(owners[i]) + html_text(runs[owners[i]].name));
+    for (const std::string& text : table.rows[i]) out += cell(html_text(text));
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
 std::string differences(const std::vector<RunData>& runs) {
   if (runs.size() < 2) return "";
   std::string out = "<h2>Where the configurations differ</h2>\n";
@@ -176,7 +200,7 @@ std::string report_page(const std::vector<RunData>& runs) {
   out += "<h1>Octet report</h1>\n<p class=\"lead\">" + lead(runs) + "</p>\n";
   out += legend(runs) + "<div class=\"charts\">\n";
   for (const ChartKind& kind : chart_kinds()) out += chart(kind, runs);
-  out += "</div>\n" + results(runs) + differences(runs);
+  out += "</div>\n" + results(runs) + evaluations(runs) + differences(runs);
   return out + "<script>" + kReportScript + "</script>\n</body>\n</html>\n";
 }
 

@@ -2,26 +2,37 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstring>
 #include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "cli/backend.h"
+#include "cli/strict_flag.h"
+#include "cli/study_page.h"
+#include "data/dataset.h"
+#include "infer/weights.h"
 #include "io/checkpoint.h"
 #include "ir/states.h"
-#include "math/state_error.h"
+#include "ptq/ptq.h"
+#include "study/formats.h"
+#include "study/groups.h"
+#include "study/states.h"
+#include "train/run_setup.h"
 
 namespace octet {
 namespace {
 
-constexpr std::array kKinds = {MomentKind{Dtype::e4m3, false}, MomentKind{Dtype::e4m3, true},
-                               MomentKind{Dtype::e5m2, false}, MomentKind{Dtype::e5m2, true}};
-
 struct StudyFlags {
-  std::string run;
-  int64_t group = 128;
-  double eps = 1e-8;
+  std::string out;
+  std::string run;  // states
+  StatesStudyOptions states = {};
+  int64_t samples = int64_t{1} << 20;  // formats
+  std::string model, tokenizer, file;  // activations; tensors
+  std::vector<std::string> text;
+  int64_t rows = 4, seq = 0;
+  bool strict = false;
+  std::vector<std::string> folders;  // report
 };
 
 std::vector<float> read_f32(const SafetensorsReader& reader, const std::string& name) {
@@ -32,40 +43,15 @@ std::vector<float> read_f32(const SafetensorsReader& reader, const std::string& 
   }
   const std::vector<std::byte> bytes = reader.read(name);
   std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
 }
 
-// The mean over all elements of all tensors, from each tensor's own.
-struct Errors {
-  std::vector<double> mse = std::vector<double>(kKinds.size() * kKinds.size(), 0.0);
-  int64_t n_elems = 0;
-  int n_tensors = 0;
-};
-
-Errors measure(const SafetensorsReader& optim, const StudyFlags& flags) {
-  Errors errors;
-  for (const StoredTensor& tensor : optim.tensors()) {
-    const auto [use, parameter] = state_key(tensor.name, tensor.dtype.value_or(Dtype::u8));
-    if (use != StateUse::moment1) continue;
-    const std::vector<float> m = read_f32(optim, tensor.name);
-    const std::vector<float> v = read_f32(optim, state_name(StateUse::moment2, parameter));
-    const StateErrorTable table =
-        state_error_table(m, v, kKinds, {.group = flags.group, .eps = flags.eps});
-    const auto n = static_cast<int64_t>(m.size());
-    for (size_t i = 0; i < table.mse.size(); ++i) {
-      errors.mse[i] += table.mse[i] * static_cast<double>(n);
-    }
-    errors.n_elems += n;
-    ++errors.n_tensors;
-  }
-  for (double& value : errors.mse)
-    value /= static_cast<double>(std::max<int64_t>(errors.n_elems, 1));
-  return errors;
-}
-
-std::string kind_name(const MomentKind& kind) {
-  return fmt::format("{}{}", dtype_name(kind.dtype), kind.expand ? "+x" : "");
+// Prints the table; with --out writes files as well.
+void finish(const Study& study, const StudyFlags& flags, const GlobalOptions& options) {
+  if (!flags.out.empty()) write_study(posix_files(), study, flags.out);
+  print_table(options, {study.table.columns, study.table.rows});
+  finish_output();
 }
 
 void run_states(const StudyFlags& flags, const GlobalOptions& options) {
@@ -76,23 +62,115 @@ void run_states(const StudyFlags& flags, const GlobalOptions& options) {
     throw Error(ErrorCode::bad_data, "[study] '{}': expected a run with a whole checkpoint",
                 flags.run);
   }
-  const Errors errors = measure(newest->optim, flags);
-  if (errors.n_tensors == 0) {
-    throw Error(ErrorCode::bad_data, "[study] '{}': expected moments ({}NAME), got none",
-                newest->path, state_def(StateUse::moment1).prefix);
-  }
-  log.info("{}: {} tensors, {} elements", newest->path, errors.n_tensors, errors.n_elems);
-  Table table{{"m \\ v"}, {}};
-  for (const MomentKind& kind : kKinds) table.columns.push_back(kind_name(kind));
-  for (size_t i = 0; i < kKinds.size(); ++i) {
-    std::vector<std::string> row = {kind_name(kKinds[i])};
-    for (size_t j = 0; j < kKinds.size(); ++j) {
-      row.push_back(fmt::format("{:.4g}", errors.mse[i * kKinds.size() + j]));
+  const SafetensorsReader& optim = newest->optim;
+  size_t i = 0;
+  int64_t n_tensors = 0, n_elems = 0;
+  const auto next = [&]() -> std::optional<StatesOfTensor> {
+    for (; i < optim.tensors().size(); ++i) {
+      const StoredTensor& tensor = optim.tensors()[i];
+      const auto [use, parameter] = state_key(tensor.name, tensor.dtype.value_or(Dtype::u8));
+      if (use != StateUse::moment1) continue;
+      ++i;
+      StatesOfTensor states{parameter, read_f32(optim, tensor.name),
+                            read_f32(optim, state_name(StateUse::moment2, parameter))};
+      if (states.m.empty() || states.m.size() != states.v.size()) {
+        throw Error(ErrorCode::bad_data, "{}: expected as many values of m as of v of '{}'",
+                    optim.path(), parameter);
+      }
+      ++n_tensors;
+      n_elems += std::ssize(states.m);
+      return states;
     }
-    table.rows.push_back(std::move(row));
-  }
+    if (n_tensors == 0) {
+      throw Error(ErrorCode::bad_data, "[study] '{}': expected moments ({}NAME), got none",
+                  newest->path, state_def(StateUse::moment1).prefix);
+    }
+    return std::nullopt;
+  };
+  const Study study = study_states(next, flags.states);
+  log.info("{}: {} tensors, {} elements", newest->path, n_tensors, n_elems);
+  finish(study, flags, options);
+}
+
+void run_formats(const StudyFlags& flags, const GlobalOptions& options) {
+  finish(study_formats(flags.samples), flags, options);
+}
+
+void run_activations(const StudyFlags& flags, const GlobalOptions& options) {
+  Files& files = posix_files();
+  const Log log = make_log(options);
+  ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
+  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  constexpr int64_t kLongest = 512;
+  const int64_t seq = flags.seq > 0 ? flags.seq : std::min(source.seq, kLongest);
+  if (!source.run) source.spec.rope_seq = seq;
+  const auto tokenizer =
+      data_tokenizer(files, source.tokenizer, flags.text, source.spec.vocab, log);
+  DatasetOptions data;
+  data.train = flags.text;
+  data.val_fraction = 0;
+  data.shards.vocab = source.spec.vocab;
+  data.log = log;
+  const TokenStream stream = open_dataset(files, data, *tokenizer).train;
+  const WeightReader weights(files, source.weights, source.spec);
+  Backend backend = open_backend(options);
+  finish(study_activations(
+             source.spec, calibration_rows(stream, flags.rows, seq),
+             [&](const std::string& name) { return weights.read(name); }, backend),
+         flags, options);
+}
+
+void run_tensors(const StudyFlags& flags, const GlobalOptions& options) {
+  finish(study_tensors(SafetensorsReader::open(posix_files(), flags.file)), flags, options);
+}
+
+void run_report(const StudyFlags& flags, const GlobalOptions& options) {
+  write_study_page(posix_files(), flags.folders, flags.out);
+  Table table{{"page", "studies"}, {}};
+  table.rows.push_back({join_path(flags.out, "index.html"), fmt::to_string(flags.folders.size())});
   print_table(options, table);
-  finish_output();
+}
+
+using Flags = std::shared_ptr<StudyFlags>;
+
+CLI::App* add_study(CLI::App& study, const Flags& flags, const char* name, const char* help) {
+  CLI::App* command = study.add_subcommand(name, help);
+  command->add_option("--out", flags->out, "a folder for tables (CSV) and figures (SVG)");
+  return command;
+}
+
+void add_states(CLI::App& study, const Flags& flags, GlobalOptions& options) {
+  CLI::App* states =
+      add_study(study, flags, "states",
+                "mean square error of m / (sqrt(v) + eps) when a run's f32 moments are stored in "
+                "eight bits: rows by the format of m, columns by that of v");
+  states->alias("optimizer-states");
+  states->add_option("run", flags->run, "a run whose moments are f32")
+      ->required()
+      ->type_name("RUN");
+  states->add_option("--group", flags->states.group, "elements of a group")
+      ->check(CLI::Range(1, 1 << 20));
+  states->add_option("--eps", flags->states.eps, "epsilon of the optimizer")
+      ->check(as_key("optim.eps"));
+  states->callback([flags, &options] { run_states(*flags, options); });
+}
+
+void add_activations(CLI::App& study, const Flags& flags, GlobalOptions& options) {
+  CLI::App* activations = add_study(study, flags, "activations",
+                                    "signal to noise of the inputs of norms in E4M3: one scale "
+                                    "for the tensor, for groups of a row, for blocks");
+  activations->add_option("--model", flags->model, "a run, one of its checkpoints, or a folder")
+      ->required();
+  activations->add_option("--data", flags->text, "text, folders or token shards")
+      ->required()
+      ->delimiter(',');
+  activations->add_option("--tokenizer", flags->tokenizer,
+                          "`bytes`, a tokenizer's file, or a model folder with one");
+  activations->add_option("--rows", flags->rows, "sequences")->check(CLI::Range(1, 64));
+  activations->add_option("--seq", flags->seq, "tokens of each; 0: the model's, at most 512")
+      ->check(CLI::NonNegativeNumber);
+  add_strict_flag(*activations, flags->strict);
+  activations->callback([flags, &options] { run_activations(*flags, options); });
 }
 
 }  // namespace
@@ -100,17 +178,24 @@ void run_states(const StudyFlags& flags, const GlobalOptions& options) {
 void add_study_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* study = app.add_subcommand("study", "error studies");
   study->require_subcommand(1);
-  auto flags = std::make_shared<StudyFlags>();
-  CLI::App* states = study->add_subcommand(
-      "states",
-      "mean square error of m / (sqrt(v) + eps) when a run's f32 moments are stored in "
-      "eight bits: rows by the format of m, columns by that of v");
-  states->add_option("run", flags->run, "a run whose moments are f32")
+  const auto flags = std::make_shared<StudyFlags>();
+  add_states(*study, flags, options);
+  CLI::App* formats =
+      add_study(*study, flags, "formats", "signal to noise of normal numbers of every size");
+  formats->add_option("--samples", flags->samples, "normal numbers for each figure")
+      ->check(CLI::Range(1, 1 << 26));
+  formats->callback([flags, &options] { run_formats(*flags, options); });
+  add_activations(*study, flags, options);
+  CLI::App* tensors =
+      add_study(*study, flags, "tensors", "tensors of a file: range, signal to noise by format");
+  tensors->add_option("file", flags->file, "a safetensors file")->required()->type_name("FILE");
+  tensors->callback([flags, &options] { run_tensors(*flags, options); });
+  CLI::App* report = study->add_subcommand("report", "one page of what studies wrote");
+  report->add_option("folders", flags->folders, "the --out of studies")
       ->required()
-      ->type_name("RUN");
-  states->add_option("--group", flags->group, "elements of a group")->check(CLI::Range(1, 1 << 20));
-  states->add_option("--eps", flags->eps, "epsilon of the optimizer")->check(as_key("optim.eps"));
-  states->callback([flags, &options] { run_states(*flags, options); });
+      ->type_name("DIR");
+  report->add_option("--out", flags->out, "the page's folder")->required();
+  report->callback([flags, &options] { run_report(*flags, options); });
 }
 
 }  // namespace octet

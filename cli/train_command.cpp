@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "backends/cpu/isa.h"
+#include "base/error.h"
 #include "cli/backend.h"
 #include "cli/profile_option.h"
 #include "cli/progress.h"
@@ -15,7 +16,9 @@
 #include "config/load.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
+#include "train/finetune.h"
 #include "train/resume.h"
+#include "train/run_length.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
 
@@ -24,6 +27,7 @@ namespace {
 
 struct TrainFlags {
   std::string config;
+  FinetuneOptions finetune;  // without a configuration file
   bool resume = false, overwrite = false, strict = false;
   std::string profile_steps;
   std::optional<int64_t> telemetry;
@@ -72,11 +76,37 @@ std::string isa_of(const GlobalOptions& machine) {
   return machine.isa == "auto" ? std::string(cpu::isa_name(cpu::detect_isa())) : machine.isa;
 }
 
-void run_train(const TrainFlags& flags, const GlobalOptions& options) {
+LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options) {
+  const bool has_file = !flags.config.empty();
+  FinetuneOptions finetune = flags.finetune;
+  if (has_file == !finetune.model.empty() || finetune.model.empty() != finetune.data.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "train: expected a configuration file, or --model DIR with --data FILE, got {}",
+                has_file                 ? "both"
+                : finetune.model.empty() ? "no model"
+                                         : "no data");
+  }
   std::vector<std::string> sets = options.config_sets();
   if (flags.telemetry) sets.push_back(fmt::format("train.telemetry={}", *flags.telemetry));
-  LoadedConfig loaded = load_config(flags.config, sets);
+  LoadedConfig loaded =
+      has_file ? load_config(flags.config, sets) : finetune_config(posix_files(), finetune, sets);
   take_tokenizer_of_model(posix_files(), loaded);
+  return loaded;
+}
+
+// What a run without a configuration file does, where nobody said it.
+std::string settled_text(const RunConfig& config) {
+  return fmt::format(
+      "rows of {} tokens, {} a step; {} epochs are {} steps; learning rate {:g}, {} after {} steps "
+      "of warm-up; an evaluation every {} steps, the run ends after {} without a lower loss "
+      "(all keys: {}/config.yaml)",
+      config.model.seq, config.train.batch * config.train.accumulate, config.train.epochs,
+      config.train.steps, config.optim.lr, config.optim.schedule, config.optim.warmup,
+      config.train.eval_every, config.train.patience, config.out);
+}
+
+void run_train(const TrainFlags& flags, const GlobalOptions& options) {
+  LoadedConfig loaded = configuration(flags, options);
   const RunConfig& config = loaded.config;
   const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
   std::optional<StepRange> profile_steps;
@@ -87,7 +117,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
                                            : StartMode::fresh;
   check_run_folder(files, config.out, mode);
   Backend backend = open_backend(machine, {.deterministic = config.train.deterministic});
-  const ModelSpec spec = model_from_config(files, config);
+  ModelSpec spec = model_from_config(files, config);
   if (!config.model.path.empty()) {
     tell_unknown_keys(files, config.model.path, make_log(options), unknown_keys(flags.strict));
   }
@@ -95,10 +125,13 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
                                      {.log = make_log(options),
                                       .threads = options.threads,
                                       .on_progress = tokenize_painter(options)});
+  flags.config.empty() ? fit_to_data(loaded, data) : settle_length(loaded, data);
+  spec = model_from_config(files, config);  // of the settled sequence
   Progress progress(options, "");
   TrainHooks hooks = progress.hooks();
   hooks.stop = &stop_wish();
   hooks.log.info("{}", description(config, spec, data));
+  if (flags.config.empty()) hooks.log.info("{}", settled_text(config));
   for (const DeviceLibrary& library : backend.device->libraries()) {
     if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
   }
@@ -125,10 +158,24 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
 
 void add_train_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<TrainFlags>();
-  CLI::App* train = app.add_subcommand("train", "train a model as a configuration file says");
+  CLI::App* train = app.add_subcommand(
+      "train", "train a model as a configuration file says, or fine-tune one on a file of data");
   train->add_option("config", flags->config, "YAML file; `octet docs keys` lists its keys")
-      ->required()
       ->type_name("CONFIG");
+  const std::string group = "Fine-tuning without a configuration file";
+  FinetuneOptions& finetune = flags->finetune;
+  train->add_option("--model", finetune.model, "folder of the model to start from (Hugging Face)")
+      ->type_name("DIR")
+      ->group(group);
+  train
+      ->add_option("--data", finetune.data,
+                   "conversations (.json, .jsonl), text or token shards; may be repeated")
+      ->type_name("FILE")
+      ->group(group);
+  train->add_option("--recipe", finetune.recipe, "precision recipe; without it bf16")->group(group);
+  train->add_option("--out", finetune.out, "folder of the run; without it runs/finetune")
+      ->type_name("RUN")
+      ->group(group);
   CLI::Option* resume = train->add_flag(
       "--resume", flags->resume,
       "go on from the newest whole checkpoint in `out`, or start where there is none");

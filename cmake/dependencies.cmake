@@ -6,6 +6,7 @@ find_package(CLI11 REQUIRED)
 find_package(Threads REQUIRED)
 find_package(LibLZMA REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(BZip2 REQUIRED)
 if(OCTET_TESTS)
   find_package(GTest REQUIRED)
 endif()
@@ -20,6 +21,11 @@ target_include_directories(octet_dnnl SYSTEM INTERFACE ${OCTET_DNNL_INCLUDE})
 find_library(OCTET_HWY_LIBRARY hwy REQUIRED)
 add_library(octet_hwy INTERFACE)
 target_link_libraries(octet_hwy INTERFACE ${OCTET_HWY_LIBRARY})
+
+# Headers alone.
+find_package(Eigen3 3.4 REQUIRED NO_MODULE)
+add_library(octet_eigen INTERFACE)
+target_link_libraries(octet_eigen INTERFACE Eigen3::Eigen)
 
 # Text: words by regular expressions, Unicode's tables, SentencePiece's models; zstd. Debian has no CMake files for them, or
 # of several kinds.

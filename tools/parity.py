@@ -7,6 +7,11 @@
                               AdamW step from zero moments ("w1:NAME"); its metadata hold the config.json
   parity.py compare FOLDER    makes the goldens anew and says how far those in FOLDER are from them
   parity.py exports OCTET     `OCTET convert` of each model in each dtype, loaded by transformers: its logits
+  parity.py ptq OCTET         `OCTET ptq` in each of the ecosystem's layouts, loaded by transformers and compressed-tensors:
+                              negative log-likelihood, activations quantized as well
+  parity.py adapters OCTET    adapters that OCTET trains, loaded by PEFT: its logits against those of the merged model
+  parity.py tasks OCTET DATA  `OCTET eval` of a tiny random Llama on the first documents of each task, its tokenizer one
+                              of DATA: each request's log-likelihood against lm-eval's, and the choices that follow
 """
 import json
 import pathlib
@@ -208,6 +213,147 @@ def exports(octet):
     return is_good
 
 
+PTQ_KEYS = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "vocab_size": 256, "head_dim": 16}
+# Flags, and how far the mean negative log-likelihood may be. Dynamic scales are made otherwise there: of INT8 by 127.5, of
+# MX rounded to nearest; block FP8 has no kernel on a CPU there: its activations stay wide.
+PTQ = {"e4m3": ("e4m3 max", 2e-4), "e4m3-channel": ("e4m3 max --weights channel --activations token", 1e-3),
+       "e4m3-algorithm1": ("e4m3 algorithm1", 2e-4), "int8": ("int8 smoothquant", 2e-4),
+       "int8-token": ("int8 max --weights channel --activations token", 5e-3), "int8-gptq": ("int8 gptq", 2e-4),
+       "mxfp8": ("mxfp8 max", 2e-2), "fp8-block": ("fp8-block max", 2e-2)}
+
+
+def nll_of(model, ids, seq):
+    """Mean over consecutive windows, as `octet eval` has them."""
+    total, n = 0.0, 0
+    for first in range(0, len(ids) - 1, seq):
+        rows = torch.tensor(ids[first:first + seq + 1])
+        if len(rows) < seq + 1:
+            break
+        logits = logits_of(model, rows[None, :-1])[0]
+        total += F.cross_entropy(logits.double(), rows[1:], reduction="sum").item()
+        n += seq
+    return total / n, n
+
+
+def ptq(octet):
+    CASES["ptq"] = PTQ_KEYS
+    model, generator = model_of("ptq")
+    is_good = True
+    with tempfile.TemporaryDirectory() as folder:
+        at, seq = pathlib.Path(folder), 48
+        model.save_pretrained(at / "in")
+        ids = torch.randint(97, 123, (seq * 24 + 1,), generator=generator).tolist()
+        (at / "text.txt").write_bytes(bytes(ids))
+        for name, (flags, far) in PTQ.items():
+            form, method, *rest = flags.split()
+            run = [octet, "ptq", "--model", at / "in", "--format", form, "--method", method, "--calib", at / "text.txt",
+                   "--out", at / name, "--samples", "8", "--seq", str(seq), "--quiet", *rest]
+            subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
+            quantization = json.loads((at / name / "config.json").read_text())["quantization_config"]
+            options = {}
+            if quantization["quant_method"] == "fp8":
+                options["quantization_config"] = transformers.FineGrainedFP8Config(dequantize=True)
+            theirs = transformers.AutoModelForCausalLM.from_pretrained(
+                at / name, dtype=torch.float32, attn_implementation="eager", **options).float().eval()
+            expected, n = nll_of(theirs, ids, seq)
+            wide, _ = nll_of(model, ids, seq)
+            text = subprocess.run([octet, "eval", "--model", at / name, "--data", at / "text.txt", "--seq", str(seq),
+                                   "--max-tokens", str(n), "--json", "--quiet"], check=True, capture_output=True)
+            got = json.loads(text.stdout)[0]["nll"]
+            is_good = is_good and abs(got - expected) <= far
+            print(f"{name}: nll {got:.6f}, theirs {expected:.6f}, unquantized {wide:.6f}", flush=True)
+    return is_good
+
+
+TARGETS = {"llama": ["*_proj"], "qwen3": ["q_proj", "down_proj"], "gpt2": ["c_*"], "pythia": ["query_key_value", "dense"]}
+
+
+def adapters(octet):
+    """Trains adapters in f32 with OCTET, and loads them with PEFT beside the base of transformers."""
+    import peft
+    is_good = True
+    for name, targets in TARGETS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            at = pathlib.Path(folder)
+            config = config_of({**CASES[name], "vocab_size": 256})
+            torch.manual_seed(1)
+            base = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+            base.save_pretrained(at / "base")
+            (at / "text.txt").write_text("a quick brown fox jumps over the lazy dog\n" * 60)
+            run = subprocess.run
+            run([octet, "train", "--model", at / "base", "--data", at / "text.txt", "--out", at / "run", "--recipe", "fp32",
+                 "--quiet", "--set", "lora.rank=4", "--set", "lora.targets=" + json.dumps(targets), "--set", "data.tokenizer=bytes",
+                 "--set", "optim.lr=0.02", "--set", "train.steps=20", "--set", "model.seq=16", "--set",
+                 "train.keep_best=false", "--set", "train.export=f32"], check=True, stdout=subprocess.DEVNULL)
+            run([octet, "convert", at / "run", at / "adapter", "--adapter-only", "--quiet"], check=True,
+                stdout=subprocess.DEVNULL)
+            tokens = torch.randint(256, (BATCH, SEQ), generator=torch.Generator().manual_seed(2))
+            before = logits_of(base, tokens)
+            merged = logits_of(load(at / "run" / "export"), tokens)
+            adapted = logits_of(peft.PeftModel.from_pretrained(base, at / "adapter").eval(), tokens)
+            far, moved = distance(adapted, merged), distance(adapted, before)
+            is_good = is_good and far <= 2e-6 and moved >= 0.05
+            print(f"{name}: PEFT from merged {far:.1e}, from the base {moved:.1e}", flush=True)
+    return is_good
+
+
+# Documents of each task, and how far a log-likelihood may be from lm-eval's.
+TASKS = ["hellaswag", "arc_easy", "arc_challenge", "sciq", "piqa", "openbookqa", "boolq", "copa", "winogrande", "lambada"]
+DOCUMENTS, FAR_NATS = 8, 1e-4
+
+
+def tasks_model(folder, tokenizer):
+    """A tiny random model with the vocabulary of the tokenizer, weights wide enough for choices to differ."""
+    keys = {**TINY, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "vocab_size": len(tokenizer), "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": 0}
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**keys)).float().eval()
+    for w in model.parameters():
+        if w.dim() == 2:
+            w.data.normal_(0, 0.1)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def picks(rows, values):
+    """The choice of each document with the largest value."""
+    best = {}
+    for row, value in zip(rows, values):
+        key = (row["task"], row["document"])
+        if key not in best or value > best[key][0]:
+            best[key] = (value, row["choice"])
+    return {key: choice for key, (_, choice) in best.items()}
+
+
+def tasks(octet, data):
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+    source = pathlib.Path(data) / "data/tokenizers/olmo/allenai_gpt-neox-olmo-dolma-v1_5.json"
+    if not source.exists():
+        print(f"tasks: skipped, {source} is not there")
+        return True
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(source), eos_token="<|endoftext|>")
+    with tempfile.TemporaryDirectory() as folder:
+        at = pathlib.Path(folder)
+        tasks_model(at / "model", tokenizer)
+        subprocess.run([octet, "eval", "--model", at / "model", "--tasks", ",".join(TASKS), "--task-data",
+                        pathlib.Path(data) / "data/eval_ft", "--limit", str(DOCUMENTS), "--requests", at / "requests.jsonl",
+                        "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        rows = [json.loads(line) for line in (at / "requests.jsonl").read_text().splitlines()]
+        model = HFLM(pretrained=str(at / "model"), tokenizer=str(at / "model"), device="cpu", dtype="float32",
+                     batch_size=4, max_length=256)
+        requests = [Instance("loglikelihood", {}, (row["context"], row["continuation"]), i)
+                    for i, row in enumerate(rows)]
+        expected = model.loglikelihood(requests, disable_tqdm=True)
+    far = max(abs(row["log_likelihood"] - e[0]) for row, e in zip(rows, expected))
+    same = picks(rows, [row["log_likelihood"] for row in rows]) == picks(rows, [e[0] for e in expected])
+    greedy = all(row["is_greedy"] == e[1] for row, e in zip(rows, expected))
+    print(f"tasks: {len(rows)} requests of {len(TASKS)} tasks, at most {far:.1e} nats from lm-eval's; picks "
+          f"{'are' if same else 'DIFFER: not'} identical, greedy matches {'too' if greedy else 'NOT'}")
+    return far <= FAR_NATS and same and greedy
+
+
 def main():
     command, *rest = sys.argv[1:] or ["help"]
     torch.set_num_threads(1)
@@ -216,8 +362,14 @@ def main():
         return goldens(*rest)
     if command == "compare":
         sys.exit(0 if compare(*rest) else 1)
+    if command == "adapters":
+        sys.exit(0 if adapters(*rest) else 1)
     if command == "exports":
         sys.exit(0 if exports(*rest) else 1)
+    if command == "ptq":
+        sys.exit(0 if ptq(*rest) else 1)
+    if command == "tasks":
+        sys.exit(0 if tasks(*rest) else 1)
     sys.exit(__doc__)
 
 

@@ -119,7 +119,7 @@ Graph append_update(const Graph& typed, const ProgramOptions& options) {
   Builder builder(graph);
   build_update(builder, items, options.optim, flag);
   hold_histories(builder);
-  append_weight_copies(builder, typed);
+  append_weight_copies(builder, typed, CopiesOf::trained);
   return graph;
 }
 
@@ -145,7 +145,7 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
   }
   build_update(builder, items, options.optim, flag);
   hold_histories(builder);
-  append_weight_copies(builder, typed);
+  append_weight_copies(builder, typed, CopiesOf::trained);
   return graph;
 }
 
@@ -153,7 +153,7 @@ Graph derive_weights(const Graph& typed) {
   Graph graph;
   graph.phase = typed.phase;
   Builder builder(graph);
-  append_weight_copies(builder, typed);
+  append_weight_copies(builder, typed, CopiesOf::all);
   return graph;
 }
 

@@ -1,10 +1,12 @@
 #include "compile/functions.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 #include "compile/compose.h"
 #include "passes/autodiff.h"
+#include "passes/lora.h"
 #include "passes/lower/chunk_head.h"
 #include "passes/memory/recompute.h"
 #include "passes/simplify.h"
@@ -40,6 +42,10 @@ Graph cached(const Graph& typed, const ProgramOptions&, const BatchSize& size) {
   return with_cache(without_output(typed, kQuantizerFlag), size);
 }
 
+Graph cache_alone(const Graph& typed, const ProgramOptions& options, const BatchSize& size) {
+  return remove_dead(without_output(cached(typed, options, size), "logits"));
+}
+
 constexpr FunctionDef kFunctions[] = {
     {function::step, FunctionSource::training, updated},
     {function::micro_first, FunctionSource::training, overwrite},
@@ -50,6 +56,8 @@ constexpr FunctionDef kFunctions[] = {
     {function::logits, FunctionSource::logits, unflagged},
     {function::prefill, FunctionSource::logits, cached},
     {function::decode, FunctionSource::logits, cached},
+    {function::fill, FunctionSource::logits, cache_alone},
+    {function::score, FunctionSource::loss, cached},
 };
 
 }  // namespace
@@ -93,15 +101,25 @@ std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
   return passes;
 }
 
+// What comes before typing; adapters first, so that the rest knows what is frozen.
+std::vector<Pass> TypedGraphs::logical(const LoraOptions& lora) {
+  std::vector<Pass> passes;
+  if (lora.rank > 0) {
+    passes.push_back(
+        {.name = "lora", .run = [lora](const Graph& graph) { return add_lora(graph, lora); }});
+  }
+  return passes;
+}
+
 const Graph& TypedGraphs::training(const BatchSize& size) {
   const auto [it, added] = training_.try_emplace(size);
   if (!added) return it->second;
   RecipeOptions options = options_.recipe_options;
   options.recompute = options_.recompute;
-  std::vector<Pass> passes = typing(options);
-  passes.insert(passes.begin(),
-                {{.name = "autodiff", .run = [](const Graph& graph) { return autodiff(graph); }},
-                 {.name = "simplify", .run = simplify}});
+  std::vector<Pass> passes = logical(options_.lora);
+  passes.push_back({.name = "autodiff", .run = [](const Graph& graph) { return autodiff(graph); }});
+  passes.push_back({.name = "simplify", .run = simplify});
+  std::ranges::move(typing(options), std::back_inserter(passes));
   return it->second = run_passes(options_.forward(size, ForwardKind::loss), passes, &log_);
 }
 
@@ -111,8 +129,12 @@ const Graph& TypedGraphs::forward(const BatchSize& size, ForwardKind kind) {
   RecipeOptions options = options_.recipe_options;
   options.scaling = Scaling::current;
   if (options_.inference_only) options.weight_copy = WeightCopy::per_use;
-  std::vector<Pass> passes = typing(options);
-  passes.insert(passes.begin(), {.name = "simplify", .run = simplify});
+  LoraOptions lora = options_.lora;
+  lora.dropout = 0;
+  std::vector<Pass> passes = logical(lora);
+  passes.push_back({.name = "simplify", .run = simplify});
+  std::ranges::move(typing(options), std::back_inserter(passes));
+  passes.insert(passes.end(), options_.forward_passes.begin(), options_.forward_passes.end());
   return it->second = run_passes(options_.forward(size, kind), passes, &log_);
 }
 

@@ -9,7 +9,9 @@
 //   evaluate       forward to "loss" and "nll"
 //   logits         forward to "logits"
 //   prefill        the same for the first tokens of a text, into a KV cache (BatchSize::cache)
-//   decode         the same for those that follow; both share the cache of their batch and size
+//   decode         the same for those that follow
+//   fill           the same without logits: into the cache alone
+//   score          as evaluate, over the cache. Functions of one batch and cache size share it
 // Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see
 // optim/adamw.h for the rest. Where a recipe quantizes, "quantizer_flag" (bool) says that a
 // quantizer met a value that is not finite: an output of step; a state of update.
@@ -29,7 +31,8 @@ namespace function {
 inline constexpr std::string_view step = "step", micro_first = "micro_first",
                                   micro_next = "micro_next", update = "update",
                                   prepare_state = "prepare_state", evaluate = "evaluate",
-                                  logits = "logits", prefill = "prefill", decode = "decode";
+                                  logits = "logits", prefill = "prefill", decode = "decode",
+                                  fill = "fill", score = "score";
 }  // namespace function
 
 // The typed graph that a function is composed from.
@@ -54,6 +57,7 @@ class TypedGraphs {
   PassLog& log() { return log_; }
 
  private:
+  static std::vector<Pass> logical(const LoraOptions& lora);
   std::vector<Pass> typing(const RecipeOptions& options) const;
 
   ProgramOptions options_;

@@ -8,6 +8,8 @@
 
 #include "ir/batch_size.h"
 #include "optim/adamw.h"
+#include "passes/driver.h"
+#include "passes/lora.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
@@ -20,6 +22,7 @@ struct ProgramOptions {
   ForwardBuilder forward;
   std::string recipe = "bf16";
   RecipeOptions recipe_options = {};
+  LoraOptions lora = {};                    // rank 0: all parameters are trained
   std::optional<Recompute> recompute = {};  // the recipe's choice where absent
   int64_t head_chunk_bytes = 0;  // logits of a run of rows (passes/lower/chunk_head.h); 0: whole
   bool strict_fusion = false;    // a fusion that did not fire is an error
@@ -28,7 +31,8 @@ struct ProgramOptions {
   std::vector<std::string> no_decay = {};  // names of parameters without weight decay
   BatchSize train = {};                    // fixes the persistent layout and the training functions
   int accumulate = 1;
-  bool inference_only = false;  // no states: only functions that run forward
+  bool inference_only = false;            // no states: only functions that run forward
+  std::vector<Pass> forward_passes = {};  // Typed -> Typed, of functions that run forward
 };
 
 }  // namespace octet

@@ -11,7 +11,7 @@ namespace {
 
 bool lasts(const GraphInput& input) {
   return input.kind == InputKind::parameter || input.kind == InputKind::state ||
-         input.kind == InputKind::derived;
+         input.kind == InputKind::derived || input.kind == InputKind::constant;
 }
 
 // The inputs that keep their values between calls, as a graph of their own.

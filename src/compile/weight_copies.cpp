@@ -13,12 +13,37 @@ bool is_copy(const Graph& graph, const GraphOutput& output) {
   return input != nullptr && input->kind == InputKind::derived;
 }
 
-// The nodes that the outputs of copies depend on.
-std::vector<bool> copy_nodes(const Graph& graph) {
-  std::vector<bool> wanted(graph.values.size(), false), nodes(graph.nodes.size(), false);
-  for (const GraphOutput& output : graph.outputs) {
-    if (is_copy(graph, output)) wanted[static_cast<size_t>(output.value)] = true;
+// Which values depend on a parameter.
+std::vector<bool> trained_values(const Graph& graph) {
+  std::vector<bool> trained(graph.values.size(), false);
+  const auto is_trained = [&](ValueId id) {
+    return id != kNoValue && trained[static_cast<size_t>(id)];
+  };
+  for (const GraphInput& input : graph.inputs)
+    trained[static_cast<size_t>(input.value)] = input.kind == InputKind::parameter;
+  for (const Node& node : graph.nodes) {
+    const bool any = std::ranges::any_of(node.operands, is_trained);
+    for (const ValueId id : node.results) {
+      if (id != kNoValue) trained[static_cast<size_t>(id)] = any;
+    }
   }
+  return trained;
+}
+
+std::vector<GraphOutput> copies_of(const Graph& graph, CopiesOf which) {
+  const std::vector<bool> trained = trained_values(graph);
+  std::vector<GraphOutput> copies;
+  for (const GraphOutput& output : graph.outputs) {
+    const bool is_wanted = which == CopiesOf::all || trained[static_cast<size_t>(output.value)];
+    if (is_copy(graph, output) && is_wanted) copies.push_back(output);
+  }
+  return copies;
+}
+
+// The nodes that the outputs of copies depend on.
+std::vector<bool> copy_nodes(const Graph& graph, const std::vector<GraphOutput>& copies) {
+  std::vector<bool> wanted(graph.values.size(), false), nodes(graph.nodes.size(), false);
+  for (const GraphOutput& output : copies) wanted[static_cast<size_t>(output.value)] = true;
   for (size_t n = graph.nodes.size(); n-- > 0;) {
     for (const ValueId id : graph.nodes[n].results)
       nodes[n] = nodes[n] || (id != kNoValue && wanted[static_cast<size_t>(id)]);
@@ -35,13 +60,13 @@ class Copier {
   Copier(Builder& builder, const Graph& typed)
       : builder_(builder), typed_(typed), map_(typed.values.size(), kNoValue) {}
 
-  void run() {
-    const std::vector<bool> nodes = copy_nodes(typed_);
+  void run(CopiesOf which) {
+    const std::vector<GraphOutput> copies = copies_of(typed_, which);
+    const std::vector<bool> nodes = copy_nodes(typed_, copies);
     for (size_t n = 0; n < nodes.size(); ++n) {
       if (nodes[n]) append(typed_.nodes[n]);
     }
-    for (const GraphOutput& output : typed_.outputs) {
-      if (!is_copy(typed_, output)) continue;
+    for (const GraphOutput& output : copies) {
       const ValueId home = input(*typed_.input_of(output.updates));
       builder_.output(output.name, value(output.value), home);
     }
@@ -91,8 +116,8 @@ Graph without_weight_copies(const Graph& typed) {
   return rest.outputs.size() == typed.outputs.size() ? typed : remove_dead(rest);
 }
 
-void append_weight_copies(Builder& builder, const Graph& typed) {
-  Copier(builder, typed).run();
+void append_weight_copies(Builder& builder, const Graph& typed, CopiesOf which) {
+  Copier(builder, typed).run(which);
 }
 
 }  // namespace octet

@@ -12,8 +12,11 @@ namespace octet {
 // The graph without those outputs and what only they need.
 Graph without_weight_copies(const Graph& typed);
 
+// Whose copies: of every weight, or of those that an update changes.
+enum class CopiesOf : uint8_t { all, trained };
+
 // Appends them to the builder's graph. They read the next value of each parameter that the graph
 // updates, and the parameter itself elsewhere; inputs that the graph lacks are declared.
-void append_weight_copies(Builder& builder, const Graph& typed);
+void append_weight_copies(Builder& builder, const Graph& typed, CopiesOf which);
 
 }  // namespace octet

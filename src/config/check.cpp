@@ -83,6 +83,12 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
         "a template, auto or none", "nothing"},
        {"data.tokenizer", "data.tokenizer", !config.data.tokenizer.empty(), "`bytes` or a file",
         "nothing"},
+       {"lora.rank", "model.path", config.lora.rank == 0 || !config.model.path.empty(),
+        "a model that adapters are trained beside, model.path", "none"},
+       {"train.export", "lora.rank", config.train.export_as != "adapter" || config.lora.rank > 0,
+        "a model, as there are no adapters", config.train.export_as},
+       {"lora.targets", "lora.rank", config.lora.rank == 0 || !config.lora.targets.empty(),
+        "patterns of linears", "none"},
        {"out", "out", !config.out.empty(), "a folder", "nothing"}});
 }
 
@@ -100,7 +106,8 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
   }
   check(
       loaded, name,
-      {{"optim.warmup", "train.steps", config.optim.warmup <= config.train.steps,
+      {{"optim.warmup", "train.steps",
+        config.optim.warmup <= config.train.steps || config.train.epochs > 0,
         fmt::format("at most train.steps = {}", config.train.steps),
         fmt::to_string(config.optim.warmup)},
        {"train.batch", "model.seq", config.train.batch <= kMostTokens / config.model.seq,

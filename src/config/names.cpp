@@ -42,6 +42,10 @@ std::vector<std::string> token_byte_names() {
   return {"0", "2", "4"};
 }
 
+std::vector<std::string> export_names() {
+  return {"none", "as-stored", "bf16", "f32", "fp8-block", "fp8-tensor", "adapter"};
+}
+
 bool is_one_of(const std::vector<std::string>& names, std::string_view text) {
   return std::ranges::find(names, text) != names.end();
 }

@@ -24,6 +24,7 @@ std::vector<std::string> override_roles();
 std::vector<std::string> override_formats();
 std::vector<std::string> group_names();       // elements of a moment's group
 std::vector<std::string> token_byte_names();  // of headerless shards; 0: by name or header
+std::vector<std::string> export_names();  // none, adapter, those of ExportDtype (infer/export.h)
 
 bool is_one_of(const std::vector<std::string>& names, std::string_view text);
 

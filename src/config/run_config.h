@@ -48,6 +48,7 @@ struct OptimConfig {
   double lr = 1e-3;
   std::string schedule = "cosine";
   int64_t warmup = 50;
+  double warmup_share = 0;  // of the steps; 0: warmup says
   double final_lr = 0.1;
   double decay_share = 0.2;
   std::array<double, 2> betas = {0.9, 0.95};
@@ -90,8 +91,19 @@ struct DataConfig {
   bool operator==(const DataConfig&) const = default;
 };
 
+// Low-rank adapters (passes/lora.h).
+struct LoraConfig {
+  int64_t rank = 0;  // 0: all parameters are trained
+  double alpha = 32;
+  std::vector<std::string> targets = {"*_proj"};
+  double dropout = 0;
+  std::string base = "auto";
+  bool operator==(const LoraConfig&) const = default;
+};
+
 struct TrainConfig {
   int64_t steps = 1000;
+  double epochs = 0;  // 0: steps says
   int64_t batch = 8;
   int64_t accumulate = 1;
   int64_t seed = 1;
@@ -100,6 +112,9 @@ struct TrainConfig {
   int64_t eval_bytes = 131072;
   int64_t save_every = 200;
   int64_t keep = 2;
+  bool keep_best = false;
+  int64_t patience = 0;  // evaluations; 0: no early stop
+  std::string export_as = "none";
   bool deterministic = false;
   std::string recompute = "auto";
   int64_t head_chunk = 0;     // bytes; 0: whole
@@ -118,6 +133,7 @@ struct RunConfig {
   RecipeConfig recipe;
   OptimConfig optim;
   DataConfig data;
+  LoraConfig lora;
   TrainConfig train;
   std::string out = "runs/latest";
   bool operator==(const RunConfig&) const = default;

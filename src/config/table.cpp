@@ -13,6 +13,7 @@
 #include "optim/state_format.h"
 #include "passes/memory/recompute.h"
 #include "passes/precision/policy.h"
+#include "passes/precision/store_frozen.h"
 
 namespace octet {
 namespace {
@@ -80,6 +81,8 @@ constexpr ConfigRow kOptimRows[] = {
      "shape of the learning rate after the warm-up"},
     {"optim.warmup", named, OCTET_FIELD(optim.warmup), within(0, kMostSteps), "steps",
      "linear rise from 0 to lr; unless given, a tenth of a run that is shorter"},
+    {"optim.warmup_share", named, OCTET_FIELD(optim.warmup_share), within(0, 1),
+     "share of the steps", "sets optim.warmup, once the number of steps is known; 0: does not"},
     {"optim.final_lr", named, OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
      "learning rate at the last step"},
     {"optim.decay_share", named, OCTET_FIELD(optim.decay_share), within(0, 1), "share of the steps",
@@ -159,9 +162,31 @@ constexpr ConfigRow kDataRows[] = {
      "key of a text, which is trained whole"},
 };
 
+constexpr ConfigRow kLoraRows[] = {
+    {"lora.rank", same, OCTET_FIELD(lora.rank), within(0, 1 << 16), "",
+     "train adapters of this rank beside the linears of model.path, whose weights stay as they "
+     "are; "
+     "0: train all weights"},
+    {"lora.alpha", same, OCTET_FIELD(lora.alpha), above(0, 1e6), "",
+     "adapters are scaled by alpha / rank"},
+    {"lora.targets", same, OCTET_FIELD(lora.targets), any(), "",
+     "patterns of the layers' linears that have adapters, by module or its last part "
+     "(`*.self_attn.*`, `q_proj`)"},
+    {"lora.dropout", same, OCTET_FIELD(lora.dropout), below_one(), "",
+     "share of an adapter's inputs that a training step leaves out; the masks are drawn on the "
+     "host "
+     "and take the memory of those inputs"},
+    {"lora.base", same, OCTET_FIELD(lora.base), one_of(names_of<FrozenFormat>), "",
+     "what the weights that stay are kept as: the linears in E4M3 or HiFloat8 with a scale a "
+     "tensor, "
+     "or in E4M3 with one for each block of 128 x 128; bf16; auto: as the recipe computes"},
+};
+
 constexpr ConfigRow kTrainRows[] = {
     {"train.steps", named, OCTET_FIELD(train.steps), within(1, kMostSteps), "steps",
      "optimizer steps of the run"},
+    {"train.epochs", named, OCTET_FIELD(train.epochs), within(0, 1 << 20), "epochs",
+     "sets train.steps: as many as read the training data so often; 0: does not"},
     {"train.batch", step_size, OCTET_FIELD(train.batch), within(1, 1 << 20), "sequences",
      "sequences of one micro-batch"},
     {"train.accumulate", step_size, OCTET_FIELD(train.accumulate), within(1, 1 << 16),
@@ -178,6 +203,15 @@ constexpr ConfigRow kTrainRows[] = {
      "distance of checkpoints; 0: at the end only"},
     {"train.keep", open, OCTET_FIELD(train.keep), within(1, kMostSteps), "checkpoints",
      "newest checkpoints kept"},
+    {"train.keep_best", open, OCTET_FIELD(train.keep_best), any(), "",
+     "save whenever an evaluation finds the lowest validation loss so far, and keep that "
+     "checkpoint "
+     "besides the newest"},
+    {"train.patience", named, OCTET_FIELD(train.patience), within(0, kMostSteps), "evaluations",
+     "end the run after so many evaluations in a row without a lower validation loss; 0: never"},
+    {"train.export", open, OCTET_FIELD(train.export_as), one_of(export_names), "",
+     "write the model into export/ of `out` when the run ends, as `octet convert` does, or with "
+     "adapter the adapters alone: of the best checkpoint with keep_best, else of the last"},
     {"train.deterministic", named, OCTET_FIELD(train.deterministic), any(), "",
      "only algorithms that give the same bits on every run, on a GPU slower ones "
      "with up to 4 GiB more memory; the CPU's all do"},
@@ -225,6 +259,7 @@ constexpr bool is_bounded(const ConfigRow& row) {
 static_assert(std::ranges::all_of(kModelRows, is_bounded));
 static_assert(std::ranges::all_of(kOptimRows, is_bounded));
 static_assert(std::ranges::all_of(kDataRows, is_bounded));
+static_assert(std::ranges::all_of(kLoraRows, is_bounded));
 static_assert(std::ranges::all_of(kTrainRows, is_bounded));
 
 ConfigRow row_of(const ModelField& field) {
@@ -242,8 +277,8 @@ std::vector<ConfigRow> make_rows() {
   }
   for (const std::span<const ConfigRow> part :
        {std::span<const ConfigRow>(kRecipeRows), std::span<const ConfigRow>(kOptimRows),
-        std::span<const ConfigRow>(kDataRows), std::span<const ConfigRow>(kTrainRows),
-        std::span<const ConfigRow>(kOutRows)}) {
+        std::span<const ConfigRow>(kDataRows), std::span<const ConfigRow>(kLoraRows),
+        std::span<const ConfigRow>(kTrainRows), std::span<const ConfigRow>(kOutRows)}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;
@@ -254,6 +289,7 @@ constexpr ConfigSection kSections[] = {
     {"recipe", "Precision: which format each value of the training step has."},
     {"optim", "AdamW, its schedule, and the formats of its state."},
     {"data", "What is read, and in which order."},
+    {"lora", "Low-rank adapters, trained beside weights that stay as they are."},
     {"train", "The run itself."},
     {"out", "Where results go."},
 };

@@ -1,5 +1,6 @@
 #include "data/byte_stream.h"
 
+#include <bzlib.h>
 #include <lzma.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -147,6 +148,55 @@ class ZstdStream : public ByteStream {
   bool is_within_ = false;
 };
 
+class Bzip2Stream : public ByteStream {
+ public:
+  explicit Bzip2Stream(Packed packed) : packed_(std::move(packed)) { begin(); }
+  ~Bzip2Stream() override { BZ2_bzDecompressEnd(&state_); }
+
+  size_t read(std::span<char> out) override {
+    state_.next_out = out.data();
+    state_.avail_out = static_cast<unsigned>(std::min<size_t>(out.size(), kBlock));
+    const unsigned asked = state_.avail_out;
+    while (state_.avail_out == asked) {
+      const std::span<char> in = packed_.rest();
+      if (in.empty() && !is_within_) return 0;
+      if (in.empty()) damaged(packed_.path(), "bzip2");
+      is_within_ = true;
+      state_.next_in = in.data();
+      state_.avail_in = static_cast<unsigned>(in.size());
+      const int status = BZ2_bzDecompress(&state_);
+      packed_.drop(in.size() - state_.avail_in);
+      if (status != BZ_OK && status != BZ_STREAM_END) damaged(packed_.path(), "bzip2");
+      if (status == BZ_STREAM_END) begin_next();
+    }
+    return asked - state_.avail_out;
+  }
+
+ private:
+  void begin() { CHECK(BZ2_bzDecompressInit(&state_, /*verbosity=*/0, /*small=*/0) == BZ_OK); }
+  // Another stream may follow.
+  void begin_next() {
+    char* const to = state_.next_out;
+    const unsigned left = state_.avail_out;
+    BZ2_bzDecompressEnd(&state_);
+    state_ = {};
+    begin();
+    state_.next_out = to;
+    state_.avail_out = left;
+    is_within_ = false;
+  }
+
+  Packed packed_;
+  bz_stream state_ = {};
+  bool is_within_ = false;
+};
+
+// A first block, or none, follows the header.
+bool is_bzip2(std::string_view magic) {
+  const bool has_header = magic.starts_with("BZh") && magic.size() >= 6 && magic[3] >= '1';
+  return has_header && (magic.substr(4) == "1A" || magic.substr(4) == "\x17r");
+}
+
 }  // namespace
 
 std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& path) {
@@ -158,6 +208,7 @@ std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& p
   if (magic.starts_with("\xFD"
                         "7zXZ"))
     return std::make_unique<XzStream>(Packed(std::move(stream)));
+  if (is_bzip2(magic)) return std::make_unique<Bzip2Stream>(Packed(std::move(stream)));
   if (magic.starts_with("\x28\xB5\x2F\xFD")) {
     return std::make_unique<ZstdStream>(Packed(std::move(stream)));
   }
@@ -165,7 +216,7 @@ std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& p
 }
 
 std::string unpacked_name(const std::string& path) {
-  for (const std::string_view ending : {".gz", ".xz", ".zst"}) {
+  for (const std::string_view ending : {".gz", ".bz2", ".xz", ".zst"}) {
     if (path.ends_with(ending)) return path.substr(0, path.size() - ending.size());
   }
   return path;

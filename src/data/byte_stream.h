@@ -1,4 +1,5 @@
-// The bytes of a file in order, unpacked: .gz, .xz and .zst by their first bytes, not their names.
+// The bytes of a file in order, unpacked: .gz, .bz2, .xz and .zst by their first bytes, not
+// their names.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ class ByteStream {
 // The file may hold several packed streams, one after the other.
 std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& path);
 
-// The name without .gz, .xz, .zst.
+// The name without .gz, .bz2, .xz, .zst.
 std::string unpacked_name(const std::string& path);
 
 }  // namespace octet

@@ -61,11 +61,6 @@ std::string reason_of(const Error& error) {
   return reason;
 }
 
-bool is_json_name(const std::string& path) {
-  const std::string name = unpacked_name(path);
-  return name.ends_with(".json") || name.ends_with(".jsonl") || name.ends_with(".ndjson");
-}
-
 class Reader {
  public:
   Reader(const Files& files, const ChatEncoder& encoder, const ChatOptions& options)
@@ -172,6 +167,11 @@ class Reader {
 };
 
 }  // namespace
+
+bool is_json_name(const std::string& path) {
+  const std::string name = unpacked_name(path);
+  return name.ends_with(".json") || name.ends_with(".jsonl") || name.ends_with(".ndjson");
+}
 
 ChatData read_chat_data(const Files& files, const ChatEncoder& encoder,
                         const ChatOptions& options) {

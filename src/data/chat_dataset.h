@@ -50,6 +50,9 @@ struct ChatData {
   ChatReport report;
 };
 
+// Whether a file's name says that it holds conversations; ".gz", ".xz" and ".zst" may follow.
+bool is_json_name(const std::string& path);
+
 // Throws Error{bad_data} where a path is missing, a file cannot be read, or no record is left; the
 // message then says why the first ones were dropped.
 ChatData read_chat_data(const Files& files, const ChatEncoder& encoder, const ChatOptions& options);

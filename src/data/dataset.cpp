@@ -188,6 +188,36 @@ class Opener {
   std::vector<std::string> problems_;
 };
 
+// The start of a document nearest to `at`, the earlier of two as near; `at` where the stream has
+// no start but its own.
+int64_t nearest_start(const TokenStream& stream, int64_t at) {
+  const int64_t n = stream.n_tokens();
+  const auto starts = [&](int64_t first, int64_t end) {
+    std::vector<int32_t> tokens(static_cast<size_t>(end - first));
+    std::vector<uint8_t> flags(tokens.size());
+    stream.read(first, tokens, flags);
+    return flags;
+  };
+  constexpr int64_t kPiece = 1 << 16;
+  int64_t before = 0, behind = n;
+  for (int64_t end = std::min(at + 1, n); end > 1 && before == 0; end -= kPiece) {
+    const int64_t first = std::max<int64_t>(end - kPiece, 1);
+    const std::vector<uint8_t> flags = starts(first, end);
+    for (int64_t i = end - first; i-- > 0 && before == 0;) {
+      if ((flags[static_cast<size_t>(i)] & kDocumentStart) != 0) before = first + i;
+    }
+  }
+  for (int64_t first = at + 1; first < n && behind == n; first += kPiece) {
+    const std::vector<uint8_t> flags = starts(first, std::min(first + kPiece, n));
+    const auto found =
+        std::ranges::find_if(flags, [](uint8_t flag) { return (flag & kDocumentStart) != 0; });
+    if (found != flags.end()) behind = first + (found - flags.begin());
+  }
+  if (before == 0 && behind == n) return at;
+  if (before == 0) return behind;
+  return behind == n || at - before <= behind - at ? before : behind;
+}
+
 }  // namespace
 
 Dataset open_dataset(const Files& files, const DatasetOptions& options,
@@ -205,8 +235,11 @@ Dataset open_dataset(const Files& files, const DatasetOptions& options,
   } else {
     const auto n_val =
         static_cast<int64_t>(std::floor(static_cast<double>(n) * options.val_fraction));
-    dataset.val = dataset.train.slice(n - n_val, n);
-    dataset.train = dataset.train.slice(0, n - n_val);
+    int64_t cut = n - n_val;
+    if (options.hold_out == HoldOut::documents && n_val > 0)
+      cut = nearest_start(dataset.train, cut);
+    dataset.val = dataset.train.slice(cut, n);
+    dataset.train = dataset.train.slice(0, cut);
   }
   if (dataset.train.n_tokens() < 2) {
     throw Error(ErrorCode::bad_data, "[data] expected at least 2 tokens, got {} of {} in {}",

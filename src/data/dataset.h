@@ -20,10 +20,15 @@
 
 namespace octet {
 
+// What is held out of the end of the training data: so many tokens, or whole documents as near to
+// that as they come. A single document is cut all the same.
+enum class HoldOut : uint8_t { tokens, documents };
+
 struct DatasetOptions {
   std::vector<std::string> train = {};
-  std::vector<std::string> val = {};    // empty: the end of train is held out
-  double val_fraction = 0.1;            // how much of it; of the tokens, from 0 (none) to below 1
+  std::vector<std::string> val = {};  // empty: the end of train is held out
+  double val_fraction = 0.1;          // how much of it; of the tokens, from 0 (none) to below 1
+  HoldOut hold_out = HoldOut::tokens;
   std::string document_separator = {};  // "<|endoftext|>": parts are stripped of white space;
                                         // empty: a file is a document
   uint64_t max_text_bytes = uint64_t{4} << 30;  // of unpacked text in memory

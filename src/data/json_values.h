@@ -18,8 +18,8 @@ struct JsonText {
 
 class JsonValues {
  public:
-  // Unpacks .gz, .xz and .zst. Lines are values where the name ends in .jsonl or .ndjson, or where
-  // the first line is an object. Throws Error{bad_data} for files of more than max_bytes.
+  // Unpacks .gz, .bz2, .xz and .zst. Lines are values where the name ends in .jsonl or .ndjson, or
+  // where the first line is an object. Throws Error{bad_data} for files of more than max_bytes.
   JsonValues(const Files& files, const std::string& path, uint64_t max_bytes = uint64_t{4} << 30);
   // Blank lines are left out.
   std::optional<JsonText> next();

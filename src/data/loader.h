@@ -66,6 +66,7 @@ class Loader : public RowLoader {
 
   int64_t n_windows() const { return n_windows_; }  // of one pass
   int64_t epoch() const override { return drawn_ / n_windows_; }
+  int64_t rows_of_epoch(int64_t) const override { return n_windows_; }
   int64_t drawn() const override { return drawn_; }
 
   LoaderState state() const override;

@@ -22,6 +22,7 @@ class PackedLoader : public RowLoader {
   RowCounts count(int64_t n_rows) const override;
   void advance(int64_t n_rows) override;
   int64_t epoch() const override { return epoch_; }
+  int64_t rows_of_epoch(int64_t epoch) const override { return rows_of(epoch).n_rows(); }
   int64_t drawn() const override { return drawn_; }
   LoaderState state() const override;
   std::string description() const override;

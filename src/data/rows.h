@@ -37,6 +37,7 @@ class RowLoader {
   virtual RowCounts count(int64_t n_rows) const = 0;  // of the next rows
   virtual void advance(int64_t n_rows) = 0;
   virtual int64_t epoch() const = 0;
+  virtual int64_t rows_of_epoch(int64_t epoch) const = 0;
   virtual int64_t drawn() const = 0;  // rows, since the start
   virtual LoaderState state() const = 0;
   virtual std::string description() const { return {}; }  // what there is to say of the rows

@@ -96,6 +96,8 @@ OCTET_HOST_DEVICE constexpr float decode(uint32_t code) {
     const uint32_t exponent = code & 0xFFu;
     if (exponent == kRow.nan_code) return float_of(kF32Nan);
     return power_of_two(static_cast<int>(exponent) - kRow.bias);
+  } else if constexpr (kRow.rule == DecodeRule::integer) {
+    return static_cast<float>(static_cast<int8_t>(code & 0xFFu));
   } else {
     return detail::decode_de8(kRow.is_signed, code);
   }

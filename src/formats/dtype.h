@@ -19,6 +19,7 @@ enum class Dtype : uint8_t {
   e8m0,
   de8s,
   de8u,
+  int8,
   i32,
   u32,
   i16,
@@ -57,6 +58,8 @@ constexpr DtypeInfo dtype_info(Dtype dtype) {
       return {"de8s", 1, true, true};
     case Dtype::de8u:
       return {"de8u", 1, true, true};
+    case Dtype::int8:
+      return {"int8", 1, true, true};
     case Dtype::i32:
       return {"i32", 4, false, false};
     case Dtype::u32:

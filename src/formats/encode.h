@@ -41,6 +41,26 @@ OCTET_HOST_DEVICE constexpr uint32_t encode_ieee(float x, Rounding rounding,
   return sign | (rounding == Rounding::rtz ? kRow.max_code : limit);
 }
 
+// Symmetric: from -max_code to max_code.
+template <Dtype D>
+OCTET_HOST_DEVICE constexpr uint32_t encode_integer(float x, Rounding rounding,
+                                                    const EncodeOptions& options) {
+  constexpr FormatRow kRow = format_row(D);
+  if (is_nan(x)) return encode_nan<D>(options);
+  uint32_t magnitude = kRow.max_code;
+  if ((bits_of(x) & kF32Magnitude) == 0) {
+    magnitude = 0;
+  } else if (const Unpacked u = unpack(x); u.exponent < kRow.fraction_bits && is_finite(x)) {
+    const int shift = 23 - u.exponent < kMaxShift ? 23 - u.exponent : kMaxShift;
+    const uint64_t kept = static_cast<uint64_t>(u.significand) >> shift;
+    const Remainder remainder{u.significand - (kept << shift), shift, (kept & 1) != 0};
+    const bool carry = carries(rounding, remainder, options.random_bits);
+    const uint32_t rounded = static_cast<uint32_t>(kept) + (carry ? 1u : 0u);
+    magnitude = rounded < kRow.max_code ? rounded : kRow.max_code;
+  }
+  return (bits_of(x) >> 31) != 0 ? (0x100u - magnitude) & 0xFFu : magnitude;
+}
+
 // A scale's power: of |x|, since a scale has no sign.
 OCTET_HOST_DEVICE constexpr uint32_t encode_e8m0(float x, Rounding rounding,
                                                  const EncodeOptions& options) {
@@ -68,6 +88,8 @@ OCTET_HOST_DEVICE inline uint32_t encode(float x, Rounding rounding = Rounding::
     return detail::encode_hif8(x, mode, options);
   } else if constexpr (kRow.rule == DecodeRule::power) {
     return detail::encode_e8m0(x, mode, options);
+  } else if constexpr (kRow.rule == DecodeRule::integer) {
+    return detail::encode_integer<D>(x, mode, options);
   } else {
     return detail::encode_de8<D>(x);
   }

@@ -51,6 +51,7 @@ enum class DecodeRule : uint8_t {
   power,    // 2^(code - bias)
   dynamic,  // index into a sorted codebook of decades, each cut in twice as many cells as the one
             // below
+  integer,  // two's complement; the least of them is decoded, and never encoded
 };
 
 struct FormatRow {
@@ -77,7 +78,8 @@ struct FormatRow {
 };
 
 // HiF8's targets are not its largest value: 3-bit fractions end at 15, and amax at 2^15 would cost
-// 12 dB. DE8's ratios are those of its largest (1.0) to its smallest positive entry.
+// 12 dB. DE8's ratios are those of its largest (1.0) to its smallest positive entry. INT8 is
+// symmetric and has neither NaN nor overflow: they give zero and the largest value.
 // clang-format off
 inline constexpr FormatRow kFormats[] = {
     {Dtype::e4m3, DecodeRule::ieee, 4, 3, 7, true, false, 0x7E, 0x01, 0x00, 0x7F, 0x7F,
@@ -104,6 +106,9 @@ inline constexpr FormatRow kFormats[] = {
     {Dtype::de8u, DecodeRule::dynamic, 0, 0, 0, false, false, 0xFF, 0x01, 0x00, 0xFF, 0x00,
      Rounding::near, 1.0f, 1.0f, 1.0 / 3.25e-7f, 1.0 / 3.25e-7f,
      false, false, Dtype::real},
+    {Dtype::int8, DecodeRule::integer, 0, 7, 0, true, false, 0x7F, 0x01, 0x00, 0x7F, 0x00,
+     Rounding::rne, 127.0f, 127.0f, 0.0, 0.0,
+     true, false, Dtype::real},
 };
 // clang-format on
 inline constexpr int kFormatCount = sizeof(kFormats) / sizeof(kFormats[0]);
@@ -124,10 +129,11 @@ constexpr FormatRow format_row(Dtype dtype) {
   throw "no such number format";
 }
 
-// What a GEMM reads as quantized data: it may decode it to BF16, which is then exact.
+// What a GEMM reads as quantized data: it may decode it to BF16, which is then exact. INT8 is a
+// format of post-training quantization alone, and is dequantized before.
 constexpr bool is_gemm_operand(Dtype dtype) {
   return is_format(dtype) && is_quantized(dtype) && format_row(dtype).is_signed &&
-         format_row(dtype).exact_in_bf16;
+         format_row(dtype).exact_in_bf16 && format_row(dtype).rule != DecodeRule::integer;
 }
 // Quantized data that a GPU multiplies as it is.
 constexpr bool is_fp8(Dtype dtype) {
@@ -166,6 +172,8 @@ constexpr bool rounding_supported(Dtype dtype, Rounding rounding) {
       return rounding == Rounding::floor || rounding == Rounding::ceil;
     case DecodeRule::dynamic:
       return rounding == Rounding::near;
+    case DecodeRule::integer:
+      return common || rounding == Rounding::rne;
   }
   return false;
 }

@@ -1,6 +1,8 @@
 #include "infer/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <tuple>
 
 #include "base/error.h"
 #include "infer/batch_inputs.h"
@@ -29,6 +31,23 @@ NllSum sum_rows(const Batch& batch, const std::vector<float>& nll, int64_t first
   return total;
 }
 
+// A mean of all tokens as a ratio of sums over rows, and its error (delta method).
+std::pair<double, double> mean_and_error(std::span<const NllSum> rows) {
+  NllSum total;
+  for (const NllSum& row : rows) {
+    total.sum += row.sum;
+    total.n_tokens += row.n_tokens;
+  }
+  const double mean = total.mean(), n_rows = static_cast<double>(rows.size());
+  double squares = 0;
+  for (const NllSum& row : rows) {
+    const double rest = row.sum - mean * static_cast<double>(row.n_tokens);
+    squares += rest * rest;
+  }
+  if (rows.size() < 2 || total.n_tokens == 0) return {mean, 0};
+  return {mean, std::sqrt(squares * n_rows / (n_rows - 1)) / static_cast<double>(total.n_tokens)};
+}
+
 void fill_document(std::span<const int32_t> document, int64_t row, Batch& batch) {
   const auto n = std::min(document.size(), static_cast<size_t>(batch.seq));
   const auto at = static_cast<size_t>(row * batch.seq);
@@ -50,6 +69,33 @@ NllSum stream_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch) {
     total.n_tokens += part.n_tokens;
   }
   return total;
+}
+
+std::vector<NllSum> row_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch) {
+  std::vector<NllSum> results;
+  for (int64_t first = 0; first < rows.n_rows(); first += batch) {
+    const Batch part = rows.at(first, batch);
+    const std::vector<float> nll = run_nll(evaluate, part);
+    for (int64_t row = 0; row < batch; ++row) {
+      const NllSum sum = sum_rows(part, nll, row, row + 1);
+      if (sum.n_tokens > 0) results.push_back(sum);
+    }
+  }
+  return results;
+}
+
+PairedNll paired_nll(std::span<const NllSum> before, std::span<const NllSum> after) {
+  CHECK(before.size() == after.size());
+  std::vector<NllSum> difference(before.begin(), before.end());
+  for (size_t i = 0; i < difference.size(); ++i) {
+    CHECK(before[i].n_tokens == after[i].n_tokens);
+    difference[i].sum = after[i].sum - before[i].sum;
+  }
+  PairedNll result;
+  std::tie(result.before, result.before_error) = mean_and_error(before);
+  std::tie(result.after, result.after_error) = mean_and_error(after);
+  std::tie(result.difference, result.difference_error) = mean_and_error(difference);
+  return result;
 }
 
 std::vector<std::vector<int32_t>> documents_of(const TokenStream& stream,

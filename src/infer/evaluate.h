@@ -24,6 +24,17 @@ NllSum batch_nll(BoundPlan& evaluate, const Batch& batch);
 // All labels of the rows, `batch` rows at a time.
 NllSum stream_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch);
 
+// The same row by row; rows without labels are left out.
+std::vector<NllSum> row_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch);
+
+// Two models on the same rows: means over all tokens, and their standard errors over the rows.
+// The difference's is of the rows' differences, which what is hard in both does not enter.
+struct PairedNll {
+  double before = 0, after = 0, difference = 0;
+  double before_error = 0, after_error = 0, difference_error = 0;
+};
+PairedNll paired_nll(std::span<const NllSum> before, std::span<const NllSum> after);
+
 // The documents of a stream, in order.
 struct DocumentLimits {
   int64_t max_documents = 0;  // 0: all

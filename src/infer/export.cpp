@@ -16,25 +16,9 @@ constexpr const char* kConfig = "config.json";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kQuantization = "quantization_config";
 
-void take_folder(Files& files, const std::string& folder) {
-  if (files.exists(folder)) {
-    if (files.is_directory(folder) && files.list(folder).empty()) return;
-    throw Error(ErrorCode::invalid_argument,
-                "[convert] '{}': expected a name that is free or an empty folder, got {}", folder,
-                files.is_directory(folder) ? "a folder with files" : "a file");
-  }
-  files.create_directories(folder);
-}
-
 void check_model(const ModelSpec& spec, ExportDtype dtype) {
   const ModelDef& def = model_def(spec.kind);
-  ModelSpec read = parse_hf_config(hf_config_text(spec), kConfig);
-  read.rope_seq = spec.rope_seq;  // the run's, not the model's
-  if (read != resolved(spec)) {
-    throw Error(ErrorCode::invalid_argument,
-                "[convert] expected a shape that {}'s config.json has keys for, got another",
-                def.name);
-  }
+  check_exportable(spec);
   const bool is_fp8 = dtype == ExportDtype::fp8_block || dtype == ExportDtype::fp8_tensor;
   if (is_fp8 && !def.plain_linears) {
     throw Error(ErrorCode::invalid_argument,
@@ -42,14 +26,6 @@ void check_model(const ModelSpec& spec, ExportDtype dtype) {
                 "weights no other program loads",
                 enum_name(dtype), def.name);
   }
-}
-
-Json fp8_block_config(const std::string& head) {
-  return {{"quant_method", "fp8"},
-          {"fmt", "e4m3"},
-          {"activation_scheme", "dynamic"},
-          {"weight_block_size", {128, 128}},
-          {"modules_to_not_convert", {head}}};
 }
 
 Json fp8_tensor_config(const std::string& head) {
@@ -83,16 +59,26 @@ std::string_view dtype_word(const std::vector<TensorSource>& tensors) {
 }
 
 // The source's own keys, with those that say what the model is as we read them, in both spellings.
-Json config_of(const Files& files, const ModelSource& source, ExportDtype dtype) {
+Json config_of(const Files& files, const ModelSource& source) {
   const std::string path = join_path(source.folder, kConfig);
   Json json = files.exists(path) ? parse_json(files.read_text(path), path) : Json::object();
   json.update(Json::parse(hf_config_text(source.spec)));
-  if (dtype != ExportDtype::as_stored) json.erase(kQuantization);
+  return json;
+}
+
+Json quantization_of(const Json& config, const ModelSource& source, ExportDtype dtype) {
   const std::string_view head = model_def(source.spec.kind).head;
   const std::string module(head.substr(0, head.rfind('.')));
-  if (dtype == ExportDtype::fp8_block) json[kQuantization] = fp8_block_config(module);
-  if (dtype == ExportDtype::fp8_tensor) json[kQuantization] = fp8_tensor_config(module);
-  return json;
+  switch (dtype) {
+    case ExportDtype::as_stored:
+      return config.contains(kQuantization) ? config[kQuantization] : Json();
+    case ExportDtype::fp8_block:
+      return fp8_block_config({module});
+    case ExportDtype::fp8_tensor:
+      return fp8_tensor_config(module);
+    default:
+      return nullptr;
+  }
 }
 
 std::vector<std::span<const TensorSource>> shards_of(const std::vector<TensorSource>& tensors,
@@ -139,18 +125,54 @@ ExportResult write_shards(Files& files, const std::vector<TensorSource>& tensors
 
 }  // namespace
 
+void take_export_folder(Files& files, const std::string& folder) {
+  if (files.exists(folder)) {
+    if (files.is_directory(folder) && files.list(folder).empty()) return;
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] '{}': expected a name that is free or an empty folder, got {}", folder,
+                files.is_directory(folder) ? "a folder with files" : "a file");
+  }
+  files.create_directories(folder);
+}
+
+Json fp8_block_config(const std::vector<std::string>& kept_modules) {
+  return {{"quant_method", "fp8"},
+          {"fmt", "e4m3"},
+          {"activation_scheme", "dynamic"},
+          {"weight_block_size", {128, 128}},
+          {"modules_to_not_convert", kept_modules}};
+}
+
+void check_exportable(const ModelSpec& spec) {
+  ModelSpec read = parse_hf_config(hf_config_text(spec), kConfig);
+  read.rope_seq = spec.rope_seq;  // the run's, not the model's
+  if (read == resolved(spec)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "[convert] expected a shape that {}'s config.json has keys for, got another",
+              model_def(spec.kind).name);
+}
+
+ExportResult write_model_folder(Files& files, const ModelSource& source, const std::string& folder,
+                                const ExportContent& content, const ExportOptions& options) {
+  Json config = config_of(files, source);
+  config.erase(kQuantization);
+  if (!content.quantization.is_null()) config[kQuantization] = content.quantization;
+  config["dtype"] = config["torch_dtype"] = std::string(dtype_word(content.tensors));
+  const ExportResult result = write_shards(files, content.tensors, folder, options.max_shard);
+  copy_companions(files, source, folder, options.log);
+  write_atomically(files, join_path(folder, kConfig), config.dump(2) + "\n");
+  return result;
+}
+
 ExportResult export_model(Files& files, const ModelSource& source, const std::string& folder,
                           const ExportOptions& options) {
   check_model(source.spec, options.dtype);
   const ExportWeights weights(files, source);
-  const std::vector<TensorSource> tensors = export_tensors(weights, options.dtype);
-  Json config = config_of(files, source, options.dtype);
-  config["dtype"] = config["torch_dtype"] = std::string(dtype_word(tensors));
-  take_folder(files, folder);
-  const ExportResult result = write_shards(files, tensors, folder, options.max_shard);
-  copy_companions(files, source, folder, options.log);
-  write_atomically(files, join_path(folder, kConfig), config.dump(2) + "\n");
-  return result;
+  const ExportContent content{
+      .tensors = export_tensors(weights, options.dtype),
+      .quantization = quantization_of(config_of(files, source), source, options.dtype)};
+  take_export_folder(files, folder);
+  return write_model_folder(files, source, folder, content, options);
 }
 
 }  // namespace octet

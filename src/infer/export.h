@@ -17,10 +17,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "infer/model_source.h"
+#include "io/safetensors.h"
 
 namespace octet {
 
@@ -49,6 +52,23 @@ struct ExportResult {
 // that are not finite and become E4M3. Takes memory of a few MiB beside a strip of 128 rows.
 ExportResult export_model(Files& files, const ModelSource& source, const std::string& folder,
                           const ExportOptions& options);
+
+// A folder's tensors, and its quantization_config (null: none).
+struct ExportContent {
+  std::vector<TensorSource> tensors;
+  Json quantization = nullptr;
+};
+// Into a folder that is there: weights, companions, and last config.json, the source's own keys
+// with those that say what the model is.
+ExportResult write_model_folder(Files& files, const ModelSource& source, const std::string& folder,
+                                const ExportContent& content, const ExportOptions& options);
+// Throws Error{invalid_argument} where config.json has no words for the model's shape.
+void check_exportable(const ModelSpec& spec);
+// config.json's of ExportDtype::fp8_block, with these modules left as they are.
+Json fp8_block_config(const std::vector<std::string>& kept_modules);
+// Makes the folder that an export writes. Throws Error{invalid_argument} where it is neither free
+// nor empty.
+void take_export_folder(Files& files, const std::string& folder);
 
 // The files beside weights and config.json that an export copies where they are regular files, no
 // links, and at most kMostCopiedBytes: of tokenizer and generation.

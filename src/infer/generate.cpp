@@ -1,97 +1,151 @@
 #include "infer/generate.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
+#include <numeric>
 
 #include "base/error.h"
-#include "base/philox.h"
-#include "infer/batch_inputs.h"
+#include "infer/written_text.h"
 
 namespace octet {
 namespace {
 
-// The padded length for a prefix: a power of two, but never beyond the context.
-int64_t bucket(int64_t n_tokens, int64_t context) {
-  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n_tokens)));
-  return std::min(power, context);
-}
+// A prompt that is being continued in an entry of the model.
+struct Text {
+  size_t index = 0;
+  const Prompt* prompt = nullptr;
+  std::vector<int32_t> tokens;
+  int64_t n_held = 0;  // tokens that the entry holds
+  WrittenText written;
+  size_t n_told = 0;
+  Stop stop = Stop::none;
 
-int32_t most_probable(const std::vector<float>& logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
+  int64_t n_new() const { return std::ssize(tokens) - std::ssize(prompt->tokens); }
+};
 
-// By the cumulated probabilities in the order of the ids, in double.
-int32_t draw(const std::vector<float>& logits, double temperature, double uniform) {
-  const double top = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  std::vector<double> weights(logits.size());
-  double total = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    weights[i] = std::exp((static_cast<double>(logits[i]) - top) / temperature);
-    total += weights[i];
-  }
-  double left = uniform * total;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    left -= weights[i];
-    if (left < 0) return static_cast<int32_t>(i);
-  }
-  return most_probable(logits);
-}
+class Generator {
+ public:
+  Generator(TextModel& model, const Tokenizer& tokenizer, const GenerateOptions& options)
+      : model_(model), tokenizer_(tokenizer), options_(options) {}
 
-void check_prompt(std::span<const int32_t> prompt, const GenerateOptions& options, int64_t vocab) {
-  if (prompt.empty()) {
-    throw Error(ErrorCode::invalid_argument, "[generate] expected a prompt, got an empty one");
+  // At most as many as the model has entries.
+  std::vector<Completion> run(std::span<const size_t> indices, std::span<const Prompt> prompts) {
+    texts_.clear();
+    for (const size_t index : indices) {
+      const Prompt& prompt = prompts[index];
+      texts_.push_back({.index = index,
+                        .prompt = &prompt,
+                        .tokens = prompt.tokens,
+                        .n_held = prompt.n_held,
+                        .written = {tokenizer_, prompt.tokens, options_.stop_texts},
+                        .n_told = 0,
+                        .stop = options_.max_tokens == 0 ? Stop::length : Stop::none});
+    }
+    while (step()) {
+    }
+    std::vector<Completion> completions;
+    for (Text& text : texts_) {
+      const auto first = text.tokens.begin() + std::ssize(text.prompt->tokens);
+      completions.push_back({{first, text.tokens.end()}, text.written.text(), text.stop});
+    }
+    return completions;
   }
-  for (const int32_t id : prompt) {
-    if (id >= 0 && id < vocab) continue;
-    throw Error(ErrorCode::invalid_argument,
-                "[generate] expected tokens below the vocabulary's {}, got {}", vocab, id);
+
+ private:
+  // A token for each text that goes on; false where none does.
+  bool step() {
+    std::vector<TextPiece> behind, last;
+    for (size_t entry = 0; entry < texts_.size(); ++entry) {
+      Text& text = texts_[entry];
+      if (text.stop != Stop::none) continue;
+      std::span<const int32_t> tokens = text.tokens;
+      if (std::ssize(tokens) > model_.capacity()) {  // all positions change
+        tokens = tokens.last(static_cast<size_t>(model_.capacity()));
+        text.n_held = 0;
+      }
+      const auto id = static_cast<int64_t>(entry);
+      const int64_t n = std::ssize(tokens);
+      if (text.n_held < n - 1) {
+        behind.push_back({id, text.n_held,
+                          tokens.subspan(static_cast<size_t>(text.n_held),
+                                         static_cast<size_t>(n - 1 - text.n_held))});
+      }
+      last.push_back({id, n - 1, tokens.last(1)});
+      text.n_held = n;
+    }
+    if (last.empty()) return false;
+    if (!behind.empty()) model_.fill(behind);
+    model_.logits(last, [&](const TextPiece& piece, int64_t, std::span<const float> logits) {
+      add_token(texts_[static_cast<size_t>(piece.entry)], logits);
+    });
+    return true;
   }
-  CHECK(options.max_tokens >= 0 && options.context >= 1 && options.temperature >= 0);
+
+  void add_token(Text& text, std::span<const float> logits) {
+    const int32_t id = next_token(logits, text.tokens, text.n_new(), text.prompt->sampling);
+    const auto& stop = options_.stop_tokens;
+    if (std::find(stop.begin(), stop.end(), id) != stop.end()) {
+      text.stop = Stop::token;
+    } else {
+      text.tokens.push_back(id);
+      if (text.written.add(id)) {
+        text.stop = Stop::text;
+      } else if (text.n_new() >= options_.max_tokens) {
+        text.stop = Stop::length;
+      }
+    }
+    if (text.stop == Stop::token || text.stop == Stop::length) text.written.finish();
+    tell(text);
+  }
+
+  void tell(Text& text) {
+    if (!options_.on_text || text.written.n_certain() <= text.n_told) return;
+    const std::string_view written = text.written.text();
+    options_.on_text(text.index,
+                     written.substr(text.n_told, text.written.n_certain() - text.n_told));
+    text.n_told = text.written.n_certain();
+  }
+
+  TextModel& model_;
+  const Tokenizer& tokenizer_;
+  const GenerateOptions& options_;
+  std::vector<Text> texts_;
+};
+
+void check_prompts(const std::vector<Prompt>& prompts, int64_t vocab) {
+  for (const Prompt& prompt : prompts) {
+    if (prompt.tokens.empty()) {
+      throw Error(ErrorCode::invalid_argument, "[generate] expected a prompt, got an empty one");
+    }
+    for (const int32_t id : prompt.tokens) {
+      if (id >= 0 && id < vocab) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  "[generate] expected tokens below the vocabulary's {}, got {}", vocab, id);
+    }
+  }
 }
 
 }  // namespace
 
-std::vector<FunctionKey> generation_functions(int64_t prompt_tokens,
-                                              const GenerateOptions& options) {
-  std::vector<FunctionKey> functions;
-  const int64_t n_added = std::clamp<int64_t>(options.max_tokens - 1, 0, options.context);
-  const int64_t longest = std::min(prompt_tokens + n_added, options.context);
-  for (int64_t n = std::min(std::max<int64_t>(prompt_tokens, 1), options.context);;) {
-    const int64_t seq = bucket(n, options.context);
-    functions.push_back({function::logits, {.batch = 1, .seq = seq}});
-    if (seq >= longest) return functions;
-    n = seq + 1;
+std::vector<Completion> generate(TextModel& model, const Tokenizer& tokenizer,
+                                 const std::vector<Prompt>& prompts,
+                                 const GenerateOptions& options) {
+  check_prompts(prompts, model.vocab());
+  CHECK(options.max_tokens >= 0);
+  // Prompts of one length are read together with the least padding.
+  std::vector<size_t> order(prompts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return prompts[a].tokens.size() < prompts[b].tokens.size();
+  });
+  std::vector<Completion> completions(prompts.size());
+  Generator generator(model, tokenizer, options);
+  const auto n_entries = static_cast<size_t>(model.n_entries());
+  for (size_t first = 0; first < order.size(); first += n_entries) {
+    const auto batch = std::span(order).subspan(first, std::min(n_entries, order.size() - first));
+    std::vector<Completion> done = generator.run(batch, prompts);
+    for (size_t i = 0; i < batch.size(); ++i) completions[batch[i]] = std::move(done[i]);
   }
-}
-
-std::vector<int32_t> generate(Inference& model, std::span<const int32_t> prompt,
-                              const GenerateOptions& options,
-                              const std::function<void(int32_t)>& on_token) {
-  check_prompt(prompt, options, model.spec().vocab);
-  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
-  for (int64_t i = 0; i < options.max_tokens; ++i) {
-    const auto n = std::min<int64_t>(static_cast<int64_t>(tokens.size()), options.context);
-    const int64_t seq = bucket(n, options.context);
-    BoundPlan& function = model.function(function::logits, {.batch = 1, .seq = seq});
-    const std::span<const int32_t> prefix = std::span(tokens).last(static_cast<size_t>(n));
-    write_batch(function, padded_row(prefix, seq), 0);
-    function.run();
-    const std::vector<float> logits = model.read_logits(function, n - 1);
-    if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
-      throw Error(ErrorCode::numerics, "[generate] expected finite logits, got NaN for token {}",
-                  tokens.size());
-    }
-    const RandomStream random{.name = name_hash("generate"), .seed = options.seed};
-    const int32_t id = options.temperature > 0
-                           ? draw(logits, options.temperature,
-                                  static_cast<double>(random.uniform(static_cast<uint64_t>(i))))
-                           : most_probable(logits);
-    if (std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end()) break;
-    tokens.push_back(id);
-    if (on_token) on_token(id);
-  }
-  return {tokens.begin() + static_cast<int64_t>(prompt.size()), tokens.end()};
+  return completions;
 }
 
 }  // namespace octet

@@ -1,34 +1,48 @@
-// Generation by running the whole prefix for every token, padded on the right to a power of two:
-// with causal attention what lies behind a position does not matter to it.
+// Text from a model: many prompts, as many at a time as the model has entries.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <span>
+#include <string>
 #include <vector>
 
-#include "infer/inference.h"
+#include "infer/sampling.h"
+#include "infer/text_model.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 
-struct GenerateOptions {
-  int64_t max_tokens = 100;  // new ones
-  int64_t context = 1024;    // longest prefix that the model is run on
-  double temperature = 0;    // 0: the most probable token, the lowest id of equals
-  uint32_t seed = 1;
-  std::vector<int32_t> stop = {};  // any of these ends the text, and is not part of it
+struct Prompt {
+  std::vector<int32_t> tokens;  // at least one
+  Sampling sampling = {};
+  int64_t n_held = 0;  // of them, that every entry of the model holds already
 };
 
-// The functions that generate() needs for a prompt of this length.
-std::vector<FunctionKey> generation_functions(int64_t prompt_tokens,
-                                              const GenerateOptions& options);
+enum class Stop : uint8_t { none, length, token, text };  // none: it goes on
+constexpr std::string_view enum_name(Stop stop) {
+  constexpr std::string_view names[] = {"none", "length", "token", "text"};
+  return names[static_cast<int>(stop)];
+}
 
-// The new tokens; on_token gets each as it comes. Beyond `context` the oldest tokens are forgotten.
-// Random choices are Philox words keyed by the seed and counted by the token. The prompt must have
-// at least one token, all within the vocabulary; throws Error{invalid_argument} else, and
-// Error{numerics} where a logit is NaN.
-std::vector<int32_t> generate(Inference& model, std::span<const int32_t> prompt,
-                              const GenerateOptions& options,
-                              const std::function<void(int32_t)>& on_token = {});
+struct Completion {
+  std::vector<int32_t> tokens;  // the new ones, a stop token not among them
+  std::string text;             // what they add to the prompt's text, up to the stop text
+  Stop stop = Stop::none;
+};
+
+struct GenerateOptions {
+  int64_t max_tokens = 100;                  // new ones
+  std::vector<int32_t> stop_tokens = {};     // any of these ends the text
+  std::vector<std::string> stop_texts = {};  // as does any of these in what the new tokens say
+  // Gets the text of prompt `index` as it comes, in whole characters, never a part of a stop text.
+  std::function<void(size_t index, std::string_view text)> on_text = {};
+};
+
+// One completion a prompt, in their order. Beyond the model's capacity the oldest tokens are
+// forgotten, and each token costs a pass over the whole text. Throws Error{invalid_argument} for an
+// empty prompt or a token outside the vocabulary, and as next_token().
+std::vector<Completion> generate(TextModel& model, const Tokenizer& tokenizer,
+                                 const std::vector<Prompt>& prompts,
+                                 const GenerateOptions& options);
 
 }  // namespace octet

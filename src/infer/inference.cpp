@@ -1,5 +1,6 @@
 #include "infer/inference.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -12,11 +13,17 @@
 namespace octet {
 namespace {
 
-ProgramOptions inference_options(const ModelSpec& spec, const std::string& recipe,
+ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
                                  const BatchSize& size) {
   ProgramOptions options;
   options.forward = forward_builder(spec);
-  options.recipe = recipe;
+  options.recipe = precision.recipe;
+  if (!precision.inputs.empty()) {
+    options.forward_passes.push_back(
+        {.name = "fake_quantize_inputs", .run = [inputs = precision.inputs](const Graph& graph) {
+           return fake_quantize_inputs(graph, inputs);
+         }});
+  }
   options.train = size;
   options.inference_only = true;
   return options;
@@ -56,10 +63,11 @@ void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::b
   }
 }
 
-Inference::Inference(const ModelSpec& spec, const std::string& recipe,
+Inference::Inference(const ModelSpec& spec, const Precision& precision,
                      std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue)
     : spec_(resolved(spec)),
-      program_(inference_options(spec, recipe, functions.front().size), catalogue,
+      inputs_(precision.inputs),
+      program_(inference_options(spec, precision, functions.front().size), catalogue,
                {functions.begin(), functions.end()}) {
   for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
   int64_t lane_bytes[kLaneCount];
@@ -71,6 +79,7 @@ Inference::Inference(const ModelSpec& spec, const std::string& recipe,
 }
 
 void Inference::load(const WeightReader& weights) {
+  CHECK(weights.inputs() == inputs_);
   Device& device = arenas_->device();
   const std::vector<ParameterSpec> parameters = model_parameters(spec_);
   const int n_threads = device.info().n_threads;
@@ -95,25 +104,38 @@ BoundPlan& Inference::function(std::string_view name, const BatchSize& size) {
   return *it->second;
 }
 
-std::vector<float> Inference::read_logits(const BoundPlan& logits, int64_t row) {
+std::vector<float> Inference::read_logits(const BoundPlan& logits, int64_t first, int64_t n) {
   const Graph& graph = logits.plan().graph;
   const TensorType& type = graph.type(graph.find_output("logits")->value);
-  CHECK(row >= 0 && row < type.shape.at(0));
-  CHECK(type.dtype == Dtype::f32 || type.dtype == Dtype::bf16);
+  CHECK(first >= 0 && n >= 0 && first + n <= type.shape.at(0));
+  CHECK(type.dtype == Dtype::f32 || type.dtype == Dtype::bf16 || type.dtype == Dtype::fp16);
   const int64_t row_bytes = type.shape.at(1) * dtype_bytes(type.dtype);
-  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes));
-  arenas_->device().copy_out(bytes.data(), logits.output("logits") + row * row_bytes, row_bytes);
-  std::vector<float> values(static_cast<size_t>(type.shape.at(1)));
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint16_t code = 0;
-    if (type.dtype == Dtype::f32) {
-      std::memcpy(&values[i], bytes.data() + 4 * i, 4);
-    } else {
-      std::memcpy(&code, bytes.data() + 2 * i, 2);
-      values[i] = f32_from_bf16(code);
+  const std::byte* from = logits.output("logits") + first * row_bytes;
+  std::vector<float> values(static_cast<size_t>(n * type.shape.at(1)));
+  if (type.dtype == Dtype::f32) {
+    arenas_->device().copy_out(values.data(), from, n * row_bytes);
+    return values;
+  }
+  std::vector<uint16_t> halves(values.size());
+  arenas_->device().copy_out(halves.data(), from, n * row_bytes);
+  std::transform(halves.begin(), halves.end(), values.begin(), [&](uint16_t half) {
+    return type.dtype == Dtype::bf16 ? f32_from_bf16(half) : decode<Dtype::fp16>(half);
+  });
+  return values;
+}
+
+void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
+  CHECK(n_rows >= 0 && n_rows <= size.cache);
+  const std::string suffix = fmt::format(".{}x{}", size.batch, size.cache);
+  for (const auto& [name, slot] : program_.layout().slots) {
+    if (slot.key.use != StateUse::kv_cache || !slot.key.owner.ends_with(suffix)) continue;
+    const int64_t row_bytes = slot.type.n_bytes() / (size.batch * size.cache);
+    std::byte* const first = arenas_->lane(slot.lane) + slot.offset;
+    for (int64_t entry = 1; entry < size.batch; ++entry) {
+      arenas_->device().copy_within(first + entry * size.cache * row_bytes, first,
+                                    n_rows * row_bytes);
     }
   }
-  return values;
 }
 
 int64_t Inference::planned_bytes() const {

@@ -15,10 +15,22 @@
 
 namespace octet {
 
+// A recipe, and of a quantized model what its weights say of its activations
+// (WeightReader::inputs); load() CHECKs that they say the same.
+struct Precision {
+  // NOLINTNEXTLINE(google-explicit-constructor): a recipe's name alone is one.
+  Precision(std::string recipe, FakeQuantizeInputs inputs = {})
+      : recipe(std::move(recipe)), inputs(std::move(inputs)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Precision(const char* recipe) : recipe(recipe) {}
+  std::string recipe;
+  FakeQuantizeInputs inputs = {};
+};
+
 class Inference {
  public:
   // Compiles all `functions` (at least one) at once, because they share one allocation.
-  Inference(const ModelSpec& spec, const std::string& recipe,
+  Inference(const ModelSpec& spec, const Precision& precision,
             std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue);
 
   // Weights narrower than stored are rounded to nearest even. On the device's host threads, through
@@ -28,14 +40,18 @@ class Inference {
   // One of the functions given at construction.
   BoundPlan& function(std::string_view name, const BatchSize& size);
 
-  // f32 logits of one row of a logits function that has run.
-  std::vector<float> read_logits(const BoundPlan& logits, int64_t row);
+  // f32 logits of rows [first, first + n) of a logits function that has run.
+  std::vector<float> read_logits(const BoundPlan& logits, int64_t first, int64_t n = 1);
+
+  // Of a KV cache of this batch and size: every entry gets the first rows of entry 0.
+  void copy_cache(const BatchSize& size, int64_t n_rows);
 
   const ModelSpec& spec() const { return spec_; }
   int64_t planned_bytes() const;
 
  private:
   ModelSpec spec_;
+  FakeQuantizeInputs inputs_;
   Program program_;
   std::unique_ptr<Arenas> arenas_;
   std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;

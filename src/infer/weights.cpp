@@ -1,12 +1,15 @@
 #include "infer/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/integer.h"
 #include "base/thread_pool.h"
 #include "formats/codec.h"
+#include "infer/adapter_note.h"
+#include "infer/merged_weights.h"
 #include "nn/hf_names.h"
 
 namespace octet {
@@ -27,34 +30,30 @@ void check_tensor(const ModelFiles& files, const ParameterSpec& parameter,
   if (tensor.shape != parameter.shape) {
     bad_tensor(files, stored, to_string(parameter.shape), to_string(tensor.shape));
   }
-  constexpr SafeDtype kKnown[] = {SafeDtype::f32, SafeDtype::bf16, SafeDtype::f16,
-                                  SafeDtype::f8_e4m3};
-  if (std::ranges::count(kKnown, tensor.stored) == 0) {
-    bad_tensor(files, stored, "F32, BF16, F16 or F8_E4M3", safe_dtype_name(tensor.stored));
+  if (!tensor.dtype || !is_format(*tensor.dtype)) {
+    if (tensor.stored == SafeDtype::f32) return;
+    bad_tensor(files, stored, "F32, BF16, F16, F8_E4M3, F8_E5M2, I8, or U8 that the metadata name",
+               safe_dtype_name(tensor.stored));
   }
 }
 
-template <Dtype D, typename Code>
-void widen(std::span<const std::byte> bytes, std::span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    Code code = 0;
-    std::memcpy(&code, bytes.data() + sizeof(Code) * i, sizeof(Code));
-    out[i] = decode<D>(code);
-  }
+bool is_quantized(const StoredTensor& tensor) {
+  return tensor.dtype && octet::is_quantized(*tensor.dtype);
 }
 
-void widen(SafeDtype stored, std::span<const std::byte> bytes, std::span<float> out) {
-  switch (stored) {
-    case SafeDtype::bf16:
-      return widen<Dtype::bf16, uint16_t>(bytes, out);
-    case SafeDtype::f16:
-      return widen<Dtype::fp16, uint16_t>(bytes, out);
-    case SafeDtype::f8_e4m3:
-      return widen<Dtype::e4m3, uint8_t>(bytes, out);
-    default:
-      CHECK(stored == SafeDtype::f32);
-      if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+void widen(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) {
+  if (dtype == Dtype::f32) {
+    if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+    return;
   }
+  visit_format(dtype, [&]<Dtype D>() {
+    using Code = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
+    for (size_t i = 0; i < out.size(); ++i) {
+      Code code = 0;
+      std::memcpy(&code, bytes.data() + sizeof(Code) * i, sizeof(Code));
+      out[i] = decode<D>(code);
+    }
+  });
 }
 
 // Elements `first` on of a matrix with `cols` columns.
@@ -76,6 +75,10 @@ void apply_scales(const WeightReader::Scales& scales, int64_t cols, int64_t firs
 
 WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec)
     : files_(ModelFiles::open(files, path)) {
+  if (const auto note = find_adapter_note(files, path)) {
+    merged_ = std::make_shared<const MergedWeights>(files, *note, path, spec);
+    return;
+  }
   for (const std::string& stored : files_.names()) {
     const std::optional<std::string> name = parameter_name(spec, stored);
     if (!name || is_quantization_tensor(stored)) continue;
@@ -85,7 +88,11 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
                   other->second, stored, *name);
     }
   }
-  const auto quantization = read_quantization_config(files, path);
+  const QuantizationConfig quantization =
+      read_quantization_config(files, path).value_or(QuantizationConfig{.groups = {{}}});
+  for (const auto& [sum, scale] : quantization.residual_scales) {
+    inputs_.residuals[sum] = {.dtype = quantization.residual, .scale = scale};
+  }
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
   for (const ParameterSpec& parameter : parameters) {
     const auto stored = stored_name_.find(parameter.name);
@@ -95,9 +102,9 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
     }
     check_tensor(files_, parameter, stored->second);
     const StoredTensor& tensor = files_.at(stored->second);
-    if (tensor.stored == SafeDtype::f8_e4m3) {
-      add_scales(parameter.name, tensor, quantization.value_or(QuantizationConfig{}).block);
-    }
+    if (!is_quantized(tensor)) continue;
+    add_scales(parameter.name, tensor, quantization);
+    add_input(parameter.name, quantization);
   }
   if (stored_name_.size() == parameters.size()) return;
   for (const ParameterSpec& parameter : parameters) stored_name_.erase(parameter.name);
@@ -106,37 +113,74 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
 }
 
 void WeightReader::add_scales(const std::string& parameter, const StoredTensor& weight,
-                              const BlockShape& block) {
+                              const QuantizationConfig& config) {
   for (const std::string& name : scale_names(weight.name)) {
     const StoredTensor* tensor = files_.find(name);
     if (tensor == nullptr) continue;
-    const auto covered = scaled_block(weight.shape, tensor->shape, block);
+    const auto covered =
+        scaled_block(weight.shape, tensor->shape, config.group_of(parameter).block);
     if (!covered) {
       bad_tensor(files_, name, fmt::format("the scales of {}", to_string(weight.shape)),
                  to_string(tensor->shape));
     }
-    const SafeDtype stored = tensor->stored;
-    if (stored != SafeDtype::f32 && stored != SafeDtype::bf16 && stored != SafeDtype::f16) {
-      bad_tensor(files_, name, "F32, BF16 or F16", safe_dtype_name(stored));
-    }
-    const std::vector<std::byte> bytes = files_.read(name);
-    Scales scales{.tensor = *tensor, .block = *covered, .values = {}};
-    scales.values.resize(bytes.size() / static_cast<size_t>(safe_dtype_bytes(stored)));
-    widen(stored, bytes, scales.values);
-    scales_.emplace(parameter, std::move(scales));
+    scales_.emplace(parameter, Scales{*tensor, *covered, read_scales(*tensor)});
     return;
   }
   throw Error(ErrorCode::bad_data,
-              "[weights] {}: '{}' is F8_E4M3: expected its scales in '{}' or '{}', got neither",
-              files_.path(), weight.name, scale_names(weight.name)[0], scale_names(weight.name)[1]);
+              "[weights] {}: '{}' is {}: expected its scales in '{}' or '{}', got neither",
+              files_.path(), weight.name, safe_dtype_name(weight.stored),
+              scale_names(weight.name)[0], scale_names(weight.name)[1]);
+}
+
+// Powers of two are bytes without a name of their own in the format.
+std::vector<float> WeightReader::read_scales(const StoredTensor& tensor) const {
+  const SafeDtype stored = tensor.stored;
+  const bool is_power = stored == SafeDtype::u8;
+  if (!is_power && stored != SafeDtype::f32 && stored != SafeDtype::bf16 &&
+      stored != SafeDtype::f16) {
+    bad_tensor(files_, tensor.name, "F32, BF16, F16 or U8", safe_dtype_name(stored));
+  }
+  const std::vector<std::byte> bytes = files_.read(tensor.name);
+  std::vector<float> values(bytes.size() / static_cast<size_t>(safe_dtype_bytes(stored)));
+  widen(is_power ? Dtype::e8m0 : native_dtype(stored).value(), bytes, values);
+  return values;
+}
+
+void WeightReader::add_input(const std::string& parameter, const QuantizationConfig& config) {
+  const ActivationScheme& scheme = config.group_of(parameter).activations;
+  if (scheme.scaling == ActivationScaling::none) return;
+  ActivationQuantizer input{.dtype = scheme.dtype,
+                            .target = static_cast<double>(find_format(scheme.dtype).amax_target),
+                            .power = scheme.power};
+  if (scheme.scaling == ActivationScaling::group) input.group = scheme.group;
+  if (scheme.scaling == ActivationScaling::token) input.group = kWholeRow;
+  if (scheme.scaling == ActivationScaling::fixed) {
+    const std::string name = input_scale_name(stored(parameter).name);
+    const StoredTensor* tensor = files_.find(name);
+    if (tensor == nullptr) {
+      throw Error(ErrorCode::bad_data,
+                  "[weights] {}: expected the scale of an input in '{}', got none", files_.path(),
+                  name);
+    }
+    const std::vector<float> values = read_scales(*tensor);
+    if (values.size() != 1 || !(values[0] > 0) || !std::isfinite(values[0])) {
+      throw Error(ErrorCode::bad_data,
+                  "[weights] {}: '{}' must be one scale above 0, got {} values", files_.path(),
+                  name, values.size());
+    }
+    input.scale = values[0];
+  }
+  inputs_.linears.emplace(parameter, input);
 }
 
 const StoredTensor& WeightReader::stored(const std::string& parameter) const {
+  if (merged_) return merged_->stored(parameter);
   return files_.at(stored_name_.at(parameter));
 }
 
 void WeightReader::read_stored(const std::string& parameter, std::span<std::byte> out,
                                uint64_t first) const {
+  if (merged_) return merged_->read_stored(parameter, out, first);
   files_.read(stored_name_.at(parameter), out, first);
 }
 
@@ -154,6 +198,7 @@ std::vector<float> WeightReader::read(const std::string& parameter) const {
 }
 
 void WeightReader::read(const std::string& parameter, int64_t first, std::span<float> out) const {
+  if (merged_) return merged_->read(parameter, first, out);
   const StoredTensor& tensor = stored(parameter);
   const auto width = static_cast<size_t>(safe_dtype_bytes(tensor.stored));
   std::vector<std::byte> raw(std::min(kRawBytes, out.size() * width));
@@ -162,7 +207,7 @@ void WeightReader::read(const std::string& parameter, int64_t first, std::span<f
     const auto part = out.subspan(i, std::min(step, out.size() - i));
     const auto bytes = std::span(raw).first(part.size() * width);
     read_stored(parameter, bytes, (static_cast<uint64_t>(first) + i) * width);
-    widen(tensor.stored, bytes, part);
+    widen(*tensor.dtype, bytes, part);
   }
   if (const Scales* scaled = scales(parameter)) {
     apply_scales(*scaled, tensor.shape.at(1), first, out);

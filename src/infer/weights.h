@@ -3,23 +3,28 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
+#include "infer/fake_quantize_inputs.h"
 #include "io/model_files.h"
 #include "io/quantization_config.h"
 #include "nn/model.h"
 
 namespace octet {
 
+class MergedWeights;
+
 class WeightReader {
  public:
-  // Opens and checks the files: every parameter of the model is there once, with its shape, as F32,
-  // BF16, F16, or in E4M3 with its scales (io/quantization_config.h), and nothing else is there
-  // (but buffers that are no parameters). Throws Error{bad_data} naming the first tensor that
-  // differs.
+  // `path` is a model's folder or one .safetensors file; of adapters (infer/adapter_note.h) it
+  // reads what they and their base are together (infer/merged_weights.h). Opens and checks the
+  // files: every parameter of the model is there once, with its shape, as F32, BF16, F16, or in 8
+  // bits with its scales (io/quantization_config.h), and nothing else is there (but buffers that
+  // are no parameters). Throws Error{bad_data} naming the first tensor that differs.
   WeightReader(const Files& files, const std::string& path, const ModelSpec& spec);
 
   // Row-major in the parameter's shape; exact, but for q * scale, which is rounded once to nearest.
@@ -30,21 +35,27 @@ class WeightReader {
   // What the files hold for a parameter.
   const StoredTensor& stored(const std::string& parameter) const;
   void read_stored(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
-  // Of an E4M3 weight; nullptr of others.
+  // Of an 8-bit weight; nullptr of others.
   struct Scales {
     StoredTensor tensor;
     BlockShape block;           // that one of them covers
     std::vector<float> values;  // row-major over the blocks
   };
   const Scales* scales(const std::string& parameter) const;
+  // How the inputs of linears with 8-bit weights, and residual sums, are quantized.
+  const FakeQuantizeInputs& inputs() const { return inputs_; }
 
  private:
   void add_scales(const std::string& parameter, const StoredTensor& weight,
-                  const BlockShape& block);
+                  const QuantizationConfig& config);
+  void add_input(const std::string& parameter, const QuantizationConfig& config);
+  std::vector<float> read_scales(const StoredTensor& tensor) const;
 
+  std::shared_ptr<const MergedWeights> merged_;  // shared: readers are copied
   ModelFiles files_;
   std::map<std::string, std::string> stored_name_;  // by parameter
   std::map<std::string, Scales> scales_;            // by parameter
+  FakeQuantizeInputs inputs_;
 };
 
 // Hands all elements of all parameters to `take` in pieces, on n_threads threads. Each has buffers

@@ -114,7 +114,8 @@ void Checkpoints::write_files(const CheckpointContents& contents, const std::str
   const auto write = [&](std::string_view name, const std::function<void(FileWriter&)>& body) {
     marks[std::string(name)] = write_marked(files_, join_path(folder, name), body);
   };
-  write(kModel, [&](FileWriter& out) { write_safetensors(out, contents.model); });
+  write(kModel,
+        [&](FileWriter& out) { write_safetensors(out, contents.model, contents.model_metadata); });
   write(kOptim, [&](FileWriter& out) { write_safetensors(out, contents.optim); });
   write(kManifest, [&](FileWriter& out) { out.write(as_bytes(manifest_to_json(manifest))); });
   files_.sync_directory(folder);
@@ -165,8 +166,8 @@ std::string Checkpoints::what_is_left() const {
   return text;
 }
 
-void Checkpoints::save(const CheckpointContents& contents, int keep) {
-  CHECK(keep >= 1 && contents.manifest.step >= 0);
+void Checkpoints::save(const CheckpointContents& contents, const KeptCheckpoints& keep) {
+  CHECK(keep.newest >= 1 && contents.manifest.step >= 0);
   const std::string path = join_path(folder_, fmt::format("step-{:06}", contents.manifest.step));
   const std::string temporary = temporary_name(path);
   try {
@@ -190,13 +191,14 @@ void Checkpoints::save(const CheckpointContents& contents, int keep) {
   }
 }
 
-void Checkpoints::prune(int keep, const std::string& just_saved) {
+void Checkpoints::prune(const KeptCheckpoints& keep, const std::string& just_saved) {
   const std::vector<CheckpointEntry> entries = list();
   int n_newer_whole = 0;
   int64_t last_step = -1;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     const bool is_duplicate = n_newer_whole > 0 && entry->step == last_step;
-    const bool is_old = entry->is_whole() ? n_newer_whole >= keep : n_newer_whole > 0;
+    const bool is_old = entry->is_whole() ? n_newer_whole >= keep.newest && entry->step != keep.also
+                                          : n_newer_whole > 0;
     const bool is_ours = entry->is_reachable && !entry->is_link;
     if ((is_duplicate || is_old) && entry->path != just_saved && is_ours) {
       remove_checkpoint(files_, entry->path);

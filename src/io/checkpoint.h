@@ -28,6 +28,15 @@ struct CheckpointContents {
   Manifest manifest;  // the tensor lists are filled in by save
   std::vector<TensorSource> model;
   std::vector<TensorSource> optim;
+  KeyValues model_metadata = {};  // of the model's file
+};
+
+// Which checkpoints a save leaves: the newest, at least 1, and that of one step besides.
+struct KeptCheckpoints {
+  KeptCheckpoints(int n_newest, std::optional<int64_t> also_step = {})
+      : newest(n_newest), also(also_step) {}
+  int newest = 1;
+  std::optional<int64_t> also;
 };
 
 struct CheckpointEntry {
@@ -51,11 +60,11 @@ class Checkpoints {
   // `folder` is RUN/ckpt; save makes it.
   Checkpoints(Files& files, std::string folder, Log log = {});
 
-  // Writes the checkpoint of contents.manifest.step and then keeps the newest `keep` (at least 1)
-  // whole ones. A whole checkpoint of the same step is replaced, and set aside as step-N.old until
+  // Writes the checkpoint of contents.manifest.step and then removes older whole ones that are not
+  // to be kept. A whole checkpoint of the same step is replaced, and set aside as step-N.old until
   // the new one is whole. Throws Error{io}: what failed, and which checkpoint is the newest whole
   // one now.
-  void save(const CheckpointContents& contents, int keep);
+  void save(const CheckpointContents& contents, const KeptCheckpoints& keep);
 
   std::vector<CheckpointEntry> list() const;  // by step, ascending; hashes are not read
 
@@ -77,7 +86,7 @@ class Checkpoints {
                    std::string& marker);
   void put_in_place(const std::string& temporary, const std::string& path);
   void discard(const std::string& temporary);
-  void prune(int keep, const std::string& just_saved);
+  void prune(const KeptCheckpoints& keep, const std::string& just_saved);
   void remove_left_over_saves();
   void free_name(const std::string& path);
   std::string what_is_left() const;

@@ -1,22 +1,26 @@
-// How a model folder's 8-bit weights are scaled: config.json's quantization_config, in the layouts
-// of the Hugging Face ecosystem.
-//   quant_method fp8                     NAME.weight in E4M3 beside NAME.weight_scale_inv, a scale
-//   a
-//                                        block of weight_block_size, or NAME.weight_scale, one
-//                                        scale
-//   quant_method compressed-tensors,     NAME.weight in E4M3 beside NAME.weight_scale: one, one a
-//   row format float-quantized               (strategy channel), or one a block (block_structure)
-// All are multipliers: weight = q * scale. Other methods and formats are refused by name; how
-// activations were quantized for inference changes no weight, and is not read.
+// How a model folder's 8-bit weights are scaled, and how the inputs of its linears are quantized at
+// inference: config.json's quantization_config, in the layouts of the Hugging Face ecosystem and in
+// Octet's own.
+//   quant_method fp8                  NAME.weight in E4M3 beside NAME.weight_scale_inv, a scale a
+//                                     block of weight_block_size, or NAME.weight_scale, one scale
+//   quant_method compressed-tensors   NAME.weight in E4M3 (float-quantized, mxfp8-quantized) or
+//                                     INT8 (int-quantized) beside NAME.weight_scale: one, one a row
+//                                     (strategy channel), one a group of a row, or one a block
+//   quant_method octet                any 8-bit format of Octet's and any grid of scales:
+//                                     docs/formats/quantized.md
+// Scales are multipliers: weight = q * scale; U8 ones are E8M0. Other methods and formats are
+// refused by name.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/files.h"
+#include "formats/dtype.h"
 
 namespace octet {
 
@@ -25,8 +29,41 @@ struct BlockShape {
   bool operator==(const BlockShape&) const = default;
 };
 
+// Of the input of a linear: left as it is; by NAME.input_scale; by the scale of the tensor, a
+// token's row, or a group of it at hand.
+enum class ActivationScaling : uint8_t { none, fixed, tensor, token, group };
+constexpr std::string_view enum_name(ActivationScaling scaling) {
+  constexpr std::string_view names[] = {"none", "fixed", "tensor", "token", "group"};
+  return names[static_cast<int>(scaling)];
+}
+constexpr int enum_count(ActivationScaling) {
+  return 5;
+}
+
+struct ActivationScheme {
+  ActivationScaling scaling = ActivationScaling::none;
+  Dtype dtype = Dtype::e4m3;
+  int64_t group = 0;   // of ActivationScaling::group
+  bool power = false;  // scales that are powers of two
+  bool operator==(const ActivationScheme&) const = default;
+};
+
+// Linears that are quantized alike.
+struct QuantizationGroup {
+  std::vector<std::string> targets;  // modules by name, or "Linear": all
+  BlockShape block;                  // of scales that are a matrix of more than one column
+  ActivationScheme activations;
+};
+
 struct QuantizationConfig {
-  BlockShape block;  // of scales that are a matrix of more than one column
+  std::vector<QuantizationGroup> groups;  // at least one
+  // Octet's own: the operands of residual sums, by the pass's names, and their fixed scales.
+  Dtype residual = Dtype::e4m3;
+  std::map<std::string, float> residual_scales = {};
+
+  // Of the linear with this weight, "model.layers.0.mlp.up_proj.weight": the first group that has
+  // it as a target; with one group alone that one. The first where none has.
+  const QuantizationGroup& group_of(std::string_view weight) const;
 };
 
 // Nothing where the folder's weights are not quantized. Throws Error{bad_data}, "[config.json]
@@ -37,8 +74,9 @@ std::optional<QuantizationConfig> parse_quantization_config(const std::string& t
 std::optional<QuantizationConfig> read_quantization_config(const Files& files,
                                                            const std::string& folder);
 
-// The names under which a weight's scale is looked for.
+// The names under which a weight's scale is looked for, and its input's.
 std::vector<std::string> scale_names(std::string_view weight);
+std::string input_scale_name(std::string_view weight);
 // Scales and what else stands beside a quantized weight, and is no parameter.
 bool is_quantization_tensor(std::string_view name);
 

@@ -25,7 +25,7 @@ constexpr std::array kRows = {
     Row{SafeDtype::i64, "I64", 8, std::nullopt},
     Row{SafeDtype::i32, "I32", 4, Dtype::i32},
     Row{SafeDtype::i16, "I16", 2, Dtype::i16},
-    Row{SafeDtype::i8, "I8", 1, std::nullopt},
+    Row{SafeDtype::i8, "I8", 1, Dtype::int8},
     Row{SafeDtype::u32, "U32", 4, Dtype::u32},
     Row{SafeDtype::u16, "U16", 2, Dtype::u16},
     Row{SafeDtype::u8, "U8", 1, Dtype::u8},

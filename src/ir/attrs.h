@@ -95,6 +95,17 @@ struct QuantizeAttrs {
     f("transposed", s.transposed), f("pad", s.pad);
   }
 };
+// fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are
+// powers of two.
+struct FakeQuantizeAttrs {
+  Dtype dtype = Dtype::e4m3;
+  double target = 448;
+  int64_t group = 1;
+  bool power = false;
+  OCTET_ATTRS(FakeQuantizeAttrs) {
+    f("dtype", s.dtype), f("target", s.target), f("group", s.group), f("power", s.power);
+  }
+};
 // A quantizer that makes its scale. measures: from the amax of its operand too.
 struct AmaxQuantizeAttrs {
   QuantizeAttrs q;
@@ -155,6 +166,7 @@ using Attrs =
                  BroadcastAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, PadAttrs, AxisAttrs,
                  AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
                  AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
-                 AmaxQuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs, GeluQuantizeAttrs>;
+                 FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs,
+                 GeluQuantizeAttrs>;
 
 }  // namespace octet

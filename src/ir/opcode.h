@@ -86,6 +86,7 @@ enum class OpCode : uint8_t {
   quantize_groups,
   dequantize,
   add_quantize,
+  fake_quantize,
   amax_quantize,
   rms_norm_quantize,
   layer_norm_quantize,

@@ -42,9 +42,12 @@ constexpr std::string_view kWeights = R"(
 ## Weights
 
 Tensors in F32, BF16 or F16; and in 8 bits as `quantization_config` says: `quant_method: fp8`
-(E4M3 beside `weight_scale_inv` of `weight_block_size`, or beside one `weight_scale`) and
-`compressed-tensors` with format `float-quantized` (strategy `tensor`, `channel` or `block`). All
-are read in pieces by several threads. A tied head may be stored or not; masks and inverse
+(E4M3 beside `weight_scale_inv` of `weight_block_size`, or beside one `weight_scale`),
+`compressed-tensors` with format `float-quantized`, `int-quantized` or `mxfp8-quantized` (strategy
+`tensor`, `channel`, `group` or `block`), and `octet` (see
+[formats/quantized.md](formats/quantized.md)). `octet eval` and `octet generate` quantize the
+inputs of these linears as it says, too. All are read in pieces by several threads.
+A tied head may be stored or not; masks and inverse
 frequencies beside the parameters are ignored.
 
 `octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor] [--max-shard 5GB]` writes such

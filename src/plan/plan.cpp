@@ -16,6 +16,7 @@ namespace octet {
 MemoryRole input_role(InputKind kind, StateUse use) {
   switch (kind) {
     case InputKind::parameter:
+    case InputKind::constant:
       return MemoryRole::parameters;
     case InputKind::state:
     case InputKind::derived:
@@ -26,7 +27,7 @@ MemoryRole input_role(InputKind kind, StateUse use) {
 }
 
 Lane input_lane(InputKind kind, StateUse use) {
-  if (kind == InputKind::parameter) return Lane::persistent;
+  if (kind == InputKind::parameter || kind == InputKind::constant) return Lane::persistent;
   const bool lasts = kind == InputKind::state || kind == InputKind::derived;
   return lasts ? state_def(use).lane : Lane::step;
 }

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "compile/budget.h"
 #include "infer/batch_inputs.h"
+#include "infer/inference.h"
 
 namespace octet {
 namespace {
@@ -57,6 +59,28 @@ float inverse_of(int64_t n_labels) {
   return n_labels > 0 ? static_cast<float>(1.0 / static_cast<double>(n_labels)) : 0.0f;
 }
 
+// The masks of adapters' inputs; random words are counted by element.
+void write_dropout(BoundPlan& function, const ProgramOptions& options, uint32_t attempt,
+                   uint32_t micro_batch) {
+  if (options.lora.dropout == 0) return;
+  const Graph& graph = function.plan().graph;
+  const double share = options.lora.dropout;
+  for (const GraphInput& input : graph.inputs) {
+    if (!dropout_module(input.name)) continue;
+    const RandomStream random{.name = name_hash(input.name),
+                              .seed = options.optim.seed,
+                              .step = attempt,
+                              .micro_batch = micro_batch};
+    const TensorType& type = graph.type(input.value);
+    std::vector<float> mask(static_cast<size_t>(type.n_elems()));
+    const auto kept = static_cast<float>(1 / (1 - share));
+    for (size_t i = 0; i < mask.size(); ++i)
+      mask[i] = static_cast<double>(random.uniform(i)) < share ? 0.0f : kept;
+    const std::vector<std::byte> bytes = encode_weights(mask, type.dtype);
+    function.write_input(input.name, bytes.data(), type.n_bytes());
+  }
+}
+
 }  // namespace
 
 TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue)
@@ -107,12 +131,14 @@ StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& sc
     CHECK(batches.count == 1);
     BoundPlan& step = function(function::step);
     write_batch(step, batches.read(0), inv_n);
+    write_dropout(step, program_.options(), scalars.attempt, 0);
     return run_update(step, scalars, std::nullopt);
   }
   double loss = 0;
   for (size_t i = 0; i < batches.count; ++i) {
     BoundPlan& micro = function(i == 0 ? function::micro_first : function::micro_next);
     write_batch(micro, batches.read(i), inv_n);
+    write_dropout(micro, program_.options(), scalars.attempt, static_cast<uint32_t>(i));
     run(micro);
     loss += static_cast<double>(micro.read_scalar("loss"));
   }

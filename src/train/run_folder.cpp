@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/temporary_file.h"
 #include "io/checkpoint.h"
+#include "train/run_export.h"
 
 namespace octet {
 namespace {
@@ -91,6 +92,7 @@ void remove_old_run(Files& files, const std::string& folder) {
     const std::string path = join_path(folder, name);
     if (files.entry_kind(path) == EntryKind::file) files.remove(path);
   }
+  remove_export(files, folder);
 }
 
 }  // namespace

@@ -77,11 +77,24 @@ double log2_rms(const ParameterSpec& parameter) {
 
 }  // namespace
 
+LoraOptions lora_options(const RunConfig& config) {
+  return {.rank = config.lora.rank,
+          .alpha = config.lora.alpha,
+          .dropout = config.lora.dropout,
+          .targets = config.lora.targets};
+}
+
+FrozenFormat frozen_format(const RunConfig& config) {
+  return config.lora.rank == 0 ? FrozenFormat::as_computed : named<FrozenFormat>(config.lora.base);
+}
+
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   ProgramOptions options;
   options.forward = forward_builder(spec);
   options.recipe = config.recipe.base;
   options.recipe_options = recipe_options(config);
+  options.recipe_options.frozen = frozen_format(config);
+  options.lora = lora_options(config);
   options.recompute = named_or_auto<Recompute>(config.train.recompute);
   options.strict_fusion = config.recipe.strict_fusion;
   options.memory_budget = config.train.memory_budget;
@@ -236,7 +249,8 @@ Dataset open_chat_data(Files& files, const RunConfig& config, const Tokenizer& t
     return dataset;
   }
   const auto n = static_cast<double>(train.samples.size());
-  const auto n_val = static_cast<size_t>(n * config.data.val_fraction);
+  auto n_val = static_cast<size_t>(n * config.data.val_fraction);
+  if (config.data.val_fraction > 0 && n_val == 0 && n > 1) n_val = 1;
   const int64_t end = dataset.train.n_tokens();
   const int64_t cut = n_val == 0 ? end : train.samples[train.samples.size() - n_val].first;
   dataset.val = dataset.train.slice(cut, end);
@@ -265,6 +279,9 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
   options.train = config.data.train;
   options.val = config.data.val;
   options.val_fraction = config.data.val_fraction;
+  const bool keeps_whole =
+      has_whole_documents(config) || row_documents(config) == RowDocuments::isolated;
+  options.hold_out = keeps_whole ? HoldOut::documents : HoldOut::tokens;
   options.document_separator = config.data.document_separator;
   options.shards.width = shard_width(config.data.token_bytes);
   options.shards.vocab = spec.vocab;

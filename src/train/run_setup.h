@@ -22,6 +22,8 @@ namespace octet {
 
 // Throws Error{invalid_argument} naming the key for choices that the optimizer does not offer.
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec);
+LoraOptions lora_options(const RunConfig& config);
+FrozenFormat frozen_format(const RunConfig& config);
 Schedule schedule_of(const RunConfig& config);
 LoaderOptions loader_options(const RunConfig& config);
 PackOptions pack_options(const RunConfig& config);

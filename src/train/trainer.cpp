@@ -11,6 +11,7 @@
 #include "config/report.h"
 #include "infer/model_spec.h"
 #include "infer/weights.h"
+#include "train/adapted_weights.h"
 #include "train/algorithms_file.h"
 #include "train/process_memory.h"
 #include "train/run_setup.h"
@@ -31,6 +32,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
                               const RunConfig& config, const ModelSpec& spec) {
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
+  if (config.lora.rank > 0) {
+    const WeightReader base(machine.files, config.model.path, spec);
+    set_adapted_weights(engine.arenas(), engine.layout(), base,
+                        {.spec = spec,
+                         .lora = lora_options(config),
+                         .frozen = frozen_format(config),
+                         .seed = static_cast<uint32_t>(config.train.seed)});
+    return "";
+  }
   if (config.model.path.empty()) {
     draw_weights(engine.arenas(), engine.layout(), parameters,
                  static_cast<uint32_t>(config.train.seed), machine.catalogue);
@@ -42,6 +52,18 @@ std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine
   uint64_t n_bytes = 0;
   for (const ParameterSpec& one : parameters) n_bytes += reader.stored(one.name).n_bytes();
   return watch.text(static_cast<int64_t>(n_bytes));
+}
+
+// Nothing where all parameters are trained.
+std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const RunConfig& config,
+                                        const ModelSpec& spec) {
+  if (config.lora.rank == 0) return std::nullopt;
+  const WeightReader base(machine.files, config.model.path, spec);
+  return AdapterNote{.base = config.model.path,
+                     .base_hash = weights_hash(base, spec),
+                     .lora = lora_options(config),
+                     .frozen = frozen_format(config),
+                     .compute = find_recipe(config.recipe.base).compute};
 }
 
 // Means over the steps of this process.
@@ -77,6 +99,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
   const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
   val_identity_ = fmt::format("{:016x}", val_.slice(0, n_tokens).identity());
   loaded_ = set_first_weights(engine_, machine, config, spec_);
+  adapters_ = adapter_note(machine, config, spec_);
   if (config.train.debug_nonfinite) engine_.enable_tracing();
 }
 
@@ -169,6 +192,7 @@ void Trainer::check_finite(const StepReport& report) {
 StepReport Trainer::record(const TrainHooks& hooks) {
   StepReport& report = unrecorded_.value();
   if (is_due(config_.train.eval_every) && !report.val_loss) report.val_loss = evaluate();
+  if (report.val_loss) watch_.add(report.step, *report.val_loss);
   record_->add(report, hooks.log);
   if (hooks.on_step) {
     hooks.on_step(report);
@@ -205,6 +229,11 @@ void Trainer::record_left_over(const TrainHooks& hooks) {
   save(hooks.log);
 }
 
+bool Trainer::is_over() const {
+  const int64_t patience = config_.train.patience;
+  return attempted_ >= config_.train.steps || (patience > 0 && watch_.n_since_best() >= patience);
+}
+
 TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   const auto lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
   start(run_start, hooks);
@@ -212,7 +241,7 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   TrainResult result;
   Tally tally;
   record_left_over(hooks);
-  while (attempted_ < config_.train.steps && result.signal == 0) {
+  while (!is_over() && result.signal == 0) {
     if (hooks.before_step) hooks.before_step(attempted_ + 1);
     StepReport report;
     save_if_it_fails(hooks.log, [&] {
@@ -224,15 +253,16 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
     });
     if (report.val_loss) result.val_loss = report.val_loss;
     check_finite(report);
-    const auto asked = [&] {
-      return hooks.stop && attempted_ < config_.train.steps ? hooks.stop->load() : 0;
-    };
+    const auto asked = [&] { return hooks.stop && !is_over() ? hooks.stop->load() : 0; };
     result.signal = asked();
-    if (is_due(config_.train.save_every) || result.signal != 0) save(hooks.log);
+    const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
+    if (is_due(config_.train.save_every) || is_best || is_over() || result.signal != 0)
+      save(hooks.log);
     // A signal that came while the state was saved needs no other step.
     if (saved_step_ == attempted_) result.signal = asked();
   }
   if (tally.n_steps == 0) result.val_loss = evaluate();
+  finish(result, hooks.log);
   result.step = attempted_;
   result.train_loss = tally.mean_loss();
   const int64_t step_tokens = config_.train.batch * config_.model.seq * config_.train.accumulate;

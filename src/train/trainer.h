@@ -24,12 +24,14 @@
 #include "config/run_config.h"
 #include "data/dataset.h"
 #include "data/rows.h"
+#include "infer/adapter_note.h"
 #include "io/checkpoint.h"
 #include "nn/model.h"
 #include "train/engine.h"
 #include "train/run_folder.h"
 #include "train/run_record.h"
 #include "train/step_report.h"
+#include "train/validation_watch.h"
 
 namespace octet {
 
@@ -68,6 +70,8 @@ struct TrainResult {
   int64_t step = 0;                // the last one done
   double train_loss = 0;           // mean over the last steps of this process, at most 20
   std::optional<double> val_loss;  // of the last evaluation
+  int64_t best_step = 0;           // of the lowest validation loss; 0: there was none
+  double best_val_loss = 0;        // there
   double tokens_per_s = 0;         // over the steps of this process
   int64_t planned_bytes = 0, peak_bytes = 0, state_bytes = 0;
   int signal = 0;  // that stopped the run, or 0
@@ -108,6 +112,8 @@ class Trainer {
   std::string save_before_end(const Log& log);
   bool is_due(int64_t every) const;
   void check_finite(const StepReport& report);
+  bool is_over() const;  // the last step is done, or the validation loss falls no more
+  void finish(TrainResult& result, const Log& log);
   std::string file(std::string_view name) const { return join_path(config_.out, name); }
 
   RunConfig config_;
@@ -121,7 +127,9 @@ class Trainer {
   std::string val_identity_;  // of the tokens that an evaluation reads
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Checkpoints> checkpoints_;
+  std::optional<AdapterNote> adapters_;  // where adapters are trained
   std::optional<int64_t> saved_step_;
+  ValidationWatch watch_;
 
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
   int64_t nonfinite_in_a_row_ = 0;

@@ -10,6 +10,7 @@
 #include "nn/hf_config.h"
 #include "train/algorithms_file.h"
 #include "train/resume.h"
+#include "train/run_export.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
 #include "train/stopwatch.h"
@@ -33,12 +34,23 @@ std::string model_description(const Files& files, const RunConfig& config, const
   return files.read_text(join_path(config.model.path, "config.json"));
 }
 
+// The checkpoint's adapters mean nothing beside another base.
+void check_base(const AdapterNote& now, const LoadedCheckpoint& checkpoint) {
+  const auto note = adapter_note_of(checkpoint.model);
+  if (note && note->base_hash == now.base_hash) return;
+  throw Error(ErrorCode::bad_data,
+              "[resume] model.path: expected the weights that the adapters of {} were trained on "
+              "({}), got others ({})",
+              checkpoint.path, note ? note->base_hash : "none", now.base_hash);
+}
+
 }  // namespace
 
 void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
   Files& files = machine_.files;
   const Log& log = hooks.log;
   checkpoints_ = std::make_unique<Checkpoints>(files, file("ckpt"), log);
+  if (config_.train.export_as != "none") check_export(files, config_.out);
   const bool is_new = start.mode != StartMode::resume || resume(start, log);
   if (is_new) {
     write_atomically(files, file("config.yaml"),
@@ -89,6 +101,7 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   if (validation != manifest.extra.end() && validation->second != val_identity_) {
     log.warning("[resume] the validation data changed: val_loss is that of other tokens from here");
   }
+  if (adapters_) check_base(*adapters_, checkpoint);
   const Layout& layout = engine_.layout();
   restore_slots(engine_.arenas(), layout, InputKind::parameter, checkpoint.model, manifest.uses);
   restore_slots(engine_.arenas(), layout, InputKind::state, checkpoint.optim, manifest.uses);
@@ -97,6 +110,7 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   skipped_ = manifest.skipped;
   tokens_ = manifest.tokens;
   nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
+  watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
   saved_step_ = attempted_;
   unrecorded_ = left_over_step(checkpoint);
   if (unrecorded_) unrecorded_->steps = config_.train.steps;
@@ -118,11 +132,34 @@ Manifest Trainer::manifest() const {
   manifest.loader = loader_->state();
   manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
   manifest.extra["validation"] = val_identity_;
+  watch_.write(manifest.extra);
   if (unrecorded_) manifest.extra["unrecorded"] = metrics_json(*unrecorded_);
   manifest.config = config_record(with_shape(config_, spec_));
   manifest.machine = machine_facts();
   manifest.uses = slot_uses(engine_.layout());
   return manifest;
+}
+
+// What a run says and writes once it has come to its end, and not to a signal.
+void Trainer::finish(TrainResult& result, const Log& log) {
+  result.best_step = watch_.best_step();
+  result.best_val_loss = watch_.best_loss();
+  if (!is_over()) return;
+  if (attempted_ < config_.train.steps) {
+    log.info("stopped at step {} of {}: {} evaluations without a lower validation loss", attempted_,
+             config_.train.steps, watch_.n_since_best());
+  }
+  const bool has_best = watch_.best_step() > 0;
+  if (has_best) {
+    log.info("lowest validation loss {:.4f} at step {}", watch_.best_loss(), watch_.best_step());
+  }
+  if (config_.train.export_as == "none") return;
+  const bool takes_best = config_.train.keep_best && has_best;
+  export_run(machine_.files,
+             {.run = config_.out,
+              .step = takes_best ? watch_.best_step() : attempted_,
+              .dtype = config_.train.export_as},
+             log);
 }
 
 // What becomes of the state where the run ends with an error; "" where there is none to save.
@@ -148,13 +185,16 @@ void Trainer::save(const Log& log) {
   const CheckpointContents contents{
       .manifest = manifest(),
       .model = slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter),
-      .optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state)};
+      .optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state),
+      .model_metadata =
+          adapters_ ? KeyValues{{kAdapterNote, adapter_note_text(*adapters_)}} : KeyValues{}};
   try {
     record_->sync(log);
   } catch (const Error&) {
     if (!unrecorded_) throw;  // else it is the error that ends the run
   }
-  checkpoints_->save(contents, static_cast<int>(config_.train.keep));
+  const auto also = config_.train.keep_best ? std::optional(watch_.best_step()) : std::nullopt;
+  checkpoints_->save(contents, {static_cast<int>(config_.train.keep), also});
   saved_step_ = attempted_;
   log.info("saved step {}: {}", attempted_, watch.text(persistent_bytes(engine_.layout())));
 }

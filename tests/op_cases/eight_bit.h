@@ -2,6 +2,8 @@
 // Included by op_cases.h.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "op_cases/op_cases.h"
 #include "op_cases/primitives.h"
 
@@ -93,6 +95,24 @@ inline void add_scales(Cases& all) {
     padded.transposed = true;
     put_typed(all, named("quantize_transposed"), OpCode::quantize, padded,
               {tensor({17, 3}), scalar(0.02)});
+  }
+}
+
+// A scale a row, and a scale a group: ragged, in one piece and in many.
+inline void add_fake_quantize(Cases& all) {
+  for (const auto& [name, dtype, target] :
+       {std::tuple("e4m3", Dtype::e4m3, 448.0), std::tuple("e5m2", Dtype::e5m2, 57344.0),
+        std::tuple("hif8", Dtype::hif8, 15.0), std::tuple("int8", Dtype::int8, 127.0)}) {
+    for (const bool power : {false, true}) {
+      const auto put = [&](const std::string& of, const Shape& shape, int64_t group) {
+        put_typed(all, fmt::format("fake_quantize_{}_{}{}", of, name, power ? "_power" : ""),
+                  OpCode::fake_quantize, FakeQuantizeAttrs{dtype, target, group, power},
+                  {tensor(shape, Fill::wide)});
+      };
+      put("rows", {3, 37}, 37);
+      put("groups", {5, 70}, 32);
+      put("long_rows", {2, 2500}, 1 << 20);
+    }
   }
 }
 

@@ -21,6 +21,7 @@ inline const std::vector<OpCase>& op_cases() {
     add_losses(all);
     add_scales(all);
     add_amax_results(all);
+    add_fake_quantize(all);
     add_scaled_gemms(all);
     add_stored(all);
     add_updates(all);

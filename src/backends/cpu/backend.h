@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/tile_gemm.h"
 #include "plan/backend.h"
 
 namespace octet::cpu {
@@ -9,7 +10,7 @@ namespace octet::cpu {
 using octet::Backend;
 
 // n_threads 0: every core that the process may use. Isa::scalar runs the reference kernels only.
-// Calls limit_isa.
-Backend make_backend(int n_threads, Isa isa);
+// Calls limit_isa and use_row_sums.
+Backend make_backend(int n_threads, Isa isa, RowSums rows = RowSums::library);
 
 }  // namespace octet::cpu

@@ -113,7 +113,8 @@ std::optional<WidenedNode> CpuCatalogue::widened_node(const NodeView& view) cons
   return isa_ == Isa::scalar ? std::nullopt : WidenedNode::of(view);
 }
 
-Backend make_backend(int n_threads, Isa isa) {
+Backend make_backend(int n_threads, Isa isa, RowSums rows) {
+  use_row_sums(rows);
   if (isa != Isa::scalar) limit_isa(isa);
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(n_threads);

@@ -4,6 +4,7 @@
 
 #include "backends/cpu/codec/codec.h"
 #include "backends/cpu/gemm_epilogue.h"
+#include "backends/cpu/gemm_rows.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/pack_codes.h"
 #include "backends/cpu/tile_gemm.h"
@@ -122,6 +123,7 @@ struct Gemm::State {
   size_t a_bytes = 0, b_bytes = 0, code_bytes = 0, acc_bytes = 0, tile_scratch = 0;
   size_t row_tile_bytes = 0;  // a thread's own row tile, behind the number of the tile
   int n_threads = 1;
+  std::unique_ptr<GemmRows> few_rows;  // instead of all of the above
 
   const TileGemm& tile(int64_t i, int64_t j) const {
     const bool short_m = rows.length(i) != rows.tile;
@@ -222,6 +224,16 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>
   s.k_padded = round_up(spec.k, kTileDepth);
   s.acc_bytes = static_cast<size_t>(tile.m * tile.n) * sizeof(float);
   if (spec.k == 0) return;
+  const bool reads_a = !is_gemm_operand(spec.a) || spec.trans_a == Transpose::no;
+  if (row_sums() == RowSums::same && spec.m < kTileRows && s.compute == Dtype::f32 && reads_a) {
+    const SumOrder order = library_sum_order(s.k_padded);
+    if (order.is_known()) {
+      s.few_rows = std::make_unique<GemmRows>(s.spec, order, n_threads);
+      s.rows = {spec.m, spec.m};
+      s.cols = {spec.n, kRowColumns};
+      return;
+    }
+  }
   s.make_tiles();
   s.choose_packing();
 }
@@ -236,6 +248,7 @@ Dtype Gemm::compute() const {
 
 size_t Gemm::scratch_bytes() const {
   const State& s = *state_;
+  if (s.few_rows != nullptr) return s.few_rows->scratch_bytes();
   return s.a_bytes + s.b_bytes + s.code_bytes + static_cast<size_t>(s.n_threads) * s.own_bytes();
 }
 
@@ -379,6 +392,11 @@ void Gemm::launch(const GemmArgs& args, ThreadPool& pool) const {
       s.finish(args, tile / s.cols.count(), tile % s.cols.count(), acc, s.cols.tile);
     });
     return;
+  }
+  if (s.few_rows != nullptr) {
+    return s.few_rows->launch(args, pool, [&](int64_t strip, const float* sums) {
+      s.finish(args, 0, strip, sums, kRowColumns);
+    });
   }
   for (int thread = 0; s.decode_tiles && thread < s.n_threads; ++thread)
     *s.tile_number(args, thread) = -1;

@@ -3,13 +3,19 @@
 #include <omp.h>
 
 #include <array>
+#include <atomic>
+#include <cstring>
 #include <dnnl.hpp>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
+#include "base/philox.h"
 
 namespace octet::cpu {
 namespace {
+
+std::atomic<RowSums> g_row_sums = RowSums::library;
 
 dnnl::memory::data_type library_type(Dtype dtype) {
   CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16);
@@ -69,17 +75,44 @@ struct TileGemm::State {
   };
   TileShape shape;
   PanelLayout layout;
+  SumOrder order;            // of the rows behind library_rows
+  int64_t library_rows = 0;  // the first ones
   size_t scratch_bytes = 0;
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::matmul primitive;
   std::vector<PerThread> threads;
 
   void make(int n_threads) {
-    const Choice choice = choose(shape, engine);
+    library_rows = shape.m;
+    const bool is_ragged =
+        row_sums() == RowSums::same && shape.dtype == Dtype::f32 && shape.m % kTileRows != 0;
+    if (is_ragged) order = library_sum_order(shape.k);
+    if (order.is_known()) library_rows -= shape.m % kTileRows;
+    TileShape product = shape;
+    if (order.is_known()) product.m = std::max(library_rows, std::min(shape.m, kTileRows));
+    const Choice choice = choose(product, engine);
     layout = choice.layout;
+    if (library_rows == 0) return;
     primitive = dnnl::matmul(choice.desc);
     scratch_bytes = round_up(static_cast<int64_t>(choice.desc.scratchpad_desc().get_size()), 64);
     for (int i = 0; i < n_threads; ++i) threads.push_back(thread_of(choice.desc));
+  }
+
+  void multiply_rest(const Buffers& buffers) const {
+    RowProduct p{.a = static_cast<const float*>(buffers.a) + library_rows * shape.k,
+                 .a_stride = shape.k,
+                 .b_stride = layout.width,
+                 .c_stride = shape.n,
+                 .m = shape.m - library_rows,
+                 .n = layout.width,
+                 .k = shape.k,
+                 .order = order,
+                 .sum = shape.accumulate ? RowSum::add : RowSum::overwrite};
+    for (int64_t n = 0; n < shape.n; n += layout.width) {
+      p.b = static_cast<const float*>(buffers.b) + n / layout.width * layout.panel_elems();
+      p.c = buffers.c + library_rows * shape.n + n;
+      multiply_rows(p);
+    }
   }
 
   PerThread thread_of(const dnnl::matmul::primitive_desc& desc) const {
@@ -127,6 +160,9 @@ size_t TileGemm::scratch_bytes() const {
 }
 
 void TileGemm::run(int thread, const Buffers& buffers) const {
+  const State& s = *state_;
+  if (s.library_rows < s.shape.m) s.multiply_rest(buffers);
+  if (s.library_rows == 0) return;
   State::PerThread& t = state_->threads.at(static_cast<size_t>(thread));
   omp_set_num_threads(1);
   t.a.set_data_handle(const_cast<void*>(buffers.a));
@@ -136,6 +172,47 @@ void TileGemm::run(int thread, const Buffers& buffers) const {
   const dnnl_status_t status = dnnl_primitive_execute(
       state_->primitive.get(), t.stream.get(), static_cast<int>(t.args.size()), t.args.data());
   CHECK(status == dnnl_success);
+}
+
+void use_row_sums(RowSums sums) {
+  g_row_sums = sums;
+}
+
+RowSums row_sums() {
+  return g_row_sums;
+}
+
+SumOrder library_sum_order(int64_t k) {
+  constexpr int64_t kColumns = kTileColumns, kTriedRows = 2;
+  const TileGemm product({kTileRows, kColumns, k, Dtype::f32, false}, 1);
+  const auto n_a = static_cast<size_t>(kTileRows * k), n_b = static_cast<size_t>(k * kColumns);
+  const auto n_c = static_cast<size_t>(kTileRows * kColumns);
+  // Any numbers will do whose sums are rounded.
+  std::vector<float> a(n_a), b(n_b), c(n_c), tried(n_c);
+  const RandomStream random{.name = name_hash("library_sum_order")};
+  for (size_t i = 0; i < n_a; ++i) a[i] = random.uniform(i) - 0.5f;
+  for (size_t i = 0; i < n_b; ++i) b[i] = random.uniform(n_a + i) - 0.5f;
+  constexpr size_t kAlignment = 64;
+  std::vector<std::byte> scratch(product.scratch_bytes() + kAlignment);
+  void* at = scratch.data();
+  size_t space = scratch.size();
+  product.run(0, {a.data(), b.data(), c.data(), std::align(kAlignment, 1, at, space)});
+  for (const int64_t block : {int64_t{256}, int64_t{384}, k}) {
+    // One panel: as many columns as the library's panels have.
+    multiply_rows({.a = a.data(),
+                   .a_stride = k,
+                   .b = b.data(),
+                   .b_stride = kColumns,
+                   .c = tried.data(),
+                   .c_stride = kColumns,
+                   .m = kTriedRows,
+                   .n = kColumns,
+                   .k = k,
+                   .order = {block}});
+    const auto n_bytes = static_cast<size_t>(kTriedRows * kColumns) * sizeof(float);
+    if (std::memcmp(c.data(), tried.data(), n_bytes) == 0) return {block};
+  }
+  return {};
 }
 
 }  // namespace octet::cpu

@@ -1,6 +1,9 @@
 // One product of fixed size on one thread: c [m, n] f32 (+)= a [m, k] b [k, n], with a and b both
-// f32 or both bf16, a dense by rows and b in panels. A thin wrapper of oneDNN's matmul primitive:
-// it accumulates in f32 and always gives the same bits.
+// f32 or both bf16, a dense by rows and b in panels. A wrapper of oneDNN's matmul primitive, which
+// accumulates in f32 and always gives the same bits. Its f32 kernels add some of the last rows in
+// another order than the rest. Under RowSums::same, rows beyond the last kTileRows go through
+// multiply_rows instead, in the order of the rest, so that a row's bits do not depend on how many
+// rows there are; where that order is not known (library_sum_order), through the library as well.
 //
 // n is a multiple of kTileColumns and k of kTileDepth (callers pad with zeros), so that the library
 // pads nothing itself. run() allocates nothing of ours and may be called by any number of threads
@@ -11,17 +14,30 @@
 #include <memory>
 
 #include "backends/cpu/pack.h"
+#include "backends/cpu/row_product.h"
 
 namespace octet::cpu {
 
 inline constexpr int64_t kTileColumns = 64;
 inline constexpr int64_t kTileDepth = 32;
+inline constexpr int64_t kTileRows = 64;
+
+// What products that are made from now on do with their last rows: one choice a process, as the
+// library's instruction set is (isa.h). Training keeps the library's; generation wants the same
+// bits for any number of rows.
+enum class RowSums : uint8_t { library, same };
+void use_row_sums(RowSums sums);
+RowSums row_sums();
 
 struct TileShape {
   int64_t m = 0, n = 0, k = 0;
   Dtype dtype = Dtype::f32;  // f32 or bf16; bf16 only where bf16_compute_dtype() says so
   bool accumulate = false;
 };
+
+// The order in which the library adds the k products of an element, found by trying: both kinds of
+// kernel multiply the same numbers. Not known where no order gives the library's bits.
+SumOrder library_sum_order(int64_t k);
 
 class TileGemm {
  public:

@@ -87,6 +87,7 @@ constexpr std::array<Entry, kOpCount> kOps = {{
     {OpCode::quantize_groups, &ops::kQuantizeGroups},
     {OpCode::dequantize, &ops::kDequantize},
     {OpCode::add_quantize, &ops::kAddQuantize},
+    {OpCode::fake_quantize, &ops::kFakeQuantize},
     {OpCode::amax_quantize, &ops::kAmaxQuantize},
     {OpCode::rms_norm_quantize, &ops::kRmsNormQuantize},
     {OpCode::layer_norm_quantize, &ops::kLayerNormQuantize},

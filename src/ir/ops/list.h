@@ -65,6 +65,8 @@ extern const OpDef kCrossEntropy, kCrossEntropyGrad;
 //   in groups
 extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth,
     kQuantizeGroups, kDequantize, kAddQuantize;
+// fake_quantize.cpp: fake_quantize(x) -> x as eight bits hold it, a scale for each group of a row
+extern const OpDef kFakeQuantize;
 // amax_quantize.cpp: amax_quantize(x, history[n]?, amax[] or bool flag[], ...)
 //   -> codes, scale[], bool nonfinite[]; with a history: its next value; with `both`: the
 //   transposed codes. The scale is of the maxima, and of x too where it `measures`

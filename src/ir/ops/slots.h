@@ -59,6 +59,7 @@ OCTET_SLOTS(QuantizeBoth, (x, scale), (q, q_transposed));
 OCTET_SLOTS(QuantizeGroups, (x), (q, scale));
 OCTET_SLOTS(Dequantize, (q, scale), (x));
 OCTET_SLOTS(AddQuantize, (a, b), (sum, q, scale));
+// fake_quantize is a Unary.
 
 // amax_quantize.cpp, quantize_layers.cpp
 OCTET_SLOTS(AmaxQuantize, (x, history, maximum), (q, scale, nonfinite, next_history, q_transposed));

@@ -5,8 +5,8 @@ namespace octet {
 namespace {
 
 Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return assign_types(graph, recipe.compute,
-                      options.gradient == Dtype::bf16 ? Dtype::fp16 : options.gradient);
+  const Dtype gradient = options.gradient == Dtype::bf16 ? Dtype::fp16 : options.gradient;
+  return store_frozen(assign_types(graph, recipe.compute, gradient), options.frozen);
 }
 
 }  // namespace

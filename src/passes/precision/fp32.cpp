@@ -5,7 +5,7 @@ namespace octet {
 namespace {
 
 Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  Graph typed = assign_types(graph, recipe.compute, Dtype::f32);
+  Graph typed = store_frozen(assign_types(graph, recipe.compute, Dtype::f32), options.frozen);
   for (Node& node : typed.nodes) {
     if (node.op == OpCode::gemm) std::get<GemmAttrs>(node.attrs).tf32 = options.tf32;
   }

@@ -10,15 +10,24 @@
 
 namespace octet {
 
+// The last * takes as little as it can, and more only where what follows does not fit: an earlier
+// one never has to take more.
 bool matches_pattern(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] != '*')
-    return !name.empty() && pattern[0] == name[0] &&
-           matches_pattern(pattern.substr(1), name.substr(1));
-  for (size_t skip = 0; skip <= name.size(); ++skip) {
-    if (matches_pattern(pattern.substr(1), name.substr(skip))) return true;
+  size_t p = 0, n = 0, behind_star = std::string_view::npos, taken = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      behind_star = ++p;
+      taken = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (behind_star != std::string_view::npos) {
+      p = behind_star;
+      n = ++taken;
+    } else {
+      return false;
+    }
   }
-  return false;
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
 OperandFormat operand_format(Dtype dtype, bool gradient) {

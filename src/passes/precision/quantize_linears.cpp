@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "passes/precision/store_frozen.h"
 #include "passes/reorder.h"
 #include "passes/rewrite.h"
 
@@ -24,16 +25,37 @@ struct LinearGroup {
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
 };
 
-bool is_parameter(const Graph& graph, ValueId id) {
+bool is_weight(const Graph& graph, ValueId id) {
   const GraphInput* input = graph.input_of(id);
-  return input != nullptr && input->kind == InputKind::parameter;
+  return (input != nullptr && input->kind == InputKind::parameter) || frozen_weight(graph, id);
+}
+
+// Each reader of a frozen weight in eight bits has a value of its own.
+bool is_same_weight(const Graph& graph, ValueId a, ValueId b) {
+  const GraphInput* frozen = frozen_weight(graph, a);
+  return a == b || (frozen != nullptr && frozen == frozen_weight(graph, b));
+}
+
+const Node* dequantize_of(const Graph& graph, ValueId id) {
+  const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
+  if (producer == kNoNode || frozen_weight(graph, id) == nullptr) return nullptr;
+  return &graph.nodes[static_cast<size_t>(producer)];
+}
+
+// Where a weight is kept in eight bits, as they are asked for: what makes it wide again.
+const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype) {
+  const Node* dequantize = dequantize_of(graph, id);
+  const bool fits = dequantize != nullptr &&
+                    std::get<QuantizeAttrs>(dequantize->attrs).group == 0 &&
+                    graph.type(dequantize->in(Dequantize::q)).dtype == dtype;
+  return fits ? dequantize : nullptr;
 }
 
 // Finds the groups, and says for each gemm which one it belongs to.
 class Groups {
  public:
   Groups(const Graph& graph, const QuantizeLinearsOptions& options)
-      : of_node_(graph.nodes.size(), -1) {
+      : graph_(graph), of_node_(graph.nodes.size(), -1) {
     std::map<std::pair<int, ValueId>, int> by_x;
     std::map<std::string, std::pair<int, ValueId>> by_name;  // the group, and the member's x
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
@@ -82,8 +104,9 @@ class Groups {
   void add_backward(const Node& node, NodeId n, const std::pair<int, ValueId>& member) {
     LinearGroup& group = groups_[static_cast<size_t>(member.first)];
     const auto known = [&](ValueId id) {
-      return id == member.second ||
-             std::find(group.weights.begin(), group.weights.end(), id) != group.weights.end();
+      return id == member.second || std::ranges::any_of(group.weights, [&](ValueId weight) {
+               return is_same_weight(graph_, weight, id);
+             });
     };
     const ValueId a = node.in(Gemm::a), gradient = known(a) ? node.in(Gemm::b) : a;
     if (std::find(group.gradients.begin(), group.gradients.end(), gradient) ==
@@ -94,6 +117,7 @@ class Groups {
     of_node_[static_cast<size_t>(n)] = member.first;
   }
 
+  const Graph& graph_;
   std::vector<LinearGroup> groups_;
   std::vector<int> of_node_;
 };
@@ -137,7 +161,7 @@ class LinearQuantizer {
         Groups::gemm(node).role != GemmRole::forward) {
       return Kind::dy;
     }
-    return is_parameter(rewriter_.from(), operand) ? Kind::w : Kind::x;
+    return is_weight(rewriter_.from(), operand) ? Kind::w : Kind::x;
   }
 
   void quantized_gemm(const Node& node, const LinearGroup& group) {
@@ -176,16 +200,35 @@ class LinearQuantizer {
             .pad = kPadRows};
   }
 
+  // Whether anything is kept of the group's weights between updates: not of those that are
+  // dequantized.
+  bool keeps_copies(const LinearGroup& group) const {
+    const Graph& from = rewriter_.from();
+    return options_.weight_copy != WeightCopy::per_use &&
+           std::ranges::all_of(group.weights,
+                               [&](ValueId w) { return from.input_of(w) != nullptr; });
+  }
+
+  // What shares the operand's scale; of a weight that is dequantized, that one alone.
+  std::vector<ValueId> members_of(const LinearGroup& group, Kind kind, ValueId operand) const {
+    if (kind == Kind::dy) return group.gradients;
+    const bool is_plain = kind == Kind::w && rewriter_.from().input_of(operand) != nullptr;
+    return is_plain ? group.weights : std::vector<ValueId>{operand};
+  }
+
   // One scale per x, and per group for weights and gradients.
   ValueId scale_of(const LinearGroup& group, Kind kind, ValueId operand) {
     const OperandFormat& fmt = format(group, kind);
-    const std::vector<ValueId>& members = kind == Kind::w    ? group.weights
-                                          : kind == Kind::dy ? group.gradients
-                                                             : std::vector<ValueId>{operand};
-    const auto key = std::tuple(members[0], kind, fmt.dtype);
+    const Graph& from = rewriter_.from();
+    const Node* stored = kind == Kind::w ? stored_weight(from, operand, fmt.dtype) : nullptr;
+    if (stored != nullptr) return rewriter_.map(stored->in(Dequantize::scale));
+    const std::vector<ValueId> members = members_of(group, kind, operand);
+    const GraphInput* frozen = kind == Kind::w ? frozen_weight(from, operand) : nullptr;
+    const ValueId first = frozen != nullptr && members.size() == 1 ? frozen->value : members[0];
+    const auto key = std::tuple(first, kind, fmt.dtype);
     if (const auto it = scales_.find(key); it != scales_.end()) return it->second;
     if (predicts()) return scales_[key] = predicted_scale(group, kind, fmt.dtype);
-    if (kind == Kind::w && options_.weight_copy != WeightCopy::per_use)
+    if (kind == Kind::w && keeps_copies(group))
       return scales_[key] = b_.state(StateUse::weight_scale, group.name, {Dtype::f32, {}});
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
     flags_.push_back(amax[AmaxOp::nonfinite]);
@@ -229,9 +272,15 @@ class LinearQuantizer {
     QuantizeAttrs attrs = attrs_of(fmt);
     // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long
     // as the codes that they meet.
-    if (kind == Kind::w) attrs.pad = 1;
-    if (kind == Kind::w && keeps_codes(options_.weight_copy))
-      return codes_[key] = copied_codes(operand, attrs, transposed);
+    if (kind == Kind::w) {
+      attrs.pad = 1;
+      if (const Node* stored = stored_weight(rewriter_.from(), operand, fmt.dtype)) {
+        const ValueId q = rewriter_.map(stored->in(Dequantize::q));
+        return codes_[key] = transposed ? b_.transpose(q, {1, 0}) : q;
+      }
+      if (keeps_codes(options_.weight_copy) && keeps_copies(group))
+        return codes_[key] = copied_codes(operand, attrs, transposed);
+    }
     const ValueId value = rewriter_.map(operand);
     // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
     // is kept.
@@ -267,11 +316,11 @@ class LinearQuantizer {
 
   // What is kept, from the parameters: one scale for a group.
   void refresh_copies() {
-    if (options_.weight_copy == WeightCopy::per_use) return;
     for (const LinearGroup& group : groups_.all()) {
+      if (!keeps_copies(group)) continue;
       b_.tag = Tag{.layer = -1, .role = Role::update, .origin = group.name};
       if (predicts()) {
-        if (!keeps_codes(options_.weight_copy)) return;
+        if (!keeps_codes(options_.weight_copy)) continue;
         const ValueId scale = scale_of(group, Kind::w, group.weights[0]);
         for (const ValueId weight : group.weights) refresh(copies_.at(weight), weight, scale);
         continue;

@@ -113,7 +113,7 @@ Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeO
 }
 
 Graph apply_types(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return assign_types(graph, recipe.compute, options.gradient);
+  return store_frozen(assign_types(graph, recipe.compute, options.gradient), options.frozen);
 }
 
 Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,

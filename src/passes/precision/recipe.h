@@ -12,6 +12,7 @@
 #include "ir/graph.h"
 #include "passes/memory/recompute.h"
 #include "passes/precision/policy.h"
+#include "passes/precision/store_frozen.h"
 
 namespace octet {
 
@@ -25,7 +26,8 @@ struct RecipeOptions {
   bool tf32 = false;                        // fp32: products may round their factors (GemmAttrs)
   // log2 of the RMS that a parameter starts with, for recipes that predict scales; -inf: zeros.
   std::map<std::string, double> initial_rms = {};
-  bool k_major = true;  // products of codes want both factors K-major
+  bool k_major = true;                              // products of codes want both factors K-major
+  FrozenFormat frozen = FrozenFormat::as_computed;  // of constants (store_frozen.h)
 };
 
 struct Recipe {

@@ -23,8 +23,8 @@ std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOption
   std::map<std::string, double> rms = options.initial_rms;
   for (const GraphInput& input : graph.inputs) {
     const bool is_matrix = graph.type(input.value).shape.size() > 1;
-    if (input.kind == InputKind::parameter && is_matrix)
-      rms.try_emplace(input.name, std::log2(kUsual));
+    const bool is_weight = input.kind == InputKind::parameter || input.kind == InputKind::constant;
+    if (is_weight && is_matrix) rms.try_emplace(input.name, std::log2(kUsual));
   }
   return rms;
 }

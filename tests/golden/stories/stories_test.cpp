@@ -27,7 +27,7 @@ class Stories : public testing::Test {
       GTEST_SKIP() << "the model's folder is not there (CMake variable OCTET_TEST_DATA)";
     }
     std::ifstream(kModel + "/reference.json") >> reference_;
-    backend_ = cpu::make_backend(0, cpu::detect_isa());
+    backend_ = cpu::make_backend(0, cpu::detect_isa(), cpu::RowSums::same);
     tokenizer_ = make_tokenizer(posix_files(), kTokenizer);
     source_ = find_model_source(posix_files(), kModel);
   }
@@ -37,6 +37,8 @@ class Stories : public testing::Test {
     model.load(WeightReader(posix_files(), source_.weights, source_.spec));
     return model;
   }
+
+  TextMachine machine() { return {posix_files(), *backend_.device, *backend_.catalogue}; }
 
   std::vector<std::vector<int32_t>> stories() const {
     const DatasetOptions options{
@@ -70,26 +72,55 @@ TEST_F(Stories, loss_is_that_of_the_reference) {
 }
 
 TEST_F(Stories, greedy_text_is_that_of_the_reference) {
-  const GenerateOptions options{.max_tokens = 200, .context = kSeq, .stop = {1, 2}};
-  const std::vector<int32_t> prompt = {*tokenizer_->bos()};
-  Inference model = load(generation_functions(1, options));
-  std::vector<int32_t> tokens = prompt;
-  const std::vector<int32_t> added = generate(model, prompt, options);
-  tokens.insert(tokens.end(), added.begin(), added.end());
-  const auto expected = reference_["greedy_200_steps_from_BOS"].get<std::string>();
-  std::string text = tokenizer_->decode(tokens);
+  const std::vector<Prompt> prompts = {{.tokens = {*tokenizer_->bos()}}};
+  const GenerateOptions options{.max_tokens = 200, .stop_tokens = {1, 2}};
+  const TextModelOptions size{.capacity = 201};
   // The reference ends its output with a line's end of its own.
-  EXPECT_EQ(text + "\n", expected);
+  const auto expected = reference_["greedy_200_steps_from_BOS"].get<std::string>();
+  for (const auto make : {make_cached_model, make_recomputed_model}) {
+    const auto model = make(source_, size, machine());
+    EXPECT_EQ(generate(*model, *tokenizer_, prompts, options).front().text + "\n", expected);
+  }
 }
 
-TEST_F(Stories, padding_does_not_change_the_next_token) {
-  const std::vector<std::vector<int32_t>> documents = stories();
-  const std::span<const int32_t> prompt = std::span(documents.front()).first(37);
-  const GenerateOptions padded{.max_tokens = 1, .context = kSeq};  // to 64
-  const GenerateOptions exact{.max_tokens = 1, .context = 37};
-  Inference with_padding = load(generation_functions(37, padded));
-  Inference without_padding = load(generation_functions(37, exact));
-  EXPECT_EQ(generate(with_padding, prompt, padded), generate(without_padding, prompt, exact));
+// Batches of any size, and a model without a cache.
+TEST_F(Stories, a_text_does_not_depend_on_those_beside_it) {
+  std::vector<Prompt> prompts;
+  for (const std::vector<int32_t>& story : stories()) {
+    const size_t n = 3 + 11 * prompts.size();
+    prompts.push_back({.tokens = {story.begin(), story.begin() + static_cast<int64_t>(n)},
+                       .sampling = {.temperature = 1, .top_p = 0.9, .seed = 7}});
+    if (prompts.size() == 5) break;
+  }
+  const GenerateOptions options{.max_tokens = 30, .stop_tokens = {1, 2}};
+  for (const char* recipe : {"fp32", "bf16"}) {
+    source_.recipe = recipe;
+    const auto texts = [&](const TextModelOptions& size, const auto& make) {
+      const auto model = make(source_, size, machine());
+      std::vector<std::string> result;
+      for (const Completion& done : generate(*model, *tokenizer_, prompts, options)) {
+        result.push_back(done.text);
+      }
+      return result;
+    };
+    const auto expected = texts({.n_entries = 1, .capacity = 100}, make_cached_model);
+    EXPECT_EQ(texts({.n_entries = 2, .capacity = 77}, make_cached_model), expected) << recipe;
+    EXPECT_EQ(texts({.n_entries = 5, .capacity = 128}, make_cached_model), expected) << recipe;
+    EXPECT_EQ(texts({.n_entries = 1, .capacity = 100}, make_recomputed_model), expected) << recipe;
+  }
+}
+
+TEST_F(Stories, beyond_the_capacity_the_oldest_tokens_are_forgotten) {
+  const std::vector<int32_t> story = stories().front();
+  const std::vector<Prompt> prompts = {{.tokens = {story.begin(), story.begin() + 20}}};
+  const GenerateOptions options{.max_tokens = 12, .stop_tokens = {1, 2}};
+  std::vector<std::string> texts;
+  for (const auto make : {make_cached_model, make_recomputed_model}) {
+    const auto model = make(source_, {.capacity = 24}, machine());
+    texts.push_back(generate(*model, *tokenizer_, prompts, options).front().text);
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+  EXPECT_FALSE(texts[0].empty());
 }
 
 }  // namespace

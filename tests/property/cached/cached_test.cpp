@@ -34,14 +34,20 @@ class CachedProgram {
                   [](const ParameterSpec& p) { return initial_values(p, 1); });
   }
 
-  // The logits of all rows; tokens and positions [batch][seq].
-  std::vector<float> run(const FunctionKey& key, const std::vector<int32_t>& tokens,
-                         const std::vector<int32_t>& positions) {
+  BoundPlan& fill(const FunctionKey& key, const std::vector<int32_t>& tokens,
+                  const std::vector<int32_t>& positions) {
     BoundPlan& plan = *bound_.at(key);
     const auto n_bytes = static_cast<int64_t>(tokens.size() * sizeof(int32_t));
     plan.write_input("tokens", tokens.data(), n_bytes);
     if (plan.has_input("positions")) plan.write_input("positions", positions.data(), n_bytes);
     plan.run();
+    return plan;
+  }
+
+  // The logits of all rows; tokens and positions [batch][seq].
+  std::vector<float> run(const FunctionKey& key, const std::vector<int32_t>& tokens,
+                         const std::vector<int32_t>& positions) {
+    BoundPlan& plan = fill(key, tokens, positions);
     const TensorType& type = plan.plan().graph.type(plan.plan().graph.find_output("logits")->value);
     std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
     plan.read_output("logits", bytes.data(), type.n_bytes());
@@ -161,6 +167,42 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{ModelKind::llama, "fp32", 1e-6, true}, Case{ModelKind::olmo, "fp32", 1e-6},
                     Case{ModelKind::mistral, "fp32", 1e-6}, Case{ModelKind::gpt2, "fp32", 1e-6},
                     Case{ModelKind::llama, "bf16", 2e-3}, Case{ModelKind::gpt2, "coat", 2e-2}));
+
+// As the CPU generates: pieces of any length, texts at different places, other texts beside them.
+TEST(CachedBits, are_those_of_the_training_forward) {
+  tiny::backend();  // which would choose otherwise
+  cpu::use_row_sums(cpu::RowSums::same);
+  for (const ModelKind kind : {ModelKind::llama, ModelKind::gpt2, ModelKind::qwen3}) {
+    for (const char* recipe : {"fp32", "bf16"}) {
+      ModelSpec spec = tiny::spec(kind);
+      const FunctionKey whole{function::logits, {.batch = kTexts, .seq = kTokens}};
+      const auto cached = [](std::string_view name, int64_t seq) {
+        return FunctionKey{name, {.batch = kTexts, .seq = seq, .cache = 40}};
+      };
+      CachedProgram program(spec, recipe, tiny::backend(),
+                            {whole, cached(function::fill, 5), cached(function::prefill, 3),
+                             cached(function::decode, 1)});
+      const Rows all = rows(0, kTokens);
+      const std::vector<float> expected = program.run(whole, all.tokens, all.positions);
+      const auto vocab = static_cast<size_t>(spec.vocab);
+      const auto compare = [&](const std::vector<float>& got, int64_t first, int64_t n) {
+        for (int64_t text = 0; text < kTexts; ++text) {
+          const auto from = static_cast<size_t>(text * kTokens + first) * vocab;
+          const auto at = static_cast<size_t>(text * n) * vocab;
+          EXPECT_EQ(std::memcmp(&got[at], &expected[from], static_cast<size_t>(n) * vocab * 4), 0)
+              << recipe << " " << first;
+        }
+      };
+      const Rows filled = rows(0, 5), more = rows(5, 3);
+      program.fill(cached(function::fill, 5), filled.tokens, filled.positions);
+      compare(program.run(cached(function::prefill, 3), more.tokens, more.positions), 5, 3);
+      for (int64_t t = 8; t < kTokens; ++t) {
+        const Rows next = rows(t, 1);
+        compare(program.run(cached(function::decode, 1), next.tokens, next.positions), t, 1);
+      }
+    }
+  }
+}
 
 TEST(CachedSizes, a_cache_that_is_too_small_is_refused) {
   const FunctionKey prefill{function::prefill, {.batch = 1, .seq = 8, .cache = 7}};

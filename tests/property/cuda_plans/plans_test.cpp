@@ -35,8 +35,9 @@ ProgramOptions options_of(const std::string& path, std::vector<std::string> sets
 std::vector<std::string> run_files() {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(OCTET_SOURCE_DIR "/recipes")) {
-    // This one's shape is that of a model folder which only its user has.
-    if (entry.path().filename() != "continue.yaml") files.push_back(entry.path());
+    // These have the shape of a model folder which only their user has.
+    const std::string name = entry.path().filename();
+    if (name != "continue.yaml" && !name.starts_with("finetune-")) files.push_back(entry.path());
   }
   std::ranges::sort(files);
   return files;

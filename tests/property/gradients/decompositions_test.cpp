@@ -85,6 +85,7 @@ TEST(Decompositions, equal_their_ops) {
 // Quantizers and scales stand beside the primitives: nothing simpler says what they do.
 bool is_atom(OpCode op) {
   if (op >= OpCode::rescale && op <= OpCode::data_scale) return false;
+  if (op == OpCode::fake_quantize) return true;
   return op < OpCode::gemm ||
          (op >= OpCode::amax && op <= OpCode::dequantize && op != OpCode::quantize_both);
 }

@@ -125,6 +125,22 @@ TEST(Dataset, the_end_of_train_is_held_out_unless_val_is_given) {
   EXPECT_EQ(text_of(given.val), "abcdefghij");
 }
 
+TEST(Dataset, whole_documents_are_held_out_where_there_are_several) {
+  const ScratchFolder folder;
+  const std::string a = folder.put("a", "0123456789"), b = folder.put("b", "abcdefghij"),
+                    c = folder.put("c", "xyz");
+  const auto held_out = [&](std::vector<std::string> paths, double share) {
+    return text_of(
+        open({.train = std::move(paths), .val_fraction = share, .hold_out = HoldOut::documents})
+            .val);
+  };
+  EXPECT_EQ(held_out({a, b}, 0.25), "abcdefghij");  // the end of a is as near as that of b
+  EXPECT_EQ(held_out({a, b, c}, 0.1), "xyz");
+  EXPECT_EQ(held_out({a, b, c}, 0.45), "abcdefghijxyz");
+  EXPECT_EQ(held_out({a}, 0.2), "89");  // a single one is cut
+  EXPECT_EQ(held_out({a, b}, 0), "");
+}
+
 TEST(Dataset, separators_cut_documents_and_strip_white_space) {
   const ScratchFolder folder;
   const std::string path = folder.put("t", "one\n<|e|>\n two <|e|> \n<|e|>three");

@@ -251,6 +251,27 @@ TEST(codec, dynamic_exponent_codes_are_sorted_and_counted_by_decade) {
   }
 }
 
+TEST(codec, int8_is_symmetric_and_rounds_ties_to_even) {
+  const auto code = [](float x) { return static_cast<int8_t>(encode(Dtype::int8, x)); };
+  for (int i = -127; i <= 127; ++i) {
+    EXPECT_EQ(code(static_cast<float>(i)), i);
+    EXPECT_EQ(decode(Dtype::int8, static_cast<uint8_t>(i)), static_cast<float>(i));
+    const float middle = static_cast<float>(i) + 0.5f;
+    const int even = i % 2 == 0 ? i : i + 1;
+    EXPECT_EQ(code(middle), std::clamp(even, -127, 127)) << middle;
+  }
+  EXPECT_EQ(code(0.5f), 0);
+  EXPECT_EQ(code(-0.5f), 0);
+  EXPECT_EQ(code(std::nextafter(0.5f, 1.0f)), 1);
+  EXPECT_EQ(code(-128), -127);
+  EXPECT_EQ(code(-1e30f), -127);
+  EXPECT_EQ(code(std::numeric_limits<float>::infinity()), 127);
+  EXPECT_EQ(code(std::numeric_limits<float>::quiet_NaN()), 0);
+  EXPECT_EQ(code(1e-45f), 0);
+  EXPECT_EQ(decode(Dtype::int8, 0x80), -128);  // never written, and read as what it says
+  EXPECT_FALSE(is_gemm_operand(Dtype::int8));
+}
+
 TEST(codec, the_rows_agree_with_their_codes) {
   for (const FormatRow& row : kFormats) {
     EXPECT_EQ(dtype_bytes(row.dtype) * 8, format_bits(row));

@@ -227,7 +227,87 @@ TEST(QuantizedWeights, are_read_in_every_layout) {
   EXPECT_EQ(error({1}, R"({"quant_method":"fp8","weight_block_size":[0,2]})"),
             "'quantization_config.weight_block_size': expected two extents of a block, got [0,2]");
   EXPECT_EQ(error({1}, R"({"quant_method":"compressed-tensors","format":"pack-quantized"})"),
-            "'quantization_config.format': expected \"float-quantized\", got \"pack-quantized\"");
+            "'quantization_config.format': expected float-quantized, int-quantized, "
+            "mxfp8-quantized, naive-quantized, got \"pack-quantized\"");
+}
+
+// Activation quantizers as the folder's config and its scales say.
+FakeQuantizeInputs read_inputs(const std::string& config, std::optional<float> input_scale = {}) {
+  const ScratchFolder folder;
+  ModelSpec spec =
+      resolved({.hidden = 2, .layers = 1, .heads = 1, .ffn = 3, .vocab = 2, .norm_eps = 1e-6});
+  std::vector<TensorSource> sources;
+  std::vector<std::vector<std::byte>> bytes;
+  const auto add = [&](const std::string& name, Dtype dtype, const std::vector<int64_t>& shape) {
+    sources.push_back({tensor_decl(name, dtype, shape), {}});
+    bytes.emplace_back(sources.back().decl.n_bytes(), std::byte(0));
+  };
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    const bool is_scaled = p.name.ends_with("down_proj.weight");
+    add(p.name, is_scaled ? Dtype::int8 : Dtype::f32, p.shape);
+    if (!is_scaled) continue;
+    add(p.name + "_scale", Dtype::f32, {1});
+    if (!input_scale) continue;
+    add("model.layers.0.mlp.down_proj.input_scale", Dtype::f32, {1});
+    std::memcpy(bytes.back().data(), &*input_scale, 4);
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    sources[i].emit = [&bytes, i](const ByteSink& sink) { sink(bytes[i]); };
+  }
+  write_atomically(posix_files(), folder / "model.safetensors",
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  Json json = Json::parse(hf_config_text(spec));
+  json["quantization_config"] = Json::parse(config);
+  folder.put("config.json", json.dump());
+  return WeightReader(posix_files(), folder.path(), spec).inputs();
+}
+
+std::string int_config(const std::string& inputs) {
+  return R"({"quant_method":"compressed-tensors","format":"int-quantized","config_groups":)"
+         R"({"group_0":{"targets":["Linear"],"weights":{"num_bits":8,"type":"int"},)"
+         R"("input_activations":)" +
+         inputs + "}}}";
+}
+
+TEST(QuantizedInputs, are_as_the_config_says) {
+  const std::string down = "model.layers.0.mlp.down_proj.weight";
+  EXPECT_TRUE(read_inputs(int_config("null")).empty());
+  const auto fixed = read_inputs(int_config(R"({"num_bits":8,"strategy":"tensor"})"), 0.25f);
+  ASSERT_EQ(fixed.linears.size(), 1u);
+  EXPECT_EQ(fixed.linears.at(down),
+            (ActivationQuantizer{.dtype = Dtype::int8, .target = 127, .scale = 0.25f}));
+  const auto token = read_inputs(int_config(R"({"num_bits":8,"strategy":"token","dynamic":true})"));
+  EXPECT_EQ(token.linears.at(down),
+            (ActivationQuantizer{.dtype = Dtype::int8, .target = 127, .group = kWholeRow}));
+  const auto own =
+      read_inputs(R"({"quant_method":"octet","groups":[{"block":[2,3],"inputs":{"format":"hif8",)"
+                  R"("scaling":"group","group":32,"power":true}}],)"
+                  R"("residual":{"format":"e5m2","scales":{"layers.0.residual.0.a":0.5}}})");
+  EXPECT_EQ(own.linears.at(down),
+            (ActivationQuantizer{.dtype = Dtype::hif8, .target = 15, .group = 32, .power = true}));
+  EXPECT_EQ(own.residuals.at("layers.0.residual.0.a").scale, 0.5f);
+}
+
+TEST(QuantizedInputs, of_wrong_configs_and_scales_are_refused) {
+  const auto error = [](const std::string& config, std::optional<float> scale = {}) {
+    const std::string text = error_of([&] { read_inputs(config, scale); });
+    return text.substr(text.find(": ") + 2);
+  };
+  EXPECT_EQ(
+      error(int_config(R"({"num_bits":8,"strategy":"tensor"})")),
+      "expected the scale of an input in 'model.layers.0.mlp.down_proj.input_scale', got none");
+  for (const float scale : {0.0f, -1.0f, NAN, INFINITY}) {
+    EXPECT_EQ(error(int_config(R"({"num_bits":8,"strategy":"tensor"})"), scale),
+              "'model.layers.0.mlp.down_proj.input_scale' must be one scale above 0, got 1 values");
+  }
+  EXPECT_EQ(error(int_config(R"({"num_bits":4})")),
+            "'quantization_config.num_bits': expected 8, got 4");
+  EXPECT_EQ(error(int_config(R"({"num_bits":8,"strategy":"group","dynamic":true,"group_size":0})")),
+            "'quantization_config.group_size': expected from 1 to 1048576, got 0");
+  EXPECT_EQ(error(R"({"quant_method":"octet","groups":[]})"),
+            "'quantization_config.groups': expected a list of groups, got array");
+  EXPECT_EQ(error(R"({"quant_method":"octet","groups":[{"inputs":{"format":"e8m0"}}]})"),
+            "'quantization_config.format': expected an 8-bit format, got \"e8m0\"");
 }
 
 }  // namespace

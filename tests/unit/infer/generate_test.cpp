@@ -2,29 +2,177 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
 #include "infer/batch_inputs.h"
 #include "infer/evaluate.h"
+#include "infer/prompt_file.h"
+#include "infer/stop_tokens.h"
+#include "infer/written_text.h"
 #include "text/tokenizer.h"
+#include "unit/base/error_of.h"
 
 namespace octet {
 namespace {
 
-std::vector<int64_t> lengths(int64_t prompt, const GenerateOptions& options) {
-  std::vector<int64_t> result;
-  for (const FunctionKey& f : generation_functions(prompt, options)) {
-    EXPECT_EQ(f.name, function::logits);
-    result.push_back(f.size.seq);
+int32_t pick(const std::vector<float>& logits, const Sampling& sampling,
+             const std::vector<int32_t>& text = {}) {
+  return next_token(logits, text, 0, sampling);
+}
+
+// How often each token comes, of 4,000 seeds.
+std::vector<int> counts(const std::vector<float>& logits, Sampling sampling) {
+  std::vector<int> result(logits.size());
+  for (uint32_t seed = 0; seed < 4000; ++seed) {
+    sampling.seed = seed;
+    ++result[static_cast<size_t>(pick(logits, sampling))];
   }
   return result;
 }
 
-TEST(GenerationFunctions, are_the_powers_of_two_that_the_text_passes) {
-  EXPECT_EQ(lengths(1, {.max_tokens = 9, .context = 64}), (std::vector<int64_t>{1, 2, 4, 8, 16}));
-  EXPECT_EQ(lengths(5, {.max_tokens = 4, .context = 64}), (std::vector<int64_t>{8}));
-  EXPECT_EQ(lengths(5, {.max_tokens = 5, .context = 64}), (std::vector<int64_t>{8, 16}));
-  EXPECT_EQ(lengths(5, {.max_tokens = 100, .context = 12}), (std::vector<int64_t>{8, 12}));
-  EXPECT_EQ(lengths(500, {.max_tokens = 100, .context = 12}), (std::vector<int64_t>{12}));
-  EXPECT_EQ(lengths(5, {.max_tokens = INT64_MAX, .context = 12}), (std::vector<int64_t>{8, 12}));
+TEST(NextToken, is_the_most_probable_one_without_a_temperature) {
+  EXPECT_EQ(pick({0.5f, 2, -1, 2}, {}), 1);
+  EXPECT_EQ(pick({-3, -2, -1}, {}), 2);
+}
+
+TEST(NextToken, repetition_makes_known_tokens_less_probable) {
+  EXPECT_EQ(pick({1.5f, 2, 0}, {.repetition_penalty = 1.5}, {1}), 0);     // 2 / 1.5 < 1.5
+  EXPECT_EQ(pick({-2, -1.5f, -9}, {.repetition_penalty = 1.5}, {1}), 0);  // -1.5 * 1.5 < -2
+  EXPECT_EQ(pick({1.5f, 2, 0}, {.repetition_penalty = 1.2}, {1, 1, 1}), 1);
+}
+
+TEST(NextToken, comes_as_often_as_its_probability_says) {
+  const float a = std::log(0.6f), b = std::log(0.3f), c = std::log(0.1f);
+  const std::vector<int> n = counts({a, b, c}, {.temperature = 1});
+  EXPECT_NEAR(n[0], 2400, 100);
+  EXPECT_NEAR(n[1], 1200, 100);
+  EXPECT_NEAR(n[2], 400, 60);
+  // At temperature 1/2 probabilities are squared: 36 : 9 : 1.
+  EXPECT_NEAR(counts({a, b, c}, {.temperature = 0.5})[0], 4000 * 36 / 46, 100);
+}
+
+TEST(NextToken, is_one_of_those_that_are_left) {
+  const float a = std::log(0.5f), b = std::log(0.3f), c = std::log(0.15f), d = std::log(0.05f);
+  const std::vector<float> logits = {d, b, a, c};
+  const auto kept = [&](Sampling sampling) {
+    sampling.temperature = 1;
+    std::vector<int> ids;
+    const std::vector<int> n = counts(logits, sampling);
+    for (size_t i = 0; i < n.size(); ++i) {
+      if (n[i] > 0) ids.push_back(static_cast<int>(i));
+    }
+    return ids;
+  };
+  using Ids = std::vector<int>;
+  EXPECT_EQ(kept({}), (Ids{0, 1, 2, 3}));
+  EXPECT_EQ(kept({.top_k = 2}), (Ids{1, 2}));
+  EXPECT_EQ(kept({.top_p = 0.45}), (Ids{2}));
+  EXPECT_EQ(kept({.top_p = 0.81}), (Ids{1, 2, 3}));
+  EXPECT_EQ(kept({.min_p = 0.25}), (Ids{1, 2, 3}));
+  EXPECT_EQ(kept({.min_p = 1}), (Ids{2}));
+  // Of the first two the first alone has 5/8.
+  EXPECT_EQ(kept({.top_k = 2, .top_p = 0.6}), (Ids{2}));
+}
+
+TEST(NextToken, is_refused_where_a_logit_is_not_a_number) {
+  EXPECT_EQ(test::error_of([] {
+              pick({0, NAN}, {}, {1, 2});
+            }),
+            "[generate] expected finite logits, got NaN for token 2");
+}
+
+TEST(WrittenText, holds_back_what_may_become_a_stop_text) {
+  const auto tokenizer = byte_tokenizer();
+  const std::vector<int32_t> prompt = {'a', 'b'};
+  const std::vector<std::string> stop = {"END", "###"};
+  WrittenText text(*tokenizer, prompt, stop);
+  size_t certain[] = {1, 1, 1, 4, 4, 4};
+  for (size_t i = 0; const char c : std::string("xENxEN")) {
+    EXPECT_FALSE(text.add(c));
+    EXPECT_EQ(text.n_certain(), certain[i++]);
+  }
+  EXPECT_TRUE(text.add('D'));
+  EXPECT_EQ(text.text(), "xENx");
+  EXPECT_EQ(text.n_certain(), 4u);
+}
+
+TEST(WrittenText, shows_whole_characters) {
+  const auto tokenizer = byte_tokenizer();
+  WrittenText text(*tokenizer, {}, {});
+  text.add(0xe2);
+  text.add(0x82);
+  EXPECT_EQ(text.n_certain(), 0u);
+  text.add(0xac);
+  EXPECT_EQ(text.n_certain(), 3u);
+  text.add(0xc3);
+  text.finish();
+  EXPECT_EQ(text.n_certain(), 4u);
+}
+
+class PromptFile : public testing::Test {
+ protected:
+  std::vector<StoredPrompt> read(const std::string& name, const std::string& text) {
+    const std::string path = testing::TempDir() + name;
+    std::ofstream(path, std::ios::binary) << text;
+    return read_prompts(posix_files(), path);
+  }
+};
+
+TEST_F(PromptFile, has_a_prompt_a_line_or_json) {
+  const auto texts = [&](const std::string& name, const std::string& text) {
+    std::vector<std::string> result;
+    for (const StoredPrompt& prompt : read(name, text)) result.push_back(prompt.text);
+    return result;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(texts("p.txt", "one\r\n\n two \n[3"), (Texts{"one", " two ", "[3"}));
+  EXPECT_EQ(texts("p.jsonl", "\"a\\nb\"\n{\"prompt\": \"c\", \"id\": 1}\n"), (Texts{"a\nb", "c"}));
+  EXPECT_EQ(texts("q.txt", "[\"a\", \"b\"]"), (Texts{"a", "b"}));
+  const auto with_seed = read("p.jsonl", R"({"prompt": "x", "seed": 9})");
+  EXPECT_EQ(with_seed.front().seed, 9u);
+  EXPECT_TRUE(read("p.jsonl", R"({"messages": []})").front().messages.is_array());
+}
+
+TEST_F(PromptFile, says_which_line_is_wrong) {
+  const std::string where = "[prompts] " + testing::TempDir() + "bad.jsonl";
+  EXPECT_EQ(test::error_of([&] { read("bad.jsonl", "{\"prompt\": \"a\"}\n{\"text\": 1}\n"); }),
+            where + ":2: expected the key prompt with a text, or messages, got neither");
+  EXPECT_EQ(test::error_of([&] { read("bad.jsonl", "{\"prompt\": \"a\", \"seed\": -1}"); }),
+            where + ":1: expected seed: an integer from 0 to 4294967295, got -1");
+  EXPECT_EQ(test::error_of([&] { read("bad.jsonl", "\n"); }),
+            where + ": expected at least one prompt, got none");
+}
+
+class StopTokens : public testing::Test {
+ protected:
+  void write(const char* name, const std::string& text) {
+    std::ofstream(join_path(folder_, name)) << text;
+  }
+  void SetUp() override {
+    folder_ = testing::TempDir() + "octet_stop_tokens";
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directory(folder_);
+  }
+  std::vector<int32_t> ids() { return stop_tokens(posix_files(), folder_, *byte_tokenizer()); }
+  std::string folder_;
+};
+
+TEST_F(StopTokens, are_those_of_generation_config_before_those_of_config) {
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(ids(), Ids{});
+  write("config.json", R"({"eos_token_id": 5})");
+  EXPECT_EQ(ids(), Ids{5});
+  write("generation_config.json", R"({"eos_token_id": null})");
+  EXPECT_EQ(ids(), Ids{5});
+  write("generation_config.json", R"({"eos_token_id": [9, 7, 9]})");
+  EXPECT_EQ(ids(), (Ids{7, 9}));
+  write("generation_config.json", R"({"eos_token_id": ["x"]})");
+  EXPECT_EQ(test::error_of([&] { ids(); }),
+            "[model] " + folder_ +
+                "/generation_config.json: eos_token_id: expected a token's id or a list of such, "
+                "got \"x\"");
 }
 
 TEST(PaddedRow, has_no_labels) {

@@ -131,8 +131,8 @@ TEST(Weights, what_does_not_fit_is_named) {
   EXPECT_EQ(error([](auto& decls) {
               decls.back() = tensor_decl("lm_head.weight", Dtype::i32, {11, 8});
             }),
-            "[weights] DIR/model.safetensors: 'lm_head.weight' must be F32, BF16, F16 or "
-            "F8_E4M3, got I32");
+            "[weights] DIR/model.safetensors: 'lm_head.weight' must be F32, BF16, F16, "
+            "F8_E4M3, F8_E5M2, I8, or U8 that the metadata name, got I32");
 }
 
 TEST(ModelSources, a_folder_says_what_it_can) {

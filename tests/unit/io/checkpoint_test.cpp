@@ -116,6 +116,15 @@ TEST(Checkpoint, the_newest_ones_are_kept) {
   EXPECT_THAT(whole_steps(checkpoints), ElementsAre(4, 1'000'000));
 }
 
+TEST(Checkpoint, one_may_be_kept_besides_the_newest) {
+  const ScratchFolder run;
+  Checkpoints checkpoints(posix_files(), run.path());
+  for (const int64_t step : {1, 2, 3, 4}) checkpoints.save(Fixture(step).contents, {1, 2});
+  EXPECT_THAT(whole_steps(checkpoints), ElementsAre(2, 4));
+  checkpoints.save(Fixture(5).contents, {2, 5});
+  EXPECT_THAT(whole_steps(checkpoints), ElementsAre(4, 5));
+}
+
 TEST(Checkpoint, a_step_saved_again_is_replaced) {
   const ScratchFolder run;
   Checkpoints checkpoints(posix_files(), run.path());

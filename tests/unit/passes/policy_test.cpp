@@ -32,6 +32,18 @@ constexpr PatternCase kPatterns[] = {
     {"layers.1", "layers.11", false},
 };
 
+TEST(Policy, patterns_of_many_stars_are_matched_at_once) {
+  const std::string name(200, 'a');
+  std::string pattern;
+  for (int i = 0; i < 60; ++i) pattern += "*a";
+  EXPECT_TRUE(matches_pattern(pattern, name));
+  EXPECT_FALSE(matches_pattern(pattern + "b", name));
+  EXPECT_FALSE(matches_pattern(std::string(60, '*') + "b", name));
+  EXPECT_TRUE(matches_pattern("a*c*d", "abccd"));
+  EXPECT_TRUE(matches_pattern("**", ""));
+  EXPECT_FALSE(matches_pattern("a*", "b"));
+}
+
 TEST(Policy, a_star_matches_any_run_of_characters) {
   for (const PatternCase& c : kPatterns)
     EXPECT_EQ(matches_pattern(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;

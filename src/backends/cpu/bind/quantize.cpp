@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "backends/cpu/bind/codes.h"
+#include "backends/cpu/fake_quantize.h"
 #include "backends/cpu/reduce.h"
 
 namespace octet::cpu {
@@ -174,6 +175,20 @@ LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {
   };
 }
 
+// Others are the reference kernel's.
+bool fake_applies(const NodeView& view) {
+  return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
+}
+
+LaunchFn prepare_fake_quantize(const NodeView& view, Context& context) {
+  const RowShape shape = rows_of(view.in(Unary::x));
+  return [quantizer = fake_quantizer(view.attrs<FakeQuantizeAttrs>(), shape.cols), shape,
+          &pool = context.pool](const LaunchArgs& args) {
+    fake_quantize(quantizer, shape, data<float>(args, Unary::x), data_out<float>(args, Unary::y),
+                  pool);
+  };
+}
+
 bool add_applies(const NodeView& view) {
   return is_wide(view.in(octet::AddQuantize::a).dtype) &&
          is_wide(view.in(octet::AddQuantize::b).dtype) &&
@@ -216,6 +231,7 @@ const Binding kBindings[] = {
     {OpCode::quantize_both, quantize_applies, quantize_bytes, prepare_quantize},
     {OpCode::amax_quantize, amax_quantize_applies, amax_quantize_bytes, prepare_amax_quantize},
     {OpCode::quantize_groups, groups_apply, group_bytes, prepare_quantize_groups},
+    {OpCode::fake_quantize, fake_applies, nullptr, prepare_fake_quantize},
     {OpCode::dequantize, dequantize_applies, group_bytes, prepare_dequantize},
     {OpCode::add_quantize, add_applies, group_bytes, prepare_add_quantize},
 };

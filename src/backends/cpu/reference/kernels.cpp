@@ -184,6 +184,8 @@ Kernel eight_bit(OpCode op) {
       return dequantize;
     case OpCode::add_quantize:
       return add_quantize;
+    case OpCode::fake_quantize:
+      return fake_quantize;
     case OpCode::amax_quantize:
       return amax_quantize;
     case OpCode::rms_norm_quantize:

@@ -67,6 +67,7 @@ void delayed_scale(const RefCall& call);
 void quantize(const RefCall& call);
 void quantize_both(const RefCall& call);
 void quantize_groups(const RefCall& call);
+void fake_quantize(const RefCall& call);
 void dequantize(const RefCall& call);
 void add_quantize(const RefCall& call);
 void amax_quantize(const RefCall& call);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <list>
 
+#include "backends/cpu/fake_quantize.h"
 #include "backends/cpu/reference/kernels.h"
 
 namespace octet::reference {
@@ -120,6 +121,19 @@ void quantize_both(const RefCall& call) {
 
 void quantize_groups(const RefCall& call) {
   quantize_in_groups(std::get<QuantizeAttrs>(call.attrs), call.in[0], call.out);
+}
+
+void fake_quantize(const RefCall& call) {
+  const auto& a = std::get<FakeQuantizeAttrs>(call.attrs);
+  const RefTensor& x = call.in[Unary::x];
+  const MatrixShape shape = matrix(x.type.shape);
+  const Quantizer groups = cpu::fake_quantizer(a, shape.cols);
+  std::vector<float> values(x.data.begin(), x.data.end());
+  std::vector<uint8_t> q(values.size());
+  std::vector<float> scales(static_cast<size_t>(scale_shape(shape, groups.granularity).n_elems()));
+  octet::quantize(groups, shape, values, q, scales);
+  octet::dequantize(groups, shape, q, scales, values);
+  std::copy(values.begin(), values.end(), call.out[Unary::y].data.begin());
 }
 
 void dequantize(const RefCall& call) {

@@ -1,0 +1,214 @@
+#include "cli/eval_tasks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/backend.h"
+#include "infer/stop_tokens.h"
+#include "infer/tasks/evaluate_tasks.h"
+#include "infer/tasks/evaluations.h"
+#include "passes/precision/recipe.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kColumns[] = {"step",
+                                    "task",
+                                    "convention",
+                                    "split",
+                                    "shots",
+                                    "recipe",
+                                    "n",
+                                    "acc",
+                                    "stderr",
+                                    "acc_norm",
+                                    "stderr_norm",
+                                    "flexible",
+                                    "stderr_flexible",
+                                    "perplexity",
+                                    "bits_per_byte",
+                                    "log_likelihood",
+                                    "difference",
+                                    "stderr_difference"};
+
+std::string cell_of(const OrderedJson& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.dump();
+}
+
+std::function<void(int64_t, int64_t)> painter(const GlobalOptions& options, const std::string& task,
+                                              const std::string& recipe) {
+  if (options.quiet || ::isatty(STDERR_FILENO) != 1) return {};
+  return [=](int64_t n_done, int64_t n) {
+    constexpr int64_t kEvery = 16;
+    if (n_done % kEvery != 0 && n_done != n) return;
+    clear_line();
+    if (n_done < n) write_err(fmt::format("{} in {}: {} of {} requests", task, recipe, n_done, n));
+  };
+}
+
+OrderedJson row_of(const PreparedTask& task, const TaskResult& result, const std::string& recipe) {
+  OrderedJson row = {{"task", task.name},        {"convention", enum_name(task.convention)},
+                     {"split", task.data.split}, {"shots", task.data.shots},
+                     {"recipe", recipe},         {"n", result.n}};
+  const auto add = [&](const char* name, const char* error, const std::optional<Share>& share) {
+    if (!share) return;
+    row[name] = share->value;
+    row[error] = share->error;
+  };
+  add("acc", "stderr", result.acc);
+  add("acc_norm", "stderr_norm", result.acc_norm);
+  add("flexible", "stderr_flexible", result.flexible);
+  if (result.perplexity) row["perplexity"] = *result.perplexity;
+  if (result.bits_per_byte) row["bits_per_byte"] = *result.bits_per_byte;
+  if (!result.log_likelihoods.empty()) {
+    double sum = 0;
+    for (const double x : result.log_likelihoods) sum += x;
+    row["log_likelihood"] = sum / static_cast<double>(result.log_likelihoods.size());
+  }
+  return row;
+}
+
+class Evaluation {
+ public:
+  Evaluation(const EvalTasksCall& call, const ModelSource& source, const GlobalOptions& options)
+      : call_(call), source_(source), options_(options), files_(posix_files()) {
+    tokenizer_ = make_tokenizer(files_, source.tokenizer);
+    limits_.longest = call.seq > 0 ? std::min(call.seq, source.seq) : source.seq;
+    limits_.n_new = std::min(limits_.n_new, std::max<int64_t>(1, limits_.longest / 2));
+    for (const std::string& name : call.tasks) tasks_.push_back(prepare_task(query(name)));
+    if (!call.flags.requests.empty()) {
+      log_ = RequestLog(files_, call.flags.requests, model_fingerprint(files_, source));
+    }
+  }
+
+  std::vector<OrderedJson> run() {
+    backend_ = open_backend(options_, {.same_rows = true});
+    std::vector<OrderedJson> rows;
+    std::vector<TaskResult> first;
+    for (const std::string& recipe : call_.recipes) {
+      const std::vector<TaskResult> results = run_recipe(recipe);
+      if (first.empty()) first = results;
+      for (size_t i = 0; i < tasks_.size(); ++i) {
+        OrderedJson row = row_of(tasks_[i], results[i], recipe);
+        if (recipe != call_.recipes.front() && !results[i].log_likelihoods.empty()) {
+          const PairedDifference difference =
+              paired_difference(results[i].log_likelihoods, first[i].log_likelihoods);
+          row["difference"] = difference.mean;
+          row["stderr_difference"] = difference.error;
+        }
+        rows.push_back(std::move(row));
+      }
+    }
+    // By task, the recipes one under the other.
+    std::vector<OrderedJson> sorted;
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      for (size_t k = i; k < rows.size(); k += tasks_.size()) sorted.push_back(rows[k]);
+    }
+    return sorted;
+  }
+
+ private:
+  TaskQuery query(const std::string& name) const {
+    TaskQuery result{.files = files_, .name = name, .folder = call_.flags.folder};
+    result.convention = call_.flags.convention == "olmo" ? Convention::olmo : Convention::lm_eval;
+    if (call_.flags.shots >= 0) result.shots = call_.flags.shots;
+    result.limit = call_.flags.limit;
+    return result;
+  }
+
+  PreparedTask prepare_task(const TaskQuery& query) const {
+    return octet::prepare_task(query, *tokenizer_, limits_);
+  }
+
+  std::vector<TaskResult> run_recipe(const std::string& recipe) {
+    ModelSource source = source_;
+    source.recipe = recipe;
+    int64_t capacity = 1;
+    for (const PreparedTask& task : tasks_) {
+      capacity = std::max(capacity, capacity_of(task, limits_));
+    }
+    const Log log = make_log(options_);
+    if (find_recipe(recipe).linears.quantized) {
+      log.warning("{}: scales are measured over a batch of {} texts, on which results depend",
+                  recipe, call_.batch);
+    }
+    const auto model = make_text_model(
+        source, {.n_entries = call_.batch, .capacity = capacity, .logits = LogitsFor::scoring},
+        {files_, *backend_.device, *backend_.catalogue, log});
+    std::vector<TaskResult> results;
+    for (const PreparedTask& task : tasks_) {
+      results.push_back(
+          run_task(task, {*model, *tokenizer_, stop_tokens(files_, source.folder, *tokenizer_),
+                          log_, recipe, limits_, painter(options_, task.name, recipe)}));
+    }
+    return results;
+  }
+
+  const EvalTasksCall& call_;
+  const ModelSource& source_;
+  const GlobalOptions& options_;
+  Files& files_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  TaskLimits limits_;
+  std::vector<PreparedTask> tasks_;
+  RequestLog log_;
+  Backend backend_;
+};
+
+}  // namespace
+
+bool is_evaluation_task(const std::string& name) {
+  const std::string task = name.substr(0, name.find(":mc"));
+  return std::any_of(all_tasks().begin(), all_tasks().end(),
+                     [&](const TaskDef& def) { return def.name == task; });
+}
+
+Table evaluation_table(const std::vector<OrderedJson>& rows) {
+  Table table;
+  for (const char* column : kColumns) {
+    const auto has = [&](const OrderedJson& row) { return row.contains(column); };
+    if (std::any_of(rows.begin(), rows.end(), has)) table.columns.emplace_back(column);
+  }
+  for (const OrderedJson& row : rows) {
+    std::vector<std::string> cells;
+    for (const std::string& column : table.columns) {
+      cells.push_back(row.contains(column) ? cell_of(row[column]) : "");
+    }
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+void run_eval_tasks(const EvalTasksCall& call, const ModelSource& source,
+                    const GlobalOptions& options) {
+  if (source.tokenizer.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
+                source.folder);
+  }
+  if (call.flags.folder.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--task-data: expected the folder of the tasks' files, got none");
+  }
+  for (const std::string& recipe : call.recipes) find_recipe(recipe);
+  std::vector<OrderedJson> rows = Evaluation(call, source, options).run();
+  if (const auto step = checkpoint_step(source)) {
+    std::vector<OrderedJson> stored;
+    for (const OrderedJson& row : rows) {
+      stored.push_back({{"step", *step}});
+      stored.back().update(row);
+    }
+    add_evaluations(posix_files(), source.folder, stored);
+  }
+  if (!options.json) return print_table(options, evaluation_table(rows));
+  OrderedJson json = OrderedJson::array();
+  for (OrderedJson& row : rows) json.push_back(std::move(row));
+  write_out(json_text(json));
+}
+
+}  // namespace octet

@@ -1,0 +1,36 @@
+// octet eval --tasks hellaswag,...: evaluation tasks from local files.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ordered_json.h"
+#include "cli/common.h"
+#include "infer/model_source.h"
+
+namespace octet {
+
+struct EvalTaskFlags {
+  std::string folder;  // --task-data
+  std::string convention = "lm-eval", requests;
+  int64_t shots = -1, limit = 0;  // shots below 0: the task's own
+};
+
+// Whether the name is that of an evaluation task, with or without ":mc".
+bool is_evaluation_task(const std::string& name);
+
+struct EvalTasksCall {
+  std::vector<std::string> tasks, recipes;  // at least one recipe
+  int64_t batch = 8, seq = 0;               // seq 0: the model's
+  EvalTaskFlags flags;
+};
+// Prints a row for each task and recipe; of several recipes also how far each request's
+// log-likelihood is from that of the first.
+void run_eval_tasks(const EvalTasksCall& call, const ModelSource& source,
+                    const GlobalOptions& options);
+
+// Rows of evaluations as a table: the columns that any of them has.
+Table evaluation_table(const std::vector<OrderedJson>& rows);
+
+}  // namespace octet

@@ -1,0 +1,103 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "base/error.h"
+#include "cli/generate_setup.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kLongestChat = 4096;  // tokens, unless --context says otherwise
+
+class Conversation {
+ public:
+  Conversation(const GenerateFlags& flags, const GlobalOptions& options)
+      : flags_(flags), global_(options), setup_(generate_setup(flags, options)) {
+    Files& files = posix_files();
+    chat_ = std::make_unique<ChatPrompts>(files, flags.chat_template, setup_.source.folder,
+                                          *setup_.tokenizer);
+    if (chat_->end_token()) setup_.options.stop_tokens.push_back(*chat_->end_token());
+    if (!chat_->end_text().empty()) setup_.options.stop_texts.push_back(chat_->end_text());
+    if (flags.context == 0) setup_.context = std::min(setup_.context, kLongestChat);
+    backend_ = open_backend(options, {.same_rows = true});
+    model_ = make_text_model(setup_.source, {.capacity = setup_.context},
+                             {files, *backend_.device, *backend_.catalogue, make_log(options)});
+    if (!flags.system.empty()) say("system", flags.system);
+  }
+
+  void turn(const std::string& line) {
+    say("user", line);
+    Prompt prompt{.tokens = chat_->tokens(messages_), .sampling = flags_.sampling};
+    prompt.n_held = held_of(prompt.tokens);
+    const int64_t left = setup_.context - std::ssize(prompt.tokens);
+    if (left <= 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  "--chat: expected a conversation of fewer than {} tokens, got {}", setup_.context,
+                  prompt.tokens.size());
+    }
+    GenerateOptions options = setup_.options;
+    options.max_tokens = std::min(options.max_tokens, left);
+    if (!global_.json) {
+      options.on_text = [](size_t, std::string_view text) {
+        write_data(text);
+        flush_output();
+      };
+    }
+    const Completion reply = generate(*model_, *setup_.tokenizer, {prompt}, options).front();
+    held_ = prompt.tokens;
+    held_.insert(held_.end(), reply.tokens.begin(), reply.tokens.end());
+    if (!held_.empty()) held_.pop_back();  // the last one was never read
+    say("assistant", reply.text);
+    if (global_.json) {
+      const OrderedJson row = {{"role", "assistant"},
+                               {"content", reply.text},
+                               {"tokens", reply.tokens.size()},
+                               {"stop", enum_name(reply.stop)}};
+      write_out(row.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+    }
+    write_data("\n");
+    flush_output();
+  }
+
+ private:
+  void say(std::string_view role, const std::string& text) {
+    messages_.push_back({{"role", role}, {"content", text}});
+  }
+
+  // How many tokens of the prompt the model holds from the turn before; not its last one.
+  int64_t held_of(const std::vector<int32_t>& tokens) const {
+    const auto same = std::mismatch(tokens.begin(), tokens.end() - 1, held_.begin(), held_.end());
+    return same.first - tokens.begin();
+  }
+
+  const GenerateFlags& flags_;
+  const GlobalOptions& global_;
+  GenerateSetup setup_;
+  std::unique_ptr<ChatPrompts> chat_;
+  Backend backend_;
+  std::unique_ptr<TextModel> model_;
+  OrderedJson messages_ = OrderedJson::array();
+  std::vector<int32_t> held_;
+};
+
+}  // namespace
+
+void run_chat(const GenerateFlags& flags, const GlobalOptions& options) {
+  Conversation conversation(flags, options);
+  if (!flags.prompt.empty()) return conversation.turn(flags.prompt);
+  const bool asks = ::isatty(STDIN_FILENO) == 1 && !options.json;
+  std::string line;
+  while (true) {
+    if (asks) {
+      write_data("> ");
+      flush_output();
+    }
+    if (!std::getline(std::cin, line)) break;
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) conversation.turn(line);
+  }
+}
+
+}  // namespace octet

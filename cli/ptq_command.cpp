@@ -1,0 +1,288 @@
+#include "cli/ptq_command.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/named_enum.h"
+#include "cli/backend.h"
+#include "cli/strict_flag.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "infer/evaluate.h"
+#include "infer/inference.h"
+#include "ptq/ptq.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kLongestRow = 2048, kLongestSearchRow = 512;
+
+struct PtqFlags {
+  std::string model, format, method, out, tokenizer, split_on, weights, activations, dequantize;
+  std::vector<std::string> calib, eval, keep;
+  std::vector<int> biases;
+  PtqOptions options = {};
+  int64_t eval_tokens = 0, batch = 8;
+  bool strict = false;
+};
+
+// Everything a quantization needs, opened once.
+struct PtqSession {
+  Files& files;
+  const GlobalOptions& global;
+  const PtqFlags& flags;
+  Log log;
+  ModelSource source;
+  Backend backend;
+  TokenStream calib, eval;
+};
+
+TokenStream open_text(Files& files, const PtqFlags& flags, const ModelSource& source,
+                      const std::vector<std::string>& paths, const Log& log) {
+  const auto tokenizer = data_tokenizer(files, source.tokenizer, paths, source.spec.vocab, log);
+  if (tokenizer->vocab_size() > source.spec.vocab) {
+    throw Error(ErrorCode::invalid_argument,
+                "--tokenizer: expected at most the model's {} tokens, got {}", source.spec.vocab,
+                tokenizer->vocab_size());
+  }
+  DatasetOptions options;
+  options.train = paths;
+  options.val_fraction = 0;
+  options.document_separator = flags.split_on;
+  options.shards.vocab = source.spec.vocab;
+  options.log = log;
+  return open_dataset(files, options, *tokenizer).train;
+}
+
+PtqOptions options_of(const PtqFlags& flags) {
+  PtqOptions options = flags.options;
+  options.format = enum_from_name<PtqFormat>(flags.format).value();
+  options.method = enum_from_name<PtqMethod>(flags.method).value();
+  if (!flags.weights.empty()) options.weights = enum_from_name<WeightScaling>(flags.weights);
+  if (!flags.activations.empty()) {
+    options.activations = enum_from_name<ActivationScaling>(flags.activations);
+  }
+  if (!flags.keep.empty()) options.keep = flags.keep;
+  if (!flags.biases.empty()) options.exponent_bias = flags.biases.front();
+  return checked(options);
+}
+
+// Row by row under the model of a folder or run; the rows are the same for all.
+std::vector<NllSum> evaluate(PtqSession& session, const ModelSource& source) {
+  const int64_t seq = std::min(session.source.seq, kLongestRow), batch = session.flags.batch;
+  ModelSpec spec = source.spec;
+  if (!source.run) spec.rope_seq = seq;
+  const FunctionKey key{function::evaluate, {.batch = batch, .seq = seq}};
+  const WeightReader weights(session.files, source.weights, spec);
+  Inference model(spec, {"fp32", weights.inputs()}, std::span(&key, 1), *session.backend.device,
+                  *session.backend.catalogue);
+  model.load(weights);
+  BoundPlan& run = model.function(key.name, key.size);
+  const int64_t limit =
+      session.flags.eval_tokens > 0 ? session.flags.eval_tokens : session.eval.n_tokens();
+  if (session.flags.split_on.empty()) {
+    return row_nll(run, EvalWindows(session.eval, seq, limit), batch);
+  }
+  auto documents = documents_of(session.eval.slice(0, std::min(limit, session.eval.n_tokens())),
+                                {.max_tokens = seq});
+  std::erase_if(documents, [](const auto& document) { return document.size() < 2; });
+  return document_nll(run, documents, {.batch = batch, .seq = seq});
+}
+
+Table layer_table(const PtqResult& result) {
+  const auto optional = [](const std::optional<double>& x) {
+    return x ? fmt::format("{:.6g}", *x) : std::string("-");
+  };
+  const auto percent = [](double share) { return fmt::format("{:.4f}", 100 * share); };
+  Table table{{"layer", "weight_scale", "input_scale", "alpha", "weight_mse", "weight_snr_db",
+               "weight_clipped_%", "weight_flushed_%", "input_mse", "input_snr_db",
+               "input_clipped_%", "input_flushed_%", "output_snr_db"},
+              {}};
+  for (const SiteReport& r : result.reports) {
+    const bool is_sum = r.weight_scale_max == 0;
+    const auto of_weight = [&](std::string text) { return is_sum ? "-" : text; };
+    const std::string scale =
+        r.weight_scale_min == r.weight_scale_max
+            ? fmt::format("{:.6g}", r.weight_scale_min)
+            : fmt::format("{:.3g}..{:.3g}", r.weight_scale_min, r.weight_scale_max);
+    table.rows.push_back(
+        {r.name, of_weight(scale), optional(r.input_scale), optional(r.alpha),
+         of_weight(fmt::format("{:.4g}", r.weight.mse)),
+         of_weight(fmt::format("{:.2f}", r.weight.snr_db())), of_weight(percent(r.weight.clipped)),
+         of_weight(percent(r.weight.flushed)), fmt::format("{:.4g}", r.input.mse),
+         fmt::format("{:.2f}", r.input.snr_db()), percent(r.input.clipped),
+         percent(r.input.flushed), of_weight(fmt::format("{:.2f}", r.output_snr_db))});
+  }
+  return table;
+}
+
+Table figure_table() {
+  return {{"out", "format", "method", "bias", "tokens", "rows", "nll_before", "nll_before_se",
+           "nll_after", "nll_after_se", "nll_change", "nll_change_se", "perplexity_before",
+           "perplexity_after", "perplexity_change_%", "perplexity_change_se_%"},
+          {}};
+}
+
+void add_figures(PtqSession& session, const PtqRequest& request, const std::vector<NllSum>& before,
+                 Table& table) {
+  const std::vector<NllSum> after =
+      evaluate(session, find_model_source(session.files, request.out, session.log));
+  const PairedNll nll = paired_nll(before, after);
+  int64_t n_tokens = 0;
+  for (const NllSum& row : before) n_tokens += row.n_tokens;
+  const auto number = [](double x) { return fmt::format("{:.6f}", x); };
+  const double ratio = std::exp(nll.difference);
+  table.rows.push_back(
+      {request.out, std::string(enum_name(request.options.format)),
+       std::string(enum_name(request.options.method)),
+       request.options.exponent_bias ? fmt::to_string(*request.options.exponent_bias) : "-",
+       fmt::to_string(n_tokens), fmt::to_string(before.size()), number(nll.before),
+       number(nll.before_error), number(nll.after), number(nll.after_error), number(nll.difference),
+       number(nll.difference_error), fmt::format("{:.4f}", std::exp(nll.before)),
+       fmt::format("{:.4f}", std::exp(nll.after)), fmt::format("{:+.3f}", 100 * (ratio - 1)),
+       fmt::format("{:.3f}", 100 * ratio * nll.difference_error)});
+}
+
+std::string_view layout_word(PtqLayout layout) {
+  constexpr std::string_view kWords[] = {"ecosystem", "octet", "dequantized"};
+  return kWords[static_cast<int>(layout)];
+}
+
+PtqResult quantize(PtqSession& session, const PtqRequest& request) {
+  const PtqHooks hooks{.log = session.log,
+                       .on_site = [&](size_t i, size_t n, const std::string& name) {
+                         session.log.info("[{}/{}] {}", i + 1, n, name);
+                       }};
+  return quantize_model(session.files, request, session.backend, hooks);
+}
+
+void print(const GlobalOptions& options, const std::vector<Table>& layers, const Table& figures) {
+  if (options.json) {
+    nlohmann::ordered_json json = {{"layers", nlohmann::ordered_json::array()},
+                                   {"models", nlohmann::ordered_json::parse(table_json(figures))}};
+    for (const Table& table : layers) {
+      json["layers"].push_back(nlohmann::ordered_json::parse(table_json(table)));
+    }
+    if (layers.size() == 1) json["layers"] = json["layers"][0];
+    return write_out(json_text(json));
+  }
+  if (layers.size() == 1) write_out(table_text(layers.front()) + "\n");
+  print_table(options, figures);
+}
+
+// The context of calibration rows: GPTQ's Hessians want long ones, searches few tokens.
+int64_t calibration_seq(const PtqOptions& options, const ModelSource& source) {
+  const int64_t longest = options.method == PtqMethod::gptq ? kLongestRow : kLongestSearchRow;
+  return options.seq > 0 ? options.seq : std::min(source.seq, longest);
+}
+
+void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
+  Files& files = posix_files();
+  const Log log = make_log(options);
+  PtqOptions how = options_of(flags);
+  if (flags.biases.size() > 1 && flags.eval.empty()) {
+    throw Error(ErrorCode::invalid_argument, "--bias: expected --eval with several, got none");
+  }
+  ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
+  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  const int64_t seq = calibration_seq(how, source);
+  if (!source.run) source.spec.rope_seq = seq;
+  TokenStream calib = open_text(files, flags, source, flags.calib, log), eval;
+  if (!flags.eval.empty()) eval = open_text(files, flags, source, flags.eval, log);
+  PtqSession session{files, options, flags, log, std::move(source), open_backend(options),
+                     calib, eval};
+  PtqRequest request{.source = session.source,
+                     .options = how,
+                     .out = flags.out,
+                     .rows = calibration_rows(calib, how.samples, seq),
+                     .dequantize = !flags.dequantize.empty()};
+  int64_t n_rows = 0;
+  for (const Batch& batch : request.rows) n_rows += batch.batch;
+  if (n_rows < how.samples) {
+    log.warning("--calib: expected {} rows of {} tokens, got {}: going on with these", how.samples,
+                seq, n_rows);
+  }
+  std::vector<NllSum> before;
+  if (!flags.eval.empty()) before = evaluate(session, session.source);
+  std::vector<Table> layers;
+  Table figures = figure_table();
+  const bool sweeps = flags.biases.size() > 1;
+  const auto once = [&] {
+    const PtqResult result = quantize(session, request);
+    log.info("{}: {} bytes of tensors, layout {}", request.out, result.n_bytes,
+             layout_word(result.layout));
+    layers.push_back(layer_table(result));
+    if (!before.empty()) add_figures(session, request, before, figures);
+  };
+  if (!sweeps) {
+    once();
+  }
+  for (size_t i = 0; sweeps && i < flags.biases.size(); ++i) {
+    request.options.exponent_bias = flags.biases[i];
+    request.out = join_path(flags.out, fmt::format("bias-{}", flags.biases[i]));
+    once();
+  }
+  print(options, layers, figures);
+}
+
+}  // namespace
+
+void add_ptq_command(CLI::App& app, GlobalOptions& options) {
+  auto flags = std::make_shared<PtqFlags>();
+  PtqFlags& f = *flags;
+  CLI::App* ptq = app.add_subcommand("ptq", "quantize a trained model to 8 bits");
+  const auto names = [](auto first) {
+    std::vector<std::string> all;
+    for (const std::string_view name : enum_names<decltype(first)>()) all.emplace_back(name);
+    return all;
+  };
+  ptq->add_option("--model", f.model, "a run, one of its checkpoints, or a model folder")
+      ->required();
+  ptq->add_option("--format", f.format, "of weights and of the inputs of linears")
+      ->required()
+      ->check(CLI::IsMember(names(PtqFormat{}), CLI::ignore_case));
+  ptq->add_option("--method", f.method, "how scales are chosen")
+      ->required()
+      ->check(CLI::IsMember(names(PtqMethod{})));
+  ptq->add_option("--calib", f.calib, "calibration text, folders or token shards")
+      ->required()
+      ->delimiter(',');
+  ptq->add_option("--out", f.out, "the folder to write: a name that is free")->required();
+  ptq->add_option("--eval", f.eval, "text to evaluate on, before and after")->delimiter(',');
+  ptq->add_option("--keep", f.keep, "linears that stay as they are, by pattern; default lm_head");
+  ptq->add_option("--weights", f.weights, "what a scale of a weight covers")
+      ->check(CLI::IsMember(names(WeightScaling{})));
+  ptq->add_option("--activations", f.activations,
+                  "what a scale of an input covers; token: made as it comes")
+      ->check(CLI::IsMember({"none", "tensor", "token"}));
+  ptq->add_option("--percentile", f.options.percentile, "of magnitudes that are not clipped");
+  ptq->add_flag("--residual", f.options.residual, "quantize the operands of residual sums too");
+  ptq->add_option("--bias", f.biases,
+                  "exponent bias of a direct cast; several: a folder OUT/bias-N for each")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 30));
+  ptq->add_option("--samples", f.options.samples, "calibration rows; 0: 8, or 128 of gptq")
+      ->check(CLI::NonNegativeNumber);
+  ptq->add_option("--seq", f.options.seq, "tokens of a calibration row; 0: the method's choice")
+      ->check(CLI::NonNegativeNumber);
+  ptq->add_option("--damping", f.options.damping, "gptq: share of the Hessian's mean diagonal");
+  ptq->add_option("--dequantize", f.dequantize, "write weights in this dtype, for other programs")
+      ->check(CLI::IsMember({"bf16"}));
+  ptq->add_option("--tokenizer", f.tokenizer,
+                  "`bytes`, a tokenizer's file, or a model folder with one");
+  ptq->add_option("--split-on", f.split_on,
+                  "text between documents; each is then evaluated on its own");
+  ptq->add_option("--max-tokens", f.eval_tokens, "tokens to evaluate on; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  ptq->add_option("--batch", f.batch, "sequences to evaluate at a time")
+      ->check(CLI::PositiveNumber);
+  add_strict_flag(*ptq, f.strict);
+  ptq->callback([flags, &options] { run_ptq(*flags, options); });
+}
+
+}  // namespace octet

@@ -1,0 +1,87 @@
+#include "infer/adapter_note.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/named_enum.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kMostRank = 1 << 16;
+constexpr size_t kPiece = size_t{4} << 20;
+
+}  // namespace
+
+std::string adapter_note_text(const AdapterNote& note) {
+  const Json json = {{"base", note.base},
+                     {"base_hash", note.base_hash},
+                     {"rank", note.lora.rank},
+                     {"alpha", note.lora.alpha},
+                     {"dropout", note.lora.dropout},
+                     {"targets", note.lora.targets},
+                     {"frozen", std::string(enum_name(note.frozen))},
+                     {"compute", std::string(dtype_name(note.compute))}};
+  return json.dump();
+}
+
+AdapterNote parse_adapter_note(const std::string& text, const std::string& where) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(ErrorCode::bad_data, "[lora] {}: expected a note of adapters, got {}", where, what);
+  };
+  AdapterNote note;
+  try {
+    const Json json = parse_json(text, where);
+    note.base = json.at("base").get<std::string>();
+    note.base_hash = json.at("base_hash").get<std::string>();
+    note.lora.rank = json.at("rank").get<int64_t>();
+    note.lora.alpha = json.at("alpha").get<double>();
+    note.lora.dropout = json.at("dropout").get<double>();
+    note.lora.targets = json.at("targets").get<std::vector<std::string>>();
+    const auto frozen = enum_from_name<FrozenFormat>(json.at("frozen").get<std::string>());
+    const auto compute = dtype_from_name(json.at("compute").get<std::string>());
+    if (!frozen || !compute) fail("a format that is not known");
+    note.frozen = *frozen;
+    note.compute = *compute;
+  } catch (const Json::exception& error) {
+    fail(error.what());
+  }
+  const bool is_wide =
+      note.compute == Dtype::f32 || note.compute == Dtype::bf16 || note.compute == Dtype::fp16;
+  if (note.base.ends_with(".safetensors")) fail("a base that is no folder");  // nor adapters again
+  if (!is_wide || note.lora.rank < 1 || note.lora.rank > kMostRank ||
+      !std::isfinite(note.lora.alpha)) {
+    fail("a rank, an alpha or a type that no run has");
+  }
+  return note;
+}
+
+std::optional<AdapterNote> adapter_note_of(const SafetensorsReader& file) {
+  const auto note = file.metadata().find(kAdapterNote);
+  if (note == file.metadata().end()) return std::nullopt;
+  return parse_adapter_note(note->second, file.path());
+}
+
+std::optional<AdapterNote> find_adapter_note(const Files& files, const std::string& path) {
+  if (!path.ends_with(".safetensors")) return std::nullopt;
+  return adapter_note_of(SafetensorsReader::open(files, path));
+}
+
+std::string weights_hash(const WeightReader& weights, const ModelSpec& spec) {
+  Xxh64 hash;
+  std::vector<std::byte> bytes;
+  for (const ParameterSpec& parameter : model_parameters(spec)) {
+    hash.update(as_bytes(parameter.name));
+    const uint64_t n_bytes = weights.stored(parameter.name).n_bytes();
+    for (uint64_t first = 0; first < n_bytes; first += kPiece) {
+      bytes.resize(std::min<uint64_t>(kPiece, n_bytes - first));
+      weights.read_stored(parameter.name, bytes, first);
+      hash.update(bytes);
+    }
+  }
+  return fmt::format("{:016x}", hash.digest());
+}
+
+}  // namespace octet

@@ -1,0 +1,98 @@
+#include "infer/export_adapter.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "infer/adapter_note.h"
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kPrefix = "base_model.model.";
+constexpr uint64_t kPiece = uint64_t{4} << 20;
+
+std::string last_part(const std::string& module) {
+  return module.substr(module.rfind('.') + 1);
+}
+
+std::vector<LoraAdapter> adapters_of(const ModelSpec& spec, const LoraOptions& options) {
+  const auto size = BatchSize{.batch = 1, .seq = 1};
+  return lora_adapters(build_model(spec, size, ModelOutputs::logits).graph, options);
+}
+
+// PEFT takes the last part of a module's name for all modules that end so.
+Json target_modules(const ModelSpec& spec, const std::vector<LoraAdapter>& adapters) {
+  std::map<std::string, int64_t> n_linears, n_adapted;
+  for (const LoraAdapter& linear : adapters_of(spec, {.rank = 1, .targets = {"*"}}))
+    ++n_linears[last_part(linear.module)];
+  for (const LoraAdapter& adapter : adapters) ++n_adapted[last_part(adapter.module)];
+  std::set<std::string> names;
+  for (const LoraAdapter& adapter : adapters) {
+    const std::string part = last_part(adapter.module);
+    names.insert(n_adapted[part] == n_linears[part] ? part : adapter.module);
+  }
+  return Json(names);
+}
+
+Json adapter_config(const ModelSpec& spec, const AdapterNote& note) {
+  const std::vector<LoraAdapter> adapters = adapters_of(spec, note.lora);
+  const bool is_conv = std::ranges::any_of(adapters, [](const LoraAdapter& one) {
+    return !one.out_in;  // transformers' Conv1D
+  });
+  return {{"peft_type", "LORA"},
+          {"task_type", "CAUSAL_LM"},
+          {"base_model_name_or_path", note.base},
+          {"r", note.lora.rank},
+          {"lora_alpha", note.lora.alpha},
+          {"lora_dropout", note.lora.dropout},
+          {"target_modules", target_modules(spec, adapters)},
+          {"bias", "none"},
+          {"fan_in_fan_out", is_conv},
+          {"init_lora_weights", true},
+          {"inference_mode", true},
+          {"modules_to_save", nullptr}};
+}
+
+TensorSource source_of(const SafetensorsReader& reader, const StoredTensor& tensor) {
+  TensorDecl decl = tensor;
+  decl.name = std::string(kPrefix) + tensor.name;
+  return {decl, [&reader, &tensor](const ByteSink& sink) {
+            std::vector<std::byte> bytes;
+            for (uint64_t first = 0; first < tensor.n_bytes(); first += kPiece) {
+              bytes.resize(std::min(kPiece, tensor.n_bytes() - first));
+              reader.read(tensor, bytes, first);
+              sink(bytes);
+            }
+          }};
+}
+
+}  // namespace
+
+ExportResult export_adapter(Files& files, const ModelSource& source, const std::string& folder) {
+  const auto note = find_adapter_note(files, source.weights);
+  if (!note) {
+    throw Error(ErrorCode::invalid_argument,
+                "[convert] '{}': expected a run that trained adapters (lora.rank), got {}",
+                source.folder, source.run ? "one that trained all weights" : "a model's folder");
+  }
+  const auto reader = SafetensorsReader::open(files, source.weights);
+  std::vector<TensorSource> tensors;
+  ExportResult result{.n_shards = 1};
+  for (const StoredTensor& tensor : reader.tensors()) {
+    tensors.push_back(source_of(reader, tensor));
+    ++result.n_tensors;
+    result.n_bytes += static_cast<int64_t>(tensor.n_bytes());
+  }
+  const Json config = adapter_config(source.spec, *note);
+  take_export_folder(files, folder);
+  write_atomically(files, join_path(folder, "adapter_model.safetensors"), [&](FileWriter& out) {
+    write_safetensors(out, tensors, {{"format", "pt"}});
+  });
+  write_atomically(files, join_path(folder, "adapter_config.json"), config.dump(2) + "\n");
+  return result;
+}
+
+}  // namespace octet

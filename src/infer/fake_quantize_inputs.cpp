@@ -1,0 +1,140 @@
+#include "infer/fake_quantize_inputs.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "passes/rewrite.h"
+
+namespace octet {
+namespace {
+
+class InputQuantizer {
+ public:
+  InputQuantizer(const Graph& graph, const FakeQuantizeInputs& options)
+      : rewriter_(graph), b_(rewriter_.builder()), options_(options) {}
+
+  Graph run() {
+    for (const Node& node : rewriter_.from().nodes) {
+      if (const std::string weight = weight_of(node); options_.linears.contains(weight)) {
+        rewrite(node, {{Gemm::a, take(options_.linears, weight)}});
+      } else if (is_residual_sum(node) && !options_.residuals.empty()) {
+        residual(node);
+      } else {
+        rewriter_.copy(node);
+      }
+    }
+    check(options_.linears);
+    check(options_.residuals);
+    return rewriter_.finish();
+  }
+
+ private:
+  using Quantizers = std::map<std::string, ActivationQuantizer>;
+
+  std::string weight_of(const Node& node) const {
+    if (node.op != OpCode::gemm) return "";
+    const GraphInput* input = rewriter_.from().input_of(node.in(Gemm::b));
+    return input == nullptr ? "" : input->name;
+  }
+
+  const ActivationQuantizer& take(const Quantizers& all, const std::string& name) {
+    used_.insert(name);
+    return all.at(name);
+  }
+
+  void check(const Quantizers& all) const {
+    for (const auto& [name, quantizer] : all) {
+      if (!used_.contains(name)) {
+        throw Error(ErrorCode::invalid_argument,
+                    "[fake_quantize_inputs] expected a linear or residual sum of the model, got "
+                    "'{}'",
+                    name);
+      }
+    }
+  }
+
+  void residual(const Node& node) {
+    const int index = n_residuals_[node.tag.layer]++;
+    std::map<size_t, ActivationQuantizer> operands;
+    for (const auto& [slot, letter] : {std::pair(Binary::a, 'a'), std::pair(Binary::b, 'b')}) {
+      const std::string name = residual_name(node.tag.layer, index, letter);
+      if (options_.residuals.contains(name)) operands[slot] = take(options_.residuals, name);
+    }
+    rewrite(node, operands);
+  }
+
+  void rewrite(const Node& node, const std::map<size_t, ActivationQuantizer>& quantized) {
+    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    b_.tag = node.tag;
+    for (const auto& [slot, quantizer] : quantized) {
+      operands[slot] = quantized_value(operands[slot], quantizer);
+    }
+    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
+                                              result_dtypes(rewriter_.from(), node)));
+  }
+
+  // Each once for all that read it.
+  ValueId quantized_value(ValueId x, const ActivationQuantizer& how) {
+    for (const auto& [of, quantizer, value] : made_) {
+      if (of == x && quantizer == how) return value;
+    }
+    const ValueId y = how.group > 0 && !how.scale ? in_groups(x, how) : per_tensor(x, how);
+    made_.push_back({x, how, y});
+    return y;
+  }
+
+  ValueId in_groups(ValueId x, const ActivationQuantizer& how) {
+    return b_.emit1(
+        OpCode::fake_quantize,
+        FakeQuantizeAttrs{
+            .dtype = how.dtype, .target = how.target, .group = how.group, .power = how.power},
+        {x});
+  }
+
+  ValueId per_tensor(ValueId x, const ActivationQuantizer& how) {
+    const QuantizeAttrs attrs{.dtype = how.dtype, .target = how.target};
+    ValueId scale = kNoValue;
+    if (how.scale) {
+      const Dtype f32 = Dtype::f32;
+      const FillAttrs value{.shape = {}, .value = static_cast<double>(*how.scale)};
+      scale = b_.emit_typed(OpCode::fill, value, {}, {&f32, 1})[0];
+    } else {
+      scale = b_.emit1(OpCode::quant_scale, attrs,
+                       {b_.emit(OpCode::amax, NoAttrs{}, {x})[AmaxOp::amax]});
+    }
+    const ValueId q = b_.emit1(OpCode::quantize, attrs, {x, scale});
+    const Dtype dtype = b_.type(x).dtype;
+    return b_.emit_typed(OpCode::dequantize, attrs, {q, scale}, {&dtype, 1})[0];
+  }
+
+  struct Made {
+    ValueId of;
+    ActivationQuantizer quantizer;
+    ValueId value;
+  };
+
+  Rewriter rewriter_;
+  Builder& b_;
+  const FakeQuantizeInputs& options_;
+  std::set<std::string> used_;
+  std::map<int, int> n_residuals_;  // so far, by layer
+  std::vector<Made> made_;
+};
+
+}  // namespace
+
+std::string residual_name(int layer, int index, char operand) {
+  return fmt::format("layers.{}.residual.{}.{}", layer, index, operand);
+}
+
+bool is_residual_sum(const Node& node) {
+  return node.op == OpCode::add && node.tag.layer >= 0 && node.tag.origin == "residual" &&
+         node.tag.role == Role::forward;
+}
+
+Graph fake_quantize_inputs(const Graph& graph, const FakeQuantizeInputs& options) {
+  CHECK(graph.phase == Phase::typed);
+  return InputQuantizer(graph, options).run();
+}
+
+}  // namespace octet

@@ -1,0 +1,79 @@
+#include "infer/prompt_file.h"
+
+#include "base/error.h"
+#include "data/json_values.h"
+
+namespace octet {
+namespace {
+
+[[noreturn]] void bad_prompt(const std::string& path, int64_t line, std::string_view expected,
+                             std::string_view got) {
+  throw Error(ErrorCode::bad_data, "[prompts] {}:{}: expected {}, got {}", path, line, expected,
+              got);
+}
+
+StoredPrompt prompt_of(const OrderedJson& json, const std::string& path, int64_t line) {
+  StoredPrompt prompt;
+  prompt.line = line;
+  if (json.is_string()) {
+    prompt.text = json.get<std::string>();
+    return prompt;
+  }
+  if (!json.is_object()) bad_prompt(path, line, "a text or an object", json.type_name());
+  if (const auto messages = json.find("messages"); messages != json.end()) {
+    if (!messages->is_array()) bad_prompt(path, line, "messages: an array", messages->type_name());
+    prompt.messages = *messages;
+  } else if (const auto text = json.find("prompt"); text != json.end() && text->is_string()) {
+    prompt.text = text->get<std::string>();
+  } else {
+    bad_prompt(path, line, "the key prompt with a text, or messages",
+               text == json.end() ? "neither" : text->type_name());
+  }
+  if (const auto seed = json.find("seed"); seed != json.end()) {
+    const bool is_seed = seed->is_number_unsigned() && seed->get<uint64_t>() <= UINT32_MAX;
+    if (!is_seed) bad_prompt(path, line, "seed: an integer from 0 to 4294967295", seed->dump());
+    prompt.seed = seed->get<uint32_t>();
+  }
+  return prompt;
+}
+
+bool is_json(const std::string& text, const std::string& path) {
+  if (path.ends_with(".jsonl") || path.ends_with(".ndjson") || path.ends_with(".json")) return true;
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos) return false;
+  try {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const OrderedJson first = parse_ordered_json(text.substr(begin, end - begin), path);
+    return first.is_object() || first.is_string() || first.is_array();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::vector<StoredPrompt> read_prompts(const Files& files, const std::string& path) {
+  std::vector<StoredPrompt> prompts;
+  const std::string text = files.read_stream(path);
+  if (is_json(text, path)) {
+    JsonValues values(files, path);
+    while (const auto value = values.next()) {
+      const std::string where = fmt::format("{}:{}", path, value->line);
+      prompts.push_back(prompt_of(parse_ordered_json(value->text, where), path, value->line));
+    }
+  } else {
+    int64_t line = 1;
+    for (size_t at = 0; at < text.size(); ++line) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      const size_t length = end - at - (end > at && text[end - 1] == '\r' ? 1 : 0);
+      if (length > 0) prompts.push_back({text.substr(at, length), nullptr, {}, line});
+      at = end + 1;
+    }
+  }
+  if (prompts.empty()) {
+    throw Error(ErrorCode::bad_data, "[prompts] {}: expected at least one prompt, got none", path);
+  }
+  return prompts;
+}
+
+}  // namespace octet

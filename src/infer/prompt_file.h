@@ -1,0 +1,27 @@
+// Prompts of a file. JSON, where its first value is one that a prompt can be, an array of such, or
+// its name ends in .jsonl: each a text, or an object with the key `prompt`, or `messages` (a
+// conversation as chat templates take it), and where it has one `seed`; other
+// keys are ignored. Else plain text: a prompt a line, empty lines left out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/ordered_json.h"
+
+namespace octet {
+
+struct StoredPrompt {
+  std::string text;      // empty where there are messages
+  OrderedJson messages;  // an array, or null
+  std::optional<uint32_t> seed = {};
+  int64_t line = 1;
+};
+
+// Throws Error{bad_data}, "[prompts] FILE:LINE: ...".
+std::vector<StoredPrompt> read_prompts(const Files& files, const std::string& path);
+
+}  // namespace octet

@@ -1,0 +1,48 @@
+// Log-likelihoods of continuations behind their contexts.
+//
+// As EleutherAI's lm-evaluation-harness: the context's trailing spaces move to the continuation;
+// the text as a whole becomes tokens, as the tokenizer's own default begins texts, and is cut where
+// the context's tokens end; what is longer than the model's context loses tokens on the left. A
+// context is read once for all of its continuations, and what contexts begin with alike once for
+// all.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "infer/text_model.h"
+#include "text/tokenizer.h"
+
+namespace octet {
+
+struct ScoreRequest {
+  std::string context, continuation;
+};
+
+struct ScoredTokens {
+  std::vector<int32_t> context, continuation;  // the context has at least one
+};
+// `longest`: tokens of context and continuation that a model reads; the last one is not read.
+// Throws Error{invalid_argument} for an empty context where the tokenizer has no token to begin
+// with, and for an empty continuation.
+ScoredTokens scored_tokens(const Tokenizer& tokenizer, const ScoreRequest& request,
+                           int64_t longest);
+
+struct LogLikelihood {
+  double sum = 0;          // of the continuation's tokens, nats
+  bool is_greedy = false;  // whether each is the most probable one
+  int64_t n_tokens = 0;
+};
+
+// For each request; on_done gets them as they come, in any order. Throws Error{numerics} where a
+// logit is NaN.
+using OnScored = std::function<void(size_t index, const LogLikelihood& result)>;
+void score(TextModel& model, std::span<const ScoredTokens> requests, const OnScored& on_done);
+
+// How many tokens all texts begin with.
+size_t common_prefix(std::span<const std::vector<int32_t>* const> texts);
+
+}  // namespace octet

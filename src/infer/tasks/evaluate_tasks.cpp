@@ -1,0 +1,257 @@
+#include "infer/tasks/evaluate_tasks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "infer/generate.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kShortestShared = 16;  // tokens that are worth to be computed once
+
+bool is_generated(const PreparedTask& task) {
+  return task.data.score == TaskScore::gsm8k_number || task.data.score == TaskScore::last_number;
+}
+
+OrderedJson request_json(const PreparedTask& task, const TaskRun& run,
+                         const std::string& document) {
+  return {{"task", task.name},
+          {"convention", enum_name(task.convention)},
+          {"shots", task.data.shots},
+          {"recipe", run.recipe},
+          {"document", document}};
+}
+
+// Each request of the task, in the order of PreparedTask::scored.
+std::vector<OrderedJson> scored_requests(const PreparedTask& task, const TaskRun& run) {
+  std::vector<OrderedJson> requests;
+  for (const TaskDocument& document : task.data.documents) {
+    for (size_t i = 0; i < document.choices.size(); ++i) {
+      OrderedJson json = request_json(task, run, document.id);
+      json["choice"] = i;
+      json["context"] = document.choices[i].request.context;
+      json["continuation"] = document.choices[i].request.continuation;
+      requests.push_back(std::move(json));
+    }
+  }
+  return requests;
+}
+
+std::vector<LogLikelihood> score_all(const PreparedTask& task, const TaskRun& run) {
+  const std::vector<OrderedJson> requests = scored_requests(task, run);
+  std::vector<LogLikelihood> results(requests.size());
+  std::vector<size_t> open;
+  std::vector<ScoredTokens> tokens;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (const OrderedJson* known = run.log.find(requests[i])) {
+      results[i] = {known->value("log_likelihood", std::nan("")), known->value("is_greedy", false),
+                    known->value("tokens", int64_t{0})};
+      continue;
+    }
+    open.push_back(i);
+    tokens.push_back(task.scored[i]);
+  }
+  const auto n = static_cast<int64_t>(requests.size());
+  auto n_done = n - static_cast<int64_t>(open.size());
+  score(run.model, tokens, [&](size_t index, const LogLikelihood& result) {
+    const size_t i = open[index];
+    results[i] = result;
+    run.log.add(requests[i], {{"log_likelihood", result.sum},
+                              {"is_greedy", result.is_greedy},
+                              {"tokens", result.n_tokens}});
+    if (run.on_progress) run.on_progress(++n_done, n);
+  });
+  return results;
+}
+
+// The first of the largest.
+size_t largest(const std::vector<double>& values) {
+  return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+
+void score_choices(const PreparedTask& task, const std::vector<LogLikelihood>& results,
+                   TaskResult& result) {
+  int64_t n_right = 0, n_norm = 0;
+  size_t next = 0;
+  for (const TaskDocument& document : task.data.documents) {
+    std::vector<double> sums, by_character;
+    for (const TaskChoice& choice : document.choices) {
+      sums.push_back(results[next].sum);
+      by_character.push_back(results[next++].sum /
+                             static_cast<double>(std::max<int64_t>(1, choice.n_characters)));
+    }
+    n_right += static_cast<int64_t>(largest(sums)) == document.gold;
+    n_norm += static_cast<int64_t>(largest(by_character)) == document.gold;
+  }
+  result.acc = share_of(n_right, result.n);
+  if (task.data.has_norm) result.acc_norm = share_of(n_norm, result.n);
+}
+
+TaskResult run_scored(const PreparedTask& task, const TaskRun& run) {
+  const std::vector<LogLikelihood> results = score_all(task, run);
+  TaskResult result;
+  result.n = std::ssize(task.data.documents);
+  double sum = 0;
+  for (const LogLikelihood& r : results) {
+    result.log_likelihoods.push_back(r.sum);
+    sum += r.sum;
+  }
+  if (task.data.score == TaskScore::choice) {
+    score_choices(task, results, result);
+  } else if (task.data.score == TaskScore::last_word) {
+    const auto n_right = std::count_if(results.begin(), results.end(),
+                                       [](const LogLikelihood& r) { return r.is_greedy; });
+    result.acc = share_of(n_right, result.n);
+    result.perplexity = std::exp(-sum / static_cast<double>(result.n));
+  } else {
+    size_t n_bytes = 0;
+    for (const TaskDocument& document : task.data.documents) {
+      for (const TaskChoice& c : document.choices) n_bytes += c.request.continuation.size();
+    }
+    result.bits_per_byte = -sum / std::log(2.0) / static_cast<double>(n_bytes);
+  }
+  return result;
+}
+
+std::vector<std::string> generate_all(const PreparedTask& task, const TaskRun& run) {
+  std::vector<std::string> answers(task.prompts.size());
+  std::vector<OrderedJson> requests;
+  std::vector<size_t> open;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const TaskDocument& document = task.data.documents[i];
+    requests.push_back(request_json(task, run, document.id));
+    requests.back()["prompt"] = document.prompt;
+    const OrderedJson* known = run.log.find(requests.back());
+    if (known == nullptr) {
+      open.push_back(i);
+    } else {
+      answers[i] = known->value("answer", "");
+    }
+  }
+  std::vector<const std::vector<int32_t>*> texts;
+  for (const size_t i : open) texts.push_back(&task.prompts[i]);
+  const size_t n_shared = open.size() < 2 ? 0 : common_prefix(texts);
+  int64_t n_held = 0;
+  if (n_shared > kShortestShared) {  // each prompt keeps a token of its own
+    n_held = static_cast<int64_t>(n_shared) - 1;
+    const auto prefix = std::span(*texts.front()).first(static_cast<size_t>(n_held));
+    run.model.fill(std::vector{TextPiece{.tokens = prefix}});
+    run.model.share(n_held);
+  }
+  const GenerateOptions options{
+      .max_tokens = run.limits.n_new, .stop_tokens = run.stop_tokens, .stop_texts = task.data.stop};
+  const auto n_entries = static_cast<size_t>(run.model.n_entries());
+  for (size_t first = 0; first < open.size(); first += n_entries) {
+    const auto batch = std::span(open).subspan(first, std::min(n_entries, open.size() - first));
+    std::vector<Prompt> prompts;
+    for (const size_t i : batch) {
+      prompts.push_back({.tokens = task.prompts[i], .n_held = n_held});
+    }
+    const auto completions = generate(run.model, run.tokenizer, prompts, options);
+    for (size_t k = 0; k < batch.size(); ++k) {
+      answers[batch[k]] = completions[k].text;
+      run.log.add(requests[batch[k]],
+                  {{"answer", completions[k].text}, {"tokens", completions[k].tokens.size()}});
+    }
+    const auto n = static_cast<int64_t>(answers.size());
+    const auto n_open = static_cast<int64_t>(open.size() - first - batch.size());
+    if (run.on_progress) run.on_progress(n - n_open, n);
+  }
+  return answers;
+}
+
+bool is_number(const std::string& text, const std::string& wanted) {
+  const std::string plain = plain_number(text);
+  char* end = nullptr;
+  const double value = std::strtod(plain.c_str(), &end);
+  return !plain.empty() && *end == '\0' && value == std::strtod(wanted.c_str(), nullptr);
+}
+
+TaskResult run_generated(const PreparedTask& task, const TaskRun& run) {
+  const std::vector<std::string> answers = generate_all(task, run);
+  TaskResult result;
+  result.n = std::ssize(answers);
+  int64_t n_strict = 0, n_flexible = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const std::string& wanted = task.data.documents[i].answer;
+    const std::string last = flexible_number(answers[i]);
+    if (task.data.score == TaskScore::last_number) {
+      n_strict += is_number(last, wanted);
+      continue;
+    }
+    const std::string strict = strict_number(answers[i]);
+    n_strict += !strict.empty() && plain_number(strict) == plain_number(wanted);
+    n_flexible += !last.empty() && plain_number(last) == plain_number(wanted);
+  }
+  result.acc = share_of(n_strict, result.n);
+  if (task.data.score == TaskScore::gsm8k_number) {
+    result.flexible = share_of(n_flexible, result.n);
+  }
+  return result;
+}
+
+}  // namespace
+
+Share share_of(int64_t n_right, int64_t n) {
+  if (n == 0) return {};
+  const double p = static_cast<double>(n_right) / static_cast<double>(n);
+  return {p, n > 1 ? std::sqrt(p * (1 - p) / static_cast<double>(n - 1)) : 0};
+}
+
+PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  CHECK(a.size() == b.size());
+  const auto n = static_cast<double>(a.size());
+  if (a.empty()) return {};
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] - b[i];
+  const double mean = sum / n;
+  for (size_t i = 0; i < a.size(); ++i) squares += std::pow(a[i] - b[i] - mean, 2);
+  return {mean, n > 1 ? std::sqrt(squares / (n - 1) / n) : 0};
+}
+
+PreparedTask prepare_task(const TaskQuery& query, const Tokenizer& tokenizer,
+                          const TaskLimits& limits) {
+  PreparedTask task;
+  task.name = query.name;
+  task.convention = query.convention;
+  task.data = read_task(query);
+  if (task.data.documents.empty()) {
+    throw Error(ErrorCode::bad_data, "[tasks] {}: expected documents, got none", query.name);
+  }
+  if (!is_generated(task)) {
+    for (const TaskDocument& document : task.data.documents) {
+      for (const TaskChoice& choice : document.choices) {
+        task.scored.push_back(scored_tokens(tokenizer, choice.request, limits.longest));
+      }
+    }
+    return task;
+  }
+  const int64_t most = std::max<int64_t>(1, limits.longest - limits.n_new);
+  for (const TaskDocument& document : task.data.documents) {
+    std::vector<int32_t> ids = tokenizer.prefix();
+    tokenizer.encode(document.prompt, {}, ids);
+    ids.erase(ids.begin(), ids.end() - std::min(most, std::ssize(ids)));
+    task.prompts.push_back(std::move(ids));
+  }
+  return task;
+}
+
+int64_t capacity_of(const PreparedTask& task, const TaskLimits& limits) {
+  int64_t most = 1;
+  for (const ScoredTokens& tokens : task.scored) {
+    most = std::max(most, std::ssize(tokens.context) + std::ssize(tokens.continuation) - 1);
+  }
+  for (const auto& prompt : task.prompts) {
+    most = std::max(most, std::ssize(prompt) + limits.n_new);
+  }
+  return std::min(most, limits.longest);
+}
+
+TaskResult run_task(const PreparedTask& task, const TaskRun& run) {
+  return is_generated(task) ? run_generated(task, run) : run_scored(task, run);
+}
+
+}  // namespace octet

@@ -1,0 +1,73 @@
+// Runs evaluation tasks on a model, and scores the answers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infer/tasks/request_log.h"
+#include "infer/tasks/task.h"
+#include "infer/text_model.h"
+#include "text/tokenizer.h"
+
+namespace octet {
+
+// A share of n documents, and its standard error sqrt(p (1 - p) / (n - 1)).
+struct Share {
+  double value = 0, error = 0;
+};
+Share share_of(int64_t n_right, int64_t n);
+
+struct TaskResult {
+  int64_t n = 0;                        // documents
+  std::optional<Share> acc;             // right choices or words, or numbers in the strict sense
+  std::optional<Share> acc_norm;        // by log-likelihood per character
+  std::optional<Share> flexible;        // gsm8k: the last number
+  std::optional<double> perplexity;     // exp(-mean log-likelihood)
+  std::optional<double> bits_per_byte;  // of the continuations
+  std::vector<double> log_likelihoods;  // of all requests, in order
+};
+
+// A mean of paired differences and its standard error.
+struct PairedDifference {
+  double mean = 0, error = 0;
+};
+PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b);
+
+// A task with its requests as tokens.
+struct PreparedTask {
+  std::string name;
+  Convention convention = Convention::lm_eval;
+  TaskData data;
+  std::vector<ScoredTokens> scored;           // all choices of all documents, in order
+  std::vector<std::vector<int32_t>> prompts;  // of documents with generated answers
+};
+
+struct TaskLimits {
+  int64_t longest = 0;  // tokens of a text that the model takes
+  int64_t n_new = 256;  // of a generated answer, at most
+};
+PreparedTask prepare_task(const TaskQuery& query, const Tokenizer& tokenizer,
+                          const TaskLimits& limits);
+// Most tokens that the model holds at a time.
+int64_t capacity_of(const PreparedTask& task, const TaskLimits& limits);
+
+struct TaskRun {
+  TextModel& model;
+  const Tokenizer& tokenizer;
+  std::vector<int32_t> stop_tokens;
+  RequestLog& log;
+  std::string recipe;
+  TaskLimits limits;
+  std::function<void(int64_t n_done, int64_t n)> on_progress = {};
+};
+TaskResult run_task(const PreparedTask& task, const TaskRun& run);
+
+// The number of an answer; empty where there is none. Exposed for tests.
+std::string strict_number(const std::string& answer);    // behind "#### "
+std::string flexible_number(const std::string& answer);  // the last one
+// Without ",", "$", a final ".", and what stands before "#### ".
+std::string plain_number(std::string number);
+
+}  // namespace octet

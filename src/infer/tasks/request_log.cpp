@@ -1,0 +1,106 @@
+#include "infer/tasks/request_log.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kIdentity[] = {"task",   "convention",   "shots",   "recipe", "document",
+                                     "choice", "continuation", "context", "prompt"};
+
+void add_samples(const Files& files, const std::string& path, Xxh64& hash) {
+  constexpr uint64_t kSamples = 64, kBytes = 1024;
+  const auto file = files.open(path);
+  hash.update(fmt::format("{}:{};", file_name(path), file->size()));
+  std::vector<std::byte> bytes(std::min(kBytes, file->size()));
+  const uint64_t step = std::max<uint64_t>(1, (file->size() - bytes.size()) / (kSamples - 1));
+  for (uint64_t at = 0; at + bytes.size() <= file->size(); at += step) {
+    file->read_at(at, bytes);
+    hash.update(bytes);
+  }
+}
+
+std::string line_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string model_fingerprint(const Files& files, const ModelSource& source) {
+  Xxh64 hash;
+  if (files.is_directory(source.weights)) {
+    for (const DirectoryEntry& entry : files.list(source.weights)) {
+      if (!entry.name.ends_with(".safetensors")) continue;
+      add_samples(files, join_path(source.weights, entry.name), hash);
+    }
+  } else {
+    add_samples(files, source.weights, hash);
+  }
+  return fmt::format("{:016x}", hash.digest());
+}
+
+RequestLog::RequestLog(Files& files, const std::string& path, const std::string& model)
+    : model_(model) {
+  std::string kept;
+  if (files.exists(path)) {
+    const std::string text = files.read_text(path, uint64_t{4} << 30);
+    kept = text.substr(0, text.rfind('\n') + 1);
+    keep(kept, path);
+  }
+  const std::string temporary = path + ".new";
+  if (files.exists(temporary)) files.remove(temporary);
+  file_ = files.create(temporary);
+  file_->write(as_bytes(kept));
+  file_->sync();
+  files.rename(temporary, path);
+}
+
+void RequestLog::keep(std::string_view text, const std::string& path) {
+  int64_t line = 1;
+  for (size_t at = 0; at < text.size(); ++line) {
+    const size_t end = text.find('\n', at);
+    const std::string where = fmt::format("{}:{}", path, line);
+    OrderedJson json = parse_ordered_json(text.substr(at, end - at), where);
+    if (!json.is_object() || !json.contains("model")) {
+      throw Error(ErrorCode::bad_data, "[requests] {}: expected a request, got {}", where,
+                  json.type_name());
+    }
+    if (json["model"] != model_) {
+      throw Error(ErrorCode::invalid_argument,
+                  "--requests: {}: expected answers of this model, {}, got {}; take a new file",
+                  path, model_, json["model"].dump());
+    }
+    std::string key = identity(json);  // before the move, which an assignment would do first
+    answers_[std::move(key)] = std::move(json);
+    at = end + 1;
+  }
+}
+
+std::string RequestLog::identity(const OrderedJson& request) {
+  std::string text;
+  for (const char* key : kIdentity) {
+    const auto it = request.find(key);
+    if (it == request.end()) continue;
+    text += it->dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
+  }
+  return text;
+}
+
+const OrderedJson* RequestLog::find(const OrderedJson& request) const {
+  if (answers_.empty()) return nullptr;
+  const auto it = answers_.find(identity(request));
+  return it == answers_.end() ? nullptr : &it->second;
+}
+
+void RequestLog::add(const OrderedJson& request, const OrderedJson& answer) {
+  if (file_ == nullptr) return;
+  OrderedJson line = request;
+  line["model"] = model_;
+  line.update(answer);
+  file_->write(as_bytes(line_of(line)));
+}
+
+}  // namespace octet

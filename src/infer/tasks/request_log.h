@@ -1,0 +1,44 @@
+// The answers to an evaluation's requests, a JSON object a line, so that an evaluation that was
+// interrupted goes on where it was, and others can check each figure:
+//   task, convention, shots, recipe, document, choice, model (a fingerprint of the weights),
+//   context, continuation, log_likelihood (nats), is_greedy, tokens
+//   and where an answer is generated: prompt instead of context, answer
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "base/ordered_json.h"
+#include "infer/model_source.h"
+
+namespace octet {
+
+// Of the weights' files: names, sizes and samples of their bytes.
+std::string model_fingerprint(const Files& files, const ModelSource& source);
+
+class RequestLog {
+ public:
+  RequestLog() = default;  // keeps nothing
+  // Reads the answers that are there; a last line that is cut short is dropped. Throws
+  // Error{invalid_argument} where they are another model's, Error{bad_data} where a line is none.
+  RequestLog(Files& files, const std::string& path, const std::string& model);
+
+  // An answer to the same request: each of its keys has the same value.
+  const OrderedJson* find(const OrderedJson& request) const;
+  // The request's keys, then the answer's.
+  void add(const OrderedJson& request, const OrderedJson& answer);
+
+ private:
+  static std::string identity(const OrderedJson& request);
+  void keep(std::string_view text, const std::string& path);
+
+  std::string model_;
+  std::map<std::string, OrderedJson> answers_;
+  std::unique_ptr<FileWriter> file_;
+};
+
+}  // namespace octet

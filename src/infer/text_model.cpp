@@ -1,0 +1,278 @@
+#include "infer/text_model.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "infer/batch_inputs.h"
+#include "ir/builder.h"
+#include "nn/shape.h"
+#include "passes/precision/recipe.h"
+
+namespace octet {
+namespace {
+
+// Tokens of each text at a time.
+constexpr int64_t kFillPieces[] = {16, 128}, kScoredPiece = 16;
+
+void check_pieces(const TextModel& model, std::span<const TextPiece> pieces) {
+  for (const TextPiece& piece : pieces) {
+    const auto n = static_cast<int64_t>(piece.tokens.size());
+    CHECK(piece.entry >= 0 && piece.entry < model.n_entries());
+    CHECK(piece.first >= 0 && n >= 1 && piece.first + n <= model.capacity());
+  }
+}
+
+int64_t longest(std::span<const TextPiece> pieces) {
+  size_t most = 0;
+  for (const TextPiece& piece : pieces) most = std::max(most, piece.tokens.size());
+  return static_cast<int64_t>(most);
+}
+
+class CachedModel : public TextModel {
+ public:
+  CachedModel(const ModelSource& source, const TextModelOptions& options,
+              const TextMachine& machine)
+      : CachedModel(source, WeightReader(machine.files, source.weights, source.spec), options,
+                    machine) {}
+
+  void fill(std::span<const TextPiece> pieces) override {
+    check_pieces(*this, pieces);
+    const int64_t n = longest(pieces);
+    for (int64_t from = 0; from < n;) {
+      const int64_t size = piece_size(function::fill, n - from);
+      run(function::fill, size, pieces, from);
+      from += size;
+    }
+  }
+
+  void logits(std::span<const TextPiece> pieces, const Visit& visit) override {
+    check_pieces(*this, pieces);
+    const int64_t n = longest(pieces);
+    for (int64_t from = 0; from < n;) {
+      const int64_t size = piece_size(function::decode, n - from);
+      const BoundPlan& plan = run(function::decode, size, pieces, from);
+      for (const TextPiece& piece : pieces) {
+        const auto end = std::min(static_cast<int64_t>(piece.tokens.size()), from + size);
+        if (end <= from) continue;
+        const auto rows = model_.read_logits(plan, piece.entry * size, end - from);
+        for (int64_t t = from; t < end; ++t) {
+          const auto row = static_cast<size_t>((t - from) * vocab());
+          visit(piece, t, std::span(rows).subspan(row, static_cast<size_t>(vocab())));
+        }
+      }
+      from += size;
+    }
+  }
+
+  void share(int64_t n_tokens) override {
+    CHECK(n_tokens >= 1 && n_tokens <= capacity());
+    model_.copy_cache({.batch = n_entries(), .cache = capacity()}, n_tokens);
+    for (Last& last : last_) last = last_.front();
+  }
+
+  bool has_cache() const override { return true; }
+  int64_t planned_bytes() const override { return model_.planned_bytes(); }
+
+ private:
+  CachedModel(const ModelSource& source, const WeightReader& weights,
+              const TextModelOptions& options, const TextMachine& machine)
+      : TextModel(options.n_entries, options.capacity, source.spec.vocab),
+        functions_(functions(options)),
+        model_(source.spec, {source.recipe, weights.inputs()}, functions_, machine.device,
+               machine.catalogue),
+        last_(static_cast<size_t>(options.n_entries)) {
+    model_.load(weights);
+  }
+
+  static std::vector<FunctionKey> functions(const TextModelOptions& options) {
+    std::vector<FunctionKey> keys;
+    const auto add = [&](std::string_view name, int64_t seq) {
+      const FunctionKey key{name,
+                            {.batch = options.n_entries,
+                             .seq = std::min(seq, options.capacity),
+                             .cache = options.capacity}};
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    };
+    add(function::decode, 1);
+    if (options.logits == LogitsFor::scoring) add(function::decode, kScoredPiece);
+    for (const int64_t size : kFillPieces) add(function::fill, size);
+    return keys;
+  }
+
+  // The smallest size that takes `n` tokens in at most three calls, or the largest.
+  int64_t piece_size(std::string_view name, int64_t n) const {
+    int64_t size = 0;
+    for (const FunctionKey& key : functions_) {
+      if (key.name != name) continue;
+      size = key.size.seq;
+      if (n <= (name == function::decode ? 1 : 3) * size) break;
+    }
+    return size;
+  }
+
+  // Tokens [from, from + size) of each piece. What is left of a row repeats the entry's last token
+  // where it stands: the cache stays as it is.
+  const BoundPlan& run(std::string_view name, int64_t size, std::span<const TextPiece> pieces,
+                       int64_t from) {
+    const auto n_rows = static_cast<size_t>(n_entries() * size);
+    std::vector<int32_t> tokens(n_rows), positions(n_rows);
+    std::vector<const TextPiece*> of_entry(last_.size());
+    for (const TextPiece& piece : pieces) of_entry[static_cast<size_t>(piece.entry)] = &piece;
+    for (size_t entry = 0; entry < last_.size(); ++entry) {
+      Last& last = last_[entry];
+      for (int64_t t = 0; t < size; ++t) {
+        const TextPiece* piece = of_entry[entry];
+        if (piece != nullptr && from + t < static_cast<int64_t>(piece->tokens.size())) {
+          last = {piece->tokens[static_cast<size_t>(from + t)],
+                  static_cast<int32_t>(piece->first + from + t)};
+        }
+        const size_t row = entry * static_cast<size_t>(size) + static_cast<size_t>(t);
+        tokens[row] = last.token;
+        positions[row] = last.position;
+      }
+    }
+    BoundPlan& plan =
+        model_.function(name, {.batch = n_entries(), .seq = size, .cache = capacity()});
+    const auto n_bytes = static_cast<int64_t>(n_rows * sizeof(int32_t));
+    plan.write_input("tokens", tokens.data(), n_bytes);
+    plan.write_input("positions", positions.data(), n_bytes);
+    plan.run();
+    return plan;
+  }
+
+  struct Last {
+    int32_t token = 0, position = 0;
+  };
+  std::vector<FunctionKey> functions_;
+  Inference model_;
+  std::vector<Last> last_;  // of each entry
+};
+
+class RecomputedModel : public TextModel {
+ public:
+  RecomputedModel(const ModelSource& source, const TextModelOptions& options,
+                  const TextMachine& machine)
+      : RecomputedModel(source, WeightReader(machine.files, source.weights, source.spec), options,
+                        machine) {}
+
+  void fill(std::span<const TextPiece> pieces) override {
+    check_pieces(*this, pieces);
+    for (const TextPiece& piece : pieces) {
+      std::vector<int32_t>& text = texts_[static_cast<size_t>(piece.entry)];
+      CHECK(piece.first <= static_cast<int64_t>(text.size()));
+      text.resize(static_cast<size_t>(piece.first));
+      text.insert(text.end(), piece.tokens.begin(), piece.tokens.end());
+    }
+  }
+
+  void logits(std::span<const TextPiece> pieces, const Visit& visit) override {
+    fill(pieces);
+    for (const TextPiece& piece : pieces) {
+      const std::vector<int32_t>& text = texts_[static_cast<size_t>(piece.entry)];
+      const int64_t seq = bucket(static_cast<int64_t>(text.size()), capacity());
+      BoundPlan& plan = model_.function(function::logits, {.batch = 1, .seq = seq});
+      write_batch(plan, padded_row(text, seq), 0);
+      plan.run();
+      const auto n = static_cast<int64_t>(piece.tokens.size());
+      const std::vector<float> rows = model_.read_logits(plan, piece.first, n);
+      for (int64_t t = 0; t < n; ++t) {
+        visit(piece, t,
+              std::span(rows).subspan(static_cast<size_t>(t * vocab()),
+                                      static_cast<size_t>(vocab())));
+      }
+    }
+  }
+
+  void share(int64_t n_tokens) override {
+    CHECK(n_tokens <= std::ssize(texts_.front()));
+    texts_.front().resize(static_cast<size_t>(n_tokens));
+    for (auto& text : texts_) text = texts_.front();
+  }
+
+  bool has_cache() const override { return false; }
+  int64_t planned_bytes() const override { return model_.planned_bytes(); }
+
+ private:
+  RecomputedModel(const ModelSource& source, const WeightReader& weights,
+                  const TextModelOptions& options, const TextMachine& machine)
+      : TextModel(options.n_entries, options.capacity, source.spec.vocab),
+        model_(source.spec, {source.recipe, weights.inputs()}, functions(options), machine.device,
+               machine.catalogue),
+        texts_(static_cast<size_t>(options.n_entries)) {
+    model_.load(weights);
+  }
+
+  // The padded length of a text: a power of two, but never beyond the capacity. With causal
+  // attention what lies behind a position does not matter to it.
+  static int64_t bucket(int64_t n_tokens, int64_t capacity) {
+    constexpr int64_t kShortest = 16;
+    const auto n = static_cast<uint64_t>(std::max(n_tokens, kShortest));
+    return std::min(static_cast<int64_t>(std::bit_ceil(n)), capacity);
+  }
+
+  static std::vector<FunctionKey> functions(const TextModelOptions& options) {
+    std::vector<FunctionKey> keys;
+    for (int64_t n = 1;; n = keys.back().size.seq + 1) {
+      keys.push_back({function::logits, {.batch = 1, .seq = bucket(n, options.capacity)}});
+      if (keys.back().size.seq >= options.capacity) return keys;
+    }
+  }
+
+  Inference model_;
+  std::vector<std::vector<int32_t>> texts_;
+};
+
+// Whether there are kernels for a cache of this dtype.
+bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype) {
+  Graph graph;
+  graph.phase = Phase::lowered;
+  Builder b(graph);
+  constexpr int64_t kRows = 16;
+  AttentionAttrs attrs{.seq = 1, .heads = spec.heads, .kv_heads = spec.kv_heads};
+  attrs.head_dim = spec.head_dim;
+  attrs.capacity = kRows;
+  attrs.window = spec.sliding_window;
+  const auto input = [&](const char* name, Dtype type, Shape shape) {
+    return b.input(InputKind::batch, name, {.dtype = type, .shape = std::move(shape)});
+  };
+  const int64_t width = spec.kv_heads * spec.head_dim;
+  const ValueId cache = input("cache", dtype, {kRows, width});
+  const ValueId positions = input("positions", Dtype::i32, {1});
+  const ValueId q = input("q", dtype, {1, spec.heads * spec.head_dim});
+  b.emit1(OpCode::cache_write, CacheAttrs{.capacity = kRows},
+          {cache, input("x", dtype, {1, width}), positions});
+  constexpr int kResults = 2;
+  const Dtype results[kResults] = {dtype, Dtype::f32};
+  b.emit_typed(OpCode::attention, attrs, {q, cache, cache, kNoValue, positions}, results);
+  return std::all_of(graph.nodes.begin(), graph.nodes.end(),
+                     [&](const Node& node) { return catalogue.choose(graph, node).has_value(); });
+}
+
+}  // namespace
+
+std::unique_ptr<TextModel> make_cached_model(const ModelSource& source,
+                                             const TextModelOptions& options,
+                                             const TextMachine& machine) {
+  return std::make_unique<CachedModel>(source, options, machine);
+}
+
+std::unique_ptr<TextModel> make_recomputed_model(const ModelSource& source,
+                                                 const TextModelOptions& options,
+                                                 const TextMachine& machine) {
+  return std::make_unique<RecomputedModel>(source, options, machine);
+}
+
+std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
+                                           const TextModelOptions& options,
+                                           const TextMachine& machine) {
+  const Dtype dtype = find_recipe(source.recipe).compute;
+  if (serves_cache(machine.catalogue, filled(source.spec), dtype)) {
+    return make_cached_model(source, options, machine);
+  }
+  machine.log.warning("{} has no kernels for a KV cache in {}: every token runs its whole text",
+                      machine.device.info().name, dtype_name(dtype));
+  return make_recomputed_model(source, options, machine);
+}
+
+}  // namespace octet

@@ -1,0 +1,86 @@
+// A model as generation and scoring use it: several texts side by side, each going on from where it
+// stands.
+//
+// Two kinds. Over a KV cache (functions fill and decode, compile/functions.h) a token costs one
+// pass of one token; without one, for devices that have no kernels for a cache, it costs a pass
+// over its whole text. In fp32 and bf16 on the CPU a text's logits do not depend on the texts
+// beside it, on how it was cut into pieces, nor on the kind.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "infer/inference.h"
+#include "infer/model_source.h"
+
+namespace octet {
+
+// Tokens of text `entry` at positions first, first + 1, ...; at least one.
+struct TextPiece {
+  int64_t entry = 0, first = 0;
+  std::span<const int32_t> tokens = {};
+};
+
+class TextModel {
+ public:
+  using Visit =
+      std::function<void(const TextPiece& piece, int64_t token, std::span<const float> logits)>;
+  virtual ~TextModel() = default;
+
+  // Each call: at most one piece of an entry, that begins at most where the entry ends and ends at
+  // most at `capacity`; what the entry held behind it is forgotten.
+  virtual void fill(std::span<const TextPiece> pieces) = 0;
+  // The same; shows the logits behind each token, f32 [vocab], valid during the call.
+  virtual void logits(std::span<const TextPiece> pieces, const Visit& visit) = 0;
+  // Every entry becomes the first `n_tokens` of what entry 0 holds.
+  virtual void share(int64_t n_tokens) = 0;
+  virtual bool has_cache() const = 0;
+  virtual int64_t planned_bytes() const = 0;
+
+  int64_t n_entries() const { return n_entries_; }
+  int64_t capacity() const { return capacity_; }
+  int64_t vocab() const { return vocab_; }
+
+ protected:
+  TextModel(int64_t n_entries, int64_t capacity, int64_t vocab)
+      : n_entries_(n_entries), capacity_(capacity), vocab_(vocab) {}
+
+ private:
+  int64_t n_entries_, capacity_, vocab_;
+};
+
+// What logits() is asked for: the next token, or many tokens of a text at once.
+enum class LogitsFor : uint8_t { generation, scoring };
+
+struct TextModelOptions {
+  int64_t n_entries = 1, capacity = 1;
+  LogitsFor logits = LogitsFor::generation;
+};
+
+struct TextMachine {
+  const Files& files;
+  Device& device;
+  Catalogue& catalogue;
+  Log log = {};
+};
+
+// With source's weights and recipe. A device without kernels for a cache is told to `log`. Throws
+// Error{device} where it does not fit.
+std::unique_ptr<TextModel> make_text_model(const ModelSource& source,
+                                           const TextModelOptions& options,
+                                           const TextMachine& machine);
+
+// The two kinds, as make_text_model chooses between them; exposed for tests.
+std::unique_ptr<TextModel> make_cached_model(const ModelSource& source,
+                                             const TextModelOptions& options,
+                                             const TextMachine& machine);
+std::unique_ptr<TextModel> make_recomputed_model(const ModelSource& source,
+                                                 const TextModelOptions& options,
+                                                 const TextMachine& machine);
+
+}  // namespace octet

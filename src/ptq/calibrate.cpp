@@ -1,0 +1,122 @@
+#include "ptq/calibrate.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ptq/site.h"
+
+namespace octet {
+namespace {
+
+// [in, out] as [out, in].
+std::vector<float> transposed(std::span<const float> w, int64_t rows, int64_t cols) {
+  std::vector<float> result(w.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      result[static_cast<size_t>(c * rows + r)] = w[static_cast<size_t>(r * cols + c)];
+    }
+  }
+  return result;
+}
+
+class Calibration {
+ public:
+  Calibration(CalibrateInputs inputs, const PtqOptions& options, Backend& backend)
+      : inputs_(std::move(inputs)),
+        quantizer_(options, backend),
+        walk_(inputs_.graph, std::move(inputs_.rows), backend,
+              [this](const std::string& name) { return parameter(name); }) {}
+
+  std::vector<SiteResult> run(const CalibrateHooks& hooks) {
+    std::vector<SiteResult> results;
+    FakeQuantizeInputs decided;  // at the site before
+    for (size_t i = 0; i < inputs_.sites.size(); ++i) {
+      const PtqSite& site = inputs_.sites[i];
+      walk_.run_to(site.first, site.reads, decided);
+      results.push_back(decide(site, i, hooks));
+      decided = take(site, results.back());
+      if (hooks.on_site) hooks.on_site(i, inputs_.sites.size(), results.back());
+    }
+    return results;
+  }
+
+ private:
+  std::vector<float> parameter(const std::string& name) const {
+    const auto changed = changed_.find(name);
+    return changed == changed_.end() ? inputs_.read(name) : changed->second;
+  }
+
+  std::vector<std::span<float>> batches(ValueId value) {
+    std::vector<std::span<float>> result;
+    for (size_t i = 0; i < walk_.n_batches(); ++i) result.push_back(walk_.value(value, i));
+    return result;
+  }
+
+  SiteResult decide(const PtqSite& site, size_t i, const CalibrateHooks& hooks) {
+    if (hooks.store.load) {
+      if (auto stored = hooks.store.load(i)) {
+        if (!stored->divisor.empty()) {
+          divide_inputs(batches(site.reads.front()), stored->divisor);
+        }
+        return std::move(*stored);
+      }
+    }
+    SiteInputs inputs = inputs_of(site);
+    SiteResult result = quantizer_.quantize(inputs);
+    if (hooks.store.save) hooks.store.save(i, result);
+    return result;
+  }
+
+  SiteInputs inputs_of(const PtqSite& site) {
+    SiteInputs inputs{.site = site, .x = batches(site.reads.front())};
+    if (site.reads.size() > 1) inputs.b = batches(site.reads[1]);
+    inputs.n_cols = inputs_.graph.type(site.reads.front()).shape.back();
+    for (const PtqLinear& linear : site.linears) {
+      std::vector<float> w = parameter(linear.weight);
+      if (amax(w).nonfinite) {
+        throw Error(ErrorCode::bad_data, "[ptq] '{}': expected finite weights, got NaN or Inf",
+                    linear.weight);
+      }
+      if (linear.is_in_out) w = transposed(w, linear.n_in, linear.n_out);
+      inputs.weights.push_back(std::move(w));
+    }
+    if (!site.norm.weight.empty()) inputs.norm_weight = parameter(site.norm.weight);
+    if (!site.norm.bias.empty()) inputs.norm_bias = parameter(site.norm.bias);
+    inputs.round_norm = [this, name = site.norm.weight](std::span<float> values) {
+      inputs_.round(name, values);
+    };
+    return inputs;
+  }
+
+  // What the rest of the walk is to know: the weights as they now are.
+  FakeQuantizeInputs take(const PtqSite& site, const SiteResult& result) {
+    FakeQuantizeInputs decided;
+    for (const QuantizedLinear& q : result.linears) {
+      std::vector<float> w = dequantized(q.weight);
+      if (q.linear.is_in_out) w = transposed(w, q.linear.n_out, q.linear.n_in);
+      changed_[q.linear.weight] = std::move(w);
+      if (q.input) decided.linears.emplace(q.linear.weight, *q.input);
+    }
+    // A piece of the graph has its sums counted from its own beginning.
+    for (const char letter : {'a', 'b'}) {
+      const auto sum = result.residuals.find(residual_name(site.layer, site.sum, letter));
+      if (sum == result.residuals.end()) continue;
+      decided.residuals.emplace(residual_name(site.layer, 0, letter), sum->second);
+    }
+    return decided;
+  }
+
+  CalibrateInputs inputs_;
+  SiteQuantizer quantizer_;
+  ModelWalk walk_;
+  std::map<std::string, std::vector<float>> changed_;
+};
+
+}  // namespace
+
+std::vector<SiteResult> calibrate(CalibrateInputs inputs, const PtqOptions& options,
+                                  Backend& backend, const CalibrateHooks& hooks) {
+  return Calibration(std::move(inputs), options, backend).run(hooks);
+}
+
+}  // namespace octet

@@ -1,0 +1,260 @@
+#include "ptq/export.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "infer/inference.h"
+
+namespace octet {
+namespace {
+
+std::string module_of(const std::string& weight) {
+  return weight.substr(0, weight.rfind('.'));
+}
+
+// As the weight is stored: [in, out] is turned.
+template <typename T>
+std::vector<T> as_stored(const std::vector<T>& values, const MatrixShape& shape, bool turn) {
+  if (!turn) return values;
+  std::vector<T> result(values.size());
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    for (int64_t c = 0; c < shape.cols; ++c) {
+      result[static_cast<size_t>(c * shape.rows + r)] =
+          values[static_cast<size_t>(r * shape.cols + c)];
+    }
+  }
+  return result;
+}
+
+// A source that owns its bytes.
+TensorSource owned(TensorDecl decl, std::vector<std::byte> bytes) {
+  const auto shared = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+  return {std::move(decl), [shared](const ByteSink& sink) { sink(*shared); }};
+}
+
+template <typename T>
+std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<int64_t> stored_shape(const MatrixShape& shape, bool turn) {
+  return turn ? std::vector{shape.cols, shape.rows} : std::vector{shape.rows, shape.cols};
+}
+
+TensorSource scale_source(const QuantizedLinear& q, const std::string& name) {
+  const QuantizedWeight& w = q.weight;
+  const bool turn = q.linear.is_in_out;
+  const std::vector<float> scales = as_stored(w.scales, w.grid(), turn);
+  const auto shape = w.scales.size() == 1 ? std::vector<int64_t>{1} : stored_shape(w.grid(), turn);
+  if (w.scale_type != Dtype::e8m0) {
+    return owned(tensor_decl(name, Dtype::f32, shape), bytes_of(scales));
+  }
+  std::vector<uint8_t> powers;
+  for (const float scale : scales) {
+    powers.push_back(static_cast<uint8_t>(encode<Dtype::e8m0>(scale)));
+  }
+  return owned(tensor_decl(name, Dtype::u8, shape), bytes_of(powers));
+}
+
+void add_quantized(const QuantizedLinear& q, PtqFormat format, std::vector<TensorSource>& out) {
+  const std::string& name = q.linear.weight;
+  const bool turn = q.linear.is_in_out;
+  const bool is_block = format == PtqFormat::fp8_block;
+  out.push_back(owned(tensor_decl(name, q.weight.dtype, stored_shape(q.weight.shape, turn)),
+                      bytes_of(as_stored(q.weight.data, q.weight.shape, turn))));
+  out.push_back(scale_source(q, name + (is_block ? "_scale_inv" : "_scale")));
+  if (q.input && q.input->scale) {
+    out.push_back(owned(tensor_decl(input_scale_name(name), Dtype::f32, {1}),
+                        bytes_of(std::vector<float>{*q.input->scale})));
+  }
+}
+
+void add_dequantized(const QuantizedLinear& q, std::vector<TensorSource>& out) {
+  const bool turn = q.linear.is_in_out;
+  const std::vector<float> values = as_stored(dequantized(q.weight), q.weight.shape, turn);
+  out.push_back(owned(tensor_decl(q.linear.weight, Dtype::bf16, stored_shape(q.weight.shape, turn)),
+                      encode_weights(values, Dtype::bf16)));
+}
+
+using Linears = std::map<std::string, const QuantizedLinear*>;
+
+Linears linears_of(const PtqModel& model) {
+  Linears linears;
+  for (const SiteResult& site : model.sites) {
+    for (const QuantizedLinear& q : site.linears) linears[q.linear.weight] = &q;
+  }
+  return linears;
+}
+
+std::vector<TensorSource> tensors_of(const PtqModel& model, PtqLayout layout) {
+  const Linears linears = linears_of(model);
+  std::map<std::string, const std::vector<float>*> norms;
+  for (const SiteResult& site : model.sites) {
+    for (const auto& entry : site.norms) norms[entry.first] = &entry.second;
+  }
+  const bool is_wide = layout == PtqLayout::dequantized;
+  std::vector<TensorSource> tensors;
+  for (TensorSource& source :
+       export_tensors(model.weights, is_wide ? ExportDtype::bf16 : ExportDtype::as_stored)) {
+    const std::string& name = source.decl.name;
+    if (const auto q = linears.find(name); q != linears.end()) {
+      is_wide ? add_dequantized(*q->second, tensors)
+              : add_quantized(*q->second, model.options.format, tensors);
+    } else if (const auto norm = norms.find(name); norm != norms.end()) {
+      const Dtype dtype = source.decl.dtype.value();
+      tensors.push_back(
+          owned(tensor_decl(name, dtype, source.decl.shape), encode_weights(*norm->second, dtype)));
+    } else {
+      tensors.push_back(std::move(source));
+    }
+  }
+  return tensors;
+}
+
+// Modules of linears that stay as they are.
+std::vector<std::string> kept_modules(const PtqModel& model, const Linears& linears) {
+  std::vector<std::string> kept = {module_of(std::string(model.weights.model().head))};
+  if (linears.contains(std::string(model.weights.model().head))) kept.clear();
+  for (const ParameterSpec& p : model.weights.parameters()) {
+    if (model.weights.is_linear(p) && !linears.contains(p.name)) kept.push_back(module_of(p.name));
+  }
+  return kept;
+}
+
+std::string_view word_of(Dtype dtype) {
+  return dtype == Dtype::int8 ? "int" : "float";
+}
+
+Json weights_json(const QuantizedWeight& w) {
+  const bool is_mx = w.scale_type == Dtype::e8m0;
+  const bool is_tensor = w.scales.size() == 1 && !is_mx;
+  const bool is_channel = w.block.rows == 1 && w.block.cols == w.shape.cols && !is_mx;
+  Json json = {{"num_bits", 8},
+               {"type", word_of(w.dtype)},
+               {"symmetric", true},
+               {"dynamic", false},
+               {"strategy", is_tensor    ? "tensor"
+                            : is_channel ? "channel"
+                                         : "group"},
+               {"group_size", nullptr},
+               {"actorder", nullptr}};
+  if (!is_tensor && !is_channel) json["group_size"] = w.block.cols;
+  if (is_mx) json["scale_dtype"] = "torch.uint8";
+  return json;
+}
+
+Json inputs_json(const std::optional<ActivationQuantizer>& input) {
+  if (!input) return nullptr;
+  const bool is_token = input->group == kWholeRow, is_tensor = input->group == 0;
+  Json json = {{"num_bits", 8},
+               {"type", word_of(input->dtype)},
+               {"symmetric", true},
+               {"dynamic", !input->scale.has_value()},
+               {"strategy", is_tensor  ? "tensor"
+                            : is_token ? "token"
+                                       : "group"},
+               {"group_size", nullptr}};
+  if (!is_token && !is_tensor) json["group_size"] = input->group;
+  if (input->power) json["scale_dtype"] = "torch.uint8";
+  return json;
+}
+
+// Linears that are alike are one group, in the order of the model.
+Json groups_json(const Linears& linears, const std::function<Json(const QuantizedLinear&)>& of) {
+  Json groups = Json::array();
+  for (const auto& [name, q] : linears) {
+    const Json scheme = of(*q);
+    const auto same = std::ranges::find_if(groups, [&](Json group) {
+      group.erase("targets");
+      return group == scheme;
+    });
+    Json& group = same != groups.end() ? *same : (groups.push_back(scheme), groups.back());
+    group["targets"].push_back(module_of(name));
+  }
+  return groups;
+}
+
+Json compressed_tensors_json(const PtqModel& model, const Linears& linears) {
+  constexpr std::string_view kFormats[] = {"float-quantized", "", "", "int-quantized",
+                                           "mxfp8-quantized", ""};
+  const std::string_view format = kFormats[static_cast<int>(model.options.format)];
+  Json groups = groups_json(linears, [&](const QuantizedLinear& q) {
+    return Json{{"weights", weights_json(q.weight)},
+                {"input_activations", inputs_json(q.input)},
+                {"output_activations", nullptr},
+                {"format", format}};
+  });
+  if (groups.size() == 1) groups[0]["targets"] = {"Linear"};
+  Json named = Json::object();
+  for (size_t i = 0; i < groups.size(); ++i) named[fmt::format("group_{}", i)] = groups[i];
+  return {{"quant_method", "compressed-tensors"},   {"format", format},
+          {"quantization_status", "compressed"},    {"kv_cache_scheme", nullptr},
+          {"ignore", kept_modules(model, linears)}, {"config_groups", named}};
+}
+
+std::string_view scaling_word(const ActivationQuantizer& input) {
+  const ActivationScaling scaling = input.scale                ? ActivationScaling::fixed
+                                    : input.group == 0         ? ActivationScaling::tensor
+                                    : input.group == kWholeRow ? ActivationScaling::token
+                                                               : ActivationScaling::group;
+  return enum_name(scaling);
+}
+
+Json own_json(const PtqModel& model, const Linears& linears) {
+  Json groups = groups_json(linears, [](const QuantizedLinear& q) {
+    const BlockShape& block = q.weight.block;
+    const bool turn = q.linear.is_in_out;
+    Json group = {{"format", std::string(dtype_name(q.weight.dtype))},
+                  {"block", {turn ? block.cols : block.rows, turn ? block.rows : block.cols}}};
+    if (!q.input) return group;
+    group["inputs"] = {{"format", std::string(dtype_name(q.input->dtype))},
+                       {"scaling", scaling_word(*q.input)},
+                       {"power", q.input->power}};
+    if (group["inputs"]["scaling"] == "group") group["inputs"]["group"] = q.input->group;
+    return group;
+  });
+  Json json = {
+      {"quant_method", "octet"}, {"groups", groups}, {"ignore", kept_modules(model, linears)}};
+  Json scales = Json::object();
+  for (const SiteResult& site : model.sites) {
+    for (const auto& [name, q] : site.residuals) scales[name] = static_cast<double>(*q.scale);
+  }
+  if (!scales.empty()) {
+    const Dtype dtype = element_dtype(model.options.format);
+    json["residual"] = {{"format", std::string(dtype_name(dtype))}, {"scales", scales}};
+  }
+  return json;
+}
+
+}  // namespace
+
+PtqLayout layout_of(const PtqModel& model) {
+  const PtqFormat format = model.options.format;
+  const bool is_own = format == PtqFormat::hif8 || format == PtqFormat::e5m2 ||
+                      model.options.residual || !model.weights.model().plain_linears;
+  bool fits = true;
+  for (const SiteResult& site : model.sites) {
+    for (const QuantizedLinear& q : site.linears) {
+      const BlockShape& block = q.weight.block;
+      fits = fits && (format == PtqFormat::fp8_block || q.weight.shape.cols % block.cols == 0);
+    }
+  }
+  return is_own || !fits ? PtqLayout::own : PtqLayout::ecosystem;
+}
+
+ExportResult write_quantized(Files& files, const PtqModel& model, PtqLayout layout,
+                             const std::string& folder, const Log& log) {
+  const Linears linears = linears_of(model);
+  ExportContent content{.tensors = tensors_of(model, layout)};
+  if (layout == PtqLayout::own) content.quantization = own_json(model, linears);
+  if (layout == PtqLayout::ecosystem) {
+    content.quantization = model.options.format == PtqFormat::fp8_block
+                               ? fp8_block_config(kept_modules(model, linears))
+                               : compressed_tensors_json(model, linears);
+  }
+  return write_model_folder(files, model.source, folder, content, {.log = log});
+}
+
+}  // namespace octet

@@ -1,0 +1,126 @@
+#include "ptq/linears.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "infer/fake_quantize_inputs.h"
+#include "ir/ops/slots.h"
+#include "passes/precision/policy.h"
+
+namespace octet {
+namespace {
+
+constexpr std::string_view kHead = "lm_head";
+
+class SiteFinder {
+ public:
+  SiteFinder(const Graph& graph, const PtqSearch& search)
+      : graph_(graph), search_(search), uses_(uses(graph)) {}
+
+  std::vector<PtqSite> run() {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (node.op == OpCode::gemm) add_linear(node, static_cast<NodeId>(n));
+      if (search_.residual && is_residual_sum(node)) add_sum(node, static_cast<NodeId>(n));
+    }
+    check_patterns();
+    const auto has_linears = [](const PtqSite& site) { return !site.linears.empty(); };
+    if (std::ranges::none_of(sites_, has_linears)) {
+      throw Error(ErrorCode::invalid_argument,
+                  "[ptq] --keep: expected linears that are left, got "
+                  "none");
+    }
+    for (PtqSite& site : sites_) find_norm(site);
+    std::ranges::sort(sites_, {}, &PtqSite::first);
+    return std::move(sites_);
+  }
+
+ private:
+  // The parameter that is read, and by this node alone.
+  std::string own_parameter(ValueId value) const {
+    const GraphInput* input = value == kNoValue ? nullptr : graph_.input_of(value);
+    if (input == nullptr || input->kind != InputKind::parameter) return "";
+    return uses_[static_cast<size_t>(value)].size() == 1 ? input->name : "";
+  }
+
+  bool is_kept(const PtqLinear& linear) {
+    const std::string module = linear.weight.substr(0, linear.weight.rfind('.'));
+    bool kept = false;
+    for (const std::string& pattern : search_.keep) {
+      const bool matches =
+          matches_pattern(pattern, linear.name) || matches_pattern(pattern, module);
+      if (matches) matched_.insert(pattern);
+      kept = kept || matches;
+    }
+    return kept;
+  }
+
+  void add_linear(const Node& node, NodeId id) {
+    const auto& attrs = std::get<GemmAttrs>(node.attrs);
+    PtqLinear linear{.weight = own_parameter(node.in(Gemm::b)), .node = id};
+    const bool is_head = node.tag.layer < 0;
+    linear.name = is_head ? std::string(kHead) : linear_name(node);
+    names_.insert(linear.name);
+    if (linear.weight.empty()) matched_.insert(std::string(kHead));  // a tied head
+    if (linear.weight.empty() || attrs.role != GemmRole::forward || is_kept(linear)) return;
+    const Shape& shape = graph_.type(node.in(Gemm::b)).shape;
+    linear.is_in_out = !attrs.trans_b;
+    linear.n_in = shape[linear.is_in_out ? 0 : 1];
+    linear.n_out = shape[linear.is_in_out ? 1 : 0];
+    const ValueId x = node.in(Gemm::a);
+    auto site = std::ranges::find_if(
+        sites_, [&](const PtqSite& s) { return !s.linears.empty() && s.reads.front() == x; });
+    if (site == sites_.end()) {
+      sites_.push_back({.first = id, .reads = {x}, .layer = node.tag.layer});
+      site = sites_.end() - 1;
+    }
+    site->linears.push_back(std::move(linear));
+  }
+
+  void add_sum(const Node& node, NodeId id) {
+    sites_.push_back({.first = id,
+                      .reads = {node.in(Binary::a), node.in(Binary::b)},
+                      .layer = node.tag.layer,
+                      .sum = n_sums_[node.tag.layer]++});
+  }
+
+  void find_norm(PtqSite& site) const {
+    if (site.linears.empty()) return;
+    const ValueId x = site.reads.front();
+    const NodeId producer = graph_.values[static_cast<size_t>(x)].producer;
+    if (producer == kNoNode || uses_[static_cast<size_t>(x)].size() != site.linears.size()) return;
+    const Node& node = graph_.nodes[static_cast<size_t>(producer)];
+    if (node.op == OpCode::rms_norm) {
+      site.norm.weight = own_parameter(node.in(RmsNorm::weight));
+    } else if (node.op == OpCode::layer_norm) {
+      site.norm.weight = own_parameter(node.in(LayerNorm::weight));
+      site.norm.bias = own_parameter(node.in(LayerNorm::bias));
+    }
+  }
+
+  void check_patterns() const {
+    for (const std::string& pattern : search_.keep) {
+      if (pattern == kHead || matched_.contains(pattern)) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  "[ptq] --keep: expected a pattern that matches a linear, such as {}, got '{}'",
+                  *names_.begin(), pattern);
+    }
+  }
+
+  const Graph& graph_;
+  const PtqSearch& search_;
+  std::vector<std::vector<NodeId>> uses_;
+  std::vector<PtqSite> sites_;
+  std::map<int, int> n_sums_;
+  std::set<std::string> matched_, names_;
+};
+
+}  // namespace
+
+std::vector<PtqSite> find_sites(const Graph& graph, const PtqSearch& search) {
+  return SiteFinder(graph, search).run();
+}
+
+}  // namespace octet

@@ -1,0 +1,46 @@
+// The places of a model that post-training quantization works on, in the order of its graph.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace octet {
+
+struct PtqLinear {
+  std::string name = {};    // "layers.3.q_proj", "lm_head"
+  std::string weight = {};  // the parameter's
+  NodeId node = kNoNode;
+  int64_t n_in = 0, n_out = 0;
+  bool is_in_out = false;  // the weight is stored [in, out]
+};
+
+// The norm whose result only these linears read: what their inputs are divided by, its parameters
+// may be divided by instead. Without weight: there is none.
+struct PtqNorm {
+  std::string weight = {}, bias = {};
+};
+
+// Linears that read one value, or (no linears) a residual sum that reads two.
+struct PtqSite {
+  NodeId first = kNoNode;           // node: what it reads is made before
+  std::vector<ValueId> reads = {};  // x; a and b of a sum
+  std::vector<PtqLinear> linears = {};
+  PtqNorm norm = {};
+  int layer = -1;
+  int sum = 0;  // index of the layer's sum
+};
+
+struct PtqSearch {
+  std::vector<std::string> keep;  // patterns of linears that are left out
+  std::string head;               // the head's weight
+  bool residual = false;          // sums too
+};
+
+// Of a typed graph that runs forward. A weight that the graph reads otherwise (a tied head) is left
+// out. Throws Error{invalid_argument} where no linear is left, or a pattern matches none (but the
+// default's).
+std::vector<PtqSite> find_sites(const Graph& graph, const PtqSearch& search);
+
+}  // namespace octet

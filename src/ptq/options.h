@@ -1,0 +1,80 @@
+// What post-training quantization is asked to do: a format, a method, and how finely scales are
+// chosen.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/dtype.h"
+#include "io/quantization_config.h"
+
+namespace octet {
+
+// mxfp8: E4M3 in groups of 32 with E8M0 scales. fp8_block: E4M3, weights in blocks of 128 x 128 and
+// activations in groups of 128.
+enum class PtqFormat : uint8_t { e4m3, e5m2, hif8, int8, mxfp8, fp8_block };
+constexpr std::string_view enum_name(PtqFormat format) {
+  constexpr std::string_view names[] = {"e4m3", "e5m2", "hif8", "int8", "mxfp8", "fp8-block"};
+  return names[static_cast<int>(format)];
+}
+constexpr int enum_count(PtqFormat) {
+  return 6;
+}
+
+//   direct       no scales (INT8, which has no exponents: those of the tensor at hand)
+//   max          scales of the largest magnitude, of activations over the calibration text
+//   percentile   the same, but a share of activations' magnitudes lies beyond
+//   algorithm1   scales that are powers of two: of 2^-5..2^4 for each of the two operands the pair
+//                with the least error of the layer's output (Luo et al. 2024, algorithm 1)
+//   smoothquant  max, with outliers of activations moved into weights where a norm comes before
+//                (Xiao et al. 2023); alpha by the output's error
+//   gptq         INT8 weights, each column's error made good by those after it (Frantar et al.
+//   2023)
+enum class PtqMethod : uint8_t { direct, max, percentile, algorithm1, smoothquant, gptq };
+constexpr std::string_view enum_name(PtqMethod method) {
+  constexpr std::string_view names[] = {"direct",     "max",         "percentile",
+                                        "algorithm1", "smoothquant", "gptq"};
+  return names[static_cast<int>(method)];
+}
+constexpr int enum_count(PtqMethod) {
+  return 6;
+}
+
+// What a scale of a weight covers: all of it, an output channel, 128 inputs of one.
+enum class WeightScaling : uint8_t { tensor, channel, group };
+constexpr std::string_view enum_name(WeightScaling scaling) {
+  constexpr std::string_view names[] = {"tensor", "channel", "group"};
+  return names[static_cast<int>(scaling)];
+}
+constexpr int enum_count(WeightScaling) {
+  return 3;
+}
+
+struct PtqOptions {
+  PtqFormat format = PtqFormat::e4m3;
+  PtqMethod method = PtqMethod::max;
+  std::optional<WeightScaling> weights = {};          // the method's choice where absent
+  std::optional<ActivationScaling> activations = {};  // likewise
+  std::vector<std::string> keep = {"lm_head"};        // patterns of linears that stay wide
+  double percentile = 99.99;
+  bool residual = false;                  // residual sums are quantized too
+  std::optional<int> exponent_bias = {};  // direct: in the place of the format's own
+  int64_t samples = 0, seq = 0;           // calibration rows, tokens of each; 0: the method's
+  double damping = 0.01;                  // gptq, of the mean of the Hessian's diagonal
+};
+
+inline constexpr int64_t kPtqGroup = 128, kPtqBlock = 128, kMxGroupSize = 32;
+inline constexpr int kLeastExponent = -4, kMostExponent = 5;  // algorithm 1: x * 2^exponent
+inline constexpr int kLeastBias = 4, kMostBias = 12;          // that a sweep tries
+
+Dtype element_dtype(PtqFormat format);
+bool has_own_groups(PtqFormat format);  // granularity is the format's
+
+// Fills what is absent. Throws Error{invalid_argument} "[ptq] --FLAG: expected ..., got ..." for
+// what does not go together.
+PtqOptions checked(const PtqOptions& options);
+
+}  // namespace octet

@@ -1,0 +1,42 @@
+// Post-training quantization of a language model, from a trained folder or run to a folder that
+// `octet eval` and `octet generate` run as such.
+#pragma once
+
+#include "base/log.h"
+#include "data/token_stream.h"
+#include "infer/model_source.h"
+#include "ptq/export.h"
+#include "ptq/options.h"
+
+namespace octet {
+
+struct PtqRequest {
+  const ModelSource& source;
+  PtqOptions options;
+  std::string out;
+  std::vector<Batch> rows;  // calibration text
+  bool dequantize = false;  // write BF16
+};
+
+struct PtqResult {
+  std::vector<SiteReport> reports;  // in the order of the model
+  PtqLayout layout = PtqLayout::own;
+  int64_t n_bytes = 0;
+};
+
+struct PtqHooks {
+  Log log = {};
+  std::function<void(size_t site, size_t n_sites, const std::string& name)> on_site = {};
+};
+
+// The request's options are checked() ones. What was decided is kept in the folder until it is
+// whole, so that a later call goes on where one was ended. Throws Error{invalid_argument} for a
+// folder that is not free, Error{bad_data} for a model that is quantized already.
+PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backend,
+                         const PtqHooks& hooks);
+
+// Rows of `seq` tokens from the beginning of a stream, `samples` of them, in batches. Throws
+// Error{bad_data} where the text is too short.
+std::vector<Batch> calibration_rows(const TokenStream& stream, int64_t samples, int64_t seq);
+
+}  // namespace octet

@@ -1,0 +1,175 @@
+#include "ptq/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/integer.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kPiece = 1 << 14;  // elements
+
+// f(first, n) for parts of n elements, on the pool's threads.
+template <typename F>
+void in_pieces(int64_t n, ThreadPool& pool, F&& f) {
+  pool.run(ceil_div(n, kPiece),
+           [&](int64_t piece, int) { f(piece * kPiece, std::min(kPiece, n - piece * kPiece)); });
+}
+
+// f(block, row, first column, end column) for each row of each block.
+template <typename F>
+void for_block_rows(const MatrixShape& shape, const BlockShape& block, F&& f) {
+  const int64_t across = ceil_div(shape.cols, block.cols);
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    for (int64_t c = 0; c < shape.cols; c += block.cols) {
+      f(static_cast<size_t>(r / block.rows * across + c / block.cols), r, c,
+        std::min(shape.cols, c + block.cols));
+    }
+  }
+}
+
+}  // namespace
+
+MatrixShape QuantizedWeight::grid() const {
+  return {ceil_div(shape.rows, block.rows), ceil_div(shape.cols, block.cols)};
+}
+
+double decibels(double signal, double noise) {
+  constexpr double kMost = 999;
+  if (noise <= 0) return kMost;
+  return signal > 0 ? std::clamp(10 * std::log10(signal / noise), -kMost, kMost) : -kMost;
+}
+
+double QuantizationError::snr_db() const {
+  return decibels(signal, mse);
+}
+
+float scale_of(const WeightQuantizer& q, float amax) {
+  if (q.scale) return *q.scale;
+  Quantizer rule;
+  rule.format = q.dtype;
+  rule.scale_type = q.scale_type;
+  rule.rule = q.power ? ScaleRule::power_ceil : ScaleRule::linear;
+  rule.amax_target = q.target;
+  return scale_from_amax(rule, amax);
+}
+
+QuantizedWeight quantize_weight(const WeightQuantizer& quantizer, const MatrixShape& shape,
+                                std::span<const float> w, ThreadPool& pool) {
+  CHECK(std::ssize(w) == shape.n_elems() && shape.n_elems() > 0);
+  QuantizedWeight result{.dtype = quantizer.dtype,
+                         .shape = shape,
+                         .block = {std::min(quantizer.block.rows, shape.rows),
+                                   std::min(quantizer.block.cols, shape.cols)},
+                         .scale_type = quantizer.scale_type};
+  result.data.resize(w.size());
+  std::vector<Amax> largest(static_cast<size_t>(result.grid().n_elems()));
+  for_block_rows(shape, result.block, [&](size_t at, int64_t r, int64_t begin, int64_t end) {
+    largest[at] = join(largest[at], amax(w.subspan(static_cast<size_t>(r * shape.cols + begin),
+                                                   static_cast<size_t>(end - begin))));
+  });
+  for (const Amax& block : largest) result.scales.push_back(scale_of(quantizer, block.value));
+  visit_format(quantizer.dtype, [&]<Dtype D>() {
+    const int64_t across = result.grid().cols;
+    pool.run(shape.rows, [&](int64_t r, int) {
+      for (int64_t c = 0; c < shape.cols; ++c) {
+        const auto block = r / result.block.rows * across + c / result.block.cols;
+        const float inv_scale = 1.0f / result.scales[static_cast<size_t>(block)];
+        const auto at = static_cast<size_t>(r * shape.cols + c);
+        result.data[at] = static_cast<uint8_t>(encode<D>(w[at] * inv_scale));
+      }
+    });
+  });
+  return result;
+}
+
+std::vector<float> dequantized(const QuantizedWeight& weight) {
+  std::vector<float> values(weight.data.size());
+  visit_format(weight.dtype, [&]<Dtype D>() {
+    for_block_rows(weight.shape, weight.block,
+                   [&](size_t at, int64_t r, int64_t begin, int64_t end) {
+                     for (int64_t c = begin; c < end; ++c) {
+                       const auto i = static_cast<size_t>(r * weight.shape.cols + c);
+                       values[i] = decode<D>(weight.data[i]) * weight.scales[at];
+                     }
+                   });
+  });
+  return values;
+}
+
+float encode_decode(Dtype dtype, float x, float scale) {
+  return visit_format(dtype,
+                      [&]<Dtype D>() { return decode<D>(encode<D>(x * (1.0f / scale))) * scale; });
+}
+
+std::vector<uint8_t> quantized_data(Dtype dtype, float scale, std::span<const float> x,
+                                    ThreadPool& pool) {
+  std::vector<uint8_t> q(x.size());
+  const float inv_scale = 1.0f / scale;
+  visit_format(dtype, [&]<Dtype D>() {
+    in_pieces(std::ssize(x), pool, [&](int64_t first, int64_t n) {
+      for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + n); ++i) {
+        q[i] = static_cast<uint8_t>(encode<D>(x[i] * inv_scale));
+      }
+    });
+  });
+  return q;
+}
+
+std::vector<float> simulated(const ActivationQuantizer& how, std::span<const float> x, int64_t cols,
+                             ThreadPool& pool) {
+  std::vector<float> y(x.size());
+  Quantizer quantizer;
+  quantizer.format = how.dtype;
+  quantizer.amax_target = static_cast<float>(how.target);
+  if (how.group == 0 || how.scale) {
+    const float scale = how.scale ? *how.scale : scale_from_amax(quantizer, amax(x).value);
+    const std::vector<uint8_t> q = quantized_data(how.dtype, scale, x, pool);
+    visit_format(how.dtype, [&]<Dtype D>() {
+      for (size_t i = 0; i < q.size(); ++i) y[i] = decode<D>(q[i]) * scale;
+    });
+    return y;
+  }
+  quantizer.granularity = {.kind = Granularity::Kind::row};
+  if (how.group < cols) {
+    quantizer.granularity = {.kind = Granularity::Kind::group, .size = how.group};
+  }
+  quantizer.scale_type = how.power ? Dtype::e8m0 : Dtype::f32;
+  quantizer.rule = how.power ? ScaleRule::power_ceil : ScaleRule::linear;
+  const auto n_scales =
+      static_cast<size_t>(scale_shape({1, cols}, quantizer.granularity).n_elems());
+  pool.run(std::ssize(x) / cols, [&](int64_t r, int) {
+    const auto at = static_cast<size_t>(r * cols), n = static_cast<size_t>(cols);
+    std::vector<uint8_t> q(n);
+    std::vector<float> scales(n_scales);
+    octet::quantize(quantizer, {1, cols}, x.subspan(at, n), q, scales);
+    octet::dequantize(quantizer, {1, cols}, q, scales, std::span(y).subspan(at, n));
+  });
+  return y;
+}
+
+QuantizationError error_of(std::span<const float> x, std::span<const float> y) {
+  QuantizationError error;
+  int64_t n_flushed = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double d = static_cast<double>(x[i]) - static_cast<double>(y[i]);
+    error.mse += d * d;
+    error.signal += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    n_flushed += x[i] != 0 && y[i] == 0 ? 1 : 0;
+  }
+  const auto n = static_cast<double>(std::max<size_t>(x.size(), 1));
+  error.mse /= n;
+  error.signal /= n;
+  error.flushed = static_cast<double>(n_flushed) / n;
+  return error;
+}
+
+void add_clipping(Dtype dtype, float scale, std::span<const float> x, QuantizationError& error) {
+  const float limit = max_finite(dtype) * scale;
+  const auto n = std::ranges::count_if(x, [&](float value) { return std::abs(value) > limit; });
+  error.clipped = static_cast<double>(n) / static_cast<double>(std::max<size_t>(x.size(), 1));
+}
+
+}  // namespace octet

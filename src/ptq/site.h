@@ -1,0 +1,51 @@
+// One site's decision: what calibrate() does at each stop of its walk.
+#pragma once
+
+#include "ptq/calibrate.h"
+
+namespace octet {
+
+// The inputs of a site over all calibration rows, and the weights that read them.
+struct SiteInputs {
+  const PtqSite& site;
+  std::vector<std::span<float>> x = {};          // a span a batch; for sums operand a
+  std::vector<std::span<float>> b = {};          // sums: operand b
+  std::vector<std::vector<float>> weights = {};  // [out, in], by linear
+  std::vector<float> norm_weight = {}, norm_bias = {};
+  std::function<void(std::span<float>)> round_norm = {};  // to what its file will hold
+  int64_t n_cols = 0;
+
+  int64_t rows_of_batch() const { return std::ssize(x.front()) / n_cols; }
+};
+
+// Each row of each batch, by channel.
+void divide_inputs(std::span<const std::span<float>> batches, std::span<const float> divisor);
+
+class SiteQuantizer {
+ public:
+  SiteQuantizer(const PtqOptions& options, Backend& backend)
+      : options_(options), backend_(backend) {}
+
+  // May divide x and change weights and norm where it smooths.
+  SiteResult quantize(SiteInputs& inputs) const;
+
+ private:
+  SiteResult quantize_sum(const SiteInputs& inputs) const;
+  // gram: of the inputs, where the method needs it.
+  QuantizedLinear quantize_linear(const SiteInputs& inputs, size_t at,
+                                  std::span<const double> gram) const;
+  void search_exponents(const SiteInputs& inputs, size_t at, QuantizedLinear& result) const;
+  std::optional<double> find_alpha(const SiteInputs& inputs, std::vector<float>& divisor) const;
+  static void apply_divisor(SiteInputs& inputs, std::vector<float>& divisor);
+  double smoothed_error(const SiteInputs& inputs, std::span<const float> divisor) const;
+
+  WeightQuantizer weight_quantizer(const MatrixShape& shape) const;
+  std::optional<ActivationQuantizer> input_quantizer(
+      std::span<const std::span<float>> batches) const;
+  void report(const SiteInputs& inputs, size_t at, QuantizedLinear& result) const;
+
+  const PtqOptions& options_;
+  Backend& backend_;
+};
+
+}  // namespace octet

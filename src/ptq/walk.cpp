@@ -1,0 +1,174 @@
+#include "ptq/walk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "compile/lower.h"
+#include "infer/batch_inputs.h"
+#include "ir/builder.h"
+#include "passes/lower/fuse.h"
+#include "passes/simplify.h"
+#include "runtime/executor.h"
+
+namespace octet {
+namespace {
+
+std::string value_name(ValueId id) {
+  return fmt::format("value.{}", id);
+}
+
+// Nodes [first, end) of a graph as a graph: what they read of before becomes inputs, and `kept`
+// their outputs. Parameters stay what they are.
+Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<ValueId>& kept) {
+  Graph piece;
+  piece.name = whole.name;
+  piece.phase = whole.phase;
+  Builder builder(piece);
+  std::map<ValueId, ValueId> map{{kNoValue, kNoValue}};
+  const auto declare = [&](ValueId id) {
+    if (map.contains(id)) return;
+    const GraphInput* input = whole.input_of(id);
+    const bool is_parameter = input != nullptr && input->kind == InputKind::parameter;
+    map[id] = builder.input(is_parameter ? InputKind::parameter : InputKind::batch,
+                            is_parameter ? input->name : value_name(id), whole.type(id));
+  };
+  for (NodeId n = first; n < end; ++n) {
+    const Node& node = whole.nodes[static_cast<size_t>(n)];
+    for (const ValueId id : node.operands) {
+      const bool is_made_here =
+          id != kNoValue && whole.values[static_cast<size_t>(id)].producer >= first;
+      if (id != kNoValue && !is_made_here) declare(id);
+    }
+  }
+  for (NodeId n = first; n < end; ++n) {
+    const Node& node = whole.nodes[static_cast<size_t>(n)];
+    builder.tag = node.tag;
+    std::vector<ValueId> operands;
+    for (const ValueId id : node.operands) operands.push_back(map.at(id));
+    const auto results =
+        builder.emit_typed(node.op, node.attrs, operands, result_dtypes(whole, node));
+    for (size_t i = 0; i < node.results.size(); ++i) map[node.results[i]] = results[i];
+  }
+  for (const ValueId id : kept) builder.output(value_name(id), map.at(id));
+  return remove_dead(piece);
+}
+
+}  // namespace
+
+struct SmallPlan::State {
+  State(const Graph& typed, Backend& backend)
+      : plan(planned(typed, *backend.catalogue)),
+        arenas(*backend.device, plan.lane_bytes),
+        bound(plan, *backend.catalogue, arenas) {}
+
+  static Plan planned(const Graph& typed, const Catalogue& catalogue) {
+    const Graph graph = lower(fuse(typed), catalogue);
+    Layout layout;
+    layout.add_inputs(graph);
+    return make_plan(graph, layout, catalogue);
+  }
+
+  Plan plan;
+  Arenas arenas;
+  BoundPlan bound;
+};
+
+SmallPlan::SmallPlan(const Graph& typed, Backend& backend)
+    : state_(std::make_unique<State>(typed, backend)) {}
+SmallPlan::~SmallPlan() = default;
+
+const Graph& SmallPlan::graph() const {
+  return state_->plan.graph;
+}
+
+void SmallPlan::write(std::string_view name, std::span<const std::byte> bytes) {
+  if (!state_->bound.has_input(name)) return;  // nothing reads it
+  state_->bound.write_input(name, bytes.data(), std::ssize(bytes));
+}
+
+void SmallPlan::run() {
+  state_->bound.run();
+}
+
+void SmallPlan::read(std::string_view name, std::span<std::byte> bytes) const {
+  state_->bound.read_output(name, bytes.data(), std::ssize(bytes));
+}
+
+ModelWalk::ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backend,
+                     ReadParameter read)
+    : graph_(graph),
+      rows_(std::move(rows)),
+      backend_(backend),
+      read_(std::move(read)),
+      last_use_(graph.values.size(), kNoNode) {
+  CHECK(!rows_.empty());
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    for (const ValueId id : graph.nodes[n].operands) {
+      if (id != kNoValue) last_use_[static_cast<size_t>(id)] = static_cast<NodeId>(n);
+    }
+  }
+  feed_inputs();
+}
+
+void ModelWalk::feed_inputs() {
+  for (const GraphInput& input : graph_.inputs) {
+    if (input.kind != InputKind::batch) continue;
+    auto& batches = values_[input.value];
+    for (const Batch& batch : rows_) {
+      std::vector<int32_t> words = batch.tokens;
+      if (input.name != "tokens") {
+        CHECK(input.name == "positions");
+        for (size_t i = 0; i < words.size(); ++i) {
+          words[i] = static_cast<int32_t>(static_cast<int64_t>(i) % batch.seq);
+        }
+      }
+      const auto bytes = std::as_bytes(std::span(words));
+      batches.emplace_back(bytes.begin(), bytes.end());
+    }
+  }
+}
+
+void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
+                       const FakeQuantizeInputs& inputs) {
+  if (node <= next_) return;
+  std::set<ValueId> kept;
+  for (NodeId n = next_; n < node; ++n) {
+    for (const ValueId id : graph_.nodes[static_cast<size_t>(n)].results) {
+      const bool is_read = id != kNoValue && (last_use_[static_cast<size_t>(id)] >= node ||
+                                              std::ranges::count(wanted, id) > 0);
+      if (is_read) kept.insert(id);
+    }
+  }
+  Graph piece = piece_of(graph_, next_, node, kept);
+  if (!inputs.empty()) piece = fake_quantize_inputs(piece, inputs);
+  SmallPlan plan(piece, backend_);
+  for (const GraphInput& input : piece.inputs) {
+    if (input.kind != InputKind::parameter) continue;
+    const std::vector<float> values = read_(input.name);
+    plan.write(input.name, std::as_bytes(std::span(values)));
+  }
+  for (size_t batch = 0; batch < rows_.size(); ++batch) {
+    for (const auto& [id, batches] : values_) plan.write(value_name(id), batches[batch]);
+    plan.run();
+    for (const ValueId id : kept) {
+      auto& bytes = values_[id];
+      bytes.resize(rows_.size());
+      bytes[batch].resize(static_cast<size_t>(graph_.type(id).n_bytes()));
+      plan.read(value_name(id), bytes[batch]);
+    }
+  }
+  next_ = node;
+  std::erase_if(values_, [&](const auto& entry) {
+    return last_use_[static_cast<size_t>(entry.first)] < node &&
+           std::ranges::count(wanted, entry.first) == 0;
+  });
+}
+
+std::span<float> ModelWalk::value(ValueId id, size_t batch) {
+  auto& bytes = values_.at(id)[batch];
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+}  // namespace octet

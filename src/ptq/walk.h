@@ -1,0 +1,66 @@
+// Runs a model once from beginning to end, stopping wherever it is asked to: between two stops a
+// piece of its graph runs as a plan of its own, on all rows of the calibration text, and what is
+// needed later waits on the host. So the linear that comes next sees the activations of a model
+// that is quantized up to there.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "data/rows.h"
+#include "infer/fake_quantize_inputs.h"
+#include "ir/graph.h"
+#include "plan/backend.h"
+
+namespace octet {
+
+class ModelWalk {
+ public:
+  // Parameters as f32, by name, as the model has them by now.
+  using ReadParameter = std::function<std::vector<float>(const std::string& name)>;
+
+  // `graph`: typed, all in f32, of batches of this size. `rows`: several batches.
+  ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backend, ReadParameter read);
+
+  // Runs on to before `node`, the nodes on the way with their inputs quantized as `inputs` says of
+  // them. Keeps `wanted` and what any node from there on reads.
+  void run_to(NodeId node, std::span<const ValueId> wanted, const FakeQuantizeInputs& inputs);
+
+  // A value that was wanted, of one batch; to be changed, too.
+  std::span<float> value(ValueId id, size_t batch);
+  size_t n_batches() const { return rows_.size(); }
+
+ private:
+  void feed_inputs();
+
+  const Graph& graph_;
+  std::vector<Batch> rows_;
+  Backend& backend_;
+  ReadParameter read_;
+  NodeId next_ = 0;
+  std::vector<NodeId> last_use_;                                   // of each value
+  std::map<ValueId, std::vector<std::vector<std::byte>>> values_;  // by batch
+};
+
+// A small graph as a plan with memory of its own: for products that are no part of the model.
+class SmallPlan {
+ public:
+  // `typed`: its inputs of kind parameter keep what is written into them.
+  SmallPlan(const Graph& typed, Backend& backend);
+  SmallPlan(const SmallPlan&) = delete;
+  SmallPlan& operator=(const SmallPlan&) = delete;
+  ~SmallPlan();
+
+  void write(std::string_view name, std::span<const std::byte> bytes);
+  void run();
+  void read(std::string_view name, std::span<std::byte> bytes) const;
+  const Graph& graph() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace octet

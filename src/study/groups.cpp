@@ -1,0 +1,186 @@
+#include "study/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "formats/codec.h"
+#include "ir/op_def.h"
+#include "passes/precision/recipe.h"
+#include "passes/simplify.h"
+#include "ptq/simulate.h"
+
+namespace octet {
+namespace {
+
+struct Scheme {
+  std::string_view name;
+  Dtype dtype;
+  std::string_view granularity;
+  bool is_mx = false;
+};
+constexpr Scheme kTensorSchemes[] = {
+    {"e4m3", Dtype::e4m3, "tensor"},          {"e5m2", Dtype::e5m2, "tensor"},
+    {"hif8", Dtype::hif8, "tensor"},          {"int8", Dtype::int8, "tensor"},
+    {"int8 by row", Dtype::int8, "row"},      {"mxfp8", Dtype::e4m3, "1x32", true},
+    {"e4m3 128x128", Dtype::e4m3, "128x128"}, {"e4m3 1x128", Dtype::e4m3, "1x128"}};
+constexpr std::string_view kGroupings[] = {"tensor", "row", "1x256", "16x16",
+                                           "1x64",   "8x8", "1x16",  "4x4"};
+
+// Scales in f32, so that the grouping alone differs.
+Quantizer quantizer_of(Dtype dtype, std::string_view granularity) {
+  Quantizer q = linear_quantizer(dtype, granularity_from_name(granularity));
+  q.scale_type = Dtype::f32;
+  return q;
+}
+
+Graph typed_forward(const ModelSpec& spec, const Batch& rows) {
+  const BatchSize size{.batch = rows.batch, .seq = rows.seq};
+  const Recipe& recipe = find_recipe("fp32");
+  return recipe.apply(recipe, simplify(build_model(spec, size, ModelOutputs::logits).graph), {});
+}
+
+bool is_norm(const Node& node) {
+  return node.op == OpCode::rms_norm || node.op == OpCode::layer_norm;
+}
+
+// "3.input" of "input_layernorm" in layer 3.
+std::string norm_name(const Node& node) {
+  std::string name = node.tag.origin;
+  for (const std::string_view suffix : {"_layernorm", "layernorm"}) {
+    const bool is_longer = name.ends_with(suffix) && name.size() > suffix.size();
+    if (is_longer) name.resize(name.size() - suffix.size());
+  }
+  return node.tag.layer < 0 ? name : fmt::format("{}.{}", node.tag.layer, name);
+}
+
+// Groups of a row's length or more are rows.
+bool is_narrower(std::string_view grouping, int64_t cols) {
+  const Granularity granularity = granularity_from_name(grouping);
+  return granularity.kind != Granularity::Kind::group || granularity.size < cols;
+}
+
+std::vector<float> values_of(const SafetensorsReader& file, const StoredTensor& tensor) {
+  const std::vector<std::byte> bytes = file.read(tensor.name);
+  std::vector<float> values(bytes.size() / static_cast<size_t>(safe_dtype_bytes(tensor.stored)));
+  if (*tensor.dtype == Dtype::f32) {
+    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint16_t code = 0;
+    std::memcpy(&code, bytes.data() + 2 * i, 2);
+    values[i] = decode(*tensor.dtype, code);
+  }
+  return values;
+}
+
+// Everything but the last axis is rows.
+MatrixShape matrix_of(const StoredTensor& tensor, size_t n) {
+  const int64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+  return {static_cast<int64_t>(n) / std::max<int64_t>(cols, 1), cols};
+}
+
+}  // namespace
+
+double snr_of(const Quantizer& quantizer, const MatrixShape& shape, std::span<const float> x) {
+  std::vector<uint8_t> q(x.size());
+  std::vector<float> scales(
+      static_cast<size_t>(scale_shape(shape, quantizer.granularity).n_elems()));
+  std::vector<float> y(x.size());
+  octet::quantize(quantizer, shape, x, q, scales);
+  octet::dequantize(quantizer, shape, q, scales, y);
+  return error_of(x, y).snr_db();
+}
+
+Study study_activations(const ModelSpec& spec, const std::vector<Batch>& rows,
+                        ModelWalk::ReadParameter read, Backend& backend) {
+  const Graph graph = typed_forward(spec, rows.front());
+  ModelWalk walk(graph, rows, backend, std::move(read));
+  Figure figure{.file = "norm_inputs",
+                .title = "Inputs of norms in E4M3 by grouping",
+                .x_title = "norm",
+                .y_title = "signal to noise, dB",
+                .has_dots = true};
+  for (const std::string_view name : kGroupings) {
+    if (!is_narrower(name, spec.hidden)) continue;
+    figure.series.push_back({.name = std::string(name)});
+  }
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    if (!is_norm(node)) continue;
+    const ValueId x = node.in(RmsNorm::x);
+    walk.run_to(static_cast<NodeId>(n), {&x, 1}, {});
+    const std::span<const float> values = walk.value(x, 0);
+    const int64_t cols = graph.type(x).shape.back();
+    const MatrixShape shape{std::ssize(values) / cols, cols};
+    for (Series& series : figure.series) {
+      series.x.push_back(static_cast<double>(figure.x_names.size()));
+      series.y.push_back(snr_of(quantizer_of(Dtype::e4m3, series.name), shape, values));
+    }
+    figure.x_names.push_back(norm_name(node));
+  }
+  Study study{.title = "Activations before norms", .table = sheet_of(figure)};
+  study.figures = {std::move(figure)};
+  return study;
+}
+
+Study study_tensors(const SafetensorsReader& file) {
+  Study study{.title = "Tensors of a file", .table = {.file = "tensors"}};
+  Sheet& sheet = study.table;
+  sheet.columns = {"tensor", "elements", "largest", "smallest", "octaves", "best"};
+  Figure figure{.file = "tensors",
+                .title = "Signal to noise of tensors by format",
+                .x_title = "tensor, in the order of the file",
+                .y_title = "dB",
+                .has_dots = true};
+  for (const Scheme& scheme : kTensorSchemes) {
+    sheet.columns.push_back(fmt::format("{} dB", scheme.name));
+    figure.series.push_back({.name = std::string(scheme.name)});
+  }
+  for (const StoredTensor& tensor : file.tensors()) {
+    const bool is_real = tensor.dtype && !is_quantized(*tensor.dtype) && is_float(*tensor.dtype);
+    if (!is_real || tensor.n_bytes() == 0) continue;
+    const std::vector<float> x = values_of(file, tensor);
+    float largest = 0, smallest = INFINITY;
+    for (const float value : x) {
+      largest = std::max(largest, std::abs(value));
+      if (value != 0) smallest = std::min(smallest, std::abs(value));
+    }
+    if (largest == 0 || !std::isfinite(largest)) continue;
+    std::vector<std::string> cells;
+    std::string_view best;
+    double most = -INFINITY;
+    for (size_t i = 0; i < std::size(kTensorSchemes); ++i) {
+      const Scheme& scheme = kTensorSchemes[i];
+      const Quantizer q = scheme.is_mx ? mx_quantizer(scheme.dtype)
+                                       : quantizer_of(scheme.dtype, scheme.granularity);
+      const double db = snr_of(q, matrix_of(tensor, x.size()), x);
+      if (db > most) best = scheme.name;
+      most = std::max(most, db);
+      cells.push_back(fmt::format("{:.2f}", db));
+      figure.series[i].x.push_back(static_cast<double>(sheet.rows.size()));
+      figure.series[i].y.push_back(db);
+    }
+    const double octaves = std::log2(static_cast<double>(largest) / static_cast<double>(smallest));
+    std::vector<std::string> row = {tensor.name,
+                                    fmt::to_string(x.size()),
+                                    fmt::format("{:g}", largest),
+                                    fmt::format("{:g}", smallest),
+                                    fmt::format("{:.1f}", octaves),
+                                    std::string(best)};
+    row.insert(row.end(), cells.begin(), cells.end());
+    sheet.rows.push_back(std::move(row));
+  }
+  if (sheet.rows.empty()) {
+    throw Error(ErrorCode::bad_data, "[study] {}: expected tensors of real numbers, got none",
+                file.path());
+  }
+  study.figures = {std::move(figure)};
+  return study;
+}
+
+}  // namespace octet

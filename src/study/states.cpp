@@ -1,0 +1,309 @@
+#include "study/states.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+#include "formats/codec.h"
+#include "math/moment.h"
+
+namespace octet {
+namespace {
+
+constexpr std::array kForms = {
+    StateForm{"e4m3", {Dtype::e4m3, false}},          StateForm{"e4m3+x", {Dtype::e4m3, true}},
+    StateForm{"e5m2", {Dtype::e5m2, false}},          StateForm{"e5m2+x", {Dtype::e5m2, true}},
+    StateForm{"hif8", {Dtype::hif8, false}},          StateForm{"hif8+x", {Dtype::hif8, true}},
+    StateForm{"de8", {Dtype::de8s, false}},           StateForm{"de8+x", {Dtype::de8s, true}},
+    StateForm{"companded", {Dtype::f32, false}, true}};
+constexpr size_t kFormCount = kForms.size();
+constexpr int kBins = 64;  // of log2 of a range
+
+Dtype dtype_of(Dtype dtype, Moment moment) {
+  return dtype == Dtype::de8s && moment == Moment::second ? Dtype::de8u : dtype;
+}
+
+// m: 255 levels of both signs; v: 255 above zero, of which it never leaves the first.
+float companded(float x, float amax, Moment moment) {
+  if (amax == 0 || x == 0) return 0;
+  const double y = static_cast<double>(x) / static_cast<double>(amax), size = std::abs(y);
+  if (moment == Moment::second) {
+    const double u = std::max(1.0, std::round(255 * std::sqrt(size))) / 255;
+    return static_cast<float>(u * u * static_cast<double>(amax));
+  }
+  const double u = std::round(127 * 2 * size / (1 + size)) / 127;
+  return static_cast<float>(std::copysign(u / (2 - u), y) * static_cast<double>(amax));
+}
+
+double direction(float m, float v, double eps) {
+  return static_cast<double>(m) / (std::sqrt(static_cast<double>(v)) + eps);
+}
+
+// Shares of groups by log2 of their range, and by k.
+struct RangeCounts {
+  std::array<int64_t, kBins> before{}, after{};
+  std::array<int64_t, kMaxK16 + 1> k16{};
+  int64_t n = 0;
+
+  void add(std::span<const float> group, Moment moment) {
+    AbsRange range;
+    for (const float x : group) range = join(range, x);
+    if (range.amax < kMinExpansionAmax || !std::isfinite(range.amin)) return;
+    const MomentCoding coding{.dtype = Dtype::e4m3, .moment = moment, .expand = true};
+    const uint32_t k = moment_meta(coding, range) & 0xFFu;
+    const double octaves =
+        std::log2(static_cast<double>(range.amax) / static_cast<double>(range.amin));
+    const auto bin = [](double x) {
+      return static_cast<size_t>(std::clamp(x, 0.0, static_cast<double>(kBins - 1)));
+    };
+    ++before[bin(octaves)];
+    ++after[bin(octaves * k / 16)];
+    ++k16[k];
+    ++n;
+  }
+};
+
+class StatesStudy {
+ public:
+  explicit StatesStudy(const StatesStudyOptions& options) : options_(options) {}
+
+  void add(const StatesOfTensor& tensor) {
+    const auto n = static_cast<int64_t>(tensor.m.size());
+    std::vector<std::vector<float>> m, v;
+    for (const StateForm& form : kForms) {
+      m.push_back(store_and_load(form, Moment::first, options_.group, tensor.m));
+      v.push_back(store_and_load(form, Moment::second, options_.group, tensor.v));
+    }
+    std::vector<double> mse(kFormCount * kFormCount, 0.0);
+    for (size_t i = 0; i < tensor.m.size(); ++i) {
+      const double exact = direction(tensor.m[i], tensor.v[i], options_.eps);
+      for (size_t b = 0; b < kFormCount; ++b) {
+        const double root = std::sqrt(static_cast<double>(v[b][i])) + options_.eps;
+        for (size_t a = 0; a < kFormCount; ++a) {
+          const double d = exact - static_cast<double>(m[a][i]) / root;
+          mse[a * kFormCount + b] += d * d;
+        }
+      }
+    }
+    for (size_t i = 0; i < mse.size(); ++i) {
+      total_[i] += mse[i];
+      mse[i] /= static_cast<double>(std::max<int64_t>(n, 1));
+    }
+    tensors_.emplace_back(tensor.parameter, std::move(mse));
+    n_elems_ += n;
+    count_ranges(tensor.m, Moment::first, m_);
+    count_ranges(tensor.v, Moment::second, v_);
+  }
+
+  Study finish() const {
+    if (n_elems_ == 0) throw Error(ErrorCode::bad_data, "[study] expected moments, got none");
+    Study study{.title = "Optimizer states in eight bits", .table = pairs()};
+    study.sheets = {tensor_sheet()};
+    study.figures = {pair_figure(), tensor_figure(), range_figure(), k_figure(), average_figure()};
+    return study;
+  }
+
+ private:
+  void count_ranges(std::span<const float> x, Moment moment, RangeCounts& counts) const {
+    const auto group = static_cast<size_t>(options_.group);
+    for (size_t i = 0; i < x.size(); i += group) {
+      counts.add(x.subspan(i, std::min(group, x.size() - i)), moment);
+    }
+  }
+
+  double mse(size_t a, size_t b) const {
+    return total_[a * kFormCount + b] / static_cast<double>(n_elems_);
+  }
+
+  Sheet pairs() const {
+    Sheet sheet{.file = "pairs", .columns = {"m \\ v"}};
+    for (size_t a = 0; a < kFormCount; ++a) {
+      sheet.columns.emplace_back(kForms[a].name);
+      std::vector<std::string> row = {std::string(kForms[a].name)};
+      for (size_t b = 0; b < kFormCount; ++b) row.push_back(fmt::format("{:.4g}", mse(a, b)));
+      sheet.rows.push_back(std::move(row));
+    }
+    return sheet;
+  }
+
+  Figure pair_figure() const {
+    Figure figure{.file = "pairs",
+                  .title = "Error of m / (sqrt(v) + eps) by the formats of both",
+                  .x_title = "format of v",
+                  .y_title = "mean square error",
+                  .scale = FigureScale::logarithmic,
+                  .has_dots = true};
+    for (const StateForm& form : kForms) figure.x_names.emplace_back(form.name);
+    for (size_t a = 0; a < kFormCount; ++a) {
+      if (kForms[a].kind.dtype == Dtype::hif8) continue;  // near e4m3: eight colours
+      Series series{.name = fmt::format("m {}", kForms[a].name)};
+      for (size_t b = 0; b < kFormCount; ++b) {
+        series.x.push_back(static_cast<double>(b));
+        series.y.push_back(mse(a, b));
+      }
+      figure.series.push_back(std::move(series));
+    }
+    return figure;
+  }
+
+  Sheet tensor_sheet() const {
+    Sheet sheet{.file = "tensors", .columns = {"parameter"}};
+    for (const StateForm& form : kForms) {
+      sheet.columns.push_back(fmt::format("{0} / {0}", form.name));
+    }
+    for (const auto& [name, values] : tensors_) {
+      std::vector<std::string> row = {name};
+      for (size_t a = 0; a < kFormCount; ++a) {
+        row.push_back(fmt::format("{:.6g}", values[a * kFormCount + a]));
+      }
+      sheet.rows.push_back(std::move(row));
+    }
+    return sheet;
+  }
+
+  Figure tensor_figure() const {
+    Figure figure{.file = "by_tensor",
+                  .title = "The same by tensor, both moments in one format",
+                  .x_title = "tensor, in the order of the file",
+                  .y_title = "mean square error",
+                  .scale = FigureScale::logarithmic,
+                  .has_dots = true};
+    for (size_t a = 0; a < kFormCount; ++a) {
+      if (kForms[a].kind.dtype == Dtype::hif8) continue;
+      Series series{.name = std::string(kForms[a].name)};
+      for (size_t i = 0; i < tensors_.size(); ++i) {
+        series.x.push_back(static_cast<double>(i));
+        series.y.push_back(tensors_[i].second[a * kFormCount + a]);
+      }
+      figure.series.push_back(std::move(series));
+    }
+    return figure;
+  }
+
+  template <size_t N>
+  static Series shares(std::string name, const std::array<int64_t, N>& counts, int64_t n,
+                       double step) {
+    Series series{.name = std::move(name)};
+    for (size_t i = 0; i < N; ++i) {
+      series.x.push_back(static_cast<double>(i) * step);
+      series.y.push_back(100.0 * static_cast<double>(counts[i]) /
+                         static_cast<double>(std::max<int64_t>(n, 1)));
+    }
+    return series;
+  }
+
+  Figure range_figure() const {
+    return {
+        .file = "ranges",
+        .title = "Dynamic range of groups before and after expansion",
+        .x_title = "log2 (largest / smallest nonzero magnitude); E4M3 holds 17.8",
+        .y_title = "% of groups",
+        .from_zero = true,
+        .series = {shares("m before", m_.before, m_.n, 1), shares("m after", m_.after, m_.n, 1),
+                   shares("v before", v_.before, v_.n, 1), shares("v after", v_.after, v_.n, 1)}};
+  }
+
+  Figure k_figure() const {
+    return {.file = "k",
+            .title = "Exponent k that expansion chooses for E4M3",
+            .x_title = "k",
+            .y_title = "% of groups",
+            .from_zero = true,
+            .series = {shares("m", m_.k16, m_.n, 1.0 / 16), shares("v", v_.k16, v_.n, 1.0 / 16)}};
+  }
+
+  Figure average_figure() const {
+    Figure figure{.file = "average",
+                  .title = "Bias of a moving average kept in E4M3+X",
+                  .x_title = "step",
+                  .y_title = "% of v"};
+    for (const float beta2 : {0.95f, 0.99f, 0.999f}) {
+      for (const bool stochastic : {false, true}) {
+        MomentCoding coding{.dtype = Dtype::e4m3, .moment = Moment::second, .expand = true};
+        coding.stochastic = stochastic;
+        coding.math = MathMode::fast;
+        Series series{.name =
+                          fmt::format("b2 {:g}, {}", beta2, stochastic ? "stochastic" : "nearest")};
+        for (int part = 1; part <= 6; ++part) {
+          const int steps = options_.average_steps * part / 6;
+          series.x.push_back(steps);
+          series.y.push_back(100 * bias_of_average(coding, beta2, steps));
+        }
+        figure.series.push_back(std::move(series));
+      }
+    }
+    figure.has_dots = true;
+    return figure;
+  }
+
+  const StatesStudyOptions& options_;
+  std::vector<double> total_ = std::vector<double>(kFormCount * kFormCount, 0.0);
+  std::vector<std::pair<std::string, std::vector<double>>> tensors_;
+  int64_t n_elems_ = 0;
+  RangeCounts m_, v_;
+};
+
+}  // namespace
+
+std::span<const StateForm> state_forms() {
+  return kForms;
+}
+
+std::vector<float> store_and_load(const StateForm& form, Moment moment, int64_t group,
+                                  std::span<const float> x) {
+  if (!form.companded) {
+    return store_and_load(MomentCoding{.dtype = dtype_of(form.kind.dtype, moment),
+                                       .moment = moment,
+                                       .expand = form.kind.expand,
+                                       .math = MathMode::fast},
+                          group, x);
+  }
+  std::vector<float> result;
+  for (size_t first = 0; first < x.size(); first += static_cast<size_t>(group)) {
+    const auto part = x.subspan(first, std::min(static_cast<size_t>(group), x.size() - first));
+    AbsRange range;
+    for (const float value : part) range = join(range, value);
+    for (const float value : part) result.push_back(companded(value, range.amax, moment));
+  }
+  return result;
+}
+
+Study study_states(const std::function<std::optional<StatesOfTensor>()>& next,
+                   const StatesStudyOptions& options) {
+  StatesStudy study(options);
+  while (const auto tensor = next()) study.add(*tensor);
+  return study.finish();
+}
+
+double bias_of_average(const MomentCoding& coding, float beta2, int steps) {
+  constexpr size_t kGroup = 128, kGroups = 4;
+  double sum = 0;
+  for (uint32_t group = 0; group < kGroups; ++group) {
+    const RandomStream scales{.name = name_hash("bias"), .seed = group};
+    std::vector<float> v(kGroup), exact(kGroup), scale(kGroup);
+    std::vector<uint8_t> q(kGroup);
+    uint32_t meta = 0;
+    for (size_t i = 0; i < kGroup; ++i) scale[i] = 1e-3f * std::exp(0.5f * scales.normal(i));
+    for (int t = 1; t <= steps; ++t) {
+      const auto step = static_cast<uint32_t>(t);
+      const RandomStream draw{.name = 31, .seed = group, .step = step};
+      for (size_t i = 0; i < kGroup; ++i) {
+        const float g = scale[i] * draw.normal(i);
+        v[i] = beta2 * v[i] + ((1 - beta2) * g) * g;
+        exact[i] = beta2 * exact[i] + ((1 - beta2) * g) * g;
+      }
+      const RandomStream random{.name = name_hash("rounding"), .seed = group, .step = step};
+      encode_moments(coding, v, {.random = random}, q, meta);
+      decode_moments(coding, meta, q, v);
+    }
+    for (size_t i = 0; i < kGroup; ++i) {
+      sum += static_cast<double>(v[i]) / static_cast<double>(exact[i]) - 1;
+    }
+  }
+  return sum / static_cast<double>(kGroup * kGroups);
+}
+
+}  // namespace octet

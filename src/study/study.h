@@ -1,0 +1,43 @@
+// What a study found: numbers for spreadsheets, and figures to be drawn.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace octet {
+
+struct Series {
+  std::string name;
+  std::vector<double> x = {}, y = {};
+};
+
+enum class FigureScale : uint8_t { linear, logarithmic };  // of y
+
+struct Figure {
+  std::string file;  // without its ending
+  std::string title;
+  std::string x_title, y_title;  // with the units
+  FigureScale scale = FigureScale::linear;
+  bool has_dots = false;
+  bool from_zero = false;
+  std::vector<std::string> x_names = {};  // where x counts them: 0, 1, ...
+  std::vector<Series> series = {};
+};
+
+struct Sheet {
+  std::string file;
+  std::vector<std::string> columns = {};
+  std::vector<std::vector<std::string>> rows = {};
+};
+
+struct Study {
+  std::string title;
+  Sheet table;  // what is printed, too
+  std::vector<Sheet> sheets = {};
+  std::vector<Figure> figures = {};
+};
+
+// Each series as a column, over x.
+Sheet sheet_of(const Figure& figure);
+
+}  // namespace octet

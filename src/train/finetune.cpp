@@ -1,0 +1,125 @@
+#include "train/finetune.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/integer.h"
+#include "base/json.h"
+#include "data/chat_dataset.h"
+#include "data/packing.h"
+#include "data/shards_only.h"
+#include "data/text_files.h"
+#include "nn/hf_config.h"
+#include "text/tokenizer.h"
+#include "train/run_length.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kName = "fine-tuning";  // in place of a file's name
+constexpr int64_t kLongestSeq = 2048, kSeqStep = 16;
+constexpr int64_t kMostRows = 8;     // of a micro-batch
+constexpr int64_t kLeastSteps = 16;  // of an epoch, where its rows allow it
+constexpr int64_t kEvaluations = 4;  // an epoch
+constexpr double kAdapterLr = 2e-4;  // of adapters; all weights move in smaller steps
+constexpr std::string_view kDefaults = R"(
+model: {{path: {model}, seq: {seq}}}
+recipe: {recipe}
+optim: {{lr: 1.0e-5, schedule: cosine, warmup_share: 0.03, final_lr: 0, weight_decay: 0, clip: 1.0}}
+data: {{train: {data}, {rows}}}
+train: {{epochs: 3, batch: {batch}, eval_bytes: 4 MiB, keep: 1, keep_best: true, patience: 8,
+  log_every: 10, export: as-stored}}
+out: {out}
+)";
+
+bool is_named(const LoadedConfig& loaded, const std::string& key) {
+  return loaded.source.at(key) == "--set";
+}
+
+std::string quoted(const std::string& text) {
+  return Json(text).dump();  // YAML's double quotes read what JSON writes
+}
+
+// Whether the paths hold conversations: JSON files, or folders that have some.
+bool are_conversations(const Files& files, const std::vector<std::string>& paths) {
+  return std::ranges::any_of(paths, [&](const std::string& path) {
+    if (!files.exists(path)) {
+      throw Error(ErrorCode::bad_data, "[data] '{}': expected a file or a folder, got neither",
+                  path);
+    }
+    if (!files.is_directory(path)) return is_json_name(path);
+    return std::ranges::any_of(files_under(files, path).paths, is_json_name);
+  });
+}
+
+// What a row holds: whole conversations, or a window of text.
+std::string_view rows_of(bool is_chat, RowDocuments documents) {
+  const bool isolates = documents == RowDocuments::isolated;
+  if (is_chat) return isolates ? "chat: {template: auto}, pack: true" : "chat: {template: auto}";
+  return isolates ? "document_boundaries: isolate" : "document_boundaries: mask_labels";
+}
+
+// Text of a model whose tokenizer is unknown would be bytes, which mean nothing to it.
+void expect_tokenizer(const Files& files, const LoadedConfig& loaded, int64_t vocab) {
+  const RunConfig& config = loaded.config;
+  if (loaded.source.at("data.tokenizer") != "default" || vocab == 256) return;
+  if (find_tokenizer(files, config.model.path) || are_token_shards(files, config.data.train))
+    return;
+  throw Error(ErrorCode::bad_data,
+              "[model] '{}': expected the files of a tokenizer beside config.json, got none (--set "
+              "data.tokenizer=FILE)",
+              config.model.path);
+}
+
+int64_t longest_document(const Dataset& data, const RunConfig& config) {
+  if (!has_whole_documents(config)) return data.train.n_tokens();
+  const PackOptions options = pack_options(config);
+  return std::max(find_pieces(data.train, options).report.longest,
+                  find_pieces(data.val, options).report.longest);
+}
+
+}  // namespace
+
+LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
+                             const std::vector<std::string>& sets) {
+  const ModelSpec spec = read_hf_config(files, options.model);
+  std::vector<std::string> data;
+  for (const std::string& path : options.data) data.push_back(quoted(path));
+  const std::string text = fmt::format(
+      kDefaults, fmt::arg("model", quoted(options.model)),
+      fmt::arg("seq", std::min(spec.max_positions, kLongestSeq)),
+      fmt::arg("recipe", quoted(options.recipe.empty() ? RecipeConfig{}.base : options.recipe)),
+      fmt::arg("data", fmt::format("[{}]", fmt::join(data, ", "))),
+      fmt::arg("rows", rows_of(are_conversations(files, options.data), options.documents)),
+      fmt::arg("batch", kMostRows),
+      fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
+  LoadedConfig loaded = parse_config(text, kName, sets);
+  if (loaded.config.lora.rank > 0 && !is_named(loaded, "optim.lr")) {
+    loaded.config.optim.lr = kAdapterLr;
+    loaded.source["optim.lr"] = "derived";
+  }
+  expect_tokenizer(files, loaded, spec.vocab);
+  return loaded;
+}
+
+void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
+  RunConfig& config = loaded.config;
+  const auto derive = [&](const std::string& key, int64_t& field, int64_t value) {
+    if (is_named(loaded, key)) return;
+    field = value;
+    loaded.source[key] = "derived";
+  };
+  const int64_t fitting = ceil_div(longest_document(data, config) - 1, kSeqStep) * kSeqStep;
+  derive("model.seq", config.model.seq, std::min(std::max(fitting, kSeqStep), config.model.seq));
+  const int64_t rows = make_loader(data.train, config)->rows_of_epoch(0);
+  derive("train.batch", config.train.batch, std::clamp<int64_t>(rows / kLeastSteps, 1, kMostRows));
+  settle_length(loaded, data);
+  const int64_t epoch_steps = ceil_div(rows, config.train.batch * config.train.accumulate);
+  derive("train.eval_every", config.train.eval_every, ceil_div(epoch_steps, kEvaluations));
+  derive("train.save_every", config.train.save_every, epoch_steps);
+}
+
+}  // namespace octet

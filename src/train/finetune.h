@@ -1,0 +1,33 @@
+// A run that starts from a model's folder and a file of data, without a configuration file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "config/load.h"
+#include "data/dataset.h"
+#include "ir/batch_size.h"
+
+namespace octet {
+
+struct FinetuneOptions {
+  std::string model = {};                           // Hugging Face layout
+  std::vector<std::string> data = {};               // conversations (JSON), text or token shards
+  std::string recipe = {};                          // empty: the table's default
+  std::string out = {};                             // empty: runs/finetune
+  RowDocuments documents = RowDocuments::isolated;  // what the device's attention can do
+};
+
+// A fine-tuner's defaults (docs/finetuning.md lists them), then `sets` over them. Keys that depend
+// on the data are provisional until fit_to_data. Throws Error{invalid_argument} as parse_config
+// does, Error{bad_data} for a folder that is no model's, for data that is not there, and for text
+// without a tokenizer.
+LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
+                             const std::vector<std::string>& sets);
+
+// Keys that no --set names, from the data: model.seq, which the longest document fits into or the
+// model's limit, train.batch, train.steps, train.eval_every and train.save_every.
+void fit_to_data(LoadedConfig& loaded, const Dataset& data);
+
+}  // namespace octet

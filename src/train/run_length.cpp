@@ -1,0 +1,73 @@
+#include "train/run_length.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "base/integer.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+bool is_open(const LoadedConfig& loaded, const std::string& key) {
+  const std::string& source = loaded.source.at(key);
+  return source == "default" || source == "derived";
+}
+
+void settle_steps(LoadedConfig& loaded, const Dataset& data) {
+  TrainConfig& train = loaded.config.train;
+  if (loaded.source.at("train.steps") == "--set") {
+    if (loaded.source.at("train.epochs") == "--set") {
+      throw Error(ErrorCode::invalid_argument,
+                  "--set: train.steps: expected no number of steps beside train.epochs, got {}",
+                  train.steps);
+    }
+    train.epochs = 0;
+    loaded.source["train.epochs"] = "--set";
+    return;
+  }
+  const auto loader = make_loader(data.train, loaded.config);
+  const int64_t n_rows = rows_of_epochs(*loader, train.epochs);
+  const int64_t steps = ceil_div(n_rows, train.batch * train.accumulate);
+  if (steps > std::numeric_limits<int32_t>::max()) {
+    throw Error(ErrorCode::invalid_argument,
+                "train.epochs: expected at most {} steps, got {} epochs of {} steps",
+                std::numeric_limits<int32_t>::max(), train.epochs, steps);
+  }
+  train.steps = std::max<int64_t>(steps, 1);
+  loaded.source["train.steps"] = loaded.source.at("train.epochs");
+}
+
+}  // namespace
+
+int64_t rows_of_epochs(const RowLoader& loader, double epochs) {
+  const auto n_whole = static_cast<int64_t>(epochs);
+  const auto share = epochs - static_cast<double>(n_whole);
+  int64_t n_rows = 0;
+  for (int64_t epoch = 0; epoch < n_whole; ++epoch) n_rows += loader.rows_of_epoch(epoch);
+  if (share == 0) return n_rows;
+  return n_rows + static_cast<int64_t>(
+                      std::ceil(share * static_cast<double>(loader.rows_of_epoch(n_whole)) - 1e-9));
+}
+
+void settle_length(LoadedConfig& loaded, const Dataset& data) {
+  RunConfig& config = loaded.config;
+  if (config.train.epochs > 0) settle_steps(loaded, data);
+  const int64_t steps = config.train.steps;
+  if (config.optim.warmup_share > 0) {
+    config.optim.warmup = std::llround(config.optim.warmup_share * static_cast<double>(steps));
+    loaded.source["optim.warmup"] = "derived";  // a longer run keeps that of its checkpoint
+  } else if (config.optim.warmup > steps) {
+    if (!is_open(loaded, "optim.warmup")) {
+      throw Error(ErrorCode::invalid_argument,
+                  "{}: optim.warmup: expected at most train.steps = {}, got {}",
+                  loaded.source.at("optim.warmup"), steps, config.optim.warmup);
+    }
+    config.optim.warmup = steps / 10;
+    loaded.source["optim.warmup"] = "derived";
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,19 @@
+// How long a run is that is told in epochs: known once its data is open.
+#pragma once
+
+#include "config/load.h"
+#include "data/dataset.h"
+#include "data/rows.h"
+
+namespace octet {
+
+// Rows of the loader's first `epochs` epochs; a part of an epoch counts up to a whole row.
+int64_t rows_of_epochs(const RowLoader& loader, double epochs);
+
+// Sets train.steps from train.epochs and optim.warmup from optim.warmup_share, where they are
+// given; a number of steps that the command line names wins over epochs. Throws
+// Error{invalid_argument} where a warm-up in steps is longer than the run, and Error{bad_data}
+// where no row of data fits.
+void settle_length(LoadedConfig& loaded, const Dataset& data);
+
+}  // namespace octet

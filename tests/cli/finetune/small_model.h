@@ -1,0 +1,96 @@
+// A model's folder of a few thousand parameters, byte tokens, and conversations to tune it on.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "backends/cpu/backend.h"
+#include "cli/train/tiny_run.h"
+#include "io/safetensors.h"
+#include "nn/hf_config.h"
+#include "nn/model.h"
+#include "train/finetune.h"
+#include "train/run_setup.h"
+#include "train/trainer.h"
+#include "train/weights.h"
+
+namespace octet::test {
+
+inline ModelSpec small_spec(ModelKind kind = ModelKind::llama) {
+  ModelSpec spec;
+  spec.kind = kind;
+  spec.hidden = 32;
+  spec.layers = 2;
+  spec.heads = 4;
+  spec.ffn = 40;
+  spec.vocab = 256;
+  spec.max_positions = 96;
+  return resolved(spec);
+}
+
+// Random weights, F32.
+inline std::string put_model(const ScratchFolder& folder, const ModelSpec& spec,
+                             const std::string& name = "model") {
+  folder.put(name + "/config.json", hf_config_text(spec));
+  std::vector<std::vector<float>> values;
+  std::vector<TensorSource> tensors;
+  for (const ParameterSpec& p : model_parameters(spec)) values.push_back(initial_values(p, 7));
+  size_t i = 0;
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    for (float& value : values[i]) value *= p.init == Init::normal ? 8.0f : 1.0f;
+    tensors.push_back(span_source(tensor_decl(p.name, Dtype::f32, p.shape),
+                                  std::as_bytes(std::span(values[i++]))));
+  }
+  write_atomically(posix_files(), folder / (name + "/model.safetensors"),
+                   [&](FileWriter& out) { write_safetensors(out, tensors); });
+  return folder / name;
+}
+
+// Questions and answers of uneven lengths; the answer repeats the question.
+inline std::string put_talks(const ScratchFolder& folder, int n,
+                             const std::string& name = "talks.jsonl") {
+  std::string lines;
+  for (int i = 0; i < n; ++i) {
+    const std::string word(static_cast<size_t>(1 + i * 7 % 11), static_cast<char>('a' + i % 5));
+    lines += "{\"prompt\": \"" + word + "\", \"completion\": \"" + word + "\"}\n";
+  }
+  return folder.put(name, lines);
+}
+
+// What `octet train --model ... --data ...` settles on.
+struct Tuning {
+  Tuning(const FinetuneOptions& options, const std::vector<std::string>& sets, const Log& log = {})
+      : loaded(finetune_config(posix_files(), options, sets)),
+        data(open_run_data(posix_files(), loaded.config,
+                           read_hf_config(posix_files(), options.model), {.log = log})) {
+    fit_to_data(loaded, data);
+  }
+  const RunConfig& config() const { return loaded.config; }
+  LoadedConfig loaded;
+  Dataset data;
+};
+
+struct Tuner : Tuning {
+  Tuner(const FinetuneOptions& options, const std::vector<std::string>& sets, const Log& log = {})
+      : Tuning(options, sets, log),
+        backend(cpu::make_backend(2, cpu::detect_isa())),
+        trainer(config(), data, {posix_files(), *backend.device, *backend.catalogue}) {}
+  cpu::Backend backend;
+  Trainer trainer;
+};
+
+// Stops a run after `step`, as a signal would.
+struct StopAfter {
+  explicit StopAfter(int64_t step) {
+    hooks.stop = &flag;
+    hooks.on_step = [this, step](const StepReport& report) {
+      if (report.step == step) flag = 15;
+    };
+  }
+  std::atomic<int> flag = 0;
+  TrainHooks hooks;
+};
+
+}  // namespace octet::test

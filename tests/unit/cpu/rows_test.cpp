@@ -1,0 +1,148 @@
+// A row's bits do not depend on how many rows there are: what makes generation give the bits of
+// training.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "backends/cpu/attention.h"
+#include "backends/cpu/gemm.h"
+#include "backends/cpu/isa.h"
+#include "backends/cpu/tile_gemm.h"
+#include "formats/bf16.h"
+
+namespace octet::cpu {
+namespace {
+
+// While it lives, products sum as generation wants them.
+struct SameRows {
+  SameRows() { use_row_sums(RowSums::same); }
+  ~SameRows() { use_row_sums(RowSums::library); }
+};
+
+constexpr int64_t kCounts[] = {1,  2,  3,  4,  5,  6,   7,   8,   13, 31,
+                               48, 63, 64, 65, 71, 128, 130, 192, 200};
+
+std::vector<float> noise(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(n);
+  for (float& x : values) x = normal(random);
+  return values;
+}
+
+// Values of a storage type, as bytes.
+std::vector<std::byte> stored(const std::vector<float>& values, Dtype dtype) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint16_t half = bf16_from_f32(values[i]);
+    const auto code = static_cast<uint8_t>(0x20 + i * 37 % 64 + (i % 2) * 128);  // finite E4M3
+    const void* from = dtype == Dtype::f32    ? static_cast<const void*>(&values[i])
+                       : dtype == Dtype::bf16 ? static_cast<const void*>(&half)
+                                              : static_cast<const void*>(&code);
+    std::memcpy(bytes.data() + i * static_cast<size_t>(dtype_bytes(dtype)), from,
+                static_cast<size_t>(dtype_bytes(dtype)));
+  }
+  return bytes;
+}
+
+std::vector<float> product(const GemmSpec& spec, const void* a, const void* b, ThreadPool& pool) {
+  std::vector<float> c(static_cast<size_t>(spec.m * spec.n), NAN);
+  const Gemm gemm(spec, pool.n_threads());
+  std::vector<std::byte> scratch(gemm.scratch_bytes() + 64);
+  void* at = scratch.data();
+  size_t space = scratch.size();
+  gemm.launch({.a = a, .b = b, .c = c.data(), .scratch = std::align(64, 1, at, space)}, pool);
+  return c;
+}
+
+struct RowsCase {
+  Dtype dtype;
+  Transpose trans_b;
+  int64_t n, k;
+};
+
+class GemmRowsTest : public testing::TestWithParam<RowsCase> {};
+
+TEST_P(GemmRowsTest, bits_are_those_of_many_rows) {
+  const SameRows same;
+  const auto [dtype, trans_b, n, k] = GetParam();
+  if (!library_sum_order(round_up(k, kTileDepth)).is_known()) {
+    GTEST_SKIP() << "the library's order of sums is not known on this machine";
+  }
+  constexpr int64_t kMany = 256;
+  const auto a = stored(noise(static_cast<size_t>(kMany * k), 1), dtype);
+  const auto b = stored(noise(static_cast<size_t>(n * k), 2), dtype);
+  ThreadPool two(2), one(1);
+  GemmSpec spec{.m = kMany, .n = n, .k = k, .a = dtype, .b = dtype, .trans_b = trans_b};
+  const std::vector<float> expected = product(spec, a.data(), b.data(), two);
+  for (const int64_t m : kCounts) {
+    spec.m = m;
+    const std::vector<float> got = product(spec, a.data(), b.data(), two);
+    ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0) << m;
+    ASSERT_EQ(product(spec, a.data(), b.data(), one), got) << m;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(shapes, GemmRowsTest,
+                         testing::Values(RowsCase{Dtype::f32, Transpose::yes, 96, 64},
+                                         RowsCase{Dtype::f32, Transpose::yes, 100, 300},
+                                         RowsCase{Dtype::f32, Transpose::no, 70, 768},
+                                         RowsCase{Dtype::f32, Transpose::yes, 257, 1000},
+                                         RowsCase{Dtype::bf16, Transpose::yes, 96, 640},
+                                         RowsCase{Dtype::bf16, Transpose::no, 33, 257},
+                                         RowsCase{Dtype::e4m3, Transpose::yes, 65, 520},
+                                         RowsCase{Dtype::e4m3, Transpose::no, 65, 130}));
+
+// Attention of the last `q_len` of 200 tokens over a cache of `capacity` rows.
+std::vector<float> attended(int64_t q_len, int64_t capacity, int64_t window) {
+  constexpr int64_t kTokens = 200, kHeads = 4, kKvHeads = 2, kSize = 20;
+  const auto q = noise(kTokens * kHeads * kSize, 1);
+  auto k = noise(kTokens * kKvHeads * kSize, 2), v = noise(kTokens * kKvHeads * kSize, 3);
+  const bool has_cache = capacity > 0;
+  if (has_cache) {  // what nobody wrote must not be read
+    k.resize(static_cast<size_t>(capacity * kKvHeads * kSize), NAN);
+    v.resize(k.size(), NAN);
+  }
+  AttentionSpec spec{.q_len = q_len, .kv_len = has_cache ? capacity : kTokens, .heads = kHeads};
+  spec.kv_heads = kKvHeads;
+  spec.head_size = kSize;
+  spec.window = window;
+  spec.scale = 0.3f;
+  ThreadPool pool(2);
+  const AttentionForward attention(spec, pool.n_threads());
+  std::vector<float> o(static_cast<size_t>(q_len * kHeads * kSize));
+  std::vector<int32_t> positions;
+  for (int64_t t = kTokens - q_len; t < kTokens; ++t) positions.push_back(static_cast<int32_t>(t));
+  std::vector<std::byte> scratch(attention.scratch_bytes() + 64, std::byte{0xff});
+  void* at = scratch.data();
+  size_t space = scratch.size();
+  attention.launch({.q = {q.data() + (kTokens - q_len) * kHeads * kSize},
+                    .k = {k.data()},
+                    .v = {v.data()},
+                    .o = {o.data()},
+                    .positions = has_cache ? positions.data() : nullptr,
+                    .scratch = std::align(64, 1, at, space)},
+                   pool);
+  return o;
+}
+
+TEST(AttentionRows, bits_over_a_cache_are_those_of_the_whole_text) {
+  const SameRows same;
+  if (!library_sum_order(32).is_known()) GTEST_SKIP() << "the order of sums is not known";
+  for (const int64_t window : {0, 50}) {
+    const std::vector<float> whole = attended(200, 0, window);
+    for (const int64_t q_len : {1, 2, 3, 7, 33, 64, 70, 199}) {
+      for (const int64_t capacity : {200, 230, 1000}) {
+        const std::vector<float> got = attended(q_len, capacity, window);
+        const float* const expected = whole.data() + (whole.size() - got.size());
+        EXPECT_EQ(std::memcmp(got.data(), expected, got.size() * sizeof(float)), 0)
+            << q_len << " " << capacity << " " << window;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::cpu

@@ -1,0 +1,198 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "infer/tasks/evaluate_tasks.h"
+#include "infer/tasks/evaluations.h"
+#include "infer/tasks/task.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+class Tasks : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "octet_tasks";
+    std::filesystem::remove_all(folder_);
+  }
+  void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(parent_path(join_path(folder_, path)));
+    std::ofstream(join_path(folder_, path)) << text;
+  }
+  void write_olmo(const std::string& task, const std::string& requests,
+                  const std::string& variant = "rc_0shot") {
+    write(
+        task + "/" + variant + "/config.json",
+        R"({"task_config": {"split": "validation", "num_shots": 0, "primary_metric": "acc_raw"}})");
+    write(task + "/" + variant + "/requests.jsonl", requests);
+  }
+  TaskData read(const std::string& name, Convention convention = Convention::lm_eval,
+                std::optional<int64_t> shots = {}) {
+    return read_task({posix_files(), name, folder_, convention, shots});
+  }
+  TaskDocument document(const std::string& name, std::string doc) {
+    std::erase(doc, '\n');  // a request a line
+    write_olmo(name, R"({"doc_id": 0, "idx": 0, "label": 0, "doc": )" + doc + "}\n");
+    return read(name).documents.at(0);
+  }
+  using Texts = std::vector<std::string>;
+  static Texts texts(const TaskDocument& document) {
+    Texts result;
+    for (const TaskChoice& c : document.choices) {
+      result.push_back(c.request.context + "|" + c.request.continuation);
+    }
+    return result;
+  }
+  std::string folder_;
+};
+
+TEST_F(Tasks, of_olmos_documents_have_lm_evals_prompts) {
+  const auto arc =
+      document("arc_easy", R"({"query": "Question: q?\nAnswer:", "choices": ["a", "bä"],
+      "gold": 1})");
+  EXPECT_EQ(texts(arc), (Texts{"Question: q?\nAnswer:| a", "Question: q?\nAnswer:| bä"}));
+  EXPECT_EQ(arc.choices[1].n_characters, 2);
+  EXPECT_EQ(arc.gold, 1);
+  EXPECT_EQ(texts(document("openbookqa", R"({"query": "Question: the stem\nAnswer:",
+      "choices": ["a"], "gold": 0})")),
+            Texts{"the stem| a"});
+  EXPECT_EQ(texts(document("piqa", R"({"goal": "g", "sol1": "s", "sol2": "t", "label": 1})")),
+            (Texts{"Question: g\nAnswer:| s", "Question: g\nAnswer:| t"}));
+  const auto sciq = document("sciq", R"({"question": "q", "support": " s", "correct_answer": "r",
+      "distractor1": "x", "distractor2": "y", "distractor3": "z"})");
+  EXPECT_EQ(texts(sciq)[3], "s\nQuestion: q\nAnswer:| r");
+  EXPECT_EQ(sciq.gold, 3);
+  const auto boolq = document("boolq", R"({"query": "p\nQuestion: q?\nAnswer:",
+      "choices": ["yes", "no"], "gold": 0})");
+  EXPECT_EQ(texts(boolq), (Texts{"p\nQuestion: q?\nAnswer:| no", "p\nQuestion: q?\nAnswer:| yes"}));
+  EXPECT_EQ(boolq.gold, 1);
+  EXPECT_EQ(texts(document("copa", R"({"premise": "It rained.", "choice1": "He wept.",
+      "choice2": "No.", "question": "effect", "label": 1})")),
+            (Texts{"It rained therefore| he wept.", "It rained therefore| no."}));
+  EXPECT_EQ(texts(document("winogrande", R"({"sentence": "So _ won it.", "option1": "A",
+      "option2": "B", "answer": "2"})")),
+            (Texts{"So A| won it.", "So B| won it."}));
+}
+
+TEST_F(Tasks, in_olmos_convention_are_its_requests_but_the_second_ones) {
+  const auto line = [](int id, int idx, const char* context, const char* continuation) {
+    return fmt::format(R"({{"doc_id": {}, "idx": {}, "label": 1, "doc": {{}},)"
+                       R"( "request": {{"context": "{}", "continuation": "{}"}}}})"
+                       "\n",
+                       id, idx, context, continuation);
+  };
+  write_olmo("sciq",
+             line(0, 0, "Q", " a") + line(0, 1, "Q", " bc") + line(1000000, 0, "Answer:", " a"));
+  const TaskData data = read("sciq", Convention::olmo);
+  ASSERT_EQ(data.documents.size(), 1u);
+  EXPECT_EQ(texts(data.documents[0]), (Texts{"Q| a", "Q| bc"}));
+  EXPECT_EQ(data.documents[0].gold, 1);
+  EXPECT_EQ(data.documents[0].choices[1].n_characters, 2);
+  EXPECT_EQ(data.split, "validation");
+  write_olmo("sciq", line(0, 0, "Q", " a"));
+  EXPECT_EQ(test::error_of([&] { read("sciq", Convention::olmo); }),
+            "[tasks] " + folder_ +
+                "/sciq/rc_0shot/requests.jsonl: expected all choices of document 0 and the right "
+                "one's number, got 1 choices and 1");
+}
+
+TEST_F(Tasks, with_files_of_their_own) {
+  write("hellaswag/hellaswag_val_full.txt", "Ski: A man\n2\na\nb\nc\nd\n");
+  const TaskData hellaswag = read("hellaswag");
+  EXPECT_EQ(texts(hellaswag.documents.at(0))[2], "Ski: A man| c");
+  EXPECT_EQ(hellaswag.documents[0].gold, 2);
+  write("lambada/lambada_test.jsonl", R"({"text": "one two\nthree four"})");
+  EXPECT_EQ(texts(read("lambada").documents.at(0)), Texts{"one two\nthree| four"});
+  write("gsm8k/train.jsonl", R"({"question": "a", "answer": "b"})"
+                             "\n");
+  write("gsm8k/test.jsonl", R"({"question": "c", "answer": "d #### 5"})"
+                            "\n");
+  EXPECT_EQ(read("gsm8k", Convention::lm_eval, 1).documents.at(0).prompt,
+            "Question: a\nAnswer: b\n\nQuestion: c\nAnswer:");
+  write("svamp/SVAMP.json", R"([{"ID": "x", "Body": "B", "Question": "Q?", "Answer": 5.0}])");
+  EXPECT_EQ(read("svamp").documents.at(0).prompt, "Question: B Q?\nAnswer:");
+}
+
+TEST_F(Tasks, that_cannot_be_read_say_why) {
+  EXPECT_EQ(test::error_of([&] { read("hellasvag"); }),
+            "--tasks: expected a task, got 'hellasvag'; the nearest is hellaswag");
+  EXPECT_EQ(test::error_of([&] { read("lambada"); }),
+            "[tasks] lambada: expected one of lambada/lambada_test.jsonl, lambada_test.jsonl in '" +
+                folder_ + "', got none");
+  EXPECT_EQ(test::error_of([&] { read("piqa", Convention::lm_eval, 5); }),
+            "--shots: piqa expected 0 in lm-eval's convention, as there are no examples to show, "
+            "got 5");
+  write("hellaswag/hellaswag_val_full.txt", "Ski: A man\n7\na\nb\nc\nd\n");
+  EXPECT_EQ(test::error_of([&] { read("hellaswag"); }),
+            "[tasks] " + folder_ +
+                "/hellaswag/hellaswag_val_full.txt:1: expected a text, a number from 0 to 3 and "
+                "four endings, got '7'");
+}
+
+TEST(Answers, hold_numbers) {
+  EXPECT_EQ(strict_number("so\n#### -1,234.50. x #### 7"), "-1,234.50.");
+  EXPECT_EQ(strict_number("####5 #### x"), "");
+  EXPECT_EQ(flexible_number("he has $18 and 7, so 3,000 left."), "3,000");
+  EXPECT_EQ(flexible_number("it is -5"), "-5");
+  EXPECT_EQ(flexible_number("none."), "");
+  EXPECT_EQ(plain_number("x #### $1,234."), "1234");
+}
+
+TEST(Shares, have_the_standard_error_of_a_mean) {
+  EXPECT_DOUBLE_EQ(share_of(3, 10).value, 0.3);
+  EXPECT_DOUBLE_EQ(share_of(3, 10).error, std::sqrt(0.3 * 0.7 / 9));
+  const PairedDifference d = paired_difference({1, 2, 6}, {0, 2, 4});
+  EXPECT_DOUBLE_EQ(d.mean, 1);
+  EXPECT_NEAR(d.error, 1 / std::sqrt(3.0), 1e-12);
+}
+
+TEST(ScoredTokens, are_cut_where_the_context_ends) {
+  const auto bytes = byte_tokenizer();
+  using Ids = std::vector<int32_t>;
+  const ScoredTokens moved = scored_tokens(*bytes, {"ab ", "c"}, 100);
+  EXPECT_EQ(moved.context, (Ids{'a', 'b'}));
+  EXPECT_EQ(moved.continuation, (Ids{' ', 'c'}));
+  const ScoredTokens cut = scored_tokens(*bytes, {"abcdef", "xy"}, 4);
+  EXPECT_EQ(cut.context, (Ids{'d', 'e', 'f'}));
+  EXPECT_EQ(cut.continuation, (Ids{'x', 'y'}));
+  const ScoredTokens longer = scored_tokens(*bytes, {"ab", "vwxyz"}, 3);
+  EXPECT_EQ(longer.context, (Ids{'w'}));
+  EXPECT_EQ(longer.continuation, (Ids{'x', 'y', 'z'}));
+}
+
+class RequestLogTest : public Tasks {};
+
+TEST_F(RequestLogTest, knows_what_it_was_told_and_refuses_another_model) {
+  std::filesystem::create_directories(folder_);
+  const std::string path = join_path(folder_, "requests.jsonl");
+  const OrderedJson request = {{"task", "t"}, {"recipe", "fp32"}, {"context", "a"}};
+  OrderedJson other = request;
+  other["recipe"] = "bf16";
+  RequestLog(posix_files(), path, "m").add(request, {{"log_likelihood", -1.5}});
+  std::ofstream(path, std::ios::app) << "{\"cut sho";
+  RequestLog log(posix_files(), path, "m");
+  ASSERT_NE(log.find(request), nullptr);
+  EXPECT_EQ((*log.find(request))["log_likelihood"], -1.5);
+  EXPECT_EQ(log.find(other), nullptr);
+  log.add(other, {{"log_likelihood", -2}});
+  EXPECT_NE(RequestLog(posix_files(), path, "m").find(other), nullptr);
+  EXPECT_EQ(
+      test::error_of([&] { RequestLog(posix_files(), path, "n"); }),
+      "--requests: " + path + ": expected answers of this model, n, got \"m\"; take a new file");
+}
+
+TEST_F(RequestLogTest, evaluations_of_a_step_replace_older_ones) {
+  std::filesystem::create_directories(folder_);
+  const OrderedJson a = {{"step", 1}, {"task", "x"}, {"acc", 0.5}};
+  const OrderedJson b = {{"step", 1}, {"task", "x"}, {"acc", 0.6}};
+  const OrderedJson c = {{"step", 2}, {"task", "x"}, {"acc", 0.7}};
+  add_evaluations(posix_files(), folder_, {a});
+  add_evaluations(posix_files(), folder_, {b, c});
+  EXPECT_EQ(read_evaluations(posix_files(), folder_), (std::vector<OrderedJson>{b, c}));
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "study/formats.h"
+#include "study/groups.h"
+#include "study/states.h"
+#include "unit/base/error_of.h"
+
+namespace octet {
+namespace {
+
+// docs/numerics.md's table, from numerical integration; it has one decimal.
+TEST(FormatStudy, signal_to_noise_is_as_integrated) {
+  struct Row {
+    Dtype dtype;
+    std::vector<double> db;
+  };
+  const std::vector<int> sigma = {-24, -20, -16, -12, -10, -8, -6, -4, -2,
+                                  0,   2,   4,   6,   8,   10, 12, 14, 16};
+  const Row rows[] = {
+      {Dtype::e4m3,
+       {0, 0, 0, 0, 4.8, 16.8, 28.3, 31.4, 31.5, 31.5, 31.5, 31.5, 31.5, 16.2, 3.3, 0.8, 0.2, 0.1}},
+      {Dtype::e5m2,
+       {0, 0, 10.8, 25.5, 25.5, 25.5, 25.5, 25.5, 25.5, 25.5, 25.5, 25.5, 25.5, 25.5, 25.5, 25.5,
+        25.5, 7.0}},
+      {Dtype::hif8,
+       {0.6, 14.1, 14.9, 19.7, 19.7, 20.8, 25.2, 26.8, 31.2, 31.5, 31.5, 26.1, 25.6, 20.3, 19.7,
+        19.7, 17.2, 3.8}}};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < sigma.size(); i += 2) {
+      // 0.05 of the sample, 0.05 of the table's decimal.
+      EXPECT_NEAR(snr_of_normal(row.dtype, sigma[i], 1 << 18), row.db[i], 0.12)
+          << dtype_name(row.dtype) << " 2^" << sigma[i];
+    }
+  }
+}
+
+TEST(FormatStudy, significand_bits_are_those_of_the_layouts) {
+  const Study study = study_formats(64);
+  const auto bits = [&](std::string_view format, double exponent) {
+    for (const Series& series : study.figures.at(0).series) {
+      for (size_t i = 0; i < series.x.size() && series.name == format; ++i) {
+        if (series.x[i] == exponent) return series.y[i];
+      }
+    }
+    return 0.0;
+  };
+  EXPECT_EQ(bits("hif8", 0), 4);
+  EXPECT_EQ(bits("hif8", 5), 3);
+  EXPECT_EQ(bits("hif8", -9), 2);
+  EXPECT_EQ(bits("hif8", -20), 1);
+  EXPECT_EQ(bits("e4m3", -6), 4);
+  EXPECT_EQ(bits("e4m3", -9), 1);
+  EXPECT_EQ(bits("e5m2", 10), 3);
+  EXPECT_EQ(bits("e4m3", 9), 0);
+}
+
+StatesOfTensor states(int64_t n) {
+  const RandomStream random{.name = name_hash("states")};
+  StatesOfTensor s{"w", std::vector<float>(n), std::vector<float>(n)};
+  for (int64_t i = 0; i < n; ++i) {
+    const float scale = 1e-4f * std::exp(random.normal(3 * i));
+    s.m[i] = 0.2f * scale * random.normal(3 * i + 1);
+    s.v[i] = scale * scale * (1 + 0.3f * std::abs(random.normal(3 * i + 2)));
+  }
+  return s;
+}
+
+Study study_of(std::vector<StatesOfTensor> tensors, int steps = 6) {
+  size_t i = 0;
+  return study_states(
+      [&]() -> std::optional<StatesOfTensor> {
+        return i < tensors.size() ? std::optional(tensors[i++]) : std::nullopt;
+      },
+      {.average_steps = steps});
+}
+
+double cell(const Sheet& sheet, std::string_view row, std::string_view column) {
+  for (const auto& cells : sheet.rows) {
+    for (size_t i = 0; i < cells.size() && cells[0] == row; ++i) {
+      if (sheet.columns[i] == column) return std::stod(cells[i]);
+    }
+  }
+  return NAN;
+}
+
+TEST(StatesStudy, agrees_with_the_table_of_math_and_orders_the_formats) {
+  const StatesOfTensor s = states(4096);
+  const Study study = study_of({s});
+  constexpr MomentKind kPlain{Dtype::e4m3, false};
+  EXPECT_NEAR(cell(study.table, "e4m3", "e4m3") / state_mse(s.m, s.v, kPlain, kPlain), 1, 1e-3);
+  const double plain = cell(study.table, "e4m3", "e4m3"),
+               expanded = cell(study.table, "e4m3+x", "e4m3+x");
+  EXPECT_GT(plain, 1.5 * expanded);
+  EXPECT_GT(cell(study.table, "e5m2", "e5m2"), plain);
+  EXPECT_TRUE(std::isfinite(cell(study.table, "companded", "companded")));
+}
+
+TEST(StatesStudy, companded_states_keep_signs_zeros_and_what_is_above_zero) {
+  const StateForm& form = state_forms().back();
+  ASSERT_EQ(form.name, "companded");
+  const std::vector<float> x = {0, 1, -1, 1e-9f, -0.25f, 0.5f};
+  const auto m = store_and_load(form, Moment::first, 128, x);
+  EXPECT_EQ(m[0], 0);
+  EXPECT_EQ(m[1], 1);
+  EXPECT_EQ(m[2], -1);
+  EXPECT_NEAR(m[4], -0.25f, 0.01f);
+  const auto v = store_and_load(form, Moment::second, 128, std::vector<float>{1, 0, 1e-12f, 0.25f});
+  EXPECT_EQ(v[1], 0);
+  EXPECT_GT(v[2], 0);
+  EXPECT_NEAR(v[3], 0.25f, 0.005f);
+}
+
+TEST(StatesStudy, has_a_share_of_groups_for_each_range_and_needs_states) {
+  const Study study = study_of({states(1024), states(1000)});
+  for (const Figure& figure : study.figures) {
+    EXPECT_FALSE(figure.series.empty()) << figure.file;
+    if (figure.file != "ranges" && figure.file != "k") continue;
+    for (const Series& series : figure.series) {
+      double sum = 0;
+      for (const double y : series.y) sum += y;
+      EXPECT_NEAR(sum, 100, 1e-6) << figure.file << " " << series.name;
+    }
+  }
+  EXPECT_EQ(test::error_of([] { study_of({}); }), "[study] expected moments, got none");
+}
+
+TEST(GroupStudy, finer_groups_are_better_on_rows_of_unlike_size) {
+  const RandomStream random{.name = name_hash("groups")};
+  const MatrixShape shape{64, 96};
+  std::vector<float> x(static_cast<size_t>(shape.n_elems()));
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = random.normal(i) * std::exp(6 * random.normal(100000 + i / 96));
+  }
+  Quantizer q = linear_quantizer(Dtype::int8, granularity_from_name("tensor"));
+  const double tensor = snr_of(q, shape, x);
+  q.granularity = granularity_from_name("row");
+  EXPECT_GT(snr_of(q, shape, x), tensor);
+}
+
+TEST(Sheets, have_a_column_for_each_series_over_all_of_x) {
+  const Sheet sheet = sheet_of(
+      {.file = "f", .x_title = "x", .series = {{"a", {0, 2}, {1, 2}}, {"b", {1, 2}, {5, 6}}}});
+  EXPECT_EQ(sheet.columns, (std::vector<std::string>{"x", "a", "b"}));
+  ASSERT_EQ(sheet.rows.size(), 3u);
+  EXPECT_EQ(sheet.rows[0], (std::vector<std::string>{"0", "1", ""}));
+  EXPECT_EQ(sheet.rows[2], (std::vector<std::string>{"2", "2", "6"}));
+}
+
+}  // namespace
+}  // namespace octet
