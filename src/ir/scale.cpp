@@ -61,6 +61,12 @@ Scaled Scaler::made(ValueId data, int log2, double predicted, ValueId factor) co
           .predicted = keeps ? predicted : static_cast<double>(log2)};
 }
 
+std::vector<ValueId> ScaleCall::data() const {
+  std::vector<ValueId> data;
+  for (const Scaled& x : in) data.push_back(x.data);
+  return data;
+}
+
 double root_sum(double a, double b) {
   const double high = std::max(a, b), low = std::min(a, b);
   return std::isfinite(low) ? high + 0.5 * std::log2(1 + std::exp2(2 * (low - high))) : high;

@@ -57,8 +57,7 @@ the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biase
 BF16, and q, k, v, gate and up are tensors of their own. The tokenizer's files and
 `generation_config.json` are copied where they are regular files, no links, of at most 128 MiB.
 
-A sliding window shorter than the sequence needs `--device cpu`: the GPU's attention has no
-kernel for it. `dynamic` scaling is fixed at the run's sequence (of a folder at
+`dynamic` scaling is fixed at the run's sequence (of a folder at
 `max_position_embeddings`, in `eval` at `--seq`), and generation beyond it is refused. Yarn's
 factors are those of transformers 5. How to add a model: [adding/model.md](adding/model.md).
 )";

@@ -153,7 +153,7 @@ void EdgeWatch::look_at_operand(const Plan& plan, const Node& gemm, size_t facto
   if (!seen_.insert(name).second) return;
   const ValueId id = gemm.in(factor);
   const Dtype dtype = plan.graph.type(id).dtype;
-  EdgeStatistics edge = count_edge(dtype, read(plan, id));
+  EdgeStatistics edge = count_edge(dtype, arenas_.read(plan, id));
   // A factor on wide operands is the product's own, not the data's.
   if (is_quantized(dtype) && gemm.in(scale) != kNoValue) {
     edge.scale = static_cast<double>(scalar(plan, gemm.in(scale)));
@@ -168,8 +168,8 @@ void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
   const auto& attrs = std::get<QuantizeAttrs>(quantizer.attrs);
   if (attrs.group != 0 || attrs.transposed) return;
   const ValueId x = quantizer.in(Quantize::x), q = quantizer.out(Quantize::q);
-  const auto wide = values_of(plan.graph.type(x).dtype, read(plan, x));
-  const auto codes = values_of(attrs.dtype, read(plan, q));
+  const auto wide = values_of(plan.graph.type(x).dtype, arenas_.read(plan, x));
+  const auto codes = values_of(attrs.dtype, arenas_.read(plan, q));
   const auto scale = static_cast<double>(scalar(plan, quantizer.in(Quantize::scale)));
   double signal = 0, noise = 0;
   for (size_t i = 0; i < std::min(wide.size(), codes.size()); ++i) {
@@ -192,7 +192,7 @@ void EdgeWatch::look_at_update(const Plan& plan, const Node& adamw) {
     const Dtype dtype = plan.graph.type(id).dtype;
     const std::string name = what + weight->name;
     if (is_quantized(dtype) || !seen_.insert(name).second) continue;
-    add(count_edge(dtype, read(plan, id)), name, adamw.tag);
+    add(count_edge(dtype, arenas_.read(plan, id)), name, adamw.tag);
   }
 }
 
@@ -202,18 +202,9 @@ void EdgeWatch::add(EdgeStatistics edge, std::string name, const Tag& tag) {
   edges_.push_back(std::move(edge));
 }
 
-std::vector<std::byte> EdgeWatch::read(const Plan& plan, ValueId id) {
-  const int64_t n_bytes = plan.graph.type(id).n_bytes();
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
-  std::vector<std::byte> bytes(static_cast<size_t>(n_bytes));
-  if (n_bytes > 0)
-    arenas_.device().copy_out(bytes.data(), arenas_.lane(buffer.lane) + buffer.offset, n_bytes);
-  return bytes;
-}
-
 float EdgeWatch::scalar(const Plan& plan, ValueId id) {
   float value = 0;
-  std::memcpy(&value, read(plan, id).data(), sizeof(value));
+  std::memcpy(&value, arenas_.read(plan, id).data(), sizeof(value));
   return value;
 }
 

@@ -62,7 +62,6 @@ class EdgeWatch {
   void look_at_quantizer(const Plan& plan, const Node& quantizer);
   void look_at_update(const Plan& plan, const Node& adamw);
   void add(EdgeStatistics edge, std::string name, const Tag& tag);
-  std::vector<std::byte> read(const Plan& plan, ValueId id);
   float scalar(const Plan& plan, ValueId id);
 
   Arenas& arenas_;

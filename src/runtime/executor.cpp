@@ -8,6 +8,19 @@ Arenas::Arenas(Device& device, const int64_t (&lane_bytes)[kLaneCount]) : device
   for (int lane = 0; lane < kLaneCount; ++lane) memory_[lane] = device.allocate(lane_bytes[lane]);
 }
 
+std::byte* Arenas::address(const Plan& plan, ValueId id) {
+  const int index = plan.buffer_of[static_cast<size_t>(id)];
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(index)];
+  return lane(buffer.lane) + buffer.offset;
+}
+
+std::vector<std::byte> Arenas::read(const Plan& plan, ValueId id) {
+  const int64_t n_bytes = plan.graph.type(id).n_bytes();
+  std::vector<std::byte> bytes(static_cast<size_t>(n_bytes));
+  if (n_bytes > 0) device_.copy_out(bytes.data(), address(plan, id), n_bytes);
+  return bytes;
+}
+
 BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
     : plan_(plan), arenas_(arenas) {
   for (int lane = 0; lane < kLaneCount; ++lane)
@@ -31,9 +44,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
 }
 
 std::byte* BoundPlan::address(ValueId id) const {
-  const Buffer& buffer =
-      plan_.buffers[static_cast<size_t>(plan_.buffer_of[static_cast<size_t>(id)])];
-  return arenas_.lane(buffer.lane) + buffer.offset;
+  return arenas_.address(plan_, id);
 }
 
 void BoundPlan::run() {

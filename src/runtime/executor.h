@@ -18,6 +18,9 @@ class Arenas {
   std::byte* lane(Lane lane) { return memory_[static_cast<int>(lane)]->data(); }
   int64_t bytes(Lane lane) const { return memory_[static_cast<int>(lane)]->bytes(); }
   Device& device() { return device_; }
+  // Where a value of a plan that is bound to these arenas lies, and what it holds now.
+  std::byte* address(const Plan& plan, ValueId id);
+  std::vector<std::byte> read(const Plan& plan, ValueId id);
 
  private:
   Device& device_;

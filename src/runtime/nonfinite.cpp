@@ -126,7 +126,7 @@ void NonfiniteWatch::look(const Plan& plan, const PlanStep& step, bool before) {
 
 void NonfiniteWatch::look_at_input(const Plan& plan, const PlanStep& step, ValueId id) {
   if (plan.graph.input_of(id) == nullptr || !seen_.insert(id).second) return;
-  const NonfiniteCount n = count_nonfinite(plan.graph.type(id).dtype, read(plan, id));
+  const NonfiniteCount n = count_nonfinite(plan.graph.type(id).dtype, arenas_.read(plan, id));
   if (!n.any()) return;
   found(plan, step,
         {.cause = NonfiniteSite::Cause::input,
@@ -141,11 +141,11 @@ void NonfiniteWatch::look_at_result(const Plan& plan, const PlanStep& step, Valu
   const TensorType& type = plan.graph.type(id);
   const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
   if (is_flag(node, type)) {
-    if (read(plan, id)[0] == std::byte{0}) return;
+    if (arenas_.read(plan, id)[0] == std::byte{0}) return;
     return found(plan, step,
                  {.cause = NonfiniteSite::Cause::flag, .tensor = name_of(plan, id), .type = type});
   }
-  const NonfiniteCount n = count_nonfinite(type.dtype, read(plan, id));
+  const NonfiniteCount n = count_nonfinite(type.dtype, arenas_.read(plan, id));
   if (!n.any()) return;
   found(plan, step,
         {.tensor = name_of(plan, id),
@@ -163,17 +163,6 @@ void NonfiniteWatch::found(const Plan& plan, const PlanStep& step, NonfiniteSite
   site.kernel = step.kernel.name;
   site.tag = node.tag;
   site_ = std::move(site);
-}
-
-std::span<const std::byte> NonfiniteWatch::read(const Plan& plan, ValueId id) {
-  const int64_t n_bytes = plan.graph.type(id).n_bytes();
-  const int index = plan.buffer_of[static_cast<size_t>(id)];
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(index)];
-  bytes_.resize(static_cast<size_t>(n_bytes));
-  if (n_bytes > 0) {
-    arenas_.device().copy_out(bytes_.data(), arenas_.lane(buffer.lane) + buffer.offset, n_bytes);
-  }
-  return bytes_;
 }
 
 }  // namespace octet

@@ -64,12 +64,10 @@ class NonfiniteWatch {
   void look(const Plan& plan, const PlanStep& step, bool before);
   void look_at_input(const Plan& plan, const PlanStep& step, ValueId id);
   void look_at_result(const Plan& plan, const PlanStep& step, ValueId id);
-  std::span<const std::byte> read(const Plan& plan, ValueId id);
   void found(const Plan& plan, const PlanStep& step, NonfiniteSite site);
 
   Arenas& arenas_;
   std::set<ValueId> seen_;  // inputs of the plan that runs
-  std::vector<std::byte> bytes_;
   std::optional<NonfiniteSite> site_;
 };
 

@@ -56,10 +56,8 @@ bool are_conversations(const Files& files, const std::vector<std::string>& paths
 }
 
 // What a row holds: whole conversations, or a window of text.
-std::string_view rows_of(bool is_chat, RowDocuments documents) {
-  const bool isolates = documents == RowDocuments::isolated;
-  if (is_chat) return isolates ? "chat: {template: auto}, pack: true" : "chat: {template: auto}";
-  return isolates ? "document_boundaries: isolate" : "document_boundaries: mask_labels";
+std::string_view rows_of(bool is_chat) {
+  return is_chat ? "chat: {template: auto}, pack: true" : "document_boundaries: isolate";
 }
 
 // Text of a model whose tokenizer is unknown would be bytes, which mean nothing to it.
@@ -93,7 +91,7 @@ LoadedConfig finetune_config(const Files& files, const FinetuneOptions& options,
       fmt::arg("seq", std::min(spec.max_positions, kLongestSeq)),
       fmt::arg("recipe", quoted(options.recipe.empty() ? RecipeConfig{}.base : options.recipe)),
       fmt::arg("data", fmt::format("[{}]", fmt::join(data, ", "))),
-      fmt::arg("rows", rows_of(are_conversations(files, options.data), options.documents)),
+      fmt::arg("rows", rows_of(are_conversations(files, options.data))),
       fmt::arg("batch", kMostRows),
       fmt::arg("out", quoted(options.out.empty() ? "runs/finetune" : options.out)));
   LoadedConfig loaded = parse_config(text, kName, sets);

@@ -7,16 +7,14 @@
 #include "base/files.h"
 #include "config/load.h"
 #include "data/dataset.h"
-#include "ir/batch_size.h"
 
 namespace octet {
 
 struct FinetuneOptions {
-  std::string model = {};                           // Hugging Face layout
-  std::vector<std::string> data = {};               // conversations (JSON), text or token shards
-  std::string recipe = {};                          // empty: the table's default
-  std::string out = {};                             // empty: runs/finetune
-  RowDocuments documents = RowDocuments::isolated;  // what the device's attention can do
+  std::string model = {};              // Hugging Face layout
+  std::vector<std::string> data = {};  // conversations (JSON), text or token shards
+  std::string recipe = {};             // empty: the table's default
+  std::string out = {};                // empty: runs/finetune
 };
 
 // A fine-tuner's defaults (docs/finetuning.md lists them), then `sets` over them. Keys that depend

@@ -1,4 +1,4 @@
-// Says how fast bytes went.
+// Seconds since it was made, and how fast bytes went.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,12 +12,14 @@ namespace octet {
 
 class Stopwatch {
  public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
   // "25.1 GiB in 12.34 s, 2.18 GB/s"
   std::string text(int64_t n_bytes) const {
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start_;
     const auto bytes = static_cast<double>(n_bytes);
-    return fmt::format("{} in {:.2f} s, {:.2f} GB/s", bytes_text(bytes), time.count(),
-                       bytes / time.count() / 1e9);
+    const double time = seconds();
+    return fmt::format("{} in {:.2f} s, {:.2f} GB/s", bytes_text(bytes), time, bytes / time / 1e9);
   }
 
  private:

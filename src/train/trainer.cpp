@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <deque>
 #include <new>
@@ -23,10 +22,6 @@ namespace octet {
 namespace {
 
 constexpr size_t kLossWindow = 20;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // How fast they came from files; "" where they were drawn.
 std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
@@ -104,7 +99,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
 }
 
 StepReport Trainer::step() {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const int64_t batch = config_.train.batch, n_windows = batch * config_.train.accumulate;
   const RowCounts counts = loader_->count(n_windows);
   const MicroBatches batches{
@@ -122,7 +117,7 @@ StepReport Trainer::step() {
                                .clip = static_cast<float>(config_.optim.clip),
                                .attempt = static_cast<uint32_t>(report.step)};
   const StepOutcome outcome = watched_step(batches, scalars, report);
-  const double seconds = seconds_since(start);
+  const double seconds = watch.seconds();
   if (config_.train.debug_nonfinite && (outcome.nonfinite || !std::isfinite(outcome.loss)))
     report.nonfinite = engine_.trace_nonfinite(batches, scalars);
   const int64_t n_tokens = n_windows * config_.model.seq;
@@ -237,7 +232,7 @@ bool Trainer::is_over() const {
 TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   const auto lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
   start(run_start, hooks);
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch whole;
   TrainResult result;
   Tally tally;
   record_left_over(hooks);
@@ -247,7 +242,7 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
     save_if_it_fails(hooks.log, [&] {
       unrecorded_ = step();
       tally.add(*unrecorded_);
-      unrecorded_->seconds_left = seconds_since(begin) / static_cast<double>(tally.n_steps) *
+      unrecorded_->seconds_left = whole.seconds() / static_cast<double>(tally.n_steps) *
                                   static_cast<double>(config_.train.steps - attempted_);
       report = record(hooks);
     });

@@ -188,7 +188,7 @@ constexpr OpDef compare(std::string_view name) {
           .name = name,
           .operands = Binary::operands,
           .infer = infer_compare<C>,
-          .scale = scale::unscaled,
+          .scale = scale::of_values,
           .plain = 0b11,
           .cost = cost_one};
 }

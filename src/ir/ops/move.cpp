@@ -197,7 +197,7 @@ constinit const OpDef kIota = {.code = OpCode::iota,
                                .results = Make::results,
                                .infer = infer_iota,
                                .attrs = default_attrs<IotaAttrs>,
-                               .scale = scale::unscaled};
+                               .scale = scale::of_values};
 constinit const OpDef kBroadcast = {.code = OpCode::broadcast,
                                     .name = "broadcast",
                                     .infer = infer_broadcast,

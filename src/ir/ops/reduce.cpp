@@ -78,7 +78,7 @@ constinit const OpDef kArgmax = {.code = OpCode::argmax,
                                  .name = "argmax",
                                  .infer = infer_argmax,
                                  .attrs = default_attrs<AxisAttrs>,
-                                 .scale = scale::unscaled,
+                                 .scale = scale::of_values,
                                  .plain = 0b1,
                                  .cost = cost_reduce};
 

@@ -106,7 +106,7 @@ constinit const OpDef kRescale = {.code = OpCode::rescale,
                                   .infer = infer_rescale,
                                   .vjp = vjp_rescale,
                                   .decompose = decompose_rescale,
-                                  .scale = scale::rescale,
+                                  .scale = scale::same,
                                   .plain = 0b10,
                                   .cost = cost_rescale,
                                   .inplace = kInplaceFirst};

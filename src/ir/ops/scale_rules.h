@@ -11,10 +11,8 @@ using Scales = std::vector<Scaled>;
 
 // The op on x's data has x's scale: a rearrangement, a sign, a linear map that keeps the RMS.
 Scales same(Scaler& s, const ScaleCall& call);
-// On values themselves; the result's RMS is near 1.
+// On values themselves; the result's RMS is near 1, or it is an integer or a boolean.
 Scales of_values(Scaler& s, const ScaleCall& call);
-// Makes nothing that has a scale: integers, booleans.
-Scales unscaled(Scaler& s, const ScaleCall& call);
 
 Scales add(Scaler& s, const ScaleCall& call);
 Scales mul(Scaler& s, const ScaleCall& call);
@@ -30,7 +28,6 @@ Scales reduce_sum(Scaler& s, const ScaleCall& call);
 Scales dot(Scaler& s, const ScaleCall& call);
 Scales scatter_add(Scaler& s, const ScaleCall& call);
 
-Scales rescale(Scaler& s, const ScaleCall& call);
 Scales set_scale(Scaler& s, const ScaleCall& call);
 Scales rebalance(Scaler& s, const ScaleCall& call);
 Scales dynamic_rescale(Scaler& s, const ScaleCall& call);

@@ -8,15 +8,13 @@
 namespace octet::ops::scale {
 namespace {
 
-Values data_of(const ScaleCall& call) {
-  Values data;
-  for (const Scaled& x : call.in) data.push_back(x.data);
-  return data;
-}
-
 // As the readers want it.
 Scaled finished(Scaler& s, const ScaleCall& call, const Scaled& y) {
   return call.wants_plain ? s.plain(y) : y;
+}
+
+double rows_of(const ScaleCall& call) {
+  return static_cast<double>(std::max<int64_t>(1, call.shape(0)[0]));
 }
 
 bool has(const ScaleCall& call, size_t slot) {
@@ -43,7 +41,7 @@ NormGradient norm_gradient(Scaler& s, const ScaleCall& call, const Scaled& w, si
   const Scaled &dy = call[0], &x = call[1];
   NormGradient result{.dx = s.made(kNoValue, dy.log2 + w.log2 - x.log2,
                                    dy.predicted + w.predicted - x.predicted, dy.factor),
-                      .data = data_of(call)};
+                      .data = call.data()};
   if (!has(call, addend)) return result;
   result.data[addend] = s.at(call[addend], result.dx.log2).data;
   result.dx.predicted = root_sum(result.dx.predicted, call[addend].predicted);
@@ -112,7 +110,7 @@ Scales bias_add(Scaler& s, const ScaleCall& call) {
 
 Scales column_sum(Scaler& s, const ScaleCall& call) {
   const Scaled& x = call[0];
-  const auto rows = static_cast<double>(std::max<int64_t>(1, call.shape(0)[0]));
+  const double rows = rows_of(call);
   return {s.made(s.b.unary(OpCode::column_sum, x.data), x.log2, x.predicted + half_log2(rows),
                  x.factor)};
 }
@@ -132,7 +130,7 @@ Scales rms_norm_grad(Scaler& s, const ScaleCall& call) {
   g.dx.data = y[RmsNormGrad::dx];
   Scales results = {finished(s, call, g.dx)};
   if (y.size() > RmsNormGrad::dweight && y[RmsNormGrad::dweight] != kNoValue) {
-    const auto rows = static_cast<double>(std::max<int64_t>(1, call.shape(0)[0]));
+    const double rows = rows_of(call);
     results.push_back(
         s.made(y[RmsNormGrad::dweight], dy.log2, dy.predicted + half_log2(rows), dy.factor));
   }
@@ -162,7 +160,7 @@ Scales layer_norm_grad(Scaler& s, const ScaleCall& call) {
       s.b.emit(OpCode::layer_norm_grad, with_eps(call, call[LayerNormGrad::x].log2), g.data);
   g.dx.data = y[LayerNormGrad::dx];
   Scales results = {finished(s, call, g.dx)};
-  const auto rows = static_cast<double>(std::max<int64_t>(1, call.shape(0)[0]));
+  const double rows = rows_of(call);
   for (const SlotId slot : {LayerNormGrad::dweight, LayerNormGrad::dbias}) {
     if (slot >= y.size()) break;
     results.push_back(s.made(y[slot], dy.log2, dy.predicted + half_log2(rows), dy.factor));
@@ -177,7 +175,7 @@ Scales attention(Scaler& s, const ScaleCall& call) {
   const Scaled q = s.without_factor(call[Attention::q]), k = s.without_factor(call[Attention::k]);
   const Scaled& v = call[Attention::v];
   attrs.scale = std::ldexp(attrs.scale, q.log2 + k.log2);
-  Values data = data_of(call);
+  Values data = call.data();
   data[Attention::q] = q.data, data[Attention::k] = k.data;
   const auto y = s.b.emit(OpCode::attention, attrs, data);
   return {finished(s, call, s.made(y[Attention::o], v.log2, v.predicted + law, v.factor)),
@@ -197,7 +195,7 @@ Scales attention_grad(Scaler& s, const ScaleCall& call) {
                     half_log2(static_cast<double>(attrs.head_dim)) + law;
   const double group = half_log2(static_cast<double>(attrs.heads / attrs.kv_heads));
   attrs.scale = std::ldexp(attrs.scale, q.log2 + k.log2);
-  Values data = data_of(call);
+  Values data = call.data();
   data[AttentionGrad::q] = q.data, data[AttentionGrad::k] = k.data;
   data[AttentionGrad::v] = v.data, data[AttentionGrad::o] = o.data;
   const auto y = s.b.emit(OpCode::attention_grad, attrs, data);
@@ -238,7 +236,7 @@ Scales gelu_grad(Scaler& s, const ScaleCall& call) {
 }
 
 Scales cross_entropy(Scaler& s, const ScaleCall& call) {
-  const auto y = s.b.emit(OpCode::cross_entropy, call.node.attrs, data_of(call));
+  const auto y = s.b.emit(OpCode::cross_entropy, call.node.attrs, call.data());
   return {s.made(y[CrossEntropy::loss], 0, 0), s.made(y[CrossEntropy::lse], 0, 0),
           s.made(y[CrossEntropy::nll], 0, 0)};
 }
@@ -252,7 +250,7 @@ Scales cross_entropy_grad(Scaler& s, const ScaleCall& call) {
   Scaled dloss = s.without_factor(call[CrossEntropyGrad::dloss]);
   const double predicted = dloss.predicted + half_log2(v - 1) - std::log2(v) - std::log2(n);
   dloss = s.at(dloss, call.wants_plain ? 0 : s.choose(predicted));
-  Values data = data_of(call);
+  Values data = call.data();
   data[CrossEntropyGrad::dloss] = dloss.data;
   return {
       s.made(s.b.emit1(OpCode::cross_entropy_grad, call.node.attrs, data), dloss.log2, predicted)};

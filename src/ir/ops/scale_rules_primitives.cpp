@@ -32,20 +32,12 @@ Scaled even(Scaler& s, const Scaled& x) {
 
 Scales same(Scaler& s, const ScaleCall& call) {
   Scaled y = call[0];
-  Values data;
-  for (const Scaled& operand : call.in) data.push_back(operand.data);
-  y.data = emit(s, call, std::move(data));
+  y.data = emit(s, call, call.data());
   return {y};
 }
 
 Scales of_values(Scaler& s, const ScaleCall& call) {
-  Values data;
-  for (const Scaled& operand : call.in) data.push_back(operand.data);
-  return {s.made(emit(s, call, std::move(data)), 0, 0)};
-}
-
-Scales unscaled(Scaler& s, const ScaleCall& call) {
-  return of_values(s, call);
+  return {s.made(emit(s, call, call.data()), 0, 0)};
 }
 
 // Independent addends. Of two run-time factors one is taken out.
@@ -179,11 +171,6 @@ Scales scatter_add(Scaler& s, const ScaleCall& call) {
   const auto tokens = static_cast<double>(n_elems(call.shape(1)));
   const double predicted = x.predicted + half_log2(std::max(1.0, tokens / std::max(1.0, rows)));
   return {s.made(emit(s, call, {x.data, call[1].data}), x.log2, predicted, x.factor)};
-}
-
-// The value itself times a known factor.
-Scales rescale(Scaler& s, const ScaleCall& call) {
-  return same(s, call);
 }
 
 Scales set_scale(Scaler& s, const ScaleCall& call) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "passes/rewrite.h"
 
@@ -15,7 +16,7 @@ class Folder {
 
   Graph run() {
     const Graph& from = rewriter_.from();
-    for (const GraphOutput& output : from.outputs) handed_out_[output.value] = true;
+    for (const GraphOutput& output : from.outputs) handed_out_.insert(output.value);
     for (const Node& node : from.nodes) {
       if (folded_.contains(node.results[0])) continue;
       if (node.op != OpCode::gemm || !fold(node)) rewriter_.copy(node);
@@ -52,7 +53,7 @@ class Folder {
                                      rewriter_.map(gemm.in(Gemm::b)), kNoValue};
     if (const double merged = *factor * *scale; merged != 1) operands.push_back(filled(merged));
     rewriter_.set(rescale.results, b_.emit(OpCode::gemm, gemm.attrs, operands));
-    folded_[rescale.results[0]] = true;
+    folded_.insert(rescale.results[0]);
     return true;
   }
 
@@ -65,7 +66,7 @@ class Folder {
   Rewriter rewriter_;
   Builder& b_;
   std::vector<std::vector<NodeId>> readers_;
-  std::map<ValueId, bool> handed_out_, folded_;
+  std::set<ValueId> handed_out_, folded_;
   std::map<double, ValueId> fills_;
 };
 

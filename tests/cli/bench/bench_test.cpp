@@ -1,12 +1,11 @@
 // octet bench, and octet train --profile-steps, as a user calls them on a tiny model.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/files.h"
+#include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 
 namespace octet::test {
@@ -14,24 +13,11 @@ namespace {
 
 using nlohmann::json;
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-Outcome run(const ScratchFolder& folder, const std::string& arguments) {
-  const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" +
-                              (folder / "out") + " 2>" + (folder / "err");
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out"),
-          posix_files().read_text(folder / "err")};
-}
-
 json bench_rows(const ScratchFolder& folder, const std::string& arguments) {
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
   const Outcome outcome =
-      run(folder, "bench " + arguments + " --rounds 1 --json --threads 2 " +
-                      (arguments.starts_with("optimizer") ? "--params 5000" : config));
+      run_program(folder, "bench " + arguments + " --rounds 1 --json --threads 2 " +
+                              (arguments.starts_with("optimizer") ? "--params 5000" : config));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   return json::parse(outcome.out);
 }
@@ -133,7 +119,7 @@ TEST(Bench, optimizer_rows_are_against_f32_states) {
 
 TEST(Bench, unknown_recipe_is_a_usage_error) {
   const ScratchFolder folder;
-  const Outcome outcome = run(folder, "bench step --recipes bf17");
+  const Outcome outcome = run_program(folder, "bench step --recipes bf17");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.err.find("bf17"), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.out, "");
@@ -145,8 +131,8 @@ TEST(ProfileSteps, write_a_trace_of_just_these_steps_and_print_a_table) {
   for (const std::string accumulate : {"1", "2"}) {
     const std::string out = folder / ("run" + accumulate);
     const Outcome outcome =
-        run(folder, "train " + config + " --profile-steps 2:4 --set out=" + out +
-                        " --set train.accumulate=" + accumulate);
+        run_program(folder, "train " + config + " --profile-steps 2:4 --set out=" + out +
+                                " --set train.accumulate=" + accumulate);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     for (const char* word : {"kernel", "adamw_step", "(between kernels)", "total"})
       EXPECT_NE(outcome.out.find(word), std::string::npos) << outcome.out;
@@ -165,8 +151,9 @@ TEST(ProfileSteps, do_not_change_the_run) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
   const std::string plain = folder / "plain", watched = folder / "watched";
-  ASSERT_EQ(run(folder, "train " + config + " --set out=" + plain).code, 0);
-  ASSERT_EQ(run(folder, "train " + config + " --profile-steps 1:3 --set out=" + watched).code, 0);
+  ASSERT_EQ(run_program(folder, "train " + config + " --set out=" + plain).code, 0);
+  ASSERT_EQ(
+      run_program(folder, "train " + config + " --profile-steps 1:3 --set out=" + watched).code, 0);
   EXPECT_EQ(metrics(plain), metrics(watched));
   EXPECT_FALSE(posix_files().exists(plain + "/trace.json"));
 }
@@ -175,7 +162,7 @@ TEST(ProfileSteps, refuse_what_is_no_range_before_anything_is_written) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
   for (const std::string range : {"3", "4:3", "0:2", "a:b", "1:2:3", ":2"}) {
-    const Outcome outcome = run(folder, "train " + config + " --profile-steps " + range);
+    const Outcome outcome = run_program(folder, "train " + config + " --profile-steps " + range);
     EXPECT_EQ(outcome.code, 2) << range;
     EXPECT_NE(outcome.err.find("--profile-steps: expected FIRST:LAST"), std::string::npos)
         << outcome.err;

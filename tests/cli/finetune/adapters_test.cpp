@@ -18,23 +18,10 @@ namespace octet {
 namespace {
 
 using test::error_of;
-using test::put_model;
-using test::put_talks;
-using test::ScratchFolder;
-using test::small_spec;
+using test::Fixture;
 using test::StopAfter;
 using test::Tuner;
 using testing::HasSubstr;
-
-struct Fixture {
-  ScratchFolder folder;
-  FinetuneOptions options;
-  explicit Fixture(ModelKind kind = ModelKind::llama) {
-    options = {.model = put_model(folder, small_spec(kind)),
-               .data = {put_talks(folder, 60)},
-               .out = folder / "run"};
-  }
-};
 
 std::vector<std::string> sets_with(std::vector<std::string> sets) {
   sets.insert(sets.begin(), {"lora.rank=4", "lora.alpha=8", "optim.lr=0.01", "train.steps=6",

@@ -17,24 +17,13 @@ namespace octet {
 namespace {
 
 using test::error_of;
+using test::Fixture;
 using test::put_model;
-using test::put_talks;
-using test::ScratchFolder;
 using test::small_spec;
 using test::StopAfter;
 using test::Tuner;
 using test::Tuning;
 using testing::HasSubstr;
-
-struct Fixture {
-  ScratchFolder folder;
-  FinetuneOptions options;
-  explicit Fixture(int n_talks = 60) {
-    options = {.model = put_model(folder, small_spec()),
-               .data = {put_talks(folder, n_talks)},
-               .out = folder / "run"};
-  }
-};
 
 std::vector<int64_t> steps_of(const std::string& run) {
   std::vector<int64_t> steps;

@@ -59,6 +59,16 @@ inline std::string put_talks(const ScratchFolder& folder, int n,
   return folder.put(name, lines);
 }
 
+// A model's folder, conversations, and the options of a run that tunes it on them.
+struct Fixture {
+  explicit Fixture(ModelKind kind = ModelKind::llama)
+      : options{.model = put_model(folder, small_spec(kind)),
+                .data = {put_talks(folder, 60)},
+                .out = folder / "run"} {}
+  ScratchFolder folder;
+  FinetuneOptions options;
+};
+
 // What `octet train --model ... --data ...` settles on.
 struct Tuning {
   Tuning(const FinetuneOptions& options, const std::vector<std::string>& sets, const Log& log = {})

@@ -1,14 +1,13 @@
 // octet generate and octet eval --tasks as a user calls them, with a small trained model.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "cli/program_run.h"
 
 namespace {
 
@@ -21,32 +20,24 @@ class Generate : public testing::Test {
     if (!std::filesystem::exists(kData + "/weights/stories260K")) {
       GTEST_SKIP() << "the model's folder is not there (CMake variable OCTET_TEST_DATA)";
     }
-    folder_ = testing::TempDir() + "octet_generate_" + std::to_string(getpid());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
     model_ = "--model " + kData + "/weights/stories260K --tokenizer " + kData +
              "/tokenizers/tok512/tok512.bin --quiet ";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::string file(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ + "/" + name) << text;
-    return folder_ + "/" + name;
+    return folder_.put(name, text);
   }
   std::string read(const std::string& name) const {
-    std::ifstream in(folder_ + "/" + name);
-    return {std::istreambuf_iterator<char>(in), {}};
+    return octet::posix_files().read_text(folder_ / name);
   }
   // The exit code; what the program wrote is in out and err.
   int run(const std::string& arguments, const std::string& input = "/dev/null") {
-    const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" + folder_ +
-                                "/out 2>" + folder_ + "/err <" + input;
-    const int status = std::system(command.c_str());
-    out = read("out");
-    err = read("err");
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    octet::test::Outcome outcome = octet::test::run_program(folder_, arguments, input);
+    out = std::move(outcome.out), err = std::move(outcome.err);
+    return outcome.code;
   }
-  std::string folder_, model_, out, err;
+  octet::test::ScratchFolder folder_;
+  std::string model_, out, err;
 };
 
 TEST_F(Generate, texts_of_a_file_are_the_same_in_every_batch) {
@@ -105,7 +96,7 @@ TEST_F(Generate, log_probabilities_have_the_bits_of_the_training_forward) {
 TEST_F(Generate, tasks_are_scored_and_resumed) {
   const std::string call = "eval " + model_ + "--task-data " + kData +
                            "/eval_ft --tasks hellaswag,lambada,copa --limit 5 --json --requests " +
-                           folder_ + "/requests.jsonl ";
+                           (folder_ / "requests.jsonl") + " ";
   ASSERT_EQ(run(call + "--batch 1"), 0) << err;
   const std::string rows = out, requests = read("requests.jsonl");
   const json first = json::parse(rows)[0];
@@ -140,10 +131,10 @@ TEST_F(Generate, recipes_are_compared_request_by_request) {
 TEST_F(Generate, says_in_one_line_what_is_wrong) {
   EXPECT_EQ(run("eval " + model_ + "--tasks hellaswag"), 2);
   EXPECT_EQ(err, "octet: --task-data: expected the folder of the tasks' files, got none\n");
-  EXPECT_EQ(run("eval " + model_ + "--tasks gsm8k --task-data " + folder_), 3);
+  EXPECT_EQ(run("eval " + model_ + "--tasks gsm8k --task-data " + folder_.path()), 3);
   EXPECT_EQ(err, "octet: [tasks] gsm8k: expected one of gsm8k/train.jsonl, train.jsonl in '" +
-                     folder_ + "', got none\n");
-  EXPECT_EQ(run("generate " + model_ + "--prompts " + folder_ + "/none"), 3) << err;
+                     folder_.path() + "', got none\n");
+  EXPECT_EQ(run("generate " + model_ + "--prompts " + (folder_ / "none")), 3) << err;
 }
 
 }  // namespace

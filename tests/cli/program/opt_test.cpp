@@ -1,20 +1,14 @@
 // octet opt --target: a lowered graph in, and what the back end has no kernel for decomposed.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
-
-#include "unit/base/scratch_folder.h"
+#include "cli/program_run.h"
 
 namespace octet {
 namespace {
 
 // The exit code; standard output and error go to out.txt and err.txt.
 int run(const test::ScratchFolder& folder, const std::string& arguments) {
-  const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" +
-                              (folder / "out.txt") + " 2>" + (folder / "err.txt") + " </dev/null";
-  const int status = std::system(command.c_str());
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return test::run_program(folder, arguments).code;
 }
 std::string output(const test::ScratchFolder& folder) {
   return posix_files().read_text(folder / "out.txt");

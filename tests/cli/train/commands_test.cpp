@@ -8,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 #include "io/checkpoint.h"
 
@@ -15,21 +16,10 @@ namespace octet {
 namespace {
 
 using test::metrics;
+using test::Outcome;
+using test::run_program;
 using test::ScratchFolder;
 using test::tiny_yaml;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-Outcome run(const ScratchFolder& folder, const std::string& arguments) {
-  const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" +
-                              (folder / "out.txt") + " 2>" + (folder / "err.txt") + " </dev/null";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out.txt"),
-          posix_files().read_text(folder / "err.txt")};
-}
 
 // A long run that gets `signal` once its first step is in the metrics; its exit status.
 int run_and_signal(const ScratchFolder& folder, int signal) {
@@ -63,7 +53,8 @@ TEST_P(Interrupt, saves_a_whole_checkpoint_that_resumes) {
   EXPECT_EQ(static_cast<int64_t>(metrics(folder / "run").size()), step);
 
   const std::string more = fmt::format(" --set train.steps={} --set train.eval_every=0", step + 2);
-  const Outcome resumed = run(folder, "train " + (folder / "tiny.yaml") + " --resume" + more);
+  const Outcome resumed =
+      run_program(folder, "train " + (folder / "tiny.yaml") + " --resume" + more);
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, testing::HasSubstr(fmt::format("at step {}\n", step)));
   EXPECT_EQ(static_cast<int64_t>(metrics(folder / "run").size()), step + 2);
@@ -79,9 +70,9 @@ INSTANTIATE_TEST_SUITE_P(signals, Interrupt, testing::Values(SIGINT, SIGTERM, SI
 TEST(Commands, an_evaluation_that_does_not_fit_is_one_line) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
-  ASSERT_EQ(run(folder, "train --quiet " + config).code, 0);
+  ASSERT_EQ(run_program(folder, "train --quiet " + config).code, 0);
   const Outcome outcome =
-      run(folder, "eval --model " + (folder / "run") + " --batch 100000000 --seq 24");
+      run_program(folder, "eval --model " + (folder / "run") + " --batch 100000000 --seq 24");
   EXPECT_EQ(outcome.code, 5);
   EXPECT_THAT(outcome.err, testing::StartsWith("octet: [memory] expected at most "));
   EXPECT_THAT(outcome.err, testing::HasSubstr("; take a smaller batch or shorter sequences\n"));
@@ -92,10 +83,10 @@ TEST(Commands, an_evaluation_that_does_not_fit_is_one_line) {
 TEST(Commands, a_loss_that_is_not_finite_for_too_long_ends_with_4) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
-  const Outcome outcome =
-      run(folder, "train --quiet " + config +
-                      " --set optim.lr=1000 --set optim.warmup=0 --set train.steps=40 --set "
-                      "train.max_nonfinite_steps=3 --set train.debug_nonfinite=true");
+  const Outcome outcome = run_program(
+      folder, "train --quiet " + config +
+                  " --set optim.lr=1000 --set optim.warmup=0 --set train.steps=40 --set "
+                  "train.max_nonfinite_steps=3 --set train.debug_nonfinite=true");
   EXPECT_EQ(outcome.code, 4) << outcome.err;
   EXPECT_THAT(outcome.err,
               testing::HasSubstr("octet: [train] expected a finite loss and gradient"));
@@ -108,7 +99,7 @@ TEST(Commands, a_loss_that_is_not_finite_for_too_long_ends_with_4) {
 TEST(Commands, a_device_that_is_not_there_is_one_line) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
-  const Outcome outcome = run(folder, "train --quiet --device cuda " + config);
+  const Outcome outcome = run_program(folder, "train --quiet --device cuda " + config);
   if (outcome.code == 0) GTEST_SKIP() << "this machine has a GPU and the module for it";
   EXPECT_EQ(outcome.code, 5);
   EXPECT_THAT(outcome.err, testing::StartsWith("octet: [cuda] expected "));
@@ -118,7 +109,8 @@ TEST(Commands, a_device_that_is_not_there_is_one_line) {
 TEST(Commands, out_of_memory_is_one_line_before_anything_is_allocated_or_written) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
-  const Outcome outcome = run(folder, "train --quiet " + config + " --set train.batch=1000000");
+  const Outcome outcome =
+      run_program(folder, "train --quiet " + config + " --set train.batch=1000000");
   EXPECT_EQ(outcome.code, 5);
   EXPECT_THAT(outcome.err, testing::StartsWith("octet: [memory] expected at most "));
   EXPECT_THAT(outcome.err, testing::HasSubstr("the most of it activations "));
@@ -132,7 +124,7 @@ TEST(Commands, a_run_is_trained_inspected_evaluated_and_spoken_to) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
   const std::string model = folder / "run";
-  const Outcome train = run(folder, "train " + config + " --json");
+  const Outcome train = run_program(folder, "train " + config + " --json");
   ASSERT_EQ(train.code, 0) << train.err;
   const auto table = nlohmann::json::parse(train.out).at(0);
   EXPECT_EQ(table.at("recipe"), "fp32");
@@ -148,17 +140,17 @@ TEST(Commands, a_run_is_trained_inspected_evaluated_and_spoken_to) {
     EXPECT_TRUE(lines[0].contains(key)) << key;
   }
 
-  const Outcome inspect = run(folder, "inspect " + model + " --json");
+  const Outcome inspect = run_program(folder, "inspect " + model + " --json");
   ASSERT_EQ(inspect.code, 0) << inspect.err;
   EXPECT_EQ(nlohmann::json::parse(inspect.out).at("manifest").at("step"), 6);
 
-  const Outcome eval = run(folder, "eval --model " + model + " --max-tokens 199 --json");
+  const Outcome eval = run_program(folder, "eval --model " + model + " --max-tokens 199 --json");
   ASSERT_EQ(eval.code, 0) << eval.err;
   EXPECT_NEAR(nlohmann::json::parse(eval.out).at(0).at("nll").get<double>(),
               lines[5].at("val_loss").get<double>(), 1e-6);
 
-  const Outcome text =
-      run(folder, "generate --model " + model + " --prompt sca --max-tokens 9 --temperature 0");
+  const Outcome text = run_program(
+      folder, "generate --model " + model + " --prompt sca --max-tokens 9 --temperature 0");
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.size(), 3u + 9u + 1u);
   EXPECT_EQ(text.out.substr(0, 3), "sca");
@@ -167,20 +159,21 @@ TEST(Commands, a_run_is_trained_inspected_evaluated_and_spoken_to) {
 TEST(Commands, sampled_text_depends_on_the_seed_alone) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));
-  ASSERT_EQ(run(folder, "train " + config + " --quiet").code, 0);
+  ASSERT_EQ(run_program(folder, "train " + config + " --quiet").code, 0);
   const std::string command = "generate --model " + (folder / "run") +
                               " --prompt a --max-tokens 30 --temperature 1 --seed ";
-  const std::string first = run(folder, command + "1").out;
-  EXPECT_EQ(run(folder, command + "1 --threads 1").out, first);
-  EXPECT_NE(run(folder, command + "2").out, first);
+  const std::string first = run_program(folder, command + "1").out;
+  EXPECT_EQ(run_program(folder, command + "1 --threads 1").out, first);
+  EXPECT_NE(run_program(folder, command + "2").out, first);
 }
 
 TEST(Commands, compare_trains_each_recipe_and_shows_a_sample) {
   const ScratchFolder folder;
   const std::string data = folder.put("text/a.txt", test::easy_text(90000));
   folder.put("text/b.txt", test::easy_text(8000));
-  const Outcome compare = run(folder, "compare --steps 2 --recipes fp32,bf16 --json --data " +
-                                          (folder / "text") + " --out " + (folder / "compare"));
+  const Outcome compare =
+      run_program(folder, "compare --steps 2 --recipes fp32,bf16 --json --data " +
+                              (folder / "text") + " --out " + (folder / "compare"));
   ASSERT_EQ(compare.code, 0) << compare.err;
   const auto rows = nlohmann::json::parse(compare.out);
   ASSERT_EQ(rows.size(), 2u);
@@ -199,12 +192,12 @@ TEST(Commands, opt_prints_what_it_can_read_again) {
                                        "%1 = neg(%0) : real[4]\n"
                                        "%2 = neg(%0) : real[4]\n"
                                        "output \"y\" %1\n");
-  const Outcome once = run(folder, "opt " + graph + " --passes remove_dead");
+  const Outcome once = run_program(folder, "opt " + graph + " --passes remove_dead");
   ASSERT_EQ(once.code, 0) << once.err;
   EXPECT_EQ(once.out.find("%2"), std::string::npos);
-  const Outcome again = run(folder, "opt " + folder.put("b.ir", once.out));
+  const Outcome again = run_program(folder, "opt " + folder.put("b.ir", once.out));
   EXPECT_EQ(again.out, once.out);
-  EXPECT_EQ(run(folder, "opt " + graph + " --passes remove_ded").code, 2);
+  EXPECT_EQ(run_program(folder, "opt " + graph + " --passes remove_ded").code, 2);
 }
 
 struct BadCall {
@@ -230,7 +223,7 @@ TEST_P(BadCalls, end_with_their_code_and_one_line) {
   folder.put("tiny.yaml", tiny_yaml(folder));
   folder.put("bytes.bin", "abc");
   folder.put("empty/nothing.txt", "");
-  const Outcome outcome = run(folder, replaced(GetParam().arguments, "DIR", folder.path()));
+  const Outcome outcome = run_program(folder, replaced(GetParam().arguments, "DIR", folder.path()));
   EXPECT_EQ(outcome.code, GetParam().code);
   const std::string last = outcome.err.substr(outcome.err.rfind("octet: "));
   EXPECT_EQ(replaced(last, folder.path(), "DIR"), "octet: " + GetParam().line + "\n");
@@ -249,7 +242,8 @@ const BadCall kBadCalls[] = {
      "[model] 'DIR/none': expected a run (config.yaml, ckpt/), one of its checkpoints, or a model "
      "folder (config.json, model.safetensors), got no such path"},
     {"unknown_task", "eval --model DIR --tasks perplexty", 2,
-     "--tasks: expected nll or perplexity, alone or with :FILE, or evaluation tasks, got 'perplexty'; the nearest is "
+     "--tasks: expected nll or perplexity, alone or with :FILE, or evaluation tasks, got "
+     "'perplexty'; the nearest is "
      "perplexity"},
     {"nothing_to_inspect", "inspect DIR/none", 3,
      "[inspect] 'DIR/none': expected a run, a checkpoint, a model folder or a .safetensors file, "

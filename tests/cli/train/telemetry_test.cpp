@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 #include "train/edge_telemetry.h"
 
@@ -18,10 +19,9 @@ using test::ScratchFolder;
 using test::tiny_yaml;
 
 std::string run(const ScratchFolder& folder, const std::string& arguments) {
-  const std::string command = std::string(OCTET_PROGRAM) + " " + arguments + " >" +
-                              (folder / "out.txt") + " 2>" + (folder / "err.txt") + " </dev/null";
-  EXPECT_EQ(std::system(command.c_str()), 0) << posix_files().read_text(folder / "err.txt");
-  return posix_files().read_text(folder / "out.txt");
+  const test::Outcome outcome = test::run_program(folder, arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return outcome.out;
 }
 
 std::vector<EdgeSample> edges(const ScratchFolder& folder, const std::string& name) {

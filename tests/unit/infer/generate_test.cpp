@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "infer/batch_inputs.h"
 #include "infer/evaluate.h"
@@ -13,6 +11,7 @@
 #include "infer/written_text.h"
 #include "text/tokenizer.h"
 #include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
 
 namespace octet {
 namespace {
@@ -114,10 +113,9 @@ TEST(WrittenText, shows_whole_characters) {
 class PromptFile : public testing::Test {
  protected:
   std::vector<StoredPrompt> read(const std::string& name, const std::string& text) {
-    const std::string path = testing::TempDir() + name;
-    std::ofstream(path, std::ios::binary) << text;
-    return read_prompts(posix_files(), path);
+    return read_prompts(posix_files(), scratch_.put(name, text));
   }
+  const test::ScratchFolder scratch_;
 };
 
 TEST_F(PromptFile, has_a_prompt_a_line_or_json) {
@@ -136,7 +134,7 @@ TEST_F(PromptFile, has_a_prompt_a_line_or_json) {
 }
 
 TEST_F(PromptFile, says_which_line_is_wrong) {
-  const std::string where = "[prompts] " + testing::TempDir() + "bad.jsonl";
+  const std::string where = "[prompts] " + (scratch_ / "bad.jsonl");
   EXPECT_EQ(test::error_of([&] { read("bad.jsonl", "{\"prompt\": \"a\"}\n{\"text\": 1}\n"); }),
             where + ":2: expected the key prompt with a text, or messages, got neither");
   EXPECT_EQ(test::error_of([&] { read("bad.jsonl", "{\"prompt\": \"a\", \"seed\": -1}"); }),
@@ -147,16 +145,10 @@ TEST_F(PromptFile, says_which_line_is_wrong) {
 
 class StopTokens : public testing::Test {
  protected:
-  void write(const char* name, const std::string& text) {
-    std::ofstream(join_path(folder_, name)) << text;
-  }
-  void SetUp() override {
-    folder_ = testing::TempDir() + "octet_stop_tokens";
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directory(folder_);
-  }
+  void write(const char* name, const std::string& text) { scratch_.put(name, text); }
   std::vector<int32_t> ids() { return stop_tokens(posix_files(), folder_, *byte_tokenizer()); }
-  std::string folder_;
+  const test::ScratchFolder scratch_;
+  const std::string folder_ = scratch_.path();
 };
 
 TEST_F(StopTokens, are_those_of_generation_config_before_those_of_config) {

@@ -1,27 +1,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/evaluations.h"
 #include "infer/tasks/task.h"
 #include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
 
 namespace octet {
 namespace {
 
 class Tasks : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "octet_tasks";
-    std::filesystem::remove_all(folder_);
-  }
-  void write(const std::string& path, const std::string& text) {
-    std::filesystem::create_directories(parent_path(join_path(folder_, path)));
-    std::ofstream(join_path(folder_, path)) << text;
-  }
+  void write(const std::string& path, const std::string& text) { scratch_.put(path, text); }
   void write_olmo(const std::string& task, const std::string& requests,
                   const std::string& variant = "rc_0shot") {
     write(
@@ -46,7 +39,8 @@ class Tasks : public testing::Test {
     }
     return result;
   }
-  std::string folder_;
+  const test::ScratchFolder scratch_;
+  const std::string folder_ = scratch_.path();
 };
 
 TEST_F(Tasks, of_olmos_documents_have_lm_evals_prompts) {
@@ -166,7 +160,6 @@ TEST(ScoredTokens, are_cut_where_the_context_ends) {
 class RequestLogTest : public Tasks {};
 
 TEST_F(RequestLogTest, knows_what_it_was_told_and_refuses_another_model) {
-  std::filesystem::create_directories(folder_);
   const std::string path = join_path(folder_, "requests.jsonl");
   const OrderedJson request = {{"task", "t"}, {"recipe", "fp32"}, {"context", "a"}};
   OrderedJson other = request;
@@ -185,7 +178,6 @@ TEST_F(RequestLogTest, knows_what_it_was_told_and_refuses_another_model) {
 }
 
 TEST_F(RequestLogTest, evaluations_of_a_step_replace_older_ones) {
-  std::filesystem::create_directories(folder_);
   const OrderedJson a = {{"step", 1}, {"task", "x"}, {"acc", 0.5}};
   const OrderedJson b = {{"step", 1}, {"task", "x"}, {"acc", 0.6}};
   const OrderedJson c = {{"step", 2}, {"task", "x"}, {"acc", 0.7}};
