@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "base/files.h"
-#include "base/philox.h"
 #include "cli/formats_io.h"
-#include "cli/quantized_file.h"
+#include "formats/arrays.h"
+#include "formats/names.h"
 
 namespace octet {
 namespace {
@@ -39,16 +39,6 @@ std::string_view rule_name(DecodeRule rule) {
       return "integer";
   }
   return "?";
-}
-
-std::string roundings_text(Dtype dtype) {
-  std::string text;
-  for (const std::string_view name : kRoundingNames) {
-    if (!rounding_supported(dtype, *rounding_from_name(name))) continue;
-    if (!text.empty()) text += ' ';
-    text += name;
-  }
-  return text;
 }
 
 void run_list(const GlobalOptions& options) {
@@ -84,72 +74,45 @@ struct EncodeFlags {
   bool saturate = true, nan_to_zero = false;
 };
 
-std::vector<float> read_values(const std::string& from) {
-  const std::string bytes = read_stdin();
-  if (from == "f32") return words_of<float>(bytes, "standard input");
-  const Dtype source = format_from_name(from);
-  std::vector<float> values;
-  for (const uint16_t word : words_of<uint16_t>(bytes, "standard input")) {
-    values.push_back(decode(source, word));
-  }
-  return values;
+std::vector<uint32_t> random_words(const std::string& file, size_t count) {
+  auto words = words_of<uint32_t>(read_raw_file(file), file);
+  if (words.size() == count) return words;
+  throw Error(ErrorCode::bad_data, "[formats] {}: expected {} words, one a value, got {}", file,
+              count, words.size());
 }
 
-std::vector<uint32_t> random_words(const GlobalOptions& options, const std::string& file,
-                                   size_t count) {
-  if (!file.empty()) {
-    auto words = words_of<uint32_t>(read_raw_file(file), file);
-    if (words.size() == count) return words;
-    throw Error(ErrorCode::bad_data, "[formats] {}: expected {} words, one a value, got {}", file,
-                count, words.size());
-  }
-  const RandomStream random{.name = name_hash("formats"), .seed = options.seed.value_or(0)};
-  std::vector<uint32_t> words(count);
-  for (size_t i = 0; i < count; ++i) words[i] = random.bits(i);
-  return words;
+// The bytes of standard input, whole elements of this type.
+std::string read_elements(Dtype dtype) {
+  std::string bytes = read_stdin();
+  check_whole(bytes, static_cast<size_t>(dtype_bytes(dtype)), "standard input");
+  return bytes;
 }
 
 void run_encode(const GlobalOptions& options, const EncodeFlags& flags) {
   const Dtype format = format_from_name(flags.format);
-  const auto rounding = rounding_from_name(flags.rounding);
-  if (!rounding) {
-    throw Error(ErrorCode::invalid_argument, "[formats] --rounding: expected one of {}, got {}",
-                roundings_text(format), flags.rounding);
-  }
-  check_rounding(format, *rounding);
-  const std::vector<float> values = read_values(flags.from);
+  ArrayEncoding encoding{.format = format,
+                         .rounding = rounding_of_format(format, flags.rounding),
+                         .options = {.saturate = flags.saturate,
+                                     .nan_to_zero = flags.nan_to_zero,
+                                     .random_bits = 0,
+                                     .source = *dtype_from_name(flags.from)},
+                         .bits = {},
+                         .seed = options.seed.value_or(0)};
+  const std::string values = read_elements(encoding.options.source);
+  const size_t n = values.size() / static_cast<size_t>(dtype_bytes(encoding.options.source));
   std::vector<uint32_t> random;
-  if (*rounding == Rounding::sr || !flags.bits_file.empty()) {
-    random = random_words(options, flags.bits_file, values.size());
-  }
-  EncodeOptions encode_options{
-      .saturate = flags.saturate,
-      .nan_to_zero = flags.nan_to_zero,
-      .random_bits = 0,
-      .source = flags.from == "f32" ? Dtype::f32 : format_from_name(flags.from)};
-  std::vector<uint16_t> codes(values.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!random.empty()) encode_options.random_bits = random[i];
-    codes[i] = static_cast<uint16_t>(encode(format, values[i], *rounding, encode_options));
-  }
-  if (dtype_bytes(format) == 2) return write_words<uint16_t>(codes);
-  const std::vector<uint8_t> bytes(codes.begin(), codes.end());
-  write_words<uint8_t>(bytes);
+  if (!flags.bits_file.empty()) encoding.bits = random = random_words(flags.bits_file, n);
+  std::vector<uint8_t> codes(n * static_cast<size_t>(dtype_bytes(format)));
+  encode_array(encoding, std::as_bytes(std::span(values)),
+               std::as_writable_bytes(std::span(codes)));
+  write_words<uint8_t>(codes);
 }
 
 void run_decode(const std::string& name) {
   const Dtype format = format_from_name(name);
-  const std::string bytes = read_stdin();
-  std::vector<float> values;
-  const auto decode_all = [&](const auto& codes) {
-    values.reserve(codes.size());
-    for (const uint32_t code : codes) values.push_back(decode(format, code));
-  };
-  if (dtype_bytes(format) == 2) {
-    decode_all(words_of<uint16_t>(bytes, "standard input"));
-  } else {
-    decode_all(words_of<uint8_t>(bytes, "standard input"));
-  }
+  const std::string codes = read_elements(format);
+  std::vector<float> values(codes.size() / static_cast<size_t>(dtype_bytes(format)));
+  decode_array(format, std::as_bytes(std::span(codes)), std::as_writable_bytes(std::span(values)));
   write_words<float>(values);
 }
 

@@ -17,13 +17,17 @@ namespace octet {
 std::string read_stdin();
 std::string read_raw_file(const std::string& path);
 
+// Error{bad_data} where the last word of this many bytes is cut short.
+inline void check_whole(const std::string& bytes, size_t word, const std::string& what) {
+  if (bytes.size() % word == 0) return;
+  throw Error(ErrorCode::bad_data, "[formats] {}: expected a multiple of {} bytes, got {}", what,
+              word, bytes.size());
+}
+
 // Little-endian words; Error{bad_data} when the last one is cut short.
 template <typename T>
 std::vector<T> words_of(const std::string& bytes, const std::string& what) {
-  if (bytes.size() % sizeof(T) != 0) {
-    throw Error(ErrorCode::bad_data, "[formats] {}: expected a multiple of {} bytes, got {}", what,
-                sizeof(T), bytes.size());
-  }
+  check_whole(bytes, sizeof(T), what);
   std::vector<T> words(bytes.size() / sizeof(T));
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
   return words;

@@ -11,6 +11,8 @@
 
 #include "cli/formats_io.h"
 #include "cli/quantized_file.h"
+#include "formats/names.h"
+#include "math/expansion_options.h"
 
 namespace octet {
 namespace {

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "base/error.h"
-#include "formats/codec.h"
+#include "formats/names.h"
+#include "math/expansion_options.h"
 
 namespace octet {
 namespace {
@@ -83,37 +82,6 @@ std::vector<float> read_scales(const SafetensorsReader& file, const StoredTensor
 }
 
 }  // namespace
-
-Dtype format_from_name(const std::string& name) {
-  const auto dtype = dtype_from_name(name);
-  if (dtype && is_format(*dtype)) return *dtype;
-  std::string known;
-  for (const FormatRow& row : kFormats) known += fmt::format(" {}", dtype_name(row.dtype));
-  throw Error(ErrorCode::invalid_argument, "[formats] expected a number format,{}, got {}", known,
-              name);
-}
-
-MathMode math_from_name(const std::string& name) {
-  if (name == "exact") return MathMode::exact;
-  if (name == "fast") return MathMode::fast;
-  throw Error(ErrorCode::invalid_argument, "[formats] expected math exact or fast, got {}", name);
-}
-
-int64_t expansion_group(const Granularity& granularity, const MatrixShape& shape) {
-  switch (granularity.kind) {
-    case Granularity::Kind::tensor:
-      return std::max<int64_t>(shape.n_elems(), 1);
-    case Granularity::Kind::row:
-      return std::max<int64_t>(shape.cols, 1);
-    case Granularity::Kind::group:
-      return granularity.size;
-    case Granularity::Kind::block:
-      break;
-  }
-  throw Error(ErrorCode::invalid_argument,
-              "[formats] --expand: expected granularity tensor, row or 1xG, got {}",
-              granularity_name(granularity));
-}
 
 std::vector<float> dequantize_file(const SafetensorsReader& file) {
   const Coding coding = coding_of(file);
