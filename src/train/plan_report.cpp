@@ -1,0 +1,117 @@
+#include "train/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "compile/budget.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+OrderedJson buffer_json(const Buffer& b) {
+  return {{"name", b.name},
+          {"role", enum_name(b.role)},
+          {"layer", b.layer},
+          {"dtype", dtype_name(b.dtype)},
+          {"lane", enum_name(b.lane)},
+          {"offset", b.offset},
+          {"bytes", b.bytes},
+          {"first_step", b.first_step},
+          {"last_step", b.last_step}};
+}
+
+}  // namespace
+
+PlanReport::PlanReport(const RunConfig& config, const ModelSpec& spec, const Catalogue& catalogue)
+    : config_(config), spec_(spec) {
+  const ProgramOptions options = fit_to_budget(program_options(config, spec), catalogue);
+  program_ = std::make_unique<Program>(options, catalogue);
+  for (const std::string_view name : program_->train_functions()) {
+    const Plan& plan = program_->plan(name);
+    functions_.emplace_back(name);
+    if (largest_ == nullptr || plan.peak_bytes() > largest_->peak_bytes()) largest_ = &plan;
+  }
+  program_->planned_bytes();
+  program_->lane_bytes(lane_bytes_);
+}
+
+// The plan's memory, and what other functions need beyond it as `other`.
+MemoryReport PlanReport::memory() const {
+  MemoryReport report = report_memory(*largest_);
+  const int64_t allocated = lane_bytes_[0] + lane_bytes_[1] + lane_bytes_[2];
+  report.by_role[static_cast<size_t>(MemoryRole::other)] += allocated - report.peak_bytes;
+  report.peak_bytes = allocated;
+  return report;
+}
+
+int64_t PlanReport::u_bytes() const {
+  return config_.train.batch * config_.model.seq * spec_.hidden * 2;
+}
+
+OrderedJson PlanReport::json(WithBuffers buffers) const {
+  const MemoryReport report = memory();
+  OrderedJson roles = OrderedJson::object(), arenas = roles, ops = roles;
+  for (int role = 0; role < kMemoryRoleCount; ++role) {
+    roles[std::string(enum_name(static_cast<MemoryRole>(role)))] =
+        report.by_role[static_cast<size_t>(role)];
+  }
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    arenas[std::string(enum_name(static_cast<Lane>(lane)))] = lane_bytes_[lane];
+  }
+  for (const auto& [name, count] : count_ops(largest_->graph)) ops[name] = count;
+  OrderedJson result = {{"function", largest_->graph.name},
+                        {"functions", functions_},
+                        {"recipe", config_.recipe.base},
+                        {"deterministic", config_.train.deterministic},
+                        {"peak_bytes", report.peak_bytes},
+                        {"by_role", roles},
+                        {"u_bytes", u_bytes()},
+                        {"batch", config_.train.batch},
+                        {"seq", config_.model.seq},
+                        {"hidden", spec_.hidden},
+                        {"params", parameter_count(spec_)},
+                        {"kept_per_layer_bytes", kept_per_layer(largest_->graph)},
+                        {"ops", ops},
+                        {"near_misses", largest_->near_misses},
+                        {"arenas", arenas},
+                        {"n_steps", largest_->steps.size()}};
+  if (buffers == WithBuffers::yes) {
+    result["buffers"] = OrderedJson::array();
+    for (const Buffer& buffer : largest_->buffers) result["buffers"].push_back(buffer_json(buffer));
+  }
+  return result;
+}
+
+std::string PlanReport::text() const {
+  const MemoryReport report = memory();
+  const std::vector<int64_t> kept = kept_per_layer(largest_->graph);
+  const auto u = static_cast<double>(u_bytes());
+  std::string text = fmt::format(
+      "{} {:.2f} M parameters, recipe {}{}, batch {} x {}, function {}, {} steps\n",
+      model_def(spec_.kind).name, static_cast<double>(parameter_count(spec_)) / 1e6,
+      config_.recipe.base, config_.train.deterministic ? ", deterministic" : "",
+      config_.train.batch, config_.model.seq, largest_->graph.name, largest_->steps.size());
+  text += fmt::format("peak {}, at step {}\n", bytes_text(static_cast<double>(report.peak_bytes)),
+                      report.peak_step);
+  for (int role = 0; role < kMemoryRoleCount; ++role) {
+    const int64_t bytes = report.by_role[static_cast<size_t>(role)];
+    text += fmt::format("  {:14} {:>12}  {:5.1f} %\n", enum_name(static_cast<MemoryRole>(role)),
+                        bytes_text(static_cast<double>(bytes)),
+                        100.0 * static_cast<double>(bytes) /
+                            static_cast<double>(std::max<int64_t>(report.peak_bytes, 1)));
+  }
+  if (!kept.empty()) {
+    text += fmt::format("kept for the backward of layer 0: {} ({:.3f} U)\n",
+                        bytes_text(static_cast<double>(kept[0])), static_cast<double>(kept[0]) / u);
+  }
+  for (const auto& [name, count] : count_ops(largest_->graph))
+    text += fmt::format("  {:6} {}\n", count, name);
+  if (!largest_->near_misses.empty()) text += "fusions that did not fire:\n";
+  for (const std::string& line : largest_->near_misses) text += "  " + line + "\n";
+  return text;
+}
+
+}  // namespace octet

@@ -1,0 +1,43 @@
+// What a run will do and the memory it takes, from its plans: nothing runs, nothing is allocated.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ordered_json.h"
+#include "compile/program.h"
+#include "config/run_config.h"
+#include "nn/model.h"
+#include "plan/report.h"
+
+namespace octet {
+
+enum class WithBuffers : uint8_t { no, yes };
+
+class PlanReport {
+ public:
+  // Compiles the training functions; the catalogue must outlive it. Throws as a run would.
+  PlanReport(const RunConfig& config, const ModelSpec& spec, const Catalogue& catalogue);
+
+  // The function of a training step that needs most memory: it stands for the run.
+  const Plan& largest() const { return *largest_; }
+  const Program& program() const { return *program_; }
+
+  // The keys that checks rely on: peak_bytes, by_role, u_bytes, ops, ...; with every buffer, too.
+  OrderedJson json(WithBuffers buffers) const;
+  std::string text() const;
+
+ private:
+  MemoryReport memory() const;
+  int64_t u_bytes() const;
+
+  RunConfig config_;
+  ModelSpec spec_;
+  std::unique_ptr<Program> program_;
+  const Plan* largest_ = nullptr;
+  std::vector<std::string> functions_;
+  int64_t lane_bytes_[kLaneCount] = {};  // what a run allocates: each lane as its largest function
+};
+
+}  // namespace octet
