@@ -11,18 +11,6 @@
 namespace octet {
 namespace {
 
-// A text may be longer than the context, unless its positions are fixed at that length.
-void check_lengths(const GenerateSetup& setup, const std::vector<Prompt>& prompts) {
-  if (setup.source.spec.rope_scaling != RopeScaling::dynamic) return;
-  for (const Prompt& prompt : prompts) {
-    if (setup.options.max_tokens <= setup.context - std::ssize(prompt.tokens)) continue;
-    throw Error(ErrorCode::invalid_argument,
-                "--max-tokens: expected at most {} tokens with the prompt's {}, as dynamic "
-                "rope_scaling is fixed at that length, got {}",
-                setup.context, prompt.tokens.size(), setup.options.max_tokens);
-  }
-}
-
 std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<Prompt>& prompts,
                                  int64_t batch, const GlobalOptions& options) {
   check_lengths(setup, prompts);
@@ -44,7 +32,8 @@ std::string said(const GenerateSetup& setup, const std::vector<int32_t>& tokens)
 
 void run_prompt(const GenerateFlags& flags, const GlobalOptions& options) {
   GenerateSetup setup = generate_setup(flags, options);
-  const Prompt prompt{.tokens = prompt_tokens(setup, flags.prompt), .sampling = flags.sampling};
+  const Prompt prompt{.tokens = prompt_tokens(*setup.tokenizer, flags.prompt),
+                      .sampling = flags.sampling};
   const std::string begin = said(setup, prompt.tokens);
   bool has_begun = false;
   if (!options.json) {
@@ -83,7 +72,7 @@ FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
       }
     }
     prompt.tokens = stored.messages.is_array() ? setup.chat->tokens(stored.messages)
-                                               : prompt_tokens(setup, stored.text);
+                                               : prompt_tokens(*setup.tokenizer, stored.text);
     result.prompts.push_back(std::move(prompt));
     result.shown.push_back(stored.messages.is_array()
                                ? nlohmann::ordered_json{{"messages", stored.messages}}

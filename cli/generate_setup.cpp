@@ -6,8 +6,6 @@
 #include "base/error.h"
 #include "cli/strict_flag.h"
 #include "data/chat_tokens.h"
-#include "infer/stop_tokens.h"
-#include "passes/precision/recipe.h"
 
 namespace octet {
 namespace {
@@ -17,18 +15,6 @@ ChatTemplateSource template_source(const Files& files, const std::string& name,
   const std::string found =
       name == "auto" ? ChatEncoder(files, tokenizer, name, model).template_name() : name;
   return find_chat_template(files, found, /*has_tools=*/false);
-}
-
-// Recipes of eight bits measure scales over the whole batch: a text would depend on those beside
-// it.
-std::string generation_recipe(const ModelSource& source, const GenerateFlags& flags,
-                              const Log& log) {
-  const std::string& name = flags.recipe.empty() ? source.recipe : flags.recipe;
-  if (!find_recipe(name).linears.quantized) return name;
-  if (flags.recipe.empty()) return "bf16";
-  log.warning("--recipe {}: scales are measured over a batch, so a text depends on those beside it",
-              name);
-  return name;
 }
 
 }  // namespace
@@ -78,38 +64,18 @@ void ChatPrompts::find_end() {
 }
 
 GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& options) {
-  Files& files = posix_files();
-  const Log log = make_log(options);
   GenerateSetup setup;
-  ModelSource& source = setup.source =
-      find_model_source(files, flags.model, log, unknown_keys(flags.strict));
-  if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
-  source.recipe = generation_recipe(source, flags, log);
-  if (source.tokenizer.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
-                flags.model);
-  }
-  setup.tokenizer = make_tokenizer(files, source.tokenizer);
-  if (flags.context > source.seq) {
-    throw Error(ErrorCode::invalid_argument, "--context: expected at most the model's {}, got {}",
-                source.seq, flags.context);
-  }
-  setup.context = flags.context > 0 ? flags.context : source.seq;
+  static_cast<GenerationSetup&>(setup) =
+      setup_generation(posix_files(),
+                       {.model = flags.model,
+                        .tokenizer = flags.tokenizer,
+                        .recipe = flags.recipe,
+                        .unknown_keys = unknown_keys(flags.strict),
+                        .context = flags.context},
+                       make_log(options));
   setup.options.max_tokens = flags.max_tokens;
-  setup.options.stop_tokens = stop_tokens(files, source.folder, *setup.tokenizer);
   setup.options.stop_texts = flags.stop;
   return setup;
-}
-
-std::vector<int32_t> prompt_tokens(const GenerateSetup& setup, const std::string& text) {
-  std::vector<int32_t> tokens = setup.tokenizer->prefix();
-  setup.tokenizer->encode(text, {}, tokens);
-  if (tokens.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "--prompt: expected some text, got none: the tokenizer has no token to begin with");
-  }
-  return tokens;
 }
 
 }  // namespace octet

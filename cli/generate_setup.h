@@ -8,8 +8,7 @@
 
 #include "cli/backend.h"
 #include "cli/common.h"
-#include "infer/generate.h"
-#include "infer/model_source.h"
+#include "infer/generation_setup.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -48,20 +47,12 @@ class ChatPrompts {
   std::string end_text_;
 };
 
-struct GenerateSetup {
-  ModelSource source;
-  std::unique_ptr<Tokenizer> tokenizer;
+struct GenerateSetup : GenerationSetup {
   std::unique_ptr<ChatPrompts> chat;  // where --chat or a prompt asks for it
-  GenerateOptions options;
-  int64_t context = 0;  // most tokens of a text
 };
 
 // Finds the model and reads its tokenizer and configuration; no weights yet.
 GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& options);
-
-// Tokens of a prompt, as the tokenizer's file begins texts. Throws Error{invalid_argument} where
-// there are none.
-std::vector<int32_t> prompt_tokens(const GenerateSetup& setup, const std::string& text);
 
 // A conversation on standard input, a line a message of the user; with --prompt that one alone.
 void run_chat(const GenerateFlags& flags, const GlobalOptions& options);

@@ -1,0 +1,43 @@
+// A model that is to generate: where it lies, its tokenizer, its recipe and what ends its texts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "infer/generate.h"
+#include "infer/model_source.h"
+#include "text/tokenizer.h"
+
+namespace octet {
+
+struct GenerationRequest {
+  std::string model;           // as find_model_source takes it
+  std::string tokenizer = {};  // "bytes" or a path; empty: the model's own
+  std::string recipe = {};     // empty: the run's if it has no 8-bit operands, else bf16
+  UnknownKeys unknown_keys = UnknownKeys::are_warnings;
+  int64_t context = 0;  // most tokens of a text; 0: the model's
+};
+
+struct GenerationSetup {
+  ModelSource source;  // with the tokenizer and recipe to generate with
+  std::unique_ptr<Tokenizer> tokenizer;
+  GenerateOptions options;  // with the model's stop tokens
+  int64_t context = 0;      // most tokens of a text
+};
+
+// Finds the model and reads its tokenizer and configuration; no weights yet. Throws
+// Error{invalid_argument} where it has no tokenizer, and for a longer context than the model's.
+GenerationSetup setup_generation(Files& files, const GenerationRequest& request, const Log& log);
+
+// Tokens of a prompt, as the tokenizer's file begins texts. Throws Error{invalid_argument} where
+// there are none.
+std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& text);
+
+// A text may be longer than the context, unless its positions are fixed at that length: then
+// throws Error{invalid_argument}.
+void check_lengths(const GenerationSetup& setup, const std::vector<Prompt>& prompts);
+
+}  // namespace octet
