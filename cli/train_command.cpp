@@ -28,7 +28,7 @@ namespace {
 struct TrainFlags {
   std::string config;
   FinetuneOptions finetune;  // without a configuration file
-  bool resume = false, overwrite = false, strict = false;
+  bool resume = false, overwrite = false, strict = false, streams = false;
   std::string profile_steps;
   std::optional<int64_t> telemetry;
 };
@@ -105,6 +105,15 @@ std::string settled_text(const RunConfig& config) {
       config.train.eval_every, config.train.patience, config.out);
 }
 
+// Each step's line of metrics.jsonl to standard output, too.
+void stream_steps(TrainHooks& hooks) {
+  hooks.on_step = [shown = hooks.on_step](const StepReport& report) {
+    if (shown) shown(report);
+    write_out(metrics_json(report) + "\n");
+    flush_output();
+  };
+}
+
 void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   LoadedConfig loaded = configuration(flags, options);
   const RunConfig& config = loaded.config;
@@ -130,6 +139,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   Progress progress(options, "");
   TrainHooks hooks = progress.hooks();
   hooks.stop = &stop_wish();
+  if (flags.streams) stream_steps(hooks);
   hooks.log.info("{}", description(config, spec, data));
   if (flags.config.empty()) hooks.log.info("{}", settled_text(config));
   for (const DeviceLibrary& library : backend.device->libraries()) {
@@ -192,6 +202,8 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
                    "sample what GEMMs and updates read every so many steps, into telemetry.jsonl "
                    "(train.telemetry); `octet inspect RUN` shows the worst")
       ->type_name("STEPS");
+  train->add_flag("--stream", flags->streams,
+                  "each step's metrics on standard output as they come, a JSON object a line");
   add_strict_flag(*train, flags->strict);
   train->callback([flags, &options] { run_train(*flags, options); });
 }
