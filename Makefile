@@ -1,7 +1,7 @@
 # The commands of the README. Everything else is ./dev.
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
-.PHONY: setup configure build train test cuda clean
+.PHONY: setup python configure build train test cuda clean
 
 BUILD := build
 JOBS := $(shell nproc)
@@ -12,6 +12,10 @@ setup:
 build: configure
 	@cmake --build $(BUILD) -j $(JOBS) --target octet
 
+# What the Python package is built and tested with; where there is none, its tests skip.
+python: setup
+	@tools/setup_python.sh $(BUILD)
+
 configure: setup
 	@mkdir -p $(BUILD)
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release $(CMAKE_FLAGS) > $(BUILD)/configure.log 2>&1 \
@@ -20,7 +24,7 @@ configure: setup
 train: build
 	@$(BUILD)/octet compare
 
-test: configure
+test: python configure
 	@cmake --build $(BUILD) -j $(JOBS)
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE slow
 

@@ -152,7 +152,7 @@ def largest(path):
 
 
 def check_sizes(path, lines):
-    if path.startswith(("src/", "cli/", "include/")) and len(lines) > largest(path):
+    if path.startswith(("src/", "cli/", "include/", "python/")) and len(lines) > largest(path):
         yield largest(path), "file-size", f"{len(lines)} lines, at most {largest(path)}"
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE:
@@ -199,7 +199,7 @@ def count_parameters(header):
 
 
 def check_functions(path, lines):
-    if not path.startswith(("src/", "cli/", "include/")):
+    if not path.startswith(("src/", "cli/", "include/", "python/")):
         return
     for line, n_lines, n_parameters in functions("\n".join(lines)):
         if n_lines > MAX_FUNCTION:

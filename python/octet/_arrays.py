@@ -1,0 +1,98 @@
+"""Arrays of other libraries as NumPy's, where they lie."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from ._error import Error
+
+# PyTorch's types that NumPy itself has no name for, by the integers of their width; their names are those of ml_dtypes.
+_TORCH_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e8m0fnu": "uint8",
+               "uint16": "int16", "uint32": "int32"}
+
+
+def is_torch(x) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def adopt(x) -> np.ndarray:
+    """x as a NumPy array that shares its memory. bfloat16 and float8 get ml_dtypes' types."""
+    if isinstance(x, np.ndarray):
+        return x
+    if is_torch(x):
+        return _from_torch(x)
+    if hasattr(x, "__dlpack__"):
+        try:
+            return np.from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            if hasattr(x, "__array__"):
+                return np.asarray(x)
+            raise Error(f"[arrays] expected an array in the CPU's memory, got one that NumPy does not take: "
+                        f"{_one_line(error)}") from None
+    return np.asarray(x)
+
+
+def _from_torch(x) -> np.ndarray:
+    torch = sys.modules["torch"]
+    if x.device.type != "cpu" or x.layout != torch.strided:
+        where = x.device if x.layout == torch.strided else x.layout
+        raise Error(f"[arrays] expected a dense tensor on the CPU, got one on {where}", "device")
+    x = x.detach()
+    if x.numel() > 0 and x.untyped_storage().nbytes() == 0:
+        raise Error("[arrays] expected a tensor with memory, got one whose storage is freed")
+    name = str(x.dtype).removeprefix("torch.")
+    if name not in _TORCH_BITS:
+        return x.numpy()
+    return x.view(getattr(torch, _TORCH_BITS[name])).numpy().view(_dtype(name))
+
+
+def _dtype(name: str) -> np.dtype:
+    if name in ("uint16", "uint32"):
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise Error(f"[arrays] expected the package ml_dtypes for {name}, it is not installed") from None
+    return np.dtype(getattr(ml_dtypes, name))
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """The array itself, or gathered where its elements do not follow one another; little-endian."""
+    array = array if array.flags.c_contiguous else np.array(array, order="C")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    """A contiguous array as uint8, where it lies."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def wants(out, shape, name: str | None = None) -> np.ndarray:
+    """`out` as an array that can be written in place; octet.Error where it is another one."""
+    array = adopt(out)
+    what = f"[arrays] out: expected a contiguous writable array {name or ''} {list(shape)}"
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        raise Error(f"{what}, got one that is {'read-only' if array.flags.c_contiguous else 'not contiguous'}")
+    if array.shape != tuple(shape) or (name is not None and array.dtype.name != name):
+        raise Error(f"{what}, got {array.dtype.name} {list(array.shape)}")
+    return array
+
+
+def result_like(x, array: np.ndarray):
+    """A new array as x's library has it: a PyTorch tensor for one of PyTorch."""
+    if not is_torch(x):
+        return array
+    torch = sys.modules["torch"]
+    wide = {"uint16": "int16", "uint32": "int32"}.get(array.dtype.name)
+    if wide is None:
+        return torch.from_numpy(array)
+    tensor = torch.from_numpy(array.view(wide))
+    own = getattr(torch, array.dtype.name, None)
+    return tensor if own is None else tensor.view(own)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,27 @@
+"""Configurations as Python has them: a file's path, or a dict of the same keys."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from ._error import Error
+from ._program import sets_of
+
+
+def call_of(config, set=None):
+    """The configuration as the native side takes it."""
+    from . import _native
+    if isinstance(config, dict):
+        return _native.ConfigCall("", text_of(config), sets_of(set))
+    if isinstance(config, (str, os.PathLike)):
+        return _native.ConfigCall(os.fspath(config), "", sets_of(set))
+    raise Error(f"[config] expected a file's path or a dict, got {type(config).__name__}")
+
+
+def text_of(config: dict) -> str:
+    """As YAML, of which JSON is a part."""
+    try:
+        return json.dumps(config, default=os.fspath)
+    except (TypeError, ValueError) as error:
+        raise Error(f"[config] expected values that YAML has, got: {error}") from None

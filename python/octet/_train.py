@@ -1,0 +1,126 @@
+"""octet.train: a run of the program as an iterator of its steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from . import _program
+from ._config import call_of, text_of
+from ._error import Error
+
+
+def train(config, *, on_step=None, resume: bool = False, overwrite: bool = False, set=None, device: str = "cpu",
+          threads: int = 0, isa: str = "auto", seed: int | None = None) -> Run:
+    """Trains as `octet train CONFIG` does. Returns a Run: an iterator of its steps' metrics, dicts as in metrics.jsonl.
+
+        for step in octet.train("recipes/llama-3m.yaml", set={"data.train": ["my/texts"], "out": "runs/first"}):
+            print(step["step"], step["loss"])
+
+    config: a YAML file's path, or a dict of its keys (docs/configuration.md).  set: overrides, {"train.steps": 10}.
+    on_step: called with each step's metrics; the run then goes to its end before train() returns, and iterating over the
+        Run gives the steps again.
+    resume: goes on from the newest whole checkpoint in `out`, or starts where there is none.
+    overwrite: begins anew in the place of the run in `out`.
+    Leaving the loop, closing the Run and Ctrl-C end the run as SIGINT does: the step is finished and the state saved;
+    Ctrl-C then raises KeyboardInterrupt. Raises octet.Error with the program's line.
+    """
+    run = Run(config, resume=resume, overwrite=overwrite, set=set, device=device, threads=threads, isa=isa, seed=seed)
+    if on_step is not None:
+        run._steps = list(_each(run, on_step))
+    return run
+
+
+def _each(run, on_step):
+    for step in run:
+        on_step(step)
+        yield step
+
+
+class Run:
+    """A run in progress, a process of its own. A context manager that ends it.
+
+    out: its folder.  result: once it is done, the row that `octet train --json` prints.
+    """
+
+    def __init__(self, config, *, set, seed, **flags):
+        sets = [*_program.sets_of(set), *([f"train.seed={seed}"] if seed is not None else [])]
+        from . import _native
+        self.out = Path(_native.output_folder(call_of(config, sets)))
+        self.result: dict | None = None
+        self._steps: list[dict] | None = None
+        self._file = None
+        if isinstance(config, dict):
+            self._file = tempfile.NamedTemporaryFile("w", suffix=".yaml")
+            self._file.write(text_of(config))
+            self._file.flush()
+            config = self._file.name
+        self._err = tempfile.TemporaryFile()
+        words = _program.words_of({"set": sets, **flags})
+        # A session of its own: Ctrl-C reaches it through us, once.
+        self._child = subprocess.Popen([str(_program.path()), "train", os.fspath(config), *words, "--json", "--stream"],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._err,
+                                       start_new_session=True)
+        self._iterator = self._follow()
+
+    def __iter__(self):
+        return iter(self._steps) if self._steps is not None else self._iterator
+
+    def __next__(self) -> dict:
+        return next(self._iterator)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_child", None) is not None:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the run where it still goes on, its state saved."""
+        self._iterator.close()
+        self._stop()
+
+    def wait(self) -> dict:
+        """Runs to the end; the result."""
+        for _ in self._iterator:
+            pass
+        if self.result is None:
+            raise Error("[train] expected a run that went to its end, got one that was closed")
+        return self.result
+
+    def _follow(self):
+        rest = []
+        try:
+            for line in self._child.stdout:
+                if line.startswith(b'{"step":'):
+                    yield json.loads(line)
+                else:
+                    rest.append(line)
+            self._finish(b"".join(rest))
+        finally:  # a loop that was left, or KeyboardInterrupt
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGINT)
+            self._child.stdout.read()  # what it still says, or it would wait for a reader
+            self._child.wait()
+        self._child.stdout.close()
+
+    def _finish(self, rest: bytes) -> None:
+        status = self._child.wait()
+        self._err.seek(0)
+        text = self._err.read().decode(errors="replace")
+        if status == 128 + signal.SIGINT:
+            raise KeyboardInterrupt
+        if status != 0:
+            raise _program.error_of(status, text)
+        self.result = (json.loads(rest or b"[]") or [{}])[0]

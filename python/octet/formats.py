@@ -1,0 +1,186 @@
+"""The number formats: values to quantized data and back, bit for bit as `octet formats` does it.
+
+Formats: e4m3 e5m2 hif8 e8m0 de8s de8u bf16 fp16 int8. Arrays are NumPy's, with the types of ml_dtypes (bfloat16,
+float8_e4m3fn, float8_e5m2), PyTorch's on the CPU, or any other that exports DLPack. Contiguous memory is read and written where
+it lies; what is not contiguous is gathered first. A result is of the kind of its input: a PyTorch tensor for one of
+PyTorch, else a NumPy array. Sources of the formats and the exact rules: docs/numerics.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import _native
+from ._arrays import adopt, bytes_of, contiguous, is_torch, result_like, wants
+from ._error import Error
+
+__all__ = ["Quantized", "decode", "dequantize", "encode", "formats", "quantize"]
+
+_SOURCES = {"float32": "f32", "bfloat16": "bf16", "float16": "fp16"}
+# Types that say which format their elements have.
+_STORED = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0", "bfloat16": "bf16",
+           "float16": "fp16", "int8": "int8"}
+
+
+def formats() -> dict[str, dict]:
+    """Every format by its name: bits, max_finite, min_normal, min_positive, inf, amax_target, roundings."""
+    return {row["format"]: row for row in _native.format_facts()}
+
+
+def encode(x, format: str, rounding: str = "near", *, saturate: bool = True, nan_to_zero: bool = False, bits=None,
+           seed: int = 0, out=None):
+    """The codes of x, each rounded once.
+
+    x: values of any shape, float32, bfloat16 or float16 (others of NumPy's are converted to float32 first).
+    rounding: near, the format's own nearest (ties to even; HiF8: ties away from zero), or rne ta rtz sr hr hrv floor
+        ceil, where the format defines it.
+    saturate: what overflows becomes the largest finite value, not Inf or NaN.
+    bits: uint32, one word a value, for sr (and hr); without them those of `seed`.
+    out: an array of the codes' width and x's shape that is written in place of a new one, uint8 or float8_*.
+    Returns uint8, or uint16 for bf16 and fp16, in x's shape. Raises octet.Error.
+    """
+    width = _native.format_bytes(format)
+    values, source = _values(x)
+    codes = _codes_for(values.shape, width, out)
+    words = None
+    if bits is not None:
+        words = np.ascontiguousarray(adopt(bits), dtype=np.uint32)
+        if words.size != values.size:
+            raise Error(f"[formats] expected {values.size} random words, one a value, got {words.size}", "bad_data")
+    call = _native.EncodeCall(format, rounding, source, saturate, nan_to_zero, seed)
+    _native.encode(call, bytes_of(values), bytes_of(codes), words)
+    return out if out is not None else result_like(x, codes)
+
+
+def decode(codes, format: str | None = None, *, out=None):
+    """The values of codes as float32, in their shape; exact.
+
+    codes: uint8 or int8 (uint16 or int16 for bf16 and fp16), or an array whose type is the format: float8_e4m3fn,
+        float8_e5m2, bfloat16, float16; then `format` may be left out.
+    out: a float32 array of the same shape that is written in place of a new one. Raises octet.Error.
+    """
+    array = contiguous(adopt(codes))
+    format = format or _STORED.get(array.dtype.name)
+    if format is None:
+        raise Error(f"[formats] expected a format's name, since {array.dtype.name} does not say one, got none")
+    _expect_width(array, format)
+    values = np.empty(array.shape, np.float32) if out is None else wants(out, array.shape, "float32")
+    _native.decode(format, bytes_of(array), bytes_of(values))
+    return out if out is not None else result_like(codes, values)
+
+
+@dataclass
+class Quantized:
+    """Quantized data with what gives its values back; unpacks to (codes, scale), or (codes, meta) with expansion.
+
+    codes: uint8 in the shape of x.
+    scale: float32, the grid [rows, cols] of scales (of 1xG groups the values are BF16's), x ~ codes * scale; None with
+        expansion.
+    meta: uint32 [groups], amax and exponent of each group of a range expansion; None without.
+    """
+
+    codes: object
+    scale: object
+    meta: object
+    format: str
+    granularity: str = "tensor"
+    moment: str = "m"
+    math: str = "exact"
+    nonfinite: bool = False
+
+    def __iter__(self):
+        return iter((self.codes, self.scale if self.meta is None else self.meta))
+
+
+def quantize(x, format: str = "e4m3", granularity: str = "tensor", *, expand: bool = False, moment: str = "m",
+             math: str = "exact") -> Quantized:
+    """x in 8 bits with scales from its own maxima; or, with `expand`, with COAT's dynamic range expansion.
+
+    x: float32 [..., cols] (bfloat16 and float16 are widened, which is exact); all dimensions but the last are rows.
+    granularity: tensor, row, 1xG or BxB; groups of an expansion run on through the tensor.
+    moment: m or v, whose range the expansion aims at.  math: exact or fast powers.
+    NaN and Inf do not count in a maximum and set `nonfinite` of the result. Raises octet.Error.
+    Source: Xi et al., COAT, ICLR 2025.
+    """
+    values = _as_f32(x)
+    call = _call(values.shape, format, granularity, moment, math)
+    codes = np.empty(values.shape, np.uint8)
+    scale = meta = None
+    if expand:
+        meta = np.empty(_native.group_count(call), np.uint32)
+        nonfinite = _native.expand(call, bytes_of(values), bytes_of(codes), meta)
+    else:
+        scale = np.empty(_native.scale_grid(call), np.float32)
+        nonfinite = _native.quantize(call, bytes_of(values), bytes_of(codes), bytes_of(scale))
+    as_given = [None if array is None else result_like(x, array) for array in (codes, scale, meta)]
+    return Quantized(*as_given, format, granularity, moment, math, nonfinite)
+
+
+def dequantize(q, scale=None, *, meta=None, format: str = "e4m3", granularity: str = "tensor", moment: str = "m",
+               math: str = "exact", out=None):
+    """The values of what quantize() gave, as float32: codes * scale, rounded once, or the inverse of the expansion.
+
+    q: a Quantized; or codes, with `scale` or `meta` and the same choices as quantize() took.
+    out: a float32 array of the codes' shape that is written in place of a new one. Raises octet.Error.
+    """
+    if not isinstance(q, Quantized):
+        if (scale is None) == (meta is None):
+            raise Error("[formats] expected codes with scale or with meta, got "
+                        + ("neither" if scale is None else "both"))
+        q = Quantized(q, scale, meta, format, granularity, moment, math)
+    codes = contiguous(adopt(q.codes))
+    _expect_width(codes, q.format)
+    call = _call(codes.shape, q.format, q.granularity, q.moment, q.math)
+    values = np.empty(codes.shape, np.float32) if out is None else wants(out, codes.shape, "float32")
+    if q.meta is not None:
+        words = np.ascontiguousarray(adopt(q.meta)).view(np.uint32)
+        _native.contract(call, bytes_of(codes), words, bytes_of(values))
+    else:
+        scales = _as_f32(q.scale)
+        _native.dequantize(call, bytes_of(codes), bytes_of(scales), bytes_of(values))
+    return out if out is not None else result_like(q.codes, values)
+
+
+def _values(x):
+    array = contiguous(adopt(x))
+    if array.dtype.name not in _SOURCES:
+        if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating) or is_torch(x):
+            raise Error(f"[formats] expected values of float32, bfloat16 or float16, got {array.dtype.name}")
+        array = array.astype(np.float32)
+    return array, _SOURCES[array.dtype.name]
+
+
+def _as_f32(x):
+    array, source = _values(x)
+    if source == "f32":
+        return array if array.flags.aligned else array.copy()
+    return array.astype(np.float32)
+
+
+def _codes_for(shape, width, out):
+    if out is None:
+        return np.empty(shape, np.uint8 if width == 1 else np.uint16)
+    array = wants(out, shape)
+    if array.dtype.itemsize != width:
+        raise Error(f"[formats] out: expected elements of {width} bytes, got {array.dtype.name}")
+    return array
+
+
+def _expect_width(array, format):
+    width = _native.format_bytes(format)
+    stored = _STORED.get(array.dtype.name, format)
+    is_integer = array.dtype.kind in "iu"
+    if array.dtype.itemsize != width or not (is_integer or stored == format):
+        raise Error(f"[formats] expected codes of {format}, {width} bytes each, got {array.dtype.name}")
+
+
+def _call(shape, format, granularity, moment, math):
+    if moment not in ("m", "v"):
+        raise Error(f"[formats] expected moment m or v, got {moment}")
+    cols = shape[-1] if shape else 1
+    rows = 1
+    for size in shape[:-1]:
+        rows *= size
+    return _native.QuantizeCall(format, granularity, rows, cols, moment, math)

@@ -1,0 +1,330 @@
+"""AdamW with 8-bit states for PyTorch: in place of torch.optim.AdamW, one line.
+
+    optimizer = octet.optim.AdamW(model.named_parameters(), lr=1e-3, weight_decay=0.1)
+
+Equation (Loshchilov & Hutter 2019), in f32, the same operations in the same order as Octet's trainer, so that equal
+gradients give equal bits:
+    m = b1 m + (1-b1) g    v = b2 v + ((1-b2) g) g    w = w - lr ((m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps) + wd w)
+States: Xi et al., COAT, ICLR 2025 (E4M3 in groups of 128 with dynamic range expansion).
+"""
+
+from __future__ import annotations
+
+from . import _optimizer as _c
+from ._error import Error
+
+try:
+    import torch
+except ImportError:
+    raise Error("octet.optim: expected the package torch, it is not installed", "device") from None
+
+__all__ = ["AdamW"]
+
+_DTYPES = {torch.float32: _c.F32, torch.bfloat16: _c.BF16, torch.float16: _c.FP16}
+_BY_WIDTH = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32}
+_OURS = ("names", "attempt", "format")  # keys of a group beside torch's
+
+
+class AdamW(torch.optim.Optimizer):
+    """AdamW whose moments take two bytes a parameter, and whose masters none, two or four.
+
+    params: parameters, (name, parameter) pairs as model.named_parameters() gives them, or groups of either, on the CPU,
+        in BF16, FP16 or F32. Random bits are keyed by the names, else by "param.N", N counting all parameters.
+    lr, betas, eps, weight_decay: as torch.optim.AdamW; learning-rate schedulers work.
+    state: how both moments are stored, `state_m` and `state_v` one of them: f32, bf16, e4m3, e5m2, hif8, de8, each
+        8-bit one with "+x" for range expansion, and "_sr" for stochastic rounding (e4m3_sr+x).
+    master: what BF16 weights have beside them. bf16_remainder: 16 bits, together exactly an f32 master; fp32: an f32
+        master; bf16_sr: nothing, weights round stochastically. FP16 weights always have an f32 master, F32 weights none.
+    math: fast or exact powers of the range expansion.
+    clip: largest norm of all gradients together, clipped inside the step; 0: none.
+    group: elements of a group of 8-bit codes, 1 to 1024, as they lie in memory.
+    seed: of stochastic rounding.  threads: 0: one per core.
+
+    A step with a gradient that holds NaN or Inf changes nothing and does not count in t; `skipped` then says so.
+    Raises octet.Error. One thread at a time.
+    """
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, state="e4m3+x",
+                 state_m=None, state_v=None, master="bf16_remainder", math="fast", clip=0.0, group=128, seed=0,
+                 threads=0):
+        _check_numbers(float(lr), betas, eps, weight_decay, clip)
+        self._format = (state_m or state, state_v or state, math, group)
+        self._kernels = _c.Kernels(self._format[0], self._format[1], master, math, group, seed, threads)
+        self.clip = clip
+        self.grad_norm = 0.0  # of the last step, before clipping
+        self.skipped = False  # whether the last step changed nothing
+        self._cache = None
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "attempt": 0,
+                    "format": list(self._format)}
+        super().__init__(_with_names(params), defaults)
+
+    def add_param_group(self, param_group):
+        """As torch's; the group may hold (name, parameter) pairs."""
+        (group,) = _with_names([param_group])
+        first = sum(len(other["params"]) for other in self.param_groups)
+        names = group.pop("names", None) or []
+        if not isinstance(group["params"], (list, tuple)):
+            group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
+        group["names"] = [name or f"param.{first + i}" for i, name in
+                          enumerate(names or [None] * len(group["params"]))]
+        known = {name for other in self.param_groups for name in other["names"]}
+        for name in group["names"]:
+            if name in known:
+                raise Error(f"[optimizer] expected every name once, got {name} again")
+            known.add(name)
+        for name, p in zip(group["names"], group["params"]):
+            _check_parameter(name, p)
+        if self.param_groups:
+            group.setdefault("attempt", self.param_groups[0]["attempt"])
+        super().add_param_group(group)
+        self._cache = None
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every parameter that has a gradient. Returns what `closure`, which makes them, returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        attempt = self.param_groups[0]["attempt"] + 1
+        for group in self.param_groups:
+            group["attempt"] = attempt
+        rows, count, states, kept = self._rows()
+        result = self._kernels.step(rows, count, float(self.clip), attempt)
+        self.grad_norm, self.skipped = result.grad_norm, bool(result.skipped)
+        if not self.skipped:
+            for state in states:
+                state["step"] += 1
+        del kept
+        return loss
+
+    def master_weights(self) -> dict[str, torch.Tensor]:
+        """The f32 masters by name, in the shapes of their parameters; the weights themselves where they have none."""
+        return {name: _master_of(_local(p), self.state.get(p, {}).get("master"))
+                for group in self.param_groups for name, p in zip(group["names"], group["params"])}
+
+    @torch.no_grad()
+    def plain_state_dict(self) -> dict:
+        """The state as torch.optim.AdamW has it, moments in f32: its load_state_dict() takes it, and so does ours.
+        Masters are not in it (master_weights())."""
+        result = self.state_dict()
+        groups = []
+        template = torch.optim.AdamW([torch.zeros(1)]).param_groups[0]
+        for group in result["param_groups"]:
+            plain = {key: value for key, value in template.items() if key != "params"}
+            groups.append({**plain, **{key: value for key, value in group.items() if key not in _OURS}})
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        states = {index: {"step": torch.tensor(float(state["step"])),
+                          "exp_avg": self._decoded(self._kernels, _local(parameters[index]), state, 0),
+                          "exp_avg_sq": self._decoded(self._kernels, _local(parameters[index]), state, 1)}
+                  for index, state in result["state"].items()}
+        return {"state": states, "param_groups": groups}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict):
+        """Takes what state_dict() gave, of any state format, and what torch.optim.AdamW's gives (f32 or BF16 moments).
+
+        Moments of another format are decoded and encoded anew. Load the model's weights first: remainders belong to
+        them. Raises octet.Error where a tensor does not fit its parameter; nothing is loaded then.
+        """
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        saved = state_dict["param_groups"]
+        counts = [len(group["params"]) for group in saved], [len(group["params"]) for group in self.param_groups]
+        if counts[0] != counts[1]:
+            raise Error(f"[optimizer] expected groups of {counts[1]} parameters, got {counts[0]}", "bad_data")
+        order = [index for group in saved for index in group["params"]]
+        from_format = tuple(saved[0].get("format", ("f32", "f32", "exact", 128)))
+        source = _c.Kernels(from_format[0], from_format[1], "fp32", from_format[2], from_format[3], 0, 1)
+        loaded = {p: self._taken(p, state_dict["state"][index], source, from_format)
+                  for p, index in zip(parameters, order) if index in state_dict["state"]}
+        names = [group["names"] for group in self.param_groups]
+        super().load_state_dict({"state": {}, "param_groups": saved})
+        attempts = max((state["step"] for state in loaded.values()), default=0)
+        for group, own in zip(self.param_groups, names):
+            group["names"], group["format"] = own, list(self._format)
+            group.setdefault("attempt", attempts)
+        self.state.update(loaded)
+        self._cache = None
+
+    def __getstate__(self):
+        raise Error("[optimizer] expected state_dict() to be stored, got the optimizer itself")
+
+    def _rows(self):
+        """The array of tensors to update, their count, their states, and what must live until the step is done."""
+        if self._cache is None:
+            self._cache = (_c.Tensor * max(1, sum(len(group["params"]) for group in self.param_groups)))(), {}
+        rows, known = self._cache
+        states, kept, count = [], [], 0
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            numbers = float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]
+            for name, p in zip(group["names"], group["params"]):
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                weight = _local(p)
+                if not state:
+                    self._begin(weight, state)
+                gradient = _gradient_of(name, p, weight)
+                kept.append(gradient)
+                row, address = rows[count], weight.data_ptr()
+                if known.get(count) != (id(state), address):
+                    self._place(row, name, weight, state)
+                    known[count] = id(state), address
+                row.gradient, row.gradient_dtype = gradient.data_ptr(), _DTYPES[gradient.dtype]
+                row.lr, row.beta1, row.beta2, row.eps, row.weight_decay = numbers
+                row.t = state["step"] + 1
+                states.append(state)
+                count += 1
+        return rows, count, states, kept
+
+    def _place(self, row, name, weight, state):
+        addresses = {key: value.data_ptr() for key, value in state.items() if torch.is_tensor(value)}
+        row.weight, row.n, row.dtype, row.name = weight.data_ptr(), weight.numel(), _DTYPES[weight.dtype], _c.name_hash(name)
+        row.m, row.v, row.master = addresses["exp_avg"], addresses["exp_avg_sq"], addresses.get("master")
+        row.m_meta, row.v_meta = addresses.get("exp_avg_meta"), addresses.get("exp_avg_sq_meta")
+
+    def _begin(self, weight, state):
+        """States of zeros, and the master that the weight is."""
+        layout = self._kernels.layout(weight.numel(), _DTYPES[weight.dtype])
+        state["step"] = 0
+        for key, width, groups in (("exp_avg", layout.m_bytes, layout.m_groups),
+                                   ("exp_avg_sq", layout.v_bytes, layout.v_groups)):
+            state[key] = torch.zeros_like(weight, dtype=_BY_WIDTH[width])
+            if groups > 0 or (width == 1 and weight.numel() == 0):
+                state[key + "_meta"] = torch.zeros(groups, dtype=torch.int32)
+        if layout.master == _c.REMAINDER:
+            state["master"] = torch.zeros_like(weight, dtype=torch.int16)
+        elif layout.master == _c.MASTER_F32:
+            state["master"] = weight.detach().to(torch.float32)
+
+    @staticmethod
+    def _decoded(kernels, weight, state, which):
+        key = ("exp_avg", "exp_avg_sq")[which]
+        values = torch.empty_like(weight, dtype=torch.float32)
+        meta = state.get(key + "_meta")
+        kernels.decode(which, state[key].data_ptr(), None if meta is None else meta.data_ptr(), values.data_ptr(),
+                       values.numel())
+        return values
+
+    def _taken(self, p, saved, source, from_format):
+        """A saved state of p as ours."""
+        weight, state = _local(p), {}
+        self._begin(weight, state)
+        state["step"] = int(saved["step"])
+        for which, key in enumerate(("exp_avg", "exp_avg_sq")):
+            moment, meta = saved[key], saved.get(key + "_meta")
+            if moment.shape != weight.shape:
+                raise Error(f"[optimizer] {key}: expected shape {list(weight.shape)}, got {list(moment.shape)}", "bad_data")
+            is_same = from_format == self._format and moment.dtype == state[key].dtype
+            if is_same:
+                state[key].copy_(moment)
+                if meta is not None:
+                    state[key + "_meta"].copy_(_fitting(meta, state[key + "_meta"], key))
+                continue
+            if moment.is_floating_point():
+                values = torch.empty_like(weight, dtype=torch.float32).copy_(moment)
+            else:
+                layout = source.layout(weight.numel(), _DTYPES[weight.dtype])
+                groups = (layout.m_groups, layout.v_groups)[which]
+                codes = torch.empty_like(weight, dtype=torch.uint8).copy_(moment)
+                words = _fitting(meta, torch.empty(groups, dtype=torch.int32), key).contiguous()
+                values = self._decoded(source, weight, {key: codes, key + "_meta": words}, which)
+            own = state.get(key + "_meta")
+            self._kernels.encode(which, values.data_ptr(), state[key].data_ptr(), None if own is None else own.data_ptr(),
+                                 values.numel())
+        if "master" in state and saved.get("master") is not None:
+            _take_master(weight, state["master"], saved["master"])
+        return state
+
+
+def _with_names(params):
+    """Groups of parameters whose names, where there are any, stand beside them in "names"."""
+    groups = [params] if isinstance(params, dict) else list(params)
+    if groups and not isinstance(groups[0], dict):
+        groups = [{"params": groups}]
+    result = []
+    for group in groups:
+        group = dict(group)
+        given = group["params"]
+        given = [given] if isinstance(given, torch.Tensor) else list(given)
+        named = [isinstance(item, tuple) for item in given]
+        if any(named):
+            if not all(named):
+                raise Error("[optimizer] expected all parameters of a group with names or none, got both")
+            group["names"] = [name for name, _ in given]
+            given = [p for _, p in given]
+        group["params"] = given
+        result.append(group)
+    return result
+
+
+def _check_numbers(lr, betas, eps, weight_decay, clip):
+    for name, value, is_right in (("lr", lr, lr >= 0), ("eps", eps, eps >= 0),
+                                  ("weight_decay", weight_decay, weight_decay >= 0), ("clip", clip, clip >= 0),
+                                  ("betas", betas, all(0 <= beta < 1 for beta in betas) and len(betas) == 2)):
+        if not is_right:
+            raise Error(f"[optimizer] {name}: expected {'two numbers in [0, 1)' if name == 'betas' else '0 or more'}, "
+                        f"got {value}")
+
+
+def _check_parameter(name, p):
+    local = _local(p)
+    if local.device.type != "cpu":
+        raise Error(f"[optimizer] {name}: expected a parameter on the CPU, got one on {local.device}", "device")
+    if local.dtype not in _DTYPES:
+        raise Error(f"[optimizer] {name}: expected float32, bfloat16 or float16, got {local.dtype}")
+    if local.layout != torch.strided or torch.empty_like(local).stride() != local.stride():
+        raise Error(f"[optimizer] {name}: expected memory without gaps and overlaps, got strides {list(local.stride())}")
+
+
+def _local(p):
+    """This rank's part of a sharded tensor; groups start where it starts."""
+    return p.to_local() if hasattr(p, "to_local") else p.detach()
+
+
+def _gradient_of(name, p, weight):
+    gradient = _local(p.grad)
+    if gradient.layout != torch.strided or gradient.dtype not in _DTYPES or gradient.device != weight.device:
+        raise Error(f"[optimizer] {name}: expected a dense gradient of float32, bfloat16 or float16 on {weight.device}, got "
+                    f"{gradient.dtype} {gradient.layout} on {gradient.device}")
+    if gradient.shape != weight.shape:
+        raise Error(f"[optimizer] {name}: expected a gradient {list(weight.shape)}, got {list(gradient.shape)}")
+    if gradient.numel() > 0 and gradient.untyped_storage().nbytes() == 0:
+        raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
+    if gradient.stride() != weight.stride():
+        gradient = torch.empty_like(weight, dtype=gradient.dtype).copy_(gradient)
+    return gradient
+
+
+def _master_of(weight, master):
+    """The f32 master: the bits of weight and remainder together, the master itself, or the weight."""
+    if master is None:
+        return weight.to(torch.float32).clone()
+    if master.dtype == torch.float32:
+        return master.clone()
+    bits = (weight.view(torch.int16).to(torch.int32) << 16) + master.to(torch.int32)
+    return bits.view(torch.float32)
+
+
+def _take_master(weight, own, saved):
+    """Masters that were saved, as `own`: i16 remainders or f32."""
+    if saved.shape != weight.shape:
+        raise Error(f"[optimizer] master: expected shape {list(weight.shape)}, got {list(saved.shape)}", "bad_data")
+    if saved.dtype == own.dtype:
+        own.copy_(saved)
+    elif own.dtype == torch.float32:
+        own.copy_(_master_of(weight, torch.empty_like(weight, dtype=saved.dtype).copy_(saved)))
+    else:
+        exact = torch.empty_like(weight, dtype=torch.float32).copy_(saved).view(torch.int32).to(torch.int64)
+        rest = exact - (weight.view(torch.int16).to(torch.int64) << 16)
+        if rest.numel() > 0 and int(rest.abs().max()) > 0x8000:
+            raise Error("[optimizer] expected masters of these weights (load the model first), got those of others", "bad_data")
+        own.copy_(rest.clamp(-0x8000, 0x7FFF))
+
+
+def _fitting(meta, like, key):
+    if meta is None or meta.shape != like.shape:
+        raise Error(f"[optimizer] {key}_meta: expected shape {list(like.shape)}, got "
+                    f"{None if meta is None else list(meta.shape)}", "bad_data")
+    return meta.to(like.dtype)

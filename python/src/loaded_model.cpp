@@ -1,0 +1,168 @@
+#include "python/src/loaded_model.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "data/loader.h"
+#include "train/run_setup.h"
+
+namespace octet::python {
+namespace {
+
+// Tokens in memory.
+class GivenTokens : public TokenSource {
+ public:
+  explicit GivenTokens(std::vector<int32_t> tokens) : tokens_(std::move(tokens)) {}
+  const std::string& name() const override { return name_; }
+  int64_t n_tokens() const override { return std::ssize(tokens_); }
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
+    std::copy_n(tokens_.begin() + first, tokens.size(), tokens.begin());
+    std::fill(flags.begin(), flags.end(), uint8_t{0});
+  }
+  uint64_t identity() const override { return 0; }
+
+ private:
+  std::string name_ = "tokens";
+  std::vector<int32_t> tokens_;
+};
+
+void check_tokens(std::span<const int32_t> tokens, int64_t vocab) {
+  for (const int32_t token : tokens) {
+    if (token >= 0 && token < vocab) continue;
+    throw Error(ErrorCode::invalid_argument, "[model] expected tokens in [0, {}), got {}", vocab,
+                token);
+  }
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const Machine& machine, GenerationRequest request, const Log& log)
+    : machine_(machine),
+      setup_(setup_generation(posix_files(), request, log)),
+      recipe_(request.recipe),
+      log_(log) {
+  if (recipe_.empty()) recipe_ = find_model_source(posix_files(), request.model).recipe;
+}
+
+std::vector<int32_t> LoadedModel::tokens_of(const std::string& text) const {
+  return setup_.tokenizer->encode(text);
+}
+
+Backend& LoadedModel::backend(std::optional<Backend>& kept, cpu::RowSums rows) {
+  // Kernels are made when they are first needed: each call says which kind.
+  if (machine_.device == "cpu") cpu::use_row_sums(rows);
+  if (!kept) kept = open(machine_, rows);
+  return *kept;
+}
+
+TextModel& LoadedModel::text_model(LogitsFor purpose, int64_t n_entries, int64_t capacity) {
+  auto& kept = purpose == LogitsFor::scoring ? scoring_ : generation_;
+  Backend& machine = backend(same_rows_, cpu::RowSums::same);
+  if (kept && kept->n_entries() >= n_entries && kept->capacity() >= capacity) return *kept;
+  const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(capacity)));
+  kept.reset();
+  kept = make_text_model(
+      setup_.source,
+      {.n_entries = n_entries, .capacity = std::min(rounded, setup_.context), .logits = purpose},
+      {posix_files(), *machine.device, *machine.catalogue, log_});
+  return *kept;
+}
+
+void LoadedModel::logits(std::span<const int32_t> tokens, std::span<float> out,
+                         const std::function<void()>& between) {
+  const int64_t vocab = source().spec.vocab, n = std::ssize(tokens);
+  check_tokens(tokens, vocab);
+  if (n > setup_.context) {
+    throw Error(ErrorCode::invalid_argument, "[model] expected at most {} tokens, got {}",
+                setup_.context, n);
+  }
+  if (n == 0) return;
+  TextModel& model = text_model(LogitsFor::scoring, 1, n);
+  const TextPiece piece{.entry = 0, .first = 0, .tokens = tokens};
+  model.logits({&piece, 1}, [&](const TextPiece&, int64_t token, std::span<const float> row) {
+    std::copy(row.begin(), row.end(), out.begin() + token * vocab);
+    between();
+  });
+}
+
+BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
+  Backend& machine = backend(library_rows_, cpu::RowSums::library);
+  if (evaluated_ != function) {
+    inference_.reset();
+    evaluated_.reset();
+    ModelSpec spec = source().spec;
+    if (!source().run) spec.rope_seq = function.size.seq;
+    const WeightReader reader(posix_files(), source().weights, spec);
+    inference_ =
+        std::make_unique<Inference>(spec, Precision{recipe_, reader.inputs()},
+                                    std::span(&function, 1), *machine.device, *machine.catalogue);
+    inference_->load(reader);
+    evaluated_ = function;
+  }
+  return inference_->function(function.name, function.size);
+}
+
+NllSum LoadedModel::nll(std::vector<int32_t> tokens, NllSize size,
+                        const std::function<void()>& between) {
+  constexpr int64_t kLongestDefault = 2048;
+  check_tokens(tokens, source().spec.vocab);
+  if (tokens.size() < 2) {
+    throw Error(ErrorCode::invalid_argument, "[model] expected two tokens or more, got {}",
+                tokens.size());
+  }
+  if (size.batch < 1 || size.seq < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] expected a batch of 1 or more and rows of 0 or more, got {} and {}",
+                size.batch, size.seq);
+  }
+  if (size.seq == 0) size.seq = std::min(source().seq, kLongestDefault);
+  const RowDocuments documents = source().run ? row_documents(*source().run) : RowDocuments::joined;
+  BoundPlan& plan = evaluate({function::evaluate, {size.batch, size.seq, documents}});
+  const int64_t n = std::ssize(tokens);
+  const TokenStream stream({std::make_shared<GivenTokens>(std::move(tokens))});
+  const EvalWindows windows(stream, size.seq, n, eval_boundaries(documents));
+  NllSum total;
+  for (int64_t first = 0; first < windows.n_rows(); first += size.batch) {
+    const NllSum part = batch_nll(plan, windows.at(first, size.batch));
+    total.sum += part.sum;
+    total.n_tokens += part.n_tokens;
+    between();
+  }
+  return total;
+}
+
+std::vector<Completion> LoadedModel::generate(const std::vector<Prompt>& prompts, int64_t batch,
+                                              const GenerateOptions& options) {
+  if (prompts.empty()) return {};
+  if (batch < 1 || options.max_tokens < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] expected a batch of 1 or more and 0 new tokens or more, got {} and {}",
+                batch, options.max_tokens);
+  }
+  setup_.options.max_tokens = options.max_tokens;
+  check_lengths(setup_, prompts);
+  size_t longest = 0;
+  for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
+  const int64_t wanted = static_cast<int64_t>(longest) + options.max_tokens;
+  TextModel& model = text_model(LogitsFor::generation, std::min(batch, std::ssize(prompts)),
+                                std::max<int64_t>(1, std::min(setup_.context, wanted)));
+  return octet::generate(model, *setup_.tokenizer, prompts, options);
+}
+
+std::string LoadedModel::said(const std::vector<int32_t>& tokens) const {
+  return setup_.tokenizer->decode(without_ends(*setup_.tokenizer, tokens));
+}
+
+const WeightReader& LoadedModel::weights() {
+  if (!weights_) weights_.emplace(posix_files(), source().weights, source().spec);
+  return *weights_;
+}
+
+bool LoadedModel::is_plain(const std::string& parameter) {
+  if (source().run && source().run->lora.rank > 0) return false;  // read with their adapters
+  const auto stored = weights().stored(parameter).stored;
+  return stored == SafeDtype::f32 || stored == SafeDtype::bf16 || stored == SafeDtype::f16;
+}
+
+}  // namespace octet::python

@@ -1,0 +1,70 @@
+// A trained model that is asked from Python: what it holds is made when it is first needed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "infer/evaluate.h"
+#include "infer/generation_setup.h"
+#include "infer/inference.h"
+#include "infer/text_model.h"
+#include "infer/weights.h"
+#include "python/src/machine.h"
+
+namespace octet::python {
+
+struct NllSize {
+  int64_t batch = 8, seq = 0;  // seq 0: the model's, at most 2048
+};
+
+class LoadedModel {
+ public:
+  // `log` gets warnings. Throws as `octet generate` does.
+  LoadedModel(const Machine& machine, GenerationRequest request, const Log& log);
+
+  const ModelSource& source() const { return setup_.source; }
+  const Tokenizer& tokenizer() const { return *setup_.tokenizer; }
+  int64_t context() const { return setup_.context; }
+  std::vector<int32_t> tokens_of(const std::string& text) const;
+
+  // f32 [tokens, vocab] into `out`: the logits behind each token of one text. `between` is called
+  // now and then and may throw.
+  void logits(std::span<const int32_t> tokens, std::span<float> out,
+              const std::function<void()>& between);
+
+  // As `octet eval --tasks nll` of these tokens: windows of size.seq, each token but the first
+  // predicted once; with the run's own recipe.
+  NllSum nll(std::vector<int32_t> tokens, NllSize size, const std::function<void()>& between);
+
+  std::vector<Completion> generate(const std::vector<Prompt>& prompts, int64_t batch,
+                                   const GenerateOptions& options);
+  // The model's own stop tokens, and where a text ends.
+  GenerateOptions options() const { return setup_.options; }
+  std::string said(const std::vector<int32_t>& tokens) const;
+
+  const WeightReader& weights();
+  // Whether a parameter is stored as real numbers that can be shown as they are.
+  bool is_plain(const std::string& parameter);
+
+ private:
+  TextModel& text_model(LogitsFor purpose, int64_t n_entries, int64_t capacity);
+  BoundPlan& evaluate(const FunctionKey& function);
+  Backend& backend(std::optional<Backend>& kept, cpu::RowSums rows);
+
+  Machine machine_;
+  GenerationSetup setup_;
+  std::string recipe_;  // of nll
+  Log log_;
+  // Each goes before the machine that it computes on.
+  std::optional<Backend> same_rows_, library_rows_;
+  std::unique_ptr<TextModel> scoring_, generation_;
+  std::optional<FunctionKey> evaluated_;
+  std::unique_ptr<Inference> inference_;
+  std::optional<WeightReader> weights_;
+};
+
+}  // namespace octet::python
