@@ -54,7 +54,7 @@ class Model:
         """
         ids = self._ids(tokens)
         out = np.empty((*ids.shape, self.vocab), np.float32)
-        for row, result in zip(ids.reshape(-1, ids.shape[-1]), out.reshape(-1, ids.shape[-1], self.vocab)):
+        for row, result in [(ids, out)] if ids.ndim == 1 else zip(ids, out):
             self._native.logits(row, result)
         return out
 

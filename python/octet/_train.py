@@ -26,23 +26,23 @@ def train(config, *, on_step=None, resume: bool = False, overwrite: bool = False
         Run gives the steps again.
     resume: goes on from the newest whole checkpoint in `out`, or starts where there is none.
     overwrite: begins anew in the place of the run in `out`.
-    Leaving the loop, closing the Run and Ctrl-C end the run as SIGINT does: the step is finished and the state saved;
-    Ctrl-C then raises KeyboardInterrupt. Raises octet.Error with the program's line.
+    Leaving the loop over octet.train(...), closing the Run and Ctrl-C end the run as SIGINT does: the step is finished and
+    the state saved; Ctrl-C then raises KeyboardInterrupt. Raises octet.Error with the program's line.
     """
     run = Run(config, resume=resume, overwrite=overwrite, set=set, device=device, threads=threads, isa=isa, seed=seed)
     if on_step is not None:
-        run._steps = list(_each(run, on_step))
+        with run:
+            steps = []
+            for step in run:
+                on_step(step)
+                steps.append(step)
+        run._steps = steps
     return run
 
 
-def _each(run, on_step):
-    for step in run:
-        on_step(step)
-        yield step
-
-
 class Run:
-    """A run in progress, a process of its own. A context manager that ends it.
+    """A run in progress, a process of its own, and the iterator of its steps. A context manager that ends it; it ends, too,
+    where nothing refers to it any more.
 
     out: its folder.  result: once it is done, the row that `octet train --json` prints.
     """
@@ -65,13 +65,26 @@ class Run:
         self._child = subprocess.Popen([str(_program.path()), "train", os.fspath(config), *words, "--json", "--stream"],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._err,
                                        start_new_session=True)
-        self._iterator = self._follow()
+        self._rest: list[bytes] = []
 
     def __iter__(self):
-        return iter(self._steps) if self._steps is not None else self._iterator
+        return iter(self._steps) if self._steps is not None else self
 
     def __next__(self) -> dict:
-        return next(self._iterator)
+        try:
+            while not self._child.stdout.closed:
+                line = self._child.stdout.readline()
+                if line.startswith(b'{"step":'):
+                    return json.loads(line)
+                if not line:
+                    self._finish(b"".join(self._rest))
+                    break
+                self._rest.append(line)
+        except BaseException:  # KeyboardInterrupt among them
+            self.close()
+            raise
+        self.close()
+        raise StopIteration
 
     def __enter__(self):
         return self
@@ -85,35 +98,19 @@ class Run:
 
     def close(self) -> None:
         """Ends the run where it still goes on, its state saved."""
-        self._iterator.close()
-        self._stop()
-
-    def wait(self) -> dict:
-        """Runs to the end; the result."""
-        for _ in self._iterator:
-            pass
-        if self.result is None:
-            raise Error("[train] expected a run that went to its end, got one that was closed")
-        return self.result
-
-    def _follow(self):
-        rest = []
-        try:
-            for line in self._child.stdout:
-                if line.startswith(b'{"step":'):
-                    yield json.loads(line)
-                else:
-                    rest.append(line)
-            self._finish(b"".join(rest))
-        finally:  # a loop that was left, or KeyboardInterrupt
-            self._stop()
-
-    def _stop(self) -> None:
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGINT)
             self._child.stdout.read()  # what it still says, or it would wait for a reader
             self._child.wait()
         self._child.stdout.close()
+
+    def wait(self) -> dict:
+        """Runs to the end; the result."""
+        for _ in self:
+            pass
+        if self.result is None:
+            raise Error("[train] expected a run that went to its end, got one that was closed")
+        return self.result
 
     def _finish(self, rest: bytes) -> None:
         status = self._child.wait()

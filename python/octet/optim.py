@@ -152,37 +152,46 @@ class AdamW(torch.optim.Optimizer):
     def _rows(self):
         """The array of tensors to update, their count, their states, and what must live until the step is done."""
         if self._cache is None:
-            self._cache = (_c.Tensor * max(1, sum(len(group["params"]) for group in self.param_groups)))(), {}
-        rows, known = self._cache
-        states, kept, count = [], [], 0
+            self._cache = (_c.Tensor * max(1, sum(len(group["params"]) for group in self.param_groups)))(), []
+        rows, entries = self._cache
+        kept, count = [], 0
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             numbers = float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]
             for name, p in zip(group["names"], group["params"]):
-                if p.grad is None:
+                gradient = p.grad
+                if gradient is None:
                     continue
-                state = self.state[p]
-                weight = _local(p)
-                if not state:
-                    self._begin(weight, state)
-                gradient = _gradient_of(name, p, weight)
-                kept.append(gradient)
-                row, address = rows[count], weight.data_ptr()
-                if known.get(count) != (id(state), address):
-                    self._place(row, name, weight, state)
-                    known[count] = id(state), address
-                row.gradient, row.gradient_dtype = gradient.data_ptr(), _DTYPES[gradient.dtype]
-                row.lr, row.beta1, row.beta2, row.eps, row.weight_decay = numbers
+                entry = entries[count] if count < len(entries) else None
+                if entry is None or entry.p is not p or entry.state is not self.state.get(p) \
+                        or entry.address != (p if entry.is_plain else p.to_local()).data_ptr():
+                    entry = self._entry(rows[count], name, p)
+                    entries[count:count + 1] = [entry]
+                row, state = entry.row, entry.state
+                address = gradient.data_ptr() if entry.takes(gradient) else 0
+                if address == 0:
+                    gradient = _gradient_of(name, p, _local(p))
+                    kept.append(gradient)
+                    address, row.gradient_dtype = gradient.data_ptr(), _DTYPES[gradient.dtype]
+                    entry.gradient_dtype = gradient.dtype
+                row.gradient = address
+                if entry.numbers != numbers:
+                    entry.numbers = numbers
+                    row.lr, row.beta1, row.beta2, row.eps, row.weight_decay = numbers
                 row.t = state["step"] + 1
-                states.append(state)
                 count += 1
-        return rows, count, states, kept
+        return rows, count, [entry.state for entry in entries[:count]], kept
 
-    def _place(self, row, name, weight, state):
+    def _entry(self, row, name, p):
+        """A parameter's row, with everything but its gradient in it."""
+        state, weight = self.state[p], _local(p)
+        if not state:
+            self._begin(weight, state)
         addresses = {key: value.data_ptr() for key, value in state.items() if torch.is_tensor(value)}
         row.weight, row.n, row.dtype, row.name = weight.data_ptr(), weight.numel(), _DTYPES[weight.dtype], _c.name_hash(name)
         row.m, row.v, row.master = addresses["exp_avg"], addresses["exp_avg_sq"], addresses.get("master")
         row.m_meta, row.v_meta = addresses.get("exp_avg_meta"), addresses.get("exp_avg_sq_meta")
+        return _Entry(p, state, row, weight)
 
     def _begin(self, weight, state):
         """States of zeros, and the master that the weight is."""
@@ -236,6 +245,24 @@ class AdamW(torch.optim.Optimizer):
         if "master" in state and saved.get("master") is not None:
             _take_master(weight, state["master"], saved["master"])
         return state
+
+
+class _Entry:
+    """A row that is filled but for its gradient, and what it was filled from."""
+
+    __slots__ = ("address", "gradient_dtype", "is_plain", "is_simple", "numbers", "p", "row", "state")
+
+    def __init__(self, p, state, row, weight):
+        self.p, self.state, self.row = p, state, row
+        self.address = weight.data_ptr()
+        self.is_plain = not hasattr(p, "to_local")
+        self.is_simple = self.is_plain and weight.is_contiguous()
+        self.numbers = self.gradient_dtype = None
+
+    def takes(self, gradient) -> bool:
+        """Whether it lies as the last one did, so that its address is all that is new."""
+        return self.is_simple and gradient.dtype is self.gradient_dtype and gradient.layout is torch.strided \
+            and gradient.is_contiguous()
 
 
 def _with_names(params):

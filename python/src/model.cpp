@@ -1,6 +1,7 @@
 // octet.load: a LoadedModel, its arrays and callbacks.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -87,7 +88,7 @@ std::string text_of(nb::handle given) {
 }
 
 nb::bytes as_bytes(const std::string& text) {
-  return {text.data(), text.size()};
+  return nb::bytes(text.data(), text.size());
 }
 
 // (prompt as said, completion, stop, new tokens) of each.
@@ -178,8 +179,8 @@ nb::object weight(LoadedModel& model, const std::string& name) {
   const nb::dlpack::dtype type =
       is_plain ? type_of(model.weights().stored(name).stored) : nb::dtype<float>();
   const OwnedArray a(is_plain ? read_stored(model, name) : read_f32(model, name), parameter);
-  return nb::cast(
-      nb::ndarray<nb::device::cpu>(a.data, a.shape.size(), a.shape.data(), a.owner, nullptr, type));
+  return nb::cast(nb::ndarray<nb::array_api, nb::device::cpu>(
+      a.data, a.shape.size(), a.shape.data(), a.owner, nullptr, type));
 }
 
 nb::object weight_f32(LoadedModel& model, const std::string& name) {
