@@ -42,13 +42,6 @@ struct MatrixShape {
 // The grid of scales: [1, 1], [rows, 1], [rows, ceil(cols/G)] or [ceil(rows/B), ceil(cols/B)].
 MatrixShape scale_shape(const MatrixShape& shape, const Granularity& granularity);
 
-enum class ScaleRule : uint8_t {
-  linear,      // amax * f32(1 / amax_target)
-  power_ceil,  // smallest power of two with amax / scale <= amax_target (HiF8's per-tensor scaling;
-               // MX RCEIL)
-  mx_floor,    // 2^(floor(log2 amax) - floor(log2 amax_target)): OCP MX, which may clip
-};
-
 struct Quantizer {
   Dtype format = Dtype::e4m3;
   Granularity granularity{};

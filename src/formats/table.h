@@ -43,6 +43,14 @@ constexpr std::optional<Rounding> rounding_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+// How a group's amax becomes its scale.
+enum class ScaleRule : uint8_t {
+  linear,      // amax * f32(1 / amax_target)
+  power_ceil,  // smallest power of two with amax / scale <= amax_target (HiF8's per-tensor scaling;
+               // MX RCEIL)
+  mx_floor,    // 2^(floor(log2 amax) - floor(log2 amax_target)): OCP MX, which may clip
+};
+
 // How the bits of a code give its value.
 enum class DecodeRule : uint8_t {
   ieee,  // sign, biased exponent, fraction; exponent 0 is subnormal

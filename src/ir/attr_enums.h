@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "formats/dtype.h"
+#include "formats/table.h"
 
 namespace octet {
 
@@ -24,6 +24,19 @@ constexpr std::string_view enum_name(Dtype dtype) {
 }
 constexpr int enum_count(Dtype) {
   return kDtypeCount;
+}
+constexpr std::string_view enum_name(Rounding rounding) {
+  return rounding_name(rounding);
+}
+constexpr int enum_count(Rounding) {
+  return static_cast<int>(kRoundingNames.size());
+}
+constexpr std::string_view enum_name(ScaleRule rule) {
+  constexpr std::string_view names[] = {"linear", "power_ceil", "mx_floor"};
+  return names[static_cast<int>(rule)];
+}
+constexpr int enum_count(ScaleRule) {
+  return 3;
 }
 constexpr std::string_view enum_name(Activation) {
   return "silu";

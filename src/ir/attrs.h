@@ -14,13 +14,16 @@ namespace octet {
 
 // gemm: y = op(a) op(b) (+ c); op transposes or not; role: which of a linear's three it is. To be
 // faster, fast_accumulate may shorten sums of codes' products, and tf32 f32 factors, below f32.
+// a_rows x a_cols: the elements of a, as it lies, that one entry of scale_a is for; 0: all.
 struct GemmAttrs {
   bool trans_a = false, trans_b = false;
   GemmRole role = GemmRole::other;
   bool fast_accumulate = false, tf32 = false;
+  int64_t a_rows = 0, a_cols = 0, b_rows = 0, b_cols = 0;
   OCTET_ATTRS(GemmAttrs) {
     f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("role", s.role);
     f("fast_accumulate", s.fast_accumulate), f("tf32", s.tf32);
+    f("a_rows", s.a_rows), f("a_cols", s.a_cols), f("b_rows", s.b_rows), f("b_cols", s.b_cols);
   }
 };
 // `group` in norms and activations: the stored operands are codes in groups along the rows, and
@@ -82,18 +85,36 @@ struct GeluAttrs {
   OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("group", s.group), f("amax", s.amax); }
 };
 // Quantizers: the dtype of the codes, and the magnitude that amax is mapped to. group: along the
-// rows, 0 for per tensor. transposed: the codes of a matrix [R, C] lie as [C, pad_to(R)], the rows
-// that pad being zero codes.
+// rows, 0 for per tensor; with `rows` above 1 a block of so many rows of it. transposed: the codes
+// of a matrix [R, C] lie as [C, pad_to(R)], the rows that pad being zero codes. source: the type
+// whose bits hybrid rounding (hr) draws from. scales: of groups, bf16, or e8m0 by a rule of powers.
 struct QuantizeAttrs {
   Dtype dtype = Dtype::e4m3;
   double target = 448;
   int64_t group = 0;
   bool transposed = false;
   int64_t pad = 1;
+  int64_t rows = 1;
+  ScaleRule rule = ScaleRule::linear;
+  Dtype scales = Dtype::bf16;
+  Rounding rounding = Rounding::near;
+  Dtype source = Dtype::f32;
   OCTET_ATTRS(QuantizeAttrs) {
     f("dtype", s.dtype), f("target", s.target), f("group", s.group);
-    f("transposed", s.transposed), f("pad", s.pad);
+    f("transposed", s.transposed), f("pad", s.pad), f("rows", s.rows), f("rule", s.rule);
+    f("scales", s.scales), f("rounding", s.rounding), f("source", s.source);
   }
+  // What kernels that quantize as they store know.
+  bool is_plain() const {
+    return rows == 1 && rule == ScaleRule::linear && scales == Dtype::bf16 &&
+           rounding == Rounding::near;
+  }
+};
+// periodic_scale: a scale is made anew every `period` steps.
+struct PeriodicScaleAttrs {
+  QuantizeAttrs q;
+  int64_t period = 10;
+  OCTET_ATTRS(PeriodicScaleAttrs) { QuantizeAttrs::fields(s.q, f), f("period", s.period); }
 };
 // fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are
 // powers of two.
@@ -167,6 +188,6 @@ using Attrs =
                  AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
                  AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
                  FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs,
-                 GeluQuantizeAttrs>;
+                 GeluQuantizeAttrs, PeriodicScaleAttrs>;
 
 }  // namespace octet

@@ -81,6 +81,7 @@ enum class OpCode : uint8_t {
   any_of,
   quant_scale,
   delayed_scale,
+  periodic_scale,
   quantize,
   quantize_both,
   quantize_groups,

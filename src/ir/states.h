@@ -50,8 +50,11 @@ enum class StateUse : uint8_t {
   moment2_meta,         //
   accumulator,          // the sum of a parameter's gradients over micro-batches
   accumulated_history,  // an amax history's next value, over micro-batches
+  accumulated_rescale,  // a rescale factor's next value, over micro-batches
   accumulated_flag,     // whether a quantizer met a value that is not finite
   amax_history,         // the last maxima of a delayed scale's tensor
+  rescale_factor,       // a periodic scale, what it is made from, and its age (periodic_scale)
+  loss_scale,           // the loss's scale, and what changes it (passes/loss_scale.h)
   weight_quantized,     // a weight's quantized data, kept between steps
   weight_quantized_t,   // the same, transposed
   weight_scale,         // the scale of a group of quantized weights

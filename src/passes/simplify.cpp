@@ -160,6 +160,18 @@ Graph simplify(const Graph& graph) {
   }
 }
 
+namespace {
+
+// An op that became the same op on other operands still rounds its result once.
+void retype_same_op(Graph& graph, ValueId result, OpCode op, Dtype dtype) {
+  Value& value = graph.values[static_cast<size_t>(result)];
+  const bool is_same =
+      value.producer != kNoNode && graph.nodes[static_cast<size_t>(value.producer)].op == op;
+  if (is_same && is_float(value.type.dtype) && !is_quantized(dtype)) value.type.dtype = dtype;
+}
+
+}  // namespace
+
 Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& wanted) {
   Graph current = graph;
   for (bool changed = true; changed;) {
@@ -184,6 +196,7 @@ Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const
                       to_string(current.type(node.results[i])));
         }
         const Dtype dtype = current.type(node.results[i]).dtype;
+        retype_same_op(rewriter.builder().graph(), results[i], node.op, dtype);
         if (rewriter.builder().type(results[i]).dtype != dtype) {
           results[i] =
               rewriter.builder().emit_typed(OpCode::cast, NoAttrs{}, {results[i]}, {&dtype, 1})[0];

@@ -18,6 +18,11 @@ inline OperandCase codes(Shape shape, Dtype dtype = Dtype::e4m3) {
 inline OperandCase scales(Shape shape, Dtype dtype = Dtype::f32) {
   return typed(std::move(shape), dtype, Fill::positive);
 }
+inline OperandCase filled(Shape shape, Dtype dtype, double value) {
+  OperandCase operand = typed(std::move(shape), dtype, Fill::constant);
+  operand.value = value;
+  return operand;
+}
 inline void put_typed(Cases& all, std::string name, OpCode op, Attrs attrs,
                       std::vector<OperandCase> operands) {
   all.push_back({.name = std::move(name),
@@ -95,6 +100,75 @@ inline void add_scales(Cases& all) {
     padded.transposed = true;
     put_typed(all, named("quantize_transposed"), OpCode::quantize, padded,
               {tensor({17, 3}), scalar(0.02)});
+  }
+}
+
+// A scale that stays: none yet, young, old, of a tensor of zeros.
+inline void add_periodic_scales(Cases& all) {
+  const PeriodicScaleAttrs a{.q = {.dtype = Dtype::hif8, .target = 15}, .period = 10};
+  const OperandCase none_yet = filled({3}, Dtype::f32, 0), worn = filled({3}, Dtype::f32, 1);
+  put_typed(all, "periodic_scale_first", OpCode::periodic_scale, a, {scalar(37.25), none_yet});
+  put_typed(all, "periodic_scale_first_of_zeros", OpCode::periodic_scale, a, {scalar(0), none_yet});
+  put_typed(all, "periodic_scale_young", OpCode::periodic_scale, a, {scalar(37.25), scales({3})});
+  for (const double amax : {37.25, 15.0, 15.000001, 1e-35, 3e38}) {
+    PeriodicScaleAttrs old = a;
+    old.period = 1;
+    put_typed(all, fmt::format("periodic_scale_old_{}", amax), OpCode::periodic_scale, old,
+              {scalar(amax), worn});
+  }
+}
+
+// Blocks of rows and columns, ragged at both edges, with scales that are powers of two.
+inline void add_blocks(Cases& all) {
+  struct BlockCase {
+    std::string name;
+    int64_t rows, cols;
+    Dtype scales;
+    ScaleRule rule;
+  };
+  const BlockCase cases[] = {
+      {"row_groups", 1, 16, Dtype::bf16, ScaleRule::power_ceil},
+      {"column_groups", 16, 1, Dtype::bf16, ScaleRule::power_ceil},
+      {"square", 16, 16, Dtype::bf16, ScaleRule::power_ceil},
+      {"mx", 1, 32, Dtype::e8m0, ScaleRule::power_ceil},
+      {"mx_floor", 1, 32, Dtype::e8m0, ScaleRule::mx_floor},
+      {"mx_columns", 32, 1, Dtype::e8m0, ScaleRule::power_ceil},
+  };
+  for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
+    for (const BlockCase& c : cases) {
+      const QuantizeAttrs q{.dtype = dtype,
+                            .target = dtype == Dtype::hif8 ? 15.0 : 448.0,
+                            .group = c.cols,
+                            .rows = c.rows,
+                            .rule = c.rule,
+                            .scales = c.scales};
+      const std::string name = fmt::format("_blocks_{}_{}", c.name, dtype_name(dtype));
+      put_typed(all, "quantize" + name, OpCode::quantize_groups, q, {tensor({37, 70}, Fill::wide)});
+      const Shape grid = {(37 + c.rows - 1) / c.rows, (70 + c.cols - 1) / c.cols};
+      put_typed(all, "dequantize" + name, OpCode::dequantize, q,
+                {codes({37, 70}, dtype), scales(grid, c.scales)});
+    }
+  }
+  const GemmAttrs a{
+      .trans_a = false, .trans_b = true, .a_rows = 1, .a_cols = 16, .b_rows = 16, .b_cols = 16};
+  put_typed(all, "gemm_blocks", OpCode::gemm, a,
+            {codes({5, 37}), codes({19, 37}), tensor({5, 19}), filled({5, 3}, Dtype::bf16, 0.5),
+             filled({2, 3}, Dtype::bf16, 0.25)});
+  put_typed(all, "gemm_blocks_by_tensor", OpCode::gemm,
+            GemmAttrs{.trans_a = true, .a_rows = 16, .a_cols = 1},
+            {codes({37, 5}), codes({37, 19}), none(), filled({3, 5}, Dtype::bf16, 2), scalar(0.3)});
+}
+
+// Roundings that no fused kernel knows.
+inline void add_rounded(Cases& all) {
+  for (const Dtype source : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
+    const QuantizeAttrs q{
+        .dtype = Dtype::hif8, .target = 224, .pad = 16, .rounding = Rounding::hr, .source = source};
+    const std::string name = fmt::format("_hybrid_{}", dtype_name(source));
+    put_typed(all, "quantize" + name, OpCode::quantize, q,
+              {tensor({7, 33}, Fill::wide), scalar(0.25)});
+    put_typed(all, "quantize_both" + name, OpCode::quantize_both, q,
+              {tensor({7, 33}, Fill::wide), scalar(0.25)});
   }
 }
 

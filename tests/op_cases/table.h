@@ -23,6 +23,9 @@ inline const std::vector<OpCase>& op_cases() {
     add_amax_results(all);
     add_fake_quantize(all);
     add_scaled_gemms(all);
+    add_periodic_scales(all);
+    add_blocks(all);
+    add_rounded(all);
     add_stored(all);
     add_updates(all);
     return all;

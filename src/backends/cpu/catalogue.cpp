@@ -29,6 +29,11 @@ std::string choice_key(const NodeView& view) {
   return key;
 }
 
+bool has_block_scales(const Node& node) {
+  const auto* gemm = std::get_if<GemmAttrs>(&node.attrs);
+  return gemm != nullptr && (gemm->a_rows > 0 || gemm->b_rows > 0);
+}
+
 int64_t reference_scratch(const NodeView& view) {
   int64_t n = 0;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
@@ -81,6 +86,7 @@ class ReferenceLaunch {
 
 std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node& node) const {
   const NodeView view{graph, node};
+  if (has_block_scales(node)) return std::nullopt;  // GEMMs read what is dequantized before
   auto key = choice_key(view);
   if (const auto known = choices_.find(key); known != choices_.end()) return known->second;
   KernelChoice choice;

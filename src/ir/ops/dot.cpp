@@ -1,6 +1,7 @@
 // Products of matrices and tensors, and biases.
 #include <algorithm>
 
+#include "base/integer.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
@@ -115,6 +116,22 @@ Cost cost_dot(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, 2 * depth);
 }
 
+// The elements of a factor that one entry of its scale is for; {0, 0}: all.
+struct Block {
+  int64_t rows = 0, cols = 0;
+  bool is_tensor() const { return rows == 0 && cols == 0; }
+};
+Block block_of(const GemmAttrs& a, size_t factor) {
+  return factor == Gemm::a ? Block{a.a_rows, a.a_cols} : Block{a.b_rows, a.b_cols};
+}
+
+Shape scale_grid(const Block& block, const Shape& factor) {
+  if (block.is_tensor()) return {};
+  if (block.rows < 1 || block.cols < 1)
+    fail("gemm", "a block needs rows and columns, got {} x {}", block.rows, block.cols);
+  return {ceil_div(factor[0], block.rows), ceil_div(factor[1], block.cols)};
+}
+
 Results infer_gemm(const Attrs& attrs, Types in) {
   const auto& a = std::get<GemmAttrs>(attrs);
   need_float("gemm", "a", in[0]);
@@ -129,7 +146,10 @@ Results infer_gemm(const Attrs& attrs, Types in) {
   for (const size_t i : {0, 1}) {
     const bool scaled = !absent(in, i + 3);
     if (is_quantized(in[i].dtype) && !scaled) fail("gemm", "codes need a scale, operand {}", i);
-    if (scaled) need_float("gemm", "scale", in[i + 3], {});
+    const Shape grid = scale_grid(block_of(a, i), in[i].shape);
+    if (!grid.empty() && !is_quantized(in[i].dtype))
+      fail("gemm", "only codes have scales by block, operand {} is {}", i, to_string(in[i]));
+    if (scaled) need_float("gemm", "scale", in[i + 3], grid);
   }
   return {real({m, n})};
 }
@@ -159,8 +179,35 @@ Values vjp_gemm(Builder& b, const VjpCall& call) {
   return grads;
 }
 
+// Factors with scales by block become BF16 first: where the scales are powers of two, exactly.
+Values widened_blocks(Builder& b, const Node& node) {
+  auto attrs = std::get<GemmAttrs>(node.attrs);
+  Values operands = node.operands;
+  operands.resize(kGemm.operands.size(), kNoValue);
+  for (const SlotId factor : {Gemm::a, Gemm::b}) {
+    const Block block = block_of(attrs, factor);
+    if (block.is_tensor()) continue;
+    const SlotId scale = factor == Gemm::a ? Gemm::scale_a : Gemm::scale_b;
+    const QuantizeAttrs q{.dtype = b.type(operands[factor]).dtype,
+                          .target = 0,
+                          .group = block.cols,
+                          .rows = block.rows,
+                          .rule = ScaleRule::power_ceil,
+                          .scales = b.type(operands[scale]).dtype};
+    const Dtype wide = Dtype::bf16;
+    operands[factor] =
+        b.emit_typed(OpCode::dequantize, q, {operands[factor], operands[scale]}, {&wide, 1})[0];
+    operands[scale] = kNoValue;
+  }
+  attrs.a_rows = attrs.a_cols = attrs.b_rows = attrs.b_cols = 0;
+  const Dtype wide = Dtype::f32;
+  return b.emit_typed(OpCode::gemm, attrs, operands, {&wide, 1});
+}
+
 Values decompose_gemm(Builder& b, const Node& node) {
   const auto& a = std::get<GemmAttrs>(node.attrs);
+  if (!block_of(a, Gemm::a).is_tensor() || !block_of(a, Gemm::b).is_tensor())
+    return widened_blocks(b, node);
   const DotAttrs attrs{.batch_a = {},
                        .batch_b = {},
                        .contract_a = {a.trans_a ? 0 : 1},

@@ -82,6 +82,7 @@ constexpr std::array<Entry, kOpCount> kOps = {{
     {OpCode::any_of, &ops::kAnyOf},
     {OpCode::quant_scale, &ops::kQuantScale},
     {OpCode::delayed_scale, &ops::kDelayedScale},
+    {OpCode::periodic_scale, &ops::kPeriodicScale},
     {OpCode::quantize, &ops::kQuantize},
     {OpCode::quantize_both, &ops::kQuantizeBoth},
     {OpCode::quantize_groups, &ops::kQuantizeGroups},

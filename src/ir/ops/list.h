@@ -61,10 +61,12 @@ extern const OpDef kCrossEntropy, kCrossEntropyGrad;
 //   delayed_scale(amax[], history[n]) -> scale[] from the history's maximum (amax where that is 0),
 //   the history shifted by amax; quantize(x, scale[]) -> codes; quantize_both(x, scale[]) -> codes,
 //   transposed codes; quantize_groups(x) -> codes, bf16 scales[..., ceil(C/group)];
-//   dequantize(codes, scale) -> x; add_quantize(a, b) -> a + b, and codes and scales of the f32 sum
-//   in groups
+//   with rows, of blocks of so many rows; dequantize(codes, scale) -> x; add_quantize(a, b) -> a +
+//   b, and codes and scales of the f32 sum in groups
 extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth,
     kQuantizeGroups, kDequantize, kAddQuantize;
+// periodic_scale.cpp: periodic_scale(amax[], memory[3]) -> scale[], the memory's next value
+extern const OpDef kPeriodicScale;
 // fake_quantize.cpp: fake_quantize(x) -> x as eight bits hold it, a scale for each group of a row
 extern const OpDef kFakeQuantize;
 // amax_quantize.cpp: amax_quantize(x, history[n]?, amax[] or bool flag[], ...)

@@ -21,6 +21,20 @@ void need_codes(std::string_view op, const QuantizeAttrs& attrs) {
     fail(op, "expected an eight-bit float dtype, got {}", dtype_name(attrs.dtype));
   if (attrs.group < 0 || attrs.pad < 1 || attrs.pad > (int64_t{1} << 48))
     fail(op, "group must be at least 0 and pad from 1 to 2^48");
+  if (!rounding_supported(attrs.dtype, attrs.rounding) || attrs.rounding == Rounding::sr)
+    fail(op, "{} cannot be rounded by {}", dtype_name(attrs.dtype), rounding_name(attrs.rounding));
+}
+
+// [..., rows, cols] -> [..., ceil(rows / attrs.rows), ceil(cols / attrs.group)]
+TensorType block_scales(std::string_view op, const QuantizeAttrs& attrs, Shape shape) {
+  if (attrs.rows < 1 || attrs.rows > (int64_t{1} << 48) || (attrs.rows > 1 && shape.size() != 2))
+    fail(op, "blocks need a matrix and rows from 1 to 2^48, got {}", to_string(shape));
+  const bool power = attrs.rule != ScaleRule::linear;
+  if (attrs.scales != Dtype::bf16 && !(attrs.scales == Dtype::e8m0 && power))
+    fail(op, "scales must be bf16, or e8m0 by a rule of powers, got {}", dtype_name(attrs.scales));
+  shape = grouped_shape(op, std::move(shape), attrs.group);
+  if (attrs.rows > 1) shape[0] = ceil_div(shape[0], attrs.rows);
+  return {.dtype = attrs.scales, .shape = std::move(shape)};
 }
 
 TensorType row_codes(const QuantizeAttrs& attrs, const Shape& shape) {
@@ -34,10 +48,6 @@ TensorType transposed_codes(std::string_view op, const QuantizeAttrs& attrs, con
 
 TensorType codes_type(std::string_view op, const QuantizeAttrs& attrs, const Shape& shape) {
   return attrs.transposed ? transposed_codes(op, attrs, shape) : row_codes(attrs, shape);
-}
-
-TensorType group_scales(std::string_view op, const QuantizeAttrs& attrs, const Shape& shape) {
-  return {.dtype = Dtype::bf16, .shape = grouped_shape(op, shape, attrs.group)};
 }
 
 Results infer_amax(const Attrs&, Types in) {
@@ -86,15 +96,15 @@ Results infer_quantize_groups(const Attrs& attrs, Types in) {
   const auto& q = std::get<QuantizeAttrs>(attrs);
   need_codes("quantize_groups", q);
   need_float("quantize_groups", "x", in[0]);
-  return {row_codes(q, in[0].shape), group_scales("quantize_groups", q, in[0].shape)};
+  return {row_codes(q, in[0].shape), block_scales("quantize_groups", q, in[0].shape)};
 }
 
 Results infer_dequantize(const Attrs& attrs, Types in) {
   const auto& q = std::get<QuantizeAttrs>(attrs);
   if (!is_quantized(in[0].dtype))
     fail("dequantize", "codes must be eight-bit floats, got {}", to_string(in[0]));
-  need_float("dequantize", "scale", in[1],
-             q.group == 0 ? Shape{} : grouped_shape("dequantize", in[0].shape, q.group));
+  const TensorType scales = q.group == 0 ? real({}) : block_scales("dequantize", q, in[0].shape);
+  need_float("dequantize", "scale", in[1], scales.shape);
   return {real(in[0].shape)};
 }
 
@@ -104,7 +114,7 @@ Results infer_add_quantize(const Attrs& attrs, Types in) {
   need_float("add_quantize", "a", in[0]);
   need_float("add_quantize", "b", in[1], in[0].shape);
   return {real(in[0].shape), row_codes(q, in[0].shape),
-          group_scales("add_quantize", q, in[0].shape)};
+          block_scales("add_quantize", q, in[0].shape)};
 }
 
 Values decompose_add_quantize(Builder& b, const Node& node) {

@@ -35,6 +35,8 @@ std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std
   for (const Node* node : m.readers(y)) {
     if (is_quantize(*node) && found.quantize == nullptr) {
       found.quantize = node;
+      if (!found.attrs().is_plain())
+        return why = "its scale or rounding is none of a fused op's", std::nullopt;
     } else if (node->op == OpCode::amax && found.amax == nullptr && node->operands.size() == 1) {
       found.amax = node;
     } else {

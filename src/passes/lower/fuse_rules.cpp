@@ -34,13 +34,14 @@ std::span<const FuseRule> fuse_rules() {
 }
 
 const Node* scale_maker(const Matcher& m, const Node& quantize) {
+  if (!std::get<QuantizeAttrs>(quantize.attrs).is_plain()) return nullptr;
   const Node* scale = m.producer(quantize.in(Quantize::scale));
   if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
     return nullptr;
-  const auto target_of = [](const Node& node) {
-    return std::get<QuantizeAttrs>(node.attrs).target;
-  };
-  return target_of(*scale) == target_of(quantize) ? scale : nullptr;
+  const auto& made = std::get<QuantizeAttrs>(scale->attrs);
+  const bool fits =
+      made.is_plain() && made.target == std::get<QuantizeAttrs>(quantize.attrs).target;
+  return fits ? scale : nullptr;
 }
 
 std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
@@ -52,8 +53,9 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
   for (const StoredPlace place : places) {
     const Node* dequantize = m.producer(node.in(place.operand));
     if (dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
-    group = std::get<QuantizeAttrs>(dequantize->attrs).group;
-    if (group == 0) return std::nullopt;
+    const auto& stored = std::get<QuantizeAttrs>(dequantize->attrs);
+    group = stored.group;
+    if (group == 0 || !stored.is_plain()) return std::nullopt;
     operands.resize(op_def(node.op).operands.size(), kNoValue);
     operands[place.operand] = dequantize->in(Dequantize::q);
     operands[place.scale] = dequantize->in(Dequantize::scale);
@@ -73,7 +75,7 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
   const ValueId sum = node.out(Binary::y);
   const Node* cast = m.reader(sum, OpCode::cast);
   const Node* groups = m.reader(sum, OpCode::quantize_groups);
-  if (groups == nullptr) return std::nullopt;
+  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain()) return std::nullopt;
   if (cast == nullptr || m.readers(sum).size() != 2 || m.handed_out(sum)) {
     near_misses.push_back(fmt::format(
         "add_quantize: {}: the sum is not read by one cast and one quantize_groups alone",

@@ -16,6 +16,7 @@ std::optional<Closeness> closeness(OpCode op) {
     case OpCode::amax:
     case OpCode::quant_scale:
     case OpCode::delayed_scale:
+    case OpCode::periodic_scale:
     case OpCode::quantize:
     case OpCode::quantize_both:
     case OpCode::quantize_groups:

@@ -4,14 +4,17 @@
 
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/fake_quantize.h"
+#include "backends/cpu/quantize_blocks.h"
 #include "backends/cpu/reduce.h"
+#include "formats/periodic_scale.h"
 
 namespace octet::cpu {
 namespace {
 
-// Per tensor, or in BF16-scaled groups: formats/quantize.h's rule.
+// Per tensor: formats/quantize.h's rules.
 float scale_of(const QuantizeAttrs& q, float amax) {
-  return tensor_scale(amax, static_cast<float>(q.target));
+  const auto target = static_cast<float>(q.target);
+  return q.rule == ScaleRule::power_ceil ? power_scale(amax, target) : tensor_scale(amax, target);
 }
 
 int64_t amax_scratch(const NodeView& view, int) {
@@ -67,7 +70,14 @@ LaunchFn prepare_amax(const NodeView& view, Context& context) {
 // Scalars in f32.
 bool scale_applies(const NodeView& view) {
   return view.in(QuantScale::amax).dtype == Dtype::f32 &&
-         view.out(QuantScale::scale).dtype == Dtype::f32 && view.attrs<QuantizeAttrs>().group == 0;
+         view.out(QuantScale::scale).dtype == Dtype::f32 &&
+         view.attrs<QuantizeAttrs>().group == 0 &&
+         view.attrs<QuantizeAttrs>().rule != ScaleRule::mx_floor;
+}
+bool periodic_applies(const NodeView& view) {
+  return view.in(PeriodicScale::amax).dtype == Dtype::f32 &&
+         view.in(PeriodicScale::memory).dtype == Dtype::f32 &&
+         view.out(PeriodicScale::scale).dtype == Dtype::f32;
 }
 bool delayed_applies(const NodeView& view) {
   return scale_applies(view) && view.in(DelayedScale::history).dtype == Dtype::f32 &&
@@ -90,9 +100,35 @@ LaunchFn prepare_delayed_scale(const NodeView& view, Context&) {
   };
 }
 
+LaunchFn prepare_periodic_scale(const NodeView& view, Context&) {
+  const auto& a = view.attrs<PeriodicScaleAttrs>();
+  return [target = static_cast<float>(a.q.target), period = a.period](const LaunchArgs& args) {
+    const float* memory = data<float>(args, PeriodicScale::memory);
+    const PeriodicScaleStep step =
+        periodic_scale({.scale = memory[0], .largest = memory[1], .steps = memory[2]},
+                       *data<float>(args, PeriodicScale::amax), target, period);
+    float* next = data_out<float>(args, PeriodicScale::next_memory);
+    next[0] = step.next.scale, next[1] = step.next.largest, next[2] = step.next.steps;
+    *data_out<float>(args, PeriodicScale::scale) = step.scale;
+  };
+}
+
 bool quantize_applies(const NodeView& view) {
   return is_wide(view.in(Quantize::x).dtype) && view.in(Quantize::scale).dtype == Dtype::f32 &&
          has_codec(view.out(Quantize::q).dtype);
+}
+
+std::optional<SlotId> transposed_slot(const NodeView& view) {
+  if (view.node.op != OpCode::quantize_both) return std::nullopt;
+  return QuantizeBoth::q_transposed;
+}
+
+LaunchFn prepare_rounded(const NodeView& view, const QuantizeAttrs& q, Context& context) {
+  return [types = NodeTypes(view), codes = CodesOf(view, q, transposed_slot(view)), q,
+          shape = rows_of(view.in(Quantize::x)), &pool = context.pool](const LaunchArgs& args) {
+    quantize_rounded(types.operand(args, Quantize::x), q,
+                     codes.at(args, *data<float>(args, Quantize::scale)), shape, pool);
+  };
 }
 
 int64_t quantize_bytes(const NodeView& view, int n_threads) {
@@ -102,11 +138,10 @@ int64_t quantize_bytes(const NodeView& view, int n_threads) {
 }
 
 LaunchFn prepare_quantize(const NodeView& view, Context& context) {
+  if (const auto& q = view.attrs<QuantizeAttrs>(); q.rounding != Rounding::near)
+    return prepare_rounded(view, q, context);
   return [types = NodeTypes(view),
-          codes = CodesOf(view, view.attrs<QuantizeAttrs>(),
-                          view.node.op == OpCode::quantize_both
-                              ? std::optional<SlotId>(QuantizeBoth::q_transposed)
-                              : std::nullopt),
+          codes = CodesOf(view, view.attrs<QuantizeAttrs>(), transposed_slot(view)),
           shape = rows_of(view.in(Quantize::x)), &pool = context.pool](const LaunchArgs& args) {
     quantize(types.operand(args, Quantize::x), codes.at(args, *data<float>(args, Quantize::scale)),
              shape, scratch_of(args), pool);
@@ -114,6 +149,7 @@ LaunchFn prepare_quantize(const NodeView& view, Context& context) {
 }
 
 bool amax_quantize_applies(const NodeView& view) {
+  if (!view.attrs<AmaxQuantizeAttrs>().q.is_plain()) return false;
   for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i) {
     if (!is_wide(view.in(i).dtype) && view.in(i).dtype != Dtype::boolean) return false;
   }
@@ -165,6 +201,15 @@ bool groups_apply(const NodeView& view) {
 }
 
 LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {
+  if (const auto& q = view.attrs<QuantizeAttrs>(); !q.is_plain()) {
+    return [types = NodeTypes(view), q, shape = rows_of(view.in(QuantizeGroups::x)),
+            &pool = context.pool](const LaunchArgs& args) {
+      quantize_blocks(
+          types.operand(args, QuantizeGroups::x), q, shape,
+          {data_out<uint8_t>(args, QuantizeGroups::q), types.result(args, QuantizeGroups::scale)},
+          pool);
+    };
+  }
   return [types = NodeTypes(view), out = groups_of(view.attrs<QuantizeAttrs>()),
           shape = rows_of(view.in(QuantizeGroups::x)),
           &pool = context.pool](const LaunchArgs& args) {
@@ -190,6 +235,7 @@ LaunchFn prepare_fake_quantize(const NodeView& view, Context& context) {
 }
 
 bool add_applies(const NodeView& view) {
+  if (!view.attrs<QuantizeAttrs>().is_plain()) return false;
   return is_wide(view.in(octet::AddQuantize::a).dtype) &&
          is_wide(view.in(octet::AddQuantize::b).dtype) &&
          is_wide(view.out(octet::AddQuantize::sum).dtype) &&
@@ -210,12 +256,28 @@ LaunchFn prepare_add_quantize(const NodeView& view, Context& context) {
   };
 }
 
+// In a way that only dequantize_blocks knows.
+bool reads_blocks(const NodeView& view) {
+  const auto& q = view.attrs<QuantizeAttrs>();
+  return q.group > 0 && (q.rows > 1 || view.in(Dequantize::scale).dtype == Dtype::e8m0);
+}
+
 bool dequantize_applies(const NodeView& view) {
-  return has_codec(view.in(Dequantize::q).dtype) && is_wide(view.in(Dequantize::scale).dtype) &&
+  const Dtype scale = view.in(Dequantize::scale).dtype;
+  const bool has_scale = is_wide(scale) || (scale == Dtype::e8m0 && reads_blocks(view));
+  return has_codec(view.in(Dequantize::q).dtype) && has_scale &&
          is_wide(view.out(Dequantize::x).dtype);
 }
 
 LaunchFn prepare_dequantize(const NodeView& view, Context& context) {
+  if (reads_blocks(view)) {
+    return [types = NodeTypes(view), q = view.attrs<QuantizeAttrs>(),
+            shape = rows_of(view.in(Dequantize::q)), &pool = context.pool](const LaunchArgs& args) {
+      dequantize_blocks(
+          {data<uint8_t>(args, Dequantize::q), types.operand(args, Dequantize::scale)}, q, shape,
+          types.result(args, Dequantize::x), pool);
+    };
+  }
   return [types = NodeTypes(view), group = view.attrs<QuantizeAttrs>().group,
           shape = rows_of(view.in(Dequantize::q)), &pool = context.pool](const LaunchArgs& args) {
     dequantize({types.operand(args, Dequantize::q), types.operand(args, Dequantize::scale), group},
@@ -227,6 +289,7 @@ const Binding kBindings[] = {
     {OpCode::amax, amax_applies, amax_scratch, prepare_amax},
     {OpCode::quant_scale, scale_applies, nullptr, prepare_quant_scale},
     {OpCode::delayed_scale, delayed_applies, nullptr, prepare_delayed_scale},
+    {OpCode::periodic_scale, periodic_applies, nullptr, prepare_periodic_scale},
     {OpCode::quantize, quantize_applies, quantize_bytes, prepare_quantize},
     {OpCode::quantize_both, quantize_applies, quantize_bytes, prepare_quantize},
     {OpCode::amax_quantize, amax_quantize_applies, amax_quantize_bytes, prepare_amax_quantize},

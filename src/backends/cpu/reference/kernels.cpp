@@ -174,6 +174,8 @@ Kernel eight_bit(OpCode op) {
       return quant_scale;
     case OpCode::delayed_scale:
       return delayed_scale;
+    case OpCode::periodic_scale:
+      return periodic_scale;
     case OpCode::quantize:
       return quantize;
     case OpCode::quantize_both:

@@ -64,6 +64,7 @@ void amax_of_results(const RefCall& call, size_t n);
 void any_of(const RefCall& call);
 void quant_scale(const RefCall& call);
 void delayed_scale(const RefCall& call);
+void periodic_scale(const RefCall& call);
 void quantize(const RefCall& call);
 void quantize_both(const RefCall& call);
 void quantize_groups(const RefCall& call);

@@ -2,6 +2,8 @@
 // to.
 #include "formats/quantize.h"
 
+#include "formats/periodic_scale.h"
+
 #include <algorithm>
 #include <list>
 
@@ -15,12 +17,14 @@ Quantizer quantizer(const QuantizeAttrs& a) {
   Quantizer q = linear_quantizer(
       a.dtype, a.group > 0 ? granularity_from_name(fmt::format("1x{}", a.group)) : Granularity{});
   q.amax_target = static_cast<float>(a.target);
+  q.rule = a.rule;
+  if (a.group > 0) q.scale_type = a.scales;
   return q;
 }
 
-double code_value(Dtype dtype, float scaled) {
-  return visit_format(dtype,
-                      [&]<Dtype D>() { return static_cast<double>(decode<D>(encode<D>(scaled))); });
+double code_value(const QuantizeAttrs& a, float scaled) {
+  return static_cast<double>(
+      decode(a.dtype, encode(a.dtype, scaled, a.rounding, {.source = a.source})));
 }
 
 MatrixShape matrix(const Shape& shape) {
@@ -31,7 +35,7 @@ MatrixShape matrix(const Shape& shape) {
 void quantize_rows(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
   const float inv_scale = 1.0f / static_cast<float>(call.in[1].data[0]);
   for (size_t i = 0; i < out.data.size(); ++i) {
-    out.data[i] = code_value(a.dtype, static_cast<float>(call.in[0].data[i]) * inv_scale);
+    out.data[i] = code_value(a, static_cast<float>(call.in[0].data[i]) * inv_scale);
   }
 }
 
@@ -43,12 +47,39 @@ void quantize_transposed(const QuantizeAttrs& a, const RefCall& call, const RefT
   for (size_t r = 0; r < rows; ++r) {
     for (size_t c = 0; c < cols; ++c) {
       const auto x = static_cast<float>(call.in[0].data[r * cols + c]);
-      out.data[c * padded + r] = code_value(a.dtype, x * inv_scale);
+      out.data[c * padded + r] = code_value(a, x * inv_scale);
     }
   }
 }
 
+// fn(i, r, c): element (r, c) of [R, C] belongs to group i, groups in row-major order.
+template <typename F>
+void for_groups(const QuantizeAttrs& a, const MatrixShape& shape, F&& fn) {
+  const int64_t across = (shape.cols + a.group - 1) / a.group;
+  for (int64_t r = 0; r < shape.rows; ++r) {
+    for (int64_t c = 0; c < shape.cols; ++c) fn(size(r / a.rows * across + c / a.group), r, c);
+  }
+}
+
+void quantize_in_blocks(const QuantizeAttrs& a, const RefTensor& x, std::span<RefTensor> out) {
+  const MatrixShape shape = matrix(x.type.shape);
+  std::vector<Amax> maxima(out[1].data.size());
+  const auto value = [&](int64_t r, int64_t c) {
+    return static_cast<float>(x.data[size(r * shape.cols + c)]);
+  };
+  for_groups(a, shape, [&](size_t i, int64_t r, int64_t c) {
+    maxima[i] = join(maxima[i], amax_of(value(r, c)));
+  });
+  for (size_t i = 0; i < maxima.size(); ++i)
+    out[1].data[i] = scale_from_amax(quantizer(a), maxima[i].value);
+  for_groups(a, shape, [&](size_t i, int64_t r, int64_t c) {
+    const float inv_scale = 1.0f / static_cast<float>(out[1].data[i]);
+    out[0].data[size(r * shape.cols + c)] = code_value(a, value(r, c) * inv_scale);
+  });
+}
+
 void quantize_in_groups(const QuantizeAttrs& a, const RefTensor& x, std::span<RefTensor> out) {
+  if (a.rows > 1) return quantize_in_blocks(a, x, out);
   const std::vector<float> values(x.data.begin(), x.data.end());
   std::vector<uint8_t> codes(values.size());
   std::vector<float> scales(out[1].data.size());
@@ -108,6 +139,17 @@ void delayed_scale(const RefCall& call) {
   if (!next.empty()) next.back() = now;
 }
 
+void periodic_scale(const RefCall& call) {
+  const auto& a = std::get<PeriodicScaleAttrs>(call.attrs);
+  const auto entry = [&](size_t i) { return static_cast<float>(call.in[1].data[i]); };
+  const PeriodicScaleStep step = octet::periodic_scale(
+      {.scale = entry(0), .largest = entry(1), .steps = entry(2)},
+      static_cast<float>(call.in[0].data[0]), static_cast<float>(a.q.target), a.period);
+  call.out[0].data[0] = step.scale;
+  const float next[] = {step.next.scale, step.next.largest, step.next.steps};
+  std::copy(std::begin(next), std::end(next), call.out[1].data.begin());
+}
+
 void quantize(const RefCall& call) {
   const auto& a = std::get<QuantizeAttrs>(call.attrs);
   a.transposed ? quantize_transposed(a, call, call.out[0]) : quantize_rows(a, call, call.out[0]);
@@ -137,12 +179,14 @@ void fake_quantize(const RefCall& call) {
 }
 
 void dequantize(const RefCall& call) {
-  const int64_t group = std::get<QuantizeAttrs>(call.attrs).group;
+  const auto& a = std::get<QuantizeAttrs>(call.attrs);
+  const int64_t group = a.group;
   const RefTensor& codes = call.in[0];
   const size_t cols = size(matrix(codes.type.shape).cols);
   const size_t n_groups = group == 0 ? 0 : (cols + size(group) - 1) / size(group);
   for (size_t i = 0; i < codes.data.size(); ++i) {
-    const size_t at = group == 0 ? 0 : i / cols * n_groups + i % cols / size(group);
+    const size_t row = i / std::max<size_t>(cols, 1) / size(a.rows);
+    const size_t at = group == 0 ? 0 : row * n_groups + i % cols / size(group);
     const auto scale = static_cast<float>(call.in[1].data[at]);
     call.out[0].data[i] = static_cast<float>(codes.data[i]) * scale;
   }
