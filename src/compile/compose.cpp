@@ -24,14 +24,24 @@ ValueId take_output(Graph& graph, std::string_view name) {
   return value;
 }
 
-// The history that the output updates; nullptr where it updates none.
+// The history that the output updates, of maxima or of a rescale factor; nullptr where it updates
+// none.
 const GraphInput* history_of(const Graph& graph, const GraphOutput& output) {
   const GraphInput* input = output.updates == kNoValue ? nullptr : graph.input_of(output.updates);
-  return input != nullptr && input->key.use == StateUse::amax_history ? input : nullptr;
+  if (input == nullptr) return nullptr;
+  const bool is_history =
+      input->key.use == StateUse::amax_history || input->key.use == StateUse::rescale_factor;
+  return is_history ? input : nullptr;
+}
+
+StateUse accumulated(StateUse history) {
+  return history == StateUse::amax_history ? StateUse::accumulated_history
+                                           : StateUse::accumulated_rescale;
 }
 
 // The histories' next values become those of accumulated histories: each already holds this
 // micro-batch's maximum at its end and is shifted, so that of two the larger is right everywhere.
+// So it is of a rescale factor's memory, all of whose entries are maxima or equal.
 void accumulate_histories(Graph& graph, bool add) {
   Builder builder(graph);
   builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};
@@ -39,10 +49,11 @@ void accumulate_histories(Graph& graph, bool add) {
     const GraphInput* history = history_of(graph, graph.outputs[i]);
     if (history == nullptr) continue;
     const std::string site = history->key.owner;
+    const StateUse use = accumulated(history->key.use);
     const ValueId next = graph.outputs[i].value;
-    const ValueId total = builder.state(StateUse::accumulated_history, site, graph.type(next));
+    const ValueId total = builder.state(use, site, graph.type(next));
     graph.outputs[i] = {
-        .name = next_name(state_name(StateUse::accumulated_history, site)),
+        .name = next_name(state_name(use, site)),
         .value = add ? builder.emit1(OpCode::maximum, NoAttrs{}, {total, next}) : next,
         .updates = total};
   }
@@ -61,6 +72,19 @@ void hold_histories(Builder& builder) {
     const auto [flag, added] = flags.try_emplace(shape, kNoValue);
     if (added) flag->second = builder.broadcast(refused, shape, {});
     graph.outputs[i].value = builder.select(flag->second, history, next);
+  }
+}
+
+// The update, and what a step that it skips does to the states of scales.
+void guarded_update(Builder& builder, const std::vector<UpdateItem>& items,
+                    const ProgramOptions& options, ValueId flag) {
+  StepGuards guards{.flag = flag};
+  if (options.loss_scale) guards.loss_scale = loss_scale(builder, options.loss_scale);
+  build_update(builder, items, options.optim, guards);
+  hold_histories(builder);
+  if (options.loss_scale) {
+    const ValueId skipped = builder.graph().find_output("found_nonfinite")->value;
+    update_loss_scale(builder, options.loss_scale, skipped);
   }
 }
 
@@ -117,8 +141,7 @@ Graph append_update(const Graph& typed, const ProgramOptions& options) {
   const ValueId flag = output == nullptr ? kNoValue : output->value;
   std::erase_if(graph.outputs, is_gradient);
   Builder builder(graph);
-  build_update(builder, items, options.optim, flag);
-  hold_histories(builder);
+  guarded_update(builder, items, options, flag);
   append_weight_copies(builder, typed, CopiesOf::trained);
   return graph;
 }
@@ -140,11 +163,11 @@ Graph update_from_accumulators(const Graph& typed, const ProgramOptions& options
     const GraphInput* source = history_of(typed, output);
     if (source == nullptr) continue;
     const TensorType& type = typed.type(output.updates);
-    const ValueId history = builder.state(StateUse::amax_history, source->key.owner, type);
-    builder.next(history, builder.state(StateUse::accumulated_history, source->key.owner, type));
+    const auto& [use, site] = source->key;
+    const ValueId history = builder.state(use, site, type);
+    builder.next(history, builder.state(accumulated(use), site, type));
   }
-  build_update(builder, items, options.optim, flag);
-  hold_histories(builder);
+  guarded_update(builder, items, options, flag);
   append_weight_copies(builder, typed, CopiesOf::trained);
   return graph;
 }

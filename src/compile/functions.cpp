@@ -80,14 +80,14 @@ const Graph& TypedGraphs::graph(FunctionSource source, const BatchSize& size) {
 
 // Logical to Typed, as run and recipe choose.
 std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
-  const Recipe& recipe = find_recipe(options_.recipe);
+  const Recipe recipe = chosen_recipe(options_.recipe, options);
   RecipeOptions chosen = options;
   chosen.k_major = catalogue_.wants_k_major();
   const Recompute what = options_.recompute.value_or(recipe.recompute);
   std::vector<Pass> passes = {
       {.name = recipe.name,
        .run =
-           [&recipe, chosen](const Graph& graph) {
+           [recipe, chosen](const Graph& graph) {
              check_overrides(recipe.name, recipe.linears, graph, chosen.overrides);
              return recipe.apply(recipe, graph, chosen);
            }},
@@ -116,8 +116,11 @@ const Graph& TypedGraphs::training(const BatchSize& size) {
   if (!added) return it->second;
   RecipeOptions options = options_.recipe_options;
   options.recompute = options_.recompute;
+  options.detects_overflow = static_cast<bool>(options_.loss_scale);
   std::vector<Pass> passes = logical(options_.lora);
-  passes.push_back({.name = "autodiff", .run = [](const Graph& graph) { return autodiff(graph); }});
+  const AutodiffOptions gradients{.loss_scale = options_.loss_scale};
+  passes.push_back({.name = "autodiff",
+                    .run = [gradients](const Graph& graph) { return autodiff(graph, gradients); }});
   passes.push_back({.name = "simplify", .run = simplify});
   std::ranges::move(typing(options), std::back_inserter(passes));
   return it->second = run_passes(options_.forward(size, ForwardKind::loss), passes, &log_);
@@ -127,7 +130,7 @@ const Graph& TypedGraphs::forward(const BatchSize& size, ForwardKind kind) {
   const auto [it, added] = forward_.try_emplace({kind, size});
   if (!added) return it->second;
   RecipeOptions options = options_.recipe_options;
-  options.scaling = Scaling::current;
+  options.scaling = forward_scaling(options.scaling.value_or(find_recipe(options_.recipe).scaling));
   if (options_.inference_only) options.weight_copy = WeightCopy::per_use;
   LoraOptions lora = options_.lora;
   lora.dropout = 0;

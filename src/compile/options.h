@@ -10,6 +10,7 @@
 #include "optim/adamw.h"
 #include "passes/driver.h"
 #include "passes/lora.h"
+#include "passes/loss_scale.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
@@ -21,6 +22,7 @@ using ForwardBuilder = std::function<Graph(const BatchSize& size, ForwardKind ki
 struct ProgramOptions {
   ForwardBuilder forward;
   std::string recipe = "bf16";
+  LossScalePolicy loss_scale = {};  // wants AdamwPolicy::clipping global_norm
   RecipeOptions recipe_options = {};
   LoraOptions lora = {};                    // rank 0: all parameters are trained
   std::optional<Recompute> recompute = {};  // the recipe's choice where absent

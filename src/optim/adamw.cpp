@@ -189,13 +189,20 @@ ValueId attempt_input(Builder& builder, const std::vector<UpdateItem>& items,
 
 // One norm and one flag for all gradients.
 void update_together(Builder& builder, const std::vector<UpdateItem>& items,
-                     const AdamwPolicy& policy, ValueId flag, StepInputs in) {
+                     const AdamwPolicy& policy, const StepGuards& guards, StepInputs in) {
   std::vector<ValueId> gradients;
   for (const UpdateItem& item : items) gradients.push_back(item.gradient);
-  const auto norm = norm_of(builder, in.clip, gradients);
+  const bool is_scaled = guards.loss_scale != kNoValue;
+  if (is_scaled) in.clip = builder.mul(in.clip, guards.loss_scale);
+  auto norm = norm_of(builder, in.clip, gradients);
+  if (is_scaled) {
+    const ValueId inverse = builder.div(builder.fill({}, 1), guards.loss_scale);
+    for (const SlotId at : {GlobalNorm::norm, GlobalNorm::grad_scale})
+      norm[at] = builder.mul(norm[at], inverse);
+  }
   in.grad_scale = norm[GlobalNorm::grad_scale];
   std::vector<ValueId> flags = {norm[GlobalNorm::found_nonfinite]};
-  if (flag != kNoValue) flags.push_back(flag);
+  if (guards.flag != kNoValue) flags.push_back(guards.flag);
   report_norm(builder, norm[GlobalNorm::norm], flags);
   in.found_nonfinite = builder.graph().outputs.back().value;
   for (const UpdateItem& item : items) ItemUpdate(builder, item, policy).build(in);
@@ -236,14 +243,15 @@ Master master_from_name(std::string_view name) {
 }
 
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
-                  ValueId flag) {
+                  const StepGuards& guards) {
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "optimizer"};
   StepInputs in = scalar_inputs(builder);
   in.attempt = attempt_input(builder, items, policy);
   if (policy.clipping == Clipping::global_norm) {
-    update_together(builder, items, policy, flag, in);
+    update_together(builder, items, policy, guards, in);
   } else {
-    update_apart(builder, items, policy, flag, in);
+    CHECK(guards.loss_scale == kNoValue);
+    update_apart(builder, items, policy, guards.flag, in);
   }
 }
 

@@ -61,7 +61,12 @@ struct UpdateItem {
 
 // `flag`: another reason to refuse the step (a bool scalar), or kNoValue. Without clipping an
 // update heeds, of the flags that an any_of joins in it, those that are known when its gradient is.
+// `loss_scale`: f32[], a power of two that the gradients are to be divided by, or kNoValue; wants
+// Clipping::global_norm. The norm handed out is that of the gradients divided by it.
+struct StepGuards {
+  ValueId flag = kNoValue, loss_scale = kNoValue;
+};
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
-                  ValueId flag = kNoValue);
+                  const StepGuards& guards = {});
 
 }  // namespace octet

@@ -79,10 +79,13 @@ class Differentiator {
     std::vector<ValueId> sources;
     for (const GraphInput& source : sources_) sources.push_back(rewriter_.map(source.value));
     const std::vector<bool> reached = reached_from(graph, sources);
-    gradients_.assign(graph.values.size(), kNoValue);
     builder_.tag = Tag{.layer = -1, .role = Role::backward, .origin = "loss"};
-    gradients_[static_cast<size_t>(loss)] = builder_.fill({}, 1.0);
-    for (size_t n = rewriter_.from().nodes.size(); n-- > 0;) {
+    const size_t n_forward = graph.nodes.size();
+    const ValueId seed =
+        options_.loss_scale ? loss_scale(builder_, options_.loss_scale) : builder_.fill({}, 1.0);
+    gradients_.assign(graph.values.size(), kNoValue);
+    gradients_[static_cast<size_t>(loss)] = seed;
+    for (size_t n = n_forward; n-- > 0;) {
       const Node node = graph.nodes[n];  // a copy: vjp appends to graph.nodes
       std::vector<ValueId> dresults;
       bool any = false;

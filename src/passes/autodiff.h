@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "passes/loss_scale.h"
 
 namespace octet {
 
@@ -19,6 +20,7 @@ struct AutodiffOptions {
   std::string loss = "loss";
   // Inputs to differentiate; empty: every parameter.
   std::vector<std::string> with_respect_to = {};
+  LossScalePolicy loss_scale = {};  // gradients are those of the loss times this
 };
 
 Graph autodiff(const Graph& graph, const AutodiffOptions& options = {});

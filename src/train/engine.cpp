@@ -1,5 +1,6 @@
 #include "train/engine.h"
 
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -42,6 +43,14 @@ StepOutcome read_update(const BoundPlan& function, double loss, Device& device) 
   outcome.nonfinite = flag != 0;
   outcome.flagged = read_quantizer_flag(function, device);
   if (outcome.nonfinite) outcome.refused = read_refused(function);
+  return outcome;
+}
+
+// `found`: the loss scale before the step, where there is one.
+StepOutcome with_loss_scale(StepOutcome outcome, const std::optional<LossScaleReport>& found) {
+  outcome.loss_scale = found;
+  outcome.overflowed = found && outcome.nonfinite && std::isfinite(outcome.loss) &&
+                       static_cast<double>(found->scale) > kLeastLossScale;
   return outcome;
 }
 
@@ -127,12 +136,13 @@ StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& sc
   prepare_once();
   const float inv_n = inverse_of(batches.n_labels);
   save_histories();
+  const auto loss_scale = read_loss_scale();
   if (bound_.contains(function::step)) {
     CHECK(batches.count == 1);
     BoundPlan& step = function(function::step);
     write_batch(step, batches.read(0), inv_n);
     write_dropout(step, program_.options(), scalars.attempt, 0);
-    return run_update(step, scalars, std::nullopt);
+    return with_loss_scale(run_update(step, scalars, std::nullopt), loss_scale);
   }
   double loss = 0;
   for (size_t i = 0; i < batches.count; ++i) {
@@ -142,7 +152,21 @@ StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& sc
     run(micro);
     loss += static_cast<double>(micro.read_scalar("loss"));
   }
-  return run_update(function(function::update), scalars, loss);
+  return with_loss_scale(run_update(function(function::update), scalars, loss), loss_scale);
+}
+
+std::optional<LossScaleReport> TrainEngine::read_loss_scale() {
+  const LossScalePolicy& policy = program_.options().loss_scale;
+  if (!policy) return std::nullopt;
+  const auto read = [&](std::string_view owner, double first) {
+    float value = 0;
+    const auto& slot = program_.layout().slots.at(state_name(StateUse::loss_scale, owner));
+    arenas_->device().copy_out(&value, arenas_->lane(slot.lane) + slot.offset, sizeof(value));
+    return value == 0 ? static_cast<float>(first) : value;
+  };
+  return LossScaleReport{.scale = read(kLossScaleValue, policy.first),
+                         .window = read(kLossScaleWindow, policy.first_window()),
+                         .good_steps = read(kLossScaleGoodSteps, 0)};
 }
 
 StepOutcome TrainEngine::run_update(BoundPlan& plan, const StepScalars& scalars,
@@ -158,7 +182,10 @@ StepOutcome TrainEngine::run_update(BoundPlan& plan, const StepScalars& scalars,
 
 void TrainEngine::enable_tracing() {
   for (const auto& [name, slot] : program_.layout().slots) {
-    if (slot.key.use != StateUse::amax_history) continue;
+    const bool is_kept = slot.key.use == StateUse::amax_history ||
+                         slot.key.use == StateUse::rescale_factor ||
+                         slot.key.use == StateUse::loss_scale;
+    if (!is_kept) continue;
     const auto n_bytes = static_cast<size_t>(slot.type.n_bytes());
     histories_.push_back({arenas_->lane(slot.lane) + slot.offset, std::vector<std::byte>(n_bytes)});
   }

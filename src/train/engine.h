@@ -16,6 +16,7 @@
 #include "data/loader.h"
 #include "infer/evaluate.h"
 #include "runtime/nonfinite.h"
+#include "train/step_report.h"
 
 namespace octet {
 
@@ -31,6 +32,9 @@ struct StepOutcome {
   float grad_norm = 0;
   bool nonfinite = false;  // the update was skipped: weights and states are as before
   bool flagged = false;    // a quantizer met a value that is not finite
+  // The step was skipped for the loss scale's sake, which fell: the loss is finite.
+  bool overflowed = false;
+  std::optional<LossScaleReport> loss_scale = {};
   // Without clipping: the parameters that were left as they were, the others being updated.
   std::vector<std::string> refused = {};
 };
@@ -61,7 +65,7 @@ class TrainEngine {
   void prepare_state();
 
   // Makes trace_nonfinite() possible: from now on every step first copies the states that a skipped
-  // step changes all the same (histories of delayed scaling).
+  // step changes all the same (histories of delayed scaling, the loss scale).
   void enable_tracing();
   // Runs the step that has just been skipped once more, launch by launch, on the same batches and
   // states; the first value in it that is not finite, if there is one. States are afterwards as
@@ -77,6 +81,7 @@ class TrainEngine {
     return std::exchange(observer_, std::move(observer));
   }
 
+  bool has_loss_scale() const { return static_cast<bool>(program_.options().loss_scale); }
   Arenas& arenas() { return *arenas_; }
   const Layout& layout() const { return program_.layout(); }
   int64_t planned_bytes() const;  // of all lanes: what is allocated
@@ -87,6 +92,7 @@ class TrainEngine {
   StepOutcome run_update(BoundPlan& function, const StepScalars& scalars,
                          std::optional<double> loss);
   void prepare_once();
+  std::optional<LossScaleReport> read_loss_scale();
   void save_histories();
   BoundPlan& function(std::string_view name) { return *bound_.at(name); }
 

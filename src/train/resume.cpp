@@ -83,6 +83,14 @@ void check_counters(const LoadedCheckpoint& checkpoint, const RowLoader& loader,
         fmt::format("{} for each of the {} windows that the loader drew", seq, loader.drawn()),
         manifest.tokens);
   }
+  const int64_t overflowed =
+      manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
+  if (overflowed > manifest.attempted - manifest.skipped) {
+    fail_counter(checkpoint, "overflowed",
+                 fmt::format("at most the {} steps that were not skipped",
+                             manifest.attempted - manifest.skipped),
+                 overflowed);
+  }
   const int64_t in_a_row = extra_count(checkpoint, "nonfinite_in_a_row");
   if (in_a_row > manifest.attempted) {
     fail_counter(checkpoint, "nonfinite_in_a_row",

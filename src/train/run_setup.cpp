@@ -51,9 +51,15 @@ TokenWidth shard_width(int64_t bytes) {
 
 LinearOverride linear_override(const RecipeOverride& line) {
   LinearOverride result{.pattern = line.pattern};
-  if (!line.recipe.empty()) result.quantized = false;
+  if (!line.recipe.empty()) {
+    const LinearFormats& formats = find_recipe(line.recipe).linears;
+    result.quantized = formats.quantized;
+    if (formats.quantized) result.x = formats.x, result.w = formats.w, result.dy = formats.dy;
+  }
   for (const auto& [role, format] : line.formats) {
-    (role == "x" ? result.x : role == "w" ? result.w : result.dy) = dtype_from_name(format);
+    (role == "x"   ? result.x
+     : role == "w" ? result.w
+                   : result.dy) = operand_format_from_name(format, role == "dy");
   }
   return result;
 }
@@ -64,10 +70,29 @@ RecipeOptions recipe_options(const RunConfig& config) {
   options.scaling = named_or_auto<Scaling>(config.recipe.scaling);
   options.weight_copy = named_or_auto<WeightCopy>(config.recipe.weight_copy);
   options.tf32 = config.recipe.tf32;
+  const RecipeConfig& recipe = config.recipe;
+  const Dtype compute = dtype_from_name(recipe.compute).value();
+  if (compute != find_recipe(recipe.base).compute) options.compute = compute;
+  const Dtype stored =
+      recipe.activations == "wide" ? Dtype::bf16 : dtype_from_name(recipe.activations).value();
+  if (stored != find_recipe(recipe.base).activations.value_or(Dtype::bf16))
+    options.activations = stored;
+  options.mx_rule = recipe.mx_scale == "floor" ? ScaleRule::mx_floor : ScaleRule::power_ceil;
+  options.gradient_rounding = rounding_from_name(recipe.gradient_rounding).value();
   for (const RecipeOverride& line : config.recipe.overrides) {
     options.overrides.push_back(linear_override(line));
   }
   return options;
+}
+
+LossScalePolicy loss_scale_policy(const RecipeConfig& recipe) {
+  LossScalePolicy policy{.kind = named<LossScaling>(recipe.loss_scaling),
+                         .first = recipe.loss_scale,
+                         .growth_steps = recipe.loss_growth};
+  if (policy.first == 0)
+    policy.first =
+        policy.kind == LossScaling::adaptive ? kFirstAdaptiveLossScale : kFirstGlobalLossScale;
+  return policy;
 }
 
 double log2_rms(const ParameterSpec& parameter) {
@@ -94,6 +119,7 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   options.recipe = config.recipe.base;
   options.recipe_options = recipe_options(config);
   options.recipe_options.frozen = frozen_format(config);
+  options.loss_scale = loss_scale_policy(config.recipe);
   options.lora = lora_options(config);
   options.recompute = named_or_auto<Recompute>(config.train.recompute);
   options.strict_fusion = config.recipe.strict_fusion;
@@ -103,7 +129,9 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   options.optim.seed = static_cast<uint32_t>(config.train.seed);
   // Accumulated gradients are all there when the update begins: nothing to release. A step that is
   // traced must be skipped as a whole, to run again from where it began.
-  if (config.optim.clip == 0 && config.train.accumulate == 1 && !config.train.debug_nonfinite)
+  // So must one whose loss scale was too large.
+  if (config.optim.clip == 0 && config.train.accumulate == 1 && !config.train.debug_nonfinite &&
+      !options.loss_scale)
     options.optim.clipping = Clipping::none;
   options.train = {
       .batch = config.train.batch, .seq = config.model.seq, .documents = row_documents(config)};

@@ -27,6 +27,12 @@ std::string metrics_json(const StepReport& report) {
       {"skipped", report.skipped ? 1 : 0},
       {"flagged", report.flagged ? 1 : 0},
   };
+  if (report.loss_scale) {
+    json["overflowed"] = report.overflowed ? 1 : 0;
+    json["loss_scale"] = static_cast<double>(report.loss_scale->scale);
+    json["loss_window"] = static_cast<int64_t>(report.loss_scale->window);
+    json["loss_good_steps"] = static_cast<int64_t>(report.loss_scale->good_steps);
+  }
   if (!report.refused.empty()) json["refused"] = report.refused;
   if (report.val_loss) json["val_loss"] = *report.val_loss;
   return json.dump();
@@ -62,6 +68,12 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
   report.mem_bytes = count("mem_bytes");
   report.skipped = count("skipped") != 0;
   report.flagged = count("flagged") != 0;
+  if (json.contains("loss_scale")) {
+    report.overflowed = count("overflowed") != 0;
+    report.loss_scale = {.scale = static_cast<float>(number("loss_scale")),
+                         .window = static_cast<float>(number("loss_window")),
+                         .good_steps = static_cast<float>(number("loss_good_steps"))};
+  }
   if (json.contains("val_loss")) report.val_loss = number("val_loss");
   if (const auto it = json.find("refused"); it != json.end() && it->is_array()) {
     for (const Json& name : *it) {
@@ -101,6 +113,8 @@ std::string step_line(const StepReport& report) {
                                  report.step, report.steps, unsigned_nan(report.loss), report.lr,
                                  unsigned_nan(report.grad_norm), report.tokens_per_s);
   if (report.skipped && report.refused.empty()) line += "  skipped: a gradient is not finite";
+  if (report.overflowed)
+    line += fmt::format("  skipped: an overflow at loss scale {:g}", report.loss_scale->scale);
   if (!report.refused.empty()) {
     line += fmt::format("  skipped, gradient not finite: {}", fmt::join(report.refused, ", "));
   }

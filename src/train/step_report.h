@@ -12,17 +12,25 @@
 
 namespace octet {
 
+// Of loss scaling, as a step found it: the scale, the good steps that make it double, and how many
+// of them there were.
+struct LossScaleReport {
+  float scale = 0, window = 0, good_steps = 0;
+};
+
 struct StepReport {
   int64_t step = 0, steps = 0;  // this one, and how many the run has
   float loss = 0;               // nats per token
   float grad_norm = 0;          // before clipping
   double lr = 0;
-  int64_t tokens = 0;                      // since the start of the run
-  double tokens_per_s = 0;                 // of this step
-  double time_ms = 0;                      // of this step, without evaluation and saving
-  int64_t mem_bytes = 0;                   // allocated by the plans
-  bool skipped = false;                    // the update was skipped: a gradient was not finite
-  bool flagged = false;                    // a quantizer met a value that is not finite
+  int64_t tokens = 0;       // since the start of the run
+  double tokens_per_s = 0;  // of this step
+  double time_ms = 0;       // of this step, without evaluation and saving
+  int64_t mem_bytes = 0;    // allocated by the plans
+  bool skipped = false;     // the update was skipped: a gradient was not finite
+  bool flagged = false;     // a quantizer met a value that is not finite
+  bool overflowed = false;  // skipped for the loss scale's sake, and so not `skipped`
+  std::optional<LossScaleReport> loss_scale = {};
   std::vector<std::string> refused = {};   // without clipping: the tensors that it left alone
   std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
   std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples

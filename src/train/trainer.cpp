@@ -58,7 +58,7 @@ std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const Run
                      .base_hash = weights_hash(base, spec),
                      .lora = lora_options(config),
                      .frozen = frozen_format(config),
-                     .compute = find_recipe(config.recipe.base).compute};
+                     .compute = dtype_from_name(config.recipe.compute).value()};
 }
 
 // Means over the steps of this process.
@@ -106,7 +106,7 @@ StepReport Trainer::step() {
       .count = static_cast<size_t>(config_.train.accumulate),
       .n_labels = counts.n_labels,
       .read = [&](size_t i) { return loader_->peek(static_cast<int64_t>(i) * batch, batch); }};
-  const auto t = static_cast<double>(attempted_ + 1 - skipped_);
+  const auto t = static_cast<double>(attempted_ + 1 - skipped_ - overflowed_);
   StepReport report;
   report.step = attempted_ + 1;
   report.steps = config_.train.steps;
@@ -118,16 +118,20 @@ StepReport Trainer::step() {
                                .attempt = static_cast<uint32_t>(report.step)};
   const StepOutcome outcome = watched_step(batches, scalars, report);
   const double seconds = watch.seconds();
-  if (config_.train.debug_nonfinite && (outcome.nonfinite || !std::isfinite(outcome.loss)))
+  const bool is_skipped = outcome.nonfinite && !outcome.overflowed;
+  if (config_.train.debug_nonfinite && (is_skipped || !std::isfinite(outcome.loss)))
     report.nonfinite = engine_.trace_nonfinite(batches, scalars);
   const int64_t n_tokens = n_windows * config_.model.seq;
   loader_->advance(n_windows);
   ++attempted_;
-  skipped_ += outcome.nonfinite ? 1 : 0;
+  skipped_ += is_skipped ? 1 : 0;
+  overflowed_ += outcome.overflowed ? 1 : 0;
   tokens_ += n_tokens;
   report.loss = outcome.loss;
   report.grad_norm = outcome.grad_norm;
-  report.skipped = outcome.nonfinite;
+  report.skipped = is_skipped;
+  report.overflowed = outcome.overflowed;
+  report.loss_scale = outcome.loss_scale;
   report.tokens = tokens_;
   report.flagged = outcome.flagged;
   report.refused = outcome.refused;

@@ -132,6 +132,7 @@ class Trainer {
   ValidationWatch watch_;
 
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
+  int64_t overflowed_ = 0;  // steps skipped for the loss scale's sake
   int64_t nonfinite_in_a_row_ = 0;
   std::optional<StepReport> unrecorded_;  // a step that is done, and not yet written down
 };

@@ -109,6 +109,7 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   attempted_ = manifest.attempted;
   skipped_ = manifest.skipped;
   tokens_ = manifest.tokens;
+  overflowed_ = manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
   nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
   watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
   saved_step_ = attempted_;
@@ -131,6 +132,7 @@ Manifest Trainer::manifest() const {
   manifest.recipe = config_.recipe.base;
   manifest.loader = loader_->state();
   manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
+  if (engine_.has_loss_scale()) manifest.extra["overflowed"] = std::to_string(overflowed_);
   manifest.extra["validation"] = val_identity_;
   watch_.write(manifest.extra);
   if (unrecorded_) manifest.extra["unrecorded"] = metrics_json(*unrecorded_);

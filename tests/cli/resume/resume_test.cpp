@@ -21,6 +21,9 @@ TEST_P(KilledRun, ends_with_the_bits_of_an_undisturbed_one) {
 INSTANTIATE_TEST_SUITE_P(settings, KilledRun,
                          testing::Values(Settings{"coat", "e4m3+x", "bf16_remainder"},
                                          Settings{"hif8", "de8_sr", "bf16_sr"},
+                                         Settings{"{base: hif8, compute: fp16, scaling: periodic, "
+                                                  "loss_scaling: adaptive}",
+                                                  "hif8+x", "fp32"},
                                          Settings{"fp32", "f32", "fp32"},
                                          Settings{"bf16", "bf16_sr", "fp32"}),
                          [](const auto& info) { return info.param.name(); });

@@ -121,7 +121,50 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"recipe=bf16", "optim.state_m=e4m3+x",
                                              "optim.state_v=de8", "optim.master=bf16_sr"},
                     std::vector<std::string>{"recipe=fp32", "train.accumulate=5",
-                                             "optim.clip=0.05"}));
+                                             "optim.clip=0.05"},
+                    std::vector<std::string>{"recipe={base: hif8, compute: fp16, scaling: periodic,"
+                                             " loss_scaling: adaptive, gradient_rounding: hr}",
+                                             "train.accumulate=2"},
+                    std::vector<std::string>{"recipe={base: hif8, scaling: none, activations: hif8,"
+                                             " loss_scaling: global, loss_scale: 65536}",
+                                             "optim.state_m=hif8+x"},
+                    std::vector<std::string>{"recipe={base: fp16, loss_scaling: adaptive}"},
+                    std::vector<std::string>{"recipe=mxfp8"}));
+
+// The first 11 or so scales are too large for FP16: more steps than may be skipped in a row.
+TEST(Trainer, steps_left_out_for_the_loss_scale_end_no_run) {
+  const ScratchFolder folder;
+  const std::vector<std::string> sets = {
+      "recipe={base: fp16, loss_scaling: global, loss_scale: 4294967296}", "train.steps=30",
+      "train.max_nonfinite_steps=3"};
+  Session(tiny_config(folder, sets)).trainer.run(StartMode::fresh, {});
+  int n_overflows = 0;
+  double scale = 4294967296;
+  for (const auto& line : metrics(folder / "run")) {
+    EXPECT_EQ(line.at("skipped"), 0);
+    EXPECT_EQ(line.at("loss_scale"), scale);
+    if (line.at("overflowed") == 0) continue;
+    ++n_overflows;
+    scale /= 2;
+  }
+  EXPECT_GT(n_overflows, 3);
+  EXPECT_LT(n_overflows, 25);
+  EXPECT_LT(metrics(folder / "run").back().at("loss"), 5.0);
+}
+
+// A loss that is not finite is no matter of the scale.
+TEST(Trainer, a_loss_that_is_not_finite_ends_a_run_with_loss_scaling_too) {
+  const ScratchFolder folder;
+  const std::vector<std::string> sets = {"recipe={base: fp16, loss_scaling: adaptive}",
+                                         "optim.lr=999",
+                                         "optim.warmup=0",
+                                         "optim.clip=0",
+                                         "train.steps=60",
+                                         "train.max_nonfinite_steps=3"};
+  const std::string error =
+      error_of([&] { Session(tiny_config(folder, sets)).trainer.run(StartMode::fresh, {}); });
+  EXPECT_NE(error.find("expected a finite loss and gradient"), std::string::npos) << error;
+}
 
 TEST(Trainer, lost_tail_of_metrics_is_written_again) {
   const ScratchFolder folder;

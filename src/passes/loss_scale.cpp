@@ -1,0 +1,94 @@
+#include "passes/loss_scale.h"
+
+#include <algorithm>
+
+namespace octet {
+namespace {
+
+// An input of the graph, or made one.
+ValueId state_of(Builder& b, std::string_view owner) {
+  const std::string name = state_name(StateUse::loss_scale, owner);
+  if (const GraphInput* input = b.graph().find_input(name)) return input->value;
+  const Dtype dtype = b.graph().phase == Phase::logical ? Dtype::real : Dtype::f32;
+  return b.state(StateUse::loss_scale, owner, {.dtype = dtype, .shape = {}});
+}
+
+ValueId less(Builder& b, ValueId x, ValueId y) {
+  return b.emit1(OpCode::less, NoAttrs{}, {x, y});
+}
+
+ValueId constant(Builder& b, double value) {
+  return b.fill({}, value);
+}
+
+// The state, or `first` where it is 0.
+ValueId begun(Builder& b, std::string_view owner, double first) {
+  const ValueId state = state_of(b, owner);
+  const ValueId is_new = b.emit1(OpCode::equal, NoAttrs{}, {state, constant(b, 0)});
+  return b.select(is_new, constant(b, first), state);
+}
+
+// The next larger window, or the next smaller one; at the ends the same.
+ValueId window_above(Builder& b, ValueId window) {
+  ValueId result = constant(b, kLossWindows.back());
+  for (auto it = kLossWindows.rbegin(); it != kLossWindows.rend(); ++it)
+    result = b.select(less(b, window, constant(b, *it)), constant(b, *it), result);
+  return result;
+}
+ValueId window_below(Builder& b, ValueId window) {
+  ValueId result = constant(b, kLossWindows.front());
+  for (const double size : kLossWindows)
+    result = b.select(less(b, constant(b, size), window), constant(b, size), result);
+  return result;
+}
+
+// Whether this step made S rise or fall.
+struct Change {
+  ValueId falls, rises;
+  // By which of the two it is; rises is read where nothing falls.
+  ValueId pick(Builder& b, ValueId fallen, ValueId risen, ValueId same) const {
+    return b.select(falls, fallen, b.select(rises, risen, same));
+  }
+};
+
+void move_window(Builder& b, const Change& change, ValueId window) {
+  const ValueId streak = state_of(b, kLossScaleStreak), zero = constant(b, 0);
+  const ValueId one = constant(b, 1), minus_one = constant(b, -1);
+  const ValueId fallen = b.select(less(b, zero, streak), minus_one, b.sub(streak, one));
+  const ValueId risen = b.select(less(b, streak, zero), one, b.add(streak, one));
+  const ValueId counted = change.pick(b, fallen, risen, streak);
+  const ValueId is_up = less(b, constant(b, kStreak - 0.5), counted);
+  const ValueId is_down = less(b, counted, constant(b, 0.5 - kStreak));
+  b.next(
+      state_of(b, kLossScaleWindow),
+      b.select(is_up, window_above(b, window), b.select(is_down, window_below(b, window), window)));
+  b.next(streak, b.select(is_up, zero, b.select(is_down, zero, counted)));
+}
+
+}  // namespace
+
+ValueId loss_scale(Builder& builder, const LossScalePolicy& policy) {
+  return begun(builder, kLossScaleValue, policy.first);
+}
+
+void update_loss_scale(Builder& b, const LossScalePolicy& policy, ValueId overflow) {
+  b.tag = Tag{.layer = -1, .role = Role::update, .origin = "loss_scale"};
+  const ValueId scale = loss_scale(b, policy);
+  const ValueId window = begun(b, kLossScaleWindow, policy.first_window());
+  const ValueId good_steps = state_of(b, kLossScaleGoodSteps);
+  const ValueId zero = constant(b, 0), more = b.plus(good_steps, 1);
+  const Change change{.falls = overflow, .rises = less(b, b.plus(window, -0.5), more)};
+  const ValueId half =
+      b.emit1(OpCode::maximum, NoAttrs{}, {b.scaled(scale, 0.5), constant(b, kLeastLossScale)});
+  const ValueId twice =
+      b.emit1(OpCode::minimum, NoAttrs{}, {b.scaled(scale, 2), constant(b, kMostLossScale)});
+  b.next(state_of(b, kLossScaleValue), change.pick(b, half, twice, scale));
+  b.next(good_steps, change.pick(b, zero, zero, more));
+  if (policy.kind == LossScaling::adaptive) {
+    move_window(b, change, window);
+  } else {
+    b.next(state_of(b, kLossScaleWindow), window);
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,249 @@
+// Loss scaling: what it must not change, how the scale follows overflows, and a run that it saves.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "property/recipes/tiny_training.h"
+
+namespace octet {
+namespace {
+
+ProgramOptions options(std::string_view recipe, LossScalePolicy policy) {
+  ProgramOptions result = tiny::options(recipe);
+  result.loss_scale = policy;
+  return result;
+}
+
+LossScalePolicy global(double first, int64_t growth_steps = 2000) {
+  return {.kind = LossScaling::global, .first = first, .growth_steps = growth_steps};
+}
+LossScalePolicy adaptive(double first = kFirstAdaptiveLossScale) {
+  return {.kind = LossScaling::adaptive, .first = first};
+}
+
+// Makes the first element of the first gradient infinite, right before the norm reads it.
+StepObserver planted_overflow(TrainEngine& engine) {
+  return [&engine](const Plan& plan, const PlanStep& step, bool before) {
+    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    if (!before || node.op != OpCode::global_norm) return;
+    const ValueId gradient = node.in(GlobalNorm::gradient);
+    const Dtype dtype = plan.graph.type(gradient).dtype;
+    ASSERT_TRUE(dtype == Dtype::fp16 || dtype == Dtype::bf16);
+    const uint16_t infinity = dtype == Dtype::fp16 ? 0x7C00 : 0x7F80;
+    std::memcpy(engine.arenas().address(plan, gradient), &infinity, sizeof(infinity));
+  };
+}
+
+// Steps of which those overflow that `overflows` names.
+std::vector<StepOutcome> outcomes(const ProgramOptions& program, uint32_t n_steps,
+                                  const std::function<bool(uint32_t)>& overflows) {
+  TrainEngine engine(program, *tiny::backend().device, *tiny::backend().catalogue);
+  tiny::start(engine);
+  std::vector<StepOutcome> result;
+  uint32_t n_applied = 0;
+  for (uint32_t step = 0; step < n_steps; ++step) {
+    const Batch batch = tiny::batch(program.train, step);
+    engine.observe(overflows(step) ? planted_overflow(engine) : StepObserver{});
+    StepScalars scalars = tiny::scalars(n_applied);
+    scalars.attempt = step + 1;
+    result.push_back(engine.step({&batch, 1}, scalars));
+    n_applied += result.back().nonfinite ? 0 : 1;
+  }
+  return result;
+}
+
+bool never(uint32_t) {
+  return false;
+}
+
+// The rules once more, as they are told, without the graph.
+struct Rules {
+  bool is_adaptive;
+  double scale, window, good_steps = 0;
+  int streak = 0;
+
+  void follow(bool overflow) {
+    if (overflow) {
+      scale = std::max(scale / 2, kLeastLossScale);
+      good_steps = 0;
+      count(-1);
+    } else if (++good_steps >= window) {
+      scale = std::min(scale * 2, kMostLossScale);
+      good_steps = 0;
+      count(1);
+    }
+  }
+  void count(int way) {
+    if (!is_adaptive) return;
+    streak = streak * way > 0 ? streak + way : way;
+    if (std::abs(streak) < 3) return;
+    streak = 0;
+    const auto at = std::find(kLossWindows.begin(), kLossWindows.end(), window);
+    if (way > 0 && at + 1 != kLossWindows.end()) window = at[1];
+    if (way < 0 && at != kLossWindows.begin()) window = at[-1];
+  }
+};
+
+void expect_rules(const ProgramOptions& program, uint32_t n_steps,
+                  const std::function<bool(uint32_t)>& overflows) {
+  Rules rules{.is_adaptive = program.loss_scale.kind == LossScaling::adaptive,
+              .scale = program.loss_scale.first,
+              .window = program.loss_scale.first_window()};
+  const auto steps = outcomes(program, n_steps, overflows);
+  for (uint32_t step = 0; step < n_steps; ++step) {
+    const StepOutcome& outcome = steps[step];
+    ASSERT_TRUE(outcome.loss_scale.has_value());
+    ASSERT_EQ(outcome.loss_scale->scale, rules.scale) << step;
+    ASSERT_EQ(outcome.loss_scale->window, rules.window) << step;
+    ASSERT_EQ(outcome.loss_scale->good_steps, rules.good_steps) << step;
+    ASSERT_EQ(outcome.nonfinite, overflows(step)) << step;
+    ASSERT_EQ(outcome.overflowed, overflows(step) && rules.scale > kLeastLossScale) << step;
+    rules.follow(overflows(step));
+  }
+}
+
+// Without clipping, whose norm has an epsilon, a power of two leaves every bit.
+TEST(LossScale, changes_no_bit_where_nothing_is_small_or_large) {
+  for (const char* recipe : {"fp32", "bf16", "fp8_linear", "hif8", "coat"}) {
+    ProgramOptions plain = tiny::options(recipe);
+    const auto run = [&](const ProgramOptions& program) {
+      TrainEngine engine(program, *tiny::backend().device, *tiny::backend().catalogue);
+      tiny::start(engine);
+      std::vector<StepOutcome> steps;
+      for (uint32_t step = 0; step < 4; ++step) {
+        const Batch batch = tiny::batch(program.train, step);
+        StepScalars scalars = tiny::scalars(step);
+        scalars.clip = 0;
+        steps.push_back(engine.step({&batch, 1}, scalars));
+      }
+      return steps;
+    };
+    const auto a = run(plain), b = run(options(recipe, global(0x1p12, 2)));
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(std::bit_cast<uint32_t>(a[i].loss), std::bit_cast<uint32_t>(b[i].loss))
+          << recipe << " " << i;
+      EXPECT_EQ(a[i].grad_norm, b[i].grad_norm) << recipe << " " << i;
+    }
+    EXPECT_EQ(b.back().loss_scale->scale, 0x1p13f) << recipe;  // it grew meanwhile
+  }
+}
+
+TEST(LossScale, clips_the_gradients_of_the_loss_itself) {
+  const auto plain = tiny::losses(tiny::options("fp32"), 8),
+             scaled = tiny::losses(options("fp32", global(0x1p20)), 8);
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(plain[i], scaled[i], 1e-5f) << i;
+}
+
+TEST(LossScale, global_halves_on_overflow_and_doubles_after_good_steps) {
+  expect_rules(options("bf16", global(0x1p10, 3)), 24,
+               [](uint32_t step) { return step == 4 || step == 5 || step == 13; });
+}
+
+TEST(LossScale, adaptive_moves_its_window_by_streaks) {
+  const auto overflows = [](uint32_t step) {
+    return (step >= 25 && step < 32) || step == 40 || step == 42 || step == 45;
+  };
+  expect_rules(options("bf16", adaptive(0x1p10)), 160, overflows);
+}
+
+TEST(LossScale, stays_within_its_bounds) {
+  expect_rules(options("bf16", global(0x1p-22, 2)), 12, [](uint32_t step) { return step < 5; });
+  expect_rules(options("bf16", global(0x1p46, 1)), 6, never);
+}
+
+TEST(LossScale, follows_accumulated_micro_batches) {
+  ProgramOptions program = options("hif8", adaptive(0x1p14));
+  program.recipe_options.scaling = Scaling::periodic;
+  program.train.batch /= 2;
+  program.accumulate = 2;
+  const auto losses = tiny::losses(program, 12);
+  for (const float loss : losses) EXPECT_TRUE(std::isfinite(loss));
+  EXPECT_LT(losses.back(), losses.front() - 0.2f);
+}
+
+// A burst of overflows drives a global scale so low that all gradients are zero in FP16, and there
+// it stays for 2,000 steps; the adaptive one began higher, has shrunk its window to 1 by then, and
+// rises.
+TEST(LossScale, the_adaptive_one_recovers_where_the_global_one_does_not) {
+  const auto burst = [](uint32_t step) { return step >= 5 && step < 45; };
+  constexpr uint32_t kSteps = 110;
+  const auto plain = outcomes(options("fp16", global(0x1p16)), kSteps, burst);
+  const auto follows = outcomes(options("fp16", adaptive()), kSteps, burst);
+  const float before = plain[44].loss;
+  EXPECT_LE(plain.back().loss_scale->scale, 0x1p-23f);
+  EXPECT_EQ(plain.back().grad_norm, 0.0f);
+  EXPECT_GT(plain.back().loss, before - 0.3f);
+  // Eightfold in three steps, and twofold every 20 from there.
+  EXPECT_EQ(follows.back().loss_scale->scale, 0x1p6f * follows[45].loss_scale->scale);
+  EXPECT_GT(follows.back().grad_norm, 0.0f);
+  EXPECT_LT(follows.back().loss, before - 1.0f);
+}
+
+// Gradients of HiFloat8 without a scale of their own: 40,960 and above saturate, and that is seen
+// before the cast.
+TEST(LossScale, what_saturates_is_an_overflow) {
+  ProgramOptions program = options("hif8", global(0x1p40));
+  program.recipe_options.scaling = Scaling::none;
+  const auto steps = outcomes(program, 60, never);
+  const auto n_overflows =
+      std::count_if(steps.begin(), steps.end(), [](const StepOutcome& s) { return s.overflowed; });
+  EXPECT_TRUE(steps.front().overflowed);
+  EXPECT_TRUE(steps.front().flagged);
+  EXPECT_TRUE(std::isfinite(steps.front().grad_norm));  // the BF16 gradients say nothing
+  EXPECT_GT(n_overflows, 5);
+  EXPECT_LT(n_overflows, 40);
+  EXPECT_FALSE(steps.back().overflowed);
+  EXPECT_LT(steps.back().loss, steps.front().loss - 0.3f);
+}
+
+TEST(LossScale, hifloat8_trains_in_fp16_with_every_scaling_and_rounding) {
+  for (const Scaling scaling : {Scaling::none, Scaling::periodic, Scaling::current}) {
+    for (const Rounding rounding : {Rounding::near, Rounding::hr}) {
+      ProgramOptions program = options("hif8", adaptive(0x1p14));
+      program.optim.master = Master::fp32;
+      program.recipe_options.compute = Dtype::fp16;
+      program.recipe_options.scaling = scaling;
+      program.recipe_options.gradient_rounding = rounding;
+      const auto steps = outcomes(program, 40, never);
+      EXPECT_LT(steps.back().loss, steps.front().loss - 0.3f)
+          << enum_name(scaling) << " " << rounding_name(rounding);
+    }
+  }
+}
+
+TEST(PeriodicScale, is_a_power_of_two_made_anew_every_ten_steps) {
+  ProgramOptions program = tiny::options("hif8");
+  program.recipe_options.scaling = Scaling::periodic;
+  TrainEngine engine(program, *tiny::backend().device, *tiny::backend().catalogue);
+  tiny::start(engine);
+  std::map<std::string, std::vector<float>> scales;
+  for (uint32_t step = 0; step < 31; ++step) {
+    const Batch batch = tiny::batch(program.train, step);
+    engine.step({&batch, 1}, tiny::scalars(step, 0.05f));
+    for (const auto& [name, slot] : engine.layout().slots) {
+      if (slot.key.use != StateUse::rescale_factor) continue;
+      const auto* memory =
+          reinterpret_cast<const float*>(engine.arenas().lane(slot.lane) + slot.offset);
+      scales[name].push_back(memory[0]);
+      EXPECT_EQ(memory[2], static_cast<float>(step % 10 + 1)) << name << " " << step;
+    }
+  }
+  EXPECT_EQ(scales.size(), 2u * 4 * 3);  // per layer: x, w and dy of 4 groups
+  bool any_changed = false;
+  for (const auto& [name, values] : scales) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      int exponent = 0;
+      EXPECT_EQ(std::frexp(values[i], &exponent), 0.5f) << name;
+      if (i % 10 != 0) EXPECT_EQ(values[i], values[i - 1]) << name << " " << i;
+      any_changed = any_changed || values[i] != values[0];
+    }
+  }
+  EXPECT_TRUE(any_changed);
+}
+
+}  // namespace
+}  // namespace octet
