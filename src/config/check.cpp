@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 
 #include "base/error.h"
 #include "config/table.h"
 #include "config/value.h"
 #include "nn/shape.h"
+#include "passes/loss_scale.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
@@ -45,6 +47,37 @@ void check_shape(const LoadedConfig& loaded, const std::string& name) {
   const std::string path = fmt::format("model.{}", fault->field);
   const std::string other = fault->other.empty() ? path : fmt::format("model.{}", fault->other);
   check(loaded, name, {{path, other, false, fault->expected_of(other), fault->got}});
+}
+
+// What a recipe may be told, and what goes together.
+void check_recipe(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
+  const RecipeConfig& config = loaded.config.recipe;
+  const bool is_free = recipe.linears.quantized && recipe.scales_loss;
+  const bool may_choose = is_free && config.compute != "f32";
+  const std::string_view activations =
+      recipe.activations ? dtype_name(*recipe.activations) : std::string_view("wide");
+  const bool keeps_quantized = config.weight_copy == "per_step" || config.weight_copy == "w_only";
+  const bool has_powers = config.scaling == "periodic" || config.scaling == "none";
+  int exponent = 0;
+  const double significand = std::frexp(config.loss_scale, &exponent);
+  check(
+      loaded, name,
+      {{"recipe.compute", "recipe.base", config.compute == dtype_name(recipe.compute) || may_choose,
+        fmt::format("{} with recipe {}", is_free ? "bf16 or fp16" : dtype_name(recipe.compute),
+                    recipe.name),
+        config.compute},
+       {"recipe.activations", "recipe.base", config.activations == activations || may_choose,
+        fmt::format("{} with recipe {}", activations, recipe.name), config.activations},
+       {"recipe.weight_copy", "recipe.scaling", !keeps_quantized || !has_powers,
+        fmt::format("auto, per_use or scale with recipe.scaling = {}", config.scaling),
+        config.weight_copy},
+       {"recipe.loss_scaling", "recipe.base", config.loss_scaling == "none" || recipe.scales_loss,
+        fmt::format("none with recipe {}, whose scales are propagated", recipe.name),
+        config.loss_scaling},
+       {"recipe.loss_scale", "recipe.loss_scale",
+        config.loss_scale == 0 || (significand == 0.5 && config.loss_scale >= kLeastLossScale),
+        fmt::format("a power of two from {} to {}", kLeastLossScale, kMostLossScale),
+        fmt::format("{}", config.loss_scale)}});
 }
 
 }  // namespace
@@ -95,13 +128,18 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
 void check_resolved(const LoadedConfig& loaded, const std::string& name) {
   const RunConfig& config = loaded.config;
   const Recipe& recipe = find_recipe(config.recipe.base);
+  check_recipe(loaded, name, recipe);
+  const std::string& compute = config.recipe.compute;
+  bool quantizes = recipe.linears.quantized;
   for (const RecipeOverride& line : config.recipe.overrides) {
     if (line.recipe.empty()) continue;
-    const Recipe& plain = find_recipe(line.recipe);
+    const Recipe& other = find_recipe(line.recipe);
+    quantizes = quantizes || other.linears.quantized;
+    const bool fits = other.linears.quantized ? compute != "f32" && recipe.scales_loss
+                                              : dtype_name(other.compute) == compute;
     check(loaded, name,
-          {{"recipe.override", "recipe.base", plain.compute == recipe.compute,
-            fmt::format("a recipe that computes in {} as {} does", dtype_name(recipe.compute),
-                        recipe.name),
+          {{"recipe.override", "recipe.base", fits,
+            fmt::format("a recipe that computes in {} as {} does", compute, recipe.name),
             line.recipe}});
   }
   check(
@@ -113,11 +151,9 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
        {"train.batch", "model.seq", config.train.batch <= kMostTokens / config.model.seq,
         fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
         fmt::format("{} x {}", config.train.batch, config.model.seq)},
-       {"optim.master", "recipe.base",
-        recipe.compute != Dtype::fp16 || config.optim.master != "bf16_remainder",
+       {"optim.master", "recipe.base", compute != "fp16" || config.optim.master != "bf16_remainder",
         "fp32 or bf16_sr for FP16 weights", config.optim.master},
-       {"recipe.override", "recipe.base",
-        config.recipe.overrides.empty() || recipe.linears.quantized,
+       {"recipe.override", "recipe.base", config.recipe.overrides.empty() || quantizes,
         "a recipe that quantizes linears", config.recipe.base},
        {"model.vocab", "data.tokenizer",
         !config.model.path.empty() || config.data.tokenizer != "bytes" || config.model.vocab >= 256,

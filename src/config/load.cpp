@@ -264,7 +264,11 @@ void resolve(RunConfig& config) {
   OptimConfig& optim = config.optim;
   if (optim.state_m == "auto") optim.state_m = recipe.state;
   if (optim.state_v == "auto") optim.state_v = recipe.state;
-  if (optim.master == "auto") optim.master = default_master(recipe);
+  if (config.recipe.compute == "auto") config.recipe.compute = dtype_name(recipe.compute);
+  if (config.recipe.activations == "auto")
+    config.recipe.activations = recipe.activations ? dtype_name(*recipe.activations) : "wide";
+  if (optim.master == "auto")
+    optim.master = default_master(*dtype_from_name(config.recipe.compute));
   DataConfig& data = config.data;
   if (data.sampling == "auto") data.sampling = data.shuffle ? "shuffle" : "sequential";
   data.shuffle = data.sampling != "sequential";

@@ -14,10 +14,10 @@ std::vector<std::string> recipe_names() {
   return names;
 }
 
-std::vector<std::string> plain_recipe_names() {
+std::vector<std::string> override_recipe_names() {
   std::vector<std::string> names;
   for (const Recipe* recipe : all_recipes()) {
-    if (!recipe->linears.quantized) names.emplace_back(recipe->name);
+    if (recipe->scales_loss) names.emplace_back(recipe->name);
   }
   return names;
 }
@@ -32,6 +32,24 @@ std::vector<std::string> override_formats() {
     if (is_gemm_operand(row.dtype)) names.emplace_back(dtype_name(row.dtype));
   }
   return names;
+}
+
+std::vector<std::string> compute_names() {
+  return {"f32", "bf16", "fp16"};
+}
+
+std::vector<std::string> activation_names() {
+  std::vector<std::string> names = override_formats();
+  names.emplace_back("wide");
+  return names;
+}
+
+std::vector<std::string> gradient_rounding_names() {
+  return {"near", "hr"};
+}
+
+std::vector<std::string> mx_scale_names() {
+  return {"ceil", "floor"};
 }
 
 std::vector<std::string> group_names() {

@@ -17,11 +17,15 @@ std::vector<std::string> names_of() {
 }
 
 std::vector<std::string> recipe_names();
-// Recipes that leave linears unquantized: what a line of recipe.override may give linears back to.
-std::vector<std::string> plain_recipe_names();
+// Recipes whose formats of linears a line of recipe.override may name.
+std::vector<std::string> override_recipe_names();
 // Operands of a linear that a line of recipe.override may name, and their formats.
 std::vector<std::string> override_roles();
 std::vector<std::string> override_formats();
+std::vector<std::string> compute_names();     // types that recipes compute in
+std::vector<std::string> activation_names();  // formats of saved activations; wide: none
+std::vector<std::string> gradient_rounding_names();
+std::vector<std::string> mx_scale_names();
 std::vector<std::string> group_names();       // elements of a moment's group
 std::vector<std::string> token_byte_names();  // of headerless shards; 0: by name or header
 std::vector<std::string> export_names();  // none, adapter, those of ExportDtype (infer/export.h)

@@ -38,6 +38,13 @@ struct RecipeConfig {
   std::string base = "bf16";
   std::string scaling = "auto";
   std::string weight_copy = "auto";
+  std::string compute = "auto";
+  std::string activations = "auto";
+  std::string gradient_rounding = "near";
+  std::string mx_scale = "ceil";
+  std::string loss_scaling = "none";
+  double loss_scale = 0;       // 0: by loss_scaling
+  int64_t loss_growth = 2000;  // steps
   bool strict_fusion = false;
   bool tf32 = false;
   std::vector<RecipeOverride> overrides;  // in the order written

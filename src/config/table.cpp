@@ -11,6 +11,7 @@
 #include "optim/adamw.h"
 #include "optim/schedule.h"
 #include "optim/state_format.h"
+#include "passes/loss_scale.h"
 #include "passes/memory/recompute.h"
 #include "passes/precision/policy.h"
 #include "passes/precision/store_frozen.h"
@@ -61,10 +62,31 @@ constexpr ConfigRow kRecipeRows[] = {
      "precision recipe; `recipe: NAME` is short for it"},
     {"recipe.scaling", same, OCTET_FIELD(recipe.scaling), auto_or(names_of<Scaling>), "",
      "per-tensor scales of inputs and gradients from this step's maximum, or from the last 16 "
-     "steps'; auto: current, delayed in coat-fast"},
+     "steps'; periodic: of weights too, powers of two made anew every 10 steps; none: 1; auto: "
+     "current, delayed in coat-fast"},
     {"recipe.weight_copy", same, OCTET_FIELD(recipe.weight_copy), auto_or(names_of<WeightCopy>), "",
      "what is kept of 8-bit weights from one update to the next: nothing, their scales, or codes "
      "too (W and its transpose, or W only); auto: scale, per_step in coat-fast"},
+    {"recipe.compute", same, OCTET_FIELD(recipe.compute), auto_or(compute_names), "",
+     "type of what recipes of eight bits do not quantize; auto: bf16"},
+    {"recipe.activations", same, OCTET_FIELD(recipe.activations), auto_or(activation_names), "",
+     "format in which recipes of eight bits keep inputs of norms and activations, in groups of 16; "
+     "wide: as they are; auto: e4m3 in coat, coat-fast and coat-static, else wide"},
+    {"recipe.gradient_rounding", same, OCTET_FIELD(recipe.gradient_rounding),
+     one_of(gradient_rounding_names), "",
+     "rounding of quantized gradients: the format's nearest, or in HiFloat8 its hybrid of nearest "
+     "and stochastic rounding"},
+    {"recipe.mx_scale", same, OCTET_FIELD(recipe.mx_scale), one_of(mx_scale_names), "",
+     "mxfp8: scales to the power of two above, or as OCP MX 1.0 has it below, where the largest "
+     "elements of a group may saturate"},
+    {"recipe.loss_scaling", same, OCTET_FIELD(recipe.loss_scaling), one_of(names_of<LossScaling>),
+     "",
+     "of gradients by a power of two, which halves when one overflows and doubles after some "
+     "steps without: a fixed number (global), or one that follows the run (adaptive)"},
+    {"recipe.loss_scale", same, OCTET_FIELD(recipe.loss_scale), within(0, kMostLossScale), "",
+     "its first value, a power of two; 0: 65536, with adaptive loss scaling 2^32"},
+    {"recipe.loss_growth", same, OCTET_FIELD(recipe.loss_growth), within(1, 1 << 20), "steps",
+     "global loss scaling: good steps after which the scale doubles"},
     {"recipe.strict_fusion", open, OCTET_FIELD(recipe.strict_fusion), any(), "",
      "a fusion that did not fire is an error"},
     {"recipe.tf32", same, OCTET_FIELD(recipe.tf32), any(), "",
@@ -72,7 +94,9 @@ constexpr ConfigRow kRecipeRows[] = {
      "which is faster"},
     {"recipe.override", same, OCTET_FIELD(recipe.overrides), any(), "",
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
-     "`{x: e4m3, w: e4m3, dy: e5m2}`; later lines win"},
+     "`{x: e4m3, w: e4m3/128x128, dy: e5m2}` (with /1xG or /BxB in blocks with scales of their "
+     "own, "
+     "powers of two); later lines win"},
 };
 
 constexpr ConfigRow kOptimRows[] = {

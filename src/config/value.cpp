@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "config/names.h"
 #include "config/nearest.h"
+#include "passes/precision/policy.h"
 
 namespace octet {
 namespace {
@@ -236,7 +237,7 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
                              const ConfigPlace& place) {
   RecipeOverride line{.pattern = pattern, .recipe = {}, .formats = {}};
   if (pattern.empty()) fail_expected(place, "a pattern of names", "an empty one");
-  const std::vector<std::string> recipes = plain_recipe_names(), roles = override_roles(),
+  const std::vector<std::string> recipes = override_recipe_names(), roles = override_roles(),
                                  formats = override_formats();
   if (!node.IsMap()) {
     if (!node.IsScalar() || !is_one_of(recipes, node.Scalar())) {
@@ -255,10 +256,13 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
       fail_expected(place, fmt::format("each of {} at most once", fmt::join(roles, ", ")),
                     describe(entry.first));
     }
-    if (!entry.second.IsScalar() || !is_one_of(formats, entry.second.Scalar())) {
-      fail_expected({place.where, place.path + "." + role},
-                    fmt::format("one of {}", fmt::join(formats, ", ")),
-                    describe_name(entry.second, formats));
+    const bool is_format =
+        entry.second.IsScalar() && operand_format_from_name(entry.second.Scalar(), role == "dy");
+    if (!is_format) {
+      fail_expected(
+          {place.where, place.path + "." + role},
+          fmt::format("one of {}, in blocks with /1xG or /BxB behind it", fmt::join(formats, ", ")),
+          describe_name(entry.second, formats));
     }
     line.formats.emplace_back(role, entry.second.Scalar());
   }

@@ -9,6 +9,7 @@
 #include "infer/inference.h"
 #include "ir/states.h"
 #include "math/master.h"
+#include "passes/precision/recipe.h"
 
 namespace octet {
 namespace {
@@ -74,6 +75,8 @@ class Fp8Weight {
   Fp8Weight(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype)
       : weights_(weights), parameter_(parameter), is_block_(dtype == ExportDtype::fp8_block) {
     quantizer_ = linear_quantizer(Dtype::e4m3, {.kind = Granularity::Kind::block, .size = kBlock});
+    is_trained_so_ = is_block_ && weights.is_trained_in_blocks();
+    if (is_trained_so_) quantizer_.rule = ScaleRule::power_ceil;
     if (!is_block_) quantizer_.granularity = {.kind = Granularity::Kind::tensor};
     if (!is_block_) quantizer_.scale_type = Dtype::bf16;
   }
@@ -109,7 +112,11 @@ class Fp8Weight {
     std::vector<float> values;
     in_parts(parameter_.shape[0], kBlock, [&](int64_t row, int64_t n_rows) {
       values.resize(static_cast<size_t>(n_rows * cols));
-      weights_.read_master(parameter_, row * cols, values);
+      if (is_trained_so_) {
+        weights_.compute().read(parameter_.name, row * cols, values);
+      } else {
+        weights_.read_master(parameter_, row * cols, values);
+      }
       f(MatrixShape{n_rows, cols}, row, values);
     });
   }
@@ -140,7 +147,7 @@ class Fp8Weight {
 
   const ExportWeights& weights_;
   const ParameterSpec& parameter_;
-  bool is_block_;
+  bool is_block_, is_trained_so_ = false;
   Quantizer quantizer_;
   MatrixShape scale_grid_;
   std::vector<float> scales_;
@@ -178,6 +185,9 @@ ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
       model_(model_def(source.spec.kind)),
       compute_(files, source.weights, source.spec) {
   if (!source.run) return;
+  const LinearFormats& formats = find_recipe(source.run->recipe.base).linears;
+  const OperandFormat blocks = block_format(Dtype::e4m3, kBlock, kBlock);
+  is_trained_in_blocks_ = formats.quantized && formats.w == blocks;
   masters_ =
       SafetensorsReader::open(files, join_path(parent_path(source.weights), "optim.safetensors"));
 }

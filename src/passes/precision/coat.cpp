@@ -5,17 +5,8 @@
 // coat-fast: the same with 8-bit weights kept from one update to the next, scales of inputs and
 // gradients from the steps before, and fast accumulation in every GEMM of codes.
 #include "passes/precision/list.h"
-#include "passes/precision/store_groups.h"
 
 namespace octet {
-namespace {
-
-Graph apply(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return quantize_by_recipe(recipe, store_groups(apply_types(recipe, graph, options)), options);
-}
-
-}  // namespace
-
 const Recipe kCoatRecipe = {
     .name = "coat",
     .help = "fp8_linear with activations stored in E4M3 groups and E4M3 optimizer states",
@@ -26,7 +17,8 @@ const Recipe kCoatRecipe = {
                 .dy = operand_format(Dtype::e5m2, true)},
     .recompute = Recompute::cheap,
     .state = "e4m3+x",
-    .apply = apply};
+    .activations = Dtype::e4m3,
+    .apply = apply_quantized_linears};
 
 const Recipe kCoatFastRecipe = {
     .name = "coat-fast",
@@ -38,6 +30,7 @@ const Recipe kCoatFastRecipe = {
     .scaling = Scaling::delayed,
     .weight_copy = WeightCopy::per_step,
     .fast_accumulate = FastAccumulate::all,
-    .apply = apply};
+    .activations = Dtype::e4m3,
+    .apply = apply_quantized_linears};
 
 }  // namespace octet

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "formats/codec.h"
+#include "formats/quantize.h"
 
 namespace octet {
 
@@ -36,15 +37,48 @@ OperandFormat operand_format(Dtype dtype, bool gradient) {
   return {.dtype = dtype, .target = static_cast<double>(target)};
 }
 
+OperandFormat block_format(Dtype dtype, int64_t rows, int64_t cols, Dtype scales) {
+  return {.dtype = dtype,
+          .target = static_cast<double>(find_format(dtype).amax_target),
+          .block_rows = rows,
+          .block_cols = cols,
+          .scales = scales};
+}
+
+std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient) {
+  const size_t slash = name.find('/');
+  const auto dtype = dtype_from_name(name.substr(0, slash));
+  if (!dtype || !is_gemm_operand(*dtype)) return std::nullopt;
+  OperandFormat format = operand_format(*dtype, gradient);
+  if (slash == name.npos) return format;
+  try {
+    const Granularity granularity = granularity_from_name(name.substr(slash + 1));
+    if (granularity.kind == Granularity::Kind::tensor) return format;
+    if (granularity.kind == Granularity::Kind::row) return std::nullopt;
+    const bool is_square = granularity.kind == Granularity::Kind::block;
+    format.block_rows = is_square ? granularity.size : 1;
+    format.block_cols = granularity.size;
+    return format;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::string operand_format_name(const OperandFormat& format) {
+  const std::string name(dtype_name(format.dtype));
+  return format.is_block() ? fmt::format("{}/{}x{}", name, format.block_rows, format.block_cols)
+                           : name;
+}
+
 LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
                       std::string_view name) {
   LinearFormats formats = base;
   for (const LinearOverride& o : overrides) {
     if (!matches_pattern(o.pattern, name)) continue;
     if (o.quantized) formats.quantized = *o.quantized;
-    if (o.x) formats.x = operand_format(*o.x, false);
-    if (o.w) formats.w = operand_format(*o.w, false);
-    if (o.dy) formats.dy = operand_format(*o.dy, true);
+    if (o.x) formats.x = *o.x;
+    if (o.w) formats.w = *o.w;
+    if (o.dy) formats.dy = *o.dy;
   }
   return formats;
 }
@@ -53,13 +87,30 @@ int quantizer_centre(Dtype dtype) {
   return dtype == Dtype::e4m3 ? 1 : 0;
 }
 
+// Positive f32 are ordered like their bits.
+float largest_unsaturated(Dtype dtype) {
+  const FormatRow row = find_format(dtype);
+  const float most = max_finite(dtype);
+  uint32_t fits = bits_of(most), overflows = bits_of(2 * most);
+  while (overflows - fits > 1) {
+    const uint32_t middle = fits + (overflows - fits) / 2;
+    const uint32_t code = encode(dtype, float_of(middle), Rounding::near, {.saturate = false});
+    (code == row.max_code ? fits : overflows) = middle;
+  }
+  return float_of(fits);
+}
+
 std::string linear_name(const Node& node) {
   return node.tag.layer < 0 ? "" : fmt::format("layers.{}.{}", node.tag.layer, node.tag.origin);
 }
 
 void check_overrides(std::string_view recipe, const LinearFormats& formats, const Graph& graph,
                      const std::vector<LinearOverride>& overrides) {
-  if (!overrides.empty() && !formats.quantized)
+  const bool quantizes =
+      formats.quantized || std::ranges::any_of(overrides, [](const LinearOverride& o) {
+        return o.quantized.value_or(false);
+      });
+  if (!overrides.empty() && !quantizes)
     throw Error(ErrorCode::invalid_argument,
                 "recipe.override: expected a recipe that quantizes linears, got {}", recipe);
   std::set<std::string> names;

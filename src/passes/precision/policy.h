@@ -1,6 +1,7 @@
 // What the recipes of eight bits choose, per linear: the formats of its three operands.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,11 +10,16 @@
 
 namespace octet {
 
-// Codes of `dtype`, scaled per tensor so that the largest magnitude becomes `target`.
+// Data of `dtype`, with one scale that makes the largest magnitude `target`; or with a block, a
+// scale that is a power of two for each block: 1 x G, groups along the axis that a GEMM reduces
+// (whichever of the two that is), or B x B.
 struct OperandFormat {
   Dtype dtype = Dtype::e4m3;
   double target = 448;
+  int64_t block_rows = 0, block_cols = 0;  // 0: the tensor
+  Dtype scales = Dtype::bf16;              // of blocks: bf16 or e8m0
   bool operator==(const OperandFormat&) const = default;
+  bool is_block() const { return block_cols > 0; }
 };
 
 // Formats of input, weight and output gradient. Where `quantized` is false the linear stays as its
@@ -29,17 +35,30 @@ struct LinearFormats {
 struct LinearOverride {
   std::string pattern;
   std::optional<bool> quantized = {};
-  std::optional<Dtype> x = {}, w = {}, dy = {};
+  std::optional<OperandFormat> x = {}, w = {}, dy = {};
 };
 
 // Scales of inputs and gradients: from this step's maximum, or from the last kAmaxHistory steps'.
-// Weights' are always current: their maximum is known since the update.
-enum class Scaling : uint8_t { current, delayed };
+// Weights' are then current: their maximum is known since the update. Or of weights too: a power of
+// two that is made anew every kRescalePeriod steps (periodic; power: each step, of functions that
+// run forward alone), or 1 (none).
+enum class Scaling : uint8_t { current, delayed, periodic, none, power };
 constexpr std::string_view enum_name(Scaling scaling) {
-  return scaling == Scaling::current ? "current" : "delayed";
+  constexpr std::string_view names[] = {"current", "delayed", "periodic", "none", "power"};
+  return names[static_cast<int>(scaling)];
 }
 constexpr int enum_count(Scaling) {
-  return 2;
+  return 4;  // all that a run may ask for
+}
+// Of a model that was trained with this: scales of its own that mean the same in every program.
+constexpr Scaling forward_scaling(Scaling trained) {
+  return trained == Scaling::delayed    ? Scaling::current
+         : trained == Scaling::periodic ? Scaling::power
+                                        : trained;
+}
+// Whether they are powers of two, so that quantized data keep the bits of what they were made of.
+constexpr bool has_power_scales(Scaling scaling) {
+  return scaling == Scaling::periodic || scaling == Scaling::power || scaling == Scaling::none;
 }
 
 // Codes of weights: made where they are used, with a scale made there too (per_use) or kept from
@@ -60,6 +79,8 @@ constexpr int enum_count(WeightCopy) {
 // GEMMs of codes that may accumulate fast (GemmAttrs).
 enum class FastAccumulate : uint8_t { forward, all };
 
+// Steps that a periodic scale stays.
+inline constexpr int64_t kRescalePeriod = 10;
 // Steps that delayed scaling looks back.
 inline constexpr int64_t kAmaxHistory = 16;
 // Rows of a transposed operand are padded with zero codes to a multiple of this: the reduction's
@@ -70,6 +91,13 @@ bool matches_pattern(std::string_view pattern, std::string_view name);
 
 // The format that `dtype` takes as input or weight, and as a gradient (HiF8: 15 and 224).
 OperandFormat operand_format(Dtype dtype, bool gradient);
+
+// In groups of 1 x `cols`, or blocks of `rows` x `rows`.
+OperandFormat block_format(Dtype dtype, int64_t rows, int64_t cols, Dtype scales = Dtype::bf16);
+
+// "e4m3", "e4m3/tensor", "hif8/1x128", "e4m3/128x128"; nothing where it names none.
+std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient);
+std::string operand_format_name(const OperandFormat& format);
 
 // The formats of the linear with this name after every override that matches, in order.
 LinearFormats resolve(const LinearFormats& base, const std::vector<LinearOverride>& overrides,
@@ -83,6 +111,9 @@ struct LinearRms {
 // log2 of the RMS at which codes of a normal are in the middle of the range where the format keeps
 // its signal-to-noise ratio (scalify.md section 2: E4M3 2^-4 to 2^6).
 int quantizer_centre(Dtype dtype);
+
+// The largest f32 that does not overflow the format: 40,960 and above saturate in HiFloat8.
+float largest_unsaturated(Dtype dtype);
 
 // "layers.3.down_proj" of a gemm inside a layer; empty outside.
 std::string linear_name(const Node& node);

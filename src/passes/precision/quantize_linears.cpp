@@ -1,12 +1,12 @@
 #include "passes/precision/quantize_linears.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
 #include "base/error.h"
+#include "passes/precision/linear_groups.h"
+#include "passes/precision/operand_scales.h"
 #include "passes/precision/store_frozen.h"
 #include "passes/reorder.h"
 #include "passes/rewrite.h"
@@ -14,113 +14,7 @@
 namespace octet {
 namespace {
 
-enum class Kind : uint8_t { x, w, dy };
-
-// The linears of one layer that read the same x.
-struct LinearGroup {
-  std::string name;  // of its first member
-  LinearFormats formats;
-  std::vector<std::string> members;
-  std::vector<ValueId> weights, gradients;
-  std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
-};
-
-bool is_weight(const Graph& graph, ValueId id) {
-  const GraphInput* input = graph.input_of(id);
-  return (input != nullptr && input->kind == InputKind::parameter) || frozen_weight(graph, id);
-}
-
-// Each reader of a frozen weight in eight bits has a value of its own.
-bool is_same_weight(const Graph& graph, ValueId a, ValueId b) {
-  const GraphInput* frozen = frozen_weight(graph, a);
-  return a == b || (frozen != nullptr && frozen == frozen_weight(graph, b));
-}
-
-const Node* dequantize_of(const Graph& graph, ValueId id) {
-  const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
-  if (producer == kNoNode || frozen_weight(graph, id) == nullptr) return nullptr;
-  return &graph.nodes[static_cast<size_t>(producer)];
-}
-
-// Where a weight is kept in eight bits, as they are asked for: what makes it wide again.
-const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype) {
-  const Node* dequantize = dequantize_of(graph, id);
-  const bool fits = dequantize != nullptr &&
-                    std::get<QuantizeAttrs>(dequantize->attrs).group == 0 &&
-                    graph.type(dequantize->in(Dequantize::q)).dtype == dtype;
-  return fits ? dequantize : nullptr;
-}
-
-// Finds the groups, and says for each gemm which one it belongs to.
-class Groups {
- public:
-  Groups(const Graph& graph, const QuantizeLinearsOptions& options)
-      : graph_(graph), of_node_(graph.nodes.size(), -1) {
-    std::map<std::pair<int, ValueId>, int> by_x;
-    std::map<std::string, std::pair<int, ValueId>> by_name;  // the group, and the member's x
-    for (size_t n = 0; n < graph.nodes.size(); ++n) {
-      const Node& node = graph.nodes[n];
-      if (!is_linear(node)) continue;
-      const std::string name = linear_name(node);
-      if (gemm(node).role != GemmRole::forward) {
-        if (const auto it = by_name.find(name); it != by_name.end())
-          add_backward(node, static_cast<NodeId>(n), it->second);
-        continue;
-      }
-      const LinearFormats formats = resolve(options.formats, options.overrides, name);
-      if (!formats.quantized) continue;
-      auto [it, added] =
-          by_x.try_emplace({node.tag.layer, node.in(Gemm::a)}, static_cast<int>(groups_.size()));
-      if (!added && !(groups_[static_cast<size_t>(it->second)].formats == formats)) {
-        it->second = static_cast<int>(groups_.size());  // an overridden member leaves the group
-        added = true;
-      }
-      if (added)
-        groups_.push_back({.name = name,
-                           .formats = formats,
-                           .members = {},
-                           .weights = {},
-                           .gradients = {},
-                           .backward = {}});
-      groups_[static_cast<size_t>(it->second)].members.push_back(name);
-      groups_[static_cast<size_t>(it->second)].weights.push_back(node.in(Gemm::b));
-      by_name[name] = {it->second, node.in(Gemm::a)};
-      of_node_[n] = it->second;
-    }
-  }
-
-  static bool is_linear(const Node& node) {
-    return node.op == OpCode::gemm && node.tag.layer >= 0 && gemm(node).role != GemmRole::other;
-  }
-  static const GemmAttrs& gemm(const Node& node) { return std::get<GemmAttrs>(node.attrs); }
-  const LinearGroup* of(NodeId node) const {
-    const int group = of_node_[static_cast<size_t>(node)];
-    return group < 0 ? nullptr : &groups_[static_cast<size_t>(group)];
-  }
-  const std::vector<LinearGroup>& all() const { return groups_; }
-
- private:
-  // The operand that is neither x nor the weight is the gradient.
-  void add_backward(const Node& node, NodeId n, const std::pair<int, ValueId>& member) {
-    LinearGroup& group = groups_[static_cast<size_t>(member.first)];
-    const auto known = [&](ValueId id) {
-      return id == member.second || std::ranges::any_of(group.weights, [&](ValueId weight) {
-               return is_same_weight(graph_, weight, id);
-             });
-    };
-    const ValueId a = node.in(Gemm::a), gradient = known(a) ? node.in(Gemm::b) : a;
-    if (std::find(group.gradients.begin(), group.gradients.end(), gradient) ==
-        group.gradients.end()) {
-      group.gradients.push_back(gradient);
-    }
-    group.backward.push_back(n);
-    of_node_[static_cast<size_t>(n)] = member.first;
-  }
-
-  const Graph& graph_;
-  std::vector<LinearGroup> groups_;
-  std::vector<int> of_node_;
-};
+using Kind = OperandKind;
 
 // Codes of a weight that are kept.
 struct Copy {
@@ -129,10 +23,21 @@ struct Copy {
   bool transposed = false;
 };
 
+// An operand in blocks of rows x cols.
+struct Blocks {
+  ValueId q = kNoValue, scale = kNoValue;
+  int64_t rows = 0, cols = 0;
+};
+
 class LinearQuantizer {
  public:
-  LinearQuantizer(const Graph& graph, const Groups& groups, const QuantizeLinearsOptions& options)
-      : rewriter_(graph), b_(rewriter_.builder()), groups_(groups), options_(options) {}
+  LinearQuantizer(const Graph& graph, const LinearGroups& groups,
+                  const QuantizeLinearsOptions& options)
+      : rewriter_(graph),
+        b_(rewriter_.builder()),
+        groups_(groups),
+        options_(options),
+        scale_maker_(b_, options) {}
 
   Graph run() {
     const Graph& from = rewriter_.from();
@@ -147,6 +52,7 @@ class LinearQuantizer {
     if (trains()) refresh_copies();
     Graph result = rewriter_.finish();
     Builder builder(result);
+    for (const auto& [value, updates] : scale_maker_.updates()) builder.next(updates, value);
     for (const auto& [value, updates] : new_outputs_) builder.next(updates, value);
     if (flags_.empty()) return result;
     builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = std::string(kQuantizerFlag)};
@@ -158,53 +64,105 @@ class LinearQuantizer {
   Kind kind_of(const Node& node, const LinearGroup& group, ValueId operand) const {
     if (std::find(group.gradients.begin(), group.gradients.end(), operand) !=
             group.gradients.end() &&
-        Groups::gemm(node).role != GemmRole::forward) {
+        LinearGroups::gemm(node).role != GemmRole::forward) {
       return Kind::dy;
     }
     return is_weight(rewriter_.from(), operand) ? Kind::w : Kind::x;
   }
 
   void quantized_gemm(const Node& node, const LinearGroup& group) {
-    const GemmAttrs& attrs = Groups::gemm(node);
+    const GemmAttrs& attrs = LinearGroups::gemm(node);
     std::vector<ValueId> operands(op_def(OpCode::gemm).operands.size(), kNoValue);
     operands[Gemm::c] = rewriter_.map(node.in(Gemm::c));
+    const bool fast =
+        attrs.role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
+    const bool k_major = is_k_major(group);
+    GemmAttrs of_codes{.trans_a = !k_major && attrs.trans_a,
+                       .trans_b = k_major || attrs.trans_b,
+                       .role = attrs.role,
+                       .fast_accumulate = fast};
     const auto quantize = [&](SlotId factor, SlotId scale, bool trans) {
       const ValueId operand = node.in(factor);
       const Kind kind = kind_of(node, group, operand);
       b_.tag = node.tag;
+      if (group.format(kind).is_block()) {
+        const Blocks blocks = blocks_of(group, kind, operand, trans ? 0 : 1);
+        operands[factor] = blocks.q;
+        operands[scale] = blocks.scale;
+        (factor == Gemm::a ? of_codes.a_rows : of_codes.b_rows) = blocks.rows;
+        (factor == Gemm::a ? of_codes.a_cols : of_codes.b_cols) = blocks.cols;
+        return;
+      }
       operands[scale] = scale_of(group, kind, operand);
-      operands[factor] = codes_of(group, kind, operand, options_.k_major && trans, operands[scale]);
+      operands[factor] = codes_of(group, kind, operand, k_major && trans, operands[scale]);
     };
     // K-major as it lies: a with its reduction last, or b transposed.
     quantize(Gemm::a, Gemm::scale_a, attrs.trans_a);
     quantize(Gemm::b, Gemm::scale_b, !attrs.trans_b);
     b_.tag = node.tag;
-    const bool fast =
-        attrs.role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
-    const GemmAttrs of_codes{.trans_a = !options_.k_major && attrs.trans_a,
-                             .trans_b = options_.k_major || attrs.trans_b,
-                             .role = attrs.role,
-                             .fast_accumulate = fast};
     const Dtype dtype = rewriter_.from().type(node.out(Gemm::y)).dtype;
     rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, of_codes, operands, {&dtype, 1}));
   }
 
-  static const OperandFormat& format(const LinearGroup& group, Kind kind) {
-    return kind == Kind::x ? group.formats.x : kind == Kind::w ? group.formats.w : group.formats.dy;
+  // `read`: the type that the operand is read in.
+  QuantizeAttrs attrs_of(const OperandFormat& format, Kind kind, Dtype read = Dtype::f32) const {
+    QuantizeAttrs attrs{.dtype = format.dtype, .target = format.target, .pad = kPadRows};
+    const bool is_rounded = kind == Kind::dy && options_.gradient_rounding != Rounding::near &&
+                            rounding_supported(format.dtype, options_.gradient_rounding);
+    if (!is_rounded) return attrs;
+    attrs.rounding = options_.gradient_rounding;
+    // Times a scale that is no power of two, all bits of the product are drawn from.
+    if (has_power_scales(options_.scaling)) attrs.source = read;
+    return attrs;
   }
-  static QuantizeAttrs attrs_of(const OperandFormat& format) {
-    return {.dtype = format.dtype,
-            .target = format.target,
-            .group = 0,
-            .transposed = false,
-            .pad = kPadRows};
+
+  // Where a factor has blocks, both lie as their tensors do.
+  bool is_k_major(const LinearGroup& group) const {
+    const LinearFormats& f = group.formats;
+    return options_.k_major && !f.x.is_block() && !f.w.is_block() && !f.dy.is_block();
+  }
+
+  // The operand in blocks, for a GEMM that reduces this axis of it.
+  Blocks blocks_of(const LinearGroup& group, Kind kind, ValueId operand, int axis) {
+    const OperandFormat& fmt = group.format(kind);
+    const bool is_square = fmt.block_rows == fmt.block_cols && fmt.block_rows > 1;
+    QuantizeAttrs attrs{
+        .dtype = fmt.dtype,
+        .target = fmt.target,
+        .group = fmt.block_cols,
+        .rows = is_square ? fmt.block_rows : 1,
+        .rule = fmt.scales == Dtype::e8m0 ? options_.mx_rule : ScaleRule::power_ceil,
+        .scales = fmt.scales};
+    if (axis == 0 && !is_square) std::swap(attrs.rows, attrs.group);
+    const auto key = std::tuple(operand, kind, fmt.dtype, attrs.rows, attrs.group);
+    if (const auto it = blocks_.find(key); it != blocks_.end()) return it->second;
+    ValueId value = rewriter_.map(operand);
+    const bool is_again = kind == Kind::x && axis == 0 && !is_square && fmt.scales == Dtype::bf16;
+    if (is_again) {
+      value = stored_form(blocks_of(group, kind, operand, 1), attrs, operand);
+    } else if (kind != Kind::w && flagged_.insert(operand).second) {
+      flags_.push_back(b_.emit(OpCode::amax, NoAttrs{}, {value})[AmaxOp::nonfinite]);
+    }
+    const auto results = b_.emit(OpCode::quantize_groups, attrs, {value});
+    return blocks_[key] = {results[QuantizeGroups::q], results[QuantizeGroups::scale], attrs.rows,
+                           attrs.group};
+  }
+
+  // What the forward GEMM read, as numbers: powers of two make them exact in BF16.
+  ValueId stored_form(const Blocks& blocks, QuantizeAttrs attrs, ValueId operand) {
+    attrs.rows = blocks.rows;
+    attrs.group = blocks.cols;
+    const Dtype dtype = rewriter_.from().type(operand).dtype;
+    const Dtype wide = dtype == Dtype::fp16 ? Dtype::f32 : dtype;
+    return b_.emit_typed(OpCode::dequantize, attrs, {blocks.q, blocks.scale}, {&wide, 1})[0];
   }
 
   // Whether anything is kept of the group's weights between updates: not of those that are
   // dequantized.
   bool keeps_copies(const LinearGroup& group) const {
     const Graph& from = rewriter_.from();
-    return options_.weight_copy != WeightCopy::per_use &&
+    return !group.formats.w.is_block() && options_.weight_copy != WeightCopy::per_use &&
+           !has_power_scales(options_.scaling) &&
            std::ranges::all_of(group.weights,
                                [&](ValueId w) { return from.input_of(w) != nullptr; });
   }
@@ -218,7 +176,7 @@ class LinearQuantizer {
 
   // One scale per x, and per group for weights and gradients.
   ValueId scale_of(const LinearGroup& group, Kind kind, ValueId operand) {
-    const OperandFormat& fmt = format(group, kind);
+    const OperandFormat& fmt = group.format(kind);
     const Graph& from = rewriter_.from();
     const Node* stored = kind == Kind::w ? stored_weight(from, operand, fmt.dtype) : nullptr;
     if (stored != nullptr) return rewriter_.map(stored->in(Dequantize::scale));
@@ -227,49 +185,28 @@ class LinearQuantizer {
     const ValueId first = frozen != nullptr && members.size() == 1 ? frozen->value : members[0];
     const auto key = std::tuple(first, kind, fmt.dtype);
     if (const auto it = scales_.find(key); it != scales_.end()) return it->second;
-    if (predicts()) return scales_[key] = predicted_scale(group, kind, fmt.dtype);
+    if (predicts()) return scales_[key] = scale_maker_.predicted(group, kind, fmt.dtype);
     if (kind == Kind::w && keeps_copies(group))
       return scales_[key] = b_.state(StateUse::weight_scale, group.name, {Dtype::f32, {}});
+    if (options_.scaling == Scaling::none && kind == Kind::w)
+      return scales_[key] = scale_maker_.power(0);
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
     flags_.push_back(amax[AmaxOp::nonfinite]);
-    const ValueId scale = options_.scaling == Scaling::current || kind == Kind::w
-                              ? b_.emit1(OpCode::quant_scale, attrs_of(fmt), {amax[AmaxOp::amax]})
-                              : delayed_scale(group, kind, fmt, amax[AmaxOp::amax]);
+    const ValueId scale =
+        scale_maker_.measured(group, kind, attrs_of(fmt, kind), amax[AmaxOp::amax]);
+    if (options_.detects_overflow && kind == Kind::dy && options_.scaling != Scaling::current)
+      flags_.push_back(scale_maker_.overflow(fmt.dtype, amax[AmaxOp::amax], scale));
     return scales_[key] = scale;
   }
 
   bool predicts() const { return !options_.predicted.empty(); }
 
-  // Codes = x / scale lie in the middle of where their format keeps its signal-to-noise ratio.
-  ValueId predicted_scale(const LinearGroup& group, Kind kind, Dtype dtype) {
-    double rms = -std::numeric_limits<double>::infinity();
-    for (const std::string& member : group.members) {
-      const LinearRms& of = options_.predicted.at(member);
-      rms = std::max(rms, kind == Kind::x ? of.x : kind == Kind::w ? of.w : of.dy);
-    }
-    if (!std::isfinite(rms)) rms = 0;
-    const int log2 = static_cast<int>(std::ceil(rms - 0.5)) - quantizer_centre(dtype);
-    const auto [it, added] = constants_.try_emplace(log2, kNoValue);
-    if (added) it->second = b_.fill({}, std::ldexp(1.0, log2));
-    return it->second;
-  }
-
-  ValueId delayed_scale(const LinearGroup& group, Kind kind, const OperandFormat& fmt,
-                        ValueId amax) {
-    const std::string site = group.name + (kind == Kind::x ? ".x" : ".dy");
-    const ValueId history =
-        b_.state(StateUse::amax_history, site, {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
-    const auto results = b_.emit(OpCode::delayed_scale, attrs_of(fmt), {amax, history});
-    new_outputs_.emplace_back(results[DelayedScale::next_history], history);
-    return results[DelayedScale::scale];
-  }
-
   ValueId codes_of(const LinearGroup& group, Kind kind, ValueId operand, bool transposed,
                    ValueId scale) {
-    const OperandFormat& fmt = format(group, kind);
+    const OperandFormat& fmt = group.format(kind);
     const auto key = std::tuple(operand, kind, fmt.dtype, transposed);
     if (const auto it = codes_.find(key); it != codes_.end()) return it->second;
-    QuantizeAttrs attrs = attrs_of(fmt);
+    QuantizeAttrs attrs = attrs_of(fmt, kind, rewriter_.from().type(operand).dtype);
     // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long
     // as the codes that they meet.
     if (kind == Kind::w) {
@@ -285,7 +222,7 @@ class LinearQuantizer {
     // Both forms in one pass where both are wanted at once: gradients always, x where its transpose
     // is kept.
     const bool both =
-        options_.k_major &&
+        is_k_major(group) &&
         (kind == Kind::dy || (kind == Kind::x && options_.keep_transposed_x && trains()));
     if (both) {
       const auto results = b_.emit(OpCode::quantize_both, attrs, {value, scale});
@@ -327,7 +264,7 @@ class LinearQuantizer {
       }
       const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(group.weights));
       const ValueId scale =
-          b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w), {amax[AmaxOp::amax]});
+          b_.emit1(OpCode::quant_scale, attrs_of(group.formats.w, Kind::w), {amax[AmaxOp::amax]});
       const ValueId home = scales_.at({group.weights[0], Kind::w, group.formats.w.dtype});
       new_outputs_.emplace_back(scale, home);
       if (!keeps_codes(options_.weight_copy)) continue;
@@ -356,18 +293,20 @@ class LinearQuantizer {
 
   Rewriter rewriter_;
   Builder& b_;
-  const Groups& groups_;
+  const LinearGroups& groups_;
   const QuantizeLinearsOptions& options_;
+  OperandScales scale_maker_;
   std::map<std::tuple<ValueId, Kind, Dtype>, ValueId> scales_;
   std::map<std::tuple<ValueId, Kind, Dtype, bool>, ValueId> codes_;
+  std::map<std::tuple<ValueId, Kind, Dtype, int64_t, int64_t>, Blocks> blocks_;
   std::map<ValueId, std::vector<Copy>> copies_;  // by weight
-  std::map<int, ValueId> constants_;             // powers of two
   std::vector<ValueId> flags_;
+  std::set<ValueId> flagged_;                             // operands in blocks that a flag tells of
   std::vector<std::pair<ValueId, ValueId>> new_outputs_;  // a value, and the state that it updates
 };
 
 // Every backward GEMM of a group after the gradients of all its members.
-Graph wait_for_group_gradients(const Graph& graph, const Groups& groups) {
+Graph wait_for_group_gradients(const Graph& graph, const LinearGroups& groups) {
   std::vector<std::pair<NodeId, NodeId>> first_then;
   for (const LinearGroup& group : groups.all()) {
     for (const ValueId gradient : group.gradients) {
@@ -381,7 +320,7 @@ Graph wait_for_group_gradients(const Graph& graph, const Groups& groups) {
 }
 
 Graph quantized(const Graph& graph, const QuantizeLinearsOptions& options) {
-  const Groups groups(graph, options);
+  const LinearGroups groups(graph, options.formats, options.overrides);
   return LinearQuantizer(graph, groups, options).run();
 }
 
@@ -391,7 +330,9 @@ Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options
   CHECK(graph.phase == Phase::typed);
   // Scales that are known wait for no other member's gradient.
   if (!options.predicted.empty()) return quantized(graph, options);
-  return quantized(wait_for_group_gradients(graph, Groups(graph, options)), options);
+  return quantized(
+      wait_for_group_gradients(graph, LinearGroups(graph, options.formats, options.overrides)),
+      options);
 }
 
 }  // namespace octet

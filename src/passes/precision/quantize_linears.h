@@ -8,6 +8,10 @@
 // their weights, one for their output gradients (the maximum over the members; the GEMMs wait until
 // every member's gradient is there).
 // Every amax's flag is gathered into the output "quantizer_flag".
+// An operand in blocks (OperandFormat) is quantized as it lies, with scales of its own: groups run
+// along the axis that the GEMM reduces, so that wgrad's are groups of tokens. There x is quantized
+// again from its stored form, where scales are BF16; of E8M0's and of all other operands from the
+// tensor itself. Nothing is kept of weights in blocks between updates.
 // weight_copy: what is kept of weights is read as derived inputs: "copy_scale:<group>", and where
 // codes are kept "copy:<weight>" (by row) and "copy_t:<weight>" (transposed); outputs that update
 // those make them from the parameters. w_only keeps what the forward GEMM reads. Source: coat.md
@@ -34,6 +38,11 @@ struct QuantizeLinearsOptions {
   // By linear_name; not empty: scales are constants made of these, and nothing is measured.
   std::map<std::string, LinearRms> predicted = {};
   bool k_major = true;  // false: the products read factors that lie either way
+  // Gradients that a scale not of this step saturates are flagged, as what is not finite is: the
+  // values themselves are looked at, before the cast.
+  bool detects_overflow = false;
+  Rounding gradient_rounding = Rounding::near;
+  ScaleRule mx_rule = ScaleRule::power_ceil;  // of E8M0 scales
 };
 
 Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options);

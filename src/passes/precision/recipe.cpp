@@ -8,6 +8,7 @@
 #include "ir/op_def.h"
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
+#include "passes/precision/store_groups.h"
 
 namespace octet {
 namespace {
@@ -15,7 +16,8 @@ namespace {
 constexpr std::array kRecipes = {&kFp32Recipe,       &kBf16Recipe,        &kFp16Recipe,
                                  &kFp8LinearRecipe,  &kCoatRecipe,        &kCoatFastRecipe,
                                  &kHif8Recipe,       &kScalifyFp32Recipe, &kScalifyFp16Recipe,
-                                 &kScalifyFp8Recipe, &kCoatStaticRecipe};
+                                 &kScalifyFp8Recipe, &kCoatStaticRecipe,  &kFp8BlockRecipe,
+                                 &kMxfp8Recipe};
 
 }  // namespace
 
@@ -34,6 +36,16 @@ const Recipe& find_recipe(std::string_view name) {
   throw Error(ErrorCode::invalid_argument, "[recipe] expected one of {}, got '{}'", known, name);
 }
 
+Recipe chosen_recipe(std::string_view name, const RecipeOptions& options) {
+  Recipe recipe = find_recipe(name);
+  if (options.compute) recipe.compute = *options.compute;
+  if (!options.activations) return recipe;
+  const bool is_stored = is_quantized(*options.activations);
+  recipe.activations = is_stored ? options.activations : std::nullopt;
+  recipe.recompute = is_stored ? Recompute::cheap : Recompute::none;
+  return recipe;
+}
+
 std::string resolved_table(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   std::string text;
   for (const Node& node : graph.nodes) {
@@ -42,7 +54,7 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
     if (!linear) continue;
     const LinearFormats f = resolve(recipe.linears, options.overrides, linear_name(node));
     const auto name = [&](const OperandFormat& format) {
-      return dtype_name(f.quantized ? format.dtype : recipe.compute);
+      return f.quantized ? operand_format_name(format) : std::string(dtype_name(recipe.compute));
     };
     text += fmt::format("{:32} x {:5} w {:5} dy {}\n", linear_name(node), name(f.x), name(f.w),
                         name(f.dy));
@@ -108,17 +120,33 @@ Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeO
       .fast_accumulate = recipe.fast_accumulate,
       .keep_transposed_x = again != Recompute::cheap,
       .predicted = predicted,
-      .k_major = options.k_major};
+      .k_major = options.k_major,
+      .detects_overflow = options.detects_overflow,
+      .gradient_rounding = options.gradient_rounding,
+      .mx_rule = options.mx_rule};
   return widen_quantizer_inputs(quantize_linears(typed, linears));
 }
 
 Graph apply_types(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return store_frozen(assign_types(graph, recipe.compute, options.gradient), options.frozen);
+  return options.overrides.empty() ? typed_graph(recipe, graph, options)
+                                   : apply_quantized_linears(recipe, graph, options);
+}
+
+Graph typed_graph(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  // Gradients are no wider than what is computed in, unless they are f32.
+  const bool is_half = recipe.compute == Dtype::fp16 && options.gradient == Dtype::bf16;
+  const Dtype gradient = is_half ? Dtype::fp16 : options.gradient;
+  return store_frozen(assign_types(graph, recipe.compute, gradient), options.frozen);
 }
 
 Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,
                               const RecipeOptions& options) {
-  return quantize_by_recipe(recipe, apply_types(recipe, graph, options), options);
+  Graph typed = typed_graph(recipe, graph, options);
+  if (recipe.activations) {
+    const OperandFormat format = operand_format(*recipe.activations, false);
+    typed = store_groups(typed, {.dtype = format.dtype, .target = format.target});
+  }
+  return quantize_by_recipe(recipe, typed, options);
 }
 
 }  // namespace octet

@@ -26,7 +26,13 @@ struct RecipeOptions {
   bool tf32 = false;                        // fp32: products may round their factors (GemmAttrs)
   // log2 of the RMS that a parameter starts with, for recipes that predict scales; -inf: zeros.
   std::map<std::string, double> initial_rms = {};
-  bool k_major = true;                              // products of codes want both factors K-major
+  bool k_major = true;                // products of codes want both factors K-major
+  bool detects_overflow = false;      // saturated gradients refuse the step (quantize_linears.h)
+  std::optional<Dtype> compute = {};  // of recipes that compute in BF16: that, or FP16
+  Rounding gradient_rounding = Rounding::near;  // of quantized gradients: near, or HiFloat8's hr
+  ScaleRule mx_rule = ScaleRule::power_ceil;    // of E8M0 scales: that, or mx_floor
+  std::optional<Dtype> activations =
+      {};  // of saved activations, in groups of 16; bf16: as they are
   FrozenFormat frozen = FrozenFormat::as_computed;  // of constants (store_frozen.h)
 };
 
@@ -40,12 +46,21 @@ struct Recipe {
   Scaling scaling = Scaling::current;
   WeightCopy weight_copy = WeightCopy::scale;
   FastAccumulate fast_accumulate = FastAccumulate::forward;
+  std::optional<Dtype> activations =
+      {};                   // of inputs of norms and activations, kept in groups of 16
+  bool scales_loss = true;  // false: scales are propagated, and loss scaling refused
   Graph (*apply)(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 };
 
+// The recipe as the run's options change it: what it computes in, and saved activations.
+Recipe chosen_recipe(std::string_view name, const RecipeOptions& options);
+
 // Masters unless the run says otherwise: 16 bits more where weights are BF16, else f32.
+constexpr std::string_view default_master(Dtype compute) {
+  return compute == Dtype::bf16 ? "bf16_remainder" : "fp32";
+}
 constexpr std::string_view default_master(const Recipe& recipe) {
-  return recipe.compute == Dtype::bf16 ? "bf16_remainder" : "fp32";
+  return default_master(recipe.compute);
 }
 
 // Short for scalify_fp16.
@@ -72,8 +87,11 @@ Graph widen_quantizer_inputs(const Graph& graph);
 Graph quantize_by_recipe(const Recipe& recipe, const Graph& typed, const RecipeOptions& options,
                          const std::map<std::string, LinearRms>& predicted = {});
 
-// Recipe::apply of those that choose types alone, and of those that quantize the linears and
-// nothing else.
+// Types alone, and frozen weights as the run keeps them.
+Graph typed_graph(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
+
+// Recipe::apply of those that choose types alone (but where an override quantizes), and of those
+// that quantize the linears, and saved activations where the recipe names their format.
 Graph apply_types(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,
                               const RecipeOptions& options);

@@ -59,12 +59,12 @@ std::map<std::string, LinearRms> predictions(const Graph& graph, const RecipeOpt
 }
 
 Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return quantize_by_recipe(recipe, apply_types(recipe, graph, options), options,
+  return quantize_by_recipe(recipe, typed_graph(recipe, graph, options), options,
                             predictions(graph, options));
 }
 
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return quantize_by_recipe(recipe, store_groups(apply_types(recipe, graph, options)), options,
+  return quantize_by_recipe(recipe, store_groups(typed_graph(recipe, graph, options)), options,
                             predictions(graph, options));
 }
 
@@ -77,6 +77,7 @@ const Recipe kScalifyFp32Recipe = {
     .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
     .recompute = Recompute::none,
     .state = "f32",
+    .scales_loss = false,
     .apply = apply_scales};
 
 const Recipe kScalifyFp16Recipe = {
@@ -86,6 +87,7 @@ const Recipe kScalifyFp16Recipe = {
     .linears = {.quantized = false, .x = {}, .w = {}, .dy = {}},
     .recompute = Recompute::none,
     .state = "f32",
+    .scales_loss = false,
     .apply = apply_scales};
 
 const Recipe kScalifyFp8Recipe = {
@@ -99,6 +101,7 @@ const Recipe kScalifyFp8Recipe = {
     .recompute = Recompute::none,
     .state = "f32",
     .weight_copy = WeightCopy::per_use,
+    .scales_loss = false,
     .apply = apply_fp8};
 
 const Recipe kCoatStaticRecipe = {
@@ -110,6 +113,8 @@ const Recipe kCoatStaticRecipe = {
     .state = "e4m3+x",
     .weight_copy = WeightCopy::per_step,
     .fast_accumulate = FastAccumulate::all,
+    .activations = Dtype::e4m3,
+    .scales_loss = false,
     .apply = apply_coat};
 
 }  // namespace octet

@@ -86,8 +86,8 @@ TEST(Decompositions, equal_their_ops) {
 bool is_atom(OpCode op) {
   if (op >= OpCode::rescale && op <= OpCode::data_scale) return false;
   if (op == OpCode::fake_quantize) return true;
-  return op < OpCode::gemm ||
-         (op >= OpCode::amax && op <= OpCode::dequantize && op != OpCode::quantize_both);
+  if (op == OpCode::quantize_both || op == OpCode::periodic_scale) return false;
+  return op < OpCode::gemm || (op >= OpCode::amax && op <= OpCode::dequantize);
 }
 
 TEST(Decompositions, end_in_primitives) {

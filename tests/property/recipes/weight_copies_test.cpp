@@ -114,7 +114,8 @@ TEST(CoatFast, resumes_bit_for_bit_with_each_gradient_format) {
   for (const Dtype dy : {Dtype::e5m2, Dtype::e4m3}) {
     ProgramOptions options = tiny::options("coat-fast");
     options.optim.state_m = options.optim.state_v = state_format_from_name("e4m3+x");
-    if (dy == Dtype::e4m3) options.recipe_options.overrides = {{.pattern = "*", .dy = dy}};
+    if (dy == Dtype::e4m3)
+      options.recipe_options.overrides = {{.pattern = "*", .dy = operand_format(dy, true)}};
     const auto expected = loss_bits(tiny::losses(options, 6));
     TrainEngine first(options, *tiny::backend().device, *tiny::backend().catalogue);
     TrainEngine second(options, *tiny::backend().device, *tiny::backend().catalogue);

@@ -34,8 +34,7 @@ std::string expanded(std::string line) {
   for (const ConfigRow& row : config_rows()) {
     line = replaced(line, fmt::format("<{}>", row.path), expected_text(row));
   }
-  line =
-      replaced(line, "<plain recipes>", fmt::format("{}", fmt::join(plain_recipe_names(), ", ")));
+  line = replaced(line, "<recipes>", fmt::format("{}", fmt::join(override_recipe_names(), ", ")));
   return replaced(line, "<formats>", fmt::format("{}", fmt::join(override_formats(), ", ")));
 }
 
@@ -264,13 +263,13 @@ const BadInput kOverrides[] = {
     {"override_of_unknown_recipe",
      "recipe:\n  override:\n    \"*\": bf17\n",
      {},
-     "run.yaml:2: recipe.override.*: expected a map of formats or one of <plain recipes>, got "
+     "run.yaml:2: recipe.override.*: expected a map of formats or one of <recipes>, got "
      "'bf17'; the nearest is bf16"},
-    {"override_by_a_recipe_that_quantizes",
-     "recipe: {base: coat, override: {a: hif8}}\n",
+    {"override_by_a_recipe_that_propagates_scales",
+     "recipe: {base: coat, override: {a: scalify_fp8}}\n",
      {},
-     "run.yaml:1: recipe.override.a: expected a map of formats or one of <plain recipes>, got "
-     "'hif8'; the nearest is fp32"},
+     "run.yaml:1: recipe.override.a: expected a map of formats or one of <recipes>, got "
+     "'scalify_fp8'; the nearest is hif8"},
     {"override_by_another_compute_type",
      "recipe:\n  base: coat\n  override: {a: fp32}\n",
      {},
@@ -290,16 +289,25 @@ const BadInput kOverrides[] = {
     {"override_of_unknown_format",
      "recipe: {override: {a: {x: e3m4}}}\n",
      {},
-     "run.yaml:1: recipe.override.a.x: expected one of <formats>, got 'e3m4'; the nearest is e4m3"},
-    {"override_with_a_granularity",
+     "run.yaml:1: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB "
+     "behind it, got 'e3m4'; the nearest is e4m3"},
+    {"override_with_a_granularity_that_is_none",
      "",
-     {"recipe.override.a={x: e4m3/1x128}"},
-     "--set: recipe.override.a.x: expected one of <formats>, got 'e4m3/1x128'; the nearest is "
-     "e4m3"},
+     {"recipe.override.a={x: e4m3/2x128}"},
+     "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
+     "it, "
+     "got 'e4m3/2x128'; the nearest is e4m3"},
+    {"override_with_a_scale_a_row",
+     "",
+     {"recipe.override.a={x: e4m3/row}"},
+     "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
+     "it, "
+     "got 'e4m3/row'; the nearest is e4m3"},
     {"override_of_a_format_that_needs_no_scale",
      "",
      {"recipe.override.a={x: bf16}"},
-     "--set: recipe.override.a.x: expected one of <formats>, got 'bf16'; the nearest is e4m3"},
+     "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
+     "it, got 'bf16'; the nearest is e4m3"},
     {"override_without_roles",
      "recipe: {override: {a: {}}}\n",
      {},

@@ -51,9 +51,11 @@ TEST(Policy, a_star_matches_any_run_of_characters) {
 
 TEST(Policy, later_overrides_win_role_by_role) {
   const LinearFormats base = find_recipe("fp8_linear").linears;
-  const std::vector<LinearOverride> overrides = {
-      {.pattern = "layers.0.*", .quantized = false},
-      {.pattern = "*.down_proj", .quantized = true, .x = Dtype::e5m2, .dy = Dtype::hif8}};
+  const std::vector<LinearOverride> overrides = {{.pattern = "layers.0.*", .quantized = false},
+                                                 {.pattern = "*.down_proj",
+                                                  .quantized = true,
+                                                  .x = operand_format(Dtype::e5m2, false),
+                                                  .dy = operand_format(Dtype::hif8, true)}};
   EXPECT_FALSE(resolve(base, overrides, "layers.0.q_proj").quantized);
   const LinearFormats down = resolve(base, overrides, "layers.0.down_proj");
   EXPECT_TRUE(down.quantized);

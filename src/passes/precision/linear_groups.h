@@ -1,0 +1,60 @@
+// The linears of a graph's layers, in the groups that share scales: those of one layer that read
+// the same x, and have the same formats.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/graph.h"
+#include "passes/precision/policy.h"
+
+namespace octet {
+
+enum class OperandKind : uint8_t { x, w, dy };
+
+struct LinearGroup {
+  std::string name;  // of its first member
+  LinearFormats formats;
+  std::vector<std::string> members;
+  std::vector<ValueId> weights, gradients;
+  std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
+
+  const OperandFormat& format(OperandKind kind) const {
+    return kind == OperandKind::x ? formats.x : kind == OperandKind::w ? formats.w : formats.dy;
+  }
+  // Of a state of this operand's scale.
+  std::string site(OperandKind kind) const {
+    return name + (kind == OperandKind::x ? ".x" : kind == OperandKind::w ? ".w" : ".dy");
+  }
+};
+
+// A parameter, or a weight that is frozen.
+bool is_weight(const Graph& graph, ValueId id);
+// Where a weight is kept in eight bits, as they are asked for: what makes it wide again; nullptr
+// elsewhere.
+const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype);
+
+// The groups, and which one each gemm belongs to.
+class LinearGroups {
+ public:
+  LinearGroups(const Graph& graph, const LinearFormats& formats,
+               const std::vector<LinearOverride>& overrides);
+
+  static const GemmAttrs& gemm(const Node& node) { return std::get<GemmAttrs>(node.attrs); }
+  // nullptr for a node that is quantized in none.
+  const LinearGroup* of(NodeId node) const {
+    const int group = of_node_[static_cast<size_t>(node)];
+    return group < 0 ? nullptr : &groups_[static_cast<size_t>(group)];
+  }
+  const std::vector<LinearGroup>& all() const { return groups_; }
+
+ private:
+  void add_backward(const Node& node, NodeId n, const std::pair<int, ValueId>& member);
+
+  const Graph& graph_;
+  std::vector<LinearGroup> groups_;
+  std::vector<int> of_node_;
+};
+
+}  // namespace octet

@@ -1,0 +1,86 @@
+// What a run with recipe fp8_block exports in blocks are the bytes that its GEMMs read.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "backends/cpu/backend.h"
+#include "base/hash.h"
+#include "cli/train/tiny_run.h"
+#include "formats/bf16.h"
+#include "infer/export.h"
+#include "infer/model_source.h"
+#include "io/model_files.h"
+#include "train/run_setup.h"
+#include "train/trainer.h"
+
+namespace octet {
+namespace {
+
+using test::ScratchFolder;
+
+struct BlockWeight {
+  uint64_t data = 0;          // hash of the E4M3 data
+  std::vector<float> scales;  // in row-major order of the blocks
+};
+
+// The weights in blocks that a step makes of its parameters, by parameter.
+std::map<std::string, BlockWeight> operands_of_a_step(Trainer& trainer) {
+  std::map<std::string, BlockWeight> found;
+  TrainEngine& engine = trainer.engine();
+  engine.observe([&](const Plan& plan, const PlanStep& step, bool before) {
+    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    if (before || node.op != OpCode::quantize_groups) return;
+    const GraphInput* weight = plan.graph.input_of(node.in(QuantizeGroups::x));
+    if (weight == nullptr || weight->kind != InputKind::parameter) return;
+    BlockWeight& operand = found[weight->name];
+    operand.data = xxh64(engine.arenas().read(plan, node.out(QuantizeGroups::q)));
+    const auto bytes = engine.arenas().read(plan, node.out(QuantizeGroups::scale));
+    for (size_t i = 0; i < bytes.size(); i += 2) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, bytes.data() + i, 2);
+      operand.scales.push_back(f32_from_bf16(bits));
+    }
+  });
+  trainer.step();
+  engine.observe({});
+  return found;
+}
+
+TEST(Fp8Block, exports_the_bytes_that_its_gemms_read) {
+  for (const char* kind : {"llama", "olmo"}) {
+    const ScratchFolder folder;
+    // Blocks at the right and lower edges are smaller.
+    const RunConfig config = test::tiny_config(
+        folder, {fmt::format("model={{kind: {}, hidden: 160, layers: 2, heads: 4, ffn: 300, vocab: "
+                             "256, seq: 24}}",
+                             kind),
+                 "recipe=fp8_block", "train.steps=3", "train.save_every=3"});
+    const cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa());
+    ModelSpec vocabulary;
+    vocabulary.vocab = config.model.vocab;
+    const Dataset data = open_run_data(posix_files(), config, vocabulary);
+    Trainer trainer(config, data, {posix_files(), *backend.device, *backend.catalogue});
+    trainer.run(StartMode::fresh, {});
+    const auto operands = operands_of_a_step(trainer);  // of the weights that were saved
+    EXPECT_EQ(operands.size(), 14u);
+
+    export_model(posix_files(), find_model_source(posix_files(), folder / "run"), folder / "out",
+                 {.dtype = ExportDtype::fp8_block});
+    const ModelFiles exported = ModelFiles::open(posix_files(), folder / "out");
+    for (const auto& [name, operand] : operands) {
+      EXPECT_EQ(exported.at(name).stored, SafeDtype::f8_e4m3) << name;
+      EXPECT_EQ(xxh64(exported.read(name)), operand.data) << name;
+      const auto bytes = exported.read(name + "_scale_inv");
+      std::vector<float> scales(bytes.size() / sizeof(float));
+      std::memcpy(scales.data(), bytes.data(), bytes.size());
+      EXPECT_EQ(scales, operand.scales) << name;
+      for (const float scale : scales) {
+        int exponent = 0;
+        EXPECT_EQ(std::frexp(scale, &exponent), 0.5f) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet
