@@ -12,11 +12,11 @@
 namespace octet {
 namespace {
 
-Backend open_cpu(const GlobalOptions& options, const KernelNeeds& needs) {
+Backend open_cpu(const GlobalOptions& options, const KernelNeeds& needs, Group* group = nullptr) {
   const cpu::Isa isa =
       options.isa == "auto" ? cpu::detect_isa() : cpu::isa_from_name(options.isa).value();
   return cpu::make_backend(options.threads, isa,
-                           needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library);
+                           needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library, group);
 }
 
 // A limit of memory or of processes costs time, not the run.
@@ -50,8 +50,15 @@ std::string cuda_module_path() {
   return std::filesystem::exists(beside, error) ? beside : folder / "cuda" / "liboctet_cuda.so";
 }
 
-Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs) {
-  if (options.device == "cpu") return with_its_threads(open_cpu(options, needs), options);
+Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
+  if (options.device == "cpu") return with_its_threads(open_cpu(options, needs, group), options);
+  if (group != nullptr) {
+    throw Error(
+        ErrorCode::device,
+        "[parallel] parallel.ranks: expected 1 with --device cuda, got {}: several ranks run "
+        "on the CPU alone so far",
+        group->size());
+  }
   const std::string module = cuda_module_path();
   if (module.empty()) {
     throw Error(ErrorCode::device,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/common.h"
+#include "comm/group.h"
 #include "plan/backend.h"
 
 namespace octet {
@@ -13,8 +14,10 @@ struct KernelNeeds {
 };
 
 // Throws Error{device} for a device that is not there, Error{invalid_argument} for instructions
-// that the machine lacks and for needs that the device does not meet. Call once in a process.
-Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
+// that the machine lacks and for needs that the device does not meet. Call once in a process, or
+// once a rank of `group`.
+Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {},
+                     Group* group = nullptr);
 
 // The same to plan with: needs no device.
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs = {});

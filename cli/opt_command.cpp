@@ -4,6 +4,7 @@
 
 #include <iostream>
 #include <iterator>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -23,6 +24,7 @@ struct OptFlags {
   std::vector<std::string> passes;
   std::string target;  // empty: none is asked
   bool list = false;
+  ParallelOptions parallel;
 };
 
 std::string read_graph_text(const std::string& file) {
@@ -37,6 +39,13 @@ void verify_input(const Graph& graph, const std::string& file) {
   } catch (const Error& error) {
     throw Error(ErrorCode::invalid_argument, "{}: {}", file, error.what());
   }
+}
+
+std::map<std::string, ShardStage> stages() {
+  std::map<std::string, ShardStage> all;
+  for (int i = 0; i < enum_count(ShardStage{}); ++i)
+    all.emplace(enum_name(static_cast<ShardStage>(i)), static_cast<ShardStage>(i));
+  return all;
 }
 
 void list_passes(const GlobalOptions& options) {
@@ -67,7 +76,7 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   const std::string name = flags.file == "-" ? "standard input" : flags.file;
   const Graph graph = parse_graph(read_graph_text(flags.file), name);
   verify_input(graph, name);
-  Graph result = run_passes(graph, flags.passes);
+  Graph result = run_passes(graph, flags.passes, flags.parallel);
   if (!flags.target.empty()) result = lower_for(flags.target, result, options);
   write_data(print(result));
 }
@@ -83,6 +92,11 @@ void add_opt_command(CLI::App& app, GlobalOptions& options) {
   opt->add_option("--target", flags->target,
                   "back end to lower for: a fused op that it has no kernel for is decomposed")
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  opt->add_option("--ranks", flags->parallel.ranks,
+                  "ranks that gather_parameters and shard_updates cut for")
+      ->check(CLI::Range(1, 1 << 12));
+  opt->add_option("--shard", flags->parallel.shard, "what they cut (parallel.shard)")
+      ->transform(CLI::CheckedTransformer(stages()));
   opt->add_flag("--list", flags->list, "list the passes");
   opt->callback([flags, &options] { run_opt(*flags, options); });
 }

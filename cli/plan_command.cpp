@@ -23,6 +23,8 @@ struct PlanFlags {
   bool graph = false;
   bool policy = false;
   bool passes = false;
+  std::optional<int64_t> ranks;
+  double link = MachineRates{}.link / 1e9;  // GB/s
 };
 
 // Each pass of each function, in the order in which they ran.
@@ -37,7 +39,9 @@ void print_passes(const Program& program, const GlobalOptions& options) {
 }
 
 void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
-  const RunConfig config = load_config(flags.config, options.config_sets()).config;
+  std::vector<std::string> sets = options.config_sets();
+  if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
+  const RunConfig config = load_config(flags.config, sets).config;
   Backend backend = open_plan_backend(options, {.deterministic = config.train.deterministic});
   const ModelSpec spec = model_from_config(posix_files(), config);
   if (flags.policy) {
@@ -48,15 +52,19 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
     return finish_output();
   }
   const PlanReport report(config, spec, *backend.catalogue);
+  const MachineRates rates{.link = flags.link * 1e9};
   if (flags.passes) return print_passes(report.program(), options);
   if (flags.steps) {
     write_out(program_text(report.largest()));
   } else if (flags.graph) {
     write_out(print(report.largest().graph));
   } else if (options.json || flags.buffers) {
-    write_out(json_text(report.json(flags.buffers ? WithBuffers::yes : WithBuffers::no)));
+    OrderedJson json = report.json(flags.buffers ? WithBuffers::yes : WithBuffers::no);
+    if (flags.ranks) report.transfers(rates).add_to(json);
+    write_out(json_text(json));
   } else {
     write_out(report.text());
+    if (config.parallel.ranks > 1) write_out(report.transfers(rates).text());
   }
   finish_output();
 }
@@ -77,6 +85,14 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
   plan->add_flag("--policy", flags->policy, "the formats of every linear after overrides");
   plan->add_flag("--passes", flags->passes,
                  "what each compiler pass did: nodes before and after, milliseconds");
+  plan->add_option("--ranks", flags->ranks,
+                   "devices that train together (parallel.ranks): what each holds, what travels, "
+                   "and how much of that computing hides; needs none of them")
+      ->type_name("N")
+      ->check(as_key("parallel.ranks"));
+  plan->add_option("--link", flags->link, "speed of the links between ranks, in each direction")
+      ->type_name("GB/s")
+      ->check(CLI::Range(1e-3, 1e6));
   plan->callback([flags, &options] { run_plan(*flags, options); });
 }
 

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "backends/cpu/isa.h"
+#include "base/cores.h"
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/profile_option.h"
@@ -13,10 +15,12 @@
 #include "cli/signals.h"
 #include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
+#include "comm/local.h"
 #include "config/load.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "train/finetune.h"
+#include "train/rank_log.h"
 #include "train/resume.h"
 #include "train/run_length.h"
 #include "train/run_setup.h"
@@ -30,7 +34,7 @@ struct TrainFlags {
   FinetuneOptions finetune;  // without a configuration file
   bool resume = false, overwrite = false, strict = false, streams = false;
   std::string profile_steps;
-  std::optional<int64_t> telemetry;
+  std::optional<int64_t> telemetry, ranks;
 };
 
 std::string description(const RunConfig& config, const ModelSpec& spec, const Dataset& data) {
@@ -88,6 +92,7 @@ LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options
   }
   std::vector<std::string> sets = options.config_sets();
   if (flags.telemetry) sets.push_back(fmt::format("train.telemetry={}", *flags.telemetry));
+  if (flags.ranks) sets.push_back(fmt::format("parallel.ranks={}", *flags.ranks));
   LoadedConfig loaded =
       has_file ? load_config(flags.config, sets) : finetune_config(posix_files(), finetune, sets);
   take_tokenizer_of_model(posix_files(), loaded);
@@ -100,9 +105,87 @@ std::string settled_text(const RunConfig& config) {
       "rows of {} tokens, {} a step; {} epochs are {} steps; learning rate {:g}, {} after {} steps "
       "of warm-up; an evaluation every {} steps, the run ends after {} without a lower loss "
       "(all keys: {}/config.yaml)",
-      config.model.seq, config.train.batch * config.train.accumulate, config.train.epochs,
-      config.train.steps, config.optim.lr, config.optim.schedule, config.optim.warmup,
-      config.train.eval_every, config.train.patience, config.out);
+      config.model.seq, config.step_rows(), config.train.epochs, config.train.steps,
+      config.optim.lr, config.optim.schedule, config.optim.warmup, config.train.eval_every,
+      config.train.patience, config.out);
+}
+
+// A run as its command line asks for it, with its data open.
+struct TrainRun {
+  const TrainFlags& flags;
+  const GlobalOptions& options;
+  const GlobalOptions& machine;
+  const LoadedConfig& loaded;
+  const Dataset& data;
+  StartMode mode;
+
+  Trainer trainer(Backend& backend, Group* group) const {
+    return Trainer(loaded.config, data,
+                   {posix_files(), *backend.device, *backend.catalogue, isa_of(machine), group});
+  }
+};
+
+TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHooks hooks) {
+  std::optional<StepRange> profile_steps;
+  if (!run.flags.profile_steps.empty()) profile_steps = parse_step_range(run.flags.profile_steps);
+  Trainer trainer = run.trainer(backend, group);
+  std::optional<StepProfiler> profiler;
+  if (profile_steps) profiler.emplace(*profile_steps, trainer.engine());
+  StopDeferral deferral;
+  hooks.before_step = [&](int64_t step) {
+    deferral.begin();  // from the first step on there is something to save
+    if (profiler) profiler->before_step(step);
+  };
+  const TrainResult result = trainer.run({run.mode, run.loaded.source}, hooks);
+  hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
+                 result.step);
+  if (profiler) write_profile(*profiler, run.loaded.config, backend, run.options, hooks.log);
+  return result;
+}
+
+// Of each rank, rank 0 first; no groups where it is the only one. Ranks are threads of this
+// process, which share its cores.
+struct Devices {
+  std::vector<std::unique_ptr<Group>> groups;
+  std::vector<Backend> backends;
+};
+
+Devices open_devices(const RunConfig& config, const GlobalOptions& options) {
+  Devices devices;
+  const KernelNeeds needs{.deterministic = config.train.deterministic};
+  if (config.parallel.ranks == 1) {
+    devices.backends.push_back(open_backend(options, needs));
+    return devices;
+  }
+  devices.groups = local_groups(static_cast<int>(config.parallel.ranks));
+  GlobalOptions shared = options;
+  const int n_threads = options.threads > 0 ? options.threads : usable_cores();
+  shared.threads = std::max(1, n_threads / static_cast<int>(devices.groups.size()));
+  for (const auto& group : devices.groups)
+    devices.backends.push_back(open_backend(shared, needs, group.get()));
+  return devices;
+}
+
+// Rank 0 is the caller's thread, and prints.
+TrainResult train_on(Devices& devices, const TrainRun& run, const TrainHooks& hooks) {
+  if (devices.groups.empty()) return train(run, devices.backends[0], nullptr, hooks);
+  TrainResult result;
+  run_local_ranks(devices.groups, [&](Group& group) {
+    Backend& backend = devices.backends[static_cast<size_t>(group.rank())];
+    if (group.rank() == 0) {
+      result = train(run, backend, &group, hooks);
+    } else {
+      RankLog log(posix_files(), run.loaded.config.out, group.rank());
+      run.trainer(backend, &group).run({run.mode, run.loaded.source}, {.log = log.log()});
+    }
+  });
+  return result;
+}
+
+void tell_about(const LoadedConfig& loaded, const TrainRun& run, const ModelSpec& spec,
+                const Log& log) {
+  log.info("{}", description(loaded.config, spec, run.data));
+  if (run.flags.config.empty()) log.info("{}", settled_text(loaded.config));
 }
 
 // Each step's line of metrics.jsonl to standard output, too.
@@ -118,14 +201,14 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   LoadedConfig loaded = configuration(flags, options);
   const RunConfig& config = loaded.config;
   const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
-  std::optional<StepRange> profile_steps;
-  if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
+  if (!flags.profile_steps.empty()) parse_step_range(flags.profile_steps);
   Files& files = posix_files();
   const StartMode mode = flags.resume      ? StartMode::resume
                          : flags.overwrite ? StartMode::overwrite
                                            : StartMode::fresh;
   check_run_folder(files, config.out, mode);
-  Backend backend = open_backend(machine, {.deterministic = config.train.deterministic});
+  if (flags.resume) keep_step_rows(files, loaded, make_log(options));
+  Devices devices = open_devices(config, machine);
   ModelSpec spec = model_from_config(files, config);
   if (!config.model.path.empty()) {
     tell_unknown_keys(files, config.model.path, make_log(options), unknown_keys(flags.strict));
@@ -140,23 +223,12 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   TrainHooks hooks = progress.hooks();
   hooks.stop = &stop_wish();
   if (flags.streams) stream_steps(hooks);
-  hooks.log.info("{}", description(config, spec, data));
-  if (flags.config.empty()) hooks.log.info("{}", settled_text(config));
-  for (const DeviceLibrary& library : backend.device->libraries()) {
+  const TrainRun run{flags, options, machine, loaded, data, mode};
+  tell_about(loaded, run, spec, hooks.log);
+  for (const DeviceLibrary& library : devices.backends[0].device->libraries()) {
     if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
   }
-  Trainer trainer(config, data, {files, *backend.device, *backend.catalogue, isa_of(machine)});
-  std::optional<StepProfiler> profiler;
-  if (profile_steps) profiler.emplace(*profile_steps, trainer.engine());
-  StopDeferral deferral;
-  hooks.before_step = [&](int64_t step) {
-    deferral.begin();  // from the first step on there is something to save
-    if (profiler) profiler->before_step(step);
-  };
-  const TrainResult result = trainer.run({mode, loaded.source}, hooks);
-  hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
-                 result.step);
-  if (profiler) write_profile(*profiler, config, backend, options, hooks.log);
+  const TrainResult result = train_on(devices, run, hooks);
   Table table = run_table();
   table.rows.push_back(run_row(options, config.recipe.base, result));
   print_table(options, table);
@@ -202,8 +274,13 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
                    "sample what GEMMs and updates read every so many steps, into telemetry.jsonl "
                    "(train.telemetry); `octet inspect RUN` shows the worst")
       ->type_name("STEPS");
-  train->add_flag("--stream", flags->streams,
-                  "each step's metrics on standard output as they come, a JSON object a line");
+  if (flags.streams) stream_steps(hooks);
+  train
+      ->add_option("--ranks", flags->ranks,
+                   "devices that train together (parallel.ranks); with --device cpu threads of "
+                   "this process")
+      ->type_name("N")
+      ->check(as_key("parallel.ranks"));
   add_strict_flag(*train, flags->strict);
   train->callback([flags, &options] { run_train(*flags, options); });
 }

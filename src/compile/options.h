@@ -11,6 +11,7 @@
 #include "passes/driver.h"
 #include "passes/lora.h"
 #include "passes/loss_scale.h"
+#include "passes/parallel/options.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
@@ -30,6 +31,7 @@ struct ProgramOptions {
   bool strict_fusion = false;    // a fusion that did not fire is an error
   int64_t memory_budget = 0;     // planned bytes; 0: no limit (compile/budget.h settles it)
   AdamwPolicy optim = {};
+  ParallelOptions parallel = {};
   std::vector<std::string> no_decay = {};  // names of parameters without weight decay
   BatchSize train = {};                    // fixes the persistent layout and the training functions
   int accumulate = 1;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "compile/lower.h"
 #include "passes/lower/fuse.h"
+#include "passes/parallel/shard_updates.h"
 
 namespace octet {
 namespace {
@@ -31,6 +32,7 @@ Graph lasting_inputs(const Graph& graph) {
 Program::Program(ProgramOptions wanted, const Catalogue& catalogue,
                  const std::vector<FunctionKey>& more)
     : catalogue_(catalogue), typed_(std::move(wanted), catalogue) {
+  layout_.rank = options().parallel.rank;
   const std::vector<std::string_view> functions =
       options().inference_only ? std::vector{function::evaluate} : train_functions();
   for (const std::string_view name : functions) add_to_layout({name, options().train});
@@ -61,7 +63,12 @@ Graph Program::compose(const FunctionKey& key) {
                     graph.name = def.name;
                     return graph;
                   }};
-  return run_pass(pass, typed_.graph(def.source, key.size), &typed_.log());
+  const Graph graph = run_pass(pass, typed_.graph(def.source, key.size), &typed_.log());
+  if (!options().parallel.is_active()) return graph;
+  const Pass sharding{.name = "parallelize", .run = [&](const Graph& whole) {
+                        return parallelize(whole, options().parallel);
+                      }};
+  return run_pass(sharding, graph, &typed_.log());
 }
 
 const Plan& Program::plan(std::string_view name, const BatchSize& size) {

@@ -9,11 +9,22 @@
 namespace octet {
 namespace {
 
-// Sequences of a step; -1 where a hand-written record would overflow it.
-int64_t step_size(int64_t batch, int64_t accumulate) {
-  int64_t product = 0;
-  return __builtin_mul_overflow(batch, accumulate, &product) ? -1 : product;
-}
+// What a step's sequences are the product of.
+struct StepSize {
+  int64_t batch = 1, accumulate = 1, ranks = 1;
+
+  // -1 where a hand-written record would overflow it.
+  int64_t product() const {
+    int64_t result = 0;
+    const bool overflows = __builtin_mul_overflow(batch, accumulate, &result) ||
+                           __builtin_mul_overflow(result, ranks, &result);
+    return overflows ? -1 : result;
+  }
+  std::string text() const {
+    return ranks == 1 ? fmt::format("{} x {}", batch, accumulate)
+                      : fmt::format("{} x {} x {} ranks", batch, accumulate, ranks);
+  }
+};
 
 // The value of a key before the changes.
 int64_t count_before(const std::vector<ConfigChange>& changes, std::string_view key, int64_t now) {
@@ -24,14 +35,16 @@ int64_t count_before(const std::vector<ConfigChange>& changes, std::string_view 
 }
 
 void check_step_size(const std::vector<ConfigChange>& changes, const ConfigChange& change,
-                     const TrainConfig& now) {
-  const int64_t batch = count_before(changes, "train.batch", now.batch);
-  const int64_t accumulate = count_before(changes, "train.accumulate", now.accumulate);
-  if (step_size(batch, accumulate) == step_size(now.batch, now.accumulate)) return;
+                     const RunConfig& after) {
+  const StepSize now{after.train.batch, after.train.accumulate, after.parallel.ranks};
+  const StepSize before{count_before(changes, "train.batch", now.batch),
+                        count_before(changes, "train.accumulate", now.accumulate),
+                        count_before(changes, "parallel.ranks", now.ranks)};
+  if (before.product() == now.product()) return;
   throw Error(ErrorCode::invalid_argument,
-              "[resume] {}: expected batch x accumulate = {} x {} as in the checkpoint, or another "
-              "pair of this product, got {} x {}",
-              change.row->path, batch, accumulate, now.batch, now.accumulate);
+              "[resume] {}: expected batch x accumulate = {} as in the checkpoint, or others of "
+              "this product, got {}",
+              change.row->path, before.text(), now.text());
 }
 
 }  // namespace
@@ -79,7 +92,7 @@ void check_changes(const std::vector<ConfigChange>& changes, const RunConfig& af
     const auto from = source.find(key);
     const bool is_named = from != source.end() && from->second == "--set";
     const OnResume rule = change.row->on_resume;
-    if (rule == OnResume::step_size) check_step_size(changes, change, after.train);
+    if (rule == OnResume::step_size) check_step_size(changes, change, after);
     if (rule == OnResume::same) {
       throw Error(ErrorCode::invalid_argument,
                   "[resume] {}: expected {} as in the checkpoint, got {}", key, change.before,

@@ -108,6 +108,16 @@ struct LoraConfig {
   bool operator==(const LoraConfig&) const = default;
 };
 
+// Sharded data parallelism (passes/parallel/options.h).
+struct ParallelConfig {
+  int64_t ranks = 1;
+  std::string shard = "gradients";
+  std::string gather = "codes";
+  std::string reduce = "bf16";
+  bool strict = false;
+  bool operator==(const ParallelConfig&) const = default;
+};
+
 struct TrainConfig {
   int64_t steps = 1000;
   double epochs = 0;  // 0: steps says
@@ -141,8 +151,11 @@ struct RunConfig {
   OptimConfig optim;
   DataConfig data;
   LoraConfig lora;
+  ParallelConfig parallel;
   TrainConfig train;
   std::string out = "runs/latest";
+  // Of all ranks together.
+  int64_t step_rows() const { return train.batch * train.accumulate * parallel.ranks; }
   bool operator==(const RunConfig&) const = default;
 };
 

@@ -13,6 +13,7 @@
 #include "optim/state_format.h"
 #include "passes/loss_scale.h"
 #include "passes/memory/recompute.h"
+#include "passes/parallel/options.h"
 #include "passes/precision/policy.h"
 #include "passes/precision/store_frozen.h"
 
@@ -264,6 +265,23 @@ constexpr ConfigRow kTrainRows[] = {
      "event files for TensorBoard beside metrics.jsonl"},
 };
 
+constexpr ConfigRow kParallelRows[] = {
+    {"parallel.ranks", step_size, OCTET_FIELD(parallel.ranks), within(1, 1 << 12), "ranks",
+     "devices that train together, each with train.batch rows of its own (--ranks); with --device "
+     "cpu they are threads of one process"},
+    {"parallel.shard", named, OCTET_FIELD(parallel.shard), one_of(names_of<ShardStage>), "",
+     "what a rank keeps a part of instead of all: nothing; optimizer states; gradients too; "
+     "weights too, which are gathered for each layer's forward and backward"},
+    {"parallel.gather", named, OCTET_FIELD(parallel.gather), one_of(names_of<GatherFormat>), "",
+     "what travels where weights are gathered: bf16, or quantized data where nothing but "
+     "quantizers reads the weight"},
+    {"parallel.reduce", named, OCTET_FIELD(parallel.reduce), one_of(names_of<ReduceFormat>), "",
+     "format of the gradients that travel, but for recipe fp32, where they are f32; sums are f32"},
+    {"parallel.strict", named, OCTET_FIELD(parallel.strict), any(), "",
+     "gradients travel as f32, and sums do not depend on the number of ranks: with recipe fp32, D "
+     "ranks have the bits of one rank that accumulates D times as often"},
+};
+
 constexpr ConfigRow kOutRows[] = {
     {"out", open, OCTET_FIELD(out), any(), "",
      "folder of the run: configuration, metrics, checkpoints"},
@@ -285,6 +303,7 @@ static_assert(std::ranges::all_of(kOptimRows, is_bounded));
 static_assert(std::ranges::all_of(kDataRows, is_bounded));
 static_assert(std::ranges::all_of(kLoraRows, is_bounded));
 static_assert(std::ranges::all_of(kTrainRows, is_bounded));
+static_assert(std::ranges::all_of(kParallelRows, is_bounded));
 
 ConfigRow row_of(const ModelField& field) {
   ConfigLimits limits{.bounds = field.bounds};
@@ -302,7 +321,8 @@ std::vector<ConfigRow> make_rows() {
   for (const std::span<const ConfigRow> part :
        {std::span<const ConfigRow>(kRecipeRows), std::span<const ConfigRow>(kOptimRows),
         std::span<const ConfigRow>(kDataRows), std::span<const ConfigRow>(kLoraRows),
-        std::span<const ConfigRow>(kTrainRows), std::span<const ConfigRow>(kOutRows)}) {
+        std::span<const ConfigRow>(kTrainRows), std::span<const ConfigRow>(kParallelRows),
+        std::span<const ConfigRow>(kOutRows)}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;
@@ -315,6 +335,7 @@ constexpr ConfigSection kSections[] = {
     {"data", "What is read, and in which order."},
     {"lora", "Low-rank adapters, trained beside weights that stay as they are."},
     {"train", "The run itself."},
+    {"parallel", "Several devices that train one model."},
     {"out", "Where results go."},
 };
 

@@ -39,7 +39,7 @@ struct ConfigLimits {
 enum class OnResume : uint8_t {
   same,       // nothing: it decides what the weights and states mean
   named,      // where the command line names the key; the change is logged
-  step_size,  // batch and accumulate: where their product stays; the change is logged
+  step_size,  // batch, accumulate and ranks: where their product stays; the change is logged
   open,       // anything: it does not decide what is computed, or is compared by content
 };
 

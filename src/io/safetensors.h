@@ -112,8 +112,9 @@ struct TensorSource {
 };
 TensorSource span_source(TensorDecl decl, std::span<const std::byte> bytes);
 
-// Writes all tensors, widest elements first (so that each is aligned to its element) and otherwise
-// in the given order.
+// Widest elements first, so that each is aligned to its element, and otherwise in the given order.
+std::vector<const TensorSource*> in_file_order(std::span<const TensorSource> tensors);
+// Writes all tensors in this order.
 void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
                        std::map<std::string, std::string> metadata = {});
 

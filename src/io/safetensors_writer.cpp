@@ -51,14 +51,19 @@ TensorSource span_source(TensorDecl decl, std::span<const std::byte> bytes) {
   return {std::move(decl), [bytes](const ByteSink& sink) { sink(bytes); }};
 }
 
-void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
-                       std::map<std::string, std::string> metadata) {
+std::vector<const TensorSource*> in_file_order(std::span<const TensorSource> tensors) {
   std::vector<const TensorSource*> order;
   order.reserve(tensors.size());
   for (const TensorSource& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const TensorSource* a, const TensorSource* b) {
     return safe_dtype_bytes(a->decl.stored) > safe_dtype_bytes(b->decl.stored);
   });
+  return order;
+}
+
+void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
+                       std::map<std::string, std::string> metadata) {
+  const std::vector<const TensorSource*> order = in_file_order(tensors);
   std::vector<TensorDecl> decls;
   decls.reserve(order.size());
   for (const TensorSource* tensor : order) decls.push_back(tensor->decl);

@@ -11,6 +11,8 @@ namespace octet {
 enum class Activation : uint8_t { silu };
 enum class GeluKind : uint8_t { erf, tanh };
 enum class GemmRole : uint8_t { other, forward, dgrad, wgrad };
+// Of all_reduce: the sum, in f32 and in the order of the ranks; or the maximum.
+enum class RankReduction : uint8_t { sum, max };
 enum class PowerMath : uint8_t {
   fast,
   exact
@@ -58,6 +60,12 @@ constexpr std::string_view enum_name(RescaleNorm n) {
 }
 constexpr std::string_view enum_name(Direction d) {
   return d == Direction::forward ? "forward" : "backward";
+}
+constexpr std::string_view enum_name(RankReduction r) {
+  return r == RankReduction::sum ? "sum" : "max";
+}
+constexpr int enum_count(RankReduction) {
+  return 2;
 }
 constexpr int enum_count(RescaleNorm) {
   return 3;

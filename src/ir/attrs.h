@@ -164,21 +164,38 @@ struct GeluQuantizeAttrs {
   }
 };
 // 8-bit moments: codes in groups. stream: the parameter's name_hash, and seed: the run's, key the
-// words of stochastic rounding. amax: two more results, of the new weight (OpDef::amax_results).
+// words of stochastic rounding; first: the place of element 0 in the parameter, not 0 in a shard.
+// amax: two more results, of the new weight (OpDef::amax_results).
 struct AdamwAttrs {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
   int64_t group = 128;
   bool expand_m = false, expand_v = false, stochastic_m = false, stochastic_v = false;
   bool stochastic_w = false;
   PowerMath math = PowerMath::fast;
-  int64_t stream = 0, seed = 0;
+  int64_t stream = 0, seed = 0, first = 0;
   bool amax = false;
   OCTET_ATTRS(AdamwAttrs) {
     f("beta1", s.beta1), f("beta2", s.beta2), f("eps", s.eps), f("weight_decay", s.weight_decay);
     f("group", s.group), f("expand_m", s.expand_m), f("expand_v", s.expand_v);
     f("stochastic_m", s.stochastic_m), f("stochastic_v", s.stochastic_v);
     f("stochastic_w", s.stochastic_w), f("math", s.math), f("stream", s.stream), f("seed", s.seed);
+    f("first", s.first);
     f("amax", s.amax);
+  }
+};
+
+// take_shard: the run of one rank (ir/sharding.h).
+struct ShardAttrs {
+  int64_t ranks = 1, rank = 0;
+  OCTET_ATTRS(ShardAttrs) { f("ranks", s.ranks), f("rank", s.rank); }
+};
+// Between ranks. shape: of all_gather's result.
+struct CollectiveAttrs {
+  int64_t ranks = 1;
+  RankReduction reduction = RankReduction::sum;
+  Shape shape;
+  OCTET_ATTRS(CollectiveAttrs) {
+    f("ranks", s.ranks), f("reduction", s.reduction), f("shape", s.shape);
   }
 };
 
@@ -188,6 +205,6 @@ using Attrs =
                  AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
                  AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
                  FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs,
-                 GeluQuantizeAttrs, PeriodicScaleAttrs>;
+                 GeluQuantizeAttrs, PeriodicScaleAttrs, ShardAttrs, CollectiveAttrs>;
 
 }  // namespace octet

@@ -62,12 +62,14 @@ struct Node {
 };
 
 // Inputs stand in the order of their values. `key`: what a state is for and of which parameter or
-// quantizer site; the name follows from it (ir/states.h).
+// quantizer site; the name follows from it (ir/states.h). `whole`: the shape of the tensor that it
+// is one rank's shard of (ir/sharding.h); nothing where it is all of it.
 struct GraphInput {
   ValueId value = kNoValue;
   InputKind kind = InputKind::batch;
   std::string name;
   StateKey key = {};
+  std::optional<Shape> whole = {};
   bool operator==(const GraphInput&) const = default;
 };
 

@@ -96,7 +96,13 @@ enum class OpCode : uint8_t {
   // The update.
   global_norm,
   adamw_step,
+  // Between ranks.
+  take_shard,
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  sharded_norm,
 };
-inline constexpr int kOpCount = static_cast<int>(OpCode::adamw_step) + 1;
+inline constexpr int kOpCount = static_cast<int>(OpCode::sharded_norm) + 1;
 
 }  // namespace octet

@@ -154,10 +154,13 @@ class Parser {
     const auto dtype = dtype_from_name(name);
     if (!dtype) fail("a dtype");
     pos_ += name.size();
+    return {.dtype = *dtype, .shape = tensor_shape()};
+  }
+  Shape tensor_shape() {
     const size_t start = pos_;
-    TensorType result{.dtype = *dtype, .shape = shape()};
+    Shape result = shape();
     int64_t n = 1;
-    for (const int64_t dim : result.shape) {
+    for (const int64_t dim : result) {
       if (dim < 0 || dim > (int64_t{1} << 40)) fail_at(start, "dimensions from 0 to 2^40");
       if (__builtin_mul_overflow(n, dim, &n) || n > (int64_t{1} << 48))
         fail_at(start, "at most 2^48 elements");
@@ -206,6 +209,12 @@ class Parser {
       expect(':');
       const ValueId id = define(names[0], type(), kNoNode, 0);
       graph_.inputs.push_back(graph_input(id, kind, std::move(name), graph_.type(id).dtype));
+      skip();
+      if (!accept_keyword("shard")) return;
+      skip();
+      keyword("of");
+      skip();
+      graph_.inputs.back().whole = tensor_shape();
       return;
     }
     const std::string_view op_name = word();

@@ -90,8 +90,9 @@ std::string print(const Graph& graph) {
     for (; next_input < graph.inputs.size() && graph.inputs[next_input].value < limit;
          ++next_input) {
       const GraphInput& input = graph.inputs[next_input];
-      text += fmt::format("%{} = input {} {} : {}\n", input.value, enum_name(input.kind),
-                          quoted(input.name), to_string(graph.type(input.value)));
+      text += fmt::format("%{} = input {} {} : {}{}\n", input.value, enum_name(input.kind),
+                          quoted(input.name), to_string(graph.type(input.value)),
+                          input.whole ? " shard of " + to_string(*input.whole) : "");
     }
   };
   for (const Node& node : graph.nodes) {

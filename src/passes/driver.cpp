@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 
 #include "base/error.h"
 #include "ir/verify.h"
@@ -9,6 +10,7 @@
 #include "passes/lower/chunk_head.h"
 #include "passes/lower/fuse.h"
 #include "passes/memory/recompute.h"
+#include "passes/parallel/shard_updates.h"
 #include "passes/precision/quantize_linears.h"
 #include "passes/precision/recipe.h"
 #include "passes/precision/store_groups.h"
@@ -21,7 +23,18 @@ const LinearFormats& fp8_formats() {
   return find_recipe("fp8_linear").linears;
 }
 
-std::vector<Pass> make_list() {
+std::vector<Pass> parallel_passes(const ParallelOptions& parallel) {
+  return {{.name = "gather_parameters",
+           .run = [parallel](const Graph& g) { return gather_parameters(g, parallel); },
+           .help = "cut parameters among ranks, and gather them before their readers",
+           .wants = Phase::typed},
+          {.name = "shard_updates",
+           .run = [parallel](const Graph& g) { return shard_updates(g, parallel); },
+           .help = "sum gradients over ranks, and update shards of states and weights",
+           .wants = Phase::typed}};
+}
+
+std::vector<Pass> make_list(const ParallelOptions& parallel) {
   std::vector<Pass> list = {
       {.name = "autodiff",
        .run = [](const Graph& g) { return autodiff(g); },
@@ -66,6 +79,7 @@ std::vector<Pass> make_list() {
        .help = "replace nodes by the fused op whose decomposition they are",
        .wants = Phase::typed},
   };
+  std::ranges::move(parallel_passes(parallel), std::back_inserter(list));
   for (const Recipe* recipe : all_recipes()) {
     list.push_back({.name = recipe->name,
                     .run = [recipe](const Graph& g) { return recipe->apply(*recipe, g, {}); },
@@ -76,8 +90,7 @@ std::vector<Pass> make_list() {
   return list;
 }
 
-const Pass& find_pass(const std::string& name) {
-  const auto passes = all_passes();
+const Pass& find_pass(std::span<const Pass> passes, const std::string& name) {
   const auto it =
       std::find_if(passes.begin(), passes.end(), [&](const Pass& p) { return p.name == name; });
   if (it != passes.end()) return *it;
@@ -90,7 +103,7 @@ const Pass& find_pass(const std::string& name) {
 }  // namespace
 
 std::span<const Pass> all_passes() {
-  static const std::vector<Pass> list = make_list();
+  static const std::vector<Pass> list = make_list({});
   return list;
 }
 
@@ -116,9 +129,11 @@ Graph run_passes(const Graph& graph, std::span<const Pass> passes, PassLog* log)
   return current;
 }
 
-Graph run_passes(const Graph& graph, const std::vector<std::string>& names) {
+Graph run_passes(const Graph& graph, const std::vector<std::string>& names,
+                 const ParallelOptions& parallel) {
+  const std::vector<Pass> known = make_list(parallel);
   std::vector<Pass> passes;
-  for (const std::string& name : names) passes.push_back(find_pass(name));
+  for (const std::string& name : names) passes.push_back(find_pass(known, name));
   return run_passes(graph, passes);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "passes/parallel/options.h"
 
 namespace octet {
 
@@ -42,7 +43,9 @@ Graph run_passes(const Graph& graph, std::span<const Pass> passes, PassLog* log 
 // Passes without choices, and every recipe with its default options.
 std::span<const Pass> all_passes();
 
-// The same by name; Error(invalid_argument) too for a name that is not in the list.
-Graph run_passes(const Graph& graph, const std::vector<std::string>& names);
+// The same by name; Error(invalid_argument) too for a name that is not in the list. `parallel`: for
+// gather_parameters and shard_updates, which do nothing for one rank.
+Graph run_passes(const Graph& graph, const std::vector<std::string>& names,
+                 const ParallelOptions& parallel = {});
 
 }  // namespace octet

@@ -12,6 +12,7 @@ Rewriter::Rewriter(const Graph& from)
   to_.nodes.reserve(from.nodes.size());
   for (const GraphInput& input : from.inputs) {
     set(input.value, builder_.input(input.kind, input.name, from.type(input.value)));
+    to_.inputs.back().whole = input.whole;
   }
 }
 

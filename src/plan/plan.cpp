@@ -42,9 +42,12 @@ void Layout::add_inputs(const Graph& graph) {
     const TensorType& type = graph.type(input.value);
     const Lane lane = input_lane(input.kind, input.key.use);
     int64_t& used = lane_bytes[static_cast<int>(lane)];
-    const auto [it, added] = slots.try_emplace(
-        input.name,
-        Slot{.type = type, .kind = input.kind, .key = input.key, .lane = lane, .offset = used});
+    const auto [it, added] = slots.try_emplace(input.name, Slot{.type = type,
+                                                                .kind = input.kind,
+                                                                .key = input.key,
+                                                                .lane = lane,
+                                                                .offset = used,
+                                                                .whole = input.whole});
     if (added) {
       used = add_bytes(used, align_up(type.n_bytes()), input.name);
     } else if (it->second.type != type) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,8 +49,12 @@ struct Layout {
     StateKey key = {};
     Lane lane = Lane::persistent;
     int64_t offset = 0;
+    std::optional<Shape> whole = {};  // of the tensor that it is one rank's shard of
+    // As files hold it: the whole tensor.
+    TensorType whole_type() const { return {type.dtype, whole.value_or(type.shape)}; }
   };
   std::map<std::string, Slot> slots;
+  int64_t rank = 0;  // whose shards they are
   int64_t lane_bytes[kLaneCount] = {0, 0, 0};
 
   const Slot* find(StateUse use, std::string_view owner) const;  // nullptr where there is none

@@ -92,8 +92,9 @@ void write_dropout(BoundPlan& function, const ProgramOptions& options, uint32_t 
 
 }  // namespace
 
-TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue)
-    : program_(fit_to_budget(options, catalogue), catalogue), size_(options.train) {
+TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue, Group* group)
+    : program_(fit_to_budget(options, catalogue), catalogue), size_(options.train), group_(group) {
+  CHECK(options.parallel.ranks == (group == nullptr ? 1 : group->size()));
   std::vector<std::string_view> names = program_.train_functions();
   names.push_back(function::evaluate);
   if (program_.has_derived()) names.push_back(function::prepare_state);
@@ -135,24 +136,29 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
 StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& scalars) {
   prepare_once();
   const float inv_n = inverse_of(batches.n_labels);
+  const auto place = [&](size_t i) {
+    const auto n_ranks = static_cast<size_t>(program_.options().parallel.ranks);
+    return static_cast<uint32_t>(i * n_ranks + static_cast<size_t>(program_.layout().rank));
+  };
   save_histories();
   const auto loss_scale = read_loss_scale();
   if (bound_.contains(function::step)) {
     CHECK(batches.count == 1);
     BoundPlan& step = function(function::step);
     write_batch(step, batches.read(0), inv_n);
-    write_dropout(step, program_.options(), scalars.attempt, 0);
-    return with_loss_scale(run_update(step, scalars, std::nullopt), loss_scale);
+    write_dropout(step, program_.options(), scalars.attempt, place(0));
+    return with_loss_scale(run_update(step, scalars, {}), loss_scale);
   }
-  double loss = 0;
+  std::vector<float> losses;
   for (size_t i = 0; i < batches.count; ++i) {
     BoundPlan& micro = function(i == 0 ? function::micro_first : function::micro_next);
     write_batch(micro, batches.read(i), inv_n);
-    write_dropout(micro, program_.options(), scalars.attempt, static_cast<uint32_t>(i));
+    write_dropout(micro, program_.options(), scalars.attempt, place(i));
     run(micro);
-    loss += static_cast<double>(micro.read_scalar("loss"));
+    losses.push_back(micro.read_scalar("loss"));
   }
-  return with_loss_scale(run_update(function(function::update), scalars, loss), loss_scale);
+  return with_loss_scale(run_update(function(function::update), scalars, std::move(losses)),
+                         loss_scale);
 }
 
 std::optional<LossScaleReport> TrainEngine::read_loss_scale() {
@@ -170,12 +176,12 @@ std::optional<LossScaleReport> TrainEngine::read_loss_scale() {
 }
 
 StepOutcome TrainEngine::run_update(BoundPlan& plan, const StepScalars& scalars,
-                                    std::optional<double> loss) {
+                                    std::vector<float> losses) {
   write_scalars(plan, scalars);
   is_whole_ = false;
   run(plan);
-  if (!loss) loss = static_cast<double>(plan.read_scalar("loss"));
-  const StepOutcome outcome = read_update(plan, *loss, arenas_->device());
+  if (losses.empty()) losses = {plan.read_scalar("loss")};
+  const StepOutcome outcome = read_update(plan, sum_over_ranks(losses), arenas_->device());
   is_whole_ = true;
   return outcome;
 }
@@ -211,9 +217,43 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& ba
   return watch.site();
 }
 
+// In the order of the step's micro-batches.
+double TrainEngine::sum_over_ranks(const std::vector<float>& losses) const {
+  const size_t n = losses.size(),
+               n_ranks = group_ == nullptr ? 1 : static_cast<size_t>(group_->size());
+  std::vector<float> all(n * n_ranks);
+  if (group_ == nullptr) {
+    all = losses;
+  } else {
+    group_->all_gather(reinterpret_cast<const std::byte*>(losses.data()),
+                       reinterpret_cast<std::byte*>(all.data()),
+                       static_cast<int64_t>(n * sizeof(float)));
+  }
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t rank = 0; rank < n_ranks; ++rank) sum += static_cast<double>(all[rank * n + i]);
+  }
+  return sum;
+}
+
 NllSum TrainEngine::evaluate(const EvalRows& rows) {
   prepare_once();
-  return stream_nll(function(function::evaluate), rows, size_.batch);
+  BoundPlan& plan = function(function::evaluate);
+  if (group_ == nullptr) return stream_nll(plan, rows, size_.batch);
+  NllSum total;
+  const int64_t n_ranks = group_->size(), turn = n_ranks * size_.batch;
+  std::vector<NllSum> parts(static_cast<size_t>(n_ranks));
+  for (int64_t first = 0; first < rows.n_rows(); first += turn) {
+    // Past the last row a batch has no labels.
+    const NllSum own = batch_nll(plan, rows.at(first + group_->rank() * size_.batch, size_.batch));
+    group_->all_gather(reinterpret_cast<const std::byte*>(&own),
+                       reinterpret_cast<std::byte*>(parts.data()), sizeof(NllSum));
+    for (const NllSum& part : parts) {
+      total.sum += part.sum;
+      total.n_tokens += part.n_tokens;
+    }
+  }
+  return total;
 }
 
 int64_t TrainEngine::planned_bytes() const {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/group.h"
 #include "compile/program.h"
 #include "data/loader.h"
 #include "infer/evaluate.h"
@@ -39,10 +40,11 @@ struct StepOutcome {
   std::vector<std::string> refused = {};
 };
 
-// The micro-batches of a step, each read when it is needed: memory holds one at a time.
+// The micro-batches of a step, each read when it is needed: memory holds one at a time. Of D ranks
+// each has its own; the i-th of rank r is the (i D + r)-th of the step.
 struct MicroBatches {
-  size_t count = 0;
-  int64_t n_labels = 0;  // of all together
+  size_t count = 0;      // of this rank
+  int64_t n_labels = 0;  // of all together, and of all ranks
   std::function<Batch(size_t index)> read;
 };
 
@@ -50,10 +52,13 @@ class TrainEngine {
  public:
   // Compiles the training functions and an evaluate function of the same batch; throws
   // Error{device} where they fit neither options.memory_budget nor the device's memory.
-  TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue);
+  // `group`: of options.parallel.ranks ranks, each with an engine that makes the same calls;
+  // nullptr where this is the only one.
+  TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue, Group* group = nullptr);
 
   // One optimizer step; as many batches as the program accumulates. Each micro-batch's loss is
-  // divided by the number of labels of the whole step; the losses are added in order, in double.
+  // divided by the number of labels of the whole step; the losses are added in the order of the
+  // step's micro-batches, in double.
   // What `read` throws goes on to the caller, with weights and states as before the step.
   StepOutcome step(const MicroBatches& batches, const StepScalars& scalars);
   StepOutcome step(std::span<const Batch> micro_batches, const StepScalars& scalars);
@@ -73,6 +78,7 @@ class TrainEngine {
   std::optional<NonfiniteSite> trace_nonfinite(const MicroBatches& batches,
                                                const StepScalars& scalars);
 
+  // Batches of rows take turns over the ranks.
   NllSum evaluate(const EvalRows& rows);
 
   // Watches every launch of step() from now on; an empty one watches nothing, and costs nothing.
@@ -90,14 +96,16 @@ class TrainEngine {
  private:
   void run(BoundPlan& function);
   StepOutcome run_update(BoundPlan& function, const StepScalars& scalars,
-                         std::optional<double> loss);
+                         std::vector<float> losses);
   void prepare_once();
   std::optional<LossScaleReport> read_loss_scale();
   void save_histories();
+  double sum_over_ranks(const std::vector<float>& losses) const;
   BoundPlan& function(std::string_view name) { return *bound_.at(name); }
 
   Program program_;
   BatchSize size_;
+  Group* group_;
   std::unique_ptr<Arenas> arenas_;
   std::map<std::string_view, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
   StepObserver observer_;

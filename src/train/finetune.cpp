@@ -115,7 +115,7 @@ void fit_to_data(LoadedConfig& loaded, const Dataset& data) {
   const int64_t rows = make_loader(data.train, config)->rows_of_epoch(0);
   derive("train.batch", config.train.batch, std::clamp<int64_t>(rows / kLeastSteps, 1, kMostRows));
   settle_length(loaded, data);
-  const int64_t epoch_steps = ceil_div(rows, config.train.batch * config.train.accumulate);
+  const int64_t epoch_steps = ceil_div(rows, config.step_rows());
   derive("train.eval_every", config.train.eval_every, ceil_div(epoch_steps, kEvaluations));
   derive("train.save_every", config.train.save_every, epoch_steps);
 }

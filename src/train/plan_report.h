@@ -10,6 +10,7 @@
 #include "config/run_config.h"
 #include "nn/model.h"
 #include "plan/report.h"
+#include "train/step_transfers.h"
 
 namespace octet {
 
@@ -23,6 +24,7 @@ class PlanReport {
   // The function of a training step that needs most memory: it stands for the run.
   const Plan& largest() const { return *largest_; }
   const Program& program() const { return *program_; }
+  StepTransfers transfers(const MachineRates& rates) const { return {*program_, config_, rates}; }
 
   // The keys that checks rely on: peak_bytes, by_role, u_bytes, ops, ...; with every buffer, too.
   OrderedJson json(WithBuffers buffers) const;

@@ -43,6 +43,21 @@ std::string value_of(const KeyValues& values, const std::string& key) {
   return it == values.end() ? "" : it->second;
 }
 
+// Of the newest whole checkpoint; nothing where there is none. One that cannot be read is left to
+// --resume, which tells, and takes an older one.
+std::optional<Manifest> newest_manifest(Files& files, const std::string& run) {
+  const std::vector<CheckpointEntry> entries = Checkpoints(files, join_path(run, "ckpt")).list();
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (!entry->is_whole()) continue;
+    try {
+      const std::string path = join_path(entry->path, "manifest.json");
+      return parse_manifest(files.read_text(path), path);
+    } catch (const Error&) {
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 RunConfig with_shape(RunConfig config, const ModelSpec& spec) {
@@ -129,17 +144,35 @@ void compare_machines(const Manifest& manifest, const KeyValues& now, const Log&
       text(manifest.machine), text(now));
 }
 
-std::string recorded_isa(Files& files, const std::string& run) {
-  const std::vector<CheckpointEntry> entries = Checkpoints(files, join_path(run, "ckpt")).list();
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (!entry->is_whole()) continue;
-    try {
-      const std::string path = join_path(entry->path, "manifest.json");
-      return value_of(parse_manifest(files.read_text(path), path).machine, "isa");
-    } catch (const Error&) {  // --resume will tell, and take an older one
-    }
+void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log) {
+  RunConfig& now = loaded.config;
+  const std::optional<Manifest> manifest = newest_manifest(files, now.out);
+  if (!manifest) return;
+  const RunConfig before = recorded_config(manifest->config, now, now.out);
+  const auto source = loaded.source.find("train.accumulate");
+  const bool is_named = source != loaded.source.end() && source->second == "--set";
+  const auto ranks = manifest->config.find("parallel.ranks");
+  const int64_t n_before = ranks == manifest->config.end() ? 1 : before.parallel.ranks;
+  if (n_before == now.parallel.ranks || is_named) return;
+  const int64_t rows = before.train.batch * before.train.accumulate * n_before;
+  const int64_t micro_rows = now.train.batch * now.parallel.ranks;
+  if (rows % micro_rows != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "[resume] parallel.ranks: expected a number that divides the {} rows of a step into "
+        "micro-batches of {} (train.batch), got {}",
+        rows, now.train.batch, now.parallel.ranks);
   }
-  return "";
+  now.train.accumulate = rows / micro_rows;
+  loaded.source["train.accumulate"] = "derived";
+  log.info(
+      "[resume] {} ranks become {}: train.accumulate is {}, so that a step has {} rows as before",
+      n_before, now.parallel.ranks, now.train.accumulate, rows);
+}
+
+std::string recorded_isa(Files& files, const std::string& run) {
+  const std::optional<Manifest> manifest = newest_manifest(files, run);
+  return manifest ? value_of(manifest->machine, "isa") : "";
 }
 
 }  // namespace octet

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "config/load.h"
 #include "config/run_config.h"
 #include "data/rows.h"
 #include "io/checkpoint.h"
@@ -45,6 +46,11 @@ std::optional<StepReport> left_over_step(const LoadedCheckpoint& checkpoint);
 
 // Warns where another device or instruction set computed the checkpoint's steps.
 void compare_machines(const Manifest& manifest, const KeyValues& now, const Log& log);
+
+// On another number of ranks than the run's newest checkpoint was made by, where the configuration
+// names no train.accumulate for it: sets that key so that a step has as many rows as before. Throws
+// Error{invalid_argument} where no number does.
+void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log);
 
 // The instruction set that the run's newest checkpoint records; "" where there is none.
 std::string recorded_isa(Files& files, const std::string& run);

@@ -113,7 +113,16 @@ FrozenFormat frozen_format(const RunConfig& config) {
   return config.lora.rank == 0 ? FrozenFormat::as_computed : named<FrozenFormat>(config.lora.base);
 }
 
-ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
+ParallelOptions parallel_options(const RunConfig& config, int64_t rank) {
+  return {.ranks = config.parallel.ranks,
+          .rank = rank,
+          .shard = named<ShardStage>(config.parallel.shard),
+          .gather = named<GatherFormat>(config.parallel.gather),
+          .reduce = named<ReduceFormat>(config.parallel.reduce),
+          .strict = config.parallel.strict};
+}
+
+ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, int64_t rank) {
   ProgramOptions options;
   options.forward = forward_builder(spec);
   options.recipe = config.recipe.base;
@@ -121,6 +130,12 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec) {
   options.recipe_options.frozen = frozen_format(config);
   options.loss_scale = loss_scale_policy(config.recipe);
   options.lora = lora_options(config);
+  options.parallel = parallel_options(config, rank);
+  const bool sums_f32 = options.parallel.reduce == ReduceFormat::f32 || options.parallel.strict;
+  if (options.parallel.is_active() && sums_f32) options.recipe_options.gradient = Dtype::f32;
+  // Data of a whole weight would outlive its gathered copy.
+  if (config.parallel.ranks > 1 && options.parallel.shard == ShardStage::parameters)
+    options.recipe_options.weight_copy = WeightCopy::per_use;
   options.recompute = named_or_auto<Recompute>(config.train.recompute);
   options.strict_fusion = config.recipe.strict_fusion;
   options.memory_budget = config.train.memory_budget;

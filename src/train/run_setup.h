@@ -21,9 +21,10 @@
 namespace octet {
 
 // Throws Error{invalid_argument} naming the key for choices that the optimizer does not offer.
-ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec);
+ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, int64_t rank = 0);
 LoraOptions lora_options(const RunConfig& config);
 FrozenFormat frozen_format(const RunConfig& config);
+ParallelOptions parallel_options(const RunConfig& config, int64_t rank);
 Schedule schedule_of(const RunConfig& config);
 LoaderOptions loader_options(const RunConfig& config);
 PackOptions pack_options(const RunConfig& config);

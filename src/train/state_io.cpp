@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "ir/sharding.h"
 #include "runtime/staging.h"
 
 namespace octet {
@@ -21,7 +22,7 @@ TensorUse use_of(const std::string& name, const Layout::Slot& slot) {
 void check_slot(const std::string& name, const Layout::Slot& slot,
                 const SafetensorsReader& reader) {
   const StoredTensor& tensor = reader.at(name);
-  const TensorDecl expected = tensor_decl(name, slot.type.dtype, slot.type.shape);
+  const TensorDecl expected = tensor_decl(name, slot.type.dtype, slot.whole_type().shape);
   if (tensor.stored != expected.stored || tensor.dtype != expected.dtype ||
       tensor.shape != expected.shape) {
     throw Error(ErrorCode::bad_data, "[resume] {}: '{}' must be {} {}, got {} {}", reader.path(),
@@ -60,21 +61,69 @@ int64_t piece_bytes(const Layout& layout, InputKind kind) {
   return std::min(largest, kMost);
 }
 
+// Each rank's run in turn, sent to all in pieces.
+class Collector {
+ public:
+  Collector(Group& group, std::shared_ptr<Staging> staging, int64_t piece_bytes)
+      : group_(group), staging_(std::move(staging)), piece_bytes_(piece_bytes) {}
+
+  void run(const Layout::Slot& slot, const std::byte* own, const ByteSink& sink) {
+    const int64_t width = dtype_bytes(slot.type.dtype), n = n_elems(*slot.whole);
+    for (int root = 0; root < group_.size(); ++root) {
+      const int64_t n_bytes = shard_range(n, slot.type.n_elems(), root).count * width;
+      if (root == group_.rank()) {
+        staging_->copy_out(own, n_bytes, [&](std::span<const std::byte> piece) {
+          // A root's memory is only read.
+          group_.broadcast(const_cast<std::byte*>(piece.data()), std::ssize(piece), root);
+          sink(piece);
+        });
+      } else {
+        receive(root, n_bytes, sink);
+      }
+    }
+  }
+
+ private:
+  void receive(int root, int64_t n_bytes, const ByteSink& sink) {
+    std::vector<std::byte> piece;
+    for (int64_t first = 0; first < n_bytes; first += piece_bytes_) {
+      piece.resize(static_cast<size_t>(std::min(piece_bytes_, n_bytes - first)));
+      group_.broadcast(piece.data(), std::ssize(piece), root);
+      sink(piece);
+    }
+  }
+
+  Group& group_;
+  std::shared_ptr<Staging> staging_;
+  int64_t piece_bytes_;
+};
+
 }  // namespace
 
-std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind) {
+std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind,
+                                       Group* group) {
   std::vector<TensorSource> sources;
-  const auto staging = std::make_shared<Staging>(arenas.device(), piece_bytes(layout, kind));
+  const int64_t piece = piece_bytes(layout, kind);
+  const auto staging = std::make_shared<Staging>(arenas.device(), piece);
   for (const auto& [name, slot] : layout.slots) {
     if (!belongs(slot, kind)) continue;
     const std::byte* data = arenas.lane(slot.lane) + slot.offset;
-    const int64_t n_bytes = slot.type.n_bytes();
-    const auto emit = [staging, data, n_bytes](const ByteSink& sink) {
-      staging->copy_out(data, n_bytes, sink);
+    const Layout::Slot& kept = slot;
+    const auto emit = [staging, data, group, piece, &kept](const ByteSink& sink) {
+      if (!kept.whole) return staging->copy_out(data, kept.type.n_bytes(), sink);
+      CHECK(group != nullptr);
+      Collector(*group, staging, piece).run(kept, data, sink);
     };
-    sources.push_back({tensor_decl(name, slot.type.dtype, slot.type.shape), emit});
+    sources.push_back({tensor_decl(name, slot.type.dtype, slot.whole_type().shape), emit});
   }
   return sources;
+}
+
+void hand_out_slots(Arenas& arenas, const Layout& layout, InputKind kind, Group& group) {
+  const std::vector<TensorSource> sources = slot_sources(arenas, layout, kind, &group);
+  for (const TensorSource* source : in_file_order(sources)) {
+    if (layout.slots.at(source->decl.name).whole) source->emit([](std::span<const std::byte>) {});
+  }
 }
 
 TensorUses slot_uses(const Layout& layout) {
@@ -95,9 +144,14 @@ void restore_slots(Arenas& arenas, const Layout& layout, InputKind kind,
     check_slot(name, slot, reader);
     if (!recorded.empty()) check_use(name, slot, recorded, reader.path());
     const StoredTensor& tensor = reader.at(name);
-    staging.copy_in(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes(),
+    const int64_t width = dtype_bytes(slot.type.dtype);
+    const ElementRange own =
+        slot.whole ? shard_range(n_elems(*slot.whole), slot.type.n_elems(), layout.rank)
+                   : ElementRange{0, slot.type.n_elems()};
+    staging.copy_in(arenas.lane(slot.lane) + slot.offset, own.count * width,
                     [&](int64_t first, std::span<std::byte> piece) {
-                      reader.read(tensor, piece, static_cast<uint64_t>(first));
+                      const int64_t at = own.first * width + first;
+                      reader.read(tensor, piece, static_cast<uint64_t>(at));
                     });
   }
 }

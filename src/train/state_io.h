@@ -7,18 +7,24 @@
 
 #include <vector>
 
+#include "comm/group.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"
 #include "runtime/executor.h"
 
 namespace octet {
 
-// Sorted by name; the sources read the arenas when they are written.
-std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind);
+// Whole tensors, sorted by name; the sources read the arenas when they are written. A tensor that
+// ranks have shards of is collected from them: rank 0 writes the file, and the others hand out what
+// they have, at the same time.
+std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind,
+                                       Group* group = nullptr);
+void hand_out_slots(Arenas& arenas, const Layout& layout, InputKind kind, Group& group);
 
 // What each slot that a checkpoint holds is to the run: docs/formats/checkpoint.md.
 TensorUses slot_uses(const Layout& layout);
 
+// A rank reads of a tensor its own shard alone.
 // Throws Error{bad_data} where a slot has no tensor, or one of another dtype or shape; where a
 // tensor of the file has no slot, which would be dropped from all later checkpoints; and where
 // `recorded`, unless it is empty, tells another use or owner of a tensor.

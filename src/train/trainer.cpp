@@ -87,7 +87,8 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       machine_(machine),
       spec_(model_from_config(machine.files, config)),
       recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
-      engine_(program_options(config, spec_), machine.device, machine.catalogue),
+      engine_(program_options(config, spec_, machine.group == nullptr ? 0 : machine.group->rank()),
+              machine.device, machine.catalogue, machine.group),
       loader_(make_loader(data.train, config)),
       val_(data.val) {
   // Now: a state can be saved when the data cannot be read.
@@ -100,12 +101,15 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
 
 StepReport Trainer::step() {
   const Stopwatch watch;
-  const int64_t batch = config_.train.batch, n_windows = batch * config_.train.accumulate;
+  const int64_t batch = config_.train.batch, n_windows = config_.step_rows();
+  const int64_t rank = is_root() ? 0 : machine_.group->rank();
   const RowCounts counts = loader_->count(n_windows);
-  const MicroBatches batches{
-      .count = static_cast<size_t>(config_.train.accumulate),
-      .n_labels = counts.n_labels,
-      .read = [&](size_t i) { return loader_->peek(static_cast<int64_t>(i) * batch, batch); }};
+  const MicroBatches batches{.count = static_cast<size_t>(config_.train.accumulate),
+                             .n_labels = counts.n_labels,
+                             .read = [&](size_t i) {
+                               const int64_t place = static_cast<int64_t>(i) * n_ranks() + rank;
+                               return loader_->peek(place * batch, batch);
+                             }};
   const auto t = static_cast<double>(attempted_ + 1 - skipped_ - overflowed_);
   StepReport report;
   report.step = attempted_ + 1;
@@ -192,7 +196,7 @@ StepReport Trainer::record(const TrainHooks& hooks) {
   StepReport& report = unrecorded_.value();
   if (is_due(config_.train.eval_every) && !report.val_loss) report.val_loss = evaluate();
   if (report.val_loss) watch_.add(report.step, *report.val_loss);
-  record_->add(report, hooks.log);
+  if (record_) record_->add(report, hooks.log);
   if (hooks.on_step) {
     hooks.on_step(report);
   } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped) {
@@ -228,13 +232,24 @@ void Trainer::record_left_over(const TrainHooks& hooks) {
   save(hooks.log);
 }
 
+// One answer of all ranks.
+int Trainer::stop_wish(const TrainHooks& hooks) const {
+  const int own = hooks.stop ? hooks.stop->load() : 0;
+  if (machine_.group == nullptr) return own;
+  std::vector<int> all(static_cast<size_t>(n_ranks()));
+  machine_.group->all_gather(reinterpret_cast<const std::byte*>(&own),
+                             reinterpret_cast<std::byte*>(all.data()), sizeof(int));
+  return *std::max_element(all.begin(), all.end());
+}
+
 bool Trainer::is_over() const {
   const int64_t patience = config_.train.patience;
   return attempted_ >= config_.train.steps || (patience > 0 && watch_.n_since_best() >= patience);
 }
 
 TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
-  const auto lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
+  std::unique_ptr<FileLock> lock;
+  if (is_root()) lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
   start(run_start, hooks);
   const Stopwatch whole;
   TrainResult result;
@@ -252,7 +267,7 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
     });
     if (report.val_loss) result.val_loss = report.val_loss;
     check_finite(report);
-    const auto asked = [&] { return hooks.stop && !is_over() ? hooks.stop->load() : 0; };
+    const auto asked = [&] { return is_over() ? 0 : stop_wish(hooks); };
     result.signal = asked();
     const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
     if (is_due(config_.train.save_every) || is_best || is_over() || result.signal != 0)
@@ -264,7 +279,7 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   finish(result, hooks.log);
   result.step = attempted_;
   result.train_loss = tally.mean_loss();
-  const int64_t step_tokens = config_.train.batch * config_.model.seq * config_.train.accumulate;
+  const int64_t step_tokens = config_.step_rows() * config_.model.seq;
   if (tally.seconds > 0) {
     result.tokens_per_s = static_cast<double>(tally.n_steps * step_tokens) / tally.seconds;
   }

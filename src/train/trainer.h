@@ -21,6 +21,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "comm/group.h"
 #include "config/run_config.h"
 #include "data/dataset.h"
 #include "data/rows.h"
@@ -41,6 +42,9 @@ struct TrainerMachine {
   Device& device;
   Catalogue& catalogue;
   std::string isa = {};  // that the CPU's kernels use, "avx512"; recorded in checkpoints
+  // Of config.parallel.ranks ranks, each with a trainer that makes the same calls; rank 0 alone
+  // writes files. nullptr where this is the only one.
+  Group* group = nullptr;
 };
 
 // A mode alone is a start that names no keys.
@@ -113,6 +117,10 @@ class Trainer {
   bool is_due(int64_t every) const;
   void check_finite(const StepReport& report);
   bool is_over() const;  // the last step is done, or the validation loss falls no more
+  bool is_root() const { return machine_.group == nullptr || machine_.group->rank() == 0; }
+  int64_t n_ranks() const { return config_.parallel.ranks; }
+  int stop_wish(const TrainHooks& hooks) const;
+  void write_checkpoint(const Log& log);
   void finish(TrainResult& result, const Log& log);
   std::string file(std::string_view name) const { return join_path(config_.out, name); }
 

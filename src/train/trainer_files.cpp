@@ -24,7 +24,7 @@ int64_t persistent_bytes(const Layout& layout) {
   int64_t total = 0;
   for (const auto& [name, slot] : layout.slots) {
     const bool is_kept = slot.kind == InputKind::parameter || slot.kind == InputKind::state;
-    if (is_kept && slot.lane == Lane::persistent) total += slot.type.n_bytes();
+    if (is_kept && slot.lane == Lane::persistent) total += slot.whole_type().n_bytes();
   }
   return total;
 }
@@ -50,6 +50,10 @@ void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
   Files& files = machine_.files;
   const Log& log = hooks.log;
   checkpoints_ = std::make_unique<Checkpoints>(files, file("ckpt"), log);
+  if (!is_root()) {
+    if (start.mode == StartMode::resume) resume(start, log);
+    return;
+  }
   if (config_.train.export_as != "none") check_export(files, config_.out);
   const bool is_new = start.mode != StartMode::resume || resume(start, log);
   if (is_new) {
@@ -155,7 +159,7 @@ void Trainer::finish(TrainResult& result, const Log& log) {
   if (has_best) {
     log.info("lowest validation loss {:.4f} at step {}", watch_.best_loss(), watch_.best_step());
   }
-  if (config_.train.export_as == "none") return;
+  if (config_.train.export_as == "none" || !is_root()) return;
   const bool takes_best = config_.train.keep_best && has_best;
   export_run(machine_.files,
              {.run = config_.out,
@@ -170,6 +174,10 @@ std::string Trainer::save_before_end(const Log& log) {
     return fmt::format("the newest checkpoint is of step {}", attempted_);
   }
   if (attempted_ == 0) return "";
+  if (machine_.group != nullptr) {  // the others may be in the middle of a step
+    return saved_step_ ? fmt::format("the newest checkpoint is of step {}", *saved_step_)
+                       : "there is no checkpoint yet";
+  }
   if (!engine_.is_whole()) {
     return fmt::format("step {} was half done: the state was not saved", attempted_ + 1);
   }
@@ -183,11 +191,22 @@ std::string Trainer::save_before_end(const Log& log) {
 
 void Trainer::save(const Log& log) {
   if (saved_step_ == attempted_) return;
+  if (is_root()) {
+    write_checkpoint(log);
+  } else {
+    for (const InputKind kind : {InputKind::parameter, InputKind::state})
+      hand_out_slots(engine_.arenas(), engine_.layout(), kind, *machine_.group);
+  }
+  saved_step_ = attempted_;
+}
+
+void Trainer::write_checkpoint(const Log& log) {
   const Stopwatch watch;
   const CheckpointContents contents{
       .manifest = manifest(),
-      .model = slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter),
-      .optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state),
+      .model =
+          slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter, machine_.group),
+      .optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state, machine_.group),
       .model_metadata =
           adapters_ ? KeyValues{{kAdapterNote, adapter_note_text(*adapters_)}} : KeyValues{}};
   try {
@@ -197,7 +216,6 @@ void Trainer::save(const Log& log) {
   }
   const auto also = config_.train.keep_best ? std::optional(watch_.best_step()) : std::nullopt;
   checkpoints_->save(contents, {static_cast<int>(config_.train.keep), also});
-  saved_step_ = attempted_;
   log.info("saved step {}: {}", attempted_, watch.text(persistent_bytes(engine_.layout())));
 }
 

@@ -1,22 +1,38 @@
 #include "train/weights.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "infer/inference.h"
+#include "ir/sharding.h"
 #include "math/adamw.h"
 
 namespace octet {
 namespace {
 
-// Copies to slots, elements `first` on; through memory that the device copies from at its best
-// speed where there is a buffer. One thread's.
+// Copies to slots, elements `first` of the parameter on, and of them what this rank has a shard of;
+// through memory that the device copies from at its best speed where there is a buffer. One
+// thread's.
 struct SlotWriter {
   Arenas& arenas;
+  int64_t rank = 0;
   std::unique_ptr<DeviceMemory>* buffer = nullptr;
 
   void write(const Layout::Slot& slot, int64_t first, std::span<const std::byte> bytes) const {
+    if (!slot.whole) return write_run(slot, first, bytes);
+    const int64_t width = dtype_bytes(slot.type.dtype), n = std::ssize(bytes) / width;
+    const ElementRange own = shard_range(n_elems(*slot.whole), slot.type.n_elems(), rank);
+    const int64_t begin = std::max(first, own.first);
+    const int64_t end = std::min(first + n, own.first + own.count);
+    if (begin >= end) return;
+    write_run(slot, begin - own.first,
+              bytes.subspan(static_cast<size_t>((begin - first) * width),
+                            static_cast<size_t>((end - begin) * width)));
+  }
+
+  void write_run(const Layout::Slot& slot, int64_t first, std::span<const std::byte> bytes) const {
     const int64_t at = first * dtype_bytes(slot.type.dtype);
     const auto n_bytes = static_cast<int64_t>(bytes.size());
     CHECK(at >= 0 && n_bytes <= slot.type.n_bytes() - at);
@@ -76,6 +92,11 @@ void write_all(Arenas& arenas, const Layout& layout, const std::vector<Parameter
   });
 }
 
+bool has_shards(const Layout& layout, const std::string& parameter) {
+  const Layout::Slot* master = find_master(layout, parameter);
+  return layout.slots.at(parameter).whole || (master != nullptr && master->whole);
+}
+
 RandomStream stream_of(const ParameterSpec& parameter, uint32_t seed) {
   return {.name = name_hash(parameter.name), .seed = seed};
 }
@@ -111,7 +132,7 @@ std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed)
 
 void write_master(Arenas& arenas, const Layout& layout, const std::string& parameter,
                   std::span<const float> values, int64_t first) {
-  write_values({.arenas = arenas}, layout, parameter, values, first);
+  write_values({.arenas = arenas, .rank = layout.rank}, layout, parameter, values, first);
 }
 
 void write_weights(Arenas& arenas, const Layout& layout,
@@ -126,7 +147,9 @@ void load_weights(Arenas& arenas, const Layout& layout,
   const int n_threads = arenas.device().info().n_threads;
   std::vector<std::unique_ptr<DeviceMemory>> buffers(static_cast<size_t>(n_threads));
   read_in_pieces(weights, parameters, n_threads, [&](const WeightPiece& piece) {
-    const SlotWriter to{.arenas = arenas, .buffer = &buffers[static_cast<size_t>(piece.thread)]};
+    const SlotWriter to{.arenas = arenas,
+                        .rank = layout.rank,
+                        .buffer = &buffers[static_cast<size_t>(piece.thread)]};
     write_values(to, layout, piece.parameter.name, piece.values, piece.first);
   });
 }
@@ -137,7 +160,9 @@ void draw_weights(Arenas& arenas, const Layout& layout,
   zero_all(arenas, layout);
   std::vector<ParameterSpec> left;
   for (const ParameterSpec& parameter : parameters) {
-    if (!catalogue.draw(draw_of(arenas, layout, parameter, seed))) left.push_back(parameter);
+    const bool is_drawn = !has_shards(layout, parameter.name) &&
+                          catalogue.draw(draw_of(arenas, layout, parameter, seed));
+    if (!is_drawn) left.push_back(parameter);
   }
   write_all(arenas, layout, left,
             [seed](const ParameterSpec& one) { return initial_values(one, seed); });

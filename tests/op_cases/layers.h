@@ -288,4 +288,35 @@ inline void add_updates(Cases& all) {
   }
 }
 
+// Of one rank alone; tests/cli/train/ranks_test.cpp has several.
+inline void add_collectives(Cases& all) {
+  all.push_back({.name = "take_shard",
+                 .op = OpCode::take_shard,
+                 .attrs = ShardAttrs{},
+                 .operands = {tensor({3, 100})},
+                 .tolerance = Tolerance::exact});
+  all.push_back({.name = "all_gather",
+                 .op = OpCode::all_gather,
+                 .attrs = CollectiveAttrs{.shape = {3, 100}},
+                 .operands = {tensor({512})},
+                 .tolerance = Tolerance::exact});
+  for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
+    const bool is_all = op == OpCode::all_reduce;
+    const std::string name = is_all ? "all_reduce" : "reduce_scatter";
+    all.push_back(
+        {.name = name, .op = op, .attrs = CollectiveAttrs{}, .operands = {tensor({3, 100})}});
+    all.push_back({.name = name + "_into",
+                   .op = op,
+                   .attrs = CollectiveAttrs{},
+                   .operands = {tensor({3, 100}), is_all ? tensor({3, 100}) : tensor({512})}});
+  }
+  for (const double clip : {0.0, 0.5}) {
+    all.push_back({.name = fmt::format("sharded_norm_clip_{}", clip),
+                   .op = OpCode::sharded_norm,
+                   .attrs = CollectiveAttrs{},
+                   .operands = {scalar(clip), tensor({3, 5}), tensor({}), tensor({333})},
+                   .tolerance = Tolerance::reduction});
+  }
+}
+
 }  // namespace octet::op_cases

@@ -199,7 +199,7 @@ class Groups {
       u.hi = s.read(a_.weight_from.data, b.lanes16[0]);
       u.hi_to = s.target(a_.weight_to.data, b.lanes16[0]);
       u.random = &a_.weight_random;
-      u.first_word = s.first;
+      u.first_word = a_.first + s.first;
     } else if (a_.store == WeightStore::remainder) {
       u.hi = s.read(a_.weight_from.data, b.lanes16[0]);
       u.hi_to = s.target(a_.weight_to.data, b.lanes16[0]);
@@ -268,9 +268,10 @@ class Groups {
   }
 
   void draw(Buffers& b, const Span& s, const RandomStream& random) const {
-    if (s.first % 4 == 0) return vectors_.random(random, s.first, s.padded, b.random);
+    const int64_t first = a_.first + s.first;
+    if (first % 4 == 0) return vectors_.random(random, first, s.padded, b.random);
     for (int64_t i = 0; i < s.n; ++i) {
-      b.random[i] = random.bits(static_cast<uint64_t>(s.first + i));
+      b.random[i] = random.bits(static_cast<uint64_t>(first + i));
     }
   }
 
@@ -405,7 +406,7 @@ class Groups {
     uint32_t& meta_to = place.meta_to[s.first / a_.group];
     const std::span<uint8_t> codes(static_cast<uint8_t*>(place.to) + s.first,
                                    static_cast<size_t>(s.n));
-    const MomentDraw draw{place.random, s.first};
+    const MomentDraw draw{place.random, a_.first + s.first};
     if (range.amax >= kF32Inf)
       return encode_moments(kernel.coding, floats(next.x, s), draw, codes, meta_to);
     meta_to = meta;

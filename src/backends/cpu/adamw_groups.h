@@ -43,6 +43,7 @@ struct AdamWGroups {
   RandomStream weight_random{};
   MomentPlace m, v;
   int64_t group = 128;  // at most kMaxGroup
+  int64_t first = 0;    // the place of element 0 in the parameter, for what is drawn
   const uint8_t* skip = nullptr;
   AmaxSink* amax = nullptr;  // of the weight as it is afterwards, f32 or bf16
 };

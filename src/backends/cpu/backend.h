@@ -3,6 +3,7 @@
 
 #include "backends/cpu/isa.h"
 #include "backends/cpu/tile_gemm.h"
+#include "comm/group.h"
 #include "plan/backend.h"
 
 namespace octet::cpu {
@@ -10,7 +11,9 @@ namespace octet::cpu {
 using octet::Backend;
 
 // n_threads 0: every core that the process may use. Isa::scalar runs the reference kernels only.
-// Calls limit_isa and use_row_sums.
-Backend make_backend(int n_threads, Isa isa, RowSums rows = RowSums::library);
+// Calls limit_isa and use_row_sums. `group`: of ranks that run the same program, for its
+// collectives; it must outlive the back end. nullptr: there are none.
+Backend make_backend(int n_threads, Isa isa, RowSums rows = RowSums::library,
+                     Group* group = nullptr);
 
 }  // namespace octet::cpu

@@ -112,20 +112,20 @@ LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node) {
 }
 
 const Binding* CpuCatalogue::fast_binding(const NodeView& view) const {
-  return isa_ == Isa::scalar ? nullptr : find_binding(view);
+  return isa_ == Isa::scalar ? find_rank_binding(view) : find_binding(view);
 }
 
 std::optional<WidenedNode> CpuCatalogue::widened_node(const NodeView& view) const {
   return isa_ == Isa::scalar ? std::nullopt : WidenedNode::of(view);
 }
 
-Backend make_backend(int n_threads, Isa isa, RowSums rows) {
+Backend make_backend(int n_threads, Isa isa, RowSums rows, Group* group) {
   use_row_sums(rows);
   if (isa != Isa::scalar) limit_isa(isa);
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(n_threads);
   backend.device = std::make_unique<CpuDevice>(isa, backend.pool->n_threads());
-  backend.catalogue = std::make_unique<CpuCatalogue>(isa, *backend.pool);
+  backend.catalogue = std::make_unique<CpuCatalogue>(isa, *backend.pool, group);
   return backend;
 }
 

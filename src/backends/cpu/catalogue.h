@@ -15,7 +15,8 @@ namespace octet::cpu {
 
 class CpuCatalogue : public Catalogue {
  public:
-  CpuCatalogue(Isa isa, ThreadPool& pool) : isa_(isa), context_{.pool = pool} {}
+  CpuCatalogue(Isa isa, ThreadPool& pool, Group* group = nullptr)
+      : isa_(isa), context_{.pool = pool, .group = group} {}
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
   bool wants_k_major() const override { return false; }  // a product packs both factors anyway

@@ -96,6 +96,11 @@ constexpr std::array<Entry, kOpCount> kOps = {{
     {OpCode::gelu_quantize, &ops::kGeluQuantize},
     {OpCode::global_norm, &ops::kGlobalNorm},
     {OpCode::adamw_step, &ops::kAdamwStep},
+    {OpCode::take_shard, &ops::kTakeShard},
+    {OpCode::all_gather, &ops::kAllGather},
+    {OpCode::reduce_scatter, &ops::kReduceScatter},
+    {OpCode::all_reduce, &ops::kAllReduce},
+    {OpCode::sharded_norm, &ops::kShardedNorm},
 }};
 
 constexpr bool in_order() {

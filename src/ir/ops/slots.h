@@ -80,4 +80,8 @@ OCTET_SLOTS(AdamwStep,
             (w, g, m, v, lr, c1, c2, grad_scale, found_nonfinite, master, m_meta, v_meta, attempt),
             (next_w, next_m, next_v, next_master, next_m_meta, next_v_meta, amax, nonfinite));
 
+// ranks.cpp; take_shard and all_gather are Unary, sharded_norm has the slots of GlobalNorm
+// reduce_scatter, all_reduce
+OCTET_SLOTS(Reduce, (x, into), (y));
+
 }  // namespace octet

@@ -77,7 +77,7 @@ TEST(ConfigChanges, of_the_batch_keep_its_product_with_accumulate) {
   EXPECT_EQ(error_of_pair({"train.batch=12", "train.accumulate=1"}), "no error");
   EXPECT_EQ(error_of_pair({"train.accumulate=3"}),
             "[resume] train.accumulate: expected batch x accumulate = 2 x 6 as in the checkpoint, "
-            "or another pair of this product, got 2 x 3");
+            "or others of this product, got 2 x 3");
 }
 
 // A rule that nobody chose on purpose would show here: each stands with keys that must have it.

@@ -24,6 +24,7 @@ struct TextCase {
   std::string file, name;
   std::string before = {}, after = {};
   std::vector<std::string> passes = {};
+  ParallelOptions parallel = {};
 };
 
 std::vector<std::string> split_names(const std::string& text) {
@@ -46,6 +47,10 @@ void read_cases(const std::filesystem::path& path, std::vector<TextCase>& cases)
       is_after = false;
     } else if (line.rfind("passes ", 0) == 0) {
       cases.back().passes = split_names(line.substr(7));
+    } else if (line.rfind("ranks ", 0) == 0) {
+      cases.back().parallel.ranks = std::stoll(line.substr(6));
+      cases.back().parallel.rank = 1;
+      cases.back().parallel.shard = ShardStage::parameters;
     } else if (line == "---") {
       is_after = true;
     } else {
@@ -78,7 +83,7 @@ class PassText : public testing::TestWithParam<TextCase> {};
 TEST_P(PassText, becomes) {
   const TextCase& c = GetParam();
   const Graph before = parse_graph(c.before, c.file + " " + c.name + ", before");
-  const Graph after = run_passes(before, c.passes);
+  const Graph after = run_passes(before, c.passes, c.parallel);
   EXPECT_EQ(print(after), print(parse_graph(c.after, c.file + " " + c.name + ", after")));
 }
 

@@ -4,7 +4,15 @@
 
 namespace octet::cpu {
 
+const Binding* find_rank_binding(const NodeView& view) {
+  for (const Binding& binding : rank_bindings()) {
+    if (binding.op == view.node.op) return &binding;
+  }
+  return nullptr;
+}
+
 const Binding* find_binding(const NodeView& view) {
+  if (const Binding* binding = find_rank_binding(view)) return binding;
   for (const auto bindings : {gemm_bindings(), elementwise_bindings(), layer_bindings(),
                               norm_bindings(), update_bindings(), quantize_bindings(),
                               quantize_layer_bindings(), stored_bindings(), move_bindings()}) {

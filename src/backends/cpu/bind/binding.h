@@ -7,6 +7,7 @@
 
 #include "backends/cpu/rope_tables.h"
 #include "base/thread_pool.h"
+#include "comm/group.h"
 #include "plan/catalogue.h"
 #include "plan/node_view.h"
 
@@ -15,6 +16,7 @@ namespace octet::cpu {
 // What the prepared kernels of one catalogue share.
 struct Context {
   ThreadPool& pool;
+  Group* group = nullptr;  // of ranks; nullptr: this is the only one
   RopeTables rope_tables = {};
 };
 
@@ -35,8 +37,11 @@ std::span<const Binding> quantize_bindings();
 std::span<const Binding> quantize_layer_bindings();
 std::span<const Binding> stored_bindings();
 std::span<const Binding> move_bindings();
+std::span<const Binding> rank_bindings();
 
 // nullptr where no fast kernel applies.
 const Binding* find_binding(const NodeView& view);
+// The same of what ranks do together alone, which has no other kernels.
+const Binding* find_rank_binding(const NodeView& view);
 
 }  // namespace octet::cpu

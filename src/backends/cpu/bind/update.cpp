@@ -146,7 +146,8 @@ LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
                     .store = weight_store(view),
                     .m = moment_place(view, Moment::first),
                     .v = moment_place(view, Moment::second),
-                    .group = view.attrs<AdamwAttrs>().group};
+                    .group = view.attrs<AdamwAttrs>().group,
+                    .first = view.attrs<AdamwAttrs>().first};
   return with_amax_sink(view, [types = NodeTypes(view), fixed, attrs = view.attrs<AdamwAttrs>(),
                                n = view.in(S::w).n_elems(),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {

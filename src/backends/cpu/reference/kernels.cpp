@@ -203,6 +203,23 @@ Kernel eight_bit(OpCode op) {
   }
 }
 
+Kernel between_ranks(OpCode op) {
+  switch (op) {
+    case OpCode::take_shard:
+      return take_shard;
+    case OpCode::all_gather:
+      return all_gather;
+    case OpCode::reduce_scatter:
+      return reduce_scatter;
+    case OpCode::all_reduce:
+      return all_reduce;
+    case OpCode::sharded_norm:
+      return sharded_norm;
+    default:
+      return nullptr;
+  }
+}
+
 Kernel update(OpCode op) {
   switch (op) {
     case OpCode::global_norm:
@@ -217,7 +234,7 @@ Kernel update(OpCode op) {
 }  // namespace
 
 Kernel kernel(OpCode op) {
-  for (const auto family : {arithmetic, movement, coarse, eight_bit, update}) {
+  for (const auto family : {arithmetic, movement, coarse, eight_bit, update, between_ranks}) {
     if (const Kernel found = family(op)) return found;
   }
   CHECK(false);

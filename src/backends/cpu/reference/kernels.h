@@ -89,6 +89,12 @@ void gelu_quantize(const RefCall& call);
 // update.cpp
 void global_norm(const RefCall& call);
 void adamw_step(const RefCall& call);
+// ranks.cpp: of one rank alone
+void take_shard(const RefCall& call);
+void all_gather(const RefCall& call);
+void reduce_scatter(const RefCall& call);
+void all_reduce(const RefCall& call);
+void sharded_norm(const RefCall& call);
 
 inline size_t size(int64_t n) {
   return static_cast<size_t>(n);

@@ -46,6 +46,11 @@ MomentCoding coding(const RefCall& call, Moment moment) {
           .math = a.math == PowerMath::exact ? MathMode::exact : MathMode::fast};
 }
 
+// The place of element 0 in the parameter, for what is drawn.
+uint64_t first_of(const RefCall& call) {
+  return static_cast<uint64_t>(std::get<AdamwAttrs>(call.attrs).first);
+}
+
 // The data of a result, empty where it is absent.
 std::span<double> result(const RefCall& call, size_t slot) {
   return slot < call.out.size() ? call.out[slot].data : std::span<double>();
@@ -56,13 +61,14 @@ struct MomentView {
   std::span<const double> stored;  // what the codes decode to
   std::span<const double> meta;
   size_t group;
+  uint64_t first;  // the place of element 0 in the parameter
 };
 
 MomentView moment_view(const RefCall& call, Moment moment) {
   const bool first = moment == Moment::first;
   return {coding(call, moment), call.in[first ? SlotId{S::m} : SlotId{S::v}].data,
           optional(call.in, first ? SlotId{S::m_meta} : SlotId{S::v_meta}),
-          size(std::get<AdamwAttrs>(call.attrs).group)};
+          size(std::get<AdamwAttrs>(call.attrs).group), first_of(call)};
 }
 
 Floats load_moment(const MomentView& view) {
@@ -89,7 +95,8 @@ void store_moment(const MomentView& view, const Floats& values, const RandomStre
                   std::span<double> out, std::span<double> meta_out) {
   if (!is_quantized(view.coding.dtype)) {
     for (size_t i = 0; i < values.size(); ++i) {
-      out[i] = wide_moment(view.coding, values[i], view.coding.stochastic ? random.bits(i) : 0);
+      out[i] = wide_moment(view.coding, values[i],
+                           view.coding.stochastic ? random.bits(view.first + i) : 0);
     }
     return;
   }
@@ -98,7 +105,7 @@ void store_moment(const MomentView& view, const Floats& values, const RandomStre
     std::vector<uint8_t> codes(n);
     uint32_t meta = 0;
     encode_moments(view.coding, std::span(values).subspan(first, n),
-                   {random, static_cast<int64_t>(first)}, codes, meta);
+                   {random, static_cast<int64_t>(view.first + first)}, codes, meta);
     for (size_t i = 0; i < n; ++i) {
       out[first + i] = static_cast<double>(decode(view.coding.dtype, codes[i]));
     }
@@ -125,7 +132,7 @@ void store_weight(const RefCall& call, const Floats& w) {
   const auto master = result(call, S::next_master);
   for (size_t i = 0; i < w.size(); ++i) {
     double& stored = call.out[S::next_w].data[i];
-    stored = draws ? f32_from_bf16(stochastic_bf16(w[i], random.bits(i))) : w[i];
+    stored = draws ? f32_from_bf16(stochastic_bf16(w[i], random.bits(first_of(call) + i))) : w[i];
     if (master.empty()) continue;
     if (call.in[S::master].type.dtype == Dtype::f32) {
       master[i] = w[i];

@@ -1,0 +1,155 @@
+#include <cmath>
+#include <cstring>
+
+#include "backends/cpu/bind/launch.h"
+#include "backends/cpu/ranks.h"
+#include "base/error.h"
+#include "ir/sharding.h"
+
+namespace octet::cpu {
+namespace {
+
+bool always(const NodeView&) {
+  return true;
+}
+
+int64_t ranks_of(const NodeView& view) {
+  return view.node.op == OpCode::take_shard ? view.attrs<ShardAttrs>().ranks
+                                            : view.attrs<CollectiveAttrs>().ranks;
+}
+
+// A program for D ranks runs among D.
+Group* group_of(const NodeView& view, const Context& context) {
+  CHECK(ranks_of(view) == (context.group == nullptr ? 1 : context.group->size()) ||
+        ranks_of(view) == 1);
+  return ranks_of(view) == 1 ? nullptr : context.group;
+}
+
+Cut cut_of(const NodeView& view, const Context& context, const TensorType& whole) {
+  const int64_t n = whole.n_elems();
+  return {.group = group_of(view, context), .n = n, .shard = shard_elems(n, ranks_of(view))};
+}
+
+LaunchFn prepare_take_shard(const NodeView& view, Context&) {
+  const auto& attrs = view.attrs<ShardAttrs>();
+  const TensorType& x = view.in(Unary::x);
+  const int64_t width = dtype_bytes(x.dtype), shard = view.out(Unary::y).n_elems();
+  const ElementRange own = shard_range(x.n_elems(), shard, attrs.rank);
+  return [=](const LaunchArgs& args) {
+    const auto n_bytes = static_cast<size_t>(own.count * width);
+    std::byte* const y = args.results[Unary::y];
+    if (n_bytes > 0) std::memcpy(y, args.operands[Unary::x] + own.first * width, n_bytes);
+    std::memset(y + n_bytes, 0, static_cast<size_t>(shard * width) - n_bytes);
+  };
+}
+
+int64_t gather_scratch(const NodeView& view, int) {
+  return view.in(Unary::x).n_bytes() * ranks_of(view);
+}
+
+LaunchFn prepare_all_gather(const NodeView& view, Context& context) {
+  const TensorType& y = view.out(Unary::y);
+  return [cut = cut_of(view, context, y), width = dtype_bytes(y.dtype)](const LaunchArgs& args) {
+    all_gather(cut, width, args.operands[Unary::x], args.results[Unary::y], args.scratch);
+  };
+}
+
+int64_t reduce_scratch_bytes(const NodeView& view, int) {
+  const TensorType& x = view.in(Reduce::x);
+  return 2 * ranks_of(view) * shard_elems(x.n_elems(), ranks_of(view)) * dtype_bytes(x.dtype);
+}
+
+LaunchFn prepare_reduce_scatter(const NodeView& view, Context& context) {
+  return [types = NodeTypes(view),
+          cut = cut_of(view, context, view.in(Reduce::x))](const LaunchArgs& args) {
+    reduce_scatter(cut, types.operand(args, Reduce::x), types.operand(args, Reduce::into),
+                   types.result(args, Reduce::y), args.scratch);
+  };
+}
+
+bool is_sum(const NodeView& view) {
+  return view.attrs<CollectiveAttrs>().reduction == RankReduction::sum;
+}
+
+// Of a sum: what reduce_scatter wants, its result, and the results of all ranks.
+int64_t all_reduce_scratch(const NodeView& view, int n_threads) {
+  if (!is_sum(view)) return 0;
+  const int64_t shard = shard_elems(view.in(Reduce::x).n_elems(), ranks_of(view));
+  return reduce_scratch_bytes(view, n_threads) +
+         (2 + ranks_of(view)) * shard * dtype_bytes(view.out(Reduce::y).dtype);
+}
+
+// `into` is cut as x is; its shard is read in place where it is whole, else from a padded copy.
+LaunchFn prepare_all_reduce_sum(const NodeView& view, Context& context) {
+  return [types = NodeTypes(view), cut = cut_of(view, context, view.in(Reduce::x)),
+          before = reduce_scratch_bytes(view, 1)](const LaunchArgs& args) {
+    const Out y = types.result(args, Reduce::y);
+    const int64_t width = dtype_bytes(y.dtype), bytes = cut.shard * width;
+    std::byte* const own = args.scratch + before;
+    In into = types.operand(args, Reduce::into);
+    if (into) {
+      CHECK(into.dtype == y.dtype);
+      const ElementRange range = shard_range(cut.n, cut.shard, cut.rank());
+      std::memset(own + bytes, 0, static_cast<size_t>(bytes));
+      if (range.count > 0)
+        std::memcpy(own + bytes, offset(into, range.first).data,
+                    static_cast<size_t>(range.count * width));
+      into.data = own + bytes;
+    }
+    reduce_scatter(cut, types.operand(args, Reduce::x), into, {own, y.dtype}, args.scratch);
+    all_gather(cut, width, own, static_cast<std::byte*>(y.data), own + 2 * bytes);
+  };
+}
+
+LaunchFn prepare_all_reduce_max(const NodeView& view, Context& context) {
+  const TensorType& x = view.in(Reduce::x);
+  CHECK(x.dtype == Dtype::boolean || x.dtype == Dtype::f32);
+  return [group = group_of(view, context), type = x](const LaunchArgs& args) {
+    std::byte* const y = args.results[Reduce::y];
+    const std::byte* const from = args.operands[Reduce::x];
+    if (y != from) std::memcpy(y, from, static_cast<size_t>(type.n_bytes()));
+    const auto n = static_cast<size_t>(type.n_elems());
+    if (type.dtype == Dtype::boolean)
+      return max_over(group, std::span(reinterpret_cast<uint8_t*>(y), n));
+    max_over(group, std::span(reinterpret_cast<float*>(y), n));
+  };
+}
+
+LaunchFn prepare_all_reduce(const NodeView& view, Context& context) {
+  return is_sum(view) ? prepare_all_reduce_sum(view, context)
+                      : prepare_all_reduce_max(view, context);
+}
+
+LaunchFn prepare_sharded_norm(const NodeView& view, Context& context) {
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) sizes.push_back(view.in(i).n_elems());
+  return [types = NodeTypes(view), sizes, group = group_of(view, context),
+          &pool = context.pool](const LaunchArgs& args) {
+    ExactSum own;
+    for (size_t i = 1; i < sizes.size(); ++i)
+      own.add(square_sum(types.operand(args, i), sizes[i], pool).words());
+    const ExactSum total = sum_over(group, own);
+    const double norm = std::sqrt(total.value());
+    const double clip = *data<float>(args, GlobalNorm::clip);
+    *data_out<float>(args, GlobalNorm::norm) = static_cast<float>(norm);
+    *data_out<float>(args, GlobalNorm::grad_scale) =
+        static_cast<float>(clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0);
+    *data_out<uint8_t>(args, GlobalNorm::found_nonfinite) = total.finite() ? 0 : 1;
+  };
+}
+
+const Binding kBindings[] = {
+    {OpCode::take_shard, always, nullptr, prepare_take_shard},
+    {OpCode::all_gather, always, gather_scratch, prepare_all_gather},
+    {OpCode::reduce_scatter, always, reduce_scratch_bytes, prepare_reduce_scatter},
+    {OpCode::all_reduce, always, all_reduce_scratch, prepare_all_reduce},
+    {OpCode::sharded_norm, always, nullptr, prepare_sharded_norm},
+};
+
+}  // namespace
+
+std::span<const Binding> rank_bindings() {
+  return kBindings;
+}
+
+}  // namespace octet::cpu

@@ -1,0 +1,52 @@
+// What ranks compute together, where there is one: shards are padded wholes.
+#include <algorithm>
+
+#include "backends/cpu/reference/kernels.h"
+#include "base/error.h"
+
+namespace octet::reference {
+namespace {
+
+void expect_alone(const RefCall& call) {
+  const auto* collective = std::get_if<CollectiveAttrs>(&call.attrs);
+  CHECK((collective != nullptr ? collective->ranks : std::get<ShardAttrs>(call.attrs).ranks) == 1);
+}
+
+// As much of x as there is room for, then zeros.
+void fit(std::span<const double> x, std::span<double> y) {
+  const size_t n = std::min(x.size(), y.size());
+  std::copy_n(x.begin(), n, y.begin());
+  std::fill(y.begin() + static_cast<std::ptrdiff_t>(n), y.end(), 0.0);
+}
+
+void add_into(const RefCall& call) {
+  expect_alone(call);
+  const auto y = call.out[Reduce::y].data;
+  fit(call.in[Reduce::x].data, y);
+  const auto into = optional(call.in, Reduce::into);
+  for (size_t i = 0; i < into.size(); ++i)
+    y[i] = static_cast<double>(static_cast<float>(into[i]) + static_cast<float>(y[i]));
+}
+
+}  // namespace
+
+void take_shard(const RefCall& call) {
+  expect_alone(call);
+  fit(call.in[Unary::x].data, call.out[Unary::y].data);
+}
+void all_gather(const RefCall& call) {
+  expect_alone(call);
+  fit(call.in[Unary::x].data, call.out[Unary::y].data);
+}
+void reduce_scatter(const RefCall& call) {
+  add_into(call);
+}
+void all_reduce(const RefCall& call) {
+  add_into(call);
+}
+void sharded_norm(const RefCall& call) {
+  expect_alone(call);
+  global_norm(call);
+}
+
+}  // namespace octet::reference

@@ -1,0 +1,32 @@
+// The ranks of a run: D processes or threads, one device each, that move bytes to one another.
+//
+// Collectives: every rank calls the same ones in the same order, with the same sizes. They return
+// when this rank's memory holds the result and may be written again. They only move bytes, so that
+// sums are our own and their bits depend on nothing but D.
+// Errors: Error{device} in every rank, naming the rank, once one has failed or calls another
+// collective than the others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace octet {
+
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // all: size() pieces of `bytes`, in the order of the ranks.
+  virtual void all_gather(const std::byte* own, std::byte* all, int64_t bytes) = 0;
+  // send: a piece for each rank; received: a piece of each.
+  virtual void all_to_all(const std::byte* send, std::byte* received, int64_t bytes) = 0;
+  // What `root` has.
+  virtual void broadcast(std::byte* data, int64_t bytes, int root) = 0;
+  // This rank has ended: the others' calls throw from now on, saying so. May be called again.
+  virtual void fail(const std::string& why) = 0;
+};
+
+}  // namespace octet

@@ -1,0 +1,103 @@
+// Collectives: what the ranks of a group compute together. All ranks run the same nodes in the same
+// order; attributes name how many there are, `rank` which this is. Shards: ir/sharding.h.
+//
+// Sums are taken in f32 in the order of the ranks, beginning with `into` where it is there, and
+// rounded once to the result's type: their bits depend on the number of ranks alone. sharded_norm
+// adds sums of squares of 256 elements exactly (math/exact_sum.h), so that its bits depend on
+// nothing but the elements.
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+#include "ir/sharding.h"
+
+namespace octet::ops {
+namespace {
+
+void need_ranks(std::string_view op, int64_t ranks) {
+  if (ranks < 1 || ranks > (1 << 20)) fail(op, "ranks must be from 1 to 2^20, got {}", ranks);
+}
+
+Shape shard_shape(const Shape& whole, int64_t ranks) {
+  return {shard_elems(n_elems(whole), ranks)};
+}
+
+Results infer_take_shard(const Attrs& attrs, Types in) {
+  const auto& a = std::get<ShardAttrs>(attrs);
+  need_ranks("take_shard", a.ranks);
+  if (a.rank < 0 || a.rank >= a.ranks)
+    fail("take_shard", "rank must be from 0 to {}, got {}", a.ranks - 1, a.rank);
+  return {moved(in[0], shard_shape(in[0].shape, a.ranks))};
+}
+
+Results infer_all_gather(const Attrs& attrs, Types in) {
+  const auto& a = std::get<CollectiveAttrs>(attrs);
+  need_ranks("all_gather", a.ranks);
+  need_dims("all_gather", "shape", a.shape);
+  need_shape("all_gather", "x", in[0], shard_shape(a.shape, a.ranks));
+  return {moved(in[0], a.shape)};
+}
+
+Results infer_reduce_scatter(const Attrs& attrs, Types in) {
+  const auto& a = std::get<CollectiveAttrs>(attrs);
+  need_ranks("reduce_scatter", a.ranks);
+  need_float("reduce_scatter", "x", in[Reduce::x]);
+  const Shape shape = shard_shape(in[Reduce::x].shape, a.ranks);
+  if (!absent(in, Reduce::into)) need_float("reduce_scatter", "into", in[Reduce::into], shape);
+  return {real(shape)};
+}
+
+Results infer_all_reduce(const Attrs& attrs, Types in) {
+  const auto& a = std::get<CollectiveAttrs>(attrs);
+  need_ranks("all_reduce", a.ranks);
+  const TensorType& x = in[Reduce::x];
+  if (a.reduction == RankReduction::sum) {
+    need_float("all_reduce", "x", x);
+    if (!absent(in, Reduce::into)) need_float("all_reduce", "into", in[Reduce::into], x.shape);
+    return {real(x.shape)};
+  }
+  if (!absent(in, Reduce::into)) fail("all_reduce", "a maximum takes no into");
+  if (x.dtype != Dtype::boolean) need_float("all_reduce", "x", x);
+  return {moved(x, x.shape)};
+}
+
+Results infer_sharded_norm(const Attrs& attrs, Types in) {
+  need_ranks("sharded_norm", std::get<CollectiveAttrs>(attrs).ranks);
+  need_float("sharded_norm", "clip", in[0], {});
+  for (size_t i = 1; i < in.size(); ++i) need_float("sharded_norm", "gradient", in[i]);
+  return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
+}
+
+constexpr InplacePair kInplaceInto[] = {{.result = 0, .operand = Reduce::into}};
+
+}  // namespace
+
+constinit const OpDef kTakeShard = {.code = OpCode::take_shard,
+                                    .name = "take_shard",
+                                    .infer = infer_take_shard,
+                                    .attrs = default_attrs<ShardAttrs>};
+constinit const OpDef kAllGather = {.code = OpCode::all_gather,
+                                    .name = "all_gather",
+                                    .infer = infer_all_gather,
+                                    .attrs = default_attrs<CollectiveAttrs>};
+constinit const OpDef kReduceScatter = {.code = OpCode::reduce_scatter,
+                                        .name = "reduce_scatter",
+                                        .operands = {Reduce::operands, 1},
+                                        .results = Reduce::results,
+                                        .infer = infer_reduce_scatter,
+                                        .attrs = default_attrs<CollectiveAttrs>,
+                                        .inplace = kInplaceInto};
+constinit const OpDef kAllReduce = {.code = OpCode::all_reduce,
+                                    .name = "all_reduce",
+                                    .operands = {Reduce::operands, 1},
+                                    .results = Reduce::results,
+                                    .infer = infer_all_reduce,
+                                    .attrs = default_attrs<CollectiveAttrs>,
+                                    .inplace = kInplaceInto};
+constinit const OpDef kShardedNorm = {.code = OpCode::sharded_norm,
+                                      .name = "sharded_norm",
+                                      .operands = {GlobalNorm::operands, 1, LastSlot::many},
+                                      .results = GlobalNorm::results,
+                                      .infer = infer_sharded_norm,
+                                      .attrs = default_attrs<CollectiveAttrs>,
+                                      .statistics = 0b11};
+
+}  // namespace octet::ops

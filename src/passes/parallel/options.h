@@ -1,0 +1,57 @@
+// Sharded data parallelism: D ranks, each with a batch of its own. Sources: Rajbhandari et al. 2020
+// (ZeRO), Zhao et al. 2023 (FSDP).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace octet {
+
+// What a rank keeps its shard of (ir/sharding.h) alone; each stage adds to the one before.
+enum class ShardStage : uint8_t {
+  none,        // nothing: every rank holds all
+  optimizer,   // moments and masters
+  gradients,   // and gradients, each reduced as soon as its backward is done
+  parameters,  // and weights, gathered for the forward and again for the backward
+};
+constexpr std::string_view enum_name(ShardStage stage) {
+  constexpr std::string_view names[] = {"none", "optimizer", "gradients", "parameters"};
+  return names[static_cast<int>(stage)];
+}
+constexpr int enum_count(ShardStage) {
+  return 4;
+}
+
+// What travels where weights are gathered. codes: their quantized data, with one scale, where
+// nothing but quantizers reads them; half the bytes.
+enum class GatherFormat : uint8_t { bf16, codes };
+constexpr std::string_view enum_name(GatherFormat format) {
+  return format == GatherFormat::bf16 ? "bf16" : "codes";
+}
+constexpr int enum_count(GatherFormat) {
+  return 2;
+}
+
+// What travels where gradients are reduced.
+enum class ReduceFormat : uint8_t { f32, bf16 };
+constexpr std::string_view enum_name(ReduceFormat format) {
+  return format == ReduceFormat::f32 ? "f32" : "bf16";
+}
+constexpr int enum_count(ReduceFormat) {
+  return 2;
+}
+
+struct ParallelOptions {
+  int64_t ranks = 1, rank = 0;
+  ShardStage shard = ShardStage::gradients;
+  GatherFormat gather = GatherFormat::codes;
+  ReduceFormat reduce = ReduceFormat::bf16;
+  // Sums that do not depend on the number of ranks: gradients travel as f32, and the global norm is
+  // the same of one rank. With recipe fp32, D ranks have the bits of one that accumulates D times
+  // as many micro-batches.
+  bool strict = false;
+
+  bool is_active() const { return ranks > 1 || strict; }
+};
+
+}  // namespace octet

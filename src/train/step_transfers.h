@@ -1,0 +1,38 @@
+// What one training step of a rank sends to the others, and how long it takes: an estimate from the
+// plans alone (plan/transfers.h).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ordered_json.h"
+#include "compile/program.h"
+#include "config/run_config.h"
+#include "plan/transfers.h"
+
+namespace octet {
+
+class StepTransfers {
+ public:
+  StepTransfers(Program& program, const RunConfig& config, const MachineRates& rates);
+
+  int64_t bytes() const;        // sent by a rank, and received
+  double seconds() const;       // of a step
+  double hidden_share() const;  // of the transfers' time, behind computing
+  double tokens_per_s() const;  // of all ranks together
+
+  // Adds ranks, sent_bytes, received_bytes, hidden_share, step_seconds and tokens_per_s.
+  void add_to(OrderedJson& json) const;
+  // The same in words, and the transfers that are waited for longest.
+  std::string text() const;
+
+ private:
+  double total(double TransferReport::*member) const;
+
+  RunConfig config_;
+  MachineRates rates_;
+  std::vector<std::pair<TransferReport, int64_t>> functions_;  // and how often each runs
+};
+
+}  // namespace octet

@@ -1,0 +1,153 @@
+// Ranks that train together: what agrees with what, and checkpoints that any number of them reads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/program_run.h"
+#include "cli/train/tiny_run.h"
+#include "io/checkpoint.h"
+
+namespace octet {
+namespace {
+
+using test::metrics;
+using test::Outcome;
+using test::run_program;
+using test::ScratchFolder;
+using test::tiny_yaml;
+
+class Ranks : public testing::Test {
+ protected:
+  // Of a run in folder `out`, which must succeed.
+  void train(const std::string& out, const std::string& flags) {
+    const Outcome outcome = run_program(folder_, "train --quiet --threads 2 " + config_ +
+                                                     " --set out=" + (folder_ / out) + " " + flags);
+    ASSERT_EQ(outcome.code, 0) << flags << ": " << outcome.err;
+  }
+  std::vector<std::string> loss_bits(const std::string& out) {
+    std::vector<std::string> bits;
+    for (const auto& line : metrics(folder_ / out)) bits.push_back(line.at("loss_bits"));
+    return bits;
+  }
+  std::string tensors(const std::string& out, int64_t step) {
+    const std::string path = folder_ / out + fmt::format("/ckpt/step-{:06}/", step);
+    return posix_files().read_text(path + "model.safetensors") +
+           posix_files().read_text(path + "optim.safetensors");
+  }
+
+  const ScratchFolder folder_;
+  const std::string config_ = folder_.put("tiny.yaml", tiny_yaml(folder_));
+};
+
+TEST_F(Ranks, with_fp32_have_the_bits_of_one_that_accumulates) {
+  train("one", "--set parallel.strict=true --set train.accumulate=6");
+  for (const int n : {2, 3}) {
+    const std::string out = fmt::format("of{}", n);
+    train(out,
+          fmt::format("--ranks {} --set parallel.strict=true --set train.accumulate={}", n, 6 / n));
+    EXPECT_EQ(loss_bits(out), loss_bits("one")) << n;
+    EXPECT_TRUE(tensors(out, 6) == tensors("one", 6)) << n;
+    EXPECT_EQ(metrics(folder_ / out).back().at("grad_norm"),
+              metrics(folder_ / "one").back().at("grad_norm"));
+    EXPECT_EQ(metrics(folder_ / out).back().at("val_loss"),
+              metrics(folder_ / "one").back().at("val_loss"));
+  }
+}
+
+class Stages : public Ranks, public testing::WithParamInterface<const char*> {};
+
+TEST_P(Stages, have_the_same_bits) {
+  const std::string set = std::string(" --set recipe=") + GetParam() +
+                          (std::string(GetParam()) == "coat" ? " --set optim.master=bf16_sr" : "");
+  for (const int accumulate : {1, 2}) {
+    for (const std::string stage : {"none", "optimizer", "gradients", "parameters"}) {
+      train(stage, fmt::format("--overwrite --ranks 3 --set train.accumulate={} --set "
+                               "parallel.shard={}{}",
+                               accumulate, stage, set));
+      EXPECT_EQ(loss_bits(stage), loss_bits("none")) << stage << " " << accumulate;
+      EXPECT_TRUE(tensors(stage, 6) == tensors("none", 6)) << stage << " " << accumulate;
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(recipes, Stages,
+                         testing::Values("fp32", "bf16", "coat", "coat-fast", "hif8",
+                                         "scalify_fp8"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_F(Ranks, go_on_after_a_stop_with_the_same_bits) {
+  const std::string set =
+      "--ranks 2 --set recipe=coat --set parallel.shard=parameters --set optim.state_m=e4m3+x ";
+  train("whole", set);
+  train("parts", set + "--set train.steps=3 --set optim.warmup=2");
+  train("parts", set + "--resume --set train.steps=6");
+  // The learning rate's end is another one where the first part knew of three steps only.
+  EXPECT_EQ(metrics(folder_ / "parts").size(), 6u);
+  train("saved", set + "--set train.save_every=3");
+  std::filesystem::remove_all(folder_ / "saved/ckpt/step-000006");
+  train("saved", set + "--resume");
+  EXPECT_EQ(loss_bits("saved"), loss_bits("whole"));
+  EXPECT_TRUE(tensors("saved", 6) == tensors("whole", 6));
+}
+
+// Every number of ranks reads what any other wrote, and goes on with the same rows.
+TEST_F(Ranks, of_any_number_read_the_checkpoints_of_others) {
+  const std::string set = "--set recipe=coat --set train.batch=1 ";
+  train("run", set + "--ranks 4 --set train.steps=2 --set train.accumulate=3");
+  const std::string first = tensors("run", 2);
+  int64_t step = 2;
+  for (const int n : {2, 1, 3, 4}) {
+    train("run", set + fmt::format("--ranks {} --resume --set train.steps={}", n, ++step));
+    const auto lines = metrics(folder_ / "run");
+    EXPECT_EQ(lines.back().at("step"), step);
+    EXPECT_EQ(lines.back().at("tokens"), step * 12 * 24) << n;
+    const auto checkpoint = Checkpoints(posix_files(), folder_ / "run/ckpt").newest();
+    EXPECT_EQ(checkpoint->manifest.config.at("parallel.ranks"), std::to_string(n));
+    EXPECT_EQ(checkpoint->manifest.config.at("train.accumulate"), std::to_string(12 / n));
+  }
+  EXPECT_TRUE(tensors("run", 2) == first);
+  const Outcome bad = run_program(folder_, "train --quiet " + config_ + " --resume --ranks 5 " +
+                                               set + "--set out=" + (folder_ / "run"));
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_EQ(bad.err,
+            "octet: [resume] parallel.ranks: expected a number that divides the 12 rows of a step "
+            "into micro-batches of 1 (train.batch), got 5\n");
+}
+
+TEST_F(Ranks, write_logs_of_their_own_beside_the_first_ones) {
+  train("run", "--ranks 3");
+  for (const int rank : {1, 2}) {
+    EXPECT_THAT(posix_files().read_text(folder_ / fmt::format("run/rank-{:04}.log", rank)),
+                testing::HasSubstr("step"));
+  }
+  EXPECT_FALSE(posix_files().exists(folder_ / "run/rank-0000.log"));
+}
+
+TEST_F(Ranks, that_the_device_does_not_offer_are_refused) {
+  const Outcome outcome = run_program(folder_, "train --quiet --device cuda --ranks 2 " + config_);
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_EQ(run_program(folder_, "train --ranks 0 " + config_).code, 2);
+}
+
+TEST_F(Ranks, are_planned_without_any) {
+  const Outcome outcome =
+      run_program(folder_, "plan --json --ranks 4 --set parallel.shard=parameters " + config_);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto plan = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(plan.at("ranks"), 4);
+  // Each weight is gathered twice and each gradient reduced once, in f32, by three parts of four;
+  // vectors are padded to 256 elements a rank.
+  const auto params = plan.at("params").get<int64_t>();
+  const auto sent = plan.at("sent_bytes").get<int64_t>();
+  EXPECT_GT(sent, 3 * params * 4 * 3 / 4 * 8 / 10);
+  EXPECT_LT(sent, 3 * params * 4 * 3 / 4 * 2);
+  EXPECT_EQ(plan.at("received_bytes"), sent);
+  EXPECT_GE(plan.at("hidden_share"), 0.0);
+  EXPECT_LE(plan.at("hidden_share"), 1.0);
+}
+
+}  // namespace
+}  // namespace octet
