@@ -52,23 +52,17 @@ std::string cuda_module_path() {
 
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   if (options.device == "cpu") return with_its_threads(open_cpu(options, needs, group), options);
-  if (group != nullptr) {
-    throw Error(
-        ErrorCode::device,
-        "[parallel] parallel.ranks: expected 1 with --device cuda, got {}: several ranks run "
-        "on the CPU alone so far",
-        group->size());
-  }
   const std::string module = cuda_module_path();
   if (module.empty()) {
     throw Error(ErrorCode::device,
                 "[cuda] expected to find the CUDA module beside the program, but the system does "
                 "not say where that is: /proc is not mounted");
   }
-  return with_its_threads(
-      cuda::make_backend(
-          {.module = module, .deterministic = needs.deterministic, .n_threads = options.threads}),
-      options);
+  return with_its_threads(cuda::make_backend({.module = module,
+                                              .device = group == nullptr ? 0 : group->rank(),
+                                              .deterministic = needs.deterministic,
+                                              .n_threads = options.threads}),
+                          options);
 }
 
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs) {

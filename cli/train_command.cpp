@@ -11,6 +11,7 @@
 #include "cli/backend.h"
 #include "cli/profile_option.h"
 #include "cli/progress.h"
+#include "cli/rank_processes.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
 #include "cli/strict_flag.h"
@@ -130,7 +131,7 @@ TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHook
   if (!run.flags.profile_steps.empty()) profile_steps = parse_step_range(run.flags.profile_steps);
   Trainer trainer = run.trainer(backend, group);
   std::optional<StepProfiler> profiler;
-  if (profile_steps) profiler.emplace(*profile_steps, trainer.engine());
+  if (profile_steps && trainer.is_root()) profiler.emplace(*profile_steps, trainer.engine());
   StopDeferral deferral;
   hooks.before_step = [&](int64_t step) {
     deferral.begin();  // from the first step on there is something to save
@@ -143,18 +144,18 @@ TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHook
   return result;
 }
 
-// Of each rank, rank 0 first; no groups where it is the only one. Ranks are threads of this
-// process, which share its cores.
+// Of each rank of this process, rank 0 first; no groups where there is one. On the CPU ranks are
+// threads, which share the cores; on GPUs a process each, which `process` is then the rank of.
 struct Devices {
   std::vector<std::unique_ptr<Group>> groups;
   std::vector<Backend> backends;
 };
 
-Devices open_devices(const RunConfig& config, const GlobalOptions& options) {
+Devices open_devices(const RunConfig& config, const GlobalOptions& options, Group* process) {
   Devices devices;
   const KernelNeeds needs{.deterministic = config.train.deterministic};
-  if (config.parallel.ranks == 1) {
-    devices.backends.push_back(open_backend(options, needs));
+  if (config.parallel.ranks == 1 || process != nullptr) {
+    devices.backends.push_back(open_backend(options, needs, process));
     return devices;
   }
   devices.groups = local_groups(static_cast<int>(config.parallel.ranks));
@@ -167,8 +168,9 @@ Devices open_devices(const RunConfig& config, const GlobalOptions& options) {
 }
 
 // Rank 0 is the caller's thread, and prints.
-TrainResult train_on(Devices& devices, const TrainRun& run, const TrainHooks& hooks) {
-  if (devices.groups.empty()) return train(run, devices.backends[0], nullptr, hooks);
+TrainResult train_on(Devices& devices, const TrainRun& run, Group* process,
+                     const TrainHooks& hooks) {
+  if (devices.groups.empty()) return train(run, devices.backends[0], process, hooks);
   TrainResult result;
   run_local_ranks(devices.groups, [&](Group& group) {
     Backend& backend = devices.backends[static_cast<size_t>(group.rank())];
@@ -197,8 +199,10 @@ void stream_steps(TrainHooks& hooks) {
   };
 }
 
-void run_train(const TrainFlags& flags, const GlobalOptions& options) {
-  LoadedConfig loaded = configuration(flags, options);
+// `process`: the rank that this process is; nullptr where it is all of them.
+void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConfig loaded,
+               Group* process) {
+  const bool is_root = process == nullptr || process->rank() == 0;
   const RunConfig& config = loaded.config;
   const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
   if (!flags.profile_steps.empty()) parse_step_range(flags.profile_steps);
@@ -206,21 +210,27 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   const StartMode mode = flags.resume      ? StartMode::resume
                          : flags.overwrite ? StartMode::overwrite
                                            : StartMode::fresh;
-  check_run_folder(files, config.out, mode);
+  if (is_root) check_run_folder(files, config.out, mode);
   if (flags.resume) keep_step_rows(files, loaded, make_log(options));
-  Devices devices = open_devices(config, machine);
+  Devices devices = open_devices(config, machine, process);
   ModelSpec spec = model_from_config(files, config);
   if (!config.model.path.empty()) {
     tell_unknown_keys(files, config.model.path, make_log(options), unknown_keys(flags.strict));
   }
+  // The first rank tokenizes; the others read what it has kept.
+  std::byte is_ready{};
+  if (!is_root) process->broadcast(&is_ready, 1, 0);
   const Dataset data = open_run_data(files, config, spec,
                                      {.log = make_log(options),
                                       .threads = options.threads,
                                       .on_progress = tokenize_painter(options)});
+  if (is_root && process != nullptr) process->broadcast(&is_ready, 1, 0);
   flags.config.empty() ? fit_to_data(loaded, data) : settle_length(loaded, data);
   spec = model_from_config(files, config);  // of the settled sequence
   Progress progress(options, "");
-  TrainHooks hooks = progress.hooks();
+  std::optional<RankLog> rank_log;
+  if (!is_root) rank_log.emplace(files, config.out, process->rank());
+  TrainHooks hooks = is_root ? progress.hooks() : TrainHooks{.log = rank_log->log()};
   hooks.stop = &stop_wish();
   if (flags.streams) stream_steps(hooks);
   const TrainRun run{flags, options, machine, loaded, data, mode};
@@ -228,12 +238,27 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   for (const DeviceLibrary& library : devices.backends[0].device->libraries()) {
     if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
   }
-  const TrainResult result = train_on(devices, run, hooks);
+  const TrainResult result = train_on(devices, run, process, hooks);
+  if (!is_root) return;
   Table table = run_table();
   table.rows.push_back(run_row(options, config.recipe.base, result));
   print_table(options, table);
   finish_output();
   if (result.signal != 0) throw ExitStatus{128 + result.signal};
+}
+
+void run_train(const TrainFlags& flags, const GlobalOptions& options) {
+  const LoadedConfig loaded = configuration(flags, options);
+  const auto n_ranks = static_cast<int>(loaded.config.parallel.ranks);
+  if (options.device == "cpu" || n_ranks == 1) return run_ranks(flags, options, loaded, nullptr);
+  GlobalOptions of_rank = options;
+  const int n_threads = options.threads > 0 ? options.threads : usable_cores();
+  of_rank.threads = std::max(1, n_threads / n_ranks);
+  const int code = run_rank_processes(n_ranks, [&](Group& group) {
+    if (group.rank() > 0) of_rank.quiet = true;
+    run_ranks(flags, of_rank, loaded, &group);
+  });
+  if (code != 0) throw ExitStatus{code};
 }
 
 }  // namespace
@@ -274,13 +299,14 @@ void add_train_command(CLI::App& app, GlobalOptions& options) {
                    "sample what GEMMs and updates read every so many steps, into telemetry.jsonl "
                    "(train.telemetry); `octet inspect RUN` shows the worst")
       ->type_name("STEPS");
-  if (flags.streams) stream_steps(hooks);
   train
       ->add_option("--ranks", flags->ranks,
-                   "devices that train together (parallel.ranks); with --device cpu threads of "
-                   "this process")
+                   "devices that train together (parallel.ranks); a process for each GPU, "
+                   "threads of this process on the CPU")
       ->type_name("N")
       ->check(as_key("parallel.ranks"));
+  train->add_flag("--stream", flags->streams,
+                  "each step's metrics on standard output as they come, a JSON object a line");
   add_strict_flag(*train, flags->strict);
   train->callback([flags, &options] { run_train(*flags, options); });
 }

@@ -25,8 +25,9 @@ class Group {
   virtual void all_to_all(const std::byte* send, std::byte* received, int64_t bytes) = 0;
   // What `root` has.
   virtual void broadcast(std::byte* data, int64_t bytes, int root) = 0;
-  // This rank has ended: the others' calls throw from now on, saying so. May be called again.
-  virtual void fail(const std::string& why) = 0;
+  // This rank has ended: the others' calls throw from now on, saying so. Whether it is the first;
+  // the words of later ones are lost.
+  virtual bool fail(const std::string& why) = 0;
 };
 
 }  // namespace octet

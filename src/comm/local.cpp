@@ -45,15 +45,17 @@ class Board {
     throw_if_failed();
   }
 
-  void fail(int rank, const std::string& why) {
+  bool fail(int rank, const std::string& why) {
     const std::lock_guard lock(mutex_);
-    fail_locked(rank, why);
+    return fail_locked(rank, why);
   }
 
  private:
-  void fail_locked(int rank, const std::string& why) {
-    if (!failure_) failure_ = fmt::format("rank {} ended: {}", rank, why);
+  bool fail_locked(int rank, const std::string& why) {
+    const bool is_first = !failure_;
+    if (is_first) failure_ = fmt::format("rank {} ended: {}", rank, why);
     changed_.notify_all();
+    return is_first;
   }
   void throw_if_failed() const {
     if (failure_) throw Error(ErrorCode::device, "{}{}", kFailed, *failure_);
@@ -115,7 +117,7 @@ class LocalGroup : public Group {
       if (rank_ != root) copy_bytes(data, of(root), bytes);
     });
   }
-  void fail(const std::string& why) override { board_->fail(rank_, why); }
+  bool fail(const std::string& why) override { return board_->fail(rank_, why); }
 
  private:
   std::shared_ptr<Board> board_;

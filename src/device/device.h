@@ -31,6 +31,13 @@ class DeviceMemory {
   virtual int64_t bytes() const = 0;
 };
 
+// How ranks tell each other what they need to know before they start.
+struct RankExchange {
+  int rank = 0, n_ranks = 1;
+  // Of each rank, in order, its `bytes` bytes.
+  std::function<void(const void* own, void* all, int64_t bytes)> all_gather = {};
+};
+
 // Memory of the host itself.
 class PlainHostMemory : public DeviceMemory {
  public:
@@ -93,6 +100,12 @@ class Device {
   virtual std::unique_ptr<Recording> record(const std::function<void()>& launches) {
     static_cast<void>(launches);
     return nullptr;
+  }
+  // Makes memory of this device readable by the kernels of the other ranks' devices, and theirs by
+  // its own; every rank calls it with as much memory in the same order, before kernels that move
+  // between ranks are prepared. Throws Error(device) where devices cannot reach each other.
+  virtual void connect(const RankExchange& ranks, const std::vector<DeviceMemory*>& shared) {
+    static_cast<void>(ranks), static_cast<void>(shared);
   }
   // Bytes of the device's memory in use, by anybody, as its driver counts; -1 where nobody counts.
   virtual int64_t used_bytes() { return -1; }

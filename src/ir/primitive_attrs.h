@@ -86,5 +86,19 @@ struct ScatterAddAttrs {
   int64_t rows = 0;  // of the result
   OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
 };
+// take_shard: the run of one rank (ir/sharding.h).
+struct ShardAttrs {
+  int64_t ranks = 1, rank = 0;
+  OCTET_ATTRS(ShardAttrs) { f("ranks", s.ranks), f("rank", s.rank); }
+};
+// Between ranks. shape: of all_gather's result.
+struct CollectiveAttrs {
+  int64_t ranks = 1;
+  RankReduction reduction = RankReduction::sum;
+  Shape shape;
+  OCTET_ATTRS(CollectiveAttrs) {
+    f("ranks", s.ranks), f("reduction", s.reduction), f("shape", s.shape);
+  }
+};
 
 }  // namespace octet

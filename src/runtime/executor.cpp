@@ -8,6 +8,18 @@ Arenas::Arenas(Device& device, const int64_t (&lane_bytes)[kLaneCount]) : device
   for (int lane = 0; lane < kLaneCount; ++lane) memory_[lane] = device.allocate(lane_bytes[lane]);
 }
 
+void Arenas::connect(Group& group) {
+  const RankExchange exchange{.rank = group.rank(),
+                              .n_ranks = group.size(),
+                              .all_gather = [&](const void* own, void* all, int64_t bytes) {
+                                group.all_gather(static_cast<const std::byte*>(own),
+                                                 static_cast<std::byte*>(all), bytes);
+                              }};
+  std::vector<DeviceMemory*> shared;
+  for (const auto& memory : memory_) shared.push_back(memory.get());
+  device_.connect(exchange, shared);
+}
+
 std::byte* Arenas::address(const Plan& plan, ValueId id) {
   const int index = plan.buffer_of[static_cast<size_t>(id)];
   const Buffer& buffer = plan.buffers[static_cast<size_t>(index)];

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/group.h"
 #include "device/device.h"
 #include "plan/plan.h"
 
@@ -18,6 +19,8 @@ class Arenas {
   std::byte* lane(Lane lane) { return memory_[static_cast<int>(lane)]->data(); }
   int64_t bytes(Lane lane) const { return memory_[static_cast<int>(lane)]->bytes(); }
   Device& device() { return device_; }
+  // Lets the ranks' kernels reach each other's arenas, where devices have memory of their own.
+  void connect(Group& group);
   // Where a value of a plan that is bound to these arenas lies, and what it holds now.
   std::byte* address(const Plan& plan, ValueId id);
   std::vector<std::byte> read(const Plan& plan, ValueId id);

@@ -103,6 +103,7 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   int64_t lane_bytes[kLaneCount];
   program_.lane_bytes(lane_bytes);
   arenas_ = std::make_unique<Arenas>(device, lane_bytes);
+  if (group_ != nullptr) arenas_->connect(*group_);
   for (const std::string_view name : names) {
     bound_[name] = std::make_unique<BoundPlan>(program_.plan(name), catalogue, *arenas_);
   }

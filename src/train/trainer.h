@@ -99,6 +99,8 @@ class Trainer {
   // Mean loss over the first eval_bytes of the validation data; nothing without such data.
   std::optional<double> evaluate();
 
+  // Whether this rank is the one that writes.
+  bool is_root() const { return machine_.group == nullptr || machine_.group->rank() == 0; }
   int64_t step_count() const { return attempted_; }
   TrainEngine& engine() { return engine_; }
   const ModelSpec& spec() const { return spec_; }
@@ -117,7 +119,6 @@ class Trainer {
   bool is_due(int64_t every) const;
   void check_finite(const StepReport& report);
   bool is_over() const;  // the last step is done, or the validation loss falls no more
-  bool is_root() const { return machine_.group == nullptr || machine_.group->rank() == 0; }
   int64_t n_ranks() const { return config_.parallel.ranks; }
   int stop_wish(const TrainHooks& hooks) const;
   void write_checkpoint(const Log& log);

@@ -297,8 +297,8 @@ inline void add_collectives(Cases& all) {
                  .tolerance = Tolerance::exact});
   all.push_back({.name = "all_gather",
                  .op = OpCode::all_gather,
-                 .attrs = CollectiveAttrs{.shape = {3, 100}},
-                 .operands = {tensor({512})},
+                 .attrs = CollectiveAttrs{.ranks = 1, .reduction = {}, .shape = {3, 50}},
+                 .operands = {tensor({256})},
                  .tolerance = Tolerance::exact});
   for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
     const bool is_all = op == OpCode::all_reduce;

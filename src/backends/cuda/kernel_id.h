@@ -54,6 +54,12 @@ enum class KernelId : int32_t {
   // update
   global_norm,
   adamw_step,
+  // ranks: between the GPUs of one host
+  take_shard,
+  all_gather,
+  reduce_ranks,
+  max_of_ranks,
+  sharded_norm,
   // attention
   attention,
   attention_grad,

@@ -9,8 +9,9 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 5
+#define OCTET_CUDA_API_VERSION 6
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
+#define OCTET_CUDA_HANDLE_BYTES 64
 
 extern "C" {
 
@@ -50,6 +51,14 @@ struct OctetCudaAlgorithm {
   uint64_t code[8];   // the library's own, for the same version of it
   int64_t workspace_bytes;
   double ms;  // measured; 0: it was not
+};
+
+// The ranks of one host, a process and a GPU each. Every rank shares as many regions.
+struct OctetCudaRanks {
+  int32_t rank, n_ranks, n_regions, reserved;
+  void* const* own;        // regions of this rank, as they were shared
+  const int64_t* bytes;    // of each
+  const uint8_t* handles;  // of all: [n_ranks][n_regions][OCTET_CUDA_HANDLE_BYTES]
 };
 
 struct OctetCudaLaunch {
@@ -93,6 +102,10 @@ struct OctetCudaApi {
   int (*algorithm_count)(int32_t* n);
   int (*algorithm_get)(int32_t index, struct OctetCudaAlgorithm* algorithm);
   int (*algorithm_recall)(const struct OctetCudaAlgorithm* algorithm);
+  // A handle by which other processes reach an allocation of this device.
+  int (*share)(void* address, uint8_t* handle);
+  // Opens the others' regions; kernels between ranks may be prepared from then on.
+  int (*connect)(const struct OctetCudaRanks* ranks);
 };
 
 const struct OctetCudaApi* octet_cuda_api(void);

@@ -85,7 +85,7 @@ TEST(Decompositions, equal_their_ops) {
 // Quantizers and scales stand beside the primitives: nothing simpler says what they do.
 bool is_atom(OpCode op) {
   if (op >= OpCode::rescale && op <= OpCode::data_scale) return false;
-  if (op == OpCode::fake_quantize) return true;
+  if (op == OpCode::fake_quantize || op >= OpCode::take_shard) return true;
   if (op == OpCode::quantize_both || op == OpCode::periodic_scale) return false;
   return op < OpCode::gemm || (op >= OpCode::amax && op <= OpCode::dequantize);
 }

@@ -127,7 +127,8 @@ TEST(Gradients, case_names_are_unique_and_inputs_are_not_all_zero) {
     for (const auto& [name, values] : case_inputs(c, 1)) {
       double sum = 0;
       for (const double x : values) sum += std::fabs(x);
-      if (values.size() > 1) {
+      // A history begins with zeros.
+      if (values.size() > 1 && c.op != OpCode::periodic_scale) {
         EXPECT_GT(sum, 0) << c.name << " " << name;
       }
     }

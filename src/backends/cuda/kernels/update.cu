@@ -104,7 +104,8 @@ class AdamwStep : public Prepared {
                    .amax = nullptr,
                    .flag = nullptr,
                    .begin = 0,
-                   .end = p_.n};
+                   .end = p_.n,
+                   .origin = p_.first};
     if (coded_m_) {
       call.m.meta_from = args.in<uint32_t>(S::m_meta);
       call.m.meta_to = args.out<uint32_t>(S::next_m_meta);

@@ -148,7 +148,7 @@ __device__ __forceinline__ void give_amax(const AdamwCall& call) {
   if (threadIdx.x != 0) return;
   __threadfence();
   if (atomicInc(&g_gathered.n_ended, gridDim.x - 1) != gridDim.x - 1) return;
-  if (call.origin + call.end != call.p.n) return;
+  if (call.origin - call.p.first + call.end != call.p.n) return;
   __threadfence();
   *call.amax = atomicExch(&g_gathered.amax, 0u);
   *call.flag = __ldcg(&g_gathered.flag);
@@ -400,7 +400,7 @@ AdamwCall slice(const AdamwCall& call, int64_t first, int64_t n) {
     at->from = ahead(at->from, Dtype::e4m3), at->to = ahead(at->to, Dtype::e4m3);
     at->meta_from += first / kGroup, at->meta_to += first / kGroup;
   }
-  part.origin = first, part.begin = 0, part.end = n;
+  part.origin = call.origin + first, part.begin = 0, part.end = n;
   return part;
 }
 

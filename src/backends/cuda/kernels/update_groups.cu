@@ -287,7 +287,8 @@ __device__ __forceinline__ void store_weights(const AdamwCall& call, int64_t i,
                         static_cast<uint32_t>(random.name >> 32)};
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      const auto counter = static_cast<uint64_t>(i) / 4 + static_cast<uint64_t>(block);
+      const auto counter =
+          static_cast<uint64_t>(call.origin + i) / 4 + static_cast<uint64_t>(block);
       const PhiloxBlock words = philox(key, counter, random.step);
 #pragma unroll
       for (int j = 0; j < 4; j += 2) {

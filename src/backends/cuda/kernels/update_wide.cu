@@ -93,13 +93,13 @@ __device__ __forceinline__ Raw pack_values(Dtype dtype, const float (&x)[kEach])
 }
 
 // The random words of both runs.
-__device__ __forceinline__ void draw(const RandomStream& stream, const Runs& at,
-                                     uint32_t (&words)[kEach]) {
+__device__ __forceinline__ void draw(const AdamwCall& call, const RandomStream& stream,
+                                     const Runs& at, uint32_t (&words)[kEach]) {
   const PhiloxKey key{static_cast<uint32_t>(stream.name) ^ stream.seed,
                       static_cast<uint32_t>(stream.name >> 32)};
 #pragma unroll
   for (int block = 0; block < 2; ++block) {
-    const auto counter = static_cast<uint64_t>(at.first + block * kNextRun) / 4;
+    const auto counter = static_cast<uint64_t>(call.origin + at.first + block * kNextRun) / 4;
     const PhiloxBlock four = philox(key, counter, stream.step);
 #pragma unroll
     for (int j = 0; j < 4; ++j) words[block * 4 + j] = four.word[j];
@@ -114,7 +114,7 @@ __device__ __forceinline__ void store_moments(const AdamwCall& call, const Runs&
   void* to = M == Moment::first ? call.m.to : call.v.to;
   if (coding.dtype == Dtype::f32) return store_raw(Dtype::f32, to, at, pack_values(Dtype::f32, x));
   uint32_t random[kEach] = {};
-  if (coding.stochastic) draw(stream_of<kDraw>(call), at, random);
+  if (coding.stochastic) draw(call, stream_of<kDraw>(call), at, random);
   uint32_t halves[kEach];
 #pragma unroll
   for (int j = 0; j < kEach; ++j) halves[j] = moment_bf16(coding, x[j], random[j]);
@@ -145,7 +145,7 @@ __device__ __forceinline__ void store_weights(const AdamwCall& call, const Runs&
   }
   if (call.p.store == WeightStore::stochastic) {
     uint32_t random[kEach], halves[kEach];
-    draw(stream_of<UpdateDraw::weight>(call), at, random);
+    draw(call, stream_of<UpdateDraw::weight>(call), at, random);
 #pragma unroll
     for (int j = 0; j < kEach; ++j) halves[j] = stochastic_bf16(x[j], random[j]);
     return store_raw(Dtype::bf16, call.w_to, at, pack_half_words(halves));

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "backends/cuda/module/ranks.h"
+
 namespace octet::cuda {
 
 // A product's algorithm and what is known of it.
@@ -28,6 +30,7 @@ struct Context {
   int n_sm = 0;
   cudaStream_t stream = nullptr;
   cublasLtHandle_t blas = nullptr;
+  RankLinks links = {};  // to the other ranks, where there are any
   // Algorithms that were timed, by the text of the problem: layers repeat themselves.
   std::map<std::string, GemmAlgorithm> gemm_algorithms = {};
   // Those of a former process, to be taken where they still apply.

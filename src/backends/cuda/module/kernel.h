@@ -103,6 +103,7 @@ std::span<const KernelRow> move_kernels();
 std::span<const KernelRow> loss_kernels();
 std::span<const KernelRow> update_kernels();
 std::span<const KernelRow> attention_kernels();
+std::span<const KernelRow> rank_kernels();
 std::span<const KernelRow> draw_kernels();
 
 }  // namespace octet::cuda

@@ -80,9 +80,15 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
   });
 }
 
+// Allocations have pages of their own, so that one can be shared without its neighbours.
+size_t whole_pages(int64_t bytes) {
+  constexpr int64_t kPage = int64_t{2} << 20;
+  return static_cast<size_t>(bytes > 0 ? (bytes + kPage - 1) / kPage * kPage : kPage);
+}
+
 int allocate(int64_t bytes, void** address) {
   return guarded([&] {
-    const cudaError_t status = cudaMalloc(address, static_cast<size_t>(bytes > 0 ? bytes : 256));
+    const cudaError_t status = cudaMalloc(address, whole_pages(bytes));
     if (status == cudaErrorMemoryAllocation) cudaGetLastError();  // not sticky: it is reported here
     check(status, "allocating memory");
   });
@@ -235,6 +241,43 @@ int algorithm_recall(const OctetCudaAlgorithm* algorithm) {
   return guarded([&] { recall_algorithm(context(), *algorithm); });
 }
 
+int share(void* address, uint8_t* handle) {
+  return guarded([&] {
+    static_assert(sizeof(cudaIpcMemHandle_t) == OCTET_CUDA_HANDLE_BYTES);
+    check(cudaIpcGetMemHandle(reinterpret_cast<cudaIpcMemHandle_t*>(handle), address),
+          "sharing memory with other ranks");
+  });
+}
+
+int connect(const OctetCudaRanks* ranks) {
+  return guarded([&] {
+    if (ranks->n_ranks > kMostRanks)
+      throw ModuleError("[cuda] expected at most " + std::to_string(kMostRanks) + " ranks, got " +
+                        std::to_string(ranks->n_ranks));
+    RankLinks links{.rank = ranks->rank, .n_ranks = ranks->n_ranks, .regions = {}};
+    for (int region = 0; region < ranks->n_regions; ++region) {
+      RankLinks::Region shared{.own = static_cast<std::byte*>(ranks->own[region]),
+                               .bytes = ranks->bytes[region]};
+      for (int rank = 0; rank < ranks->n_ranks; ++rank) {
+        if (rank == ranks->rank) {
+          shared.of[static_cast<size_t>(rank)] = shared.own;
+          continue;
+        }
+        cudaIpcMemHandle_t handle{};
+        std::memcpy(&handle,
+                    ranks->handles + (rank * ranks->n_regions + region) * OCTET_CUDA_HANDLE_BYTES,
+                    sizeof(handle));
+        void* address = nullptr;
+        check(cudaIpcOpenMemHandle(&address, handle, cudaIpcMemLazyEnablePeerAccess),
+              "reaching the memory of another rank's GPU");
+        shared.of[static_cast<size_t>(rank)] = static_cast<std::byte*>(address);
+      }
+      links.regions.push_back(shared);
+    }
+    context().links = std::move(links);
+  });
+}
+
 const char* last_error() {
   return error_text().c_str();
 }
@@ -274,6 +317,8 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .algorithm_count = algorithm_count,
       .algorithm_get = algorithm_get,
       .algorithm_recall = algorithm_recall,
+      .share = share,
+      .connect = connect,
   };
   return &api;
 }

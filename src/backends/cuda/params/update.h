@@ -47,6 +47,7 @@ struct MomentParams {
 struct AdamwParams {
   int64_t n = 0;        // elements
   int64_t group = 128;  // of codes
+  int64_t first = 0;    // the place of element 0 in the parameter, for what is drawn
   uint64_t stream = 0;  // hash of the parameter's name
   uint32_t seed = 0;
   float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;

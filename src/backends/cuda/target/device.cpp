@@ -117,6 +117,34 @@ std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& launc
   return std::make_unique<CudaRecording>(module_, recording);
 }
 
+void CudaDevice::connect(const RankExchange& ranks, const std::vector<DeviceMemory*>& shared) {
+  constexpr int64_t kBoardBytes = 4096;  // of module/ranks.h
+  const OctetCudaApi& api = module_->api();
+  board_ = allocate(kBoardBytes);
+  fill_zero(board_->data(), kBoardBytes);
+  synchronize();
+  std::vector<DeviceMemory*> regions = shared;
+  regions.push_back(board_.get());
+  const size_t n_handles = regions.size() * OCTET_CUDA_HANDLE_BYTES;
+  std::vector<uint8_t> own(n_handles), all(n_handles * static_cast<size_t>(ranks.n_ranks));
+  std::vector<void*> addresses;
+  std::vector<int64_t> bytes;
+  for (size_t i = 0; i < regions.size(); ++i) {
+    addresses.push_back(regions[i]->data());
+    bytes.push_back(regions[i]->bytes());
+    module_->check(api.share(regions[i]->data(), own.data() + i * OCTET_CUDA_HANDLE_BYTES));
+  }
+  ranks.all_gather(own.data(), all.data(), static_cast<int64_t>(n_handles));
+  const OctetCudaRanks links{.rank = ranks.rank,
+                             .n_ranks = ranks.n_ranks,
+                             .n_regions = static_cast<int32_t>(regions.size()),
+                             .reserved = 0,
+                             .own = addresses.data(),
+                             .bytes = bytes.data(),
+                             .handles = all.data()};
+  module_->check(api.connect(&links));
+}
+
 int64_t CudaDevice::used_bytes() {
   int64_t bytes = 0;
   module_->check(module_->api().used_bytes(&bytes));

@@ -28,6 +28,7 @@ class CudaDevice : public Device {
   void set_mark(int index) override;
   double ms_between(int from, int to) override;
   std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
+  void connect(const RankExchange& ranks, const std::vector<DeviceMemory*>& shared) override;
   int64_t used_bytes() override;
   std::vector<DeviceLibrary> libraries() override;
 
@@ -38,6 +39,7 @@ class CudaDevice : public Device {
   OctetCudaInfo info_{};
   int n_threads_;
   std::vector<void*> marks_;
+  std::unique_ptr<DeviceMemory> board_;  // what other ranks read and write of this one
 };
 
 }  // namespace octet::cuda

@@ -54,6 +54,7 @@ std::span<const Binding> move_bindings();
 std::span<const Binding> loss_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> attention_bindings();
+std::span<const Binding> rank_bindings();
 
 // nullptr where no kernel applies.
 const Binding* find_binding(const NodeView& view);

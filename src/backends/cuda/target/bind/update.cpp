@@ -58,6 +58,7 @@ KernelSpec adamw_spec(const NodeView& view) {
   AdamwParams p;
   p.n = view.in(AdamwStep::w).n_elems();
   p.group = std::max<int64_t>(a.group, 1);
+  p.first = a.first;
   p.stream = static_cast<uint64_t>(a.stream);
   p.seed = static_cast<uint32_t>(a.seed);
   p.beta1 = static_cast<float>(a.beta1);

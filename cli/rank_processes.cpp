@@ -1,0 +1,139 @@
+#include "cli/rank_processes.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/common.h"
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "comm/processes.h"
+
+namespace octet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kGrace{10};  // for ranks to end by themselves
+
+// What a rank's process ends with; an error is said once, by the rank that has it first.
+int run_rank(Group& group, const std::function<void(Group&)>& body) {
+  const auto failed = [&](int code, const std::string& what) {
+    if (group.fail(what)) {
+      const std::string who = group.rank() == 0 ? "" : fmt::format("[rank {}] ", group.rank());
+      write_err(fmt::format("octet: {}{}\n", who, what));
+    }
+    return code;
+  };
+  try {
+    body(group);
+    return 0;
+  } catch (const ExitStatus& status) {
+    return status.code;
+  } catch (const Error& error) {
+    return failed(exit_code(error.code()), error.what());
+  } catch (const std::exception& error) {
+    return failed(exit_code(ErrorCode::internal), error.what());
+  }
+}
+
+struct RankProcess {
+  pid_t id = 0;
+  std::optional<int> status;  // as waitpid tells it
+};
+
+// Watches the ranks until all have ended.
+class Supervisor {
+ public:
+  Supervisor(ProcessBoard& board, std::vector<RankProcess>& ranks) : board_(board), ranks_(ranks) {}
+
+  int run() {
+    while (n_running() > 0) {
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) look_at(static_cast<int>(rank));
+      pass_signal_on();
+      if (failed_at_ && Clock::now() > *failed_at_ + kGrace) send(SIGKILL);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return code_;
+  }
+
+ private:
+  int n_running() const {
+    int n = 0;
+    for (const RankProcess& rank : ranks_) n += rank.status ? 0 : 1;
+    return n;
+  }
+  void look_at(int rank) {
+    RankProcess& process = ranks_[static_cast<size_t>(rank)];
+    int status = 0;
+    if (process.status || ::waitpid(process.id, &status, WNOHANG) != process.id) return;
+    process.status = status;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    const bool is_first = !failed_at_.has_value();
+    if (is_first) failed_at_ = Clock::now();
+    if (WIFEXITED(status)) {
+      if (is_first) code_ = WEXITSTATUS(status);
+      return;
+    }
+    const std::string why =
+        fmt::format("killed by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+    board_.fail(rank, why);
+    if (!is_first) return;
+    code_ = exit_code(ErrorCode::device);
+    write_err(fmt::format("octet: [ranks] rank {} ended: {}\n", rank, why));
+  }
+  // The terminal sends SIGINT to all by itself.
+  void pass_signal_on() {
+    const int signal = stop_wish().load();
+    if (signal == 0 || signal == SIGINT || was_passed_) return;
+    was_passed_ = true;
+    send(signal);
+  }
+  void send(int signal) const {
+    for (const RankProcess& rank : ranks_) {
+      if (!rank.status) ::kill(rank.id, signal);
+    }
+  }
+
+  ProcessBoard& board_;
+  std::vector<RankProcess>& ranks_;
+  std::optional<Clock::time_point> failed_at_;
+  int code_ = 0;
+  bool was_passed_ = false;
+};
+
+}  // namespace
+
+int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& body) {
+  ProcessBoard board(n_ranks);
+  finish_output();  // nothing is written twice
+  std::vector<RankProcess> ranks(static_cast<size_t>(n_ranks));
+  for (int rank = 0; rank < n_ranks; ++rank) {
+    const pid_t parent = ::getpid();
+    const pid_t child = ::fork();
+    if (child < 0)
+      throw Error(ErrorCode::device, "[ranks] the system makes no process for rank {}", rank);
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != parent) ::_exit(1);
+      const int code = run_rank(*board.group(rank), body);
+      std::fflush(nullptr);
+      ::_exit(code);
+    }
+    ranks[static_cast<size_t>(rank)].id = child;
+  }
+  StopDeferral deferral;
+  deferral.begin();  // signals are the ranks' to heed
+  return Supervisor(board, ranks).run();
+}
+
+}  // namespace octet

@@ -1,0 +1,40 @@
+// Parameters of the kernels between the GPUs of one host. Equations: ir/ops/ranks.cpp.
+//
+// Every rank runs the same program in the same layout, so that the address of a peer's operand is
+// that of one's own, moved to the peer's arena (module/ranks.h). A collective is: all wait until
+// all have come (their operands are there), data is read from the peers, all wait again (so that
+// operands may be overwritten). Waiting is a kernel, so that a step can be one CUDA graph.
+//
+// take_shard: x -> y; all_gather: x [shard] -> y [n]; reduce_ranks: x, into? -> y: `count` elements
+// from `first` on of into + the sum of all ranks' x, in f32 and in their order; max_of_ranks: x ->
+// y (f32 or bool); sharded_norm: as global_norm, of square sums that are added without rounding
+// (math/exact_sum.h).
+#pragma once
+
+#include <cstdint>
+
+#include "formats/dtype.h"
+
+namespace octet::cuda {
+
+inline constexpr int64_t kMostRanks = 8;
+inline constexpr int64_t kSumBytes = 256;  // of an exact sum
+
+struct RankParams {
+  int64_t ranks = 1;
+  int64_t n = 0;      // elements of the whole
+  int64_t shard = 0;  // elements of one rank's run
+  int64_t first = 0;  // of the whole: what this rank's result begins with; -1: its own run
+  int64_t count = 0;  // elements of the result
+  Dtype x = Dtype::f32, y = Dtype::f32;
+  bool into = false;
+  uint8_t reserved[5] = {};
+};
+
+// The gradients follow in the tail, two entries each: elements and dtype.
+struct ShardedNormParams {
+  int64_t ranks = 1;
+  int64_t n_gradients = 0;
+};
+
+}  // namespace octet::cuda

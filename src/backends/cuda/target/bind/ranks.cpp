@@ -1,0 +1,95 @@
+#include "backends/cuda/params/ranks.h"
+
+#include "backends/cuda/target/bind/binding.h"
+#include "ir/sharding.h"
+
+namespace octet::cuda {
+namespace {
+
+bool few_ranks(const NodeView& view) {
+  const int64_t ranks = view.attrs<CollectiveAttrs>().ranks;
+  return ranks > 1 && ranks <= kMostRanks;
+}
+
+bool is_max(const NodeView& view) {
+  return view.attrs<CollectiveAttrs>().reduction == RankReduction::max;
+}
+
+bool reduces(const NodeView& view) {
+  if (!few_ranks(view)) return false;
+  const Dtype x = view.in(Reduce::x).dtype;
+  if (is_max(view)) return x == Dtype::f32 || x == Dtype::boolean;
+  return is_wide_or_half(x) && is_wide_or_half(view.out(Reduce::y).dtype);
+}
+
+bool norm_applies(const NodeView& view) {
+  for (size_t i = 1; i < view.node.operands.size(); ++i) {
+    if (!is_wide_or_half(view.in(i).dtype)) return false;
+  }
+  return view.attrs<CollectiveAttrs>().ranks <= kMostRanks;
+}
+
+// Of one rank alone: a sum that others do not read.
+int64_t norm_scratch(const NodeView& view) {
+  return view.attrs<CollectiveAttrs>().ranks == 1 ? kSumBytes : 0;
+}
+
+// What nodes of all kinds say of the tensor that is cut.
+RankParams params_of(const NodeView& view, int64_t ranks, const TensorType& whole) {
+  const TensorType& x = view.in(Unary::x);
+  const TensorType& y = view.out(Unary::y);
+  return {.ranks = ranks,
+          .n = whole.n_elems(),
+          .shard = shard_elems(whole.n_elems(), ranks),
+          .count = y.n_elems(),
+          .x = x.dtype,
+          .y = y.dtype};
+}
+
+KernelSpec take_shard_spec(const NodeView& view) {
+  const auto& a = view.attrs<ShardAttrs>();
+  RankParams p = params_of(view, a.ranks, view.in(Unary::x));
+  p.first = std::min(p.n, a.rank * p.shard);
+  return make_spec(KernelId::take_shard, p);
+}
+
+KernelSpec all_gather_spec(const NodeView& view) {
+  return make_spec(KernelId::all_gather,
+                   params_of(view, view.attrs<CollectiveAttrs>().ranks, view.out(Unary::y)));
+}
+
+// `first` of a reduce_scatter is this rank's, which the module knows: -1 stands for it.
+KernelSpec reduce_spec(const NodeView& view) {
+  RankParams p = params_of(view, view.attrs<CollectiveAttrs>().ranks, view.in(Reduce::x));
+  if (is_max(view)) return make_spec(KernelId::max_of_ranks, p);
+  p.into = view.has(Reduce::into);
+  if (view.node.op == OpCode::reduce_scatter) p.first = -1;
+  return make_spec(KernelId::reduce_ranks, p);
+}
+
+KernelSpec norm_spec(const NodeView& view) {
+  std::vector<int64_t> gradients;
+  for (size_t i = 1; i < view.node.operands.size(); ++i) {
+    gradients.push_back(view.in(i).n_elems());
+    gradients.push_back(static_cast<int64_t>(view.in(i).dtype));
+  }
+  const ShardedNormParams params{.ranks = view.attrs<CollectiveAttrs>().ranks,
+                                 .n_gradients = std::ssize(view.node.operands) - 1};
+  return make_spec(KernelId::sharded_norm, params, gradients);
+}
+
+const Binding kBindings[] = {
+    {OpCode::take_shard, [](const NodeView&) { return true; }, nullptr, take_shard_spec},
+    {OpCode::all_gather, few_ranks, nullptr, all_gather_spec},
+    {OpCode::reduce_scatter, reduces, nullptr, reduce_spec},
+    {OpCode::all_reduce, reduces, nullptr, reduce_spec},
+    {OpCode::sharded_norm, norm_applies, norm_scratch, norm_spec},
+};
+
+}  // namespace
+
+std::span<const Binding> rank_bindings() {
+  return kBindings;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,156 @@
+#include "comm/processes.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kPiece = int64_t{1} << 20;  // bytes that a rank shows at a time
+constexpr int64_t kEagerLooks = 200;
+constexpr std::chrono::microseconds kPause{50};
+
+// What a rank is in the middle of: all must be in the same.
+struct Call {
+  char what = 0;
+  int64_t bytes = 0;
+};
+
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+// At the start of the shared memory; the ranks' pieces follow.
+struct ProcessBoard::State {
+  int n_ranks = 0;
+  std::atomic<int> n_arrived = 0;
+  std::atomic<int64_t> turn = 0;
+  std::atomic<int> failure_state = 0;  // 1: being written; 2: there
+  char failure[512] = {};
+  Call calls[kMostRanks] = {};
+
+  void throw_if_failed() const {
+    if (failure_state.load() == 2) throw Error(ErrorCode::device, "[ranks] {}", failure);
+  }
+  // Until all have come.
+  void meet() {
+    throw_if_failed();
+    const int64_t now = turn.load();
+    if (n_arrived.fetch_add(1) + 1 == n_ranks) {
+      n_arrived.store(0);
+      turn.store(now + 1);
+      return;
+    }
+    for (int64_t looked = 0; turn.load() == now; ++looked) {
+      throw_if_failed();
+      if (looked < kEagerLooks) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+  }
+};
+
+class ProcessGroup : public Group {
+ public:
+  ProcessGroup(ProcessBoard& board, int rank) : board_(board), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return board_.state_->n_ranks; }
+
+  void all_gather(const std::byte* own, std::byte* all, int64_t bytes) override {
+    in_pieces('g', bytes, [&](int64_t first, int64_t n) {
+      copy_bytes(board_.slot(rank_), own + first, n);
+      meet();
+      for (int r = 0; r < size(); ++r) copy_bytes(all + r * bytes + first, board_.slot(r), n);
+    });
+  }
+  void all_to_all(const std::byte* send, std::byte* received, int64_t bytes) override {
+    for (int to = 0; to < size(); ++to) {
+      in_pieces('t', bytes, [&](int64_t first, int64_t n) {
+        copy_bytes(board_.slot(rank_), send + to * bytes + first, n);
+        meet();
+        if (to != rank_) return;
+        for (int r = 0; r < size(); ++r)
+          copy_bytes(received + r * bytes + first, board_.slot(r), n);
+      });
+    }
+  }
+  void broadcast(std::byte* data, int64_t bytes, int root) override {
+    in_pieces('b', bytes, [&](int64_t first, int64_t n) {
+      if (rank_ == root) copy_bytes(board_.slot(rank_), data + first, n);
+      meet();
+      if (rank_ != root) copy_bytes(data + first, board_.slot(root), n);
+    });
+  }
+  bool fail(const std::string& why) override { return board_.fail(rank_, why); }
+
+ private:
+  // Each piece is shown, read by those who want it, and only then overwritten.
+  template <typename Move>
+  void in_pieces(char what, int64_t bytes, const Move& move) {
+    check_call({what, bytes});
+    for (int64_t first = 0; first < bytes; first += kPiece) {
+      move(first, std::min(kPiece, bytes - first));
+      meet();
+    }
+  }
+  void meet() { board_.state_->meet(); }
+  void check_call(const Call& mine) {
+    ProcessBoard::State& state = *board_.state_;
+    state.calls[rank_] = mine;
+    state.meet();
+    for (int r = 0; r < size(); ++r) {
+      const Call& other = state.calls[r];
+      if (other.what == mine.what && other.bytes == mine.bytes) continue;
+      fail(fmt::format("it moves {} bytes where rank {} moves {}", mine.bytes, r, other.bytes));
+    }
+    meet();
+  }
+
+  ProcessBoard& board_;
+  int rank_;
+};
+
+ProcessBoard::ProcessBoard(int n_ranks) {
+  static_assert(std::atomic<int64_t>::is_always_lock_free);
+  CHECK(n_ranks > 0 && n_ranks <= kMostRanks);
+  bytes_ = sizeof(State) + static_cast<size_t>(n_ranks * kPiece);
+  void* memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw Error(ErrorCode::device, "[ranks] expected {} bytes of shared memory, got none", bytes_);
+  state_ = new (memory) State;
+  state_->n_ranks = n_ranks;
+}
+
+ProcessBoard::~ProcessBoard() {
+  ::munmap(state_, bytes_);
+}
+
+std::unique_ptr<Group> ProcessBoard::group(int rank) {
+  return std::make_unique<ProcessGroup>(*this, rank);
+}
+
+bool ProcessBoard::fail(int rank, const std::string& why) {
+  int none = 0;
+  if (!state_->failure_state.compare_exchange_strong(none, 1)) return false;
+  const std::string text = fmt::format("rank {} ended: {}", rank, why);
+  text.copy(state_->failure, sizeof(state_->failure) - 1);
+  state_->failure_state.store(2);
+  return true;
+}
+
+std::byte* ProcessBoard::slot(int rank) const {
+  return reinterpret_cast<std::byte*>(state_ + 1) + rank * kPiece;
+}
+
+}  // namespace octet

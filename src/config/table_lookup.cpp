@@ -1,0 +1,86 @@
+// What is asked of the table's rows.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "config/table.h"
+
+namespace octet {
+namespace {
+
+using enum OnResume;
+
+struct ExpectedText {
+  const ConfigRow& row;
+  std::string operator()(bool& (*)(RunConfig&)) const { return "true or false"; }
+  std::string operator()(int64_t& (*)(RunConfig&)) const {
+    return "an integer" + bounds_text(row.limits.bounds);
+  }
+  std::string operator()(double& (*)(RunConfig&)) const {
+    return "a number" + bounds_text(row.limits.bounds);
+  }
+  std::string operator()(std::string& (*)(RunConfig&)) const { return "text"; }
+  std::string operator()(std::array<double, 2>& (*)(RunConfig&)) const {
+    return "a list of two numbers" + bounds_text(row.limits.bounds);
+  }
+  std::string operator()(std::vector<std::string>& (*)(RunConfig&)) const {
+    return "a list of names";
+  }
+  std::string operator()(std::vector<RecipeOverride>& (*)(RunConfig&)) const {
+    return "a map from patterns to recipes or formats";
+  }
+  std::string operator()(const ModelField* field) const {
+    if (std::holds_alternative<bool ModelSpec::*>(field->member)) return "true or false";
+    const bool is_integer = std::holds_alternative<int64_t ModelSpec::*>(field->member);
+    return (is_integer ? "an integer" : "a number") + bounds_text(row.limits.bounds);
+  }
+};
+
+}  // namespace
+
+std::vector<std::string> row_names(const ConfigRow& row) {
+  if (row.limits.names == nullptr) return {};
+  std::vector<std::string> names = row.limits.names();
+  if (row.limits.has_auto) names.insert(names.begin(), "auto");
+  return names;
+}
+
+const ConfigRow* find_config_row(std::string_view path) {
+  const auto row = std::ranges::find(config_rows(), path, &ConfigRow::path);
+  return row == config_rows().end() ? nullptr : &*row;
+}
+
+bool is_config_section(std::string_view path) {
+  return std::ranges::any_of(config_rows(), [path](const ConfigRow& row) {
+    return row.path.size() > path.size() && row.path.starts_with(path) &&
+           row.path[path.size()] == '.';
+  });
+}
+
+bool is_shape_key(std::string_view path) {
+  return path.starts_with("model.") && path != "model.path" && path != "model.seq";
+}
+
+std::string_view on_resume_text(OnResume rule) {
+  switch (rule) {
+    case same:
+      return "as recorded";
+    case named:
+      return "by --set";
+    case step_size:
+      return "same product";
+    case open:
+      break;
+  }
+  return "free";
+}
+
+std::string expected_text(const ConfigRow& row) {
+  if (row.limits.names != nullptr) {
+    return fmt::format("one of {}", fmt::join(row_names(row), ", "));
+  }
+  return std::visit(ExpectedText{row}, row.field);
+}
+
+}  // namespace octet
