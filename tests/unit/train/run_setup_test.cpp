@@ -91,6 +91,9 @@ TEST(RunSetup, every_listed_name_means_something) {
       if (name == "adapter") continue;  // needs adapters, and they a model's folder
       if (row.path == "recipe.compute" && name == "f32") sets.push_back("recipe=fp32");
       if (row.path == "recipe.compute" && name == "fp16") sets.push_back("recipe=fp16");
+      if (row.path == "recipe.activations" || row.path == "recipe.gradient_rounding")
+        sets.push_back("recipe=hif8");
+      if (row.path == "recipe.mx_scale") sets.push_back("recipe=mxfp8");
       if (row.path == "model.kind") sets.push_back("model.kv_heads=0");
       const RunConfig config = config_with(sets);
       EXPECT_EQ(error_of([&] {
