@@ -63,7 +63,8 @@ class Supervisor {
       if (failed_at_ && Clock::now() > *failed_at_ + kGrace) send(SIGKILL);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    return code_;
+    const int failed = board_.failed_rank();
+    return failed < 0 ? first_code_ : code_of(*ranks_[static_cast<size_t>(failed)].status);
   }
 
  private:
@@ -78,23 +79,20 @@ class Supervisor {
     if (process.status || ::waitpid(process.id, &status, WNOHANG) != process.id) return;
     process.status = status;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    const bool is_first = !failed_at_.has_value();
-    if (is_first) failed_at_ = Clock::now();
-    if (WIFEXITED(status)) {
-      if (is_first) code_ = WEXITSTATUS(status);
-      return;
-    }
+    if (!failed_at_) failed_at_ = Clock::now();
+    if (first_code_ == 0) first_code_ = code_of(status);
+    if (WIFEXITED(status)) return;
     const std::string why =
         fmt::format("killed by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
-    board_.fail(rank, why);
-    if (!is_first) return;
-    code_ = exit_code(ErrorCode::device);
-    write_err(fmt::format("octet: [ranks] rank {} ended: {}\n", rank, why));
+    if (board_.fail(rank, why))
+      write_err(fmt::format("octet: [ranks] rank {} ended: {}\n", rank, why));
   }
-  // The terminal sends SIGINT to all by itself.
+  static int code_of(int status) {
+    return WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(ErrorCode::device);
+  }
   void pass_signal_on() {
     const int signal = stop_wish().load();
-    if (signal == 0 || signal == SIGINT || was_passed_) return;
+    if (signal == 0 || was_passed_) return;
     was_passed_ = true;
     send(signal);
   }
@@ -107,7 +105,7 @@ class Supervisor {
   ProcessBoard& board_;
   std::vector<RankProcess>& ranks_;
   std::optional<Clock::time_point> failed_at_;
-  int code_ = 0;
+  int first_code_ = 0;  // of those that look_at saw end otherwise than well
   bool was_passed_ = false;
 };
 
@@ -124,6 +122,7 @@ int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& bod
       throw Error(ErrorCode::device, "[ranks] the system makes no process for rank {}", rank);
     if (child == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::setpgid(0, 0);  // the terminal's signals come through the supervisor, once
       if (::getppid() != parent) ::_exit(1);
       const int code = run_rank(*board.group(rank), body);
       std::fflush(nullptr);

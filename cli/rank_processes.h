@@ -9,8 +9,8 @@ namespace octet {
 
 // Forks n processes, which each call body(group) and end, and waits for them. The status to end
 // with: 0, or that of the rank that failed first. A rank that ends by an error says its line; one
-// that is killed is named in one; the others follow within seconds. SIGTERM and SIGHUP go on to the
-// ranks. Call while the process has one thread.
+// that is killed is named in one; the others follow within seconds. SIGINT, SIGTERM and SIGHUP go
+// on to the ranks. Call while the process has one thread.
 int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& body);
 
 }  // namespace octet

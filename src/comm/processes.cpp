@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
+#include "base/copy_bytes.h"
 #include "base/error.h"
 
 namespace octet {
@@ -23,10 +23,6 @@ struct Call {
   int64_t bytes = 0;
 };
 
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 }  // namespace
 
 // At the start of the shared memory; the ranks' pieces follow.
@@ -34,12 +30,13 @@ struct ProcessBoard::State {
   int n_ranks = 0;
   std::atomic<int> n_arrived = 0;
   std::atomic<int64_t> turn = 0;
-  std::atomic<int> failure_state = 0;  // 1: being written; 2: there
+  std::atomic<int> failed_rank = -1;
+  std::atomic<bool> has_failure = false;  // its text is written
   char failure[512] = {};
   Call calls[kMostRanks] = {};
 
   void throw_if_failed() const {
-    if (failure_state.load() == 2) throw Error(ErrorCode::device, "[ranks] {}", failure);
+    if (has_failure.load()) throw Error(ErrorCode::device, "[ranks] {}", failure);
   }
   // Until all have come.
   void meet() {
@@ -141,12 +138,16 @@ std::unique_ptr<Group> ProcessBoard::group(int rank) {
 }
 
 bool ProcessBoard::fail(int rank, const std::string& why) {
-  int none = 0;
-  if (!state_->failure_state.compare_exchange_strong(none, 1)) return false;
+  int none = -1;
+  if (!state_->failed_rank.compare_exchange_strong(none, rank)) return false;
   const std::string text = fmt::format("rank {} ended: {}", rank, why);
   text.copy(state_->failure, sizeof(state_->failure) - 1);
-  state_->failure_state.store(2);
+  state_->has_failure.store(true);
   return true;
+}
+
+int ProcessBoard::failed_rank() const {
+  return state_->failed_rank.load();
 }
 
 std::byte* ProcessBoard::slot(int rank) const {

@@ -25,6 +25,7 @@ class ProcessBoard {
   std::unique_ptr<Group> group(int rank);
   // A rank has ended: calls of all others throw from now on. Whether it is the first, which counts.
   bool fail(int rank, const std::string& why);
+  int failed_rank() const;  // that one; -1: none
 
  private:
   friend class ProcessGroup;
