@@ -119,6 +119,7 @@ struct TrainRun {
   const LoadedConfig& loaded;
   const Dataset& data;
   StartMode mode;
+  std::optional<StepRange> profile_steps = {};
 
   Trainer trainer(Backend& backend, Group* group) const {
     return Trainer(loaded.config, data,
@@ -127,11 +128,10 @@ struct TrainRun {
 };
 
 TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHooks hooks) {
-  std::optional<StepRange> profile_steps;
-  if (!run.flags.profile_steps.empty()) profile_steps = parse_step_range(run.flags.profile_steps);
   Trainer trainer = run.trainer(backend, group);
   std::optional<StepProfiler> profiler;
-  if (profile_steps && trainer.is_root()) profiler.emplace(*profile_steps, trainer.engine());
+  if (run.profile_steps && trainer.is_root())
+    profiler.emplace(*run.profile_steps, trainer.engine());
   StopDeferral deferral;
   hooks.before_step = [&](int64_t step) {
     deferral.begin();  // from the first step on there is something to save
@@ -141,6 +141,14 @@ TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHook
   hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
                  result.step);
   if (profiler) write_profile(*profiler, run.loaded.config, backend, run.options, hooks.log);
+  return result;
+}
+
+// For one of as many ranks, which share the machine's cores.
+GlobalOptions options_of_rank(const GlobalOptions& options, int64_t n_ranks) {
+  GlobalOptions result = options;
+  const int n_threads = options.threads > 0 ? options.threads : usable_cores();
+  result.threads = std::max(1, n_threads / static_cast<int>(n_ranks));
   return result;
 }
 
@@ -159,9 +167,7 @@ Devices open_devices(const RunConfig& config, const GlobalOptions& options, Grou
     return devices;
   }
   devices.groups = local_groups(static_cast<int>(config.parallel.ranks));
-  GlobalOptions shared = options;
-  const int n_threads = options.threads > 0 ? options.threads : usable_cores();
-  shared.threads = std::max(1, n_threads / static_cast<int>(devices.groups.size()));
+  const GlobalOptions shared = options_of_rank(options, config.parallel.ranks);
   for (const auto& group : devices.groups)
     devices.backends.push_back(open_backend(shared, needs, group.get()));
   return devices;
@@ -184,10 +190,9 @@ TrainResult train_on(Devices& devices, const TrainRun& run, Group* process,
   return result;
 }
 
-void tell_about(const LoadedConfig& loaded, const TrainRun& run, const ModelSpec& spec,
-                const Log& log) {
-  log.info("{}", description(loaded.config, spec, run.data));
-  if (run.flags.config.empty()) log.info("{}", settled_text(loaded.config));
+void tell_about(const TrainRun& run, const ModelSpec& spec, const Log& log) {
+  log.info("{}", description(run.loaded.config, spec, run.data));
+  if (run.flags.config.empty()) log.info("{}", settled_text(run.loaded.config));
 }
 
 // Each step's line of metrics.jsonl to standard output, too.
@@ -205,7 +210,8 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
   const bool is_root = process == nullptr || process->rank() == 0;
   const RunConfig& config = loaded.config;
   const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
-  if (!flags.profile_steps.empty()) parse_step_range(flags.profile_steps);
+  std::optional<StepRange> profile_steps;
+  if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   Files& files = posix_files();
   const StartMode mode = flags.resume      ? StartMode::resume
                          : flags.overwrite ? StartMode::overwrite
@@ -233,8 +239,8 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
   TrainHooks hooks = is_root ? progress.hooks() : TrainHooks{.log = rank_log->log()};
   hooks.stop = &stop_wish();
   if (flags.streams) stream_steps(hooks);
-  const TrainRun run{flags, options, machine, loaded, data, mode};
-  tell_about(loaded, run, spec, hooks.log);
+  const TrainRun run{flags, options, machine, loaded, data, mode, profile_steps};
+  tell_about(run, spec, hooks.log);
   for (const DeviceLibrary& library : devices.backends[0].device->libraries()) {
     if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
   }
@@ -251,9 +257,7 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   const LoadedConfig loaded = configuration(flags, options);
   const auto n_ranks = static_cast<int>(loaded.config.parallel.ranks);
   if (options.device == "cpu" || n_ranks == 1) return run_ranks(flags, options, loaded, nullptr);
-  GlobalOptions of_rank = options;
-  const int n_threads = options.threads > 0 ? options.threads : usable_cores();
-  of_rank.threads = std::max(1, n_threads / n_ranks);
+  GlobalOptions of_rank = options_of_rank(options, n_ranks);
   const int code = run_rank_processes(n_ranks, [&](Group& group) {
     if (group.rank() > 0) of_rank.quiet = true;
     run_ranks(flags, of_rank, loaded, &group);

@@ -22,7 +22,7 @@ FLOORS = {
     "math": {"base", "formats"},
     "ir": {"base", "formats"},
     "io": {"base", "formats"},
-    "comm": {"base", "device"},
+    "comm": {"base"},
     "nn": {"base", "formats", "ir"},
     "optim": {"base", "formats", "ir"},
     "passes": {"base", "formats", "ir"},

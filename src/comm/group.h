@@ -9,7 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 namespace octet {
 
@@ -29,5 +32,21 @@ class Group {
   // the words of later ones are lost.
   virtual bool fail(const std::string& why) = 0;
 };
+
+// What every rank has, in the order of the ranks; nullptr: there is one.
+template <typename T>
+std::vector<T> gather_values(Group* group, std::span<const T> own) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (group == nullptr) return {own.begin(), own.end()};
+  std::vector<T> all(own.size() * static_cast<size_t>(group->size()));
+  group->all_gather(reinterpret_cast<const std::byte*>(own.data()),
+                    reinterpret_cast<std::byte*>(all.data()),
+                    static_cast<int64_t>(own.size_bytes()));
+  return all;
+}
+template <typename T>
+std::vector<T> gather_value(Group* group, const T& own) {
+  return gather_values(group, std::span(&own, 1));
+}
 
 }  // namespace octet

@@ -1,12 +1,12 @@
 #include "comm/local.h"
 
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
 
+#include "base/copy_bytes.h"
 #include "base/error.h"
 
 namespace octet {
@@ -90,10 +90,6 @@ class Board {
   int n_waiting_ = 0;
   int64_t turn_ = 0;
 };
-
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 class LocalGroup : public Group {
  public:

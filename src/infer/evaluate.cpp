@@ -34,10 +34,7 @@ NllSum sum_rows(const Batch& batch, const std::vector<float>& nll, int64_t first
 // A mean of all tokens as a ratio of sums over rows, and its error (delta method).
 std::pair<double, double> mean_and_error(std::span<const NllSum> rows) {
   NllSum total;
-  for (const NllSum& row : rows) {
-    total.sum += row.sum;
-    total.n_tokens += row.n_tokens;
-  }
+  for (const NllSum& row : rows) total.add(row);
   const double mean = total.mean(), n_rows = static_cast<double>(rows.size());
   double squares = 0;
   for (const NllSum& row : rows) {
@@ -64,9 +61,7 @@ NllSum batch_nll(BoundPlan& evaluate, const Batch& batch) {
 NllSum stream_nll(BoundPlan& evaluate, const EvalRows& rows, int64_t batch) {
   NllSum total;
   for (int64_t first = 0; first < rows.n_rows(); first += batch) {
-    const NllSum part = batch_nll(evaluate, rows.at(first, batch));
-    total.sum += part.sum;
-    total.n_tokens += part.n_tokens;
+    total.add(batch_nll(evaluate, rows.at(first, batch)));
   }
   return total;
 }

@@ -15,6 +15,10 @@ namespace octet {
 struct NllSum {
   double sum = 0;
   int64_t n_tokens = 0;  // predicted ones
+  void add(const NllSum& other) {
+    sum += other.sum;
+    n_tokens += other.n_tokens;
+  }
   double mean() const { return n_tokens > 0 ? sum / static_cast<double>(n_tokens) : 0; }
 };
 

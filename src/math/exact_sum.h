@@ -7,49 +7,65 @@
 #include <cmath>
 #include <cstdint>
 
+#include "formats/bits.h"
+
 namespace octet {
+
+// Of a sum: multiples of 2^-384 below 2^304, which any sum of 2^40 squares of f32 numbers is.
+inline constexpr int kExactLimbs = 22, kExactLowest = -384;
+
+// What a number adds to three limbs, from `limb` on: 32 bits to each. It is finite and above 0.
+struct ExactParts {
+  int limb = 0;
+  uint32_t bits[3] = {};
+};
+OCTET_HOST_DEVICE inline ExactParts exact_parts(double x) {
+  int exponent = 0;
+  const auto significand = static_cast<uint64_t>(std::frexp(x, &exponent) * 0x1p53);
+  const int at = exponent - 53 - kExactLowest, shift = at % 32;
+  const uint64_t low = significand << shift;
+  const uint64_t high = shift == 0 ? 0 : significand >> (64 - shift);
+  return {
+      at / 32,
+      {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high)}};
+}
+
+// The value of kExactLimbs limbs, within an ulp.
+OCTET_HOST_DEVICE inline double exact_value(const int64_t* limbs) {
+  uint32_t digits[kExactLimbs];
+  int64_t carry = 0;
+  for (int i = 0; i < kExactLimbs; ++i) {
+    const int64_t sum = limbs[i] + carry;
+    digits[i] = static_cast<uint32_t>(sum);
+    carry = sum >> 32;
+  }
+  auto result = static_cast<double>(carry);
+  for (int i = kExactLimbs; i-- > 0;) result = result * 0x1p32 + static_cast<double>(digits[i]);
+  return std::ldexp(result, kExactLowest);
+}
 
 class ExactSum {
  public:
-  // Multiples of 2^-384 below 2^304: any sum of 2^40 squares of f32 numbers.
-  static constexpr int kLimbs = 22, kLowestExponent = -384;
   // The limbs, and how many of the numbers were not finite: what ranks send each other.
-  using Words = std::array<int64_t, kLimbs + 1>;
+  using Words = std::array<int64_t, kExactLimbs + 1>;
 
   void add(double x) {
     if (!std::isfinite(x)) {
-      ++words_[kLimbs];
+      ++words_[kExactLimbs];
       return;
     }
     if (!(x > 0)) return;
-    int exponent = 0;
-    const auto significand = static_cast<uint64_t>(std::frexp(x, &exponent) * 0x1p53);
-    const int at = exponent - 53 - kLowestExponent;
-    const unsigned __int128 bits = static_cast<unsigned __int128>(significand) << (at % 32);
-    int64_t* const limb = &words_[static_cast<size_t>(at / 32)];
-    for (int i = 0; i < 3; ++i) limb[i] += static_cast<int64_t>((bits >> (32 * i)) & 0xFFFFFFFFu);
+    const ExactParts parts = exact_parts(x);
+    for (int i = 0; i < 3; ++i) words_[static_cast<size_t>(parts.limb + i)] += parts.bits[i];
   }
   void add(const Words& other) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i] += other[i];
   }
 
   const Words& words() const { return words_; }
-  bool finite() const { return words_[kLimbs] == 0; }
+  bool finite() const { return words_[kExactLimbs] == 0; }
   // Within an ulp; NaN where a number was not finite.
-  double value() const {
-    if (!finite()) return std::nan("");
-    std::array<int64_t, kLimbs> limbs;
-    int64_t carry = 0;
-    for (size_t i = 0; i < limbs.size(); ++i) {
-      const int64_t sum = words_[i] + carry;
-      limbs[i] = sum & 0xFFFFFFFF;
-      carry = sum >> 32;
-    }
-    double result = static_cast<double>(carry);
-    for (size_t i = limbs.size(); i-- > 0;)
-      result = result * 0x1p32 + static_cast<double>(limbs[i]);
-    return std::ldexp(result, kLowestExponent);
-  }
+  double value() const { return finite() ? exact_value(words_.data()) : std::nan(""); }
 
  private:
   Words words_{};

@@ -12,6 +12,8 @@
 namespace octet {
 namespace {
 
+constexpr int64_t kNormBytes = 23 * 8;  // what ranks send of a norm (math/exact_sum.h)
+
 bool is_collective(OpCode op) {
   return op == OpCode::all_gather || op == OpCode::reduce_scatter || op == OpCode::all_reduce ||
          op == OpCode::sharded_norm;
@@ -26,7 +28,7 @@ class Simulation {
     for (const PlanStep& step : plan_.steps) {
       const Node& node = plan_.graph.nodes[static_cast<size_t>(step.node)];
       if (sent_bytes(plan_.graph, node) > 0) {
-        transfer(step.node, node);
+        transfer(node);
       } else {
         compute(node);
       }
@@ -85,7 +87,7 @@ class Simulation {
     if (cause != nullptr) cause->waited += seconds;
   }
 
-  void transfer(NodeId id, const Node& node) {
+  void transfer(const Node& node) {
     const int64_t bytes = sent_bytes(plan_.graph, node);
     const bool is_parameter =
         node.op == OpCode::all_gather && plan_.graph.input_of(node.in(Unary::x)) != nullptr;
@@ -97,8 +99,7 @@ class Simulation {
     for (const ValueId result : node.results) {
       if (result != kNoValue) made_by_[static_cast<size_t>(result)] = report_.transfers.size();
     }
-    report_.transfers.push_back({.node = id,
-                                 .what = what(node),
+    report_.transfers.push_back({.what = what(node),
                                  .bytes = bytes,
                                  .seconds = seconds,
                                  .slack = std::max(0.0, compute_free_ - from),
@@ -122,15 +123,11 @@ class Simulation {
 
 }  // namespace
 
-double TransferReport::hidden_share() const {
-  return link_seconds > 0 ? std::max(0.0, 1 - waited / link_seconds) : 1;
-}
-
 int64_t sent_bytes(const Graph& graph, const Node& node) {
   if (!is_collective(node.op)) return 0;
   const auto& attrs = std::get<CollectiveAttrs>(node.attrs);
   const int64_t others = attrs.ranks - 1;
-  if (node.op == OpCode::sharded_norm) return others * 23 * 8;  // an ExactSum
+  if (node.op == OpCode::sharded_norm) return others * kNormBytes;
   const TensorType& x = graph.type(node.in(0));
   if (node.op == OpCode::all_gather) return others * x.n_bytes();
   if (attrs.reduction == RankReduction::max) return others * x.n_bytes();

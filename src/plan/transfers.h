@@ -25,7 +25,6 @@ struct MachineRates {
 };
 
 struct Transfer {
-  NodeId node = kNoNode;
   std::string what;    // "reduce_scatter of layer 3, q_proj"
   int64_t bytes = 0;   // sent by this rank, and received by it
   double seconds = 0;  // on the link
@@ -40,8 +39,6 @@ struct TransferReport {
   double compute_seconds = 0;  // without transfers
   double link_seconds = 0;     // of all transfers
   double waited = 0;
-  // The share of the transfers' time that computing hides; 1 where there are none.
-  double hidden_share() const;
 };
 
 // Bytes that a node sends from one rank to all others together; 0 where it is no collective.

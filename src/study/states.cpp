@@ -129,23 +129,31 @@ class StatesStudy {
     return sheet;
   }
 
-  Figure pair_figure() const {
-    Figure figure{.file = "pairs",
-                  .title = "Error of m / (sqrt(v) + eps) by the formats of both",
-                  .x_title = "format of v",
-                  .y_title = "mean square error",
-                  .scale = FigureScale::logarithmic,
-                  .has_dots = true};
-    for (const StateForm& form : kForms) figure.x_names.emplace_back(form.name);
+  // A line for each format of m but hif8, which is near e4m3: eight colours.
+  template <typename Value>
+  static Figure errors_by_form(Figure figure, std::string_view prefix, size_t n,
+                               const Value& value) {
+    figure.y_title = "mean square error";
+    figure.scale = FigureScale::logarithmic;
+    figure.has_dots = true;
     for (size_t a = 0; a < kFormCount; ++a) {
-      if (kForms[a].kind.dtype == Dtype::hif8) continue;  // near e4m3: eight colours
-      Series series{.name = fmt::format("m {}", kForms[a].name)};
-      for (size_t b = 0; b < kFormCount; ++b) {
-        series.x.push_back(static_cast<double>(b));
-        series.y.push_back(mse(a, b));
+      if (kForms[a].kind.dtype == Dtype::hif8) continue;
+      Series series{.name = fmt::format("{}{}", prefix, kForms[a].name)};
+      for (size_t i = 0; i < n; ++i) {
+        series.x.push_back(static_cast<double>(i));
+        series.y.push_back(value(a, i));
       }
       figure.series.push_back(std::move(series));
     }
+    return figure;
+  }
+
+  Figure pair_figure() const {
+    Figure figure = errors_by_form({.file = "pairs",
+                                    .title = "Error of m / (sqrt(v) + eps) by the formats of both",
+                                    .x_title = "format of v"},
+                                   "m ", kFormCount, [&](size_t a, size_t b) { return mse(a, b); });
+    for (const StateForm& form : kForms) figure.x_names.emplace_back(form.name);
     return figure;
   }
 
@@ -165,22 +173,12 @@ class StatesStudy {
   }
 
   Figure tensor_figure() const {
-    Figure figure{.file = "by_tensor",
-                  .title = "The same by tensor, both moments in one format",
-                  .x_title = "tensor, in the order of the file",
-                  .y_title = "mean square error",
-                  .scale = FigureScale::logarithmic,
-                  .has_dots = true};
-    for (size_t a = 0; a < kFormCount; ++a) {
-      if (kForms[a].kind.dtype == Dtype::hif8) continue;
-      Series series{.name = std::string(kForms[a].name)};
-      for (size_t i = 0; i < tensors_.size(); ++i) {
-        series.x.push_back(static_cast<double>(i));
-        series.y.push_back(tensors_[i].second[a * kFormCount + a]);
-      }
-      figure.series.push_back(std::move(series));
-    }
-    return figure;
+    return errors_by_form({.file = "by_tensor",
+                           .title = "The same by tensor, both moments in one format",
+                           .x_title = "tensor, in the order of the file"},
+                          "", tensors_.size(), [&](size_t a, size_t i) {
+                            return tensors_[i].second[a * kFormCount + a];
+                          });
   }
 
   template <size_t N>

@@ -220,16 +220,8 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& ba
 
 // In the order of the step's micro-batches.
 double TrainEngine::sum_over_ranks(const std::vector<float>& losses) const {
-  const size_t n = losses.size(),
-               n_ranks = group_ == nullptr ? 1 : static_cast<size_t>(group_->size());
-  std::vector<float> all(n * n_ranks);
-  if (group_ == nullptr) {
-    all = losses;
-  } else {
-    group_->all_gather(reinterpret_cast<const std::byte*>(losses.data()),
-                       reinterpret_cast<std::byte*>(all.data()),
-                       static_cast<int64_t>(n * sizeof(float)));
-  }
+  const std::vector<float> all = gather_values<float>(group_, losses);
+  const size_t n = losses.size(), n_ranks = all.size() / n;
   double sum = 0;
   for (size_t i = 0; i < n; ++i) {
     for (size_t rank = 0; rank < n_ranks; ++rank) sum += static_cast<double>(all[rank * n + i]);
@@ -242,17 +234,11 @@ NllSum TrainEngine::evaluate(const EvalRows& rows) {
   BoundPlan& plan = function(function::evaluate);
   if (group_ == nullptr) return stream_nll(plan, rows, size_.batch);
   NllSum total;
-  const int64_t n_ranks = group_->size(), turn = n_ranks * size_.batch;
-  std::vector<NllSum> parts(static_cast<size_t>(n_ranks));
+  const int64_t turn = group_->size() * size_.batch;
   for (int64_t first = 0; first < rows.n_rows(); first += turn) {
     // Past the last row a batch has no labels.
     const NllSum own = batch_nll(plan, rows.at(first + group_->rank() * size_.batch, size_.batch));
-    group_->all_gather(reinterpret_cast<const std::byte*>(&own),
-                       reinterpret_cast<std::byte*>(parts.data()), sizeof(NllSum));
-    for (const NllSum& part : parts) {
-      total.sum += part.sum;
-      total.n_tokens += part.n_tokens;
-    }
+    for (const NllSum& part : gather_value(group_, own)) total.add(part);
   }
   return total;
 }

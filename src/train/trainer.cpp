@@ -87,8 +87,8 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       machine_(machine),
       spec_(model_from_config(machine.files, config)),
       recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
-      engine_(program_options(config, spec_, machine.group == nullptr ? 0 : machine.group->rank()),
-              machine.device, machine.catalogue, machine.group),
+      engine_(program_options(config, spec_, machine.rank()), machine.device, machine.catalogue,
+              machine.group),
       loader_(make_loader(data.train, config)),
       val_(data.val) {
   // Now: a state can be saved when the data cannot be read.
@@ -102,12 +102,12 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
 StepReport Trainer::step() {
   const Stopwatch watch;
   const int64_t batch = config_.train.batch, n_windows = config_.step_rows();
-  const int64_t rank = is_root() ? 0 : machine_.group->rank();
   const RowCounts counts = loader_->count(n_windows);
   const MicroBatches batches{.count = static_cast<size_t>(config_.train.accumulate),
                              .n_labels = counts.n_labels,
                              .read = [&](size_t i) {
-                               const int64_t place = static_cast<int64_t>(i) * n_ranks() + rank;
+                               const int64_t place =
+                                   static_cast<int64_t>(i) * n_ranks() + machine_.rank();
                                return loader_->peek(place * batch, batch);
                              }};
   const auto t = static_cast<double>(attempted_ + 1 - skipped_ - overflowed_);
@@ -234,11 +234,7 @@ void Trainer::record_left_over(const TrainHooks& hooks) {
 
 // One answer of all ranks.
 int Trainer::stop_wish(const TrainHooks& hooks) const {
-  const int own = hooks.stop ? hooks.stop->load() : 0;
-  if (machine_.group == nullptr) return own;
-  std::vector<int> all(static_cast<size_t>(n_ranks()));
-  machine_.group->all_gather(reinterpret_cast<const std::byte*>(&own),
-                             reinterpret_cast<std::byte*>(all.data()), sizeof(int));
+  const std::vector<int> all = gather_value(machine_.group, hooks.stop ? hooks.stop->load() : 0);
   return *std::max_element(all.begin(), all.end());
 }
 

@@ -45,6 +45,7 @@ struct TrainerMachine {
   // Of config.parallel.ranks ranks, each with a trainer that makes the same calls; rank 0 alone
   // writes files. nullptr where this is the only one.
   Group* group = nullptr;
+  int rank() const { return group == nullptr ? 0 : group->rank(); }
 };
 
 // A mode alone is a start that names no keys.
@@ -100,7 +101,7 @@ class Trainer {
   std::optional<double> evaluate();
 
   // Whether this rank is the one that writes.
-  bool is_root() const { return machine_.group == nullptr || machine_.group->rank() == 0; }
+  bool is_root() const { return machine_.rank() == 0; }
   int64_t step_count() const { return attempted_; }
   TrainEngine& engine() { return engine_; }
   const ModelSpec& spec() const { return spec_; }

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/error.h"
+#include "base/copy_bytes.h"
 #include "formats/codec.h"
 
 namespace octet::cpu {
@@ -37,10 +37,6 @@ void store(Out y, int64_t i, float value) {
   }
 }
 
-void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 // NaN is larger than any number.
 float larger(float a, float b) {
   return std::isnan(a) || a > b ? a : b;
@@ -48,11 +44,8 @@ float larger(float a, float b) {
 
 template <typename T, typename Larger>
 void largest(Group* group, std::span<T> values, const Larger& larger_of) {
-  if (group == nullptr || group->size() == 1) return;
-  std::vector<T> all(values.size() * static_cast<size_t>(group->size()));
-  group->all_gather(reinterpret_cast<const std::byte*>(values.data()),
-                    reinterpret_cast<std::byte*>(all.data()),
-                    static_cast<int64_t>(values.size_bytes()));
+  if (group == nullptr) return;
+  const std::vector<T> all = gather_values<T>(group, values);
   for (size_t i = 0; i < all.size(); ++i) {
     T& value = values[i % values.size()];
     value = larger_of(value, all[i]);
@@ -111,13 +104,8 @@ ExactSum square_sum(In x, int64_t n, ThreadPool& pool) {
 }
 
 ExactSum sum_over(Group* group, const ExactSum& own) {
-  if (group == nullptr || group->size() == 1) return own;
-  std::vector<ExactSum::Words> all(static_cast<size_t>(group->size()));
-  group->all_gather(reinterpret_cast<const std::byte*>(own.words().data()),
-                    reinterpret_cast<std::byte*>(all.data()),
-                    static_cast<int64_t>(sizeof(ExactSum::Words)));
   ExactSum total;
-  for (const ExactSum::Words& words : all) total.add(words);
+  for (const ExactSum::Words& words : gather_value(group, own.words())) total.add(words);
   return total;
 }
 

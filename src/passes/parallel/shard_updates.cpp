@@ -28,6 +28,17 @@ bool is_update(const Node& node) {
   return node.op == OpCode::adamw_step;
 }
 
+// What the input is for; none where the value is no input.
+StateUse use_of(const Graph& graph, ValueId id) {
+  const GraphInput* input = id == kNoValue ? nullptr : graph.input_of(id);
+  return input == nullptr ? StateUse::none : input->key.use;
+}
+
+ValueId max_over_ranks(Builder& builder, int64_t ranks, ValueId x) {
+  const CollectiveAttrs attrs{.ranks = ranks, .reduction = RankReduction::max, .shape = {}};
+  return builder.emit1(OpCode::all_reduce, attrs, {x});
+}
+
 // Rewrites one function's graph; `from` has its inputs cut already.
 class Sharder {
  public:
@@ -102,7 +113,7 @@ class Sharder {
         gradients_[node.in(AdamwStep::g)] = kNoValue;
     }
     for (const GraphOutput& output : from_.outputs) {
-      if (!is_accumulated(output)) continue;
+      if (use_of(from_, output.updates) != StateUse::accumulator) continue;
       is_early_ = true;
       const Node& last = from_.nodes[index(from_.values[index(output.value)].producer)];
       const bool adds = last.op == OpCode::add && last.in(Binary::a) == output.updates;
@@ -113,10 +124,6 @@ class Sharder {
     }
     // Two homes of one gradient would have to be two sums.
     if (!shares()) gradients_.clear(), skipped_.clear(), accumulated_.clear();
-  }
-  bool is_accumulated(const GraphOutput& output) const {
-    const GraphInput* input = output.updates == kNoValue ? nullptr : from_.input_of(output.updates);
-    return input != nullptr && input->key.use == StateUse::accumulator;
   }
 
   void find_flags() {
@@ -148,9 +155,7 @@ class Sharder {
   }
 
   bool is_gradient(ValueId id) const {
-    const GraphInput* input = from_.input_of(id);
-    return gradients_.contains(id) ||
-           (input != nullptr && input->key.use == StateUse::accumulator) || !shares();
+    return gradients_.contains(id) || use_of(from_, id) == StateUse::accumulator || !shares();
   }
   bool is_of_gradients(const Node& node) const {
     return node.operands.size() > 1 &&
@@ -174,19 +179,13 @@ class Sharder {
 
   void emit_update(const Node& node) {
     using S = AdamwStep;
-    if (!cuts()) {
-      std::vector<ValueId> operands;
-      for (size_t i = 0; i < node.operands.size(); ++i)
-        operands.push_back(i == S::g ? gradient_of(node.operands[i])
-                                     : rewriter_.map(node.operands[i]));
-      builder().tag = node.tag;
-      return rewriter_.set(node.results, builder().emit(node.op, node.attrs, std::move(operands)));
-    }
-    const ValueId gradient = gradient_of(node.in(S::g)), weight = node.in(S::w);
-    const Shape& whole = from_.type(weight).shape;
+    const ValueId gradient = gradient_of(node.in(S::g));
     builder().tag = node.tag;
     std::vector<ValueId> operands = rewriter_.map(node.operands);
     operands[S::g] = gradient;
+    if (!cuts())
+      return rewriter_.set(node.results, builder().emit(node.op, node.attrs, std::move(operands)));
+    const Shape& whole = from_.type(node.in(S::w)).shape;
     const ShardAttrs own{.ranks = options_.ranks, .rank = options_.rank};
     operands[S::w] = builder().emit1(OpCode::take_shard, own, {operands[S::w]});
     auto attrs = std::get<AdamwAttrs>(node.attrs);
@@ -202,9 +201,7 @@ class Sharder {
   void agree(ValueId id, const Tag& tag) {
     if (!shares()) return;
     builder().tag = tag;
-    CollectiveAttrs attrs = collective();
-    attrs.reduction = RankReduction::max;
-    rewriter_.set(id, builder().emit1(OpCode::all_reduce, attrs, {rewriter_.map(id)}));
+    rewriter_.set(id, max_over_ranks(builder(), options_.ranks, rewriter_.map(id)));
   }
 
   void emit_outputs() {
@@ -213,15 +210,12 @@ class Sharder {
       if (const auto it = accumulated_.find(output.name); it != accumulated_.end()) {
         value = reduced(it->second);
       } else {
-        if (is_history(output)) agree(output.value, Tag{.role = Role::update, .origin = "ranks"});
+        if (use_of(from_, output.updates) == StateUse::amax_history)
+          agree(output.value, Tag{.role = Role::update, .origin = "ranks"});
         value = rewriter_.map(output.value);
       }
       builder().output(output.name, value, rewriter_.map(output.updates));
     }
-  }
-  bool is_history(const GraphOutput& output) const {
-    const GraphInput* input = output.updates == kNoValue ? nullptr : from_.input_of(output.updates);
-    return input != nullptr && input->key.use == StateUse::amax_history;
   }
 
   ParallelOptions options_;
@@ -318,11 +312,8 @@ class Gatherer {
     }
     rewriter_.copy(node);
     for (const ValueId id : node.results) {
-      if (id == kNoValue) continue;
-      CollectiveAttrs attrs;
-      attrs.ranks = options_.ranks;
-      attrs.reduction = RankReduction::max;
-      rewriter_.set(id, builder().emit1(OpCode::all_reduce, attrs, {rewriter_.map(id)}));
+      if (id != kNoValue)
+        rewriter_.set(id, max_over_ranks(builder(), options_.ranks, rewriter_.map(id)));
     }
   }
 

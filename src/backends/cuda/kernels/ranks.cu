@@ -9,7 +9,7 @@ namespace octet::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLimbs = ExactSum::kLimbs;
+constexpr int kLimbs = kExactLimbs;
 
 template <typename T>
 struct Peers {
@@ -102,14 +102,9 @@ __device__ void add_exactly(double x, unsigned long long* limbs) {
     return;
   }
   if (!(x > 0)) return;
-  int exponent = 0;
-  const auto significand = static_cast<unsigned long long>(frexp(x, &exponent) * 0x1p53);
-  const int at = exponent - 53 - ExactSum::kLowestExponent, shift = at % 32;
-  const unsigned long long low = significand << shift;
-  const unsigned long long high = shift == 0 ? 0 : significand >> (64 - shift);
-  atomicAdd(&limbs[at / 32], low & 0xFFFFFFFFull);
-  atomicAdd(&limbs[at / 32 + 1], low >> 32);
-  atomicAdd(&limbs[at / 32 + 2], high);
+  const ExactParts parts = exact_parts(x);
+  for (int i = 0; i < 3; ++i)
+    atomicAdd(&limbs[parts.limb + i], static_cast<unsigned long long>(parts.bits[i]));
 }
 
 // A warp adds the squares of 256 elements, each lane eight, in a fixed order.
@@ -153,15 +148,7 @@ __global__ void norm_of_sums(Peers<const int64_t> sums, int n_ranks, NormPlaces 
     for (int i = 0; i <= kLimbs; ++i) limbs[i] += sums.at[r][i];
   }
   const bool finite = limbs[kLimbs] == 0;
-  int64_t carry = 0;
-  for (int i = 0; i < kLimbs; ++i) {
-    const int64_t sum = limbs[i] + carry;
-    limbs[i] = sum & 0xFFFFFFFF;
-    carry = sum >> 32;
-  }
-  double total = static_cast<double>(carry);
-  for (int i = kLimbs; i-- > 0;) total = total * 0x1p32 + static_cast<double>(limbs[i]);
-  const double root = finite ? sqrt(ldexp(total, ExactSum::kLowestExponent)) : nan("");
+  const double root = finite ? sqrt(exact_value(limbs)) : nan("");
   const double most = *to.clip;
   *to.norm = static_cast<float>(root);
   *to.grad_scale = most > 0 ? static_cast<float>(fmin(1.0, most / (root + 1e-6))) : 1.0f;

@@ -19,7 +19,7 @@ struct RankBoard {
   uint32_t arrived[kMostRanks];  // by rank: how many meetings it has come to
   uint32_t n_meetings;           // of this rank
   uint32_t reserved[7];
-  int64_t sum[ExactSum::kLimbs + 1];  // of squares
+  int64_t sum[kExactLimbs + 1];  // of squares
 };
 
 struct RankLinks {
