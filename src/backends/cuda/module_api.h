@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 6
+#define OCTET_CUDA_API_VERSION 7
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 

@@ -3,8 +3,7 @@
 #include <map>
 #include <set>
 
-#include "gpu.h"
-#include "property/fusion/run.h"
+#include "table.h"
 
 namespace octet::fusion {
 namespace {
@@ -19,7 +18,9 @@ Closeness closeness(OpCode op) {
       OpCode::quantize,     OpCode::quantize_both, OpCode::quantize_groups, OpCode::dequantize,
       OpCode::add_quantize, OpCode::transpose,     OpCode::slice,           OpCode::pad,
       OpCode::concatenate,  OpCode::fill,          OpCode::embedding,       OpCode::add,
-      OpCode::cast,         OpCode::amax_quantize};
+      OpCode::cast,         OpCode::amax_quantize, OpCode::fake_quantize,   OpCode::periodic_scale,
+      OpCode::iota,         OpCode::gather,        OpCode::reduce_max,      OpCode::argmax,
+      OpCode::select};
   static const std::set<OpCode> kCodes = {OpCode::rms_norm_quantize, OpCode::layer_norm_quantize,
                                           OpCode::gated_act_quantize, OpCode::gelu_quantize,
                                           OpCode::adamw_step};
@@ -30,15 +31,17 @@ Closeness closeness(OpCode op) {
 // Relative to the largest value of the result: sums of tens of f32 terms, or bf16 factors.
 double floor_of(const Graph& graph) {
   for (const GraphInput& input : graph.inputs) {
-    if (graph.type(input.value).dtype == Dtype::bf16) return 4e-3;
+    const Dtype dtype = graph.type(input.value).dtype;
+    if (dtype == Dtype::bf16 || dtype == Dtype::fp16) return 4e-3;
   }
   return 2e-5;
 }
 
 double bound_of(Closeness close, Dtype dtype, double value, double floor) {
   if (is_quantized(dtype)) return 0.26 * std::abs(value) + 0x1p-9;  // one step of the code
-  if (close == Closeness::codes && dtype != Dtype::bf16) return floor;
-  return floor + (dtype == Dtype::bf16 ? 0x1p-7 * std::abs(value) : 1e-5 * std::abs(value));
+  const bool is_short = dtype == Dtype::bf16 || dtype == Dtype::fp16;
+  if (close == Closeness::codes && !is_short) return floor;
+  return floor + (is_short ? 0x1p-7 * std::abs(value) : 1e-5 * std::abs(value));
 }
 
 // How many values of an output are outside the bound, and the first of them as text.
@@ -81,7 +84,7 @@ TEST(parity, gpu_kernels_equal_reference_kernels) {
   std::map<std::string, int> without;
   int n_cases = 0, n_wrong = 0;
   for (const OpCase& c : op_cases::op_cases()) {
-    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
       const Graph graph = case_graph(c, dtype);
       if (!offered(graph, *gpu)) {
         ++without[std::string(op_def(c.op).name)];
@@ -91,7 +94,7 @@ TEST(parity, gpu_kernels_equal_reference_kernels) {
       try {
         const Tensors inputs = case_inputs(c, 11);
         const Tensors fast = run_plan(graph, inputs, *gpu);
-        const Tensors slow = run_plan(graph, inputs, scalar_backend());
+        const Tensors slow = run_reference(graph, inputs);
         const Mismatch mismatch = compare(graph, fast, slow, closeness(c.op));
         ++n_cases;
         if (mismatch.count == 0) continue;

@@ -1,69 +1,93 @@
 // Products: FP8 and wide ones as the library has them, all others of codes by exact decoding.
 #include "backends/cuda/kernels/element.cuh"
-#include "backends/cuda/kernels/gemm_problem.h"
+#include "backends/cuda/kernels/gemm.cuh"
+#include "backends/cuda/kernels/move.cuh"
+#include "backends/cuda/kernels/quantize.cuh"
 #include "backends/cuda/params/gemm_scratch.h"
 
 namespace octet::cuda {
 namespace {
 
-enum Operand { kA, kB, kC, kScaleA, kScaleB };
+using Slot = GemmOperand;
 
-// Sixteen codes a thread; every code of the three formats is exact in BF16.
-template <Dtype D>
+// Sixteen codes a thread; every code of the three formats is exact in BF16 and in FP16.
+template <Dtype D, Dtype To>
 __global__ void decode_codes(const uint8_t* codes, uint16_t* to, int64_t n) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
   if (first + 16 <= n) {
     const auto in = load_pack<16>(codes + first);
     Pack<uint16_t, 8> out[2];
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      out[i / 8].at[i % 8] = from_float<Dtype::bf16>(to_float<D>(in.at[i]));
-    }
+    for (int i = 0; i < 16; ++i) out[i / 8].at[i % 8] = from_float<To>(to_float<D>(in.at[i]));
     store_pack<8>(to + first, out[0]);
     store_pack<8>(to + first + 8, out[1]);
   } else {
-    for (int64_t i = first; i < n; ++i) to[i] = from_float<Dtype::bf16>(to_float<D>(codes[i]));
+    for (int64_t i = first; i < n; ++i) to[i] = from_float<To>(to_float<D>(codes[i]));
   }
 }
 
+// nullptr: 1.
 __global__ void make_alpha_beta(const float* scale_a, const float* scale_b, float beta, float* to) {
-  to[0] = *scale_a * *scale_b;
+  to[0] = (scale_a == nullptr ? 1.0f : *scale_a) * (scale_b == nullptr ? 1.0f : *scale_b);
   to[1] = beta;
 }
 
-void launch_decode(Dtype dtype, const uint8_t* codes, uint16_t* to, int64_t n,
-                   cudaStream_t stream) {
-  if (n == 0) return;
+// A factor as it lies, and what it is decoded to.
+struct Decoded {
+  Dtype codes, to;
+  int64_t rows, cols;
+  GemmBlocks blocks;
+  Dtype scales;
+};
+
+void launch_decode(const Decoded& f, const DequantizeCall& call) {
+  const int64_t n = f.rows * f.cols;
+  if (!f.blocks.none()) {
+    const DequantizeParams p{.rows = f.rows,
+                             .cols = f.cols,
+                             .group = f.blocks.cols,
+                             .block_rows = f.blocks.rows,
+                             .codes = f.codes,
+                             .scales = f.scales,
+                             .y = f.to};
+    return launch_dequantize(p, call);
+  }
   const auto blocks = static_cast<unsigned>(ceil_div(n, 16 * 256));
-  visit_codes(dtype, [&]<Dtype D>() { decode_codes<D><<<blocks, 256, 0, stream>>>(codes, to, n); });
+  const auto* codes = static_cast<const uint8_t*>(call.codes);
+  auto* to = static_cast<uint16_t*>(call.y);
+  visit_codes(f.codes, [&]<Dtype D>() {
+    f.to == Dtype::fp16
+        ? decode_codes<D, Dtype::fp16><<<blocks, 256, 0, call.stream>>>(codes, to, n)
+        : decode_codes<D, Dtype::bf16><<<blocks, 256, 0, call.stream>>>(codes, to, n);
+  });
   check_launch("decode");
 }
 
 class PlainGemm : public Prepared {
  public:
   PlainGemm(Context& context, const GemmParams& p)
-      : problem_(context, p, AlphaPlace::one, kGemmWorkspace),
-        has_c_(p.has_c),
-        scaled_(is_gemm_operand(p.a)) {}
+      : params_(p), product_(context, p, AlphaPlace::one), scaled_(is_gemm_operand(p.a)) {}
   void launch(const Launch& args) override {
-    problem_.run({.a = args.operands[kA],
-                  .b = args.operands[kB],
-                  .c = has_c_ ? args.operands[kC] : nullptr,
+    product_.run({.a = args.operands[Slot::a],
+                  .b = args.operands[Slot::b],
+                  .c = params_.has_c ? args.operands[Slot::c] : nullptr,
                   .y = args.results[0],
-                  .scale_a = scaled_ ? args.in<float>(kScaleA) : nullptr,
-                  .scale_b = scaled_ ? args.in<float>(kScaleB) : nullptr,
+                  .scale_a = scaled_ ? args.in<float>(Slot::scale_a) : nullptr,
+                  .scale_b = scaled_ ? args.in<float>(Slot::scale_b) : nullptr,
                   .alpha_beta = nullptr,
                   .workspace = args.scratch},
-                 args.stream);
+                 gemm_scratch(params_, args.scratch).sums, args.stream);
   }
 
  private:
-  GemmProblem problem_;
-  bool has_c_, scaled_;
+  GemmParams params_;
+  GemmProduct product_;
+  bool scaled_;
 };
 
-GemmParams in_bf16(GemmParams p) {
-  p.a = p.b = Dtype::bf16;
+GemmParams decoded(GemmParams p) {
+  p.a = p.b = decoded_type(p);
+  p.a_blocks = p.b_blocks = {};
   p.fast_accumulate = false;  // of FP8 alone
   return p;
 }
@@ -71,52 +95,53 @@ GemmParams in_bf16(GemmParams p) {
 class DecodedGemm : public Prepared {
  public:
   DecodedGemm(Context& context, const GemmParams& p)
-      : params_(p), problem_(context, in_bf16(p), AlphaPlace::device, kGemmWorkspace) {}
+      : params_(p), product_(context, decoded(p), AlphaPlace::device) {}
   void launch(const Launch& args) override {
     const GemmParams& p = params_;
-    auto* scratch = static_cast<std::byte*>(args.scratch);
-    auto* alpha_beta = reinterpret_cast<float*>(scratch + kGemmWorkspace);
-    auto* a = reinterpret_cast<uint16_t*>(scratch + kGemmWorkspace + 256);
-    auto* b =
-        reinterpret_cast<uint16_t*>(scratch + kGemmWorkspace + 256 + decoded_bytes(p.m * p.k));
-    make_alpha_beta<<<1, 1, 0, args.stream>>>(args.in<float>(kScaleA), args.in<float>(kScaleB),
-                                              p.has_c ? 1.0f : 0.0f, alpha_beta);
+    const GemmScratch scratch = gemm_scratch(p, args.scratch);
+    auto* const a = scratch.factors;
+    auto* const b = a + decoded_bytes(p.m * p.k);
+    make_alpha_beta<<<1, 1, 0, args.stream>>>(
+        p.a_blocks.none() ? args.in<float>(Slot::scale_a) : nullptr,
+        p.b_blocks.none() ? args.in<float>(Slot::scale_b) : nullptr, p.has_c ? 1.0f : 0.0f,
+        scratch.alpha_beta);
     check_launch("alpha");
-    launch_decode(p.a, args.in<uint8_t>(kA), a, p.m * p.k, args.stream);
-    launch_decode(p.b, args.in<uint8_t>(kB), b, p.n * p.k, args.stream);
-    problem_.run({.a = a,
+    const Dtype to = decoded_type(p);
+    launch_decode({p.a, to, p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k, p.a_blocks, p.a_scales},
+                  {args.operands[Slot::a], args.operands[Slot::scale_a], a, args.stream});
+    launch_decode({p.b, to, p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.b_blocks, p.b_scales},
+                  {args.operands[Slot::b], args.operands[Slot::scale_b], b, args.stream});
+    product_.run({.a = a,
                   .b = b,
-                  .c = p.has_c ? args.operands[kC] : nullptr,
+                  .c = p.has_c ? args.operands[Slot::c] : nullptr,
                   .y = args.results[0],
-                  .alpha_beta = alpha_beta,
-                  .workspace = args.scratch},
-                 args.stream);
+                  .alpha_beta = scratch.alpha_beta,
+                  .workspace = scratch.workspace},
+                 scratch.sums, args.stream);
   }
 
  private:
   GemmParams params_;
-  GemmProblem problem_;
+  GemmProduct product_;
 };
 
 // A product over nothing, or of nothing.
 class EmptyGemm : public Prepared {
  public:
-  explicit EmptyGemm(const GemmParams& p) : bytes_(p.m * p.n * dtype_bytes(p.y)), copy_(p.has_c) {}
+  explicit EmptyGemm(const GemmParams& p) : params_(p) {}
   void launch(const Launch& args) override {
-    const auto n = static_cast<size_t>(bytes_);
+    const int64_t n = params_.m * params_.n;
     if (n == 0) return;
-    if (!copy_) {
-      check(cudaMemsetAsync(args.results[0], 0, n, args.stream), "filling");
-    } else if (args.operands[kC] != args.results[0]) {
-      check(cudaMemcpyAsync(args.results[0], args.operands[kC], n, cudaMemcpyDeviceToDevice,
-                            args.stream),
-            "copying");
+    if (!params_.has_c) {
+      const auto bytes = static_cast<size_t>(n * dtype_bytes(params_.y));
+      check(cudaMemsetAsync(args.results[0], 0, bytes, args.stream), "filling");
+    } else if (args.operands[Slot::c] != args.results[0]) {
+      launch_cast({args.operands[Slot::c], args.results[0], n, params_.c, params_.y}, args.stream);
     }
   }
 
  private:
-  int64_t bytes_;
-  bool copy_;
+  GemmParams params_;
 };
 
 std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
@@ -124,9 +149,10 @@ std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   if (gemm_scratch_bytes(p) > request.scratch_bytes)
     throw ModuleError("[cuda] a product wants more scratch than the plan reserved");
   if (p.m == 0 || p.n == 0 || p.k == 0) return std::make_unique<EmptyGemm>(p);
-  if (is_gemm_operand(p.a) && !runs_in_fp8(p))
-    return std::make_unique<DecodedGemm>(request.context, p);
-  return std::make_unique<PlainGemm>(request.context, p);
+  if (!is_gemm_operand(p.a) || runs_in_fp8(p))
+    return std::make_unique<PlainGemm>(request.context, p);
+  if (auto blocks = prepare_gemm_blocks(request.context, p)) return blocks;
+  return std::make_unique<DecodedGemm>(request.context, p);
 }
 
 const KernelRow kRows[] = {{KernelId::gemm, prepare_gemm}};

@@ -39,15 +39,22 @@ void set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_
              "describing a product");
 }
 
-cublasLtMatrixLayout_t layout(Dtype dtype, int64_t rows, int64_t cols) {
+// Columns lie `stride` apart; 0: one behind the other.
+cublasLtMatrixLayout_t layout(Dtype dtype, int64_t rows, int64_t cols, int64_t stride = 0) {
   cublasLtMatrixLayout_t result = nullptr;
   check_blas(cublasLtMatrixLayoutCreate(&result, blas_type(dtype), static_cast<uint64_t>(rows),
-                                        static_cast<uint64_t>(cols), rows),
+                                        static_cast<uint64_t>(cols), stride == 0 ? rows : stride),
              "describing a matrix");
   return result;
 }
 
+int32_t scale_mode(const GemmBlocks& blocks) {
+  return is_square(blocks) ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                           : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+}
+
 constexpr int kProposals = 16;
+const void* const kAligned = reinterpret_cast<const void*>(uintptr_t{256});
 
 }  // namespace
 
@@ -80,8 +87,15 @@ void GemmProblem::describe() {
   }
   const int8_t fast = p.fast_accumulate ? 1 : 0;
   set_attribute(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+  if (has_blocks(p)) {
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(p.b_blocks));
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(p.a_blocks));
+    // The library looks at the scales' alignment; run() sets those of the call.
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, kAligned);
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, kAligned);
+  }
   a_ = p.trans_b ? layout(p.b, p.k, p.n) : layout(p.b, p.n, p.k);
-  b_ = p.trans_a ? layout(p.a, p.m, p.k) : layout(p.a, p.k, p.m);
+  b_ = p.trans_a ? layout(p.a, p.m, p.k, p.lda) : layout(p.a, p.k, p.m, p.lda);
   c_ = layout(p.c, p.n, p.m);
   y_ = layout(p.y, p.n, p.m);
 }
@@ -91,6 +105,9 @@ std::string GemmProblem::key() const {
   const auto factor = [](Dtype dtype, bool transposed) {
     return std::string(dtype_name(dtype)) + (transposed ? "^T" : "");
   };
+  const auto scales = [](const GemmBlocks& blocks) {
+    return std::to_string(blocks.rows) + " x " + std::to_string(blocks.cols);
+  };
   std::string text = std::to_string(p.m) + " x " + std::to_string(p.n) + " x " +
                      std::to_string(p.k) + " " + factor(p.a, p.trans_a) + " x " +
                      factor(p.b, p.trans_b);
@@ -98,6 +115,8 @@ std::string GemmProblem::key() const {
   text += " -> " + std::string(dtype_name(p.y));
   if (p.fast_accumulate) text += ", fast";
   if (p.tf32) text += ", TF32";
+  if (p.lda != 0) text += ", rows " + std::to_string(p.lda) + " apart";
+  if (has_blocks(p)) text += ", scales of " + scales(p.a_blocks) + " and " + scales(p.b_blocks);
   if (place_ == AlphaPlace::device) text += ", alpha on the device";
   return text + ", workspace " + std::to_string(workspace_);
 }
@@ -162,7 +181,7 @@ void GemmProblem::choose(int64_t workspace) {
 
 void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
                       cudaStream_t stream) {
-  if (call.scale_a != nullptr && runs_in_fp8(params_)) {
+  if (call.scale_a != nullptr && is_fp8(params_.a)) {
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
   }

@@ -18,6 +18,8 @@ enum class AlphaPlace : uint8_t { one, device };  // alpha = 1, or read from alp
 
 class GemmProblem {
  public:
+  // Factors with blocks are FP8, K-major, and call.scale_a and scale_b their scales as
+  // gemm_scratch.h says.
   // Throws ModuleError where the library has no algorithm within `workspace` bytes. Unless the
   // context is deterministic, the fastest of the library's proposals is found by timing
   // (gemm_trial.h), on buffers of its own for as long as that takes; where there is no memory for

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backends/cuda/kernels/element.cuh"
+#include "backends/cuda/params/gemm_scratch.h"
 
 namespace octet::cuda {
 namespace {
@@ -42,6 +43,18 @@ float deviation(Dtype dtype) {
   return is_fp8(dtype) ? format_row(dtype).amax_target / 5 : 1.0f;
 }
 
+__global__ void fill_ones(float* to, int64_t n) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) to[i] = 1.0f;
+}
+
+// Entries that the scales of each factor have at most.
+int64_t trial_scales(const GemmParams& p) {
+  if (!has_blocks(p)) return 0;
+  return std::max(scale_entries(is_square(p.a_blocks), p.m, p.k),
+                  scale_entries(is_square(p.b_blocks), p.n, p.k));
+}
+
 void fill(Dtype dtype, void* to, int64_t n, uint64_t seed, cudaStream_t stream) {
   const auto launch = [&]<Dtype D>() {
     fill_normal<D>
@@ -55,10 +68,11 @@ void fill(Dtype dtype, void* to, int64_t n, uint64_t seed, cudaStream_t stream) 
 
 GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, cudaStream_t stream)
     : stream_(stream) {
-  const int64_t a = aligned(p.m * p.k * dtype_bytes(p.a)),
-                b = aligned(p.n * p.k * dtype_bytes(p.b));
+  const int64_t n_a = (p.lda == 0 ? p.m : p.lda) * p.k;
+  const int64_t a = aligned(n_a * dtype_bytes(p.a)), b = aligned(p.n * p.k * dtype_bytes(p.b));
   const int64_t y = aligned(p.m * p.n * std::max(dtype_bytes(p.y), dtype_bytes(p.c)));
-  const auto total = static_cast<size_t>(a + b + y + aligned(workspace) + kAlign);
+  const int64_t n_scales = trial_scales(p), scales = aligned(4 * n_scales);
+  const auto total = static_cast<size_t>(a + b + y + aligned(workspace) + kAlign + scales);
   if (cudaMalloc(&data_, total) != cudaSuccess) {
     cudaGetLastError();
     data_ = nullptr;
@@ -74,7 +88,12 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, cudaStream_t stream
            .scale_b = ones,
            .alpha_beta = ones,
            .workspace = at + a + b + y + kAlign};
-  fill(p.a, at, p.m * p.k, 0, stream);
+  if (n_scales > 0) {
+    auto* to = reinterpret_cast<float*>(at + a + b + y + kAlign + aligned(workspace));
+    fill_ones<<<static_cast<unsigned>(ceil_div(n_scales, 256)), 256, 0, stream>>>(to, n_scales);
+    call_.scale_a = call_.scale_b = to;
+  }
+  fill(p.a, at, n_a, 0, stream);
   fill(p.b, at + a, p.n * p.k, uint64_t{1} << 40, stream);
   fill(p.c, at + a + b, p.m * p.n, uint64_t{1} << 41, stream);
   // Alpha 1 and beta 0, or scales of 1: only the first is read as a scale.

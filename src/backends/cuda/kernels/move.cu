@@ -175,6 +175,7 @@ constexpr KernelRow kRows[] = {
     {KernelId::elementwise, stateless<ElementParams, run_elements>},
     {KernelId::cast, stateless<ElementParams, run_elements>},
     {KernelId::fill, prepare_fill},
+    {KernelId::iota, prepare_iota},
     {KernelId::transpose, prepare_copies},
     {KernelId::broadcast, prepare_copies},
     {KernelId::slice, prepare_copies},
@@ -184,6 +185,13 @@ constexpr KernelRow kRows[] = {
 };
 
 }  // namespace
+
+void launch_cast(const CastCall& call, cudaStream_t stream) {
+  void* const from[] = {const_cast<void*>(call.from)};
+  void* const to[] = {call.to};
+  run_elements({.n = call.n, .a = call.x, .b = call.x, .c = call.x, .y = call.y},
+               {.operands = from, .results = to, .stream = stream});
+}
 
 std::span<const KernelRow> move_kernels() {
   return kRows;

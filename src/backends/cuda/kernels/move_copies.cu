@@ -44,6 +44,18 @@ void launch_fill(const FillParams& p, const Launch& args) {
   check_launch("fill");
 }
 
+__global__ void __launch_bounds__(kThreads) count_places(IotaParams p, int32_t* y) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < p.n) y[i] = static_cast<int32_t>(i / p.inner % p.extent);
+}
+
+void launch_iota(const IotaParams& p, const Launch& args) {
+  if (p.n == 0) return;
+  const unsigned grid = grid_of(ceil_div(p.n, kThreads));
+  count_places<<<grid, kThreads, 0, args.stream>>>(p, args.out<int32_t>(0));
+  check_launch("iota");
+}
+
 struct CopyTask {
   const void* src;
   void* dst;
@@ -286,6 +298,9 @@ class CopiesKernel : public Prepared {
 
 }  // namespace
 
+std::unique_ptr<Prepared> prepare_iota(const Request& request) {
+  return stateless<IotaParams, launch_iota>(request);
+}
 std::unique_ptr<Prepared> prepare_fill(const Request& request) {
   return stateless<FillParams, launch_fill>(request);
 }

@@ -286,7 +286,8 @@ void run_quantize(const QuantizeParams& p, const Launch& args) {
       .x = args.operands[0], .scale = {.given = args.in<float>(1)}, .stream = args.stream};
   if (p.by_row) call.by_row = args.out<uint8_t>(0);
   if (p.transposed) call.transposed = args.out<uint8_t>(p.by_row ? 1 : 0);
-  launch_quantize(p, call);
+  const bool plain = p.rounding == Rounding::near && is_gemm_operand(p.codes);
+  plain ? launch_quantize(p, call) : launch_rounded(p, call);
 }
 
 constexpr KernelRow kRows[] = {
@@ -294,10 +295,13 @@ constexpr KernelRow kRows[] = {
     {KernelId::any_of, prepare_any_of},
     {KernelId::quant_scale, prepare_scale},
     {KernelId::delayed_scale, prepare_scale},
+    {KernelId::periodic_scale, prepare_periodic_scale},
     {KernelId::quantize, stateless<QuantizeParams, run_quantize>},
     {KernelId::quantize_both, stateless<QuantizeParams, run_quantize>},
     {KernelId::amax_quantize, prepare_amax_quantize},
     {KernelId::quantize_groups, prepare_groups},
+    {KernelId::quantize_blocks, prepare_blocks},
+    {KernelId::fake_quantize, prepare_fake_quantize},
     {KernelId::add_quantize, prepare_groups},
     {KernelId::dequantize, prepare_dequantize},
 };

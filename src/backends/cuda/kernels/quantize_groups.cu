@@ -13,9 +13,9 @@ struct GroupTask {
   const void* b;  // nullptr: nothing is added, and no sum is written
   void* sum;      // may be a or b
   uint8_t* codes;
-  uint16_t* scales;
+  void* scales;
   int64_t rows, cols, group;
-  float inv_target;
+  ScaleMaker maker;
   Dtype da, db, dsum;
   int lanes_log2;  // of the threads that share a group of 8 << lanes_log2
 };
@@ -25,9 +25,24 @@ __device__ __forceinline__ float finite_magnitude(float x) {
   return magnitude < __uint_as_float(kF32Inf) ? magnitude : 0.0f;  // NaN compares false
 }
 
+// The scale of group `at`, stored where that is wanted. Linear: BF16, by a rule known here.
+template <bool Linear>
+__device__ __forceinline__ float scale_of_group(const GroupTask& t, float amax, int64_t at,
+                                                bool stores) {
+  if constexpr (Linear) {
+    const uint16_t scale = group_scale(amax, t.maker.inv_target);
+    if (stores) static_cast<uint16_t*>(t.scales)[at] = scale;
+    return to_float<Dtype::bf16>(scale);
+  } else {
+    const float scale = power_scale_of(t.maker, amax);
+    if (stores) store_scale(t.scales, at, t.maker.type, scale);
+    return scale;
+  }
+}
+
 // Groups of 8, 16, ... 256 that lie one behind the other, cols being a multiple of the group. A
 // group never crosses from a thread that has an eight to one that has none.
-template <Dtype C, Dtype X>
+template <Dtype C, Dtype X, bool Linear>
 __global__ void __launch_bounds__(kThreads, 4) quantize_even(const __grid_constant__ GroupTask t) {
   const Dtype da = known(X, t.da), db = known(X, t.db), dsum = known(X, t.dsum);
   const int64_t n = t.rows * t.cols;
@@ -58,11 +73,10 @@ __global__ void __launch_bounds__(kThreads, 4) quantize_even(const __grid_consta
     for (int k = 0; k < t.lanes_log2; ++k) amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 1 << k));
     if (i >= n) continue;
     if (t.b != nullptr) store_raw8(t.sum, i, dsum, narrow8(v, dsum));
-    const uint16_t scale = group_scale(amax, t.inv_target);
-    const float inv_scale = 1.0f / to_float<Dtype::bf16>(scale);
-    *reinterpret_cast<uint2*>(t.codes + i) = encode8<C>(v, inv_scale);
     const int64_t eight = i / kEight;
-    if ((eight & ((1 << t.lanes_log2) - 1)) == 0) t.scales[eight >> t.lanes_log2] = scale;
+    const bool first = (eight & ((1 << t.lanes_log2) - 1)) == 0;
+    const float inv_scale = 1.0f / scale_of_group<Linear>(t, amax, eight >> t.lanes_log2, first);
+    *reinterpret_cast<uint2*>(t.codes + i) = encode8<C>(v, inv_scale);
   }
 }
 
@@ -85,14 +99,14 @@ __global__ void __launch_bounds__(kThreads) quantize_ragged(const __grid_constan
   float amax = 0;
   for (int64_t i = begin + lane; i < end; i += 32)
     amax = fmaxf(amax, finite_magnitude(value_at(t, i)));
-  const uint16_t scale = group_scale(warp_max(amax), t.inv_target);
-  const float inv_scale = 1.0f / to_float<Dtype::bf16>(scale);
+  const float scale = make_scale(t.maker, warp_max(amax));
+  const float inv_scale = 1.0f / scale;
   for (int64_t i = begin + lane; i < end; i += 32) {
     const float v = value_at(t, i);
     if (t.b != nullptr) store_wide(t.sum, i, t.dsum, v);
     t.codes[i] = from_float<C>(v * inv_scale);
   }
-  if (lane == 0) t.scales[at] = scale;
+  if (lane == 0) store_scale(t.scales, at, t.maker.type, scale);
 }
 
 // log2 of group / 8 for the groups that quantize_even takes, -1 for others.
@@ -110,28 +124,32 @@ void run_groups(const GroupParams& p, const Launch& args) {
                     .b = p.adds ? args.operands[1] : nullptr,
                     .sum = p.adds ? args.results[0] : nullptr,
                     .codes = args.out<uint8_t>(out),
-                    .scales = args.out<uint16_t>(out + 1),
+                    .scales = args.results[out + 1],
                     .rows = p.rows,
                     .cols = p.cols,
                     .group = p.group,
-                    .inv_target = 1.0f / p.target,
+                    .maker = {p.target, 1.0f / p.target, p.rule, p.scales},
                     .da = p.a,
                     .db = p.b,
                     .dsum = p.sum,
                     .lanes_log2 = lanes_log2_of(p)};
-  const bool even = t.lanes_log2 >= 0 && is_aligned(t.a, 16) && is_aligned(t.b, 16) &&
-                    is_aligned(t.sum, 16) && is_aligned(t.codes, 8);
+  const bool even = t.lanes_log2 >= 0 && is_gemm_operand(p.codes) && is_aligned(t.a, 16) &&
+                    is_aligned(t.b, 16) && is_aligned(t.sum, 16) && is_aligned(t.codes, 8);
   const int64_t n_groups = p.rows * ceil_div(p.cols, p.group);
-  visit_codes(p.codes, [&]<Dtype C>() {
-    if (even) {
-      const unsigned grid = grid_of(ceil_div(p.rows * p.cols, kChunk));
-      visit_common(p.a, p.a == p.b && p.a == p.sum,
-                   [&]<Dtype X>() { quantize_even<C, X><<<grid, kThreads, 0, args.stream>>>(t); });
-    } else {
-      const unsigned grid = grid_of(ceil_div(n_groups, kThreads / 32));
-      quantize_ragged<C><<<grid, kThreads, 0, args.stream>>>(t);
-    }
-  });
+  if (even) {
+    const unsigned grid = grid_of(ceil_div(p.rows * p.cols, kChunk));
+    visit_codes(p.codes, [&]<Dtype C>() {
+      visit_common(p.a, p.a == p.b && p.a == p.sum, [&]<Dtype X>() {
+        p.rule == ScaleRule::linear
+            ? quantize_even<C, X, true><<<grid, kThreads, 0, args.stream>>>(t)
+            : quantize_even<C, X, false><<<grid, kThreads, 0, args.stream>>>(t);
+      });
+    });
+  } else {
+    const unsigned grid = grid_of(ceil_div(n_groups, kThreads / 32));
+    visit_stored(p.codes,
+                 [&]<Dtype C>() { quantize_ragged<C><<<grid, kThreads, 0, args.stream>>>(t); });
+  }
   check_launch("quantize_groups");
 }
 
@@ -179,9 +197,17 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void run_dequantize(const DequantizeParams& p, const Launch& args) {
-  DequantizeTask t{.codes = args.in<uint8_t>(0),
-                   .scales = args.operands[1],
-                   .y = args.results[0],
+  launch_dequantize(p, {args.operands[0], args.operands[1], args.results[0], args.stream});
+}
+
+}  // namespace
+
+void launch_dequantize(const DequantizeParams& p, const DequantizeCall& call) {
+  if (p.block_rows > 1 || p.scales == Dtype::e8m0 || !is_gemm_operand(p.codes))
+    return launch_dequantize_blocks(p, call);
+  DequantizeTask t{.codes = static_cast<const uint8_t*>(call.codes),
+                   .scales = call.scales,
+                   .y = call.y,
                    .n = p.rows * p.cols,
                    .cols = p.cols,
                    .group = p.group,
@@ -193,11 +219,9 @@ void run_dequantize(const DequantizeParams& p, const Launch& args) {
   t.even = one_scale && is_aligned(t.codes, 8) && is_aligned(t.y, 16);
   const unsigned grid = grid_of(ceil_div(t.n, kChunk));
   visit_codes(p.codes,
-              [&]<Dtype C>() { dequantize_codes<C><<<grid, kThreads, 0, args.stream>>>(t); });
+              [&]<Dtype C>() { dequantize_codes<C><<<grid, kThreads, 0, call.stream>>>(t); });
   check_launch("dequantize");
 }
-
-}  // namespace
 
 std::unique_ptr<Prepared> prepare_groups(const Request& request) {
   return stateless<GroupParams, run_groups>(request);

@@ -138,5 +138,7 @@ struct QuantizeCall {
   cudaStream_t stream = nullptr;
 };
 void launch_quantize(const QuantizeParams& p, const QuantizeCall& call);
+// By a given scale, any format and p.rounding.
+void launch_rounded(const QuantizeParams& p, const QuantizeCall& call);
 
 }  // namespace octet::cuda

@@ -101,6 +101,7 @@ std::span<const KernelRow> row_kernels();
 std::span<const KernelRow> quantize_kernels();
 std::span<const KernelRow> move_kernels();
 std::span<const KernelRow> loss_kernels();
+std::span<const KernelRow> reduce_kernels();
 std::span<const KernelRow> update_kernels();
 std::span<const KernelRow> attention_kernels();
 std::span<const KernelRow> rank_kernels();

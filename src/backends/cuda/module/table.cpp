@@ -5,7 +5,7 @@ namespace octet::cuda {
 PrepareFn find_kernel(int32_t kernel) {
   for (const auto rows :
        {gemm_kernels(), row_kernels(), quantize_kernels(), move_kernels(), loss_kernels(),
-        update_kernels(), attention_kernels(), draw_kernels(), rank_kernels()}) {
+        reduce_kernels(), update_kernels(), attention_kernels(), draw_kernels(), rank_kernels()}) {
     for (const KernelRow& row : rows) {
       if (static_cast<int32_t>(row.kernel) == kernel) return row.prepare;
     }

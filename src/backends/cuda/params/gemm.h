@@ -1,5 +1,6 @@
 // y = alpha op(a) op(b) + c, row-major; alpha = scale_a * scale_b, scalars on the device (absent:
-// 1); c may be y itself. Operands a, b, c, scale_a, scale_b.
+// 1); c may be y itself. Operands a, b, c, scale_a, scale_b. Where a factor has blocks its scale is
+// a grid instead, bf16 or e8m0, row-major, an entry for a_rows x a_cols elements of a as it lies.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,23 @@
 
 namespace octet::cuda {
 
+struct GemmBlocks {
+  int32_t rows = 0, cols = 0;  // 0: one scale for all
+  constexpr bool none() const { return rows == 0; }
+  constexpr bool is(int32_t r, int32_t c) const { return rows == r && cols == c; }
+};
+
 struct GemmParams {
   int64_t m = 0, n = 0, k = 0;  // y is [m, n]
+  GemmBlocks a_blocks = {}, b_blocks = {};
   Dtype a = Dtype::bf16, b = Dtype::bf16, c = Dtype::bf16, y = Dtype::bf16;
   bool trans_a = false, trans_b = false;  // op transposes: a is stored [k, m], b [n, k]
   bool has_c = false;
   bool fast_accumulate = false;  // of FP8 products: fewer bits in the accumulator
   bool tf32 = false;             // of f32 products: factors rounded to TF32
+  Dtype a_scales = Dtype::f32, b_scales = Dtype::f32;
+  int8_t reserved[5] = {};
+  int64_t lda = 0;  // of a transposed a: elements from a row to the next; 0: m
 };
 
 }  // namespace octet::cuda

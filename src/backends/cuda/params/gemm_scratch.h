@@ -1,9 +1,14 @@
 // What a product needs beside its operands: one formula for the plan and for the kernel.
 //
 // FP8 products run as they are where the library takes them: e4m3 x e4m3, e4m3 x e5m2 and e5m2 x
-// e4m3, both factors K-major, m, n and k multiples of 16. Every other product of codes decodes both
-// factors to BF16, which is exact, into scratch.
+// e4m3, both factors K-major, m, n and k multiples of 16. So do those with scales of 128 elements
+// along k, or of 128 x 128, one factor at least of the former kind; what is not K-major is turned
+// before. Every other product of codes decodes both factors into scratch, to BF16, or to FP16 for a
+// result of that type: exact, but with blocks. Where the addend's type is not the result's, or the
+// library does not round to the result's, sums are f32 in scratch, in runs of rows.
 #pragma once
+
+#include <algorithm>
 
 #include "backends/cuda/params/gemm.h"
 #include "formats/table.h"
@@ -11,21 +16,86 @@
 namespace octet::cuda {
 
 inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
+inline constexpr int64_t kMostSums = int64_t{64} << 20;  // bytes
+inline constexpr int64_t kLibraryBlock = 128;
 
+constexpr bool has_blocks(const GemmParams& p) {
+  return !p.a_blocks.none() || !p.b_blocks.none();
+}
+constexpr bool fp8_pair(const GemmParams& p) {
+  return is_fp8(p.a) && is_fp8(p.b) && !(p.a == Dtype::e5m2 && p.b == Dtype::e5m2) &&
+         p.m % 16 == 0 && p.n % 16 == 0 && p.k % 16 == 0;
+}
 constexpr bool runs_in_fp8(const GemmParams& p) {
-  return is_fp8(p.a) && is_fp8(p.b) && !(p.a == Dtype::e5m2 && p.b == Dtype::e5m2) && !p.trans_a &&
-         p.trans_b && p.m % 16 == 0 && p.n % 16 == 0 && p.k % 16 == 0;
+  return !has_blocks(p) && fp8_pair(p) && !p.trans_a && p.trans_b;
 }
 
-// Bytes of one factor decoded to BF16, rounded up to 256.
+// What decoded factors are stored as, and what the library multiplies.
+constexpr Dtype decoded_type(const GemmParams& p) {
+  return p.y == Dtype::fp16 && !has_blocks(p) ? Dtype::fp16 : Dtype::bf16;
+}
+constexpr Dtype factor_type(const GemmParams& p) {
+  return is_gemm_operand(p.a) && !runs_in_fp8(p) ? decoded_type(p) : p.a;
+}
+constexpr bool adds_another_type(const GemmParams& p) {
+  return p.has_c && p.c != p.y;
+}
+constexpr bool has_own_sums(const GemmParams& p) {
+  const bool is_rounded = p.y == Dtype::f32 || runs_in_fp8(p) || p.y == factor_type(p);
+  return adds_another_type(p) || !is_rounded;
+}
+
+// Scales of 128 along k, or of 128 x 128; b's as if it lay [k, n] where it is not transposed.
+constexpr bool is_line(const GemmBlocks& blocks, bool k_major) {
+  return k_major ? blocks.is(1, kLibraryBlock) : blocks.is(kLibraryBlock, 1);
+}
+constexpr bool is_square(const GemmBlocks& blocks) {
+  return blocks.is(kLibraryBlock, kLibraryBlock);
+}
+constexpr bool may_run_in_blocks(const GemmParams& p) {
+  const bool line_a = is_line(p.a_blocks, !p.trans_a), line_b = is_line(p.b_blocks, p.trans_b);
+  return fp8_pair(p) && !adds_another_type(p) && (line_a || is_square(p.a_blocks)) &&
+         (line_b || is_square(p.b_blocks)) && (line_a || line_b);
+}
+
+constexpr int64_t aligned_bytes(int64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+// Bytes of one factor decoded to BF16.
 constexpr int64_t decoded_bytes(int64_t n_elems) {
-  return (2 * n_elems + 255) / 256 * 256;
+  return aligned_bytes(2 * n_elems);
 }
 
-// Workspace, then one f32 (the product of the scales), then the decoded factors.
+// f32 entries of a factor's scales as the library reads them: [ceil(k / 128), outer], or a line of
+// ceil(k / 128) padded to four for each 128 of outer.
+constexpr int64_t scale_entries(bool square, int64_t outer, int64_t k) {
+  const int64_t deep = (k + kLibraryBlock - 1) / kLibraryBlock;
+  const int64_t wide = (outer + kLibraryBlock - 1) / kLibraryBlock;
+  return square ? wide * ((deep + 3) / 4 * 4) : deep * outer;
+}
+constexpr int64_t block_bytes(const GemmParams& p) {
+  return aligned_bytes(p.trans_a ? p.m * p.k : 0) + aligned_bytes(p.trans_b ? 0 : p.n * p.k) +
+         aligned_bytes(4 * scale_entries(is_square(p.a_blocks), p.m, p.k)) +
+         aligned_bytes(4 * scale_entries(is_square(p.b_blocks), p.n, p.k));
+}
+
+// Rows of y whose sums are made at once, where they are made apart.
+constexpr int64_t rows_of_sums(const GemmParams& p) {
+  if (p.y == Dtype::f32) return p.m;  // in y itself
+  const int64_t fit = kMostSums / (4 * std::max<int64_t>(p.n, 1)) / 128 * 128;
+  return std::min(p.m, std::max<int64_t>(fit, 128));
+}
+constexpr int64_t sums_bytes(const GemmParams& p) {
+  return has_own_sums(p) && p.y != Dtype::f32 ? aligned_bytes(4 * rows_of_sums(p) * p.n) : 0;
+}
+
+// Workspace, then alpha and beta, then sums, then the factors as they are multiplied.
 constexpr int64_t gemm_scratch_bytes(const GemmParams& p) {
-  if (!is_gemm_operand(p.a) || runs_in_fp8(p)) return kGemmWorkspace;
-  return kGemmWorkspace + 256 + decoded_bytes(p.m * p.k) + decoded_bytes(p.n * p.k);
+  if (!is_gemm_operand(p.a) || runs_in_fp8(p))
+    return kGemmWorkspace + (has_own_sums(p) ? 256 + sums_bytes(p) : 0);
+  const int64_t decoded = decoded_bytes(p.m * p.k) + decoded_bytes(p.n * p.k);
+  const int64_t blocks = may_run_in_blocks(p) ? block_bytes(p) : 0;
+  return kGemmWorkspace + 256 + sums_bytes(p) + std::max(decoded, blocks);
 }
 
 }  // namespace octet::cuda

@@ -55,6 +55,11 @@ struct FillParams {
   uint32_t pattern = 0;
 };
 
+// iota: result i32 y[i] = i / inner % extent.
+struct IotaParams {
+  int64_t n = 0, extent = 1, inner = 1;
+};
+
 // One copy between strided arrangements: dst[dst_start + sum_k i_k dst_stride[k]] =
 // src[src_start + sum_k i_k src_stride[k]] for every index i below extent. In elements; a source
 // stride of 0 repeats.

@@ -1,11 +1,12 @@
 // Scales, codes and what turns one into the other. The arithmetic is formats/quantize.h's, bit by
 // bit: scale = max(amax f32(1 / target), 2^-100), 1 for amax 0; codes = encode(x (1 / scale)),
-// saturating, NaN kept. Wide types are f32, bf16, fp16; codes e4m3, e5m2, hif8. Deterministic.
+// saturating, NaN kept. Wide types are f32, bf16, fp16; codes e4m3, e5m2, hif8, but in groups,
+// blocks and what is dequantized, which may be of any format of eight bits. Deterministic.
 #pragma once
 
 #include <cstdint>
 
-#include "formats/dtype.h"
+#include "formats/table.h"
 
 namespace octet::cuda {
 
@@ -38,12 +39,15 @@ struct ScaleParams {
 };
 
 // quantize, quantize_both: operands x [rows, cols] wide, scale f32. Results: codes as x (by_row),
-// codes [cols, padded_rows] (transposed), rows beyond `rows` being codes of zero.
+// codes [cols, padded_rows] (transposed), rows beyond `rows` being codes of zero. rounding: the
+// format's nearest, or any that it has; source: QuantizeAttrs.
 struct QuantizeParams {
   int64_t rows = 0, cols = 0, padded_rows = 0;
   Dtype x = Dtype::bf16, codes = Dtype::e4m3;
   bool by_row = true, transposed = false;
-  int32_t reserved = 0;
+  Rounding rounding = Rounding::near;
+  Dtype source = Dtype::f32;
+  int8_t reserved[2] = {};
 };
 
 // amax_quantize: operands x, history f32 [n] or none, then n_maxima maxima f32 or flags; results:
@@ -64,21 +68,53 @@ struct AmaxQuantizeParams {
 };
 
 // quantize_groups: operand a [rows, cols] wide; results: codes as a, scales [rows, ceil(cols /
-// group)] bf16, rounded to nearest even, saturating; codes are made with the stored scales.
-// add_quantize (adds): operands a, b; results sum = a + b, and codes and scales of the f32 sum. sum
-// may be a or b.
+// group)] bf16, rounded to nearest even, saturating, or powers of two by their rule, bf16 or e8m0;
+// codes are made with the stored scales. add_quantize (adds): operands a, b; results sum = a + b,
+// and codes and scales of the f32 sum. sum may be a or b.
 struct GroupParams {
   int64_t rows = 0, cols = 0, group = 16;
   float target = 448;
   Dtype a = Dtype::bf16, b = Dtype::bf16, sum = Dtype::bf16, codes = Dtype::e4m3;
   bool adds = false;
-  int8_t reserved[7] = {};
+  ScaleRule rule = ScaleRule::linear;
+  Dtype scales = Dtype::bf16;
+  int8_t reserved[5] = {};
 };
 
-// dequantize: operands codes [rows, cols], scales (f32 or bf16: one, or [rows, ceil(cols /
-// group)]); result y = code scale in f32, rounded once to y's type. group 0: one scale.
+// quantize_blocks: operand x [rows, cols] wide; results: codes as x, scales [ceil(rows /
+// block_rows), ceil(cols / block_cols)] as those of groups, one a block.
+struct BlockParams {
+  int64_t rows = 0, cols = 0, block_rows = 1, block_cols = 1;
+  float target = 448;
+  Dtype x = Dtype::bf16, codes = Dtype::e4m3, scales = Dtype::bf16, source = Dtype::f32;
+  ScaleRule rule = ScaleRule::linear;
+  Rounding rounding = Rounding::near;
+  int8_t reserved[6] = {};
+};
+inline constexpr int64_t kMostBlocksAcross = 128;  // of one thread block
+
+// fake_quantize: operand x [rows, cols] wide; result y = decode(encode(x (1 / scale))) scale in
+// f32, rounded once, scales of groups along the rows: f32, or powers of two (power). y may be x.
+struct FakeQuantizeParams {
+  int64_t rows = 0, cols = 0, group = 1;
+  float target = 448;
+  Dtype x = Dtype::bf16, y = Dtype::bf16, format = Dtype::e4m3;
+  bool power = false;
+};
+
+// periodic_scale: operands amax f32, memory f32 [3]; results scale f32, the memory afterwards,
+// which may lie where it was (formats/periodic_scale.h).
+struct PeriodicScaleParams {
+  float target = 448;
+  int32_t reserved = 0;
+  int64_t period = 1;
+};
+
+// dequantize: operands codes [rows, cols], scales (f32, bf16 or e8m0: one, or [ceil(rows /
+// block_rows), ceil(cols / group)]); result y = code scale in f32, rounded once to y's type. group
+// 0: one scale.
 struct DequantizeParams {
-  int64_t rows = 0, cols = 0, group = 0;
+  int64_t rows = 0, cols = 0, group = 0, block_rows = 1;
   Dtype codes = Dtype::e4m3, scales = Dtype::f32, y = Dtype::f32;
   int8_t reserved[5] = {};
 };

@@ -18,17 +18,6 @@ int64_t scratch_of(const Binding& binding, const NodeView& view, bool determinis
   return bytes;
 }
 
-// Kernels know one scale a tensor or a group of a row, made by the linear rule, and the format's
-// nearest rounding.
-bool is_known(const Node& node) {
-  if (const auto* gemm = std::get_if<GemmAttrs>(&node.attrs))
-    return gemm->a_rows == 0 && gemm->b_rows == 0;
-  const auto* q = std::get_if<QuantizeAttrs>(&node.attrs);
-  if (q == nullptr) return true;
-  if (node.op == OpCode::dequantize) return q->rows == 1 && q->scales == Dtype::bf16;
-  return q->is_plain();
-}
-
 // A kernel of the module, given back with the last copy of the launch function.
 class Handle {
  public:
@@ -71,7 +60,7 @@ void read_code(const std::string& text, uint64_t (&code)[8]) {
 
 std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node& node) const {
   const NodeView view{graph, node};
-  const Binding* binding = is_known(node) ? find_binding(view) : nullptr;
+  const Binding* binding = find_binding(view);
   if (binding == nullptr) return std::nullopt;
   return KernelChoice{
       .name = kernel_name(

@@ -5,7 +5,7 @@ namespace octet::cuda {
 const Binding* find_binding(const NodeView& view) {
   for (const auto bindings :
        {gemm_bindings(), row_bindings(), quantize_bindings(), move_bindings(), loss_bindings(),
-        update_bindings(), attention_bindings(), rank_bindings()}) {
+        reduce_bindings(), update_bindings(), attention_bindings(), rank_bindings()}) {
     for (const Binding& binding : bindings) {
       if (binding.op == view.node.op && binding.applies(view)) return &binding;
     }

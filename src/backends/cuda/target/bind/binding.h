@@ -52,6 +52,7 @@ std::span<const Binding> row_bindings();
 std::span<const Binding> quantize_bindings();
 std::span<const Binding> move_bindings();
 std::span<const Binding> loss_bindings();
+std::span<const Binding> reduce_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> attention_bindings();
 std::span<const Binding> rank_bindings();

@@ -1,10 +1,18 @@
 #include "backends/cuda/params/gemm.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "backends/cuda/params/gemm_scratch.h"
 #include "backends/cuda/target/bind/binding.h"
 
 namespace octet::cuda {
 namespace {
+
+GemmBlocks blocks_of(int64_t rows, int64_t cols) {
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  return {static_cast<int32_t>(std::min(rows, most)), static_cast<int32_t>(std::min(cols, most))};
+}
 
 GemmParams params_of(const NodeView& view) {
   const auto& attrs = view.attrs<GemmAttrs>();
@@ -23,16 +31,33 @@ GemmParams params_of(const NodeView& view) {
   p.trans_b = attrs.trans_b;
   p.fast_accumulate = attrs.fast_accumulate;
   p.tf32 = attrs.tf32 && p.a == Dtype::f32;
+  p.a_blocks = blocks_of(attrs.a_rows, attrs.a_cols);
+  p.b_blocks = blocks_of(attrs.b_rows, attrs.b_cols);
+  if (view.has(Gemm::scale_a)) p.a_scales = view.in(Gemm::scale_a).dtype;
+  if (view.has(Gemm::scale_b)) p.b_scales = view.in(Gemm::scale_b).dtype;
   return p;
 }
 
-// Factors of one wide type, or two of codes; the addend is of the result's type.
+bool scale_applies(const GemmBlocks& blocks, Dtype scales) {
+  return blocks.none() ? scales == Dtype::f32 : is_wide(scales) || scales == Dtype::e8m0;
+}
+
+// Factors of one wide type, or two of codes with their scales; addend and result are wide.
 bool gemm_applies(const NodeView& view) {
   const GemmParams p = params_of(view);
   const bool factors =
       (is_wide_or_half(p.a) && p.a == p.b) || (is_gemm_operand(p.a) && is_gemm_operand(p.b));
-  const bool result = p.y == Dtype::f32 || (p.a != Dtype::f32 && is_wide_or_half(p.y));
-  return factors && result && p.c == p.y;
+  const bool is_scaled =
+      !is_gemm_operand(p.a) || (view.has(Gemm::scale_a) && view.has(Gemm::scale_b));
+  return factors && is_scaled && is_wide_or_half(p.y) && is_wide_or_half(p.c) &&
+         scale_applies(p.a_blocks, p.a_scales) && scale_applies(p.b_blocks, p.b_scales);
+}
+
+// What is done beside the product itself.
+std::string_view variant(const NodeView& view) {
+  const GemmParams p = params_of(view);
+  if (has_blocks(p)) return may_run_in_blocks(p) ? "blocks" : "decoded blocks";
+  return has_own_sums(p) ? "own sums" : "";
 }
 
 int64_t gemm_scratch(const NodeView& view) {
@@ -43,7 +68,8 @@ KernelSpec gemm_spec(const NodeView& view) {
   return make_spec(KernelId::gemm, params_of(view));
 }
 
-const Binding kBindings[] = {{OpCode::gemm, gemm_applies, gemm_scratch, gemm_spec}};
+const Binding kBindings[] = {
+    {OpCode::gemm, gemm_applies, gemm_scratch, gemm_spec, nullptr, variant}};
 
 }  // namespace
 

@@ -12,12 +12,13 @@ bool lookup_applies(const NodeView& view) {
 
 // The table is the operand of the look-up, and the result of its gradient.
 EmbeddingParams embedding_params(const NodeView& view) {
-  const bool gradient = view.node.op == OpCode::embedding_grad;
-  const Shape& table = (gradient ? view.out(LookupGrad::dtable) : view.in(Lookup::table)).shape;
+  const bool gradient =
+      view.node.op == OpCode::embedding_grad || view.node.op == OpCode::scatter_add;
+  const TensorType& table = gradient ? view.out(LookupGrad::dtable) : view.in(Lookup::table);
   EmbeddingParams p;
   p.tokens = view.in(Lookup::index).n_elems();
-  p.vocabulary = table[0];
-  p.cols = table[1];
+  p.vocabulary = table.shape[0];
+  p.cols = p.vocabulary == 0 ? 0 : table.n_elems() / p.vocabulary;
   p.from = view.in(Lookup::table).dtype;
   p.to = view.out(Lookup::y).dtype;
   return p;
@@ -65,6 +66,8 @@ KernelSpec cross_entropy_grad_spec(const NodeView& view) {
 const Binding kBindings[] = {
     {OpCode::embedding, lookup_applies, nullptr, embedding_spec},
     {OpCode::embedding_grad, lookup_applies, embedding_grad_scratch, embedding_grad_spec},
+    {OpCode::gather, lookup_applies, nullptr, embedding_spec},
+    {OpCode::scatter_add, lookup_applies, embedding_grad_scratch, embedding_grad_spec},
     {OpCode::cross_entropy, cross_entropy_applies, nullptr, cross_entropy_spec},
     {OpCode::cross_entropy_grad, cross_entropy_grad_applies, nullptr, cross_entropy_grad_spec},
 };

@@ -117,6 +117,17 @@ KernelSpec fill_spec(const NodeView& view) {
   return make_spec(KernelId::fill, fill_params(view.out(Make::y), view.attrs<FillAttrs>().value));
 }
 
+bool counts_in_i32(const NodeView& view) {
+  return view.out(Make::y).dtype == Dtype::i32;
+}
+KernelSpec iota_spec(const NodeView& view) {
+  const auto& a = view.attrs<IotaAttrs>();
+  const auto axis = static_cast<size_t>(a.axis);
+  return make_spec(KernelId::iota, IotaParams{.n = n_elems(a.shape),
+                                              .extent = a.shape[axis],
+                                              .inner = row_major_strides(a.shape)[axis]});
+}
+
 // A copy of `extent`, both sides as they lie.
 StridedCopy whole_copy(const Shape& extent, const Shape& src_stride, const Shape& dst_stride) {
   StridedCopy copy;
@@ -262,6 +273,7 @@ const Binding kBindings[] = {
     {OpCode::cast, element_applies, nullptr, element_spec},
     {OpCode::stop_gradient, element_applies, nullptr, element_spec},
     {OpCode::fill, moves, nullptr, fill_spec},
+    {OpCode::iota, counts_in_i32, nullptr, iota_spec},
     {OpCode::slice, moves, nullptr, slice_spec},
     {OpCode::transpose, moves, nullptr, transpose_spec},
     {OpCode::broadcast, moves, nullptr, broadcast_spec},

@@ -34,7 +34,8 @@ KernelSpec any_of_spec(const NodeView& view) {
 }
 
 bool scale_applies(const NodeView& view) {
-  return view.in_is(DelayedScale::amax, {Dtype::f32}) &&
+  return view.attrs<QuantizeAttrs>().rule == ScaleRule::linear &&
+         view.in_is(DelayedScale::amax, {Dtype::f32}) &&
          view.in_is(DelayedScale::history, {Dtype::f32}) &&
          view.out(DelayedScale::scale).dtype == Dtype::f32;
 }
@@ -48,8 +49,7 @@ KernelSpec scale_spec(const NodeView& view) {
 
 bool quantize_applies(const NodeView& view) {
   return is_wide_or_half(view.in(Quantize::x).dtype) &&
-         view.in(Quantize::scale).dtype == Dtype::f32 &&
-         is_gemm_operand(view.out(Quantize::q).dtype);
+         view.in(Quantize::scale).dtype == Dtype::f32 && has_codec(view.out(Quantize::q).dtype);
 }
 // With both layouts transposed_at is the result of the second.
 QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, bool both,
@@ -64,6 +64,8 @@ QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, boo
   p.transposed = both || q.transposed;
   const SlotId at = both ? transposed_at : SlotId{Quantize::q};
   if (p.transposed) p.padded_rows = view.out(at).shape[1];
+  p.rounding = q.rounding;
+  p.source = q.source;
   return p;
 }
 KernelSpec quantize_spec(const NodeView& view) {
@@ -75,7 +77,8 @@ KernelSpec quantize_spec(const NodeView& view) {
 
 static_assert(kMaxMaxima >= ops::kMaxMaxima);
 bool amax_quantize_applies(const NodeView& view) {
-  bool wide = is_wide_or_half(view.in(AmaxQuantize::x).dtype) &&
+  bool wide = view.attrs<AmaxQuantizeAttrs>().q.is_plain() &&
+              is_wide_or_half(view.in(AmaxQuantize::x).dtype) &&
               view.in_is(AmaxQuantize::history, {Dtype::f32});
   for (size_t i = AmaxQuantize::maximum; i < view.node.operands.size(); ++i)
     wide = wide && (view.in(i).dtype == Dtype::f32 || view.in(i).dtype == Dtype::boolean);
@@ -115,23 +118,78 @@ GroupParams group_params(const NodeView& view) {
   p.a = view.in(AddQuantize::a).dtype;
   p.b = p.adds ? view.in(AddQuantize::b).dtype : p.a;
   p.sum = p.adds ? view.out(AddQuantize::sum).dtype : p.a;
+  p.rule = q.rule;
+  p.scales = q.scales;
   return p;
 }
+// Groups of one row, rounded to nearest.
 bool groups_apply(const NodeView& view) {
   const GroupParams p = group_params(view);
-  const Dtype scales =
-      p.adds ? view.out(AddQuantize::scale).dtype : view.out(QuantizeGroups::scale).dtype;
+  const auto& q = view.attrs<QuantizeAttrs>();
   return is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.sum) &&
-         is_gemm_operand(p.codes) && p.group > 0 && scales == Dtype::bf16;
+         has_codec(p.codes) && p.group > 0 && q.rows == 1 && q.rounding == Rounding::near;
 }
 KernelSpec groups_spec(const NodeView& view) {
   const GroupParams p = group_params(view);
   return make_spec(p.adds ? KernelId::add_quantize : KernelId::quantize_groups, p);
 }
 
+// Blocks of several rows, and groups that are rounded otherwise.
+bool blocks_apply(const NodeView& view) {
+  const auto& q = view.attrs<QuantizeAttrs>();
+  return is_wide_or_half(view.in(QuantizeGroups::x).dtype) && has_codec(q.dtype) && q.group > 0;
+}
+KernelSpec blocks_spec(const NodeView& view) {
+  const auto& q = view.attrs<QuantizeAttrs>();
+  const Rows x = rows_of(view.in(QuantizeGroups::x));
+  BlockParams p;
+  p.rows = x.rows;
+  p.cols = x.cols;
+  p.block_rows = q.rows;
+  p.block_cols = q.group;
+  p.target = static_cast<float>(q.target);
+  p.x = view.in(QuantizeGroups::x).dtype;
+  p.codes = q.dtype;
+  p.scales = q.scales;
+  p.source = q.source;
+  p.rule = q.rule;
+  p.rounding = q.rounding;
+  return make_spec(KernelId::quantize_blocks, p);
+}
+
+bool fake_applies(const NodeView& view) {
+  return is_wide_or_half(view.in(Unary::x).dtype) && is_wide_or_half(view.out(Unary::y).dtype);
+}
+KernelSpec fake_spec(const NodeView& view) {
+  const auto& a = view.attrs<FakeQuantizeAttrs>();
+  const Rows x = rows_of(view.in(Unary::x));
+  FakeQuantizeParams p;
+  p.rows = x.rows;
+  p.cols = x.cols;
+  p.group = a.group;
+  p.target = static_cast<float>(a.target);
+  p.x = view.in(Unary::x).dtype;
+  p.y = view.out(Unary::y).dtype;
+  p.format = a.dtype;
+  p.power = a.power;
+  return make_spec(KernelId::fake_quantize, p);
+}
+
+bool periodic_applies(const NodeView& view) {
+  return view.in_is(PeriodicScale::amax, {Dtype::f32}) &&
+         view.in_is(PeriodicScale::memory, {Dtype::f32});
+}
+KernelSpec periodic_spec(const NodeView& view) {
+  const auto& a = view.attrs<PeriodicScaleAttrs>();
+  return make_spec(
+      KernelId::periodic_scale,
+      PeriodicScaleParams{
+          .target = static_cast<float>(a.q.target), .reserved = 0, .period = a.period});
+}
+
 bool dequantize_applies(const NodeView& view) {
-  return is_gemm_operand(view.in(Dequantize::q).dtype) &&
-         is_wide(view.in(Dequantize::scale).dtype) &&
+  const Dtype scale = view.in(Dequantize::scale).dtype;
+  return has_codec(view.in(Dequantize::q).dtype) && (is_wide(scale) || scale == Dtype::e8m0) &&
          is_wide_or_half(view.out(Dequantize::x).dtype);
 }
 KernelSpec dequantize_spec(const NodeView& view) {
@@ -140,6 +198,7 @@ KernelSpec dequantize_spec(const NodeView& view) {
   p.rows = x.rows;
   p.cols = x.cols;
   p.group = view.attrs<QuantizeAttrs>().group;
+  p.block_rows = view.attrs<QuantizeAttrs>().rows;
   p.codes = view.in(Dequantize::q).dtype;
   p.scales = view.in(Dequantize::scale).dtype;
   p.y = view.out(Dequantize::x).dtype;
@@ -155,6 +214,9 @@ const Binding kBindings[] = {
     {OpCode::quantize_both, quantize_applies, nullptr, quantize_spec},
     {OpCode::amax_quantize, amax_quantize_applies, amax_scratch, amax_quantize_spec},
     {OpCode::quantize_groups, groups_apply, nullptr, groups_spec},
+    {OpCode::quantize_groups, blocks_apply, nullptr, blocks_spec},
+    {OpCode::fake_quantize, fake_applies, nullptr, fake_spec},
+    {OpCode::periodic_scale, periodic_applies, nullptr, periodic_spec},
     {OpCode::add_quantize, groups_apply, nullptr, groups_spec},
     {OpCode::dequantize, dequantize_applies, nullptr, dequantize_spec},
 };

@@ -40,6 +40,7 @@ bool layer_applies(const NodeView& view) {
   const Plain plain = plain_of(view);
   if (!operands_apply(view, plain.op, plain.attrs)) return false;
   if (plain.quantized == nullptr) return is_wide_or_half(view.out(Unary::y).dtype);
+  if (!plain.q.is_plain()) return false;
   const QuantizedLayer& op = *plain.quantized;
   for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;

@@ -1,0 +1,135 @@
+// Primitives that reduce or contract.
+#include "backends/cuda/params/reduce.h"
+
+#include <algorithm>
+
+#include "backends/cuda/target/bind/binding.h"
+
+namespace octet::cuda {
+namespace {
+
+bool holds(const Shape& axes, size_t axis) {
+  return std::find(axes.begin(), axes.end(), static_cast<int64_t>(axis)) != axes.end();
+}
+
+// These axes of a row-major tensor; neighbours that lie one behind the other are joined.
+AxisList list_of(const Shape& shape, const Shape& axes) {
+  const Shape strides = row_major_strides(shape);
+  AxisList list;
+  for (const int64_t axis : axes) {
+    const int64_t extent = shape[static_cast<size_t>(axis)];
+    const int64_t stride = strides[static_cast<size_t>(axis)];
+    if (extent == 1) continue;
+    const bool joins = list.rank > 0 && list.stride[list.rank - 1] == extent * stride;
+    const int64_t to = joins ? list.rank - 1 : list.rank++;
+    list.extent[to] = (joins ? list.extent[to] : 1) * extent;
+    list.stride[to] = stride;
+  }
+  return list;
+}
+
+int64_t count_of(const Shape& shape, const Shape& axes) {
+  int64_t n = 1;
+  for (const int64_t axis : axes) n *= shape[static_cast<size_t>(axis)];
+  return n;
+}
+
+Shape axes_without(size_t rank, const Shape& left_out) {
+  Shape axes;
+  for (size_t i = 0; i < rank; ++i) {
+    if (!holds(left_out, i)) axes.push_back(static_cast<int64_t>(i));
+  }
+  return axes;
+}
+
+Shape gone_axes(const NodeView& view) {
+  if (view.node.op == OpCode::argmax) return {view.attrs<AxisAttrs>().axis};
+  Shape axes = view.attrs<AxesAttrs>().axes;
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+bool fits(const TensorType& type) {
+  return is_wide_or_half(type.dtype) && type.shape.size() <= kMaxRank;
+}
+
+bool reduce_applies(const NodeView& view) {
+  const Dtype y = view.out(Unary::y).dtype;
+  return fits(view.in(Unary::x)) &&
+         (view.node.op == OpCode::argmax ? y == Dtype::i32 : is_wide_or_half(y));
+}
+
+ReduceParams reduce_params(const NodeView& view) {
+  const TensorType& x = view.in(Unary::x);
+  const Shape gone = gone_axes(view), kept = axes_without(x.shape.size(), gone);
+  ReduceParams p;
+  p.n_kept = count_of(x.shape, kept);
+  p.n_gone = count_of(x.shape, gone);
+  p.kept = list_of(x.shape, kept);
+  p.gone = list_of(x.shape, gone);
+  p.x = x.dtype;
+  p.y = view.out(Unary::y).dtype;
+  return p;
+}
+
+int64_t reduce_scratch(const NodeView& view) {
+  return reduce_scratch_bytes(reduce_params(view));
+}
+
+KernelSpec reduce_spec(const NodeView& view) {
+  const ReduceParams p = reduce_params(view);
+  switch (view.node.op) {
+    case OpCode::reduce_sum:
+      return make_spec(KernelId::reduce_sum, p);
+    case OpCode::reduce_max:
+      return make_spec(KernelId::reduce_max, p);
+    default:
+      return make_spec(KernelId::argmax, p);
+  }
+}
+
+bool dot_applies(const NodeView& view) {
+  return fits(view.in(Binary::a)) && fits(view.in(Binary::b)) &&
+         is_wide_or_half(view.out(Binary::y).dtype);
+}
+
+KernelSpec dot_spec(const NodeView& view) {
+  const auto& attrs = view.attrs<DotAttrs>();
+  const TensorType &a = view.in(Binary::a), &b = view.in(Binary::b);
+  const auto free_axes = [](const TensorType& type, Shape batch, const Shape& deep) {
+    batch.insert(batch.end(), deep.begin(), deep.end());
+    return axes_without(type.shape.size(), batch);
+  };
+  const Shape a_free = free_axes(a, attrs.batch_a, attrs.contract_a);
+  const Shape b_free = free_axes(b, attrs.batch_b, attrs.contract_b);
+  DotParams p;
+  p.batch = count_of(a.shape, attrs.batch_a);
+  p.m = count_of(a.shape, a_free);
+  p.n = count_of(b.shape, b_free);
+  p.k = count_of(a.shape, attrs.contract_a);
+  p.a_batch = list_of(a.shape, attrs.batch_a);
+  p.b_batch = list_of(b.shape, attrs.batch_b);
+  p.a_free = list_of(a.shape, a_free);
+  p.b_free = list_of(b.shape, b_free);
+  p.a_deep = list_of(a.shape, attrs.contract_a);
+  p.b_deep = list_of(b.shape, attrs.contract_b);
+  p.a = a.dtype;
+  p.b = b.dtype;
+  p.y = view.out(Binary::y).dtype;
+  return make_spec(KernelId::dot, p);
+}
+
+const Binding kBindings[] = {
+    {OpCode::reduce_sum, reduce_applies, reduce_scratch, reduce_spec},
+    {OpCode::reduce_max, reduce_applies, reduce_scratch, reduce_spec},
+    {OpCode::argmax, reduce_applies, reduce_scratch, reduce_spec},
+    {OpCode::dot, dot_applies, nullptr, dot_spec},
+};
+
+}  // namespace
+
+std::span<const Binding> reduce_bindings() {
+  return kBindings;
+}
+
+}  // namespace octet::cuda

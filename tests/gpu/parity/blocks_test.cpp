@@ -1,0 +1,213 @@
+// Quantizers in blocks, of any rule and rounding, and products of what they make, at the sizes
+// where kernels part: whole tiles and ragged ones, factors that the library multiplies in blocks,
+// those that are turned for it, and those that are decoded.
+#include "table.h"
+
+namespace octet::fusion {
+namespace {
+
+struct BlockShape {
+  int64_t rows, cols;
+  Dtype scales;
+  ScaleRule rule;
+};
+constexpr BlockShape kBlocks[] = {{1, 128, Dtype::bf16, ScaleRule::power_ceil},
+                                  {128, 1, Dtype::bf16, ScaleRule::power_ceil},
+                                  {128, 128, Dtype::bf16, ScaleRule::power_ceil},
+                                  {1, 32, Dtype::e8m0, ScaleRule::power_ceil},
+                                  {1, 32, Dtype::e8m0, ScaleRule::mx_floor},
+                                  {32, 1, Dtype::e8m0, ScaleRule::power_ceil},
+                                  {16, 48, Dtype::bf16, ScaleRule::linear},
+                                  {7, 3, Dtype::e8m0, ScaleRule::mx_floor},
+                                  {1, 50, Dtype::bf16, ScaleRule::linear},
+                                  {2, 1 << 20, Dtype::bf16, ScaleRule::power_ceil}};
+constexpr Dtype kFormats8[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::int8};
+
+int64_t pieces(int64_t n, int64_t size) {
+  return (n + size - 1) / size;
+}
+
+void add_blocks(Table& table) {
+  for (const Dtype format : kFormats8) {
+    for (const BlockShape& block : kBlocks) {
+      for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{128, 128}, Shape{300, 192},
+                                 Shape{257, 130}, Shape{130, 1024}}) {
+        const QuantizeAttrs q{.dtype = format,
+                              .target = format_row(format).amax_target,
+                              .group = block.cols,
+                              .rows = block.rows,
+                              .rule = block.rule,
+                              .scales = block.scales};
+        table.put_nonfinite(OpCode::quantize_groups, q, {tensor(shape, Fill::wide)});
+        const Shape grid{pieces(shape[0], block.rows), pieces(shape[1], block.cols)};
+        table.put(OpCode::dequantize, q, {codes(shape, format), scales(grid, block.scales)});
+      }
+    }
+  }
+}
+
+void add_rounded_quantizers(Table& table) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{64, 32}, Shape{300, 192}}) {
+    const std::vector<OperandCase> operands = {tensor(shape, Fill::wide), scalar(0.01)};
+    for (const Dtype source : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
+      QuantizeAttrs q{.dtype = Dtype::hif8,
+                      .target = 224,
+                      .pad = 16,
+                      .rounding = Rounding::hr,
+                      .source = source};
+      table.put_nonfinite(OpCode::quantize_both, q, operands);
+      table.put(OpCode::quantize, q, operands);
+      q.transposed = true;
+      table.put(OpCode::quantize, q, operands);
+    }
+    for (const Rounding rounding : {Rounding::rtz, Rounding::ta})
+      table.put(OpCode::quantize_both, QuantizeAttrs{.pad = 1, .rounding = rounding}, operands);
+    QuantizeAttrs integer{.dtype = Dtype::int8, .target = 127, .pad = 16};
+    table.put_nonfinite(OpCode::quantize, integer, operands);
+    table.put(OpCode::quantize_both, integer, operands);
+    table.put(OpCode::dequantize, integer, {codes(shape, Dtype::int8), scalar(0.3)});
+  }
+}
+
+void add_fakes(Table& table) {
+  for (const Dtype format : kFormats8) {
+    for (const int64_t group : {int64_t{1}, int64_t{32}, int64_t{50}, int64_t{1} << 40}) {
+      for (const bool power : {false, true}) {
+        const FakeQuantizeAttrs a{format, format_row(format).amax_target, group, power};
+        table.put_nonfinite(OpCode::fake_quantize, a, {tensor({37, 300}, Fill::wide)});
+        table.put(OpCode::fake_quantize, a, {tensor({3, 4096}, Fill::wide)});
+      }
+    }
+  }
+}
+
+TEST(blocks, quantized_data_and_scales_have_the_bits_of_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_blocks(table);
+  run_table(table, *gpu);
+}
+
+TEST(blocks, other_roundings_and_integers_have_the_bits_of_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_rounded_quantizers(table);
+  run_table(table, *gpu);
+}
+
+TEST(blocks, quantized_and_dequantized_at_once_has_the_bits_of_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_fakes(table);
+  run_table(table, *gpu);
+}
+
+// A factor of a product: [outer, k] where it is K-major.
+struct FactorCase {
+  Dtype dtype;
+  int64_t deep, wide;  // elements of a scale along k, and along the other axis; 0: one scale
+};
+
+struct Product {
+  int64_t m, n, k;
+  FactorCase a, b;
+};
+
+std::vector<OperandCase> operands_of(const Product& p, GemmAttrs& attrs, const OperandCase& c) {
+  const auto scale = [&](const FactorCase& f, const Shape& shape, bool k_major, int64_t& rows,
+                         int64_t& cols) {
+    if (f.deep == 0) return scales({});
+    rows = k_major ? f.wide : f.deep;
+    cols = k_major ? f.deep : f.wide;
+    // Powers of two, whatever is drawn.
+    return scales({pieces(shape[0], rows), pieces(shape[1], cols)}, Dtype::e8m0);
+  };
+  const Shape a = attrs.trans_a ? Shape{p.k, p.m} : Shape{p.m, p.k};
+  const Shape b = attrs.trans_b ? Shape{p.n, p.k} : Shape{p.k, p.n};
+  const OperandCase scale_a = scale(p.a, a, !attrs.trans_a, attrs.a_rows, attrs.a_cols);
+  const OperandCase scale_b = scale(p.b, b, attrs.trans_b, attrs.b_rows, attrs.b_cols);
+  return {typed(a, p.a.dtype, Fill::normal), typed(b, p.b.dtype, Fill::normal), c, scale_a,
+          scale_b};
+}
+
+// FP8's tensor cores keep fewer bits of a sum than f32 has.
+constexpr double kFp8Sums = 1e-3, kSums = 1e-5;
+
+void add_block_products(Table& table) {
+  constexpr Dtype e4m3 = Dtype::e4m3, e5m2 = Dtype::e5m2, hif8 = Dtype::hif8;
+  const Product products[] = {
+      {144, 272, 384, {e4m3, 128, 1}, {e4m3, 128, 128}},  // forward
+      {272, 144, 256, {e4m3, 128, 128}, {e4m3, 128, 1}},
+      {256, 128, 320, {e4m3, 128, 1}, {e4m3, 128, 1}},  // wgrad; k is no multiple of 128
+      {128, 256, 256, {e5m2, 128, 1}, {e4m3, 128, 128}},
+      {128, 128, 256, {e4m3, 128, 128}, {e4m3, 128, 128}},  // decoded, as all that follow
+      {37, 50, 70, {e4m3, 128, 1}, {e4m3, 128, 128}},
+      {64, 96, 256, {e4m3, 32, 1}, {e4m3, 32, 1}},
+      {64, 96, 256, {hif8, 64, 1}, {e5m2, 32, 32}},
+      {64, 96, 256, {e4m3, 128, 1}, {hif8, 0, 0}},
+      {64, 96, 256, {e5m2, 0, 0}, {e5m2, 0, 0}},
+  };
+  for (const Product& p : products) {
+    for (const bool trans_a : {false, true}) {
+      for (const bool trans_b : {false, true}) {
+        for (const OperandCase& c :
+             {none(), tensor({p.m, p.n}), typed({p.m, p.n}, Dtype::f32, Fill::normal)}) {
+          GemmAttrs attrs{.trans_a = trans_a, .trans_b = trans_b};
+          const auto operands = operands_of(p, attrs, c);
+          table.put(OpCode::gemm, attrs, operands, kFp8Sums);
+        }
+      }
+    }
+  }
+}
+
+TEST(blocks, products_are_close_to_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_block_products(table);
+  run_table(table, *gpu);
+}
+
+// Wide factors whose addend or result is of another type; the last has more rows than one run of
+// sums.
+void add_mixed_products(Table& table) {
+  for (const Dtype factor : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
+    for (const Dtype added : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
+      for (const bool trans_a : {false, true}) {
+        const Shape a = trans_a ? Shape{40, 33} : Shape{33, 40};
+        table.put(OpCode::gemm, GemmAttrs{.trans_a = trans_a},
+                  {typed(a, factor, Fill::normal), typed({40, 17}, factor, Fill::normal),
+                   typed({33, 17}, added, Fill::normal)},
+                  kSums);
+      }
+    }
+    table.put(OpCode::gemm, GemmAttrs{},
+              {typed({33, 40}, factor, Fill::normal), typed({40, 17}, factor, Fill::normal)},
+              kSums);
+  }
+}
+
+TEST(blocks, products_with_another_addend_or_result_are_close_to_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_mixed_products(table);
+  run_table(table, *gpu);
+}
+
+// 64 MiB of sums are 131,072 rows of 128.
+TEST(blocks, sums_apart_in_several_runs_of_rows_are_close_to_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  constexpr int64_t kRows = 131072 + 77;
+  Table table;
+  for (const bool trans_a : {false, true}) {
+    const Shape a = trans_a ? Shape{2, kRows} : Shape{kRows, 2};
+    table.put(OpCode::gemm, GemmAttrs{.trans_a = trans_a},
+              {typed(a, Dtype::bf16, Fill::normal), typed({2, 128}, Dtype::bf16, Fill::normal),
+               typed({kRows, 128}, Dtype::f32, Fill::normal)},
+              kSums);
+  }
+  run_table(table, *gpu);
+}
+
+}  // namespace
+}  // namespace octet::fusion
