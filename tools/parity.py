@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Parity with PyTorch and transformers, in both directions. `./dev parity` runs it in an environment of its own.
 
+  parity.py versions          of the packages
   parity.py goldens FOLDER    writes FOLDER/hf_NAME.safetensors for every case below: a tiny random model of
                               transformers in f32, with weights ("w:NAME", which BF16 holds exactly), tokens, labels
                               (-1: not counted), logits, loss, all gradients ("g:NAME") and the parameters after one
                               AdamW step from zero moments ("w1:NAME"); its metadata hold the config.json
   parity.py compare FOLDER    makes the goldens anew and says how far those in FOLDER are from them
-  parity.py exports OCTET     `OCTET convert` of each model in each dtype, loaded by transformers: its logits
+  parity.py exports OCTET [FOLDER]  `OCTET convert` of each model in each dtype, loaded by transformers: its logits, which
+                              stay in FOLDER beside the models
+  parity.py runs OCTET [FOLDER]  the same of models that OCTET trains from their first weights; and its log-likelihoods
+  parity.py reads FOLDER      these models loaded by another version of transformers, 4 or 5: the same logits
   parity.py ptq OCTET         `OCTET ptq` in each of the ecosystem's layouts, loaded by transformers and compressed-tensors:
                               negative log-likelihood, activations quantized as well
   parity.py adapters OCTET    adapters that OCTET trains, loaded by PEFT: its logits against those of the merged model
@@ -18,6 +22,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +32,7 @@ from safetensors.torch import save_file
 
 ADAMW = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
 BATCH, SEQ = 2, 11
+IS_4 = transformers.__version__.startswith("4.")
 
 TINY = {"hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2,
         "num_key_value_heads": 1, "vocab_size": 37, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
@@ -77,7 +83,22 @@ def config_of(case):
             keys.pop(key, None)
     if kind == "olmo":
         keys.pop("rms_norm_eps")
-    return transformers.CONFIG_MAPPING[kind](**keys)
+    return transformers.CONFIG_MAPPING[kind](**(with_older_keys(kind, keys) if IS_4 else keys))
+
+
+def with_older_keys(kind, keys):
+    """In transformers 4's spelling."""
+    rope = keys.pop("rope_parameters", None)
+    if rope is None:
+        return keys
+    rope = dict(rope)
+    theta, share = rope.pop("rope_theta"), rope.pop("partial_rotary_factor", None)
+    keys["rotary_emb_base" if kind == "gpt_neox" else "rope_theta"] = theta
+    if share is not None:
+        keys["rotary_pct"] = share
+    if rope["rope_type"] != "default":
+        keys["rope_scaling"] = rope
+    return keys
 
 
 def model_of(name):
@@ -139,6 +160,7 @@ def goldens(folder):
         tensors, metadata = make(name)
         save_file(tensors, path, metadata)
         print(f"{path.name}: {path.stat().st_size} bytes, loss {tensors['loss']:.6f}")
+    return True
 
 
 def distance(got, expected):
@@ -163,7 +185,7 @@ def logits_of(model, tokens):
 
 
 def load(folder):
-    """As a user would. What is quantized is dequantized (to BF16), so that any machine computes the same."""
+    """As a user would. What is quantized is dequantized, so that any machine computes the same."""
     keys = json.loads((pathlib.Path(folder) / "config.json").read_text())
     quantization = keys.get("quantization_config", {})
     options = {}
@@ -171,46 +193,133 @@ def load(folder):
         options["quantization_config"] = transformers.FineGrainedFP8Config(dequantize=True)
     if quantization.get("quant_method") == "compressed-tensors":
         options["quantization_config"] = transformers.CompressedTensorsConfig(run_compressed=False)
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager", **options).float().eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", **options).eval()
+    for w in model.parameters():
+        w.data = w.data.float()
+    return model
 
 
 # Of the largest logit: f32 and bf16 hold the weights exactly; E4M3 moves each by up to 1/16, which a tiny random
-# model averages little. transformers multiplies by scales in BF16.
+# model averages little.
 FAR = {"f32": 1e-6, "bf16": 1e-6, "fp8-block": 0.5, "fp8-tensor": 0.5}
-FAR_AS_READ = 0.02
+FAR_AS_READ = 1e-6
 
 
-def exports(octet):
-    """Each model to a folder by transformers, through octet in each dtype, and back: logits. For 8 bits what octet
-    itself reads of its export, written as BF16, must give the same logits as what transformers reads of it."""
+def dtypes_of(kind):
+    """What this machine can load: 4 takes block FP8 on GPUs alone."""
+    return [dtype for dtype in FAR if not (dtype.startswith("fp8") and kind == "gpt2") and not (dtype == "fp8-block" and IS_4)]
+
+
+def convert(octet, source, to, dtype):
+    subprocess.run([octet, "convert", source, to, "--dtype", dtype, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+
+
+def through(octet, source, at, tokens, expected=None, far=FAR):
+    """Converts `source` to at/DTYPE for each dtype, and has transformers compute the logits, which stay in at. Against
+    `expected`, else those of f32. For 8 bits what octet itself reads of its export, written in f32, must give the same
+    logits as what transformers reads of it."""
+    is_good, line, results = True, [], {"tokens": tokens}
+    kind = None
+    for dtype in FAR:
+        if kind is not None and dtype not in dtypes_of(kind):
+            continue
+        convert(octet, source, at / dtype, dtype)
+        kind = json.loads((at / dtype / "config.json").read_text())["model_type"]
+        got = results[dtype] = logits_of(load(at / dtype), tokens)
+        d = distance(got, results["f32"] if expected is None else expected)
+        is_good = is_good and d <= far[dtype]
+        line.append(f"{dtype} {d:.1e}")
+        if not dtype.startswith("fp8"):
+            continue
+        convert(octet, at / dtype, at / (dtype + "-read"), "f32")
+        d = distance(got, logits_of(load(at / (dtype + "-read")), tokens))
+        is_good = is_good and d <= FAR_AS_READ
+        line.append(f"as read here {d:.1e}")
+    save_file(results, at / LOGITS)
+    return is_good, ", ".join(line)
+
+
+def exports(octet, keep=None):
+    """Each model to a folder by transformers, through octet in each dtype, and back: logits."""
     is_good = True
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            at = pathlib.Path(folder)
+            at = pathlib.Path(keep or folder) / name
             model, generator = model_of(name)
             model.save_pretrained(at / "in")
             tokens = torch.randint(model.config.vocab_size, (BATCH, SEQ), generator=generator)
-            expected = logits_of(model, tokens)
-            line = []
-            for dtype, far in FAR.items():
-                if dtype.startswith("fp8") and model.config.model_type == "gpt2":
-                    continue
-                subprocess.run([octet, "convert", at / "in", at / dtype, "--dtype", dtype, "--quiet"], check=True,
-                               stdout=subprocess.DEVNULL)
-                got = logits_of(load(at / dtype), tokens)
-                d = distance(got, expected)
-                is_good = is_good and d <= far
-                line.append(f"{dtype} {d:.1e}")
-                if not dtype.startswith("fp8"):
-                    continue
-                subprocess.run([octet, "convert", at / dtype, at / (dtype + "-read"), "--dtype", "bf16", "--quiet"],
-                               check=True, stdout=subprocess.DEVNULL)
-                d = distance(got, logits_of(load(at / (dtype + "-read")), tokens))
-                is_good = is_good and d <= FAR_AS_READ
-                line.append(f"as read here {d:.1e}")
-            print(f"{name}: {', '.join(line)}", flush=True)
+            is_same, line = through(octet, at / "in", at, tokens, logits_of(model, tokens))
+            is_good = is_good and is_same
+            print(f"{name}: {line}", flush=True)
     return is_good
+
+
+# name -> keys of `model:` in a run file beside those of a tiny shape
+RUNS = {
+    "llama": {"kind": "llama", "attention_bias": True, "mlp_bias": True},
+    "llama_yarn": {"kind": "llama", "rope_scaling.type": "yarn", "rope_scaling.factor": 4,
+                   "rope_scaling.original_max_position": 16},
+    "llama_llama3": {"kind": "llama", "tied": True, "rope_scaling.type": "llama3", "rope_scaling.factor": 8,
+                     "rope_scaling.original_max_position": 64},
+    "mistral": {"kind": "mistral", "sliding_window": 6},
+    "qwen2": {"kind": "qwen2", "tied": True},
+    "qwen2_window": {"kind": "qwen2", "sliding_window": 6, "window_from": 1},
+    "qwen3": {"kind": "qwen3", "head_dim": 8},
+    "olmo": {"kind": "olmo", "clip_qkv": 0.5},
+    "olmo2": {"kind": "olmo2"},
+    "smollm3": {"kind": "smollm3", "no_rope_every": 2},
+    "gpt2": {"kind": "gpt2", "kv_heads": 4},
+    "pythia": {"kind": "gpt_neox", "kv_heads": 4, "rope_share": 0.5},
+    "neox_in_series": {"kind": "gpt_neox", "kv_heads": 4, "parallel_residual": False, "gelu": "erf"},
+}
+# No width needs a second block of 128 that is not whole: transformers takes the scales' grid for an even one.
+RUN_SHAPE = {"hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn": 80, "vocab": 256, "seq": 24}
+FAR_NLL = 2e-6
+
+
+def runs(octet, keep=None):
+    """Each model trained from its first weights by octet, whose config.json is octet's alone: the exports in each dtype, and
+    the mean negative log-likelihood that octet and transformers compute of the run's masters."""
+    is_good = True
+    text = b"a quick brown fox jumps over the lazy dog; " * 40
+    for name, keys in RUNS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            at = pathlib.Path(keep or folder) / name
+            at.mkdir(parents=True)
+            (at / "text.txt").write_bytes(text)
+            sets = [f"model.{key}={json.dumps(value)}" for key, value in {**RUN_SHAPE, **keys}.items()]
+            sets += [f"data.train=[{at / 'text.txt'}]", f"out={at / 'run'}", "data.tokenizer=bytes", "train.steps=8",
+                     "train.save_every=8", "optim.lr=0.02", "optim.warmup=0", "recipe=bf16"]
+            (at / "run.yaml").write_text("")
+            subprocess.run([octet, "train", at / "run.yaml", "--quiet", *(x for one in sets for x in ("--set", one))], check=True,
+                           stdout=subprocess.DEVNULL)
+            tokens = torch.tensor(list(text[:BATCH * SEQ])).reshape(BATCH, SEQ)
+            is_same, line = through(octet, at / "run", at, tokens, far={**FAR, "bf16": 0.02})
+            model = load(at / "f32")
+            expected, n = nll_of(model, list(text), RUN_SHAPE["seq"])
+            out = subprocess.run([octet, "eval", "--model", at / "f32", "--data", at / "text.txt", "--tokenizer", "bytes", "--seq",
+                                  str(RUN_SHAPE["seq"]), "--max-tokens", str(n), "--json", "--quiet"], check=True, capture_output=True)
+            got = json.loads(out.stdout)[0]["nll"]
+            is_good = is_good and is_same and abs(got - expected) <= FAR_NLL
+            print(f"{name}: nll {got:.6f}, theirs {expected:.6f}, {line}", flush=True)
+    return is_good
+
+
+LOGITS = "logits.safetensors"
+
+
+def reads(folder):
+    """The exports that another version of transformers loaded: this one's logits."""
+    worst = 0.0
+    for at in sorted(path.parent for path in pathlib.Path(folder).glob(f"*/{LOGITS}")):
+        with safe_open(at / LOGITS, "pt") as file:
+            tokens = file.get_tensor("tokens")
+            far = {dtype: distance(logits_of(load(at / dtype), tokens), file.get_tensor(dtype))
+                   for dtype in dtypes_of("") if dtype in file.keys()}
+        print(f"{at.name}: {', '.join(f'{dtype} {d:.1e}' for dtype, d in far.items())}", flush=True)
+        worst = max(worst, *far.values())
+    return worst <= FAR_AS_READ
 
 
 PTQ_KEYS = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
@@ -255,7 +364,11 @@ def ptq(octet):
             if quantization["quant_method"] == "fp8":
                 options["quantization_config"] = transformers.FineGrainedFP8Config(dequantize=True)
             theirs = transformers.AutoModelForCausalLM.from_pretrained(
-                at / name, dtype=torch.float32, attn_implementation="eager", **options).float().eval()
+                at / name, dtype=torch.float32, attn_implementation="eager", **options).eval()
+            if quantization["quant_method"] == "compressed-tensors":
+                theirs.hf_quantizer.compressor.decompress_model(theirs)  # else with the first forward, and MX to BF16
+                for w in theirs.parameters():
+                    w.data = w.data.float()
             expected, n = nll_of(theirs, ids, seq)
             wide, _ = nll_of(model, ids, seq)
             text = subprocess.run([octet, "eval", "--model", at / name, "--data", at / "text.txt", "--seq", str(seq),
@@ -354,23 +467,27 @@ def tasks(octet, data):
     return far <= FAR_NATS and same and greedy
 
 
+def versions():
+    import importlib.metadata as metadata
+    print(f"transformers {transformers.__version__}, " + ", ".join(
+        f"{name} {metadata.version(name)}" for name in ("torch", "compressed-tensors", "peft", "lm_eval")))
+    return True
+
+
+COMMANDS = {"versions": versions, "goldens": goldens, "compare": compare, "exports": exports, "runs": runs, "reads": reads,
+            "ptq": ptq, "adapters": adapters, "tasks": tasks}
+
+
 def main():
     command, *rest = sys.argv[1:] or ["help"]
+    if command not in COMMANDS:
+        sys.exit(__doc__)
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    if command == "goldens":
-        return goldens(*rest)
-    if command == "compare":
-        sys.exit(0 if compare(*rest) else 1)
-    if command == "adapters":
-        sys.exit(0 if adapters(*rest) else 1)
-    if command == "exports":
-        sys.exit(0 if exports(*rest) else 1)
-    if command == "ptq":
-        sys.exit(0 if ptq(*rest) else 1)
-    if command == "tasks":
-        sys.exit(0 if tasks(*rest) else 1)
-    sys.exit(__doc__)
+    transformers.utils.logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message="You passed `quantization_config`")
+    if not COMMANDS[command](*rest):
+        sys.exit(f"parity: {command} FAILED")
 
 
 if __name__ == "__main__":
