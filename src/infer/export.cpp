@@ -8,6 +8,7 @@
 #include "base/named_enum.h"
 #include "infer/export_tensors.h"
 #include "nn/hf_config.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {
@@ -58,10 +59,23 @@ std::string_view dtype_word(const std::vector<TensorSource>& tensors) {
   return widest == SafeDtype::f16 ? "float16" : "bfloat16";
 }
 
+// Of a run from first weights, whose config.json has none: transformers would take the ids of its
+// architecture's best known model, which may lie beyond this vocabulary.
+Json token_ids(const Files& files, const ModelSource& source) {
+  Json ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}, {"pad_token_id", nullptr}};
+  if (source.tokenizer.empty()) return ids;
+  if (source.tokenizer != "bytes" && !files.exists(source.tokenizer)) return ids;
+  const auto tokenizer = make_tokenizer(files, source.tokenizer);
+  if (tokenizer->bos()) ids["bos_token_id"] = *tokenizer->bos();
+  if (tokenizer->eos()) ids["eos_token_id"] = *tokenizer->eos();
+  return ids;
+}
+
 // The source's own keys, with those that say what the model is as we read them, in both spellings.
 Json config_of(const Files& files, const ModelSource& source) {
   const std::string path = join_path(source.folder, kConfig);
   Json json = files.exists(path) ? parse_json(files.read_text(path), path) : Json::object();
+  if (source.run && source.run->model.path.empty()) json.update(token_ids(files, source));
   json.update(Json::parse(hf_config_text(source.spec)));
   return json;
 }
@@ -123,6 +137,21 @@ ExportResult write_shards(Files& files, const std::vector<TensorSource>& tensors
   return result;
 }
 
+// Blocks at the edges are as if padded with zeros, as GEMM kernels take them. Some programs that
+// dequantize take the grid of scales for an even one, and refuse or misread such a weight.
+void warn_of_partial_blocks(const ExportWeights& weights, const Log& log) {
+  const auto is_partial = [](int64_t extent) { return extent > 128 && extent % 128 != 0; };
+  for (const ParameterSpec& p : weights.parameters()) {
+    if (!weights.is_linear(p)) continue;
+    if (!std::ranges::any_of(p.shape, is_partial)) continue;
+    log.warning(
+        "[convert] '{}' {} has partial blocks of 128 x 128, which not every program reads; "
+        "fp8-tensor has none",
+        p.name, to_string(p.shape));
+    return;
+  }
+}
+
 }  // namespace
 
 void take_export_folder(Files& files, const std::string& folder) {
@@ -168,6 +197,7 @@ ExportResult export_model(Files& files, const ModelSource& source, const std::st
                           const ExportOptions& options) {
   check_model(source.spec, options.dtype);
   const ExportWeights weights(files, source);
+  if (options.dtype == ExportDtype::fp8_block) warn_of_partial_blocks(weights, options.log);
   const ExportContent content{
       .tensors = export_tensors(weights, options.dtype),
       .quantization = quantization_of(config_of(files, source), source, options.dtype)};

@@ -46,16 +46,22 @@ Tensors in F32, BF16 or F16; and in 8 bits as `quantization_config` says: `quant
 `compressed-tensors` with format `float-quantized`, `int-quantized` or `mxfp8-quantized` (strategy
 `tensor`, `channel`, `group` or `block`), and `octet` (see
 [formats/quantized.md](formats/quantized.md)). `octet eval` and `octet generate` quantize the
-inputs of these linears as it says, too. All are read in pieces by several threads.
-A tied head may be stored or not; masks and inverse
-frequencies beside the parameters are ignored.
+inputs of these linears as it says, too. All are read in pieces by several threads, straight from
+the files into the plan's memory. A tied head may be stored or not; masks and inverse frequencies
+beside the parameters are ignored.
 
 `octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor] [--max-shard 5GB]` writes such
 a folder. Without `--dtype` each tensor's bytes stay as they are. A run's BF16 is the copy that
 it computes with, its f32 the exact master. `fp8-block` has a scale for each 128 x 128 block of
 the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biases and head stay
-BF16, and q, k, v, gate and up are tensors of their own. The tokenizer's files and
-`generation_config.json` are copied where they are regular files, no links, of at most 128 MiB.
+BF16, and q, k, v, gate and up are tensors of their own. Blocks at the edges are smaller, as
+kernels take them; of a weight with such a block besides whole ones, which transformers refuses or
+misreads when it dequantizes (`dequantize=True`), `convert` warns. The tokenizer's files and
+`generation_config.json` are copied where they are regular files, no links, of at most 128 MiB. A
+run from first weights has its tokenizer's ids in `config.json`.
+
+transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
+[results/models.md](results/models.md).
 
 `dynamic` scaling is fixed at the run's sequence (of a folder at
 `max_position_embeddings`, in `eval` at `--seq`), and generation beyond it is refused. Yarn's

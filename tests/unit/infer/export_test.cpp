@@ -115,7 +115,12 @@ TEST(Export, in_fp8_is_near_and_goes_in_and_out_bit_by_bit) {
 TEST(Export, blocks_at_the_edges_have_scales_of_their_own) {
   const ScratchFolder folder;
   put_model(folder, shape_of(ModelKind::llama), Dtype::bf16);
-  convert(folder.path(), folder / "q", {.dtype = ExportDtype::fp8_block});
+  std::string warnings;
+  const Log log([&](LogLevel, const std::string& line) { warnings += line + "\n"; });
+  convert(folder.path(), folder / "q", {.dtype = ExportDtype::fp8_block, .log = log});
+  EXPECT_EQ(warnings,
+            "[convert] 'model.layers.0.self_attn.q_proj.weight' [136,136] has partial blocks of "
+            "128 x 128, which not every program reads; fp8-tensor has none\n");
   const ModelFiles q = ModelFiles::open(posix_files(), folder / "q");
   const std::string up = "model.layers.0.mlp.up_proj.weight";
   EXPECT_EQ(q.at(up).shape, (Shape{150, 136}));
@@ -153,6 +158,28 @@ TEST(Export, copies_the_known_files_and_no_links) {
   EXPECT_EQ(names, "config.json generation_config.json model.safetensors tokenizer.json ");
   EXPECT_EQ(warnings, "[convert] '" + folder.path() +
                           "/merges.txt' is not copied: expected a regular file, got a link\n");
+}
+
+// Without them transformers takes other models' ids, and fails where they lie beyond the
+// vocabulary.
+TEST(Export, of_a_run_from_first_weights_names_its_tokenizers_ids) {
+  const auto ids_with = [](const std::string& tokenizer) {
+    const ScratchFolder folder;
+    folder.put("config.json", hf_config_text(shape_of(ModelKind::smollm3)));
+    ModelSource source;
+    source.spec = shape_of(ModelKind::smollm3);
+    source.folder = folder.path();
+    source.tokenizer = tokenizer;
+    source.run.emplace();
+    posix_files().create_directories(folder / "out");
+    write_model_folder(posix_files(), source, folder / "out", {}, {});
+    const Json config = Json::parse(posix_files().read_text(folder / "out/config.json"));
+    return Json{config.at("bos_token_id"), config.at("eos_token_id"), config.at("pad_token_id")};
+  };
+  EXPECT_EQ(ids_with("bytes"), (Json{nullptr, nullptr, nullptr}));
+  EXPECT_EQ(ids_with("moved/away.json"), (Json{nullptr, nullptr, nullptr}));
+  const std::string fixture = OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/sp_bpe.model";
+  EXPECT_EQ(ids_with(fixture), (Json{1, 2, nullptr}));
 }
 
 TEST(Export, says_what_it_cannot_do) {
