@@ -55,12 +55,14 @@ void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::b
     if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
     return;
   }
-  for (size_t i = 0; i < values.size(); ++i) {
-    const auto code = dtype == Dtype::bf16
-                          ? bf16_from_f32(values[i])
-                          : static_cast<uint16_t>(encode<Dtype::fp16>(values[i], Rounding::rne));
-    std::memcpy(out.data() + 2 * i, &code, 2);
-  }
+  const auto each = [&](auto code_of) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto code = static_cast<uint16_t>(code_of(values[i]));
+      std::memcpy(out.data() + 2 * i, &code, 2);
+    }
+  };
+  if (dtype == Dtype::bf16) return each(bf16_from_f32);
+  each([](float value) { return encode<Dtype::fp16>(value, Rounding::rne); });
 }
 
 Inference::Inference(const ModelSpec& spec, const Precision& precision,

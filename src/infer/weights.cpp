@@ -46,6 +46,14 @@ void widen(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) 
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
     return;
   }
+  if (dtype == Dtype::bf16) {  // most weights: a loop that is vectorized
+    for (size_t i = 0; i < out.size(); ++i) {
+      uint16_t code = 0;
+      std::memcpy(&code, bytes.data() + 2 * i, 2);
+      out[i] = f32_from_bf16(code);
+    }
+    return;
+  }
   visit_format(dtype, [&]<Dtype D>() {
     using Code = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
     for (size_t i = 0; i < out.size(); ++i) {

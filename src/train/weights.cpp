@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -76,9 +77,19 @@ void write_values(const SlotWriter& to, const Layout& layout, const std::string&
   to.write(*master, first, std::as_bytes(std::span(remainder)));
 }
 
-void zero_all(Arenas& arenas, const Layout& layout) {
+// Zeroes all states, but for those of these parameters that will be written from end to end: memory
+// that nobody has touched yet costs more to touch than to fill.
+void zero_states(Arenas& arenas, const Layout& layout, const std::vector<ParameterSpec>& written) {
+  std::set<const Layout::Slot*> kept;
+  for (const ParameterSpec& parameter : written) {
+    for (const Layout::Slot* slot :
+         {&layout.slots.at(parameter.name), find_master(layout, parameter.name)}) {
+      if (slot != nullptr && !slot->whole) kept.insert(slot);
+    }
+  }
   for (const auto& [name, slot] : layout.slots) {
-    if (slot.lane != Lane::persistent || slot.type.n_bytes() == 0) continue;
+    const bool is_state = slot.lane == Lane::persistent && slot.type.n_bytes() > 0;
+    if (!is_state || kept.contains(&slot)) continue;
     arenas.device().fill_zero(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
   }
 }
@@ -137,13 +148,13 @@ void write_master(Arenas& arenas, const Layout& layout, const std::string& param
 
 void write_weights(Arenas& arenas, const Layout& layout,
                    const std::vector<ParameterSpec>& parameters, const ParameterValues& values) {
-  zero_all(arenas, layout);
+  zero_states(arenas, layout, parameters);
   write_all(arenas, layout, parameters, values);
 }
 
 void load_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, const WeightReader& weights) {
-  zero_all(arenas, layout);
+  zero_states(arenas, layout, parameters);
   const int n_threads = arenas.device().info().n_threads;
   std::vector<std::unique_ptr<DeviceMemory>> buffers(static_cast<size_t>(n_threads));
   read_in_pieces(weights, parameters, n_threads, [&](const WeightPiece& piece) {
@@ -157,7 +168,7 @@ void load_weights(Arenas& arenas, const Layout& layout,
 void draw_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, uint32_t seed,
                   Catalogue& catalogue) {
-  zero_all(arenas, layout);
+  zero_states(arenas, layout, parameters);
   std::vector<ParameterSpec> left;
   for (const ParameterSpec& parameter : parameters) {
     const bool is_drawn = !has_shards(layout, parameter.name) &&
