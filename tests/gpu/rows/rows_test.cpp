@@ -150,7 +150,10 @@ void expect_close(const OpCase& c, const Graph& graph, const Tensors& actual,
     const Dtype dtype = graph.type(output.value).dtype;
     double largest = 0;
     for (const double w : want) largest = std::max(largest, std::isfinite(w) ? std::abs(w) : 0);
-    const double step = dtype == Dtype::bf16 ? 0x1p-7 : is_quantized(dtype) ? 0.26 : 1e-5;
+    const double step = dtype == Dtype::bf16   ? 0x1p-7
+                        : dtype == Dtype::fp16 ? 0x1p-10
+                        : is_quantized(dtype)  ? 0.26
+                                               : 1e-5;
     const double floor = is_quantized(dtype) ? 0x1p-9 : 4e-6 * (0.1 + largest);
     size_t n_other = 0;
     for (size_t i = 0; i < want.size(); ++i) {
@@ -165,23 +168,27 @@ void expect_close(const OpCase& c, const Graph& graph, const Tensors& actual,
   }
 }
 
+// FP16's amax has no fast kernel on the CPU.
 void expect_parity(const SizedCases& cases, Dtype wide, Backend& gpu) {
+  Backend& cpu = wide == Dtype::fp16 ? scalar_backend() : fast_backend();
   for (const OpCase& c : cases.all()) {
     const Graph graph = case_graph(c, wide);
     ASSERT_TRUE(gpu.catalogue->choose(graph, graph.nodes[0])) << c.name;
     const Tensors inputs = case_inputs(c, 5);
-    const Tensors expected = run_plan(graph, inputs, fast_backend());
+    const Tensors expected = run_plan(graph, inputs, cpu);
     expect_close(c, graph, run_plan(graph, inputs, gpu), expected);
   }
 }
 
+constexpr int64_t kMostScalar = 20000;  // elements that the CPU's slow kernels are asked for
 constexpr Size kSizes[] = {{1, 16},   {17, 768},  {300, 272}, {33, 4096},
                            {6, 8192}, {1100, 48}, {129, 130}};
 
 TEST(rows, layers_equal_those_of_the_cpu) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const Size size : kSizes) {
-    for (const Dtype wide : {Dtype::f32, Dtype::bf16}) {
+    for (const Dtype wide : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
+      if (wide == Dtype::fp16 && size.rows * size.cols > kMostScalar) continue;
       SizedCases cases(size, wide);
       add_layers(cases, 0);
       if (wide == Dtype::bf16) add_layers(cases, 16);
@@ -194,8 +201,9 @@ TEST(rows, layers_equal_those_of_the_cpu) {
 TEST(rows, quantizing_layers_equal_those_of_the_cpu) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const Size size : kSizes) {
-    for (const int64_t group : {0, 16}) {
-      SizedCases cases(size, Dtype::bf16);
+    for (const auto& [wide, group] :
+         {std::pair(Dtype::bf16, 0), std::pair(Dtype::bf16, 16), std::pair(Dtype::fp16, 0)}) {
+      SizedCases cases(size, wide);
       for (const Scale scale :
            {Scale::own, Scale::given, Scale::given_too, Scale::delayed, Scale::first_delayed}) {
         for (const Layout layout : {Layout::rows, Layout::transposed, Layout::both}) {
@@ -214,7 +222,7 @@ TEST(rows, quantizing_layers_equal_those_of_the_cpu) {
           add_quantized(cases, 0, {q, true, scale});
         add_quantized(cases, 0, {q, false, Scale::own});
       }
-      expect_parity(cases, Dtype::bf16, *gpu);
+      expect_parity(cases, wide, *gpu);
     }
   }
 }

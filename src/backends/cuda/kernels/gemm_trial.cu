@@ -58,7 +58,7 @@ int64_t trial_scales(const GemmParams& p) {
 void fill(Dtype dtype, void* to, int64_t n, uint64_t seed, cudaStream_t stream) {
   const auto launch = [&]<Dtype D>() {
     fill_normal<D>
-        <<<1056, 256, 0, stream>>>(static_cast<Storage<D>*>(to), n, deviation(dtype), seed);
+        <<<1024, 256, 0, stream>>>(static_cast<Storage<D>*>(to), n, deviation(dtype), seed);
   };
   dtype_bytes(dtype) == 1 ? visit_codes(dtype, launch) : visit_wide(dtype, launch);
   check_launch("filling a trial");

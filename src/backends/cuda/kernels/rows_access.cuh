@@ -12,9 +12,15 @@ namespace octet::cuda {
 
 inline constexpr int kChunk = 16;
 
-// The types of a kernel's operands: all f32; all bf16; e4m3 codes in groups of 16 with bf16 scales,
-// and bf16 for the others; or whatever the operands say, element by element.
-enum class Form : int { f32, bf16, groups, any };
+// The types of a kernel's operands: all f32; all bf16; all fp16; e4m3 codes in groups of 16 with
+// bf16 scales, and bf16 for the others; or whatever the operands say, element by element.
+enum class Form : int { f32, bf16, fp16, groups, any };
+// What a wide result that is not f32 is.
+template <Form F>
+inline constexpr Dtype kShort = F == Form::fp16 ? Dtype::fp16 : Dtype::bf16;
+constexpr bool is_short(Form form) {
+  return form == Form::bf16 || form == Form::fp16;
+}
 
 struct Matrix {
   const void* data = nullptr;
@@ -31,7 +37,7 @@ struct Wide {
 
 template <Form F>
 inline constexpr int kWidth = F == Form::groups ? 16
-                              : F == Form::bf16 ? 8
+                              : is_short(F)     ? 8
                                                 : 4;
 // What goes with codes is bf16.
 template <Form F>
@@ -49,6 +55,10 @@ struct Raw<Form::bf16> {
   uint4 at[2];
 };
 template <>
+struct Raw<Form::fp16> {
+  uint4 at[2];
+};
+template <>
 struct Raw<Form::groups> {
   uint4 codes;
   uint16_t scale;
@@ -62,7 +72,7 @@ struct Place {
   int64_t end = 0;
 };
 
-// Of a bf16 operand beside codes: its eight-element accesses follow each other.
+// Of a short operand beside codes: its eight-element accesses follow each other.
 template <int W>
 __device__ __forceinline__ int64_t access_at(const Place& p, int j, int width) {
   return W == width ? p.at + j * p.step : p.at + j * width;
@@ -77,7 +87,7 @@ __device__ __forceinline__ Raw<F> load_raw(const void* data, const void* scales,
       raw.codes = *reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(data) + p.at);
       raw.scale = static_cast<const uint16_t*>(scales)[p.at / kChunk];
     }
-  } else if constexpr (F == Form::bf16) {
+  } else if constexpr (is_short(F)) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int64_t at = access_at<W>(p, j, 8);
@@ -98,6 +108,17 @@ __device__ __forceinline__ Raw<F> load_raw(const void* data, const void* scales,
 __device__ __forceinline__ void unpack_bf16(uint32_t pair, float* v) {
   v[0] = __uint_as_float(pair << 16);
   v[1] = __uint_as_float(pair & 0xFFFF0000u);
+}
+// A pair of bf16 or fp16.
+template <Dtype D>
+__device__ __forceinline__ void unpack_pair(uint32_t pair, float* v) {
+  if constexpr (D == Dtype::bf16) {
+    unpack_bf16(pair, v);
+  } else {
+    const float2 f = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+    v[0] = f.x;
+    v[1] = f.y;
+  }
 }
 // Four codes as they are stored, in pairs of f16: exact. The conversion takes either half of a
 // register, which a shift would not let it.
@@ -138,12 +159,12 @@ __device__ __forceinline__ void unpack(const Raw<F>& raw, float (&v)[kChunk]) {
     const uint32_t words[4] = {raw.codes.x, raw.codes.y, raw.codes.z, raw.codes.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) unpack_e4m3(words[i], scale, v + 4 * i);
-  } else if constexpr (F == Form::bf16) {
+  } else if constexpr (is_short(F)) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const uint32_t words[4] = {raw.at[j].x, raw.at[j].y, raw.at[j].z, raw.at[j].w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) unpack_bf16(words[i], v + 8 * j + 2 * i);
+      for (int i = 0; i < 4; ++i) unpack_pair<kShort<F>>(words[i], v + 8 * j + 2 * i);
     }
   } else {
 #pragma unroll

@@ -7,10 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kPiece = kThreads * kChunk;
-// One wave: four blocks on each of 132 multiprocessors.
 constexpr int kBlocksPerSm = 4;
-constexpr int64_t kBlocks = kBlocksPerSm * 132;
-static_assert(kBlocks <= kRowBlocks);
 
 template <Form F>
 __device__ __forceinline__ Place piece_place(int64_t piece, int64_t n) {
@@ -53,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     }
     if (e.amax) largest.add(v);  // 0 behind the end: both are 0 at 0
     if constexpr (O == Out::wide) {
-      store_wide<W>(a.y, place(i), v);
+      store_wide<W, kShort<F>>(a.y, place(i), v);
     } else if constexpr (F == Form::groups) {
       const Place p = place(i);
       const uint4 codes = pack_piece<kCode<O>>(v, e.inv_scale);
@@ -91,6 +88,12 @@ void launch_form(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream
   }
 }
 
+template <bool kGated, Form F>
+void launch_short(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
+  if (out != Out::hif8) return launch_form<kGated, F>(out, a, grid, stream);
+  act_rows<kGated, F, Out::hif8><<<grid, kThreads, 0, stream>>>(a);
+}
+
 template <bool kGated>
 void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
   const auto grid = static_cast<unsigned>(act_blocks(form, a));
@@ -98,10 +101,10 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
     launch_form<kGated, Form::groups>(out, a, grid, stream);
   } else if (form == Form::f32) {
     launch_form<kGated, Form::f32>(out, a, grid, stream);
-  } else if (out == Out::hif8) {
-    act_rows<kGated, Form::bf16, Out::hif8><<<grid, kThreads, 0, stream>>>(a);
+  } else if (form == Form::fp16) {
+    launch_short<kGated, Form::fp16>(out, a, grid, stream);
   } else {
-    launch_form<kGated, Form::bf16>(out, a, grid, stream);
+    launch_short<kGated, Form::bf16>(out, a, grid, stream);
   }
 }
 
@@ -109,7 +112,7 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
 
 int act_blocks(Form form, const LayerArgs& a) {
   const int64_t piece = form == Form::any ? kThreads : kPiece;
-  return static_cast<int>(row_blocks(ceil_div(a.rows * a.cols, piece), kBlocks));
+  return static_cast<int>(wave_blocks(ceil_div(a.rows * a.cols, piece), kBlocksPerSm, a.n_sm));
 }
 
 void launch_act_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {

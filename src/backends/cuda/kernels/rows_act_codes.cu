@@ -17,8 +17,6 @@ constexpr int kThreads = 256;
 constexpr int kGroups = 8;  // of a thread at a time: 16 bytes of scales
 constexpr int kPiece = kThreads * kGroups;
 constexpr int kBlocksPerSm = 4;
-constexpr int64_t kBlocks = kBlocksPerSm * 132;
-static_assert(kBlocks <= kRowBlocks);
 constexpr float kMaxCode = 448;
 // Above every rounding between a bound and the value that it bounds: a few units of 2^-24 for the
 // products, and 3 * 2^-23 for the logistic (Powers::near).
@@ -293,7 +291,8 @@ __global__ void __launch_bounds__(kThreads, kCodeBlocks)
 }  // namespace
 
 int act_amax_blocks(const LayerArgs& a) {
-  return static_cast<int>(row_blocks(ceil_div(a.rows * (a.cols / kChunk), kPiece), kBlocks));
+  return static_cast<int>(
+      wave_blocks(ceil_div(a.rows * (a.cols / kChunk), kPiece), kBlocksPerSm, a.n_sm));
 }
 
 void launch_act_amax(const LayerArgs& a, cudaStream_t stream) {
@@ -309,7 +308,7 @@ void launch_act_amax(const LayerArgs& a, cudaStream_t stream) {
 void launch_gated_rows(const LayerArgs& a, cudaStream_t stream) {
   const int64_t n = a.rows * (a.cols / kChunk);
   const auto grid =
-      static_cast<unsigned>(row_blocks(ceil_div(n, kAtOnce * kThreads), kCodeBlocks * 132));
+      static_cast<unsigned>(wave_blocks(ceil_div(n, kAtOnce * kThreads), kCodeBlocks, a.n_sm));
   gated_rows<<<grid, kThreads, 0, stream>>>(a);
   check_launch("gated_rows");
 }

@@ -7,15 +7,13 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kPiece = kThreads * kChunk;
-// One wave: three blocks on each of 132 multiprocessors.
 constexpr int kBlocksPerSm = 3;
-constexpr int64_t kBlocks = kBlocksPerSm * 132;
-static_assert(kBlocks <= kRowBlocks);
 
 struct GradArgs {
   Matrix dy, x, up;  // x: also the gate
   Wide first, second;
   int64_t rows = 0, cols = 0;
+  int n_sm = 1;
   RowLayer layer = RowLayer::gated_silu;
   AmaxArgs amax;
 };
@@ -62,12 +60,12 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
         x[k] = grad.gate;
         up[k] = grad.up;
       }
-      store_wide<W>(a.second, place(i), up, largest);
+      store_wide<W, kShort<F>>(a.second, place(i), up, largest);
     } else {
 #pragma unroll
       for (int k = 0; k < kChunk; ++k) x[k] = dy[k] * gelu_slope<kPowers<F>>(a.layer, x[k]);
     }
-    store_wide<W>(a.first, place(i), x, largest);
+    store_wide<W, kShort<F>>(a.first, place(i), x, largest);
   }
   if (largest.wanted) end_amax(a.amax, largest.all());
 }
@@ -198,12 +196,14 @@ void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t strea
   const bool in_32_bits = a.rows * a.cols / 8 < INT32_MAX;
   if (kGated && form == Form::groups && bf16 && in_32_bits) {
     const int64_t n_pieces = ceil_div(a.rows * a.cols, 8 * kHalvesAtOnce * kThreads);
-    const auto blocks = static_cast<unsigned>(row_blocks(n_pieces, kHalfBlocks * 132));
+    const auto blocks = static_cast<unsigned>(wave_blocks(n_pieces, kHalfBlocks, a.n_sm));
     gated_grad_codes<<<blocks, kThreads, 0, stream>>>(a);
   } else if (form == Form::groups) {
     act_grad<kGated, Form::groups><<<grid, kThreads, 0, stream>>>(a);
   } else if (form == Form::bf16) {
     act_grad<kGated, Form::bf16><<<grid, kThreads, 0, stream>>>(a);
+  } else if (form == Form::fp16) {
+    act_grad<kGated, Form::fp16><<<grid, kThreads, 0, stream>>>(a);
   } else {
     act_grad<kGated, Form::f32><<<grid, kThreads, 0, stream>>>(a);
   }
@@ -221,10 +221,11 @@ void run_act_grad(const ActGradParams& p, const Launch& launch) {
   a.second = result_of(p.second, launch);
   a.rows = p.rows;
   a.cols = p.cols;
+  a.n_sm = launch.n_sm;
   a.layer = p.layer;
   const Form form = grad_form(p);
   const int64_t piece = form == Form::any ? kThreads : kPiece;
-  const auto grid = static_cast<unsigned>(row_blocks(ceil_div(n, piece), kBlocks));
+  const auto grid = static_cast<unsigned>(wave_blocks(ceil_div(n, piece), kBlocksPerSm, a.n_sm));
   if (form == Form::any) {
     act_grad_any<<<grid, kThreads, 0, launch.stream>>>(a);
   } else if (p.layer == RowLayer::gated_silu) {

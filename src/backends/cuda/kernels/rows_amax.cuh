@@ -56,6 +56,21 @@ class StoredLargest {
       all_.add(v[1]);
     }
   }
+  // Pairs of D.
+  template <Dtype D, int N>
+  __device__ __forceinline__ void add_stored(const uint32_t (&words)[N]) {
+    if constexpr (D == Dtype::bf16) {
+      add_pairs(words);
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        float v[2];
+        unpack_pair<D>(words[i], v);
+        all_.add(v[0]);
+        all_.add(v[1]);
+      }
+    }
+  }
   // Whether all were finite; otherwise they are not taken, and are to be added one by one.
   __device__ __forceinline__ bool join(const PairRange& range) {
     const __nv_bfloat162 top = range.largest();
@@ -83,8 +98,8 @@ class StoredLargest {
   __nv_bfloat162 pairs_ = __floats2bfloat162_rn(0.0f, 0.0f);
 };
 
-// Sixteen values in accesses of W, and their amax where it is wanted.
-template <int W>
+// Sixteen values in accesses of W, as f32 or D, and their amax where it is wanted.
+template <int W, Dtype D = Dtype::bf16>
 __device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float (&v)[kChunk],
                                            StoredLargest& largest) {
   if (y.dtype == Dtype::f32) {
@@ -92,8 +107,8 @@ __device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const 
     return store_wide<W>(y, p, v);
   }
   uint32_t words[kChunk / 2];
-  pack_pairs(v, words);
-  if (largest.wanted) largest.add_pairs(words);
+  pack_pairs<D>(v, words);
+  if (largest.wanted) largest.add_stored<D>(words);
   store_pairs<W>(y, p, words);
 }
 

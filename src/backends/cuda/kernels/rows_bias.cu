@@ -42,15 +42,16 @@ struct SumArgs {
   float* partial;
 };
 
-template <bool kVector>
+// D: eight of them at once; real: one by one.
+template <Dtype D>
 __device__ __forceinline__ void add_row(const SumArgs& a, int64_t row, int64_t col, float (&s)[8]) {
   const int64_t at = row * a.cols + col;
-  if constexpr (kVector) {
+  if constexpr (D != Dtype::real) {
     const uint4 raw = *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(a.x.data) + at);
     const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
     float v[8];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) unpack_bf16(words[i], v + 2 * i);
+    for (int i = 0; i < 4; ++i) unpack_pair<D>(words[i], v + 2 * i);
 #pragma unroll
     for (int i = 0; i < 8; ++i) s[i] += v[i];
   } else {
@@ -61,7 +62,7 @@ __device__ __forceinline__ void add_row(const SumArgs& a, int64_t row, int64_t c
   }
 }
 
-template <bool kVector>
+template <Dtype D>
 __global__ void __launch_bounds__(kThreads) column_parts(const __grid_constant__ SumArgs a) {
   __shared__ float sums[kTurns][kColumns];
   const int lane = threadIdx.x % kLanes, turn = threadIdx.x / kLanes;
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) column_parts(const __grid_constant__
   float s[8] = {};
   if (col < a.cols) {
 #pragma unroll 4
-    for (int64_t row = begin + turn; row < end; row += kTurns) add_row<kVector>(a, row, col, s);
+    for (int64_t row = begin + turn; row < end; row += kTurns) add_row<D>(a, row, col, s);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) sums[turn][i * kLanes + lane] = s[i];
@@ -91,10 +92,12 @@ void run_column_sum(const BiasParams& p, const Launch& launch) {
             static_cast<float*>(launch.scratch)};
   const dim3 grid(static_cast<unsigned>(ceil_div(p.cols, kColumns)),
                   static_cast<unsigned>(n_parts));
-  if (p.x.dtype == Dtype::bf16 && p.cols % 8 == 0) {
-    column_parts<true><<<grid, kThreads, 0, launch.stream>>>(a);
+  if (p.cols % 8 != 0 || p.x.dtype == Dtype::f32) {
+    column_parts<Dtype::real><<<grid, kThreads, 0, launch.stream>>>(a);
+  } else if (p.x.dtype == Dtype::bf16) {
+    column_parts<Dtype::bf16><<<grid, kThreads, 0, launch.stream>>>(a);
   } else {
-    column_parts<false><<<grid, kThreads, 0, launch.stream>>>(a);
+    column_parts<Dtype::fp16><<<grid, kThreads, 0, launch.stream>>>(a);
   }
   check_launch("column_parts");
   launch_sum_parts(a.partial, {n_parts, p.cols}, {result_of(p.y, launch), {}}, launch.stream);
@@ -105,22 +108,24 @@ struct BiasArgs {
   int64_t rows, cols;
 };
 
-// Eight bf16 at a time: a thread keeps its columns of the bias and goes down the rows.
+// Eight of two bytes at a time: a thread keeps its columns of the bias and goes down the rows.
 constexpr int kBiasRows = 8;
 
-__device__ __forceinline__ uint4 add_bf16(const uint4& raw, const float (&bias)[8]) {
+template <Dtype D>
+__device__ __forceinline__ uint4 add_eight(const uint4& raw, const float (&bias)[8]) {
   const uint32_t x[4] = {raw.x, raw.y, raw.z, raw.w};
   uint32_t y[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     float u[2];
-    unpack_bf16(x[k], u);
-    y[k] = pack_bf16(u[0] + bias[2 * k], u[1] + bias[2 * k + 1]);
+    unpack_pair<D>(x[k], u);
+    y[k] = pack_pair<D>(u[0] + bias[2 * k], u[1] + bias[2 * k + 1]);
   }
   return make_uint4(y[0], y[1], y[2], y[3]);
 }
 
-__global__ void __launch_bounds__(kThreads) add_bias_bf16(const __grid_constant__ BiasArgs a) {
+template <Dtype D>
+__global__ void __launch_bounds__(kThreads) add_bias_short(const __grid_constant__ BiasArgs a) {
   const int64_t per_row = a.cols / 8;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (c >= per_row) return;
@@ -128,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) add_bias_bf16(const __grid_constant_
   const uint4 raw = static_cast<const uint4*>(a.bias.data)[c];
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-  for (int k = 0; k < 4; ++k) unpack_bf16(words[k], bias + 2 * k);
+  for (int k = 0; k < 4; ++k) unpack_pair<D>(words[k], bias + 2 * k);
   const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kBiasRows;
   uint4 x[kBiasRows];
 #pragma unroll
@@ -138,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) add_bias_bf16(const __grid_constant_
 #pragma unroll
   for (int r = 0; r < kBiasRows; ++r) {
     if (row0 + r < a.rows)
-      static_cast<uint4*>(a.y.data)[(row0 + r) * per_row + c] = add_bf16(x[r], bias);
+      static_cast<uint4*>(a.y.data)[(row0 + r) * per_row + c] = add_eight<D>(x[r], bias);
   }
 }
 
@@ -155,12 +160,13 @@ void run_bias_add(const BiasParams& p, const Launch& launch) {
   if (n == 0) return;
   const BiasArgs a{operand_of(p.x, launch), operand_of(p.bias, launch), result_of(p.y, launch),
                    p.rows, p.cols};
-  const bool wide = p.cols % 8 == 0 && p.x.dtype == Dtype::bf16 && p.bias.dtype == Dtype::bf16 &&
-                    p.y.dtype == Dtype::bf16;
-  if (wide) {
+  const Dtype dtype = p.x.dtype;
+  const bool alike = dtype != Dtype::f32 && p.bias.dtype == dtype && p.y.dtype == dtype;
+  if (alike && p.cols % 8 == 0) {
     const dim3 grid(static_cast<unsigned>(ceil_div(p.rows, kBiasRows)),
                     static_cast<unsigned>(ceil_div(p.cols / 8, kThreads)));
-    add_bias_bf16<<<grid, kThreads, 0, launch.stream>>>(a);
+    dtype == Dtype::bf16 ? add_bias_short<Dtype::bf16><<<grid, kThreads, 0, launch.stream>>>(a)
+                         : add_bias_short<Dtype::fp16><<<grid, kThreads, 0, launch.stream>>>(a);
   } else {
     constexpr int64_t kMostBlocks = 65536;
     const auto grid = static_cast<unsigned>(row_blocks(ceil_div(n, kThreads), kMostBlocks));

@@ -45,19 +45,21 @@ inline Form form_of(const RowOperand& operand, int64_t cols) {
     return fits ? Form::groups : Form::any;
   }
   if (operand.dtype == Dtype::f32) return Form::f32;
+  if (operand.dtype == Dtype::fp16) return Form::fp16;
   return operand.dtype == Dtype::bf16 ? Form::bf16 : Form::any;
 }
 // Whether an operand that is not stored as codes has the form's plain type.
 inline bool goes_with(Form form, Dtype dtype) {
   if (form == Form::any) return true;
-  return dtype == (form == Form::f32 ? Dtype::f32 : Dtype::bf16);
+  return dtype == (form == Form::f32 ? Dtype::f32 : form == Form::fp16 ? Dtype::fp16 : Dtype::bf16);
 }
 inline bool goes_with(Form form, const WideArg& arg) {
   return arg.at == kAbsent || goes_with(form, arg.dtype);
 }
-// Results may be f32 or bf16 in every form but any.
+// Results may be f32 in every form, and fp16 in its own, bf16 in the others; in any all.
 inline bool is_result(Form form, const WideArg& arg) {
-  return arg.at == kAbsent || form == Form::any || arg.dtype != Dtype::fp16;
+  const Dtype other = form == Form::fp16 ? Dtype::fp16 : Dtype::bf16;
+  return arg.at == kAbsent || form == Form::any || arg.dtype == Dtype::f32 || arg.dtype == other;
 }
 
 std::span<const KernelRow> row_layer_kernels();

@@ -15,6 +15,7 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   a.y = result_of(p.y, launch);
   a.rows = p.rows;
   a.cols = p.cols;
+  a.n_sm = launch.n_sm;
   a.layer = p.layer;
   a.eps = p.eps;
   a.mean = result_at<float>(launch, p.mean_at);
@@ -56,7 +57,7 @@ Out layer_out(const RowLayerParams& p, Form form) {
   if (form == Form::any) return Out::any;
   if (!p.quantized) return Out::wide;
   if (p.codes.dtype == Dtype::e4m3) return Out::e4m3;
-  return p.codes.dtype == Dtype::hif8 && form == Form::bf16 ? Out::hif8 : Out::any;
+  return p.codes.dtype == Dtype::hif8 && is_short(form) ? Out::hif8 : Out::any;
 }
 
 // A prepared layer.

@@ -17,6 +17,7 @@ struct LayerArgs {
   Matrix x, up;  // x: also the gate
   Wide weight, bias, y;
   int64_t rows = 0, cols = 0;
+  int n_sm = 1;
   RowLayer layer = RowLayer::rms_norm;
   bool known = false;  // mean and rstd are given, not made
   float eps = 0;

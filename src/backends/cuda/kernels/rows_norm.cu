@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kMaxThreads, kResident<kCentred, F> / kMaxThre
     normalize<kCentred, F>(made, affine, v);
     if (e.amax && active) largest.add(v);
     if constexpr (O == Out::wide) {
-      store_wide<W>(a.y, place(row), v);
+      store_wide<W, kShort<F>>(a.y, place(row), v);
     } else if (e.codes) {
       store_codes<kCode<O>, W>(a.codes, place(row), v, e.inv_scale);
     }
@@ -169,6 +169,12 @@ void launch_form(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
   }
 }
 
+template <bool kCentred, Form F>
+void launch_short(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
+  if (out != Out::hif8) return launch_form<kCentred, F>(out, a, grid, stream);
+  norm_rows<kCentred, F, Out::hif8><<<grid, threads_for(a), 0, stream>>>(a);
+}
+
 template <bool kCentred>
 void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(norm_blocks(form, a)));
@@ -176,22 +182,20 @@ void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
     launch_form<kCentred, Form::groups>(out, a, grid, stream);
   } else if (form == Form::f32) {
     launch_form<kCentred, Form::f32>(out, a, grid, stream);
-  } else if (out == Out::hif8) {
-    norm_rows<kCentred, Form::bf16, Out::hif8><<<grid, threads_for(a), 0, stream>>>(a);
+  } else if (form == Form::fp16) {
+    launch_short<kCentred, Form::fp16>(out, a, grid, stream);
   } else {
-    launch_form<kCentred, Form::bf16>(out, a, grid, stream);
+    launch_short<kCentred, Form::bf16>(out, a, grid, stream);
   }
 }
 
 }  // namespace
 
-// One wave of 132 multiprocessors.
 int norm_blocks(Form form, const LayerArgs& a) {
   if (is_first_of_codes(form, a)) return norm_warp_blocks(a);
   const int64_t threads = form == Form::any ? kAnyThreads : threads_for(a);
   const bool few = a.layer == RowLayer::layer_norm || form == Form::f32;
-  const int64_t wave = (few ? 512 : 1024) / threads * 132;
-  return static_cast<int>(row_blocks(a.rows, wave < kRowBlocks ? wave : kRowBlocks));
+  return static_cast<int>(wave_blocks(a.rows, (few ? 512 : 1024) / threads, a.n_sm));
 }
 
 void launch_norm_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {

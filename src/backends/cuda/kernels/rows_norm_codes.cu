@@ -223,7 +223,7 @@ void launch_codes(const LayerArgs& a, cudaStream_t stream) {
   const auto threads = static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
   const int64_t n_batches = ceil_div(a.rows, kRowsAtOnce);
   const auto grid =
-      static_cast<unsigned>(row_blocks(n_batches, kCodeThreads<kCentred> / threads * 132));
+      static_cast<unsigned>(wave_blocks(n_batches, kCodeThreads<kCentred> / threads, a.n_sm));
   if (threads <= 256) {
     norm_codes<kCentred, 256><<<grid, threads, 0, stream>>>(a);
   } else {
@@ -233,12 +233,11 @@ void launch_codes(const LayerArgs& a, cudaStream_t stream) {
 
 }  // namespace
 
-// One wave of 132 multiprocessors.
 int norm_warp_blocks(const LayerArgs& a) {
   const bool centred = a.layer == RowLayer::layer_norm, wide = a.cols / kChunk > 8 * 32;
   const int resident = centred ? (wide ? kNormResident<true, 16> : kNormResident<true, 8>)
                                : (wide ? kNormResident<false, 16> : kNormResident<false, 8>);
-  return static_cast<int>(row_blocks(ceil_div(a.rows, kNormWarps), resident * 132));
+  return static_cast<int>(wave_blocks(ceil_div(a.rows, kNormWarps), resident, a.n_sm));
 }
 
 void launch_norm_amax(const LayerArgs& a, cudaStream_t stream) {

@@ -96,7 +96,7 @@ __device__ __forceinline__ void announce_row(const void* data, int64_t row, int 
 template <Form F>
 __device__ __forceinline__ void announce_matrix(const Matrix& m, int64_t row) {
   const auto cols = static_cast<int>(m.cols);
-  announce_row(m.data, row, cols * (F == Form::f32 ? 4 : F == Form::bf16 ? 2 : 1));
+  announce_row(m.data, row, cols * (F == Form::f32 ? 4 : is_short(F) ? 2 : 1));
   if constexpr (F == Form::groups) announce_row(m.scales, row, cols / kChunk * 2);
 }
 
@@ -158,9 +158,9 @@ __global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constan
     if constexpr (kLate) fetch_addend();
     r.add(addend, a.addend.data != nullptr);
     if constexpr (kAmax) {
-      store_wide<W>(a.dx, place(row), r.g, largest);
+      store_wide<W, kShort<F>>(a.dx, place(row), r.g, largest);
     } else {
-      store_wide<W>(a.dx, place(row), r.g);
+      store_wide<W, kShort<F>>(a.dx, place(row), r.g);
     }
   }
   if (kAmax && largest.wanted) end_amax(a.amax, active ? largest.all() : Largest{});
@@ -216,6 +216,8 @@ void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t strea
     norm_grad<kCentred, Form::groups><<<grid, threads, 0, stream>>>(a);
   } else if (form == Form::bf16) {
     norm_grad<kCentred, Form::bf16><<<grid, threads, 0, stream>>>(a);
+  } else if (form == Form::fp16) {
+    norm_grad<kCentred, Form::fp16><<<grid, threads, 0, stream>>>(a);
   } else {
     norm_grad<kCentred, Form::f32><<<grid, threads, 0, stream>>>(a);
   }

@@ -38,7 +38,7 @@ __device__ __forceinline__ float2 turned(const Turn& turn, float low, float high
                      fmaf(low, turn.sine, high * turn.cosine));
 }
 
-// Eight bf16 pairs at a time.
+// Eight pairs of bf16 or fp16 at a time.
 struct Pairs {
   uint4 low, high;
 };
@@ -48,6 +48,7 @@ struct TwoTurns {
 };
 constexpr int kTwos = 4;
 
+template <Dtype D>
 __device__ __forceinline__ Pairs turned(const TwoTurns (&turns)[kTwos], const Pairs& x) {
   const uint32_t low[kTwos] = {x.low.x, x.low.y, x.low.z, x.low.w};
   const uint32_t high[kTwos] = {x.high.x, x.high.y, x.high.z, x.high.w};
@@ -55,11 +56,11 @@ __device__ __forceinline__ Pairs turned(const TwoTurns (&turns)[kTwos], const Pa
 #pragma unroll
   for (int k = 0; k < kTwos; ++k) {
     float u[2], v[2];
-    unpack_bf16(low[k], u);
-    unpack_bf16(high[k], v);
+    unpack_pair<D>(low[k], u);
+    unpack_pair<D>(high[k], v);
     const float2 a = turned(turns[k].even, u[0], v[0]), b = turned(turns[k].odd, u[1], v[1]);
-    out_low[k] = pack_bf16(a.x, b.x);
-    out_high[k] = pack_bf16(a.y, b.y);
+    out_low[k] = pack_pair<D>(a.x, b.x);
+    out_high[k] = pack_pair<D>(a.y, b.y);
   }
   return {make_uint4(out_low[0], out_low[1], out_low[2], out_low[3]),
           make_uint4(out_high[0], out_high[1], out_high[2], out_high[3])};
@@ -103,20 +104,22 @@ __device__ __forceinline__ void load_pairs(const uint16_t* from, int half, Pairs
   to.low = __ldcs(reinterpret_cast<const uint4*>(from));
   to.high = __ldcs(reinterpret_cast<const uint4*>(from + half));
 }
+template <Dtype D>
 __device__ __forceinline__ void store_pairs(uint16_t* to, int half, const Pairs& from,
                                             StoredLargest& largest) {
   // Not plain stores, which the compiler takes apart into words here.
   __stcg(reinterpret_cast<uint4*>(to), from.low);
   __stcg(reinterpret_cast<uint4*>(to + half), from.high);
   if (!largest.wanted) return;
-  largest.add_pairs({from.low.x, from.low.y, from.low.z, from.low.w,  //
-                     from.high.x, from.high.y, from.high.z, from.high.w});
+  const uint32_t words[8] = {from.low.x,  from.low.y,  from.low.z,  from.low.w,
+                             from.high.x, from.high.y, from.high.z, from.high.w};
+  largest.add_stored<D>(words);
 }
 
 // kHalf: pairs of a head, so that places are known when this is compiled; 0: any multiple of 8.
-template <int kHalf>
+template <Dtype D, int kHalf>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
-    rope_bf16(const __grid_constant__ RopeArgs a) {
+    rope_short(const __grid_constant__ RopeArgs a) {
   // Two: who makes the next turns may be a barrier ahead of who reads the last.
   __shared__ __align__(16) Turn turns[2][kThreads];
   StoredLargest largest(a.amax);
@@ -154,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) {
         if (left > k * kSideBySide)
-          store_pairs(y + at + k * step, half, turned(twos, pairs[k]), largest);
+          store_pairs<D>(y + at + k * step, half, turned<D>(twos, pairs[k]), largest);
         if (next_left > k * kSideBySide) load_pairs(x + next + k * step, half, pairs[k]);
       }
       at = next, left = next_left;
@@ -218,20 +221,28 @@ class Rope : public Prepared {
     args_.y = result_of(params_.y, launch);
     args_.positions = launch.in<int32_t>(1);
     const int64_t n_pieces = ceil_div(params_.rows, args_.rows_per_block);
-    const auto grid = static_cast<unsigned>(row_blocks(n_pieces, kBlocksPerSm * 132));
-    static_assert(kBlocksPerSm * 132 <= kRowBlocks);
-    const bool bf16 = params_.x.dtype == Dtype::bf16 && params_.y.dtype == Dtype::bf16;
-    if (bf16 && args_.half == 64) {
-      rope_bf16<64><<<grid, kThreads, 0, launch.stream>>>(args_);
-    } else if (bf16 && args_.half % 8 == 0) {
-      rope_bf16<0><<<grid, kThreads, 0, launch.stream>>>(args_);
-    } else {
+    const auto grid = static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, launch.n_sm));
+    const Dtype dtype = params_.x.dtype;
+    if (dtype != params_.y.dtype || dtype == Dtype::f32 || args_.half % 8 != 0) {
       rope_any<<<grid, kThreads, 0, launch.stream>>>(args_);
+    } else if (dtype == Dtype::bf16) {
+      turn<Dtype::bf16>(grid, launch.stream);
+    } else {
+      turn<Dtype::fp16>(grid, launch.stream);
     }
     check_launch("rope");
   }
 
  private:
+  template <Dtype D>
+  void turn(unsigned grid, cudaStream_t stream) const {
+    if (args_.half == 64) {
+      rope_short<D, 64><<<grid, kThreads, 0, stream>>>(args_);
+    } else {
+      rope_short<D, 0><<<grid, kThreads, 0, stream>>>(args_);
+    }
+  }
+
   RopeParams params_;
   RopeArgs args_;
 };

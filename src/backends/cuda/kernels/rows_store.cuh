@@ -9,6 +9,15 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
+template <Dtype D>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  if constexpr (D == Dtype::bf16) {
+    return pack_bf16(low, high);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+}
 // Four codes, the first in the lowest byte.
 template <Dtype D>
 __device__ __forceinline__ uint32_t pack_four(const float* v) {
@@ -30,11 +39,12 @@ __device__ __forceinline__ uint32_t pack_codes(const float* v, float inv_scale) 
   return pack_four<D>(scaled);
 }
 
+template <Dtype D>
 __device__ __forceinline__ void pack_pairs(const float* v, uint32_t (&words)[kChunk / 2]) {
 #pragma unroll
-  for (int i = 0; i < kChunk / 2; ++i) words[i] = pack_bf16(v[2 * i], v[2 * i + 1]);
+  for (int i = 0; i < kChunk / 2; ++i) words[i] = pack_pair<D>(v[2 * i], v[2 * i + 1]);
 }
-// Sixteen bf16 in accesses of W.
+// Sixteen of two bytes in accesses of W.
 template <int W>
 __device__ __forceinline__ void store_pairs(const Wide& y, const Place& p,
                                             const uint32_t (&words)[kChunk / 2]) {
@@ -77,12 +87,12 @@ class NanCodes {
   uint32_t carries_ = 0;
 };
 
-// Sixteen values in accesses of W, as f32 or bf16.
-template <int W>
+// Sixteen values in accesses of W, as f32 or D.
+template <int W, Dtype D = Dtype::bf16>
 __device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float* v) {
   if (y.dtype != Dtype::f32) {
     uint32_t words[kChunk / 2];
-    pack_pairs(v, words);
+    pack_pairs<D>(v, words);
     return store_pairs<W>(y, p, words);
   }
 #pragma unroll

@@ -10,7 +10,7 @@ namespace {
 constexpr int resident(RowLayer layer, Form form) {
   if (form == Form::f32) return 1;
   const bool two = layer == RowLayer::layer_norm || layer == RowLayer::gated_silu;
-  return two && form == Form::bf16 ? 2 : 3;
+  return two && is_short(form) ? 2 : 3;
 }
 
 struct TilePlace {
@@ -153,25 +153,32 @@ __global__ void __launch_bounds__(kTileThreads, resident(L, F))
   if (a.scale.bounded && found.nan.any()) *a.scale.flag = 1;
 }
 
+template <RowLayer L, Form F>
+void launch_short(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
+  if (out == Out::e4m3) {
+    layer_tiles<L, F, Out::e4m3><<<grid, kTileThreads, 0, stream>>>(a);
+  } else {
+    layer_tiles<L, F, Out::hif8><<<grid, kTileThreads, 0, stream>>>(a);
+  }
+}
+
 template <RowLayer L>
 void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
   const auto grid = static_cast<unsigned>(tile_blocks(form, a));
   if (form == Form::f32 && out == Out::e4m3) {
     layer_tiles<L, Form::f32, Out::e4m3><<<grid, kTileThreads, 0, stream>>>(a);
-  } else if (out == Out::e4m3) {
-    layer_tiles<L, Form::bf16, Out::e4m3><<<grid, kTileThreads, 0, stream>>>(a);
+  } else if (form == Form::fp16) {
+    launch_short<L, Form::fp16>(out, a, grid, stream);
   } else {
-    layer_tiles<L, Form::bf16, Out::hif8><<<grid, kTileThreads, 0, stream>>>(a);
+    launch_short<L, Form::bf16>(out, a, grid, stream);
   }
 }
 
 }  // namespace
 
-// One wave of 132 multiprocessors.
 int tile_blocks(Form form, const LayerArgs& a) {
   const int64_t n_tiles = ceil_div(a.cols, kTile) * ceil_div(a.padded_rows, kTile);
-  static_assert(4 * 132 <= kRowBlocks);
-  return static_cast<int>(row_blocks(n_tiles, resident(a.layer, form) * 132));
+  return static_cast<int>(wave_blocks(n_tiles, resident(a.layer, form), a.n_sm));
 }
 
 void launch_tiles(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {

@@ -283,8 +283,7 @@ bool are_code_tiles(Form form, Out out, const LayerArgs& a) {
 void launch_code_tiles(const LayerArgs& a, cudaStream_t stream) {
   const bool whole = a.rows % kTile == 0 && a.cols % kTile == 0 && a.padded_rows == a.rows;
   const int64_t n_tiles = int64_t{tiles_of(a.cols)} * tiles_of(a.padded_rows);
-  // One wave of 132 multiprocessors.
-  const auto grid = static_cast<unsigned>(row_blocks(n_tiles, resident(a.layer, whole) * 132));
+  const auto grid = static_cast<unsigned>(wave_blocks(n_tiles, resident(a.layer, whole), a.n_sm));
   whole ? launch_kind<true>(a, grid, stream) : launch_kind<false>(a, grid, stream);
 }
 

@@ -23,6 +23,7 @@ struct Launch {
   void* const* results = nullptr;
   void* scratch = nullptr;
   cudaStream_t stream = nullptr;
+  int n_sm = 1;  // multiprocessors of the device
 
   template <typename T>
   const T* in(int slot) const {

@@ -160,7 +160,8 @@ int launch(void* handle, const OctetCudaLaunch* args) {
     static_cast<Prepared*>(handle)->launch({.operands = args->operands,
                                             .results = args->results,
                                             .scratch = args->scratch,
-                                            .stream = context().stream});
+                                            .stream = context().stream,
+                                            .n_sm = context().n_sm});
   });
 }
 int forget(void* handle) {

@@ -125,6 +125,11 @@ inline constexpr int64_t kSumParts = 64;
 constexpr int64_t row_blocks(int64_t n_pieces, int64_t most) {
   return n_pieces < 1 ? 1 : n_pieces < most ? n_pieces : most;
 }
+// One wave: as many blocks of each multiprocessor as it holds.
+constexpr int64_t wave_blocks(int64_t n_pieces, int64_t per_sm, int64_t n_sm) {
+  const int64_t wave = per_sm * n_sm;
+  return row_blocks(n_pieces, wave < kRowBlocks ? wave : kRowBlocks);
+}
 constexpr int64_t grad_blocks(int64_t rows, int64_t cols) {
   return row_blocks(rows, cols > 2048   ? kGradBlocks
                           : cols > 1024 ? 2 * kGradBlocks
