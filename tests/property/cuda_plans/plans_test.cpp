@@ -158,6 +158,38 @@ int kernels_named(const Plan& plan, const std::string& name) {
       plan.steps, [&](const PlanStep& step) { return step.kernel.name.starts_with(name); }));
 }
 
+// The step of two layers of 7B.
+const Plan& step_7b(Program& program) {
+  return program.plan(function::step);
+}
+ProgramOptions options_7b(std::vector<std::string> sets) {
+  sets.emplace_back("model.layers=2");
+  return options_of(OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml", std::move(sets));
+}
+
+TEST(CudaPlans, products_in_blocks_are_the_librarys_where_it_has_them) {
+  constexpr int kProducts = 2 * 7 * 3;  // layers, linears, and forward, dgrad, wgrad
+  Program fp8_block(options_7b({"recipe.base=fp8_block"}), *gpu().catalogue);
+  EXPECT_EQ(kernels_named(step_7b(fp8_block), "gemm blocks "), kProducts);
+  EXPECT_EQ(kernels_named(step_7b(fp8_block), "gemm decoded blocks "), 0);
+  Program mxfp8(options_7b({"recipe.base=mxfp8"}), *gpu().catalogue);
+  EXPECT_EQ(kernels_named(step_7b(mxfp8), "gemm blocks "), 0);
+  EXPECT_EQ(kernels_named(step_7b(mxfp8), "gemm decoded blocks "), kProducts);
+}
+
+// wgrad of the head in runs of rows: the last one adds to f32 and gives BF16.
+TEST(CudaPlans, a_head_in_runs_of_rows_makes_its_last_sums_in_little_scratch) {
+  Program program(options_7b({"train.head_chunk=16777216"}), *gpu().catalogue);
+  const Plan& plan = step_7b(program);
+  int n_own = 0;
+  for (const PlanStep& step : plan.steps) {
+    if (!step.kernel.name.starts_with("gemm own sums ")) continue;
+    EXPECT_LE(step.kernel.scratch_bytes, int64_t{97} << 20) << step.kernel.name;
+    ++n_own;
+  }
+  EXPECT_EQ(n_own, 1);
+}
+
 TEST(CudaPlans, attention_within_documents_and_windows_has_kernels_of_its_own) {
   struct Case {
     std::vector<std::string> sets;

@@ -38,6 +38,8 @@ const Sets kVariants[] = {
     {"train.recompute=full"},
     {"train.telemetry=10"},
     {"data.document_boundaries=isolate"},
+    {"parallel.ranks=4"},
+    {"parallel.ranks=4", "train.accumulate=2", "train.head_chunk=65536"},
     {"optim.clip=0"},
     {"optim.master=fp32"},
     {"optim.master=bf16_sr"},
