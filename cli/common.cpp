@@ -122,7 +122,7 @@ CLI::Validator as_key(std::string_view path, Zero zero) {
 Log make_log(const GlobalOptions& options) {
   return Log([quiet = options.quiet](LogLevel level, const std::string& message) {
     if (quiet && level != LogLevel::warning) return;
-    write_err((level == LogLevel::warning ? "warning: " : "") + printable(message) + "\n");
+    write_message(level == LogLevel::warning ? "warning: " : "", message);
   });
 }
 

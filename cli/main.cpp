@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/signals.h"
@@ -104,7 +103,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int fail(int code, const std::string& message) {
-  write_err("octet: " + printable(one_line(message)) + "\n");
+  write_message("octet: ", one_line(message));
   return code;
 }
 

@@ -1,6 +1,7 @@
 #include "cli/output.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -93,6 +94,19 @@ void write_marked(std::string_view text) {
 void write_err(std::string_view text) {
   flush();  // on a terminal both are one text
   write_all(STDERR_FILENO, printable(text, Lines::many));
+}
+
+void write_message(std::string_view prefix, std::string_view text) {
+  constexpr size_t kLongest = 4000, kEnd = 200;
+  std::string line(prefix);
+  if (text.size() <= kLongest) {
+    line += printable(text);
+  } else {
+    line += printable(text.substr(0, kLongest - kEnd));
+    line += fmt::format(" ... ({} bytes) ... ", text.size() - kLongest);
+    line += printable(text.substr(text.size() - kEnd));
+  }
+  write_err(line + "\n");
 }
 
 void clear_line() {

@@ -24,6 +24,9 @@ void write_marked(std::string_view text);
 
 // Messages; at once. What cannot be written is lost.
 void write_err(std::string_view text);
+// A message of one line; of a text that is longer than a few screens, its beginning and its end:
+// messages quote files, and a file may have a name of many megabytes where a word should be.
+void write_message(std::string_view prefix, std::string_view text);
 // Removes the line that was begun on the terminal behind standard error.
 void clear_line();
 

@@ -23,23 +23,24 @@ ADAMW = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0
 ROPE = {"rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 1.0,
         "rope_low_freq_factor": 1.0, "rope_high_freq_factor": 4.0,
         "rope_original_max_position": 8192}
-TINY = {"hidden": 24, "layers": 2, "heads": 4, "kv_heads": 4, "head_dim": 6, "ffn": 40, "vocab": 43,
-        "max_positions": 64, "norm_eps": 1e-5, "tied": False, "gelu": "tanh", "batch": 3, "seq": 11,
+# Small: each file has at most 50 KB.
+TINY = {"hidden": 12, "layers": 2, "heads": 2, "kv_heads": 2, "head_dim": 6, "ffn": 16, "vocab": 19,
+        "max_positions": 64, "norm_eps": 1e-5, "tied": False, "gelu": "tanh", "batch": 2, "seq": 11,
         **ROPE}
 
 # name -> what differs from TINY
 GOLDENS = {
-    "llama_grouped_query": {"kind": "llama", "kv_heads": 2},
+    "llama_grouped_query": {"kind": "llama", "hidden": 14, "heads": 4, "head_dim": 4, "ffn": 12},
     "llama_tied": {"kind": "llama", "layers": 1, "kv_heads": 1, "tied": True, "norm_eps": 1e-6},
     "llama_rope_linear": {"kind": "llama", "layers": 1, "rope_scaling": "linear",
                           "rope_factor": 4.0},
     # Wavelengths kept, between the two bounds, and stretched; heads wider than hidden / heads.
-    "llama_rope_llama3": {"kind": "llama", "layers": 1, "head_dim": 8, "kv_heads": 2, "batch": 1,
+    "llama_rope_llama3": {"kind": "llama", "layers": 1, "heads": 4, "head_dim": 8, "batch": 1,
                           "seq": 29, "rope_theta": 500.0, "rope_scaling": "llama3",
                           "rope_factor": 8.0, "rope_original_max_position": 64},
     "olmo": {"kind": "olmo"},
     "olmo_tied": {"kind": "olmo", "layers": 1, "tied": True},
-    "gpt2": {"kind": "gpt2", "hidden": 20, "head_dim": 5, "ffn": 72, "tied": True,
+    "gpt2": {"kind": "gpt2", "hidden": 10, "head_dim": 5, "ffn": 36, "tied": True,
              "max_positions": 13},
 }
 

@@ -64,10 +64,10 @@ CASES = {
                 "head_dim": 4},
     "smollm3": {"model_type": "smollm3", "no_rope_layer_interval": 2, "pad_token_id": None, "bos_token_id": 1,
                 "eos_token_id": 2},
-    "gpt2": {"model_type": "gpt2", "n_embd": 12, "n_layer": 2, "n_head": 2, "n_positions": 16,
+    "gpt2": {"model_type": "gpt2", "n_embd": 12, "n_inner": 28, "n_layer": 2, "n_head": 2, "n_positions": 16,
              "vocab_size": 37, "bos_token_id": 1, "eos_token_id": 2, "resid_pdrop": 0, "embd_pdrop": 0,
              "attn_pdrop": 0},
-    "pythia": {"model_type": "gpt_neox", "hidden_size": 16, "num_hidden_layers": 2,
+    "pythia": {"model_type": "gpt_neox", "hidden_size": 16, "intermediate_size": 12, "vocab_size": 19, "num_hidden_layers": 2,
                "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.25}},
     "neox_in_series": {"model_type": "gpt_neox", "hidden_size": 16, "num_hidden_layers": 1, "use_parallel_residual": False,
                        "attention_bias": False, "hidden_act": "gelu_new", "rope_parameters": {

@@ -10,6 +10,9 @@ namespace {
 
 // The library copies and prints values by recursion: depth is bounded before the stack is.
 constexpr size_t kMaxDepth = 64;
+// Ten times the values of 100,000 tensors in a file's header. A value takes up to a hundred bytes
+// of memory for two of text.
+constexpr size_t kMaxValues = 10'000'000;
 
 // The byte offset is the one part of the library's message that does not change between its
 // versions.
@@ -54,6 +57,10 @@ class Reader : public Json::json_sax_t {
 
  private:
   Json& put(Json value) {
+    if (++n_values_ > kMaxValues) {
+      throw Error(ErrorCode::bad_data, "[json] {}: expected at most {} values, got more", where_,
+                  kMaxValues);
+    }
     if (open_.empty()) return root_ = std::move(value);
     Json& parent = *open_.back();
     if (parent.is_object()) return *member_ = std::move(value);
@@ -80,6 +87,7 @@ class Reader : public Json::json_sax_t {
 
   const std::string& where_;
   Json root_;
+  size_t n_values_ = 0;
   std::vector<Json*> open_;
   Json* member_ = nullptr;  // of the object that is open, where its next value goes
 };

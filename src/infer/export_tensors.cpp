@@ -167,6 +167,14 @@ void add_fp8(const ExportWeights& weights, const ParameterSpec& parameter, Expor
        [weight](const ByteSink& sink) { weight->emit_scales(sink); }});
 }
 
+// Bytes that stand beside the weights, as they are.
+TensorSource source_beside(const ModelFiles& files, const std::string& name,
+                           const std::string& stored) {
+  TensorDecl decl = files.at(stored);
+  decl.name = name;
+  return {decl, [&files, stored](const ByteSink& sink) { sink(files.read(stored)); }};
+}
+
 // Whether a weight is stored as this dtype would write it.
 bool is_so_stored(const ExportWeights& weights, const ParameterSpec& parameter, ExportDtype dtype) {
   const WeightReader::Scales* scales = weights.compute().scales(parameter.name);
@@ -233,7 +241,7 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
         dtype == ExportDtype::as_stored || (is_fp8 && is_so_stored(weights, parameter, dtype));
     if (is_stored) {
       sources.push_back(stored_source(weights, parameter));
-      if (weights.compute().scales(parameter.name) != nullptr) {
+      if (is_fp8 && weights.compute().scales(parameter.name) != nullptr) {
         sources.push_back(stored_scales(weights, parameter));
       }
     } else if (is_fp8 && weights.is_linear(parameter)) {
@@ -242,6 +250,11 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
       const Dtype real = dtype == ExportDtype::f32 ? Dtype::f32 : Dtype::bf16;
       sources.push_back(real_source(weights, parameter, real));
     }
+  }
+  if (dtype != ExportDtype::as_stored) return sources;
+  const WeightReader& compute = weights.compute();
+  for (const auto& [name, stored] : compute.quantization_tensors()) {
+    sources.push_back(source_beside(compute.files(), name, stored));
   }
   return sources;
 }

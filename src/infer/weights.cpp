@@ -89,8 +89,9 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
   }
   for (const std::string& stored : files_.names()) {
     const std::optional<std::string> name = parameter_name(spec, stored);
-    if (!name || is_quantization_tensor(stored)) continue;
-    const auto [other, is_new] = stored_name_.emplace(*name, stored);
+    if (!name) continue;
+    const bool is_beside = is_quantization_tensor(stored);
+    const auto [other, is_new] = (is_beside ? beside_ : stored_name_).emplace(*name, stored);
     if (!is_new) {
       throw Error(ErrorCode::bad_data, "[weights] {}: '{}' and '{}' are one parameter, '{}'", path,
                   other->second, stored, *name);

@@ -42,6 +42,10 @@ class WeightReader {
     std::vector<float> values;  // row-major over the blocks
   };
   const Scales* scales(const std::string& parameter) const;
+  // What else the files hold of a quantized model, as its parameters are named: scales of weights,
+  // of inputs and of a cache. The names that they have in the files.
+  const std::map<std::string, std::string>& quantization_tensors() const { return beside_; }
+  const ModelFiles& files() const { return files_; }
   // How the inputs of linears with 8-bit weights, and residual sums, are quantized.
   const FakeQuantizeInputs& inputs() const { return inputs_; }
 
@@ -54,6 +58,7 @@ class WeightReader {
   std::shared_ptr<const MergedWeights> merged_;  // shared: readers are copied
   ModelFiles files_;
   std::map<std::string, std::string> stored_name_;  // by parameter
+  std::map<std::string, std::string> beside_;       // by the name that a parameter would have
   std::map<std::string, Scales> scales_;            // by parameter
   FakeQuantizeInputs inputs_;
 };

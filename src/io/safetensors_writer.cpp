@@ -20,12 +20,14 @@ SafetensorsWriter::SafetensorsWriter(FileWriter& out, const std::vector<TensorDe
   }
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::set<std::string> names;
+  auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   for (const TensorDecl& tensor : tensors) {
     CHECK(tensor.name != "__metadata__" && names.insert(tensor.name).second);
     const uint64_t n_bytes = tensor.n_bytes();
-    header[tensor.name] = {{"dtype", safe_dtype_name(tensor.stored)},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {n_left_, n_left_ + n_bytes}}};
+    nlohmann::ordered_json entry = {{"dtype", safe_dtype_name(tensor.stored)},
+                                    {"shape", tensor.shape},
+                                    {"data_offsets", {n_left_, n_left_ + n_bytes}}};
+    members.emplace_back(tensor.name, std::move(entry));  // operator[] would go through all before
     n_left_ += n_bytes;
   }
   std::string text = header.dump();

@@ -24,6 +24,7 @@ void tokenizer_text(std::string_view bytes);
 void chat_template(std::string_view bytes);
 void quantized(std::string_view bytes);
 void run_folder(std::string_view bytes);
+void model_folder(std::string_view bytes);
 
 struct TargetRow {
   std::string_view name;  // also the corpus's folder

@@ -2,6 +2,7 @@
 
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/memory_files.h"
+#include "fuzz/sections.h"
 #include "io/checkpoint.h"
 #include "io/checkpoint_marker.h"
 #include "train/step_report.h"
@@ -18,21 +19,6 @@ std::string small_tensors(const std::string& name) {
   const TensorSource source = span_source(tensor_decl(name, Dtype::f32, {2}), data);
   write_safetensors(*files.create("a"), std::span(&source, 1), {});
   return files.bytes("a");
-}
-
-// The bytes in sections, each behind a line "@NAME".
-std::map<std::string, std::string> sections_of(std::string_view bytes) {
-  std::map<std::string, std::string> sections;
-  std::string* section = nullptr;
-  std::istringstream text{std::string(bytes)};
-  for (std::string line; std::getline(text, line);) {
-    if (line.starts_with('@')) {
-      section = &sections[line.substr(1)];
-    } else if (section != nullptr) {
-      *section += line + "\n";
-    }
-  }
-  return sections;
 }
 
 // A whole checkpoint but for what the sections say.

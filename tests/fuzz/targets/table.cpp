@@ -18,6 +18,7 @@ constexpr TargetRow kTargets[] = {
     {"chat_template", chat_template},
     {"quantized", quantized},
     {"run_folder", run_folder},
+    {"model_folder", model_folder},
 };
 
 }  // namespace

@@ -32,6 +32,14 @@ TEST(ParseJson, names_the_key_that_comes_twice_and_what_is_too_deep) {
             "[json] t: expected JSON, got a mistake at byte 11");
 }
 
+TEST(ParseJson, takes_ten_million_values_at_most) {
+  std::string text = "[";
+  for (int i = 0; i < 10'000'000; ++i) text += "0,";
+  text.back() = ']';  // 10,000,001 with the list
+  EXPECT_EQ(error_of([&] { parse_json(text, "t"); }),
+            "[json] t: expected at most 10000000 values, got more");
+}
+
 // The header of a model of 100,000 tensors: as many objects in one.
 TEST(ParseJson, takes_time_in_proportion_to_the_objects) {
   std::string text = "{";

@@ -112,6 +112,31 @@ TEST(Export, in_fp8_is_near_and_goes_in_and_out_bit_by_bit) {
   }
 }
 
+// An inference server finds the scales that config.json promises.
+TEST(Export, as_stored_keeps_the_scales_of_inputs_and_of_the_cache) {
+  const ScratchFolder folder;
+  const ModelSpec spec = shape_of(ModelKind::llama);
+  put_model(folder, spec, Dtype::bf16);
+  convert(folder.path(), folder / "q", {.dtype = ExportDtype::fp8_tensor});
+  const ModelFiles q = ModelFiles::open(posix_files(), folder / "q");
+  std::vector<TensorSource> sources;
+  const std::vector<std::byte> one = encode_weights(std::vector<float>{0.5f}, Dtype::f32);
+  for (const std::string& name : q.names()) {
+    sources.push_back({q.at(name), [&q, name](const ByteSink& sink) { sink(q.read(name)); }});
+    if (!name.ends_with("_proj.weight")) continue;
+    const std::string module = name.substr(0, name.rfind('.'));
+    sources.push_back(span_source(tensor_decl(module + ".input_scale", Dtype::f32, {1}), one));
+  }
+  sources.push_back(
+      span_source(tensor_decl("model.layers.0.self_attn.k_scale", Dtype::f32, {}), one));
+  posix_files().create_directories(folder / "static");
+  write_atomically(posix_files(), folder / "static/model.safetensors",
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  folder.put("static/config.json", posix_files().read_text(folder / "q/config.json"));
+  convert(folder / "static", folder / "out");
+  expect_equal_tensors(folder / "out", folder / "static");
+}
+
 TEST(Export, blocks_at_the_edges_have_scales_of_their_own) {
   const ScratchFolder folder;
   put_model(folder, shape_of(ModelKind::llama), Dtype::bf16);
