@@ -71,7 +71,8 @@ Json fp8_block_config(const std::vector<std::string>& kept_modules);
 void take_export_folder(Files& files, const std::string& folder);
 
 // The files beside weights and config.json that an export copies where they are regular files, no
-// links, and at most kMostCopiedBytes: of tokenizer and generation.
+// links, and at most kMostCopiedBytes: of tokenizer and generation. A tokenizer's file of another
+// name gets the usual one, and its folder's other files stay where they are.
 inline constexpr uint64_t kMostCopiedBytes = uint64_t{128} << 20;
 void copy_companions(Files& files, const ModelSource& source, const std::string& folder,
                      const Log& log);

@@ -17,13 +17,30 @@ constexpr const char* kCompanions[] = {
     "chat_template.json", "chat_template.jinja", "special_tokens_map.json",
 };
 
+// The name by which a tokenizer's file of another name is found in a folder; "" where it has its
+// own, or is of a kind that no folder of weights has beside them.
+std::string_view name_in_folders(std::string_view tokenizer) {
+  constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "tokenizer.bin",
+                                         "tokenizer.tiktoken"};
+  const std::string file = file_name(tokenizer);
+  if (std::ranges::find(kCompanions, file) != std::end(kCompanions)) return "";
+  for (const std::string_view name : kNames) {
+    if (file.ends_with(name.substr(name.find('.')))) return name;
+  }
+  return "";
+}
+
 // Where a model's own files may lie, the first first.
 std::vector<std::string> folders_of(const Files& files, const ModelSource& source) {
   std::vector<std::string> folders = {source.folder};
   if (source.run && !source.run->model.path.empty()) folders.push_back(source.run->model.path);
   if (!source.tokenizer.empty() && source.tokenizer != "bytes") {
     const bool is_folder = files.exists(source.tokenizer) && files.is_directory(source.tokenizer);
-    folders.push_back(is_folder ? source.tokenizer : parent_path(source.tokenizer));
+    if (is_folder) {
+      folders.push_back(source.tokenizer);
+    } else if (name_in_folders(source.tokenizer).empty()) {
+      folders.push_back(parent_path(source.tokenizer));
+    }
   }
   std::vector<std::string> distinct;
   for (const std::string& folder : folders) {
@@ -68,14 +85,17 @@ std::string generation_of_config(const Files& files, const ModelSource& source) 
 void copy_companions(Files& files, const ModelSource& source, const std::string& folder,
                      const Log& log) {
   std::set<std::string> copied;
+  const auto copy = [&](const std::string& path, const std::string& name) {
+    if (copied.contains(name) || !may_copy(files, path, log)) return;
+    const std::vector<std::byte> bytes = files.read_bytes(path);
+    write_atomically(files, join_path(folder, name), [&](FileWriter& out) { out.write(bytes); });
+    copied.insert(name);
+  };
+  if (const std::string name(name_in_folders(source.tokenizer)); !name.empty()) {
+    copy(source.tokenizer, name);
+  }
   for (const std::string& from : folders_of(files, source)) {
-    for (const char* name : kCompanions) {
-      const std::string path = join_path(from, name);
-      if (copied.contains(name) || !may_copy(files, path, log)) continue;
-      const std::vector<std::byte> bytes = files.read_bytes(path);
-      write_atomically(files, join_path(folder, name), [&](FileWriter& out) { out.write(bytes); });
-      copied.insert(name);
-    }
+    for (const char* name : kCompanions) copy(join_path(from, name), name);
   }
   if (copied.contains(kGeneration)) return;
   const std::string text = generation_of_config(files, source);

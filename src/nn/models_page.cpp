@@ -57,8 +57,9 @@ the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biase
 BF16, and q, k, v, gate and up are tensors of their own. Blocks at the edges are smaller, as
 kernels take them; of a weight with such a block besides whole ones, which transformers refuses or
 misreads when it dequantizes (`dequantize=True`), `convert` warns. The tokenizer's files and
-`generation_config.json` are copied where they are regular files, no links, of at most 128 MiB. A
-run from first weights has its tokenizer's ids in `config.json`.
+`generation_config.json` are copied where they are regular files, no links, of at most 128 MiB; a
+tokenizer's file that a run names, `olmo.json` say, as `tokenizer.json`. A run from first weights
+has its tokenizer's ids in `config.json`.
 
 transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 [results/models.md](results/models.md).

@@ -185,6 +185,22 @@ TEST(Export, copies_the_known_files_and_no_links) {
                           "/merges.txt' is not copied: expected a regular file, got a link\n");
 }
 
+TEST(Export, copies_a_run_s_tokenizer_by_the_name_that_folders_have) {
+  const ScratchFolder folder, elsewhere;
+  folder.put("config.json", hf_config_text(shape_of(ModelKind::llama)));
+  elsewhere.put("mine.json", "mine");
+  elsewhere.put("tokenizer.json", "another model's");
+  elsewhere.put("merges.txt", "another model's");
+  ModelSource source;
+  source.spec = shape_of(ModelKind::llama);
+  source.folder = folder.path();
+  source.tokenizer = elsewhere / "mine.json";
+  posix_files().create_directories(folder / "out");
+  copy_companions(posix_files(), source, folder / "out", {});
+  EXPECT_EQ(posix_files().list(folder / "out").size(), 1u);
+  EXPECT_EQ(posix_files().read_text(folder / "out/tokenizer.json"), "mine");
+}
+
 // Without them transformers takes other models' ids, and fails where they lie beyond the
 // vocabulary.
 TEST(Export, of_a_run_from_first_weights_names_its_tokenizers_ids) {
