@@ -4,11 +4,11 @@
 
 #include <iostream>
 #include <iterator>
-#include <map>
 #include <memory>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/named_enum.h"
 #include "cli/backend.h"
 #include "compile/lower.h"
 #include "ir/parse.h"
@@ -24,6 +24,7 @@ struct OptFlags {
   std::vector<std::string> passes;
   std::string target;  // empty: none is asked
   bool list = false;
+  std::string shard;  // empty: as the options have it
   ParallelOptions parallel;
 };
 
@@ -39,13 +40,6 @@ void verify_input(const Graph& graph, const std::string& file) {
   } catch (const Error& error) {
     throw Error(ErrorCode::invalid_argument, "{}: {}", file, error.what());
   }
-}
-
-std::map<std::string, ShardStage> stages() {
-  std::map<std::string, ShardStage> all;
-  for (int i = 0; i < enum_count(ShardStage{}); ++i)
-    all.emplace(enum_name(static_cast<ShardStage>(i)), static_cast<ShardStage>(i));
-  return all;
 }
 
 void list_passes(const GlobalOptions& options) {
@@ -76,7 +70,9 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   const std::string name = flags.file == "-" ? "standard input" : flags.file;
   const Graph graph = parse_graph(read_graph_text(flags.file), name);
   verify_input(graph, name);
-  Graph result = run_passes(graph, flags.passes, flags.parallel);
+  ParallelOptions parallel = flags.parallel;
+  if (const auto stage = enum_from_name<ShardStage>(flags.shard)) parallel.shard = *stage;
+  Graph result = run_passes(graph, flags.passes, parallel);
   if (!flags.target.empty()) result = lower_for(flags.target, result, options);
   write_data(print(result));
 }
@@ -95,8 +91,8 @@ void add_opt_command(CLI::App& app, GlobalOptions& options) {
   opt->add_option("--ranks", flags->parallel.ranks,
                   "ranks that gather_parameters and shard_updates cut for")
       ->check(CLI::Range(1, 1 << 12));
-  opt->add_option("--shard", flags->parallel.shard, "what they cut (parallel.shard)")
-      ->transform(CLI::CheckedTransformer(stages()));
+  opt->add_option("--shard", flags->shard, "what they cut (parallel.shard)")
+      ->check(CLI::IsMember(enum_names<ShardStage>()));
   opt->add_flag("--list", flags->list, "list the passes");
   opt->callback([flags, &options] { run_opt(*flags, options); });
 }

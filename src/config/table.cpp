@@ -66,13 +66,16 @@ constexpr ConfigRow kRecipeRows[] = {
      "steps'; periodic: of weights too, powers of two made anew every 10 steps; none: 1; auto: "
      "current, delayed in coat-fast"},
     {"recipe.weight_copy", same, OCTET_FIELD(recipe.weight_copy), auto_or(names_of<WeightCopy>), "",
-     "what is kept of 8-bit weights from one update to the next: nothing, their scales, or codes "
-     "too (W and its transpose, or W only); auto: scale, per_step in coat-fast"},
+     "what is kept of 8-bit weights from one update to the next: per_use: nothing; scale: their "
+     "scales; per_step, w_only: quantized data too, of W and its transpose or of W alone; auto: "
+     "scale, but per_step in coat-fast and coat-static, per_use in scalify_fp8"},
     {"recipe.compute", same, OCTET_FIELD(recipe.compute), auto_or(compute_names), "",
-     "type of what recipes of eight bits do not quantize; auto: bf16"},
+     "type of what recipes of eight bits do not quantize: bf16 or fp16 (scalify_fp8, coat-static: "
+     "bf16 alone); every other recipe takes its own type alone; auto: bf16, or that type"},
     {"recipe.activations", same, OCTET_FIELD(recipe.activations), auto_or(activation_names), "",
      "format in which recipes of eight bits keep inputs of norms and activations, in groups of 16; "
-     "wide: as they are; auto: e4m3 in coat, coat-fast and coat-static, else wide"},
+     "wide: as they are, the one choice of other recipes and of scalify_fp8; auto: e4m3 in coat, "
+     "coat-fast and coat-static (its one choice), else wide"},
     {"recipe.gradient_rounding", same, OCTET_FIELD(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
      "rounding of quantized gradients: the format's nearest, or in HiFloat8 its hybrid of nearest "
@@ -91,7 +94,7 @@ constexpr ConfigRow kRecipeRows[] = {
     {"recipe.strict_fusion", open, OCTET_FIELD(recipe.strict_fusion), any(), "",
      "a fusion that did not fire is an error"},
     {"recipe.tf32", same, OCTET_FIELD(recipe.tf32), any(), "",
-     "fp32 on a GPU: products round their factors to TF32 (10 bits of significand), "
+     "fp32 on a GPU: GEMMs round their factors to TF32 (10 bits of significand), "
      "which is faster"},
     {"recipe.override", same, OCTET_FIELD(recipe.overrides), any(), "",
      "map from a name pattern (`layers.0.*`, `*.down_proj`) to a recipe, or to formats by role: "
@@ -241,10 +244,11 @@ constexpr ConfigRow kTrainRows[] = {
      "only algorithms that give the same bits on every run, on a GPU slower ones "
      "with up to 4 GiB more memory; the CPU's all do"},
     {"train.recompute", named, OCTET_FIELD(train.recompute), auto_or(names_of<Recompute>), "",
-     "activations computed again in the backward pass: none, cheap ones (norms, activations, "
-     "codes), what the recipe and the budget ask for, all"},
+     "activations computed again in the backward pass: none; cheap: norms, activations and "
+     "quantized "
+     "data; full: all; auto: what the recipe and the budget ask for"},
     {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), within(0, kMostBytes), "bytes",
-     "head and loss in runs of rows whose logits take at most this; 0: whole, or as the budget "
+     "head and loss in chunks of rows whose logits take at most this; 0: whole, or as the budget "
      "asks"},
     {"train.memory_budget", named, OCTET_FIELD(train.memory_budget), within(0, kMostBytes), "bytes",
      "largest planned peak; 0: no limit"},

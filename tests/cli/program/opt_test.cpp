@@ -1,4 +1,5 @@
 // octet opt --target: a lowered graph in, and what the back end has no kernel for decomposed.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cli/program_run.h"
@@ -36,6 +37,15 @@ TEST(OptCommand, target_decomposes_what_has_no_kernel_there) {
   EXPECT_EQ(output(folder).find("= attention("), std::string::npos);
   EXPECT_NE(output(folder).find("= dot("), std::string::npos);
   EXPECT_NE(output(folder).find("= gated_act("), std::string::npos);  // which it has
+}
+
+TEST(OptCommand, shard_is_named_by_words_in_help_and_errors) {
+  const test::ScratchFolder folder;
+  ASSERT_EQ(run(folder, "opt --help"), 0);
+  EXPECT_THAT(output(folder), testing::HasSubstr("{none,optimizer,gradients,parameters}"));
+  EXPECT_EQ(run(folder, "opt none.ir --shard half"), 2);
+  const std::string error = posix_files().read_text(folder / "err.txt");
+  EXPECT_THAT(error, testing::HasSubstr("half not in {none,optimizer,gradients,parameters}"));
 }
 
 TEST(OptCommand, target_wants_a_lowered_graph) {

@@ -1,5 +1,5 @@
 // A binding joins one op of the graph to one fast kernel: when it applies, what scratch it needs,
-// how it is prepared. One file per family in this folder; list.cpp names them all. Where none
+// how it is prepared. One file per family in this folder; binding.cpp names them all. Where none
 // applies, the reference kernel runs.
 #pragma once
 

@@ -1,6 +1,7 @@
 // A binding joins one op of the graph to one kernel of the module: when it applies, what scratch to
 // reserve, and the parameters. One file per family in this folder; binding.cpp names them all.
-// Where none applies the op has no kernel here, and a fused op decomposes. Needs no GPU.
+// Where none applies the op is planned as its decomposition; a primitive is then an error.
+// Needs no GPU.
 #pragma once
 
 #include <cstddef>
