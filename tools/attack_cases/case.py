@@ -137,8 +137,8 @@ class Workshop:
                     found.append((words, match.group(1), match.group(2) or ""))
                 elif line == "Subcommands:":
                     in_commands = True
-                elif in_commands and re.match(r"  [a-z]", line):
-                    read(words + [line.split()[0]])
+                elif in_commands and (match := re.match(r"  ([a-z-]+)", line)):  # "states, optimizer-states": aliases
+                    read(words + [match.group(1)])
 
         read([])
         return found
