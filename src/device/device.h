@@ -11,6 +11,12 @@
 
 namespace octet {
 
+// What a device runs at the same time: each stream its own work, in order.
+enum class Stream : uint8_t {
+  compute,
+  transfer,  // between ranks
+};
+
 struct DeviceInfo {
   std::string name;          // "cpu (avx512)"
   int64_t memory_bytes = 0;  // what one may plan with
@@ -85,14 +91,24 @@ class Device {
   virtual std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) {
     return std::make_unique<PlainHostMemory>(bytes);
   }
-  // copy_in and copy_out wait for work in flight that touches the device's side.
+  // copy_in and copy_out wait for work in flight, of all streams, that touches the device's side.
   virtual void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) = 0;
   virtual void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) = 0;
   virtual void copy_within(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
   virtual void synchronize() = 0;
-  // Sets mark `index` (0, 1, ...) behind the work that is queued so far; a mark may be set again.
-  virtual void set_mark(int index) = 0;
+  // Event `index` (0, 1, ...) happens when what is queued so far on `stream` has ended; what is
+  // queued on the other stream behind wait() begins after it. A device of one stream has nothing to
+  // do. Both may stand in a recording, which must have waited for all that it queued.
+  virtual void signal(int index, Stream stream) {
+    static_cast<void>(index), static_cast<void>(stream);
+  }
+  virtual void wait(int index, Stream stream) {
+    static_cast<void>(index), static_cast<void>(stream);
+  }
+  // Sets mark `index` (0, 1, ...) behind the work that is queued so far on a stream; a mark may be
+  // set again.
+  virtual void set_mark(int index, Stream stream = Stream::compute) = 0;
   // Milliseconds between two marks; waits for the later one.
   virtual double ms_between(int from, int to) = 0;
   // Records what `launches` would run, without running it. nullptr where the device has no cheaper

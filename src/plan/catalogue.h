@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "device/device.h"
 #include "ir/graph.h"
+#include "ir/sharding.h"
 
 namespace octet {
 
@@ -19,6 +21,8 @@ struct KernelChoice {
   std::string name;           // "gemm bf16 x bf16 -> f32"
   int64_t scratch_bytes = 0;  // upper bound; the plan reserves it for the node's duration
   bool reference = false;     // a scalar kernel that decodes, computes in double and encodes
+  bool has_finish = false;  // a collective of two launches: one brings what others have, the other
+                            // computes with it (PlanStep::is_finish)
 };
 
 // Addresses by the slots of the node's operands and results; nullptr for what is absent.
@@ -26,6 +30,8 @@ struct LaunchArgs {
   std::span<std::byte* const> operands;
   std::span<std::byte* const> results;
   std::byte* scratch = nullptr;
+  Stream stream = Stream::compute;
+  bool begins_run = false, ends_run = false, is_finish = false;  // of collectives (plan/plan.h)
 };
 
 // A choice that was made by measuring while kernels were prepared: with another one, sums may have
@@ -47,7 +53,7 @@ struct MeasuredChoices {
 struct WeightDraw {
   RandomStream random = {};
   double std = 0, constant = 0;
-  int64_t n = 0;
+  ElementRange weight_run = {}, master_run = {};  // of the parameter: what lies at the addresses
   Dtype weight = Dtype::f32, master = Dtype::f32;
   std::byte* weight_at = nullptr;
   std::byte* master_at = nullptr;  // nullptr: the weight has no master beside it

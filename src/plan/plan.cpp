@@ -8,6 +8,7 @@
 #include "ir/print.h"
 #include "plan/offsets.h"
 #include "plan/schedule.h"
+#include "plan/streams.h"
 #include "plan/updates.h"
 #include "plan/views.h"
 
@@ -69,10 +70,11 @@ class Planner {
   }
 
   Plan run() {
-    order_ = schedule(plan_.graph);
+    order_ = schedule(plan_.graph, options_.bucket_bytes);
     order_.erase(
         std::remove_if(order_.begin(), order_.end(), [&](NodeId n) { return is_view(node(n)); }),
         order_.end());
+    ends_ = ends_of_use(plan_.graph, order_);
     find_last_uses();
     find_gradients();
     place_inputs();
@@ -80,12 +82,15 @@ class Planner {
     outputs_live_to_the_end();
     for (int lane = 0; lane < kLaneCount; ++lane) plan_.lane_bytes[lane] = layout_.lane_bytes[lane];
     assign_offsets();
+    add_streams(plan_, ends_);
+    verify_streams(plan_);
     return std::move(plan_);
   }
 
  private:
   const Node& node(NodeId id) const { return plan_.graph.nodes[static_cast<size_t>(id)]; }
   int& buffer_of(ValueId id) { return plan_.buffer_of[static_cast<size_t>(id)]; }
+  int end_of(int step) const { return ends_[static_cast<size_t>(step)]; }
   ValueId root(ValueId id) const { return view_root(plan_.graph, id); }
 
   // By root value: the last step that reads it or any view of it.
@@ -148,12 +153,12 @@ class Planner {
                                .offset = 0,
                                .bytes = choice->scratch_bytes,
                                .first_step = step,
-                               .last_step = step});
+                               .last_step = end_of(step)});
     }
     for (const ValueId operand : n.operands) {
       if (operand == kNoValue) continue;
       Buffer& buffer = plan_.buffers[static_cast<size_t>(buffer_for(operand))];
-      buffer.last_step = std::max(buffer.last_step, step);
+      buffer.last_step = std::max(buffer.last_step, end_of(step));
     }
     plan_.steps.push_back(std::move(plan_step));
   }
@@ -191,7 +196,7 @@ class Planner {
     if (reused >= 0) {
       buffer_of(result) = reused;
       Buffer& buffer = plan_.buffers[static_cast<size_t>(reused)];
-      buffer.last_step = std::max(buffer.last_step, step);
+      buffer.last_step = std::max(buffer.last_step, end_of(step));
       return;
     }
     buffer_of(result) = static_cast<int>(plan_.buffers.size());
@@ -203,7 +208,7 @@ class Planner {
                              .offset = 0,
                              .bytes = plan_.graph.type(result).n_bytes(),
                              .first_step = step,
-                             .last_step = step});
+                             .last_step = end_of(step)});
   }
 
   // A transient operand buffer of the same size that dies here and that the op may overwrite with
@@ -280,6 +285,7 @@ class Planner {
   const PlanOptions& options_;
   Plan plan_;
   std::vector<NodeId> order_;
+  std::vector<int> ends_;  // by step: the last one that its operands and results are in use at
   std::vector<int> last_use_;
   std::map<ValueId, ValueId> home_;  // result -> the input that it updates
   std::set<ValueId> gradients_;

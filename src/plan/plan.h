@@ -38,6 +38,14 @@ struct PlanStep {
   NodeId node = kNoNode;
   KernelChoice kernel;
   int scratch = -1;  // index into buffers, -1 for none
+  Stream stream = Stream::compute;
+  int joins = -1;  // the collective that computing waits for before this step; -1 for none
+  // Of collectives that stand next to each other: whether ranks meet before this one, and behind.
+  // Before a run all that stands before it has been computed.
+  bool begins_run = false, ends_run = false;
+  // The second launch of a collective (KernelChoice::has_finish), which computes: multiprocessors
+  // are free there, where beside other kernels it would wait for them.
+  bool is_finish = false;
 };
 
 // Names and offsets that all functions of a program share: persistent and step inputs are found
@@ -78,6 +86,7 @@ struct Plan {
 struct PlanOptions {
   // Where a result may take over its operand's buffer.
   bool reuse_in_place = true;
+  int64_t bucket_bytes = int64_t{64} << 20;  // plan/schedule.h
 };
 
 // Schedules, chooses kernels and assigns memory. Throws Error(invalid_argument) naming a node

@@ -19,6 +19,16 @@ std::string place(const Plan& plan, ValueId id) {
                      enum_name(buffer.lane), buffer.offset);
 }
 
+// What a step has to do with the other stream; empty where there is nothing.
+std::string stream_text(const PlanStep& step) {
+  std::string text;
+  if (step.stream == Stream::transfer) text += " beside computing";
+  if (step.begins_run) text += ", ranks meet before";
+  if (step.ends_run) text += ", ranks meet behind";
+  if (step.joins >= 0) text += fmt::format(", when {} has ended", step.joins);
+  return text;
+}
+
 }  // namespace
 
 MemoryReport report_memory(const Plan& plan) {
@@ -107,7 +117,7 @@ std::string program_text(const Plan& plan) {
       text +=
           fmt::format(" scratch {} @{}+{}", scratch.bytes, enum_name(scratch.lane), scratch.offset);
     }
-    text += "\n";
+    text += stream_text(step) + "\n";
   }
   return text;
 }

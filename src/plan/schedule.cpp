@@ -1,8 +1,11 @@
 #include "plan/schedule.h"
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 #include "base/error.h"
+#include "plan/streams.h"
 #include "plan/views.h"
 
 namespace octet {
@@ -12,12 +15,13 @@ namespace {
 // it overwrites.
 class Scheduler {
  public:
-  explicit Scheduler(const Graph& graph)
+  Scheduler(const Graph& graph, int64_t bucket_bytes)
       : graph_(graph),
         readers_(graph.values.size()),
         waits_(graph.nodes.size(), 0),
         dependants_(graph.nodes.size()),
-        done_(graph.nodes.size(), false) {
+        done_(graph.nodes.size(), false),
+        bucket_bytes_(bucket_bytes) {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       for (const ValueId id : graph.nodes[n].operands) {
         if (id == kNoValue) continue;
@@ -39,32 +43,103 @@ class Scheduler {
   }
 
   std::vector<NodeId> run() {
+    const std::vector<std::vector<NodeId>> early = prefetched();
     for (next_ = 0; next_ < static_cast<NodeId>(graph_.nodes.size()); ++next_) {
-      if (waits_[static_cast<size_t>(next_)] == 0) release(next_);  // else released below
+      for (const NodeId gather : early[index(next_)]) release(gather);
+      if (!early[index(next_)].empty()) issue();
+      if (done_[index(next_)]) continue;
+      if (!is_update(next_)) wait_for(next_);
+      if (waits_[index(next_)] == 0) release(next_);  // else released below
     }
+    finish();
     CHECK(order_.size() == graph_.nodes.size());
     return std::move(order_);
   }
 
  private:
+  static size_t index(NodeId node) { return static_cast<size_t>(node); }
+  bool is_update(NodeId node) const { return graph_.nodes[index(node)].tag.role == Role::update; }
+
   void depend(NodeId node, NodeId on) {
-    ++waits_[static_cast<size_t>(node)];
-    dependants_[static_cast<size_t>(on)].push_back(node);
+    ++waits_[index(node)];
+    dependants_[index(on)].push_back(node);
   }
+
+  // By node: the gathers of parameters that begin before it, which is where the layer before
+  // their readers' begins.
+  std::vector<std::vector<NodeId>> prefetched() const {
+    std::vector<std::vector<NodeId>> early(graph_.nodes.size());
+    NodeId previous = 0, begin = 0;
+    for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes.size()); ++n) {
+      const Tag &tag = graph_.nodes[index(n)].tag, &first = graph_.nodes[index(begin)].tag;
+      if (tag.role != first.role || tag.layer != first.layer) {
+        previous = begin;
+        begin = n;
+      }
+      if (gathers_input(n)) early[index(previous)].push_back(n);
+    }
+    return early;
+  }
+  bool gathers_input(NodeId n) const {
+    const Node& node = graph_.nodes[index(n)];
+    return node.op == OpCode::all_gather && !is_update(n) && waits_[index(n)] == 0;
+  }
+
   // Runs the node, and then what has waited for it: updates at once, others if their turn is over.
   void release(NodeId first) {
-    if (done_[static_cast<size_t>(first)]) return;
+    if (done_[index(first)]) return;
     std::vector<NodeId> ready = {first};
     for (size_t i = 0; i < ready.size(); ++i) {
       const NodeId node = ready[i];
-      done_[static_cast<size_t>(node)] = true;
-      order_.push_back(node);
-      for (const NodeId then : dependants_[static_cast<size_t>(node)]) {
-        const auto n = static_cast<size_t>(then);
-        const bool now = then < next_ || graph_.nodes[n].tag.role == Role::update;
-        if (--waits_[n] == 0 && now) ready.push_back(then);
+      done_[index(node)] = true;
+      if (is_collective(graph_.nodes[index(node)].op)) {
+        bucket_.push_back(node);
+        held_bytes_ += graph_.type(graph_.nodes[index(node)].in(0)).n_bytes();
+      } else {
+        order_.push_back(node);
+        follow(node, ready);
       }
     }
+    if (held_bytes_ >= bucket_bytes_) issue();
+  }
+  void follow(NodeId node, std::vector<NodeId>& ready) {
+    for (const NodeId then : dependants_[index(node)]) {
+      const bool now = then < next_ || is_update(then);
+      if (--waits_[index(then)] == 0 && now) ready.push_back(then);
+    }
+  }
+
+  // Lets the collectives begin that have gathered, and what waits for the oldest run go on where
+  // something has been computed beside it. What comes of that may fill another bucket.
+  void issue() {
+    if (bucket_.empty()) return;
+    const bool went_on = !runs_.empty() && order_.size() > runs_.front().end;
+    begin();
+    if (!is_settling_ && went_on && runs_.size() > 1) settle();
+  }
+  void begin() {
+    const bool is_read = std::ranges::any_of(
+        bucket_, [&](NodeId node) { return !dependants_[index(node)].empty(); });
+    order_.insert(order_.end(), bucket_.begin(), bucket_.end());
+    if (is_read) runs_.push_back({.nodes = bucket_, .end = order_.size()});
+    bucket_.clear();
+    held_bytes_ = 0;
+  }
+  void settle() {
+    is_settling_ = true;
+    std::vector<NodeId> ready;
+    for (const NodeId node : runs_.front().nodes) follow(node, ready);
+    runs_.pop_front();
+    for (const NodeId node : ready) release(node);
+    is_settling_ = false;
+  }
+  // Until this node may run, or all have run.
+  void wait_for(NodeId node) {
+    while (waits_[index(node)] > 0 && !(runs_.empty() && bucket_.empty()))
+      runs_.empty() ? begin() : settle();
+  }
+  void finish() {
+    while (!(runs_.empty() && bucket_.empty())) bucket_.empty() ? settle() : begin();
   }
 
   const Graph& graph_;
@@ -74,12 +149,20 @@ class Scheduler {
   std::vector<bool> done_;
   std::vector<NodeId> order_;
   NodeId next_ = 0;
+  int64_t bucket_bytes_ = 0, held_bytes_ = 0;
+  std::vector<NodeId> bucket_;  // collectives that wait to begin
+  struct Run {
+    std::vector<NodeId> nodes;
+    size_t end = 0;  // of it in the order
+  };
+  std::deque<Run> runs_;  // begun, with readers that may not run yet
+  bool is_settling_ = false;
 };
 
 }  // namespace
 
-std::vector<NodeId> schedule(const Graph& graph) {
-  return Scheduler(graph).run();
+std::vector<NodeId> schedule(const Graph& graph, int64_t bucket_bytes) {
+  return Scheduler(graph, bucket_bytes).run();
 }
 
 }  // namespace octet

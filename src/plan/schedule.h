@@ -1,6 +1,7 @@
 // The order in which nodes run.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "ir/graph.h"
@@ -11,6 +12,13 @@ namespace octet {
 // ready and nothing else reads, any more, the inputs that it overwrites: so a gradient lives only
 // until its update ("gradient release"). Clipping by the global norm makes every update wait for
 // the norm by itself.
-std::vector<NodeId> schedule(const Graph& graph);
+//
+// Collectives are put together in runs, so that computing goes on beside them:
+// - bucket: those that are ready wait until `bucket_bytes` have gathered, or until nothing is left
+//   to compute without them;
+// - what an update wants of a run stands behind the next run, so that the one is on its way while
+//   the other's values are made;
+// - prefetch: a parameter is gathered when the layer before its reader's begins.
+std::vector<NodeId> schedule(const Graph& graph, int64_t bucket_bytes = int64_t{64} << 20);
 
 }  // namespace octet

@@ -3,58 +3,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <vector>
 
 #include "ir/op_def.h"
 #include "ir/sharding.h"
-#include "plan/views.h"
+#include "plan/streams.h"
 
 namespace octet {
 namespace {
 
 constexpr int64_t kNormBytes = 23 * 8;  // what ranks send of a norm (math/exact_sum.h)
 
-bool is_collective(OpCode op) {
-  return op == OpCode::all_gather || op == OpCode::reduce_scatter || op == OpCode::all_reduce ||
-         op == OpCode::sharded_norm;
-}
-
 class Simulation {
  public:
   Simulation(const Plan& plan, const MachineRates& rates)
-      : plan_(plan), rates_(rates), ready_(plan.graph.values.size(), 0) {}
+      : plan_(plan), rates_(rates), ended_(plan.steps.size(), 0) {}
 
   TransferReport run() {
-    for (const PlanStep& step : plan_.steps) {
-      const Node& node = plan_.graph.nodes[static_cast<size_t>(step.node)];
-      if (sent_bytes(plan_.graph, node) > 0) {
-        transfer(node);
-      } else {
-        compute(node);
-      }
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      const int joined = plan_.steps[i].joins;
+      if (joined >= 0) wait_for(joined, ended_[static_cast<size_t>(joined)]);
+      plan_.steps[i].stream == Stream::transfer ? transfer(i) : compute(i);
     }
-    const double end = std::max(compute_free_, link_free_);
-    report_.waited += end - compute_free_;
-    if (!report_.transfers.empty()) report_.transfers.back().waited += end - compute_free_;
-    report_.seconds = end;
+    wait_for(static_cast<int>(plan_.steps.size()), link_free_);
+    report_.seconds = compute_free_;
     return std::move(report_);
   }
 
  private:
-  double ready(const Node& node) const {
-    double at = 0;
-    for (const ValueId id : node.operands) {
-      if (id != kNoValue) at = std::max(at, ready_[root(id)]);
-    }
-    return at;
+  const Node& node(size_t step) const {
+    return plan_.graph.nodes[static_cast<size_t>(plan_.steps[step].node)];
   }
-  size_t root(ValueId id) const { return static_cast<size_t>(view_root(plan_.graph, id)); }
-  void finish(const Node& node, double at) {
-    for (const ValueId id : node.results) {
-      if (id != kNoValue) ready_[static_cast<size_t>(id)] = at;
-    }
-  }
-
   double seconds_of(const Node& node) const {
     const Cost cost = cost_of(plan_.graph, node);
     const bool is_narrow =
@@ -63,47 +42,32 @@ class Simulation {
     return std::max({rates_.step, cost.flops / rate, cost.bytes / rates_.bytes});
   }
 
-  void compute(const Node& node) {
-    const double wanted = ready(node), start = std::max(compute_free_, wanted);
-    if (start > compute_free_) wait_for(node, start - compute_free_);
-    const auto begun = layer_begins_.try_emplace({node.tag.role, node.tag.layer}, start);
-    if (begun.second) previous_begin_ = std::exchange(last_begin_, start);
-    const double seconds = seconds_of(node);
-    compute_free_ = start + seconds;
+  void compute(size_t step) {
+    const double seconds = seconds_of(node(step));
+    ended_[step] = compute_free_ += seconds;
     report_.compute_seconds += seconds;
-    finish(node, compute_free_);
   }
-  // The transfer that made the latest operand is the one to blame.
-  void wait_for(const Node& node, double seconds) {
-    report_.waited += seconds;
-    double latest = -1;
-    Transfer* cause = nullptr;
-    for (const ValueId id : node.operands) {
-      const auto it = id == kNoValue ? made_by_.end() : made_by_.find(root(id));
-      if (it == made_by_.end() || ready_[root(id)] <= latest) continue;
-      latest = ready_[root(id)];
-      cause = &report_.transfers[it->second];
+  // Computing waits until `at` for the transfers up to `step`; the last of them is to blame.
+  void wait_for(int step, double at) {
+    for (; settled_ < under_way_.size() && under_way_[settled_].step <= step; ++settled_) {
+      Transfer& one = report_.transfers[settled_];
+      one.slack = std::max(0.0, compute_free_ - under_way_[settled_].begun);
     }
-    if (cause != nullptr) cause->waited += seconds;
+    if (at <= compute_free_) return;
+    report_.waited += at - compute_free_;
+    if (settled_ > 0) report_.transfers[settled_ - 1].waited += at - compute_free_;
+    compute_free_ = at;
   }
 
-  void transfer(const Node& node) {
-    const int64_t bytes = sent_bytes(plan_.graph, node);
-    const bool is_parameter =
-        node.op == OpCode::all_gather && plan_.graph.input_of(node.in(Unary::x)) != nullptr;
-    const double from = is_parameter ? previous_begin_ : ready(node);
+  void transfer(size_t step) {
+    const int64_t bytes = sent_bytes(plan_.graph, node(step));
     const double seconds = static_cast<double>(bytes) / rates_.link;
-    const double start = std::max(link_free_, from);
-    link_free_ = start + seconds;
-    finish(node, link_free_);
-    for (const ValueId result : node.results) {
-      if (result != kNoValue) made_by_[static_cast<size_t>(result)] = report_.transfers.size();
-    }
-    report_.transfers.push_back({.what = what(node),
-                                 .bytes = bytes,
-                                 .seconds = seconds,
-                                 .slack = std::max(0.0, compute_free_ - from),
-                                 .waited = 0});
+    // A run begins when all before it has been computed, which is where computing stands now.
+    const double begun = std::max(link_free_, plan_.steps[step].begins_run ? compute_free_ : 0.0);
+    ended_[step] = link_free_ = begun + seconds;
+    under_way_.push_back({.step = static_cast<int>(step), .begun = begun});
+    report_.transfers.push_back(
+        {.what = what(node(step)), .bytes = bytes, .seconds = seconds, .slack = 0, .waited = 0});
     report_.bytes += bytes;
     report_.link_seconds += seconds;
   }
@@ -115,10 +79,14 @@ class Simulation {
   const Plan& plan_;
   MachineRates rates_;
   TransferReport report_;
-  std::vector<double> ready_;  // by value
-  std::map<size_t, size_t> made_by_;
-  std::map<std::pair<Role, int>, double> layer_begins_;
-  double compute_free_ = 0, link_free_ = 0, last_begin_ = 0, previous_begin_ = 0;
+  std::vector<double> ended_;  // by step
+  struct UnderWay {
+    int step = 0;
+    double begun = 0;
+  };
+  std::vector<UnderWay> under_way_;  // as the report's transfers
+  size_t settled_ = 0;               // of them: waited for
+  double compute_free_ = 0, link_free_ = 0;
 };
 
 }  // namespace

@@ -1,10 +1,8 @@
 // What a plan of one rank sends to the others, and how much of it computing hides: an estimate from
 // the plan alone, which needs no device.
 //
-// Two streams are simulated: steps that compute run in order, transfers run in order beside them,
-// and whoever reads a value waits for it. A step takes the longer of flops / rate and bytes /
-// bandwidth. A parameter is gathered as early as when the layer before its reader begins
-// (prefetch). What is still under way when the plan ends counts as waited for.
+// The plan's two streams are simulated (plan/streams.h). A step takes the longer of flops / rate
+// and bytes / bandwidth. What is still under way when the plan ends counts as waited for.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +26,7 @@ struct Transfer {
   std::string what;    // "reduce_scatter of layer 3, q_proj"
   int64_t bytes = 0;   // sent by this rank, and received by it
   double seconds = 0;  // on the link
-  double slack = 0;    // computing that it could run beside
+  double slack = 0;    // computing between its begin and the first that waits for it
   double waited = 0;   // computing stood still for it
 };
 

@@ -51,6 +51,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
       bound.scratch = arenas.lane(scratch.lane) + scratch.offset;
     }
+    if (step.ends_run) last_transfer_ = static_cast<int>(steps_.size());
     steps_.push_back(std::move(bound));
   }
 }
@@ -69,17 +70,49 @@ void BoundPlan::run() {
   }
 }
 
+void BoundPlan::launch(size_t index) const {
+  const Bound& bound = steps_[index];
+  const PlanStep& step = plan_.steps[index];
+  bound.launch({.operands = bound.operands,
+                .results = bound.results,
+                .scratch = bound.scratch,
+                .stream = step.stream,
+                .begins_run = step.begins_run,
+                .ends_run = step.ends_run,
+                .is_finish = step.is_finish});
+}
+
+// Event 2 i: step i, the first of its run, may begin; 2 i + 1: step i, the last, has ended.
+void BoundPlan::wait_before(size_t index) const {
+  const PlanStep& step = plan_.steps[index];
+  Device& device = arenas_.device();
+  if (step.joins >= 0) device.wait(2 * step.joins + 1, Stream::compute);
+  if (!step.begins_run) return;
+  device.signal(2 * static_cast<int>(index), Stream::compute);
+  device.wait(2 * static_cast<int>(index), Stream::transfer);
+}
+void BoundPlan::signal_behind(size_t index) const {
+  Device& device = arenas_.device();
+  if (plan_.steps[index].ends_run) device.signal(2 * static_cast<int>(index) + 1, Stream::transfer);
+  if (index + 1 == steps_.size() && last_transfer_ >= 0)
+    device.wait(2 * last_transfer_ + 1, Stream::compute);
+}
+
 void BoundPlan::launch_all() const {
-  for (const Bound& step : steps_)
-    step.launch({.operands = step.operands, .results = step.results, .scratch = step.scratch});
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    wait_before(i);
+    launch(i);
+    signal_behind(i);
+  }
 }
 
 void BoundPlan::run(const StepObserver& observer) {
   for (size_t i = 0; i < steps_.size(); ++i) {
-    const Bound& step = steps_[i];
+    wait_before(i);
     observer(plan_, plan_.steps[i], true);
-    step.launch({.operands = step.operands, .results = step.results, .scratch = step.scratch});
+    launch(i);
     observer(plan_, plan_.steps[i], false);
+    signal_behind(i);
   }
 }
 

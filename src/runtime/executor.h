@@ -61,11 +61,16 @@ class BoundPlan {
     std::byte* scratch = nullptr;
   };
   std::byte* address(ValueId id) const;
+  void launch(size_t index) const;
   void launch_all() const;
+  // Ranks' collectives run beside what computes: what each waits for, and that all have ended.
+  void wait_before(size_t index) const;
+  void signal_behind(size_t index) const;
 
   const Plan& plan_;
   Arenas& arenas_;
   std::vector<Bound> steps_;
+  int last_transfer_ = -1;  // the last collective; -1: none
   int n_runs_ = 0;
   std::unique_ptr<Recording> recording_;
 };

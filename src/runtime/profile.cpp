@@ -26,7 +26,7 @@ std::string json_quoted(std::string_view text) {
 }
 
 // A track each for the functions and the kernels in them.
-constexpr int kFunctionTrack = 1, kKernelTrack = 2;
+constexpr int kFunctionTrack = 1, kKernelTrack = 2, kTransferTrack = 3;
 
 std::string trace_event(const std::string& name, int track, double begin_us, double end_us) {
   return fmt::format(
@@ -38,7 +38,8 @@ std::string launch_json(const ProfileEvent& event) {
   const Node& node = event.node();
   const Cost cost = cost_of(event.plan->graph, node);
   const KernelChoice& kernel = event.step().kernel;
-  return trace_event(kernel.name, kKernelTrack, event.begin_us, event.end_us) +
+  const int track = event.step().stream == Stream::compute ? kKernelTrack : kTransferTrack;
+  return trace_event(kernel.name, track, event.begin_us, event.end_us) +
          fmt::format(R"("cat": "{}", "args": {{"op": "{}", "layer": {}, "role": "{}", )",
                      enum_name(node.tag.role), op_def(node.op).name, node.tag.layer,
                      enum_name(node.tag.role)) +
@@ -84,14 +85,14 @@ void Profile::begin_run(const Plan& plan) {
   set_mark(0);
 }
 
-void Profile::set_mark(size_t index) {
+void Profile::set_mark(size_t index, Stream stream) {
   const auto mark = static_cast<int>(index);
-  device_ != nullptr ? device_->set_mark(mark) : host_marks_.set(mark);
+  device_ != nullptr ? device_->set_mark(mark, stream) : host_marks_.set(mark);
 }
 
 // Mark 0 begins the run; launch i lies between marks 2 i + 1 and 2 i + 2.
 void Profile::read_marks() {
-  const ProfileRun& run = runs_.back();
+  ProfileRun& run = runs_.back();
   const auto at = [&](size_t mark) {
     const auto to = static_cast<int>(mark);
     const double ms =
@@ -101,13 +102,14 @@ void Profile::read_marks() {
   for (size_t i = 0; run.first_event + i < run.end_event; ++i) {
     events_[run.first_event + i].begin_us = at(2 * i + 1);
     events_[run.first_event + i].end_us = at(2 * i + 2);
+    run.end_us = std::max(run.end_us, events_[run.first_event + i].end_us);
   }
 }
 
 void Profile::record(const Plan& plan, const PlanStep& step, bool before) {
   const auto index = static_cast<size_t>(&step - plan.steps.data());
   if (!before) {
-    set_mark(2 * index + 2);
+    set_mark(2 * index + 2, step.stream);
     if (index + 1 == plan.steps.size()) read_marks();
     return;
   }
@@ -115,7 +117,7 @@ void Profile::record(const Plan& plan, const PlanStep& step, bool before) {
   CHECK(!runs_.empty() && runs_.back().plan == &plan);
   runs_.back().end_event = events_.size() + 1;
   events_.push_back({.plan = &plan, .plan_step = static_cast<int>(index)});
-  set_mark(2 * index + 1);
+  set_mark(2 * index + 1, step.stream);
 }
 
 int64_t Profile::n_train_steps() const {
@@ -127,7 +129,7 @@ int64_t Profile::n_train_steps() const {
 double Profile::total_ms() const {
   double total_us = 0;
   for (const ProfileRun& run : runs_) {
-    total_us += events_[run.end_event - 1].end_us - events_[run.first_event].begin_us;
+    total_us += run.end_us - events_[run.first_event].begin_us;
   }
   return total_us / 1000;
 }
@@ -147,7 +149,7 @@ std::vector<ProfileRow> rows_by_kernel(const Profile& profile, const Ceilings& c
     row.bytes += cost.bytes;
     row.flops += cost.flops;
     row.floor_ms += 1000 * floor_seconds(event.plan->graph, event.node(), ceilings);
-    rest.ms -= event.ms();
+    if (event.step().stream == Stream::compute) rest.ms -= event.ms();
   }
   std::vector<ProfileRow> rows;
   rows.reserve(by_name.size() + 1);
@@ -169,12 +171,12 @@ double reference_share(const Profile& profile) {
 std::string chrome_trace(const Profile& profile) {
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   text += track_json(kFunctionTrack, "functions") + ",\n" + track_json(kKernelTrack, "kernels");
+  text += ",\n" + track_json(kTransferTrack, "transfers between ranks");
   const std::vector<ProfileEvent>& events = profile.events();
   for (const ProfileRun& run : profile.runs()) {
     const std::string name = fmt::format("{} of step {}", run.plan->graph.name, run.train_step);
     text += ",\n" +
-            trace_event(name, kFunctionTrack, events[run.first_event].begin_us,
-                        events[run.end_event - 1].end_us) +
+            trace_event(name, kFunctionTrack, events[run.first_event].begin_us, run.end_us) +
             fmt::format(R"("cat": "function", "args": {{"step": {}}}}})", run.train_step);
     for (size_t i = run.first_event; i < run.end_event; ++i) {
       text += ",\n" + launch_json(events[i]);

@@ -30,8 +30,8 @@ double floor_seconds(const Graph& graph, const Node& node, const Ceilings& ceili
 
 struct ProfileEvent {
   const Plan* plan = nullptr;
-  int plan_step = 0;  // index into plan->steps
-  double begin_us = 0, end_us = 0;
+  int plan_step = 0;                // index into plan->steps
+  double begin_us = 0, end_us = 0;  // of a transfer: with its waiting for other ranks
 
   const PlanStep& step() const { return plan->steps[static_cast<size_t>(plan_step)]; }
   const Node& node() const { return plan->graph.nodes[static_cast<size_t>(step().node)]; }
@@ -43,7 +43,7 @@ struct ProfileRun {
   const Plan* plan = nullptr;
   int64_t train_step = 0;
   size_t first_event = 0, end_event = 0;
-  double begin_us = 0;
+  double begin_us = 0, end_us = 0;  // end: of the last launch to end
 };
 
 class Profile {
@@ -66,7 +66,7 @@ class Profile {
  private:
   void record(const Plan& plan, const PlanStep& step, bool before);
   void begin_run(const Plan& plan);
-  void set_mark(size_t index);
+  void set_mark(size_t index, Stream stream = Stream::compute);
   void read_marks();
   double now_us() const;
 
@@ -91,7 +91,7 @@ struct ProfileRow {
 };
 
 // By falling time; the last row, "(between kernels)", is the rest, so that `ms` sums to total_ms
-// and `share` to 1.
+// and `share` to 1, but for transfers, which run beside what computes.
 std::vector<ProfileRow> rows_by_kernel(const Profile& profile, const Ceilings& ceilings = {});
 
 // Share of total_ms in reference kernels.

@@ -103,9 +103,9 @@ void write_all(Arenas& arenas, const Layout& layout, const std::vector<Parameter
   });
 }
 
-bool has_shards(const Layout& layout, const std::string& parameter) {
-  const Layout::Slot* master = find_master(layout, parameter);
-  return layout.slots.at(parameter).whole || (master != nullptr && master->whole);
+// What a slot holds of a parameter of n elements.
+ElementRange run_of(const Layout& layout, const Layout::Slot& slot, int64_t n) {
+  return slot.whole ? shard_range(n, slot.type.n_elems(), layout.rank) : ElementRange{0, n};
 }
 
 RandomStream stream_of(const ParameterSpec& parameter, uint32_t seed) {
@@ -118,10 +118,11 @@ WeightDraw draw_of(Arenas& arenas, const Layout& layout, const ParameterSpec& pa
   WeightDraw draw{.random = stream_of(parameter, seed),
                   .std = parameter.init == Init::normal ? parameter.std : 0,
                   .constant = parameter.init == Init::ones ? 1.0 : 0.0,
-                  .n = n_elems(parameter.shape),
+                  .weight_run = run_of(layout, weight, n_elems(parameter.shape)),
                   .weight = weight.type.dtype,
                   .weight_at = arenas.lane(weight.lane) + weight.offset};
   if (const Layout::Slot* master = find_master(layout, parameter.name)) {
+    draw.master_run = run_of(layout, *master, n_elems(parameter.shape));
     draw.master = master->type.dtype;
     draw.master_at = arenas.lane(master->lane) + master->offset;
   }
@@ -171,9 +172,7 @@ void draw_weights(Arenas& arenas, const Layout& layout,
   zero_states(arenas, layout, parameters);
   std::vector<ParameterSpec> left;
   for (const ParameterSpec& parameter : parameters) {
-    const bool is_drawn = !has_shards(layout, parameter.name) &&
-                          catalogue.draw(draw_of(arenas, layout, parameter, seed));
-    if (!is_drawn) left.push_back(parameter);
+    if (!catalogue.draw(draw_of(arenas, layout, parameter, seed))) left.push_back(parameter);
   }
   write_all(arenas, layout, left,
             [seed](const ParameterSpec& one) { return initial_values(one, seed); });

@@ -16,7 +16,7 @@ class CpuDevice : public Device {
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
   void synchronize() override {}
-  void set_mark(int index) override { marks_.set(index); }
+  void set_mark(int index, Stream) override { marks_.set(index); }
   double ms_between(int from, int to) override { return marks_.ms_between(from, to); }
 
  private:

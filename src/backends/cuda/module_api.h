@@ -3,13 +3,13 @@
 // needs no CUDA header.
 //
 // Every function returns 0, or 1 and last_error() says what happened, in one line. All work of one
-// process runs on one device and one stream; calls come from one thread at a time, but for copy_in
-// and copy_out, which any threads may call.
+// process runs on one device and two streams: 0 computes, 1 moves data between ranks. Calls come
+// from one thread at a time, but for copy_in and copy_out, which any threads may call.
 #pragma once
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 7
+#define OCTET_CUDA_API_VERSION 8
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 
@@ -65,6 +65,10 @@ struct OctetCudaLaunch {
   void* const* operands;  // device addresses, null for an absent operand
   void* const* results;
   void* scratch;
+  int32_t stream;
+  uint8_t begins_run, ends_run;  // between ranks: they meet before it, and behind it
+  uint8_t is_finish;             // the second launch of one that brings data and computes with it
+  uint8_t reserved;
 };
 
 struct OctetCudaApi {
@@ -90,9 +94,11 @@ struct OctetCudaApi {
   int (*record_end)(void** recording);
   int (*record_replay)(void* recording);
   int (*record_forget)(void* recording);
-  // Times on the device: marks are events on the stream.
+  // Times on the device, and order between its streams: marks are events on a stream; what is
+  // queued on a stream behind mark_wait begins when the mark has been passed.
   int (*mark_new)(void** mark);
-  int (*mark_set)(void* mark);
+  int (*mark_set)(void* mark, int32_t stream);
+  int (*mark_wait)(void* mark, int32_t stream);
   int (*mark_elapsed)(void* from, void* to, float* milliseconds);
   int (*mark_forget)(void* mark);
   // cuDNN, opened where that has not happened yet.

@@ -55,6 +55,8 @@ class Sharder {
         emit_norm(node);
       } else if (is_update(node)) {
         emit_update(node);
+      } else if (node.op == OpCode::amax && measures_shards(node)) {
+        emit_amax(node);
       } else {
         rewriter_.copy(node);
       }
@@ -191,10 +193,25 @@ class Sharder {
     auto attrs = std::get<AdamwAttrs>(node.attrs);
     attrs.first = options_.rank * shard_of(whole);
     std::vector<ValueId> results = builder().emit(node.op, attrs, std::move(operands));
+    shards_[node.out(S::next_w)] = results[S::next_w];
     results[S::next_w] =
         builder().emit1(OpCode::all_gather, collective(whole), {results[S::next_w]});
     results.resize(node.results.size(), kNoValue);
     rewriter_.set(node.results, results);
+  }
+
+  // The maximum of new weights is that of their shards, which the updates still have at hand.
+  bool measures_shards(const Node& node) const {
+    return std::ranges::all_of(node.operands, [&](ValueId id) { return shards_.contains(id); });
+  }
+  void emit_amax(const Node& node) {
+    builder().tag = node.tag;
+    std::vector<ValueId> operands;
+    for (const ValueId id : node.operands) operands.push_back(shards_.at(id));
+    rewriter_.set(node.results, builder().emit(node.op, node.attrs, std::move(operands)));
+    for (const ValueId id : node.results) {
+      if (id != kNoValue) agree(id, node.tag);
+    }
   }
 
   // One value on all ranks: the largest.
@@ -224,6 +241,7 @@ class Sharder {
   bool is_early_ = false;                       // reduced as soon as they are made
   std::map<ValueId, ValueId> gradients_;        // -> what their sum begins with
   std::map<ValueId, ValueId> reduced_;          // -> new value
+  std::map<ValueId, ValueId> shards_;           // new weight -> this rank's shard of it
   std::set<ValueId> skipped_, flags_;           // sums that a reduction takes over; of updates
   std::map<std::string, ValueId> accumulated_;  // output -> gradient
 };

@@ -70,7 +70,8 @@ class Runtime {
 
   template <typename T, typename... Parts>
   T* make(Parts&&... parts) {
-    reserve_values(sizeof(T) / sizeof(Value) + 1);
+    const size_t n_bytes = sizeof(T);
+    reserve_values(n_bytes / sizeof(Value) + 1);
     auto object = std::make_unique<T>(std::forward<Parts>(parts)...);
     T* raw = object.get();
     objects_.push_back(std::move(object));

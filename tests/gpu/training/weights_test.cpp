@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "gpu/parity/gpu.h"
+#include "ir/sharding.h"
 #include "train/weights.h"
 #include "unit/train/host_device.h"
 
@@ -19,20 +20,31 @@ constexpr Form kForms[] = {{Dtype::f32, {}},          {Dtype::bf16, {}},
                            {Dtype::fp16, {}},         {Dtype::bf16, Dtype::f32},
                            {Dtype::bf16, Dtype::i16}, {Dtype::fp16, Dtype::f32}};
 
-Layout layout_of(const ParameterSpec& parameter, const Form& form) {
+// What is cut among three ranks, of which this is the second.
+enum class Cut { nothing, master, both };
+
+Layout layout_of(const ParameterSpec& parameter, const Form& form, Cut cut) {
   Layout layout;
+  layout.rank = 1;
   int64_t& used = layout.lane_bytes[static_cast<int>(Lane::persistent)];
-  const auto put = [&](const std::string& name, Dtype dtype, InputKind kind) {
-    const TensorType type{.dtype = dtype, .shape = parameter.shape};
+  const auto put = [&](const std::string& name, Dtype dtype, InputKind kind, bool is_cut) {
+    TensorType type{.dtype = dtype, .shape = parameter.shape};
+    std::optional<Shape> whole;
+    if (is_cut) {
+      whole = parameter.shape;
+      type.shape = {shard_elems(n_elems(parameter.shape), 3)};
+    }
     layout.slots[name] = {.type = type,
                           .kind = kind,
                           .key = state_key(name, dtype),
                           .lane = Lane::persistent,
-                          .offset = used};
+                          .offset = used,
+                          .whole = whole};
     used += align_up(type.n_bytes());
   };
-  put(parameter.name, form.weight, InputKind::parameter);
-  if (form.master) put("master:" + parameter.name, *form.master, InputKind::state);
+  put(parameter.name, form.weight, InputKind::parameter, cut == Cut::both);
+  if (form.master)
+    put("master:" + parameter.name, *form.master, InputKind::state, cut != Cut::nothing);
   return layout;
 }
 
@@ -51,6 +63,21 @@ int64_t n_unequal(const std::vector<std::byte>& a, const std::vector<std::byte>&
   return n;
 }
 
+void expect_equal(Backend& gpu, test::HostDevice& host, const ParameterSpec& parameter,
+                  const Layout& layout) {
+  Arenas want(host, layout.lane_bytes), got(*gpu.device, layout.lane_bytes);
+  write_weights(want, layout, {parameter},
+                [](const ParameterSpec& p) { return initial_values(p, 5); });
+  draw_weights(got, layout, {parameter}, 5, *gpu.catalogue);
+  for (const auto& [name, slot] : layout.slots) {
+    const auto a = bytes_of(want, slot), b = bytes_of(got, slot);
+    EXPECT_LE(n_unequal(a, b, static_cast<int>(dtype_bytes(slot.type.dtype))),
+              n_elems(parameter.shape) / 500'000)
+        << name << " " << dtype_name(slot.type.dtype) << " of " << to_string(parameter.shape)
+        << (slot.whole ? ", a shard" : "");
+  }
+}
+
 TEST(DrawnWeights, equal_the_hosts) {
   OCTET_GPU_OR_SKIP(gpu);
   test::HostDevice host;
@@ -59,17 +86,8 @@ TEST(DrawnWeights, equal_the_hosts) {
       for (const Shape& shape : {Shape{1}, Shape{17, 33}, Shape{1000, 1001}, Shape{0, 4}}) {
         const ParameterSpec parameter{
             .name = "layers.0.weight", .shape = shape, .init = init, .std = 0.02};
-        const Layout layout = layout_of(parameter, form);
-        Arenas want(host, layout.lane_bytes), got(*gpu->device, layout.lane_bytes);
-        write_weights(want, layout, {parameter},
-                      [](const ParameterSpec& p) { return initial_values(p, 5); });
-        draw_weights(got, layout, {parameter}, 5, *gpu->catalogue);
-        for (const auto& [name, slot] : layout.slots) {
-          const auto a = bytes_of(want, slot), b = bytes_of(got, slot);
-          EXPECT_LE(n_unequal(a, b, static_cast<int>(dtype_bytes(slot.type.dtype))),
-                    n_elems(shape) / 500'000)
-              << name << " " << dtype_name(slot.type.dtype) << " of " << to_string(shape);
-        }
+        for (const Cut cut : {Cut::nothing, Cut::master, Cut::both})
+          expect_equal(*gpu, host, parameter, layout_of(parameter, form, cut));
       }
     }
   }

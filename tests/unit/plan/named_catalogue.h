@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "ir/op_def.h"
 #include "plan/catalogue.h"
@@ -13,12 +14,14 @@ class NamedCatalogue : public Catalogue {
  public:
   std::map<OpCode, int64_t> scratch;
   std::optional<OpCode> missing;
+  std::set<OpCode> with_finish;
 
   std::optional<KernelChoice> choose(const Graph&, const Node& node) const override {
     if (missing == node.op) return std::nullopt;
     const auto bytes = scratch.find(node.op);
     return KernelChoice{.name = std::string(op_def(node.op).name),
-                        .scratch_bytes = bytes == scratch.end() ? 0 : bytes->second};
+                        .scratch_bytes = bytes == scratch.end() ? 0 : bytes->second,
+                        .has_finish = with_finish.contains(node.op)};
   }
   LaunchFn prepare(const Graph&, const Node&) override {
     return [](const LaunchArgs&) {};

@@ -39,7 +39,7 @@ class HostDevice : public Device {
     std::memset(at, 0, static_cast<size_t>(bytes));
   }
   void synchronize() override {}
-  void set_mark(int index) override { marks_.set(index); }
+  void set_mark(int index, Stream) override { marks_.set(index); }
   double ms_between(int from, int to) override { return marks_.ms_between(from, to); }
 
  private:

@@ -116,10 +116,12 @@ struct DrawingCatalogue : Catalogue {
     EXPECT_EQ(what.std, 0.02);
     EXPECT_EQ(what.weight, Dtype::f32);
     EXPECT_EQ(what.master_at, nullptr);
-    std::fill_n(reinterpret_cast<float*>(what.weight_at), what.n, 7.0f);
+    std::fill_n(reinterpret_cast<float*>(what.weight_at), what.weight_run.count, 7.0f);
+    drawn = what;
     return true;
   }
   RandomStream mine;
+  WeightDraw drawn = {};
 };
 
 TEST(DrawWeights, leaves_to_the_host_what_the_device_cannot_draw) {
@@ -134,6 +136,21 @@ TEST(DrawWeights, leaves_to_the_host_what_the_device_cannot_draw) {
   EXPECT_EQ(read_slot<float>(arenas, layout, "w"), std::vector<float>(64 * 48, 7.0f));
   EXPECT_EQ(read_slot<float>(arenas, layout, "v"), initial_values(other, 3));
   EXPECT_EQ(read_slot<float>(arenas, layout, "adam_m:w"), std::vector<float>(64 * 48, 0.0f));
+}
+
+// 3,072 elements on 5 ranks: shards of 768, the last one empty.
+TEST(DrawWeights, of_a_shard_draws_that_run_of_the_parameter) {
+  Layout layout = layout_of({{"w", {.dtype = Dtype::f32, .shape = {768}}}});
+  layout.slots.at("w").whole = Shape{64, 48};
+  HostDevice device;
+  Arenas arenas(device, layout.lane_bytes);
+  for (int64_t rank = 0; rank < 5; ++rank) {
+    layout.rank = rank;
+    DrawingCatalogue catalogue({.name = name_hash("w"), .seed = 3});
+    draw_weights(arenas, layout, {kMatrix}, 3, catalogue);
+    EXPECT_EQ(catalogue.drawn.weight_run,
+              (ElementRange{std::min<int64_t>(3072, rank * 768), rank < 4 ? 768 : 0}));
+  }
 }
 
 // Copies in from memory of its own alone.

@@ -12,23 +12,40 @@ namespace {
 enum class MasterKind : uint8_t { none, f32, remainder };
 
 template <Dtype D, MasterKind M>
-__device__ void store(float x, int64_t i, void* weight, void* master) {
+__device__ void store(float x, int64_t i, const DrawParams& p, void* weight, void* master) {
+  const int64_t w = i - p.weight_first, m = i - p.master_first;
+  const bool is_weight = w >= 0 && w < p.weight_count, is_master = m >= 0 && m < p.master_count;
   if constexpr (M == MasterKind::remainder) {
     const MasterBits parts = split_master(x);
-    static_cast<uint16_t*>(weight)[i] = parts.hi;
-    static_cast<int16_t*>(master)[i] = parts.lo;
+    if (is_weight) static_cast<uint16_t*>(weight)[w] = parts.hi;
+    if (is_master) static_cast<int16_t*>(master)[m] = parts.lo;
   } else {
-    static_cast<Storage<D>*>(weight)[i] = from_float<D>(x);
-    if constexpr (M == MasterKind::f32) static_cast<float*>(master)[i] = x;
+    if (is_weight) static_cast<Storage<D>*>(weight)[w] = from_float<D>(x);
+    if constexpr (M == MasterKind::f32) {
+      if (is_master) static_cast<float*>(master)[m] = x;
+    }
   }
 }
 
-// A block of random words makes two neighbours.
+struct Elements {
+  int64_t begin = 0, end = 0;
+};
+__host__ Elements drawn(const DrawParams& p) {
+  Elements all{p.weight_first, p.weight_first + p.weight_count};
+  if (p.has_master && p.master_count > 0) {
+    const bool is_empty = all.begin == all.end;
+    all.begin = is_empty ? p.master_first : std::min(all.begin, p.master_first);
+    all.end = std::max(all.end, p.master_first + p.master_count);
+  }
+  return all;
+}
+
+// A block of random words makes two neighbours; runs begin at even elements.
 template <Dtype D, MasterKind M>
-__global__ void draw_weights(DrawParams p, void* weight, void* master) {
+__global__ void draw_weights(DrawParams p, Elements all, void* weight, void* master) {
   const int64_t stride = 2 * static_cast<int64_t>(gridDim.x) * blockDim.x;
   const int64_t first = 2 * (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x);
-  for (int64_t i = first; i < p.n; i += stride) {
+  for (int64_t i = all.begin + first; i < all.end; i += stride) {
     float x[2] = {static_cast<float>(p.constant), static_cast<float>(p.constant)};
     if (p.std != 0) {
       const PhiloxBlock block = p.random.block(static_cast<uint64_t>(i) / 2);
@@ -37,17 +54,17 @@ __global__ void draw_weights(DrawParams p, void* weight, void* master) {
         x[k] = static_cast<float>(p.std * static_cast<double>(normal));
       }
     }
-    store<D, M>(x[0], i, weight, master);
-    if (i + 1 < p.n) store<D, M>(x[1], i + 1, weight, master);
+    for (int k = 0; k < 2; ++k) store<D, M>(x[k], i + k, p, weight, master);
   }
 }
 
 template <Dtype D, MasterKind M>
 void launch(const DrawParams& p, int n_sm, const Launch& args) {
-  if (p.n == 0) return;
-  const int64_t blocks = std::min<int64_t>(ceil_div(p.n, 2 * 256), 8 * n_sm);
+  const Elements all = drawn(p);
+  if (all.begin == all.end) return;
+  const int64_t blocks = std::min<int64_t>(ceil_div(all.end - all.begin, 2 * 256), 8 * n_sm);
   draw_weights<D, M><<<static_cast<unsigned>(blocks), 256, 0, args.stream>>>(
-      p, args.results[0], p.has_master ? args.results[1] : nullptr);
+      p, all, args.results[0], p.has_master ? args.results[1] : nullptr);
   check_launch("drawing weights");
 }
 

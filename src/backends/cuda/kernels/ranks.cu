@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/element.cuh"
+#include "backends/cuda/kernels/meet.h"
 #include "backends/cuda/module/context.h"
 #include "ir/ops/slots.h"
 
@@ -22,58 +23,97 @@ Peers<T> peers_of(const RankLinks& links, const void* own) {
   return result;
 }
 
-__device__ __forceinline__ void store_release(uint32_t* at, uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
-}
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t* at) {
-  uint32_t value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-  return value;
-}
+// Eight neighbours of a tensor whose first `there` elements exist; zeros behind them.
+template <Dtype D>
+struct Eight {
+  alignas(16) Storage<D> at[8];
 
-// Thread r tells rank r that this one has come, and waits until it has. Meetings are numbered, and
-// a rank that is one ahead has come to this one too.
-__global__ void meet(Peers<RankBoard> boards, int rank, int n_ranks) {
-  __shared__ uint32_t number;
-  RankBoard* own = boards.at[rank];
-  if (threadIdx.x == 0) number = ++own->n_meetings;
-  __syncthreads();
-  const int other = static_cast<int>(threadIdx.x);
-  if (other >= n_ranks) return;
-  __threadfence_system();
-  store_release(&boards.at[other]->arrived[rank], number);
-  while (static_cast<int32_t>(load_acquire(&own->arrived[other]) - number) < 0) __nanosleep(100);
-}
+  __device__ static Eight load(const Storage<D>* x, int64_t i, int64_t there) {
+    Eight result = {};
+    if (i + 8 <= there) {
+#pragma unroll
+      for (int k = 0; k < static_cast<int>(sizeof(result) / sizeof(uint4)); ++k)
+        reinterpret_cast<uint4*>(result.at)[k] = reinterpret_cast<const uint4*>(x + i)[k];
+    } else {
+      for (int j = 0; j < 8 && i + j < there; ++j) result.at[j] = x[i + j];
+    }
+    return result;
+  }
+  __device__ void store(Storage<D>* y, int64_t i, int64_t count) const {
+    if (i + 8 <= count) {
+#pragma unroll
+      for (int k = 0; k < static_cast<int>(sizeof(at) / sizeof(uint4)); ++k)
+        reinterpret_cast<uint4*>(y + i)[k] = reinterpret_cast<const uint4*>(at)[k];
+    } else {
+      for (int j = 0; j < 8 && i + j < count; ++j) y[i + j] = at[j];
+    }
+  }
+};
 
+// xs: where each rank's part of the result begins.
 template <Dtype X, Dtype Y>
 __global__ void __launch_bounds__(kThreads)
     sum_of_ranks(Peers<const Storage<X>> xs, const Storage<Y>* into, Storage<Y>* y, RankParams p) {
-  constexpr int kEach = 16 / sizeof(Storage<X>);
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * kEach;
-  int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kEach;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * 8;
+  const int64_t there = min(p.count, p.n - p.first);
+  int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
   for (; i < p.count; i += stride) {
-    const int n = static_cast<int>(min(static_cast<int64_t>(kEach), p.count - i));
-    float sum[kEach];
+    float sum[8] = {};
+    if (into != nullptr) {
+      const auto values = Eight<Y>::load(into, i, p.count);
 #pragma unroll
-    for (int j = 0; j < kEach; ++j)
-      sum[j] = into != nullptr && j < n ? to_float<Y>(into[i + j]) : 0.0f;
-    const bool is_whole = n == kEach && p.first + i + kEach <= p.n;
-    for (int r = 0; r < p.ranks; ++r) {
-      const Storage<X>* x = xs.at[r] + p.first + i;
-      alignas(16) Storage<X> values[kEach] = {};
-      if (is_whole) {
-        *reinterpret_cast<uint4*>(values) = *reinterpret_cast<const uint4*>(x);
-      } else {
-        for (int j = 0; j < n && p.first + i + j < p.n; ++j) values[j] = x[j];
-      }
+      for (int j = 0; j < 8; ++j) sum[j] = to_float<Y>(values.at[j]);
+    }
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) {
-        const float value = to_float<X>(values[j]);
+    for (int r = 0; r < static_cast<int>(kMostRanks); ++r) {
+      if (r >= p.ranks) break;
+      const auto values = Eight<X>::load(xs.at[r], i, there);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float value = to_float<X>(values.at[j]);
         sum[j] = r == 0 && into == nullptr ? value : sum[j] + value;
       }
     }
-    for (int j = 0; j < n; ++j) y[i + j] = from_float<Y>(sum[j]);
+    Eight<Y> result;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) result.at[j] = from_float<Y>(sum[j]);
+    result.store(y, i, p.count);
   }
+}
+
+// What copy engines are slow at: within one GPU.
+__global__ void __launch_bounds__(kThreads)
+    copy_run(const std::byte* from, std::byte* to, int64_t n_bytes) {
+  constexpr int kUnroll = 4;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t n = n_bytes / 16,
+                thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const auto* x = reinterpret_cast<const uint4*>(from);
+  auto* y = reinterpret_cast<uint4*>(to);
+  for (int64_t i = thread; i < n; i += kUnroll * stride) {
+    uint4 values[kUnroll];
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) {
+      if (i + k * stride < n) values[k] = x[i + k * stride];
+    }
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) {
+      if (i + k * stride < n) y[i + k * stride] = values[k];
+    }
+  }
+  for (int64_t i = 16 * n + thread; i < n_bytes; i += stride) to[i] = from[i];
+}
+
+unsigned grid_of(int n_sm, int64_t n_elems, int each) {
+  const int64_t blocks = (n_elems + int64_t{kThreads} * each - 1) / (int64_t{kThreads} * each);
+  return static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, int64_t{n_sm} * 8));
+}
+
+void copy_here(const Context& context, const std::byte* from, std::byte* to, int64_t n_bytes,
+               cudaStream_t stream) {
+  if (n_bytes == 0) return;
+  copy_run<<<grid_of(context.n_sm, n_bytes, 64), kThreads, 0, stream>>>(from, to, n_bytes);
+  check_launch("copying a shard");
 }
 
 // NaN is larger than any number.
@@ -95,41 +135,36 @@ __global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, RankParams p) 
   }
 }
 
-// Adds 32 bits of a sum to each of three limbs (math/exact_sum.h).
-__device__ void add_exactly(double x, unsigned long long* limbs) {
-  if (!isfinite(x)) {
-    atomicAdd(&limbs[kLimbs], 1ull);
-    return;
-  }
-  if (!(x > 0)) return;
-  const ExactParts parts = exact_parts(x);
-  for (int i = 0; i < 3; ++i)
-    atomicAdd(&limbs[parts.limb + i], static_cast<unsigned long long>(parts.bits[i]));
-}
-
-// A warp adds the squares of 256 elements, each lane eight, in a fixed order.
+// A warp adds the squares of 256 elements, each lane eight neighbours, in a fixed order; then lane
+// i adds what the sum has in limb i (math/exact_sum.h).
 template <Dtype G>
 __global__ void __launch_bounds__(kThreads)
     square_sums(const Storage<G>* g, int64_t n, int64_t* limbs) {
-  __shared__ unsigned long long own[kLimbs + 1];
-  if (threadIdx.x <= kLimbs) own[threadIdx.x] = 0;
-  __syncthreads();
+  static_assert(kLimbs < 32);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t n_warps = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
   int64_t block = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+  unsigned long long limb = 0;  // of the last lanes: how many sums are not finite
   for (; block * 256 < n; block += n_warps) {
+    const auto values = Eight<G>::load(g, block * 256 + lane * 8, n);
     double sum = 0;
+#pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const int64_t i = block * 256 + j * 32 + lane;
-      const double x = i < n ? static_cast<double>(to_float<G>(g[i])) : 0.0;
+      const double x = static_cast<double>(to_float<G>(values.at[j]));
       sum += x * x;
     }
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
-    if (lane == 0) add_exactly(sum, own);
+    if (!isfinite(sum)) {
+      limb += lane == kLimbs ? 1 : 0;
+    } else if (sum > 0) {
+      const ExactParts parts = exact_parts(sum);
+#pragma unroll
+      for (int i = 0; i < 3; ++i)
+        limb += lane == parts.limb + i ? static_cast<unsigned long long>(parts.bits[i]) : 0;
+    }
   }
-  __syncthreads();
-  if (threadIdx.x <= kLimbs && own[threadIdx.x] != 0)
-    atomicAdd(reinterpret_cast<unsigned long long*>(limbs) + threadIdx.x, own[threadIdx.x]);
+  if (lane <= kLimbs && limb != 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(limbs) + lane, limb);
 }
 
 __global__ void clear_sum(int64_t* limbs) {
@@ -166,53 +201,58 @@ class Collective : public Prepared {
                         " ranks, got one for " + std::to_string(ranks));
   }
   void launch(const Launch& args) override {
-    before(args);
-    if (!is_alone_) meet_all(args.stream);
+    if (args.is_finish) return finish(args);
+    if (args.begins_run) meet(links_, Meeting::before_run, args.stream);
     move(args);
-    if (!is_alone_) meet_all(args.stream);
+    if (args.ends_run) meet(links_, Meeting::behind_run, args.stream);
   }
 
  protected:
-  virtual void before(const Launch&) {}
   virtual void move(const Launch& args) = 0;
-  unsigned grid(int64_t n_elems, int each) const {
-    const int64_t blocks = (n_elems + int64_t{kThreads} * each - 1) / (int64_t{kThreads} * each);
-    return static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, int64_t{context_.n_sm} * 4));
-  }
+  virtual void finish(const Launch&) {}
+  unsigned grid(int64_t n_elems, int each) const { return grid_of(context_.n_sm, n_elems, each); }
+  const Context& context() const { return context_; }
   const RankLinks& links() const { return links_; }
-  bool is_alone() const { return is_alone_; }
+  bool is_alone() const { return is_alone_; }  // every rank computes the whole by itself
 
  private:
-  void meet_all(cudaStream_t stream) const {
-    Peers<RankBoard> boards{};
-    std::ranges::copy(links_.boards(), boards.at);
-    meet<<<1, 32, 0, stream>>>(boards, links_.rank, links_.n_ranks);
-    check_launch("meet");
-  }
   const Context& context_;
   const RankLinks& links_;
-  bool is_alone_ = false;  // every rank computes the whole by itself
+  bool is_alone_ = false;
 };
 
 class AllGather : public Collective {
  public:
   explicit AllGather(const Request& request)
       : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {}
+  // The other ranks' parts, and at last its own.
   void move(const Launch& args) override {
-    const int64_t width = dtype_bytes(p_.x);
-    const auto parts = links().peers<const std::byte>(args.operands[0]);
-    for (int step = 0; step < links().n_ranks; ++step) {  // each begins with its own
+    for (int step = 1; step < links().n_ranks; ++step) {
       const int r = (links().rank + step) % links().n_ranks;
-      const int64_t first = std::min(p_.n, r * p_.shard);
-      const int64_t n = std::min(p_.shard, p_.n - first);
-      if (n == 0) continue;
-      check(cudaMemcpyAsync(args.out<std::byte>(0) + first * width, parts[r],
-                            static_cast<size_t>(n * width), cudaMemcpyDefault, args.stream),
-            "all_gather");
+      const Part part = part_of(r, args);
+      if (part.n_bytes > 0)
+        check(cudaMemcpyAsync(part.to, part.from, static_cast<size_t>(part.n_bytes),
+                              cudaMemcpyDefault, args.stream),
+              "all_gather");
     }
+  }
+  void finish(const Launch& args) override {
+    const Part part = part_of(links().rank, args);
+    copy_here(context(), part.from, part.to, part.n_bytes, args.stream);
   }
 
  private:
+  struct Part {
+    const std::byte* from;
+    std::byte* to;
+    int64_t n_bytes;
+  };
+  Part part_of(int r, const Launch& args) const {
+    const int64_t width = dtype_bytes(p_.x), first = std::min(p_.n, r * p_.shard);
+    return {links().peers<const std::byte>(args.operands[0])[r],
+            args.out<std::byte>(0) + first * width, std::min(p_.shard, p_.n - first) * width};
+  }
+
   RankParams p_;
 };
 
@@ -220,23 +260,54 @@ class ReduceRanks : public Collective {
  public:
   explicit ReduceRanks(const Request& request)
       : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {
-    if (p_.first < 0) p_.first = links().rank * p_.shard;
+    is_scattered_ = p_.first < 0;
+    if (is_scattered_) p_.first = links().rank * p_.shard;
   }
+  // Scattered: brings the other ranks' parts of this rank's shard, and adds them up at last.
   void move(const Launch& args) override {
+    if (!is_scattered_) return add(args);
+    const int64_t width = dtype_bytes(p_.x);
+    const int64_t n = std::clamp<int64_t>(p_.n - p_.first, 0, p_.count);
+    const auto parts = links().peers<const std::byte>(args.operands[Reduce::x]);
+    for (int step = 1; n > 0 && step < links().n_ranks; ++step) {
+      const int r = (links().rank + step) % links().n_ranks;
+      check(cudaMemcpyAsync(static_cast<std::byte*>(args.scratch) + (step - 1) * p_.shard * width,
+                            parts[r] + p_.first * width, static_cast<size_t>(n * width),
+                            cudaMemcpyDefault, args.stream),
+            "reduce_scatter");
+    }
+  }
+  void finish(const Launch& args) override { add(args); }
+
+ private:
+  void add(const Launch& args) const {
     if (p_.count == 0) return;
     visit_wide(p_.x, [&]<Dtype X>() {
+      const Peers<const Storage<X>> xs = parts_of<const Storage<X>>(args);
       visit_wide(p_.y, [&]<Dtype Y>() {
-        const auto xs = peers_of<const Storage<X>>(links(), args.operands[Reduce::x]);
         const auto* into = p_.into ? args.in<Storage<Y>>(Reduce::into) : nullptr;
-        sum_of_ranks<X, Y><<<grid(p_.count, 16 / sizeof(Storage<X>)), kThreads, 0, args.stream>>>(
+        sum_of_ranks<X, Y><<<grid(p_.count, 8), kThreads, 0, args.stream>>>(
             xs, into, args.out<Storage<Y>>(0), p_);
       });
     });
     check_launch("reduce_ranks");
   }
 
- private:
+  // Where each rank's part of the result begins.
+  template <typename T>
+  Peers<T> parts_of(const Launch& args) const {
+    const void* const x = args.operands[Reduce::x];
+    if (!is_scattered_) return peers_of<T>(links(), x);
+    Peers<T> result{};
+    result.at[links().rank] = static_cast<T*>(x) + p_.first;
+    for (int step = 1; step < links().n_ranks; ++step)
+      result.at[(links().rank + step) % links().n_ranks] =
+          static_cast<T*>(args.scratch) + (step - 1) * p_.shard;
+    return result;
+  }
+
   RankParams p_;
+  bool is_scattered_ = false;
 };
 
 class MaxOfRanks : public Collective {
@@ -266,7 +337,14 @@ class ShardedNorm : public Collective {
     for (size_t i = 0; i + 1 < tail.size(); i += 2)
       gradients_.push_back({tail[i], static_cast<Dtype>(tail[i + 1])});
   }
-  void before(const Launch& args) override {
+  void move(const Launch& args) override {
+    add_squares(args);
+    if (!is_alone()) meet(links(), Meeting::inside_run, args.stream);
+    add_sums(args);
+  }
+
+ private:
+  void add_squares(const Launch& args) const {
     int64_t* const sum = sum_of(args);
     clear_sum<<<1, 32, 0, args.stream>>>(sum);
     for (size_t i = 0; i < gradients_.size(); ++i) {
@@ -280,7 +358,7 @@ class ShardedNorm : public Collective {
     }
     check_launch("sharded_norm");
   }
-  void move(const Launch& args) override {
+  void add_sums(const Launch& args) const {
     using S = octet::GlobalNorm;
     Peers<const int64_t> sums{};
     sums.at[0] = sum_of(args);
@@ -292,32 +370,37 @@ class ShardedNorm : public Collective {
     check_launch("sharded_norm");
   }
 
- private:
   int64_t* sum_of(const Launch& args) const {
     return is_alone() ? static_cast<int64_t*>(args.scratch) : links().board()->sum;
   }
   std::vector<std::pair<int64_t, Dtype>> gradients_;
 };
 
-void take_shard(const RankParams& p, const Launch& args) {
-  const int64_t width = dtype_bytes(p.x), n = std::clamp<int64_t>(p.n - p.first, 0, p.count);
-  auto* const y = args.out<std::byte>(0);
-  if (n > 0)
-    check(cudaMemcpyAsync(y, args.in<std::byte>(0) + p.first * width,
-                          static_cast<size_t>(n * width), cudaMemcpyDefault, args.stream),
-          "take_shard");
-  if (n < p.count)
-    check(
-        cudaMemsetAsync(y + n * width, 0, static_cast<size_t>((p.count - n) * width), args.stream),
-        "take_shard");
-}
+class TakeShard : public Prepared {
+ public:
+  explicit TakeShard(const Request& request)
+      : context_(request.context), p_(request.get<RankParams>()) {}
+  void launch(const Launch& args) override {
+    const int64_t width = dtype_bytes(p_.x), n = std::clamp<int64_t>(p_.n - p_.first, 0, p_.count);
+    auto* const y = args.out<std::byte>(0);
+    copy_here(context_, args.in<std::byte>(0) + p_.first * width, y, n * width, args.stream);
+    if (n < p_.count)
+      check(cudaMemsetAsync(y + n * width, 0, static_cast<size_t>((p_.count - n) * width),
+                            args.stream),
+            "take_shard");
+  }
+
+ private:
+  const Context& context_;
+  RankParams p_;
+};
 
 template <typename T>
 std::unique_ptr<Prepared> make(const Request& request) {
   return std::make_unique<T>(request);
 }
 
-constexpr KernelRow kRows[] = {{KernelId::take_shard, stateless<RankParams, take_shard>},
+constexpr KernelRow kRows[] = {{KernelId::take_shard, make<TakeShard>},
                                {KernelId::all_gather, make<AllGather>},
                                {KernelId::reduce_ranks, make<ReduceRanks>},
                                {KernelId::max_of_ranks, make<MaxOfRanks>},

@@ -24,6 +24,8 @@ struct Launch {
   void* scratch = nullptr;
   cudaStream_t stream = nullptr;
   int n_sm = 1;  // multiprocessors of the device
+  // Between ranks: they meet before, and behind; the second launch, which computes.
+  bool begins_run = false, ends_run = false, is_finish = false;
 
   template <typename T>
   const T* in(int slot) const {

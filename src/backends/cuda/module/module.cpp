@@ -21,6 +21,10 @@ Context& context() {
   return the_context;
 }
 
+cudaStream_t stream_of(int32_t index) {
+  return index == 0 ? context().stream : context().transfers;
+}
+
 template <typename F>
 int guarded(F&& f) {
   try {
@@ -71,7 +75,13 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
     c.deterministic = options->deterministic != 0;
     check(cudaSetDevice(c.device), "choosing the device");
     if (c.stream == nullptr) {
-      check(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "making a stream");
+      // What little of a transfer needs multiprocessors others wait for.
+      int lowest = 0, highest = 0;
+      check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "priorities of streams");
+      check(cudaStreamCreateWithPriority(&c.stream, cudaStreamNonBlocking, lowest),
+            "making a stream");
+      check(cudaStreamCreateWithPriority(&c.transfers, cudaStreamNonBlocking, highest),
+            "making a stream");
       if (cublasLtCreate(&c.blas) != CUBLAS_STATUS_SUCCESS)
         throw ModuleError("[cuda] cuBLASLt did not start");
     }
@@ -115,6 +125,7 @@ int copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
   return guarded([&] {
     cudaStream_t stream = context().stream;
     check(cudaSetDevice(context().device), "choosing the device");  // each thread has its own
+    check(cudaStreamSynchronize(context().transfers), "moving data between ranks");
     check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "copying");
     check(cudaStreamSynchronize(stream), "running kernels");
   });
@@ -160,8 +171,11 @@ int launch(void* handle, const OctetCudaLaunch* args) {
     static_cast<Prepared*>(handle)->launch({.operands = args->operands,
                                             .results = args->results,
                                             .scratch = args->scratch,
-                                            .stream = context().stream,
-                                            .n_sm = context().n_sm});
+                                            .stream = stream_of(args->stream),
+                                            .n_sm = context().n_sm,
+                                            .begins_run = args->begins_run != 0,
+                                            .ends_run = args->ends_run != 0,
+                                            .is_finish = args->is_finish != 0});
   });
 }
 int forget(void* handle) {
@@ -205,9 +219,15 @@ int mark_new(void** mark) {
     *mark = event;
   });
 }
-int mark_set(void* mark) {
+int mark_set(void* mark, int32_t stream) {
   return guarded([&] {
-    check(cudaEventRecord(static_cast<cudaEvent_t>(mark), context().stream), "setting an event");
+    check(cudaEventRecord(static_cast<cudaEvent_t>(mark), stream_of(stream)), "setting an event");
+  });
+}
+int mark_wait(void* mark, int32_t stream) {
+  return guarded([&] {
+    check(cudaStreamWaitEvent(stream_of(stream), static_cast<cudaEvent_t>(mark), 0),
+          "waiting for an event");
   });
 }
 int mark_elapsed(void* from, void* to, float* milliseconds) {
@@ -276,6 +296,9 @@ int connect(const OctetCudaRanks* ranks) {
       links.regions.push_back(shared);
     }
     context().links = std::move(links);
+    const uint32_t one = 1;
+    check(cudaMemcpy(&context().links.board()->one, &one, sizeof(one), cudaMemcpyDefault),
+          "preparing meetings of ranks");
   });
 }
 
@@ -312,6 +335,7 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .record_forget = record_forget,
       .mark_new = mark_new,
       .mark_set = mark_set,
+      .mark_wait = mark_wait,
       .mark_elapsed = mark_elapsed,
       .mark_forget = mark_forget,
       .attention_library = attention_library,

@@ -14,12 +14,20 @@
 
 namespace octet::cuda {
 
+// Where ranks wait for each other. Two meetings that follow each other are of different kinds, so
+// that nobody comes to the next of a kind before all have left the last.
+enum Meeting : uint8_t {
+  before_run,  // operands are there, and what will be written is free
+  inside_run,  // what a collective made for the others by itself is there
+  behind_run,  // all have read
+};
+inline constexpr int kMeetings = 3;
+
 // What each rank keeps for the others, at the start of a region of its own.
 struct RankBoard {
-  uint32_t arrived[kMostRanks];  // by rank: how many meetings it has come to
-  uint32_t n_meetings;           // of this rank
-  uint32_t reserved[7];
-  int64_t sum[kExactLimbs + 1];  // of squares
+  uint32_t arrived[kMeetings][kMostRanks];  // by rank: 1 when it has come
+  uint32_t one, reserved[7];                // 1, to be copied
+  int64_t sum[kExactLimbs + 1];             // of squares
 };
 
 struct RankLinks {

@@ -13,7 +13,8 @@
 namespace octet::cuda {
 
 struct DrawParams {
-  int64_t n = 0;
+  int64_t weight_first = 0, weight_count = 0;  // the elements that lie at the results: a rank may
+  int64_t master_first = 0, master_count = 0;  // have all of a weight and a shard of its master
   RandomStream random;
   double std = 0;
   double constant = 0;

@@ -1,14 +1,16 @@
 // Parameters of the kernels between the GPUs of one host. Equations: ir/ops/ranks.cpp.
 //
 // Every rank runs the same program in the same layout, so that the address of a peer's operand is
-// that of one's own, moved to the peer's arena (module/ranks.h). A collective is: all wait until
-// all have come (their operands are there), data is read from the peers, all wait again (so that
-// operands may be overwritten). Waiting is a kernel, so that a step can be one CUDA graph.
+// that of one's own, moved to the peer's arena (module/ranks.h). Before a run of collectives all
+// ranks wait until all have come (their operands are there), then each reads data from its peers,
+// then all wait again (so that operands may be overwritten). Data and arrivals are moved by copy
+// engines and waiting is a stream memory operation, so that nothing of it takes a multiprocessor
+// from what computes, and all of it can be captured in a CUDA graph.
 //
 // take_shard: x -> y; all_gather: x [shard] -> y [n]; reduce_ranks: x, into? -> y: `count` elements
-// from `first` on of into + the sum of all ranks' x, in f32 and in their order; max_of_ranks: x ->
-// y (f32 or bool); sharded_norm: as global_norm, of square sums that are added without rounding
-// (math/exact_sum.h).
+// from `first` on of into + the sum of all ranks' x, in f32 and in their order, scratch for the
+// other ranks' shards where x is scattered; max_of_ranks: x -> y (f32 or bool); sharded_norm: as
+// global_norm, of square sums that are added without rounding (math/exact_sum.h).
 #pragma once
 
 #include <cstdint>

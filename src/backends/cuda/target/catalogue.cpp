@@ -32,7 +32,12 @@ class Handle {
   void launch(const LaunchArgs& args) const {
     const OctetCudaLaunch call{.operands = reinterpret_cast<void* const*>(args.operands.data()),
                                .results = reinterpret_cast<void* const*>(args.results.data()),
-                               .scratch = args.scratch};
+                               .scratch = args.scratch,
+                               .stream = static_cast<int32_t>(args.stream),
+                               .begins_run = args.begins_run,
+                               .ends_run = args.ends_run,
+                               .is_finish = args.is_finish,
+                               .reserved = {}};
     module_->check(module_->api().launch(handle_, &call));
   }
 
@@ -66,7 +71,8 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
       .name = kernel_name(
           view, binding->variant == nullptr ? std::string_view() : binding->variant(view)),
       .scratch_bytes = scratch_of(*binding, view, options_.deterministic),
-      .reference = false};
+      .reference = false,
+      .has_finish = binding->has_finish};
 }
 
 LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
@@ -88,7 +94,10 @@ LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
 
 bool CudaCatalogue::draw(const WeightDraw& what) {
   if (module_ == nullptr) return false;
-  const DrawParams params{.n = what.n,
+  const DrawParams params{.weight_first = what.weight_run.first,
+                          .weight_count = what.weight_run.count,
+                          .master_first = what.master_run.first,
+                          .master_count = what.master_run.count,
                           .random = what.random,
                           .std = what.std,
                           .constant = what.constant,

@@ -86,15 +86,25 @@ void CudaDevice::synchronize() {
 
 CudaDevice::~CudaDevice() {
   for (void* mark : marks_) module_->api().mark_forget(mark);
+  for (void* event : events_) module_->api().mark_forget(event);
 }
 
-void CudaDevice::set_mark(int index) {
-  while (std::ssize(marks_) <= index) {
+void* CudaDevice::mark(std::vector<void*>& marks, int index) {
+  while (std::ssize(marks) <= index) {
     void* mark = nullptr;
     module_->check(module_->api().mark_new(&mark));
-    marks_.push_back(mark);
+    marks.push_back(mark);
   }
-  module_->check(module_->api().mark_set(marks_[static_cast<size_t>(index)]));
+  return marks[static_cast<size_t>(index)];
+}
+void CudaDevice::set_mark(int index, Stream stream) {
+  module_->check(module_->api().mark_set(mark(marks_, index), static_cast<int32_t>(stream)));
+}
+void CudaDevice::signal(int index, Stream stream) {
+  module_->check(module_->api().mark_set(mark(events_, index), static_cast<int32_t>(stream)));
+}
+void CudaDevice::wait(int index, Stream stream) {
+  module_->check(module_->api().mark_wait(mark(events_, index), static_cast<int32_t>(stream)));
 }
 
 double CudaDevice::ms_between(int from, int to) {

@@ -25,7 +25,9 @@ class CudaDevice : public Device {
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
   void synchronize() override;
-  void set_mark(int index) override;
+  void signal(int index, Stream stream) override;
+  void wait(int index, Stream stream) override;
+  void set_mark(int index, Stream stream) override;
   double ms_between(int from, int to) override;
   std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
   void connect(const RankExchange& ranks, const std::vector<DeviceMemory*>& shared) override;
@@ -38,7 +40,8 @@ class CudaDevice : public Device {
   std::shared_ptr<Module> module_;
   OctetCudaInfo info_{};
   int n_threads_;
-  std::vector<void*> marks_;
+  void* mark(std::vector<void*>& marks, int index);
+  std::vector<void*> marks_, events_;
   std::unique_ptr<DeviceMemory> board_;  // what other ranks read and write of this one
 };
 

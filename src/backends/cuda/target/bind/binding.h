@@ -45,6 +45,7 @@ struct Binding {
   int64_t (*deterministic_bytes)(const NodeView& view) = nullptr;
   // Words behind the op in the kernel's name; nullptr: none.
   std::string_view (*variant)(const NodeView& view) = nullptr;
+  bool has_finish = false;  // KernelChoice's
 };
 
 // Every family's bindings.

@@ -34,6 +34,13 @@ int64_t norm_scratch(const NodeView& view) {
   return view.attrs<CollectiveAttrs>().ranks == 1 ? kSumBytes : 0;
 }
 
+// The other ranks' parts of this rank's sum.
+int64_t reduce_scratch(const NodeView& view) {
+  const TensorType& x = view.in(Reduce::x);
+  const int64_t ranks = view.attrs<CollectiveAttrs>().ranks;
+  return (ranks - 1) * shard_elems(x.n_elems(), ranks) * dtype_bytes(x.dtype);
+}
+
 // What nodes of all kinds say of the tensor that is cut.
 RankParams params_of(const NodeView& view, int64_t ranks, const TensorType& whole) {
   const TensorType& x = view.in(Unary::x);
@@ -80,8 +87,16 @@ KernelSpec norm_spec(const NodeView& view) {
 
 const Binding kBindings[] = {
     {OpCode::take_shard, [](const NodeView&) { return true; }, nullptr, take_shard_spec},
-    {OpCode::all_gather, few_ranks, nullptr, all_gather_spec},
-    {OpCode::reduce_scatter, reduces, nullptr, reduce_spec},
+    {.op = OpCode::all_gather,
+     .applies = few_ranks,
+     .scratch_bytes = nullptr,
+     .spec = all_gather_spec,
+     .has_finish = true},
+    {.op = OpCode::reduce_scatter,
+     .applies = reduces,
+     .scratch_bytes = reduce_scratch,
+     .spec = reduce_spec,
+     .has_finish = true},
     {OpCode::all_reduce, reduces, nullptr, reduce_spec},
     {OpCode::sharded_norm, norm_applies, norm_scratch, norm_spec},
 };

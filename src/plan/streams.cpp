@@ -1,0 +1,267 @@
+#include "plan/streams.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "plan/plan.h"
+#include "plan/views.h"
+
+namespace octet {
+namespace {
+
+const Node& node_of(const Graph& graph, NodeId id) {
+  return graph.nodes[static_cast<size_t>(id)];
+}
+
+// Which input a value is the next value of, by root.
+std::map<ValueId, ValueId> homes_of(const Graph& graph) {
+  std::map<ValueId, ValueId> homes;
+  for (const GraphOutput& output : graph.outputs) {
+    if (output.updates != kNoValue) homes[view_root(graph, output.value)] = output.updates;
+  }
+  return homes;
+}
+
+// Collectives that stand next to each other in this order and read nothing that collectives made:
+// by step which run it belongs to, -1 for what computes, and by run the step behind it.
+struct Runs {
+  std::vector<int> of, ends;
+};
+
+Runs find_runs(const Graph& graph, const std::vector<NodeId>& order) {
+  const std::map<ValueId, ValueId> homes = homes_of(graph);
+  Runs runs{.of = std::vector<int>(order.size(), -1), .ends = {}};
+  std::set<ValueId> written, read;  // so far, and by the run so far; by root
+  for (size_t step = 0; step < order.size(); ++step) {
+    const Node& node = node_of(graph, order[step]);
+    if (!is_collective(node.op)) continue;
+    bool needs_run = false;
+    std::set<ValueId> reads, writes;
+    for (const ValueId id : node.operands) {
+      if (id != kNoValue) reads.insert(view_root(graph, id));
+    }
+    for (const ValueId id : node.results) {
+      writes.insert(id);
+      if (const auto home = homes.find(id); home != homes.end()) writes.insert(home->second);
+    }
+    for (const ValueId id : reads) needs_run = needs_run || written.contains(id);
+    for (const ValueId id : writes) needs_run = needs_run || read.contains(id);
+    if (needs_run || step == 0 || runs.of[step - 1] < 0) {
+      runs.ends.push_back(0);
+      read.clear();
+    }
+    read.merge(reads), written.merge(writes);
+    runs.of[step] = static_cast<int>(runs.ends.size()) - 1;
+    runs.ends.back() = static_cast<int>(step) + 1;
+  }
+  return runs;
+}
+
+struct Bytes {
+  Lane lane = Lane::transient;
+  int64_t begin = 0, end = 0;
+  bool meets(const Bytes& other) const {
+    return lane == other.lane && begin < other.end && other.begin < end;
+  }
+};
+
+// What a step reads and writes.
+struct Touched {
+  std::vector<Bytes> reads, writes;
+};
+
+bool meet(const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
+  return std::ranges::any_of(a, [&](const Bytes& x) {
+    return std::ranges::any_of(b, [&](const Bytes& y) { return x.meets(y); });
+  });
+}
+
+Touched touched_by(const Plan& plan, const PlanStep& step) {
+  const auto bytes = [&](int index) {
+    const Buffer& buffer = plan.buffers[static_cast<size_t>(index)];
+    return Bytes{buffer.lane, buffer.offset, buffer.offset + buffer.bytes};
+  };
+  const Node& node = node_of(plan.graph, step.node);
+  Touched touched;
+  for (const ValueId id : node.operands) {
+    if (id != kNoValue) touched.reads.push_back(bytes(plan.buffer_of[static_cast<size_t>(id)]));
+  }
+  for (const ValueId id : node.results) {
+    if (id != kNoValue) touched.writes.push_back(bytes(plan.buffer_of[static_cast<size_t>(id)]));
+  }
+  if (step.scratch >= 0) touched.writes.push_back(bytes(step.scratch));
+  return touched;
+}
+
+}  // namespace
+
+std::vector<int> ends_of_use(const Graph& graph, const std::vector<NodeId>& order) {
+  const Runs runs = find_runs(graph, order);
+  const int n = static_cast<int>(order.size());
+  std::vector<int> ends(order.size());
+  std::iota(ends.begin(), ends.end(), 0);
+  if (runs.ends.empty()) return ends;
+  const std::map<ValueId, ValueId> homes = homes_of(graph);
+  // Behind the step that is looked at: who reads a value first, what computing writes it first.
+  std::map<ValueId, int> first_read, first_write;
+  const auto first = [&](const std::map<ValueId, int>& steps, ValueId id) {
+    const auto it = id == kNoValue ? steps.end() : steps.find(view_root(graph, id));
+    return it == steps.end() ? n : it->second;
+  };
+  int join = n;  // the first step that waits for a collective behind the one that is looked at
+  for (int step = n - 1; step >= 0; --step) {
+    const Node& node = node_of(graph, order[static_cast<size_t>(step)]);
+    const int run = runs.of[static_cast<size_t>(step)];
+    if (run >= 0) {
+      if (run + 2 < static_cast<int>(runs.ends.size()))
+        join = std::min(join, runs.ends[static_cast<size_t>(run) + 2]);
+      for (const ValueId id : node.results) join = std::min(join, first(first_read, id));
+      for (const ValueId id : node.operands) join = std::min(join, first(first_write, id));
+      ends[static_cast<size_t>(step)] = join - 1;
+    } else {
+      for (const ValueId id : node.results) {
+        if (const auto home = homes.find(id); home != homes.end()) first_write[home->second] = step;
+      }
+    }
+    for (const ValueId id : node.operands) {
+      if (id != kNoValue) first_read[view_root(graph, id)] = step;
+    }
+  }
+  return ends;
+}
+
+namespace {
+
+// Makes the list of steps anew, with the steps that finish collectives before whoever needs them.
+class Streams {
+ public:
+  Streams(Plan& plan, const std::vector<int>& ends) : plan_(plan), ends_(ends) {
+    for (const PlanStep& step : plan.steps) order_.push_back(step.node);
+    runs_ = find_runs(plan.graph, order_);
+  }
+
+  void run() {
+    if (runs_.ends.empty()) return;
+    const int n = static_cast<int>(order_.size());
+    for (int i = 0; i < n; ++i) {
+      PlanStep step = plan_.steps[static_cast<size_t>(i)];
+      const int run = runs_.of[static_cast<size_t>(i)];
+      const bool begins = run >= 0 && (i == 0 || runs_.of[static_cast<size_t>(i) - 1] != run);
+      if (run < 0 || begins) step.joins = join(i);
+      new_index_.push_back(static_cast<int>(steps_.size()));
+      if (run >= 0) {
+        step.stream = Stream::transfer;
+        step.begins_run = begins;
+        step.ends_run = i + 1 == runs_.ends[static_cast<size_t>(run)];
+        waiting_.emplace(ends_[static_cast<size_t>(i)] + 1, i);
+      }
+      steps_.push_back(std::move(step));
+    }
+    join(n);
+    new_index_.push_back(static_cast<int>(steps_.size()));
+    plan_.steps = std::move(steps_);
+    for (Buffer& buffer : plan_.buffers) renumber(buffer);
+  }
+
+ private:
+  // Finishes the collectives that step i or one before it needs. Returns what is left to wait for
+  // in front of that step itself.
+  int join(int i) {
+    int latest = -1;
+    std::vector<int> finished;
+    for (; !waiting_.empty() && waiting_.begin()->first <= i; waiting_.erase(waiting_.begin())) {
+      const int one = waiting_.begin()->second;
+      const int run = runs_.of[static_cast<size_t>(one)];
+      latest = std::max(latest, runs_.ends[static_cast<size_t>(run)] - 1);
+      if (plan_.steps[static_cast<size_t>(one)].kernel.has_finish) finished.push_back(one);
+    }
+    if (latest < 0) return -1;
+    latest = new_index_[static_cast<size_t>(latest)];
+    int joins = latest > joined_ ? joined_ = latest : -1;
+    std::ranges::sort(finished);
+    for (const int one : finished) {
+      PlanStep step = plan_.steps[static_cast<size_t>(one)];
+      step.kernel.name += " (finish)";
+      step.joins = std::exchange(joins, -1);
+      step.is_finish = true;
+      steps_.push_back(std::move(step));
+    }
+    return joins;
+  }
+
+  // Steps -1 and n stand for before and after.
+  void renumber(Buffer& buffer) const {
+    const auto n = static_cast<int>(order_.size());
+    if (buffer.first_step >= 0)
+      buffer.first_step = new_index_[static_cast<size_t>(buffer.first_step)];
+    if (buffer.last_step >= n) {
+      buffer.last_step = new_index_.back();
+    } else if (buffer.last_step >= 0) {
+      buffer.last_step = new_index_[static_cast<size_t>(buffer.last_step) + 1] - 1;
+    }
+  }
+
+  Plan& plan_;
+  const std::vector<int>& ends_;
+  std::vector<NodeId> order_;
+  Runs runs_;
+  std::vector<PlanStep> steps_;
+  std::vector<int> new_index_;       // of each step
+  std::multimap<int, int> waiting_;  // step that needs it -> collective
+  int joined_ = -1;                  // the last collective that computing has waited for
+};
+
+}  // namespace
+
+void add_streams(Plan& plan, const std::vector<int>& ends) {
+  Streams(plan, ends).run();
+}
+
+void verify_streams(const Plan& plan) {
+  struct UnderWay {
+    int step = 0;
+    NodeId node = kNoNode;
+    bool has_finish = false, has_arrived = false;
+    Touched touched;
+  };
+  std::vector<UnderWay> under_way;  // collectives that are not finished
+  int run_begin = 0;
+  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
+    const PlanStep& step = plan.steps[static_cast<size_t>(i)];
+    const auto check = [&](bool holds, std::string_view fault) {
+      if (holds) return;
+      throw Error(ErrorCode::internal, "[streams] step {}, {}, {}", i, step.kernel.name, fault);
+    };
+    const bool computes = step.stream == Stream::compute;
+    const bool is_alone = !is_collective(node_of(plan.graph, step.node).op);
+    check(computes == (is_alone || step.is_finish), "is on the wrong stream");
+    for (UnderWay& one : under_way) one.has_arrived = one.has_arrived || one.step <= step.joins;
+    std::erase_if(under_way,
+                  [](const UnderWay& one) { return one.has_arrived && !one.has_finish; });
+    if (step.is_finish) {
+      const auto its = std::ranges::find(under_way, step.node, &UnderWay::node);
+      check(its != under_way.end() && its->has_arrived, "finishes what has not arrived");
+      under_way.erase(its);
+    }
+    const bool follows = i > 0 && plan.steps[static_cast<size_t>(i) - 1].stream == step.stream;
+    check(computes || step.begins_run || follows, "begins before its operands are there");
+    if (step.begins_run) run_begin = i;
+    if (computes && under_way.empty()) continue;
+    Touched touched = touched_by(plan, step);
+    for (const UnderWay& other : under_way) {
+      // Ranks meet between runs.
+      if (!computes && other.step < run_begin && !other.has_finish) continue;
+      check(!meet(touched.reads, other.touched.writes), "reads what a collective is writing");
+      check(!meet(touched.writes, other.touched.reads), "writes what a collective is reading");
+      check(!meet(touched.writes, other.touched.writes), "writes what a collective is writing");
+    }
+    if (!computes) under_way.push_back({i, step.node, step.kernel.has_finish, false, touched});
+  }
+  CHECK(std::ranges::none_of(under_way, &UnderWay::has_finish));
+}
+
+}  // namespace octet

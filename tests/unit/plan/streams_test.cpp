@@ -1,0 +1,218 @@
+#include "plan/streams.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ir/parse.h"
+#include "plan/plan.h"
+#include "plan/report.h"
+#include "unit/base/error_of.h"
+#include "unit/plan/named_catalogue.h"
+
+namespace octet {
+namespace {
+
+constexpr int kLayers = 4;
+
+// Of each layer: a cut parameter that is gathered for the forward and again for the backward, whose
+// gradient is summed over two ranks and goes straight into the update.
+std::string layers() {
+  std::string text = "graph \"g\" phase typed\n";
+  int id = 0;
+  for (int l = 0; l < kLayers; ++l)
+    text += fmt::format("%{} = input parameter \"w{}\" : f32[256] shard of [512]\n", id++, l);
+  text += fmt::format("%{} = input batch \"x\" : f32[512]\n", id++);
+  int x = id - 1;
+  const auto emit = [&](const std::string& line) {
+    text += fmt::format("%{} = ", id) + line + "\n";
+    return id++;
+  };
+  const auto gather = [&](int l, const char* role) {
+    return emit(
+        fmt::format("all_gather(%{}) {{ranks = 2, shape = [512]}} : f32[512] @ layer {}, {}, \"a\"",
+                    l, l, role));
+  };
+  const auto mul = [&](int a, int b, int l, const char* role) {
+    return emit(fmt::format("mul(%{}, %{}) : f32[512] @ layer {}, {}, \"a\"", a, b, l, role));
+  };
+  for (int l = 0; l < kLayers; ++l) x = mul(gather(l, "forward"), x, l, "forward");
+  std::vector<int> gradients;
+  for (int l = kLayers - 1; l >= 0; --l) {
+    x = mul(gather(l, "backward"), x, l, "backward");
+    gradients.push_back(mul(x, x, l, "backward"));
+  }
+  std::string outputs;
+  for (int l = kLayers - 1; l >= 0; --l) {
+    const int sum =
+        emit(fmt::format("reduce_scatter(%{}) {{ranks = 2}} : f32[256] @ layer {}, update, \"a\"",
+                         gradients[static_cast<size_t>(kLayers - 1 - l)], l));
+    const int next =
+        emit(fmt::format("add(%{}, %{}) : f32[256] @ layer {}, update, \"a\"", l, sum, l));
+    outputs += fmt::format("output \"next:w{}\" %{} updates %{}\n", l, next, l);
+  }
+  return text + outputs;
+}
+
+Plan plan_of(const std::string& text, int64_t bucket_bytes, bool reuse_in_place = true,
+             std::set<OpCode> with_finish = {}) {
+  const Graph graph = parse_graph(text, "text");
+  Layout layout;
+  layout.add_inputs(graph);
+  test::NamedCatalogue catalogue;
+  catalogue.scratch[OpCode::reduce_scatter] = 1024;
+  catalogue.with_finish = std::move(with_finish);
+  return make_plan(graph, layout, catalogue,
+                   {.reuse_in_place = reuse_in_place, .bucket_bytes = bucket_bytes});
+}
+
+const Node& node_of(const Plan& plan, int step) {
+  return plan.graph.nodes[static_cast<size_t>(plan.steps[static_cast<size_t>(step)].node)];
+}
+
+// "f0" for the forward of layer 0, "g" for a gather, "r" for a sum, "+r" for its finish; "|" where
+// ranks meet.
+std::string order_of(const Plan& plan) {
+  std::string text;
+  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
+    const Node& node = node_of(plan, i);
+    const char kind = node.op == OpCode::all_gather       ? 'g'
+                      : node.op == OpCode::reduce_scatter ? 'r'
+                      : node.op == OpCode::add            ? 'u'
+                      : node.tag.role == Role::forward    ? 'f'
+                                                          : 'b';
+    const PlanStep& step = plan.steps[static_cast<size_t>(i)];
+    if (step.begins_run) text += "|";
+    text += fmt::format("{}{}{}", step.is_finish ? "+" : "", kind, node.tag.layer);
+    if (step.ends_run) text += "|";
+    text += " ";
+  }
+  return text;
+}
+
+int find(const Plan& plan, OpCode op, int layer, Role role) {
+  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
+    const Node& node = node_of(plan, i);
+    if (node.op == op && node.tag.layer == layer && node.tag.role == role) return i;
+  }
+  return -1;
+}
+
+TEST(Streams, parameters_are_gathered_a_layer_ahead_and_sums_run_beside_the_next_layer) {
+  EXPECT_EQ(order_of(plan_of(layers(), 1)),
+            "|g0 g1| f0 |g2| f1 |g3| f2 |g3| f3 |g2| b3 b3 |r3 g1| b2 b2 |r2| u3 |g0| b1 b1 |r1| "
+            "u2 b0 b0 |r0| u1 u0 ");
+}
+
+TEST(Streams, small_sums_travel_together) {
+  EXPECT_EQ(order_of(plan_of(layers(), 1 << 20)),
+            "|g0 g1| f0 |g2| f1 |g3| f2 |g3| f3 |g2| b3 b3 |r3 g1| b2 b2 |r2 g0| u3 b1 b1 u2 b0 b0 "
+            "|r1 r0| u1 u0 ");
+}
+
+TEST(Streams, collectives_are_finished_before_who_needs_them) {
+  EXPECT_EQ(
+      order_of(plan_of(layers(), 1 << 20, true, {OpCode::all_gather, OpCode::reduce_scatter})),
+      "|g0 g1| +g0 f0 |g2| +g1 f1 |g3| +g2 f2 |g3| +g3 f3 |g2| +g3 b3 b3 |r3 g1| +g2 b2 b2 "
+      "|r2 g0| +r3 u3 +g1 b1 b1 +r2 u2 +g0 b0 b0 |r1 r0| +r1 u1 +r0 u0 ");
+}
+
+// A norm of sums that left one by one stands behind all of them, in a run of its own.
+TEST(Streams, a_collective_of_what_others_made_begins_a_run) {
+  const std::string text = R"(graph "g" phase typed
+%0 = input batch "x" : f32[512]
+%1 = input step_scalar "clip" : f32[]
+%2 = mul(%0, %0) : f32[512] @ layer 1, backward, "a"
+%3 = mul(%2, %0) : f32[512] @ layer 0, backward, "a"
+%4 = reduce_scatter(%2) {ranks = 2} : f32[256] @ layer 1, update, "a"
+%5 = reduce_scatter(%3) {ranks = 2} : f32[256] @ layer 0, update, "a"
+%6, %7, %8 = sharded_norm(%1, %4) {ranks = 2} : f32[], f32[], bool[] @ update, "optimizer"
+output "norm" %6
+output "sum" %5
+)";
+  for (const int64_t bucket_bytes : {1, 3000, 1 << 20}) {
+    const Plan plan = plan_of(text, bucket_bytes, true, {OpCode::reduce_scatter});
+    const int norm = find(plan, OpCode::sharded_norm, -1, Role::update);
+    EXPECT_TRUE(plan.steps[static_cast<size_t>(norm)].begins_run) << bucket_bytes;
+  }
+}
+
+TEST(Streams, who_reads_waits) {
+  const Plan plan = plan_of(layers(), 1);
+  const int reader = find(plan, OpCode::mul, 2, Role::forward);
+  EXPECT_EQ(plan.steps[static_cast<size_t>(reader)].joins,
+            find(plan, OpCode::all_gather, 2, Role::forward));
+  const int update = find(plan, OpCode::add, 2, Role::update);
+  const int sum = find(plan, OpCode::reduce_scatter, 2, Role::update);
+  EXPECT_EQ(plan.steps[static_cast<size_t>(update)].joins, sum);
+  EXPECT_EQ(plan.steps[static_cast<size_t>(sum)].stream, Stream::transfer);
+}
+
+TEST(Streams, what_a_collective_uses_lives_until_somebody_has_waited_for_it) {
+  const Plan plan = plan_of(layers(), 1);
+  const int sum = find(plan, OpCode::reduce_scatter, 3, Role::update);
+  const int update = find(plan, OpCode::add, 3, Role::update);
+  const PlanStep& step = plan.steps[static_cast<size_t>(sum)];
+  const int gradient = plan.buffer_of[static_cast<size_t>(node_of(plan, sum).in(0))];
+  EXPECT_EQ(plan.buffers[static_cast<size_t>(gradient)].last_step, update - 1);
+  EXPECT_EQ(plan.buffers[static_cast<size_t>(step.scratch)].last_step, update - 1);
+}
+
+TEST(Streams, the_printed_program_says_what_runs_beside_and_who_waits) {
+  const Plan plan = plan_of(layers(), 1, true, {OpCode::all_gather});
+  const std::string text = program_text(plan);
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+    lines.push_back(text.substr(at, text.find('\n', at) - at));
+  ASSERT_EQ(lines.size(), plan.steps.size());
+  EXPECT_TRUE(lines[0].ends_with("= all_gather(%0) beside computing, ranks meet before"))
+      << lines[0];
+  EXPECT_TRUE(lines[1].ends_with("= all_gather(%1) beside computing, ranks meet behind"))
+      << lines[1];
+  EXPECT_TRUE(lines[2].ends_with("= all_gather (finish)(%0), when 1 has ended")) << lines[2];
+}
+
+// Each fault alone makes the check fail.
+TEST(Streams, faults_are_found) {
+  const Plan good = plan_of(layers(), 1, false);
+  const auto fault = [&](const auto& plant) {
+    Plan plan = good;
+    plant(plan);
+    return test::error_of([&] { verify_streams(plan); });
+  };
+  EXPECT_EQ(fault([](Plan&) {}), "no error");
+  const int reader = find(good, OpCode::mul, 2, Role::forward);
+  const int sum = find(good, OpCode::reduce_scatter, 3, Role::update);
+  EXPECT_EQ(fault([&](Plan& plan) { plan.steps[static_cast<size_t>(reader)].joins = -1; }),
+            fmt::format("[streams] step {}, mul, reads what a collective is writing", reader));
+  EXPECT_EQ(
+      fault([&](Plan& plan) { plan.steps[static_cast<size_t>(sum)].begins_run = false; }),
+      fmt::format("[streams] step {}, reduce_scatter, begins before its operands are there", sum));
+  EXPECT_EQ(
+      fault([&](Plan& plan) { plan.steps[static_cast<size_t>(sum)].stream = Stream::compute; }),
+      fmt::format("[streams] step {}, reduce_scatter, is on the wrong stream", sum));
+  const Plan finished = plan_of(layers(), 1, false, {OpCode::reduce_scatter});
+  const auto its = std::ranges::find_if(finished.steps, &PlanStep::is_finish);
+  Plan late = finished;
+  std::swap(late.steps[static_cast<size_t>(its - finished.steps.begin())],
+            late.steps[static_cast<size_t>(its - finished.steps.begin()) + 1]);
+  EXPECT_EQ(test::error_of([&] { verify_streams(late); }),
+            fmt::format("[streams] step {}, add, reads what a collective is writing",
+                        its - finished.steps.begin()));
+  // The next layer's gradient where this layer's is still being summed.
+  const int next = find(good, OpCode::mul, 2, Role::backward);
+  const auto move = [&](Plan& plan, ValueId of, ValueId to) {
+    auto buffer = [&](ValueId id) -> Buffer& {
+      return plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
+    };
+    buffer(of).offset = buffer(to).offset;
+  };
+  EXPECT_EQ(
+      fault([&](Plan& plan) { move(plan, node_of(plan, next).out(0), node_of(plan, sum).in(0)); }),
+      fmt::format("[streams] step {}, mul, writes what a collective is reading", next));
+}
+
+}  // namespace
+}  // namespace octet
