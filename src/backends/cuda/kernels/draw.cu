@@ -59,43 +59,28 @@ __global__ void draw_weights(DrawParams p, Elements all, void* weight, void* mas
 }
 
 template <Dtype D, MasterKind M>
-void launch(const DrawParams& p, int n_sm, const Launch& args) {
+void draw_as(const DrawParams& p, const Launch& args) {
   const Elements all = drawn(p);
   if (all.begin == all.end) return;
-  const int64_t blocks = std::min<int64_t>(ceil_div(all.end - all.begin, 2 * 256), 8 * n_sm);
+  const int64_t blocks = std::min<int64_t>(ceil_div(all.end - all.begin, 2 * 256), 8 * args.n_sm);
   draw_weights<D, M><<<static_cast<unsigned>(blocks), 256, 0, args.stream>>>(
       p, all, args.results[0], p.has_master ? args.results[1] : nullptr);
   check_launch("drawing weights");
 }
 
-class Draw : public Prepared {
- public:
-  explicit Draw(const Request& request)
-      : params_(request.get<DrawParams>()), n_sm_(request.context.n_sm) {}
-  void launch(const Launch& args) override {
-    const DrawParams& p = params_;
-    if (p.has_master && p.master == Dtype::i16) {
-      if (p.weight != Dtype::bf16)
-        throw ModuleError("[cuda] expected a remainder beside bf16, got " +
-                          std::string(dtype_name(p.weight)));
-      return cuda::launch<Dtype::bf16, MasterKind::remainder>(p, n_sm_, args);
-    }
-    visit_wide(p.weight, [&]<Dtype D>() {
-      p.has_master ? cuda::launch<D, MasterKind::f32>(p, n_sm_, args)
-                   : cuda::launch<D, MasterKind::none>(p, n_sm_, args);
-    });
+void draw(const DrawParams& p, const Launch& args) {
+  if (p.has_master && p.master == Dtype::i16) {
+    if (p.weight != Dtype::bf16)
+      throw ModuleError("[cuda] expected a remainder beside bf16, got " +
+                        std::string(dtype_name(p.weight)));
+    return draw_as<Dtype::bf16, MasterKind::remainder>(p, args);
   }
-
- private:
-  DrawParams params_;
-  int n_sm_;
-};
-
-std::unique_ptr<Prepared> prepare_draw(const Request& request) {
-  return std::make_unique<Draw>(request);
+  visit_wide(p.weight, [&]<Dtype D>() {
+    p.has_master ? draw_as<D, MasterKind::f32>(p, args) : draw_as<D, MasterKind::none>(p, args);
+  });
 }
 
-constexpr KernelRow kRows[] = {{KernelId::draw_weights, prepare_draw}};
+constexpr KernelRow kRows[] = {{KernelId::draw_weights, stateless<DrawParams, draw>}};
 
 }  // namespace
 

@@ -109,10 +109,9 @@ unsigned grid_of(int n_sm, int64_t n_elems, int each) {
   return static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, int64_t{n_sm} * 8));
 }
 
-void copy_here(const Context& context, const std::byte* from, std::byte* to, int64_t n_bytes,
-               cudaStream_t stream) {
+void copy_here(const std::byte* from, std::byte* to, int64_t n_bytes, const Launch& args) {
   if (n_bytes == 0) return;
-  copy_run<<<grid_of(context.n_sm, n_bytes, 64), kThreads, 0, stream>>>(from, to, n_bytes);
+  copy_run<<<grid_of(args.n_sm, n_bytes, 64), kThreads, 0, args.stream>>>(from, to, n_bytes);
   check_launch("copying a shard");
 }
 
@@ -193,8 +192,7 @@ __global__ void norm_of_sums(Peers<const int64_t> sums, int n_ranks, NormPlaces 
 // A kernel between ranks: data moves while all are there.
 class Collective : public Prepared {
  public:
-  Collective(const Request& request, int64_t ranks)
-      : context_(request.context), links_(request.context.links) {
+  Collective(const Request& request, int64_t ranks) : links_(request.context.links) {
     is_alone_ = ranks == 1;
     if (!is_alone_ && ranks != links_.n_ranks)
       throw ModuleError("[cuda] expected a program for " + std::to_string(links_.n_ranks) +
@@ -210,13 +208,10 @@ class Collective : public Prepared {
  protected:
   virtual void move(const Launch& args) = 0;
   virtual void finish(const Launch&) {}
-  unsigned grid(int64_t n_elems, int each) const { return grid_of(context_.n_sm, n_elems, each); }
-  const Context& context() const { return context_; }
   const RankLinks& links() const { return links_; }
   bool is_alone() const { return is_alone_; }  // every rank computes the whole by itself
 
  private:
-  const Context& context_;
   const RankLinks& links_;
   bool is_alone_ = false;
 };
@@ -238,7 +233,7 @@ class AllGather : public Collective {
   }
   void finish(const Launch& args) override {
     const Part part = part_of(links().rank, args);
-    copy_here(context(), part.from, part.to, part.n_bytes, args.stream);
+    copy_here(part.from, part.to, part.n_bytes, args);
   }
 
  private:
@@ -286,7 +281,7 @@ class ReduceRanks : public Collective {
       const Peers<const Storage<X>> xs = parts_of<const Storage<X>>(args);
       visit_wide(p_.y, [&]<Dtype Y>() {
         const auto* into = p_.into ? args.in<Storage<Y>>(Reduce::into) : nullptr;
-        sum_of_ranks<X, Y><<<grid(p_.count, 8), kThreads, 0, args.stream>>>(
+        sum_of_ranks<X, Y><<<grid_of(args.n_sm, p_.count, 8), kThreads, 0, args.stream>>>(
             xs, into, args.out<Storage<Y>>(0), p_);
       });
     });
@@ -350,7 +345,7 @@ class ShardedNorm : public Collective {
     for (size_t i = 0; i < gradients_.size(); ++i) {
       const auto [n, dtype] = gradients_[i];
       if (n == 0) continue;
-      const unsigned blocks = grid(n, 32);
+      const unsigned blocks = grid_of(args.n_sm, n, 32);
       visit_wide(dtype, [&, n = n]<Dtype G>() {
         square_sums<G><<<blocks, kThreads, 0, args.stream>>>(
             args.in<Storage<G>>(static_cast<int>(i) + 1), n, sum);
@@ -376,31 +371,22 @@ class ShardedNorm : public Collective {
   std::vector<std::pair<int64_t, Dtype>> gradients_;
 };
 
-class TakeShard : public Prepared {
- public:
-  explicit TakeShard(const Request& request)
-      : context_(request.context), p_(request.get<RankParams>()) {}
-  void launch(const Launch& args) override {
-    const int64_t width = dtype_bytes(p_.x), n = std::clamp<int64_t>(p_.n - p_.first, 0, p_.count);
-    auto* const y = args.out<std::byte>(0);
-    copy_here(context_, args.in<std::byte>(0) + p_.first * width, y, n * width, args.stream);
-    if (n < p_.count)
-      check(cudaMemsetAsync(y + n * width, 0, static_cast<size_t>((p_.count - n) * width),
-                            args.stream),
-            "take_shard");
-  }
-
- private:
-  const Context& context_;
-  RankParams p_;
-};
+void take_shard(const RankParams& p, const Launch& args) {
+  const int64_t width = dtype_bytes(p.x), n = std::clamp<int64_t>(p.n - p.first, 0, p.count);
+  auto* const y = args.out<std::byte>(0);
+  copy_here(args.in<std::byte>(0) + p.first * width, y, n * width, args);
+  if (n < p.count)
+    check(
+        cudaMemsetAsync(y + n * width, 0, static_cast<size_t>((p.count - n) * width), args.stream),
+        "take_shard");
+}
 
 template <typename T>
 std::unique_ptr<Prepared> make(const Request& request) {
   return std::make_unique<T>(request);
 }
 
-constexpr KernelRow kRows[] = {{KernelId::take_shard, make<TakeShard>},
+constexpr KernelRow kRows[] = {{KernelId::take_shard, stateless<RankParams, take_shard>},
                                {KernelId::all_gather, make<AllGather>},
                                {KernelId::reduce_ranks, make<ReduceRanks>},
                                {KernelId::max_of_ranks, make<MaxOfRanks>},
