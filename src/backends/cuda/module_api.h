@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 8
+#define OCTET_CUDA_API_VERSION 9
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 

@@ -194,6 +194,30 @@ TEST(blocks, products_with_another_addend_or_result_are_close_to_the_reference) 
   run_table(table, *gpu);
 }
 
+// Wide factors may have scales too, one of them or both.
+void add_scaled_products(Table& table) {
+  for (const Dtype factor : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
+    for (const auto& [scale_a, scale_b] :
+         {std::pair(scalar(0.125), none()), std::pair(none(), scalar(16)),
+          std::pair(scalar(0.125), scalar(16))}) {
+      for (const OperandCase& c : {none(), typed({33, 17}, factor, Fill::normal),
+                                   typed({33, 17}, Dtype::f32, Fill::normal)}) {
+        table.put(OpCode::gemm, GemmAttrs{},
+                  {typed({33, 40}, factor, Fill::normal), typed({40, 17}, factor, Fill::normal), c,
+                   scale_a, scale_b},
+                  kSums);
+      }
+    }
+  }
+}
+
+TEST(blocks, scaled_products_of_wide_factors_are_close_to_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_scaled_products(table);
+  run_table(table, *gpu);
+}
+
 // 64 MiB of sums are 131,072 rows of 128.
 TEST(blocks, sums_apart_in_several_runs_of_rows_are_close_to_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);

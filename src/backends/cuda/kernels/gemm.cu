@@ -63,17 +63,18 @@ void launch_decode(const Decoded& f, const DequantizeCall& call) {
   check_launch("decode");
 }
 
-class PlainGemm : public Prepared {
+// FP8 factors, whose scales the library takes.
+class Fp8Gemm : public Prepared {
  public:
-  PlainGemm(Context& context, const GemmParams& p)
-      : params_(p), product_(context, p, AlphaPlace::one), scaled_(is_gemm_operand(p.a)) {}
+  Fp8Gemm(Context& context, const GemmParams& p)
+      : params_(p), product_(context, p, AlphaPlace::one) {}
   void launch(const Launch& args) override {
     product_.run({.a = args.operands[Slot::a],
                   .b = args.operands[Slot::b],
                   .c = params_.has_c ? args.operands[Slot::c] : nullptr,
                   .y = args.results[0],
-                  .scale_a = scaled_ ? args.in<float>(Slot::scale_a) : nullptr,
-                  .scale_b = scaled_ ? args.in<float>(Slot::scale_b) : nullptr,
+                  .scale_a = args.in<float>(Slot::scale_a),
+                  .scale_b = args.in<float>(Slot::scale_b),
                   .alpha_beta = nullptr,
                   .workspace = args.scratch},
                  gemm_scratch(params_, args.scratch).sums, args.stream);
@@ -82,7 +83,34 @@ class PlainGemm : public Prepared {
  private:
   GemmParams params_;
   GemmProduct product_;
-  bool scaled_;
+};
+
+// Wide factors; alpha is on the device where there is a scale.
+class WideGemm : public Prepared {
+ public:
+  WideGemm(Context& context, const GemmParams& p)
+      : params_(p), product_(context, p, scales_wide(p) ? AlphaPlace::device : AlphaPlace::one) {}
+  void launch(const Launch& args) override {
+    const GemmScratch scratch = gemm_scratch(params_, args.scratch);
+    if (scales_wide(params_)) {
+      make_alpha_beta<<<1, 1, 0, args.stream>>>(
+          params_.has_scale_a ? args.in<float>(Slot::scale_a) : nullptr,
+          params_.has_scale_b ? args.in<float>(Slot::scale_b) : nullptr,
+          params_.has_c ? 1.0f : 0.0f, scratch.alpha_beta);
+      check_launch("alpha");
+    }
+    product_.run({.a = args.operands[Slot::a],
+                  .b = args.operands[Slot::b],
+                  .c = params_.has_c ? args.operands[Slot::c] : nullptr,
+                  .y = args.results[0],
+                  .alpha_beta = scratch.alpha_beta,
+                  .workspace = scratch.workspace},
+                 scratch.sums, args.stream);
+  }
+
+ private:
+  GemmParams params_;
+  GemmProduct product_;
 };
 
 GemmParams decoded(GemmParams p) {
@@ -149,8 +177,8 @@ std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   if (gemm_scratch_bytes(p) > request.scratch_bytes)
     throw ModuleError("[cuda] a product wants more scratch than the plan reserved");
   if (p.m == 0 || p.n == 0 || p.k == 0) return std::make_unique<EmptyGemm>(p);
-  if (!is_gemm_operand(p.a) || runs_in_fp8(p))
-    return std::make_unique<PlainGemm>(request.context, p);
+  if (!is_gemm_operand(p.a)) return std::make_unique<WideGemm>(request.context, p);
+  if (runs_in_fp8(p)) return std::make_unique<Fp8Gemm>(request.context, p);
   if (auto blocks = prepare_gemm_blocks(request.context, p)) return blocks;
   return std::make_unique<DecodedGemm>(request.context, p);
 }

@@ -24,7 +24,8 @@ struct GemmParams {
   bool fast_accumulate = false;  // of FP8 products: fewer bits in the accumulator
   bool tf32 = false;             // of f32 products: factors rounded to TF32
   Dtype a_scales = Dtype::f32, b_scales = Dtype::f32;
-  int8_t reserved[5] = {};
+  bool has_scale_a = false, has_scale_b = false;
+  int8_t reserved[3] = {};
   int64_t lda = 0;  // of a transposed a: elements from a row to the next; 0: m
 };
 

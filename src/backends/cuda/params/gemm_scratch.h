@@ -37,6 +37,10 @@ constexpr Dtype decoded_type(const GemmParams& p) {
 constexpr Dtype factor_type(const GemmParams& p) {
   return is_gemm_operand(p.a) && !runs_in_fp8(p) ? decoded_type(p) : p.a;
 }
+// A product of wide factors with a scale: alpha is made on the device.
+constexpr bool scales_wide(const GemmParams& p) {
+  return (p.has_scale_a || p.has_scale_b) && !is_gemm_operand(p.a);
+}
 constexpr bool adds_another_type(const GemmParams& p) {
   return p.has_c && p.c != p.y;
 }
@@ -92,7 +96,7 @@ constexpr int64_t sums_bytes(const GemmParams& p) {
 // Workspace, then alpha and beta, then sums, then the factors as they are multiplied.
 constexpr int64_t gemm_scratch_bytes(const GemmParams& p) {
   if (!is_gemm_operand(p.a) || runs_in_fp8(p))
-    return kGemmWorkspace + (has_own_sums(p) ? 256 + sums_bytes(p) : 0);
+    return kGemmWorkspace + (has_own_sums(p) || scales_wide(p) ? 256 + sums_bytes(p) : 0);
   const int64_t decoded = decoded_bytes(p.m * p.k) + decoded_bytes(p.n * p.k);
   const int64_t blocks = may_run_in_blocks(p) ? block_bytes(p) : 0;
   return kGemmWorkspace + 256 + sums_bytes(p) + std::max(decoded, blocks);

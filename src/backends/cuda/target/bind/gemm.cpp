@@ -33,6 +33,8 @@ GemmParams params_of(const NodeView& view) {
   p.tf32 = attrs.tf32 && p.a == Dtype::f32;
   p.a_blocks = blocks_of(attrs.a_rows, attrs.a_cols);
   p.b_blocks = blocks_of(attrs.b_rows, attrs.b_cols);
+  p.has_scale_a = view.has(Gemm::scale_a);
+  p.has_scale_b = view.has(Gemm::scale_b);
   if (view.has(Gemm::scale_a)) p.a_scales = view.in(Gemm::scale_a).dtype;
   if (view.has(Gemm::scale_b)) p.b_scales = view.in(Gemm::scale_b).dtype;
   return p;
