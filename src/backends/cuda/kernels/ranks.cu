@@ -134,18 +134,31 @@ __global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, RankParams p) 
   }
 }
 
+// Some gradients of one type, as many as kernel parameters hold; `end`: blocks of 256 elements of
+// this one and those before it.
+struct Gradients {
+  static constexpr int kMost = 128;
+  const void* at[kMost];
+  int64_t n[kMost], end[kMost];
+  int count = 0;
+};
+
 // A warp adds the squares of 256 elements, each lane eight neighbours, in a fixed order; then lane
 // i adds what the sum has in limb i (math/exact_sum.h).
 template <Dtype G>
 __global__ void __launch_bounds__(kThreads)
-    square_sums(const Storage<G>* g, int64_t n, int64_t* limbs) {
+    square_sums(const __grid_constant__ Gradients g, int64_t* limbs) {
   static_assert(kLimbs < 32);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t n_warps = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
   int64_t block = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
-  unsigned long long limb = 0;  // of the last lanes: how many sums are not finite
-  for (; block * 256 < n; block += n_warps) {
-    const auto values = Eight<G>::load(g, block * 256 + lane * 8, n);
+  int tensor = 0;
+  unsigned long long limb = 0;  // of the lane behind the limbs': how many sums are not finite
+  for (; block < g.end[g.count - 1]; block += n_warps) {
+    while (block >= g.end[tensor]) ++tensor;
+    const int64_t first = (block - (tensor == 0 ? 0 : g.end[tensor - 1])) * 256 + lane * 8;
+    const auto values =
+        Eight<G>::load(static_cast<const Storage<G>*>(g.at[tensor]), first, g.n[tensor]);
     double sum = 0;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -342,14 +355,22 @@ class ShardedNorm : public Collective {
   void add_squares(const Launch& args) const {
     int64_t* const sum = sum_of(args);
     clear_sum<<<1, 32, 0, args.stream>>>(sum);
+    Gradients some{};
     for (size_t i = 0; i < gradients_.size(); ++i) {
       const auto [n, dtype] = gradients_[i];
-      if (n == 0) continue;
-      const unsigned blocks = grid_of(args.n_sm, n, 32);
-      visit_wide(dtype, [&, n = n]<Dtype G>() {
-        square_sums<G><<<blocks, kThreads, 0, args.stream>>>(
-            args.in<Storage<G>>(static_cast<int>(i) + 1), n, sum);
+      if (n > 0) {
+        const int64_t before = some.count == 0 ? 0 : some.end[some.count - 1];
+        some.at[some.count] = args.operands[i + 1];
+        some.n[some.count] = n;
+        some.end[some.count++] = before + (n + 255) / 256;
+      }
+      const bool is_last = i + 1 == gradients_.size() || gradients_[i + 1].second != dtype;
+      if (some.count == 0 || !(is_last || some.count == Gradients::kMost)) continue;
+      const unsigned blocks = grid_of(args.n_sm, some.end[some.count - 1] * 256, 32);
+      visit_wide(dtype, [&]<Dtype G>() {
+        square_sums<G><<<blocks, kThreads, 0, args.stream>>>(some, sum);
       });
+      some.count = 0;
     }
     check_launch("sharded_norm");
   }
