@@ -83,7 +83,9 @@ std::unique_ptr<Plan> Program::compile(const FunctionKey& key) {
   const Graph typed = composed == composed_.end() ? compose(key) : std::move(composed->second);
   if (composed != composed_.end()) composed_.erase(composed);
   FuseReport report;
-  const Pass pass{.name = "fuse", .run = [&](const Graph& graph) { return fuse(graph, &report); }};
+  const FuseOptions wanted{.quantizes_gradients = catalogue_.quantizes_gradients()};
+  const Pass pass{.name = "fuse",
+                  .run = [&](const Graph& graph) { return fuse(graph, &report, wanted); }};
   const Graph fused = run_pass(pass, typed, &typed_.log());
   const Pass lowering{.name = "lower",
                       .run = [&](const Graph& graph) { return lower(graph, catalogue_); }};

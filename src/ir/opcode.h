@@ -93,6 +93,7 @@ enum class OpCode : uint8_t {
   layer_norm_quantize,
   gated_act_quantize,
   gelu_quantize,
+  gated_act_grad_quantize,
   // The update.
   global_norm,
   adamw_step,

@@ -78,6 +78,10 @@ std::vector<Pass> make_list(const ParallelOptions& parallel) {
        .run = [](const Graph& g) { return fuse(g); },
        .help = "replace nodes by the fused op whose decomposition they are",
        .wants = Phase::typed},
+      {.name = "fuse_gradients",
+       .run = [](const Graph& g) { return fuse(g, nullptr, {.quantizes_gradients = true}); },
+       .help = "fuse, as targets want it that quantize gradients where they are made",
+       .wants = Phase::typed},
   };
   std::ranges::move(parallel_passes(parallel), std::back_inserter(list));
   for (const Recipe* recipe : all_recipes()) {

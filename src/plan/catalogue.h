@@ -72,6 +72,8 @@ class Catalogue {
   // Whether products of 8-bit codes read only factors whose reduction is the contiguous axis
   // (passes/precision/quantize_linears.h).
   virtual bool wants_k_major() const { return true; }
+  // Whether gradients are quantized in the kernel that makes them (passes/lower/fuse.h).
+  virtual bool quantizes_gradients() const { return false; }
   // Queues the drawing. false: the host has to.
   virtual bool draw(const WeightDraw& what) { return static_cast<void>(what), false; }
 

@@ -18,6 +18,7 @@ enum class KernelId : int32_t {
   layer_norm_quantize,
   gated_act,
   gated_act_grad,
+  gated_act_grad_quantize,
   gated_act_quantize,
   gelu,
   gelu_grad,

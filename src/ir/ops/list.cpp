@@ -94,6 +94,7 @@ constexpr std::array<Entry, kOpCount> kOps = {{
     {OpCode::layer_norm_quantize, &ops::kLayerNormQuantize},
     {OpCode::gated_act_quantize, &ops::kGatedActQuantize},
     {OpCode::gelu_quantize, &ops::kGeluQuantize},
+    {OpCode::gated_act_grad_quantize, &ops::kGatedActGradQuantize},
     {OpCode::global_norm, &ops::kGlobalNorm},
     {OpCode::adamw_step, &ops::kAdamwStep},
     {OpCode::take_shard, &ops::kTakeShard},

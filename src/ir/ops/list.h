@@ -79,9 +79,13 @@ extern const OpDef kAmaxQuantize;
 //   layer_norm_quantize(x, w?, b?, x_scales?, ..., mean?, rstd?);
 //   gated_act_quantize(gate, up, gate_scales?, up_scales?, ...); gelu_quantize(x, x_scales?, ...)
 //   and at the dots, for all: scale[]?, history[n]?; statistics may be given with a scale
-//   -> codes; without scale: scale[], bool nonfinite[], the layer's statistics (rstd[T]; mean[T],
-//   rstd[T]); with history: its next value (delayed_scale); with `both`: the transposed codes
+//   -> codes; without scale: scale[], bool nonfinite[]; the layer's statistics (rstd[T]; mean[T],
+//   rstd[T]) where they are not given; with history: its next value (delayed_scale); with `both`:
+//   the transposed codes
 extern const OpDef kRmsNormQuantize, kLayerNormQuantize, kGatedActQuantize, kGeluQuantize;
+// quantize_gradients.cpp: gated_act_grad_quantize(dy, gate, up, gate_scales?, up_scales?, scale[]?,
+//   history[n]?) -> codes of both gradients with one scale, the rest as above
+extern const OpDef kGatedActGradQuantize;
 // update.cpp: global_norm(clip[], g, ...) -> norm[], grad_scale[] = clip > 0 ? min(1, clip / (norm
 // + 1e-6)) : 1,
 //   bool found_nonfinite[];

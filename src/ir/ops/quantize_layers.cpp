@@ -2,7 +2,7 @@
 // result is never stored. Operands: the layer's, then scale and history, both optional. Without a
 // scale the op makes its own: from the amax of its f32 result, or with a history as delayed_scale
 // does. With a scale a norm may be given its statistics too, behind the history: what the same norm
-// of the same x gave before.
+// of the same x gave before. Otherwise it gives them.
 #include "ir/ops/quantize_layers.h"
 
 #include <algorithm>
@@ -116,8 +116,9 @@ Results infer_fused(const Attrs& attrs, Types in) {
   if (!given) {
     results[kLayerScale] = {.dtype = Dtype::f32, .shape = {}};
     results[kLayerNonfinite] = {.dtype = Dtype::boolean, .shape = {}};
-    std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
   }
+  if (absent(in, op.known_rstd))
+    std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
   if (delayed) {
     const Results amax_and_history{real({}), in[op.history]};
     results[op.next_history] = kDelayedScale.infer(q, amax_and_history)[DelayedScale::next_history];
@@ -167,9 +168,9 @@ Values decompose_fused(Builder& b, const Node& node) {
                             : b.emit(OpCode::delayed_scale, q, {amax[AmaxOp::amax], history});
     scale = results[kLayerScale] = made[0];
     results[kLayerNonfinite] = amax[AmaxOp::nonfinite];
-    std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
     if (history != kNoValue) results[op.next_history] = made[DelayedScale::next_history];
   }
+  std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
   const Values codes =
       b.emit(both ? OpCode::quantize_both : OpCode::quantize, q, {plain[0], scale});
   results[kLayerQ] = codes[0];

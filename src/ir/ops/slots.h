@@ -73,6 +73,9 @@ OCTET_SLOTS(GatedActQuantize, (gate, up, gate_scale, up_scale, given_scale, hist
             (q, scale, nonfinite, next_history, q_transposed));
 OCTET_SLOTS(GeluQuantize, (x, x_scale, given_scale, history),
             (q, scale, nonfinite, next_history, q_transposed));
+// quantize_gradients.cpp
+OCTET_SLOTS(GatedActGradQuantize, (dy, gate, up, gate_scale, up_scale, given_scale, history),
+            (dgate, dup, scale, nonfinite, next_history, dgate_transposed, dup_transposed));
 
 // update.cpp
 OCTET_SLOTS(GlobalNorm, (clip, gradient), (norm, grad_scale, found_nonfinite));

@@ -164,7 +164,7 @@ Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string
   return remove_dead(rewriter.finish());
 }
 
-Graph fuse(const Graph& graph, FuseReport* report) {
+Graph fuse(const Graph& graph, FuseReport* report, FuseOptions options) {
   FuseReport ignored;
   FuseReport& notes = report == nullptr ? ignored : *report;
   Graph current = graph;
@@ -172,6 +172,7 @@ Graph fuse(const Graph& graph, FuseReport* report) {
     current = rewrite_matches(std::move(current), rule, notes.near_misses);
   };
   for (const FuseRule& rule : fuse_rules()) apply(rule);
+  if (options.quantizes_gradients) apply({"gradient_quantize", match_gradient_quantize});
   current = fuse_amax(current);
   apply({"amax_quantize", match_amax_quantize});
   current.phase = Phase::lowered;

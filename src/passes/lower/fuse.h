@@ -10,6 +10,8 @@
 //                     statistics of before too, where a gradient keeps them
 //   gemm_accumulate   add(x, gemm) -> gemm with addend
 //   norm_grad_accumulate  add(x, norm's gradient) -> the gradient with addend
+//   gradient_quantize gated activation's gradients (-> amax -> scale) -> quantize_both twice: codes
+//                     without wide stores, where the target asks for it
 // and at the end fuse_amax.h.
 // A rule that finds its first node but not the rest is a near miss: listed with the reason.
 #pragma once
@@ -25,7 +27,11 @@ struct FuseReport {
   std::vector<std::string> near_misses;  // "rms_norm_quantize: %12 = ...: read by add too"
 };
 
+struct FuseOptions {
+  bool quantizes_gradients = false;  // rule gradient_quantize
+};
+
 // Throws nothing; strictness is the caller's, from the report.
-Graph fuse(const Graph& graph, FuseReport* report = nullptr);
+Graph fuse(const Graph& graph, FuseReport* report = nullptr, FuseOptions options = {});
 
 }  // namespace octet

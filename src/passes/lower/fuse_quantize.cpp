@@ -67,19 +67,14 @@ std::vector<ValueId> replaced_values(const QuantizedLayer& op, const Node& layer
                                      const TensorQuantizer& q) {
   std::vector<ValueId> values(op_def(op.op).results.size(), kNoValue);
   values[kLayerQ] = q.quantize->out(Quantize::q);
+  std::copy(layer.results.begin() + 1, layer.results.end(), values.begin() + kLayerNonfinite + 1);
   if (q.amax != nullptr) {
     values[kLayerScale] = q.scale->out(QuantScale::scale);
     values[kLayerNonfinite] = q.amax->out(AmaxOp::nonfinite);
-    std::copy(layer.results.begin() + 1, layer.results.end(), values.begin() + kLayerNonfinite + 1);
     values[op.next_history] = q.scale->out(DelayedScale::next_history);
   }
   if (q.both()) values[op.q_transposed] = q.quantize->out(QuantizeBoth::q_transposed);
   return values;
-}
-
-bool statistics_are_read(const Matcher& m, const Node& layer) {
-  return std::any_of(layer.results.begin() + 1, layer.results.end(),
-                     [&](ValueId id) { return !m.readers(id).empty() || m.handed_out(id); });
 }
 
 // Whether two nodes quantize the same norm of the same x; weights and quantizers may differ.
@@ -122,14 +117,14 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
   const bool concerned =
       (m.reader(y, OpCode::quantize) != nullptr || m.reader(y, OpCode::quantize_both) != nullptr);
   if (!concerned) return std::nullopt;
-  std::string why = "its statistics are read";
+  std::string why;
   const auto q = tensor_quantizer(m, y, why);
-  const bool given = q && q->amax == nullptr;
-  if (!q || (given && statistics_are_read(m, node))) {
+  if (!q) {
     near_misses.push_back(
         fmt::format("{}: {}: {}", op_def(op->op).name, print(m.graph(), node), why));
     return std::nullopt;
   }
+  const bool given = q->amax == nullptr;
   Match match{.last = m.id(given ? *q->quantize : node),
               .op = op->op,
               .attrs = join({node.attrs, q->attrs(), q->both()}),
@@ -156,7 +151,7 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
   const ValueId x = node.in(op_def(op->layer).stored[0].operand);
   for (const Node* before : m.readers(x)) {
     if (before >= &node || !same_norm(*op, *before, node)) continue;
-    if (before->in(op->given_scale) != kNoValue) continue;  // and gives no statistics
+    if (before->in(op->known_rstd) != kNoValue) continue;
     const ValueId mean = before->out(op->mean), rstd = before->out(op->rstd);
     const bool kept =
         is_read_behind(m, rstd, node) && (mean == kNoValue || is_read_behind(m, mean, node));
@@ -165,12 +160,16 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
     operands.resize(op_def(node.op).operands.size(), kNoValue);
     operands[op->known_rstd] = rstd;
     if (mean != kNoValue) operands[op->known_mean] = mean;
+    std::vector<ValueId> replaced = node.results;  // its own statistics are gone
+    for (const SlotId slot : {op->mean, op->rstd}) {
+      if (slot < replaced.size()) replaced[slot] = kNoValue;
+    }
     return Match{.last = m.id(node),
                  .op = node.op,
                  .attrs = node.attrs,
                  .operands = operands,
-                 .replaces = node.results,
-                 .dtypes = std::vector<Dtype>(node.results.size(), Dtype::f32),
+                 .replaces = replaced,
+                 .dtypes = std::vector<Dtype>(replaced.size(), Dtype::f32),
                  .tag = node.tag};
   }
   return std::nullopt;

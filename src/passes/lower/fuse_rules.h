@@ -73,6 +73,9 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
                                           std::vector<std::string>& near_misses);
 std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
                                             std::vector<std::string>& near_misses);
+// fuse_gradients.cpp; for targets that quantize gradients where they are made
+std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
+                                             std::vector<std::string>& near_misses);
 // fuse_amax_quantize.cpp; runs behind fuse_amax
 std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
                                          std::vector<std::string>& near_misses);

@@ -265,7 +265,7 @@ TEST(flags, nan_and_inf_are_flagged) {
     add_quantizing(all, {{17, 40}, Dtype::bf16, 0});
     for (const Fused& f : all) {
       const Graph graph = graph_of(f);
-      if (graph.outputs.size() < 3) continue;  // its scale is given
+      if (graph.find_output("out2") == nullptr) continue;  // its scale is given
       std::mt19937_64 random(5);
       Tensors inputs;
       for (const GraphInput& input : graph.inputs) {

@@ -55,7 +55,7 @@ class Fused {
     if (group == 0) return {x};
     return {x, types_.operand(args, place.scale), group};
   }
-  // nullptr where the scale is given, and with it the statistics.
+  // nullptr where the statistics are given.
   float* mean(const LaunchArgs& args) const { return data_out<float>(args, op_.mean); }
   float* rstd(const LaunchArgs& args) const { return data_out<float>(args, op_.rstd); }
   // nullptr where they are made.

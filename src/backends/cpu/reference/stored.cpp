@@ -69,12 +69,10 @@ class LayerQuantizer {
     }
     for (double& e : y) e = round_to(Dtype::f32, e);
     double scale = make_scale(out[0]);
-    if (own_scale()) {
-      call_.out[kLayerScale].data[0] = scale;
-      for (size_t i = 0; i < statistics.size(); ++i)
-        std::copy(statistics[i].begin(), statistics[i].end(),
-                  call_.out[kLayerNonfinite + 1 + i].data.begin());
-    }
+    if (own_scale()) call_.out[kLayerScale].data[0] = scale;
+    for (size_t i = 0; operand(op_.known_rstd).empty() && i < statistics.size(); ++i)
+      std::copy(statistics[i].begin(), statistics[i].end(),
+                call_.out[kLayerNonfinite + 1 + i].data.begin());
     write_codes(out[0], scale);
   }
 

@@ -18,16 +18,6 @@ struct GradArgs {
   AmaxArgs amax;
 };
 
-struct GatedGrad {
-  float gate, up;
-};
-// With s = logistic(gate): silu' = s + gate s (1 - s).
-template <Powers P>
-__device__ __forceinline__ GatedGrad gated_grad(float dy, float gate, float up) {
-  const float s = logistic<P>(gate), silu = gate * s;
-  return {dy * up * fmaf(silu, 1.0f - s, s), dy * silu};
-}
-
 template <bool kGated, Form F>
 __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     act_grad(const __grid_constant__ GradArgs a) {

@@ -65,6 +65,7 @@ inline bool is_result(Form form, const WideArg& arg) {
 std::span<const KernelRow> row_layer_kernels();
 std::span<const KernelRow> norm_grad_kernels();
 std::span<const KernelRow> act_grad_kernels();
+std::span<const KernelRow> grad_codes_kernels();
 std::span<const KernelRow> rope_kernels();
 std::span<const KernelRow> bias_kernels();
 

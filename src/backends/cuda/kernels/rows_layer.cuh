@@ -71,6 +71,16 @@ __device__ __forceinline__ float gated_silu(float gate, float up) {
   return gate * logistic<P>(gate) * up;
 }
 
+struct GatedGrad {
+  float gate, up;
+};
+// With s = logistic(gate): silu' = s + gate s (1 - s).
+template <Powers P>
+__device__ __forceinline__ GatedGrad gated_grad(float dy, float gate, float up) {
+  const float s = logistic<P>(gate), silu = gate * s;
+  return {dy * up * fmaf(silu, 1.0f - s, s), dy * silu};
+}
+
 // One element of the layer's result, where anything goes.
 __device__ __forceinline__ float layer_value(const LayerArgs& a, int64_t row, int64_t col) {
   const float x = load_any(a.x, row, col);

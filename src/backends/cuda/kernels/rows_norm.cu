@@ -151,6 +151,10 @@ __global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_consta
 bool is_first_of_codes(Form form, const LayerArgs& a) {
   return form == Form::groups && a.scale.pass == Pass::first;
 }
+// With a scale that is given: statistics and codes at once.
+bool is_all_at_once(Form form, Out out, const LayerArgs& a) {
+  return form == Form::groups && out == Out::e4m3 && a.scale.pass == Pass::given && !a.known;
+}
 bool is_codes_of_codes(Form form, Out out, const LayerArgs& a) {
   const bool in_32_bits = a.rows * (a.cols / kChunk) < INT32_MAX;
   return form == Form::groups && out == Out::e4m3 && a.known && in_32_bits;
@@ -204,6 +208,8 @@ void launch_norm_rows(Form form, Out out, const LayerArgs& a, cudaStream_t strea
     norm_rows_any<<<grid, kAnyThreads, 0, stream>>>(a);
   } else if (is_first_of_codes(form, a)) {
     a.scale.first_encodes ? launch_norm_once(a, stream) : launch_norm_amax(a, stream);
+  } else if (is_all_at_once(form, out, a)) {
+    launch_norm_once(a, stream);
   } else if (is_codes_of_codes(form, out, a)) {
     launch_norm_codes(a, stream);
   } else if (a.layer == RowLayer::layer_norm) {

@@ -1,6 +1,6 @@
-// Norms of codes in groups whose result is quantized with a scale from the steps before: one pass.
-// A warp takes a row, all its loads first; statistics, amax and codes are made of the row as it
-// lies in registers, what a norm applies along the columns lies in shared memory.
+// Norms of codes in groups whose result is quantized with a scale that is given or from the steps
+// before: one pass. A warp takes a row, all its loads first; statistics, amax and codes are made of
+// the row as it lies in registers, what a norm applies along the columns lies in shared memory.
 #include "backends/cuda/kernels/rows_norm_warp.cuh"
 
 namespace octet::cuda {
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormResident<kCentred, K>)
       for (int g = lane; g < n_groups; g += 32) look_at<kCentred>(a, row, g, made, largest);
     }
   }
-  end_first_pass(a.scale, largest);
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
 }
 
 template <bool kCentred>

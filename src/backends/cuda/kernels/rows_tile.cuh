@@ -78,9 +78,9 @@ struct TwoColumns {
 };
 
 // The tile in row and column `down` and `across` of tiles. kWhole: nothing ends within a tile, and
-// 16 bytes are counted in 32 bits.
-template <bool kWhole>
-__device__ __forceinline__ void write_tile(const LayerArgs& a, const uint4* tile,
+// 16 bytes are counted in 32 bits. Args: cols, padded_rows, transposed.
+template <bool kWhole, typename Args>
+__device__ __forceinline__ void write_tile(const Args& a, const uint4* tile,
                                            const TileReader& reader, int down, int across) {
   const TwoColumns upper(tile, reader, 0), lower(tile, reader, 1);
   if constexpr (kWhole) {

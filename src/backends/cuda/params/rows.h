@@ -94,6 +94,17 @@ struct ActGradParams {
   int8_t reserved[2] = {};
 };
 
+// gated_act_grad_quantize: dy bf16; gate and up both bf16, or both codes e4m3 in groups of 16 with
+// bf16 scales; cols a multiple of 16; codes e4m3 or e5m2 of the gradients as bf16 has them. `codes`
+// of dgate. Scratch: layer_scratch_bytes(0).
+struct GradCodesParams {
+  int64_t rows = 0, cols = 0;
+  RowOperand dy, x, up;
+  CodesArg codes;
+  int8_t second_rows_at = kAbsent, second_transposed_at = kAbsent;  // of dup
+  int8_t reserved[6] = {};
+};
+
 // rope: x [rows, heads * head_dim], i32 positions [rows], any non-negative ones. Cosine and sine of
 // f64(position) * f64(frequency) in f64, rounded once to f32, as the CPU's tables have them. Behind
 // the parameters: the bits of head_dim / 2 frequencies (f64, ir/ops/rope.h). Scratch, with amax:

@@ -25,6 +25,7 @@ class CudaCatalogue : public Catalogue {
 
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
+  bool quantizes_gradients() const override { return true; }
   bool draw(const WeightDraw& what) override;
   MeasuredChoices measured() const override;
   void recall(std::span<const MeasuredChoice> choices) override;

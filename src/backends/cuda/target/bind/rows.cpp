@@ -88,6 +88,58 @@ KernelSpec act_grad_spec(const NodeView& view) {
   return make_spec(gated ? KernelId::gated_act_grad : KernelId::gelu_grad, p);
 }
 
+// Both of bf16, or both of codes in groups, of sixteens, counted in 32 bits; codes of FP8.
+bool grad_codes_apply(const NodeView& view) {
+  using Op = GatedActGradQuantize;
+  const auto& attrs = view.attrs<GatedActQuantizeAttrs>();
+  if (!attrs.both || !attrs.q.is_plain() || !is_fp8(view.out(Op::dgate).dtype)) return false;
+  const int64_t group = stored_group(attrs.act);
+  const auto is_stored = [&](SlotId x, SlotId scale) {
+    if (group == 0) return view.in_is(x, {Dtype::bf16});
+    return group == 16 && view.in_is(x, {Dtype::e4m3}) && view.in_is(scale, {Dtype::bf16});
+  };
+  if (!view.in_is(Op::dy, {Dtype::bf16}) || !is_stored(Op::gate, Op::gate_scale) ||
+      !is_stored(Op::up, Op::up_scale))
+    return false;
+  for (const SlotId slot : {Op::given_scale, Op::history}) {
+    if (!view.in_is(slot, {Dtype::f32})) return false;
+  }
+  const auto [rows, cols] = rows_of(view.in(Op::dy));
+  constexpr int64_t kMost = int64_t{1} << 31;
+  return rows > 0 && cols > 0 && cols % 16 == 0 && rows < kMost / 2 && cols < kMost / 2 &&
+         (rows + 256) / 16 < kMost / (cols + 256);
+}
+
+KernelSpec grad_codes_spec(const NodeView& view) {
+  using Op = GatedActGradQuantize;
+  const auto& attrs = view.attrs<GatedActQuantizeAttrs>();
+  const auto stored = op_def(OpCode::gated_act_grad).stored;
+  GradCodesParams p;
+  std::tie(p.rows, p.cols) = matrix_of(view.in(Op::dy));
+  p.dy = row_operand(view, Op::dy);
+  p.x = row_operand(view, stored[0], attrs.act);
+  p.up = row_operand(view, stored[1], attrs.act);
+  p.second_rows_at = Op::dup;
+  p.second_transposed_at = Op::dup_transposed;
+  CodesArg& codes = p.codes;
+  codes.rows_at = Op::dgate;
+  codes.transposed_at = Op::dgate_transposed;
+  codes.given_at = place(view, Op::given_scale);
+  codes.history_at = place(view, Op::history);
+  codes.scale_at = result_place(view, Op::scale);
+  codes.flag_at = result_place(view, Op::nonfinite);
+  codes.next_history_at = result_place(view, Op::next_history);
+  if (view.has(Op::history)) codes.n_history = static_cast<int32_t>(view.in(Op::history).n_elems());
+  codes.dtype = view.out(Op::dgate).dtype;
+  codes.target = static_cast<float>(attrs.q.target);
+  codes.padded_rows = view.out(Op::dgate_transposed).shape[1];
+  return make_spec(KernelId::gated_act_grad_quantize, p);
+}
+
+int64_t grad_codes_scratch(const NodeView&) {
+  return layer_scratch_bytes(0);
+}
+
 bool rope_applies(const NodeView& view) {
   return is_wide_or_half(view.in(Rope::x).dtype) && view.in_is(Rope::positions, {Dtype::i32}) &&
          is_wide_or_half(view.out(Rope::y).dtype) &&
@@ -133,6 +185,7 @@ const Binding kRest[] = {
     {OpCode::layer_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
     {OpCode::gated_act_grad, gradient_applies, amax_scratch, act_grad_spec},
     {OpCode::gelu_grad, gradient_applies, amax_scratch, act_grad_spec},
+    {OpCode::gated_act_grad_quantize, grad_codes_apply, grad_codes_scratch, grad_codes_spec},
     {OpCode::rope, rope_applies, amax_scratch, rope_spec},
     {OpCode::bias_add, bias_applies, nullptr, bias_spec},
     {OpCode::column_sum, bias_applies, column_sum_scratch, bias_spec},

@@ -1,0 +1,83 @@
+// The gradients of a gated activation and the per-tensor quantizer that both share, so that wide
+// gradients are never stored. They are rounded to dy's type before they are measured and quantized:
+// the codes are those of the two ops. The scale is given, or made from the amax of both gradients,
+// or with a history as delayed_scale does.
+#include <algorithm>
+
+#include "ir/ops/common.h"
+#include "ir/ops/list.h"
+
+namespace octet::ops {
+namespace {
+
+using Slot = GatedActGradQuantize;
+
+Types gradient_operands(Types in) {
+  return in.first(std::min<size_t>(in.size(), Slot::given_scale));
+}
+
+Results infer_gradients(const Attrs& attrs, Types in) {
+  const auto& a = std::get<GatedActQuantizeAttrs>(attrs);
+  const bool given = !absent(in, Slot::given_scale), delayed = !absent(in, Slot::history);
+  if (given && delayed) fail("gated_act_grad_quantize", "a scale that is given has no history");
+  if (a.act.amax || a.q.transposed)
+    fail("gated_act_grad_quantize", "expected amax = false and transposed = false");
+  const Results wide = kGatedActGrad.infer(a.act, gradient_operands(in));
+  const Results quantized{wide[0], given ? in[Slot::given_scale] : real({})};
+  const Results codes = (a.both ? kQuantizeBoth : kQuantize).infer(a.q, quantized);
+  Results results(op_def(OpCode::gated_act_grad_quantize).results.size(), absent_type());
+  results[Slot::dgate] = results[Slot::dup] = codes[0];
+  if (a.both) results[Slot::dgate_transposed] = results[Slot::dup_transposed] = codes[1];
+  if (given) return results;
+  results[Slot::scale] = {.dtype = Dtype::f32, .shape = {}};
+  results[Slot::nonfinite] = {.dtype = Dtype::boolean, .shape = {}};
+  if (delayed) {
+    const Results amax_and_history{real({}), in[Slot::history]};
+    results[Slot::next_history] =
+        kDelayedScale.infer(a.q, amax_and_history)[DelayedScale::next_history];
+  }
+  return results;
+}
+
+Values decompose_gradients(Builder& b, const Node& node) {
+  const auto& a = std::get<GatedActQuantizeAttrs>(node.attrs);
+  Values operands = node.operands;
+  operands.resize(std::min<size_t>(operands.size(), Slot::given_scale));
+  const std::vector<Dtype> like_dy(2, b.type(node.in(Slot::dy)).dtype);
+  const Values wide = b.emit_typed(OpCode::gated_act_grad, a.act, operands, like_dy);
+  Values results(node.results.size(), kNoValue);
+  ValueId scale = node.in(Slot::given_scale);
+  if (scale == kNoValue) {
+    const Values amax = b.emit(OpCode::amax, NoAttrs{}, wide);
+    const ValueId history = node.in(Slot::history);
+    const Values made = history == kNoValue
+                            ? b.emit(OpCode::quant_scale, a.q, {amax[AmaxOp::amax]})
+                            : b.emit(OpCode::delayed_scale, a.q, {amax[AmaxOp::amax], history});
+    scale = results[Slot::scale] = made[0];
+    results[Slot::nonfinite] = amax[AmaxOp::nonfinite];
+    if (history != kNoValue) results[Slot::next_history] = made[DelayedScale::next_history];
+  }
+  for (const int i : {0, 1}) {
+    const auto at = static_cast<size_t>(i);
+    const Values codes =
+        b.emit(a.both ? OpCode::quantize_both : OpCode::quantize, a.q, {wide[at], scale});
+    results[Slot::dgate + at] = codes[0];
+    if (a.both) results[Slot::dgate_transposed + at] = codes[QuantizeBoth::q_transposed];
+  }
+  return results;
+}
+
+constexpr InplacePair kInplaceHistory[] = {{Slot::next_history, Slot::history}};
+
+}  // namespace
+
+constinit const OpDef kGatedActGradQuantize = {.code = OpCode::gated_act_grad_quantize,
+                                               .name = "gated_act_grad_quantize",
+                                               .operands = {Slot::operands, 3},
+                                               .results = {Slot::results, 2},
+                                               .infer = infer_gradients,
+                                               .attrs = default_attrs<GatedActQuantizeAttrs>,
+                                               .decompose = decompose_gradients,
+                                               .inplace = kInplaceHistory};
+
+}  // namespace octet::ops
