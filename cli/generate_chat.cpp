@@ -22,7 +22,8 @@ class Conversation {
     if (!chat_->end_text().empty()) setup_.options.stop_texts.push_back(chat_->end_text());
     if (flags.context == 0) setup_.context = std::min(setup_.context, kLongestChat);
     backend_ = open_backend(options, {.same_rows = true});
-    model_ = make_text_model(setup_.source, {.capacity = setup_.context},
+    model_ = make_text_model(setup_.source,
+                             {.capacity = setup_.context, .picks = options.device != "cpu"},
                              {files, *backend_.device, *backend_.catalogue, make_log(options)});
     if (!flags.system.empty()) say("system", flags.system);
   }

@@ -21,7 +21,8 @@ std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<P
   const auto model =
       make_text_model(setup.source,
                       {.n_entries = std::min(batch, std::ssize(prompts)),
-                       .capacity = std::max<int64_t>(1, std::min(setup.context, wanted))},
+                       .capacity = std::max<int64_t>(1, std::min(setup.context, wanted)),
+                       .picks = options.device != "cpu"},
                       {posix_files(), *backend.device, *backend.catalogue, make_log(options)});
   return generate(*model, *setup.tokenizer, prompts, setup.options);
 }

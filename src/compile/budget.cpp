@@ -33,6 +33,26 @@ int64_t planned_bytes(const ProgramOptions& options, const Catalogue& catalogue)
   return Program(options, catalogue).planned_bytes();
 }
 
+int n_layers_of(const Graph& graph) {
+  int n = 0;
+  for (const Node& node : graph.nodes) n = std::max(n, node.tag.layer + 1);
+  return n;
+}
+
+// Full recompute of as few layers as fit; of all of them it does.
+ProgramOptions of_fewest_layers(ProgramOptions options, const Catalogue& catalogue,
+                                int64_t limit_bytes) {
+  Program program(options, catalogue);
+  int too_few = 0, enough = n_layers_of(program.plan(program.train_functions().front()).graph);
+  while (enough - too_few > 1) {
+    options.recompute_layers = too_few + (enough - too_few) / 2;
+    const bool fits = planned_bytes(options, catalogue) <= limit_bytes;
+    (fits ? enough : too_few) = options.recompute_layers;
+  }
+  options.recompute_layers = enough;
+  return options;
+}
+
 // 0 where not even one sequence fits.
 int64_t largest_batch(ProgramOptions options, const Catalogue& catalogue, int64_t limit_bytes) {
   int64_t fits = 0, too_large = options.train.batch;
@@ -137,7 +157,10 @@ ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& cat
   int64_t least = 0;
   for (const ProgramOptions& candidate : list) {
     const int64_t bytes = planned_bytes(candidate, catalogue);
-    if (bytes <= budget_bytes) return candidate;
+    if (bytes <= budget_bytes) {
+      const bool may_be_fewer = !options.recompute && candidate.recompute == Recompute::full;
+      return may_be_fewer ? of_fewest_layers(candidate, catalogue, budget_bytes) : candidate;
+    }
     if (smallest == nullptr || bytes < least) smallest = &candidate, least = bytes;
   }
   Program program(*smallest, catalogue);

@@ -46,6 +46,18 @@ Graph cache_alone(const Graph& typed, const ProgramOptions& options, const Batch
   return remove_dead(without_output(cached(typed, options, size), "logits"));
 }
 
+Graph picked(const Graph& typed, const ProgramOptions& options, const BatchSize& size) {
+  Graph graph = cached(typed, options, size);
+  const ValueId logits = graph.find_output("logits")->value;
+  Builder b(graph);
+  b.tag.origin = "pick";
+  const Dtype types[] = {Dtype::i32, Dtype::f32};
+  b.output("token", b.emit_typed(OpCode::argmax, AxisAttrs{.axis = 1}, {logits}, {types, 1})[0]);
+  b.output("top",
+           b.emit_typed(OpCode::reduce_max, AxesAttrs{.axes = {1}}, {logits}, {types + 1, 1})[0]);
+  return without_output(graph, "logits");
+}
+
 constexpr FunctionDef kFunctions[] = {
     {function::step, FunctionSource::training, updated},
     {function::micro_first, FunctionSource::training, overwrite},
@@ -56,6 +68,7 @@ constexpr FunctionDef kFunctions[] = {
     {function::logits, FunctionSource::logits, unflagged},
     {function::prefill, FunctionSource::logits, cached},
     {function::decode, FunctionSource::logits, cached},
+    {function::pick, FunctionSource::logits, picked},
     {function::fill, FunctionSource::logits, cache_alone},
     {function::score, FunctionSource::loss, cached},
 };
@@ -92,7 +105,9 @@ std::vector<Pass> TypedGraphs::typing(const RecipeOptions& options) const {
              return recipe.apply(recipe, graph, chosen);
            }},
       {.name = "recompute",
-       .run = [what](const Graph& graph) { return recompute(graph, {.what = what}); }}};
+       .run = [what, n_layers = options_.recompute_layers](const Graph& graph) {
+         return recompute(graph, {.what = what, .n_layers = n_layers});
+       }}};
   if (const int64_t bytes = options_.head_chunk_bytes; bytes > 0) {
     passes.push_back({.name = "chunk_head", .run = [bytes](const Graph& graph) {
                         return chunk_head(graph, {.chunk_bytes = bytes});

@@ -10,6 +10,7 @@
 //   logits         forward to "logits"
 //   prefill        the same for the first tokens of a text, into a KV cache (BatchSize::cache)
 //   decode         the same for those that follow
+//   pick           as decode, to each row's most probable "token" and its logit, "top"
 //   fill           the same without logits: into the cache alone
 //   score          as evaluate, over the cache. Functions of one batch and cache size share it
 // Inputs of the host: "tokens", "positions", "labels", "inv_n" where a function has them; see
@@ -32,7 +33,7 @@ inline constexpr std::string_view step = "step", micro_first = "micro_first",
                                   micro_next = "micro_next", update = "update",
                                   prepare_state = "prepare_state", evaluate = "evaluate",
                                   logits = "logits", prefill = "prefill", decode = "decode",
-                                  fill = "fill", score = "score";
+                                  pick = "pick", fill = "fill", score = "score";
 }  // namespace function
 
 // The typed graph that a function is composed from.

@@ -246,12 +246,12 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.recompute", named, OCTET_FIELD(train.recompute), auto_or(names_of<Recompute>), "",
      "activations computed again in the backward pass: none; cheap: norms, activations and "
      "quantized "
-     "data; full: all; auto: what the recipe and the budget ask for"},
+     "data; full: all; auto: what the recipe asks for, or as much of it as the budget needs"},
     {"train.head_chunk", named, OCTET_FIELD(train.head_chunk), within(0, kMostBytes), "bytes",
      "head and loss in chunks of rows whose logits take at most this; 0: whole, or as the budget "
      "asks"},
     {"train.memory_budget", named, OCTET_FIELD(train.memory_budget), within(0, kMostBytes), "bytes",
-     "largest planned peak; 0: no limit"},
+     "largest planned peak, for which layers are computed again and the head is cut; 0: no limit"},
     {"train.debug_nonfinite", named, OCTET_FIELD(train.debug_nonfinite), any(), "",
      "run a step again whose loss or gradient is not finite, launch by launch, and name the first "
      "op, layer and tensor that made such a value"},

@@ -74,14 +74,28 @@ class Generator {
     }
     if (last.empty()) return false;
     if (!behind.empty()) model_.fill(behind);
+    if (model_.picks() && all_are_greedy(last)) {
+      model_.pick(last, [&](const TextPiece& piece, int32_t token, float logit) {
+        Text& text = texts_[static_cast<size_t>(piece.entry)];
+        check_logit(logit, text.tokens.size());
+        add_token(text, token);
+      });
+      return true;
+    }
     model_.logits(last, [&](const TextPiece& piece, int64_t, std::span<const float> logits) {
-      add_token(texts_[static_cast<size_t>(piece.entry)], logits);
+      Text& text = texts_[static_cast<size_t>(piece.entry)];
+      add_token(text, next_token(logits, text.tokens, text.n_new(), text.prompt->sampling));
     });
     return true;
   }
 
-  void add_token(Text& text, std::span<const float> logits) {
-    const int32_t id = next_token(logits, text.tokens, text.n_new(), text.prompt->sampling);
+  bool all_are_greedy(std::span<const TextPiece> pieces) const {
+    return std::all_of(pieces.begin(), pieces.end(), [&](const TextPiece& piece) {
+      return is_greedy(texts_[static_cast<size_t>(piece.entry)].prompt->sampling);
+    });
+  }
+
+  void add_token(Text& text, int32_t id) {
     const auto& stop = options_.stop_tokens;
     if (std::find(stop.begin(), stop.end(), id) != stop.end()) {
       text.stop = Stop::token;

@@ -126,6 +126,12 @@ std::vector<float> Inference::read_logits(const BoundPlan& logits, int64_t first
   return values;
 }
 
+void Inference::read(const BoundPlan& plan, std::string_view output, std::span<std::byte> to) {
+  const Graph& graph = plan.plan().graph;
+  CHECK(graph.type(graph.find_output(output)->value).n_bytes() == std::ssize(to));
+  arenas_->device().copy_out(to.data(), plan.output(output), std::ssize(to));
+}
+
 void Inference::copy_cache(const BatchSize& size, int64_t n_rows) {
   CHECK(n_rows >= 0 && n_rows <= size.cache);
   const std::string suffix = fmt::format(".{}x{}", size.batch, size.cache);

@@ -43,6 +43,9 @@ class Inference {
   // f32 logits of rows [first, first + n) of a logits function that has run.
   std::vector<float> read_logits(const BoundPlan& logits, int64_t first, int64_t n = 1);
 
+  // An output of a function that has run; `to` has its bytes.
+  void read(const BoundPlan& plan, std::string_view output, std::span<std::byte> to);
+
   // Of a KV cache of this batch and size: every entry gets the first rows of entry 0.
   void copy_cache(const BatchSize& size, int64_t n_rows);
 

@@ -83,13 +83,18 @@ int32_t draw(const std::vector<double>& weights, double uniform) {
 
 }  // namespace
 
+void check_logit(float logit, size_t n_tokens) {
+  if (!std::isnan(logit)) return;
+  throw Error(ErrorCode::numerics, "[generate] expected finite logits, got NaN for token {}",
+              n_tokens);
+}
+
 int32_t next_token(std::span<const float> logits, std::span<const int32_t> text, int64_t n_new,
                    const Sampling& sampling) {
   CHECK(!logits.empty() && sampling.temperature >= 0 && sampling.repetition_penalty > 0);
-  if (std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); })) {
-    throw Error(ErrorCode::numerics, "[generate] expected finite logits, got NaN for token {}",
-                text.size());
-  }
+  const auto bad =
+      std::find_if(logits.begin(), logits.end(), [](float x) { return std::isnan(x); });
+  check_logit(bad == logits.end() ? 0.0f : *bad, text.size());
   std::vector<double> scores = penalized(logits, text, sampling.repetition_penalty);
   if (sampling.temperature == 0) return most_probable(scores);
   for (double& score : scores) {

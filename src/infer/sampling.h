@@ -23,6 +23,14 @@ struct Sampling {
   uint32_t seed = 1;
 };
 
+// The most probable token, as the logits are.
+constexpr bool is_greedy(const Sampling& sampling) {
+  return sampling.temperature == 0 && sampling.repetition_penalty == 1;
+}
+
+// Throws Error{numerics} for NaN, of the token behind `n_tokens`.
+void check_logit(float logit, size_t n_tokens);
+
 // `text`: the prompt and the new tokens so far, of which there are `n_new`. Throws Error{numerics}
 // where a logit is NaN.
 int32_t next_token(std::span<const float> logits, std::span<const int32_t> text, int64_t n_new,

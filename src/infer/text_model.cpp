@@ -65,6 +65,22 @@ class CachedModel : public TextModel {
     }
   }
 
+  bool picks() const override { return picks_; }
+  void pick(std::span<const TextPiece> pieces, const VisitPick& visit) override {
+    check_pieces(*this, pieces);
+    CHECK(picks_ && longest(pieces) == 1);
+    const BoundPlan& plan = run(function::pick, 1, pieces, 0);
+    const auto n = static_cast<size_t>(n_entries());
+    std::vector<int32_t> tokens(n);
+    std::vector<float> top(n);
+    model_.read(plan, "token", std::as_writable_bytes(std::span(tokens)));
+    model_.read(plan, "top", std::as_writable_bytes(std::span(top)));
+    for (const TextPiece& piece : pieces) {
+      const auto entry = static_cast<size_t>(piece.entry);
+      visit(piece, tokens[entry], top[entry]);
+    }
+  }
+
   void share(int64_t n_tokens) override {
     CHECK(n_tokens >= 1 && n_tokens <= capacity());
     model_.copy_cache({.batch = n_entries(), .cache = capacity()}, n_tokens);
@@ -78,6 +94,7 @@ class CachedModel : public TextModel {
   CachedModel(const ModelSource& source, const WeightReader& weights,
               const TextModelOptions& options, const TextMachine& machine)
       : TextModel(options.n_entries, options.capacity, source.spec.vocab),
+        picks_(options.picks),
         functions_(functions(options)),
         model_(source.spec, {source.recipe, weights.inputs()}, functions_, machine.device,
                machine.catalogue),
@@ -95,6 +112,7 @@ class CachedModel : public TextModel {
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
     };
     add(function::decode, 1);
+    if (options.picks) add(function::pick, 1);
     if (options.logits == LogitsFor::scoring) add(function::decode, kScoredPiece);
     for (const int64_t size : kFillPieces) add(function::fill, size);
     return keys;
@@ -144,6 +162,7 @@ class CachedModel : public TextModel {
   struct Last {
     int32_t token = 0, position = 0;
   };
+  bool picks_;
   std::vector<FunctionKey> functions_;
   Inference model_;
   std::vector<Last> last_;  // of each entry
@@ -250,6 +269,10 @@ bool serves_cache(const Catalogue& catalogue, const ModelSpec& spec, Dtype dtype
 }
 
 }  // namespace
+
+void TextModel::pick(std::span<const TextPiece>, const VisitPick&) {
+  CHECK(picks());
+}
 
 std::unique_ptr<TextModel> make_cached_model(const ModelSource& source,
                                              const TextModelOptions& options,

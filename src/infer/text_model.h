@@ -37,6 +37,11 @@ class TextModel {
   virtual void fill(std::span<const TextPiece> pieces) = 0;
   // The same; shows the logits behind each token, f32 [vocab], valid during the call.
   virtual void logits(std::span<const TextPiece> pieces, const Visit& visit) = 0;
+  // Each piece one token; shows the most probable token behind it, the lowest id of equals, and
+  // its logit, NaN where there is one. Only where picks().
+  using VisitPick = std::function<void(const TextPiece& piece, int32_t token, float logit)>;
+  virtual bool picks() const { return false; }
+  virtual void pick(std::span<const TextPiece> pieces, const VisitPick& visit);
   // Every entry becomes the first `n_tokens` of what entry 0 holds.
   virtual void share(int64_t n_tokens) = 0;
   virtual bool has_cache() const = 0;
@@ -60,6 +65,7 @@ enum class LogitsFor : uint8_t { generation, scoring };
 struct TextModelOptions {
   int64_t n_entries = 1, capacity = 1;
   LogitsFor logits = LogitsFor::generation;
+  bool picks = false;  // for devices whose logits are far from the host; a model with a cache
 };
 
 struct TextMachine {

@@ -23,6 +23,14 @@ OrderedJson buffer_json(const Buffer& b) {
           {"last_step", b.last_step}};
 }
 
+// Where the run or its budget chose it.
+std::string recompute_text(const ProgramOptions& options) {
+  if (!options.recompute) return "";
+  const std::string layers =
+      options.recompute_layers < 0 ? "" : fmt::format(", of {} layers", options.recompute_layers);
+  return fmt::format("recompute {}{}\n", enum_name(*options.recompute), layers);
+}
+
 }  // namespace
 
 PlanReport::PlanReport(const RunConfig& config, const ModelSpec& spec, const Catalogue& catalogue)
@@ -94,6 +102,7 @@ std::string PlanReport::text() const {
       model_def(spec_.kind).name, static_cast<double>(parameter_count(spec_)) / 1e6,
       config_.recipe.base, config_.train.deterministic ? ", deterministic" : "",
       config_.train.batch, config_.model.seq, largest_->graph.name, largest_->steps.size());
+  text += recompute_text(program_->options());
   text += fmt::format("peak {}, at step {}\n", bytes_text(static_cast<double>(report.peak_bytes)),
                       report.peak_step);
   for (int role = 0; role < kMemoryRoleCount; ++role) {

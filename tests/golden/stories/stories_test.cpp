@@ -105,6 +105,8 @@ TEST_F(Stories, a_text_does_not_depend_on_those_beside_it) {
     };
     const auto expected = texts({.n_entries = 1, .capacity = 100}, make_cached_model);
     EXPECT_EQ(texts({.n_entries = 2, .capacity = 77}, make_cached_model), expected) << recipe;
+    EXPECT_EQ(texts({.n_entries = 2, .capacity = 77, .picks = true}, make_cached_model), expected)
+        << recipe;
     EXPECT_EQ(texts({.n_entries = 5, .capacity = 128}, make_cached_model), expected) << recipe;
     EXPECT_EQ(texts({.n_entries = 1, .capacity = 100}, make_recomputed_model), expected) << recipe;
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/units.h"
+#include "passes/lower/chunk_head.h"
 #include "unit/base/error_of.h"
 #include "unit/compile/small_program.h"
 
@@ -42,6 +43,21 @@ TEST(Budget, recompute_is_chosen_from_cheap_to_full) {
   EXPECT_EQ(fit_to_budget(options, kCatalogue).recompute, Recompute::cheap);
   options.memory_budget = full;
   EXPECT_EQ(fit_to_budget(options, kCatalogue).recompute, Recompute::full);
+}
+
+// A layer that is not computed again saves its time.
+TEST(Budget, layers_are_computed_again_until_it_fits) {
+  ProgramOptions options = options_of(8), fixed = options;
+  fixed.recompute = Recompute::full;
+  fixed.head_chunk_bytes = ChunkHeadOptions{}.chunk_bytes;
+  for (const int n_layers : {3, 6, 8}) {
+    fixed.recompute_layers = n_layers;
+    options.memory_budget = Program(fixed, kCatalogue).planned_bytes();
+    const ProgramOptions fitted = fit_to_budget(options, kCatalogue);
+    if (fitted.recompute != Recompute::full) continue;  // cheap does for the first
+    EXPECT_EQ(fitted.recompute_layers, n_layers);
+    EXPECT_LE(Program(fitted, kCatalogue).planned_bytes(), options.memory_budget);
+  }
 }
 
 TEST(Budget, what_the_run_chose_is_kept) {

@@ -1,4 +1,5 @@
-// Products: FP8 and wide ones as the library has them, all others of codes by exact decoding.
+// Products: FP8 and wide ones as the library has them, those of a few rows by a kernel of our own,
+// all others of codes by exact decoding.
 #include "backends/cuda/kernels/element.cuh"
 #include "backends/cuda/kernels/gemm.cuh"
 #include "backends/cuda/kernels/move.cuh"
@@ -177,6 +178,7 @@ std::unique_ptr<Prepared> prepare_gemm(const Request& request) {
   if (gemm_scratch_bytes(p) > request.scratch_bytes)
     throw ModuleError("[cuda] a product wants more scratch than the plan reserved");
   if (p.m == 0 || p.n == 0 || p.k == 0) return std::make_unique<EmptyGemm>(p);
+  if (has_few_rows(p)) return prepare_few_rows(p);
   if (!is_gemm_operand(p.a)) return std::make_unique<WideGemm>(request.context, p);
   if (runs_in_fp8(p)) return std::make_unique<Fp8Gemm>(request.context, p);
   if (auto blocks = prepare_gemm_blocks(request.context, p)) return blocks;

@@ -35,6 +35,9 @@ class GemmProduct {
   std::unique_ptr<GemmProblem> whole_, rest_;  // of as many rows as sums are made of, and the last
 };
 
+// Where has_few_rows(p) (gemm_scratch.h).
+std::unique_ptr<Prepared> prepare_few_rows(const GemmParams& p);
+
 // Factors in blocks: the library's own kernels. nullptr where it has none for this problem.
 std::unique_ptr<Prepared> prepare_gemm_blocks(Context& context, const GemmParams& p);
 

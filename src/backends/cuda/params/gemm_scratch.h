@@ -18,6 +18,7 @@ namespace octet::cuda {
 inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;
 inline constexpr int64_t kMostSums = int64_t{64} << 20;  // bytes
 inline constexpr int64_t kLibraryBlock = 128;
+inline constexpr int64_t kFewRows = 2;
 
 constexpr bool has_blocks(const GemmParams& p) {
   return !p.a_blocks.none() || !p.b_blocks.none();
@@ -28,6 +29,15 @@ constexpr bool fp8_pair(const GemmParams& p) {
 }
 constexpr bool runs_in_fp8(const GemmParams& p) {
   return !has_blocks(p) && fp8_pair(p) && !p.trans_a && p.trans_b;
+}
+
+// So few rows that reading b is all that counts (gemm_few_rows.cu): b K-major, both factors bf16,
+// fp16 or e4m3 with one scale each.
+constexpr bool has_few_rows(const GemmParams& p) {
+  const bool wide = (p.a == Dtype::bf16 || p.a == Dtype::fp16) && !p.has_scale_a && !p.has_scale_b;
+  const bool codes = p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !has_blocks(p);
+  return (wide || codes) && p.m <= kFewRows && !p.trans_a && p.trans_b && p.k % 16 == 0 &&
+         (!p.has_c || p.c == p.y);
 }
 
 // What decoded factors are stored as, and what the library multiplies.
@@ -95,6 +105,7 @@ constexpr int64_t sums_bytes(const GemmParams& p) {
 
 // Workspace, then alpha and beta, then sums, then the factors as they are multiplied.
 constexpr int64_t gemm_scratch_bytes(const GemmParams& p) {
+  if (has_few_rows(p)) return 0;
   if (!is_gemm_operand(p.a) || runs_in_fp8(p))
     return kGemmWorkspace + (has_own_sums(p) || scales_wide(p) ? 256 + sums_bytes(p) : 0);
   const int64_t decoded = decoded_bytes(p.m * p.k) + decoded_bytes(p.n * p.k);

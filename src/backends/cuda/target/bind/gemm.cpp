@@ -58,6 +58,7 @@ bool gemm_applies(const NodeView& view) {
 // What is done beside the product itself.
 std::string_view variant(const NodeView& view) {
   const GemmParams p = params_of(view);
+  if (has_few_rows(p)) return "few rows";
   if (has_blocks(p)) return may_run_in_blocks(p) ? "blocks" : "decoded blocks";
   return has_own_sums(p) ? "own sums" : "";
 }
