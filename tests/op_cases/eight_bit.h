@@ -311,6 +311,18 @@ inline void add_stored(Cases& all) {
             {tensor(shape), tensor(shape)});
   put_typed(all, "gated_act_quantize_delayed", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, none(), history});
+  const auto put_gradients = [&](const std::string& name, const GatedActQuantizeAttrs& attrs,
+                                 const std::vector<OperandCase>& operands) {
+    put_typed(all, "gated_act_grad_quantize_" + name, OpCode::gated_act_grad_quantize, attrs,
+              operands);
+  };
+  const GatedActQuantizeAttrs both_q{.act = act, .q = padded, .both = true};
+  put_gradients("stored", both_q, {dy, x, x, s, s});
+  put_gradients("by_row", act_q, {dy, x, x, s, s});
+  put_gradients("scaled", both_q, {dy, x, x, s, s, scalar(0.5)});
+  const OperandCase small = tensor({5, 12});
+  put_gradients("plain", {.act = {}, .q = padded, .both = true}, {small, small, small});
+  put_gradients("delayed", both_q, {dy, x, x, s, s, none(), history});
 }
 
 }  // namespace octet::op_cases

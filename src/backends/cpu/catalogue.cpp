@@ -97,8 +97,6 @@ std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node&
       choice.scratch_bytes = binding->scratch_bytes(view, n_threads);
   } else if (const auto widened = widened_node(view)) {
     choice.scratch_bytes = widened->scratch_bytes(n_threads);
-  } else if (reference::kernel(node.op) == nullptr) {
-    return std::nullopt;
   } else {
     choice.reference = true;
     choice.scratch_bytes = reference_scratch(view);

@@ -1,6 +1,7 @@
 // The gradients of a gated activation and the quantizer that both share become one op.
 #include <algorithm>
 
+#include "formats/table.h"
 #include "ir/op_def.h"
 #include "passes/lower/fuse_rules.h"
 
@@ -26,7 +27,8 @@ const Node* amax_of(const Matcher& m, ValueId gradient) {
 
 bool is_alike(const Node& a, const Node& b) {
   return a.attrs == b.attrs && a.in(Quantize::scale) == b.in(Quantize::scale) &&
-         std::get<QuantizeAttrs>(a.attrs).is_plain();
+         std::get<QuantizeAttrs>(a.attrs).is_plain() &&
+         is_fp8(std::get<QuantizeAttrs>(a.attrs).dtype);
 }
 
 // The maker of the scale, from the amax of both gradients, which nothing else reads; nullptr where

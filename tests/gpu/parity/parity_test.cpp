@@ -21,9 +21,9 @@ Closeness closeness(OpCode op) {
       OpCode::cast,         OpCode::amax_quantize, OpCode::fake_quantize,   OpCode::periodic_scale,
       OpCode::iota,         OpCode::gather,        OpCode::reduce_max,      OpCode::argmax,
       OpCode::select};
-  static const std::set<OpCode> kCodes = {OpCode::rms_norm_quantize, OpCode::layer_norm_quantize,
-                                          OpCode::gated_act_quantize, OpCode::gelu_quantize,
-                                          OpCode::adamw_step};
+  static const std::set<OpCode> kCodes = {
+      OpCode::rms_norm_quantize, OpCode::layer_norm_quantize,     OpCode::gated_act_quantize,
+      OpCode::gelu_quantize,     OpCode::gated_act_grad_quantize, OpCode::adamw_step};
   if (kExact.contains(op)) return Closeness::exact;
   return kCodes.contains(op) ? Closeness::codes : Closeness::wide;
 }

@@ -198,6 +198,8 @@ Kernel eight_bit(OpCode op) {
       return gated_act_quantize;
     case OpCode::gelu_quantize:
       return gelu_quantize;
+    case OpCode::gated_act_grad_quantize:
+      return gated_act_grad_quantize;
     default:
       return nullptr;
   }
@@ -237,6 +239,7 @@ Kernel kernel(OpCode op) {
   for (const auto family : {arithmetic, movement, coarse, eight_bit, update, between_ranks}) {
     if (const Kernel found = family(op)) return found;
   }
+  CHECK(false);
   return nullptr;
 }
 

@@ -86,6 +86,7 @@ void rms_norm_quantize(const RefCall& call);
 void layer_norm_quantize(const RefCall& call);
 void gated_act_quantize(const RefCall& call);
 void gelu_quantize(const RefCall& call);
+void gated_act_grad_quantize(const RefCall& call);
 // update.cpp
 void global_norm(const RefCall& call);
 void adamw_step(const RefCall& call);

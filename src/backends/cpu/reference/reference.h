@@ -30,7 +30,7 @@ struct RefCall {
 
 using Kernel = void (*)(const RefCall& call);
 
-// The function of an op; nullptr for those that a CPU always decomposes.
+// The function of an op; every op has one.
 Kernel kernel(OpCode op);
 
 // Rounds to the nearest value of the dtype (saturating where the format has no Inf); real stays as

@@ -169,4 +169,47 @@ void gelu_quantize(const RefCall& call) {
   LayerQuantizer(call, OpCode::gelu_quantize).run(gelu);
 }
 
+// Both gradients are rounded to dy's type, and share a scale.
+void gated_act_grad_quantize(const RefCall& call) {
+  using Op = GatedActGradQuantize;
+  const auto& parts = std::get<GatedActQuantizeAttrs>(call.attrs);
+  const Attrs attrs = parts.q;
+  const TensorType& dy = call.in[Op::dy].type;
+  std::vector<double> values[] = {std::vector<double>(call.in[Op::dy].data.size()),
+                                  std::vector<double>(call.in[Op::dy].data.size())};
+  RefTensor gradients[] = {{.type = dy, .data = values[0]}, {.type = dy, .data = values[1]}};
+  PlainOperands plain(call, stored_group(parts.act), op_def(OpCode::gated_act_grad).stored);
+  gated_act_grad({.attrs = parts.act, .in = plain.get().first(Op::up + 1), .out = gradients});
+  for (auto& gradient : values) {
+    for (double& x : gradient) x = round_to(dy.dtype, x);
+  }
+  const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+  double scale = 0;
+  if (const auto given = optional(call.in, Op::given_scale); !given.empty()) {
+    scale = given[0];
+  } else {
+    double largest = 0;
+    RefTensor found[] = {{.type = scalar, .data = {&largest, 1}}, call.out[Op::nonfinite]};
+    amax({.attrs = attrs, .in = gradients, .out = found});
+    RefTensor made[] = {{.type = scalar, .data = {&scale, 1}}, {}};
+    if (optional(call.in, Op::history).empty()) {
+      quant_scale({.attrs = attrs, .in = {found, 1}, .out = made});
+    } else {
+      const RefTensor in[] = {found[0], call.in[Op::history]};
+      made[1] = call.out[Op::next_history];
+      delayed_scale({.attrs = attrs, .in = in, .out = made});
+    }
+    call.out[Op::scale].data[0] = scale;
+  }
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    const RefTensor in[] = {gradients[i], {.type = scalar, .data = {&scale, 1}}};
+    if (parts.both) {
+      RefTensor out[] = {call.out[Op::dgate + i], call.out[Op::dgate_transposed + i]};
+      quantize_both({.attrs = attrs, .in = in, .out = out});
+    } else {
+      quantize({.attrs = attrs, .in = in, .out = {&call.out[Op::dgate + i], 1}});
+    }
+  }
+}
+
 }  // namespace octet::reference
