@@ -185,11 +185,12 @@ struct AdamwAttrs {
 };
 
 using Attrs =
-    std::variant<NoAttrs, ScaleAttrs, DynamicRescaleAttrs, CastInAttrs, FillAttrs, IotaAttrs,
-                 BroadcastAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, PadAttrs, AxisAttrs,
-                 AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
+    std::variant<NoAttrs, ScaleAttrs, DynamicRescaleAttrs, CustomScaleAttrs, CastInAttrs, FillAttrs,
+                 IotaAttrs, BroadcastAttrs, ReshapeAttrs, TransposeAttrs, SliceAttrs, PadAttrs,
+                 AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
                  AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
                  FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs,
-                 GeluQuantizeAttrs, PeriodicScaleAttrs, ShardAttrs, CollectiveAttrs>;
+                 GeluQuantizeAttrs, PeriodicScaleAttrs, ShardAttrs, CollectiveAttrs,
+                 StoreScaledAttrs>;
 
 }  // namespace octet

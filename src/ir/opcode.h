@@ -36,9 +36,12 @@ enum class OpCode : uint8_t {
   set_scale,
   rebalance,
   dynamic_rescale,
+  delayed_rescale,
+  custom_scale,
   cast_in,
   data_scale,
   power_of_two,
+  store_scaled,
   // Primitives that make or move.
   fill,
   iota,

@@ -28,10 +28,33 @@ struct DynamicRescaleAttrs {
   Direction direction = Direction::forward;
   OCTET_ATTRS(DynamicRescaleAttrs) { f("norm", s.norm), f("direction", s.direction); }
 };
+// custom_scale: the scale 2^log2 times the product of the scales of `like`, each to its power.
+// backward: of the gradient that comes back, by the scale of the gradient that came into the
+// sub-graph of this number (ir/custom_scale.h), then those of `like`.
+struct CustomScaleAttrs {
+  Shape powers;
+  int64_t log2 = 0;
+  Direction direction = Direction::forward;
+  int64_t subgraph = -1;
+  OCTET_ATTRS(CustomScaleAttrs) {
+    f("powers", s.powers), f("log2", s.log2), f("direction", s.direction);
+    f("subgraph", s.subgraph);
+  }
+};
 struct CastInAttrs {
   Dtype dtype = Dtype::e4m3;
   Direction direction = Direction::forward;
   OCTET_ATTRS(CastInAttrs) { f("dtype", s.dtype), f("direction", s.direction); }
+};
+// store_scaled: stream, seed and first as AdamwAttrs' (attrs.h). keeps_positive: no positive number
+// becomes 0.
+struct StoreScaledAttrs {
+  bool keeps_positive = false;
+  int64_t stream = 0, seed = 0, first = 0;
+  OCTET_ATTRS(StoreScaledAttrs) {
+    f("keeps_positive", s.keeps_positive), f("stream", s.stream), f("seed", s.seed);
+    f("first", s.first);
+  }
 };
 struct FillAttrs {
   Shape shape;

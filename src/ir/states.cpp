@@ -65,6 +65,7 @@ constexpr StateDef kStates[] = {
                 StateOwner::function),
     lasting(amax_history, "amax_history", "amax_history:", kSite),
     lasting(rescale_factor, "rescale_factor", "rescale_factor:", kSite),
+    lasting(fixed_scale, "fixed_scale", "fixed_scale:", kSite),
     lasting(loss_scale, "loss_scale", "loss_scale:", kSite),
     from_parameters(weight_quantized, "weight_quantized", "copy:", kParameter),
     from_parameters(weight_quantized_t, "weight_quantized_t", "copy_t:", kParameter),

@@ -1,5 +1,5 @@
 // Master weights in four bytes or two: the exact split of an f32 into a BF16 weight and a 16-bit
-// remainder, and the stochastic rounding to BF16. Host and device, constant expressions.
+// remainder, and the stochastic rounding to BF16 and FP16. Host and device, constant expressions.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,32 @@ OCTET_HOST_DEVICE constexpr float join_master(MasterBits parts) {
 OCTET_HOST_DEVICE constexpr uint16_t stochastic_bf16(float x, uint32_t random) {
   if (is_nan(x)) return 0x7FFF;
   return static_cast<uint16_t>((bits_of(x) + (random >> 16)) >> 16);
+}
+
+// x in FP16, rounded likewise: between two neighbours by all 32 bits below 2^-14, by 13 above.
+// Overflow and Inf give the largest finite value, NaN the canonical 0x7FFF. The same as
+// encode<Dtype::fp16>(x, Rounding::sr).
+OCTET_HOST_DEVICE constexpr uint16_t stochastic_fp16(float x, uint32_t random) {
+  constexpr uint32_t kLeastNormal = 0x38800000u, kLargest = 0x7BFFu;
+  const uint32_t magnitude = bits_of(x) & kF32Magnitude;
+  const auto sign = static_cast<uint32_t>(bits_of(x) >> 31) << 15;
+  if (magnitude > kF32Inf) return 0x7FFF;
+  uint32_t code = 0;
+  if (magnitude >= kLeastNormal) {
+    code = ((magnitude + (random >> 19)) >> 13) - (112u << 10);
+  } else {
+    const float steps = float_of(magnitude) * 0x1p24f;  // of the subnormal numbers
+    code = static_cast<uint32_t>(steps);
+    const auto part = static_cast<uint32_t>((steps - static_cast<float>(code)) * 0x1p32f);
+    code += part + random < part ? 1u : 0u;
+  }
+  return static_cast<uint16_t>(sign | (code < kLargest ? code : kLargest));
+}
+
+// As store_scaled stores x: keeps_positive takes the smallest number in the place of 0.
+OCTET_HOST_DEVICE constexpr uint16_t store_fp16(float x, uint32_t random, bool keeps_positive) {
+  const uint16_t code = stochastic_fp16(x, random);
+  return code == 0 && keeps_positive && x > 0 ? uint16_t{1} : code;
 }
 
 }  // namespace octet

@@ -288,6 +288,19 @@ inline void add_updates(Cases& all) {
   }
 }
 
+inline void add_stores(Cases& all) {
+  for (const bool keeps : {false, true}) {
+    all.push_back({.name = keeps ? "store_scaled_positive" : "store_scaled",
+                   .op = OpCode::store_scaled,
+                   .attrs = StoreScaledAttrs{.keeps_positive = keeps, .stream = 77, .seed = 3},
+                   .operands = {typed({9, 129}, Dtype::f32, Fill::wide),
+                                typed({}, Dtype::f32, Fill::constant), scalar(5, Dtype::u32)},
+                   .tolerance = Tolerance::exact,
+                   .typed_only = true});
+    all.back().operands[1].value = keeps ? 0x1p25 : 0x1p-6;
+  }
+}
+
 // Of one rank alone; tests/cli/train/ranks_test.cpp has several.
 inline void add_collectives(Cases& all) {
   all.push_back({.name = "take_shard",

@@ -57,6 +57,11 @@ inline void add_elementwise(Cases& all) {
     put(OpCode::set_scale, i, ScaleAttrs{.log2 = 3}, {tensor(shapes[i])});
     put(OpCode::rebalance, i, ScaleAttrs{.log2 = -2}, {tensor(shapes[i])});
     put(OpCode::dynamic_rescale, i, DynamicRescaleAttrs{}, {tensor(shapes[i])});
+    put(OpCode::delayed_rescale, i, DynamicRescaleAttrs{}, {tensor(shapes[i]), scalar(2)});
+    all.back().no_gradient = {1};
+    put(OpCode::custom_scale, i, CustomScaleAttrs{.powers = {1}, .log2 = 2},
+        {tensor(shapes[i]), tensor(shapes[i])});
+    all.back().no_gradient = {1};
     put(OpCode::data_scale, i, NoAttrs{}, {tensor(shapes[i])});
     put(OpCode::cast_in, i, CastInAttrs{}, {tensor(shapes[i])});
     all.back().typed_only = true;

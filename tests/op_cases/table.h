@@ -28,6 +28,7 @@ inline const std::vector<OpCase>& op_cases() {
     add_rounded(all);
     add_stored(all);
     add_updates(all);
+    add_stores(all);
     add_collectives(all);
     return all;
   }();

@@ -64,6 +64,7 @@ enum class KernelId : int32_t {
   // update
   global_norm,
   adamw_step,
+  store_scaled,
   // ranks: between the GPUs of one host
   take_shard,
   all_gather,

@@ -14,11 +14,13 @@ extern const OpDef kNeg, kAbs, kSign, kExp, kLog, kSqrt, kRsqrt, kSquare, kTanh,
 extern const OpDef kAdd, kSub, kMul, kDiv, kMaximum, kMinimum;
 extern const OpDef kLess, kEqual, kSelect, kCast, kStopGradient;
 // scale.cpp: rescale(x, factor[]) -> x factor; power_of_two(x[]) -> the nearest one, 1 for what has
-//   none; and what passes/scalify reads, identities elsewhere: set_scale(x), rebalance(x),
-//   dynamic_rescale(x), cast_in(x), which rounds to the dtype and back; data_scale(x) -> data,
-//   scale[]
-extern const OpDef kRescale, kSetScale, kRebalance, kDynamicRescale, kCastIn, kDataScale,
-    kPowerOfTwo;
+//   none; store_scaled(x, scale[], u32 attempt[]) -> FP16 of x / scale, rounded stochastically and
+//   saturating; and what passes/scalify reads, identities elsewhere: set_scale(x), rebalance(x),
+//   dynamic_rescale(x), delayed_rescale(x, factor[]) -> x, the factor of the next step,
+//   custom_scale(x, like, ...), cast_in(x), which rounds to the dtype and back; data_scale(x) ->
+//   data, scale[]
+extern const OpDef kRescale, kSetScale, kRebalance, kDynamicRescale, kDelayedRescale, kCustomScale,
+    kCastIn, kDataScale, kPowerOfTwo, kStoreScaled;
 // move.cpp: fill(), iota() -> i32; broadcast, reshape, transpose, slice, pad (x); concatenate(x,
 // ...)
 extern const OpDef kFill, kIota, kBroadcast, kReshape, kTranspose, kSlice, kPad, kConcatenate;

@@ -27,6 +27,32 @@ Results infer_power_of_two(const Attrs& attrs, Types in) {
   return {real({})};
 }
 
+Results infer_delayed_rescale(const Attrs& attrs, Types in) {
+  std::get<DynamicRescaleAttrs>(attrs);
+  need_float("delayed_rescale", "x", in[0]);
+  need_float("delayed_rescale", "factor", in[1], {});
+  return {real(in[0].shape), real({})};
+}
+
+Results infer_custom_scale(const Attrs& attrs, Types in) {
+  const auto& a = std::get<CustomScaleAttrs>(attrs);
+  const size_t n_powers = in.size() - 1 + (a.direction == Direction::backward ? 1 : 0);
+  if (a.powers.size() != n_powers)
+    fail("custom_scale", "expected {} powers, got {}", n_powers, a.powers.size());
+  for (const TensorType& type : in) need_float("custom_scale", "x", type);
+  return {real(in[0].shape)};
+}
+
+Results infer_store_scaled(const Attrs& attrs, Types in) {
+  std::get<StoreScaledAttrs>(attrs);
+  need_float("store_scaled", "x", in[0]);
+  need_float("store_scaled", "scale", in[1], {});
+  const TensorType attempt{.dtype = Dtype::u32, .shape = {}};
+  if (in[2] != attempt)
+    fail("store_scaled", "attempt must be {}, got {}", to_string(attempt), to_string(in[2]));
+  return {{.dtype = Dtype::fp16, .shape = in[0].shape}};
+}
+
 Results infer_data_scale(const Attrs& attrs, Types in) {
   std::get<NoAttrs>(attrs);
   need_float("data_scale", "x", in[0]);
@@ -55,6 +81,50 @@ Values vjp_directed(Builder& b, const VjpCall& call) {
   return {b.emit1(call.node.op, attrs, {dy})};
 }
 
+// The factor's next value is then the gradient's.
+Values vjp_delayed_rescale(Builder& b, const VjpCall& call) {
+  only_first_gradient(call);
+  auto attrs = std::get<DynamicRescaleAttrs>(call.node.attrs);
+  const ValueId dy = call.dresults[DelayedRescale::y];
+  const ValueId factor = call.node.in(DelayedRescale::factor);
+  if (dy == kNoValue || attrs.direction == Direction::forward) return {dy, kNoValue};
+  attrs.direction = Direction::forward;
+  const auto dx = b.emit(call.node.op, attrs, {dy, factor});
+  b.next(factor, dx[DelayedRescale::next_factor]);
+  return {dx[DelayedRescale::y], kNoValue};
+}
+
+// The gradient that came into the sub-graph, marked on its way (vjp_custom_scale).
+ValueId gradient_into(const Graph& graph, int64_t subgraph) {
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+    if (node->op != OpCode::custom_scale || node->tag.role != Role::backward) continue;
+    if (std::get<CustomScaleAttrs>(node->attrs).subgraph == subgraph)
+      return node->out(CustomScale::y);
+  }
+  return kNoValue;
+}
+
+// Out of the sub-graph: the gradient is marked, with the scale that it has. Into it: the gradient
+// takes the scale of its own rule.
+Values vjp_custom_scale(Builder& b, const VjpCall& call) {
+  auto attrs = std::get<CustomScaleAttrs>(call.node.attrs);
+  Values gradients(call.node.operands.size(), kNoValue);
+  const ValueId dy = gradients[0] = call.dresults[0];
+  if (dy == kNoValue || attrs.subgraph < 0) return gradients;
+  if (attrs.direction == Direction::forward) {
+    attrs.powers = {1}, attrs.log2 = 0;
+    gradients[0] = b.emit1(OpCode::custom_scale, attrs, {dy, dy});
+    return gradients;
+  }
+  const ValueId into = gradient_into(b.graph(), attrs.subgraph);
+  if (into == kNoValue) return gradients;
+  attrs.direction = Direction::forward, attrs.subgraph = -1;
+  Values operands = {dy, into};
+  operands.insert(operands.end(), call.node.operands.begin() + 1, call.node.operands.end());
+  gradients[0] = b.emit1(OpCode::custom_scale, attrs, operands);
+  return gradients;
+}
+
 Values vjp_data_scale(Builder&, const VjpCall& call) {
   only_first_gradient(call);
   return {call.dresults[DataScale::data]};
@@ -72,6 +142,10 @@ Values decompose_rescale(Builder& b, const Node& node) {
 
 Values decompose_same(Builder&, const Node& node) {
   return {node.in(Unary::x)};
+}
+
+Values decompose_delayed_rescale(Builder&, const Node& node) {
+  return {node.in(DelayedRescale::x), node.in(DelayedRescale::factor)};
 }
 
 Values decompose_cast_in(Builder& b, const Node& node) {
@@ -132,6 +206,25 @@ constinit const OpDef kDynamicRescale = {
     .vjp = vjp_directed<DynamicRescaleAttrs>,
     .decompose = decompose_same,
     .scale = scale::dynamic_rescale};
+constinit const OpDef kDelayedRescale = {.code = OpCode::delayed_rescale,
+                                         .name = "delayed_rescale",
+                                         .operands = DelayedRescale::operands,
+                                         .results = DelayedRescale::results,
+                                         .infer = infer_delayed_rescale,
+                                         .attrs = default_attrs<DynamicRescaleAttrs>,
+                                         .vjp = vjp_delayed_rescale,
+                                         .decompose = decompose_delayed_rescale,
+                                         .scale = scale::delayed_rescale,
+                                         .plain = 0b10,
+                                         .statistics = 0b10};
+constinit const OpDef kCustomScale = {.code = OpCode::custom_scale,
+                                      .name = "custom_scale",
+                                      .operands = {CustomScale::operands, 1, LastSlot::many},
+                                      .infer = infer_custom_scale,
+                                      .attrs = default_attrs<CustomScaleAttrs>,
+                                      .vjp = vjp_custom_scale,
+                                      .decompose = decompose_same,
+                                      .scale = scale::custom_scale};
 constinit const OpDef kCastIn = {.code = OpCode::cast_in,
                                  .name = "cast_in",
                                  .infer = infer_same<OpCode::cast_in, CastInAttrs>,
@@ -153,5 +246,13 @@ constinit const OpDef kPowerOfTwo = {.code = OpCode::power_of_two,
                                      .infer = infer_power_of_two,
                                      .scale = scale::of_values,
                                      .plain = 0b1};
+
+constinit const OpDef kStoreScaled = {.code = OpCode::store_scaled,
+                                      .name = "store_scaled",
+                                      .operands = StoreScaled::operands,
+                                      .results = StoreScaled::results,
+                                      .infer = infer_store_scaled,
+                                      .attrs = default_attrs<StoreScaledAttrs>,
+                                      .cost = cost_rescale};
 
 }  // namespace octet::ops

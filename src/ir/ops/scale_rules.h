@@ -31,6 +31,8 @@ Scales scatter_add(Scaler& s, const ScaleCall& call);
 Scales set_scale(Scaler& s, const ScaleCall& call);
 Scales rebalance(Scaler& s, const ScaleCall& call);
 Scales dynamic_rescale(Scaler& s, const ScaleCall& call);
+Scales delayed_rescale(Scaler& s, const ScaleCall& call);
+Scales custom_scale(Scaler& s, const ScaleCall& call);
 Scales data_scale(Scaler& s, const ScaleCall& call);
 
 Scales gemm(Scaler& s, const ScaleCall& call);

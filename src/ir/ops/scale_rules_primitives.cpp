@@ -28,6 +28,32 @@ Scaled even(Scaler& s, const Scaled& x) {
   return plain.log2 % 2 == 0 ? plain : s.at(plain, plain.log2 - 1);
 }
 
+// The power of two that is next to a norm of x, a mean but for max; 1 where there is none.
+ValueId norm_power(Builder& b, ValueId x, RescaleNorm norm) {
+  const Shape shape = b.shape(x), axes = iota_axes(shape.size());
+  const double mean = 1 / static_cast<double>(std::max<int64_t>(1, n_elems(shape)));
+  ValueId size = kNoValue;
+  if (norm == RescaleNorm::max) {
+    size = b.reduce_max(b.unary(OpCode::abs, x), axes);
+  } else if (norm == RescaleNorm::l1) {
+    size = b.reduce_sum(b.scaled(b.unary(OpCode::abs, x), mean), axes);
+  } else {
+    const ValueId root_mean = b.scaled(x, std::sqrt(mean));
+    size = b.unary(OpCode::sqrt, b.reduce_sum(b.unary(OpCode::square, root_mean), axes));
+  }
+  return b.unary(OpCode::power_of_two, size);
+}
+
+// Times a run-time factor, whose power goes into the scale.
+Scaled times_factor(Builder& b, const Scaled& x, ValueId factor) {
+  const ValueId inverse = b.div(b.fill({}, 1), factor);
+  return {.data = b.emit1(OpCode::rescale, NoAttrs{}, {x.data, inverse}),
+          .log2 = x.log2,
+          .factor = x.factor == kNoValue ? factor : b.mul(x.factor, factor),
+          .predicted = static_cast<double>(x.log2),  // near 1 now, whatever was predicted
+          .is_any = x.is_any};
+}
+
 }  // namespace
 
 Scales same(Scaler& s, const ScaleCall& call) {
@@ -184,32 +210,38 @@ Scales rebalance(Scaler& s, const ScaleCall& call) {
 }
 
 Scaled rescaled_by_norm(Scaler& s, const Scaled& x, RescaleNorm norm) {
-  Builder& b = s.b;
-  const Shape shape = b.shape(x.data), axes = iota_axes(shape.size());
-  const double mean = 1 / static_cast<double>(std::max<int64_t>(1, n_elems(shape)));
-  ValueId size = kNoValue;
-  if (norm == RescaleNorm::max) {
-    size = b.reduce_max(b.unary(OpCode::abs, x.data), axes);
-  } else if (norm == RescaleNorm::l1) {
-    size = b.reduce_sum(b.scaled(b.unary(OpCode::abs, x.data), mean), axes);
-  } else {
-    const ValueId root_mean = b.scaled(x.data, std::sqrt(mean));
-    size = b.unary(OpCode::sqrt, b.reduce_sum(b.unary(OpCode::square, root_mean), axes));
-  }
-  const ValueId power = b.unary(OpCode::power_of_two, size);
-  const ValueId inverse = b.div(b.fill({}, 1), power);
-  // The data are near 1 now, whatever was predicted; what was, is in the factor.
-  return {.data = b.emit1(OpCode::rescale, NoAttrs{}, {x.data, inverse}),
-          .log2 = x.log2,
-          .factor = x.factor == kNoValue ? power : b.mul(x.factor, power),
-          .predicted = static_cast<double>(x.log2),
-          .is_any = x.is_any};
+  return times_factor(s.b, x, norm_power(s.b, x.data, norm));
 }
 
 Scales dynamic_rescale(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<DynamicRescaleAttrs>(call.node.attrs);
   if (attrs.direction == Direction::backward || call[0].is_any) return {call[0]};
   return {rescaled_by_norm(s, call[0], attrs.norm)};
+}
+
+// By the factor of the step before; a state that is 0 has none yet. One step moves it by 2^4 at the
+// most.
+Scales delayed_rescale(Scaler& s, const ScaleCall& call) {
+  const auto& attrs = std::get<DynamicRescaleAttrs>(call.node.attrs);
+  const ValueId kept = call[DelayedRescale::factor].data;
+  if (attrs.direction == Direction::backward || call[0].is_any)
+    return {call[0], s.made(kept, 0, 0)};
+  Builder& b = s.b;
+  const ValueId one = b.fill({}, 1);
+  const ValueId is_set = b.emit1(OpCode::less, NoAttrs{}, {b.fill({}, 0), kept});
+  const Scaled y = times_factor(b, call[0], b.select(is_set, kept, one));
+  const ValueId drift = norm_power(b, y.data, attrs.norm);
+  const ValueId least = b.emit1(OpCode::maximum, NoAttrs{}, {drift, b.fill({}, 1.0 / 16)});
+  const ValueId change = b.emit1(OpCode::minimum, NoAttrs{}, {least, b.fill({}, 16)});
+  return {y, s.made(b.mul(b.select(is_set, kept, one), change), 0, 0)};
+}
+
+Scales custom_scale(Scaler& s, const ScaleCall& call) {
+  const auto& attrs = std::get<CustomScaleAttrs>(call.node.attrs);
+  if (attrs.direction == Direction::backward) return {call[0]};
+  int64_t log2 = attrs.log2;
+  for (size_t i = 0; i < attrs.powers.size(); ++i) log2 += attrs.powers[i] * call[i + 1].log2;
+  return {s.at(s.without_factor(call[0]), s.carries() ? static_cast<int>(log2) : 0)};
 }
 
 Scales data_scale(Scaler& s, const ScaleCall& call) {

@@ -16,7 +16,10 @@ OCTET_SLOTS(Select, (condition, yes, no), (y));
 OCTET_SLOTS(Make, (), (y));
 // scale.cpp
 OCTET_SLOTS(Rescale, (x, factor), (y));
+OCTET_SLOTS(DelayedRescale, (x, factor), (y, next_factor));
+OCTET_SLOTS(CustomScale, (x, like), (y));
 OCTET_SLOTS(DataScale, (x), (data, scale));
+OCTET_SLOTS(StoreScaled, (x, scale, attempt), (q));
 OCTET_SLOTS(Concatenate, (part), (y));
 
 // dot.cpp, gather.cpp

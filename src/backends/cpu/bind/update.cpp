@@ -4,6 +4,7 @@
 
 #include "backends/cpu/adamw.h"
 #include "backends/cpu/adamw_groups.h"
+#include "backends/cpu/adamw_vectors.h"
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/reduce.h"
 
@@ -182,8 +183,37 @@ LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
   });
 }
 
+bool store_applies(const NodeView& view) {
+  return view.in(StoreScaled::x).dtype == Dtype::f32 &&
+         view.in(StoreScaled::scale).dtype == Dtype::f32;
+}
+
+LaunchFn prepare_store(const NodeView& view, Context& context) {
+  const auto attrs = view.attrs<StoreScaledAttrs>();
+  return
+      [attrs, n = view.in(StoreScaled::x).n_elems(), &pool = context.pool](const LaunchArgs& args) {
+        const auto* const x = data<float>(args, StoreScaled::x);
+        auto* const q = data_out<uint16_t>(args, StoreScaled::q);
+        const float inverse = 1 / *data<float>(args, StoreScaled::scale);  // of a power of two
+        const RandomStream random{.name = static_cast<uint64_t>(attrs.stream),
+                                  .seed = static_cast<uint32_t>(attrs.seed),
+                                  .step = *data<uint32_t>(args, StoreScaled::attempt)};
+        for_blocks(pool, n, kBlockElems, [&](int64_t begin, int64_t end, int) {
+          const AdamwVectors vectors = adamw_vectors();
+          alignas(64) uint32_t words[kPad];
+          for (int64_t at = begin; at < end; at += kPad) {
+            vectors.random(random, attrs.first + at, kPad, words);
+            const int64_t n_here = std::min(kPad, end - at);
+            for (int64_t i = 0; i < n_here; ++i)
+              q[at + i] = store_fp16(x[at + i] * inverse, words[i], attrs.keeps_positive);
+          }
+        });
+      };
+}
+
 const Binding kBindings[] = {
     {OpCode::global_norm, gradients_are_wide, norm_scratch, prepare_global_norm},
+    {OpCode::store_scaled, store_applies, nullptr, prepare_store},
     {OpCode::any_of, [](const NodeView&) { return true; }, nullptr, prepare_any_of},
     {OpCode::adamw_step, plain_adamw_applies, nullptr, prepare_plain_adamw},
     {OpCode::adamw_step, stored_adamw_applies, nullptr, prepare_stored_adamw},

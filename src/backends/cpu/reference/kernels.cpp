@@ -77,7 +77,12 @@ Kernel movement(OpCode op) {
     case OpCode::set_scale:
     case OpCode::rebalance:
     case OpCode::dynamic_rescale:
+    case OpCode::custom_scale:
       return copy;
+    case OpCode::delayed_rescale:
+      return delayed_rescale;
+    case OpCode::store_scaled:
+      return store_scaled;
     case OpCode::rescale:
       return rescale;
     case OpCode::cast_in:

@@ -16,6 +16,8 @@ void binary(OpCode op, const RefCall& call);
 void compare(OpCode op, const RefCall& call);
 void select(const RefCall& call);
 void rescale(const RefCall& call);
+void delayed_rescale(const RefCall& call);
+void store_scaled(const RefCall& call);
 void cast_in(const RefCall& call);
 void data_scale(const RefCall& call);
 void power_of_two(const RefCall& call);

@@ -9,6 +9,7 @@
 #include "backends/cuda/kernels/update_copy.cuh"
 #include "backends/cuda/module/context.h"
 #include "ir/ops/slots.h"
+#include "math/master.h"
 
 namespace octet::cuda {
 namespace {
@@ -130,8 +131,42 @@ std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
   return std::make_unique<AdamwStep>(request.get<AdamwParams>(), request.context.n_sm);
 }
 
+struct StoreTask {
+  StoreScaledParams p;
+  const float* x;
+  const float* scale;
+  const uint32_t* attempt;
+  uint16_t* q;
+};
+
+// A thread has four elements, which share a block of words.
+__global__ void store_elements(const __grid_constant__ StoreTask t) {
+  const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4;
+  if (i >= t.p.n) return;
+  const RandomStream random{
+      .name = t.p.stream, .seed = t.p.seed, .step = *t.attempt, .micro_batch = 0};
+  const float inverse = 1.0f / *t.scale;  // of a power of two
+  for (int64_t j = i; j < min(i + 4, t.p.n); ++j) {
+    const uint32_t word = random.bits(static_cast<uint64_t>(t.p.first + j));
+    t.q[j] = store_fp16(t.x[j] * inverse, word, t.p.keeps_positive);
+  }
+}
+
+void run_store(const StoreScaledParams& p, const Launch& args) {
+  if (p.n == 0) return;
+  using S = octet::StoreScaled;
+  const StoreTask t{.p = p,
+                    .x = args.in<float>(S::x),
+                    .scale = args.in<float>(S::scale),
+                    .attempt = args.in<uint32_t>(S::attempt),
+                    .q = args.out<uint16_t>(S::q)};
+  store_elements<<<static_cast<unsigned>(ceil_div(p.n, 4 * 256)), 256, 0, args.stream>>>(t);
+  check_launch("store_scaled");
+}
+
 constexpr KernelRow kRows[] = {{KernelId::global_norm, prepare_global_norm},
-                               {KernelId::adamw_step, prepare_adamw}};
+                               {KernelId::adamw_step, prepare_adamw},
+                               {KernelId::store_scaled, stateless<StoreScaledParams, run_store>}};
 
 }  // namespace
 

@@ -59,4 +59,14 @@ struct AdamwParams {
   uint8_t reserved[5] = {};
 };
 
+// store_scaled: FP16 q[i] = x[i] / scale, rounded by word first + i (math/master.h): the bits of
+// the CPU's.
+struct StoreScaledParams {
+  int64_t n = 0, first = 0;
+  uint64_t stream = 0;
+  uint32_t seed = 0;
+  bool keeps_positive = false;
+  uint8_t reserved[3] = {};
+};
+
 }  // namespace octet::cuda

@@ -75,9 +75,25 @@ KernelSpec adamw_spec(const NodeView& view) {
   return make_spec(KernelId::adamw_step, p);
 }
 
+bool store_applies(const NodeView& view) {
+  return view.in(StoreScaled::x).dtype == Dtype::f32 &&
+         view.in(StoreScaled::scale).dtype == Dtype::f32;
+}
+
+KernelSpec store_spec(const NodeView& view) {
+  const auto& a = view.attrs<StoreScaledAttrs>();
+  const StoreScaledParams p{.n = view.in(StoreScaled::x).n_elems(),
+                            .first = a.first,
+                            .stream = static_cast<uint64_t>(a.stream),
+                            .seed = static_cast<uint32_t>(a.seed),
+                            .keeps_positive = a.keeps_positive};
+  return make_spec(KernelId::store_scaled, p);
+}
+
 const Binding kBindings[] = {
     {OpCode::global_norm, gradients_are_wide, norm_scratch, norm_spec},
     {OpCode::adamw_step, adamw_applies, nullptr, adamw_spec},
+    {OpCode::store_scaled, store_applies, nullptr, store_spec},
 };
 
 }  // namespace
