@@ -73,6 +73,10 @@ void read_telemetry(const Files& files, RunData& run) {
   if (!files.exists(path)) return;
   std::istringstream text(files.read_text(path, kMostMetricsBytes));
   for (std::string line; std::getline(text, line);) {
+    if (auto edge = parse_edge(line)) {
+      run.edges.push_back(std::move(*edge));
+      continue;
+    }
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_object() && json.value("event", Json()) == "spike") ++run.n_spikes;
   }

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/ordered_json.h"
+#include "train/edge_telemetry.h"
 #include "train/step_report.h"
 
 namespace octet {
@@ -21,6 +22,7 @@ struct RunData {
   std::vector<std::pair<std::string, std::string>> config = {};  // key, value; empty: unreadable
   std::optional<int64_t> state_bytes = {};    // of the newest checkpoint's optim.safetensors
   int64_t n_spikes = 0;                       // of telemetry.jsonl
+  std::vector<EdgeSample> edges = {};         // as well
   std::vector<OrderedJson> evaluations = {};  // of evaluations.jsonl
 };
 

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cli/eval_tasks.h"
 #include "cli/report_chart.h"
+#include "cli/report_heat.h"
 #include "cli/report_style.h"
 
 namespace octet {
@@ -179,6 +180,24 @@ std::string differences(const std::vector<RunData>& runs) {
   return out + "</table></div>\n";
 }
 
+// Where telemetry sampled edges.
+std::string heat_maps(const std::vector<RunData>& runs) {
+  std::string out;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const std::string svg = heat_map(runs[i].edges);
+    if (svg.empty()) continue;
+    out += fmt::format(
+        "<figure class=\"card\"><figcaption>{}{}<span>the worst edge of each layer and sampled "
+        "step: "
+        "red where it left its format's window, the darker the farther; blue what was lost "
+        "inside</span></figcaption>\n{}</figure>\n",
+        key(i), html_text(runs[i].name), svg);
+  }
+  return out.empty()
+             ? out
+             : "<h2>Edges outside their window</h2>\n<div class=\"charts\">\n" + out + "</div>\n";
+}
+
 std::string lead(const std::vector<RunData>& runs) {
   int64_t n_steps = 0;
   for (const RunData& run : runs) n_steps += static_cast<int64_t>(run.steps.size());
@@ -200,7 +219,7 @@ std::string report_page(const std::vector<RunData>& runs) {
   out += "<h1>Octet report</h1>\n<p class=\"lead\">" + lead(runs) + "</p>\n";
   out += legend(runs) + "<div class=\"charts\">\n";
   for (const ChartKind& kind : chart_kinds()) out += chart(kind, runs);
-  out += "</div>\n" + results(runs) + evaluations(runs) + differences(runs);
+  out += "</div>\n" + results(runs) + heat_maps(runs) + evaluations(runs) + differences(runs);
   return out + "<script>" + kReportScript + "</script>\n</body>\n</html>\n";
 }
 

@@ -9,6 +9,7 @@
 #include "passes/lora.h"
 #include "passes/lower/chunk_head.h"
 #include "passes/memory/recompute.h"
+#include "passes/scalify/scalify.h"
 #include "passes/simplify.h"
 
 namespace octet {
@@ -137,8 +138,11 @@ const Graph& TypedGraphs::training(const BatchSize& size) {
   passes.push_back({.name = "autodiff",
                     .run = [gradients](const Graph& graph) { return autodiff(graph, gradients); }});
   passes.push_back({.name = "simplify", .run = simplify});
-  std::ranges::move(typing(options), std::back_inserter(passes));
-  return it->second = run_passes(options_.forward(size, ForwardKind::loss), passes, &log_);
+  const Graph logical = run_passes(options_.forward(size, ForwardKind::loss), passes, &log_);
+  if (options_.optim.stores_scaled()) {
+    options_.optim.gradient_rms = predicted_gradients(logical, initial_rms(logical, options));
+  }
+  return it->second = run_passes(logical, typing(options), &log_);
 }
 
 const Graph& TypedGraphs::forward(const BatchSize& size, ForwardKind kind) {

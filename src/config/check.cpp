@@ -10,6 +10,7 @@
 #include "config/table.h"
 #include "config/value.h"
 #include "nn/shape.h"
+#include "optim/adamw.h"
 #include "passes/loss_scale.h"
 #include "passes/precision/recipe.h"
 
@@ -52,8 +53,13 @@ void check_shape(const LoadedConfig& loaded, const std::string& name) {
 // What a recipe may be told, and what goes together.
 void check_recipe(const LoadedConfig& loaded, const std::string& name, const Recipe& recipe) {
   const RecipeConfig& config = loaded.config.recipe;
-  const bool is_free = recipe.linears.quantized && recipe.scales_loss;
+  const bool is_free = recipe.linears.quantized && (recipe.scales_loss || !recipe.activations);
   const bool may_choose = is_free && config.compute != "f32";
+  const bool carries = !recipe.scales_loss && config.compute != "bf16";
+  const bool is_scaled = config.rescale != "none" || config.scaled_gradient != "none";
+  const OptimConfig& optim = loaded.config.optim;
+  const bool stores_scaled = optim.state_m == kScaledHalf || optim.state_v == kScaledHalf ||
+                             optim.master == enum_name(Master::fp16_sr);
   const std::string_view activations =
       recipe.activations ? dtype_name(*recipe.activations) : std::string_view("wide");
   const bool keeps_quantized = config.weight_copy == "per_step" || config.weight_copy == "w_only";
@@ -74,6 +80,12 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
        {"recipe.loss_scaling", "recipe.base", config.loss_scaling == "none" || recipe.scales_loss,
         fmt::format("none with recipe {}, whose scales are propagated", recipe.name),
         config.loss_scaling},
+       {"recipe.rescale", "recipe.base", carries || !is_scaled,
+        "none, and recipe.scaled_gradient none, unless values carry scales (scalify_fp16, "
+        "scalify_fp32, scalify_fp8 with recipe.compute fp16)",
+        fmt::format("{}, {}", config.rescale, config.scaled_gradient)},
+       {"optim.state_v", "parallel.ranks", loaded.config.parallel.ranks == 1 || !stores_scaled,
+        "no state or master fp16_sr with several ranks", optim.state_v},
        {"recipe.loss_scale", "recipe.loss_scale",
         config.loss_scale == 0 || (significand == 0.5 && config.loss_scale >= kLeastLossScale),
         fmt::format("a power of two from {} to {}", kLeastLossScale, kMostLossScale),
@@ -152,7 +164,9 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
         fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
         fmt::format("{} x {}", config.train.batch, config.model.seq)},
        {"optim.master", "recipe.base", compute != "fp16" || config.optim.master != "bf16_remainder",
-        "fp32 or bf16_sr for FP16 weights", config.optim.master},
+        "fp32, bf16_sr or fp16_sr for FP16 weights", config.optim.master},
+       {"optim.master", "recipe.compute", compute == "fp16" || config.optim.master != "fp16_sr",
+        "fp16_sr for FP16 weights alone", config.optim.master},
        {"recipe.override", "recipe.base", config.recipe.overrides.empty() || quantizes,
         "a recipe that quantizes linears", config.recipe.base},
        {"recipe.loss_scaling", "parallel.ranks",

@@ -34,6 +34,10 @@ std::vector<std::string> override_formats() {
   return names;
 }
 
+std::vector<std::string> scaled_gradient_names() {
+  return {"none", "fp16", "e5m2"};
+}
+
 std::vector<std::string> compute_names() {
   return {"f32", "bf16", "fp16"};
 }

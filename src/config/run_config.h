@@ -42,6 +42,7 @@ struct RecipeConfig {
   std::string activations = "auto";
   std::string gradient_rounding = "near";
   std::string mx_scale = "ceil";
+  std::string rescale = "none", scaled_gradient = "none";
   std::string loss_scaling = "none";
   double loss_scale = 0;       // 0: by loss_scaling
   int64_t loss_growth = 2000;  // steps

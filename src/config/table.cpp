@@ -15,6 +15,7 @@
 #include "passes/memory/recompute.h"
 #include "passes/parallel/options.h"
 #include "passes/precision/policy.h"
+#include "passes/precision/recipe.h"
 #include "passes/precision/store_frozen.h"
 
 namespace octet {
@@ -70,8 +71,9 @@ constexpr ConfigRow kRecipeRows[] = {
      "scales; per_step, w_only: quantized data too, of W and its transpose or of W alone; auto: "
      "scale, but per_step in coat-fast and coat-static, per_use in scalify_fp8"},
     {"recipe.compute", same, OCTET_FIELD(recipe.compute), auto_or(compute_names), "",
-     "type of what recipes of eight bits do not quantize: bf16 or fp16 (scalify_fp8, coat-static: "
-     "bf16 alone); every other recipe takes its own type alone; auto: bf16, or that type"},
+     "type of what recipes of eight bits do not quantize: bf16 or fp16 (coat-static: bf16 alone); "
+     "with fp16 values of scalify_fp8 carry scales; every other recipe takes its own type alone; "
+     "auto: bf16, or that type"},
     {"recipe.activations", same, OCTET_FIELD(recipe.activations), auto_or(activation_names), "",
      "format in which recipes of eight bits keep inputs of norms and activations, in groups of 16; "
      "wide: as they are, the one choice of other recipes and of scalify_fp8; auto: e4m3 in coat, "
@@ -83,6 +85,13 @@ constexpr ConfigRow kRecipeRows[] = {
     {"recipe.mx_scale", same, OCTET_FIELD(recipe.mx_scale), one_of(mx_scale_names), "",
      "mxfp8: scales to the power of two above, or as OCP MX 1.0 has it below, where the largest "
      "elements of a group may saturate"},
+    {"recipe.rescale", same, OCTET_FIELD(recipe.rescale), one_of(names_of<DynamicRescale>), "",
+     "where values carry propagated scales: what takes its norm, measured in the step, into its "
+     "scale: the gradients that leave norms, and those of parameters"},
+    {"recipe.scaled_gradient", same, OCTET_FIELD(recipe.scaled_gradient),
+     one_of(scaled_gradient_names), "",
+     "there too: what parameters' gradients are rounded to at scales of their own, before the "
+     "update; none: they are not"},
     {"recipe.loss_scaling", same, OCTET_FIELD(recipe.loss_scaling), one_of(names_of<LossScaling>),
      "",
      "of gradients by a power of two, which halves when one overflows and doubles after some "
@@ -122,10 +131,10 @@ constexpr ConfigRow kOptimRows[] = {
      "decoupled decay, on matrices only"},
     {"optim.clip", named, OCTET_FIELD(optim.clip), within(0, 1e30), "",
      "largest global gradient norm; 0: no clipping"},
-    {"optim.state_m", same, OCTET_FIELD(optim.state_m), auto_or(state_format_names), "",
+    {"optim.state_m", same, OCTET_FIELD(optim.state_m), auto_or(run_state_format_names), "",
      "format of the first moment, +x with range expansion, _sr rounded stochastically; auto: by "
      "recipe"},
-    {"optim.state_v", same, OCTET_FIELD(optim.state_v), auto_or(state_format_names), "",
+    {"optim.state_v", same, OCTET_FIELD(optim.state_v), auto_or(run_state_format_names), "",
      "format of the second moment, +x with range expansion, _sr rounded stochastically; auto: by "
      "recipe"},
     {"optim.group", same, OCTET_FIELD(optim.group), one_of(group_names), "elements",
@@ -133,7 +142,8 @@ constexpr ConfigRow kOptimRows[] = {
     {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), within(0, kMostBytes), "elements",
      "moments of tensors with fewer elements stay f32; 0: none do"},
     {"optim.master", same, OCTET_FIELD(optim.master), auto_or(names_of<Master>), "",
-     "master weights: f32, BF16 plus a 16-bit remainder (exact), or BF16 rounded stochastically; "
+     "master weights: f32, BF16 plus a 16-bit remainder (exact), or BF16 or FP16 weights alone, "
+     "rounded stochastically; "
      "auto: by recipe"},
     {"optim.math", named, OCTET_FIELD(optim.math), one_of(names_of<PowerMath>), "",
      "powers of the range expansion: the machine's, or the same bits everywhere"},

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/integer.h"
@@ -11,6 +12,8 @@
 
 namespace octet {
 namespace {
+
+const TensorType kF32 = {.dtype = Dtype::f32, .shape = {}};
 
 TensorType scalar_type(Dtype dtype) {
   return {.dtype = dtype, .shape = {}};
@@ -25,7 +28,8 @@ bool rounds_stochastically(const UpdateItem& item, const AdamwPolicy& policy,
   const TensorType& weight = builder.type(item.weight);
   const bool moments = policy.state_m.stochastic || policy.state_v.stochastic;
   return (moments && weight.n_elems() >= policy.f32_below) ||
-         (policy.master == Master::bf16_sr && weight.dtype != Dtype::f32);
+         ((policy.master == Master::bf16_sr || policy.master == Master::fp16_sr) &&
+          weight.dtype != Dtype::f32);
 }
 
 StepInputs scalar_inputs(Builder& builder) {
@@ -62,8 +66,8 @@ AdamwAttrs update_attrs(const UpdateItem& item, const AdamwPolicy& policy, Dtype
           .group = policy.group,
           .expand_m = policy.state_m.expand,
           .expand_v = policy.state_v.expand,
-          .stochastic_m = policy.state_m.stochastic,
-          .stochastic_v = policy.state_v.stochastic,
+          .stochastic_m = policy.state_m.stochastic && !is_scaled(policy.state_m),
+          .stochastic_v = policy.state_v.stochastic && !is_scaled(policy.state_v),
           .stochastic_w = policy.master == Master::bf16_sr && weight == Dtype::bf16,
           .math = policy.math,
           .stream = static_cast<int64_t>(name_hash(item.parameter)),
@@ -126,13 +130,12 @@ class ItemUpdate {
 
   void build(const StepInputs& in) {
     using S = AdamwStep;
+    attempt_ = in.attempt;
     std::vector<ValueId> operands(op_def(OpCode::adamw_step).operands.size(), kNoValue);
-    operands[S::w] = item_.weight;
+    operands[S::w] = weight();
     operands[S::g] = item_.gradient;
-    operands[S::m] =
-        state(S::next_m, StateUse::moment1, {first_moment_dtype(policy_.state_m), weight_.shape});
-    operands[S::v] =
-        state(S::next_v, StateUse::moment2, {second_moment_dtype(policy_.state_v), weight_.shape});
+    operands[S::m] = moment(S::next_m, StateUse::moment1, first_moment_dtype(policy_.state_m));
+    operands[S::v] = moment(S::next_v, StateUse::moment2, second_moment_dtype(policy_.state_v));
     operands[S::lr] = in.lr;
     operands[S::c1] = in.c1;
     operands[S::c2] = in.c2;
@@ -141,25 +144,71 @@ class ItemUpdate {
     operands[S::master] = master();
     operands[S::m_meta] = meta(S::next_m_meta, StateUse::moment1_meta, operands[S::m]);
     operands[S::v_meta] = meta(S::next_v_meta, StateUse::moment2_meta, operands[S::v]);
-    operands[S::attempt] = in.attempt;
     const AdamwAttrs attrs = update_attrs(item_, policy_, weight_.dtype);
+    if (attrs.stochastic_m || attrs.stochastic_v || attrs.stochastic_w)
+      operands[S::attempt] = in.attempt;
     const auto results = builder_.emit(OpCode::adamw_step, attrs, operands);
-    builder_.next(item_.weight, results[S::next_w]);
-    for (const State& s : states_) builder_.next(s.value, results[s.next]);
+    for (const State& s : states_) builder_.next(s.value, stored(s, results[s.next]));
   }
 
  private:
   struct State {
     SlotId next;  // the result that follows it
     ValueId value;
+    ValueId scale = kNoValue;  // of what is stored in FP16
+    std::string_view draw = {};
   };
 
   ValueId state(SlotId next, StateUse use, TensorType type) {
     states_.push_back({next, builder_.state(use, item_.parameter, std::move(type))});
     return states_.back().value;
   }
+  ValueId widened(OpCode op, std::vector<ValueId> operands) {
+    constexpr Dtype kWide = Dtype::f32;
+    return builder_.emit_typed(op, NoAttrs{}, std::move(operands), {&kWide, 1})[0];
+  }
+
+  // FP16 weights without a master carry the fixed scale 1: what a model starts with lies in FP16's
+  // window.
+  ValueId weight() {
+    const bool is_stored = policy_.master == Master::fp16_sr && weight_.dtype == Dtype::fp16;
+    states_.push_back({AdamwStep::next_w, item_.weight});
+    if (!is_stored) return item_.weight;
+    states_.back().scale = builder_.fill({}, 1), states_.back().draw = ":w";
+    return widened(OpCode::cast, {item_.weight});
+  }
+
+  // The first step's scale stays: what is stored means nothing without it.
+  ValueId moment(SlotId next, StateUse use, Dtype dtype) {
+    const ValueId value = state(next, use, {dtype, weight_.shape});
+    if (dtype != Dtype::fp16) return value;
+    const bool is_first = use == StateUse::moment1;
+    const std::string_view draw = is_first ? ":m" : ":v";
+    const ValueId kept = builder_.state(
+        StateUse::fixed_scale, fmt::format("{}.{}", item_.parameter, draw.substr(1)), kF32);
+    const auto rms = policy_.gradient_rms.find(item_.parameter);
+    const double predicted = rms == policy_.gradient_rms.end() ? 0 : std::round(rms->second);
+    const double log2 = std::clamp((is_first ? 1 : 2) * predicted, -100.0, 100.0);
+    const ValueId first = builder_.fill({}, std::exp2(log2));
+    const ValueId is_set = builder_.emit1(OpCode::less, NoAttrs{}, {builder_.fill({}, 0), kept});
+    const ValueId scale = builder_.select(is_set, kept, first);
+    builder_.next(kept, scale);
+    states_.back().scale = scale, states_.back().draw = draw;
+    return widened(OpCode::rescale, {value, scale});
+  }
+
+  ValueId stored(const State& state, ValueId next) {
+    if (state.scale == kNoValue) return next;
+    const StoreScaledAttrs attrs{
+        .keeps_positive = state.next == AdamwStep::next_v,
+        .stream = static_cast<int64_t>(name_hash(item_.parameter + std::string(state.draw))),
+        .seed = policy_.seed};
+    return builder_.emit1(OpCode::store_scaled, attrs, {next, state.scale, attempt_});
+  }
+
   ValueId master() {
-    if (weight_.dtype == Dtype::f32 || policy_.master == Master::bf16_sr) return kNoValue;
+    const bool is_alone = policy_.master == Master::bf16_sr || policy_.master == Master::fp16_sr;
+    if (weight_.dtype == Dtype::f32 || is_alone) return kNoValue;
     return policy_.master == Master::fp32
                ? state(AdamwStep::next_master, StateUse::master, {Dtype::f32, weight_.shape})
                : state(AdamwStep::next_master, StateUse::master_remainder,
@@ -175,7 +224,8 @@ class ItemUpdate {
   const UpdateItem& item_;
   TensorType weight_;
   AdamwPolicy policy_;
-  std::vector<State> states_;  // in the order of the results behind next_w
+  ValueId attempt_ = kNoValue;
+  std::vector<State> states_;  // the weight's first
 };
 
 ValueId attempt_input(Builder& builder, const std::vector<UpdateItem>& items,
@@ -237,9 +287,13 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
 }  // namespace
 
 Master master_from_name(std::string_view name) {
-  if (const auto master = enum_from_name<Master>(name)) return *master;
+  std::vector<std::string_view> names;
+  for (const Master master : {Master::fp32, Master::bf16_remainder, Master::bf16_sr}) {
+    if (enum_name(master) == name) return master;
+    names.push_back(enum_name(master));
+  }
   throw Error(ErrorCode::invalid_argument, "[master] expected one of {}, got {}",
-              fmt::join(enum_names<Master>(), ", "), name);
+              fmt::join(names, ", "), name);
 }
 
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,

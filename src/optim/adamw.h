@@ -6,8 +6,12 @@
 //   "master:<parameter>"              bf16_remainder: i16 such that (bits(weight) << 16) +
 //   remainder
 //                                     are the f32 master's bits; fp32 with a narrower weight: the
-//                                     f32 master; bf16_sr and f32 weights have none
-//   "adam_m:", "adam_v:"              moments, f32, bf16 or codes
+//                                     f32 master; bf16_sr, fp16_sr and f32 weights have none
+//   "adam_m:", "adam_v:"              moments, f32, bf16 or codes; or FP16 of the moment divided
+//                                     by the scale that "fixed_scale:<parameter>.m" (.v) holds,
+//                                     a power of two: of the first step's predicted gradient g,
+//                                     g for m and g^2 for v. Computed in f32, stored once,
+//                                     stochastically; a positive v stays positive
 //   "adam_m_meta:", "adam_v_meta:"    u32[ceil(n / group)] of moments that are codes
 // Step scalars "lr", "adam_c1" = 1 - beta1^t, "adam_c2" = 1 - beta2^t and "clip" (0: no clipping)
 // are inputs, and, where anything is rounded stochastically, "attempt": the attempted step, u32.
@@ -15,6 +19,7 @@
 // of its input; without clipping also "nonfinite:<parameter>", whether that tensor was refused.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,13 +29,13 @@
 
 namespace octet {
 
-enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr };
+enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr, fp16_sr };
 constexpr std::string_view enum_name(Master master) {
-  constexpr std::string_view names[] = {"fp32", "bf16_remainder", "bf16_sr"};
+  constexpr std::string_view names[] = {"fp32", "bf16_remainder", "bf16_sr", "fp16_sr"};
   return names[static_cast<int>(master)];
 }
 constexpr int enum_count(Master) {
-  return 3;
+  return 4;
 }
 
 // none: no update waits for another gradient (gradient release). A gradient that is not finite, or
@@ -47,9 +52,13 @@ struct AdamwPolicy {
   PowerMath math = PowerMath::fast;
   uint32_t seed = 0;  // of stochastic rounding
   Clipping clipping = Clipping::global_norm;
+  // log2 of the RMS that a parameter's gradient is predicted to have: of moments in FP16.
+  std::map<std::string, double> gradient_rms = {};
+  bool stores_scaled() const { return is_scaled(state_m) || is_scaled(state_v); }
 };
 
-// The master with this name (fp32, bf16_remainder, bf16_sr); Error{invalid_argument} for another.
+// The master of adamw_step with this name (fp32, bf16_remainder, bf16_sr); Error{invalid_argument}
+// for another.
 Master master_from_name(std::string_view name);
 
 struct UpdateItem {

@@ -76,11 +76,23 @@ StateFormat state_format_from_name(std::string_view name) {
               fmt::join(state_format_names(), ", "), name);
 }
 
+std::vector<std::string> run_state_format_names() {
+  std::vector<std::string> names = state_format_names();
+  names.emplace_back(kScaledHalf);
+  return names;
+}
+
+StateFormat run_state_format_from_name(std::string_view name) {
+  if (name == kScaledHalf) return {.dtype = Dtype::fp16, .stochastic = true};
+  return state_format_from_name(name);
+}
+
 Dtype first_moment_dtype(const StateFormat& format) {
   return format.dtype;
 }
 Dtype second_moment_dtype(const StateFormat& format) {
-  return is_format(format.dtype) ? format_row(format.dtype).second_moment : format.dtype;
+  if (is_scaled(format) || !is_format(format.dtype)) return format.dtype;
+  return format_row(format.dtype).second_moment;
 }
 
 }  // namespace octet

@@ -28,13 +28,23 @@ struct StateFormatRow {
 // expands the range.
 std::span<const StateFormatRow> state_formats();
 
+// FP16 with one fixed scale a tensor, rounded stochastically: no format of adamw_step's own, but of
+// what is stored around it (optim/adamw.h).
+inline constexpr std::string_view kScaledHalf = "fp16_sr";
+constexpr bool is_scaled(const StateFormat& format) {
+  return format.dtype == Dtype::fp16;
+}
+
 // Every name of a format: those of state_formats(), and of f32 and bf16 with "+x", which changes
 // nothing there, since they have nothing to expand.
 std::vector<std::string> state_format_names();
+// With kScaledHalf: what a run may choose.
+std::vector<std::string> run_state_format_names();
 
 // The format with this name.
 // Throws Error{invalid_argument} that lists the names for any other one.
 StateFormat state_format_from_name(std::string_view name);
+StateFormat run_state_format_from_name(std::string_view name);
 
 // DE8 keeps a sign for m and none for v.
 Dtype first_moment_dtype(const StateFormat& format);

@@ -36,8 +36,8 @@ AdamwPolicy optimizer_policy(const OptimConfig& optim) {
   policy.eps = optim.eps;
   policy.weight_decay = optim.weight_decay;
   policy.master = named<Master>(optim.master);
-  policy.state_m = state_format_from_name(optim.state_m);
-  policy.state_v = state_format_from_name(optim.state_v);
+  policy.state_m = run_state_format_from_name(optim.state_m);
+  policy.state_v = run_state_format_from_name(optim.state_v);
   policy.group = optim.group;
   policy.f32_below = optim.f32_below;
   policy.math = named<PowerMath>(optim.math);
@@ -77,6 +77,8 @@ RecipeOptions recipe_options(const RunConfig& config) {
       recipe.activations == "wide" ? Dtype::bf16 : dtype_from_name(recipe.activations).value();
   if (stored != find_recipe(recipe.base).activations.value_or(Dtype::bf16))
     options.activations = stored;
+  options.rescale = named<DynamicRescale>(recipe.rescale);
+  options.scaled_gradient = dtype_from_name(recipe.scaled_gradient);
   options.mx_rule = recipe.mx_scale == "floor" ? ScaleRule::mx_floor : ScaleRule::power_ceil;
   options.gradient_rounding = rounding_from_name(recipe.gradient_rounding).value();
   for (const RecipeOverride& line : config.recipe.overrides) {

@@ -151,8 +151,8 @@ Values decompose_delayed_rescale(Builder&, const Node& node) {
 Values decompose_cast_in(Builder& b, const Node& node) {
   const auto& attrs = std::get<CastInAttrs>(node.attrs);
   const ValueId x = node.in(Unary::x);
-  if (attrs.direction == Direction::backward) return {x};
   const Dtype dtype = b.type(x).dtype;
+  if (attrs.direction == Direction::backward || dtype == attrs.dtype) return {x};
   if (!is_quantized(attrs.dtype)) {
     const ValueId narrow = b.emit_typed(OpCode::cast, NoAttrs{}, {x}, {&attrs.dtype, 1})[0];
     return {b.emit_typed(OpCode::cast, NoAttrs{}, {narrow}, {&dtype, 1})[0]};

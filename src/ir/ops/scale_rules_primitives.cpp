@@ -12,6 +12,9 @@ ValueId emit(Scaler& s, const ScaleCall& call, Values data) {
   return s.b.emit1(call.node.op, call.node.attrs, std::move(data));
 }
 
+// log2 of the RMS up to which FP16 holds the addends of a sum with scale 1.
+constexpr double kMostPlain = 10;
+
 // The larger scale of those that have one.
 int common_log2(const Scaled& a, const Scaled& b) {
   if (a.is_any) return b.log2;
@@ -78,7 +81,9 @@ Scales add(Scaler& s, const ScaleCall& call) {
   const bool keeps = s.rounding() == ScaleRounding::predicted && s.carries() &&
                      std::fabs(predicted - larger.log2) <= 1;
   const int chosen = keeps ? larger.log2 : s.choose(predicted);
-  const int log2 = call.wants_plain || all_any ? 0 : chosen;
+  // A difference of large values may be small: they meet at a scale that holds them both.
+  const bool fits_plain = predicted_of(larger) < kMostPlain;
+  const int log2 = (call.wants_plain && fits_plain) || all_any ? 0 : chosen;
   const ValueId factor = a.is_any ? b.factor : a.factor;
   a = s.at(a, log2), b = s.at(b, log2);
   Scaled y = s.made(emit(s, call, {a.data, b.data}), log2, predicted, factor);

@@ -1,6 +1,7 @@
 #include "passes/precision/quantize_linears.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -100,8 +101,24 @@ class LinearQuantizer {
     quantize(Gemm::a, Gemm::scale_a, attrs.trans_a);
     quantize(Gemm::b, Gemm::scale_b, !attrs.trans_b);
     b_.tag = node.tag;
+    if (node.in(Gemm::scale_a) != kNoValue)
+      operands[Gemm::scale_a] =
+          joined(operands[Gemm::scale_a], rewriter_.map(node.in(Gemm::scale_a)));
     const Dtype dtype = rewriter_.from().type(node.out(Gemm::y)).dtype;
     rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, of_codes, operands, {&dtype, 1}));
+  }
+
+  // Of two scalar factors one.
+  ValueId joined(ValueId a, ValueId b) {
+    const auto constant = [&](ValueId id) -> std::optional<double> {
+      const NodeId producer = b_.graph().values[static_cast<size_t>(id)].producer;
+      const Node* node =
+          producer == kNoNode ? nullptr : &b_.graph().nodes[static_cast<size_t>(producer)];
+      if (node == nullptr || node->op != OpCode::fill) return std::nullopt;
+      return std::get<FillAttrs>(node->attrs).value;
+    };
+    const auto x = constant(a), y = constant(b);
+    return x && y ? scale_maker_.power(std::ilogb(*x * *y)) : b_.mul(a, b);
   }
 
   // `read`: the type that the operand is read in.

@@ -17,6 +17,17 @@
 namespace octet {
 
 // What a run may choose; absent: the recipe's own choice.
+// What is rescaled by a norm that is measured in the step, of recipes with propagated scales: the
+// gradients that leave norms, and those of parameters.
+enum class DynamicRescale : uint8_t { none, norms, norms_and_gradients };
+constexpr std::string_view enum_name(DynamicRescale rescale) {
+  constexpr std::string_view names[] = {"none", "norms", "norms_and_gradients"};
+  return names[static_cast<int>(rescale)];
+}
+constexpr int enum_count(DynamicRescale) {
+  return 3;
+}
+
 struct RecipeOptions {
   Dtype gradient = Dtype::bf16;  // of parameters' gradients, where the recipe computes below f32
   std::vector<LinearOverride> overrides = {};
@@ -26,6 +37,9 @@ struct RecipeOptions {
   bool tf32 = false;                        // fp32: products may round their factors (GemmAttrs)
   // log2 of the RMS that a parameter starts with, for recipes that predict scales; -inf: zeros.
   std::map<std::string, double> initial_rms = {};
+  DynamicRescale rescale = DynamicRescale::none;
+  // Of values that carry scales: what parameters' gradients are rounded to at their own scales.
+  std::optional<Dtype> scaled_gradient = {};
   bool k_major = true;                // products of codes want both factors K-major
   bool detects_overflow = false;      // saturated gradients refuse the step (quantize_linears.h)
   std::optional<Dtype> compute = {};  // of recipes that compute in BF16: that, or FP16
@@ -72,6 +86,10 @@ const Recipe& find_recipe(std::string_view name);
 
 // One line per linear of the graph: its name and the formats that policy and overrides give it.
 std::string resolved_table(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
+
+// What the run says of how parameters start; of matrices of which it says nothing N(0, 0.02), the
+// models' own choice.
+std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOptions& options);
 
 // Gives every `real` value a storage type: parameters, activations and gradients `compute`,
 // gradients handed out

@@ -3,8 +3,9 @@
 // scalify_fp32: fp32 with the same scales: its bits, by which the rules are tested.
 // scalify_fp8, coat-static: fp8_linear and coat with the scales that the same rules predict in the
 // place of measured ones; values are BF16, whose range needs no scales, and quantizers' scales are
-// constants, so that no maximum is taken anywhere in the step.
-// Source: Balanca et al. 2024 (Scalify); docs/scalify.md.
+// constants, so that no maximum is taken anywhere in the step. scalify_fp8 may compute in FP16:
+// then values carry scales, as in scalify_fp16. Source: Balanca et al. 2024 (Scalify);
+// docs/scalify.md.
 #include "passes/scalify/scalify.h"
 #include <cmath>
 #include "passes/scalify/fold.h"
@@ -15,9 +16,7 @@
 #include "passes/precision/store_groups.h"
 
 namespace octet {
-namespace {
 
-// Matrices of which the run says nothing start as N(0, 0.02), the models' own choice.
 std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOptions& options) {
   constexpr double kUsual = 0.02;
   std::map<std::string, double> rms = options.initial_rms;
@@ -29,15 +28,27 @@ std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOption
   return rms;
 }
 
-Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  const Scalified scaled = scalify(graph, {.input_rms = initial_rms(graph, options)});
+namespace {
+
+ScalifyOptions carrying(const Graph& graph, const RecipeOptions& options) {
+  ScalifyOptions result{.input_rms = initial_rms(graph, options),
+                        .gradients = options.scaled_gradient};
+  if (options.rescale != DynamicRescale::none) result.norm_gradients = RescaleNorm::l2;
+  result.rescales_gradients = options.rescale == DynamicRescale::norms_and_gradients;
+  if (result.rescales_gradients && !result.gradients) result.gradients = Dtype::f32;
+  return result;
+}
+
+Graph typed_scales(const Recipe& recipe, const Scalified& scaled) {
   return assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32);
 }
 
-// What the rules predict for the operands of each linear.
-std::map<std::string, LinearRms> predictions(const Graph& graph, const RecipeOptions& options) {
-  const Scalified predicted =
-      scalify(graph, {.carries = false, .input_rms = initial_rms(graph, options)});
+Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  return typed_scales(recipe, scalify(graph, carrying(graph, options)));
+}
+
+// What the rules predict for the data of each linear's operands.
+std::map<std::string, LinearRms> predictions(const Scalified& predicted) {
   std::map<std::string, LinearRms> linears;
   std::map<std::string, ValueId> inputs;  // x, by linear
   for (const Node& node : predicted.graph.nodes) {
@@ -58,14 +69,23 @@ std::map<std::string, LinearRms> predictions(const Graph& graph, const RecipeOpt
   return linears;
 }
 
+Scalified uncarried(const Graph& graph, const RecipeOptions& options) {
+  return scalify(graph, {.carries = false, .input_rms = initial_rms(graph, options)});
+}
+
+// FP16 has not BF16's range: its values carry scales, as those of scalify_fp16.
 Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
+  if (recipe.compute == Dtype::fp16) {
+    const Scalified scaled = scalify(graph, carrying(graph, options));
+    return quantize_by_recipe(recipe, typed_scales(recipe, scaled), options, predictions(scaled));
+  }
   return quantize_by_recipe(recipe, typed_graph(recipe, graph, options), options,
-                            predictions(graph, options));
+                            predictions(uncarried(graph, options)));
 }
 
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   return quantize_by_recipe(recipe, store_groups(typed_graph(recipe, graph, options)), options,
-                            predictions(graph, options));
+                            predictions(uncarried(graph, options)));
 }
 
 }  // namespace

@@ -31,12 +31,14 @@ bool reads_plain(const OpDef& def, size_t slot) {
 }
 
 // Values that a reader, or the world outside, wants with scale 1.
-std::vector<bool> wanted_plain(const Graph& graph) {
+std::vector<bool> wanted_plain(const Graph& graph, const ScalifyOptions& options) {
   std::vector<bool> plain(graph.values.size(), false);
   const auto want = [&](ValueId id) {
     if (id != kNoValue) plain[static_cast<size_t>(id)] = true;
   };
-  for (const GraphOutput& output : graph.outputs) want(output.value);
+  for (const GraphOutput& output : graph.outputs) {
+    if (!options.gradients || !is_gradient_name(output.name)) want(output.value);
+  }
   for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
     const OpDef& def = op_def(node->op);
     for (size_t i = 0; i < node->operands.size(); ++i) {
@@ -53,13 +55,18 @@ class Propagation {
       : rewriter_(graph),
         scaler_(rewriter_.builder(), options.rounding, options.carries),
         options_(options),
-        plain_(wanted_plain(graph)),
+        plain_(wanted_plain(graph, options)),
         values_(graph.values.size()) {}
 
   Scalified run() {
     const Graph& from = rewriter_.from();
     for (const GraphInput& input : from.inputs) enter(input);
     for (const Node& node : from.nodes) propagate(node);
+    if (options_.gradients) {
+      for (const GraphOutput& output : from.outputs) {
+        if (is_gradient_name(output.name)) round_gradient(output.value);
+      }
+    }
     std::vector<GraphOutput> outputs;
     for (const GraphOutput& output : from.outputs) {
       scaler_.b.tag = tag_of(output.value);
@@ -105,10 +112,24 @@ class Propagation {
 
   ValueId plain_of(ValueId id) {
     Scaled& x = values_[static_cast<size_t>(id)];
+    if (const auto made = made_plain_.find(id); made != made_plain_.end()) return made->second.data;
     if (!is_real(id) || (x.log2 == 0 && x.factor == kNoValue)) return x.data;
     const auto [it, added] = made_plain_.try_emplace(id);
     if (added) note(it->second = scaler_.plain(x));
     return it->second.data;
+  }
+
+  // As it is kept until its update.
+  void round_gradient(ValueId id) {
+    Scaled& g = values_[static_cast<size_t>(id)];
+    if (g.is_any || made_plain_.contains(id)) return;
+    scaler_.b.tag = tag_of(id);
+    g = options_.rescales_gradients
+            ? ops::scale::rescaled_by_norm(scaler_, g,
+                                           options_.norm_gradients.value_or(RescaleNorm::l2))
+            : scaler_.at(g, scaler_.choose(g.predicted));
+    g.data = scaler_.b.emit1(OpCode::cast_in, CastInAttrs{.dtype = *options_.gradients}, {g.data});
+    note(made_plain_[id] = scaler_.plain(g));
   }
 
   void propagate(const Node& node) {
@@ -163,6 +184,17 @@ class Propagation {
 Scalified scalify(const Graph& graph, const ScalifyOptions& options) {
   CHECK(graph.phase == Phase::logical);
   return Propagation(graph, options).run();
+}
+
+std::map<std::string, double> predicted_gradients(const Graph& graph,
+                                                  const std::map<std::string, double>& input_rms) {
+  const Scalified predicted = scalify(graph, {.carries = false, .input_rms = input_rms});
+  std::map<std::string, double> rms;
+  for (const GraphOutput& output : predicted.graph.outputs) {
+    if (const auto parameter = gradient_parameter(output.name))
+      rms[*parameter] = predicted.data_rms[static_cast<size_t>(output.value)];
+  }
+  return rms;
 }
 
 }  // namespace octet

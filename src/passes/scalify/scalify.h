@@ -29,6 +29,10 @@ struct ScalifyOptions {
   std::map<std::string, int> input_scales = {};
   // Gradients that leave a norm are rescaled by their norm, measured in the step.
   std::optional<RescaleNorm> norm_gradients = {};
+  // Parameters' gradients are rounded to this dtype at their own scale, before they are handed out
+  // as values; rescaled by their norm first where `rescales_gradients`.
+  std::optional<Dtype> gradients = {};
+  bool rescales_gradients = false;
 };
 
 struct Scalified {
@@ -38,6 +42,11 @@ struct Scalified {
   std::vector<double> data_rms;
   std::vector<int> scale;
 };
+
+// log2 of the RMS that each parameter's gradient is predicted to have, by parameter, of a graph
+// that hands gradients out.
+std::map<std::string, double> predicted_gradients(const Graph& graph,
+                                                  const std::map<std::string, double>& input_rms);
 
 // Throws Error(invalid_argument) where an op has no rule, naming it and its place.
 Scalified scalify(const Graph& graph, const ScalifyOptions& options);

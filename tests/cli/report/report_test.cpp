@@ -216,5 +216,53 @@ TEST(Report, of_what_is_no_run_is_one_line_and_leaves_no_page) {
   EXPECT_FALSE(posix_files().exists(folder / "page.html"));
 }
 
+std::string edge_line(int step, int layer, const char* edge, double rms) {
+  return nlohmann::json{{"step", step},   {"event", "edge"},   {"edge", edge},
+                        {"layer", layer}, {"role", "forward"}, {"dtype", "e4m3"},
+                        {"elements", 64}, {"rms", rms},        {"amax", 4 * rms},
+                        {"zeros", 0.25},  {"saturated", 0.0},  {"scale", 1.0}}
+             .dump() +
+         "\n";
+}
+
+size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+TEST(Report, telemetry_is_a_heat_map_of_layers_by_steps) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "run");
+  std::string lines;
+  for (const int step : {1, 10, 20}) {
+    lines += edge_line(step, 0, "layers.0.q_proj.x", 1);
+    lines += edge_line(step, 0, "layers.0.<b>.x", step == 10 ? 0x1p-9 : 1);
+    lines += edge_line(step, 1, "layers.1.q_proj.x", 2);
+  }
+  folder.put("run/telemetry.jsonl", lines);
+  ASSERT_EQ(report(folder, run).code, 0);
+  const std::string html = page(folder);
+  expect_balanced(html);
+  EXPECT_THAT(html, HasSubstr("Edges outside their window"));
+  EXPECT_THAT(html, HasSubstr("layer 0, step 10: layers.0.&lt;b&gt;.x (e4m3), wants 2^10"));
+  EXPECT_THAT(html, HasSubstr("layer 1, step 20: layers.1.q_proj.x (e4m3), inside its window"));
+  EXPECT_EQ(count(html, "fill:#d03b2f"), 1U);
+  EXPECT_EQ(count(html, "fill:#2f6fd0"), 5U);
+}
+
+TEST(Report, many_samples_are_thinned_and_no_sample_is_no_heat_map) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "run");
+  ASSERT_EQ(report(folder, run).code, 0);
+  EXPECT_THAT(page(folder), Not(HasSubstr("Edges outside")));
+  std::string lines;
+  for (int step = 1; step <= 5000; ++step) lines += edge_line(step, 0, "layers.0.q_proj.x", 1);
+  folder.put("run/telemetry.jsonl", lines);
+  ASSERT_EQ(report(folder, run).code, 0);
+  EXPECT_LE(count(page(folder), "fill:#2f6fd0"), 48U);
+  EXPECT_THAT(page(folder), HasSubstr("step 5000: layers"));
+}
+
 }  // namespace
 }  // namespace octet

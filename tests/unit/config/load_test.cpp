@@ -1,5 +1,6 @@
 #include "config/load.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -175,11 +176,36 @@ TEST(Config, every_shipped_recipe_is_valid_and_survives_the_round_trip) {
                                "llama-2-13b", "llama-30b",  "olmo-1b",    "gpt2-124m"};
   for (const std::string& name : names)
     EXPECT_TRUE(posix_files().exists(kSource + "/recipes/" + name + ".yaml"));
-  for (const DirectoryEntry& entry : posix_files().list(kSource + "/recipes")) {
-    if (!entry.name.ends_with(".yaml")) continue;
-    const RunConfig config = load_config(kSource + "/recipes/" + entry.name).config;
-    EXPECT_EQ(parse_config(resolved_yaml(config), entry.name).config, config) << entry.name;
+  int n_files = 0;
+  for (const char* folder : {"/recipes/", "/recipes/scalify/"}) {
+    for (const DirectoryEntry& entry : posix_files().list(kSource + folder)) {
+      if (!entry.name.ends_with(".yaml")) continue;
+      const RunConfig config = load_config(kSource + folder + entry.name).config;
+      EXPECT_EQ(parse_config(resolved_yaml(config), entry.name).config, config) << entry.name;
+      ++n_files;
+    }
   }
+  EXPECT_GE(n_files, 18);
+}
+
+TEST(Config, scaled_gradients_and_states_want_values_that_carry_scales) {
+  const auto fault = [](const std::string& text) -> std::string {
+    try {
+      parse_config(text, "run.yaml");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(fault("recipe: {base: bf16, rescale: norms}"), testing::HasSubstr("recipe.rescale"));
+  EXPECT_THAT(fault("recipe: {base: scalify_fp8, scaled_gradient: e5m2}"),
+              testing::HasSubstr("recipe.rescale"));
+  EXPECT_EQ(fault("recipe: {base: scalify_fp8, compute: fp16, scaled_gradient: e5m2}"), "");
+  EXPECT_THAT(fault("{recipe: bf16, optim: {master: fp16_sr}}"),
+              testing::HasSubstr("optim.master"));
+  EXPECT_EQ(fault("{recipe: scalify, optim: {master: fp16_sr, state_v: fp16_sr}}"), "");
+  EXPECT_THAT(fault("{recipe: scalify, optim: {state_v: fp16_sr}, parallel: {ranks: 2}}"),
+              testing::HasSubstr("parallel.ranks"));
 }
 
 // Bytes of a sound file replaced, removed or doubled: it loads or gives an Error of one line.
