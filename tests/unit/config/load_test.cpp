@@ -83,7 +83,11 @@ TEST(ConfigTable, every_listed_name_is_accepted_and_stays) {
       if (name == "adapter") continue;  // needs adapters, and they a model's folder
       // What recipes of eight bits alone may choose, but for f32.
       const bool is_choice = row.path == "recipe.compute" || row.path == "recipe.activations";
-      const std::string recipe = is_choice ? name == "f32" ? "fp32" : "hif8" : "bf16";
+      const bool is_of_scales =
+          row.path == "recipe.rescale" || row.path == "recipe.scaled_gradient" || name == "fp16_sr";
+      const std::string recipe = is_choice      ? name == "f32" ? "fp32" : "hif8"
+                                 : is_of_scales ? "scalify_fp16"
+                                                : "bf16";
       const RunConfig config =
           parse_config("{recipe: {base: " + recipe + "}}", "run.yaml", {set}).config;
       const auto values = config_values(config);
@@ -205,7 +209,7 @@ TEST(Config, scaled_gradients_and_states_want_values_that_carry_scales) {
               testing::HasSubstr("optim.master"));
   EXPECT_EQ(fault("{recipe: scalify, optim: {master: fp16_sr, state_v: fp16_sr}}"), "");
   EXPECT_THAT(fault("{recipe: scalify, optim: {state_v: fp16_sr}, parallel: {ranks: 2}}"),
-              testing::HasSubstr("parallel.ranks"));
+              testing::HasSubstr("several ranks"));
 }
 
 // Bytes of a sound file replaced, removed or doubled: it loads or gives an Error of one line.
