@@ -75,6 +75,10 @@ OCTET_EXPORT int octet_optimizer_layout(const OctetOptimizer* optimizer, int64_t
   return guarded([&] { *layout = octet::state_layout(*optimizer, n, dtype); });
 }
 
+OCTET_EXPORT int octet_optimizer_formats(const OctetOptimizer* optimizer, OctetFormats* formats) {
+  return guarded([&] { *formats = octet::formats_of(*optimizer); });
+}
+
 OCTET_EXPORT int octet_optimizer_step(OctetOptimizer* optimizer, const OctetTensor* tensors,
                                       int64_t n_tensors, OctetStep* step) {
   return guarded([&] {

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define OCTET_OPTIMIZER_VERSION 1
+#define OCTET_OPTIMIZER_VERSION 2
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,6 +39,17 @@ typedef struct OctetStateLayout {
   int32_t reserved;
 } OctetStateLayout;
 
+// The same options as numbers, for kernels elsewhere (backends/cuda/optimizer_api.h): dtypes are
+// those of formats/dtype.h, stores those of backends/cuda/params/update.h.
+typedef struct OctetFormats {
+  uint8_t m_dtype, m_expand, m_stochastic;
+  uint8_t v_dtype, v_expand, v_stochastic;
+  uint8_t exact;
+  uint8_t wide[3];   // dtypes of weights by OctetDtype
+  uint8_t store[3];  // of weights by OctetDtype
+  uint8_t reserved[3];
+} OctetFormats;
+
 // One weight; dtypes are OctetDtype. Elements are aligned to their own size.
 typedef struct OctetTensor {
   void* weight;
@@ -54,10 +65,12 @@ typedef struct OctetTensor {
 } OctetTensor;
 
 typedef struct OctetStep {
-  double clip;       // largest norm of all gradients together; 0: none
-  uint32_t attempt;  // counts every call, applied or not; random bits are keyed by it
-  int32_t skipped;   // out: 1 where a gradient holds NaN or Inf: nothing was changed
-  double grad_norm;  // out: before clipping
+  double clip;             // largest norm of all gradients together; 0: none
+  uint32_t attempt;        // counts every call, applied or not; random bits are keyed by it
+  int32_t skip_nonfinite;  // 1: a step with NaN or Inf changes nothing; so it is too with a clip
+  int32_t skipped;         // out: 1 where a gradient held NaN or Inf and nothing was changed
+  int32_t reserved;
+  double grad_norm;  // out: before clipping; NaN where neither clip nor skip asks for it
 } OctetStep;
 
 const char* octet_optimizer_error(void);
@@ -68,6 +81,8 @@ int octet_optimizer_open(const OctetOptimizerOptions* options, OctetOptimizer** 
 void octet_optimizer_close(OctetOptimizer* optimizer);
 int octet_optimizer_layout(const OctetOptimizer* optimizer, int64_t n, int32_t dtype,
                            OctetStateLayout* layout);
+
+int octet_optimizer_formats(const OctetOptimizer* optimizer, OctetFormats* formats);
 
 // One update of all tensors, in their order, with one norm.
 int octet_optimizer_step(OctetOptimizer* optimizer, const OctetTensor* tensors, int64_t n_tensors,

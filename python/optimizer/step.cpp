@@ -3,17 +3,29 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "backends/cpu/adamw.h"
 #include "backends/cpu/adamw_groups.h"
 #include "backends/cpu/reduce.h"
+#include "backends/cuda/params/update.h"
 #include "base/error.h"
 #include "formats/codec.h"
 #include "math/expansion_options.h"
 
 namespace octet {
 namespace {
+
+// formats_of gives the one for the other.
+static_assert(static_cast<int>(cpu::WeightStore::plain) ==
+                  static_cast<int>(cuda::WeightStore::plain) &&
+              static_cast<int>(cpu::WeightStore::remainder) ==
+                  static_cast<int>(cuda::WeightStore::remainder) &&
+              static_cast<int>(cpu::WeightStore::master) ==
+                  static_cast<int>(cuda::WeightStore::master) &&
+              static_cast<int>(cpu::WeightStore::stochastic) ==
+                  static_cast<int>(cuda::WeightStore::stochastic));
 
 MomentCoding coding_of(const StateFormat& format, Moment moment, MathMode math) {
   const bool first = moment == Moment::first;
@@ -125,17 +137,17 @@ void plain_step(const OctetTensor& t, const AdamwConstants& k, ThreadPool& pool)
                   t.n, pool);
 }
 
-cpu::WeightStore store_of(const OctetOptimizer& optimizer, const OctetTensor& t, int32_t master) {
+cpu::WeightStore store_of(const OctetOptimizer& optimizer, int32_t dtype) {
+  const int32_t master = state_layout(optimizer, 0, dtype).master;
   if (master == OCTET_REMAINDER_I16) return cpu::WeightStore::remainder;
   if (master == OCTET_MASTER_F32) return cpu::WeightStore::master;
-  return t.dtype == OCTET_BF16 && optimizer.policy.master == Master::bf16_sr
+  return dtype == OCTET_BF16 && optimizer.policy.master == Master::bf16_sr
              ? cpu::WeightStore::stochastic
              : cpu::WeightStore::plain;
 }
 
 void grouped_step(OctetOptimizer& optimizer, const OctetTensor& t, const AdamwConstants& k,
                   uint32_t attempt) {
-  const OctetStateLayout layout = state_layout(optimizer, t.n, t.dtype);
   const auto stream = [&](UpdateDraw draw) {
     return update_stream(t.name, optimizer.policy.seed, attempt, draw);
   };
@@ -143,7 +155,7 @@ void grouped_step(OctetOptimizer& optimizer, const OctetTensor& t, const AdamwCo
   cpu::adamw_groups({.grad = {t.gradient, dtype_of(t.gradient_dtype, "gradient")},
                      .weight_from = weight,
                      .weight_to = weight,
-                     .store = store_of(optimizer, t, layout.master),
+                     .store = store_of(optimizer, t.dtype),
                      .master_from = t.master,
                      .master_to = t.master,
                      .weight_random = stream(UpdateDraw::weight),
@@ -190,16 +202,36 @@ OctetStateLayout state_layout(const OctetOptimizer& optimizer, int64_t n, int32_
   return layout;
 }
 
+OctetFormats formats_of(const OctetOptimizer& optimizer) {
+  OctetFormats formats{};
+  formats.m_dtype = static_cast<uint8_t>(optimizer.m.dtype);
+  formats.m_expand = optimizer.m.expand ? 1 : 0;
+  formats.m_stochastic = optimizer.m.stochastic ? 1 : 0;
+  formats.v_dtype = static_cast<uint8_t>(optimizer.v.dtype);
+  formats.v_expand = optimizer.v.expand ? 1 : 0;
+  formats.v_stochastic = optimizer.v.stochastic ? 1 : 0;
+  formats.exact = optimizer.policy.math == PowerMath::exact ? 1 : 0;
+  for (int32_t dtype : {OCTET_F32, OCTET_BF16, OCTET_FP16}) {
+    formats.wide[dtype] = static_cast<uint8_t>(dtype_of(dtype, "weight"));
+    formats.store[dtype] = static_cast<uint8_t>(store_of(optimizer, dtype));
+  }
+  return formats;
+}
+
 void step_tensors(OctetOptimizer& optimizer, std::span<const OctetTensor> tensors,
                   OctetStep& step) {
   for (const OctetTensor& t : tensors) check_tensor(optimizer, t);
-  const cpu::SumOfSquares squares = squares_of(tensors, optimizer.pool);
-  step.grad_norm = std::sqrt(squares.value);
-  step.skipped = squares.finite ? 0 : 1;
-  if (!squares.finite) return;
   const auto clip = static_cast<double>(static_cast<float>(step.clip));
-  const auto grad_scale =
-      static_cast<float>(clip > 0 ? std::min(1.0, clip / (step.grad_norm + 1e-6)) : 1.0);
+  float grad_scale = 1;
+  step.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  step.skipped = 0;
+  if (clip > 0 || step.skip_nonfinite != 0) {
+    const cpu::SumOfSquares squares = squares_of(tensors, optimizer.pool);
+    step.grad_norm = std::sqrt(squares.value);
+    step.skipped = squares.finite ? 0 : 1;
+    if (!squares.finite) return;
+    if (clip > 0) grad_scale = static_cast<float>(std::min(1.0, clip / (step.grad_norm + 1e-6)));
+  }
   for (const OctetTensor& t : tensors)
     step_tensor(optimizer, t, constants_of(t, grad_scale), step.attempt);
 }

@@ -22,6 +22,7 @@ struct OctetOptimizer {
 namespace octet {
 
 OctetStateLayout state_layout(const OctetOptimizer& optimizer, int64_t n, int32_t dtype);
+OctetFormats formats_of(const OctetOptimizer& optimizer);
 
 // Throws Error{invalid_argument} for tensors that cannot be what they say they are; nothing is
 // changed then.

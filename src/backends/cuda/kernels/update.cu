@@ -74,12 +74,8 @@ class AdamwStep : public Prepared {
   }
 
   void launch(const Launch& args) override {
-    AdamwCall call = call_of(args);
-    call.begin += launch_adamw_expanded(call, n_sm_, args.stream);
-    const bool knows_amax = call.begin == call.end && p_.n != 0;
-    if (call.begin < call.end) call.begin += launch_adamw_groups(call, n_sm_, args.stream);
-    if (call.begin < call.end) call.begin += launch_adamw_wide(call, n_sm_, args.stream);
-    if (call.begin < call.end) launch_adamw_any(call, n_sm_, args.stream);
+    const AdamwCall call = call_of(args);
+    const bool knows_amax = launch_adamw(call, n_sm_, args.stream);
     if (!p_.amax || knows_amax) return;
     clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
     check_launch("adamw_step");
@@ -184,6 +180,16 @@ int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   step_groups<<<blocks, kWarps * 32, 0, stream>>>(call);
   check_launch("adamw_step");
   return call.end - call.begin;
+}
+
+bool launch_adamw(const AdamwCall& whole, int n_sm, cudaStream_t stream) {
+  AdamwCall call = whole;
+  call.begin += launch_adamw_expanded(call, n_sm, stream);
+  const bool is_done = call.begin == call.end && call.p.n != 0;
+  if (call.begin < call.end) call.begin += launch_adamw_groups(call, n_sm, stream);
+  if (call.begin < call.end) call.begin += launch_adamw_wide(call, n_sm, stream);
+  if (call.begin < call.end) launch_adamw_any(call, n_sm, stream);
+  return is_done;
 }
 
 std::span<const KernelRow> update_kernels() {

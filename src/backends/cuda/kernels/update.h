@@ -44,5 +44,10 @@ int64_t launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stre
 int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream);
 int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream);
 int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream);
+// The step by those of them that it takes, without the amax but for the first's. Returns whether
+// the first has done it all.
+bool launch_adamw(const AdamwCall& call, int n_sm, cudaStream_t stream);
+// Whether the second does some of it where the first does not.
+bool takes_groups(const AdamwCall& call);
 
 }  // namespace octet::cuda

@@ -103,7 +103,7 @@ __device__ __forceinline__ bool is_doubtful(const Choice& choice) {
   return (doubt > 0.5f) & !choice.empty;
 }
 // 16k to the letter of math/range.h.
-__device__ __noinline__ float exact_k16(uint32_t amax, uint32_t amin, float guess) {
+static __device__ __noinline__ float exact_k16(uint32_t amax, uint32_t amin, float guess) {
   const uint32_t key = range_key(octet::range_of(__uint_as_float(amax), __uint_as_float(amin)));
   return static_cast<float>(choose_k16(key, guess, kRangeKeys<Dtype::e4m3, Moment::first>.limit));
 }

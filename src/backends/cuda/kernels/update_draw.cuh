@@ -2,26 +2,11 @@
 // what every block of one step shares made once.
 #pragma once
 
-#include "base/philox.h"
+#include "backends/cuda/kernels/update_keys.h"
 
 namespace octet::cuda {
 
 inline constexpr uint32_t kPhiloxMul0 = 0xD2511F53u, kPhiloxMul1 = 0xCD9E8D57u;
-
-// The ten rounds' keys.
-struct RoundKeys {
-  uint32_t lo[10], hi[10];
-};
-inline RoundKeys round_keys(const RandomStream& random) {
-  RoundKeys keys{};
-  keys.lo[0] = static_cast<uint32_t>(random.name) ^ random.seed;
-  keys.hi[0] = static_cast<uint32_t>(random.name >> 32);
-  for (int i = 1; i < 10; ++i) {
-    keys.lo[i] = keys.lo[i - 1] + 0x9E3779B9u;
-    keys.hi[i] = keys.hi[i - 1] + 0xBB67AE85u;
-  }
-  return keys;
-}
 
 // What the first rounds make of the counter's three upper words, which a launch has in common.
 struct DrawShared {

@@ -386,7 +386,9 @@ bool is_ieee8(Dtype dtype) {
   return dtype == Dtype::e4m3 || dtype == Dtype::e5m2;
 }
 
-bool takes(const AdamwCall& call) {
+}  // namespace
+
+bool takes_groups(const AdamwCall& call) {
   const AdamwParams& p = call.p;
   const bool powers = p.m.expand || p.v.expand;
   const bool weight = p.store == WeightStore::plain ? p.w == Dtype::f32 : p.w == Dtype::bf16;
@@ -395,11 +397,9 @@ bool takes(const AdamwCall& call) {
   return moments && weight && (p.g == Dtype::bf16 || p.g == Dtype::f32) && is_aligned(call);
 }
 
-}  // namespace
-
 int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const int64_t n = (call.end - call.begin) / kPair * kPair;
-  if (n == 0 || !takes(call)) return 0;
+  if (n == 0 || !takes_groups(call)) return 0;
   AdamwCall part = call;
   part.end = call.begin + n;
   if (call.p.g == Dtype::bf16) {

@@ -3,6 +3,8 @@
 
 #include "backends/cuda/kernels/element.cuh"
 #include "backends/cuda/kernels/update.h"
+#include "backends/cuda/kernels/update_many.h"
+#include "backends/cuda/kernels/update_walk.cuh"
 #include "backends/cuda/params/update.h"
 
 namespace octet::cuda {
@@ -68,6 +70,17 @@ __device__ double chunk_sum(const Gradient& gradient, int64_t first) {
   return sum;
 }
 
+__device__ double chunk_sum_of(Dtype dtype, const Gradient& gradient, int64_t first) {
+  switch (dtype) {
+    case Dtype::f32:
+      return chunk_sum<Dtype::f32>(gradient, first);
+    case Dtype::bf16:
+      return chunk_sum<Dtype::bf16>(gradient, first);
+    default:
+      return chunk_sum<Dtype::fp16>(gradient, first);
+  }
+}
+
 // The sum over the block's threads, in thread 0; always in the same order.
 template <int kBlock>
 __device__ double block_sum(double sum) {
@@ -80,6 +93,14 @@ __device__ double block_sum(double sum) {
     for (int i = 0; i < kBlock / 32; ++i) total += of_warp[i];
   }
   return total;
+}
+
+// By one block of kFinishThreads; in thread 0.
+__device__ double ordered_sum(const double* sums, int64_t n) {
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < n; i += kFinishThreads) sum += sums[i];
+  return block_sum<kFinishThreads>(sum);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -96,19 +117,31 @@ __global__ void __launch_bounds__(kThreads)
   }
   const Gradient& gradient = table.gradient[lo];
   const int64_t first = static_cast<int64_t>(chunk - table.first_chunk[lo]) * kNormChunk;
-  double sum = 0;
-  switch (static_cast<Dtype>(table.dtype[lo])) {
-    case Dtype::f32:
-      sum = chunk_sum<Dtype::f32>(gradient, first);
-      break;
-    case Dtype::bf16:
-      sum = chunk_sum<Dtype::bf16>(gradient, first);
-      break;
-    default:
-      sum = chunk_sum<Dtype::fp16>(gradient, first);
-  }
+  const double sum = chunk_sum_of(static_cast<Dtype>(table.dtype[lo]), gradient, first);
   const double total = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) sums[chunk] = total;
+}
+
+// The same with the list in the device's memory, for any number of gradients.
+__global__ void __launch_bounds__(kThreads) sum_listed_chunks(const GradientList list) {
+  const auto chunk = static_cast<uint32_t>(blockIdx.x);
+  uint32_t at = 0;
+  if (threadIdx.x < 32) at = last_reached(list.first_chunk, list.n_gradients, chunk);
+  __shared__ uint32_t found;
+  if (threadIdx.x == 0) found = at;
+  __syncthreads();
+  at = found;
+  const Gradient gradient{list.address[at], list.n[at]};
+  const int64_t first = static_cast<int64_t>(chunk - list.first_chunk[at]) * kNormChunk;
+  const double sum = chunk_sum_of(static_cast<Dtype>(list.dtype[at]), gradient, first);
+  const double total = block_sum<kThreads>(sum);
+  if (threadIdx.x == 0) list.sums[chunk] = total;
+}
+
+__global__ void __launch_bounds__(kFinishThreads)
+    add_sums(const double* sums, int64_t n, double* squares) {
+  const double total = ordered_sum(sums, n);
+  if (threadIdx.x == 0) *squares = total;
 }
 
 struct NormResults {
@@ -119,10 +152,7 @@ struct NormResults {
 // Squares of finite numbers do not overflow a double: the sum tells whether all were finite.
 __global__ void __launch_bounds__(kFinishThreads)
     finish_norm(const double* sums, int64_t n, const float* clip, NormResults to) {
-  double sum = 0;
-#pragma unroll 4
-  for (int64_t i = threadIdx.x; i < n; i += kFinishThreads) sum += sums[i];
-  const double total = block_sum<kFinishThreads>(sum);
+  const double total = ordered_sum(sums, n);
   if (threadIdx.x != 0) return;
   const double norm = sqrt(total), limit = *clip;
   const double ratio = limit / (norm + 1e-6);
@@ -179,6 +209,12 @@ class GlobalNorm : public Prepared {
 };
 
 }  // namespace
+
+void launch_squares(const GradientList& list, uint32_t n_chunks, cudaStream_t stream) {
+  if (n_chunks > 0) sum_listed_chunks<<<n_chunks, kThreads, 0, stream>>>(list);
+  add_sums<<<1, kFinishThreads, 0, stream>>>(list.sums, n_chunks, list.squares);
+  check_launch("global_norm");
+}
 
 std::unique_ptr<Prepared> prepare_global_norm(const Request& request) {
   return std::make_unique<GlobalNorm>(request.get<GlobalNormParams>(),
