@@ -7,25 +7,27 @@ from pathlib import Path
 
 from ._error import Error
 
-VERSION = 1
+VERSION = 2
 F32, BF16, FP16 = 0, 1, 2
 NO_MASTER, REMAINDER, MASTER_F32 = 0, 1, 2
 _CODES = ("invalid_argument", "bad_data", "io", "numerics", "device", "internal")
 
 
-def _struct(name: str, fields: str) -> type[ctypes.Structure]:
+def struct(name: str, fields: str) -> type[ctypes.Structure]:
     types = {"s": ctypes.c_char_p, "p": ctypes.c_void_p, "q": ctypes.c_int64, "Q": ctypes.c_uint64,
-             "i": ctypes.c_int32, "I": ctypes.c_uint32, "d": ctypes.c_double}
+             "i": ctypes.c_int32, "I": ctypes.c_uint32, "d": ctypes.c_double, "B": ctypes.c_uint8, "3": ctypes.c_uint8 * 3}
     pairs = [field.split(":") for field in fields.split()]
     return type(name, (ctypes.Structure,), {"_fields_": [(field, types[kind]) for field, kind in pairs]})
 
 
-Options = _struct("Options", "state_m:s state_v:s master:s math:s group:q seed:I n_threads:i")
-Layout = _struct("Layout", "m_bytes:i v_bytes:i m_groups:q v_groups:q master:i reserved:i")
-Tensor = _struct("Tensor", "weight:p gradient:p master:p m:p v:p m_meta:p v_meta:p n:q name:Q lr:d beta1:d beta2:d eps:d "
+Options = struct("Options", "state_m:s state_v:s master:s math:s group:q seed:I n_threads:i")
+Layout = struct("Layout", "m_bytes:i v_bytes:i m_groups:q v_groups:q master:i reserved:i")
+Tensor = struct("Tensor", "weight:p gradient:p master:p m:p v:p m_meta:p v_meta:p n:q name:Q lr:d beta1:d beta2:d eps:d "
                            "weight_decay:d t:d dtype:i gradient_dtype:i")
-Step = _struct("Step", "clip:d attempt:I skipped:i grad_norm:d")
-Moment = _struct("Moment", "which:i reserved:i stored:p meta:p values:p n:q")
+Step = struct("Step", "clip:d attempt:I skip_nonfinite:i skipped:i reserved:i grad_norm:d")
+Formats = struct("Formats", "m_dtype:B m_expand:B m_stochastic:B v_dtype:B v_expand:B v_stochastic:B exact:B wide:3 store:3 "
+                            "reserved:3")
+Moment = struct("Moment", "which:i reserved:i stored:p meta:p values:p n:q")
 
 _library = None
 
@@ -44,6 +46,7 @@ def library() -> ctypes.CDLL:
         pointer = ctypes.c_void_p
         loaded.octet_optimizer_step.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
         loaded.octet_optimizer_layout.argtypes = [pointer, ctypes.c_int64, ctypes.c_int32, pointer]
+        loaded.octet_optimizer_formats.argtypes = [pointer, pointer]
         loaded.octet_optimizer_decode.argtypes = loaded.octet_optimizer_encode.argtypes = [pointer, pointer]
         loaded.octet_optimizer_close.argtypes = [pointer]
         loaded.octet_optimizer_close.restype = None
@@ -79,9 +82,15 @@ class Kernels:
         self._check(self._library.octet_optimizer_layout(self._handle, n, dtype, ctypes.byref(result)))
         return result
 
-    def step(self, tensors, count: int, clip: float, attempt: int):
+    def formats(self):
+        """The options as the numbers that the CUDA module knows: a Formats."""
+        result = Formats()
+        self._check(self._library.octet_optimizer_formats(self._handle, ctypes.byref(result)))
+        return result
+
+    def step(self, tensors, count: int, clip: float, attempt: int, skip_nonfinite: bool = True):
         """One update of an array of Tensor: a Step, with grad_norm and skipped."""
-        result = Step(clip, attempt & 0xFFFFFFFF, 0, 0.0)
+        result = Step(clip, attempt & 0xFFFFFFFF, int(skip_nonfinite))
         self._check(self._library.octet_optimizer_step(self._handle, tensors, count, ctypes.byref(result)))
         return result
 

@@ -18,9 +18,11 @@ try:
 except ImportError:
     raise Error("octet.optim: expected the package torch, it is not installed", "device") from None
 
+from ._device_step import DeviceStep
+from ._tensors import DTYPES, address, check_parameter, fitting, gradient_of, local, master_of, take_master
+
 __all__ = ["AdamW"]
 
-_DTYPES = {torch.float32: _c.F32, torch.bfloat16: _c.BF16, torch.float16: _c.FP16}
 _BY_WIDTH = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32}
 _OURS = ("names", "attempt", "format")  # keys of a group beside torch's
 
@@ -28,32 +30,37 @@ _OURS = ("names", "attempt", "format")  # keys of a group beside torch's
 class AdamW(torch.optim.Optimizer):
     """AdamW whose moments take two bytes a parameter, and whose masters none, two or four.
 
-    params: parameters, (name, parameter) pairs as model.named_parameters() gives them, or groups of either, on the CPU,
-        in BF16, FP16 or F32. Random bits are keyed by the names, else by "param.N", N counting all parameters.
-    lr, betas, eps, weight_decay: as torch.optim.AdamW; learning-rate schedulers work.
+    params: parameters, (name, parameter) pairs as model.named_parameters() gives them, or groups of either, in BF16, FP16
+        or F32, all on the CPU or all on CUDA devices. Random bits are keyed by the names, else by "param.N", N counting
+        all parameters. Sharded parameters (DTensor) step this rank's part, whose groups start where it starts.
+    lr, betas, eps, weight_decay: as torch.optim.AdamW; learning-rate schedulers work. lr may be a tensor.
     state: how both moments are stored, `state_m` and `state_v` one of them: f32, bf16, e4m3, e5m2, hif8, de8, each
         8-bit one with "+x" for range expansion, and "_sr" for stochastic rounding (e4m3_sr+x).
     master: what BF16 weights have beside them. bf16_remainder: 16 bits, together exactly an f32 master; fp32: an f32
         master; bf16_sr: nothing, weights round stochastically. FP16 weights always have an f32 master, F32 weights none.
     math: fast or exact powers of the range expansion.
     clip: largest norm of all gradients together, clipped inside the step; 0: none.
+    skip_nonfinite: whether a step whose gradients hold NaN or Inf changes nothing and does not count in t, which `skipped`
+        then says. That reads the gradients once more, as a clip does, which skips such steps anyway.
     group: elements of a group of 8-bit codes, 1 to 1024, as they lie in memory.
-    seed: of stochastic rounding.  threads: 0: one per core.
+    seed: of stochastic rounding.  threads: of the CPU; 0: one per core.
 
-    A step with a gradient that holds NaN or Inf changes nothing and does not count in t; `skipped` then says so.
+    On CUDA devices a step is queued on PyTorch's current stream and nothing waits for it; reading `grad_norm`, `skipped` or
+    `counts` does. A CUDA graph may hold a step, once one has run with the same parameters; it takes learning rates from
+    the device: give lr as a CUDA tensor, or call write_rates() where a scheduler has changed a number.
     Raises octet.Error. One thread at a time.
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, state="e4m3+x",
-                 state_m=None, state_v=None, master="bf16_remainder", math="fast", clip=0.0, group=128, seed=0,
-                 threads=0):
+                 state_m=None, state_v=None, master="bf16_remainder", math="fast", clip=0.0, skip_nonfinite=True,
+                 group=128, seed=0, threads=0):
         _check_numbers(float(lr), betas, eps, weight_decay, clip)
         self._format = (state_m or state, state_v or state, math, group)
         self._kernels = _c.Kernels(self._format[0], self._format[1], master, math, group, seed, threads)
-        self.clip = clip
-        self.grad_norm = 0.0  # of the last step, before clipping
-        self.skipped = False  # whether the last step changed nothing
-        self._cache = None
+        self._device = DeviceStep(self._kernels, group, seed)
+        self.clip, self.skip_nonfinite = clip, skip_nonfinite
+        self._last = {"grad_norm": 0.0, "skipped": 0, "applied": 0, "skips": 0}  # of steps on the CPU
+        self._cache = self._members = None
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "attempt": 0,
                     "format": list(self._format)}
         super().__init__(_with_names(params), defaults)
@@ -73,11 +80,12 @@ class AdamW(torch.optim.Optimizer):
                 raise Error(f"[optimizer] expected every name once, got {name} again")
             known.add(name)
         for name, p in zip(group["names"], group["params"]):
-            _check_parameter(name, p)
+            check_parameter(name, p)
         if self.param_groups:
             group.setdefault("attempt", self.param_groups[0]["attempt"])
         super().add_param_group(group)
-        self._cache = None
+        self._cache = self._members = None
+        self._device.forget()
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -86,21 +94,66 @@ class AdamW(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._update()
+        return loss
+
+    @torch._disable_dynamo
+    def _update(self):
+        """A compiled step calls it as it stands: kernels that are not PyTorch's cannot be traced into."""
+        if self._members is None:
+            self._members = [(name, p, i) for i, group in enumerate(self.param_groups)
+                             for name, p in zip(group["names"], group["params"])]
+        if self._members and self._members[0][1].is_cuda:
+            self._device.run(self, self._members)
+        else:
+            self._step_on_cpu()
+
+    def _step_on_cpu(self):
         attempt = self.param_groups[0]["attempt"] + 1
         for group in self.param_groups:
             group["attempt"] = attempt
         rows, count, states, kept = self._rows()
-        result = self._kernels.step(rows, count, float(self.clip), attempt)
-        self.grad_norm, self.skipped = result.grad_norm, bool(result.skipped)
-        if not self.skipped:
+        result = self._kernels.step(rows, count, float(self.clip), attempt, self.skip_nonfinite)
+        self._last.update(grad_norm=result.grad_norm, skipped=result.skipped)
+        self._last["skips" if result.skipped else "applied"] += 1
+        if not result.skipped:
             for state in states:
                 state["step"] += 1
         del kept
-        return loss
+
+    @property
+    def grad_norm(self) -> float:
+        """Of the last step, before clipping; NaN where neither clip nor skip_nonfinite asks for it."""
+        return self._results()["grad_norm"]
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the last step changed nothing."""
+        return bool(self._results()["skipped"])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many steps of this object were applied and how many skipped."""
+        results = self._results()
+        return {"applied": results["applied"], "skipped": results["skips"]}
+
+    def write_rates(self) -> None:
+        """Writes the groups' numbers to the device, where a CUDA graph that holds steps reads them."""
+        self._device.write_rates(self.param_groups)
+
+    def state_dict(self):
+        """As torch's, with all states as they are stored. Waits for the device."""
+        counted = self._device.read()
+        for group in self.param_groups if counted else ():
+            group["attempt"] = counted["attempt"]
+        return super().state_dict()
+
+    def _results(self) -> dict:
+        return self._device.read() or self._last
 
     def master_weights(self) -> dict[str, torch.Tensor]:
         """The f32 masters by name, in the shapes of their parameters; the weights themselves where they have none."""
-        return {name: _master_of(_local(p), self.state.get(p, {}).get("master"))
+        return {name: master_of(local(p), self.state.get(p, {}).get("master"))
                 for group in self.param_groups for name, p in zip(group["names"], group["params"])}
 
     @torch.no_grad()
@@ -115,8 +168,8 @@ class AdamW(torch.optim.Optimizer):
             groups.append({**plain, **{key: value for key, value in group.items() if key not in _OURS}})
         parameters = [p for group in self.param_groups for p in group["params"]]
         states = {index: {"step": torch.tensor(float(state["step"])),
-                          "exp_avg": self._decoded(self._kernels, _local(parameters[index]), state, 0),
-                          "exp_avg_sq": self._decoded(self._kernels, _local(parameters[index]), state, 1)}
+                          "exp_avg": self._decoded(self._kernels, local(parameters[index]), state, 0),
+                          "exp_avg_sq": self._decoded(self._kernels, local(parameters[index]), state, 1)}
                   for index, state in result["state"].items()}
         return {"state": states, "param_groups": groups}
 
@@ -144,7 +197,8 @@ class AdamW(torch.optim.Optimizer):
             group["names"], group["format"] = own, list(self._format)
             group.setdefault("attempt", attempts)
         self.state.update(loaded)
-        self._cache = None
+        self._cache = self._members = None
+        self._device.forget(self.param_groups[0]["attempt"])
 
     def __getstate__(self):
         raise Error("[optimizer] expected state_dict() to be stored, got the optimizer itself")
@@ -164,15 +218,15 @@ class AdamW(torch.optim.Optimizer):
                     continue
                 entry = entries[count] if count < len(entries) else None
                 if entry is None or entry.p is not p or entry.state is not self.state.get(p) \
-                        or entry.address != (p if entry.is_plain else p.to_local()).data_ptr():
+                        or entry.address != (p if entry.is_plain else p.tolocal()).data_ptr():
                     entry = self._entry(rows[count], name, p)
                     entries[count:count + 1] = [entry]
                 row, state = entry.row, entry.state
                 address = gradient.data_ptr() if entry.takes(gradient) else 0
                 if address == 0:
-                    gradient = _gradient_of(name, p, _local(p))
+                    gradient = gradient_of(name, p, local(p))
                     kept.append(gradient)
-                    address, row.gradient_dtype = gradient.data_ptr(), _DTYPES[gradient.dtype]
+                    address, row.gradient_dtype = gradient.data_ptr(), DTYPES[gradient.dtype]
                     entry.gradient_dtype = gradient.dtype
                 row.gradient = address
                 if entry.numbers != numbers:
@@ -184,24 +238,26 @@ class AdamW(torch.optim.Optimizer):
 
     def _entry(self, row, name, p):
         """A parameter's row, with everything but its gradient in it."""
-        state, weight = self.state[p], _local(p)
+        state, weight = self.state[p], local(p)
+        if weight.device.type != "cpu":
+            raise Error("[optimizer] expected parameters on the CPU or on CUDA devices, got both", "device")
         if not state:
             self._begin(weight, state)
         addresses = {key: value.data_ptr() for key, value in state.items() if torch.is_tensor(value)}
-        row.weight, row.n, row.dtype, row.name = weight.data_ptr(), weight.numel(), _DTYPES[weight.dtype], _c.name_hash(name)
+        row.weight, row.n, row.dtype, row.name = weight.data_ptr(), weight.numel(), DTYPES[weight.dtype], _c.name_hash(name)
         row.m, row.v, row.master = addresses["exp_avg"], addresses["exp_avg_sq"], addresses.get("master")
         row.m_meta, row.v_meta = addresses.get("exp_avg_meta"), addresses.get("exp_avg_sq_meta")
         return _Entry(p, state, row, weight)
 
     def _begin(self, weight, state):
         """States of zeros, and the master that the weight is."""
-        layout = self._kernels.layout(weight.numel(), _DTYPES[weight.dtype])
+        layout = self._kernels.layout(weight.numel(), DTYPES[weight.dtype])
         state["step"] = 0
         for key, width, groups in (("exp_avg", layout.m_bytes, layout.m_groups),
                                    ("exp_avg_sq", layout.v_bytes, layout.v_groups)):
             state[key] = torch.zeros_like(weight, dtype=_BY_WIDTH[width])
             if groups > 0 or (width == 1 and weight.numel() == 0):
-                state[key + "_meta"] = torch.zeros(groups, dtype=torch.int32)
+                state[key + "_meta"] = torch.zeros(groups, dtype=torch.int32, device=weight.device)
         if layout.master == _c.REMAINDER:
             state["master"] = torch.zeros_like(weight, dtype=torch.int16)
         elif layout.master == _c.MASTER_F32:
@@ -210,15 +266,25 @@ class AdamW(torch.optim.Optimizer):
     @staticmethod
     def _decoded(kernels, weight, state, which):
         key = ("exp_avg", "exp_avg_sq")[which]
-        values = torch.empty_like(weight, dtype=torch.float32)
-        meta = state.get(key + "_meta")
-        kernels.decode(which, state[key].data_ptr(), None if meta is None else meta.data_ptr(), values.data_ptr(),
-                       values.numel())
-        return values
+        stored, meta = state[key].cpu(), state.get(key + "_meta")
+        meta = None if meta is None else meta.cpu()
+        values = torch.empty_like(stored, dtype=torch.float32)
+        kernels.decode(which, stored.data_ptr(), address(meta), values.data_ptr(), values.numel())
+        return values.to(weight.device)
+
+    def _encode(self, which, values, state):
+        """Stores f32 values on the CPU as a moment of a state."""
+        key = ("exp_avg", "exp_avg_sq")[which]
+        stored, meta = torch.empty_like(state[key], device="cpu"), state.get(key + "_meta")
+        words = None if meta is None else torch.empty_like(meta, device="cpu")
+        self._kernels.encode(which, values.data_ptr(), stored.data_ptr(), address(words), values.numel())
+        state[key].copy_(stored)
+        if meta is not None:
+            meta.copy_(words)
 
     def _taken(self, p, saved, source, from_format):
         """A saved state of p as ours."""
-        weight, state = _local(p), {}
+        weight, state = local(p), {}
         self._begin(weight, state)
         state["step"] = int(saved["step"])
         for which, key in enumerate(("exp_avg", "exp_avg_sq")):
@@ -229,21 +295,19 @@ class AdamW(torch.optim.Optimizer):
             if is_same:
                 state[key].copy_(moment)
                 if meta is not None:
-                    state[key + "_meta"].copy_(_fitting(meta, state[key + "_meta"], key))
+                    state[key + "_meta"].copy_(fitting(meta, state[key + "_meta"], key))
                 continue
             if moment.is_floating_point():
-                values = torch.empty_like(weight, dtype=torch.float32).copy_(moment)
+                values = torch.empty_like(weight, dtype=torch.float32, device="cpu").copy_(moment)
             else:
-                layout = source.layout(weight.numel(), _DTYPES[weight.dtype])
+                layout = source.layout(weight.numel(), DTYPES[weight.dtype])
                 groups = (layout.m_groups, layout.v_groups)[which]
-                codes = torch.empty_like(weight, dtype=torch.uint8).copy_(moment)
-                words = _fitting(meta, torch.empty(groups, dtype=torch.int32), key).contiguous()
-                values = self._decoded(source, weight, {key: codes, key + "_meta": words}, which)
-            own = state.get(key + "_meta")
-            self._kernels.encode(which, values.data_ptr(), state[key].data_ptr(), None if own is None else own.data_ptr(),
-                                 values.numel())
+                codes = torch.empty_like(weight, dtype=torch.uint8, device="cpu").copy_(moment)
+                words = fitting(meta, torch.empty(groups, dtype=torch.int32), key).cpu().contiguous()
+                values = self._decoded(source, codes, {key: codes, key + "_meta": words}, which)
+            self._encode(which, values, state)
         if "master" in state and saved.get("master") is not None:
-            _take_master(weight, state["master"], saved["master"])
+            take_master(weight, state["master"], saved["master"])
         return state
 
 
@@ -293,65 +357,3 @@ def _check_numbers(lr, betas, eps, weight_decay, clip):
         if not is_right:
             raise Error(f"[optimizer] {name}: expected {'two numbers in [0, 1)' if name == 'betas' else '0 or more'}, "
                         f"got {value}")
-
-
-def _check_parameter(name, p):
-    local = _local(p)
-    if local.device.type != "cpu":
-        raise Error(f"[optimizer] {name}: expected a parameter on the CPU, got one on {local.device}", "device")
-    if local.dtype not in _DTYPES:
-        raise Error(f"[optimizer] {name}: expected float32, bfloat16 or float16, got {local.dtype}")
-    if local.layout != torch.strided or torch.empty_like(local).stride() != local.stride():
-        raise Error(f"[optimizer] {name}: expected memory without gaps and overlaps, got strides {list(local.stride())}")
-
-
-def _local(p):
-    """This rank's part of a sharded tensor; groups start where it starts."""
-    return p.to_local() if hasattr(p, "to_local") else p.detach()
-
-
-def _gradient_of(name, p, weight):
-    gradient = _local(p.grad)
-    if gradient.layout != torch.strided or gradient.dtype not in _DTYPES or gradient.device != weight.device:
-        raise Error(f"[optimizer] {name}: expected a dense gradient of float32, bfloat16 or float16 on {weight.device}, got "
-                    f"{gradient.dtype} {gradient.layout} on {gradient.device}")
-    if gradient.shape != weight.shape:
-        raise Error(f"[optimizer] {name}: expected a gradient {list(weight.shape)}, got {list(gradient.shape)}")
-    if gradient.numel() > 0 and gradient.untyped_storage().nbytes() == 0:
-        raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
-    if gradient.stride() != weight.stride():
-        gradient = torch.empty_like(weight, dtype=gradient.dtype).copy_(gradient)
-    return gradient
-
-
-def _master_of(weight, master):
-    """The f32 master: the bits of weight and remainder together, the master itself, or the weight."""
-    if master is None:
-        return weight.to(torch.float32).clone()
-    if master.dtype == torch.float32:
-        return master.clone()
-    bits = (weight.view(torch.int16).to(torch.int32) << 16) + master.to(torch.int32)
-    return bits.view(torch.float32)
-
-
-def _take_master(weight, own, saved):
-    """Masters that were saved, as `own`: i16 remainders or f32."""
-    if saved.shape != weight.shape:
-        raise Error(f"[optimizer] master: expected shape {list(weight.shape)}, got {list(saved.shape)}", "bad_data")
-    if saved.dtype == own.dtype:
-        own.copy_(saved)
-    elif own.dtype == torch.float32:
-        own.copy_(_master_of(weight, torch.empty_like(weight, dtype=saved.dtype).copy_(saved)))
-    else:
-        exact = torch.empty_like(weight, dtype=torch.float32).copy_(saved).view(torch.int32).to(torch.int64)
-        rest = exact - (weight.view(torch.int16).to(torch.int64) << 16)
-        if rest.numel() > 0 and int(rest.abs().max()) > 0x8000:
-            raise Error("[optimizer] expected masters of these weights (load the model first), got those of others", "bad_data")
-        own.copy_(rest.clamp(-0x8000, 0x7FFF))
-
-
-def _fitting(meta, like, key):
-    if meta is None or meta.shape != like.shape:
-        raise Error(f"[optimizer] {key}_meta: expected shape {list(like.shape)}, got "
-                    f"{None if meta is None else list(meta.shape)}", "bad_data")
-    return meta.to(like.dtype)

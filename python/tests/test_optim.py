@@ -290,6 +290,28 @@ def test_a_group_can_be_added_later_and_weights_can_move():
     assert not torch.equal(moved, net[0].weight)
 
 
+def test_a_compiled_step_is_the_same():
+    net, twin = model(), model()
+    a = octet.optim.AdamW(net.named_parameters(), **OPTIONS)
+    b = octet.optim.AdamW(twin.named_parameters(), **OPTIONS)
+    compiled = torch.compile(b.step, backend="eager")
+    for step in range(3):
+        set_gradients(net, step)
+        set_gradients(twin, step)
+        a.step()
+        compiled()
+    assert equal(bits_of(net), bits_of(twin))
+
+
+def test_without_clip_and_skip_nothing_is_summed():
+    nets = model(), model()
+    for net, skip in zip(nets, (True, False)):
+        optimizer = octet.optim.AdamW(net.named_parameters(), **OPTIONS, skip_nonfinite=skip)
+        run(net, optimizer, 3)
+        assert np.isnan(optimizer.grad_norm) == (not skip) and optimizer.counts == {"applied": 3, "skipped": 0}
+    assert equal(bits_of(nets[0]), bits_of(nets[1]))
+
+
 def test_one_line_is_all_that_changes_and_it_learns():
     losses = []
     for make in (lambda net: torch.optim.AdamW(net.parameters(), lr=1e-2),
@@ -318,7 +340,7 @@ def parameter(**options):
     (lambda: octet.optim.AdamW([parameter()], state="e9m9"), "state format"),
     (lambda: octet.optim.AdamW([parameter()], master="half"), "master"),
     (lambda: octet.optim.AdamW([parameter(dtype=torch.float64)]), "param.0: expected float32, bfloat16 or float16"),
-    (lambda: octet.optim.AdamW([parameter(device="meta")]), "param.0: expected a parameter on the CPU, got one on meta"),
+    (lambda: octet.optim.AdamW([parameter(device="meta")]), "param.0: expected a parameter on the CPU or a CUDA device, got one on meta"),
     (lambda: octet.optim.AdamW([torch.nn.Parameter(torch.zeros(8, 8)[:, ::2])]), "without gaps and overlaps"),
     (lambda: octet.optim.AdamW([torch.nn.Parameter(torch.zeros(1).expand(8))]), "without gaps and overlaps"),
     (lambda: octet.optim.AdamW([("a", parameter()), parameter()]), "with names or none"),
