@@ -293,7 +293,7 @@ inline void add_stores(Cases& all) {
     all.push_back({.name = keeps ? "store_scaled_positive" : "store_scaled",
                    .op = OpCode::store_scaled,
                    .attrs = StoreScaledAttrs{.keeps_positive = keeps, .stream = 77, .seed = 3},
-                   .operands = {typed({9, 129}, Dtype::f32, Fill::wide),
+                   .operands = {typed({3, 129}, Dtype::f32, Fill::wide),
                                 typed({}, Dtype::f32, Fill::constant), scalar(5, Dtype::u32)},
                    .tolerance = Tolerance::exact,
                    .typed_only = true});

@@ -93,6 +93,9 @@ TEST(RunSetup, every_listed_name_means_something) {
       if (row.path == "recipe.compute" && name == "fp16") sets.push_back("recipe=fp16");
       if (row.path == "recipe.activations" || row.path == "recipe.gradient_rounding")
         sets.push_back("recipe=hif8");
+      if (row.path == "recipe.rescale" || row.path == "recipe.scaled_gradient")
+        sets.push_back("recipe=scalify_fp16");
+      if (name == "fp16_sr") sets.push_back("recipe=scalify_fp16");
       if (row.path == "recipe.mx_scale") sets.push_back("recipe=mxfp8");
       if (row.path == "model.kind") sets.push_back("model.kv_heads=0");
       const RunConfig config = config_with(sets);
