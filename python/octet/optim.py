@@ -218,7 +218,7 @@ class AdamW(torch.optim.Optimizer):
                     continue
                 entry = entries[count] if count < len(entries) else None
                 if entry is None or entry.p is not p or entry.state is not self.state.get(p) \
-                        or entry.address != (p if entry.is_plain else p.tolocal()).data_ptr():
+                        or entry.address != (p if entry.is_plain else local(p)).data_ptr():
                     entry = self._entry(rows[count], name, p)
                     entries[count:count + 1] = [entry]
                 row, state = entry.row, entry.state

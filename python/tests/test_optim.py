@@ -275,6 +275,24 @@ def test_a_closure_is_called_with_gradients():
     assert losses[-1] < losses[0]
 
 
+def test_sharded_parameters_step_again_and_again(tmp_path):
+    tensors = pytest.importorskip("torch.distributed.tensor")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+        whole = torch.nn.Parameter(torch.linspace(-1, 1, 512).reshape(4, 128))
+        sharded = torch.nn.Parameter(tensors.distribute_tensor(whole.detach().clone(), mesh, [tensors.Shard(0)]))
+        for p in (whole, sharded):
+            optimizer = octet.optim.AdamW([("w", p)], lr=0.1)
+            for _ in range(3):
+                optimizer.zero_grad()
+                (p * p).sum().backward()
+                optimizer.step()
+        assert torch.equal(sharded.to_local(), whole.detach())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_group_can_be_added_later_and_weights_can_move():
     net = model()
     optimizer = octet.optim.AdamW(net[0].named_parameters(prefix="0"), **OPTIONS)
