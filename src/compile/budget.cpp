@@ -33,17 +33,17 @@ int64_t planned_bytes(const ProgramOptions& options, const Catalogue& catalogue)
   return Program(options, catalogue).planned_bytes();
 }
 
-int n_layers_of(const Graph& graph) {
+int n_layers_of(Program& program) {
+  const Graph& graph = program.plan(program.train_functions().front()).graph;
   int n = 0;
   for (const Node& node : graph.nodes) n = std::max(n, node.tag.layer + 1);
   return n;
 }
 
-// Full recompute of as few layers as fit; of all of them it does.
-ProgramOptions of_fewest_layers(ProgramOptions options, const Catalogue& catalogue,
+// Full recompute of as few of `n_layers` as fit; of all of them it does.
+ProgramOptions of_fewest_layers(ProgramOptions options, int n_layers, const Catalogue& catalogue,
                                 int64_t limit_bytes) {
-  Program program(options, catalogue);
-  int too_few = 0, enough = n_layers_of(program.plan(program.train_functions().front()).graph);
+  int too_few = 0, enough = n_layers;
   while (enough - too_few > 1) {
     options.recompute_layers = too_few + (enough - too_few) / 2;
     const bool fits = planned_bytes(options, catalogue) <= limit_bytes;
@@ -156,10 +156,11 @@ ProgramOptions fit_to_budget(const ProgramOptions& options, const Catalogue& cat
   const ProgramOptions* smallest = nullptr;
   int64_t least = 0;
   for (const ProgramOptions& candidate : list) {
-    const int64_t bytes = planned_bytes(candidate, catalogue);
+    Program program(candidate, catalogue);
+    const int64_t bytes = program.planned_bytes();
     if (bytes <= budget_bytes) {
-      const bool may_be_fewer = !options.recompute && candidate.recompute == Recompute::full;
-      return may_be_fewer ? of_fewest_layers(candidate, catalogue, budget_bytes) : candidate;
+      if (options.recompute || candidate.recompute != Recompute::full) return candidate;
+      return of_fewest_layers(candidate, n_layers_of(program), catalogue, budget_bytes);
     }
     if (smallest == nullptr || bytes < least) smallest = &candidate, least = bytes;
   }

@@ -10,9 +10,8 @@
 //                     statistics of before too, where a gradient keeps them
 //   gemm_accumulate   add(x, gemm) -> gemm with addend
 //   norm_grad_accumulate  add(x, norm's gradient) -> the gradient with addend
-//   gradient_quantize gated activation's gradients (-> amax -> scale) -> quantize_both twice to
-//   FP8:
-//                     codes without wide stores, where the target asks for it
+//   gradient_quantize  gated activation's gradients (-> amax -> scale) -> quantize_both of each, to
+//                     FP8: codes without wide stores, where the target asks for it
 // and at the end fuse_amax.h.
 // A rule that finds its first node but not the rest is a near miss: listed with the reason.
 #pragma once

@@ -40,6 +40,34 @@ void on_plain(Kernel kernel, const RefCall& call, OpCode op) {
   kernel({.attrs = call.attrs, .in = plain.get(), .out = call.out});
 }
 
+// What a fused quantizer makes its scale from, and leaves.
+struct ScaleOfAmax {
+  const Attrs& attrs;
+  std::span<const RefTensor> values;  // whose amax it is of
+  const RefTensor* history = nullptr;
+  RefTensor nonfinite, next_history;
+
+  double make() const {
+    double largest = 0, scale = 0;
+    const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+    RefTensor found[] = {{.type = scalar, .data = {&largest, 1}}, nonfinite};
+    amax({.attrs = attrs, .in = values, .out = found});
+    RefTensor made[] = {{.type = scalar, .data = {&scale, 1}}, next_history};
+    if (history == nullptr) {
+      quant_scale({.attrs = attrs, .in = {found, 1}, .out = made});
+    } else {
+      const RefTensor in[] = {found[0], *history};
+      delayed_scale({.attrs = attrs, .in = in, .out = made});
+    }
+    return scale;
+  }
+};
+
+// The operand of a slot, nullptr where it is absent.
+const RefTensor* tensor_at(const RefCall& call, SlotId slot) {
+  return optional(call.in, slot).empty() ? nullptr : &call.in[slot];
+}
+
 // The layer's result and statistics, in doubles, and the quantizer of the result.
 class LayerQuantizer {
  public:
@@ -99,19 +127,13 @@ class LayerQuantizer {
 
   double make_scale(const RefTensor& y) const {
     if (!own_scale()) return operand(op_.given_scale)[0];
-    double largest = 0, scale = 0;
-    const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
-    RefTensor found[] = {{.type = scalar, .data = {&largest, 1}}, call_.out[kLayerNonfinite]};
-    amax({.attrs = attrs_, .in = {&y, 1}, .out = found});
-    RefTensor made[] = {{.type = scalar, .data = {&scale, 1}}, {}};
-    if (operand(op_.history).empty()) {
-      quant_scale({.attrs = attrs_, .in = {found, 1}, .out = made});
-      return scale;
-    }
-    const RefTensor in[] = {found[0], call_.in[op_.history]};
-    made[1] = call_.out[op_.next_history];
-    delayed_scale({.attrs = attrs_, .in = in, .out = made});
-    return scale;
+    const RefTensor* const history = tensor_at(call_, op_.history);
+    return ScaleOfAmax{attrs_,
+                       {&y, 1},
+                       history,
+                       call_.out[kLayerNonfinite],
+                       history == nullptr ? RefTensor{} : call_.out[op_.next_history]}
+        .make();
   }
 
   void write_codes(const RefTensor& y, double scale) const {
@@ -188,17 +210,10 @@ void gated_act_grad_quantize(const RefCall& call) {
   if (const auto given = optional(call.in, Op::given_scale); !given.empty()) {
     scale = given[0];
   } else {
-    double largest = 0;
-    RefTensor found[] = {{.type = scalar, .data = {&largest, 1}}, call.out[Op::nonfinite]};
-    amax({.attrs = attrs, .in = gradients, .out = found});
-    RefTensor made[] = {{.type = scalar, .data = {&scale, 1}}, {}};
-    if (optional(call.in, Op::history).empty()) {
-      quant_scale({.attrs = attrs, .in = {found, 1}, .out = made});
-    } else {
-      const RefTensor in[] = {found[0], call.in[Op::history]};
-      made[1] = call.out[Op::next_history];
-      delayed_scale({.attrs = attrs, .in = in, .out = made});
-    }
+    const RefTensor* const history = tensor_at(call, Op::history);
+    scale = ScaleOfAmax{attrs, gradients, history, call.out[Op::nonfinite],
+                        history == nullptr ? RefTensor{} : call.out[Op::next_history]}
+                .make();
     call.out[Op::scale].data[0] = scale;
   }
   for (const size_t i : {size_t{0}, size_t{1}}) {

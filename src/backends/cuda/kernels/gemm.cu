@@ -33,6 +33,16 @@ __global__ void make_alpha_beta(const float* scale_a, const float* scale_b, floa
   to[1] = beta;
 }
 
+// Of scales of a whole factor; those of blocks are in what is decoded.
+void launch_alpha_beta(const GemmParams& p, const Launch& args, float* to) {
+  const bool whole_a = p.has_scale_a && p.a_blocks.none();
+  const bool whole_b = p.has_scale_b && p.b_blocks.none();
+  make_alpha_beta<<<1, 1, 0, args.stream>>>(whole_a ? args.in<float>(Slot::scale_a) : nullptr,
+                                            whole_b ? args.in<float>(Slot::scale_b) : nullptr,
+                                            p.has_c ? 1.0f : 0.0f, to);
+  check_launch("alpha");
+}
+
 // A factor as it lies, and what it is decoded to.
 struct Decoded {
   Dtype codes, to;
@@ -93,13 +103,7 @@ class WideGemm : public Prepared {
       : params_(p), product_(context, p, scales_wide(p) ? AlphaPlace::device : AlphaPlace::one) {}
   void launch(const Launch& args) override {
     const GemmScratch scratch = gemm_scratch(params_, args.scratch);
-    if (scales_wide(params_)) {
-      make_alpha_beta<<<1, 1, 0, args.stream>>>(
-          params_.has_scale_a ? args.in<float>(Slot::scale_a) : nullptr,
-          params_.has_scale_b ? args.in<float>(Slot::scale_b) : nullptr,
-          params_.has_c ? 1.0f : 0.0f, scratch.alpha_beta);
-      check_launch("alpha");
-    }
+    if (scales_wide(params_)) launch_alpha_beta(params_, args, scratch.alpha_beta);
     product_.run({.a = args.operands[Slot::a],
                   .b = args.operands[Slot::b],
                   .c = params_.has_c ? args.operands[Slot::c] : nullptr,
@@ -130,11 +134,7 @@ class DecodedGemm : public Prepared {
     const GemmScratch scratch = gemm_scratch(p, args.scratch);
     auto* const a = scratch.factors;
     auto* const b = a + decoded_bytes(p.m * p.k);
-    make_alpha_beta<<<1, 1, 0, args.stream>>>(
-        p.a_blocks.none() ? args.in<float>(Slot::scale_a) : nullptr,
-        p.b_blocks.none() ? args.in<float>(Slot::scale_b) : nullptr, p.has_c ? 1.0f : 0.0f,
-        scratch.alpha_beta);
-    check_launch("alpha");
+    launch_alpha_beta(p, args, scratch.alpha_beta);
     const Dtype to = decoded_type(p);
     launch_decode({p.a, to, p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k, p.a_blocks, p.a_scales},
                   {args.operands[Slot::a], args.operands[Slot::scale_a], a, args.stream});
