@@ -6,6 +6,7 @@
 
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
+#include "ir/ops/quantize_layers.h"
 
 namespace octet::ops {
 namespace {
@@ -48,14 +49,10 @@ Values decompose_gradients(Builder& b, const Node& node) {
   Values results(node.results.size(), kNoValue);
   ValueId scale = node.in(Slot::given_scale);
   if (scale == kNoValue) {
-    const Values amax = b.emit(OpCode::amax, NoAttrs{}, wide);
-    const ValueId history = node.in(Slot::history);
-    const Values made = history == kNoValue
-                            ? b.emit(OpCode::quant_scale, a.q, {amax[AmaxOp::amax]})
-                            : b.emit(OpCode::delayed_scale, a.q, {amax[AmaxOp::amax], history});
-    scale = results[Slot::scale] = made[0];
-    results[Slot::nonfinite] = amax[AmaxOp::nonfinite];
-    if (history != kNoValue) results[Slot::next_history] = made[DelayedScale::next_history];
+    const OwnScale own = emit_own_scale(b, a.q, wide, node.in(Slot::history));
+    scale = results[Slot::scale] = own.scale;
+    results[Slot::nonfinite] = own.nonfinite;
+    if (own.next_history != kNoValue) results[Slot::next_history] = own.next_history;
   }
   for (const int i : {0, 1}) {
     const auto at = static_cast<size_t>(i);

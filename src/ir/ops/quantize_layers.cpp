@@ -161,14 +161,10 @@ Values decompose_fused(Builder& b, const Node& node) {
   Values results(node.results.size(), kNoValue);
   ValueId scale = node.in(op.given_scale);
   if (scale == kNoValue) {
-    const Values amax = b.emit(OpCode::amax, NoAttrs{}, {plain[0]});
-    const ValueId history = node.in(op.history);
-    const Values made = history == kNoValue
-                            ? b.emit(OpCode::quant_scale, q, {amax[AmaxOp::amax]})
-                            : b.emit(OpCode::delayed_scale, q, {amax[AmaxOp::amax], history});
-    scale = results[kLayerScale] = made[0];
-    results[kLayerNonfinite] = amax[AmaxOp::nonfinite];
-    if (history != kNoValue) results[op.next_history] = made[DelayedScale::next_history];
+    const OwnScale own = emit_own_scale(b, q, {plain[0]}, node.in(op.history));
+    scale = results[kLayerScale] = own.scale;
+    results[kLayerNonfinite] = own.nonfinite;
+    if (own.next_history != kNoValue) results[op.next_history] = own.next_history;
   }
   std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
   const Values codes =
@@ -187,6 +183,17 @@ constexpr InplacePair kInplaceGated[] = {
 constexpr InplacePair kInplaceGelu[] = {{GeluQuantize::next_history, GeluQuantize::history}};
 
 }  // namespace
+
+OwnScale emit_own_scale(Builder& b, const QuantizeAttrs& q, const std::vector<ValueId>& values,
+                        ValueId history) {
+  const Values amax = b.emit(OpCode::amax, NoAttrs{}, values);
+  if (history == kNoValue) {
+    const ValueId scale = b.emit1(OpCode::quant_scale, q, {amax[AmaxOp::amax]});
+    return {scale, amax[AmaxOp::nonfinite], kNoValue};
+  }
+  const Values made = b.emit(OpCode::delayed_scale, q, {amax[AmaxOp::amax], history});
+  return {made[DelayedScale::scale], amax[AmaxOp::nonfinite], made[DelayedScale::next_history]};
+}
 
 constinit const OpDef kRmsNormQuantize = {.code = OpCode::rms_norm_quantize,
                                           .name = "rms_norm_quantize",

@@ -2,6 +2,7 @@
 // results are.
 #pragma once
 
+#include "ir/builder.h"
 #include "ir/op_def.h"
 
 namespace octet {
@@ -30,5 +31,17 @@ struct QuantizedLayerAttrs {
 };
 QuantizedLayerAttrs split(const Attrs& attrs);
 Attrs join(const QuantizedLayerAttrs& parts);
+
+namespace ops {
+
+// The scale that an op with a quantizer makes of its values, as its decomposition has it: from
+// their amax, or with a history as delayed_scale does (kNoValue: without one, and no next one).
+struct OwnScale {
+  ValueId scale, nonfinite, next_history;
+};
+OwnScale emit_own_scale(Builder& b, const QuantizeAttrs& q, const std::vector<ValueId>& values,
+                        ValueId history);
+
+}  // namespace ops
 
 }  // namespace octet

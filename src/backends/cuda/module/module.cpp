@@ -5,16 +5,12 @@
 #include "backends/cuda/kernels/attention.h"
 #include "backends/cuda/kernels/gemm_algorithms.h"
 #include "backends/cuda/module/context.h"
+#include "backends/cuda/module/guarded.h"
 #include "backends/cuda/module/table.h"
 #include "backends/cuda/module_api.h"
 
 namespace octet::cuda {
 namespace {
-
-std::string& error_text() {
-  static thread_local std::string text;
-  return text;
-}
 
 Context& context() {
   static Context the_context;
@@ -23,17 +19,6 @@ Context& context() {
 
 cudaStream_t stream_of(int32_t index) {
   return index == 0 ? context().stream : context().transfers;
-}
-
-template <typename F>
-int guarded(F&& f) {
-  try {
-    f();
-    return 0;
-  } catch (const std::exception& error) {
-    error_text() = error.what();
-    return 1;
-  }
 }
 
 void copy_text(char* to, size_t size, const std::string& text) {

@@ -1,28 +1,12 @@
 // The C interface to the optimizer (optimizer_api.h): turns exceptions into codes.
-#include <exception>
-
 #include "backends/cuda/module/adamw_many.h"
+#include "backends/cuda/module/guarded.h"
 
 namespace octet::cuda {
 namespace {
 
-std::string& error_text() {
-  static thread_local std::string text;
-  return text;
-}
 const char* last_error() {
   return error_text().c_str();
-}
-
-template <typename F>
-int guarded(F&& f) {
-  try {
-    f();
-    return 0;
-  } catch (const std::exception& error) {
-    error_text() = error.what();
-    return 1;
-  }
 }
 
 // The caller's device is another one, perhaps.

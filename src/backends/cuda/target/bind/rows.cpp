@@ -122,16 +122,10 @@ KernelSpec grad_codes_spec(const NodeView& view) {
   p.second_rows_at = Op::dup;
   p.second_transposed_at = Op::dup_transposed;
   CodesArg& codes = p.codes;
+  codes = codes_with_scale(
+      view, {Op::given_scale, Op::history, Op::scale, Op::nonfinite, Op::next_history}, attrs.q);
   codes.rows_at = Op::dgate;
   codes.transposed_at = Op::dgate_transposed;
-  codes.given_at = place(view, Op::given_scale);
-  codes.history_at = place(view, Op::history);
-  codes.scale_at = result_place(view, Op::scale);
-  codes.flag_at = result_place(view, Op::nonfinite);
-  codes.next_history_at = result_place(view, Op::next_history);
-  if (view.has(Op::history)) codes.n_history = static_cast<int32_t>(view.in(Op::history).n_elems());
-  codes.dtype = view.out(Op::dgate).dtype;
-  codes.target = static_cast<float>(attrs.q.target);
   codes.padded_rows = view.out(Op::dgate_transposed).shape[1];
   return make_spec(KernelId::gated_act_grad_quantize, p);
 }

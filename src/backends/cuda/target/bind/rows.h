@@ -43,6 +43,25 @@ inline RowOperand row_operand(const NodeView& view, size_t i) {
           .scales = Dtype::bf16,
           .group = 0};
 }
+// The operands and results of a per-tensor quantizer inside an op.
+struct ScaleSlots {
+  size_t given, history;                  // operands
+  size_t scale, nonfinite, next_history;  // results
+};
+inline CodesArg codes_with_scale(const NodeView& view, const ScaleSlots& at,
+                                 const QuantizeAttrs& q) {
+  CodesArg codes;
+  codes.given_at = place(view, at.given);
+  codes.history_at = place(view, at.history);
+  codes.scale_at = result_place(view, at.scale);
+  codes.flag_at = result_place(view, at.nonfinite);
+  codes.next_history_at = result_place(view, at.next_history);
+  if (view.has(at.history)) codes.n_history = static_cast<int32_t>(view.in(at.history).n_elems());
+  codes.dtype = view.out(0).dtype;
+  codes.target = static_cast<float>(q.target);
+  return codes;
+}
+
 // Codes where the op's attributes have a group.
 inline RowOperand row_operand(const NodeView& view, const StoredPlace& stored, const Attrs& attrs) {
   RowOperand operand = row_operand(view, stored.operand);

@@ -50,17 +50,10 @@ bool layer_applies(const NodeView& view) {
 
 CodesArg codes_of(const NodeView& view, const Plain& plain) {
   const QuantizedLayer& op = *plain.quantized;
-  CodesArg codes;
+  CodesArg codes = codes_with_scale(
+      view, {op.given_scale, op.history, kLayerScale, kLayerNonfinite, op.next_history}, plain.q);
   (plain.q.transposed ? codes.transposed_at : codes.rows_at) = kLayerQ;
   if (plain.both) codes.transposed_at = static_cast<int8_t>(op.q_transposed);
-  codes.given_at = place(view, op.given_scale);
-  codes.scale_at = result_place(view, kLayerScale);
-  codes.flag_at = result_place(view, kLayerNonfinite);
-  codes.history_at = place(view, op.history);
-  codes.next_history_at = result_place(view, op.next_history);
-  if (view.has(op.history)) codes.n_history = static_cast<int32_t>(view.in(op.history).n_elems());
-  codes.dtype = view.out(kLayerQ).dtype;
-  codes.target = static_cast<float>(plain.q.target);
   if (codes.transposed_at != kAbsent)
     codes.padded_rows = view.out(static_cast<size_t>(codes.transposed_at)).shape[1];
   return codes;
