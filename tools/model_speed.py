@@ -5,7 +5,7 @@
 
 Makes a Llama folder of random BF16 weights, of the run file's shape, in shards of --shard-gb. Loading is timed by
 `octet train` itself (its line "loaded ..."), with the files in the system's cache, and with --cold once more with
-the cache dropped. The run of one step is saved, and `octet convert` writes it as BF16, beside the disk's own speed
+the cache dropped, and once as the frozen base of adapters. The run of one step is saved, and `octet convert` writes it as BF16, beside the disk's own speed
 (`dd ... conv=fdatasync`, and O_DIRECT). Needs 3.2 times the weights free in --folder, which is removed at the end.
 Prints one line each: what, seconds, bytes, GB/s, peak of host memory.
 """
@@ -151,6 +151,10 @@ def main():
     load(command, size, "load, files in the system's cache")
     if args.cold and drop_caches():
         load(command, size, "load, files on the disk")
+    adapted = [word.replace(f"out={run}", f"out={run}-adapters") for word in command]
+    for item in ["lora.rank=16", "lora.base=e4m3", "train.export=none"]:
+        adapted += ["--set", item]
+    load(adapted, size, "load as a frozen base in E4M3, with adapters")
     for name in os.listdir(model):
         if name.endswith(".safetensors"):
             os.remove(os.path.join(model, name))

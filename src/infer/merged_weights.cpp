@@ -4,27 +4,16 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/integer.h"
 #include "formats/codec.h"
-#include "formats/quantize.h"
 #include "infer/inference.h"
 
 namespace octet {
 namespace {
 
-constexpr size_t kMostRecent = 4;
+constexpr size_t kMostRecent = 16;
 
 Graph forward_graph(const ModelSpec& spec) {
   return build_model(spec, {.batch = 1, .seq = 1}, ModelOutputs::logits).graph;
-}
-
-Quantizer quantizer_of(FrozenFormat format) {
-  const bool in_blocks = format == FrozenFormat::e4m3_blocks;
-  const Granularity granularity = {in_blocks ? Granularity::Kind::block : Granularity::Kind::tensor,
-                                   in_blocks ? kFrozenBlock : 0};
-  Quantizer quantizer = linear_quantizer(frozen_dtype(format), granularity);
-  if (in_blocks) quantizer.scale_type = Dtype::bf16;
-  return quantizer;
 }
 
 void round_to(Dtype dtype, std::span<float> values) {
@@ -35,21 +24,6 @@ void round_to(Dtype dtype, std::span<float> values) {
 }
 
 }  // namespace
-
-FrozenMatrix freeze(FrozenFormat format, const Shape& shape, std::span<const float> values,
-                    const std::string& name) {
-  const Quantizer quantizer = quantizer_of(format);
-  const MatrixShape matrix = {shape.at(0), shape.at(1)};
-  const MatrixShape grid = scale_shape(matrix, quantizer.granularity);
-  FrozenMatrix frozen;
-  frozen.data.resize(values.size());
-  frozen.scales.resize(static_cast<size_t>(grid.n_elems()));
-  if (quantize(quantizer, matrix, values, frozen.data, frozen.scales)) {
-    throw Error(ErrorCode::bad_data, "[weights] '{}': expected finite weights, got NaN or Inf",
-                name);
-  }
-  return frozen;
-}
 
 std::set<std::string> frozen_matrices(const ModelSpec& spec) {
   std::set<std::string> names;
@@ -107,59 +81,67 @@ std::vector<float> MergedWeights::factor(const std::string& name, const Shape& s
   return values;
 }
 
-// What the base's weight was while the adapters were trained.
-std::vector<float> MergedWeights::base_values(const std::string& parameter) const {
-  std::vector<float> values = base_.read(parameter);
-  if (!frozen_.contains(parameter)) {
-    round_to(note_.frozen == FrozenFormat::bf16 ? Dtype::bf16 : note_.compute, values);
-    return values;
-  }
-  const Shape& shape = stored(parameter).shape;
-  const FrozenMatrix frozen = freeze(note_.frozen, shape, values, parameter);
-  dequantize(quantizer_of(note_.frozen), {shape[0], shape[1]}, frozen.data, frozen.scales, values);
-  return values;
-}
-
-std::vector<float> MergedWeights::merged(const std::string& parameter) const {
-  std::vector<float> values = base_values(parameter);
-  const auto found = by_weight_.find(parameter);
-  if (found == by_weight_.end()) return values;
-  const LoraAdapter& adapter = found->second;
-  const int64_t rank = note_.lora.rank, n_in = adapter.n_in;
-  const std::vector<float> a = factor(adapter.a(), {rank, n_in});
-  const std::vector<float> b = factor(adapter.b(), {adapter.n_out, rank});
-  const double scale = note_.lora.alpha / static_cast<double>(rank);
-  std::vector<double> row(static_cast<size_t>(n_in));
-  for (int64_t out = 0; out < adapter.n_out; ++out) {
-    std::ranges::fill(row, 0.0);
-    for (int64_t r = 0; r < rank; ++r) {
-      const auto factor_b = scale * static_cast<double>(b[static_cast<size_t>(out * rank + r)]);
-      const float* a_row = a.data() + r * n_in;
-      for (int64_t in = 0; in < n_in; ++in) {
-        row[static_cast<size_t>(in)] += factor_b * static_cast<double>(a_row[in]);
-      }
-    }
-    for (int64_t in = 0; in < n_in; ++in) {
-      const int64_t at = adapter.out_in ? out * n_in + in : in * adapter.n_out + out;
-      float& value = values[static_cast<size_t>(at)];
-      value = static_cast<float>(static_cast<double>(value) + row[static_cast<size_t>(in)]);
-    }
-  }
-  return values;
-}
-
-MergedWeights::Values MergedWeights::whole(const std::string& parameter) const {
+std::shared_ptr<const MergedWeights::Change> MergedWeights::change_of(
+    const std::string& parameter) const {
   const std::scoped_lock lock(mutex_);
   const auto found = recent_.find(parameter);
   if (found != recent_.end()) return found->second;
+  auto change = std::make_shared<Change>();
+  if (frozen_.contains(parameter)) {
+    change->frozen.emplace(base_, parameter, stored(parameter).shape, note_.frozen);
+  }
+  if (const auto it = by_weight_.find(parameter); it != by_weight_.end()) {
+    const LoraAdapter& adapter = it->second;
+    change->adapter = &adapter;
+    change->a = factor(adapter.a(), {note_.lora.rank, adapter.n_in});
+    change->b = factor(adapter.b(), {adapter.n_out, note_.lora.rank});
+  }
   if (recent_.size() >= kMostRecent) recent_.clear();
-  return recent_[parameter] = std::make_shared<const std::vector<float>>(merged(parameter));
+  return recent_[parameter] = std::move(change);
+}
+
+// (alpha / rank) B A, of elements [first, first + out.size()) of a weight of n_cols columns.
+void MergedWeights::add_product(const Change& change, int64_t n_cols, int64_t first,
+                                std::span<float> out) const {
+  const LoraAdapter& adapter = *change.adapter;
+  const int64_t rank = note_.lora.rank, n_in = adapter.n_in;
+  const double scale = note_.lora.alpha / static_cast<double>(rank);
+  const auto scaled_b = [&](int64_t row, int64_t r) {
+    return scale * static_cast<double>(change.b[static_cast<size_t>(row * rank + r)]);
+  };
+  const auto a_of = [&](int64_t r, int64_t in) {
+    return static_cast<double>(change.a[static_cast<size_t>(r * n_in + in)]);
+  };
+  std::vector<double> sums(static_cast<size_t>(n_cols));
+  const int64_t n = std::ssize(out);
+  for (int64_t i = 0; i < n;) {
+    const int64_t row = (first + i) / n_cols, col = (first + i) % n_cols;
+    const int64_t length = std::min(n - i, n_cols - col);
+    std::fill_n(sums.begin(), length, 0.0);
+    for (int64_t r = 0; r < rank; ++r) {
+      const double of_row = adapter.out_in ? scaled_b(row, r) : a_of(r, row);
+      for (int64_t j = 0; j < length; ++j) {
+        sums[static_cast<size_t>(j)] +=
+            of_row * (adapter.out_in ? a_of(r, col + j) : scaled_b(col + j, r));
+      }
+    }
+    for (int64_t j = 0; j < length; ++j) {
+      float& value = out[static_cast<size_t>(i + j)];
+      value = static_cast<float>(static_cast<double>(value) + sums[static_cast<size_t>(j)]);
+    }
+    i += length;
+  }
 }
 
 void MergedWeights::read(const std::string& parameter, int64_t first, std::span<float> out) const {
-  const Values values = whole(parameter);
-  CHECK(first >= 0 && static_cast<size_t>(first) + out.size() <= values->size());
-  std::copy_n(values->begin() + first, out.size(), out.begin());
+  const std::shared_ptr<const Change> change = change_of(parameter);
+  base_.read(parameter, first, out);
+  if (change->frozen) {
+    change->frozen->round(first, out);
+  } else {
+    round_to(note_.frozen == FrozenFormat::bf16 ? Dtype::bf16 : note_.compute, out);
+  }
+  if (change->adapter != nullptr) add_product(*change, stored(parameter).shape.back(), first, out);
 }
 
 void MergedWeights::read_stored(const std::string& parameter, std::span<std::byte> out,

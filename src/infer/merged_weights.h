@@ -1,28 +1,22 @@
 // Adapters merged into their base: W' = W + (alpha / rank) B A, in f32, where W is what the base
-// was while they were trained, rounded to its format (passes/precision/store_frozen.h).
+// was while they were trained, rounded to its format (passes/precision/store_frozen.h). Pieces of a
+// weight are made one by one; no whole weight is held.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "infer/adapter_note.h"
+#include "infer/frozen_weight.h"
 #include "infer/weights.h"
 
 namespace octet {
-
-// Data and scales of a matrix in a frozen base's 8-bit format; the scales are a grid of 1 x 1 or of
-// 128 x 128 blocks. Throws Error{bad_data} naming the weight where it is not finite.
-struct FrozenMatrix {
-  std::vector<uint8_t> data;
-  std::vector<float> scales;
-};
-FrozenMatrix freeze(FrozenFormat format, const Shape& shape, std::span<const float> values,
-                    const std::string& name);
 
 // The weights that a frozen base keeps in eight bits: of the layers' linears.
 std::set<std::string> frozen_matrices(const ModelSpec& spec);
@@ -41,10 +35,14 @@ class MergedWeights {
   void read_stored(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
 
  private:
-  using Values = std::shared_ptr<const std::vector<float>>;
-  Values whole(const std::string& parameter) const;
-  std::vector<float> base_values(const std::string& parameter) const;
-  std::vector<float> merged(const std::string& parameter) const;
+  // What is added to a weight, and how the base keeps it.
+  struct Change {
+    std::optional<FrozenWeight> frozen;
+    const LoraAdapter* adapter = nullptr;
+    std::vector<float> a, b;
+  };
+  std::shared_ptr<const Change> change_of(const std::string& parameter) const;
+  void add_product(const Change& change, int64_t n_cols, int64_t first, std::span<float> out) const;
   std::vector<float> factor(const std::string& name, const Shape& shape) const;
 
   AdapterNote note_;
@@ -54,7 +52,8 @@ class MergedWeights {
   std::map<std::string, LoraAdapter> by_weight_;
   std::map<std::string, StoredTensor> stored_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, Values> recent_;  // a few: pieces of one parameter come together
+  // A few: pieces of one parameter come together.
+  mutable std::map<std::string, std::shared_ptr<const Change>> recent_;
 };
 
 }  // namespace octet

@@ -18,7 +18,7 @@ struct AdaptedModel {
 };
 
 // Zeroes all states and writes
-//   the base   rounded to nearest in the type of its slot, or as data and scales (merged_weights.h)
+//   the base   rounded to nearest in the type of its slot, or as data and scales (frozen_weight.h)
 //   A          uniform in [-1 / sqrt(in), 1 / sqrt(in)), keyed by its name and the seed: PEFT's
 //              Kaiming-uniform with a = sqrt(5)
 //   B          zeros

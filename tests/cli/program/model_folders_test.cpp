@@ -102,6 +102,33 @@ TEST(ModelFolder, loading_takes_the_plans_memory_and_an_export_little) {
                "--recipe", "bf16", "--seq", "16", "--max-tokens", "16", "--threads", "2"}),
       n_bytes + largest * 12 / 10 + kProcess);
   EXPECT_LE(peak_of({"convert", folder / "m", folder / "out", "--dtype", "fp8-tensor"}), kProcess);
+  // The layers' weights in 8 bits, and what the adapters' training takes beside them.
+  const std::string set = "--set";
+  EXPECT_LE(peak_of({"train",
+                     "--model",
+                     folder / "m",
+                     "--data",
+                     folder / "text",
+                     "--out",
+                     folder / "run",
+                     "--threads",
+                     "2",
+                     set,
+                     "recipe=coat",
+                     set,
+                     "lora.rank=1",
+                     set,
+                     "lora.base=e4m3",
+                     set,
+                     "data.tokenizer=bytes",
+                     set,
+                     "model.seq=16",
+                     set,
+                     "train.batch=1",
+                     set,
+                     "train.steps=1"}),
+            n_bytes / 2 + largest + largest * 12 / 10 + kProcess);
+  EXPECT_LE(peak_of({"convert", folder / "run", folder / "merged"}), kProcess);
 }
 
 }  // namespace
