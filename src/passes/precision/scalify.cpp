@@ -7,13 +7,18 @@
 // then values carry scales, as in scalify_fp16. Source: Balanca et al. 2024 (Scalify);
 // docs/scalify.md.
 #include "passes/scalify/scalify.h"
-#include <cmath>
-#include "passes/scalify/fold.h"
-#include "passes/simplify.h"
 
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "passes/precision/linear_groups.h"
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
 #include "passes/precision/store_groups.h"
+#include "passes/scalify/fold.h"
+#include "passes/simplify.h"
 
 namespace octet {
 
@@ -30,6 +35,59 @@ std::map<std::string, double> initial_rms(const Graph& graph, const RecipeOption
 
 namespace {
 
+// Calls f(linear, node, slot, kind) for both factors of each linear's GEMMs.
+template <typename F>
+void for_each_factor(const Graph& graph, const F& f) {
+  std::map<std::string, ValueId> inputs;  // x, by linear
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    const std::string name = node.op == OpCode::gemm ? linear_name(node) : "";
+    if (name.empty()) continue;
+    const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
+    if (role == GemmRole::forward) inputs[name] = node.in(Gemm::a);
+    for (const size_t slot : {size_t{Gemm::a}, size_t{Gemm::b}}) {
+      const bool is_x = role == GemmRole::forward ? slot == Gemm::a : node.in(slot) == inputs[name];
+      const bool is_w = role == GemmRole::forward
+                            ? slot == Gemm::b
+                            : role == GemmRole::dgrad && is_weight(graph, node.in(slot));
+      f(name, static_cast<NodeId>(n), slot,
+        is_x   ? OperandKind::x
+        : is_w ? OperandKind::w
+               : OperandKind::dy);
+    }
+  }
+}
+
+int rescale_of(const RecipeOptions& options, const std::string& linear, OperandKind kind) {
+  if (options.edge_scales.empty()) return 0;
+  return edge_scale(options.edge_scales, linear + "." + std::string(operand_name(kind)));
+}
+
+// An edge's scale that no operand has would silently change nothing. A function without a backward
+// pass has no gradients to look for.
+void check_edges(const Graph& graph, const RecipeOptions& options) {
+  if (options.edge_scales.empty()) return;
+  std::set<std::string> edges;
+  for_each_factor(graph, [&](const std::string& linear, NodeId, size_t, OperandKind kind) {
+    edges.insert(linear + "." + std::string(operand_name(kind)));
+  });
+  const bool has_gradients =
+      std::ranges::any_of(edges, [](const std::string& edge) { return edge.ends_with(".dy"); });
+  if (!has_gradients) return;
+  for (const EdgeScale& scale : options.edge_scales) {
+    const bool is_met = std::ranges::any_of(
+        edges, [&](const std::string& edge) { return matches_pattern(scale.pattern, edge); });
+    if (is_met) continue;
+    std::string known;
+    for (const std::string& edge : edges)
+      if (edge.starts_with("layers.0.")) known += (known.empty() ? "" : ", ") + edge;
+    throw Error(ErrorCode::invalid_argument,
+                "recipe.edge_scales: expected a pattern that matches an operand of a linear ({}), "
+                "got {}",
+                known, scale.pattern);
+  }
+}
+
 ScalifyOptions carrying(const Graph& graph, const RecipeOptions& options) {
   ScalifyOptions result{.input_rms = initial_rms(graph, options),
                         .gradients = options.scaled_gradient};
@@ -39,53 +97,91 @@ ScalifyOptions carrying(const Graph& graph, const RecipeOptions& options) {
   return result;
 }
 
+// A parameter's gradient is a sum over tokens, and may be as many times as large as predicted where
+// they agree (biases, a frequent token's row): it is f32 up to where it is rescaled or rounded. So
+// is what a norm is summed up of, whose squares are below FP16's range.
+Graph widen_gradients(const Graph& typed) {
+  const auto readers = uses(typed);
+  Graph result = typed;
+  std::vector<bool> is_wide(typed.values.size(), false);
+  for (const GraphOutput& output : typed.outputs)
+    is_wide[static_cast<size_t>(output.value)] = is_gradient_name(output.name);
+  const auto is_read_wide = [&](ValueId id) {
+    const auto& nodes = readers[static_cast<size_t>(id)];
+    return !nodes.empty() && std::ranges::all_of(nodes, [&](NodeId n) {
+      const ValueId y = typed.nodes[static_cast<size_t>(n)].results[0];
+      return is_wide[static_cast<size_t>(y)] || typed.type(y).shape.empty();
+    });
+  };
+  const auto widen = [&](ValueId id) {
+    if (typed.values[static_cast<size_t>(id)].producer == kNoNode || !is_read_wide(id)) return;
+    is_wide[static_cast<size_t>(id)] = true;
+    if (is_float(typed.type(id).dtype))
+      result.values[static_cast<size_t>(id)].type.dtype = Dtype::f32;
+  };
+  for (auto node = typed.nodes.rbegin(); node != typed.nodes.rend(); ++node) {
+    const OpCode op = node->op;
+    if (op == OpCode::mul || op == OpCode::square || op == OpCode::abs) widen(node->results[0]);
+  }
+  for (auto node = typed.nodes.rbegin(); node != typed.nodes.rend(); ++node) {
+    const OpCode op = node->op;
+    const bool hands_on = op == OpCode::rescale || op == OpCode::cast_in || op == OpCode::add;
+    if (!hands_on || !is_wide[static_cast<size_t>(node->results[0])]) continue;
+    for (const ValueId operand : node->operands) widen(operand);
+  }
+  return result;
+}
+
 Graph typed_scales(const Recipe& recipe, const Scalified& scaled) {
-  return assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32);
+  return widen_gradients(
+      assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32));
 }
 
 Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return typed_scales(recipe, scalify(graph, carrying(graph, options)));
-}
-
-// What the rules predict for the data of each linear's operands.
-std::map<std::string, LinearRms> predictions(const Scalified& predicted) {
-  std::map<std::string, LinearRms> linears;
-  std::map<std::string, ValueId> inputs;  // x, by linear
-  for (const Node& node : predicted.graph.nodes) {
-    const std::string name = node.op == OpCode::gemm ? linear_name(node) : "";
-    if (name.empty()) continue;
-    const auto rms = [&](SlotId slot) {
-      return predicted.data_rms[static_cast<size_t>(node.in(slot))];
-    };
-    LinearRms& linear = linears[name];
-    const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
-    if (role == GemmRole::forward) {
-      linear.x = rms(Gemm::a), linear.w = rms(Gemm::b);
-      inputs[name] = node.in(Gemm::a);
-    } else if (role == GemmRole::wgrad) {  // of x and dy
-      linear.dy = rms(node.in(Gemm::a) == inputs[name] ? Gemm::b : Gemm::a);
-    }
-  }
-  return linears;
+  check_edges(graph, options);
+  ScalifyOptions scales = carrying(graph, options);
+  for_each_factor(graph, [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
+    if (const int log2 = rescale_of(options, linear, kind)) scales.rescales[{n, slot}] = log2;
+  });
+  return typed_scales(recipe, scalify(graph, scales));
 }
 
 Scalified uncarried(const Graph& graph, const RecipeOptions& options) {
   return scalify(graph, {.carries = false, .input_rms = initial_rms(graph, options)});
 }
 
+// What the rules predict for the data of each linear's operands, before a run's own rescales.
+std::map<std::string, LinearRms> predictions(const Scalified& predicted,
+                                             const RecipeOptions& options) {
+  check_edges(predicted.graph, options);
+  std::map<std::string, LinearRms> linears;
+  for_each_factor(predicted.graph,
+                  [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
+                    const Node& node = predicted.graph.nodes[static_cast<size_t>(n)];
+                    const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
+                    const double rms = predicted.data_rms[static_cast<size_t>(node.in(slot))] -
+                                       rescale_of(options, linear, kind);
+                    LinearRms& of = linears[linear];
+                    if (role == GemmRole::forward) (kind == OperandKind::x ? of.x : of.w) = rms;
+                    if (role == GemmRole::wgrad && kind == OperandKind::dy) of.dy = rms;
+                  });
+  return linears;
+}
+
 // FP16 has not BF16's range: its values carry scales, as those of scalify_fp16.
 Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   if (recipe.compute == Dtype::fp16) {
     const Scalified scaled = scalify(graph, carrying(graph, options));
-    return quantize_by_recipe(recipe, typed_scales(recipe, scaled), options, predictions(scaled));
+    return quantize_by_recipe(recipe, typed_scales(recipe, scaled), options,
+                              predictions(scaled, options));
   }
   return quantize_by_recipe(recipe, typed_graph(recipe, graph, options), options,
-                            predictions(uncarried(graph, options)));
+                            predictions(uncarried(graph, options), options));
 }
 
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   return quantize_by_recipe(recipe, store_groups(typed_graph(recipe, graph, options)), options,
-                            predictions(uncarried(graph, options)));
+                            predictions(uncarried(graph, options), options));
 }
 
 }  // namespace

@@ -53,6 +53,30 @@ TEST(PublishedExperiments, train_as_fp32_does) {
   }
 }
 
+// One token everywhere: gradients of biases and of its row are as many times as large as predicted
+// as there are tokens. In FP16 they would be infinities.
+TEST(PublishedExperiments, gradients_that_all_tokens_agree_on_do_not_overflow) {
+  const ModelSpec spec = resolved({.kind = ModelKind::gpt2,
+                                   .hidden = 16,
+                                   .layers = 1,
+                                   .heads = 1,
+                                   .ffn = 32,
+                                   .vocab = 256,
+                                   .max_positions = 256,
+                                   .tied = true});
+  for (const Experiment& e : kExperiments) {
+    ProgramOptions options = program(e, spec);
+    options.train = {.batch = 64, .seq = 256};
+    TrainEngine engine(options, *tiny::backend().device, *tiny::backend().catalogue);
+    tiny::start(engine, spec);
+    const std::vector<int32_t> same(64 * 256, 7);
+    const Batch batch{.batch = 64, .seq = 256, .tokens = same, .labels = same};
+    const StepOutcome outcome = engine.step({&batch, 1}, tiny::scalars(0));
+    EXPECT_FALSE(outcome.nonfinite) << e.recipe << " " << &e - kExperiments;
+    EXPECT_NEAR(outcome.grad_norm, 4.6, 0.4) << &e - kExperiments;
+  }
+}
+
 TEST(PublishedExperiments, store_what_they_say) {
   const ModelSpec spec = tiny::spec(ModelKind::gpt2);
   TrainEngine engine(program(kExperiments[4], spec), *tiny::backend().device,
