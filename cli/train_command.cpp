@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "backends/cpu/isa.h"
@@ -121,26 +122,31 @@ struct TrainRun {
   StartMode mode;
   std::optional<StepRange> profile_steps = {};
 
-  Trainer trainer(Backend& backend, Group* group) const {
-    return Trainer(loaded.config, data,
-                   {posix_files(), *backend.device, *backend.catalogue, isa_of(machine), group});
+  TrainResult to_end(Backend& backend, Group* group,
+                     const std::function<TrainResult(Trainer&, const RunStart&)>& run) const {
+    return run_to_end(loaded.config, data,
+                      {posix_files(), *backend.device, *backend.catalogue, isa_of(machine), group},
+                      {mode, loaded.source}, run);
   }
 };
 
 TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHooks hooks) {
-  Trainer trainer = run.trainer(backend, group);
-  std::optional<StepProfiler> profiler;
-  if (run.profile_steps && trainer.is_root())
-    profiler.emplace(*run.profile_steps, trainer.engine());
   StopDeferral deferral;
-  hooks.before_step = [&](int64_t step) {
-    deferral.begin();  // from the first step on there is something to save
-    if (profiler) profiler->before_step(step);
-  };
-  const TrainResult result = trainer.run({run.mode, run.loaded.source}, hooks);
+  const TrainResult result =
+      run.to_end(backend, group, [&](Trainer& trainer, const RunStart& start) {
+        std::optional<StepProfiler> profiler;
+        if (run.profile_steps && trainer.is_root())
+          profiler.emplace(*run.profile_steps, trainer.engine());
+        hooks.before_step = [&](int64_t step) {
+          deferral.begin();  // from the first step on there is something to save
+          if (profiler) profiler->before_step(step);
+        };
+        const TrainResult part = trainer.run(start, hooks);
+        if (profiler) write_profile(*profiler, run.loaded.config, backend, run.options, hooks.log);
+        return part;
+      });
   hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
                  result.step);
-  if (profiler) write_profile(*profiler, run.loaded.config, backend, run.options, hooks.log);
   return result;
 }
 
@@ -184,7 +190,9 @@ TrainResult train_on(Devices& devices, const TrainRun& run, Group* process,
       result = train(run, backend, &group, hooks);
     } else {
       RankLog log(posix_files(), run.loaded.config.out, group.rank());
-      run.trainer(backend, &group).run({run.mode, run.loaded.source}, {.log = log.log()});
+      run.to_end(backend, &group, [&](Trainer& trainer, const RunStart& start) {
+        return trainer.run(start, {.log = log.log()});
+      });
     }
   });
   return result;
@@ -217,7 +225,10 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
                          : flags.overwrite ? StartMode::overwrite
                                            : StartMode::fresh;
   if (is_root) check_run_folder(files, config.out, mode);
-  if (flags.resume) keep_step_rows(files, loaded, make_log(options));
+  if (flags.resume) {
+    keep_step_rows(files, loaded, make_log(options));
+    keep_edge_scales(files, loaded);
+  }
   Devices devices = open_devices(config, machine, process);
   ModelSpec spec = model_from_config(files, config);
   if (!config.model.path.empty()) {

@@ -1,6 +1,7 @@
 #include "config/check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -57,6 +58,7 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
   const bool may_choose = is_free && config.compute != "f32";
   const bool carries = !recipe.scales_loss && config.compute != "bf16";
   const bool is_scaled = config.rescale != "none" || config.scaled_gradient != "none";
+  const bool is_calibrated = !config.edge_scales.empty() || config.calibrate > 0;
   const OptimConfig& optim = loaded.config.optim;
   const bool stores_scaled = optim.state_m == kScaledHalf || optim.state_v == kScaledHalf ||
                              optim.master == enum_name(Master::fp16_sr);
@@ -84,6 +86,16 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
         "none, and recipe.scaled_gradient none, unless values carry scales (scalify_fp16, "
         "scalify_fp32, scalify_fp8 with recipe.compute fp16)",
         fmt::format("{}, {}", config.rescale, config.scaled_gradient)},
+       {"recipe.edge_scales", "recipe.base", !recipe.scales_loss || !is_calibrated,
+        "none, and recipe.calibrate 0, but with propagated scales (scalify_fp8, coat-static, "
+        "scalify_fp16, scalify_fp32)",
+        fmt::format("[{}], {}", fmt::join(config.edge_scales, ", "), config.calibrate)},
+       {"recipe.edge_scales", "recipe.edge_scales",
+        std::ranges::all_of(
+            config.edge_scales,
+            [](const std::string& text) { return edge_scale_from_text(text).has_value(); }),
+        "operands with powers from -64 to 64, such as layers.0.down_proj.x=-2",
+        fmt::format("[{}]", fmt::join(config.edge_scales, ", "))},
        {"optim.state_v", "parallel.ranks", loaded.config.parallel.ranks == 1 || !stores_scaled,
         "no state or master fp16_sr with several ranks", optim.state_v},
        {"recipe.loss_scale", "recipe.loss_scale",

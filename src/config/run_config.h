@@ -43,6 +43,8 @@ struct RecipeConfig {
   std::string gradient_rounding = "near";
   std::string mx_scale = "ceil";
   std::string rescale = "none", scaled_gradient = "none";
+  std::vector<std::string> edge_scales;  // "layers.3.down_proj.x=-2"
+  int64_t calibrate = 0, recheck = 0;    // steps
   std::string loss_scaling = "none";
   double loss_scale = 0;       // 0: by loss_scaling
   int64_t loss_growth = 2000;  // steps

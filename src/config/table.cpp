@@ -92,6 +92,15 @@ constexpr ConfigRow kRecipeRows[] = {
      one_of(scaled_gradient_names), "",
      "there too: what parameters' gradients are rounded to at scales of their own, before the "
      "update; none: they are not"},
+    {"recipe.calibrate", named, OCTET_FIELD(recipe.calibrate), within(0, kMostSteps), "steps",
+     "of recipes with propagated scales: after this step, GEMM operands whose data left the window "
+     "of their format are rescaled (recipe.edge_scales); 0: never"},
+    {"recipe.recheck", named, OCTET_FIELD(recipe.recheck), within(0, kMostSteps), "steps",
+     "from one look at the GEMMs' operands to the next: one outside the window of its format is "
+     "told, and rescaled where recipe.calibrate is not 0; 0: none"},
+    {"recipe.edge_scales", named, OCTET_FIELD(recipe.edge_scales), any(), "",
+     "of recipes with propagated scales: list of `layers.3.down_proj.x=-2`: the operand's data (x, "
+     "w, dy; * in names) times 2^-2; a resumed run has those of its checkpoint"},
     {"recipe.loss_scaling", same, OCTET_FIELD(recipe.loss_scaling), one_of(names_of<LossScaling>),
      "",
      "of gradients by a power of two, which halves when one overflows and doubles after some "

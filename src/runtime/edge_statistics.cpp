@@ -92,6 +92,8 @@ double EdgeStatistics::drift() const {
 int EdgeStatistics::rescale() const {
   const auto window = format_window(dtype);
   const double at = drift();
+  if (window && nonfinite > 0)
+    return static_cast<int>(std::lround((window->low - window->high) / 2));
   if (!window || !std::isfinite(at)) return 0;
   // A scale made from the maximum brings data that have no tails above the window, and loses none.
   constexpr double kLost = 1e-3;
@@ -119,7 +121,8 @@ EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes) {
           .rms = sums.n > 0 ? std::sqrt(sums.squares / static_cast<double>(sums.n)) : 0,
           .amax = sums.amax,
           .zeros = share(sums.n_zero, sums.n_all),
-          .saturated = share(sums.n_largest, sums.n_all)};
+          .saturated = share(sums.n_largest, sums.n_all),
+          .nonfinite = share(sums.n_all - sums.n, sums.n_all)};
 }
 
 StepObserver EdgeWatch::observer() {

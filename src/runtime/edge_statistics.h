@@ -27,19 +27,20 @@ struct FormatWindow {
 std::optional<FormatWindow> format_window(Dtype dtype);
 
 struct EdgeStatistics {
-  std::string edge;  // "layers.3.q_proj.x" (.w, .dy), "grad:model.norm.weight" (m:, v:)
+  std::string edge = {};  // "layers.3.q_proj.x" (.w, .dy), "grad:model.norm.weight" (m:, v:)
   Tag tag = {};
   Dtype dtype = Dtype::f32;
   int64_t n = 0;             // finite elements
   double rms = 0, amax = 0;  // of the values
   double zeros = 0;      // share of elements that are 0: of quantized data, what was flushed too
   double saturated = 0;  // share at the format's largest magnitude
+  double nonfinite = 0;  // share of NaN and Inf
   double scale = 1;      // values are data times this
-  std::optional<double> snr;  // dB, where the quantizer's operand was at hand
+  std::optional<double> snr = {};  // dB, where the quantizer's operand was at hand
 
   double drift() const;  // log2 of the data's RMS; -inf where all are 0
   // The power of two by which the data would come back to the middle of the window; 0 inside it,
-  // and above it where next to nothing saturates.
+  // and above it where next to nothing saturates. Of data with infinities half the window down.
   int rescale() const;
 };
 

@@ -170,6 +170,16 @@ void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log) {
       n_before, now.parallel.ranks, now.train.accumulate, rows);
 }
 
+void keep_edge_scales(Files& files, LoadedConfig& loaded) {
+  RunConfig& now = loaded.config;
+  const auto source = loaded.source.find("recipe.edge_scales");
+  if (source != loaded.source.end() && source->second == "--set") return;
+  const std::optional<Manifest> manifest = newest_manifest(files, now.out);
+  if (!manifest || !manifest->config.contains("recipe.edge_scales")) return;
+  now.recipe.edge_scales = recorded_config(manifest->config, now, now.out).recipe.edge_scales;
+  loaded.source["recipe.edge_scales"] = "derived";
+}
+
 std::string recorded_isa(Files& files, const std::string& run) {
   const std::optional<Manifest> manifest = newest_manifest(files, run);
   return manifest ? value_of(manifest->machine, "isa") : "";

@@ -52,6 +52,9 @@ void compare_machines(const Manifest& manifest, const KeyValues& now, const Log&
 // Error{invalid_argument} where no number does.
 void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log);
 
+// Takes recipe.edge_scales from the run's newest checkpoint, unless the command line names the key.
+void keep_edge_scales(Files& files, LoadedConfig& loaded);
+
 // The instruction set that the run's newest checkpoint records; "" where there is none.
 std::string recorded_isa(Files& files, const std::string& run);
 

@@ -78,6 +78,8 @@ RecipeOptions recipe_options(const RunConfig& config) {
   if (stored != find_recipe(recipe.base).activations.value_or(Dtype::bf16))
     options.activations = stored;
   options.rescale = named<DynamicRescale>(recipe.rescale);
+  for (const std::string& text : recipe.edge_scales)
+    options.edge_scales.push_back(edge_scale_from_text(text).value());
   options.scaled_gradient = dtype_from_name(recipe.scaled_gradient);
   options.mx_rule = recipe.mx_scale == "floor" ? ScaleRule::mx_floor : ScaleRule::power_ceil;
   options.gradient_rounding = rounding_from_name(recipe.gradient_rounding).value();

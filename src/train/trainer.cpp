@@ -27,15 +27,6 @@ constexpr size_t kLossWindow = 20;
 std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
                               const RunConfig& config, const ModelSpec& spec) {
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
-  if (config.lora.rank > 0) {
-    const WeightReader base(machine.files, config.model.path, spec);
-    set_adapted_weights(engine.arenas(), engine.layout(), base,
-                        {.spec = spec,
-                         .lora = lora_options(config),
-                         .frozen = frozen_format(config),
-                         .seed = static_cast<uint32_t>(config.train.seed)});
-    return "";
-  }
   if (config.model.path.empty()) {
     draw_weights(engine.arenas(), engine.layout(), parameters,
                  static_cast<uint32_t>(config.train.seed), machine.catalogue);
@@ -43,7 +34,15 @@ std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine
   }
   const Stopwatch watch;
   const WeightReader reader(machine.files, config.model.path, spec);
-  load_weights(engine.arenas(), engine.layout(), parameters, reader);
+  if (config.lora.rank > 0) {
+    set_adapted_weights(engine.arenas(), engine.layout(), reader,
+                        {.spec = spec,
+                         .lora = lora_options(config),
+                         .frozen = frozen_format(config),
+                         .seed = static_cast<uint32_t>(config.train.seed)});
+  } else {
+    load_weights(engine.arenas(), engine.layout(), parameters, reader);
+  }
   uint64_t n_bytes = 0;
   for (const ParameterSpec& one : parameters) n_bytes += reader.stored(one.name).n_bytes();
   return watch.text(static_cast<int64_t>(n_bytes));
@@ -150,7 +149,7 @@ StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars
                                   StepReport& report) {
   const int64_t every = config_.train.telemetry;
   const bool is_sampled = every > 0 && (report.step == 1 || report.step % every == 0);
-  if (!is_sampled) return engine_.step(batches, scalars);
+  if (!is_sampled && !calibration().samples(report.step)) return engine_.step(batches, scalars);
   EdgeWatch watch(engine_.arenas());
   StepObserver profile = engine_.observe({});
   const auto both = [&](const Plan& plan, const PlanStep& step, bool before) {
@@ -238,6 +237,21 @@ int Trainer::stop_wish(const TrainHooks& hooks) const {
   return *std::max_element(all.begin(), all.end());
 }
 
+// What has left its window is told, and rescaled from the next step on.
+bool Trainer::recalibrate(const StepReport& report, const Log& log) {
+  if (!calibration().samples(report.step)) return false;
+  const std::vector<EdgeAlarm> alarms = alarms_of(report.edges, machine_.group);
+  const bool rescales = config_.recipe.calibrate > 0;
+  for (const EdgeAlarm& alarm : alarms) {
+    log.warning("step {}: {}{}", report.step, alarm_text(alarm),
+                rescales ? fmt::format("; rescaled by 2^{}", alarm.log2) : "");
+  }
+  if (alarms.empty() || !rescales) return false;
+  config_.recipe.edge_scales = with_rescales(config_.recipe.edge_scales, alarms);
+  saved_step_.reset();  // the checkpoint records them
+  return true;
+}
+
 bool Trainer::is_over() const {
   const int64_t patience = config_.train.patience;
   return attempted_ >= config_.train.steps || (patience > 0 && watch_.n_since_best() >= patience);
@@ -251,7 +265,7 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   TrainResult result;
   Tally tally;
   record_left_over(hooks);
-  while (!is_over() && result.signal == 0) {
+  while (!is_over() && result.signal == 0 && !result.edge_scales) {
     if (hooks.before_step) hooks.before_step(attempted_ + 1);
     StepReport report;
     save_if_it_fails(hooks.log, [&] {
@@ -266,7 +280,10 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
     const auto asked = [&] { return is_over() ? 0 : stop_wish(hooks); };
     result.signal = asked();
     const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
-    if (is_due(config_.train.save_every) || is_best || is_over() || result.signal != 0)
+    if (!is_over() && recalibrate(report, hooks.log))
+      result.edge_scales = config_.recipe.edge_scales;
+    if (is_due(config_.train.save_every) || is_best || is_over() || result.signal != 0 ||
+        result.edge_scales)
       save(hooks.log);
     // A signal that came while the state was saved needs no other step.
     if (saved_step_ == attempted_) result.signal = asked();
@@ -283,6 +300,18 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   result.state_bytes = engine_.state_bytes();
   result.peak_bytes = peak_resident_bytes();
   return result;
+}
+
+TrainResult run_to_end(RunConfig config, const Dataset& data, const TrainerMachine& machine,
+                       RunStart start,
+                       const std::function<TrainResult(Trainer&, const RunStart&)>& run) {
+  while (true) {
+    Trainer trainer(config, data, machine);
+    TrainResult result = run(trainer, start);
+    if (!result.edge_scales || result.signal != 0) return result;
+    config.recipe.edge_scales = *result.edge_scales;
+    start.mode = StartMode::resume;
+  }
 }
 
 }  // namespace octet

@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/files.h"
 #include "base/log.h"
@@ -28,6 +29,7 @@
 #include "infer/adapter_note.h"
 #include "io/checkpoint.h"
 #include "nn/model.h"
+#include "train/calibration.h"
 #include "train/engine.h"
 #include "train/run_folder.h"
 #include "train/run_record.h"
@@ -80,6 +82,9 @@ struct TrainResult {
   double tokens_per_s = 0;         // over the steps of this process
   int64_t planned_bytes = 0, peak_bytes = 0, state_bytes = 0;
   int signal = 0;  // that stopped the run, or 0
+  // Where the run stopped to go on with these recipe.edge_scales (train/calibration.h), which its
+  // newest checkpoint records: another trainer resumes (run_to_end).
+  std::optional<std::vector<std::string>> edge_scales = {};
 };
 
 class Trainer {
@@ -113,12 +118,14 @@ class Trainer {
   Manifest manifest() const;
   KeyValues machine_facts() const;
   void save(const Log& log);
+  bool recalibrate(const StepReport& report, const Log& log);
   StepReport record(const TrainHooks& hooks);
   void record_left_over(const TrainHooks& hooks);
   void save_if_it_fails(const Log& log, const std::function<void()>& work);
   std::string save_before_end(const Log& log);
   bool is_due(int64_t every) const;
   void check_finite(const StepReport& report);
+  Calibration calibration() const { return {config_.recipe.calibrate, config_.recipe.recheck}; }
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }
   int stop_wish(const TrainHooks& hooks) const;
@@ -146,5 +153,11 @@ class Trainer {
   int64_t nonfinite_in_a_row_ = 0;
   std::optional<StepReport> unrecorded_;  // a step that is done, and not yet written down
 };
+
+// Gives trainers of a run to `run`, which returns what Trainer::run does: one, and another wherever
+// the run goes on with other scales.
+TrainResult run_to_end(RunConfig config, const Dataset& data, const TrainerMachine& machine,
+                       RunStart start,
+                       const std::function<TrainResult(Trainer&, const RunStart&)>& run);
 
 }  // namespace octet

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,10 @@
 namespace octet {
 
 enum class OperandKind : uint8_t { x, w, dy };
+constexpr std::string_view operand_name(OperandKind kind) {
+  constexpr std::string_view names[] = {"x", "w", "dy"};
+  return names[static_cast<int>(kind)];
+}
 
 struct LinearGroup {
   std::string name;  // of its first member
@@ -24,9 +29,7 @@ struct LinearGroup {
     return kind == OperandKind::x ? formats.x : kind == OperandKind::w ? formats.w : formats.dy;
   }
   // Of a state of this operand's scale.
-  std::string site(OperandKind kind) const {
-    return name + (kind == OperandKind::x ? ".x" : kind == OperandKind::w ? ".w" : ".dy");
-  }
+  std::string site(OperandKind kind) const { return name + "." + std::string(operand_name(kind)); }
 };
 
 // A parameter, or a weight that is frozen.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 
 #include "base/error.h"
@@ -98,6 +99,24 @@ float largest_unsaturated(Dtype dtype) {
     (code == row.max_code ? fits : overflows) = middle;
   }
   return float_of(fits);
+}
+
+std::optional<EdgeScale> edge_scale_from_text(std::string_view text) {
+  constexpr int kMost = 64;
+  const size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos || equals == 0) return std::nullopt;
+  EdgeScale scale{.pattern = std::string(text.substr(0, equals))};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data() + equals + 1, end, scale.log2);
+  const bool is_number = error == std::errc() && at == end && std::abs(scale.log2) <= kMost;
+  return is_number ? std::optional(std::move(scale)) : std::nullopt;
+}
+
+int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge) {
+  int log2 = 0;
+  for (const EdgeScale& scale : scales)
+    if (matches_pattern(scale.pattern, edge)) log2 = scale.log2;
+  return log2;
 }
 
 std::string linear_name(const Node& node) {

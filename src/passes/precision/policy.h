@@ -108,6 +108,17 @@ struct LinearRms {
   double x = 0, w = 0, dy = 0;
 };
 
+// The data of GEMM operands that match ("layers.3.down_proj.x", .w, .dy) times 2^log2, beside the
+// scale that is predicted. As text "PATTERN=LOG2".
+struct EdgeScale {
+  std::string pattern;
+  int log2 = 0;
+};
+// Nothing where the text is none, or leaves [-64, 64].
+std::optional<EdgeScale> edge_scale_from_text(std::string_view text);
+// Of the last that matches; 0: of none.
+int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge);
+
 // log2 of the RMS at which codes of a normal are in the middle of the range where the format keeps
 // its signal-to-noise ratio (scalify.md section 2: E4M3 2^-4 to 2^6).
 int quantizer_centre(Dtype dtype);

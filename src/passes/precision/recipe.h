@@ -38,6 +38,7 @@ struct RecipeOptions {
   // log2 of the RMS that a parameter starts with, for recipes that predict scales; -inf: zeros.
   std::map<std::string, double> initial_rms = {};
   DynamicRescale rescale = DynamicRescale::none;
+  std::vector<EdgeScale> edge_scales = {};  // there too, and of predicted quantizers
   // Of values that carry scales: what parameters' gradients are rounded to at their own scales.
   std::optional<Dtype> scaled_gradient = {};
   bool k_major = true;                // products of codes want both factors K-major

@@ -61,7 +61,7 @@ class Propagation {
   Scalified run() {
     const Graph& from = rewriter_.from();
     for (const GraphInput& input : from.inputs) enter(input);
-    for (const Node& node : from.nodes) propagate(node);
+    for (size_t n = 0; n < from.nodes.size(); ++n) propagate(static_cast<NodeId>(n));
     if (options_.gradients) {
       for (const GraphOutput& output : from.outputs) {
         if (is_gradient_name(output.name)) round_gradient(output.value);
@@ -132,7 +132,8 @@ class Propagation {
     note(made_plain_[id] = scaler_.plain(g));
   }
 
-  void propagate(const Node& node) {
+  void propagate(NodeId n) {
+    const Node& node = rewriter_.from().nodes[static_cast<size_t>(n)];
     const OpDef& def = op_def(node.op);
     if (def.scale == nullptr) {
       throw Error(ErrorCode::invalid_argument, "[scalify] {} has no scale rule: layer {}, '{}'",
@@ -151,6 +152,8 @@ class Propagation {
         const ValueId data = plain_of(id);
         x.data = data, x.log2 = 0, x.factor = kNoValue;
       }
+      const auto rescale = options_.rescales.find({n, i});
+      if (rescale != options_.rescales.end()) x = scaler_.at(x, x.log2 - rescale->second);
       in.push_back(x);
     }
     const ValueId first = node.results[0];

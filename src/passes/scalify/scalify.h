@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/graph.h"
@@ -27,6 +28,8 @@ struct ScalifyOptions {
   std::map<std::string, double> input_rms = {};
   // Inputs whose data come with the scale 2^k.
   std::map<std::string, int> input_scales = {};
+  // Operands (node, slot) whose data are multiplied by a further 2^k.
+  std::map<std::pair<NodeId, size_t>, int> rescales = {};
   // Gradients that leave a norm are rescaled by their norm, measured in the step.
   std::optional<RescaleNorm> norm_gradients = {};
   // Parameters' gradients are rounded to this dtype at their own scale, before they are handed out
