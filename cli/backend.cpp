@@ -58,8 +58,10 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Gro
                 "[cuda] expected to find the CUDA module beside the program, but the system does "
                 "not say where that is: /proc is not mounted");
   }
+  const int of_rank = group == nullptr ? 0 : group->rank();
+  const int index = needs.device_index.value_or(of_rank);
   return with_its_threads(cuda::make_backend({.module = module,
-                                              .device = group == nullptr ? 0 : group->rank(),
+                                              .device = index,
                                               .deterministic = needs.deterministic,
                                               .n_threads = options.threads}),
                           options);

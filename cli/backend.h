@@ -1,6 +1,8 @@
 // The back end that --device, --isa and --threads ask for.
 #pragma once
 
+#include <optional>
+
 #include "cli/common.h"
 #include "comm/group.h"
 #include "plan/backend.h"
@@ -11,6 +13,7 @@ namespace octet {
 struct KernelNeeds {
   bool deterministic = false;  // train.deterministic: on the CPU they always are
   bool same_rows = false;      // a row's bits for any number of rows: on the CPU (RowSums::same)
+  std::optional<int> device_index = {};  // of the host's GPUs; without it, as the rank
 };
 
 // Throws Error{device} for a device that is not there, Error{invalid_argument} for instructions

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -23,7 +24,9 @@ namespace octet {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 constexpr std::chrono::seconds kGrace{10};  // for ranks to end by themselves
+constexpr milliseconds kLook{20}, kMostCounted{200};
 
 // What a rank's process ends with; an error is said once, by the rank that has it first.
 int run_rank(Group& group, const std::function<void(Group&)>& body) {
@@ -48,20 +51,29 @@ int run_rank(Group& group, const std::function<void(Group&)>& body) {
 
 struct RankProcess {
   pid_t id = 0;
+  int64_t signs_of_life = 0;
+  milliseconds silent{0};     // counted while the supervisor runs
   std::optional<int> status;  // as waitpid tells it
 };
 
 // Watches the ranks until all have ended.
 class Supervisor {
  public:
-  Supervisor(ProcessBoard& board, std::vector<RankProcess>& ranks) : board_(board), ranks_(ranks) {}
+  Supervisor(ProcessBoard& board, std::vector<RankProcess>& ranks, milliseconds silence)
+      : board_(board), ranks_(ranks), silence_(silence) {}
 
   int run() {
+    Clock::time_point looked = Clock::now();
     while (n_running() > 0) {
-      for (size_t rank = 0; rank < ranks_.size(); ++rank) look_at(static_cast<int>(rank));
+      const auto passed = std::chrono::duration_cast<milliseconds>(Clock::now() - looked);
+      looked = Clock::now();
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        look_at(static_cast<int>(rank));
+        listen_to(static_cast<int>(rank), std::min(passed, kMostCounted));
+      }
       pass_signal_on();
       if (failed_at_ && Clock::now() > *failed_at_ + kGrace) send(SIGKILL);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(kLook);
     }
     const int failed = board_.failed_rank();
     return failed < 0 ? first_code_ : code_of(*ranks_[static_cast<size_t>(failed)].status);
@@ -82,8 +94,21 @@ class Supervisor {
     if (!failed_at_) failed_at_ = Clock::now();
     if (first_code_ == 0) first_code_ = code_of(status);
     if (WIFEXITED(status)) return;
-    const std::string why =
-        fmt::format("killed by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+    say_failed(rank, fmt::format("killed by signal {} ({})", WTERMSIG(status),
+                                 ::strsignal(WTERMSIG(status))));
+  }
+  // A process that is stopped neither works nor ends: it is killed.
+  void listen_to(int rank, milliseconds passed) {
+    RankProcess& process = ranks_[static_cast<size_t>(rank)];
+    const int64_t signs = board_.signs_of_life(rank);
+    process.silent = signs == process.signs_of_life ? process.silent + passed : milliseconds(0);
+    process.signs_of_life = signs;
+    if (process.status || process.silent < silence_) return;
+    say_failed(rank, fmt::format("no sign of life for {:g} s (stopped)",
+                                 static_cast<double>(silence_.count()) / 1000));
+    ::kill(process.id, SIGKILL);
+  }
+  void say_failed(int rank, const std::string& why) {
     if (board_.fail(rank, why))
       write_err(fmt::format("octet: [ranks] rank {} ended: {}\n", rank, why));
   }
@@ -104,6 +129,7 @@ class Supervisor {
 
   ProcessBoard& board_;
   std::vector<RankProcess>& ranks_;
+  const milliseconds silence_;
   std::optional<Clock::time_point> failed_at_;
   int first_code_ = 0;  // of those that look_at saw end otherwise than well
   bool was_passed_ = false;
@@ -111,7 +137,8 @@ class Supervisor {
 
 }  // namespace
 
-int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& body) {
+int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& body,
+                       milliseconds silence) {
   ProcessBoard board(n_ranks);
   finish_output();  // nothing is written twice
   std::vector<RankProcess> ranks(static_cast<size_t>(n_ranks));
@@ -132,7 +159,7 @@ int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& bod
   }
   StopDeferral deferral;
   deferral.begin();  // signals are the ranks' to heed
-  return Supervisor(board, ranks).run();
+  return Supervisor(board, ranks, silence).run();
 }
 
 }  // namespace octet

@@ -10,8 +10,11 @@
 #include "base/cores.h"
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/launch.h"
+#include "cli/launched_ranks.h"
 #include "cli/profile_option.h"
 #include "cli/progress.h"
+#include "cli/rank_agreement.h"
 #include "cli/rank_processes.h"
 #include "cli/run_table.h"
 #include "cli/signals.h"
@@ -19,6 +22,7 @@
 #include "cli/tokenize_progress.h"
 #include "comm/local.h"
 #include "config/load.h"
+#include "config/report.h"
 #include "infer/model_source.h"
 #include "infer/model_spec.h"
 #include "train/finetune.h"
@@ -37,6 +41,7 @@ struct TrainFlags {
   bool resume = false, overwrite = false, strict = false, streams = false;
   std::string profile_steps;
   std::optional<int64_t> telemetry, ranks;
+  std::optional<int> device_index;  // that a launcher gave this rank
 };
 
 std::string description(const RunConfig& config, const ModelSpec& spec, const Dataset& data) {
@@ -165,9 +170,11 @@ struct Devices {
   std::vector<Backend> backends;
 };
 
-Devices open_devices(const RunConfig& config, const GlobalOptions& options, Group* process) {
+Devices open_devices(const TrainFlags& flags, const RunConfig& config, const GlobalOptions& options,
+                     Group* process) {
   Devices devices;
-  const KernelNeeds needs{.deterministic = config.train.deterministic};
+  const KernelNeeds needs{.deterministic = config.train.deterministic,
+                          .device_index = flags.device_index};
   if (config.parallel.ranks == 1 || process != nullptr) {
     devices.backends.push_back(open_backend(options, needs, process));
     return devices;
@@ -212,12 +219,24 @@ void stream_steps(TrainHooks& hooks) {
   };
 }
 
+// Ranks of several processes: one program, one configuration, one folder.
+void check_agreement(Group& group, const GlobalOptions& options, const RunConfig& config,
+                     StartMode mode) {
+  Facts facts = {program_fact(),
+                 {"--device", options.device},
+                 {"start", mode == StartMode::resume      ? "--resume"
+                           : mode == StartMode::overwrite ? "--overwrite"
+                                                          : "anew"}};
+  for (const auto& fact : config_values(config)) facts.push_back(fact);
+  expect_same(group, facts);
+  expect_shared_folder(group, posix_files(), config.out);
+}
+
 // `process`: the rank that this process is; nullptr where it is all of them.
 void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConfig loaded,
                Group* process) {
   const bool is_root = process == nullptr || process->rank() == 0;
   const RunConfig& config = loaded.config;
-  const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
   std::optional<StepRange> profile_steps;
   if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   Files& files = posix_files();
@@ -225,11 +244,14 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
                          : flags.overwrite ? StartMode::overwrite
                                            : StartMode::fresh;
   if (is_root) check_run_folder(files, config.out, mode);
+  if (process != nullptr) check_agreement(*process, options, config, mode);
+  const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
+  if (process != nullptr) expect_same(*process, {{"--isa", isa_of(machine)}});
   if (flags.resume) {
     keep_step_rows(files, loaded, make_log(options));
     keep_edge_scales(files, loaded);
   }
-  Devices devices = open_devices(config, machine, process);
+  Devices devices = open_devices(flags, config, machine, process);
   ModelSpec spec = model_from_config(files, config);
   if (!config.model.path.empty()) {
     tell_unknown_keys(files, config.model.path, make_log(options), unknown_keys(flags.strict));
@@ -264,7 +286,41 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
   if (result.signal != 0) throw ExitStatus{128 + result.signal};
 }
 
+// Each launched rank is told its number by the launcher, and by nobody else another one.
+LoadedConfig launched_configuration(TrainFlags flags, const GlobalOptions& options,
+                                    const Launch& launch) {
+  const LoadedConfig asked = configuration(flags, options);
+  const std::string& source = asked.source.at("parallel.ranks");
+  if (source != "default" && asked.config.parallel.ranks != launch.size)
+    throw Error(ErrorCode::invalid_argument,
+                "parallel.ranks: expected {}, as many ranks as {} started, or no such key, got {} "
+                "({})",
+                launch.size, launch.launcher, asked.config.parallel.ranks,
+                flags.ranks ? "--ranks" : source);
+  flags.ranks = launch.size;
+  return configuration(flags, options);
+}
+
+// Ranks of one host share its cores; those that the launcher gave cores of their own do not.
+void run_launched(TrainFlags flags, GlobalOptions options, const Launch& launch) {
+  const int code = run_launched_rank(launch, [&](Group& group) {
+    const RankHosts hosts = find_hosts(group);
+    if (options.device != "cpu" && hosts.n_hosts > 1)
+      throw Error(
+          ErrorCode::device,
+          "[ranks] GPUs of several hosts are not supported yet (NCCL): expected {} ranks on "
+          "one host, got {} hosts",
+          group.size(), hosts.n_hosts);
+    flags.device_index = launch.local_rank.value_or(hosts.local_rank);
+    options.quiet = options.quiet || group.rank() > 0;
+    if (options.threads == 0) options.threads = std::max(1, usable_cores() / hosts.n_on_cores);
+    run_ranks(flags, options, launched_configuration(flags, options, launch), &group);
+  });
+  if (code != 0) throw ExitStatus{code};
+}
+
 void run_train(const TrainFlags& flags, const GlobalOptions& options) {
+  if (const auto launch = find_launch(::getenv)) return run_launched(flags, options, *launch);
   const LoadedConfig loaded = configuration(flags, options);
   const auto n_ranks = static_cast<int>(loaded.config.parallel.ranks);
   if (options.device == "cpu" || n_ranks == 1) return run_ranks(flags, options, loaded, nullptr);

@@ -1,5 +1,6 @@
 #include "comm/processes.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@ namespace {
 constexpr int64_t kPiece = int64_t{1} << 20;  // bytes that a rank shows at a time
 constexpr int64_t kEagerLooks = 200;
 constexpr std::chrono::microseconds kPause{50};
+constexpr std::chrono::milliseconds kBetweenSigns{100};
 
 // What a rank is in the middle of: all must be in the same.
 struct Call {
@@ -33,6 +35,7 @@ struct ProcessBoard::State {
   std::atomic<int> failed_rank = -1;
   std::atomic<bool> has_failure = false;  // its text is written
   char failure[512] = {};
+  std::atomic<int64_t> signs_of_life[kMostRanks] = {};
   Call calls[kMostRanks] = {};
 
   void throw_if_failed() const {
@@ -60,7 +63,16 @@ struct ProcessBoard::State {
 
 class ProcessGroup : public Group {
  public:
-  ProcessGroup(ProcessBoard& board, int rank) : board_(board), rank_(rank) {}
+  ProcessGroup(ProcessBoard& board, int rank) : board_(board), rank_(rank) {
+    sigset_t all, before;  // signals are for the threads that work
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before);
+    living_ = std::jthread([this](const std::stop_token& end) {
+      for (; !end.stop_requested(); std::this_thread::sleep_for(kBetweenSigns))
+        board_.state_->signs_of_life[rank_].fetch_add(1);
+    });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
   int rank() const override { return rank_; }
   int size() const override { return board_.state_->n_ranks; }
 
@@ -116,6 +128,7 @@ class ProcessGroup : public Group {
 
   ProcessBoard& board_;
   int rank_;
+  std::jthread living_;
 };
 
 ProcessBoard::ProcessBoard(int n_ranks) {
@@ -148,6 +161,10 @@ bool ProcessBoard::fail(int rank, const std::string& why) {
 
 int ProcessBoard::failed_rank() const {
   return state_->failed_rank.load();
+}
+
+int64_t ProcessBoard::signs_of_life(int rank) const {
+  return state_->signs_of_life[rank].load();
 }
 
 std::byte* ProcessBoard::slot(int rank) const {

@@ -26,6 +26,8 @@ class ProcessBoard {
   // A rank has ended: calls of all others throw from now on. Whether it is the first, which counts.
   bool fail(int rank, const std::string& why);
   int failed_rank() const;  // that one; -1: none
+  // Grows as long as the rank's process runs, whatever its work is doing: some times a second.
+  int64_t signs_of_life(int rank) const;
 
  private:
   friend class ProcessGroup;

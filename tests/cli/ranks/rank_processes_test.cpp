@@ -36,7 +36,7 @@ class RankProcesses : public testing::Test {
     const int file = ::open(err.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
     ::dup2(file, STDERR_FILENO);
     install_signals();
-    ::_exit(run_rank_processes(3, body));
+    ::_exit(run_rank_processes(3, body, std::chrono::seconds(1)));
   }
   Ended wait_for(pid_t id) {
     int status = 0;
@@ -73,6 +73,25 @@ TEST_F(RankProcesses, are_named_where_they_are_killed) {
   }));
   EXPECT_EQ(ended.code, 5);
   EXPECT_EQ(ended.err, "octet: [ranks] rank 2 ended: killed by signal 9 (Killed)\n");
+}
+
+TEST_F(RankProcesses, are_named_where_they_are_stopped) {
+  const Ended ended = wait_for(start([](Group& group) {
+    meet(group);
+    if (group.rank() == 1) ::kill(::getpid(), SIGSTOP);
+    while (true) meet(group);
+  }));
+  EXPECT_EQ(ended.code, 5);
+  EXPECT_EQ(ended.err, "octet: [ranks] rank 1 ended: no sign of life for 1 s (stopped)\n");
+}
+
+TEST_F(RankProcesses, may_work_longer_than_a_stopped_one_is_waited_for) {
+  const Ended ended = wait_for(start([](Group& group) {
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+    meet(group);
+  }));
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err, "");
 }
 
 class PassedSignal : public RankProcesses, public testing::WithParamInterface<int> {};

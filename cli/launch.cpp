@@ -1,0 +1,87 @@
+#include "cli/launch.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+constexpr int kMostRanks = 1 << 16;
+
+struct Names {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  bool has_mpi;
+};
+constexpr Names kLaunchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", false},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", true},
+    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", true},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", false}};
+
+bool is_set(const Variables& variable, const char* name) {
+  const char* value = variable(name);
+  return value != nullptr && *value != '\0';
+}
+
+int number(const Variables& variable, const char* name, int least, int most) {
+  const std::string text = is_set(variable, name) ? variable(name) : "";
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most)
+    return value;
+  throw Error(ErrorCode::invalid_argument, "[ranks] {}: expected an integer in [{}, {}], got '{}'",
+              name, least, most, text);
+}
+
+std::chrono::milliseconds seconds(const Variables& variable, const char* name,
+                                  std::chrono::milliseconds fallback) {
+  if (!is_set(variable, name)) return fallback;
+  return std::chrono::seconds(number(variable, name, 1, 1'000'000));
+}
+
+void read_meeting_point(const Variables& variable, Launch& launch) {
+  const bool has_address = is_set(variable, "MASTER_ADDR"),
+             has_port = is_set(variable, "MASTER_PORT");
+  if (has_address && has_port) {
+    launch.address = variable("MASTER_ADDR");
+    launch.port = number(variable, "MASTER_PORT", 1, 65535);
+  } else if (has_address != has_port || !launch.has_mpi) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "[ranks] started as rank {} of {} by {}: expected MASTER_ADDR and MASTER_PORT, where "
+        "ranks meet, {} {} not set",
+        launch.rank, launch.size, launch.launcher,
+        has_address ? "MASTER_PORT"
+        : has_port  ? "MASTER_ADDR"
+                    : "both",
+        has_address || has_port ? "is" : "are");
+  }
+}
+
+}  // namespace
+
+std::optional<Launch> find_launch(const Variables& variable) {
+  for (const Names& names : kLaunchers) {
+    if (!is_set(variable, names.rank) || !is_set(variable, names.size)) continue;
+    Launch launch;
+    launch.launcher = names.launcher;
+    launch.size = number(variable, names.size, 1, kMostRanks);
+    if (launch.size == 1) return std::nullopt;
+    launch.rank = number(variable, names.rank, 0, launch.size - 1);
+    if (is_set(variable, names.local_rank))
+      launch.local_rank = number(variable, names.local_rank, 0, launch.size - 1);
+    launch.has_mpi = names.has_mpi || is_set(variable, "PMIX_RANK");
+    launch.patience = seconds(variable, "OCTET_JOIN_SECONDS", launch.patience);
+    launch.silence = seconds(variable, "OCTET_SILENCE_SECONDS", launch.silence);
+    read_meeting_point(variable, launch);
+    return launch;
+  }
+  return std::nullopt;
+}
+
+}  // namespace octet

@@ -1,0 +1,110 @@
+#include "cli/launched_ranks.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/unfinished_file.h"
+#include "cli/common.h"
+#include "cli/output.h"
+#include "comm/tcp/group.h"
+
+namespace octet {
+namespace {
+
+// From a thread beside the work, which does not end.
+void end_process(const std::string& failure) {
+  remove_unfinished_files();
+  write_err(fmt::format("octet: {}\n", failure));
+  ::_exit(exit_code(ErrorCode::device));
+}
+
+std::unique_ptr<Group> join(const Launch& launch) {
+  const tcp::ControlOptions control{.silence = launch.silence, .on_stuck = end_process};
+  if (launch.port == 0)
+    throw Error(
+        ErrorCode::device,
+        "[ranks] expected MASTER_ADDR and MASTER_PORT, where the ranks that {} started meet",
+        launch.launcher);
+  return tcp::join_ranks({.rank = launch.rank,
+                          .size = launch.size,
+                          .addresses = {launch.address},
+                          .port = launch.port,
+                          .patience = launch.patience},
+                         control);
+}
+
+// The words of the failure that counts, where it is another rank's.
+std::string first_failure(Group& group, const std::string& otherwise) {
+  try {
+    gather_value(&group, 0);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return otherwise;
+}
+
+int fail(Group& group, ErrorCode code, const std::string& what) {
+  const bool is_mine = group.fail(what);
+  const std::string who = group.rank() == 0 ? "" : fmt::format("[rank {}] ", group.rank());
+  const bool says_who = what.starts_with("[ranks] rank ");
+  const std::string line = is_mine ? who + what : says_who ? what : first_failure(group, what);
+  write_err(fmt::format("octet: {}\n", line));
+  return exit_code(code);
+}
+
+}  // namespace
+
+int run_launched_rank(const Launch& launch, const std::function<void(Group& group)>& body) {
+  const std::unique_ptr<Group> group = join(launch);
+  try {
+    int code = 0;
+    try {
+      body(*group);
+    } catch (const ExitStatus& status) {
+      code = status.code;
+    }
+    // A launcher takes all ranks down when the first one ends badly: none does before the others.
+    const std::vector<int> codes = gather_value(group.get(), code);
+    return *std::max_element(codes.begin(), codes.end());
+  } catch (const Error& error) {
+    return fail(*group, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(*group, ErrorCode::device, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(*group, ErrorCode::internal, error.what());
+  }
+}
+
+RankHosts find_hosts(Group& group) {
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  ::sched_getaffinity(0, sizeof(cores), &cores);
+  Xxh64 hash;
+  hash.update(boot.empty() ? name : boot);
+  const uint64_t host = hash.digest();
+  hash.update(std::as_bytes(std::span(&cores, 1)));
+  const uint64_t host_cores = hash.digest();
+  const std::vector<uint64_t> hosts = gather_value(&group, host);
+  const std::vector<uint64_t> all_cores = gather_value(&group, host_cores);
+  const auto count = [](auto begin, auto end, uint64_t value) {
+    return static_cast<int>(std::count(begin, end, value));
+  };
+  return {.local_rank = count(hosts.begin(), hosts.begin() + group.rank(), host),
+          .n_local = count(hosts.begin(), hosts.end(), host),
+          .n_hosts = static_cast<int>(std::set(hosts.begin(), hosts.end()).size()),
+          .n_on_cores = count(all_cores.begin(), all_cores.end(), host_cores)};
+}
+
+}  // namespace octet

@@ -1,0 +1,24 @@
+// This process as one rank of several that a launcher started, here or on other hosts.
+#pragma once
+
+#include <functional>
+
+#include "cli/launch.h"
+#include "comm/group.h"
+
+namespace octet {
+
+// Waits for the other ranks and calls body(group). Returns the status to end with: the largest of
+// all ranks', which end together, or that of the error that this rank says in one line: its own, or
+// the one that names the rank that failed first. Throws Error where the ranks do not find each
+// other. Ends the process where its work goes on for seconds after another rank has failed.
+int run_launched_rank(const Launch& launch, const std::function<void(Group& group)>& body);
+
+// Which of the ranks share this host, and how many hosts there are. Every rank calls it.
+struct RankHosts {
+  int local_rank = 0, n_local = 1, n_hosts = 1;
+  int n_on_cores = 1;  // of this host's ranks, that may use the same cores as this one
+};
+RankHosts find_hosts(Group& group);
+
+}  // namespace octet

@@ -1,0 +1,82 @@
+// Who of the ranks lives, and who failed first: a star of connections around rank 0 that a thread
+// of its own serves, whatever the rank's work is doing.
+//
+// Each rank gives a sign of life each second. One that gives none for `silence`, because it is
+// stopped or its machine or network is gone, has failed, and so has one whose connection closes
+// without a good-bye, because it was killed. What rank 0 heard first counts and goes to all: later
+// failures are consequences.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/tcp/socket.h"
+
+namespace octet::tcp {
+
+struct ControlOptions {
+  std::chrono::milliseconds silence{15'000};
+  // This long after a failure the work has still not ended: `on_stuck` may end the process, from
+  // the thread that watches.
+  std::chrono::milliseconds grace{10'000};
+  std::function<void(const std::string& failure)> on_stuck = {};
+};
+
+class Control {
+ public:
+  // links: rank 0's by rank, the first one empty; another rank's one to rank 0.
+  Control(int rank, std::vector<Socket> links, const ControlOptions& options);
+  ~Control();  // says good-bye
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  // Throws Error{device}, "[ranks] rank N ended: ...", once a rank has failed.
+  void throw_if_failed() const;
+  // A rank has failed, this or another one: all others learn it. Whether this is the failure that
+  // counts. Waits for rank 0's answer, at most seconds.
+  bool fail(int rank, const std::string& why);
+  // For a connection that closed: waits until it is known why, at most so long.
+  void await_failure(std::chrono::milliseconds time) const;
+  const ControlOptions& options() const { return options_; }
+
+ private:
+  struct Link {
+    Socket socket;
+    int rank = 0;  // at the other end
+    std::string in, out;
+    std::chrono::milliseconds silent{0};
+    bool said_good_bye = false, is_closed = false;
+  };
+  struct Failure {
+    int rank = -1;
+    std::string why;
+  };
+
+  void watch();
+  void tick(std::chrono::milliseconds passed);
+  void receive(Link& link);
+  void read_messages(Link& link);
+  void close_locked(Link& link);
+  void decide_locked(int rank, const std::string& why);
+  void send_locked(Link& link, char type, int rank, const std::string& text);
+  void flush_locked(Link& link);
+  std::string text_locked() const;
+
+  const int rank_;
+  const ControlOptions options_;
+  std::vector<Link> links_;
+  mutable std::mutex mutex_;  // of all that follows, and of links_ but for their sockets
+  mutable std::condition_variable changed_;
+  std::optional<Failure> failure_;
+  std::atomic<bool> has_failed_ = false, is_ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace octet::tcp

@@ -1,0 +1,16 @@
+// Ranks as processes of one or several hosts, over TCP: what every launcher can start.
+#pragma once
+
+#include <memory>
+
+#include "comm/group.h"
+#include "comm/tcp/join.h"
+
+namespace octet::tcp {
+
+// Waits for all ranks of the place. A connection between each two, for what they move; failures are
+// told and found beside them (control.h): all calls throw then, whatever they wait for.
+// Throws what join_star and join_mesh throw.
+std::unique_ptr<Group> join_ranks(const Place& place, const ControlOptions& options);
+
+}  // namespace octet::tcp
