@@ -50,6 +50,11 @@ std::string cuda_module_path() {
   return std::filesystem::exists(beside, error) ? beside : folder / "cuda" / "liboctet_cuda.so";
 }
 
+std::string mpi_module_path() {
+  const std::filesystem::path folder = program_path().parent_path();
+  return folder.is_absolute() ? folder / "liboctet_mpi.so" : std::filesystem::path();
+}
+
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   if (options.device == "cpu") return with_its_threads(open_cpu(options, needs, group), options);
   const std::string module = cuda_module_path();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <set>
@@ -12,8 +13,10 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/unfinished_file.h"
+#include "cli/backend.h"
 #include "cli/common.h"
 #include "cli/output.h"
+#include "comm/mpi/group.h"
 #include "comm/tcp/group.h"
 
 namespace octet {
@@ -26,13 +29,26 @@ void end_process(const std::string& failure) {
   ::_exit(exit_code(ErrorCode::device));
 }
 
+std::unique_ptr<Group> join_by_mpi(const Launch& launch, const tcp::ControlOptions& control) {
+  const mpi::Library library = mpi::find_library(mpi_module_path());
+  if (!library.problem.empty())
+    throw Error(ErrorCode::device,
+                "[ranks] started as rank {} of {} by {}: expected MPI, or MASTER_ADDR and "
+                "MASTER_PORT, where ranks meet without it, got {}",
+                launch.rank, launch.size, launch.launcher, library.problem);
+  auto group = mpi::join_ranks(mpi_module_path(), launch.patience, control);
+  if (group->rank() == launch.rank && group->size() == launch.size) return group;
+  const std::string why = fmt::format(
+      "[ranks] {} started rank {} of {}, which {} takes for rank {} of {} (is it the launcher's "
+      "own library?)",
+      launch.launcher, launch.rank, launch.size, library.version, group->rank(), group->size());
+  group->fail(why);
+  throw Error(ErrorCode::device, why);
+}
+
 std::unique_ptr<Group> join(const Launch& launch) {
   const tcp::ControlOptions control{.silence = launch.silence, .on_stuck = end_process};
-  if (launch.port == 0)
-    throw Error(
-        ErrorCode::device,
-        "[ranks] expected MASTER_ADDR and MASTER_PORT, where the ranks that {} started meet",
-        launch.launcher);
+  if (launch.port == 0) return join_by_mpi(launch, control);
   return tcp::join_ranks({.rank = launch.rank,
                           .size = launch.size,
                           .addresses = {launch.address},
@@ -57,6 +73,8 @@ int fail(Group& group, ErrorCode code, const std::string& what) {
   const bool says_who = what.starts_with("[ranks] rank ");
   const std::string line = is_mine ? who + what : says_who ? what : first_failure(group, what);
   write_err(fmt::format("octet: {}\n", line));
+  // That is its last word: launchers ask the others to end when the first one has.
+  std::signal(SIGTERM, SIG_IGN);
   return exit_code(code);
 }
 

@@ -41,3 +41,7 @@ foreach(library IN ITEMS pcre2:pcre2-8:pcre2.h utf8proc:utf8proc:utf8proc.h
   target_link_libraries(octet_${name} INTERFACE ${OCTET_${name}_LIBRARY})
   target_include_directories(octet_${name} SYSTEM INTERFACE ${OCTET_${name}_INCLUDE})
 endforeach()
+
+# Of C alone: only liboctet_mpi.so is linked with it. Without it, that is not built, and ranks meet over TCP.
+set(MPI_CXX_SKIP_MPICXX ON)
+find_package(MPI QUIET COMPONENTS CXX)

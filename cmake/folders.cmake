@@ -1,8 +1,12 @@
-# octet_folder(<name> [DEPS folder...] [LIBS target...]): one static library from every .cpp of a folder.
+# octet_folder(<name> [DEPS folder...] [LIBS target...] [LESS file...]): one static library from every .cpp of a folder, less
+# those files.
 # The links are exactly the includes that the floors allow (docs/architecture.md); tools/check_layers.py checks both.
 function(octet_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;LESS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  foreach(file IN LISTS ARG_LESS)
+    list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/${name}/${file})
+  endforeach()
   string(REPLACE "/" "_" target octet_${name})
   if(NOT sources)
     add_library(${target} INTERFACE)
