@@ -15,17 +15,11 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "cli/backend.h"
+#include "cli/doctor_ranks.h"
+#include "cli/finding.h"
 
 namespace octet {
 namespace {
-
-// One thing that was looked at.
-struct Finding {
-  std::string what;
-  bool is_there = false;
-  std::string detail;
-  std::string remedy;  // what to do when it is missing; empty: nothing can or need be done
-};
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -221,8 +215,7 @@ std::string verdict(const std::string& device, const std::vector<Finding>& found
   return fmt::format("{}: not ready, lacks {}\n", device, missing);
 }
 
-void run_doctor(const GlobalOptions& options) {
-  const std::vector<Finding> found = all_findings();
+void show(const GlobalOptions& options, const std::vector<Finding>& found) {
   Table table{{"what", "there", "needed", "detail", "remedy"}, {}};
   for (const Finding& finding : found) {
     const bool needed = is_needed(finding.what, options.device);
@@ -230,6 +223,17 @@ void run_doctor(const GlobalOptions& options) {
                           finding.detail, finding.remedy});
   }
   print_table(options, table);
+}
+
+void run_doctor(const GlobalOptions& options, bool of_ranks) {
+  if (of_ranks) {
+    const int code = doctor_ranks(options, [&](const auto& found) { show(options, found); });
+    finish_output();
+    if (code != 0) throw ExitStatus{code};
+    return;
+  }
+  const std::vector<Finding> found = all_findings();
+  show(options, found);
   if (!options.json) write_out("\n" + verdict("cpu", found) + verdict("cuda", found));
   finish_output();
   if (!missing_for(options.device, found).empty()) throw ExitStatus{exit_code(ErrorCode::device)};
@@ -238,11 +242,16 @@ void run_doctor(const GlobalOptions& options) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, GlobalOptions& options) {
-  app.add_subcommand("doctor", "say what this machine offers and what is missing")
-      ->footer(
-          "Exit codes: 0 where --device (the CPU, unless another is named) can train; 5 where "
-          "something\nthat it needs is missing.")
-      ->callback([&options] { run_doctor(options); });
+  auto of_ranks = std::make_shared<bool>(false);
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "say what this machine offers and what is missing");
+  doctor->footer(
+      "Exit codes: 0 where --device (the CPU, unless another is named) can train; 5 where "
+      "something\nthat it needs is missing, or ranks do not reach each other.");
+  doctor->add_flag("--ranks", *of_ranks,
+                   "started as a run is (mpirun, srun, torchrun's variables): who the ranks are, "
+                   "where, whether they reach each other and how fast; else what would start them");
+  doctor->callback([of_ranks, &options] { run_doctor(options, *of_ranks); });
 }
 
 }  // namespace octet

@@ -183,6 +183,35 @@ TEST_F(LaunchedRanks, need_a_port_that_is_free) {
   EXPECT_THAT(first->err(), HasSubstr("Address already in use (choose another)"));
 }
 
+TEST_F(LaunchedRanks, are_examined_by_the_doctor) {
+  const int port = free_port();
+  const std::string out = folder_ / "doctor.json";
+  std::vector<std::unique_ptr<Launched>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string to = rank == 0 ? out : "/dev/null";
+    ranks.push_back(start(rank_variables(rank, 3, port),
+                          {"sh", "-c", "exec \"$0\" doctor --ranks --json >" + to, OCTET_PROGRAM}));
+  }
+  for (const auto& rank : ranks) EXPECT_EQ(rank->code_within(kSeconds), 0) << rank->err();
+  const auto rows = nlohmann::json::parse(posix_files().read_text(out));
+  std::map<std::string, std::string> found;
+  for (const auto& row : rows) found[row.at("what")] = row.at("detail");
+  EXPECT_EQ(found.at("launcher"), "torchrun, 3 ranks");
+  EXPECT_EQ(found.at("ranks meet by"), fmt::format("TCP, 127.0.0.1:{}", port));
+  EXPECT_THAT(found.at("hosts"), testing::EndsWith(" (ranks 0, 1, 2)"));
+  EXPECT_THAT(found.at("all_gather"),
+              testing::MatchesRegex("measured: 8 bytes in [0-9]+ us, [0-9.]+ GB/s .*"));
+}
+
+TEST_F(LaunchedRanks, that_are_none_are_told_what_would_start_them) {
+  const auto outcome = test::run_program(folder_, "doctor --ranks --json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(rows.at(0).at("what"), "launcher");
+  EXPECT_EQ(rows.at(0).at("there"), "no");
+  EXPECT_EQ(rows.at(1).at("what"), "MPI");
+}
+
 struct Variables {
   Environment set;
   const char* error;

@@ -1,0 +1,140 @@
+#include "cli/doctor_ranks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "cli/backend.h"
+#include "cli/launch.h"
+#include "cli/launched_ranks.h"
+#include "cli/rank_agreement.h"
+#include "comm/mpi/group.h"
+
+namespace octet {
+namespace {
+
+Finding find_mpi() {
+  const mpi::Library library = mpi::find_library(mpi_module_path());
+  const bool is_there = library.problem.empty();
+  return {"MPI", is_there, is_there ? library.version : library.problem,
+          is_there ? ""
+                   : "libopenmpi-dev and openmpi-bin, then build again; with MASTER_ADDR and "
+                     "MASTER_PORT ranks need no MPI"};
+}
+
+using HostName = std::array<char, 64>;
+
+// "node1 (ranks 0, 1), node2 (rank 2)"
+std::string hosts_text(const std::vector<HostName>& names) {
+  std::vector<std::string> hosts;
+  std::vector<std::vector<size_t>> ranks;
+  for (size_t rank = 0; rank < names.size(); ++rank) {
+    const std::string name = names[rank].data();
+    const auto at = std::find(hosts.begin(), hosts.end(), name) - hosts.begin();
+    if (at == std::ssize(hosts)) hosts.push_back(name), ranks.emplace_back();
+    ranks[static_cast<size_t>(at)].push_back(rank);
+  }
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < hosts.size(); ++i)
+    texts.push_back(fmt::format("{} ({} {})", hosts[i], ranks[i].size() == 1 ? "rank" : "ranks",
+                                fmt::join(ranks[i], ", ")));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+Finding find_rank_hosts(Group& group) {
+  HostName name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return {"hosts", true, hosts_text(gather_value(&group, name)), ""};
+}
+
+Finding find_rank_cores(Group& group) {
+  const RankHosts hosts = find_hosts(group);
+  const std::vector<int> shares =
+      gather_value(&group, std::max(1, usable_cores() / hosts.n_on_cores));
+  return {"cores", true, fmt::format("{} for each rank (--threads)", fmt::join(shares, ", ")), ""};
+}
+
+// Of the slowest rank, after one that is not counted.
+double seconds_of(Group& group, int64_t bytes, int n_times) {
+  std::vector<std::byte> own(static_cast<size_t>(bytes), std::byte{1}),
+      all(own.size() * static_cast<size_t>(group.size()));
+  group.all_gather(own.data(), all.data(), bytes);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < n_times; ++i) group.all_gather(own.data(), all.data(), bytes);
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  const std::vector<double> times = gather_value(&group, passed.count() / n_times);
+  return *std::max_element(times.begin(), times.end());
+}
+
+Finding find_rank_speed(Group& group) {
+  constexpr int64_t kLong = int64_t{16} << 20;
+  const double least = seconds_of(group, 8, 100), longest = seconds_of(group, kLong, 5);
+  const double received = static_cast<double>(kLong * (group.size() - 1));
+  return {"all_gather", true,
+          fmt::format("measured: 8 bytes in {:.0f} us, {:.2f} GB/s to each rank at 16 MiB of each",
+                      least * 1e6, received / longest / 1e9),
+          ""};
+}
+
+// Whether GPUs reach each other's memory: they are asked as a run asks them.
+Finding find_peers(Group& group, const Launch& launch, const GlobalOptions& options) {
+  constexpr int64_t kBytes = int64_t{1} << 20;
+  const RankHosts hosts = find_hosts(group);
+  const Backend backend =
+      open_backend(options, {.device_index = launch.local_rank.value_or(hosts.local_rank)}, &group);
+  const auto memory = backend.device->allocate(kBytes);
+  backend.device->connect({.rank = group.rank(),
+                           .n_ranks = group.size(),
+                           .all_gather =
+                               [&](const void* own, void* all, int64_t bytes) {
+                                 group.all_gather(static_cast<const std::byte*>(own),
+                                                  static_cast<std::byte*>(all), bytes);
+                               }},
+                          {memory.get()});
+  gather_value(&group, 0);  // none goes while another one still opens its memory
+  return {"peer access", true, fmt::format("{} x {}", group.size(), backend.device->info().name),
+          ""};
+}
+
+std::vector<Finding> find_launched(Group& group, const Launch& launch,
+                                   const GlobalOptions& options) {
+  expect_same(group, {program_fact()});
+  const std::string way =
+      launch.port == 0 ? "MPI" : fmt::format("TCP, {}:{}", launch.address, launch.port);
+  std::vector<Finding> found = {
+      {"launcher", true, fmt::format("{}, {} ranks", launch.launcher, launch.size), ""},
+      {"ranks meet by", true, way, ""}};
+  if (launch.port == 0) found.push_back(find_mpi());
+  found.push_back(find_rank_hosts(group));
+  found.push_back(find_rank_cores(group));
+  found.push_back(find_rank_speed(group));
+  if (options.device == "cuda") found.push_back(find_peers(group, launch, options));
+  return found;
+}
+
+}  // namespace
+
+int doctor_ranks(const GlobalOptions& options,
+                 const std::function<void(const std::vector<Finding>&)>& show) {
+  const auto launch = find_launch(::getenv);
+  if (!launch) {
+    show({{"launcher", false, "this process is no rank of several",
+           "mpirun, srun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; `octet train --ranks "
+           "N` needs none"},
+          find_mpi()});
+    return 0;
+  }
+  return run_launched_rank(*launch, [&](Group& group) {
+    const std::vector<Finding> found = find_launched(group, *launch, options);
+    if (group.rank() == 0) show(found);
+  });
+}
+
+}  // namespace octet
