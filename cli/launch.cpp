@@ -1,7 +1,7 @@
 #include "cli/launch.h"
 
 #include <charconv>
-#include <cstring>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -9,6 +9,7 @@ namespace octet {
 namespace {
 
 constexpr int kMostRanks = 1 << 16;
+constexpr const char* kAgentListens = "TORCHELASTIC_USE_AGENT_STORE";
 
 struct Names {
   const char* launcher;
@@ -49,7 +50,10 @@ void read_meeting_point(const Variables& variable, Launch& launch) {
              has_port = is_set(variable, "MASTER_PORT");
   if (has_address && has_port) {
     launch.address = variable("MASTER_ADDR");
-    launch.port = number(variable, "MASTER_PORT", 1, 65535);
+    launch.port = number(variable, "MASTER_PORT", 1, 65534);
+    // There torchrun itself listens, and says so.
+    if (is_set(variable, kAgentListens) && variable(kAgentListens) == std::string_view("True"))
+      ++launch.port;
   } else if (has_address != has_port || !launch.has_mpi) {
     throw Error(
         ErrorCode::invalid_argument,

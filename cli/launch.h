@@ -28,7 +28,8 @@ using Variables = std::function<const char*(const char* name)>;  // nullptr: not
 //   mpirun, mpiexec (Hydra: MPICH)       PMI_RANK PMI_SIZE MPI_LOCALRANKID
 //   srun                                 SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID; PMIX_RANK
 //                                        tells of srun --mpi=pmix
-// and with each of them MASTER_ADDR and MASTER_PORT: without MPI, ranks meet there; and
+// and with each of them MASTER_ADDR and MASTER_PORT: without MPI, ranks meet there, at the next
+// port where torchrun listens itself (TORCHELASTIC_USE_AGENT_STORE is True); and
 // OCTET_JOIN_SECONDS, OCTET_SILENCE_SECONDS. None where this is the only rank (size 1 is none). In
 // the batch script of a Slurm job, which is no step, nothing of Slurm counts.
 // Throws Error{invalid_argument} naming a variable that has no sense, or lacks.

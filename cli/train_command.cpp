@@ -271,7 +271,7 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
   if (!is_root) rank_log.emplace(files, config.out, process->rank());
   TrainHooks hooks = is_root ? progress.hooks() : TrainHooks{.log = rank_log->log()};
   hooks.stop = &stop_wish();
-  if (flags.streams) stream_steps(hooks);
+  if (flags.streams && is_root) stream_steps(hooks);
   const TrainRun run{flags, options, machine, loaded, data, mode, profile_steps};
   tell_about(run, spec, hooks.log);
   for (const DeviceLibrary& library : devices.backends[0].device->libraries()) {
@@ -286,7 +286,7 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
   if (result.signal != 0) throw ExitStatus{128 + result.signal};
 }
 
-// Each launched rank is told its number by the launcher, and by nobody else another one.
+// The launcher says how many ranks there are, and nobody says otherwise.
 LoadedConfig launched_configuration(TrainFlags flags, const GlobalOptions& options,
                                     const Launch& launch) {
   const LoadedConfig asked = configuration(flags, options);

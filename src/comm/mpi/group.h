@@ -21,7 +21,7 @@ struct Library {
 Library find_library(const std::string& module);
 
 // Throws Error{device} where there is no module or no library, or ranks do not reach rank 0 over
-// TCP within `patience`. Once in a process, from the thread that calls the group.
+// TCP within `patience`. Once in a process. One thread at a time calls the group.
 std::unique_ptr<Group> join_ranks(const std::string& module, std::chrono::milliseconds patience,
                                   const tcp::ControlOptions& options);
 

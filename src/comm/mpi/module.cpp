@@ -23,15 +23,15 @@ int check(int code) {
 int start(int32_t* rank, int32_t* size) {
   // Asked of each call; the library's own answer to an error is to end the process.
   int offered = 0, own_rank = 0, n_ranks = 0;
-  if (check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &offered)) != 0) return 1;
+  if (check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &offered)) != 0) return 1;
   if (check(MPI_Comm_dup(MPI_COMM_WORLD, &ranks)) != 0) return 1;
   MPI_Comm_set_errhandler(ranks, MPI_ERRORS_RETURN);
   MPI_Comm_rank(ranks, &own_rank);
   MPI_Comm_size(ranks, &n_ranks);
   *rank = own_rank;
   *size = n_ranks;
-  if (offered >= MPI_THREAD_FUNNELED) return 0;
-  problem_text = "it does not let a process have threads (MPI_THREAD_FUNNELED)";
+  if (offered >= MPI_THREAD_SERIALIZED) return 0;
+  problem_text = "it does not let a process have threads (MPI_THREAD_SERIALIZED)";
   return 1;
 }
 

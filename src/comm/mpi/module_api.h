@@ -1,5 +1,5 @@
 // What the program asks of liboctet_mpi.so, which alone is linked with an MPI library: no types of
-// C++ or of MPI pass between them. One thread calls it.
+// C++ or of MPI pass between them. One thread at a time calls it.
 #pragma once
 
 #include <cstdint>

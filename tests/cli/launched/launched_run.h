@@ -29,9 +29,11 @@ using Environment = std::map<std::string, std::string>;
 
 // torchrun's variables.
 inline Environment rank_variables(int rank, int size, int port) {
-  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)},
-          {"MASTER_ADDR", "127.0.0.1"},   {"MASTER_PORT", std::to_string(port)},
-          {"OCTET_JOIN_SECONDS", "20"},   {"OCTET_SILENCE_SECONDS", "2"}};
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(size)},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(port)},
+          {"OCTET_JOIN_SECONDS", "20"}};
 }
 
 // A program of these words, with standard error in a file of its own.
@@ -95,11 +97,15 @@ class LaunchedRuns : public testing::Test {
   }
   // All ranks of a run, over TCP.
   std::vector<std::unique_ptr<Launched>> start_ranks(int n, const std::string& out,
-                                                     const std::string& flags) {
+                                                     const std::string& flags,
+                                                     const Environment& more = {}) {
     const int port = free_port();
     std::vector<std::unique_ptr<Launched>> ranks;
-    for (int rank = 0; rank < n; ++rank)
-      ranks.push_back(start(rank_variables(rank, n, port), train_words(out, flags)));
+    for (int rank = 0; rank < n; ++rank) {
+      Environment variables = rank_variables(rank, n, port);
+      variables.insert(more.begin(), more.end());
+      ranks.push_back(start(variables, train_words(out, flags)));
+    }
     return ranks;
   }
   // The same ranks as threads of one process.

@@ -43,6 +43,20 @@ TEST_F(LaunchedRanks, of_which_there_is_one_are_no_ranks) {
   EXPECT_EQ(test::metrics(folder_ / "one").size(), 6u);
 }
 
+TEST_F(LaunchedRanks, stream_steps_from_the_first_one_alone) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<Launched>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<std::string> words = {
+        "sh", "-c", "exec \"$0\" \"$@\" >" + (folder_ / fmt::format("out{}", rank))};
+    for (const std::string& word : train_words("run", "--stream")) words.push_back(word);
+    ranks.push_back(start(rank_variables(rank, 2, port), words));
+  }
+  for (const auto& rank : ranks) EXPECT_EQ(rank->code_within(kSeconds), 0) << rank->err();
+  EXPECT_THAT(posix_files().read_text(folder_ / "out0"), StartsWith("{"));
+  EXPECT_EQ(posix_files().read_text(folder_ / "out1"), "");
+}
+
 struct Gone {
   const char* name;
   int signal;
@@ -55,7 +69,7 @@ TEST_P(GoneRanks, are_named_by_each_other_one) {
   const std::string flags = "--set train.steps=200000 --set train.save_every=2 --threads 1";
   for (const size_t gone : {1, 0}) {
     const std::string out = fmt::format("run{}", gone);
-    auto ranks = start_ranks(3, out, flags);
+    auto ranks = start_ranks(3, out, flags, {{"OCTET_SILENCE_SECONDS", "2"}});
     await_steps(out);
     ranks[gone]->signal(GetParam().signal);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -237,6 +251,17 @@ TEST_F(LaunchedRanks, that_are_none_are_told_what_would_start_them) {
   EXPECT_EQ(rows.at(1).at("what"), "MPI");
 }
 
+TEST_F(LaunchedRanks, meet_beside_the_port_that_torchrun_holds) {
+  const tcp::Socket held = tcp::listen_at("127.0.0.1", 0);
+  std::vector<std::unique_ptr<Launched>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    Environment variables = rank_variables(rank, 2, tcp::port_of(held));
+    variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+    ranks.push_back(start(variables, train_words("run", "")));
+  }
+  for (const auto& rank : ranks) EXPECT_EQ(rank->code_within(kSeconds), 0) << rank->err();
+}
+
 struct Variables {
   Environment set;
   const char* error;
@@ -265,7 +290,7 @@ INSTANTIATE_TEST_SUITE_P(
                    {"WORLD_SIZE", "2"},
                    {"MASTER_ADDR", "node1"},
                    {"MASTER_PORT", "70000"}},
-                  "MASTER_PORT: expected an integer in [1, 65535], got '70000'"}));
+                  "MASTER_PORT: expected an integer in [1, 65534], got '70000'"}));
 
 TEST_F(LaunchedRanks, are_told_by_the_variables_of_each_launcher) {
   const std::vector<std::vector<std::string>> names = {

@@ -22,7 +22,8 @@ class MpiRuns : public test::LaunchedRuns {
     if (!std::filesystem::exists(module)) GTEST_SKIP() << "built without MPI";
   }
   // Each rank writes its process's number into a file pidN of the run's scratch folder.
-  std::unique_ptr<Launched> start_mpi(int n, const std::string& out, const std::string& flags) {
+  std::unique_ptr<Launched> start_mpi(int n, const std::string& out, const std::string& flags,
+                                      int silence_seconds = 20) {
     std::vector<std::string> words = {
         "mpirun",
         "--oversubscribe",
@@ -35,7 +36,7 @@ class MpiRuns : public test::LaunchedRuns {
     return start({{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                   {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
                   {"OCTET_JOIN_SECONDS", "20"},
-                  {"OCTET_SILENCE_SECONDS", "2"}},
+                  {"OCTET_SILENCE_SECONDS", std::to_string(silence_seconds)}},
                  words);
   }
   void signal(int rank, int number) const {
@@ -58,7 +59,7 @@ TEST_F(MpiRuns, name_a_rank_that_is_killed_or_stopped) {
   for (const int number : {SIGKILL, SIGSTOP}) {
     const std::string out = fmt::format("run{}", number);
     const auto run =
-        start_mpi(3, out, "--set train.steps=200000 --set train.save_every=2 --threads 1");
+        start_mpi(3, out, "--set train.steps=200000 --set train.save_every=2 --threads 1", 2);
     await_steps(out);
     signal(1, number);
     const int code = run->code_within(30);

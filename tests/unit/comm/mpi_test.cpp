@@ -46,9 +46,9 @@ class MpiRanks : public testing::Test {
     if (!library.problem.empty()) GTEST_SKIP() << library.problem;
   }
   // As a rank: calls body, writes "rank N: " and its last words, and ends.
-  void be_rank(const std::function<void(Group&)>& body) {
+  void be_rank(const std::function<void(Group&)>& body, int silence_seconds = 20) {
     auto group = join_ranks(module_path(), std::chrono::seconds(20),
-                            {.silence = std::chrono::milliseconds(1'000)});
+                            {.silence = std::chrono::seconds(silence_seconds)});
     std::string words = "moved";
     try {
       body(*group);
@@ -139,11 +139,12 @@ TEST_F(MpiRanks, an_error_of_one_ends_all_with_its_words) {
 
 TEST_F(MpiRanks, a_stopped_one_is_named_and_ended) {
   if (is_rank()) {
-    return be_rank([](Group& group) {
+    const auto stop = [](Group& group) {
       gather_value(&group, 1);
       if (group.rank() == 0) ::kill(::getpid(), SIGSTOP);
       while (true) gather_value(&group, 1);
-    });
+    };
+    return be_rank(stop, 1);
   }
   const std::string text = run();
   EXPECT_EQ(status_, 1);

@@ -75,7 +75,7 @@ class TcpRanks : public testing::Test {
 
   const test::ScratchFolder folder_;
   const int port_ = free_port();
-  ControlOptions options_{.silence = milliseconds(1'000), .grace = milliseconds(500)};
+  ControlOptions options_{.silence = milliseconds(20'000), .grace = milliseconds(500)};
 };
 
 // Large enough that a connection takes it in several parts, both ways at once.
@@ -136,6 +136,7 @@ class GoneRank : public TcpRanks, public testing::WithParamInterface<int> {};
 
 TEST_P(GoneRank, is_named_by_all_others) {
   const int gone = GetParam();
+  options_.silence = milliseconds(1'000);
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const auto ids = start_all(3, gather_forever);
     std::this_thread::sleep_for(milliseconds(300));
@@ -155,6 +156,7 @@ TEST_P(GoneRank, is_named_by_all_others) {
 INSTANTIATE_TEST_SUITE_P(each, GoneRank, testing::Values(0, 1, 2));
 
 TEST_F(TcpRanks, that_work_longer_than_a_sign_of_life_may_take_are_well) {
+  options_.silence = milliseconds(1'000);
   const auto ids = start_all(2, [](Group& group) {
     if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(2'500));
     return gather_values(&group, std::span<const int>(std::vector<int>(1'000'000, 3)))[0];
