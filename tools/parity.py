@@ -14,11 +14,13 @@
   parity.py ptq OCTET         `OCTET ptq` in each of the ecosystem's layouts, loaded by transformers and compressed-tensors:
                               negative log-likelihood, activations quantized as well
   parity.py adapters OCTET    adapters that OCTET trains, loaded by PEFT: its logits against those of the merged model
-  parity.py tasks OCTET DATA  `OCTET eval` of a tiny random Llama on the first documents of each task, its tokenizer one
-                              of DATA: each request's log-likelihood against lm-eval's, and the choices that follow
+  parity.py tasks OCTET DATA [MODEL]  `OCTET eval` of a tiny random Llama on the first documents of each task, its tokenizer one
+                              of DATA: each request's log-likelihood against lm-eval's, and the choices that follow; or of
+                              MODEL, a folder of a model of bytes
 """
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -451,23 +453,41 @@ def picks(rows, values):
     return {key: choice for key, (_, choice) in best.items()}
 
 
-def tasks(octet, data):
+def byte_tokenizer():
+    """Ids are bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    letters = [c for c in range(256) if 33 <= c <= 126 or 161 <= c <= 172 or 174 <= c]
+    others = [c for c in range(256) if c not in letters]
+    vocab = {chr(c): c for c in letters} | {chr(256 + i): c for i, c in enumerate(others)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def tasks(octet, data, trained=None):
+    """With a folder `trained`, of a model of bytes, that model instead of a random one."""
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
     source = pathlib.Path(data) / "data/tokenizers/olmo/allenai_gpt-neox-olmo-dolma-v1_5.json"
     if not source.exists():
         print(f"tasks: skipped, {source} is not there")
         return True
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(source), eos_token="<|endoftext|>")
     with tempfile.TemporaryDirectory() as folder:
         at = pathlib.Path(folder)
-        tasks_model(at / "model", tokenizer)
+        if trained is None:
+            tasks_model(at / "model",
+                        transformers.PreTrainedTokenizerFast(tokenizer_file=str(source), eos_token="<|endoftext|>"))
+        else:
+            shutil.copytree(trained, at / "model")
+            byte_tokenizer().save_pretrained(at / "model")
+        longest = 256 if trained is None else 2048
         subprocess.run([octet, "eval", "--model", at / "model", "--tasks", ",".join(TASKS), "--task-data",
                         pathlib.Path(data) / "data/eval_ft", "--limit", str(DOCUMENTS), "--requests", at / "requests.jsonl",
-                        "--quiet"], check=True, stdout=subprocess.DEVNULL)
+                        "--seq", str(longest), "--quiet"], check=True, stdout=subprocess.DEVNULL)
         rows = [json.loads(line) for line in (at / "requests.jsonl").read_text().splitlines()]
         model = HFLM(pretrained=str(at / "model"), tokenizer=str(at / "model"), device="cpu", dtype="float32",
-                     batch_size=4, max_length=256)
+                     batch_size=4, max_length=longest)
         requests = [Instance("loglikelihood", {}, (row["context"], row["continuation"]), i)
                     for i, row in enumerate(rows)]
         expected = model.loglikelihood(requests, disable_tqdm=True)
