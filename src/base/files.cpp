@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -106,6 +107,28 @@ class PosixWriter : public FileWriter {
   off_t n_written_ = 0, n_started_ = 0;
 };
 
+class PosixRangeWriter : public RangeWriter {
+ public:
+  PosixRangeWriter(std::string path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  void write_at(uint64_t offset, std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t n = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) throw_io_error("write to", path_, errno);
+      bytes = bytes.subspan(static_cast<size_t>(n));
+      offset += static_cast<uint64_t>(n);
+    }
+  }
+  void sync() override { sync_or_throw(fd_.get(), path_); }
+  void close() override {
+    if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error("close", path_, errno);
+  }
+
+ private:
+  std::string path_;
+  Descriptor fd_;
+};
+
 EntryKind kind_of(unsigned mode) {
   if (S_ISREG(mode)) return EntryKind::file;
   if (S_ISDIR(mode)) return EntryKind::directory;
@@ -203,6 +226,17 @@ class PosixFiles : public Files {
   std::unique_ptr<FileWriter> create(const std::string& path) override {
     return std::make_unique<PosixWriter>(path);
   }
+  std::unique_ptr<RangeWriter> open_ranges(const std::string& path) override {
+    Descriptor fd = open_or_throw(path, O_WRONLY | O_NOFOLLOW, "open");
+    const struct stat info = status_of(fd.get(), path);
+    if (!S_ISREG(info.st_mode)) throw_wrong_kind("write to", path, "a regular file", info.st_mode);
+    return std::make_unique<PosixRangeWriter>(path, std::move(fd));
+  }
+  std::optional<uint64_t> free_bytes(const std::string& folder) const override {
+    struct statvfs info {};
+    if (::statvfs(folder.c_str(), &info) != 0 || info.f_blocks == 0) return std::nullopt;
+    return uint64_t{info.f_bavail} * info.f_frsize;
+  }
   void create_directory(const std::string& path) override {
     if (::mkdir(path.c_str(), 0777) != 0) throw_io_error("create directory", path, errno);
   }
@@ -256,6 +290,10 @@ std::string text_of(const FileReader& file, uint64_t max_bytes) {
 
 std::unique_ptr<FileReader> Files::open_stream(const std::string& path, uint64_t) const {
   return open(path);
+}
+
+std::optional<uint64_t> Files::free_bytes(const std::string&) const {
+  return std::nullopt;
 }
 
 std::string Files::write_target(const std::string& path) const {

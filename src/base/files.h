@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,16 @@ class FileWriter {
   virtual void write(std::span<const std::byte> bytes) = 0;
   virtual void sync() = 0;   // returns when the bytes are on the medium
   virtual void close() = 0;  // reports the errors that a file system may delay until now
+};
+
+// Writes anywhere in a file that is there, which others may be writing at the same time. Destroyed
+// without close(), it gives the handle back and reports nothing.
+class RangeWriter {
+ public:
+  virtual ~RangeWriter() = default;
+  virtual void write_at(uint64_t offset, std::span<const std::byte> bytes) = 0;
+  virtual void sync() = 0;
+  virtual void close() = 0;
 };
 
 enum class EntryKind { none, file, directory, link, other };  // other: a FIFO, socket or device
@@ -70,13 +81,16 @@ class Files {
   virtual EntryKind entry_kind(const std::string& path) const = 0;  // a link is a link
 
   virtual std::unique_ptr<FileWriter> create(const std::string& path) = 0;  // a name that is free
-  virtual void create_directory(const std::string& path) = 0;               // as well
+  virtual std::unique_ptr<RangeWriter> open_ranges(const std::string& path) = 0;  // a regular file
+  virtual void create_directory(const std::string& path) = 0;  // a name that is free
   virtual void rename(const std::string& from, const std::string& to) = 0;
   virtual void sync_directory(const std::string& path) = 0;
   virtual void remove(const std::string& path) = 0;  // a file, a link or an empty directory
   // Makes `path` where it is missing, and locks it for this process. Where another one holds it:
   // Error{io}, which says who.
   virtual std::unique_ptr<FileLock> lock(const std::string& path) = 0;
+  // What a user may still write into the file system of `folder`; nothing where it does not tell.
+  virtual std::optional<uint64_t> free_bytes(const std::string& folder) const;
   // The file that a write to `path` makes or replaces, links followed. Error{bad_data} where there
   // is something else than a regular file.
   virtual std::string write_target(const std::string& path) const;

@@ -47,6 +47,9 @@ class MemoryFiles : public Files {
   std::unique_ptr<FileWriter> create(const std::string& path) override {
     return std::make_unique<Writer>(files_[path]);
   }
+  std::unique_ptr<RangeWriter> open_ranges(const std::string& path) override {
+    throw_io_error("write ranges of", path, ENOTSUP);
+  }
   void create_directory(const std::string&) override {}
   std::unique_ptr<FileLock> lock(const std::string&) override { return nullptr; }
   void rename(const std::string& from, const std::string& to) override {

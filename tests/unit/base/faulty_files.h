@@ -1,9 +1,11 @@
 // A file layer that fails on purpose: the n-th operation that changes something, counted from 0.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +52,13 @@ class FaultyFiles : public Files {
     step("create", path);
     return std::make_unique<Writer>(*this, under_.create(path), path);
   }
+  std::unique_ptr<RangeWriter> open_ranges(const std::string& path) override {
+    step("open", path);
+    return std::make_unique<Ranges>(*this, under_.open_ranges(path), path);
+  }
+  std::optional<uint64_t> free_bytes(const std::string& folder) const override {
+    return under_.free_bytes(folder);
+  }
   void create_directory(const std::string& path) override {
     step("create directory", path);
     under_.create_directory(path);
@@ -94,6 +103,30 @@ class FaultyFiles : public Files {
     std::string path_;
   };
 
+  class Ranges : public RangeWriter {
+   public:
+    Ranges(FaultyFiles& owner, std::unique_ptr<RangeWriter> under, std::string path)
+        : owner_(owner), under_(std::move(under)), path_(std::move(path)) {}
+    void write_at(uint64_t offset, std::span<const std::byte> bytes) override {
+      if (owner_.due("write")) {
+        under_->write_at(offset, bytes.first(bytes.size() / 2));
+        if (owner_.fault_.mode == FaultMode::lose_half) return;
+        throw_io_error("write to", path_, owner_.fault_.error);
+      }
+      under_->write_at(offset, bytes);
+    }
+    void sync() override { owner_.step("sync", path_); }
+    void close() override {
+      owner_.step("close", path_);
+      under_->close();
+    }
+
+   private:
+    FaultyFiles& owner_;
+    std::unique_ptr<RangeWriter> under_;
+    std::string path_;
+  };
+
   bool due(const std::string& operation) {
     if (!fault_.only.empty() && fault_.only != operation) return false;
     const int64_t index = count_++;
@@ -107,7 +140,7 @@ class FaultyFiles : public Files {
 
   Files& under_;
   Fault fault_;
-  int64_t count_ = 0;
+  std::atomic<int64_t> count_ = 0;  // saves come from threads of their own
 };
 
 }  // namespace octet::test

@@ -171,5 +171,30 @@ TEST(Xxh64, meets_the_reference_values_for_any_cutting) {
   }
 }
 
+// By two writers at once, out of order.
+TEST(Files, ranges_of_a_file_are_written_where_they_belong) {
+  const ScratchFolder folder;
+  const std::string path = folder.put("file", "0123456789");
+  const auto first = posix_files().open_ranges(path), second = posix_files().open_ranges(path);
+  second->write_at(12, as_bytes("CD"));
+  first->write_at(2, as_bytes("ab"));
+  second->write_at(0, as_bytes(""));
+  for (const auto* writer : {&first, &second}) {
+    (*writer)->sync();
+    (*writer)->close();
+  }
+  EXPECT_EQ(posix_files().read_text(path), std::string("01ab456789\0\0CD", 14));
+  EXPECT_EQ(error_of([&] { posix_files().open_ranges(folder / "none"); }),
+            fmt::format("[files] cannot open '{}': No such file or directory", folder / "none"));
+  std::filesystem::create_symlink(path, folder / "link");
+  EXPECT_NE(error_of([&] { posix_files().open_ranges(folder / "link"); }), "no error");
+}
+
+TEST(Files, room_that_is_left_is_told) {
+  const ScratchFolder folder;
+  EXPECT_GT(posix_files().free_bytes(folder.path()).value_or(0), 0u);
+  EXPECT_FALSE(posix_files().free_bytes(folder / "none").has_value());
+}
+
 }  // namespace
 }  // namespace octet
