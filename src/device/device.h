@@ -94,6 +94,11 @@ class Device {
   // copy_in and copy_out wait for work in flight, of all streams, that touches the device's side.
   virtual void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) = 0;
   virtual void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) = 0;
+  // For any thread: copies beside what is queued, and returns when it has come. Nothing that is
+  // queued or running may write to the device's side.
+  virtual void copy_out_beside(void* to_host, const std::byte* from_device, int64_t bytes) {
+    copy_out(to_host, from_device, bytes);
+  }
   virtual void copy_within(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
   virtual void synchronize() = 0;

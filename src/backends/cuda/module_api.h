@@ -4,12 +4,13 @@
 //
 // Every function returns 0, or 1 and last_error() says what happened, in one line. All work of one
 // process runs on one device and two streams: 0 computes, 1 moves data between ranks. Calls come
-// from one thread at a time, but for copy_in and copy_out, which any threads may call.
+// from one thread at a time, but for copy_in, copy_out and copy_out_beside, which any threads may
+// call.
 #pragma once
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 9
+#define OCTET_CUDA_API_VERSION 11
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 
@@ -82,6 +83,8 @@ struct OctetCudaApi {
   int (*host_release)(void* address);
   int (*copy_in)(void* to_device, const void* from_host, int64_t bytes);
   int (*copy_out)(void* to_host, const void* from_device, int64_t bytes);
+  // On a stream of its own: waits for nothing that is queued, and returns when it has come.
+  int (*copy_out_beside)(void* to_host, const void* from_device, int64_t bytes);
   int (*copy_within)(void* to, const void* from, int64_t bytes);  // queued
   int (*zero)(void* address, int64_t bytes);
   int (*synchronize)(void);

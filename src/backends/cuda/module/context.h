@@ -28,7 +28,7 @@ struct Context {
   int device = 0;
   bool deterministic = false;
   int n_sm = 0;
-  cudaStream_t stream = nullptr, transfers = nullptr;
+  cudaStream_t stream = nullptr, transfers = nullptr, saves = nullptr;
   cublasLtHandle_t blas = nullptr;
   RankLinks links = {};  // to the other ranks, where there are any
   // Algorithms that were timed, by the text of the problem: layers repeat themselves.

@@ -67,6 +67,8 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
             "making a stream");
       check(cudaStreamCreateWithPriority(&c.transfers, cudaStreamNonBlocking, highest),
             "making a stream");
+      check(cudaStreamCreateWithPriority(&c.saves, cudaStreamNonBlocking, lowest),
+            "making a stream");
       if (cublasLtCreate(&c.blas) != CUBLAS_STATUS_SUCCESS)
         throw ModuleError("[cuda] cuBLASLt did not start");
     }
@@ -120,6 +122,15 @@ int copy_in(void* to, const void* from, int64_t bytes) {
 }
 int copy_out(void* to, const void* from, int64_t bytes) {
   return copy(to, from, bytes, cudaMemcpyDeviceToHost);
+}
+int copy_out_beside(void* to, const void* from, int64_t bytes) {
+  return guarded([&] {
+    cudaStream_t stream = context().saves;
+    check(cudaSetDevice(context().device), "choosing the device");  // each thread has its own
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
+          "copying the state");
+    check(cudaStreamSynchronize(stream), "copying the state");
+  });
 }
 int copy_within(void* to, const void* from, int64_t bytes) {
   return guarded([&] {
@@ -307,6 +318,7 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .host_release = host_release,
       .copy_in = copy_in,
       .copy_out = copy_out,
+      .copy_out_beside = copy_out_beside,
       .copy_within = copy_within,
       .zero = zero,
       .synchronize = synchronize,

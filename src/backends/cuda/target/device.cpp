@@ -74,6 +74,9 @@ void CudaDevice::copy_in(std::byte* to_device, const void* from_host, int64_t by
 void CudaDevice::copy_out(void* to_host, const std::byte* from_device, int64_t bytes) {
   module_->check(module_->api().copy_out(to_host, from_device, bytes));
 }
+void CudaDevice::copy_out_beside(void* to_host, const std::byte* from_device, int64_t bytes) {
+  module_->check(module_->api().copy_out_beside(to_host, from_device, bytes));
+}
 void CudaDevice::copy_within(std::byte* to, const std::byte* from, int64_t bytes) {
   module_->check(module_->api().copy_within(to, from, bytes));
 }
