@@ -133,7 +133,9 @@ struct TrainConfig {
   int64_t save_every = 200;
   int64_t keep = 2;
   bool keep_best = false;
-  int64_t patience = 0;  // evaluations; 0: no early stop
+  bool async_save = true;
+  int64_t save_buffer = int64_t{512} << 20;  // bytes
+  int64_t patience = 0;                      // evaluations; 0: no early stop
   std::string export_as = "none";
   bool deterministic = false;
   std::string recompute = "auto";

@@ -254,6 +254,12 @@ constexpr ConfigRow kTrainRows[] = {
      "save whenever an evaluation finds the lowest validation loss so far, and keep that "
      "checkpoint "
      "besides the newest"},
+    {"train.async_save", open, OCTET_FIELD(train.async_save), any(), "",
+     "write checkpoints in the background of the steps that follow; the last of a run, those of "
+     "keep_best and of a signal are waited for"},
+    {"train.save_buffer", open, OCTET_FIELD(train.save_buffer), within(4096, kMostBytes), "bytes",
+     "memory of the host, pinned for a GPU, through which async_save copies the state out; where "
+     "the state is larger, an update waits until the rest has room (docs/reliability.md)"},
     {"train.patience", named, OCTET_FIELD(train.patience), within(0, kMostSteps), "evaluations",
      "end the run after so many evaluations in a row without a lower validation loss; 0: never"},
     {"train.export", open, OCTET_FIELD(train.export_as), one_of(export_names), "",

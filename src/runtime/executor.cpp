@@ -1,6 +1,9 @@
 #include "runtime/executor.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "runtime/copy_ring.h"
 
 namespace octet {
 
@@ -54,6 +57,29 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
     if (step.ends_run) last_transfer_ = static_cast<int>(steps_.size());
     steps_.push_back(std::move(bound));
   }
+  first_overwrite_ = find_first_overwrite();
+}
+
+size_t BoundPlan::find_first_overwrite() const {
+  struct Range {
+    const std::byte *first, *end;
+  };
+  std::vector<Range> kept;
+  for (const GraphInput& input : plan_.graph.inputs) {
+    const int64_t n_bytes = plan_.graph.type(input.value).n_bytes();
+    const int index = plan_.buffer_of[static_cast<size_t>(input.value)];
+    const bool is_kept = (input.kind == InputKind::parameter || input.kind == InputKind::state) &&
+                         plan_.buffers[static_cast<size_t>(index)].lane == Lane::persistent;
+    if (!is_kept || n_bytes <= CopyRing::kSmall) continue;
+    const std::byte* first = address(input.value);
+    kept.push_back({first, first + n_bytes});
+  }
+  const auto is_kept = [&](const std::byte* at) {
+    return std::ranges::any_of(kept, [&](const Range& r) { return r.first <= at && at < r.end; });
+  };
+  const auto found = std::ranges::find_if(
+      steps_, [&](const Bound& step) { return std::ranges::any_of(step.results, is_kept); });
+  return static_cast<size_t>(found - steps_.begin());
 }
 
 std::byte* BoundPlan::address(ValueId id) const {
@@ -107,11 +133,16 @@ void BoundPlan::launch_all() const {
 }
 
 void BoundPlan::run(const StepObserver& observer) {
+  run(observer, {});
+}
+
+void BoundPlan::run(const StepObserver& observer, const std::function<void()>& before_overwrite) {
   for (size_t i = 0; i < steps_.size(); ++i) {
+    if (i == first_overwrite_ && before_overwrite) before_overwrite();
     wait_before(i);
-    observer(plan_, plan_.steps[i], true);
+    if (observer) observer(plan_, plan_.steps[i], true);
     launch(i);
-    observer(plan_, plan_.steps[i], false);
+    if (observer) observer(plan_, plan_.steps[i], false);
     signal_behind(i);
   }
 }

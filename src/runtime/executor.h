@@ -41,6 +41,10 @@ class BoundPlan {
   // The first run launches; where the device can record, later runs replay one recording.
   void run();
   void run(const StepObserver& observer);
+  // Launches, and calls `before_overwrite` before the first launch that overwrites a parameter or
+  // state of more than CopyRing::kSmall bytes. An empty observer watches nothing.
+  void run(const StepObserver& observer, const std::function<void()>& before_overwrite);
+  bool overwrites_state() const { return first_overwrite_ < steps_.size(); }
 
   const Plan& plan() const { return plan_; }
   // The address of an input or output; throws Error(internal) for an unknown name.
@@ -67,10 +71,13 @@ class BoundPlan {
   void wait_before(size_t index) const;
   void signal_behind(size_t index) const;
 
+  size_t find_first_overwrite() const;
+
   const Plan& plan_;
   Arenas& arenas_;
   std::vector<Bound> steps_;
-  int last_transfer_ = -1;  // the last collective; -1: none
+  size_t first_overwrite_ = 0;  // a step; as many as there are: none does
+  int last_transfer_ = -1;      // the last collective; -1: none
   int n_runs_ = 0;
   std::unique_ptr<Recording> recording_;
 };

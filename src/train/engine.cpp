@@ -109,8 +109,11 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   }
 }
 
+// A recording cannot stop for the host.
 void TrainEngine::run(BoundPlan& function) {
-  if (observer_) {
+  if (before_overwrite_ && function.overwrites_state()) {
+    function.run(observer_, std::exchange(before_overwrite_, {}));
+  } else if (observer_) {
     function.run(observer_);
   } else {
     function.run();

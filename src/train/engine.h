@@ -87,6 +87,10 @@ class TrainEngine {
     return std::exchange(observer_, std::move(observer));
   }
 
+  // Called once, by the next step, before anything is launched that overwrites a parameter or state
+  // of more than CopyRing::kSmall bytes; an empty one calls off. It must not throw.
+  void before_overwrite(std::function<void()> wait) { before_overwrite_ = std::move(wait); }
+
   bool has_loss_scale() const { return static_cast<bool>(program_.options().loss_scale); }
   Arenas& arenas() { return *arenas_; }
   const Layout& layout() const { return program_.layout(); }
@@ -109,6 +113,7 @@ class TrainEngine {
   std::unique_ptr<Arenas> arenas_;
   std::map<std::string_view, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
   StepObserver observer_;
+  std::function<void()> before_overwrite_;
   bool prepared_ = false;  // derived inputs are made
   bool is_whole_ = true;
 

@@ -100,21 +100,30 @@ class Collector {
 
 }  // namespace
 
+std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, InputKind kind) {
+  std::vector<StoredSlot> slots;
+  for (const auto& [name, slot] : layout.slots) {
+    if (!belongs(slot, kind)) continue;
+    slots.push_back({.decl = tensor_decl(name, slot.type.dtype, slot.whole_type().shape),
+                     .slot = &slot,
+                     .data = arenas.lane(slot.lane) + slot.offset});
+  }
+  return slots;
+}
+
 std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind,
                                        Group* group) {
   std::vector<TensorSource> sources;
   const int64_t piece = piece_bytes(layout, kind);
   const auto staging = std::make_shared<Staging>(arenas.device(), piece);
-  for (const auto& [name, slot] : layout.slots) {
-    if (!belongs(slot, kind)) continue;
-    const std::byte* data = arenas.lane(slot.lane) + slot.offset;
-    const Layout::Slot& kept = slot;
-    const auto emit = [staging, data, group, piece, &kept](const ByteSink& sink) {
-      if (!kept.whole) return staging->copy_out(data, kept.type.n_bytes(), sink);
+  for (StoredSlot& stored : stored_slots(arenas, layout, kind)) {
+    const Layout::Slot& slot = *stored.slot;
+    const auto emit = [staging, data = stored.data, group, piece, &slot](const ByteSink& sink) {
+      if (!slot.whole) return staging->copy_out(data, slot.type.n_bytes(), sink);
       CHECK(group != nullptr);
-      Collector(*group, staging, piece).run(kept, data, sink);
+      Collector(*group, staging, piece).run(slot, data, sink);
     };
-    sources.push_back({tensor_decl(name, slot.type.dtype, slot.whole_type().shape), emit});
+    sources.push_back({std::move(stored.decl), emit});
   }
   return sources;
 }

@@ -14,6 +14,15 @@
 
 namespace octet {
 
+// A tensor of a file, and the slot that holds it.
+struct StoredSlot {
+  TensorDecl decl;
+  const Layout::Slot* slot = nullptr;
+  const std::byte* data = nullptr;
+};
+// By name.
+std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, InputKind kind);
+
 // Whole tensors, sorted by name; the sources read the arenas when they are written. A tensor that
 // ranks have shards of is collected from them: rank 0 writes the file, and the others hand out what
 // they have, at the same time.

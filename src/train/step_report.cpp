@@ -35,6 +35,10 @@ std::string metrics_json(const StepReport& report) {
   }
   if (!report.refused.empty()) json["refused"] = report.refused;
   if (report.val_loss) json["val_loss"] = *report.val_loss;
+  if (report.save) {
+    json["save_s"] = report.save->total_s;
+    json["save_stall_s"] = report.save->stall_s;
+  }
   return json.dump();
 }
 
@@ -75,6 +79,8 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
                          .good_steps = static_cast<float>(number("loss_good_steps"))};
   }
   if (json.contains("val_loss")) report.val_loss = number("val_loss");
+  if (json.contains("save_s"))
+    report.save = {.total_s = number("save_s"), .stall_s = number("save_stall_s")};
   if (const auto it = json.find("refused"); it != json.end() && it->is_array()) {
     for (const Json& name : *it) {
       if (name.is_string()) report.refused.push_back(name.get<std::string>());

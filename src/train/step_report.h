@@ -18,6 +18,11 @@ struct LossScaleReport {
   float scale = 0, window = 0, good_steps = 0;
 };
 
+// Of checkpoints, seconds: from the first byte to the marker, and for how long steps stood still.
+struct SaveTimes {
+  double total_s = 0, stall_s = 0;
+};
+
 struct StepReport {
   int64_t step = 0, steps = 0;  // this one, and how many the run has
   float loss = 0;               // nats per token
@@ -35,7 +40,8 @@ struct StepReport {
   std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
   std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples
   std::optional<double> val_loss;
-  double seconds_left = 0;  // of the run, by the time that its steps have taken so far
+  std::optional<SaveTimes> save = {};  // of what was saved since the step before
+  double seconds_left = 0;             // of the run, by the time that its steps have taken so far
 };
 
 // One line of metrics.jsonl, without the line's end. Format: docs/formats/run.md.

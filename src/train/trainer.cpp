@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <new>
 #include <utility>
 
@@ -60,26 +59,19 @@ std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const Run
                      .compute = dtype_from_name(config.recipe.compute).value()};
 }
 
-// Means over the steps of this process.
-struct Tally {
-  std::deque<double> losses;
-  double seconds = 0;
-  int64_t n_steps = 0;
-
-  void add(const StepReport& report) {
-    losses.push_back(static_cast<double>(report.loss));
-    if (losses.size() > kLossWindow) losses.pop_front();
-    seconds += report.time_ms / 1000;
-    ++n_steps;
-  }
-  double mean_loss() const {
-    double sum = 0;
-    for (const double loss : losses) sum += loss;
-    return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
-  }
-};
-
 }  // namespace
+
+void Tally::add(const StepReport& report) {
+  losses.push_back(static_cast<double>(report.loss));
+  if (losses.size() > kLossWindow) losses.pop_front();
+  seconds += report.time_ms / 1000;
+  ++n_steps;
+}
+double Tally::mean_loss() const {
+  double sum = 0;
+  for (const double loss : losses) sum += loss;
+  return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
+}
 
 Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine)
     : config_(config),
@@ -120,7 +112,7 @@ StepReport Trainer::step() {
                                .clip = static_cast<float>(config_.optim.clip),
                                .attempt = static_cast<uint32_t>(report.step)};
   const StepOutcome outcome = watched_step(batches, scalars, report);
-  const double seconds = watch.seconds();
+  const double seconds = watch.seconds() - (saver_ ? saver_->take_step_stall() : 0);
   const bool is_skipped = outcome.nonfinite && !outcome.overflowed;
   if (config_.train.debug_nonfinite && (is_skipped || !std::isfinite(outcome.loss)))
     report.nonfinite = engine_.trace_nonfinite(batches, scalars);
@@ -195,6 +187,10 @@ StepReport Trainer::record(const TrainHooks& hooks) {
   StepReport& report = unrecorded_.value();
   if (is_due(config_.train.eval_every) && !report.val_loss) report.val_loss = evaluate();
   if (report.val_loss) watch_.add(report.step, *report.val_loss);
+  if (saver_) {
+    saver_->poll(hooks.log);
+    if (const auto times = saver_->take_times()) report.save = times;
+  }
   if (record_) record_->add(report, hooks.log);
   if (hooks.on_step) {
     hooks.on_step(report);
@@ -228,7 +224,7 @@ void Trainer::record_left_over(const TrainHooks& hooks) {
   save_if_it_fails(hooks.log, [&] { report = record(hooks); });
   check_finite(report);
   saved_step_.reset();  // the checkpoint still tells of it
-  save(hooks.log);
+  save(hooks.log, Wait::yes);
 }
 
 // One answer of all ranks.
@@ -261,32 +257,14 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   std::unique_ptr<FileLock> lock;
   if (is_root()) lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
   start(run_start, hooks);
-  const Stopwatch whole;
   TrainResult result;
   Tally tally;
-  record_left_over(hooks);
-  while (!is_over() && result.signal == 0 && !result.edge_scales) {
-    if (hooks.before_step) hooks.before_step(attempted_ + 1);
-    StepReport report;
-    save_if_it_fails(hooks.log, [&] {
-      unrecorded_ = step();
-      tally.add(*unrecorded_);
-      unrecorded_->seconds_left = whole.seconds() / static_cast<double>(tally.n_steps) *
-                                  static_cast<double>(config_.train.steps - attempted_);
-      report = record(hooks);
-    });
-    if (report.val_loss) result.val_loss = report.val_loss;
-    check_finite(report);
-    const auto asked = [&] { return is_over() ? 0 : stop_wish(hooks); };
-    result.signal = asked();
-    const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
-    if (!is_over() && recalibrate(report, hooks.log))
-      result.edge_scales = config_.recipe.edge_scales;
-    if (is_due(config_.train.save_every) || is_best || is_over() || result.signal != 0 ||
-        result.edge_scales)
-      save(hooks.log);
-    // A signal that came while the state was saved needs no other step.
-    if (saved_step_ == attempted_) result.signal = asked();
+  try {
+    train_on(hooks, result, tally);
+    if (saver_) saver_->wait(hooks.log);
+  } catch (...) {
+    if (saver_) saver_->settle(hooks.log);
+    throw;
   }
   if (tally.n_steps == 0) result.val_loss = evaluate();
   finish(result, hooks.log);
@@ -300,6 +278,35 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   result.state_bytes = engine_.state_bytes();
   result.peak_bytes = peak_resident_bytes();
   return result;
+}
+
+void Trainer::train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally) {
+  const Stopwatch whole;
+  record_left_over(hooks);
+  while (!is_over() && result.signal == 0 && !result.edge_scales) {
+    if (hooks.before_step) hooks.before_step(attempted_ + 1);
+    StepReport report;
+    save_if_it_fails(hooks.log, [&] {
+      unrecorded_ = step();
+      tally.add(*unrecorded_);
+      unrecorded_->seconds_left = whole.seconds() / static_cast<double>(tally.n_steps) *
+                                  static_cast<double>(config_.train.steps - attempted_);
+      report = record(hooks);
+    });
+    if (report.val_loss) result.val_loss = report.val_loss;
+    if (saver_) saver_->throw_failure();
+    check_finite(report);
+    const auto asked = [&] { return is_over() ? 0 : stop_wish(hooks); };
+    result.signal = asked();
+    const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
+    if (!is_over() && recalibrate(report, hooks.log))
+      result.edge_scales = config_.recipe.edge_scales;
+    const bool is_awaited = is_best || is_over() || result.signal != 0 || result.edge_scales;
+    if (is_due(config_.train.save_every) || is_awaited)
+      save(hooks.log, is_awaited ? Wait::yes : Wait::no);
+    // A signal that came while the state was saved needs no other step.
+    if (saved_step_ == attempted_) result.signal = asked();
+  }
 }
 
 TrainResult run_to_end(RunConfig config, const Dataset& data, const TrainerMachine& machine,

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +34,7 @@
 #include "train/engine.h"
 #include "train/run_folder.h"
 #include "train/run_record.h"
+#include "train/state_saver.h"
 #include "train/step_report.h"
 #include "train/validation_watch.h"
 
@@ -87,6 +89,16 @@ struct TrainResult {
   std::optional<std::vector<std::string>> edge_scales = {};
 };
 
+// Means over the steps of this process.
+struct Tally {
+  std::deque<double> losses;
+  double seconds = 0;
+  int64_t n_steps = 0;
+
+  void add(const StepReport& report);
+  double mean_loss() const;
+};
+
 class Trainer {
  public:
   // Compiles and allocates, and writes the first weights: from the seed, or from model.path.
@@ -117,7 +129,9 @@ class Trainer {
   void restore(const LoadedCheckpoint& checkpoint, const Log& log);
   Manifest manifest() const;
   KeyValues machine_facts() const;
-  void save(const Log& log);
+  // Whether the caller goes on while the state is written (train.async_save).
+  enum class Wait { no, yes };
+  void save(const Log& log, Wait wait);
   bool recalibrate(const StepReport& report, const Log& log);
   StepReport record(const TrainHooks& hooks);
   void record_left_over(const TrainHooks& hooks);
@@ -129,7 +143,10 @@ class Trainer {
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }
   int stop_wish(const TrainHooks& hooks) const;
-  void write_checkpoint(const Log& log);
+  SaveRequest save_request();
+  void sync_record(const Log& log);
+  void save_together(const Log& log);
+  void train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally);
   void finish(TrainResult& result, const Log& log);
   std::string file(std::string_view name) const { return join_path(config_.out, name); }
 
@@ -144,6 +161,7 @@ class Trainer {
   std::string val_identity_;  // of the tokens that an evaluation reads
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Checkpoints> checkpoints_;
+  std::unique_ptr<StateSaver> saver_;    // after the engine, whose memory it reads
   std::optional<AdapterNote> adapters_;  // where adapters are trained
   std::optional<int64_t> saved_step_;
   ValidationWatch watch_;

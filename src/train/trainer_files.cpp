@@ -65,6 +65,12 @@ void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
   if (!loaded_.empty() && is_new) log.info("loaded {}: {}", config_.model.path, loaded_);
   if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
   write_algorithms(files, file("algorithms.json"), machine_.catalogue);
+  const bool is_behind = config_.train.async_save && config_.train.save_every > 0;
+  if (machine_.group == nullptr) {
+    saver_ = std::make_unique<StateSaver>(
+        files, file("ckpt"), engine_,
+        StateSaver::Options{.in_background = is_behind, .buffer_bytes = config_.train.save_buffer});
+  }
   const int64_t n_recorded = unrecorded_ ? attempted_ - 1 : attempted_;
   record_ = std::make_unique<RunRecord>(files, config_, n_recorded, log);
 }
@@ -170,52 +176,76 @@ void Trainer::finish(TrainResult& result, const Log& log) {
 
 // What becomes of the state where the run ends with an error; "" where there is none to save.
 std::string Trainer::save_before_end(const Log& log) {
-  if (saved_step_ == attempted_) {
-    return fmt::format("the newest checkpoint is of step {}", attempted_);
-  }
+  const bool is_saved = saved_step_ == attempted_;
+  if (is_saved && !saver_) return fmt::format("the newest checkpoint is of step {}", attempted_);
   if (attempted_ == 0) return "";
   if (machine_.group != nullptr) {  // the others may be in the middle of a step
     return saved_step_ ? fmt::format("the newest checkpoint is of step {}", *saved_step_)
                        : "there is no checkpoint yet";
   }
-  if (!engine_.is_whole()) {
+  if (!is_saved && !engine_.is_whole()) {
     return fmt::format("step {} was half done: the state was not saved", attempted_ + 1);
   }
   try {
-    save(log);
-    return fmt::format("the state of step {} was saved", attempted_);
+    save(log, Wait::yes);
+    return is_saved ? fmt::format("the newest checkpoint is of step {}", attempted_)
+                    : fmt::format("the state of step {} was saved", attempted_);
   } catch (const std::exception& error) {
     return fmt::format("saving the state of step {} failed too: {}", attempted_, error.what());
   }
 }
 
-void Trainer::save(const Log& log) {
-  if (saved_step_ == attempted_) return;
-  if (is_root()) {
-    write_checkpoint(log);
-  } else {
-    for (const InputKind kind : {InputKind::parameter, InputKind::state})
-      hand_out_slots(engine_.arenas(), engine_.layout(), kind, *machine_.group);
+void Trainer::save(const Log& log, Wait wait) {
+  if (saved_step_ != attempted_) {
+    if (machine_.group != nullptr) {
+      save_together(log);
+    } else {
+      sync_record(log);
+      if (wait == Wait::yes) {
+        saver_->save_now(save_request(), log);
+      } else {
+        saver_->save_behind(save_request(), log);
+      }
+    }
+    saved_step_ = attempted_;
   }
-  saved_step_ = attempted_;
+  if (saver_ && wait == Wait::yes) saver_->wait(log);
 }
 
-void Trainer::write_checkpoint(const Log& log) {
-  const Stopwatch watch;
-  const CheckpointContents contents{
-      .manifest = manifest(),
-      .model =
-          slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter, machine_.group),
-      .optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state, machine_.group),
-      .model_metadata =
-          adapters_ ? KeyValues{{kAdapterNote, adapter_note_text(*adapters_)}} : KeyValues{}};
+SaveRequest Trainer::save_request() {
+  const auto also = config_.train.keep_best ? std::optional(watch_.best_step()) : std::nullopt;
+  return {.manifest = manifest(),
+          .model_metadata =
+              adapters_ ? KeyValues{{kAdapterNote, adapter_note_text(*adapters_)}} : KeyValues{},
+          .keep = {static_cast<int>(config_.train.keep), also}};
+}
+
+// The lines of a checkpoint's steps must outlast a power failure as well.
+void Trainer::sync_record(const Log& log) {
   try {
     record_->sync(log);
   } catch (const Error&) {
     if (!unrecorded_) throw;  // else it is the error that ends the run
   }
-  const auto also = config_.train.keep_best ? std::optional(watch_.best_step()) : std::nullopt;
-  checkpoints_->save(contents, {static_cast<int>(config_.train.keep), also});
+}
+
+// Rank 0 writes, and collects from the others what they have.
+void Trainer::save_together(const Log& log) {
+  if (!is_root()) {
+    for (const InputKind kind : {InputKind::parameter, InputKind::state})
+      hand_out_slots(engine_.arenas(), engine_.layout(), kind, *machine_.group);
+    return;
+  }
+  const Stopwatch watch;
+  SaveRequest request = save_request();
+  const CheckpointContents contents{
+      .manifest = std::move(request.manifest),
+      .model =
+          slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter, machine_.group),
+      .optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state, machine_.group),
+      .model_metadata = std::move(request.model_metadata)};
+  sync_record(log);
+  checkpoints_->save(contents, request.keep);
   log.info("saved step {}: {}", attempted_, watch.text(persistent_bytes(engine_.layout())));
 }
 

@@ -46,7 +46,8 @@ std::string config_text(const Settings& settings, int steps) {
       "recipe: {}\n"
       "optim: {{lr: 5.0e-3, warmup: 2, state_m: {}, state_v: {}, master: {}}}\n"
       "data: {{train: [tokens.bin], val_fraction: 0}}\n"
-      "train: {{steps: {}, batch: 2, accumulate: 3, save_every: 1, keep: 2, eval_every: 0}}\n",
+      "train: {{steps: {}, batch: 2, accumulate: 3, save_every: 1, keep: 2, eval_every: 0, "
+      "save_buffer: 16KiB}}\n",
       settings.recipe, settings.state, settings.state, settings.master, steps);
 }
 

@@ -48,8 +48,8 @@ inline std::vector<nlohmann::json> metrics(const std::string& run) {
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(text, line);) {
     lines.push_back(nlohmann::json::parse(line));
-    lines.back().erase("tokens_per_s");
-    lines.back().erase("time_ms");
+    for (const char* key : {"tokens_per_s", "time_ms", "save_s", "save_stall_s"})
+      lines.back().erase(key);
   }
   return lines;
 }

@@ -249,7 +249,8 @@ TEST(Trainer, a_signal_while_the_state_is_saved_needs_no_other_step) {
     if (message.starts_with("saved step 2")) flag = 15;
   });
   const TrainResult result =
-      Session(tiny_config(folder, {"train.save_every=2"})).trainer.run(StartMode::fresh, hooks);
+      Session(tiny_config(folder, {"train.save_every=2", "train.async_save=false"}))
+          .trainer.run(StartMode::fresh, hooks);
   EXPECT_EQ(result.signal, 15);
   EXPECT_EQ(result.step, 2);
 }
