@@ -1,34 +1,18 @@
 #include "io/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
 #include <future>
 #include <new>
 #include <utility>
 
 #include "base/error.h"
+#include "base/placed_hash.h"
 #include "base/temporary_file.h"
+#include "io/checkpoint_folder.h"
 #include "io/checkpoint_marker.h"
 
 namespace octet {
 namespace {
-
-constexpr std::string_view kModel = "model.safetensors", kOptim = "optim.safetensors";
-constexpr std::string_view kManifest = "manifest.json", kComplete = "COMPLETE";
-constexpr std::string_view kTemporary = ".tmp", kSetAside = ".old";
-
-// "step-000100" or "step-000100.old"; nothing for other names.
-std::optional<int64_t> step_of(std::string_view name) {
-  if (name.substr(0, 5) != "step-") return std::nullopt;
-  name.remove_prefix(5);
-  if (name.ends_with(kSetAside)) name.remove_suffix(kSetAside.size());
-  int64_t step = 0;
-  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), step);
-  if (name.size() < 6 || parsed.ec != std::errc() || parsed.ptr != name.data() + name.size()) {
-    return std::nullopt;
-  }
-  return step;
-}
 
 KeyValues dtypes_of(const std::vector<TensorSource>& tensors) {
   KeyValues dtypes;
@@ -54,72 +38,25 @@ void check_tensors(const SafetensorsReader& reader, const KeyValues& expected) {
   }
 }
 
-// A folder that somebody gave another number holds another step than it says. What is no manifest
-// is found when it is loaded.
-std::string wrong_name(const Files& files, const std::string& path) {
-  const std::string manifest_path = join_path(path, kManifest);
-  const std::optional<int64_t> named = step_of(file_name(path));
-  try {
-    const Manifest manifest = parse_manifest(files.read_text(manifest_path), manifest_path);
-    if (!named || manifest.step == *named) return "";
-    return fmt::format("[checkpoint] '{}': expected step {} as its name says, got step {}", path,
-                       *named, manifest.step);
-  } catch (const std::exception&) {
-    return "";
-  }
-}
-
-// The marker goes first, so that a half-removed checkpoint never looks whole. What else lies in the
-// folder is somebody's, and stays with it.
-void remove_checkpoint(Files& files, const std::string& path) {
-  for (const std::string_view name : {kComplete, kModel, kOptim, kManifest}) {
-    const EntryKind kind = files.entry_kind(join_path(path, name));
-    if (kind == EntryKind::file || kind == EntryKind::link) files.remove(join_path(path, name));
-  }
-  remove_left_overs(files, path, kComplete);
-  if (files.list(path).empty()) files.remove(path);
-}
-
-// Where none of its files is there, it is a folder of something else; an empty one is what a
-// removal left that did not come to its end.
-bool holds_part_of_checkpoint(const Files& files, const std::string& path) {
-  if (!files.is_directory(path)) return false;
-  if (files.list(path).empty()) return true;
-  const std::string_view names[] = {kComplete, kModel, kOptim, kManifest};
-  return std::ranges::any_of(names, [&](std::string_view name) {
-    return files.entry_kind(join_path(path, name)) != EntryKind::none;
-  });
-}
-
-// "step-000100.tmp" of earlier versions, "step-000100.PID-RANDOM.tmp" of a process that has ended.
-bool is_left_over_save(std::string_view name) {
-  if (!name.ends_with(kTemporary)) return false;
-  const std::string_view step = name.substr(0, name.find('.'));
-  if (!step_of(step)) return false;
-  return name.size() == step.size() + kTemporary.size() || is_left_over(name, step);
-}
-
 }  // namespace
 
 Checkpoints::Checkpoints(Files& files, std::string folder, Log log)
     : files_(files), folder_(std::move(folder)), log_(std::move(log)) {}
 
-void Checkpoints::write_files(const CheckpointContents& contents, const std::string& folder,
-                              std::string& marker) {
-  files_.create_directory(folder);
+std::string Checkpoints::path_of(int64_t step) const {
+  return join_path(folder_, fmt::format("step-{:06}", step));
+}
+
+std::string Checkpoints::finish_files(const CheckpointContents& contents, const std::string& folder,
+                                      Marker marks) {
   Manifest manifest = contents.manifest;
   manifest.model_tensors = dtypes_of(contents.model);
   manifest.optim_tensors = dtypes_of(contents.optim);
-  Marker marks;
-  const auto write = [&](std::string_view name, const std::function<void(FileWriter&)>& body) {
-    marks[std::string(name)] = write_marked(files_, join_path(folder, name), body);
-  };
-  write(kModel,
-        [&](FileWriter& out) { write_safetensors(out, contents.model, contents.model_metadata); });
-  write(kOptim, [&](FileWriter& out) { write_safetensors(out, contents.optim); });
-  write(kManifest, [&](FileWriter& out) { out.write(as_bytes(manifest_to_json(manifest))); });
+  marks[std::string(kManifest)] =
+      write_marked(files_, join_path(folder, kManifest),
+                   [&](FileWriter& out) { out.write(as_bytes(manifest_to_json(manifest))); });
   files_.sync_directory(folder);
-  marker = marker_to_json(marks);
+  return marker_to_json(marks);
 }
 
 // What is not ours moves to a name of its own.
@@ -166,27 +103,107 @@ std::string Checkpoints::what_is_left() const {
   return text;
 }
 
-void Checkpoints::save(const CheckpointContents& contents, const KeptCheckpoints& keep) {
-  CHECK(keep.newest >= 1 && contents.manifest.step >= 0);
-  const std::string path = join_path(folder_, fmt::format("step-{:06}", contents.manifest.step));
-  const std::string temporary = temporary_name(path);
+// Says of what fails which checkpoint there is.
+template <typename Work>
+auto Checkpoints::attempt(int64_t step, const Work& work) const {
   try {
-    files_.create_directories(folder_);
-    std::string marker;
-    write_files(contents, temporary, marker);
-    put_in_place(temporary, path);
-    write_atomically(files_, join_path(path, kComplete), marker);
-    if (const std::string problem = problem_of(path); !problem.empty()) {
-      throw Error(ErrorCode::io, problem);
-    }
+    return work();
   } catch (const Error& error) {
-    discard(temporary);
-    throw Error(error.code(), "[checkpoint] step {} was not saved: {}; {}", contents.manifest.step,
-                error.what(), what_is_left());
+    throw Error(error.code(), "[checkpoint] step {} was not saved: {}; {}", step, error.what(),
+                what_is_left());
   }
+}
+
+void Checkpoints::publish(const std::string& temporary, const std::string& path,
+                          const std::string& marker) {
+  put_in_place(temporary, path);
+  write_atomically(files_, join_path(path, kComplete), marker);
+  if (const std::string problem = problem_of(path); !problem.empty()) {
+    throw Error(ErrorCode::io, problem);
+  }
+}
+
+void Checkpoints::save(const CheckpointContents& contents, const KeptCheckpoints& keep) {
+  const int64_t step = contents.manifest.step;
+  CHECK(keep.newest >= 1 && step >= 0);
+  const std::string temporary = temporary_name(path_of(step));
+  attempt(step, [&] {
+    try {
+      files_.create_directories(folder_);
+      files_.create_directory(temporary);
+      Marker marks;
+      const auto write = [&](std::string_view name, const std::function<void(FileWriter&)>& body) {
+        marks[std::string(name)] = write_marked(files_, join_path(temporary, name), body);
+      };
+      write(kModel, [&](FileWriter& out) {
+        write_safetensors(out, contents.model, contents.model_metadata);
+      });
+      write(kOptim, [&](FileWriter& out) { write_safetensors(out, contents.optim); });
+      publish(temporary, path_of(step), finish_files(contents, temporary, std::move(marks)));
+    } catch (const Error&) {
+      discard(temporary);
+      throw;
+    }
+  });
+  prune_or_warn(keep, path_of(step));
+}
+
+std::string Checkpoints::begin(int64_t step) {
+  const std::string temporary = temporary_name(path_of(step));
+  attempt(step, [&] {
+    try {
+      files_.create_directories(folder_);
+      files_.create_directory(temporary);
+      for (const std::string_view name : {kModel, kOptim})
+        files_.create(join_path(temporary, name))->close();
+    } catch (const Error&) {
+      discard(temporary);
+      throw;
+    }
+  });
+  return temporary;
+}
+
+PartHashes Checkpoints::write_part(const std::string& temporary, const CheckpointContents& contents,
+                                   FileHeader header) {
+  return attempt(contents.manifest.step, [&] {
+    const SafetensorsLayout model(contents.model, contents.model_metadata);
+    const SafetensorsLayout optim(contents.optim);
+    PartHashes hashes;
+    hashes.model = octet::write_part(files_, join_path(temporary, kModel), model, header);
+    hashes.optim = octet::write_part(files_, join_path(temporary, kOptim), optim, header);
+    return hashes;
+  });
+}
+
+void Checkpoints::complete(const std::string& temporary, const CheckpointContents& contents,
+                           std::span<const PartHashes> parts, const KeptCheckpoints& keep) {
+  const int64_t step = contents.manifest.step;
+  CHECK(keep.newest >= 1 && step >= 0);
+  attempt(step, [&] {
+    PlacedHash model_sum, optim_sum;
+    for (const PartHashes& part : parts) {
+      model_sum.add(part.model);
+      optim_sum.add(part.optim);
+    }
+    const FileMark model{
+        .n_bytes = SafetensorsLayout(contents.model, contents.model_metadata).n_bytes,
+        .sum61 = model_sum.digest()};
+    const FileMark optim{.n_bytes = SafetensorsLayout(contents.optim).n_bytes,
+                         .sum61 = optim_sum.digest()};
+    verify_size(files_, join_path(temporary, kModel), model);
+    verify_size(files_, join_path(temporary, kOptim), optim);
+    const Marker marks = {{std::string(kModel), model}, {std::string(kOptim), optim}};
+    publish(temporary, path_of(step), finish_files(contents, temporary, marks));
+  });
+  prune_or_warn(keep, path_of(step));
+}
+
+// The new checkpoint is whole: going on is right.
+void Checkpoints::prune_or_warn(const KeptCheckpoints& keep, const std::string& just_saved) {
   try {
-    prune(keep, path);
-  } catch (const Error& error) {  // the new checkpoint is whole: going on is right
+    prune(keep, just_saved);
+  } catch (const Error& error) {
     log_.warning("[checkpoint] old checkpoints stay: {}", error.what());
   }
 }

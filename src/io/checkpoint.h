@@ -19,10 +19,17 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "io/checkpoint_marker.h"
+#include "io/checkpoint_parts.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"
 
 namespace octet {
+
+// PlacedHash of what one rank wrote of the two files.
+struct PartHashes {
+  uint64_t model = 0, optim = 0;
+};
 
 struct CheckpointContents {
   Manifest manifest;  // the tensor lists are filled in by save
@@ -66,6 +73,16 @@ class Checkpoints {
   // one now.
   void save(const CheckpointContents& contents, const KeptCheckpoints& keep);
 
+  // The same by several ranks at once. One begins: makes the folder and empty tensor files in it.
+  // Each writes its parts of the tensors, and one the headers. When all have, the first completes,
+  // with everybody's hashes. Errors as of save(); the first then abandons what it began.
+  std::string begin(int64_t step);
+  PartHashes write_part(const std::string& temporary, const CheckpointContents& contents,
+                        FileHeader header);
+  void complete(const std::string& temporary, const CheckpointContents& contents,
+                std::span<const PartHashes> parts, const KeptCheckpoints& keep);
+  void abandon(const std::string& temporary) { discard(temporary); }
+
   std::vector<CheckpointEntry> list() const;  // by step, ascending; hashes are not read
 
   // The newest checkpoint that passes load(); others are skipped with a warning. Nothing where no
@@ -82,10 +99,16 @@ class Checkpoints {
   LoadedCheckpoint load(const std::string& checkpoint_path) const;
 
  private:
-  void write_files(const CheckpointContents& contents, const std::string& folder,
-                   std::string& marker);
+  std::string path_of(int64_t step) const;
+  template <typename Work>
+  auto attempt(int64_t step, const Work& work) const;
+  // The manifest; what the marker will say.
+  std::string finish_files(const CheckpointContents& contents, const std::string& folder,
+                           Marker marks);
+  void publish(const std::string& temporary, const std::string& path, const std::string& marker);
   void put_in_place(const std::string& temporary, const std::string& path);
   void discard(const std::string& temporary);
+  void prune_or_warn(const KeptCheckpoints& keep, const std::string& just_saved);
   void prune(const KeptCheckpoints& keep, const std::string& just_saved);
   void remove_left_over_saves();
   void free_name(const std::string& path);

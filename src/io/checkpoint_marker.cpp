@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/placed_hash.h"
 
 namespace octet {
 namespace {
@@ -17,6 +18,25 @@ constexpr uint64_t kMostMarkerBytes = 1 << 16;
 
 // Where no thread can be made the work is done when its result is asked for.
 constexpr auto kInAThread = std::launch::async | std::launch::deferred;
+
+constexpr const char *kXxh = "xxh64", *kSum = "sum61";
+
+FileMark parse_mark(const JsonObject& entry, bool is_sum, const std::string& where) {
+  FileMark mark{.n_bytes = entry.unsigned_integer("bytes")};
+  const std::string hex = entry.string(is_sum ? kSum : kXxh);
+  uint64_t hash = 0;
+  const auto parsed = std::from_chars(hex.data(), hex.data() + hex.size(), hash, 16);
+  if (hex.size() != 16 || parsed.ptr != hex.data() + hex.size()) {
+    throw Error(ErrorCode::bad_data, "[checkpoint] {}: expected 16 hexadecimal digits, got '{}'",
+                where, hex);
+  }
+  if (is_sum) {
+    mark.sum61 = hash;
+  } else {
+    mark.xxh64 = hash;
+  }
+  return mark;
+}
 
 class MarkingWriter : public FileWriter {
  public:
@@ -34,7 +54,7 @@ class MarkingWriter : public FileWriter {
   }
   void sync() override { under_.sync(); }
   void close() override { under_.close(); }
-  FileMark mark() const { return {n_bytes_, hash_.digest()}; }
+  FileMark mark() const { return {.n_bytes = n_bytes_, .xxh64 = hash_.digest()}; }
 
  private:
   FileWriter& under_;
@@ -47,7 +67,9 @@ class MarkingWriter : public FileWriter {
 std::string marker_to_json(const Marker& marker) {
   Json files = Json::object();
   for (const auto& [name, mark] : marker) {
-    files[name] = {{"bytes", mark.n_bytes}, {"xxh64", fmt::format("{:016x}", mark.xxh64)}};
+    files[name] = {
+        {"bytes", mark.n_bytes},
+        {mark.sum61 ? kSum : kXxh, fmt::format("{:016x}", mark.sum61.value_or(mark.xxh64))}};
   }
   return Json{{"format", "octet-complete"}, {"files", files}}.dump(1) + "\n";
 }
@@ -66,15 +88,7 @@ Marker parse_marker(const std::string& text, const std::string& where) {
       throw Error(ErrorCode::bad_data, "[checkpoint] {}: expected files of a checkpoint, got '{}'",
                   where, item.key());
     }
-    const JsonObject entry = files.object(item.key());
-    FileMark mark{entry.unsigned_integer("bytes"), 0};
-    const std::string hex = entry.string("xxh64");
-    const auto parsed = std::from_chars(hex.data(), hex.data() + hex.size(), mark.xxh64, 16);
-    if (hex.size() != 16 || parsed.ptr != hex.data() + hex.size()) {
-      throw Error(ErrorCode::bad_data, "[checkpoint] {}: expected 16 hexadecimal digits, got '{}'",
-                  where, hex);
-    }
-    marker[item.key()] = mark;
+    marker[item.key()] = parse_mark(files.object(item.key()), item.value().contains(kSum), where);
   }
   return marker;
 }
@@ -121,16 +135,23 @@ void verify_hash(const Files& files, const std::string& path, const FileMark& ma
     file->read_at(at, part);
     return part;
   };
-  Xxh64 hash;
+  Xxh64 xxh64;
+  PlacedHash sum61;
   std::span<std::byte> part = read(0);
   for (uint64_t index = 1; !part.empty(); ++index) {
     auto next = std::async(kInAThread, read, index);
-    hash.update(part);
+    if (mark.sum61) {
+      sum61.update((index - 1) * kBlockBytes, part);
+    } else {
+      xxh64.update(part);
+    }
     part = next.get();
   }
-  if (hash.digest() != mark.xxh64) {
-    throw Error(ErrorCode::bad_data, "[checkpoint] '{}': expected xxh64 {:016x}, got {:016x}", path,
-                mark.xxh64, hash.digest());
+  const uint64_t expected = mark.sum61.value_or(mark.xxh64);
+  const uint64_t got = mark.sum61 ? sum61.digest() : xxh64.digest();
+  if (got != expected) {
+    throw Error(ErrorCode::bad_data, "[checkpoint] '{}': expected {} {:016x}, got {:016x}", path,
+                mark.sum61 ? kSum : kXxh, expected, got);
   }
 }
 

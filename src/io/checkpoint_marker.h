@@ -1,9 +1,11 @@
-// COMPLETE, the marker of a whole checkpoint: the size and the XXH64 of each file.
+// COMPLETE, the marker of a whole checkpoint: the size of each file, and its XXH64 or, where
+// several ranks wrote it, its PlacedHash.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +16,7 @@ namespace octet {
 struct FileMark {
   uint64_t n_bytes = 0;
   uint64_t xxh64 = 0;
+  std::optional<uint64_t> sum61 = {};  // instead of xxh64
 };
 using Marker = std::map<std::string, FileMark>;  // by file name
 

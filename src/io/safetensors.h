@@ -106,14 +106,30 @@ class SafetensorsWriter {
 
 // A tensor to be written: `emit` hands its bytes to the sink in one or more pieces.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
+struct TensorPart {
+  uint64_t first = 0, n_bytes = 0;  // of the tensor's bytes
+};
 struct TensorSource {
   TensorDecl decl;
   std::function<void(const ByteSink&)> emit;
+  std::optional<TensorPart> part = {};  // which bytes `emit` gives; nothing: all
 };
 TensorSource span_source(TensorDecl decl, std::span<const std::byte> bytes);
 
 // Widest elements first, so that each is aligned to its element, and otherwise in the given order.
 std::vector<const TensorSource*> in_file_order(std::span<const TensorSource> tensors);
+
+// Where everything lies in the file that write_safetensors makes of these tensors, which must
+// outlive it.
+struct SafetensorsLayout {
+  explicit SafetensorsLayout(std::span<const TensorSource> sources,
+                             std::map<std::string, std::string> metadata = {});
+  std::vector<const TensorSource*> tensors;  // in the order of the file
+  std::vector<uint64_t> offsets;             // of their bytes
+  std::string header;                        // all that comes before
+  uint64_t n_bytes = 0;                      // of the file
+};
+
 // Writes all tensors in this order.
 void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
                        std::map<std::string, std::string> metadata = {});

@@ -8,9 +8,11 @@
 
 namespace octet {
 
-SafetensorsWriter::SafetensorsWriter(FileWriter& out, const std::vector<TensorDecl>& tensors,
-                                     std::map<std::string, std::string> metadata)
-    : out_(out) {
+namespace {
+
+// The header and its length before it; adds the tensors' bytes to n_data.
+std::string header_of(std::span<const TensorDecl> tensors,
+                      std::map<std::string, std::string> metadata, uint64_t& n_data) {
   // An ordered object, so that the header lists the tensors as they lie.
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   for (const TensorDecl& tensor : tensors) {
@@ -26,16 +28,44 @@ SafetensorsWriter::SafetensorsWriter(FileWriter& out, const std::vector<TensorDe
     const uint64_t n_bytes = tensor.n_bytes();
     nlohmann::ordered_json entry = {{"dtype", safe_dtype_name(tensor.stored)},
                                     {"shape", tensor.shape},
-                                    {"data_offsets", {n_left_, n_left_ + n_bytes}}};
+                                    {"data_offsets", {n_data, n_data + n_bytes}}};
     members.emplace_back(tensor.name, std::move(entry));  // operator[] would go through all before
-    n_left_ += n_bytes;
+    n_data += n_bytes;
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data then starts at a multiple of 8
   CHECK(text.size() <= kMaxHeaderBytes);
   const uint64_t n_header = text.size();
-  out_.write(std::as_bytes(std::span(&n_header, 1)));
-  out_.write(as_bytes(text));
+  return std::string(reinterpret_cast<const char*>(&n_header), sizeof(n_header)) + text;
+}
+
+std::vector<TensorDecl> declarations(std::span<const TensorSource* const> tensors) {
+  std::vector<TensorDecl> decls;
+  decls.reserve(tensors.size());
+  for (const TensorSource* tensor : tensors) decls.push_back(tensor->decl);
+  return decls;
+}
+
+}  // namespace
+
+SafetensorsWriter::SafetensorsWriter(FileWriter& out, const std::vector<TensorDecl>& tensors,
+                                     std::map<std::string, std::string> metadata)
+    : out_(out) {
+  out_.write(as_bytes(header_of(tensors, std::move(metadata), n_left_)));
+}
+
+SafetensorsLayout::SafetensorsLayout(std::span<const TensorSource> sources,
+                                     std::map<std::string, std::string> metadata)
+    : tensors(in_file_order(sources)) {
+  metadata.emplace("format", "pt");  // Hugging Face's loaders insist on it
+  uint64_t n_data = 0;
+  header = header_of(declarations(tensors), std::move(metadata), n_data);
+  uint64_t at = header.size();
+  for (const TensorSource* tensor : tensors) {
+    offsets.push_back(at);
+    at += tensor->decl.n_bytes();
+  }
+  n_bytes = at;
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
@@ -50,7 +80,7 @@ void SafetensorsWriter::finish() {
 
 TensorSource span_source(TensorDecl decl, std::span<const std::byte> bytes) {
   CHECK(decl.n_bytes() == bytes.size());
-  return {std::move(decl), [bytes](const ByteSink& sink) { sink(bytes); }};
+  return {.decl = std::move(decl), .emit = [bytes](const ByteSink& sink) { sink(bytes); }};
 }
 
 std::vector<const TensorSource*> in_file_order(std::span<const TensorSource> tensors) {
@@ -65,21 +95,16 @@ std::vector<const TensorSource*> in_file_order(std::span<const TensorSource> ten
 
 void write_safetensors(FileWriter& out, std::span<const TensorSource> tensors,
                        std::map<std::string, std::string> metadata) {
-  const std::vector<const TensorSource*> order = in_file_order(tensors);
-  std::vector<TensorDecl> decls;
-  decls.reserve(order.size());
-  for (const TensorSource* tensor : order) decls.push_back(tensor->decl);
-  metadata.emplace("format", "pt");  // Hugging Face's loaders insist on it
-  SafetensorsWriter writer(out, decls, std::move(metadata));
-  for (const TensorSource* tensor : order) {
+  const SafetensorsLayout layout(tensors, std::move(metadata));
+  out.write(as_bytes(layout.header));
+  for (const TensorSource* tensor : layout.tensors) {
     uint64_t n_bytes = 0;
     tensor->emit([&](std::span<const std::byte> bytes) {
       n_bytes += bytes.size();
-      writer.write(bytes);
+      out.write(bytes);
     });
     CHECK(n_bytes == tensor->decl.n_bytes());
   }
-  writer.finish();
 }
 
 }  // namespace octet

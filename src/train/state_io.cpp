@@ -61,43 +61,6 @@ int64_t piece_bytes(const Layout& layout, InputKind kind) {
   return std::min(largest, kMost);
 }
 
-// Each rank's run in turn, sent to all in pieces.
-class Collector {
- public:
-  Collector(Group& group, std::shared_ptr<Staging> staging, int64_t piece_bytes)
-      : group_(group), staging_(std::move(staging)), piece_bytes_(piece_bytes) {}
-
-  void run(const Layout::Slot& slot, const std::byte* own, const ByteSink& sink) {
-    const int64_t width = dtype_bytes(slot.type.dtype), n = n_elems(*slot.whole);
-    for (int root = 0; root < group_.size(); ++root) {
-      const int64_t n_bytes = shard_range(n, slot.type.n_elems(), root).count * width;
-      if (root == group_.rank()) {
-        staging_->copy_out(own, n_bytes, [&](std::span<const std::byte> piece) {
-          // A root's memory is only read.
-          group_.broadcast(const_cast<std::byte*>(piece.data()), std::ssize(piece), root);
-          sink(piece);
-        });
-      } else {
-        receive(root, n_bytes, sink);
-      }
-    }
-  }
-
- private:
-  void receive(int root, int64_t n_bytes, const ByteSink& sink) {
-    std::vector<std::byte> piece;
-    for (int64_t first = 0; first < n_bytes; first += piece_bytes_) {
-      piece.resize(static_cast<size_t>(std::min(piece_bytes_, n_bytes - first)));
-      group_.broadcast(piece.data(), std::ssize(piece), root);
-      sink(piece);
-    }
-  }
-
-  Group& group_;
-  std::shared_ptr<Staging> staging_;
-  int64_t piece_bytes_;
-};
-
 }  // namespace
 
 std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, InputKind kind) {
@@ -111,28 +74,28 @@ std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, Input
   return slots;
 }
 
-std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind,
-                                       Group* group) {
-  std::vector<TensorSource> sources;
-  const int64_t piece = piece_bytes(layout, kind);
-  const auto staging = std::make_shared<Staging>(arenas.device(), piece);
-  for (StoredSlot& stored : stored_slots(arenas, layout, kind)) {
-    const Layout::Slot& slot = *stored.slot;
-    const auto emit = [staging, data = stored.data, group, piece, &slot](const ByteSink& sink) {
-      if (!slot.whole) return staging->copy_out(data, slot.type.n_bytes(), sink);
-      CHECK(group != nullptr);
-      Collector(*group, staging, piece).run(slot, data, sink);
-    };
-    sources.push_back({std::move(stored.decl), emit});
-  }
-  return sources;
+OwnPart own_part(const StoredSlot& stored, const RankPart& rank) {
+  const Layout::Slot& slot = *stored.slot;
+  const int64_t width = dtype_bytes(slot.type.dtype), n = n_elems(slot.whole_type().shape);
+  const int64_t shard = slot.whole ? slot.type.n_elems() : shard_elems(n, rank.ranks);
+  const ElementRange own = shard_range(n, shard, rank.rank);
+  return {
+      .part = {static_cast<uint64_t>(own.first * width), static_cast<uint64_t>(own.count * width)},
+      .data = stored.data + (slot.whole ? 0 : own.first * width)};
 }
 
-void hand_out_slots(Arenas& arenas, const Layout& layout, InputKind kind, Group& group) {
-  const std::vector<TensorSource> sources = slot_sources(arenas, layout, kind, &group);
-  for (const TensorSource* source : in_file_order(sources)) {
-    if (layout.slots.at(source->decl.name).whole) source->emit([](std::span<const std::byte>) {});
+std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind,
+                                       const RankPart& rank) {
+  std::vector<TensorSource> sources;
+  const auto staging = std::make_shared<Staging>(arenas.device(), piece_bytes(layout, kind));
+  for (StoredSlot& slot : stored_slots(arenas, layout, kind)) {
+    const OwnPart own = own_part(slot, rank);
+    const auto emit = [staging, own](const ByteSink& sink) {
+      staging->copy_out(own.data, static_cast<int64_t>(own.part.n_bytes), sink);
+    };
+    sources.push_back({std::move(slot.decl), emit, own.part});
   }
+  return sources;
 }
 
 TensorUses slot_uses(const Layout& layout) {

@@ -7,7 +7,6 @@
 
 #include <vector>
 
-#include "comm/group.h"
 #include "io/manifest.h"
 #include "io/safetensors.h"
 #include "runtime/executor.h"
@@ -23,12 +22,21 @@ struct StoredSlot {
 // By name.
 std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, InputKind kind);
 
-// Whole tensors, sorted by name; the sources read the arenas when they are written. A tensor that
-// ranks have shards of is collected from them: rank 0 writes the file, and the others hand out what
-// they have, at the same time.
+// One of the ranks that write a checkpoint together.
+struct RankPart {
+  int rank = 0, ranks = 1;
+};
+// What of a slot the rank writes: of a shard all that is not padding; of what every rank has, the
+// shard that it would have (ir/sharding.h).
+struct OwnPart {
+  TensorPart part;  // of the whole tensor
+  const std::byte* data = nullptr;
+};
+OwnPart own_part(const StoredSlot& slot, const RankPart& rank);
+
+// Sorted by name; the sources give the rank's parts, and read the arenas when they are written.
 std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, InputKind kind,
-                                       Group* group = nullptr);
-void hand_out_slots(Arenas& arenas, const Layout& layout, InputKind kind, Group& group);
+                                       const RankPart& rank = {});
 
 // What each slot that a checkpoint holds is to the run: docs/formats/checkpoint.md.
 TensorUses slot_uses(const Layout& layout);

@@ -1,6 +1,7 @@
 #include "train/state_saver.h"
 
 #include <algorithm>
+#include <array>
 #include <system_error>
 
 #include "base/error.h"
@@ -10,118 +11,168 @@
 namespace octet {
 namespace {
 
-std::vector<StoredSlot> all_slots(TrainEngine& engine) {
-  std::vector<StoredSlot> all;
+int64_t whole_bytes(TrainEngine& engine) {
+  int64_t n_bytes = 0;
   for (const InputKind kind : {InputKind::parameter, InputKind::state}) {
-    for (StoredSlot& slot : stored_slots(engine.arenas(), engine.layout(), kind))
-      all.push_back(std::move(slot));
+    for (const StoredSlot& slot : stored_slots(engine.arenas(), engine.layout(), kind))
+      n_bytes += slot.slot->whole_type().n_bytes();
   }
-  return all;
+  return n_bytes;
 }
 
-CopyRing::Source ring_source(const StoredSlot& slot) {
-  return {slot.data, slot.slot->type.n_bytes()};
+CopyRing::Source ring_source(const OwnPart& own) {
+  return {own.data, static_cast<int64_t>(own.part.n_bytes)};
+}
+
+// The tensors as they come out of the ring, in the order of the file.
+std::vector<TensorSource> ring_tensors(std::vector<StoredSlot> slots, const RankPart& rank,
+                                       CopyRing& ring, std::vector<CopyRing::Source>& sources) {
+  std::vector<TensorSource> tensors;
+  for (const StoredSlot& slot : slots) tensors.push_back({slot.decl, {}});
+  for (const TensorSource* next : in_file_order(tensors)) {
+    const auto index = static_cast<size_t>(next - tensors.data());
+    const OwnPart own = own_part(slots[index], rank);
+    tensors[index].emit = [&ring, at = sources.size()](const ByteSink& sink) {
+      ring.take(at, sink);
+    };
+    tensors[index].part = own.part;
+    sources.push_back(ring_source(own));
+  }
+  return tensors;
 }
 
 }  // namespace
 
 StateSaver::StateSaver(Files& files, std::string folder, TrainEngine& engine,
                        const Options& options)
-    : files_(files), folder_(std::move(folder)), engine_(engine) {
+    : files_(files), folder_(std::move(folder)), engine_(engine), group_(options.group) {
+  if (group_ != nullptr) rank_ = {.rank = group_->rank(), .ranks = group_->size()};
   if (!options.in_background) return;
   std::vector<CopyRing::Source> sources;
-  for (const StoredSlot& slot : all_slots(engine)) sources.push_back(ring_source(slot));
+  for (const InputKind kind : {InputKind::parameter, InputKind::state}) {
+    for (const StoredSlot& slot : stored_slots(engine.arenas(), engine.layout(), kind)) {
+      sources.push_back(ring_source(own_part(slot, rank_)));
+    }
+  }
   const int64_t n_bytes = std::min(options.buffer_bytes, CopyRing::bytes_for(sources));
   ring_ = std::make_unique<CopyRing>(engine.arenas().device(), n_bytes);
 }
 
 StateSaver::~StateSaver() {
-  if (running_ && running_->thread.joinable()) running_->thread.join();
+  join();
   engine_.before_overwrite({});
 }
 
-// From the ring the tensors come in the order of the files.
-CheckpointContents StateSaver::contents(const SaveRequest& request, bool from_ring) {
+CheckpointContents StateSaver::contents(const SaveRequest& request, Way way) {
   Arenas& arenas = engine_.arenas();
   const Layout& layout = engine_.layout();
   CheckpointContents all{.manifest = request.manifest,
                          .model = {},
                          .optim = {},
                          .model_metadata = request.model_metadata};
-  if (!from_ring) {
-    all.model = slot_sources(arenas, layout, InputKind::parameter);
-    all.optim = slot_sources(arenas, layout, InputKind::state);
+  if (way == Way::at_once) {
+    all.model = slot_sources(arenas, layout, InputKind::parameter, rank_);
+    all.optim = slot_sources(arenas, layout, InputKind::state, rank_);
     return all;
   }
   std::vector<CopyRing::Source> sources;
-  const auto take_from_ring = [&](InputKind kind) {
-    std::vector<TensorSource> tensors;
-    for (StoredSlot& slot : stored_slots(arenas, layout, kind))
-      tensors.push_back({std::move(slot.decl), {}});
-    for (const TensorSource* next : in_file_order(tensors)) {
-      TensorSource& tensor = tensors[static_cast<size_t>(next - tensors.data())];
-      const Layout::Slot& slot = layout.slots.at(tensor.decl.name);
-      tensor.emit = [this, index = sources.size()](const ByteSink& sink) {
-        ring_->take(index, sink);
-      };
-      sources.push_back({arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes()});
-    }
-    return tensors;
+  const auto tensors = [&](InputKind kind) {
+    return ring_tensors(stored_slots(arenas, layout, kind), rank_, *ring_, sources);
   };
-  all.model = take_from_ring(InputKind::parameter);
-  all.optim = take_from_ring(InputKind::state);
+  all.model = tensors(InputKind::parameter);
+  all.optim = tensors(InputKind::state);
   arenas.device().synchronize();
   ring_->begin(std::move(sources));
   return all;
 }
 
-void StateSaver::save_now(const SaveRequest& request, const Log& log) {
-  wait(log);
-  const Stopwatch watch;
-  Checkpoints(files_, folder_, log).save(contents(request, /*from_ring=*/false), request.keep);
-  stall_ += watch.seconds();
-  tell_saved(request.manifest.step, watch.seconds(), log);
+// Rank 0 makes it.
+std::string StateSaver::agree_on_folder(int64_t step, const Log& log) {
+  std::array<char, 256> name{};
+  if (is_root()) {
+    const std::string temporary = Checkpoints(files_, folder_, log).begin(step);
+    file_name(temporary).copy(name.data(), name.size() - 1);
+  }
+  group_->broadcast(reinterpret_cast<std::byte*>(name.data()), std::ssize(name), 0);
+  return join_path(folder_, name.data());
 }
 
-void StateSaver::save_behind(SaveRequest request, const Log& log) {
+void StateSaver::start(const SaveRequest& request, Way way, const Log& log) {
+  std::string temporary;
+  if (group_ != nullptr) temporary = agree_on_folder(request.manifest.step, log);
+  running_ = std::make_unique<Running>();
+  Running& running = *running_;
+  running.temporary = std::move(temporary);
+  running.keep = request.keep;
+  running.contents = contents(request, way);
+  if (way == Way::behind) engine_.before_overwrite([this] { wait_copied(); });
+  const auto write = [this, &running](Checkpoints& checkpoints) {
+    if (group_ == nullptr) {
+      checkpoints.save(running.contents, running.keep);
+      return complete;
+    }
+    running.own = checkpoints.write_part(running.temporary, running.contents,
+                                         is_root() ? FileHeader::yes : FileHeader::no);
+    return written;
+  };
+  launch(way, write, log);
+  stall_ += running.watch.seconds();
+}
+
+void StateSaver::save_now(const SaveRequest& request, const Log& log) {
+  wait(log);
+  start(request, Way::at_once, log);
+  wait(log);
+}
+
+void StateSaver::save_behind(const SaveRequest& request, const Log& log) {
   if (!ring_) return save_now(request, log);
   poll(log);
   if (running_ && !std::exchange(has_told_wait_, true)) {
     log.warning(
         "step {} is to be saved before step {} has been written: each such save waits (a larger "
         "train.save_every, or a faster disk)",
-        request.manifest.step, running_->step);
+        request.manifest.step, running_->step());
   }
   wait(log);
-  running_ = std::make_unique<Running>();
-  Running& running = *running_;
-  running.step = request.manifest.step;
-  running.keep = request.keep;
-  running.contents = contents(request, /*from_ring=*/true);
-  engine_.before_overwrite([this] { wait_copied(); });
-  try {
-    running.thread = std::thread([this, &running] { write(running); });
-  } catch (const std::system_error& error) {
-    log.warning("step {} is saved at once: no thread could be made ({})", running.step,
-                error.what());
-    write(running);
+  start(request, Way::behind, log);
+}
+
+void StateSaver::launch(Way way, const std::function<Status(Checkpoints&)>& work, const Log& log) {
+  if (way == Way::behind) {
+    try {
+      running_->thread = std::thread([this, work] { run(work); });
+      return;
+    } catch (const std::system_error& error) {
+      log.warning("step {} is saved at once: no thread could be made ({})", running_->step(),
+                  error.what());
+    }
   }
-  stall_ += running.watch.seconds();
+  run(work);
 }
 
 // In the thread.
-void StateSaver::write(Running& running) {
+void StateSaver::run(const std::function<Status(Checkpoints&)>& work) {
+  Running& running = *running_;
+  int status = failed;
   try {
-    const Log log([&](LogLevel level, const std::string& message) {
-      running.messages.emplace_back(level, message);
-    });
-    Checkpoints(files_, folder_, log).save(running.contents, running.keep);
+    Checkpoints checkpoints(files_, folder_, Log([&](LogLevel level, const std::string& message) {
+                              running.messages.emplace_back(level, message);
+                            }));
+    status = work(checkpoints);
   } catch (...) {
     running.error = std::current_exception();
   }
-  ring_->end();
+  if (ring_) ring_->end();
   running.seconds = running.watch.seconds();
-  running.has_ended = true;
+  running.status = status;
+}
+
+void StateSaver::join() {
+  if (!running_ || !running_->thread.joinable()) return;
+  const Stopwatch watch;
+  running_->thread.join();
+  stall_ += watch.seconds();
 }
 
 // What computing has queued goes on while the host waits: only what is left when it has ended is
@@ -135,58 +186,91 @@ void StateSaver::wait_copied() {
   step_stall_ += watch.seconds();
 }
 
-void StateSaver::poll(const Log& log) {
-  if (!running_) return;
-  if (ring_->is_copied()) engine_.before_overwrite({});
-  if (running_->has_ended) join(log);
-}
-
-void StateSaver::join(const Log& log) {
-  const std::unique_ptr<Running> ended = std::move(running_);
-  const Stopwatch watch;
-  if (ended->thread.joinable()) ended->thread.join();
-  stall_ += watch.seconds();
-  engine_.before_overwrite({});
-  for (const auto& [level, message] : ended->messages) log.write(level, message);
-  if (ended->error) {
-    failure_ = ended->error;
-  } else {
-    tell_saved(ended->step, ended->seconds, log);
+// All ranks see the same statuses, and so do the same.
+void StateSaver::advance(Block block, const Log& log) {
+  while (running_) {
+    Running& running = *running_;
+    if (block == Block::yes) join();
+    const std::vector<int> all = gather_value(group_, running.status.load());
+    if (std::ranges::find(all, failed) != all.end()) return end_failed(log);
+    if (all[0] == complete) return end_well(log);
+    const bool is_written = std::ranges::find(all, writing) == all.end();
+    if (is_written && running.all.empty()) {
+      join();
+      running.all = gather_value(group_, running.own);
+      if (is_root()) {
+        const auto finish = [&running](Checkpoints& checkpoints) {
+          checkpoints.complete(running.temporary, running.contents, running.all, running.keep);
+          return complete;
+        };
+        launch(block == Block::yes ? Way::at_once : Way::behind, finish, log);
+      }
+    }
+    if (block == Block::no) return;
   }
 }
 
-void StateSaver::tell_saved(int64_t step, double seconds, const Log& log) {
-  int64_t n_bytes = 0;
-  for (const StoredSlot& slot : all_slots(engine_)) n_bytes += slot.slot->whole_type().n_bytes();
+void StateSaver::tell_messages(const Log& log) {
+  for (const auto& [level, message] : running_->messages) log.write(level, message);
+}
+
+void StateSaver::end_well(const Log& log) {
+  join();
+  tell_messages(log);
+  const std::unique_ptr<Running> ended = std::move(running_);
+  engine_.before_overwrite({});
+  newest_ = ended->step();
+  const auto n_bytes = static_cast<double>(whole_bytes(engine_));
   const double stall = std::exchange(stall_, 0.0);
-  log.info("saved step {}: {} in {:.2f} s, {:.2f} GB/s; steps waited {:.3f} s", step,
-           bytes_text(static_cast<double>(n_bytes)), seconds,
-           static_cast<double>(n_bytes) / seconds / 1e9, stall);
+  if (is_root()) {
+    log.info("saved step {}: {} in {:.2f} s, {:.2f} GB/s; steps waited {:.3f} s", ended->step(),
+             bytes_text(n_bytes), ended->seconds, n_bytes / ended->seconds / 1e9, stall);
+  }
   SaveTimes times = times_.value_or(SaveTimes{});
-  times.total_s += seconds;
+  times.total_s += ended->seconds;
   times.stall_s += stall;
   times_ = times;
 }
 
+// Nobody removes what another rank writes, and no rank ends before the others know.
+void StateSaver::end_failed(const Log& log) {
+  join();
+  gather_value(group_, 0);
+  if (group_ != nullptr && is_root())
+    Checkpoints(files_, folder_, log).abandon(running_->temporary);
+  gather_value(group_, 0);
+  tell_messages(log);
+  const std::unique_ptr<Running> ended = std::move(running_);
+  engine_.before_overwrite({});
+  failure_ = ended->error;
+  has_peer_failed_ = !ended->error;
+}
+
+void StateSaver::poll(const Log& log) {
+  if (!running_) return;
+  if (ring_ && ring_->is_copied()) engine_.before_overwrite({});
+  advance(Block::no, log);
+}
+
 void StateSaver::throw_failure() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (std::exchange(has_peer_failed_, false)) gather_value(group_, 0);  // throws, for it has ended
 }
 
 void StateSaver::wait(const Log& log) {
-  if (running_) join(log);
+  advance(Block::yes, log);
   throw_failure();
 }
 
 void StateSaver::settle(const Log& log) noexcept {
   try {
-    wait(log);
+    if (group_ == nullptr) return wait(log);
+    join();
+    if (!running_ || !running_->error) return;
+    std::rethrow_exception(running_->error);
   } catch (const std::exception& error) {
     log.warning("{}", error.what());
   }
-}
-
-std::optional<SaveTimes> StateSaver::take_times() {
-  return std::exchange(times_, std::nullopt);
 }
 
 }  // namespace octet

@@ -4,6 +4,10 @@
 // a thread of its own, with the bytes and the order of syncs that a save at once has. The next
 // update waits until all that it would overwrite has been copied: at once where the ring holds the
 // whole state, else when all but a ring of it has been written. One save runs at a time.
+//
+// Several ranks write the same files at once, each its part (state_io.h). All make the
+// same calls; between steps they tell each other how far they are, and when all have written and
+// synced, rank 0 completes the checkpoint, in the background as well.
 #pragma once
 
 #include <atomic>
@@ -18,9 +22,11 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "comm/group.h"
 #include "io/checkpoint.h"
 #include "runtime/copy_ring.h"
 #include "train/engine.h"
+#include "train/state_io.h"
 #include "train/step_report.h"
 #include "train/stopwatch.h"
 
@@ -37,6 +43,7 @@ class StateSaver {
   struct Options {
     bool in_background = true;  // where the caller does not wait
     int64_t buffer_bytes = 0;   // of the ring, at most
+    Group* group = nullptr;     // the ranks that save together; nullptr: there is one
   };
   // Into the checkpoints of `folder`. The ring is allocated here. All must outlive it.
   StateSaver(Files& files, std::string folder, TrainEngine& engine, const Options& options);
@@ -47,47 +54,72 @@ class StateSaver {
 
   // Both first wait for a save that still runs, and throw what it failed with.
   void save_now(const SaveRequest& request, const Log& log);
-  void save_behind(SaveRequest request, const Log& log);
+  void save_behind(const SaveRequest& request, const Log& log);
 
-  // Between steps: whether the save has come to its end, which is then told. Does not throw.
+  // Between steps: whether the save has come to its end, which is then told. What it has failed
+  // with waits for throw_failure().
   void poll(const Log& log);
-  // Throws what a save in the background has failed with, once. Error{io}, as Checkpoints::save.
+  // Throws what a save in the background has failed with, once: Error{io}, as Checkpoints::save. On
+  // the other ranks an error that says which rank has ended.
   void throw_failure();
   // Waits for the save that runs, and throws what it failed with.
   void wait(const Log& log);
-  // The same where another error is on its way: a warning.
+  // Waits for this rank's thread where another error is on its way; a failure is a warning.
   void settle(const Log& log) noexcept;
 
+  // Of the newest checkpoint that came to its end here, or that was noted.
+  std::optional<int64_t> newest_step() const { return newest_; }
+  void note_newest(int64_t step) { newest_ = step; }
   // Of the saves that have ended since the last call; nothing where none has.
-  std::optional<SaveTimes> take_times();
+  std::optional<SaveTimes> take_times() { return std::exchange(times_, std::nullopt); }
   // Seconds for which steps have waited for copies, of which the last call did not know.
   double take_step_stall() { return std::exchange(step_stall_, 0.0); }
 
  private:
+  enum Status : int { writing, written, complete, failed };
+  enum class Way { at_once, behind };
+  enum class Block { no, yes };
+
   struct Running {
-    int64_t step = 0;
     CheckpointContents contents = {};
     KeptCheckpoints keep{1};
+    std::string temporary = {};  // of ranks: the folder they write in
     Stopwatch watch = {};
-    std::atomic<bool> has_ended = false;
     double seconds = 0;
+    PartHashes own = {};
+    std::vector<PartHashes> all = {};  // once all ranks have written
+    std::atomic<int> status = writing;
     std::exception_ptr error = nullptr;
     std::vector<std::pair<LogLevel, std::string>> messages = {};  // of the thread
     std::thread thread = {};
+
+    int64_t step() const { return contents.manifest.step; }
   };
-  CheckpointContents contents(const SaveRequest& request, bool from_ring);
-  void write(Running& running);
-  void join(const Log& log);
+
+  void start(const SaveRequest& request, Way way, const Log& log);
+  CheckpointContents contents(const SaveRequest& request, Way way);
+  std::string agree_on_folder(int64_t step, const Log& log);
+  // Runs it, in a thread where that is possible; its status is what the work gives.
+  void launch(Way way, const std::function<Status(Checkpoints&)>& work, const Log& log);
+  void run(const std::function<Status(Checkpoints&)>& work);
+  void join();
+  void advance(Block block, const Log& log);
+  void end_well(const Log& log);
+  void end_failed(const Log& log);
+  void tell_messages(const Log& log);
   void wait_copied();
-  void tell_saved(int64_t step, double seconds, const Log& log);
+  bool is_root() const { return rank_.rank == 0; }
 
   Files& files_;
   std::string folder_;
   TrainEngine& engine_;
+  Group* group_;
+  RankPart rank_;
   std::unique_ptr<CopyRing> ring_;
   std::unique_ptr<Running> running_;
   std::exception_ptr failure_;
-  bool has_told_wait_ = false;
+  bool has_peer_failed_ = false, has_told_wait_ = false;
+  std::optional<int64_t> newest_;
   double stall_ = 0, step_stall_ = 0;  // of saves that have not been told of, of the step
   std::optional<SaveTimes> times_;
 };

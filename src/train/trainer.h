@@ -47,7 +47,7 @@ struct TrainerMachine {
   Catalogue& catalogue;
   std::string isa = {};  // that the CPU's kernels use, "avx512"; recorded in checkpoints
   // Of config.parallel.ranks ranks, each with a trainer that makes the same calls; rank 0 alone
-  // writes files. nullptr where this is the only one.
+  // writes files, but for its part of the checkpoints. nullptr where this is the only one.
   Group* group = nullptr;
   int rank() const { return group == nullptr ? 0 : group->rank(); }
 };
@@ -125,6 +125,7 @@ class Trainer {
 
  private:
   void start(const RunStart& start, const TrainHooks& hooks);
+  void start_files(const RunStart& start, const TrainHooks& hooks);
   bool resume(const RunStart& start, const Log& log);
   void restore(const LoadedCheckpoint& checkpoint, const Log& log);
   Manifest manifest() const;
@@ -145,7 +146,6 @@ class Trainer {
   int stop_wish(const TrainHooks& hooks) const;
   SaveRequest save_request();
   void sync_record(const Log& log);
-  void save_together(const Log& log);
   void train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally);
   void finish(TrainResult& result, const Log& log);
   std::string file(std::string_view name) const { return join_path(config_.out, name); }

@@ -47,13 +47,24 @@ void check_base(const AdapterNote& now, const LoadedCheckpoint& checkpoint) {
 }  // namespace
 
 void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
+  checkpoints_ = std::make_unique<Checkpoints>(machine_.files, file("ckpt"), hooks.log);
+  if (is_root()) {
+    start_files(start, hooks);
+  } else if (start.mode == StartMode::resume) {
+    resume(start, hooks.log);
+  }
+  const bool is_behind = config_.train.async_save && config_.train.save_every > 0;
+  saver_ =
+      std::make_unique<StateSaver>(machine_.files, file("ckpt"), engine_,
+                                   StateSaver::Options{.in_background = is_behind,
+                                                       .buffer_bytes = config_.train.save_buffer,
+                                                       .group = machine_.group});
+  if (saved_step_) saver_->note_newest(*saved_step_);
+}
+
+void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
   Files& files = machine_.files;
   const Log& log = hooks.log;
-  checkpoints_ = std::make_unique<Checkpoints>(files, file("ckpt"), log);
-  if (!is_root()) {
-    if (start.mode == StartMode::resume) resume(start, log);
-    return;
-  }
   if (config_.train.export_as != "none") check_export(files, config_.out);
   const bool is_new = start.mode != StartMode::resume || resume(start, log);
   if (is_new) {
@@ -65,12 +76,6 @@ void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
   if (!loaded_.empty() && is_new) log.info("loaded {}: {}", config_.model.path, loaded_);
   if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
   write_algorithms(files, file("algorithms.json"), machine_.catalogue);
-  const bool is_behind = config_.train.async_save && config_.train.save_every > 0;
-  if (machine_.group == nullptr) {
-    saver_ = std::make_unique<StateSaver>(
-        files, file("ckpt"), engine_,
-        StateSaver::Options{.in_background = is_behind, .buffer_bytes = config_.train.save_buffer});
-  }
   const int64_t n_recorded = unrecorded_ ? attempted_ - 1 : attempted_;
   record_ = std::make_unique<RunRecord>(files, config_, n_recorded, log);
 }
@@ -177,11 +182,11 @@ void Trainer::finish(TrainResult& result, const Log& log) {
 // What becomes of the state where the run ends with an error; "" where there is none to save.
 std::string Trainer::save_before_end(const Log& log) {
   const bool is_saved = saved_step_ == attempted_;
-  if (is_saved && !saver_) return fmt::format("the newest checkpoint is of step {}", attempted_);
   if (attempted_ == 0) return "";
   if (machine_.group != nullptr) {  // the others may be in the middle of a step
-    return saved_step_ ? fmt::format("the newest checkpoint is of step {}", *saved_step_)
-                       : "there is no checkpoint yet";
+    const std::optional<int64_t> newest = saver_->newest_step();
+    return newest ? fmt::format("the newest checkpoint is of step {}", *newest)
+                  : "there is no checkpoint yet";
   }
   if (!is_saved && !engine_.is_whole()) {
     return fmt::format("step {} was half done: the state was not saved", attempted_ + 1);
@@ -197,19 +202,15 @@ std::string Trainer::save_before_end(const Log& log) {
 
 void Trainer::save(const Log& log, Wait wait) {
   if (saved_step_ != attempted_) {
-    if (machine_.group != nullptr) {
-      save_together(log);
+    if (is_root()) sync_record(log);
+    if (wait == Wait::yes) {
+      saver_->save_now(save_request(), log);
     } else {
-      sync_record(log);
-      if (wait == Wait::yes) {
-        saver_->save_now(save_request(), log);
-      } else {
-        saver_->save_behind(save_request(), log);
-      }
+      saver_->save_behind(save_request(), log);
     }
     saved_step_ = attempted_;
   }
-  if (saver_ && wait == Wait::yes) saver_->wait(log);
+  if (wait == Wait::yes) saver_->wait(log);
 }
 
 SaveRequest Trainer::save_request() {
@@ -227,26 +228,6 @@ void Trainer::sync_record(const Log& log) {
   } catch (const Error&) {
     if (!unrecorded_) throw;  // else it is the error that ends the run
   }
-}
-
-// Rank 0 writes, and collects from the others what they have.
-void Trainer::save_together(const Log& log) {
-  if (!is_root()) {
-    for (const InputKind kind : {InputKind::parameter, InputKind::state})
-      hand_out_slots(engine_.arenas(), engine_.layout(), kind, *machine_.group);
-    return;
-  }
-  const Stopwatch watch;
-  SaveRequest request = save_request();
-  const CheckpointContents contents{
-      .manifest = std::move(request.manifest),
-      .model =
-          slot_sources(engine_.arenas(), engine_.layout(), InputKind::parameter, machine_.group),
-      .optim = slot_sources(engine_.arenas(), engine_.layout(), InputKind::state, machine_.group),
-      .model_metadata = std::move(request.model_metadata)};
-  sync_record(log);
-  checkpoints_->save(contents, request.keep);
-  log.info("saved step {}: {}", attempted_, watch.text(persistent_bytes(engine_.layout())));
 }
 
 }  // namespace octet

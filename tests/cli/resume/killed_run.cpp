@@ -40,15 +40,16 @@ std::string shard() {
   return bytes;
 }
 
-std::string config_text(const Settings& settings, int steps) {
+std::string config_text(const Settings& settings, const KillPlan& plan) {
   return fmt::format(
       "model: {{kind: llama, hidden: 32, layers: 1, heads: 2, ffn: 40, vocab: 256, seq: 24}}\n"
       "recipe: {}\n"
       "optim: {{lr: 5.0e-3, warmup: 2, state_m: {}, state_v: {}, master: {}}}\n"
       "data: {{train: [tokens.bin], val_fraction: 0}}\n"
       "train: {{steps: {}, batch: 2, accumulate: 3, save_every: 1, keep: 2, eval_every: 0, "
-      "save_buffer: 16KiB}}\n",
-      settings.recipe, settings.state, settings.state, settings.master, steps);
+      "save_buffer: 16KiB}}\n"
+      "parallel: {{ranks: {}}}\n",
+      settings.recipe, settings.state, settings.state, settings.master, plan.steps, plan.ranks);
 }
 
 class Child {
@@ -269,7 +270,7 @@ int expect_same_after_kills(const Settings& settings, const KillPlan& plan) {
   SCOPED_TRACE(settings.name());
   const ScratchFolder folder;
   folder.put("tokens.bin", shard());
-  folder.put("a.yaml", config_text(settings, plan.steps));
+  folder.put("a.yaml", config_text(settings, plan));
   const auto start = Clock::now();
   const int code = Child(folder, "whole").wait();
   EXPECT_EQ(code, 0) << posix_files().read_text(folder / "err.txt");

@@ -33,6 +33,7 @@ struct KillPlan {
   uint32_t kills = 1;
   uint32_t seed = 1;
   Disturbance disturbance = Disturbance::kill;
+  int ranks = 1;  // as threads of the process
 };
 
 // Whether this process may mount a file system.

@@ -18,6 +18,15 @@ TEST_P(KilledRun, ends_with_the_bits_of_an_undisturbed_one) {
   EXPECT_GE(n_kills, 1);
 }
 
+TEST(KilledRanks, end_with_the_bits_of_undisturbed_ones) {
+  int n_kills = 0;
+  for (uint32_t seed = 3; n_kills == 0 && seed < 9; ++seed) {
+    n_kills = test::expect_same_after_kills({"coat", "e4m3+x", "bf16_remainder"},
+                                            {.steps = 16, .kills = 4, .seed = seed, .ranks = 2});
+  }
+  EXPECT_GE(n_kills, 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(settings, KilledRun,
                          testing::Values(Settings{"coat", "e4m3+x", "bf16_remainder"},
                                          Settings{"hif8", "de8_sr", "bf16_sr"},

@@ -1,90 +1,15 @@
 // Checkpoints that are written in the background of the steps that follow.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <regex>
-
-#include "backends/cpu/backend.h"
-#include "cli/saves/slow_files.h"
-#include "cli/train/tiny_run.h"
-#include "io/checkpoint.h"
-#include "train/run_setup.h"
-#include "train/trainer.h"
-#include "unit/base/error_of.h"
+#include "cli/saves/saves.h"
 
 namespace octet {
 namespace {
 
-using test::error_of;
-using test::ScratchFolder;
+using test::Saves;
 using test::SlowFiles;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using namespace std::chrono_literals;
-
-constexpr const char* kFiles[] = {"model.safetensors", "optim.safetensors", "manifest.json",
-                                  "COMPLETE"};
-
-class Saves : public testing::Test {
- protected:
-  RunConfig config(const std::string& out, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> sets = {"out=" + (folder_ / out), "train.save_every=1",
-                                     "train.eval_every=0", "train.steps=4"};
-    sets.insert(sets.end(), more.begin(), more.end());
-    return test::tiny_config(folder_, sets);
-  }
-  // "no error", or what the run says, without the names of temporary folders.
-  std::string run(const RunConfig& config, Files& files, StartMode mode = StartMode::fresh) {
-    infos_.clear(), warnings_.clear();
-    TrainHooks hooks;
-    hooks.stop = &stop_;
-    hooks.on_step = on_step_;
-    hooks.before_step = before_step_;
-    hooks.log = Log([&](LogLevel level, const std::string& message) {
-      (level == LogLevel::warning ? warnings_ : infos_).push_back(message);
-    });
-    cpu::Backend backend = cpu::make_backend(1, cpu::detect_isa());
-    ModelSpec spec;
-    spec.vocab = config.model.vocab;
-    const Dataset data = open_run_data(posix_files(), config, spec);
-    const std::string error = error_of(
-        [&] {
-          Trainer trainer(config, data, {files, *backend.device, *backend.catalogue});
-          result_ = trainer.run(mode, hooks);
-        },
-        folder_.path());
-    return std::regex_replace(error, std::regex(R"(\.[0-9]+-[0-9a-f]{8}\.tmp)"), ".TMP");
-  }
-  std::string bytes(const std::string& out, int64_t step) {
-    std::string all;
-    for (const char* name : kFiles)
-      all +=
-          posix_files().read_text(folder_ / fmt::format("{}/ckpt/step-{:06}/{}", out, step, name));
-    return all;
-  }
-  std::vector<int64_t> whole_steps(const std::string& out) {
-    std::vector<int64_t> steps;
-    for (const CheckpointEntry& entry : Checkpoints(posix_files(), folder_ / out + "/ckpt").list())
-      if (entry.is_whole()) steps.push_back(entry.step);
-    return steps;
-  }
-  std::vector<std::string> left_overs(const std::string& out) {
-    std::vector<std::string> names;
-    for (const DirectoryEntry& entry : posix_files().list(folder_ / out + "/ckpt"))
-      if (entry.name.ends_with(".tmp")) names.push_back(entry.name);
-    return names;
-  }
-
-  const ScratchFolder folder_;
-  std::atomic<int> stop_ = 0;
-  std::function<void(const StepReport&)> on_step_;
-  std::function<void(int64_t)> before_step_;
-  TrainResult result_;
-  std::vector<std::string> infos_, warnings_;
-};
 
 struct Setting {
   const char* name;

@@ -29,6 +29,15 @@ TEST_P(KilledOften, survives_twenty_kills) {
   EXPECT_GE(n_kills, 10);
 }
 
+TEST(KilledOften, two_and_three_ranks_survive_twenty_kills) {
+  for (const int ranks : {2, 3}) {
+    const int n_kills =
+        test::expect_same_after_kills({"coat", "e4m3+x", "bf16_remainder"},
+                                      {.steps = 60, .kills = 20, .seed = 21, .ranks = ranks});
+    EXPECT_GE(n_kills, 10);
+  }
+}
+
 // What else may befall a run, each often.
 class Disturbed : public testing::TestWithParam<Settings> {
  protected:

@@ -262,7 +262,7 @@ TEST(Checkpoint, any_failed_operation_in_a_replacement_leaves_a_whole_checkpoint
 // A disk that loses the second half of a write and says nothing: found by the sizes, before the
 // rename.
 TEST(Checkpoint, a_short_write_that_reports_success_is_found) {
-  for (int64_t at = 0; at < 8; ++at) {
+  for (int64_t at = 0; at < 6; ++at) {
     const ScratchFolder run;
     FaultyFiles files(posix_files());
     Checkpoints checkpoints(files, run.path());

@@ -1,0 +1,52 @@
+#include "io/checkpoint_parts.h"
+
+#include <future>
+
+#include "base/error.h"
+#include "base/placed_hash.h"
+
+namespace octet {
+namespace {
+
+constexpr size_t kWorthAThread = 4 << 20;
+
+// Where no thread can be made the work is done when its result is asked for.
+constexpr auto kInAThread = std::launch::async | std::launch::deferred;
+
+}  // namespace
+
+uint64_t write_part(Files& files, const std::string& path, const SafetensorsLayout& layout,
+                    FileHeader header) {
+  const auto file = files.open_ranges(path);
+  PlacedHash hash;
+  const auto write = [&](uint64_t at, std::span<const std::byte> bytes) {
+    if (bytes.size() < kWorthAThread) {
+      file->write_at(at, bytes);
+      hash.update(at, bytes);
+      return;
+    }
+    const auto hashed = std::async(kInAThread, [&] { hash.update(at, bytes); });
+    file->write_at(at, bytes);
+    hashed.wait();
+  };
+  if (header == FileHeader::yes) write(0, as_bytes(layout.header));
+  for (size_t i = 0; i < layout.tensors.size(); ++i) {
+    const TensorSource& tensor = *layout.tensors[i];
+    const TensorPart part = tensor.part.value_or(TensorPart{0, tensor.decl.n_bytes()});
+    CHECK(part.first + part.n_bytes <= tensor.decl.n_bytes());
+    if (part.n_bytes == 0) continue;
+    uint64_t at = layout.offsets[i] + part.first;
+    const uint64_t end = at + part.n_bytes;
+    tensor.emit([&](std::span<const std::byte> bytes) {
+      CHECK(bytes.size() <= end - at);
+      write(at, bytes);
+      at += bytes.size();
+    });
+    CHECK(at == end);
+  }
+  file->sync();
+  file->close();
+  return hash.digest();
+}
+
+}  // namespace octet
