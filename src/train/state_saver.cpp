@@ -5,11 +5,15 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/placed_hash.h"
 #include "base/units.h"
+#include "io/save_rehearsal.h"
 #include "train/state_io.h"
 
 namespace octet {
 namespace {
+
+constexpr uint64_t kSampleBytes = 4096;  // of a rank
 
 int64_t whole_bytes(TrainEngine& engine) {
   int64_t n_bytes = 0;
@@ -86,20 +90,61 @@ CheckpointContents StateSaver::contents(const SaveRequest& request, Way way) {
   return all;
 }
 
-// Rank 0 makes it.
-std::string StateSaver::agree_on_folder(int64_t step, const Log& log) {
+std::string StateSaver::agree_on_folder(const std::function<std::string()>& make) {
   std::array<char, 256> name{};
-  if (is_root()) {
-    const std::string temporary = Checkpoints(files_, folder_, log).begin(step);
-    file_name(temporary).copy(name.data(), name.size() - 1);
-  }
-  group_->broadcast(reinterpret_cast<std::byte*>(name.data()), std::ssize(name), 0);
+  if (is_root()) file_name(make()).copy(name.data(), name.size() - 1);
+  if (group_ != nullptr)
+    group_->broadcast(reinterpret_cast<std::byte*>(name.data()), std::ssize(name), 0);
   return join_path(folder_, name.data());
+}
+
+// The way that a save's bytes take, from the tensor that this rank has most of.
+std::vector<std::byte> StateSaver::sample() {
+  std::optional<OwnPart> most;
+  for (const InputKind kind : {InputKind::parameter, InputKind::state}) {
+    for (const StoredSlot& slot : stored_slots(engine_.arenas(), engine_.layout(), kind)) {
+      const OwnPart own = own_part(slot, rank_);
+      if (!most || own.part.n_bytes > most->part.n_bytes) most = own;
+    }
+  }
+  std::vector<std::byte> bytes(most ? std::min(kSampleBytes, most->part.n_bytes) : 0);
+  const int64_t n_bytes = std::ssize(bytes);
+  if (n_bytes > 0) engine_.arenas().device().copy_out_beside(bytes.data(), most->data, n_bytes);
+  return bytes;
+}
+
+// Of both tensor files, and some for the others.
+uint64_t StateSaver::checkpoint_bytes() {
+  uint64_t n_bytes = 64 << 10;
+  for (const InputKind kind : {InputKind::parameter, InputKind::state}) {
+    std::vector<TensorSource> tensors;
+    for (StoredSlot& slot : stored_slots(engine_.arenas(), engine_.layout(), kind))
+      tensors.push_back({std::move(slot.decl), {}});
+    n_bytes += SafetensorsLayout(tensors).n_bytes;
+  }
+  return n_bytes;
+}
+
+void StateSaver::rehearse(int64_t n_more, const Log& log) {
+  SaveRehearsal rehearsal(files_, folder_);
+  engine_.arenas().device().synchronize();
+  const std::string temporary = agree_on_folder([&] {
+    rehearsal.check_room(checkpoint_bytes(), n_more, log);
+    return rehearsal.begin();
+  });
+  const uint64_t at = static_cast<uint64_t>(rank_.rank) * kSampleBytes;
+  PlacedHash all;
+  for (const uint64_t own : gather_value(group_, rehearsal.write(temporary, at, sample())))
+    all.add(own);
+  if (is_root()) rehearsal.verify(temporary, all.digest());
 }
 
 void StateSaver::start(const SaveRequest& request, Way way, const Log& log) {
   std::string temporary;
-  if (group_ != nullptr) temporary = agree_on_folder(request.manifest.step, log);
+  if (group_ != nullptr) {
+    temporary = agree_on_folder(
+        [&] { return Checkpoints(files_, folder_, log).begin(request.manifest.step); });
+  }
   running_ = std::make_unique<Running>();
   Running& running = *running_;
   running.temporary = std::move(temporary);
@@ -266,8 +311,10 @@ void StateSaver::settle(const Log& log) noexcept {
   try {
     if (group_ == nullptr) return wait(log);
     join();
-    if (!running_ || !running_->error) return;
-    std::rethrow_exception(running_->error);
+    if (!running_) return;
+    if (is_root() && running_->status != complete)
+      Checkpoints(files_, folder_, log).abandon(running_->temporary);
+    if (running_->error) std::rethrow_exception(running_->error);
   } catch (const std::exception& error) {
     log.warning("{}", error.what());
   }

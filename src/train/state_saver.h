@@ -52,6 +52,10 @@ class StateSaver {
   StateSaver(const StateSaver&) = delete;
   StateSaver& operator=(const StateSaver&) = delete;
 
+  // Before the first step: what a save will need, on every rank (io/save_rehearsal.h). `n_more`:
+  // checkpoints that will lie in the folder besides those that do. Throws Error{io}.
+  void rehearse(int64_t n_more, const Log& log);
+
   // Both first wait for a save that still runs, and throw what it failed with.
   void save_now(const SaveRequest& request, const Log& log);
   void save_behind(const SaveRequest& request, const Log& log);
@@ -98,7 +102,10 @@ class StateSaver {
 
   void start(const SaveRequest& request, Way way, const Log& log);
   CheckpointContents contents(const SaveRequest& request, Way way);
-  std::string agree_on_folder(int64_t step, const Log& log);
+  // What rank 0 makes; every rank has its path.
+  std::string agree_on_folder(const std::function<std::string()>& make);
+  std::vector<std::byte> sample();
+  uint64_t checkpoint_bytes();
   // Runs it, in a thread where that is possible; its status is what the work gives.
   void launch(Way way, const std::function<Status(Checkpoints&)>& work, const Log& log);
   void run(const std::function<Status(Checkpoints&)>& work);

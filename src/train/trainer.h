@@ -144,6 +144,7 @@ class Trainer {
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }
   int stop_wish(const TrainHooks& hooks) const;
+  int64_t checkpoints_to_come() const;
   SaveRequest save_request();
   void sync_record(const Log& log);
   void train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally);

@@ -60,6 +60,16 @@ void Trainer::start(const RunStart& start, const TrainHooks& hooks) {
                                                        .buffer_bytes = config_.train.save_buffer,
                                                        .group = machine_.group});
   if (saved_step_) saver_->note_newest(*saved_step_);
+  if (attempted_ < config_.train.steps) saver_->rehearse(checkpoints_to_come(), hooks.log);
+}
+
+// That will lie there at a time, besides those that do.
+int64_t Trainer::checkpoints_to_come() const {
+  const int64_t left = config_.train.steps - attempted_, every = config_.train.save_every;
+  const int64_t n_saves = every > 0 ? (left + every - 1) / every : 1;
+  const int64_t most = config_.train.keep + (config_.train.keep_best ? 1 : 0) + 1;
+  const auto n_there = static_cast<int64_t>(checkpoints_->list().size());
+  return std::clamp<int64_t>(most - n_there, 1, n_saves);
 }
 
 void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {

@@ -75,11 +75,12 @@ struct Failure {
 
 TEST_F(RankSaves, that_one_rank_cannot_write_fail_as_a_whole_and_name_it) {
   for (const std::string behind : {"true", "false"}) {
-    for (const auto& [rank, name] :
-         {Failure{1, "model"}, Failure{2, "optim"}, Failure{0, "optim"}}) {
+    for (const Failure& failure : {Failure{1, "model"}, Failure{2, "optim"}, Failure{0, "optim"}}) {
+      const int rank = failure.rank;
+      const std::string name = failure.name;
       const std::string out = fmt::format("{}{}-{}", name, rank, behind);
       SlowFiles good(0us), bad(0us);
-      bad.refuse("step-000002", std::string(name) + ".safetensors");
+      bad.refuse("step-000002", name + ".safetensors");
       const auto files = [&](int of) -> Files& { return of == rank ? bad : good; };
       EXPECT_EQ(run(config(out, {"parallel.ranks=3", "train.async_save=" + behind}), files),
                 fmt::format("{2}[checkpoint] step 2 was not saved: [files] cannot write to "
@@ -144,6 +145,7 @@ TEST_F(RankSaves, that_a_failing_rank_leaves_behind_are_dropped) {
   const RunConfig both = config("run", {"parallel.ranks=2", "train.save_every=2"});
   EXPECT_EQ(run(both, files), "lost");
   EXPECT_THAT(whole_steps("run"), IsEmpty());
+  EXPECT_THAT(left_overs("run"), IsEmpty());
   before_step_ = {};
   EXPECT_EQ(run(both, posix_files(), StartMode::resume), "no error");
   EXPECT_THAT(left_overs("run"), IsEmpty());

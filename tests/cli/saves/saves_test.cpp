@@ -98,7 +98,7 @@ TEST_F(Saves, of_a_signal_come_behind_those_that_run) {
   SlowFiles files(2ms);
   on_step_ = [&](const StepReport& report) {
     if (report.step == 3) {
-      EXPECT_GT(files.n_begun(), 0);  // the save of step 2 is under way
+      EXPECT_GT(files.n_begun(), 1);  // the save of step 2 is under way
       stop_ = 15;
     }
   };
@@ -164,6 +164,77 @@ TEST_F(Saves, that_fail_beside_another_error_are_told_as_well) {
   EXPECT_THAT(
       run(config("other"), files),
       testing::StartsWith("lost; saving the state of step 2 failed too: [checkpoint] step "));
+}
+
+// What would be met at the first save, after hours of work, is met before the first step.
+class Rehearsal : public Saves {
+ protected:
+  std::string run_without_steps(const RunConfig& config, const std::function<Files&(int)>& files) {
+    on_step_ = [](const StepReport& report) { ADD_FAILURE() << report.step; };
+    const std::string line = run(config, files);
+    EXPECT_FALSE(posix_files().exists(folder_ / "run/ckpt"));
+    on_step_ = {};
+    return line;
+  }
+};
+
+TEST_F(Rehearsal, tells_that_a_checkpoint_has_no_room) {
+  SlowFiles files(0us);
+  files.leave_room(20000);
+  EXPECT_THAT(
+      run_without_steps(config("run"), [&](int) -> Files& { return files; }),
+      testing::MatchesRegex(R"(\[checkpoint\] expected [0-9.]+ KiB free in 'DIR/run' for a )"
+                            R"(checkpoint, got 19.5 KiB \(make room, or choose another )"
+                            R"(folder with out\))"));
+}
+
+TEST_F(Rehearsal, warns_of_checkpoints_that_will_have_none) {
+  ASSERT_EQ(run(config("one"), posix_files()), "no error");
+  const uint64_t n_bytes = bytes("one", 4).size();
+  for (const auto& [keep, room, has_warning] :
+       {std::tuple{1, 3, false}, {2, 3, true}, {9, 3, true}, {9, 6, false}}) {
+    SlowFiles files(0us);
+    files.leave_room(static_cast<uint64_t>(room) * n_bytes);
+    const std::string out = fmt::format("keep{}-{}", keep, room);
+    ASSERT_EQ(run(config(out, {fmt::format("train.keep={}", keep)}), files), "no error");
+    const bool warned = std::ranges::any_of(warnings_, [](const std::string& line) {
+      return line.find("more checkpoints will take") != line.npos;
+    });
+    EXPECT_EQ(warned, has_warning) << out;
+  }
+}
+
+TEST_F(Rehearsal, tells_a_folder_whose_files_take_nothing) {
+  for (const int rank : {0, 1}) {
+    SlowFiles good(0us), bad(0us);
+    bad.refuse("step-000000");
+    const auto files = [&](int of) -> Files& { return of == rank ? bad : good; };
+    EXPECT_EQ(run_without_steps(config("run", {"parallel.ranks=2"}), files),
+              fmt::format("{}[files] cannot write to 'DIR/run/ckpt/step-000000.TMP/"
+                          "model.safetensors': No space left on device",
+                          rank == 0 ? "" : "[rank 1] "));
+    std::filesystem::remove_all(folder_ / "run");
+  }
+}
+
+TEST_F(Rehearsal, tells_a_rank_that_sees_another_file_system) {
+  test::FaultyFiles other(posix_files());
+  other.set({.at = 0, .error = ENOENT, .only = "open"});
+  const auto files = [&](int of) -> Files& { return of == 1 ? other : posix_files(); };
+  EXPECT_THAT(run_without_steps(config("run", {"parallel.ranks=2"}), files),
+              HasSubstr("[rank 1] [files] cannot open 'DIR/run/ckpt/step-000000.TMP/model."));
+}
+
+TEST_F(Rehearsal, leaves_nothing) {
+  before_step_ = [&](int64_t step) {
+    if (step == 1) {
+      EXPECT_FALSE(posix_files().exists(folder_ / "run/ckpt"));
+    }
+  };
+  ASSERT_EQ(run(config("run"), posix_files()), "no error");
+  std::filesystem::remove_all(folder_ / "run/ckpt/step-000004");
+  before_step_ = [&](int64_t) { EXPECT_THAT(left_overs("run"), IsEmpty()); };
+  ASSERT_EQ(run(config("run"), posix_files(), StartMode::resume), "no error");
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ class SlowFiles : public FaultyFiles {
   void refuse(std::string part, std::string other_part = "") {
     refused_ = {std::move(part), std::move(other_part)};
   }
+  // What free_bytes() tells of every folder.
+  void leave_room(uint64_t n_bytes) { room_ = n_bytes; }
+  std::optional<uint64_t> free_bytes(const std::string&) const override { return room_; }
   // Tensor files that were begun.
   int n_begun() const { return n_begun_; }
 
@@ -67,6 +70,7 @@ class SlowFiles : public FaultyFiles {
   };
 
   std::chrono::microseconds pause_;
+  std::optional<uint64_t> room_;
   std::pair<std::string, std::string> refused_;
   std::atomic<int> n_begun_ = 0;
 };
