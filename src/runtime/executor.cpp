@@ -79,7 +79,11 @@ size_t BoundPlan::find_first_overwrite() const {
   };
   const auto found = std::ranges::find_if(
       steps_, [&](const Bound& step) { return std::ranges::any_of(step.results, is_kept); });
-  return static_cast<size_t>(found - steps_.begin());
+  auto first = static_cast<size_t>(found - steps_.begin());
+  if (first == steps_.size()) return first;
+  // Between ranks: from where a run begins, the others may write here.
+  while (plan_.steps[first].stream == Stream::transfer && !plan_.steps[first].begins_run) --first;
+  return first;
 }
 
 std::byte* BoundPlan::address(ValueId id) const {
