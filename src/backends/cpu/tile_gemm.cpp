@@ -77,25 +77,80 @@ struct TileGemm::State {
   PanelLayout layout;
   SumOrder order;            // of the rows behind library_rows
   int64_t library_rows = 0;  // the first ones
-  size_t scratch_bytes = 0;
+  bool in_units = false;     // products of kTileRows x kTileColumns alone
+  size_t scratch_bytes = 0;  // with units: the library's, a [kTileRows, k], c of a unit
+  size_t library_bytes = 0;
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::matmul primitive;
   std::vector<PerThread> threads;
 
   void make(int n_threads) {
     library_rows = shape.m;
-    const bool is_ragged =
-        row_sums() == RowSums::same && shape.dtype == Dtype::f32 && shape.m % kTileRows != 0;
-    if (is_ragged) order = library_sum_order(shape.k);
-    if (order.is_known()) library_rows -= shape.m % kTileRows;
     TileShape product = shape;
-    if (order.is_known()) product.m = std::max(library_rows, std::min(shape.m, kTileRows));
+    const bool is_unit = shape.m == kTileRows && shape.n == kTileColumns;
+    if (row_sums() == RowSums::same && !is_unit) {
+      if (shape.dtype == Dtype::f32) order = library_sum_order(shape.k);
+      in_units = !order.is_known();
+      const int64_t n_ragged = shape.m % kTileRows;
+      if (in_units) {
+        product = {kTileRows, kTileColumns, shape.k, shape.dtype, false};
+      } else if (n_ragged != 0) {
+        library_rows -= n_ragged;
+        product.m = std::max(library_rows, std::min(shape.m, kTileRows));
+      }
+    }
     const Choice choice = choose(product, engine);
     layout = choice.layout;
     if (library_rows == 0) return;
     primitive = dnnl::matmul(choice.desc);
-    scratch_bytes = round_up(static_cast<int64_t>(choice.desc.scratchpad_desc().get_size()), 64);
+    const auto n_bytes = static_cast<int64_t>(choice.desc.scratchpad_desc().get_size());
+    scratch_bytes = library_bytes = static_cast<size_t>(round_up(n_bytes, 64));
+    if (in_units) scratch_bytes += unit_a_bytes() + unit_c_bytes();
     for (int i = 0; i < n_threads; ++i) threads.push_back(thread_of(choice.desc));
+  }
+
+  size_t unit_a_bytes() const {
+    return static_cast<size_t>(round_up(kTileRows * shape.k * dtype_bytes(shape.dtype), 64));
+  }
+  static size_t unit_c_bytes() { return sizeof(float) * kTileRows * kTileColumns; }
+
+  void execute(PerThread& t, const void* a, const void* b, float* c, void* scratch) const {
+    t.a.set_data_handle(const_cast<void*>(a));
+    t.b.set_data_handle(const_cast<void*>(b));
+    t.c.set_data_handle(c);
+    if (library_bytes > 0) t.scratch.set_data_handle(scratch);
+    const dnnl_status_t status = dnnl_primitive_execute(
+        primitive.get(), t.stream.get(), static_cast<int>(t.args.size()), t.args.data());
+    CHECK(status == dnnl_success);
+  }
+
+  // A row's sums are those of a unit, whichever row of it that is: rows that are none are zeros.
+  void multiply_units(PerThread& t, const Buffers& buffers) const {
+    auto* const scratch = static_cast<std::byte*>(buffers.scratch);
+    std::byte* const a_unit = scratch + library_bytes;
+    auto* const c_unit = reinterpret_cast<float*>(a_unit + unit_a_bytes());
+    const int64_t row_bytes = shape.k * dtype_bytes(shape.dtype);
+    const int64_t panel_bytes = layout.panel_elems() * dtype_bytes(shape.dtype);
+    for (int64_t m = 0; m < shape.m; m += kTileRows) {
+      const int64_t n_rows = std::min(kTileRows, shape.m - m);
+      const std::byte* a = static_cast<const std::byte*>(buffers.a) + m * row_bytes;
+      if (n_rows < kTileRows) {
+        std::memset(a_unit, 0, unit_a_bytes());
+        std::memcpy(a_unit, a, static_cast<size_t>(n_rows * row_bytes));
+        a = a_unit;
+      }
+      for (int64_t n = 0; n < shape.n; n += kTileColumns) {
+        const std::byte* b =
+            static_cast<const std::byte*>(buffers.b) + n / kTileColumns * panel_bytes;
+        execute(t, a, b, c_unit, scratch);
+        for (int64_t row = 0; row < n_rows; ++row) {
+          const float* from = c_unit + row * kTileColumns;
+          float* to = buffers.c + (m + row) * shape.n + n;
+          for (int64_t i = 0; i < kTileColumns; ++i)
+            to[i] = shape.accumulate ? to[i] + from[i] : from[i];
+        }
+      }
+    }
   }
 
   void multiply_rest(const Buffers& buffers) const {
@@ -165,13 +220,8 @@ void TileGemm::run(int thread, const Buffers& buffers) const {
   if (s.library_rows == 0) return;
   State::PerThread& t = state_->threads.at(static_cast<size_t>(thread));
   omp_set_num_threads(1);
-  t.a.set_data_handle(const_cast<void*>(buffers.a));
-  t.b.set_data_handle(const_cast<void*>(buffers.b));
-  t.c.set_data_handle(buffers.c);
-  if (state_->scratch_bytes > 0) t.scratch.set_data_handle(buffers.scratch);
-  const dnnl_status_t status = dnnl_primitive_execute(
-      state_->primitive.get(), t.stream.get(), static_cast<int>(t.args.size()), t.args.data());
-  CHECK(status == dnnl_success);
+  if (s.in_units) return s.multiply_units(t, buffers);
+  s.execute(t, buffers.a, buffers.b, buffers.c, buffers.scratch);
 }
 
 void use_row_sums(RowSums sums) {

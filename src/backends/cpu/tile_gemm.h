@@ -1,9 +1,10 @@
 // One product of fixed size on one thread: c [m, n] f32 (+)= a [m, k] b [k, n], with a and b both
 // f32 or both bf16, a dense by rows and b in panels. A wrapper of oneDNN's matmul primitive, which
-// accumulates in f32 and always gives the same bits. Its f32 kernels add some of the last rows in
-// another order than the rest. Under RowSums::same, rows beyond the last kTileRows go through
-// multiply_rows instead, in the order of the rest, so that a row's bits do not depend on how many
-// rows there are; where that order is not known (library_sum_order), through the library as well.
+// accumulates in f32 and always gives the same bits. Its kernels add some of the last rows in
+// another order than the rest. Under RowSums::same a row's bits do not depend on how many rows
+// there are: rows beyond the last kTileRows go through multiply_rows instead, in the order of the
+// rest; where that order is not known (library_sum_order; BF16), the library makes products of
+// kTileRows x kTileColumns alone, the last of which is filled up with zeros.
 //
 // n is a multiple of kTileColumns and k of kTileDepth (callers pad with zeros), so that the library
 // pads nothing itself. run() allocates nothing of ours and may be called by any number of threads
