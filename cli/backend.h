@@ -25,10 +25,4 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {}
 // The same to plan with: needs no device.
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
 
-// Where the CUDA module is looked for: beside the program, then in cuda/ beside it; an absolute
-// path. Empty where the system does not say which file this program is.
-std::string cuda_module_path();
-// The same for liboctet_mpi.so, beside the program alone.
-std::string mpi_module_path();
-
 }  // namespace octet

@@ -17,6 +17,7 @@
 #include "cli/backend.h"
 #include "cli/doctor_ranks.h"
 #include "cli/finding.h"
+#include "library/open_backend.h"
 
 namespace octet {
 namespace {

@@ -16,6 +16,7 @@
 #include "cli/launched_ranks.h"
 #include "cli/rank_agreement.h"
 #include "comm/mpi/group.h"
+#include "library/open_backend.h"
 
 namespace octet {
 namespace {

@@ -13,11 +13,11 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/unfinished_file.h"
-#include "cli/backend.h"
 #include "cli/common.h"
 #include "cli/output.h"
 #include "comm/mpi/group.h"
 #include "comm/tcp/group.h"
+#include "library/open_backend.h"
 
 namespace octet {
 namespace {

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 
-#include "backends/cpu/isa.h"
 #include "base/cores.h"
 #include "base/error.h"
 #include "cli/backend.h"
@@ -24,12 +23,11 @@
 #include "config/load.h"
 #include "config/report.h"
 #include "infer/model_source.h"
-#include "infer/model_spec.h"
+#include "library/open_backend.h"
 #include "train/finetune.h"
+#include "train/open_run.h"
 #include "train/rank_log.h"
 #include "train/resume.h"
-#include "train/run_length.h"
-#include "train/run_setup.h"
 #include "train/trainer.h"
 
 namespace octet {
@@ -65,26 +63,14 @@ void write_profile(const StepProfiler& profiler, const RunConfig& config, Backen
 // --isa auto goes on with the instruction set of the checkpoint, where this machine has it.
 GlobalOptions machine_options(const GlobalOptions& options, const RunConfig& config) {
   GlobalOptions machine = options;
-  if (options.device != "cpu" || options.isa != "auto") return machine;
-  const auto recorded = cpu::isa_from_name(recorded_isa(posix_files(), config.out));
-  if (!recorded || *recorded == cpu::detect_isa()) return machine;
-  const Log log = make_log(options);
-  if (*recorded > cpu::detect_isa()) {
-    log.warning(
-        "the checkpoint was computed with --isa {}, which this machine lacks: runs that move "
-        "between machines keep their bits with --isa {} from the beginning",
-        cpu::isa_name(*recorded), cpu::isa_name(cpu::detect_isa()));
-    return machine;
-  }
-  machine.isa = cpu::isa_name(*recorded);
-  log.info("computing with --isa {} as the checkpoint did (this machine has {}, with other bits)",
-           machine.isa, cpu::isa_name(cpu::detect_isa()));
+  machine.isa = resumed_request({.device = options.device, .isa = options.isa},
+                                recorded_isa(posix_files(), config.out), make_log(options))
+                    .isa;
   return machine;
 }
 
 std::string isa_of(const GlobalOptions& machine) {
-  if (machine.device != "cpu") return "";
-  return machine.isa == "auto" ? std::string(cpu::isa_name(cpu::detect_isa())) : machine.isa;
+  return isa_of(BackendRequest{.device = machine.device, .isa = machine.isa});
 }
 
 LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options) {
@@ -236,44 +222,34 @@ void check_agreement(Group& group, const GlobalOptions& options, const RunConfig
 void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConfig loaded,
                Group* process) {
   const bool is_root = process == nullptr || process->rank() == 0;
-  const RunConfig& config = loaded.config;
   std::optional<StepRange> profile_steps;
   if (!flags.profile_steps.empty()) profile_steps = parse_step_range(flags.profile_steps);
   Files& files = posix_files();
   const StartMode mode = flags.resume      ? StartMode::resume
                          : flags.overwrite ? StartMode::overwrite
                                            : StartMode::fresh;
-  if (is_root) check_run_folder(files, config.out, mode);
-  if (process != nullptr) check_agreement(*process, options, config, mode);
-  const GlobalOptions machine = flags.resume ? machine_options(options, config) : options;
+  if (is_root) check_run_folder(files, loaded.config.out, mode);
+  if (process != nullptr) check_agreement(*process, options, loaded.config, mode);
+  const GlobalOptions machine = flags.resume ? machine_options(options, loaded.config) : options;
   if (process != nullptr) expect_same(*process, {{"--isa", isa_of(machine)}});
-  if (flags.resume) {
-    keep_step_rows(files, loaded, make_log(options));
-    keep_edge_scales(files, loaded);
-  }
-  Devices devices = open_devices(flags, config, machine, process);
-  ModelSpec spec = model_from_config(files, config);
-  if (!config.model.path.empty()) {
-    tell_unknown_keys(files, config.model.path, make_log(options), unknown_keys(flags.strict));
-  }
-  // The first rank tokenizes; the others read what it has kept.
-  std::byte is_ready{};
-  if (!is_root) process->broadcast(&is_ready, 1, 0);
-  const Dataset data = open_run_data(files, config, spec,
-                                     {.log = make_log(options),
-                                      .threads = options.threads,
-                                      .on_progress = tokenize_painter(options)});
-  if (is_root && process != nullptr) process->broadcast(&is_ready, 1, 0);
-  flags.config.empty() ? fit_to_data(loaded, data) : settle_length(loaded, data);
-  spec = model_from_config(files, config);  // of the settled sequence
+  if (flags.resume) keep_what_resumes(files, loaded, make_log(options));
+  Devices devices = open_devices(flags, loaded.config, machine, process);
+  const OpenRun opened = open_run(files, std::move(loaded),
+                                  {.data = {.log = make_log(options),
+                                            .threads = options.threads,
+                                            .on_progress = tokenize_painter(options)},
+                                   .unknown_keys = unknown_keys(flags.strict),
+                                   .fits_to_data = flags.config.empty(),
+                                   .processes = process});
+  const RunConfig& config = opened.loaded.config;
   Progress progress(options, "");
   std::optional<RankLog> rank_log;
   if (!is_root) rank_log.emplace(files, config.out, process->rank());
   TrainHooks hooks = is_root ? progress.hooks() : TrainHooks{.log = rank_log->log()};
   hooks.stop = &stop_wish();
   if (flags.streams && is_root) stream_steps(hooks);
-  const TrainRun run{flags, options, machine, loaded, data, mode, profile_steps};
-  tell_about(run, spec, hooks.log);
+  const TrainRun run{flags, options, machine, opened.loaded, opened.data, mode, profile_steps};
+  tell_about(run, opened.spec, hooks.log);
   for (const DeviceLibrary& library : devices.backends[0].device->libraries()) {
     if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
   }

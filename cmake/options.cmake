@@ -2,7 +2,7 @@
 # optimizer promise the same bits on every machine.
 add_library(octet_options INTERFACE)
 target_compile_options(octet_options INTERFACE -Wall -Wextra -Wno-unused-parameter -ffp-contract=off)
-target_include_directories(octet_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(octet_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 if(OCTET_SANITIZE)
   target_compile_options(octet_options INTERFACE -fsanitize=${OCTET_SANITIZE} -fno-omit-frame-pointer -g1 -fno-sanitize-recover=all)
   target_link_options(octet_options INTERFACE -fsanitize=${OCTET_SANITIZE})

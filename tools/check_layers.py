@@ -36,7 +36,10 @@ FLOORS = {
     "train": BELOW_TRAIN | {"infer"},  # it evaluates as infer does
     "ptq": BELOW_TRAIN | {"infer"},
     "study": BELOW_TRAIN | {"infer", "ptq"},
+    "library": BELOW_TRAIN | {"infer", "train", "backends/cpu", "backends/cuda"},
 }
+# What of include/octet a folder of src may include: the promise is kept by library, the one error is everybody's.
+PUBLIC = {"base": {"octet/error.h"}, "library": None}
 CUDA_FOLDERS = ("src/backends/cuda/", "src/comm/nccl/")
 
 MAX_LINE = 100
@@ -78,6 +81,46 @@ def folder_of(path):
     if not parts:
         return ""
     return "/".join(parts[:2]) if parts[0] == "backends" else parts[0]
+
+
+def check_public(path, lines):
+    """Headers of include/octet stand on the standard library alone, examples on them, and src below library on none."""
+    is_header, is_example = path.startswith("include/"), path.startswith("examples/")
+    if not is_header and not is_example and not path.startswith("src/"):
+        return
+    allowed = PUBLIC.get(folder_of(path), set())
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        name, is_octet = match.group(2), match.group(2).startswith("octet/")
+        is_standard = match.group(1) == "<" and re.fullmatch(r"[a-z_]+", name)
+        if is_header or is_example:
+            if not is_octet and not is_standard:
+                yield number, "public", f"expected the standard library or octet/, got {name}"
+        elif is_octet and allowed is not None and name not in allowed:
+            yield number, "public", f"{folder_of(path)} may not include {name}"
+
+
+TYPE_DEFINED = re.compile(r"^(?:class|struct|enum class|enum)\s+(\w+)\b(?!::)(?=[^;]*(?:\{|$))")
+
+
+def check_public_names(files):
+    """One namespace holds include/octet and src: a type of either has its name alone."""
+    public = {}
+    for path, lines in files:
+        if path.startswith("include/"):
+            for line in lines:
+                match = TYPE_DEFINED.match(line)
+                if match:
+                    public[match.group(1)] = path
+    for path, lines in files:
+        if not path.startswith(("src/", "cli/")):
+            continue
+        for number, line in enumerate(lines, 1):
+            match = TYPE_DEFINED.match(line)
+            if match and match.group(1) in public:
+                yield path, number, "public-name", f"{match.group(1)} is a type of {public[match.group(1)]}"
 
 
 def target_folder(include):
@@ -226,11 +269,12 @@ def check_links(path, lines):
         if not match or match.group(1) not in FLOORS:
             continue
         for link in (match.group(2) or "").split():
+            link = "/".join(link.split("/")[:2])
             if link not in FLOORS[match.group(1)]:
                 yield number, "floor", f"{match.group(1)} may not link {link}"
 
 
-CODE_RULES = [check_includes, check_cuda_headers, check_calls, check_models, check_sizes, check_functions]
+CODE_RULES = [check_includes, check_public, check_cuda_headers, check_calls, check_models, check_sizes, check_functions]
 TEXT_RULES = [check_words, check_links]
 
 
@@ -245,7 +289,7 @@ def project_files(root):
 
 def check_tree(root):
     """All faults as (path, line, rule, what), and the number of lines of the graph folders."""
-    faults, graph_lines = [], 0
+    faults, graph_lines, code = [], 0, []
     for name, path in project_files(root):
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
@@ -254,10 +298,13 @@ def check_tree(root):
         if lines and lines[-1] == "":
             lines.pop()
         is_code = path.suffix in CODE
+        if is_code:
+            code.append((name, lines))
         if is_code and name.startswith("src/") and folder_of(name) in GRAPH_FOLDERS:
             graph_lines += len(lines)
         for rule in (CODE_RULES if is_code else []) + TEXT_RULES:
             faults += [(name, line, key, what) for line, key, what in rule(name, lines)]
+    faults += check_public_names(code)
     if graph_lines > MAX_GRAPH_LINES:
         faults.append(("src", 1, "graph-size", f"{graph_lines} lines of {', '.join(GRAPH_FOLDERS)}, "
                                                f"at most {MAX_GRAPH_LINES}"))

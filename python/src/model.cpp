@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "library/loaded_model.h"
 #include "python/src/arguments.h"
-#include "python/src/loaded_model.h"
 
 namespace octet::python {
 namespace {
@@ -33,7 +33,7 @@ struct ModelCall {
   int64_t context = 0;
 };
 
-std::unique_ptr<LoadedModel> load(const ModelCall& call, const Machine& machine) {
+std::unique_ptr<LoadedModel> load(const ModelCall& call, const BackendRequest& machine) {
   const nb::gil_scoped_release unlocked;
   return std::make_unique<LoadedModel>(machine,
                                        GenerationRequest{.model = call.model,

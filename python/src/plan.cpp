@@ -5,8 +5,8 @@
 #include "base/files.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
+#include "library/open_backend.h"
 #include "python/src/arguments.h"
-#include "python/src/machine.h"
 #include "train/plan_report.h"
 
 namespace octet::python {
@@ -22,10 +22,11 @@ struct ConfigCall {
   }
 };
 
-std::string plan_json(const ConfigCall& call, const Machine& machine, bool with_buffers) {
+std::string plan_json(const ConfigCall& call, BackendRequest machine, bool with_buffers) {
   const nb::gil_scoped_release unlocked;
   const RunConfig config = call.load();
-  const Backend backend = open_to_plan(machine, config.train.deterministic);
+  machine.deterministic = config.train.deterministic;
+  const Backend backend = open_plan_backend(machine);
   const ModelSpec spec = model_from_config(posix_files(), config);
   const PlanReport report(config, spec, *backend.catalogue);
   const OrderedJson json = report.json(with_buffers ? WithBuffers::yes : WithBuffers::no);
@@ -39,7 +40,7 @@ std::string output_folder(const ConfigCall& call) {
 }  // namespace
 
 void bind_plan(nb::module_& module) {
-  nb::class_<Machine>(module, "Machine")
+  nb::class_<BackendRequest>(module, "Machine")
       .def(nb::init<std::string, std::string, int, std::string>());
   nb::class_<ConfigCall>(module, "ConfigCall")
       .def(nb::init<std::string, std::string, std::vector<std::string>>());

@@ -1,4 +1,5 @@
-// The one exception type, and the check for our own mistakes.
+// The one exception type (octet/error.h) with a message that is formatted, and the check for our
+// own mistakes.
 //
 // Error: the user, the data or the machine is at fault. Its message is one line: what was expected,
 // what came, where. CHECK(cond): we are at fault; throws Error{internal} with file and line, in
@@ -7,35 +8,25 @@
 
 #include <fmt/format.h>
 
-#include <stdexcept>
 #include <string>
 #include <utility>
 
-namespace octet {
+#include "octet/error.h"
 
-// Each code has one exit status of the program (see exit_code).
-enum class ErrorCode {
-  invalid_argument,  // usage, configuration, graph: 2
-  bad_data,          // text, shards, models, checkpoints: 3
-  io,                // a file could not be read or written: 3
-  numerics,          // loss not finite for too long: 4
-  device,            // device missing or out of memory: 5
-  internal,          // a CHECK failed: 1
-};
+namespace octet {
 
 int exit_code(ErrorCode code);
 
-class Error : public std::runtime_error {
- public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  template <typename First, typename... Rest>
-  Error(ErrorCode code, fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest)
-      : Error(code, fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
-  ErrorCode code() const { return code_; }
-
- private:
-  ErrorCode code_;
+// throw Error(code, "expected {}, got {}", wanted, found);
+template <typename... Args>
+struct ErrorFormat {
+  using type = fmt::format_string<Args...>;
 };
+
+template <typename First, typename... Rest>
+Error::Error(ErrorCode code, typename ErrorFormat<First, Rest...>::type format, First&& first,
+             Rest&&... rest)
+    : Error(code, fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 

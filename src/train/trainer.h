@@ -117,6 +117,11 @@ class Trainer {
   // Mean loss over the first eval_bytes of the validation data; nothing without such data.
   std::optional<double> evaluate();
 
+  // Whether the caller goes on while the state is written (train.async_save).
+  enum class Wait { no, yes };
+  // Within run(): a checkpoint of the last step, unless there is one.
+  void save(const Log& log, Wait wait);
+
   // Whether this rank is the one that writes.
   bool is_root() const { return machine_.rank() == 0; }
   int64_t step_count() const { return attempted_; }
@@ -130,9 +135,6 @@ class Trainer {
   void restore(const LoadedCheckpoint& checkpoint, const Log& log);
   Manifest manifest() const;
   KeyValues machine_facts() const;
-  // Whether the caller goes on while the state is written (train.async_save).
-  enum class Wait { no, yes };
-  void save(const Log& log, Wait wait);
   bool recalibrate(const StepReport& report, const Log& log);
   StepReport record(const TrainHooks& hooks);
   void record_left_over(const TrainHooks& hooks);

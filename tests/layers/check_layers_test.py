@@ -19,8 +19,16 @@ BROKEN = [
     ("src/runtime/a.cpp", '#include "passes/driver.h"\n', ["floor"]),
     ("src/backends/cpu/a.cpp", '#include "backends/cuda/tile.h"\n', ["floor"]),
     ("src/train/a.cpp", '#include "cli/common.h"\n', ["floor"]),
+    ("src/train/a.cpp", '#include "library/loaded_model.h"\n', ["floor"]),
     ("src/attic/a.h", "int a;\n", ["floor"]),
+    ("include/octet/a.h", '#include "base/log.h"\n', ["public"]),
+    ("include/octet/a.h", "#include <fmt/format.h>\n", ["public"]),
+    ("include/octet/a.h", "#include <sys/stat.h>\n", ["public"]),
+    ("examples/a.cpp", '#include "train/trainer.h"\n', ["public"]),
+    ("src/train/a.cpp", '#include "octet/training.h"\n', ["public"]),
+    ("src/base/a.h", '#include "octet/model.h"\n', ["public"]),
     ("src/CMakeLists.txt", "octet_folder(formats DEPS base ir)\n", ["floor"]),
+    ("src/CMakeLists.txt", "octet_folder(train DEPS base backends/cuda/target)\n", ["floor"]),
     ("src/ir/a.h", "#include <cuda_runtime.h>\n", ["cuda-header"]),
     ("cli/a.cpp", "#include <nccl.h>\n", ["cuda-header"]),
     ("src/ir/a.cpp", "void f() { std::exit(1); }\n", ["forbidden-call"]),
@@ -55,6 +63,11 @@ SOUND = [
     ("src/ir/a.cpp", "int f() {\n" + "  g();\n" * 58 + "}\n"),
     ("src/ir/b.cpp", "namespace a {\n" + "int f() { return 1; }\n" * 70 + "}\n"),
     ("src/ir/a.cpp", "int f(std::map<int, int> a, int b, int c, int d, int e) {}\n"),
+    ("src/CMakeLists.txt", "octet_folder(library DEPS base backends/cuda/target)\n"),
+    ("include/octet/a.h", '#include <vector>\n#include <string_view>\n#include "octet/error.h"\n'),
+    ("src/base/error.h", '#include "octet/error.h"\n'),
+    ("src/library/a.cpp", '#include "octet/model.h"\n#include "train/a.h"\n#include "backends/cpu/a.h"\n'),
+    ("examples/a.cpp", "#include <octet/octet.h>\n#include <cstdio>\n"),
     ("src/CMakeLists.txt", "octet_folder(io DEPS base formats LIBS nlohmann_json::nlohmann_json)\n"),
     ("build/a.h", "// " + "x" * 200 + "\n"),
 ]
@@ -93,6 +106,11 @@ class CheckLayers(unittest.TestCase):
         files = [(f"src/{folder}/a{i}.cpp", "int a;\n" * 400)
                  for folder in folders for i in range(n_files)]
         self.assertEqual(rules_of(files), ["graph-size"])
+
+    def test_public_types_have_their_names_alone(self):
+        header = ("include/octet/a.h", "namespace octet {\nclass Thing {\n};\n}\n")
+        self.assertEqual(rules_of([header, ("src/ir/a.h", "struct Thing {\n};\n")]), ["public-name"])
+        self.assertEqual(rules_of([header, ("src/ir/a.h", "class Thing;\nstruct Things {\n};\n")]), [])
 
     def test_floors_have_no_cycle(self):
         done = set()

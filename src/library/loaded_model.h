@@ -1,4 +1,4 @@
-// A trained model that is asked from Python: what it holds is made when it is first needed.
+// A trained model that Python and include/octet ask: what it holds is made when it is first needed.
 #pragma once
 
 #include <functional>
@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "infer/evaluate.h"
@@ -13,9 +14,9 @@
 #include "infer/inference.h"
 #include "infer/text_model.h"
 #include "infer/weights.h"
-#include "python/src/machine.h"
+#include "library/open_backend.h"
 
-namespace octet::python {
+namespace octet {
 
 struct NllSize {
   int64_t batch = 8, seq = 0;  // seq 0: the model's, at most 2048
@@ -24,7 +25,7 @@ struct NllSize {
 class LoadedModel {
  public:
   // `log` gets warnings. Throws as `octet generate` does.
-  LoadedModel(const Machine& machine, GenerationRequest request, const Log& log);
+  LoadedModel(const BackendRequest& machine, GenerationRequest request, const Log& log);
 
   const ModelSource& source() const { return setup_.source; }
   const Tokenizer& tokenizer() const { return *setup_.tokenizer; }
@@ -39,6 +40,8 @@ class LoadedModel {
   // As `octet eval --tasks nll` of these tokens: windows of size.seq, each token but the first
   // predicted once; with the run's own recipe.
   NllSum nll(std::vector<int32_t> tokens, NllSize size, const std::function<void()>& between);
+  // The same of a text, read as a file of it is.
+  NllSum nll(std::string_view text, NllSize size, const std::function<void()>& between);
 
   std::vector<Completion> generate(const std::vector<Prompt>& prompts, int64_t batch,
                                    const GenerateOptions& options);
@@ -51,11 +54,13 @@ class LoadedModel {
   bool is_plain(const std::string& parameter);
 
  private:
+  NllSum nll_of(const TokenStream& stream, NllSize size, const std::function<void()>& between);
   TextModel& text_model(LogitsFor purpose, int64_t n_entries, int64_t capacity);
   BoundPlan& evaluate(const FunctionKey& function);
+  // While kernels of these rows are created.
   Backend& backend(std::optional<Backend>& kept, cpu::RowSums rows);
 
-  Machine machine_;
+  BackendRequest machine_;
   GenerationSetup setup_;
   std::string recipe_;  // of nll
   Log log_;
@@ -67,4 +72,4 @@ class LoadedModel {
   std::optional<WeightReader> weights_;
 };
 
-}  // namespace octet::python
+}  // namespace octet

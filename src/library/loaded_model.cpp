@@ -1,4 +1,4 @@
-#include "python/src/loaded_model.h"
+#include "library/loaded_model.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 #include "data/loader.h"
 #include "train/run_setup.h"
 
-namespace octet::python {
+namespace octet {
 namespace {
 
 // Tokens in memory.
@@ -37,7 +37,7 @@ void check_tokens(std::span<const int32_t> tokens, int64_t vocab) {
 
 }  // namespace
 
-LoadedModel::LoadedModel(const Machine& machine, GenerationRequest request, const Log& log)
+LoadedModel::LoadedModel(const BackendRequest& machine, GenerationRequest request, const Log& log)
     : machine_(machine),
       setup_(setup_generation(posix_files(), request, log)),
       recipe_(request.recipe),
@@ -50,22 +50,27 @@ std::vector<int32_t> LoadedModel::tokens_of(const std::string& text) const {
 }
 
 Backend& LoadedModel::backend(std::optional<Backend>& kept, cpu::RowSums rows) {
-  // Kernels are made when they are first needed: each call says which kind.
-  if (machine_.device == "cpu") cpu::use_row_sums(rows);
-  if (!kept) kept = open(machine_, rows);
+  if (!kept) {
+    BackendRequest request = machine_;
+    request.rows = rows;
+    kept = open_backend(request, log_);
+  }
   return *kept;
 }
 
 TextModel& LoadedModel::text_model(LogitsFor purpose, int64_t n_entries, int64_t capacity) {
   auto& kept = purpose == LogitsFor::scoring ? scoring_ : generation_;
-  Backend& machine = backend(same_rows_, cpu::RowSums::same);
   if (kept && kept->n_entries() >= n_entries && kept->capacity() >= capacity) return *kept;
+  const KernelCreation creation(machine_.device, cpu::RowSums::same);
+  Backend& machine = backend(same_rows_, cpu::RowSums::same);
   const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(capacity)));
   kept.reset();
-  kept = make_text_model(
-      setup_.source,
-      {.n_entries = n_entries, .capacity = std::min(rounded, setup_.context), .logits = purpose},
-      {posix_files(), *machine.device, *machine.catalogue, log_});
+  kept = make_text_model(setup_.source,
+                         {.n_entries = n_entries,
+                          .capacity = std::min(rounded, setup_.context),
+                          .logits = purpose,
+                          .picks = machine_.device != "cpu" && purpose == LogitsFor::generation},
+                         {posix_files(), *machine.device, *machine.catalogue, log_});
   return *kept;
 }
 
@@ -87,8 +92,9 @@ void LoadedModel::logits(std::span<const int32_t> tokens, std::span<float> out,
 }
 
 BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
-  Backend& machine = backend(library_rows_, cpu::RowSums::library);
   if (evaluated_ != function) {
+    const KernelCreation creation(machine_.device, cpu::RowSums::library);
+    Backend& machine = backend(library_rows_, cpu::RowSums::library);
     inference_.reset();
     evaluated_.reset();
     ModelSpec spec = source().spec;
@@ -105,11 +111,27 @@ BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
 
 NllSum LoadedModel::nll(std::vector<int32_t> tokens, NllSize size,
                         const std::function<void()>& between) {
-  constexpr int64_t kLongestDefault = 2048;
   check_tokens(tokens, source().spec.vocab);
-  if (tokens.size() < 2) {
-    throw Error(ErrorCode::invalid_argument, "[model] expected two tokens or more, got {}",
-                tokens.size());
+  return nll_of(TokenStream({std::make_shared<GivenTokens>(std::move(tokens))}), size, between);
+}
+
+NllSum LoadedModel::nll(std::string_view text, NllSize size, const std::function<void()>& between) {
+  if (tokenizer().vocab_size() > source().spec.vocab) {
+    throw Error(ErrorCode::invalid_argument,
+                "[model] expected a tokenizer of at most the model's {} tokens, got {}",
+                source().spec.vocab, tokenizer().vocab_size());
+  }
+  TextBuilder builder("text", tokenizer());
+  builder.add_document(text);
+  return nll_of(TokenStream({builder.build()}), size, between);
+}
+
+NllSum LoadedModel::nll_of(const TokenStream& stream, NllSize size,
+                           const std::function<void()>& between) {
+  constexpr int64_t kLongestDefault = 2048;
+  const int64_t n = stream.n_tokens();
+  if (n < 2) {
+    throw Error(ErrorCode::invalid_argument, "[model] expected two tokens or more, got {}", n);
   }
   if (size.batch < 1 || size.seq < 0) {
     throw Error(ErrorCode::invalid_argument,
@@ -119,8 +141,6 @@ NllSum LoadedModel::nll(std::vector<int32_t> tokens, NllSize size,
   if (size.seq == 0) size.seq = std::min(source().seq, kLongestDefault);
   const RowDocuments documents = source().run ? row_documents(*source().run) : RowDocuments::joined;
   BoundPlan& plan = evaluate({function::evaluate, {size.batch, size.seq, documents}});
-  const int64_t n = std::ssize(tokens);
-  const TokenStream stream({std::make_shared<GivenTokens>(std::move(tokens))});
   const EvalWindows windows(stream, size.seq, n, eval_boundaries(documents));
   NllSum total;
   for (int64_t first = 0; first < windows.n_rows(); first += size.batch) {
@@ -165,4 +185,4 @@ bool LoadedModel::is_plain(const std::string& parameter) {
   return stored == SafeDtype::f32 || stored == SafeDtype::bf16 || stored == SafeDtype::f16;
 }
 
-}  // namespace octet::python
+}  // namespace octet

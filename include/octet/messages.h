@@ -1,0 +1,16 @@
+// What Octet has to say beside its results: warnings, and how a run gets on.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace octet {
+
+enum class MessageLevel : uint8_t { info, warning };
+
+// Gets one line without its end. Called on the thread that works: for a Training that is not the
+// caller's, but the caller waits meanwhile. Without one, messages are dropped.
+using MessageSink = std::function<void(MessageLevel level, const std::string& line)>;
+
+}  // namespace octet

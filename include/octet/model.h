@@ -1,0 +1,109 @@
+// A trained model: log-likelihood, logits and text, as `octet eval` and `octet generate` give them.
+//
+// What a call needs (weights, kernels, a KV cache) is made when it is first needed and kept. Tokens
+// are ids in [0, vocab()); text is UTF-8 where the tokenizer wants it.
+//
+// Determinism: on the CPU results are the same bits for any number of threads at one isa; in fp32
+// and bf16 a text's logits do not depend on the texts beside it.
+//
+// Threads: each Model may be used by one thread at a time; different ones do not disturb each
+// other.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octet/machine.h"
+#include "octet/messages.h"
+
+namespace octet {
+
+struct ModelOptions {
+  std::string tokenizer = {};  // "bytes", a file or a folder; empty: the model's own
+  // The precision; empty: the run's, fp32 for a Hugging Face folder. Where the run's has 8-bit
+  // operands, text is generated in bf16.
+  std::string recipe = {};
+  int64_t context = 0;  // most tokens of a text; 0: the model's
+  MessageSink on_message = {};
+};
+
+// Of a text: the sum over its predicted tokens of -ln p, in nats.
+struct TextLoss {
+  double sum = 0;
+  int64_t n_tokens = 0;  // predicted ones: all but the first
+  double mean() const { return n_tokens > 0 ? sum / static_cast<double>(n_tokens) : 0; }
+  double perplexity() const;
+};
+
+struct TextLossOptions {
+  int64_t batch = 8;  // rows at a time
+  int64_t seq = 0;    // tokens of a row, each of which sees its own row alone; 0: the model's, at
+                      // most 2048
+};
+
+struct GenerationSettings {
+  int64_t max_tokens = 100;  // new ones
+  double temperature = 0;    // 0: always the most probable token
+  int64_t top_k = 0;         // so many most probable tokens; 0: all
+  double top_p = 1;          // (0, 1]: the most probable tokens up to this sum
+  double min_p = 0;          // [0, 1]: tokens of at least this share of the highest probability
+  double repetition_penalty = 1;       // above 0; above 1: tokens of the text become less probable
+  uint32_t seed = 1;                   // of a text: its tokens depend on no other text
+  std::vector<std::string> stop = {};  // any of these ends the text, as the model's own end does
+  int64_t batch = 0;                   // prompts at a time; 0: all
+  // Gets the text of prompt `index` as it comes, in whole characters.
+  std::function<void(size_t index, std::string_view text)> on_text = {};
+};
+
+struct GeneratedText {
+  std::string prompt;           // as the tokenizer says it
+  std::string text;             // the new one, up to a stop text
+  std::vector<int32_t> tokens;  // the new ones, without a stop token
+  std::string stop;             // what ended it: length, token, text
+};
+
+class Model {
+ public:
+  // `path`: a run (its newest whole checkpoint), RUN/ckpt/step-N, or a Hugging Face folder. Throws
+  // Error: bad_data where it is none of them, invalid_argument where it has no tokenizer and the
+  // options name none, or for a context beyond the model's.
+  Model(const Machine& machine, const std::string& path, const ModelOptions& options = {});
+  ~Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+
+  std::string kind() const;  // "llama", ...
+  int64_t vocab() const;
+  int64_t n_parameters() const;
+  int64_t context() const;  // most tokens of a text
+
+  // Without what the tokenizer's file puts around texts.
+  std::vector<int32_t> tokens(std::string_view text) const;
+  std::string text(std::span<const int32_t> tokens) const;
+
+  // Row-major [tokens.size(), vocab()]: the logits behind each token. At most context() tokens.
+  // Throws Error{invalid_argument} for more and for ids outside the vocabulary.
+  std::vector<float> logits(std::span<const int32_t> tokens);
+
+  // What `octet eval --tasks nll` says of a file of this text, or of shards of these tokens. Throws
+  // Error{invalid_argument} for fewer than two tokens and for ids outside the vocabulary.
+  TextLoss nll(std::string_view text, const TextLossOptions& options = {});
+  TextLoss nll(std::span<const int32_t> tokens, const TextLossOptions& options = {});
+
+  // What `octet generate` says. Throws Error{invalid_argument} for a prompt without tokens and for
+  // settings outside their bounds.
+  GeneratedText generate(const std::string& prompt, const GenerationSettings& settings = {});
+  std::vector<GeneratedText> generate(const std::vector<std::string>& prompts,
+                                      const GenerationSettings& settings = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace octet

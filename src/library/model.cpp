@@ -1,0 +1,141 @@
+#include "octet/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "library/loaded_model.h"
+#include "library/public_types.h"
+
+namespace octet {
+namespace {
+
+void expect(bool holds, std::string_view name, std::string_view what, double got) {
+  if (holds) return;
+  throw Error(ErrorCode::invalid_argument, "[generate] {}: expected {}, got {:g}", name, what, got);
+}
+
+void check(const GenerationSettings& settings) {
+  const double tokens = static_cast<double>(settings.max_tokens),
+               top_k = static_cast<double>(settings.top_k),
+               batch = static_cast<double>(settings.batch);
+  expect(tokens >= 0, "max_tokens", "0 or more", tokens);
+  expect(std::isfinite(settings.temperature) && settings.temperature >= 0, "temperature",
+         "a number of 0 or more", settings.temperature);
+  expect(top_k >= 0, "top_k", "0 or more", top_k);
+  expect(settings.top_p > 0 && settings.top_p <= 1, "top_p", "above 0 and at most 1",
+         settings.top_p);
+  expect(settings.min_p >= 0 && settings.min_p <= 1, "min_p", "0 to 1", settings.min_p);
+  expect(std::isfinite(settings.repetition_penalty) && settings.repetition_penalty > 0,
+         "repetition_penalty", "a number above 0", settings.repetition_penalty);
+  expect(batch >= 0, "batch", "0 or more", batch);
+}
+
+Sampling sampling_of(const GenerationSettings& settings) {
+  return {.temperature = settings.temperature,
+          .top_k = settings.top_k,
+          .top_p = settings.top_p,
+          .min_p = settings.min_p,
+          .repetition_penalty = settings.repetition_penalty,
+          .seed = settings.seed};
+}
+
+TextLoss loss_of(const NllSum& sum) {
+  return {.sum = sum.sum, .n_tokens = sum.n_tokens};
+}
+
+void go_on() {}  // between pieces of work there is nothing to do
+
+}  // namespace
+
+struct Model::State {
+  LoadedModel model;
+};
+
+double TextLoss::perplexity() const {
+  return std::exp(mean());
+}
+
+Model::Model(const Machine& machine, const std::string& path, const ModelOptions& options)
+    : state_(new State{LoadedModel(request_of(machine),
+                                   {.model = path,
+                                    .tokenizer = options.tokenizer,
+                                    .recipe = options.recipe,
+                                    .context = options.context},
+                                   log_of(options.on_message))}) {}
+
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+
+std::string Model::kind() const {
+  return std::string(model_def(state_->model.source().spec.kind).name);
+}
+
+int64_t Model::vocab() const {
+  return state_->model.source().spec.vocab;
+}
+
+int64_t Model::n_parameters() const {
+  return parameter_count(state_->model.source().spec);
+}
+
+int64_t Model::context() const {
+  return state_->model.context();
+}
+
+std::vector<int32_t> Model::tokens(std::string_view text) const {
+  return state_->model.tokenizer().encode(text);
+}
+
+std::string Model::text(std::span<const int32_t> tokens) const {
+  return state_->model.tokenizer().decode(tokens);
+}
+
+std::vector<float> Model::logits(std::span<const int32_t> tokens) {
+  std::vector<float> out(tokens.size() * static_cast<size_t>(vocab()));
+  state_->model.logits(tokens, out, go_on);
+  return out;
+}
+
+TextLoss Model::nll(std::string_view text, const TextLossOptions& options) {
+  return loss_of(state_->model.nll(text, {.batch = options.batch, .seq = options.seq}, go_on));
+}
+
+TextLoss Model::nll(std::span<const int32_t> tokens, const TextLossOptions& options) {
+  return loss_of(state_->model.nll(std::vector(tokens.begin(), tokens.end()),
+                                   {.batch = options.batch, .seq = options.seq}, go_on));
+}
+
+GeneratedText Model::generate(const std::string& prompt, const GenerationSettings& settings) {
+  return std::move(generate(std::vector{prompt}, settings).front());
+}
+
+std::vector<GeneratedText> Model::generate(const std::vector<std::string>& prompts,
+                                           const GenerationSettings& settings) {
+  check(settings);
+  LoadedModel& model = state_->model;
+  GenerateOptions options = model.options();
+  options.max_tokens = settings.max_tokens;
+  options.stop_texts = settings.stop;
+  options.on_text = settings.on_text;
+  std::vector<Prompt> given;
+  for (const std::string& prompt : prompts) {
+    given.push_back(
+        {.tokens = prompt_tokens(model.tokenizer(), prompt), .sampling = sampling_of(settings)});
+  }
+  const int64_t batch =
+      settings.batch > 0 ? settings.batch : std::max<int64_t>(1, std::ssize(given));
+  std::vector<Completion> done = model.generate(given, batch, options);
+  std::vector<GeneratedText> texts;
+  for (size_t i = 0; i < done.size(); ++i) {
+    texts.push_back({.prompt = model.said(given[i].tokens),
+                     .text = std::move(done[i].text),
+                     .tokens = std::move(done[i].tokens),
+                     .stop = std::string(enum_name(done[i].stop))});
+  }
+  return texts;
+}
+
+}  // namespace octet

@@ -1,0 +1,59 @@
+// A back end by the names that users write: what the command line, Python and include/octet open.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "backends/cpu/tile_gemm.h"
+#include "base/log.h"
+#include "comm/group.h"
+#include "plan/backend.h"
+
+namespace octet {
+
+struct BackendRequest {
+  std::string device = "cpu";    // cpu, cuda
+  std::string isa = "auto";      // auto, scalar, avx2, avx512, amx: of the CPU's kernels
+  int threads = 0;               // 0: one per core that this process may use
+  std::string cuda_module = {};  // its path; empty: cuda_module_path()
+  int device_index = 0;          // of the host's GPUs
+  bool deterministic = false;    // train.deterministic: on the CPU kernels always are
+  cpu::RowSums rows = cpu::RowSums::library;
+  Group* group = nullptr;  // of ranks that are threads of this process, on the CPU
+};
+
+// Throws Error{invalid_argument} for unknown names and for instructions that the machine lacks,
+// Error{device} for a device that is not there. Fewer threads than asked for are told to `log`.
+Backend open_backend(const BackendRequest& request, const Log& log = {});
+// To plan with: needs no device.
+Backend open_plan_backend(const BackendRequest& request, const Log& log = {});
+
+// The instruction set that a back end of this request has; "" where its device is not the CPU.
+std::string isa_of(const BackendRequest& request);
+
+// The request to go on with a run whose newest checkpoint records this instruction set ("": none):
+// auto becomes it, where the machine has it. What that changes is told to `log`.
+BackendRequest resumed_request(BackendRequest request, const std::string& recorded_isa,
+                               const Log& log);
+
+// Where the CUDA module is looked for: beside the program, then in cuda/ beside it; an absolute
+// path. Empty where the system does not say which file this program is.
+std::string cuda_module_path();
+// The same for liboctet_mpi.so, beside the program alone.
+std::string mpi_module_path();
+
+// On the CPU, how GEMMs treat their last rows is one choice a process (cpu::RowSums), made by the
+// kernels that are created. Whoever creates kernels holds one of these meanwhile: then users of
+// either choice, also on other threads, each get their own. On other devices it does nothing.
+class KernelCreation {
+ public:
+  KernelCreation(const std::string& device, cpu::RowSums rows);
+  void release();  // before its end
+  void take_again();
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  cpu::RowSums rows_;
+};
+
+}  // namespace octet

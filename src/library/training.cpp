@@ -1,0 +1,188 @@
+#include "octet/training.h"
+
+#include <deque>
+#include <utility>
+
+#include "base/error.h"
+#include "config/report.h"
+#include "infer/model_source.h"
+#include "library/paused_thread.h"
+#include "library/public_types.h"
+#include "train/open_run.h"
+#include "train/resume.h"
+#include "train/trainer.h"
+
+namespace octet {
+namespace {
+
+LoadedConfig load(const TrainingConfig& config) {
+  if (config.file.empty() == config.text.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "[training] expected a configuration's file or its text, got {}",
+                config.file.empty() ? "neither" : "both");
+  }
+  LoadedConfig loaded = config.file.empty() ? parse_config(config.text, "config", config.sets)
+                                            : load_config(config.file, config.sets);
+  take_tokenizer_of_model(posix_files(), loaded);
+  if (const int64_t ranks = loaded.config.parallel.ranks; ranks != 1) {
+    throw Error(ErrorCode::invalid_argument,
+                "parallel.ranks: expected 1, got {}: several are run by `octet train` alone",
+                ranks);
+  }
+  return loaded;
+}
+
+StartMode mode_of(TrainingStart start) {
+  return start == TrainingStart::resume      ? StartMode::resume
+         : start == TrainingStart::overwrite ? StartMode::overwrite
+                                             : StartMode::fresh;
+}
+
+TrainingStep step_of(const StepReport& report) {
+  return {.step = report.step,
+          .steps = report.steps,
+          .loss = report.loss,
+          .grad_norm = report.grad_norm,
+          .lr = report.lr,
+          .tokens = report.tokens,
+          .tokens_per_s = report.tokens_per_s,
+          .time_ms = report.time_ms,
+          .seconds_left = report.seconds_left,
+          .memory_bytes = report.mem_bytes,
+          .is_skipped = report.skipped,
+          .has_overflowed = report.overflowed,
+          .val_loss = report.val_loss,
+          .json = metrics_json(report)};
+}
+
+TrainingResult result_of(const TrainResult& result) {
+  return {.step = result.step,
+          .train_loss = result.train_loss,
+          .val_loss = result.val_loss,
+          .best_step = result.best_step,
+          .best_val_loss = result.best_val_loss,
+          .tokens_per_s = result.tokens_per_s};
+}
+
+}  // namespace
+
+// Trainer::run is the one loop of a run. Here it waits before each step until it is asked for.
+struct Training::State {
+  Log log;
+  BackendRequest request;
+  StartMode mode;
+  LoadedConfig loaded;
+  std::string config;          // resolved
+  Trainer* trainer = nullptr;  // while the thread pauses
+  int64_t steps_done = 0;
+  std::deque<TrainingStep> unread;  // a resumed run may have one to tell from before
+  std::optional<TrainingResult> result;
+  std::unique_ptr<PausedThread> thread;  // goes first: it uses all of the above
+
+  void run(PausedThread& self) {
+    if (mode == StartMode::resume) keep_what_resumes(posix_files(), loaded, log);
+    request.deterministic = loaded.config.train.deterministic;
+    KernelCreation creation(request.device, request.rows);
+    const Backend backend = open_backend(request, log);
+    creation.release();
+    for (const DeviceLibrary& library : backend.device->libraries()) {
+      if (!library.problem.empty()) log.warning("{}: {}", library.name, library.problem);
+    }
+    const OpenRun opened = open_run(posix_files(), std::move(loaded),
+                                    {.data = {.log = log, .threads = request.threads}});
+    loaded = opened.loaded;
+    config = resolved_yaml(loaded.config);
+    creation.take_again();
+    run_to_end(loaded.config, opened.data,
+               {posix_files(), *backend.device, *backend.catalogue, isa_of(request)},
+               {mode, loaded.source}, [&](Trainer& now, const RunStart& start) {
+                 creation.release();
+                 const TrainResult part = run_trainer(self, now, start);
+                 creation.take_again();
+                 return part;
+               });
+  }
+
+  TrainResult run_trainer(PausedThread& self, Trainer& now, const RunStart& start) {
+    trainer = &now;
+    const TrainResult part =
+        now.run(start, {.before_step =
+                            [&](int64_t step) {
+                              steps_done = step - 1;
+                              self.pause();
+                            },
+                        .on_step = [&](const StepReport& r) { unread.push_back(step_of(r)); },
+                        .log = log});
+    steps_done = part.step;
+    if (part.edge_scales) return part;  // another trainer goes on
+    result = result_of(part);
+    self.pause();  // the trainer still evaluates
+    return part;
+  }
+};
+
+Training::Training(const Machine& machine, const TrainingConfig& config,
+                   const TrainingOptions& options)
+    : state_(std::make_unique<State>()) {
+  State& state = *state_;
+  state.log = log_of(options.on_message);
+  state.mode = mode_of(options.start);
+  state.loaded = load(config);
+  check_run_folder(posix_files(), state.loaded.config.out, state.mode);
+  state.request = request_of(machine);
+  if (state.mode == StartMode::resume) {
+    state.request = resumed_request(
+        state.request, recorded_isa(posix_files(), state.loaded.config.out), state.log);
+    const KernelCreation creation(state.request.device, state.request.rows);
+    expect_isa_of_process(state.request);
+  }
+  state.thread = std::make_unique<PausedThread>([&state](PausedThread& self) { state.run(self); });
+}
+
+Training::~Training() = default;
+Training::Training(Training&&) noexcept = default;
+Training& Training::operator=(Training&&) noexcept = default;
+
+std::optional<TrainingStep> Training::step() {
+  std::deque<TrainingStep>& unread = state_->unread;
+  if (unread.empty() && !state_->result) {
+    try {
+      state_->thread->go_on();
+    } catch (...) {
+      unread.clear();  // the step that failed is told by its error
+      throw;
+    }
+  }
+  if (unread.empty()) return std::nullopt;
+  TrainingStep step = std::move(unread.front());
+  unread.pop_front();
+  return step;
+}
+
+std::optional<double> Training::evaluate() {
+  std::optional<double> loss;
+  state_->thread->at_pause([&] { loss = state_->trainer->evaluate(); });
+  return loss;
+}
+
+void Training::save() {
+  state_->thread->at_pause([&] { state_->trainer->save(state_->log, Trainer::Wait::yes); });
+}
+
+int64_t Training::steps_done() const {
+  return state_->steps_done;
+}
+
+const std::string& Training::out() const {
+  return state_->loaded.config.out;
+}
+
+const std::string& Training::config() const {
+  return state_->config;
+}
+
+std::optional<TrainingResult> Training::result() const {
+  return state_->result;
+}
+
+}  // namespace octet
