@@ -1,4 +1,5 @@
 // octet::Model says what `octet eval`, `octet generate` and `octet convert` say.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
