@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 #include "comm/tcp/socket.h"
+#include "io/checkpoint.h"
 
 namespace octet::test {
 
@@ -135,6 +137,13 @@ class LaunchedRuns : public testing::Test {
     for (int i = 0; i < 4000 && !posix_files().exists(folder_ / out + "/metrics.jsonl"); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     while (metrics(folder_ / out).size() < 3)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  // Of a run that saves in the background.
+  void await_checkpoint(const std::string& out) {
+    const Checkpoints checkpoints(posix_files(), folder_ / out + "/ckpt");
+    const auto is_whole = [](const CheckpointEntry& entry) { return entry.is_whole(); };
+    for (int i = 0; i < 4000 && std::ranges::none_of(checkpoints.list(), is_whole); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 

@@ -66,11 +66,11 @@ class GoneRanks : public LaunchedRanks, public testing::WithParamInterface<Gone>
 
 // Its checkpoints stay whole, and the run goes on from them.
 TEST_P(GoneRanks, are_named_by_each_other_one) {
-  const std::string flags = "--set train.steps=200000 --set train.save_every=2 --threads 1";
+  const std::string flags = "--set train.steps=200000 --set train.save_every=100 --threads 1";
   for (const size_t gone : {1, 0}) {
     const std::string out = fmt::format("run{}", gone);
     auto ranks = start_ranks(3, out, flags, {{"OCTET_SILENCE_SECONDS", "2"}});
-    await_steps(out);
+    await_checkpoint(out);
     ranks[gone]->signal(GetParam().signal);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       if (rank == gone) continue;
