@@ -24,7 +24,7 @@ struct OptFlags {
   std::vector<std::string> passes;
   std::string target;  // empty: none is asked
   bool list = false;
-  std::string shard;  // empty: as the options have it
+  std::string shard, reduce;  // empty: as the options have it
   ParallelOptions parallel;
 };
 
@@ -72,6 +72,7 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   verify_input(graph, name);
   ParallelOptions parallel = flags.parallel;
   if (const auto stage = enum_from_name<ShardStage>(flags.shard)) parallel.shard = *stage;
+  if (const auto format = enum_from_name<ReduceFormat>(flags.reduce)) parallel.reduce = *format;
   Graph result = run_passes(graph, flags.passes, parallel);
   if (!flags.target.empty()) result = lower_for(flags.target, result, options);
   write_data(print(result));
@@ -93,6 +94,8 @@ void add_opt_command(CLI::App& app, GlobalOptions& options) {
       ->check(CLI::Range(1, 1 << 12));
   opt->add_option("--shard", flags->shard, "what they cut (parallel.shard)")
       ->check(CLI::IsMember(enum_names<ShardStage>()));
+  opt->add_option("--reduce", flags->reduce, "what gradients travel as (parallel.reduce)")
+      ->check(CLI::IsMember(enum_names<ReduceFormat>()));
   opt->add_flag("--list", flags->list, "list the passes");
   opt->callback([flags, &options] { run_opt(*flags, options); });
 }

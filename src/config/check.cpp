@@ -59,9 +59,6 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
   const bool carries = !recipe.scales_loss && config.compute != "bf16";
   const bool is_scaled = config.rescale != "none" || config.scaled_gradient != "none";
   const bool is_calibrated = !config.edge_scales.empty() || config.calibrate > 0;
-  const OptimConfig& optim = loaded.config.optim;
-  const bool stores_scaled = optim.state_m == kScaledHalf || optim.state_v == kScaledHalf ||
-                             optim.master == enum_name(Master::fp16_sr);
   const std::string_view activations =
       recipe.activations ? dtype_name(*recipe.activations) : std::string_view("wide");
   const bool keeps_quantized = config.weight_copy == "per_step" || config.weight_copy == "w_only";
@@ -96,8 +93,6 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
             [](const std::string& text) { return edge_scale_from_text(text).has_value(); }),
         "operands with powers from -64 to 64, such as layers.0.down_proj.x=-2",
         fmt::format("[{}]", fmt::join(config.edge_scales, ", "))},
-       {"optim.state_v", "parallel.ranks", loaded.config.parallel.ranks == 1 || !stores_scaled,
-        "no state or master fp16_sr with several ranks", optim.state_v},
        {"recipe.loss_scale", "recipe.loss_scale",
         config.loss_scale == 0 || (significand == 0.5 && config.loss_scale >= kLeastLossScale),
         fmt::format("a power of two from {} to {}", kLeastLossScale, kMostLossScale),
@@ -179,6 +174,11 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
         "fp32, bf16_sr or fp16_sr for FP16 weights", config.optim.master},
        {"optim.master", "recipe.compute", compute == "fp16" || config.optim.master != "fp16_sr",
         "fp16_sr for FP16 weights alone", config.optim.master},
+       {"optim.master", "recipe.compute", compute == "bf16" || config.optim.master != "fp16_scaled",
+        "fp16_scaled for BF16 weights alone", config.optim.master},
+       {"parallel.reduce", "parallel.strict",
+        !config.parallel.strict || config.parallel.reduce != "e4m3",
+        "f32 or bf16 with parallel.strict", config.parallel.reduce},
        {"recipe.override", "recipe.base", config.recipe.overrides.empty() || quantizes,
         "a recipe that quantizes linears", config.recipe.base},
        {"recipe.loss_scaling", "parallel.ranks",

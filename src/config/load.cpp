@@ -263,12 +263,18 @@ void resolve(RunConfig& config) {
   if (config.recipe.scaling == "auto") config.recipe.scaling = enum_name(recipe.scaling);
   OptimConfig& optim = config.optim;
   if (optim.state_m == "auto") optim.state_m = recipe.state;
-  if (optim.state_v == "auto") optim.state_v = recipe.state;
+  if (optim.state_v == "auto")
+    optim.state_v = recipe.state_v.empty() ? recipe.state : recipe.state_v;
   if (config.recipe.compute == "auto") config.recipe.compute = dtype_name(recipe.compute);
   if (config.recipe.activations == "auto")
     config.recipe.activations = recipe.activations ? dtype_name(*recipe.activations) : "wide";
   if (optim.master == "auto")
-    optim.master = default_master(*dtype_from_name(config.recipe.compute));
+    optim.master = dtype_name(recipe.compute) == config.recipe.compute
+                       ? default_master(recipe)
+                       : default_master(*dtype_from_name(config.recipe.compute));
+  ParallelConfig& parallel = config.parallel;
+  if (parallel.reduce == "auto")
+    parallel.reduce = enum_name(parallel.strict ? ReduceFormat::bf16 : recipe.reduce);
   DataConfig& data = config.data;
   if (data.sampling == "auto") data.sampling = data.shuffle ? "shuffle" : "sequential";
   data.shuffle = data.sampling != "sequential";

@@ -116,7 +116,7 @@ struct ParallelConfig {
   int64_t ranks = 1;
   std::string shard = "gradients";
   std::string gather = "codes";
-  std::string reduce = "bf16";
+  std::string reduce = "auto";
   bool strict = false;
   bool operator==(const ParallelConfig&) const = default;
 };

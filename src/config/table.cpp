@@ -151,9 +151,9 @@ constexpr ConfigRow kOptimRows[] = {
     {"optim.f32_below", same, OCTET_FIELD(optim.f32_below), within(0, kMostBytes), "elements",
      "moments of tensors with fewer elements stay f32; 0: none do"},
     {"optim.master", same, OCTET_FIELD(optim.master), auto_or(names_of<Master>), "",
-     "master weights: f32, BF16 plus a 16-bit remainder (exact), or BF16 or FP16 weights alone, "
-     "rounded stochastically; "
-     "auto: by recipe"},
+     "master weights: f32, BF16 plus a 16-bit remainder (exact), BF16 or FP16 weights alone, or "
+     "FP16 with a scale a tensor beside BF16 weights, the last three rounded stochastically; auto: "
+     "by recipe"},
     {"optim.math", named, OCTET_FIELD(optim.math), one_of(names_of<PowerMath>), "",
      "powers of the range expansion: the machine's, or the same bits everywhere"},
 };
@@ -304,8 +304,10 @@ constexpr ConfigRow kParallelRows[] = {
     {"parallel.gather", named, OCTET_FIELD(parallel.gather), one_of(names_of<GatherFormat>), "",
      "what travels where weights are gathered: bf16, or quantized data where nothing but "
      "quantizers reads the weight"},
-    {"parallel.reduce", named, OCTET_FIELD(parallel.reduce), one_of(names_of<ReduceFormat>), "",
-     "format of the gradients that travel, but for recipe fp32, where they are f32; sums are f32"},
+    {"parallel.reduce", named, OCTET_FIELD(parallel.reduce), auto_or(names_of<ReduceFormat>), "",
+     "format of the gradients that travel, but for recipe fp32, where bf16 stands for f32; e4m3: "
+     "of "
+     "matrices, with one scale a tensor; sums are f32; auto: bf16, e4m3 in fp8_lm"},
     {"parallel.strict", named, OCTET_FIELD(parallel.strict), any(), "",
      "gradients travel as f32, and sums do not depend on the number of ranks: with recipe fp32, D "
      "ranks have the bits of one rank that accumulates D times as often"},

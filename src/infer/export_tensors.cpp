@@ -7,6 +7,7 @@
 #include "formats/codec.h"
 #include "formats/quantize.h"
 #include "infer/inference.h"
+#include "ir/fixed_scale.h"
 #include "ir/states.h"
 #include "math/master.h"
 #include "passes/precision/recipe.h"
@@ -210,6 +211,8 @@ void ExportWeights::read_master(const ParameterSpec& parameter, int64_t first,
       return masters_->read(*master, std::as_writable_bytes(out),
                             static_cast<uint64_t>(first) * sizeof(float));
     }
+    if (master->stored == SafeDtype::f16 && master->shape == parameter.shape)
+      return read_scaled(*master, parameter.name, first, out);
   }
   compute_.read(parameter.name, first, out);
   const StoredTensor* remainder = find(StateUse::master_remainder);
@@ -227,6 +230,19 @@ void ExportWeights::read_master(const ParameterSpec& parameter, int64_t first,
     const auto hi = static_cast<uint16_t>(bits_of(out[i]) >> 16);
     out[i] = join_master({hi, lo[i]});
   }
+}
+
+// FP16 masters, and the scale that they carry (optim/adamw.h).
+void ExportWeights::read_scaled(const StoredTensor& master, const std::string& parameter,
+                                int64_t first, std::span<float> out) const {
+  float scale = 0;
+  const StoredTensor* kept = masters_->find(state_name(StateUse::fixed_scale, parameter + ".w"));
+  if (kept != nullptr) masters_->read(*kept, std::as_writable_bytes(std::span(&scale, 1)), 0);
+  if (!(scale > 0)) scale = kFirstMasterScale;
+  std::vector<uint16_t> codes(out.size());
+  masters_->read(master, std::as_writable_bytes(std::span(codes)),
+                 static_cast<uint64_t>(first) * sizeof(uint16_t));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = decode(Dtype::fp16, codes[i]) * scale;
 }
 
 bool ExportWeights::is_linear(const ParameterSpec& parameter) const {

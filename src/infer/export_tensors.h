@@ -29,6 +29,9 @@ class ExportWeights {
   bool is_linear(const ParameterSpec& parameter) const;
 
  private:
+  void read_scaled(const StoredTensor& master, const std::string& parameter, int64_t first,
+                   std::span<float> out) const;
+
   std::vector<ParameterSpec> parameters_;
   const ModelDef& model_;
   WeightReader compute_;

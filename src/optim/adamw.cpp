@@ -9,6 +9,7 @@
 #include "base/integer.h"
 #include "base/named_enum.h"
 #include "base/philox.h"
+#include "ir/fixed_scale.h"
 
 namespace octet {
 namespace {
@@ -28,7 +29,8 @@ bool rounds_stochastically(const UpdateItem& item, const AdamwPolicy& policy,
   const TensorType& weight = builder.type(item.weight);
   const bool moments = policy.state_m.stochastic || policy.state_v.stochastic;
   return (moments && weight.n_elems() >= policy.f32_below) ||
-         ((policy.master == Master::bf16_sr || policy.master == Master::fp16_sr) &&
+         ((policy.master == Master::bf16_sr || policy.master == Master::fp16_sr ||
+           policy.master == Master::fp16_scaled) &&
           weight.dtype != Dtype::f32);
 }
 
@@ -130,7 +132,7 @@ class ItemUpdate {
 
   void build(const StepInputs& in) {
     using S = AdamwStep;
-    attempt_ = in.attempt;
+    attempt_ = in.attempt, found_nonfinite_ = in.found_nonfinite;
     std::vector<ValueId> operands(op_def(OpCode::adamw_step).operands.size(), kNoValue);
     operands[S::w] = weight();
     operands[S::g] = item_.gradient;
@@ -156,6 +158,7 @@ class ItemUpdate {
     SlotId next;  // the result that follows it
     ValueId value;
     ValueId scale = kNoValue;  // of what is stored in FP16
+    ValueId kept = kNoValue;   // where the scale is made anew: the input that holds it
     std::string_view draw = {};
   };
 
@@ -183,32 +186,53 @@ class ItemUpdate {
     const ValueId value = state(next, use, {dtype, weight_.shape});
     if (dtype != Dtype::fp16) return value;
     const bool is_first = use == StateUse::moment1;
-    const std::string_view draw = is_first ? ":m" : ":v";
-    const ValueId kept = builder_.state(
-        StateUse::fixed_scale, fmt::format("{}.{}", item_.parameter, draw.substr(1)), kF32);
     const auto rms = policy_.gradient_rms.find(item_.parameter);
     const double predicted = rms == policy_.gradient_rms.end() ? 0 : std::round(rms->second);
     const double log2 = std::clamp((is_first ? 1 : 2) * predicted, -100.0, 100.0);
-    const ValueId first = builder_.fill({}, std::exp2(log2));
+    const ValueId kept = scale_of_last(is_first ? ":m" : ":v", std::exp2(log2));
+    builder_.next(kept, states_.back().scale);
+    return widened(OpCode::rescale, {value, states_.back().scale});
+  }
+
+  // Gives the last state the scale that is kept of it, or `first` where none is yet. The input.
+  ValueId scale_of_last(std::string_view draw, double first) {
+    const ValueId kept = builder_.state(
+        StateUse::fixed_scale, fmt::format("{}.{}", item_.parameter, draw.substr(1)), kF32);
     const ValueId is_set = builder_.emit1(OpCode::less, NoAttrs{}, {builder_.fill({}, 0), kept});
-    const ValueId scale = builder_.select(is_set, kept, first);
-    builder_.next(kept, scale);
-    states_.back().scale = scale, states_.back().draw = draw;
-    return widened(OpCode::rescale, {value, scale});
+    states_.back().scale = builder_.select(is_set, kept, builder_.fill({}, first));
+    states_.back().draw = draw;
+    return kept;
+  }
+
+  // The largest magnitude comes to 2^14, within a factor of sqrt(2). A step that is skipped keeps
+  // the scale with what it is of.
+  ValueId new_scale(const State& state, ValueId next) {
+    const ValueId amax = builder_.emit(OpCode::amax, NoAttrs{}, {next})[AmaxOp::amax];
+    const ValueId made = builder_.unary(OpCode::power_of_two, builder_.scaled(amax, 0x1p-14));
+    const ValueId scale = builder_.select(found_nonfinite_, state.scale, made);
+    builder_.next(state.kept, scale);
+    return scale;
   }
 
   ValueId stored(const State& state, ValueId next) {
     if (state.scale == kNoValue) return next;
+    const ValueId scale = state.kept == kNoValue ? state.scale : new_scale(state, next);
     const StoreScaledAttrs attrs{
         .keeps_positive = state.next == AdamwStep::next_v,
         .stream = static_cast<int64_t>(name_hash(item_.parameter + std::string(state.draw))),
         .seed = policy_.seed};
-    return builder_.emit1(OpCode::store_scaled, attrs, {next, state.scale, attempt_});
+    return builder_.emit1(OpCode::store_scaled, attrs, {next, scale, attempt_});
   }
 
   ValueId master() {
     const bool is_alone = policy_.master == Master::bf16_sr || policy_.master == Master::fp16_sr;
     if (weight_.dtype == Dtype::f32 || is_alone) return kNoValue;
+    if (policy_.master == Master::fp16_scaled) {
+      const ValueId value =
+          state(AdamwStep::next_master, StateUse::master, {Dtype::fp16, weight_.shape});
+      states_.back().kept = scale_of_last(":w", kFirstMasterScale);
+      return widened(OpCode::rescale, {value, states_.back().scale});
+    }
     return policy_.master == Master::fp32
                ? state(AdamwStep::next_master, StateUse::master, {Dtype::f32, weight_.shape})
                : state(AdamwStep::next_master, StateUse::master_remainder,
@@ -224,7 +248,7 @@ class ItemUpdate {
   const UpdateItem& item_;
   TensorType weight_;
   AdamwPolicy policy_;
-  ValueId attempt_ = kNoValue;
+  ValueId attempt_ = kNoValue, found_nonfinite_ = kNoValue;
   std::vector<State> states_;  // the weight's first
 };
 

@@ -6,7 +6,10 @@
 //   "master:<parameter>"              bf16_remainder: i16 such that (bits(weight) << 16) +
 //   remainder
 //                                     are the f32 master's bits; fp32 with a narrower weight: the
-//                                     f32 master; bf16_sr, fp16_sr and f32 weights have none
+//                                     f32 master; fp16_scaled: FP16 of the master divided by the
+//                                     scale that "fixed_scale:<parameter>.w" holds (0: none yet,
+//                                     kFirstMasterScale), a power of two that is made anew of each
+//                                     step's amax; bf16_sr, fp16_sr and f32 weights have none
 //   "adam_m:", "adam_v:"              moments, f32, bf16 or codes; or FP16 of the moment divided
 //                                     by the scale that "fixed_scale:<parameter>.m" (.v) holds,
 //                                     a power of two: of the first step's predicted gradient g,
@@ -29,13 +32,14 @@
 
 namespace octet {
 
-enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr, fp16_sr };
+enum class Master : uint8_t { fp32, bf16_remainder, bf16_sr, fp16_sr, fp16_scaled };
 constexpr std::string_view enum_name(Master master) {
-  constexpr std::string_view names[] = {"fp32", "bf16_remainder", "bf16_sr", "fp16_sr"};
+  constexpr std::string_view names[] = {"fp32", "bf16_remainder", "bf16_sr", "fp16_sr",
+                                        "fp16_scaled"};
   return names[static_cast<int>(master)];
 }
 constexpr int enum_count(Master) {
-  return 4;
+  return 5;
 }
 
 // none: no update waits for another gradient (gradient release). A gradient that is not finite, or

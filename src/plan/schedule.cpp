@@ -21,6 +21,7 @@ class Scheduler {
         waits_(graph.nodes.size(), 0),
         dependants_(graph.nodes.size()),
         done_(graph.nodes.size(), false),
+        needs_(graph.nodes.size()),
         bucket_bytes_(bucket_bytes) {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       for (const ValueId id : graph.nodes[n].operands) {
@@ -47,7 +48,7 @@ class Scheduler {
     for (next_ = 0; next_ < static_cast<NodeId>(graph_.nodes.size()); ++next_) {
       for (const NodeId gather : early[index(next_)]) release(gather);
       if (!early[index(next_)].empty()) issue();
-      if (done_[index(next_)]) continue;
+      if (done_[index(next_)] || widens_state(next_)) continue;
       if (!is_update(next_)) wait_for(next_);
       if (waits_[index(next_)] == 0) release(next_);  // else released below
     }
@@ -60,7 +61,23 @@ class Scheduler {
   static size_t index(NodeId node) { return static_cast<size_t>(node); }
   bool is_update(NodeId node) const { return graph_.nodes[index(node)].tag.role == Role::update; }
 
+  // A state that is widened takes more memory: that is done just before whoever reads it.
+  bool widens_state(NodeId n) const {
+    const Node& node = graph_.nodes[index(n)];
+    if (!is_update(n) || (node.op != OpCode::rescale && node.op != OpCode::cast)) return false;
+    const bool is_given = std::ranges::any_of(
+        graph_.outputs, [&](const GraphOutput& output) { return output.value == node.out(0); });
+    return !is_given && graph_.type(node.out(0)).n_bytes() > graph_.type(node.in(0)).n_bytes();
+  }
   void depend(NodeId node, NodeId on) {
+    if (widens_state(on)) {
+      for (const ValueId id : graph_.nodes[index(on)].operands) {
+        const NodeId producer = graph_.values[static_cast<size_t>(id)].producer;
+        if (producer != kNoNode) depend(node, producer);
+      }
+      needs_[index(node)].push_back(on);
+      return;
+    }
     ++waits_[index(node)];
     dependants_[index(on)].push_back(node);
   }
@@ -92,9 +109,13 @@ class Scheduler {
     for (size_t i = 0; i < ready.size(); ++i) {
       const NodeId node = ready[i];
       done_[index(node)] = true;
+      for (const NodeId widening : needs_[index(node)]) {
+        if (!done_[index(widening)]) order_.push_back(widening);
+        done_[index(widening)] = true;
+      }
       if (is_collective(graph_.nodes[index(node)].op)) {
         bucket_.push_back(node);
-        held_bytes_ += graph_.type(graph_.nodes[index(node)].in(0)).n_bytes();
+        held_bytes_ += held_by(node);
       } else {
         order_.push_back(node);
         follow(node, ready);
@@ -102,8 +123,21 @@ class Scheduler {
     }
     if (held_bytes_ >= bucket_bytes_) issue();
   }
+  // What waits in memory for this collective: its operand, and what a tensor's amax is of, which
+  // is to be quantized with the ranks' common one.
+  int64_t held_by(NodeId node) const {
+    const ValueId x = graph_.nodes[index(node)].in(0);
+    const NodeId producer = graph_.values[static_cast<size_t>(x)].producer;
+    int64_t bytes = graph_.type(x).n_bytes();
+    if (producer == kNoNode || graph_.nodes[index(producer)].op != OpCode::amax) return bytes;
+    if (x != graph_.nodes[index(producer)].out(AmaxOp::amax)) return bytes;
+    for (const ValueId id : graph_.nodes[index(producer)].operands)
+      bytes += graph_.type(id).n_bytes();
+    return bytes;
+  }
   void follow(NodeId node, std::vector<NodeId>& ready) {
     for (const NodeId then : dependants_[index(node)]) {
+      if (widens_state(then)) continue;
       const bool now = then < next_ || is_update(then);
       if (--waits_[index(then)] == 0 && now) ready.push_back(then);
     }
@@ -147,6 +181,7 @@ class Scheduler {
   std::vector<int> waits_;
   std::vector<std::vector<NodeId>> dependants_;
   std::vector<bool> done_;
+  std::vector<std::vector<NodeId>> needs_;  // what is widened just before the node
   std::vector<NodeId> order_;
   NodeId next_ = 0;
   int64_t bucket_bytes_ = 0, held_bytes_ = 0;

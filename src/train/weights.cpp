@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "infer/inference.h"
+#include "ir/fixed_scale.h"
 #include "ir/sharding.h"
 #include "math/adamw.h"
 
@@ -50,7 +51,8 @@ struct SlotWriter {
   }
 };
 
-// The f32 master of a parameter, or its remainder; nullptr where the weight is all there is.
+// The f32 or FP16 master of a parameter, or its remainder; nullptr where the weight is all there
+// is.
 const Layout::Slot* find_master(const Layout& layout, const std::string& parameter) {
   const Layout::Slot* master = layout.find(StateUse::master, parameter);
   return master != nullptr ? master : layout.find(StateUse::master_remainder, parameter);
@@ -62,7 +64,13 @@ void write_values(const SlotWriter& to, const Layout& layout, const std::string&
   const Layout::Slot* master = find_master(layout, parameter);
   if (master == nullptr || master->key.use == StateUse::master) {
     to.write(weight, first, encode_weights(values, weight.type.dtype));
-    if (master != nullptr) to.write(*master, first, std::as_bytes(values));
+    if (master != nullptr && master->type.dtype == Dtype::fp16) {
+      std::vector<float> scaled(values.begin(), values.end());
+      for (float& value : scaled) value /= kFirstMasterScale;
+      to.write(*master, first, encode_weights(scaled, Dtype::fp16));
+    } else if (master != nullptr) {
+      to.write(*master, first, std::as_bytes(values));
+    }
     return;
   }
   CHECK(weight.type.dtype == Dtype::bf16 && master->type.dtype == Dtype::i16);
@@ -172,7 +180,9 @@ void draw_weights(Arenas& arenas, const Layout& layout,
   zero_states(arenas, layout, parameters);
   std::vector<ParameterSpec> left;
   for (const ParameterSpec& parameter : parameters) {
-    if (!catalogue.draw(draw_of(arenas, layout, parameter, seed))) left.push_back(parameter);
+    const WeightDraw draw = draw_of(arenas, layout, parameter, seed);
+    const bool is_scaled = draw.master_at != nullptr && draw.master == Dtype::fp16;
+    if (is_scaled || !catalogue.draw(draw)) left.push_back(parameter);
   }
   write_all(arenas, layout, left,
             [seed](const ParameterSpec& one) { return initial_values(one, seed); });

@@ -91,6 +91,10 @@ inline void add_scales(Cases& all) {
     put_typed(all, named("add_quantize"), OpCode::add_quantize, groups,
               {tensor({3, 33}), tensor({3, 33})});
     put_typed(all, named("dequantize"), OpCode::dequantize, q, {codes({3, 5}, dtype), scalar(0.3)});
+    put_typed(all, named("reduce_scatter"), OpCode::reduce_scatter, CollectiveAttrs{},
+              {codes({3, 100}, dtype), none(), scalar(0.3)});
+    put_typed(all, named("all_reduce_into"), OpCode::all_reduce, CollectiveAttrs{},
+              {codes({3, 100}, dtype), tensor({3, 100}), scalar(0.3)});
     put_typed(all, named("dequantize_groups"), OpCode::dequantize, groups,
               {codes({5, 37}, dtype), scales({5, 3}, Dtype::bf16)});
     QuantizeAttrs padded = q;

@@ -1,5 +1,6 @@
 #include "backends/cpu/ranks.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -23,6 +24,24 @@ float load(In x, int64_t i) {
       return decode<Dtype::fp16>(static_cast<const uint16_t*>(x.data)[i]);
   }
 }
+
+// The parts of all ranks, as what is summed.
+class Parts {
+ public:
+  explicit Parts(const Summand& all) : x_(all.x) {
+    if (!is_quantized(x_.dtype)) return;
+    for (uint32_t code = 0; code < values_.size(); ++code)
+      values_[code] = decode(x_.dtype, code) * all.scale;
+  }
+  float operator[](int64_t i) const {
+    if (is_quantized(x_.dtype)) return values_[static_cast<const uint8_t*>(x_.data)[i]];
+    return load(x_, i);
+  }
+
+ private:
+  In x_;
+  std::array<float, 256> values_ = {};  // of the codes
+};
 
 void store(Out y, int64_t i, float value) {
   switch (y.dtype) {
@@ -62,7 +81,8 @@ void all_gather(const Cut& cut, int64_t bytes, const std::byte* x, std::byte* y,
   if (!is_even) copy_bytes(y, scratch, cut.n * bytes);
 }
 
-void reduce_scatter(const Cut& cut, In x, In into, Out y, std::byte* scratch) {
+void reduce_scatter(const Cut& cut, const Summand& own, In into, Out y, std::byte* scratch) {
+  const In x = own.x;
   const int64_t width = dtype_bytes(x.dtype), whole = cut.ranks() * cut.shard;
   const std::byte* from = static_cast<const std::byte*>(x.data);
   if (cut.n != whole) {
@@ -70,16 +90,16 @@ void reduce_scatter(const Cut& cut, In x, In into, Out y, std::byte* scratch) {
     std::memset(scratch + cut.n * width, 0, static_cast<size_t>((whole - cut.n) * width));
     from = scratch;
   }
-  const std::byte* parts = from;
+  const std::byte* gathered = from;
   if (cut.ranks() > 1) {
     std::byte* const received = scratch + whole * width;
     cut.group->all_to_all(from, received, cut.shard * width);
-    parts = received;
+    gathered = received;
   }
+  const Parts parts({{gathered, x.dtype}, own.scale});
   for (int64_t i = 0; i < cut.shard; ++i) {
-    float sum = into ? load(into, i) : load({parts, x.dtype}, i);
-    for (int r = into ? 0 : 1; r < cut.ranks(); ++r)
-      sum += load({parts, x.dtype}, r * cut.shard + i);
+    float sum = into ? load(into, i) : parts[i];
+    for (int r = into ? 0 : 1; r < cut.ranks(); ++r) sum += parts[r * cut.shard + i];
     store(y, i, sum);
   }
 }

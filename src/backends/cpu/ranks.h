@@ -26,9 +26,15 @@ struct Cut {
 void all_gather(const Cut& cut, int64_t bytes, const std::byte* x, std::byte* y,
                 std::byte* scratch);
 
-// y: this rank's shard of into + x of rank 0 + x of rank 1 ... `into` may be absent. x, into and y:
+// What is summed: f32, bf16, fp16, or eight-bit floats times a scale.
+struct Summand {
+  In x;
+  float scale = 1;
+};
+
+// y: this rank's shard of into + x of rank 0 + x of rank 1 ... `into` may be absent. into and y:
 // f32, bf16 or fp16. scratch: two times the shards of all ranks in x's type.
-void reduce_scatter(const Cut& cut, In x, In into, Out y, std::byte* scratch);
+void reduce_scatter(const Cut& cut, const Summand& own, In into, Out y, std::byte* scratch);
 
 // The sum of the squares of n elements (f32, bf16, fp16), of 256 at a time in double.
 ExactSum square_sum(In x, int64_t n, ThreadPool& pool);

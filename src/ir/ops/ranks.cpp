@@ -2,7 +2,8 @@
 // order; attributes name how many there are, `rank` which this is. Shards: ir/sharding.h.
 //
 // Sums are taken in f32 in the order of the ranks, beginning with `into` where it is there, and
-// rounded once to the result's type: their bits depend on the number of ranks alone. sharded_norm
+// rounded once to the result's type: their bits depend on the number of ranks alone. Of eight-bit
+// floats x, what is summed is x scale, with one scale that all ranks have. sharded_norm
 // adds sums of squares of 256 elements exactly (math/exact_sum.h), so that its bits depend on
 // nothing but the elements.
 #include "ir/ops/common.h"
@@ -36,10 +37,16 @@ Results infer_all_gather(const Attrs& attrs, Types in) {
   return {moved(in[0], a.shape)};
 }
 
+void need_summand(std::string_view op, Types in) {
+  if (is_quantized(in[Reduce::x].dtype)) return need_float(op, "scale", in[Reduce::scale], {});
+  need_float(op, "x", in[Reduce::x]);
+  if (!absent(in, Reduce::scale)) fail(op, "only a sum of eight-bit floats takes a scale");
+}
+
 Results infer_reduce_scatter(const Attrs& attrs, Types in) {
   const auto& a = std::get<CollectiveAttrs>(attrs);
   need_ranks("reduce_scatter", a.ranks);
-  need_float("reduce_scatter", "x", in[Reduce::x]);
+  need_summand("reduce_scatter", in);
   const Shape shape = shard_shape(in[Reduce::x].shape, a.ranks);
   if (!absent(in, Reduce::into)) need_float("reduce_scatter", "into", in[Reduce::into], shape);
   return {real(shape)};
@@ -50,11 +57,12 @@ Results infer_all_reduce(const Attrs& attrs, Types in) {
   need_ranks("all_reduce", a.ranks);
   const TensorType& x = in[Reduce::x];
   if (a.reduction == RankReduction::sum) {
-    need_float("all_reduce", "x", x);
+    need_summand("all_reduce", in);
     if (!absent(in, Reduce::into)) need_float("all_reduce", "into", in[Reduce::into], x.shape);
     return {real(x.shape)};
   }
-  if (!absent(in, Reduce::into)) fail("all_reduce", "a maximum takes no into");
+  if (!absent(in, Reduce::into) || !absent(in, Reduce::scale))
+    fail("all_reduce", "a maximum takes no into and no scale");
   if (x.dtype != Dtype::boolean) need_float("all_reduce", "x", x);
   return {moved(x, x.shape)};
 }

@@ -88,6 +88,6 @@ OCTET_SLOTS(AdamwStep,
 
 // ranks.cpp; take_shard and all_gather are Unary, sharded_norm has the slots of GlobalNorm
 // reduce_scatter, all_reduce
-OCTET_SLOTS(Reduce, (x, into), (y));
+OCTET_SLOTS(Reduce, (x, into, scale), (y));
 
 }  // namespace octet

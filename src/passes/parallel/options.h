@@ -32,13 +32,15 @@ constexpr int enum_count(GatherFormat) {
   return 2;
 }
 
-// What travels where gradients are reduced.
-enum class ReduceFormat : uint8_t { f32, bf16 };
+// What travels where gradients are reduced. e4m3: of matrices, eight bits with one scale a tensor,
+// which all ranks make from the largest amax (Peng et al. 2023, FP8-LM); vectors as bf16.
+enum class ReduceFormat : uint8_t { f32, bf16, e4m3 };
 constexpr std::string_view enum_name(ReduceFormat format) {
-  return format == ReduceFormat::f32 ? "f32" : "bf16";
+  constexpr std::string_view names[] = {"f32", "bf16", "e4m3"};
+  return names[static_cast<int>(format)];
 }
 constexpr int enum_count(ReduceFormat) {
-  return 2;
+  return 3;
 }
 
 struct ParallelOptions {

@@ -1,27 +1,31 @@
 #include "passes/parallel/shard_updates.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "ir/sharding.h"
+#include "passes/parallel/shards.h"
 #include "passes/rewrite.h"
 
 namespace octet {
 namespace {
 
+constexpr double kRootOfTwo = 1.4142136;  // rounded up
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 size_t index(ValueId id) {
   return static_cast<size_t>(id);
 }
 
-void cut_input(Graph& graph, ValueId id, int64_t elements) {
-  const auto input = std::ranges::find(graph.inputs, id, &GraphInput::value);
-  CHECK(input != graph.inputs.end());
-  if (input->whole) return;
-  Shape& shape = graph.values[index(id)].type.shape;
-  input->whole = shape;
-  shape = {elements};
+// What a state is read through: FP16 of it times its scale, or FP16 weights as f32.
+ValueId stored_in(const Graph& graph, ValueId id) {
+  if (id == kNoValue || graph.input_of(id) != nullptr) return id;
+  const Node& node = graph.nodes[index(graph.values[index(id)].producer)];
+  const bool is_read = node.op == OpCode::rescale || node.op == OpCode::cast;
+  return is_read && graph.input_of(node.in(0)) != nullptr ? node.in(0) : id;
 }
 
 bool is_update(const Node& node) {
@@ -32,11 +36,6 @@ bool is_update(const Node& node) {
 StateUse use_of(const Graph& graph, ValueId id) {
   const GraphInput* input = id == kNoValue ? nullptr : graph.input_of(id);
   return input == nullptr ? StateUse::none : input->key.use;
-}
-
-ValueId max_over_ranks(Builder& builder, int64_t ranks, ValueId x) {
-  const CollectiveAttrs attrs{.ranks = ranks, .reduction = RankReduction::max, .shape = {}};
-  return builder.emit1(OpCode::all_reduce, attrs, {x});
 }
 
 // Rewrites one function's graph; `from` has its inputs cut already.
@@ -57,6 +56,8 @@ class Sharder {
         emit_update(node);
       } else if (node.op == OpCode::amax && measures_shards(node)) {
         emit_amax(node);
+      } else if (node.op == OpCode::store_scaled && shards_.contains(node.in(StoreScaled::x))) {
+        emit_store(node);
       } else {
         rewriter_.copy(node);
       }
@@ -84,7 +85,13 @@ class Sharder {
       using S = AdamwStep;
       const int64_t shard = shard_of(graph.type(node.in(S::w)).shape);
       for (const SlotId slot : {S::m, S::v, S::master}) {
-        if (node.in(slot) != kNoValue) cut_input(graph, node.in(slot), shard);
+        if (node.in(slot) == kNoValue) continue;
+        cut_input(graph, stored_in(graph, node.in(slot)), shard);
+        graph.values[index(node.in(slot))].type.shape = {shard};
+      }
+      if (const ValueId weight = stored_in(graph, node.in(S::w)); weight != node.in(S::w)) {
+        skipped_.insert(node.in(S::w));
+        weights_[node.out(S::next_w)] = weight;
       }
       const int64_t group = std::get<AdamwAttrs>(node.attrs).group;
       for (const SlotId slot : {S::m_meta, S::v_meta}) {
@@ -151,9 +158,27 @@ class Sharder {
     const bool sums_up = !accumulated_.empty();
     const Dtype dtype[] = {sums_up ? Dtype::f32 : from_.type(gradient).dtype};
     const OpCode op = cuts() ? OpCode::reduce_scatter : OpCode::all_reduce;
-    std::vector<ValueId> operands = {rewriter_.map(gradient)};
-    if (into != kNoValue) operands.push_back(rewriter_.map(into));
+    std::vector<ValueId> operands = {rewriter_.map(gradient), rewriter_.map(into), kNoValue};
+    const bool is_matrix = from_.type(gradient).shape.size() > 1;
+    if (options_.reduce == ReduceFormat::e4m3 && is_matrix) quantize(operands);
     return it->second = builder().emit_typed(op, collective(), std::move(operands), dtype)[0];
+  }
+
+  // A summand in E4M3 with one scale for all ranks: the smallest power of two, but for rounding,
+  // that brings the largest amax to 448 or below, as FP8-LM's own code has it (a product with it is
+  // exact, and so are sums of up to 64 ranks). It is NaN where any rank's summand is not finite,
+  // and so is the sum then, by which all skip the step.
+  void quantize(std::vector<ValueId>& operands) {
+    const QuantizeAttrs e4m3;
+    const std::vector<ValueId> own = builder().emit(OpCode::amax, NoAttrs{}, {operands[0]});
+    const ValueId amax = max_over_ranks(builder(), options_.ranks, own[AmaxOp::amax]);
+    const ValueId bad = max_over_ranks(builder(), options_.ranks, own[AmaxOp::nonfinite]);
+    // power_of_two gives the nearest one, which is at least 1 / sqrt(2) of its operand.
+    const ValueId power =
+        builder().unary(OpCode::power_of_two, builder().scaled(amax, kRootOfTwo / e4m3.target));
+    operands[Reduce::scale] = builder().select(bad, builder().fill({}, kNan), power);
+    operands[Reduce::x] =
+        builder().emit1(OpCode::quantize, e4m3, {operands[Reduce::x], operands[Reduce::scale]});
   }
 
   bool is_gradient(ValueId id) const {
@@ -183,21 +208,50 @@ class Sharder {
     using S = AdamwStep;
     const ValueId gradient = gradient_of(node.in(S::g));
     builder().tag = node.tag;
+    const auto stored = weights_.find(node.out(S::next_w));
+    const bool is_stored = stored != weights_.end();
+    if (is_stored) rewriter_.set(node.in(S::w), to_f32(own_shard(rewriter_.map(stored->second))));
     std::vector<ValueId> operands = rewriter_.map(node.operands);
     operands[S::g] = gradient;
     if (!cuts())
       return rewriter_.set(node.results, builder().emit(node.op, node.attrs, std::move(operands)));
+    if (!is_stored) operands[S::w] = own_shard(operands[S::w]);
     const Shape& whole = from_.type(node.in(S::w)).shape;
-    const ShardAttrs own{.ranks = options_.ranks, .rank = options_.rank};
-    operands[S::w] = builder().emit1(OpCode::take_shard, own, {operands[S::w]});
     auto attrs = std::get<AdamwAttrs>(node.attrs);
     attrs.first = options_.rank * shard_of(whole);
     std::vector<ValueId> results = builder().emit(node.op, attrs, std::move(operands));
-    shards_[node.out(S::next_w)] = results[S::next_w];
-    results[S::next_w] =
-        builder().emit1(OpCode::all_gather, collective(whole), {results[S::next_w]});
+    for (const SlotId slot : {S::next_w, S::next_m, S::next_v, S::next_master}) {
+      if (node.out(slot) != kNoValue) shards_[node.out(slot)] = results[slot];
+    }
+    if (!is_stored)
+      results[S::next_w] =
+          builder().emit1(OpCode::all_gather, collective(whole), {results[S::next_w]});
     results.resize(node.results.size(), kNoValue);
     rewriter_.set(node.results, results);
+  }
+  ValueId own_shard(ValueId x) {
+    const ShardAttrs own{.ranks = options_.ranks, .rank = options_.rank};
+    return builder().emit1(OpCode::take_shard, own, {x});
+  }
+  ValueId to_f32(ValueId x) {
+    constexpr Dtype kWide = Dtype::f32;
+    return builder().emit_typed(OpCode::cast, NoAttrs{}, {x}, {&kWide, 1})[0];
+  }
+
+  // A shard of what is stored in FP16; new weights are gathered as they are stored.
+  void emit_store(const Node& node) {
+    builder().tag = node.tag;
+    const ValueId x = node.in(StoreScaled::x), result = node.out(StoreScaled::q);
+    auto attrs = std::get<StoreScaledAttrs>(node.attrs);
+    attrs.first = options_.rank * shard_of(from_.type(result).shape);
+    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    operands[StoreScaled::x] = shards_.at(x);
+    shards_[result] = builder().emit1(OpCode::store_scaled, attrs, std::move(operands));
+    const bool is_weight = weights_.contains(x);
+    rewriter_.set(
+        result, is_weight ? builder().emit1(OpCode::all_gather,
+                                            collective(from_.type(result).shape), {shards_[result]})
+                          : shards_[result]);
   }
 
   // The maximum of new weights is that of their shards, which the updates still have at hand.
@@ -210,8 +264,15 @@ class Sharder {
     for (const ValueId id : node.operands) operands.push_back(shards_.at(id));
     rewriter_.set(node.results, builder().emit(node.op, node.attrs, std::move(operands)));
     for (const ValueId id : node.results) {
-      if (id != kNoValue) agree(id, node.tag);
+      if (id != kNoValue && is_read(id)) agree(id, node.tag);
     }
+  }
+
+  bool is_read(ValueId id) const {
+    return std::ranges::any_of(
+               from_.nodes,
+               [&](const Node& node) { return std::ranges::count(node.operands, id); }) ||
+           std::ranges::any_of(from_.outputs, [&](const GraphOutput& o) { return o.value == id; });
   }
 
   // One value on all ranks: the largest.
@@ -236,134 +297,18 @@ class Sharder {
   }
 
   ParallelOptions options_;
+  std::set<ValueId> skipped_, flags_;   // what is made otherwise; flags of updates
+  std::map<ValueId, ValueId> weights_;  // next value in f32 -> the weight that is stored in FP16
   Graph from_;
   Rewriter rewriter_;
   bool is_early_ = false;                       // reduced as soon as they are made
   std::map<ValueId, ValueId> gradients_;        // -> what their sum begins with
   std::map<ValueId, ValueId> reduced_;          // -> new value
-  std::map<ValueId, ValueId> shards_;           // new weight -> this rank's shard of it
-  std::set<ValueId> skipped_, flags_;           // sums that a reduction takes over; of updates
+  std::map<ValueId, ValueId> shards_;           // new weight or state -> this rank's shard of it
   std::map<std::string, ValueId> accumulated_;  // output -> gradient
 };
 
-// Gives the readers of cut parameters what they need: the whole, or quantized data of the whole.
-class Gatherer {
- public:
-  Gatherer(const Graph& from, const std::map<ValueId, Shape>& wholes,
-           const ParallelOptions& options)
-      : from_(from), wholes_(wholes), options_(options), rewriter_(from) {
-    if (options.gather == GatherFormat::codes) find_quantized();
-  }
-
-  Graph run() {
-    for (const Node& node : from_.nodes) {
-      if (node.op == OpCode::take_shard && wholes_.contains(node.in(Unary::x))) {
-        rewriter_.set(node.out(Unary::y), rewriter_.map(node.in(Unary::x)));
-      } else if (is_new_weight(node)) {
-        new_shards_[node.out(Unary::y)] = rewriter_.map(node.in(Unary::x));
-      } else if (node.op == OpCode::amax && reads_shard(node)) {
-        measure(node);
-      } else if (node.op == OpCode::quantize && reads_shard(node)) {
-        quantize(node);
-      } else {
-        copy_with_wholes(node);
-      }
-    }
-    for (const GraphOutput& output : from_.outputs) {
-      const auto shard = new_shards_.find(output.value);
-      const ValueId value =
-          shard == new_shards_.end() ? rewriter_.map(output.value) : shard->second;
-      builder().output(output.name, value, rewriter_.map(output.updates));
-    }
-    return rewriter_.finish_without_outputs();
-  }
-
- private:
-  Builder& builder() { return rewriter_.builder(); }
-
-  // The next value of a parameter, gathered: from here on a shard of it is all that there is.
-  bool is_new_weight(const Node& node) const {
-    return node.op == OpCode::all_gather &&
-           std::ranges::any_of(from_.outputs, [&](const GraphOutput& output) {
-             return output.value == node.out(Unary::y) && wholes_.contains(output.updates);
-           });
-  }
-
-  // Parameters that nothing reads but what measures or quantizes a whole tensor, row by row.
-  void find_quantized() {
-    for (const auto& [id, whole] : wholes_) quantized_.insert(id);
-    for (const Node& node : from_.nodes) {
-      if (node.op == OpCode::take_shard || node.op == OpCode::amax) continue;
-      const auto* attrs = std::get_if<QuantizeAttrs>(&node.attrs);
-      const bool is_plain = node.op == OpCode::quantize && attrs->group == 0 && !attrs->transposed;
-      if (is_plain) continue;
-      for (const ValueId id : node.operands) quantized_.erase(id);
-    }
-  }
-  bool reads_shard(const Node& node) const {
-    return std::ranges::any_of(node.operands, [&](ValueId id) { return quantized_.contains(id); });
-  }
-
-  ValueId gather(ValueId shard, const Shape& whole) {
-    return builder().emit1(OpCode::all_gather,
-                           CollectiveAttrs{.ranks = options_.ranks, .shape = whole}, {shard});
-  }
-
-  void copy_with_wholes(const Node& node) {
-    std::map<ValueId, ValueId> shards;
-    for (const ValueId id : node.operands) {
-      if (!wholes_.contains(id) || shards.contains(id)) continue;
-      const auto [it, is_new] = gathered_.try_emplace({id, node.tag.role}, kNoValue);
-      builder().tag = node.tag;
-      if (is_new) it->second = gather(rewriter_.map(id), wholes_.at(id));
-      shards[id] = rewriter_.map(id);
-      rewriter_.set(id, it->second);
-    }
-    rewriter_.copy(node);
-    for (const auto& [id, shard] : shards) rewriter_.set(id, shard);
-  }
-
-  // The maximum of the shards, and whether any holds what is not finite.
-  void measure(const Node& node) {
-    for (const ValueId id : node.operands) {
-      if (wholes_.contains(id) && !quantized_.contains(id)) return copy_with_wholes(node);
-    }
-    rewriter_.copy(node);
-    for (const ValueId id : node.results) {
-      if (id != kNoValue)
-        rewriter_.set(id, max_over_ranks(builder(), options_.ranks, rewriter_.map(id)));
-    }
-  }
-
-  void quantize(const Node& node) {
-    builder().tag = node.tag;
-    const ValueId shard =
-        builder().emit1(OpCode::quantize, node.attrs, rewriter_.map(node.operands));
-    rewriter_.set(node.out(Quantize::q), gather(shard, wholes_.at(node.in(Quantize::x))));
-  }
-
-  const Graph& from_;
-  const std::map<ValueId, Shape>& wholes_;
-  ParallelOptions options_;
-  Rewriter rewriter_;
-  std::set<ValueId> quantized_;
-  std::map<std::pair<ValueId, Role>, ValueId> gathered_;
-  std::map<ValueId, ValueId> new_shards_;  // of gathered next values
-};
-
 }  // namespace
-
-Graph gather_parameters(const Graph& graph, const ParallelOptions& options) {
-  if (options.ranks == 1 || options.shard != ShardStage::parameters) return graph;
-  Graph from = graph;
-  std::map<ValueId, Shape> wholes;
-  for (const GraphInput& input : graph.inputs) {
-    if (input.kind != InputKind::parameter) continue;
-    wholes[input.value] = graph.type(input.value).shape;
-    cut_input(from, input.value, shard_elems(graph.type(input.value).n_elems(), options.ranks));
-  }
-  return Gatherer(from, wholes, options).run();
-}
 
 Graph shard_updates(const Graph& graph, const ParallelOptions& options) {
   if (!options.is_active()) return graph;

@@ -17,7 +17,7 @@ constexpr std::array kRecipes = {&kFp32Recipe,       &kBf16Recipe,        &kFp16
                                  &kFp8LinearRecipe,  &kCoatRecipe,        &kCoatFastRecipe,
                                  &kHif8Recipe,       &kScalifyFp32Recipe, &kScalifyFp16Recipe,
                                  &kScalifyFp8Recipe, &kCoatStaticRecipe,  &kFp8BlockRecipe,
-                                 &kMxfp8Recipe};
+                                 &kMxfp8Recipe,      &kFp8LmRecipe};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 
 #include "ir/graph.h"
 #include "passes/memory/recompute.h"
+#include "passes/parallel/options.h"
 #include "passes/precision/policy.h"
 #include "passes/precision/store_frozen.h"
 
@@ -54,10 +55,13 @@ struct RecipeOptions {
 struct Recipe {
   std::string_view name;
   std::string_view help;
-  Dtype compute;           // of parameters and activations
-  LinearFormats linears;   // of the GEMMs inside the layers
-  Recompute recompute;     // what the recipe computes again unless the run says otherwise
-  std::string_view state;  // optimizer states unless the run says otherwise
+  Dtype compute;                  // of parameters and activations
+  LinearFormats linears;          // of the GEMMs inside the layers
+  Recompute recompute;            // what the recipe computes again unless the run says otherwise
+  std::string_view state;         // optimizer states unless the run says otherwise
+  std::string_view state_v = {};  // the second moment, where it is stored otherwise
+  std::string_view master = {};   // where it is not what default_master says
+  ReduceFormat reduce = ReduceFormat::bf16;  // gradients between ranks, likewise
   Scaling scaling = Scaling::current;
   WeightCopy weight_copy = WeightCopy::scale;
   FastAccumulate fast_accumulate = FastAccumulate::forward;
@@ -75,7 +79,7 @@ constexpr std::string_view default_master(Dtype compute) {
   return compute == Dtype::bf16 ? "bf16_remainder" : "fp32";
 }
 constexpr std::string_view default_master(const Recipe& recipe) {
-  return default_master(recipe.compute);
+  return recipe.master.empty() ? default_master(recipe.compute) : recipe.master;
 }
 
 // Short for scalify_fp16.

@@ -5,6 +5,7 @@
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 #include "io/checkpoint.h"
+#include "io/safetensors.h"
 
 namespace octet {
 namespace {
@@ -56,8 +57,12 @@ TEST_F(Ranks, with_fp32_have_the_bits_of_one_that_accumulates) {
 class Stages : public Ranks, public testing::WithParamInterface<const char*> {};
 
 TEST_P(Stages, have_the_same_bits) {
-  const std::string set = std::string(" --set recipe=") + GetParam() +
-                          (std::string(GetParam()) == "coat" ? " --set optim.master=bf16_sr" : "");
+  const std::string recipe = GetParam(), of_coat = " --set optim.master=bf16_sr",
+                    of_fp16 = " --set optim.state_v=fp16_sr --set optim.master=fp16_sr";
+  const std::string set = " --set recipe=" + recipe +
+                          (recipe == "coat"           ? of_coat
+                           : recipe == "scalify_fp16" ? of_fp16
+                                                      : "");
   for (const int accumulate : {1, 2}) {
     for (const std::string stage : {"none", "optimizer", "gradients", "parameters"}) {
       train(stage, fmt::format("--overwrite --ranks 3 --set train.accumulate={} --set "
@@ -69,8 +74,8 @@ TEST_P(Stages, have_the_same_bits) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(recipes, Stages,
-                         testing::Values("fp32", "bf16", "coat", "coat-fast", "hif8",
-                                         "scalify_fp8"),
+                         testing::Values("fp32", "bf16", "coat", "coat-fast", "hif8", "scalify_fp8",
+                                         "scalify_fp16", "fp8_lm"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -114,6 +119,67 @@ TEST_F(Ranks, of_any_number_read_the_checkpoints_of_others) {
   EXPECT_EQ(bad.err,
             "octet: [resume] parallel.ranks: expected a number that divides the 12 rows of a step "
             "into micro-batches of 1 (train.batch), got 5\n");
+}
+
+// Scales of FP16 masters and moments are of the whole tensor, whoever has a shard of it.
+TEST_F(Ranks, read_halves_with_scales_of_another_number_of_ranks_in_any_stage) {
+  const std::string set = "--set recipe=fp8_lm --set train.batch=1 ";
+  train("of2", set + "--ranks 2 --set train.steps=3 --set train.accumulate=3");
+  for (const std::string stage : {"none", "gradients", "parameters"}) {
+    std::filesystem::copy(folder_ / "of2", folder_ / stage,
+                          std::filesystem::copy_options::recursive);
+    train(stage, set + "--ranks 3 --resume --set train.steps=5 --set parallel.shard=" + stage);
+    EXPECT_EQ(loss_bits(stage), loss_bits("none")) << stage;
+    EXPECT_TRUE(tensors(stage, 5) == tensors("none", 5)) << stage;
+  }
+  const auto reader =
+      SafetensorsReader::open(posix_files(), folder_ / "none/ckpt/step-000005/optim.safetensors");
+  const std::string weight = "model.layers.0.self_attn.q_proj.weight";
+  const auto stored = [&](const std::string& name) {
+    const StoredTensor* tensor = reader.find(name + weight);
+    return tensor == nullptr ? SafeDtype::i8 : tensor->stored;
+  };
+  EXPECT_EQ(stored("master:"), SafeDtype::f16);
+  EXPECT_EQ(stored("adam_v:"), SafeDtype::f16);
+  EXPECT_NE(reader.find("fixed_scale:" + weight + ".w"), nullptr);
+}
+
+TEST_F(Ranks, lose_little_by_exchanging_gradients_in_e4m3) {
+  const std::string set = "--ranks 2 --set recipe=bf16 --set train.steps=30 ";
+  const auto last = [&](const std::string& reduce) {
+    train(reduce, set + "--set parallel.reduce=" + reduce);
+    return metrics(folder_ / reduce).back().at("loss").get<double>();
+  };
+  const double f32 = last("f32"), bf16 = last("bf16"), e4m3 = last("e4m3");
+  EXPECT_NE(e4m3, bf16);
+  EXPECT_NEAR(bf16, f32, 0.01);
+  EXPECT_NEAR(e4m3, f32, 0.02);
+  train("again", set + "--set parallel.reduce=e4m3");
+  EXPECT_EQ(loss_bits("again"), loss_bits("e4m3"));
+}
+
+TEST_F(Ranks, plan_half_the_bytes_for_gradients_in_e4m3) {
+  const auto plan = [&](const std::string& reduce) {
+    const Outcome outcome = run_program(
+        folder_,
+        "plan --json --ranks 4 --set recipe=bf16 --set parallel.reduce=" + reduce + " " + config_);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const auto bf16 = plan("bf16"), e4m3 = plan("e4m3");
+  const auto sent = [](const nlohmann::json& one) { return one.at("sent_bytes").get<double>(); };
+  // A byte less for each element that goes to the other three; vectors travel as they did.
+  const double elements = bf16.at("params").get<double>() * 3 / 4;
+  EXPECT_GT(sent(bf16) - sent(e4m3), 0.9 * elements);
+  EXPECT_LT(sent(bf16) - sent(e4m3), 1.2 * elements);
+}
+
+TEST_F(Ranks, exchange_no_codes_where_sums_are_strict) {
+  const Outcome outcome = run_program(folder_, "train --quiet --ranks 2 " + config_ +
+                                                   " --set parallel.strict=true --set "
+                                                   "parallel.reduce=e4m3");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, testing::HasSubstr("f32 or bf16 with parallel.strict, got e4m3"));
 }
 
 TEST_F(Ranks, write_logs_of_their_own_beside_the_first_ones) {

@@ -6,6 +6,7 @@
 
 #include "backends/cpu/backend.h"
 #include "base/error.h"
+#include "base/named_enum.h"
 #include "base/philox.h"
 #include "infer/model_spec.h"
 #include "train/engine.h"
@@ -33,9 +34,7 @@ inline ProgramOptions options(std::string_view recipe, const ModelSpec& model = 
   result.forward = forward_builder(model);
   result.recipe = recipe;
   result.train = {.batch = 4, .seq = 16};
-  // A remainder completes a BF16 weight only.
-  const bool has_remainder = find_recipe(recipe).compute == Dtype::bf16;
-  result.optim.master = has_remainder ? Master::bf16_remainder : Master::fp32;
+  result.optim.master = *enum_from_name<Master>(default_master(find_recipe(recipe)));
   return result;
 }
 

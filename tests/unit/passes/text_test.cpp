@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/named_enum.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "passes/driver.h"
@@ -51,6 +52,10 @@ void read_cases(const std::filesystem::path& path, std::vector<TextCase>& cases)
       cases.back().parallel.ranks = std::stoll(line.substr(6));
       cases.back().parallel.rank = 1;
       cases.back().parallel.shard = ShardStage::parameters;
+    } else if (line.rfind("reduce ", 0) == 0) {
+      cases.back().parallel.reduce = enum_from_name<ReduceFormat>(line.substr(7)).value();
+    } else if (line.rfind("shard ", 0) == 0) {
+      cases.back().parallel.shard = enum_from_name<ShardStage>(line.substr(6)).value();
     } else if (line == "---") {
       is_after = true;
     } else {

@@ -1,6 +1,7 @@
 #include "plan/streams.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "ir/parse.h"
 #include "plan/plan.h"
 #include "plan/report.h"
+#include "plan/schedule.h"
 #include "unit/base/error_of.h"
 #include "unit/plan/named_catalogue.h"
 
@@ -212,6 +214,46 @@ TEST(Streams, faults_are_found) {
   EXPECT_EQ(
       fault([&](Plan& plan) { move(plan, node_of(plan, next).out(0), node_of(plan, sum).in(0)); }),
       fmt::format("[streams] step {}, mul, writes what a collective is reading", next));
+}
+
+std::vector<NodeId> scheduled(const std::string& text, int64_t bucket_bytes) {
+  return schedule(parse_graph(text, "text"), bucket_bytes);
+}
+
+TEST(Schedule, widens_a_state_just_before_its_update) {
+  EXPECT_THAT(scheduled(R"(graph "g" phase typed
+%0 = input state "a" : fp16[512]
+%1 = input state "b" : fp16[512]
+%2 = input batch "g" : f32[512]
+%3 = input step_scalar "clip" : f32[]
+%4, %5, %6 = sharded_norm(%3, %2) {ranks = 2} : f32[], f32[], bool[] @ update, "o"
+%7 = rescale(%0, %3) : f32[512] @ update, "o"
+%8 = rescale(%7, %5) : f32[512] @ update, "o"
+%9 = rescale(%1, %3) : f32[512] @ update, "o"
+%10 = rescale(%9, %5) : f32[512] @ update, "o"
+output "a" %8
+output "b" %10
+)",
+                        int64_t{1} << 20),
+              testing::ElementsAre(0, 1, 2, 3, 4));
+}
+
+// Behind it the tensor waits in memory to be quantized.
+TEST(Schedule, counts_a_measured_tensor_to_the_bucket_of_its_common_maximum) {
+  const auto order = [](int64_t bucket_bytes) {
+    return scheduled(R"(graph "g" phase typed
+%0 = input batch "x" : f32[512]
+%1 = neg(%0) : f32[512] @ backward, "a"
+%2, %3 = amax(%1) : f32[], bool[] @ update, "a"
+%4 = all_reduce(%2) {ranks = 2, reduction = max} : f32[] @ update, "a"
+%5 = neg(%1) : f32[512] @ backward, "b"
+output "top" %4
+output "y" %5
+)",
+                     bucket_bytes);
+  };
+  EXPECT_THAT(order(2048), testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(order(4096), testing::ElementsAre(0, 1, 3, 2));
 }
 
 }  // namespace

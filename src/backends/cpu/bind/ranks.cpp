@@ -59,10 +59,15 @@ int64_t reduce_scratch_bytes(const NodeView& view, int) {
   return 2 * ranks_of(view) * shard_elems(x.n_elems(), ranks_of(view)) * dtype_bytes(x.dtype);
 }
 
+Summand summand(const NodeTypes& types, const LaunchArgs& args) {
+  const In scale = types.operand(args, Reduce::scale);
+  return {types.operand(args, Reduce::x), scale ? *static_cast<const float*>(scale.data) : 1.0f};
+}
+
 LaunchFn prepare_reduce_scatter(const NodeView& view, Context& context) {
   return [types = NodeTypes(view),
           cut = cut_of(view, context, view.in(Reduce::x))](const LaunchArgs& args) {
-    reduce_scatter(cut, types.operand(args, Reduce::x), types.operand(args, Reduce::into),
+    reduce_scatter(cut, summand(types, args), types.operand(args, Reduce::into),
                    types.result(args, Reduce::y), args.scratch);
   };
 }
@@ -96,7 +101,7 @@ LaunchFn prepare_all_reduce_sum(const NodeView& view, Context& context) {
                     static_cast<size_t>(range.count * width));
       into.data = own + bytes;
     }
-    reduce_scatter(cut, types.operand(args, Reduce::x), into, {own, y.dtype}, args.scratch);
+    reduce_scatter(cut, summand(types, args), into, {own, y.dtype}, args.scratch);
     all_gather(cut, width, own, static_cast<std::byte*>(y.data), own + 2 * bytes);
   };
 }

@@ -23,6 +23,9 @@ void add_into(const RefCall& call) {
   expect_alone(call);
   const auto y = call.out[Reduce::y].data;
   fit(call.in[Reduce::x].data, y);
+  for (const double scale : optional(call.in, Reduce::scale)) {
+    for (double& e : y) e = static_cast<float>(e) * static_cast<float>(scale);
+  }
   const auto into = optional(call.in, Reduce::into);
   for (size_t i = 0; i < into.size(); ++i)
     y[i] = static_cast<double>(static_cast<float>(into[i]) + static_cast<float>(y[i]));

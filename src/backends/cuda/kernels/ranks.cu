@@ -1,5 +1,6 @@
 // Between the GPUs of one host. Contract: params/ranks.h.
 #include <algorithm>
+#include <type_traits>
 
 #include "backends/cuda/kernels/element.cuh"
 #include "backends/cuda/kernels/meet.h"
@@ -26,14 +27,16 @@ Peers<T> peers_of(const RankLinks& links, const void* own) {
 // Eight neighbours of a tensor whose first `there` elements exist; zeros behind them.
 template <Dtype D>
 struct Eight {
-  alignas(16) Storage<D> at[8];
+  using Word = std::conditional_t<sizeof(Storage<D>) == 1, uint2, uint4>;
+  static constexpr int kWords = 8 * sizeof(Storage<D>) / sizeof(Word);
+  alignas(Word) Storage<D> at[8];
 
   __device__ static Eight load(const Storage<D>* x, int64_t i, int64_t there) {
     Eight result = {};
     if (i + 8 <= there) {
 #pragma unroll
-      for (int k = 0; k < static_cast<int>(sizeof(result) / sizeof(uint4)); ++k)
-        reinterpret_cast<uint4*>(result.at)[k] = reinterpret_cast<const uint4*>(x + i)[k];
+      for (int k = 0; k < kWords; ++k)
+        reinterpret_cast<Word*>(result.at)[k] = reinterpret_cast<const Word*>(x + i)[k];
     } else {
       for (int j = 0; j < 8 && i + j < there; ++j) result.at[j] = x[i + j];
     }
@@ -42,18 +45,27 @@ struct Eight {
   __device__ void store(Storage<D>* y, int64_t i, int64_t count) const {
     if (i + 8 <= count) {
 #pragma unroll
-      for (int k = 0; k < static_cast<int>(sizeof(at) / sizeof(uint4)); ++k)
-        reinterpret_cast<uint4*>(y + i)[k] = reinterpret_cast<const uint4*>(at)[k];
+      for (int k = 0; k < kWords; ++k)
+        reinterpret_cast<Word*>(y + i)[k] = reinterpret_cast<const Word*>(at)[k];
     } else {
       for (int j = 0; j < 8 && i + j < count; ++j) y[i + j] = at[j];
     }
   }
 };
 
-// xs: where each rank's part of the result begins.
+// What sums are taken in: f32, bf16 and fp16 as they are, E4M3 times the tensor's scale.
+template <typename F>
+void visit_summand(Dtype dtype, F&& f) {
+  if (dtype == Dtype::e4m3) return f.template operator()<Dtype::e4m3>();
+  visit_wide(dtype, f);
+}
+
+// xs: where each rank's part of the result begins; scale: of E4M3.
 template <Dtype X, Dtype Y>
 __global__ void __launch_bounds__(kThreads)
-    sum_of_ranks(Peers<const Storage<X>> xs, const Storage<Y>* into, Storage<Y>* y, RankParams p) {
+    sum_of_ranks(Peers<const Storage<X>> xs, const float* scale, const Storage<Y>* into,
+                 Storage<Y>* y, RankParams p) {
+  const float factor = is_quantized(X) ? *scale : 1.0f;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * 8;
   const int64_t there = min(p.count, p.n - p.first);
   int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
@@ -70,7 +82,8 @@ __global__ void __launch_bounds__(kThreads)
       const auto values = Eight<X>::load(xs.at[r], i, there);
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const float value = to_float<X>(values.at[j]);
+        const float plain = to_float<X>(values.at[j]);
+        const float value = is_quantized(X) ? __fmul_rn(plain, factor) : plain;
         sum[j] = r == 0 && into == nullptr ? value : sum[j] + value;
       }
     }
@@ -290,12 +303,13 @@ class ReduceRanks : public Collective {
  private:
   void add(const Launch& args) const {
     if (p_.count == 0) return;
-    visit_wide(p_.x, [&]<Dtype X>() {
+    const auto* const scale = is_quantized(p_.x) ? args.in<float>(Reduce::scale) : nullptr;
+    visit_summand(p_.x, [&]<Dtype X>() {
       const Peers<const Storage<X>> xs = parts_of<const Storage<X>>(args);
       visit_wide(p_.y, [&]<Dtype Y>() {
         const auto* into = p_.into ? args.in<Storage<Y>>(Reduce::into) : nullptr;
         sum_of_ranks<X, Y><<<grid_of(args.n_sm, p_.count, 8), kThreads, 0, args.stream>>>(
-            xs, into, args.out<Storage<Y>>(0), p_);
+            xs, scale, into, args.out<Storage<Y>>(0), p_);
       });
     });
     check_launch("reduce_ranks");

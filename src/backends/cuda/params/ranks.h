@@ -7,10 +7,11 @@
 // engines and waiting is a stream memory operation, so that nothing of it takes a multiprocessor
 // from what computes, and all of it can be captured in a CUDA graph.
 //
-// take_shard: x -> y; all_gather: x [shard] -> y [n]; reduce_ranks: x, into? -> y: `count` elements
-// from `first` on of into + the sum of all ranks' x, in f32 and in their order, scratch for the
-// other ranks' shards where x is scattered; max_of_ranks: x -> y (f32 or bool); sharded_norm: as
-// global_norm, of square sums that are added without rounding (math/exact_sum.h).
+// take_shard: x -> y; all_gather: x [shard] -> y [n]; reduce_ranks: x, into?, scale? -> y: `count`
+// elements from `first` on of into + the sum of all ranks' x (E4M3: times scale), in f32 and in
+// their order, scratch for the other ranks' shards where x is scattered; max_of_ranks: x -> y (f32
+// or bool); sharded_norm: as global_norm, of square sums that are added without rounding
+// (math/exact_sum.h).
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ bool reduces(const NodeView& view) {
   if (!few_ranks(view)) return false;
   const Dtype x = view.in(Reduce::x).dtype;
   if (is_max(view)) return x == Dtype::f32 || x == Dtype::boolean;
-  return is_wide_or_half(x) && is_wide_or_half(view.out(Reduce::y).dtype);
+  const bool is_scaled = x == Dtype::e4m3 && view.in(Reduce::scale).dtype == Dtype::f32;
+  return (is_wide_or_half(x) || is_scaled) && is_wide_or_half(view.out(Reduce::y).dtype);
 }
 
 bool norm_applies(const NodeView& view) {

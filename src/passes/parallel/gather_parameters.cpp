@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ir/sharding.h"
+#include "passes/parallel/shard_updates.h"
+#include "passes/parallel/shards.h"
+#include "passes/rewrite.h"
+
+namespace octet {
+namespace {
+
+// Gives the readers of cut parameters what they need: the whole, or quantized data of the whole.
+class Gatherer {
+ public:
+  Gatherer(const Graph& from, const std::map<ValueId, Shape>& wholes,
+           const ParallelOptions& options)
+      : from_(from), wholes_(wholes), options_(options), rewriter_(from) {
+    if (options.gather == GatherFormat::codes) find_quantized();
+  }
+
+  Graph run() {
+    for (const Node& node : from_.nodes) {
+      if (node.op == OpCode::take_shard && wholes_.contains(node.in(Unary::x))) {
+        rewriter_.set(node.out(Unary::y), rewriter_.map(node.in(Unary::x)));
+      } else if (is_new_weight(node)) {
+        new_shards_[node.out(Unary::y)] = rewriter_.map(node.in(Unary::x));
+      } else if (node.op == OpCode::amax && reads_shard(node)) {
+        measure(node);
+      } else if (node.op == OpCode::quantize && reads_shard(node)) {
+        quantize(node);
+      } else {
+        copy_with_wholes(node);
+      }
+    }
+    for (const GraphOutput& output : from_.outputs) {
+      const auto shard = new_shards_.find(output.value);
+      const ValueId value =
+          shard == new_shards_.end() ? rewriter_.map(output.value) : shard->second;
+      builder().output(output.name, value, rewriter_.map(output.updates));
+    }
+    return rewriter_.finish_without_outputs();
+  }
+
+ private:
+  Builder& builder() { return rewriter_.builder(); }
+
+  // The next value of a parameter, gathered: from here on a shard of it is all that there is.
+  bool is_new_weight(const Node& node) const {
+    return node.op == OpCode::all_gather &&
+           std::ranges::any_of(from_.outputs, [&](const GraphOutput& output) {
+             return output.value == node.out(Unary::y) && wholes_.contains(output.updates);
+           });
+  }
+
+  // Parameters that nothing reads but what measures or quantizes a whole tensor, row by row.
+  void find_quantized() {
+    for (const auto& [id, whole] : wholes_) quantized_.insert(id);
+    for (const Node& node : from_.nodes) {
+      if (node.op == OpCode::take_shard || node.op == OpCode::amax) continue;
+      const auto* attrs = std::get_if<QuantizeAttrs>(&node.attrs);
+      const bool is_plain = node.op == OpCode::quantize && attrs->group == 0 && !attrs->transposed;
+      if (is_plain) continue;
+      for (const ValueId id : node.operands) quantized_.erase(id);
+    }
+  }
+  bool reads_shard(const Node& node) const {
+    return std::ranges::any_of(node.operands, [&](ValueId id) { return quantized_.contains(id); });
+  }
+
+  ValueId gather(ValueId shard, const Shape& whole) {
+    return builder().emit1(OpCode::all_gather,
+                           CollectiveAttrs{.ranks = options_.ranks, .shape = whole}, {shard});
+  }
+
+  void copy_with_wholes(const Node& node) {
+    std::map<ValueId, ValueId> shards;
+    for (const ValueId id : node.operands) {
+      if (!wholes_.contains(id) || shards.contains(id)) continue;
+      const auto [it, is_new] = gathered_.try_emplace({id, node.tag.role}, kNoValue);
+      builder().tag = node.tag;
+      if (is_new) it->second = gather(rewriter_.map(id), wholes_.at(id));
+      shards[id] = rewriter_.map(id);
+      rewriter_.set(id, it->second);
+    }
+    rewriter_.copy(node);
+    for (const auto& [id, shard] : shards) rewriter_.set(id, shard);
+  }
+
+  // The maximum of the shards, and whether any holds what is not finite.
+  void measure(const Node& node) {
+    for (const ValueId id : node.operands) {
+      if (wholes_.contains(id) && !quantized_.contains(id)) return copy_with_wholes(node);
+    }
+    rewriter_.copy(node);
+    for (const ValueId id : node.results) {
+      if (id != kNoValue)
+        rewriter_.set(id, max_over_ranks(builder(), options_.ranks, rewriter_.map(id)));
+    }
+  }
+
+  void quantize(const Node& node) {
+    builder().tag = node.tag;
+    const ValueId shard =
+        builder().emit1(OpCode::quantize, node.attrs, rewriter_.map(node.operands));
+    rewriter_.set(node.out(Quantize::q), gather(shard, wholes_.at(node.in(Quantize::x))));
+  }
+
+  const Graph& from_;
+  const std::map<ValueId, Shape>& wholes_;
+  ParallelOptions options_;
+  Rewriter rewriter_;
+  std::set<ValueId> quantized_;
+  std::map<std::pair<ValueId, Role>, ValueId> gathered_;
+  std::map<ValueId, ValueId> new_shards_;  // of gathered next values
+};
+
+}  // namespace
+
+Graph gather_parameters(const Graph& graph, const ParallelOptions& options) {
+  if (options.ranks == 1 || options.shard != ShardStage::parameters) return graph;
+  Graph from = graph;
+  std::map<ValueId, Shape> wholes;
+  for (const GraphInput& input : graph.inputs) {
+    if (input.kind != InputKind::parameter) continue;
+    wholes[input.value] = graph.type(input.value).shape;
+    cut_input(from, input.value, shard_elems(graph.type(input.value).n_elems(), options.ranks));
+  }
+  return Gatherer(from, wholes, options).run();
+}
+
+}  // namespace octet
