@@ -57,13 +57,16 @@ std::vector<float> block_of_values(const ParameterSpec& parameter) {
 
 }  // namespace
 
-StepRunner::StepRunner(const RunConfig& config, int64_t documents, const BenchMachine& machine)
+StepRunner::StepRunner(const RunConfig& config, int64_t documents, const BenchMachine& machine,
+                       Group* group)
     : config_(config),
       spec_(model_from_config(posix_files(), config)),
-      engine_(program_options(config, spec_), *machine.backend.device, *machine.backend.catalogue) {
+      engine_(program_options(config, spec_, group == nullptr ? 0 : group->rank()),
+              *machine.backend.device, *machine.backend.catalogue, group) {
+  const int64_t first = group == nullptr ? 0 : group->rank() * config.train.accumulate;
   write_weights(engine_.arenas(), engine_.layout(), model_parameters(spec_), block_of_values);
   for (int64_t i = 0; i < config.train.accumulate; ++i) {
-    batches_.push_back(random_batch(config, spec_, i));
+    batches_.push_back(random_batch(config, spec_, first + i));
     if (row_documents(config) == RowDocuments::isolated) {
       batches_.back().doc_starts =
           equal_documents(config.train.batch, config.model.seq, std::max(documents, int64_t{1}));

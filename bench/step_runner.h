@@ -14,8 +14,9 @@ class StepRunner {
  public:
   // Compiles, allocates and writes first weights. Only the shape, recipe and optimizer of the
   // configuration matter, and whether documents are isolated: a row then has so many, of one
-  // length.
-  StepRunner(const RunConfig& config, int64_t documents, const BenchMachine& machine);
+  // length. With a group, one rank's steps.
+  StepRunner(const RunConfig& config, int64_t documents, const BenchMachine& machine,
+             Group* group = nullptr);
 
   // One optimizer step, accumulation included; its time with the host's work. With a profile, one
   // that is watched.

@@ -1,5 +1,8 @@
 #include "cli/backend.h"
 
+#include <algorithm>
+
+#include "base/cores.h"
 #include "library/open_backend.h"
 
 namespace octet {
@@ -20,6 +23,13 @@ BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs
 
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   return open_backend(request_of(options, needs, group), make_log(options));
+}
+
+GlobalOptions options_of_rank(const GlobalOptions& options, int64_t n_ranks) {
+  GlobalOptions result = options;
+  const int n_threads = options.threads > 0 ? options.threads : usable_cores();
+  result.threads = std::max(1, n_threads / static_cast<int>(n_ranks));
+  return result;
 }
 
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs) {

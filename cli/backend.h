@@ -25,4 +25,7 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {}
 // The same to plan with: needs no device.
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs = {});
 
+// For one of as many ranks, which share the machine's cores.
+GlobalOptions options_of_rank(const GlobalOptions& options, int64_t n_ranks);
+
 }  // namespace octet

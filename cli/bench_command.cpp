@@ -3,15 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 
+#include "base/error.h"
 #include "bench/codec_bench.h"
 #include "bench/kernels_bench.h"
 #include "bench/layer_bench.h"
 #include "bench/optimizer_bench.h"
+#include "bench/rank_links.h"
+#include "bench/rank_steps.h"
 #include "bench/step_bench.h"
 #include "cli/backend.h"
+#include "cli/bench_ranks.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "passes/precision/recipe.h"
@@ -33,6 +39,8 @@ struct BenchFlags {
   int64_t params = int64_t{1} << 24;
   int64_t documents = 0;
   bool by_kernel = false;
+  int ranks = 0;  // of step: 0: one, by itself; of links: 0: two
+  RankKind kind = RankKind::threads;
 };
 
 // Throws for a recipe that is not known.
@@ -46,11 +54,12 @@ std::vector<std::string> recipe_names(const std::string& list) {
 
 class BenchRun {
  public:
-  BenchRun(const BenchFlags& flags, const GlobalOptions& options)
+  BenchRun(const BenchFlags& flags, const GlobalOptions& options, Group* group = nullptr)
       : flags_(flags),
         options_(options),
+        group_(group),
         recipes_(recipe_names(flags.recipes)),
-        backend_(open_backend(options, needs())),
+        backend_(open_backend(options, needs(), group)),
         machine_{backend_, std::string(isa_of(options)), make_log(options), 2 + 2 * flags.rounds} {}
 
   BenchRows rows() {
@@ -74,6 +83,9 @@ class BenchRun {
     rows.insert(rows.end(), all.begin(), all.end());
     return rows;
   }
+
+  // Of steps that all ranks of the group take together.
+  BenchRows rank_rows() { return bench_rank_steps(machine_, *group_, rounds({})); }
 
  private:
   // To the best seen so far: other programs may have slowed down the first measurement.
@@ -101,6 +113,7 @@ class BenchRun {
   RunConfig config(const std::string& recipe, std::vector<std::string> first) const {
     if (flags_.documents > 0) first.emplace_back("data.document_boundaries=isolate");
     for (const std::string& set : options_.config_sets()) first.push_back(set);
+    if (group_ != nullptr) first.push_back(fmt::format("parallel.ranks={}", group_->size()));
     first.push_back("recipe.base=" + recipe);
     return flags_.config.empty() ? parse_config(kModel25M, "the 25 M model", first).config
                                  : load_config(flags_.config, first).config;
@@ -134,6 +147,7 @@ class BenchRun {
 
   const BenchFlags& flags_;
   const GlobalOptions& options_;
+  Group* group_;
   std::vector<std::string> recipes_;
   Backend backend_;
   BenchMachine machine_;
@@ -156,7 +170,40 @@ Table bench_table(const BenchRows& rows) {
   return table;
 }
 
+// Back ends are opened one at a time.
+BenchRows rank_rows(const BenchFlags& flags, const GlobalOptions& options, Group& group) {
+  std::optional<BenchRun> run;
+  for (int turn = 0; turn < group.size(); ++turn) {
+    if (turn == group.rank()) run.emplace(flags, options, &group);
+    gather_value(&group, turn);
+  }
+  return run->rank_rows();
+}
+
+// The first rank prints.
+void run_between_ranks(BenchFlags flags, const GlobalOptions& options) {
+  if (flags.what == "links" && options.device != "cpu")
+    throw Error(ErrorCode::invalid_argument,
+                "[bench links] expected --device cpu, got {}: what GPUs reach while they train is "
+                "in `octet bench step --ranks {} --device {}`",
+                options.device, std::max(2, flags.ranks), options.device);
+  if (flags.recipes.empty()) flags.recipes = "bf16,fp8_lm";
+  run_bench_ranks(options, flags.ranks, flags.kind,
+                  [&](Group& group, const GlobalOptions& of_rank, const std::string& ranks) {
+                    const BenchRows rows = flags.what == "links"
+                                               ? bench_links(group, ranks, {.rounds = flags.rounds})
+                                               : rank_rows(flags, of_rank, group);
+                    if (group.rank() > 0) return;
+                    print_table(of_rank, bench_table(rows));
+                    finish_output();
+                  });
+}
+
 void run_bench(const BenchFlags& flags, const GlobalOptions& options) {
+  if (flags.ranks > 0 && flags.what != "step" && flags.what != "links")
+    throw Error(ErrorCode::invalid_argument, "[bench] --ranks: expected step or links, got {}",
+                flags.what.empty() ? "no WHAT" : flags.what);
+  if (flags.what == "links" || flags.ranks > 0) return run_between_ranks(flags, options);
   print_table(options, bench_table(BenchRun(flags, options).rows()));
   finish_output();
 }
@@ -168,8 +215,11 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* bench = app.add_subcommand(
       "bench", "measure kernels, steps and the optimizer against this machine's ceilings");
   bench
-      ->add_option("what", flags->what, "layer, step, kernels or optimizer; without: all but layer")
-      ->check(CLI::IsMember({"layer", "step", "kernels", "optimizer"}))
+      ->add_option(
+          "what", flags->what,
+          "layer, step, kernels, optimizer, or links (between ranks); without: step, kernels and "
+          "optimizer")
+      ->check(CLI::IsMember({"layer", "step", "kernels", "optimizer", "links"}))
       ->type_name("WHAT");
   bench->add_option("config", flags->config, "YAML file; without: the 25 M Llama, 8 x 256 tokens")
       ->type_name("CONFIG");
@@ -186,6 +236,18 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
                    "isolated documents in each row, of one length; 0: rows are not divided")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->type_name("N");
+  bench
+      ->add_option("--ranks", flags->ranks,
+                   "step, links: of so many ranks that train together (step: bf16,fp8_lm unless "
+                   "--recipes says otherwise); links without: 2")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N");
+  bench
+      ->add_option("--over", flags->kind,
+                   "what ranks on the CPU are; a launcher's are its own processes")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, RankKind>{
+          {"threads", RankKind::threads}, {"processes", RankKind::processes}}))
+      ->type_name("threads|processes");
   bench->add_flag("--by-kernel", flags->by_kernel, "step: also a row for each kernel of one step");
   bench->callback([flags, &options] { run_bench(*flags, options); });
 }

@@ -141,14 +141,6 @@ TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHook
   return result;
 }
 
-// For one of as many ranks, which share the machine's cores.
-GlobalOptions options_of_rank(const GlobalOptions& options, int64_t n_ranks) {
-  GlobalOptions result = options;
-  const int n_threads = options.threads > 0 ? options.threads : usable_cores();
-  result.threads = std::max(1, n_threads / static_cast<int>(n_ranks));
-  return result;
-}
-
 // Of each rank of this process, rank 0 first; no groups where there is one. On the CPU ranks are
 // threads, which share the cores; on GPUs a process each, which `process` is then the rank of.
 struct Devices {

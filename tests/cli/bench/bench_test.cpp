@@ -117,6 +117,46 @@ TEST(Bench, optimizer_rows_are_against_f32_states) {
   EXPECT_GT(row_named(rows, "adamw f32 moments, bf16_remainder weights").at("ratio"), 0);
 }
 
+TEST(Bench, steps_of_ranks_have_a_row_for_each_rank_and_its_transfers) {
+  const ScratchFolder folder;
+  for (const std::string over : {"threads", "processes"}) {
+    const json rows = bench_rows(folder, "step --ranks 2 --recipes fp8_lm --over " + over);
+    expect_all_keys(rows);
+    ASSERT_EQ(rows.size(), 5u);
+    EXPECT_EQ(row_named(rows, "step fp8_lm").at("unit"), "tokens/s");
+    double slowest = 0;
+    for (const std::string rank : {"0", "1"}) {
+      const double ms = row_named(rows, "step fp8_lm rank " + rank).at("value").get<double>();
+      slowest = std::max(slowest, ms);
+      EXPECT_GT(row_named(rows, "step fp8_lm rank " + rank + " transfers").at("value"), 0);
+    }
+    // 2 rows of 24 tokens each.
+    EXPECT_NEAR(row_named(rows, "step fp8_lm").at("value").get<double>(), 96 / (slowest / 1000),
+                96 / (slowest / 1000) * 0.01);
+  }
+}
+
+TEST(Bench, links_are_measured_by_size_between_threads_and_processes) {
+  const ScratchFolder folder;
+  for (const std::string over : {"threads", "processes"}) {
+    const json rows = bench_rows(folder, "links --ranks 3 --over " + over);
+    expect_all_keys(rows);
+    ASSERT_EQ(rows.size(), 18u);
+    EXPECT_EQ(rows.front().at("name"), "links all_gather");
+    EXPECT_EQ(rows.front().at("shape"), "3 " + over + ", 64 KiB");
+    EXPECT_EQ(rows.back().at("name"), "links all_reduce");
+    EXPECT_EQ(rows.back().at("shape"), "3 " + over + ", 65536 KiB");
+    for (const json& row : rows) {
+      EXPECT_GT(row.at("value"), 0) << row;
+      EXPECT_EQ(row.at("unit"), "GB/s to each rank");
+    }
+  }
+  const Outcome gpu = run_program(folder, "bench links --device cuda");
+  EXPECT_EQ(gpu.code, 2);
+  EXPECT_NE(gpu.err.find("expected --device cpu"), std::string::npos) << gpu.err;
+  EXPECT_EQ(run_program(folder, "bench optimizer --ranks 2").code, 2);
+}
+
 TEST(Bench, unknown_recipe_is_a_usage_error) {
   const ScratchFolder folder;
   const Outcome outcome = run_program(folder, "bench step --recipes bf17");
