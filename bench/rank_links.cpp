@@ -69,6 +69,7 @@ BenchRows bench_links(Group& group, const std::string& over, const LinkSizes& si
                       .shape = fmt::format("{} {}, {} KiB", group.size(), over, bytes >> 10),
                       .value = received / seconds / 1e9,
                       .unit = "GB/s to each rank",
+                      .baseline = {},
                       .isa = "cpu"});
     };
     const double once = tensors.received();

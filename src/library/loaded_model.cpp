@@ -61,7 +61,6 @@ Backend& LoadedModel::backend(std::optional<Backend>& kept, cpu::RowSums rows) {
 TextModel& LoadedModel::text_model(LogitsFor purpose, int64_t n_entries, int64_t capacity) {
   auto& kept = purpose == LogitsFor::scoring ? scoring_ : generation_;
   if (kept && kept->n_entries() >= n_entries && kept->capacity() >= capacity) return *kept;
-  const KernelCreation creation(machine_.device, cpu::RowSums::same);
   Backend& machine = backend(same_rows_, cpu::RowSums::same);
   const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(capacity)));
   kept.reset();
@@ -93,7 +92,6 @@ void LoadedModel::logits(std::span<const int32_t> tokens, std::span<float> out,
 
 BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
   if (evaluated_ != function) {
-    const KernelCreation creation(machine_.device, cpu::RowSums::library);
     Backend& machine = backend(library_rows_, cpu::RowSums::library);
     inference_.reset();
     evaluated_.reset();

@@ -1,5 +1,7 @@
 #include "octet/machine.h"
 
+#include <mutex>
+
 #include "base/error.h"
 #include "library/public_types.h"
 
@@ -24,28 +26,26 @@ BackendRequest request_of(const Machine& machine) {
 
 namespace {
 
-// "" before the first; under KernelCreation, as what it tells of.
-std::string& isa_of_process() {
-  static std::string isa;
-  return isa;
-}
+std::mutex g_isa_mutex;
+std::string g_isa;  // of this process's machines; "" before the first
 
 }  // namespace
 
 void expect_isa_of_process(const BackendRequest& request) {
   const std::string isa = isa_of(request);
   if (isa.empty() || isa == "scalar") return;
-  const std::string& chosen = isa_of_process();
-  if (chosen.empty() || chosen == isa) return;
+  const std::lock_guard lock(g_isa_mutex);
+  if (g_isa.empty() || g_isa == isa) return;
   throw Error(ErrorCode::invalid_argument,
               "[isa] expected {}, which this process computes with already, got {}: open the first "
               "machine with it",
-              chosen, isa);
+              g_isa, isa);
 }
 
 void keep_isa_of_process(const BackendRequest& request) {
   const std::string isa = isa_of(request);
-  if (!isa.empty() && isa != "scalar") isa_of_process() = isa;
+  const std::lock_guard lock(g_isa_mutex);
+  if (!isa.empty() && isa != "scalar") g_isa = isa;
 }
 
 Machine::Machine(const MachineOptions& options) : options_(options) {
@@ -55,7 +55,6 @@ Machine::Machine(const MachineOptions& options) : options_(options) {
                 options.threads, options.device_index);
   }
   const BackendRequest request = request_of(*this);
-  const KernelCreation creation(request.device, request.rows);
   expect_isa_of_process(request);
   const Backend backend = open_backend(request);
   keep_isa_of_process(request);

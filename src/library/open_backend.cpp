@@ -56,11 +56,6 @@ std::filesystem::path program_path() {
   return name == nullptr ? std::filesystem::path() : std::filesystem::canonical(name, error);
 }
 
-std::mutex& kernel_creation() {
-  static std::mutex mutex;  // beside the process's own choice, which it guards
-  return mutex;
-}
-
 }  // namespace
 
 std::string cuda_module_path() {
@@ -115,22 +110,6 @@ BackendRequest resumed_request(BackendRequest request, const std::string& record
   log.info("computing with --isa {} as the checkpoint did (this machine has {}, with other bits)",
            request.isa, cpu::isa_name(cpu::detect_isa()));
   return request;
-}
-
-KernelCreation::KernelCreation(const std::string& device, cpu::RowSums rows)
-    : lock_(device == "cpu" ? std::unique_lock(kernel_creation()) : std::unique_lock<std::mutex>()),
-      rows_(rows) {
-  if (lock_.owns_lock()) cpu::use_row_sums(rows_);
-}
-
-void KernelCreation::release() {
-  if (lock_.owns_lock()) lock_.unlock();
-}
-
-void KernelCreation::take_again() {
-  if (lock_.mutex() == nullptr || lock_.owns_lock()) return;
-  lock_.lock();
-  cpu::use_row_sums(rows_);
 }
 
 }  // namespace octet

@@ -1,7 +1,6 @@
 // A back end by the names that users write: what the command line, Python and include/octet open.
 #pragma once
 
-#include <mutex>
 #include <string>
 
 #include "backends/cpu/tile_gemm.h"
@@ -41,19 +40,5 @@ BackendRequest resumed_request(BackendRequest request, const std::string& record
 std::string cuda_module_path();
 // The same for liboctet_mpi.so, beside the program alone.
 std::string mpi_module_path();
-
-// On the CPU, how GEMMs treat their last rows is one choice a process (cpu::RowSums), made by the
-// kernels that are created. Whoever creates kernels holds one of these meanwhile: then users of
-// either choice, also on other threads, each get their own. On other devices it does nothing.
-class KernelCreation {
- public:
-  KernelCreation(const std::string& device, cpu::RowSums rows);
-  void release();  // before its end
-  void take_again();
-
- private:
-  std::unique_lock<std::mutex> lock_;
-  cpu::RowSums rows_;
-};
 
 }  // namespace octet

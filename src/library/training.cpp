@@ -82,9 +82,7 @@ struct Training::State {
   void run(PausedThread& self) {
     if (mode == StartMode::resume) keep_what_resumes(posix_files(), loaded, log);
     request.deterministic = loaded.config.train.deterministic;
-    KernelCreation creation(request.device, request.rows);
     const Backend backend = open_backend(request, log);
-    creation.release();
     for (const DeviceLibrary& library : backend.device->libraries()) {
       if (!library.problem.empty()) log.warning("{}: {}", library.name, library.problem);
     }
@@ -92,15 +90,10 @@ struct Training::State {
                                     {.data = {.log = log, .threads = request.threads}});
     loaded = opened.loaded;
     config = resolved_yaml(loaded.config);
-    creation.take_again();
     run_to_end(loaded.config, opened.data,
                {posix_files(), *backend.device, *backend.catalogue, isa_of(request)},
-               {mode, loaded.source}, [&](Trainer& now, const RunStart& start) {
-                 creation.release();
-                 const TrainResult part = run_trainer(self, now, start);
-                 creation.take_again();
-                 return part;
-               });
+               {mode, loaded.source},
+               [&](Trainer& now, const RunStart& start) { return run_trainer(self, now, start); });
   }
 
   TrainResult run_trainer(PausedThread& self, Trainer& now, const RunStart& start) {
@@ -133,7 +126,6 @@ Training::Training(const Machine& machine, const TrainingConfig& config,
   if (state.mode == StartMode::resume) {
     state.request = resumed_request(
         state.request, recorded_isa(posix_files(), state.loaded.config.out), state.log);
-    const KernelCreation creation(state.request.device, state.request.rows);
     expect_isa_of_process(state.request);
   }
   state.thread = std::make_unique<PausedThread>([&state](PausedThread& self) { state.run(self); });

@@ -87,6 +87,7 @@ class ReferenceLaunch {
 std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node& node) const {
   const NodeView view{graph, node};
   if (has_block_scales(node)) return std::nullopt;  // GEMMs read what is dequantized before
+  const RowSumsScope scope(rows_);
   auto key = choice_key(view);
   if (const auto known = choices_.find(key); known != choices_.end()) return known->second;
   KernelChoice choice;
@@ -105,6 +106,7 @@ std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node&
 }
 
 LaunchFn CpuCatalogue::prepare(const Graph& graph, const Node& node) {
+  const RowSumsScope scope(rows_);
   const NodeView view{graph, node};
   if (const Binding* binding = fast_binding(view)) return binding->prepare(view, context_);
   if (const auto widened = widened_node(view)) return widened->prepare(context_);
@@ -120,12 +122,11 @@ std::optional<WidenedNode> CpuCatalogue::widened_node(const NodeView& view) cons
 }
 
 Backend make_backend(int n_threads, Isa isa, RowSums rows, Group* group) {
-  use_row_sums(rows);
   if (isa != Isa::scalar) limit_isa(isa);
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(n_threads);
   backend.device = std::make_unique<CpuDevice>(isa, backend.pool->n_threads());
-  backend.catalogue = std::make_unique<CpuCatalogue>(isa, *backend.pool, group);
+  backend.catalogue = std::make_unique<CpuCatalogue>(isa, rows, *backend.pool, group);
   return backend;
 }
 

@@ -8,6 +8,7 @@
 #include "backends/cpu/bind/binding.h"
 #include "backends/cpu/bind/widened.h"
 #include "backends/cpu/isa.h"
+#include "backends/cpu/tile_gemm.h"
 #include "base/thread_pool.h"
 #include "plan/catalogue.h"
 
@@ -15,8 +16,8 @@ namespace octet::cpu {
 
 class CpuCatalogue : public Catalogue {
  public:
-  CpuCatalogue(Isa isa, ThreadPool& pool, Group* group = nullptr)
-      : isa_(isa), context_{.pool = pool, .group = group} {}
+  CpuCatalogue(Isa isa, RowSums rows, ThreadPool& pool, Group* group = nullptr)
+      : isa_(isa), rows_(rows), context_{.pool = pool, .group = group} {}
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
   bool wants_k_major() const override { return false; }  // a product packs both factors anyway
@@ -26,6 +27,7 @@ class CpuCatalogue : public Catalogue {
   std::optional<WidenedNode> widened_node(const NodeView& view) const;
 
   Isa isa_;
+  RowSums rows_;
   Context context_;
   // Choices by the text of op, attributes and types: layers repeat themselves, and asking a library
   // for its scratch is slow.

@@ -3,6 +3,7 @@
 #include <cpuid.h>
 
 #include <dnnl.hpp>
+#include <mutex>
 
 #include <hwy/highway.h>
 #include "backends/cpu/simd_targets.h"
@@ -75,6 +76,10 @@ void limit_isa(Isa isa) {
                 isa_name(isa));
   }
   if (isa == Isa::scalar) return;
+  static std::mutex mutex;
+  static Isa current = Isa::scalar;  // kernels may be running that another thread made
+  const std::lock_guard lock(mutex);
+  if (isa == current) return;
   const dnnl::status status = dnnl::set_max_cpu_isa(library_isa(isa));
   // Too late to change it: harmless as long as the library stays within the limit.
   if (status != dnnl::status::success && library_exceeds(isa)) {
@@ -84,6 +89,7 @@ void limit_isa(Isa isa) {
   hwy::SetSupportedTargetsForTest(0);  // what the machine has, whatever an earlier call said
   hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() & highway_targets(isa));
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  current = isa;
 }
 
 Dtype bf16_compute_dtype() {

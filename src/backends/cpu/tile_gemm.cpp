@@ -3,10 +3,12 @@
 #include <omp.h>
 
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <dnnl.hpp>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -15,7 +17,7 @@
 namespace octet::cpu {
 namespace {
 
-std::atomic<RowSums> g_row_sums = RowSums::library;
+thread_local RowSums t_row_sums = RowSums::library;
 
 dnnl::memory::data_type library_type(Dtype dtype) {
   CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16);
@@ -224,15 +226,19 @@ void TileGemm::run(int thread, const Buffers& buffers) const {
   s.execute(t, buffers.a, buffers.b, buffers.c, buffers.scratch);
 }
 
-void use_row_sums(RowSums sums) {
-  g_row_sums = sums;
+RowSumsScope::RowSumsScope(RowSums sums) : before_(std::exchange(t_row_sums, sums)) {}
+
+RowSumsScope::~RowSumsScope() {
+  t_row_sums = before_;
 }
 
 RowSums row_sums() {
-  return g_row_sums;
+  return t_row_sums;
 }
 
-SumOrder library_sum_order(int64_t k) {
+namespace {
+
+SumOrder tried_sum_order(int64_t k) {
   constexpr int64_t kColumns = kTileColumns, kTriedRows = 2;
   const TileGemm product({kTileRows, kColumns, k, Dtype::f32, false}, 1);
   const auto n_a = static_cast<size_t>(kTileRows * k), n_b = static_cast<size_t>(k * kColumns);
@@ -263,6 +269,18 @@ SumOrder library_sum_order(int64_t k) {
     if (std::memcmp(c.data(), tried.data(), n_bytes) == 0) return {block};
   }
   return {};
+}
+
+}  // namespace
+
+SumOrder library_sum_order(int64_t k) {
+  // A trial multiplies kTileRows x k by k x kTileColumns; models have few k, but many products.
+  static std::mutex mutex;
+  static std::map<std::pair<dnnl::cpu_isa, int64_t>, SumOrder> known;
+  const std::lock_guard lock(mutex);
+  const auto [it, is_new] = known.try_emplace({dnnl::get_effective_cpu_isa(), k});
+  if (is_new) it->second = tried_sum_order(k);
+  return it->second;
 }
 
 }  // namespace octet::cpu

@@ -23,11 +23,22 @@ inline constexpr int64_t kTileColumns = 64;
 inline constexpr int64_t kTileDepth = 32;
 inline constexpr int64_t kTileRows = 64;
 
-// What products that are made from now on do with their last rows: one choice a process, as the
-// library's instruction set is (isa.h). Training keeps the library's; generation wants the same
-// bits for any number of rows.
+// What a product does with its last rows. Training keeps the library's way; generation wants the
+// same bits for any number of rows. Scratch and kernel depend on it, so a back end asks for both
+// inside a scope of its own choice.
 enum class RowSums : uint8_t { library, same };
-void use_row_sums(RowSums sums);
+
+// While it lives, products that this thread makes are of this kind. Scopes nest.
+class RowSumsScope {
+ public:
+  explicit RowSumsScope(RowSums sums);
+  ~RowSumsScope();
+  RowSumsScope(const RowSumsScope&) = delete;
+  RowSumsScope& operator=(const RowSumsScope&) = delete;
+
+ private:
+  RowSums before_;
+};
 RowSums row_sums();
 
 struct TileShape {
@@ -37,7 +48,8 @@ struct TileShape {
 };
 
 // The order in which the library adds the k products of an element, found by trying: both kinds of
-// kernel multiply the same numbers. Not known where no order gives the library's bits.
+// kernel multiply the same numbers. Not known where no order gives the library's bits. Kept for
+// each k and instruction set.
 SumOrder library_sum_order(int64_t k);
 
 class TileGemm {

@@ -96,7 +96,9 @@ TEST(Training, evaluates_between_steps_and_changes_nothing) {
   while (const auto step = training.step()) {
     const auto loss = training.evaluate();
     ASSERT_TRUE(loss.has_value());
-    if (step->val_loss) EXPECT_EQ(*loss, *step->val_loss);
+    if (step->val_loss) {
+      EXPECT_EQ(*loss, *step->val_loss);
+    }
   }
   EXPECT_EQ(training.evaluate(), training.result()->val_loss);
   expect_same_run(folder / "mine", folder / "run");

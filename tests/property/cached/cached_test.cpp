@@ -170,8 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // As the CPU generates: pieces of any length, texts at different places, other texts beside them.
 TEST(CachedBits, are_those_of_the_training_forward) {
-  tiny::backend();  // which would choose otherwise
-  cpu::use_row_sums(cpu::RowSums::same);
+  cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa(), cpu::RowSums::same);
   for (const ModelKind kind : {ModelKind::llama, ModelKind::gpt2, ModelKind::qwen3}) {
     for (const char* recipe : {"fp32", "bf16"}) {
       ModelSpec spec = tiny::spec(kind);
@@ -179,7 +178,7 @@ TEST(CachedBits, are_those_of_the_training_forward) {
       const auto cached = [](std::string_view name, int64_t seq) {
         return FunctionKey{name, {.batch = kTexts, .seq = seq, .cache = 40}};
       };
-      CachedProgram program(spec, recipe, tiny::backend(),
+      CachedProgram program(spec, recipe, backend,
                             {whole, cached(function::fill, 5), cached(function::prefill, 3),
                              cached(function::decode, 1)});
       const Rows all = rows(0, kTokens);
@@ -202,6 +201,20 @@ TEST(CachedBits, are_those_of_the_training_forward) {
       }
     }
   }
+}
+
+// A back end's kernels stay of its kind, whatever is opened beside it.
+TEST(CachedBits, do_not_depend_on_other_back_ends) {
+  cpu::Backend same = cpu::make_backend(2, cpu::detect_isa(), cpu::RowSums::same);
+  const ModelSpec spec = tiny::spec(ModelKind::gpt2);
+  const FunctionKey whole{function::logits, {.batch = kTexts, .seq = kTokens}};
+  const Rows all = rows(0, kTokens);
+  const auto logits = [&] {
+    return CachedProgram(spec, "fp32", same, {whole}).run(whole, all.tokens, all.positions);
+  };
+  const std::vector<float> alone = logits();
+  const cpu::Backend other = cpu::make_backend(2, cpu::detect_isa(), cpu::RowSums::library);
+  EXPECT_EQ(logits(), alone);
 }
 
 TEST(CachedSizes, a_cache_that_is_too_small_is_refused) {

@@ -15,12 +15,6 @@
 namespace octet::cpu {
 namespace {
 
-// While it lives, products sum as generation wants them.
-struct SameRows {
-  SameRows() { use_row_sums(RowSums::same); }
-  ~SameRows() { use_row_sums(RowSums::library); }
-};
-
 constexpr int64_t kCounts[] = {1,  2,  3,  4,  5,  6,   7,   8,   13, 31,
                                48, 63, 64, 65, 71, 128, 130, 192, 200};
 
@@ -66,7 +60,7 @@ struct RowsCase {
 class GemmRowsTest : public testing::TestWithParam<RowsCase> {};
 
 TEST_P(GemmRowsTest, bits_are_those_of_many_rows) {
-  const SameRows same;
+  const RowSumsScope same(RowSums::same);
   const auto [dtype, trans_b, n, k] = GetParam();
   constexpr int64_t kMany = 256;
   const auto a = stored(noise(static_cast<size_t>(kMany * k), 1), dtype);
@@ -134,7 +128,7 @@ std::vector<float> attended(int64_t q_len, int64_t capacity, int64_t window) {
 }
 
 TEST(AttentionRows, bits_over_a_cache_are_those_of_the_whole_text) {
-  const SameRows same;
+  const RowSumsScope same(RowSums::same);
   if (!library_sum_order(32).is_known()) GTEST_SKIP() << "the order of sums is not known";
   for (const int64_t window : {0, 50}) {
     const std::vector<float> whole = attended(200, 0, window);
