@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
 
 #include "base/error.h"
 #include "bench/codec_bench.h"
+#include "bench/decode_bench.h"
 #include "bench/kernels_bench.h"
 #include "bench/layer_bench.h"
 #include "bench/optimizer_bench.h"
@@ -18,6 +18,7 @@
 #include "bench/step_bench.h"
 #include "cli/backend.h"
 #include "cli/bench_ranks.h"
+#include "cli/enum_option.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "passes/precision/recipe.h"
@@ -39,6 +40,8 @@ struct BenchFlags {
   int64_t params = int64_t{1} << 24;
   int64_t documents = 0;
   bool by_kernel = false;
+  int64_t texts = 1, context = 128;  // of decode
+  FrozenFormat weights = FrozenFormat::as_computed;
   int ranks = 0;  // of step: 0: one, by itself; of links: 0: two
   RankKind kind = RankKind::threads;
 };
@@ -74,6 +77,7 @@ class BenchRun {
       const auto kernel_rows = flags_.by_kernel ? KernelRows::yes : KernelRows::no;
       add(bench_steps(machine_, rounds({}), ceilings_, kernel_rows));
     }
+    if (flags_.what == "decode") add(decode());
     if (flags_.what == "layer") add(bench_layers(machine_, rounds({"model.layers=1"}), ceilings_));
     if (wants("optimizer")) {
       machine_.log.info("bench: optimizer");
@@ -103,9 +107,7 @@ class BenchRun {
     if (options.device == "cuda") return "cuda";
     return options.isa == "auto" ? cpu::isa_name(cpu::detect_isa()) : options.isa;
   }
-  bool wants(const char* what) const {
-    return flags_.what == what || (flags_.what.empty() && std::string(what) != "layer");
-  }
+  bool wants(const char* what) const { return flags_.what == what || flags_.what.empty(); }
 
   KernelNeeds needs() const { return {.deterministic = config("bf16", {}).train.deterministic}; }
 
@@ -140,6 +142,25 @@ class BenchRun {
       const RunConfig run = config(recipe, {});
       const ProgramOptions program = program_options(run, model_from_config(posix_files(), run));
       const BenchRows rows = bench_step_kernels(machine_, program, ceilings_);
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }
+
+  BenchRows decode() {
+    BenchRows all;
+    for (const std::string& recipe :
+         recipes_.empty() ? std::vector<std::string>{"bf16"} : recipes_) {
+      const auto kernel_rows = flags_.by_kernel ? KernelRows::yes : KernelRows::no;
+      const BenchRows rows =
+          bench_decode(machine_,
+                       {.spec = model_from_config(posix_files(), config(recipe, {})),
+                        .recipe = recipe,
+                        .weights = flags_.weights,
+                        .texts = flags_.texts,
+                        .context = flags_.context,
+                        .rounds = flags_.rounds},
+                       ceilings_, kernel_rows);
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;
@@ -217,9 +238,9 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
   bench
       ->add_option(
           "what", flags->what,
-          "layer, step, kernels, optimizer, or links (between ranks); without: step, kernels and "
-          "optimizer")
-      ->check(CLI::IsMember({"layer", "step", "kernels", "optimizer", "links"}))
+          "layer, step, decode, kernels, optimizer, or links (between ranks); without: step, "
+          "kernels and optimizer")
+      ->check(CLI::IsMember({"layer", "step", "decode", "kernels", "optimizer", "links"}))
       ->type_name("WHAT");
   bench->add_option("config", flags->config, "YAML file; without: the 25 M Llama, 8 x 256 tokens")
       ->type_name("CONFIG");
@@ -242,13 +263,18 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
                    "--recipes says otherwise); links without: 2")
       ->check(CLI::Range(1, 64))
       ->type_name("N");
-  bench
-      ->add_option("--over", flags->kind,
-                   "what ranks on the CPU are; a launcher's are its own processes")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, RankKind>{
-          {"threads", RankKind::threads}, {"processes", RankKind::processes}}))
-      ->type_name("threads|processes");
-  bench->add_flag("--by-kernel", flags->by_kernel, "step: also a row for each kernel of one step");
+  add_enum_option(*bench, "--over", flags->kind,
+                  "what ranks on the CPU are; a launcher's are its own processes");
+  bench->add_flag("--by-kernel", flags->by_kernel,
+                  "step, decode: also a row for each kernel of one step");
+  bench->add_option("--texts", flags->texts, "decode: texts side by side")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  bench->add_option("--context", flags->context, "decode: tokens of each text in its cache")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  add_enum_option(*bench, "--weights", flags->weights,
+                  "decode: what the layers' matrices are kept as");
   bench->callback([flags, &options] { run_bench(*flags, options); });
 }
 

@@ -12,6 +12,9 @@ enum class RankKind : uint8_t { threads, processes };
 constexpr std::string_view enum_name(RankKind kind) {
   return kind == RankKind::threads ? "threads" : "processes";
 }
+constexpr int enum_count(RankKind) {
+  return 2;
+}
 
 // Calls body once a rank, with the options of one that shares the cores, and with what the ranks
 // are ("threads", "processes", "ranks over TCP", "ranks over MPI"). Where a launcher started this

@@ -70,6 +70,7 @@ GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& op
                        {.model = flags.model,
                         .tokenizer = flags.tokenizer,
                         .recipe = flags.recipe,
+                        .weights = flags.weights,
                         .unknown_keys = unknown_keys(flags.strict),
                         .context = flags.context},
                        make_log(options));

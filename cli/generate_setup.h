@@ -18,6 +18,7 @@ struct GenerateFlags {
   std::string model, prompt, prompts, tokenizer, recipe, chat_template = "auto", system;
   std::vector<std::string> stop;
   int64_t max_tokens = 200, batch = 1, context = 0;
+  FrozenFormat weights = FrozenFormat::as_computed;
   Sampling sampling = {};
   bool chat = false, strict = false;
 };

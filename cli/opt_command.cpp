@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/named_enum.h"
 #include "cli/backend.h"
+#include "cli/enum_option.h"
 #include "compile/lower.h"
 #include "ir/parse.h"
 #include "ir/print.h"
@@ -24,7 +24,6 @@ struct OptFlags {
   std::vector<std::string> passes;
   std::string target;  // empty: none is asked
   bool list = false;
-  std::string shard, reduce;  // empty: as the options have it
   ParallelOptions parallel;
 };
 
@@ -70,10 +69,7 @@ void run_opt(const OptFlags& flags, const GlobalOptions& options) {
   const std::string name = flags.file == "-" ? "standard input" : flags.file;
   const Graph graph = parse_graph(read_graph_text(flags.file), name);
   verify_input(graph, name);
-  ParallelOptions parallel = flags.parallel;
-  if (const auto stage = enum_from_name<ShardStage>(flags.shard)) parallel.shard = *stage;
-  if (const auto format = enum_from_name<ReduceFormat>(flags.reduce)) parallel.reduce = *format;
-  Graph result = run_passes(graph, flags.passes, parallel);
+  Graph result = run_passes(graph, flags.passes, flags.parallel);
   if (!flags.target.empty()) result = lower_for(flags.target, result, options);
   write_data(print(result));
 }
@@ -92,10 +88,9 @@ void add_opt_command(CLI::App& app, GlobalOptions& options) {
   opt->add_option("--ranks", flags->parallel.ranks,
                   "ranks that gather_parameters and shard_updates cut for")
       ->check(CLI::Range(1, 1 << 12));
-  opt->add_option("--shard", flags->shard, "what they cut (parallel.shard)")
-      ->check(CLI::IsMember(enum_names<ShardStage>()));
-  opt->add_option("--reduce", flags->reduce, "what gradients travel as (parallel.reduce)")
-      ->check(CLI::IsMember(enum_names<ReduceFormat>()));
+  add_enum_option(*opt, "--shard", flags->parallel.shard, "what they cut (parallel.shard)");
+  add_enum_option(*opt, "--reduce", flags->parallel.reduce,
+                  "what gradients travel as (parallel.reduce)");
   opt->add_flag("--list", flags->list, "list the passes");
   opt->callback([flags, &options] { run_opt(*flags, options); });
 }

@@ -454,7 +454,7 @@ def picks(rows, values):
 
 
 def byte_tokenizer():
-    """Ids are bytes."""
+    """Ids are bytes; byte 0, which no text has, ends a text (lm-eval wants one that does)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     letters = [c for c in range(256) if 33 <= c <= 126 or 161 <= c <= 172 or 174 <= c]
     others = [c for c in range(256) if c not in letters]
@@ -462,7 +462,7 @@ def byte_tokenizer():
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=chr(256))
 
 
 def tasks(octet, data, trained=None):

@@ -37,6 +37,7 @@ struct ProgramOptions {
   BatchSize train = {};                    // fixes the persistent layout and the training functions
   int accumulate = 1;
   bool inference_only = false;            // no states: only functions that run forward
+  bool freezes_parameters = false;        // for recipe_options.frozen, without adapters
   std::vector<Pass> forward_passes = {};  // Typed -> Typed, of functions that run forward
 };
 

@@ -83,7 +83,8 @@ std::unique_ptr<Plan> Program::compile(const FunctionKey& key) {
   const Graph typed = composed == composed_.end() ? compose(key) : std::move(composed->second);
   if (composed != composed_.end()) composed_.erase(composed);
   FuseReport report;
-  const FuseOptions wanted{.quantizes_gradients = catalogue_.quantizes_gradients()};
+  const FuseOptions wanted{.quantizes_gradients = catalogue_.quantizes_gradients(),
+                           .few_rows = catalogue_.few_rows()};
   const Pass pass{.name = "fuse",
                   .run = [&](const Graph& graph) { return fuse(graph, &report, wanted); }};
   const Graph fused = run_pass(pass, typed, &typed_.log());

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "formats/codec.h"
 #include "formats/quantize.h"
-#include "infer/inference.h"
+#include "infer/stored_weights.h"
 #include "ir/fixed_scale.h"
 #include "ir/states.h"
 #include "math/master.h"

@@ -27,6 +27,7 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
       find_model_source(files, request.model, log, request.unknown_keys);
   if (!request.tokenizer.empty()) source.tokenizer = request.tokenizer;
   source.recipe = generation_recipe(source, request, log);
+  source.stored = request.weights;
   if (source.tokenizer.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",

@@ -17,6 +17,7 @@ struct GenerationRequest {
   std::string model;           // as find_model_source takes it
   std::string tokenizer = {};  // "bytes" or a path; empty: the model's own
   std::string recipe = {};     // empty: the run's if it has no 8-bit operands, else bf16
+  FrozenFormat weights = FrozenFormat::as_computed;
   UnknownKeys unknown_keys = UnknownKeys::are_warnings;
   int64_t context = 0;  // most tokens of a text; 0: the model's
 };

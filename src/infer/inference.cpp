@@ -9,6 +9,7 @@
 #include "compile/budget.h"
 #include "formats/codec.h"
 #include "infer/model_spec.h"
+#include "infer/stored_weights.h"
 
 namespace octet {
 namespace {
@@ -24,6 +25,8 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
            return fake_quantize_inputs(graph, inputs);
          }});
   }
+  options.freezes_parameters = is_quantized(precision.stored);
+  options.recipe_options.frozen = precision.stored;
   options.train = size;
   options.inference_only = true;
   return options;
@@ -42,33 +45,11 @@ void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount]
 
 }  // namespace
 
-std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype) {
-  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-  encode_weights(values, dtype, bytes);
-  return bytes;
-}
-
-void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::byte> out) {
-  CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16);
-  CHECK(out.size() == values.size() * static_cast<size_t>(dtype_bytes(dtype)));
-  if (dtype == Dtype::f32) {
-    if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
-    return;
-  }
-  const auto each = [&](auto code_of) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      const auto code = static_cast<uint16_t>(code_of(values[i]));
-      std::memcpy(out.data() + 2 * i, &code, 2);
-    }
-  };
-  if (dtype == Dtype::bf16) return each(bf16_from_f32);
-  each([](float value) { return encode<Dtype::fp16>(value, Rounding::rne); });
-}
-
 Inference::Inference(const ModelSpec& spec, const Precision& precision,
                      std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue)
     : spec_(resolved(spec)),
       inputs_(precision.inputs),
+      stored_(precision.stored),
       program_(inference_options(spec, precision, functions.front().size), catalogue,
                {functions.begin(), functions.end()}) {
   for (const FunctionKey& f : functions) program_.plan(f.name, f.size);
@@ -82,22 +63,7 @@ Inference::Inference(const ModelSpec& spec, const Precision& precision,
 
 void Inference::load(const WeightReader& weights) {
   CHECK(weights.inputs() == inputs_);
-  Device& device = arenas_->device();
-  const std::vector<ParameterSpec> parameters = model_parameters(spec_);
-  const int n_threads = device.info().n_threads;
-  std::vector<std::unique_ptr<DeviceMemory>> buffers(static_cast<size_t>(n_threads));
-  read_in_pieces(weights, parameters, n_threads, [&](const WeightPiece& piece) {
-    const Layout::Slot& slot = program_.layout().slots.at(piece.parameter.name);
-    CHECK(slot.type.n_elems() == n_elems(piece.parameter.shape));
-    const int64_t width = dtype_bytes(slot.type.dtype);
-    const int64_t n_bytes = static_cast<int64_t>(piece.values.size()) * width;
-    auto& buffer = buffers[static_cast<size_t>(piece.thread)];
-    if (!buffer || buffer->bytes() < n_bytes) buffer = device.allocate_host(n_bytes);
-    encode_weights(piece.values, slot.type.dtype,
-                   std::span(buffer->data(), static_cast<size_t>(n_bytes)));
-    std::byte* to = arenas_->lane(slot.lane) + slot.offset + piece.first * width;
-    device.copy_in(to, buffer->data(), n_bytes);
-  });
+  load_weights(*arenas_, program_.layout(), weights, spec_, stored_);
 }
 
 BoundPlan& Inference::function(std::string_view name, const BatchSize& size) {

@@ -11,20 +11,23 @@
 #include "compile/program.h"
 #include "infer/weights.h"
 #include "nn/model.h"
+#include "passes/precision/store_frozen.h"
 #include "runtime/executor.h"
 
 namespace octet {
 
-// A recipe, and of a quantized model what its weights say of its activations
-// (WeightReader::inputs); load() CHECKs that they say the same.
+// A recipe; of a quantized model what its weights say of its activations (WeightReader::inputs;
+// load() CHECKs that they say the same); and what the layers' matrices are kept as.
 struct Precision {
   // NOLINTNEXTLINE(google-explicit-constructor): a recipe's name alone is one.
-  Precision(std::string recipe, FakeQuantizeInputs inputs = {})
-      : recipe(std::move(recipe)), inputs(std::move(inputs)) {}
+  Precision(std::string recipe, FakeQuantizeInputs inputs = {},
+            FrozenFormat stored = FrozenFormat::as_computed)
+      : recipe(std::move(recipe)), inputs(std::move(inputs)), stored(stored) {}
   // NOLINTNEXTLINE(google-explicit-constructor)
   Precision(const char* recipe) : recipe(recipe) {}
   std::string recipe;
   FakeQuantizeInputs inputs = {};
+  FrozenFormat stored = FrozenFormat::as_computed;  // passes/precision/store_frozen.h
 };
 
 class Inference {
@@ -55,14 +58,10 @@ class Inference {
  private:
   ModelSpec spec_;
   FakeQuantizeInputs inputs_;
+  FrozenFormat stored_;
   Program program_;
   std::unique_ptr<Arenas> arenas_;
   std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;
 };
-
-// Values as a slot of this dtype holds them, f32, BF16 or FP16, rounded to nearest even.
-std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype);
-// The same into `out`, which has their size.
-void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::byte> out);
 
 }  // namespace octet

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "formats/codec.h"
-#include "infer/inference.h"
+#include "infer/stored_weights.h"
 
 namespace octet {
 namespace {

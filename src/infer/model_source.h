@@ -9,14 +9,16 @@
 #include "config/load.h"
 #include "config/run_config.h"
 #include "nn/model.h"
+#include "passes/precision/store_frozen.h"
 
 namespace octet {
 
 struct ModelSource {
   ModelSpec spec;
-  std::string folder;            // the run's, or the model's; has its config.json
-  std::string weights;           // a model folder, or one .safetensors file
-  std::string recipe = "fp32";   // of the run
+  std::string folder;           // the run's, or the model's; has its config.json
+  std::string weights;          // a model folder, or one .safetensors file
+  std::string recipe = "fp32";  // of the run
+  FrozenFormat stored = FrozenFormat::as_computed;  // what the layers' matrices are kept as
   std::string tokenizer;         // "bytes" or a file; empty where the folder does not say
   int64_t seq = 0;               // trained length of a sequence
   std::optional<RunConfig> run;  // where it is a run

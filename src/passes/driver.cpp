@@ -82,6 +82,11 @@ std::vector<Pass> make_list(const ParallelOptions& parallel) {
        .run = [](const Graph& g) { return fuse(g, nullptr, {.quantizes_gradients = true}); },
        .help = "fuse, as targets want it that quantize gradients where they are made",
        .wants = Phase::typed},
+      {.name = "fuse_few_rows",
+       .run = [](const Graph& g) { return fuse(g, nullptr, {.few_rows = 2}); },
+       .help =
+           "fuse, as targets want it whose GEMMs of up to two rows read codes and add residuals",
+       .wants = Phase::typed},
   };
   std::ranges::move(parallel_passes(parallel), std::back_inserter(list));
   for (const Recipe* recipe : all_recipes()) {

@@ -74,6 +74,9 @@ class Catalogue {
   virtual bool wants_k_major() const { return true; }
   // Whether gradients are quantized in the kernel that makes them (passes/lower/fuse.h).
   virtual bool quantizes_gradients() const { return false; }
+  // The most rows of a GEMM that takes the codes of E4M3 weights beside a factor of 16 bits, and a
+  // residual as its addend (passes/lower/fuse.h); 0: there is no such kernel.
+  virtual int64_t few_rows() const { return 0; }
   // Queues the drawing. false: the host has to.
   virtual bool draw(const WeightDraw& what) { return static_cast<void>(what), false; }
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "infer/inference.h"
+#include "infer/stored_weights.h"
 
 namespace octet {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/philox.h"
 #include "compile/budget.h"
 #include "infer/batch_inputs.h"
-#include "infer/inference.h"
+#include "infer/stored_weights.h"
 
 namespace octet {
 namespace {

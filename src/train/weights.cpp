@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "infer/inference.h"
+#include "infer/stored_weights.h"
 #include "ir/fixed_scale.h"
 #include "ir/sharding.h"
 #include "math/adamw.h"

@@ -173,6 +173,14 @@ Graph fuse(const Graph& graph, FuseReport* report, FuseOptions options) {
   };
   for (const FuseRule& rule : fuse_rules()) apply(rule);
   if (options.quantizes_gradients) apply({"gradient_quantize", match_gradient_quantize});
+  if (const int64_t rows = options.few_rows; rows > 0) {
+    apply({"stored_weight", [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {
+             return match_stored_weight(m, node, rows);
+           }});
+    apply({"residual", [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {
+             return match_accumulate(m, node, rows);
+           }});
+  }
   current = fuse_amax(current);
   apply({"amax_quantize", match_amax_quantize});
   current.phase = Phase::lowered;

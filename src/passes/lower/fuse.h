@@ -10,6 +10,9 @@
 //                     statistics of before too, where a gradient keeps them
 //   gemm_accumulate   add(x, gemm) -> gemm with addend
 //   norm_grad_accumulate  add(x, norm's gradient) -> the gradient with addend
+//   stored_weight     dequantize -> gemm of few rows: the GEMM reads the weight's codes
+//   residual          add(x, gemm of few rows), forward: gemm with addend; both where the target
+//                     has such a kernel
 //   gradient_quantize  gated activation's gradients (-> amax -> scale) -> quantize_both of each, to
 //                     FP8: codes without wide stores, where the target asks for it
 // and at the end fuse_amax.h.
@@ -29,6 +32,7 @@ struct FuseReport {
 
 struct FuseOptions {
   bool quantizes_gradients = false;  // rule gradient_quantize
+  int64_t few_rows = 0;              // rules stored_weight and residual: of a GEMM; 0: none
 };
 
 // Throws nothing; strictness is the caller's, from the report.

@@ -11,7 +11,7 @@
 namespace octet {
 namespace {
 
-constexpr std::array kRules = {
+const std::array kRules = {
     FuseRule{"stored_operands", match_stored_operands},
     FuseRule{"add_quantize", match_add_quantize},
     FuseRule{"one_layout", match_one_layout},
@@ -93,8 +93,7 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
                .consumed = {m.id(node), m.id(*groups)}};
 }
 
-std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
-                                           std::vector<std::string>&) {
+std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_t forward_rows) {
   if (node.op != OpCode::add) return std::nullopt;
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [product, other] : both_orders(node)) {
@@ -102,10 +101,9 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
     if (gemm == nullptr || gemm->op != OpCode::gemm || gemm->in(Gemm::c) != kNoValue) continue;
     if (!m.read_once(product)) continue;
     if (m.dtype(other) != dtype || m.dtype(product) != dtype) continue;
-    // The forward residual stays apart, where it is repeated too: its sum is quantized from f32.
-    if (gemm->tag.role == Role::forward ||
-        std::get<GemmAttrs>(gemm->attrs).role == GemmRole::forward)
-      continue;
+    const bool is_forward = gemm->tag.role == Role::forward ||
+                            std::get<GemmAttrs>(gemm->attrs).role == GemmRole::forward;
+    if (is_forward && m.graph().type(product).shape[0] > forward_rows) continue;
     std::vector<ValueId> operands = gemm->operands;
     operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
     operands[Gemm::c] = other;
@@ -119,6 +117,40 @@ std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
                  .consumed = {m.id(*gemm)}};
   }
   return std::nullopt;
+}
+
+// The forward residual stays apart, where it is repeated too: its sum is quantized from f32.
+std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
+                                           std::vector<std::string>&) {
+  return match_accumulate(m, node, 0);
+}
+
+std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int64_t most_rows) {
+  if (node.op != OpCode::gemm) return std::nullopt;
+  const auto& attrs = std::get<GemmAttrs>(node.attrs);
+  const Shape& y = m.graph().type(node.out(Gemm::y)).shape;
+  const Shape& x = m.graph().type(node.in(Gemm::a)).shape;
+  const Dtype wide = m.dtype(node.in(Gemm::a));
+  const Node* dequantize = m.producer(node.in(Gemm::b));
+  const bool fits = y[0] <= most_rows && !attrs.trans_a && attrs.trans_b && x[1] % 16 == 0 &&
+                    (wide == Dtype::bf16 || wide == Dtype::fp16) &&
+                    node.in(Gemm::scale_a) == kNoValue && node.in(Gemm::scale_b) == kNoValue;
+  if (!fits || dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
+  const auto& stored = std::get<QuantizeAttrs>(dequantize->attrs);
+  if (stored.dtype != Dtype::e4m3 || stored.group != 0 || !stored.is_plain()) return std::nullopt;
+  if (!m.read_once(node.in(Gemm::b))) return std::nullopt;
+  std::vector<ValueId> operands = node.operands;
+  operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
+  operands[Gemm::b] = dequantize->in(Dequantize::q);
+  operands[Gemm::scale_b] = dequantize->in(Dequantize::scale);
+  return Match{.last = m.id(node),
+               .op = OpCode::gemm,
+               .attrs = node.attrs,
+               .operands = operands,
+               .replaces = node.results,
+               .dtypes = result_dtypes(m.graph(), node),
+               .tag = node.tag,
+               .consumed = {m.id(*dequantize)}};
 }
 
 std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,

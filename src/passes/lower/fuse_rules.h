@@ -1,6 +1,7 @@
 // What a fuse rule is, and what it sees of the graph. One file per rule family in this folder.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -46,8 +47,9 @@ struct Match {
 
 struct FuseRule {
   std::string_view name;
-  std::optional<Match> (*match)(const Matcher& m, const Node& node,
-                                std::vector<std::string>& near_misses);
+  std::function<std::optional<Match>(const Matcher& m, const Node& node,
+                                     std::vector<std::string>& near_misses)>
+      match;
 };
 
 // Replaces what the rule finds. A match is a near miss where it has a node of an earlier one, where
@@ -80,6 +82,9 @@ std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
 std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
                                          std::vector<std::string>& near_misses);
 // fuse_rules.cpp
+std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int64_t most_rows);
+// Of forward products those of at most so many rows.
+std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_t forward_rows);
 std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,
                                            std::vector<std::string>& near_misses);
 std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,

@@ -136,6 +136,22 @@ TEST(Bench, steps_of_ranks_have_a_row_for_each_rank_and_its_transfers) {
   }
 }
 
+TEST(Bench, a_decoded_token_is_measured_against_reading_weights_and_cache) {
+  const ScratchFolder folder;
+  for (const std::string weights : {"", ", weights e4m3"}) {
+    const std::string flag = weights.empty() ? "" : " --weights e4m3";
+    const json rows =
+        bench_rows(folder, "decode --recipes bf16 --texts 3 --context 20 --by-kernel" + flag);
+    expect_all_keys(rows);
+    const double ms = row_named(rows, "decode bf16" + weights + " time").at("value");
+    EXPECT_GT(row_named(rows, "decode bf16" + weights + " time").at("floor"), 0);
+    const double speed = row_named(rows, "decode bf16" + weights).at("value");
+    EXPECT_NEAR(speed, 3000 / ms, 3000 / ms * 0.01);
+    EXPECT_GT(row_named(rows, "decode bf16" + weights + ": add bf16 x bf16 -> bf16").at("value"),
+              0);
+  }
+}
+
 TEST(Bench, links_are_measured_by_size_between_threads_and_processes) {
   const ScratchFolder folder;
   for (const std::string over : {"threads", "processes"}) {

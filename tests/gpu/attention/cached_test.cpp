@@ -53,6 +53,24 @@ TEST(CachedAttention, one_token_at_a_time_is_near_the_reference) {
   }
 }
 
+// So many that a block takes two heads, or four, which share their keys.
+TEST(CachedAttention, heads_that_share_keys_are_near_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  std::vector<double> positions;
+  for (int i = 0; i < 40; ++i) positions.push_back(i * 5 % 190);
+  for (const int64_t kv_heads : {2, 4, 8, 16}) {
+    for (const int64_t head_dim : {64, 128, 136}) {
+      expect_near_the_reference({.attrs = {.batch = 40,
+                                           .seq = 1,
+                                           .heads = 32,
+                                           .kv_heads = kv_heads,
+                                           .head_dim = head_dim,
+                                           .capacity = 190}},
+                                positions, *gpu);
+    }
+  }
+}
+
 TEST(CachedAttention, rows_of_a_prompt_are_near_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);
   std::vector<double> positions;

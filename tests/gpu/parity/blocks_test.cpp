@@ -218,6 +218,38 @@ TEST(blocks, scaled_products_of_wide_factors_are_close_to_the_reference) {
   run_table(table, *gpu);
 }
 
+// Of one and two rows: factors alike, or codes beside 16 bits; columns that are no multiple of a
+// block's, and up to three passes of its threads over k.
+void add_few_rows(Table& table) {
+  struct Factors {
+    Dtype a, b;
+  };
+  for (const auto& [a, b] : {Factors{Dtype::bf16, Dtype::bf16}, Factors{Dtype::fp16, Dtype::fp16},
+                             Factors{Dtype::e4m3, Dtype::e4m3}, Factors{Dtype::bf16, Dtype::e4m3},
+                             Factors{Dtype::fp16, Dtype::e4m3}}) {
+    for (const int64_t m : {1, 2}) {
+      for (const int64_t k : {16, 48, 4096, 9008}) {
+        for (const int64_t n : {1, 37}) {
+          for (const OperandCase& c : {none(), tensor({m, n})}) {
+            table.put(
+                OpCode::gemm, GemmAttrs{.trans_b = true},
+                {typed({m, k}, a, Fill::normal), typed({n, k}, b, Fill::normal), c,
+                 is_quantized(a) ? scalar(0.125) : none(), is_quantized(b) ? scalar(16) : none()},
+                kSums);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(blocks, products_of_few_rows_are_close_to_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  Table table;
+  add_few_rows(table);
+  run_table(table, *gpu);
+}
+
 // 64 MiB of sums are 131,072 rows of 128.
 TEST(blocks, sums_apart_in_several_runs_of_rows_are_close_to_the_reference) {
   OCTET_GPU_OR_SKIP(gpu);

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "formats/codec.h"
-#include "infer/inference.h"
+#include "infer/stored_weights.h"
 #include "infer/weights.h"
 #include "io/model_files.h"
 #include "nn/hf_config.h"

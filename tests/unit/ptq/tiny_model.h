@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "infer/evaluate.h"
 #include "infer/inference.h"
+#include "infer/stored_weights.h"
 #include "nn/hf_config.h"
 #include "ptq/ptq.h"
 #include "unit/base/scratch_folder.h"

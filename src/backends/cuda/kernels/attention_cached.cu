@@ -1,7 +1,9 @@
 // Attention over a KV cache, for any type and head size, with f32 products: a block makes one row
-// of one head. Its keys are dealt to groups of lanes that hold eight columns a lane, each with a
-// softmax of its own; these are joined in a fixed order.
+// of one head, or of up to four that share their keys, so that it reads these once. Keys are dealt
+// to groups of lanes that hold eight columns a lane, each with a softmax of its own; these are
+// joined in a fixed order, which is the same for every number of heads.
 #include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/early_start.cuh"
 #include "backends/cuda/kernels/element.cuh"
 #include "backends/cuda/kernels/fast_math.cuh"
 
@@ -61,15 +63,16 @@ struct Partial {
   }
 };
 
-// The row of the block, and the keys that it sees.
+// The row of the block, the first of its heads, and the keys that it sees.
 struct Row {
   int64_t b, h, t;
   int first, last;
 
-  __device__ __forceinline__ Row(const AttentionParams& p, const int32_t* positions) {
-    h = blockIdx.x % p.heads;
-    t = blockIdx.x / p.heads % p.seq;
-    b = blockIdx.x / (p.heads * p.seq);
+  __device__ __forceinline__ Row(const AttentionParams& p, const int32_t* positions, int share) {
+    const int64_t n_blocks = p.heads / share;
+    h = blockIdx.x % n_blocks * share;
+    t = blockIdx.x / n_blocks % p.seq;
+    b = blockIdx.x / (n_blocks * p.seq);
     last = min(positions[b * p.seq + t], static_cast<int>(p.capacity) - 1);
     first = p.window > 0 ? max(last - static_cast<int>(p.window) + 1, 0) : 0;
   }
@@ -87,74 +90,124 @@ __device__ __forceinline__ void join_warps(const Partial (&parts)[kWarps][32], i
   }
 }
 
-template <Dtype T, int kLanes>
-__global__ void __launch_bounds__(kThreads)
-    cached(const __grid_constant__ AttentionParams p, const AttentionForward x) {
-  __shared__ Partial parts[kWarps][32];
-  const Row row(p, x.positions);
-  const int d = static_cast<int>(p.head_dim), lane = static_cast<int>(threadIdx.x % 32);
-  const int column = lane % kLanes * 8;
-  const int64_t stride = p.kv_heads * d, kv_head = row.h / (p.heads / p.kv_heads);
-  const int64_t at = row.b * p.capacity * stride + kv_head * d;
-  const auto* k = static_cast<const Storage<T>*>(x.k) + at;
-  const auto* v = static_cast<const Storage<T>*>(x.v) + at;
-  const int64_t o_at = ((row.b * p.seq + row.t) * p.heads + row.h) * d;
-  float q[8];
-  load_eight<T>(static_cast<const Storage<T>*>(x.q) + o_at, column, d, q);
-#pragma unroll
-  for (float& one : q) one *= p.scale * kLog2E;
+// The keys of a row that one block's heads see, as one thread reads them.
+template <Dtype T>
+struct Keys {
+  const Storage<T>*k, *v;
+  int64_t stride;
+  int column, head_dim;
+  int first, last;
+};
+
+// The partials of this thread's group of lanes, of which `group` is one of kThreads / kLanes.
+template <Dtype T, int kLanes, int kShare>
+__device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kShare][8],
+                                       Partial (&mine)[kShare]) {
   constexpr int kGroups = kThreads / kLanes;
   const int group = static_cast<int>(threadIdx.x) / kLanes;
-  Partial mine{-INFINITY, 0, {}};
-  for (int from = row.first; from <= row.last; from += kGroups * kAtOnce) {
-    float score[kAtOnce], values[kAtOnce][8];
+  for (int from = keys.first; from <= keys.last; from += kGroups * kAtOnce) {
+    float score[kShare][kAtOnce], values[kAtOnce][8];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const int key = min(from + u * kGroups + group, row.last);
-      float keys[8];
-      load_eight<T>(k + key * stride, column, d, keys);
-      load_eight<T>(v + key * stride, column, d, values[u]);
-      score[u] = 0;
+      const int key = min(from + u * kGroups + group, keys.last);
+      float of_key[8];
+      load_eight<T>(keys.k + key * keys.stride, keys.column, keys.head_dim, of_key);
+      load_eight<T>(keys.v + key * keys.stride, keys.column, keys.head_dim, values[u]);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) score[u] = __fmaf_rn(q[i], keys[i], score[u]);
+      for (int h = 0; h < kShare; ++h) {
+        score[h][u] = 0;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) score[h][u] = __fmaf_rn(q[h][i], of_key[i], score[h][u]);
+      }
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
+      const bool there = from + u * kGroups + group <= keys.last;
 #pragma unroll
-      for (int step = kLanes / 2; step > 0; step /= 2) {
-        score[u] += __shfl_xor_sync(kWholeWarp, score[u], step);
+      for (int h = 0; h < kShare; ++h) {
+        float sum = score[h][u];
+#pragma unroll
+        for (int step = kLanes / 2; step > 0; step /= 2) {
+          sum += __shfl_xor_sync(kWholeWarp, sum, step);
+        }
+        mine[h].add(there ? sum : -INFINITY, values[u]);
       }
-      const bool there = from + u * kGroups + group <= row.last;
-      mine.add(there ? score[u] : -INFINITY, values[u]);
     }
   }
 #pragma unroll
-  for (int step = kLanes; step < 32; step *= 2) mine.join(step);
-  parts[threadIdx.x / 32][lane] = mine;
-  __syncthreads();
-  const int c = static_cast<int>(threadIdx.x);
-  if (c >= d) return;
-  Partial all{-INFINITY, 0, {}};
-  join_warps(parts, c / 8, c % 8, all);
-  const float result = all.sum == 0 ? 0.0f : all.o[0] / all.sum;
-  static_cast<Storage<T>*>(x.o)[o_at + c] = from_float<T>(result);
-  if (c == 0) x.lse[(row.b * p.heads + row.h) * p.seq + row.t] = all.top * kLn2 + logf(all.sum);
+  for (int h = 0; h < kShare; ++h) {
+#pragma unroll
+    for (int step = kLanes; step < 32; step *= 2) mine[h].join(step);
+  }
 }
+
+template <Dtype T, int kLanes, int kShare>
+__global__ void __launch_bounds__(kThreads)
+    cached(const __grid_constant__ AttentionParams p, const AttentionForward x) {
+  __shared__ Partial parts[kWarps][32];
+  wait_for_previous();
+  start_next();
+  const Row row(p, x.positions, kShare);
+  const int d = static_cast<int>(p.head_dim), lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t stride = p.kv_heads * d, kv_head = row.h / (p.heads / p.kv_heads);
+  const int64_t at = row.b * p.capacity * stride + kv_head * d;
+  const Keys<T> keys{.k = static_cast<const Storage<T>*>(x.k) + at,
+                     .v = static_cast<const Storage<T>*>(x.v) + at,
+                     .stride = stride,
+                     .column = lane % kLanes * 8,
+                     .head_dim = d,
+                     .first = row.first,
+                     .last = row.last};
+  const int64_t o_at = ((row.b * p.seq + row.t) * p.heads + row.h) * d;
+  float q[kShare][8];
+  Partial mine[kShare];
+#pragma unroll
+  for (int h = 0; h < kShare; ++h) {
+    mine[h] = {-INFINITY, 0, {}};
+    load_eight<T>(static_cast<const Storage<T>*>(x.q) + o_at + h * d, keys.column, d, q[h]);
+#pragma unroll
+    for (float& one : q[h]) one *= p.scale * kLog2E;
+  }
+  attend<T, kLanes, kShare>(keys, q, mine);
+  const int c = static_cast<int>(threadIdx.x);
+#pragma unroll
+  for (int h = 0; h < kShare; ++h) {
+    if (h > 0) __syncthreads();  // all have read the head before
+    parts[threadIdx.x / 32][lane] = mine[h];
+    __syncthreads();
+    if (c >= d) continue;
+    Partial all{-INFINITY, 0, {}};
+    join_warps(parts, c / 8, c % 8, all);
+    const float result = all.sum == 0 ? 0.0f : all.o[0] / all.sum;
+    static_cast<Storage<T>*>(x.o)[o_at + h * d + c] = from_float<T>(result);
+    if (c == 0)
+      x.lse[(row.b * p.heads + row.h + h) * p.seq + row.t] = all.top * kLn2 + logf(all.sum);
+  }
+}
+
+template <Dtype T, int kShare>
+void launch_shared(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(attention_rows(p) / kShare);
+  const auto kernel = p.head_dim <= 64    ? cached<T, 8, kShare>
+                      : p.head_dim <= 128 ? cached<T, 16, kShare>
+                                          : cached<T, 32, kShare>;
+  launch_early(kernel, blocks, kThreads, stream, p, x);
+}
+
+// Blocks of fewer heads where there would be too few to fill the device.
+constexpr int64_t kEnoughBlocks = 256;
 
 }  // namespace
 
 void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(attention_rows(p));
+  const int64_t group = p.heads / p.kv_heads, rows = attention_rows(p);
+  const auto fits = [&](int64_t share) {
+    return group % share == 0 && rows / share >= kEnoughBlocks;
+  };
   visit_wide(p.dtype, [&]<Dtype T>() {
-    if (p.head_dim <= 64) {
-      cached<T, 8><<<blocks, kThreads, 0, stream>>>(p, x);
-    } else if (p.head_dim <= 128) {
-      cached<T, 16><<<blocks, kThreads, 0, stream>>>(p, x);
-    } else {
-      cached<T, 32><<<blocks, kThreads, 0, stream>>>(p, x);
-    }
+    if (fits(4)) return launch_shared<T, 4>(p, x, stream);
+    fits(2) ? launch_shared<T, 2>(p, x, stream) : launch_shared<T, 1>(p, x, stream);
   });
-  check_launch("attention over a cache");
 }
 
 }  // namespace octet::cuda

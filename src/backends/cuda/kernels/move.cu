@@ -1,4 +1,5 @@
 // Element by element: params/move.h.
+#include "backends/cuda/kernels/early_start.cuh"
 #include "backends/cuda/kernels/move.cuh"
 #include "backends/cuda/kernels/wide.cuh"
 #include "math/power_of_two.h"
@@ -62,6 +63,8 @@ __device__ __forceinline__ void apply(ElementOp op, float (&v)[8], const float (
 template <Dtype X>
 __global__ void __launch_bounds__(kThreads, 4)
     wide_elements(const __grid_constant__ ElementTask t) {
+  wait_for_previous();
+  start_next();
   const ElementParams& p = t.p;
   const Dtype da = known(X, p.a), db = known(X, p.b), dy = known(X, p.y);
   const int64_t base = int64_t{blockIdx.x} * kChunk;
@@ -163,7 +166,10 @@ void run_elements(const ElementParams& p, const Launch& args) {
   t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
   if (p.op <= kLastWideOp && is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.y)) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
-      wide_elements<X><<<grid_of(ceil_div(p.n, kChunk)), kThreads, 0, args.stream>>>(t);
+      const unsigned grid = grid_of(ceil_div(p.n, kChunk));
+      if (grid <= kMostEarlyRows)
+        return launch_early(wide_elements<X>, grid, kThreads, args.stream, t);
+      wide_elements<X><<<grid, kThreads, 0, args.stream>>>(t);
     });
   } else {
     any_elements<<<grid_of(ceil_div(p.n, kThreads)), kThreads, 0, args.stream>>>(t);

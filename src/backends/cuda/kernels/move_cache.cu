@@ -1,4 +1,5 @@
 // Rows of a KV cache replaced by new ones: params/move.h.
+#include "backends/cuda/kernels/early_start.cuh"
 #include "backends/cuda/kernels/move.cuh"
 #include "ir/ops/slots.h"
 
@@ -11,6 +12,8 @@ constexpr int kThreads = 128;
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     write_rows(const CacheWriteParams p, const Word* x, const int32_t* positions, Word* cache) {
+  wait_for_previous();
+  start_next();
   const int64_t row = blockIdx.x, position = positions[row];
   if (position < 0 || position >= p.capacity) return;
   const int64_t n = p.row_bytes / static_cast<int64_t>(sizeof(Word));
@@ -31,15 +34,14 @@ void write_cache(const CacheWriteParams& p, const Launch& args) {
   }
   const auto blocks = static_cast<unsigned>(p.batch * p.rows);
   const auto write = [&]<typename Word>(Word) {
-    write_rows<<<blocks, kThreads, 0, args.stream>>>(
-        p, args.in<Word>(S::x), args.in<int32_t>(S::positions), static_cast<Word*>(cache));
+    launch_early(write_rows<Word>, blocks, kThreads, args.stream, p, args.in<Word>(S::x),
+                 args.in<int32_t>(S::positions), static_cast<Word*>(cache));
   };
   if (p.row_bytes % 16 == 0) {
     write(uint4{});
   } else {
     write(uint16_t{});
   }
-  check_launch("cache_write");
 }
 
 }  // namespace octet::cuda

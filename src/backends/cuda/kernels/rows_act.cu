@@ -1,5 +1,6 @@
 // Gated activations and GELU, element by element: a block takes pieces of 4096 elements, the next
 // on its way while one is worked on.
+#include "backends/cuda/kernels/early_start.cuh"
 #include "backends/cuda/kernels/rows_layer.cuh"
 
 namespace octet::cuda {
@@ -19,6 +20,8 @@ template <bool kGated, Form F, Out O>
 __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     act_rows(const __grid_constant__ LayerArgs a) {
   constexpr int W = kWidth<F>;
+  wait_for_previous();
+  start_next();
   const Encoding e = begin_pass(a.scale);
   if (a.scale.pass == Pass::second && !e.codes) return;
   const int64_t n = a.rows * a.cols, n_pieces = (n + kPiece - 1) / kPiece;
@@ -79,7 +82,9 @@ __global__ void __launch_bounds__(kThreads) act_rows_any(const __grid_constant__
 
 template <bool kGated, Form F>
 void launch_form(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
-  if (out == Out::wide) {
+  if (out == Out::wide && a.rows <= kMostEarlyRows) {
+    launch_early(act_rows<kGated, F, Out::wide>, grid, kThreads, stream, a);
+  } else if (out == Out::wide) {
     act_rows<kGated, F, Out::wide><<<grid, kThreads, 0, stream>>>(a);
   } else if constexpr (kGated && F == Form::groups) {
     launch_gated_rows(a, stream);

@@ -1,5 +1,6 @@
 // RMSNorm and LayerNorm of rows: a block takes a row at a time and holds it in registers between
 // its statistics and its result; the next row is on its way meanwhile.
+#include "backends/cuda/kernels/early_start.cuh"
 #include "backends/cuda/kernels/rows_layer.cuh"
 
 namespace octet::cuda {
@@ -60,6 +61,8 @@ __global__ void __launch_bounds__(kMaxThreads, kResident<kCentred, F> / kMaxThre
     norm_rows(const __grid_constant__ LayerArgs a) {
   constexpr int W = kWidth<F>;
   __shared__ float slots[2][kMaxWarps];
+  wait_for_previous();
+  start_next();
   const Encoding e = begin_pass(a.scale);
   const bool second = a.scale.pass == Pass::second;
   if (second && !e.codes) return;
@@ -166,7 +169,9 @@ unsigned threads_for(const LayerArgs& a) {
 
 template <bool kCentred, Form F>
 void launch_form(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
-  if (out == Out::wide) {
+  if (out == Out::wide && a.rows <= kMostEarlyRows) {
+    launch_early(norm_rows<kCentred, F, Out::wide>, grid.x, threads_for(a), stream, a);
+  } else if (out == Out::wide) {
     norm_rows<kCentred, F, Out::wide><<<grid, threads_for(a), 0, stream>>>(a);
   } else {
     norm_rows<kCentred, F, Out::e4m3><<<grid, threads_for(a), 0, stream>>>(a);

@@ -2,6 +2,7 @@
 // for, one each, while the first elements are on their way.
 #include <cstring>
 
+#include "backends/cuda/kernels/early_start.cuh"
 #include "backends/cuda/kernels/rows_launch.cuh"
 
 namespace octet::cuda {
@@ -122,6 +123,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     rope_short(const __grid_constant__ RopeArgs a) {
   // Two: who makes the next turns may be a barrier ahead of who reads the last.
   __shared__ __align__(16) Turn turns[2][kThreads];
+  wait_for_previous();
+  start_next();
   StoredLargest largest(a.amax);
   const int half = kHalf != 0 ? kHalf : a.half, n_rows = kThreads / half;
   const Spot spot(half);
@@ -236,10 +239,11 @@ class Rope : public Prepared {
  private:
   template <Dtype D>
   void turn(unsigned grid, cudaStream_t stream) const {
-    if (args_.half == 64) {
-      rope_short<D, 64><<<grid, kThreads, 0, stream>>>(args_);
+    const auto kernel = args_.half == 64 ? rope_short<D, 64> : rope_short<D, 0>;
+    if (args_.rows <= kMostEarlyRows) {
+      launch_early(kernel, grid, kThreads, stream, args_);
     } else {
-      rope_short<D, 0><<<grid, kThreads, 0, stream>>>(args_);
+      kernel<<<grid, kThreads, 0, stream>>>(args_);
     }
   }
 

@@ -31,12 +31,18 @@ constexpr bool runs_in_fp8(const GemmParams& p) {
   return !has_blocks(p) && fp8_pair(p) && !p.trans_a && p.trans_b;
 }
 
+// A wide factor and codes with one scale: multiplied as they are where there are few rows.
+constexpr bool mixes_types(const GemmParams& p) {
+  return (p.a == Dtype::bf16 || p.a == Dtype::fp16) && p.b == Dtype::e4m3;
+}
 // So few rows that reading b is all that counts (gemm_few_rows.cu): b K-major, both factors bf16,
-// fp16 or e4m3 with one scale each.
+// fp16, or e4m3 with one scale each; or a bf16 or fp16, and b e4m3.
 constexpr bool has_few_rows(const GemmParams& p) {
-  const bool wide = (p.a == Dtype::bf16 || p.a == Dtype::fp16) && !p.has_scale_a && !p.has_scale_b;
+  const bool is_half = p.a == Dtype::bf16 || p.a == Dtype::fp16;
+  const bool wide = is_half && p.b == p.a && !p.has_scale_a && !p.has_scale_b;
+  const bool mixed = mixes_types(p) && !p.has_scale_a && p.has_scale_b && !has_blocks(p);
   const bool codes = p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !has_blocks(p);
-  return (wide || codes) && p.m <= kFewRows && !p.trans_a && p.trans_b && p.k % 16 == 0 &&
+  return (wide || mixed || codes) && p.m <= kFewRows && !p.trans_a && p.trans_b && p.k % 16 == 0 &&
          (!p.has_c || p.c == p.y);
 }
 

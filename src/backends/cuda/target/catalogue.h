@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/cuda/params/gemm_scratch.h"
 #include "backends/cuda/target/module.h"
 #include "plan/catalogue.h"
 
@@ -26,6 +27,7 @@ class CudaCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
   bool quantizes_gradients() const override { return true; }
+  int64_t few_rows() const override { return kFewRows; }
   bool draw(const WeightDraw& what) override;
   MeasuredChoices measured() const override;
   void recall(std::span<const MeasuredChoice> choices) override;

@@ -35,6 +35,9 @@ GemmParams params_of(const NodeView& view) {
   p.b_blocks = blocks_of(attrs.b_rows, attrs.b_cols);
   p.has_scale_a = view.has(Gemm::scale_a);
   p.has_scale_b = view.has(Gemm::scale_b);
+  const GraphInput* b = view.graph.input_of(view.node.in(Gemm::b));
+  p.b_is_constant =
+      b != nullptr && (b->kind == InputKind::parameter || b->kind == InputKind::constant);
   if (view.has(Gemm::scale_a)) p.a_scales = view.in(Gemm::scale_a).dtype;
   if (view.has(Gemm::scale_b)) p.b_scales = view.in(Gemm::scale_b).dtype;
   return p;
@@ -47,6 +50,7 @@ bool scale_applies(const GemmBlocks& blocks, Dtype scales) {
 // Factors of one wide type, or two of codes with their scales; addend and result are wide.
 bool gemm_applies(const NodeView& view) {
   const GemmParams p = params_of(view);
+  if (mixes_types(p)) return has_few_rows(p) && is_wide_or_half(p.y);
   const bool factors =
       (is_wide_or_half(p.a) && p.a == p.b) || (is_gemm_operand(p.a) && is_gemm_operand(p.b));
   const bool is_scaled =

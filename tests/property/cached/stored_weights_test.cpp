@@ -1,0 +1,92 @@
+// A model whose layers' matrices are kept in eight bits: what it computes is what the same values
+// give that were rounded before.
+#include <gtest/gtest.h>
+
+#include "base/philox.h"
+#include "infer/frozen_weight.h"
+#include "infer/inference.h"
+#include "io/safetensors.h"
+#include "property/recipes/tiny_training.h"
+#include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
+
+namespace octet {
+namespace {
+
+using test::ScratchFolder;
+
+using Values = std::map<std::string, std::vector<float>>;
+
+Values random_values(const ModelSpec& spec) {
+  Values values;
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    const RandomStream random{.name = name_hash(p.name), .seed = 3};
+    auto& v = values[p.name];
+    for (int64_t i = 0; i < n_elems(p.shape); ++i)
+      v.push_back(random.uniform(static_cast<uint64_t>(i)) - 0.5f);
+  }
+  return values;
+}
+
+WeightReader put_model(const ScratchFolder& folder, const std::string& name, const ModelSpec& spec,
+                       const Values& values) {
+  std::vector<TensorSource> sources;
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    sources.push_back(span_source(tensor_decl(p.name, Dtype::f32, p.shape),
+                                  std::as_bytes(std::span(values.at(p.name)))));
+  }
+  write_atomically(posix_files(), folder / name,
+                   [&](FileWriter& out) { write_safetensors(out, sources); });
+  return WeightReader(posix_files(), folder / name, spec);
+}
+
+std::vector<float> logits(const ModelSpec& spec, const WeightReader& weights, FrozenFormat stored) {
+  cpu::Backend& backend = tiny::backend();
+  const FunctionKey key{function::logits, {.batch = 1, .seq = 6}};
+  Inference model(spec, {"fp32", {}, stored}, {&key, 1}, *backend.device, *backend.catalogue);
+  model.load(weights);
+  BoundPlan& plan = model.function(key.name, key.size);
+  const std::vector<int32_t> tokens = {3, 1, 4, 1, 5, 9};
+  plan.write_input("tokens", tokens.data(), 24);
+  plan.run();
+  return model.read_logits(plan, 0, 6);
+}
+
+TEST(StoredWeights, compute_what_their_rounded_values_compute) {
+  for (const ModelKind kind : {ModelKind::llama, ModelKind::gpt2}) {
+    ModelSpec spec = tiny::spec(kind);
+    const ScratchFolder folder;
+    const Values values = random_values(spec);
+    const WeightReader weights = put_model(folder, "a.safetensors", spec, values);
+    const std::vector<float> wide = logits(spec, weights, FrozenFormat::as_computed);
+    for (const FrozenFormat format :
+         {FrozenFormat::e4m3, FrozenFormat::e4m3_blocks, FrozenFormat::hif8}) {
+      Values rounded = values;
+      for (const ParameterSpec& p : model_parameters(spec)) {
+        const bool is_of_layer =
+            p.name.find(".weight") != std::string::npos && p.shape.size() == 2 &&
+            (p.name.find("layers.") != p.name.npos || p.name.find("h.") != p.name.npos);
+        if (is_of_layer) FrozenWeight(weights, p.name, p.shape, format).round(0, rounded[p.name]);
+      }
+      const WeightReader of_rounded = put_model(folder, "b.safetensors", spec, rounded);
+      const std::vector<float> got = logits(spec, weights, format);
+      EXPECT_EQ(got, logits(spec, of_rounded, FrozenFormat::as_computed)) << enum_name(format);
+      EXPECT_NE(got, wide) << enum_name(format);
+    }
+  }
+}
+
+TEST(StoredWeights, a_weight_that_is_not_finite_is_named) {
+  const ModelSpec spec = tiny::spec();
+  const ScratchFolder folder;
+  Values values = random_values(spec);
+  values.at("model.layers.1.self_attn.k_proj.weight")[5] = NAN;
+  const WeightReader weights = put_model(folder, "a.safetensors", spec, values);
+  EXPECT_NE(test::error_of([&] {
+              logits(spec, weights, FrozenFormat::e4m3);
+            }).find("model.layers.1.self_attn.k_proj.weight"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet
