@@ -34,6 +34,23 @@ std::vector<Pass> parallel_passes(const ParallelOptions& parallel) {
            .wants = Phase::typed}};
 }
 
+std::vector<Pass> fuse_passes() {
+  return {
+      {.name = "fuse",
+       .run = [](const Graph& g) { return fuse(g); },
+       .help = "replace nodes by the fused op whose decomposition they are",
+       .wants = Phase::typed},
+      {.name = "fuse_gradients",
+       .run = [](const Graph& g) { return fuse(g, nullptr, {.quantizes_gradients = true}); },
+       .help = "fuse, as targets want it that quantize gradients where they are made",
+       .wants = Phase::typed},
+      {.name = "fuse_few_rows",
+       .run = [](const Graph& g) { return fuse(g, nullptr, {.few_rows = 2}); },
+       .help =
+           "fuse, as targets want it whose GEMMs of up to two rows read codes and add residuals",
+       .wants = Phase::typed}};
+}
+
 std::vector<Pass> make_list(const ParallelOptions& parallel) {
   std::vector<Pass> list = {
       {.name = "autodiff",
@@ -74,20 +91,8 @@ std::vector<Pass> make_list(const ParallelOptions& parallel) {
        .run = [](const Graph& g) { return chunk_head(g); },
        .help = "head and loss in chunks of rows, so that the logits never exist whole",
        .wants = Phase::typed},
-      {.name = "fuse",
-       .run = [](const Graph& g) { return fuse(g); },
-       .help = "replace nodes by the fused op whose decomposition they are",
-       .wants = Phase::typed},
-      {.name = "fuse_gradients",
-       .run = [](const Graph& g) { return fuse(g, nullptr, {.quantizes_gradients = true}); },
-       .help = "fuse, as targets want it that quantize gradients where they are made",
-       .wants = Phase::typed},
-      {.name = "fuse_few_rows",
-       .run = [](const Graph& g) { return fuse(g, nullptr, {.few_rows = 2}); },
-       .help =
-           "fuse, as targets want it whose GEMMs of up to two rows read codes and add residuals",
-       .wants = Phase::typed},
   };
+  std::ranges::move(fuse_passes(), std::back_inserter(list));
   std::ranges::move(parallel_passes(parallel), std::back_inserter(list));
   for (const Recipe* recipe : all_recipes()) {
     list.push_back({.name = recipe->name,
