@@ -6,7 +6,9 @@ addresses of gradients where they are others, and launches. Counters, norm and t
 
 from __future__ import annotations
 
+import operator
 import struct
+import weakref
 from array import array
 
 import torch
@@ -16,6 +18,8 @@ from . import _optimizer as _c
 from ._error import Error
 from ._tensors import DTYPES, address, gradient_of, local
 
+_ADDRESS, _SIZE = torch.Tensor.data_ptr, torch.Tensor.numel
+_RENEWED_OFTEN = 3  # gradients that are others this often are others in every step
 _KIND = "cuda"  # of devices
 _SQUARES, _ATTEMPT = 0, 6  # of a control: its f64 and its u32 with these numbers
 
@@ -40,7 +44,7 @@ class Part:
     def __init__(self, device, kernels, control: Control):
         self.device, self.kernels, self.control = device, kernels, control
         self.table = self.numbers = self.rates = None
-        self.addresses = b""
+        self.addresses: list = []
 
     def place(self, rows, stream: int) -> None:
         """rows: dicts of the fields of a Weight."""
@@ -52,10 +56,10 @@ class Part:
         self.table = torch.empty(max(256, n_bytes), dtype=torch.uint8, device=self.device)
         self.kernels.place(self.table.data_ptr(), self.control.memory.data_ptr(), stream)
 
-    def write_numbers(self, groups, stream: int) -> None:
+    def write_numbers(self, groups, rates, stream: int) -> None:
         """Learning rates and the like, where they are others than before."""
-        numbers = [(*group["betas"], group["eps"], group["weight_decay"], *self._rate(group["lr"], i, len(groups)))
-                   for i, group in enumerate(groups)]
+        numbers = [(*group["betas"], group["eps"], group["weight_decay"], *self._rate(rate, i, len(groups)))
+                   for i, (group, rate) in enumerate(zip(groups, rates))]
         if numbers != self.numbers:
             rows = (_cuda.Numbers * len(numbers))(*(_cuda.Numbers(*map(_plain, number)) for number in numbers))
             self.kernels.write_numbers(rows, len(numbers), stream)
@@ -72,11 +76,11 @@ class Part:
         self.rates[index].copy_(lr.reshape(()), non_blocking=True)
         return 0.0, self.rates[index].data_ptr()
 
-    def write_gradients(self, addresses: array, stream: int, is_captured: bool) -> None:
-        if is_captured or addresses.tobytes() != self.addresses:
-            start, count = addresses.buffer_info()
-            self.kernels.write_gradients(start, count, stream)
-            self.addresses = addresses.tobytes()
+    def write_gradients(self, addresses: list, stream: int, is_captured: bool) -> None:
+        if is_captured or addresses != self.addresses:
+            packed = array("Q", addresses)
+            self.kernels.write_gradients(packed.buffer_info()[0], len(packed), stream)
+            self.addresses = addresses
 
 
 def _plain(number):
@@ -84,20 +88,25 @@ def _plain(number):
 
 
 class Plan:
-    """What a step works on: parameters with gradients, by device, as they lay when it was made."""
+    """What a step works on: weights with gradients, by device, as they lay when it was made."""
 
-    def __init__(self, members, states):
-        self.members, self.states = members, states  # (name, p, group number); their states
+    def __init__(self, members, weights, states, dtypes):
+        self.members, self.states, self.dtypes = members, states, dtypes  # (name, p, group number); of gradients
         self.params = [p for _, p, _ in members]
-        weights = [local(p) for p in self.params]
         self.is_simple = all(type(p.data) is torch.Tensor and w.is_contiguous() for p, w in zip(self.params, weights))
-        self.addresses = array("Q", [w.data_ptr() for w in weights]).tobytes()
-        self.sizes = [w.numel() for w in weights]
-        self.dtypes: list = []  # of gradients
-        self.idle: list = []    # parameters without a gradient
+        self.addresses = list(map(_ADDRESS, weights))
+        self.sizes = list(map(_SIZE, weights))
         self.parts: list = []   # (part, indices of its parameters)
         self.sharded = None     # dimensions of meshes over which the norm is summed
         self.is_captured, self.alignment = False, []
+        self._idle: list = []   # parameters without a gradient
+        self._seen: list = []   # gradients that lay as they must, by weak references
+        self._renewed = 0       # times that others took their places
+
+    def watch(self, members) -> None:
+        """All members: those that the plan leaves out get no gradient, or it holds no more."""
+        known = set(map(id, self.params))
+        self._idle = [p for _, p, _ in members if id(p) not in known and local(p).numel() > 0]
 
     def states_are(self, states) -> bool:
         """Whether the states are still those of the plan."""
@@ -105,25 +114,40 @@ class Plan:
                                    and states.get(self.params[-1]) is self.states[-1])
 
     def gradients(self):
-        """The gradients as they lie beside the weights, or None where they do not fit the plan."""
-        if any(p.grad is not None for p in self.idle):
+        """The gradients as they lie beside the weights and their addresses, or None where they do not fit the plan."""
+        if any(p.grad is not None for p in self._idle):
             return None
         gradients = [p.grad for p in self.params]
         if not self.is_simple:
             if any(gradient is None for gradient in gradients):
                 return None
-            weights = [local(p) for p in self.params]
-            if array("Q", [w.data_ptr() for w in weights]).tobytes() != self.addresses:
+            return self.given([local(p) for p in self.params], list(map(local, gradients)))
+        try:  # nothing here is done a parameter at a time
+            if list(map(_ADDRESS, self.params)) != self.addresses or [g.dtype for g in gradients] != self.dtypes:
                 return None
-            gradients = [gradient_of(name, p, w) for (name, p, _), w in zip(self.members, weights)]
-            return gradients if [g.dtype for g in gradients] == self.dtypes else None
-        try:
-            fits = array("Q", map(torch.Tensor.data_ptr, self.params)).tobytes() == self.addresses \
-                and [g.dtype for g in gradients] == self.dtypes and all(map(torch.Tensor.is_contiguous, gradients)) \
-                and list(map(torch.Tensor.numel, gradients)) == self.sizes
+            return (gradients, list(map(_ADDRESS, gradients))) if self._lie_well(gradients) else None
         except (AttributeError, RuntimeError, TypeError):  # None, or of a kind without memory
             return None
-        return gradients if fits else None
+
+    def _lie_well(self, gradients) -> bool:
+        """Whether all are contiguous and of their sizes. Those that were seen before still are."""
+        if self._seen and all(map(operator.is_, [seen() for seen in self._seen], gradients)):
+            return True
+        if not all(map(torch.Tensor.is_contiguous, gradients)) or list(map(_SIZE, gradients)) != self.sizes:
+            return False
+        if self._renewed < _RENEWED_OFTEN:  # with new gradients in every step references are of no use
+            self._renewed += 1
+            self._seen = list(map(weakref.ref, gradients))
+        else:
+            self._seen = []
+        return True
+
+    def given(self, weights, gradients):
+        """As gradients(), for tensors that a caller has."""
+        if list(map(_ADDRESS, weights)) != self.addresses or list(map(_SIZE, weights)) != self.sizes:
+            return None
+        gradients = [gradient_of(name, g, w) for (name, _, _), g, w in zip(self.members, gradients, weights)]
+        return (gradients, list(map(_ADDRESS, gradients))) if [g.dtype for g in gradients] == self.dtypes else None
 
 
 class DeviceStep:
@@ -133,12 +157,12 @@ class DeviceStep:
         self._kernels, self._group, self._seed = kernels, group, seed
         self.is_joint = True  # False: every tensor has launches of its own, for comparisons
         self.controls: dict = {}  # by device
-        self._plan = None
+        self._plan = self._given_plan = None
         self._captured: list = []  # plans that a CUDA graph knows
 
     def forget(self, attempt: int | None = None) -> None:
         """States or parameters are others. attempt: steps that were attempted; None: as they are counted."""
-        self._drop()
+        self._plan, self._given_plan = self._drop(self._plan), self._drop(self._given_plan)
         if attempt is not None:
             self.controls = {}
 
@@ -146,40 +170,58 @@ class DeviceStep:
         """The control of the first device, or None before the first step. Waits for the device."""
         return next(iter(self.controls.values())).read() if self.controls else None
 
-    def run(self, optimizer, members) -> None:
-        """One update of every parameter that has a gradient. members: (name, p, group number) of all."""
+    def run(self, optimizer, members) -> list:
+        """One update of every parameter that has a gradient; returns those. members: (name, p, group number) of all."""
         is_capturing = torch.cuda.is_current_stream_capturing()
-        plan, gradients = self._plan, None
+        plan, found = self._plan, None
         if plan is not None and plan.states_are(optimizer.state):
-            gradients = plan.gradients()
-        if gradients is None:
-            if is_capturing:
-                raise Error("[optimizer] expected one step with these gradients before a CUDA graph captures one")
-            plan = self._make(optimizer, members)
-            gradients = [gradient_of(name, p, local(p)) for name, p, _ in plan.members]
-        addresses = array("Q", map(torch.Tensor.data_ptr, gradients))
-        if plan.is_captured and not is_capturing and plan.alignment != [a % 16 for a in addresses]:
-            self._drop()
-            return self.run(optimizer, members)
-        if is_capturing:
-            plan.is_captured, plan.alignment = True, [a % 16 for a in addresses]
-        if 0 in addresses:
-            name = plan.members[addresses.index(0)][0]
-            raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
-        self._launch(optimizer, plan, addresses, is_capturing)
+            found = plan.gradients()
+        if found is None or not self._is_as_captured(plan, found[1], is_capturing):
+            _expect_no_capture(is_capturing)
+            self._plan = self._drop(plan)
+            plan = self._plan = self._plan_all(optimizer, members)
+            found = plan.given([local(p) for p in plan.params], [local(p.grad) for p in plan.params])
+        rates = [group["lr"] for group in optimizer.param_groups]
+        self._launch(optimizer, plan, found[1], rates, is_capturing)
+        return plan.params
+
+    def run_given(self, optimizer, members, weights, gradients, states, rates) -> None:
+        """One update of these tensors, as a compiled step has them. rates: learning rates by group."""
+        full = [i for i, weight in enumerate(weights) if weight.numel() > 0]
+        members, weights, gradients, states = ([rows[i] for i in full] for rows in (members, weights, gradients, states))
+        is_capturing = torch.cuda.is_current_stream_capturing()
+        plan, found = self._given_plan, None
+        if plan is not None and [p for _, p, _ in members] == plan.params and _lie_same(states, plan.states):
+            found = plan.given(weights, gradients)
+        if found is None or not self._is_as_captured(plan, found[1], is_capturing):
+            _expect_no_capture(is_capturing)
+            self._given_plan = self._drop(plan)
+            gradients = [gradient_of(name, g, w) for (name, _, _), g, w in zip(members, gradients, weights)]
+            plan = self._given_plan = self._make(optimizer, members, weights, gradients, states)
+            found = gradients, list(map(_ADDRESS, gradients))
+        self._launch(optimizer, plan, found[1], rates, is_capturing)
+
+    def count_beside(self, rows) -> None:
+        """Puts counters of updates on the devices of their weights. rows: (weight, state)."""
+        for device in dict.fromkeys(weight.device for weight, _ in rows):
+            _count_on(device, [state for weight, state in rows if weight.device == device])
 
     def write_rates(self, groups) -> None:
         """Learning rates as they are now, for graphs that are replayed."""
-        for part, _ in self._plan.parts if self._plan else ():
-            part.write_numbers(groups, _stream(part.device))
+        for plan in (self._plan, self._given_plan):
+            for part, _ in plan.parts if plan else ():
+                part.write_numbers(groups, [group["lr"] for group in groups], _stream(part.device))
 
-    def _launch(self, optimizer, plan, addresses, is_capturing) -> None:
+    def _launch(self, optimizer, plan, addresses, rates, is_capturing) -> None:
+        if 0 in addresses:
+            name = plan.members[addresses.index(0)][0]
+            raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
         clip, has_squares = float(optimizer.clip), optimizer.clip > 0 or optimizer.skip_nonfinite
         for part, indices in plan.parts:
             stream = _stream(part.device)
             if not is_capturing:
-                part.write_numbers(optimizer.param_groups, stream)
-            own = addresses if len(plan.parts) == 1 else array("Q", [addresses[i] for i in indices])
+                part.write_numbers(optimizer.param_groups, rates, stream)
+            own = addresses if len(plan.parts) == 1 else [addresses[i] for i in indices]
             part.write_gradients(own, stream, plan.is_captured)
             if has_squares:
                 part.kernels.squares(stream)
@@ -188,25 +230,31 @@ class DeviceStep:
         for part, _ in plan.parts:
             part.kernels.step(clip, has_squares, _stream(part.device))
 
-    def _drop(self) -> None:
-        if self._plan is not None and self._plan.is_captured:
-            self._captured.append(self._plan)
-        self._plan = None
+    def _drop(self, plan) -> None:
+        if plan is not None and plan.is_captured:
+            self._captured.append(plan)
 
-    def _make(self, optimizer, members) -> Plan:
+    def _is_as_captured(self, plan, addresses, is_capturing) -> bool:
+        """Whether a plan that a CUDA graph knows may serve gradients at these addresses, too."""
+        if is_capturing:
+            plan.is_captured, plan.alignment = True, [a % 16 for a in addresses]
+        return not plan.is_captured or plan.alignment == [a % 16 for a in addresses]
+
+    def _plan_all(self, optimizer, members) -> Plan:
         """Plans the parameters that have gradients and elements, and begins their states."""
-        self._drop()
         active = [member for member in members if member[1].grad is not None]
         for _, p, _ in active:
             if not optimizer.state[p]:
                 optimizer._begin(local(p), optimizer.state[p])
         active = [member for member in active if local(member[1]).numel() > 0]
-        plan = Plan(active, [optimizer.state[p] for _, p, _ in active])
-        known = {id(p) for _, p, _ in active}
-        plan.idle = [p for _, p, _ in members if id(p) not in known and local(p).numel() > 0]
-        weights = [local(p) for p in plan.params]
-        gradients = [gradient_of(name, p, w) for (name, p, _), w in zip(active, weights)]
-        plan.dtypes = [gradient.dtype for gradient in gradients]
+        weights = [local(p) for _, p, _ in active]
+        gradients = [gradient_of(name, local(p.grad), w) for (name, p, _), w in zip(active, weights)]
+        plan = self._make(optimizer, active, weights, gradients, [optimizer.state[p] for _, p, _ in active])
+        plan.watch(members)
+        return plan
+
+    def _make(self, optimizer, members, weights, gradients, states) -> Plan:
+        plan = Plan(members, weights, states, [gradient.dtype for gradient in gradients])
         devices = list(dict.fromkeys(weight.device for weight in weights))
         for device in devices:
             if device.type != _KIND:
@@ -219,12 +267,11 @@ class DeviceStep:
             part.kernels.one_by_one(not self.is_joint)
             part.place([self._row(plan, i, weights[i]) for i in indices], _stream(device))
             plan.parts.append((part, indices))
-        self._plan = plan
         return plan
 
     def _attempt(self, optimizer) -> int:
         counted = self.read()
-        return counted["attempt"] if counted else optimizer.param_groups[0]["attempt"]
+        return counted["attempt"] if counted else optimizer._host.attempt
 
     def _options(self, device):
         f = self._kernels.formats()
@@ -239,6 +286,16 @@ class DeviceStep:
                 "v_meta": address(state.get("exp_avg_sq_meta")), "t": state["step"].data_ptr(), "n": weight.numel(),
                 "name": _c.name_hash(name), "dtype": f.wide[kind], "gradient_dtype": f.wide[DTYPES[plan.dtypes[index]]],
                 "store": f.store[kind], "numbers": group}
+
+
+def _expect_no_capture(is_capturing: bool) -> None:
+    if is_capturing:
+        raise Error("[optimizer] expected one step with these gradients before a CUDA graph captures one")
+
+
+def _lie_same(states, others) -> bool:
+    """Whether two lists of states are the same memory."""
+    return all([*map(_ADDRESS, a.values())] == [*map(_ADDRESS, b.values())] for a, b in zip(states, others))
 
 
 def _stream(device) -> int:

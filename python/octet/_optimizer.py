@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ._error import Error
 
-VERSION = 2
+VERSION = 3
 F32, BF16, FP16 = 0, 1, 2
 NO_MASTER, REMAINDER, MASTER_F32 = 0, 1, 2
 _CODES = ("invalid_argument", "bad_data", "io", "numerics", "device", "internal")
@@ -23,7 +23,7 @@ def struct(name: str, fields: str) -> type[ctypes.Structure]:
 Options = struct("Options", "state_m:s state_v:s master:s math:s group:q seed:I n_threads:i")
 Layout = struct("Layout", "m_bytes:i v_bytes:i m_groups:q v_groups:q master:i reserved:i")
 Tensor = struct("Tensor", "weight:p gradient:p master:p m:p v:p m_meta:p v_meta:p n:q name:Q lr:d beta1:d beta2:d eps:d "
-                           "weight_decay:d t:d dtype:i gradient_dtype:i")
+                           "weight_decay:d t:p dtype:i gradient_dtype:i")
 Step = struct("Step", "clip:d attempt:I skip_nonfinite:i skipped:i reserved:i grad_norm:d")
 Formats = struct("Formats", "m_dtype:B m_expand:B m_stochastic:B v_dtype:B v_expand:B v_stochastic:B exact:B wide:3 store:3 "
                             "reserved:3")

@@ -25,9 +25,8 @@ def check_parameter(name: str, p) -> None:
         raise Error(f"[optimizer] {name}: expected memory without gaps and overlaps, got strides {list(part.stride())}")
 
 
-def gradient_of(name: str, p, weight):
+def gradient_of(name: str, gradient, weight):
     """The gradient as it lies beside the weight; a copy where it lies otherwise."""
-    gradient = local(p.grad)
     if gradient.layout != torch.strided or gradient.dtype not in DTYPES or gradient.device != weight.device:
         raise Error(f"[optimizer] {name}: expected a dense gradient of float32, bfloat16 or float16 on {weight.device}, got "
                     f"{gradient.dtype} {gradient.layout} on {gradient.device}")
@@ -76,3 +75,10 @@ def fitting(meta, like, key: str):
 def address(tensor) -> int | None:
     """Of a tensor that may be absent."""
     return None if tensor is None else tensor.data_ptr()
+
+
+def increment_version(tensors) -> None:
+    """Tells autograd that these have changed: a backward pass that saved their old values then raises, as with torch's own."""
+    increment = getattr(torch.autograd.graph, "increment_version", None)
+    if increment is not None and tensors:
+        increment(tensors)

@@ -18,13 +18,16 @@ try:
 except ImportError:
     raise Error("octet.optim: expected the package torch, it is not installed", "device") from None
 
+from . import _op
 from ._device_step import DeviceStep
-from ._tensors import DTYPES, address, check_parameter, fitting, gradient_of, local, master_of, take_master
+from ._host_step import HostStep
+from ._tensors import DTYPES, address, check_parameter, fitting, increment_version, local, master_of, take_master
 
 __all__ = ["AdamW"]
 
 _BY_WIDTH = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32}
 _OURS = ("names", "attempt", "format")  # keys of a group beside torch's
+_STATES = ("step", "exp_avg", "exp_avg_meta", "exp_avg_sq", "exp_avg_sq_meta", "master")  # of a parameter; some of them
 
 
 class AdamW(torch.optim.Optimizer):
@@ -57,10 +60,9 @@ class AdamW(torch.optim.Optimizer):
         _check_numbers(float(lr), betas, eps, weight_decay, clip)
         self._format = (state_m or state, state_v or state, math, group)
         self._kernels = _c.Kernels(self._format[0], self._format[1], master, math, group, seed, threads)
-        self._device = DeviceStep(self._kernels, group, seed)
+        self._host, self._device = HostStep(self._kernels), DeviceStep(self._kernels, group, seed)
         self.clip, self.skip_nonfinite = clip, skip_nonfinite
-        self._last = {"grad_norm": 0.0, "skipped": 0, "applied": 0, "skips": 0}  # of steps on the CPU
-        self._cache = self._members = None
+        self._number = _op.register(self)
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "attempt": 0,
                     "format": list(self._format)}
         super().__init__(_with_names(params), defaults)
@@ -84,8 +86,7 @@ class AdamW(torch.optim.Optimizer):
         if self.param_groups:
             group.setdefault("attempt", self.param_groups[0]["attempt"])
         super().add_param_group(group)
-        self._cache = self._members = None
-        self._device.forget()
+        self._forget()
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -94,32 +95,81 @@ class AdamW(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._update()
+        if self._is_traceable and torch.compiler.is_compiling():
+            self._traced_update()
+        else:
+            self._update()
         return loss
 
     @torch._disable_dynamo
     def _update(self):
-        """A compiled step calls it as it stands: kernels that are not PyTorch's cannot be traced into."""
+        """A compiled step calls it as it stands where there is no operator for its tensors."""
+        increment_version(self._steps().run(self, self._all_members()))
+
+    def _traced_update(self):
+        """Queues the operator, with all that it reads and changes among its arguments."""
+        _op.prepare(self._number)
+        which, weights, gradients, states = [], [], [], []
+        for index, p, state in self._traced:
+            gradient = p.grad
+            if gradient is not None:
+                which.append(index)
+                weights.append(p)
+                gradients.append(gradient)
+                states.extend(state)
+        _op.adamw_step(self._number, which, weights, gradients, states, self._traced_rates)
+
+    def _prepare_trace(self) -> None:
+        """What a traced step reads, with states for every parameter that may get a gradient."""
+        rows, steps = [], self._steps()
+        for index, (_, p, _) in enumerate(self._all_members()):
+            if not p.requires_grad and p.grad is None:
+                continue
+            state = self.state[p]
+            if not state:
+                self._begin(p.detach(), state)
+                self._fresh.add(index)  # weights may change before their first step
+            rows.append((index, p, state))
+        steps.count_beside([(p, state) for _, p, state in rows])
+        self._traced_keys = {index: [key for key in _STATES if key in state] for index, _, state in rows}
+        self._traced = [(index, p, [state[key] for key in self._traced_keys[index]]) for index, p, state in rows]
+        rates = [group["lr"] for group in self.param_groups]
+        self._traced_rates = [rate for rate in rates if torch.is_tensor(rate)]
+
+    def _run_traced(self, which, weights, gradients, states, rates) -> None:
+        """The operator's work. The tensors are those of the trace, or copies of them."""
+        members = self._all_members()
+        states, chosen = iter(states), []
+        for index, weight in zip(which, weights):
+            chosen.append({key: next(states) for key in self._traced_keys[index]})
+            if index in self._fresh and "master" in chosen[-1]:
+                master = chosen[-1]["master"]
+                master.copy_(weight) if master.dtype == torch.float32 else master.zero_()
+        self._fresh.difference_update(which)
+        known, now = list(zip(self._traced_rates or [], rates)), []
+        for group in self.param_groups:
+            now.append(next((given for traced, given in known if traced is group["lr"]), group["lr"]))
+        self._steps().run_given(self, [members[i] for i in which], weights, gradients, chosen, now)
+
+    def _all_members(self) -> list:
+        """(name, parameter, group number) of all."""
         if self._members is None:
             self._members = [(name, p, i) for i, group in enumerate(self.param_groups)
                              for name, p in zip(group["names"], group["params"])]
-        if self._members and self._members[0][1].is_cuda:
-            self._device.run(self, self._members)
-        else:
-            self._step_on_cpu()
+        return self._members
 
-    def _step_on_cpu(self):
-        attempt = self.param_groups[0]["attempt"] + 1
-        for group in self.param_groups:
-            group["attempt"] = attempt
-        rows, count, states, kept = self._rows()
-        result = self._kernels.step(rows, count, float(self.clip), attempt, self.skip_nonfinite)
-        self._last.update(grad_norm=result.grad_norm, skipped=result.skipped)
-        self._last["skips" if result.skipped else "applied"] += 1
-        if not result.skipped:
-            for state in states:
-                state["step"] += 1
-        del kept
+    def _steps(self):
+        """Who steps: where the parameters lie."""
+        members = self._all_members()
+        return self._device if members and members[0][1].is_cuda else self._host
+
+    def _forget(self, attempt: int | None = None) -> None:
+        """Parameters or states are others. attempt: steps that were attempted; None: as they are counted."""
+        self._members = self._traced = None
+        self._fresh = set()
+        self._is_traceable = _op.IS_THERE and not any(hasattr(p, "to_local") for _, p, _ in self._all_members())
+        self._host.forget(attempt)
+        self._device.forget(attempt)
 
     @property
     def grad_norm(self) -> float:
@@ -143,13 +193,13 @@ class AdamW(torch.optim.Optimizer):
 
     def state_dict(self):
         """As torch's, with all states as they are stored. Waits for the device."""
-        counted = self._device.read()
-        for group in self.param_groups if counted else ():
-            group["attempt"] = counted["attempt"]
+        attempt = self._results()["attempt"]
+        for group in self.param_groups:
+            group["attempt"] = attempt
         return super().state_dict()
 
     def _results(self) -> dict:
-        return self._device.read() or self._last
+        return self._device.read() or self._host.read()
 
     def master_weights(self) -> dict[str, torch.Tensor]:
         """The f32 masters by name, in the shapes of their parameters; the weights themselves where they have none."""
@@ -192,67 +242,20 @@ class AdamW(torch.optim.Optimizer):
                   for p, index in zip(parameters, order) if index in state_dict["state"]}
         names = [group["names"] for group in self.param_groups]
         super().load_state_dict({"state": {}, "param_groups": saved})
-        attempts = max((state["step"] for state in loaded.values()), default=0)
+        attempts = max((int(state["step"]) for state in loaded.values()), default=0)
         for group, own in zip(self.param_groups, names):
             group["names"], group["format"] = own, list(self._format)
             group.setdefault("attempt", attempts)
         self.state.update(loaded)
-        self._cache = self._members = None
-        self._device.forget(self.param_groups[0]["attempt"])
+        self._forget(self.param_groups[0]["attempt"])
 
     def __getstate__(self):
         raise Error("[optimizer] expected state_dict() to be stored, got the optimizer itself")
 
-    def _rows(self):
-        """The array of tensors to update, their count, their states, and what must live until the step is done."""
-        if self._cache is None:
-            self._cache = (_c.Tensor * max(1, sum(len(group["params"]) for group in self.param_groups)))(), []
-        rows, entries = self._cache
-        kept, count = [], 0
-        for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            numbers = float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"]
-            for name, p in zip(group["names"], group["params"]):
-                gradient = p.grad
-                if gradient is None:
-                    continue
-                entry = entries[count] if count < len(entries) else None
-                if entry is None or entry.p is not p or entry.state is not self.state.get(p) \
-                        or entry.address != (p if entry.is_plain else local(p)).data_ptr():
-                    entry = self._entry(rows[count], name, p)
-                    entries[count:count + 1] = [entry]
-                row, state = entry.row, entry.state
-                address = gradient.data_ptr() if entry.takes(gradient) else 0
-                if address == 0:
-                    gradient = gradient_of(name, p, local(p))
-                    kept.append(gradient)
-                    address, row.gradient_dtype = gradient.data_ptr(), DTYPES[gradient.dtype]
-                    entry.gradient_dtype = gradient.dtype
-                row.gradient = address
-                if entry.numbers != numbers:
-                    entry.numbers = numbers
-                    row.lr, row.beta1, row.beta2, row.eps, row.weight_decay = numbers
-                row.t = state["step"] + 1
-                count += 1
-        return rows, count, [entry.state for entry in entries[:count]], kept
-
-    def _entry(self, row, name, p):
-        """A parameter's row, with everything but its gradient in it."""
-        state, weight = self.state[p], local(p)
-        if weight.device.type != "cpu":
-            raise Error("[optimizer] expected parameters on the CPU or on CUDA devices, got both", "device")
-        if not state:
-            self._begin(weight, state)
-        addresses = {key: value.data_ptr() for key, value in state.items() if torch.is_tensor(value)}
-        row.weight, row.n, row.dtype, row.name = weight.data_ptr(), weight.numel(), DTYPES[weight.dtype], _c.name_hash(name)
-        row.m, row.v, row.master = addresses["exp_avg"], addresses["exp_avg_sq"], addresses.get("master")
-        row.m_meta, row.v_meta = addresses.get("exp_avg_meta"), addresses.get("exp_avg_sq_meta")
-        return _Entry(p, state, row, weight)
-
     def _begin(self, weight, state):
         """States of zeros, and the master that the weight is."""
         layout = self._kernels.layout(weight.numel(), DTYPES[weight.dtype])
-        state["step"] = 0
+        state["step"] = torch.zeros((), dtype=torch.int64)
         for key, width, groups in (("exp_avg", layout.m_bytes, layout.m_groups),
                                    ("exp_avg_sq", layout.v_bytes, layout.v_groups)):
             state[key] = torch.zeros_like(weight, dtype=_BY_WIDTH[width])
@@ -286,7 +289,7 @@ class AdamW(torch.optim.Optimizer):
         """A saved state of p as ours."""
         weight, state = local(p), {}
         self._begin(weight, state)
-        state["step"] = int(saved["step"])
+        state["step"] = torch.tensor(int(saved["step"]))
         for which, key in enumerate(("exp_avg", "exp_avg_sq")):
             moment, meta = saved[key], saved.get(key + "_meta")
             if moment.shape != weight.shape:
@@ -309,24 +312,6 @@ class AdamW(torch.optim.Optimizer):
         if "master" in state and saved.get("master") is not None:
             take_master(weight, state["master"], saved["master"])
         return state
-
-
-class _Entry:
-    """A row that is filled but for its gradient, and what it was filled from."""
-
-    __slots__ = ("address", "gradient_dtype", "is_plain", "is_simple", "numbers", "p", "row", "state")
-
-    def __init__(self, p, state, row, weight):
-        self.p, self.state, self.row = p, state, row
-        self.address = weight.data_ptr()
-        self.is_plain = not hasattr(p, "to_local")
-        self.is_simple = self.is_plain and weight.is_contiguous()
-        self.numbers = self.gradient_dtype = None
-
-    def takes(self, gradient) -> bool:
-        """Whether it lies as the last one did, so that its address is all that is new."""
-        return self.is_simple and gradient.dtype is self.gradient_dtype and gradient.layout is torch.strided \
-            and gradient.is_contiguous()
 
 
 def _with_names(params):

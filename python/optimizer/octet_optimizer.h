@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define OCTET_OPTIMIZER_VERSION 2
+#define OCTET_OPTIMIZER_VERSION 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,7 +60,7 @@ typedef struct OctetTensor {
   int64_t n;
   uint64_t name;  // octet_optimizer_name(): random bits are keyed by it
   double lr, beta1, beta2, eps, weight_decay;
-  double t;  // updates of this weight, this one among them: c = 1 - beta^t
+  int64_t* t;  // updates of this weight so far; each that is not skipped counts
   int32_t dtype, gradient_dtype;
 } OctetTensor;
 

@@ -81,6 +81,10 @@ void check_tensor(const OctetOptimizer& optimizer, const OctetTensor& t) {
   check(t.v, layout.v_bytes, true, "second moment");
   check(t.m_meta, 4, layout.m_groups > 0, "first moment's metadata");
   check(t.v_meta, 4, layout.v_groups > 0, "second moment's metadata");
+  if (t.t == nullptr || !is_aligned(t.t, 8))
+    throw Error(ErrorCode::invalid_argument,
+                "[optimizer] counter: expected memory aligned to 8 bytes, got {}",
+                t.t == nullptr ? "none" : "some that is not");
 }
 
 // FP16 as f32, which the sums read.
@@ -109,13 +113,14 @@ cpu::SumOfSquares squares_of(std::span<const OctetTensor> tensors, ThreadPool& p
 }
 
 AdamwConstants constants_of(const OctetTensor& t, float grad_scale) {
+  const auto count = static_cast<double>(*t.t + 1);
   return {.beta1 = static_cast<float>(t.beta1),
           .beta2 = static_cast<float>(t.beta2),
           .eps = static_cast<float>(t.eps),
           .weight_decay = static_cast<float>(t.weight_decay),
           .lr = static_cast<float>(t.lr),
-          .c1 = static_cast<float>(1 - std::pow(t.beta1, t.t)),
-          .c2 = static_cast<float>(1 - std::pow(t.beta2, t.t)),
+          .c1 = static_cast<float>(1 - std::pow(t.beta1, count)),
+          .c2 = static_cast<float>(1 - std::pow(t.beta2, count)),
           .grad_scale = grad_scale};
 }
 
@@ -232,8 +237,10 @@ void step_tensors(OctetOptimizer& optimizer, std::span<const OctetTensor> tensor
     if (!squares.finite) return;
     if (clip > 0) grad_scale = static_cast<float>(std::min(1.0, clip / (step.grad_norm + 1e-6)));
   }
-  for (const OctetTensor& t : tensors)
+  for (const OctetTensor& t : tensors) {
     step_tensor(optimizer, t, constants_of(t, grad_scale), step.attempt);
+    *t.t += 1;
+  }
 }
 
 void decode_moment(const OctetOptimizer& optimizer, const OctetMoment& moment) {

@@ -52,10 +52,9 @@ class Kernels:
         rows = (_optimizer.Tensor * len(self.weights))()
         for row, w, gradient in zip(rows, self.weights, self.gradients):
             numbers = self.numbers[w.numbers]
-            t = ctypes.cast(w.t, ctypes.POINTER(ctypes.c_int64))
-            for field in ("weight", "master", "m", "v", "m_meta", "v_meta", "n", "name"):
+            for field in ("weight", "master", "m", "v", "m_meta", "v_meta", "n", "name", "t"):
                 setattr(row, field, getattr(w, field))
-            row.gradient, row.t = gradient, t[0] + 1
+            row.gradient = gradient
             row.dtype, row.gradient_dtype = WIDE[w.dtype][0], WIDE[w.gradient_dtype][0]
             row.lr = ctypes.c_float.from_address(numbers.lr_at).value if numbers.lr_at else numbers.lr
             row.beta1, row.beta2, row.eps, row.weight_decay = numbers.beta1, numbers.beta2, numbers.eps, numbers.weight_decay
@@ -63,8 +62,6 @@ class Kernels:
         done = self.cpu.step(rows, len(self.weights), clip, self.words[6], has_squares)
         self.control[1], self.words[5] = done.grad_norm, done.skipped
         self.longs[5 if done.skipped else 4] += 1
-        for w in self.weights if not done.skipped else ():
-            ctypes.cast(w.t, ctypes.POINTER(ctypes.c_int64))[0] += 1
 
 
 @pytest.fixture
@@ -79,7 +76,7 @@ def on_devices(monkeypatch):
     def make(*arguments, **options):
         optimizer = octet.optim.AdamW(*arguments, **options)
         Kernels.cpu = optimizer._kernels
-        optimizer._step_on_cpu = lambda: optimizer._device.run(optimizer, optimizer._members)
+        optimizer._steps = lambda: optimizer._device
         return optimizer
 
     return make

@@ -52,9 +52,10 @@ class Weight:
         def address(array):
             return None if array is None or array.size == 0 else array.ctypes.data
 
+        self.t = np.array([t - 1])
         return c.Tensor(address(self.w), address(gradient), address(self.master), address(self.m), address(self.v),
-                        address(self.m_meta), address(self.v_meta), self.n, self.name, LR, *BETAS, EPS, DECAY, t,
-                        self.dtype, gradient_dtype)
+                        address(self.m_meta), address(self.v_meta), self.n, self.name, LR, *BETAS, EPS, DECAY,
+                        self.t.ctypes.data, self.dtype, gradient_dtype)
 
     def decoded(self, which):
         values = np.empty(self.n, np.float32)
@@ -92,7 +93,7 @@ def test_fifty_steps_are_the_programs_bits(program, tmp_path, state, master, mat
     weight = Weight(kernels, weights, c.F32 if master == "fp32" else c.BF16)
     for t in range(1, STEPS + 1):
         result = step(kernels, [weight.row(gradients[t - 1], c.F32, t)], clip=1.0, attempt=t)
-        assert result.skipped == 0
+        assert result.skipped == 0 and weight.t[0] == t
         norm = np.sqrt(np.sum(gradients[t - 1].astype(np.float64) ** 2))
         assert abs(result.grad_norm / norm - 1) < 1e-12
     if master == "fp32":
@@ -178,7 +179,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(flaw):
     bad = gradients[1].copy()
     bad[77] = flaw
     result = step(kernels, [weights[0].row(gradients[1], c.F32, 2), weights[1].row(bad, c.F32, 2)], attempt=2)
-    assert result.skipped == 1
+    assert result.skipped == 1 and [w.t[0] for w in weights] == [1, 1]
     assert before == [getattr(w, part).tobytes() for w in weights
                       for part in ("w", "master", "m", "v", "m_meta", "v_meta")]
 
@@ -217,6 +218,7 @@ def test_empty_tensors_are_updated_as_well():
     ({"v_meta": None}, "second moment's metadata: expected memory"),
     ({"master": None}, "master: expected memory"),
     ({"n": -1}, "expected 0 elements or more"),
+    ({"t": None}, "counter: expected memory"),
     ({"dtype": 9}, "expected f32, bf16 or fp16, got 9"),
     ({"gradient_dtype": -1}, "expected f32, bf16 or fp16, got -1"),
 ])
