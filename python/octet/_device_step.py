@@ -16,6 +16,7 @@ import torch
 from . import _cuda_optimizer as _cuda
 from . import _optimizer as _c
 from ._error import Error
+from ._ranks import add_ranks, sharded_over
 from ._tensors import DTYPES, address, gradient_of, local
 
 _ADDRESS, _SIZE = torch.Tensor.data_ptr, torch.Tensor.numel
@@ -97,7 +98,7 @@ class Plan:
         self.addresses = list(map(_ADDRESS, weights))
         self.sizes = list(map(_SIZE, weights))
         self.parts: list = []   # (part, indices of its parameters)
-        self.sharded = None     # dimensions of meshes over which the norm is summed
+        self.sharded: list = []  # dimensions of meshes over which the norm is summed
         self.is_captured, self.alignment = False, []
         self._idle: list = []   # parameters without a gradient
         self._seen: list = []   # gradients that lay as they must, by weak references
@@ -251,6 +252,8 @@ class DeviceStep:
         gradients = [gradient_of(name, local(p.grad), w) for (name, p, _), w in zip(active, weights)]
         plan = self._make(optimizer, active, weights, gradients, [optimizer.state[p] for _, p, _ in active])
         plan.watch(members)
+        if optimizer.clip > 0 or optimizer.skip_nonfinite:
+            plan.sharded = sharded_over([p for _, p, _ in members if p.grad is not None])
         return plan
 
     def _make(self, optimizer, members, weights, gradients, states) -> Plan:
@@ -319,20 +322,7 @@ def _join_squares(plan) -> None:
         total = sum((other.to(totals[0].device, non_blocking=True) for other in totals[1:]), totals[0])
         for own in totals:
             own.copy_(total, non_blocking=True)
-    if plan.sharded is None:
-        plan.sharded = _sharded_over(plan)
-    for mesh, dim in plan.sharded:
-        for own in totals:
-            torch.distributed.all_reduce(own, group=mesh.get_group(dim))
-
-
-def _sharded_over(plan):
-    """The dimensions of the mesh over which all parameters are sharded; none where no parameter is distributed."""
-    kinds = {(p.device_mesh, tuple(p.placements)) if hasattr(p, "device_mesh") else None for p in plan.params}
-    if kinds <= {None}:
-        return []
-    if len(kinds) > 1:
-        raise Error("[optimizer] expected parameters that are all sharded alike for a norm inside the step, got others "
-                    "(clip=0, skip_nonfinite=False does without)")
-    mesh, placements = kinds.pop()
-    return [(mesh, dim) for dim, placement in enumerate(placements) if placement.is_shard()]
+    if plan.sharded and not totals:  # the other ranks wait for this one all the same
+        totals = [torch.zeros((), dtype=torch.float64, device=plan.sharded[0][0].device_type)]
+    for own in totals:
+        add_ranks(own, plan.sharded)

@@ -6,6 +6,7 @@ import torch
 
 from . import _optimizer as _c
 from ._error import Error
+from ._ranks import add_ranks, sharded_over
 from ._tensors import DTYPES, address, gradient_of, local
 
 
@@ -17,10 +18,11 @@ class HostStep:
         self.attempt = 0  # of the last step; random bits are keyed by it
         self._last = {"grad_norm": 0.0, "skipped": 0, "applied": 0, "skips": 0}
         self._rows, self._entries = None, []
+        self._sharded = None  # dimensions of meshes over which the norm is summed
 
     def forget(self, attempt: int | None = None) -> None:
         """States or parameters are others. attempt: steps that were attempted; None: as they are counted."""
-        self._rows, self._entries = None, []
+        self._rows, self._entries, self._sharded = None, [], None
         if attempt is not None:
             self.attempt = attempt
 
@@ -53,9 +55,10 @@ class HostStep:
                 entry.numbers = numbers[index]
                 row.lr, row.beta1, row.beta2, row.eps, row.weight_decay = numbers[index]
             count += 1
-        self._step(optimizer, rows, count)
+        params = [entry.p for entry in entries[:count]]
+        self._step(optimizer, rows, count, params)
         del kept
-        return [entry.p for entry in entries[:count]]
+        return params
 
     def count_beside(self, rows) -> None:
         """Counters of updates lie in the CPU's memory as they are made."""
@@ -71,9 +74,17 @@ class HostStep:
             row.lr, row.beta1, row.beta2, row.eps, row.weight_decay = numbers[index]
         self._step(optimizer, rows, len(members))
 
-    def _step(self, optimizer, rows, count: int) -> None:
+    def _step(self, optimizer, rows, count: int, params=()) -> None:
+        squares = None
+        if optimizer.clip > 0 or optimizer.skip_nonfinite:
+            if self._sharded is None and params:
+                self._sharded = sharded_over(params)
+            if self._sharded:
+                total = torch.tensor(self._kernels.squares(rows, count), dtype=torch.float64)
+                add_ranks(total, self._sharded)
+                squares = float(total)
         self.attempt += 1
-        done = self._kernels.step(rows, count, float(optimizer.clip), self.attempt, optimizer.skip_nonfinite)
+        done = self._kernels.step(rows, count, float(optimizer.clip), self.attempt, optimizer.skip_nonfinite, squares)
         self._last.update(grad_norm=done.grad_norm, skipped=done.skipped)
         self._last["skips" if done.skipped else "applied"] += 1
 

@@ -24,7 +24,7 @@ Options = struct("Options", "state_m:s state_v:s master:s math:s group:q seed:I 
 Layout = struct("Layout", "m_bytes:i v_bytes:i m_groups:q v_groups:q master:i reserved:i")
 Tensor = struct("Tensor", "weight:p gradient:p master:p m:p v:p m_meta:p v_meta:p n:q name:Q lr:d beta1:d beta2:d eps:d "
                            "weight_decay:d t:p dtype:i gradient_dtype:i")
-Step = struct("Step", "clip:d attempt:I skip_nonfinite:i skipped:i reserved:i grad_norm:d")
+Step = struct("Step", "clip:d attempt:I skip_nonfinite:i skipped:i has_squares:i grad_norm:d squares:d")
 Formats = struct("Formats", "m_dtype:B m_expand:B m_stochastic:B v_dtype:B v_expand:B v_stochastic:B exact:B wide:3 store:3 "
                             "reserved:3")
 Moment = struct("Moment", "which:i reserved:i stored:p meta:p values:p n:q")
@@ -44,6 +44,7 @@ def library() -> ctypes.CDLL:
         loaded.octet_optimizer_error.restype = ctypes.c_char_p
         loaded.octet_optimizer_name.restype = ctypes.c_uint64
         pointer = ctypes.c_void_p
+        loaded.octet_optimizer_squares.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
         loaded.octet_optimizer_step.argtypes = [pointer, pointer, ctypes.c_int64, pointer]
         loaded.octet_optimizer_layout.argtypes = [pointer, ctypes.c_int64, ctypes.c_int32, pointer]
         loaded.octet_optimizer_formats.argtypes = [pointer, pointer]
@@ -88,9 +89,16 @@ class Kernels:
         self._check(self._library.octet_optimizer_formats(self._handle, ctypes.byref(result)))
         return result
 
-    def step(self, tensors, count: int, clip: float, attempt: int, skip_nonfinite: bool = True):
-        """One update of an array of Tensor: a Step, with grad_norm and skipped."""
-        result = Step(clip, attempt & 0xFFFFFFFF, int(skip_nonfinite))
+    def squares(self, tensors, count: int) -> float:
+        """The sum of squares of the gradients of an array of Tensor; NaN where one is not finite."""
+        result = ctypes.c_double()
+        self._check(self._library.octet_optimizer_squares(self._handle, tensors, count, ctypes.byref(result)))
+        return result.value
+
+    def step(self, tensors, count: int, clip: float, attempt: int, skip_nonfinite: bool = True, squares: float | None = None):
+        """One update of an array of Tensor: a Step, with grad_norm and skipped. squares: of all gradients, where they are
+        more than these."""
+        result = Step(clip, attempt & 0xFFFFFFFF, int(skip_nonfinite), 0, int(squares is not None), 0.0, squares or 0.0)
         self._check(self._library.octet_optimizer_step(self._handle, tensors, count, ctypes.byref(result)))
         return result
 

@@ -79,6 +79,14 @@ OCTET_EXPORT int octet_optimizer_formats(const OctetOptimizer* optimizer, OctetF
   return guarded([&] { *formats = octet::formats_of(*optimizer); });
 }
 
+OCTET_EXPORT int octet_optimizer_squares(OctetOptimizer* optimizer, const OctetTensor* tensors,
+                                         int64_t n_tensors, double* squares) {
+  return guarded([&] {
+    const std::lock_guard one(optimizer->one_at_a_time);
+    *squares = octet::sum_of_squares(*optimizer, {tensors, static_cast<size_t>(n_tensors)});
+  });
+}
+
 OCTET_EXPORT int octet_optimizer_step(OctetOptimizer* optimizer, const OctetTensor* tensors,
                                       int64_t n_tensors, OctetStep* step) {
   return guarded([&] {

@@ -69,8 +69,9 @@ typedef struct OctetStep {
   uint32_t attempt;        // counts every call, applied or not; random bits are keyed by it
   int32_t skip_nonfinite;  // 1: a step with NaN or Inf changes nothing; so it is too with a clip
   int32_t skipped;         // out: 1 where a gradient held NaN or Inf and nothing was changed
-  int32_t reserved;
-  double grad_norm;  // out: before clipping; NaN where neither clip nor skip asks for it
+  int32_t has_squares;     // 1: a norm is that of `squares`, not of these tensors alone
+  double grad_norm;        // out: before clipping; NaN where neither clip nor skip asks for it
+  double squares;          // of all gradients, those of other processes among them
 } OctetStep;
 
 const char* octet_optimizer_error(void);
@@ -83,6 +84,10 @@ int octet_optimizer_layout(const OctetOptimizer* optimizer, int64_t n, int32_t d
                            OctetStateLayout* layout);
 
 int octet_optimizer_formats(const OctetOptimizer* optimizer, OctetFormats* formats);
+
+// The sum of squares of all gradients, NaN where one holds NaN or Inf; other fields are not read.
+int octet_optimizer_squares(OctetOptimizer* optimizer, const OctetTensor* tensors,
+                            int64_t n_tensors, double* squares);
 
 // One update of all tensors, in their order, with one norm.
 int octet_optimizer_step(OctetOptimizer* optimizer, const OctetTensor* tensors, int64_t n_tensors,

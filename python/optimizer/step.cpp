@@ -223,6 +223,12 @@ OctetFormats formats_of(const OctetOptimizer& optimizer) {
   return formats;
 }
 
+double sum_of_squares(OctetOptimizer& optimizer, std::span<const OctetTensor> tensors) {
+  for (const OctetTensor& t : tensors) check_tensor(optimizer, t);
+  const cpu::SumOfSquares squares = squares_of(tensors, optimizer.pool);
+  return squares.finite ? squares.value : std::numeric_limits<double>::quiet_NaN();
+}
+
 void step_tensors(OctetOptimizer& optimizer, std::span<const OctetTensor> tensors,
                   OctetStep& step) {
   for (const OctetTensor& t : tensors) check_tensor(optimizer, t);
@@ -231,7 +237,9 @@ void step_tensors(OctetOptimizer& optimizer, std::span<const OctetTensor> tensor
   step.grad_norm = std::numeric_limits<double>::quiet_NaN();
   step.skipped = 0;
   if (clip > 0 || step.skip_nonfinite != 0) {
-    const cpu::SumOfSquares squares = squares_of(tensors, optimizer.pool);
+    const cpu::SumOfSquares squares =
+        step.has_squares != 0 ? cpu::SumOfSquares{step.squares, std::isfinite(step.squares)}
+                              : squares_of(tensors, optimizer.pool);
     step.grad_norm = std::sqrt(squares.value);
     step.skipped = squares.finite ? 0 : 1;
     if (!squares.finite) return;

@@ -24,6 +24,9 @@ namespace octet {
 OctetStateLayout state_layout(const OctetOptimizer& optimizer, int64_t n, int32_t dtype);
 OctetFormats formats_of(const OctetOptimizer& optimizer);
 
+// Of all gradients; NaN where one is not finite. Throws as step_tensors does.
+double sum_of_squares(OctetOptimizer& optimizer, std::span<const OctetTensor> tensors);
+
 // Throws Error{invalid_argument} for tensors that cannot be what they say they are; nothing is
 // changed then.
 void step_tensors(OctetOptimizer& optimizer, std::span<const OctetTensor> tensors, OctetStep& step);

@@ -46,9 +46,9 @@ class Kernels:
         self.gradients = list((ctypes.c_uint64 * count).from_address(addresses))
 
     def squares(self, stream):
-        self.control[0] = 0.0
+        self.control[0] = self.cpu.squares(self.rows(), len(self.weights))
 
-    def step(self, clip, has_squares, stream):
+    def rows(self):
         rows = (_optimizer.Tensor * len(self.weights))()
         for row, w, gradient in zip(rows, self.weights, self.gradients):
             numbers = self.numbers[w.numbers]
@@ -58,8 +58,12 @@ class Kernels:
             row.dtype, row.gradient_dtype = WIDE[w.dtype][0], WIDE[w.gradient_dtype][0]
             row.lr = ctypes.c_float.from_address(numbers.lr_at).value if numbers.lr_at else numbers.lr
             row.beta1, row.beta2, row.eps, row.weight_decay = numbers.beta1, numbers.beta2, numbers.eps, numbers.weight_decay
+        return rows
+
+    def step(self, clip, has_squares, stream):
         self.words[6] += 1
-        done = self.cpu.step(rows, len(self.weights), clip, self.words[6], has_squares)
+        squares = self.control[0] if has_squares else None
+        done = self.cpu.step(self.rows(), len(self.weights), clip, self.words[6], has_squares, squares)
         self.control[1], self.words[5] = done.grad_norm, done.skipped
         self.longs[5 if done.skipped else 4] += 1
 
