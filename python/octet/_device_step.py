@@ -45,7 +45,6 @@ class Part:
     def __init__(self, device, kernels, control: Control):
         self.device, self.kernels, self.control = device, kernels, control
         self.table = self.numbers = self.rates = None
-        self.addresses: list = []
 
     def place(self, rows, stream: int) -> None:
         """rows: dicts of the fields of a Weight."""
@@ -77,11 +76,9 @@ class Part:
         self.rates[index].copy_(lr.reshape(()), non_blocking=True)
         return 0.0, self.rates[index].data_ptr()
 
-    def write_gradients(self, addresses: list, stream: int, is_captured: bool) -> None:
-        if is_captured or addresses != self.addresses:
-            packed = array("Q", addresses)
-            self.kernels.write_gradients(packed.buffer_info()[0], len(packed), stream)
-            self.addresses = addresses
+    def write_gradients(self, addresses: list, stream: int) -> None:
+        packed = array("Q", addresses)
+        self.kernels.write_gradients(packed.buffer_info()[0], len(packed), stream)
 
 
 def _plain(number):
@@ -99,6 +96,7 @@ class Plan:
         self.sizes = list(map(_SIZE, weights))
         self.parts: list = []   # (part, indices of its parameters)
         self.sharded: list = []  # dimensions of meshes over which the norm is summed
+        self.written: list = []  # addresses of gradients that the devices know
         self.is_captured, self.alignment = False, []
         self._idle: list = []   # parameters without a gradient
         self._seen: list = []   # gradients that lay as they must, by weak references
@@ -126,13 +124,16 @@ class Plan:
         try:  # nothing here is done a parameter at a time
             if list(map(_ADDRESS, self.params)) != self.addresses or [g.dtype for g in gradients] != self.dtypes:
                 return None
-            return (gradients, list(map(_ADDRESS, gradients))) if self._lie_well(gradients) else None
+            addresses = list(map(_ADDRESS, gradients))
+            if addresses == self.written:
+                addresses = self.written
+            return (gradients, addresses) if self._lie_well(gradients, addresses) else None
         except (AttributeError, RuntimeError, TypeError):  # None, or of a kind without memory
             return None
 
-    def _lie_well(self, gradients) -> bool:
-        """Whether all are contiguous and of their sizes. Those that were seen before still are."""
-        if self._seen and all(map(operator.is_, [seen() for seen in self._seen], gradients)):
+    def _lie_well(self, gradients, addresses) -> bool:
+        """Whether all are contiguous and of their sizes. The same objects with the same memory still are."""
+        if self._seen and addresses is self.written and all(map(operator.is_, [seen() for seen in self._seen], gradients)):
             return True
         if not all(map(torch.Tensor.is_contiguous, gradients)) or list(map(_SIZE, gradients)) != self.sizes:
             return False
@@ -214,7 +215,8 @@ class DeviceStep:
                 part.write_numbers(groups, [group["lr"] for group in groups], _stream(part.device))
 
     def _launch(self, optimizer, plan, addresses, rates, is_capturing) -> None:
-        if 0 in addresses:
+        is_new = addresses is not plan.written
+        if is_new and 0 in addresses:
             name = plan.members[addresses.index(0)][0]
             raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
         clip, has_squares = float(optimizer.clip), optimizer.clip > 0 or optimizer.skip_nonfinite
@@ -222,14 +224,15 @@ class DeviceStep:
             stream = _stream(part.device)
             if not is_capturing:
                 part.write_numbers(optimizer.param_groups, rates, stream)
-            own = addresses if len(plan.parts) == 1 else [addresses[i] for i in indices]
-            part.write_gradients(own, stream, plan.is_captured)
+            if is_new or plan.is_captured:  # a graph writes its own
+                part.write_gradients(addresses if len(plan.parts) == 1 else [addresses[i] for i in indices], stream)
             if has_squares:
                 part.kernels.squares(stream)
         if has_squares:
             _join_squares(plan)
         for part, _ in plan.parts:
             part.kernels.step(clip, has_squares, _stream(part.device))
+        plan.written = addresses
 
     def _drop(self, plan) -> None:
         if plan is not None and plan.is_captured:

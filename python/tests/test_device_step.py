@@ -2,6 +2,8 @@
 Needs PyTorch."""
 
 import ctypes
+import sys
+import weakref
 
 import octet
 import pytest
@@ -223,3 +225,84 @@ def test_a_module_that_is_not_there_is_one_line(monkeypatch, tmp_path):
     with pytest.raises(octet.Error, match="expected the CUDA module .*none.so") as caught:
         _cuda_optimizer.api()
     assert "\n" not in str(caught.value) and caught.value.code == "device"
+
+
+def python_calls(run):
+    """Functions of Python that a call enters, those of the language itself aside."""
+    count = 0
+
+    def note(frame, event, argument):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_no_function_is_entered_for_every_tensor(on_devices, monkeypatch, is_new):
+    counts = []
+    for n in (10, 100):
+        params = [torch.nn.Parameter(torch.zeros(16)) for _ in range(n)]
+        optimizer = on_devices(params, **OPTIONS)
+        kept = []
+
+        def give():
+            kept.append([p.grad for p in params])
+            for p in params:
+                p.grad = torch.ones(16)
+
+        give()
+        for _ in range(5):
+            optimizer.step()
+            give() if is_new else None
+        for name in ("squares", "step", "write_gradients"):
+            monkeypatch.setattr(Kernels.made[-1], name, lambda *arguments: None)
+        counts.append(python_calls(optimizer.step))
+    assert counts[1] == counts[0] < 80
+
+
+def test_what_becomes_of_gradients_between_steps_is_seen(on_devices):
+    """Others at the same addresses, of other types and orders, the same objects with other memory, and none."""
+    changes = [
+        lambda p: setattr(p, "grad", None),
+        lambda p: setattr(p, "grad", p.grad.clone()),
+        lambda p: setattr(p.grad, "data", p.grad.data.view(torch.int16).view(torch.float16)),
+        lambda p: setattr(p.grad, "data", p.grad.data.t().contiguous().t()),
+        lambda p: setattr(p, "grad", p.grad.clone().t().contiguous().t()),
+        lambda p: p.grad.fill_(2.0),
+    ]
+    nets = [torch.nn.ParameterList([torch.nn.Parameter(torch.ones(8, 8, dtype=torch.bfloat16)) for _ in range(3)])
+            for _ in range(2)]
+    plain = octet.optim.AdamW(nets[0].named_parameters(), **OPTIONS)
+    planned = on_devices(nets[1].named_parameters(), **OPTIONS)
+    for i, change in enumerate(changes):
+        for net, optimizer in zip(nets, (plain, planned)):
+            for k, p in enumerate(net):
+                p.grad = (torch.arange(64).reshape(8, 8) * (k + i + 1) / 64).to(torch.bfloat16)
+            for _ in range(5):  # long enough to be taken for steady
+                optimizer.step()
+            change(net[1])
+            optimizer.step()
+            optimizer.step()
+        masters = [optimizer.master_weights() for optimizer in (plain, planned)]
+        assert all(torch.equal(masters[0][name], masters[1][name]) for name in masters[0]), i
+    wrong = nets[1][0]
+    wrong.grad.data = wrong.grad.data[:4].clone()
+    with pytest.raises(octet.Error, match=r"0: expected a gradient \[8, 8\], got \[4, 8\]"):
+        planned.step()
+
+
+def test_gradients_are_not_kept_alive(on_devices):
+    net = model()
+    optimizer = on_devices(net.named_parameters(), **OPTIONS)
+    set_gradients(net, 0)
+    for _ in range(5):
+        optimizer.step()
+    references = [weakref.ref(p.grad) for p in net.parameters()]
+    optimizer.zero_grad(set_to_none=True)
+    assert [reference() for reference in references] == [None] * 4
