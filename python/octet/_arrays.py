@@ -12,6 +12,11 @@ from ._error import Error
 _TORCH_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e8m0fnu": "uint8",
                "uint16": "int16", "uint32": "int32"}
 
+# Kinds of devices by DLPack's numbers: the CPU, and memory of CUDA and ROCm that the CPU reads.
+_ON_CPU = (1, 3, 11, 13)
+_DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
+_WAY = {True: "x.cpu() copies it", False: "x.to_dense() is one"}
+
 
 def is_torch(x) -> bool:
     torch = sys.modules.get("torch")
@@ -25,6 +30,10 @@ def adopt(x) -> np.ndarray:
     if is_torch(x):
         return _from_torch(x)
     if hasattr(x, "__dlpack__"):
+        kind, number = x.__dlpack_device__()
+        if kind not in _ON_CPU:
+            raise Error(f"[arrays] expected an array in the CPU's memory, got one on {_DEVICES.get(int(kind), 'device')}:{number}: "
+                        "copy it to the CPU first", "device")
         try:
             return np.from_dlpack(x)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -39,7 +48,7 @@ def _from_torch(x) -> np.ndarray:
     torch = sys.modules["torch"]
     if x.device.type != "cpu" or x.layout != torch.strided:
         where = x.device if x.layout == torch.strided else x.layout
-        raise Error(f"[arrays] expected a dense tensor on the CPU, got one on {where}", "device")
+        raise Error(f"[arrays] expected a dense tensor on the CPU, got one on {where}: {_WAY[x.layout == torch.strided]}", "device")
     x = x.detach()
     if x.numel() > 0 and x.untyped_storage().nbytes() == 0:
         raise Error("[arrays] expected a tensor with memory, got one whose storage is freed")
