@@ -117,11 +117,14 @@ class Plan:
         if any(p.grad is not None for p in self._idle):
             return None
         gradients = [p.grad for p in self.params]
-        if not self.is_simple:
-            if any(gradient is None for gradient in gradients):
-                return None
-            return self.given([local(p) for p in self.params], list(map(local, gradients)))
-        try:  # nothing here is done a parameter at a time
+        found = self._simple(gradients) if self.is_simple else None
+        if found is None and all(gradient is not None for gradient in gradients):
+            found = self.given([local(p) for p in self.params], list(map(local, gradients)))
+        return found
+
+    def _simple(self, gradients):
+        """As gradients(), by a few calls for all tensors, where they lie one after another as their weights do."""
+        try:
             if list(map(_ADDRESS, self.params)) != self.addresses or [g.dtype for g in gradients] != self.dtypes:
                 return None
             addresses = list(map(_ADDRESS, gradients))
@@ -247,9 +250,8 @@ class DeviceStep:
     def _plan_all(self, optimizer, members) -> Plan:
         """Plans the parameters that have gradients and elements, and begins their states."""
         active = [member for member in members if member[1].grad is not None]
-        for _, p, _ in active:
-            if not optimizer.state[p]:
-                optimizer._begin(local(p), optimizer.state[p])
+        for name, p, _ in active:
+            optimizer._begin_or_check(name, local(p), optimizer.state[p])
         active = [member for member in active if local(member[1]).numel() > 0]
         weights = [local(p) for _, p, _ in active]
         gradients = [gradient_of(name, local(p.grad), w) for (name, p, _), w in zip(active, weights)]

@@ -93,8 +93,7 @@ class HostStep:
         state, weight = optimizer.state[p], local(p)
         if weight.device.type != "cpu":
             raise Error("[optimizer] expected parameters on the CPU or on CUDA devices, got both", "device")
-        if not state:
-            optimizer._begin(weight, state)
+        optimizer._begin_or_check(name, weight, state)
         _fill(row, name, weight, state)
         return _Entry(p, state, row, weight)
 
@@ -113,18 +112,19 @@ def _fill(row, name, weight, state) -> None:
 class _Entry:
     """A row that is filled but for its gradient, and what it was filled from."""
 
-    __slots__ = ("address", "gradient_dtype", "is_plain", "is_simple", "numbers", "p", "row", "state")
+    __slots__ = ("address", "dtype", "gradient_dtype", "is_plain", "is_simple", "numbers", "p", "row", "state")
 
     def __init__(self, p, state, row, weight):
         self.p, self.state, self.row = p, state, row
-        self.address = weight.data_ptr()
+        self.address, self.dtype = weight.data_ptr(), weight.dtype
         self.is_plain = not hasattr(p, "to_local")
         self.is_simple = self.is_plain and weight.is_contiguous()
         self.numbers = self.gradient_dtype = None
 
     def holds(self, p, states) -> bool:
-        return self.p is p and self.state is states.get(p) \
-            and self.address == (p if self.is_plain else local(p)).data_ptr()
+        weight = p if self.is_plain else local(p)
+        return self.p is p and self.state is states.get(p) and self.address == weight.data_ptr() \
+            and self.dtype is weight.dtype and self.row.n == weight.numel()
 
     def takes(self, gradient) -> bool:
         """Whether it lies as the last one did, so that its address is all that is new."""

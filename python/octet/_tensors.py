@@ -16,6 +16,8 @@ def local(p):
 
 
 def check_parameter(name: str, p) -> None:
+    if not isinstance(p, torch.Tensor):
+        raise Error(f"[optimizer] {name}: expected a parameter, got {type(p).__name__}")
     part = local(p)
     if part.device.type not in ("cpu", "cuda"):
         raise Error(f"[optimizer] {name}: expected a parameter on the CPU or a CUDA device, got one on {part.device}", "device")
@@ -23,6 +25,17 @@ def check_parameter(name: str, p) -> None:
         raise Error(f"[optimizer] {name}: expected float32, bfloat16 or float16, got {part.dtype}")
     if part.layout != torch.strided or torch.empty_like(part).stride() != part.stride():
         raise Error(f"[optimizer] {name}: expected memory without gaps and overlaps, got strides {list(part.stride())}")
+
+
+def check_state(name: str, weight, state, expected) -> None:
+    """Whether states belong to a weight as it is now. expected: those of a new one, on any device."""
+    for key, like in expected.items():
+        own = state.get(key)
+        if not torch.is_tensor(own) or own.dtype != like.dtype or (key != "step" and (own.shape, own.device) != (like.shape, weight.device)):
+            what = "none" if own is None else f"{own.dtype} {list(own.shape)} on {own.device}" if torch.is_tensor(own) else own
+            raise Error(f"[optimizer] {name}: expected the state {key} of a parameter {weight.dtype} {list(weight.shape)} on "
+                        f"{weight.device}, {like.dtype} {list(like.shape)}, got {what}: make the optimizer when the model has its "
+                        "type and place, or load_state_dict() what state_dict() gave")
 
 
 def gradient_of(name: str, gradient, weight):

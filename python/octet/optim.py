@@ -21,7 +21,8 @@ except ImportError:
 from . import _op
 from ._device_step import DeviceStep
 from ._host_step import HostStep
-from ._tensors import DTYPES, address, check_parameter, fitting, increment_version, local, master_of, take_master
+from ._numbers import check_numbers
+from ._tensors import DTYPES, address, check_parameter, check_state, fitting, increment_version, local, master_of, take_master
 
 __all__ = ["AdamW"]
 
@@ -47,6 +48,8 @@ class AdamW(torch.optim.Optimizer):
         then says. That reads the gradients once more, as a clip does, which skips such steps anyway.
     group: elements of a group of 8-bit codes, 1 to 1024, as they lie in memory.
     seed: of stochastic rounding.  threads: of the CPU; 0: one per core.
+    foreach, fused, capturable: taken for torch.optim.AdamW's sake; any value, all tensors are stepped together in any case.
+    amsgrad, maximize, differentiable: False alone.
 
     On CUDA devices a step is queued on PyTorch's current stream and nothing waits for it; reading `grad_norm`, `skipped` or
     `counts` does. A CUDA graph may hold a step, once one has run with the same parameters; it takes learning rates from
@@ -54,10 +57,14 @@ class AdamW(torch.optim.Optimizer):
     Raises octet.Error. One thread at a time.
     """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, state="e4m3+x",
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, state="e4m3+x",
                  state_m=None, state_v=None, master="bf16_remainder", math="fast", clip=0.0, skip_nonfinite=True,
-                 group=128, seed=0, threads=0):
-        _check_numbers(float(lr), betas, eps, weight_decay, clip)
+                 group=128, seed=0, threads=0, foreach=None, fused=None, capturable=None, maximize=False,
+                 differentiable=False):
+        for name, wanted in (("amsgrad", amsgrad), ("maximize", maximize), ("differentiable", differentiable)):
+            if wanted:
+                raise Error(f"[optimizer] {name}: expected False, got {wanted}: this optimizer has no such update")
+        check_numbers({"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "clip": clip})
         self._format = (state_m or state, state_v or state, math, group)
         self._kernels = _c.Kernels(self._format[0], self._format[1], master, math, group, seed, threads)
         self._host, self._device = HostStep(self._kernels), DeviceStep(self._kernels, group, seed)
@@ -83,6 +90,9 @@ class AdamW(torch.optim.Optimizer):
             known.add(name)
         for name, p in zip(group["names"], group["params"]):
             check_parameter(name, p)
+        if len(set(map(id, group["params"]))) < len(group["params"]):
+            raise Error("[optimizer] expected every parameter once, got one again in its group")
+        check_numbers(group)
         if self.param_groups:
             group.setdefault("attempt", self.param_groups[0]["attempt"])
         super().add_param_group(group)
@@ -122,13 +132,13 @@ class AdamW(torch.optim.Optimizer):
     def _prepare_trace(self) -> None:
         """What a traced step reads, with states for every parameter that may get a gradient."""
         rows, steps = [], self._steps()
-        for index, (_, p, _) in enumerate(self._all_members()):
+        for index, (name, p, _) in enumerate(self._all_members()):
             if not p.requires_grad and p.grad is None:
                 continue
             state = self.state[p]
             if not state:
-                self._begin(p.detach(), state)
                 self._fresh.add(index)  # weights may change before their first step
+            self._begin_or_check(name, p.detach(), state)
             rows.append((index, p, state))
         steps.count_beside([(p, state) for _, p, state in rows])
         self._traced_keys = {index: [key for key in _STATES if key in state] for index, _, state in rows}
@@ -235,6 +245,13 @@ class AdamW(torch.optim.Optimizer):
         counts = [len(group["params"]) for group in saved], [len(group["params"]) for group in self.param_groups]
         if counts[0] != counts[1]:
             raise Error(f"[optimizer] expected groups of {counts[1]} parameters, got {counts[0]}", "bad_data")
+        for key in ("amsgrad", "maximize"):
+            if any(group.get(key) for group in saved):
+                raise Error(f"[optimizer] expected the state of an AdamW without {key}, got one with it", "bad_data")
+        for state in state_dict["state"].values():
+            missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys()
+            if missing:
+                raise Error(f"[optimizer] expected the state of an AdamW, got one without {sorted(missing)[0]}", "bad_data")
         order = [index for group in saved for index in group["params"]]
         from_format = tuple(saved[0].get("format", ("f32", "f32", "exact", 128)))
         source = _c.Kernels(from_format[0], from_format[1], "fp32", from_format[2], from_format[3], 0, 1)
@@ -251,6 +268,14 @@ class AdamW(torch.optim.Optimizer):
 
     def __getstate__(self):
         raise Error("[optimizer] expected state_dict() to be stored, got the optimizer itself")
+
+    def _begin_or_check(self, name, weight, state) -> None:
+        check_parameter(name, weight)
+        if not state:
+            return self._begin(weight, state)
+        expected: dict = {}
+        self._begin(weight.to("meta"), expected)
+        check_state(name, weight, state, expected)
 
     def _begin(self, weight, state):
         """States of zeros, and the master that the weight is."""
@@ -314,16 +339,24 @@ class AdamW(torch.optim.Optimizer):
         return state
 
 
+def _ordered(params):
+    if isinstance(params, (set, frozenset)):
+        raise Error("[optimizer] expected parameters in an order, got a set, whose order is another in every run")
+    return params
+
+
 def _with_names(params):
     """Groups of parameters whose names, where there are any, stand beside them in "names"."""
-    groups = [params] if isinstance(params, dict) else list(params)
+    if isinstance(params, torch.Tensor):
+        raise Error("[optimizer] expected a list of parameters, got a tensor alone")
+    groups = [params] if isinstance(params, dict) else list(_ordered(params))
     if groups and not isinstance(groups[0], dict):
         groups = [{"params": groups}]
     result = []
     for group in groups:
         group = dict(group)
         given = group["params"]
-        given = [given] if isinstance(given, torch.Tensor) else list(given)
+        given = [given] if isinstance(given, torch.Tensor) else list(_ordered(given))
         named = [isinstance(item, tuple) for item in given]
         if any(named):
             if not all(named):
@@ -333,12 +366,3 @@ def _with_names(params):
         group["params"] = given
         result.append(group)
     return result
-
-
-def _check_numbers(lr, betas, eps, weight_decay, clip):
-    for name, value, is_right in (("lr", lr, lr >= 0), ("eps", eps, eps >= 0),
-                                  ("weight_decay", weight_decay, weight_decay >= 0), ("clip", clip, clip >= 0),
-                                  ("betas", betas, all(0 <= beta < 1 for beta in betas) and len(betas) == 2)):
-        if not is_right:
-            raise Error(f"[optimizer] {name}: expected {'two numbers in [0, 1)' if name == 'betas' else '0 or more'}, "
-                        f"got {value}")

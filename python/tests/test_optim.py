@@ -352,7 +352,7 @@ def parameter(**options):
 
 
 @pytest.mark.parametrize("call,text", [
-    (lambda: octet.optim.AdamW([parameter()], lr=-1), "lr: expected 0 or more, got -1"),
+    (lambda: octet.optim.AdamW([parameter()], lr=-1), "lr: expected a number, 0 or more, got -1"),
     (lambda: octet.optim.AdamW([parameter()], betas=(1.0, 0.9)), "betas: expected two numbers in"),
     (lambda: octet.optim.AdamW([parameter()], clip=-1), "clip: expected"),
     (lambda: octet.optim.AdamW([parameter()], state="e9m9"), "state format"),

@@ -1,0 +1,257 @@
+"""octet.optim.AdamW as users of torch.optim.AdamW treat it: their arguments, schedulers, scalers, and their mistakes. Needs
+PyTorch."""
+
+import copy
+import io
+import pickle
+
+import octet
+import pytest
+
+torch = pytest.importorskip("torch", reason="octet.optim needs PyTorch")
+
+R = torch.optim.lr_scheduler
+
+
+def parameter(*shape, dtype=torch.float32):
+    return torch.nn.Parameter(torch.ones(*(shape or (3,)), dtype=dtype))
+
+
+def pair(rate=float):
+    """A parameter under ours with f32 states, and one under torch's."""
+    p, q = parameter(300), parameter(300)
+    return (p, octet.optim.AdamW([p], lr=rate(0.05), state="f32")), (q, torch.optim.AdamW([q], lr=rate(0.05)))
+
+
+def close(p, q):
+    """Ten steps of 0.05 to 0.1, each rounded a few times."""
+    return torch.allclose(p, q, rtol=1e-5, atol=1e-5)
+
+
+SCHEDULERS = {
+    "OneCycleLR": lambda o: R.OneCycleLR(o, max_lr=0.1, total_steps=10),
+    "CyclicLR": lambda o: R.CyclicLR(o, base_lr=0.01, max_lr=0.1),
+    "ReduceLROnPlateau": lambda o: R.ReduceLROnPlateau(o, patience=0),
+    "SequentialLR": lambda o: R.SequentialLR(o, [R.LinearLR(o), R.ExponentialLR(o, 0.9)], [2]),
+    "CosineAnnealingWarmRestarts": lambda o: R.CosineAnnealingWarmRestarts(o, 3),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("is_tensor", [False, True])
+def test_schedulers_change_rates_and_betas_as_those_of_torch(name, is_tensor):
+    both = pair(torch.tensor if is_tensor and name != "CyclicLR" else float)
+    schedules = [SCHEDULERS[name](optimizer) for _, optimizer in both]
+    for i in range(8):
+        for (p, optimizer), schedule in zip(both, schedules):
+            p.grad = torch.full_like(p, i + 1.0)
+            optimizer.step()
+            schedule.step(*([1.0] if name == "ReduceLROnPlateau" else []))
+    (p, a), (q, b) = both
+    assert float(a.param_groups[0]["lr"]) == float(b.param_groups[0]["lr"])
+    assert a.param_groups[0]["betas"] == b.param_groups[0]["betas"]
+    assert close(p, q)
+
+
+def test_a_gradient_scaler_scales_and_skips():
+    both = pair()
+    for p, optimizer in both:
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for i in range(4):
+            scaler.scale((p * (float("inf") if i == 1 else i + 1)).sum()).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    (p, a), (q, _) = both
+    assert close(p, q) and a.counts == {"applied": 3, "skipped": 0}
+
+
+@pytest.mark.parametrize("options", [{"foreach": True}, {"fused": True}, {"foreach": False, "fused": None}, {"capturable": True},
+                                     {"amsgrad": False, "maximize": False, "differentiable": False}])
+def test_arguments_of_torchs_that_change_no_result_are_taken(options):
+    p = parameter()
+    p.grad = torch.ones(3)
+    octet.optim.AdamW([p], 1e-3, (0.9, 0.99), 1e-8, 0.1, **options).step()
+    assert p[0] < 1
+
+
+@pytest.mark.parametrize("call,text", [
+    (lambda: octet.optim.AdamW([parameter()], amsgrad=True), "amsgrad: expected False, got True"),
+    (lambda: octet.optim.AdamW([parameter()], 1e-3, (0.9, 0.99), 1e-8, 0.1, True), "amsgrad: expected False, got True"),
+    (lambda: octet.optim.AdamW([parameter()], maximize=True), "maximize: expected False, got True"),
+    (lambda: octet.optim.AdamW([parameter()], lr=torch.ones(2)), r"lr: expected a number, 0 or more, got a tensor \[2\]"),
+    (lambda: octet.optim.AdamW([parameter()], lr="1e-3"), "lr: expected a number, 0 or more, got '1e-3'"),
+    (lambda: octet.optim.AdamW([parameter()], lr=float("nan")), "lr: expected a number, 0 or more, got nan"),
+    (lambda: octet.optim.AdamW([parameter()], betas=0.9), "betas: expected two numbers"),
+    (lambda: octet.optim.AdamW([{"params": [parameter()], "lr": -1.0}]), "lr: expected a number, 0 or more, got -1.0"),
+    (lambda: octet.optim.AdamW([{"params": [parameter()], "betas": (0.9, 1.0)}]), "betas: expected two numbers"),
+    (lambda: octet.optim.AdamW(parameter()), "expected a list of parameters, got a tensor alone"),
+    (lambda: octet.optim.AdamW({parameter()}), "expected parameters in an order, got a set"),
+    (lambda: octet.optim.AdamW(["weight"]), "param.0: expected a parameter, got str"),
+    (lambda: octet.optim.AdamW([parameter(dtype=torch.complex64)]), "param.0: expected float32, bfloat16 or float16, got torch.complex64"),
+    (lambda: octet.optim.AdamW([parameter(dtype=torch.float8_e4m3fn)]), "param.0: expected float32, bfloat16 or float16"),
+])
+def test_mistakes_are_errors_of_one_line(call, text):
+    with pytest.raises(octet.Error, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_parameter_that_is_given_twice_is_refused():
+    p = parameter()
+    with pytest.raises(octet.Error, match="expected every parameter once"):
+        octet.optim.AdamW([p, p])
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        octet.optim.AdamW([{"params": [p]}, {"params": [p]}])
+
+
+def test_tied_weights_are_stepped_once():
+    embedding, head = torch.nn.Embedding(10, 8), torch.nn.Linear(8, 10, bias=False)
+    head.weight = embedding.weight
+    optimizer = octet.optim.AdamW(torch.nn.ModuleList([embedding, head]).named_parameters())
+    head(embedding(torch.tensor([1, 2]))).sum().backward()
+    optimizer.step()
+    assert len(optimizer.state) == 1 and optimizer.state[head.weight]["step"] == 1
+
+
+def test_sparse_gradients_are_refused():
+    embedding = torch.nn.Embedding(10, 8, sparse=True)
+    optimizer = octet.optim.AdamW(embedding.named_parameters())
+    embedding(torch.tensor([1])).sum().backward()
+    with pytest.raises(octet.Error, match="weight: expected a dense gradient of .*, got torch.float32 torch.sparse_coo"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("change,text", [
+    (lambda net: net.to(torch.bfloat16), "expected the state master of a parameter torch.bfloat16"),
+    (lambda net: net.to(torch.float16), "expected the state master of a parameter torch.float16"),
+    (lambda net: net.double(), "weight: expected float32, bfloat16 or float16, got torch.float64"),
+    (lambda net: (setattr(net.weight, "data", torch.ones(8, 4)), setattr(net.bias, "data", torch.ones(8))),
+     r"expected the state exp_avg of a parameter torch.float32 \[8, 4\] .* got torch.uint8 \[4, 4\]"),
+])
+def test_a_model_that_changes_after_a_step_is_refused(change, text):
+    net = torch.nn.Linear(4, 4)
+    optimizer = octet.optim.AdamW(net.named_parameters())
+    for is_changed in (False, True):
+        if is_changed:
+            change(net)
+        optimizer.zero_grad()
+        net(torch.ones(1, 4, dtype=net.weight.dtype)).sum().backward()
+        if not is_changed:
+            optimizer.step()
+    before = net.weight.detach().clone()
+    with pytest.raises(octet.Error, match=text) as caught:
+        optimizer.step()
+    assert torch.equal(before, net.weight) and "\n" not in str(caught.value)
+
+
+def test_autograd_knows_that_weights_have_changed():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    optimizer = octet.optim.AdamW(net.named_parameters())
+    loss = net(torch.ones(1, 4)).sum()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("make,text", [
+    (lambda p: torch.optim.SGD([p], lr=0.1, momentum=0.9), "expected the state of an AdamW, got one without exp_avg"),
+    (lambda p: torch.optim.AdamW([p], maximize=True), "expected the state of an AdamW without maximize"),
+    (lambda p: torch.optim.AdamW([p], amsgrad=True), "expected the state of an AdamW without amsgrad"),
+])
+def test_states_of_other_optimizers_are_refused(make, text):
+    p = parameter()
+    theirs, ours = make(p), octet.optim.AdamW([p])
+    p.grad = torch.ones(3)
+    theirs.step()
+    with pytest.raises(octet.Error, match=text):
+        ours.load_state_dict(theirs.state_dict())
+    ours.step()
+
+
+def test_states_of_torch_with_names_are_taken():
+    net = torch.nn.Linear(4, 4)
+    theirs = torch.optim.AdamW(net.named_parameters(), foreach=True)
+    net(torch.ones(1, 4)).sum().backward()
+    theirs.step()
+    ours = octet.optim.AdamW(net.named_parameters())
+    ours.load_state_dict(theirs.state_dict())
+    ours.step()
+    assert ours.param_groups[0]["names"] == ["weight", "bias"] and ours.state[net.bias]["step"] == 2
+
+
+def test_a_stored_state_is_copied_and_read_safely():
+    p = parameter(300, dtype=torch.bfloat16)
+    optimizer = octet.optim.AdamW([p])
+    p.grad = torch.ones_like(p)
+    optimizer.step()
+    file = io.BytesIO()
+    torch.save(pickle.loads(pickle.dumps(copy.deepcopy(optimizer.state_dict()))), file)
+    file.seek(0)
+    stored = torch.load(file, weights_only=True)
+    kept = copy.deepcopy(stored)
+    optimizer.load_state_dict(stored)
+    optimizer.step()
+    assert optimizer.state[p]["step"] == 2
+    assert all(torch.equal(kept["state"][0][key], stored["state"][0][key]) for key in kept["state"][0])
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(octet.Error, match=r"expected state_dict\(\) to be stored"):
+            copied(optimizer)
+
+
+def test_parameters_without_elements_go_along():
+    p, q = torch.nn.Parameter(torch.ones(0)), parameter()
+    optimizer = octet.optim.AdamW([p, q])
+    p.grad, q.grad = torch.ones(0), torch.ones(3)
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.step()
+    assert optimizer.plain_state_dict()["state"][0]["exp_avg"].shape == (0,) and optimizer.state[p]["step"] == 2
+
+
+def test_hooks_around_step_and_state_run():
+    p, calls = parameter(), []
+    optimizer = octet.optim.AdamW([p])
+    optimizer.register_step_pre_hook(lambda *_: calls.append("pre"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("post"))
+    optimizer.register_load_state_dict_post_hook(lambda *_: calls.append("loaded"))
+    p.grad = torch.ones(3)
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert calls == ["pre", "post", "loaded"]
+
+
+def test_steps_in_the_hooks_of_gradients_work():
+    net = torch.nn.Linear(4, 4)
+    optimizers = {p: octet.optim.AdamW([(name, p)]) for name, p in net.named_parameters()}
+
+    def step(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    for _ in range(2):
+        net(torch.ones(1, 4)).sum().backward()
+    assert all(optimizer.counts["applied"] == 2 for optimizer in optimizers.values()) and net.weight.grad is None
+
+
+def test_accelerate_wraps_it():
+    accelerate = pytest.importorskip("accelerate", reason="needs accelerate")
+    net = torch.nn.Linear(4, 4)
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    optimizer = octet.optim.AdamW(net.named_parameters(), lr=0.1)
+    schedule = R.LambdaLR(optimizer, lambda i: 1 / (1 + i))
+    wrapped_net, wrapped, schedule = accelerator.prepare(net, optimizer, schedule)
+    for _ in range(4):
+        with accelerator.accumulate(wrapped_net):
+            accelerator.backward(wrapped_net(torch.ones(1, 4)).square().sum())
+            accelerator.clip_grad_norm_(wrapped_net.parameters(), 1.0)
+            wrapped.step()
+            schedule.step()
+            wrapped.zero_grad()
+    assert optimizer.counts["applied"] == 2 and optimizer.param_groups[0]["lr"] < 0.1
+    wrapped.load_state_dict(wrapped.state_dict())
+    assert optimizer.state[net.weight]["step"] == 2
