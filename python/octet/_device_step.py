@@ -196,7 +196,7 @@ class DeviceStep:
         members, weights, gradients, states = ([rows[i] for i in full] for rows in (members, weights, gradients, states))
         is_capturing = torch.cuda.is_current_stream_capturing()
         plan, found = self._given_plan, None
-        if plan is not None and [p for _, p, _ in members] == plan.params and _lie_same(states, plan.states):
+        if plan is not None and [id(p) for _, p, _ in members] == [*map(id, plan.params)] and _lie_same(states, plan.states):
             found = plan.given(weights, gradients)
         if found is None or not self._is_as_captured(plan, found[1], is_capturing):
             _expect_no_capture(is_capturing)

@@ -133,6 +133,18 @@ def test_loaded_states_and_new_groups_are_taken_up(make):
     assert same_bits(*nets) and same_states(*optimizers)
 
 
+def test_other_gradients_may_be_missing_in_every_step(make):
+    nets = model(), model()
+    plain, compiled = octet.optim.AdamW(nets[0].named_parameters(), **OPTIONS), make(nets[1].named_parameters(), **OPTIONS)
+    step = torch.compile(compiled.step, backend="aot_eager", fullgraph=True)
+    for i, missing in enumerate([0, 1, 3, 0]):
+        for net, run in zip(nets, (plain.step, step)):
+            set_gradients(net, i)
+            list(net.parameters())[missing].grad = None
+            run()
+    assert same_bits(*nets)
+
+
 def test_a_master_begins_as_the_weight_is_when_the_graph_runs():
     p, q = (torch.nn.Parameter(torch.ones(8, dtype=torch.float16)) for _ in range(2))
     a, b = (octet.optim.AdamW([("w", w)], lr=0.5) for w in (p, q))
