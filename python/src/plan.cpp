@@ -26,7 +26,6 @@ std::string plan_json(const ConfigCall& call, BackendRequest machine, bool with_
   const nb::gil_scoped_release unlocked;
   const RunConfig config = call.load();
   machine.deterministic = config.train.deterministic;
-  const KernelCreation creation(machine.device, machine.rows);
   const Backend backend = open_plan_backend(machine);
   const ModelSpec spec = model_from_config(posix_files(), config);
   const PlanReport report(config, spec, *backend.catalogue);
