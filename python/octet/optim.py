@@ -114,7 +114,10 @@ class AdamW(torch.optim.Optimizer):
     @torch._disable_dynamo
     def _update(self):
         """A compiled step calls it as it stands where there is no operator for its tensors."""
-        increment_version(self._steps().run(self, self._all_members()))
+        members = self._all_members()
+        self._refresh({index: local(members[index][1]) for index in self._fresh},
+                      {index: self.state[members[index][1]] for index in self._fresh})
+        increment_version(self._steps().run(self, members))
 
     def _traced_update(self):
         """Queues the operator, with all that it reads and changes among its arguments."""
@@ -150,16 +153,21 @@ class AdamW(torch.optim.Optimizer):
         """The operator's work. The tensors are those of the trace, or copies of them."""
         members = self._all_members()
         states, chosen = iter(states), []
-        for index, weight in zip(which, weights):
+        for index in which:
             chosen.append({key: next(states) for key in self._traced_keys[index]})
-            if index in self._fresh and "master" in chosen[-1]:
-                master = chosen[-1]["master"]
-                master.copy_(weight) if master.dtype == torch.float32 else master.zero_()
-        self._fresh.difference_update(which)
+        self._refresh(dict(zip(which, weights)), dict(zip(which, chosen)))
         known, now = list(zip(self._traced_rates or [], rates)), []
         for group in self.param_groups:
             now.append(next((given for traced, given in known if traced is group["lr"]), group["lr"]))
         self._steps().run_given(self, [members[i] for i in which], weights, gradients, chosen, now)
+
+    def _refresh(self, weights, states) -> None:
+        """Masters that began while a step was traced are what their weights are at their first step. By index of a member."""
+        for index in self._fresh & weights.keys():
+            master = states[index].get("master")
+            if master is not None and master.dtype == torch.float32:
+                master.copy_(weights[index])
+        self._fresh -= weights.keys()
 
     def _all_members(self) -> list:
         """(name, parameter, group number) of all."""

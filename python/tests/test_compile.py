@@ -160,6 +160,21 @@ def test_a_master_begins_as_the_weight_is_when_the_graph_runs():
     assert torch.equal(p, q) and torch.equal(a.state[p]["master"], b.state[q]["master"])
 
 
+def test_masters_go_on_between_traced_steps_and_others():
+    nets = model(torch.float16), model(torch.float16)
+    a, b = (octet.optim.AdamW(net.named_parameters(), **OPTIONS) for net in nets)
+    step = torch.compile(b.step, backend="eager", fullgraph=True)
+    for i in range(6):
+        for net, run in zip(nets, (a.step, step if i in (0, 3, 5) else b.step)):
+            set_gradients(net, i)
+            if i == 0:
+                net[2].bias.grad = None  # its state begins while the step is traced
+            run()
+            if i == 0:
+                net[2].bias.data.mul_(2)
+    assert same_bits(*nets) and same_states(a, b)
+
+
 def test_the_operator_says_what_it_changes():
     schema = str(torch.ops.octet.adamw_step.default._schema)
     assert "Tensor(a!)[] weights, Tensor[] gradients, Tensor(b!)[] states" in schema and schema.endswith("-> ()")
