@@ -28,7 +28,8 @@ struct Inspected {
   TokenStream stream;
   std::vector<ChatSample> samples;  // all of the training data
   std::optional<ChatReport> chat;
-  PackReport rows;  // as documents would lie in rows
+  PackReport rows;               // as documents would lie in rows
+  std::vector<int64_t> lengths;  // of the rows
   int64_t seq = 0;
 };
 
@@ -66,7 +67,8 @@ Inspected inspect(const InspectFlags& flags, const GlobalOptions& options) {
     result.chat = std::move(data.report);
     const PackOptions rows = pack_options(config);
     const Pieces pieces = find_pieces(result.stream, rows);
-    result.rows = report_with(pieces, pack_epoch(pieces, rows, 0));
+    result.rows = report_with(pieces, pack_epoch(pieces, rows, 0), rows);
+    result.lengths = pieces.lengths;
     return result;
   }
   const ModelSpec spec = model_from_config(files, config);
@@ -147,14 +149,17 @@ void write_chat(const ChatReport& chat) {
   }
 }
 
-void write_rows(const PackReport& rows, int64_t seq) {
+void write_rows(const Inspected& data) {
+  const PackReport& rows = data.rows;
   write_out(fmt::format("too long       {} of {} for rows of {} (longest {}); {} tokens are lost\n",
-                        rows.n_too_long, rows.n_documents, seq, rows.longest, rows.n_lost_tokens));
+                        rows.n_too_long, rows.n_documents, data.seq, rows.longest,
+                        rows.n_lost_tokens));
   if (rows.n_without_labels > 0) {
     write_out(fmt::format("nothing to train  {} parts, left out\n", rows.n_without_labels));
   }
-  write_out(fmt::format("rows           {} an epoch, {:.1f} % padding\n", rows.n_rows,
-                        100 * rows.padding_share(seq)));
+  write_out(fmt::format("rows           {} an epoch, of {}: {} tokens, {:.1f} % padding\n",
+                        rows.n_rows, fmt::join(data.lengths, ", "), rows.n_places,
+                        100 * rows.padding_share()));
 }
 
 void write_text(const Inspected& data, int64_t n) {
@@ -165,7 +170,7 @@ void write_text(const Inspected& data, int64_t n) {
                         lengths.most, lengths.median, lengths.most_of_95));
   if (data.chat) {
     write_chat(*data.chat);
-    write_rows(data.rows, data.seq);
+    write_rows(data);
   }
   const auto n_shown = std::min(static_cast<size_t>(n), data.samples.size());
   for (size_t i = 0; i < n_shown; ++i) write_sample(data, data.samples[i]);
@@ -211,7 +216,9 @@ void write_json(const Inspected& data, int64_t n) {
     json["chat"] = chat_json(*data.chat);
     json["rows"] = {{"rows", rows.n_rows},
                     {"seq", data.seq},
-                    {"padding_share", rows.padding_share(data.seq)},
+                    {"lengths", data.lengths},
+                    {"places", rows.n_places},
+                    {"padding_share", rows.padding_share()},
                     {"too_long", rows.n_too_long},
                     {"lost_tokens", rows.n_lost_tokens},
                     {"without_labels", rows.n_without_labels}};

@@ -33,9 +33,10 @@ Program::Program(ProgramOptions wanted, const Catalogue& catalogue,
                  const std::vector<FunctionKey>& more)
     : catalogue_(catalogue), typed_(std::move(wanted), catalogue) {
   layout_.rank = options().parallel.rank;
-  const std::vector<std::string_view> functions =
-      options().inference_only ? std::vector{function::evaluate} : train_functions();
-  for (const std::string_view name : functions) add_to_layout({name, options().train});
+  const std::vector<FunctionKey> functions =
+      options().inference_only ? std::vector<FunctionKey>{{function::evaluate, options().train}}
+                               : train_keys();
+  for (const FunctionKey& key : functions) add_to_layout(key);
   for (const FunctionKey& key : more) add_to_layout(key);
 }
 
@@ -49,6 +50,20 @@ void Program::add_to_layout(const FunctionKey& key) {
 std::vector<std::string_view> Program::train_functions() const {
   if (options().accumulate == 1) return {function::step};
   return {function::micro_first, function::micro_next, function::update};
+}
+
+std::vector<FunctionKey> Program::train_keys() const {
+  std::vector<FunctionKey> keys;
+  for (const std::string_view name : train_functions()) keys.push_back({name, options().train});
+  for (const int64_t seq : options().shorter) {
+    CHECK(seq < options().train.seq);
+    for (const std::string_view name : train_functions()) {
+      if (name == function::update) continue;
+      keys.push_back({name, options().train});
+      keys.back().size.seq = seq;
+    }
+  }
+  return keys;
 }
 
 bool Program::has_derived() const {

@@ -29,11 +29,12 @@ class Program {
 
   // The functions that one training step runs: {step} or {micro_first, micro_next, update}.
   std::vector<std::string_view> train_functions() const;
+  // The same at each length: options.train's first, then what depends on length at the shorter.
+  std::vector<FunctionKey> train_keys() const;
   // Whether anything is derived from parameters: prepare_state is empty otherwise.
   bool has_derived() const;
 
-  // Compiled on first use and kept; plans live as long as the program. `size` matters to functions
-  // that run forward only.
+  // Compiled on first use and kept; plans live as long as the program.
   const Plan& plan(std::string_view name, const BatchSize& size);
   const Plan& plan(std::string_view name) { return plan(name, options().train); }
 

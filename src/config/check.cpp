@@ -131,6 +131,10 @@ void check_written(const LoadedConfig& loaded, const std::string& name) {
         !config.data.pack || config.data.document_boundaries == "isolate" ||
             !is_written(loaded, "data.document_boundaries"),
         "isolate with data.pack", config.data.document_boundaries},
+       {"data.buckets", "data.pack",
+        config.data.buckets == 1 || (!config.data.pack && config.data.chat.chat_template != "none"),
+        "1 but for conversations (data.chat.template) without data.pack",
+        fmt::to_string(config.data.buckets)},
        {"data.chat.template", "data.chat.template", !config.data.chat.chat_template.empty(),
         "a template, auto or none", "nothing"},
        {"data.tokenizer", "data.tokenizer", !config.data.tokenizer.empty(), "`bytes` or a file",

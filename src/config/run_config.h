@@ -96,6 +96,7 @@ struct DataConfig {
   bool shuffle = true;
   std::string sampling = "auto";
   bool pack = false;
+  int64_t buckets = 1;
   std::string too_long = "drop";
   ChatConfig chat;
   bool operator==(const DataConfig&) const = default;

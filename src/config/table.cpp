@@ -183,6 +183,9 @@ constexpr ConfigRow kDataRows[] = {
     {"data.pack", same, OCTET_FIELD(data.pack), any(), "",
      "rows of whole documents, as many as fit, that do not see each other; else rows are cut from "
      "the stream of text, or hold one conversation"},
+    {"data.buckets", same, OCTET_FIELD(data.buckets), within(1, 8), "lengths",
+     "lengths that rows of one conversation come in, found so that least of them is padding, at "
+     "most model.seq; the rows of a step have one length; 1: all are as long as model.seq"},
     {"data.too_long", same, OCTET_FIELD(data.too_long), one_of(names_of<TooLong>), "",
      "what becomes of a document or conversation that does not fit into a row, with pack or chat "
      "data"},

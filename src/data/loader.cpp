@@ -106,7 +106,7 @@ Batch Loader::next(int64_t batch) {
 }
 
 RowCounts Loader::count(int64_t n_windows) const {
-  RowCounts counts{.n_tokens = n_windows * options_.seq};
+  RowCounts counts{.n_tokens = n_windows * options_.seq, .n_places = n_windows * options_.seq};
   for (int64_t i = 0; i < n_windows; ++i) {
     if (options_.boundaries != DocumentBoundaries::ignore) {
       counts.n_labels += peek(i, 1).n_labels();

@@ -1,10 +1,23 @@
 #include "data/packed_loader.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 
 namespace octet {
+namespace {
+
+std::string rows_text(const PackOptions& options) {
+  if (options.packing == Packing::first_fit) return "first_fit";
+  if (options.buckets == 1) return "single";
+  return fmt::format("single in {} buckets, {} a step", options.buckets, options.step_rows);
+}
+
+}  // namespace
+
 PackedLoader::PackedLoader(TokenStream stream, const PackOptions& options)
     : stream_(std::move(stream)),
       options_(options),
@@ -16,7 +29,7 @@ PackedLoader::PackedLoader(TokenStream stream, const PackOptions& options)
                 "documents, {} of them longer (data.too_long)",
                 options.seq + 1, pieces_.report.n_documents, pieces_.report.n_too_long);
   }
-  pieces_.report = report_with(pieces_, rows_of(0));
+  pieces_.report = report_with(pieces_, rows_of(0), options_);
 }
 
 const PackedRows& PackedLoader::rows_of(int64_t epoch) const {
@@ -35,29 +48,48 @@ PackedLoader::Place PackedLoader::after(int64_t n_rows) const {
   return place;
 }
 
+std::span<const int64_t> PackedLoader::row_after(int64_t n_rows) const {
+  const Place place = after(n_rows);
+  return rows_of(place.epoch).row(place.row);
+}
+
+// Of the rows of the step that holds this one.
+int64_t PackedLoader::length_after(int64_t n_rows) const {
+  if (options_.buckets == 1) return options_.seq;
+  const int64_t first = n_rows - n_rows % options_.step_rows;
+  int64_t longest = 0;
+  for (int64_t i = 0; i < options_.step_rows; ++i)
+    longest = std::max(longest, pieces_.row_length(row_after(first + i).front()));
+  return longest;
+}
+
+Batch PackedLoader::rows_after(int64_t n_rows, int64_t batch, int64_t length) const {
+  Batch result = empty_batch(batch, length, options_.tells_starts);
+  for (int64_t i = 0; i < batch; ++i) write_row(stream_, pieces_, row_after(n_rows + i), i, result);
+  return result;
+}
+
 Batch PackedLoader::peek(int64_t skip, int64_t batch) const {
   CHECK(skip >= 0 && batch >= 1);
-  Batch result = empty_batch(batch, options_.seq, options_.tells_starts);
-  for (int64_t i = 0; i < batch; ++i) {
-    const Place place = after(skip + i);
-    write_row(stream_, pieces_, rows_of(place.epoch).row(place.row), i, result);
-  }
-  return result;
+  CHECK(options_.buckets == 1 || skip % options_.step_rows + batch <= options_.step_rows);
+  return rows_after(skip, batch, length_after(skip));
 }
 
 RowCounts PackedLoader::count(int64_t n_rows) const {
   RowCounts counts;
+  int64_t length = 0;
   for (int64_t i = 0; i < n_rows; ++i) {
-    const Place place = after(i);
-    for (const int64_t id : rows_of(place.epoch).row(place.row)) {
+    if (i % options_.step_rows == 0) length = length_after(i);
+    for (const int64_t id : row_after(i))
       counts.n_tokens += pieces_.all[static_cast<size_t>(id)].places();
-    }
-    counts.n_labels += peek(i, 1).n_labels();
+    counts.n_labels += rows_after(i, 1, length).n_labels();
+    counts.n_places += length;
   }
   return counts;
 }
 
 void PackedLoader::advance(int64_t n_rows) {
+  CHECK(options_.buckets == 1 || n_rows % options_.step_rows == 0);
   const Place place = after(n_rows);
   epoch_ = place.epoch;
   position_ = place.row;
@@ -69,7 +101,7 @@ LoaderState PackedLoader::state() const {
           {"tokens", std::to_string(stream_.n_tokens())},
           {"seq", std::to_string(options_.seq)},
           {"order", options_.shuffles ? "shuffled" : "sequential"},
-          {"rows", options_.packing == Packing::single ? "single" : "first_fit"},
+          {"rows", rows_text(options_)},
           {"too_long", std::string(enum_name(options_.too_long))},
           {"boundaries", options_.tells_starts ? "isolate" : "ignore"},
           {"seed", std::to_string(options_.seed)},
@@ -81,8 +113,9 @@ LoaderState PackedLoader::state() const {
 std::string PackedLoader::description() const {
   const PackReport& report = pieces_.report;
   std::string text =
-      fmt::format("{} documents in {} rows of {}, {:.1f} % padding", report.n_documents,
-                  report.n_rows, options_.seq, 100 * report.padding_share(options_.seq));
+      fmt::format("{} documents in {} rows of {}, {} tokens, {:.1f} % padding", report.n_documents,
+                  report.n_rows, fmt::join(pieces_.lengths, ", "), report.n_places,
+                  100 * report.padding_share());
   if (report.n_too_long > 0) {
     text += fmt::format("; {} do not fit ({}: {} tokens lost)", report.n_too_long,
                         enum_name(options_.too_long), report.n_lost_tokens);
@@ -91,6 +124,10 @@ std::string PackedLoader::description() const {
     text += fmt::format("; {} hold nothing to train", report.n_without_labels);
   }
   return text;
+}
+
+std::vector<int64_t> PackedLoader::lengths() const {
+  return options_.buckets == 1 ? std::vector<int64_t>{} : pieces_.lengths;
 }
 
 void PackedLoader::restore(const LoaderState& state) {
@@ -107,6 +144,7 @@ void PackedLoader::restore(const LoaderState& state) {
 PackedEval::PackedEval(TokenStream stream, PackOptions options, int64_t max_tokens)
     : stream_(std::move(stream)), options_(options) {
   options_.shuffles = false;
+  options_.buckets = 1;
   pieces_ = find_pieces(stream_, options_);
   int64_t n_tokens = 0;
   size_t n = 0;

@@ -12,7 +12,9 @@ namespace octet {
 
 // Epoch after epoch, each with its documents in another order. The position is an epoch and a row
 // of it, and the rows of an epoch depend on nothing else, so a resumed run draws the same batches.
-// Not for several threads: the rows of an epoch are made when they are first asked for.
+// With buckets (data/packing.h) rows are as long as the longest of their step needs, peek() asks
+// for rows of one step and advance() goes on by whole steps. Not for several threads: the rows of
+// an epoch are made when they are first asked for.
 class PackedLoader : public RowLoader {
  public:
   // Throws Error{bad_data} where no document fits.
@@ -26,6 +28,7 @@ class PackedLoader : public RowLoader {
   int64_t drawn() const override { return drawn_; }
   LoaderState state() const override;
   std::string description() const override;
+  std::vector<int64_t> lengths() const override;
   void restore(const LoaderState& state) override;
 
   const PackReport& report() const { return pieces_.report; }
@@ -35,6 +38,9 @@ class PackedLoader : public RowLoader {
     int64_t epoch = 0, row = 0;
   };
   Place after(int64_t n_rows) const;
+  std::span<const int64_t> row_after(int64_t n_rows) const;
+  int64_t length_after(int64_t n_rows) const;
+  Batch rows_after(int64_t n_rows, int64_t batch, int64_t length) const;
   const PackedRows& rows_of(int64_t epoch) const;
 
   TokenStream stream_;

@@ -87,7 +87,65 @@ class Window {
   std::vector<int64_t> room_;
 };
 
+// Single rows in their order, made into steps of rows of one length.
+class Steps {
+ public:
+  // `n_begun`: rows of the first step that an epoch before this one holds.
+  Steps(const Pieces& pieces, int64_t step_rows, int64_t n_begun)
+      : pieces_(pieces),
+        step_rows_(static_cast<size_t>(step_rows)),
+        n_missing_((step_rows - n_begun) % step_rows),
+        waiting_(pieces.lengths.size()) {}
+
+  void add(int64_t piece, PackedRows& to) {
+    if (n_missing_ > 0) {
+      --n_missing_;
+      return add_row(piece, to);
+    }
+    const auto at = std::ranges::find(pieces_.lengths, pieces_.row_length(piece));
+    std::vector<int64_t>& bucket = waiting_[static_cast<size_t>(at - pieces_.lengths.begin())];
+    bucket.push_back(piece);
+    if (bucket.size() == step_rows_) write(bucket, to);
+  }
+
+  // Those that make no step of one length, the shortest first.
+  void finish(PackedRows& to) {
+    for (std::vector<int64_t>& bucket : waiting_) write(bucket, to);
+  }
+
+ private:
+  static void add_row(int64_t piece, PackedRows& to) {
+    to.order.push_back(piece);
+    to.first.push_back(static_cast<int64_t>(to.order.size()));
+  }
+  static void write(std::vector<int64_t>& bucket, PackedRows& to) {
+    for (const int64_t piece : bucket) add_row(piece, to);
+    bucket.clear();
+  }
+
+  const Pieces& pieces_;
+  size_t step_rows_;
+  int64_t n_missing_;
+  std::vector<std::vector<int64_t>> waiting_;
+};
+
+PackedRows bucketed_epoch(const Pieces& pieces, const PackOptions& options, uint64_t epoch) {
+  CHECK(options.packing == Packing::single && options.step_rows >= 1);
+  const auto n = static_cast<int64_t>(pieces.all.size());
+  const Permutation permutation(n, options.seed, epoch);
+  // Each epoch has n rows.
+  Steps steps(pieces, options.step_rows, static_cast<int64_t>(epoch) * n % options.step_rows);
+  PackedRows rows;
+  for (int64_t i = 0; i < n; ++i) steps.add(options.shuffles ? permutation(i) : i, rows);
+  steps.finish(rows);
+  return rows;
+}
+
 }  // namespace
+
+int64_t Pieces::row_length(int64_t piece) const {
+  return *std::ranges::lower_bound(lengths, all[static_cast<size_t>(piece)].places());
+}
 
 Pieces find_pieces(const TokenStream& stream, const PackOptions& options) {
   CHECK(options.seq >= 1);
@@ -99,6 +157,8 @@ Pieces find_pieces(const TokenStream& stream, const PackOptions& options) {
   });
   finder.finish(stream.n_tokens());
   pieces.report.n_pieces = static_cast<int64_t>(pieces.all.size());
+  pieces.lengths = options.buckets == 1 ? std::vector{options.seq}
+                                        : row_lengths(pieces.all, options.seq, options.buckets);
   return pieces;
 }
 
@@ -107,6 +167,7 @@ PackedRows pack_epoch(const Pieces& pieces, const PackOptions& options, uint64_t
   PackedRows rows;
   rows.order.reserve(pieces.all.size());
   if (n == 0) return rows;
+  if (options.buckets > 1) return bucketed_epoch(pieces, options, epoch);
   const Permutation permutation(n, options.seed, epoch);
   const bool is_single = options.packing == Packing::single;
   Window window(options.seq);
@@ -119,10 +180,20 @@ PackedRows pack_epoch(const Pieces& pieces, const PackOptions& options, uint64_t
   return rows;
 }
 
-PackReport report_with(const Pieces& pieces, const PackedRows& rows) {
+PackReport report_with(const Pieces& pieces, const PackedRows& rows, const PackOptions& options) {
   PackReport report = pieces.report;
   report.n_rows = rows.n_rows();
   for (const Piece& piece : pieces.all) report.n_used += piece.places();
+  report.n_places = rows.n_rows() * options.seq;
+  if (options.buckets == 1) return report;
+  report.n_places = 0;
+  for (int64_t first = 0; first < rows.n_rows(); first += options.step_rows) {
+    const int64_t n = std::min(options.step_rows, rows.n_rows() - first);
+    int64_t longest = 0;
+    for (int64_t i = first; i < first + n; ++i)
+      longest = std::max(longest, pieces.row_length(rows.row(i).front()));
+    report.n_places += n * longest;
+  }
   return report;
 }
 

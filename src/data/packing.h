@@ -7,6 +7,12 @@
 // First fit: of a window of kPackWindow documents in the order of the epoch, each goes into the
 // first row of the window that has room. The rows of an epoch are a function of the documents'
 // lengths, the order and the options.
+//
+// Buckets: rows of one document each come in a few lengths, and the rows of a step in one. Of the
+// documents in the order of the epoch, those of a length make a step as soon as there are enough
+// of them; what is left at the end makes steps of mixed lengths, which are as long as the longest.
+// A step that the epoch before began is completed by the first documents. So the rows of a step
+// depend on how many it has, and not on how it is cut into micro-batches and ranks.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +52,8 @@ struct PackOptions {
   bool shuffles = true;
   bool tells_starts = true;  // Batch::doc_starts
   uint64_t seed = 0;
+  int64_t buckets = 1;    // lengths of rows, with Packing::single
+  int64_t step_rows = 1;  // rows of a step, with several buckets
 };
 
 // A document, or a part of one.
@@ -63,16 +71,19 @@ struct PackReport {
   int64_t longest = 0;           // tokens of a document
   int64_t n_rows = 0;            // of the first epoch
   int64_t n_used = 0;            // places of them that hold a token
-  double padding_share(int64_t seq) const {
-    const auto n = static_cast<double>(n_rows * seq);
-    return n > 0 ? 1 - static_cast<double>(n_used) / n : 0;
+  int64_t n_places = 0;          // all of them
+  double padding_share() const {
+    return n_places > 0 ? 1 - static_cast<double>(n_used) / static_cast<double>(n_places) : 0;
   }
 };
 
 // The pieces of all documents of a stream, which is read once.
 struct Pieces {
   std::vector<Piece> all;
-  PackReport report;  // but its rows
+  PackReport report;             // but its rows
+  std::vector<int64_t> lengths;  // of rows, ascending; {seq} without buckets
+  // Of the row that this piece has for itself.
+  int64_t row_length(int64_t piece) const;
 };
 Pieces find_pieces(const TokenStream& stream, const PackOptions& options);
 
@@ -89,7 +100,11 @@ struct PackedRows {
 };
 PackedRows pack_epoch(const Pieces& pieces, const PackOptions& options, uint64_t epoch);
 // The pieces' report with these rows.
-PackReport report_with(const Pieces& pieces, const PackedRows& rows);
+PackReport report_with(const Pieces& pieces, const PackedRows& rows, const PackOptions& options);
+
+// The at most `n` lengths, multiples of 16 or `seq`, with which pieces that have a row each are
+// padded least. None where there are no pieces.
+std::vector<int64_t> row_lengths(std::span<const Piece> pieces, int64_t seq, int64_t n);
 
 // Writes the pieces of a row, side by side, and padding behind them, which is a document of its
 // own.

@@ -23,6 +23,7 @@ struct Batch {
 struct RowCounts {
   int64_t n_labels = 0;  // that are not ignored
   int64_t n_tokens = 0;  // without padding
+  int64_t n_places = 0;  // with padding: what is computed
 };
 
 // The position of a loader and what it is a position in, for a checkpoint.
@@ -41,6 +42,8 @@ class RowLoader {
   virtual int64_t drawn() const = 0;  // rows, since the start
   virtual LoaderState state() const = 0;
   virtual std::string description() const { return {}; }  // what there is to say of the rows
+  // The lengths that rows come in; empty where all are as long as the run says.
+  virtual std::vector<int64_t> lengths() const { return {}; }
   // Continues from a state. Throws Error{bad_data} when the data or an option differs from what the
   // state was taken with, naming it.
   virtual void restore(const LoaderState& state) = 0;

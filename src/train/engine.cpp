@@ -95,18 +95,28 @@ void write_dropout(BoundPlan& function, const ProgramOptions& options, uint32_t 
 TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue, Group* group)
     : program_(fit_to_budget(options, catalogue), catalogue), size_(options.train), group_(group) {
   CHECK(options.parallel.ranks == (group == nullptr ? 1 : group->size()));
-  std::vector<std::string_view> names = program_.train_functions();
-  names.push_back(function::evaluate);
-  if (program_.has_derived()) names.push_back(function::prepare_state);
+  std::vector<FunctionKey> keys = program_.train_keys();
+  keys.push_back({function::evaluate, size_});
+  if (program_.has_derived()) keys.push_back({function::prepare_state, size_});
   const DeviceInfo info = device.info();
   expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
+  for (const FunctionKey& key : keys) program_.plan(key.name, key.size);
   int64_t lane_bytes[kLaneCount];
   program_.lane_bytes(lane_bytes);
   arenas_ = std::make_unique<Arenas>(device, lane_bytes);
   if (group_ != nullptr) arenas_->connect(*group_);
-  for (const std::string_view name : names) {
-    bound_[name] = std::make_unique<BoundPlan>(program_.plan(name), catalogue, *arenas_);
+  for (const FunctionKey& key : keys) {
+    bound_[key] =
+        std::make_unique<BoundPlan>(program_.plan(key.name, key.size), catalogue, *arenas_);
   }
+}
+
+BoundPlan& TrainEngine::function(std::string_view name, int64_t seq) {
+  FunctionKey key{name, size_};
+  key.size.seq = seq;
+  const auto found = bound_.find(key);
+  CHECK(found != bound_.end());
+  return *found->second;
 }
 
 // A recording cannot stop for the host.
@@ -146,17 +156,19 @@ StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& sc
   };
   save_histories();
   const auto loss_scale = read_loss_scale();
-  if (bound_.contains(function::step)) {
+  if (program_.options().accumulate == 1) {
     CHECK(batches.count == 1);
-    BoundPlan& step = function(function::step);
-    write_batch(step, batches.read(0), inv_n);
+    const Batch batch = batches.read(0);
+    BoundPlan& step = function(function::step, batch.seq);
+    write_batch(step, batch, inv_n);
     write_dropout(step, program_.options(), scalars.attempt, place(0));
     return with_loss_scale(run_update(step, scalars, {}), loss_scale);
   }
   std::vector<float> losses;
   for (size_t i = 0; i < batches.count; ++i) {
-    BoundPlan& micro = function(i == 0 ? function::micro_first : function::micro_next);
-    write_batch(micro, batches.read(i), inv_n);
+    const Batch batch = batches.read(i);
+    BoundPlan& micro = function(i == 0 ? function::micro_first : function::micro_next, batch.seq);
+    write_batch(micro, batch, inv_n);
     write_dropout(micro, program_.options(), scalars.attempt, place(i));
     run(micro);
     losses.push_back(micro.read_scalar("loss"));

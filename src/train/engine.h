@@ -50,13 +50,15 @@ struct MicroBatches {
 
 class TrainEngine {
  public:
-  // Compiles the training functions and an evaluate function of the same batch; throws
+  // Compiles the training functions, for each sequence length that options.shorter names too, and
+  // an evaluate function of the same batch; the arenas are as large as the largest needs. Throws
   // Error{device} where they fit neither options.memory_budget nor the device's memory.
   // `group`: of options.parallel.ranks ranks, each with an engine that makes the same calls;
   // nullptr where this is the only one.
   TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue, Group* group = nullptr);
 
-  // One optimizer step; as many batches as the program accumulates. Each micro-batch's loss is
+  // One optimizer step; as many batches as the program accumulates, each of a length that the
+  // program has, on all ranks the same. Each micro-batch's loss is
   // divided by the number of labels of the whole step; the losses are added in the order of the
   // step's micro-batches, in double.
   // What `read` throws goes on to the caller, with weights and states as before the step.
@@ -105,13 +107,14 @@ class TrainEngine {
   std::optional<LossScaleReport> read_loss_scale();
   void save_histories();
   double sum_over_ranks(const std::vector<float>& losses) const;
-  BoundPlan& function(std::string_view name) { return *bound_.at(name); }
+  BoundPlan& function(std::string_view name) { return function(name, size_.seq); }
+  BoundPlan& function(std::string_view name, int64_t seq);
 
   Program program_;
   BatchSize size_;
   Group* group_;
   std::unique_ptr<Arenas> arenas_;
-  std::map<std::string_view, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
+  std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
   StepObserver observer_;
   std::function<void()> before_overwrite_;
   bool prepared_ = false;  // derived inputs are made

@@ -36,7 +36,8 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
 
 // Throws Error{bad_data} for counters that no run can have; the loader is at the checkpoint's
 // place.
-void check_counters(const LoadedCheckpoint& checkpoint, const RowLoader& loader, int64_t seq);
+void check_counters(const LoadedCheckpoint& checkpoint, const RowLoader& loader,
+                    const RunConfig& config);
 
 // A count in the manifest's `extra`.
 int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key);

@@ -202,7 +202,9 @@ PackOptions pack_options(const RunConfig& config) {
           .packing = config.data.pack ? Packing::first_fit : Packing::single,
           .shuffles = named<WindowOrder>(config.data.sampling) == WindowOrder::shuffled,
           .tells_starts = row_documents(config) == RowDocuments::isolated,
-          .seed = static_cast<uint64_t>(config.train.seed)};
+          .seed = static_cast<uint64_t>(config.train.seed),
+          .buckets = config.data.buckets,
+          .step_rows = config.step_rows()};
 }
 
 std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config) {

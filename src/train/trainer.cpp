@@ -22,6 +22,14 @@ namespace {
 
 constexpr size_t kLossWindow = 20;
 
+// Rows shorter than the longest have functions of their own.
+ProgramOptions with_lengths(ProgramOptions options, const RowLoader& loader) {
+  for (const int64_t length : loader.lengths()) {
+    if (length < options.train.seq) options.shorter.push_back(length);
+  }
+  return options;
+}
+
 // How fast they came from files; "" where they were drawn.
 std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine,
                               const RunConfig& config, const ModelSpec& spec) {
@@ -77,10 +85,10 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
     : config_(config),
       machine_(machine),
       spec_(model_from_config(machine.files, config)),
-      recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
-      engine_(program_options(config, spec_, machine.rank()), machine.device, machine.catalogue,
-              machine.group),
       loader_(make_loader(data.train, config)),
+      recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
+      engine_(with_lengths(program_options(config, spec_, machine.rank()), *loader_),
+              machine.device, machine.catalogue, machine.group),
       val_(data.val) {
   // Now: a state can be saved when the data cannot be read.
   const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
@@ -116,12 +124,11 @@ StepReport Trainer::step() {
   const bool is_skipped = outcome.nonfinite && !outcome.overflowed;
   if (config_.train.debug_nonfinite && (is_skipped || !std::isfinite(outcome.loss)))
     report.nonfinite = engine_.trace_nonfinite(batches, scalars);
-  const int64_t n_tokens = n_windows * config_.model.seq;
   loader_->advance(n_windows);
   ++attempted_;
   skipped_ += is_skipped ? 1 : 0;
   overflowed_ += outcome.overflowed ? 1 : 0;
-  tokens_ += n_tokens;
+  tokens_ += counts.n_places;
   report.loss = outcome.loss;
   report.grad_norm = outcome.grad_norm;
   report.skipped = is_skipped;
@@ -259,6 +266,7 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   start(run_start, hooks);
   TrainResult result;
   Tally tally;
+  const int64_t tokens_before = tokens_;
   try {
     train_on(hooks, result, tally);
     if (saver_) saver_->wait(hooks.log);
@@ -270,10 +278,8 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   finish(result, hooks.log);
   result.step = attempted_;
   result.train_loss = tally.mean_loss();
-  const int64_t step_tokens = config_.step_rows() * config_.model.seq;
-  if (tally.seconds > 0) {
-    result.tokens_per_s = static_cast<double>(tally.n_steps * step_tokens) / tally.seconds;
-  }
+  if (tally.seconds > 0)
+    result.tokens_per_s = static_cast<double>(tokens_ - tokens_before) / tally.seconds;
   result.planned_bytes = engine_.planned_bytes();
   result.state_bytes = engine_.state_bytes();
   result.peak_bytes = peak_resident_bytes();

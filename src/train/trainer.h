@@ -156,10 +156,10 @@ class Trainer {
   RunConfig config_;
   TrainerMachine machine_;
   ModelSpec spec_;
+  std::unique_ptr<RowLoader> loader_;
   std::string recall_problem_;  // why recorded algorithms were not taken; before the engine
   TrainEngine engine_;
   std::string loaded_;  // how fast a model's weights came; empty where there were none
-  std::unique_ptr<RowLoader> loader_;
   TokenStream val_;
   std::string val_identity_;  // of the tokens that an evaluation reads
   std::unique_ptr<RunRecord> record_;

@@ -120,7 +120,7 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   } catch (const Error& error) {
     throw Error(error.code(), "[resume] {}: {}", checkpoint.path, error.what());
   }
-  check_counters(checkpoint, *loader_, config_.model.seq);
+  check_counters(checkpoint, *loader_, config_);
   compare_machines(manifest, machine_facts(), log);
   const auto validation = manifest.extra.find("validation");
   if (validation != manifest.extra.end() && validation->second != val_identity_) {

@@ -98,6 +98,66 @@ TEST(Conversations, any_split_of_a_step_gives_the_same_gradient) {
   }
 }
 
+// With rows of several lengths as with one.
+TEST(ConversationBuckets, a_resumed_run_goes_on_bit_for_bit) {
+  const ScratchFolder folder;
+  const auto config = [&](const std::string& out, std::vector<std::string> sets = {}) {
+    sets.insert(sets.end(), {"data.buckets=2", "train.steps=40", "out=" + (folder / out)});
+    return config_of(folder, sets);
+  };
+  std::vector<std::string> lines;
+  TrainHooks hooks;
+  hooks.log = Log([&](LogLevel, const std::string& line) { lines.push_back(line); });
+  hooks.on_step = [](const StepReport&) {};
+  Session(config("whole")).trainer.run(StartMode::fresh, hooks);
+  EXPECT_TRUE(std::ranges::any_of(lines, [](const std::string& line) {
+    return line.starts_with("54 documents in 54 rows of 32, 48, ") && line.ends_with(" padding");
+  })) << lines.at(0);
+  std::atomic<int> flag = 0;
+  hooks.stop = &flag;
+  hooks.on_step = [&flag](const StepReport& report) {
+    if (report.step == 33) flag = 15;  // in the second epoch, of 27 steps each
+  };
+  EXPECT_EQ(Session(config("parts")).trainer.run(StartMode::fresh, hooks).step, 33);
+  EXPECT_EQ(Session(config("parts")).trainer.run(StartMode::resume, {}).step, 40);
+  const auto metrics = test::metrics(folder / "whole");
+  EXPECT_EQ(test::metrics(folder / "parts"), metrics);
+  EXPECT_LT(metrics.back().at("tokens").get<int64_t>(), 40 * 2 * 48);
+}
+
+TEST(ConversationBuckets, any_split_of_a_step_gives_the_same_gradient) {
+  const ScratchFolder folder;
+  const auto gradient = [&](const std::string& buckets, int batch, int accumulate) {
+    Session session(config_of(
+        folder,
+        {"data.buckets=" + buckets, "train.batch=" + std::to_string(batch),
+         "train.accumulate=" + std::to_string(accumulate), "optim.clip=0", "optim.state_m=f32"}));
+    return gradient_of(session);
+  };
+  const std::vector<float> whole = gradient("3", 12, 1);
+  EXPECT_NE(whole, gradient("1", 12, 1));  // of other rows
+  const float largest =
+      std::fabs(*std::ranges::max_element(whole, {}, [](float g) { return std::fabs(g); }));
+  ASSERT_GT(largest, 0.0f);
+  for (const auto& [batch, accumulate] : {std::pair(6, 2), std::pair(1, 12)}) {
+    const std::vector<float> split = gradient("3", batch, accumulate);
+    for (size_t i = 0; i < whole.size(); ++i)
+      ASSERT_NEAR(split[i], whole[i], 1e-6f * largest) << batch << " x " << accumulate;
+  }
+}
+
+TEST(ConversationBuckets, are_for_conversations_in_rows_of_their_own) {
+  const ScratchFolder folder;
+  EXPECT_NE(error_of([&] {
+              config_of(folder, {"data.buckets=2", "data.pack=true"});
+            })
+                .find("data.buckets: expected 1 but for conversations (data.chat.template) without "
+                      "data.pack, got 2"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { test::tiny_config(folder, {"data.buckets=2"}); }).find("data.buckets"),
+            std::string::npos);
+}
+
 TEST(Conversations, labels_are_the_answers_and_their_ends) {
   const ScratchFolder folder;
   std::vector<std::string> lines;

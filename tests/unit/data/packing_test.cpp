@@ -7,56 +7,15 @@
 
 #include "data/packed_loader.h"
 #include "unit/base/error_of.h"
+#include "unit/data/documents.h"
 
 namespace octet {
 namespace {
 
+using test::Documents;
 using test::error_of;
-
-// Documents of the given lengths; tokens count up from 1, those of `untrained` documents' first
-// halves are not trained.
-class Documents : public TokenSource {
- public:
-  explicit Documents(std::vector<int64_t> lengths) : lengths_(std::move(lengths)) {
-    for (const int64_t n : lengths_) {
-      for (int64_t i = 0; i < n; ++i) {
-        flags_.push_back(
-            static_cast<uint8_t>((i == 0 ? kDocumentStart : 0) | (2 * i < n ? kNotTrained : 0)));
-      }
-    }
-  }
-  const std::string& name() const override { return name_; }
-  int64_t n_tokens() const override { return static_cast<int64_t>(flags_.size()); }
-  uint64_t identity() const override { return flags_.size(); }
-  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      tokens[i] = static_cast<int32_t>(first) + static_cast<int32_t>(i) + 1;
-      flags[i] = flags_[static_cast<size_t>(first) + i];
-    }
-  }
-  bool is_label(int32_t token) const {
-    return (flags_[static_cast<size_t>(token - 1)] & kNotTrained) == 0;
-  }
-
- private:
-  std::string name_ = "documents";
-  std::vector<int64_t> lengths_;
-  std::vector<uint8_t> flags_;
-};
-
-TokenStream stream_of(std::vector<int64_t> lengths) {
-  return TokenStream({std::make_shared<Documents>(std::move(lengths))});
-}
-
-std::vector<int64_t> many_lengths() {
-  std::vector<int64_t> lengths;
-  uint32_t state = 7;
-  for (int i = 0; i < 10'000; ++i) {
-    state = state * 1664525 + 1013904223;
-    lengths.push_back(2 + (state >> 16) % 90);
-  }
-  return lengths;
-}
+using test::many_lengths;
+using test::stream_of;
 
 TEST(Packing, first_fit_fills_the_first_row_with_room) {
   // Places 5, 4, 3, 2, 6 in rows of 8: {5, 3}, {4, 2}, {6}.
@@ -65,9 +24,9 @@ TEST(Packing, first_fit_fills_the_first_row_with_room) {
   const PackedRows rows = pack_epoch(pieces, options, 0);
   EXPECT_EQ(rows.order, (std::vector<int64_t>{0, 2, 1, 3, 4}));
   EXPECT_EQ(rows.first, (std::vector<int64_t>{0, 2, 4, 5}));
-  const PackReport report = report_with(pieces, rows);
+  const PackReport report = report_with(pieces, rows, options);
   EXPECT_EQ(report.n_used, 20);
-  EXPECT_DOUBLE_EQ(report.padding_share(8), 4.0 / 24);
+  EXPECT_DOUBLE_EQ(report.padding_share(), 4.0 / 24);
 }
 
 TEST(Packing, a_row_holds_whole_documents_and_where_they_begin) {
@@ -110,9 +69,9 @@ TEST(Packing, an_epoch_trains_every_label_once) {
 
 TEST(Packing, wastes_little) {
   const PackedLoader packed(stream_of(many_lengths()), {.seq = 256});
-  EXPECT_LT(packed.report().padding_share(256), 0.02);
+  EXPECT_LT(packed.report().padding_share(), 0.02);
   const PackedLoader padded(stream_of(many_lengths()), {.seq = 256, .packing = Packing::single});
-  EXPECT_GT(padded.report().padding_share(256), 0.7);
+  EXPECT_GT(padded.report().padding_share(), 0.7);
 }
 
 TEST(Packing, what_does_not_fit_is_dropped_cut_or_split) {
