@@ -31,13 +31,18 @@ std::map<int, double> significand_bits(Dtype dtype) {
 
 }  // namespace
 
-double snr_of_normal(Dtype dtype, double log2_sigma, int64_t n_samples) {
-  const RandomStream random{.name = name_hash("snr"), .seed = 1};
+std::vector<float> standard_normals(int64_t n) {
+  std::vector<float> normals(static_cast<size_t>(n));
+  RandomStream{.name = name_hash("snr"), .seed = 1}.normals(normals);
+  return normals;
+}
+
+double snr_of_normal(Dtype dtype, double log2_sigma, std::span<const float> normals) {
   const auto sigma = static_cast<float>(std::exp2(log2_sigma));
   double signal = 0, noise = 0;
   visit_format(dtype, [&]<Dtype D>() {
-    for (int64_t i = 0; i < n_samples; ++i) {
-      const float x = sigma * random.normal(static_cast<uint64_t>(i));
+    for (const float normal : normals) {
+      const float x = sigma * normal;
       const double error = static_cast<double>(decode<D>(encode<D>(x))) - static_cast<double>(x);
       signal += static_cast<double>(x) * static_cast<double>(x);
       noise += error * error;
@@ -61,6 +66,7 @@ Study study_formats(int64_t n_samples) {
               .table = {.file = "formats",
                         .columns = {"format", "max_finite", "min_positive", "best_snr_db",
                                     "at_log2_sigma", "octaves_above_20_db"}}};
+  const std::vector<float> normals = standard_normals(n_samples);
   for (const Dtype dtype : kElements) {
     const std::string name(dtype_name(dtype));
     Series of_bits{.name = name}, of_snr{.name = name};
@@ -72,7 +78,7 @@ Study study_formats(int64_t n_samples) {
     double best = -INFINITY, best_at = 0;
     int octaves = 0;
     for (int e = kLeast; e <= kMost; ++e) {
-      const double db = snr_of_normal(dtype, e, n_samples);
+      const double db = snr_of_normal(dtype, e, normals);
       of_snr.x.push_back(e);
       of_snr.y.push_back(db);
       octaves += db >= 20 ? 1 : 0;

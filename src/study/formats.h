@@ -1,14 +1,20 @@
 // What number formats hold of numbers of every size, without any scale.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "formats/dtype.h"
 #include "study/study.h"
 
 namespace octet {
 
-// Signal to noise, dB, of n_samples draws from N(0, sigma^2) that the format stores unscaled,
-// rounded to nearest and saturating.
-double snr_of_normal(Dtype dtype, double log2_sigma, int64_t n_samples = int64_t{1} << 20);
+// Draws from N(0, 1), always the same.
+std::vector<float> standard_normals(int64_t n);
+
+// Signal to noise, dB, of 2^log2_sigma times these draws, which the format stores unscaled, rounded
+// to nearest and saturating.
+double snr_of_normal(Dtype dtype, double log2_sigma, std::span<const float> normals);
 
 // Figures "significand_bits" (over the exponent; Luo et al. 2024, figure 1) and "snr" (over log2
 // sigma) of all formats of elements.
