@@ -1,0 +1,106 @@
+#include "cli/scale_rules_page.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "ir/op_def.h"
+#include "ir/ops/scale_rules.h"
+
+namespace octet {
+namespace {
+
+namespace scale = ops::scale;
+
+// s(x): the scale of x; results in their order, where a rule gives them different ones.
+struct RuleWords {
+  ScaleFn rule;
+  std::string_view result, data;
+};
+
+constexpr RuleWords kWords[] = {
+    {scale::same, "that of the first operand", "the op on data"},
+    {scale::of_values, "1", "the op on values"},
+    {scale::add, "p(sqrt(s(a)² + s(b)²)), or the larger addend's where the sum is near it",
+     "operands at the result's scale"},
+    {scale::mul, "s(a) s(b)", "the op on data"},
+    {scale::div, "s(a) / s(b)", "the op on data"},
+    {scale::largest, "the largest but a zero's, an infinity's and a NaN's",
+     "operands at the result's scale"},
+    {scale::select, "the larger but a zero's, an infinity's and a NaN's",
+     "operands at the result's scale"},
+    {scale::square, "s(x)²", "the op on data"},
+    {scale::root, "sqrt(s(x)), of an exponent that is made even first", "the op on data"},
+    {scale::inverse_root, "1 / sqrt(s(x)), of an exponent that is made even first",
+     "the op on data"},
+    {scale::fill, "the value's power of two, rounded down", "the value over it, in [1, 2)"},
+    {scale::pad, "s(x)", "what is padded with is divided by s(x)"},
+    {scale::reduce_sum, "p(s(x) sqrt(N)), N addends", "the operand at the result's scale"},
+    {scale::dot, "p(s(a) s(b) sqrt(K)), K products", "divided after the op"},
+    {scale::gemm, "p(s(a) s(b) sqrt(K)), K products; with c as a sum's",
+     "divided in the accumulator"},
+    {scale::bias_add, "s(x)", "the bias at s(x)"},
+    {scale::column_sum, "s(x)", "the op on data"},
+    {scale::scatter_add, "s(x)", "the op on data"},
+    {scale::rms_norm, "s(weight); 1 / s(x)", "eps / s(x)²"},
+    {scale::layer_norm, "s(weight); s(x); 1 / s(x)", "eps / s(x)², the bias at s(weight)"},
+    {scale::rms_norm_grad, "s(dy) s(weight) / s(x); s(dy)", "eps / s(x)², the addend at dx's scale"},
+    {scale::layer_norm_grad, "s(dy) s(weight) / s(x); s(dy); s(dy)",
+     "eps / s(x)², the addend at dx's scale"},
+    {scale::attention, "s(v); 1", "the softmax's factor times s(q) s(k)"},
+    {scale::attention_grad, "s(dout) s(v) / s(q); s(dout) s(v) / s(k); s(dout)",
+     "the softmax's factor times s(q) s(k), o at s(v)"},
+    {scale::gated_act, "s(up)", "the op on data"},
+    {scale::gated_act_grad, "s(dy) s(up); s(dy)", "the op on data"},
+    {scale::gelu, "1", "the op on values"},
+    {scale::gelu_grad, "s(dy)", "the op on data"},
+    {scale::cross_entropy, "1", "the op on values"},
+    {scale::cross_entropy_grad, "p(s(dloss) sqrt(V - 1) / (V n)), V entries, n rows",
+     "dloss at the result's scale"},
+    {scale::set_scale, "2^k", "x at that scale"},
+    {scale::rebalance, "s(x) 2^k", "x at that scale"},
+    {scale::dynamic_rescale, "s(x) p(norm of the data)", "x at that scale"},
+    {scale::delayed_rescale, "s(x) times the factor of the step before; 1", "x at that scale"},
+    {scale::custom_scale, "2^k times powers of the other operands' scales", "x at that scale"},
+    {scale::data_scale, "1; 1", "the data; s(x) as a value"},
+};
+
+std::string op_text(const OpDef& def) {
+  std::vector<std::string> operands;
+  for (size_t i = 0; i < def.operands.size(); ++i) {
+    const bool is_value = i < 8 && (def.plain >> i & 1) != 0;
+    operands.push_back(fmt::format("{0}{1}{0}", is_value ? "**" : "", def.operands[i].name));
+  }
+  return fmt::format("{}({})", def.name, fmt::join(operands, ", "));
+}
+
+}  // namespace
+
+std::string scale_rules_markdown() {
+  std::vector<std::vector<std::string>> by_rule(std::size(kWords));
+  std::vector<std::string> without;
+  for (int code = 0; code < kOpCount; ++code) {
+    const OpDef& def = op_def(static_cast<OpCode>(code));
+    const auto words = std::ranges::find(kWords, def.scale, &RuleWords::rule);
+    CHECK(def.scale == nullptr || words != std::end(kWords));
+    if (def.scale == nullptr) {
+      without.emplace_back(def.name);
+    } else {
+      by_rule[static_cast<size_t>(words - std::begin(kWords))].push_back(op_text(def));
+    }
+  }
+  std::string text = "| op | scale of the result | data |\n| --- | --- | --- |\n";
+  for (size_t i = 0; i < by_rule.size(); ++i) {
+    CHECK(!by_rule[i].empty());
+    text += fmt::format("| {} | {} | {} |\n", fmt::join(by_rule[i], ", "), kWords[i].result,
+                        kWords[i].data);
+  }
+  return text + fmt::format("\nWithout a rule: {}.\n", fmt::join(without, ", "));
+}
+
+}  // namespace octet
