@@ -17,7 +17,7 @@ struct LinearShape {
   auto operator<=>(const LinearShape&) const = default;
 };
 
-// Sums of squares over y, in f32 as the back end adds them.
+// Sums of squares over y, in double; their roots are f32.
 class OutputError {
  public:
   // `data`: the dtype of quantized x and w: f32, or one that GEMMs read, which are then exact
