@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""octet.optim.AdamW on one GPU: checks it, times it beside other optimizers, and trains a small model with it.
+"""octet.optim.AdamW on one GPU: checks it, and times it beside other optimizers.
 
     tools/bench_optimizer.py                       checks, then the table
-    tools/bench_optimizer.py --only check|time|many|train [--seconds 140] [--out FILE]
-    tools/bench_optimizer.py --only train --steps 2000 --seed 1 --text FILE   ours beside AdamW with f32 masters, byte tokens
+    tools/bench_optimizer.py --only check|time|many [--seconds 140] [--out FILE]
 
 Wants PyTorch, the package octet on the path and the CUDA module (OCTET_CUDA_MODULE). Times are medians by CUDA events.
 """
@@ -13,7 +12,6 @@ import copy
 import gc
 import io
 import json
-import math
 import statistics
 import subprocess
 import sys
@@ -442,141 +440,11 @@ def run_many():
     return results
 
 
-# ---- training
-
-class Block(torch.nn.Module):
-    def __init__(self, hidden, heads, inner):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = torch.nn.RMSNorm(hidden), torch.nn.RMSNorm(hidden)
-        self.qkv, self.out = torch.nn.Linear(hidden, 3 * hidden, bias=False), torch.nn.Linear(hidden, hidden, bias=False)
-        self.up, self.down = torch.nn.Linear(hidden, 2 * inner, bias=False), torch.nn.Linear(inner, hidden, bias=False)
-
-    def forward(self, x, cos, sin):
-        b, t, d = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-        q, k = (rotated(z, cos, sin) for z in (q, k))
-        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
-        gate, up = self.up(self.norm2(x)).chunk(2, -1)
-        return x + self.down(torch.nn.functional.silu(gate) * up)
-
-
-def rotated(x, cos, sin):
-    a, b = x.chunk(2, -1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
-
-
-class Model(torch.nn.Module):
-    """hidden 768, 12 layers, 12 heads, 2048 inner, byte tokens: 85.3 M parameters, the 124M shape of GPT-2."""
-
-    def __init__(self, hidden=768, layers=12, heads=12, inner=2048, length=1024):
-        super().__init__()
-        self.embedding, self.head = torch.nn.Embedding(256, hidden), torch.nn.Linear(hidden, 256, bias=False)
-        self.blocks = torch.nn.ModuleList(Block(hidden, heads, inner) for _ in range(layers))
-        self.norm = torch.nn.RMSNorm(hidden)
-        size = hidden // heads
-        angles = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(0, size, 2) / size)
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
-        for name, p in self.named_parameters():
-            if p.dim() == 2:
-                std = 0.02 / math.sqrt(2 * layers) if name.endswith(("out.weight", "down.weight")) else 0.02
-                torch.nn.init.normal_(p, 0, std)
-
-    def forward(self, tokens):
-        x = self.embedding(tokens)
-        cos, sin = (z[:tokens.shape[1]] for z in (self.cos, self.sin))
-        for block in self.blocks:
-            x = block(x, cos, sin)
-        return self.head(self.norm(x))
-
-
-def loss_of(model, tokens):
-    with torch.autocast("cuda", torch.bfloat16):
-        logits = model(tokens[:, :-1])
-    return torch.nn.functional.cross_entropy(logits.float().reshape(-1, 256), tokens[:, 1:].reshape(-1))
-
-
-def texts(path):
-    """Training and validation bytes; without a file the sources of Python's own library."""
-    if path:
-        data = Path(path).read_bytes()
-        if path.endswith(".xz"):
-            import lzma
-            data = lzma.decompress(data)
-    else:
-        folder = Path(json.__file__).resolve().parent.parent
-        data = b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))
-    tokens = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    held = min(1 << 17, len(tokens) // 10)
-    return tokens[:-held].to(DEVICE), tokens[-held:].to(DEVICE)
-
-
-def groups_of(model):
-    named = list(model.named_parameters())
-    return [{"params": [(n, p) for n, p in named if p.dim() >= 2], "weight_decay": 0.1},
-            {"params": [(n, p) for n, p in named if p.dim() < 2], "weight_decay": 0.0}]
-
-
-def train(kind, args, tokens, held):
-    torch.manual_seed(args.seed)
-    model = Model().to(DEVICE)
-    n = sum(p.numel() for p in model.parameters())
-    clip = 1.0
-    if kind == "f32":
-        groups = [{**g, "params": [p for _, p in g["params"]]} for g in groups_of(model)]
-        optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
-    else:
-        for p in model.parameters():
-            p.data = p.data.to(torch.bfloat16)
-        optimizer = AdamW(groups_of(model), lr=6e-4, betas=(0.9, 0.95), eps=1e-8, master=kind, clip=clip, seed=args.seed)
-    compiled = torch.compile(model) if args.compile else model
-    warm = min(100, max(1, args.steps // 10))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min((s + 1) / warm, 0.1 + 0.45 * (
-        1 + math.cos(math.pi * min(1.0, max(0, s - warm) / max(1, args.steps - warm))))))
-    generator = torch.Generator().manual_seed(args.seed)
-    start = time.monotonic()
-    for step in range(args.steps):
-        at = torch.randint(len(tokens) - 1025, (32,), generator=generator).to(DEVICE)
-        batch = tokens[at[:, None] + torch.arange(1025, device=DEVICE)].long()
-        loss = loss_of(compiled, batch)
-        loss.backward()
-        if kind == "f32":
-            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        schedule.step()
-        if step % 100 == 99:
-            print(f"  {kind} step {step + 1} loss {float(loss):.4f}", flush=True)
-    with torch.no_grad():
-        windows = held[: len(held) // 1025 * 1025].view(-1, 1025).long()
-        value = statistics.mean(float(loss_of(model, window)) for window in windows.split(16))
-    state = sum(x.numel() * x.element_size() for s in optimizer.state.values() for x in s.values() if torch.is_tensor(x))
-    return {"optimizer": kind, "seed": args.seed, "steps": args.steps, "loss": value, "state": state / n,
-            "seconds": time.monotonic() - start}
-
-
-def run_train(args):
-    tokens, held = texts(args.text)
-    results = []
-    for kind in ("f32", "bf16_remainder", "bf16_sr"):
-        results.append(train(kind, args, tokens, held))
-        r = results[-1]
-        print(f"train {r['optimizer']}: {r['steps']} steps, seed {r['seed']}, validation {r['loss']:.4f} nats "
-              f"({r['loss'] - results[0]['loss']:+.4f}), states {r['state']:.3f} B/parameter, {r['seconds']:.0f} s", flush=True)
-    return results
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["check", "time", "many", "train"], action="append")
+    parser.add_argument("--only", choices=["check", "time", "many"], action="append")
     parser.add_argument("--seconds", type=float, default=140, help="after these no measurement is begun")
     parser.add_argument("--one", nargs=2, metavar=("OPTIMIZER", "SHAPE"), help="one measurement, as JSON")
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--text", help="bytes to train on, .xz too")
-    parser.add_argument("--compile", action="store_true", help="train compiled models")
     parser.add_argument("--out", help="results as JSON")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -590,8 +458,6 @@ def main():
         results["many"] = run_many()
     if "time" in parts:
         results["time"] = run_times(START + args.seconds - 20)
-    if "train" in parts:
-        results["train"] = run_train(args)
     if args.out:
         Path(args.out).write_text(json.dumps(results, indent=1))
     print(f"{time.monotonic() - START:.0f} s")

@@ -29,7 +29,6 @@ from pathlib import Path
 
 LR, BETAS, EPS, DECAY, CLIP = 6e-4, (0.9, 0.95), 1e-8, 0.1, 1.0
 WARM_SHARE, LAST_SHARE = 0.05, 0.1  # of the steps the rate rises; of the rate is left at the end
-GOAL = 0.005  # nats
 FIELDS = ["optimizer", "config", "seed", "steps", "loss", "tokens_per_s", "state_bytes", "bytes_per_parameter", "parameters"]
 
 
@@ -235,7 +234,6 @@ def table(rows):
                  f"{statistics.mean(float(row['bytes_per_parameter']) for row in own):.3f}",
                  f"{statistics.median(float(row['tokens_per_s']) for row in own):.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
-    lines.append(f"\nGoal: a mean within {GOAL} nats of base; 4.06 bytes a parameter (remainder), 2.06 (sr).")
     return "\n".join(lines)
 
 
