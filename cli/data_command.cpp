@@ -116,8 +116,9 @@ void write_sample(const Inspected& data, const ChatSample& sample) {
                         sample.n_tokens, sample.n_trained,
                         sample.n_tokens > data.seq + 1 ? ", does not fit" : "",
                         sample.note.empty() ? "" : "; ", sample.note));
-  const auto [ids, flags] = tokens_of(data, sample);
-  const auto is_trained = [&](size_t i) { return (flags[i] & kNotTrained) == 0; };
+  const SampleTokens tokens = tokens_of(data, sample);
+  const std::vector<int32_t>& ids = tokens.ids;
+  const auto is_trained = [&](size_t i) { return (tokens.flags[i] & kNotTrained) == 0; };
   for (size_t i = 0; i < ids.size();) {
     size_t end = i + 1;
     while (end < ids.size() && is_trained(end) == is_trained(i)) ++end;

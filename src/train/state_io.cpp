@@ -63,6 +63,15 @@ int64_t piece_bytes(const Layout& layout, InputKind kind) {
 
 }  // namespace
 
+int64_t stored_bytes(const Layout& layout) {
+  int64_t total = 0;
+  for (const auto& [name, slot] : layout.slots) {
+    const bool is_kept = slot.kind == InputKind::parameter || slot.kind == InputKind::state;
+    if (is_kept && slot.lane == Lane::persistent) total += slot.whole_type().n_bytes();
+  }
+  return total;
+}
+
 std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, InputKind kind) {
   std::vector<StoredSlot> slots;
   for (const auto& [name, slot] : layout.slots) {

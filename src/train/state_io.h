@@ -22,6 +22,9 @@ struct StoredSlot {
 // By name.
 std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, InputKind kind);
 
+// Of what a checkpoint holds, all ranks' shards together.
+int64_t stored_bytes(const Layout& layout);
+
 // One of the ranks that write a checkpoint together.
 struct RankPart {
   int rank = 0, ranks = 1;

@@ -15,15 +15,6 @@ namespace {
 
 constexpr uint64_t kSampleBytes = 4096;  // of a rank
 
-int64_t whole_bytes(TrainEngine& engine) {
-  int64_t n_bytes = 0;
-  for (const InputKind kind : {InputKind::parameter, InputKind::state}) {
-    for (const StoredSlot& slot : stored_slots(engine.arenas(), engine.layout(), kind))
-      n_bytes += slot.slot->whole_type().n_bytes();
-  }
-  return n_bytes;
-}
-
 CopyRing::Source ring_source(const OwnPart& own) {
   return {own.data, static_cast<int64_t>(own.part.n_bytes)};
 }
@@ -265,7 +256,7 @@ void StateSaver::end_well(const Log& log) {
   const std::unique_ptr<Running> ended = std::move(running_);
   engine_.before_overwrite({});
   newest_ = ended->step();
-  const auto n_bytes = static_cast<double>(whole_bytes(engine_));
+  const auto n_bytes = static_cast<double>(stored_bytes(engine_.layout()));
   const double stall = std::exchange(stall_, 0.0);
   if (is_root()) {
     log.info("saved step {}: {} in {:.2f} s, {:.2f} GB/s; steps waited {:.3f} s", ended->step(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <new>
 #include <utility>
 
@@ -69,17 +70,24 @@ std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const Run
 
 }  // namespace
 
-void Tally::add(const StepReport& report) {
-  losses.push_back(static_cast<double>(report.loss));
-  if (losses.size() > kLossWindow) losses.pop_front();
-  seconds += report.time_ms / 1000;
-  ++n_steps;
-}
-double Tally::mean_loss() const {
-  double sum = 0;
-  for (const double loss : losses) sum += loss;
-  return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
-}
+// Means over the steps of this process.
+struct Trainer::Tally {
+  std::deque<double> losses;
+  double seconds = 0;
+  int64_t n_steps = 0;
+
+  void add(const StepReport& report) {
+    losses.push_back(static_cast<double>(report.loss));
+    if (losses.size() > kLossWindow) losses.pop_front();
+    seconds += report.time_ms / 1000;
+    ++n_steps;
+  }
+  double mean_loss() const {
+    double sum = 0;
+    for (const double loss : losses) sum += loss;
+    return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
+  }
+};
 
 Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine)
     : config_(config),

@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -89,16 +88,6 @@ struct TrainResult {
   std::optional<std::vector<std::string>> edge_scales = {};
 };
 
-// Means over the steps of this process.
-struct Tally {
-  std::deque<double> losses;
-  double seconds = 0;
-  int64_t n_steps = 0;
-
-  void add(const StepReport& report);
-  double mean_loss() const;
-};
-
 class Trainer {
  public:
   // Compiles and allocates, and writes the first weights: from the seed, or from model.path.
@@ -149,6 +138,7 @@ class Trainer {
   int64_t checkpoints_to_come() const;
   SaveRequest save_request();
   void sync_record(const Log& log);
+  struct Tally;
   void train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally);
   void finish(TrainResult& result, const Log& log);
   std::string file(std::string_view name) const { return join_path(config_.out, name); }

@@ -19,16 +19,6 @@
 namespace octet {
 namespace {
 
-// Of what a checkpoint holds.
-int64_t persistent_bytes(const Layout& layout) {
-  int64_t total = 0;
-  for (const auto& [name, slot] : layout.slots) {
-    const bool is_kept = slot.kind == InputKind::parameter || slot.kind == InputKind::state;
-    if (is_kept && slot.lane == Lane::persistent) total += slot.whole_type().n_bytes();
-  }
-  return total;
-}
-
 std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec) {
   if (config.model.path.empty()) return hf_config_text(spec);
   return files.read_text(join_path(config.model.path, "config.json"));
@@ -108,7 +98,7 @@ bool Trainer::resume(const RunStart& start, const Log& log) {
   }
   restore(*newest, log);
   log.info("resuming from {} ({}) at step {}", newest->path,
-           watch.text(persistent_bytes(engine_.layout())), attempted_);
+           watch.text(stored_bytes(engine_.layout())), attempted_);
   return resumed.is_changed || !machine_.files.exists(file("config.yaml")) ||
          !machine_.files.exists(file("config.json"));
 }

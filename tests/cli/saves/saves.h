@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <ostream>
 #include <regex>
 #include <string>
 #include <vector>
@@ -21,6 +22,15 @@
 #include "unit/base/error_of.h"
 
 namespace octet::test {
+
+// Of a run, by name.
+struct Setting {
+  const char* name;
+  std::vector<std::string> sets;
+};
+inline void PrintTo(const Setting& setting, std::ostream* out) {
+  *out << setting.name;
+}
 
 class Saves : public testing::Test {
  protected:

@@ -5,19 +5,12 @@ namespace octet {
 namespace {
 
 using test::Saves;
+using test::Setting;
 using test::SlowFiles;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using namespace std::chrono_literals;
-
-struct Setting {
-  const char* name;
-  std::vector<std::string> sets;
-};
-void PrintTo(const Setting& setting, std::ostream* out) {
-  *out << setting.name;
-}
 
 class SameBytes : public Saves, public testing::WithParamInterface<Setting> {};
 

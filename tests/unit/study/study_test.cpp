@@ -21,7 +21,7 @@ std::vector<double> values_of(Dtype dtype) {
     if (x >= 0 && std::isfinite(x)) values.push_back(x);
   }
   std::ranges::sort(values);
-  values.erase(std::ranges::unique(values).begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
   return values;
 }
 
