@@ -92,15 +92,14 @@ std::vector<UpdateItem> update_items(const Graph& graph, const ProgramOptions& o
   std::vector<UpdateItem> items;
   std::map<std::string_view, ValueId> outputs;
   for (const GraphOutput& output : graph.outputs) outputs.emplace(output.name, output.value);
+  const std::set<std::string_view> no_decay(options.no_decay.begin(), options.no_decay.end());
   for (const GraphInput& input : graph.inputs) {
     if (input.kind != InputKind::parameter) continue;
     const auto gradient = outputs.find(gradient_name(input.name));
-    const bool decay = std::find(options.no_decay.begin(), options.no_decay.end(), input.name) ==
-                       options.no_decay.end();
     items.push_back({.parameter = input.name,
                      .weight = input.value,
                      .gradient = gradient == outputs.end() ? kNoValue : gradient->second,
-                     .decay = decay});
+                     .decay = !no_decay.contains(input.name)});
   }
   return items;
 }

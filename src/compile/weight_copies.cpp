@@ -1,6 +1,8 @@
 #include "compile/weight_copies.h"
 
 #include <algorithm>
+#include <string>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "passes/simplify.h"
@@ -58,7 +60,11 @@ std::vector<bool> copy_nodes(const Graph& graph, const std::vector<GraphOutput>&
 class Copier {
  public:
   Copier(Builder& builder, const Graph& typed)
-      : builder_(builder), typed_(typed), map_(typed.values.size(), kNoValue) {}
+      : builder_(builder), typed_(typed), map_(typed.values.size(), kNoValue) {
+    for (const GraphInput& input : builder.graph().inputs) inputs_[input.name] = input.value;
+    for (const GraphOutput& output : builder.graph().outputs)
+      next_.try_emplace(output.updates, output.value);
+  }
 
   void run(CopiesOf which) {
     const std::vector<GraphOutput> copies = copies_of(typed_, which);
@@ -68,7 +74,9 @@ class Copier {
     }
     for (const GraphOutput& output : copies) {
       const ValueId home = input(*typed_.input_of(output.updates));
-      builder_.output(output.name, value(output.value), home);
+      const ValueId next = value(output.value);
+      builder_.output(output.name, next, home);
+      next_.try_emplace(home, next);
     }
   }
 
@@ -91,21 +99,21 @@ class Copier {
     const GraphInput* source = typed_.input_of(id);
     CHECK(source != nullptr);
     const ValueId now = input(*source);
-    const auto& outputs = builder_.graph().outputs;
-    const auto next = std::find_if(outputs.begin(), outputs.end(),
-                                   [&](const GraphOutput& o) { return o.updates == now; });
-    return mapped = next == outputs.end() ? now : next->value;
+    const auto next = next_.find(now);
+    return mapped = next == next_.end() ? now : next->second;
   }
 
   ValueId input(const GraphInput& source) {
-    const GraphInput* known = builder_.graph().find_input(source.name);
-    return known != nullptr ? known->value
-                            : builder_.input(source.kind, source.name, typed_.type(source.value));
+    const auto [it, is_new] = inputs_.try_emplace(source.name);
+    if (is_new) it->second = builder_.input(source.kind, source.name, typed_.type(source.value));
+    return it->second;
   }
 
   Builder& builder_;
   const Graph& typed_;
   std::vector<ValueId> map_;  // value of typed -> value of the builder's graph
+  std::unordered_map<std::string, ValueId> inputs_;  // of the builder's graph, by name
+  std::unordered_map<ValueId, ValueId> next_;        // input -> what updates it
 };
 
 }  // namespace
