@@ -31,9 +31,18 @@ class InputQuantizer {
  private:
   using Quantizers = std::map<std::string, ActivationQuantizer>;
 
+  // Also of a weight that is kept in another type (store_frozen.h), and widened before the GEMM.
   std::string weight_of(const Node& node) const {
     if (node.op != OpCode::gemm) return "";
-    const GraphInput* input = rewriter_.from().input_of(node.in(Gemm::b));
+    const Graph& from = rewriter_.from();
+    ValueId weight = node.in(Gemm::b);
+    const NodeId producer = from.values[static_cast<size_t>(weight)].producer;
+    if (producer != kNoNode) {
+      const Node& widens = from.nodes[static_cast<size_t>(producer)];
+      if (widens.op != OpCode::dequantize && widens.op != OpCode::cast) return "";
+      weight = widens.operands.front();
+    }
+    const GraphInput* input = from.input_of(weight);
     return input == nullptr ? "" : input->name;
   }
 

@@ -7,6 +7,7 @@
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "passes/precision/store_frozen.h"
 
 namespace octet {
 namespace {
@@ -65,6 +66,22 @@ TEST(FakeQuantizeInputs, of_residual_sums_are_found_by_their_place) {
                                                          {residual_name(2, 1, 'b'), scaled}}});
   verify(graph);
   EXPECT_EQ(count(graph, OpCode::quantize), 3);
+}
+
+TEST(FakeQuantizeInputs, are_those_of_weights_that_are_kept_in_another_type) {
+  Graph graph = small_graph();
+  for (GraphInput& input : graph.inputs) {
+    if (input.kind == InputKind::parameter) input.kind = InputKind::constant;
+  }
+  const ActivationQuantizer scaled{.dtype = Dtype::e4m3, .scale = 1.0f};
+  for (const FrozenFormat format :
+       {FrozenFormat::e4m3, FrozenFormat::e4m3_blocks, FrozenFormat::hif8, FrozenFormat::bf16}) {
+    const Graph quantized = fake_quantize_inputs(
+        store_frozen(graph, format),
+        {.linears = {{"q.weight", scaled}, {"k.weight", scaled}}, .residuals = {}});
+    verify(quantized);
+    EXPECT_EQ(count(quantized, OpCode::quantize), 1) << enum_name(format);
+  }
 }
 
 TEST(FakeQuantizeInputs, that_the_model_lacks_are_refused) {
