@@ -132,9 +132,10 @@ Graph widen_gradients(const Graph& typed) {
   return result;
 }
 
-Graph typed_scales(const Recipe& recipe, const Scalified& scaled) {
-  return widen_gradients(
-      assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32));
+Graph typed_scales(const Recipe& recipe, const Scalified& scaled, FrozenFormat frozen) {
+  const Graph typed =
+      assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32);
+  return store_frozen(widen_gradients(typed), frozen);
 }
 
 Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
@@ -143,7 +144,7 @@ Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions
   for_each_factor(graph, [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
     if (const int log2 = rescale_of(options, linear, kind)) scales.rescales[{n, slot}] = log2;
   });
-  return typed_scales(recipe, scalify(graph, scales));
+  return typed_scales(recipe, scalify(graph, scales), options.frozen);
 }
 
 Scalified uncarried(const Graph& graph, const RecipeOptions& options) {
@@ -172,7 +173,7 @@ std::map<std::string, LinearRms> predictions(const Scalified& predicted,
 Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   if (recipe.compute == Dtype::fp16) {
     const Scalified scaled = scalify(graph, carrying(graph, options));
-    return quantize_by_recipe(recipe, typed_scales(recipe, scaled), options,
+    return quantize_by_recipe(recipe, typed_scales(recipe, scaled, options.frozen), options,
                               predictions(scaled, options));
   }
   return quantize_by_recipe(recipe, typed_graph(recipe, graph, options), options,

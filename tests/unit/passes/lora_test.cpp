@@ -128,6 +128,16 @@ TEST(Lora, a_frozen_base_in_eight_bits_is_bytes_and_scales) {
   EXPECT_EQ(bytes(FrozenFormat::e4m3_blocks), linears + 2 * 6 * 2 + 2 * head);
 }
 
+TEST(Lora, a_frozen_base_is_kept_as_asked_in_every_recipe) {
+  const Graph graph = simplify(autodiff(add_lora(forward(), {.rank = 2, .targets = {"*_proj"}})));
+  for (const Recipe* recipe : all_recipes()) {
+    const Graph typed = recipe->apply(*recipe, graph, {.frozen = FrozenFormat::e4m3});
+    verify(typed);
+    const GraphInput* data = typed.find_input("layers.0.mlp.up_proj.weight");
+    EXPECT_EQ(typed.type(data->value).dtype, Dtype::e4m3) << recipe->name;
+  }
+}
+
 TEST(Lora, gemms_of_codes_read_the_base_as_it_is_kept) {
   const Graph graph = simplify(autodiff(add_lora(forward(), {.rank = 2, .targets = {"*_proj"}})));
   const Recipe& recipe = find_recipe("fp8_linear");
