@@ -1,6 +1,7 @@
 #include "infer/inference.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -14,12 +15,23 @@
 namespace octet {
 namespace {
 
+// The scales of a quantized model are of values as they are: no recipe of eight bits has them in
+// its place, and where values carry scales they are of other data.
+void expect_plain_recipe(const std::string& recipe) {
+  constexpr std::array<std::string_view, 3> kPlain = {"fp32", "bf16", "fp16"};
+  if (std::ranges::find(kPlain, recipe) != kPlain.end()) return;
+  throw Error(ErrorCode::invalid_argument,
+              "[recipe] expected {} for a model whose activations are quantized, got '{}'",
+              fmt::join(kPlain, ", "), recipe);
+}
+
 ProgramOptions inference_options(const ModelSpec& spec, const Precision& precision,
                                  const BatchSize& size) {
   ProgramOptions options;
   options.forward = forward_builder(spec);
   options.recipe = precision.recipe;
   if (!precision.inputs.empty()) {
+    expect_plain_recipe(precision.recipe);
     options.forward_passes.push_back(
         {.name = "fake_quantize_inputs", .run = [inputs = precision.inputs](const Graph& graph) {
            return fake_quantize_inputs(graph, inputs);

@@ -76,6 +76,26 @@ TEST(StoredWeights, compute_what_their_rounded_values_compute) {
   }
 }
 
+TEST(StoredWeights, a_model_with_quantized_activations_takes_recipes_that_have_none) {
+  const ModelSpec spec = tiny::spec();
+  cpu::Backend& backend = tiny::backend();
+  const FunctionKey key{function::logits, {.batch = 1, .seq = 6}};
+  const FakeQuantizeInputs inputs{
+      .linears = {{"model.layers.0.mlp.down_proj.weight", {.dtype = Dtype::e4m3, .scale = 1.0f}}},
+      .residuals = {}};
+  const auto error = [&](const char* recipe) {
+    return test::error_of([&] {
+      Inference(spec, {recipe, inputs}, {&key, 1}, *backend.device, *backend.catalogue);
+    });
+  };
+  for (const char* recipe : {"coat", "scalify_fp16", "scalify_fp32", "mxfp8"}) {
+    EXPECT_EQ(error(recipe), fmt::format("[recipe] expected fp32, bf16, fp16 for a model whose "
+                                         "activations are quantized, got '{}'",
+                                         recipe));
+  }
+  for (const char* recipe : {"fp32", "bf16", "fp16"}) EXPECT_EQ(error(recipe), "no error");
+}
+
 TEST(StoredWeights, a_weight_that_is_not_finite_is_named) {
   const ModelSpec spec = tiny::spec();
   const ScratchFolder folder;
