@@ -87,7 +87,7 @@ class DecodeRunner {
     result.forward = forward_builder(resolved(what.spec));
     result.recipe = what.recipe;
     result.recipe_options.frozen = what.weights;
-    result.freezes_parameters = is_quantized(what.weights);
+    result.freezes_parameters = what.weights != FrozenFormat::as_computed;
     result.train = {.batch = what.texts, .seq = what.context};
     result.inference_only = true;
     return result;
@@ -134,7 +134,8 @@ class DecodeRunner {
 BenchRows bench_decode(const BenchMachine& machine, const DecodeCase& what,
                        const Ceilings& ceilings, KernelRows kernel_rows) {
   std::string name = "decode " + what.recipe;
-  if (is_quantized(what.weights)) name += fmt::format(", weights {}", enum_name(what.weights));
+  if (what.weights != FrozenFormat::as_computed)
+    name += fmt::format(", weights {}", enum_name(what.weights));
   machine.log.info("bench: {}", name);
   DecodeRunner runner(machine, what);
   for (int i = 0; i < kWarmUp; ++i) runner.step_ms();

@@ -37,7 +37,7 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
            return fake_quantize_inputs(graph, inputs);
          }});
   }
-  options.freezes_parameters = is_quantized(precision.stored);
+  options.freezes_parameters = precision.stored != FrozenFormat::as_computed;
   options.recipe_options.frozen = precision.stored;
   options.train = size;
   options.inference_only = true;

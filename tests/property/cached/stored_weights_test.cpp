@@ -76,6 +76,20 @@ TEST(StoredWeights, compute_what_their_rounded_values_compute) {
   }
 }
 
+TEST(StoredWeights, in_bf16_compute_what_rounded_values_compute) {
+  const ModelSpec spec = tiny::spec();
+  const ScratchFolder folder;
+  const Values values = random_values(spec);
+  Values rounded = values;
+  for (auto& [name, of_one] : rounded) {
+    for (float& value : of_one) value = f32_from_bf16(bf16_from_f32(value));
+  }
+  const WeightReader weights = put_model(folder, "a.safetensors", spec, values);
+  const WeightReader of_rounded = put_model(folder, "b.safetensors", spec, rounded);
+  EXPECT_EQ(logits(spec, weights, FrozenFormat::bf16),
+            logits(spec, of_rounded, FrozenFormat::as_computed));
+}
+
 TEST(StoredWeights, a_model_with_quantized_activations_takes_recipes_that_have_none) {
   const ModelSpec spec = tiny::spec();
   cpu::Backend& backend = tiny::backend();
