@@ -67,6 +67,18 @@ void read_meeting_point(const Variables& variable, Launch& launch) {
   }
 }
 
+// With one of the two alone, each of several processes would train by itself, all in one folder.
+// RANK=0 and WORLD_SIZE=1 tell of no others.
+void expect_pair(const Variables& variable) {
+  const bool has_rank = is_set(variable, "RANK"), has_size = is_set(variable, "WORLD_SIZE");
+  if (has_rank == has_size) return;
+  const char* there = has_rank ? "RANK" : "WORLD_SIZE";
+  const std::string value = variable(there);
+  if (value == (has_rank ? "0" : "1")) return;
+  throw Error(ErrorCode::invalid_argument,
+              "[ranks] expected RANK and WORLD_SIZE, or neither, got {}={} alone", there, value);
+}
+
 }  // namespace
 
 std::optional<Launch> find_launch(const Variables& variable) {
@@ -85,6 +97,7 @@ std::optional<Launch> find_launch(const Variables& variable) {
     read_meeting_point(variable, launch);
     return launch;
   }
+  expect_pair(variable);
   return std::nullopt;
 }
 

@@ -32,7 +32,8 @@ using Variables = std::function<const char*(const char* name)>;  // nullptr: not
 // port where torchrun listens itself (TORCHELASTIC_USE_AGENT_STORE is True); and
 // OCTET_JOIN_SECONDS, OCTET_SILENCE_SECONDS. None where this is the only rank (size 1 is none). In
 // the batch script of a Slurm job, which is no step, nothing of Slurm counts.
-// Throws Error{invalid_argument} naming a variable that has no sense, or lacks.
+// Throws Error{invalid_argument} naming a variable that has no sense, or lacks; RANK or WORLD_SIZE
+// alone lacks the other where no launcher after it is there.
 std::optional<Launch> find_launch(const Variables& variable);
 
 }  // namespace octet

@@ -278,6 +278,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Variables{{{"RANK", "2"}, {"WORLD_SIZE", "2"}},
                   "RANK: expected an integer in [0, 1], got '2'"},
+        Variables{{{"WORLD_SIZE", "2"}},
+                  "expected RANK and WORLD_SIZE, or neither, got WORLD_SIZE=2 alone"},
+        Variables{{{"RANK", "1"}}, "expected RANK and WORLD_SIZE, or neither, got RANK=1 alone"},
         Variables{{{"RANK", "0"}, {"WORLD_SIZE", "two"}},
                   "WORLD_SIZE: expected an integer in [1, 65536], got 'two'"},
         Variables{{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "node1"}},
