@@ -58,6 +58,12 @@ const CLI::App* active_command(const CLI::App* app) {
   return app;
 }
 
+// As it is typed: `octet study formats`.
+std::string path_of(const CLI::App* command) {
+  const CLI::App* parent = command->get_parent();
+  return parent == nullptr ? "octet" : path_of(parent) + " " + command->get_name();
+}
+
 std::string one_line(std::string text) {
   for (char& ch : text) {
     if (ch == '\n' || ch == '\r') ch = ' ';
@@ -82,7 +88,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const bool lacks_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr &&
                              command->get_subcommands().empty() && !command_names(*command).empty();
   const std::vector<std::string> extras = app.remaining(true);
-  const std::string where = command == &app ? "octet" : "octet " + command->get_name();
+  const std::string where = path_of(command);
   if ((is_extra || lacks_command) && !extras.empty()) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
     const bool is_flag = word.starts_with('-');
