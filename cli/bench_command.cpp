@@ -220,10 +220,29 @@ void run_between_ranks(BenchFlags flags, const GlobalOptions& options) {
                   });
 }
 
+// A flag that is given, and would change nothing.
+void expect_use(const CLI::App& bench, const BenchFlags& flags) {
+  const std::string all = "no WHAT";
+  const std::string what = flags.what.empty() ? all : flags.what;
+  const std::vector<std::pair<const char*, std::vector<std::string>>> uses = {
+      {"--ranks", {"step", "links"}},
+      {"--over", {"step", "links"}},
+      {"--by-kernel", {all, "step", "decode"}},
+      {"--params", {all, "optimizer"}},
+      {"--documents", {all, "layer", "step"}},
+      {"--texts", {"decode"}},
+      {"--context", {"decode"}},
+      {"--weights", {"decode"}}};
+  for (const auto& [flag, of] : uses) {
+    if (bench.count(flag) > 0 && std::ranges::find(of, what) == of.end())
+      throw Error(ErrorCode::invalid_argument, "[bench] {}: expected {}, got {}", flag,
+                  fmt::join(of, " or "), what);
+  }
+  if (flags.what == "links" && flags.ranks == 1)
+    throw Error(ErrorCode::invalid_argument, "[bench links] --ranks: expected at least 2, got 1");
+}
+
 void run_bench(const BenchFlags& flags, const GlobalOptions& options) {
-  if (flags.ranks > 0 && flags.what != "step" && flags.what != "links")
-    throw Error(ErrorCode::invalid_argument, "[bench] --ranks: expected step or links, got {}",
-                flags.what.empty() ? "no WHAT" : flags.what);
   if (flags.what == "links" || flags.ranks > 0) return run_between_ranks(flags, options);
   print_table(options, bench_table(BenchRun(flags, options).rows()));
   finish_output();
@@ -275,7 +294,10 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
       ->type_name("N");
   add_enum_option(*bench, "--weights", flags->weights,
                   "decode: what the layers' matrices are kept as");
-  bench->callback([flags, &options] { run_bench(*flags, options); });
+  bench->callback([flags, bench, &options] {
+    expect_use(*bench, *flags);
+    run_bench(*flags, options);
+  });
 }
 
 }  // namespace octet
