@@ -207,11 +207,13 @@ TEST(Config, scaled_gradients_and_states_want_values_that_carry_scales) {
               testing::HasSubstr("recipe.rescale"));
   EXPECT_EQ(fault("recipe: {base: scalify_fp8, compute: fp16, scaled_gradient: e5m2}"), "");
   EXPECT_THAT(fault("{recipe: bf16, optim: {master: fp16_sr}}"),
-              testing::HasSubstr("optim.master"));
+              testing::HasSubstr("optim.master: expected auto or another for bf16 weights "
+                                 "(fp16_sr is of fp16 ones), got fp16_sr"));
   EXPECT_EQ(fault("{recipe: scalify, optim: {master: fp16_sr, state_v: fp16_sr}}"), "");
   EXPECT_EQ(fault("{recipe: scalify, optim: {state_v: fp16_sr}, parallel: {ranks: 2}}"), "");
   EXPECT_THAT(fault("{recipe: scalify, optim: {master: fp16_scaled}}"),
-              testing::HasSubstr("fp16_scaled for BF16 weights alone"));
+              testing::HasSubstr("optim.master: expected auto or another for fp16 weights "
+                                 "(fp16_scaled is of bf16 ones), got fp16_scaled"));
 }
 
 // Bytes of a sound file replaced, removed or doubled: it loads or gives an Error of one line.
