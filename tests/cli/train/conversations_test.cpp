@@ -69,6 +69,24 @@ TEST(Conversations, a_resumed_run_goes_on_bit_for_bit) {
   EXPECT_EQ(test::metrics(folder / "parts"), test::metrics(folder / "whole"));
 }
 
+TEST(Conversations, that_are_too_long_for_validation_are_told) {
+  const ScratchFolder folder;
+  const std::string val =
+      folder.put("val.jsonl", R"({"prompt": ")" + std::string(200, 'a') +
+                                  R"(", "completion": "b"})" + std::string("\n"));
+  std::vector<std::string> warnings;
+  TrainHooks hooks;
+  hooks.log = Log([&](LogLevel level, const std::string& line) {
+    if (level == LogLevel::warning) warnings.push_back(line);
+  });
+  Session run(config_of(folder, {"data.val=[" + val + "]", "data.val_fraction=0"}));
+  EXPECT_FALSE(run.trainer.run(StartMode::fresh, hooks).val_loss);
+  EXPECT_EQ(warnings, std::vector<std::string>{
+                          "[data] no document for validation fits into a row of 48 tokens with a "
+                          "token to train on: there is no validation loss (model.seq, "
+                          "data.too_long)"});
+}
+
 // The first moment after one step is the gradient times a constant.
 std::vector<float> gradient_of(Session& session) {
   session.trainer.step();
