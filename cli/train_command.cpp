@@ -94,13 +94,15 @@ LoadedConfig configuration(const TrainFlags& flags, const GlobalOptions& options
 
 // What a run without a configuration file does, where nobody said it.
 std::string settled_text(const RunConfig& config) {
+  const std::string epochs =
+      config.train.epochs > 0 ? fmt::format("{} epochs are ", config.train.epochs) : "";
   return fmt::format(
-      "rows of {} tokens, {} a step; {} epochs are {} steps; learning rate {:g}, {} after {} steps "
-      "of warm-up; an evaluation every {} steps, the run ends after {} without a lower loss "
+      "rows of {} tokens, {} a step; {}{} steps; learning rate {:g}, {} after {} steps of warm-up; "
+      "an evaluation every {} steps, the run ends after {} without a lower loss "
       "(all keys: {}/config.yaml)",
-      config.model.seq, config.step_rows(), config.train.epochs, config.train.steps,
-      config.optim.lr, config.optim.schedule, config.optim.warmup, config.train.eval_every,
-      config.train.patience, config.out);
+      config.model.seq, config.step_rows(), epochs, config.train.steps, config.optim.lr,
+      config.optim.schedule, config.optim.warmup, config.train.eval_every, config.train.patience,
+      config.out);
 }
 
 // A run as its command line asks for it, with its data open.

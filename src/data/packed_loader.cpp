@@ -113,7 +113,7 @@ LoaderState PackedLoader::state() const {
 std::string PackedLoader::description() const {
   const PackReport& report = pieces_.report;
   std::string text =
-      fmt::format("{} documents in {} rows of {}, {} tokens, {:.1f} % padding", report.n_documents,
+      fmt::format("{} documents in {} rows of {}: {} tokens, {:.1f} % padding", report.n_documents,
                   report.n_rows, fmt::join(pieces_.lengths, ", "), report.n_places,
                   100 * report.padding_share());
   if (report.n_too_long > 0) {

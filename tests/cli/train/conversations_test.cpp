@@ -129,7 +129,7 @@ TEST(ConversationBuckets, a_resumed_run_goes_on_bit_for_bit) {
   hooks.on_step = [](const StepReport&) {};
   Session(config("whole")).trainer.run(StartMode::fresh, hooks);
   EXPECT_TRUE(std::ranges::any_of(lines, [](const std::string& line) {
-    return line.starts_with("54 documents in 54 rows of 32, 48, ") && line.ends_with(" padding");
+    return line.starts_with("54 documents in 54 rows of 32, 48: ") && line.ends_with(" padding");
   })) << lines.at(0);
   std::atomic<int> flag = 0;
   hooks.stop = &flag;
