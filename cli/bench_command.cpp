@@ -109,7 +109,11 @@ class BenchRun {
   }
   bool wants(const char* what) const { return flags_.what == what || flags_.what.empty(); }
 
-  KernelNeeds needs() const { return {.deterministic = config("bf16", {}).train.deterministic}; }
+  // Decoding with the kernels of `octet generate`.
+  KernelNeeds needs() const {
+    return {.deterministic = config("bf16", {}).train.deterministic,
+            .same_rows = flags_.what == "decode"};
+  }
 
   // `first` comes before the user's own settings.
   RunConfig config(const std::string& recipe, std::vector<std::string> first) const {

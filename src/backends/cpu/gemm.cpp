@@ -20,6 +20,8 @@ constexpr int64_t kSliceBytes = int64_t{16} << 20;  // of one packed operand at 
 // factor stay in the second-level cache.
 constexpr int64_t kRowTileBytes = int64_t{1} << 20;
 constexpr size_t kTileNumberBytes = 64;
+// From so many rows of BF16 on the library's units are faster, though they hold zeros.
+constexpr int64_t kFewBf16Rows = 16;
 
 // Large tiles use the caches best; small products get small tiles, so that every thread has work.
 struct TileSize {
@@ -66,6 +68,16 @@ int64_t checked_stride(int64_t stride, int64_t cols) {
                 stride);
   }
   return stride;
+}
+
+// The order in which GemmRows gives the bits of many rows, where it is the kernel for these.
+std::optional<DotOrder> few_rows_order(const GemmSpec& spec, Dtype compute) {
+  const bool is_bf16 = compute == Dtype::bf16;
+  if (row_sums() != RowSums::same || spec.m >= (is_bf16 ? kFewBf16Rows : kTileRows)) return {};
+  const int64_t k = round_up(spec.k, kTileDepth);
+  const DotOrder order =
+      is_bf16 ? library_dot_order(k) : DotOrder{DotChain::steps, library_sum_order(k)};
+  return GemmRows::applies(spec, order) ? std::optional(order) : std::nullopt;
 }
 
 // A run of output rows or columns, cut in tiles of one size and a smaller last one.
@@ -224,15 +236,11 @@ Gemm::Gemm(const GemmSpec& spec, int n_threads) : state_(std::make_unique<State>
   s.k_padded = round_up(spec.k, kTileDepth);
   s.acc_bytes = static_cast<size_t>(tile.m * tile.n) * sizeof(float);
   if (spec.k == 0) return;
-  const bool reads_a = !is_gemm_operand(spec.a) || spec.trans_a == Transpose::no;
-  if (row_sums() == RowSums::same && spec.m < kTileRows && s.compute == Dtype::f32 && reads_a) {
-    const SumOrder order = library_sum_order(s.k_padded);
-    if (order.is_known()) {
-      s.few_rows = std::make_unique<GemmRows>(s.spec, order, n_threads);
-      s.rows = {spec.m, spec.m};
-      s.cols = {spec.n, kRowColumns};
-      return;
-    }
+  if (const auto order = few_rows_order(spec, s.compute)) {
+    s.few_rows = std::make_unique<GemmRows>(s.spec, *order, n_threads);
+    s.rows = {spec.m, spec.m};
+    s.cols = {spec.n, s.few_rows->columns()};
+    return;
   }
   s.make_tiles();
   s.choose_packing();
@@ -394,8 +402,8 @@ void Gemm::launch(const GemmArgs& args, ThreadPool& pool) const {
     return;
   }
   if (s.few_rows != nullptr) {
-    return s.few_rows->launch(args, pool, [&](int64_t strip, const float* sums) {
-      s.finish(args, 0, strip, sums, kRowColumns);
+    return s.few_rows->launch(args, pool, [&](int64_t tile, const float* sums) {
+      s.finish(args, 0, tile, sums, s.cols.tile);
     });
   }
   for (int thread = 0; s.decode_tiles && thread < s.n_threads; ++thread)

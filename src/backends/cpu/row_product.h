@@ -9,15 +9,19 @@
 
 namespace octet::cpu {
 
-// Runs of `block` elements; what is left below two of them is halved where it is more than one.
-// block 0: an order that is not known.
+// What is left below two runs: halved where it is more than one, or a whole run and the rest.
+enum class LastRuns : uint8_t { halved, rest };
+
+// Runs of `block` elements. block 0: an order that is not known.
 struct SumOrder {
   int64_t block = 0;
+  LastRuns last = LastRuns::halved;
   bool is_known() const { return block > 0; }
   // How many of `left` elements the next run has.
   int64_t next(int64_t left) const {
     if (left >= 2 * block) return block;
-    return left > block ? (left + 1) / 2 : left;
+    if (left <= block) return left;
+    return last == LastRuns::halved ? (left + 1) / 2 : block;
   }
 };
 

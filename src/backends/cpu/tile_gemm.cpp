@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "formats/bf16.h"
 
 namespace octet::cpu {
 namespace {
@@ -92,7 +93,8 @@ struct TileGemm::State {
     const bool is_unit = shape.m == kTileRows && shape.n == kTileColumns;
     if (row_sums() == RowSums::same && !is_unit) {
       if (shape.dtype == Dtype::f32) order = library_sum_order(shape.k);
-      in_units = !order.is_known();
+      // Which of the orders with a rest the library takes depends on the whole shape.
+      in_units = !order.is_known() || order.last == LastRuns::rest;
       const int64_t n_ragged = shape.m % kTileRows;
       if (in_units) {
         product = {kTileRows, kTileColumns, shape.k, shape.dtype, false};
@@ -238,49 +240,127 @@ RowSums row_sums() {
 
 namespace {
 
+// A product of one unit, of any numbers whose sums are rounded.
+struct Trial {
+  PanelLayout layout;
+  std::vector<float> a, b, c;  // b in one panel
+
+  Trial(int64_t k, Dtype dtype) {
+    const TileGemm product({kTileRows, kTileColumns, k, dtype, false}, 1);
+    layout = product.panels();
+    const auto n_a = static_cast<size_t>(kTileRows * k),
+               n_b = static_cast<size_t>(k * kTileColumns);
+    a.resize(n_a);
+    b.resize(n_b);
+    c.resize(static_cast<size_t>(kTileRows * kTileColumns));
+    const RandomStream random{.name = name_hash("library_sum_order")};
+    std::vector<uint16_t> halves(dtype == Dtype::bf16 ? n_a + n_b : 0);
+    for (size_t i = 0; i < n_a + n_b; ++i) {
+      float& x = i < n_a ? a[i] : b[i - n_a];
+      x = random.uniform(i) - 0.5f;
+      if (dtype == Dtype::bf16) x = f32_from_bf16(halves[i] = bf16_from_f32(x));
+    }
+    constexpr size_t kAlignment = 64;
+    std::vector<std::byte> scratch(product.scratch_bytes() + kAlignment);
+    void* at = scratch.data();
+    size_t space = scratch.size();
+    at = std::align(kAlignment, 1, at, space);
+    if (dtype == Dtype::bf16) {
+      product.run(0, {halves.data(), halves.data() + n_a, c.data(), at});
+    } else {
+      product.run(0, {a.data(), b.data(), c.data(), at});
+    }
+  }
+};
+
 SumOrder tried_sum_order(int64_t k) {
-  constexpr int64_t kColumns = kTileColumns, kTriedRows = 2;
-  const TileGemm product({kTileRows, kColumns, k, Dtype::f32, false}, 1);
-  const auto n_a = static_cast<size_t>(kTileRows * k), n_b = static_cast<size_t>(k * kColumns);
-  const auto n_c = static_cast<size_t>(kTileRows * kColumns);
-  // Any numbers will do whose sums are rounded.
-  std::vector<float> a(n_a), b(n_b), c(n_c), tried(n_c);
-  const RandomStream random{.name = name_hash("library_sum_order")};
-  for (size_t i = 0; i < n_a; ++i) a[i] = random.uniform(i) - 0.5f;
-  for (size_t i = 0; i < n_b; ++i) b[i] = random.uniform(n_a + i) - 0.5f;
-  constexpr size_t kAlignment = 64;
-  std::vector<std::byte> scratch(product.scratch_bytes() + kAlignment);
-  void* at = scratch.data();
-  size_t space = scratch.size();
-  product.run(0, {a.data(), b.data(), c.data(), std::align(kAlignment, 1, at, space)});
-  for (const int64_t block : {int64_t{256}, int64_t{384}, k}) {
+  constexpr int64_t kTriedRows = 2;
+  const Trial trial(k, Dtype::f32);
+  std::vector<float> tried(trial.c.size());
+  for (const SumOrder order : {SumOrder{256}, SumOrder{384}, SumOrder{k},
+                               SumOrder{512, LastRuns::rest}, SumOrder{1024, LastRuns::rest}}) {
     // One panel: as many columns as the library's panels have.
-    multiply_rows({.a = a.data(),
+    multiply_rows({.a = trial.a.data(),
                    .a_stride = k,
-                   .b = b.data(),
-                   .b_stride = kColumns,
+                   .b = trial.b.data(),
+                   .b_stride = kTileColumns,
                    .c = tried.data(),
-                   .c_stride = kColumns,
+                   .c_stride = kTileColumns,
                    .m = kTriedRows,
-                   .n = kColumns,
+                   .n = kTileColumns,
                    .k = k,
-                   .order = {block}});
-    const auto n_bytes = static_cast<size_t>(kTriedRows * kColumns) * sizeof(float);
-    if (std::memcmp(c.data(), tried.data(), n_bytes) == 0) return {block};
+                   .order = order});
+    const auto n_bytes = static_cast<size_t>(kTriedRows * kTileColumns) * sizeof(float);
+    if (std::memcmp(trial.c.data(), tried.data(), n_bytes) == 0) return order;
   }
   return {};
+}
+
+// Element (0, column) of a trial of BF16, whose products are exact.
+float tried_dot(const Trial& trial, int64_t k, int64_t column, const DotOrder& order) {
+  const int64_t pair = trial.layout.interleave;
+  const auto product = [&](int64_t i) {
+    const int64_t at = (i / pair * kTileColumns + column) * pair + i % pair;
+    return trial.a[static_cast<size_t>(i)] * trial.b[static_cast<size_t>(at)];
+  };
+  float total = 0;
+  for (int64_t begin = 0; begin < k;) {
+    const int64_t end = begin + order.runs.next(k - begin);
+    float sum = 0;
+    for (int64_t i = begin; i < end;) {
+      if (order.chain == DotChain::dots) {
+        sum += product(i + 1);
+        sum += product(i);
+        i += 2;
+        continue;
+      }
+      float even = 0, odd = 0;
+      for (const int64_t i_end = i + kDotDepth; i < i_end; i += 2) {
+        even += product(i);
+        odd += product(i + 1);
+      }
+      sum += even + odd;
+    }
+    total += sum;
+    begin = end;
+  }
+  return total;
+}
+
+// Runs of any length: with many elements the library cuts by the sizes of the caches.
+DotOrder tried_dot_order(int64_t k) {
+  const Trial trial(k, Dtype::bf16);
+  for (const DotChain chain : {DotChain::tiles, DotChain::dots}) {
+    for (DotOrder order{chain, {k, LastRuns::rest}}; order.runs.is_known();
+         order.runs.block -= kDotDepth) {
+      int64_t column = 0;
+      while (column < kTileColumns && tried_dot(trial, k, column, order) == trial.c[column])
+        ++column;
+      if (column == kTileColumns) return order;
+    }
+  }
+  return {};
+}
+
+// A trial multiplies kTileRows x k by k x kTileColumns; models have few k, but many products.
+template <typename Order>
+Order known_order(int64_t k, Order (*trial)(int64_t)) {
+  static std::mutex mutex;
+  static std::map<std::pair<dnnl::cpu_isa, int64_t>, Order> known;
+  const std::lock_guard lock(mutex);
+  const auto [it, is_new] = known.try_emplace({dnnl::get_effective_cpu_isa(), k});
+  if (is_new) it->second = trial(k);
+  return it->second;
 }
 
 }  // namespace
 
 SumOrder library_sum_order(int64_t k) {
-  // A trial multiplies kTileRows x k by k x kTileColumns; models have few k, but many products.
-  static std::mutex mutex;
-  static std::map<std::pair<dnnl::cpu_isa, int64_t>, SumOrder> known;
-  const std::lock_guard lock(mutex);
-  const auto [it, is_new] = known.try_emplace({dnnl::get_effective_cpu_isa(), k});
-  if (is_new) it->second = tried_sum_order(k);
-  return it->second;
+  return known_order(k, tried_sum_order);
+}
+
+DotOrder library_dot_order(int64_t k) {
+  return known_order(k, tried_dot_order);
 }
 
 }  // namespace octet::cpu

@@ -3,8 +3,9 @@
 // accumulates in f32 and always gives the same bits. Its kernels add some of the last rows in
 // another order than the rest. Under RowSums::same a row's bits do not depend on how many rows
 // there are: rows beyond the last kTileRows go through multiply_rows instead, in the order of the
-// rest; where that order is not known (library_sum_order; BF16), the library makes products of
-// kTileRows x kTileColumns alone, the last of which is filled up with zeros.
+// rest; where that order is not known or depends on the whole shape (library_sum_order; BF16), the
+// library makes products of kTileRows x kTileColumns alone, the last of which is filled up with
+// zeros.
 //
 // n is a multiple of kTileColumns and k of kTileDepth (callers pad with zeros), so that the library
 // pads nothing itself. run() allocates nothing of ours and may be called by any number of threads
@@ -15,7 +16,7 @@
 #include <memory>
 
 #include "backends/cpu/pack.h"
-#include "backends/cpu/row_product.h"
+#include "backends/cpu/row_dot.h"
 
 namespace octet::cpu {
 
@@ -48,9 +49,11 @@ struct TileShape {
 };
 
 // The order in which the library adds the k products of an element, found by trying: both kinds of
-// kernel multiply the same numbers. Not known where no order gives the library's bits. Kept for
-// each k and instruction set.
+// kernel multiply the same numbers, in products of kTileRows x kTileColumns. Not known where no
+// order gives the library's bits. Kept for each k and instruction set.
 SumOrder library_sum_order(int64_t k);
+// The same of BF16.
+DotOrder library_dot_order(int64_t k);
 
 class TileGemm {
  public:

@@ -2,8 +2,10 @@
 // training.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu/attention.h"
@@ -89,10 +91,92 @@ INSTANTIATE_TEST_SUITE_P(shapes, GemmRowsTest,
                                          RowsCase{Dtype::f32, Transpose::yes, 100, 300},
                                          RowsCase{Dtype::f32, Transpose::no, 70, 768},
                                          RowsCase{Dtype::f32, Transpose::yes, 257, 1000},
+                                         RowsCase{Dtype::f32, Transpose::yes, 300, 768},
+                                         RowsCase{Dtype::f32, Transpose::yes, 64, 2048},
                                          RowsCase{Dtype::bf16, Transpose::yes, 96, 640},
+                                         RowsCase{Dtype::bf16, Transpose::yes, 520, 801},
+                                         RowsCase{Dtype::bf16, Transpose::yes, 70, 6144},
                                          RowsCase{Dtype::bf16, Transpose::no, 33, 257},
                                          RowsCase{Dtype::e4m3, Transpose::yes, 65, 520},
                                          RowsCase{Dtype::e4m3, Transpose::no, 65, 130}));
+
+// Products below the least normal number count as zeros in all rows or in none.
+TEST(GemmRows, denormal_products_of_few_rows_are_those_of_many) {
+  const RowSumsScope same(RowSums::same);
+  constexpr int64_t kMany = 64, kN = 64, kK = 64;
+  auto a = noise(kMany * kK, 1), b = noise(kN * kK, 2);
+  for (float& x : a) x *= 0x1p-70f;
+  for (float& x : b) x *= 0x1p-60f;
+  ThreadPool pool(1);
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    GemmSpec spec{.m = kMany, .n = kN, .k = kK, .a = dtype, .b = dtype};
+    spec.trans_b = Transpose::yes;
+    const auto rows = stored(a, dtype), columns = stored(b, dtype);
+    std::vector<float> expected = product(spec, rows.data(), columns.data(), pool);
+    spec.m = 3;
+    expected.resize(static_cast<size_t>(spec.m * kN));
+    EXPECT_EQ(product(spec, rows.data(), columns.data(), pool), expected) << dtype_name(dtype);
+  }
+}
+
+// row_dot.h's orders, one element at a time.
+float summed(const float* a, const float* b, int64_t k, DotChain chain) {
+  float sum = 0;
+  if (chain == DotChain::steps) {
+    for (int64_t i = 0; i < k; ++i) sum = std::fma(a[i], b[i], sum);
+  } else if (chain == DotChain::dots) {
+    for (int64_t i = 0; i < k; i += 2)
+      sum = std::fma(a[i], b[i], std::fma(a[i + 1], b[i + 1], sum));
+  } else {
+    for (int64_t begin = 0; begin < k; begin += kDotDepth) {
+      float even = 0, odd = 0;
+      for (int64_t i = begin; i < begin + kDotDepth; i += 2) {
+        even = std::fma(a[i], b[i], even);
+        odd = std::fma(a[i + 1], b[i + 1], odd);
+      }
+      sum += even + odd;
+    }
+  }
+  return sum;
+}
+
+TEST(RowDot, sums_have_the_order_of_their_chain) {
+  constexpr int64_t kK = 160, kStride = 171, kRows = 9;
+  const auto a = noise(kRows * kK, 1);
+  for (const auto& [chain, dtype] : {std::pair{DotChain::steps, Dtype::f32},
+                                     {DotChain::steps, Dtype::bf16},
+                                     {DotChain::dots, Dtype::bf16},
+                                     {DotChain::tiles, Dtype::bf16}}) {
+    auto b = noise(kRowColumns * kStride, 2);
+    const auto bytes = stored(b, dtype);
+    if (dtype == Dtype::bf16) {
+      for (float& x : b) x = f32_from_bf16(bf16_from_f32(x));
+    }
+    for (int64_t m = 1; m <= kRows; ++m) {
+      std::vector<float> c(static_cast<size_t>(m * kRowColumns), NAN);
+      RowDot dot{.a = a.data(), .a_stride = kK, .b = bytes.data(), .b_stride = kStride};
+      dot.b_dtype = dtype;
+      dot.c = c.data();
+      dot.m = m;
+      dot.chain = chain;
+      dot.k = 64;  // in two calls, the second of which goes on
+      dot_rows(dot);
+      dot.a += dot.k;
+      dot.b = bytes.data() + dot.k * dtype_bytes(dtype);
+      dot.k = kK - dot.k;
+      dot.sum = RowSum::carry;
+      dot.ahead = 64;
+      dot_rows(dot);
+      for (int64_t r = 0; r < m; ++r) {
+        for (int64_t j = 0; j < kRowColumns; ++j) {
+          const float expected = summed(a.data() + r * kK, b.data() + j * kStride, kK, chain);
+          ASSERT_EQ(c[static_cast<size_t>(r * kRowColumns + j)], expected)
+              << static_cast<int>(chain) << " " << dtype_name(dtype) << " " << m << " " << r;
+        }
+      }
+    }
+  }
+}
 
 // Attention of the last `q_len` of 200 tokens over a cache of `capacity` rows.
 std::vector<float> attended(int64_t q_len, int64_t capacity, int64_t window) {
