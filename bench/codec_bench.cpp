@@ -9,7 +9,7 @@
 #include <span>
 
 #include "backends/cpu/codec/codec.h"
-#include "backends/cpu/simd_targets.h"
+#include "backends/cpu/common/simd_targets.h"
 #include "base/philox.h"
 #include "formats/table.h"
 // After the list of targets.

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <functional>
 
-#include "backends/cpu/ranks.h"
+#include "backends/cpu/ranks/ranks.h"
 #include "bench/machine.h"
 #include "ir/sharding.h"
 

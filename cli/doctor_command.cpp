@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "backends/cpu/isa.h"
+#include "backends/cpu/common/isa.h"
 #include "backends/cuda/backend.h"
 #include "base/error.h"
 #include "base/host_memory.h"

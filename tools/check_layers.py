@@ -38,6 +38,17 @@ FLOORS = {
     "study": BELOW_TRAIN | {"infer", "ptq"},
     "library": BELOW_TRAIN | {"infer", "train", "backends/cpu", "backends/cuda"},
 }
+# The floors of large folders: a sub-folder may include itself and those that stand before it; files of the folder itself may
+# include all of them, and only files that are listed here are included by them.
+SUBFLOORS = {
+    "src/passes": ["rewrite", "lower", "memory", "parallel", "scalify", "precision"],
+    "src/backends/cpu": ["common", "codec", "elementwise", "loss", "norm", "rope", "gemm", "attention", "quantize", "adamw", "ranks",
+                         "reference", "bind"],
+    "src/backends/cuda": ["kernel_id.h", "module_api.h", "optimizer_api.h", "backend.h", "params", "launch", "kernels", "module",
+                         "target"],
+    "src/backends/cuda/kernels": ["common", "move", "reduce", "quantize", "gemm", "attention", "norm", "activation", "layer", "rope",
+                                  "loss", "adamw", "ranks"],
+}
 # What of include/octet a folder of src may include: the promise is kept by library, the one error is everybody's.
 PUBLIC = {"base": {"octet/error.h"}, "library": None}
 CUDA_FOLDERS = ("src/backends/cuda/", "src/comm/nccl/")
@@ -157,6 +168,25 @@ def check_includes(path, lines):
             yield number, "floor", f"{folder} may not include {match.group(2)}"
 
 
+def check_subfloors(path, lines):
+    for folder, order in SUBFLOORS.items():
+        if not path.startswith(folder + "/"):
+            continue
+        inside = path[len(folder) + 1:].split("/")
+        if len(inside) == 1:
+            continue
+        if inside[0] not in order:
+            yield 1, "floor", f"sub-folder {inside[0]} of {folder} is not in the table of floors"
+            continue
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            if not match or not ("src/" + match.group(2)).startswith(folder + "/"):
+                continue
+            target = ("src/" + match.group(2))[len(folder) + 1:].split("/")[0]
+            if target not in order or order.index(target) > order.index(inside[0]):
+                yield number, "floor", f"{folder}/{inside[0]} may not include {match.group(2)}"
+
+
 def check_cuda_headers(path, lines):
     if path.startswith(CUDA_FOLDERS) or not path.startswith(("src/", "include/", "cli/", "python/")):
         return
@@ -274,7 +304,7 @@ def check_links(path, lines):
                 yield number, "floor", f"{match.group(1)} may not link {link}"
 
 
-CODE_RULES = [check_includes, check_public, check_cuda_headers, check_calls, check_models, check_sizes, check_functions]
+CODE_RULES = [check_includes, check_subfloors, check_public, check_cuda_headers, check_calls, check_models, check_sizes, check_functions]
 TEXT_RULES = [check_words, check_links]
 
 

@@ -6,9 +6,9 @@
 #include <limits>
 #include <vector>
 
-#include "backends/cpu/adamw.h"
-#include "backends/cpu/adamw_groups.h"
-#include "backends/cpu/reduce.h"
+#include "backends/cpu/adamw/adamw.h"
+#include "backends/cpu/adamw/adamw_groups.h"
+#include "backends/cpu/elementwise/reduce.h"
 #include "backends/cuda/params/update.h"
 #include "base/error.h"
 #include "formats/codec.h"

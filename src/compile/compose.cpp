@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "compile/weight_copies.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

@@ -9,8 +9,8 @@
 #include "passes/lora.h"
 #include "passes/lower/chunk_head.h"
 #include "passes/memory/recompute.h"
+#include "passes/rewrite/simplify.h"
 #include "passes/scalify/scalify.h"
-#include "passes/simplify.h"
 
 namespace octet {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 #include "plan/views.h"
 
 namespace octet {

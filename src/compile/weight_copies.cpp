@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 
 namespace octet {
 namespace {

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

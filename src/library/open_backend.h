@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "backends/cpu/tile_gemm.h"
+#include "backends/cpu/gemm/tile_gemm.h"
 #include "base/log.h"
 #include "comm/group.h"
 #include "plan/backend.h"

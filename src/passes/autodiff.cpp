@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

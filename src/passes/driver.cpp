@@ -14,7 +14,7 @@
 #include "passes/precision/quantize_linears.h"
 #include "passes/precision/recipe.h"
 #include "passes/precision/store_groups.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 
 namespace octet {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "passes/precision/policy.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "infer/inference.h"
 #include "passes/precision/recipe.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 #include "ptq/progress.h"
 
 namespace octet {

@@ -9,7 +9,7 @@
 #include "infer/batch_inputs.h"
 #include "ir/builder.h"
 #include "passes/lower/fuse.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 #include "runtime/executor.h"
 
 namespace octet {

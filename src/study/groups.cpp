@@ -10,7 +10,7 @@
 #include "formats/codec.h"
 #include "ir/op_def.h"
 #include "passes/precision/recipe.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 #include "ptq/simulate.h"
 
 namespace octet {

@@ -212,7 +212,7 @@ FORMAT_PROBE = """// What a new row of the table of formats gives, beyond the ta
 #include <vector>
 
 #include "backends/cpu/codec/codec.h"
-#include "backends/cpu/pack_codes.h"
+#include "backends/cpu/gemm/pack_codes.h"
 #include "backends/cuda/params/gemm_scratch.h"
 #include "config/names.h"
 #include "formats/codec.h"

@@ -1,8 +1,8 @@
 // The CPU back end: a device, and the catalogue of its kernels.
 #pragma once
 
-#include "backends/cpu/isa.h"
-#include "backends/cpu/tile_gemm.h"
+#include "backends/cpu/common/isa.h"
+#include "backends/cpu/gemm/tile_gemm.h"
 #include "comm/group.h"
 #include "plan/backend.h"
 

@@ -7,8 +7,8 @@
 
 #include "backends/cpu/bind/binding.h"
 #include "backends/cpu/bind/widened.h"
-#include "backends/cpu/isa.h"
-#include "backends/cpu/tile_gemm.h"
+#include "backends/cpu/common/isa.h"
+#include "backends/cpu/gemm/tile_gemm.h"
 #include "base/thread_pool.h"
 #include "plan/catalogue.h"
 

@@ -1,7 +1,7 @@
 // The CPU as a device: memory is mapped, copies are memcpy, nothing is asynchronous.
 #pragma once
 
-#include "backends/cpu/isa.h"
+#include "backends/cpu/common/isa.h"
 #include "device/device.h"
 
 namespace octet::cpu {

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "passes/lower/fuse_rules.h"
-#include "passes/rewrite.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/rewrite.h"
+#include "passes/rewrite/simplify.h"
 
 namespace octet {
 namespace {

@@ -10,8 +10,8 @@
 #include "ir/print.h"
 #include "passes/lower/fuse_amax.h"
 #include "passes/lower/fuse_rules.h"
-#include "passes/rewrite.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/rewrite.h"
+#include "passes/rewrite/simplify.h"
 
 namespace octet {
 

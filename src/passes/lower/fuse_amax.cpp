@@ -5,7 +5,7 @@
 #include <set>
 
 #include "ir/op_def.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 

@@ -5,7 +5,7 @@
 #include "ir/sharding.h"
 #include "passes/parallel/shard_updates.h"
 #include "passes/parallel/shards.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "ir/sharding.h"
 #include "passes/parallel/shards.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

@@ -9,8 +9,8 @@
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/operand_scales.h"
 #include "passes/precision/store_frozen.h"
-#include "passes/reorder.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/reorder.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

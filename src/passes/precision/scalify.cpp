@@ -17,8 +17,8 @@
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
 #include "passes/precision/store_groups.h"
+#include "passes/rewrite/simplify.h"
 #include "passes/scalify/fold.h"
-#include "passes/simplify.h"
 
 namespace octet {
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/integer.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "ir/op_def.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

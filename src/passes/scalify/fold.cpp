@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "ir/op_def.h"
 #include "ir/ops/scale_rules.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 
 namespace octet {
 namespace {

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "backends/cpu/isa.h"
+#include "backends/cpu/common/isa.h"
 #include "unit/cpu/adamw_support.h"
 
 namespace octet::cpu {

@@ -1,6 +1,6 @@
 // Gradients that are quantized where they are made have the codes, scales and histories of the ops
 // that they stand for, in all bits.
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 #include "table.h"
 
 namespace octet::fusion {

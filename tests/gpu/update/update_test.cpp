@@ -1,6 +1,6 @@
 // adamw_step on the GPU against the CPU's scalar formulas, one step from equal states: all bits
 // with exact maths and without expansion, else all but one code in a thousand.
-#include "backends/cpu/isa.h"
+#include "backends/cpu/common/isa.h"
 #include "gpu/parity/gpu.h"
 #include "unit/cpu/adamw_support.h"
 

@@ -9,7 +9,7 @@
 #include "ir/builder.h"
 #include "ir/verify.h"
 #include "op_cases/op_cases.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 
 namespace octet {
 namespace {

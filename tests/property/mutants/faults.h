@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "ir/verify.h"
-#include "passes/rewrite.h"
+#include "passes/rewrite/rewrite.h"
 #include "property/random_graphs/generator.h"
 #include "property/random_graphs/meaning.h"
 

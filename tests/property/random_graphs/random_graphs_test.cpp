@@ -10,8 +10,8 @@
 #include "passes/autodiff.h"
 #include "passes/driver.h"
 #include "passes/memory/recompute.h"
-#include "passes/reorder.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/reorder.h"
+#include "passes/rewrite/simplify.h"
 #include "property/random_graphs/generator.h"
 #include "property/random_graphs/meaning.h"
 

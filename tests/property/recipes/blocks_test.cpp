@@ -8,7 +8,7 @@
 #include "formats/codec.h"
 #include "formats/quantize.h"
 #include "passes/autodiff.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 #include "property/recipes/tiny_training.h"
 
 namespace octet {

@@ -8,8 +8,8 @@
 #include "backends/cpu/reference/reference.h"
 #include "base/philox.h"
 #include "passes/autodiff.h"
+#include "passes/rewrite/simplify.h"
 #include "passes/scalify/scalify.h"
-#include "passes/simplify.h"
 #include "property/recipes/tiny_training.h"
 #include "runtime/edge_statistics.h"
 

@@ -9,9 +9,9 @@
 #include "base/philox.h"
 #include "ir/verify.h"
 #include "passes/autodiff.h"
+#include "passes/rewrite/simplify.h"
 #include "passes/scalify/fold.h"
 #include "passes/scalify/scalify.h"
-#include "passes/simplify.h"
 #include "property/recipes/tiny_training.h"
 
 namespace octet {

@@ -19,9 +19,9 @@
 #include "data/byte_stream.h"
 #include "passes/autodiff.h"
 #include "passes/precision/recipe.h"
+#include "passes/rewrite/simplify.h"
 #include "passes/scalify/fold.h"
 #include "passes/scalify/scalify.h"
-#include "passes/simplify.h"
 #include "plan/plan.h"
 #include "runtime/executor.h"
 

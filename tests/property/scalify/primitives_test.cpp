@@ -11,8 +11,8 @@
 #include "ir/verify.h"
 #include "passes/autodiff.h"
 #include "passes/precision/recipe.h"
+#include "passes/rewrite/simplify.h"
 #include "passes/scalify/scalify.h"
-#include "passes/simplify.h"
 
 namespace octet {
 namespace {

@@ -1,13 +1,13 @@
 // The fast kernels under the thread sanitizer: small shapes, more threads than tiles and fewer, run
 // twice on one pool.
-#include "backends/cpu/adamw.h"
-#include "backends/cpu/attention.h"
-#include "backends/cpu/cross_entropy.h"
-#include "backends/cpu/elementwise.h"
-#include "backends/cpu/embedding.h"
-#include "backends/cpu/gemm.h"
-#include "backends/cpu/norm.h"
-#include "backends/cpu/reduce.h"
+#include "backends/cpu/adamw/adamw.h"
+#include "backends/cpu/attention/attention.h"
+#include "backends/cpu/elementwise/elementwise.h"
+#include "backends/cpu/elementwise/reduce.h"
+#include "backends/cpu/gemm/gemm.h"
+#include "backends/cpu/loss/cross_entropy.h"
+#include "backends/cpu/loss/embedding.h"
+#include "backends/cpu/norm/norm.h"
 #include "unit/cpu/kernels_support.h"
 
 namespace octet::cpu {

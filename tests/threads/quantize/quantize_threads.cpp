@@ -1,9 +1,9 @@
 // The quantizing kernels under the thread sanitizer: the same bits for any number of threads.
 #include <gtest/gtest.h>
 
-#include "backends/cpu/move.h"
-#include "backends/cpu/quantize.h"
-#include "backends/cpu/quantize_layers.h"
+#include "backends/cpu/elementwise/move.h"
+#include "backends/cpu/quantize/quantize.h"
+#include "backends/cpu/quantize/quantize_layers.h"
 #include "unit/cpu/kernels_support.h"
 
 namespace octet::cpu {

@@ -1,6 +1,6 @@
 // adamw_step with every storage of moments and weights: the fast kernel against the scalar
 // formulas.
-#include "backends/cpu/isa.h"
+#include "backends/cpu/common/isa.h"
 #include "unit/cpu/adamw_support.h"
 #include "unit/cpu/kernels_support.h"
 

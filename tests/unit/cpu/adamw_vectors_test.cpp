@@ -1,5 +1,5 @@
 // The update's loops: what a faster way must not change.
-#include "backends/cpu/adamw_vectors.h"
+#include "backends/cpu/adamw/adamw_vectors.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backends/cpu/codec/kernels.h"
-#include "backends/cpu/simd_targets.h"
+#include "backends/cpu/common/simd_targets.h"
 // After the list of targets.
 #include <hwy/highway.h>
 

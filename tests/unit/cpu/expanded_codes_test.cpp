@@ -1,5 +1,5 @@
 // The tables of expanded codes against the powers of math/expansion.h, for every exponent k.
-#include "backends/cpu/expanded_codes.h"
+#include "backends/cpu/adamw/expanded_codes.h"
 
 #include <gtest/gtest.h>
 

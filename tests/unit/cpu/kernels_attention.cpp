@@ -1,5 +1,5 @@
-#include "backends/cpu/attention.h"
-#include "backends/cpu/isa.h"
+#include "backends/cpu/attention/attention.h"
+#include "backends/cpu/common/isa.h"
 #include "base/error.h"
 #include "unit/cpu/kernels_support.h"
 

@@ -1,11 +1,11 @@
-#include "backends/cpu/elementwise.h"
+#include "backends/cpu/elementwise/elementwise.h"
 
 #include <cfenv>
 #include <functional>
 
-#include "backends/cpu/adamw.h"
-#include "backends/cpu/isa.h"
-#include "backends/cpu/reduce.h"
+#include "backends/cpu/adamw/adamw.h"
+#include "backends/cpu/common/isa.h"
+#include "backends/cpu/elementwise/reduce.h"
 #include "base/error.h"
 #include "unit/cpu/kernels_support.h"
 

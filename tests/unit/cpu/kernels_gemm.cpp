@@ -1,7 +1,7 @@
-#include "backends/cpu/gemm.h"
+#include "backends/cpu/gemm/gemm.h"
 
-#include "backends/cpu/isa.h"
-#include "backends/cpu/tile_gemm.h"
+#include "backends/cpu/common/isa.h"
+#include "backends/cpu/gemm/tile_gemm.h"
 #include "base/error.h"
 #include "formats/codec.h"
 #include "unit/cpu/kernels_support.h"

@@ -1,7 +1,7 @@
-#include "backends/cpu/cross_entropy.h"
-#include "backends/cpu/embedding.h"
-#include "backends/cpu/norm.h"
-#include "backends/cpu/rope.h"
+#include "backends/cpu/loss/cross_entropy.h"
+#include "backends/cpu/loss/embedding.h"
+#include "backends/cpu/norm/norm.h"
+#include "backends/cpu/rope/rope.h"
 #include "base/error.h"
 #include "unit/cpu/kernels_support.h"
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <hwy/highway.h>
-#include "backends/cpu/operand.h"
-#include "backends/cpu/simd_targets.h"
+#include "backends/cpu/common/operand.h"
+#include "backends/cpu/common/simd_targets.h"
 #include "base/philox.h"
 
 namespace octet::cpu {

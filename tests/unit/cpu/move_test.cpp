@@ -1,5 +1,5 @@
 // Strided copies against index arithmetic, for elements of 1, 2 and 4 bytes.
-#include "backends/cpu/move.h"
+#include "backends/cpu/elementwise/move.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Codes packed straight into panels and rows are what decoding and packing after one another give,
 // on every vector target.
-#include "backends/cpu/pack_codes.h"
+#include "backends/cpu/gemm/pack_codes.h"
 
 #include <gtest/gtest.h>
 

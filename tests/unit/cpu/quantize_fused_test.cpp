@@ -1,5 +1,5 @@
 // Fused spans against the same work step by step: equal bits, also for NaN, Inf and zero groups.
-#include "backends/cpu/quantize_fused.h"
+#include "backends/cpu/elementwise/stored_fused.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // The quantizing kernels against formats/quantize.h, bit for bit, on every vector target: ragged
 // shapes, odd groups, padding, guards around every result.
-#include "backends/cpu/quantize.h"
+#include "backends/cpu/quantize/quantize.h"
 
 #include <gtest/gtest.h>
 
-#include "backends/cpu/quantize_layers.h"
+#include "backends/cpu/quantize/quantize_layers.h"
 #include "formats/quantize.h"
 #include "kernels_support.h"
 

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cpu/attention.h"
-#include "backends/cpu/gemm.h"
-#include "backends/cpu/isa.h"
-#include "backends/cpu/tile_gemm.h"
+#include "backends/cpu/attention/attention.h"
+#include "backends/cpu/common/isa.h"
+#include "backends/cpu/gemm/gemm.h"
+#include "backends/cpu/gemm/tile_gemm.h"
 #include "formats/bf16.h"
 
 namespace octet::cpu {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "backends/cpu/backend.h"
-#include "backends/cpu/isa.h"
-#include "backends/cpu/operand.h"
+#include "backends/cpu/common/isa.h"
+#include "backends/cpu/common/operand.h"
 #include "formats/codec.h"
 #include "ir/builder.h"
 

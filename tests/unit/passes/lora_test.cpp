@@ -8,7 +8,7 @@
 #include "ir/verify.h"
 #include "passes/autodiff.h"
 #include "passes/precision/recipe.h"
-#include "passes/simplify.h"
+#include "passes/rewrite/simplify.h"
 #include "unit/base/error_of.h"
 
 namespace octet {

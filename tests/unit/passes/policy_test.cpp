@@ -8,7 +8,7 @@
 #include "ir/builder.h"
 #include "passes/memory/recompute.h"
 #include "passes/precision/recipe.h"
-#include "passes/reorder.h"
+#include "passes/rewrite/reorder.h"
 #include "unit/base/error_of.h"
 
 namespace octet {

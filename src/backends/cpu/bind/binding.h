@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "backends/cpu/rope_tables.h"
+#include "backends/cpu/rope/rope_tables.h"
 #include "base/thread_pool.h"
 #include "comm/group.h"
 #include "plan/catalogue.h"

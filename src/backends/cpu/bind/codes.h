@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "backends/cpu/bind/launch.h"
-#include "backends/cpu/quantize.h"
+#include "backends/cpu/quantize/quantize.h"
 #include "formats/table.h"
 
 namespace octet::cpu {

@@ -1,7 +1,7 @@
-#include "backends/cpu/elementwise.h"
+#include "backends/cpu/elementwise/elementwise.h"
 
 #include "backends/cpu/bind/launch.h"
-#include "backends/cpu/norm.h"
+#include "backends/cpu/norm/norm.h"
 #include "base/error.h"
 #include "math/power_of_two.h"
 

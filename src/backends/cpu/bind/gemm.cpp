@@ -1,4 +1,4 @@
-#include "backends/cpu/gemm.h"
+#include "backends/cpu/gemm/gemm.h"
 
 #include "backends/cpu/bind/launch.h"
 

@@ -1,9 +1,9 @@
 // Short hands for the launch functions of bindings.
 #pragma once
 
-#include "backends/cpu/amax_sink.h"
 #include "backends/cpu/bind/binding.h"
-#include "backends/cpu/operand.h"
+#include "backends/cpu/common/operand.h"
+#include "backends/cpu/elementwise/amax_sink.h"
 #include "formats/table.h"
 #include "ir/op_def.h"
 

@@ -1,9 +1,9 @@
-#include "backends/cpu/attention.h"
+#include "backends/cpu/attention/attention.h"
 #include "backends/cpu/bind/launch.h"
-#include "backends/cpu/cross_entropy.h"
-#include "backends/cpu/embedding.h"
-#include "backends/cpu/reduce.h"
-#include "backends/cpu/rope.h"
+#include "backends/cpu/elementwise/reduce.h"
+#include "backends/cpu/loss/cross_entropy.h"
+#include "backends/cpu/loss/embedding.h"
+#include "backends/cpu/rope/rope.h"
 #include "ir/ops/rope.h"
 
 namespace octet::cpu {

@@ -1,4 +1,4 @@
-#include "backends/cpu/move.h"
+#include "backends/cpu/elementwise/move.h"
 
 #include <array>
 #include <cstring>

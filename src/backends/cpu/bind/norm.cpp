@@ -1,5 +1,5 @@
 // RMSNorm, LayerNorm and their gradients, of an x that is plain or stored in groups.
-#include "backends/cpu/norm.h"
+#include "backends/cpu/norm/norm.h"
 #include "backends/cpu/bind/codes.h"
 #include "ir/op_def.h"
 

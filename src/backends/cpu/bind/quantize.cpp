@@ -1,11 +1,11 @@
-#include "backends/cpu/quantize.h"
+#include "backends/cpu/quantize/quantize.h"
 
 #include <numeric>
 
 #include "backends/cpu/bind/codes.h"
-#include "backends/cpu/fake_quantize.h"
-#include "backends/cpu/quantize_blocks.h"
-#include "backends/cpu/reduce.h"
+#include "backends/cpu/elementwise/reduce.h"
+#include "backends/cpu/quantize/fake_quantize.h"
+#include "backends/cpu/quantize/quantize_blocks.h"
 #include "formats/periodic_scale.h"
 
 namespace octet::cpu {

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "backends/cpu/bind/launch.h"
-#include "backends/cpu/ranks.h"
+#include "backends/cpu/ranks/ranks.h"
 #include "base/error.h"
 #include "ir/sharding.h"
 

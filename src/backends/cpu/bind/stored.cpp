@@ -1,5 +1,5 @@
 #include "backends/cpu/bind/codes.h"
-#include "backends/cpu/quantize_layers.h"
+#include "backends/cpu/quantize/quantize_layers.h"
 #include "ir/op_def.h"
 
 namespace octet::cpu {

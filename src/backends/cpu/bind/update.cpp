@@ -2,11 +2,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "backends/cpu/adamw.h"
-#include "backends/cpu/adamw_groups.h"
-#include "backends/cpu/adamw_vectors.h"
+#include "backends/cpu/adamw/adamw.h"
+#include "backends/cpu/adamw/adamw_groups.h"
+#include "backends/cpu/adamw/adamw_vectors.h"
 #include "backends/cpu/bind/launch.h"
-#include "backends/cpu/reduce.h"
+#include "backends/cpu/elementwise/reduce.h"
 
 namespace octet::cpu {
 namespace {

@@ -1,7 +1,7 @@
 #include "backends/cpu/bind/widened.h"
 
 #include "backends/cpu/codec/kernels.h"
-#include "backends/cpu/operand.h"
+#include "backends/cpu/common/operand.h"
 #include "ir/op_def.h"
 
 namespace octet::cpu {

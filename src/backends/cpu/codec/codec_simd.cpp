@@ -3,7 +3,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/codec/codec_simd.cpp"
-#include "backends/cpu/simd_targets.h"
+#include "backends/cpu/common/simd_targets.h"
 // After the list of targets.
 #include <hwy/foreach_target.h>
 #include "backends/cpu/codec/codec_decode-inl.h"

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <list>
 
-#include "backends/cpu/fake_quantize.h"
+#include "backends/cpu/quantize/fake_quantize.h"
 #include "backends/cpu/reference/kernels.h"
 
 namespace octet::reference {

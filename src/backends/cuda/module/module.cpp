@@ -2,9 +2,9 @@
 #include <cstdio>
 #include <exception>
 
-#include "backends/cuda/kernels/attention.h"
-#include "backends/cuda/kernels/gemm_algorithms.h"
-#include "backends/cuda/module/context.h"
+#include "backends/cuda/kernels/attention/attention.h"
+#include "backends/cuda/kernels/gemm/gemm_algorithms.h"
+#include "backends/cuda/launch/context.h"
 #include "backends/cuda/module/guarded.h"
 #include "backends/cuda/module/table.h"
 #include "backends/cuda/module_api.h"

@@ -1,7 +1,7 @@
 // The list of the module's kernels.
 #pragma once
 
-#include "backends/cuda/module/kernel.h"
+#include "backends/cuda/launch/kernel.h"
 
 namespace octet::cuda {
 

@@ -1,0 +1,244 @@
+#include "backends/cpu/attention/attention_rows.h"
+#include "base/error.h"
+
+namespace octet::cpu {
+namespace {
+
+constexpr int64_t kLongSequence = 256, kLongBlock = 128, kShortBlock = 64;
+
+// Hands out pieces of a thread's scratch, each aligned to 64 bytes; with a null base it only
+// counts.
+class Pieces {
+ public:
+  explicit Pieces(char* base) : base_(base) {}
+  template <typename T>
+  T* take(int64_t bytes) {
+    T* const piece = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
+    used_ += round_up(bytes, 64);
+    return piece;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* base_;
+  int64_t used_ = 0;
+};
+
+// One thread's scratch for one kv head of one sequence. Transposed scores [keys, queries] make dV
+// and dK plain products.
+struct Work {
+  char *k_rows, *v_rows, *k_panels;  // whole sequence: a operands of S^T and dP^T, b operand of dQ
+  float *dk, *dv;                    // [keys, columns]
+  char *q_t, *dout_t, *q, *dout;     // panels of one block of queries
+  float *s, *dp;                     // [k_block, q_block]
+  char *p, *ds, *ds_t;               // rounded to the products' type
+  float *dq, *d, *lse;
+  char* product;
+
+  Work(Pieces& take, const AttentionShape& x, int64_t product_bytes) {
+    const int64_t elem = x.elem(), keys = x.n_k_blocks() * x.k_block;
+    k_rows = take.take<char>(keys * x.depth * elem);
+    v_rows = take.take<char>(keys * x.depth * elem);
+    k_panels = take.take<char>(keys * x.columns * elem);
+    dk = take.take<float>(keys * x.columns * 4);
+    dv = take.take<float>(keys * x.columns * 4);
+    q_t = take.take<char>(x.q_block * x.depth * elem);
+    dout_t = take.take<char>(x.q_block * x.depth * elem);
+    q = take.take<char>(x.q_block * x.columns * elem);
+    dout = take.take<char>(x.q_block * x.columns * elem);
+    const int64_t scores = x.k_block * x.q_block;
+    s = take.take<float>(scores * 4);
+    dp = take.take<float>(scores * 4);
+    p = take.take<char>(scores * elem);
+    ds = take.take<char>(scores * elem);
+    ds_t = take.take<char>(scores * elem);
+    dq = take.take<float>(x.q_block * x.columns * 4);
+    d = take.take<float>(x.q_block * 4);
+    lse = take.take<float>(x.q_block * 4);
+    product = take.take<char>(product_bytes);
+  }
+};
+
+struct ThreadWork {
+  int thread = 0;
+  const Work& w;
+};
+
+}  // namespace
+
+struct AttentionBackward::State {
+  AttentionShape shape;
+  std::unique_ptr<TileGemm> scores, key_sum, query_sum;
+  int64_t product_bytes = 0, thread_bytes = 0;
+  int n_threads = 1;
+
+  void load_keys(const AttentionBackwardArgs& args, const AttentionSpan& span, int64_t kv_head,
+                 const Work& w) const;
+  void load_queries(const AttentionBackwardArgs& args, int64_t q_row, int64_t head, int64_t rows,
+                    const Work& w) const;
+  void block(const AttentionSpan& span, int64_t q0, int64_t j, const ThreadWork& work) const;
+  void document(const AttentionBackwardArgs& args, const AttentionSpan& span, int64_t kv_head,
+                const ThreadWork& work) const;
+  void tile(const AttentionBackwardArgs& args, int64_t pair, int thread) const;
+};
+
+AttentionBackward::AttentionBackward(const AttentionSpec& spec, int n_threads)
+    : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.shape = checked_shape(spec);
+  s.n_threads = n_threads;
+  if (spec.batch == 0) return;
+  AttentionShape& x = s.shape;
+  x.q_block = spec.q_len >= kLongSequence ? kLongBlock : kShortBlock;
+  x.k_block = spec.kv_len >= kLongSequence ? kLongBlock : kShortBlock;
+  const auto make = [&](int64_t m, int64_t n, int64_t k, bool accumulate) {
+    auto product = std::make_unique<TileGemm>(TileShape{m, n, k, x.compute, accumulate}, n_threads);
+    s.product_bytes = std::max(s.product_bytes, static_cast<int64_t>(product->scratch_bytes()));
+    return product;
+  };
+  s.scores = make(x.k_block, x.q_block, x.depth, false);
+  s.key_sum = make(x.k_block, x.columns, x.q_block, true);
+  s.query_sum = make(x.q_block, x.columns, x.k_block, true);
+  Pieces count(nullptr);
+  const Work sized(count, x, s.product_bytes);
+  s.thread_bytes = count.used();
+}
+
+AttentionBackward::~AttentionBackward() = default;
+AttentionBackward::AttentionBackward(AttentionBackward&&) noexcept = default;
+AttentionBackward& AttentionBackward::operator=(AttentionBackward&&) noexcept = default;
+
+size_t AttentionBackward::scratch_bytes() const {
+  return static_cast<size_t>(state_->n_threads * state_->thread_bytes);
+}
+
+void AttentionBackward::State::load_keys(const AttentionBackwardArgs& args,
+                                         const AttentionSpan& span, int64_t kv_head,
+                                         const Work& w) const {
+  const AttentionSpec& spec = shape.spec;
+  const int64_t row = span.kv_row, head = kv_head, n_blocks = shape.n_k_blocks(span);
+  const int64_t padded = n_blocks * shape.k_block, row_bytes = shape.depth * shape.elem();
+  const MatrixIn k{head_rows(args.k, spec, row, head), args.k.stride, Transpose::no};
+  const MatrixIn v{head_rows(args.v, spec, row, head), args.v.stride, Transpose::no};
+  const RowRange all{0, span.kv_len, spec.head_size, shape.depth};
+  pack_rows(k, all, {w.k_rows, shape.compute});
+  pack_rows(v, all, {w.v_rows, shape.compute});
+  std::fill(w.k_rows + span.kv_len * row_bytes, w.k_rows + padded * row_bytes, 0);
+  std::fill(w.v_rows + span.kv_len * row_bytes, w.v_rows + padded * row_bytes, 0);
+  for (int64_t j = 0; j < n_blocks; ++j) {
+    const int64_t first = j * shape.k_block;
+    pack_operand({head_rows(args.k, spec, row + first, head), args.k.stride, Transpose::no},
+                 *query_sum, {std::min(shape.k_block, span.kv_len - first), spec.head_size},
+                 w.k_panels + first * shape.columns * shape.elem());
+  }
+  std::fill(w.dk, w.dk + padded * shape.columns, 0.0f);
+  std::fill(w.dv, w.dv + padded * shape.columns, 0.0f);
+}
+
+void AttentionBackward::State::load_queries(const AttentionBackwardArgs& args, int64_t q_row,
+                                            int64_t head, int64_t rows, const Work& w) const {
+  const AttentionSpec& spec = shape.spec;
+  MatrixIn q{head_rows(args.q, spec, q_row, head), args.q.stride, Transpose::no};
+  MatrixIn dout{head_rows(args.dout, spec, q_row, head), args.dout.stride, Transpose::no};
+  pack_operand(q, *key_sum, {rows, spec.head_size}, w.q);
+  pack_operand(dout, *key_sum, {rows, spec.head_size}, w.dout);
+  q.transpose = dout.transpose = Transpose::yes;
+  pack_operand(q, *scores, {spec.head_size, rows}, w.q_t);
+  pack_operand(dout, *scores, {spec.head_size, rows}, w.dout_t);
+  for (int64_t r = 0; r < rows; ++r) {
+    w.d[r] = dot_row(head_rows(args.dout, spec, q_row + r, head),
+                     head_rows(args.o, spec, q_row + r, head), spec.head_size);
+  }
+  const int64_t sequence = q_row / spec.q_len, first = q_row % spec.q_len;
+  const float* const lse = args.lse + (sequence * spec.heads + head) * spec.q_len + first;
+  std::copy(lse, lse + rows, w.lse);
+  std::fill(w.dq, w.dq + shape.q_block * shape.columns, 0.0f);
+}
+
+// Adds what one block of queries and one block of keys give to dq, dk and dv.
+void AttentionBackward::State::block(const AttentionSpan& span, int64_t q0, int64_t j,
+                                     const ThreadWork& work) const {
+  const AttentionSpec& spec = shape.spec;
+  const auto& [thread, w] = work;
+  const int64_t key0 = j * shape.k_block, width = shape.q_block, elem = shape.elem();
+  const int64_t rows = std::min(width, span.q_len - q0);
+  const int64_t at = key0 * shape.depth * elem;
+  scores->run(thread, {w.k_rows + at, w.q_t, w.s, w.product});
+  scores->run(thread, {w.v_rows + at, w.dout_t, w.dp, w.product});
+  for (int64_t key = 0; key < shape.k_block; ++key) {
+    // The first query that sees this key; the keys beyond the span are seen by none.
+    int64_t first = 0;
+    if (spec.mask == AttentionMask::causal) first = key0 + key - (span.kv_len - span.q_len) - q0;
+    if (key0 + key >= span.kv_len) first = rows;
+    // With a window the last ones see it no more.
+    int64_t end = rows;
+    if (spec.window > 0) end = key0 + key - (span.kv_len - span.q_len) - q0 + spec.window;
+    const Out p{w.p + key * width * elem, shape.compute};
+    const Out ds{w.ds + key * width * elem, shape.compute};
+    softmax_gradient_row({w.s + key * width, w.dp + key * width, w.lse, w.d, p, ds,
+                          std::clamp<int64_t>(first, 0, rows), std::clamp<int64_t>(end, 0, rows),
+                          width, spec.scale});
+  }
+  transpose_block(
+      {w.ds, w.ds_t, width, shape.k_block, shape.k_block, width, static_cast<int>(elem)});
+  const int64_t sums = key0 * shape.columns;
+  key_sum->run(thread, {w.p, w.dout, w.dv + sums, w.product});
+  key_sum->run(thread, {w.ds, w.q, w.dk + sums, w.product});
+  query_sum->run(thread, {w.ds_t, w.k_panels + sums * elem, w.dq, w.product});
+}
+
+void AttentionBackward::State::document(const AttentionBackwardArgs& args,
+                                        const AttentionSpan& span, int64_t kv_head,
+                                        const ThreadWork& work) const {
+  const AttentionSpec& spec = shape.spec;
+  const Work& w = work.w;
+  load_keys(args, span, kv_head, w);
+  for (int64_t member = 0; member < shape.group(); ++member) {
+    const int64_t head = kv_head * shape.group() + member;
+    for (int64_t q0 = 0; q0 < span.q_len; q0 += shape.q_block) {
+      const int64_t rows = std::min(shape.q_block, span.q_len - q0);
+      const int64_t q_row = span.q_row + q0;
+      load_queries(args, q_row, head, rows, w);
+      const int64_t blocks = shape.visible_blocks(span, q0 + rows);
+      for (int64_t j = 0; j < blocks; ++j) block(span, q0, j, work);
+      for (int64_t r = 0; r < rows; ++r) {
+        scale_row(w.dq + r * shape.columns, head_rows(args.dq, spec, q_row + r, head), 1.0f,
+                  spec.head_size);
+      }
+    }
+  }
+  for (int64_t key = 0; key < span.kv_len; ++key) {
+    const int64_t row = span.kv_row + key, at = key * shape.columns;
+    scale_row(w.dk + at, head_rows(args.dk, spec, row, kv_head), 1.0f, spec.head_size);
+    scale_row(w.dv + at, head_rows(args.dv, spec, row, kv_head), 1.0f, spec.head_size);
+  }
+}
+
+void AttentionBackward::State::tile(const AttentionBackwardArgs& args, int64_t pair,
+                                    int thread) const {
+  Pieces pieces(static_cast<char*>(args.scratch) + thread * thread_bytes);
+  const Work w(pieces, shape, product_bytes);
+  const int64_t sequence = pair / shape.spec.kv_heads, kv_head = pair % shape.spec.kv_heads;
+  for (int64_t row = 0; row < shape.spec.kv_len;) {
+    const AttentionSpan span = shape.document(args.doc_starts, sequence, row);
+    document(args, span, kv_head, {thread, w});
+    row += span.kv_len;
+  }
+}
+
+void AttentionBackward::launch(const AttentionBackwardArgs& given, ThreadPool& pool) const {
+  const State& s = *state_;
+  const AttentionSpec& spec = s.shape.spec;
+  CHECK(pool.n_threads() <= s.n_threads);
+  AttentionBackwardArgs args = given;
+  for (int64_t* stride : {&args.q.stride, &args.o.stride, &args.dout.stride, &args.dq.stride}) {
+    if (*stride == 0) *stride = spec.heads * spec.head_size;
+  }
+  for (int64_t* stride : {&args.k.stride, &args.v.stride, &args.dk.stride, &args.dv.stride}) {
+    if (*stride == 0) *stride = spec.kv_heads * spec.head_size;
+  }
+  if (spec.batch == 0) return;
+  for_tiles(pool, s.shape.pairs(), [&](int64_t pair, int thread) { s.tile(args, pair, thread); });
+}
+
+}  // namespace octet::cpu

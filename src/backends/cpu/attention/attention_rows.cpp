@@ -1,0 +1,164 @@
+#include "backends/cpu/attention/attention_rows.h"
+
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/attention/attention_rows.cpp"
+#include <hwy/foreach_target.h>
+#include "backends/cpu/common/simd_targets.h"
+
+#include "backends/cpu/common/isa.h"
+#include "backends/cpu/common/simd_math-inl.h"
+#include "base/error.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octet::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+float RowMax(const float* s, int64_t n) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  VF top = set(kLowest);
+  for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
+    top = hn::Max(keep_lanes(io, io.load(s + i), kLowest), top);
+  });
+  return max_of(top);
+}
+
+float Softmax(const SoftmaxRow& row) {
+  const VF scale = set(row.scale), shift = set(row.shift);
+  VF total = zero();
+  for_lanes(0, row.n, [&](int64_t i, auto io) HWY_ATTR {
+    const VF e = exp_nonpositive(hn::MulSub(scale, io.load(row.s + i), shift));
+    total = hn::Add(total, keep_lanes(io, e, 0.0f));
+    store(io, e, row.p, i);
+  });
+  for_lanes(row.n, row.n_padded, [&](int64_t i, auto io) HWY_ATTR { store(io, zero(), row.p, i); });
+  return sum_of(total);
+}
+
+void ScaleRow(const float* x, Out y, float factor, int64_t n) {
+  const VF f = set(factor);
+  for_lanes(0, n,
+            [&](int64_t i, auto io) HWY_ATTR { store(io, hn::Mul(io.load(x + i), f), y, i); });
+}
+
+float DotRow(In a, In b, int64_t n) {
+  VF s = zero();
+  for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
+    s = hn::MulAdd(load(io, a, i), load(io, b, i), s);
+  });
+  return sum_of(s);
+}
+
+void SoftmaxGradient(const SoftmaxGradientRow& row) {
+  const VF scale = set(row.scale);
+  const auto clear = [&](int64_t begin, int64_t end) HWY_ATTR {
+    for_lanes(begin, end, [&](int64_t i, auto io) HWY_ATTR {
+      store(io, zero(), row.p, i);
+      store(io, zero(), row.ds, i);
+    });
+  };
+  clear(0, row.first);
+  for_lanes(row.first, row.last, [&](int64_t i, auto io) HWY_ATTR {
+    // Rounding may leave the difference a little above 0, where the bounded exponential still
+    // holds.
+    const VF p = exp_nonpositive(hn::MulSub(scale, io.load(row.s + i), io.load(row.lse + i)));
+    const VF ds = hn::Mul(hn::Mul(p, scale), hn::Sub(io.load(row.dp + i), io.load(row.d + i)));
+    store(io, p, row.p, i);
+    store(io, ds, row.ds, i);
+  });
+  clear(row.last, row.width);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace octet::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace octet::cpu {
+
+HWY_EXPORT(RowMax);
+HWY_EXPORT(Softmax);
+HWY_EXPORT(ScaleRow);
+HWY_EXPORT(DotRow);
+HWY_EXPORT(SoftmaxGradient);
+
+float row_max(const float* s, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(RowMax)(s, n);
+}
+float softmax_row(const SoftmaxRow& row) {
+  return HWY_DYNAMIC_DISPATCH(Softmax)(row);
+}
+void scale_row(const float* x, Out y, float factor, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(ScaleRow)(x, y, factor, n);
+}
+float dot_row(In a, In b, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(DotRow)(a, b, n);
+}
+void softmax_gradient_row(const SoftmaxGradientRow& row) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxGradient)(row);
+}
+
+AttentionShape checked_shape(const AttentionSpec& spec) {
+  if (spec.dtype != Dtype::f32 && spec.dtype != Dtype::bf16) {
+    throw Error(ErrorCode::invalid_argument, "[attention] expected f32 or bf16, got {}",
+                dtype_name(spec.dtype));
+  }
+  if (spec.kv_heads < 1 || spec.heads % spec.kv_heads != 0 || spec.head_size < 1) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        "[attention] expected heads that kv_heads divides and a positive head size, got {}, "
+        "{} and {}",
+        spec.heads, spec.kv_heads, spec.head_size);
+  }
+  if (!(spec.scale > 0)) {
+    throw Error(ErrorCode::invalid_argument, "[attention] expected a positive scale, got {}",
+                spec.scale);
+  }
+  if (spec.q_len < 1 || spec.kv_len < 1) {
+    throw Error(ErrorCode::invalid_argument, "[attention] expected positive lengths, got {} and {}",
+                spec.q_len, spec.kv_len);
+  }
+  AttentionShape shape;
+  shape.spec = spec;
+  const Dtype fast = spec.dtype == Dtype::bf16 ? bf16_compute_dtype() : Dtype::f32;
+  shape.compute = spec.compute.value_or(fast);
+  if (shape.compute != Dtype::f32 && shape.compute != fast) {
+    throw Error(ErrorCode::invalid_argument, "[attention] no products in {} here",
+                dtype_name(shape.compute));
+  }
+  shape.depth = round_up(spec.head_size, kTileDepth);
+  shape.columns = round_up(spec.head_size, kTileColumns);
+  return shape;
+}
+
+AttentionSpan AttentionShape::document(const int32_t* doc_starts, int64_t index,
+                                       int64_t row) const {
+  if (doc_starts == nullptr) return sequence(index);
+  const int32_t* const starts = doc_starts + index * spec.q_len;
+  int64_t end = row + 1;
+  while (end < spec.q_len && starts[end] <= row) ++end;
+  return {index * spec.q_len + row, index * spec.kv_len + row, end - row, end - row};
+}
+
+In head_rows(HeadsIn x, const AttentionSpec& spec, int64_t row, int64_t head) {
+  return offset(In{x.data, spec.dtype}, row * x.stride + head * spec.head_size);
+}
+Out head_rows(HeadsOut x, const AttentionSpec& spec, int64_t row, int64_t head) {
+  return offset(Out{x.data, spec.dtype}, row * x.stride + head * spec.head_size);
+}
+
+void pack_operand(const MatrixIn& b, const TileGemm& product, Extent extent, void* dst) {
+  const PanelLayout& layout = product.panels();
+  const int64_t panel_bytes = layout.panel_elems() * dtype_bytes(layout.dtype);
+  for (int64_t n = 0; n < product.shape().n; n += layout.width) {
+    const int64_t begin = std::min(n, extent.n), end = std::min(n + layout.width, extent.n);
+    pack_panel(b, layout, {0, extent.k, begin, end}, true,
+               static_cast<char*>(dst) + n / layout.width * panel_bytes);
+  }
+}
+
+}  // namespace octet::cpu
+#endif

@@ -1,0 +1,230 @@
+#include "backends/cpu/gemm/gemm_rows.h"
+
+#include <cstring>
+
+#include "backends/cpu/codec/codec.h"
+#include "backends/cpu/gemm/tile_gemm.h"
+#include "base/error.h"
+#include "formats/table.h"
+
+namespace octet::cpu {
+namespace {
+
+constexpr int64_t kDepth = 128;      // rows of op(B) that are packed at a time
+constexpr int64_t kMostDotRows = 8;  // with more, columns are packed once for all
+constexpr int64_t kPanelElems = kDepth * kRowColumns;
+// A strip's rows in memory are read side by side. Each goes on in the thread's next strip for at
+// least so many bytes: the machine fetches a page ahead of a reader, but not many rows of one.
+constexpr int64_t kStreamBytes = 6144;
+constexpr int64_t kFetchAhead = 512;
+
+int64_t aligned(int64_t bytes) {
+  return round_up(bytes, 64);
+}
+
+bool is_packed(const GemmSpec& spec, const DotOrder& order) {
+  return spec.trans_b == Transpose::no || (order.chain == DotChain::steps && spec.m > kMostDotRows);
+}
+
+int64_t columns_apart(const GemmSpec& spec, int n_threads) {
+  const int64_t wanted = ceil_div(kStreamBytes, spec.b_stride * dtype_bytes(spec.b));
+  constexpr int64_t kTilesOfThread = 2;  // so that every thread has work
+  return std::clamp<int64_t>(spec.n / (kRowColumns * kTilesOfThread * n_threads), 1, wanted);
+}
+
+}  // namespace
+
+bool GemmRows::applies(const GemmSpec& spec, const DotOrder& order) {
+  if (!order.runs.is_known() || (is_gemm_operand(spec.a) && spec.trans_a == Transpose::yes))
+    return false;
+  return order.chain == DotChain::steps || spec.trans_b == Transpose::yes;
+}
+
+GemmRows::GemmRows(const GemmSpec& spec, const DotOrder& order, int n_threads)
+    : spec_(spec),
+      order_(order),
+      n_threads_(n_threads),
+      k_padded_(round_up(spec.k, kTileDepth)),
+      packs_(is_packed(spec, order)),
+      apart_(packs_ ? 1 : columns_apart(spec, n_threads)) {}
+
+int64_t GemmRows::strip_bytes() const {
+  return aligned(spec_.m * kRowColumns * 4);
+}
+
+int64_t GemmRows::own_bytes() const {
+  return kPanelElems * (4 + 2) + (2 + apart_) * strip_bytes();
+}
+
+size_t GemmRows::scratch_bytes() const {
+  return static_cast<size_t>(aligned(spec_.m * k_padded_ * 4) + n_threads_ * own_bytes());
+}
+
+GemmRows::Own GemmRows::own(const GemmArgs& args, int thread) const {
+  char* at =
+      static_cast<char*>(args.scratch) + aligned(spec_.m * k_padded_ * 4) + thread * own_bytes();
+  Own own{};
+  own.panel = reinterpret_cast<float*>(at);
+  own.decoded = reinterpret_cast<uint16_t*>(at += kPanelElems * 4);
+  own.run = reinterpret_cast<float*>(at += kPanelElems * 2);
+  own.strip = reinterpret_cast<float*>(at += strip_bytes());
+  own.tile = reinterpret_cast<float*>(at + strip_bytes());
+  return own;
+}
+
+// The panel [depth, kRowColumns] in f32; what is not there is zero. Columns are neighbours.
+void GemmRows::pack(const GemmArgs& args, const Strip& strip, const Depth& depth,
+                    const Own& own) const {
+  const bool transposed = spec_.trans_b == Transpose::yes;
+  const int64_t k = std::clamp<int64_t>(spec_.k - depth.begin, 0, depth.end - depth.begin);
+  const int64_t row = transposed ? strip.begin : depth.begin;
+  const int64_t col = transposed ? depth.begin : strip.begin;
+  MatrixIn b{offset(In{args.b, spec_.b}, row * spec_.b_stride + col), spec_.b_stride,
+             spec_.trans_b};
+  if (is_gemm_operand(spec_.b)) {
+    const int64_t cols = transposed ? k : strip.count;
+    for (int64_t r = 0; r < (transposed ? strip.count : k); ++r) {
+      const auto* const codes = static_cast<const uint8_t*>(b.data.data) + r * spec_.b_stride;
+      const auto n = static_cast<size_t>(cols);
+      decode_bulk_bf16(spec_.b, {codes, n}, {own.decoded + r * cols, n});
+    }
+    b = {{own.decoded, Dtype::bf16}, cols, spec_.trans_b};
+  }
+  pack_panel(b, {kRowColumns, 1, depth.end - depth.begin, Dtype::f32}, {0, k, 0, strip.count}, true,
+             own.panel);
+}
+
+// The panel [kRowColumns, kDepth] in f32 or bf16 of a transposed B; what is not there is zero.
+void GemmRows::copy(const GemmArgs& args, const Strip& strip, const Depth& depth,
+                    const Own& own) const {
+  const auto k =
+      static_cast<size_t>(std::clamp<int64_t>(spec_.k - depth.begin, 0, depth.end - depth.begin));
+  const int64_t bytes = dtype_bytes(panel_dtype());
+  auto* const panel = reinterpret_cast<char*>(own.panel);
+  std::fill(panel, panel + kPanelElems * bytes, 0);
+  for (int64_t i = 0; i < strip.count; ++i) {
+    char* const to = panel + i * kDepth * bytes;
+    const int64_t n = strip.begin + i * strip.apart;
+    const In from = offset(In{args.b, spec_.b}, n * spec_.b_stride + depth.begin);
+    if (is_gemm_operand(spec_.b)) {
+      decode_bulk_bf16(spec_.b, {static_cast<const uint8_t*>(from.data), k},
+                       {reinterpret_cast<uint16_t*>(to), k});
+    } else {
+      std::memcpy(to, from.data, k * static_cast<size_t>(bytes));
+    }
+  }
+}
+
+// op(A) as dense rows of k_padded, which end with zeros.
+void GemmRows::pack_a(const GemmArgs& args) const {
+  auto* const rows = static_cast<float*>(args.scratch);
+  if (!is_gemm_operand(spec_.a)) {
+    return pack_rows({{args.a, spec_.a}, spec_.a_stride, spec_.trans_a},
+                     {0, spec_.m, spec_.k, k_padded_}, {rows, Dtype::f32});
+  }
+  const auto k = static_cast<size_t>(spec_.k);
+  for (int64_t r = 0; r < spec_.m; ++r) {
+    float* const row = rows + r * k_padded_;
+    const auto* const codes = static_cast<const uint8_t*>(args.a) + r * spec_.a_stride;
+    decode_bulk(spec_.a, {codes, k}, 1.0f, {row, k});
+    std::fill(row + spec_.k, row + k_padded_, 0.0f);
+  }
+}
+
+// The sums of a run into own.run.
+void GemmRows::run_packed(const GemmArgs& args, const Strip& strip, const Depth& depth,
+                          const Own& own) const {
+  RowProduct product{.a_stride = k_padded_,
+                     .b = own.panel,
+                     .b_stride = kRowColumns,
+                     .c = own.run,
+                     .c_stride = kRowColumns,
+                     .m = spec_.m,
+                     .n = kRowColumns};
+  for (int64_t k = depth.begin; k < depth.end; k += product.k) {
+    product.k = std::min(kDepth, depth.end - k);
+    product.order = {product.k};
+    product.sum = k == depth.begin ? RowSum::overwrite : RowSum::carry;
+    product.a = static_cast<const float*>(args.scratch) + k;
+    pack(args, strip, {k, k + product.k}, own);
+    multiply_rows(product);
+  }
+}
+
+// The same of a transposed B: what is whole in memory is read there.
+void GemmRows::run(const GemmArgs& args, const Strip& strip, const Depth& depth,
+                   const Own& own) const {
+  const auto* const a = static_cast<const float*>(args.scratch);
+  RowDot dot{.a_stride = k_padded_,
+             .b_dtype = panel_dtype(),
+             .c = own.run,
+             .m = spec_.m,
+             .chain = order_.chain};
+  int64_t k = depth.begin;
+  const bool is_whole = strip.count == kRowColumns && !is_gemm_operand(spec_.b);
+  const int64_t k_whole = std::min(depth.end, spec_.k / kDotDepth * kDotDepth);
+  if (is_whole && k < k_whole) {
+    dot.a = a + k;
+    dot.b = offset(In{args.b, spec_.b}, strip.begin * spec_.b_stride + k).data;
+    dot.b_stride = strip.apart * spec_.b_stride;
+    dot.k = k_whole - k;
+    dot.ahead = kFetchAhead;
+    dot_rows(dot);
+    dot.sum = RowSum::carry;
+    k = k_whole;
+  }
+  dot.b = own.panel;
+  dot.b_stride = kDepth;
+  dot.ahead = 0;
+  for (; k < depth.end; k += dot.k) {
+    dot.a = a + k;
+    dot.k = std::min(kDepth, depth.end - k);
+    copy(args, strip, {k, k + dot.k}, own);
+    dot_rows(dot);
+    dot.sum = RowSum::carry;
+  }
+}
+
+// The sums of a strip into own.strip.
+void GemmRows::multiply(const GemmArgs& args, const Strip& strip, const Own& own) const {
+  const int64_t n_elems = spec_.m * kRowColumns;
+  for (int64_t begin = 0; begin < k_padded_;) {
+    const Depth depth{begin, begin + order_.runs.next(k_padded_ - begin)};
+    packs_ ? run_packed(args, strip, depth, own) : run(args, strip, depth, own);
+    if (begin == 0) {
+      std::copy(own.run, own.run + n_elems, own.strip);
+    } else {
+      for (int64_t i = 0; i < n_elems; ++i) own.strip[i] += own.run[i];
+    }
+    begin = depth.end;
+  }
+}
+
+void GemmRows::multiply_tile(const GemmArgs& args, int64_t index, const Own& own) const {
+  const int64_t first = index * columns(), n = std::min(columns(), spec_.n - first);
+  for (int64_t i = 0; i < apart_; ++i) {
+    Strip strip{first + i, kRowColumns, apart_};
+    if (n < columns()) {  // neighbours instead
+      strip = {first + i * kRowColumns, std::min(kRowColumns, n - i * kRowColumns)};
+      if (strip.count <= 0) return;
+    }
+    multiply(args, strip, own);
+    for (int64_t r = 0; r < spec_.m; ++r) {
+      float* const to = own.tile + r * columns() + strip.begin - first;
+      for (int64_t j = 0; j < strip.count; ++j)
+        to[j * strip.apart] = own.strip[r * kRowColumns + j];
+    }
+  }
+}
+
+void GemmRows::launch(const GemmArgs& args, ThreadPool& pool, const Finish& finish) const {
+  CHECK(pool.n_threads() <= n_threads_);
+  pack_a(args);
+  for_tiles(pool, ceil_div(spec_.n, columns()), [&](int64_t index, int thread) {
+    const Own mine = own(args, thread);
+    multiply_tile(args, index, mine);
+    finish(index, mine.tile);
+  });
+}
+
+}  // namespace octet::cpu

@@ -1,0 +1,65 @@
+// A matrix product with few rows (gemm.h), as in generation: op(B) is read once, from where it
+// lies, in strips of columns; nothing is packed in memory. A transposed B is multiplied in
+// registers (row_dot.h), decoded in the first-level cache where it is of codes; another one is
+// packed there. Sums have the order of the product with many rows, so a row's bits are the same in
+// both.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "backends/cpu/gemm/gemm.h"
+#include "backends/cpu/gemm/row_dot.h"
+
+namespace octet::cpu {
+
+class GemmRows {
+ public:
+  // Whether there is a kernel for the products of `spec`, summed in this order.
+  static bool applies(const GemmSpec& spec, const DotOrder& order);
+  // Strides of `spec` are resolved; `order` is that of its k, rounded up to kTileDepth.
+  GemmRows(const GemmSpec& spec, const DotOrder& order, int n_threads);
+
+  size_t scratch_bytes() const;
+  // Columns of a tile of the result.
+  int64_t columns() const { return apart_ * kRowColumns; }
+  // Gets the sums [m, columns()] of columns [tile * columns(), ...), on any thread.
+  using Finish = std::function<void(int64_t tile, const float* sums)>;
+  void launch(const GemmArgs& args, ThreadPool& pool, const Finish& finish) const;
+
+ private:
+  // Columns begin, begin + apart, ... of op(B).
+  struct Strip {
+    int64_t begin = 0, count = kRowColumns, apart = 1;
+  };
+  struct Depth {
+    int64_t begin = 0, end = 0;  // rows of op(B); beyond its last one are zeros
+  };
+  // What a thread works in: sums of a run, of a strip and of a tile.
+  struct Own {
+    float *panel, *run, *strip, *tile;
+    uint16_t* decoded;
+  };
+  int64_t strip_bytes() const;
+  int64_t own_bytes() const;
+  Own own(const GemmArgs& args, int thread) const;
+  // Of what a transposed B is multiplied in.
+  Dtype panel_dtype() const { return spec_.b == Dtype::f32 ? Dtype::f32 : Dtype::bf16; }
+  void pack_a(const GemmArgs& args) const;
+  void multiply_tile(const GemmArgs& args, int64_t index, const Own& own) const;
+  void multiply(const GemmArgs& args, const Strip& strip, const Own& own) const;
+  void run(const GemmArgs& args, const Strip& strip, const Depth& depth, const Own& own) const;
+  void run_packed(const GemmArgs& args, const Strip& strip, const Depth& depth,
+                  const Own& own) const;
+  void pack(const GemmArgs& args, const Strip& strip, const Depth& depth, const Own& own) const;
+  void copy(const GemmArgs& args, const Strip& strip, const Depth& depth, const Own& own) const;
+
+  GemmSpec spec_;
+  DotOrder order_;
+  int n_threads_;
+  int64_t k_padded_;
+  bool packs_ = false;
+  int64_t apart_ = 1;  // columns of op(B) between those of a whole strip
+};
+
+}  // namespace octet::cpu

@@ -1,0 +1,128 @@
+#include "backends/cpu/loss/cross_entropy.h"
+
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/loss/cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+#include "backends/cpu/common/simd_targets.h"
+
+#include "backends/cpu/common/simd_math-inl.h"
+#include "base/error.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace octet::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kSumBlock = 4096;  // f32 sums inside, double across
+
+float LogSumExp(In x, int64_t n) {
+  VF top = set(-std::numeric_limits<float>::infinity());
+  for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
+    top = hn::Max(top, keep_lanes(io, load(io, x, i), -std::numeric_limits<float>::infinity()));
+  });
+  const float highest = max_of(top);
+  // Nothing above -Inf: no shift, so that the differences below stay defined and a NaN shows.
+  const float m = highest == -std::numeric_limits<float>::infinity() ? 0.0f : highest;
+  const VF shift = set(m);
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kSumBlock) {
+    VF s = zero();
+    for_lanes(begin, std::min(n, begin + kSumBlock), [&](int64_t i, auto io) HWY_ATTR {
+      const VF e = exp_nonpositive(hn::Sub(load(io, x, i), shift));
+      s = hn::Add(s, keep_lanes(io, e, 0.0f));
+    });
+    total += sum_of(s);
+  }
+  return m + static_cast<float>(std::log(total));
+}
+
+void SoftmaxGradient(In x, Out dx, float lse, float scale, int64_t n) {
+  const VF shift = set(lse), factor = set(scale);
+  for_lanes(0, n, [&](int64_t i, auto io) HWY_ATTR {
+    // A rounded lse may leave the difference a little above 0: the general exponential.
+    store(io, hn::Mul(exp_f32(hn::Sub(load(io, x, i), shift)), factor), dx, i);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace octet::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace octet::cpu {
+
+HWY_EXPORT(LogSumExp);
+HWY_EXPORT(SoftmaxGradient);
+
+namespace {
+
+float element(In x, int64_t i) {
+  if (x.dtype == Dtype::f32) return static_cast<const float*>(x.data)[i];
+  return __builtin_bit_cast(float, uint32_t{static_cast<const uint16_t*>(x.data)[i]} << 16);
+}
+
+// One class's gradient, from the logit before it was overwritten.
+void put_label(Out dx, int64_t i, float value) {
+  if (dx.dtype == Dtype::f32) {
+    static_cast<float*>(dx.data)[i] = value;
+    return;
+  }
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  const bool nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  static_cast<uint16_t*>(dx.data)[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40u : rounded);
+}
+
+void check_label(int32_t label, int64_t classes) {
+  if (label < -1 || label >= classes) {
+    throw Error(ErrorCode::bad_data, "[cross_entropy] label must be in [-1, {}), got {}", classes,
+                label);
+  }
+}
+
+constexpr int64_t kRows = 4;
+
+}  // namespace
+
+void cross_entropy(const CrossEntropy& a, CrossEntropyShape shape, ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(LogSumExp);
+  for_blocks(pool, shape.rows, kRows, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int32_t label = a.labels[r];
+      check_label(label, shape.classes);
+      const In x = offset(a.logits, r * shape.classes);
+      a.lse[r] = kernel(x, shape.classes);
+      a.loss[r] = label < 0 ? 0.0f : a.lse[r] - element(x, label);
+    }
+  });
+}
+
+void cross_entropy_backward(const CrossEntropyBackward& a, CrossEntropyShape shape,
+                            ThreadPool& pool) {
+  const auto kernel = HWY_DYNAMIC_DISPATCH(SoftmaxGradient);
+  const float scale = (a.inv_n ? *a.inv_n : 1.0f) * (a.dloss ? *a.dloss : 1.0f);
+  for_blocks(pool, shape.rows, kRows, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int32_t label = a.labels[r];
+      check_label(label, shape.classes);
+      const In x = offset(a.logits, r * shape.classes);
+      const Out dx = offset(a.dlogits, r * shape.classes);
+      const int64_t row_bytes = shape.classes * dtype_bytes(dx.dtype);
+      if (label < 0) {
+        std::memset(dx.data, 0, static_cast<size_t>(row_bytes));
+        continue;
+      }
+      const float factor = a.row_dloss ? scale * a.row_dloss[r] : scale;
+      const float at_label = (std::exp(element(x, label) - a.lse[r]) - 1.0f) * factor;
+      kernel(x, dx, a.lse[r], factor, shape.classes);
+      put_label(dx, label, at_label);
+    }
+  });
+}
+
+}  // namespace octet::cpu
+#endif

@@ -1,0 +1,99 @@
+// Quantizers of whole tensors and of groups, alone and joined to the op that makes the values.
+// The arithmetic is formats/quantize.h's, bit for bit:
+//   per tensor   code = encode(f32(x * f32(1 / scale)))
+//   groups       scale = bf16(amax * f32(1 / target)), at least 2^-100, 1 for zeros; then as above
+// encode is nearest and saturating; NaN is the format's NaN. amax is over finite values.
+//
+// Matrices are row-major and dense; f32 inside. Codes by row are [rows, cols]; transposed they are
+// [cols, padded_rows], the rows from `rows` on being zero codes. Results are the same for any
+// number of threads. `scratch` is quantize_scratch(...) floats, uninitialised.
+#pragma once
+
+#include "backends/cpu/common/operand.h"
+#include "backends/cpu/elementwise/elementwise.h"
+#include "backends/cpu/elementwise/stored.h"
+#include "backends/cpu/norm/norm.h"
+
+namespace octet::cpu {
+
+struct TensorCodes {
+  Dtype format = Dtype::e4m3;
+  float scale = 1;
+  uint8_t* rows = nullptr;  // either or both
+  uint8_t* transposed = nullptr;
+  int64_t padded_rows = 0;
+  uint8_t zero_code = 0;
+};
+
+// `group`: of the stored operands or of the result, the larger; 0 where neither has groups.
+int64_t quantize_scratch(RowShape shape, int64_t group, int n_threads);
+
+void quantize(In x, const TensorCodes& out, RowShape shape, float* scratch, ThreadPool& pool);
+void quantize_groups(In x, const GroupCodes& out, RowShape shape, float* scratch, ThreadPool& pool);
+
+// y = f32(code * scale), rounded to y's storage; group 0: scales holds the tensor's one scale.
+void dequantize(const Stored& codes, Out y, RowShape shape, float* scratch, ThreadPool& pool);
+
+// sum = a + b, and codes of the f32 sum. sum may be a or b.
+struct AddQuantize {
+  In a = {}, b = {};
+  Out sum = {};
+  GroupCodes out = {};
+};
+void add_quantize(const AddQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
+
+// The last maxima of a tensor, the oldest first: where the largest is not 0 a scale is made from
+// it, and not from the amax of now, which then joins as the history moves on. next may be values.
+struct AmaxHistory {
+  const float* values = nullptr;
+  float* next = nullptr;
+  int64_t n = 0;
+};
+// The amax that the scale is made from.
+float delayed_amax(const AmaxHistory& history, float amax);
+
+// Where a fused quantizer has a scale of its own: from the amax of its f32 result, which is made
+// once for amax and again for the codes, and never stored.
+struct OwnScale {
+  float target = 448;
+  float* scale = nullptr;        // null: TensorCodes::scale is given
+  uint8_t* nonfinite = nullptr;  // 1 where the result holds a NaN or Inf
+  AmaxHistory history = {};      // n 0: from the amax of now
+};
+
+// Codes of (x - mean) rstd w + b (norm.h); a norm of kind rms has no mean. mean and rstd [rows] are
+// written where they are not null, or read where they are known.
+struct NormQuantize {
+  NormKind kind = NormKind::rms;
+  Stored x = {};
+  In weight = {}, bias = {};
+  float eps = 1e-5f;
+  float *mean = nullptr, *rstd = nullptr;
+  const float *known_mean = nullptr, *known_rstd = nullptr;
+  OwnScale own = {};
+  TensorCodes out = {};
+};
+void norm_quantize(const NormQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
+
+// Codes of silu(gate) up.
+struct GatedQuantize {
+  Stored gate = {}, up = {};
+  OwnScale own = {};
+  TensorCodes out = {};
+};
+void gated_silu_quantize(const GatedQuantize& args, RowShape shape, float* scratch,
+                         ThreadPool& pool);
+
+// Codes of f(x).
+struct UnaryQuantize {
+  UnaryOp op = UnaryOp::gelu_tanh;
+  Stored x = {};
+  OwnScale own = {};
+  TensorCodes out = {};
+};
+void unary_quantize(const UnaryQuantize& args, RowShape shape, float* scratch, ThreadPool& pool);
+
+// scale of a tensor by its amax: amax f32(1 / target), at least 2^-100, 1 for amax 0.
+float tensor_scale(float amax, float target);
+
+}  // namespace octet::cpu

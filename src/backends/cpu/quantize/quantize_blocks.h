@@ -1,0 +1,36 @@
+// Quantizers that the fused kernels do not know: blocks of rows and columns, scales by any rule in
+// BF16 or E8M0, and roundings other than the format's nearest. The arithmetic is
+// formats/quantize.h's, bit for bit:
+//   blocks       scale = rule(amax of the block), q = encode(f32(x * f32(1 / scale)))
+//   rounded      q = encode(f32(x * f32(1 / scale)), rounding), one scale
+// Matrices are row-major and dense; blocks at the right and lower edge may be smaller. Results are
+// the same for any number of threads.
+#pragma once
+
+#include "backends/cpu/common/operand.h"
+#include "backends/cpu/quantize/quantize.h"
+#include "ir/attrs.h"
+
+namespace octet::cpu {
+
+// scales: BF16 or E8M0, [ceil(rows / attrs.rows), ceil(cols / attrs.group)].
+struct BlockData {
+  uint8_t* q = nullptr;
+  Out scales = {};
+};
+void quantize_blocks(In x, const QuantizeAttrs& attrs, RowShape shape, const BlockData& out,
+                     ThreadPool& pool);
+
+// y = f32(q * scale), rounded to y's storage: exact in BF16 where the scale is a power of two.
+struct StoredBlocks {
+  const uint8_t* q = nullptr;
+  In scales = {};
+};
+void dequantize_blocks(const StoredBlocks& x, const QuantizeAttrs& attrs, RowShape shape, Out y,
+                       ThreadPool& pool);
+
+// As quantize() (quantize.h), rounded as attrs say.
+void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, RowShape shape,
+                      ThreadPool& pool);
+
+}  // namespace octet::cpu

@@ -1,0 +1,135 @@
+// Gated activations and GELU, element by element: a block takes pieces of 4096 elements, the next
+// on its way while one is worked on.
+#include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/common/layer.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kPiece = kThreads * kChunk;
+constexpr int kBlocksPerSm = 4;
+
+template <Form F>
+__device__ __forceinline__ Place piece_place(int64_t piece, int64_t n) {
+  constexpr int W = kWidth<F>;
+  return {piece * kPiece + static_cast<int64_t>(threadIdx.x) * W, kThreads * W, n};
+}
+
+template <bool kGated, Form F, Out O>
+__global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
+    act_rows(const __grid_constant__ LayerArgs a) {
+  constexpr int W = kWidth<F>;
+  wait_for_previous();
+  start_next();
+  const Encoding e = begin_pass(a.scale);
+  if (a.scale.pass == Pass::second && !e.codes) return;
+  const int64_t n = a.rows * a.cols, n_pieces = (n + kPiece - 1) / kPiece;
+  // The second pass goes backwards: what the first read last is still near.
+  const bool back = a.scale.pass == Pass::second;
+  const auto place = [&](int64_t i) { return piece_place<F>(back ? n_pieces - 1 - i : i, n); };
+  Largest largest;
+  NanCodes nan;
+  Raw<F> next_x = {}, next_up = {};
+  const auto fetch = [&](int64_t i) {
+    if (i >= n_pieces) return;
+    next_x = load_matrix<F, W>(a.x, place(i));
+    if constexpr (kGated) next_up = load_matrix<F, W>(a.up, place(i));
+  };
+  fetch(blockIdx.x);
+  for (int64_t i = blockIdx.x; i < n_pieces; i += gridDim.x) {
+    const Raw<F> raw_x = next_x, raw_up = next_up;
+    fetch(i + gridDim.x);
+    float v[kChunk];
+    unpack<F>(raw_x, v);
+    if constexpr (kGated) {
+      float up[kChunk];
+      unpack<F>(raw_up, up);
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) v[k] = gated_silu<kPowers<F>>(v[k], up[k]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) v[k] = gelu<kPowers<F>>(a.layer, v[k]);
+    }
+    if (e.amax) largest.add(v);  // 0 behind the end: both are 0 at 0
+    if constexpr (O == Out::wide) {
+      store_wide<W, kShort<F>>(a.y, place(i), v);
+    } else if constexpr (F == Form::groups) {
+      const Place p = place(i);
+      const uint4 codes = pack_piece<kCode<O>>(v, e.inv_scale);
+      if (a.scale.bounded) nan.add(codes);
+      if (e.codes && p.at < p.end) *reinterpret_cast<uint4*>(a.codes + p.at) = codes;
+    } else if (e.codes) {
+      store_codes<kCode<O>, W>(a.codes, place(i), v, e.inv_scale);
+    }
+  }
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+  if (nan.any()) *a.scale.flag = 1;
+}
+
+__global__ void __launch_bounds__(kThreads) act_rows_any(const __grid_constant__ LayerArgs a) {
+  const Encoding e = begin_pass(a.scale);
+  if (a.scale.pass == Pass::second && !e.codes) return;
+  const int64_t n = a.rows * a.cols, stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  Largest largest;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += stride) {
+    const float v = layer_value(a, i / a.cols, i % a.cols);
+    if (e.amax) largest.add(v);
+    emit_any(a, i, v, e);
+  }
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+}
+
+template <bool kGated, Form F>
+void launch_form(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
+  if (out == Out::wide && a.rows <= kMostEarlyRows) {
+    launch_early(act_rows<kGated, F, Out::wide>, grid, kThreads, stream, a);
+  } else if (out == Out::wide) {
+    act_rows<kGated, F, Out::wide><<<grid, kThreads, 0, stream>>>(a);
+  } else if constexpr (kGated && F == Form::groups) {
+    launch_gated_rows(a, stream);
+  } else {
+    act_rows<kGated, F, Out::e4m3><<<grid, kThreads, 0, stream>>>(a);
+  }
+}
+
+template <bool kGated, Form F>
+void launch_short(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
+  if (out != Out::hif8) return launch_form<kGated, F>(out, a, grid, stream);
+  act_rows<kGated, F, Out::hif8><<<grid, kThreads, 0, stream>>>(a);
+}
+
+template <bool kGated>
+void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
+  const auto grid = static_cast<unsigned>(act_blocks(form, a));
+  if (form == Form::groups) {
+    launch_form<kGated, Form::groups>(out, a, grid, stream);
+  } else if (form == Form::f32) {
+    launch_form<kGated, Form::f32>(out, a, grid, stream);
+  } else if (form == Form::fp16) {
+    launch_short<kGated, Form::fp16>(out, a, grid, stream);
+  } else {
+    launch_short<kGated, Form::bf16>(out, a, grid, stream);
+  }
+}
+
+}  // namespace
+
+int act_blocks(Form form, const LayerArgs& a) {
+  const int64_t piece = form == Form::any ? kThreads : kPiece;
+  return static_cast<int>(wave_blocks(ceil_div(a.rows * a.cols, piece), kBlocksPerSm, a.n_sm));
+}
+
+void launch_act_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
+  if (form == Form::any || out == Out::any) {
+    const auto grid = static_cast<unsigned>(act_blocks(Form::any, a));
+    act_rows_any<<<grid, kThreads, 0, stream>>>(a);
+  } else if (a.layer == RowLayer::gated_silu) {
+    launch_kind<true>(form, out, a, stream);
+  } else {
+    launch_kind<false>(form, out, a, stream);
+  }
+  check_launch("act_rows");
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,199 @@
+// The optimizer's step: the choice among its kernels, and the one that takes every format.
+#include "backends/cuda/kernels/adamw/adamw.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "backends/cuda/kernels/adamw/adamw_amax.cuh"
+#include "backends/cuda/kernels/adamw/adamw_any.cuh"
+#include "backends/cuda/kernels/adamw/adamw_copy.cuh"
+#include "backends/cuda/launch/context.h"
+#include "ir/ops/slots.h"
+#include "math/master.h"
+
+namespace octet::cuda {
+namespace {
+
+using S = octet::AdamwStep;
+
+constexpr int kWarps = 4;
+
+__global__ void __launch_bounds__(kWarps * 32) step_groups(const __grid_constant__ AdamwCall call) {
+  if (*call.found_nonfinite != 0) return copy_states(call);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps * call.p.group;
+  const int64_t warp = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  for (int64_t i = call.begin + warp * call.p.group; i < call.end; i += stride) {
+    step_group<Formats::all>(call, i, min(call.p.group, call.end - i));
+  }
+}
+
+__global__ void clear_amax(uint32_t* amax, uint8_t* flag) {
+  *amax = 0;
+  *flag = 0;
+}
+
+// The weights as they are afterwards, sixteen bytes at a time.
+template <Dtype W>
+__global__ void __launch_bounds__(256) weight_amax(const __grid_constant__ AdamwCall call) {
+  constexpr int kEach = 16 / sizeof(Storage<W>);
+  const auto* w = static_cast<const Storage<W>*>(call.w_to);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x * kEach;
+  const bool aligned = reinterpret_cast<uintptr_t>(w) % 16 == 0;
+  uint32_t top = 0;
+  bool bad = false;
+  const auto join = [&](Storage<W> x) { join_weight(to_float<W>(x), top, bad); };
+  int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kEach;
+  for (; i < call.p.n; i += stride) {
+    if (aligned && i + kEach <= call.p.n) {
+      const auto pack = load_pack<kEach>(w + i);
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) join(pack.at[j]);
+    } else {
+      for (int64_t j = i; j < min(i + kEach, call.p.n); ++j) join(w[j]);
+    }
+  }
+  note_amax({call.amax, call.flag}, top, bad);
+}
+
+void launch_weight_amax(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(ceil_div(call.p.n, 8 * 256), int64_t{n_sm} * 8));
+  visit_wide(call.p.w, [&]<Dtype W>() { weight_amax<W><<<blocks, 256, 0, stream>>>(call); });
+  check_launch("adamw_step");
+}
+
+class AdamwStep : public Prepared {
+ public:
+  AdamwStep(const AdamwParams& params, int n_sm) : p_(params), n_sm_(n_sm) {
+    const auto coded = [](Dtype dtype) { return dtype != Dtype::f32 && dtype != Dtype::bf16; };
+    if (!coded(p_.m.dtype) && !coded(p_.v.dtype)) p_.group = 128;  // any: nothing is grouped
+    has_master_ = p_.store == WeightStore::remainder || p_.store == WeightStore::master;
+    coded_m_ = coded(p_.m.dtype);
+    coded_v_ = coded(p_.v.dtype);
+    draws_ = p_.store == WeightStore::stochastic || p_.m.stochastic || p_.v.stochastic;
+  }
+
+  void launch(const Launch& args) override {
+    const AdamwCall call = call_of(args);
+    const bool knows_amax = launch_adamw(call, n_sm_, args.stream);
+    if (!p_.amax || knows_amax) return;
+    clear_amax<<<1, 1, 0, args.stream>>>(call.amax, call.flag);
+    check_launch("adamw_step");
+    if (p_.n != 0) launch_weight_amax(call, n_sm_, args.stream);
+  }
+
+ private:
+  AdamwCall call_of(const Launch& args) const {
+    AdamwCall call{.p = p_,
+                   .g = args.operands[S::g],
+                   .w_from = args.operands[S::w],
+                   .master_from = has_master_ ? args.operands[S::master] : nullptr,
+                   .w_to = args.results[S::next_w],
+                   .master_to = has_master_ ? args.results[S::next_master] : nullptr,
+                   .m = {args.operands[S::m], args.results[S::next_m], nullptr, nullptr},
+                   .v = {args.operands[S::v], args.results[S::next_v], nullptr, nullptr},
+                   .lr = args.in<float>(S::lr),
+                   .c1 = args.in<float>(S::c1),
+                   .c2 = args.in<float>(S::c2),
+                   .grad_scale = args.in<float>(S::grad_scale),
+                   .found_nonfinite = args.in<uint8_t>(S::found_nonfinite),
+                   .attempt = draws_ ? args.in<uint32_t>(S::attempt) : nullptr,
+                   .amax = nullptr,
+                   .flag = nullptr,
+                   .begin = 0,
+                   .end = p_.n,
+                   .origin = p_.first};
+    if (coded_m_) {
+      call.m.meta_from = args.in<uint32_t>(S::m_meta);
+      call.m.meta_to = args.out<uint32_t>(S::next_m_meta);
+    }
+    if (coded_v_) {
+      call.v.meta_from = args.in<uint32_t>(S::v_meta);
+      call.v.meta_to = args.out<uint32_t>(S::next_v_meta);
+    }
+    if (p_.amax) {
+      call.amax = args.out<uint32_t>(S::amax);
+      call.flag = args.out<uint8_t>(S::nonfinite);
+    }
+    return call;
+  }
+
+  AdamwParams p_;
+  int n_sm_;
+  bool has_master_ = false, coded_m_ = false, coded_v_ = false, draws_ = false;
+};
+
+std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
+  return std::make_unique<AdamwStep>(request.get<AdamwParams>(), request.context.n_sm);
+}
+
+struct StoreTask {
+  StoreScaledParams p;
+  const float* x;
+  const float* scale;
+  const uint32_t* attempt;
+  uint16_t* q;
+};
+
+// A thread has four elements, which share a block of words.
+__global__ void store_elements(const __grid_constant__ StoreTask t) {
+  const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4;
+  if (i >= t.p.n) return;
+  const RandomStream random{
+      .name = t.p.stream, .seed = t.p.seed, .step = *t.attempt, .micro_batch = 0};
+  const float inverse = 1.0f / *t.scale;  // of a power of two
+  for (int64_t j = i; j < min(i + 4, t.p.n); ++j) {
+    const uint32_t word = random.bits(static_cast<uint64_t>(t.p.first + j));
+    t.q[j] = store_fp16(t.x[j] * inverse, word, t.p.keeps_positive);
+  }
+}
+
+void run_store(const StoreScaledParams& p, const Launch& args) {
+  if (p.n == 0) return;
+  using S = octet::StoreScaled;
+  const StoreTask t{.p = p,
+                    .x = args.in<float>(S::x),
+                    .scale = args.in<float>(S::scale),
+                    .attempt = args.in<uint32_t>(S::attempt),
+                    .q = args.out<uint16_t>(S::q)};
+  store_elements<<<static_cast<unsigned>(ceil_div(p.n, 4 * 256)), 256, 0, args.stream>>>(t);
+  check_launch("store_scaled");
+}
+
+constexpr KernelRow kRows[] = {{KernelId::global_norm, prepare_global_norm},
+                               {KernelId::adamw_step, prepare_adamw},
+                               {KernelId::store_scaled, stateless<StoreScaledParams, run_store>}};
+
+}  // namespace
+
+bool is_aligned(const AdamwCall& c) {
+  const void* const places[] = {c.g,    c.w_from,    c.master_from, c.m.from, c.v.from,
+                                c.w_to, c.master_to, c.m.to,        c.v.to};
+  return std::all_of(std::begin(places), std::end(places),
+                     [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; });
+}
+
+int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  const int64_t n_groups = ceil_div(call.end - call.begin, call.p.group);
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(ceil_div(n_groups, kWarps), int64_t{n_sm} * 16));
+  step_groups<<<blocks, kWarps * 32, 0, stream>>>(call);
+  check_launch("adamw_step");
+  return call.end - call.begin;
+}
+
+bool launch_adamw(const AdamwCall& whole, int n_sm, cudaStream_t stream) {
+  AdamwCall call = whole;
+  call.begin += launch_adamw_expanded(call, n_sm, stream);
+  const bool is_done = call.begin == call.end && call.p.n != 0;
+  if (call.begin < call.end) call.begin += launch_adamw_groups(call, n_sm, stream);
+  if (call.begin < call.end) call.begin += launch_adamw_wide(call, n_sm, stream);
+  if (call.begin < call.end) launch_adamw_any(call, n_sm, stream);
+  return is_done;
+}
+
+std::span<const KernelRow> adamw_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,53 @@
+// The update's kernels, and how adamw_step divides among four: one for expanded E4M3 moments in
+// groups of 128, one for other E4M3 or E5M2 moments in such groups, one for moments of f32 and
+// bf16, one for everything else.
+#pragma once
+
+#include "backends/cuda/launch/kernel.h"
+#include "backends/cuda/params/update.h"
+#include "math/adamw.h"
+
+namespace octet::cuda {
+
+std::unique_ptr<Prepared> prepare_global_norm(const Request& request);
+
+struct MomentPlace {
+  const void* from;
+  void* to;
+  const uint32_t* meta_from;  // of codes alone
+  uint32_t* meta_to;
+};
+
+// What a kernel of the step takes by value.
+struct AdamwCall {
+  AdamwParams p;
+  const void* g;
+  const void *w_from, *master_from;
+  void *w_to, *master_to;
+  MomentPlace m, v;
+  const float *lr, *c1, *c2, *grad_scale;
+  const uint8_t* found_nonfinite;
+  const uint32_t* attempt;  // nullptr: nothing is drawn
+
+  uint32_t* amax;  // bits of the largest finite magnitude of the new weight; nullptr: not asked for
+  uint8_t* flag;   // 1 where a new weight is not finite
+  int64_t begin, end;  // the elements of this launch; begin starts a group
+  int64_t origin = 0;  // the place of element 0 in the whole tensor, for what is drawn
+};
+
+// Whether every address allows accesses of 16 bytes.
+bool is_aligned(const AdamwCall& call);
+
+// Each returns how many elements from call.begin on it has done, 0 where it is not made for them.
+// The first gives the weight's amax too where it does them all, the others do not.
+int64_t launch_adamw_expanded(const AdamwCall& call, int n_sm, cudaStream_t stream);
+int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream);
+int64_t launch_adamw_wide(const AdamwCall& call, int n_sm, cudaStream_t stream);
+int64_t launch_adamw_any(const AdamwCall& call, int n_sm, cudaStream_t stream);
+// The step by those of them that it takes, without the amax but for the first's. Returns whether
+// the first has done it all.
+bool launch_adamw(const AdamwCall& call, int n_sm, cudaStream_t stream);
+// Whether the second does some of it where the first does not.
+bool takes_groups(const AdamwCall& call);
+
+}  // namespace octet::cuda

@@ -1,0 +1,63 @@
+// What both directions of attention on tensor cores share. A block of four warps owns rows, queries
+// or keys, and goes through tiles of the other side, of which two are in shared memory: one comes
+// while the other is multiplied. A warp leaves out the tiles that its rows do not see, and tests
+// element by element only where it sees a part. Nothing is added across blocks: deterministic. The
+// softmax is in powers of two: one multiplication prepares each score.
+#pragma once
+
+#include "backends/cuda/kernels/attention/attention_mma.cuh"
+
+namespace octet::cuda {
+
+inline constexpr int kAttentionWarps = 4;
+inline constexpr int kAttentionThreads = kAttentionWarps * 32;
+inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
+
+// The keys that a warp's queries [first, last] see: any of them, and all of them.
+struct WarpKeys {
+  int any_first, any_last, all_first, all_last;
+
+  __device__ __forceinline__ WarpKeys(const AttentionParams& p, const Mask& mask, int first,
+                                      int last) {
+    const int end = static_cast<int>(p.seq) - 1;
+    const int bottom = min(first, end), top = min(last, end);
+    any_first = mask.first_key(bottom), any_last = first > end ? -1 : mask.last_key(top);
+    all_first = mask.first_key(top), all_last = mask.last_key(bottom);
+  }
+  __device__ __forceinline__ bool any(int first, int n) const {
+    return first <= any_last && first + n > any_first;
+  }
+  __device__ __forceinline__ bool all(int first, int n) const {
+    return first >= all_first && first + n - 1 <= all_last;
+  }
+};
+
+// The tiles of `step` keys from `begin` on that a block of queries sees.
+struct KeyRange {
+  int begin, end;
+};
+__device__ __forceinline__ KeyRange keys_of(const AttentionParams& p, const Mask& mask, int first,
+                                            int n_queries, int step) {
+  const int last = min(first + n_queries, static_cast<int>(p.seq)) - 1;
+  return {mask.first_key(first) / step * step, mask.last_key(last) + 1};
+}
+
+// Calls f.template operator()<T, D>().
+template <typename F>
+void visit_tensor_kernel(const AttentionParams& p, F&& f) {
+  const auto of_size = [&]<Dtype T>() {
+    return p.head_dim <= 64 ? f.template operator()<T, 64>() : f.template operator()<T, 128>();
+  };
+  return p.dtype == Dtype::bf16 ? of_size.template operator()<Dtype::bf16>()
+                                : of_size.template operator()<Dtype::fp16>();
+}
+
+template <int D>
+constexpr size_t rows_bytes(int n_rows) {
+  return static_cast<size_t>(n_rows) * kRowLength<D> * sizeof(uint16_t);
+}
+inline unsigned attention_blocks(const AttentionParams& p, int64_t heads, int64_t n_tiles) {
+  return static_cast<unsigned>(p.batch * heads * n_tiles);
+}
+
+}  // namespace octet::cuda

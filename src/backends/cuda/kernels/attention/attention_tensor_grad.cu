@@ -1,0 +1,270 @@
+// Attention backward on tensor cores: one kernel owns queries and makes dq, one owns keys and makes
+// dk and dv. Both make the softmax again from its log-sum-exp.
+#include "backends/cuda/kernels/attention/attention_tensor.cuh"
+#include "backends/cuda/kernels/common/fast_math.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = kAttentionThreads;
+
+// Sums of do * o of the row by as many lanes as it has packs of 8 elements, in the order of lse.
+template <Dtype T, int D>
+__global__ void __launch_bounds__(kThreads)
+    row_deltas(const __grid_constant__ AttentionParams p, const AttentionBackward x) {
+  constexpr int kLanes = D / 8;
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
+  if (i >= p.batch * p.heads * p.seq) return;  // whole rows: all of their lanes
+  const int64_t t = i % p.seq, h = i / p.seq % p.heads, b = i / (p.seq * p.heads);
+  const Head head = head_of(p, p.heads, b, h);
+  const int column = static_cast<int>(threadIdx.x % kLanes) * 8;
+  const int64_t at = head.first + t * head.stride + column;
+  float sum = 0;
+  if (column < p.head_dim) {
+    const auto dout = load_pack<8>(static_cast<const uint16_t*>(x.dout) + at);
+    const auto o = load_pack<8>(static_cast<const uint16_t*>(x.o) + at);
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      sum = __fmaf_rn(to_float<T>(dout.at[c]), to_float<T>(o.at[c]), sum);
+    }
+  }
+  const uint32_t lanes = __activemask();
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(lanes, sum, step);
+  if (column == 0) x.delta[i] = sum;
+}
+
+// dq: 128 queries a block, 32 a warp.
+constexpr int kBlocks = 2;  // of sixteen queries
+constexpr int kOfWarp = kBlocks * 16;
+constexpr int kQueries = kAttentionWarps * kOfWarp;
+constexpr int kKeys = 32;  // of a tile
+
+// A lane's queries of its warp: lse in powers of two, delta, and what they see.
+struct QueryTerms {
+  float lse[kBlocks][2], delta[kBlocks][2];
+  int first_key[kBlocks][2], last_key[kBlocks][2];
+
+  __device__ __forceinline__ QueryTerms(const AttentionParams& p, const AttentionBackward& x,
+                                        const Mask& mask, int64_t of_head, int first_row) {
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int query = first_row + m * 16 + row_at(2 * half);
+        const bool there = query < p.seq;
+        lse[m][half] = there ? x.lse[of_head + query] * kLog2E : 0.0f;
+        delta[m][half] = there ? x.delta[of_head + query] : 0.0f;
+        first_key[m][half] = mask.first_key(query);
+        last_key[m][half] = there ? mask.last_key(query) : -1;
+      }
+    }
+  }
+  // s to ds / scale.
+  __device__ __forceinline__ void gradient(Products<kBlocks, kKeys>& s,
+                                           const Products<kBlocks, kKeys>& dp, float factor,
+                                           int tile, bool whole) const {
+#pragma unroll
+    for (int m = 0; m < kBlocks; ++m) {
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int key = tile + column_at(n, i), half = i / 2;
+          const bool seen = whole || (key >= first_key[m][half] && key <= last_key[m][half]);
+          const float p = fast_exp2(__fmaf_rn(s[m][n][i], factor, -lse[m][half]));
+          s[m][n][i] = seen ? p * (dp[m][n][i] - delta[m][half]) : 0.0f;
+        }
+      }
+    }
+  }
+};
+
+template <Dtype T, int D>
+__global__ void __launch_bounds__(kThreads, 2)
+    backward_q(const __grid_constant__ AttentionParams p, const AttentionBackward x,
+               int64_t n_tiles) {
+  constexpr int kTile = kKeys * kRowLength<D>;
+  extern __shared__ __align__(16) uint16_t shared[];
+  uint16_t* const q = shared;
+  uint16_t* const dout = q + kQueries * kRowLength<D>;
+  uint16_t* const tiles = dout + kQueries * kRowLength<D>;  // k, v; the next k, v
+  const Place place = place_of(p.heads, n_tiles, kQueries, true);
+  const Head head = head_of(p, p.heads, place.b, place.h);
+  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
+  const Mask mask(p, x.doc_starts, place.b);
+  const KeyRange keys = keys_of(p, mask, static_cast<int>(place.first), kQueries, kKeys);
+  const auto fetch = [&](int tile, int stage) {
+    uint16_t* const k = tiles + 2 * stage * kTile;
+    fetch_rows<D, kKeys, kThreads>(p, x.k, kv_head, tile, k);
+    fetch_rows<D, kKeys, kThreads>(p, x.v, kv_head, tile, k + kTile);
+  };
+  fetch_rows<D, kQueries, kThreads>(p, x.q, head, place.first, q);
+  fetch_rows<D, kQueries, kThreads>(p, x.dout, head, place.first, dout);
+  fetch(keys.begin, 0);
+  const int own = static_cast<int>(threadIdx.x / 32) * kOfWarp;
+  const int first_row = static_cast<int>(place.first) + own;
+  const WarpKeys seen(p, mask, first_row, first_row + kOfWarp - 1);
+  const QueryTerms terms(p, x, mask, (place.b * p.heads + place.h) * p.seq, first_row);
+  const float factor = p.scale * kLog2E;
+  Products<kBlocks, D> sum = {};
+  for (int tile = keys.begin, stage = 0; tile < keys.end; tile += kKeys, stage ^= 1) {
+    wait_for_tiles();
+    if (tile + kKeys < keys.end) fetch(tile + kKeys, stage ^ 1);
+    if (!seen.any(tile, kKeys)) continue;
+    const uint16_t* const k = tiles + 2 * stage * kTile;
+    Products<kBlocks, kKeys> s, dp;
+    multiply_rows<T, D, kBlocks, kKeys>(q + own * kRowLength<D>, k, s);
+    multiply_rows<T, D, kBlocks, kKeys>(dout + own * kRowLength<D>, k + kTile, dp);
+    if (seen.all(tile, kKeys)) {
+      terms.gradient(s, dp, factor, tile, true);
+    } else {
+      terms.gradient(s, dp, factor, tile, false);
+    }
+    add_products<T, D, kBlocks, kKeys>(s, k, sum);
+  }
+  const float scale[kBlocks][2] = {{p.scale, p.scale}, {p.scale, p.scale}};
+  store_rows<T, D, kBlocks>(p, {x.dq, head, first_row}, sum, scale, q + own * kRowLength<D>);
+}
+
+// dk and dv: 64 keys of one kv head a block, 16 a warp, against the queries of all heads that read
+// it.
+constexpr int kOwnKeys = kAttentionWarps * 16;
+constexpr int kTileQueries = 32;
+
+// Of a tile's queries.
+struct TileTerms {
+  float lse[kTileQueries], delta[kTileQueries];
+  int start[kTileQueries];  // of the document
+
+  __device__ __forceinline__ void fetch(const AttentionBackward& x, const Mask& mask,
+                                        int64_t of_head, int first) {
+    const int i = static_cast<int>(threadIdx.x);
+    if (i >= kTileQueries) return;
+    const bool there = first + i < mask.seq();
+    const int64_t at = there ? first + i : 0;
+    fetch_4_bytes(&lse[i], x.lse + of_head + at, there);
+    fetch_4_bytes(&delta[i], x.delta + of_head + at, there);
+    if (mask.starts() != nullptr) fetch_4_bytes(&start[i], mask.starts() + at, there);
+  }
+};
+
+// The keys of a warp from `key` on against the tile of queries from `query` on.
+struct KeysAndQueries {
+  const Mask& mask;
+  const TileTerms& terms;
+  int key, query;
+
+  __device__ __forceinline__ int first_key(int column) const {
+    return mask.first_key(query + column, mask.starts() == nullptr ? 0 : terms.start[column]);
+  }
+  __device__ __forceinline__ int last_column() const {
+    return min(kTileQueries, mask.seq() - query) - 1;
+  }
+  // Whether the queries see none of the keys, or all of them.
+  __device__ __forceinline__ bool none() const {
+    return first_key(0) > key + 15 || mask.last_key(query + last_column()) < key;
+  }
+  __device__ __forceinline__ bool all() const {
+    return last_column() == kTileQueries - 1 && first_key(last_column()) <= key &&
+           mask.last_key(query) >= key + 15;
+  }
+  // s, [keys, queries], to the softmax, dp to ds / scale. factor: of the scores, in powers of two.
+  __device__ __forceinline__ void gradient(float factor, bool whole, Products<1, kTileQueries>& s,
+                                           Products<1, kTileQueries>& dp) const {
+#pragma unroll
+    for (int n = 0; n < kTileQueries / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int column = column_at(n, i), its_key = key + row_at(i);
+        const bool seen = whole || (column <= last_column() && its_key >= first_key(column) &&
+                                    its_key <= mask.last_key(query + column));
+        const float exponent = __fmaf_rn(s[0][n][i], factor, -(terms.lse[column] * kLog2E));
+        s[0][n][i] = seen ? fast_exp2(exponent) : 0.0f;
+        dp[0][n][i] = seen ? s[0][n][i] * (dp[0][n][i] - terms.delta[column]) : 0.0f;
+      }
+    }
+  }
+};
+
+template <Dtype T, int D>
+__global__ void __launch_bounds__(kThreads, 2)
+    backward_kv(const __grid_constant__ AttentionParams p, const AttentionBackward x,
+                int64_t n_tiles) {
+  constexpr int kTile = kTileQueries * kRowLength<D>;
+  extern __shared__ __align__(16) uint16_t shared[];
+  __shared__ TileTerms terms[2];
+  uint16_t* const k = shared;
+  uint16_t* const v = k + kOwnKeys * kRowLength<D>;
+  uint16_t* const tiles = v + kOwnKeys * kRowLength<D>;  // q, dout; the next q, dout
+  const Place place = place_of(p.kv_heads, n_tiles, kOwnKeys, false);
+  const int first = static_cast<int>(place.first);
+  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h);
+  const Mask mask(p, x.doc_starts, place.b);
+  const int begin = mask.first_query(first);
+  const int end =
+      mask.end_of_queries(begin, min(first + kOwnKeys, static_cast<int>(p.seq)) - 1, kTileQueries);
+  const int n_shared = static_cast<int>(p.heads / p.kv_heads);
+  const int n_of_head = (end - begin + kTileQueries - 1) / kTileQueries;
+  const auto fetch = [&](int i, int stage) {
+    const int64_t h = place.h * n_shared + i / n_of_head;
+    const int tile = begin + i % n_of_head * kTileQueries;
+    const Head head = head_of(p, p.heads, place.b, h);
+    uint16_t* const q = tiles + 2 * stage * kTile;
+    fetch_rows<D, kTileQueries, kThreads>(p, x.q, head, tile, q);
+    fetch_rows<D, kTileQueries, kThreads>(p, x.dout, head, tile, q + kTile);
+    terms[stage].fetch(x, mask, (place.b * p.heads + h) * p.seq, tile);
+  };
+  fetch_rows<D, kOwnKeys, kThreads>(p, x.k, kv_head, first, k);
+  fetch_rows<D, kOwnKeys, kThreads>(p, x.v, kv_head, first, v);
+  fetch(0, 0);
+  const int own = static_cast<int>(threadIdx.x / 32) * 16;
+  Products<1, D> sum_k = {}, sum_v = {};
+  const int n = n_shared * n_of_head;
+  for (int i = 0, stage = 0; i < n; ++i, stage ^= 1) {
+    wait_for_tiles();
+    if (i + 1 < n) fetch(i + 1, stage ^ 1);
+    const KeysAndQueries pairs{mask, terms[stage], first + own,
+                               begin + i % n_of_head * kTileQueries};
+    if (pairs.none()) continue;
+    const uint16_t* const q = tiles + 2 * stage * kTile;
+    Products<1, kTileQueries> s, dp;
+    multiply_rows<T, D, 1, kTileQueries>(k + own * kRowLength<D>, q, s);
+    multiply_rows<T, D, 1, kTileQueries>(v + own * kRowLength<D>, q + kTile, dp);
+    if (pairs.all()) {
+      pairs.gradient(p.scale * kLog2E, true, s, dp);
+    } else {
+      pairs.gradient(p.scale * kLog2E, false, s, dp);
+    }
+    add_products<T, D, 1, kTileQueries>(s, q + kTile, sum_v);
+    add_products<T, D, 1, kTileQueries>(dp, q, sum_k);
+  }
+  store_rows<T, D, 1>(p, {x.dk, kv_head, first + own}, sum_k, {{p.scale, p.scale}},
+                      k + own * kRowLength<D>);
+  store_rows<T, D, 1>(p, {x.dv, kv_head, first + own}, sum_v, {{1, 1}}, v + own * kRowLength<D>);
+}
+
+template <Dtype T, int D>
+void launch(const AttentionParams& p, const AttentionBackward& x, cudaStream_t stream) {
+  const int64_t q_tiles = ceil_div(p.seq, kQueries), kv_tiles = ceil_div(p.seq, kOwnKeys);
+  const unsigned q_blocks = attention_blocks(p, p.heads, q_tiles);
+  const unsigned kv_blocks = attention_blocks(p, p.kv_heads, kv_tiles);
+  constexpr size_t kQueryBytes = rows_bytes<D>(2 * kQueries + 4 * kKeys);
+  constexpr size_t kKeyBytes = rows_bytes<D>(2 * kOwnKeys + 4 * kTileQueries);
+  allow_shared(backward_q<T, D>, kQueryBytes);
+  allow_shared(backward_kv<T, D>, kKeyBytes);
+  row_deltas<T, D><<<static_cast<unsigned>(ceil_div(attention_rows(p) * (D / 8), kThreads)),
+                     kThreads, 0, stream>>>(p, x);
+  backward_q<T, D><<<q_blocks, kThreads, kQueryBytes, stream>>>(p, x, q_tiles);
+  backward_kv<T, D><<<kv_blocks, kThreads, kKeyBytes, stream>>>(p, x, kv_tiles);
+}
+
+}  // namespace
+
+void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
+                           cudaStream_t stream) {
+  visit_tensor_kernel(p, [&]<Dtype T, int D>() { launch<T, D>(p, x, stream); });
+  check_launch("attention_grad");
+}
+
+}  // namespace octet::cuda

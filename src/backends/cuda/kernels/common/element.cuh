@@ -1,0 +1,129 @@
+// How kernels read and write elements of every type, one at a time or sixteen bytes at a time.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "backends/cuda/kernels/common/hif8.h"
+#include "backends/cuda/launch/kernel.h"
+#include "formats/decode.h"
+#include "formats/dtype.h"
+#include "formats/encode.h"
+
+namespace octet::cuda {
+
+template <Dtype D>
+using Storage = std::conditional_t<D == Dtype::f32, float,
+                                   std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>>;
+
+// Stored bits to f32, exactly.
+template <Dtype D>
+__device__ __forceinline__ float to_float(Storage<D> x) {
+  if constexpr (D == Dtype::f32) {
+    return x;
+  } else if constexpr (D == Dtype::bf16) {
+    return __uint_as_float(static_cast<uint32_t>(x) << 16);
+  } else if constexpr (D == Dtype::fp16) {
+    return __half2float(__ushort_as_half(x));
+  } else if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+    const auto kind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(x, kind)));
+  } else {
+    return decode<D>(x);
+  }
+}
+
+// f32 to stored bits: to nearest, ties to even for f32's shorter kin; codes saturate, as
+// formats/encode.h does by default (NaN stays NaN, Inf becomes the largest finite code).
+template <Dtype D>
+__device__ __forceinline__ Storage<D> from_float(float x) {
+  if constexpr (D == Dtype::f32) {
+    return x;
+  } else if constexpr (D == Dtype::bf16) {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(x));
+  } else if constexpr (D == Dtype::fp16) {
+    return __half_as_ushort(__float2half_rn(x));
+  } else if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+    const auto kind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
+    return static_cast<Storage<D>>(__nv_cvt_float_to_fp8(x, __NV_SATFINITE, kind));
+  } else if constexpr (D == Dtype::hif8) {
+    return static_cast<Storage<D>>(hif8_nearest(x));
+  } else {
+    return static_cast<Storage<D>>(encode<D>(x));
+  }
+}
+
+// N elements in one access; the address is a multiple of the size.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T at[N];
+};
+template <int N, typename T>
+__device__ __forceinline__ Pack<T, N> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <int N, typename T>
+__device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// Calls f.template operator()<D>() for one of f32, bf16, fp16; throws ModuleError for another.
+template <typename F>
+auto visit_wide(Dtype dtype, F&& f) {
+  switch (dtype) {
+    case Dtype::f32:
+      return f.template operator()<Dtype::f32>();
+    case Dtype::bf16:
+      return f.template operator()<Dtype::bf16>();
+    case Dtype::fp16:
+      return f.template operator()<Dtype::fp16>();
+    default:
+      throw ModuleError("[cuda] expected f32, bf16 or fp16, got " + std::string(dtype_name(dtype)));
+  }
+}
+// The first row of the table of formats, from `row` on, whose dtype `Takes` takes.
+template <bool (*Takes)(Dtype)>
+constexpr int next_format(int row) {
+  while (row < kFormatCount && !Takes(kFormats[row].dtype)) ++row;
+  return row;
+}
+// Calls f.template operator()<D>() for the format with this dtype; one that is not among those that
+// `Takes` takes passes for the last of them.
+template <bool (*Takes)(Dtype), int First = 0, typename F>
+__device__ __forceinline__ auto visit_quantized(Dtype dtype, F&& f) {
+  constexpr int kRow = next_format<Takes>(First), kNext = next_format<Takes>(kRow + 1);
+  if constexpr (kNext < kFormatCount) {
+    if (dtype != kFormats[kRow].dtype) return visit_quantized<Takes, kNext>(dtype, f);
+  }
+  return f.template operator()<kFormats[kRow].dtype>();
+}
+// The same on the host for quantized data that products take; throws ModuleError for another.
+template <int First = 0, typename F>
+auto visit_codes(Dtype dtype, F&& f) {
+  constexpr int kRow = next_format<is_gemm_operand>(First);
+  if constexpr (kRow < kFormatCount) {
+    if (dtype != kFormats[kRow].dtype) return visit_codes<kRow + 1>(dtype, f);
+    return f.template operator()<kFormats[kRow].dtype>();
+  } else {
+    throw ModuleError("[cuda] expected quantized data, got " + std::string(dtype_name(dtype)));
+  }
+}
+
+inline int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Whether this block is the last of `n_blocks` to come here; thread 0 knows. They count themselves
+// in a word that is 0 again then: kernels of a process follow each other.
+__device__ __forceinline__ bool count_block(unsigned int* n_ended, unsigned int n_blocks) {
+  __threadfence();
+  const bool last = atomicInc(n_ended, n_blocks - 1) == n_blocks - 1;
+  if (last) __threadfence();
+  return last;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,166 @@
+// Norms and activations as kernels see them, shared by those that go along rows (norm.cu,
+// activation.cu) and those that transpose (code_tile.cuh).
+#pragma once
+
+#include "backends/cuda/kernels/common/fast_math.cuh"
+#include "backends/cuda/kernels/common/row_scale.cuh"
+
+namespace octet::cuda {
+
+// What a layer kernel writes: a wide result, or codes of one type; Out::any does both, by the
+// arguments' types.
+enum class Out : int { wide, e4m3, hif8, any };
+template <Out O>
+inline constexpr Dtype kCode = O == Out::hif8 ? Dtype::hif8 : Dtype::e4m3;
+
+struct LayerArgs {
+  Matrix x, up;  // x: also the gate
+  Wide weight, bias, y;
+  int64_t rows = 0, cols = 0;
+  int n_sm = 1;
+  RowLayer layer = RowLayer::rms_norm;
+  bool known = false;  // mean and rstd are given, not made
+  float eps = 0;
+  float* mean = nullptr;
+  float* rstd = nullptr;
+  Dtype code = Dtype::e4m3;
+  uint8_t* codes = nullptr;       // [rows, cols]
+  uint8_t* transposed = nullptr;  // [cols, padded_rows]
+  int64_t padded_rows = 0;
+  ScaleArgs scale;
+};
+
+// How well the powers of an activation are made. close: within a few units of f32's last place.
+// near: with one product for the exponent, whose rounding makes the relative error of logistic(x)
+// (3 + |x|) 2^-23 at most where x < 0, and 3 * 2^-23 elsewhere: far below what bf16 and codes keep.
+enum class Powers : int { close, near };
+// Whatever is read or written with 8 bits of fraction or fewer.
+template <Form F>
+inline constexpr Powers kPowers = F == Form::f32 || F == Form::any ? Powers::close : Powers::near;
+
+template <Powers P>
+__device__ __forceinline__ float logistic(float x) {
+  constexpr float kLog2E = 1.44269504088896341f;
+  const float e = P == Powers::near ? fast_exp2(-kLog2E * x) : expf(-x);
+  return fast_inverse(1.0f + e);
+}
+
+inline constexpr float kTanhFactor = 0.797884560802865355f;  // sqrt(2 / pi)
+inline constexpr float kTanhCubic = 0.044715f;
+inline constexpr float kHalfSqrt = 0.707106781186547524f;  // 1 / sqrt(2)
+inline constexpr float kBell = 0.398942280401432678f;      // 1 / sqrt(2 pi)
+
+// x/2 (1 + tanh(u)) = x logistic(2u)
+template <Powers P>
+__device__ __forceinline__ float gelu(RowLayer layer, float x) {
+  if (layer == RowLayer::gelu_erf) return 0.5f * x * (1.0f + erff(x * kHalfSqrt));
+  return x * logistic<P>(2.0f * kTanhFactor * (x + kTanhCubic * x * x * x));
+}
+template <Powers P>
+__device__ __forceinline__ float gelu_slope(RowLayer layer, float x) {
+  if (layer == RowLayer::gelu_erf) {
+    const float bell = kBell * expf(-0.5f * x * x);
+    return 0.5f * (1.0f + erff(x * kHalfSqrt)) + x * bell;
+  }
+  const float s = logistic<P>(2.0f * kTanhFactor * (x + kTanhCubic * x * x * x));
+  const float inner = 2.0f * kTanhFactor * (1.0f + 3.0f * kTanhCubic * x * x);
+  return s + x * s * (1.0f - s) * inner;
+}
+template <Powers P>
+__device__ __forceinline__ float gated_silu(float gate, float up) {
+  return gate * logistic<P>(gate) * up;
+}
+
+struct GatedGrad {
+  float gate, up;
+};
+// With s = logistic(gate): silu' = s + gate s (1 - s).
+template <Powers P>
+__device__ __forceinline__ GatedGrad gated_grad(float dy, float gate, float up) {
+  const float s = logistic<P>(gate), silu = gate * s;
+  return {dy * up * fmaf(silu, 1.0f - s, s), dy * silu};
+}
+
+// One element of the layer's result, where anything goes.
+__device__ __forceinline__ float layer_value(const LayerArgs& a, int64_t row, int64_t col) {
+  const float x = load_any(a.x, row, col);
+  if (a.layer == RowLayer::gated_silu)
+    return gated_silu<Powers::close>(x, load_any(a.up, row, col));
+  if (!is_norm(a.layer)) return gelu<Powers::close>(a.layer, x);
+  const float mean = a.layer == RowLayer::layer_norm ? a.mean[row] : 0.0f;
+  float v = (x - mean) * a.rstd[row];
+  if (a.weight.data != nullptr) v = v * load_any(a.weight.data, a.weight.dtype, col);
+  if (a.bias.data != nullptr) v = v + load_any(a.bias.data, a.bias.dtype, col);
+  return v;
+}
+// And where it goes, by rows.
+__device__ __forceinline__ void emit_any(const LayerArgs& a, int64_t at, float v,
+                                         const Encoding& e) {
+  if (a.y.data != nullptr) store_any(a.y, at, v);
+  if (e.codes && a.codes != nullptr) a.codes[at] = encode_any(a.code, v * e.inv_scale);
+}
+
+struct NormRow {
+  float mean, rstd;
+};
+// What a norm applies along the columns, where it is there.
+template <Form F>
+struct Affine {
+  Raw<kPlain<F>> weight, bias;
+  bool has_weight, has_bias;
+};
+template <bool kCentred, Form F>
+__device__ __forceinline__ void normalize(const NormRow& row, const Affine<F>& affine,
+                                          float (&v)[kChunk]) {
+  float p[kChunk];
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) v[i] = (kCentred ? v[i] - row.mean : v[i]) * row.rstd;
+  if (affine.has_weight) {
+    unpack<kPlain<F>>(affine.weight, p);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) v[i] *= p[i];
+  }
+  if (kCentred && affine.has_bias) {
+    unpack<kPlain<F>>(affine.bias, p);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) v[i] += p[i];
+  }
+}
+
+template <Form F, int W>
+__device__ __forceinline__ Raw<F> load_matrix(const Matrix& m, const Place& p) {
+  return load_raw<F, W>(m.data, m.scales, p);
+}
+template <Form F>
+__device__ __forceinline__ Raw<kPlain<F>> load_vector(const Wide& v, const Place& p) {
+  if (v.data == nullptr) return {};
+  return load_raw<kPlain<F>, kWidth<F>>(v.data, nullptr, p);
+}
+template <bool kCentred, Form F>
+__device__ __forceinline__ Affine<F> load_affine(const LayerArgs& a, const Place& p) {
+  Affine<F> affine = {load_vector<F>(a.weight, p), {}, a.weight.data != nullptr, false};
+  if constexpr (kCentred) {
+    affine.bias = load_vector<F>(a.bias, p);
+    affine.has_bias = a.bias.data != nullptr;
+  }
+  return affine;
+}
+
+// Launches pass 1 and 2 as they are needed (rows.cu).
+void launch_norm_rows(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
+void launch_act_rows(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
+void launch_tiles(Form form, Out out, const LayerArgs& args, cudaStream_t stream);
+// Of layers of codes (activation_codes.cu, norm_codes.cu, norm_once.cu).
+void launch_act_amax(const LayerArgs& args, cudaStream_t stream);
+void launch_gated_rows(const LayerArgs& args, cudaStream_t stream);
+void launch_norm_amax(const LayerArgs& args, cudaStream_t stream);
+void launch_norm_codes(const LayerArgs& args, cudaStream_t stream);
+int act_amax_blocks(const LayerArgs& args);
+int norm_warp_blocks(const LayerArgs& args);
+void launch_norm_once(const LayerArgs& args, cudaStream_t stream);
+// Blocks that they use: of a first pass, the partial maxima.
+int norm_blocks(Form form, const LayerArgs& args);
+int act_blocks(Form form, const LayerArgs& args);
+int tile_blocks(Form form, const LayerArgs& args);
+
+}  // namespace octet::cuda

@@ -1,0 +1,65 @@
+// From parameters and addresses to what the row kernels take; host only.
+#pragma once
+
+#include "backends/cuda/kernels/common/row_amax.cuh"
+
+namespace octet::cuda {
+
+template <typename T>
+const T* operand_at(const Launch& launch, int8_t at) {
+  return at == kAbsent ? nullptr : launch.in<T>(at);
+}
+template <typename T>
+T* result_at(const Launch& launch, int8_t at) {
+  return at == kAbsent ? nullptr : launch.out<T>(at);
+}
+
+inline Matrix matrix_of(const RowOperand& operand, int64_t cols, const Launch& launch) {
+  return {.data = operand_at<void>(launch, operand.at),
+          .scales = operand_at<void>(launch, operand.scales_at),
+          .cols = cols,
+          .dtype = operand.dtype,
+          .scales_dtype = operand.scales,
+          .group = operand.group};
+}
+inline Wide operand_of(const WideArg& arg, const Launch& launch) {
+  return {const_cast<void*>(operand_at<void>(launch, arg.at)), arg.dtype};
+}
+inline Wide result_of(const WideArg& arg, const Launch& launch) {
+  return {result_at<void>(launch, arg.at), arg.dtype};
+}
+
+inline AmaxArgs amax_of(const AmaxArg& arg, const Launch& launch) {
+  if (arg.amax_at == kAbsent) return {};
+  return {.partial = static_cast<uint32_t*>(launch.scratch),
+          .amax = launch.out<float>(arg.amax_at),
+          .flag = launch.out<uint8_t>(arg.flag_at)};
+}
+
+// The form of a matrix by itself.
+inline Form form_of(const RowOperand& operand, int64_t cols) {
+  if (cols <= 0 || cols % kChunk != 0) return Form::any;
+  if (operand.group > 0) {
+    const bool fits =
+        operand.group == kChunk && operand.dtype == Dtype::e4m3 && operand.scales == Dtype::bf16;
+    return fits ? Form::groups : Form::any;
+  }
+  if (operand.dtype == Dtype::f32) return Form::f32;
+  if (operand.dtype == Dtype::fp16) return Form::fp16;
+  return operand.dtype == Dtype::bf16 ? Form::bf16 : Form::any;
+}
+// Whether an operand that is not stored as codes has the form's plain type.
+inline bool goes_with(Form form, Dtype dtype) {
+  if (form == Form::any) return true;
+  return dtype == (form == Form::f32 ? Dtype::f32 : form == Form::fp16 ? Dtype::fp16 : Dtype::bf16);
+}
+inline bool goes_with(Form form, const WideArg& arg) {
+  return arg.at == kAbsent || goes_with(form, arg.dtype);
+}
+// Results may be f32 in every form, and fp16 in its own, bf16 in the others; in any all.
+inline bool is_result(Form form, const WideArg& arg) {
+  const Dtype other = form == Form::fp16 ? Dtype::fp16 : Dtype::bf16;
+  return arg.at == kAbsent || form == Form::any || arg.dtype == Dtype::f32 || arg.dtype == other;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,131 @@
+// What the row kernels write: sixteen values of a Place, rounded once.
+#pragma once
+
+#include "backends/cuda/kernels/common/row_access.cuh"
+
+namespace octet::cuda {
+
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+template <Dtype D>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  if constexpr (D == Dtype::bf16) {
+    return pack_bf16(low, high);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+}
+// Four codes, the first in the lowest byte.
+template <Dtype D>
+__device__ __forceinline__ uint32_t pack_four(const float* v) {
+  if constexpr (D == Dtype::e4m3 || D == Dtype::e5m2) {
+    constexpr auto kKind = D == Dtype::e4m3 ? __NV_E4M3 : __NV_E5M2;
+    const uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(v[0], v[1]), __NV_SATFINITE, kKind);
+    const uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(v[2], v[3]), __NV_SATFINITE, kKind);
+    return low | (high << 16);
+  } else {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(from_float<D>(v[i])) << (8 * i);
+    return word;
+  }
+}
+template <Dtype D>
+__device__ __forceinline__ uint32_t pack_codes(const float* v, float inv_scale) {
+  const float scaled[4] = {v[0] * inv_scale, v[1] * inv_scale, v[2] * inv_scale, v[3] * inv_scale};
+  return pack_four<D>(scaled);
+}
+
+template <Dtype D>
+__device__ __forceinline__ void pack_pairs(const float* v, uint32_t (&words)[kChunk / 2]) {
+#pragma unroll
+  for (int i = 0; i < kChunk / 2; ++i) words[i] = pack_pair<D>(v[2 * i], v[2 * i + 1]);
+}
+// Sixteen of two bytes in accesses of W.
+template <int W>
+__device__ __forceinline__ void store_pairs(const Wide& y, const Place& p,
+                                            const uint32_t (&words)[kChunk / 2]) {
+#pragma unroll
+  for (int j = 0; j < kChunk / W; ++j) {
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    auto* to = static_cast<uint16_t*>(y.data) + at;
+    const uint32_t* from = words + j * (W / 2);
+    if constexpr (W == 4) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(from[0], from[1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < W / 8; ++i)
+        reinterpret_cast<uint4*>(to)[i] =
+            make_uint4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+    }
+  }
+}
+
+// Sixteen codes of values one after another.
+template <Dtype D>
+__device__ __forceinline__ uint4 pack_piece(const float (&v)[kChunk], float inv_scale) {
+  return make_uint4(pack_codes<D>(v, inv_scale), pack_codes<D>(v + 4, inv_scale),
+                    pack_codes<D>(v + 8, inv_scale), pack_codes<D>(v + 12, inv_scale));
+}
+// Whether there was a NaN among codes of e4m3.
+class NanCodes {
+ public:
+  __device__ __forceinline__ void add(const uint4& codes) {
+    carries_ |= carry(codes.x) | carry(codes.y);
+    carries_ |= carry(codes.z) | carry(codes.w);
+  }
+  __device__ __forceinline__ bool any() const { return (carries_ & 0x80808080u) != 0; }
+
+ private:
+  static __device__ __forceinline__ uint32_t carry(uint32_t word) {
+    return (word & 0x7F7F7F7Fu) + 0x01010101u;
+  }
+  uint32_t carries_ = 0;
+};
+
+// Sixteen values in accesses of W, as f32 or D.
+template <int W, Dtype D = Dtype::bf16>
+__device__ __forceinline__ void store_wide(const Wide& y, const Place& p, const float* v) {
+  if (y.dtype != Dtype::f32) {
+    uint32_t words[kChunk / 2];
+    pack_pairs<D>(v, words);
+    return store_pairs<W>(y, p, words);
+  }
+#pragma unroll
+  for (int j = 0; j < kChunk / W; ++j) {
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    auto* to = reinterpret_cast<float4*>(static_cast<float*>(y.data) + at);
+#pragma unroll
+    for (int i = 0; i < W / 4; ++i) {
+      const float* x = v + j * W + 4 * i;
+      to[i] = make_float4(x[0], x[1], x[2], x[3]);
+    }
+  }
+}
+
+template <Dtype D, int W>
+__device__ __forceinline__ void store_codes(uint8_t* codes, const Place& p, const float* v,
+                                            float inv_scale) {
+#pragma unroll
+  for (int j = 0; j < kChunk / W; ++j) {
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    uint32_t words[W / 4];
+#pragma unroll
+    for (int i = 0; i < W / 4; ++i) words[i] = pack_codes<D>(v + j * W + 4 * i, inv_scale);
+    if constexpr (W == 4) {
+      *reinterpret_cast<uint32_t*>(codes + at) = words[0];
+    } else if constexpr (W == 8) {
+      *reinterpret_cast<uint2*>(codes + at) = make_uint2(words[0], words[1]);
+    } else {
+      *reinterpret_cast<uint4*>(codes + at) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,199 @@
+#include "backends/cuda/kernels/gemm/gemm_problem.h"
+
+#include <array>
+#include <vector>
+
+#include "backends/cuda/kernels/gemm/gemm_trial.h"
+#include "backends/cuda/launch/kernel.h"
+#include "backends/cuda/params/gemm_scratch.h"
+
+namespace octet::cuda {
+namespace {
+
+void check_blas(cublasStatus_t status, const std::string& what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw ModuleError("[cuda] " + what + ": " + cublasLtGetStatusString(status));
+}
+
+cudaDataType_t blas_type(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32:
+      return CUDA_R_32F;
+    case Dtype::bf16:
+      return CUDA_R_16BF;
+    case Dtype::fp16:
+      return CUDA_R_16F;
+    case Dtype::e4m3:
+      return CUDA_R_8F_E4M3;
+    case Dtype::e5m2:
+      return CUDA_R_8F_E5M2;
+    default:
+      throw ModuleError("[cuda] no product of " + std::string(dtype_name(dtype)));
+  }
+}
+
+template <typename T>
+void set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+                   const T& value) {
+  check_blas(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)),
+             "describing a product");
+}
+
+// Columns lie `stride` apart; 0: one behind the other.
+cublasLtMatrixLayout_t layout(Dtype dtype, int64_t rows, int64_t cols, int64_t stride = 0) {
+  cublasLtMatrixLayout_t result = nullptr;
+  check_blas(cublasLtMatrixLayoutCreate(&result, blas_type(dtype), static_cast<uint64_t>(rows),
+                                        static_cast<uint64_t>(cols), stride == 0 ? rows : stride),
+             "describing a matrix");
+  return result;
+}
+
+int32_t scale_mode(const GemmBlocks& blocks) {
+  return is_square(blocks) ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                           : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+}
+
+constexpr int kProposals = 16;
+const void* const kAligned = reinterpret_cast<const void*>(uintptr_t{256});
+
+}  // namespace
+
+GemmProblem::GemmProblem(Context& context, const GemmParams& params, AlphaPlace place,
+                         int64_t workspace)
+    : context_(context), params_(params), place_(place), workspace_(workspace) {
+  describe();
+  if (!recall()) choose(workspace);
+  note();
+}
+
+GemmProblem::~GemmProblem() {
+  for (cublasLtMatrixLayout_t one : {a_, b_, c_, y_}) {
+    if (one != nullptr) cublasLtMatrixLayoutDestroy(one);
+  }
+  if (operation_ != nullptr) cublasLtMatmulDescDestroy(operation_);
+}
+
+void GemmProblem::describe() {
+  const GemmParams& p = params_;
+  const auto compute = p.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check_blas(cublasLtMatmulDescCreate(&operation_, compute, CUDA_R_32F), "describing a product");
+  const cublasOperation_t first = p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  set_attribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, first);
+  set_attribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, second);
+  if (place_ == AlphaPlace::device) {
+    const cublasLtPointerMode_t mode = CUBLASLT_POINTER_MODE_DEVICE;
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_POINTER_MODE, mode);
+  }
+  const int8_t fast = p.fast_accumulate ? 1 : 0;
+  set_attribute(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+  if (has_blocks(p)) {
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(p.b_blocks));
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(p.a_blocks));
+    // The library looks at the scales' alignment; run() sets those of the call.
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, kAligned);
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, kAligned);
+  }
+  a_ = p.trans_b ? layout(p.b, p.k, p.n) : layout(p.b, p.n, p.k);
+  b_ = p.trans_a ? layout(p.a, p.m, p.k, p.lda) : layout(p.a, p.k, p.m, p.lda);
+  c_ = layout(p.c, p.n, p.m);
+  y_ = layout(p.y, p.n, p.m);
+}
+
+std::string GemmProblem::key() const {
+  const GemmParams& p = params_;
+  const auto factor = [](Dtype dtype, bool transposed) {
+    return std::string(dtype_name(dtype)) + (transposed ? "^T" : "");
+  };
+  const auto scales = [](const GemmBlocks& blocks) {
+    return std::to_string(blocks.rows) + " x " + std::to_string(blocks.cols);
+  };
+  std::string text = std::to_string(p.m) + " x " + std::to_string(p.n) + " x " +
+                     std::to_string(p.k) + " " + factor(p.a, p.trans_a) + " x " +
+                     factor(p.b, p.trans_b);
+  if (p.has_c) text += " + " + std::string(dtype_name(p.c));
+  text += " -> " + std::string(dtype_name(p.y));
+  if (p.fast_accumulate) text += ", fast";
+  if (p.tf32) text += ", TF32";
+  if (p.lda != 0) text += ", rows " + std::to_string(p.lda) + " apart";
+  if (has_blocks(p)) text += ", scales of " + scales(p.a_blocks) + " and " + scales(p.b_blocks);
+  if (place_ == AlphaPlace::device) text += ", alpha on the device";
+  return text + ", workspace " + std::to_string(workspace_);
+}
+
+// Whether the library still takes the algorithm within our workspace, and how much of it it uses.
+bool GemmProblem::offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspace_bytes) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(context_.blas, operation_, a_, b_, c_, y_, &algorithm, &result);
+  *workspace_bytes = static_cast<int64_t>(result.workspaceSize);
+  return status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
+         *workspace_bytes <= workspace_;
+}
+
+bool GemmProblem::recall() {
+  const auto recalled = context_.recalled_algorithms.find(key());
+  int64_t n_bytes = 0;
+  if (recalled == context_.recalled_algorithms.end() || !offers(recalled->second, &n_bytes))
+    return false;
+  context_.gemm_algorithms.insert_or_assign(key(), recalled->second);
+  algorithm_ = recalled->second;
+  return true;
+}
+
+void GemmProblem::note() {
+  int64_t n_bytes = 0;
+  if (offers(algorithm_, &n_bytes)) context_.gemm_algorithms[key()].workspace_bytes = n_bytes;
+}
+
+void GemmProblem::choose(int64_t workspace) {
+  const auto known = context_.gemm_algorithms.find(key());
+  if (known != context_.gemm_algorithms.end()) {
+    algorithm_ = known->second;
+    return;
+  }
+  cublasLtMatmulPreference_t preference = nullptr;
+  check_blas(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm");
+  const auto limit = static_cast<size_t>(workspace);
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
+                                       sizeof(limit));
+  std::array<cublasLtMatmulHeuristicResult_t, kProposals> found{};
+  int n_found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      context_.blas, operation_, a_, b_, c_, y_, preference, kProposals, found.data(), &n_found);
+  cublasLtMatmulPreferenceDestroy(preference);
+  check_blas(status, "no algorithm for the product " + key());
+  if (n_found == 0) throw ModuleError("[cuda] no algorithm for the product " + key());
+  algorithm_ = found[0].algo;
+  float ms = 0;
+  if (!context_.deterministic && n_found > 1) {
+    const GemmTrial trial(params_, workspace, context_.stream);
+    if (trial.has_memory()) {
+      const auto fastest = trial.fastest(n_found, [&](int i) {
+        run(trial.call(), found[static_cast<size_t>(i)].algo, context_.stream);
+      });
+      algorithm_ = found[static_cast<size_t>(fastest.candidate)].algo;
+      ms = fastest.ms;
+    }
+  }
+  context_.gemm_algorithms[key()] = {algorithm_, ms};
+}
+
+void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
+                      cudaStream_t stream) {
+  if (call.scale_a != nullptr && is_fp8(params_.a)) {
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
+    set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
+  }
+  const float one = 1.0f, beta = params_.has_c ? 1.0f : 0.0f;
+  const bool on_device = place_ == AlphaPlace::device;
+  const void* alpha_at = on_device ? call.alpha_beta : &one;
+  const void* beta_at = on_device ? call.alpha_beta + 1 : &beta;
+  const void* c = params_.has_c ? call.c : call.y;
+  check_blas(cublasLtMatmul(context_.blas, operation_, alpha_at, call.b, a_, call.a, b_, beta_at, c,
+                            c_, call.y, y_, &algorithm, call.workspace,
+                            static_cast<size_t>(workspace_), stream),
+             "multiplying " + key());
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,53 @@
+// One product as cuBLASLt sees it: descriptors, and the algorithm that was chosen for it.
+//
+// cuBLASLt is column-major and we are row-major: it computes y^T = op(b)^T op(a)^T, so its first
+// factor is our b.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <string>
+
+#include "backends/cuda/kernels/gemm/gemm_trial.h"
+#include "backends/cuda/launch/context.h"
+#include "backends/cuda/params/gemm.h"
+
+namespace octet::cuda {
+
+enum class AlphaPlace : uint8_t { one, device };  // alpha = 1, or read from alpha_beta[0]
+
+class GemmProblem {
+ public:
+  // Factors with blocks are FP8, K-major, and call.scale_a and scale_b their scales as
+  // gemm_scratch.h says.
+  // Throws ModuleError where the library has no algorithm within `workspace` bytes. Unless the
+  // context is deterministic, the fastest of the library's proposals is found by timing
+  // (gemm_trial.h), on buffers of its own for as long as that takes; where there is no memory for
+  // them, or the context is deterministic, it is the first proposal. Before all that, an algorithm
+  // that the context recalls for this problem is taken where the library still offers it.
+  GemmProblem(Context& context, const GemmParams& params, AlphaPlace place, int64_t workspace);
+  ~GemmProblem();
+  GemmProblem(const GemmProblem&) = delete;
+  GemmProblem& operator=(const GemmProblem&) = delete;
+
+  void run(const GemmCall& call, cudaStream_t stream) { run(call, algorithm_, stream); }
+
+ private:
+  void describe();
+  bool recall();
+  void choose(int64_t workspace);
+  void note();
+  bool offers(const cublasLtMatmulAlgo_t& algorithm, int64_t* workspace_bytes) const;
+  void run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream);
+  std::string key() const;
+
+  Context& context_;
+  GemmParams params_;
+  AlphaPlace place_;
+  int64_t workspace_;
+  cublasLtMatmulDesc_t operation_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr, y_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_{};
+};
+
+}  // namespace octet::cuda

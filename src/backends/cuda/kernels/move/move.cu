@@ -1,0 +1,206 @@
+// Element by element: params/move.h.
+#include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/common/wide.cuh"
+#include "backends/cuda/kernels/move/move.cuh"
+#include "math/power_of_two.h"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kPacks = 2;  // eights of a thread
+constexpr int kChunk = kThreads * kEight * kPacks;
+
+struct ElementTask {
+  const void* a;
+  const void* b;  // nullptr: one operand
+  const void* c;
+  void* y;  // may be an operand
+  ElementParams p;
+  bool aligned = false;
+};
+
+template <typename F>
+__device__ __forceinline__ void each(float (&v)[8], const float (&w)[8], F f) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) v[j] = f(v[j], w[j]);
+}
+
+// v = op(v, w): the choice once for eight elements.
+__device__ __forceinline__ void apply(ElementOp op, float (&v)[8], const float (&w)[8]) {
+  switch (op) {
+    case ElementOp::neg:
+      return each(v, w, [](float a, float) { return -a; });
+    case ElementOp::abs:
+      return each(v, w, [](float a, float) { return fabsf(a); });
+    case ElementOp::sign:
+      return each(v, w, [](float a, float) {
+        return a > 0 ? 1.0f : a < 0 ? -1.0f : a == 0 ? 0.0f : a;
+      });
+    case ElementOp::sqrt:
+      return each(v, w, [](float a, float) { return sqrtf(a); });
+    case ElementOp::rsqrt:
+      return each(v, w, [](float a, float) { return 1.0f / sqrtf(a); });
+    case ElementOp::square:
+      return each(v, w, [](float a, float) { return a * a; });
+    case ElementOp::add:
+      return each(v, w, [](float a, float b) { return a + b; });
+    case ElementOp::sub:
+      return each(v, w, [](float a, float b) { return a - b; });
+    case ElementOp::mul:
+    case ElementOp::rescale:
+      return each(v, w, [](float a, float b) { return a * b; });
+    case ElementOp::div:
+      return each(v, w, [](float a, float b) { return a / b; });
+    case ElementOp::maximum:
+      return each(v, w, [](float a, float b) { return a != a || b != b ? a + b : fmaxf(a, b); });
+    case ElementOp::minimum:
+      return each(v, w, [](float a, float b) { return a != a || b != b ? a + b : fminf(a, b); });
+    default:
+      return;
+  }
+}
+
+template <Dtype X>
+__global__ void __launch_bounds__(kThreads, 4)
+    wide_elements(const __grid_constant__ ElementTask t) {
+  wait_for_previous();
+  start_next();
+  const ElementParams& p = t.p;
+  const Dtype da = known(X, p.a), db = known(X, p.b), dy = known(X, p.y);
+  const int64_t base = int64_t{blockIdx.x} * kChunk;
+  float v[8], w[8] = {};
+  if (p.op == ElementOp::rescale) {
+    const float factor = *static_cast<const float*>(t.c);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) w[j] = factor;
+  }
+  if (t.aligned && base + kChunk <= p.n) {
+    Raw8 a[kPacks], b[kPacks];
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      const int64_t i = base + (k * kThreads + threadIdx.x) * kEight;
+      a[k] = load_raw8(t.a, i, da);
+      b[k] = t.b == nullptr ? Raw8{} : load_raw8(t.b, i, db);
+    }
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      widen8(a[k], da, v);
+      if (t.b != nullptr) widen8(b[k], db, w);
+      apply(p.op, v, w);
+      const int64_t i = base + (k * kThreads + threadIdx.x) * kEight;
+      store_raw8(t.y, i, dy, narrow8(v, dy));
+    }
+    return;
+  }
+  for (int64_t i = base + threadIdx.x; i < min(p.n, base + kChunk); i += kThreads) {
+    v[0] = load_wide(t.a, i, da);
+    if (t.b != nullptr) w[0] = load_wide(t.b, i, db);
+    apply(p.op, v, w);
+    store_wide(t.y, i, dy, v[0]);
+  }
+}
+
+// Every number of every type that the rest takes is a double.
+__device__ double load_any(const void* x, int64_t i, Dtype dtype) {
+  if (dtype == Dtype::i32) return static_cast<const int32_t*>(x)[i];
+  if (dtype == Dtype::boolean) return static_cast<const uint8_t*>(x)[i] != 0;
+  return load_wide(x, i, dtype);
+}
+
+__device__ void store_any(void* y, int64_t i, Dtype dtype, double v) {
+  if (dtype == Dtype::i32) {
+    static_cast<int32_t*>(y)[i] = static_cast<int32_t>(v);
+  } else if (dtype == Dtype::boolean) {
+    static_cast<uint8_t*>(y)[i] = v != 0;
+  } else if (dtype == Dtype::f32) {
+    static_cast<float*>(y)[i] = static_cast<float>(v);
+  } else {
+    static_cast<uint16_t*>(y)[i] = dtype == Dtype::bf16 ? __bfloat16_as_ushort(__double2bfloat16(v))
+                                                        : __half_as_ushort(__double2half(v));
+  }
+}
+
+__device__ double any_value(const ElementTask& t, int64_t i) {
+  const double a = load_any(t.a, i, t.p.a);
+  switch (t.p.op) {
+    case ElementOp::exp:
+      return exp(a);
+    case ElementOp::log:
+      return log(a);
+    case ElementOp::tanh:
+      return tanh(a);
+    case ElementOp::erf:
+      return erf(a);
+    case ElementOp::logistic:
+      return 1 / (1 + exp(-a));
+    case ElementOp::sin:
+      return sin(a);
+    case ElementOp::cos:
+      return cos(a);
+    case ElementOp::power_of_two:
+      return static_cast<double>(nearest_power_of_two(static_cast<float>(a)));
+    case ElementOp::less:
+      return a < load_any(t.b, i, t.p.b);
+    case ElementOp::equal:
+      return a == load_any(t.b, i, t.p.b);
+    case ElementOp::select:
+      return a != 0 ? load_any(t.b, i, t.p.b) : load_any(t.c, i, t.p.c);
+    default:
+      return a;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) any_elements(const __grid_constant__ ElementTask t) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < t.p.n) store_any(t.y, i, t.p.y, any_value(t, i));
+}
+
+void run_elements(const ElementParams& p, const Launch& args) {
+  if (p.n == 0) return;
+  ElementTask t{.a = args.operands[0],
+                .b = p.n_operands > 1 ? args.operands[1] : nullptr,
+                .c = p.n_operands > 2 ? args.operands[2] : nullptr,
+                .y = args.results[0],
+                .p = p};
+  if (p.op == ElementOp::rescale) t.c = t.b, t.b = nullptr;
+  t.aligned = is_aligned(t.a, 16) && is_aligned(t.b, 16) && is_aligned(t.y, 16);
+  if (p.op <= kLastWideOp && is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.y)) {
+    visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
+      const unsigned grid = grid_of(ceil_div(p.n, kChunk));
+      if (grid <= kMostEarlyRows)
+        return launch_early(wide_elements<X>, grid, kThreads, args.stream, t);
+      wide_elements<X><<<grid, kThreads, 0, args.stream>>>(t);
+    });
+  } else {
+    any_elements<<<grid_of(ceil_div(p.n, kThreads)), kThreads, 0, args.stream>>>(t);
+  }
+  check_launch("elementwise");
+}
+
+constexpr KernelRow kRows[] = {
+    {KernelId::elementwise, stateless<ElementParams, run_elements>},
+    {KernelId::cast, stateless<ElementParams, run_elements>},
+    {KernelId::fill, prepare_fill},
+    {KernelId::iota, prepare_iota},
+    {KernelId::transpose, prepare_copies},
+    {KernelId::broadcast, prepare_copies},
+    {KernelId::slice, prepare_copies},
+    {KernelId::pad, prepare_copies},
+    {KernelId::concatenate, prepare_copies},
+    {KernelId::cache_write, stateless<CacheWriteParams, write_cache>},
+};
+
+}  // namespace
+
+void launch_cast(const CastCall& call, cudaStream_t stream) {
+  void* const from[] = {const_cast<void*>(call.from)};
+  void* const to[] = {call.to};
+  run_elements({.n = call.n, .a = call.x, .b = call.x, .c = call.x, .y = call.y},
+               {.operands = from, .results = to, .stream = stream});
+}
+
+std::span<const KernelRow> move_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,22 @@
+// The parts of the family's list.
+#pragma once
+
+#include "backends/cuda/kernels/common/element.cuh"
+#include "backends/cuda/params/move.h"
+
+namespace octet::cuda {
+
+std::unique_ptr<Prepared> prepare_fill(const Request& request);
+std::unique_ptr<Prepared> prepare_iota(const Request& request);
+std::unique_ptr<Prepared> prepare_copies(const Request& request);
+// n elements of one wide type to another, or to the same.
+struct CastCall {
+  const void* from = nullptr;
+  void* to = nullptr;
+  int64_t n = 0;
+  Dtype x = Dtype::f32, y = Dtype::f32;
+};
+void launch_cast(const CastCall& call, cudaStream_t stream);
+void write_cache(const CacheWriteParams& p, const Launch& args);
+
+}  // namespace octet::cuda

@@ -1,0 +1,228 @@
+// RMSNorm and LayerNorm of rows: a block takes a row at a time and holds it in registers between
+// its statistics and its result; the next row is on its way meanwhile.
+#include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/common/layer.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kMaxThreads = kFastCols / kChunk;
+constexpr int kAnyThreads = 256;
+
+// Sums over the block, each with slots of its own until the next but one.
+struct BlockSums {
+  float (*slots)[kMaxWarps];
+  int n_calls = 0;
+
+  __device__ float operator()(float v) { return block_sum(v, slots[n_calls++ % 2]); }
+};
+
+// The mean first, then the squares about it.
+template <bool kCentred>
+__device__ __forceinline__ NormRow statistics_of(const float (&v)[kChunk], bool active,
+                                                 const LayerArgs& a, BlockSums& sum) {
+  const auto cols = static_cast<float>(a.cols);
+  NormRow row{0, 1};
+  if constexpr (kCentred) {
+    float s = 0;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) s += v[i];
+    row.mean = sum(s) / cols;
+  }
+  float s0 = 0, s1 = 0;
+#pragma unroll
+  for (int i = 0; i < kChunk; i += 2) {
+    const float d0 = kCentred ? v[i] - row.mean : v[i];
+    const float d1 = kCentred ? v[i + 1] - row.mean : v[i + 1];
+    s0 = fmaf(d0, d0, s0);
+    s1 = fmaf(d1, d1, s1);
+  }
+  row.rstd = 1.0f / sqrtf(sum(active ? s0 + s1 : 0.0f) / cols + a.eps);
+  return row;
+}
+
+__device__ __forceinline__ void keep(const LayerArgs& a, int64_t row, const NormRow& made) {
+  if (threadIdx.x != 0) return;
+  if (a.mean != nullptr) a.mean[row] = made.mean;
+  if (a.rstd != nullptr) a.rstd[row] = made.rstd;
+}
+
+template <bool kCentred>
+__device__ __forceinline__ NormRow known_row(const LayerArgs& a, int64_t row) {
+  return {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
+}
+
+// Threads that a multiprocessor holds: 64 registers each, or 128 where there is more to keep.
+template <bool kCentred, Form F>
+inline constexpr int kResident = kCentred || F == Form::f32 ? 512 : 1024;
+
+template <bool kCentred, Form F, Out O>
+__global__ void __launch_bounds__(kMaxThreads, kResident<kCentred, F> / kMaxThreads)
+    norm_rows(const __grid_constant__ LayerArgs a) {
+  constexpr int W = kWidth<F>;
+  __shared__ float slots[2][kMaxWarps];
+  wait_for_previous();
+  start_next();
+  const Encoding e = begin_pass(a.scale);
+  const bool second = a.scale.pass == Pass::second;
+  if (second && !e.codes) return;
+  const int n_chunks = static_cast<int>(a.cols / kChunk), t = threadIdx.x;
+  const bool active = t < n_chunks;
+  const Place columns{t * W, n_chunks * W, active ? INT64_MAX : 0};
+  const auto place = [&](int64_t row) {
+    return Place{row * a.cols + columns.at, columns.step, columns.end};
+  };
+  const Affine<F> affine = load_affine<kCentred, F>(a, columns);
+  BlockSums sum{slots};
+  Largest largest;
+  Raw<F> next = {};
+  NormRow next_known{0, 1};
+  // The second pass goes backwards: what the first read last is still near.
+  const auto row_at = [&](int64_t i) { return second ? a.rows - 1 - i : i; };
+  const auto fetch = [&](int64_t i) {
+    if (i >= a.rows) return;
+    next = load_matrix<F, W>(a.x, place(row_at(i)));
+    if (a.known) next_known = known_row<kCentred>(a, row_at(i));
+  };
+  fetch(blockIdx.x);
+  for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
+    const int64_t row = row_at(i);
+    float v[kChunk];
+    unpack<F>(next, v);
+    NormRow made = next_known;
+    fetch(i + gridDim.x);
+    if (!a.known) {
+      made = statistics_of<kCentred>(v, active, a, sum);
+      keep(a, row, made);
+    }
+    normalize<kCentred, F>(made, affine, v);
+    if (e.amax && active) largest.add(v);
+    if constexpr (O == Out::wide) {
+      store_wide<W, kShort<F>>(a.y, place(row), v);
+    } else if (e.codes) {
+      store_codes<kCode<O>, W>(a.codes, place(row), v, e.inv_scale);
+    }
+  }
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+}
+
+// Any types, any number of columns: a row is read once for each of its sums.
+__device__ NormRow any_statistics(const LayerArgs& a, int64_t row, BlockSums& sum) {
+  const auto cols = static_cast<float>(a.cols);
+  NormRow made{0, 1};
+  if (a.layer == RowLayer::layer_norm) {
+    float s = 0;
+    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) s += load_any(a.x, row, c);
+    made.mean = sum(s) / cols;
+  }
+  float s = 0;
+  for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+    const float d = load_any(a.x, row, c) - made.mean;
+    s = fmaf(d, d, s);
+  }
+  made.rstd = 1.0f / sqrtf(sum(s) / cols + a.eps);
+  return made;
+}
+
+__global__ void __launch_bounds__(kMaxThreads) norm_rows_any(const __grid_constant__ LayerArgs a) {
+  __shared__ float slots[2][kMaxWarps];
+  const Encoding e = begin_pass(a.scale);
+  if (a.scale.pass == Pass::second && !e.codes) return;
+  BlockSums sum{slots};
+  Largest largest;
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+    NormRow made;
+    if (a.known) {
+      made = a.layer == RowLayer::layer_norm ? known_row<true>(a, row) : known_row<false>(a, row);
+    } else {
+      made = any_statistics(a, row, sum);
+      keep(a, row, made);
+    }
+    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+      float v = (load_any(a.x, row, c) - made.mean) * made.rstd;
+      if (a.weight.data != nullptr) v *= load_any(a.weight.data, a.weight.dtype, c);
+      if (a.bias.data != nullptr) v += load_any(a.bias.data, a.bias.dtype, c);
+      if (e.amax) largest.add(v);
+      emit_any(a, row * a.cols + c, v, e);
+    }
+  }
+  if (a.scale.pass == Pass::first) end_first_pass(a.scale, largest);
+}
+
+// Codes of codes have kernels of their own: for an amax, with codes (norm_once.cu) or without
+// (norm_codes.cu), and for codes where mean and rstd are known.
+bool is_first_of_codes(Form form, const LayerArgs& a) {
+  return form == Form::groups && a.scale.pass == Pass::first;
+}
+// With a scale that is given: statistics and codes at once.
+bool is_all_at_once(Form form, Out out, const LayerArgs& a) {
+  return form == Form::groups && out == Out::e4m3 && a.scale.pass == Pass::given && !a.known;
+}
+bool is_codes_of_codes(Form form, Out out, const LayerArgs& a) {
+  const bool in_32_bits = a.rows * (a.cols / kChunk) < INT32_MAX;
+  return form == Form::groups && out == Out::e4m3 && a.known && in_32_bits;
+}
+
+unsigned threads_for(const LayerArgs& a) {
+  return static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
+}
+
+template <bool kCentred, Form F>
+void launch_form(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
+  if (out == Out::wide && a.rows <= kMostEarlyRows) {
+    launch_early(norm_rows<kCentred, F, Out::wide>, grid.x, threads_for(a), stream, a);
+  } else if (out == Out::wide) {
+    norm_rows<kCentred, F, Out::wide><<<grid, threads_for(a), 0, stream>>>(a);
+  } else {
+    norm_rows<kCentred, F, Out::e4m3><<<grid, threads_for(a), 0, stream>>>(a);
+  }
+}
+
+template <bool kCentred, Form F>
+void launch_short(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
+  if (out != Out::hif8) return launch_form<kCentred, F>(out, a, grid, stream);
+  norm_rows<kCentred, F, Out::hif8><<<grid, threads_for(a), 0, stream>>>(a);
+}
+
+template <bool kCentred>
+void launch_kind(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(norm_blocks(form, a)));
+  if (form == Form::groups) {
+    launch_form<kCentred, Form::groups>(out, a, grid, stream);
+  } else if (form == Form::f32) {
+    launch_form<kCentred, Form::f32>(out, a, grid, stream);
+  } else if (form == Form::fp16) {
+    launch_short<kCentred, Form::fp16>(out, a, grid, stream);
+  } else {
+    launch_short<kCentred, Form::bf16>(out, a, grid, stream);
+  }
+}
+
+}  // namespace
+
+int norm_blocks(Form form, const LayerArgs& a) {
+  if (is_first_of_codes(form, a)) return norm_warp_blocks(a);
+  const int64_t threads = form == Form::any ? kAnyThreads : threads_for(a);
+  const bool few = a.layer == RowLayer::layer_norm || form == Form::f32;
+  return static_cast<int>(wave_blocks(a.rows, (few ? 512 : 1024) / threads, a.n_sm));
+}
+
+void launch_norm_rows(Form form, Out out, const LayerArgs& a, cudaStream_t stream) {
+  if (form == Form::any || out == Out::any) {
+    const auto grid = static_cast<unsigned>(norm_blocks(Form::any, a));
+    norm_rows_any<<<grid, kAnyThreads, 0, stream>>>(a);
+  } else if (is_first_of_codes(form, a)) {
+    a.scale.first_encodes ? launch_norm_once(a, stream) : launch_norm_amax(a, stream);
+  } else if (is_all_at_once(form, out, a)) {
+    launch_norm_once(a, stream);
+  } else if (is_codes_of_codes(form, out, a)) {
+    launch_norm_codes(a, stream);
+  } else if (a.layer == RowLayer::layer_norm) {
+    launch_kind<true>(form, out, a, stream);
+  } else {
+    launch_kind<false>(form, out, a, stream);
+  }
+  check_launch("norm_rows");
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,277 @@
+// Gradients of RMSNorm and LayerNorm. A block takes a row at a time, held in registers, the next on
+// its way; the sums over its rows for dw and db stay in registers too, go to scratch at the end and
+// are added over the blocks by a second kernel.
+#include "backends/cuda/kernels/common/layer.cuh"
+#include "backends/cuda/kernels/common/row_launch.cuh"
+#include "backends/cuda/kernels/common/row_sum.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kMaxThreads = kFastCols / kChunk;
+
+struct GradArgs {
+  Matrix dy, x;
+  Wide weight, addend, dx;
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+  float* partial = nullptr;  // [1 or 2, blocks, cols]: dw, db; null where there is no weight
+  int64_t rows = 0, cols = 0;
+  bool centred = false;
+  AmaxArgs amax;
+};
+
+// Two sums at once, as block_sum.
+__device__ __forceinline__ float2 block_sums(float2 v, float2* slots) {
+  const auto warp_sums = [](float2 s) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) {
+      s.x += __shfl_xor_sync(~0u, s.x, d);
+      s.y += __shfl_xor_sync(~0u, s.y, d);
+    }
+    return s;
+  };
+  v = warp_sums(v);
+  const int n_warps = blockDim.x / 32, lane = threadIdx.x % 32;
+  if (n_warps == 1) return v;
+  if (lane == 0) slots[threadIdx.x / 32] = v;
+  __syncthreads();
+  return warp_sums(lane < n_warps ? slots[lane] : make_float2(0, 0));
+}
+
+// One row's sixteen elements in a thread: h = (x - mean) rstd in place of x, dy; what they add to
+// dw and db; then dx in place of dy.
+template <bool kCentred, Form P>
+struct GradRow {
+  float h[kChunk], g[kChunk];
+
+  __device__ __forceinline__ void add_to(const NormRow& row, float (&dw)[kChunk],
+                                         float (&db)[kChunk]) {
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      h[i] = (kCentred ? h[i] - row.mean : h[i]) * row.rstd;
+      dw[i] = fmaf(g[i], h[i], dw[i]);
+      if constexpr (kCentred) db[i] += g[i];
+    }
+  }
+  // g = dy weight, and its sums: of g h and of g.
+  __device__ __forceinline__ float2 weigh(const Raw<P>& weight, bool weighted) {
+    if (weighted) {
+      float w[kChunk];
+      unpack<P>(weight, w);
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) g[i] *= w[i];
+    }
+    float2 sums = make_float2(0, 0);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      sums.x = fmaf(g[i], h[i], sums.x);
+      if constexpr (kCentred) sums.y += g[i];
+    }
+    return sums;
+  }
+  __device__ __forceinline__ void finish(float2 sums, float cols, float rstd) {
+    const float mean_gh = sums.x / cols, mean_g = kCentred ? sums.y / cols : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i)
+      g[i] = fmaf(-h[i], mean_gh, kCentred ? g[i] - mean_g : g[i]) * rstd;
+  }
+  __device__ __forceinline__ void add(const Raw<P>& addend, bool there) {
+    if (!there) return;
+    float c[kChunk];
+    unpack<P>(addend, c);
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) g[i] += c[i];
+  }
+};
+
+// A row of `bytes` bytes is on its way to the cache, 128 bytes a thread, and nothing waits for it.
+// There are threads enough: one for sixteen elements.
+__device__ __forceinline__ void announce_row(const void* data, int64_t row, int bytes) {
+  const int at = static_cast<int>(threadIdx.x) * 128;
+  if (at < bytes)
+    asm volatile(
+        "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(data) + row * bytes + at));
+}
+template <Form F>
+__device__ __forceinline__ void announce_matrix(const Matrix& m, int64_t row) {
+  const auto cols = static_cast<int>(m.cols);
+  announce_row(m.data, row, cols * (F == Form::f32 ? 4 : is_short(F) ? 2 : 1));
+  if constexpr (F == Form::groups) announce_row(m.scales, row, cols / kChunk * 2);
+}
+
+// Registers hold one row that is on its way, and its addend not yet; the cache takes more.
+template <Form F>
+__device__ __forceinline__ void announce_rows(const GradArgs& a, int64_t next, int64_t after) {
+  constexpr int kBytes = kPlain<F> == Form::f32 ? 4 : 2;
+  if (a.addend.data != nullptr && next < a.rows)
+    announce_row(a.addend.data, next, static_cast<int>(a.cols) * kBytes);
+  if (after >= a.rows) return;
+  announce_matrix<F>(a.x, after);
+  announce_matrix<kPlain<F>>(a.dy, after);
+}
+
+template <bool kCentred, Form F>
+__global__ void __launch_bounds__(kMaxThreads, 1) norm_grad(const __grid_constant__ GradArgs a) {
+  constexpr int W = kWidth<F>;
+  constexpr Form P = kPlain<F>;
+  constexpr bool kLate = kCentred && F == Form::f32;  // no registers left for the addend
+  constexpr bool kAmax = F != Form::f32;              // nor for a maximum
+  __shared__ float2 slots[2][kMaxWarps];
+  const int n_chunks = static_cast<int>(a.cols / kChunk), t = threadIdx.x;
+  const bool active = t < n_chunks;
+  const Place columns{t * W, n_chunks * W, active ? INT64_MAX : 0};
+  const auto place = [&](int64_t row) {
+    return Place{row * a.cols + columns.at, columns.step, columns.end};
+  };
+  const Raw<P> weight = load_vector<F>(a.weight, columns);
+  float dw[kChunk] = {}, db[kChunk] = {};
+  Raw<F> next_x = {};
+  Raw<P> next_dy = {};
+  NormRow next_stats{0, 0};
+  StoredLargest largest(a.amax);
+  const auto fetch = [&](int64_t row) {
+    if (row >= a.rows) return;
+    next_x = load_matrix<F, W>(a.x, place(row));
+    next_dy = load_matrix<P, W>(a.dy, place(row));
+    next_stats = {kCentred ? a.mean[row] : 0.0f, a.rstd[row]};
+  };
+  fetch(blockIdx.x);
+  announce_rows<F>(a, blockIdx.x, int64_t{blockIdx.x} + gridDim.x);
+  int parity = 0;
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
+    GradRow<kCentred, P> r;
+    unpack<F>(next_x, r.h);
+    unpack<P>(next_dy, r.g);
+    const NormRow stats = next_stats;
+    fetch(row + gridDim.x);
+    announce_rows<F>(a, row + gridDim.x, row + 2 * gridDim.x);
+    Raw<P> addend = {};
+    const auto fetch_addend = [&] {
+      if (a.addend.data != nullptr) addend = load_raw<P, W>(a.addend.data, nullptr, place(row));
+    };
+    if constexpr (!kLate) fetch_addend();
+    r.add_to(stats, dw, db);
+    const float2 mine = r.weigh(weight, a.weight.data != nullptr);
+    const float2 sums = block_sums(active ? mine : make_float2(0, 0), slots[parity]);
+    r.finish(sums, static_cast<float>(a.cols), stats.rstd);
+    if constexpr (kLate) fetch_addend();
+    r.add(addend, a.addend.data != nullptr);
+    if constexpr (kAmax) {
+      store_wide<W, kShort<F>>(a.dx, place(row), r.g, largest);
+    } else {
+      store_wide<W, kShort<F>>(a.dx, place(row), r.g);
+    }
+  }
+  if (kAmax && largest.wanted) end_amax(a.amax, active ? largest.all() : Largest{});
+  if (a.partial == nullptr) return;
+  store_wide<W>({a.partial, Dtype::f32}, place(blockIdx.x), dw);
+  if constexpr (kCentred)
+    store_wide<W>({a.partial + gridDim.x * a.cols, Dtype::f32}, place(blockIdx.x), db);
+}
+
+// Any types, any number of columns. A thread's columns are its own in the partial sums too.
+__global__ void __launch_bounds__(kMaxThreads) norm_grad_any(const __grid_constant__ GradArgs a) {
+  __shared__ float2 slots[2][kMaxWarps];
+  const float cols = static_cast<float>(a.cols);
+  float* const dw = a.partial == nullptr ? nullptr : a.partial + blockIdx.x * a.cols;
+  float* const db = dw == nullptr || !a.centred ? nullptr : dw + gridDim.x * a.cols;
+  for (int64_t c = threadIdx.x; c < a.cols && dw != nullptr; c += blockDim.x) {
+    dw[c] = 0;
+    if (db != nullptr) db[c] = 0;
+  }
+  int parity = 0;
+  Largest largest;
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, parity ^= 1) {
+    const NormRow stats{a.centred ? a.mean[row] : 0.0f, a.rstd[row]};
+    float2 sums = make_float2(0, 0);
+    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+      const float dy = load_any(a.dy, row, c);
+      const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
+      const float g = dy * load_or(a.weight, c, 1.0f);
+      sums.x = fmaf(g, h, sums.x);
+      sums.y += g;
+      if (dw != nullptr) dw[c] += dy * h;
+      if (db != nullptr) db[c] += dy;
+    }
+    sums = block_sums(sums, slots[parity]);
+    const float mean_gh = sums.x / cols, mean_g = a.centred ? sums.y / cols : 0.0f;
+    for (int64_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
+      const float h = (load_any(a.x, row, c) - stats.mean) * stats.rstd;
+      const float g = load_any(a.dy, row, c) * load_or(a.weight, c, 1.0f);
+      const int64_t at = row * a.cols + c;
+      const float dx = fmaf(-h, mean_gh, g - mean_g) * stats.rstd;
+      const float sum = a.addend.data == nullptr ? dx : dx + load_or(a.addend, at, 0.0f);
+      store_any(a.dx, at, sum);
+      largest.add(as_stored(a.dx.dtype, sum));
+    }
+  }
+  if (a.amax.partial != nullptr) end_amax(a.amax, largest);
+}
+
+template <bool kCentred>
+void launch_kind(Form form, const GradArgs& a, unsigned grid, cudaStream_t stream) {
+  const auto threads = static_cast<unsigned>(ceil_div(a.cols / kChunk, 32) * 32);
+  if (form == Form::groups) {
+    norm_grad<kCentred, Form::groups><<<grid, threads, 0, stream>>>(a);
+  } else if (form == Form::bf16) {
+    norm_grad<kCentred, Form::bf16><<<grid, threads, 0, stream>>>(a);
+  } else if (form == Form::fp16) {
+    norm_grad<kCentred, Form::fp16><<<grid, threads, 0, stream>>>(a);
+  } else {
+    norm_grad<kCentred, Form::f32><<<grid, threads, 0, stream>>>(a);
+  }
+}
+
+Form grad_form(const NormGradParams& p) {
+  if (p.cols > kFastCols) return Form::any;
+  const Form form = form_of(p.x, p.cols);
+  if (form == Form::f32 && p.amax.amax_at != kAbsent) return Form::any;
+  const bool fits = goes_with(form, p.dy.dtype) && goes_with(form, p.weight) &&
+                    goes_with(form, p.addend) && is_result(form, p.dx);
+  return fits ? form : Form::any;
+}
+
+void run_norm_grad(const NormGradParams& p, const Launch& launch) {
+  GradArgs a;
+  a.dy = matrix_of(p.dy, p.cols, launch);
+  a.x = matrix_of(p.x, p.cols, launch);
+  a.weight = operand_of(p.weight, launch);
+  a.addend = operand_of(p.addend, launch);
+  a.dx = result_of(p.dx, launch);
+  a.mean = operand_at<float>(launch, p.mean_at);
+  a.rstd = operand_at<float>(launch, p.rstd_at);
+  a.rows = p.rows;
+  a.cols = p.cols;
+  a.centred = p.layer == RowLayer::layer_norm;
+  a.amax = amax_of(p.amax, launch);
+  const int64_t n_blocks = grad_blocks(p.rows, p.cols);
+  // Behind the partial maxima.
+  if (p.weight.at != kAbsent)
+    a.partial = static_cast<float*>(launch.scratch) + (p.amax.amax_at == kAbsent ? 0 : kRowBlocks);
+  if (p.cols == 0 && p.amax.amax_at == kAbsent) return;
+  const auto grid = static_cast<unsigned>(n_blocks);
+  const Form form = grad_form(p);
+  if (form == Form::any) {
+    norm_grad_any<<<grid, 256, 0, launch.stream>>>(a);
+  } else if (a.centred) {
+    launch_kind<true>(form, a, grid, launch.stream);
+  } else {
+    launch_kind<false>(form, a, grid, launch.stream);
+  }
+  check_launch("norm_grad");
+  if (a.partial == nullptr || p.cols == 0) return;
+  launch_sum_parts(a.partial, {n_blocks, p.cols},
+                   {result_of(p.dw, launch), result_of(p.db, launch)}, launch.stream);
+}
+
+const KernelRow kRows[] = {{KernelId::rms_norm_grad, stateless<NormGradParams, run_norm_grad>},
+                           {KernelId::layer_norm_grad, stateless<NormGradParams, run_norm_grad>}};
+
+}  // namespace
+
+std::span<const KernelRow> norm_grad_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,82 @@
+// What the kernels of scales and codes share, and their parts of the family's list.
+#pragma once
+
+#include "backends/cuda/kernels/common/element.cuh"
+#include "backends/cuda/params/quantize.h"
+#include "formats/group_scale.h"
+
+namespace octet::cuda {
+
+inline constexpr float kMinScale = 0x1p-100f;
+
+// formats/quantize.h's scale_from_amax: f32, and rounded to BF16.
+__device__ __forceinline__ float tensor_scale(float amax, float inv_target) {
+  const float scale = amax * inv_target;
+  return amax == 0.0f ? 1.0f : scale < kMinScale ? kMinScale : scale;
+}
+__device__ __forceinline__ uint16_t group_scale(float amax, float inv_target) {
+  return from_float<Dtype::bf16>(
+      fminf(tensor_scale(amax, inv_target), largest_group_scale(inv_target)));
+}
+
+// formats/quantize.h's scale_from_amax for any rule, as the f32 that its stored bits decode to.
+struct ScaleMaker {
+  float target, inv_target;
+  ScaleRule rule;
+  Dtype type;  // f32, bf16, e8m0
+};
+__device__ __forceinline__ float power_scale_of(const ScaleMaker& m, float amax) {
+  const bool mx = m.type == Dtype::e8m0;
+  if (amax == 0.0f) return mx ? power_of_two(-127) : 1.0f;
+  const Unpacked a = unpack(amax), t = unpack(m.target);
+  const bool more = m.rule == ScaleRule::power_ceil && a.significand > t.significand;
+  const int exponent = a.exponent - t.exponent + (more ? 1 : 0);
+  return power_of_two(min(max(exponent, mx ? -127 : -100), 127));
+}
+__device__ __forceinline__ float make_scale(const ScaleMaker& m, float amax) {
+  if (m.rule != ScaleRule::linear) return power_scale_of(m, amax);
+  if (m.type == Dtype::bf16) return to_float<Dtype::bf16>(group_scale(amax, m.inv_target));
+  return tensor_scale(amax, m.inv_target);
+}
+// Scale i: bf16, or e8m0, whose code is the exponent of a power's bits.
+__device__ __forceinline__ void store_scale(void* scales, int64_t i, Dtype type, float scale) {
+  if (type == Dtype::e8m0) {
+    static_cast<uint8_t*>(scales)[i] = static_cast<uint8_t>(__float_as_uint(scale) >> 23);
+  } else {
+    static_cast<uint16_t*>(scales)[i] = from_float<Dtype::bf16>(scale);
+  }
+}
+
+// codes times their scales, as params/quantize.h says.
+struct DequantizeCall {
+  const void* codes = nullptr;
+  const void* scales = nullptr;
+  void* y = nullptr;
+  cudaStream_t stream = nullptr;
+};
+void launch_dequantize(const DequantizeParams& p, const DequantizeCall& call);
+void launch_dequantize_blocks(const DequantizeParams& p, const DequantizeCall& call);
+
+// Calls f.template operator()<D>() for the format of eight bits; throws ModuleError for another.
+template <int First = 0, typename F>
+auto visit_stored(Dtype dtype, F&& f) {
+  constexpr int kRow = next_format<has_codec>(First);
+  if constexpr (kRow < kFormatCount) {
+    if (dtype != kFormats[kRow].dtype) return visit_stored<kRow + 1>(dtype, f);
+    return f.template operator()<kFormats[kRow].dtype>();
+  } else {
+    throw ModuleError("[cuda] expected quantized data, got " + std::string(dtype_name(dtype)));
+  }
+}
+
+std::unique_ptr<Prepared> prepare_blocks(const Request& request);
+std::unique_ptr<Prepared> prepare_fake_quantize(const Request& request);
+std::unique_ptr<Prepared> prepare_periodic_scale(const Request& request);
+std::unique_ptr<Prepared> prepare_amax(const Request& request);
+std::unique_ptr<Prepared> prepare_any_of(const Request& request);
+std::unique_ptr<Prepared> prepare_scale(const Request& request);
+std::unique_ptr<Prepared> prepare_amax_quantize(const Request& request);
+std::unique_ptr<Prepared> prepare_groups(const Request& request);
+std::unique_ptr<Prepared> prepare_dequantize(const Request& request);
+
+}  // namespace octet::cuda

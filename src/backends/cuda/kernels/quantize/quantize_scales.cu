@@ -1,0 +1,250 @@
+// amax, any_of, and the scales made from amax: params/quantize.h.
+#include <algorithm>
+
+#include "backends/cuda/kernels/quantize/quantize_source.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kPacks = 4;                           // eights of a thread
+constexpr int kChunk = kThreads * kEight * kPacks;  // elements that a block reads at once
+constexpr int kAmaxOperands = 16;                   // of one launch
+constexpr int kFlagOperands = 256;                  // of one launch
+
+struct AmaxSources {
+  const void* x[kAmaxOperands];
+  int64_t n[kAmaxOperands];
+  int first_block[kAmaxOperands + 1];
+  Dtype dtype[kAmaxOperands];
+  bool aligned[kAmaxOperands];
+};
+
+struct AmaxTargets {
+  uint32_t* partial;  // of this launch's blocks
+  const uint32_t* all;
+  int n_partial;  // of all launches together
+  AmaxResults results;
+};
+
+// One element of any type; a flag that is set counts as Inf.
+__device__ __forceinline__ float load_operand(const void* x, int64_t i, Dtype dtype) {
+  if (dtype != Dtype::boolean) return load_wide(x, i, dtype);
+  return static_cast<const uint8_t*>(x)[i] != 0 ? __uint_as_float(kF32Inf) : 0.0f;
+}
+
+// By all threads of one block.
+__device__ void write_amax(const AmaxResults& to, const Magnitude& now, float largest) {
+  const float amax = __uint_as_float(now.top);
+  if (threadIdx.x == 0) {
+    if (to.amax != nullptr) *to.amax = amax;
+    if (to.nonfinite != nullptr) *to.nonfinite = now.flag != 0 ? 1 : 0;
+    if (to.scale != nullptr) *to.scale = scale_of(largest, amax, to.inv_target);
+  }
+  move_history(to.history, amax);
+}
+
+// The last block of all joins what they found.
+__device__ void end_amax(const AmaxTargets& to, const Magnitude& found) {
+  static unsigned int n_ended = 0;
+  __shared__ bool last;
+  const uint32_t mine = join_block(found);
+  if (threadIdx.x == 0) {
+    to.partial[blockIdx.x] = mine;
+    last = count_block(&n_ended, static_cast<unsigned>(to.n_partial));
+  }
+  __syncthreads();
+  if (!last) return;
+  Magnitude all;
+  for (int i = threadIdx.x; i < to.n_partial; i += kThreads) all.join_bits(__ldcg(to.all + i));
+  __shared__ uint32_t joined;
+  const uint32_t mine_of_all = join_block(all);
+  if (threadIdx.x == 0) joined = mine_of_all;
+  __syncthreads();
+  Magnitude now;
+  now.join_bits(joined);
+  const HistoryStep& history = to.results.history;
+  write_amax(to.results, now, largest_of(history.history, history.n));
+}
+
+// Whether the history gives the scale, and the amax is the quantizer's.
+__device__ bool leaves_amax(const AmaxSources& s, const AmaxResults& to) {
+  if (!to.leaves_first) return false;
+  const float largest = largest_of(to.history.history, to.history.n);
+  if (largest == 0) return false;
+  if (blockIdx.x != 0) return true;
+  Magnitude rest;
+  for (int k = 1; k < kAmaxOperands; ++k) {
+    if (s.n[k] == 1) rest.join(load_operand(s.x[k], 0, s.dtype[k]));
+  }
+  write_amax(to, rest, largest);
+  return true;
+}
+
+template <Dtype X>
+__global__ void __launch_bounds__(kThreads, X == Dtype::real ? 4 : 8)
+    amax_blocks(const __grid_constant__ AmaxSources s, const __grid_constant__ AmaxTargets to) {
+  if (leaves_amax(s, to.results)) return;
+  int k = 0;
+  while (static_cast<int>(blockIdx.x) >= s.first_block[k + 1]) ++k;
+  const void* x = s.x[k];
+  const Dtype dtype = s.dtype[k];
+  const int64_t n = s.n[k];
+  const int n_blocks = s.first_block[k + 1] - s.first_block[k];
+  const int block = static_cast<int>(blockIdx.x) - s.first_block[k];
+  Magnitude found;
+  // From the end: what was written last is still in the cache, and what is read last will be when
+  // the quantizer begins.
+  const int64_t last = (n - 1) / kChunk * kChunk;
+  for (int64_t base = last - int64_t{block} * kChunk; base >= 0;
+       base -= int64_t{n_blocks} * kChunk) {
+    if (s.aligned[k] && base + kChunk <= n) {
+      Raw8 raw[kPacks];
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p)
+        raw[p] = load_raw8(x, base + (p * kThreads + threadIdx.x) * kEight, known(X, dtype));
+      const uint32_t magnitude = magnitude_of<X>(raw, known(X, dtype));
+      if (magnitude < kF32Inf) {
+        found.top = max(found.top, magnitude);
+        continue;
+      }
+    }
+    for (int64_t i = base + threadIdx.x; i < min(n, base + kChunk); i += kThreads)
+      found.join(load_operand(x, i, dtype));
+  }
+  end_amax(to, found);
+}
+
+class AmaxKernel : public Prepared {
+ public:
+  explicit AmaxKernel(const Request& request) : launches_(request.tail<AmaxParams>()) {}
+  void launch(const Launch& args) override {
+    launches_.launch({.operands = args.operands,
+                      .scratch = args.scratch,
+                      .results = {.amax = args.out<float>(0), .nonfinite = args.out<uint8_t>(1)},
+                      .stream = args.stream});
+  }
+
+ private:
+  AmaxLaunches launches_;
+};
+
+struct Flags {
+  const uint8_t* x[kFlagOperands];
+  int64_t n[kFlagOperands];
+  int count;
+  bool joins;  // the result's own value takes part
+};
+
+__global__ void __launch_bounds__(kThreads)
+    any_flags(const __grid_constant__ Flags flags, bool* result) {
+  int any = threadIdx.x == 0 && flags.joins && *result;
+  for (int k = threadIdx.x; k < flags.count; k += kThreads) {
+    for (int64_t i = 0; i < flags.n[k]; ++i) any |= flags.x[k][i] != 0;
+  }
+  any = __syncthreads_or(any);  // all have read before the result, maybe an operand, is written
+  if (threadIdx.x == 0) *result = any != 0;
+}
+
+class AnyOfKernel : public Prepared {
+ public:
+  explicit AnyOfKernel(const Request& request) {
+    const auto tail = request.tail<AnyOfParams>();
+    n_.assign(tail.begin(), tail.end());
+  }
+  void launch(const Launch& args) override {
+    for (size_t first = 0; first < n_.size(); first += kFlagOperands) {
+      Flags flags{};
+      flags.count = static_cast<int>(std::min<size_t>(n_.size() - first, kFlagOperands));
+      flags.joins = first > 0;
+      for (int k = 0; k < flags.count; ++k) {
+        flags.x[k] = args.in<uint8_t>(static_cast<int>(first) + k);
+        flags.n[k] = n_[first + static_cast<size_t>(k)];
+      }
+      any_flags<<<1, kThreads, 0, args.stream>>>(flags, args.out<bool>(0));
+    }
+    check_launch("any_of");
+  }
+
+ private:
+  std::vector<int64_t> n_;
+};
+
+// The history moves by one place in steps of a block; a step writes only what it has read.
+__global__ void __launch_bounds__(kThreads)
+    scale_of_amax(ScaleParams p, const float* amax, const float* history, float* scale,
+                  float* next) {
+  const float now = *amax;
+  Magnitude of;
+  for (int64_t i = threadIdx.x; i < p.history; i += kThreads)
+    of.top = max(of.top, __float_as_uint(history[i] > 0 ? history[i] : 0.0f));
+  const float largest = __uint_as_float(join_block(of));
+  if (threadIdx.x == 0) *scale = tensor_scale(largest > 0 ? largest : now, 1.0f / p.target);
+  for (int64_t base = 0; base < p.history; base += kThreads) {
+    const int64_t i = base + threadIdx.x;
+    const float moved = i + 1 < p.history ? history[i + 1] : now;
+    __syncthreads();
+    if (i < p.history) next[i] = moved;
+  }
+}
+
+void run_scale(const ScaleParams& p, const Launch& args) {
+  const bool delayed = p.history > 0;
+  scale_of_amax<<<1, kThreads, 0, args.stream>>>(
+      p, args.in<float>(0), delayed ? args.in<float>(1) : nullptr, args.out<float>(0),
+      delayed ? args.out<float>(1) : nullptr);
+  check_launch("quant_scale");
+}
+
+}  // namespace
+
+AmaxLaunches::AmaxLaunches(std::span<const int64_t> sizes_and_dtypes) {
+  for (size_t i = 0; i + 1 < sizes_and_dtypes.size(); i += 2) {
+    const int64_t n = sizes_and_dtypes[i];
+    n_.push_back(n);
+    dtypes_.push_back(static_cast<Dtype>(sizes_and_dtypes[i + 1]));
+    n_blocks_ += blocks_of(n);
+    if (n <= 1) continue;  // read as what it is
+    alike_ = alike_ && (common_ == Dtype::real || dtypes_.back() == common_);
+    common_ = dtypes_.back();
+  }
+  if (common_ == Dtype::real) common_ = Dtype::f32;
+}
+
+void AmaxLaunches::launch(const AmaxCall& call) const {
+  auto* partial = static_cast<uint32_t*>(call.scratch);
+  AmaxTargets to{partial, partial, n_blocks_, call.results};
+  for (size_t first = 0; first < n_.size(); first += kAmaxOperands) {
+    AmaxSources s{};
+    for (size_t k = 0; k < kAmaxOperands; ++k) {
+      const size_t i = first + k;
+      const bool used = i < n_.size();
+      s.n[k] = used ? n_[i] : 0;
+      s.x[k] = used ? call.operands[i] : nullptr;
+      s.dtype[k] = used ? dtypes_[i] : Dtype::f32;
+      s.aligned[k] = is_aligned(s.x[k], 16);
+      s.first_block[k + 1] = s.first_block[k] + (used ? blocks_of(s.n[k]) : 0);
+    }
+    const int n_blocks = s.first_block[kAmaxOperands];
+    visit_common(common_, alike_,
+                 [&]<Dtype X>() { amax_blocks<X><<<n_blocks, kThreads, 0, call.stream>>>(s, to); });
+    to.partial += n_blocks;
+  }
+  check_launch("amax");
+}
+
+// An empty operand has a block too, which finds nothing.
+int AmaxLaunches::blocks_of(int64_t n) {
+  return static_cast<int>(std::clamp<int64_t>(ceil_div(n, kChunk), 1, kAmaxBlocks));
+}
+
+std::unique_ptr<Prepared> prepare_amax(const Request& request) {
+  return std::make_unique<AmaxKernel>(request);
+}
+std::unique_ptr<Prepared> prepare_any_of(const Request& request) {
+  return std::make_unique<AnyOfKernel>(request);
+}
+std::unique_ptr<Prepared> prepare_scale(const Request& request) {
+  return stateless<ScaleParams, run_scale>(request);
+}
+
+}  // namespace octet::cuda

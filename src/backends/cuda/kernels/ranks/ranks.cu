@@ -1,0 +1,436 @@
+// Between the GPUs of one host. Contract: params/ranks.h.
+#include <algorithm>
+#include <type_traits>
+
+#include "backends/cuda/kernels/common/element.cuh"
+#include "backends/cuda/kernels/ranks/meet.h"
+#include "backends/cuda/launch/context.h"
+#include "ir/ops/slots.h"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kLimbs = kExactLimbs;
+
+template <typename T>
+struct Peers {
+  T* at[kMostRanks];
+};
+template <typename T>
+Peers<T> peers_of(const RankLinks& links, const void* own) {
+  Peers<T> result{};
+  std::ranges::copy(links.peers<T>(own), result.at);
+  return result;
+}
+
+// Eight neighbours of a tensor whose first `there` elements exist; zeros behind them.
+template <Dtype D>
+struct Eight {
+  using Word = std::conditional_t<sizeof(Storage<D>) == 1, uint2, uint4>;
+  static constexpr int kWords = 8 * sizeof(Storage<D>) / sizeof(Word);
+  alignas(Word) Storage<D> at[8];
+
+  __device__ static Eight load(const Storage<D>* x, int64_t i, int64_t there) {
+    Eight result = {};
+    if (i + 8 <= there) {
+#pragma unroll
+      for (int k = 0; k < kWords; ++k)
+        reinterpret_cast<Word*>(result.at)[k] = reinterpret_cast<const Word*>(x + i)[k];
+    } else {
+      for (int j = 0; j < 8 && i + j < there; ++j) result.at[j] = x[i + j];
+    }
+    return result;
+  }
+  __device__ void store(Storage<D>* y, int64_t i, int64_t count) const {
+    if (i + 8 <= count) {
+#pragma unroll
+      for (int k = 0; k < kWords; ++k)
+        reinterpret_cast<Word*>(y + i)[k] = reinterpret_cast<const Word*>(at)[k];
+    } else {
+      for (int j = 0; j < 8 && i + j < count; ++j) y[i + j] = at[j];
+    }
+  }
+};
+
+// What sums are taken in: f32, bf16 and fp16 as they are, E4M3 times the tensor's scale.
+template <typename F>
+void visit_summand(Dtype dtype, F&& f) {
+  if (dtype == Dtype::e4m3) return f.template operator()<Dtype::e4m3>();
+  visit_wide(dtype, f);
+}
+
+// xs: where each rank's part of the result begins; scale: of E4M3.
+template <Dtype X, Dtype Y>
+__global__ void __launch_bounds__(kThreads)
+    sum_of_ranks(Peers<const Storage<X>> xs, const float* scale, const Storage<Y>* into,
+                 Storage<Y>* y, RankParams p) {
+  const float factor = is_quantized(X) ? *scale : 1.0f;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * 8;
+  const int64_t there = min(p.count, p.n - p.first);
+  int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
+  for (; i < p.count; i += stride) {
+    float sum[8] = {};
+    if (into != nullptr) {
+      const auto values = Eight<Y>::load(into, i, p.count);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum[j] = to_float<Y>(values.at[j]);
+    }
+#pragma unroll
+    for (int r = 0; r < static_cast<int>(kMostRanks); ++r) {
+      if (r >= p.ranks) break;
+      const auto values = Eight<X>::load(xs.at[r], i, there);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float plain = to_float<X>(values.at[j]);
+        const float value = is_quantized(X) ? __fmul_rn(plain, factor) : plain;
+        sum[j] = r == 0 && into == nullptr ? value : sum[j] + value;
+      }
+    }
+    Eight<Y> result;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) result.at[j] = from_float<Y>(sum[j]);
+    result.store(y, i, p.count);
+  }
+}
+
+// What copy engines are slow at: within one GPU.
+__global__ void __launch_bounds__(kThreads)
+    copy_run(const std::byte* from, std::byte* to, int64_t n_bytes) {
+  constexpr int kUnroll = 4;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t n = n_bytes / 16,
+                thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const auto* x = reinterpret_cast<const uint4*>(from);
+  auto* y = reinterpret_cast<uint4*>(to);
+  for (int64_t i = thread; i < n; i += kUnroll * stride) {
+    uint4 values[kUnroll];
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) {
+      if (i + k * stride < n) values[k] = x[i + k * stride];
+    }
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) {
+      if (i + k * stride < n) y[i + k * stride] = values[k];
+    }
+  }
+  for (int64_t i = 16 * n + thread; i < n_bytes; i += stride) to[i] = from[i];
+}
+
+unsigned grid_of(int n_sm, int64_t n_elems, int each) {
+  const int64_t blocks = (n_elems + int64_t{kThreads} * each - 1) / (int64_t{kThreads} * each);
+  return static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, int64_t{n_sm} * 8));
+}
+
+void copy_here(const std::byte* from, std::byte* to, int64_t n_bytes, const Launch& args) {
+  if (n_bytes == 0) return;
+  copy_run<<<grid_of(args.n_sm, n_bytes, 64), kThreads, 0, args.stream>>>(from, to, n_bytes);
+  check_launch("copying a shard");
+}
+
+// NaN is larger than any number.
+__global__ void max_of_floats(Peers<const float> xs, float* y, RankParams p) {
+  for (int64_t i = threadIdx.x; i < p.count; i += kThreads) {
+    float top = xs.at[0][i];
+    for (int r = 1; r < p.ranks; ++r) {
+      const float x = xs.at[r][i];
+      top = isnan(x) || x > top ? x : top;
+    }
+    y[i] = top;
+  }
+}
+__global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, RankParams p) {
+  for (int64_t i = threadIdx.x; i < p.count; i += kThreads) {
+    uint8_t any = 0;
+    for (int r = 0; r < p.ranks; ++r) any |= xs.at[r][i];
+    y[i] = any;
+  }
+}
+
+// Some gradients of one type, as many as kernel parameters hold; `end`: blocks of 256 elements of
+// this one and those before it.
+struct Gradients {
+  static constexpr int kMost = 128;
+  const void* at[kMost];
+  int64_t n[kMost], end[kMost];
+  int count = 0;
+};
+
+// A warp adds the squares of 256 elements, each lane eight neighbours, in a fixed order; then lane
+// i adds what the sum has in limb i (math/exact_sum.h).
+template <Dtype G>
+__global__ void __launch_bounds__(kThreads)
+    square_sums(const __grid_constant__ Gradients g, int64_t* limbs) {
+  static_assert(kLimbs < 32);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t n_warps = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
+  int64_t block = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
+  int tensor = 0;
+  unsigned long long limb = 0;  // of the lane behind the limbs': how many sums are not finite
+  for (; block < g.end[g.count - 1]; block += n_warps) {
+    while (block >= g.end[tensor]) ++tensor;
+    const int64_t first = (block - (tensor == 0 ? 0 : g.end[tensor - 1])) * 256 + lane * 8;
+    const auto values =
+        Eight<G>::load(static_cast<const Storage<G>*>(g.at[tensor]), first, g.n[tensor]);
+    double sum = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const double x = static_cast<double>(to_float<G>(values.at[j]));
+      sum += x * x;
+    }
+    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
+    if (!isfinite(sum)) {
+      limb += lane == kLimbs ? 1 : 0;
+    } else if (sum > 0) {
+      const ExactParts parts = exact_parts(sum);
+#pragma unroll
+      for (int i = 0; i < 3; ++i)
+        limb += lane == parts.limb + i ? static_cast<unsigned long long>(parts.bits[i]) : 0;
+    }
+  }
+  if (lane <= kLimbs && limb != 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(limbs) + lane, limb);
+}
+
+__global__ void clear_sum(int64_t* limbs) {
+  if (threadIdx.x <= kLimbs) limbs[threadIdx.x] = 0;
+}
+
+struct NormPlaces {
+  const float* clip;
+  float *norm, *grad_scale;
+  uint8_t* found;
+};
+
+__global__ void norm_of_sums(Peers<const int64_t> sums, int n_ranks, NormPlaces to) {
+  int64_t limbs[kLimbs + 1] = {};
+  for (int r = 0; r < n_ranks; ++r) {
+    for (int i = 0; i <= kLimbs; ++i) limbs[i] += sums.at[r][i];
+  }
+  const bool finite = limbs[kLimbs] == 0;
+  const double root = finite ? sqrt(exact_value(limbs)) : nan("");
+  const double most = *to.clip;
+  *to.norm = static_cast<float>(root);
+  *to.grad_scale = most > 0 ? static_cast<float>(fmin(1.0, most / (root + 1e-6))) : 1.0f;
+  *to.found = finite ? 0 : 1;
+}
+
+// A kernel between ranks: data moves while all are there.
+class Collective : public Prepared {
+ public:
+  Collective(const Request& request, int64_t ranks) : links_(request.context.links) {
+    is_alone_ = ranks == 1;
+    if (!is_alone_ && ranks != links_.n_ranks)
+      throw ModuleError("[cuda] expected a program for " + std::to_string(links_.n_ranks) +
+                        " ranks, got one for " + std::to_string(ranks));
+  }
+  void launch(const Launch& args) override {
+    if (args.is_finish) return finish(args);
+    if (args.begins_run) meet(links_, Meeting::before_run, args.stream);
+    move(args);
+    if (args.ends_run) meet(links_, Meeting::behind_run, args.stream);
+  }
+
+ protected:
+  virtual void move(const Launch& args) = 0;
+  virtual void finish(const Launch&) {}
+  const RankLinks& links() const { return links_; }
+  bool is_alone() const { return is_alone_; }  // every rank computes the whole by itself
+
+ private:
+  const RankLinks& links_;
+  bool is_alone_ = false;
+};
+
+class AllGather : public Collective {
+ public:
+  explicit AllGather(const Request& request)
+      : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {}
+  // The other ranks' parts, and at last its own.
+  void move(const Launch& args) override {
+    for (int step = 1; step < links().n_ranks; ++step) {
+      const int r = (links().rank + step) % links().n_ranks;
+      const Part part = part_of(r, args);
+      if (part.n_bytes > 0)
+        check(cudaMemcpyAsync(part.to, part.from, static_cast<size_t>(part.n_bytes),
+                              cudaMemcpyDefault, args.stream),
+              "all_gather");
+    }
+  }
+  void finish(const Launch& args) override {
+    const Part part = part_of(links().rank, args);
+    copy_here(part.from, part.to, part.n_bytes, args);
+  }
+
+ private:
+  struct Part {
+    const std::byte* from;
+    std::byte* to;
+    int64_t n_bytes;
+  };
+  Part part_of(int r, const Launch& args) const {
+    const int64_t width = dtype_bytes(p_.x), first = std::min(p_.n, r * p_.shard);
+    return {links().peers<const std::byte>(args.operands[0])[r],
+            args.out<std::byte>(0) + first * width, std::min(p_.shard, p_.n - first) * width};
+  }
+
+  RankParams p_;
+};
+
+class ReduceRanks : public Collective {
+ public:
+  explicit ReduceRanks(const Request& request)
+      : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {
+    is_scattered_ = p_.first < 0;
+    if (is_scattered_) p_.first = links().rank * p_.shard;
+  }
+  // Scattered: brings the other ranks' parts of this rank's shard, and adds them up at last.
+  void move(const Launch& args) override {
+    if (!is_scattered_) return add(args);
+    const int64_t width = dtype_bytes(p_.x);
+    const int64_t n = std::clamp<int64_t>(p_.n - p_.first, 0, p_.count);
+    const auto parts = links().peers<const std::byte>(args.operands[Reduce::x]);
+    for (int step = 1; n > 0 && step < links().n_ranks; ++step) {
+      const int r = (links().rank + step) % links().n_ranks;
+      check(cudaMemcpyAsync(static_cast<std::byte*>(args.scratch) + (step - 1) * p_.shard * width,
+                            parts[r] + p_.first * width, static_cast<size_t>(n * width),
+                            cudaMemcpyDefault, args.stream),
+            "reduce_scatter");
+    }
+  }
+  void finish(const Launch& args) override { add(args); }
+
+ private:
+  void add(const Launch& args) const {
+    if (p_.count == 0) return;
+    const auto* const scale = is_quantized(p_.x) ? args.in<float>(Reduce::scale) : nullptr;
+    visit_summand(p_.x, [&]<Dtype X>() {
+      const Peers<const Storage<X>> xs = parts_of<const Storage<X>>(args);
+      visit_wide(p_.y, [&]<Dtype Y>() {
+        const auto* into = p_.into ? args.in<Storage<Y>>(Reduce::into) : nullptr;
+        sum_of_ranks<X, Y><<<grid_of(args.n_sm, p_.count, 8), kThreads, 0, args.stream>>>(
+            xs, scale, into, args.out<Storage<Y>>(0), p_);
+      });
+    });
+    check_launch("reduce_ranks");
+  }
+
+  // Where each rank's part of the result begins.
+  template <typename T>
+  Peers<T> parts_of(const Launch& args) const {
+    const void* const x = args.operands[Reduce::x];
+    if (!is_scattered_) return peers_of<T>(links(), x);
+    Peers<T> result{};
+    result.at[links().rank] = static_cast<T*>(x) + p_.first;
+    for (int step = 1; step < links().n_ranks; ++step)
+      result.at[(links().rank + step) % links().n_ranks] =
+          static_cast<T*>(args.scratch) + (step - 1) * p_.shard;
+    return result;
+  }
+
+  RankParams p_;
+  bool is_scattered_ = false;
+};
+
+class MaxOfRanks : public Collective {
+ public:
+  explicit MaxOfRanks(const Request& request)
+      : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {}
+  void move(const Launch& args) override {
+    if (p_.x == Dtype::boolean) {
+      max_of_flags<<<1, kThreads, 0, args.stream>>>(
+          peers_of<const uint8_t>(links(), args.operands[0]), args.out<uint8_t>(0), p_);
+    } else {
+      max_of_floats<<<1, kThreads, 0, args.stream>>>(
+          peers_of<const float>(links(), args.operands[0]), args.out<float>(0), p_);
+    }
+    check_launch("max_of_ranks");
+  }
+
+ private:
+  RankParams p_;
+};
+
+class ShardedNorm : public Collective {
+ public:
+  explicit ShardedNorm(const Request& request)
+      : Collective(request, request.get<ShardedNormParams>().ranks) {
+    const auto tail = request.tail<ShardedNormParams>();
+    for (size_t i = 0; i + 1 < tail.size(); i += 2)
+      gradients_.push_back({tail[i], static_cast<Dtype>(tail[i + 1])});
+  }
+  void move(const Launch& args) override {
+    add_squares(args);
+    if (!is_alone()) meet(links(), Meeting::inside_run, args.stream);
+    add_sums(args);
+  }
+
+ private:
+  void add_squares(const Launch& args) const {
+    int64_t* const sum = sum_of(args);
+    clear_sum<<<1, 32, 0, args.stream>>>(sum);
+    Gradients some{};
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      const auto [n, dtype] = gradients_[i];
+      if (n > 0) {
+        const int64_t before = some.count == 0 ? 0 : some.end[some.count - 1];
+        some.at[some.count] = args.operands[i + 1];
+        some.n[some.count] = n;
+        some.end[some.count++] = before + (n + 255) / 256;
+      }
+      const bool is_last = i + 1 == gradients_.size() || gradients_[i + 1].second != dtype;
+      if (some.count == 0 || !(is_last || some.count == Gradients::kMost)) continue;
+      const unsigned blocks = grid_of(args.n_sm, some.end[some.count - 1] * 256, 32);
+      visit_wide(dtype, [&]<Dtype G>() {
+        square_sums<G><<<blocks, kThreads, 0, args.stream>>>(some, sum);
+      });
+      some.count = 0;
+    }
+    check_launch("sharded_norm");
+  }
+  void add_sums(const Launch& args) const {
+    using S = octet::GlobalNorm;
+    Peers<const int64_t> sums{};
+    sums.at[0] = sum_of(args);
+    if (!is_alone()) sums = peers_of<const int64_t>(links(), sums.at[0]);
+    norm_of_sums<<<1, 1, 0, args.stream>>>(
+        sums, is_alone() ? 1 : links().n_ranks,
+        {args.in<float>(S::clip), args.out<float>(S::norm), args.out<float>(S::grad_scale),
+         args.out<uint8_t>(S::found_nonfinite)});
+    check_launch("sharded_norm");
+  }
+
+  int64_t* sum_of(const Launch& args) const {
+    return is_alone() ? static_cast<int64_t*>(args.scratch) : links().board()->sum;
+  }
+  std::vector<std::pair<int64_t, Dtype>> gradients_;
+};
+
+void take_shard(const RankParams& p, const Launch& args) {
+  const int64_t width = dtype_bytes(p.x), n = std::clamp<int64_t>(p.n - p.first, 0, p.count);
+  auto* const y = args.out<std::byte>(0);
+  copy_here(args.in<std::byte>(0) + p.first * width, y, n * width, args);
+  if (n < p.count)
+    check(
+        cudaMemsetAsync(y + n * width, 0, static_cast<size_t>((p.count - n) * width), args.stream),
+        "take_shard");
+}
+
+template <typename T>
+std::unique_ptr<Prepared> make(const Request& request) {
+  return std::make_unique<T>(request);
+}
+
+constexpr KernelRow kRows[] = {{KernelId::take_shard, stateless<RankParams, take_shard>},
+                               {KernelId::all_gather, make<AllGather>},
+                               {KernelId::reduce_ranks, make<ReduceRanks>},
+                               {KernelId::max_of_ranks, make<MaxOfRanks>},
+                               {KernelId::sharded_norm, make<ShardedNorm>}};
+
+}  // namespace
+
+std::span<const KernelRow> rank_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

@@ -1,0 +1,266 @@
+// Rotary position embedding. A block takes as many rows at a time as its threads can make angles
+// for, one each, while the first elements are on their way.
+#include <cstring>
+
+#include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/common/row_launch.cuh"
+
+namespace octet::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBlocksPerSm = 4;
+static_assert(kMaxRopePairs == kThreads);
+
+struct RopeArgs {
+  Wide x, y;
+  const int32_t* positions = nullptr;
+  int64_t rows = 0;
+  int heads = 1, half = 1;
+  int rows_per_block = 1;
+  float sign = 1;  // of the sine: -1 turns back
+  AmaxArgs amax;
+  double frequency[kMaxRopePairs] = {};
+};
+
+struct Turn {
+  float cosine, sine;
+};
+
+// The angle of a position, a pair's frequency as a factor.
+__device__ __forceinline__ Turn turn_of(const RopeArgs& a, int position, double frequency) {
+  double sine, cosine;
+  sincos(static_cast<double>(position) * frequency, &sine, &cosine);
+  return {static_cast<float>(cosine), a.sign * static_cast<float>(sine)};
+}
+
+__device__ __forceinline__ float2 turned(const Turn& turn, float low, float high) {
+  return make_float2(fmaf(-high, turn.sine, low * turn.cosine),
+                     fmaf(low, turn.sine, high * turn.cosine));
+}
+
+// Eight pairs of bf16 or fp16 at a time.
+struct Pairs {
+  uint4 low, high;
+};
+// Turns of two neighbouring pairs.
+struct TwoTurns {
+  Turn even, odd;
+};
+constexpr int kTwos = 4;
+
+template <Dtype D>
+__device__ __forceinline__ Pairs turned(const TwoTurns (&turns)[kTwos], const Pairs& x) {
+  const uint32_t low[kTwos] = {x.low.x, x.low.y, x.low.z, x.low.w};
+  const uint32_t high[kTwos] = {x.high.x, x.high.y, x.high.z, x.high.w};
+  uint32_t out_low[kTwos], out_high[kTwos];
+#pragma unroll
+  for (int k = 0; k < kTwos; ++k) {
+    float u[2], v[2];
+    unpack_pair<D>(low[k], u);
+    unpack_pair<D>(high[k], v);
+    const float2 a = turned(turns[k].even, u[0], v[0]), b = turned(turns[k].odd, u[1], v[1]);
+    out_low[k] = pack_pair<D>(a.x, b.x);
+    out_high[k] = pack_pair<D>(a.y, b.y);
+  }
+  return {make_uint4(out_low[0], out_low[1], out_low[2], out_low[3]),
+          make_uint4(out_high[0], out_high[1], out_high[2], out_high[3])};
+}
+
+// A block takes rows_per_block rows at a time, `half` threads each: eight heads side by side, eight
+// pairs a thread. A thread stays with its row's pairs over the heads, so that it reads their turns
+// once, and kBatch heads are on their way while it turns those before, the next row's too.
+constexpr int kSideBySide = 8;
+constexpr int kBatch = 2;
+
+struct Spot {
+  int row, i;      // of a block's rows; the pair whose turn the thread makes
+  int head, pair;  // the first of those it turns
+  int made_at;     // where its turn lies
+
+  __device__ __forceinline__ explicit Spot(int half) {
+    const int thread = static_cast<int>(threadIdx.x), per_head = half / 8;
+    row = thread / half, i = thread - row * half;
+    head = i / per_head, pair = (i - head * per_head) * 8;
+    made_at = row * half + twos_at(half, i / 8, i / 2 % kTwos) * 2 + i % 2;
+  }
+  // The k-th two of the turns of eight pairs, within a row's: threads side by side read side by
+  // side.
+  static __device__ __forceinline__ int twos_at(int half, int eight, int k) {
+    return k * (half / 8) + eight;
+  }
+  // Threads behind the last whole row read what they do not use.
+  __device__ __forceinline__ void read(int half, const Turn* turns, TwoTurns (&to)[kTwos]) const {
+    const int of = kThreads % half == 0 || row < kThreads / half ? row : 0;
+    const auto* twos = reinterpret_cast<const float4*>(turns + of * half);
+#pragma unroll
+    for (int k = 0; k < kTwos; ++k) {
+      const float4 t = twos[twos_at(half, pair / 8, k)];
+      to[k] = {{t.x, t.y}, {t.z, t.w}};
+    }
+  }
+};
+
+__device__ __forceinline__ void load_pairs(const uint16_t* from, int half, Pairs& to) {
+  to.low = __ldcs(reinterpret_cast<const uint4*>(from));
+  to.high = __ldcs(reinterpret_cast<const uint4*>(from + half));
+}
+template <Dtype D>
+__device__ __forceinline__ void store_pairs(uint16_t* to, int half, const Pairs& from,
+                                            StoredLargest& largest) {
+  // Not plain stores, which the compiler takes apart into words here.
+  __stcg(reinterpret_cast<uint4*>(to), from.low);
+  __stcg(reinterpret_cast<uint4*>(to + half), from.high);
+  if (!largest.wanted) return;
+  const uint32_t words[8] = {from.low.x,  from.low.y,  from.low.z,  from.low.w,
+                             from.high.x, from.high.y, from.high.z, from.high.w};
+  largest.add_stored<D>(words);
+}
+
+// kHalf: pairs of a head, so that places are known when this is compiled; 0: any multiple of 8.
+template <Dtype D, int kHalf>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm)
+    rope_short(const __grid_constant__ RopeArgs a) {
+  // Two: who makes the next turns may be a barrier ahead of who reads the last.
+  __shared__ __align__(16) Turn turns[2][kThreads];
+  wait_for_previous();
+  start_next();
+  StoredLargest largest(a.amax);
+  const int half = kHalf != 0 ? kHalf : a.half, n_rows = kThreads / half;
+  const Spot spot(half);
+  // Heads of a row from this thread's first on.
+  const int mine = spot.row < n_rows ? a.heads - spot.head : 0;
+  const double frequency = spot.row < n_rows ? a.frequency[spot.i] : 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * n_rows;
+  const int step = kSideBySide * 2 * half, cols = a.heads * 2 * half;
+  const auto* x = static_cast<const uint16_t*>(a.x.data);
+  auto* y = static_cast<uint16_t*>(a.y.data);
+  int64_t row0 = static_cast<int64_t>(blockIdx.x) * n_rows;
+  int64_t at = (row0 + spot.row) * cols + spot.head * (2 * half) + spot.pair;
+  const int64_t to_next_row =
+      stride * cols - (a.heads - 1) / (kBatch * kSideBySide) * (kBatch * step);
+  int left = row0 + spot.row < a.rows ? mine : 0;
+  Pairs pairs[kBatch];
+#pragma unroll
+  for (int k = 0; k < kBatch; ++k) {
+    if (left > k * kSideBySide) load_pairs(x + at + k * step, half, pairs[k]);
+  }
+  int position = row0 + spot.row < a.rows ? a.positions[row0 + spot.row] : 0;
+  for (int parity = 0; row0 < a.rows; row0 += stride, parity ^= 1) {
+    if (spot.row < n_rows) turns[parity][spot.made_at] = turn_of(a, position, frequency);
+    const bool next_row = row0 + stride + spot.row < a.rows;
+    if (next_row) position = a.positions[row0 + stride + spot.row];
+    __syncthreads();
+    TwoTurns twos[kTwos];
+    spot.read(half, turns[parity], twos);
+    for (int begin = 0; begin < a.heads; begin += kBatch * kSideBySide) {
+      const bool last = begin + kBatch * kSideBySide >= a.heads;
+      const int64_t next = at + (last ? to_next_row : kBatch * step);
+      const int next_left = !last ? left - kBatch * kSideBySide : next_row ? mine : 0;
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        if (left > k * kSideBySide)
+          store_pairs<D>(y + at + k * step, half, turned<D>(twos, pairs[k]), largest);
+        if (next_left > k * kSideBySide) load_pairs(x + next + k * step, half, pairs[k]);
+      }
+      at = next, left = next_left;
+    }
+  }
+  if (largest.wanted) end_amax(a.amax, largest.all());
+}
+
+// turns[r * half + i] for the block's rows.
+__device__ __forceinline__ void make_turns(const RopeArgs& a, int64_t row0, Turn* turns) {
+  const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
+  if (r >= a.rows_per_block || row0 + r >= a.rows) return;
+  turns[threadIdx.x] = turn_of(a, a.positions[row0 + r], a.frequency[i]);
+}
+
+__global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
+  __shared__ Turn turns[kThreads];
+  Largest largest;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * a.rows_per_block;
+  for (int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block; row0 < a.rows;
+       row0 += stride) {
+    const int64_t left = a.rows - row0;
+    const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
+    __syncthreads();  // all have read the turns before
+    make_turns(a, row0, turns);
+    __syncthreads();
+    const int n = n_rows * a.heads * a.half;
+    for (int task = threadIdx.x; task < n; task += kThreads) {
+      const int head = task / a.half, i = task % a.half;
+      const int64_t at = (row0 * a.heads + head) * (2 * a.half) + i;
+      const float low = load_any(a.x.data, a.x.dtype, at);
+      const float high = load_any(a.x.data, a.x.dtype, at + a.half);
+      const float2 out = turned(turns[head / a.heads * a.half + i], low, high);
+      store_any(a.y, at, out.x);
+      store_any(a.y, at + a.half, out.y);
+      largest.add(as_stored(a.y.dtype, out.x));
+      largest.add(as_stored(a.y.dtype, out.y));
+    }
+  }
+  if (a.amax.partial != nullptr) end_amax(a.amax, largest);
+}
+
+class Rope : public Prepared {
+ public:
+  explicit Rope(const Request& request) : params_(request.get<RopeParams>()) {
+    const auto bits = request.tail<RopeParams>();
+    args_.half = params_.head_dim / 2;
+    if (args_.half > kMaxRopePairs || bits.size() != static_cast<size_t>(args_.half))
+      throw ModuleError("[cuda] rope: expected a frequency for each pair of a head");
+    std::memcpy(args_.frequency, bits.data(), bits.size_bytes());
+    args_.heads = params_.heads;
+    args_.rows = params_.rows;
+    args_.sign = params_.inverse ? -1.0f : 1.0f;
+    args_.rows_per_block = kThreads / args_.half;
+  }
+
+  void launch(const Launch& launch) override {
+    args_.amax = amax_of(params_.amax, launch);
+    if (params_.rows == 0 && args_.amax.partial == nullptr) return;
+    args_.x = operand_of(params_.x, launch);
+    args_.y = result_of(params_.y, launch);
+    args_.positions = launch.in<int32_t>(1);
+    const int64_t n_pieces = ceil_div(params_.rows, args_.rows_per_block);
+    const auto grid = static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, launch.n_sm));
+    const Dtype dtype = params_.x.dtype;
+    if (dtype != params_.y.dtype || dtype == Dtype::f32 || args_.half % 8 != 0) {
+      rope_any<<<grid, kThreads, 0, launch.stream>>>(args_);
+    } else if (dtype == Dtype::bf16) {
+      turn<Dtype::bf16>(grid, launch.stream);
+    } else {
+      turn<Dtype::fp16>(grid, launch.stream);
+    }
+    check_launch("rope");
+  }
+
+ private:
+  template <Dtype D>
+  void turn(unsigned grid, cudaStream_t stream) const {
+    const auto kernel = args_.half == 64 ? rope_short<D, 64> : rope_short<D, 0>;
+    if (args_.rows <= kMostEarlyRows) {
+      launch_early(kernel, grid, kThreads, stream, args_);
+    } else {
+      kernel<<<grid, kThreads, 0, stream>>>(args_);
+    }
+  }
+
+  RopeParams params_;
+  RopeArgs args_;
+};
+
+std::unique_ptr<Prepared> prepare_rope(const Request& request) {
+  return std::make_unique<Rope>(request);
+}
+
+const KernelRow kRows[] = {{KernelId::rope, prepare_rope}};
+
+}  // namespace
+
+std::span<const KernelRow> rope_kernels() {
+  return kRows;
+}
+
+}  // namespace octet::cuda

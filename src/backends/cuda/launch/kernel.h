@@ -1,0 +1,118 @@
+// How a kernel of the module looks: prepared once for its parameters, then launched any number of
+// times. One file a family in kernels/; module/table.cpp names them all.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "backends/cuda/kernel_id.h"
+
+namespace octet::cuda {
+
+struct Context;  // module/context.h
+
+// The arguments of one launch by slot: device addresses; nullptr for what is absent.
+struct Launch {
+  void* const* operands = nullptr;
+  void* const* results = nullptr;
+  void* scratch = nullptr;
+  cudaStream_t stream = nullptr;
+  int n_sm = 1;  // multiprocessors of the device
+  // Between ranks: they meet before, and behind; the second launch, which computes.
+  bool begins_run = false, ends_run = false, is_finish = false;
+
+  template <typename T>
+  const T* in(int slot) const {
+    return static_cast<const T*>(operands[slot]);
+  }
+  template <typename T>
+  T* out(int slot) const {
+    return static_cast<T*>(results[slot]);
+  }
+};
+
+class Prepared {
+ public:
+  virtual ~Prepared() = default;
+  // Only launches; throws ModuleError.
+  virtual void launch(const Launch& args) = 0;
+};
+
+// What a kernel is prepared from.
+struct Request {
+  Context& context;
+  std::span<const std::byte> params;
+  int64_t scratch_bytes = 0;
+
+  template <typename Params>
+  Params get() const {
+    if (params.size() < sizeof(Params)) throw std::length_error("[cuda] parameters are too short");
+    Params result;
+    std::memcpy(&result, params.data(), sizeof(Params));
+    return result;
+  }
+  // Entry i of the list behind Params.
+  template <typename Params>
+  std::span<const int64_t> tail() const {
+    return {reinterpret_cast<const int64_t*>(params.data() + sizeof(Params)),
+            (params.size() - sizeof(Params)) / sizeof(int64_t)};
+  }
+};
+
+using PrepareFn = std::unique_ptr<Prepared> (*)(const Request& request);
+
+struct KernelRow {
+  KernelId kernel;
+  PrepareFn prepare;
+};
+
+// For kernels that need nothing but their parameters: `run` launches.
+template <typename Params, void (*run)(const Params&, const Launch&)>
+std::unique_ptr<Prepared> stateless(const Request& request) {
+  struct Stateless : Prepared {
+    explicit Stateless(const Params& p) : params(p) {}
+    void launch(const Launch& args) override { run(params, args); }
+    Params params;
+  };
+  return std::make_unique<Stateless>(request.get<Params>());
+}
+
+class ModuleError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Throws ModuleError naming `what` unless the call succeeded.
+inline void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess)
+    throw ModuleError(std::string("[cuda] ") + what + ": " + cudaGetErrorString(status));
+}
+// After every <<<>>>: a launch's own error.
+inline void check_launch(const char* kernel) {
+  check(cudaGetLastError(), kernel);
+}
+
+// The lists of the folders of kernels/.
+std::span<const KernelRow> gemm_kernels();
+std::span<const KernelRow> attention_kernels();
+std::span<const KernelRow> layer_kernels();
+std::span<const KernelRow> norm_grad_kernels();
+std::span<const KernelRow> activation_grad_kernels();
+std::span<const KernelRow> grad_codes_kernels();
+std::span<const KernelRow> rope_kernels();
+std::span<const KernelRow> bias_kernels();
+std::span<const KernelRow> quantize_kernels();
+std::span<const KernelRow> loss_kernels();
+std::span<const KernelRow> adamw_kernels();
+std::span<const KernelRow> move_kernels();
+std::span<const KernelRow> draw_kernels();
+std::span<const KernelRow> reduce_kernels();
+std::span<const KernelRow> rank_kernels();
+
+}  // namespace octet::cuda

@@ -1,0 +1,93 @@
+#include "passes/rewrite/rewrite.h"
+
+#include "base/error.h"
+
+namespace octet {
+
+Rewriter::Rewriter(const Graph& from)
+    : from_(from), builder_(to_), map_(from.values.size(), kNoValue) {
+  to_.name = from.name;
+  to_.phase = from.phase;
+  to_.values.reserve(from.values.size());
+  to_.nodes.reserve(from.nodes.size());
+  for (const GraphInput& input : from.inputs) {
+    set(input.value, builder_.input(input.kind, input.name, from.type(input.value)));
+    to_.inputs.back().whole = input.whole;
+  }
+}
+
+ValueId Rewriter::map(ValueId old_id) const {
+  if (old_id == kNoValue) return kNoValue;
+  const ValueId id = map_[static_cast<size_t>(old_id)];
+  CHECK(id != kNoValue);
+  return id;
+}
+
+std::vector<ValueId> Rewriter::map(const std::vector<ValueId>& old_ids) const {
+  std::vector<ValueId> ids;
+  ids.reserve(old_ids.size());
+  for (const ValueId id : old_ids) ids.push_back(map(id));
+  return ids;
+}
+
+void Rewriter::set(const std::vector<ValueId>& old_ids, const std::vector<ValueId>& new_ids) {
+  CHECK(old_ids.size() == new_ids.size());
+  for (size_t i = 0; i < old_ids.size(); ++i) {
+    CHECK((old_ids[i] == kNoValue) == (new_ids[i] == kNoValue));
+    if (old_ids[i] != kNoValue) set(old_ids[i], new_ids[i]);
+  }
+}
+
+std::vector<ValueId> Rewriter::copy(const Node& node) {
+  builder_.tag = node.tag;
+  std::vector<ValueId> operands = map(node.operands);
+  std::vector<ValueId> results = to_.phase == from_.phase && reads_the_same(node, operands)
+                                     ? append(node, std::move(operands))
+                                     : builder_.emit_typed(node.op, node.attrs, std::move(operands),
+                                                           result_dtypes(from_, node));
+  set(node.results, results);
+  return results;
+}
+
+bool Rewriter::reads_the_same(const Node& node, const std::vector<ValueId>& operands) const {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] != kNoValue && to_.type(operands[i]) != from_.type(node.operands[i]))
+      return false;
+  }
+  return true;
+}
+
+std::vector<ValueId> Rewriter::append(const Node& node, std::vector<ValueId> operands) {
+  Node copied{.op = node.op,
+              .attrs = node.attrs,
+              .operands = std::move(operands),
+              .results = node.results,
+              .tag = node.tag};
+  for (ValueId& id : copied.results) {
+    if (id == kNoValue) continue;
+    Value value = from_.values[static_cast<size_t>(id)];
+    value.producer = static_cast<NodeId>(to_.nodes.size());
+    id = static_cast<ValueId>(to_.values.size());
+    to_.values.push_back(std::move(value));
+  }
+  std::vector<ValueId> results = copied.results;
+  to_.nodes.push_back(std::move(copied));
+  return results;
+}
+
+Graph Rewriter::finish() {
+  for (const GraphOutput& output : from_.outputs) {
+    builder_.output(output.name, map(output.value), map(output.updates));
+  }
+  return std::move(to_);
+}
+
+Graph filter_nodes(const Graph& graph, const std::function<bool(NodeId)>& keep) {
+  Rewriter rewriter(graph);
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (keep(static_cast<NodeId>(n))) rewriter.copy(graph.nodes[n]);
+  }
+  return rewriter.finish();
+}
+
+}  // namespace octet

@@ -1,0 +1,217 @@
+#include "passes/rewrite/simplify.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "ir/print.h"
+#include "passes/rewrite/rewrite.h"
+
+namespace octet {
+namespace {
+
+const Node* producer(const Graph& graph, ValueId id) {
+  const NodeId node = id == kNoValue ? kNoNode : graph.values[static_cast<size_t>(id)].producer;
+  return node == kNoNode ? nullptr : &graph.nodes[static_cast<size_t>(node)];
+}
+
+bool is_fill(const Graph& graph, ValueId id, double value) {
+  const Node* node = producer(graph, id);
+  return node != nullptr && node->op == OpCode::fill &&
+         std::get<FillAttrs>(node->attrs).value == value;
+}
+
+bool is_identity_perm(const Shape& perm) {
+  for (size_t i = 0; i < perm.size(); ++i) {
+    if (perm[i] != static_cast<int64_t>(i)) return false;
+  }
+  return true;
+}
+
+// The operand that this node's single result equals, if there is one. (-0 + 0 is +0: no op here
+// tells them apart.)
+std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
+  if (node.results.size() != 1 || node.operands.empty()) return std::nullopt;
+  const ValueId x = node.in(Unary::x), y = node.out(Unary::y);
+  if (x == kNoValue) return std::nullopt;
+  const bool same_type = graph.type(x) == graph.type(y);
+  const ValueId other = node.in(Binary::b);
+  switch (node.op) {
+    case OpCode::stop_gradient:
+    case OpCode::reshape:
+    case OpCode::cast:
+      return same_type ? std::optional(x) : std::nullopt;
+    case OpCode::broadcast:
+      return same_type && is_identity_perm(std::get<BroadcastAttrs>(node.attrs).axes)
+                 ? std::optional(x)
+                 : std::nullopt;
+    case OpCode::transpose:
+      return same_type && is_identity_perm(std::get<TransposeAttrs>(node.attrs).perm)
+                 ? std::optional(x)
+                 : std::nullopt;
+    case OpCode::add:
+    case OpCode::mul: {
+      const double unit = node.op == OpCode::add ? 0 : 1;
+      if (is_fill(graph, other, unit) && same_type) return x;
+      if (is_fill(graph, x, unit) && graph.type(other) == graph.type(y)) return other;
+      return std::nullopt;
+    }
+    case OpCode::sub:
+      return is_fill(graph, other, 0) && same_type ? std::optional(x) : std::nullopt;
+    case OpCode::div:
+      return is_fill(graph, other, 1) && same_type ? std::optional(x) : std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Two moves in a row are one; returns the attributes and operand of that one.
+std::optional<std::pair<Attrs, ValueId>> merged_move(const Graph& graph, const Node& node) {
+  const Node* inner = node.operands.size() == 1 ? producer(graph, node.in(Unary::x)) : nullptr;
+  if (inner == nullptr || inner->op != node.op) return std::nullopt;
+  if (node.op == OpCode::reshape) return std::pair(node.attrs, inner->in(Unary::x));
+  if (node.op != OpCode::transpose) return std::nullopt;
+  const Shape& outer_perm = std::get<TransposeAttrs>(node.attrs).perm;
+  const Shape& inner_perm = std::get<TransposeAttrs>(inner->attrs).perm;
+  Shape perm;
+  for (const int64_t axis : outer_perm) perm.push_back(inner_perm[static_cast<size_t>(axis)]);
+  return std::pair(Attrs(TransposeAttrs{.perm = perm}), inner->in(Unary::x));
+}
+
+// The text that two nodes share exactly when they compute the same thing.
+std::string key_of(const Graph& graph, const Node& node) {
+  Node plain = node;
+  plain.tag = {};
+  std::string text = print(graph, plain);
+  return text.substr(text.find('='));
+}
+
+}  // namespace
+
+Graph remove_dead(Graph graph) {
+  std::vector<bool> live(graph.values.size(), false);
+  for (const GraphOutput& output : graph.outputs) live[static_cast<size_t>(output.value)] = true;
+  std::vector<bool> keep(graph.nodes.size(), false);
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    for (const ValueId id : graph.nodes[n].results)
+      keep[n] = keep[n] || (id != kNoValue && live[static_cast<size_t>(id)]);
+    if (!keep[n]) continue;
+    for (const ValueId id : graph.nodes[n].operands) {
+      if (id != kNoValue) live[static_cast<size_t>(id)] = true;
+    }
+  }
+  if (std::find(keep.begin(), keep.end(), false) == keep.end()) return graph;
+  return filter_nodes(graph, [&](NodeId n) { return keep[static_cast<size_t>(n)]; });
+}
+
+Graph merge_common(const Graph& graph) {
+  Rewriter rewriter(graph);
+  std::unordered_map<std::string, std::vector<ValueId>> seen;
+  for (const Node& node : graph.nodes) {
+    Node mapped = node;
+    mapped.operands = rewriter.map(node.operands);
+    // Types of the results stand in the key; operands are those of the new graph.
+    std::string key = key_of(graph, mapped);
+    const auto it = seen.find(key);
+    if (it != seen.end()) {
+      rewriter.set(node.results, it->second);
+    } else {
+      seen.emplace(std::move(key), rewriter.copy(node));
+    }
+  }
+  return rewriter.finish();
+}
+
+Graph remove_identities(const Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes) {
+    if (const auto same = identity_of(graph, node)) {
+      rewriter.set(node.out(Unary::y), rewriter.map(*same));
+    } else if (const auto move = merged_move(graph, node)) {
+      rewriter.builder().tag = node.tag;
+      const Dtype dtype = graph.type(node.out(Unary::y)).dtype;
+      const auto results = rewriter.builder().emit_typed(node.op, move->first,
+                                                         {rewriter.map(move->second)}, {&dtype, 1});
+      rewriter.set(node.results, results);
+    } else {
+      rewriter.copy(node);
+    }
+  }
+  return rewriter.finish();
+}
+
+// Whether two graphs print alike, to the bits of their numbers: a NaN among attributes is no
+// difference, as it is to ==, which would go on for ever.
+bool is_same(const Graph& a, const Graph& b) {
+  if (a == b) return true;
+  if (a.nodes.size() != b.nodes.size() || a.values != b.values) return false;
+  return print(a) == print(b);
+}
+
+Graph simplify(const Graph& graph) {
+  Graph current = graph;
+  for (;;) {
+    Graph next = remove_dead(merge_common(merge_pads(remove_identities(current))));
+    if (is_same(next, current)) return next;
+    current = std::move(next);
+  }
+}
+
+namespace {
+
+// An op that became the same op on other operands still rounds its result once.
+void retype_same_op(Graph& graph, ValueId result, OpCode op, Dtype dtype) {
+  Value& value = graph.values[static_cast<size_t>(result)];
+  const bool is_same =
+      value.producer != kNoNode && graph.nodes[static_cast<size_t>(value.producer)].op == op;
+  if (is_same && is_float(value.type.dtype) && !is_quantized(dtype)) value.type.dtype = dtype;
+}
+
+}  // namespace
+
+Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const Node&)>& wanted) {
+  Graph current = graph;
+  for (bool changed = true; changed;) {
+    changed = false;
+    Rewriter rewriter(current);
+    for (const Node& node : current.nodes) {
+      const OpDef& def = op_def(node.op);
+      if (def.decompose == nullptr || !wanted(current, node)) {
+        rewriter.copy(node);
+        continue;
+      }
+      Node mapped = node;
+      mapped.operands = rewriter.map(node.operands);
+      rewriter.builder().tag = node.tag;
+      auto results = def.decompose(rewriter.builder(), mapped);
+      CHECK(results.size() == node.results.size());
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (node.results[i] == kNoValue) continue;
+        if (rewriter.builder().type(results[i]).shape != current.type(node.results[i]).shape) {
+          throw Error(ErrorCode::internal, "[decompose] {} gives {} where the op gives {}",
+                      def.name, to_string(rewriter.builder().type(results[i])),
+                      to_string(current.type(node.results[i])));
+        }
+        const Dtype dtype = current.type(node.results[i]).dtype;
+        retype_same_op(rewriter.builder().graph(), results[i], node.op, dtype);
+        if (rewriter.builder().type(results[i]).dtype != dtype) {
+          results[i] =
+              rewriter.builder().emit_typed(OpCode::cast, NoAttrs{}, {results[i]}, {&dtype, 1})[0];
+        }
+      }
+      rewriter.set(node.results, results);
+      changed = true;
+    }
+    current = rewriter.finish();
+  }
+  return current;
+}
+
+Graph decompose_all(const Graph& graph) {
+  return decompose(graph, [](const Graph&, const Node&) { return true; });
+}
+
+}  // namespace octet
