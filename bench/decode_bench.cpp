@@ -37,12 +37,13 @@ std::vector<std::byte> random_block(Dtype dtype) {
   return bytes;
 }
 
-class DecodeRunner {
+// One function of a model with random weights, its last rows the last of the texts.
+class FunctionRunner {
  public:
-  DecodeRunner(const BenchMachine& machine, const DecodeCase& what)
-      : spec_(resolved(what.spec)),
-        key_{machine.is_gpu() ? function::pick : function::decode,
-             {.batch = what.texts, .seq = 1, .cache = what.context}},
+  FunctionRunner(const BenchMachine& machine, const DecodeCase& what, const FunctionKey& key)
+      : device_(*machine.backend.device),
+        spec_(resolved(what.spec)),
+        key_(key),
         program_(options(what), *machine.backend.catalogue, {key_}) {
     const Plan& plan = program_.plan(key_.name, key_.size);
     int64_t bytes[kLaneCount];
@@ -50,21 +51,28 @@ class DecodeRunner {
     arenas_ = std::make_unique<Arenas>(*machine.backend.device, bytes);
     bound_ = std::make_unique<BoundPlan>(plan, *machine.backend.catalogue, *arenas_);
     fill_slots();
-    const auto n = static_cast<size_t>(what.texts);
-    positions_.assign(n, static_cast<int32_t>(what.context - 1));
-    for (size_t i = 0; i < n; ++i)
-      tokens_.push_back(static_cast<int32_t>(i * 7919 % static_cast<size_t>(spec_.vocab)));
-    read_.resize(static_cast<size_t>(output_type().n_bytes()));
+    for (int64_t row = 0; row < key.size.batch * key.size.seq; ++row) {
+      const int64_t t = row % key.size.seq;
+      positions_.push_back(static_cast<int32_t>(what.context - key.size.seq + t));
+      tokens_.push_back(static_cast<int32_t>(row * 7919 % spec_.vocab));
+    }
+    if (output() != nullptr) read_.resize(static_cast<size_t>(output_type().n_bytes()));
   }
 
   double step_ms(Profile* profile = nullptr) {
     if (profile != nullptr) profile->begin_step(1);
     const auto start = std::chrono::steady_clock::now();
     const auto n_bytes = static_cast<int64_t>(tokens_.size() * sizeof(int32_t));
-    bound_->write_input("tokens", tokens_.data(), n_bytes);
+    for (const char* name : {"tokens", "labels"}) {
+      if (bound_->has_input(name)) bound_->write_input(name, tokens_.data(), n_bytes);
+    }
     bound_->write_input("positions", positions_.data(), n_bytes);
     profile != nullptr ? bound_->run(profile->observer()) : bound_->run();
-    bound_->read_output(output(), read_.data(), std::ssize(read_));
+    if (output() != nullptr) {
+      bound_->read_output(output(), read_.data(), std::ssize(read_));
+    } else {
+      device_.synchronize();
+    }
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
         .count();
   }
@@ -102,7 +110,13 @@ class DecodeRunner {
     }
     CHECK(false);
   }
-  const char* output() const { return key_.name == function::pick ? "token" : "logits"; }
+  // What the host reads; nullptr: nothing.
+  const char* output() const {
+    for (const char* name : {"token", "logits", "loss"}) {
+      if (bound_->has_output(name)) return name;
+    }
+    return nullptr;
+  }
   const TensorType& output_type() const {
     const Graph& graph = bound_->plan().graph;
     return graph.type(graph.find_output(output())->value);
@@ -120,6 +134,7 @@ class DecodeRunner {
     }
   }
 
+  Device& device_;
   ModelSpec spec_;
   FunctionKey key_;
   Program program_;
@@ -129,22 +144,56 @@ class DecodeRunner {
   std::vector<std::byte> read_;
 };
 
+// Median milliseconds.
+double time_of(FunctionRunner& runner, int rounds) {
+  for (int i = 0; i < kWarmUp; ++i) runner.step_ms();
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) times.push_back(runner.step_ms());
+  return median(times);
+}
+
+std::string name_of(const char* what, const DecodeCase& of) {
+  const std::string name = fmt::format("{} {}", what, of.recipe);
+  return of.weights == FrozenFormat::as_computed
+             ? name
+             : fmt::format("{}, weights {}", name, enum_name(of.weights));
+}
+std::string shape_of(const ModelSpec& spec, const DecodeCase& what) {
+  return fmt::format("{} {:.2f} M, {} x {} tokens", model_def(spec.kind).name,
+                     static_cast<double>(parameter_count(spec)) / 1e6, what.texts, what.context);
+}
+
 }  // namespace
+
+BenchRow bench_prefill(const BenchMachine& machine, const DecodeCase& what) {
+  const std::string name = name_of("prefill", what);
+  machine.log.info("bench: {}", name);
+  const auto ms_of = [&](const FunctionKey& key) {
+    FunctionRunner runner(machine, what, key);
+    return time_of(runner, what.rounds);
+  };
+  const BatchSize size{.batch = what.texts, .seq = what.context};
+  BatchSize cached = size;
+  cached.cache = what.context;
+  const double forward_ms = ms_of({function::evaluate, size});
+  const double ms = ms_of({function::fill, cached});
+  BenchRow row = machine.row(name, shape_of(resolved(what.spec), what));
+  row.value = static_cast<double>(what.texts * what.context) / (ms / 1000);
+  row.unit = "tokens/s";
+  row.baseline = "forward and loss";
+  row.ratio = forward_ms / ms;
+  return row;
+}
 
 BenchRows bench_decode(const BenchMachine& machine, const DecodeCase& what,
                        const Ceilings& ceilings, KernelRows kernel_rows) {
-  std::string name = "decode " + what.recipe;
-  if (what.weights != FrozenFormat::as_computed)
-    name += fmt::format(", weights {}", enum_name(what.weights));
+  const std::string name = name_of("decode", what);
   machine.log.info("bench: {}", name);
-  DecodeRunner runner(machine, what);
-  for (int i = 0; i < kWarmUp; ++i) runner.step_ms();
-  std::vector<double> times;
-  for (int i = 0; i < what.rounds; ++i) times.push_back(runner.step_ms());
-  const double ms = median(times);
-  const std::string shape = fmt::format(
-      "{} {:.2f} M, {} x {} tokens", model_def(runner.spec().kind).name,
-      static_cast<double>(parameter_count(runner.spec())) / 1e6, what.texts, what.context);
+  FunctionRunner runner(machine, what,
+                        {machine.is_gpu() ? function::pick : function::decode,
+                         {.batch = what.texts, .seq = 1, .cache = what.context}});
+  const double ms = time_of(runner, what.rounds);
+  const std::string shape = shape_of(runner.spec(), what);
   BenchRow speed = machine.row(name, shape);
   speed.value = static_cast<double>(what.texts) / (ms / 1000);
   speed.unit = "tokens/s";

@@ -25,4 +25,8 @@ struct DecodeCase {
 BenchRows bench_decode(const BenchMachine& machine, const DecodeCase& what,
                        const Ceilings& ceilings, KernelRows kernel_rows = KernelRows::no);
 
+// A row, "prefill NAME": tokens/s of `context` tokens of each text into the cache, without logits;
+// baseline: the forward pass and loss of the same tokens without a cache.
+BenchRow bench_prefill(const BenchMachine& machine, const DecodeCase& what);
+
 }  // namespace octet

@@ -77,7 +77,7 @@ class BenchRun {
       const auto kernel_rows = flags_.by_kernel ? KernelRows::yes : KernelRows::no;
       add(bench_steps(machine_, rounds({}), ceilings_, kernel_rows));
     }
-    if (flags_.what == "decode") add(decode());
+    if (flags_.what == "decode" || flags_.what == "prefill") add(generation());
     if (flags_.what == "layer") add(bench_layers(machine_, rounds({"model.layers=1"}), ceilings_));
     if (wants("optimizer")) {
       machine_.log.info("bench: optimizer");
@@ -112,7 +112,7 @@ class BenchRun {
   // Decoding with the kernels of `octet generate`.
   KernelNeeds needs() const {
     return {.deterministic = config("bf16", {}).train.deterministic,
-            .same_rows = flags_.what == "decode"};
+            .same_rows = flags_.what == "decode" || flags_.what == "prefill"};
   }
 
   // `first` comes before the user's own settings.
@@ -151,20 +151,20 @@ class BenchRun {
     return all;
   }
 
-  BenchRows decode() {
+  BenchRows generation() {
     BenchRows all;
     for (const std::string& recipe :
          recipes_.empty() ? std::vector<std::string>{"bf16"} : recipes_) {
       const auto kernel_rows = flags_.by_kernel ? KernelRows::yes : KernelRows::no;
-      const BenchRows rows =
-          bench_decode(machine_,
-                       {.spec = model_from_config(posix_files(), config(recipe, {})),
-                        .recipe = recipe,
-                        .weights = flags_.weights,
-                        .texts = flags_.texts,
-                        .context = flags_.context,
-                        .rounds = flags_.rounds},
-                       ceilings_, kernel_rows);
+      const DecodeCase what{.spec = model_from_config(posix_files(), config(recipe, {})),
+                            .recipe = recipe,
+                            .weights = flags_.weights,
+                            .texts = flags_.texts,
+                            .context = flags_.context,
+                            .rounds = flags_.rounds};
+      const BenchRows rows = flags_.what == "decode"
+                                 ? bench_decode(machine_, what, ceilings_, kernel_rows)
+                                 : BenchRows{bench_prefill(machine_, what)};
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;
@@ -229,14 +229,10 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
   const std::string all = "no WHAT";
   const std::string what = flags.what.empty() ? all : flags.what;
   const std::vector<std::pair<const char*, std::vector<std::string>>> uses = {
-      {"--ranks", {"step", "links"}},
-      {"--over", {"step", "links"}},
-      {"--by-kernel", {all, "step", "decode"}},
-      {"--params", {all, "optimizer"}},
-      {"--documents", {all, "layer", "step"}},
-      {"--texts", {"decode"}},
-      {"--context", {"decode"}},
-      {"--weights", {"decode"}}};
+      {"--ranks", {"step", "links"}},           {"--over", {"step", "links"}},
+      {"--by-kernel", {all, "step", "decode"}}, {"--params", {all, "optimizer"}},
+      {"--documents", {all, "layer", "step"}},  {"--texts", {"decode", "prefill"}},
+      {"--context", {"decode", "prefill"}},     {"--weights", {"decode", "prefill"}}};
   for (const auto& [flag, of] : uses) {
     if (bench.count(flag) > 0 && std::ranges::find(of, what) == of.end())
       throw Error(ErrorCode::invalid_argument, "[bench] {}: expected {}, got {}", flag,
@@ -259,11 +255,12 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* bench = app.add_subcommand(
       "bench", "measure kernels, steps and the optimizer against this machine's ceilings");
   bench
-      ->add_option(
-          "what", flags->what,
-          "layer, step, decode, kernels, optimizer, or links (between ranks); without: step, "
-          "kernels and optimizer")
-      ->check(CLI::IsMember({"layer", "step", "decode", "kernels", "optimizer", "links"}))
+      ->add_option("what", flags->what,
+                   "layer, step, decode, prefill, kernels, optimizer, or links (between ranks); "
+                   "without: step, "
+                   "kernels and optimizer")
+      ->check(
+          CLI::IsMember({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links"}))
       ->type_name("WHAT");
   bench->add_option("config", flags->config, "YAML file; without: the 25 M Llama, 8 x 256 tokens")
       ->type_name("CONFIG");
@@ -290,14 +287,15 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
                   "what ranks on the CPU are; a launcher's are its own processes");
   bench->add_flag("--by-kernel", flags->by_kernel,
                   "step, decode: also a row for each kernel of one step");
-  bench->add_option("--texts", flags->texts, "decode: texts side by side")
+  bench->add_option("--texts", flags->texts, "decode, prefill: texts side by side")
       ->check(CLI::Range(1, 4096))
       ->type_name("N");
-  bench->add_option("--context", flags->context, "decode: tokens of each text in its cache")
+  bench
+      ->add_option("--context", flags->context, "decode, prefill: tokens of each text in its cache")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   add_enum_option(*bench, "--weights", flags->weights,
-                  "decode: what the layers' matrices are kept as");
+                  "decode, prefill: what the layers' matrices are kept as");
   bench->callback([flags, bench, &options] {
     expect_use(*bench, *flags);
     run_bench(*flags, options);

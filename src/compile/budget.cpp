@@ -40,7 +40,7 @@ int n_layers_of(Program& program) {
   return n;
 }
 
-// Full recompute of as few of `n_layers` as fit; of all of them it does.
+// Full recompute of as few of `n_layers` as fit, cheap of the others; full of all of them fits.
 ProgramOptions of_fewest_layers(ProgramOptions options, int n_layers, const Catalogue& catalogue,
                                 int64_t limit_bytes) {
   int too_few = 0, enough = n_layers;

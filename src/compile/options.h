@@ -27,7 +27,7 @@ struct ProgramOptions {
   RecipeOptions recipe_options = {};
   LoraOptions lora = {};                    // rank 0: all parameters are trained
   std::optional<Recompute> recompute = {};  // the recipe's choice where absent
-  int recompute_layers = -1;                // of the first so many layers; negative: of all
+  int recompute_layers = -1;     // full: of the first so many layers, else cheap; negative: of all
   int64_t head_chunk_bytes = 0;  // logits of a run of rows (passes/lower/chunk_head.h); 0: whole
   bool strict_fusion = false;    // a fusion that did not fire is an error
   int64_t memory_budget = 0;     // planned bytes; 0: no limit (compile/budget.h settles it)

@@ -12,8 +12,8 @@
 namespace octet {
 namespace {
 
-// Tokens of each text at a time.
-constexpr int64_t kFillPieces[] = {16, 128}, kScoredPiece = 16;
+// Tokens of each text at a time; of the fills also the larger ones whose rows the device can use.
+constexpr int64_t kFillPieces[] = {16, 128}, kLargePieces[] = {512, 2048}, kScoredPiece = 16;
 
 void check_pieces(const TextModel& model, std::span<const TextPiece> pieces) {
   for (const TextPiece& piece : pieces) {
@@ -95,14 +95,15 @@ class CachedModel : public TextModel {
               const TextModelOptions& options, const TextMachine& machine)
       : TextModel(options.n_entries, options.capacity, source.spec.vocab),
         picks_(options.picks),
-        functions_(functions(options)),
+        functions_(functions(options, machine.catalogue)),
         model_(source.spec, {source.recipe, weights.inputs(), source.stored}, functions_,
                machine.device, machine.catalogue),
         last_(static_cast<size_t>(options.n_entries)) {
     model_.load(weights);
   }
 
-  static std::vector<FunctionKey> functions(const TextModelOptions& options) {
+  static std::vector<FunctionKey> functions(const TextModelOptions& options,
+                                            const Catalogue& catalogue) {
     std::vector<FunctionKey> keys;
     const auto add = [&](std::string_view name, int64_t seq) {
       const FunctionKey key{name,
@@ -115,6 +116,9 @@ class CachedModel : public TextModel {
     if (options.picks) add(function::pick, 1);
     if (options.logits == LogitsFor::scoring) add(function::decode, kScoredPiece);
     for (const int64_t size : kFillPieces) add(function::fill, size);
+    for (const int64_t size : kLargePieces) {
+      if (options.n_entries * size <= catalogue.rows_to_fill()) add(function::fill, size);
+    }
     return keys;
   }
 

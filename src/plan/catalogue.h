@@ -23,6 +23,7 @@ struct KernelChoice {
   bool reference = false;     // a scalar kernel that decodes, computes in double and encodes
   bool has_finish = false;  // a collective of two launches: one brings what others have, the other
                             // computes with it (PlanStep::is_finish)
+  bool may_join = false;    // launches that do not depend on each other may be one (LaunchArgs)
 };
 
 // Addresses by the slots of the node's operands and results; nullptr for what is absent.
@@ -32,6 +33,9 @@ struct LaunchArgs {
   std::byte* scratch = nullptr;
   Stream stream = Stream::compute;
   bool begins_run = false, ends_run = false, is_finish = false;  // of collectives (plan/plan.h)
+  // The next launch is of a kernel of the same name, and neither touches what the other writes: the
+  // back end may wait for it and launch both as one.
+  bool joins_next = false;
 };
 
 // A choice that was made by measuring while kernels were prepared: with another one, sums may have
@@ -77,6 +81,8 @@ class Catalogue {
   // The most rows of a GEMM that takes the codes of E4M3 weights beside a factor of 16 bits, and a
   // residual as its addend (passes/lower/fuse.h); 0: there is no such kernel.
   virtual int64_t few_rows() const { return 0; }
+  // Tokens of all texts that fill the device while a KV cache is filled (infer/text_model.h).
+  virtual int64_t rows_to_fill() const { return 256; }
   // Queues the drawing. false: the host has to.
   virtual bool draw(const WeightDraw& what) { return static_cast<void>(what), false; }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "runtime/copy_ring.h"
+#include "runtime/joined_launches.h"
 
 namespace octet {
 
@@ -57,6 +58,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
     if (step.ends_run) last_transfer_ = static_cast<int>(steps_.size());
     steps_.push_back(std::move(bound));
   }
+  joins_next_ = find_joined(plan);
   first_overwrite_ = find_first_overwrite();
 }
 
@@ -100,7 +102,7 @@ void BoundPlan::run() {
   }
 }
 
-void BoundPlan::launch(size_t index) const {
+void BoundPlan::launch(size_t index, bool joins_next) const {
   const Bound& bound = steps_[index];
   const PlanStep& step = plan_.steps[index];
   bound.launch({.operands = bound.operands,
@@ -109,7 +111,8 @@ void BoundPlan::launch(size_t index) const {
                 .stream = step.stream,
                 .begins_run = step.begins_run,
                 .ends_run = step.ends_run,
-                .is_finish = step.is_finish});
+                .is_finish = step.is_finish,
+                .joins_next = joins_next});
 }
 
 // Event 2 i: step i, the first of its run, may begin; 2 i + 1: step i, the last, has ended.
@@ -131,7 +134,7 @@ void BoundPlan::signal_behind(size_t index) const {
 void BoundPlan::launch_all() const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     wait_before(i);
-    launch(i);
+    launch(i, joins_next_[i]);
     signal_behind(i);
   }
 }

@@ -65,7 +65,7 @@ class BoundPlan {
     std::byte* scratch = nullptr;
   };
   std::byte* address(ValueId id) const;
-  void launch(size_t index) const;
+  void launch(size_t index, bool joins_next = false) const;
   void launch_all() const;
   // Ranks' collectives run beside what computes: what each waits for, and that all have ended.
   void wait_before(size_t index) const;
@@ -76,8 +76,9 @@ class BoundPlan {
   const Plan& plan_;
   Arenas& arenas_;
   std::vector<Bound> steps_;
-  size_t first_overwrite_ = 0;  // a step; as many as there are: none does
-  int last_transfer_ = -1;      // the last collective; -1: none
+  std::vector<bool> joins_next_;  // by step; where nothing is observed between
+  size_t first_overwrite_ = 0;    // a step; as many as there are: none does
+  int last_transfer_ = -1;        // the last collective; -1: none
   int n_runs_ = 0;
   std::unique_ptr<Recording> recording_;
 };

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 12
+#define OCTET_CUDA_API_VERSION 13
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 
@@ -69,7 +69,9 @@ struct OctetCudaLaunch {
   int32_t stream;
   uint8_t begins_run, ends_run;  // between ranks: they meet before it, and behind it
   uint8_t is_finish;             // the second launch of one that brings data and computes with it
-  uint8_t reserved;
+  // The next launch may be made with this one: of the same kind of kernel, and neither touches what
+  // the other writes. This one's addresses stay where they are until then.
+  uint8_t joins_next;
 };
 
 struct OctetCudaApi {

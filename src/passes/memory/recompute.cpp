@@ -36,8 +36,7 @@ class Recomputer {
 
   Graph run() {
     for (const Node& node : rewriter_.from().nodes) {
-      if (node.tag.role != Role::backward || node.tag.layer < 0 ||
-          (options_.n_layers >= 0 && node.tag.layer >= options_.n_layers)) {
+      if (node.tag.role != Role::backward || node.tag.layer < 0) {
         rewriter_.copy(node);
         continue;
       }
@@ -52,6 +51,9 @@ class Recomputer {
   }
 
  private:
+  bool is_full(int layer) const {
+    return options_.what == Recompute::full && (options_.n_layers < 0 || layer < options_.n_layers);
+  }
   // The value for a backward reader: repeated if it is a cheap forward result, else as it is.
   ValueId again(ValueId old_id, const Tag& reader) {
     if (old_id == kNoValue) return kNoValue;
@@ -59,9 +61,9 @@ class Recomputer {
     const NodeId producer = from.values[static_cast<size_t>(old_id)].producer;
     if (producer == kNoNode) return rewriter_.map(old_id);
     const Node& node = from.nodes[static_cast<size_t>(producer)];
-    const bool repeat = node.tag.role == Role::forward && node.tag.layer >= 0 &&
-                        (options_.what == Recompute::full ? node.tag.layer == reader.layer
-                                                          : is_cheap(node, old_id));
+    const bool repeat =
+        node.tag.role == Role::forward && node.tag.layer >= 0 &&
+        (is_full(reader.layer) ? node.tag.layer == reader.layer : is_cheap(node, old_id));
     if (!repeat) return rewriter_.map(old_id);
     if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
     std::vector<ValueId> operands;

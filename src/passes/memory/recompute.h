@@ -20,7 +20,7 @@ constexpr int enum_count(Recompute) {
 
 struct RecomputeOptions {
   Recompute what = Recompute::cheap;
-  int n_layers = -1;  // layers [0, n_layers) only; negative: all
+  int n_layers = -1;  // full: of layers [0, n_layers), cheap of the others; negative: of all
 };
 
 Graph recompute(const Graph& graph, const RecomputeOptions& options);

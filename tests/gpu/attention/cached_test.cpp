@@ -81,6 +81,45 @@ TEST(CachedAttention, rows_of_a_prompt_are_near_the_reference) {
       positions, *gpu);
 }
 
+// So many rows that tiles of them go to tensor cores: positions in order, repeated, from nothing on
+// and in no order.
+TEST(CachedAttention, tiles_of_a_long_prompt_are_near_the_reference) {
+  OCTET_GPU_OR_SKIP(gpu);
+  constexpr int64_t kRows = 150, kCapacity = 310;
+  struct Order {
+    const char* name;
+    int (*position)(int row);
+  };
+  const Order orders[] = {{"in order", [](int t) { return t; }},
+                          {"later", [](int t) { return 160 + t; }},
+                          {"repeated", [](int t) { return std::min(t, 40); }},
+                          {"padded", [](int t) { return t < 70 ? t + 100 : -1; }},
+                          {"in no order", [](int t) { return t * 97 % 310; }},
+                          {"nothing", [](int) { return -1; }}};
+  for (const Order& order : orders) {
+    std::vector<double> positions;
+    for (int b = 0; b < 2; ++b) {
+      for (int t = 0; t < kRows; ++t) positions.push_back(order.position(t));
+    }
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
+      for (const int64_t head_dim : {40, 64, 128}) {
+        for (const int64_t window : {0, 60}) {
+          SCOPED_TRACE(order.name);
+          expect_near_the_reference({.attrs = {.batch = 2,
+                                               .seq = kRows,
+                                               .heads = 4,
+                                               .kv_heads = 2,
+                                               .head_dim = head_dim,
+                                               .window = window,
+                                               .capacity = kCapacity},
+                                     .dtype = dtype},
+                                    positions, *gpu);
+        }
+      }
+    }
+  }
+}
+
 TEST(CachedAttention, a_query_at_a_negative_position_sees_nothing) {
   OCTET_GPU_OR_SKIP(gpu);
   const AttentionAttrs a{.batch = 2,

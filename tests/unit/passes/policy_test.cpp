@@ -71,8 +71,8 @@ TEST(Policy, an_unknown_recipe_is_named_with_the_known_ones) {
   EXPECT_NE(error.find("got 'fp9'"), std::string::npos) << error;
 }
 
-// Two layers of exp, each with a backward node that reads its result.
-Graph two_layers() {
+// Two layers of one op, each with a backward node that reads its result.
+Graph two_layers(OpCode op = OpCode::exp, const Attrs& attrs = {}) {
   Graph graph;
   graph.phase = Phase::typed;
   Builder b(graph);
@@ -80,7 +80,7 @@ Graph two_layers() {
   ValueId results[2];
   for (int layer = 0; layer < 2; ++layer) {
     b.tag = {.layer = layer, .role = Role::forward, .origin = "f"};
-    results[layer] = x = b.unary(OpCode::exp, x);
+    results[layer] = x = b.emit1(op, attrs, {x});
   }
   for (const int layer : {1, 0}) {
     b.tag = {.layer = layer, .role = Role::backward, .origin = "f"};
@@ -101,6 +101,11 @@ TEST(Recompute, stops_at_the_layers_that_it_is_told) {
   EXPECT_EQ(recompute(graph, {.what = Recompute::cheap}), graph);  // exp is not cheap
   EXPECT_EQ(count(recompute(graph, {.what = Recompute::full}), OpCode::exp), 4);
   EXPECT_EQ(count(recompute(graph, {.what = Recompute::full, .n_layers = 1}), OpCode::exp), 3);
+}
+
+TEST(Recompute, repeats_what_is_cheap_in_the_layers_that_it_keeps) {
+  const Graph graph = two_layers(OpCode::gelu, GeluAttrs{});
+  EXPECT_EQ(count(recompute(graph, {.what = Recompute::full, .n_layers = 1}), OpCode::gelu), 4);
 }
 
 TEST(Reorder, a_cycle_is_our_fault) {

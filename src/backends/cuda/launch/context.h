@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backends/cuda/launch/ranks.h"
 
@@ -30,7 +31,8 @@ struct Context {
   int n_sm = 0;
   cudaStream_t stream = nullptr, transfers = nullptr, saves = nullptr;
   cublasLtHandle_t blas = nullptr;
-  RankLinks links = {};  // to the other ranks, where there are any
+  std::vector<Joined> waiting = {};  // for the launch that they are made with
+  RankLinks links = {};              // to the other ranks, where there are any
   // Algorithms that were timed, by the text of the problem: layers repeat themselves.
   std::map<std::string, GemmAlgorithm> gemm_algorithms = {};
   // Those of a former process, to be taken where they still apply.

@@ -15,7 +15,7 @@
 
 namespace octet::cuda {
 
-struct Context;  // module/context.h
+struct Context;  // launch/context.h
 
 // The arguments of one launch by slot: device addresses; nullptr for what is absent.
 struct Launch {
@@ -37,11 +37,22 @@ struct Launch {
   }
 };
 
+class Prepared;
+struct Joined {
+  Prepared* kernel;
+  Launch args;
+};
+
 class Prepared {
  public:
   virtual ~Prepared() = default;
   // Only launches; throws ModuleError.
   virtual void launch(const Launch& args) = 0;
+  // Launches that do not depend on each other, this kernel's the first; kernels of few rows make
+  // them one (launch/join.h).
+  virtual void launch_joined(std::span<const Joined> all) {
+    for (const Joined& one : all) one.kernel->launch(one.args);
+  }
 };
 
 // What a kernel is prepared from.

@@ -1,6 +1,8 @@
 // The module's C interface: turns exceptions into codes, and keeps the one context of the process.
 #include <cstdio>
 #include <exception>
+#include <utility>
+#include <vector>
 
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/gemm/gemm_algorithms.h"
@@ -164,14 +166,21 @@ int prepare(const OctetCudaKernel* kernel, void** handle) {
 }
 int launch(void* handle, const OctetCudaLaunch* args) {
   return guarded([&] {
-    static_cast<Prepared*>(handle)->launch({.operands = args->operands,
-                                            .results = args->results,
-                                            .scratch = args->scratch,
-                                            .stream = stream_of(args->stream),
-                                            .n_sm = context().n_sm,
-                                            .begins_run = args->begins_run != 0,
-                                            .ends_run = args->ends_run != 0,
-                                            .is_finish = args->is_finish != 0});
+    const Joined now{static_cast<Prepared*>(handle),
+                     {.operands = args->operands,
+                      .results = args->results,
+                      .scratch = args->scratch,
+                      .stream = stream_of(args->stream),
+                      .n_sm = context().n_sm,
+                      .begins_run = args->begins_run != 0,
+                      .ends_run = args->ends_run != 0,
+                      .is_finish = args->is_finish != 0}};
+    std::vector<Joined>& waiting = context().waiting;
+    if (!args->joins_next && waiting.empty()) return now.kernel->launch(now.args);
+    waiting.push_back(now);
+    if (args->joins_next) return;
+    const std::vector<Joined> all = std::exchange(waiting, {});
+    all[0].kernel->launch_joined(all);
   });
 }
 int forget(void* handle) {

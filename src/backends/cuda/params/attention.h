@@ -5,7 +5,7 @@
 //   never less than for the token before
 // attention_cached: k, v: [batch * capacity, ...]; positions: [batch * seq] i32, the last key that
 // a
-//   query sees; negative: none, then o = 0 and lse = -Inf. Forward alone, on our own kernel.
+//   query sees; negative: none, then o = 0 and lse = -Inf. Forward alone, on our own kernels.
 // All but lse are of one type, f32, bf16 or fp16. Sums in f32. The library's kernels run bf16 and
 // fp16 of head sizes that are multiples of 8 up to 128, where it is there, with a window or without
 // one; ours run the rest: documents, any head size up to kMaxHeadDim, memory linear in the

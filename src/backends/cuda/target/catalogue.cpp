@@ -37,7 +37,7 @@ class Handle {
                                .begins_run = args.begins_run,
                                .ends_run = args.ends_run,
                                .is_finish = args.is_finish,
-                               .reserved = {}};
+                               .joins_next = args.joins_next};
     module_->check(module_->api().launch(handle_, &call));
   }
 
@@ -72,7 +72,8 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
           view, binding->variant == nullptr ? std::string_view() : binding->variant(view)),
       .scratch_bytes = scratch_of(*binding, view, options_.deterministic),
       .reference = false,
-      .has_finish = binding->has_finish};
+      .has_finish = binding->has_finish,
+      .may_join = binding->may_join != nullptr && binding->may_join(view)};
 }
 
 LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {

@@ -28,6 +28,7 @@ class CudaCatalogue : public Catalogue {
   LaunchFn prepare(const Graph& graph, const Node& node) override;
   bool quantizes_gradients() const override { return true; }
   int64_t few_rows() const override { return kFewRows; }
+  int64_t rows_to_fill() const override { return 8192; }
   bool draw(const WeightDraw& what) override;
   MeasuredChoices measured() const override;
   void recall(std::span<const MeasuredChoice> choices) override;

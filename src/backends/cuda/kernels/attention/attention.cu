@@ -62,17 +62,20 @@ std::unique_ptr<Prepared> prepare_attention_grad(const Request& request) {
   return std::make_unique<Backward>(request.get<AttentionParams>());
 }
 
+// Queries of a text from which on tiles of them are worth their products on tensor cores.
+constexpr int64_t kManyQueries = 32;
+
 void run_cached(const AttentionParams& p, const Launch& args) {
   using S = octet::Attention;
-  cached_attention(p,
-                   {.q = args.operands[S::q],
-                    .k = args.operands[S::k],
-                    .v = args.operands[S::v],
-                    .doc_starts = nullptr,
-                    .o = args.results[S::o],
-                    .lse = args.out<float>(S::lse),
-                    .positions = args.in<int32_t>(S::positions)},
-                   args.stream);
+  const AttentionForward x{.q = args.operands[S::q],
+                           .k = args.operands[S::k],
+                           .v = args.operands[S::v],
+                           .doc_starts = nullptr,
+                           .o = args.results[S::o],
+                           .lse = args.out<float>(S::lse),
+                           .positions = args.in<int32_t>(S::positions)};
+  const bool tensor = p.seq >= kManyQueries && tensor_cores_take(p, {x.q, x.k, x.v, x.o});
+  (tensor ? tensor_attention : cached_attention)(p, x, args.stream);
 }
 
 constexpr KernelRow kRows[] = {

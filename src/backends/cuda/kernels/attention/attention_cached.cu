@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
-constexpr int kAtOnce = 2;  // keys of a group whose loads are in flight together
 constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
 
@@ -99,8 +98,9 @@ struct Keys {
   int first, last;
 };
 
-// The partials of this thread's group of lanes, of which `group` is one of kThreads / kLanes.
-template <Dtype T, int kLanes, int kShare>
+// The partials of this thread's group of lanes, of which `group` is one of kThreads / kLanes. The
+// loads of kAtOnce keys of a group are in flight together, which changes no order.
+template <Dtype T, int kLanes, int kAtOnce, int kShare>
 __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kShare][8],
                                        Partial (&mine)[kShare]) {
   constexpr int kGroups = kThreads / kLanes;
@@ -141,7 +141,7 @@ __device__ __forceinline__ void attend(const Keys<T>& keys, const float (&q)[kSh
   }
 }
 
-template <Dtype T, int kLanes, int kShare>
+template <Dtype T, int kLanes, int kAtOnce, int kShare>
 __global__ void __launch_bounds__(kThreads)
     cached(const __grid_constant__ AttentionParams p, const AttentionForward x) {
   __shared__ Partial parts[kWarps][32];
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (float& one : q[h]) one *= p.scale * kLog2E;
   }
-  attend<T, kLanes, kShare>(keys, q, mine);
+  attend<T, kLanes, kAtOnce>(keys, q, mine);
   const int c = static_cast<int>(threadIdx.x);
 #pragma unroll
   for (int h = 0; h < kShare; ++h) {
@@ -185,17 +185,19 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <Dtype T, int kShare>
+template <Dtype T, int kAtOnce, int kShare>
 void launch_shared(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(attention_rows(p) / kShare);
-  const auto kernel = p.head_dim <= 64    ? cached<T, 8, kShare>
-                      : p.head_dim <= 128 ? cached<T, 16, kShare>
-                                          : cached<T, 32, kShare>;
+  const auto kernel = p.head_dim <= 64    ? cached<T, 8, kAtOnce, kShare>
+                      : p.head_dim <= 128 ? cached<T, 16, kAtOnce, kShare>
+                                          : cached<T, 32, kAtOnce, kShare>;
   launch_early(kernel, blocks, kThreads, stream, p, x);
 }
 
 // Blocks of fewer heads where there would be too few to fill the device.
 constexpr int64_t kEnoughBlocks = 256;
+// Where there are fewer still, a block has room to wait for this many keys of a group at a time.
+constexpr int kManyKeys = 8, kFewKeys = 2;
 
 }  // namespace
 
@@ -205,8 +207,10 @@ void cached_attention(const AttentionParams& p, const AttentionForward& x, cudaS
     return group % share == 0 && rows / share >= kEnoughBlocks;
   };
   visit_wide(p.dtype, [&]<Dtype T>() {
-    if (fits(4)) return launch_shared<T, 4>(p, x, stream);
-    fits(2) ? launch_shared<T, 2>(p, x, stream) : launch_shared<T, 1>(p, x, stream);
+    if (rows <= kEnoughBlocks) return launch_shared<T, kManyKeys, 1>(p, x, stream);
+    if (fits(4)) return launch_shared<T, kFewKeys, 4>(p, x, stream);
+    fits(2) ? launch_shared<T, kFewKeys, 2>(p, x, stream)
+            : launch_shared<T, kFewKeys, 1>(p, x, stream);
   });
 }
 

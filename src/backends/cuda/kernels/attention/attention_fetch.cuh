@@ -30,7 +30,7 @@ __device__ __forceinline__ void wait_for_tiles() {
   __syncthreads();
 }
 
-// Rows [first, first + kRows) of a head by kThreads threads; zeros beyond sequence and head.
+// Rows [first, first + kRows) of a head by kThreads threads; zeros beyond its rows and columns.
 template <int D, int kRows, int kThreads>
 __device__ __forceinline__ void fetch_rows(const AttentionParams& p, const void* x,
                                            const Head& head, int64_t first, uint16_t* tile) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ void fetch_rows(const AttentionParams& p, const void*
   for (int i = 0; i < kRows * kPacks / kThreads; ++i) {
     const int pack = i * kThreads + static_cast<int>(threadIdx.x);
     const int row = pack / kPacks, column = pack % kPacks * 8;
-    const bool there = first + row < p.seq && column < p.head_dim;
+    const bool there = first + row < head.rows && column < p.head_dim;
     fetch_16_bytes(tile + row * kRowLength<D> + column,
                    there ? from + (first + row) * head.stride + column : from, there);
   }

@@ -1,4 +1,5 @@
-// Attention forward on tensor cores: a block owns 128 queries, 32 a warp.
+// Attention forward on tensor cores, over the call's own keys or a KV cache: a block owns 128
+// queries, 32 a warp.
 #include "backends/cuda/kernels/attention/attention_tensor.cuh"
 #include "backends/cuda/kernels/common/fast_math.cuh"
 
@@ -66,7 +67,8 @@ struct Softmax {
 
 // The scores of the warp's queries from `first_row` on with the keys of a tile: minus infinity
 // where they do not see them.
-__device__ __forceinline__ void hide_unseen(const Mask& mask, int first_row, int tile,
+template <typename M>
+__device__ __forceinline__ void hide_unseen(const M& mask, int first_row, int tile,
                                             Products<kBlocks, kKeys>& s) {
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m) {
@@ -115,7 +117,23 @@ __device__ __forceinline__ void finish(float* lse_of_head, int64_t seq, int firs
   }
 }
 
-template <Dtype T, int D>
+// Of own keys, or of a cache's.
+struct OwnKeys {
+  static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return p.seq; }
+  static __device__ __forceinline__ Mask mask(const AttentionParams& p, const AttentionForward& x,
+                                              int64_t b) {
+    return Mask(p, x.doc_starts, b);
+  }
+};
+struct CachedKeys {
+  static __device__ __forceinline__ int64_t rows(const AttentionParams& p) { return p.capacity; }
+  static __device__ __forceinline__ CachedMask mask(const AttentionParams& p,
+                                                    const AttentionForward& x, int64_t b) {
+    return CachedMask(p, x.positions, b);
+  }
+};
+
+template <Dtype T, int D, typename Keys>
 __global__ void __launch_bounds__(kThreads, 2)
     forward(const __grid_constant__ AttentionParams p, const AttentionForward x, int64_t n_tiles) {
   constexpr int kTile = kKeys * kRowLength<D>;
@@ -124,8 +142,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint16_t* const tiles = q + kQueries * kRowLength<D>;  // k, v; the next k, v
   const Place place = place_of(p.heads, n_tiles, kQueries, true);
   const Head head = head_of(p, p.heads, place.b, place.h);
-  const Head kv_head = head_of(p, p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
-  const Mask mask(p, x.doc_starts, place.b);
+  const Head kv_head =
+      head_of(p, Keys::rows(p), p.kv_heads, place.b, place.h / (p.heads / p.kv_heads));
+  const auto mask = Keys::mask(p, x, place.b);
   const KeyRange keys = keys_of(p, mask, static_cast<int>(place.first), kQueries, kKeys);
   const auto fetch = [&](int tile, int stage) {
     uint16_t* const k = tiles + 2 * stage * kTile;
@@ -153,10 +172,23 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int m = 0; m < kBlocks; ++m) state[m].template add<D>(factor, s[m], o[m]);
     add_products<T, D, kBlocks, kKeys>(s, k + kTile, o);
   }
+  if (keys.begin >= keys.end) wait_for_tiles();  // its rows are about to be written over
   float inverse[kBlocks][2];
   float* const lse = x.lse + (place.b * p.heads + place.h) * p.seq;
   finish(lse, p.seq, first_row, state, inverse);
   store_rows<T, D, kBlocks>(p, {x.o, head, first_row}, o, inverse, q + own * kRowLength<D>);
+}
+
+template <typename Keys>
+void launch_tensor(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
+  const int64_t n_tiles = ceil_div(p.seq, kQueries);
+  const unsigned blocks = attention_blocks(p, p.heads, n_tiles);
+  visit_tensor_kernel(p, [&]<Dtype T, int D>() {
+    constexpr size_t kBytes = rows_bytes<D>(kQueries + 4 * kKeys);
+    allow_shared(forward<T, D, Keys>, kBytes);
+    forward<T, D, Keys><<<blocks, kThreads, kBytes, stream>>>(p, x, n_tiles);
+  });
+  check_launch("attention");
 }
 
 }  // namespace
@@ -170,14 +202,7 @@ bool tensor_cores_take(const AttentionParams& p, std::initializer_list<const voi
 }
 
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream) {
-  const int64_t n_tiles = ceil_div(p.seq, kQueries);
-  const unsigned blocks = attention_blocks(p, p.heads, n_tiles);
-  visit_tensor_kernel(p, [&]<Dtype T, int D>() {
-    constexpr size_t kBytes = rows_bytes<D>(kQueries + 4 * kKeys);
-    allow_shared(forward<T, D>, kBytes);
-    forward<T, D><<<blocks, kThreads, kBytes, stream>>>(p, x, n_tiles);
-  });
-  check_launch("attention");
+  p.capacity > 0 ? launch_tensor<CachedKeys>(p, x, stream) : launch_tensor<OwnKeys>(p, x, stream);
 }
 
 }  // namespace octet::cuda

@@ -13,9 +13,26 @@ inline constexpr int kAttentionWarps = 4;
 inline constexpr int kAttentionThreads = kAttentionWarps * 32;
 inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
 
+// Over the warp.
+__device__ __forceinline__ int warp_min(int x) {
+  return __reduce_min_sync(kWholeWarp, x);
+}
+__device__ __forceinline__ int warp_max(int x) {
+  return __reduce_max_sync(kWholeWarp, x);
+}
+
 // The keys that a warp's queries [first, last] see: any of them, and all of them.
 struct WarpKeys {
   int any_first, any_last, all_first, all_last;
+
+  // Of 32 queries, a lane's each.
+  __device__ __forceinline__ WarpKeys(const AttentionParams& p, const CachedMask& mask, int first,
+                                      int last) {
+    const int query = first + static_cast<int>(threadIdx.x % 32);
+    const int first_key = mask.first_key(query), last_key = mask.last_key(query);
+    any_first = warp_min(first_key), any_last = first < p.seq ? warp_max(last_key) : -1;
+    all_first = warp_max(first_key), all_last = warp_min(last_key);
+  }
 
   __device__ __forceinline__ WarpKeys(const AttentionParams& p, const Mask& mask, int first,
                                       int last) {
@@ -40,6 +57,16 @@ __device__ __forceinline__ KeyRange keys_of(const AttentionParams& p, const Mask
                                             int n_queries, int step) {
   const int last = min(first + n_queries, static_cast<int>(p.seq)) - 1;
   return {mask.first_key(first) / step * step, mask.last_key(last) + 1};
+}
+
+__device__ __forceinline__ KeyRange keys_of(const AttentionParams& p, const CachedMask& mask,
+                                            int first, int n_queries, int step) {
+  int first_key = static_cast<int>(p.capacity), last_key = -1;
+  for (int i = static_cast<int>(threadIdx.x % 32); i < n_queries && first + i < p.seq; i += 32) {
+    first_key = min(first_key, mask.first_key(first + i));
+    last_key = max(last_key, mask.last_key(first + i));
+  }
+  return {warp_min(first_key) / step * step, warp_max(last_key) + 1};
 }
 
 // Calls f.template operator()<T, D>().

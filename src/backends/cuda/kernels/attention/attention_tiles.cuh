@@ -8,11 +8,16 @@ namespace octet::cuda {
 
 // One head of one sequence: element (t, c) at first + t * stride + c.
 struct Head {
-  int64_t first, stride;
+  int64_t first, stride, rows;
 };
+// `rows` of each sequence: p.seq, or those of a cache.
+__device__ __forceinline__ Head head_of(const AttentionParams& p, int64_t rows, int64_t heads,
+                                        int64_t b, int64_t h) {
+  return {b * rows * heads * p.head_dim + h * p.head_dim, heads * p.head_dim, rows};
+}
 __device__ __forceinline__ Head head_of(const AttentionParams& p, int64_t heads, int64_t b,
                                         int64_t h) {
-  return {b * p.seq * heads * p.head_dim + h * p.head_dim, heads * p.head_dim};
+  return head_of(p, p.seq, heads, b, h);
 }
 
 // A head of a sequence, and the first row of the block's tile.
@@ -69,6 +74,28 @@ class Mask {
   int seq_, window_;
   bool causal_;
   const int32_t* starts_;
+};
+
+// Over a KV cache: query t sees the keys up to positions[t], in any order.
+class CachedMask {
+ public:
+  __device__ __forceinline__ CachedMask(const AttentionParams& p, const int32_t* positions,
+                                        int64_t b)
+      : end_(static_cast<int>(p.seq) - 1),
+        capacity_(static_cast<int>(p.capacity)),
+        window_(p.window > 0 ? static_cast<int>(p.window) : capacity_),
+        positions_(positions + b * p.seq) {}
+
+  __device__ __forceinline__ int last_key(int query) const {
+    return min(positions_[min(query, end_)], capacity_ - 1);
+  }
+  __device__ __forceinline__ int first_key(int query) const {
+    return max(last_key(query) - window_ + 1, 0);
+  }
+
+ private:
+  int end_, capacity_, window_;
+  const int32_t* positions_;
 };
 
 template <typename Kernel>

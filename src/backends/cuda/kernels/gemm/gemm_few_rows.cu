@@ -3,10 +3,13 @@
 // each column, so that it widens x once for all, and has eight accesses in flight. Sums are f32, in
 // an order that neither the number of rows nor of columns changes. Every block reads all of x, so
 // that more rows than these are the library's.
+#include <algorithm>
+
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/element.cuh"
 #include "backends/cuda/kernels/common/row_access.cuh"
 #include "backends/cuda/kernels/gemm/gemm.cuh"
+#include "backends/cuda/launch/join.h"
 #include "backends/cuda/params/gemm_scratch.h"
 
 namespace octet::cuda {
@@ -90,10 +93,12 @@ __device__ __forceinline__ float sum_over_lanes(const float (&v)[kColumns], int 
 
 template <Dtype X, Dtype W, Dtype Y, int M>
 __global__ void __launch_bounds__(kThreads, M == 1 ? 8 : 1)
-    few_rows(const __grid_constant__ FewRows a) {
+    few_rows(const __grid_constant__ Parts<FewRows> products) {
   constexpr int N = kPerAccess<W>;
   __shared__ float parts[kWarps][M][kColumns];
-  const int64_t column = int64_t{blockIdx.x} * kColumns;
+  const PartBlock mine = part_of_block(products);
+  const FewRows& a = products.of[mine.part];
+  const int64_t column = int64_t{mine.block} * kColumns;
   const int n_columns = static_cast<int>(min(a.n - column, int64_t{kColumns}));
   const auto pieces = static_cast<int>(a.k / N);  // of a column
   const auto* w = static_cast<const uint4*>(a.w) + column * pieces;
@@ -139,16 +144,38 @@ __global__ void __launch_bounds__(kThreads, M == 1 ? 8 : 1)
 }
 
 template <Dtype X, Dtype W, Dtype Y>
-void launch_rows(const FewRows& a, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>((a.n + kColumns - 1) / kColumns);
-  launch_early(a.m == 1 ? few_rows<X, W, Y, 1> : few_rows<X, W, Y, kFewRows>, blocks, kThreads,
-               stream, a);
+void launch_rows(const Parts<FewRows>& products, cudaStream_t stream) {
+  const bool one_row = products.of[0].m == 1;
+  launch_early(one_row ? few_rows<X, W, Y, 1> : few_rows<X, W, Y, kFewRows>, products.n_blocks(),
+               kThreads, stream, products);
 }
 
 class FewRowsGemm : public Prepared {
  public:
   explicit FewRowsGemm(const GemmParams& p) : p_(p) {}
+
+  // Whether one kernel makes both.
+  bool goes_with(const FewRowsGemm& other) const {
+    return p_.a == other.p_.a && p_.b == other.p_.b && p_.y == other.p_.y && p_.m == other.p_.m;
+  }
   void launch(const Launch& args) override {
+    Parts<FewRows> products;
+    add_to(products, args);
+    launch_products(products, args.stream);
+  }
+  void launch_joined(std::span<const Joined> all) override {
+    const auto kernels = of_one_kind<FewRowsGemm>(all);
+    if (kernels.empty()) return Prepared::launch_joined(all);
+    for (size_t begin = 0; begin < all.size(); begin += kMostParts) {
+      Parts<FewRows> products;
+      for (size_t i = begin; i < std::min(all.size(), begin + kMostParts); ++i)
+        kernels[i]->add_to(products, all[i].args);
+      launch_products(products, all[0].args.stream);
+    }
+  }
+
+ private:
+  void add_to(Parts<FewRows>& products, const Launch& args) const {
     const FewRows a{.x = args.operands[GemmOperand::a],
                     .w = args.operands[GemmOperand::b],
                     .c = p_.has_c ? args.operands[GemmOperand::c] : nullptr,
@@ -159,18 +186,19 @@ class FewRowsGemm : public Prepared {
                     .n = p_.n,
                     .k = p_.k,
                     .reads_ahead = p_.b_is_constant};
+    products.add(a, static_cast<unsigned>((a.n + kColumns - 1) / kColumns));
+  }
+  void launch_products(const Parts<FewRows>& products, cudaStream_t stream) const {
     visit_wide(p_.y, [&]<Dtype Y>() {
-      if (p_.a == Dtype::e4m3) return launch_rows<Dtype::e4m3, Dtype::e4m3, Y>(a, args.stream);
-      p_.a == Dtype::bf16 ? launch_x<Dtype::bf16, Y>(a, args.stream)
-                          : launch_x<Dtype::fp16, Y>(a, args.stream);
+      if (p_.a == Dtype::e4m3) return launch_rows<Dtype::e4m3, Dtype::e4m3, Y>(products, stream);
+      p_.a == Dtype::bf16 ? launch_x<Dtype::bf16, Y>(products, stream)
+                          : launch_x<Dtype::fp16, Y>(products, stream);
     });
   }
-
- private:
   template <Dtype X, Dtype Y>
-  void launch_x(const FewRows& a, cudaStream_t stream) const {
-    p_.b == Dtype::e4m3 ? launch_rows<X, Dtype::e4m3, Y>(a, stream)
-                        : launch_rows<X, X, Y>(a, stream);
+  void launch_x(const Parts<FewRows>& products, cudaStream_t stream) const {
+    p_.b == Dtype::e4m3 ? launch_rows<X, Dtype::e4m3, Y>(products, stream)
+                        : launch_rows<X, X, Y>(products, stream);
   }
 
   GemmParams p_;

@@ -1,6 +1,7 @@
 // Rows of a KV cache replaced by new ones: params/move.h.
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/move/move.cuh"
+#include "backends/cuda/launch/join.h"
 #include "ir/ops/slots.h"
 
 namespace octet::cuda {
@@ -8,40 +9,74 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// One row of x a block; in words where both sides allow it.
+struct CacheRows {
+  CacheWriteParams p;
+  const void* x;
+  const int32_t* positions;
+  void* cache;
+};
+
+// One row of x a block; in words where all sides allow it.
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
-    write_rows(const CacheWriteParams p, const Word* x, const int32_t* positions, Word* cache) {
+    write_rows(const __grid_constant__ Parts<CacheRows> caches) {
   wait_for_previous();
   start_next();
-  const int64_t row = blockIdx.x, position = positions[row];
-  if (position < 0 || position >= p.capacity) return;
-  const int64_t n = p.row_bytes / static_cast<int64_t>(sizeof(Word));
-  Word* to = cache + (row / p.rows * p.capacity + position) * n;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) to[i] = x[row * n + i];
+  const PartBlock mine = part_of_block(caches);
+  const CacheRows& a = caches.of[mine.part];
+  const int64_t row = mine.block, position = a.positions[row];
+  if (position < 0 || position >= a.p.capacity) return;
+  const int64_t n = a.p.row_bytes / static_cast<int64_t>(sizeof(Word));
+  Word* to = static_cast<Word*>(a.cache) + (row / a.p.rows * a.p.capacity + position) * n;
+  const Word* from = static_cast<const Word*>(a.x) + row * n;
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) to[i] = from[i];
 }
+
+class CacheWriter : public Prepared {
+ public:
+  explicit CacheWriter(const Request& request) : p_(request.get<CacheWriteParams>()) {}
+
+  bool goes_with(const CacheWriter& other) const { return in_words() == other.in_words(); }
+  void launch(const Launch& args) override {
+    Parts<CacheRows> caches;
+    add_to(caches, args);
+    write(caches, args.stream);
+  }
+  void launch_joined(std::span<const Joined> all) override {
+    const auto kernels = of_one_kind<CacheWriter>(all);
+    if (kernels.empty() || all.size() > kMostParts) return Prepared::launch_joined(all);
+    Parts<CacheRows> caches;
+    for (size_t i = 0; i < all.size(); ++i) kernels[i]->add_to(caches, all[i].args);
+    write(caches, all[0].args.stream);
+  }
+
+ private:
+  bool in_words() const { return p_.row_bytes % 16 == 0; }
+
+  void add_to(Parts<CacheRows>& caches, const Launch& args) const {
+    using S = octet::CacheWrite;
+    void* const cache = args.results[S::next_cache];
+    if (cache != args.operands[S::cache]) {
+      const auto n_bytes = static_cast<size_t>(p_.batch * p_.capacity * p_.row_bytes);
+      check(cudaMemcpyAsync(cache, args.operands[S::cache], n_bytes, cudaMemcpyDeviceToDevice,
+                            args.stream),
+            "copying a cache");
+    }
+    caches.add({p_, args.operands[S::x], args.in<int32_t>(S::positions), cache},
+               static_cast<unsigned>(p_.batch * p_.rows));
+  }
+  void write(const Parts<CacheRows>& caches, cudaStream_t stream) const {
+    launch_early(in_words() ? write_rows<uint4> : write_rows<uint16_t>, caches.n_blocks(), kThreads,
+                 stream, caches);
+  }
+
+  CacheWriteParams p_;
+};
 
 }  // namespace
 
-void write_cache(const CacheWriteParams& p, const Launch& args) {
-  using S = octet::CacheWrite;
-  void* const cache = args.results[S::next_cache];
-  if (cache != args.operands[S::cache]) {
-    const auto n_bytes = static_cast<size_t>(p.batch * p.capacity * p.row_bytes);
-    check(cudaMemcpyAsync(cache, args.operands[S::cache], n_bytes, cudaMemcpyDeviceToDevice,
-                          args.stream),
-          "copying a cache");
-  }
-  const auto blocks = static_cast<unsigned>(p.batch * p.rows);
-  const auto write = [&]<typename Word>(Word) {
-    launch_early(write_rows<Word>, blocks, kThreads, args.stream, p, args.in<Word>(S::x),
-                 args.in<int32_t>(S::positions), static_cast<Word*>(cache));
-  };
-  if (p.row_bytes % 16 == 0) {
-    write(uint4{});
-  } else {
-    write(uint16_t{});
-  }
+std::unique_ptr<Prepared> prepare_cache_write(const Request& request) {
+  return std::make_unique<CacheWriter>(request);
 }
 
 }  // namespace octet::cuda

@@ -187,7 +187,7 @@ constexpr KernelRow kRows[] = {
     {KernelId::slice, prepare_copies},
     {KernelId::pad, prepare_copies},
     {KernelId::concatenate, prepare_copies},
-    {KernelId::cache_write, stateless<CacheWriteParams, write_cache>},
+    {KernelId::cache_write, prepare_cache_write},
 };
 
 }  // namespace

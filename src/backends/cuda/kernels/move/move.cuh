@@ -17,6 +17,6 @@ struct CastCall {
   Dtype x = Dtype::f32, y = Dtype::f32;
 };
 void launch_cast(const CastCall& call, cudaStream_t stream);
-void write_cache(const CacheWriteParams& p, const Launch& args);
+std::unique_ptr<Prepared> prepare_cache_write(const Request& request);
 
 }  // namespace octet::cuda

@@ -1,9 +1,11 @@
 // Rotary position embedding. A block takes as many rows at a time as its threads can make angles
 // for, one each, while the first elements are on their way.
+#include <algorithm>
 #include <cstring>
 
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/row_launch.cuh"
+#include "backends/cuda/launch/join.h"
 
 namespace octet::cuda {
 namespace {
@@ -12,11 +14,16 @@ constexpr int kThreads = 256;
 constexpr int kBlocksPerSm = 4;
 static_assert(kMaxRopePairs == kThreads);
 
-struct RopeArgs {
+// Queries or keys of the same positions.
+struct RopeSide {
   Wide x, y;
-  const int32_t* positions = nullptr;
   int64_t rows = 0;
-  int heads = 1, half = 1;
+  int heads = 1;
+};
+struct RopeArgs {
+  Parts<RopeSide> sides;
+  const int32_t* positions = nullptr;
+  int half = 1;
   int rows_per_block = 1;
   float sign = 1;  // of the sine: -1 turns back
   AmaxArgs amax;
@@ -126,35 +133,39 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   wait_for_previous();
   start_next();
   StoredLargest largest(a.amax);
+  const PartBlock here = part_of_block(a.sides);
+  const RopeSide& side = a.sides.of[here.part];
+  const int64_t rows = side.rows;
+  const int heads = side.heads;
   const int half = kHalf != 0 ? kHalf : a.half, n_rows = kThreads / half;
   const Spot spot(half);
   // Heads of a row from this thread's first on.
-  const int mine = spot.row < n_rows ? a.heads - spot.head : 0;
+  const int mine = spot.row < n_rows ? heads - spot.head : 0;
   const double frequency = spot.row < n_rows ? a.frequency[spot.i] : 0;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * n_rows;
-  const int step = kSideBySide * 2 * half, cols = a.heads * 2 * half;
-  const auto* x = static_cast<const uint16_t*>(a.x.data);
-  auto* y = static_cast<uint16_t*>(a.y.data);
-  int64_t row0 = static_cast<int64_t>(blockIdx.x) * n_rows;
+  const int64_t stride = static_cast<int64_t>(here.n_blocks) * n_rows;
+  const int step = kSideBySide * 2 * half, cols = heads * 2 * half;
+  const auto* x = static_cast<const uint16_t*>(side.x.data);
+  auto* y = static_cast<uint16_t*>(side.y.data);
+  int64_t row0 = static_cast<int64_t>(here.block) * n_rows;
   int64_t at = (row0 + spot.row) * cols + spot.head * (2 * half) + spot.pair;
   const int64_t to_next_row =
-      stride * cols - (a.heads - 1) / (kBatch * kSideBySide) * (kBatch * step);
-  int left = row0 + spot.row < a.rows ? mine : 0;
+      stride * cols - (heads - 1) / (kBatch * kSideBySide) * (kBatch * step);
+  int left = row0 + spot.row < rows ? mine : 0;
   Pairs pairs[kBatch];
 #pragma unroll
   for (int k = 0; k < kBatch; ++k) {
     if (left > k * kSideBySide) load_pairs(x + at + k * step, half, pairs[k]);
   }
-  int position = row0 + spot.row < a.rows ? a.positions[row0 + spot.row] : 0;
-  for (int parity = 0; row0 < a.rows; row0 += stride, parity ^= 1) {
+  int position = row0 + spot.row < rows ? a.positions[row0 + spot.row] : 0;
+  for (int parity = 0; row0 < rows; row0 += stride, parity ^= 1) {
     if (spot.row < n_rows) turns[parity][spot.made_at] = turn_of(a, position, frequency);
-    const bool next_row = row0 + stride + spot.row < a.rows;
+    const bool next_row = row0 + stride + spot.row < rows;
     if (next_row) position = a.positions[row0 + stride + spot.row];
     __syncthreads();
     TwoTurns twos[kTwos];
     spot.read(half, turns[parity], twos);
-    for (int begin = 0; begin < a.heads; begin += kBatch * kSideBySide) {
-      const bool last = begin + kBatch * kSideBySide >= a.heads;
+    for (int begin = 0; begin < heads; begin += kBatch * kSideBySide) {
+      const bool last = begin + kBatch * kSideBySide >= heads;
       const int64_t next = at + (last ? to_next_row : kBatch * step);
       const int next_left = !last ? left - kBatch * kSideBySide : next_row ? mine : 0;
 #pragma unroll
@@ -170,34 +181,37 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 }
 
 // turns[r * half + i] for the block's rows.
-__device__ __forceinline__ void make_turns(const RopeArgs& a, int64_t row0, Turn* turns) {
+__device__ __forceinline__ void make_turns(const RopeArgs& a, int64_t row0, int64_t rows,
+                                           Turn* turns) {
   const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
-  if (r >= a.rows_per_block || row0 + r >= a.rows) return;
+  if (r >= a.rows_per_block || row0 + r >= rows) return;
   turns[threadIdx.x] = turn_of(a, a.positions[row0 + r], a.frequency[i]);
 }
 
 __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
   __shared__ Turn turns[kThreads];
   Largest largest;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * a.rows_per_block;
-  for (int64_t row0 = static_cast<int64_t>(blockIdx.x) * a.rows_per_block; row0 < a.rows;
+  const PartBlock here = part_of_block(a.sides);
+  const RopeSide& side = a.sides.of[here.part];
+  const int64_t stride = static_cast<int64_t>(here.n_blocks) * a.rows_per_block;
+  for (int64_t row0 = static_cast<int64_t>(here.block) * a.rows_per_block; row0 < side.rows;
        row0 += stride) {
-    const int64_t left = a.rows - row0;
+    const int64_t left = side.rows - row0;
     const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
     __syncthreads();  // all have read the turns before
-    make_turns(a, row0, turns);
+    make_turns(a, row0, side.rows, turns);
     __syncthreads();
-    const int n = n_rows * a.heads * a.half;
+    const int n = n_rows * side.heads * a.half;
     for (int task = threadIdx.x; task < n; task += kThreads) {
       const int head = task / a.half, i = task % a.half;
-      const int64_t at = (row0 * a.heads + head) * (2 * a.half) + i;
-      const float low = load_any(a.x.data, a.x.dtype, at);
-      const float high = load_any(a.x.data, a.x.dtype, at + a.half);
-      const float2 out = turned(turns[head / a.heads * a.half + i], low, high);
-      store_any(a.y, at, out.x);
-      store_any(a.y, at + a.half, out.y);
-      largest.add(as_stored(a.y.dtype, out.x));
-      largest.add(as_stored(a.y.dtype, out.y));
+      const int64_t at = (row0 * side.heads + head) * (2 * a.half) + i;
+      const float low = load_any(side.x.data, side.x.dtype, at);
+      const float high = load_any(side.x.data, side.x.dtype, at + a.half);
+      const float2 out = turned(turns[head / side.heads * a.half + i], low, high);
+      store_any(side.y, at, out.x);
+      store_any(side.y, at + a.half, out.y);
+      largest.add(as_stored(side.y.dtype, out.x));
+      largest.add(as_stored(side.y.dtype, out.y));
     }
   }
   if (a.amax.partial != nullptr) end_amax(a.amax, largest);
@@ -211,36 +225,66 @@ class Rope : public Prepared {
     if (args_.half > kMaxRopePairs || bits.size() != static_cast<size_t>(args_.half))
       throw ModuleError("[cuda] rope: expected a frequency for each pair of a head");
     std::memcpy(args_.frequency, bits.data(), bits.size_bytes());
-    args_.heads = params_.heads;
-    args_.rows = params_.rows;
     args_.sign = params_.inverse ? -1.0f : 1.0f;
     args_.rows_per_block = kThreads / args_.half;
   }
 
+  // Whether one kernel turns both.
+  bool goes_with(const Rope& other) const {
+    return args_.half == other.args_.half && args_.sign == other.args_.sign &&
+           std::ranges::equal(args_.frequency, other.args_.frequency) &&
+           params_.x.dtype == other.params_.x.dtype && params_.y.dtype == other.params_.y.dtype &&
+           params_.amax.amax_at == kAbsent;
+  }
   void launch(const Launch& launch) override {
     args_.amax = amax_of(params_.amax, launch);
     if (params_.rows == 0 && args_.amax.partial == nullptr) return;
-    args_.x = operand_of(params_.x, launch);
-    args_.y = result_of(params_.y, launch);
-    args_.positions = launch.in<int32_t>(1);
+    args_.sides = {};
+    add_to(args_.sides, launch);
+    turn(launch);
+  }
+  void launch_joined(std::span<const Joined> all) override {
+    const auto kernels = of_one_kind<Rope>(all);
+    const auto has_our_positions = [&](const Joined& one) {
+      return one.args.operands[kPositions] == all[0].args.operands[kPositions];
+    };
+    if (kernels.empty() || all.size() > kMostParts || params_.rows == 0 ||
+        !std::ranges::all_of(all, has_our_positions))
+      return Prepared::launch_joined(all);
+    args_.amax = {};
+    args_.sides = {};
+    for (size_t i = 0; i < all.size(); ++i) kernels[i]->add_to(args_.sides, all[i].args);
+    turn(all[0].args);
+  }
+
+ private:
+  static constexpr int kPositions = 1;
+
+  void add_to(Parts<RopeSide>& sides, const Launch& launch) const {
     const int64_t n_pieces = ceil_div(params_.rows, args_.rows_per_block);
-    const auto grid = static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, launch.n_sm));
+    sides.add({.x = operand_of(params_.x, launch),
+               .y = result_of(params_.y, launch),
+               .rows = params_.rows,
+               .heads = params_.heads},
+              static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, launch.n_sm)));
+  }
+  void turn(const Launch& launch) {
+    args_.positions = launch.in<int32_t>(kPositions);
+    const unsigned grid = args_.sides.n_blocks();
     const Dtype dtype = params_.x.dtype;
     if (dtype != params_.y.dtype || dtype == Dtype::f32 || args_.half % 8 != 0) {
       rope_any<<<grid, kThreads, 0, launch.stream>>>(args_);
     } else if (dtype == Dtype::bf16) {
-      turn<Dtype::bf16>(grid, launch.stream);
+      turn_short<Dtype::bf16>(grid, launch.stream);
     } else {
-      turn<Dtype::fp16>(grid, launch.stream);
+      turn_short<Dtype::fp16>(grid, launch.stream);
     }
     check_launch("rope");
   }
-
- private:
   template <Dtype D>
-  void turn(unsigned grid, cudaStream_t stream) const {
+  void turn_short(unsigned grid, cudaStream_t stream) const {
     const auto kernel = args_.half == 64 ? rope_short<D, 64> : rope_short<D, 0>;
-    if (args_.rows <= kMostEarlyRows) {
+    if (params_.rows <= kMostEarlyRows) {
       launch_early(kernel, grid, kThreads, stream, args_);
     } else {
       kernel<<<grid, kThreads, 0, stream>>>(args_);

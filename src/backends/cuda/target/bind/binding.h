@@ -46,6 +46,8 @@ struct Binding {
   // Words behind the op in the kernel's name; nullptr: none.
   std::string_view (*variant)(const NodeView& view) = nullptr;
   bool has_finish = false;  // KernelChoice's
+  // Whether launches of it that do not depend on each other may be one; nullptr: never.
+  bool (*may_join)(const NodeView& view) = nullptr;
 };
 
 // Every family's bindings.

@@ -75,8 +75,16 @@ KernelSpec gemm_spec(const NodeView& view) {
   return make_spec(KernelId::gemm, params_of(view));
 }
 
-const Binding kBindings[] = {
-    {OpCode::gemm, gemm_applies, gemm_scratch, gemm_spec, nullptr, variant}};
+bool may_join(const NodeView& view) {
+  return has_few_rows(params_of(view));
+}
+
+const Binding kBindings[] = {{.op = OpCode::gemm,
+                              .applies = gemm_applies,
+                              .scratch_bytes = gemm_scratch,
+                              .spec = gemm_spec,
+                              .variant = variant,
+                              .may_join = may_join}};
 
 }  // namespace
 

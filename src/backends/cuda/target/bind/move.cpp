@@ -279,7 +279,11 @@ const Binding kBindings[] = {
     {OpCode::broadcast, moves, nullptr, broadcast_spec},
     {OpCode::pad, moves, nullptr, pad_spec},
     {OpCode::concatenate, moves, nullptr, concatenate_spec},
-    {OpCode::cache_write, cache_write_applies, nullptr, cache_write_spec},
+    {.op = OpCode::cache_write,
+     .applies = cache_write_applies,
+     .scratch_bytes = nullptr,
+     .spec = cache_write_spec,
+     .may_join = [](const NodeView&) { return true; }},
 };
 
 }  // namespace

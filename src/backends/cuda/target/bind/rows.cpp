@@ -134,6 +134,9 @@ int64_t grad_codes_scratch(const NodeView&) {
   return layer_scratch_bytes(0);
 }
 
+// Rows of texts that are decoded side by side; more fill the device by themselves.
+constexpr int64_t kFewRopeRows = 128;
+
 bool rope_applies(const NodeView& view) {
   return is_wide_or_half(view.in(Rope::x).dtype) && view.in_is(Rope::positions, {Dtype::i32}) &&
          is_wide_or_half(view.out(Rope::y).dtype) &&
@@ -153,6 +156,10 @@ KernelSpec rope_spec(const NodeView& view) {
   std::vector<int64_t> bits;
   for (const double f : rope_frequencies(attrs)) bits.push_back(std::bit_cast<int64_t>(f));
   return make_spec(KernelId::rope, p, bits);
+}
+
+bool rope_may_join(const NodeView& view) {
+  return view.in(Rope::x).shape[0] <= kFewRopeRows && !emits_amax(view.node.attrs);
 }
 
 bool bias_applies(const NodeView& view) {
@@ -180,7 +187,11 @@ const Binding kRest[] = {
     {OpCode::gated_act_grad, gradient_applies, amax_scratch, act_grad_spec},
     {OpCode::gelu_grad, gradient_applies, amax_scratch, act_grad_spec},
     {OpCode::gated_act_grad_quantize, grad_codes_apply, grad_codes_scratch, grad_codes_spec},
-    {OpCode::rope, rope_applies, amax_scratch, rope_spec},
+    {.op = OpCode::rope,
+     .applies = rope_applies,
+     .scratch_bytes = amax_scratch,
+     .spec = rope_spec,
+     .may_join = rope_may_join},
     {OpCode::bias_add, bias_applies, nullptr, bias_spec},
     {OpCode::column_sum, bias_applies, column_sum_scratch, bias_spec},
 };

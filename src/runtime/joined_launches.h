@@ -1,0 +1,15 @@
+// Launches that a back end may make as one (LaunchArgs::joins_next): neighbours in the plan with
+// kernels of one name that allow it (KernelChoice::may_join), none of which touches what another
+// writes.
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace octet {
+
+// By step: whether the next one may be launched with it.
+std::vector<bool> find_joined(const Plan& plan);
+
+}  // namespace octet
