@@ -27,9 +27,9 @@ find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 add_library(octet_eigen INTERFACE)
 target_link_libraries(octet_eigen INTERFACE Eigen3::Eigen)
 
-# Text: words by regular expressions, Unicode's tables, SentencePiece's models; zstd. Debian has no CMake files for them, or
-# of several kinds.
-foreach(library IN ITEMS pcre2:pcre2-8:pcre2.h utf8proc:utf8proc:utf8proc.h
+# Checksums; text: words by regular expressions, Unicode's tables, SentencePiece's models; zstd. Debian has no CMake files
+# for them, or of several kinds.
+foreach(library IN ITEMS xxhash:xxhash:xxhash.h pcre2:pcre2-8:pcre2.h utf8proc:utf8proc:utf8proc.h
         sentencepiece:sentencepiece:sentencepiece_processor.h zstd:zstd:zstd.h)
   string(REPLACE ":" ";" library ${library})
   list(GET library 0 name)
