@@ -45,3 +45,10 @@ endforeach()
 # Of C alone: only liboctet_mpi.so is linked with it. Without it, that is not built, and ranks meet over TCP.
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI QUIET COMPONENTS CXX)
+
+# The charts of `octet report`: a text that the program embeds.
+find_path(OCTET_DYGRAPHS dygraph.min.js PATHS /usr/share/javascript/dygraphs NO_DEFAULT_PATH)
+if(NOT OCTET_DYGRAPHS OR NOT EXISTS "${OCTET_DYGRAPHS}/dygraph.min.js")
+  message(FATAL_ERROR "octet: expected dygraph.min.js of Debian's package libjs-dygraphs in /usr/share/javascript/dygraphs, "
+    "got none: run tools/setup.sh, or name its folder by -DOCTET_DYGRAPHS=DIR")
+endif()
