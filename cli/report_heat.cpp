@@ -7,12 +7,12 @@
 #include <map>
 #include <set>
 
-#include "cli/report_chart.h"
+#include "cli/html_text.h"
 
 namespace octet {
 namespace {
 
-constexpr double kLeft = 70, kTop = 6, kRow = 16, kBottom = 36;
+constexpr double kWidth = 560, kLeft = 70, kTop = 6, kRow = 16, kBottom = 36;
 
 double lost(const EdgeStatistics& edge) {
   return edge.zeros + edge.saturated;
@@ -65,10 +65,10 @@ std::string heat_map(const std::vector<EdgeSample>& samples) {
   }
   if (steps.empty()) return "";
   const std::vector<int64_t> shown = shown_steps(steps);
-  const double width = (kChartWidth - kLeft) / static_cast<double>(shown.size());
+  const double width = (kWidth - kLeft) / static_cast<double>(shown.size());
   const double height = kTop + kRow * static_cast<double>(worst.size()) + kBottom;
   std::string svg =
-      fmt::format("<svg viewBox=\"0 0 {} {}\" class=\"heat\" role=\"img\">\n", kChartWidth, height);
+      fmt::format("<svg viewBox=\"0 0 {} {}\" class=\"heat\" role=\"img\">\n", kWidth, height);
   double y = kTop;
   for (const auto& [layer, row] : worst) {
     svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kLeft - 6, y + 12,
@@ -85,7 +85,7 @@ std::string heat_map(const std::vector<EdgeSample>& samples) {
     y += kRow;
   }
   svg += fmt::format("<text x=\"{}\" y=\"{}\">step {}</text>\n", kLeft, y + 16, shown.front());
-  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n</svg>\n", kChartWidth,
+  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n</svg>\n", kWidth,
                      y + 16, shown.back());
   return svg;
 }

@@ -4,80 +4,39 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <optional>
+#include <string_view>
 
 #include "base/units.h"
 #include "cli/eval_tasks.h"
-#include "cli/report_chart.h"
+#include "cli/html_text.h"
+#include "cli/report_curves.h"
 #include "cli/report_heat.h"
 #include "cli/report_style.h"
 
 namespace octet {
+
+// Embedded by cli/CMakeLists.txt.
+extern const std::string_view kDygraphsScript, kDygraphsStyle, kDygraphsLicence, kReportScript;
+
 namespace {
 
 constexpr size_t kColors = 8;
-constexpr const char* kDashes[] = {"none", "7 4", "2 3", "9 3 2 3"};  // beyond eight runs
 
-// What a chart shows of a step; nothing where the step has no such value.
-using Pick = std::function<std::optional<double>(const StepReport&)>;
-
-struct ChartKind {
-  ChartOptions options;
-  Pick pick;
-};
-
-std::vector<ChartKind> chart_kinds() {
-  return {
-      {{.title = "Training loss", .unit = "nats per token"},
-       [](const StepReport& s) { return static_cast<double>(s.loss); }},
-      {{.title = "Validation loss", .unit = "nats per token", .has_dots = true},
-       [](const StepReport& s) { return s.val_loss; }},
-      {{.title = "Gradient norm",
-        .unit = "before clipping, logarithmic",
-        .scale = YScale::logarithmic},
-       [](const StepReport& s) { return static_cast<double>(s.grad_norm); }},
-      {{.title = "Learning rate", .unit = "per step", .from_zero = true},
-       [](const StepReport& s) { return s.lr; }},
-      {{.title = "Speed", .unit = "tokens per second", .from_zero = true},
-       [](const StepReport& s) { return s.tokens_per_s; }},
-      {{.title = "Memory",
-        .unit = "allocated by the plans",
-        .y_unit = YUnit::bytes,
-        .from_zero = true},
-       [](const StepReport& s) { return static_cast<double>(s.mem_bytes); }},
-  };
-}
-
-std::string chart(const ChartKind& kind, const std::vector<RunData>& runs) {
-  std::vector<Curve> curves;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    Curve curve{.color = static_cast<int>(i), .x = {}, .y = {}};
-    for (const StepReport& step : runs[i].steps) {
-      const std::optional<double> y = kind.pick(step);
-      if (!y) continue;
-      curve.x.push_back(static_cast<double>(step.step));
-      curve.y.push_back(*y);
-    }
-    curves.push_back(std::move(curve));
-  }
-  const std::string svg = chart_svg(curves, kind.options);
+std::string chart(const ReportChart& chart, size_t index) {
+  const std::string plot = fmt::format(
+      "<div class=\"plot\" id=\"chart-{}\" role=\"img\" aria-label=\"{} over step\"></div>", index,
+      chart.title);
   return fmt::format(
       "<figure class=\"card\"><figcaption>{}<span>{}</span></figcaption>\n{}</figure>\n",
-      kind.options.title, kind.options.unit,
-      svg.empty() ? "<p class=\"none\">No finite value.</p>" : svg);
+      chart.title, chart.unit, chart.is_empty ? "<p class=\"none\">No finite value.</p>" : plot);
 }
 
-// A colour and a dash for each run.
+// A colour for each run; their dashes are the script's.
 std::string run_styles(size_t n_runs) {
   std::string out;
   for (size_t i = 0; i < n_runs; ++i) {
-    out += fmt::format(
-        ".run-{0} polyline {{ stroke: var(--run-{1}); stroke-dasharray: {2}; }} .run-{0} circle, "
-        ".run-{0} path, .run-{0} .band {{ fill: var(--run-{1}); }} .key-{0} {{ border-color: "
-        "var(--run-{1}); border-top-style: {3}; }}\n",
-        i, i % kColors, kDashes[i / kColors % std::size(kDashes)],
-        i < kColors ? "solid" : "dashed");
+    out += fmt::format(".key-{} {{ border-color: var(--run-{}); border-top-style: {}; }}\n", i,
+                       i % kColors, i < kColors ? "solid" : "dashed");
   }
   return out;
 }
@@ -204,23 +163,47 @@ std::string lead(const std::vector<RunData>& runs) {
   return fmt::format(
       "{} run{}, {} steps in all. A shaded band reaches from the least to the "
       "largest value of the steps that share a point; a mark at the top stands for a "
-      "value that is not finite.",
+      "value that is not finite. Drag to zoom, double-click to see all again, click a run's name "
+      "to hide it.",
       runs.size(), runs.size() == 1 ? "" : "s", n_steps);
+}
+
+std::string head(size_t n_runs) {
+  std::string out =
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'; script-src 'unsafe-inline'\">\n"
+      "<title>Octet report</title>\n<style>\n";
+  out += kDygraphsStyle;
+  out += kReportStyle + run_styles(n_runs) + "</style>\n";
+  return out + "<noscript><style>.curves, .legend { display: none; }</style></noscript>\n</head>\n";
+}
+
+// What the page's own script draws, the library that it draws with, and the library's licence.
+std::string scripts(const std::vector<RunData>& runs, const std::vector<ReportChart>& charts) {
+  OrderedJson data = {{"runs", OrderedJson::array()}, {"charts", OrderedJson::array()}};
+  for (const RunData& run : runs) data["runs"].push_back(run.name);
+  for (const ReportChart& chart : charts) data["charts"].push_back(chart.json);
+  std::string out = "<script type=\"application/json\" id=\"data\">" + script_json(data);
+  out += "</script>\n<script>\n/*!\n";
+  for (const std::string_view text : {kDygraphsLicence, std::string_view("*/\n"), kDygraphsScript,
+                                      std::string_view("\n</script>\n<script>\n"), kReportScript})
+    out += text;
+  return out + "</script>\n";
 }
 
 }  // namespace
 
 std::string report_page(const std::vector<RunData>& runs) {
-  std::string out =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>Octet report</title>\n<style>";
-  out += kReportStyle + run_styles(runs.size()) + "</style>\n</head>\n<body>\n";
+  const std::vector<ReportChart> charts = report_charts(runs);
+  std::string out = head(runs.size()) + "<body>\n";
   out += "<h1>Octet report</h1>\n<p class=\"lead\">" + lead(runs) + "</p>\n";
-  out += legend(runs) + "<div class=\"charts\">\n";
-  for (const ChartKind& kind : chart_kinds()) out += chart(kind, runs);
+  out += "<noscript><p>The curves are drawn by JavaScript, which is off here.</p></noscript>\n";
+  out += legend(runs) + "<div class=\"charts curves\">\n";
+  for (size_t i = 0; i < charts.size(); ++i) out += chart(charts[i], i);
   out += "</div>\n" + results(runs) + heat_maps(runs) + evaluations(runs) + differences(runs);
-  return out + "<script>" + kReportScript + "</script>\n</body>\n</html>\n";
+  return out + scripts(runs, charts) + "</body>\n</html>\n";
 }
 
 }  // namespace octet

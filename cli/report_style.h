@@ -41,10 +41,21 @@ h2 { font-size: 15px; margin: 30px 0 10px; }
 .card figcaption { font-weight: 600; }
 .card figcaption span { font-weight: 400; color: var(--soft); margin-left: 6px; }
 svg { display: block; width: 100%; height: auto; }
-.tick { fill: var(--soft); font-size: 11px; font-variant-numeric: tabular-nums; }
-.grid { stroke: var(--grid); } .axis, .notch { stroke: var(--axis); }
-.run polyline { fill: none; stroke-width: 1.7; stroke-linejoin: round; stroke-linecap: round; }
-.run .band { stroke: none; opacity: .16; }
+.card figcaption .key { margin: 0 8px 0 0; vertical-align: middle; }
+.heat text { fill: var(--soft); font-size: 11px; }
+.plot { position: relative; width: 100%; height: 290px; margin-top: 10px; cursor: crosshair; }
+.dygraph-axis-label { color: var(--soft); font-variant-numeric: tabular-nums; }
+.dygraph-xlabel { color: var(--soft); text-align: right; }
+.tip { display: none; position: absolute; top: 4px; z-index: 20; pointer-events: none;
+  max-width: 75%; padding: 6px 10px; background: var(--card); border: 1px solid var(--edge);
+  border-radius: 8px; box-shadow: 0 2px 10px #0003; font-size: 12px; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+.tip b { display: block; font-weight: 600; }
+.tip div { display: flex; align-items: center; gap: 8px; }
+.tip .key { width: 14px; }
+.tip .of { overflow: hidden; text-overflow: ellipsis; }
+.tip .value { margin-left: auto; font-weight: 600; }
+.tip .range { color: var(--soft); }
 .scroll { overflow-x: auto; padding: 0; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: 8px 12px; text-align: right; white-space: nowrap; }
@@ -58,16 +69,6 @@ td.best { background: var(--best); font-weight: 600; }
 code { font: 12.5px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 .none { color: var(--soft); }
 @media print { body { max-width: none; } .card { break-inside: avoid; } }
-)";
-
-// Shows and hides runs; the page reads as well without it.
-inline constexpr const char* kReportScript = R"(
-for (const box of document.querySelectorAll('.legend input')) {
-  box.addEventListener('change', () => {
-    for (const line of document.querySelectorAll('g.of-' + box.value))
-      line.style.display = box.checked ? '' : 'none';
-  });
-}
 )";
 
 }  // namespace octet

@@ -6,8 +6,9 @@
 
 #include "base/error.h"
 #include "base/ordered_json.h"
-#include "cli/report_chart.h"
+#include "cli/html_text.h"
 #include "cli/report_style.h"
+#include "cli/study_chart.h"
 
 namespace octet {
 namespace {
@@ -120,17 +121,13 @@ std::string figure_html(const Files& files, const std::string& folder, const Ord
 
 std::string figure_svg(const Figure& figure) {
   const bool is_log = figure.scale == FigureScale::logarithmic;
-  const ChartOptions options{.title = figure.title,
-                             .unit = figure.y_title,
-                             .scale = is_log ? YScale::logarithmic : YScale::linear,
+  const ChartOptions options{.scale = is_log ? YScale::logarithmic : YScale::linear,
                              .has_dots = figure.has_dots,
                              .from_zero = figure.from_zero,
                              .x_title = figure.x_title,
                              .x_names = figure.x_names};
   std::vector<Curve> curves;
-  for (size_t i = 0; i < figure.series.size(); ++i) {
-    curves.push_back({static_cast<int>(i), figure.series[i].x, figure.series[i].y});
-  }
+  for (const Series& series : figure.series) curves.push_back({series.x, series.y});
   const double chart = chart_height(options), foot = kHead + chart + kMargin;
   const double height = foot + legend_height(figure.series.size());
   std::string out = fmt::format(

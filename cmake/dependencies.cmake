@@ -27,9 +27,9 @@ find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 add_library(octet_eigen INTERFACE)
 target_link_libraries(octet_eigen INTERFACE Eigen3::Eigen)
 
-# Text: words by regular expressions, Unicode's tables, SentencePiece's models; zstd. Debian has no CMake files for them, or
-# of several kinds.
-foreach(library IN ITEMS pcre2:pcre2-8:pcre2.h utf8proc:utf8proc:utf8proc.h
+# Checksums; text: words by regular expressions, Unicode's tables, SentencePiece's models; zstd. Debian has no CMake files
+# for them, or of several kinds.
+foreach(library IN ITEMS xxhash:xxhash:xxhash.h pcre2:pcre2-8:pcre2.h utf8proc:utf8proc:utf8proc.h
         sentencepiece:sentencepiece:sentencepiece_processor.h zstd:zstd:zstd.h)
   string(REPLACE ":" ";" library ${library})
   list(GET library 0 name)
@@ -45,3 +45,10 @@ endforeach()
 # Of C alone: only liboctet_mpi.so is linked with it. Without it, that is not built, and ranks meet over TCP.
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI QUIET COMPONENTS CXX)
+
+# The charts of `octet report`: a text that the program embeds.
+find_path(OCTET_DYGRAPHS dygraph.min.js PATHS /usr/share/javascript/dygraphs NO_DEFAULT_PATH)
+if(NOT OCTET_DYGRAPHS OR NOT EXISTS "${OCTET_DYGRAPHS}/dygraph.min.js")
+  message(FATAL_ERROR "octet: expected dygraph.min.js of Debian's package libjs-dygraphs in /usr/share/javascript/dygraphs, "
+    "got none: run tools/setup.sh, or name its folder by -DOCTET_DYGRAPHS=DIR")
+endif()

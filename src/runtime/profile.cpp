@@ -3,54 +3,51 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
 #include "base/error.h"
+#include "base/ordered_json.h"
 #include "formats/table.h"
 
 namespace octet {
 namespace {
 
-std::string json_quoted(std::string_view text) {
-  std::string result = "\"";
-  for (const char ch : text) {
-    if (static_cast<unsigned char>(ch) < 0x20) {
-      result += fmt::format("\\u{:04x}", static_cast<unsigned char>(ch));
-    } else {
-      if (ch == '"' || ch == '\\') result += '\\';
-      result += ch;
-    }
-  }
-  return result + "\"";
-}
-
 // A track each for the functions and the kernels in them.
 constexpr int kFunctionTrack = 1, kKernelTrack = 2, kTransferTrack = 3;
 
-std::string trace_event(const std::string& name, int track, double begin_us, double end_us) {
-  return fmt::format(
-      R"({{"name": {}, "ph": "X", "ts": {:.3f}, "dur": {:.3f}, "pid": 1, "tid": {}, )",
-      json_quoted(name), begin_us, end_us - begin_us, track);
+// Nanoseconds are all that the clock has.
+double rounded_us(double us) {
+  return std::round(us * 1000) / 1000;
 }
 
-std::string launch_json(const ProfileEvent& event) {
+OrderedJson trace_event(const std::string& name, int track, double begin_us, double end_us) {
+  return {{"name", name},
+          {"ph", "X"},
+          {"ts", rounded_us(begin_us)},
+          {"dur", rounded_us(end_us - begin_us)},
+          {"pid", 1},
+          {"tid", track}};
+}
+
+OrderedJson launch_json(const ProfileEvent& event) {
   const Node& node = event.node();
   const Cost cost = cost_of(event.plan->graph, node);
   const KernelChoice& kernel = event.step().kernel;
   const int track = event.step().stream == Stream::compute ? kKernelTrack : kTransferTrack;
-  return trace_event(kernel.name, track, event.begin_us, event.end_us) +
-         fmt::format(R"("cat": "{}", "args": {{"op": "{}", "layer": {}, "role": "{}", )",
-                     enum_name(node.tag.role), op_def(node.op).name, node.tag.layer,
-                     enum_name(node.tag.role)) +
-         fmt::format(R"("origin": {}, "bytes": {:.0f}, "flops": {:.0f}, "reference": {}}}}})",
-                     json_quoted(node.tag.origin), cost.bytes, cost.flops, kernel.reference);
+  OrderedJson json = trace_event(kernel.name, track, event.begin_us, event.end_us);
+  json["cat"] = enum_name(node.tag.role);
+  json["args"] = {{"op", op_def(node.op).name},        {"layer", node.tag.layer},
+                  {"role", enum_name(node.tag.role)},  {"origin", node.tag.origin},
+                  {"bytes", std::llround(cost.bytes)}, {"flops", std::llround(cost.flops)},
+                  {"reference", kernel.reference}};
+  return json;
 }
 
-std::string track_json(int track, std::string_view name) {
-  return fmt::format(
-      R"({{"name": "thread_name", "ph": "M", "pid": 1, "tid": {}, "args": {{"name": "{}"}}}})",
-      track, name);
+OrderedJson track_json(int track, std::string_view name) {
+  return {
+      {"name", "thread_name"}, {"ph", "M"}, {"pid", 1}, {"tid", track}, {"args", {{"name", name}}}};
 }
 
 }  // namespace
@@ -169,20 +166,22 @@ double reference_share(const Profile& profile) {
 }
 
 std::string chrome_trace(const Profile& profile) {
-  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  text += track_json(kFunctionTrack, "functions") + ",\n" + track_json(kKernelTrack, "kernels");
-  text += ",\n" + track_json(kTransferTrack, "transfers between ranks");
+  OrderedJson trace = {track_json(kFunctionTrack, "functions"), track_json(kKernelTrack, "kernels"),
+                       track_json(kTransferTrack, "transfers between ranks")};
   const std::vector<ProfileEvent>& events = profile.events();
   for (const ProfileRun& run : profile.runs()) {
     const std::string name = fmt::format("{} of step {}", run.plan->graph.name, run.train_step);
-    text += ",\n" +
-            trace_event(name, kFunctionTrack, events[run.first_event].begin_us, run.end_us) +
-            fmt::format(R"("cat": "function", "args": {{"step": {}}}}})", run.train_step);
-    for (size_t i = run.first_event; i < run.end_event; ++i) {
-      text += ",\n" + launch_json(events[i]);
-    }
+    const double begin_us = events[run.first_event].begin_us;
+    OrderedJson function = trace_event(name, kFunctionTrack, begin_us, run.end_us);
+    function["cat"] = "function";
+    function["args"] = {{"step", run.train_step}};
+    trace.push_back(std::move(function));
+    for (size_t i = run.first_event; i < run.end_event; ++i)
+      trace.push_back(launch_json(events[i]));
   }
-  return text + "\n]}\n";
+  const OrderedJson json = {{"displayTimeUnit", "ms"}, {"traceEvents", std::move(trace)}};
+  // Names may come from files: what is not UTF-8 becomes U+FFFD.
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace octet

@@ -1,69 +1,45 @@
 // octet report: the page as text, from runs written here by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <nlohmann/json.hpp>
 #include <regex>
 
+#include "cli/report/report_runs.h"
 #include "config/load.h"
 #include "config/report.h"
-#include "unit/base/scratch_folder.h"
 
 namespace octet {
 namespace {
 
+using test::Outcome;
+using test::page;
+using test::report;
 using test::ScratchFolder;
+using test::script_data;
+using test::write_run;
 using testing::HasSubstr;
 using testing::Not;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-Outcome report(const ScratchFolder& folder, const std::string& arguments) {
-  // A page that never ends must not take the machine's memory with it.
-  const std::string command = "ulimit -v 4000000; timeout 60 " OCTET_PROGRAM " report " +
-                              arguments + " --out " + (folder / "page.html") + " >" +
-                              (folder / "out.txt") + " 2>" + (folder / "err.txt") + " </dev/null";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, posix_files().read_text(folder / "out.txt"),
-          posix_files().read_text(folder / "err.txt")};
-}
-
-std::string page(const ScratchFolder& folder) {
-  return posix_files().read_text(folder / "page.html");
-}
-
-// A run of `n` steps; `line` may change a step's object.
-template <typename Change>
-std::string write_run(const ScratchFolder& folder, const std::string& name, int n, Change change) {
-  std::string text;
-  for (int step = 1; step <= n; ++step) {
-    nlohmann::json line = {
-        {"step", step},        {"loss", 5.0 / step},     {"grad_norm", 1.0}, {"lr", 1e-3},
-        {"tokens", 64 * step}, {"tokens_per_s", 1000.0}, {"time_ms", 64.0},  {"mem_bytes", 3 << 20},
-        {"skipped", 0},        {"val_loss", 4.0 / step}};
-    change(line);
-    text += line.dump() + "\n";
-  }
-  folder.put(name + "/metrics.jsonl", text);
-  return "'" + (folder / name) + "'";
-}
-
-std::string write_run(const ScratchFolder& folder, const std::string& name, int n = 30) {
-  return write_run(folder, name, n, [](nlohmann::json&) {});
-}
 
 void write_config(const ScratchFolder& folder, const std::string& name, const std::string& set) {
   folder.put(name + "/config.yaml", resolved_yaml(parse_config("{}", "none", {set}).config));
 }
 
+// The page without what its <script> and <style> elements hold, each of which ends where a browser
+// takes it to end.
+std::string without_scripts(std::string html) {
+  for (const std::string name : {"script", "style"}) {
+    for (size_t at = 0; (at = html.find("<" + name, at)) != html.npos; ++at) {
+      const size_t begin = html.find('>', at) + 1;
+      html.erase(begin, html.find("</" + name, begin) - begin);
+    }
+  }
+  return html;
+}
+
 // Every element is closed in the right order.
-void expect_balanced(const std::string& html) {
-  const std::vector<std::string> empty = {"meta",    "line",  "circle",  "polyline",
-                                          "polygon", "input", "!DOCTYPE"};
+void expect_balanced(const std::string& page) {
+  const std::string html = without_scripts(page);
+  const std::vector<std::string> empty = {"meta", "input", "!DOCTYPE"};
   std::vector<std::string> open;
   const std::regex tag("<(/?)([!a-zA-Z0-9]+)([^<>]*)>");
   for (std::sregex_iterator it(html.begin(), html.end(), tag), end; it != end; ++it) {
@@ -80,17 +56,10 @@ void expect_balanced(const std::string& html) {
   EXPECT_THAT(open, testing::IsEmpty());
 }
 
-// The points of a chart's lines, as numbers.
-std::vector<double> coordinates(const std::string& html) {
-  std::vector<double> numbers;
-  const std::regex points("points=\"([^\"]*)\"");
-  for (std::sregex_iterator it(html.begin(), html.end(), points), end; it != end; ++it) {
-    std::string text = (*it)[1];
-    std::replace(text.begin(), text.end(), ',', ' ');
-    std::istringstream in(text);
-    for (std::string word; in >> word;) numbers.push_back(std::stod(word));
-  }
-  return numbers;
+size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
+  return n;
 }
 
 TEST(Report, needs_nothing_but_itself_and_has_all_curves) {
@@ -99,34 +68,107 @@ TEST(Report, needs_nothing_but_itself_and_has_all_curves) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const std::string html = page(folder);
   for (const char* outside : {"http:", "https:", "src=", "href=", "url(", "@import"})
-    EXPECT_THAT(html, Not(HasSubstr(outside)));
+    EXPECT_THAT(without_scripts(html), Not(HasSubstr(outside)));
+  EXPECT_THAT(html, HasSubstr("content=\"default-src 'none'; style-src 'unsafe-inline'; "
+                              "script-src 'unsafe-inline'\""));
   for (const char* title : {"Training loss", "Validation loss", "Gradient norm", "Learning rate",
                             "Speed", "Memory", "prefers-color-scheme: dark"})
     EXPECT_THAT(html, HasSubstr(title));
-  EXPECT_EQ(std::regex_replace(html, std::regex("of-1\""), "").size(), html.size() - 6 * 5);
+  const nlohmann::json data = script_data(html);
+  ASSERT_EQ(data.at("charts").size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(data["charts"][i].at("curves").size(), 2u);
+    EXPECT_THAT(html, HasSubstr("id=\"chart-" + std::to_string(i) + "\""));
+  }
   expect_balanced(html);
 }
 
-TEST(Report, the_lowest_loss_is_drawn_lowest_and_steps_go_to_the_right) {
+TEST(Report, carries_the_chart_library_with_its_licence_and_works_without_scripts) {
   const ScratchFolder folder;
-  ASSERT_EQ(report(folder, write_run(folder, "a", 3)).code, 0);
-  const auto xy = coordinates(page(folder));  // the first line: 5, 2.5, 1.67
-  ASSERT_GE(xy.size(), 6u);
-  EXPECT_LT(xy[0], xy[2]);
-  EXPECT_LT(xy[2], xy[4]);
-  EXPECT_LT(xy[1], xy[3]);
-  EXPECT_LT(xy[3], xy[5]);
-  EXPECT_NEAR((xy[3] - xy[1]) / (xy[5] - xy[1]), (5 - 2.5) / (5 - 5.0 / 3), 0.01);
+  ASSERT_EQ(report(folder, write_run(folder, "a")).code, 0);
+  const std::string html = page(folder);
+  const size_t licence = html.find("Permission is hereby granted, free of charge");
+  const size_t library = html.find(".Dygraph=t()");
+  EXPECT_THAT(html, HasSubstr("Dan Vanderkam"));
+  EXPECT_LT(licence, library);
+  EXPECT_LT(library, html.find("new Dygraph("));
+  EXPECT_LT(html.find("new Dygraph("), html.npos);
+  EXPECT_THAT(html, Not(HasSubstr("sourceMappingURL")));
+  const std::string text = without_scripts(html);
+  EXPECT_THAT(text, HasSubstr("<noscript><p>The curves are drawn by JavaScript, which is off"));
+  EXPECT_THAT(text, HasSubstr("<h2>Results</h2>"));
 }
 
-TEST(Report, names_are_text_and_never_markup) {
+TEST(Report, curves_are_the_steps_and_their_values) {
   const ScratchFolder folder;
-  const std::string run = write_run(folder, "<script>alert(1)<br> & \"q\"");
-  ASSERT_EQ(report(folder, run).code, 0);
-  EXPECT_THAT(page(folder), Not(HasSubstr("alert(1)<br>")));
-  EXPECT_THAT(page(folder), HasSubstr("&lt;script&gt;alert(1)&lt;br&gt; &amp; &quot;q&quot;"));
-  expect_balanced(page(folder));
+  ASSERT_EQ(report(folder, write_run(folder, "a", 3)).code, 0);
+  const nlohmann::json charts = script_data(page(folder)).at("charts");
+  EXPECT_EQ(charts[0]["curves"][0],
+            (nlohmann::json{
+                {"x", {1, 2, 3}}, {"y", {5.0, 2.5, 1.66667}}, {"gaps", nlohmann::json::array()}}));
+  EXPECT_EQ(charts[1]["curves"][0]["y"], (nlohmann::json{4.0, 2.0, 1.33333}));
+  EXPECT_EQ(charts[5]["curves"][0]["y"], (nlohmann::json{3145730, 3145730, 3145730}));
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(charts[i]["log"], i == 2) << i;
+    EXPECT_EQ(charts[i]["zero"], i >= 3) << i;
+    EXPECT_EQ(charts[i]["bytes"], i == 5) << i;
+    EXPECT_EQ(charts[i]["dots"], i == 1) << i;
+  }
 }
+
+TEST(Report, many_steps_are_thinned_to_means_within_bands) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "a", 20'000, [](nlohmann::json& line) {
+    line["loss"] = line.at("step").get<int>() % 20 == 0 ? 12.0 : 2.0;
+  });
+  ASSERT_EQ(report(folder, run).code, 0);
+  const std::string html = page(folder);
+  EXPECT_LT(html.size(), 400'000u);
+  const nlohmann::json curve = script_data(html)["charts"][0]["curves"][0];
+  ASSERT_EQ(curve["x"].size(), 1000u);
+  for (size_t i = 0; i < 1000; ++i) {
+    EXPECT_NEAR(curve["x"][i].get<double>(), 20.0 * static_cast<double>(i) + 10.5, 1);
+    EXPECT_EQ(curve["low"][i], 2.0);
+    EXPECT_EQ(curve["y"][i], 2.5);
+    EXPECT_EQ(curve["high"][i], 12.0);
+  }
+}
+
+class Hostile : public testing::TestWithParam<std::string> {};
+
+// In the name of a run and in the text of an evaluation.
+TEST_P(Hostile, text_is_never_markup_or_script) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, GetParam());
+  folder.put(GetParam() + "/evaluations.jsonl",
+             nlohmann::json{{"step", 1}, {"task", GetParam()}, {"value", 1.5}}.dump(
+                 -1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                 "\n");
+  ASSERT_EQ(report(folder, run + " " + write_run(folder, "plain")).code, 0);
+  const std::string html = page(folder);
+  expect_balanced(html);
+  EXPECT_EQ(count(html, "<script"), 3u);
+  EXPECT_EQ(count(html, "</script"), 3u);
+  EXPECT_EQ(count(html, "<!--"), 0u);
+  const std::string text = without_scripts(html);
+  for (const char* markup : {"<script>alert", "<img", "<br>", "onerror=\""})
+    EXPECT_THAT(text, Not(HasSubstr(markup)));
+  const nlohmann::json data = script_data(html);
+  std::string expected = folder / GetParam();
+  if (expected.ends_with('\xff')) expected.replace(expected.size() - 1, 1, "\uFFFD");
+  EXPECT_EQ(data.at("runs").at(0), expected);
+  EXPECT_EQ(data.at("charts").size(), 6u);
+  const size_t begin = html.find("id=\"data\">");
+  for (const char ch : html.substr(begin, html.find("</script", begin) - begin))
+    ASSERT_TRUE(0x20 <= ch && ch < 0x7F) << "expected ASCII in the script";
+}
+
+INSTANTIATE_TEST_SUITE_P(names, Hostile,
+                         testing::Values("<script>alert(1)<br> & \"q\"",
+                                         "</script><script>alert(1)</script>",
+                                         "</ScRiPt ><img src=x onerror=alert(1)>", "<!--<script>",
+                                         "a\nb\tc", "\u2028\u2029", "\";alert(1);/*", "\\\"",
+                                         "${alert(1)}`", "]]>", "&lt;&#x3c;", "\xff"));
 
 TEST(Report, values_that_are_not_finite_leave_gaps_and_marks) {
   const ScratchFolder folder;
@@ -137,12 +179,28 @@ TEST(Report, values_that_are_not_finite_leave_gaps_and_marks) {
     if (step == 31) line["grad_norm"] = 0.0;
   });
   ASSERT_EQ(report(folder, run).code, 0);
-  const std::string html = page(folder);
-  EXPECT_THAT(html, HasSubstr("class=\"gap\""));
-  for (const double number : coordinates(html)) {
-    EXPECT_GE(number, 0);
-    EXPECT_LE(number, 560);
+  const nlohmann::json charts = script_data(page(folder)).at("charts");
+  for (const size_t chart : {0u, 2u}) {
+    const nlohmann::json& curve = charts[chart]["curves"][0];
+    EXPECT_EQ(curve["gaps"], (nlohmann::json{11, 12, 13, 14, 15, 16, 17, 18, 19}));
+    for (int step = 1; step <= 40; ++step) {
+      const bool is_gap = (step > 10 && step < 20) || (chart == 2 && step == 31);
+      EXPECT_EQ(curve["y"][static_cast<size_t>(step - 1)].is_null(), is_gap) << step;
+    }
   }
+}
+
+// One point of 20 steps of which some are zero: the band ends at the least positive number.
+TEST(Report, a_logarithmic_band_ends_above_zero) {
+  const ScratchFolder folder;
+  const std::string run = write_run(folder, "a", 20'000, [](nlohmann::json& line) {
+    line["grad_norm"] = line.at("step").get<int>() % 20 == 0 ? 0.0 : 2.0;
+  });
+  ASSERT_EQ(report(folder, run).code, 0);
+  const nlohmann::json curve = script_data(page(folder))["charts"][2]["curves"][0];
+  EXPECT_EQ(curve["y"][0], 1.9);
+  EXPECT_EQ(curve["low"][0], 1.9);
+  EXPECT_EQ(curve["high"][0], 2.0);
 }
 
 class Odd : public testing::TestWithParam<const char*> {};
@@ -155,9 +213,13 @@ TEST_P(Odd, runs_have_a_page_too) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const std::string html = page(folder);
   expect_balanced(html);
-  EXPECT_LT(html.size(), 100'000u);
-  for (const char* bad : {"=\"nan", "=\"inf", "=\"-inf", ",nan", ",inf", "nan,", "-nan", ">nan"})
-    EXPECT_THAT(html, Not(HasSubstr(bad)));
+  EXPECT_LT(html.size(), 200'000u);
+  for (const char* bad : {"=\"nan", "=\"inf", "=\"-inf", "-nan", ">nan"})
+    EXPECT_THAT(without_scripts(html), Not(HasSubstr(bad)));
+  for (const nlohmann::json& chart : script_data(html).at("charts")) {
+    for (const nlohmann::json& y : chart["curves"][0]["y"])
+      EXPECT_TRUE(y.is_null() || std::abs(y.get<double>()) <= 1e250) << y;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(lines, Odd,
@@ -223,12 +285,6 @@ std::string edge_line(int step, int layer, const char* edge, double rms) {
                         {"zeros", 0.25},  {"saturated", 0.0},  {"scale", 1.0}}
              .dump() +
          "\n";
-}
-
-size_t count(const std::string& text, const std::string& what) {
-  size_t n = 0;
-  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++n;
-  return n;
 }
 
 TEST(Report, telemetry_is_a_heat_map_of_layers_by_steps) {

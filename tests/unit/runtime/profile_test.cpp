@@ -33,10 +33,10 @@ class ProfileTest : public testing::Test {
  protected:
   ProfileTest() {
     Graph graph;
-    graph.name = "small";
+    graph.name = "small \xff";
     graph.phase = Phase::typed;
     Builder builder(graph);
-    builder.tag = {.layer = 3, .role = Role::backward, .origin = "a \"module\""};
+    builder.tag = {.layer = 3, .role = Role::backward, .origin = kOrigin};
     ValueId x =
         builder.input(InputKind::batch, "x", {.dtype = Dtype::f32, .shape = {kSize, kSize}});
     for (const OpCode op : {OpCode::neg, OpCode::exp, OpCode::neg}) x = builder.unary(op, x);
@@ -60,6 +60,7 @@ class ProfileTest : public testing::Test {
   }
 
   static constexpr int64_t kSize = 16;
+  static constexpr const char* kOrigin = "a \"module\"\\\n\x01";
   test::HostDevice device_;
   SlowCatalogue catalogue_;
   Plan plan_;
@@ -126,7 +127,7 @@ TEST_F(ProfileTest, trace_is_json_and_covers_each_launch_and_function) {
     if (event.at("ph") != "X") continue;
     EXPECT_GE(event.at("dur").get<double>(), 0);
     if (event.at("cat") == "function") {
-      EXPECT_TRUE(event.at("name").get<std::string>().starts_with("small of step "));
+      EXPECT_TRUE(event.at("name").get<std::string>().starts_with("small \uFFFD of step "));
       functions_us += event.at("dur").get<double>();
       steps.insert(event.at("args").at("step").get<int64_t>());
       continue;
@@ -135,7 +136,7 @@ TEST_F(ProfileTest, trace_is_json_and_covers_each_launch_and_function) {
     const auto& args = event.at("args");
     EXPECT_EQ(event.at("cat"), "backward");
     EXPECT_EQ(args.at("layer"), 3);
-    EXPECT_EQ(args.at("origin"), "a \"module\"");
+    EXPECT_EQ(args.at("origin"), kOrigin);
     EXPECT_GT(args.at("bytes"), 0);
     EXPECT_EQ(args.at("reference"), args.at("op") == "exp");
   }

@@ -1,4 +1,4 @@
-#include "cli/report_chart.h"
+#include "cli/study_chart.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/printable.h"
+#include "cli/html_text.h"
 
 namespace octet {
 namespace {
@@ -17,9 +17,8 @@ constexpr double kBottom = 36, kNamesBottom = 110;  // below the plot: numbers, 
 constexpr size_t kMostNames = 28, kLongestName = 16;
 constexpr size_t kColumns = 150;  // drawn points of a curve, at most: more hide each other
 
-// Larger and, where it is drawn as its logarithm, smaller numbers are drawn as these: neither a
-// range nor a ratio of two of them overflows.
-constexpr double kLargest = 1e250, kSmallest = 1e-250;
+// On a logarithmic scale smaller numbers are drawn as this: no ratio of two of them overflows.
+constexpr double kSmallest = 1e-250;
 // A range that is narrower, as a share of its numbers, has no room for ticks that differ.
 constexpr double kNarrowest = 1e-6;
 
@@ -41,23 +40,17 @@ struct Tick {
   std::string text;
 };
 
-// What the numbers of an axis are counted in: "k", or "MiB".
+// What the numbers of an axis are counted in: "k".
 struct Unit {
   double size = 1;
   std::string_view name = "";
 };
 
-Unit unit_of(double largest, YUnit kind) {
-  constexpr Unit bytes[] = {
-      {0x1p40, " TiB"}, {0x1p30, " GiB"}, {0x1p20, " MiB"}, {0x1p10, " KiB"}, {1, " bytes"}};
-  constexpr Unit plain[] = {{1e9, "G"}, {1e6, "M"}, {1e4, "k"}, {1, ""}};
-  const auto pick = [&](const auto& units) {
-    return *std::ranges::find_if(units,
-                                 [&](const Unit& u) { return largest >= u.size || u.size == 1; });
-  };
-  Unit unit = kind == YUnit::bytes ? pick(bytes) : pick(plain);
-  if (unit.name == "k") unit.size = 1e3;  // from 10,000 on
-  return unit;
+Unit unit_of(double largest) {
+  if (largest >= 1e9) return {1e9, "G"};
+  if (largest >= 1e6) return {1e6, "M"};
+  if (largest >= 1e4) return {1e3, "k"};
+  return {};
 }
 
 std::string tick_text(double value, double step, const Unit& unit) {
@@ -69,8 +62,8 @@ std::string tick_text(double value, double step, const Unit& unit) {
 }
 
 // Steps of 1, 2 or 5 times a power of ten, about n of them, all with as many digits.
-std::vector<Tick> linear_ticks(const Range& range, int n, YUnit kind) {
-  const Unit unit = unit_of(range.largest(), kind);
+std::vector<Tick> linear_ticks(const Range& range, int n) {
+  const Unit unit = unit_of(range.largest());
   const double low = range.low / unit.size, high = range.high / unit.size;
   const double rough = (high - low) / n;
   if (!std::isnormal(rough))  // too small a range for steps: its ends
@@ -106,55 +99,14 @@ std::vector<Tick> log_ticks(const Range& range) {
   return ticks;
 }
 
-// One drawn point: the steps of a column.
-struct Point {
-  double x = 0, mean = 0, low = 0, high = 0;
-  bool follows_gap = false;
-};
-
-struct Drawn {
-  int color = 0;
-  std::vector<Point> points;
-  std::vector<double> gaps;  // x of values that are not finite
-};
-
-Drawn thin(const Curve& curve) {
-  Drawn drawn{curve.color, {}, {}};
-  const size_t per_point = (curve.x.size() + kColumns - 1) / kColumns;
-  bool follows_gap = true;
-  for (size_t begin = 0; begin < curve.x.size(); begin += per_point) {
-    const size_t end = std::min(begin + per_point, curve.x.size());
-    Range range;
-    double mean = 0, mean_x = 0, n = 0;
-    for (size_t i = begin; i < end; ++i) {
-      if (!std::isfinite(curve.y[i])) {
-        drawn.gaps.push_back(curve.x[i]);
-        continue;
-      }
-      const double y = std::clamp(curve.y[i], -kLargest, kLargest);
-      range.add(y);
-      ++n;
-      mean += (y - mean) / n;
-      mean_x += (curve.x[i] - mean_x) / n;
-    }
-    if (n == 0) {
-      follows_gap = true;
-      continue;
-    }
-    drawn.points.push_back({mean_x, mean, range.low, range.high, follows_gap});
-    follows_gap = false;
-  }
-  return drawn;
-}
-
 class Chart {
  public:
   Chart(const std::vector<Curve>& curves, const ChartOptions& options) : options_(options) {
     for (const Curve& curve : curves) {
-      drawn_.push_back(thin(curve));
+      drawn_.push_back(thin_curve(curve, kColumns));
       for (const double x : curve.x) x_.add(x);
-      for (const Point& point : drawn_.back().points) {
-        if (is_log() && point.low <= 0) continue;
+      for (const CurvePoint& point : drawn_.back().points) {
+        if (std::isnan(point.mean) || (is_log() && point.low <= 0)) continue;
         y_.add(is_log() ? std::max(point.low, kSmallest) : point.low);
         y_.add(is_log() ? std::max(point.high, kSmallest) : point.high);
       }
@@ -166,7 +118,7 @@ class Chart {
 
   std::string body() const {
     std::string out = axes();
-    for (const Drawn& drawn : drawn_) out += curve(drawn);
+    for (size_t i = 0; i < drawn_.size(); ++i) out += curve(i);
     return out;
   }
 
@@ -202,7 +154,7 @@ class Chart {
 
   std::string axes() const {
     std::string out;
-    for (const Tick& tick : is_log() ? log_ticks(y_) : linear_ticks(y_, 5, options_.y_unit)) {
+    for (const Tick& tick : is_log() ? log_ticks(y_) : linear_ticks(y_, 5)) {
       out += fmt::format(
           "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>"
           "<text class=\"tick\" x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>\n",
@@ -226,7 +178,7 @@ class Chart {
 
   std::string x_numbers() const {
     std::string out;
-    for (const Tick& tick : linear_ticks(x_, 6, YUnit::plain)) {
+    for (const Tick& tick : linear_ticks(x_, 6)) {
       out += notch(at_x(tick.at)) +
              fmt::format(
                  "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
@@ -253,11 +205,11 @@ class Chart {
   }
 
   // A band only where it is wider than the line.
-  std::string band(const Drawn& drawn, size_t begin, size_t end) const {
+  std::string band(const ThinCurve& drawn, size_t begin, size_t end) const {
     std::string there, back;
     double widest = 0;
     for (size_t i = begin; i < end; ++i) {
-      const Point& p = drawn.points[i];
+      const CurvePoint& p = drawn.points[i];
       there += fmt::format("{:.1f},{:.1f} ", at_x(p.x), at_y(p.high));
       back = fmt::format("{:.1f},{:.1f} ", at_x(p.x), at_y(p.low)) + back;
       widest = std::max(widest, at_y(p.low) - at_y(p.high));
@@ -266,10 +218,10 @@ class Chart {
     return fmt::format("<polygon class=\"band\" points=\"{}{}\"/>", there, back);
   }
 
-  std::string line(const Drawn& drawn, size_t begin, size_t end) const {
+  std::string line(const ThinCurve& drawn, size_t begin, size_t end) const {
     std::string points, dots;
     for (size_t i = begin; i < end; ++i) {
-      const Point& p = drawn.points[i];
+      const CurvePoint& p = drawn.points[i];
       points += fmt::format("{:.1f},{:.1f} ", at_x(p.x), at_y(p.mean));
       if (options_.has_dots || end - begin == 1)
         dots +=
@@ -278,13 +230,14 @@ class Chart {
     return fmt::format("<polyline points=\"{}\"/>{}", points, dots);
   }
 
-  std::string curve(const Drawn& drawn) const {
-    std::string out = fmt::format("<g class=\"run run-{0} of-{0}\">", drawn.color);
+  std::string curve(size_t index) const {
+    const ThinCurve& drawn = drawn_[index];
+    std::string out = fmt::format("<g class=\"run run-{0} of-{0}\">", index);
     for (size_t begin = 0; begin < drawn.points.size();) {
-      size_t end = begin + 1;
-      while (end < drawn.points.size() && !drawn.points[end].follows_gap) ++end;
-      out += band(drawn, begin, end) + line(drawn, begin, end);
-      begin = end;
+      size_t end = begin;
+      while (end < drawn.points.size() && !std::isnan(drawn.points[end].mean)) ++end;
+      if (end > begin) out += band(drawn, begin, end) + line(drawn, begin, end);
+      begin = end + 1;
     }
     double last = -kWidth;
     for (const double x : drawn.gaps) {
@@ -298,7 +251,7 @@ class Chart {
   }
 
   const ChartOptions& options_;
-  std::vector<Drawn> drawn_;
+  std::vector<ThinCurve> drawn_;
   Range x_, y_;
 };
 
@@ -311,52 +264,6 @@ double chart_height(const ChartOptions& options) {
 std::string chart_body(const std::vector<Curve>& curves, const ChartOptions& options) {
   const Chart chart(curves, options);
   return chart.is_empty() ? "" : chart.body();
-}
-
-std::string chart_svg(const std::vector<Curve>& curves, const ChartOptions& options) {
-  const std::string body = chart_body(curves, options);
-  if (body.empty()) return "";
-  return fmt::format(
-      "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} over {}\">\n{}</svg>\n", kWidth,
-      chart_height(options), html_text(options.title), html_text(options.x_title), body);
-}
-
-std::string html_text(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = utf8_length(text, i);
-    const char ch = text[i];
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";
-    } else if (length > 1) {
-      out += text.substr(i, length);
-    } else if (ch == '&') {
-      out += "&amp;";
-    } else if (ch == '<') {
-      out += "&lt;";
-    } else if (ch == '>') {
-      out += "&gt;";
-    } else if (ch == '"') {
-      out += "&quot;";
-    } else if (ch == '\'') {
-      out += "&#39;";
-    } else {
-      out += static_cast<unsigned char>(ch) < 0x20 || ch == 0x7F ? ' ' : ch;
-    }
-    i += std::max<size_t>(length, 1);
-  }
-  return out;
-}
-
-std::string short_number(double value) {
-  if (!std::isfinite(value)) return "not finite";
-  const double size = std::abs(value);
-  if (size == 0) return "0";
-  if (size >= 1e9) return fmt::format("{:.3g}G", value / 1e9);
-  if (size >= 1e6) return fmt::format("{:.3g}M", value / 1e6);
-  if (size >= 1e4) return fmt::format("{:.3g}k", value / 1e3);
-  if (size < 1e-3) return fmt::format("{:.2g}", value);
-  return fmt::format("{:.4g}", value);
 }
 
 }  // namespace octet
