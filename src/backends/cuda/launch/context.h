@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/launch/counters.h"
 #include "backends/cuda/launch/ranks.h"
 
 namespace octet::cuda {
@@ -31,6 +32,7 @@ struct Context {
   int n_sm = 0;
   cudaStream_t stream = nullptr, transfers = nullptr, saves = nullptr;
   cublasLtHandle_t blas = nullptr;
+  Counters counters = {};
   std::vector<Joined> waiting = {};  // for the launch that they are made with
   RankLinks links = {};              // to the other ranks, where there are any
   // Algorithms that were timed, by the text of the problem: layers repeat themselves.

@@ -17,13 +17,16 @@ namespace octet::cuda {
 
 struct Context;  // launch/context.h
 
+inline constexpr int kCounters = 16;
+
 // The arguments of one launch by slot: device addresses; nullptr for what is absent.
 struct Launch {
   void* const* operands = nullptr;
   void* const* results = nullptr;
   void* scratch = nullptr;
   cudaStream_t stream = nullptr;
-  int n_sm = 1;  // multiprocessors of the device
+  int n_sm = 1;                      // multiprocessors of the device
+  unsigned int* counters = nullptr;  // kCounters words of this kernel alone (launch/counters.h)
   // Between ranks: they meet before, and behind; the second launch, which computes.
   bool begins_run = false, ends_run = false, is_finish = false;
 

@@ -155,23 +155,32 @@ int used_bytes(int64_t* bytes) {
   });
 }
 
+// What a handle stands for.
+struct OwnKernel {
+  std::unique_ptr<Prepared> kernel;
+  unsigned int* counters;
+};
+
 int prepare(const OctetCudaKernel* kernel, void** handle) {
   return guarded([&] {
     const std::span<const std::byte> params(static_cast<const std::byte*>(kernel->params),
                                             static_cast<size_t>(kernel->params_bytes));
     const Request request{
         .context = context(), .params = params, .scratch_bytes = kernel->scratch_bytes};
-    *handle = find_kernel(kernel->kernel)(request).release();
+    auto prepared = find_kernel(kernel->kernel)(request);
+    *handle = new OwnKernel{std::move(prepared), context().counters.take()};
   });
 }
 int launch(void* handle, const OctetCudaLaunch* args) {
   return guarded([&] {
-    const Joined now{static_cast<Prepared*>(handle),
+    const auto& own = *static_cast<const OwnKernel*>(handle);
+    const Joined now{own.kernel.get(),
                      {.operands = args->operands,
                       .results = args->results,
                       .scratch = args->scratch,
                       .stream = stream_of(args->stream),
                       .n_sm = context().n_sm,
+                      .counters = own.counters,
                       .begins_run = args->begins_run != 0,
                       .ends_run = args->ends_run != 0,
                       .is_finish = args->is_finish != 0}};
@@ -184,7 +193,8 @@ int launch(void* handle, const OctetCudaLaunch* args) {
   });
 }
 int forget(void* handle) {
-  delete static_cast<Prepared*>(handle);
+  const std::unique_ptr<OwnKernel> own(static_cast<OwnKernel*>(handle));
+  context().counters.give_back(own->counters);
   return 0;
 }
 

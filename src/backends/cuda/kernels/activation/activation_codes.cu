@@ -85,20 +85,13 @@ __device__ __forceinline__ void look_at(const LayerArgs& a, int64_t group, Large
   largest.add(v);
 }
 
-// The bits of the largest magnitude that any block has seen, and the blocks that have ended. Both
-// are 0 again when the last has: kernels of a process follow each other.
-struct Seen {
-  unsigned int largest, n_ended;
-};
-__device__ Seen g_seen;
-
 // The larger of what the warp knows and what all know. Few tell all something new: the rest only
 // read.
-__device__ __forceinline__ float share(float amax) {
+__device__ __forceinline__ float share(ActSeen& seen, float amax) {
   const unsigned int bits = __reduce_max_sync(~0u, __float_as_uint(amax));
-  unsigned int others = __reduce_max_sync(~0u, __ldcg(&g_seen.largest));
+  unsigned int others = __reduce_max_sync(~0u, __ldcg(&seen.largest));
   if (bits > others) {
-    if (threadIdx.x % 32 == 0) others = atomicMax(&g_seen.largest, bits);
+    if (threadIdx.x % 32 == 0) others = atomicMax(&seen.largest, bits);
     others = __reduce_max_sync(~0u, others);
   }
   return __uint_as_float(bits > others ? bits : others);
@@ -167,7 +160,7 @@ __device__ __forceinline__ void search(const LayerArgs& a, int64_t first, const 
 #pragma unroll
       for (int k = 0; k < kGroups; ++k) bounds[k] = k == at ? 0.0f : bounds[k];
     }
-    largest.amax = share(largest.amax);
+    largest.amax = share(*a.seen, largest.amax);
   }
 }
 
@@ -192,8 +185,8 @@ __device__ __forceinline__ void look_first(const LayerArgs& a, int64_t first, co
   if (mine == all && all != 0) {
     look_at<kGated>(a, first + at, largest);
     const unsigned int bits = __float_as_uint(largest.amax);
-    unsigned int seen = __ldcg(&g_seen.largest);
-    if (bits > seen) seen = atomicMax(&g_seen.largest, bits);
+    unsigned int seen = __ldcg(&a.seen->largest);
+    if (bits > seen) seen = atomicMax(&a.seen->largest, bits);
     atomicMax(&found, max(seen, bits));
   }
   __syncthreads();
@@ -228,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
     largest.amax =
         __uint_as_float(__reduce_max_sync(~0u, max(seen, __float_as_uint(largest.amax))));
     fetch(i + int64_t{kAhead} * gridDim.x);
-    seen = __ldcg(&g_seen.largest);
+    seen = __ldcg(&a.seen->largest);
 #pragma unroll
     for (int j = 0; j < kAhead; ++j) {
       const bool skips = is_hopeless<kGated>(now[j], hopeless(largest.amax, kGated));
@@ -238,7 +231,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   }
   end_first_pass(a.scale, largest);
   // Behind end_first_pass's barriers all of the block have read.
-  if (threadIdx.x == 0 && count_block(&g_seen.n_ended, gridDim.x)) atomicExch(&g_seen.largest, 0u);
+  if (threadIdx.x == 0 && count_block(&a.seen->n_ended, gridDim.x))
+    atomicExch(&a.seen->largest, 0u);
 }
 
 // Groups of a thread on their way at once, and blocks that a multiprocessor holds.

@@ -100,6 +100,7 @@ class AdamwStep : public Prepared {
                    .attempt = draws_ ? args.in<uint32_t>(S::attempt) : nullptr,
                    .amax = nullptr,
                    .flag = nullptr,
+                   .gathered = nullptr,
                    .begin = 0,
                    .end = p_.n,
                    .origin = p_.first};
@@ -114,6 +115,7 @@ class AdamwStep : public Prepared {
     if (p_.amax) {
       call.amax = args.out<uint32_t>(S::amax);
       call.flag = args.out<uint8_t>(S::nonfinite);
+      call.gathered = reinterpret_cast<GatheredAmax*>(args.counters);
     }
     return call;
   }

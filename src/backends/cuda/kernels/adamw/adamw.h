@@ -19,6 +19,13 @@ struct MomentPlace {
 };
 
 // What a kernel of the step takes by value.
+// The weight's amax while the blocks of a launch, or launches for the parts of a tensor, gather it;
+// zeros again when the last block has given it away. Of a kernel's counters.
+struct GatheredAmax {
+  uint32_t amax, n_ended;
+  uint8_t flag;
+};
+
 struct AdamwCall {
   AdamwParams p;
   const void* g;
@@ -31,8 +38,9 @@ struct AdamwCall {
 
   uint32_t* amax;  // bits of the largest finite magnitude of the new weight; nullptr: not asked for
   uint8_t* flag;   // 1 where a new weight is not finite
-  int64_t begin, end;  // the elements of this launch; begin starts a group
-  int64_t origin = 0;  // the place of element 0 in the whole tensor, for what is drawn
+  GatheredAmax* gathered;  // while the launches go on; nullptr: amax is not asked for
+  int64_t begin, end;      // the elements of this launch; begin starts a group
+  int64_t origin = 0;      // the place of element 0 in the whole tensor, for what is drawn
 };
 
 // Whether every address allows accesses of 16 bytes.

@@ -15,16 +15,8 @@
 namespace octet::cuda {
 namespace {
 
-// The weight's amax while the blocks of a launch, or launches for the parts of a tensor, gather it;
-// zeros again when the last block has given it away. Kernels of a process follow each other.
-struct GatheredAmax {
-  uint32_t amax, n_ended;
-  uint8_t flag;
-};
-__device__ GatheredAmax g_gathered;
-
-__device__ __forceinline__ AmaxPlace gathered() {
-  return {&g_gathered.amax, &g_gathered.flag};
+__device__ __forceinline__ AmaxPlace gathered(const AdamwCall& call) {
+  return {&call.gathered->amax, &call.gathered->flag};
 }
 // Every thread of every block calls it, after the block's work.
 __device__ __forceinline__ void give_amax(const AdamwCall& call) {
@@ -32,12 +24,13 @@ __device__ __forceinline__ void give_amax(const AdamwCall& call) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   __threadfence();
-  if (atomicInc(&g_gathered.n_ended, gridDim.x - 1) != gridDim.x - 1) return;
+  GatheredAmax& all = *call.gathered;
+  if (atomicInc(&all.n_ended, gridDim.x - 1) != gridDim.x - 1) return;
   if (call.origin - call.p.first + call.end != call.p.n) return;
   __threadfence();
-  *call.amax = atomicExch(&g_gathered.amax, 0u);
-  *call.flag = __ldcg(&g_gathered.flag);
-  g_gathered.flag = 0;
+  *call.amax = atomicExch(&all.amax, 0u);
+  *call.flag = __ldcg(&all.flag);
+  all.flag = 0;
 }
 
 // The largest magnitude among a lane's new weights: bits of two bf16 side by side, or of one f32.
@@ -58,14 +51,14 @@ struct TopWeight {
   // Elements [begin, end), which another function has stored.
   __device__ __forceinline__ void add_groups(const AdamwCall& call, uint32_t begin, uint32_t end) {
     if (call.amax == nullptr) return;
-    note_weights(call, gathered(), call.w_to, {begin + threadIdx.x % 32, end, 32});
+    note_weights(call, gathered(call), call.w_to, {begin + threadIdx.x % 32, end, 32});
   }
   // The whole warp calls it.
   __device__ __forceinline__ void note(const AdamwCall& call) const {
     if (call.amax == nullptr) return;
-    if constexpr (S == WeightStore::plain) return note_amax(gathered(), top, false);
+    if constexpr (S == WeightStore::plain) return note_amax(gathered(call), top, false);
     const uint32_t both = __vmaxu2(top & 0x7FFF7FFFu, signed_top);
-    note_amax(gathered(), max(both << 16, both & 0xFFFF0000u), false);
+    note_amax(gathered(call), max(both << 16, both & 0xFFFF0000u), false);
   }
 };
 
@@ -96,7 +89,7 @@ __global__ void __launch_bounds__(kThreads<S>, 1)
     }
     const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads<S> + threadIdx.x;
     const Steps at{thread, call.end, static_cast<int64_t>(gridDim.x) * kThreads<S>};
-    if (call.amax != nullptr) note_weights(call, gathered(), call.w_from, at);
+    if (call.amax != nullptr) note_weights(call, gathered(call), call.w_from, at);
     copy_states(call);
     return give_amax(call);
   }

@@ -13,6 +13,12 @@ enum class Out : int { wide, e4m3, hif8, any };
 template <Out O>
 inline constexpr Dtype kCode = O == Out::hif8 ? Dtype::hif8 : Dtype::e4m3;
 
+// The bits of the largest magnitude that any block has seen, and the blocks that have ended; of a
+// kernel's counters.
+struct ActSeen {
+  unsigned int largest, n_ended;
+};
+
 struct LayerArgs {
   Matrix x, up;  // x: also the gate
   Wide weight, bias, y;
@@ -28,6 +34,7 @@ struct LayerArgs {
   uint8_t* transposed = nullptr;  // [cols, padded_rows]
   int64_t padded_rows = 0;
   ScaleArgs scale;
+  ActSeen* seen = nullptr;
 };
 
 // How well the powers of an activation are made. close: within a few units of f32's last place.

@@ -10,6 +10,7 @@ struct AmaxArgs {
   uint32_t* partial = nullptr;  // one per block; null: no amax is wanted
   float* amax = nullptr;
   uint8_t* flag = nullptr;
+  unsigned int* n_ended = nullptr;
 };
 
 // The largest and the least of bf16 in pairs: two instructions for two pairs, where magnitudes
@@ -119,21 +120,17 @@ __device__ __forceinline__ float as_stored(Dtype dtype, float v) {
                               : to_float<Dtype::fp16>(from_float<Dtype::fp16>(v));
 }
 
-// Every thread of every block calls it, once, after the block's work. Blocks count themselves in a
-// word that is 0 again when the last has come: kernels of a process follow each other.
+// Every thread of every block calls it, once, after the block's work.
 __device__ __forceinline__ void end_amax(const AmaxArgs& a, const Largest& mine) {
-  static unsigned int n_ended = 0;
   __shared__ uint32_t slots[2][kMaxWarps];
   __shared__ bool last;
   const Largest block = block_largest(mine, slots[0]);
   if (threadIdx.x == 0) {
     a.partial[blockIdx.x] = __float_as_uint(block.bad ? -block.amax : block.amax);
-    __threadfence();
-    last = atomicInc(&n_ended, gridDim.x - 1) == gridDim.x - 1;
+    last = count_block(a.n_ended, gridDim.x);
   }
   __syncthreads();
   if (!last) return;
-  __threadfence();
   Largest all;
   for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
     const uint32_t v = __ldcg(a.partial + i);

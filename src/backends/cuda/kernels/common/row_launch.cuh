@@ -33,7 +33,8 @@ inline AmaxArgs amax_of(const AmaxArg& arg, const Launch& launch) {
   if (arg.amax_at == kAbsent) return {};
   return {.partial = static_cast<uint32_t*>(launch.scratch),
           .amax = launch.out<float>(arg.amax_at),
-          .flag = launch.out<uint8_t>(arg.flag_at)};
+          .flag = launch.out<uint8_t>(arg.flag_at),
+          .n_ended = launch.counters};
 }
 
 // The form of a matrix by itself.

@@ -28,6 +28,7 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   if (!p.quantized) return a;
   const CodesArg& c = p.codes;
   auto* const scratch = static_cast<float*>(launch.scratch);
+  a.seen = reinterpret_cast<ActSeen*>(launch.counters);
   a.code = c.dtype;
   a.codes = result_at<uint8_t>(launch, c.rows_at);
   a.transposed = result_at<uint8_t>(launch, c.transposed_at);

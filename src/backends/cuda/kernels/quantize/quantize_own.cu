@@ -48,6 +48,7 @@ class AmaxQuantize : public Prepared {
                               .inv_target = scale.inv_target,
                               .history = {scale.history, scale.n_history, scale.next_history},
                               .leaves_first = p_.measures && p_.n_history > 0},
+                  .n_ended = args.counters,
                   .stream = args.stream});
   }
 

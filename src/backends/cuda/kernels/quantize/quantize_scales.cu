@@ -23,6 +23,7 @@ struct AmaxTargets {
   uint32_t* partial;  // of this launch's blocks
   const uint32_t* all;
   int n_partial;  // of all launches together
+  unsigned int* n_ended;
   AmaxResults results;
 };
 
@@ -45,12 +46,11 @@ __device__ void write_amax(const AmaxResults& to, const Magnitude& now, float la
 
 // The last block of all joins what they found.
 __device__ void end_amax(const AmaxTargets& to, const Magnitude& found) {
-  static unsigned int n_ended = 0;
   __shared__ bool last;
   const uint32_t mine = join_block(found);
   if (threadIdx.x == 0) {
     to.partial[blockIdx.x] = mine;
-    last = count_block(&n_ended, static_cast<unsigned>(to.n_partial));
+    last = count_block(to.n_ended, static_cast<unsigned>(to.n_partial));
   }
   __syncthreads();
   if (!last) return;
@@ -121,6 +121,7 @@ class AmaxKernel : public Prepared {
     launches_.launch({.operands = args.operands,
                       .scratch = args.scratch,
                       .results = {.amax = args.out<float>(0), .nonfinite = args.out<uint8_t>(1)},
+                      .n_ended = args.counters,
                       .stream = args.stream});
   }
 
@@ -212,7 +213,7 @@ AmaxLaunches::AmaxLaunches(std::span<const int64_t> sizes_and_dtypes) {
 
 void AmaxLaunches::launch(const AmaxCall& call) const {
   auto* partial = static_cast<uint32_t*>(call.scratch);
-  AmaxTargets to{partial, partial, n_blocks_, call.results};
+  AmaxTargets to{partial, partial, n_blocks_, call.n_ended, call.results};
   for (size_t first = 0; first < n_.size(); first += kAmaxOperands) {
     AmaxSources s{};
     for (size_t k = 0; k < kAmaxOperands; ++k) {

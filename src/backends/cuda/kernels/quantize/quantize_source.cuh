@@ -114,6 +114,7 @@ struct AmaxCall {
   void* const* operands = nullptr;
   void* scratch = nullptr;  // amax_scratch_bytes
   AmaxResults results = {};
+  unsigned int* n_ended = nullptr;  // of the kernel's counters
   cudaStream_t stream = nullptr;
 };
 class AmaxLaunches {
