@@ -1,0 +1,188 @@
+// Fibers and what they wait for.
+#undef _FORTIFY_SOURCE  // its longjmp stays on one stack
+#include "emulator.h"
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+namespace emulator {
+
+Place place;
+
+namespace {
+
+constexpr size_t kStackBytes = size_t{128} << 10, kSharedBytes = size_t{256} << 10;
+alignas(1024) char g_shared[kSharedBytes];
+
+[[noreturn]] void fail(const char* what) {
+  std::fprintf(stderr, "emulator: block %u, thread %u: %s\n", place.block.x, place.thread.x, what);
+  std::abort();
+}
+
+// Those that meet under one mask of lanes, or as a block.
+struct Meeting {
+  unsigned arrived = 0, round = 0;
+  Brought brought[2];
+};
+struct Warp {
+  uint32_t alive = 0;
+  std::map<uint32_t, Meeting> meetings;
+};
+struct Fiber {
+  ucontext_t start;
+  jmp_buf at;
+  std::vector<char> stack = std::vector<char>(kStackBytes);
+  bool has_started = false, has_ended = true;
+  unsigned thread = 0;
+};
+
+class Block {
+ public:
+  void run(unsigned n_threads, const std::function<void()>& thread) {
+    thread_ = &thread;
+    while (fibers_.size() < n_threads) fibers_.push_back(std::make_unique<Fiber>());
+    warps_.clear();
+    warps_.resize((n_threads + 31) / 32);
+    all_ = {};
+    n_alive_ = n_threads;
+    for (unsigned i = 0; i < n_threads; ++i) {
+      fibers_[i]->thread = i;
+      fibers_[i]->has_ended = false;
+      warps_[i / 32].alive |= 1u << i % 32;
+    }
+    while (n_alive_ > 0) {
+      const unsigned before = progress_;
+      for (unsigned first = 0; first < n_threads; first += 32)
+        run_warp(first, std::min(first + 32, n_threads));
+      if (progress_ == before) fail("its threads wait for each other for ever");
+    }
+  }
+
+  void wait_for_block() {
+    wait(all_, [this] { return n_alive_; });
+  }
+  const Brought& exchange(uint32_t mask, uint64_t mine) {
+    Warp& warp = warps_[place.thread.x / 32];
+    Meeting& meeting = warp.meetings[mask];
+    Brought& brought = meeting.brought[meeting.round % 2];
+    brought.at[lane()] = mine;
+    wait(meeting, [&] {
+      brought.lanes = warp.alive & mask;
+      return static_cast<unsigned>(__builtin_popcount(brought.lanes));
+    });
+    return brought;
+  }
+
+ private:
+  // Lanes take turns until none goes on.
+  void run_warp(unsigned first, unsigned end) {
+    for (unsigned before = progress_ - 1; before != progress_;) {
+      before = progress_;
+      for (unsigned i = first; i < end; ++i) {
+        if (!fibers_[i]->has_ended) resume(*fibers_[i]);
+      }
+    }
+  }
+  void resume(Fiber& fiber) {
+    place.thread.x = fiber.thread;
+    current_ = &fiber;
+    if (_setjmp(scheduler_) != 0) return;
+    if (fiber.has_started) _longjmp(fiber.at, 1);
+    fiber.has_started = true;
+    getcontext(&fiber.start);
+    fiber.start.uc_stack = {
+        .ss_sp = fiber.stack.data(), .ss_flags = 0, .ss_size = fiber.stack.size()};
+    fiber.start.uc_link = nullptr;
+    makecontext(&fiber.start, &Block::body, 0);
+    setcontext(&fiber.start);
+  }
+  // A fiber runs a thread of this block, then one of the next.
+  static void body();
+  __attribute__((noinline)) void yield() {
+    if (_setjmp(current_->at) == 0) _longjmp(scheduler_, 1);
+  }
+  template <typename Expected>
+  __attribute__((noinline)) void wait(Meeting& meeting, Expected&& expected) {
+    const unsigned round = meeting.round;
+    ++meeting.arrived;
+    ++progress_;
+    while (meeting.round == round) {
+      if (meeting.arrived >= expected()) {
+        meeting.arrived = 0;
+        ++meeting.round;
+        ++progress_;
+        return;
+      }
+      yield();
+    }
+  }
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Warp> warps_;
+  Meeting all_;
+  unsigned n_alive_ = 0, progress_ = 0;
+  const std::function<void()>* thread_ = nullptr;
+  Fiber* current_ = nullptr;
+  jmp_buf scheduler_;
+};
+
+Block g_block;
+
+void Block::body() {
+  for (;;) {
+    Block& block = g_block;
+    (*block.thread_)();
+    block.warps_[place.thread.x / 32].alive &= ~(1u << lane());
+    --block.n_alive_;
+    ++block.progress_;
+    block.current_->has_ended = true;
+    block.yield();
+  }
+}
+
+}  // namespace
+
+void wait_for_block() {
+  g_block.wait_for_block();
+}
+void wait_for_lanes(uint32_t mask) {
+  g_block.exchange(mask, 0);
+}
+const Brought& exchange(uint32_t mask, uint64_t mine) {
+  return g_block.exchange(mask, mine);
+}
+void* shared_memory() {
+  return g_shared;
+}
+void* shared_at(uint32_t address) {
+  return g_shared + static_cast<int32_t>(address);
+}
+
+void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  if (grid.x * grid.y == 0 || block.x == 0 || block.x > 1024 || grid.y > 65535 ||
+      grid.z * block.y * block.z != 1)
+    fail("a launch of a shape that is not emulated, or that no GPU takes");
+  if (shared_bytes > kSharedBytes) fail("more shared memory than there is");
+  place.grid_size = {grid.x, grid.y, 1};
+  place.block_size = {block.x, 1, 1};
+  for (unsigned i = 0; i < grid.x * grid.y; ++i) {
+    place.block = {i % grid.x, i / grid.x, 0};
+    std::memset(g_shared, 0xFF, shared_bytes);  // nothing is there yet
+    g_block.run(block.x, thread);
+  }
+}
+
+}  // namespace emulator
+
+size_t __cvta_generic_to_shared(const void* at) {
+  return static_cast<uint32_t>(static_cast<const char*>(at) - emulator::g_shared);
+}
+void expect_aligned(const void* at, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(at) % bytes != 0) emulator::fail("an access that is not aligned");
+}

@@ -1,0 +1,91 @@
+// Products as the library makes them, one sum after another.
+#include "backends/cuda/kernels/gemm/gemm_problem.h"
+
+#include "backends/cuda/params/gemm_scratch.h"
+
+namespace octet::cuda {
+namespace {
+
+float load(const void* data, int64_t i, Dtype dtype) {
+  const auto half = [&] { return static_cast<const uint16_t*>(data)[i]; };
+  const auto fp8 = [&](__nv_fp8_interpretation_t kind) {
+    const auto code = static_cast<const uint8_t*>(data)[i];
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, kind)));
+  };
+  switch (dtype) {
+    case Dtype::f32:
+      return static_cast<const float*>(data)[i];
+    case Dtype::bf16:
+      return emulator::value_of<float>(uint64_t{half()} << 16);
+    case Dtype::fp16:
+      return __half2float(emulator::value_of<__half>(half()));
+    case Dtype::e4m3:
+      return fp8(__NV_E4M3);
+    case Dtype::e5m2:
+      return fp8(__NV_E5M2);
+    default:
+      throw ModuleError("[cuda] no emulated product of " + std::string(dtype_name(dtype)));
+  }
+}
+
+void store(void* data, int64_t i, Dtype dtype, float x) {
+  if (dtype == Dtype::f32) {
+    static_cast<float*>(data)[i] = x;
+  } else if (dtype == Dtype::bf16) {
+    static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(x);
+  } else {
+    static_cast<__half*>(data)[i] = __float2half_rn(x);
+  }
+}
+
+std::vector<float> loaded(const void* data, int64_t rows, int64_t cols, int64_t stride,
+                          Dtype dtype) {
+  std::vector<float> values;
+  values.reserve(static_cast<size_t>(rows * cols));
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) values.push_back(load(data, r * stride + c, dtype));
+  }
+  return values;
+}
+
+void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
+  const int64_t a_rows = p.trans_a ? p.k : p.m, a_cols = p.trans_a ? p.m : p.k;
+  const auto a = loaded(call.a, a_rows, a_cols, p.lda == 0 ? a_cols : p.lda, p.a);
+  const int64_t b_rows = p.trans_b ? p.n : p.k, b_cols = p.trans_b ? p.k : p.n;
+  const auto b = loaded(call.b, b_rows, b_cols, b_cols, p.b);
+  float alpha = has_alpha ? call.alpha_beta[0] : 1.0f;
+  const float beta = has_alpha ? call.alpha_beta[1] : p.has_c ? 1.0f : 0.0f;
+  if (call.scale_a != nullptr) alpha *= *call.scale_a;
+  if (call.scale_b != nullptr) alpha *= *call.scale_b;
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < p.n; ++j) {
+      double sum = 0;
+      for (int64_t l = 0; l < p.k; ++l) {
+        const float x = a[static_cast<size_t>(p.trans_a ? l * a_cols + i : i * a_cols + l)];
+        const float y = b[static_cast<size_t>(p.trans_b ? j * b_cols + l : l * b_cols + j)];
+        sum += static_cast<double>(x) * y;
+      }
+      const int64_t at = i * p.n + j;
+      double y = alpha * sum;
+      if (beta != 0 && call.c != nullptr) y += beta * static_cast<double>(load(call.c, at, p.c));
+      store(call.y, at, p.y, static_cast<float>(y));
+    }
+  }
+}
+
+}  // namespace
+
+GemmProblem::GemmProblem(Context& context, const GemmParams& params, AlphaPlace place,
+                         int64_t workspace)
+    : context_(context), params_(params), place_(place), workspace_(workspace) {
+  if (has_blocks(params)) throw ModuleError("[cuda] products of blocks are not emulated");
+}
+GemmProblem::~GemmProblem() = default;
+
+void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t&, cudaStream_t) {
+  emulator::enqueue([p = params_, call, has_alpha = place_ == AlphaPlace::device] {
+    multiply(p, call, has_alpha);
+  });
+}
+
+}  // namespace octet::cuda

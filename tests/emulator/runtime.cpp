@@ -1,0 +1,179 @@
+// What of CUDA's runtime the module calls: memory of the host, streams that run at once, graphs that
+// repeat their launches.
+#include "emulator.h"
+
+#include <cublasLt.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#define EMULATED(name, ...) cudaError_t CUDARTAPI name(__VA_ARGS__)
+
+namespace {
+
+constexpr size_t kMemoryBytes = size_t{8} << 30;
+
+cudaError_t give(void** address, size_t bytes) {
+  *address = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return *address == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+// Launches and copies that wait to be replayed.
+using Recording = std::vector<std::function<void()>>;
+Recording* g_recording = nullptr;
+
+}  // namespace
+
+void emulator::enqueue(std::function<void()> work) {
+  if (g_recording == nullptr) return work();
+  g_recording->push_back(std::move(work));
+}
+
+extern "C" {
+
+EMULATED(cudaMalloc, void** address, size_t bytes) {
+  return give(address, bytes);
+}
+EMULATED(cudaHostAlloc, void** address, size_t bytes, unsigned) {
+  return give(address, bytes);
+}
+EMULATED(cudaFree, void* address) {
+  return std::free(address), cudaSuccess;
+}
+EMULATED(cudaFreeHost, void* address) {
+  return std::free(address), cudaSuccess;
+}
+EMULATED(cudaMemGetInfo, size_t* available, size_t* all) {
+  *available = *all = kMemoryBytes;
+  return cudaSuccess;
+}
+EMULATED(cudaMemcpy, void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  return std::memmove(to, from, bytes), cudaSuccess;
+}
+EMULATED(cudaMemcpyAsync, void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  emulator::enqueue([=] { std::memmove(to, from, bytes); });
+  return cudaSuccess;
+}
+EMULATED(cudaMemset, void* to, int value, size_t bytes) {
+  return std::memset(to, value, bytes), cudaSuccess;
+}
+EMULATED(cudaMemsetAsync, void* to, int value, size_t bytes, cudaStream_t) {
+  emulator::enqueue([=] { std::memset(to, value, bytes); });
+  return cudaSuccess;
+}
+
+EMULATED(cudaGetDeviceCount, int* n) {
+  return *n = 1, cudaSuccess;
+}
+EMULATED(cudaGetDevice, int* device) {
+  return *device = 0, cudaSuccess;
+}
+EMULATED(cudaSetDevice, int) {
+  return cudaSuccess;
+}
+EMULATED(cudaGetDeviceProperties, cudaDeviceProp* to, int) {
+  *to = {};
+  std::strcpy(to->name, "emulated on the CPU");
+  to->totalGlobalMem = kMemoryBytes;
+  to->major = 9;
+  to->multiProcessorCount = 3;
+  to->l2CacheSize = 1 << 20;
+  return cudaSuccess;
+}
+EMULATED(cudaDeviceGetAttribute, int* value, cudaDeviceAttr what, int) {
+  *value = what == cudaDevAttrComputeCapabilityMajor   ? 9
+           : what == cudaDevAttrMultiProcessorCount    ? 3
+                                                       : 0;
+  return cudaSuccess;
+}
+EMULATED(cudaDeviceGetStreamPriorityRange, int* least, int* greatest) {
+  *least = *greatest = 0;
+  return cudaSuccess;
+}
+EMULATED(cudaDriverGetVersion, int* version) {
+  return *version = CUDART_VERSION, cudaSuccess;
+}
+EMULATED(cudaRuntimeGetVersion, int* version) {
+  return *version = CUDART_VERSION, cudaSuccess;
+}
+EMULATED(cudaGetDriverEntryPointByVersion, const char*, void**, unsigned, unsigned long long,
+         cudaDriverEntryPointQueryResult*) {
+  return cudaErrorNotSupported;
+}
+const char* CUDARTAPI cudaGetErrorString(cudaError_t status) {
+  return status == cudaErrorMemoryAllocation ? "out of memory" : "not emulated";
+}
+EMULATED(cudaGetLastError) {
+  return cudaSuccess;
+}
+
+EMULATED(cudaStreamCreateWithPriority, cudaStream_t* stream, unsigned, int) {
+  return *stream = reinterpret_cast<cudaStream_t>(std::malloc(1)), cudaSuccess;
+}
+EMULATED(cudaStreamSynchronize, cudaStream_t) {
+  return cudaSuccess;
+}
+EMULATED(cudaStreamWaitEvent, cudaStream_t, cudaEvent_t, unsigned) {
+  return cudaSuccess;
+}
+// Of the host's clock, in the event's place.
+EMULATED(cudaEventCreate, cudaEvent_t* event) {
+  return *event = reinterpret_cast<cudaEvent_t>(new double{0}), cudaSuccess;
+}
+EMULATED(cudaEventRecord, cudaEvent_t event, cudaStream_t) {
+  using std::chrono::duration;
+  *reinterpret_cast<double*>(event) =
+      duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return cudaSuccess;
+}
+EMULATED(cudaEventSynchronize, cudaEvent_t) {
+  return cudaSuccess;
+}
+EMULATED(cudaEventElapsedTime, float* ms, cudaEvent_t from, cudaEvent_t to) {
+  *ms = static_cast<float>(*reinterpret_cast<double*>(to) - *reinterpret_cast<double*>(from));
+  return cudaSuccess;
+}
+EMULATED(cudaEventDestroy, cudaEvent_t event) {
+  return delete reinterpret_cast<double*>(event), cudaSuccess;
+}
+
+EMULATED(cudaStreamBeginCapture, cudaStream_t, cudaStreamCaptureMode) {
+  return g_recording = new Recording, cudaSuccess;
+}
+EMULATED(cudaStreamEndCapture, cudaStream_t, cudaGraph_t* graph) {
+  *graph = reinterpret_cast<cudaGraph_t>(g_recording);
+  return g_recording = nullptr, cudaSuccess;
+}
+EMULATED(cudaGraphInstantiate, cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  return *executable = reinterpret_cast<cudaGraphExec_t>(graph), cudaSuccess;
+}
+EMULATED(cudaGraphLaunch, cudaGraphExec_t executable, cudaStream_t) {
+  for (const auto& work : *reinterpret_cast<Recording*>(executable)) work();
+  return cudaSuccess;
+}
+EMULATED(cudaGraphDestroy, cudaGraph_t) {  // the executable is the graph itself
+  return cudaSuccess;
+}
+EMULATED(cudaGraphExecDestroy, cudaGraphExec_t executable) {
+  return delete reinterpret_cast<Recording*>(executable), cudaSuccess;
+}
+EMULATED(cudaIpcGetMemHandle, cudaIpcMemHandle_t*, void*) {
+  return cudaErrorNotSupported;
+}
+EMULATED(cudaIpcOpenMemHandle, void**, cudaIpcMemHandle_t, unsigned) {
+  return cudaErrorNotSupported;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  return *handle = reinterpret_cast<cublasLtHandle_t>(std::malloc(1)), CUBLAS_STATUS_SUCCESS;
+}
+size_t cublasLtGetVersion() {
+  return 0;
+}
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
+                                                    cublasLtMatmulAlgoConfigAttributes_t, void*,
+                                                    size_t, size_t*) {
+  return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+}
