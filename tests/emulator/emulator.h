@@ -316,11 +316,13 @@ inline float rsqrtf(float x) {
 }
 template <typename A, typename B>
 constexpr auto min(A a, B b) {
-  return b < a ? static_cast<std::common_type_t<A, B>>(b) : static_cast<std::common_type_t<A, B>>(a);
+  return b < a ? static_cast<std::common_type_t<A, B>>(b)
+               : static_cast<std::common_type_t<A, B>>(a);
 }
 template <typename A, typename B>
 constexpr auto max(A a, B b) {
-  return a < b ? static_cast<std::common_type_t<A, B>>(b) : static_cast<std::common_type_t<A, B>>(a);
+  return a < b ? static_cast<std::common_type_t<A, B>>(b)
+               : static_cast<std::common_type_t<A, B>>(a);
 }
 
 // A place in shared memory as 32 bits, and back.

@@ -111,7 +111,8 @@ void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   for (uint32_t k = 0; k < 2; ++k) {
     const Brought& all = exchange(~0u, b[k]);
     for (uint32_t l = 0; l < 32; ++l) {
-      for (uint32_t i = 0; i < 2; ++i) cols[l / 4][l % 4 * 2 + k * 8 + i] = half(all.at[l], static_cast<int>(i));
+      for (uint32_t i = 0; i < 2; ++i)
+        cols[l / 4][l % 4 * 2 + k * 8 + i] = half(all.at[l], static_cast<int>(i));
     }
   }
   for (uint32_t i = 0; i < 4; ++i) {

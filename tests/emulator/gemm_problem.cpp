@@ -38,37 +38,54 @@ void store(void* data, int64_t i, Dtype dtype, float x) {
   }
 }
 
-std::vector<float> loaded(const void* data, int64_t rows, int64_t cols, int64_t stride,
-                          Dtype dtype) {
-  std::vector<float> values;
-  values.reserve(static_cast<size_t>(rows * cols));
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c) values.push_back(load(data, r * stride + c, dtype));
+// A factor as it lies, [rows, cols] with rows `stride` apart.
+struct Factor {
+  const void* data;
+  int64_t rows, cols, stride;
+  Dtype dtype;
+
+  // Of [cols, rows] where it is turned.
+  std::vector<float> values(bool turned) const {
+    std::vector<float> all(static_cast<size_t>(rows * cols));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c)
+        all[static_cast<size_t>(turned ? c * rows + r : r * cols + c)] =
+            load(data, r * stride + c, dtype);
+    }
+    return all;
   }
-  return values;
+};
+
+// In f32, in as many partial sums as a register has.
+float dot(const float* a, const float* b, int64_t n) {
+  constexpr int64_t kLanes = 8;
+  float sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  float sum = 0;
+  for (const float one : sums) sum += one;
+  for (; i < n; ++i) sum += a[i] * b[i];
+  return sum;
 }
 
 void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
   const int64_t a_rows = p.trans_a ? p.k : p.m, a_cols = p.trans_a ? p.m : p.k;
-  const auto a = loaded(call.a, a_rows, a_cols, p.lda == 0 ? a_cols : p.lda, p.a);
   const int64_t b_rows = p.trans_b ? p.n : p.k, b_cols = p.trans_b ? p.k : p.n;
-  const auto b = loaded(call.b, b_rows, b_cols, b_cols, p.b);
+  const Factor a{call.a, a_rows, a_cols, p.lda == 0 ? a_cols : p.lda, p.a};
+  const Factor b{call.b, b_rows, b_cols, b_cols, p.b};
+  const auto a_values = a.values(p.trans_a), b_values = b.values(!p.trans_b);  // k lies together
   float alpha = has_alpha ? call.alpha_beta[0] : 1.0f;
   const float beta = has_alpha ? call.alpha_beta[1] : p.has_c ? 1.0f : 0.0f;
   if (call.scale_a != nullptr) alpha *= *call.scale_a;
   if (call.scale_b != nullptr) alpha *= *call.scale_b;
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.n; ++j) {
-      double sum = 0;
-      for (int64_t l = 0; l < p.k; ++l) {
-        const float x = a[static_cast<size_t>(p.trans_a ? l * a_cols + i : i * a_cols + l)];
-        const float y = b[static_cast<size_t>(p.trans_b ? j * b_cols + l : l * b_cols + j)];
-        sum += static_cast<double>(x) * y;
-      }
       const int64_t at = i * p.n + j;
-      double y = alpha * sum;
-      if (beta != 0 && call.c != nullptr) y += beta * static_cast<double>(load(call.c, at, p.c));
-      store(call.y, at, p.y, static_cast<float>(y));
+      float y = alpha * dot(a_values.data() + i * p.k, b_values.data() + j * p.k, p.k);
+      if (beta != 0 && call.c != nullptr) y += beta * load(call.c, at, p.c);
+      store(call.y, at, p.y, y);
     }
   }
 }

@@ -1,5 +1,5 @@
-// What of CUDA's runtime the module calls: memory of the host, streams that run at once, graphs that
-// repeat their launches.
+// What of CUDA's runtime the module calls: memory of the host, streams that run at once, graphs
+// that repeat their launches.
 #include "emulator.h"
 
 #include <cublasLt.h>
@@ -82,9 +82,9 @@ EMULATED(cudaGetDeviceProperties, cudaDeviceProp* to, int) {
   return cudaSuccess;
 }
 EMULATED(cudaDeviceGetAttribute, int* value, cudaDeviceAttr what, int) {
-  *value = what == cudaDevAttrComputeCapabilityMajor   ? 9
-           : what == cudaDevAttrMultiProcessorCount    ? 3
-                                                       : 0;
+  *value = what == cudaDevAttrComputeCapabilityMajor ? 9
+           : what == cudaDevAttrMultiProcessorCount  ? 3
+                                                     : 0;
   return cudaSuccess;
 }
 EMULATED(cudaDeviceGetStreamPriorityRange, int* least, int* greatest) {
