@@ -14,6 +14,7 @@ _TORCH_BITS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "ui
 
 # Kinds of devices by DLPack's numbers: the CPU, and memory of CUDA and ROCm that the CPU reads.
 _ON_CPU = (1, 3, 11, 13)
+_ON_CUDA = (2,)
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 _WAY = {True: "x.cpu() copies it", False: "x.to_dense() is one"}
 
@@ -21,6 +22,13 @@ _WAY = {True: "x.cpu() copies it", False: "x.to_dense() is one"}
 def is_torch(x) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_on_cuda(x) -> bool:
+    """Whether x is an array in the memory of a CUDA device."""
+    if is_torch(x):
+        return x.device.type == "cuda"
+    return hasattr(x, "__dlpack_device__") and not isinstance(x, np.ndarray) and x.__dlpack_device__()[0] in _ON_CUDA
 
 
 def adopt(x) -> np.ndarray:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from pathlib import Path
 
+from ._cuda_module import ADDRESS, INT, load, table_of
 from ._error import Error
 from ._optimizer import struct
 
@@ -19,55 +18,26 @@ Weight = struct("Weight", "weight:p master:p m:p v:p m_meta:p v_meta:p t:p n:q n
 Numbers = struct("Numbers", "beta1:d beta2:d eps:d weight_decay:d lr:d lr_at:p")
 Plan = struct("Plan", "table_bytes:q n_weights:q")
 
-_INT, _ADDRESS = ctypes.c_int, ctypes.c_void_p
-_FUNCTIONS = {  # in the order of the table, behind last_error
-    "open": (_INT, _ADDRESS, _ADDRESS),
-    "close": (None, _ADDRESS),
-    "plan": (_INT, _ADDRESS, _ADDRESS, ctypes.c_int64, _ADDRESS),
-    "place": (_INT, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS),
-    "write_numbers": (_INT, _ADDRESS, _ADDRESS, ctypes.c_int32, _ADDRESS),
-    "write_gradients": (_INT, _ADDRESS, _ADDRESS, ctypes.c_int64, _ADDRESS),
-    "squares": (_INT, _ADDRESS, _ADDRESS),
-    "step": (_INT, _ADDRESS, ctypes.c_double, ctypes.c_int32, _ADDRESS),
-    "one_by_one": (_INT, _ADDRESS, ctypes.c_int32),
-}
-
-
-class _Api(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_int32), ("reserved", ctypes.c_int32), ("last_error", ctypes.CFUNCTYPE(ctypes.c_char_p)),
-                *((name, ctypes.CFUNCTYPE(*types)) for name, types in _FUNCTIONS.items())]
-
+_Table = table_of({
+    "open": (INT, ADDRESS, ADDRESS),
+    "close": (None, ADDRESS),
+    "plan": (INT, ADDRESS, ADDRESS, ctypes.c_int64, ADDRESS),
+    "place": (INT, ADDRESS, ADDRESS, ADDRESS, ADDRESS),
+    "write_numbers": (INT, ADDRESS, ADDRESS, ctypes.c_int32, ADDRESS),
+    "write_gradients": (INT, ADDRESS, ADDRESS, ctypes.c_int64, ADDRESS),
+    "squares": (INT, ADDRESS, ADDRESS),
+    "step": (INT, ADDRESS, ctypes.c_double, ctypes.c_int32, ADDRESS),
+    "one_by_one": (INT, ADDRESS, ctypes.c_int32),
+})
 
 _loaded = None
 
 
-def module_path() -> Path:
-    """Where the CUDA module lies: OCTET_CUDA_MODULE, else in the package, else where the program has it."""
-    given = os.environ.get("OCTET_CUDA_MODULE")
-    if given:
-        return Path(given)
-    package = Path(__file__).parent
-    folder = (package / "bin" / "octet").resolve().parent
-    places = [package / "liboctet_cuda.so", package / "bin" / "liboctet_cuda.so", folder / "liboctet_cuda.so",
-              folder / "cuda" / "liboctet_cuda.so"]
-    return next((place for place in places if place.exists()), places[1])
-
-
-def api() -> _Api:
+def api():
     """The module's functions, loaded once."""
     global _loaded
     if _loaded is None:
-        path = module_path()
-        try:
-            entry = ctypes.CDLL(str(path)).octet_cuda_optimizer_api
-        except (OSError, AttributeError) as error:
-            raise Error(f"[optimizer] expected the CUDA module {path} (OCTET_CUDA_MODULE says where it is), got: {error}",
-                        "device") from None
-        entry.restype = ctypes.POINTER(_Api)
-        table = entry().contents
-        if table.version != VERSION:
-            raise Error(f"[optimizer] {path}: expected version {VERSION}, got {table.version}", "device")
-        _loaded = table
+        _loaded = load("octet_cuda_optimizer_api", _Table, VERSION, "optimizer")
     return _loaded
 
 

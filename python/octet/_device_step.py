@@ -250,8 +250,7 @@ class DeviceStep:
     def _plan_all(self, optimizer, members) -> Plan:
         """Plans the parameters that have gradients and elements, and begins their states."""
         active = [member for member in members if member[1].grad is not None]
-        for name, p, _ in active:
-            optimizer._begin_or_check(name, local(p), optimizer.state[p])
+        optimizer._begin_or_check([(name, local(p), optimizer.state[p]) for name, p, _ in active])
         active = [member for member in active if local(member[1]).numel() > 0]
         weights = [local(p) for _, p, _ in active]
         gradients = [gradient_of(name, local(p.grad), w) for (name, p, _), w in zip(active, weights)]

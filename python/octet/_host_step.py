@@ -41,7 +41,7 @@ class HostStep:
                 continue
             entry = entries[count] if count < len(entries) else None
             if entry is None or not entry.holds(p, states):
-                entry = self._entry(rows[count], name, p, optimizer)
+                entry = self._entry(rows[count], name, p, optimizer, members)
                 entries[count:count + 1] = [entry]
             row = entry.row
             at = gradient.data_ptr() if entry.takes(gradient) else 0
@@ -88,12 +88,14 @@ class HostStep:
         self._last.update(grad_norm=done.grad_norm, skipped=done.skipped)
         self._last["skips" if done.skipped else "applied"] += 1
 
-    def _entry(self, row, name, p, optimizer):
-        """A parameter's row, with everything but its gradient in it."""
+    def _entry(self, row, name, p, optimizer, members):
+        """A parameter's row, with everything but its gradient in it. Where it has no state yet, all without one begin."""
         state, weight = optimizer.state[p], local(p)
-        if weight.device.type != "cpu":
+        together = [(name, p)] if state else [(other, q) for other, q, _ in members
+                                              if q.grad is not None and not optimizer.state[q]]
+        if any(local(q).device.type != "cpu" for _, q in together):
             raise Error("[optimizer] expected parameters on the CPU or on CUDA devices, got both", "device")
-        optimizer._begin_or_check(name, weight, state)
+        optimizer._begin_or_check([(other, local(q), optimizer.state[q]) for other, q in together])
         _fill(row, name, weight, state)
         return _Entry(p, state, row, weight)
 

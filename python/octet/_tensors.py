@@ -27,14 +27,15 @@ def check_parameter(name: str, p) -> None:
         raise Error(f"[optimizer] {name}: expected memory without gaps and overlaps, got strides {list(part.stride())}")
 
 
-def check_state(name: str, weight, state, expected) -> None:
-    """Whether states belong to a weight as it is now. expected: those of a new one, on any device."""
-    for key, like in expected.items():
+def check_state(name: str, weight, state, fields) -> None:
+    """Whether states belong to a weight as it is now. fields: those of a new one (_state_memory.Field)."""
+    wanted = [("step", torch.int64, None), *((field.key, field.dtype, field.shape) for field in fields)]
+    for key, dtype, shape in wanted:
         own = state.get(key)
-        if not torch.is_tensor(own) or own.dtype != like.dtype or (key != "step" and (own.shape, own.device) != (like.shape, weight.device)):
+        if not torch.is_tensor(own) or own.dtype != dtype or (shape is not None and (own.shape, own.device) != (shape, weight.device)):
             what = "none" if own is None else f"{own.dtype} {list(own.shape)} on {own.device}" if torch.is_tensor(own) else own
             raise Error(f"[optimizer] {name}: expected the state {key} of a parameter {weight.dtype} {list(weight.shape)} on "
-                        f"{weight.device}, {like.dtype} {list(like.shape)}, got {what}: make the optimizer when the model has its "
+                        f"{weight.device}, {dtype} {list(shape or ())}, got {what}: make the optimizer when the model has its "
                         "type and place, or load_state_dict() what state_dict() gave")
 
 

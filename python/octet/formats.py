@@ -1,20 +1,22 @@
 """The number formats: values to quantized data and back, bit for bit as `octet formats` does it.
 
 Formats: e4m3 e5m2 hif8 e8m0 de8s de8u bf16 fp16 int8. Arrays are NumPy's, with the types of ml_dtypes (bfloat16,
-float8_e4m3fn, float8_e5m2), PyTorch's on the CPU, or any other that exports DLPack. Contiguous memory is read and written where
-it lies; what is not contiguous is gathered first. A result is of the kind of its input: a PyTorch tensor for one of
-PyTorch, else a NumPy array. Sources of the formats and the exact rules: docs/numerics.md.
+float8_e4m3fn, float8_e5m2), PyTorch's, or any other that exports DLPack, in the CPU's memory or on a CUDA device. Contiguous
+memory is read and written where it lies; what is not contiguous is gathered first. A result is of the kind of its input: a PyTorch
+tensor for one of PyTorch, on its device; an array of their library for others on a device; else a NumPy array.
+
+On a CUDA device all arrays of a call lie there. Kernels of the CUDA module run on PyTorch's current stream, nothing waits for
+them, and the bits are the CPU's but for math="fast". Sources of the formats and the exact rules: docs/numerics.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from . import _native
-from ._arrays import adopt, bytes_of, contiguous, is_torch, result_like, wants
+from ._arrays import is_on_cuda, is_torch
 from ._error import Error
+from ._host_formats import HostFormats
 
 __all__ = ["Quantized", "decode", "dequantize", "encode", "formats", "quantize"]
 
@@ -41,17 +43,17 @@ def encode(x, format: str, rounding: str = "near", *, saturate: bool = True, nan
     out: an array of the codes' width and x's shape that is written in place of a new one, uint8 or float8_*.
     Returns uint8, or uint16 for bf16 and fp16, in x's shape. Raises octet.Error.
     """
+    place = _place_of(x)
     width = _native.format_bytes(format)
-    values, source = _values(x)
-    codes = _codes_for(values.shape, width, out)
+    values, source = _values(place, x)
+    codes = _codes_for(place, values.shape, width, out)
     words = None
     if bits is not None:
-        words = np.ascontiguousarray(adopt(bits), dtype=np.uint32)
-        if words.size != values.size:
-            raise Error(f"[formats] expected {values.size} random words, one a value, got {words.size}", "bad_data")
-    call = _native.EncodeCall(format, rounding, source, saturate, nan_to_zero, seed)
-    _native.encode(call, bytes_of(values), bytes_of(codes), words)
-    return out if out is not None else result_like(x, codes)
+        words = place.words(bits)
+        if place.size(words) != place.size(values):
+            raise Error(f"[formats] expected {place.size(values)} random words, one a value, got {place.size(words)}", "bad_data")
+    place.encode(_native.EncodeCall(format, rounding, source, saturate, nan_to_zero, seed), values, codes, words)
+    return out if out is not None else place.give(x, codes)
 
 
 def decode(codes, format: str | None = None, *, out=None):
@@ -61,14 +63,16 @@ def decode(codes, format: str | None = None, *, out=None):
         float8_e5m2, bfloat16, float16; then `format` may be left out.
     out: a float32 array of the same shape that is written in place of a new one. Raises octet.Error.
     """
-    array = contiguous(adopt(codes))
-    format = format or _STORED.get(array.dtype.name)
+    place = _place_of(codes)
+    array = place.read(codes)
+    name = place.name(array)
+    format = format or _STORED.get(name)
     if format is None:
-        raise Error(f"[formats] expected a format's name, since {array.dtype.name} does not say one, got none")
-    _expect_width(array, format)
-    values = np.empty(array.shape, np.float32) if out is None else wants(out, array.shape, "float32")
-    _native.decode(format, bytes_of(array), bytes_of(values))
-    return out if out is not None else result_like(codes, values)
+        raise Error(f"[formats] expected a format's name, since {name} does not say one, got none")
+    _expect_width(place, array, format)
+    values = place.empty(array.shape, "float32") if out is None else place.wants(out, array.shape, "float32")
+    place.decode(format, array, values)
+    return out if out is not None else place.give(codes, values)
 
 
 @dataclass
@@ -79,6 +83,7 @@ class Quantized:
     scale: float32, the grid [rows, cols] of scales (of 1xG groups the values are BF16's), x ~ codes * scale; None with
         expansion.
     meta: uint32 [groups], amax and exponent of each group of a range expansion; None without.
+    nonfinite: whether x held NaN or Inf; of an array on a CUDA device a tensor there, which waits for it when it is read.
     """
 
     codes: object
@@ -88,7 +93,7 @@ class Quantized:
     granularity: str = "tensor"
     moment: str = "m"
     math: str = "exact"
-    nonfinite: bool = False
+    nonfinite: object = False
 
     def __iter__(self):
         return iter((self.codes, self.scale if self.meta is None else self.meta))
@@ -104,17 +109,18 @@ def quantize(x, format: str = "e4m3", granularity: str = "tensor", *, expand: bo
     NaN and Inf do not count in a maximum and set `nonfinite` of the result. Raises octet.Error.
     Source: Xi et al., COAT, ICLR 2025.
     """
-    values = _as_f32(x)
+    place = _place_of(x)
+    values = _as_f32(place, x)
     call = _call(values.shape, format, granularity, moment, math)
-    codes = np.empty(values.shape, np.uint8)
+    codes = place.empty(values.shape, "uint8")
     scale = meta = None
     if expand:
-        meta = np.empty(_native.group_count(call), np.uint32)
-        nonfinite = _native.expand(call, bytes_of(values), bytes_of(codes), meta)
+        meta = place.empty((_native.group_count(call),), "uint32")
+        nonfinite = place.expand(call, values, codes, meta)
     else:
-        scale = np.empty(_native.scale_grid(call), np.float32)
-        nonfinite = _native.quantize(call, bytes_of(values), bytes_of(codes), bytes_of(scale))
-    as_given = [None if array is None else result_like(x, array) for array in (codes, scale, meta)]
+        scale = place.empty(_native.scale_grid(call), "float32")
+        nonfinite = place.quantize(call, values, codes, scale)
+    as_given = [None if array is None else place.give(x, array) for array in (codes, scale, meta)]
     return Quantized(*as_given, format, granularity, moment, math, nonfinite)
 
 
@@ -130,50 +136,55 @@ def dequantize(q, scale=None, *, meta=None, format: str = "e4m3", granularity: s
             raise Error("[formats] expected codes with scale or with meta, got "
                         + ("neither" if scale is None else "both"))
         q = Quantized(q, scale, meta, format, granularity, moment, math)
-    codes = contiguous(adopt(q.codes))
-    _expect_width(codes, q.format)
+    place = _place_of(q.codes)
+    codes = place.read(q.codes)
+    _expect_width(place, codes, q.format)
     call = _call(codes.shape, q.format, q.granularity, q.moment, q.math)
-    values = np.empty(codes.shape, np.float32) if out is None else wants(out, codes.shape, "float32")
+    values = place.empty(codes.shape, "float32") if out is None else place.wants(out, codes.shape, "float32")
     if q.meta is not None:
-        words = np.ascontiguousarray(adopt(q.meta)).view(np.uint32)
-        _native.contract(call, bytes_of(codes), words, bytes_of(values))
+        place.contract(call, codes, place.metadata(q.meta), values)
     else:
-        scales = _as_f32(q.scale)
-        _native.dequantize(call, bytes_of(codes), bytes_of(scales), bytes_of(values))
-    return out if out is not None else result_like(q.codes, values)
+        place.dequantize(call, codes, _as_f32(place, q.scale), values)
+    return out if out is not None else place.give(q.codes, values)
 
 
-def _values(x):
-    array = contiguous(adopt(x))
-    if array.dtype.name not in _SOURCES:
-        if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating) or is_torch(x):
-            raise Error(f"[formats] expected values of float32, bfloat16 or float16, got {array.dtype.name}")
-        array = array.astype(np.float32)
-    return array, _SOURCES[array.dtype.name]
+_HOST = HostFormats()
 
 
-def _as_f32(x):
-    array, source = _values(x)
-    if source == "f32":
-        return array if array.flags.aligned else array.copy()
-    return array.astype(np.float32)
+def _place_of(x):
+    """Where x lies, and with it a call's other arrays."""
+    if not is_on_cuda(x):
+        return _HOST
+    from ._device_formats import DeviceFormats
+    return DeviceFormats(x)
 
 
-def _codes_for(shape, width, out):
+def _values(place, x):
+    array = place.read(x)
+    if place.name(array) not in _SOURCES:
+        if not place.is_real(array) or is_torch(x):
+            raise Error(f"[formats] expected values of float32, bfloat16 or float16, got {place.name(array)}")
+        array = place.as_f32(array)
+    return array, _SOURCES[place.name(array)]
+
+
+def _as_f32(place, x):
+    return place.as_f32(_values(place, x)[0])
+
+
+def _codes_for(place, shape, width, out):
     if out is None:
-        return np.empty(shape, np.uint8 if width == 1 else np.uint16)
-    array = wants(out, shape)
-    if array.dtype.itemsize != width:
-        raise Error(f"[formats] out: expected elements of {width} bytes, got {array.dtype.name}")
+        return place.empty(shape, "uint8" if width == 1 else "uint16")
+    array = place.wants(out, shape)
+    if place.itemsize(array) != width:
+        raise Error(f"[formats] out: expected elements of {width} bytes, got {place.name(array)}")
     return array
 
 
-def _expect_width(array, format):
-    width = _native.format_bytes(format)
-    stored = _STORED.get(array.dtype.name, format)
-    is_integer = array.dtype.kind in "iu"
-    if array.dtype.itemsize != width or not (is_integer or stored == format):
-        raise Error(f"[formats] expected codes of {format}, {width} bytes each, got {array.dtype.name}")
+def _expect_width(place, array, format):
+    width, name = _native.format_bytes(format), place.name(array)
+    if place.itemsize(array) != width or not (place.is_integer(array) or _STORED.get(name, format) == format):
+        raise Error(f"[formats] expected codes of {format}, {width} bytes each, got {name}")
 
 
 def _call(shape, format, granularity, moment, math):

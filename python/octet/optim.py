@@ -22,11 +22,11 @@ from . import _op
 from ._device_step import DeviceStep
 from ._host_step import HostStep
 from ._numbers import check_numbers
+from ._state_memory import begin, fields_of
 from ._tensors import DTYPES, address, check_parameter, check_state, fitting, increment_version, local, master_of, take_master
 
 __all__ = ["AdamW"]
 
-_BY_WIDTH = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32}
 _OURS = ("names", "attempt", "format")  # keys of a group beside torch's
 _STATES = ("step", "exp_avg", "exp_avg_meta", "exp_avg_sq", "exp_avg_sq_meta", "master")  # of a parameter; some of them
 
@@ -134,15 +134,16 @@ class AdamW(torch.optim.Optimizer):
 
     def _prepare_trace(self) -> None:
         """What a traced step reads, with states for every parameter that may get a gradient."""
-        rows, steps = [], self._steps()
+        rows, named, steps = [], [], self._steps()
         for index, (name, p, _) in enumerate(self._all_members()):
             if not p.requires_grad and p.grad is None:
                 continue
             state = self.state[p]
             if not state:
                 self._fresh.add(index)  # weights may change before their first step
-            self._begin_or_check(name, p.detach(), state)
+            named.append((name, p.detach(), state))
             rows.append((index, p, state))
+        self._begin_or_check(named)
         steps.count_beside([(p, state) for _, p, state in rows])
         self._traced_keys = {index: [key for key in _STATES if key in state] for index, _, state in rows}
         self._traced = [(index, p, [state[key] for key in self._traced_keys[index]]) for index, p, state in rows]
@@ -210,7 +211,11 @@ class AdamW(torch.optim.Optimizer):
         self._device.write_rates(self.param_groups)
 
     def state_dict(self):
-        """As torch's, with all states as they are stored. Waits for the device."""
+        """As torch's, with all states as they are stored: the tensors themselves, as torch's are. Waits for the device.
+
+        States that began together share a buffer. Each is a tensor with a storage of its own all the same: storing or
+        cloning one takes its bytes alone; one that is kept as it is keeps the buffer.
+        """
         attempt = self._results()["attempt"]
         for group in self.param_groups:
             group["attempt"] = attempt
@@ -263,8 +268,11 @@ class AdamW(torch.optim.Optimizer):
         order = [index for group in saved for index in group["params"]]
         from_format = tuple(saved[0].get("format", ("f32", "f32", "exact", 128)))
         source = _c.Kernels(from_format[0], from_format[1], "fp32", from_format[2], from_format[3], 0, 1)
-        loaded = {p: self._taken(p, state_dict["state"][index], source, from_format)
-                  for p, index in zip(parameters, order) if index in state_dict["state"]}
+        saved_of = {p: state_dict["state"][index] for p, index in zip(parameters, order) if index in state_dict["state"]}
+        loaded = {p: {} for p in saved_of}
+        begin(self._kernels, [(local(p), state) for p, state in loaded.items()])
+        for p, state in loaded.items():
+            self._take(local(p), state, saved_of[p], source, from_format)
         names = [group["names"] for group in self.param_groups]
         super().load_state_dict({"state": {}, "param_groups": saved})
         attempts = max((int(state["step"]) for state in loaded.values()), default=0)
@@ -277,27 +285,13 @@ class AdamW(torch.optim.Optimizer):
     def __getstate__(self):
         raise Error("[optimizer] expected state_dict() to be stored, got the optimizer itself")
 
-    def _begin_or_check(self, name, weight, state) -> None:
-        check_parameter(name, weight)
-        if not state:
-            return self._begin(weight, state)
-        expected: dict = {}
-        self._begin(weight.to("meta"), expected)
-        check_state(name, weight, state, expected)
-
-    def _begin(self, weight, state):
-        """States of zeros, and the master that the weight is."""
-        layout = self._kernels.layout(weight.numel(), DTYPES[weight.dtype])
-        state["step"] = torch.zeros((), dtype=torch.int64)
-        for key, width, groups in (("exp_avg", layout.m_bytes, layout.m_groups),
-                                   ("exp_avg_sq", layout.v_bytes, layout.v_groups)):
-            state[key] = torch.zeros_like(weight, dtype=_BY_WIDTH[width])
-            if groups > 0 or (width == 1 and weight.numel() == 0):
-                state[key + "_meta"] = torch.zeros(groups, dtype=torch.int32, device=weight.device)
-        if layout.master == _c.REMAINDER:
-            state["master"] = torch.zeros_like(weight, dtype=torch.int16)
-        elif layout.master == _c.MASTER_F32:
-            state["master"] = weight.detach().to(torch.float32)
+    def _begin_or_check(self, rows) -> None:
+        """rows: (name, weight, state). Those without a state yet begin together, in one buffer a device."""
+        for name, weight, state in rows:
+            check_parameter(name, weight)
+            if state:
+                check_state(name, weight, state, fields_of(self._kernels, weight))
+        begin(self._kernels, [(weight, state) for _, weight, state in rows if not state])
 
     @staticmethod
     def _decoded(kernels, weight, state, which):
@@ -318,10 +312,8 @@ class AdamW(torch.optim.Optimizer):
         if meta is not None:
             meta.copy_(words)
 
-    def _taken(self, p, saved, source, from_format):
-        """A saved state of p as ours."""
-        weight, state = local(p), {}
-        self._begin(weight, state)
+    def _take(self, weight, state, saved, source, from_format) -> None:
+        """A saved state of a weight as ours, in place of one that has just begun."""
         state["step"] = torch.tensor(int(saved["step"]))
         for which, key in enumerate(("exp_avg", "exp_avg_sq")):
             moment, meta = saved[key], saved.get(key + "_meta")
@@ -344,7 +336,6 @@ class AdamW(torch.optim.Optimizer):
             self._encode(which, values, state)
         if "master" in state and saved.get("master") is not None:
             take_master(weight, state["master"], saved["master"])
-        return state
 
 
 def _ordered(params):

@@ -2,6 +2,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "formats/arrays.h"
 #include "formats/names.h"
 #include "formats/quantize.h"
@@ -105,6 +108,67 @@ int64_t group_count(const QuantizeCall& call) {
   return expand_groups(call.shape().n_elems(), call.expanded().group);
 }
 
+// What the CUDA module takes (backends/cuda/formats_api.h), choices as numbers; they are checked as
+// the functions above check them.
+int number(Dtype dtype) {
+  return static_cast<int>(dtype);
+}
+int format_number(const std::string& format) {
+  return number(format_from_name(format));
+}
+
+nb::tuple encode_numbers(const EncodeCall& call) {
+  const Dtype format = format_from_name(call.format);
+  const Rounding rounding = rounding_of_format(format, call.rounding);
+  return nb::make_tuple(number(format), static_cast<int>(rounding),
+                        number(source_dtype(call.source)), call.saturate, call.nan_to_zero,
+                        call.seed);
+}
+
+struct TileOptions {
+  Dtype format;
+  bool bf16_scales = false, second_moment = false, fast = false;
+};
+nb::tuple tiles(MatrixShape shape, MatrixShape tile, MatrixShape grid, const TileOptions& options) {
+  const int64_t tile_rows = std::max<int64_t>(tile.rows, 1);
+  const int64_t tile_cols = std::max<int64_t>(tile.cols, 1);
+  return nb::make_tuple(shape.rows, shape.cols, tile_rows, tile_cols, grid.rows, grid.cols,
+                        number(options.format), options.bf16_scales, options.second_moment,
+                        options.fast);
+}
+
+nb::tuple linear_tiles(const QuantizeCall& call) {
+  const Quantizer quantizer = call.linear();
+  const Granularity& granularity = quantizer.granularity;
+  const MatrixShape shape = call.shape(), grid = scale_shape(shape, granularity);
+  std::vector<float> none(static_cast<size_t>(scale_shape({}, granularity).n_elems()));
+  quantize(quantizer, {}, {}, {}, none);  // an empty matrix: the choices are checked
+  const TileOptions options{.format = quantizer.format,
+                            .bf16_scales = quantizer.scale_type == Dtype::bf16};
+  switch (granularity.kind) {
+    case Granularity::Kind::tensor:
+      return tiles({1, shape.n_elems()}, {1, shape.n_elems()}, grid, options);
+    case Granularity::Kind::row:
+      return tiles(shape, {1, shape.cols}, grid, options);
+    case Granularity::Kind::group:
+      return tiles(shape, {1, granularity.size}, grid, options);
+    case Granularity::Kind::block:
+      return tiles(shape, {granularity.size, granularity.size}, grid, options);
+  }
+  return {};
+}
+
+// Groups run on through the tensor.
+nb::tuple expansion_tiles(const QuantizeCall& call) {
+  const ExpandOptions options = call.expanded();
+  find_expansion(options.format, options.moment);
+  const int64_t n = call.shape().n_elems();
+  return tiles({1, n}, {1, options.group}, {1, expand_groups(n, options.group)},
+               {.format = options.format,
+                .second_moment = options.moment == Moment::second,
+                .fast = options.math == MathMode::fast});
+}
+
 int format_bytes(const std::string& format) {
   return dtype_bytes(format_from_name(format));
 }
@@ -144,6 +208,10 @@ void bind_formats(nb::module_& module) {
   module.def("contract", contract_into);
   module.def("scale_grid", scale_grid);
   module.def("group_count", group_count);
+  module.def("format_number", format_number);
+  module.def("encode_numbers", encode_numbers);
+  module.def("linear_tiles", linear_tiles);
+  module.def("expansion_tiles", expansion_tiles);
   module.def("format_bytes", format_bytes);
   module.def("format_facts", all_facts);
 }

@@ -1,5 +1,6 @@
 // The C interface to the optimizer (optimizer_api.h): turns exceptions into codes.
 #include "backends/cuda/module/adamw_many.h"
+#include "backends/cuda/module/device_scope.h"
 #include "backends/cuda/module/guarded.h"
 
 namespace octet::cuda {
@@ -8,25 +9,6 @@ namespace {
 const char* last_error() {
   return error_text().c_str();
 }
-
-// The caller's device is another one, perhaps.
-class DeviceScope {
- public:
-  explicit DeviceScope(int device) {
-    check(cudaGetDevice(&before_), "asking for the device");
-    if (before_ != device) check(cudaSetDevice(device), "choosing the device");
-    is_other_ = before_ != device;
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-  ~DeviceScope() {
-    if (is_other_) cudaSetDevice(before_);
-  }
-
- private:
-  int before_ = 0;
-  bool is_other_ = false;
-};
 
 template <typename F>
 int on_device(void* optimizer, F&& f) {

@@ -57,16 +57,22 @@ struct DequantizeCall {
 void launch_dequantize(const DequantizeParams& p, const DequantizeCall& call);
 void launch_dequantize_blocks(const DequantizeParams& p, const DequantizeCall& call);
 
-// Calls f.template operator()<D>() for the format of eight bits; throws ModuleError for another.
-template <int First = 0, typename F>
-auto visit_stored(Dtype dtype, F&& f) {
-  constexpr int kRow = next_format<has_codec>(First);
+// Calls f.template operator()<D>() for a format that `Takes` takes; throws ModuleError for another.
+template <bool (*Takes)(Dtype), int First = 0, typename F>
+auto visit_rows_of(Dtype dtype, F&& f) {
+  constexpr int kRow = next_format<Takes>(First);
   if constexpr (kRow < kFormatCount) {
-    if (dtype != kFormats[kRow].dtype) return visit_stored<kRow + 1>(dtype, f);
+    if (dtype != kFormats[kRow].dtype) return visit_rows_of<Takes, kRow + 1>(dtype, f);
     return f.template operator()<kFormats[kRow].dtype>();
   } else {
-    throw ModuleError("[cuda] expected quantized data, got " + std::string(dtype_name(dtype)));
+    throw ModuleError("[cuda] expected a format that this kernel takes, got " +
+                      std::string(dtype_name(dtype)));
   }
+}
+// The same for quantized data.
+template <typename F>
+auto visit_stored(Dtype dtype, F&& f) {
+  return visit_rows_of<has_codec>(dtype, f);
 }
 
 std::unique_ptr<Prepared> prepare_blocks(const Request& request);
