@@ -78,8 +78,7 @@ TEST_P(JoinedLaunches, leave_the_bits_of_launches_one_by_one) {
   const auto logits = [&](How how) {
     for (const auto& [name, slot] : program.layout().slots) {
       const auto bytes = random_bytes(slot.type, name_hash(name));
-      gpu->device->copy_in(arenas.lane(slot.lane) + slot.offset, bytes.data(),
-                           std::ssize(bytes));
+      gpu->device->copy_in(arenas.lane(slot.lane) + slot.offset, bytes.data(), std::ssize(bytes));
     }
     bound.write_input("tokens", tokens.data(), c.batch * 4);
     bound.write_input("positions", positions.data(), c.batch * 4);
@@ -99,14 +98,13 @@ TEST_P(JoinedLaunches, leave_the_bits_of_launches_one_by_one) {
   EXPECT_EQ(logits(How::joined), expected);  // replayed
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    gpu, JoinedLaunches,
-    testing::Values(Case{"one_text", 1, FrozenFormat::as_computed, 64},
-                    Case{"one_text_e4m3", 1, FrozenFormat::e4m3, 64},
-                    Case{"two_texts_e4m3", 2, FrozenFormat::e4m3, 32},
-                    Case{"odd_heads", 1, FrozenFormat::as_computed, 20},
-                    Case{"many_texts", 48, FrozenFormat::as_computed, 64}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(gpu, JoinedLaunches,
+                         testing::Values(Case{"one_text", 1, FrozenFormat::as_computed, 64},
+                                         Case{"one_text_e4m3", 1, FrozenFormat::e4m3, 64},
+                                         Case{"two_texts_e4m3", 2, FrozenFormat::e4m3, 32},
+                                         Case{"odd_heads", 1, FrozenFormat::as_computed, 20},
+                                         Case{"many_texts", 48, FrozenFormat::as_computed, 64}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace octet

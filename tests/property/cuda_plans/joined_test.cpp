@@ -5,8 +5,8 @@
 
 #include "backends/cuda/backend.h"
 #include "compile/program.h"
-#include "ir/op_def.h"
 #include "infer/model_spec.h"
+#include "ir/op_def.h"
 
 namespace octet {
 namespace {

@@ -29,8 +29,8 @@ void plain_attention(const AttentionParams& p, const AttentionForward& x, cudaSt
 void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                           cudaStream_t stream);
 
-// On tensor cores, also over a KV cache: bf16 and fp16 of head sizes that are multiples of 8 up to 128, every address a
-// multiple of 16. P and dS are rounded to that type for their products.
+// On tensor cores, also over a KV cache: bf16 and fp16 of head sizes that are multiples of 8 up to
+// 128, every address a multiple of 16. P and dS are rounded to that type for their products.
 bool tensor_cores_take(const AttentionParams& p, std::initializer_list<const void*> addresses);
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);
 void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
