@@ -118,14 +118,10 @@ class LaunchedRuns : public testing::Test {
     ASSERT_EQ(outcome.code, 0) << outcome.err;
   }
   std::vector<std::string> loss_bits(const std::string& out) {
-    std::vector<std::string> bits;
-    for (const auto& line : metrics(folder_ / out)) bits.push_back(line.at("loss_bits"));
-    return bits;
+    return test::loss_bits(folder_ / out);
   }
   std::string tensors(const std::string& out, int64_t step) {
-    const std::string path = folder_ / out + fmt::format("/ckpt/step-{:06}/", step);
-    return posix_files().read_text(path + "model.safetensors") +
-           posix_files().read_text(path + "optim.safetensors");
+    return checkpoint_bytes(folder_ / out, step);
   }
   void expect_same_runs(const std::string& one, const std::string& other) {
     EXPECT_FALSE(loss_bits(one).empty());

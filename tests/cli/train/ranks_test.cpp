@@ -25,14 +25,10 @@ class Ranks : public testing::Test {
     ASSERT_EQ(outcome.code, 0) << flags << ": " << outcome.err;
   }
   std::vector<std::string> loss_bits(const std::string& out) {
-    std::vector<std::string> bits;
-    for (const auto& line : metrics(folder_ / out)) bits.push_back(line.at("loss_bits"));
-    return bits;
+    return test::loss_bits(folder_ / out);
   }
   std::string tensors(const std::string& out, int64_t step) {
-    const std::string path = folder_ / out + fmt::format("/ckpt/step-{:06}/", step);
-    return posix_files().read_text(path + "model.safetensors") +
-           posix_files().read_text(path + "optim.safetensors");
+    return test::checkpoint_bytes(folder_ / out, step);
   }
 
   const ScratchFolder folder_;

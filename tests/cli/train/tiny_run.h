@@ -1,8 +1,10 @@
 // Small runs for tests: text that is easy to learn, and a model of a few thousand parameters.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -52,6 +54,20 @@ inline std::vector<nlohmann::json> metrics(const std::string& run) {
       lines.back().erase(key);
   }
   return lines;
+}
+
+// The bits of each step's loss, as metrics.jsonl records them.
+inline std::vector<std::string> loss_bits(const std::string& run) {
+  std::vector<std::string> bits;
+  for (const auto& line : metrics(run)) bits.push_back(line.at("loss_bits"));
+  return bits;
+}
+
+// The bytes of a checkpoint's parameters and states.
+inline std::string checkpoint_bytes(const std::string& run, int64_t step) {
+  const std::string path = run + fmt::format("/ckpt/step-{:06}/", step);
+  return posix_files().read_text(path + "model.safetensors") +
+         posix_files().read_text(path + "optim.safetensors");
 }
 
 }  // namespace octet::test
