@@ -71,28 +71,54 @@ constexpr RuleWords kWords[] = {
     {scale::data_scale, "1; 1", "the data; s(x) as a value"},
 };
 
+bool is_wanted_as_value(const OpDef& def, size_t operand) {
+  return operand < 8 && (def.plain >> operand & 1) != 0;
+}
+
+// nullptr where the op has no rule.
+const RuleWords* words_of(const OpDef& def) {
+  if (def.scale == nullptr) return nullptr;
+  const auto words = std::ranges::find(kWords, def.scale, &RuleWords::rule);
+  CHECK(words != std::end(kWords));
+  return words;
+}
+
 std::string op_text(const OpDef& def) {
   std::vector<std::string> operands;
-  for (size_t i = 0; i < def.operands.size(); ++i) {
-    const bool is_value = i < 8 && (def.plain >> i & 1) != 0;
-    operands.push_back(fmt::format("{0}{1}{0}", is_value ? "**" : "", def.operands[i].name));
-  }
+  for (size_t i = 0; i < def.operands.size(); ++i)
+    operands.push_back(
+        fmt::format("{0}{1}{0}", is_wanted_as_value(def, i) ? "**" : "", def.operands[i].name));
   return fmt::format("{}({})", def.name, fmt::join(operands, ", "));
 }
 
 }  // namespace
+
+std::vector<OpScaleRule> scale_rules() {
+  std::vector<OpScaleRule> rules;
+  for (int code = 0; code < kOpCount; ++code) {
+    const OpDef& def = op_def(static_cast<OpCode>(code));
+    OpScaleRule& rule = rules.emplace_back(OpScaleRule{.op = def.name});
+    for (size_t i = 0; i < def.operands.size(); ++i) {
+      rule.operands.emplace_back(def.operands[i].name);
+      if (is_wanted_as_value(def, i)) rule.as_values.emplace_back(def.operands[i].name);
+    }
+    if (const RuleWords* words = words_of(def)) {
+      rule.scale = words->result;
+      rule.data = words->data;
+    }
+  }
+  return rules;
+}
 
 std::string scale_rules_markdown() {
   std::vector<std::vector<std::string>> by_rule(std::size(kWords));
   std::vector<std::string> without;
   for (int code = 0; code < kOpCount; ++code) {
     const OpDef& def = op_def(static_cast<OpCode>(code));
-    const auto words = std::ranges::find(kWords, def.scale, &RuleWords::rule);
-    CHECK(def.scale == nullptr || words != std::end(kWords));
-    if (def.scale == nullptr) {
-      without.emplace_back(def.name);
-    } else {
+    if (const RuleWords* words = words_of(def)) {
       by_rule[static_cast<size_t>(words - std::begin(kWords))].push_back(op_text(def));
+    } else {
+      without.emplace_back(def.name);
     }
   }
   std::string text = "| op | scale of the result | data |\n| --- | --- | --- |\n";

@@ -149,6 +149,40 @@ TEST(Program, documentation_command_prints_the_page) {
               read_file(OCTET_SOURCE_DIR "/docs/configuration.md"));
 }
 
+// Each page's table, told by a row that the page has.
+TEST(Program, documentation_command_prints_the_table_as_json) {
+  const auto row = [](const std::string& page, const std::string& column, const std::string& name) {
+    for (const auto& one : nlohmann::json::parse(run("docs " + page + " --json").out))
+      if (one.at(column) == name) return one;
+    return nlohmann::json();
+  };
+  const nlohmann::json rescale = row("scale-rules", "op", "rescale");
+  EXPECT_EQ(rescale.at("operands"), (std::vector<std::string>{"x", "factor"}));
+  EXPECT_EQ(rescale.at("as_values"), std::vector<std::string>{"factor"});
+  EXPECT_EQ(rescale.at("scale"), "that of the first operand");
+  EXPECT_EQ(rescale.at("data"), "the op on data");
+  for (const std::string page : {"keys", "configuration"}) {
+    const nlohmann::json seq = row(page, "key", "model.seq");
+    EXPECT_EQ(seq.at("default"), "256");
+    EXPECT_EQ(seq.at("unit"), "tokens");
+  }
+  const nlohmann::json llama = row("models", "model_type", "llama");
+  EXPECT_EQ(llama.at("class"), "LlamaForCausalLM");
+  EXPECT_NE(llama.at("keys").dump().find("hidden_size"), std::string::npos);
+}
+
+// What `scale-rules` lists as without a rule has none.
+TEST(Program, an_op_without_a_scale_rule_has_null_as_json) {
+  const std::string page = run("docs scale-rules").out;
+  const std::string without = page.substr(page.find("Without a rule: "));
+  for (const auto& op : nlohmann::json::parse(run("docs scale-rules --json").out)) {
+    const std::string name = op.at("op");
+    const bool is_listed = without.find(" " + name + ",") != std::string::npos ||
+                           without.find(" " + name + ".") != std::string::npos;
+    EXPECT_EQ(op.at("scale").is_null(), is_listed) << name;
+  }
+}
+
 TEST(Program, a_closed_pipe_is_no_error_and_a_full_device_is_one) {
   EXPECT_EQ(std::system(("bash -c 'set -o pipefail; " OCTET_PROGRAM " docs configuration | true'")),
             0);
