@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 #include "base/cores.h"
 #include "base/error.h"
@@ -257,22 +259,39 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
 }
 
 // The launcher says how many ranks there are, and nobody says otherwise.
+void expect_launched(const Launch& launch, int64_t ranks, std::string_view source) {
+  if (ranks == launch.size) return;
+  throw Error(ErrorCode::invalid_argument,
+              "parallel.ranks: expected {}, as many ranks as {} started, or no such key, got {} "
+              "({})",
+              launch.size, launch.launcher, ranks, source);
+}
+
 LoadedConfig launched_configuration(TrainFlags flags, const GlobalOptions& options,
                                     const Launch& launch) {
   const LoadedConfig asked = configuration(flags, options);
   const std::string& source = asked.source.at("parallel.ranks");
-  if (source != "default" && asked.config.parallel.ranks != launch.size)
-    throw Error(ErrorCode::invalid_argument,
-                "parallel.ranks: expected {}, as many ranks as {} started, or no such key, got {} "
-                "({})",
-                launch.size, launch.launcher, asked.config.parallel.ranks,
-                flags.ranks ? "--ranks" : source);
+  if (source != "default") expect_launched(launch, asked.config.parallel.ranks, source);
   flags.ranks = launch.size;
   return configuration(flags, options);
 }
 
+// By the command line alone, whose last word counts. All ranks have it: none needs the others to
+// refuse it.
+void expect_launched(const Launch& launch, const TrainFlags& flags, const GlobalOptions& options) {
+  if (flags.ranks) return expect_launched(launch, *flags.ranks, "--ranks");
+  constexpr std::string_view kKey = "parallel.ranks=";
+  int64_t ranks = launch.size;
+  for (const std::string& set : options.sets) {
+    if (set.starts_with(kKey))
+      std::from_chars(set.data() + kKey.size(), set.data() + set.size(), ranks);
+  }
+  expect_launched(launch, ranks, "--set");
+}
+
 // Ranks of one host share its cores; those that the launcher gave cores of their own do not.
 void run_launched(TrainFlags flags, GlobalOptions options, const Launch& launch) {
+  expect_launched(launch, flags, options);
   const int code = run_launched_rank(launch, [&](Group& group) {
     const RankHosts hosts = find_hosts(group);
     if (options.device != "cpu" && hosts.n_hosts > 1)

@@ -172,8 +172,24 @@ TEST_F(LaunchedRanks, are_no_other_number_than_was_started) {
                                          "started, or no such key, got 3 ("));
     }
   }
-  for (const auto& rank : start_ranks(2, "run", "--ranks 2"))
-    EXPECT_EQ(rank->code_within(kSeconds), 0) << rank->err();
+  for (const std::string flags : {"--ranks 2", "--set parallel.ranks=3 --set parallel.ranks=2",
+                                  "--set parallel.ranks=3 --ranks 2"}) {
+    for (const auto& rank : start_ranks(2, "run", flags + " --overwrite"))
+      EXPECT_EQ(rank->code_within(kSeconds), 0) << rank->err();
+  }
+}
+
+// The other rank never comes.
+TEST_F(LaunchedRanks, of_another_number_are_refused_before_they_meet) {
+  for (const auto& [flags, source] :
+       {std::pair("--ranks 3", "--ranks"), std::pair("--set parallel.ranks=3", "--set")}) {
+    const auto run = start(rank_variables(0, 2, free_port()), train_words("run", flags));
+    EXPECT_EQ(run->code_within(10), 2);
+    EXPECT_EQ(run->err(),
+              std::string("octet: parallel.ranks: expected 2, as many ranks as torchrun "
+                          "started, or no such key, got 3 (") +
+                  source + ")\n");
+  }
 }
 
 TEST_F(LaunchedRanks, wait_no_longer_than_they_were_told_for_others) {
