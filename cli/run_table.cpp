@@ -15,11 +15,14 @@ std::vector<std::string> run_row(const GlobalOptions& options, const std::string
   const auto bytes = [&](int64_t n) {
     return options.json ? fmt::to_string(n) : bytes_text(static_cast<double>(n));
   };
+  const auto loss = [](const std::optional<double>& value) {
+    return value ? fmt::format("{:.4f}", *value) : "";
+  };
   return {recipe,
           fmt::to_string(result.step),
-          fmt::format("{:.4f}", result.train_loss),
-          result.val_loss ? fmt::format("{:.4f}", *result.val_loss) : "",
-          fmt::format("{:.0f}", result.tokens_per_s),
+          loss(result.train_loss),
+          loss(result.val_loss),
+          result.was_finished ? "" : fmt::format("{:.0f}", result.tokens_per_s),
           bytes(result.planned_bytes),
           bytes(result.peak_bytes),
           bytes(result.state_bytes)};

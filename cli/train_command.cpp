@@ -137,11 +137,13 @@ TrainResult train(const TrainRun& run, Backend& backend, Group* group, TrainHook
           if (profiler) profiler->before_step(step);
         };
         const TrainResult part = trainer.run(start, hooks);
-        if (profiler) write_profile(*profiler, run.loaded.config, backend, run.options, hooks.log);
+        if (profiler && !part.was_finished)
+          write_profile(*profiler, run.loaded.config, backend, run.options, hooks.log);
         return part;
       });
-  hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
-                 result.step);
+  if (!result.was_finished)
+    hooks.log.info("{} step {}", result.signal == 0 ? "done at" : "interrupted and saved at",
+                   result.step);
   return result;
 }
 
@@ -245,7 +247,7 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
   hooks.stop = &stop_wish();
   if (flags.streams && is_root) stream_steps(hooks);
   const TrainRun run{flags, options, machine, opened.loaded, opened.data, mode, profile_steps};
-  tell_about(run, opened.spec, hooks.log);
+  if (is_root) tell_about(run, opened.spec, hooks.log);
   for (const DeviceLibrary& library : devices.backends[0].device->libraries()) {
     if (!library.problem.empty()) hooks.log.warning("{}: {}", library.name, library.problem);
   }
@@ -253,6 +255,11 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
   if (!is_root) return;
   Table table = run_table();
   table.rows.push_back(run_row(options, config.recipe.base, result));
+  if (result.was_finished) {
+    table.columns.push_back("state");
+    table.rows.back().push_back(
+        fmt::format("finished: step {} of {}", result.step, config.train.steps));
+  }
   print_table(options, table);
   finish_output();
   if (result.signal != 0) throw ExitStatus{128 + result.signal};

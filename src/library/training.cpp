@@ -1,6 +1,7 @@
 #include "octet/training.h"
 
 #include <deque>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -57,7 +58,7 @@ TrainingStep step_of(const StepReport& report) {
 
 TrainingResult result_of(const TrainResult& result) {
   return {.step = result.step,
-          .train_loss = result.train_loss,
+          .train_loss = result.train_loss.value_or(std::numeric_limits<double>::quiet_NaN()),
           .val_loss = result.val_loss,
           .best_step = result.best_step,
           .best_val_loss = result.best_val_loss,

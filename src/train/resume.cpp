@@ -1,11 +1,13 @@
 #include "train/resume.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 #include "config/load.h"
 #include "config/record.h"
 #include "infer/model_spec.h"
+#include "train/validation_watch.h"
 
 namespace octet {
 namespace {
@@ -134,6 +136,27 @@ std::optional<StepReport> left_over_step(const LoadedCheckpoint& checkpoint) {
   throw Error(ErrorCode::bad_data,
               "[resume] {}/manifest.json: 'unrecorded' must be a line of step {}", checkpoint.path,
               checkpoint.manifest.step);
+}
+
+bool is_at_end(Files& files, const RunConfig& config) {
+  const std::optional<Manifest> manifest = newest_manifest(files, config.out);
+  if (!manifest) return false;
+  if (manifest->attempted == config.train.steps) return true;
+  ValidationWatch watch;
+  watch.read(manifest->extra, config.out);
+  return config.train.patience > 0 && watch.n_since_best() >= config.train.patience;
+}
+
+std::optional<StepReport> recorded_step(const Files& files, const std::string& run, int64_t step) {
+  constexpr uint64_t kMostBytes = 1 << 20;  // of a line
+  const std::string path = join_path(run, "metrics.jsonl");
+  if (!files.exists(path)) return std::nullopt;
+  const auto file = files.open(path);
+  std::string end(std::min(kMostBytes, file->size()), '\0');
+  file->read_at(file->size() - end.size(), std::as_writable_bytes(std::span(end)));
+  while (end.ends_with('\n')) end.pop_back();
+  const std::optional<StepReport> report = parse_metrics(end.substr(end.rfind('\n') + 1));
+  return report && report->step == step ? report : std::nullopt;
 }
 
 void compare_machines(const Manifest& manifest, const KeyValues& now, const Log& log) {

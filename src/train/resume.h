@@ -45,6 +45,13 @@ int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key);
 // The step whose line could not be written before the run ended: `unrecorded` in `extra`.
 std::optional<StepReport> left_over_step(const LoadedCheckpoint& checkpoint);
 
+// Whether the run's newest checkpoint is one that this configuration does not go on from, by its
+// manifest alone: of the last step, or where train.patience ended the run.
+bool is_at_end(Files& files, const RunConfig& config);
+
+// The last line of the run's metrics.jsonl, where it is of this step.
+std::optional<StepReport> recorded_step(const Files& files, const std::string& run, int64_t step);
+
 // Warns where another device or instruction set computed the checkpoint's steps.
 void compare_machines(const Manifest& manifest, const KeyValues& now, const Log& log);
 

@@ -40,9 +40,9 @@ void remove_left_over_exports(Files& files, const std::string& run) {
   }
 }
 
-void write_note(Files& files, const std::string& folder, const RunExport& what) {
+std::string note_text(const RunExport& what) {
   const Json note = {{"step", what.step}, {"dtype", what.dtype}};
-  write_atomically(files, join_path(folder, kNote), note.dump(2) + "\n");
+  return note.dump(2) + "\n";
 }
 
 }  // namespace
@@ -54,6 +54,11 @@ void check_export(const Files& files, const std::string& run) {
               "train.export: expected a free name or an export of a run, got '{}', which no run "
               "wrote",
               folder);
+}
+
+bool is_exported(const Files& files, const RunExport& what) {
+  const std::string folder = export_folder(what.run);
+  return is_ours(files, folder) && files.read_text(join_path(folder, kNote)) == note_text(what);
 }
 
 void export_run(Files& files, const RunExport& what, const Log& log) {
@@ -70,7 +75,7 @@ void export_run(Files& files, const RunExport& what, const Log& log) {
       CHECK(dtype.has_value());
       export_model(files, source, temporary, {.dtype = *dtype, .log = log});
     }
-    write_note(files, temporary, what);
+    write_atomically(files, join_path(temporary, kNote), note_text(what));
   } catch (const Error&) {
     if (files.exists(temporary)) remove_files(files, temporary);
     throw;

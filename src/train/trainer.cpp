@@ -85,7 +85,7 @@ struct Trainer::Tally {
   double mean_loss() const {
     double sum = 0;
     for (const double loss : losses) sum += loss;
-    return losses.empty() ? 0 : sum / static_cast<double>(losses.size());
+    return sum / static_cast<double>(losses.size());
   }
 };
 
@@ -269,6 +269,7 @@ bool Trainer::is_over() const {
 }
 
 TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
+  if (is_finished(run_start)) return finished_result(hooks.log);
   std::unique_ptr<FileLock> lock;
   if (is_root()) lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
   start(run_start, hooks);
@@ -282,16 +283,20 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
     if (saver_) saver_->settle(hooks.log);
     throw;
   }
-  if (tally.n_steps == 0) result.val_loss = evaluate();
   finish(result, hooks.log);
+  if (tally.n_steps == 0) return finished_result(hooks.log);
   result.step = attempted_;
   result.train_loss = tally.mean_loss();
   if (tally.seconds > 0)
     result.tokens_per_s = static_cast<double>(tokens_ - tokens_before) / tally.seconds;
+  add_memory(result);
+  return result;
+}
+
+void Trainer::add_memory(TrainResult& result) const {
   result.planned_bytes = engine_.planned_bytes();
   result.state_bytes = engine_.state_bytes();
   result.peak_bytes = peak_resident_bytes();
-  return result;
 }
 
 void Trainer::train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally) {

@@ -7,7 +7,8 @@
 //
 // Files of a run, in config.out: config.yaml, config.json (the model, as Hugging Face writes it),
 // algorithms.json (where a device has any to choose from), metrics.jsonl, telemetry.jsonl,
-// TensorBoard's events, ckpt/. Nothing is written before run().
+// TensorBoard's events, ckpt/. Nothing is written before run(), and nothing by one that resumes a
+// run that has come to its end under this configuration.
 #pragma once
 
 #include <atomic>
@@ -31,6 +32,7 @@
 #include "nn/model.h"
 #include "train/calibration.h"
 #include "train/engine.h"
+#include "train/run_export.h"
 #include "train/run_folder.h"
 #include "train/run_record.h"
 #include "train/state_saver.h"
@@ -75,8 +77,11 @@ struct TrainHooks {
 };
 
 struct TrainResult {
-  int64_t step = 0;                // the last one done
-  double train_loss = 0;           // mean over the last steps of this process, at most 20
+  int64_t step = 0;  // the last one done
+  // Mean over the last steps of this process, at most 20; where it made none, the last step's as
+  // metrics.jsonl has it, nothing where that has none.
+  std::optional<double> train_loss;
+  bool was_finished = false;       // the run had come to its end before this process
   std::optional<double> val_loss;  // of the last evaluation
   int64_t best_step = 0;           // of the lowest validation loss; 0: there was none
   double best_val_loss = 0;        // there
@@ -121,6 +126,7 @@ class Trainer {
   void start(const RunStart& start, const TrainHooks& hooks);
   void start_files(const RunStart& start, const TrainHooks& hooks);
   bool resume(const RunStart& start, const Log& log);
+  void take_counters(const LoadedCheckpoint& checkpoint);
   void restore(const LoadedCheckpoint& checkpoint, const Log& log);
   Manifest manifest() const;
   KeyValues machine_facts() const;
@@ -138,6 +144,11 @@ class Trainer {
   int64_t checkpoints_to_come() const;
   SaveRequest save_request();
   void sync_record(const Log& log);
+  bool is_finished(const RunStart& start);
+  bool has_nothing_to_write(const RunStart& start);
+  TrainResult finished_result(const Log& log);
+  RunExport export_of_end() const;
+  void add_memory(TrainResult& result) const;
   struct Tally;
   void train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally);
   void finish(TrainResult& result, const Log& log);

@@ -110,7 +110,8 @@ bool Trainer::resume(const RunStart& start, const Log& log) {
          !machine_.files.exists(file("config.json"));
 }
 
-void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
+// With the loader's place, which they must agree with.
+void Trainer::take_counters(const LoadedCheckpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest;
   try {
     loader_->restore(manifest.loader);
@@ -118,6 +119,20 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
     throw Error(error.code(), "[resume] {}: {}", checkpoint.path, error.what());
   }
   check_counters(checkpoint, *loader_, config_);
+  attempted_ = manifest.attempted;
+  skipped_ = manifest.skipped;
+  tokens_ = manifest.tokens;
+  overflowed_ = manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
+  nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
+  watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
+  saved_step_ = attempted_;
+  unrecorded_ = left_over_step(checkpoint);
+  if (unrecorded_) unrecorded_->steps = config_.train.steps;
+}
+
+void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
+  const Manifest& manifest = checkpoint.manifest;
+  take_counters(checkpoint);
   compare_machines(manifest, machine_facts(), log);
   const auto validation = manifest.extra.find("validation");
   if (validation != manifest.extra.end() && validation->second != val_identity_) {
@@ -128,15 +143,6 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   restore_slots(engine_.arenas(), layout, InputKind::parameter, checkpoint.model, manifest.uses);
   restore_slots(engine_.arenas(), layout, InputKind::state, checkpoint.optim, manifest.uses);
   engine_.prepare_state();
-  attempted_ = manifest.attempted;
-  skipped_ = manifest.skipped;
-  tokens_ = manifest.tokens;
-  overflowed_ = manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
-  nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
-  watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
-  saved_step_ = attempted_;
-  unrecorded_ = left_over_step(checkpoint);
-  if (unrecorded_) unrecorded_->steps = config_.train.steps;
 }
 
 KeyValues Trainer::machine_facts() const {
@@ -178,12 +184,59 @@ void Trainer::finish(TrainResult& result, const Log& log) {
     log.info("lowest validation loss {:.4f} at step {}", watch_.best_loss(), watch_.best_step());
   }
   if (config_.train.export_as == "none" || !is_root()) return;
-  const bool takes_best = config_.train.keep_best && has_best;
-  export_run(machine_.files,
-             {.run = config_.out,
-              .step = takes_best ? watch_.best_step() : attempted_,
-              .dtype = config_.train.export_as},
-             log);
+  export_run(machine_.files, export_of_end(), log);
+}
+
+RunExport Trainer::export_of_end() const {
+  const bool takes_best = config_.train.keep_best && watch_.best_step() > 0;
+  return {.run = config_.out,
+          .step = takes_best ? watch_.best_step() : attempted_,
+          .dtype = config_.train.export_as};
+}
+
+// One answer of all ranks, by the first one's look at the files.
+bool Trainer::is_finished(const RunStart& start) {
+  if (start.mode != StartMode::resume) return false;
+  const int answer = is_root() && has_nothing_to_write(start) ? 1 : 0;
+  return gather_value(machine_.group, answer).front() != 0;
+}
+
+// Reads alone.
+bool Trainer::has_nothing_to_write(const RunStart& start) {
+  Files& files = machine_.files;
+  try {
+    if (!is_at_end(files, config_)) return false;
+    const auto newest = Checkpoints(files, file("ckpt")).newest();
+    if (!newest) return false;
+    if (resumed_config(files, *newest, with_shape(config_, spec_), start.sources, {}).is_changed)
+      return false;
+    take_counters(*newest);
+    if (adapters_) check_base(*adapters_, *newest);
+    return is_over() && !unrecorded_ && recorded_step(files, config_.out, attempted_) &&
+           (config_.train.export_as == "none" || is_exported(files, export_of_end()));
+  } catch (const Error&) {
+    return false;  // the run that goes on tells what is amiss, once it holds the folder
+  }
+}
+
+TrainResult Trainer::finished_result(const Log& log) {
+  TrainResult result;
+  result.step = attempted_;
+  result.was_finished = true;
+  result.best_step = watch_.best_step();
+  result.best_val_loss = watch_.best_loss();
+  add_memory(result);
+  std::string loss;
+  if (const auto last = recorded_step(machine_.files, config_.out, attempted_)) {
+    result.train_loss = last->loss;
+    result.val_loss = last->val_loss;
+    loss = fmt::format(", loss {:.4f}", last->loss);
+  }
+  if (!is_root()) return result;  // whose logs are of the ranks' work
+  log.info("the run is finished: step {} of {}{} ({})", attempted_, config_.train.steps, loss,
+           attempted_ < config_.train.steps ? "train.patience ended it"
+                                            : "a larger train.steps goes on");
+  return result;
 }
 
 // What becomes of the state where the run ends with an error; "" where there is none to save.

@@ -35,6 +35,23 @@ TEST_F(LaunchedRanks, have_the_bits_of_threads) {
   }
 }
 
+TEST_F(LaunchedRanks, of_a_finished_run_write_nothing) {
+  for (const auto& rank : start_ranks(2, "run", ""))
+    EXPECT_EQ(rank->code_within(kSeconds), 0) << rank->err();
+  const auto written = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / "run"))
+      if (entry.is_regular_file())
+        files[entry.path().string()] = posix_files().read_text(entry.path().string());
+    return files;
+  };
+  const auto before = written();
+  EXPECT_EQ(before.count(folder_ / "run/rank-0001.log"), 1u);
+  for (const auto& rank : start_ranks(2, "run", "--resume"))
+    EXPECT_EQ(rank->code_within(kSeconds), 0) << rank->err();
+  EXPECT_EQ(written(), before);
+}
+
 TEST_F(LaunchedRanks, of_which_there_is_one_are_no_ranks) {
   Environment one = rank_variables(0, 1, free_port());
   one.erase("MASTER_ADDR");

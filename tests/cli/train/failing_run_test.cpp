@@ -239,7 +239,7 @@ TEST_F(FailingRun, another_instruction_set_is_a_warning) {
   run(config("run", {"train.steps=2"}), posix_files(), StartMode::fresh);
   Checkpoints checkpoints(posix_files(), folder_ / "run/ckpt");
   EXPECT_EQ(checkpoints.newest()->manifest.machine.at("isa"), "test");
-  const RunConfig next = config("run", {"train.steps=2"});
+  const RunConfig next = config("run", {"train.steps=3"});
   cpu::Backend backend = cpu::make_backend(2, cpu::detect_isa());
   const Dataset data = open_run_data(posix_files(), next, resolved(ModelSpec{.vocab = 256}));
   std::vector<std::string> warnings;
@@ -248,7 +248,7 @@ TEST_F(FailingRun, another_instruction_set_is_a_warning) {
     if (level == LogLevel::warning) warnings.push_back(message);
   });
   Trainer(next, data, {posix_files(), *backend.device, *backend.catalogue, "avx2"})
-      .run(StartMode::resume, hooks);
+      .run({StartMode::resume, {{"train.steps", "--set"}}}, hooks);
   EXPECT_THAT(warnings,
               ElementsAre(HasSubstr("[resume] the checkpoint was computed on cpu, --isa test, and "
                                     "this process computes on cpu, --isa avx2")));

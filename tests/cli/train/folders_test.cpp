@@ -126,6 +126,52 @@ TEST_F(Folders, resume_touches_nothing_where_checkpoints_cannot_be_reached) {
 }
 
 // Among them what only the end of the work would meet.
+// Names, bytes and times of all that is there, the lock and folders too.
+std::map<std::string, std::pair<std::string, int64_t>> everything(const std::string& folder) {
+  std::map<std::string, std::pair<std::string, int64_t>> all;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    const std::string path = entry.path().string();
+    all[path] = {entry.is_regular_file() ? posix_files().read_text(path) : "",
+                 entry.last_write_time().time_since_epoch().count()};
+  }
+  return all;
+}
+
+TEST_F(Folders, resume_of_a_finished_run_says_so_and_writes_nothing) {
+  for (const std::string more :
+       {"", " --set train.export=bf16", " --ranks 2", " --profile-steps 1:2"}) {
+    std::filesystem::remove_all(folder / "run");
+    const std::string command = "$O train tiny.yaml --set train.save_every=2" + more;
+    ASSERT_EQ(run(folder, command + " --quiet").code, 0) << more;
+    const auto last = test::metrics(folder / "run").back();
+    const auto before = everything(folder / "run");
+    const Outcome told = run(folder, command + " --resume");
+    EXPECT_EQ(told.code, 0) << told.err;
+    EXPECT_THAT(told.err, HasSubstr(fmt::format("the run is finished: step 6 of 6, loss {:.4f} (a "
+                                                "larger train.steps goes on)\n",
+                                                last.at("loss").get<double>())));
+    EXPECT_THAT(told.out, HasSubstr("finished: step 6 of 6"));
+    const Outcome json = run(folder, command + " --resume --json --quiet");
+    const auto row = nlohmann::json::parse(json.out).at(0);
+    EXPECT_EQ(row.at("state"), "finished: step 6 of 6");
+    EXPECT_EQ(row.at("steps"), 6);
+    EXPECT_NEAR(row.at("train_loss").get<double>(), last.at("loss").get<double>(), 5.1e-5);
+    EXPECT_NEAR(row.at("val_loss").get<double>(), last.at("val_loss").get<double>(), 5.1e-5);
+    EXPECT_EQ(everything(folder / "run"), before) << more;
+  }
+}
+
+TEST_F(Folders, resume_of_a_finished_run_writes_what_it_lacks) {
+  train();
+  const Outcome exported =
+      run(folder, "$O train tiny.yaml --quiet --resume --set train.export=bf16");
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_TRUE(posix_files().exists(folder / "run/export/octet_export.json"));
+  posix_files().remove(folder / "run/metrics.jsonl");
+  const Outcome unknown = run(folder, "$O train tiny.yaml --quiet --json --resume");
+  EXPECT_EQ(nlohmann::json::parse(unknown.out).at(0).at("train_loss"), "");
+}
+
 TEST_F(Folders, resume_touches_nothing_where_a_file_of_the_run_cannot_be_replaced) {
   for (const char* name : {"config.yaml", "config.json", "metrics.jsonl"}) {
     train();
