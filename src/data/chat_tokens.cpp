@@ -73,6 +73,39 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+// Appends text as it goes on within a text: without the space that some vocabularies put before a
+// text of its own, which a character in front takes upon itself.
+void encode_on(const Tokenizer& tokenizer, const std::string& text,
+               const EncodeTextOptions& options, std::vector<int32_t>& ids) {
+  for (const char* front : {"\n", "."}) {
+    const std::vector<int32_t> begin = tokenizer.encode(front, options);
+    const std::vector<int32_t> all = tokenizer.encode(front + text, options);
+    if (!is_prefix(begin, all)) continue;  // a token holds both
+    ids.insert(ids.end(), all.begin() + static_cast<int64_t>(begin.size()), all.end());
+    return;
+  }
+  tokenizer.encode(text, options, ids);
+}
+
+// The text in parts, those of the spans trained; `encode` appends the tokens of one.
+template <typename Encode>
+MaskedTokens join_parts(std::string_view text, const ByteSpans& spans, const Encode& encode) {
+  MaskedTokens parts;
+  size_t at = 0;
+  const auto add = [&](size_t end, bool is_trained) {
+    encode(text.substr(at, end - at), parts.ids);
+    parts.is_trained.resize(parts.ids.size(), is_trained ? 1 : 0);
+    at = end;
+  };
+  for (const auto& [begin, end] : spans) {
+    CHECK(at <= begin && begin <= end && end <= text.size());
+    add(begin, false);
+    add(end, true);
+  }
+  add(text.size(), false);
+  return parts;
+}
+
 // Whether each span is the text of an answer and nothing behind it.
 bool ends_with_answers(const std::string& text, const ByteSpans& spans,
                        const OrderedJson& messages) {
@@ -128,19 +161,10 @@ MaskedTokens ChatEncoder::encode_parts(const std::string& text, const ByteSpans&
                                        WordCache& words) const {
   const EncodeTextOptions options{.special = SpecialText::parse, .words = &words};
   const std::vector<int32_t> whole = tokenizer_.encode(text, options);
-  MaskedTokens apart;
-  size_t at = 0;
-  const auto add = [&](size_t end, bool is_trained) {
-    tokenizer_.encode(std::string_view(text).substr(at, end - at), options, apart.ids);
-    apart.is_trained.resize(apart.ids.size(), is_trained ? 1 : 0);
-    at = end;
-  };
-  for (const auto& [begin, end] : spans) {
-    CHECK(at <= begin && begin <= end && end <= text.size());
-    add(begin, false);
-    add(end, true);
-  }
-  add(text.size(), false);
+  const MaskedTokens apart =
+      join_parts(text, spans, [&](std::string_view part, std::vector<int32_t>& ids) {
+        tokenizer_.encode(part, options, ids);
+      });
   if (apart.ids == whole) return apart;
   MaskedTokens tokens{.ids = whole, .is_trained = std::vector<uint8_t>(whole.size(), 0)};
   bool are_prefixes = true;
@@ -153,9 +177,25 @@ MaskedTokens ChatEncoder::encode_parts(const std::string& text, const ByteSpans&
               tokens.is_trained.begin() + static_cast<int64_t>(after.size()), uint8_t{1});
   }
   if (are_prefixes) return tokens;
-  apart.is_apart = true;
-  if (tokenizer_.decode(apart.ids) == tokenizer_.decode(whole)) return apart;
-  bad_record("an answer that begins or ends within a token");
+  const std::string read = tokenizer_.decode(whole);
+  const auto as_apart = [](MaskedTokens parts) {
+    parts.is_apart = true;
+    return parts;
+  };
+  if (tokenizer_.decode(apart.ids) == read) return as_apart(apart);
+  // Behind a special token, some vocabularies begin a text of its own and others do not.
+  for (const bool begins_anew : {true, false}) {
+    MaskedTokens parts =
+        join_parts(text, spans, [&](std::string_view part, std::vector<int32_t>& ids) {
+          const bool is_begin = ids.empty() || (begins_anew && is_special(ids.back()));
+          is_begin ? tokenizer_.encode(part, options, ids)
+                   : encode_on(tokenizer_, std::string(part), options, ids);
+        });
+    if (tokenizer_.decode(parts.ids) == read) return as_apart(std::move(parts));
+  }
+  bad_record(
+      "an answer that begins or ends within a token, and whose own tokens are another text (a "
+      "data.chat.template whose prompt ends in a line feed helps)");
 }
 
 // The token behind an answer that ends its turn is trained; white space behind it is not.

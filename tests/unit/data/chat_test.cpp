@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "data/chat_dataset.h"
@@ -200,6 +201,34 @@ TEST_F(ChatMasks, built_in_templates_train_answers_and_their_ends) {
   EXPECT_EQ(masked(plain, *tokenizer_, talk()),
             "User: a\nAssistant: [b c\n]User: d\nAssistant: [e\n]");
 }
+
+// Vocabularies that put a space before each text: what an answer begins with is not a text's
+// beginning, and has none.
+class SpacedVocabularies : public ChatFiles, public testing::WithParamInterface<const char*> {};
+
+TEST_P(SpacedVocabularies, train_answers_of_the_plain_template_as_they_are) {
+  const auto tokenizer = make_tokenizer(
+      posix_files(), std::string(OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/") + GetParam());
+  const ChatEncoder plain(posix_files(), *tokenizer, "plain", "");
+  WordCache words;
+  const MaskedTokens tokens = plain.encode(talk(), words);
+  const std::string text = tokenizer->decode(tokens.ids);
+  EXPECT_NE(text.find("User: a\nAssistant: b c"), std::string::npos) << text;
+  EXPECT_NE(text.find("User: d\nAssistant: e"), std::string::npos) << text;
+  std::string trained;
+  for (size_t i = 0; i < tokens.ids.size(); ++i)
+    if (tokens.is_trained[i] != 0) trained += tokenizer->token_bytes(tokens.ids[i]);
+  std::erase(trained, '\n');  // behind the answers, where no token ends a text
+  EXPECT_EQ(trained, "b ce");
+}
+INSTANTIATE_TEST_SUITE_P(tokenizers, SpacedVocabularies,
+                         testing::Values("llama.json", "metaspace.json", "metaspace_whole.json",
+                                         "prefix_space.json", "sp_bpe.model"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, '.', '_');
+                           return name;
+                         });
 
 TEST_F(ChatMasks, templates_without_generation_are_rendered_in_parts) {
   EXPECT_EQ(mask_of("{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
