@@ -35,7 +35,7 @@ struct ProgramOptions {
   ParallelOptions parallel = {};
   std::vector<std::string> no_decay = {};  // names of parameters without weight decay
   BatchSize train = {};                    // fixes the persistent layout and the training functions
-  // Sequence lengths that training functions exist for besides train.seq, all below it.
+  // Sequence lengths that training functions and evaluate exist for besides train.seq, all below.
   std::vector<int64_t> shorter = {};
   int accumulate = 1;
   bool inference_only = false;            // no states: only functions that run forward

@@ -66,6 +66,15 @@ std::vector<FunctionKey> Program::train_keys() const {
   return keys;
 }
 
+std::vector<FunctionKey> Program::evaluate_keys() const {
+  std::vector<FunctionKey> keys = {{function::evaluate, options().train}};
+  for (const int64_t seq : options().shorter) {
+    keys.push_back(keys.front());
+    keys.back().size.seq = seq;
+  }
+  return keys;
+}
+
 bool Program::has_derived() const {
   return std::any_of(layout_.slots.begin(), layout_.slots.end(),
                      [](const auto& slot) { return slot.second.kind == InputKind::derived; });

@@ -31,6 +31,8 @@ class Program {
   std::vector<std::string_view> train_functions() const;
   // The same at each length: options.train's first, then what depends on length at the shorter.
   std::vector<FunctionKey> train_keys() const;
+  // evaluate at each of those lengths.
+  std::vector<FunctionKey> evaluate_keys() const;
   // Whether anything is derived from parameters: prepare_state is empty otherwise.
   bool has_derived() const;
 

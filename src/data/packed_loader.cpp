@@ -141,8 +141,10 @@ void PackedLoader::restore(const LoaderState& state) {
   drawn_ = drawn;
 }
 
-PackedEval::PackedEval(TokenStream stream, PackOptions options, int64_t max_tokens)
-    : stream_(std::move(stream)), options_(options) {
+PackedEval::PackedEval(TokenStream stream, PackOptions options, int64_t max_tokens,
+                       const EvalLengths& lengths)
+    : stream_(std::move(stream)), options_(options), turn_rows_(lengths.turn_rows) {
+  CHECK(turn_rows_ >= 1 && (lengths.shorter.empty() || options.packing == Packing::single));
   options_.shuffles = false;
   options_.buckets = 1;
   pieces_ = find_pieces(stream_, options_);
@@ -150,11 +152,24 @@ PackedEval::PackedEval(TokenStream stream, PackOptions options, int64_t max_toke
   size_t n = 0;
   while (n < pieces_.all.size() && n_tokens < max_tokens) n_tokens += pieces_.all[n++].n;
   pieces_.all.resize(n);
+  for (size_t i = lengths.shorter.size(); i-- > 0;)
+    pieces_.lengths.insert(pieces_.lengths.begin(), lengths.shorter[i]);
+  std::ranges::stable_sort(pieces_.all, {}, [&](const Piece& piece) {
+    return *std::ranges::lower_bound(pieces_.lengths, piece.places());
+  });
   rows_ = pack_epoch(pieces_, options_, 0);
 }
 
+// The last row is the longest.
+int64_t PackedEval::length_of_turn(int64_t first_row) const {
+  const int64_t end = first_row - first_row % turn_rows_ + turn_rows_;
+  if (pieces_.lengths.size() == 1 || n_rows() == 0) return options_.seq;
+  return pieces_.row_length(rows_.row(std::min(end, n_rows()) - 1).front());
+}
+
 Batch PackedEval::at(int64_t first_row, int64_t batch) const {
-  Batch result = empty_batch(batch, options_.seq, options_.tells_starts);
+  CHECK(pieces_.lengths.size() == 1 || first_row % turn_rows_ + batch <= turn_rows_);
+  Batch result = empty_batch(batch, length_of_turn(first_row), options_.tells_starts);
   for (int64_t i = 0; i < batch && first_row + i < n_rows(); ++i) {
     write_row(stream_, pieces_, rows_.row(first_row + i), i, result);
   }

@@ -51,16 +51,28 @@ class PackedLoader : public RowLoader {
   int64_t epoch_ = 0, position_ = 0, drawn_ = 0;
 };
 
-// The documents at the start of a stream, until they hold `max_tokens`, in order.
+// The lengths, ascending, that rows of one document each may have besides PackOptions::seq. The
+// `turn_rows` rows that are evaluated at a time have one: that of the longest of them.
+struct EvalLengths {
+  std::vector<int64_t> shorter = {};
+  int64_t turn_rows = 1;
+};
+
+// The documents at the start of a stream, until they hold `max_tokens`, in order; with several
+// lengths those of each length in order, the shortest first, and at() asks for rows of one turn.
 class PackedEval : public EvalRows {
  public:
-  PackedEval(TokenStream stream, PackOptions options, int64_t max_tokens);
+  PackedEval(TokenStream stream, PackOptions options, int64_t max_tokens,
+             const EvalLengths& lengths = {});
   int64_t n_rows() const override { return rows_.n_rows(); }
   Batch at(int64_t first_row, int64_t batch) const override;
 
  private:
+  int64_t length_of_turn(int64_t first_row) const;
+
   TokenStream stream_;
   PackOptions options_;
+  int64_t turn_rows_;
   Pieces pieces_;
   PackedRows rows_;
 };

@@ -54,7 +54,7 @@ class EvalRows {
  public:
   virtual ~EvalRows() = default;
   virtual int64_t n_rows() const = 0;
-  // Rows after the last one are all ignored.
+  // Rows after the last one are all ignored. Of rows of several lengths a batch has one of them.
   virtual Batch at(int64_t first_row, int64_t batch) const = 0;
 };
 

@@ -96,7 +96,7 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
     : program_(fit_to_budget(options, catalogue), catalogue), size_(options.train), group_(group) {
   CHECK(options.parallel.ranks == (group == nullptr ? 1 : group->size()));
   std::vector<FunctionKey> keys = program_.train_keys();
-  keys.push_back({function::evaluate, size_});
+  for (const FunctionKey& key : program_.evaluate_keys()) keys.push_back(key);
   if (program_.has_derived()) keys.push_back({function::prepare_state, size_});
   const DeviceInfo info = device.info();
   expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
@@ -246,13 +246,13 @@ double TrainEngine::sum_over_ranks(const std::vector<float>& losses) const {
 
 NllSum TrainEngine::evaluate(const EvalRows& rows) {
   prepare_once();
-  BoundPlan& plan = function(function::evaluate);
-  if (group_ == nullptr) return stream_nll(plan, rows, size_.batch);
   NllSum total;
-  const int64_t turn = group_->size() * size_.batch;
+  const int rank = group_ == nullptr ? 0 : group_->rank();
+  const int64_t turn = program_.options().parallel.ranks * size_.batch;
   for (int64_t first = 0; first < rows.n_rows(); first += turn) {
     // Past the last row a batch has no labels.
-    const NllSum own = batch_nll(plan, rows.at(first + group_->rank() * size_.batch, size_.batch));
+    const Batch batch = rows.at(first + rank * size_.batch, size_.batch);
+    const NllSum own = batch_nll(function(function::evaluate, batch.seq), batch);
     for (const NllSum& part : gather_value(group_, own)) total.add(part);
   }
   return total;

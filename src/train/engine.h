@@ -50,8 +50,8 @@ struct MicroBatches {
 
 class TrainEngine {
  public:
-  // Compiles the training functions, for each sequence length that options.shorter names too, and
-  // an evaluate function of the same batch; the arenas are as large as the largest needs. Throws
+  // Compiles the training functions and evaluate, for each sequence length that options.shorter
+  // names too, all of one batch; the arenas are as large as the largest needs. Throws
   // Error{device} where they fit neither options.memory_budget nor the device's memory.
   // `group`: of options.parallel.ranks ranks, each with an engine that makes the same calls;
   // nullptr where this is the only one.
@@ -80,7 +80,7 @@ class TrainEngine {
   std::optional<NonfiniteSite> trace_nonfinite(const MicroBatches& batches,
                                                const StepScalars& scalars);
 
-  // Batches of rows take turns over the ranks.
+  // Batches of rows take turns over the ranks; those of a turn have one length, of the program's.
   NllSum evaluate(const EvalRows& rows);
 
   // Watches every launch of step() from now on; an empty one watches nothing, and costs nothing.

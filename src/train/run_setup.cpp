@@ -215,9 +215,11 @@ std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfi
 }
 
 std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,
-                                         int64_t max_tokens) {
+                                         int64_t max_tokens, const std::vector<int64_t>& shorter) {
   if (has_whole_documents(config)) {
-    return std::make_unique<PackedEval>(stream, pack_options(config), max_tokens);
+    return std::make_unique<PackedEval>(
+        stream, pack_options(config), max_tokens,
+        EvalLengths{.shorter = shorter, .turn_rows = config.train.batch * config.parallel.ranks});
   }
   const int64_t n_tokens = std::min(stream.n_tokens(), max_tokens);
   return std::make_unique<EvalWindows>(stream.slice(0, n_tokens), config.model.seq,

@@ -37,9 +37,12 @@ DocumentBoundaries eval_boundaries(RowDocuments documents);
 
 // The rows that the configuration asks for: windows of text, or whole documents.
 std::unique_ptr<RowLoader> make_loader(const TokenStream& stream, const RunConfig& config);
-// Those of the validation data that one evaluation reads.
+// Those of the validation data that one evaluation reads; of conversations in rows of their own,
+// padded to the first of these lengths, or model.seq, that all rows of a micro-batch of all ranks
+// fit.
 std::unique_ptr<EvalRows> make_eval_rows(const TokenStream& stream, const RunConfig& config,
-                                         int64_t max_tokens);
+                                         int64_t max_tokens,
+                                         const std::vector<int64_t>& shorter = {});
 
 // Tokens of the validation stream that one evaluation reads: eval_bytes over the bytes a token
 // takes, 1 up to a vocabulary of 256, 2 up to 65,536, else 4.

@@ -24,10 +24,14 @@ namespace {
 constexpr size_t kLossWindow = 20;
 
 // Rows shorter than the longest have functions of their own.
+std::vector<int64_t> shorter_lengths(const RowLoader& loader, int64_t seq) {
+  std::vector<int64_t> lengths = loader.lengths();
+  std::erase_if(lengths, [&](int64_t length) { return length >= seq; });
+  return lengths;
+}
+
 ProgramOptions with_lengths(ProgramOptions options, const RowLoader& loader) {
-  for (const int64_t length : loader.lengths()) {
-    if (length < options.train.seq) options.shorter.push_back(length);
-  }
+  options.shorter = shorter_lengths(loader, options.train.seq);
   return options;
 }
 
@@ -175,10 +179,14 @@ StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars
   }
 }
 
+std::unique_ptr<EvalRows> Trainer::eval_rows() const {
+  return make_eval_rows(val_, config_, eval_tokens(config_, spec_),
+                        shorter_lengths(*loader_, config_.model.seq));
+}
+
 std::optional<double> Trainer::evaluate() {
   if (val_.n_tokens() < 2) return std::nullopt;
-  const auto rows = make_eval_rows(val_, config_, eval_tokens(config_, spec_));
-  const NllSum sum = engine_.evaluate(*rows);
+  const NllSum sum = engine_.evaluate(*eval_rows());
   return sum.n_tokens > 0 ? std::optional(sum.mean()) : std::nullopt;
 }
 

@@ -135,6 +135,7 @@ class Trainer {
   void record_left_over(const TrainHooks& hooks);
   void save_if_it_fails(const Log& log, const std::function<void()>& work);
   std::string save_before_end(const Log& log);
+  std::unique_ptr<EvalRows> eval_rows() const;
   bool is_due(int64_t every) const;
   void check_finite(const StepReport& report);
   Calibration calibration() const { return {config_.recipe.calibrate, config_.recipe.recheck}; }

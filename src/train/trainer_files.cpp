@@ -73,8 +73,7 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
     write_atomically(files, file("config.json"), model_description(files, config_, spec_));
   }
   if (const std::string rows = loader_->description(); !rows.empty()) log.info("{}", rows);
-  if (val_.n_tokens() > 1 &&
-      make_eval_rows(val_, config_, eval_tokens(config_, spec_))->n_rows() == 0) {
+  if (val_.n_tokens() > 1 && eval_rows()->n_rows() == 0) {
     log.warning(
         "[data] no document for validation fits into a row of {} tokens with a token to train on: "
         "there is no validation loss (model.seq, data.too_long)",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <set>
 
 #include "backends/cpu/backend.h"
 #include "cli/train/first_moments.h"
@@ -162,6 +163,46 @@ TEST(ConversationBuckets, any_split_of_a_step_gives_the_same_gradient) {
     for (size_t i = 0; i < whole.size(); ++i)
       ASSERT_NEAR(split[i], whole[i], 1e-6f * largest) << batch << " x " << accumulate;
   }
+}
+
+// Validation rows come in the training rows' lengths, and where one fits none, in model.seq.
+TEST(ConversationBuckets, evaluate_to_the_loss_of_padded_rows) {
+  const ScratchFolder folder;
+  const std::string val =
+      folder.put("val.jsonl", easy_talks(25) + R"({"prompt": ")" + std::string(50, 'a') +
+                                  R"(", "completion": "b"})" + "\n");
+  for (const std::string batch : {"1", "4"}) {
+    const auto loss = [&](const std::string& buckets) {
+      Session session(config_of(
+          folder, {"data.val=[" + val + "]", "data.val_fraction=0", "model.seq=80",
+                   "train.batch=" + batch, "train.eval_bytes=100000", "data.buckets=" + buckets}));
+      return session.trainer.evaluate().value();
+    };
+    const double padded = loss("1");
+    EXPECT_NEAR(loss("3"), padded, 1e-6 * padded) << batch;
+  }
+}
+
+TEST(ConversationBuckets, evaluate_in_the_lengths_that_they_train_in) {
+  const ScratchFolder folder;
+  const RunConfig config = config_of(folder, {"data.buckets=3", "train.eval_bytes=100000"});
+  Session session(config);
+  const auto lengths = make_loader(session.data.train, config)->lengths();
+  std::set<int64_t> seen;
+  struct Watched : EvalRows {
+    Watched(const EvalRows& of, std::set<int64_t>& lengths) : rows(of), seen(lengths) {}
+    int64_t n_rows() const override { return rows.n_rows(); }
+    Batch at(int64_t first, int64_t batch) const override {
+      Batch result = rows.at(first, batch);
+      seen.insert(result.seq);
+      return result;
+    }
+    const EvalRows& rows;
+    std::set<int64_t>& seen;
+  };
+  const auto rows = make_eval_rows(session.data.train, config, 100'000, lengths);
+  session.trainer.engine().evaluate(Watched(*rows, seen));
+  EXPECT_EQ(std::vector(seen.begin(), seen.end()), lengths);
 }
 
 TEST(ConversationBuckets, are_for_conversations_in_rows_of_their_own) {

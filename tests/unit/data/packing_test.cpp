@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "data/packed_loader.h"
 #include "unit/base/error_of.h"
@@ -162,6 +163,29 @@ TEST(PackedEval, reads_the_documents_at_the_start_in_order) {
   EXPECT_EQ(batch.tokens[0], 1);
   EXPECT_EQ(batch.tokens[8], 7);
   EXPECT_EQ(std::count(batch.labels.begin() + 16, batch.labels.end(), kIgnoredLabel), 8);
+}
+
+// Documents of n tokens in n - 1 places; the 11 of one is too long for all lengths but seq.
+TEST(PackedEval, takes_the_shortest_length_that_the_rows_of_a_turn_fit) {
+  const TokenStream stream = stream_of({6, 12, 4, 9, 3});
+  const PackOptions options{.seq = 16, .packing = Packing::single};
+  const PackedEval eval(stream, options, 100, {.shorter = {3, 8}, .turn_rows = 2});
+  const PackedEval padded(stream, options, 100);
+  ASSERT_EQ(eval.n_rows(), 5);
+  std::vector<int64_t> lengths;
+  std::multiset<int32_t> labels, all_labels;
+  for (int64_t row = 0; row < 6; ++row) {
+    const Batch batch = eval.at(row, 1);
+    lengths.push_back(batch.seq);
+    for (const int32_t label : batch.labels) labels.insert(label);
+    labels.erase(kIgnoredLabel);
+  }
+  for (const int32_t label : padded.at(0, 5).labels) all_labels.insert(label);
+  all_labels.erase(kIgnoredLabel);
+  EXPECT_EQ(lengths, (std::vector<int64_t>{3, 3, 8, 8, 16, 16}));
+  EXPECT_EQ(labels, all_labels);
+  EXPECT_EQ(eval.at(2, 2).tokens[0], 1);  // of those of one length the first one first
+  EXPECT_EQ(PackedEval(stream_of({}), options, 9, {.shorter = {3}}).n_rows(), 0);
 }
 
 }  // namespace
