@@ -126,7 +126,6 @@ class Trainer {
   void start(const RunStart& start, const TrainHooks& hooks);
   void start_files(const RunStart& start, const TrainHooks& hooks);
   bool resume(const RunStart& start, const Log& log);
-  void take_counters(const LoadedCheckpoint& checkpoint);
   void restore(const LoadedCheckpoint& checkpoint, const Log& log);
   Manifest manifest() const;
   KeyValues machine_facts() const;
@@ -146,7 +145,7 @@ class Trainer {
   SaveRequest save_request();
   void sync_record(const Log& log);
   bool is_finished(const RunStart& start);
-  bool has_nothing_to_write(const RunStart& start);
+  bool seems_finished(const RunStart& start) const;
   TrainResult finished_result(const Log& log);
   RunExport export_of_end() const;
   void add_memory(TrainResult& result) const;

@@ -109,8 +109,7 @@ bool Trainer::resume(const RunStart& start, const Log& log) {
          !machine_.files.exists(file("config.json"));
 }
 
-// With the loader's place, which they must agree with.
-void Trainer::take_counters(const LoadedCheckpoint& checkpoint) {
+void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   const Manifest& manifest = checkpoint.manifest;
   try {
     loader_->restore(manifest.loader);
@@ -118,20 +117,6 @@ void Trainer::take_counters(const LoadedCheckpoint& checkpoint) {
     throw Error(error.code(), "[resume] {}: {}", checkpoint.path, error.what());
   }
   check_counters(checkpoint, *loader_, config_);
-  attempted_ = manifest.attempted;
-  skipped_ = manifest.skipped;
-  tokens_ = manifest.tokens;
-  overflowed_ = manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
-  nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
-  watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
-  saved_step_ = attempted_;
-  unrecorded_ = left_over_step(checkpoint);
-  if (unrecorded_) unrecorded_->steps = config_.train.steps;
-}
-
-void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
-  const Manifest& manifest = checkpoint.manifest;
-  take_counters(checkpoint);
   compare_machines(manifest, machine_facts(), log);
   const auto validation = manifest.extra.find("validation");
   if (validation != manifest.extra.end() && validation->second != val_identity_) {
@@ -142,6 +127,15 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   restore_slots(engine_.arenas(), layout, InputKind::parameter, checkpoint.model, manifest.uses);
   restore_slots(engine_.arenas(), layout, InputKind::state, checkpoint.optim, manifest.uses);
   engine_.prepare_state();
+  attempted_ = manifest.attempted;
+  skipped_ = manifest.skipped;
+  tokens_ = manifest.tokens;
+  overflowed_ = manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
+  nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
+  watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
+  saved_step_ = attempted_;
+  unrecorded_ = left_over_step(checkpoint);
+  if (unrecorded_) unrecorded_->steps = config_.train.steps;
 }
 
 KeyValues Trainer::machine_facts() const {
@@ -193,26 +187,29 @@ RunExport Trainer::export_of_end() const {
           .dtype = config_.train.export_as};
 }
 
-// One answer of all ranks, by the first one's look at the files.
+// Writes nothing, and leaves the trainer at the checkpoint, as a run to its end does. Each answer
+// is that of all ranks, by the first one's look at the files.
 bool Trainer::is_finished(const RunStart& start) {
-  if (start.mode != StartMode::resume) return false;
-  const int answer = is_root() && has_nothing_to_write(start) ? 1 : 0;
-  return gather_value(machine_.group, answer).front() != 0;
+  const auto root_says = [&](bool answer) {
+    return gather_value(machine_.group, answer ? 1 : 0).front() != 0;
+  };
+  if (start.mode != StartMode::resume || !root_says(is_root() && seems_finished(start)))
+    return false;
+  restore(*Checkpoints(machine_.files, file("ckpt")).newest(), {});
+  return root_says(
+      is_root() && is_over() && !unrecorded_ &&
+      recorded_step(machine_.files, config_.out, attempted_) &&
+      (config_.train.export_as == "none" || is_exported(machine_.files, export_of_end())));
 }
 
-// Reads alone.
-bool Trainer::has_nothing_to_write(const RunStart& start) {
+// By manifest and configuration.
+bool Trainer::seems_finished(const RunStart& start) const {
   Files& files = machine_.files;
   try {
     if (!is_at_end(files, config_)) return false;
     const auto newest = Checkpoints(files, file("ckpt")).newest();
-    if (!newest) return false;
-    if (resumed_config(files, *newest, with_shape(config_, spec_), start.sources, {}).is_changed)
-      return false;
-    take_counters(*newest);
-    if (adapters_) check_base(*adapters_, *newest);
-    return is_over() && !unrecorded_ && recorded_step(files, config_.out, attempted_) &&
-           (config_.train.export_as == "none" || is_exported(files, export_of_end()));
+    return newest && !resumed_config(files, *newest, with_shape(config_, spec_), start.sources, {})
+                          .is_changed;
   } catch (const Error&) {
     return false;  // the run that goes on tells what is amiss, once it holds the folder
   }
@@ -269,7 +266,7 @@ void Trainer::save(const Log& log, Wait wait) {
     }
     saved_step_ = attempted_;
   }
-  if (wait == Wait::yes) saver_->wait(log);
+  if (wait == Wait::yes && saver_) saver_->wait(log);
 }
 
 SaveRequest Trainer::save_request() {

@@ -139,7 +139,8 @@ std::map<std::string, std::pair<std::string, int64_t>> everything(const std::str
 
 TEST_F(Folders, resume_of_a_finished_run_says_so_and_writes_nothing) {
   for (const std::string more :
-       {"", " --set train.export=bf16", " --ranks 2", " --profile-steps 1:2"}) {
+       {"", " --set train.export=bf16", " --ranks 2", " --profile-steps 1:2",
+        " --ranks 2 --set recipe=coat --set parallel.shard=parameters"}) {
     std::filesystem::remove_all(folder / "run");
     const std::string command = "$O train tiny.yaml --set train.save_every=2" + more;
     ASSERT_EQ(run(folder, command + " --quiet").code, 0) << more;

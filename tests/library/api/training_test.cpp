@@ -74,6 +74,23 @@ TEST(Training, resumes_from_where_it_was_saved_and_loses_what_was_not) {
   expect_same_run(folder / "mine", folder / "run");
 }
 
+// There is nothing left to do, and the weights are the run's.
+TEST(Training, of_a_finished_run_is_at_its_end) {
+  const ScratchFolder folder;
+  ASSERT_EQ(test::run_training(folder, {}).code, 0);
+  Training training(test::two_threads(), test::tiny_training(folder, {}),
+                    {.start = TrainingStart::resume});
+  EXPECT_FALSE(training.step().has_value());
+  const auto last = test::metrics(folder / "run").back();
+  ASSERT_TRUE(training.result().has_value());
+  EXPECT_EQ(training.result()->step, 6);
+  EXPECT_EQ(training.result()->train_loss, last["loss"].get<float>());
+  EXPECT_EQ(training.result()->val_loss, last["val_loss"].get<double>());
+  EXPECT_EQ(training.evaluate(), last["val_loss"].get<double>());
+  training.save();
+  EXPECT_EQ(test::metrics(folder / "run").size(), 6u);
+}
+
 TEST(Training, goes_on_with_what_the_program_began) {
   const ScratchFolder folder;
   ASSERT_EQ(test::run_training(folder, {"optim.schedule=constant", "train.steps=3"}).code, 0);
