@@ -4,14 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <vector>
 
 #include "backends/cuda/launch/kernel.h"
 
 namespace octet::cuda {
-
-inline constexpr int kMostParts = 4;
 
 template <typename Part>
 struct Parts {
@@ -43,16 +41,17 @@ __device__ __forceinline__ PartBlock part_of_block(const Parts<Part>& parts) {
   return {part, blockIdx.x - first, parts.end[part] - first};
 }
 
-// The kernels of type K among `all`, all of which go with the first, or none where one does not.
-template <typename K>
-std::vector<const K*> of_one_kind(std::span<const Joined> all) {
-  std::vector<const K*> kernels;
+// The parts of launches of kernels of type K; nothing where one does not go with the first. The
+// module joins at most kMostParts.
+template <typename Part, typename K>
+std::optional<Parts<Part>> join_parts(const K& first, std::span<const Joined> all) {
+  Parts<Part> parts;
   for (const Joined& one : all) {
     const auto* kernel = dynamic_cast<const K*>(one.kernel);
-    if (kernel == nullptr || !kernel->goes_with(*static_cast<const K*>(all[0].kernel))) return {};
-    kernels.push_back(kernel);
+    if (kernel == nullptr || !kernel->goes_with(first)) return std::nullopt;
+    kernel->add_to(parts, one.args);
   }
-  return kernels;
+  return parts;
 }
 
 }  // namespace octet::cuda

@@ -40,6 +40,8 @@ struct Launch {
   }
 };
 
+inline constexpr int kMostParts = 4;  // launches that are joined
+
 class Prepared;
 struct Joined {
   Prepared* kernel;
@@ -51,8 +53,8 @@ class Prepared {
   virtual ~Prepared() = default;
   // Only launches; throws ModuleError.
   virtual void launch(const Launch& args) = 0;
-  // Launches that do not depend on each other, this kernel's the first; kernels of few rows make
-  // them one (launch/join.h).
+  // At most kMostParts launches that do not depend on each other, this kernel's the first; kernels
+  // of few rows make them one (launch/join.h).
   virtual void launch_joined(std::span<const Joined> all) {
     for (const Joined& one : all) one.kernel->launch(one.args);
   }

@@ -3,8 +3,6 @@
 // each column, so that it widens x once for all, and has eight accesses in flight. Sums are f32, in
 // an order that neither the number of rows nor of columns changes. Every block reads all of x, so
 // that more rows than these are the library's.
-#include <algorithm>
-
 #include "backends/cuda/kernels/common/early_start.cuh"
 #include "backends/cuda/kernels/common/element.cuh"
 #include "backends/cuda/kernels/common/row_access.cuh"
@@ -164,17 +162,10 @@ class FewRowsGemm : public Prepared {
     launch_products(products, args.stream);
   }
   void launch_joined(std::span<const Joined> all) override {
-    const auto kernels = of_one_kind<FewRowsGemm>(all);
-    if (kernels.empty()) return Prepared::launch_joined(all);
-    for (size_t begin = 0; begin < all.size(); begin += kMostParts) {
-      Parts<FewRows> products;
-      for (size_t i = begin; i < std::min(all.size(), begin + kMostParts); ++i)
-        kernels[i]->add_to(products, all[i].args);
-      launch_products(products, all[0].args.stream);
-    }
+    const auto products = join_parts<FewRows>(*this, all);
+    if (!products) return Prepared::launch_joined(all);
+    launch_products(*products, all[0].args.stream);
   }
-
- private:
   void add_to(Parts<FewRows>& products, const Launch& args) const {
     const FewRows a{.x = args.operands[GemmOperand::a],
                     .w = args.operands[GemmOperand::b],
@@ -188,6 +179,8 @@ class FewRowsGemm : public Prepared {
                     .reads_ahead = p_.b_is_constant};
     products.add(a, static_cast<unsigned>((a.n + kColumns - 1) / kColumns));
   }
+
+ private:
   void launch_products(const Parts<FewRows>& products, cudaStream_t stream) const {
     visit_wide(p_.y, [&]<Dtype Y>() {
       if (p_.a == Dtype::e4m3) return launch_rows<Dtype::e4m3, Dtype::e4m3, Y>(products, stream);

@@ -43,16 +43,10 @@ class CacheWriter : public Prepared {
     write(caches, args.stream);
   }
   void launch_joined(std::span<const Joined> all) override {
-    const auto kernels = of_one_kind<CacheWriter>(all);
-    if (kernels.empty() || all.size() > kMostParts) return Prepared::launch_joined(all);
-    Parts<CacheRows> caches;
-    for (size_t i = 0; i < all.size(); ++i) kernels[i]->add_to(caches, all[i].args);
-    write(caches, all[0].args.stream);
+    const auto caches = join_parts<CacheRows>(*this, all);
+    if (!caches) return Prepared::launch_joined(all);
+    write(*caches, all[0].args.stream);
   }
-
- private:
-  bool in_words() const { return p_.row_bytes % 16 == 0; }
-
   void add_to(Parts<CacheRows>& caches, const Launch& args) const {
     using S = octet::CacheWrite;
     void* const cache = args.results[S::next_cache];
@@ -65,6 +59,9 @@ class CacheWriter : public Prepared {
     caches.add({p_, args.operands[S::x], args.in<int32_t>(S::positions), cache},
                static_cast<unsigned>(p_.batch * p_.rows));
   }
+
+ private:
+  bool in_words() const { return p_.row_bytes % 16 == 0; }
   void write(const Parts<CacheRows>& caches, cudaStream_t stream) const {
     launch_early(in_words() ? write_rows<uint4> : write_rows<uint16_t>, caches.n_blocks(), kThreads,
                  stream, caches);

@@ -14,15 +14,15 @@ constexpr int kThreads = 256;
 constexpr int kBlocksPerSm = 4;
 static_assert(kMaxRopePairs == kThreads);
 
-// Queries or keys of the same positions.
+// Queries or keys.
 struct RopeSide {
   Wide x, y;
+  const int32_t* positions = nullptr;
   int64_t rows = 0;
   int heads = 1;
 };
 struct RopeArgs {
   Parts<RopeSide> sides;
-  const int32_t* positions = nullptr;
   int half = 1;
   int rows_per_block = 1;
   float sign = 1;  // of the sine: -1 turns back
@@ -156,11 +156,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
   for (int k = 0; k < kBatch; ++k) {
     if (left > k * kSideBySide) load_pairs(x + at + k * step, half, pairs[k]);
   }
-  int position = row0 + spot.row < rows ? a.positions[row0 + spot.row] : 0;
+  int position = row0 + spot.row < rows ? side.positions[row0 + spot.row] : 0;
   for (int parity = 0; row0 < rows; row0 += stride, parity ^= 1) {
     if (spot.row < n_rows) turns[parity][spot.made_at] = turn_of(a, position, frequency);
     const bool next_row = row0 + stride + spot.row < rows;
-    if (next_row) position = a.positions[row0 + stride + spot.row];
+    if (next_row) position = side.positions[row0 + stride + spot.row];
     __syncthreads();
     TwoTurns twos[kTwos];
     spot.read(half, turns[parity], twos);
@@ -181,11 +181,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm)
 }
 
 // turns[r * half + i] for the block's rows.
-__device__ __forceinline__ void make_turns(const RopeArgs& a, int64_t row0, int64_t rows,
+__device__ __forceinline__ void make_turns(const RopeArgs& a, const RopeSide& side, int64_t row0,
                                            Turn* turns) {
   const int r = static_cast<int>(threadIdx.x) / a.half, i = static_cast<int>(threadIdx.x) % a.half;
-  if (r >= a.rows_per_block || row0 + r >= rows) return;
-  turns[threadIdx.x] = turn_of(a, a.positions[row0 + r], a.frequency[i]);
+  if (r >= a.rows_per_block || row0 + r >= side.rows) return;
+  turns[threadIdx.x] = turn_of(a, side.positions[row0 + r], a.frequency[i]);
 }
 
 __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ RopeArgs a) {
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kThreads) rope_any(const __grid_constant__ Rop
     const int64_t left = side.rows - row0;
     const int n_rows = left < a.rows_per_block ? static_cast<int>(left) : a.rows_per_block;
     __syncthreads();  // all have read the turns before
-    make_turns(a, row0, side.rows, turns);
+    make_turns(a, side, row0, turns);
     __syncthreads();
     const int n = n_rows * side.heads * a.half;
     for (int task = threadIdx.x; task < n; task += kThreads) {
@@ -234,50 +234,42 @@ class Rope : public Prepared {
     return args_.half == other.args_.half && args_.sign == other.args_.sign &&
            std::ranges::equal(args_.frequency, other.args_.frequency) &&
            params_.x.dtype == other.params_.x.dtype && params_.y.dtype == other.params_.y.dtype &&
-           params_.amax.amax_at == kAbsent;
+           params_.amax.amax_at == kAbsent && params_.rows > 0;
   }
   void launch(const Launch& launch) override {
     args_.amax = amax_of(params_.amax, launch);
     if (params_.rows == 0 && args_.amax.partial == nullptr) return;
     args_.sides = {};
     add_to(args_.sides, launch);
-    turn(launch);
+    turn(launch.stream);
   }
   void launch_joined(std::span<const Joined> all) override {
-    const auto kernels = of_one_kind<Rope>(all);
-    const auto has_our_positions = [&](const Joined& one) {
-      return one.args.operands[kPositions] == all[0].args.operands[kPositions];
-    };
-    if (kernels.empty() || all.size() > kMostParts || params_.rows == 0 ||
-        !std::ranges::all_of(all, has_our_positions))
-      return Prepared::launch_joined(all);
+    const auto sides = join_parts<RopeSide>(*this, all);
+    if (!sides) return Prepared::launch_joined(all);
     args_.amax = {};
-    args_.sides = {};
-    for (size_t i = 0; i < all.size(); ++i) kernels[i]->add_to(args_.sides, all[i].args);
-    turn(all[0].args);
+    args_.sides = *sides;
+    turn(all[0].args.stream);
   }
-
- private:
-  static constexpr int kPositions = 1;
-
   void add_to(Parts<RopeSide>& sides, const Launch& launch) const {
     const int64_t n_pieces = ceil_div(params_.rows, args_.rows_per_block);
     sides.add({.x = operand_of(params_.x, launch),
                .y = result_of(params_.y, launch),
+               .positions = launch.in<int32_t>(1),
                .rows = params_.rows,
                .heads = params_.heads},
               static_cast<unsigned>(wave_blocks(n_pieces, kBlocksPerSm, launch.n_sm)));
   }
-  void turn(const Launch& launch) {
-    args_.positions = launch.in<int32_t>(kPositions);
+
+ private:
+  void turn(cudaStream_t stream) const {
     const unsigned grid = args_.sides.n_blocks();
     const Dtype dtype = params_.x.dtype;
     if (dtype != params_.y.dtype || dtype == Dtype::f32 || args_.half % 8 != 0) {
-      rope_any<<<grid, kThreads, 0, launch.stream>>>(args_);
+      rope_any<<<grid, kThreads, 0, stream>>>(args_);
     } else if (dtype == Dtype::bf16) {
-      turn_short<Dtype::bf16>(grid, launch.stream);
+      turn_short<Dtype::bf16>(grid, stream);
     } else {
-      turn_short<Dtype::fp16>(grid, launch.stream);
+      turn_short<Dtype::fp16>(grid, stream);
     }
     check_launch("rope");
   }
