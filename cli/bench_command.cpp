@@ -257,8 +257,7 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
   bench
       ->add_option("what", flags->what,
                    "layer, step, decode, prefill, kernels, optimizer, or links (between ranks); "
-                   "without: step, "
-                   "kernels and optimizer")
+                   "without: step, kernels and optimizer")
       ->check(
           CLI::IsMember({"layer", "step", "decode", "prefill", "kernels", "optimizer", "links"}))
       ->type_name("WHAT");

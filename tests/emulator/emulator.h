@@ -175,46 +175,38 @@ uint32_t __match_any_sync(uint32_t mask, T x) {
   return same;
 }
 
+namespace emulator {
+// *at becomes next(*at); what it was.
+template <typename T, typename F>
+T replace(T* at, F&& next) {
+  const T before = *at;
+  *at = static_cast<T>(next(before));
+  return before;
+}
+}  // namespace emulator
+
 template <typename T, typename U>
 T atomicAdd(T* at, U x) {
-  const T before = *at;
-  *at = static_cast<T>(before + x);
-  return before;
+  return emulator::replace(at, [=](T before) { return before + x; });
 }
 template <typename T, typename U>
 T atomicMax(T* at, U x) {
-  const T before = *at;
-  *at = std::max(before, static_cast<T>(x));
-  return before;
+  return emulator::replace(at, [=](T before) { return std::max(before, static_cast<T>(x)); });
 }
 template <typename T, typename U>
 T atomicMin(T* at, U x) {
-  const T before = *at;
-  *at = std::min(before, static_cast<T>(x));
-  return before;
+  return emulator::replace(at, [=](T before) { return std::min(before, static_cast<T>(x)); });
 }
 template <typename T, typename U>
 T atomicOr(T* at, U x) {
-  const T before = *at;
-  *at = before | static_cast<T>(x);
-  return before;
+  return emulator::replace(at, [=](T before) { return before | static_cast<T>(x); });
 }
 template <typename T, typename U>
 T atomicExch(T* at, U x) {
-  const T before = *at;
-  *at = static_cast<T>(x);
-  return before;
+  return emulator::replace(at, [=](T) { return x; });
 }
 inline unsigned atomicInc(unsigned* at, unsigned most) {
-  const unsigned before = *at;
-  *at = before >= most ? 0 : before + 1;
-  return before;
-}
-template <typename T>
-T atomicCAS(T* at, T expected, T x) {
-  const T before = *at;
-  if (before == expected) *at = x;
-  return before;
+  return emulator::replace(at, [=](unsigned before) { return before >= most ? 0 : before + 1; });
 }
 
 // Accesses of 16 bytes are to be aligned to that, as a GPU wants them.
