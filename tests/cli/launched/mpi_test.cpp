@@ -59,7 +59,7 @@ TEST_F(MpiRuns, name_a_rank_that_is_killed_or_stopped) {
   for (const int number : {SIGKILL, SIGSTOP}) {
     const std::string out = fmt::format("run{}", number);
     const auto run =
-        start_mpi(3, out, "--set train.steps=200000 --set train.save_every=100 --threads 1", 2);
+        start_mpi(3, out, "--set train.steps=200000 --set train.save_every=10 --threads 1", 2);
     await_checkpoint(out);
     signal(1, number);
     const int code = run->code_within(30);
