@@ -63,10 +63,11 @@ class FunctionRunner {
     if (profile != nullptr) profile->begin_step(1);
     const auto start = std::chrono::steady_clock::now();
     const auto n_bytes = static_cast<int64_t>(tokens_.size() * sizeof(int32_t));
+    std::vector<BoundPlan::HostInput> inputs = {{"positions", positions_.data(), n_bytes}};
     for (const char* name : {"tokens", "labels"}) {
-      if (bound_->has_input(name)) bound_->write_input(name, tokens_.data(), n_bytes);
+      if (bound_->has_input(name)) inputs.push_back({name, tokens_.data(), n_bytes});
     }
-    bound_->write_input("positions", positions_.data(), n_bytes);
+    bound_->write_inputs(inputs);
     profile != nullptr ? bound_->run(profile->observer()) : bound_->run();
     if (output() != nullptr) {
       bound_->read_output(output(), read_.data(), std::ssize(read_));

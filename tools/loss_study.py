@@ -30,7 +30,8 @@ def run(args, variant, seed, deadline):
     if time.time() > deadline:
         return name, seed, 0, "not started: out of time", 0
     out = os.path.join(args.out, f"{name}-{seed}")
-    command = [args.program, "train", args.config, "--resume", "--threads", str(args.threads), "--seed", str(seed), "--quiet"]
+    command = [args.program, "train", args.config, "--resume", "--quiet", "--threads", str(args.threads), "--device", args.device,
+               "--seed", str(seed)]
     for item in [*sets, f"data.train=[{args.train}]", f"data.val=[{args.val}]", f"out={out}", *args.set]:
         command += ["--set", item]
     began = time.time()
@@ -106,6 +107,7 @@ def main():
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--threads", type=int, default=0, help="of each run")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--every", type=int, default=20, help="steps between rows of curves.csv")
     parser.add_argument("--minutes", type=float, default=10000, help="stop and save after this long; call again to go on")
     parser.add_argument("--set", action="append", default=[], help="a.b=c for every run")

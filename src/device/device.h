@@ -37,6 +37,13 @@ class DeviceMemory {
   virtual int64_t bytes() const = 0;
 };
 
+// Bytes of the host on their way to the device.
+struct HostBytes {
+  std::byte* to;
+  const void* from;
+  int64_t bytes;
+};
+
 // How ranks tell each other what they need to know before they start.
 struct RankExchange {
   int rank = 0, n_ranks = 1;
@@ -94,6 +101,13 @@ class Device {
   // copy_in and copy_out wait for work in flight, of all streams, that touches the device's side.
   virtual void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) = 0;
   virtual void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) = 0;
+  // As copy_in; what is small is queued and not waited for.
+  virtual void copy_in_all(const std::vector<HostBytes>& parts) {
+    for (const HostBytes& part : parts) copy_in(part.to, part.from, part.bytes);
+  }
+  // Memory of this device that preparing kernels may overwrite, until it is lent anew or taken back
+  // (nullptr).
+  virtual void lend(DeviceMemory* memory) { static_cast<void>(memory); }
   // For any thread: copies beside what is queued, and returns when it has come. Nothing that is
   // queued or running may write to the device's side.
   virtual void copy_out_beside(void* to_host, const std::byte* from_device, int64_t bytes) {

@@ -157,8 +157,8 @@ class CachedModel : public TextModel {
     BoundPlan& plan =
         model_.function(name, {.batch = n_entries(), .seq = size, .cache = capacity()});
     const auto n_bytes = static_cast<int64_t>(n_rows * sizeof(int32_t));
-    plan.write_input("tokens", tokens.data(), n_bytes);
-    plan.write_input("positions", positions.data(), n_bytes);
+    plan.write_inputs(
+        {{"tokens", tokens.data(), n_bytes}, {"positions", positions.data(), n_bytes}});
     plan.run();
     return plan;
   }

@@ -37,10 +37,27 @@ std::vector<std::byte> Arenas::read(const Plan& plan, ValueId id) {
   return bytes;
 }
 
+namespace {
+
+class Lending {
+ public:
+  Lending(Device& device, DeviceMemory& memory) : device_(device) { device_.lend(&memory); }
+  ~Lending() { device_.lend(nullptr); }
+  Lending(const Lending&) = delete;
+  Lending& operator=(const Lending&) = delete;
+
+ private:
+  Device& device_;
+};
+
+}  // namespace
+
 BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
     : plan_(plan), arenas_(arenas) {
   for (int lane = 0; lane < kLaneCount; ++lane)
     CHECK(plan.lane_bytes[lane] <= arenas.bytes(static_cast<Lane>(lane)));
+  // Between runs the transient lane holds nothing: products may be timed on it.
+  const Lending lending(arenas.device(), arenas.memory(Lane::transient));
   for (const PlanStep& step : plan.steps) {
     const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
     Bound bound{.launch = catalogue.prepare(plan.graph, node),
@@ -173,6 +190,15 @@ std::byte* BoundPlan::output(std::string_view name) const {
 void BoundPlan::write_input(std::string_view name, const void* data, int64_t bytes) {
   CHECK(bytes == plan_.graph.type(plan_.graph.find_input(name)->value).n_bytes());
   arenas_.device().copy_in(input(name), data, bytes);
+}
+
+void BoundPlan::write_inputs(const std::vector<HostInput>& inputs) {
+  std::vector<HostBytes> parts;
+  for (const auto& [name, data, bytes] : inputs) {
+    parts.push_back({input(name), data, bytes});
+    CHECK(bytes == plan_.graph.type(plan_.graph.find_input(name)->value).n_bytes());
+  }
+  arenas_.device().copy_in_all(parts);
 }
 
 void BoundPlan::read_output(std::string_view name, void* data, int64_t bytes) const {

@@ -18,6 +18,7 @@ class Arenas {
   Arenas(Device& device, const int64_t (&lane_bytes)[kLaneCount]);
   std::byte* lane(Lane lane) { return memory_[static_cast<int>(lane)]->data(); }
   int64_t bytes(Lane lane) const { return memory_[static_cast<int>(lane)]->bytes(); }
+  DeviceMemory& memory(Lane lane) { return *memory_[static_cast<int>(lane)]; }
   Device& device() { return device_; }
   // Lets the ranks' kernels reach each other's arenas, where devices have memory of their own.
   void connect(Group& group);
@@ -55,6 +56,13 @@ class BoundPlan {
 
   // Copies to and from the host; sizes must match.
   void write_input(std::string_view name, const void* data, int64_t bytes);
+  // Several at once: a device that copies queues them together (Device::copy_in_all).
+  struct HostInput {
+    std::string_view name;
+    const void* data;
+    int64_t bytes;
+  };
+  void write_inputs(const std::vector<HostInput>& inputs);
   void read_output(std::string_view name, void* data, int64_t bytes) const;
   float read_scalar(std::string_view name) const;
 

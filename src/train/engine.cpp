@@ -55,13 +55,13 @@ StepOutcome with_loss_scale(StepOutcome outcome, const std::optional<LossScaleRe
 }
 
 void write_scalars(BoundPlan& function, const StepScalars& scalars) {
-  function.write_input("lr", &scalars.lr, sizeof(float));
-  function.write_input("adam_c1", &scalars.c1, sizeof(float));
-  function.write_input("adam_c2", &scalars.c2, sizeof(float));
-  function.write_input("clip", &scalars.clip, sizeof(float));
-  if (function.has_input("attempt")) {
-    function.write_input("attempt", &scalars.attempt, sizeof(uint32_t));
-  }
+  std::vector<BoundPlan::HostInput> inputs = {{"lr", &scalars.lr, sizeof(float)},
+                                              {"adam_c1", &scalars.c1, sizeof(float)},
+                                              {"adam_c2", &scalars.c2, sizeof(float)},
+                                              {"clip", &scalars.clip, sizeof(float)}};
+  if (function.has_input("attempt"))
+    inputs.push_back({"attempt", &scalars.attempt, sizeof(uint32_t)});
+  function.write_inputs(inputs);
 }
 
 float inverse_of(int64_t n_labels) {

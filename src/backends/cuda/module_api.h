@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 13
+#define OCTET_CUDA_API_VERSION 14
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 
@@ -62,6 +62,13 @@ struct OctetCudaRanks {
   const uint8_t* handles;  // of all: [n_ranks][n_regions][OCTET_CUDA_HANDLE_BYTES]
 };
 
+// Bytes of the host on their way to the device.
+struct OctetCudaPart {
+  void* to;
+  const void* from;
+  int64_t bytes;
+};
+
 struct OctetCudaLaunch {
   void* const* operands;  // device addresses, null for an absent operand
   void* const* results;
@@ -84,6 +91,9 @@ struct OctetCudaApi {
   int (*host_allocate)(int64_t bytes, void** address);  // pinned: the device copies it by itself
   int (*host_release)(void* address);
   int (*copy_in)(void* to_device, const void* from_host, int64_t bytes);
+  // A few parts of few bytes travel as parameters of one launch, queued as any other: the host's
+  // memory has been read when it returns, and nothing is waited for. Others go by copy_in.
+  int (*copy_parts_in)(const struct OctetCudaPart* parts, int32_t n);
   int (*copy_out)(void* to_host, const void* from_device, int64_t bytes);
   // On a stream of its own: waits for nothing that is queued, and returns when it has come.
   int (*copy_out_beside)(void* to_host, const void* from_device, int64_t bytes);
@@ -91,6 +101,9 @@ struct OctetCudaApi {
   int (*zero)(void* address, int64_t bytes);
   int (*synchronize)(void);
   int (*used_bytes)(int64_t* bytes);
+  // Memory that preparing kernels may overwrite, for operands that they are timed on; until it is
+  // lent anew or taken back (null, 0).
+  int (*lend)(void* address, int64_t bytes);
   int (*prepare)(const struct OctetCudaKernel* kernel, void** handle);
   int (*launch)(void* handle, const struct OctetCudaLaunch* launch);
   int (*forget)(void* handle);

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct Context {
   cudaStream_t stream = nullptr, transfers = nullptr, saves = nullptr;
   cublasLtHandle_t blas = nullptr;
   Counters counters = {};
+  std::span<std::byte> lent = {};    // what preparing kernels may overwrite
   std::vector<Joined> waiting = {};  // for the launch that they are made with
   RankLinks links = {};              // to the other ranks, where there are any
   // Algorithms that were timed, by the text of the problem: layers repeat themselves.

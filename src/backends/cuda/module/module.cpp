@@ -1,11 +1,13 @@
 // The module's C interface: turns exceptions into codes, and keeps the one context of the process.
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/gemm/gemm_algorithms.h"
+#include "backends/cuda/kernels/move/write_parts.h"
 #include "backends/cuda/launch/context.h"
 #include "backends/cuda/module/guarded.h"
 #include "backends/cuda/module/table.h"
@@ -122,6 +124,14 @@ int copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
 int copy_in(void* to, const void* from, int64_t bytes) {
   return copy(to, from, bytes, cudaMemcpyHostToDevice);
 }
+int copy_parts_in(const OctetCudaPart* parts, int32_t n) {
+  const std::span all(parts, static_cast<size_t>(n));
+  if (fits_one_write(all)) return guarded([&] { launch_write_parts(all, context().stream); });
+  for (const OctetCudaPart& part : all) {
+    if (copy_in(part.to, part.from, part.bytes) != 0) return 1;
+  }
+  return 0;
+}
 int copy_out(void* to, const void* from, int64_t bytes) {
   return copy(to, from, bytes, cudaMemcpyDeviceToHost);
 }
@@ -152,6 +162,12 @@ int used_bytes(int64_t* bytes) {
     size_t free_bytes = 0, all_bytes = 0;
     check(cudaMemGetInfo(&free_bytes, &all_bytes), "memory information");
     *bytes = static_cast<int64_t>(all_bytes - free_bytes);
+  });
+}
+
+int lend(void* address, int64_t bytes) {
+  return guarded([&] {
+    context().lent = {static_cast<std::byte*>(address), static_cast<size_t>(bytes)};
   });
 }
 
@@ -336,12 +352,14 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .host_allocate = host_allocate,
       .host_release = host_release,
       .copy_in = copy_in,
+      .copy_parts_in = copy_parts_in,
       .copy_out = copy_out,
       .copy_out_beside = copy_out_beside,
       .copy_within = copy_within,
       .zero = zero,
       .synchronize = synchronize,
       .used_bytes = used_bytes,
+      .lend = lend,
       .prepare = prepare,
       .launch = launch,
       .forget = forget,

@@ -15,21 +15,24 @@ struct AxisList {
   int64_t extent[kMaxRank] = {}, stride[kMaxRank] = {};
 };
 
+// Pieces of one result that are made side by side, where there are few results. A sum's are part of
+// its order; what is largest is found in any, so there they are as small as pays.
+inline constexpr int64_t kReduceWarps = 4096, kSumPiece = 1024, kMaxPiece = 128;
+
 // reduce_sum: in double, rounded once; reduce_max: -Inf of nothing, NaN where one is met; argmax:
 // i32, the first of the largest, a NaN being the largest. Operand x, wide; result y of `kept` in
 // their order. Scratch: reduce_scratch_bytes.
 struct ReduceParams {
   int64_t n_kept = 1, n_gone = 1;
+  int64_t least_piece = kSumPiece;
   AxisList kept, gone;
   Dtype x = Dtype::f32, y = Dtype::f32;
   int8_t reserved[6] = {};
 };
 
-// Pieces of one result that are made side by side, where there are few results.
-inline constexpr int64_t kReduceWarps = 4096, kLeastPiece = 1024;
 constexpr int64_t reduce_pieces(const ReduceParams& p) {
   const int64_t wanted = kReduceWarps / std::max<int64_t>(p.n_kept, 1);
-  return std::clamp<int64_t>(std::min(wanted, p.n_gone / kLeastPiece), 1, kReduceWarps);
+  return std::clamp<int64_t>(std::min(wanted, p.n_gone / p.least_piece), 1, kReduceWarps);
 }
 // A value and its place of each piece.
 constexpr int64_t reduce_scratch_bytes(const ReduceParams& p) {

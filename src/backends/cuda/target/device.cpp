@@ -71,6 +71,16 @@ std::unique_ptr<DeviceMemory> CudaDevice::allocate_host(int64_t bytes) {
 void CudaDevice::copy_in(std::byte* to_device, const void* from_host, int64_t bytes) {
   module_->check(module_->api().copy_in(to_device, from_host, bytes));
 }
+void CudaDevice::copy_in_all(const std::vector<HostBytes>& parts) {
+  std::vector<OctetCudaPart> list;
+  for (const HostBytes& part : parts) list.push_back({part.to, part.from, part.bytes});
+  module_->check(module_->api().copy_parts_in(list.data(), static_cast<int32_t>(list.size())));
+}
+void CudaDevice::lend(DeviceMemory* memory) {
+  const bool is_lent = memory != nullptr;
+  module_->check(
+      module_->api().lend(is_lent ? memory->data() : nullptr, is_lent ? memory->bytes() : 0));
+}
 void CudaDevice::copy_out(void* to_host, const std::byte* from_device, int64_t bytes) {
   module_->check(module_->api().copy_out(to_host, from_device, bytes));
 }

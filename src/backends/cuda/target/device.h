@@ -21,7 +21,9 @@ class CudaDevice : public Device {
   std::unique_ptr<DeviceMemory> allocate(int64_t bytes) override;
   std::unique_ptr<DeviceMemory> allocate_host(int64_t bytes) override;
   void copy_in(std::byte* to_device, const void* from_host, int64_t bytes) override;
+  void copy_in_all(const std::vector<HostBytes>& parts) override;
   void copy_out(void* to_host, const std::byte* from_device, int64_t bytes) override;
+  void lend(DeviceMemory* memory) override;
   void copy_out_beside(void* to_host, const std::byte* from_device, int64_t bytes) override;
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;

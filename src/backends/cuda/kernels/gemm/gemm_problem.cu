@@ -167,7 +167,7 @@ void GemmProblem::choose(int64_t workspace) {
   algorithm_ = found[0].algo;
   float ms = 0;
   if (!context_.deterministic && n_found > 1) {
-    const GemmTrial trial(params_, workspace, context_.stream);
+    const GemmTrial trial(params_, workspace, context_.lent, context_.stream);
     if (trial.has_memory()) {
       const auto fastest = trial.fastest(n_found, [&](int i) {
         run(trial.call(), found[static_cast<size_t>(i)].algo, context_.stream);

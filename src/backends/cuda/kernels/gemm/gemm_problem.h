@@ -22,9 +22,10 @@ class GemmProblem {
   // gemm_scratch.h says.
   // Throws ModuleError where the library has no algorithm within `workspace` bytes. Unless the
   // context is deterministic, the fastest of the library's proposals is found by timing
-  // (gemm_trial.h), on buffers of its own for as long as that takes; where there is no memory for
-  // them, or the context is deterministic, it is the first proposal. Before all that, an algorithm
-  // that the context recalls for this problem is taken where the library still offers it.
+  // (gemm_trial.h), in memory that the context was lent, else in some of its own while that
+  // lasts; where there is none, or the context is deterministic, it is the first proposal. Before
+  // all that, an algorithm that the context recalls for this problem is taken where the library
+  // still offers it.
   GemmProblem(Context& context, const GemmParams& params, AlphaPlace place, int64_t workspace);
   ~GemmProblem();
   GemmProblem(const GemmProblem&) = delete;

@@ -66,18 +66,23 @@ void fill(Dtype dtype, void* to, int64_t n, uint64_t seed, cudaStream_t stream) 
 
 }  // namespace
 
-GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, cudaStream_t stream)
+GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, std::span<std::byte> lent,
+                     cudaStream_t stream)
     : stream_(stream) {
   const int64_t n_a = (p.lda == 0 ? p.m : p.lda) * p.k;
   const int64_t a = aligned(n_a * dtype_bytes(p.a)), b = aligned(p.n * p.k * dtype_bytes(p.b));
   const int64_t y = aligned(p.m * p.n * std::max(dtype_bytes(p.y), dtype_bytes(p.c)));
   const int64_t n_scales = trial_scales(p), scales = aligned(4 * n_scales);
   const auto total = static_cast<size_t>(a + b + y + aligned(workspace) + kAlign + scales);
-  if (cudaMalloc(&data_, total) != cudaSuccess) {
-    cudaGetLastError();
-    data_ = nullptr;
-    return;
+  data_ = lent.data();
+  if (lent.size() < total) {
+    if (cudaMalloc(&own_, total) != cudaSuccess) {
+      cudaGetLastError();
+      own_ = nullptr;
+    }
+    data_ = own_;
   }
+  if (data_ == nullptr) return;
   auto* at = static_cast<std::byte*>(data_);
   const auto* ones = reinterpret_cast<const float*>(at + a + b + y);
   call_ = {.a = at,
@@ -107,7 +112,7 @@ GemmTrial::GemmTrial(const GemmParams& p, int64_t workspace, cudaStream_t stream
 GemmTrial::~GemmTrial() {
   if (from_ != nullptr) cudaEventDestroy(from_);
   if (to_ != nullptr) cudaEventDestroy(to_);
-  cudaFree(data_);
+  cudaFree(own_);
 }
 
 float GemmTrial::mean_ms(int calls, const std::function<void()>& enqueue) const {

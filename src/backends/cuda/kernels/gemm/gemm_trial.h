@@ -10,6 +10,7 @@
 #include <cuda_runtime.h>
 
 #include <functional>
+#include <span>
 
 #include "backends/cuda/params/gemm.h"
 
@@ -26,8 +27,10 @@ struct GemmCall {
 
 class GemmTrial {
  public:
-  // Factors, result and workspace of the product; enqueues their filling.
-  GemmTrial(const GemmParams& params, int64_t workspace, cudaStream_t stream);
+  // Factors, result and workspace of the product, in `lent` where they fit, else in memory of their
+  // own; enqueues their filling.
+  GemmTrial(const GemmParams& params, int64_t workspace, std::span<std::byte> lent,
+            cudaStream_t stream);
   ~GemmTrial();
   GemmTrial(const GemmTrial&) = delete;
   GemmTrial& operator=(const GemmTrial&) = delete;
@@ -48,7 +51,7 @@ class GemmTrial {
   float mean_ms(int calls, const std::function<void()>& enqueue) const;
 
   cudaStream_t stream_;
-  void* data_ = nullptr;
+  void *data_ = nullptr, *own_ = nullptr;
   cudaEvent_t from_ = nullptr, to_ = nullptr;
   GemmCall call_;
 };

@@ -55,6 +55,16 @@ __device__ __forceinline__ void leave(const ReduceTask& t, int64_t kept, int64_t
   t.parts[piece * t.p.n_kept + kept] = found;
 }
 
+template <Kind K>
+__device__ __forceinline__ void join_warp(Found& found) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    const Found other{__shfl_xor_sync(~0u, found.value, step),
+                      __shfl_xor_sync(~0u, found.at, step)};
+    join<K>(found, other);
+  }
+}
+
 // A warp has a piece of one result: where what vanishes lies together.
 template <Kind K>
 __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant__ ReduceTask t) {
@@ -65,12 +75,7 @@ __global__ void __launch_bounds__(kThreads) reduce_across(const __grid_constant_
   Found found = nothing<K>();
   for (int64_t i = piece * t.piece + threadIdx.x % 32; i < end; i += 32)
     join<K>(found, {load_wide(t.x, base + offset_of(t.p.gone, i), t.p.x), i});
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    const Found other{__shfl_xor_sync(~0u, found.value, step),
-                      __shfl_xor_sync(~0u, found.at, step)};
-    join<K>(found, other);
-  }
+  join_warp<K>(found);
   if (threadIdx.x % 32 == 0) leave<K>(t, kept, piece, found);
 }
 
@@ -87,14 +92,17 @@ __global__ void __launch_bounds__(kThreads) reduce_along(const __grid_constant__
   leave<K>(t, kept, piece, found);
 }
 
+// A thread adds the pieces of one sum up, in their order; a warp finds the largest of them.
 template <Kind K>
 __global__ void __launch_bounds__(kThreads) join_pieces(const __grid_constant__ ReduceTask t) {
-  const int64_t kept = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  constexpr int kWide = K == Kind::sum ? 1 : 32;
+  const int64_t kept = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWide;
   if (kept >= t.p.n_kept) return;
   Found found = nothing<K>();
-  for (int64_t piece = 0; piece < t.pieces; ++piece)
+  for (int64_t piece = threadIdx.x % kWide; piece < t.pieces; piece += kWide)
     join<K>(found, t.parts[piece * t.p.n_kept + kept]);
-  store_found<K>(t, kept, found);
+  if constexpr (kWide > 1) join_warp<K>(found);
+  if (threadIdx.x % kWide == 0) store_found<K>(t, kept, found);
 }
 
 template <Kind K>
@@ -115,8 +123,10 @@ void run_reduce(const ReduceParams& p, const Launch& args) {
     const unsigned grid = grid_of(ceil_div(p.n_kept * pieces, kThreads));
     reduce_along<K><<<grid, kThreads, 0, args.stream>>>(t);
   }
-  if (pieces > 1)
-    join_pieces<K><<<grid_of(ceil_div(p.n_kept, kThreads)), kThreads, 0, args.stream>>>(t);
+  if (pieces > 1) {
+    const int64_t threads = p.n_kept * (K == Kind::sum ? 1 : 32);
+    join_pieces<K><<<grid_of(ceil_div(threads, kThreads)), kThreads, 0, args.stream>>>(t);
+  }
   check_launch("reduce");
 }
 

@@ -65,6 +65,7 @@ ReduceParams reduce_params(const NodeView& view) {
   ReduceParams p;
   p.n_kept = count_of(x.shape, kept);
   p.n_gone = count_of(x.shape, gone);
+  p.least_piece = view.node.op == OpCode::reduce_sum ? kSumPiece : kMaxPiece;
   p.kept = list_of(x.shape, kept);
   p.gone = list_of(x.shape, gone);
   p.x = x.dtype;
@@ -119,7 +120,7 @@ KernelSpec dot_spec(const NodeView& view) {
   return make_spec(KernelId::dot, p);
 }
 
-const Binding kBindings[] = {
+const Binding kReduceBindings[] = {
     {OpCode::reduce_sum, reduce_applies, reduce_scratch, reduce_spec},
     {OpCode::reduce_max, reduce_applies, reduce_scratch, reduce_spec},
     {OpCode::argmax, reduce_applies, reduce_scratch, reduce_spec},
@@ -129,7 +130,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> reduce_bindings() {
-  return kBindings;
+  return kReduceBindings;
 }
 
 }  // namespace octet::cuda

@@ -1,0 +1,16 @@
+// Few bytes of the host to several places of the device by one launch, whose parameters carry them:
+// nothing waits, and the host's memory is free again at once.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <span>
+
+#include "backends/cuda/module_api.h"
+
+namespace octet::cuda {
+
+bool fits_one_write(std::span<const OctetCudaPart> parts);
+void launch_write_parts(std::span<const OctetCudaPart> parts, cudaStream_t stream);
+
+}  // namespace octet::cuda
