@@ -7,13 +7,13 @@
 namespace octet {
 namespace {
 
-constexpr int kWarmUp = 2;
+constexpr int kWarmUpSteps = 2;
 
 std::unique_ptr<StepRunner> warm_runner(const BenchMachine& machine, const RecipeRounds& rounds,
                                         const std::string& recipe) {
   machine.log.info("bench: recipe {}", recipe);
   auto runner = std::make_unique<StepRunner>(rounds.config(recipe), rounds.documents, machine);
-  for (int i = 0; i < kWarmUp; ++i) runner->step_ms();
+  for (int i = 0; i < kWarmUpSteps; ++i) runner->step_ms();
   return runner;
 }
 

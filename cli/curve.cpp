@@ -8,7 +8,7 @@ namespace octet {
 namespace {
 
 constexpr double kLargest = 1e250;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
@@ -33,7 +33,8 @@ ThinCurve thin_curve(const Curve& curve, size_t most_points) {
       point.mean += (y - point.mean) / n;
       point.x += (curve.x[i] - point.x) / n;
     }
-    thin.points.push_back(n > 0 ? point : CurvePoint{curve.x[begin], kNan, kNan, kNan});
+    thin.points.push_back(n > 0 ? point
+                                : CurvePoint{curve.x[begin], kNoNumber, kNoNumber, kNoNumber});
   }
   return thin;
 }

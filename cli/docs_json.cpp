@@ -11,10 +11,8 @@
 namespace octet {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json keys_of(const ModelDef& model) {
-  Json keys = Json::array();
+nlohmann::ordered_json keys_of(const ModelDef& model) {
+  nlohmann::ordered_json keys = nlohmann::ordered_json::array();
   for (const HfKey& key : hf_keys_of(model))
     keys.push_back({{"key", key.key}, {"field", key.field}});
   return keys;
@@ -23,7 +21,7 @@ Json keys_of(const ModelDef& model) {
 }  // namespace
 
 std::string configuration_json() {
-  Json keys = Json::array();
+  nlohmann::ordered_json keys = nlohmann::ordered_json::array();
   const auto defaults = config_values(RunConfig{});
   for (size_t i = 0; const ConfigRow& row : config_rows()) {
     keys.push_back({{"key", row.path},
@@ -37,7 +35,7 @@ std::string configuration_json() {
 }
 
 std::string models_json() {
-  Json all = Json::array();
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const ModelDef* model : models()) {
     all.push_back({{"model_type", model->name},
                    {"class", model->architecture},
@@ -49,14 +47,15 @@ std::string models_json() {
 }
 
 std::string scale_rules_json() {
-  Json ops = Json::array();
+  nlohmann::ordered_json ops = nlohmann::ordered_json::array();
   for (const OpScaleRule& rule : scale_rules()) {
     const bool has_rule = !rule.scale.empty();
-    ops.push_back({{"op", rule.op},
-                   {"operands", rule.operands},
-                   {"as_values", rule.as_values},
-                   {"scale", has_rule ? Json(rule.scale) : Json()},
-                   {"data", has_rule ? Json(rule.data) : Json()}});
+    ops.push_back(
+        {{"op", rule.op},
+         {"operands", rule.operands},
+         {"as_values", rule.as_values},
+         {"scale", has_rule ? nlohmann::ordered_json(rule.scale) : nlohmann::ordered_json()},
+         {"data", has_rule ? nlohmann::ordered_json(rule.data) : nlohmann::ordered_json()}});
   }
   return json_text(ops);
 }

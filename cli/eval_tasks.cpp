@@ -16,24 +16,24 @@
 namespace octet {
 namespace {
 
-constexpr const char* kColumns[] = {"step",
-                                    "task",
-                                    "convention",
-                                    "split",
-                                    "shots",
-                                    "recipe",
-                                    "n",
-                                    "acc",
-                                    "stderr",
-                                    "acc_norm",
-                                    "stderr_norm",
-                                    "flexible",
-                                    "stderr_flexible",
-                                    "perplexity",
-                                    "bits_per_byte",
-                                    "log_likelihood",
-                                    "difference",
-                                    "stderr_difference"};
+constexpr const char* kTaskColumns[] = {"step",
+                                        "task",
+                                        "convention",
+                                        "split",
+                                        "shots",
+                                        "recipe",
+                                        "n",
+                                        "acc",
+                                        "stderr",
+                                        "acc_norm",
+                                        "stderr_norm",
+                                        "flexible",
+                                        "stderr_flexible",
+                                        "perplexity",
+                                        "bits_per_byte",
+                                        "log_likelihood",
+                                        "difference",
+                                        "stderr_difference"};
 
 std::string cell_of(const OrderedJson& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -170,7 +170,7 @@ bool is_evaluation_task(const std::string& name) {
 
 Table evaluation_table(const std::vector<OrderedJson>& rows) {
   Table table;
-  for (const char* column : kColumns) {
+  for (const char* column : kTaskColumns) {
     const auto has = [&](const OrderedJson& row) { return row.contains(column); };
     if (std::any_of(rows.begin(), rows.end(), has)) table.columns.emplace_back(column);
   }

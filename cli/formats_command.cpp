@@ -56,7 +56,7 @@ void run_list(const GlobalOptions& options) {
   print_table(options, table);
 }
 
-void run_table(const GlobalOptions& options, const std::string& name) {
+void run_format_table(const GlobalOptions& options, const std::string& name) {
   const FormatRow row = find_format(format_from_name(name));
   const int bits = format_bits(row);
   Table table{{"code", "hex", "bits", "value", "f32_bits"}, {}};
@@ -156,7 +156,7 @@ void add_formats_command(CLI::App& app, GlobalOptions& options) {
   auto name = std::make_shared<std::string>();
   auto* table = formats->add_subcommand("table", "every code of a format and its value");
   table->add_option("name", *name, "number format")->required();
-  table->callback([name, &options] { run_table(options, *name); });
+  table->callback([name, &options] { run_format_table(options, *name); });
   add_encode(*formats, options);
   auto* decode_command = formats->add_subcommand("decode", "codes on standard input to f32");
   auto format = std::make_shared<std::string>();

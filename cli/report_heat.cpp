@@ -12,7 +12,7 @@
 namespace octet {
 namespace {
 
-constexpr double kWidth = 560, kLeft = 70, kTop = 6, kRow = 16, kBottom = 36;
+constexpr double kHeatWidth = 560, kHeatLeft = 70, kHeatTop = 6, kRow = 16, kHeatBottom = 36;
 
 double lost(const EdgeStatistics& edge) {
   return edge.zeros + edge.saturated;
@@ -65,27 +65,27 @@ std::string heat_map(const std::vector<EdgeSample>& samples) {
   }
   if (steps.empty()) return "";
   const std::vector<int64_t> shown = shown_steps(steps);
-  const double width = (kWidth - kLeft) / static_cast<double>(shown.size());
-  const double height = kTop + kRow * static_cast<double>(worst.size()) + kBottom;
+  const double width = (kHeatWidth - kHeatLeft) / static_cast<double>(shown.size());
+  const double height = kHeatTop + kRow * static_cast<double>(worst.size()) + kHeatBottom;
   std::string svg =
-      fmt::format("<svg viewBox=\"0 0 {} {}\" class=\"heat\" role=\"img\">\n", kWidth, height);
-  double y = kTop;
+      fmt::format("<svg viewBox=\"0 0 {} {}\" class=\"heat\" role=\"img\">\n", kHeatWidth, height);
+  double y = kHeatTop;
   for (const auto& [layer, row] : worst) {
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kLeft - 6, y + 12,
-                       layer < 0 ? "outside" : fmt::format("layer {}", layer));
+    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kHeatLeft - 6,
+                       y + 12, layer < 0 ? "outside" : fmt::format("layer {}", layer));
     for (size_t i = 0; i < shown.size(); ++i) {
       const auto edge = row.find(shown[i]);
       if (edge == row.end()) continue;
       svg += fmt::format(
           "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" "
           "style=\"{}\"><title>{}</title></rect>\n",
-          kLeft + width * static_cast<double>(i), y, width * 0.96, kRow - 1,
+          kHeatLeft + width * static_cast<double>(i), y, width * 0.96, kRow - 1,
           cell_style(*edge->second), cell_text(layer, shown[i], *edge->second));
     }
     y += kRow;
   }
-  svg += fmt::format("<text x=\"{}\" y=\"{}\">step {}</text>\n", kLeft, y + 16, shown.front());
-  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n</svg>\n", kWidth,
+  svg += fmt::format("<text x=\"{}\" y=\"{}\">step {}</text>\n", kHeatLeft, y + 16, shown.front());
+  svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n</svg>\n", kHeatWidth,
                      y + 16, shown.back());
   return svg;
 }

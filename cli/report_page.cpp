@@ -20,7 +20,7 @@ extern const std::string_view kDygraphsScript, kDygraphsStyle, kDygraphsLicence,
 
 namespace {
 
-constexpr size_t kColors = 8;
+constexpr size_t kRunColors = 8;
 
 std::string chart(const ReportChart& chart, size_t index) {
   const std::string plot = fmt::format(
@@ -36,7 +36,7 @@ std::string run_styles(size_t n_runs) {
   std::string out;
   for (size_t i = 0; i < n_runs; ++i) {
     out += fmt::format(".key-{} {{ border-color: var(--run-{}); border-top-style: {}; }}\n", i,
-                       i % kColors, i < kColors ? "solid" : "dashed");
+                       i % kRunColors, i < kRunColors ? "solid" : "dashed");
   }
   return out;
 }

@@ -15,14 +15,14 @@ constexpr double kWidth = kChartWidth;
 constexpr double kLeft = 64, kRight = 12, kTop = 14, kPlot = 250;
 constexpr double kBottom = 36, kNamesBottom = 110;  // below the plot: numbers, or slanted names
 constexpr size_t kMostNames = 28, kLongestName = 16;
-constexpr size_t kColumns = 150;  // drawn points of a curve, at most: more hide each other
+constexpr size_t kMostPoints = 150;  // drawn points of a curve, at most: more hide each other
 
 // On a logarithmic scale smaller numbers are drawn as this: no ratio of two of them overflows.
-constexpr double kSmallest = 1e-250;
+constexpr double kLeastLogarithmic = 1e-250;
 // A range that is narrower, as a share of its numbers, has no room for ticks that differ.
 constexpr double kNarrowest = 1e-6;
 
-struct Range {
+struct AxisRange {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
 
@@ -62,7 +62,7 @@ std::string tick_text(double value, double step, const Unit& unit) {
 }
 
 // Steps of 1, 2 or 5 times a power of ten, about n of them, all with as many digits.
-std::vector<Tick> linear_ticks(const Range& range, int n) {
+std::vector<Tick> linear_ticks(const AxisRange& range, int n) {
   const Unit unit = unit_of(range.largest());
   const double low = range.low / unit.size, high = range.high / unit.size;
   const double rough = (high - low) / n;
@@ -81,7 +81,7 @@ std::vector<Tick> linear_ticks(const Range& range, int n) {
   return ticks;
 }
 
-std::vector<Tick> log_ticks(const Range& range) {
+std::vector<Tick> log_ticks(const AxisRange& range) {
   constexpr int kMostDecades = 8;
   std::vector<Tick> ticks;
   const auto first = static_cast<int>(std::floor(std::log10(range.low)));
@@ -103,12 +103,12 @@ class Chart {
  public:
   Chart(const std::vector<Curve>& curves, const ChartOptions& options) : options_(options) {
     for (const Curve& curve : curves) {
-      drawn_.push_back(thin_curve(curve, kColumns));
+      drawn_.push_back(thin_curve(curve, kMostPoints));
       for (const double x : curve.x) x_.add(x);
       for (const CurvePoint& point : drawn_.back().points) {
         if (std::isnan(point.mean) || (is_log() && point.low <= 0)) continue;
-        y_.add(is_log() ? std::max(point.low, kSmallest) : point.low);
-        y_.add(is_log() ? std::max(point.high, kSmallest) : point.high);
+        y_.add(is_log() ? std::max(point.low, kLeastLogarithmic) : point.low);
+        y_.add(is_log() ? std::max(point.high, kLeastLogarithmic) : point.high);
       }
     }
     if (!y_.is_empty()) widen();
@@ -252,7 +252,7 @@ class Chart {
 
   const ChartOptions& options_;
   std::vector<ThinCurve> drawn_;
-  Range x_, y_;
+  AxisRange x_, y_;
 };
 
 }  // namespace

@@ -12,8 +12,8 @@ function(octet_embed target name file)
   file(CONFIGURE OUTPUT ${source} @ONLY CONTENT [[#include <string_view>
 namespace octet {
 extern const std::string_view @name@;
-static const char text[] = R"embedded(@text@)embedded";
-constinit const std::string_view @name@(text, sizeof text - 1);
+static const char @name@Text[] = R"embedded(@text@)embedded";
+constinit const std::string_view @name@(@name@Text, sizeof @name@Text - 1);
 }  // namespace octet
 ]])
   target_sources(${target} PRIVATE ${source})

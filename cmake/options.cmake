@@ -15,7 +15,9 @@ if(OCTET_COVERAGE)
   target_compile_options(octet_options INTERFACE --coverage -fprofile-update=atomic -Og -g1)
   target_link_options(octet_options INTERFACE --coverage)
 endif()
+# Paths relative to the source tree: what one build folder compiled, another finds.
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
 endif()

@@ -5,7 +5,7 @@
 namespace octet {
 namespace {
 
-constexpr int kMaxDepth = 200;
+constexpr int kMaxOrderedDepth = 200;
 
 // Looks at the events of a first pass; what it refuses has thrown before the second one.
 struct Check : nlohmann::json_sax<OrderedJson> {
@@ -36,9 +36,9 @@ struct Check : nlohmann::json_sax<OrderedJson> {
   }
 
   bool enter() {
-    if (++depth <= kMaxDepth) return true;
+    if (++depth <= kMaxOrderedDepth) return true;
     throw Error(ErrorCode::bad_data, "[json] {}: expected at most {} levels, got more", where,
-                kMaxDepth);
+                kMaxOrderedDepth);
   }
   bool leave() {
     --depth;

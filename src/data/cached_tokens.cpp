@@ -10,11 +10,11 @@
 namespace octet {
 namespace {
 
-constexpr uint64_t kMagic = 0x314E4B544354434F;  // "OCTCTKN1"
-constexpr size_t kPiece = 1 << 20;
+constexpr uint64_t kCacheMagic = 0x314E4B544354434F;  // "OCTCTKN1"
+constexpr size_t kPieceBytes = 1 << 20;
 
 struct Trailer {
-  uint64_t magic = kMagic;
+  uint64_t magic = kCacheMagic;
   uint64_t key = 0;
   uint64_t width = 0;
   uint64_t n_tokens = 0, n_documents = 0, n_texts = 0;
@@ -70,7 +70,7 @@ Trailer read_trailer(const FileReader& file) {
   file.read_at(n_bytes - sizeof(trailer), std::as_writable_bytes(std::span(&trailer, 1)));
   const uint64_t n_data = n_bytes - sizeof(trailer);
   const bool is_sound =
-      trailer.magic == kMagic && trailer.check == check_of(trailer) && trailer.width >= 1 &&
+      trailer.magic == kCacheMagic && trailer.check == check_of(trailer) && trailer.width >= 1 &&
       trailer.width <= 4 && trailer.n_tokens <= n_data / trailer.width &&
       trailer.n_documents <= n_data / sizeof(int64_t) &&
       trailer.n_tokens * trailer.width + trailer.n_documents * sizeof(int64_t) == n_data;
@@ -91,7 +91,7 @@ CachedText open_cached_tokens(const Files& files, const std::string& path, const
   const uint64_t n_data = file->size() - sizeof(trailer);
   std::vector<std::byte> piece;
   for (uint64_t at = 0; at < n_data; at += piece.size()) {
-    piece.resize(std::min<uint64_t>(kPiece, n_data - at));
+    piece.resize(std::min<uint64_t>(kPieceBytes, n_data - at));
     file->read_at(at, piece);
     identity.update(piece);
   }
@@ -118,7 +118,7 @@ void CachedTokensWriter::add_document(std::span<const int32_t> ids) {
   }
   starts_.push_back(n_tokens_);
   n_tokens_ += static_cast<int64_t>(ids.size());
-  if (buffer_.size() >= kPiece) flush();
+  if (buffer_.size() >= kPieceBytes) flush();
 }
 
 void CachedTokensWriter::flush() {

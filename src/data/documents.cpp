@@ -8,7 +8,7 @@
 namespace octet {
 namespace {
 
-constexpr size_t kBlock = 1 << 18;
+constexpr size_t kReadBytes = 1 << 18;
 
 std::string_view stripped(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n\v\f";
@@ -30,7 +30,7 @@ DocumentReader::DocumentReader(const Files& files, const std::string& path,
     : path_(path), options_(options), stream_(open_stream(files, path)) {
   is_json_ = options.json == JsonLines::parsed && ends_in(path, {".jsonl", ".json", ".ndjson"});
   ending_ = is_json_ ? "\n" : options.separator;
-  buffer_.resize(kBlock);
+  buffer_.resize(kReadBytes);
   buffer_.resize(stream_->read(buffer_));
   is_at_end_ = buffer_.empty();
   if (ends_in(path, {".parquet"}) || buffer_.starts_with("PAR1")) {
@@ -75,7 +75,7 @@ std::optional<std::string> DocumentReader::next_part() {
     at_ = 0;
     searched = buffer_.size() - overlap;
     const size_t n = buffer_.size();
-    buffer_.resize(n + kBlock);
+    buffer_.resize(n + kReadBytes);
     buffer_.resize(n + stream_->read(std::span(buffer_).subspan(n)));
     is_at_end_ = buffer_.size() == n;
   }

@@ -11,7 +11,7 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNumpyMagic = "\x93NUMPY";
 constexpr uint32_t kMaxHeader = 1 << 16;
 
 // A cursor over the header's Python dictionary: strings, True, False and tuples of integers.
@@ -96,10 +96,10 @@ int64_t parse_length(const std::string& path, std::string shape) {
 }  // namespace
 
 bool has_numpy_magic(const FileReader& file) {
-  if (file.size() < kMagic.size()) return false;
+  if (file.size() < kNumpyMagic.size()) return false;
   char magic[6];
   file.read_at(0, std::as_writable_bytes(std::span(magic)));
-  return std::string_view(magic, 6) == kMagic;
+  return std::string_view(magic, 6) == kNumpyMagic;
 }
 
 NumpyHeader read_numpy_header(const FileReader& file) {

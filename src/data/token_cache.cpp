@@ -17,7 +17,7 @@ namespace octet {
 namespace {
 
 constexpr size_t kPiece = 1 << 20;
-constexpr size_t kBatchBytes = 8 << 20, kBatchDocuments = 8192;
+constexpr size_t kCacheBatchBytes = 8 << 20, kCacheBatchDocuments = 8192;
 
 void add_number(Xxh64& hash, uint64_t value) {
   hash.update(std::as_bytes(std::span(&value, 1)));
@@ -124,7 +124,7 @@ class TextReader {
 
 std::vector<std::string> next_batch(TextReader& reader) {
   std::vector<std::string> batch;
-  for (size_t n_bytes = 0; n_bytes < kBatchBytes && batch.size() < kBatchDocuments;) {
+  for (size_t n_bytes = 0; n_bytes < kCacheBatchBytes && batch.size() < kCacheBatchDocuments;) {
     std::optional<std::string> text = reader.next();
     if (!text) break;
     n_bytes += text->size();

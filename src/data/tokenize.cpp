@@ -22,7 +22,7 @@ struct Position {
   int64_t file = 0, document = 0;
 };
 
-struct Entry {
+struct Tokenized {
   Document document;
   Position next;  // behind it
   std::vector<int32_t> ids = {};
@@ -93,7 +93,7 @@ class Run {
     open(at_);
     while (!report_.is_done) {
       if (hooks_.stops && hooks_.stops()) return report_;
-      std::vector<Entry> batch = read_batch();
+      std::vector<Tokenized> batch = read_batch();
       if (batch.empty()) {
         report_.n_files = report_.n_files_in_all;
         report_.is_done = true;
@@ -144,8 +144,8 @@ class Run {
     for (int64_t i = 0; i < at_.document; ++i) reader_->next();
   }
 
-  std::vector<Entry> read_batch() {
-    std::vector<Entry> batch;
+  std::vector<Tokenized> read_batch() {
+    std::vector<Tokenized> batch;
     for (size_t n_bytes = 0; n_bytes < kBatchBytes && batch.size() < kBatchDocuments;) {
       if (!reader_) break;
       std::optional<Document> document = reader_->next();
@@ -160,7 +160,7 @@ class Run {
     return batch;
   }
 
-  void encode(Entry& entry, WordCache& words) const {
+  void encode(Tokenized& entry, WordCache& words) const {
     if (!entry.document.dropped.empty()) return;
     const timespec began = thread_time();
     const EncodeTextOptions encoding = {.words = &words};
@@ -178,11 +178,11 @@ class Run {
     entry.seconds = seconds_between(began, thread_time());
   }
 
-  void write(std::vector<Entry>& batch) {
+  void write(std::vector<Tokenized>& batch) {
     pool_.run(static_cast<int64_t>(batch.size()), [&](int64_t tile, int thread) {
       encode(batch[static_cast<size_t>(tile)], words_[static_cast<size_t>(thread)]);
     });
-    for (const Entry& entry : batch) {
+    for (const Tokenized& entry : batch) {
       report_.n_files = entry.next.file;
       report_.encode_seconds += entry.seconds;
       if (!entry.document.dropped.empty()) {

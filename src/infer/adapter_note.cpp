@@ -11,7 +11,7 @@ namespace octet {
 namespace {
 
 constexpr int64_t kMostRank = 1 << 16;
-constexpr size_t kPiece = size_t{4} << 20;
+constexpr size_t kNotePiece = size_t{4} << 20;
 
 }  // namespace
 
@@ -75,8 +75,8 @@ std::string weights_hash(const WeightReader& weights, const ModelSpec& spec) {
   for (const ParameterSpec& parameter : model_parameters(spec)) {
     hash.update(as_bytes(parameter.name));
     const uint64_t n_bytes = weights.stored(parameter.name).n_bytes();
-    for (uint64_t first = 0; first < n_bytes; first += kPiece) {
-      bytes.resize(std::min<uint64_t>(kPiece, n_bytes - first));
+    for (uint64_t first = 0; first < n_bytes; first += kNotePiece) {
+      bytes.resize(std::min<uint64_t>(kNotePiece, n_bytes - first));
       weights.read_stored(parameter.name, bytes, first);
       hash.update(bytes);
     }

@@ -12,7 +12,7 @@ namespace octet {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr uint64_t kPiece = uint64_t{4} << 20;
+constexpr uint64_t kAdapterPiece = uint64_t{4} << 20;
 
 std::string last_part(const std::string& module) {
   return module.substr(module.rfind('.') + 1);
@@ -61,8 +61,8 @@ TensorSource source_of(const SafetensorsReader& reader, const StoredTensor& tens
   decl.name = std::string(kPrefix) + tensor.name;
   return {decl, [&reader, &tensor](const ByteSink& sink) {
             std::vector<std::byte> bytes;
-            for (uint64_t first = 0; first < tensor.n_bytes(); first += kPiece) {
-              bytes.resize(std::min(kPiece, tensor.n_bytes() - first));
+            for (uint64_t first = 0; first < tensor.n_bytes(); first += kAdapterPiece) {
+              bytes.resize(std::min(kAdapterPiece, tensor.n_bytes() - first));
               reader.read(tensor, bytes, first);
               sink(bytes);
             }

@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kPiece = 512 << 10;  // elements
+constexpr int64_t kExportPiece = 512 << 10;  // elements
 constexpr int64_t kBlock = 128;
 
 // Calls f(first, n) for consecutive parts of at most `step` of n elements.
@@ -30,7 +30,7 @@ TensorSource stored_source(const ExportWeights& weights, const ParameterSpec& pa
   decl.name = parameter.name;
   return {decl, [&weights, &parameter, n = tensor.n_bytes()](const ByteSink& sink) {
             std::vector<std::byte> bytes;
-            in_parts(static_cast<int64_t>(n), 4 * kPiece, [&](int64_t first, int64_t n_part) {
+            in_parts(static_cast<int64_t>(n), 4 * kExportPiece, [&](int64_t first, int64_t n_part) {
               bytes.resize(static_cast<size_t>(n_part));
               weights.compute().read_stored(parameter.name, bytes, static_cast<uint64_t>(first));
               sink(bytes);
@@ -58,7 +58,7 @@ TensorSource real_source(const ExportWeights& weights, const ParameterSpec& para
   return {tensor_decl(parameter.name, dtype, parameter.shape),
           [&weights, &parameter, dtype, of_masters](const ByteSink& sink) {
             std::vector<float> values;
-            in_parts(n_elems(parameter.shape), kPiece, [&](int64_t first, int64_t n) {
+            in_parts(n_elems(parameter.shape), kExportPiece, [&](int64_t first, int64_t n) {
               values.resize(static_cast<size_t>(n));
               if (of_masters) {
                 weights.read_master(parameter, first, values);

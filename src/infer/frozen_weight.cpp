@@ -8,7 +8,7 @@
 namespace octet {
 namespace {
 
-constexpr int64_t kPiece = 1 << 20;
+constexpr int64_t kDecodedPiece = 1 << 20;
 
 Quantizer quantizer_of(FrozenFormat format) {
   const bool in_blocks = format == FrozenFormat::e4m3_blocks;
@@ -41,8 +41,8 @@ FrozenWeight::FrozenWeight(const WeightReader& base, const std::string& paramete
       grid_(scale_shape(shape_, quantizer_.granularity)) {
   std::vector<Amax> groups(static_cast<size_t>(grid_.n_elems()));
   std::vector<float> values;
-  for (int64_t first = 0; first < shape_.n_elems(); first += kPiece) {
-    values.resize(static_cast<size_t>(std::min(kPiece, shape_.n_elems() - first)));
+  for (int64_t first = 0; first < shape_.n_elems(); first += kDecodedPiece) {
+    values.resize(static_cast<size_t>(std::min(kDecodedPiece, shape_.n_elems() - first)));
     base.read(parameter, first, values);
     for_each_run(first, std::ssize(values), [&](int64_t group, int64_t begin, int64_t end) {
       Amax& so_far = groups[static_cast<size_t>(group)];

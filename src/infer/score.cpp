@@ -11,7 +11,7 @@ namespace octet {
 namespace {
 
 // Shorter ones are read again.
-constexpr size_t kShortestShared = 16;
+constexpr size_t kWorthSharing = 16;
 
 std::vector<int32_t> begun(const Tokenizer& tokenizer, const std::string& text) {
   std::vector<int32_t> ids = tokenizer.prefix();
@@ -74,7 +74,7 @@ class Scorer {
     std::vector<const std::vector<int32_t>*> contexts;
     for (const Item& item : items) contexts.push_back(item.context);
     const size_t n = common_prefix(contexts);
-    if (items.size() < 2 || n < kShortestShared) return;
+    if (items.size() < 2 || n < kWorthSharing) return;
     const auto prefix = std::span(*contexts.front()).first(n);
     model_.fill(std::vector{TextPiece{.tokens = prefix}});
     model_.share(static_cast<int64_t>(n));

@@ -10,6 +10,7 @@
 #include "base/temporary_file.h"
 #include "io/checkpoint_folder.h"
 #include "io/checkpoint_marker.h"
+#include "io/in_a_thread.h"
 
 namespace octet {
 namespace {
@@ -295,7 +296,6 @@ std::vector<CheckpointEntry> Checkpoints::list() const {
 void Checkpoints::verify(const std::string& path) const {
   // All files at a time: one stream alone is slower than most disks. Where no thread can be made
   // they are read one after the other.
-  constexpr auto kInAThread = std::launch::async | std::launch::deferred;
   std::vector<std::future<void>> verified;
   for (const auto& [name, mark] : read_marker(files_, join_path(path, kComplete))) {
     verified.push_back(std::async(kInAThread, [this, file = join_path(path, name), mark = mark] {

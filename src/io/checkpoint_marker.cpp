@@ -9,15 +9,12 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/placed_hash.h"
+#include "io/in_a_thread.h"
 
 namespace octet {
 namespace {
 
-constexpr size_t kWorthAThread = 4 << 20;
 constexpr uint64_t kMostMarkerBytes = 1 << 16;
-
-// Where no thread can be made the work is done when its result is asked for.
-constexpr auto kInAThread = std::launch::async | std::launch::deferred;
 
 constexpr const char *kXxh = "xxh64", *kSum = "sum61";
 

@@ -4,16 +4,9 @@
 
 #include "base/error.h"
 #include "base/placed_hash.h"
+#include "io/in_a_thread.h"
 
 namespace octet {
-namespace {
-
-constexpr size_t kWorthAThread = 4 << 20;
-
-// Where no thread can be made the work is done when its result is asked for.
-constexpr auto kInAThread = std::launch::async | std::launch::deferred;
-
-}  // namespace
 
 uint64_t write_part(Files& files, const std::string& path, const SafetensorsLayout& layout,
                     FileHeader header) {

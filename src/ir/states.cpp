@@ -73,13 +73,13 @@ constexpr StateDef kStates[] = {
     generated(kv_cache, "kv_cache", "kv_cache:"),
 };
 
-constexpr bool in_order() {
+constexpr bool states_in_order() {
   for (size_t i = 0; i < std::size(kStates); ++i) {
     if (kStates[i].use != static_cast<StateUse>(i)) return false;
   }
   return true;
 }
-static_assert(in_order());
+static_assert(states_in_order());
 
 constexpr std::string_view kGradient = "grad:", kNext = "next:", kNonfinite = "nonfinite:";
 

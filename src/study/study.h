@@ -16,7 +16,7 @@ enum class FigureScale : uint8_t { linear, logarithmic };  // of y
 struct Figure {
   std::string file;  // without its ending
   std::string title;
-  std::string x_title, y_title;  // with the units
+  std::string x_title = {}, y_title = {};  // with the units
   FigureScale scale = FigureScale::linear;
   bool has_dots = false;
   bool from_zero = false;

@@ -4,8 +4,8 @@
 namespace octet {
 namespace {
 
-constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                          "pad_token", "cls_token", "mask_token"};
+constexpr const char* kTemplateTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                           "pad_token", "cls_token", "mask_token"};
 
 // A token is text, or an object with its text as `content`.
 void take_token(const OrderedJson& config, const char* name, OrderedJson& tokens) {
@@ -20,7 +20,7 @@ void take_token(const OrderedJson& config, const char* name, OrderedJson& tokens
 
 OrderedJson special_tokens(const OrderedJson& config) {
   OrderedJson tokens = OrderedJson::object();
-  for (const char* name : kSpecialTokens) take_token(config, name, tokens);
+  for (const char* name : kTemplateTokens) take_token(config, name, tokens);
   return tokens;
 }
 

@@ -119,9 +119,10 @@ class Metadata {
   std::map<std::string, Value> values_;
 };
 
-class Reader {
+class GgufReader {
  public:
-  explicit Reader(const TokenizerFile& file) : path_(file.path), metadata_(file.bytes, file.path) {
+  explicit GgufReader(const TokenizerFile& file)
+      : path_(file.path), metadata_(file.bytes, file.path) {
     parts_.name = file.path;
     parts_.usual = SpecialText::parse;
   }
@@ -225,7 +226,7 @@ class Reader {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_gguf_vocabulary(const TokenizerFile& file) {
-  return bpe_tokenizer(Reader(file).read());
+  return bpe_tokenizer(GgufReader(file).read());
 }
 
 }  // namespace octet

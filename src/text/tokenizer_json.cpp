@@ -4,9 +4,9 @@
 namespace octet {
 namespace {
 
-class Reader {
+class TokenizerReader {
  public:
-  Reader(const TokenizerFile& file, const Json& json)
+  TokenizerReader(const TokenizerFile& file, const Json& json)
       : file_(file), path_(file.path), json_(json), model_(part("model")) {}
 
   BpeParts read() {
@@ -201,7 +201,7 @@ class Reader {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json) {
-  return bpe_tokenizer(Reader(file, json).read());
+  return bpe_tokenizer(TokenizerReader(file, json).read());
 }
 
 }  // namespace octet

@@ -13,9 +13,9 @@ std::string merges_beside(const TokenizerFile& file) {
   bad_tokenizer(file.path, "expected merges.txt or vocab.bpe beside the vocabulary, got neither");
 }
 
-class Reader {
+class MergesReader {
  public:
-  explicit Reader(const std::string& path) : path_(path) { parts_.name = path; }
+  explicit MergesReader(const std::string& path) : path_(path) { parts_.name = path; }
 
   void read_vocabulary(const Json& vocab) {
     for (const auto& [token, id] : vocab.items()) {
@@ -73,7 +73,7 @@ class Reader {
 std::unique_ptr<Tokenizer> read_vocab_and_merges(const TokenizerFile& file, const Json& vocab,
                                                  const TokenizerOptions& options) {
   const std::string merges = merges_beside(file);
-  Reader reader(file.path);
+  MergesReader reader(file.path);
   reader.read_vocabulary(vocab);
   reader.read_merges(merges, file.files.read_text(merges));
   BpeParts parts = reader.take();

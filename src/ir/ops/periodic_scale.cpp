@@ -10,13 +10,13 @@
 namespace octet::ops {
 namespace {
 
-constexpr std::string_view kName = "periodic_scale";
+constexpr std::string_view kScaleOpName = "periodic_scale";
 
 Results infer_periodic_scale(const Attrs& attrs, Types in) {
   const auto& a = std::get<PeriodicScaleAttrs>(attrs);
   kQuantScale.infer(a.q, in.first(1));
-  need_float(kName, "memory", in[1], {kScaleMemory});
-  if (a.period < 1) fail(kName, "period must be at least 1, got {}", a.period);
+  need_float(kScaleOpName, "memory", in[1], {kScaleMemory});
+  if (a.period < 1) fail(kScaleOpName, "period must be at least 1, got {}", a.period);
   return {real({}), in[1]};
 }
 
@@ -66,7 +66,7 @@ constexpr InplacePair kInplaceMemory[] = {
 }  // namespace
 
 constinit const OpDef kPeriodicScale = {.code = OpCode::periodic_scale,
-                                        .name = kName,
+                                        .name = kScaleOpName,
                                         .operands = PeriodicScale::operands,
                                         .results = PeriodicScale::results,
                                         .infer = infer_periodic_scale,

@@ -64,7 +64,7 @@ Values decompose_gradients(Builder& b, const Node& node) {
   return results;
 }
 
-constexpr InplacePair kInplaceHistory[] = {{Slot::next_history, Slot::history}};
+constexpr InplacePair kInplaceHistories[] = {{Slot::next_history, Slot::history}};
 
 }  // namespace
 
@@ -75,6 +75,6 @@ constinit const OpDef kGatedActGradQuantize = {.code = OpCode::gated_act_grad_qu
                                                .infer = infer_gradients,
                                                .attrs = default_attrs<GatedActQuantizeAttrs>,
                                                .decompose = decompose_gradients,
-                                               .inplace = kInplaceHistory};
+                                               .inplace = kInplaceHistories};
 
 }  // namespace octet::ops

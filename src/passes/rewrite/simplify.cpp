@@ -13,13 +13,13 @@
 namespace octet {
 namespace {
 
-const Node* producer(const Graph& graph, ValueId id) {
+const Node* source_node(const Graph& graph, ValueId id) {
   const NodeId node = id == kNoValue ? kNoNode : graph.values[static_cast<size_t>(id)].producer;
   return node == kNoNode ? nullptr : &graph.nodes[static_cast<size_t>(node)];
 }
 
 bool is_fill(const Graph& graph, ValueId id, double value) {
-  const Node* node = producer(graph, id);
+  const Node* node = source_node(graph, id);
   return node != nullptr && node->op == OpCode::fill &&
          std::get<FillAttrs>(node->attrs).value == value;
 }
@@ -70,7 +70,7 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
 
 // Two moves in a row are one; returns the attributes and operand of that one.
 std::optional<std::pair<Attrs, ValueId>> merged_move(const Graph& graph, const Node& node) {
-  const Node* inner = node.operands.size() == 1 ? producer(graph, node.in(Unary::x)) : nullptr;
+  const Node* inner = node.operands.size() == 1 ? source_node(graph, node.in(Unary::x)) : nullptr;
   if (inner == nullptr || inner->op != node.op) return std::nullopt;
   if (node.op == OpCode::reshape) return std::pair(node.attrs, inner->in(Unary::x));
   if (node.op != OpCode::transpose) return std::nullopt;

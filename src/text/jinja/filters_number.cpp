@@ -182,7 +182,7 @@ Value file_size(Runtime& runtime, const Value& self, Arguments& arguments) {
   return runtime.text("");
 }
 
-constexpr MethodRow kFilters[] = {
+constexpr MethodRow kNumberFilters[] = {
     {"int", to_integer},           {"float", to_real}, {"abs", absolute}, {"round", round},
     {"filesizeformat", file_size},
 };
@@ -190,7 +190,7 @@ constexpr MethodRow kFilters[] = {
 }  // namespace
 
 Filter find_number_filter(std::string_view name) {
-  return find_row(kFilters, name);
+  return find_row(kNumberFilters, name);
 }
 
 }  // namespace octet::jinja

@@ -127,7 +127,7 @@ Value groupby(Runtime& runtime, const Value& self, Arguments& arguments) {
   return runtime.list(std::move(groups));
 }
 
-constexpr MethodRow kFilters[] = {
+constexpr MethodRow kOrderFilters[] = {
     {"sort", sort},         {"dictsort", dictsort},  {"unique", unique},
     {"min", extreme<true>}, {"max", extreme<false>}, {"groupby", groupby},
 };
@@ -135,7 +135,7 @@ constexpr MethodRow kFilters[] = {
 }  // namespace
 
 Filter find_order_filter(std::string_view name) {
-  return find_row(kFilters, name);
+  return find_row(kOrderFilters, name);
 }
 
 }  // namespace octet::jinja

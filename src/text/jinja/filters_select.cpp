@@ -107,7 +107,7 @@ Value select(Runtime& runtime, const Value& self, Arguments& arguments) {
       });
 }
 
-constexpr MethodRow kFilters[] = {
+constexpr MethodRow kSelectFilters[] = {
     {"map", map},
     {"select", select<false, true>},
     {"reject", select<false, false>},
@@ -118,7 +118,7 @@ constexpr MethodRow kFilters[] = {
 }  // namespace
 
 Filter find_select_filter(std::string_view name) {
-  return find_row(kFilters, name);
+  return find_row(kSelectFilters, name);
 }
 
 }  // namespace octet::jinja

@@ -151,7 +151,7 @@ Value attr(Runtime& runtime, const Value& self, Arguments& arguments) {
   return attribute_of(runtime, self, name);
 }
 
-constexpr MethodRow kFilters[] = {
+constexpr MethodRow kSequenceFilters[] = {
     {"length", length_filter},
     {"count", length_filter},
     {"default", default_filter},
@@ -171,7 +171,7 @@ constexpr MethodRow kFilters[] = {
 }  // namespace
 
 Filter find_sequence_filter(std::string_view name) {
-  return find_row(kFilters, name);
+  return find_row(kSequenceFilters, name);
 }
 
 }  // namespace octet::jinja

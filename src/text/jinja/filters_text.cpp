@@ -208,7 +208,7 @@ Value tojson(Runtime& runtime, const Value& self, Arguments& arguments) {
   return runtime.text(to_json(runtime, self, style));
 }
 
-constexpr MethodRow kFilters[] = {
+constexpr MethodRow kTextFilters[] = {
     {"upper", as_method<kUpper>},
     {"lower", as_method<kLower>},
     {"capitalize", as_method<kCapitalize>},
@@ -232,7 +232,7 @@ constexpr MethodRow kFilters[] = {
 }  // namespace
 
 Filter find_text_filter(std::string_view name) {
-  return find_row(kFilters, name);
+  return find_row(kTextFilters, name);
 }
 
 }  // namespace octet::jinja

@@ -69,7 +69,7 @@ class Parser {
     bool with_namespace = false;
     bool is_explicit = false;  // in parentheses
     Conditional conditional = Conditional::allowed;
-    std::string_view end;  // a name that ends it
+    std::string_view end = {};  // a name that ends it
   };
   ExprPtr tuple(const TupleRules& rules);
   ExprPtr assign_target(bool with_namespace, std::string_view end = {});

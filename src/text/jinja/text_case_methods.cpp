@@ -52,7 +52,7 @@ std::string pad(Runtime& runtime, std::string_view text, int64_t width, Align al
 
 namespace {
 
-Value like(Runtime& runtime, const Value& self, std::string bytes) {
+Value changed(Runtime& runtime, const Value& self, std::string bytes) {
   return runtime.text(std::move(bytes), self.is_markup());
 }
 
@@ -60,7 +60,7 @@ template <std::string (*change)(std::string_view)>
 Value case_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound(runtime, arguments, "upper", {});
   runtime.charge(self.text().size() / 4);
-  return like(runtime, self, change(self.text()));
+  return changed(runtime, self, change(self.text()));
 }
 
 template <TextClass text_class>
@@ -76,7 +76,7 @@ Value pad_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound(runtime, arguments, "ljust", {"width", "fillchar"}, 1);
   const std::string fill = bound.has(1) ? bound.text(1) : " ";
   if (count_characters(fill) != 1) runtime.fail("expected one character to fill with");
-  return like(runtime, self, pad(runtime, self.text(), bound.integer(0, 0), align, fill));
+  return changed(runtime, self, pad(runtime, self.text(), bound.integer(0, 0), align, fill));
 }
 
 Value zfill(Runtime& runtime, const Value& self, Arguments& arguments) {
@@ -90,7 +90,7 @@ Value zfill(Runtime& runtime, const Value& self, Arguments& arguments) {
   }
   const int64_t width = bound.integer(0, 0);
   const int64_t rest = width < 0 ? 0 : width - static_cast<int64_t>(sign.size());
-  return like(runtime, self, sign + pad(runtime, digits, rest, Align::right, "0"));
+  return changed(runtime, self, sign + pad(runtime, digits, rest, Align::right, "0"));
 }
 
 Value expandtabs(Runtime& runtime, const Value& self, Arguments& arguments) {
@@ -109,10 +109,10 @@ Value expandtabs(Runtime& runtime, const Value& self, Arguments& arguments) {
     out += c;
     column = c == "\n" || c == "\r" ? 0 : column + 1;
   }
-  return like(runtime, self, std::move(out));
+  return changed(runtime, self, std::move(out));
 }
 
-constexpr MethodRow kMethods[] = {
+constexpr MethodRow kCaseMethods[] = {
     {"upper", case_method<to_upper>},
     {"lower", case_method<to_lower>},
     {"title", case_method<to_title>},
@@ -140,9 +140,9 @@ constexpr MethodRow kMethods[] = {
 }  // namespace
 
 Method find_text_case_method(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kMethods), std::end(kMethods),
+  const auto* row = std::find_if(std::begin(kCaseMethods), std::end(kCaseMethods),
                                  [&](const auto& r) { return r.name == name; });
-  return row == std::end(kMethods) ? nullptr : row->method;
+  return row == std::end(kCaseMethods) ? nullptr : row->method;
 }
 
 }  // namespace octet::jinja

@@ -181,7 +181,7 @@ Value count(Runtime& runtime, const Value& self, Arguments& arguments) {
   return n;
 }
 
-Value replace(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value replace_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   refuse_keywords(runtime, arguments, "replace");
   const Bound bound(runtime, arguments, "replace", {"old", "new", "count"}, 2);
   const auto part = [&](size_t i) {
@@ -193,7 +193,7 @@ Value replace(Runtime& runtime, const Value& self, Arguments& arguments) {
       replace_text(runtime, self.text(), part(0).text(), part(1).text(), bound.integer(2, -1)));
 }
 
-Value join(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value join_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   refuse_keywords(runtime, arguments, "join");
   const Bound bound(runtime, arguments, "join", {"iterable"}, 1);
   std::string joined;
@@ -221,7 +221,7 @@ Value remove_affix(Runtime& runtime, const Value& self, Arguments& arguments) {
   return like(runtime, self, text);
 }
 
-Value format(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value format_method(Runtime& runtime, const Value& self, Arguments& arguments) {
   return format_braces(runtime, self, arguments);
 }
 
@@ -236,7 +236,7 @@ Value format_map(Runtime& runtime, const Value& self, Arguments& arguments) {
   return format_braces(runtime, self, named);
 }
 
-constexpr MethodRow kMethods[] = {
+constexpr MethodRow kTextMethods[] = {
     {"strip", strip_method<Side::both>},
     {"lstrip", strip_method<Side::left>},
     {"rstrip", strip_method<Side::right>},
@@ -252,20 +252,20 @@ constexpr MethodRow kMethods[] = {
     {"index", search_method<Search::index>},
     {"rindex", search_method<Search::rindex>},
     {"count", count},
-    {"replace", replace},
-    {"join", join},
+    {"replace", replace_method},
+    {"join", join_method},
     {"removeprefix", remove_affix<true>},
     {"removesuffix", remove_affix<false>},
-    {"format", format},
+    {"format", format_method},
     {"format_map", format_map},
 };
 
 }  // namespace
 
 Method find_text_method(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kMethods), std::end(kMethods),
+  const auto* row = std::find_if(std::begin(kTextMethods), std::end(kTextMethods),
                                  [&](const auto& r) { return r.name == name; });
-  return row == std::end(kMethods) ? nullptr : row->method;
+  return row == std::end(kTextMethods) ? nullptr : row->method;
 }
 
 }  // namespace octet::jinja

@@ -170,7 +170,7 @@ LaunchFn prepare_column_sum(const NodeView& view, Context& context) {
       };
 }
 
-const Binding kBindings[] = {
+const Binding kElementwiseBindings[] = {
     {OpCode::add, all_wide, nullptr, prepare_binary},
     {OpCode::sub, all_wide, nullptr, prepare_binary},
     {OpCode::mul, all_wide, nullptr, prepare_binary},
@@ -193,7 +193,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> elementwise_bindings() {
-  return kBindings;
+  return kElementwiseBindings;
 }
 
 }  // namespace octet::cpu

@@ -50,12 +50,12 @@ LaunchFn gemm_prepare(const NodeView& view, Context& context) {
   };
 }
 
-const Binding kBindings[] = {{OpCode::gemm, gemm_applies, gemm_scratch, gemm_prepare}};
+const Binding kGemmBindings[] = {{OpCode::gemm, gemm_applies, gemm_scratch, gemm_prepare}};
 
 }  // namespace
 
 std::span<const Binding> gemm_bindings() {
-  return kBindings;
+  return kGemmBindings;
 }
 
 }  // namespace octet::cpu

@@ -194,7 +194,7 @@ LaunchFn prepare_cross_entropy_grad(const NodeView& view, Context& context) {
   };
 }
 
-const Binding kBindings[] = {
+const Binding kLayersBindings[] = {
     {OpCode::rope, rope_applies, nullptr, prepare_rope},
     {OpCode::attention, attention_applies, attention_scratch, prepare_attention},
     {OpCode::attention_grad, attention_applies, attention_grad_scratch, prepare_attention_grad},
@@ -207,7 +207,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> layer_bindings() {
-  return kBindings;
+  return kLayersBindings;
 }
 
 }  // namespace octet::cpu

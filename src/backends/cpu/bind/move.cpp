@@ -151,7 +151,7 @@ bool any_view(const NodeView&) {
   return true;
 }
 
-const Binding kBindings[] = {
+const Binding kMoveBindings[] = {
     {OpCode::cache_write, any_view, nullptr, prepare_cache_write},
     {OpCode::select, selects, nullptr, prepare_select},
     {OpCode::slice, moves, nullptr, prepare_slice},
@@ -164,7 +164,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> move_bindings() {
-  return kBindings;
+  return kMoveBindings;
 }
 
 }  // namespace octet::cpu

@@ -134,7 +134,7 @@ LaunchFn prepare_layer_norm_grad(const NodeView& view, Context& context) {
   });
 }
 
-const Binding kBindings[] = {
+const Binding kNormBindings[] = {
     {OpCode::rms_norm, plain_norm, nullptr, prepare_rms_norm},
     {OpCode::rms_norm, rms_norm_applies, forward_bytes, prepare_rms_norm},
     {OpCode::rms_norm_grad, plain_norm, plain_grad_bytes<RmsNormGrad::weight, 1>,
@@ -150,7 +150,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> norm_bindings() {
-  return kBindings;
+  return kNormBindings;
 }
 
 }  // namespace octet::cpu

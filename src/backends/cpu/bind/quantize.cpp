@@ -285,7 +285,7 @@ LaunchFn prepare_dequantize(const NodeView& view, Context& context) {
   };
 }
 
-const Binding kBindings[] = {
+const Binding kQuantizeBindings[] = {
     {OpCode::amax, amax_applies, amax_scratch, prepare_amax},
     {OpCode::quant_scale, scale_applies, nullptr, prepare_quant_scale},
     {OpCode::delayed_scale, delayed_applies, nullptr, prepare_delayed_scale},
@@ -302,7 +302,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> quantize_bindings() {
-  return kBindings;
+  return kQuantizeBindings;
 }
 
 }  // namespace octet::cpu

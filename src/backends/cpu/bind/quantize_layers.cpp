@@ -88,7 +88,7 @@ class Fused {
   int64_t history_;  // its length, 0 without one
 };
 
-LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
+LaunchFn prepare_rms_norm_quantize(const NodeView& view, Context& context) {
   const auto eps = static_cast<float>(view.attrs<NormQuantizeAttrs>().norm.eps);
   return [fused = Fused(view), eps, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
@@ -104,7 +104,7 @@ LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
   };
 }
 
-LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
+LaunchFn prepare_layer_norm_quantize(const NodeView& view, Context& context) {
   const auto eps = static_cast<float>(view.attrs<NormQuantizeAttrs>().norm.eps);
   return [fused = Fused(view), eps, shape = shape_of(view),
           &pool = context.pool](const LaunchArgs& args) {
@@ -134,7 +134,7 @@ LaunchFn prepare_gated_act(const NodeView& view, Context& context) {
       };
 }
 
-LaunchFn prepare_gelu(const NodeView& view, Context& context) {
+LaunchFn prepare_gelu_quantize(const NodeView& view, Context& context) {
   const GeluKind kind = view.attrs<GeluQuantizeAttrs>().act.kind;
   const UnaryOp op = kind == GeluKind::erf ? UnaryOp::gelu_erf : UnaryOp::gelu_tanh;
   return [fused = Fused(view), op, shape = shape_of(view),
@@ -145,17 +145,17 @@ LaunchFn prepare_gelu(const NodeView& view, Context& context) {
   };
 }
 
-const Binding kBindings[] = {
-    {OpCode::rms_norm_quantize, fused_applies, fused_bytes, prepare_rms_norm},
-    {OpCode::layer_norm_quantize, fused_applies, fused_bytes, prepare_layer_norm},
+const Binding kQuantizeLayersBindings[] = {
+    {OpCode::rms_norm_quantize, fused_applies, fused_bytes, prepare_rms_norm_quantize},
+    {OpCode::layer_norm_quantize, fused_applies, fused_bytes, prepare_layer_norm_quantize},
     {OpCode::gated_act_quantize, fused_applies, fused_bytes, prepare_gated_act},
-    {OpCode::gelu_quantize, fused_applies, fused_bytes, prepare_gelu},
+    {OpCode::gelu_quantize, fused_applies, fused_bytes, prepare_gelu_quantize},
 };
 
 }  // namespace
 
 std::span<const Binding> quantize_layer_bindings() {
-  return kBindings;
+  return kQuantizeLayersBindings;
 }
 
 }  // namespace octet::cpu

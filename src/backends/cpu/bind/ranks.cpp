@@ -143,7 +143,7 @@ LaunchFn prepare_sharded_norm(const NodeView& view, Context& context) {
   };
 }
 
-const Binding kBindings[] = {
+const Binding kRanksBindings[] = {
     {OpCode::take_shard, always, nullptr, prepare_take_shard},
     {OpCode::all_gather, always, gather_scratch, prepare_all_gather},
     {OpCode::reduce_scatter, always, reduce_scratch_bytes, prepare_reduce_scatter},
@@ -154,7 +154,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> rank_bindings() {
-  return kBindings;
+  return kRanksBindings;
 }
 
 }  // namespace octet::cpu

@@ -35,7 +35,7 @@ int64_t span_bytes(const NodeView& view, int n_threads) {
   return float_bytes(quantize_scratch(rows_of(view.out(GatedAct::y)), kGroup(view), n_threads));
 }
 
-LaunchFn prepare_gated(const NodeView& view, Context& context) {
+LaunchFn prepare_stored_gated(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), group = act_group(view), shape = rows_of(view.out(GatedAct::y)),
           &pool = context.pool](const LaunchArgs& args) {
     gated_silu_stored(
@@ -46,7 +46,7 @@ LaunchFn prepare_gated(const NodeView& view, Context& context) {
   };
 }
 
-LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
+LaunchFn prepare_stored_gated_grad(const NodeView& view, Context& context) {
   return with_amax_sink(view, [types = NodeTypes(view), group = act_group(view),
                                shape = rows_of(view.out(GatedActGrad::dgate)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
@@ -62,12 +62,12 @@ LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
   });
 }
 
-UnaryOp gelu_op(const NodeView& view) {
+UnaryOp stored_gelu_op(const NodeView& view) {
   return view.attrs<GeluAttrs>().kind == GeluKind::erf ? UnaryOp::gelu_erf : UnaryOp::gelu_tanh;
 }
 
-LaunchFn prepare_gelu(const NodeView& view, Context& context) {
-  return [op = gelu_op(view), types = NodeTypes(view), group = gelu_group(view),
+LaunchFn prepare_stored_gelu(const NodeView& view, Context& context) {
+  return [op = stored_gelu_op(view), types = NodeTypes(view), group = gelu_group(view),
           shape = rows_of(view.out(Gelu::y)), &pool = context.pool](const LaunchArgs& args) {
     unary_stored({op,
                   {types.operand(args, Gelu::x), types.operand(args, Gelu::x_scale), group},
@@ -77,8 +77,8 @@ LaunchFn prepare_gelu(const NodeView& view, Context& context) {
   };
 }
 
-LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
-  return with_amax_sink(view, [op = gelu_op(view), types = NodeTypes(view),
+LaunchFn prepare_stored_gelu_grad(const NodeView& view, Context& context) {
+  return with_amax_sink(view, [op = stored_gelu_op(view), types = NodeTypes(view),
                                group = gelu_group(view), shape = rows_of(view.out(GeluGrad::dx)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     unary_stored({op,
@@ -90,17 +90,17 @@ LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
   });
 }
 
-const Binding kBindings[] = {
-    {OpCode::gated_act, reads_codes, span_bytes<act_group>, prepare_gated},
-    {OpCode::gated_act_grad, reads_codes, span_bytes<act_group>, prepare_gated_grad},
-    {OpCode::gelu, reads_codes, span_bytes<gelu_group>, prepare_gelu},
-    {OpCode::gelu_grad, reads_codes, span_bytes<gelu_group>, prepare_gelu_grad},
+const Binding kStoredBindings[] = {
+    {OpCode::gated_act, reads_codes, span_bytes<act_group>, prepare_stored_gated},
+    {OpCode::gated_act_grad, reads_codes, span_bytes<act_group>, prepare_stored_gated_grad},
+    {OpCode::gelu, reads_codes, span_bytes<gelu_group>, prepare_stored_gelu},
+    {OpCode::gelu_grad, reads_codes, span_bytes<gelu_group>, prepare_stored_gelu_grad},
 };
 
 }  // namespace
 
 std::span<const Binding> stored_bindings() {
-  return kBindings;
+  return kStoredBindings;
 }
 
 }  // namespace octet::cpu

@@ -211,7 +211,7 @@ LaunchFn prepare_store(const NodeView& view, Context& context) {
       };
 }
 
-const Binding kBindings[] = {
+const Binding kUpdateBindings[] = {
     {OpCode::global_norm, gradients_are_wide, norm_scratch, prepare_global_norm},
     {OpCode::store_scaled, store_applies, nullptr, prepare_store},
     {OpCode::any_of, [](const NodeView&) { return true; }, nullptr, prepare_any_of},
@@ -222,7 +222,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> update_bindings() {
-  return kBindings;
+  return kUpdateBindings;
 }
 
 }  // namespace octet::cpu

@@ -15,7 +15,7 @@ namespace octet::cpu {
 namespace {
 
 constexpr int64_t kPackDepth = 512, kPackRows = 64;
-constexpr int64_t kSliceBytes = int64_t{16} << 20;  // of one packed operand at a time
+constexpr int64_t kPackedSliceBytes = int64_t{16} << 20;  // of one packed operand at a time
 // Rows of codes are decoded tile by tile where they are multiplied, as long as a tile and its
 // factor stay in the second-level cache.
 constexpr int64_t kRowTileBytes = int64_t{1} << 20;
@@ -81,7 +81,7 @@ std::optional<DotOrder> few_rows_order(const GemmSpec& spec, Dtype compute) {
 }
 
 // A run of output rows or columns, cut in tiles of one size and a smaller last one.
-struct Cut {
+struct Slices {
   int64_t size = 0, tile = 1;
   int64_t count() const { return ceil_div(size, tile); }
   int64_t begin(int64_t i) const { return i * tile; }
@@ -124,7 +124,7 @@ struct Place {
 struct Gemm::State {
   GemmSpec spec;
   Dtype compute = Dtype::f32;
-  Cut rows, cols;
+  Slices rows, cols;
   int64_t k_padded = 0;
   int64_t slice_rows = 0, slice_cols = 0;  // how many tiles of A and B are packed at a time
   bool pack_a = false;
@@ -205,10 +205,10 @@ void Gemm::State::choose_packing() {
   const int64_t tile_bytes = a_row_bytes() * rows.tile;
   decode_tiles = direct_a && as_it_lies && tile_bytes <= kRowTileBytes;
   pack_a = !decode_tiles && !(as_it_lies && spec.a == compute && spec.a_stride == k_padded);
-  slice_cols = std::clamp<int64_t>(kSliceBytes / b_tile_bytes(), 1, cols.count());
+  slice_cols = std::clamp<int64_t>(kPackedSliceBytes / b_tile_bytes(), 1, cols.count());
   slice_rows = rows.count();
   if (pack_a) {
-    slice_rows = std::clamp<int64_t>(kSliceBytes / tile_bytes, 1, rows.count());
+    slice_rows = std::clamp<int64_t>(kPackedSliceBytes / tile_bytes, 1, rows.count());
     a_bytes = static_cast<size_t>(tile_bytes * slice_rows);
   }
   if (decode_tiles) row_tile_bytes = kTileNumberBytes + static_cast<size_t>(tile_bytes);

@@ -23,7 +23,7 @@ void fake_quantize(const Quantizer& quantizer, RowShape shape, const float* x, f
     for (int64_t r = begin; r < end; ++r) {
       for (int64_t c = 0; c < shape.cols; c += group) {
         const int64_t first = r * shape.cols + c, n = std::min(group, shape.cols - c);
-        const Amax all = octet::amax(std::span(x + first, static_cast<size_t>(n)));
+        const octet::Amax all = octet::amax(std::span(x + first, static_cast<size_t>(n)));
         const float scale = scale_from_amax(quantizer, all.value), inv_scale = 1.0f / scale;
         for (int64_t i = first; i < first + n; i += kPiece) {
           const auto n_piece = static_cast<size_t>(std::min(kPiece, first + n - i));

@@ -12,7 +12,7 @@ bool has_documents(const NodeView& view) {
   return view.has(gradient ? SlotId{AttentionGrad::doc_starts} : SlotId{Attention::doc_starts});
 }
 
-AttentionParams params_of(const NodeView& view) {
+AttentionParams attention_params(const NodeView& view) {
   const auto& a = view.attrs<AttentionAttrs>();
   AttentionParams p;
   p.batch = a.batch;
@@ -42,42 +42,42 @@ bool applies(const NodeView& view) {
 }
 
 // What the kernel's name tells beside its types.
-std::string_view variant(const NodeView& view) {
-  const AttentionParams p = params_of(view);
+std::string_view attention_variant(const NodeView& view) {
+  const AttentionParams p = attention_params(view);
   if (p.capacity > 0) return p.window > 0 ? "cached window" : "cached";
   if (p.documents) return p.window > 0 ? "documents window" : "documents";
   return p.window > 0 ? "window" : "";
 }
 
 int64_t forward_scratch(const NodeView& view) {
-  const AttentionParams p = params_of(view);
+  const AttentionParams p = attention_params(view);
   return p.capacity > 0 ? 0 : attention_scratch_bytes(p);
 }
 int64_t backward_scratch(const NodeView& view) {
-  return attention_grad_scratch_bytes(params_of(view));
+  return attention_grad_scratch_bytes(attention_params(view));
 }
 int64_t backward_deterministic_bytes(const NodeView& view) {
-  return attention_dp_bytes(params_of(view));
+  return attention_dp_bytes(attention_params(view));
 }
 
 KernelSpec forward_spec(const NodeView& view) {
-  const AttentionParams p = params_of(view);
+  const AttentionParams p = attention_params(view);
   return make_spec(p.capacity > 0 ? KernelId::attention_cached : KernelId::attention, p);
 }
 KernelSpec backward_spec(const NodeView& view) {
-  return make_spec(KernelId::attention_grad, params_of(view));
+  return make_spec(KernelId::attention_grad, attention_params(view));
 }
 
-const Binding kBindings[] = {
-    {OpCode::attention, applies, forward_scratch, forward_spec, nullptr, variant},
+const Binding kAttentionBindings[] = {
+    {OpCode::attention, applies, forward_scratch, forward_spec, nullptr, attention_variant},
     {OpCode::attention_grad, applies, backward_scratch, backward_spec, backward_deterministic_bytes,
-     variant},
+     attention_variant},
 };
 
 }  // namespace
 
 std::span<const Binding> attention_bindings() {
-  return kBindings;
+  return kAttentionBindings;
 }
 
 }  // namespace octet::cuda

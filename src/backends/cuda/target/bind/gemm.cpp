@@ -14,7 +14,7 @@ GemmBlocks blocks_of(int64_t rows, int64_t cols) {
   return {static_cast<int32_t>(std::min(rows, most)), static_cast<int32_t>(std::min(cols, most))};
 }
 
-GemmParams params_of(const NodeView& view) {
+GemmParams gemm_params(const NodeView& view) {
   const auto& attrs = view.attrs<GemmAttrs>();
   const Shape& a = view.in(Gemm::a).shape;
   const Shape& y = view.out(Gemm::y).shape;
@@ -49,7 +49,7 @@ bool scale_applies(const GemmBlocks& blocks, Dtype scales) {
 
 // Factors of one wide type, or two of codes with their scales; addend and result are wide.
 bool gemm_applies(const NodeView& view) {
-  const GemmParams p = params_of(view);
+  const GemmParams p = gemm_params(view);
   if (mixes_types(p)) return has_few_rows(p) && is_wide_or_half(p.y);
   const bool factors =
       (is_wide_or_half(p.a) && p.a == p.b) || (is_gemm_operand(p.a) && is_gemm_operand(p.b));
@@ -60,36 +60,36 @@ bool gemm_applies(const NodeView& view) {
 }
 
 // What is done beside the product itself.
-std::string_view variant(const NodeView& view) {
-  const GemmParams p = params_of(view);
+std::string_view gemm_variant(const NodeView& view) {
+  const GemmParams p = gemm_params(view);
   if (has_few_rows(p)) return "few rows";
   if (has_blocks(p)) return may_run_in_blocks(p) ? "blocks" : "decoded blocks";
   return has_own_sums(p) ? "own sums" : "";
 }
 
 int64_t gemm_scratch(const NodeView& view) {
-  return gemm_scratch_bytes(params_of(view));
+  return gemm_scratch_bytes(gemm_params(view));
 }
 
 KernelSpec gemm_spec(const NodeView& view) {
-  return make_spec(KernelId::gemm, params_of(view));
+  return make_spec(KernelId::gemm, gemm_params(view));
 }
 
 bool may_join(const NodeView& view) {
-  return has_few_rows(params_of(view));
+  return has_few_rows(gemm_params(view));
 }
 
-const Binding kBindings[] = {{.op = OpCode::gemm,
-                              .applies = gemm_applies,
-                              .scratch_bytes = gemm_scratch,
-                              .spec = gemm_spec,
-                              .variant = variant,
-                              .may_join = may_join}};
+const Binding kGemmBindings[] = {{.op = OpCode::gemm,
+                                  .applies = gemm_applies,
+                                  .scratch_bytes = gemm_scratch,
+                                  .spec = gemm_spec,
+                                  .variant = gemm_variant,
+                                  .may_join = may_join}};
 
 }  // namespace
 
 std::span<const Binding> gemm_bindings() {
-  return kBindings;
+  return kGemmBindings;
 }
 
 }  // namespace octet::cuda

@@ -63,7 +63,7 @@ KernelSpec cross_entropy_grad_spec(const NodeView& view) {
   return make_spec(KernelId::cross_entropy_grad, cross_entropy_params(view));
 }
 
-const Binding kBindings[] = {
+const Binding kLossBindings[] = {
     {OpCode::embedding, lookup_applies, nullptr, embedding_spec},
     {OpCode::embedding_grad, lookup_applies, embedding_grad_scratch, embedding_grad_spec},
     {OpCode::gather, lookup_applies, nullptr, embedding_spec},
@@ -75,7 +75,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> loss_bindings() {
-  return kBindings;
+  return kLossBindings;
 }
 
 }  // namespace octet::cuda

@@ -245,7 +245,7 @@ KernelSpec cache_write_spec(const NodeView& view) {
   return make_spec(KernelId::cache_write, p);
 }
 
-const Binding kBindings[] = {
+const Binding kMoveBindings[] = {
     {OpCode::neg, element_applies, nullptr, element_spec},
     {OpCode::abs, element_applies, nullptr, element_spec},
     {OpCode::sign, element_applies, nullptr, element_spec},
@@ -289,7 +289,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> move_bindings() {
-  return kBindings;
+  return kMoveBindings;
 }
 
 }  // namespace octet::cuda

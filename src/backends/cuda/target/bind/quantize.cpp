@@ -205,7 +205,7 @@ KernelSpec dequantize_spec(const NodeView& view) {
   return make_spec(KernelId::dequantize, p);
 }
 
-const Binding kBindings[] = {
+const Binding kQuantizeBindings[] = {
     {OpCode::amax, amax_applies, amax_scratch, amax_spec},
     {OpCode::any_of, always, nullptr, any_of_spec},
     {OpCode::quant_scale, scale_applies, nullptr, scale_spec},
@@ -224,7 +224,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> quantize_bindings() {
-  return kBindings;
+  return kQuantizeBindings;
 }
 
 }  // namespace octet::cuda

@@ -31,12 +31,12 @@ bool norm_applies(const NodeView& view) {
 }
 
 // Of one rank alone: a sum that others do not read.
-int64_t norm_scratch(const NodeView& view) {
+int64_t sharded_norm_scratch(const NodeView& view) {
   return view.attrs<CollectiveAttrs>().ranks == 1 ? kSumBytes : 0;
 }
 
 // The other ranks' parts of this rank's sum.
-int64_t reduce_scratch(const NodeView& view) {
+int64_t sum_scratch(const NodeView& view) {
   const TensorType& x = view.in(Reduce::x);
   const int64_t ranks = view.attrs<CollectiveAttrs>().ranks;
   return (ranks - 1) * shard_elems(x.n_elems(), ranks) * dtype_bytes(x.dtype);
@@ -67,7 +67,7 @@ KernelSpec all_gather_spec(const NodeView& view) {
 }
 
 // `first` of a reduce_scatter is this rank's, which the module knows: -1 stands for it.
-KernelSpec reduce_spec(const NodeView& view) {
+KernelSpec sum_spec(const NodeView& view) {
   RankParams p = params_of(view, view.attrs<CollectiveAttrs>().ranks, view.in(Reduce::x));
   if (is_max(view)) return make_spec(KernelId::max_of_ranks, p);
   p.into = view.has(Reduce::into);
@@ -75,7 +75,7 @@ KernelSpec reduce_spec(const NodeView& view) {
   return make_spec(KernelId::reduce_ranks, p);
 }
 
-KernelSpec norm_spec(const NodeView& view) {
+KernelSpec sharded_norm_spec(const NodeView& view) {
   std::vector<int64_t> gradients;
   for (size_t i = 1; i < view.node.operands.size(); ++i) {
     gradients.push_back(view.in(i).n_elems());
@@ -86,7 +86,7 @@ KernelSpec norm_spec(const NodeView& view) {
   return make_spec(KernelId::sharded_norm, params, gradients);
 }
 
-const Binding kBindings[] = {
+const Binding kRanksBindings[] = {
     {OpCode::take_shard, [](const NodeView&) { return true; }, nullptr, take_shard_spec},
     {.op = OpCode::all_gather,
      .applies = few_ranks,
@@ -95,17 +95,17 @@ const Binding kBindings[] = {
      .has_finish = true},
     {.op = OpCode::reduce_scatter,
      .applies = reduces,
-     .scratch_bytes = reduce_scratch,
-     .spec = reduce_spec,
+     .scratch_bytes = sum_scratch,
+     .spec = sum_spec,
      .has_finish = true},
-    {OpCode::all_reduce, reduces, nullptr, reduce_spec},
-    {OpCode::sharded_norm, norm_applies, norm_scratch, norm_spec},
+    {OpCode::all_reduce, reduces, nullptr, sum_spec},
+    {OpCode::sharded_norm, norm_applies, sharded_norm_scratch, sharded_norm_spec},
 };
 
 }  // namespace
 
 std::span<const Binding> rank_bindings() {
-  return kBindings;
+  return kRanksBindings;
 }
 
 }  // namespace octet::cuda

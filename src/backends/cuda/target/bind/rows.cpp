@@ -38,12 +38,12 @@ bool norm_grad_applies(const NodeView& view) {
          (!is_centred(view) || view.in_is(LayerNormGrad::mean, {Dtype::f32}));
 }
 
-int64_t amax_scratch(const NodeView& view) {
+int64_t own_amax_scratch(const NodeView& view) {
   return emits_amax(view.node.attrs) ? amax_arg_scratch_bytes() : 0;
 }
 
 int64_t norm_grad_scratch(const NodeView& view) {
-  const int64_t maxima = amax_scratch(view);
+  const int64_t maxima = own_amax_scratch(view);
   if (!view.has(weight_at(view))) return maxima;
   const auto [rows, cols] = rows_of(view.in(RmsNormGrad::x));
   return maxima + norm_grad_scratch_bytes(rows, cols, is_centred(view) ? 2 : 1);
@@ -184,12 +184,12 @@ int64_t column_sum_scratch(const NodeView& view) {
 const Binding kRest[] = {
     {OpCode::rms_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
     {OpCode::layer_norm_grad, norm_grad_applies, norm_grad_scratch, norm_grad_spec},
-    {OpCode::gated_act_grad, gradient_applies, amax_scratch, act_grad_spec},
-    {OpCode::gelu_grad, gradient_applies, amax_scratch, act_grad_spec},
+    {OpCode::gated_act_grad, gradient_applies, own_amax_scratch, act_grad_spec},
+    {OpCode::gelu_grad, gradient_applies, own_amax_scratch, act_grad_spec},
     {OpCode::gated_act_grad_quantize, grad_codes_apply, grad_codes_scratch, grad_codes_spec},
     {.op = OpCode::rope,
      .applies = rope_applies,
-     .scratch_bytes = amax_scratch,
+     .scratch_bytes = own_amax_scratch,
      .spec = rope_spec,
      .may_join = rope_may_join},
     {OpCode::bias_add, bias_applies, nullptr, bias_spec},

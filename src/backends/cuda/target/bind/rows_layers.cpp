@@ -126,7 +126,7 @@ int64_t layer_scratch(const NodeView& view) {
              : layer_scratch_bytes(norm ? rows_of(view.in(RmsNorm::x)).rows : 0);
 }
 
-const Binding kBindings[] = {
+const Binding kRowsLayersBindings[] = {
     {OpCode::rms_norm, layer_applies, nullptr, layer_spec},
     {OpCode::rms_norm_quantize, layer_applies, layer_scratch, layer_spec},
     {OpCode::layer_norm, layer_applies, nullptr, layer_spec},
@@ -140,7 +140,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> row_layer_bindings() {
-  return kBindings;
+  return kRowsLayersBindings;
 }
 
 }  // namespace octet::cuda

@@ -90,7 +90,7 @@ KernelSpec store_spec(const NodeView& view) {
   return make_spec(KernelId::store_scaled, p);
 }
 
-const Binding kBindings[] = {
+const Binding kUpdateBindings[] = {
     {OpCode::global_norm, gradients_are_wide, norm_scratch, norm_spec},
     {OpCode::adamw_step, adamw_applies, nullptr, adamw_spec},
     {OpCode::store_scaled, store_applies, nullptr, store_spec},
@@ -99,7 +99,7 @@ const Binding kBindings[] = {
 }  // namespace
 
 std::span<const Binding> update_bindings() {
-  return kBindings;
+  return kUpdateBindings;
 }
 
 }  // namespace octet::cuda
