@@ -13,6 +13,7 @@ namespace octet {
 struct NodeView {
   const Graph& graph;
   const Node& node;
+  int capability = 0;  // of the GPU that runs it, 10 major + minor; 0: none, or not known
 
   // By slot: whether an operand or result is there, and its type.
   bool has(size_t operand) const { return node.in(operand) != kNoValue; }

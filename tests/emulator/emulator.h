@@ -332,6 +332,10 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   return cudaSuccess;
 }
 template <typename... Params>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(Params...)) {
+  return cudaSuccess;
+}
+template <typename... Params>
 cudaError_t cudaFuncSetAttribute(void (*)(Params...), cudaFuncAttribute, int) {
   return cudaSuccess;
 }

@@ -19,6 +19,12 @@ cudaError_t give(void** address, size_t bytes) {
   return *address == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
+// 10 major + minor of what is emulated; OCTET_EMULATED_CAPABILITY names another than Hopper.
+int capability() {
+  const char* named = std::getenv("OCTET_EMULATED_CAPABILITY");
+  return named == nullptr ? 90 : std::atoi(named);
+}
+
 // Launches and copies that wait to be replayed.
 using Recording = std::vector<std::function<void()>>;
 Recording* g_recording = nullptr;
@@ -76,15 +82,18 @@ EMULATED(cudaGetDeviceProperties, cudaDeviceProp* to, int) {
   *to = {};
   std::strcpy(to->name, "emulated on the CPU");
   to->totalGlobalMem = kMemoryBytes;
-  to->major = 9;
+  to->major = capability() / 10;
+  to->minor = capability() % 10;
   to->multiProcessorCount = 3;
   to->l2CacheSize = 1 << 20;
   return cudaSuccess;
 }
 EMULATED(cudaDeviceGetAttribute, int* value, cudaDeviceAttr what, int) {
-  *value = what == cudaDevAttrComputeCapabilityMajor ? 9
-           : what == cudaDevAttrMultiProcessorCount  ? 3
-                                                     : 0;
+  const bool has_little = capability() == 89 || capability() >= 120;
+  *value = what == cudaDevAttrComputeCapabilityMajor         ? capability() / 10
+           : what == cudaDevAttrMultiProcessorCount          ? 3
+           : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? (has_little ? 99 : 163) << 10
+                                                             : 0;
   return cudaSuccess;
 }
 EMULATED(cudaDeviceGetStreamPriorityRange, int* least, int* greatest) {

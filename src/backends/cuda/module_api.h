@@ -20,8 +20,10 @@ struct OctetCudaInfo {
   char name[128];
   int64_t memory_bytes, free_bytes, l2_bytes;
   int32_t sm_major, sm_minor, n_sm;
+  int32_t has_code;         // 1: the module was built for this GPU
   int32_t driver, runtime;  // 13000 for 13.0
-  char blas[32];            // version of cuBLASLt, "13.1.0"
+  int32_t reserved;
+  char blas[32];  // version of cuBLASLt, "13.1.0"
 };
 
 // A library that the module can do without.

@@ -41,6 +41,7 @@ void describe(OctetCudaInfo& info) {
   info.sm_major = properties.major;
   info.sm_minor = properties.minor;
   info.n_sm = properties.multiProcessorCount;
+  info.has_code = has_code_for_device() ? 1 : 0;
   check(cudaDriverGetVersion(&info.driver), "driver version");
   check(cudaRuntimeGetVersion(&info.runtime), "runtime version");
   const size_t blas = cublasLtGetVersion();

@@ -25,8 +25,8 @@ struct GemmParams {
   bool tf32 = false;             // of f32 products: factors rounded to TF32
   Dtype a_scales = Dtype::f32, b_scales = Dtype::f32;
   bool has_scale_a = false, has_scale_b = false;
-  bool b_is_constant = false;  // nothing that runs beside or before writes b
-  int8_t reserved[2] = {};
+  bool b_is_constant = false;                   // nothing that runs beside or before writes b
+  bool fp8_products = true, fp8_blocks = true;  // of the device: target/architecture.h
   int64_t lda = 0;  // of a transposed a: elements from a row to the next; 0: m
 };
 

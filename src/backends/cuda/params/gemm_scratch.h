@@ -1,11 +1,12 @@
 // What a product needs beside its operands: one formula for the plan and for the kernel.
 //
-// FP8 products run as they are where the library takes them: e4m3 x e4m3, e4m3 x e5m2 and e5m2 x
-// e4m3, both factors K-major, m, n and k multiples of 16. So do those with scales of 128 elements
-// along k, or of 128 x 128, one factor at least of the former kind; what is not K-major is turned
-// before. Every other product of codes decodes both factors into scratch, to BF16, or to FP16 for a
-// result of that type: exact, but with blocks. Where the addend's type is not the result's, or the
-// library does not round to the result's, sums are f32 in scratch, in runs of rows.
+// FP8 products run as they are where the device and the library take them: e4m3 x e4m3, e4m3 x e5m2
+// and e5m2 x e4m3, both factors K-major, m, n and k multiples of 16. So do those with scales of 128
+// elements along k, or of 128 x 128, one factor at least of the former kind; what is not K-major is
+// turned before. Every other product of codes decodes both factors into scratch, to BF16, or to
+// FP16 for a result of that type: exact, but with blocks. Where the addend's type is not the
+// result's, or the library does not round to the result's, sums are f32 in scratch, in runs of
+// rows.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ constexpr bool fp8_pair(const GemmParams& p) {
          p.m % 16 == 0 && p.n % 16 == 0 && p.k % 16 == 0;
 }
 constexpr bool runs_in_fp8(const GemmParams& p) {
-  return !has_blocks(p) && fp8_pair(p) && !p.trans_a && p.trans_b;
+  return p.fp8_products && !has_blocks(p) && fp8_pair(p) && !p.trans_a && p.trans_b;
 }
 
 // A wide factor and codes with one scale: multiplied as they are where there are few rows.
@@ -74,8 +75,9 @@ constexpr bool is_square(const GemmBlocks& blocks) {
 }
 constexpr bool may_run_in_blocks(const GemmParams& p) {
   const bool line_a = is_line(p.a_blocks, !p.trans_a), line_b = is_line(p.b_blocks, p.trans_b);
-  return fp8_pair(p) && !adds_another_type(p) && (line_a || is_square(p.a_blocks)) &&
-         (line_b || is_square(p.b_blocks)) && (line_a || line_b);
+  return p.fp8_blocks && fp8_pair(p) && !adds_another_type(p) &&
+         (line_a || is_square(p.a_blocks)) && (line_b || is_square(p.b_blocks)) &&
+         (line_a || line_b);
 }
 
 constexpr int64_t aligned_bytes(int64_t bytes) {

@@ -48,7 +48,8 @@ Backend make_backend(const BackendOptions& options) {
   auto device = std::make_unique<CudaDevice>(module, open, backend.pool->n_threads());
   backend.catalogue =
       std::make_unique<CudaCatalogue>(CatalogueOptions{.deterministic = options.deterministic,
-                                                       .machine = machine_of(*device, options)},
+                                                       .machine = machine_of(*device, options),
+                                                       .capability = device->capability()},
                                       module);
   backend.device = std::move(device);
   return backend;
@@ -58,8 +59,8 @@ Backend make_plan_backend(const PlanBackendOptions& options) {
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(options.n_threads);
   backend.device = std::make_unique<PlanDevice>();
-  backend.catalogue =
-      std::make_unique<CudaCatalogue>(CatalogueOptions{.deterministic = options.deterministic});
+  backend.catalogue = std::make_unique<CudaCatalogue>(CatalogueOptions{
+      .deterministic = options.deterministic, .machine = {}, .capability = options.capability});
   return backend;
 }
 

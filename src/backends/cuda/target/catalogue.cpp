@@ -64,7 +64,7 @@ void read_code(const std::string& text, uint64_t (&code)[8]) {
 }  // namespace
 
 std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node& node) const {
-  const NodeView view{graph, node};
+  const NodeView view{graph, node, options_.capability};
   const Binding* binding = find_binding(view);
   if (binding == nullptr) return std::nullopt;
   return KernelChoice{
@@ -77,7 +77,7 @@ std::optional<KernelChoice> CudaCatalogue::choose(const Graph& graph, const Node
 }
 
 LaunchFn CudaCatalogue::prepare(const Graph& graph, const Node& node) {
-  const NodeView view{graph, node};
+  const NodeView view{graph, node, options_.capability};
   const Binding* binding = find_binding(view);
   if (binding == nullptr)
     throw Error(ErrorCode::internal, "[cuda] no kernel for {}", op_def(node.op).name);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/cuda/params/gemm_scratch.h"
+#include "backends/cuda/target/architecture.h"
 #include "backends/cuda/target/module.h"
 #include "plan/catalogue.h"
 
@@ -16,6 +17,7 @@ struct CatalogueOptions {
   bool deterministic = false;  // scratch for kernels whose results repeat; the module's are chosen
                                // when it is opened
   std::string machine = {};    // see MeasuredChoices
+  int capability = kPlannedCapability;
 };
 
 class CudaCatalogue : public Catalogue {

@@ -1,5 +1,6 @@
 #include "backends/cuda/target/device.h"
 
+#include "backends/cuda/target/architecture.h"
 #include "base/error.h"
 
 namespace octet::cuda {
@@ -48,10 +49,15 @@ CudaDevice::CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& o
                        int n_threads)
     : module_(std::move(module)), n_threads_(n_threads) {
   module_->check(module_->api().open(&options, &info_));
-  if (info_.sm_major < 9)
+  if (find_architecture(capability()) == nullptr)
     throw Error(ErrorCode::device,
-                "[cuda] expected a GPU of compute capability 9.0, got {} ({}.{})", info_.name,
-                info_.sm_major, info_.sm_minor);
+                "[cuda] expected a GPU of compute capability 8.0 or later, got {} ({}.{})",
+                info_.name, info_.sm_major, info_.sm_minor);
+  if (info_.has_code == 0)
+    throw Error(ErrorCode::device,
+                "[cuda] expected a module built for {} ({}.{}), got one without code for it: "
+                "OCTET_CUDA_ARCH={}{} make cuda",
+                info_.name, info_.sm_major, info_.sm_minor, info_.sm_major, info_.sm_minor);
 }
 
 DeviceInfo CudaDevice::info() const {

@@ -38,6 +38,7 @@ class CudaDevice : public Device {
   std::vector<DeviceLibrary> libraries() override;
 
   const OctetCudaInfo& details() const { return info_; }
+  int capability() const { return 10 * info_.sm_major + info_.sm_minor; }
 
  private:
   std::shared_ptr<Module> module_;

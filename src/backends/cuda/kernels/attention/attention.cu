@@ -45,7 +45,7 @@ class Backward : public Prepared {
                               .dk = args.results[S::dk],
                               .dv = args.results[S::dv],
                               .delta = static_cast<float*>(args.scratch)};
-    const bool tensor = tensor_cores_take(p_, {x.dout, x.q, x.k, x.v, x.dq, x.dk, x.dv});
+    const bool tensor = tensor_gradient_takes(p_, {x.dout, x.q, x.k, x.v, x.dq, x.dk, x.dv});
     (tensor ? tensor_attention_grad : plain_attention_grad)(p_, x, args.stream);
   }
 

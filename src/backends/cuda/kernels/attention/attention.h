@@ -32,6 +32,9 @@ void plain_attention_grad(const AttentionParams& p, const AttentionBackward& x,
 // On tensor cores, also over a KV cache: bf16 and fp16 of head sizes that are multiples of 8 up to
 // 128, every address a multiple of 16. P and dS are rounded to that type for their products.
 bool tensor_cores_take(const AttentionParams& p, std::initializer_list<const void*> addresses);
+// Whether the device's blocks also have the shared memory that the gradient wants (104 KB for heads
+// of 128; 99 KB are there on compute capability 8.9 and 12.0).
+bool tensor_gradient_takes(const AttentionParams& p, std::initializer_list<const void*> addresses);
 void tensor_attention(const AttentionParams& p, const AttentionForward& x, cudaStream_t stream);
 void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                            cudaStream_t stream);

@@ -1,5 +1,7 @@
 // Attention backward on tensor cores: one kernel owns queries and makes dq, one owns keys and makes
 // dk and dv. Both make the softmax again from its log-sum-exp.
+#include <algorithm>
+
 #include "backends/cuda/kernels/attention/attention_tensor.cuh"
 #include "backends/cuda/kernels/common/fast_math.cuh"
 
@@ -244,22 +246,45 @@ __global__ void __launch_bounds__(kThreads, 2)
   store_rows<T, D, 1>(p, {x.dv, kv_head, first + own}, sum_v, {{1, 1}}, v + own * kRowLength<D>);
 }
 
+template <int D>
+constexpr size_t kQueryBytes = rows_bytes<D>(2 * kQueries + 4 * kKeys);
+template <int D>
+constexpr size_t kKeyBytes = rows_bytes<D>(2 * kOwnKeys + 4 * kTileQueries);
+
 template <Dtype T, int D>
 void launch(const AttentionParams& p, const AttentionBackward& x, cudaStream_t stream) {
   const int64_t q_tiles = ceil_div(p.seq, kQueries), kv_tiles = ceil_div(p.seq, kOwnKeys);
   const unsigned q_blocks = attention_blocks(p, p.heads, q_tiles);
   const unsigned kv_blocks = attention_blocks(p, p.kv_heads, kv_tiles);
-  constexpr size_t kQueryBytes = rows_bytes<D>(2 * kQueries + 4 * kKeys);
-  constexpr size_t kKeyBytes = rows_bytes<D>(2 * kOwnKeys + 4 * kTileQueries);
-  allow_shared(backward_q<T, D>, kQueryBytes);
-  allow_shared(backward_kv<T, D>, kKeyBytes);
+  allow_shared(backward_q<T, D>, kQueryBytes<D>);
+  allow_shared(backward_kv<T, D>, kKeyBytes<D>);
   row_deltas<T, D><<<static_cast<unsigned>(ceil_div(attention_rows(p) * (D / 8), kThreads)),
                      kThreads, 0, stream>>>(p, x);
-  backward_q<T, D><<<q_blocks, kThreads, kQueryBytes, stream>>>(p, x, q_tiles);
-  backward_kv<T, D><<<kv_blocks, kThreads, kKeyBytes, stream>>>(p, x, kv_tiles);
+  backward_q<T, D><<<q_blocks, kThreads, kQueryBytes<D>, stream>>>(p, x, q_tiles);
+  backward_kv<T, D><<<kv_blocks, kThreads, kKeyBytes<D>, stream>>>(p, x, kv_tiles);
+}
+
+// Dynamic shared memory that a block may have.
+size_t most_shared() {
+  static const size_t bytes = [] {
+    int device = 0, most = 0;
+    check(cudaGetDevice(&device), "the device");
+    check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          "the device's shared memory");
+    return static_cast<size_t>(most);
+  }();
+  return bytes;
 }
 
 }  // namespace
+
+bool tensor_gradient_takes(const AttentionParams& p, std::initializer_list<const void*> addresses) {
+  if (!tensor_cores_take(p, addresses)) return false;
+  size_t wanted = 0;
+  visit_tensor_kernel(p,
+                      [&]<Dtype T, int D>() { wanted = std::max(kQueryBytes<D>, kKeyBytes<D>); });
+  return wanted + 1024 <= most_shared();  // and what it has beside
+}
 
 void tensor_attention_grad(const AttentionParams& p, const AttentionBackward& x,
                            cudaStream_t stream) {

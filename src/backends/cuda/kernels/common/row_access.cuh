@@ -123,6 +123,19 @@ __device__ __forceinline__ void unpack_pair(uint32_t pair, float* v) {
 // Four codes as they are stored, in pairs of f16: exact. The conversion takes either half of a
 // register, which a shift would not let it.
 __device__ __forceinline__ void decode_e4m3(uint32_t codes, __half2 (&pairs)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+  // As f16 the bits of a code are its value / 2^8; but for NaN, whose 480 no other code has.
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const uint32_t two = codes >> (16 * h);
+    const uint32_t bits =
+        (two & 0x80) << 8 | (two & 0x7F) << 7 | (two & 0x8000) << 16 | (two & 0x7F00) << 15;
+    pairs[h] =
+        __hmul2(*reinterpret_cast<const __half2*>(&bits), __half2half2(__float2half(256.0f)));
+    if ((two & 0x7F) == 0x7F) pairs[h].x = __ushort_as_half(0x7FFF);
+    if ((two & 0x7F00) == 0x7F00) pairs[h].y = __ushort_as_half(0x7FFF);
+  }
+#else
   uint32_t low, high;
   asm("{\n"
       ".reg .b16 l, h;\n"
@@ -134,6 +147,7 @@ __device__ __forceinline__ void decode_e4m3(uint32_t codes, __half2 (&pairs)[2])
       : "r"(codes));
   pairs[0] = *reinterpret_cast<const __half2*>(&low);
   pairs[1] = *reinterpret_cast<const __half2*>(&high);
+#endif
 }
 // Not scaled.
 __device__ __forceinline__ void widen_e4m3(uint32_t codes, float* v) {

@@ -27,6 +27,13 @@ __global__ void __launch_bounds__(kThreads) write_parts(const __grid_constant__ 
 
 }  // namespace
 
+bool has_code_for_device() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, write_parts);
+  if (status != cudaSuccess) cudaGetLastError();  // not sticky: the caller says what is missing
+  return status == cudaSuccess;
+}
+
 bool fits_one_write(std::span<const OctetCudaPart> parts) {
   int64_t n_bytes = 0;
   for (const OctetCudaPart& part : parts) {

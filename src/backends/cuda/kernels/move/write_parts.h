@@ -10,6 +10,9 @@
 
 namespace octet::cuda {
 
+// Whether the module was built for the device that is set; every kernel is for the same ones.
+bool has_code_for_device();
+
 bool fits_one_write(std::span<const OctetCudaPart> parts);
 void launch_write_parts(std::span<const OctetCudaPart> parts, cudaStream_t stream);
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backends/cuda/params/gemm_scratch.h"
+#include "backends/cuda/target/architecture.h"
 #include "backends/cuda/target/bind/binding.h"
 
 namespace octet::cuda {
@@ -38,6 +39,11 @@ GemmParams gemm_params(const NodeView& view) {
   const GraphInput* b = view.graph.input_of(view.node.in(Gemm::b));
   p.b_is_constant =
       b != nullptr && (b->kind == InputKind::parameter || b->kind == InputKind::constant);
+  const int capability = view.capability == 0 ? kPlannedCapability : view.capability;
+  if (const Architecture* device = find_architecture(capability)) {
+    p.fp8_products = device->fp8_products;
+    p.fp8_blocks = device->fp8_blocks;
+  }
   if (view.has(Gemm::scale_a)) p.a_scales = view.in(Gemm::scale_a).dtype;
   if (view.has(Gemm::scale_b)) p.b_scales = view.in(Gemm::scale_b).dtype;
   return p;
@@ -64,6 +70,7 @@ std::string_view gemm_variant(const NodeView& view) {
   const GemmParams p = gemm_params(view);
   if (has_few_rows(p)) return "few rows";
   if (has_blocks(p)) return may_run_in_blocks(p) ? "blocks" : "decoded blocks";
+  if (!p.fp8_products && is_fp8(p.a)) return "decoded";
   return has_own_sums(p) ? "own sums" : "";
 }
 
