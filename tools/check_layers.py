@@ -134,6 +134,53 @@ def check_public_names(files):
                 yield path, number, "public-name", f"{match.group(1)} is a type of {public[match.group(1)]}"
 
 
+FUNCTION = re.compile(r"(?m)^(?=\S)(?!using|return|alignas|#)[\w:<>,&*\[\] ]*[ &*>](\w+)\(([^(){};]*)\)[^(){};]*[{;]")
+
+
+def signatures(text):
+    """(line, name, types of parameters) of functions that begin in the first column."""
+    for match in FUNCTION.finditer(text):
+        depth, parameters = 0, [""]
+        for char in match.group(2):
+            depth += (char in "<[") - (char in ">]")
+            if char == "," and depth == 0:
+                parameters.append("")
+            else:
+                parameters[-1] += char
+        types = [re.sub(r"\s+|\w+$", "", one.split("=")[0].strip()) if " " in one.strip() else one.strip()
+                 for one in parameters]
+        yield text.count("\n", 0, match.start()) + 1, match.group(1), tuple(types)
+
+
+def in_unnamed_namespaces(lines):
+    """The text with nothing left but what is in unnamed namespaces."""
+    inside, kept = False, []
+    for line in lines:
+        inside = inside and not line.startswith("}  // namespace")
+        kept.append(line if inside else "")
+        inside = inside or line.startswith("namespace {")
+    return without_comments("\n".join(kept))
+
+
+def check_hidden_functions(files):
+    """Sources of a folder are compiled as one: a function of an unnamed namespace would hide, for the others, one of a
+    header with the same parameters."""
+    declared = {}
+    for path, lines in files:
+        if path.endswith(".h") and not path.endswith("-inl.h") and path.startswith(("src/", "cli/", "bench/")):
+            for _, name, types in signatures(without_comments("\n".join(lines))):
+                declared.setdefault((name, types), []).append(path)
+    for path, lines in files:
+        if not path.endswith(".cpp") or not path.startswith(("src/", "cli/", "bench/")):
+            continue
+        folder = folder_of(path)
+        near = {folder} | FLOORS.get(folder, set())
+        for number, name, types in signatures(in_unnamed_namespaces(lines)):
+            for header in declared.get((name, types), []):
+                if folder_of(header) in near or not path.startswith("src/"):
+                    yield path, number, "hidden-function", f"{name} hides the one of {header}"
+
+
 def target_folder(include):
     parts = include.split("/")
     return "/".join(parts[:2]) if parts[0] == "backends" and len(parts) > 2 else parts[0]
@@ -335,6 +382,7 @@ def check_tree(root):
         for rule in (CODE_RULES if is_code else []) + TEXT_RULES:
             faults += [(name, line, key, what) for line, key, what in rule(name, lines)]
     faults += check_public_names(code)
+    faults += check_hidden_functions(code)
     if graph_lines > MAX_GRAPH_LINES:
         faults.append(("src", 1, "graph-size", f"{graph_lines} lines of {', '.join(GRAPH_FOLDERS)}, "
                                                f"at most {MAX_GRAPH_LINES}"))

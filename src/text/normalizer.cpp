@@ -50,14 +50,14 @@ std::string step(const StripSpace& strip, std::string&& text) {
   return text.substr(begin, end - begin);
 }
 
-bool is_ascii(std::string_view text) {
+bool is_all_ascii(std::string_view text) {
   unsigned char bits = 0;
   for (const char c : text) bits |= static_cast<unsigned char>(c);
   return bits < 0x80;
 }
 
 std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::string&& text) {
-  if (is_ascii(text)) return text;
+  if (is_all_ascii(text)) return text;
   const size_t invalid = find_invalid_utf8(text);
   if (invalid != text.npos) {
     throw Error(ErrorCode::bad_data,

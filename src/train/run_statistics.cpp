@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/json.h"
+#include "base/ordered_json.h"
 
 namespace octet {
 namespace {
@@ -15,8 +16,6 @@ constexpr int64_t kFewestLosses = 20;           // before a spike can be told fr
 constexpr double kLeastDeviation = 1.0 / 1000;  // of the mean: a smooth loss has none
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-using OrderedJson = nlohmann::ordered_json;
 
 struct Moments {
   double mean = kNan, deviation = kNan;

@@ -117,6 +117,13 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual(rules_of([header, ("src/ir/a.h", "struct Thing {\n};\n")]), ["public-name"])
         self.assertEqual(rules_of([header, ("src/ir/a.h", "class Thing;\nstruct Things {\n};\n")]), [])
 
+    def test_functions_of_unnamed_namespaces_hide_none_of_a_header(self):
+        header = ("src/ir/a.h", "namespace octet {\ninline int rows_of(const Shape& x) {\n  return 1;\n}\n}\n")
+        body = "namespace octet {\nnamespace {\nint rows_of(const %s& type) {\n  return 2;\n}\n}  // namespace\n}\n"
+        self.assertEqual(rules_of([header, ("src/ir/a.cpp", body % "Shape")]), ["hidden-function"])
+        self.assertEqual(rules_of([header, ("src/ir/a.cpp", body % "Value")]), [])
+        self.assertEqual(rules_of([header, ("src/base/a.cpp", body % "Shape")]), [])
+
     def test_floors_have_no_cycle(self):
         done = set()
         while len(done) < len(check_layers.FLOORS):

@@ -1,5 +1,6 @@
 #include "backends/cpu/elementwise/elementwise.h"
 
+#include "backends/cpu/bind/codes.h"
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/norm/norm.h"
 #include "base/error.h"
@@ -142,10 +143,6 @@ LaunchFn prepare_gelu_grad(const NodeView& view, Context& context) {
                         types.result(args, GeluGrad::dx), amax},
                        n, pool);
       });
-}
-
-RowShape rows_of(const TensorType& x) {
-  return {.rows = x.shape[0], .cols = x.shape[1]};
 }
 
 LaunchFn prepare_bias_add(const NodeView& view, Context& context) {

@@ -14,8 +14,8 @@ struct Architecture {
 };
 
 inline constexpr Architecture kArchitectures[] = {
-    {80, "Ampere", false, false},     {89, "Ada", true, false},
-    {90, "Hopper", true, true},       {100, "Blackwell", true, false},
+    {80, "Ampere", false, false},        {89, "Ada", true, false},
+    {90, "Hopper", true, true},          {100, "Blackwell", true, false},
     {120, "Blackwell RTX", true, false},
 };
 inline constexpr int kPlannedCapability = 90;  // where there is no GPU to ask
