@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What an addition costs: a recipe, a model family and a number format are added to a scratch copy of the sources as
-docs/adding says, the existing files that had to change are counted, and with --build DIR (a finished build of these
-sources) what was added is compiled and used.
+docs/adding says, the existing files that had to change are counted, and with --build DIR, where the program is
+then built, what was added is compiled and used.
 
     tests/additions/additions_test.py [--source DIR] [--build DIR] [NAME...]
 
