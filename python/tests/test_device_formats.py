@@ -370,11 +370,11 @@ def test_work_is_queued_on_the_current_stream():
         there_and_back()  # loads kernels and takes memory, which may wait
         stream.synchronize()
         torch.cuda._sleep(1_000_000_000)
-        x.fill_(3.0)
+        x.fill_(3.5)  # 448 times a power of two
         q = there_and_back()
         assert not stream.query(), "nothing waits"
     stream.synchronize()
-    assert torch.all(formats.dequantize(q) == 3.0) and not q.nonfinite
+    assert torch.all(formats.dequantize(q) == 3.5) and not q.nonfinite
 
 
 @on_cuda

@@ -259,10 +259,10 @@ RecipeOverride read_override(const std::string& pattern, const YAML::Node& node,
     const bool is_format =
         entry.second.IsScalar() && operand_format_from_name(entry.second.Scalar(), role == "dy");
     if (!is_format) {
-      fail_expected(
-          {place.where, place.path + "." + role},
-          fmt::format("one of {}, in blocks with /1xG or /BxB behind it", fmt::join(formats, ", ")),
-          describe_name(entry.second, formats));
+      fail_expected({place.where, place.path + "." + role},
+                    fmt::format("one of {}, in blocks with /1xG or /BxB behind it, or {}",
+                                fmt::join(formats, ", "), kNotQuantized),
+                    describe_name(entry.second, formats));
     }
     line.formats.emplace_back(role, entry.second.Scalar());
   }

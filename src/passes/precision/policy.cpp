@@ -47,6 +47,7 @@ OperandFormat block_format(Dtype dtype, int64_t rows, int64_t cols, Dtype scales
 }
 
 std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient) {
+  if (name == kNotQuantized) return OperandFormat{.quantized = false};
   const size_t slash = name.find('/');
   const auto dtype = dtype_from_name(name.substr(0, slash));
   if (!dtype || !is_gemm_operand(*dtype)) return std::nullopt;
@@ -66,6 +67,7 @@ std::optional<OperandFormat> operand_format_from_name(std::string_view name, boo
 }
 
 std::string operand_format_name(const OperandFormat& format) {
+  if (!format.quantized) return std::string(kNotQuantized);
   const std::string name(dtype_name(format.dtype));
   return format.is_block() ? fmt::format("{}/{}x{}", name, format.block_rows, format.block_cols)
                            : name;

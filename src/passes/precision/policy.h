@@ -12,12 +12,15 @@ namespace octet {
 
 // Data of `dtype`, with one scale that makes the largest magnitude `target`; or with a block, a
 // scale that is a power of two for each block: 1 x G, groups along the axis that a GEMM reduces
-// (whichever of the two that is), or B x B.
+// (whichever of the two that is), or B x B. Where `quantized` is false the operand stays as the
+// recipe types it, and what meets it in a GEMM is quantized and dequantized: for studies that
+// quantize some roles alone.
 struct OperandFormat {
   Dtype dtype = Dtype::e4m3;
   double target = 448;
   int64_t block_rows = 0, block_cols = 0;  // 0: the tensor
   Dtype scales = Dtype::bf16;              // of blocks: bf16 or e8m0
+  bool quantized = true;
   bool operator==(const OperandFormat&) const = default;
   bool is_block() const { return block_cols > 0; }
 };
@@ -95,7 +98,10 @@ OperandFormat operand_format(Dtype dtype, bool gradient);
 // In groups of 1 x `cols`, or blocks of `rows` x `rows`.
 OperandFormat block_format(Dtype dtype, int64_t rows, int64_t cols, Dtype scales = Dtype::bf16);
 
-// "e4m3", "e4m3/tensor", "hif8/1x128", "e4m3/128x128"; nothing where it names none.
+// The name of an operand that is not quantized.
+inline constexpr std::string_view kNotQuantized = "none";
+
+// "e4m3", "e4m3/tensor", "hif8/1x128", "e4m3/128x128", "none"; nothing where it is no such name.
 std::optional<OperandFormat> operand_format_from_name(std::string_view name, bool gradient);
 std::string operand_format_name(const OperandFormat& format);
 

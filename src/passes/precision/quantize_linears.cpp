@@ -1,6 +1,7 @@
 #include "passes/precision/quantize_linears.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <set>
@@ -72,6 +73,14 @@ class LinearQuantizer {
   }
 
   void quantized_gemm(const Node& node, const LinearGroup& group) {
+    const auto is_wide = [&](SlotId factor) {
+      return !group.format(kind_of(node, group, node.in(factor))).quantized;
+    };
+    if (is_wide(Gemm::a) && is_wide(Gemm::b)) {
+      rewriter_.copy(node);
+      return;
+    }
+    if (is_wide(Gemm::a) || is_wide(Gemm::b)) return half_wide_gemm(node, group);
     const GemmAttrs& attrs = LinearGroups::gemm(node);
     std::vector<ValueId> operands(op_def(OpCode::gemm).operands.size(), kNoValue);
     operands[Gemm::c] = rewriter_.map(node.in(Gemm::c));
@@ -108,6 +117,30 @@ class LinearQuantizer {
     rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, of_codes, operands, {&dtype, 1}));
   }
 
+  // One factor is not quantized: the other is dequantized.
+  void half_wide_gemm(const Node& node, const LinearGroup& group) {
+    const GemmAttrs& attrs = LinearGroups::gemm(node);
+    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    b_.tag = node.tag;
+    operands[Gemm::a] = dequantized(node, group, Gemm::a, attrs.trans_a ? 0 : 1);
+    operands[Gemm::b] = dequantized(node, group, Gemm::b, attrs.trans_b ? 1 : 0);
+    const Dtype dtype = rewriter_.from().type(node.out(Gemm::y)).dtype;
+    rewriter_.set(node.results, b_.emit_typed(OpCode::gemm, attrs, operands, {&dtype, 1}));
+  }
+
+  // The factor as the GEMM that reduces this axis would read its codes; or as it is.
+  ValueId dequantized(const Node& node, const LinearGroup& group, SlotId factor, int axis) {
+    const ValueId operand = node.in(factor);
+    const Kind kind = kind_of(node, group, operand);
+    const OperandFormat& format = group.format(kind);
+    if (!format.quantized) return rewriter_.map(operand);
+    if (format.is_block())
+      return stored_form(blocks_of(group, kind, operand, axis), format, operand);
+    const ValueId scale = scale_of(group, kind, operand);
+    return as_wide({codes_of(group, kind, operand, false, scale), scale}, attrs_of(format, kind),
+                   operand);
+  }
+
   // Of two scalar factors one.
   ValueId joined(ValueId a, ValueId b) {
     const auto constant = [&](ValueId id) -> std::optional<double> {
@@ -133,30 +166,35 @@ class LinearQuantizer {
     return attrs;
   }
 
-  // Where a factor has blocks, both lie as their tensors do.
+  // Where a factor has blocks or is not quantized, all lie as their tensors do.
   bool is_k_major(const LinearGroup& group) const {
     const LinearFormats& f = group.formats;
-    return options_.k_major && !f.x.is_block() && !f.w.is_block() && !f.dy.is_block();
+    return options_.k_major && std::ranges::all_of(std::array{f.x, f.w, f.dy}, [](const auto& o) {
+             return o.quantized && !o.is_block();
+           });
+  }
+
+  QuantizeAttrs block_attrs(const OperandFormat& fmt) const {
+    return {.dtype = fmt.dtype,
+            .target = fmt.target,
+            .group = fmt.block_cols,
+            .rule = fmt.scales == Dtype::e8m0 ? options_.mx_rule : ScaleRule::power_ceil,
+            .scales = fmt.scales};
   }
 
   // The operand in blocks, for a GEMM that reduces this axis of it.
   Blocks blocks_of(const LinearGroup& group, Kind kind, ValueId operand, int axis) {
     const OperandFormat& fmt = group.format(kind);
     const bool is_square = fmt.block_rows == fmt.block_cols && fmt.block_rows > 1;
-    QuantizeAttrs attrs{
-        .dtype = fmt.dtype,
-        .target = fmt.target,
-        .group = fmt.block_cols,
-        .rows = is_square ? fmt.block_rows : 1,
-        .rule = fmt.scales == Dtype::e8m0 ? options_.mx_rule : ScaleRule::power_ceil,
-        .scales = fmt.scales};
+    QuantizeAttrs attrs = block_attrs(fmt);
+    attrs.rows = is_square ? fmt.block_rows : 1;
     if (axis == 0 && !is_square) std::swap(attrs.rows, attrs.group);
     const auto key = std::tuple(operand, kind, fmt.dtype, attrs.rows, attrs.group);
     if (const auto it = blocks_.find(key); it != blocks_.end()) return it->second;
     ValueId value = rewriter_.map(operand);
     const bool is_again = kind == Kind::x && axis == 0 && !is_square && fmt.scales == Dtype::bf16;
     if (is_again) {
-      value = stored_form(blocks_of(group, kind, operand, 1), attrs, operand);
+      value = stored_form(blocks_of(group, kind, operand, 1), fmt, operand);
     } else if (kind != Kind::w && flagged_.insert(operand).second) {
       flags_.push_back(b_.emit(OpCode::amax, NoAttrs{}, {value})[AmaxOp::nonfinite]);
     }
@@ -165,21 +203,26 @@ class LinearQuantizer {
                            attrs.group};
   }
 
-  // What the forward GEMM read, as numbers: powers of two make them exact in BF16.
-  ValueId stored_form(const Blocks& blocks, QuantizeAttrs attrs, ValueId operand) {
+  // What the GEMM read, as numbers: powers of two make them exact in BF16.
+  ValueId stored_form(const Blocks& blocks, const OperandFormat& fmt, ValueId operand) {
+    QuantizeAttrs attrs = block_attrs(fmt);
     attrs.rows = blocks.rows;
     attrs.group = blocks.cols;
+    return as_wide({blocks.q, blocks.scale}, attrs, operand);
+  }
+  ValueId as_wide(const std::vector<ValueId>& q_and_scale, const QuantizeAttrs& attrs,
+                  ValueId operand) {
     const Dtype dtype = rewriter_.from().type(operand).dtype;
     const Dtype wide = dtype == Dtype::fp16 ? Dtype::f32 : dtype;
-    return b_.emit_typed(OpCode::dequantize, attrs, {blocks.q, blocks.scale}, {&wide, 1})[0];
+    return b_.emit_typed(OpCode::dequantize, attrs, q_and_scale, {&wide, 1})[0];
   }
 
   // Whether anything is kept of the group's weights between updates: not of those that are
   // dequantized.
   bool keeps_copies(const LinearGroup& group) const {
     const Graph& from = rewriter_.from();
-    return !group.formats.w.is_block() && options_.weight_copy != WeightCopy::per_use &&
-           !has_power_scales(options_.scaling) &&
+    return group.formats.w.quantized && !group.formats.w.is_block() &&
+           options_.weight_copy != WeightCopy::per_use && !has_power_scales(options_.scaling) &&
            std::ranges::all_of(group.weights,
                                [&](ValueId w) { return from.input_of(w) != nullptr; });
   }

@@ -12,6 +12,7 @@
 // along the axis that the GEMM reduces, so that wgrad's are groups of tokens. There x is quantized
 // again from its stored form, where scales are BF16; of E8M0's and of all other operands from the
 // tensor itself. Nothing is kept of weights in blocks between updates.
+// A factor that is not quantized meets the other one dequantized, in a GEMM of the recipe's types.
 // weight_copy: what is kept of weights is read as derived inputs: "copy_scale:<group>", and where
 // codes are kept "copy:<weight>" (by row) and "copy_t:<weight>" (transposed); outputs that update
 // those make them from the parameters. w_only keeps what the forward GEMM reads. Source: coat.md

@@ -54,7 +54,8 @@ std::string resolved_table(const Recipe& recipe, const Graph& graph, const Recip
     if (!linear) continue;
     const LinearFormats f = resolve(recipe.linears, options.overrides, linear_name(node));
     const auto name = [&](const OperandFormat& format) {
-      return f.quantized ? operand_format_name(format) : std::string(dtype_name(recipe.compute));
+      return f.quantized && format.quantized ? operand_format_name(format)
+                                             : std::string(dtype_name(recipe.compute));
     };
     text += fmt::format("{:32} x {:5} w {:5} dy {}\n", linear_name(node), name(f.x), name(f.w),
                         name(f.dy));

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <initializer_list>
+#include <set>
 
 #include "optim/state_format.h"
 #include "plan/report.h"
@@ -48,6 +50,49 @@ TEST(Recipes, coat_and_bf16_differ_at_every_step) {
   for (size_t i = 0; i < 5; ++i) {
     EXPECT_NE(bits(coat[i]), bits(bf16[i])) << i;
     EXPECT_NEAR(coat[i], bf16[i], 0.05f) << i;
+  }
+}
+
+ProgramOptions with_roles(std::string_view recipe, std::initializer_list<std::string_view> none) {
+  const OperandFormat wide = operand_format_from_name(kNotQuantized, false).value();
+  LinearOverride roles{.pattern = "*"};
+  for (const std::string_view role : none)
+    (role == "x" ? roles.x : role == "w" ? roles.w : roles.dy) = wide;
+  ProgramOptions options = tiny::options(recipe);
+  options.recipe_options.overrides = {roles};
+  return options;
+}
+
+TEST(Recipes, without_a_quantized_role_have_the_bits_of_what_they_compute_in) {
+  const auto bf16 = tiny::losses(tiny::options("bf16"), 5);
+  for (const char* recipe : {"fp8_linear", "fp8_block", "hif8", "scalify_fp8"}) {
+    const auto wide = tiny::losses(with_roles(recipe, {"x", "w", "dy"}), 5);
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(bits(wide[i]), bits(bf16[i])) << recipe << " " << i;
+  }
+}
+
+// Which operands are quantized, and that no product reads codes.
+TEST(Recipes, quantize_one_role_alone) {
+  for (const char* recipe : {"fp8_linear", "fp8_block", "coat-fast", "mxfp8"}) {
+    const auto all = tiny::losses(tiny::options(recipe), 5);
+    std::set<uint32_t> last;
+    for (const auto& none :
+         {std::initializer_list<std::string_view>{"w", "dy"}, {"x", "dy"}, {"x", "w"}}) {
+      const ProgramOptions options = with_roles(recipe, none);
+      const auto losses = tiny::losses(options, 5);
+      for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(losses[i], all[i], 0.05f) << recipe << " " << i;
+      last.insert(bits(losses.back()));
+      Program program(options, *tiny::backend().catalogue);
+      const Graph& graph = program.plan(function::step).graph;
+      for (const Node& node : graph.nodes) {
+        if (node.op != OpCode::gemm) continue;
+        EXPECT_FALSE(is_quantized(graph.type(node.in(Gemm::a)).dtype)) << recipe;
+        EXPECT_FALSE(is_quantized(graph.type(node.in(Gemm::b)).dtype)) << recipe;
+      }
+      EXPECT_GT(count_ops(graph).at("dequantize"), 0) << recipe;
+    }
+    last.insert(bits(all.back()));
+    EXPECT_EQ(last.size(), 4u) << recipe;
   }
 }
 

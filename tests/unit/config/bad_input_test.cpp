@@ -290,24 +290,22 @@ const BadInput kOverrides[] = {
      "recipe: {override: {a: {x: e3m4}}}\n",
      {},
      "run.yaml:1: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB "
-     "behind it, got 'e3m4'; the nearest is e4m3"},
+     "behind it, or none, got 'e3m4'; the nearest is e4m3"},
     {"override_with_a_granularity_that_is_none",
      "",
      {"recipe.override.a={x: e4m3/2x128}"},
      "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
-     "it, "
-     "got 'e4m3/2x128'; the nearest is e4m3"},
+     "it, or none, got 'e4m3/2x128'; the nearest is e4m3"},
     {"override_with_a_scale_a_row",
      "",
      {"recipe.override.a={x: e4m3/row}"},
      "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
-     "it, "
-     "got 'e4m3/row'; the nearest is e4m3"},
+     "it, or none, got 'e4m3/row'; the nearest is e4m3"},
     {"override_of_a_format_that_needs_no_scale",
      "",
      {"recipe.override.a={x: bf16}"},
      "--set: recipe.override.a.x: expected one of <formats>, in blocks with /1xG or /BxB behind "
-     "it, got 'bf16'; the nearest is e4m3"},
+     "it, or none, got 'bf16'; the nearest is e4m3"},
     {"override_without_roles",
      "recipe: {override: {a: {}}}\n",
      {},

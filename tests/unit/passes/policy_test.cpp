@@ -65,6 +65,14 @@ TEST(Policy, later_overrides_win_role_by_role) {
   EXPECT_EQ(resolve(base, overrides, "layers.1.up_proj"), base);
 }
 
+TEST(Policy, an_operand_that_is_not_quantized_has_a_name) {
+  const auto none = operand_format_from_name("none", true);
+  ASSERT_TRUE(none);
+  EXPECT_FALSE(none->quantized);
+  EXPECT_EQ(operand_format_name(*none), "none");
+  EXPECT_TRUE(operand_format_from_name("e4m3", true)->quantized);
+}
+
 TEST(Policy, an_unknown_recipe_is_named_with_the_known_ones) {
   const std::string error = test::error_of([] { find_recipe("fp9"); });
   EXPECT_EQ(error.rfind("[recipe] expected one of fp32, bf16", 0), 0u) << error;

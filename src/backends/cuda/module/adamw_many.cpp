@@ -7,6 +7,9 @@ namespace {
 
 // Fewer elements than this are not worth a launch of their own.
 constexpr int64_t kWorthLaunch = int64_t{1} << 18;
+// Nor than this where the kernel for many tensors is as fast but for the keys of the random words,
+// which a launch of its own has in constant memory: 0.83 of its rate.
+constexpr int64_t kWorthKeys = int64_t{1} << 23;
 
 bool is_wide_dtype(uint8_t dtype) {
   const auto d = static_cast<Dtype>(dtype);
@@ -185,6 +188,7 @@ AdamwCall AdamwMany::call_of(size_t weight) const {
 size_t AdamwMany::kind_of(const AdamwCall& call) const {
   if (is_each_alone_) return kAlone;
   if (takes_expanded(call)) {
+    if (call.p.store == WeightStore::stochastic && call.p.n >= kWorthKeys) return kAlone;
     return 2 * static_cast<size_t>(call.p.store) + (call.p.g == Dtype::f32 ? 1 : 0);
   }
   return call.p.n >= kWorthLaunch || takes_groups(call) ? kAlone : kAny;
@@ -283,12 +287,7 @@ void AdamwMany::step(double clip, bool has_squares, cudaStream_t stream) const {
                 .clip = static_cast<float>(clip),
                 .has_squares = has_squares},
                stream);
-  for (size_t kind = 0; kind < kAny; ++kind) {
-    if (rows_[kind].row.empty()) continue;
-    launch_expanded_many(list_of(kind), static_cast<WeightStore>(kind / 2),
-                         kind % 2 == 0 ? Dtype::bf16 : Dtype::f32, n_sm_, stream);
-  }
-  if (!rows_[kAny].row.empty()) launch_any_many(list_of(kAny), n_sm_, stream);
+  bool is_beside_last = false;
   for (size_t i = 0; i < weights_.size(); ++i) {
     if (kinds_[i] != kAlone) continue;
     const OctetCudaNumbers& numbers = numbers_[static_cast<size_t>(weights_[i].numbers)];
@@ -297,8 +296,16 @@ void AdamwMany::step(double clip, bool has_squares, cudaStream_t stream) const {
     call.p.beta2 = static_cast<float>(numbers.beta2);
     call.p.eps = static_cast<float>(numbers.eps);
     call.p.weight_decay = static_cast<float>(numbers.weight_decay);
+    call.is_beside_last = is_beside_last;
     launch_adamw(call, n_sm_, stream);
+    is_beside_last = true;
   }
+  for (size_t kind = 0; kind < kAny; ++kind) {
+    if (rows_[kind].row.empty()) continue;
+    launch_expanded_many(list_of(kind), static_cast<WeightStore>(kind / 2),
+                         kind % 2 == 0 ? Dtype::bf16 : Dtype::f32, n_sm_, stream);
+  }
+  if (!rows_[kAny].row.empty()) launch_any_many(list_of(kAny), n_sm_, stream);
 }
 
 void AdamwMany::one_by_one(bool is_wanted) {

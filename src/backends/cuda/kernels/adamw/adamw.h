@@ -41,6 +41,8 @@ struct AdamwCall {
   GatheredAmax* gathered;  // while the launches go on; nullptr: amax is not asked for
   int64_t begin, end;      // the elements of this launch; begin starts a group
   int64_t origin = 0;      // the place of element 0 in the whole tensor, for what is drawn
+  // The launch before it in the stream is a step of another tensor: both may run at once.
+  bool is_beside_last = false;
 };
 
 // Whether every address allows accesses of 16 bytes.

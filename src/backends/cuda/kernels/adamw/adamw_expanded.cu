@@ -11,6 +11,7 @@
 #include "backends/cuda/kernels/adamw/adamw_copy.cuh"
 #include "backends/cuda/kernels/adamw/adamw_many.h"
 #include "backends/cuda/kernels/adamw/adamw_store.cuh"
+#include "backends/cuda/kernels/common/early_start.cuh"
 
 namespace octet::cuda {
 namespace {
@@ -20,6 +21,7 @@ __device__ __forceinline__ AmaxPlace gathered(const AdamwCall& call) {
 }
 // Every thread of every block calls it, after the block's work.
 __device__ __forceinline__ void give_amax(const AdamwCall& call) {
+  wait_for_previous();
   if (call.amax == nullptr) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -66,6 +68,7 @@ template <WeightStore S, Dtype G>
 __global__ void __launch_bounds__(kThreads<S>, 1)
     step_tiles(const __grid_constant__ AdamwCall call, const __grid_constant__ RoundKeys keys) {
   extern __shared__ __align__(16) char shared[];
+  start_next();
   const uint32_t end = end_of_whole(call), stride = gridDim.x * (kThreads<S> / 32) * kTile;
   uint32_t tile = (threadIdx.x / 32 * gridDim.x + blockIdx.x) * kTile;
   Staging<S, G, kThreads<S>> staging(shared + kTableBytes);
@@ -119,8 +122,12 @@ void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const int64_t tiles = ceil_div(call.end, int64_t{kTile});
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, n_sm));
   const RandomStream random = update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight);
-  kernel<<<blocks, kThreads<S>, kBytes, stream>>>(call, round_keys(random));
-  check_launch("adamw_step");
+  if (call.is_beside_last) {
+    launch_early_with(kernel, blocks, kThreads<S>, kBytes, stream, call, round_keys(random));
+  } else {
+    kernel<<<blocks, kThreads<S>, kBytes, stream>>>(call, round_keys(random));
+    check_launch("adamw_step");
+  }
 }
 
 template <Dtype G>

@@ -5,6 +5,8 @@
 // other kernels of the stream read or write. What is before it in the stream may be any kernel: it
 // becomes resident when that one has called start_next or ended. As start_next comes behind
 // wait_for_previous, everything but the kernel just before has ended by then.
+// A kernel that shares nothing with the one before it may call start_next at once and
+// wait_for_previous as its last act: its blocks then work where those of the other have ended.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -41,20 +43,26 @@ inline bool has_early_start() {
   return has;
 }
 
-// kernel<<<grid, threads, 0, stream>>>(args), early where the device can.
+// kernel<<<grid, threads, shared_bytes, stream>>>(args), early where the device can.
 template <typename... Params, typename... Args>
-void launch_early(void (*kernel)(Params...), unsigned grid, unsigned threads, cudaStream_t stream,
-                  const Args&... args) {
+void launch_early_with(void (*kernel)(Params...), unsigned grid, unsigned threads,
+                       size_t shared_bytes, cudaStream_t stream, const Args&... args) {
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(grid);
   config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = has_early_start() ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, Params(args)...), "an early launch");
+}
+template <typename... Params, typename... Args>
+void launch_early(void (*kernel)(Params...), unsigned grid, unsigned threads, cudaStream_t stream,
+                  const Args&... args) {
+  launch_early_with(kernel, grid, threads, 0, stream, args...);
 }
 
 }  // namespace octet::cuda

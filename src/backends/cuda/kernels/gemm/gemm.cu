@@ -118,6 +118,11 @@ class WideGemm : public Prepared {
   GemmProduct product_;
 };
 
+// Whether the product of what is decoded has a factor: a scale of a whole operand.
+bool has_whole_scale(const GemmParams& p) {
+  return (p.has_scale_a && p.a_blocks.none()) || (p.has_scale_b && p.b_blocks.none());
+}
+
 GemmParams decoded(GemmParams p) {
   p.a = p.b = decoded_type(p);
   p.a_blocks = p.b_blocks = {};
@@ -128,13 +133,15 @@ GemmParams decoded(GemmParams p) {
 class DecodedGemm : public Prepared {
  public:
   DecodedGemm(Context& context, const GemmParams& p)
-      : params_(p), product_(context, decoded(p), AlphaPlace::device) {}
+      : params_(p),
+        product_(context, decoded(p),
+                 has_whole_scale(p) ? AlphaPlace::device : AlphaPlace::one) {}
   void launch(const Launch& args) override {
     const GemmParams& p = params_;
     const GemmScratch scratch = gemm_scratch(p, args.scratch);
     auto* const a = scratch.factors;
     auto* const b = a + decoded_bytes(p.m * p.k);
-    launch_alpha_beta(p, args, scratch.alpha_beta);
+    if (has_whole_scale(p)) launch_alpha_beta(p, args, scratch.alpha_beta);
     const Dtype to = decoded_type(p);
     launch_decode({p.a, to, p.trans_a ? p.k : p.m, p.trans_a ? p.m : p.k, p.a_blocks, p.a_scales},
                   {args.operands[Slot::a], args.operands[Slot::scale_a], a, args.stream});

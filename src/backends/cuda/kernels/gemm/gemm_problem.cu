@@ -169,9 +169,19 @@ void GemmProblem::choose(int64_t workspace) {
   if (!context_.deterministic && n_found > 1) {
     const GemmTrial trial(params_, workspace, context_.lent, context_.stream);
     if (trial.has_memory()) {
-      const auto fastest = trial.fastest(n_found, [&](int i) {
+      int last = 0;
+      const auto run_one = [&](int i) {
+        last = i;
         run(trial.call(), found[static_cast<size_t>(i)].algo, context_.stream);
-      });
+      };
+      const auto fastest = [&] {
+        try {
+          return trial.fastest(n_found, run_one);
+        } catch (const ModuleError& error) {
+          throw ModuleError(std::string(error.what()) + ", at proposal " + std::to_string(last) +
+                            " for " + key());
+        }
+      }();
       algorithm_ = found[static_cast<size_t>(fastest.candidate)].algo;
       ms = fastest.ms;
     }

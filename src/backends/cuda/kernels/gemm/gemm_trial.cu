@@ -134,6 +134,7 @@ GemmTrial::Winner GemmTrial::fastest(int n, const std::function<void(int)>& enqu
       mean_ms(1, call);  // warms up
       single[static_cast<size_t>(i)] = mean_ms(2, call);
     } catch (const ModuleError&) {  // proposed and then refused: the others stand
+      check(cudaStreamSynchronize(stream_), "timing a product");  // or the device has failed
     }
   }
   const float least = *std::min_element(single.begin(), single.end());
