@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) act_rows_any(const __grid_constant__
 template <bool kGated, Form F>
 void launch_form(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream) {
   if (out == Out::wide && a.rows <= kMostEarlyRows) {
-    launch_early(act_rows<kGated, F, Out::wide>, grid, kThreads, stream, a);
+    launch_early(act_rows<kGated, F, Out::wide>, {grid, kThreads}, stream, a);
   } else if (out == Out::wide) {
     act_rows<kGated, F, Out::wide><<<grid, kThreads, 0, stream>>>(a);
   } else if constexpr (kGated && F == Form::groups) {

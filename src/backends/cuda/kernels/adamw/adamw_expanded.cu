@@ -123,7 +123,7 @@ void launch_tiles(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(tiles, n_sm));
   const RandomStream random = update_stream(call.p.stream, call.p.seed, 0, UpdateDraw::weight);
   if (call.is_beside_last) {
-    launch_early_with(kernel, blocks, kThreads<S>, kBytes, stream, call, round_keys(random));
+    launch_early(kernel, {blocks, kThreads<S>, kBytes}, stream, call, round_keys(random));
   } else {
     kernel<<<blocks, kThreads<S>, kBytes, stream>>>(call, round_keys(random));
     check_launch("adamw_step");

@@ -191,7 +191,7 @@ void launch_shared(const AttentionParams& p, const AttentionForward& x, cudaStre
   const auto kernel = p.head_dim <= 64    ? cached<T, 8, kAtOnce, kShare>
                       : p.head_dim <= 128 ? cached<T, 16, kAtOnce, kShare>
                                           : cached<T, 32, kAtOnce, kShare>;
-  launch_early(kernel, blocks, kThreads, stream, p, x);
+  launch_early(kernel, {blocks, kThreads}, stream, p, x);
 }
 
 // Blocks of fewer heads where there would be too few to fill the device.

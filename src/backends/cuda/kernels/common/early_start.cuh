@@ -43,26 +43,26 @@ inline bool has_early_start() {
   return has;
 }
 
-// kernel<<<grid, threads, shared_bytes, stream>>>(args), early where the device can.
+struct EarlyGrid {
+  unsigned blocks, threads;
+  size_t shared_bytes = 0;
+};
+
+// kernel<<<blocks, threads, shared_bytes, stream>>>(args), early where the device can.
 template <typename... Params, typename... Args>
-void launch_early_with(void (*kernel)(Params...), unsigned grid, unsigned threads,
-                       size_t shared_bytes, cudaStream_t stream, const Args&... args) {
+void launch_early(void (*kernel)(Params...), const EarlyGrid& grid, cudaStream_t stream,
+                  const Args&... args) {
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(grid);
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared_bytes;
+  config.gridDim = dim3(grid.blocks);
+  config.blockDim = dim3(grid.threads);
+  config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = has_early_start() ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, Params(args)...), "an early launch");
-}
-template <typename... Params, typename... Args>
-void launch_early(void (*kernel)(Params...), unsigned grid, unsigned threads, cudaStream_t stream,
-                  const Args&... args) {
-  launch_early_with(kernel, grid, threads, 0, stream, args...);
 }
 
 }  // namespace octet::cuda

@@ -134,8 +134,7 @@ class DecodedGemm : public Prepared {
  public:
   DecodedGemm(Context& context, const GemmParams& p)
       : params_(p),
-        product_(context, decoded(p),
-                 has_whole_scale(p) ? AlphaPlace::device : AlphaPlace::one) {}
+        product_(context, decoded(p), has_whole_scale(p) ? AlphaPlace::device : AlphaPlace::one) {}
   void launch(const Launch& args) override {
     const GemmParams& p = params_;
     const GemmScratch scratch = gemm_scratch(p, args.scratch);

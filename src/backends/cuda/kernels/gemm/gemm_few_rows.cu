@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(kThreads, M == 1 ? 8 : 1)
 template <Dtype X, Dtype W, Dtype Y>
 void launch_rows(const Parts<FewRows>& products, cudaStream_t stream) {
   const bool one_row = products.of[0].m == 1;
-  launch_early(one_row ? few_rows<X, W, Y, 1> : few_rows<X, W, Y, kFewRows>, products.n_blocks(),
-               kThreads, stream, products);
+  launch_early(one_row ? few_rows<X, W, Y, 1> : few_rows<X, W, Y, kFewRows>,
+               {products.n_blocks(), kThreads}, stream, products);
 }
 
 class FewRowsGemm : public Prepared {

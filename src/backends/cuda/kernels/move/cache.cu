@@ -63,8 +63,8 @@ class CacheWriter : public Prepared {
  private:
   bool in_words() const { return p_.row_bytes % 16 == 0; }
   void write(const Parts<CacheRows>& caches, cudaStream_t stream) const {
-    launch_early(in_words() ? write_rows<uint4> : write_rows<uint16_t>, caches.n_blocks(), kThreads,
-                 stream, caches);
+    launch_early(in_words() ? write_rows<uint4> : write_rows<uint16_t>,
+                 {caches.n_blocks(), kThreads}, stream, caches);
   }
 
   CacheWriteParams p_;

@@ -168,7 +168,7 @@ void run_elements(const ElementParams& p, const Launch& args) {
     visit_common(p.a, p.a == p.y && (t.b == nullptr || p.b == p.a), [&]<Dtype X>() {
       const unsigned grid = grid_of(ceil_div(p.n, kChunk));
       if (grid <= kMostEarlyRows)
-        return launch_early(wide_elements<X>, grid, kThreads, args.stream, t);
+        return launch_early(wide_elements<X>, {grid, kThreads}, args.stream, t);
       wide_elements<X><<<grid, kThreads, 0, args.stream>>>(t);
     });
   } else {

@@ -170,7 +170,7 @@ unsigned threads_for(const LayerArgs& a) {
 template <bool kCentred, Form F>
 void launch_form(Out out, const LayerArgs& a, dim3 grid, cudaStream_t stream) {
   if (out == Out::wide && a.rows <= kMostEarlyRows) {
-    launch_early(norm_rows<kCentred, F, Out::wide>, grid.x, threads_for(a), stream, a);
+    launch_early(norm_rows<kCentred, F, Out::wide>, {grid.x, threads_for(a)}, stream, a);
   } else if (out == Out::wide) {
     norm_rows<kCentred, F, Out::wide><<<grid, threads_for(a), 0, stream>>>(a);
   } else {

@@ -277,7 +277,7 @@ class Rope : public Prepared {
   void turn_short(unsigned grid, cudaStream_t stream) const {
     const auto kernel = args_.half == 64 ? rope_short<D, 64> : rope_short<D, 0>;
     if (params_.rows <= kMostEarlyRows) {
-      launch_early(kernel, grid, kThreads, stream, args_);
+      launch_early(kernel, {grid, kThreads}, stream, args_);
     } else {
       kernel<<<grid, kThreads, 0, stream>>>(args_);
     }
