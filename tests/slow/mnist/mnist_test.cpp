@@ -21,7 +21,9 @@ TEST_P(Mnist, scaled_fp16_reaches_the_accuracy_of_f32) {
     return share;
   };
   EXPECT_LT(accuracy(Precision::fp16), 0.2);
-  EXPECT_NEAR(accuracy(Precision::scaled_fp16), accuracy(Precision::f32), 0.002);
+  // It may be more accurate: 28 of 10,000 images were the most that it was.
+  const double f32 = accuracy(Precision::f32);
+  EXPECT_GE(accuracy(Precision::scaled_fp16), f32 - 0.002);
 }
 
 INSTANTIATE_TEST_SUITE_P(widths, Mnist,
