@@ -30,6 +30,8 @@ constexpr RuleWords kWords[] = {
      "operands at the result's scale"},
     {scale::mul, "s(a) s(b)", "the op on data"},
     {scale::div, "s(a) / s(b)", "the op on data"},
+    {scale::compare, "1",
+     "operands at the other's scale beside a zero, an infinity or a NaN, else values"},
     {scale::largest, "the largest but a zero's, an infinity's and a NaN's",
      "operands at the result's scale"},
     {scale::select, "the larger but a zero's, an infinity's and a NaN's",

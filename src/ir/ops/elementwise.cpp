@@ -188,8 +188,7 @@ constexpr OpDef compare(std::string_view name) {
           .name = name,
           .operands = Binary::operands,
           .infer = infer_compare<C>,
-          .scale = scale::of_values,
-          .plain = 0b11,
+          .scale = scale::compare,
           .cost = cost_one};
 }
 

@@ -17,6 +17,7 @@ Scales of_values(Scaler& s, const ScaleCall& call);
 Scales add(Scaler& s, const ScaleCall& call);
 Scales mul(Scaler& s, const ScaleCall& call);
 Scales div(Scaler& s, const ScaleCall& call);
+Scales compare(Scaler& s, const ScaleCall& call);
 Scales largest(Scaler& s, const ScaleCall& call);  // of maximum, minimum, concatenate
 Scales select(Scaler& s, const ScaleCall& call);
 Scales square(Scaler& s, const ScaleCall& call);

@@ -109,6 +109,15 @@ Scales div(Scaler& s, const ScaleCall& call) {
   return {y};
 }
 
+// A comparison with 0 says the same at every scale.
+Scales compare(Scaler& s, const ScaleCall& call) {
+  const bool any = call[0].is_any || call[1].is_any;
+  const int log2 = any ? common_log2(call[0], call[1]) : 0;
+  Values data;
+  for (const Scaled& x : call.in) data.push_back(s.at(s.without_factor(x), log2).data);
+  return {s.made(emit(s, call, std::move(data)), 0, 0)};
+}
+
 Scales largest(Scaler& s, const ScaleCall& call) {
   Scaled most = {.is_any = true};
   std::vector<Scaled> parts;
