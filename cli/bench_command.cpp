@@ -111,7 +111,8 @@ class BenchRun {
 
   // Decoding with the kernels of `octet generate`.
   KernelNeeds needs() const {
-    return {.deterministic = config("bf16", {}).train.deterministic,
+    return {.deterministic =
+                config(recipes_.empty() ? "bf16" : recipes_.front(), {}).train.deterministic,
             .same_rows = flags_.what == "decode" || flags_.what == "prefill"};
   }
 

@@ -56,7 +56,7 @@ CUDA_FOLDERS = ("src/backends/cuda/", "src/comm/nccl/")
 MAX_LINE = 100
 MAX_HEADER, MAX_SOURCE, MAX_KERNEL, MAX_GEMM = 200, 400, 500, 600
 MAX_FUNCTION, MAX_PARAMETERS = 60, 5
-MAX_GRAPH_LINES = 15_500
+MAX_GRAPH_LINES = 15_660
 GRAPH_FOLDERS = ("ir", "passes", "plan", "compile")
 
 CODE = {".h", ".cpp", ".cu", ".cuh"}

@@ -108,7 +108,10 @@ std::unique_ptr<Plan> Program::compile(const FunctionKey& key) {
   if (composed != composed_.end()) composed_.erase(composed);
   FuseReport report;
   const FuseOptions wanted{.quantizes_gradients = catalogue_.quantizes_gradients(),
-                           .few_rows = catalogue_.few_rows()};
+                           .few_rows = catalogue_.few_rows(),
+                           .stores_codes = [this](int64_t m, int64_t n, int64_t k) {
+                             return catalogue_.stores_codes(m, n, k);
+                           }};
   const Pass pass{.name = "fuse",
                   .run = [&](const Graph& graph) { return fuse(graph, &report, wanted); }};
   const Graph fused = run_pass(pass, typed, &typed_.log());

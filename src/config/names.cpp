@@ -52,6 +52,10 @@ std::vector<std::string> gradient_rounding_names() {
   return {"near", "hr"};
 }
 
+std::vector<std::string> activation_scale_names() {
+  return {"group", "tensor"};
+}
+
 std::vector<std::string> mx_scale_names() {
   return {"ceil", "floor"};
 }

@@ -25,6 +25,7 @@ std::vector<std::string> override_formats();
 std::vector<std::string> compute_names();     // types that recipes compute in
 std::vector<std::string> activation_names();  // formats of saved activations; wide: none
 std::vector<std::string> gradient_rounding_names();
+std::vector<std::string> activation_scale_names();
 std::vector<std::string> mx_scale_names();
 std::vector<std::string> scaled_gradient_names();
 std::vector<std::string> group_names();       // elements of a moment's group

@@ -78,6 +78,10 @@ constexpr ConfigRow kRecipeRows[] = {
      "format in which recipes of eight bits keep inputs of norms and activations, in groups of 16; "
      "wide: as they are, the one choice of other recipes and of scalify_fp8; auto: e4m3 in coat, "
      "coat-fast and coat-static (its one choice), else wide"},
+    {"recipe.activation_scale", same, OCTET_FIELD(recipe.activation_scale),
+     one_of(activation_scale_names), "",
+     "coat-static: scales of what activations read from a linear (gate, up): of groups of 16, or "
+     "one that is predicted, with which a GPU's GEMM stores E4M3 itself"},
     {"recipe.gradient_rounding", same, OCTET_FIELD(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
      "rounding of quantized gradients: the format's nearest, or in HiFloat8 its hybrid of nearest "

@@ -12,9 +12,10 @@
 
 namespace octet {
 
-// gemm: y = op(a) op(b) (+ c); op transposes or not; role: which of a linear's three it is. To be
-// faster, fast_accumulate may shorten sums of codes' products, and tf32 f32 factors, below f32.
-// a_rows x a_cols: the elements of a, as it lies, that one entry of scale_a is for; 0: all.
+// gemm: y = op(a) op(b) (+ c), as E4M3 codes of y / scale_y where that is given; op transposes or
+// not; role: which of a linear's three it is. To be faster, fast_accumulate may shorten sums of
+// codes' products, and tf32 f32 factors, below f32. a_rows x a_cols: the elements of a, as it lies,
+// that one entry of scale_a is for; 0: all.
 struct GemmAttrs {
   bool trans_a = false, trans_b = false;
   GemmRole role = GemmRole::other;

@@ -86,6 +86,8 @@ Cost cost_of(const Graph& graph, const Node& node);
 
 // The group of an op's stored operands; 0: they are plain, or the op has none.
 int64_t stored_group(const Attrs& attrs);
+// The shape of scales that are one for all rows: of a group as long as a row.
+inline const Shape kOneScale{1, 1};
 Attrs with_stored_group(Attrs attrs, int64_t group);
 // Whether the attribute `amax` is there and set.
 bool emits_amax(const Attrs& attrs);

@@ -34,6 +34,10 @@ std::vector<Pass> parallel_passes(const ParallelOptions& parallel) {
            .wants = Phase::typed}};
 }
 
+bool any_product(int64_t, int64_t, int64_t) {
+  return true;
+}
+
 std::vector<Pass> fuse_passes() {
   return {
       {.name = "fuse",
@@ -43,6 +47,10 @@ std::vector<Pass> fuse_passes() {
       {.name = "fuse_gradients",
        .run = [](const Graph& g) { return fuse(g, nullptr, {.quantizes_gradients = true}); },
        .help = "fuse, as targets want it that quantize gradients where they are made",
+       .wants = Phase::typed},
+      {.name = "fuse_codes",
+       .run = [](const Graph& g) { return fuse(g, nullptr, {.stores_codes = any_product}); },
+       .help = "fuse, as targets want it whose GEMMs store E4M3",
        .wants = Phase::typed},
       {.name = "fuse_few_rows",
        .run = [](const Graph& g) { return fuse(g, nullptr, {.few_rows = 2}); },

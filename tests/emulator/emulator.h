@@ -286,6 +286,9 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector) {
   }
   return result;
 }
+inline uint32_t __vcmpgeu2(uint32_t a, uint32_t b) {
+  return ((a & 0xFFFFu) >= (b & 0xFFFFu) ? 0xFFFFu : 0u) | (a >> 16 >= b >> 16 ? 0xFFFF0000u : 0u);
+}
 inline uint32_t __vmaxu2(uint32_t a, uint32_t b) {
   return std::max(a >> 16, b >> 16) << 16 | std::max(a & 0xFFFF, b & 0xFFFF);
 }

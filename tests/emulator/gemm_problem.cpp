@@ -33,6 +33,8 @@ void store(void* data, int64_t i, Dtype dtype, float x) {
     static_cast<float*>(data)[i] = x;
   } else if (dtype == Dtype::bf16) {
     static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(x);
+  } else if (dtype == Dtype::e4m3) {
+    static_cast<uint8_t*>(data)[i] = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
   } else {
     static_cast<__half*>(data)[i] = __float2half_rn(x);
   }
@@ -76,7 +78,7 @@ void multiply(const GemmParams& p, const GemmCall& call, bool has_alpha) {
   const Factor a{call.a, a_rows, a_cols, p.lda == 0 ? a_cols : p.lda, p.a};
   const Factor b{call.b, b_rows, b_cols, b_cols, p.b};
   const auto a_values = a.values(p.trans_a), b_values = b.values(!p.trans_b);  // k lies together
-  float alpha = has_alpha ? call.alpha_beta[0] : 1.0f;
+  float alpha = has_alpha ? call.alpha_beta[0] : p.inverse_scale_y;
   const float beta = has_alpha ? call.alpha_beta[1] : p.has_c ? 1.0f : 0.0f;
   if (call.scale_a != nullptr) alpha *= *call.scale_a;
   if (call.scale_b != nullptr) alpha *= *call.scale_b;

@@ -32,6 +32,11 @@ inline void put_typed(Cases& all, std::string name, OpCode op, Attrs attrs,
                  .tolerance = Tolerance::reduction,
                  .typed_only = true});
 }
+inline void put_as_others(Cases& all, std::string name, OpCode op, Attrs attrs,
+                          std::vector<OperandCase> operands) {
+  put_typed(all, std::move(name), op, std::move(attrs), std::move(operands));
+  all.back().as_others = true;
+}
 
 // amax_quantize: the amax of x, of maxima that came with it, or both; with a history or without.
 inline void add_own_scales(Cases& all, const std::string& format, QuantizeAttrs q) {
@@ -233,6 +238,9 @@ inline void add_scaled_gemms(Cases& all) {
         GemmAttrs{.trans_b = true, .role = GemmRole::forward},
         {codes({5, 32}), codes({7, 32}), with_c ? tensor({5, 7}) : none(), scales({}), scales({})});
   }
+  put_as_others(all, "gemm_codes_stored", OpCode::gemm,
+                GemmAttrs{.trans_b = true, .role = GemmRole::forward},
+                {codes({5, 32}), codes({7, 32}), none(), scales({}), scales({}), scalar(0.25)});
   put_typed(all, "gemm_codes_mixed", OpCode::gemm,
             GemmAttrs{.trans_b = true, .role = GemmRole::dgrad},
             {codes({3, 16}, Dtype::e5m2), codes({5, 16}), none(), scales({}), scales({})});
@@ -255,6 +263,15 @@ inline void add_stored(Cases& all) {
             {dy, x, typed(rows, Dtype::f32, Fill::normal), rstd, none(), s, dy});
   const GatedActAttrs act{.group = 16};
   put_typed(all, "gated_act_stored", OpCode::gated_act, act, {x, x, s, s});
+  const OperandCase one = scales({1, 1}, Dtype::bf16);
+  const GatedActAttrs by_tensor{.group = 37};
+  put_as_others(all, "gated_act_one_scale", OpCode::gated_act, by_tensor, {x, x, one, one});
+  put_as_others(all, "gated_act_grad_one_scale", OpCode::gated_act_grad, by_tensor,
+                {dy, x, x, one, one});
+  put_as_others(all, "gelu_one_scale", OpCode::gelu, GeluAttrs{.group = 40}, {x, one});
+  put_as_others(all, "gelu_grad_one_scale", OpCode::gelu_grad, GeluAttrs{.group = 40},
+                {dy, x, one});
+  put_as_others(all, "rms_norm_one_scale", OpCode::rms_norm, NormAttrs{.group = 37}, {x, w, one});
   put_typed(all, "gated_act_grad_stored", OpCode::gated_act_grad, act, {dy, x, x, s, s});
   const GeluAttrs gelu{.kind = GeluKind::tanh, .group = 16};
   put_typed(all, "gelu_stored", OpCode::gelu, gelu, {x, s});
@@ -308,6 +325,11 @@ inline void add_stored(Cases& all) {
   put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s});
   put_typed(all, "gated_act_quantize_scaled", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, scalar(0.5)});
+  const GatedActQuantizeAttrs one_q{.act = {.group = 37}, .q = padded, .both = true};
+  put_as_others(all, "gated_act_quantize_one_scale", OpCode::gated_act_quantize, one_q,
+                {x, x, one, one, scalar(0.5)});
+  put_as_others(all, "gated_act_quantize_one_scale_own", OpCode::gated_act_quantize, one_q,
+                {x, x, one, one});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)});
   put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
@@ -326,6 +348,8 @@ inline void add_stored(Cases& all) {
   put_gradients("scaled", both_q, {dy, x, x, s, s, scalar(0.5)});
   const OperandCase small = tensor({5, 12});
   put_gradients("plain", {.act = {}, .q = padded, .both = true}, {small, small, small});
+  put_gradients("one_scale", one_q, {dy, x, x, one, one, scalar(0.5)});
+  all.back().as_others = true;
   put_gradients("delayed", both_q, {dy, x, x, s, s, none(), history});
 }
 

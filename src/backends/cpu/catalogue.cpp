@@ -2,10 +2,12 @@
 
 #include "backends/cpu/backend.h"
 #include "backends/cpu/bind/binding.h"
+#include "backends/cpu/bind/codes.h"
 #include "backends/cpu/bind/widened.h"
 #include "backends/cpu/device.h"
 #include "backends/cpu/reference/reference.h"
 #include "ir/op_def.h"
+#include "ir/ops/quantize_layers.h"
 #include "ir/print.h"
 #include "plan/kernel_name.h"
 
@@ -32,6 +34,19 @@ std::string choice_key(const NodeView& view) {
 bool has_block_scales(const Node& node) {
   const auto* gemm = std::get_if<GemmAttrs>(&node.attrs);
   return gemm != nullptr && (gemm->a_rows > 0 || gemm->b_rows > 0);
+}
+
+// Stored operands with one scale for all rows, or a product that is stored as codes.
+bool has_one_scale(const NodeView& view) {
+  const OpCode op = view.node.op;
+  if (op == OpCode::gemm) return view.has(octet::Gemm::scale_y);
+  const QuantizedLayer* quantized = quantized_layer(op);
+  const OpCode layer = quantized != nullptr                    ? quantized->layer
+                       : op == OpCode::gated_act_grad_quantize ? OpCode::gated_act_grad
+                                                               : op;
+  return std::ranges::any_of(op_def(layer).stored, [&](const StoredPlace& place) {
+    return view.has(place.scale) && !has_group_scales(view, place);
+  });
 }
 
 int64_t reference_scratch(const NodeView& view) {
@@ -87,6 +102,7 @@ class ReferenceLaunch {
 std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node& node) const {
   const NodeView view{graph, node};
   if (has_block_scales(node)) return std::nullopt;  // GEMMs read what is dequantized before
+  if (isa_ != Isa::scalar && has_one_scale(view)) return std::nullopt;  // likewise
   const RowSumsScope scope(rows_);
   auto key = choice_key(view);
   if (const auto known = choices_.find(key); known != choices_.end()) return known->second;

@@ -132,7 +132,9 @@ void need_stored(OpCode code, const Attrs& attrs, Types in) {
     if (!is_quantized(in[i].dtype))
       fail(def.name, "{} must be codes, got {}", name, to_string(in[i]));
     if (absent(in, scales)) fail(def.name, "{} needs its scales", name);
-    need_float(def.name, "scales", in[scales], grouped_shape(def.name, in[i].shape, group));
+    const bool has_one = in[scales].shape == kOneScale && group >= in[i].shape.back();
+    if (!has_one)
+      need_float(def.name, "scales", in[scales], grouped_shape(def.name, in[i].shape, group));
   }
 }
 
@@ -144,8 +146,9 @@ Values emit_on_plain(Builder& b, const Node& node) {
     const QuantizeAttrs q{.dtype = b.type(operands[i]).dtype,
                           .target = 0,
                           .group = stored_group(node.attrs),
-                          .transposed = false,
-                          .pad = 1};
+                          .rows = b.shape(operands[scales]) == kOneScale
+                                      ? std::max<int64_t>(1, b.shape(operands[i])[0])
+                                      : 1};
     const Dtype wide = Dtype::f32;
     operands[i] =
         b.emit_typed(OpCode::dequantize, q, {operands[i], operands[scales]}, {&wide, 1})[0];

@@ -151,7 +151,9 @@ Results infer_gemm(const Attrs& attrs, Types in) {
       fail("gemm", "only codes have scales by block, operand {} is {}", i, to_string(in[i]));
     if (scaled) need_float("gemm", "scale", in[i + 3], grid);
   }
-  return {real({m, n})};
+  if (absent(in, Gemm::scale_y)) return {real({m, n})};
+  need_float("gemm", "scale_y", in[Gemm::scale_y], {});
+  return {{.dtype = Dtype::e4m3, .shape = {m, n}}};
 }
 
 // With x = op(a) and z = op(b): dx = dy z^T and dz = x^T dy, each transposed where its operand
@@ -204,8 +206,18 @@ Values widened_blocks(Builder& b, const Node& node) {
   return b.emit_typed(OpCode::gemm, attrs, operands, {&wide, 1});
 }
 
+// The product in f32, and its codes.
+Values stored_codes(Builder& b, const Node& node) {
+  const Dtype wide = Dtype::f32;
+  Values operands = node.operands;
+  operands.resize(Gemm::scale_y);
+  const ValueId y = b.emit_typed(OpCode::gemm, node.attrs, operands, {&wide, 1})[0];
+  return b.emit(OpCode::quantize, QuantizeAttrs{}, {y, node.in(Gemm::scale_y)});
+}
+
 Values decompose_gemm(Builder& b, const Node& node) {
   const auto& a = std::get<GemmAttrs>(node.attrs);
+  if (!absent(node, Gemm::scale_y)) return stored_codes(b, node);
   if (!block_of(a, Gemm::a).is_tensor() || !block_of(a, Gemm::b).is_tensor())
     return widened_blocks(b, node);
   const DotAttrs attrs{.batch_a = {},

@@ -23,7 +23,7 @@ OCTET_SLOTS(StoreScaled, (x, scale, attempt), (q));
 OCTET_SLOTS(Concatenate, (part), (y));
 
 // dot.cpp, gather.cpp
-OCTET_SLOTS(Gemm, (a, b, c, scale_a, scale_b), (y));
+OCTET_SLOTS(Gemm, (a, b, c, scale_a, scale_b, scale_y), (y));
 OCTET_SLOTS(BiasAdd, (x, bias), (y));
 // gather, embedding
 OCTET_SLOTS(Lookup, (table, index), (y));

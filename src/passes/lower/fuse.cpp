@@ -172,6 +172,11 @@ Graph fuse(const Graph& graph, FuseReport* report, FuseOptions options) {
     current = rewrite_matches(std::move(current), rule, notes.near_misses);
   };
   for (const FuseRule& rule : fuse_rules()) apply(rule);
+  if (options.stores_codes) {
+    apply({"gemm_quantize", [&](const Matcher& m, const Node& node, std::vector<std::string>&) {
+             return match_gemm_quantize(m, node, options.stores_codes);
+           }});
+  }
   if (options.quantizes_gradients) apply({"gradient_quantize", match_gradient_quantize});
   if (const int64_t rows = options.few_rows; rows > 0) {
     apply({"stored_weight", [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {

@@ -15,10 +15,12 @@
 //                     has such a kernel
 //   gradient_quantize  gated activation's gradients (-> amax -> scale) -> quantize_both of each, to
 //                     FP8: codes without wide stores, where the target asks for it
+//   gemm_quantize     gemm -> quantize: the GEMM stores codes, where the target asks for it
 // and at the end fuse_amax.h.
 // A rule that finds its first node but not the rest is a near miss: listed with the reason.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,8 @@ struct FuseReport {
 struct FuseOptions {
   bool quantizes_gradients = false;  // rule gradient_quantize
   int64_t few_rows = 0;              // rules stored_weight and residual: of a GEMM; 0: none
+  // Rule gemm_quantize: of a product a b^T of [m, k] and [n, k].
+  std::function<bool(int64_t m, int64_t n, int64_t k)> stores_codes = {};
 };
 
 // Throws nothing; strictness is the caller's, from the report.

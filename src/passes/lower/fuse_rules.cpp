@@ -53,9 +53,13 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
   for (const StoredPlace place : places) {
     const Node* dequantize = m.producer(node.in(place.operand));
     if (dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
-    const auto& stored = std::get<QuantizeAttrs>(dequantize->attrs);
+    QuantizeAttrs stored = std::get<QuantizeAttrs>(dequantize->attrs);
+    const bool is_first = place.operand == places.front().operand;
+    if (stored.group == 0 || (!is_first && stored.group != group)) return std::nullopt;
     group = stored.group;
-    if (group == 0 || !stored.is_plain()) return std::nullopt;
+    // One block may be all rows.
+    if (stored.rows >= m.graph().type(dequantize->in(Dequantize::q)).shape[0]) stored.rows = 1;
+    if (!stored.is_plain()) return std::nullopt;
     operands.resize(op_def(node.op).operands.size(), kNoValue);
     operands[place.operand] = dequantize->in(Dequantize::q);
     operands[place.scale] = dequantize->in(Dequantize::scale);
@@ -117,6 +121,36 @@ std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_
                  .consumed = {m.id(*gemm)}};
   }
   return std::nullopt;
+}
+
+std::optional<Match> match_gemm_quantize(
+    const Matcher& m, const Node& node,
+    const std::function<bool(int64_t m, int64_t n, int64_t k)>& stores_codes) {
+  if (node.op != OpCode::quantize) return std::nullopt;
+  const auto& q = std::get<QuantizeAttrs>(node.attrs);
+  const Node *gemm = m.producer(node.in(Quantize::x)),
+             *scale = m.producer(node.in(Quantize::scale));
+  if (q.dtype != Dtype::e4m3 || q.transposed || !q.is_plain() || gemm == nullptr ||
+      gemm->op != OpCode::gemm || scale == nullptr || scale->op != OpCode::fill)
+    return std::nullopt;
+  const auto& attrs = std::get<GemmAttrs>(gemm->attrs);
+  const Shape &y = m.graph().type(node.in(Quantize::x)).shape,
+              &a = m.graph().type(gemm->in(Gemm::a)).shape;
+  const bool fits = m.read_once(node.in(Quantize::x)) && !attrs.trans_a && attrs.trans_b &&
+                    gemm->in(Gemm::c) == kNoValue && m.dtype(gemm->in(Gemm::a)) == Dtype::e4m3 &&
+                    m.dtype(gemm->in(Gemm::b)) == Dtype::e4m3 && stores_codes(y[0], y[1], a[1]);
+  if (!fits) return std::nullopt;
+  std::vector<ValueId> operands = gemm->operands;
+  operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
+  operands[Gemm::scale_y] = node.in(Quantize::scale);
+  return Match{.last = m.id(node),
+               .op = OpCode::gemm,
+               .attrs = gemm->attrs,
+               .operands = operands,
+               .replaces = node.results,
+               .dtypes = {},
+               .tag = gemm->tag,
+               .consumed = {m.id(*gemm)}};
 }
 
 // The forward residual stays apart, where it is repeated too: its sum is quantized from f32.

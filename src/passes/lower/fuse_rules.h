@@ -83,6 +83,10 @@ std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
                                          std::vector<std::string>& near_misses);
 // fuse_rules.cpp
 std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int64_t most_rows);
+// Of products of E4M3 codes with a constant scale; stores_codes as in FuseOptions.
+std::optional<Match> match_gemm_quantize(
+    const Matcher& m, const Node& node,
+    const std::function<bool(int64_t m, int64_t n, int64_t k)>& stores_codes);
 // Of forward products those of at most so many rows.
 std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_t forward_rows);
 std::optional<Match> match_gemm_accumulate(const Matcher& m, const Node& node,

@@ -14,7 +14,13 @@ std::string_view enum_name(Recompute recompute) {
 
 namespace {
 
-bool is_cheap(const Node& node, ValueId result) {
+// Codes of a product are kept: repeated, they would keep the product.
+bool is_product(const Graph& graph, ValueId id) {
+  const NodeId n = graph.values[static_cast<size_t>(id)].producer;
+  return n != kNoNode && graph.nodes[static_cast<size_t>(n)].op == OpCode::gemm;
+}
+
+bool is_cheap(const Graph& graph, const Node& node, ValueId result) {
   switch (node.op) {
     case OpCode::rms_norm:
     case OpCode::layer_norm:
@@ -22,8 +28,9 @@ bool is_cheap(const Node& node, ValueId result) {
     case OpCode::gated_act:
     case OpCode::gelu:
     case OpCode::dequantize:
-    case OpCode::quantize:
       return true;
+    case OpCode::quantize:
+      return !is_product(graph, node.in(Quantize::x));
     default:
       return false;
   }
@@ -63,7 +70,7 @@ class Recomputer {
     const Node& node = from.nodes[static_cast<size_t>(producer)];
     const bool repeat =
         node.tag.role == Role::forward && node.tag.layer >= 0 &&
-        (is_full(reader.layer) ? node.tag.layer == reader.layer : is_cheap(node, old_id));
+        (is_full(reader.layer) ? node.tag.layer == reader.layer : is_cheap(from, node, old_id));
     if (!repeat) return rewriter_.map(old_id);
     if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
     std::vector<ValueId> operands;

@@ -62,8 +62,7 @@ ValueId OperandScales::predicted(const LinearGroup& group, OperandKind kind, Dty
     const LinearRms& of = options_.predicted.at(member);
     rms = std::max(rms, kind == OperandKind::x ? of.x : kind == OperandKind::w ? of.w : of.dy);
   }
-  if (!std::isfinite(rms)) rms = 0;
-  return power(static_cast<int>(std::ceil(rms - 0.5)) - quantizer_centre(dtype));
+  return power(predicted_scale(rms, dtype));
 }
 
 }  // namespace octet

@@ -90,6 +90,11 @@ int quantizer_centre(Dtype dtype) {
   return dtype == Dtype::e4m3 ? 1 : 0;
 }
 
+int predicted_scale(double rms, Dtype dtype) {
+  const double log2 = std::isfinite(rms) ? rms : 0;
+  return static_cast<int>(std::ceil(log2 - 0.5)) - quantizer_centre(dtype);
+}
+
 // Positive f32 are ordered like their bits.
 float largest_unsaturated(Dtype dtype) {
   const FormatRow row = find_format(dtype);

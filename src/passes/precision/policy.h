@@ -128,6 +128,8 @@ int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge);
 // log2 of the RMS at which codes of a normal are in the middle of the range where the format keeps
 // its signal-to-noise ratio (scalify.md section 2: E4M3 2^-4 to 2^6).
 int quantizer_centre(Dtype dtype);
+// log2 of the scale with which data of this predicted RMS (log2) are there.
+int predicted_scale(double rms, Dtype dtype);
 
 // The largest f32 that does not overflow the format: 40,960 and above saturate in HiFloat8.
 float largest_unsaturated(Dtype dtype);

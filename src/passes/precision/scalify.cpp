@@ -181,8 +181,15 @@ Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& o
 }
 
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
-  return quantize_by_recipe(recipe, store_groups(typed_graph(recipe, graph, options)), options,
-                            predictions(uncarried(graph, options), options));
+  const Scalified predicted = uncarried(graph, options);
+  StoreGroupsOptions stored;
+  for (const Node& node : predicted.graph.nodes) {
+    if (!options.results_in_codes || node.op != OpCode::gemm) continue;
+    const double rms = predicted.data_rms[static_cast<size_t>(node.out(Gemm::y))];
+    stored.result_scales.emplace(linear_name(node), predicted_scale(rms, stored.dtype));
+  }
+  return quantize_by_recipe(recipe, store_groups(typed_graph(recipe, graph, options), stored),
+                            options, predictions(predicted, options));
 }
 
 }  // namespace

@@ -8,6 +8,9 @@
 // section 2 (docs/numerics.md).
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "ir/graph.h"
 
 namespace octet {
@@ -16,6 +19,9 @@ struct StoreGroupsOptions {
   Dtype dtype = Dtype::e4m3;
   double target = 448;
   int64_t group = 16;
+  // log2 of the scale of a linear's result, by linear_name: codes of what activations read of it
+  // have that one, and GEMMs may store them.
+  std::map<std::string, int> result_scales = {};
 };
 
 Graph store_groups(const Graph& graph, const StoreGroupsOptions& options = {});

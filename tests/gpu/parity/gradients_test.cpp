@@ -8,24 +8,23 @@ namespace {
 
 enum class ScaleFrom : uint8_t { own, given, history, new_history };
 
+constexpr int64_t kOne = -1;
+
 struct GradientCase {
   Shape shape;
-  int64_t group;  // of gate and up; 0: bf16
+  int64_t group;  // of gate and up; 0: bf16; kOne: one scale for all
   Dtype format;
   ScaleFrom from;
 };
 
 OpCase op_case(const GradientCase& g) {
   GatedActQuantizeAttrs attrs;
-  attrs.act.group = g.group;
+  attrs.act.group = g.group == kOne ? g.shape[1] : g.group;
   attrs.q = {.dtype = g.format, .target = g.format == Dtype::e5m2 ? 57344.0 : 448.0, .pad = 16};
   attrs.both = true;
   const OperandCase x = g.group == 0 ? tensor(g.shape) : codes(g.shape);
-  const OperandCase s =
-      g.group == 0
-          ? none()
-          : scales({g.shape[0], (g.shape[1] + g.group - 1) / std::max<int64_t>(g.group, 1)},
-                   Dtype::bf16);
+  const Shape grid = g.group == kOne ? Shape{1, 1} : Shape{g.shape[0], (g.shape[1] + 15) / 16};
+  const OperandCase s = g.group == 0 ? none() : scales(grid, Dtype::bf16);
   OpCase c{.name = "gated_act_grad_quantize",
            .op = OpCode::gated_act_grad_quantize,
            .attrs = attrs,
@@ -66,7 +65,7 @@ TEST(gradients, quantized_at_once_are_those_of_two_ops) {
   OCTET_GPU_OR_SKIP(gpu);
   for (const Shape& shape : {Shape{128, 128}, Shape{256, 384}, Shape{300, 208}, Shape{17, 48},
                              Shape{1, 16}, Shape{2048, 1408}}) {
-    for (const int64_t group : {0, 16}) {
+    for (const int64_t group : {int64_t{0}, int64_t{16}, kOne}) {
       for (const Dtype format : {Dtype::e5m2, Dtype::e4m3}) {
         for (const ScaleFrom from :
              {ScaleFrom::own, ScaleFrom::given, ScaleFrom::history, ScaleFrom::new_history}) {

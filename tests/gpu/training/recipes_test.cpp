@@ -45,6 +45,7 @@ const RecipeRun kRuns[] = {
     {"hif8_no_scales", "recipe.base=hif8 recipe.scaling=none recipe.loss_scaling=global", kNarrow},
     {"scalify_fp16", "recipe.base=scalify_fp16", kWide * 10},
     {"scalify_fp8", "recipe.base=scalify_fp8", kNarrow},
+    {"coat_static_codes", "recipe.base=coat-static recipe.activation_scale=tensor", kNarrow},
     {"fp8_block", "recipe.base=fp8_block", kNarrow},
     {"fp8_block_fp16", "recipe.base=fp8_block recipe.compute=fp16 recipe.loss_scaling=global",
      kNarrow},

@@ -63,6 +63,7 @@ const Sets kVariants[] = {
     {"recipe.activations=hif8"},
     {"recipe.activations=wide"},
     {"recipe.gradient_rounding=hr"},
+    {"recipe.activation_scale=tensor"},
     {"recipe.mx_scale=floor"},
     {"recipe.tf32=true"},
     {R"(recipe.override={"*": {x: e4m3/1x128}})"},

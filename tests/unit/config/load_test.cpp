@@ -86,8 +86,10 @@ TEST(ConfigTable, every_listed_name_is_accepted_and_stays) {
       const bool is_choice = row.path == "recipe.compute" || row.path == "recipe.activations";
       const bool is_of_scales =
           row.path == "recipe.rescale" || row.path == "recipe.scaled_gradient" || name == "fp16_sr";
+      const bool is_static = row.path == "recipe.activation_scale";
       const std::string recipe = is_choice      ? name == "f32" ? "fp32" : "hif8"
                                  : is_of_scales ? "scalify_fp16"
+                                 : is_static    ? "coat-static"
                                                 : "bf16";
       const RunConfig config =
           parse_config("{recipe: {base: " + recipe + "}}", "run.yaml", {set}).config;

@@ -96,6 +96,7 @@ TEST(RunSetup, every_listed_name_means_something) {
       if (row.path == "recipe.rescale" || row.path == "recipe.scaled_gradient")
         sets.push_back("recipe=scalify_fp16");
       if (name == "fp16_sr") sets.push_back("recipe=scalify_fp16");
+      if (row.path == "recipe.activation_scale") sets.push_back("recipe=coat-static");
       if (row.path == "recipe.mx_scale") sets.push_back("recipe=mxfp8");
       if (row.path == "model.kind") sets.push_back("model.kv_heads=0");
       const RunConfig config = config_with(sets);

@@ -6,6 +6,7 @@
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/quantize/quantize.h"
 #include "formats/table.h"
+#include "ir/op_def.h"
 
 namespace octet::cpu {
 
@@ -20,6 +21,12 @@ inline int64_t float_bytes(int64_t n) {
 }
 inline float* scratch_of(const LaunchArgs& args) {
   return reinterpret_cast<float*>(args.scratch);
+}
+
+// Whether scales of a stored operand are there as these kernels read them: not one for all rows.
+inline bool has_group_scales(const NodeView& view, const StoredPlace& place) {
+  return view.has(place.scale) &&
+         (view.in(place.scale).shape != kOneScale || rows_of(view.in(place.operand)).rows == 1);
 }
 
 // Whether the op's stored operands are codes, and the rest f32 or bf16 (stored.cpp).

@@ -12,7 +12,7 @@ bool fused_applies(const NodeView& view) {
   std::vector<bool> seen(layer.operands.size(), false);
   for (const StoredPlace place : layer.stored) {
     if (!grouped) break;
-    if (!has_codec(view.in(place.operand).dtype)) return false;
+    if (!has_codec(view.in(place.operand).dtype) || !has_group_scales(view, place)) return false;
     seen[place.operand] = true;
   }
   for (size_t i = 0; i < seen.size(); ++i) {

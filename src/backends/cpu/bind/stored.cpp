@@ -8,7 +8,7 @@ bool reads_codes(const NodeView& view) {
   if (stored_group(view.node.attrs) == 0) return false;
   std::vector<bool> codes(view.node.operands.size(), false);
   for (const StoredPlace place : op_def(view.node.op).stored) {
-    if (!has_codec(view.in(place.operand).dtype) || !view.has(place.scale)) return false;
+    if (!has_codec(view.in(place.operand).dtype) || !has_group_scales(view, place)) return false;
     codes[place.operand] = true;
   }
   for (size_t i = 0; i < codes.size(); ++i) {

@@ -97,12 +97,16 @@ void gemm(const RefCall& call) {
   const auto c = optional(call.in, 2);
   const double scale =
       (a_blocks.empty() ? scale_of(call, 3) : 1) * (b_blocks.empty() ? scale_of(call, 4) : 1);
+  const bool stores_codes = !optional(call.in, Gemm::scale_y).empty();
+  const double scale_y = scale_of(call, Gemm::scale_y);
   for (size_t i = 0; i < rows; ++i) {
     for (size_t j = 0; j < cols; ++j) {
       double sum = 0;
       for (size_t k = 0; k < depth; ++k)
         sum += a[i * a_row + k * a_deep] * b[k * b_deep + j * b_col];
-      y.data[i * cols + j] = sum * scale + (c.empty() ? 0 : c[i * cols + j]);
+      const double sum_with_c = sum * scale + (c.empty() ? 0 : c[i * cols + j]);
+      y.data[i * cols + j] =
+          stores_codes ? round_to(Dtype::e4m3, sum_with_c / scale_y) : sum_with_c;
     }
   }
 }

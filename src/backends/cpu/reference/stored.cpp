@@ -27,7 +27,9 @@ class PlainOperands {
     buffers_.emplace_back(size(wide.n_elems()));
     const RefTensor in[] = {tensors_[place.operand], tensors_[place.scale]};
     RefTensor out[] = {{.type = wide, .data = buffers_.back()}};
-    dequantize({.attrs = Attrs(QuantizeAttrs{.group = group}), .in = in, .out = out});
+    const bool has_one = in[1].type.shape == kOneScale;
+    const QuantizeAttrs q{.group = group, .rows = has_one ? wide.shape[0] : 1};
+    dequantize({.attrs = q, .in = in, .out = out});
     tensors_[place.operand] = out[0];
   }
 

@@ -1,5 +1,6 @@
 // y = alpha op(a) op(b) + c, row-major; alpha = scale_a * scale_b, scalars on the device (absent:
-// 1); c may be y itself. Operands a, b, c, scale_a, scale_b. Where a factor has blocks its scale is
+// 1), times inverse_scale_y; y may be e4m3 where factors are and there is no c; c may be y itself.
+// Operands a, b, c, scale_a, scale_b. Where a factor has blocks its scale is
 // a grid instead, bf16 or e8m0, row-major, an entry for a_rows x a_cols elements of a as it lies.
 #pragma once
 
@@ -27,6 +28,7 @@ struct GemmParams {
   bool has_scale_a = false, has_scale_b = false;
   bool b_is_constant = false;                   // nothing that runs beside or before writes b
   bool fp8_products = true, fp8_blocks = true;  // of the device: target/architecture.h
+  float inverse_scale_y = 1;
   int64_t lda = 0;  // of a transposed a: elements from a row to the next; 0: m
 };
 

@@ -32,6 +32,11 @@ constexpr bool runs_in_fp8(const GemmParams& p) {
   return p.fp8_products && !has_blocks(p) && fp8_pair(p) && !p.trans_a && p.trans_b;
 }
 
+// Sums that the library rounds to codes: powers of two, as inverse_scale_y, change no rounding.
+constexpr bool stores_e4m3(const GemmParams& p) {
+  return runs_in_fp8(p) && p.a == Dtype::e4m3 && p.b == Dtype::e4m3 && !p.has_c && p.m > kFewRows;
+}
+
 // A wide factor and codes with one scale: multiplied as they are where there are few rows.
 constexpr bool mixes_types(const GemmParams& p) {
   return (p.a == Dtype::bf16 || p.a == Dtype::fp16) && p.b == Dtype::e4m3;

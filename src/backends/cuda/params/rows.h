@@ -20,12 +20,13 @@ namespace octet::cuda {
 inline constexpr int8_t kAbsent = -1;
 
 // A matrix operand: f32, bf16 or fp16; or codes (e4m3, e5m2, hif8) with scales in groups along the
-// rows, the last of a row may be shorter.
+// rows, the last of a row may be shorter, or with one scale.
 struct RowOperand {
   int8_t at = kAbsent, scales_at = kAbsent;
   Dtype dtype = Dtype::bf16, scales = Dtype::bf16;
-  int32_t group = 0;  // 0: plain
+  int32_t group = 0;  // 0: plain; kOneGroup: one scale
 };
+inline constexpr int32_t kOneGroup = -1;
 // A vector [cols], or a result of any shape.
 struct WideArg {
   int8_t at = kAbsent;

@@ -115,6 +115,17 @@ bool CudaCatalogue::draw(const WeightDraw& what) {
   return true;
 }
 
+bool CudaCatalogue::stores_codes(int64_t m, int64_t n, int64_t k) const {
+  const Architecture* device = find_architecture(options_.capability);
+  return device != nullptr && stores_e4m3({.m = m,
+                                           .n = n,
+                                           .k = k,
+                                           .a = Dtype::e4m3,
+                                           .b = Dtype::e4m3,
+                                           .trans_b = true,
+                                           .fp8_products = device->fp8_products});
+}
+
 MeasuredChoices CudaCatalogue::measured() const {
   MeasuredChoices result{.machine = options_.machine};
   if (module_ == nullptr) return result;

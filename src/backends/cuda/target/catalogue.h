@@ -30,6 +30,7 @@ class CudaCatalogue : public Catalogue {
   LaunchFn prepare(const Graph& graph, const Node& node) override;
   bool quantizes_gradients() const override { return true; }
   int64_t few_rows() const override { return kFewRows; }
+  bool stores_codes(int64_t m, int64_t n, int64_t k) const override;
   int64_t rows_to_fill() const override { return 8192; }
   bool draw(const WeightDraw& what) override;
   MeasuredChoices measured() const override;

@@ -247,8 +247,8 @@ struct GatedGroup {
   __device__ __forceinline__ void load(const LayerArgs& a, uint32_t i) {
     gate = __ldcs(static_cast<const uint4*>(a.x.data) + i);
     up = __ldcs(static_cast<const uint4*>(a.up.data) + i);
-    gate_scale = __ldcs(static_cast<const uint16_t*>(a.x.scales) + i);
-    up_scale = __ldcs(static_cast<const uint16_t*>(a.up.scales) + i);
+    gate_scale = __ldcs(static_cast<const uint16_t*>(a.x.scales) + i * a.x.scale_step);
+    up_scale = __ldcs(static_cast<const uint16_t*>(a.up.scales) + i * a.up.scale_step);
   }
 };
 

@@ -70,8 +70,8 @@ struct HalfGroup {
   __device__ __forceinline__ void load(const GradArgs& a, uint32_t i) {
     gate = __ldcs(static_cast<const uint2*>(a.x.data) + i);
     up = __ldcs(static_cast<const uint2*>(a.up.data) + i);
-    gate_scale = static_cast<const uint16_t*>(a.x.scales)[i / 2];
-    up_scale = static_cast<const uint16_t*>(a.up.scales)[i / 2];
+    gate_scale = static_cast<const uint16_t*>(a.x.scales)[i / 2 * a.x.scale_step];
+    up_scale = static_cast<const uint16_t*>(a.up.scales)[i / 2 * a.up.scale_step];
     dy = __ldcs(static_cast<const uint4*>(a.dy.data) + i);
   }
   // Words of the gate's gradient, then of up's.

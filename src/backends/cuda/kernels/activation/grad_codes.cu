@@ -152,7 +152,7 @@ void launch_tiles_of(const GradCodesArgs& a, cudaStream_t stream) {
 }
 
 void launch_form(const GradCodesParams& p, const GradCodesArgs& a, cudaStream_t stream) {
-  const bool groups = p.x.group > 0, e5m2 = p.codes.dtype == Dtype::e5m2;
+  const bool groups = p.x.group != 0, e5m2 = p.codes.dtype == Dtype::e5m2;
   if (groups) {
     e5m2 ? launch_tiles_of<Form::groups, Dtype::e5m2>(a, stream)
          : launch_tiles_of<Form::groups, Dtype::e4m3>(a, stream);

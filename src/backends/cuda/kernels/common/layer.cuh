@@ -136,7 +136,7 @@ __device__ __forceinline__ void normalize(const NormRow& row, const Affine<F>& a
 
 template <Form F, int W>
 __device__ __forceinline__ Raw<F> load_matrix(const Matrix& m, const Place& p) {
-  return load_raw<F, W>(m.data, m.scales, p);
+  return load_raw<F, W>(m.data, m.scales, p, m.scale_step);
 }
 template <Form F>
 __device__ __forceinline__ Raw<kPlain<F>> load_vector(const Wide& v, const Place& p) {

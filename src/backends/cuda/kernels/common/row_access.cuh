@@ -28,6 +28,7 @@ struct Matrix {
   int64_t cols = 0;
   Dtype dtype = Dtype::bf16, scales_dtype = Dtype::bf16;
   int group = 0;
+  int scale_step = 1;  // from a group's scale to the next: 0 where all have one
 };
 // A vector, or a result of any shape; null where there is none.
 struct Wide {
@@ -80,12 +81,13 @@ __device__ __forceinline__ int64_t access_at(const Place& p, int j, int width) {
 
 // The form of the place is W's: the width that step was made for.
 template <Form F, int W>
-__device__ __forceinline__ Raw<F> load_raw(const void* data, const void* scales, const Place& p) {
+__device__ __forceinline__ Raw<F> load_raw(const void* data, const void* scales, const Place& p,
+                                           int scale_step = 1) {
   Raw<F> raw = {};
   if constexpr (F == Form::groups) {
     if (p.at < p.end) {
       raw.codes = *reinterpret_cast<const uint4*>(static_cast<const uint8_t*>(data) + p.at);
-      raw.scale = static_cast<const uint16_t*>(scales)[p.at / kChunk];
+      raw.scale = static_cast<const uint16_t*>(scales)[p.at / kChunk * scale_step];
     }
   } else if constexpr (is_short(F)) {
 #pragma unroll

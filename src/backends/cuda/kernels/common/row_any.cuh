@@ -22,6 +22,7 @@ __device__ __forceinline__ float load_any(const void* data, Dtype dtype, int64_t
 __device__ __forceinline__ float load_any(const Matrix& m, int64_t row, int64_t col) {
   const float value = load_any(m.data, m.dtype, row * m.cols + col);
   if (m.group == 0) return value;
+  if (m.group == kOneGroup) return value * load_any(m.scales, m.scales_dtype, 0);
   const int64_t per_row = (m.cols + m.group - 1) / m.group;
   return value * load_any(m.scales, m.scales_dtype, row * per_row + col / m.group);
 }

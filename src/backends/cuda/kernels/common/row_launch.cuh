@@ -20,7 +20,8 @@ inline Matrix matrix_of(const RowOperand& operand, int64_t cols, const Launch& l
           .cols = cols,
           .dtype = operand.dtype,
           .scales_dtype = operand.scales,
-          .group = operand.group};
+          .group = operand.group,
+          .scale_step = operand.group == kOneGroup ? 0 : 1};
 }
 inline Wide operand_of(const WideArg& arg, const Launch& launch) {
   return {const_cast<void*>(operand_at<void>(launch, arg.at)), arg.dtype};
@@ -40,9 +41,9 @@ inline AmaxArgs amax_of(const AmaxArg& arg, const Launch& launch) {
 // The form of a matrix by itself.
 inline Form form_of(const RowOperand& operand, int64_t cols) {
   if (cols <= 0 || cols % kChunk != 0) return Form::any;
-  if (operand.group > 0) {
-    const bool fits =
-        operand.group == kChunk && operand.dtype == Dtype::e4m3 && operand.scales == Dtype::bf16;
+  if (operand.group != 0) {
+    const bool fits = (operand.group == kChunk || operand.group == kOneGroup) &&
+                      operand.dtype == Dtype::e4m3 && operand.scales == Dtype::bf16;
     return fits ? Form::groups : Form::any;
   }
   if (operand.dtype == Dtype::f32) return Form::f32;

@@ -195,11 +195,12 @@ void GemmProblem::run(const GemmCall& call, const cublasLtMatmulAlgo_t& algorith
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.scale_b);
     set_attribute(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.scale_a);
   }
-  const float one = 1.0f, beta = params_.has_c ? 1.0f : 0.0f;
+  const float alpha = params_.inverse_scale_y, beta = params_.has_c ? 1.0f : 0.0f;
   const bool on_device = place_ == AlphaPlace::device;
-  const void* alpha_at = on_device ? call.alpha_beta : &one;
+  const void* alpha_at = on_device ? call.alpha_beta : &alpha;
   const void* beta_at = on_device ? call.alpha_beta + 1 : &beta;
-  const void* c = params_.has_c ? call.c : call.y;
+  // Without an addend c is y, or nothing where it could not lie there.
+  const void* c = params_.has_c ? call.c : params_.c == params_.y ? call.y : nullptr;
   check_blas(cublasLtMatmul(context_.blas, operation_, alpha_at, call.b, a_, call.a, b_, beta_at, c,
                             c_, call.y, y_, &algorithm, call.workspace,
                             static_cast<size_t>(workspace_), stream),

@@ -51,8 +51,8 @@ struct GatedPieces {
     const uint32_t i = p.piece(k);
     gate[k] = __ldcs(static_cast<const uint4*>(a.x.data) + i);
     up[k] = __ldcs(static_cast<const uint4*>(a.up.data) + i);
-    gate_scale[k] = __ldcs(static_cast<const uint16_t*>(a.x.scales) + i);
-    up_scale[k] = __ldcs(static_cast<const uint16_t*>(a.up.scales) + i);
+    gate_scale[k] = __ldcs(static_cast<const uint16_t*>(a.x.scales) + i * a.x.scale_step);
+    up_scale[k] = __ldcs(static_cast<const uint16_t*>(a.up.scales) + i * a.up.scale_step);
   }
   __device__ __forceinline__ void load(const LayerArgs& a, const PiecesPlace<kWhole>& p) {
 #pragma unroll

@@ -75,6 +75,10 @@ auto visit_stored(Dtype dtype, F&& f) {
   return visit_rows_of<has_codec>(dtype, f);
 }
 
+// Blocks that a kernel of their own takes (quantize_tiles.cu).
+bool are_block_tiles(const BlockParams& p, const Launch& args);
+void launch_block_tiles(const BlockParams& p, const Launch& args);
+
 std::unique_ptr<Prepared> prepare_blocks(const Request& request);
 std::unique_ptr<Prepared> prepare_fake_quantize(const Request& request);
 std::unique_ptr<Prepared> prepare_periodic_scale(const Request& request);

@@ -115,6 +115,7 @@ __global__ void __launch_bounds__(kThreads) quantize_block(const __grid_constant
 
 void run_blocks(const BlockParams& p, const Launch& args) {
   if (p.rows == 0 || p.cols == 0) return;
+  if (are_block_tiles(p, args)) return launch_block_tiles(p, args);
   constexpr int64_t kWidth = 128;
   const int64_t block_cols = std::min(p.block_cols, p.cols);
   const int64_t n_together = std::clamp<int64_t>(kWidth / block_cols, 1, kMostBlocksAcross);

@@ -15,6 +15,14 @@ GemmBlocks blocks_of(int64_t rows, int64_t cols) {
   return {static_cast<int32_t>(std::min(rows, most)), static_cast<int32_t>(std::min(cols, most))};
 }
 
+std::optional<float> constant_scale_y(const NodeView& view) {
+  if (!view.has(Gemm::scale_y)) return std::nullopt;
+  const NodeId n = view.graph.values[static_cast<size_t>(view.node.in(Gemm::scale_y))].producer;
+  const Node* scale = n == kNoNode ? nullptr : &view.graph.nodes[static_cast<size_t>(n)];
+  if (scale == nullptr || scale->op != OpCode::fill) return std::nullopt;
+  return static_cast<float>(std::get<FillAttrs>(scale->attrs).value);
+}
+
 GemmParams gemm_params(const NodeView& view) {
   const auto& attrs = view.attrs<GemmAttrs>();
   const Shape& a = view.in(Gemm::a).shape;
@@ -27,7 +35,8 @@ GemmParams gemm_params(const NodeView& view) {
   p.b = view.in(Gemm::b).dtype;
   p.y = view.out(Gemm::y).dtype;
   p.has_c = view.has(Gemm::c);
-  p.c = p.has_c ? view.in(Gemm::c).dtype : p.y;
+  p.c = p.has_c ? view.in(Gemm::c).dtype : is_fp8(p.y) ? Dtype::bf16 : p.y;
+  if (const auto scale = constant_scale_y(view)) p.inverse_scale_y = 1 / *scale;
   p.trans_a = attrs.trans_a;
   p.trans_b = attrs.trans_b;
   p.fast_accumulate = attrs.fast_accumulate;
@@ -56,6 +65,9 @@ bool scale_applies(const GemmBlocks& blocks, Dtype scales) {
 // Factors of one wide type, or two of codes with their scales; addend and result are wide.
 bool gemm_applies(const NodeView& view) {
   const GemmParams p = gemm_params(view);
+  if (view.has(Gemm::scale_y))
+    return constant_scale_y(view) && stores_e4m3(p) && view.has(Gemm::scale_a) &&
+           view.has(Gemm::scale_b);
   if (mixes_types(p)) return has_few_rows(p) && is_wide_or_half(p.y);
   const bool factors =
       (is_wide_or_half(p.a) && p.a == p.b) || (is_gemm_operand(p.a) && is_gemm_operand(p.b));

@@ -96,7 +96,8 @@ bool grad_codes_apply(const NodeView& view) {
   const int64_t group = stored_group(attrs.act);
   const auto is_stored = [&](SlotId x, SlotId scale) {
     if (group == 0) return view.in_is(x, {Dtype::bf16});
-    return group == 16 && view.in_is(x, {Dtype::e4m3}) && view.in_is(scale, {Dtype::bf16});
+    return (group == 16 || has_one_scale(view, {x, scale})) && view.in_is(x, {Dtype::e4m3}) &&
+           view.in_is(scale, {Dtype::bf16});
   };
   if (!view.in_is(Op::dy, {Dtype::bf16}) || !is_stored(Op::gate, Op::gate_scale) ||
       !is_stored(Op::up, Op::up_scale))
@@ -201,6 +202,9 @@ const Binding kRest[] = {
 bool operands_apply(const NodeView& view, OpCode layer, const Attrs& attrs) {
   const bool grouped = stored_group(attrs) > 0;
   const OpDef& def = op_def(layer);
+  for (const StoredPlace& stored : def.stored) {
+    if (std::holds_alternative<NormAttrs>(attrs) && has_one_scale(view, stored)) return false;
+  }
   for (size_t i = 0; i < def.operands.size(); ++i) {
     if (!view.has(i)) continue;
     const auto is_stored = [&](const StoredPlace& p) { return p.operand == i; };

@@ -43,6 +43,10 @@ inline RowOperand row_operand(const NodeView& view, size_t i) {
           .scales = Dtype::bf16,
           .group = 0};
 }
+inline bool has_one_scale(const NodeView& view, const StoredPlace& stored) {
+  return view.has(stored.scale) && view.in(stored.scale).shape == kOneScale &&
+         rows_of(view.in(stored.operand)).rows > 1;
+}
 // The operands and results of a per-tensor quantizer inside an op.
 struct ScaleSlots {
   size_t given, history;                  // operands
@@ -67,6 +71,7 @@ inline RowOperand row_operand(const NodeView& view, const StoredPlace& stored, c
   RowOperand operand = row_operand(view, stored.operand);
   operand.group = static_cast<int32_t>(stored_group(attrs));
   if (operand.group == 0) return operand;
+  if (has_one_scale(view, stored)) operand.group = kOneGroup;
   operand.scales_at = static_cast<int8_t>(stored.scale);
   operand.scales = view.in(stored.scale).dtype;
   return operand;

@@ -42,6 +42,8 @@ bool layer_applies(const NodeView& view) {
   if (plain.quantized == nullptr) return is_wide_or_half(view.out(Unary::y).dtype);
   if (!plain.q.is_plain()) return false;
   const QuantizedLayer& op = *plain.quantized;
+  // What measures an activation goes by the scales of groups.
+  if (has_one_scale(view, op_def(op.layer).stored[0]) && !view.has(op.given_scale)) return false;
   for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
   }
