@@ -132,9 +132,9 @@ void need_stored(OpCode code, const Attrs& attrs, Types in) {
     if (!is_quantized(in[i].dtype))
       fail(def.name, "{} must be codes, got {}", name, to_string(in[i]));
     if (absent(in, scales)) fail(def.name, "{} needs its scales", name);
-    const bool has_one = in[scales].shape == kOneScale && group >= in[i].shape.back();
-    if (!has_one)
-      need_float(def.name, "scales", in[scales], grouped_shape(def.name, in[i].shape, group));
+    const Shape grid = grouped_shape(def.name, in[i].shape, group);
+    const bool has_one = in[scales].shape == kOneScale && grid.size() == 2 && grid[1] == 1;
+    need_float(def.name, "scales", in[scales], has_one ? kOneScale : grid);
   }
 }
 

@@ -144,6 +144,26 @@ std::vector<Refused> refused_layers() {
   };
 }
 
+// One scale may be for all rows of a matrix whose group is as long as a row.
+std::vector<Refused> refused_codes() {
+  const auto codes = [](Shape shape) {
+    return TensorType{.dtype = Dtype::e4m3, .shape = std::move(shape)};
+  };
+  const TensorType one = real({1, 1}), scale = real({});
+  const GeluAttrs by_row{.group = 4};
+  return {
+      {OpCode::gelu, by_row, {codes({}), one}, "at least one axis"},
+      {OpCode::gelu, by_row, {codes({4}), one}, "scales must be [1], got [1,1]"},
+      {OpCode::gelu, by_row, {codes({2, 3, 4}), one}, "scales must be [2,3,1], got [1,1]"},
+      {OpCode::gelu, by_row, {codes({8, 16}), one}, "scales must be [8,4], got [1,1]"},
+      {OpCode::gelu, by_row, {codes({8, 4}), i32({1, 1})}, "scales must be a float"},
+      {OpCode::gemm,
+       GemmAttrs{},
+       {codes({2, 3}), codes({3, 5}), kAbsent, scale, scale, real({1})},
+       "scale_y must be [], got [1]"},
+  };
+}
+
 void expect_refused(const std::vector<Refused>& rows) {
   for (const Refused& row : rows) {
     const OpDef& def = op_def(row.op);
@@ -177,6 +197,10 @@ TEST(OpInfer, refuses_wrong_operands_of_primitives) {
 }
 TEST(OpInfer, refuses_wrong_operands_of_layers) {
   expect_refused(refused_layers());
+}
+
+TEST(OpInfer, refuses_scales_that_are_none_of_the_codes) {
+  expect_refused(refused_codes());
 }
 
 TEST(OpInfer, refuses_attributes_of_another_op) {
