@@ -12,11 +12,7 @@
 #include <span>
 #include <string_view>
 
-#ifdef __CUDACC__
-#define OCTET_HOST_DEVICE __host__ __device__
-#else
-#define OCTET_HOST_DEVICE
-#endif
+#include "base/host_device.h"
 
 namespace octet {
 
@@ -46,10 +42,13 @@ OCTET_HOST_DEVICE inline PhiloxBlock philox(PhiloxKey key, uint64_t counter_lo,
   return c;
 }
 
-// FNV-1a, 64 bits: the stable hash of a tensor's name.
+// FNV-1a, 64 bits: the stable hash of a tensor's name, and of a name that goes on.
+OCTET_HOST_DEVICE constexpr uint64_t continue_hash(uint64_t hash, char ch) {
+  return (hash ^ static_cast<unsigned char>(ch)) * 0x100000001b3ull;
+}
 constexpr uint64_t name_hash(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char ch : name) hash = (hash ^ static_cast<unsigned char>(ch)) * 0x100000001b3ull;
+  for (const char ch : name) hash = continue_hash(hash, ch);
   return hash;
 }
 

@@ -42,7 +42,7 @@ inline uint32_t encode(Dtype dtype, float x, Rounding rounding = Rounding::near,
 // A row whose dtype is known only at run time; throws ErrorCode::invalid_argument when it is no
 // format.
 inline FormatRow find_format(Dtype dtype) {
-  return visit_format(dtype, []<Dtype D>() { return format_row(D); });
+  return visit_format(dtype, []<Dtype D>() { return kFormatRow<D>; });
 }
 
 constexpr int format_bits(const FormatRow& row) {

@@ -12,7 +12,7 @@ namespace detail {
 
 template <Dtype D>
 OCTET_HOST_DEVICE constexpr float decode_ieee(uint32_t code) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   constexpr int kFraction = kRow.fraction_bits;
   constexpr uint32_t kTop = (1u << kRow.exponent_bits) - 1;
   const uint32_t sign = ((code >> (kRow.exponent_bits + kFraction)) & 1u) << 31;
@@ -36,7 +36,7 @@ OCTET_HOST_DEVICE constexpr int hif8_fraction_bits(int exponent) {
 }
 
 OCTET_HOST_DEVICE constexpr float decode_hif8(uint32_t code) {
-  constexpr FormatRow kRow = format_row(Dtype::hif8);
+  constexpr FormatRow kRow = kFormatRow<Dtype::hif8>;
   const uint32_t low = code & 0x7Fu;
   const uint32_t sign = (code & 0x80u) << 24;
   if (low == 0) return float_of(sign != 0 ? kF32Nan : 0u);
@@ -87,7 +87,7 @@ OCTET_HOST_DEVICE constexpr float decode_de8(bool is_signed, uint32_t code) {
 
 template <Dtype D>
 OCTET_HOST_DEVICE constexpr float decode(uint32_t code) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   if constexpr (kRow.rule == DecodeRule::ieee) {
     return detail::decode_ieee<D>(code);
   } else if constexpr (kRow.rule == DecodeRule::hif8) {

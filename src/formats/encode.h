@@ -20,7 +20,7 @@ namespace detail {
 template <Dtype D>
 OCTET_HOST_DEVICE constexpr uint32_t encode_ieee(float x, Rounding rounding,
                                                  const EncodeOptions& options) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   constexpr int kMinExponent = 1 - kRow.bias;
   if (is_nan(x)) return encode_nan<D>(options);
   const uint32_t sign = (bits_of(x) >> 31) << (kRow.exponent_bits + kRow.fraction_bits);
@@ -45,7 +45,7 @@ OCTET_HOST_DEVICE constexpr uint32_t encode_ieee(float x, Rounding rounding,
 template <Dtype D>
 OCTET_HOST_DEVICE constexpr uint32_t encode_integer(float x, Rounding rounding,
                                                     const EncodeOptions& options) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   if (is_nan(x)) return encode_nan<D>(options);
   uint32_t magnitude = kRow.max_code;
   if ((bits_of(x) & kF32Magnitude) == 0) {
@@ -64,7 +64,7 @@ OCTET_HOST_DEVICE constexpr uint32_t encode_integer(float x, Rounding rounding,
 // A scale's power: of |x|, since a scale has no sign.
 OCTET_HOST_DEVICE constexpr uint32_t encode_e8m0(float x, Rounding rounding,
                                                  const EncodeOptions& options) {
-  constexpr FormatRow kRow = format_row(Dtype::e8m0);
+  constexpr FormatRow kRow = kFormatRow<Dtype::e8m0>;
   if (is_nan(x)) return encode_nan<Dtype::e8m0>(options);
   if (x == 0.0f) return kRow.zero_code;
   if (!is_finite(x)) return kRow.max_code;
@@ -80,7 +80,7 @@ OCTET_HOST_DEVICE constexpr uint32_t encode_e8m0(float x, Rounding rounding,
 template <Dtype D>
 OCTET_HOST_DEVICE inline uint32_t encode(float x, Rounding rounding = Rounding::near,
                                          const EncodeOptions& options = {}) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   const Rounding mode = rounding == Rounding::near ? kRow.nearest : rounding;
   if constexpr (kRow.rule == DecodeRule::ieee) {
     return detail::encode_ieee<D>(x, mode, options);

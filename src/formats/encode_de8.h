@@ -15,7 +15,7 @@ struct De8Thresholds {
   float first[255];
 };
 
-constexpr De8Thresholds make_de8_thresholds(bool is_signed) {
+OCTET_HOST_DEVICE constexpr De8Thresholds make_de8_thresholds(bool is_signed) {
   De8Thresholds result{};
   for (uint32_t code = 0; code < 255; ++code) {
     const double lo = decode_de8(is_signed, code), hi = decode_de8(is_signed, code + 1);
@@ -29,7 +29,7 @@ constexpr De8Thresholds make_de8_thresholds(bool is_signed) {
 
 template <Dtype D>
 OCTET_HOST_DEVICE inline uint32_t encode_de8(float x) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   static constexpr De8Thresholds kThresholds = make_de8_thresholds(kRow.is_signed);
   if (is_nan(x)) return kRow.zero_code;
   uint32_t code = 0;

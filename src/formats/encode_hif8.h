@@ -52,7 +52,7 @@ OCTET_HOST_DEVICE constexpr uint32_t hif8_code(int exponent, uint32_t fraction) 
 
 OCTET_HOST_DEVICE constexpr uint32_t encode_hif8(float x, Rounding rounding,
                                                  const EncodeOptions& options) {
-  constexpr FormatRow kRow = format_row(Dtype::hif8);
+  constexpr FormatRow kRow = kFormatRow<Dtype::hif8>;
   if (is_nan(x)) return encode_nan<Dtype::hif8>(options);
   const uint32_t sign = (bits_of(x) >> 31) << 7;
   const uint32_t limit = sign | (options.saturate ? kRow.max_code : kRow.overflow_code);

@@ -46,7 +46,7 @@ OCTET_HOST_DEVICE constexpr bool carries(Rounding rounding, Remainder r, uint32_
 
 template <Dtype D>
 OCTET_HOST_DEVICE constexpr uint32_t encode_nan(const EncodeOptions& options) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   return options.nan_to_zero ? kRow.zero_code : kRow.nan_code;
 }
 

@@ -11,7 +11,6 @@
 #include <optional>
 #include <string_view>
 
-#include "base/philox.h"
 #include "formats/dtype.h"
 
 namespace octet {
@@ -136,6 +135,9 @@ constexpr FormatRow format_row(Dtype dtype) {
   }
   throw "no such number format";
 }
+// The row of a format known at compile time: what kernels read, which may not call the function.
+template <Dtype D>
+inline constexpr FormatRow kFormatRow = format_row(D);
 
 // What a GEMM reads as quantized data: it may decode it to BF16, which is then exact. INT8 is a
 // format of post-training quantization alone, and is dequantized before.
@@ -160,10 +162,10 @@ constexpr bool is_moment_format(Dtype dtype) {
   return false;
 }
 // Wide: what needs no scale and has f32's range; with FP16, all that needs none.
-constexpr bool is_wide(Dtype dtype) {
+OCTET_HOST_DEVICE constexpr bool is_wide(Dtype dtype) {
   return dtype == Dtype::f32 || dtype == Dtype::bf16;
 }
-constexpr bool is_wide_or_half(Dtype dtype) {
+OCTET_HOST_DEVICE constexpr bool is_wide_or_half(Dtype dtype) {
   return is_wide(dtype) || dtype == Dtype::fp16;
 }
 

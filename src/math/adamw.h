@@ -11,7 +11,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <string_view>
 
 #include "base/philox.h"
 #include "math/master.h"
@@ -43,12 +42,10 @@ enum class UpdateDraw : uint8_t { weight, first, second };
 // it (FNV-1a goes on from `name`, the hash of the parameter's name), the run's seed, the attempted
 // step and micro-batch 0, and counted by the element's index in the whole tensor. So the three
 // draws of an element are independent, and none equals the words that initialised the parameter.
-constexpr RandomStream update_stream(uint64_t name, uint32_t seed, uint32_t attempt,
-                                     UpdateDraw draw) {
-  constexpr std::string_view kSuffix[] = {":w", ":m", ":v"};
-  for (const char ch : kSuffix[static_cast<int>(draw)]) {
-    name = (name ^ static_cast<unsigned char>(ch)) * 0x100000001b3ull;
-  }
+OCTET_HOST_DEVICE constexpr RandomStream update_stream(uint64_t name, uint32_t seed,
+                                                       uint32_t attempt, UpdateDraw draw) {
+  const char letter = draw == UpdateDraw::weight ? 'w' : draw == UpdateDraw::first ? 'm' : 'v';
+  name = continue_hash(continue_hash(name, ':'), letter);
   return {.name = name, .seed = seed, .step = attempt, .micro_batch = 0};
 }
 

@@ -53,7 +53,7 @@ void check_meta(std::span<const uint32_t> meta) {
 template <typename F>
 void for_each_group(const ExpandOptions& options, int64_t n_elems, F&& f) {
   visit_format(options.format, [&]<Dtype D>() {
-    if constexpr (format_row(D).expansion_ratio_m != 0) {
+    if constexpr (kFormatRow<D>.expansion_ratio_m != 0) {
       for (int64_t first = 0, g = 0; first < n_elems; first += options.group, ++g) {
         const int64_t count = std::min(options.group, n_elems - first);
         if (options.math == MathMode::exact) {
@@ -70,7 +70,7 @@ void for_each_group(const ExpandOptions& options, int64_t n_elems, F&& f) {
 
 const Expansion& find_expansion(Dtype format, Moment moment) {
   return *visit_format(format, [&]<Dtype D>() -> const Expansion* {
-    if constexpr (format_row(D).expansion_ratio_m != 0) {
+    if constexpr (kFormatRow<D>.expansion_ratio_m != 0) {
       return moment == Moment::first ? &kExpansion<D, Moment::first>
                                      : &kExpansion<D, Moment::second>;
     } else {

@@ -37,9 +37,9 @@ struct Expansion {
 
 template <Dtype D, Moment M>
 inline constexpr Expansion kExpansion = {
-    format_row(D).amax_target,
-    make_range_thresholds(M == Moment::first ? format_row(D).expansion_ratio_m
-                                             : format_row(D).expansion_ratio_v)};
+    kFormatRow<D>.amax_target,
+    make_range_thresholds(M == Moment::first ? kFormatRow<D>.expansion_ratio_m
+                                             : kFormatRow<D>.expansion_ratio_v)};
 
 // amax over the finite members; amin over the nonzero finite ones (Inf when there is none).
 struct AbsRange {
@@ -128,7 +128,7 @@ template <Dtype D, MathMode Mode>
 OCTET_HOST_DEVICE inline uint32_t expand_encode(float x, uint32_t meta,
                                                 Rounding rounding = Rounding::near,
                                                 const EncodeOptions& options = {}) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   if (meta == 0) return 0;
   const uint32_t code = encode<D>(expand<Mode>(x, meta, kRow.amax_target), rounding, options);
   const bool vanished = (bits_of(x) & kF32Magnitude) - 1u < kF32Inf && decode<D>(code) == 0.0f;
@@ -142,7 +142,7 @@ OCTET_HOST_DEVICE inline uint32_t expand_encode(float x, uint32_t meta,
 
 template <Dtype D, MathMode Mode>
 OCTET_HOST_DEVICE inline float expand_decode(uint32_t code, uint32_t meta) {
-  return contract<Mode>(decode<D>(code), meta, format_row(D).amax_target);
+  return contract<Mode>(decode<D>(code), meta, kFormatRow<D>.amax_target);
 }
 
 struct ExpandOptions {

@@ -29,7 +29,7 @@ struct MomentCoding {
   MathMode math = MathMode::exact;
 };
 
-constexpr bool keeps_nonzero(const MomentCoding& coding) {
+OCTET_HOST_DEVICE constexpr bool keeps_nonzero(const MomentCoding& coding) {
   return coding.expand || coding.moment == Moment::second;
 }
 

@@ -11,18 +11,18 @@ template <Dtype D>
 OCTET_HOST_DEVICE inline float decode_moment(const MomentCoding& coding, uint32_t meta,
                                              uint32_t code) {
   const float q = decode<D>(code);
-  if (!coding.expand) return meta == 0 ? 0.0f : q / format_row(D).amax_target * meta_amax(meta);
+  if (!coding.expand) return meta == 0 ? 0.0f : q / kFormatRow<D>.amax_target * meta_amax(meta);
   if (coding.math == MathMode::exact)
-    return contract<MathMode::exact>(q, meta, format_row(D).amax_target);
-  return contract<MathMode::fast>(q, meta, format_row(D).amax_target);
+    return contract<MathMode::exact>(q, meta, kFormatRow<D>.amax_target);
+  return contract<MathMode::fast>(q, meta, kFormatRow<D>.amax_target);
 }
 
 // What is encoded: sign(x) (|x|/amax)^k target, the smallest code's value where zero is not
 // allowed. meta is not 0.
 template <Dtype D>
 OCTET_HOST_DEVICE inline float scale_moment(const MomentCoding& coding, uint32_t meta, float x) {
-  constexpr float kTarget = format_row(D).amax_target;
-  const float least = keeps_nonzero(coding) ? decode<D>(format_row(D).min_code) : 0.0f;
+  constexpr float kTarget = kFormatRow<D>.amax_target;
+  const float least = keeps_nonzero(coding) ? decode<D>(kFormatRow<D>.min_code) : 0.0f;
   float y = 0.0f;
   if (!coding.expand) {
     y = x / meta_amax(meta) * kTarget;
@@ -39,7 +39,7 @@ OCTET_HOST_DEVICE inline float scale_moment(const MomentCoding& coding, uint32_t
 // the order of their values: there the neighbour comes from the value.
 template <Dtype D>
 OCTET_HOST_DEVICE inline uint32_t next_code(uint32_t code, bool negative, int step) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   if constexpr (kRow.rule == DecodeRule::dynamic) {
     return static_cast<uint32_t>(static_cast<int>(code) + (negative ? -step : step));
   } else if constexpr (kRow.rule == DecodeRule::hif8) {
@@ -65,7 +65,7 @@ OCTET_HOST_DEVICE inline float magnitude_of(float value) {
 template <Dtype D>
 OCTET_HOST_DEVICE inline uint32_t draw_moment(const MomentCoding& coding, uint32_t meta, float x,
                                               uint32_t random) {
-  constexpr FormatRow kRow = format_row(D);
+  constexpr FormatRow kRow = kFormatRow<D>;
   const uint32_t nearest = encode<D>(scale_moment<D>(coding, meta, x));
   const float size = magnitude_of(x);
   const float here = magnitude_of(decode_moment<D>(coding, meta, nearest));

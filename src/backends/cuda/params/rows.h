@@ -48,7 +48,7 @@ struct CodesArg {
 };
 
 enum class RowLayer : uint8_t { rms_norm, layer_norm, gated_silu, gelu_tanh, gelu_erf };
-constexpr bool is_norm(RowLayer layer) {
+OCTET_HOST_DEVICE constexpr bool is_norm(RowLayer layer) {
   return layer <= RowLayer::layer_norm;
 }
 

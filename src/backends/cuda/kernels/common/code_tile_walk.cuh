@@ -6,7 +6,7 @@
 namespace octet::cuda {
 
 inline constexpr int kBand = 8;
-constexpr int tiles_of(int64_t n) {
+OCTET_HOST_DEVICE constexpr int tiles_of(int64_t n) {
   return static_cast<int>((n + kTile - 1) / kTile);
 }
 

@@ -91,11 +91,13 @@ constexpr int next_format(int row) {
   while (row < kFormatCount && !Takes(kFormats[row].dtype)) ++row;
   return row;
 }
+template <bool (*Takes)(Dtype), int From>
+inline constexpr int kNextFormat = next_format<Takes>(From);
 // Calls f.template operator()<D>() for the format with this dtype; one that is not among those that
 // `Takes` takes passes for the last of them.
 template <bool (*Takes)(Dtype), int First = 0, typename F>
 __device__ __forceinline__ auto visit_quantized(Dtype dtype, F&& f) {
-  constexpr int kRow = next_format<Takes>(First), kNext = next_format<Takes>(kRow + 1);
+  constexpr int kRow = kNextFormat<Takes, First>, kNext = kNextFormat<Takes, kRow + 1>;
   if constexpr (kNext < kFormatCount) {
     if (dtype != kFormats[kRow].dtype) return visit_quantized<Takes, kNext>(dtype, f);
   }
@@ -104,7 +106,7 @@ __device__ __forceinline__ auto visit_quantized(Dtype dtype, F&& f) {
 // The same on the host for quantized data that products take; throws ModuleError for another.
 template <int First = 0, typename F>
 auto visit_codes(Dtype dtype, F&& f) {
-  constexpr int kRow = next_format<is_gemm_operand>(First);
+  constexpr int kRow = kNextFormat<is_gemm_operand, First>;
   if constexpr (kRow < kFormatCount) {
     if (dtype != kFormats[kRow].dtype) return visit_codes<kRow + 1>(dtype, f);
     return f.template operator()<kFormats[kRow].dtype>();

@@ -18,7 +18,7 @@ enum class Form : int { f32, bf16, fp16, groups, any };
 // What a wide result that is not f32 is.
 template <Form F>
 inline constexpr Dtype kShort = F == Form::fp16 ? Dtype::fp16 : Dtype::bf16;
-constexpr bool is_short(Form form) {
+OCTET_HOST_DEVICE constexpr bool is_short(Form form) {
   return form == Form::bf16 || form == Form::fp16;
 }
 

@@ -22,10 +22,10 @@ __device__ __forceinline__ float value_at(const OctetCudaEncoding& call, int64_t
 }
 
 // The random words are those of encode_array.
+constexpr uint64_t kStream = name_hash("formats");
 template <Dtype D>
 __global__ void __launch_bounds__(kThreads)
     encode_values(const __grid_constant__ OctetCudaEncoding call) {
-  constexpr uint64_t kStream = name_hash("formats");
   const auto rounding = static_cast<Rounding>(call.rounding);
   const RandomStream stream{.name = kStream, .seed = call.seed};
   EncodeOptions options{.saturate = call.saturate != 0,

@@ -163,7 +163,7 @@ void launch_quantize_tiles(const OctetCudaTiles& call, cudaStream_t stream) {
   const int64_t n = call.grid_rows * call.grid_cols;
   auto* scales = static_cast<float*>(call.of_tiles);
   visit_rows_of<has_codec>(static_cast<Dtype>(call.format), [&]<Dtype D>() {
-    constexpr float kTarget = format_row(D).amax_target;
+    constexpr float kTarget = kFormatRow<D>.amax_target;
     const ScaleMaker maker{kTarget, 1.0f / kTarget, ScaleRule::linear,
                            call.bf16_scales != 0 ? Dtype::bf16 : Dtype::f32};
     fill(scales, n, 0, stream);

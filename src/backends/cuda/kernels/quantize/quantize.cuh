@@ -60,7 +60,7 @@ void launch_dequantize_blocks(const DequantizeParams& p, const DequantizeCall& c
 // Calls f.template operator()<D>() for a format that `Takes` takes; throws ModuleError for another.
 template <bool (*Takes)(Dtype), int First = 0, typename F>
 auto visit_rows_of(Dtype dtype, F&& f) {
-  constexpr int kRow = next_format<Takes>(First);
+  constexpr int kRow = kNextFormat<Takes, First>;
   if constexpr (kRow < kFormatCount) {
     if (dtype != kFormats[kRow].dtype) return visit_rows_of<Takes, kRow + 1>(dtype, f);
     return f.template operator()<kFormats[kRow].dtype>();

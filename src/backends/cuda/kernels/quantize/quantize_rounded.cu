@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
   const EncodeOptions options{.source = t.p.source};
   for (int r = warp; r < kRows; r += kWarps) {
     const int64_t row = first_row + r;
-    uint8_t code = static_cast<uint8_t>(format_row(C).zero_code);
+    uint8_t code = static_cast<uint8_t>(kFormatRow<C>.zero_code);
     if (row < t.p.rows && col < t.p.cols) {
       const float x = load_wide(t.x, row * t.p.cols + col, t.p.x);
       code = static_cast<uint8_t>(encode<C>(x * inv_scale, t.p.rounding, options));

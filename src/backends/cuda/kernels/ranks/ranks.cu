@@ -65,8 +65,7 @@ template <Dtype X, Dtype Y>
 __global__ void __launch_bounds__(kThreads)
     sum_of_ranks(Peers<const Storage<X>> xs, const float* scale, const Storage<Y>* into,
                  Storage<Y>* y, RankParams p) {
-  constexpr bool kScaled = is_quantized(X);
-  const float factor = kScaled ? *scale : 1.0f;
+  const float factor = kIsQuantized<X> ? *scale : 1.0f;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * 8;
   const int64_t there = min(p.count, p.n - p.first);
   int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
@@ -84,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const float plain = to_float<X>(values.at[j]);
-        const float value = kScaled ? __fmul_rn(plain, factor) : plain;
+        const float value = kIsQuantized<X> ? __fmul_rn(plain, factor) : plain;
         sum[j] = r == 0 && into == nullptr ? value : sum[j] + value;
       }
     }
