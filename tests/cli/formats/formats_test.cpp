@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/philox.h"
 #include "formats/codec.h"
 #include "formats/quantize.h"
 

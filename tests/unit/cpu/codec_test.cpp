@@ -8,6 +8,7 @@
 
 #include "backends/cpu/codec/kernels.h"
 #include "backends/cpu/common/simd_targets.h"
+#include "base/philox.h"
 // After the list of targets.
 #include <hwy/highway.h>
 

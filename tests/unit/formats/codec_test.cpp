@@ -9,6 +9,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/philox.h"
+
 namespace octet {
 namespace {
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/philox.h"
+
 namespace octet {
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/philox.h"
 #include "ptq/gptq.h"
 
 namespace octet {

@@ -3,6 +3,7 @@
 
 #include "backends/cuda/kernels/quantize/format_arrays.h"
 #include "backends/cuda/kernels/quantize/quantize.cuh"
+#include "base/philox.h"
 
 namespace octet::cuda {
 namespace {
