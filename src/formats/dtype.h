@@ -2,12 +2,9 @@
 // stands in formats/table.h.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
-
-#include "base/host_device.h"
 
 namespace octet {
 
@@ -32,64 +29,68 @@ enum class Dtype : uint8_t {
 };
 inline constexpr int kDtypeCount = static_cast<int>(Dtype::boolean) + 1;
 
-// What is counted with, apart from the names: device code has no strings.
-struct DtypeNumbers {
+struct DtypeInfo {
+  std::string_view name;
   int bytes;          // storage of one element; 0 for real
   bool is_float;      // takes part in differentiation
   bool is_quantized;  // eight-bit codes that need a scale to be values
 };
 
-OCTET_HOST_DEVICE constexpr DtypeNumbers dtype_numbers(Dtype dtype) {
+constexpr DtypeInfo dtype_info(Dtype dtype) {
   switch (dtype) {
     case Dtype::real:
-      return {0, true, false};
+      return {"real", 0, true, false};
     case Dtype::f32:
-      return {4, true, false};
+      return {"f32", 4, true, false};
     case Dtype::bf16:
+      return {"bf16", 2, true, false};
     case Dtype::fp16:
-      return {2, true, false};
+      return {"fp16", 2, true, false};
     case Dtype::e4m3:
+      return {"e4m3", 1, true, true};
     case Dtype::e5m2:
+      return {"e5m2", 1, true, true};
     case Dtype::hif8:
+      return {"hif8", 1, true, true};
     case Dtype::e8m0:
+      return {"e8m0", 1, true, true};
     case Dtype::de8s:
+      return {"de8s", 1, true, true};
     case Dtype::de8u:
+      return {"de8u", 1, true, true};
     case Dtype::int8:
-      return {1, true, true};
+      return {"int8", 1, true, true};
     case Dtype::i32:
+      return {"i32", 4, false, false};
     case Dtype::u32:
-      return {4, false, false};
+      return {"u32", 4, false, false};
     case Dtype::i16:
+      return {"i16", 2, false, false};
     case Dtype::u16:
-      return {2, false, false};
+      return {"u16", 2, false, false};
     case Dtype::u8:
+      return {"u8", 1, false, false};
     case Dtype::boolean:
-      return {1, false, false};
+      return {"bool", 1, false, false};
   }
-  return {0, false, false};
+  return {"?", 0, false, false};
 }
 
-OCTET_HOST_DEVICE constexpr int dtype_bytes(Dtype dtype) {
-  return dtype_numbers(dtype).bytes;
+constexpr std::string_view dtype_name(Dtype dtype) {
+  return dtype_info(dtype).name;
+}
+constexpr int dtype_bytes(Dtype dtype) {
+  return dtype_info(dtype).bytes;
 }
 constexpr bool is_float(Dtype dtype) {
-  return dtype_numbers(dtype).is_float;
+  return dtype_info(dtype).is_float;
 }
 constexpr bool is_quantized(Dtype dtype) {
-  return dtype_numbers(dtype).is_quantized;
+  return dtype_info(dtype).is_quantized;
 }
 // For kernels, which are instances of their dtypes and may not call the function.
 template <Dtype D>
 inline constexpr bool kIsQuantized = is_quantized(D);
-
-inline constexpr std::array<std::string_view, kDtypeCount> kDtypeNames = {
-    "real", "f32",  "bf16", "fp16", "e4m3", "e5m2", "hif8", "e8m0", "de8s",
-    "de8u", "int8", "i32",  "u32",  "i16",  "u16",  "u8",   "bool"};
-
-constexpr std::string_view dtype_name(Dtype dtype) {
-  const auto i = static_cast<size_t>(dtype);
-  return i < kDtypeNames.size() ? kDtypeNames[i] : "?";
-}
 
 // The enumerator with this name ("f16" is accepted for fp16), or nothing.
 constexpr std::optional<Dtype> dtype_from_name(std::string_view name) {

@@ -13,12 +13,15 @@ __device__ void copy_elements(const void* from, void* to, int64_t begin, int64_t
   int64_t i = begin + static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   for (; i < end; i += stride) static_cast<T*>(to)[i] = static_cast<const T*>(from)[i];
 }
+// By width; dtype_bytes is the host's.
 __device__ __forceinline__ void copy_values(Dtype dtype, const void* from, void* to,
                                             const AdamwCall& call) {
-  switch (dtype_bytes(dtype)) {
-    case 4:
+  switch (dtype) {
+    case Dtype::f32:
       return copy_elements<uint32_t>(from, to, call.begin, call.end);
-    case 2:
+    case Dtype::bf16:
+    case Dtype::fp16:
+    case Dtype::i16:
       return copy_elements<uint16_t>(from, to, call.begin, call.end);
     default:
       return copy_elements<uint8_t>(from, to, call.begin, call.end);
