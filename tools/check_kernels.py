@@ -58,6 +58,13 @@ def empty_kernels(ptx):
     return faults
 
 
+def readable(text):
+    """With the names of functions as they are written, where binutils can tell."""
+    if shutil.which("c++filt") is None:
+        return text
+    return subprocess.run(["c++filt"], input=text, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def compile_ptx(source, flags):
     """PTX, or None, and what nvcc said."""
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +126,7 @@ def main(arguments):
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for source, faults in zip(sources, pool.map(lambda one: check_once(one, flags), sources)):
             for rule, what in faults:
-                print(f"{os.path.relpath(source)}: {rule}: {what}")
+                print(f"{os.path.relpath(source)}: {rule}: {readable(what)}")
             n_faults += len(faults)
     print(f"kernels: {n_faults} faults in {len(sources)} files")
     return 1 if n_faults else 0
