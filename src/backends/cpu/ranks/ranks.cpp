@@ -43,6 +43,7 @@ class Parts {
   std::array<float, 256> values_ = {};  // of the codes
 };
 
+// An overflow stays one in FP16 too: by it all ranks skip the step.
 void store(Out y, int64_t i, float value) {
   switch (y.dtype) {
     case Dtype::f32:
@@ -52,7 +53,8 @@ void store(Out y, int64_t i, float value) {
       static_cast<uint16_t*>(y.data)[i] = bf16_from_f32(value);
       return;
     default:
-      static_cast<uint16_t*>(y.data)[i] = static_cast<uint16_t>(encode(Dtype::fp16, value));
+      static_cast<uint16_t*>(y.data)[i] =
+          static_cast<uint16_t>(encode<Dtype::fp16>(value, Rounding::rne, {.saturate = false}));
   }
 }
 
