@@ -272,5 +272,29 @@ TEST(attention, impossible_shapes_are_refused) {
   EXPECT_THROW(AttentionBackward(spec, 1), Error);
 }
 
+// Blocks of keys that no query of a block sees are not read: what is in them changes no bit.
+TEST(attention, a_window_reads_no_block_of_keys_before_it) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    AttentionSpec spec = spec_of(1, 600, 2, 1, 16);
+    spec.window = 4;
+    spec.dtype = dtype;
+    Problem clean(spec), dirty(spec);
+    for (int64_t i = 0; i < 64 * 16; ++i) dirty.k.set(i, NAN), dirty.v.set(i, NAN);
+    for (Problem* p : {&clean, &dirty}) p->forward(2);
+    const auto same = [](const Buffer& a, const Buffer& b, int64_t first) {
+      for (int64_t i = first; i < a.size(); ++i) {
+        if (!(a.at(i) == b.at(i))) return false;
+      }
+      return true;
+    };
+    EXPECT_TRUE(same(clean.o, dirty.o, 300 * 32));
+    EXPECT_FALSE(same(clean.o, dirty.o, 0));
+    for (int64_t i = 0; i < clean.o.size(); ++i) dirty.o.set(i, clean.o.at(i));
+    for (int64_t i = 0; i < clean.lse.size(); ++i) dirty.lse.set(i, clean.lse.at(i));
+    for (Problem* p : {&clean, &dirty}) p->backward(2);
+    EXPECT_TRUE(same(clean.dq, dirty.dq, 300 * 32));
+  }
+}
+
 }  // namespace
 }  // namespace octet::cpu

@@ -200,7 +200,8 @@ void AttentionBackward::State::document(const AttentionBackwardArgs& args,
       const int64_t q_row = span.q_row + q0;
       load_queries(args, q_row, head, rows, w);
       const int64_t blocks = shape.visible_blocks(span, q0 + rows);
-      for (int64_t j = 0; j < blocks; ++j) block(span, q0, j, work);
+      for (int64_t j = shape.first_block(span, q0, q0 + rows); j < blocks; ++j)
+        block(span, q0, j, work);
       for (int64_t r = 0; r < rows; ++r) {
         scale_row(w.dq + r * shape.columns, head_rows(args.dq, spec, q_row + r, head), 1.0f,
                   spec.head_size);

@@ -18,6 +18,11 @@ struct QueryBlock {
   int64_t head = 0, q0 = 0;
 };
 
+// Blocks of keys [first, end).
+struct KeyBlocks {
+  int64_t first = 0, end = 0;
+};
+
 // Without documents two stages for each slice of (sequence, kv head) pairs: pack K and V,
 // then one tile for each head and query block. With documents one tile for each head of a sequence,
 // which packs its documents one after the other, each thread in a place of its own.
@@ -37,7 +42,7 @@ struct AttentionForward::State {
   void tile(const AttentionArgs& args, const QueryBlock& queries, int thread,
             const char* packed) const;
   void documents(const AttentionArgs& args, int64_t sequence, int64_t head, int thread) const;
-  void softmax(char* own, const QueryBlock& queries, int64_t blocks, float* factor,
+  void softmax(char* own, const QueryBlock& queries, const KeyBlocks& blocks, float* factor,
                float* lse) const;
 };
 
@@ -86,6 +91,7 @@ void AttentionForward::State::pack(const AttentionArgs& args, const AttentionSpa
       span.positions == nullptr ? span.kv_len : shape.most_visible(span, span.q_len);
   const int64_t keys = std::min(shape.k_block, end - first);
   if (keys <= 0) return;  // of a cache what is behind the last position is nobody's
+  if (block < shape.first_block(span, 0, span.q_len)) return;
   const int64_t row = span.kv_row + first, head = kv_head;
   char* const k = packed + block * k_block_bytes;
   char* const v = packed + shape.n_k_blocks() * k_block_bytes + block * v_block_bytes;
@@ -97,7 +103,7 @@ void AttentionForward::State::pack(const AttentionArgs& args, const AttentionSpa
 
 // Scores to probabilities, unnormalized, in blocks [blocks][q_block][k_block]; factor[r] = 1 / row
 // sum.
-void AttentionForward::State::softmax(char* own, const QueryBlock& queries, int64_t blocks,
+void AttentionForward::State::softmax(char* own, const QueryBlock& queries, const KeyBlocks& blocks,
                                       float* factor, float* lse) const {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   float* const s = reinterpret_cast<float*>(own + q_bytes);
@@ -110,16 +116,17 @@ void AttentionForward::State::softmax(char* own, const QueryBlock& queries, int6
     };
     // Keys before the window
     const int64_t hidden = keys == 0 ? 0 : shape.first_visible(queries.span, query);
-    for (int64_t j = 0; j < blocks && j * shape.k_block < hidden; ++j) {
+    for (int64_t j = blocks.first; j < blocks.end && j * shape.k_block < hidden; ++j) {
       float* const block = s + (j * shape.q_block + r) * shape.k_block;
       std::fill(block, block + std::min(hidden - j * shape.k_block, shape.k_block), kLowest);
     }
     const auto at = [&](int64_t j) { return (j * shape.q_block + r) * shape.k_block; };
     float top = kLowest;
-    for (int64_t j = 0; j < blocks; ++j) top = std::max(top, row_max(s + at(j), in_block(j)));
+    for (int64_t j = blocks.first; j < blocks.end; ++j)
+      top = std::max(top, row_max(s + at(j), in_block(j)));
     const float shift = top == kLowest ? 0.0f : top * shape.spec.scale;
     float total = 0;
-    for (int64_t j = 0; j < blocks; ++j) {
+    for (int64_t j = blocks.first; j < blocks.end; ++j) {
       total += softmax_row(
           {s + at(j), offset(p, at(j)), in_block(j), shape.k_block, shape.spec.scale, shift});
     }
@@ -147,15 +154,16 @@ void AttentionForward::State::tile(const AttentionArgs& args, const QueryBlock& 
   pack_rows({head_rows(args.q, spec, q_row, head), args.q.stride, Transpose::no},
             {0, rows, spec.head_size, shape.depth}, {own, shape.compute});
   std::fill(own + rows * shape.depth * shape.elem(), own + q_bytes, 0);
-  const int64_t blocks = shape.visible_blocks(span, q0 + rows);
+  const KeyBlocks blocks{shape.first_block(span, q0, q0 + rows),
+                         shape.visible_blocks(span, q0 + rows)};
   const int64_t block_elems = shape.q_block * shape.k_block;
-  for (int64_t j = 0; j < blocks; ++j) {
+  for (int64_t j = blocks.first; j < blocks.end; ++j) {
     scores->run(thread, {own, k + j * k_block_bytes, s + j * block_elems, product});
   }
   float factor[kQueryBlock], lse[kQueryBlock];
   softmax(own, queries, blocks, factor, lse);
   std::fill(o, o + shape.q_block * shape.columns, 0.0f);
-  for (int64_t j = 0; j < blocks; ++j) {
+  for (int64_t j = blocks.first; j < blocks.end; ++j) {
     output->run(thread, {p + j * block_elems * shape.elem(), v + j * v_block_bytes, o, product});
   }
   for (int64_t r = 0; r < rows; ++r) {

@@ -83,6 +83,16 @@ struct AttentionShape {
   int64_t visible_blocks(const AttentionSpan& span, int64_t q_end) const {
     return ceil_div(most_visible(span, std::min(q_end, span.q_len)), k_block);
   }
+  // The first block of keys that a query in [q0, q_end) sees with a window.
+  int64_t first_block(const AttentionSpan& span, int64_t q0, int64_t q_end) const {
+    if (spec.window == 0) return 0;
+    int64_t first = first_visible(span, q0);
+    if (span.positions != nullptr) {
+      for (int64_t query = q0 + 1; query < q_end; ++query)
+        first = std::min(first, first_visible(span, query));
+    }
+    return first / k_block;
+  }
   // The rows from `row` of a sequence on that are one document; the sequence where it has none.
   AttentionSpan document(const int32_t* doc_starts, int64_t index, int64_t row) const;
 };
