@@ -8,8 +8,9 @@
 // metadata 0, decodes to 0. A nonzero v never becomes 0, and with expansion a nonzero m does not
 // either: they take the smallest code. NaN stays NaN where the format has one and does not count in
 // amax; Inf, a moment that overflowed, counts and is stored as the largest finite value of its
-// sign. Stochastic rounding draws between the two neighbours in *decoded* values, so that it is
-// unbiased with expansion too (DE8 included); bf16 as math/master.h.
+// sign, in f32 and bf16 too, so that it decays again. Stochastic rounding draws between the two
+// neighbours in *decoded* values, so that it is unbiased with expansion too (DE8 included); bf16 as
+// math/master.h.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +49,14 @@ OCTET_HOST_DEVICE constexpr float stored_moment(float x) {
   return (bits_of(x) & kF32Magnitude) == kF32Inf ? float_of(bits_of(x) - 1u) : x;
 }
 
+// What is kept of m where v overflowed and neither is in codes: at most the root of what is stored
+// of v, so that later steps of the element are no longer than those of others.
+OCTET_HOST_DEVICE constexpr float first_beside(float m, float v) {
+  constexpr float kRoot = 0x1p64f;
+  if ((bits_of(v) & kF32Magnitude) != kF32Inf) return m;
+  return m > kRoot ? kRoot : m < -kRoot ? -kRoot : m;
+}
+
 // The metadata of a group with this range.
 uint32_t moment_meta(const MomentCoding& coding, const AbsRange& range);
 
@@ -70,10 +79,11 @@ void encode_with_meta(const MomentCoding& coding, uint32_t meta, std::span<const
 void decode_groups(const MomentCoding& coding, int64_t group, std::span<const uint32_t> meta,
                    std::span<const uint8_t> codes, std::span<float> x);
 
-// One value as bf16: nearest even, or stochastic.
+// One value as bf16: nearest even, or stochastic; the largest finite one of its sign for Inf.
 OCTET_HOST_DEVICE constexpr uint16_t moment_bf16(const MomentCoding& coding, float x,
                                                  uint32_t random) {
   const uint16_t code = coding.stochastic ? stochastic_bf16(x, random) : bf16_from_f32(x);
+  if ((code & 0x7FFFu) == 0x7F80u) return static_cast<uint16_t>(code - 1u);
   return code == 0 && x > 0 && coding.moment == Moment::second ? uint16_t{1} : code;
 }
 

@@ -13,6 +13,9 @@
 namespace octet {
 namespace {
 
+// Its square is the largest finite f32.
+constexpr float kLargestSquared = 0x1p64f;
+
 double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -46,6 +49,7 @@ bool attempt(const Log& log, const std::function<void()>& write) {
 
 RunRecord::RunRecord(Files& files, const RunConfig& config, int64_t last_step, const Log& log)
     : interval_(config.train.telemetry_every),
+      is_clipped_(config.optim.clip > 0),
       statistics_(statistics_options(config)),
       metrics_(files, join_path(config.out, "metrics.jsonl"), last_step,
                [&](std::string_view line) { replay(line, last_step); }) {
@@ -93,6 +97,12 @@ void RunRecord::add_telemetry(const StepReport& report, const Log& log) {
   if (report.nonfinite) {
     write_telemetry(telemetry_json(report.step, *report.nonfinite), log);
     log.warning("step {}: {}", report.step, to_string(*report.nonfinite));
+  }
+  if (!report.skipped && !is_clipped_ && report.grad_norm > kLargestSquared) {
+    log.warning(
+        "step {}: |g| is {:.3g}: the second moments of gradients above {:.2g} are the largest "
+        "finite number until they decay",
+        report.step, report.grad_norm, kLargestSquared);
   }
   if (const auto spike = statistics_.add(report)) {
     write_telemetry(telemetry_json(report.step, report.loss, *spike), log);

@@ -32,7 +32,8 @@ class RunRecord {
   void add_events(const StepReport& report);
   void write_telemetry(const std::string& line, const Log& log);
 
-  int64_t interval_;        // of telemetry, in steps; 0: none
+  int64_t interval_;  // of telemetry, in steps; 0: none
+  bool is_clipped_ = true;
   int64_t n_replayed_ = 0;  // lines of steps before this process
   RunStatistics statistics_;
   JsonLinesFile metrics_;

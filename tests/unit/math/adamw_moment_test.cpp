@@ -79,6 +79,18 @@ TEST(Moment, what_overflowed_is_stored_as_the_largest_finite_value) {
   }
 }
 
+TEST(Moment, in_bf16_takes_the_largest_finite_value_of_its_sign_for_an_infinity) {
+  const float most = float_of(kF32Inf - 1);
+  for (const bool stochastic : {false, true}) {
+    const MomentCoding coding{.dtype = Dtype::bf16, .stochastic = stochastic};
+    for (const float x : {float_of(kF32Inf), most}) {
+      EXPECT_EQ(moment_bf16(coding, x, 0xFFFFFFFFu), 0x7F7F);
+      EXPECT_EQ(moment_bf16(coding, -x, 0xFFFFFFFFu), 0xFF7F);
+    }
+    EXPECT_TRUE(is_nan(f32_from_bf16(moment_bf16(coding, float_of(0x7FC00000u), 0))));
+  }
+}
+
 TEST(Moment, a_constant_group_keeps_its_value_and_sign) {
   for (const MomentCoding& coding : all_codings()) {
     for (const float x : {1.5f, 1.2345678e-9f, -3.1e-5f, 7.7e20f}) {

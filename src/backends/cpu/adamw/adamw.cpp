@@ -54,6 +54,17 @@ HWY_INLINE void split(Io io, VF w, const AdamW& a, int64_t i) {
   store_i16(io, hn::DemoteTo(I16(), hn::BitCast(I32(), rest)), a.remainder + i);
 }
 
+// These two as in math/moment.h. A mask's lane is -1, which is one place toward zero.
+HWY_INLINE VF first_beside(VF m, VF v) {
+  const VF root = set(0x1p64f), most = hn::Min(hn::Max(m, hn::Neg(root)), root);
+  return hn::IfThenElse(hn::Eq(v, hn::Inf(F32())), most, m);
+}
+HWY_INLINE VF stored(VF x) {
+  const auto is_inf = hn::Eq(hn::Abs(x), hn::Inf(F32()));
+  const VU step = hn::BitCast(U32(), hn::VecFromMask(F32(), is_inf));
+  return hn::BitCast(F32(), hn::Add(hn::BitCast(U32(), x), step));
+}
+
 void Step(const AdamW& a, const AdamWScalars& s, int64_t begin, int64_t end) {
   const VF b1 = set(s.beta1), b2 = set(s.beta2), c1 = set(s.correction1), c2 = set(s.correction2);
   const VF one_b1 = set(1.0f - s.beta1), one_b2 = set(1.0f - s.beta2);
@@ -66,8 +77,8 @@ void Step(const AdamW& a, const AdamWScalars& s, int64_t begin, int64_t end) {
                                         : io.load(static_cast<const float*>(a.weight.data) + i);
     const VF ratio = hn::Div(hn::Div(m, c1), hn::Add(hn::Sqrt(hn::Div(v, c2)), eps));
     const VF next = hn::Sub(w, hn::Mul(lr, hn::Add(ratio, hn::Mul(decay, w))));
-    io.store(m, a.m + i);
-    io.store(v, a.v + i);
+    io.store(stored(first_beside(m, v)), a.m + i);
+    io.store(stored(v), a.v + i);
     if (a.remainder != nullptr) {
       split(io, next, a, i);
     } else {

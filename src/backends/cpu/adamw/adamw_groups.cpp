@@ -161,6 +161,7 @@ class Groups {
     std::array<BitRanges, kAtOnce> ranges;
     vectors_.update(k_, u, s.padded, ranges.data());
     store_weight(b, s, u);
+    keep_finite(u, s.n);
     const int64_t n_groups = ceil_div(n, a_.group);
     std::array<NewGroup, kAtOnce> m, v;
     for (int64_t i = 0; i < n_groups; ++i) {
@@ -169,6 +170,15 @@ class Groups {
     }
     store_moment(b, s, m_, {m.data(), u.m_to});
     store_moment(b, s, v_, {v.data(), u.v_to});
+  }
+
+  // What overflowed of moments that are not in codes.
+  void keep_finite(const UpdateSpan& u, int64_t n) const {
+    if (needs_codes(v_.coding.dtype)) return;
+    const bool is_wide_m = !needs_codes(m_.coding.dtype);
+    for (int64_t i = 0; is_wide_m && i < n; ++i)
+      u.m_to[i] = stored_moment(first_beside(u.m_to[i], u.v_to[i]));
+    for (int64_t i = 0; i < n; ++i) u.v_to[i] = stored_moment(u.v_to[i]);
   }
 
   // How many elements run() takes of n that are left.
@@ -433,9 +443,13 @@ class Groups {
     } else {
       store_stochastic(b, s, x, place.random, place.to);
     }
-    if (kernel.coding.dtype != Dtype::bf16 || kernel.coding.moment != Moment::second) return;
+    if (kernel.coding.dtype != Dtype::bf16) return;
     uint16_t* codes = static_cast<uint16_t*>(place.to) + s.first;
-    for (int64_t i = 0; i < s.n; ++i) codes[i] |= codes[i] == 0 && x[i] > 0 ? 1 : 0;
+    const bool keeps_positive = kernel.coding.moment == Moment::second;
+    for (int64_t i = 0; i < s.n; ++i) {
+      codes[i] |= keeps_positive && codes[i] == 0 && x[i] > 0 ? 1 : 0;
+      codes[i] -= (codes[i] & 0x7FFF) == 0x7F80 ? 1 : 0;  // Inf
+    }
   }
 
   const AdamWGroups& a_;

@@ -116,7 +116,7 @@ __device__ void store_moment(const AdamwCall& call, int64_t i, float x, uint32_t
   const uint32_t random =
       coding.stochastic ? stream_of<kDraw>(call).bits(static_cast<uint64_t>(call.origin + i)) : 0;
   if (coding.dtype == Dtype::f32) {
-    static_cast<float*>(to)[i] = x;
+    static_cast<float*>(to)[i] = stored_moment(x);
   } else if (coding.dtype == Dtype::bf16) {
     static_cast<uint16_t*>(to)[i] = moment_bf16(coding, x, random);
   } else {
@@ -160,7 +160,9 @@ __device__ __noinline__ void step_group(const AdamwCall& call, int64_t first, in
   const auto element = [&](int64_t i) {
     const AdamwElement old{load_master(call, i), load_moment<F, Moment::first>(call, i, old_m),
                            load_moment<F, Moment::second>(call, i, old_v)};
-    return adamw_element(k, old, load_wide(call.p.g, call.g, i));
+    AdamwElement next = adamw_element(k, old, load_wide(call.p.g, call.g, i));
+    if (!coded_m && !coded_v) next.m = first_beside(next.m, next.v);
+    return next;
   };
   AbsRange range_m, range_v;
   if (coded_m || coded_v) {

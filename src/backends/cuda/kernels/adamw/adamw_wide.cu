@@ -112,7 +112,12 @@ __device__ __forceinline__ void store_moments(const AdamwCall& call, const Runs&
   constexpr UpdateDraw kDraw = M == Moment::first ? UpdateDraw::first : UpdateDraw::second;
   const MomentCoding coding = coding_of<Formats::all, M>(call);
   void* to = M == Moment::first ? call.m.to : call.v.to;
-  if (coding.dtype == Dtype::f32) return store_raw(Dtype::f32, to, at, pack_values(Dtype::f32, x));
+  if (coding.dtype == Dtype::f32) {
+    float stored[kEach];
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) stored[j] = stored_moment(x[j]);
+    return store_raw(Dtype::f32, to, at, pack_values(Dtype::f32, stored));
+  }
   uint32_t random[kEach] = {};
   if (coding.stochastic) draw(call, stream_of<kDraw>(call), at, random);
   uint32_t halves[kEach];
@@ -183,7 +188,7 @@ __global__ void __launch_bounds__(kThreads) update_wide(const __grid_constant__ 
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       const AdamwElement next = adamw_element(k, {w[j], m[j], v[j]}, g[j]);
-      w[j] = next.w, m[j] = next.m, v[j] = next.v;
+      w[j] = next.w, m[j] = first_beside(next.m, next.v), v[j] = next.v;
     }
     store_weights(call, at, w);
     store_moments<Moment::first>(call, at, m);
