@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numbers
+import struct
+import warnings
 
 import torch
 
 from ._error import Error
 
 _NUMBERS = ("lr", "eps", "weight_decay", "clip")
+_MAX_BETA_ERROR = 0.01  # of 1 - beta: what is worth a warning
 
 
 def check_numbers(given: dict) -> None:
@@ -22,6 +25,19 @@ def check_numbers(given: dict) -> None:
             and all(0 <= float(beta) < 1 for beta in betas)
         if not is_right:
             raise Error(f"[optimizer] betas: expected two numbers in [0, 1), got {_shown(betas)}")
+        for beta in map(float, betas):
+            _check_in_f32(beta)
+
+
+def _check_in_f32(beta: float) -> None:
+    """The update takes 1 - beta of beta in f32, its bias correction that of beta itself."""
+    (rounded,) = struct.unpack("f", struct.pack("f", beta))
+    if rounded == 1:
+        raise Error(f"[optimizer] betas: expected numbers below 1 in f32, got {beta!r}")
+    error = abs((1 - rounded) - (1 - beta)) / (1 - beta)
+    if error > _MAX_BETA_ERROR:
+        warnings.warn(f"[optimizer] betas: {beta!r} is {rounded:.9g} in f32: 1 - beta is off by {error:.1%}, and the bias "
+                      "correction does not follow it", stacklevel=4)
 
 
 def _is_number(value) -> bool:

@@ -20,12 +20,13 @@ except ImportError:
 
 from . import _op
 from ._device_step import DeviceStep
+from ._groups import parameter_groups
 from ._host_step import HostStep
 from ._numbers import check_numbers
 from ._state_memory import begin, fields_of
 from ._tensors import DTYPES, address, check_parameter, check_state, fitting, increment_version, local, master_of, take_master
 
-__all__ = ["AdamW"]
+__all__ = ["AdamW", "parameter_groups"]
 
 _OURS = ("names", "attempt", "format")  # keys of a group beside torch's
 _STATES = ("step", "exp_avg", "exp_avg_meta", "exp_avg_sq", "exp_avg_sq_meta", "master")  # of a parameter; some of them

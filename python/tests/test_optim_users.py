@@ -4,6 +4,7 @@ PyTorch."""
 import copy
 import io
 import pickle
+import warnings
 
 import octet
 import pytest
@@ -84,6 +85,8 @@ def test_arguments_of_torchs_that_change_no_result_are_taken(options):
     (lambda: octet.optim.AdamW([parameter()], lr="1e-3"), "lr: expected a number, 0 or more, got '1e-3'"),
     (lambda: octet.optim.AdamW([parameter()], lr=float("nan")), "lr: expected a number, 0 or more, got nan"),
     (lambda: octet.optim.AdamW([parameter()], betas=0.9), "betas: expected two numbers"),
+    (lambda: octet.optim.AdamW([parameter()], betas=(0.9, 0.99999999)), "betas: expected numbers below 1 in f32, got 0.99999999"),
+    (lambda: octet.optim.parameter_groups([parameter()]), "expected a torch.nn.Module, got list"),
     (lambda: octet.optim.AdamW([{"params": [parameter()], "lr": -1.0}]), "lr: expected a number, 0 or more, got -1.0"),
     (lambda: octet.optim.AdamW([{"params": [parameter()], "betas": (0.9, 1.0)}]), "betas: expected two numbers"),
     (lambda: octet.optim.AdamW(parameter()), "expected a list of parameters, got a tensor alone"),
@@ -96,6 +99,49 @@ def test_mistakes_are_errors_of_one_line(call, text):
     with pytest.raises(octet.Error, match=text) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("beta,is_told", [(0.999, False), (0.99999, False), (0.999999, True), (0.9999999, True)])
+def test_a_beta_that_f32_rounds_by_much_is_told(beta, is_told):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        octet.optim.AdamW([parameter()], betas=(0.9, beta))
+    assert [("is off by" in str(one.message)) for one in said] == [True] * is_told
+
+
+class Decoder(torch.nn.Module):
+    """The parameters of a small decoder, as Octet's models have them."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.wte, self.wpe = torch.nn.Embedding(10, 4), torch.nn.Embedding(8, 4)
+        self.table = torch.nn.Parameter(torch.zeros(8, 4))
+        self.up, self.down, self.norm = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4, bias=False), torch.nn.LayerNorm(4)
+        self.head = torch.nn.Linear(4, 10, bias=False)
+        if tied:
+            self.head.weight = self.wte.weight
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_parameter_groups_let_linears_and_an_untied_head_decay(tied):
+    decays, rest = octet.optim.parameter_groups(Decoder(tied), weight_decay=0.3)
+    assert [name for name, _ in decays["params"]] == ["up.weight", "down.weight"] + ["head.weight"] * (not tied)
+    assert [name for name, _ in rest["params"]] == ["table", "wte.weight", "wpe.weight", "up.bias", "norm.weight", "norm.bias"]
+    assert (decays["weight_decay"], rest["weight_decay"]) == (0.3, 0.0)
+
+
+def test_parameter_groups_are_taken_by_the_optimizer():
+    model = Decoder(tied=True)
+    model.wpe.weight.requires_grad_(False)
+    optimizer = octet.optim.AdamW(octet.optim.parameter_groups(model), lr=0.5)
+    assert "wpe.weight" not in sum((group["names"] for group in optimizer.param_groups), [])
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    for name, p in model.named_parameters():
+        factor = 0.95 if name in ("up.weight", "down.weight") else 1
+        assert torch.allclose(p, before[name] * factor), name
 
 
 def test_a_parameter_that_is_given_twice_is_refused():
