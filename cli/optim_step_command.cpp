@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -17,6 +18,7 @@
 #include "math/adamw.h"
 #include "math/moment.h"
 #include "optim/adamw.h"
+#include "optim/beta_error.h"
 #include "plan/plan.h"
 #include "runtime/executor.h"
 
@@ -269,7 +271,24 @@ void check_flags(const OptimStepFlags& flags, int64_t n_weights, int64_t n_gradi
   }
 }
 
+// Gradients whose squares the second moment does not hold.
+int64_t count_overflows(std::span<const float> gradient, const OptimStepFlags& flags) {
+  const float share = 1.0f - static_cast<float>(flags.beta2);
+  return std::ranges::count_if(gradient, [&](float g) { return std::isinf(share * g * g); });
+}
+
+void check_betas(const OptimStepFlags& flags, const Log& log) {
+  for (const auto& [name, beta] : {std::pair("--beta1", flags.beta1), {"--beta2", flags.beta2}}) {
+    if (beta >= kBetaLimit) {
+      throw Error(ErrorCode::invalid_argument, "{}: expected a number below 1 in f32, got {}", name,
+                  beta);
+    }
+    if (beta_error(beta) > kMaxBetaError) log.warning("[{}] {}", name, beta_warning(beta));
+  }
+}
+
 void run_optim_step(const OptimStepFlags& flags, const GlobalOptions& options) {
+  check_betas(flags, make_log(options));
   const AdamwPolicy policy = policy_of(flags, options);
   const FloatFile weights(posix_files(), flags.weights);
   const FloatFile gradients(posix_files(), flags.grads);
@@ -278,14 +297,22 @@ void run_optim_step(const OptimStepFlags& flags, const GlobalOptions& options) {
   Backend backend = open_backend(options);
   TensorUpdate update(policy, n, backend);
   update.set_weights(weights.read(0, n));
-  int64_t skipped = 0;
+  int64_t skipped = 0, n_overflowed = 0;
   for (int64_t step = 0; step < flags.steps; ++step) {
     const auto attempt = static_cast<uint32_t>(step + 1);
-    if (!update.step(gradients.read(step * n, n), flags, attempt)) ++skipped;
+    const std::vector<float> gradient = gradients.read(step * n, n);
+    const bool is_applied = update.step(gradient, flags, attempt);
+    if (!is_applied) ++skipped;
+    if (is_applied && flags.clip == 0) n_overflowed += count_overflows(gradient, flags);
   }
   if (skipped > 0) {
     make_log(options).warning("{} of {} steps were skipped: a gradient held NaN or Inf", skipped,
                               flags.steps);
+  }
+  if (n_overflowed > 0) {
+    make_log(options).warning(
+        "{} element(s) of v overflowed: stored as the largest finite number until they decay",
+        n_overflowed);
   }
   write_result(flags, update, skipped);
 }

@@ -12,6 +12,7 @@
 #include "config/value.h"
 #include "nn/shape.h"
 #include "optim/adamw.h"
+#include "optim/beta_error.h"
 #include "passes/loss_scale.h"
 #include "passes/precision/recipe.h"
 
@@ -178,6 +179,8 @@ void check_resolved(const LoadedConfig& loaded, const std::string& name) {
        {"train.batch", "model.seq", config.train.batch <= kMostTokens / config.model.seq,
         fmt::format("at most {} tokens in a micro-batch (batch x seq)", kMostTokens),
         fmt::format("{} x {}", config.train.batch, config.model.seq)},
+       {"optim.betas", "optim.betas", std::ranges::max(config.optim.betas) < kBetaLimit,
+        "two numbers below 1 in f32", fmt::format("[{}]", fmt::join(config.optim.betas, ", "))},
        {"optim.master", "recipe.base", compute != "fp16" || config.optim.master != "bf16_remainder",
         "fp32, bf16_sr or fp16_sr for FP16 weights", config.optim.master},
        {"optim.master", "recipe.compute", compute == "fp16" || config.optim.master != "fp16_sr",

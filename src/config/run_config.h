@@ -21,6 +21,7 @@ namespace octet {
 struct ModelConfig : ModelSpec {
   std::string path;  // empty: a new model of the shape
   int64_t seq = 256;
+  bool allow_nonfinite = false;
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -62,6 +63,7 @@ struct OptimConfig {
   double warmup_share = 0;  // of the steps; 0: warmup says
   double final_lr = 0.1;
   double decay_share = 0.2;
+  int64_t schedule_version = 2;
   std::array<double, 2> betas = {0.9, 0.95};
   double eps = 1e-8;
   double weight_decay = 0.1;

@@ -56,6 +56,9 @@ constexpr ConfigLimits below_one() {
 constexpr ConfigRow kModelRows[] = {
     {"model.path", open, OCTET_FIELD(model.path), any(), "",
      "folder of a model (Hugging Face layout) to start from; replaces the shape keys"},
+    {"model.allow_nonfinite", open, OCTET_FIELD(model.allow_nonfinite), any(), "",
+     "take weights of model.path that are NaN or Inf, or beyond FP16 where it computes in FP16; "
+     "without it they are refused"},
     {"model.seq", same, OCTET_FIELD(model.seq), within(1, 1 << 24), "tokens", "sequence length"},
 };
 
@@ -133,14 +136,18 @@ constexpr ConfigRow kOptimRows[] = {
     {"optim.warmup_share", named, OCTET_FIELD(optim.warmup_share), within(0, 1),
      "share of the steps", "sets optim.warmup, once the number of steps is known; 0: does not"},
     {"optim.final_lr", named, OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",
-     "learning rate at the last step"},
+     "learning rate at the last step; 0: reached one step behind it, so that every step trains"},
+    {"optim.schedule_version", named, OCTET_FIELD(optim.schedule_version), within(1, 2), "",
+     "1: as runs begun before had it, whose last step has rate 0 where final_lr is 0, and whose "
+     "first step without a warm-up is one behind lr; those resume with it"},
     {"optim.decay_share", named, OCTET_FIELD(optim.decay_share), within(0, 1), "share of the steps",
      "wsd: the last steps, in which the learning rate falls; no more than the warm-up leaves"},
     {"optim.betas", named, OCTET_FIELD(optim.betas), below_one(), "",
-     "decay of AdamW's two moments"},
+     "decay of AdamW's two moments, below 1 in f32 too"},
     {"optim.eps", named, OCTET_FIELD(optim.eps), within(kLeastEps, 1), "", "AdamW's epsilon"},
     {"optim.weight_decay", named, OCTET_FIELD(optim.weight_decay), within(0, 1000), "",
-     "decoupled decay, on matrices only"},
+     "decoupled decay, of linears and untied heads; not of norms, biases, embeddings, position "
+     "tables and tied heads"},
     {"optim.clip", named, OCTET_FIELD(optim.clip), within(0, 1e30), "",
      "largest global gradient norm; 0: no clipping"},
     {"optim.state_m", same, OCTET_FIELD(optim.state_m), auto_or(run_state_format_names), "",

@@ -28,9 +28,26 @@ void check(const Schedule& schedule) {
   check_share("decay_share", schedule.decay_share);
 }
 
-// The factor of lr at progress p of the part after the warm-up.
-double factor_after_warmup(const Schedule& schedule, double p, double steps_left) {
+// The steps at which the part after the warm-up has its first and its last value.
+struct Curve {
+  int64_t first, last;
+};
+
+Curve curve_of(const Schedule& schedule) {
+  Curve curve{schedule.warmup, std::max(schedule.steps, schedule.warmup + 1)};
+  if (schedule.version == 1) return curve;
+  if (schedule.warmup == 0) curve.first = 1;
+  if (schedule.final_lr == 0) ++curve.last;
+  curve.last = std::max(curve.last, curve.first + 1);
+  return curve;
+}
+
+// The factor of lr at a step of it.
+double factor_of_curve(const Schedule& schedule, const Curve& curve, int64_t step) {
   const double f = schedule.final_lr;
+  const auto left = static_cast<double>(curve.last - curve.first);
+  const auto steps_left = static_cast<double>(curve.last - step);
+  const double p = static_cast<double>(step - curve.first) / left;
   switch (schedule.kind) {
     case ScheduleKind::constant:
       return 1;
@@ -39,7 +56,6 @@ double factor_after_warmup(const Schedule& schedule, double p, double steps_left
     case ScheduleKind::cosine:
       return f + (1 - f) * 0.5 * (1 + std::cos(std::numbers::pi * p));
     case ScheduleKind::wsd: {
-      const auto left = static_cast<double>(schedule.steps - schedule.warmup);
       const double share = schedule.decay_share * static_cast<double>(schedule.steps);
       const double decay_steps = std::min(share, left);
       if (steps_left >= decay_steps) return 1;
@@ -59,10 +75,7 @@ double learning_rate(const Schedule& schedule, int64_t step) {
     return schedule.lr * static_cast<double>(step) / static_cast<double>(schedule.warmup);
   }
   const int64_t last = std::max(schedule.steps, schedule.warmup + 1);
-  const int64_t at = std::min(step, last);
-  const double p =
-      static_cast<double>(at - schedule.warmup) / static_cast<double>(last - schedule.warmup);
-  return schedule.lr * factor_after_warmup(schedule, p, static_cast<double>(last - at));
+  return schedule.lr * factor_of_curve(schedule, curve_of(schedule), std::min(step, last));
 }
 
 }  // namespace octet

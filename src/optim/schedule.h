@@ -2,14 +2,17 @@
 //
 // Steps count from 1 to `steps`. With W = warmup, N = steps, f = final_lr:
 //   warm-up    step <= W:  lr * step / W, so that step W has lr
-//   after it   p = (step - W) / (N - W), in (0, 1], and the last step has p = 1:
+//   after it   p = (step - A) / (E - A), where A = max(W, 1), E = N where f > 0, else N + 1:
 //     constant lr
 //     linear   lr * (1 - (1 - f) p)
 //     cosine   lr * (f + (1 - f) (1 + cos(pi p)) / 2)     Source: Loshchilov & Hutter 2017
-//     wsd      lr while N - step >= D, then linear to lr * f over the D last steps, where
-//              D = min(decay_share * N, N - W)            Source: Hu et al. 2024
-// The last step has lr * f (but constant, and wsd without decay steps). Steps beyond N stay there.
-// A run whose warm-up fills it (W >= N) only warms up.
+//     wsd      lr while E - step >= D, then linear to lr * f over D steps, where
+//              D = min(decay_share * N, E - A)            Source: Hu et al. 2024
+// So no step has rate 0: without a warm-up the first step has lr, and the last step has lr * f
+// where f > 0 (but constant, wsd without decay steps, and a run of one step, which has lr); where
+// f = 0 the curve would reach it one step behind. Steps beyond N stay at the rate of N. A run whose
+// warm-up fills it (W >= N) only warms up.
+// Version 1, of runs begun before there was another: A = W and E = N always.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +36,7 @@ struct Schedule {
   int64_t steps = 1;         // of the whole run
   double final_lr = 0.1;     // share of lr
   double decay_share = 0.2;  // wsd: share of the steps that decay
+  int64_t version = 2;
 };
 
 // Throws Error{invalid_argument} where steps < 1, warmup < 0, or a share lies outside [0, 1]; step

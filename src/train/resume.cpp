@@ -7,6 +7,8 @@
 #include "config/load.h"
 #include "config/record.h"
 #include "infer/model_spec.h"
+#include "optim/schedule.h"
+#include "train/run_setup.h"
 #include "train/validation_watch.h"
 
 namespace octet {
@@ -60,6 +62,30 @@ std::optional<Manifest> newest_manifest(Files& files, const std::string& run) {
   return std::nullopt;
 }
 
+constexpr const char* kScheduleVersion = "optim.schedule_version";
+
+// Of a checkpoint that records none it is the first.
+int64_t recorded_schedule_version(const Manifest& manifest, const RunConfig& base) {
+  if (!manifest.config.contains(kScheduleVersion)) return 1;
+  return recorded_config(manifest.config, base, base.out).optim.schedule_version;
+}
+
+// Where another number of steps moves the curve of the learning rate under a run.
+void tell_rate(const RunConfig& before, const RunConfig& now, int64_t step, const Log& log) {
+  constexpr double kEqual = 1e-6;
+  if (before.train.steps == now.train.steps || step >= now.train.steps || step < 1) return;
+  const double last = learning_rate(schedule_of(before), step);
+  const double planned = learning_rate(schedule_of(before), step + 1);
+  const double next = learning_rate(schedule_of(now), step + 1);
+  const bool is_between = next <= std::max(last, planned) * (1 + kEqual) &&
+                          next >= std::min(last, planned) * (1 - kEqual);
+  if (is_between) return;
+  log.warning(
+      "[resume] {} steps become {}: the learning rate jumps from {:.4g} at step {} to {:.4g} at "
+      "step {}; --set optim.schedule=constant --set optim.lr={:.4g} keeps it",
+      before.train.steps, now.train.steps, last, step, next, step + 1, last);
+}
+
 }  // namespace
 
 RunConfig with_shape(RunConfig config, const ModelSpec& spec) {
@@ -71,8 +97,9 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
                              const RunConfig& now,
                              const std::map<std::string, std::string>& sources, const Log& log) {
   const RunConfig in_folder = config_of_folder(files, now, log);
-  const RunConfig before = recorded_config(checkpoint.manifest.config, in_folder,
-                                           join_path(checkpoint.path, "manifest.json"));
+  RunConfig before = recorded_config(checkpoint.manifest.config, in_folder,
+                                     join_path(checkpoint.path, "manifest.json"));
+  before.optim.schedule_version = recorded_schedule_version(checkpoint.manifest, before);
   ResumedConfig resumed{now};
   auto named = sources;
   if (!is_written(sources, "optim.warmup")) {
@@ -84,6 +111,7 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
   for (const ConfigChange& change : changes) {
     log.info("[resume] {}: {} becomes {}", change.row->path, change.before, change.after);
   }
+  tell_rate(before, resumed.config, checkpoint.manifest.step, log);
   resumed.is_changed = !changes.empty() || !config_changes(in_folder, resumed.config).empty();
   return resumed;
 }
@@ -195,6 +223,16 @@ void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log) {
   log.info(
       "[resume] {} ranks become {}: train.accumulate is {}, so that a step has {} rows as before",
       n_before, now.parallel.ranks, now.train.accumulate, rows);
+}
+
+void keep_schedule_version(Files& files, LoadedConfig& loaded) {
+  RunConfig& now = loaded.config;
+  const auto source = loaded.source.find(kScheduleVersion);
+  if (source != loaded.source.end() && source->second == "--set") return;
+  const std::optional<Manifest> manifest = newest_manifest(files, now.out);
+  if (!manifest) return;
+  now.optim.schedule_version = recorded_schedule_version(*manifest, now);
+  loaded.source[kScheduleVersion] = "derived";
 }
 
 void keep_edge_scales(Files& files, LoadedConfig& loaded) {

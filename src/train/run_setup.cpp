@@ -169,7 +169,8 @@ Schedule schedule_of(const RunConfig& config) {
           .warmup = config.optim.warmup,
           .steps = config.train.steps,
           .final_lr = config.optim.final_lr,
-          .decay_share = config.optim.decay_share};
+          .decay_share = config.optim.decay_share,
+          .version = config.optim.schedule_version};
 }
 
 LoaderOptions loader_options(const RunConfig& config) {

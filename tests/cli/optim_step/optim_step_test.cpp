@@ -163,13 +163,38 @@ TEST_F(OptimStep, a_gradient_that_is_not_finite_is_skipped_and_does_not_count) {
   EXPECT_EQ(floats("weights"), with);
 }
 
+TEST_F(OptimStep, betas_that_f32_rounds_are_told_and_those_it_rounds_to_1_refused) {
+  const std::string flags = "--steps 4 --beta2 ";
+  EXPECT_EQ(run(flags + "0.99999999"), 2);
+  EXPECT_EQ(read_text(scratch("err")),
+            "octet: --beta2: expected a number below 1 in f32, got 0.99999999\n");
+  ASSERT_EQ(run(flags + "0.9999999"), 0);
+  EXPECT_NE(read_text(scratch("err")).find("1 - beta is off by 19.2 %"), std::string::npos)
+      << read_text(scratch("err"));
+  ASSERT_EQ(run(flags + "0.999"), 0);
+  EXPECT_EQ(read_text(scratch("err")), "");
+}
+
+TEST_F(OptimStep, a_second_moment_that_overflows_is_finite_and_told) {
+  gradients_[3] = 1e30f;
+  write_floats(scratch("g"), gradients_);
+  for (const char* state : {"f32", "bf16", "bf16_sr"}) {
+    const std::string names = std::string("--state-m ") + state + " --state-v " + state;
+    ASSERT_EQ(run(names + "  --steps 4"), 0);
+    EXPECT_TRUE(std::isfinite(floats("v")[3])) << state;
+    EXPECT_NE(read_text(scratch("err")).find("1 element(s) of v overflowed"), std::string::npos)
+        << state << read_text(scratch("err"));
+  }
+}
+
 TEST_F(OptimStep, mistakes_end_with_their_exit_code_and_one_line) {
   struct Case {
     const char* arguments;
     int code;
   };
-  for (const Case& c : {Case{"--state-m e9m9", 2}, Case{"--master fp64", 2}, Case{"--math slow", 2},
-                        Case{"--steps 0", 2}, Case{"--group 0", 2}, Case{"--steps 3", 3}}) {
+  for (const Case& c :
+       {Case{"--state-m e9m9", 2}, Case{"--master fp64", 2}, Case{"--math slow", 2},
+        Case{"--steps 0", 2}, Case{"--group 0", 2}, Case{"--beta1 1", 2}, Case{"--steps 3", 3}}) {
     EXPECT_EQ(run(c.arguments), c.code) << c.arguments;
     const std::string error = read_text(scratch("err"));
     EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;

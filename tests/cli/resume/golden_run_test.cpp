@@ -64,6 +64,48 @@ TEST(GoldenRun, of_version_1_0_is_held_to_its_configuration) {
               posix_files().read_text(folder / "run.yaml"));
 }
 
+// The curve to 0 that it was begun with reaches it at the last step; that of a new run does not.
+TEST(GoldenRun, of_version_1_0_keeps_its_curve_of_the_learning_rate) {
+  const ScratchFolder folder;
+  copy_run(folder, "run-1.0");
+  std::string config = posix_files().read_text(folder / "run/config.yaml");
+  config.replace(config.find("final_lr: 0.1"), 13, "final_lr: 0  ");
+  folder.put("run/config.yaml", config);
+  const std::string train = "train run/config.yaml --quiet ";
+  ASSERT_EQ(run_in(folder, train + "--resume"), 0) << posix_files().read_text(folder / "err.txt");
+  EXPECT_EQ(test::metrics(folder / "run").back().at("lr"), 0.0);
+  EXPECT_NE(posix_files().read_text(folder / "run/config.yaml").find("schedule_version: 1"),
+            std::string::npos);
+  folder.put("new.yaml", config);
+  ASSERT_EQ(run_in(folder, "train new.yaml --quiet --set out=new --set optim.warmup=0"), 0);
+  const auto lines = test::metrics(folder / "new");
+  EXPECT_EQ(lines.front().at("lr"), 0.005);
+  EXPECT_GT(lines.back().at("lr"), 0.0);
+}
+
+TEST(GoldenRun, of_another_length_is_told_how_its_rate_jumps_and_how_to_keep_it) {
+  const ScratchFolder folder;
+  copy_run(folder, "run-1.0");
+  const std::string resume = "train run/config.yaml --quiet --resume --set train.steps=";
+  ASSERT_EQ(run_in(folder, resume + "6"), 0);
+  EXPECT_EQ(posix_files().read_text(folder / "err.txt"), "");
+  std::filesystem::copy(folder / "run", folder / "kept", std::filesystem::copy_options::recursive);
+  ASSERT_EQ(run_in(folder, resume + "12"), 0);
+  const std::string keep = "--set optim.schedule=constant --set optim.lr=0.0005";
+  EXPECT_NE(posix_files()
+                .read_text(folder / "err.txt")
+                .find("[resume] 6 steps become 12: the learning rate jumps from 0.0005 at step 6 "
+                      "to 0.00275 at step 7; " +
+                      keep + " keeps it"),
+            std::string::npos)
+      << posix_files().read_text(folder / "err.txt");
+  ASSERT_EQ(run_in(folder, "train run/config.yaml --quiet --resume --set train.steps=12 " + keep +
+                               " --set out=kept"),
+            0);
+  EXPECT_EQ(posix_files().read_text(folder / "err.txt").find("jumps"), std::string::npos);
+  EXPECT_EQ(test::metrics(folder / "kept").back().at("lr"), 0.0005);
+}
+
 TEST(GoldenRun, of_version_1_0_is_evaluated) {
   const ScratchFolder folder;
   copy_run(folder, "run-1.0");

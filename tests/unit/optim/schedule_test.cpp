@@ -49,6 +49,13 @@ const ScheduleCase kCases[] = {
     {"wsd_without_decay_steps",
      {.kind = ScheduleKind::wsd, .lr = 2, .steps = 10, .decay_share = 0},
      {{1, 2}, {10, 2}, {11, 2}}},
+    // One step behind the last would have 0.
+    {"linear_to_zero",
+     {.kind = ScheduleKind::linear, .lr = 1, .warmup = 2, .steps = 5, .final_lr = 0},
+     {{2, 1}, {3, 0.75}, {5, 0.25}, {6, 0.25}}},
+    {"cosine_without_warmup",
+     {.kind = ScheduleKind::cosine, .lr = 1, .steps = 5, .final_lr = 0.1},
+     {{1, 1}, {3, 0.55}, {5, 0.1}}},
     // The decay takes what the warm-up leaves, not a share of it.
     {"wsd_that_decays_from_the_warmup_on",
      {.kind = ScheduleKind::wsd,
@@ -57,11 +64,14 @@ const ScheduleCase kCases[] = {
       .steps = 10,
       .final_lr = 0,
       .decay_share = 0.9},
-     {{6, 1}, {7, 0.75}, {10, 0}}},
+     {{6, 1}, {7, 0.8}, {10, 0.2}}},
     {"cosine_to_zero_without_warmup",
      {.kind = ScheduleKind::cosine, .lr = 4, .steps = 2, .final_lr = 0},
+     {{1, 4}, {2, 2}, {3, 2}}},
+    {"one_step", {.kind = ScheduleKind::cosine, .lr = 1, .steps = 1, .final_lr = 0}, {{1, 1}}},
+    {"version_1_reaches_zero",
+     {.kind = ScheduleKind::cosine, .lr = 4, .steps = 2, .final_lr = 0, .version = 1},
      {{1, 2}, {2, 0}, {3, 0}}},
-    {"one_step", {.kind = ScheduleKind::cosine, .lr = 1, .steps = 1, .final_lr = 0.5}, {{1, 0.5}}},
     {"warmup_fills_the_run",
      {.kind = ScheduleKind::linear, .lr = 1, .warmup = 8, .steps = 4, .final_lr = 0.5},
      {{1, 0.125}, {4, 0.5}, {8, 1}, {9, 0.5}}},
@@ -86,6 +96,31 @@ TEST(Schedule, never_rises_after_the_warm_up) {
     for (int64_t step = schedule.warmup + 1; step <= schedule.steps + 5; ++step) {
       EXPECT_LE(learning_rate(schedule, step), learning_rate(schedule, step - 1));
     }
+  }
+}
+
+TEST(Schedule, has_no_step_of_rate_zero_where_final_lr_is_zero) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::constant, ScheduleKind::linear, ScheduleKind::cosine, ScheduleKind::wsd}) {
+    for (const int64_t warmup : {0, 1, 2, 7}) {
+      for (const int64_t steps : {1, 2, 3, 8}) {
+        const Schedule schedule{
+            .kind = kind, .lr = 1, .warmup = warmup, .steps = steps, .final_lr = 0};
+        for (int64_t step = 1; step <= steps; ++step)
+          EXPECT_GT(learning_rate(schedule, step), 1e-3) << warmup << " " << steps << " " << step;
+      }
+    }
+  }
+}
+
+// With a warm-up and a final rate above 0 both versions are one curve, bit for bit.
+TEST(Schedule, of_version_2_keeps_the_rates_of_version_1_between_a_warmup_and_a_final_rate) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::constant, ScheduleKind::linear, ScheduleKind::cosine, ScheduleKind::wsd}) {
+    Schedule schedule = of_110(kind), first = schedule;
+    first.version = 1;
+    for (int64_t step = 1; step <= schedule.steps; ++step)
+      EXPECT_EQ(learning_rate(schedule, step), learning_rate(first, step)) << step;
   }
 }
 
