@@ -16,13 +16,14 @@ namespace {
 struct ConvertFlags {
   std::string from, to, dtype;
   uint64_t max_shard = ExportOptions{}.max_shard;
-  bool strict = false, adapter_only = false;
+  bool strict = false, allow_nonfinite = false, adapter_only = false;
 };
 
 void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
-  const ModelSource source = find_model_source(files, flags.from, log, unknown_keys(flags.strict));
+  ModelSource source = find_model_source(files, flags.from, log, unknown_keys(flags.strict));
+  if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   ExportOptions how{.max_shard = flags.max_shard, .log = log};
   if (!flags.dtype.empty()) how.dtype = enum_from_name<ExportDtype>(flags.dtype).value();
   const ExportResult result = flags.adapter_only ? export_adapter(files, source, flags.to)
@@ -60,6 +61,7 @@ void add_convert_command(CLI::App& app, GlobalOptions& options) {
           "merged into the weights")
       ->excludes(dtype);
   add_strict_flag(*convert, flags->strict);
+  add_nonfinite_flag(*convert, flags->allow_nonfinite);
   convert->callback([flags, &options] { run_convert(*flags, options); });
 }
 

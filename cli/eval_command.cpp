@@ -36,7 +36,7 @@ struct EvalFlags {
   std::vector<std::string> tasks = {"perplexity"};
   std::vector<std::string> data;
   int64_t max_documents = 0, max_tokens = 0, seq = 0, batch = 8;
-  bool per_document = false, strict = false, checks_generation = false;
+  bool per_document = false, strict = false, allow_nonfinite = false, checks_generation = false;
 };
 
 // "perplexity" and "nll" are one computation, named by what is looked for; ":FILE" is its text.
@@ -136,7 +136,7 @@ void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSour
       task_stream(posix_files(), tasks.front(), flags, source,
                   {.log = make_log(options), .threads = options.threads, .on_progress = {}});
   Backend backend = open_backend(options, {.same_rows = true});
-  const WeightReader weights(posix_files(), source.weights, source.spec);
+  const WeightReader weights(posix_files(), source.weights, source.spec, source.nonfinite);
   Inference model(source.spec, {source.recipe, weights.inputs()}, check_functions(size),
                   *backend.device, *backend.catalogue);
   model.load(weights);
@@ -177,6 +177,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
     if (!are_tasks) tasks.push_back(parse_task(task, flags));
   }
   ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
+  if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (flags.recipes.empty()) flags.recipes = {source.recipe};
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   if (are_tasks) {
@@ -195,7 +196,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   Backend backend = open_backend(options);
   const FunctionKey function{function::evaluate,
                              {.batch = flags.batch, .seq = flags.seq, .documents = documents}};
-  const WeightReader weights(files, source.weights, source.spec);
+  const WeightReader weights(files, source.weights, source.spec, source.nonfinite);
   Inference model(source.spec, {source.recipe, weights.inputs()}, std::span(&function, 1),
                   *backend.device, *backend.catalogue);
   model.load(weights);
@@ -263,6 +264,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
                  "token; 10,000 tokens unless --max-tokens says otherwise");
   eval->add_flag("--per-document", flags->per_document, "a row for each document, too");
   add_strict_flag(*eval, flags->strict);
+  add_nonfinite_flag(*eval, flags->allow_nonfinite);
   eval->callback([flags, &options] { run_eval(*flags, options); });
 }
 

@@ -172,6 +172,7 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
                   "what the layers' matrices are kept as; auto: the recipe's type. E4M3 takes "
                   "half the memory of BF16, and on a GPU about half the time of a text's token");
   add_strict_flag(*generate, flags->strict);
+  add_nonfinite_flag(*generate, flags->allow_nonfinite);
   generate->callback([flags, &options] { run_generate(*flags, options); });
 }
 

@@ -72,6 +72,7 @@ GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& op
                         .recipe = flags.recipe,
                         .weights = flags.weights,
                         .unknown_keys = unknown_keys(flags.strict),
+                        .nonfinite = nonfinite_weights(flags.allow_nonfinite),
                         .context = flags.context},
                        make_log(options));
   setup.options.max_tokens = flags.max_tokens;

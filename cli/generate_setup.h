@@ -20,7 +20,7 @@ struct GenerateFlags {
   int64_t max_tokens = 200, batch = 1, context = 0;
   FrozenFormat weights = FrozenFormat::as_computed;
   Sampling sampling = {};
-  bool chat = false, strict = false;
+  bool chat = false, strict = false, allow_nonfinite = false;
 };
 
 // The model's chat template, which turns messages into tokens.

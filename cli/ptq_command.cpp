@@ -78,7 +78,7 @@ std::vector<NllSum> evaluate(PtqSession& session, const ModelSource& source) {
   ModelSpec spec = source.spec;
   if (!source.run) spec.rope_seq = seq;
   const FunctionKey key{function::evaluate, {.batch = batch, .seq = seq}};
-  const WeightReader weights(session.files, source.weights, spec);
+  const WeightReader weights(session.files, source.weights, spec, source.nonfinite);
   Inference model(spec, {"fp32", weights.inputs()}, std::span(&key, 1), *session.backend.device,
                   *session.backend.catalogue);
   model.load(weights);

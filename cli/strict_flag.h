@@ -1,4 +1,5 @@
-// --strict: what is to happen with keys of a model's config.json that nobody knows.
+// Flags of commands that read a model's folder: --strict, what is to happen with keys of its
+// config.json that nobody knows; --allow-nonfinite, and with weights that are NaN or Inf.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,6 +15,11 @@ inline void add_strict_flag(CLI::App& command, bool& strict) {
 
 inline UnknownKeys unknown_keys(bool strict) {
   return strict ? UnknownKeys::are_errors : UnknownKeys::are_warnings;
+}
+
+inline void add_nonfinite_flag(CLI::App& command, bool& allow_nonfinite) {
+  command.add_flag("--allow-nonfinite", allow_nonfinite,
+                   "read weights that are NaN or Inf, which are refused without it");
 }
 
 }  // namespace octet

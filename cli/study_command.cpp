@@ -112,7 +112,7 @@ void run_activations(const StudyFlags& flags, const GlobalOptions& options) {
   data.shards.vocab = source.spec.vocab;
   data.log = log;
   const TokenStream stream = open_dataset(files, data, *tokenizer).train;
-  const WeightReader weights(files, source.weights, source.spec);
+  const WeightReader weights(files, source.weights, source.spec, source.nonfinite);
   Backend backend = open_backend(options);
   finish(study_activations(
              source.spec, calibration_rows(stream, flags.rows, seq),

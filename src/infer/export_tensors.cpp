@@ -192,7 +192,7 @@ bool is_so_stored(const ExportWeights& weights, const ParameterSpec& parameter, 
 ExportWeights::ExportWeights(const Files& files, const ModelSource& source)
     : parameters_(model_parameters(source.spec)),
       model_(model_def(source.spec.kind)),
-      compute_(files, source.weights, source.spec) {
+      compute_(files, source.weights, source.spec, source.nonfinite) {
   if (!source.run) return;
   const LinearFormats& formats = find_recipe(source.run->recipe.base).linears;
   const OperandFormat blocks = block_format(Dtype::e4m3, kBlock, kBlock);
@@ -208,8 +208,9 @@ void ExportWeights::read_master(const ParameterSpec& parameter, int64_t first,
   };
   if (const StoredTensor* master = find(StateUse::master); master != nullptr) {
     if (master->stored == SafeDtype::f32 && master->shape == parameter.shape) {
-      return masters_->read(*master, std::as_writable_bytes(out),
-                            static_cast<uint64_t>(first) * sizeof(float));
+      masters_->read(*master, std::as_writable_bytes(out),
+                     static_cast<uint64_t>(first) * sizeof(float));
+      return compute_.check_finite(parameter.name, first, out);
     }
     if (master->stored == SafeDtype::f16 && master->shape == parameter.shape)
       return read_scaled(*master, parameter.name, first, out);

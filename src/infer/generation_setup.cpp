@@ -25,6 +25,7 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
   GenerationSetup setup;
   ModelSource& source = setup.source =
       find_model_source(files, request.model, log, request.unknown_keys);
+  if (request.nonfinite == NonfiniteWeights::allowed) source.nonfinite = request.nonfinite;
   if (!request.tokenizer.empty()) source.tokenizer = request.tokenizer;
   source.recipe = generation_recipe(source, request, log);
   source.stored = request.weights;

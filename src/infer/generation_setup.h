@@ -19,6 +19,7 @@ struct GenerationRequest {
   std::string recipe = {};     // empty: the run's if it has no 8-bit operands, else bf16
   FrozenFormat weights = FrozenFormat::as_computed;
   UnknownKeys unknown_keys = UnknownKeys::are_warnings;
+  NonfiniteWeights nonfinite = NonfiniteWeights::refused;
   int64_t context = 0;  // most tokens of a text; 0: the model's
 };
 

@@ -19,7 +19,8 @@ Graph forward_graph(const ModelSpec& spec) {
 void round_to(Dtype dtype, std::span<float> values) {
   if (dtype == Dtype::f32) return;
   visit_format(dtype, [&]<Dtype D>() {
-    for (float& value : values) value = decode<D>(encode<D>(value, Rounding::rne));
+    for (float& value : values)
+      value = decode<D>(encode<D>(value, Rounding::rne, {.saturate = false}));
   });
 }
 
@@ -35,8 +36,11 @@ std::set<std::string> frozen_matrices(const ModelSpec& spec) {
 }
 
 MergedWeights::MergedWeights(const Files& files, const AdapterNote& note,
-                             const std::string& adapters, const ModelSpec& spec)
-    : note_(note), base_(files, note.base, spec), adapters_(ModelFiles::open(files, adapters)) {
+                             const std::string& adapters, const ModelSpec& spec,
+                             NonfiniteWeights nonfinite)
+    : note_(note),
+      base_(files, note.base, spec, nonfinite),
+      adapters_(ModelFiles::open(files, adapters)) {
   if (weights_hash(base_, spec) != note.base_hash) {
     throw Error(ErrorCode::bad_data,
                 "[lora] '{}': expected the base that the adapters of {} were trained on ({}), got "

@@ -26,7 +26,7 @@ class MergedWeights {
   // Throws Error{bad_data} where the base is not there or not the one that the note names, or where
   // the file lacks a factor of an adapter.
   MergedWeights(const Files& files, const AdapterNote& note, const std::string& adapters,
-                const ModelSpec& spec);
+                const ModelSpec& spec, NonfiniteWeights nonfinite);
 
   // As WeightReader's; from several threads at a time.
   void read(const std::string& parameter, int64_t first, std::span<float> out) const;

@@ -31,6 +31,7 @@ ModelSource source_of_run(const Files& files, const std::string& run,
   source.recipe = source.run->recipe.base;
   source.tokenizer = source.run->data.tokenizer;
   source.seq = source.run->model.seq;
+  source.nonfinite = nonfinite_weights(source.run->model.allow_nonfinite);
   return source;
 }
 

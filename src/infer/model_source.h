@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "config/load.h"
 #include "config/run_config.h"
+#include "infer/weights.h"
 #include "nn/model.h"
 #include "passes/precision/store_frozen.h"
 
@@ -22,6 +23,7 @@ struct ModelSource {
   std::string tokenizer;         // "bytes" or a file; empty where the folder does not say
   int64_t seq = 0;               // trained length of a sequence
   std::optional<RunConfig> run;  // where it is a run
+  NonfiniteWeights nonfinite = NonfiniteWeights::refused;
 };
 
 // Keys of a model folder's config.json that are in none of the lists (nn/hf_config.h).

@@ -98,7 +98,7 @@ void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::b
     }
   };
   if (dtype == Dtype::bf16) return each(bf16_from_f32);
-  each([](float value) { return encode<Dtype::fp16>(value, Rounding::rne); });
+  each([](float value) { return encode<Dtype::fp16>(value, Rounding::rne, {.saturate = false}); });
 }
 
 void load_weights(Arenas& arenas, const Layout& layout, const WeightReader& weights,
@@ -113,8 +113,10 @@ void load_weights(Arenas& arenas, const Layout& layout, const WeightReader& weig
     const auto weight = frozen.find(name);
     write_piece(arenas, staging.at(static_cast<size_t>(piece.thread)),
                 {slot, piece.first, std::ssize(piece.values)}, [&](std::span<std::byte> room) {
-                  if (weight == frozen.end())
+                  if (weight == frozen.end()) {
+                    weights.check_finite(name, piece.first, piece.values, slot.type.dtype);
                     return encode_weights(piece.values, slot.type.dtype, room);
+                  }
                   weight->second.encode(piece.first, piece.values,
                                         {reinterpret_cast<uint8_t*>(room.data()), room.size()});
                 });

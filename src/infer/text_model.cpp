@@ -33,8 +33,9 @@ class CachedModel : public TextModel {
  public:
   CachedModel(const ModelSource& source, const TextModelOptions& options,
               const TextMachine& machine)
-      : CachedModel(source, WeightReader(machine.files, source.weights, source.spec), options,
-                    machine) {}
+      : CachedModel(source,
+                    WeightReader(machine.files, source.weights, source.spec, source.nonfinite),
+                    options, machine) {}
 
   void fill(std::span<const TextPiece> pieces) override {
     check_pieces(*this, pieces);
@@ -176,8 +177,9 @@ class RecomputedModel : public TextModel {
  public:
   RecomputedModel(const ModelSource& source, const TextModelOptions& options,
                   const TextMachine& machine)
-      : RecomputedModel(source, WeightReader(machine.files, source.weights, source.spec), options,
-                        machine) {}
+      : RecomputedModel(source,
+                        WeightReader(machine.files, source.weights, source.spec, source.nonfinite),
+                        options, machine) {}
 
   void fill(std::span<const TextPiece> pieces) override {
     check_pieces(*this, pieces);

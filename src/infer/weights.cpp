@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "base/integer.h"
@@ -64,6 +65,20 @@ void widen(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) 
   });
 }
 
+// The smallest magnitude that becomes Inf in a type.
+float least_overflow(Dtype dtype) {
+  if (dtype == Dtype::fp16) return 65520.0f;
+  return dtype == Dtype::bf16 ? 0x1.FFp127f : std::numeric_limits<float>::infinity();
+}
+
+// The indices of an element, row-major.
+Shape place_of(int64_t element, const Shape& shape) {
+  Shape place(shape.size());
+  for (size_t axis = shape.size(); axis-- > 0; element /= shape[axis])
+    place[axis] = element % shape[axis];
+  return place;
+}
+
 // Elements `first` on of a matrix with `cols` columns.
 void apply_scales(const WeightReader::Scales& scales, int64_t cols, int64_t first,
                   std::span<float> out) {
@@ -81,10 +96,11 @@ void apply_scales(const WeightReader::Scales& scales, int64_t cols, int64_t firs
 
 }  // namespace
 
-WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec)
-    : files_(ModelFiles::open(files, path)) {
+WeightReader::WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
+                           NonfiniteWeights nonfinite)
+    : nonfinite_(nonfinite), files_(ModelFiles::open(files, path)) {
   if (const auto note = find_adapter_note(files, path)) {
-    merged_ = std::make_shared<const MergedWeights>(files, *note, path, spec);
+    merged_ = std::make_shared<const MergedWeights>(files, *note, path, spec, nonfinite);
     return;
   }
   for (const std::string& stored : files_.names()) {
@@ -189,8 +205,42 @@ const StoredTensor& WeightReader::stored(const std::string& parameter) const {
 
 void WeightReader::read_stored(const std::string& parameter, std::span<std::byte> out,
                                uint64_t first) const {
+  read_unchecked(parameter, out, first);
+  if (nonfinite_ == NonfiniteWeights::allowed) return;
+  const Dtype dtype = stored(parameter).dtype.value();
+  const auto width = static_cast<size_t>(dtype_bytes(dtype));
+  std::vector<float> values;
+  for (size_t i = 0; i < out.size(); i += kRawBytes) {
+    const auto bytes = out.subspan(i, std::min(kRawBytes, out.size() - i));
+    values.resize(bytes.size() / width);
+    widen(dtype, bytes, values);
+    check_finite(parameter, static_cast<int64_t>((first + i) / width), values);
+  }
+}
+
+void WeightReader::read_unchecked(const std::string& parameter, std::span<std::byte> out,
+                                  uint64_t first) const {
   if (merged_) return merged_->read_stored(parameter, out, first);
   files_.read(stored_name_.at(parameter), out, first);
+}
+
+void WeightReader::check_finite(const std::string& parameter, int64_t first,
+                                std::span<const float> values, Dtype dtype) const {
+  if (nonfinite_ == NonfiniteWeights::allowed) return;
+  const float limit = least_overflow(dtype);
+  const auto is_bad = [limit](float x) { return !(std::abs(x) < limit); };
+  uint32_t n_bad = 0;  // a loop that is vectorized
+  for (const float x : values) n_bad += is_bad(x) ? 1u : 0u;
+  if (n_bad == 0) return;
+  const auto at = std::ranges::find_if(values, is_bad);
+  const StoredTensor& tensor = stored(parameter);
+  const bool is_finite = std::isfinite(*at);
+  throw Error(ErrorCode::bad_data,
+              "[weights] {}: element {} of '{}' {}: expected {}, got {}; {} reads it as it is",
+              files_.path(), to_string(place_of(first + (at - values.begin()), tensor.shape)),
+              tensor.name, to_string(tensor.shape),
+              is_finite ? fmt::format("what {} holds", dtype_name(dtype)) : "a finite weight", *at,
+              "--allow-nonfinite (of a run model.allow_nonfinite)");
 }
 
 const WeightReader::Scales* WeightReader::scales(const std::string& parameter) const {
@@ -207,7 +257,10 @@ std::vector<float> WeightReader::read(const std::string& parameter) const {
 }
 
 void WeightReader::read(const std::string& parameter, int64_t first, std::span<float> out) const {
-  if (merged_) return merged_->read(parameter, first, out);
+  if (merged_) {
+    merged_->read(parameter, first, out);
+    return check_finite(parameter, first, out);
+  }
   const StoredTensor& tensor = stored(parameter);
   const auto width = static_cast<size_t>(safe_dtype_bytes(tensor.stored));
   std::vector<std::byte> raw(std::min(kRawBytes, out.size() * width));
@@ -215,12 +268,13 @@ void WeightReader::read(const std::string& parameter, int64_t first, std::span<f
   for (size_t i = 0; i < out.size(); i += step) {
     const auto part = out.subspan(i, std::min(step, out.size() - i));
     const auto bytes = std::span(raw).first(part.size() * width);
-    read_stored(parameter, bytes, (static_cast<uint64_t>(first) + i) * width);
+    read_unchecked(parameter, bytes, (static_cast<uint64_t>(first) + i) * width);
     widen(*tensor.dtype, bytes, part);
   }
   if (const Scales* scaled = scales(parameter)) {
     apply_scales(*scaled, tensor.shape.at(1), first, out);
   }
+  check_finite(parameter, first, out);
 }
 
 void read_in_pieces(const WeightReader& weights, std::span<const ParameterSpec> parameters,

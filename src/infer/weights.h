@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "formats/dtype.h"
 #include "infer/fake_quantize_inputs.h"
 #include "io/model_files.h"
 #include "io/quantization_config.h"
@@ -18,6 +19,12 @@ namespace octet {
 
 class MergedWeights;
 
+// What a reader does with weights that are NaN or Inf, or become so in the type they are read into.
+enum class NonfiniteWeights : uint8_t { refused, allowed };
+constexpr NonfiniteWeights nonfinite_weights(bool are_allowed) {
+  return are_allowed ? NonfiniteWeights::allowed : NonfiniteWeights::refused;
+}
+
 class WeightReader {
  public:
   // `path` is a model's folder or one .safetensors file; of adapters (infer/adapter_note.h) it
@@ -25,9 +32,11 @@ class WeightReader {
   // files: every parameter of the model is there once, with its shape, as F32, BF16, F16, or in 8
   // bits with its scales (io/quantization_config.h), and nothing else is there (but buffers that
   // are no parameters). Throws Error{bad_data} naming the first tensor that differs.
-  WeightReader(const Files& files, const std::string& path, const ModelSpec& spec);
+  WeightReader(const Files& files, const std::string& path, const ModelSpec& spec,
+               NonfiniteWeights nonfinite = NonfiniteWeights::refused);
 
   // Row-major in the parameter's shape; exact, but for q * scale, which is rounded once to nearest.
+  // What is refused throws Error{bad_data} that names tensor and element, here and below.
   std::vector<float> read(const std::string& parameter) const;
   // Elements [first, first + out.size()). From several threads at a time.
   void read(const std::string& parameter, int64_t first, std::span<float> out) const;
@@ -35,6 +44,9 @@ class WeightReader {
   // What the files hold for a parameter.
   const StoredTensor& stored(const std::string& parameter) const;
   void read_stored(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
+  // Throws where one of these elements of the parameter, `first` on, is not finite in this type.
+  void check_finite(const std::string& parameter, int64_t first, std::span<const float> values,
+                    Dtype dtype = Dtype::f32) const;
   // Of an 8-bit weight; nullptr of others.
   struct Scales {
     StoredTensor tensor;
@@ -55,6 +67,9 @@ class WeightReader {
   void add_input(const std::string& parameter, const QuantizationConfig& config);
   std::vector<float> read_scales(const StoredTensor& tensor) const;
 
+  void read_unchecked(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
+
+  NonfiniteWeights nonfinite_;
   std::shared_ptr<const MergedWeights> merged_;  // shared: readers are copied
   ModelFiles files_;
   std::map<std::string, std::string> stored_name_;  // by parameter

@@ -97,7 +97,7 @@ BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
     evaluated_.reset();
     ModelSpec spec = source().spec;
     if (!source().run) spec.rope_seq = function.size.seq;
-    const WeightReader reader(posix_files(), source().weights, spec);
+    const WeightReader reader(posix_files(), source().weights, spec, source().nonfinite);
     inference_ =
         std::make_unique<Inference>(spec, Precision{recipe_, reader.inputs()},
                                     std::span(&function, 1), *machine.device, *machine.catalogue);
@@ -173,7 +173,8 @@ std::string LoadedModel::said(const std::vector<int32_t>& tokens) const {
 }
 
 const WeightReader& LoadedModel::weights() {
-  if (!weights_) weights_.emplace(posix_files(), source().weights, source().spec);
+  if (!weights_)
+    weights_.emplace(posix_files(), source().weights, source().spec, source().nonfinite);
   return *weights_;
 }
 

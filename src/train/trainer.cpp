@@ -45,7 +45,8 @@ std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine
     return "";
   }
   const Stopwatch watch;
-  const WeightReader reader(machine.files, config.model.path, spec);
+  const WeightReader reader(machine.files, config.model.path, spec,
+                            nonfinite_weights(config.model.allow_nonfinite));
   if (config.lora.rank > 0) {
     set_adapted_weights(engine.arenas(), engine.layout(), reader,
                         {.spec = spec,
@@ -64,7 +65,7 @@ std::string set_first_weights(TrainEngine& engine, const TrainerMachine& machine
 std::optional<AdapterNote> adapter_note(const TrainerMachine& machine, const RunConfig& config,
                                         const ModelSpec& spec) {
   if (config.lora.rank == 0) return std::nullopt;
-  const WeightReader base(machine.files, config.model.path, spec);
+  const WeightReader base(machine.files, config.model.path, spec, NonfiniteWeights::allowed);
   return AdapterNote{.base = config.model.path,
                      .base_hash = weights_hash(base, spec),
                      .lora = lora_options(config),

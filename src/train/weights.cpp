@@ -1,15 +1,20 @@
 #include "train/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <set>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "formats/codec.h"
 #include "infer/stored_weights.h"
 #include "ir/fixed_scale.h"
 #include "ir/sharding.h"
 #include "math/adamw.h"
+#include "math/power_of_two.h"
 
 namespace octet {
 namespace {
@@ -21,6 +26,7 @@ struct SlotWriter {
   Arenas& arenas;
   int64_t rank = 0;
   std::unique_ptr<DeviceMemory>* buffer = nullptr;
+  float master_scale = kFirstMasterScale;  // of FP16 masters
 
   void write(const Layout::Slot& slot, int64_t first, std::span<const std::byte> bytes) const {
     if (!slot.whole) return write_run(slot, first, bytes);
@@ -58,6 +64,26 @@ const Layout::Slot* find_master(const Layout& layout, const std::string& paramet
   return master != nullptr ? master : layout.find(StateUse::master_remainder, parameter);
 }
 
+// Where the scale of an FP16 master is kept; nullptr where it has none.
+const Layout::Slot* find_scale(const Layout& layout, const std::string& parameter) {
+  return layout.find(StateUse::fixed_scale, parameter + ".w");
+}
+
+float amax_of(std::span<const float> values) {
+  float amax = 0;
+  for (const float x : values) amax = std::isfinite(x) ? std::max(amax, std::abs(x)) : amax;
+  return amax;
+}
+
+// Of FP16 masters that kFirstMasterScale is too small for: the scale that an update makes
+// (optim/adamw.h) is kept from the start. Of others none is.
+float write_first_scale(Arenas& arenas, const Layout::Slot& kept, float amax) {
+  if (amax < kFirstMasterScale * max_finite(Dtype::fp16)) return kFirstMasterScale;
+  const float scale = nearest_power_of_two(amax * 0x1p-14f);
+  arenas.device().copy_in(arenas.lane(kept.lane) + kept.offset, &scale, sizeof scale);
+  return scale;
+}
+
 void write_values(const SlotWriter& to, const Layout& layout, const std::string& parameter,
                   std::span<const float> values, int64_t first) {
   const Layout::Slot& weight = layout.slots.at(parameter);
@@ -66,7 +92,7 @@ void write_values(const SlotWriter& to, const Layout& layout, const std::string&
     to.write(weight, first, encode_weights(values, weight.type.dtype));
     if (master != nullptr && master->type.dtype == Dtype::fp16) {
       std::vector<float> scaled(values.begin(), values.end());
-      for (float& value : scaled) value /= kFirstMasterScale;
+      for (float& value : scaled) value /= to.master_scale;
       to.write(*master, first, encode_weights(scaled, Dtype::fp16));
     } else if (master != nullptr) {
       to.write(*master, first, std::as_bytes(values));
@@ -100,6 +126,27 @@ void zero_states(Arenas& arenas, const Layout& layout, const std::vector<Paramet
     if (!is_state || kept.contains(&slot)) continue;
     arenas.device().fill_zero(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
   }
+}
+
+// A scale is one of the whole tensor: they are read once more, where there are any.
+std::map<std::string, float> write_first_scales(Arenas& arenas, const Layout& layout,
+                                                const std::vector<ParameterSpec>& parameters,
+                                                const WeightReader& weights) {
+  std::map<std::string, float> scales;
+  for (const ParameterSpec& parameter : parameters) {
+    const Layout::Slot* kept = find_scale(layout, parameter.name);
+    if (kept == nullptr) continue;
+    std::mutex mutex;
+    float amax = 0;
+    const std::span one(&parameter, 1);
+    read_in_pieces(weights, one, arenas.device().info().n_threads, [&](const WeightPiece& piece) {
+      const float largest = amax_of(piece.values);
+      const std::scoped_lock lock(mutex);
+      amax = std::max(amax, largest);
+    });
+    scales[parameter.name] = write_first_scale(arenas, *kept, amax);
+  }
+  return scales;
 }
 
 void write_all(Arenas& arenas, const Layout& layout, const std::vector<ParameterSpec>& parameters,
@@ -152,7 +199,11 @@ std::vector<float> initial_values(const ParameterSpec& parameter, uint32_t seed)
 
 void write_master(Arenas& arenas, const Layout& layout, const std::string& parameter,
                   std::span<const float> values, int64_t first) {
-  write_values({.arenas = arenas, .rank = layout.rank}, layout, parameter, values, first);
+  const Layout::Slot* kept = find_scale(layout, parameter);
+  CHECK(kept == nullptr || first == 0);  // the scale is one of all elements
+  SlotWriter to{.arenas = arenas, .rank = layout.rank};
+  if (kept != nullptr) to.master_scale = write_first_scale(arenas, *kept, amax_of(values));
+  write_values(to, layout, parameter, values, first);
 }
 
 void write_weights(Arenas& arenas, const Layout& layout,
@@ -165,12 +216,17 @@ void load_weights(Arenas& arenas, const Layout& layout,
                   const std::vector<ParameterSpec>& parameters, const WeightReader& weights) {
   zero_states(arenas, layout, parameters);
   const int n_threads = arenas.device().info().n_threads;
+  const auto scales = write_first_scales(arenas, layout, parameters, weights);
   std::vector<std::unique_ptr<DeviceMemory>> buffers(static_cast<size_t>(n_threads));
   read_in_pieces(weights, parameters, n_threads, [&](const WeightPiece& piece) {
+    const std::string& name = piece.parameter.name;
+    const auto scale = scales.find(name);
     const SlotWriter to{.arenas = arenas,
                         .rank = layout.rank,
-                        .buffer = &buffers[static_cast<size_t>(piece.thread)]};
-    write_values(to, layout, piece.parameter.name, piece.values, piece.first);
+                        .buffer = &buffers[static_cast<size_t>(piece.thread)],
+                        .master_scale = scale == scales.end() ? kFirstMasterScale : scale->second};
+    weights.check_finite(name, piece.first, piece.values, layout.slots.at(name).type.dtype);
+    write_values(to, layout, name, piece.values, piece.first);
   });
 }
 
