@@ -80,10 +80,13 @@ void tell_rate(const RunConfig& before, const RunConfig& now, int64_t step, cons
   const bool is_between = next <= std::max(last, planned) * (1 + kEqual) &&
                           next >= std::min(last, planned) * (1 - kEqual);
   if (is_between) return;
+  const std::string advice =
+      last > 0 ? fmt::format("; --set optim.schedule=constant --set optim.lr={:.4g} keeps it", last)
+               : "";
   log.warning(
       "[resume] {} steps become {}: the learning rate jumps from {:.4g} at step {} to {:.4g} at "
-      "step {}; --set optim.schedule=constant --set optim.lr={:.4g} keeps it",
-      before.train.steps, now.train.steps, last, step, next, step + 1, last);
+      "step {}{}",
+      before.train.steps, now.train.steps, last, step, next, step + 1, advice);
 }
 
 }  // namespace
