@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/host_device.h"
 #include "formats/dtype.h"
 
 namespace octet {

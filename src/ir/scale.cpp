@@ -1,5 +1,6 @@
 #include "ir/scale.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -34,22 +35,40 @@ ValueId Scaler::multiplier(int log2, ValueId factor, ValueId other) {
   return result;
 }
 
-Scaled Scaler::at(const Scaled& x, int log2) {
-  if (x.log2 == log2 || x.data == kNoValue) return x;
+ValueId Scaler::quotient(ValueId factor, ValueId divisor) {
+  if (factor == divisor) return kNoValue;
+  if (divisor == kNoValue) return factor;
+  return b.div(factor == kNoValue ? constant(0) : factor, divisor);
+}
+
+Scaled Scaler::to(const Scaled& x, const Scale& scale) {
+  if (x.data == kNoValue || (x.log2 == scale.log2 && x.factor == scale.factor)) return x;
   Scaled result = x;
-  result.log2 = log2;
-  if (!x.is_any) {
-    const ValueId factor = constant(x.log2 - log2);
-    result.data = b.emit1(OpCode::rescale, NoAttrs{}, {x.data, factor});
-  }
+  result.log2 = scale.log2;
+  result.factor = scale.factor;
+  if (x.is_any) return result;
+  const ValueId factor = multiplier(x.log2 - scale.log2, quotient(x.factor, scale.factor));
+  result.data = b.emit1(OpCode::rescale, NoAttrs{}, {x.data, factor});
   return result;
 }
 
-Scaled Scaler::without_factor(const Scaled& x) {
-  if (x.factor == kNoValue || x.data == kNoValue) return x;
-  Scaled result = x;
+Scale Scaler::largest(const std::vector<Scale>& scales) {
+  if (scales.empty()) return {};
+  Scale result = scales[0];
+  bool differ = false;
+  for (const Scale& scale : scales) {
+    result.log2 = std::max(result.log2, scale.log2);
+    differ = differ || scale.factor != result.factor;
+  }
+  if (!differ) return result;
   result.factor = kNoValue;
-  if (!x.is_any) result.data = b.emit1(OpCode::rescale, NoAttrs{}, {x.data, x.factor});
+  for (const Scale& scale : scales) {
+    ValueId size = multiplier(scale.log2 - result.log2, scale.factor);
+    if (size == kNoValue) size = constant(0);
+    result.factor = result.factor == kNoValue
+                        ? size
+                        : b.emit1(OpCode::maximum, NoAttrs{}, {result.factor, size});
+  }
   return result;
 }
 

@@ -8,7 +8,9 @@
 // `predicted` is log2 of the RMS that X has by the rules, not rounded: data are near 1 where log2
 // is near `predicted`. Rules combine predictions as independent, centred values do. A choice of
 // scale rounds it, and the rounding of one value's scale never enters another's prediction (but
-// under ScaleRounding::paper, where it does).
+// under ScaleRounding::paper, where it does). What sets a scale outright (set_scale, a rescale)
+// says that the data are near 1: it sets the prediction, too. Where there is a factor, `predicted`
+// is that of X / factor.
 #pragma once
 
 #include <map>
@@ -28,6 +30,12 @@ struct Scaled {
   bool is_any = false;
 };
 
+// 2^log2, times `factor` where there is one.
+struct Scale {
+  int log2 = 0;
+  ValueId factor = kNoValue;
+};
+
 // predicted: of values' predicted RMS, to the nearest power of two, a tie down. nearest, paper: of
 // the scales themselves, to the nearest, and down as published.
 enum class ScaleRounding : uint8_t { predicted, nearest, paper };
@@ -43,15 +51,21 @@ class Scaler {
 
   // The scale that a value of this predicted RMS is given.
   int choose(double predicted) const;
-  // x with another scale (no factor is left out of it): rescaled, where that changes it.
-  Scaled at(const Scaled& x, int log2);
+  // x at the scale 2^log2 times a factor (kNoValue: 1): rescaled once, where that changes it.
+  Scaled to(const Scaled& x, const Scale& scale);
+  // x with another constant scale (its factor stays).
+  Scaled at(const Scaled& x, int log2) { return to(x, {log2, x.factor}); }
+  Scaled without_factor(const Scaled& x) { return to(x, {x.log2}); }
   // x as the value itself: scale 1, no factor.
-  Scaled plain(const Scaled& x) { return at(without_factor(x), 0); }
-  Scaled without_factor(const Scaled& x);
+  Scaled plain(const Scaled& x) { return to(x, {}); }
+  // The largest of these scales; where their factors differ, what is largest at run time.
+  Scale largest(const std::vector<Scale>& scales);
   // f32[] 2^log2; one node of the graph a power.
   ValueId constant(int log2);
   // f32[] 2^log2 times the factors; kNoValue where that is 1.
   ValueId multiplier(int log2, ValueId factor = kNoValue, ValueId other = kNoValue);
+  // Of two factors, kNoValue for 1.
+  ValueId quotient(ValueId factor, ValueId divisor);
   // A result of data and scale, its prediction rounded where the rounding wants it.
   Scaled made(ValueId data, int log2, double predicted, ValueId factor = kNoValue) const;
   ScaleRounding rounding() const { return rounding_; }

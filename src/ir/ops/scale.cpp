@@ -180,7 +180,7 @@ constinit const OpDef kRescale = {.code = OpCode::rescale,
                                   .infer = infer_rescale,
                                   .vjp = vjp_rescale,
                                   .decompose = decompose_rescale,
-                                  .scale = scale::same,
+                                  .scale = scale::rescale,
                                   .plain = 0b10,
                                   .cost = cost_rescale,
                                   .inplace = kInplaceFirst};
@@ -231,7 +231,7 @@ constinit const OpDef kCastIn = {.code = OpCode::cast_in,
                                  .attrs = default_attrs<CastInAttrs>,
                                  .vjp = vjp_directed<CastInAttrs>,
                                  .decompose = decompose_cast_in,
-                                 .scale = scale::same};
+                                 .scale = scale::cast_in};
 constinit const OpDef kDataScale = {.code = OpCode::data_scale,
                                     .name = "data_scale",
                                     .operands = DataScale::operands,

@@ -14,6 +14,8 @@ Scales same(Scaler& s, const ScaleCall& call);
 // On values themselves; the result's RMS is near 1, or it is an integer or a boolean.
 Scales of_values(Scaler& s, const ScaleCall& call);
 
+Scales rescale(Scaler& s, const ScaleCall& call);
+Scales cast_in(Scaler& s, const ScaleCall& call);
 Scales add(Scaler& s, const ScaleCall& call);
 Scales mul(Scaler& s, const ScaleCall& call);
 Scales div(Scaler& s, const ScaleCall& call);

@@ -2,6 +2,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "base/error.h"
 #include "ir/ops/common.h"
 #include "ir/ops/scale_rules.h"
 
@@ -20,9 +21,21 @@ double rows_of(const ScaleCall& call) {
 bool has(const ScaleCall& call, size_t slot) {
   return slot < call.in.size() && call.in[slot].data != kNoValue;
 }
-// The operand without a run-time factor, or a one where it is absent: a norm's weight.
-Scaled weight_of(Scaler& s, const ScaleCall& call, size_t slot) {
-  return has(call, slot) ? s.without_factor(call[slot]) : Scaled{};
+// The operand, or a one where it is absent: a norm's weight.
+Scaled weight_of(const ScaleCall& call, size_t slot) {
+  return has(call, slot) ? call[slot] : Scaled{};
+}
+
+// Where x and a bias are summed: x's own scale, but where the bias is so much larger that FP16
+// might not hold it there.
+Scale with_bias(Scaler& s, const Scaled& x, const Scaled& bias) {
+  constexpr int kMostBias = 10;
+  if (bias.is_any) return {x.log2, x.factor};
+  return s.largest({{x.log2, x.factor}, {s.choose(bias.predicted) - kMostBias, bias.factor}});
+}
+
+double with_bias_predicted(const Scaled& x, const Scaled& bias) {
+  return x.factor == bias.factor ? root_sum(x.predicted, bias.predicted) : x.predicted;
 }
 
 // eps beside a mean square of data: eps / Xs^2, finite in f32.
@@ -32,19 +45,33 @@ NormAttrs with_eps(const ScaleCall& call, int x_log2) {
   return attrs;
 }
 
-// Gradient of a norm's x: as dy w / x; the addend joins at that scale.
+// Gradient of a norm's x: as dy w / x; the addend joins at that scale. The statistics are taken at
+// x's scale as it is now, a factor included: normalized values and dx's data are then the same as
+// without scales.
 struct NormGradient {
   Scaled dx;
   Values data;
 };
-NormGradient norm_gradient(Scaler& s, const ScaleCall& call, const Scaled& w, size_t addend) {
-  const Scaled &dy = call[0], &x = call[1];
+struct NormGradientSlots {
+  size_t x, mean, rstd, weight, addend;
+};
+constexpr size_t kNoMean = 255;
+NormGradient norm_gradient(Scaler& s, const ScaleCall& call, const NormGradientSlots& slots) {
+  const Scaled &dy = call[0], &x = call[slots.x], &rstd = call[slots.rstd];
+  const Scaled w = weight_of(call, slots.weight);
+  const ValueId factor = s.quotient(s.multiplier(0, dy.factor, w.factor), x.factor);
   NormGradient result{.dx = s.made(kNoValue, dy.log2 + w.log2 - x.log2,
-                                   dy.predicted + w.predicted - x.predicted, dy.factor),
+                                   dy.predicted + w.predicted - x.predicted, factor),
                       .data = call.data()};
-  if (!has(call, addend)) return result;
-  result.data[addend] = s.at(call[addend], result.dx.log2).data;
-  result.dx.predicted = root_sum(result.dx.predicted, call[addend].predicted);
+  const ValueId to_x = s.multiplier(rstd.log2 + x.log2, rstd.factor, x.factor);
+  if (to_x != kNoValue)
+    result.data[slots.rstd] = s.b.emit1(OpCode::rescale, NoAttrs{}, {rstd.data, to_x});
+  if (slots.mean != kNoMean)
+    result.data[slots.mean] = s.to(call[slots.mean], {x.log2, x.factor}).data;
+  if (!has(call, slots.addend)) return result;
+  const Scaled& addend = call[slots.addend];
+  result.data[slots.addend] = s.to(addend, {result.dx.log2, factor}).data;
+  result.dx.predicted = with_bias_predicted(result.dx, addend);
   return result;
 }
 
@@ -58,6 +85,12 @@ double averaging(const AttentionAttrs& a) {
   double keys = static_cast<double>(a.capacity > 0 ? a.capacity : a.seq);
   if (a.window > 0) keys = std::min(keys, static_cast<double>(a.window));
   return a.causal ? 0.5 * std::log2(std::min(1.0, harmonic_mean_square(keys))) : -half_log2(keys);
+}
+
+// The keys' data times both run-time factors.
+ValueId key_data(Scaler& s, const Scaled& q, const Scaled& k) {
+  const ValueId factor = s.multiplier(0, q.factor, k.factor);
+  return factor == kNoValue ? k.data : s.b.emit1(OpCode::rescale, NoAttrs{}, {k.data, factor});
 }
 
 double silu(double x) {
@@ -80,32 +113,40 @@ double gelu_slope(double x) {
 // Independent factors. The multiplication by a power of two happens in the accumulator.
 Scales gemm(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<GemmAttrs>(call.node.attrs);
+  if (has(call, Gemm::scale_y))
+    throw Error(ErrorCode::invalid_argument, "[scalify] expected a gemm without scale_y, got one");
   const auto k = static_cast<double>(call.shape(0)[attrs.trans_a ? 0 : 1]);
-  Scaled a = call[Gemm::a], b = call[Gemm::b];
-  double predicted = a.predicted + b.predicted + (k > 0 ? half_log2(k) : 0);
-  const bool adds = has(call, Gemm::c);
-  if (adds) predicted = root_sum(predicted, call[Gemm::c].predicted);
-  const int log2 = call.wants_plain ? 0 : s.choose(predicted);
-  const int shift = a.log2 + b.log2 - log2;
-  Values data = {a.data, b.data};
-  ValueId factor = kNoValue;
-  if (adds || call.wants_plain) {
-    data.push_back(adds ? s.at(s.without_factor(call[Gemm::c]), log2).data : kNoValue);
-    data.push_back(s.multiplier(shift, a.factor, b.factor));
-  } else {
-    data.push_back(kNoValue);
-    data.push_back(s.multiplier(shift));
-    factor = s.multiplier(0, a.factor, b.factor);
+  const Scaled &a = call[Gemm::a], &b = call[Gemm::b];
+  Scaled ab = {.log2 = a.log2 + b.log2,
+               .factor = s.multiplier(0, a.factor, b.factor),
+               .predicted = a.predicted + b.predicted + (k > 0 ? half_log2(k) : 0)};
+  // Scales that the graph itself has join it.
+  for (const SlotId slot : {Gemm::scale_a, Gemm::scale_b}) {
+    if (!has(call, slot)) continue;
+    ab.log2 += call[slot].log2, ab.predicted += call[slot].predicted;
+    ab.factor = s.multiplier(0, ab.factor, call[slot].factor);
   }
-  return {s.made(s.b.emit(OpCode::gemm, attrs, data)[0], log2, predicted, factor)};
+  const bool adds = has(call, Gemm::c);
+  const Scaled c = adds ? call[Gemm::c] : Scaled{};
+  double predicted = ab.predicted;
+  if (adds) predicted = root_sum(predicted, c.predicted);
+  Scale scale = {s.choose(predicted), ab.factor};
+  if (adds && ab.factor != c.factor)
+    scale = s.largest({{s.choose(ab.predicted), ab.factor}, {s.choose(c.predicted), c.factor}});
+  if (call.wants_plain) scale = {};
+  const ValueId given = has(call, Gemm::scale_a) ? call[Gemm::scale_a].data : kNoValue;
+  Values data = {a.data, b.data, adds ? s.to(c, scale).data : kNoValue,
+                 s.multiplier(ab.log2 - scale.log2, s.quotient(ab.factor, scale.factor), given)};
+  if (has(call, Gemm::scale_b)) data.push_back(call[Gemm::scale_b].data);
+  return {s.made(s.b.emit(OpCode::gemm, attrs, data)[0], scale.log2, predicted, scale.factor)};
 }
 
 Scales bias_add(Scaler& s, const ScaleCall& call) {
-  Scaled x = s.without_factor(call[BiasAdd::x]), bias = s.without_factor(call[BiasAdd::bias]);
-  if (call.wants_plain) x = s.at(x, 0);
-  const double predicted = root_sum(x.predicted, bias.predicted);
-  bias = s.at(bias, x.log2);
-  return {s.made(s.b.emit1(OpCode::bias_add, NoAttrs{}, {x.data, bias.data}), x.log2, predicted)};
+  const Scaled &x = call[BiasAdd::x], &bias = call[BiasAdd::bias];
+  const Scale scale = call.wants_plain ? Scale{} : with_bias(s, x, bias);
+  const ValueId y =
+      s.b.emit1(OpCode::bias_add, NoAttrs{}, {s.to(x, scale).data, s.to(bias, scale).data});
+  return {s.made(y, scale.log2, with_bias_predicted(x, bias), scale.factor)};
 }
 
 Scales column_sum(Scaler& s, const ScaleCall& call) {
@@ -115,68 +156,70 @@ Scales column_sum(Scaler& s, const ScaleCall& call) {
                  x.factor)};
 }
 
+// The factor of x is taken out: eps is no operand.
 Scales rms_norm(Scaler& s, const ScaleCall& call) {
-  const Scaled x = s.without_factor(call[RmsNorm::x]), w = weight_of(s, call, RmsNorm::weight);
+  const Scaled x = s.without_factor(call[RmsNorm::x]), w = weight_of(call, RmsNorm::weight);
   const auto y = s.b.emit(OpCode::rms_norm, with_eps(call, x.log2), {x.data, w.data});
-  return {finished(s, call, s.made(y[RmsNorm::y], w.log2, w.predicted)),
+  return {finished(s, call, s.made(y[RmsNorm::y], w.log2, w.predicted, w.factor)),
           s.made(y[RmsNorm::rstd], -x.log2, -x.predicted)};
 }
 
 Scales rms_norm_grad(Scaler& s, const ScaleCall& call) {
-  const Scaled w = weight_of(s, call, RmsNormGrad::weight);
-  const Scaled& dy = call[RmsNormGrad::dy];
-  NormGradient g = norm_gradient(s, call, w, RmsNormGrad::addend);
-  const auto y = s.b.emit(OpCode::rms_norm_grad, with_eps(call, call[RmsNormGrad::x].log2), g.data);
-  g.dx.data = y[RmsNormGrad::dx];
+  using G = RmsNormGrad;
+  const Scaled& dy = call[G::dy];
+  NormGradient g = norm_gradient(s, call, {G::x, kNoMean, G::rstd, G::weight, G::addend});
+  const auto y = s.b.emit(OpCode::rms_norm_grad, with_eps(call, call[G::x].log2), g.data);
+  g.dx.data = y[G::dx];
   Scales results = {finished(s, call, g.dx)};
-  if (y.size() > RmsNormGrad::dweight && y[RmsNormGrad::dweight] != kNoValue) {
+  if (y.size() > G::dweight && y[G::dweight] != kNoValue) {
     const double rows = rows_of(call);
-    results.push_back(
-        s.made(y[RmsNormGrad::dweight], dy.log2, dy.predicted + half_log2(rows), dy.factor));
+    results.push_back(s.made(y[G::dweight], dy.log2, dy.predicted + half_log2(rows), dy.factor));
   }
   return results;
 }
 
 Scales layer_norm(Scaler& s, const ScaleCall& call) {
-  const Scaled x = s.without_factor(call[LayerNorm::x]), w = weight_of(s, call, LayerNorm::weight);
+  const Scaled x = s.without_factor(call[LayerNorm::x]);
+  Scaled w = weight_of(call, LayerNorm::weight);
   Values data = {x.data, w.data};
-  double predicted = w.predicted;
   if (has(call, LayerNorm::bias)) {
-    const Scaled bias = s.at(s.without_factor(call[LayerNorm::bias]), w.log2);
-    predicted = root_sum(predicted, bias.predicted);
-    data.push_back(bias.data);
+    const Scaled& bias = call[LayerNorm::bias];
+    const Scale scale = with_bias(s, w, bias);
+    const double predicted = with_bias_predicted(w, bias);
+    w = s.to(w, scale);
+    w.predicted = predicted;
+    data = {x.data, w.data, s.to(bias, scale).data};
   }
   const auto y = s.b.emit(OpCode::layer_norm, with_eps(call, x.log2), data);
-  return {finished(s, call, s.made(y[LayerNorm::y], w.log2, predicted)),
+  return {finished(s, call, s.made(y[LayerNorm::y], w.log2, w.predicted, w.factor)),
           s.made(y[LayerNorm::mean], x.log2, x.predicted),
           s.made(y[LayerNorm::rstd], -x.log2, -x.predicted)};
 }
 
 Scales layer_norm_grad(Scaler& s, const ScaleCall& call) {
-  const Scaled w = weight_of(s, call, LayerNormGrad::weight);
-  const Scaled& dy = call[LayerNormGrad::dy];
-  NormGradient g = norm_gradient(s, call, w, LayerNormGrad::addend);
-  const auto y =
-      s.b.emit(OpCode::layer_norm_grad, with_eps(call, call[LayerNormGrad::x].log2), g.data);
-  g.dx.data = y[LayerNormGrad::dx];
+  using G = LayerNormGrad;
+  const Scaled& dy = call[G::dy];
+  NormGradient g = norm_gradient(s, call, {G::x, G::mean, G::rstd, G::weight, G::addend});
+  const auto y = s.b.emit(OpCode::layer_norm_grad, with_eps(call, call[G::x].log2), g.data);
+  g.dx.data = y[G::dx];
   Scales results = {finished(s, call, g.dx)};
   const double rows = rows_of(call);
-  for (const SlotId slot : {LayerNormGrad::dweight, LayerNormGrad::dbias}) {
+  for (const SlotId slot : {G::dweight, G::dbias}) {
     if (slot >= y.size()) break;
     results.push_back(s.made(y[slot], dy.log2, dy.predicted + half_log2(rows), dy.factor));
   }
   return results;
 }
 
-// Scores take both scales into the softmax's own factor.
+// Scores take both scales: constant ones into the softmax's own factor, those of the run time into
+// k, the smaller operand. Their product is what scores are as large as.
 Scales attention(Scaler& s, const ScaleCall& call) {
   auto attrs = std::get<AttentionAttrs>(call.node.attrs);
   const double law = averaging(attrs);
-  const Scaled q = s.without_factor(call[Attention::q]), k = s.without_factor(call[Attention::k]);
-  const Scaled& v = call[Attention::v];
+  const Scaled &q = call[Attention::q], &k = call[Attention::k], &v = call[Attention::v];
   attrs.scale = std::ldexp(attrs.scale, q.log2 + k.log2);
   Values data = call.data();
-  data[Attention::q] = q.data, data[Attention::k] = k.data;
+  data[Attention::k] = key_data(s, q, k);
   const auto y = s.b.emit(OpCode::attention, attrs, data);
   return {finished(s, call, s.made(y[Attention::o], v.log2, v.predicted + law, v.factor)),
           s.made(y[Attention::lse], 0, 0)};
@@ -184,25 +227,25 @@ Scales attention(Scaler& s, const ScaleCall& call) {
 
 // dv = P^T dO; dS = P (dO V^T - D) scale, D of dO and O; dq = dS k; dk = dS^T q.
 Scales attention_grad(Scaler& s, const ScaleCall& call) {
+  using G = AttentionGrad;
   auto attrs = std::get<AttentionAttrs>(call.node.attrs);
-  const Scaled& dout = call[AttentionGrad::dout];
-  const Scaled q = s.without_factor(call[AttentionGrad::q]);
-  const Scaled k = s.without_factor(call[AttentionGrad::k]);
-  const Scaled v = s.without_factor(call[AttentionGrad::v]);
-  const Scaled o = s.at(s.without_factor(call[AttentionGrad::o]), v.log2);
+  const Scaled &dout = call[G::dout], &q = call[G::q], &k = call[G::k], &v = call[G::v];
   const double law = averaging(attrs);
   const double ds = dout.predicted + v.predicted + std::log2(attrs.scale) +
                     half_log2(static_cast<double>(attrs.head_dim)) + law;
   const double group = half_log2(static_cast<double>(attrs.heads / attrs.kv_heads));
   attrs.scale = std::ldexp(attrs.scale, q.log2 + k.log2);
   Values data = call.data();
-  data[AttentionGrad::q] = q.data, data[AttentionGrad::k] = k.data;
-  data[AttentionGrad::v] = v.data, data[AttentionGrad::o] = o.data;
+  data[G::k] = key_data(s, q, k);
+  data[G::o] = s.to(call[G::o], {v.log2, v.factor}).data;
+  data[G::lse] = s.plain(call[G::lse]).data;
   const auto y = s.b.emit(OpCode::attention_grad, attrs, data);
   const int log2 = dout.log2 + v.log2;
-  return {s.made(y[AttentionGrad::dq], log2 - q.log2, ds + k.predicted, dout.factor),
-          s.made(y[AttentionGrad::dk], log2 - k.log2, ds + q.predicted + group, dout.factor),
-          s.made(y[AttentionGrad::dv], dout.log2, dout.predicted + law + group, dout.factor)};
+  const ValueId factor = s.multiplier(0, dout.factor, v.factor);
+  return {
+      s.made(y[G::dq], log2 - q.log2, ds + k.predicted, s.quotient(factor, q.factor)),
+      s.made(y[G::dk], log2 - k.log2, ds + q.predicted + group, s.multiplier(0, factor, q.factor)),
+      s.made(y[G::dv], dout.log2, dout.predicted + law + group, dout.factor)};
 }
 
 Scales gated_act(Scaler& s, const ScaleCall& call) {
@@ -214,11 +257,11 @@ Scales gated_act(Scaler& s, const ScaleCall& call) {
 
 Scales gated_act_grad(Scaler& s, const ScaleCall& call) {
   const Scaled &dy = call[GatedActGrad::dy], &gate = call[GatedActGrad::gate];
-  const Scaled up = s.without_factor(call[GatedActGrad::up]);
+  const Scaled& up = call[GatedActGrad::up];
   const auto y = s.b.emit(OpCode::gated_act_grad, call.node.attrs, {dy.data, gate.data, up.data});
   const double slope = rms_of(silu_slope, gate.predicted), value = rms_of(silu, gate.predicted);
   return {s.made(y[GatedActGrad::dgate], dy.log2 + up.log2, dy.predicted + up.predicted + slope,
-                 dy.factor),
+                 s.multiplier(0, dy.factor, up.factor)),
           s.made(y[GatedActGrad::dup], dy.log2, dy.predicted + value, dy.factor)};
 }
 
@@ -247,13 +290,15 @@ Scales cross_entropy_grad(Scaler& s, const ScaleCall& call) {
   const Shape& logits = call.shape(CrossEntropyGrad::logits);
   const auto n = static_cast<double>(std::max<int64_t>(1, logits[0]));
   const auto v = static_cast<double>(std::max<int64_t>(2, logits[1]));
-  Scaled dloss = s.without_factor(call[CrossEntropyGrad::dloss]);
+  const Scaled& dloss = call[CrossEntropyGrad::dloss];
   const double predicted = dloss.predicted + half_log2(v - 1) - std::log2(v) - std::log2(n);
-  dloss = s.at(dloss, call.wants_plain ? 0 : s.choose(predicted));
+  const Scale scale =
+      call.wants_plain ? Scale{} : Scale{.log2 = s.choose(predicted), .factor = dloss.factor};
   Values data = call.data();
-  data[CrossEntropyGrad::dloss] = dloss.data;
-  return {
-      s.made(s.b.emit1(OpCode::cross_entropy_grad, call.node.attrs, data), dloss.log2, predicted)};
+  data[CrossEntropyGrad::dloss] = s.to(dloss, scale).data;
+  data[CrossEntropyGrad::lse] = s.plain(call[CrossEntropyGrad::lse]).data;
+  return {s.made(s.b.emit1(OpCode::cross_entropy_grad, call.node.attrs, data), scale.log2,
+                 predicted, scale.factor)};
 }
 
 }  // namespace octet::ops::scale

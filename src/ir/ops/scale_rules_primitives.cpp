@@ -15,20 +15,33 @@ ValueId emit(Scaler& s, const ScaleCall& call, Values data) {
 // log2 of the RMS up to which FP16 holds the addends of a sum with scale 1.
 constexpr double kMostPlain = 10;
 
-// The larger scale of those that have one.
-int common_log2(const Scaled& a, const Scaled& b) {
-  if (a.is_any) return b.log2;
-  return b.is_any ? a.log2 : std::max(a.log2, b.log2);
+// The largest scale of those that have one.
+Scale common_scale(Scaler& s, const std::vector<Scaled>& operands) {
+  std::vector<Scale> scales;
+  for (const Scaled& x : operands)
+    if (!x.is_any) scales.push_back({x.log2, x.factor});
+  return s.largest(scales);
 }
 
 double predicted_of(const Scaled& x) {
   return x.is_any ? -std::numeric_limits<double>::infinity() : x.predicted;
 }
 
-// Halves the scale's exponent, made even first.
-Scaled even(Scaler& s, const Scaled& x) {
-  const Scaled plain = s.without_factor(x);
-  return plain.log2 % 2 == 0 ? plain : s.at(plain, plain.log2 - 1);
+// A square root's operand, of a scale that is 4^log2 times factor^2.
+struct Halved {
+  ValueId data = kNoValue, factor = kNoValue;
+  int log2 = 0;
+};
+
+// Halves the scale's exponent, made even first: a factor's at run time, since its root, rounded to
+// a power of two, is the root of a factor at most twice or half as large.
+Halved halved(Scaler& s, const Scaled& x) {
+  const int log2 = x.log2 - (x.log2 % 2 == 0 ? 0 : 1);
+  if (x.factor == kNoValue) return {.data = s.at(x, log2).data, .log2 = log2 / 2};
+  const ValueId root = s.b.unary(OpCode::power_of_two, s.b.unary(OpCode::sqrt, x.factor));
+  return {.data = s.to(x, {log2, s.b.unary(OpCode::square, root)}).data,
+          .factor = root,
+          .log2 = log2 / 2};
 }
 
 // The power of two that is next to a norm of x, a mean but for max; 1 where there is none.
@@ -39,7 +52,7 @@ ValueId norm_power(Builder& b, ValueId x, RescaleNorm norm) {
   if (norm == RescaleNorm::max) {
     size = b.reduce_max(b.unary(OpCode::abs, x), axes);
   } else if (norm == RescaleNorm::l1) {
-    size = b.reduce_sum(b.scaled(b.unary(OpCode::abs, x), mean), axes);
+    size = b.scaled(b.reduce_sum(b.unary(OpCode::abs, x), axes), mean);
   } else {
     const ValueId root_mean = b.scaled(x, std::sqrt(mean));
     size = b.unary(OpCode::sqrt, b.reduce_sum(b.unary(OpCode::square, root_mean), axes));
@@ -69,11 +82,38 @@ Scales of_values(Scaler& s, const ScaleCall& call) {
   return {s.made(emit(s, call, call.data()), 0, 0)};
 }
 
-// Independent addends. Of two run-time factors one is taken out.
+// The value is another, at the same scale.
+Scales rescale(Scaler& s, const ScaleCall& call) {
+  Scaled y = same(s, call)[0];
+  if (s.rounding() == ScaleRounding::predicted) y.predicted += call[Rescale::factor].predicted;
+  return {y};
+}
+
+// What is rounded to a narrower dtype means another number at another scale, an infinity too.
+Scales cast_in(Scaler& s, const ScaleCall& call) {
+  Scaled y = same(s, call)[0];
+  y.is_any = false;
+  return {y};
+}
+
+namespace {
+
+// Addends whose scales are known at run time meet at the larger of those that each would be given
+// alone.
+Scaled sum_at_run_time(Scaler& s, const ScaleCall& call) {
+  const Scaled &a = call[0], &b = call[1];
+  const Scale scale =
+      s.largest({{s.choose(a.predicted), a.factor}, {s.choose(b.predicted), b.factor}});
+  return s.made(emit(s, call, {s.to(a, scale).data, s.to(b, scale).data}), scale.log2,
+                root_sum(a.predicted, b.predicted), scale.factor);
+}
+
+}  // namespace
+
+// Independent addends.
 Scales add(Scaler& s, const ScaleCall& call) {
   Scaled a = call[0], b = call[1];
-  const bool shares = a.factor == b.factor || a.is_any || b.is_any;
-  if (!shares) a = s.without_factor(a), b = s.without_factor(b);
+  if (a.factor != b.factor && !a.is_any && !b.is_any) return {sum_at_run_time(s, call)};
   const double predicted = root_sum(predicted_of(a), predicted_of(b));
   const bool all_any = a.is_any && b.is_any;
   // The larger addend keeps its scale, if the sum is within [1/2, 2] there.
@@ -92,75 +132,73 @@ Scales add(Scaler& s, const ScaleCall& call) {
 }
 
 Scales mul(Scaler& s, const ScaleCall& call) {
-  Scaled a = call[0], b = call[1];
-  if (a.factor != kNoValue && b.factor != kNoValue) b = s.without_factor(b);
-  const ValueId factor = a.factor != kNoValue ? a.factor : b.factor;
-  Scaled y =
-      s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, a.predicted + b.predicted, factor);
+  const Scaled &a = call[0], &b = call[1];
+  Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, a.predicted + b.predicted,
+                    s.multiplier(0, a.factor, b.factor));
   y.is_any = a.is_any || b.is_any;
   return {y};
 }
 
 Scales div(Scaler& s, const ScaleCall& call) {
-  const Scaled a = call[0], b = s.without_factor(call[1]);
-  Scaled y =
-      s.made(emit(s, call, {a.data, b.data}), a.log2 - b.log2, a.predicted - b.predicted, a.factor);
+  const Scaled &a = call[0], &b = call[1];
+  Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 - b.log2, a.predicted - b.predicted,
+                    s.quotient(a.factor, b.factor));
   y.is_any = a.is_any;
   return {y};
 }
 
-// A comparison with 0 says the same at every scale.
+// The larger scale holds both operands.
 Scales compare(Scaler& s, const ScaleCall& call) {
-  const bool any = call[0].is_any || call[1].is_any;
-  const int log2 = any ? common_log2(call[0], call[1]) : 0;
+  const Scale scale = common_scale(s, call.in);
   Values data;
-  for (const Scaled& x : call.in) data.push_back(s.at(s.without_factor(x), log2).data);
+  for (const Scaled& x : call.in) data.push_back(s.to(x, scale).data);
   return {s.made(emit(s, call, std::move(data)), 0, 0)};
 }
 
 Scales largest(Scaler& s, const ScaleCall& call) {
-  Scaled most = {.is_any = true};
-  std::vector<Scaled> parts;
-  for (const Scaled& x : call.in) {
-    parts.push_back(s.without_factor(x));
-    const int log2 = common_log2(most, x);
-    most.predicted = std::max(most.is_any ? x.predicted : most.predicted, x.predicted);
-    most.log2 = log2;
-    most.is_any = most.is_any && x.is_any;
-  }
+  const Scale scale = common_scale(s, call.in);
+  double predicted = -std::numeric_limits<double>::infinity();
+  bool is_any = true;
   Values data;
-  for (const Scaled& x : parts) data.push_back(s.at(x, most.log2).data);
-  Scaled y = s.made(emit(s, call, std::move(data)), most.log2, most.predicted);
-  y.is_any = most.is_any;
+  for (const Scaled& x : call.in) {
+    predicted = std::max(predicted, predicted_of(x));
+    is_any = is_any && x.is_any;
+    data.push_back(s.to(x, scale).data);
+  }
+  Scaled y =
+      s.made(emit(s, call, std::move(data)), scale.log2, is_any ? 0 : predicted, scale.factor);
+  y.is_any = is_any;
   return {y};
 }
 
 Scales select(Scaler& s, const ScaleCall& call) {
-  Scaled yes = s.without_factor(call[Select::yes]), no = s.without_factor(call[Select::no]);
-  const int log2 = common_log2(yes, no);
+  const Scaled &yes = call[Select::yes], &no = call[Select::no];
+  const Scale scale = common_scale(s, {yes, no});
   const bool is_any = yes.is_any && no.is_any;
   const double predicted = std::max(predicted_of(yes), predicted_of(no));
-  yes = s.at(yes, log2), no = s.at(no, log2);
-  Scaled y = s.made(emit(s, call, {call[Select::condition].data, yes.data, no.data}), log2,
-                    is_any ? 0 : predicted);
+  Scaled y = s.made(
+      emit(s, call, {call[Select::condition].data, s.to(yes, scale).data, s.to(no, scale).data}),
+      scale.log2, is_any ? 0 : predicted, scale.factor);
   y.is_any = is_any;
   return {y};
 }
 
 // x^2 of a normal x has the RMS sqrt(3) sigma^2.
 Scales square(Scaler& s, const ScaleCall& call) {
-  const Scaled x = s.without_factor(call[0]);
-  return {s.made(emit(s, call, {x.data}), 2 * x.log2, 2 * x.predicted + half_log2(3))};
+  const Scaled& x = call[0];
+  return {s.made(emit(s, call, {x.data}), 2 * x.log2, 2 * x.predicted + half_log2(3),
+                 s.multiplier(0, x.factor, x.factor))};
 }
 
 Scales root(Scaler& s, const ScaleCall& call) {
-  const Scaled x = even(s, call[0]);
-  return {s.made(emit(s, call, {x.data}), x.log2 / 2, x.predicted / 2)};
+  const Halved x = halved(s, call[0]);
+  return {s.made(emit(s, call, {x.data}), x.log2, call[0].predicted / 2, x.factor)};
 }
 
 Scales inverse_root(Scaler& s, const ScaleCall& call) {
-  const Scaled x = even(s, call[0]);
-  return {s.made(emit(s, call, {x.data}), -x.log2 / 2, -x.predicted / 2)};
+  const Halved x = halved(s, call[0]);
+  return {s.made(emit(s, call, {x.data}), -x.log2, -call[0].predicted / 2,
+                 s.quotient(kNoValue, x.factor))};
 }
 
 // A number is a mantissa in [1, 2) and a power of two.
@@ -175,10 +213,34 @@ Scales fill(Scaler& s, const ScaleCall& call) {
   return {y};
 }
 
+namespace {
+
+// No attribute takes a factor: the value that is padded with is selected.
+Scales pad_at_run_time(Scaler& s, const ScaleCall& call, PadAttrs attrs) {
+  const double value = attrs.value;
+  const Shape shape = call.shape(0);
+  Builder& b = s.b;
+  attrs.value = 1;
+  const ValueId outside = b.emit1(OpCode::pad, attrs, {b.fill(shape, 0)});
+  const ValueId is_outside = b.emit1(OpCode::less, NoAttrs{}, {b.fill_like(outside, 0), outside});
+  const int log2 = s.choose(std::floor(std::log2(std::fabs(value))));
+  const Scaled beyond =
+      s.made(b.fill_like(outside, std::ldexp(value, -log2)), log2, std::log2(std::fabs(value)));
+  const Scale scale = common_scale(s, {call[0], beyond});
+  attrs.value = 0;
+  const ValueId inside = b.emit1(OpCode::pad, attrs, {s.to(call[0], scale).data});
+  return {s.made(b.select(is_outside, s.to(beyond, scale).data, inside), scale.log2,
+                 call[0].predicted, scale.factor)};
+}
+
+}  // namespace
+
 // What is padded with must mean the same at x's scale.
 Scales pad(Scaler& s, const ScaleCall& call) {
   PadAttrs attrs = std::get<PadAttrs>(call.node.attrs);
-  const Scaled x = attrs.value == 0 ? call[0] : s.without_factor(call[0]);
+  const Scaled& x = call[0];
+  const bool is_any = attrs.value == 0 || !std::isfinite(attrs.value);
+  if (!is_any && x.factor != kNoValue) return pad_at_run_time(s, call, attrs);
   attrs.value = std::ldexp(attrs.value, -x.log2);
   return {s.made(s.b.emit1(OpCode::pad, attrs, {x.data}), x.log2, x.predicted, x.factor)};
 }
@@ -198,10 +260,12 @@ Scales dot(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<DotAttrs>(call.node.attrs);
   double k = 1;
   for (const int64_t axis : attrs.contract_a) k *= static_cast<double>(call.shape(0)[at(axis)]);
-  const Scaled a = call[0], b = s.without_factor(call[1]);
+  const Scaled &a = call[0], &b = call[1];
   const double predicted = a.predicted + b.predicted + (k > 0 ? half_log2(k) : 0);
-  const Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, predicted, a.factor);
-  return {s.at(y, call.wants_plain ? 0 : s.choose(predicted))};
+  const Scaled y = s.made(emit(s, call, {a.data, b.data}), a.log2 + b.log2, predicted,
+                          s.multiplier(0, a.factor, b.factor));
+  const int log2 = call.wants_plain ? 0 : s.choose(predicted);
+  return {s.made(s.at(y, log2).data, log2, predicted, y.factor)};
 }
 
 // Rows fall evenly: each gets tokens / rows addends, at least one.
@@ -213,14 +277,27 @@ Scales scatter_add(Scaler& s, const ScaleCall& call) {
   return {s.made(emit(s, call, {x.data, call[1].data}), x.log2, predicted, x.factor)};
 }
 
+namespace {
+
+// At a scale that is said outright: the data are meant to be near 1 there. Where no scales are
+// carried, what is left of it is the prediction.
+Scaled stated(Scaler& s, const Scaled& x, const Scale& scale) {
+  Scaled y = s.carries() ? s.to(x, scale) : x;
+  y.predicted = scale.log2;
+  return y;
+}
+
+}  // namespace
+
 Scales set_scale(Scaler& s, const ScaleCall& call) {
   const auto log2 = static_cast<int>(std::get<ScaleAttrs>(call.node.attrs).log2);
-  return {s.at(s.without_factor(call[0]), log2)};
+  return {stated(s, call[0], {log2})};
 }
 
 Scales rebalance(Scaler& s, const ScaleCall& call) {
   const auto log2 = static_cast<int>(std::get<ScaleAttrs>(call.node.attrs).log2);
-  return {s.at(call[0], call[0].log2 + log2)};
+  if (!s.carries()) return {call[0]};
+  return {stated(s, call[0], {call[0].log2 + log2, call[0].factor})};
 }
 
 Scaled rescaled_by_norm(Scaler& s, const Scaled& x, RescaleNorm norm) {
@@ -229,7 +306,7 @@ Scaled rescaled_by_norm(Scaler& s, const Scaled& x, RescaleNorm norm) {
 
 Scales dynamic_rescale(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<DynamicRescaleAttrs>(call.node.attrs);
-  if (attrs.direction == Direction::backward || call[0].is_any) return {call[0]};
+  if (attrs.direction == Direction::backward || call[0].is_any || !s.carries()) return {call[0]};
   return {rescaled_by_norm(s, call[0], attrs.norm)};
 }
 
@@ -238,7 +315,7 @@ Scales dynamic_rescale(Scaler& s, const ScaleCall& call) {
 Scales delayed_rescale(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<DynamicRescaleAttrs>(call.node.attrs);
   const ValueId kept = call[DelayedRescale::factor].data;
-  if (attrs.direction == Direction::backward || call[0].is_any)
+  if (attrs.direction == Direction::backward || call[0].is_any || !s.carries())
     return {call[0], s.made(kept, 0, 0)};
   Builder& b = s.b;
   const ValueId one = b.fill({}, 1);
@@ -252,17 +329,26 @@ Scales delayed_rescale(Scaler& s, const ScaleCall& call) {
 
 Scales custom_scale(Scaler& s, const ScaleCall& call) {
   const auto& attrs = std::get<CustomScaleAttrs>(call.node.attrs);
-  if (attrs.direction == Direction::backward) return {call[0]};
-  int64_t log2 = attrs.log2;
-  for (size_t i = 0; i < attrs.powers.size(); ++i) log2 += attrs.powers[i] * call[i + 1].log2;
-  return {s.at(s.without_factor(call[0]), s.carries() ? static_cast<int>(log2) : 0)};
+  if (attrs.direction == Direction::backward || !s.carries()) return {call[0]};
+  Scale scale = {.log2 = static_cast<int>(attrs.log2)};
+  for (size_t i = 0; i < attrs.powers.size(); ++i) {
+    const Scaled& like = call[i + 1];
+    scale.log2 += static_cast<int>(attrs.powers[i]) * like.log2;
+    if (like.factor == kNoValue) continue;
+    for (int64_t k = 0; k < attrs.powers[i]; ++k)
+      scale.factor = s.multiplier(0, scale.factor, like.factor);
+    for (int64_t k = 0; k > attrs.powers[i]; --k)
+      scale.factor = s.quotient(scale.factor, like.factor);
+  }
+  const bool is_same = scale.log2 == call[0].log2 && scale.factor == call[0].factor;
+  return {is_same ? call[0] : stated(s, call[0], scale)};
 }
 
 Scales data_scale(Scaler& s, const ScaleCall& call) {
   const Scaled& x = call[0];
   const ValueId scale = s.multiplier(x.log2, x.factor);
   return {s.made(x.data, 0, x.predicted - x.log2),
-          s.made(scale == kNoValue ? s.constant(0) : scale, 0, 0)};
+          s.made(scale == kNoValue ? s.constant(0) : scale, 0, x.log2)};
 }
 
 }  // namespace octet::ops::scale

@@ -132,10 +132,33 @@ Graph widen_gradients(const Graph& typed) {
   return result;
 }
 
+// Values that rules want with scale 1 are f32 where a rescale or a GEMM makes them for a function
+// that compresses its range, or where they are rescaled for a norm, the loss or an argmax: they may
+// be beyond FP16's range.
+Graph widen_unscaled(Graph typed) {
+  const auto reads_value = [](OpCode op) {
+    return (op == OpCode::exp || op == OpCode::log || op == OpCode::tanh || op == OpCode::erf ||
+            op == OpCode::logistic || op == OpCode::sin || op == OpCode::cos);
+  };
+  const auto reads_rescaled = [](OpCode op) {
+    return op == OpCode::rms_norm || op == OpCode::layer_norm || op == OpCode::cross_entropy ||
+           op == OpCode::argmax;
+  };
+  for (const Node& node : typed.nodes) {
+    if (!reads_rescaled(node.op) && !reads_value(node.op)) continue;
+    Value& x = typed.values[static_cast<size_t>(node.operands[0])];
+    if (x.producer == kNoNode || x.type.dtype != Dtype::fp16) continue;
+    const OpCode producer = typed.nodes[static_cast<size_t>(x.producer)].op;
+    if (producer == OpCode::rescale || (producer == OpCode::gemm && reads_value(node.op)))
+      x.type.dtype = Dtype::f32;
+  }
+  return typed;
+}
+
 Graph typed_scales(const Recipe& recipe, const Scalified& scaled, FrozenFormat frozen) {
   const Graph typed =
       assign_types(simplify(fold_rescales(scaled.graph)), recipe.compute, Dtype::f32);
-  return store_frozen(widen_gradients(typed), frozen);
+  return store_frozen(widen_gradients(widen_unscaled(typed)), frozen);
 }
 
 Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {

@@ -1,5 +1,6 @@
 #include "passes/scalify/fold.h"
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -48,6 +49,8 @@ class Folder {
     const auto factor = constant(rescale.in(Rescale::factor));
     const auto scale = constant(gemm.in(Gemm::scale_a));
     if (!factor || !scale || gemm.in(Gemm::scale_b) != kNoValue) return false;
+    int exponent = 0;
+    if (std::frexp(*factor, &exponent) != 0.5) return false;  // the result is rounded before it
     b_.tag = gemm.tag;
     std::vector<ValueId> operands = {rewriter_.map(gemm.in(Gemm::a)),
                                      rewriter_.map(gemm.in(Gemm::b)), kNoValue};

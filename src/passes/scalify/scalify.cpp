@@ -26,6 +26,10 @@ bool hands_on(OpCode op) {
   }
 }
 
+bool takes_out_factors(OpCode op, const std::vector<Scaled>& in) {
+  return op == OpCode::concatenate || (op == OpCode::add && in[0].factor != in[1].factor);
+}
+
 bool reads_plain(const OpDef& def, size_t slot) {
   return slot < 8 && ((def.plain >> slot) & 1) != 0;
 }
@@ -115,8 +119,14 @@ class Propagation {
     if (const auto made = made_plain_.find(id); made != made_plain_.end()) return made->second.data;
     if (!is_real(id) || (x.log2 == 0 && x.factor == kNoValue)) return x.data;
     const auto [it, added] = made_plain_.try_emplace(id);
-    if (added) note(it->second = scaler_.plain(x));
+    if (added) note(it->second = as_value(x));
     return it->second.data;
+  }
+
+  // Gradients that recipes rescale in the step (f32 where they are handed out) take two rescales,
+  // as in the plans of runs that have begun.
+  Scaled as_value(const Scaled& x) {
+    return options_.norm_gradients ? scaler_.at(scaler_.without_factor(x), 0) : scaler_.plain(x);
   }
 
   // As it is kept until its update.
@@ -129,7 +139,7 @@ class Propagation {
                                            options_.norm_gradients.value_or(RescaleNorm::l2))
             : scaler_.at(g, scaler_.choose(g.predicted));
     g.data = scaler_.b.emit1(OpCode::cast_in, CastInAttrs{.dtype = *options_.gradients}, {g.data});
-    note(made_plain_[id] = scaler_.plain(g));
+    note(made_plain_[id] = as_value(g));
   }
 
   void propagate(NodeId n) {
@@ -156,6 +166,10 @@ class Propagation {
       if (rescale != options_.rescales.end()) x = scaler_.at(x, x.log2 - rescale->second);
       in.push_back(x);
     }
+    // Where every norm's gradient is rescaled in the step, gradients meet at scales that are
+    // predicted: their factors are products over the depth.
+    if (options_.norm_gradients && takes_out_factors(node.op, in))
+      for (Scaled& x : in) x = scaler_.without_factor(x);
     const ValueId first = node.results[0];
     std::vector<Scaled> results =
         def.scale(scaler_, {.graph = rewriter_.from(),
