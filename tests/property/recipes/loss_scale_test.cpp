@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
 
+#include "backends/cpu/reference/reference.h"
 #include "property/recipes/tiny_training.h"
 
 namespace octet {
@@ -64,7 +66,7 @@ bool never(uint32_t) {
 struct Rules {
   bool is_adaptive;
   double scale, window, good_steps = 0;
-  int streak = 0;
+  int rises = 0, falls_in_a_row = 0;
 
   void follow(bool overflow) {
     if (overflow) {
@@ -79,12 +81,16 @@ struct Rules {
   }
   void count(int way) {
     if (!is_adaptive) return;
-    streak = streak * way > 0 ? streak + way : way;
-    if (std::abs(streak) < 3) return;
-    streak = 0;
+    falls_in_a_row = way < 0 ? falls_in_a_row + 1 : 0;
+    rises += way > 0 ? 1 : 0;
     const auto at = std::find(kLossWindows.begin(), kLossWindows.end(), window);
-    if (way > 0 && at + 1 != kLossWindows.end()) window = at[1];
-    if (way < 0 && at != kLossWindows.begin()) window = at[-1];
+    if (rises == 3) {
+      rises = 0;
+      if (at + 1 != kLossWindows.end()) window = at[1];
+    } else if (falls_in_a_row == 3) {
+      falls_in_a_row = 0;
+      if (at != kLossWindows.begin()) window = at[-1];
+    }
   }
 };
 
@@ -143,7 +149,44 @@ TEST(LossScale, global_halves_on_overflow_and_doubles_after_good_steps) {
                [](uint32_t step) { return step == 4 || step == 5 || step == 13; });
 }
 
-TEST(LossScale, adaptive_moves_its_window_by_streaks) {
+// The states of loss_scale.h over steps that overflow where the scale is above a limit.
+struct Simulated {
+  int n_overflows = 0;
+  double scale = 0, window = 0;
+};
+Simulated simulate(const LossScalePolicy& policy, double limit, int n_steps) {
+  Graph graph;
+  graph.phase = Phase::typed;
+  Builder b(graph);
+  const ValueId overflow =
+      b.emit1(OpCode::less, NoAttrs{}, {b.fill({}, limit), loss_scale(b, policy)});
+  update_loss_scale(b, policy, overflow);
+  b.output("overflow", overflow);
+  reference::Tensors states;
+  for (const GraphInput& input : graph.inputs) states[input.name] = {0};
+  Simulated result;
+  for (int step = 0; step < n_steps; ++step) {
+    const reference::Tensors next = reference::interpret(graph, states);
+    result.n_overflows += next.at("overflow")[0] != 0 ? 1 : 0;
+    for (auto& [name, value] : states) value = next.at(next_name(name));
+  }
+  const auto state = [&](std::string_view owner) {
+    return states.at(state_name(StateUse::loss_scale, owner))[0];
+  };
+  result.scale = state(kLossScaleValue), result.window = state(kLossScaleWindow);
+  return result;
+}
+
+// Rises are counted though each is followed by a fall: with rises in a row alone the window would
+// stay 1, and 5,007 steps would overflow.
+TEST(LossScale, a_steady_limit_widens_the_adaptive_window) {
+  const Simulated result = simulate(adaptive(), std::exp2(18.5), 10000);
+  EXPECT_EQ(result.n_overflows, 39);
+  EXPECT_EQ(result.window, 1000);
+  EXPECT_EQ(result.scale, 0x1p18);
+}
+
+TEST(LossScale, adaptive_moves_its_window_by_rises_and_runs_of_falls) {
   const auto overflows = [](uint32_t step) {
     return (step >= 25 && step < 32) || step == 40 || step == 42 || step == 45;
   };

@@ -247,5 +247,30 @@ TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {
             "[resume] DIR/a.safetensors: 'adam_m:w' must be BF16 [64,48], got F8_E4M3 [64,48]");
 }
 
+// Of loss scaling that counted rises in a row alone.
+TEST(StateIo, reads_counters_of_older_checkpoints) {
+  const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+  const Layout before = layout_of({{"loss_scale:window", scalar}});
+  const Layout now = layout_of({{"loss_scale:window", scalar}, {"loss_scale:rises", scalar}});
+  HostDevice device;
+  Arenas arenas(device, before.lane_bytes), restored(device, now.lane_bytes);
+  const auto write = [](Arenas& to, const Layout& layout, const std::string& name,
+                        std::vector<float> values) {
+    const Layout::Slot& slot = layout.slots.at(name);
+    std::memcpy(to.lane(slot.lane) + slot.offset, values.data(), values.size() * sizeof(float));
+  };
+  write(arenas, before, "loss_scale:window", {50});
+  write(restored, now, "loss_scale:rises", {2});
+  const test::ScratchFolder folder;
+  const std::string path = folder / "a.safetensors";
+  write_atomically(posix_files(), path, [&](FileWriter& out) {
+    write_safetensors(out, slot_sources(arenas, before, InputKind::state));
+  });
+  restore_slots(restored, now, InputKind::state, SafetensorsReader::open(posix_files(), path),
+                slot_uses(before));
+  EXPECT_EQ(read_slot<float>(restored, now, "loss_scale:window"), std::vector{50.0f});
+  EXPECT_EQ(read_slot<float>(restored, now, "loss_scale:rises"), std::vector{0.0f});
+}
+
 }  // namespace
 }  // namespace octet
