@@ -118,6 +118,25 @@ inline void add_scales(Cases& all) {
   }
 }
 
+// Layers that quantize with a scale of before, and make NaN of what is above the limit.
+inline void add_limited_layers(Cases& all) {
+  const Shape shape{5, 48};
+  const OperandCase w = typed({48}, Dtype::bf16, Fill::normal), given = scalar(0.2);
+  for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
+    const QuantizeAttrs q{.dtype = dtype, .target = 15, .limit = 3};
+    const auto named = [&](std::string_view op) {
+      return fmt::format("{}_limited_{}", op, dtype_name(dtype));
+    };
+    put_typed(all, named("rms_norm_quantize"), OpCode::rms_norm_quantize,
+              NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), given});
+    put_typed(all, named("gated_act_quantize"), OpCode::gated_act_quantize,
+              GatedActQuantizeAttrs{.act = {}, .q = q},
+              {tensor(shape), tensor(shape), none(), none(), given});
+    put_typed(all, named("gelu_quantize"), OpCode::gelu_quantize,
+              GeluQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), none(), given});
+  }
+}
+
 // A scale that is measured anew, and one of a tensor of zeros, which stays.
 inline void add_periodic_scales(Cases& all) {
   const QuantizeAttrs a{.dtype = Dtype::hif8, .target = 15};
