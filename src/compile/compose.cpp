@@ -41,7 +41,7 @@ StateUse accumulated(StateUse history) {
 
 // The histories' next values become those of accumulated histories: each already holds this
 // micro-batch's maximum at its end and is shifted, so that of two the larger is right everywhere.
-// So it is of a rescale factor's memory, all of whose entries are maxima or equal.
+// So it is of scales, which grow with the maximum that they are measured from.
 void accumulate_histories(Graph& graph, bool add) {
   Builder builder(graph);
   builder.tag = Tag{.layer = -1, .role = Role::backward, .origin = "accumulate"};

@@ -87,8 +87,18 @@ const FunctionDef& find_function(std::string_view name) {
   return *it;
 }
 
-const Graph& TypedGraphs::graph(FunctionSource source, const BatchSize& size) {
-  if (source == FunctionSource::training) return training(size);
+bool has_measuring_steps(const ProgramOptions& options) {
+  const Scaling own = find_recipe(options.recipe).scaling;
+  return options.recipe_options.scaling.value_or(own) == Scaling::periodic;
+}
+
+StepKind step_kind(const ProgramOptions& options, uint32_t attempt) {
+  const bool measures = has_measuring_steps(options) && attempt % kRescalePeriod == 0;
+  return measures ? StepKind::measuring : StepKind::plain;
+}
+
+const Graph& TypedGraphs::graph(FunctionSource source, const BatchSize& size, StepKind kind) {
+  if (source == FunctionSource::training) return training(size, kind);
   return forward(size, source == FunctionSource::loss ? ForwardKind::loss : ForwardKind::logits);
 }
 
@@ -127,10 +137,11 @@ std::vector<Pass> TypedGraphs::logical(const LoraOptions& lora) {
   return passes;
 }
 
-const Graph& TypedGraphs::training(const BatchSize& size) {
-  const auto [it, added] = training_.try_emplace(size);
+const Graph& TypedGraphs::training(const BatchSize& size, StepKind kind) {
+  const auto [it, added] = training_.try_emplace({size, kind});
   if (!added) return it->second;
   RecipeOptions options = options_.recipe_options;
+  if (kind == StepKind::plain && has_measuring_steps(options_)) options.scaling = Scaling::stored;
   options.recompute = options_.recompute;
   options.detects_overflow = static_cast<bool>(options_.loss_scale);
   std::vector<Pass> passes = logical(options_.lora);

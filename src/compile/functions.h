@@ -36,6 +36,18 @@ inline constexpr std::string_view step = "step", micro_first = "micro_first",
                                   pick = "pick", fill = "fill", score = "score";
 }  // namespace function
 
+// The two plans of a training function, over the same states: `measuring` is that of the steps that
+// measure what the others read as it was left (Scaling::periodic). Most programs have plain ones
+// alone. Other functions have no kinds.
+enum class StepKind : uint8_t { plain, measuring };
+constexpr std::string_view enum_name(StepKind kind) {
+  constexpr std::string_view names[] = {"plain", "measuring"};
+  return names[static_cast<int>(kind)];
+}
+bool has_measuring_steps(const ProgramOptions& options);
+// Of an attempted step, counted from 1: each kRescalePeriod-th measures.
+StepKind step_kind(const ProgramOptions& options, uint32_t attempt);
+
 // The typed graph that a function is composed from.
 enum class FunctionSource : uint8_t { training, loss, logits };
 
@@ -46,10 +58,10 @@ class TypedGraphs {
       : options_(std::move(options)), catalogue_(catalogue) {}
 
   const ProgramOptions& options() const { return options_; }
-  const Graph& graph(FunctionSource source, const BatchSize& size);
+  const Graph& graph(FunctionSource source, const BatchSize& size, StepKind kind);
   // Forward and backward, with outputs "loss", "nll", a gradient for each parameter, next values of
   // histories and of what is derived from weights.
-  const Graph& training(const BatchSize& size);
+  const Graph& training(const BatchSize& size, StepKind kind);
   // Forward only. Scales are the batch's own, so that a model means the same in every program.
   const Graph& forward(const BatchSize& size, ForwardKind kind);
 
@@ -63,7 +75,7 @@ class TypedGraphs {
 
   ProgramOptions options_;
   const Catalogue& catalogue_;
-  std::map<BatchSize, Graph> training_;
+  std::map<std::pair<BatchSize, StepKind>, Graph> training_;
   std::map<std::pair<ForwardKind, BatchSize>, Graph> forward_;
   PassLog log_;
 };

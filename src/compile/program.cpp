@@ -63,7 +63,13 @@ std::vector<FunctionKey> Program::train_keys() const {
       keys.back().size.seq = seq;
     }
   }
-  return keys;
+  if (!has_measuring_steps(options())) return keys;
+  std::vector<FunctionKey> both = keys;
+  for (FunctionKey& key : keys) {
+    key.kind = StepKind::measuring;
+    both.push_back(key);
+  }
+  return both;
 }
 
 std::vector<FunctionKey> Program::evaluate_keys() const {
@@ -84,10 +90,12 @@ Graph Program::compose(const FunctionKey& key) {
   const FunctionDef& def = find_function(key.name);
   const Pass pass{.name = "compose", .run = [&](const Graph& typed) {
                     Graph graph = def.compose(typed, options(), key.size);
-                    graph.name = def.name;
+                    graph.name = key.kind == StepKind::plain
+                                     ? std::string(def.name)
+                                     : fmt::format("{}_{}", enum_name(key.kind), def.name);
                     return graph;
                   }};
-  const Graph graph = run_pass(pass, typed_.graph(def.source, key.size), &typed_.log());
+  const Graph graph = run_pass(pass, typed_.graph(def.source, key.size, key.kind), &typed_.log());
   if (!options().parallel.is_active()) return graph;
   const Pass sharding{.name = "parallelize", .run = [&](const Graph& whole) {
                         return parallelize(whole, options().parallel);
@@ -95,8 +103,9 @@ Graph Program::compose(const FunctionKey& key) {
   return run_pass(sharding, graph, &typed_.log());
 }
 
-const Plan& Program::plan(std::string_view name, const BatchSize& size) {
-  const FunctionKey key{find_function(name).name, size};
+const Plan& Program::plan(const FunctionKey& wanted) {
+  FunctionKey key = wanted;
+  key.name = find_function(wanted.name).name;
   auto& slot = plans_[key];
   if (!slot) slot = compile(key);
   return *slot;
@@ -131,7 +140,9 @@ std::unique_ptr<Plan> Program::compile(const FunctionKey& key) {
 }
 
 int64_t Program::planned_bytes() {
-  for (const std::string_view name : train_functions()) plan(name);
+  for (const FunctionKey& key : train_keys()) {
+    if (key.size == options().train) plan(key);
+  }
   if (has_derived()) plan(function::prepare_state);
   plan(function::evaluate);
   int64_t bytes[kLaneCount];

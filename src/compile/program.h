@@ -13,10 +13,11 @@
 
 namespace octet {
 
-// A function at a batch size.
+// A function at a batch size, and of which steps.
 struct FunctionKey {
   std::string_view name;  // of all_functions()
   BatchSize size;
+  StepKind kind = StepKind::plain;
   auto operator<=>(const FunctionKey&) const = default;
 };
 
@@ -29,7 +30,8 @@ class Program {
 
   // The functions that one training step runs: {step} or {micro_first, micro_next, update}.
   std::vector<std::string_view> train_functions() const;
-  // The same at each length: options.train's first, then what depends on length at the shorter.
+  // The same of each kind of step and at each length: options.train's first, then what depends on
+  // length at the shorter.
   std::vector<FunctionKey> train_keys() const;
   // evaluate at each of those lengths.
   std::vector<FunctionKey> evaluate_keys() const;
@@ -37,7 +39,10 @@ class Program {
   bool has_derived() const;
 
   // Compiled on first use and kept; plans live as long as the program.
-  const Plan& plan(std::string_view name, const BatchSize& size);
+  const Plan& plan(const FunctionKey& key);
+  const Plan& plan(std::string_view name, const BatchSize& size) {
+    return plan(FunctionKey{name, size});
+  }
   const Plan& plan(std::string_view name) { return plan(name, options().train); }
 
   const ProgramOptions& options() const { return typed_.options(); }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -89,6 +90,8 @@ struct GeluAttrs {
 // rows, 0 for per tensor; with `rows` above 1 a block of so many rows of it. transposed: the codes
 // of a matrix [R, C] lie as [C, pad_to(R)], the rows that pad being zero codes. source: the type
 // whose bits hybrid rounding (hr) draws from. scales: of groups, bf16, or e8m0 by a rule of powers.
+// limit: of a tensor with a given scale; where |x / scale| is above it the code is NaN, which GEMMs
+// carry on, where a saturated one would hide what happened; 0: no limit.
 struct QuantizeAttrs {
   Dtype dtype = Dtype::e4m3;
   double target = 448;
@@ -100,22 +103,18 @@ struct QuantizeAttrs {
   Dtype scales = Dtype::bf16;
   Rounding rounding = Rounding::near;
   Dtype source = Dtype::f32;
+  double limit = 0;
   OCTET_ATTRS(QuantizeAttrs) {
     f("dtype", s.dtype), f("target", s.target), f("group", s.group);
     f("transposed", s.transposed), f("pad", s.pad), f("rows", s.rows), f("rule", s.rule);
     f("scales", s.scales), f("rounding", s.rounding), f("source", s.source);
+    if (!std::is_const_v<Self> || s.limit != 0) f("limit", s.limit);  // printed where there is one
   }
   // What kernels that quantize as they store know.
   bool is_plain() const {
     return rows == 1 && rule == ScaleRule::linear && scales == Dtype::bf16 &&
            rounding == Rounding::near;
   }
-};
-// periodic_scale: a scale is made anew every `period` steps.
-struct PeriodicScaleAttrs {
-  QuantizeAttrs q;
-  int64_t period = 10;
-  OCTET_ATTRS(PeriodicScaleAttrs) { QuantizeAttrs::fields(s.q, f), f("period", s.period); }
 };
 // fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are
 // powers of two.
@@ -191,7 +190,6 @@ using Attrs =
                  AxisAttrs, AxesAttrs, DotAttrs, ScatterAddAttrs, GemmAttrs, NormAttrs, RopeAttrs,
                  AttentionAttrs, CacheAttrs, GatedActAttrs, GeluAttrs, AdamwAttrs, QuantizeAttrs,
                  FakeQuantizeAttrs, AmaxQuantizeAttrs, NormQuantizeAttrs, GatedActQuantizeAttrs,
-                 GeluQuantizeAttrs, PeriodicScaleAttrs, ShardAttrs, CollectiveAttrs,
-                 StoreScaledAttrs>;
+                 GeluQuantizeAttrs, ShardAttrs, CollectiveAttrs, StoreScaledAttrs>;
 
 }  // namespace octet

@@ -53,7 +53,7 @@ enum class StateUse : uint8_t {
   accumulated_rescale,  // a rescale factor's next value, over micro-batches
   accumulated_flag,     // whether a quantizer met a value that is not finite
   amax_history,         // the last maxima of a delayed scale's tensor
-  rescale_factor,       // a periodic scale, what it is made from, and its age (periodic_scale)
+  rescale_factor,       // a periodic scale as it was last measured (periodic_scale)
   fixed_scale,          // the scale of a moment that is stored with one, from the first step on
   loss_scale,           // the loss's scale, and what changes it (passes/loss_scale.h)
   weight_quantized,     // a weight's quantized data, kept between steps

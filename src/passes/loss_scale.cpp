@@ -52,17 +52,18 @@ struct Change {
 };
 
 void move_window(Builder& b, const Change& change, ValueId window) {
-  const ValueId streak = state_of(b, kLossScaleStreak), zero = constant(b, 0);
-  const ValueId one = constant(b, 1), minus_one = constant(b, -1);
+  const ValueId rises = state_of(b, kLossScaleRises), streak = state_of(b, kLossScaleStreak);
+  const ValueId zero = constant(b, 0), one = constant(b, 1), minus_one = constant(b, -1);
   const ValueId fallen = b.select(less(b, zero, streak), minus_one, b.sub(streak, one));
-  const ValueId risen = b.select(less(b, streak, zero), one, b.add(streak, one));
-  const ValueId counted = change.pick(b, fallen, risen, streak);
-  const ValueId is_up = less(b, constant(b, kStreak - 0.5), counted);
-  const ValueId is_down = less(b, counted, constant(b, 0.5 - kStreak));
+  const ValueId in_a_row = change.pick(b, fallen, zero, streak);
+  const ValueId risen = change.pick(b, rises, b.add(rises, one), rises);
+  const ValueId is_up = less(b, constant(b, kWindowMoves - 0.5), risen);
+  const ValueId is_down = less(b, in_a_row, constant(b, 0.5 - kWindowMoves));
   b.next(
       state_of(b, kLossScaleWindow),
       b.select(is_up, window_above(b, window), b.select(is_down, window_below(b, window), window)));
-  b.next(streak, b.select(is_up, zero, b.select(is_down, zero, counted)));
+  b.next(rises, b.select(is_up, zero, risen));
+  b.next(streak, b.select(is_down, zero, in_a_row));
 }
 
 }  // namespace

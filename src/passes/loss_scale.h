@@ -2,15 +2,18 @@
 // the update divides by S again. S is a power of two.
 //
 //   global     S halves on an overflow, and doubles after `growth_steps` steps without one
-//   adaptive   the same, with a window of steps that changes: three rises of S in a row move it up
-//              the list kLossWindows, three falls in a row move it down. Source: Luo et al. 2024
+//   adaptive   the same, with a window of steps that changes: every third rise of S moves it up the
+//              list kLossWindows, whatever lies between them, and three falls in a row move it
+//              down; a rise ends a run of falls. Source: Luo et al. 2024, section 5.1
 // An overflow is a gradient that is not finite, or a value that an 8-bit format could not hold but
 // saturated (quantize_linears.h). That step changes no weight. S stays within kLeastLossScale and
 // kMostLossScale; at the least an overflow is none of the scale's.
 //
 // All of it lasts as states of the graph, f32[]: "loss_scale:scale" and, what changes it,
-// "loss_scale:window", "loss_scale:good_steps" (since S changed), "loss_scale:streak" (rises in a
-// row, or falls, negative). A scale and a window of 0 stand for the policy's first ones.
+// "loss_scale:window", "loss_scale:good_steps" (since S changed), "loss_scale:rises" (since the
+// window last moved up) and "loss_scale:streak" (minus the falls in a row; in checkpoints that have
+// no rises also rises in a row, which count for none). A scale and a window of 0 stand for the
+// policy's first ones.
 #pragma once
 
 #include <array>
@@ -31,7 +34,7 @@ constexpr int enum_count(LossScaling) {
 
 inline constexpr std::array<double, 7> kLossWindows = {1, 20, 50, 100, 200, 500, 1000};
 inline constexpr double kFirstLossWindow = 20;
-inline constexpr int kStreak = 3;  // rises or falls in a row that move the window
+inline constexpr int kWindowMoves = 3;  // rises, or falls in a row, that move the window
 inline constexpr double kLeastLossScale = 0x1p-24, kMostLossScale = 0x1p48;
 inline constexpr double kFirstGlobalLossScale = 0x1p16, kFirstAdaptiveLossScale = 0x1p32;
 
@@ -47,7 +50,8 @@ struct LossScalePolicy {
 
 // The owners of the states.
 inline constexpr std::string_view kLossScaleValue = "scale", kLossScaleWindow = "window",
-                                  kLossScaleGoodSteps = "good_steps", kLossScaleStreak = "streak";
+                                  kLossScaleGoodSteps = "good_steps", kLossScaleRises = "rises",
+                                  kLossScaleStreak = "streak";
 
 // S, f32[] (`real` in the Logical phase), from its state, which is made an input where it is none.
 ValueId loss_scale(Builder& builder, const LossScalePolicy& policy);

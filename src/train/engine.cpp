@@ -100,20 +100,23 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   if (program_.has_derived()) keys.push_back({function::prepare_state, size_});
   const DeviceInfo info = device.info();
   expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
-  for (const FunctionKey& key : keys) program_.plan(key.name, key.size);
+  for (const FunctionKey& key : keys) program_.plan(key);
   int64_t lane_bytes[kLaneCount];
   program_.lane_bytes(lane_bytes);
   arenas_ = std::make_unique<Arenas>(device, lane_bytes);
   if (group_ != nullptr) arenas_->connect(*group_);
   for (const FunctionKey& key : keys) {
-    bound_[key] =
-        std::make_unique<BoundPlan>(program_.plan(key.name, key.size), catalogue, *arenas_);
+    bound_[key] = std::make_unique<BoundPlan>(program_.plan(key), catalogue, *arenas_);
   }
 }
 
-BoundPlan& TrainEngine::function(std::string_view name, int64_t seq) {
-  FunctionKey key{name, size_};
+BoundPlan& TrainEngine::function(std::string_view name, int64_t seq, StepKind kind) {
+  FunctionKey key{name, size_, kind};
   key.size.seq = seq;
+  return function(key);
+}
+
+BoundPlan& TrainEngine::function(const FunctionKey& key) {
   const auto found = bound_.find(key);
   CHECK(found != bound_.end());
   return *found->second;
@@ -130,7 +133,21 @@ void TrainEngine::run(BoundPlan& function) {
   }
 }
 
+// Periodic scales are 1 until they are measured first; states begin at 0.
+void TrainEngine::begin_scales() {
+  for (const auto& [name, slot] : program_.layout().slots) {
+    if (slot.key.use != StateUse::rescale_factor || slot.lane != Lane::persistent) continue;
+    std::byte* const at = arenas_->lane(slot.lane) + slot.offset;
+    float scale = 0;
+    arenas_->device().copy_out(&scale, at, sizeof(scale));
+    if (scale != 0) continue;
+    scale = 1;
+    arenas_->device().copy_in(at, &scale, sizeof(scale));
+  }
+}
+
 void TrainEngine::prepare_state() {
+  begin_scales();
   if (program_.has_derived()) function(function::prepare_state).run();
   prepared_ = true;
 }
@@ -156,10 +173,11 @@ StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& sc
   };
   save_histories();
   const auto loss_scale = read_loss_scale();
+  const StepKind kind = step_kind(program_.options(), scalars.attempt);
   if (program_.options().accumulate == 1) {
     CHECK(batches.count == 1);
     const Batch batch = batches.read(0);
-    BoundPlan& step = function(function::step, batch.seq);
+    BoundPlan& step = function(function::step, batch.seq, kind);
     write_batch(step, batch, inv_n);
     write_dropout(step, program_.options(), scalars.attempt, place(0));
     return with_loss_scale(run_update(step, scalars, {}), loss_scale);
@@ -167,14 +185,15 @@ StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& sc
   std::vector<float> losses;
   for (size_t i = 0; i < batches.count; ++i) {
     const Batch batch = batches.read(i);
-    BoundPlan& micro = function(i == 0 ? function::micro_first : function::micro_next, batch.seq);
+    const std::string_view name = i == 0 ? function::micro_first : function::micro_next;
+    BoundPlan& micro = function(name, batch.seq, kind);
     write_batch(micro, batch, inv_n);
     write_dropout(micro, program_.options(), scalars.attempt, place(i));
     run(micro);
     losses.push_back(micro.read_scalar("loss"));
   }
-  return with_loss_scale(run_update(function(function::update), scalars, std::move(losses)),
-                         loss_scale);
+  BoundPlan& update = function(function::update, size_.seq, kind);
+  return with_loss_scale(run_update(update, scalars, std::move(losses)), loss_scale);
 }
 
 std::optional<LossScaleReport> TrainEngine::read_loss_scale() {

@@ -107,8 +107,10 @@ class TrainEngine {
   std::optional<LossScaleReport> read_loss_scale();
   void save_histories();
   double sum_over_ranks(const std::vector<float>& losses) const;
-  BoundPlan& function(std::string_view name) { return function(name, size_.seq); }
-  BoundPlan& function(std::string_view name, int64_t seq);
+  BoundPlan& function(std::string_view name) { return function({name, size_}); }
+  BoundPlan& function(std::string_view name, int64_t seq, StepKind kind = StepKind::plain);
+  BoundPlan& function(const FunctionKey& key);
+  void begin_scales();
 
   Program program_;
   BatchSize size_;

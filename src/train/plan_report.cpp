@@ -37,9 +37,10 @@ PlanReport::PlanReport(const RunConfig& config, const ModelSpec& spec, const Cat
     : config_(config), spec_(spec) {
   const ProgramOptions options = fit_to_budget(program_options(config, spec), catalogue);
   program_ = std::make_unique<Program>(options, catalogue);
-  for (const std::string_view name : program_->train_functions()) {
-    const Plan& plan = program_->plan(name);
-    functions_.emplace_back(name);
+  for (const FunctionKey& key : program_->train_keys()) {
+    if (key.size != options.train) continue;
+    const Plan& plan = program_->plan(key);
+    functions_.push_back(plan.graph.name);
     if (largest_ == nullptr || plan.peak_bytes() > largest_->peak_bytes()) largest_ = &plan;
   }
   program_->planned_bytes();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/sharding.h"
+#include "passes/loss_scale.h"
 #include "runtime/staging.h"
 
 namespace octet {
@@ -22,7 +23,10 @@ TensorUse use_of(const std::string& name, const Layout::Slot& slot) {
 void check_slot(const std::string& name, const Layout::Slot& slot,
                 const SafetensorsReader& reader) {
   const StoredTensor& tensor = reader.at(name);
-  const TensorDecl expected = tensor_decl(name, slot.type.dtype, slot.whole_type().shape);
+  TensorDecl expected = tensor_decl(name, slot.type.dtype, slot.whole_type().shape);
+  // Of a run that an older version began: {scale, ...}, of which the first is read.
+  const bool is_older = slot.key.use == StateUse::rescale_factor && tensor.shape == Shape{3};
+  if (is_older) expected.shape = tensor.shape;
   if (tensor.stored != expected.stored || tensor.dtype != expected.dtype ||
       tensor.shape != expected.shape) {
     throw Error(ErrorCode::bad_data, "[resume] {}: '{}' must be {} {}, got {} {}", reader.path(),
@@ -39,6 +43,11 @@ void check_use(const std::string& name, const Layout::Slot& slot, const TensorUs
   throw Error(ErrorCode::bad_data, "[resume] {}: '{}' must be recorded as {} of {}, got {}", where,
               name, now.use, now.owner,
               it == recorded.end() ? "nothing" : it->second.use + " of " + it->second.owner);
+}
+
+// A counter that older checkpoints lack.
+bool is_new_counter(const Layout::Slot& slot) {
+  return slot.key == StateKey{StateUse::loss_scale, std::string(kLossScaleRises)};
 }
 
 void check_known(const Layout& layout, InputKind kind, const SafetensorsReader& reader) {
@@ -122,6 +131,10 @@ void restore_slots(Arenas& arenas, const Layout& layout, InputKind kind,
   Staging staging(arenas.device(), piece_bytes(layout, kind));
   for (const auto& [name, slot] : layout.slots) {
     if (!belongs(slot, kind)) continue;
+    if (is_new_counter(slot) && reader.find(name) == nullptr) {
+      arenas.device().fill_zero(arenas.lane(slot.lane) + slot.offset, slot.type.n_bytes());
+      continue;
+    }
     check_slot(name, slot, reader);
     if (!recorded.empty()) check_use(name, slot, recorded, reader.path());
     const StoredTensor& tensor = reader.at(name);

@@ -45,6 +45,7 @@ std::vector<TensorSource> slot_sources(Arenas& arenas, const Layout& layout, Inp
 TensorUses slot_uses(const Layout& layout);
 
 // A rank reads of a tensor its own shard alone.
+// A counter that checkpoints of before it lack (loss_scale:rises) begins at 0.
 // Throws Error{bad_data} where a slot has no tensor, or one of another dtype or shape; where a
 // tensor of the file has no slot, which would be dropped from all later checkpoints; and where
 // `recorded`, unless it is empty, tells another use or owner of a tensor.

@@ -106,24 +106,43 @@ inline void add_scales(Cases& all) {
     padded.pad = 16;
     put_typed(all, named("quantize_both"), OpCode::quantize_both, padded,
               {tensor({5, 7}), scalar(0.02)});
+    QuantizeAttrs limited = padded;
+    limited.limit = 3;  // in the middle of the values
+    put_typed(all, named("quantize_limited"), OpCode::quantize, limited,
+              {tensor({5, 300}), scalar(0.2)});
+    put_typed(all, named("quantize_both_limited"), OpCode::quantize_both, limited,
+              {tensor({5, 7}), scalar(0.2)});
     padded.transposed = true;
     put_typed(all, named("quantize_transposed"), OpCode::quantize, padded,
               {tensor({17, 3}), scalar(0.02)});
   }
 }
 
-// A scale that stays: none yet, young, old, of a tensor of zeros.
+// Layers that quantize with a scale of before, and make NaN of what is above the limit.
+inline void add_limited_layers(Cases& all) {
+  const Shape shape{5, 48};
+  const OperandCase w = typed({48}, Dtype::bf16, Fill::normal), given = scalar(0.2);
+  for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
+    const QuantizeAttrs q{.dtype = dtype, .target = 15, .limit = 3};
+    const auto named = [&](std::string_view op) {
+      return fmt::format("{}_limited_{}", op, dtype_name(dtype));
+    };
+    put_typed(all, named("rms_norm_quantize"), OpCode::rms_norm_quantize,
+              NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), given});
+    put_typed(all, named("gated_act_quantize"), OpCode::gated_act_quantize,
+              GatedActQuantizeAttrs{.act = {}, .q = q},
+              {tensor(shape), tensor(shape), none(), none(), given});
+    put_typed(all, named("gelu_quantize"), OpCode::gelu_quantize,
+              GeluQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), none(), given});
+  }
+}
+
+// A scale that is measured anew, and one of a tensor of zeros, which stays.
 inline void add_periodic_scales(Cases& all) {
-  const PeriodicScaleAttrs a{.q = {.dtype = Dtype::hif8, .target = 15}, .period = 10};
-  const OperandCase none_yet = filled({3}, Dtype::f32, 0), worn = filled({3}, Dtype::f32, 1);
-  put_typed(all, "periodic_scale_first", OpCode::periodic_scale, a, {scalar(37.25), none_yet});
-  put_typed(all, "periodic_scale_first_of_zeros", OpCode::periodic_scale, a, {scalar(0), none_yet});
-  put_typed(all, "periodic_scale_young", OpCode::periodic_scale, a, {scalar(37.25), scales({3})});
-  for (const double amax : {37.25, 15.0, 15.000001, 1e-35, 3e38}) {
-    PeriodicScaleAttrs old = a;
-    old.period = 1;
-    put_typed(all, fmt::format("periodic_scale_old_{}", amax), OpCode::periodic_scale, old,
-              {scalar(amax), worn});
+  const QuantizeAttrs a{.dtype = Dtype::hif8, .target = 15};
+  for (const double amax : {0.0, 37.25, 15.0, 15.000001, 1e-35, 3e38}) {
+    put_typed(all, fmt::format("periodic_scale_{}", amax), OpCode::periodic_scale, a,
+              {scalar(amax), scalar(0.25)});
   }
 }
 

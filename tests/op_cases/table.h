@@ -24,6 +24,7 @@ inline const std::vector<OpCase>& op_cases() {
     add_fake_quantize(all);
     add_scaled_gemms(all);
     add_periodic_scales(all);
+    add_limited_layers(all);
     add_blocks(all);
     add_rounded(all);
     add_stored(all);

@@ -67,7 +67,7 @@ extern const OpDef kCrossEntropy, kCrossEntropyGrad;
 //   b, and codes and scales of the f32 sum in groups
 extern const OpDef kAmax, kAnyOf, kQuantScale, kDelayedScale, kQuantize, kQuantizeBoth,
     kQuantizeGroups, kDequantize, kAddQuantize;
-// periodic_scale.cpp: periodic_scale(amax[], memory[3]) -> scale[], the memory's next value
+// periodic_scale.cpp: periodic_scale(amax[], before[]) -> scale[]: before where amax is 0
 extern const OpDef kPeriodicScale;
 // fake_quantize.cpp: fake_quantize(x) -> x as eight bits hold it, a scale for each group of a row
 extern const OpDef kFakeQuantize;

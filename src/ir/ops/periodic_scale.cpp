@@ -1,7 +1,6 @@
-// periodic_scale: a scale that is a power of two and stays for `period` steps. The memory is what
-// lasts from step to step: f32 {scale (0: none yet), the largest amax since it was made, the steps
-// that it has served}. The arithmetic is formats/periodic_scale.h's. Source: Luo et al. 2024
-// (HiFloat8), per-tensor scaling.
+// periodic_scale: a scale that is a power of two, measured from an amax; of a tensor of zeros the
+// one of before. The arithmetic is formats/periodic_scale.h's. Source: Luo et al. 2024 (HiFloat8),
+// per-tensor scaling.
 #include "formats/periodic_scale.h"
 
 #include "ir/ops/common.h"
@@ -13,11 +12,9 @@ namespace {
 constexpr std::string_view kScaleOpName = "periodic_scale";
 
 Results infer_periodic_scale(const Attrs& attrs, Types in) {
-  const auto& a = std::get<PeriodicScaleAttrs>(attrs);
-  kQuantScale.infer(a.q, in.first(1));
-  need_float(kScaleOpName, "memory", in[1], {kScaleMemory});
-  if (a.period < 1) fail(kScaleOpName, "period must be at least 1, got {}", a.period);
-  return {real({}), in[1]};
+  kQuantScale.infer(attrs, in.first(1));
+  need_float(kScaleOpName, "before", in[1], {});
+  return {real({})};
 }
 
 ValueId less(Builder& b, ValueId x, ValueId y) {
@@ -36,32 +33,11 @@ ValueId power_above(Builder& b, ValueId amax, double target) {
 }
 
 Values decompose_periodic_scale(Builder& b, const Node& node) {
-  const auto& a = std::get<PeriodicScaleAttrs>(node.attrs);
-  const auto entry = [&](int64_t i) {
-    const SliceAttrs at{.start = {i}, .limit = {i + 1}, .stride = {1}};
-    return b.reshape(b.emit1(OpCode::slice, at, {node.in(PeriodicScale::memory)}), {});
-  };
-  const ValueId zero = b.fill({}, 0), one = b.fill({}, 1);
-  const ValueId scale = entry(0), steps = entry(2);
-  const ValueId largest =
-      b.emit1(OpCode::maximum, NoAttrs{}, {entry(1), node.in(PeriodicScale::amax)});
-  const ValueId is_old = less(b, b.fill({}, static_cast<double>(a.period) - 0.5), steps);
-  const ValueId has_one = less(b, zero, scale),
-                is_zero = b.emit1(OpCode::equal, NoAttrs{}, {largest, zero});
-  const ValueId made = b.select(is_zero, one, power_above(b, largest, a.q.target));
-  const auto by_age = [&](ValueId renewed, ValueId kept) {
-    return b.select(has_one, b.select(is_old, renewed, kept), renewed);
-  };
-  const ValueId next[] = {by_age(b.select(is_zero, zero, made), scale), by_age(zero, largest),
-                          by_age(one, b.add(steps, one))};
-  std::vector<ValueId> entries;
-  for (const ValueId value : next) entries.push_back(b.reshape(value, {1}));
-  const ValueId memory = b.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, entries);
-  return {by_age(made, scale), memory};
+  const auto& q = std::get<QuantizeAttrs>(node.attrs);
+  const ValueId amax = node.in(PeriodicScale::amax);
+  const ValueId is_zero = b.emit1(OpCode::equal, NoAttrs{}, {amax, b.fill({}, 0)});
+  return {b.select(is_zero, node.in(PeriodicScale::before), power_above(b, amax, q.target))};
 }
-
-constexpr InplacePair kInplaceMemory[] = {
-    {.result = PeriodicScale::next_memory, .operand = PeriodicScale::memory}};
 
 }  // namespace
 
@@ -70,9 +46,8 @@ constinit const OpDef kPeriodicScale = {.code = OpCode::periodic_scale,
                                         .operands = PeriodicScale::operands,
                                         .results = PeriodicScale::results,
                                         .infer = infer_periodic_scale,
-                                        .attrs = default_attrs<PeriodicScaleAttrs>,
+                                        .attrs = default_attrs<QuantizeAttrs>,
                                         .decompose = decompose_periodic_scale,
-                                        .inplace = kInplaceMemory,
                                         .statistics = 1};
 
 }  // namespace octet::ops

@@ -21,6 +21,7 @@ void need_codes(std::string_view op, const QuantizeAttrs& attrs) {
     fail(op, "expected an eight-bit float dtype, got {}", dtype_name(attrs.dtype));
   if (attrs.group < 0 || attrs.pad < 1 || attrs.pad > (int64_t{1} << 48))
     fail(op, "group must be at least 0 and pad from 1 to 2^48");
+  if (!(attrs.limit >= 0)) fail(op, "limit must be at least 0, got {}", attrs.limit);
   if (!rounding_supported(attrs.dtype, attrs.rounding) || attrs.rounding == Rounding::sr)
     fail(op, "{} cannot be rounded by {}", dtype_name(attrs.dtype), rounding_name(attrs.rounding));
 }

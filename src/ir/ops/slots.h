@@ -57,7 +57,7 @@ OCTET_SLOTS(AmaxOp, (x), (amax, nonfinite));
 OCTET_SLOTS(AnyOf, (flag), (any));
 OCTET_SLOTS(QuantScale, (amax), (scale));
 OCTET_SLOTS(DelayedScale, (amax, history), (scale, next_history));
-OCTET_SLOTS(PeriodicScale, (amax, memory), (scale, next_memory));
+OCTET_SLOTS(PeriodicScale, (amax, before), (scale));
 OCTET_SLOTS(Quantize, (x, scale), (q));
 OCTET_SLOTS(QuantizeBoth, (x, scale), (q, q_transposed));
 OCTET_SLOTS(QuantizeGroups, (x), (q, scale));

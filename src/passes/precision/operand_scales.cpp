@@ -4,8 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "formats/periodic_scale.h"
-
 namespace octet {
 
 ValueId OperandScales::power(int log2) {
@@ -14,36 +12,52 @@ ValueId OperandScales::power(int log2) {
   return it->second;
 }
 
-// delayed_scale and periodic_scale have the same slots.
-ValueId OperandScales::from_memory(OpCode op, const Attrs& attrs, ValueId amax, ValueId memory) {
-  const auto results = b_.emit(op, attrs, {amax, memory});
-  updates_.emplace_back(results[PeriodicScale::next_memory], memory);
-  return results[PeriodicScale::scale];
+ValueId OperandScales::stored(const LinearGroup& group, OperandKind kind) {
+  const std::string site = group.site(kind);
+  const GraphInput* input = b_.graph().find_input(state_name(StateUse::rescale_factor, site));
+  if (input != nullptr) return input->value;
+  return b_.state(StateUse::rescale_factor, site, {.dtype = Dtype::f32, .shape = {}});
+}
+
+ValueId OperandScales::known(const LinearGroup& group, OperandKind kind) {
+  if (options_.scaling == Scaling::stored) return stored(group, kind);
+  const bool is_one = options_.scaling == Scaling::none && kind == OperandKind::w;
+  return is_one ? power(0) : kNoValue;
+}
+
+double OperandScales::limit(Dtype dtype, OperandKind kind) const {
+  if (options_.scaling != Scaling::stored) return 0;
+  const bool is_overflow = options_.detects_overflow && kind == OperandKind::dy;
+  return static_cast<double>(is_overflow ? largest_unsaturated(dtype)
+                                         : std::numeric_limits<float>::max());
 }
 
 ValueId OperandScales::measured(const LinearGroup& group, OperandKind kind, QuantizeAttrs attrs,
                                 ValueId amax) {
   attrs.rounding = Rounding::near;  // of the data
   attrs.source = Dtype::f32;
-  const auto state = [&](StateUse use, int64_t n) {
-    return b_.state(use, group.site(kind), {.dtype = Dtype::f32, .shape = {n}});
-  };
   if (has_power_scales(options_.scaling)) attrs.rule = ScaleRule::power_ceil;
-  const PeriodicScaleAttrs periodic{.q = attrs, .period = kRescalePeriod};
   switch (options_.scaling) {
     case Scaling::none:
       return power(0);
-    case Scaling::periodic:
-      return from_memory(OpCode::periodic_scale, periodic, amax,
-                         state(StateUse::rescale_factor, kScaleMemory));
-    case Scaling::power: {
-      const std::vector<ValueId> operands{amax, b_.fill({kScaleMemory}, 0)};
-      return b_.emit(OpCode::periodic_scale, periodic, operands)[PeriodicScale::scale];
+    case Scaling::stored:
+      return stored(group, kind);
+    case Scaling::periodic: {
+      const ValueId before = stored(group, kind);
+      const ValueId scale = b_.emit1(OpCode::periodic_scale, attrs, {amax, before});
+      updates_.emplace_back(scale, before);
+      return scale;
     }
-    case Scaling::delayed:
+    case Scaling::power:
+      return b_.emit1(OpCode::periodic_scale, attrs, {amax, power(0)});
+    case Scaling::delayed: {
       if (kind == OperandKind::w) break;
-      return from_memory(OpCode::delayed_scale, attrs, amax,
-                         state(StateUse::amax_history, kAmaxHistory));
+      const ValueId history = b_.state(StateUse::amax_history, group.site(kind),
+                                       {.dtype = Dtype::f32, .shape = {kAmaxHistory}});
+      const auto results = b_.emit(OpCode::delayed_scale, attrs, {amax, history});
+      updates_.emplace_back(results[DelayedScale::next_history], history);
+      return results[DelayedScale::scale];
+    }
     case Scaling::current:
       break;
   }

@@ -18,6 +18,11 @@ class OperandScales {
 
   // From the amax of what shares it. With `attrs`, those of the operand's data.
   ValueId measured(const LinearGroup& group, OperandKind kind, QuantizeAttrs attrs, ValueId amax);
+  // Where that takes no amax; kNoValue elsewhere.
+  ValueId known(const LinearGroup& group, OperandKind kind);
+  // QuantizeAttrs::limit of data that nothing measures: of what is not finite, and where overflow
+  // is detected, of gradients that would saturate. 0 elsewhere.
+  double limit(Dtype dtype, OperandKind kind) const;
   // Whether the cast would saturate (a bool scalar), by the values that it reads.
   ValueId overflow(Dtype dtype, ValueId amax, ValueId scale);
   // A constant with which data lie in the middle of where their format keeps its signal-to-noise
@@ -30,7 +35,7 @@ class OperandScales {
   const std::vector<std::pair<ValueId, ValueId>>& updates() const { return updates_; }
 
  private:
-  ValueId from_memory(OpCode op, const Attrs& attrs, ValueId amax, ValueId memory);
+  ValueId stored(const LinearGroup& group, OperandKind kind);
 
   Builder& b_;
   const QuantizeLinearsOptions& options_;

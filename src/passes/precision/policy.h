@@ -43,11 +43,12 @@ struct LinearOverride {
 
 // Scales of inputs and gradients: from this step's maximum, or from the last kAmaxHistory steps'.
 // Weights' are then current: their maximum is known since the update. Or of weights too: a power of
-// two that is made anew every kRescalePeriod steps (periodic; power: each step, of functions that
-// run forward alone), or 1 (none).
-enum class Scaling : uint8_t { current, delayed, periodic, none, power };
+// two that is measured every kRescalePeriod steps (periodic; stored: of the steps between, as it
+// was left; power: each step, of functions that run forward alone), or 1 (none).
+enum class Scaling : uint8_t { current, delayed, periodic, none, power, stored };
 constexpr std::string_view enum_name(Scaling scaling) {
-  constexpr std::string_view names[] = {"current", "delayed", "periodic", "none", "power"};
+  constexpr std::string_view names[] = {"current", "delayed", "periodic",
+                                        "none",    "power",   "stored"};
   return names[static_cast<int>(scaling)];
 }
 constexpr int enum_count(Scaling) {
@@ -61,7 +62,7 @@ constexpr Scaling forward_scaling(Scaling trained) {
 }
 // Whether they are powers of two, so that quantized data keep the bits of what they were made of.
 constexpr bool has_power_scales(Scaling scaling) {
-  return scaling == Scaling::periodic || scaling == Scaling::power || scaling == Scaling::none;
+  return scaling != Scaling::current && scaling != Scaling::delayed;
 }
 
 // Codes of weights: made where they are used, with a scale made there too (per_use) or kept from
@@ -82,7 +83,7 @@ constexpr int enum_count(WeightCopy) {
 // GEMMs of codes that may accumulate fast (GemmAttrs).
 enum class FastAccumulate : uint8_t { forward, all };
 
-// Steps that a periodic scale stays.
+// Every so many attempted steps, from the step of this number on, periodic scales are measured.
 inline constexpr int64_t kRescalePeriod = 10;
 // Steps that delayed scaling looks back.
 inline constexpr int64_t kAmaxHistory = 16;

@@ -248,8 +248,8 @@ class LinearQuantizer {
     if (predicts()) return scales_[key] = scale_maker_.predicted(group, kind, fmt.dtype);
     if (kind == Kind::w && keeps_copies(group))
       return scales_[key] = b_.state(StateUse::weight_scale, group.name, {Dtype::f32, {}});
-    if (options_.scaling == Scaling::none && kind == Kind::w)
-      return scales_[key] = scale_maker_.power(0);
+    if (const ValueId known = scale_maker_.known(group, kind); known != kNoValue)
+      return scales_[key] = known;
     const auto amax = b_.emit(OpCode::amax, NoAttrs{}, rewriter_.map(members));
     flags_.push_back(amax[AmaxOp::nonfinite]);
     const ValueId scale =
@@ -267,6 +267,7 @@ class LinearQuantizer {
     const auto key = std::tuple(operand, kind, fmt.dtype, transposed);
     if (const auto it = codes_.find(key); it != codes_.end()) return it->second;
     QuantizeAttrs attrs = attrs_of(fmt, kind, rewriter_.from().type(operand).dtype);
+    attrs.limit = scale_maker_.limit(fmt.dtype, kind);
     // Tokens are padded, where they are the reduction: both factors of wgrad. Weights are as long
     // as the codes that they meet.
     if (kind == Kind::w) {
@@ -389,7 +390,8 @@ Graph quantized(const Graph& graph, const QuantizeLinearsOptions& options) {
 Graph quantize_linears(const Graph& graph, const QuantizeLinearsOptions& options) {
   CHECK(graph.phase == Phase::typed);
   // Scales that are known wait for no other member's gradient.
-  if (!options.predicted.empty()) return quantized(graph, options);
+  if (!options.predicted.empty() || options.scaling == Scaling::stored)
+    return quantized(graph, options);
   return quantized(
       wait_for_group_gradients(graph, LinearGroups(graph, options.formats, options.overrides)),
       options);

@@ -7,7 +7,8 @@
 // quant_scale -> quantize. Linears of one layer that read the same x are a group: one scale for
 // their weights, one for their output gradients (the maximum over the members; the GEMMs wait until
 // every member's gradient is there).
-// Every amax's flag is gathered into the output "quantizer_flag".
+// Every amax's flag is gathered into the output "quantizer_flag". With stored scales there is no
+// amax: codes of what is not finite are NaN (QuantizeAttrs::limit), which reaches the gradients.
 // An operand in blocks (OperandFormat) is quantized as it lies, with scales of its own: groups run
 // along the axis that the GEMM reduces, so that wgrad's are groups of tokens. There x is quantized
 // again from its stored form, where scales are BF16; of E8M0's and of all other operands from the

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
 
+#include "backends/cpu/reference/reference.h"
+#include "passes/precision/linear_groups.h"
+#include "plan/report.h"
 #include "property/recipes/tiny_training.h"
 
 namespace octet {
@@ -64,7 +68,7 @@ bool never(uint32_t) {
 struct Rules {
   bool is_adaptive;
   double scale, window, good_steps = 0;
-  int streak = 0;
+  int rises = 0, falls_in_a_row = 0;
 
   void follow(bool overflow) {
     if (overflow) {
@@ -79,12 +83,16 @@ struct Rules {
   }
   void count(int way) {
     if (!is_adaptive) return;
-    streak = streak * way > 0 ? streak + way : way;
-    if (std::abs(streak) < 3) return;
-    streak = 0;
+    falls_in_a_row = way < 0 ? falls_in_a_row + 1 : 0;
+    rises += way > 0 ? 1 : 0;
     const auto at = std::find(kLossWindows.begin(), kLossWindows.end(), window);
-    if (way > 0 && at + 1 != kLossWindows.end()) window = at[1];
-    if (way < 0 && at != kLossWindows.begin()) window = at[-1];
+    if (rises == 3) {
+      rises = 0;
+      if (at + 1 != kLossWindows.end()) window = at[1];
+    } else if (falls_in_a_row == 3) {
+      falls_in_a_row = 0;
+      if (at != kLossWindows.begin()) window = at[-1];
+    }
   }
 };
 
@@ -143,7 +151,44 @@ TEST(LossScale, global_halves_on_overflow_and_doubles_after_good_steps) {
                [](uint32_t step) { return step == 4 || step == 5 || step == 13; });
 }
 
-TEST(LossScale, adaptive_moves_its_window_by_streaks) {
+// The states of loss_scale.h over steps that overflow where the scale is above a limit.
+struct Simulated {
+  int n_overflows = 0;
+  double scale = 0, window = 0;
+};
+Simulated simulate(const LossScalePolicy& policy, double limit, int n_steps) {
+  Graph graph;
+  graph.phase = Phase::typed;
+  Builder b(graph);
+  const ValueId overflow =
+      b.emit1(OpCode::less, NoAttrs{}, {b.fill({}, limit), loss_scale(b, policy)});
+  update_loss_scale(b, policy, overflow);
+  b.output("overflow", overflow);
+  reference::Tensors states;
+  for (const GraphInput& input : graph.inputs) states[input.name] = {0};
+  Simulated result;
+  for (int step = 0; step < n_steps; ++step) {
+    const reference::Tensors next = reference::interpret(graph, states);
+    result.n_overflows += next.at("overflow")[0] != 0 ? 1 : 0;
+    for (auto& [name, value] : states) value = next.at(next_name(name));
+  }
+  const auto state = [&](std::string_view owner) {
+    return states.at(state_name(StateUse::loss_scale, owner))[0];
+  };
+  result.scale = state(kLossScaleValue), result.window = state(kLossScaleWindow);
+  return result;
+}
+
+// Rises are counted though each is followed by a fall: with rises in a row alone the window would
+// stay 1, and 5,007 steps would overflow.
+TEST(LossScale, a_steady_limit_widens_the_adaptive_window) {
+  const Simulated result = simulate(adaptive(), std::exp2(18.5), 10000);
+  EXPECT_EQ(result.n_overflows, 39);
+  EXPECT_EQ(result.window, 1000);
+  EXPECT_EQ(result.scale, 0x1p18);
+}
+
+TEST(LossScale, adaptive_moves_its_window_by_rises_and_runs_of_falls) {
   const auto overflows = [](uint32_t step) {
     return (step >= 25 && step < 32) || step == 40 || step == 42 || step == 45;
   };
@@ -215,9 +260,14 @@ TEST(LossScale, hifloat8_trains_in_fp16_with_every_scaling_and_rounding) {
   }
 }
 
-TEST(PeriodicScale, is_a_power_of_two_made_anew_every_ten_steps) {
-  ProgramOptions program = tiny::options("hif8");
+ProgramOptions periodic(LossScalePolicy policy = {}) {
+  ProgramOptions program = options("hif8", policy);
   program.recipe_options.scaling = Scaling::periodic;
+  return program;
+}
+
+TEST(PeriodicScale, is_1_until_the_tenth_step_and_measured_each_tenth) {
+  const ProgramOptions program = periodic();
   TrainEngine engine(program, *tiny::backend().device, *tiny::backend().catalogue);
   tiny::start(engine);
   std::map<std::string, std::vector<float>> scales;
@@ -226,23 +276,95 @@ TEST(PeriodicScale, is_a_power_of_two_made_anew_every_ten_steps) {
     engine.step({&batch, 1}, tiny::scalars(step, 0.05f));
     for (const auto& [name, slot] : engine.layout().slots) {
       if (slot.key.use != StateUse::rescale_factor) continue;
-      const auto* memory =
-          reinterpret_cast<const float*>(engine.arenas().lane(slot.lane) + slot.offset);
-      scales[name].push_back(memory[0]);
-      EXPECT_EQ(memory[2], static_cast<float>(step % 10 + 1)) << name << " " << step;
+      const std::byte* at = engine.arenas().lane(slot.lane) + slot.offset;
+      scales[name].push_back(*reinterpret_cast<const float*>(at));
     }
   }
   EXPECT_EQ(scales.size(), 2u * 4 * 3);  // per layer: x, w and dy of 4 groups
-  bool any_changed = false;
+  bool any_changed = false, any_followed = false;
   for (const auto& [name, values] : scales) {
-    for (size_t i = 0; i < values.size(); ++i) {
+    for (uint32_t attempt = 1; attempt <= values.size(); ++attempt) {
+      const float scale = values[attempt - 1];
       int exponent = 0;
-      EXPECT_EQ(std::frexp(values[i], &exponent), 0.5f) << name;
-      if (i % 10 != 0) EXPECT_EQ(values[i], values[i - 1]) << name << " " << i;
-      any_changed = any_changed || values[i] != values[0];
+      EXPECT_EQ(std::frexp(scale, &exponent), 0.5f) << name;
+      if (attempt < 10) EXPECT_EQ(scale, 1.0f) << name << " " << attempt;
+      any_changed = any_changed || (attempt == 10 && scale != 1.0f);
+      if (attempt % 10 != 0 && attempt > 1) EXPECT_EQ(scale, values[attempt - 2]) << name;
+      any_followed = any_followed || (attempt > 10 && scale != values[9]);
     }
   }
   EXPECT_TRUE(any_changed);
+  EXPECT_TRUE(any_followed);
+}
+
+TEST(PeriodicScale, nine_of_ten_steps_hold_no_amax_and_quantize_where_values_are_made) {
+  for (const int n_micro : {1, 2}) {
+    ProgramOptions options = periodic(adaptive());
+    options.accumulate = n_micro;
+    Program program(options, *tiny::backend().catalogue);
+    int n_measures = 0;
+    for (const FunctionKey& key : program.train_keys()) {
+      const auto ops = count_ops(program.plan(key).graph);
+      const bool is_plain = key.kind == StepKind::plain;
+      for (const auto& [name, count] : ops) {
+        if (is_plain) EXPECT_EQ(name.find("amax"), std::string::npos) << key.name;
+        if (is_plain) EXPECT_EQ(name.find("periodic"), std::string::npos) << key.name;
+        if (!is_plain) n_measures += name == "periodic_scale" ? 1 : 0;
+      }
+      if (!is_plain || key.name == function::update) continue;
+      EXPECT_EQ(ops.at("rms_norm_quantize"), 4) << key.name;
+      EXPECT_EQ(ops.at("gated_act_quantize"), 2) << key.name;
+      EXPECT_EQ(program.plan(key).near_misses, std::vector<std::string>{}) << key.name;
+    }
+    EXPECT_EQ(n_measures, n_micro);
+  }
+}
+
+// Makes the first element of one operand of a quantizer infinite.
+StepObserver planted_operand(TrainEngine& engine, OperandKind kind) {
+  const auto is_wanted = [kind](const Plan& plan, const Node& node) {
+    if (kind == OperandKind::w)
+      return node.op == OpCode::quantize && plan.graph.input_of(node.in(Quantize::x)) != nullptr;
+    if (kind == OperandKind::x) return node.op == OpCode::gated_act_quantize;
+    return node.op == OpCode::quantize && node.tag.role == Role::backward &&
+           plan.graph.input_of(node.in(Quantize::x)) == nullptr;
+  };
+  return [&engine, is_wanted](const Plan& plan, const PlanStep& step, bool before) {
+    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    if (!before || !is_wanted(plan, node)) return;
+    const SlotId slot =
+        node.op == OpCode::quantize ? SlotId{Quantize::x} : SlotId{GatedActQuantize::up};
+    const ValueId value = node.in(slot);
+    const Dtype dtype = plan.graph.type(value).dtype;
+    ASSERT_TRUE(dtype == Dtype::bf16 || dtype == Dtype::f32);
+    const uint32_t infinity = dtype == Dtype::bf16 ? 0x7F80u : 0x7F800000u;
+    std::memcpy(engine.arenas().address(plan, value), &infinity, dtype == Dtype::bf16 ? 2 : 4);
+  };
+}
+
+// Where nothing is measured a code of NaN tells: a saturated one would look like any other number.
+TEST(PeriodicScale, an_infinite_operand_skips_a_step_without_amax) {
+  for (const OperandKind kind : {OperandKind::x, OperandKind::w, OperandKind::dy}) {
+    const ProgramOptions program = periodic();
+    TrainEngine engine(program, *tiny::backend().device, *tiny::backend().catalogue);
+    tiny::start(engine);
+    const auto step = [&](uint32_t i) {
+      const Batch batch = tiny::batch(program.train, i);
+      return engine.step({&batch, 1}, tiny::scalars(i));
+    };
+    EXPECT_FALSE(step(0).nonfinite);
+    engine.observe(planted_operand(engine, kind));
+    EXPECT_TRUE(step(1).nonfinite) << operand_name(kind);
+    engine.observe({});
+    if (kind != OperandKind::w) EXPECT_FALSE(step(2).nonfinite) << operand_name(kind);
+  }
+}
+
+// Gradients above what the format holds lower the loss's scale in steps without amax too.
+TEST(PeriodicScale, a_gradient_that_would_saturate_is_an_overflow) {
+  const auto steps = outcomes(periodic(global(0x1p40)), 9, never);
+  for (const StepOutcome& step : steps) EXPECT_TRUE(step.overflowed);
+  EXPECT_EQ(steps.back().loss_scale->scale, 0x1p32f);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ void expect_poured(const std::vector<float>& values, Fused&& fused, const std::s
   EXPECT_EQ(bits_of(amax), bits_of(want)) << what;
   for (const Dtype format : {Dtype::e4m3, Dtype::e5m2}) {
     std::vector<uint8_t> got(values.size()), expected(values.size());
-    encode_span(simd_codec(format), x, n, 3.7f, expected.data());
+    encode_span(simd_codec(format), x, n, {3.7f}, expected.data());
     ASSERT_TRUE(fused(SpanSink{.codes = got.data(), .format = format, .inv_scale = 3.7f}));
     EXPECT_EQ(got, expected) << what << " " << dtype_name(format);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <mutex>
 
 #include "formats/codec.h"
@@ -245,6 +246,36 @@ TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {
   EXPECT_EQ(test::error_of([&] { restore_slots(restored, other, InputKind::state, reader); },
                            folder.path()),
             "[resume] DIR/a.safetensors: 'adam_m:w' must be BF16 [64,48], got F8_E4M3 [64,48]");
+}
+
+// Of scales that had a memory, and of loss scaling that counted rises in a row alone.
+TEST(StateIo, reads_scales_and_counters_of_older_checkpoints) {
+  const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+  const Layout before = layout_of(
+      {{"rescale_factor:q.x", {.dtype = Dtype::f32, .shape = {3}}}, {"loss_scale:window", scalar}});
+  const Layout now = layout_of({{"rescale_factor:q.x", scalar},
+                                {"loss_scale:window", scalar},
+                                {"loss_scale:rises", scalar}});
+  HostDevice device;
+  Arenas arenas(device, before.lane_bytes), restored(device, now.lane_bytes);
+  const auto write = [](Arenas& to, const Layout& layout, const std::string& name,
+                        std::vector<float> values) {
+    const Layout::Slot& slot = layout.slots.at(name);
+    std::memcpy(to.lane(slot.lane) + slot.offset, values.data(), values.size() * sizeof(float));
+  };
+  write(arenas, before, "rescale_factor:q.x", {0.125f, 7, 4});
+  write(arenas, before, "loss_scale:window", {50});
+  write(restored, now, "loss_scale:rises", {2});
+  const test::ScratchFolder folder;
+  const std::string path = folder / "a.safetensors";
+  write_atomically(posix_files(), path, [&](FileWriter& out) {
+    write_safetensors(out, slot_sources(arenas, before, InputKind::state));
+  });
+  restore_slots(restored, now, InputKind::state, SafetensorsReader::open(posix_files(), path),
+                slot_uses(before));
+  EXPECT_EQ(read_slot<float>(restored, now, "rescale_factor:q.x"), std::vector{0.125f});
+  EXPECT_EQ(read_slot<float>(restored, now, "loss_scale:window"), std::vector{50.0f});
+  EXPECT_EQ(read_slot<float>(restored, now, "loss_scale:rises"), std::vector{0.0f});
 }
 
 }  // namespace

@@ -36,19 +36,26 @@ bool reads_codes(const NodeView& view);
 // by row the first, and transposed the result `both`.
 struct CodesOf {
   CodesOf(const NodeView& view, const QuantizeAttrs& q, std::optional<SlotId> both)
-      : format(q.dtype), rows(both || !q.transposed), transposed(both || q.transposed) {
+      : format(q.dtype),
+        limit(static_cast<float>(q.limit)),
+        rows(both || !q.transposed),
+        transposed(both || q.transposed) {
     zero_code = static_cast<uint8_t>(find_format(format).zero_code);
     transposed_at = both.value_or(Quantize::q);
     if (transposed) padded_rows = view.out(transposed_at).shape[1];
   }
   TensorCodes at(const LaunchArgs& args, float scale) const {
-    TensorCodes codes{
-        .format = format, .scale = scale, .padded_rows = padded_rows, .zero_code = zero_code};
+    TensorCodes codes{.format = format,
+                      .scale = scale,
+                      .limit = limit,
+                      .padded_rows = padded_rows,
+                      .zero_code = zero_code};
     if (rows) codes.rows = data_out<uint8_t>(args, Quantize::q);
     if (transposed) codes.transposed = data_out<uint8_t>(args, transposed_at);
     return codes;
   }
   Dtype format;
+  float limit;
   bool rows, transposed;
   size_t transposed_at = 0;
   int64_t padded_rows = 0;

@@ -76,7 +76,7 @@ bool scale_applies(const NodeView& view) {
 }
 bool periodic_applies(const NodeView& view) {
   return view.in(PeriodicScale::amax).dtype == Dtype::f32 &&
-         view.in(PeriodicScale::memory).dtype == Dtype::f32 &&
+         view.in(PeriodicScale::before).dtype == Dtype::f32 &&
          view.out(PeriodicScale::scale).dtype == Dtype::f32;
 }
 bool delayed_applies(const NodeView& view) {
@@ -101,15 +101,10 @@ LaunchFn prepare_delayed_scale(const NodeView& view, Context&) {
 }
 
 LaunchFn prepare_periodic_scale(const NodeView& view, Context&) {
-  const auto& a = view.attrs<PeriodicScaleAttrs>();
-  return [target = static_cast<float>(a.q.target), period = a.period](const LaunchArgs& args) {
-    const float* memory = data<float>(args, PeriodicScale::memory);
-    const PeriodicScaleStep step =
-        periodic_scale({.scale = memory[0], .largest = memory[1], .steps = memory[2]},
-                       *data<float>(args, PeriodicScale::amax), target, period);
-    float* next = data_out<float>(args, PeriodicScale::next_memory);
-    next[0] = step.next.scale, next[1] = step.next.largest, next[2] = step.next.steps;
-    *data_out<float>(args, PeriodicScale::scale) = step.scale;
+  const auto target = static_cast<float>(view.attrs<QuantizeAttrs>().target);
+  return [target](const LaunchArgs& args) {
+    *data_out<float>(args, PeriodicScale::scale) = periodic_scale(
+        *data<float>(args, PeriodicScale::before), *data<float>(args, PeriodicScale::amax), target);
   };
 }
 

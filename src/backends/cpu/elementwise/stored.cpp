@@ -1,6 +1,9 @@
 #include "backends/cpu/elementwise/stored.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "backends/cpu/elementwise/stored_fused.h"
 
@@ -174,12 +177,34 @@ void transpose_codes(const CodePanel& panel, int64_t n_rows, int64_t n_cols) {
   HWY_DYNAMIC_DISPATCH(TransposeCodes)(panel, n_rows, n_cols);
 }
 
-void encode_span(const Codec& codec, In x, int64_t n, float inv_scale, uint8_t* codes) {
+namespace {
+
+void encode_all(const Codec& codec, In x, int64_t n, float inv_scale, uint8_t* codes) {
   if (x.dtype == Dtype::bf16) {
     codec.encode_bf16(static_cast<const uint16_t*>(x.data), static_cast<size_t>(n), inv_scale,
                       codes);
   } else {
     codec.encode_f32(static_cast<const float*>(x.data), static_cast<size_t>(n), inv_scale, codes);
+  }
+}
+
+}  // namespace
+
+void encode_span(const Codec& codec, In x, int64_t n, const EncodeScale& scale, uint8_t* codes) {
+  const auto [inv_scale, limit] = scale;
+  const float amax = limit > 0 ? signed_amax(x, n) : 0.0f;
+  if (!std::signbit(amax) && amax * inv_scale <= limit)
+    return encode_all(codec, x, n, inv_scale, codes);
+  constexpr int64_t kPart = 256;
+  float values[kPart];
+  for (int64_t i = 0; i < n; i += kPart) {
+    const int64_t n_part = std::min(kPart, n - i);
+    convert_span(offset(x, i), n_part, {values, Dtype::f32});
+    for (int64_t j = 0; j < n_part; ++j) {
+      values[j] *= inv_scale;
+      if (!(std::abs(values[j]) <= limit)) values[j] = std::numeric_limits<float>::quiet_NaN();
+    }
+    codec.encode_f32(values, static_cast<size_t>(n_part), 1.0f, codes + i);
   }
 }
 

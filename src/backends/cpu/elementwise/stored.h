@@ -37,8 +37,12 @@ constexpr int64_t group_chunk(int64_t group, int64_t want) {
   return group == 0 ? want : group * std::max<int64_t>(1, want / group);
 }
 
+struct EncodeScale {
+  float inv_scale = 1;
+  float limit = 0;  // above 0: |x inv_scale| above it becomes NaN
+};
 // codes[i] = encode(f32(x[i]) * inv_scale)
-void encode_span(const Codec& codec, In x, int64_t n, float inv_scale, uint8_t* codes);
+void encode_span(const Codec& codec, In x, int64_t n, const EncodeScale& scale, uint8_t* codes);
 
 // The leaves below work on short spans, in f32 inside.
 

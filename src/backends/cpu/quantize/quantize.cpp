@@ -143,9 +143,9 @@ void quantize(In x, const TensorCodes& out, RowShape shape, float* scratch, Thre
     return encode_panels(PlainSource{{x}, 0}, out, shape, {scratch, shape, 0}, pool);
   }
   const Codec codec = simd_codec(out.format);
-  const float inv_scale = 1.0f / out.scale;
   for_blocks(pool, shape.rows * shape.cols, kBlockElems, [&](int64_t begin, int64_t end, int) {
-    encode_span(codec, offset(x, begin), end - begin, inv_scale, out.rows + begin);
+    encode_span(codec, offset(x, begin), end - begin, {1.0f / out.scale, out.limit},
+                out.rows + begin);
   });
 }
 

@@ -19,6 +19,7 @@ namespace octet::cpu {
 struct TensorCodes {
   Dtype format = Dtype::e4m3;
   float scale = 1;
+  float limit = 0;          // above 0: |x / scale| above it becomes NaN (QuantizeAttrs)
   uint8_t* rows = nullptr;  // either or both
   uint8_t* transposed = nullptr;
   int64_t padded_rows = 0;

@@ -1,7 +1,9 @@
 #include "backends/cpu/quantize/quantize_blocks.h"
 
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "backends/cpu/codec/kernels.h"
 #include "formats/bf16.h"
@@ -174,6 +176,7 @@ void dequantize_blocks(const StoredBlocks& x, const QuantizeAttrs& attrs, RowSha
 void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, RowShape shape,
                       ThreadPool& pool) {
   const float inv_scale = 1.0f / out.scale;
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const EncodeOptions options{.source = attrs.source};
   if (out.transposed != nullptr && out.padded_rows > shape.rows)
     std::memset(out.transposed, out.zero_code, static_cast<size_t>(shape.cols * out.padded_rows));
@@ -183,8 +186,10 @@ void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, 
       const float* values = read_span(x, at, n, buffer);
       visit_format(attrs.dtype, [&]<Dtype D>() {
         for (int64_t i = 0; i < n; ++i) {
+          const float scaled = values[i] * inv_scale;
+          const bool fits = out.limit == 0 || std::abs(scaled) <= out.limit;
           const auto q =
-              static_cast<uint8_t>(encode<D>(values[i] * inv_scale, attrs.rounding, options));
+              static_cast<uint8_t>(encode<D>(fits ? scaled : kNan, attrs.rounding, options));
           if (out.rows != nullptr) out.rows[at + i] = q;
           const int64_t col = at + i - r * shape.cols;
           if (out.transposed != nullptr) out.transposed[col * out.padded_rows + r] = q;

@@ -94,15 +94,13 @@ float span_amax(const Source& source, const RowSpan& span, float* buffer) {
 
 struct SpanEncoder {
   Codec codec;
-  Dtype format;
-  float inv_scale;
-  explicit SpanEncoder(const TensorCodes& out)
-      : codec(simd_codec(out.format)), format(out.format), inv_scale(1.0f / out.scale) {}
+  TensorCodes out;
+  explicit SpanEncoder(const TensorCodes& wanted) : codec(simd_codec(wanted.format)), out(wanted) {}
   template <typename Source>
   void operator()(const Source& source, const RowSpan& span, float* buffer, uint8_t* codes) const {
-    const SpanSink sink{.codes = codes, .format = format, .inv_scale = inv_scale};
-    if (pour_fused(source, span, buffer, sink)) return;
-    encode_span(codec, source(span, buffer), span.n, inv_scale, codes);
+    const SpanSink sink{.codes = codes, .format = out.format, .inv_scale = 1.0f / out.scale};
+    if (out.limit == 0 && pour_fused(source, span, buffer, sink)) return;
+    encode_span(codec, source(span, buffer), span.n, {sink.inv_scale, out.limit}, codes);
   }
 };
 

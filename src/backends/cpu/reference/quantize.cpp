@@ -5,6 +5,8 @@
 #include "formats/periodic_scale.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <list>
 
 #include "backends/cpu/quantize/fake_quantize.h"
@@ -23,6 +25,8 @@ Quantizer quantizer(const QuantizeAttrs& a) {
 }
 
 double code_value(const QuantizeAttrs& a, float scaled) {
+  if (a.limit > 0 && !(std::abs(scaled) <= static_cast<float>(a.limit)))
+    scaled = std::numeric_limits<float>::quiet_NaN();
   return static_cast<double>(
       decode(a.dtype, encode(a.dtype, scaled, a.rounding, {.source = a.source})));
 }
@@ -140,14 +144,10 @@ void delayed_scale(const RefCall& call) {
 }
 
 void periodic_scale(const RefCall& call) {
-  const auto& a = std::get<PeriodicScaleAttrs>(call.attrs);
-  const auto entry = [&](size_t i) { return static_cast<float>(call.in[1].data[i]); };
-  const PeriodicScaleStep step = octet::periodic_scale(
-      {.scale = entry(0), .largest = entry(1), .steps = entry(2)},
-      static_cast<float>(call.in[0].data[0]), static_cast<float>(a.q.target), a.period);
-  call.out[0].data[0] = step.scale;
-  const float next[] = {step.next.scale, step.next.largest, step.next.steps};
-  std::copy(std::begin(next), std::end(next), call.out[1].data.begin());
+  const auto& a = std::get<QuantizeAttrs>(call.attrs);
+  const auto in = [&](SlotId slot) { return static_cast<float>(call.in[slot].data[0]); };
+  call.out[0].data[0] = octet::periodic_scale(in(PeriodicScale::before), in(PeriodicScale::amax),
+                                              static_cast<float>(a.target));
 }
 
 void quantize(const RefCall& call) {

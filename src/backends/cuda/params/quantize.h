@@ -40,14 +40,15 @@ struct ScaleParams {
 
 // quantize, quantize_both: operands x [rows, cols] wide, scale f32. Results: codes as x (by_row),
 // codes [cols, padded_rows] (transposed), rows beyond `rows` being codes of zero. rounding: the
-// format's nearest, or any that it has; source: QuantizeAttrs.
+// format's nearest, or any that it has; source, limit: QuantizeAttrs.
 struct QuantizeParams {
   int64_t rows = 0, cols = 0, padded_rows = 0;
   Dtype x = Dtype::bf16, codes = Dtype::e4m3;
   bool by_row = true, transposed = false;
   Rounding rounding = Rounding::near;
   Dtype source = Dtype::f32;
-  int8_t reserved[2] = {};
+  int8_t reserved[6] = {};
+  float limit = 0;
 };
 
 // amax_quantize: operands x, history f32 [n] or none, then n_maxima maxima f32 or flags; results:
@@ -102,12 +103,11 @@ struct FakeQuantizeParams {
   bool power = false;
 };
 
-// periodic_scale: operands amax f32, memory f32 [3]; results scale f32, the memory afterwards,
-// which may lie where it was (formats/periodic_scale.h).
+// periodic_scale: operands amax f32, the scale before f32; result scale f32
+// (formats/periodic_scale.h).
 struct PeriodicScaleParams {
   float target = 448;
   int32_t reserved = 0;
-  int64_t period = 1;
 };
 
 // dequantize: operands codes [rows, cols], scales (f32, bf16 or e8m0: one, or [ceil(rows /

@@ -44,6 +44,8 @@ struct CodesArg {
   Dtype dtype = Dtype::e4m3;
   int32_t n_history = 0;
   float target = 448;  // amax is mapped to it
+  float limit = 0;     // QuantizeAttrs::limit, with a given scale
+  int32_t reserved = 0;
   int64_t padded_rows = 0;
 };
 

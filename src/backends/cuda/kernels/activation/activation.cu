@@ -60,6 +60,7 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
       if (a.scale.bounded) nan.add(codes);
       if (e.codes && p.at < p.end) *reinterpret_cast<uint4*>(a.codes + p.at) = codes;
     } else if (e.codes) {
+      e.apply_limit(v);
       store_codes<kCode<O>, W>(a.codes, place(i), v, e.inv_scale);
     }
   }

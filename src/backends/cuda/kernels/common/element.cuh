@@ -57,6 +57,11 @@ __device__ __forceinline__ Storage<D> from_float(float x) {
   }
 }
 
+// What is above the limit becomes NaN, where there is one (QuantizeAttrs::limit).
+__device__ __forceinline__ float limited(float scaled, float limit) {
+  return limit == 0 || fabsf(scaled) <= limit ? scaled : __int_as_float(0x7FFFFFFF);
+}
+
 // N elements in one access; the address is a multiple of the size.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {

@@ -104,7 +104,8 @@ __device__ __forceinline__ float layer_value(const LayerArgs& a, int64_t row, in
 __device__ __forceinline__ void emit_any(const LayerArgs& a, int64_t at, float v,
                                          const Encoding& e) {
   if (a.y.data != nullptr) store_any(a.y, at, v);
-  if (e.codes && a.codes != nullptr) a.codes[at] = encode_any(a.code, v * e.inv_scale);
+  if (e.codes && a.codes != nullptr)
+    a.codes[at] = encode_any(a.code, limited(v * e.inv_scale, e.limit));
 }
 
 struct NormRow {

@@ -94,6 +94,7 @@ struct ScaleArgs {
   int n_partial = 0;           // blocks of the first pass
   int n_history = 0;
   float target = 448;
+  float limit = 0;  // of a given scale (CodesArg)
   const float* given = nullptr;
   const float* history = nullptr;
   float* partial = nullptr;  // [0]: the history's maximum, then each block's amax, negative if bad
@@ -105,6 +106,17 @@ struct ScaleArgs {
 struct Encoding {
   bool codes = false, amax = false;
   float inv_scale = 1;
+  float limit = 0;
+
+  // Before codes are made of v. All threads of a launch go one way.
+  template <int N>
+  __device__ __forceinline__ void apply_limit(float (&v)[N]) const {
+    if (limit == 0) return;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (!(fabsf(v[i] * inv_scale) <= limit)) v[i] = __int_as_float(0x7FFFFFFF);
+    }
+  }
 };
 
 // formats/quantize.h: at least 2^-100, and 1 for zeros.
@@ -162,7 +174,7 @@ __device__ __forceinline__ Encoding begin_second_pass(const ScaleArgs& s) {
 __device__ __forceinline__ Encoding begin_pass(const ScaleArgs& s) {
   switch (s.pass) {
     case Pass::given:
-      return {.codes = true, .amax = false, .inv_scale = 1.0f / *s.given};
+      return {.codes = true, .amax = false, .inv_scale = 1.0f / *s.given, .limit = s.limit};
     case Pass::first:
       return begin_first_pass(s);
     case Pass::second:

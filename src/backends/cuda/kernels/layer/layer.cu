@@ -35,6 +35,7 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   a.padded_rows = c.padded_rows;
   a.scale = {.n_history = c.n_history,
              .target = c.target,
+             .limit = c.limit,
              .given = operand_at<float>(launch, c.given_at),
              .history = operand_at<float>(launch, c.history_at),
              .partial = scratch,
@@ -46,9 +47,11 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   return a;
 }
 
+// The kernels from codes to codes know no limit.
 Form layer_form(const RowLayerParams& p) {
   if (is_norm(p.layer) && p.cols > kFastCols) return Form::any;
   const Form form = form_of(p.x, p.cols);
+  if (form == Form::groups && p.codes.limit > 0) return Form::any;
   if (p.layer == RowLayer::gated_silu && form_of(p.up, p.cols) != form) return Form::any;
   if (!goes_with(form, p.weight) || !goes_with(form, p.bias)) return Form::any;
   return is_result(form, p.y) ? form : Form::any;

@@ -99,6 +99,7 @@ __device__ __forceinline__ void fill_tile(const LayerArgs& a, const Encoding& e,
     float v[kChunk];
     source.make(fetched[k], v);
     if (e.amax && inside) found.largest.add(v);
+    e.apply_limit(v);
     const uint4 codes = inside ? pack_piece<kCode<O>>(v, e.inv_scale) : make_uint4(0, 0, 0, 0);
     if (F == Form::groups && a.scale.bounded) found.nan.add(codes);
     tile[tile_slot(r, piece)] = codes;
@@ -117,7 +118,7 @@ __device__ __forceinline__ void fill_tile_any(const LayerArgs& a, const Encoding
     if (row < a.rows && col < a.cols) {
       const float v = layer_value(a, row, col);
       if (e.amax) found.largest.add(v);
-      code = encode_any(a.code, v * e.inv_scale);
+      code = encode_any(a.code, limited(v * e.inv_scale, e.limit));
       if (e.codes && a.codes != nullptr) a.codes[row * a.cols + col] = code;
     }
     reinterpret_cast<uint8_t*>(tile + tile_slot(r, c / kChunk))[c % kChunk] = code;

@@ -100,6 +100,7 @@ __global__ void __launch_bounds__(kMaxThreads, kResident<kCentred, F> / kMaxThre
     if constexpr (O == Out::wide) {
       store_wide<W, kShort<F>>(a.y, place(row), v);
     } else if (e.codes) {
+      e.apply_limit(v);
       store_codes<kCode<O>, W>(a.codes, place(row), v, e.inv_scale);
     }
   }

@@ -38,6 +38,15 @@ __device__ __forceinline__ uint32_t look_up(float product, const uint8_t* table)
   return from_float<C>(product);
 }
 
+// All threads of a launch go one way.
+__device__ __forceinline__ void limit8(float (&v)[8], float inv_scale, float limit) {
+  if (limit == 0) return;
+#pragma unroll
+  for (int j = 0; j < kEight; ++j) {
+    if (!(fabsf(v[j] * inv_scale) <= limit)) v[j] = __int_as_float(0x7FFFFFFF);
+  }
+}
+
 template <Dtype C>
 __device__ __forceinline__ uint2 look_up8(const float (&v)[8], float factor, const uint8_t* table) {
   if constexpr (C == Dtype::hif8) {
@@ -57,6 +66,7 @@ struct RowCodes {
   ScaleSource scale;
   uint8_t* codes;
   int64_t n;
+  float limit;
   bool aligned = false;
 };
 
@@ -79,6 +89,7 @@ __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
     for (int p = 0; p < kPacks; ++p) {
       float v[8];
       widen8(raw[p], X, v);
+      limit8(v, inv_scale, a.limit);
       const int64_t i = base + (p * kThreads + threadIdx.x) * kEight;
       *reinterpret_cast<uint2*>(a.codes + i) = look_up8<C>(v, inv_scale, table);
     }
@@ -88,7 +99,7 @@ __device__ __forceinline__ void quantize_chunk(const RowCodes& a, int64_t base,
   for (int64_t i = base + threadIdx.x; i < min(a.n, base + kChunk); i += kThreads) {
     const float x = load_wide(a.x, i, X);
     if constexpr (kJoins<H>) found.join(x);
-    a.codes[i] = static_cast<uint8_t>(look_up<C>(x * inv_scale, table));
+    a.codes[i] = static_cast<uint8_t>(look_up<C>(limited(x * inv_scale, a.limit), table));
   }
 }
 
@@ -118,6 +129,7 @@ struct TileCodes {
   uint8_t* by_row;  // nullptr: not wanted
   uint8_t* transposed;
   int64_t rows, cols, padded_rows, tiles_across, n_tiles;
+  float limit;
   bool aligned_x = false, aligned_rows = false, aligned_turned = false;
 };
 
@@ -138,7 +150,8 @@ __device__ __forceinline__ uint2 encode_edge(const TileCodes& a, int64_t row, in
     if (row >= a.rows || col + j >= a.cols) continue;
     const float x = load_wide(a.x, row * a.cols + col + j, X);
     if constexpr (kJoins<H>) state.found.join(x);
-    words[j / 4] |= look_up<C>(x * inv_scale, state.table) << (8 * (j % 4));
+    const float scaled = limited(x * inv_scale, a.limit);
+    words[j / 4] |= look_up<C>(scaled, state.table) << (8 * (j % 4));
   }
   return {words[0], words[1]};
 }
@@ -158,6 +171,7 @@ __device__ __forceinline__ void encode_four_rows(const TileCodes& a, int64_t row
     for (int k = 0; k < 4; ++k) {
       float v[8];
       widen8(raw[k], X, v);
+      limit8(v, inv_scale, a.limit);
       codes[k] = look_up8<C>(v, inv_scale, state.table);
     }
     return;
@@ -262,7 +276,8 @@ void launch_tiles(const QuantizeParams& p, const QuantizeCall& call) {
               .cols = p.cols,
               .padded_rows = p.padded_rows,
               .tiles_across = ceil_div(p.cols, kTileCols),
-              .n_tiles = ceil_div(p.cols, kTileCols) * ceil_div(p.padded_rows, kTileRows)};
+              .n_tiles = ceil_div(p.cols, kTileCols) * ceil_div(p.padded_rows, kTileRows),
+              .limit = p.limit};
   a.aligned_x = is_aligned(a.x, 16) && p.cols * dtype_bytes(X) % 16 == 0;
   a.aligned_rows = is_aligned(a.by_row, 8) && p.cols % 8 == 0;
   a.aligned_turned = is_aligned(a.transposed, 16) && p.padded_rows % 16 == 0;
@@ -273,7 +288,11 @@ void launch_tiles(const QuantizeParams& p, const QuantizeCall& call) {
 
 template <Dtype X, Dtype C, ScaleFrom H>
 void launch_rows(const QuantizeParams& p, const QuantizeCall& call) {
-  RowCodes a{.x = call.x, .scale = call.scale, .codes = call.by_row, .n = p.rows * p.cols};
+  RowCodes a{.x = call.x,
+             .scale = call.scale,
+             .codes = call.by_row,
+             .n = p.rows * p.cols,
+             .limit = p.limit};
   a.aligned = is_aligned(a.x, 16) && is_aligned(a.codes, 8);
   const unsigned grid = grid_of(std::max<int64_t>(ceil_div(a.n, kChunk * kPieces<C>), 1));
   quantize_rows<X, C, H><<<grid, kThreads, 0, call.stream>>>(a);

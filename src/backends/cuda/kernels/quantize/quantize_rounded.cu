@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(kThreads)
     uint8_t code = static_cast<uint8_t>(kFormatRow<C>.zero_code);
     if (row < t.p.rows && col < t.p.cols) {
       const float x = load_wide(t.x, row * t.p.cols + col, t.p.x);
-      code = static_cast<uint8_t>(encode<C>(x * inv_scale, t.p.rounding, options));
+      const float scaled = limited(x * inv_scale, t.p.limit);
+      code = static_cast<uint8_t>(encode<C>(scaled, t.p.rounding, options));
       if (t.by_row != nullptr) t.by_row[row * t.p.cols + col] = code;
     }
     bytes[lane * kWords * 4 + r] = code;

@@ -66,6 +66,7 @@ QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, boo
   if (p.transposed) p.padded_rows = view.out(at).shape[1];
   p.rounding = q.rounding;
   p.source = q.source;
+  p.limit = static_cast<float>(q.limit);
   return p;
 }
 KernelSpec quantize_spec(const NodeView& view) {
@@ -177,14 +178,12 @@ KernelSpec fake_spec(const NodeView& view) {
 
 bool periodic_applies(const NodeView& view) {
   return view.in_is(PeriodicScale::amax, {Dtype::f32}) &&
-         view.in_is(PeriodicScale::memory, {Dtype::f32});
+         view.in_is(PeriodicScale::before, {Dtype::f32});
 }
 KernelSpec periodic_spec(const NodeView& view) {
-  const auto& a = view.attrs<PeriodicScaleAttrs>();
   return make_spec(
       KernelId::periodic_scale,
-      PeriodicScaleParams{
-          .target = static_cast<float>(a.q.target), .reserved = 0, .period = a.period});
+      PeriodicScaleParams{.target = static_cast<float>(view.attrs<QuantizeAttrs>().target)});
 }
 
 bool dequantize_applies(const NodeView& view) {

@@ -92,7 +92,8 @@ KernelSpec act_grad_spec(const NodeView& view) {
 bool grad_codes_apply(const NodeView& view) {
   using Op = GatedActGradQuantize;
   const auto& attrs = view.attrs<GatedActQuantizeAttrs>();
-  if (!attrs.both || !attrs.q.is_plain() || !is_fp8(view.out(Op::dgate).dtype)) return false;
+  if (!attrs.both || !attrs.q.is_plain() || attrs.q.limit > 0 || !is_fp8(view.out(Op::dgate).dtype))
+    return false;
   const int64_t group = stored_group(attrs.act);
   const auto is_stored = [&](SlotId x, SlotId scale) {
     if (group == 0) return view.in_is(x, {Dtype::bf16});

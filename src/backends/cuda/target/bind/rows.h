@@ -63,6 +63,7 @@ inline CodesArg codes_with_scale(const NodeView& view, const ScaleSlots& at,
   if (view.has(at.history)) codes.n_history = static_cast<int32_t>(view.in(at.history).n_elems());
   codes.dtype = view.out(0).dtype;
   codes.target = static_cast<float>(q.target);
+  codes.limit = static_cast<float>(q.limit);
   return codes;
 }
 
