@@ -28,6 +28,11 @@ nlohmann::json json_cell(const std::string& cell) {
   return cell;
 }
 
+// The sign of a NaN says nothing.
+std::string unsigned_nan_cell(const std::string& cell) {
+  return cell == "-nan" || cell == "+nan" ? "nan" : cell;
+}
+
 bool is_number_cell(const std::string& cell) {
   return json_cell(cell).is_number();
 }
@@ -129,7 +134,7 @@ Log make_log(const GlobalOptions& options) {
 std::string table_text(const Table& given) {
   Table table = given;
   for (auto& row : table.rows)
-    for (std::string& cell : row) cell = printable(cell);
+    for (std::string& cell : row) cell = printable(unsigned_nan_cell(cell));
   const size_t n_columns = table.columns.size();
   std::vector<size_t> width(n_columns);
   std::vector<bool> is_number(n_columns, true);
@@ -159,7 +164,8 @@ std::string table_json(const Table& table) {
   for (const auto& row : table.rows) {
     CHECK(row.size() == table.columns.size());
     nlohmann::ordered_json object;
-    for (size_t i = 0; i < row.size(); ++i) object[table.columns[i]] = json_cell(row[i]);
+    for (size_t i = 0; i < row.size(); ++i)
+      object[table.columns[i]] = json_cell(unsigned_nan_cell(row[i]));
     rows.push_back(std::move(object));
   }
   return json_text(rows);

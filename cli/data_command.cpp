@@ -27,25 +27,47 @@ struct Inspected {
   std::unique_ptr<Tokenizer> tokenizer;
   TokenStream stream;
   std::vector<ChatSample> samples;  // all of the training data
+  bool trains_starts = true;        // of text: whether a document's first token is a label
+  int64_t n_labels = 0;             // of text, in an epoch
   std::optional<ChatReport> chat;
   PackReport rows;               // as documents would lie in rows
   std::vector<int64_t> lengths;  // of the rows
   int64_t seq = 0;
 };
 
+// The first token of a stream is no label, nor is that of a document where these are apart.
+bool trains_starts(const RunConfig& config) {
+  return !config.data.pack && config.data.document_boundaries == "ignore";
+}
+
 // Documents of text, as samples of their own.
-std::vector<ChatSample> documents_of_text(const TokenStream& stream) {
+std::vector<ChatSample> documents_of_text(const TokenStream& stream, const RunConfig& config) {
   std::vector<ChatSample> samples;
   for_each_token(stream, [&](int64_t at, int32_t, uint8_t flags) {
-    if (at == 0 || (flags & kDocumentStart) != 0) {
+    const bool begins = at == 0 || (flags & kDocumentStart) != 0;
+    if (begins) {
       samples.push_back(
           {.place = fmt::format("document {}", samples.size()), .format = "text", .first = at});
     }
+    const bool is_label =
+        (flags & kNotTrained) == 0 && (!begins || (at > 0 && trains_starts(config)));
     ++samples.back().n_tokens;
-    ++samples.back().n_trained;
+    samples.back().n_trained += is_label ? 1 : 0;
     return true;
   });
   return samples;
+}
+
+// That an epoch reads: of documents in rows of their own without those that do not fit.
+int64_t labels_of_text(const Inspected& data, const RunConfig& config) {
+  int64_t n = 0;
+  if (config.data.pack) {
+    for (const Piece& piece : find_pieces(data.stream, pack_options(config)).all)
+      n += piece.places();
+    return n;
+  }
+  for (const ChatSample& sample : data.samples) n += sample.n_trained;
+  return n;
 }
 
 Inspected inspect(const InspectFlags& flags, const GlobalOptions& options) {
@@ -77,7 +99,9 @@ Inspected inspect(const InspectFlags& flags, const GlobalOptions& options) {
                                  .threads = options.threads,
                                  .on_progress = tokenize_painter(options)})
                       .train;
-  result.samples = documents_of_text(result.stream);
+  result.samples = documents_of_text(result.stream, config);
+  result.trains_starts = trains_starts(config);
+  result.n_labels = labels_of_text(result, config);
   return result;
 }
 
@@ -104,6 +128,8 @@ SampleTokens tokens_of(const Inspected& data, const ChatSample& sample) {
   const auto n = static_cast<size_t>(sample.n_tokens);
   SampleTokens tokens{std::vector<int32_t>(n), std::vector<uint8_t>(n)};
   data.stream.read(sample.first, tokens.ids, tokens.flags);
+  const bool is_first = sample.first == 0;
+  if (!data.chat && (is_first || !data.trains_starts)) tokens.flags.front() |= kNotTrained;
   return tokens;
 }
 
@@ -172,6 +198,9 @@ void write_text(const Inspected& data, int64_t n) {
   if (data.chat) {
     write_chat(*data.chat);
     write_rows(data);
+  } else {
+    write_out(fmt::format("labels         {} an epoch, of {} tokens\n", data.n_labels,
+                          data.stream.n_tokens()));
   }
   const auto n_shown = std::min(static_cast<size_t>(n), data.samples.size());
   for (size_t i = 0; i < n_shown; ++i) write_sample(data, data.samples[i]);
@@ -224,6 +253,7 @@ void write_json(const Inspected& data, int64_t n) {
                     {"lost_tokens", rows.n_lost_tokens},
                     {"without_labels", rows.n_without_labels}};
   }
+  if (!data.chat) json["labels"] = data.n_labels;
   json["samples"] = nlohmann::ordered_json::array();
   const auto n_shown = std::min(static_cast<size_t>(n), data.samples.size());
   for (size_t i = 0; i < n_shown; ++i) {

@@ -108,8 +108,24 @@ std::vector<std::string> row(const std::string& task, const NllSum& nll, int64_t
           fmt::format("{:.6f}", nll.mean()), fmt::format("{:.4f}", std::exp(nll.mean()))};
 }
 
+// The table, and whose sum is not finite.
+struct EvalResult {
+  Table table{{"task", "documents", "tokens", "nll", "perplexity"}, {}};
+  std::string nonfinite = {};  // the first such task
+
+  void add(const std::string& task, const NllSum& nll, int64_t n_documents) {
+    table.rows.push_back(row(task, nll, n_documents));
+    if (nonfinite.empty() && !std::isfinite(nll.sum)) nonfinite = task;
+  }
+  void expect_finite() const {
+    if (nonfinite.empty()) return;
+    throw Error(ErrorCode::numerics, "[eval] expected a finite log-likelihood, got none of {}",
+                nonfinite);
+  }
+};
+
 void add_documents(const Task& task, const EvalFlags& flags, const TokenStream& stream,
-                   BoundPlan& evaluate, Table& table) {
+                   BoundPlan& evaluate, EvalResult& result) {
   const auto documents =
       documents_of(stream, {.max_documents = flags.max_documents, .max_tokens = flags.seq});
   const auto results = document_nll(evaluate, documents, {.batch = flags.batch, .seq = flags.seq});
@@ -118,10 +134,10 @@ void add_documents(const Task& task, const EvalFlags& flags, const TokenStream& 
     total.sum += results[i].sum;
     total.n_tokens += results[i].n_tokens;
     if (flags.per_document) {
-      table.rows.push_back(row(fmt::format("{} #{}", task.name, i), results[i], 1));
+      result.add(fmt::format("{} #{}", task.name, i), results[i], 1);
     }
   }
-  table.rows.push_back(row(task.name, total, static_cast<int64_t>(results.size())));
+  result.add(task.name, total, static_cast<int64_t>(results.size()));
 }
 
 // Where the recipe has no scales that are measured over a batch, equal bits are promised on the
@@ -148,6 +164,8 @@ void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSour
                {{source.recipe, fmt::to_string(check.n_tokens), fmt::to_string(check.n_equal),
                  fmt::format("{:.3g}", check.largest), fmt::format("{:.4f}", check.forward_ms / n),
                  fmt::format("{:.4f}", check.cached_ms / n)}}});
+  if (!std::isfinite(check.largest))
+    throw Error(ErrorCode::numerics, "[generation] expected finite log-probabilities, got others");
   const bool is_exact = options.device == "cpu" && !find_recipe(source.recipe).linears.quantized;
   if (is_exact && check.n_equal != check.n_tokens) {
     throw Error(ErrorCode::numerics,
@@ -203,18 +221,19 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   BoundPlan& evaluate = model.function(function.name, function.size);
   const RunDataOptions data_options = {
       .log = log, .threads = options.threads, .on_progress = tokenize_painter(options)};
-  Table table{{"task", "documents", "tokens", "nll", "perplexity"}, {}};
+  EvalResult result;
   for (const Task& task : tasks) {
     const TokenStream stream = task_stream(files, task, flags, source, data_options);
     if (!flags.split_on.empty() || flags.max_documents > 0 || flags.per_document) {
-      add_documents(task, flags, stream, evaluate, table);
+      add_documents(task, flags, stream, evaluate, result);
       continue;
     }
     const int64_t limit = flags.max_tokens > 0 ? flags.max_tokens : stream.n_tokens();
     const EvalWindows windows(stream, flags.seq, limit, eval_boundaries(documents));
-    table.rows.push_back(row(task.name, stream_nll(evaluate, windows, flags.batch), 1));
+    result.add(task.name, stream_nll(evaluate, windows, flags.batch), 1);
   }
-  print_table(options, table);
+  print_table(options, result.table);
+  result.expect_finite();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/error.h"
@@ -34,6 +35,18 @@ constexpr const char* kTaskColumns[] = {"step",
                                         "log_likelihood",
                                         "difference",
                                         "stderr_difference"};
+
+// Throws Error{numerics} for a log-likelihood that is not finite; what was found has been printed.
+void expect_finite(const std::vector<OrderedJson>& rows) {
+  for (const OrderedJson& row : rows) {
+    for (const char* key : {"log_likelihood", "bits_per_byte"}) {
+      if (!row.contains(key) || std::isfinite(row.at(key).get<double>())) continue;
+      throw Error(ErrorCode::numerics,
+                  "[eval] expected a finite log-likelihood, got none of {} in {}",
+                  row.at("task").get<std::string>(), row.at("recipe").get<std::string>());
+    }
+  }
+}
 
 std::string cell_of(const OrderedJson& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -205,10 +218,12 @@ void run_eval_tasks(const EvalTasksCall& call, const ModelSource& source,
     }
     add_evaluations(posix_files(), source.folder, stored);
   }
-  if (!options.json) return print_table(options, evaluation_table(rows));
-  OrderedJson json = OrderedJson::array();
-  for (OrderedJson& row : rows) json.push_back(std::move(row));
-  write_out(json_text(json));
+  if (options.json) {
+    write_out(json_text(OrderedJson(rows)));
+  } else {
+    print_table(options, evaluation_table(rows));
+  }
+  expect_finite(rows);
 }
 
 }  // namespace octet

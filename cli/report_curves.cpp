@@ -24,18 +24,24 @@ struct ChartKind {
   bool has_dots = false;  // few points, each worth a dot
 };
 
+// A step without labels has none of the two.
+std::optional<double> loss_of(const StepReport& step) {
+  return step.has_labels() ? std::optional<double>(step.loss) : std::nullopt;
+}
+std::optional<double> norm_of(const StepReport& step) {
+  return step.has_labels() ? std::optional<double>(step.grad_norm) : std::nullopt;
+}
+
 std::vector<ChartKind> chart_kinds() {
   using Value = std::optional<double>;
-  return {{.title = "Training loss",
-           .unit = "nats per token",
-           .pick = [](const StepReport& s) { return Value(s.loss); }},
+  return {{.title = "Training loss", .unit = "nats per token", .pick = loss_of},
           {.title = "Validation loss",
            .unit = "nats per token",
            .pick = [](const StepReport& s) { return Value(s.val_loss); },
            .has_dots = true},
           {.title = "Gradient norm",
            .unit = "before clipping, logarithmic",
-           .pick = [](const StepReport& s) { return Value(s.grad_norm); },
+           .pick = norm_of,
            .is_log = true},
           {.title = "Learning rate",
            .unit = "per step",

@@ -102,12 +102,14 @@ RunSummary summarize(const RunData& run) {
   summary.n_steps = run.steps.back().step;
   std::vector<double> losses, speeds;
   for (const StepReport& step : run.steps) {
-    if (std::isfinite(step.loss)) losses.push_back(static_cast<double>(step.loss));
+    if (step.has_labels() && std::isfinite(step.loss))
+      losses.push_back(static_cast<double>(step.loss));
     if (std::isfinite(step.tokens_per_s)) speeds.push_back(step.tokens_per_s);
     summary.mem_bytes = std::max(summary.mem_bytes, step.mem_bytes);
     summary.n_skipped += step.skipped ? 1 : 0;
     if (!step.val_loss) continue;
     summary.val_loss = *step.val_loss;
+    if (!std::isfinite(*step.val_loss)) continue;
     if (*step.val_loss < summary.best_val_loss || std::isnan(summary.best_val_loss)) {
       summary.best_val_loss = *step.val_loss;
       summary.best_val_step = step.step;
@@ -142,6 +144,7 @@ std::vector<ConfigDifference> config_differences(const std::vector<RunData>& run
 }
 
 std::string loss_number(double loss) {
+  loss = unsigned_nan(loss);
   return std::abs(loss) < 1e6 ? fmt::format("{:.4f}", loss) : fmt::format("{:.4g}", loss);
 }
 

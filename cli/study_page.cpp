@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -147,7 +148,10 @@ std::string figure_svg(const Figure& figure) {
 
 std::string csv_text(const Sheet& sheet) {
   std::string out = csv_line(sheet.columns);
-  for (const auto& row : sheet.rows) out += csv_line(row);
+  for (std::vector<std::string> row : sheet.rows) {
+    std::ranges::replace(row, std::string("-nan"), std::string("nan"));
+    out += csv_line(row);
+  }
   return out;
 }
 

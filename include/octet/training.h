@@ -90,7 +90,8 @@ class Training {
 
   // The next step, with what comes after it (evaluation, checkpoint; after the last one the
   // export). Nothing once the run is over: its last step is done, or train.patience has run out.
-  // Throws Error{numerics} after train.max_nonfinite_steps steps in a row that are not finite; an
+  // Throws Error{numerics} after train.max_nonfinite_steps steps in a row that are not finite, or
+  // train.max_zero_gradients that learn nothing, and where the run ends with such a loss; an
   // error of data or of files once the state is saved. Each further call throws the same.
   std::optional<TrainingStep> step();
 

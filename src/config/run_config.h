@@ -147,6 +147,7 @@ struct TrainConfig {
   int64_t memory_budget = 0;  // bytes; 0: no limit
   bool debug_nonfinite = false;
   int64_t max_nonfinite_steps = 10;
+  int64_t max_zero_gradients = 3;  // 0: any number
   int64_t telemetry_every = 50, telemetry = 0;
   double spike_deviations = 6.0;
   int64_t spike_window = 100;

@@ -48,7 +48,8 @@ class Comparison {
         const float a = expected[i], b = got[static_cast<size_t>(row * n + t)];
         ++check_.n_tokens;
         check_.n_equal += std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
-        check_.largest = std::max(check_.largest, std::abs(static_cast<double>(a) - b));
+        const double difference = std::abs(static_cast<double>(a) - b);
+        check_.largest = std::isnan(difference) ? difference : std::max(check_.largest, difference);
       }
     }
   }

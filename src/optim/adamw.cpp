@@ -34,13 +34,18 @@ bool rounds_stochastically(const UpdateItem& item, const AdamwPolicy& policy,
           weight.dtype != Dtype::f32);
 }
 
-StepInputs scalar_inputs(Builder& builder) {
-  const auto scalar = [&](const char* name) {
-    return builder.input(InputKind::step_scalar, name, scalar_type(Dtype::f32));
+ValueId scalar_input(Builder& builder, std::string name) {
+  return builder.input(InputKind::step_scalar, std::move(name), kF32);
+}
+
+StepInputs scalar_inputs(Builder& builder, Clipping clipping) {
+  const bool is_common = clipping == Clipping::global_norm;
+  const auto scalar = [&](std::string_view name) {
+    return scalar_input(builder, std::string(name));
   };
   return {.lr = scalar("lr"),
-          .c1 = scalar("adam_c1"),
-          .c2 = scalar("adam_c2"),
+          .c1 = is_common ? scalar(kC1) : kNoValue,
+          .c2 = is_common ? scalar(kC2) : kNoValue,
           .clip = scalar("clip"),
           .grad_scale = kNoValue,
           .found_nonfinite = kNoValue,
@@ -282,6 +287,12 @@ void update_together(Builder& builder, const std::vector<UpdateItem>& items,
   for (const UpdateItem& item : items) ItemUpdate(builder, item, policy).build(in);
 }
 
+// 1, but known only when the norms and flags of all gradients are.
+ValueId scale_of_all(Builder& builder, ValueId norm_scale) {
+  const ValueId found = builder.graph().find_output("found_nonfinite")->value;
+  return builder.select(found, builder.fill({}, 1), norm_scale);
+}
+
 // A norm and a flag for each gradient.
 void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
                   ValueId flag, StepInputs in) {
@@ -291,6 +302,8 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
   std::stable_sort(by_time.begin(), by_time.end(), [&](const UpdateItem* a, const UpdateItem* b) {
     return known.producer(a->gradient) < known.producer(b->gradient);
   });
+  const bool is_late = policy.release == Release::at_end;
+  std::vector<StepInputs> late;
   std::vector<ValueId> norms, flags;
   for (const UpdateItem* item : by_time) {
     const auto norm = norm_of(builder, in.clip, {item->gradient});
@@ -302,13 +315,27 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
     norms.push_back(norm[GlobalNorm::norm]);
     flags.push_back(in.found_nonfinite);
     builder.output(nonfinite_name(item->parameter), in.found_nonfinite);
-    ItemUpdate(builder, *item, policy).build(in);
+    in.c1 = scalar_input(builder, own_scalar_name(kC1, item->parameter));
+    in.c2 = scalar_input(builder, own_scalar_name(kC2, item->parameter));
+    late.push_back(in);
+    if (!is_late) ItemUpdate(builder, *item, policy).build(in);
   }
   if (flag != kNoValue) flags.push_back(flag);
-  report_norm(builder, norm_of(builder, in.clip, norms)[GlobalNorm::norm], flags);
+  const auto all = norm_of(builder, in.clip, norms);
+  report_norm(builder, all[GlobalNorm::norm], flags);
+  if (!is_late) return;
+  const ValueId scale = scale_of_all(builder, all[GlobalNorm::grad_scale]);
+  for (size_t i = 0; i < by_time.size(); ++i) {
+    late[i].grad_scale = scale;
+    ItemUpdate(builder, *by_time[i], policy).build(late[i]);
+  }
 }
 
 }  // namespace
+
+std::string own_scalar_name(std::string_view scalar, std::string_view parameter) {
+  return fmt::format("{}:{}", scalar, parameter);
+}
 
 Master master_from_name(std::string_view name) {
   std::vector<std::string_view> names;
@@ -323,7 +350,7 @@ Master master_from_name(std::string_view name) {
 void build_update(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
                   const StepGuards& guards) {
   builder.tag = Tag{.layer = -1, .role = Role::update, .origin = "optimizer"};
-  StepInputs in = scalar_inputs(builder);
+  StepInputs in = scalar_inputs(builder, policy.clipping);
   in.attempt = attempt_input(builder, items, policy);
   if (policy.clipping == Clipping::global_norm) {
     update_together(builder, items, policy, guards, in);

@@ -18,6 +18,8 @@
 //   "adam_m_meta:", "adam_v_meta:"    u32[ceil(n / group)] of moments that are codes
 // Step scalars "lr", "adam_c1" = 1 - beta1^t, "adam_c2" = 1 - beta2^t and "clip" (0: no clipping)
 // are inputs, and, where anything is rounded stochastically, "attempt": the attempted step, u32.
+// Without clipping each parameter has c1 and c2 of its own (own_scalar_name), for t is the number
+// of its updates.
 // Outputs "grad_norm" and "found_nonfinite" are appended, and every state's next value as an update
 // of its input; without clipping also "nonfinite:<parameter>", whether that tensor was refused.
 #pragma once
@@ -47,6 +49,10 @@ constexpr int enum_count(Master) {
 // own tensor as it was and sets "found_nonfinite". "clip" must then be 0.
 enum class Clipping : uint8_t { global_norm, none };
 
+// Without clipping, when updates run. at_end: behind the judgement of every gradient, so that what
+// was not finite can be looked for while no tensor is changed yet. The bits are the same.
+enum class Release : uint8_t { when_ready, at_end };
+
 struct AdamwPolicy {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   Master master = Master::bf16_remainder;
@@ -56,6 +62,7 @@ struct AdamwPolicy {
   PowerMath math = PowerMath::fast;
   uint32_t seed = 0;  // of stochastic rounding
   Clipping clipping = Clipping::global_norm;
+  Release release = Release::when_ready;
   // log2 of the RMS that a parameter's gradient is predicted to have: of moments in FP16.
   std::map<std::string, double> gradient_rms = {};
   bool stores_scaled() const { return is_scaled(state_m) || is_scaled(state_v); }
@@ -64,6 +71,10 @@ struct AdamwPolicy {
 // The master of adamw_step with this name (fp32, bf16_remainder, bf16_sr); Error{invalid_argument}
 // for another.
 Master master_from_name(std::string_view name);
+
+// Of kC1 or kC2, the scalar of one parameter.
+inline constexpr std::string_view kC1 = "adam_c1", kC2 = "adam_c2";
+std::string own_scalar_name(std::string_view scalar, std::string_view parameter);
 
 struct UpdateItem {
   std::string parameter;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/views.h"
 #include "runtime/copy_ring.h"
 #include "runtime/joined_launches.h"
 
@@ -76,10 +77,19 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
     steps_.push_back(std::move(bound));
   }
   joins_next_ = find_joined(plan);
-  first_overwrite_ = find_first_overwrite();
+  first_overwrite_ = find_first_overwrite([&](const GraphInput& input) {
+    const bool lasts = input.kind == InputKind::parameter || input.kind == InputKind::state;
+    return lasts && plan_.graph.type(input.value).n_bytes() > CopyRing::kSmall;
+  });
+  first_update_ = find_first_overwrite([](const GraphInput& input) {
+    return input.kind == InputKind::parameter ||
+           (input.kind == InputKind::state &&
+            state_def(input.key.use).owner == StateOwner::parameter);
+  });
 }
 
-size_t BoundPlan::find_first_overwrite() const {
+size_t BoundPlan::find_first_overwrite(
+    const std::function<bool(const GraphInput&)>& is_kept_input) const {
   struct Range {
     const std::byte *first, *end;
   };
@@ -87,9 +97,8 @@ size_t BoundPlan::find_first_overwrite() const {
   for (const GraphInput& input : plan_.graph.inputs) {
     const int64_t n_bytes = plan_.graph.type(input.value).n_bytes();
     const int index = plan_.buffer_of[static_cast<size_t>(input.value)];
-    const bool is_kept = (input.kind == InputKind::parameter || input.kind == InputKind::state) &&
-                         plan_.buffers[static_cast<size_t>(index)].lane == Lane::persistent;
-    if (!is_kept || n_bytes <= CopyRing::kSmall) continue;
+    const bool lasts = plan_.buffers[static_cast<size_t>(index)].lane == Lane::persistent;
+    if (!lasts || !is_kept_input(input)) continue;
     const std::byte* first = address(input.value);
     kept.push_back({first, first + n_bytes});
   }
@@ -160,9 +169,31 @@ void BoundPlan::run(const StepObserver& observer) {
   run(observer, {});
 }
 
-void BoundPlan::run(const StepObserver& observer, const std::function<void()>& before_overwrite) {
-  for (size_t i = 0; i < steps_.size(); ++i) {
+void BoundPlan::run(const StepObserver& observer, const std::function<void()>& before_overwrite,
+                    const std::function<void()>& before_update) {
+  run_observed(steps_.size(), observer, [&](size_t i) {
+    if (i == first_update_ && before_update) before_update();
     if (i == first_overwrite_ && before_overwrite) before_overwrite();
+  });
+}
+
+void BoundPlan::run_to_update(const StepObserver& observer) {
+  run_observed(first_update_, observer, [](size_t) {});
+}
+
+bool BoundPlan::is_before_update(std::string_view output) const {
+  const ValueId value = view_root(plan_.graph, plan_.graph.find_output(output)->value);
+  for (size_t i = 0; i < first_update_; ++i) {
+    const Node& node = plan_.graph.nodes[static_cast<size_t>(plan_.steps[i].node)];
+    if (std::ranges::count(node.results, value) > 0) return true;
+  }
+  return false;
+}
+
+void BoundPlan::run_observed(size_t end, const StepObserver& observer,
+                             const std::function<void(size_t)>& before_step) {
+  for (size_t i = 0; i < end; ++i) {
+    before_step(i);
     wait_before(i);
     if (observer) observer(plan_, plan_.steps[i], true);
     launch(i);

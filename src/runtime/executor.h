@@ -43,9 +43,15 @@ class BoundPlan {
   void run();
   void run(const StepObserver& observer);
   // Launches, and calls `before_overwrite` before the first launch that overwrites a parameter or
-  // state of more than CopyRing::kSmall bytes. An empty observer watches nothing.
-  void run(const StepObserver& observer, const std::function<void()>& before_overwrite);
+  // state of more than CopyRing::kSmall bytes, and `before_update` before the first that is part of
+  // an update. An empty observer watches nothing.
+  void run(const StepObserver& observer, const std::function<void()>& before_overwrite,
+           const std::function<void()>& before_update = {});
   bool overwrites_state() const { return first_overwrite_ < steps_.size(); }
+  // Launches what stands before the update: of a parameter, its master and moments nothing changes.
+  void run_to_update(const StepObserver& observer);
+  // Whether the output is made by then.
+  bool is_before_update(std::string_view output) const;
 
   const Plan& plan() const { return plan_; }
   // The address of an input or output; throws Error(internal) for an unknown name.
@@ -79,13 +85,17 @@ class BoundPlan {
   void wait_before(size_t index) const;
   void signal_behind(size_t index) const;
 
-  size_t find_first_overwrite() const;
+  // The first step that overwrites an input of which this is true.
+  size_t find_first_overwrite(const std::function<bool(const GraphInput&)>& is_kept) const;
+  void run_observed(size_t end, const StepObserver& observer,
+                    const std::function<void(size_t)>& before_step);
 
   const Plan& plan_;
   Arenas& arenas_;
   std::vector<Bound> steps_;
   std::vector<bool> joins_next_;  // by step; where nothing is observed between
   size_t first_overwrite_ = 0;    // a step; as many as there are: none does
+  size_t first_update_ = 0;       // the same
   int last_transfer_ = -1;        // the last collective; -1: none
   int n_runs_ = 0;
   std::unique_ptr<Recording> recording_;

@@ -1,5 +1,6 @@
 #include "train/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "compile/budget.h"
 #include "infer/batch_inputs.h"
 #include "infer/stored_weights.h"
+#include "train/rank_step.h"
 
 namespace octet {
 namespace {
@@ -34,9 +36,24 @@ std::vector<std::string> read_refused(const BoundPlan& function) {
   return refused;
 }
 
-StepOutcome read_update(const BoundPlan& function, double loss, Device& device) {
+// Of the parameters that are judged by themselves.
+size_t n_judged_alone(const BoundPlan& function) {
+  return static_cast<size_t>(std::ranges::count_if(
+      function.plan().graph.outputs,
+      [](const GraphOutput& output) { return nonfinite_parameter(output.name).has_value(); }));
+}
+
+// Whose this scalar is; nothing where it is none of a parameter's own.
+std::optional<std::string_view> own_scalar_parameter(const GraphInput& input,
+                                                     std::string_view scalar) {
+  const std::string_view name = input.name;
+  const bool is_own = input.kind == InputKind::step_scalar && name.size() > scalar.size() &&
+                      name.starts_with(scalar) && name[scalar.size()] == ':';
+  return is_own ? std::optional(name.substr(scalar.size() + 1)) : std::nullopt;
+}
+
+StepOutcome read_update(const BoundPlan& function, Device& device) {
   StepOutcome outcome;
-  outcome.loss = static_cast<float>(loss);
   outcome.grad_norm = function.read_scalar("grad_norm");
   uint8_t flag = 0;
   function.read_output("found_nonfinite", &flag, sizeof(flag));
@@ -46,22 +63,16 @@ StepOutcome read_update(const BoundPlan& function, double loss, Device& device) 
   return outcome;
 }
 
+bool is_overflow(bool nonfinite, float loss, const std::optional<LossScaleReport>& found) {
+  return found && nonfinite && std::isfinite(loss) &&
+         static_cast<double>(found->scale) > kLeastLossScale;
+}
+
 // `found`: the loss scale before the step, where there is one.
 StepOutcome with_loss_scale(StepOutcome outcome, const std::optional<LossScaleReport>& found) {
   outcome.loss_scale = found;
-  outcome.overflowed = found && outcome.nonfinite && std::isfinite(outcome.loss) &&
-                       static_cast<double>(found->scale) > kLeastLossScale;
+  outcome.overflowed = is_overflow(outcome.nonfinite, outcome.loss, found);
   return outcome;
-}
-
-void write_scalars(BoundPlan& function, const StepScalars& scalars) {
-  std::vector<BoundPlan::HostInput> inputs = {{"lr", &scalars.lr, sizeof(float)},
-                                              {"adam_c1", &scalars.c1, sizeof(float)},
-                                              {"adam_c2", &scalars.c2, sizeof(float)},
-                                              {"clip", &scalars.clip, sizeof(float)}};
-  if (function.has_input("attempt"))
-    inputs.push_back({"attempt", &scalars.attempt, sizeof(uint32_t)});
-  function.write_inputs(inputs);
 }
 
 float inverse_of(int64_t n_labels) {
@@ -122,15 +133,39 @@ BoundPlan& TrainEngine::function(const FunctionKey& key) {
   return *found->second;
 }
 
-// A recording cannot stop for the host.
-void TrainEngine::run(BoundPlan& function) {
-  if (before_overwrite_ && function.overwrites_state()) {
-    function.run(observer_, std::exchange(before_overwrite_, {}));
-  } else if (observer_) {
-    function.run(observer_);
-  } else {
-    function.run();
+void TrainEngine::write_scalars(BoundPlan& function, const StepScalars& scalars) {
+  std::vector<BoundPlan::HostInput> inputs = {{"lr", &scalars.lr, sizeof(float)},
+                                              {"clip", &scalars.clip, sizeof(float)}};
+  if (function.has_input(kC1)) {
+    inputs.push_back({kC1, &scalars.c1, sizeof(float)});
+    inputs.push_back({kC2, &scalars.c2, sizeof(float)});
   }
+  if (function.has_input("attempt"))
+    inputs.push_back({"attempt", &scalars.attempt, sizeof(uint32_t)});
+  function.write_inputs(inputs);
+  std::vector<HostBytes> parts;
+  const Plan& plan = function.plan();
+  for (const GraphInput& input : plan.graph.inputs) {
+    for (const std::string_view name : {kC1, kC2}) {
+      const auto parameter = own_scalar_parameter(input, name);
+      if (!parameter) continue;
+      const auto own = scalars.own.find(std::string(*parameter));
+      const bool is_own = own != scalars.own.end();
+      const float& c1 = is_own ? own->second.c1 : scalars.c1;
+      const float& c2 = is_own ? own->second.c2 : scalars.c2;
+      parts.push_back(
+          {arenas_->address(plan, input.value), name == kC1 ? &c1 : &c2, sizeof(float)});
+    }
+  }
+  if (!parts.empty()) arenas_->device().copy_in_all(parts);
+}
+
+// A recording cannot stop for the host.
+void TrainEngine::run(BoundPlan& function, const std::function<void()>& before_update) {
+  const bool waits = before_overwrite_ && function.overwrites_state();
+  if (!waits && !before_update && !observer_) return function.run();
+  function.run(observer_, waits ? std::exchange(before_overwrite_, {}) : std::function<void()>(),
+               before_update);
 }
 
 // Periodic scales are 1 until they are measured first; states begin at 0.
@@ -164,36 +199,61 @@ StepOutcome TrainEngine::step(std::span<const Batch> micro_batches, const StepSc
 }
 
 // Micro-batches change accumulators alone, which no checkpoint holds.
-StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& scalars) {
-  prepare_once();
+TrainEngine::BegunStep TrainEngine::begin_step(const MicroBatches& batches,
+                                               const StepScalars& scalars) {
+  BegunStep begun;
   const float inv_n = inverse_of(batches.n_labels);
-  const auto place = [&](size_t i) {
-    const auto n_ranks = static_cast<size_t>(program_.options().parallel.ranks);
-    return static_cast<uint32_t>(i * n_ranks + static_cast<size_t>(program_.layout().rank));
-  };
-  save_histories();
-  const auto loss_scale = read_loss_scale();
+  const auto n_ranks = static_cast<size_t>(program_.options().parallel.ranks);
+  const auto rank = static_cast<size_t>(program_.layout().rank);
+  const bool is_one = program_.options().accumulate == 1;
   const StepKind kind = step_kind(program_.options(), scalars.attempt);
-  if (program_.options().accumulate == 1) {
-    CHECK(batches.count == 1);
-    const Batch batch = batches.read(0);
-    BoundPlan& step = function(function::step, batch.seq, kind);
-    write_batch(step, batch, inv_n);
-    write_dropout(step, program_.options(), scalars.attempt, place(0));
-    return with_loss_scale(run_update(step, scalars, {}), loss_scale);
-  }
-  std::vector<float> losses;
+  CHECK(!is_one || batches.count == 1);
   for (size_t i = 0; i < batches.count; ++i) {
     const Batch batch = batches.read(i);
-    const std::string_view name = i == 0 ? function::micro_first : function::micro_next;
-    BoundPlan& micro = function(name, batch.seq, kind);
+    BoundPlan& micro = function(is_one   ? function::step
+                                : i == 0 ? function::micro_first
+                                         : function::micro_next,
+                                batch.seq, kind);
     write_batch(micro, batch, inv_n);
-    write_dropout(micro, program_.options(), scalars.attempt, place(i));
+    write_dropout(micro, program_.options(), scalars.attempt,
+                  static_cast<uint32_t>(i * n_ranks + rank));
+    if (group_ != nullptr) begun.rows = hash_of_rows(begun.rows, batch);
+    if (is_one) {
+      begun.last = &micro;
+      break;
+    }
     run(micro);
-    losses.push_back(micro.read_scalar("loss"));
+    begun.losses.push_back(micro.read_scalar("loss"));
   }
-  BoundPlan& update = function(function::update, size_.seq, kind);
-  return with_loss_scale(run_update(update, scalars, std::move(losses)), loss_scale);
+  if (!is_one) begun.last = &function(function::update, size_.seq, kind);
+  write_scalars(*begun.last, scalars);
+  return begun;
+}
+
+StepOutcome TrainEngine::step(const MicroBatches& batches, const StepScalars& scalars) {
+  prepare_once();
+  save_histories();
+  const auto loss_scale = read_loss_scale();
+  std::optional<NonfiniteSite> site;
+  BegunStep begun = begin_step(batches, scalars);
+  const auto look = [&] {
+    if (is_to_trace(begun, loss_scale)) site = trace_nonfinite(batches, scalars);
+  };
+  run_update(begun, is_tracing_ ? look : std::function<void()>());
+  StepOutcome outcome = read_update(*begun.last, arenas_->device());
+  const RankStep own{.losses = begun.losses,
+                     .grad_norm = outcome.grad_norm,
+                     .nonfinite = outcome.nonfinite,
+                     .attempt = scalars.attempt,
+                     .refused = outcome.refused,
+                     .rows = begun.rows};
+  const CommonStep common = gather_step(group_, own);
+  outcome.loss = static_cast<float>(common.loss);
+  outcome.equal_losses = common.equal_losses;
+  outcome.partial = outcome.refused.size() < n_judged_alone(*begun.last);
+  outcome.site = std::move(site);
+  is_whole_ = true;
+  return with_loss_scale(std::move(outcome), loss_scale);
 }
 
 std::optional<LossScaleReport> TrainEngine::read_loss_scale() {
@@ -210,18 +270,20 @@ std::optional<LossScaleReport> TrainEngine::read_loss_scale() {
                          .good_steps = read(kLossScaleGoodSteps, 0)};
 }
 
-StepOutcome TrainEngine::run_update(BoundPlan& plan, const StepScalars& scalars,
-                                    std::vector<float> losses) {
-  write_scalars(plan, scalars);
+void TrainEngine::run_update(BegunStep& step, const std::function<void()>& before_update) {
   is_whole_ = false;
-  run(plan);
-  if (losses.empty()) losses = {plan.read_scalar("loss")};
-  const StepOutcome outcome = read_update(plan, sum_over_ranks(losses), arenas_->device());
-  is_whole_ = true;
-  return outcome;
+  run(*step.last, before_update);
+  if (step.losses.empty()) step.losses = {step.last->read_scalar("loss")};
 }
 
 void TrainEngine::enable_tracing() {
+  is_tracing_ = true;
+  for (const auto& [key, function] : bound_) {
+    for (const char* output : {"loss", "found_nonfinite"}) {
+      const bool is_update = function->has_output("found_nonfinite");
+      CHECK(!is_update || !function->has_output(output) || function->is_before_update(output));
+    }
+  }
   for (const auto& [name, slot] : program_.layout().slots) {
     const bool is_kept = slot.key.use == StateUse::amax_history ||
                          slot.key.use == StateUse::rescale_factor ||
@@ -239,6 +301,19 @@ void TrainEngine::save_histories() {
   }
 }
 
+// Between a step's backward pass and its update: one answer of all ranks.
+bool TrainEngine::is_to_trace(const BegunStep& step,
+                              const std::optional<LossScaleReport>& loss_scale) const {
+  uint8_t found = 0;
+  step.last->read_output("found_nonfinite", &found, sizeof(found));
+  std::vector<float> losses = step.losses;
+  if (losses.empty()) losses = {step.last->read_scalar("loss")};
+  const auto loss = static_cast<float>(sum_over_ranks(group_, losses));
+  const bool is_skipped = found != 0 && !is_overflow(found != 0, loss, loss_scale);
+  return is_skipped || !std::isfinite(loss);
+}
+
+// Leaves memory as the step that it is called in had it.
 std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& batches,
                                                           const StepScalars& scalars) {
   for (const SavedState& state : histories_) {
@@ -247,20 +322,9 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& ba
   }
   NonfiniteWatch watch(*arenas_);
   const StepObserver kept = std::exchange(observer_, watch.observer());
-  step(batches, scalars);
+  begin_step(batches, scalars).last->run_to_update(observer_);
   observer_ = kept;
   return watch.site();
-}
-
-// In the order of the step's micro-batches.
-double TrainEngine::sum_over_ranks(const std::vector<float>& losses) const {
-  const std::vector<float> all = gather_values<float>(group_, losses);
-  const size_t n = losses.size(), n_ranks = all.size() / n;
-  double sum = 0;
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t rank = 0; rank < n_ranks; ++rank) sum += static_cast<double>(all[rank * n + i]);
-  }
-  return sum;
 }
 
 NllSum TrainEngine::evaluate(const EvalRows& rows) {

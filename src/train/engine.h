@@ -21,23 +21,35 @@
 
 namespace octet {
 
+// 1 - beta^t.
+struct BiasCorrection {
+  float c1 = 0, c2 = 0;
+};
+
 struct StepScalars {
   float lr = 0;
   float c1 = 0, c2 = 0;  // 1 - beta^t
   float clip = 0;        // 0: no clipping
   uint32_t attempt = 0;  // attempted step: keys the random bits of stochastic rounding
+  // Without clipping: of the parameters whose t is another than the others'.
+  std::map<std::string, BiasCorrection> own = {};
 };
 
 struct StepOutcome {
   float loss = 0;  // mean over the labels of all micro-batches
   float grad_norm = 0;
   bool nonfinite = false;  // the update was skipped: weights and states are as before
+  bool partial = false;    // but for those of the tensors that are not `refused`
   bool flagged = false;    // a quantizer met a value that is not finite
   // The step was skipped for the loss scale's sake, which fell: the loss is finite.
   bool overflowed = false;
   std::optional<LossScaleReport> loss_scale = {};
   // Without clipping: the parameters that were left as they were, the others being updated.
   std::vector<std::string> refused = {};
+  // With tracing: the first value that was not finite, where the loss or a gradient was not.
+  std::optional<NonfiniteSite> site = {};
+  // Ranks whose rows differ, and whose losses are the same to the bit.
+  bool equal_losses = false;
 };
 
 // The micro-batches of a step, each read when it is needed: memory holds one at a time. Of D ranks
@@ -71,14 +83,12 @@ class TrainEngine {
   // outside. The first step or evaluation does it by itself.
   void prepare_state();
 
-  // Makes trace_nonfinite() possible: from now on every step first copies the states that a skipped
-  // step changes all the same (histories of delayed scaling, the loss scale).
+  // From now on a step whose loss or gradient is not finite runs twice up to its update, launch by
+  // launch, on the same batches, weights and states, and its outcome says where the first such
+  // value came to be. Then it goes on as it would have. Every step first copies the states that
+  // change before the update (histories of delayed scaling, the loss scale), and nothing is
+  // recorded. Without clipping it wants Release::at_end.
   void enable_tracing();
-  // Runs the step that has just been skipped once more, launch by launch, on the same batches and
-  // states; the first value in it that is not finite, if there is one. States are afterwards as
-  // they were before the call. Needs enable_tracing().
-  std::optional<NonfiniteSite> trace_nonfinite(const MicroBatches& batches,
-                                               const StepScalars& scalars);
 
   // Batches of rows take turns over the ranks; those of a turn have one length, of the program's.
   NllSum evaluate(const EvalRows& rows);
@@ -100,13 +110,22 @@ class TrainEngine {
   int64_t state_bytes() const;    // masters and moments
 
  private:
-  void run(BoundPlan& function);
-  StepOutcome run_update(BoundPlan& function, const StepScalars& scalars,
-                         std::vector<float> losses);
+  // A step up to where its last function is launched.
+  struct BegunStep {
+    BoundPlan* last = nullptr;  // that updates
+    std::vector<float> losses;  // of the micro-batches that have run
+    uint64_t rows = 0;          // a hash of them, between ranks
+  };
+  void run(BoundPlan& function, const std::function<void()>& before_update = {});
+  BegunStep begin_step(const MicroBatches& batches, const StepScalars& scalars);
+  void run_update(BegunStep& step, const std::function<void()>& before_update);
+  std::optional<NonfiniteSite> trace_nonfinite(const MicroBatches& batches,
+                                               const StepScalars& scalars);
+  bool is_to_trace(const BegunStep& step, const std::optional<LossScaleReport>& loss_scale) const;
+  void write_scalars(BoundPlan& function, const StepScalars& scalars);
   void prepare_once();
   std::optional<LossScaleReport> read_loss_scale();
   void save_histories();
-  double sum_over_ranks(const std::vector<float>& losses) const;
   BoundPlan& function(std::string_view name) { return function({name, size_}); }
   BoundPlan& function(std::string_view name, int64_t seq, StepKind kind = StepKind::plain);
   BoundPlan& function(const FunctionKey& key);
@@ -121,6 +140,7 @@ class TrainEngine {
   std::function<void()> before_overwrite_;
   bool prepared_ = false;  // derived inputs are made
   bool is_whole_ = true;
+  bool is_tracing_ = false;
 
   // A state, and its value before the last step.
   struct SavedState {

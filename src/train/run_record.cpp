@@ -74,7 +74,7 @@ void RunRecord::replay(std::string_view line, int64_t last_step) {
   ++n_replayed_;
   const int64_t first_whole = interval_ > 0 ? last_step - last_step % interval_ : last_step;
   const auto loss = quick_loss(line);
-  if (loss && loss->step <= first_whole) return statistics_.replay(loss->loss);
+  if (loss && loss->step <= first_whole) return statistics_.replay(*loss);
   if (const auto report = parse_metrics(line)) statistics_.add(*report);
 }
 
@@ -118,11 +118,12 @@ void RunRecord::add_telemetry(const StepReport& report, const Log& log) {
 }
 
 void RunRecord::add_events(const StepReport& report) {
-  std::vector<Scalar> scalars = {{"loss", static_cast<double>(report.loss)},
-                                 {"grad_norm", static_cast<double>(report.grad_norm)},
+  std::vector<Scalar> scalars = {{"grad_norm", static_cast<double>(report.grad_norm)},
                                  {"lr", report.lr},
                                  {"tokens_per_s", report.tokens_per_s},
                                  {"mem_bytes", static_cast<double>(report.mem_bytes)}};
+  if (report.has_labels())
+    scalars.insert(scalars.begin(), {"loss", static_cast<double>(report.loss)});
   if (report.val_loss) scalars.push_back({"val_loss", *report.val_loss});
   events_->append(wall_seconds(), report.step, scalars);
 }

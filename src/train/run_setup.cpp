@@ -147,12 +147,11 @@ ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, i
   options.head_chunk_bytes = config.train.head_chunk;
   options.optim = optimizer_policy(config.optim);
   options.optim.seed = static_cast<uint32_t>(config.train.seed);
-  // Accumulated gradients are all there when the update begins: nothing to release. A step that is
-  // traced must be skipped as a whole, to run again from where it began.
-  // So must one whose loss scale was too large.
-  if (config.optim.clip == 0 && config.train.accumulate == 1 && !config.train.debug_nonfinite &&
-      !options.loss_scale)
+  // Accumulated gradients are all there when the update begins: nothing to release. A step whose
+  // loss scale was too large must be skipped as a whole.
+  if (config.optim.clip == 0 && config.train.accumulate == 1 && !options.loss_scale)
     options.optim.clipping = Clipping::none;
+  if (config.train.debug_nonfinite) options.optim.release = Release::at_end;
   options.train = {
       .batch = config.train.batch, .seq = config.model.seq, .documents = row_documents(config)};
   options.accumulate = static_cast<int>(config.train.accumulate);

@@ -55,14 +55,14 @@ void RunStatistics::update_running(double loss) {
   variance_ = (1 - weight) * (variance_ + weight * difference * difference);
 }
 
-void RunStatistics::replay(float loss) {
-  if (std::isfinite(loss)) update_running(static_cast<double>(loss));
+void RunStatistics::replay(const StepLoss& step) {
+  if (step.has_labels && std::isfinite(step.loss)) update_running(static_cast<double>(step.loss));
 }
 
 std::optional<LossSpike> RunStatistics::add(const StepReport& report) {
   std::optional<LossSpike> spike;
   const auto loss = static_cast<double>(report.loss);
-  if (std::isfinite(loss)) {
+  if (report.has_labels() && std::isfinite(loss)) {
     spike = judge(loss);
     update_running(loss);
   }
@@ -88,8 +88,9 @@ IntervalSummary RunStatistics::summarize() const {
   for (const StepReport& report : interval_) {
     const auto loss = static_cast<double>(report.loss),
                norm = static_cast<double>(report.grad_norm);
-    if (std::isfinite(loss)) losses.push_back(loss);
-    if (std::isfinite(norm)) norms.push_back(norm);
+    if (report.has_labels() && std::isfinite(loss)) losses.push_back(loss);
+    if (report.has_labels() && std::isfinite(norm)) norms.push_back(norm);
+    result.n_unlabelled += report.has_labels() ? 0 : 1;
     n_clipped += options_.clip > 0 && norm > options_.clip ? 1 : 0;
     result.n_skipped += report.skipped ? 1 : 0;
     result.n_flagged += report.flagged ? 1 : 0;
@@ -123,6 +124,7 @@ std::string telemetry_json(const IntervalSummary& summary) {
                      {"clip_share", summary.clip_share},
                      {"skipped", summary.n_skipped},
                      {"flagged", summary.n_flagged},
+                     {"unlabelled", summary.n_unlabelled},
                      {"tokens_per_s", summary.tokens_per_s}}
       .dump();
 }
@@ -161,11 +163,13 @@ std::string summary_line(const IntervalSummary& summary) {
   std::string line = fmt::format(
       "steps {} to {}: loss {:.4f}, deviation {:.4f}; |g| median {:.2f}, largest {:.2f}, {:.0f} % "
       "clipped; {} spikes, {} skipped",
-      summary.first_step, summary.last_step, summary.loss_mean, summary.loss_deviation,
-      summary.grad_norm_median, summary.grad_norm_max, 100 * summary.clip_share, summary.n_spikes,
+      summary.first_step, summary.last_step, unsigned_nan(summary.loss_mean),
+      unsigned_nan(summary.loss_deviation), unsigned_nan(summary.grad_norm_median),
+      unsigned_nan(summary.grad_norm_max), 100 * summary.clip_share, summary.n_spikes,
       summary.n_skipped);
   if (summary.n_flagged > 0) line += fmt::format(", {} flagged by quantizers", summary.n_flagged);
-  return line + fmt::format("; {:.0f} tokens/s", summary.tokens_per_s);
+  if (summary.n_unlabelled > 0) line += fmt::format(", {} without labels", summary.n_unlabelled);
+  return line + fmt::format("; {:.0f} tokens/s", unsigned_nan(summary.tokens_per_s));
 }
 
 }  // namespace octet

@@ -1,6 +1,7 @@
 // What a run's losses and gradient norms look like: a running mean and deviation of the loss, steps
 // whose loss jumps out of it, and summaries of intervals of steps.
 //
+// Steps without labels have no loss here.
 // The running mean and variance weigh a step's finite loss x by a = max(2 / (window + 1), 1 / n):
 //   d = x - mean,  mean += a d,  variance = (1 - a) (variance + a d^2)
 // A step is a spike where x > mean + spike_deviations * max(deviation, |mean| / 1000) as they were
@@ -35,7 +36,7 @@ struct IntervalSummary {
   double running_mean = 0, running_deviation = 0;
   double grad_norm_median = 0, grad_norm_max = 0;  // of the finite norms
   double clip_share = 0;                           // of the steps, where the norm was above `clip`
-  int64_t n_spikes = 0, n_skipped = 0, n_flagged = 0;
+  int64_t n_spikes = 0, n_skipped = 0, n_flagged = 0, n_unlabelled = 0;
   double tokens_per_s = 0;  // over the interval's time, without evaluation and saving
 };
 
@@ -44,7 +45,7 @@ class RunStatistics {
   explicit RunStatistics(const StatisticsOptions& options) : options_(options) {}
 
   // A step of an interval that is over, when a run goes on: its loss counts, and nothing is told.
-  void replay(float loss);
+  void replay(const StepLoss& step);
   // Steps in order.
   std::optional<LossSpike> add(const StepReport& report);
   // Where the last step added ended an interval.

@@ -27,6 +27,7 @@ std::string metrics_json(const StepReport& report) {
       {"skipped", report.skipped ? 1 : 0},
       {"flagged", report.flagged ? 1 : 0},
   };
+  if (report.labels >= 0) json["labels"] = report.labels;
   if (report.loss_scale) {
     json["overflowed"] = report.overflowed ? 1 : 0;
     json["loss_scale"] = static_cast<double>(report.loss_scale->scale);
@@ -67,6 +68,7 @@ std::optional<StepReport> parse_metrics(std::string_view line) {
   report.grad_norm = static_cast<float>(number("grad_norm"));
   report.lr = number("lr");
   report.tokens = count("tokens");
+  report.labels = json.contains("labels") ? count("labels") : -1;
   report.tokens_per_s = number("tokens_per_s");
   report.time_ms = number("time_ms");
   report.mem_bytes = count("mem_bytes");
@@ -100,10 +102,14 @@ std::optional<StepLoss> quick_loss(std::string_view line) {
   if (end - digits < 9) return std::nullopt;
   const auto read = std::from_chars(digits, digits + 8, bits, 16);
   if (read.ptr != digits + 8 || *read.ptr != '"') return std::nullopt;
-  return StepLoss{*step, float_of(bits)};
+  const bool has_labels = line.find("\"labels\":0") == line.npos;
+  return StepLoss{*step, float_of(bits), has_labels};
 }
 
 float unsigned_nan(float value) {
+  return std::isnan(value) ? std::abs(value) : value;
+}
+double unsigned_nan(double value) {
   return std::isnan(value) ? std::abs(value) : value;
 }
 
@@ -122,9 +128,12 @@ std::string step_line(const StepReport& report) {
   if (report.overflowed)
     line += fmt::format("  skipped: an overflow at loss scale {:g}", report.loss_scale->scale);
   if (!report.refused.empty()) {
-    line += fmt::format("  skipped, gradient not finite: {}", fmt::join(report.refused, ", "));
+    line += fmt::format("  {}, gradient not finite: {}", report.skipped ? "skipped" : "left out",
+                        fmt::join(report.refused, ", "));
   }
-  if (report.val_loss) line += fmt::format("  validation loss {:.4f}", *report.val_loss);
+  if (!report.has_labels()) line += "  no labels";
+  if (report.val_loss)
+    line += fmt::format("  validation loss {:.4f}", unsigned_nan(*report.val_loss));
   if (report.step < report.steps) line += "  " + duration_text(report.seconds_left) + " left";
   return line;
 }

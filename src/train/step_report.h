@@ -29,6 +29,7 @@ struct StepReport {
   float grad_norm = 0;          // before clipping
   double lr = 0;
   int64_t tokens = 0;       // since the start of the run
+  int64_t labels = -1;      // of this step; -1: an older line does not say
   double tokens_per_s = 0;  // of this step
   double time_ms = 0;       // of this step, without evaluation and saving
   int64_t mem_bytes = 0;    // allocated by the plans
@@ -37,11 +38,14 @@ struct StepReport {
   bool overflowed = false;  // skipped for the loss scale's sake, and so not `skipped`
   std::optional<LossScaleReport> loss_scale = {};
   std::vector<std::string> refused = {};   // without clipping: the tensors that it left alone
+  bool equal_losses = false;               // StepOutcome's; not in metrics.jsonl
   std::optional<NonfiniteSite> nonfinite;  // with train.debug_nonfinite: the first such value
   std::vector<EdgeStatistics> edges = {};  // of a step that telemetry samples
   std::optional<double> val_loss;
   std::optional<SaveTimes> save = {};  // of what was saved since the step before
   double seconds_left = 0;             // of the run, by the time that its steps have taken so far
+  // Without labels the loss is 0, and is none.
+  bool has_labels() const { return labels != 0; }
 };
 
 // One line of metrics.jsonl, without the line's end. Format: docs/formats/run.md.
@@ -55,6 +59,7 @@ std::optional<StepReport> parse_metrics(std::string_view line);
 struct StepLoss {
   int64_t step = 0;
   float loss = 0;
+  bool has_labels = true;
 };
 std::optional<StepLoss> quick_loss(std::string_view line);
 
@@ -63,6 +68,7 @@ std::string step_line(const StepReport& report);
 
 // The value for a reader: a NaN without its sign, which says nothing.
 float unsigned_nan(float value);
+double unsigned_nan(double value);
 
 // "42 s", "3:20", "1:02:03"
 std::string duration_text(double seconds);

@@ -82,12 +82,13 @@ struct Trainer::Tally {
   int64_t n_steps = 0;
 
   void add(const StepReport& report) {
-    losses.push_back(static_cast<double>(report.loss));
+    if (report.has_labels()) losses.push_back(static_cast<double>(report.loss));
     if (losses.size() > kLossWindow) losses.pop_front();
     seconds += report.time_ms / 1000;
     ++n_steps;
   }
-  double mean_loss() const {
+  std::optional<double> mean_loss() const {
+    if (losses.empty()) return std::nullopt;
     double sum = 0;
     for (const double loss : losses) sum += loss;
     return sum / static_cast<double>(losses.size());
@@ -102,7 +103,8 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
       engine_(with_lengths(program_options(config, spec_, machine.rank()), *loader_),
               machine.device, machine.catalogue, machine.group),
-      val_(data.val) {
+      val_(data.val),
+      guards_(config.train) {
   // Now: a state can be saved when the data cannot be read.
   const int64_t n_tokens = std::min(val_.n_tokens(), eval_tokens(config_, spec_));
   val_identity_ = fmt::format("{:016x}", val_.slice(0, n_tokens).identity());
@@ -122,38 +124,57 @@ StepReport Trainer::step() {
                                    static_cast<int64_t>(i) * n_ranks() + machine_.rank();
                                return loader_->peek(place * batch, batch);
                              }};
-  const auto t = static_cast<double>(attempted_ + 1 - skipped_ - overflowed_);
   StepReport report;
   report.step = attempted_ + 1;
   report.steps = config_.train.steps;
   report.lr = learning_rate(schedule_of(config_), report.step);
-  const StepScalars scalars = {.lr = static_cast<float>(report.lr),
-                               .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
-                               .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
-                               .clip = static_cast<float>(config_.optim.clip),
-                               .attempt = static_cast<uint32_t>(report.step)};
+  const StepScalars scalars = scalars_of(report);
   const StepOutcome outcome = watched_step(batches, scalars, report);
   const double seconds = watch.seconds() - (saver_ ? saver_->take_step_stall() : 0);
-  const bool is_skipped = outcome.nonfinite && !outcome.overflowed;
-  if (config_.train.debug_nonfinite && (is_skipped || !std::isfinite(outcome.loss)))
-    report.nonfinite = engine_.trace_nonfinite(batches, scalars);
   loader_->advance(n_windows);
-  ++attempted_;
-  skipped_ += is_skipped ? 1 : 0;
-  overflowed_ += outcome.overflowed ? 1 : 0;
+  count_skips(outcome);
   tokens_ += counts.n_places;
   report.loss = outcome.loss;
   report.grad_norm = outcome.grad_norm;
-  report.skipped = is_skipped;
+  report.skipped = outcome.nonfinite && !outcome.overflowed && !outcome.partial;
   report.overflowed = outcome.overflowed;
   report.loss_scale = outcome.loss_scale;
   report.tokens = tokens_;
+  report.labels = counts.n_labels;
   report.flagged = outcome.flagged;
   report.refused = outcome.refused;
+  report.nonfinite = outcome.site;
+  report.equal_losses = outcome.equal_losses;
   report.mem_bytes = engine_.planned_bytes();
   report.time_ms = seconds * 1000;
   report.tokens_per_s = static_cast<double>(counts.n_tokens) / seconds;
   return report;
+}
+
+StepScalars Trainer::scalars_of(const StepReport& report) const {
+  const auto correction = [&](int64_t n_missed) {
+    const auto t = static_cast<double>(attempted_ + 1 - skipped_ - overflowed_ - n_missed);
+    return BiasCorrection{.c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
+                          .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t))};
+  };
+  const BiasCorrection common = correction(0);
+  StepScalars scalars = {.lr = static_cast<float>(report.lr),
+                         .c1 = common.c1,
+                         .c2 = common.c2,
+                         .clip = static_cast<float>(config_.optim.clip),
+                         .attempt = static_cast<uint32_t>(report.step)};
+  for (const auto& [parameter, n_missed] : refusals_) scalars.own[parameter] = correction(n_missed);
+  return scalars;
+}
+
+void Trainer::count_skips(const StepOutcome& outcome) {
+  ++attempted_;
+  overflowed_ += outcome.overflowed ? 1 : 0;
+  if (outcome.partial) {
+    for (const std::string& parameter : outcome.refused) ++refusals_[parameter];
+  } else {
+    skipped_ += outcome.nonfinite && !outcome.overflowed ? 1 : 0;
+  }
 }
 
 // A sampled step is watched, and the same step.
@@ -195,17 +216,6 @@ bool Trainer::is_due(int64_t every) const {
   return attempted_ == config_.train.steps || (every > 0 && attempted_ % every == 0);
 }
 
-void Trainer::check_finite(const StepReport& report) {
-  const bool is_finite = !report.skipped && std::isfinite(report.loss);
-  nonfinite_in_a_row_ = is_finite ? 0 : nonfinite_in_a_row_ + 1;
-  if (nonfinite_in_a_row_ < config_.train.max_nonfinite_steps) return;
-  throw Error(ErrorCode::numerics,
-              "[train] expected a finite loss and gradient, got loss {} and gradient norm {} at "
-              "step {}, the last of {} such steps (train.max_nonfinite_steps)",
-              unsigned_nan(report.loss), unsigned_nan(report.grad_norm), report.step,
-              nonfinite_in_a_row_);
-}
-
 // Writes down the step that is done, and has nothing to write then.
 StepReport Trainer::record(const TrainHooks& hooks) {
   StepReport& report = unrecorded_.value();
@@ -218,10 +228,12 @@ StepReport Trainer::record(const TrainHooks& hooks) {
   if (record_) record_->add(report, hooks.log);
   if (hooks.on_step) {
     hooks.on_step(report);
-  } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped) {
+  } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped ||
+             !report.refused.empty()) {
     hooks.log.info("{}", step_line(report));
   }
-  return *std::exchange(unrecorded_, std::nullopt);
+  last_ = std::exchange(unrecorded_, std::nullopt);
+  return *last_;
 }
 
 // What fails while the state is whole costs no step: it is saved before the error goes on.
@@ -246,7 +258,7 @@ void Trainer::record_left_over(const TrainHooks& hooks) {
   if (!unrecorded_) return;
   StepReport report;
   save_if_it_fails(hooks.log, [&] { report = record(hooks); });
-  check_finite(report);
+  guards_.check(report, is_over(), hooks.log);
   saved_step_.reset();  // the checkpoint still tells of it
   save(hooks.log, Wait::yes);
 }
@@ -323,7 +335,7 @@ void Trainer::train_on(const TrainHooks& hooks, TrainResult& result, Tally& tall
     });
     if (report.val_loss) result.val_loss = report.val_loss;
     if (saver_) saver_->throw_failure();
-    check_finite(report);
+    guards_.check(report, is_over(), hooks.log);
     const auto asked = [&] { return is_over() ? 0 : stop_wish(hooks); };
     result.signal = asked();
     const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;

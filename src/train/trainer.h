@@ -3,7 +3,8 @@
 // Everything that decides the bits of a step is a function of the configuration, the data and the
 // counters in the checkpoint, so a resumed run equals an uninterrupted one bit for bit. Adam's t
 // counts applied updates: a step with a gradient that is not finite leaves weights and states alone
-// and does not count, but the learning rate and the data go on.
+// and does not count, but the learning rate and the data go on. Without clipping tensors are left
+// alone one by one, and each has the t of its own updates.
 //
 // Files of a run, in config.out: config.yaml, config.json (the model, as Hugging Face writes it),
 // algorithms.json (where a device has any to choose from), metrics.jsonl, telemetry.jsonl,
@@ -34,6 +35,7 @@
 #include "train/engine.h"
 #include "train/run_export.h"
 #include "train/run_folder.h"
+#include "train/run_guards.h"
 #include "train/run_record.h"
 #include "train/state_saver.h"
 #include "train/step_report.h"
@@ -98,8 +100,8 @@ class Trainer {
   // Compiles and allocates, and writes the first weights: from the seed, or from model.path.
   Trainer(const RunConfig& config, const Dataset& data, const TrainerMachine& machine);
 
-  // Runs to the last step or to a signal, holding the lock of config.out. Throws Error{numerics}
-  // after max_nonfinite_steps in a row with a loss or gradient that is not finite. Any other error
+  // Runs to the last step or to a signal, holding the lock of config.out. Throws what RunGuards
+  // throws, and Error{numerics} where the run has come to a bad end (run_guards.h). Any other error
   // of a step or of what is written of it (data that cannot be read, a full disk) is thrown once
   // the state, whole in memory, is saved.
   TrainResult run(const RunStart& start, const TrainHooks& hooks);
@@ -136,7 +138,10 @@ class Trainer {
   std::string save_before_end(const Log& log);
   std::unique_ptr<EvalRows> eval_rows() const;
   bool is_due(int64_t every) const;
-  void check_finite(const StepReport& report);
+  StepScalars scalars_of(const StepReport& report) const;
+  void count_skips(const StepOutcome& outcome);
+  std::string refusals_text() const;
+  void read_refusals(const LoadedCheckpoint& checkpoint);
   Calibration calibration() const { return {config_.recipe.calibrate, config_.recipe.recheck}; }
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }
@@ -148,10 +153,12 @@ class Trainer {
   bool seems_finished(const RunStart& start) const;
   TrainResult finished_result(const Log& log);
   RunExport export_of_end() const;
+  bool has_best_checkpoint() const { return config_.train.keep_best && watch_.best_step() > 0; }
   void add_memory(TrainResult& result) const;
   struct Tally;
   void train_on(const TrainHooks& hooks, TrainResult& result, Tally& tally);
   void finish(TrainResult& result, const Log& log);
+  void fail_bad_end(const std::optional<StepReport>& last, const Log& log) const;
   std::string file(std::string_view name) const { return join_path(config_.out, name); }
 
   RunConfig config_;
@@ -172,7 +179,10 @@ class Trainer {
 
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
   int64_t overflowed_ = 0;  // steps skipped for the loss scale's sake
-  int64_t nonfinite_in_a_row_ = 0;
+  // Without clipping: the updates that a tensor missed and others had.
+  std::map<std::string, int64_t> refusals_;
+  RunGuards guards_;
+  std::optional<StepReport> last_;        // of this process, written down
   std::optional<StepReport> unrecorded_;  // a step that is done, and not yet written down
 };
 

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "config/record.h"
 #include "config/report.h"
@@ -18,6 +19,8 @@
 
 namespace octet {
 namespace {
+
+constexpr const char* kRefusals = "refused_updates";
 
 std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec) {
   if (config.model.path.empty()) return hf_config_text(spec);
@@ -131,11 +134,39 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   skipped_ = manifest.skipped;
   tokens_ = manifest.tokens;
   overflowed_ = manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
-  nonfinite_in_a_row_ = extra_count(checkpoint, "nonfinite_in_a_row");
+  read_refusals(checkpoint);
+  guards_.read(manifest.extra, attempted_, checkpoint.path);
   watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
   saved_step_ = attempted_;
   unrecorded_ = left_over_step(checkpoint);
   if (unrecorded_) unrecorded_->steps = config_.train.steps;
+}
+
+// {"model.norm.weight": 2}
+std::string Trainer::refusals_text() const {
+  return Json(refusals_).dump();
+}
+
+// A checkpoint without them is of a run whose t was common to all tensors, and so it stays.
+void Trainer::read_refusals(const LoadedCheckpoint& checkpoint) {
+  refusals_.clear();
+  const auto entry = checkpoint.manifest.extra.find(kRefusals);
+  if (entry == checkpoint.manifest.extra.end()) return;
+  const Json json = Json::parse(entry->second, nullptr, /*allow_exceptions=*/false);
+  const int64_t most = attempted_ - skipped_ - overflowed_;
+  const auto is_count = [&](const Json& value) {
+    return value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most);
+  };
+  bool is_right = json.is_object();
+  for (const auto& [parameter, n_missed] : json.items()) {
+    is_right = is_right && is_count(n_missed) && engine_.layout().slots.contains(parameter);
+    if (is_right) refusals_[parameter] = n_missed.get<int64_t>();
+  }
+  if (is_right) return;
+  throw Error(ErrorCode::bad_data,
+              "[resume] {}/manifest.json: '{}' must tell of parameters how many of at most {} "
+              "updates they missed, got {}",
+              checkpoint.path, kRefusals, most, entry->second);
 }
 
 KeyValues Trainer::machine_facts() const {
@@ -152,7 +183,8 @@ Manifest Trainer::manifest() const {
   manifest.seed = static_cast<uint64_t>(config_.train.seed);
   manifest.recipe = config_.recipe.base;
   manifest.loader = loader_->state();
-  manifest.extra["nonfinite_in_a_row"] = std::to_string(nonfinite_in_a_row_);
+  guards_.write(manifest.extra);
+  if (!refusals_.empty()) manifest.extra[kRefusals] = refusals_text();
   if (engine_.has_loss_scale()) manifest.extra["overflowed"] = std::to_string(overflowed_);
   manifest.extra["validation"] = val_identity_;
   watch_.write(manifest.extra);
@@ -176,12 +208,37 @@ void Trainer::finish(TrainResult& result, const Log& log) {
   if (has_best) {
     log.info("lowest validation loss {:.4f} at step {}", watch_.best_loss(), watch_.best_step());
   }
+  if (guards_.n_unlabelled() > 0) {
+    log.warning("{} of {} steps had no labels, and stand in no average", guards_.n_unlabelled(),
+                attempted_);
+  }
+  fail_bad_end(last_, log);
   if (config_.train.export_as == "none" || !is_root()) return;
   export_run(machine_.files, export_of_end(), log);
 }
 
+// What such a run leaves as its model is that of its best evaluation, or nothing.
+void Trainer::fail_bad_end(const std::optional<StepReport>& last, const Log& log) const {
+  const auto problem = last ? bad_end(*last) : std::nullopt;
+  if (gather_value(machine_.group, problem ? 1 : 0).front() == 0) return;  // as the root has it
+  std::string rest;
+  if (config_.train.export_as != "none") {
+    rest = "; nothing is exported: no evaluation with train.keep_best was finite";
+    if (has_best_checkpoint()) {
+      const RunExport best = export_of_end();
+      if (is_root() && !is_exported(machine_.files, best)) export_run(machine_.files, best, log);
+      rest = fmt::format("; the export is of step {}, which had the lowest validation loss, {:.4f}",
+                         best.step, watch_.best_loss());
+    }
+  }
+  gather_value(machine_.group, 0);  // a rank that ended would end the export
+  throw Error(ErrorCode::numerics,
+              "[train] expected a run that ends with a finite loss and gradient, got {}{}",
+              problem.value_or("another"), rest);
+}
+
 RunExport Trainer::export_of_end() const {
-  const bool takes_best = config_.train.keep_best && watch_.best_step() > 0;
+  const bool takes_best = has_best_checkpoint();
   return {.run = config_.out,
           .step = takes_best ? watch_.best_step() : attempted_,
           .dtype = config_.train.export_as};
@@ -196,10 +253,12 @@ bool Trainer::is_finished(const RunStart& start) {
   if (start.mode != StartMode::resume || !root_says(is_root() && seems_finished(start)))
     return false;
   restore(*Checkpoints(machine_.files, file("ckpt")).newest(), {});
-  return root_says(
-      is_root() && is_over() && !unrecorded_ &&
-      recorded_step(machine_.files, config_.out, attempted_) &&
-      (config_.train.export_as == "none" || is_exported(machine_.files, export_of_end())));
+  const auto last = recorded_step(machine_.files, config_.out, attempted_);
+  // One that ended badly has exported the best checkpoint, or nothing.
+  const bool exports =
+      config_.train.export_as != "none" && (has_best_checkpoint() || !(last && bad_end(*last)));
+  return root_says(is_root() && is_over() && !unrecorded_ && last &&
+                   (!exports || is_exported(machine_.files, export_of_end())));
 }
 
 // By manifest and configuration.
@@ -226,7 +285,8 @@ TrainResult Trainer::finished_result(const Log& log) {
   if (const auto last = recorded_step(machine_.files, config_.out, attempted_)) {
     result.train_loss = last->loss;
     result.val_loss = last->val_loss;
-    loss = fmt::format(", loss {:.4f}", last->loss);
+    loss = fmt::format(", loss {:.4f}", unsigned_nan(last->loss));
+    fail_bad_end(last, log);
   }
   if (!is_root()) return result;  // whose logs are of the ranks' work
   log.info("the run is finished: step {} of {}{} ({})", attempted_, config_.train.steps, loss,

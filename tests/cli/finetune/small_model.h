@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,10 @@ inline ModelSpec small_spec(ModelKind kind = ModelKind::llama) {
   return resolved(spec);
 }
 
-// Random weights, F32.
+// Random weights, F32, as `edit` leaves them.
+using EditWeights = std::function<void(const std::string& parameter, std::vector<float>& values)>;
 inline std::string put_model(const ScratchFolder& folder, const ModelSpec& spec,
-                             const std::string& name = "model") {
+                             const std::string& name = "model", const EditWeights& edit = {}) {
   folder.put(name + "/config.json", hf_config_text(spec));
   std::vector<std::vector<float>> values;
   std::vector<TensorSource> tensors;
@@ -40,6 +42,7 @@ inline std::string put_model(const ScratchFolder& folder, const ModelSpec& spec,
   size_t i = 0;
   for (const ParameterSpec& p : model_parameters(spec)) {
     for (float& value : values[i]) value *= p.init == Init::normal ? 8.0f : 1.0f;
+    if (edit) edit(p.name, values[i]);
     tensors.push_back(span_source(tensor_decl(p.name, Dtype::f32, p.shape),
                                   std::as_bytes(std::span(values[i++]))));
   }

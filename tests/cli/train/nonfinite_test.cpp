@@ -5,12 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "backends/cpu/backend.h"
-#include "cli/train/tiny_run.h"
+#include "cli/train/trainer_run.h"
 #include "formats/bits.h"
-#include "train/run_setup.h"
-#include "train/trainer.h"
-#include "train/weights.h"
 #include "unit/base/error_of.h"
 
 namespace octet {
@@ -18,33 +14,9 @@ namespace {
 
 using test::ScratchFolder;
 using test::tiny_config;
+using test::TinyRun;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-struct TinyRun {
-  explicit TinyRun(const RunConfig& config)
-      : backend(cpu::make_backend(2, cpu::detect_isa())),
-        data(open_run_data(posix_files(), config, {.vocab = config.model.vocab})),
-        trainer(config, data, {posix_files(), *backend.device, *backend.catalogue}) {}
-
-  // Overwrites one weight's value everywhere.
-  void fill(const std::string& parameter, float value) {
-    const Layout& layout = trainer.engine().layout();
-    const auto n = static_cast<size_t>(layout.slots.at(parameter).type.n_elems());
-    write_master(trainer.engine().arenas(), layout, parameter, std::vector<float>(n, value));
-  }
-  void set_one(const std::string& parameter, size_t index, float value) {
-    const Layout& layout = trainer.engine().layout();
-    const auto n = static_cast<size_t>(layout.slots.at(parameter).type.n_elems());
-    std::vector<float> values(n, 0.01F);
-    values.at(index) = value;
-    write_master(trainer.engine().arenas(), layout, parameter, values);
-  }
-
-  cpu::Backend backend;
-  Dataset data;
-  Trainer trainer;
-};
 
 class Recipes : public testing::TestWithParam<std::string> {};
 

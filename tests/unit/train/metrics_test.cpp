@@ -98,6 +98,13 @@ TEST(Metrics, loss_is_found_without_parsing) {
   }
   const std::string line = metrics_json(report(3));
   for (size_t n = 0; n < line.size(); ++n) EXPECT_FALSE(quick_loss(line.substr(0, n)).has_value());
+  for (const int64_t labels : {0, 10}) {
+    StepReport report = parse_metrics(line).value();
+    report.labels = labels;
+    const std::string counted = metrics_json(report);
+    EXPECT_EQ(parse_metrics(counted)->has_labels(), labels > 0);
+    EXPECT_EQ(quick_loss(counted)->has_labels, labels > 0);
+  }
   for (const char* other : {R"({"loss":1,"step":3})", R"({"step":3})", R"({"step":3.5,"loss":1})",
                             R"({"step":3,"loss_bits":"3fc0000"})", R"({"step":x,"loss_bits":""})"})
     EXPECT_FALSE(quick_loss(other).has_value()) << other;

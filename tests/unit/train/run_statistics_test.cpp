@@ -94,6 +94,24 @@ TEST(RunStatistics, an_interval_is_summed_up_at_its_end) {
   EXPECT_NEAR(summaries[1].grad_norm_median, 0.2, 1e-7);
 }
 
+// Their loss of 0 would make the first real one a spike.
+TEST(RunStatistics, steps_without_labels_have_no_loss) {
+  RunStatistics statistics({.interval = 30}), resumed({.interval = 30});
+  for (int i = 1; i <= 30; ++i) {
+    StepReport r = report(i, i <= 25 ? 0.0f : 5.5f, i <= 25 ? 0.0f : 2.0f);
+    r.labels = i <= 25 ? 0 : 8;
+    EXPECT_FALSE(statistics.add(r).has_value()) << i;
+    resumed.replay({i, r.loss, r.has_labels()});
+  }
+  const IntervalSummary summary = statistics.summary().value();
+  EXPECT_EQ(summary.n_unlabelled, 25);
+  EXPECT_DOUBLE_EQ(summary.loss_mean, 5.5);
+  EXPECT_DOUBLE_EQ(summary.grad_norm_median, 2);
+  EXPECT_DOUBLE_EQ(summary.running_mean, 5.5);
+  StepReport next = report(31, 5.5f, 2);
+  EXPECT_EQ(resumed.add(next).has_value(), statistics.add(next).has_value());
+}
+
 TEST(RunStatistics, an_interval_without_a_finite_value_is_written_as_null) {
   RunStatistics statistics({.interval = 1});
   statistics.add(report(1, kNan, kNan));

@@ -1,4 +1,5 @@
 // The module's C interface: turns exceptions into codes, and keeps the one context of the process.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <span>
@@ -126,10 +127,15 @@ int copy_in(void* to, const void* from, int64_t bytes) {
   return copy(to, from, bytes, cudaMemcpyHostToDevice);
 }
 int copy_parts_in(const OctetCudaPart* parts, int32_t n) {
-  const std::span all(parts, static_cast<size_t>(n));
-  if (fits_one_write(all)) return guarded([&] { launch_write_parts(all, context().stream); });
-  for (const OctetCudaPart& part : all) {
-    if (copy_in(part.to, part.from, part.bytes) != 0) return 1;
+  std::span left(parts, static_cast<size_t>(n));
+  while (!left.empty()) {
+    const size_t n_now = parts_of_one_write(left);
+    const OctetCudaPart& first = left.front();
+    const int failed =
+        n_now == 0 ? copy_in(first.to, first.from, first.bytes)
+                   : guarded([&] { launch_write_parts(left.first(n_now), context().stream); });
+    if (failed != 0) return failed;
+    left = left.subspan(std::max<size_t>(n_now, 1));
   }
   return 0;
 }

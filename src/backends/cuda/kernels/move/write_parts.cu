@@ -7,7 +7,7 @@
 namespace octet::cuda {
 namespace {
 
-constexpr int kParts = 8, kBytes = 3072, kThreads = 256;  // a launch has 4 KB of parameters
+constexpr int kParts = 64, kBytes = 3072, kThreads = 256;  // a launch has 4 KB of parameters
 
 struct Payload {
   uint8_t* to[kParts];
@@ -34,13 +34,12 @@ bool has_code_for_device() {
   return status == cudaSuccess;
 }
 
-bool fits_one_write(std::span<const OctetCudaPart> parts) {
+size_t parts_of_one_write(std::span<const OctetCudaPart> parts) {
   int64_t n_bytes = 0;
-  for (const OctetCudaPart& part : parts) {
-    if (part.bytes > kBytes) return false;
-    n_bytes += part.bytes;
-  }
-  return parts.size() <= kParts && n_bytes <= kBytes;
+  size_t n = 0;
+  while (n < parts.size() && n < kParts && n_bytes + parts[n].bytes <= kBytes)
+    n_bytes += parts[n++].bytes;
+  return n;
 }
 
 void launch_write_parts(std::span<const OctetCudaPart> parts, cudaStream_t stream) {

@@ -13,7 +13,8 @@ namespace octet::cuda {
 // Whether the module was built for the device that is set; every kernel is for the same ones.
 bool has_code_for_device();
 
-bool fits_one_write(std::span<const OctetCudaPart> parts);
+// How many of them, from the first on, one launch writes; 0 where the first is too large.
+size_t parts_of_one_write(std::span<const OctetCudaPart> parts);
 void launch_write_parts(std::span<const OctetCudaPart> parts, cudaStream_t stream);
 
 }  // namespace octet::cuda

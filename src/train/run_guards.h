@@ -1,0 +1,54 @@
+// What a run watches of its steps, so that one that learns nothing does not end like a good one.
+//
+//   not finite   a loss or gradient: max_nonfinite_steps in a row end the run
+//   no gradient  |g| is 0 though the step has labels, or all ranks have the same loss to the bit
+//                though their rows differ: a warning, and max_zero_gradients in a row end the run
+//   no labels    such steps count, and stand in no average: kMostUnlabelled in a row end the run,
+//                and so does a run that has no others
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "config/run_config.h"
+#include "io/manifest.h"
+#include "train/step_report.h"
+
+namespace octet {
+
+class RunGuards {
+ public:
+  static constexpr int64_t kMostUnlabelled = 20;
+
+  explicit RunGuards(const TrainConfig& config) : config_(config) {}
+
+  // The steps of a run in order; `is_last`: no other follows. Throws Error{numerics}, or
+  // Error{bad_data} where there are no labels.
+  void check(const StepReport& report, bool is_last, const Log& log);
+
+  int64_t n_unlabelled() const { return n_unlabelled_; }
+
+  // For a checkpoint's `extra`.
+  void write(KeyValues& extra) const;
+  // What write() left, of a run of `n_steps`; counts of guards that were not there then are 0.
+  // Throws Error{bad_data} naming the key and `where` for others.
+  void read(const KeyValues& extra, int64_t n_steps, const std::string& where);
+
+ private:
+  void check_finite(const StepReport& report);
+  void check_gradient(const StepReport& report, const Log& log);
+  void check_labels(const StepReport& report, bool is_last);
+
+  TrainConfig config_;
+  int64_t n_nonfinite_ = 0, n_no_gradient_ = 0;  // in a row
+  int64_t n_unlabelled_in_a_row_ = 0, n_unlabelled_ = 0;
+};
+
+// Why a run that ends with this step has not come to a good end; nothing where it has: the loss or
+// the evaluation behind it is not finite, or a gradient is not and no finite evaluation stands
+// behind it.
+std::optional<std::string> bad_end(const StepReport& last);
+
+}  // namespace octet
