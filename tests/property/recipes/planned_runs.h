@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/load.h"
+#include "infer/model_spec.h"
 #include "passes/precision/recipe.h"
 #include "train/run_setup.h"
 
