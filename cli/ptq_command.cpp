@@ -24,6 +24,7 @@ constexpr int64_t kLongestRow = 2048, kLongestSearchRow = 512;
 
 struct PtqFlags {
   std::string model, format, method, out, tokenizer, split_on, weights, activations, dequantize;
+  std::string target;
   std::vector<std::string> calib, eval, keep;
   std::vector<int> biases;
   PtqOptions options = {};
@@ -67,6 +68,7 @@ PtqOptions options_of(const PtqFlags& flags) {
   if (!flags.activations.empty()) {
     options.activations = enum_from_name<ActivationScaling>(flags.activations);
   }
+  if (!flags.target.empty()) options.target = enum_from_name<ErrorTarget>(flags.target);
   if (!flags.keep.empty()) options.keep = flags.keep;
   if (!flags.biases.empty()) options.exponent_bias = flags.biases.front();
   return checked(options);
@@ -260,6 +262,11 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
   ptq->add_option("--activations", f.activations,
                   "what a scale of an input covers; token: made as it comes")
       ->check(CLI::IsMember({"none", "tensor", "token"}));
+  ptq->add_option("--target", f.target,
+                  "algorithm1: the layer's output that the error is taken against: of the "
+                  "unquantized model (default), or of its own weights on the inputs that the "
+                  "quantized model gives it")
+      ->check(CLI::IsMember(names(ErrorTarget{})));
   ptq->add_option("--percentile", f.options.percentile, "of magnitudes that are not clipped");
   ptq->add_flag("--residual", f.options.residual, "quantize the operands of residual sums too");
   ptq->add_option("--bias", f.biases,

@@ -23,7 +23,9 @@ class Calibration {
  public:
   Calibration(CalibrateInputs inputs, const PtqOptions& options, Backend& backend)
       : inputs_(std::move(inputs)),
+        options_(options),
         quantizer_(options, backend),
+        exact_walk_(inputs_.graph, inputs_.rows, backend, inputs_.read),
         walk_(inputs_.graph, std::move(inputs_.rows), backend,
               [this](const std::string& name) { return parameter(name); }) {}
 
@@ -46,9 +48,9 @@ class Calibration {
     return changed == changed_.end() ? inputs_.read(name) : changed->second;
   }
 
-  std::vector<std::span<float>> batches(ValueId value) {
+  static std::vector<std::span<float>> batches(ModelWalk& walk, ValueId value) {
     std::vector<std::span<float>> result;
-    for (size_t i = 0; i < walk_.n_batches(); ++i) result.push_back(walk_.value(value, i));
+    for (size_t i = 0; i < walk.n_batches(); ++i) result.push_back(walk.value(value, i));
     return result;
   }
 
@@ -56,7 +58,7 @@ class Calibration {
     if (hooks.store.load) {
       if (auto stored = hooks.store.load(i)) {
         if (!stored->divisor.empty()) {
-          divide_inputs(batches(site.reads.front()), stored->divisor);
+          divide_inputs(batches(walk_, site.reads.front()), stored->divisor);
         }
         return std::move(*stored);
       }
@@ -68,8 +70,13 @@ class Calibration {
   }
 
   SiteInputs inputs_of(const PtqSite& site) {
-    SiteInputs inputs{.site = site, .x = batches(site.reads.front())};
-    if (site.reads.size() > 1) inputs.b = batches(site.reads[1]);
+    SiteInputs inputs{.site = site, .x = batches(walk_, site.reads.front())};
+    if (site.reads.size() > 1) inputs.b = batches(walk_, site.reads[1]);
+    inputs.exact_x = inputs.x;
+    if (options_.target == ErrorTarget::unquantized && !site.linears.empty()) {
+      exact_walk_.run_to(site.first, site.reads, {});
+      inputs.exact_x = batches(exact_walk_, site.reads.front());
+    }
     inputs.n_cols = inputs_.graph.type(site.reads.front()).shape.back();
     for (const PtqLinear& linear : site.linears) {
       std::vector<float> w = parameter(linear.weight);
@@ -107,7 +114,9 @@ class Calibration {
   }
 
   CalibrateInputs inputs_;
+  const PtqOptions& options_;
   SiteQuantizer quantizer_;
+  ModelWalk exact_walk_;  // of the model as it was; runs where its values are asked for
   ModelWalk walk_;
   std::map<std::string, std::vector<float>> changed_;
 };

@@ -39,6 +39,9 @@ void check_granularity(const PtqOptions& o) {
   if (o.activations && o.method == PtqMethod::algorithm1) {
     bad("activations", "none with {}: one scale for the tensor", method);
   }
+  if (o.target && o.method != PtqMethod::algorithm1) {
+    bad("target", "none with {}: algorithm1's alone", method);
+  }
   if (o.activations == ActivationScaling::group) bad("activations", "tensor, token or none");
 }
 
@@ -86,6 +89,7 @@ PtqOptions checked(const PtqOptions& options) {
     bad("residual", "one fixed scale for each input, got {} with {}", enum_name(o.format),
         enum_name(o.method));
   }
+  if (o.method == PtqMethod::algorithm1 && !o.target) o.target = ErrorTarget::unquantized;
   if (o.samples == 0) o.samples = is_gptq ? 128 : 8;
   return o;
 }

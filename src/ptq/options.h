@@ -43,6 +43,18 @@ constexpr int enum_count(PtqMethod) {
   return 6;
 }
 
+// algorithm1: whose output of the layer the error is taken against. unquantized: that of the model
+// before quantization, as the paper has it, so that a layer also makes good what was lost before
+// it; quantized: that of the layer's own weights on the inputs that the quantized model gives it.
+enum class ErrorTarget : uint8_t { unquantized, quantized };
+constexpr std::string_view enum_name(ErrorTarget target) {
+  constexpr std::string_view names[] = {"unquantized", "quantized"};
+  return names[static_cast<int>(target)];
+}
+constexpr int enum_count(ErrorTarget) {
+  return 2;
+}
+
 // What a scale of a weight covers: all of it, an output channel, 128 inputs of one.
 enum class WeightScaling : uint8_t { tensor, channel, group };
 constexpr std::string_view enum_name(WeightScaling scaling) {
@@ -58,6 +70,7 @@ struct PtqOptions {
   PtqMethod method = PtqMethod::max;
   std::optional<WeightScaling> weights = {};          // the method's choice where absent
   std::optional<ActivationScaling> activations = {};  // likewise
+  std::optional<ErrorTarget> target = {};             // likewise: algorithm1's alone
   std::vector<std::string> keep = {"lm_head"};        // patterns of linears that stay wide
   double percentile = 99.99;
   bool residual = false;                  // residual sums are quantized too

@@ -19,17 +19,20 @@ std::string identity_of(const PtqRequest& request) {
   const PtqOptions& o = request.options;
   Xxh64 hash;
   for (const Batch& batch : request.rows) hash.update(std::as_bytes(std::span(batch.tokens)));
-  const Json json = {{"model", request.source.weights},
-                     {"format", std::string(enum_name(o.format))},
-                     {"method", std::string(enum_name(o.method))},
-                     {"weights", std::string(enum_name(*o.weights))},
-                     {"activations", std::string(enum_name(*o.activations))},
-                     {"keep", o.keep},
-                     {"percentile", o.percentile},
-                     {"residual", o.residual},
-                     {"bias", o.exponent_bias.value_or(0)},
-                     {"damping", o.damping},
-                     {"tokens", fmt::format("{:016x}", hash.digest())}};
+  Json json = {{"model", request.source.weights},
+               {"format", std::string(enum_name(o.format))},
+               {"method", std::string(enum_name(o.method))},
+               {"weights", std::string(enum_name(*o.weights))},
+               {"activations", std::string(enum_name(*o.activations))},
+               {"keep", o.keep},
+               {"percentile", o.percentile},
+               {"residual", o.residual},
+               {"bias", o.exponent_bias.value_or(0)},
+               {"damping", o.damping},
+               {"tokens", fmt::format("{:016x}", hash.digest())}};
+  const bool searches = o.method == PtqMethod::algorithm1 || o.method == PtqMethod::smoothquant;
+  if (searches) json["searched"] = "all rows";
+  if (o.target) json["target"] = std::string(enum_name(*o.target));
   return json.dump(2) + "\n";
 }
 
@@ -75,13 +78,10 @@ std::vector<Batch> calibration_rows(const TokenStream& stream, int64_t samples, 
     throw Error(ErrorCode::bad_data, "[ptq] --calib: expected at least {} tokens, one row, got {}",
                 seq, stream.n_tokens());
   }
-  // All batches have one size: the graph is made for it.
-  int64_t per_batch = std::min(kBatchRows, n_rows);
-  while (n_rows % per_batch != 0) --per_batch;
   std::vector<Batch> rows;
-  std::vector<uint8_t> flags(static_cast<size_t>(per_batch * seq));
-  for (int64_t first = 0; first < n_rows; first += per_batch) {
-    Batch batch = empty_batch(per_batch, seq);
+  for (int64_t first = 0; first < n_rows; first += kBatchRows) {
+    Batch batch = empty_batch(std::min(kBatchRows, n_rows - first), seq);
+    std::vector<uint8_t> flags(batch.tokens.size());
     stream.read(first * seq, batch.tokens, flags);
     rows.push_back(std::move(batch));
   }

@@ -35,8 +35,8 @@ struct PtqHooks {
 PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backend,
                          const PtqHooks& hooks);
 
-// Rows of `seq` tokens from the beginning of a stream, `samples` of them, in batches. Throws
-// Error{bad_data} where the text is too short.
+// Rows of `seq` tokens from the beginning of a stream, `samples` of them, in batches of one size of
+// which the last may be smaller. Throws Error{bad_data} where the text is too short.
 std::vector<Batch> calibration_rows(const TokenStream& stream, int64_t samples, int64_t seq);
 
 }  // namespace octet

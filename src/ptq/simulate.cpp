@@ -1,6 +1,7 @@
 #include "ptq/simulate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/error.h"
@@ -104,18 +105,20 @@ float encode_decode(Dtype dtype, float x, float scale) {
                       [&]<Dtype D>() { return decode<D>(encode<D>(x * (1.0f / scale))) * scale; });
 }
 
-std::vector<uint8_t> quantized_data(Dtype dtype, float scale, std::span<const float> x,
-                                    ThreadPool& pool) {
-  std::vector<uint8_t> q(x.size());
-  const float inv_scale = 1.0f / scale;
-  visit_format(dtype, [&]<Dtype D>() {
-    in_pieces(std::ssize(x), pool, [&](int64_t first, int64_t n) {
-      for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + n); ++i) {
-        q[i] = static_cast<uint8_t>(encode<D>(x[i] * inv_scale));
-      }
+std::vector<float> difference(std::span<const float> w, const QuantizedWeight& weight,
+                              ThreadPool& pool) {
+  CHECK(weight.scales.size() == 1);
+  std::vector<float> d(w.size());
+  visit_format(weight.dtype, [&]<Dtype D>() {
+    std::array<float, 256> values;  // by code
+    for (uint32_t code = 0; code < values.size(); ++code)
+      values[code] = decode<D>(code) * weight.scales.front();
+    in_pieces(std::ssize(w), pool, [&](int64_t first, int64_t n) {
+      for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + n); ++i)
+        d[i] = w[i] - values[weight.data[i]];
     });
   });
-  return q;
+  return d;
 }
 
 std::vector<float> simulated(const ActivationQuantizer& how, std::span<const float> x, int64_t cols,
@@ -126,9 +129,12 @@ std::vector<float> simulated(const ActivationQuantizer& how, std::span<const flo
   quantizer.amax_target = static_cast<float>(how.target);
   if (how.group == 0 || how.scale) {
     const float scale = how.scale ? *how.scale : scale_from_amax(quantizer, amax(x).value);
-    const std::vector<uint8_t> q = quantized_data(how.dtype, scale, x, pool);
+    const float inv_scale = 1.0f / scale;
     visit_format(how.dtype, [&]<Dtype D>() {
-      for (size_t i = 0; i < q.size(); ++i) y[i] = decode<D>(q[i]) * scale;
+      in_pieces(std::ssize(x), pool, [&](int64_t first, int64_t n) {
+        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + n); ++i)
+          y[i] = decode<D>(encode<D>(x[i] * inv_scale)) * scale;
+      });
     });
     return y;
   }
@@ -170,6 +176,18 @@ void add_clipping(Dtype dtype, float scale, std::span<const float> x, Quantizati
   const float limit = max_finite(dtype) * scale;
   const auto n = std::ranges::count_if(x, [&](float value) { return std::abs(value) > limit; });
   error.clipped = static_cast<double>(n) / static_cast<double>(std::max<size_t>(x.size(), 1));
+}
+
+void ErrorSum::add(const QuantizationError& error, int64_t n_elems) {
+  const auto n = static_cast<double>(n_elems);
+  sum_.mse += error.mse * n, sum_.signal += error.signal * n;
+  sum_.clipped += error.clipped * n, sum_.flushed += error.flushed * n;
+  n_elems_ += n;
+}
+
+QuantizationError ErrorSum::mean() const {
+  const double n = std::max(n_elems_, 1.0);
+  return {sum_.mse / n, sum_.signal / n, sum_.clipped / n, sum_.flushed / n};
 }
 
 }  // namespace octet

@@ -53,12 +53,23 @@ float encode_decode(Dtype dtype, float x, float scale);
 // Rows of `cols` elements, as fake_quantize_inputs has them.
 std::vector<float> simulated(const ActivationQuantizer& quantizer, std::span<const float> x,
                              int64_t cols, ThreadPool& pool);
-// By a scale: the data, and what they decode to.
-std::vector<uint8_t> quantized_data(Dtype dtype, float scale, std::span<const float> x,
-                                    ThreadPool& pool);
+// w - dequantized(weight), of a weight with one scale.
+std::vector<float> difference(std::span<const float> w, const QuantizedWeight& weight,
+                              ThreadPool& pool);
 
 // `limit`: the largest magnitude that is not clipped, for each element of x.
 QuantizationError error_of(std::span<const float> x, std::span<const float> y);
 void add_clipping(Dtype dtype, float scale, std::span<const float> x, QuantizationError& error);
+
+// Of batches together, each as long as it is.
+class ErrorSum {
+ public:
+  void add(const QuantizationError& error, int64_t n_elems);
+  QuantizationError mean() const;
+
+ private:
+  QuantizationError sum_ = {};
+  double n_elems_ = 0;
+};
 
 }  // namespace octet

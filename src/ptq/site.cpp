@@ -31,10 +31,16 @@ float percentile_of(std::span<const std::span<float>> batches, double percent) {
   return magnitudes[static_cast<size_t>(at)];
 }
 
-// The first batch's rows: what searches measure with.
-LinearShape sample_shape(const SiteInputs& inputs, size_t at) {
+LinearShape linear_shape(const SiteInputs& inputs, size_t at) {
   const PtqLinear& linear = inputs.site.linears[at];
   return {inputs.rows_of_batch(), linear.n_in, linear.n_out};
+}
+
+QuantizationError error_of_input(const std::optional<ActivationQuantizer>& quantizer,
+                                 std::span<const float> x, std::span<const float> q_x) {
+  QuantizationError error = error_of(x, q_x);
+  if (quantizer && quantizer->scale) add_clipping(quantizer->dtype, *quantizer->scale, x, error);
+  return error;
 }
 
 bool is_power_format(PtqFormat format) {
@@ -106,31 +112,26 @@ std::optional<ActivationQuantizer> SiteQuantizer::input_quantizer(
 void SiteQuantizer::search_exponents(const SiteInputs& inputs, size_t at,
                                      QuantizedLinear& result) const {
   ThreadPool& pool = *backend_.pool;
-  const Dtype dtype = element_dtype(options_.format);
   const PtqLinear& linear = result.linear;
   const MatrixShape shape{linear.n_out, linear.n_in};
-  const std::span<const float> x = inputs.x.front(), w = inputs.weights[at];
-  OutputError error(sample_shape(inputs, at), dtype, backend_);
-  error.set_exact(x, w);
-  constexpr int kChoices = kMostExponent - kLeastExponent + 1;
-  WeightQuantizer quantizer = weight_quantizer(shape);
-  std::vector<QuantizedWeight> weights;
-  for (int i = 0; i < kChoices; ++i) {
-    quantizer.scale = power_of_two(-(kLeastExponent + i));
-    weights.push_back(quantize_weight(quantizer, shape, w, pool));
-  }
+  const std::span<const float> w = inputs.weights[at];
+  PairErrors errors(linear_shape(inputs, at), w, backend_);
+  WeightQuantizer of_w = weight_quantizer(shape);
   double least = INFINITY;
   for (int ea = kLeastExponent; ea <= kMostExponent; ++ea) {
-    const float scale = power_of_two(-ea);
-    const std::vector<uint8_t> q_x = quantized_data(dtype, scale, x, pool);
-    error.set_x(std::as_bytes(std::span(q_x)));
-    for (const QuantizedWeight& weight : weights) {
-      error.set_w(std::as_bytes(std::span(weight.data)));
-      const double sum = error.measure(scale * weight.scales.front());
+    ActivationQuantizer of_x = *result.input;
+    of_x.scale = power_of_two(-ea);
+    errors.clear();
+    for (size_t i = 0; i < inputs.x.size(); ++i)
+      errors.add(inputs.exact_x[i], simulated(of_x, inputs.x[i], inputs.n_cols, pool));
+    for (int ew = kLeastExponent; ew <= kMostExponent; ++ew) {
+      of_w.scale = power_of_two(-ew);
+      QuantizedWeight weight = quantize_weight(of_w, shape, w, pool);
+      const double sum = errors.error(difference(w, weight, pool));
       if (!(sum < least)) continue;
       least = sum;
-      result.weight = weight;
-      result.input->scale = scale;
+      result.weight = std::move(weight);
+      result.input = of_x;
     }
   }
   if (!(least < INFINITY)) {
@@ -139,9 +140,7 @@ void SiteQuantizer::search_exponents(const SiteInputs& inputs, size_t at,
 }
 
 void SiteQuantizer::report(const SiteInputs& inputs, size_t at, QuantizedLinear& result) const {
-  ThreadPool& pool = *backend_.pool;
   const std::vector<float>& w = inputs.weights[at];
-  const std::span<const float> x = inputs.x.front();
   const std::vector<float> q_w = dequantized(result.weight);
   SiteReport& report = result.report;
   report.name = result.linear.name;
@@ -152,18 +151,18 @@ void SiteQuantizer::report(const SiteInputs& inputs, size_t at, QuantizedLinear&
   if (result.weight.scales.size() == 1) {
     add_clipping(result.weight.dtype, result.weight.scales.front(), w, report.weight);
   }
-  std::vector<float> q_x(x.begin(), x.end());
-  if (result.input) q_x = simulated(*result.input, x, inputs.n_cols, pool);
-  report.input = error_of(x, q_x);
-  if (result.input && result.input->scale) {
-    report.input_scale = static_cast<double>(*result.input->scale);
-    add_clipping(result.input->dtype, *result.input->scale, x, report.input);
+  OutputError error(linear_shape(inputs, at), w, q_w, backend_);
+  ErrorSum input;
+  for (const auto& x : inputs.x) {
+    std::vector<float> q_x(x.begin(), x.end());
+    if (result.input) q_x = simulated(*result.input, x, inputs.n_cols, *backend_.pool);
+    error.add(x, q_x);
+    input.add(error_of_input(result.input, x, q_x), std::ssize(x));
   }
-  OutputError error(sample_shape(inputs, at), Dtype::f32, backend_);
-  error.set_exact(x, w);
-  error.set_x(std::as_bytes(std::span(q_x)));
-  error.set_w(std::as_bytes(std::span(q_w)));
-  report.output_snr_db = decibels(error.signal(), error.measure());
+  report.input = input.mean();
+  if (result.input && result.input->scale)
+    report.input_scale = static_cast<double>(*result.input->scale);
+  report.output_snr_db = decibels(error.signal(), error.error());
 }
 
 QuantizedLinear SiteQuantizer::quantize_linear(const SiteInputs& inputs, size_t at,
@@ -176,10 +175,9 @@ QuantizedLinear SiteQuantizer::quantize_linear(const SiteInputs& inputs, size_t 
     result.input = ActivationQuantizer{.dtype = element_dtype(options_.format)};
     search_exponents(inputs, at, result);
   } else if (options_.method == PtqMethod::gptq) {
-    const int64_t rows = inputs.rows_of_batch() * std::ssize(inputs.x);
     const GptqOptions how{.damping = options_.damping};
     result.input = input_quantizer(inputs.x);
-    result.weight = gptq(weight_quantizer(shape), {shape, w}, {gram, rows}, how, pool);
+    result.weight = gptq(weight_quantizer(shape), {shape, w}, {gram, inputs.n_rows()}, how, pool);
   } else {
     result.input = input_quantizer(inputs.x);
     result.weight = quantize_weight(weight_quantizer(shape), shape, w, pool);
@@ -194,10 +192,13 @@ SiteResult SiteQuantizer::quantize_sum(const SiteInputs& inputs) const {
     const auto quantizer = input_quantizer(*batches);
     if (!quantizer || !quantizer->scale) continue;
     const std::string name = residual_name(inputs.site.layer, inputs.site.sum, letter);
-    const std::span<const float> x = batches->front();
     SiteReport report{.name = name, .input_scale = static_cast<double>(*quantizer->scale)};
-    report.input = error_of(x, simulated(*quantizer, x, std::ssize(x), *backend_.pool));
-    add_clipping(quantizer->dtype, *quantizer->scale, x, report.input);
+    ErrorSum error;
+    for (const auto& x : *batches) {
+      const std::vector<float> q_x = simulated(*quantizer, x, inputs.n_cols, *backend_.pool);
+      error.add(error_of_input(quantizer, x, q_x), std::ssize(x));
+    }
+    report.input = error.mean();
     result.residuals.emplace(name, *quantizer);
     result.sums.push_back(report);
   }
@@ -228,6 +229,12 @@ SiteResult SiteQuantizer::quantize(SiteInputs& inputs) const {
     result.linears.back().report.alpha = alpha;
   }
   return result;
+}
+
+int64_t SiteInputs::n_rows() const {
+  int64_t n = 0;
+  for (const auto& batch : x) n += std::ssize(batch) / n_cols;
+  return n;
 }
 
 void divide_inputs(std::span<const std::span<float>> batches, std::span<const float> divisor) {

@@ -9,13 +9,16 @@ namespace octet {
 struct SiteInputs {
   const PtqSite& site;
   std::vector<std::span<float>> x = {};          // a span a batch; for sums operand a
+  std::vector<std::span<float>> exact_x = {};    // the same of what the error is taken against
   std::vector<std::span<float>> b = {};          // sums: operand b
   std::vector<std::vector<float>> weights = {};  // [out, in], by linear
   std::vector<float> norm_weight = {}, norm_bias = {};
   std::function<void(std::span<float>)> round_norm = {};  // to what its file will hold
   int64_t n_cols = 0;
 
+  // Of the largest batch, which is the first.
   int64_t rows_of_batch() const { return std::ssize(x.front()) / n_cols; }
+  int64_t n_rows() const;
 };
 
 // Each row of each batch, by channel.

@@ -63,19 +63,19 @@ double SiteQuantizer::smoothed_error(const SiteInputs& inputs,
   for (const auto& x : inputs.x) batches.push_back(divided(x, divisor));
   for (auto& x : batches) spans.emplace_back(x);
   const auto input = input_quantizer(spans);
-  const std::vector<float>& x = batches.front();
-  const std::vector<float> q_x = input ? simulated(*input, x, inputs.n_cols, pool) : x;
+  if (input) {
+    for (auto& x : batches) x = simulated(*input, x, inputs.n_cols, pool);
+  }
   double total = 0;
   for (size_t i = 0; i < inputs.weights.size(); ++i) {
     const std::vector<float> w = multiplied(inputs.weights[i], divisor);
     const MatrixShape shape{inputs.site.linears[i].n_out, inputs.n_cols};
     const std::vector<float> q_w =
         dequantized(quantize_weight(weight_quantizer(shape), shape, w, pool));
-    OutputError error({inputs.rows_of_batch(), shape.cols, shape.rows}, Dtype::f32, backend_);
-    error.set_exact(inputs.x.front(), inputs.weights[i]);
-    error.set_x(std::as_bytes(std::span(q_x)));
-    error.set_w(std::as_bytes(std::span(q_w)));
-    total += error.measure() / std::max(error.signal(), 1e-300);
+    OutputError error({inputs.rows_of_batch(), shape.cols, shape.rows}, inputs.weights[i], q_w,
+                      backend_);
+    for (size_t b = 0; b < batches.size(); ++b) error.add(inputs.x[b], batches[b]);
+    total += error.error() / std::max(error.signal(), 1e-300);
   }
   return total;
 }

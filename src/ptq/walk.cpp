@@ -118,6 +118,9 @@ void ModelWalk::feed_inputs() {
     auto& batches = values_[input.value];
     for (const Batch& batch : rows_) {
       std::vector<int32_t> words = batch.tokens;
+      // A batch that is smaller repeats its rows: what is measured of a whole tensor stays.
+      CHECK(batch.seq == rows_.front().seq && batch.batch <= rows_.front().batch);
+      for (size_t i = 0; words.size() < rows_.front().tokens.size(); ++i) words.push_back(words[i]);
       if (input.name != "tokens") {
         CHECK(input.name == "positions");
         for (size_t i = 0; i < words.size(); ++i) {
@@ -168,7 +171,9 @@ void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
 
 std::span<float> ModelWalk::value(ValueId id, size_t batch) {
   auto& bytes = values_.at(id)[batch];
-  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+  const auto all = static_cast<int64_t>(bytes.size() / sizeof(float));
+  const int64_t n = all / rows_.front().batch * rows_[batch].batch;
+  return {reinterpret_cast<float*>(bytes.data()), static_cast<size_t>(n)};
 }
 
 }  // namespace octet

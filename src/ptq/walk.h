@@ -21,14 +21,15 @@ class ModelWalk {
   // Parameters as f32, by name, as the model has them by now.
   using ReadParameter = std::function<std::vector<float>(const std::string& name)>;
 
-  // `graph`: typed, all in f32, of batches of this size. `rows`: several batches.
+  // `graph`: typed, all in f32, of batches of the size of the first. `rows`: several batches, each
+  // of this size or smaller.
   ModelWalk(const Graph& graph, std::vector<Batch> rows, Backend& backend, ReadParameter read);
 
   // Runs on to before `node`, the nodes on the way with their inputs quantized as `inputs` says of
   // them. Keeps `wanted` and what any node from there on reads.
   void run_to(NodeId node, std::span<const ValueId> wanted, const FakeQuantizeInputs& inputs);
 
-  // A value that was wanted, of one batch; to be changed, too.
+  // A value that was wanted, of the rows of one batch; to be changed, too.
   std::span<float> value(ValueId id, size_t batch);
   size_t n_batches() const { return rows_.size(); }
 

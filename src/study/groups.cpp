@@ -114,7 +114,9 @@ Study study_activations(const ModelSpec& spec, const std::vector<Batch>& rows,
     if (!is_norm(node)) continue;
     const ValueId x = node.in(RmsNorm::x);
     walk.run_to(static_cast<NodeId>(n), {&x, 1}, {});
-    const std::span<const float> values = walk.value(x, 0);
+    std::vector<float> values;
+    for (size_t batch = 0; batch < walk.n_batches(); ++batch)
+      values.insert(values.end(), walk.value(x, batch).begin(), walk.value(x, batch).end());
     const int64_t cols = graph.type(x).shape.back();
     const MatrixShape shape{std::ssize(values) / cols, cols};
     for (Series& series : figure.series) {

@@ -49,6 +49,12 @@ bool has_one_scale(const NodeView& view) {
   });
 }
 
+// A moment in FP16 with a scale, which is widened before and stored behind.
+bool has_scaled_moment(const NodeView& view) {
+  return view.node.op == OpCode::adamw_step && view.has(octet::AdamwStep::v_meta) &&
+         view.in(octet::AdamwStep::v).dtype == Dtype::fp16;
+}
+
 int64_t reference_scratch(const NodeView& view) {
   int64_t n = 0;
   for (size_t i = 0; i < view.node.operands.size(); ++i)
@@ -103,6 +109,7 @@ std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node&
   const NodeView view{graph, node};
   if (has_block_scales(node)) return std::nullopt;  // GEMMs read what is dequantized before
   if (isa_ != Isa::scalar && has_one_scale(view)) return std::nullopt;  // likewise
+  if (has_scaled_moment(view)) return std::nullopt;
   const RowSumsScope scope(rows_);
   auto key = choice_key(view);
   if (const auto known = choices_.find(key); known != choices_.end()) return known->second;

@@ -10,7 +10,9 @@
 //              master itself, w its nearest. Absent: w is the master (stochastic_w: bf16, rounded
 //              so)
 //   m_meta,    u32[ceil(n / group)], metadata of m and v, there exactly where they are 8-bit codes
-//   v_meta     (math/moment.h); w takes the new m and v before they are quantized
+//   v_meta     (math/moment.h); w takes the new m and v before they are quantized. Of v in FP16
+//              f32[], the scale s that stays: v is read as v s and stored as store_scaled does with
+//              keeps_positive, stochastic_v set, the op's stream the store's; without next_v_meta
 //   attempt    u32[], the attempted step, which keys the random words; there where any is drawn
 // Results: the next values of those that are there, then amax and flag of w, if asked.
 #include "base/integer.h"
@@ -36,10 +38,23 @@ struct MomentOperand {
   size_t at, meta;
 };
 
+constexpr TensorType kOneF32{.dtype = Dtype::f32, .shape = {}};
+
+bool has_scaled_v(Types in) {
+  return in[S::v].dtype == Dtype::fp16 && !absent(in, S::v_meta);
+}
+
+void need_scaled_v(const AdamwAttrs& a, Types in) {
+  if (in[S::v_meta] != kOneF32 || !a.stochastic_v || a.stochastic_m || a.stochastic_w) {
+    fail(kAdamw, "the scale of an fp16 v must be f32[], and v alone be rounded stochastically");
+  }
+}
+
 void need_moment(const AdamwAttrs& a, Types in, const MomentOperand& moment) {
   const TensorType& type = in[moment.at];
   need_float(kAdamw, moment.name, type, in[S::w].shape);
   if (!is_quantized(type.dtype)) {
+    if (moment.at == S::v && has_scaled_v(in)) return need_scaled_v(a, in);
     if (!absent(in, moment.meta))
       fail(kAdamw, "{} of {} has no metadata", moment.name, to_string(type));
     return;
@@ -102,7 +117,8 @@ Results infer_adamw_step(const Attrs& attrs, Types in) {
       {S::next_w, S::w},           {S::next_m, S::m},           {S::next_v, S::v},
       {S::next_master, S::master}, {S::next_m_meta, S::m_meta}, {S::next_v_meta, S::v_meta}};
   for (const auto& [result, operand] : kNext) {
-    if (!absent(in, operand)) results[result] = in[operand];
+    const bool stays = result == S::next_v_meta && has_scaled_v(in);
+    if (!absent(in, operand) && !stays) results[result] = in[operand];
   }
   return with_amax_results(OpCode::adamw_step, attrs, std::move(results));
 }
@@ -128,7 +144,27 @@ Values decompose_global_norm(Builder& b, const Node& node) {
   return {norm, grad_scale, found};
 }
 
+// v wide, and stored behind.
+Values decompose_scaled_v(Builder& b, const Node& node) {
+  AdamwAttrs attrs = std::get<AdamwAttrs>(node.attrs);
+  const StoreScaledAttrs store{
+      .keeps_positive = true, .stream = attrs.stream, .seed = attrs.seed, .first = attrs.first};
+  attrs.stochastic_v = false;
+  Values operands = node.operands;
+  const Dtype f32 = Dtype::f32;
+  operands[S::v] =
+      b.emit_typed(OpCode::rescale, NoAttrs{}, {operands[S::v], operands[S::v_meta]}, {&f32, 1})[0];
+  operands[S::v_meta] = operands[S::attempt] = kNoValue;
+  Values results = b.emit(OpCode::adamw_step, attrs, operands);
+  results.resize(node.results.size(), kNoValue);
+  results[S::next_v] = b.emit1(OpCode::store_scaled, store,
+                               {results[S::next_v], node.in(S::v_meta), node.in(S::attempt)});
+  return results;
+}
+
 Values decompose_adamw_step(Builder& b, const Node& node) {
+  const bool has_v_meta = node.in(S::v_meta) != kNoValue;
+  if (has_v_meta && b.type(node.in(S::v)).dtype == Dtype::fp16) return decompose_scaled_v(b, node);
   if (emits_amax(node.attrs)) {
     Values results = b.emit(OpCode::adamw_step, with_amax(node.attrs, false), node.operands);
     const Values amax = b.emit(OpCode::amax, NoAttrs{}, {results[0]});

@@ -19,6 +19,7 @@ const std::array kRules = {
     FuseRule{"known_statistics", match_known_statistics},
     FuseRule{"gemm_accumulate", match_gemm_accumulate},
     FuseRule{"norm_grad_accumulate", match_norm_grad_accumulate},
+    FuseRule{"stored_moment", match_stored_moment},
 };
 
 // The terms of a sum, the second first: which is looked at, and the other.

@@ -81,6 +81,9 @@ std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
 // fuse_amax_quantize.cpp; runs behind fuse_amax
 std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
                                          std::vector<std::string>& near_misses);
+// fuse_moments.cpp
+std::optional<Match> match_stored_moment(const Matcher& m, const Node& node,
+                                         std::vector<std::string>& near_misses);
 // fuse_rules.cpp
 std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int64_t most_rows);
 // Of products of E4M3 codes with a constant scale; stores_codes as in FuseOptions.

@@ -20,6 +20,20 @@ bool is_product(const Graph& graph, ValueId id) {
   return n != kNoNode && graph.nodes[static_cast<size_t>(n)].op == OpCode::gemm;
 }
 
+// Kept from the forward pass, 8-bit data of a weight would take one byte an element in each layer;
+// the weight itself is there anyway.
+bool quantizes_weight(const Graph& graph, const Node& node) {
+  if (node.op != OpCode::quantize && node.op != OpCode::quantize_groups) return false;
+  ValueId x = node.in(Quantize::x);
+  const NodeId producer = graph.values[static_cast<size_t>(x)].producer;
+  if (producer != kNoNode) {  // a frozen weight may be kept in eight bits of another format
+    const Node& made = graph.nodes[static_cast<size_t>(producer)];
+    if (made.op != OpCode::dequantize) return false;
+    x = made.in(Dequantize::q);
+  }
+  return graph.input_of(x) != nullptr;
+}
+
 bool is_cheap(const Graph& graph, const Node& node, ValueId result) {
   switch (node.op) {
     case OpCode::rms_norm:
@@ -61,6 +75,12 @@ class Recomputer {
   bool is_full(int layer) const {
     return options_.what == Recompute::full && (options_.n_layers < 0 || layer < options_.n_layers);
   }
+  bool repeats(const Node& node, ValueId result, const Tag& reader) const {
+    if (node.tag.role != Role::forward || node.tag.layer < 0) return false;
+    if (is_full(reader.layer)) return node.tag.layer == reader.layer;
+    if (quantizes_weight(rewriter_.from(), node)) return true;
+    return options_.what != Recompute::none && is_cheap(rewriter_.from(), node, result);
+  }
   // The value for a backward reader: repeated if it is a cheap forward result, else as it is.
   ValueId again(ValueId old_id, const Tag& reader) {
     if (old_id == kNoValue) return kNoValue;
@@ -68,10 +88,7 @@ class Recomputer {
     const NodeId producer = from.values[static_cast<size_t>(old_id)].producer;
     if (producer == kNoNode) return rewriter_.map(old_id);
     const Node& node = from.nodes[static_cast<size_t>(producer)];
-    const bool repeat =
-        node.tag.role == Role::forward && node.tag.layer >= 0 &&
-        (is_full(reader.layer) ? node.tag.layer == reader.layer : is_cheap(from, node, old_id));
-    if (!repeat) return rewriter_.map(old_id);
+    if (!repeats(node, old_id, reader)) return rewriter_.map(old_id);
     if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
     std::vector<ValueId> operands;
     for (const ValueId id : node.operands) operands.push_back(again(id, reader));
@@ -92,7 +109,7 @@ class Recomputer {
 }  // namespace
 
 Graph recompute(const Graph& graph, const RecomputeOptions& options) {
-  return options.what == Recompute::none ? graph : Recomputer(graph, options).run();
+  return Recomputer(graph, options).run();
 }
 
 }  // namespace octet

@@ -1,6 +1,8 @@
 // Computes again in the backward pass what need not be kept.
 //
-// cheap: where a backward node of a layer reads a forward result of an op that is cheap (norms,
+// none:  8-bit data of weights alone, which are quantized again from the weights.
+// cheap: also where a backward node of a layer reads a forward result of an op that is cheap
+// (norms,
 //   gated activations, GELU, quantizers with a given scale), the op is repeated right before the
 //   first such node, from operands that are kept anyway or are repeated themselves. Statistics
 //   (1/rms, log-sum-exp) and scales are kept: they are small.

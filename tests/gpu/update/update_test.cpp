@@ -18,12 +18,14 @@ const Storage kWeights[] = {{Dtype::f32, {}, false},
                             {Dtype::bf16, Dtype::f32, false}};
 constexpr Dtype kMoments[][2] = {{Dtype::f32, Dtype::f32},   {Dtype::bf16, Dtype::bf16},
                                  {Dtype::e4m3, Dtype::e4m3}, {Dtype::e5m2, Dtype::e4m3},
-                                 {Dtype::hif8, Dtype::hif8}, {Dtype::de8s, Dtype::de8u}};
+                                 {Dtype::hif8, Dtype::hif8}, {Dtype::de8s, Dtype::de8u},
+                                 {Dtype::e4m3, Dtype::f32},  {Dtype::e5m2, Dtype::fp16}};
 
 std::vector<AdamwSetup> setups(PowerMath math, bool expand) {
   std::vector<AdamwSetup> all;
   for (const auto& [m, v] : kMoments) {
     for (const Storage& w : kWeights) {
+      if (v == Dtype::fp16 && w.stochastic) continue;  // not of both
       for (const int64_t n : {1, 1000, 1500, 4096}) {
         AdamwSetup s{.name = {}, .grad = n == 1000 ? Dtype::f32 : Dtype::bf16};
         s.weight = w.weight, s.master = w.master, s.m = m, s.v = v, s.n = n;

@@ -41,7 +41,8 @@ struct AdamwScalars {
 class AdamwRun {
  public:
   AdamwRun(const AdamwSetup& setup, Backend& backend) : setup_(setup) {
-    const Graph graph = build();
+    Graph graph = build(false);
+    if (!backend.catalogue->choose(graph, graph.nodes.back())) graph = build(true);
     Layout layout;
     layout.add_inputs(graph);
     plan_ = std::make_unique<Plan>(make_plan(graph, layout, *backend.catalogue));
@@ -71,6 +72,7 @@ class AdamwRun {
     bound_->write_input("grad_scale", &s.grad_scale, 4);
     bound_->write_input("found", &s.found, 1);
     bound_->write_input("attempt", &s.attempt, 4);
+    if (has_scaled_v()) bound_->write_input("v_scale", &kScaleOfV, 4);
     bound_->run();
   }
 
@@ -168,6 +170,8 @@ class AdamwRun {
     if (setup_.weight == Dtype::f32) return std::bit_cast<float>(bits);
     return f32_from_bf16(static_cast<uint16_t>(bits));
   }
+  static constexpr float kScaleOfV = 0x1p-36f;
+  bool has_scaled_v() const { return setup_.v == Dtype::fp16; }
   bool gives_amax() const { return setup_.weight != Dtype::fp16; }
   static void put(std::byte* to, size_t i, float x, Dtype dtype) {
     if (dtype == Dtype::f32) {
@@ -179,7 +183,8 @@ class AdamwRun {
     }
   }
 
-  Graph build() const {
+  // apart: a v in FP16 is widened before the step and stored behind.
+  Graph build(bool apart) const {
     Graph graph;
     graph.phase = Phase::typed;
     Builder b(graph);
@@ -195,7 +200,12 @@ class AdamwRun {
     const ValueId w = state("w", setup_.weight, shape);
     const ValueId g = b.input(InputKind::batch, "g", {setup_.grad, shape});
     const ValueId m = state("m", setup_.m, shape), v = state("v", setup_.v, shape);
-    std::vector<ValueId> operands = {w, g, m, v};
+    const ValueId v_scale = has_scaled_v() ? scalar("v_scale", Dtype::f32) : kNoValue;
+    const bool is_apart = apart && has_scaled_v();
+    const Dtype f32 = Dtype::f32;
+    std::vector<ValueId> operands = {
+        w, g, m,
+        is_apart ? b.emit_typed(OpCode::rescale, NoAttrs{}, {v, v_scale}, {&f32, 1})[0] : v};
     for (const char* name : {"lr", "c1", "c2", "grad_scale"}) {
       operands.push_back(scalar(name, Dtype::f32));
     }
@@ -203,11 +213,23 @@ class AdamwRun {
     operands.push_back(setup_.master ? state("master", *setup_.master, shape) : kNoValue);
     const Shape groups{(setup_.n + setup_.attrs.group - 1) / setup_.attrs.group};
     operands.push_back(is_quantized(setup_.m) ? state("m_meta", Dtype::u32, groups) : kNoValue);
-    operands.push_back(is_quantized(setup_.v) ? state("v_meta", Dtype::u32, groups) : kNoValue);
+    operands.push_back(is_quantized(setup_.v) ? state("v_meta", Dtype::u32, groups)
+                       : is_apart             ? kNoValue
+                                              : v_scale);
     operands.push_back(scalar("attempt", Dtype::u32));
     AdamwAttrs attrs = setup_.attrs;
     attrs.amax = gives_amax();
-    const auto results = b.emit(OpCode::adamw_step, attrs, operands);
+    attrs.stochastic_v = attrs.stochastic_v || (has_scaled_v() && !is_apart);
+    auto results = b.emit(OpCode::adamw_step, attrs, operands);
+    if (is_apart) {
+      ValueId& next = results[AdamwStep::next_v];
+      next = b.emit1(OpCode::store_scaled,
+                     StoreScaledAttrs{.keeps_positive = true,
+                                      .stream = attrs.stream,
+                                      .seed = attrs.seed,
+                                      .first = attrs.first},
+                     {next, v_scale, operands.back()});
+    }
     size_t next = 0;
     for (const auto& [name, value] : kept) {
       while (results[next] == kNoValue) ++next;

@@ -1,11 +1,15 @@
 // The driver of the fuse rules: whatever a rule finds, no node and no value is lost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "ir/ops/slots.h"
 #include "ir/parse.h"
 #include "ir/print.h"
 #include "ir/verify.h"
+#include "passes/lower/fuse.h"
 #include "passes/lower/fuse_rules.h"
+#include "passes/rewrite/simplify.h"
 
 namespace octet {
 namespace {
@@ -101,6 +105,67 @@ output "y" %3
   EXPECT_EQ(print(result), print(graph));
   ASSERT_EQ(near_misses.size(), 1u);
   EXPECT_NE(near_misses[0].find("%2 is made too late"), std::string::npos) << near_misses[0];
+}
+
+// %4 is a second moment in FP16 with scale %5; `store` is what becomes of it. The update itself draws
+// nothing: its stream is free to be the store's.
+Graph update_of(const std::string& store) {
+  return parse_graph(R"(graph "g" phase typed
+%0 = input parameter "w" : bf16[300]
+%1 = input batch "g" : bf16[300]
+%2 = input state "m" : e4m3[300]
+%3 = input state "m_meta" : u32[3]
+%4 = input state "v" : fp16[300]
+%5 = input state "scale" : f32[]
+%6 = input step_scalar "lr" : f32[]
+%7 = input step_scalar "found" : bool[]
+%8 = input step_scalar "attempt" : u32[]
+%9 = input state "master" : f32[300]
+%10 = rescale(%4, %5) : f32[300] @ update, "optimizer"
+%11, %12, %13, %14:next_master, %15:next_m_meta = adamw_step(%0, %1, %2, %10, %6, %6, %6, %6, %7, master = %9, m_meta = %3) {weight_decay = 0.1, stream = 9, seed = 4, first = 512} : bf16[300], e4m3[300], f32[300], f32[300], u32[3] @ update, "optimizer"
+)" + store + R"(output "next:w" %11 updates %0
+output "next:m" %12 updates %2
+output "next:m_meta" %15 updates %3
+output "next:v" %16 updates %4
+output "next:master" %14 updates %9
+)",
+                     "text");
+}
+
+int64_t count_of(const Graph& graph, OpCode op) {
+  return std::ranges::count(graph.nodes, op, &Node::op);
+}
+
+TEST(FuseMoments, a_scaled_moment_is_read_and_stored_by_the_update_and_parts_to_the_same_ops) {
+  const Graph graph = update_of(
+      "%16 = store_scaled(%13, %5, %8) {keeps_positive = true, stream = 9, seed = 4, first = 512} "
+      ": fp16[300] @ update, \"optimizer\"\n");
+  verify(graph);
+  const Graph fused = fuse(graph);
+  verify(fused);
+  ASSERT_EQ(fused.nodes.size(), 1u) << print(fused);
+  const Node& step = fused.nodes.front();
+  EXPECT_EQ(fused.type(step.in(AdamwStep::v)).dtype, Dtype::fp16);
+  EXPECT_EQ(fused.type(step.out(AdamwStep::next_v)).dtype, Dtype::fp16);
+  const Graph parts = decompose(fused, [&](const Graph& g, const Node& node) {
+    return node.op == OpCode::adamw_step && g.type(node.in(AdamwStep::v)).dtype == Dtype::fp16;
+  });
+  verify(parts);
+  Graph unfused = graph;
+  unfused.phase = parts.phase;
+  EXPECT_EQ(print(parts), print(unfused));
+}
+
+TEST(FuseMoments, that_are_stored_otherwise_stay_wide) {
+  const char* const kStores[] = {
+      "%16 = store_scaled(%13, %6, %8) {keeps_positive = true, first = 512}",   // another scale
+      "%16 = store_scaled(%13, %5, %8) {keeps_positive = false, first = 512}",  // zeros
+      "%16 = store_scaled(%13, %5, %8) {keeps_positive = true}"};               // other words
+  for (const std::string store : kStores) {
+    const Graph fused = fuse(update_of(store + " : fp16[300] @ update, \"optimizer\"\n"));
+    EXPECT_EQ(count_of(fused, OpCode::rescale), 1) << store;
+    EXPECT_EQ(count_of(fused, OpCode::store_scaled), 1) << store;
+  }
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ enum class WeightStore : uint8_t {
   stochastic,  // bf16 alone, rounded stochastically
 };
 
-// How a moment is stored (math/moment.h).
+// How a moment is stored (math/moment.h). v in fp16 has a scale in the place of metadata and is
+// stored as store_scaled does, with keeps_positive, by words of the step's stream and seed.
 struct MomentParams {
   Dtype dtype = Dtype::f32;
   bool expand = false;

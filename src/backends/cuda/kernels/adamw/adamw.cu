@@ -65,7 +65,9 @@ void launch_weight_amax(const AdamwCall& call, int n_sm, cudaStream_t stream) {
 class AdamwStep : public Prepared {
  public:
   AdamwStep(const AdamwParams& params, int n_sm) : p_(params), n_sm_(n_sm) {
-    const auto coded = [](Dtype dtype) { return dtype != Dtype::f32 && dtype != Dtype::bf16; };
+    const auto coded = [](Dtype dtype) {
+      return dtype != Dtype::f32 && dtype != Dtype::bf16 && dtype != Dtype::fp16;
+    };
     if (!coded(p_.m.dtype) && !coded(p_.v.dtype)) p_.group = 128;  // any: nothing is grouped
     has_master_ = p_.store == WeightStore::remainder || p_.store == WeightStore::master;
     coded_m_ = coded(p_.m.dtype);
@@ -108,6 +110,7 @@ class AdamwStep : public Prepared {
       call.m.meta_from = args.in<uint32_t>(S::m_meta);
       call.m.meta_to = args.out<uint32_t>(S::next_m_meta);
     }
+    if (p_.v.dtype == Dtype::fp16) call.v.meta_from = args.in<uint32_t>(S::v_meta);
     if (coded_v_) {
       call.v.meta_from = args.in<uint32_t>(S::v_meta);
       call.v.meta_to = args.out<uint32_t>(S::next_v_meta);
@@ -137,13 +140,26 @@ struct StoreTask {
   uint16_t* q;
 };
 
-// A thread has four elements, which share a block of words.
+// A thread has four elements, which share a block of words where the tensor's first one begins a
+// block: always, but for shards of an odd cut.
+template <bool kAligned>
 __global__ void store_elements(const __grid_constant__ StoreTask t) {
   const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4;
   if (i >= t.p.n) return;
   const RandomStream random{
       .name = t.p.stream, .seed = t.p.seed, .step = *t.attempt, .micro_batch = 0};
   const float inverse = 1.0f / *t.scale;  // of a power of two
+  if (kAligned && i + 4 <= t.p.n) {
+    const float4 x = *reinterpret_cast<const float4*>(t.x + i);
+    const PhiloxBlock words = random.block(static_cast<uint64_t>(t.p.first + i) / 4);
+    const auto store = [&](float value, int j) -> uint32_t {
+      return store_fp16(value * inverse, words.word[j], t.p.keeps_positive);
+    };
+    const uint32_t low = store(x.x, 0) | store(x.y, 1) << 16;
+    const uint32_t high = store(x.z, 2) | store(x.w, 3) << 16;
+    *reinterpret_cast<uint2*>(t.q + i) = make_uint2(low, high);
+    return;
+  }
   for (int64_t j = i; j < min(i + 4, t.p.n); ++j) {
     const uint32_t word = random.bits(static_cast<uint64_t>(t.p.first + j));
     t.q[j] = store_fp16(t.x[j] * inverse, word, t.p.keeps_positive);
@@ -158,7 +174,10 @@ void run_store(const StoreScaledParams& p, const Launch& args) {
                     .scale = args.in<float>(S::scale),
                     .attempt = args.in<uint32_t>(S::attempt),
                     .q = args.out<uint16_t>(S::q)};
-  store_elements<<<static_cast<unsigned>(ceil_div(p.n, 4 * 256)), 256, 0, args.stream>>>(t);
+  const bool is_aligned = p.first % 4 == 0 && reinterpret_cast<uintptr_t>(t.x) % 16 == 0 &&
+                          reinterpret_cast<uintptr_t>(t.q) % 8 == 0;
+  const auto kernel = is_aligned ? store_elements<true> : store_elements<false>;
+  kernel<<<static_cast<unsigned>(ceil_div(p.n, 4 * 256)), 256, 0, args.stream>>>(t);
   check_launch("store_scaled");
 }
 

@@ -1,6 +1,6 @@
 // The update's kernels, and how adamw_step divides among four: one for expanded E4M3 moments in
-// groups of 128, one for other E4M3 or E5M2 moments in such groups, one for moments of f32 and
-// bf16, one for everything else.
+// groups of 128, one for other E4M3 or E5M2 moments in such groups (the second may be f32 or scaled
+// FP16), one for moments of f32 and bf16, one for everything else.
 #pragma once
 
 #include "backends/cuda/launch/kernel.h"
@@ -14,7 +14,7 @@ std::unique_ptr<Prepared> prepare_global_norm(const Request& request);
 struct MomentPlace {
   const void* from;
   void* to;
-  const uint32_t* meta_from;  // of codes alone
+  const uint32_t* meta_from;  // of codes; of FP16 the bits of its scale
   uint32_t* meta_to;
 };
 

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/kernels/adamw/adamw.h"
 #include "backends/cuda/kernels/adamw/adamw_range.cuh"
+#include "backends/cuda/kernels/adamw/adamw_scaled.cuh"
 #include "backends/cuda/kernels/common/element.cuh"
 #include "math/moment_codes.h"
 
@@ -34,7 +35,7 @@ __device__ __forceinline__ void store_wide(Dtype dtype, void* to, int64_t i, flo
 }
 
 __device__ __forceinline__ bool is_coded(Dtype dtype) {
-  return !is_wide(dtype);
+  return !is_wide(dtype) && dtype != Dtype::fp16;
 }
 
 __device__ __forceinline__ AdamwConstants constants_of(const AdamwCall& call) {
@@ -102,7 +103,10 @@ template <Formats F, Moment M>
 __device__ float load_moment(const AdamwCall& call, int64_t i, uint32_t meta) {
   const MomentCoding coding = coding_of<F, M>(call);
   const void* from = M == Moment::first ? call.m.from : call.v.from;
-  if (!is_coded(coding.dtype)) return load_wide(coding.dtype, from, i);
+  if (!is_coded(coding.dtype)) {
+    const float x = load_wide(coding.dtype, from, i);
+    return coding.dtype == Dtype::fp16 ? x * scale_of_v(call) : x;
+  }
   const uint32_t code = static_cast<const uint8_t*>(from)[i];
   return visit_moment_codes<F>(
       coding.dtype, [&]<Dtype D>() { return detail::decode_moment<D>(coding, meta, code); });
@@ -113,6 +117,11 @@ __device__ void store_moment(const AdamwCall& call, int64_t i, float x, uint32_t
   const MomentCoding coding = coding_of<F, M>(call);
   void* to = M == Moment::first ? call.m.to : call.v.to;
   constexpr UpdateDraw kDraw = M == Moment::first ? UpdateDraw::first : UpdateDraw::second;
+  if (coding.dtype == Dtype::fp16) {
+    const uint32_t word = store_stream(call).bits(static_cast<uint64_t>(call.origin + i));
+    static_cast<uint16_t*>(to)[i] = store_fp16(x * (1.0f / scale_of_v(call)), word, true);
+    return;
+  }
   const uint32_t random =
       coding.stochastic ? stream_of<kDraw>(call).bits(static_cast<uint64_t>(call.origin + i)) : 0;
   if (coding.dtype == Dtype::f32) {

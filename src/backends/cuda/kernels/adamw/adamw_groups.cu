@@ -1,5 +1,6 @@
 // The step with both moments E4M3 or E5M2 in groups of 128, expanded or not, and fast powers, where
-// adamw_expanded.cu does not take it.
+// adamw_expanded.cu does not take it; the second moment may be f32 or
+// scaled FP16 too.
 //
 // A warp takes two groups at a time, sixteen lanes each, eight elements a lane: everything is read
 // in accesses of 8 or 16 bytes, the next pair while this one is computed. The range of a group goes
@@ -20,7 +21,10 @@ constexpr int kGroup = 128;
 constexpr int kEach = 8;  // elements a lane
 constexpr int kPair = 32 * kEach;
 constexpr int kThreads = 128;
-constexpr int kBlocks = 5;  // on one multiprocessor
+// How the second moment is stored: in groups of codes, in f32, or in FP16 with a scale.
+enum class SecondMoment : uint8_t { codes, f32, fp16 };
+template <SecondMoment V>
+constexpr int kBlocks = V == SecondMoment::codes ? 5 : 4;  // on one multiprocessor: registers
 constexpr uint32_t kWholeWarp = 0xFFFFFFFFu;
 static_assert(kPair == 2 * kGroup);
 
@@ -64,22 +68,26 @@ __device__ __forceinline__ float float_of_small(uint32_t x) {
 }
 
 // One pair of groups as it is read.
-template <WeightStore S, Dtype G>
+template <WeightStore S, Dtype G, SecondMoment V>
 struct Raw {
   static constexpr int kGradWords = G == Dtype::f32 ? 8 : 4;
   static constexpr int kWeightWords = S == WeightStore::stochastic ? 4 : 8;
-  uint32_t m[2], v[2], meta_m, meta_v;
+  static constexpr int kSecondWords = V == SecondMoment::codes  ? 2
+                                      : V == SecondMoment::fp16 ? 4
+                                                                : 8;
+  uint32_t m[2], v[kSecondWords], meta_m, meta_v;
   uint32_t g[kGradWords], w[kWeightWords];
 };
 
 // i: this lane's first element.
-template <WeightStore S, Dtype G>
-__device__ __forceinline__ void load(const AdamwCall& call, int64_t i, Raw<S, G>& raw) {
+template <WeightStore S, Dtype G, SecondMoment V>
+__device__ __forceinline__ void load(const AdamwCall& call, int64_t i, Raw<S, G, V>& raw) {
   load_words<2>(call.m.from, i, raw.m);
-  load_words<2>(call.v.from, i, raw.v);
   raw.meta_m = call.m.meta_from[i / kGroup];
-  raw.meta_v = call.v.meta_from[i / kGroup];
-  load_words<Raw<S, G>::kGradWords>(call.g, i * (G == Dtype::f32 ? 4 : 2), raw.g);
+  constexpr int kSecondWords = Raw<S, G, V>::kSecondWords;
+  load_words<kSecondWords>(call.v.from, i * (kSecondWords / 2), raw.v);
+  if constexpr (V == SecondMoment::codes) raw.meta_v = call.v.meta_from[i / kGroup];
+  load_words<Raw<S, G, V>::kGradWords>(call.g, i * (G == Dtype::f32 ? 4 : 2), raw.g);
   if constexpr (S == WeightStore::remainder) {
     load_words<4>(call.w_from, i * 2, raw.w);
     load_words<4>(call.master_from, i * 2, raw.w + 4);
@@ -90,12 +98,12 @@ __device__ __forceinline__ void load(const AdamwCall& call, int64_t i, Raw<S, G>
   }
 }
 
-template <WeightStore S, Dtype G>
-__device__ __forceinline__ float gradient_at(const Raw<S, G>& raw, int j) {
+template <WeightStore S, Dtype G, SecondMoment V>
+__device__ __forceinline__ float gradient_at(const Raw<S, G, V>& raw, int j) {
   return G == Dtype::f32 ? __uint_as_float(raw.g[j]) : bf16_at(raw.g, j);
 }
-template <WeightStore S, Dtype G>
-__device__ __forceinline__ float weight_at(const Raw<S, G>& raw, int j) {
+template <WeightStore S, Dtype G, SecondMoment V>
+__device__ __forceinline__ float weight_at(const Raw<S, G, V>& raw, int j) {
   if constexpr (S == WeightStore::remainder) {
     return joined_at(raw.w, raw.w + 4, j);
   } else if constexpr (S == WeightStore::stochastic) {
@@ -193,8 +201,8 @@ struct Extent {
   float amax, amin;
 };
 
-// The extent of both moments over the sixteen lanes of a group: lanes with bit 3 clear get that of
-// m, the others that of v. amin of zeros alone is Inf.
+// The extent of both moments (or twice of one) over the sixteen lanes of a group: lanes with bit 3
+// clear get that of m, the others that of v. amin of zeros alone is Inf.
 template <bool kZerosCount>
 __device__ __forceinline__ Extent group_extent(const float (&m)[kEach], const float (&v)[kEach],
                                                bool second) {
@@ -204,7 +212,8 @@ __device__ __forceinline__ Extent group_extent(const float (&m)[kEach], const fl
   for (int j = 0; j < kEach; ++j) {
     const float size = fabsf(m[j]);
     of_m = {fmaxf(of_m.amax, size), fminf(of_m.amin, kZerosCount || size > 0 ? size : inf)};
-    of_v = {fmaxf(of_v.amax, v[j]), fminf(of_v.amin, kZerosCount || v[j] > 0 ? v[j] : inf)};
+    const float size_v = fabsf(v[j]);
+    of_v = {fmaxf(of_v.amax, size_v), fminf(of_v.amin, kZerosCount || size_v > 0 ? size_v : inf)};
   }
   const Extent sent = second ? of_m : of_v;
   Extent kept = second ? of_v : of_m;
@@ -247,8 +256,8 @@ __device__ __forceinline__ bool is_far(const CodeFormat& f, const Extent& extent
 }
 
 // m, v and w of the lane's elements; NaN where a new w is not finite, else 0.
-template <WeightStore S, Dtype G>
-__device__ __forceinline__ float update(const AdamwConstants& k, const Raw<S, G>& raw,
+template <WeightStore S, Dtype G, SecondMoment V>
+__device__ __forceinline__ float update(const AdamwConstants& k, const Raw<S, G, V>& raw,
                                         float (&m)[kEach], float (&v)[kEach], float (&w)[kEach]) {
   float bad = 0;
 #pragma unroll
@@ -304,22 +313,68 @@ __device__ __forceinline__ void store_weights(const AdamwCall& call, int64_t i,
   if constexpr (S == WeightStore::master) store_words<8>(call.master_to, i * 4, rest);
 }
 
+// Eight second moments that are no codes.
+template <SecondMoment V>
+__device__ __forceinline__ void unpack_second(const AdamwCall& call, const uint32_t* words,
+                                              float (&v)[kEach]) {
+  const float scale = V == SecondMoment::fp16 ? scale_of_v(call) : 1.0f;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    if constexpr (V == SecondMoment::f32) {
+      v[j] = __uint_as_float(words[j]);
+    } else {
+      v[j] = to_float<Dtype::fp16>(static_cast<uint16_t>(words[j / 2] >> (j % 2 * 16))) * scale;
+    }
+  }
+}
+template <SecondMoment V>
+__device__ __forceinline__ void store_second(const AdamwCall& call, int64_t i,
+                                             const float (&v)[kEach]) {
+  if constexpr (V == SecondMoment::f32) {
+    uint32_t words[kEach];
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) words[j] = __float_as_uint(v[j]);
+    store_words<8>(call.v.to, i * 4, words);
+  } else {
+    uint32_t words[kEach / 2];
+    const RandomStream stream = store_stream(call);
+    const float inverse = 1.0f / scale_of_v(call);
+#pragma unroll
+    for (int first = 0; first < kEach; first += 4) {
+      const PhiloxBlock random = stream.block(static_cast<uint64_t>(call.origin + i + first) / 4);
+#pragma unroll
+      for (int j = 0; j < 4; j += 2) {
+        const uint32_t low = store_fp16(v[first + j] * inverse, random.word[j], true);
+        const uint32_t high = store_fp16(v[first + j + 1] * inverse, random.word[j + 1], true);
+        words[(first + j) / 2] = low | high << 16;
+      }
+    }
+    store_words<4>(call.v.to, i * 2, words);
+  }
+}
+
 // One pair; i: this lane's first element.
-template <WeightStore S, Dtype G>
+template <WeightStore S, Dtype G, SecondMoment V>
 __device__ __forceinline__ void update_pair(const AdamwCall& call, const CodeFormats& formats,
-                                            const AdamwConstants& k, const Raw<S, G>& raw,
+                                            const AdamwConstants& k, const Raw<S, G, V>& raw,
                                             int64_t i) {
   const int lane = static_cast<int>(threadIdx.x % 32);
+  constexpr bool kCodes = V == SecondMoment::codes;
   const bool second = (lane & 8) != 0;
   float m[kEach], v[kEach], w[kEach];
   bool odd = decode_codes<true>(formats.m, raw.m, raw.meta_m, m);
-  odd |= decode_codes<false>(formats.v, raw.v, raw.meta_v, v);
+  if constexpr (V == SecondMoment::codes) {
+    odd |= decode_codes<false>(formats.v, raw.v, raw.meta_v, v);
+  } else {
+    unpack_second<V>(call, raw.v, v);
+  }
   const float bad = update(k, raw, m, v, w);
   odd |= bad != 0.0f;  // NaN
-  const CodeFormat mine = second ? formats.v : formats.m;
-  Extent extent = group_extent<true>(m, v, second);
+  const CodeFormat mine = second && kCodes ? formats.v : formats.m;
+  const float(&other)[kEach] = kCodes ? v : m;
+  Extent extent = group_extent<true>(m, other, second);
   if (__any_sync(kWholeWarp, extent.amin == 0.0f && extent.amax > 0.0f)) {
-    extent = group_extent<false>(m, v, second);
+    extent = group_extent<false>(m, other, second);
   }
   odd |= is_far(mine, extent);
   if (__any_sync(kWholeWarp, odd)) {
@@ -329,18 +384,23 @@ __device__ __forceinline__ void update_pair(const AdamwCall& call, const CodeFor
   }
   const uint32_t meta = group_meta(mine, extent);
   const uint32_t meta_m = __shfl_sync(kWholeWarp, meta, lane & 16);
-  const uint32_t meta_v = __shfl_sync(kWholeWarp, meta, (lane & 16) + 8);
   uint32_t codes[2];
   store_weights<S>(call, i, w);
   encode_codes<true>(formats.m, m, meta_m, codes);
   store_words<2>(call.m.to, i, codes);
-  encode_codes<false>(formats.v, v, meta_v, codes);
-  store_words<2>(call.v.to, i, codes);
-  if (lane % 8 == 0) (second ? call.v : call.m).meta_to[i / kGroup] = meta;
+  if constexpr (!kCodes) {
+    store_second<V>(call, i, v);
+    if (lane % 16 == 0) call.m.meta_to[i / kGroup] = meta;
+  } else {
+    const uint32_t meta_v = __shfl_sync(kWholeWarp, meta, (lane & 16) + 8);
+    encode_codes<false>(formats.v, v, meta_v, codes);
+    store_words<2>(call.v.to, i, codes);
+    if (lane % 8 == 0) (second ? call.v : call.m).meta_to[i / kGroup] = meta;
+  }
 }
 
-template <WeightStore S, Dtype G>
-__global__ void __launch_bounds__(kThreads, kBlocks)
+template <WeightStore S, Dtype G, SecondMoment V>
+__global__ void __launch_bounds__(kThreads, kBlocks<V>)
     update_pairs(const __grid_constant__ AdamwCall call,
                  const __grid_constant__ CodeFormats formats) {
   if (*call.found_nonfinite != 0) return copy_states(call);
@@ -349,37 +409,43 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int64_t stride = static_cast<int64_t>(gridDim.x) * (kThreads / 32) * kPair;
   int64_t i = call.begin + warp * kPair + threadIdx.x % 32 * kEach;
   if (i >= call.end) return;  // whole warps: the elements are whole pairs
-  Raw<S, G> now;
+  Raw<S, G, V> now;
   load(call, i, now);
   for (; i < call.end; i += stride) {
-    Raw<S, G> next = now;
+    Raw<S, G, V> next = now;
     if (i + stride < call.end) load(call, i + stride, next);
     update_pair(call, formats, k, now, i);
     now = next;
   }
 }
 
-template <WeightStore S, Dtype G>
+template <WeightStore S, Dtype G, SecondMoment V>
 void launch_pairs(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   const int64_t wanted = ceil_div(call.end - call.begin, kPair * (kThreads / 32));
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * kBlocks));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(wanted, int64_t{n_sm} * kBlocks<V>));
   const CodeFormats formats = code_formats(call.p.m, call.p.v);
-  update_pairs<S, G><<<blocks, kThreads, 0, stream>>>(call, formats);
+  update_pairs<S, G, V><<<blocks, kThreads, 0, stream>>>(call, formats);
   check_launch("adamw_step");
 }
 
-template <Dtype G>
-void launch_pairs_of(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+template <Dtype G, SecondMoment V>
+void launch_pairs_for(const AdamwCall& call, int n_sm, cudaStream_t stream) {
   switch (call.p.store) {
     case WeightStore::remainder:
-      return launch_pairs<WeightStore::remainder, G>(call, n_sm, stream);
+      return launch_pairs<WeightStore::remainder, G, V>(call, n_sm, stream);
     case WeightStore::stochastic:
-      return launch_pairs<WeightStore::stochastic, G>(call, n_sm, stream);
+      return launch_pairs<WeightStore::stochastic, G, V>(call, n_sm, stream);
     case WeightStore::master:
-      return launch_pairs<WeightStore::master, G>(call, n_sm, stream);
+      return launch_pairs<WeightStore::master, G, V>(call, n_sm, stream);
     case WeightStore::plain:
-      return launch_pairs<WeightStore::plain, G>(call, n_sm, stream);
+      return launch_pairs<WeightStore::plain, G, V>(call, n_sm, stream);
   }
+}
+
+template <SecondMoment V>
+void launch_pairs_of(const AdamwCall& call, int n_sm, cudaStream_t stream) {
+  if (call.p.g == Dtype::bf16) return launch_pairs_for<Dtype::bf16, V>(call, n_sm, stream);
+  launch_pairs_for<Dtype::f32, V>(call, n_sm, stream);
 }
 
 bool is_ieee8(Dtype dtype) {
@@ -392,8 +458,11 @@ bool takes_groups(const AdamwCall& call) {
   const AdamwParams& p = call.p;
   const bool powers = p.m.expand || p.v.expand;
   const bool weight = p.store == WeightStore::plain ? p.w == Dtype::f32 : p.w == Dtype::bf16;
-  const bool moments = p.group == kGroup && is_ieee8(p.m.dtype) && is_ieee8(p.v.dtype) &&
-                       !p.m.stochastic && !p.v.stochastic && !(powers && p.exact);
+  // A block of words that FP16 is rounded by has four elements.
+  const bool takes_v = is_ieee8(p.v.dtype) || p.v.dtype == Dtype::f32 ||
+                       (p.v.dtype == Dtype::fp16 && call.origin % 4 == 0);
+  const bool moments = p.group == kGroup && is_ieee8(p.m.dtype) && takes_v && !p.m.stochastic &&
+                       !p.v.stochastic && !(powers && p.exact);
   return moments && weight && (p.g == Dtype::bf16 || p.g == Dtype::f32) && is_aligned(call);
 }
 
@@ -402,10 +471,15 @@ int64_t launch_adamw_groups(const AdamwCall& call, int n_sm, cudaStream_t stream
   if (n == 0 || !takes_groups(call)) return 0;
   AdamwCall part = call;
   part.end = call.begin + n;
-  if (call.p.g == Dtype::bf16) {
-    launch_pairs_of<Dtype::bf16>(part, n_sm, stream);
-  } else {
-    launch_pairs_of<Dtype::f32>(part, n_sm, stream);
+  switch (call.p.v.dtype) {
+    case Dtype::f32:
+      launch_pairs_of<SecondMoment::f32>(part, n_sm, stream);
+      break;
+    case Dtype::fp16:
+      launch_pairs_of<SecondMoment::fp16>(part, n_sm, stream);
+      break;
+    default:
+      launch_pairs_of<SecondMoment::codes>(part, n_sm, stream);
   }
   return n;
 }

@@ -35,7 +35,12 @@ KernelSpec norm_spec(const NodeView& view) {
 
 constexpr SlotId kMaster = AdamwStep::master;
 
-// Weight and gradient wide; moments f32, bf16 or codes; scalars f32.
+// In FP16 with a scale (ir/ops/update.cpp).
+bool has_scaled_v(const NodeView& view) {
+  return view.in(AdamwStep::v).dtype == Dtype::fp16 && view.has(AdamwStep::v_meta);
+}
+
+// Weight and gradient wide; moments f32, bf16 or codes, v scaled FP16 too; scalars f32.
 bool adamw_applies(const NodeView& view) {
   const auto storable = [](Dtype dtype) { return is_wide(dtype) || is_moment_format(dtype); };
   bool scalars = true;
@@ -43,7 +48,7 @@ bool adamw_applies(const NodeView& view) {
     scalars = scalars && view.in(i).dtype == Dtype::f32;
   return scalars && is_wide_or_half(view.in(AdamwStep::w).dtype) &&
          is_wide_or_half(view.in(AdamwStep::g).dtype) && storable(view.in(AdamwStep::m).dtype) &&
-         storable(view.in(AdamwStep::v).dtype);
+         (storable(view.in(AdamwStep::v).dtype) || has_scaled_v(view));
 }
 
 WeightStore weight_store(const NodeView& view) {
