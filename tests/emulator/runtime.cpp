@@ -131,6 +131,9 @@ EMULATED(cudaStreamCreateWithPriority, cudaStream_t* stream, unsigned, int) {
 EMULATED(cudaStreamSynchronize, cudaStream_t) {
   return emulator::failure();
 }
+EMULATED(cudaStreamQuery, cudaStream_t) {
+  return emulator::failure();
+}
 EMULATED(cudaStreamWaitEvent, cudaStream_t, cudaEvent_t, unsigned) {
   return cudaSuccess;
 }
