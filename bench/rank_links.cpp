@@ -4,80 +4,138 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
+#include <memory>
+#include <vector>
 
-#include "backends/cpu/ranks/ranks.h"
-#include "bench/machine.h"
 #include "ir/sharding.h"
 
 namespace octet {
 namespace {
 
-// All that a collective of one size reads and writes.
-class Tensors {
- public:
-  Tensors(Group& group, int64_t bytes) : group_(group) {
-    cut_ = {.group = &group, .n = bytes / 4, .shard = shard_elems(bytes / 4, group.size())};
-    const auto whole = static_cast<size_t>(cut_.shard * group.size());
-    x_.assign(whole, 1.0f), y_.assign(whole, 0.0f), scratch_.resize(whole * 8);
-    shard_.assign(static_cast<size_t>(cut_.shard), 1.0f);
-  }
-  void all_gather() {
-    cpu::all_gather(cut_, 4, reinterpret_cast<const std::byte*>(shard_.data()),
-                    reinterpret_cast<std::byte*>(y_.data()), scratch_.data());
-  }
-  void reduce_scatter() {
-    cpu::reduce_scatter(cut_, {{x_.data(), Dtype::f32}, 1}, {}, {shard_.data(), Dtype::f32},
-                        scratch_.data());
-  }
-  void all_reduce() {
-    reduce_scatter();
-    all_gather();
-  }
-  // Received from others by one exchange of all shards.
-  double received() const { return 4.0 * static_cast<double>(cut_.shard * (group_.size() - 1)); }
+constexpr std::chrono::seconds kPatience{60};
 
- private:
-  Group& group_;
-  cpu::Cut cut_;
-  std::vector<float> x_, y_, shard_;
-  std::vector<std::byte> scratch_;
+// What a row times.
+struct LinkCase {
+  std::string name;
+  CollectiveKind kind;
+  int64_t bytes = 0;  // of the whole tensor; 0: a barrier
 };
 
-double slowest_seconds(Group& group, int rounds, const std::function<void()>& run) {
-  std::vector<double> times;
-  for (int i = 0; i <= rounds; ++i) {
-    gather_value(&group, i);  // all begin together
-    const auto begin = std::chrono::steady_clock::now();
-    run();
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    if (i > 0) times.push_back(passed.count());
+std::vector<LinkCase> link_cases(bool is_gpu, const LinkSizes& sizes) {
+  using enum RankReduction;
+  const Dtype dtype = is_gpu ? Dtype::bf16 : Dtype::f32;
+  std::vector<LinkCase> cases;
+  for (int64_t bytes = sizes.least; bytes <= sizes.most; bytes *= 4) {
+    cases.push_back({"all_gather", {OpCode::all_gather, sum, dtype, dtype}, bytes});
+    cases.push_back({"reduce_scatter", {OpCode::reduce_scatter, sum, dtype, dtype}, bytes});
+    cases.push_back({"all_reduce", {OpCode::all_reduce, sum, dtype, dtype}, bytes});
+    if (!is_gpu) continue;
+    cases.push_back({"all_reduce max", {OpCode::all_reduce, max, Dtype::f32, Dtype::f32}, bytes});
+    cases.push_back({"sharded_norm", {OpCode::sharded_norm, sum, dtype, Dtype::f32}, bytes});
   }
-  const std::vector<double> all = gather_value(&group, median(times));
-  return *std::ranges::max_element(all);
+  if (is_gpu) cases.push_back({"barrier", {OpCode::all_reduce, sum, Dtype::f32, Dtype::f32}, 0});
+  return cases;
+}
+
+class LinkBench {
+ public:
+  LinkBench(const BenchMachine& machine, Group& group, const LinkSizes& sizes)
+      : machine_(machine), group_(group), rounds_(sizes.rounds) {
+    Catalogue& catalogue = *machine.backend.catalogue;
+    int64_t lane_bytes[kLaneCount] = {};
+    if (machine.backend.device->info().reaches_peers) {
+      test_ = std::make_unique<RankSelfTest>(all_kinds(catalogue, group.size()), group, catalogue);
+      test_->raise(lane_bytes);
+    }
+    for (const LinkCase& one : link_cases(machine.is_gpu(), sizes)) {
+      const CollectiveTrial trial = trial_of(one);
+      for (int lane = 0; lane < kLaneCount; ++lane)
+        lane_bytes[lane] = std::max(lane_bytes[lane], trial.plan().lane_bytes[lane]);
+    }
+    arenas_ = std::make_unique<Arenas>(*machine.backend.device, lane_bytes);
+    arenas_->connect(group);
+  }
+  SelfTestResult self_test() {
+    return test_ ? test_->run(*machine_.backend.catalogue, *arenas_, kPatience) : SelfTestResult{};
+  }
+  double seconds(const LinkCase& one) {
+    CollectiveTrial trial = trial_of(one);
+    trial.bind(*machine_.backend.catalogue, *arenas_);
+    for (const int pass : {0, 1}) verify(trial, pass);
+    trial.write(2);
+    // A GPU's launches are queued; as many on every rank.
+    const int64_t repeats = machine_.is_gpu()
+                                ? std::clamp((int64_t{64} << 20) / std::max<int64_t>(one.bytes, 1),
+                                             int64_t{1}, int64_t{64})
+                                : 1;
+    std::vector<double> times;
+    for (int i = 0; i <= rounds_; ++i) {
+      gather_value(&group_, i);  // all begin together
+      const auto begin = std::chrono::steady_clock::now();
+      for (int64_t k = 0; k < repeats; ++k) trial.bound().run();
+      arenas_->device().await_ranks(kPatience);
+      const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+      if (i > 0) times.push_back(passed.count() / static_cast<double>(repeats));
+    }
+    expect_no_mismatch(group_, trial.kind(), trial.check(2));
+    verify(trial, 3);
+    const std::vector<double> all = gather_value(&group_, median(times));
+    return *std::ranges::max_element(all);
+  }
+
+ private:
+  CollectiveTrial trial_of(const LinkCase& one) const {
+    return {one.kind,
+            {one.bytes / dtype_bytes(one.kind.x)},
+            {.rank = group_.rank(), .n_ranks = group_.size()},
+            *machine_.backend.catalogue};
+  }
+  void verify(CollectiveTrial& trial, int pass) {
+    trial.write(pass);
+    trial.bound().run();
+    arenas_->device().await_ranks(kPatience);
+    expect_no_mismatch(group_, trial.kind(), trial.check(pass));
+  }
+
+  const BenchMachine& machine_;
+  Group& group_;
+  int rounds_;
+  std::unique_ptr<Arenas> arenas_;
+  std::unique_ptr<RankSelfTest> test_;
+};
+
+// Bytes that come to a rank, or that it reads.
+double moved_bytes(const LinkCase& one, int n_ranks) {
+  const int64_t width = dtype_bytes(one.kind.x), others = n_ranks - 1;
+  if (one.name == "sharded_norm") return static_cast<double>(one.bytes);
+  if (one.name == "all_reduce max") return static_cast<double>(one.bytes * others);
+  const int64_t shard = shard_elems(one.bytes / width, n_ranks) * width;
+  return static_cast<double>(shard * others * (one.name == "all_reduce" ? 2 : 1));
 }
 
 }  // namespace
 
-BenchRows bench_links(Group& group, const std::string& over, const LinkSizes& sizes) {
-  BenchRows rows;
-  for (int64_t bytes = sizes.least; bytes <= sizes.most; bytes *= 4) {
-    Tensors tensors(group, bytes);
-    const auto add = [&](const char* what, double received, const std::function<void()>& run) {
-      const double seconds = slowest_seconds(group, sizes.rounds, run);
-      rows.push_back({.name = fmt::format("links {}", what),
-                      .shape = fmt::format("{} {}, {} KiB", group.size(), over, bytes >> 10),
-                      .value = received / seconds / 1e9,
-                      .unit = "GB/s to each rank",
-                      .baseline = {},
-                      .isa = "cpu"});
-    };
-    const double once = tensors.received();
-    add("all_gather", once, [&] { tensors.all_gather(); });
-    add("reduce_scatter", once, [&] { tensors.reduce_scatter(); });
-    add("all_reduce", 2 * once, [&] { tensors.all_reduce(); });
+LinkRows bench_links(const BenchMachine& machine, Group& group, const std::string& over,
+                     const LinkSizes& sizes) {
+  LinkBench bench(machine, group, sizes);
+  LinkRows result{.rows = {}, .self_test = bench.self_test()};
+  for (const LinkCase& one : link_cases(machine.is_gpu(), sizes)) {
+    const double seconds = bench.seconds(one);
+    BenchRow row = machine.row("links " + one.name,
+                               fmt::format("{} {}, {} KiB", group.size(), over, one.bytes >> 10));
+    row.value = moved_bytes(one, group.size()) / seconds / 1e9;
+    row.unit = one.name == "sharded_norm" ? "GB/s read"
+               : machine.is_gpu()         ? "GB/s each way"
+                                          : "GB/s to each rank";
+    if (one.bytes == 0) {  // ranks meet before a run, and behind
+      row.shape = fmt::format("{} {}, empty", group.size(), over);
+      row.value = seconds / 2 * 1e6;
+      row.unit = "us";
+    }
+    result.rows.push_back(std::move(row));
   }
-  return rows;
+  gather_value(&group, 0);  // none goes while another one still reads its memory
+  return result;
 }
 
 }  // namespace octet

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace octet {
 namespace {
 
@@ -40,6 +42,16 @@ StepTimes measure(StepRunner& runner, Device* device, int rounds) {
   return result;
 }
 
+// A step whose gradients do not arrive is faster than one that learns.
+void expect_learned(const std::string& recipe, const StepRunner& runner) {
+  const float first = runner.first().loss, last = runner.last().loss;
+  if (last < first && runner.last().grad_norm > 0) return;
+  throw Error(ErrorCode::numerics,
+              "[bench step] {}: expected a loss below {} after {} steps, got {} with |g| {}: its "
+              "speed is not recorded",
+              recipe, first, runner.n_steps(), last, runner.last().grad_norm);
+}
+
 }  // namespace
 
 BenchRows bench_rank_steps(const BenchMachine& machine, Group& group, const RecipeRounds& rounds) {
@@ -56,8 +68,12 @@ BenchRows bench_rank_steps(const BenchMachine& machine, Group& group, const Reci
       rows.back().unit = std::move(unit);
       return rows.back();
     };
+    expect_learned(recipe, runner);
     const double slowest = std::ranges::max_element(ranks, {}, &StepTimes::ms)->ms;
     add("", static_cast<double>(runner.tokens() * group.size()) / (slowest / 1000), "tokens/s");
+    add(" first loss", static_cast<double>(runner.first().loss), "nats");
+    add(" loss", static_cast<double>(runner.last().loss), "nats");
+    add(" |g|", static_cast<double>(runner.last().grad_norm), "of the last step");
     for (size_t r = 0; r < ranks.size(); ++r) {
       add(fmt::format(" rank {}", r), ranks[r].ms, "ms");
       BenchRow& row = add(fmt::format(" rank {} transfers", r), ranks[r].transfer_ms, "ms");

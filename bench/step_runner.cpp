@@ -78,13 +78,16 @@ double StepRunner::step_ms(Profile* profile) {
   const double t = static_cast<double>(++n_steps_);
   if (profile != nullptr) profile->begin_step(n_steps_);
   engine_.observe(profile != nullptr ? profile->observer() : StepObserver{});
+  // A tenth, as these steps have no warm-up.
+  const StepScalars scalars{.lr = static_cast<float>(config_.optim.lr / 10),
+                            .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
+                            .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
+                            .clip = static_cast<float>(config_.optim.clip)};
   const auto start = std::chrono::steady_clock::now();
-  engine_.step(batches_, {.lr = static_cast<float>(config_.optim.lr),
-                          .c1 = static_cast<float>(1 - std::pow(config_.optim.betas[0], t)),
-                          .c2 = static_cast<float>(1 - std::pow(config_.optim.betas[1], t)),
-                          .clip = static_cast<float>(config_.optim.clip)});
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
+  last_ = engine_.step(batches_, scalars);
+  const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - start;
+  if (n_steps_ == 1) first_ = last_;
+  return passed.count();
 }
 
 int64_t StepRunner::tokens() const {
@@ -108,13 +111,6 @@ double StepRunner::model_flops() const {
 double StepRunner::gemm_rate(const Ceilings& ceilings) const {
   const Dtype compute = dtype_from_name(config_.recipe.compute).value();
   return compute == Dtype::bf16 ? ceilings.narrow_flops_per_s : ceilings.f32_flops_per_s;
-}
-
-int64_t StepRunner::planned_bytes() {
-  int64_t bytes = 0;
-  for (int lane = 0; lane < kLaneCount; ++lane)
-    bytes += engine_.arenas().bytes(static_cast<Lane>(lane));
-  return bytes;
 }
 
 std::string StepRunner::shape_text() const {

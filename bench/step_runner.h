@@ -22,6 +22,11 @@ class StepRunner {
   // that is watched.
   double step_ms(Profile* profile = nullptr);
 
+  // Of the first step and the last one; the batch is the same in all.
+  const StepOutcome& first() const { return first_; }
+  const StepOutcome& last() const { return last_; }
+  int64_t n_steps() const { return n_steps_; }
+
   const ModelSpec& spec() const { return spec_; }
   int64_t tokens() const;  // of one step
   // Useful work of one step: 6 for each token and parameter that multiplies, and causal attention's
@@ -29,7 +34,7 @@ class StepRunner {
   double model_flops() const;
   // Of the ceilings, what this recipe's products can reach.
   double gemm_rate(const Ceilings& ceilings) const;
-  int64_t planned_bytes();         // what was allocated
+  int64_t planned_bytes() const { return engine_.planned_bytes(); }
   std::string shape_text() const;  // "llama 25.96 M, 8 x 256 tokens"
 
  private:
@@ -37,6 +42,7 @@ class StepRunner {
   ModelSpec spec_;
   TrainEngine engine_;
   std::vector<Batch> batches_;
+  StepOutcome first_, last_;
   int64_t n_steps_ = 0;
 };
 

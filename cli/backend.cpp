@@ -1,6 +1,7 @@
 #include "cli/backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/cores.h"
 #include "library/open_backend.h"
@@ -10,10 +11,11 @@ namespace {
 
 BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   const int of_rank = group == nullptr ? 0 : group->rank();
+  const bool shares_gpu = ::getenv("OCTET_SHARE_GPU") != nullptr;
   return {.device = options.device,
           .isa = options.isa,
           .threads = options.threads,
-          .device_index = needs.device_index.value_or(of_rank),
+          .device_index = shares_gpu ? 0 : needs.device_index.value_or(of_rank),
           .deterministic = needs.deterministic,
           .rows = needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library,
           .group = group};

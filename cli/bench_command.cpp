@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <sstream>
 
 #include "base/error.h"
@@ -42,7 +41,8 @@ struct BenchFlags {
   bool by_kernel = false;
   int64_t texts = 1, context = 128;  // of decode
   FrozenFormat weights = FrozenFormat::as_computed;
-  int ranks = 0;  // of step: 0: one, by itself; of links: 0: two
+  int ranks = 0;        // of step: 0: one, by itself; of links: 0: two
+  int64_t largest = 0;  // MiB, of links; 0: 64, of GPUs 256
   RankKind kind = RankKind::threads;
 };
 
@@ -90,6 +90,16 @@ class BenchRun {
 
   // Of steps that all ranks of the group take together.
   BenchRows rank_rows() { return bench_rank_steps(machine_, *group_, rounds({})); }
+  BenchRows link_rows(const std::string& over) {
+    LinkSizes sizes{.rounds = flags_.rounds};
+    if (machine_.is_gpu()) sizes.most = int64_t{256} << 20;
+    if (flags_.largest > 0) sizes.most = flags_.largest << 20;
+    const LinkRows links = bench_links(machine_, *group_, over, sizes);
+    if (links.self_test.n_kernels > 0)
+      machine_.log.info("[ranks] self-test: {} kernels right in {:.0f} ms",
+                        links.self_test.n_kernels, links.self_test.ms);
+    return links.rows;
+  }
 
  private:
   // To the best seen so far: other programs may have slowed down the first measurement.
@@ -197,30 +207,27 @@ Table bench_table(const BenchRows& rows) {
 }
 
 // Back ends are opened one at a time.
-BenchRows rank_rows(const BenchFlags& flags, const GlobalOptions& options, Group& group) {
-  std::optional<BenchRun> run;
+std::unique_ptr<BenchRun> open_in_turn(const BenchFlags& flags, const GlobalOptions& options,
+                                       Group& group) {
+  std::unique_ptr<BenchRun> run;
   for (int turn = 0; turn < group.size(); ++turn) {
-    if (turn == group.rank()) run.emplace(flags, options, &group);
+    if (turn == group.rank()) run = std::make_unique<BenchRun>(flags, options, &group);
     gather_value(&group, turn);
   }
-  return run->rank_rows();
+  return run;
 }
 
 // The first rank prints.
 void run_between_ranks(BenchFlags flags, const GlobalOptions& options) {
-  if (flags.what == "links" && options.device != "cpu")
-    throw Error(ErrorCode::invalid_argument,
-                "[bench links] expected --device cpu, got {}: what GPUs reach while they train is "
-                "in `octet bench step --ranks {} --device {}`",
-                options.device, std::max(2, flags.ranks), options.device);
+  const bool is_links = flags.what == "links";
   if (flags.recipes.empty()) flags.recipes = "bf16,fp8_lm";
   run_bench_ranks(options, flags.ranks, flags.kind,
-                  [&](Group& group, const GlobalOptions& of_rank, const std::string& ranks) {
-                    const BenchRows rows = flags.what == "links"
-                                               ? bench_links(group, ranks, {.rounds = flags.rounds})
-                                               : rank_rows(flags, of_rank, group);
+                  [&](Group& group, const GlobalOptions& of_rank, const std::string& over) {
+                    const auto run = open_in_turn(flags, of_rank, group);
+                    const BenchRows rows = is_links ? run->link_rows(over) : run->rank_rows();
                     if (group.rank() > 0) return;
                     print_table(of_rank, bench_table(rows));
+                    if (is_links && !of_rank.json) write_out("verified\n");
                     finish_output();
                   });
 }
@@ -230,10 +237,15 @@ void expect_use(const CLI::App& bench, const BenchFlags& flags) {
   const std::string all = "no WHAT";
   const std::string what = flags.what.empty() ? all : flags.what;
   const std::vector<std::pair<const char*, std::vector<std::string>>> uses = {
-      {"--ranks", {"step", "links"}},           {"--over", {"step", "links"}},
-      {"--by-kernel", {all, "step", "decode"}}, {"--params", {all, "optimizer"}},
-      {"--documents", {all, "layer", "step"}},  {"--texts", {"decode", "prefill"}},
-      {"--context", {"decode", "prefill"}},     {"--weights", {"decode", "prefill"}}};
+      {"--ranks", {"step", "links"}},
+      {"--over", {"step", "links"}},
+      {"--largest", {"links"}},
+      {"--by-kernel", {all, "step", "decode"}},
+      {"--params", {all, "optimizer"}},
+      {"--documents", {all, "layer", "step"}},
+      {"--texts", {"decode", "prefill"}},
+      {"--context", {"decode", "prefill"}},
+      {"--weights", {"decode", "prefill"}}};
   for (const auto& [flag, of] : uses) {
     if (bench.count(flag) > 0 && std::ranges::find(of, what) == of.end())
       throw Error(ErrorCode::invalid_argument, "[bench] {}: expected {}, got {}", flag,
@@ -283,6 +295,11 @@ void add_bench_command(CLI::App& app, GlobalOptions& options) {
                    "--recipes says otherwise); links without: 2")
       ->check(CLI::Range(1, 64))
       ->type_name("N");
+  bench
+      ->add_option("--largest", flags->largest,
+                   "links: MiB of the largest tensor; without: 64, of GPUs 256")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->type_name("MIB");
   add_enum_option(*bench, "--over", flags->kind,
                   "what ranks on the CPU are; a launcher's are its own processes");
   bench->add_flag("--by-kernel", flags->by_kernel,

@@ -6,9 +6,11 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <dnnl.hpp>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "backends/cpu/common/isa.h"
 #include "backends/cuda/backend.h"
@@ -226,9 +228,21 @@ void show(const GlobalOptions& options, const std::vector<Finding>& found) {
   print_table(options, table);
 }
 
-void run_doctor(const GlobalOptions& options, bool of_ranks) {
-  if (of_ranks) {
-    const int code = doctor_ranks(options, [&](const auto& found) { show(options, found); });
+// "": as a launcher started them.
+int rank_number(const std::string& text) {
+  int n = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, n);
+  if (text.empty() || (parsed.ptr == end && parsed.ec == std::errc() && n >= 2 && n <= 64))
+    return n;
+  throw Error(ErrorCode::invalid_argument,
+              "[doctor] --ranks: expected a number from 2 to 64, or none, got {}", text);
+}
+
+void run_doctor(const GlobalOptions& options, const std::optional<std::string>& ranks) {
+  if (ranks) {
+    const int code = doctor_ranks(options, rank_number(*ranks),
+                                  [&](const auto& found) { show(options, found); });
     finish_output();
     if (code != 0) throw ExitStatus{code};
     return;
@@ -243,16 +257,22 @@ void run_doctor(const GlobalOptions& options, bool of_ranks) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, GlobalOptions& options) {
-  auto of_ranks = std::make_shared<bool>(false);
+  auto ranks = std::make_shared<std::string>();
   CLI::App* doctor =
       app.add_subcommand("doctor", "say what this machine offers and what is missing");
   doctor->footer(
       "Exit codes: 0 where --device (the CPU, unless another is named) can train; 5 where "
       "something\nthat it needs is missing, or ranks do not reach each other.");
-  doctor->add_flag("--ranks", *of_ranks,
+  doctor
+      ->add_option("--ranks", *ranks,
                    "started as a run is (mpirun, srun, torchrun's variables): who the ranks are, "
-                   "where, whether they reach each other and how fast; else what would start them");
-  doctor->callback([of_ranks, &options] { run_doctor(options, *of_ranks); });
+                   "where, whether they reach each other and how fast, on GPUs every collective "
+                   "verified; else what would start them; N: of N processes started here")
+      ->expected(0, 1)
+      ->type_name("N");
+  doctor->callback([doctor, ranks, &options] {
+    run_doctor(options, doctor->count("--ranks") > 0 ? std::optional(*ranks) : std::nullopt);
+  });
 }
 
 }  // namespace octet

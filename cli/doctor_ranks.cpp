@@ -11,10 +11,13 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "bench/rank_links.h"
 #include "cli/backend.h"
 #include "cli/launch.h"
 #include "cli/launched_ranks.h"
+#include "cli/output.h"
 #include "cli/rank_agreement.h"
+#include "cli/rank_processes.h"
 #include "comm/mpi/group.h"
 #include "library/open_backend.h"
 
@@ -84,24 +87,26 @@ Finding find_rank_speed(Group& group) {
           ""};
 }
 
-// Whether GPUs reach each other's memory: they are asked as a run asks them.
-Finding find_peers(Group& group, const Launch& launch, const GlobalOptions& options) {
-  constexpr int64_t kBytes = int64_t{1} << 20;
+// How fast devices reach each other, every collective proved: they are asked as a run asks them.
+std::vector<Finding> find_peers(Group& group, std::optional<int> local_rank,
+                                const GlobalOptions& options) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
   const RankHosts hosts = find_hosts(group);
-  const Backend backend =
-      open_backend(options, {.device_index = launch.local_rank.value_or(hosts.local_rank)}, &group);
-  const auto memory = backend.device->allocate(kBytes);
-  backend.device->connect({.rank = group.rank(),
-                           .n_ranks = group.size(),
-                           .all_gather =
-                               [&](const void* own, void* all, int64_t bytes) {
-                                 group.all_gather(static_cast<const std::byte*>(own),
-                                                  static_cast<std::byte*>(all), bytes);
-                               }},
-                          {memory.get()});
-  gather_value(&group, 0);  // none goes while another one still opens its memory
-  return {"peer access", true, fmt::format("{} x {}", group.size(), backend.device->info().name),
-          ""};
+  Backend backend =
+      open_backend(options, {.device_index = local_rank.value_or(hosts.local_rank)}, &group);
+  const BenchMachine machine{.backend = backend, .isa = options.device};
+  const LinkRows links = bench_links(machine, group, "GPUs", {.least = kBytes, .most = kBytes});
+  std::vector<Finding> found = {
+      {"peer access", true, fmt::format("{} x {}", group.size(), backend.device->info().name), ""},
+      {"collectives", true,
+       fmt::format("verified: {} kernels in {:.0f} ms", links.self_test.n_kernels,
+                   links.self_test.ms),
+       ""}};
+  for (const BenchRow& row : links.rows)
+    found.push_back(
+        {row.name, true,
+         fmt::format("measured: {:.4g} {} ({}), verified", row.value, row.unit, row.shape), ""});
+  return found;
 }
 
 std::vector<Finding> find_launched(Group& group, const Launch& launch,
@@ -116,15 +121,37 @@ std::vector<Finding> find_launched(Group& group, const Launch& launch,
   found.push_back(find_rank_hosts(group));
   found.push_back(find_rank_cores(group));
   found.push_back(find_rank_speed(group));
-  if (options.device == "cuda") found.push_back(find_peers(group, launch, options));
+  if (options.device == "cuda") {
+    for (const Finding& one : find_peers(group, launch.local_rank, options)) found.push_back(one);
+  }
   return found;
+}
+
+// Ranks as `octet train --ranks N` starts them.
+int doctor_processes(const GlobalOptions& options, int n_ranks, const ShowFindings& show) {
+  return run_rank_processes(n_ranks, [&](Group& group) {
+    GlobalOptions of_rank = options_of_rank(options, n_ranks);
+    of_rank.quiet = options.quiet || group.rank() > 0;
+    std::vector<Finding> found = {{"ranks", true, fmt::format("{} processes", n_ranks), ""},
+                                  find_rank_speed(group)};
+    if (options.device == "cuda") {
+      for (const Finding& one : find_peers(group, {}, of_rank)) found.push_back(one);
+    }
+    if (group.rank() > 0) return;
+    show(found);
+    finish_output();
+  });
 }
 
 }  // namespace
 
-int doctor_ranks(const GlobalOptions& options,
-                 const std::function<void(const std::vector<Finding>&)>& show) {
+int doctor_ranks(const GlobalOptions& options, int n_ranks, const ShowFindings& show) {
   const auto launch = find_launch(::getenv);
+  if (launch && n_ranks > 0 && n_ranks != launch->size)
+    throw Error(ErrorCode::invalid_argument,
+                "[doctor] --ranks: expected {}, as many as {} started, or no number, got {}",
+                launch->size, launch->launcher, n_ranks);
+  if (!launch && n_ranks > 0) return doctor_processes(options, n_ranks, show);
   if (!launch) {
     show({{"launcher", false, "this process is no rank of several",
            "mpirun, srun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; `octet train --ranks "

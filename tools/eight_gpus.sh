@@ -8,11 +8,12 @@
 #   [--gpus "1 2 4 8"] [--seconds 560] [--out FOLDER] [--program FILE] [--small]
 #
 # Writes FOLDER/results.csv (default eight_gpus): tokens/s a GPU (median of the steps after the fourth), the largest memory of a GPU
-# by the driver, what is planned. Rows that are there are not measured again: call again where the time was short.
+# by the driver, what is planned, the loss of the first and the last step, and the last |g|. A row whose loss did not fall is refused,
+# and the script ends with status 1. Rows that are there are not measured again: call again where the time was short.
 # --small: models of a few thousand parameters on the CPU, whose ranks are threads, to try the script.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-gpus="1 2 4 8" seconds=560 out=eight_gpus program=build/octet small="" steps=14
+failed=0 gpus="1 2 4 8" seconds=560 out=eight_gpus program=build/octet small="" steps=14
 part=${1:-} text=${2:-}
 shift $(($# < 2 ? $# : 2))
 while [ $# -gt 0 ]; do
@@ -36,7 +37,7 @@ device=(--device cuda)
 [ -z "$small" ] || device=(--device cpu --threads 2)
 mkdir -p "$out"
 csv=$out/results.csv
-[ -s "$csv" ] || echo "model,recipe,batch,ranks,shard,steps,ms,tokens_per_s_per_rank,driver_mib,planned_gib,loss" >"$csv"
+[ -s "$csv" ] || echo "model,recipe,batch,ranks,shard,steps,ms,tokens_per_s_per_rank,driver_mib,planned_gib,first_loss,loss,grad_norm" >"$csv"
 
 tiny=(--set model.hidden=64 --set model.layers=2 --set model.heads=4 --set model.kv_heads=4 --set model.ffn=128 --set model.seq=64
   --set model.vocab=256)
@@ -79,14 +80,17 @@ measure() {
   done
   kill -KILL -- -$program_id 2>/dev/null
   wait $program_id 2>/dev/null
-  python3 - "$key" "$folder/metrics.jsonl" "$ranks" "$largest" <<'P' >>"$csv" && tail -1 "$csv" || { echo "$key: failed"; tail -3 "$out/last.log"; }
+  python3 - "$key" "$folder/metrics.jsonl" "$ranks" "$largest" <<'P' >>"$csv" && tail -1 "$csv" || { failed=1; echo "$key: failed"; tail -3 "$out/last.log"; }
 import json, statistics, sys
 key, path, ranks, largest = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 rows = [json.loads(line) for line in open(path).read().split("\n")[:-1]]
 later = rows[4:] or sys.exit(1)
 ms = statistics.median(row["time_ms"] for row in later)
+first, loss, norm = rows[0]["loss"], rows[-1]["loss"], rows[-1]["grad_norm"]
+if not (loss < first and norm > 0):
+    sys.exit(f"{key}: refused: expected the loss to fall, got {loss} after {first} with |g| {norm}")
 tokens = (rows[-1]["tokens"] - rows[-2]["tokens"]) / ranks
-print(f"{key},{len(rows)},{ms:.1f},{tokens / ms * 1e3:.0f},{largest},{rows[-1]['mem_bytes'] / 2**30:.1f},{rows[-1]['loss']:.3f}")
+print(f"{key},{len(rows)},{ms:.1f},{tokens / ms * 1e3:.0f},{largest},{rows[-1]['mem_bytes'] / 2**30:.1f},{first:.3f},{loss:.3f},{norm:.4f}")
 P
   rm -rf "$folder"
 }
@@ -144,3 +148,4 @@ shards() {
 
 $part
 echo "$part: $SECONDS s"
+exit $failed

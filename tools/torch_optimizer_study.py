@@ -185,7 +185,7 @@ def train(name, seed, args, c, data, device):
     compiled = torch.compile(model) if args.compile else model
     generator = torch.Generator().manual_seed(seed)
     window = torch.arange(c.seq + 1, device=device)
-    untimed, begin = min(10, args.steps // 2), 0.0
+    untimed, begin, first = min(10, args.steps // 2), 0.0, math.inf
     for step in range(args.steps):
         if step == untimed:
             allocated(optimizer, device)
@@ -200,6 +200,7 @@ def train(name, seed, args, c, data, device):
             before = allocated(optimizer, device)
         optimizer.step()
         if step == 0:
+            first = float(loss.detach())
             state_bytes += allocated(optimizer, device) - before
         for p in model.parameters():
             p.grad = None
@@ -211,6 +212,8 @@ def train(name, seed, args, c, data, device):
         value = statistics.mean(float(model(rows[:, :-1], rows[:, 1:])) for rows in held.split(max(1, c.batch // 2)))
     if not math.isfinite(value):
         sys.exit(f"torch_optimizer_study: {name}, seed {seed}: expected a finite loss, got {value}")
+    if args.steps > 1 and value >= first:
+        sys.exit(f"torch_optimizer_study: {name}, seed {seed}: expected a loss below the first step's {first}, got {value}: no row")
     speed = (args.steps - untimed) * c.batch * c.seq / seconds
     return dict(zip(FIELDS, [name, args.config, seed, args.steps, f"{value:.5f}", f"{speed:.0f}", state_bytes,
                              f"{state_bytes / n:.4f}", n]))

@@ -21,6 +21,7 @@ struct DeviceInfo {
   std::string name;          // "cpu (avx512)"
   int64_t memory_bytes = 0;  // what one may plan with
   int n_threads = 1;
+  bool reaches_peers = false;  // its kernels read the memory of other ranks' devices
 };
 
 // A library that kernels come from.
@@ -116,6 +117,13 @@ class Device {
   virtual void copy_within(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void fill_zero(std::byte* on_device, int64_t bytes) = 0;
   virtual void synchronize() = 0;
+  // The same behind work that other ranks take part in. Throws Error(device) naming the ranks that
+  // did not come where it takes longer than `patience`; what waited for them has been ended then,
+  // and its results are of no use.
+  virtual void await_ranks(std::chrono::milliseconds patience) {
+    static_cast<void>(patience);
+    synchronize();
+  }
   // Event `index` (0, 1, ...) happens when what is queued so far on `stream` has ended; what is
   // queued on the other stream behind wait() begins after it. A device of one stream has nothing to
   // do. Both may stand in a recording, which must have waited for all that it queued.

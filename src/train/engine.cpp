@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -112,13 +114,27 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   const DeviceInfo info = device.info();
   expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
   for (const FunctionKey& key : keys) program_.plan(key);
-  int64_t lane_bytes[kLaneCount];
-  program_.lane_bytes(lane_bytes);
-  arenas_ = std::make_unique<Arenas>(device, lane_bytes);
-  if (group_ != nullptr) arenas_->connect(*group_);
+  allocate(device, catalogue, keys);
   for (const FunctionKey& key : keys) {
     bound_[key] = std::make_unique<BoundPlan>(program_.plan(key), catalogue, *arenas_);
   }
+}
+
+// Ranks try their collectives in the memory that the run will have.
+void TrainEngine::allocate(Device& device, Catalogue& catalogue,
+                           const std::vector<FunctionKey>& keys) {
+  int64_t lane_bytes[kLaneCount];
+  program_.lane_bytes(lane_bytes);
+  std::optional<RankSelfTest> test;
+  if (group_ != nullptr && device.info().reaches_peers) {
+    CollectiveKinds kinds;
+    for (const FunctionKey& key : keys) add_kinds(program_.plan(key), kinds);
+    test.emplace(kinds, *group_, catalogue);
+    test->raise(lane_bytes);
+  }
+  arenas_ = std::make_unique<Arenas>(device, lane_bytes);
+  if (group_ != nullptr) arenas_->connect(*group_);
+  if (test) self_test_ = test->run(catalogue, *arenas_);
 }
 
 BoundPlan& TrainEngine::function(std::string_view name, int64_t seq, StepKind kind) {
@@ -342,9 +358,9 @@ NllSum TrainEngine::evaluate(const EvalRows& rows) {
 }
 
 int64_t TrainEngine::planned_bytes() const {
-  int64_t total = 0;
-  for (int lane = 0; lane < kLaneCount; ++lane) total += arenas_->bytes(static_cast<Lane>(lane));
-  return total;
+  int64_t lane_bytes[kLaneCount];
+  program_.lane_bytes(lane_bytes);
+  return std::accumulate(std::begin(lane_bytes), std::end(lane_bytes), int64_t{0});
 }
 
 int64_t TrainEngine::state_bytes() const {

@@ -17,6 +17,7 @@
 #include "data/loader.h"
 #include "infer/evaluate.h"
 #include "runtime/nonfinite.h"
+#include "runtime/rank_self_test.h"
 #include "train/step_report.h"
 
 namespace octet {
@@ -106,10 +107,13 @@ class TrainEngine {
   bool has_loss_scale() const { return static_cast<bool>(program_.options().loss_scale); }
   Arenas& arenas() { return *arenas_; }
   const Layout& layout() const { return program_.layout(); }
-  int64_t planned_bytes() const;  // of all lanes: what is allocated
+  // What ranks proved when they connected; nothing where their devices do not reach each other.
+  const std::optional<SelfTestResult>& self_test() const { return self_test_; }
+  int64_t planned_bytes() const;  // of all lanes
   int64_t state_bytes() const;    // masters and moments
 
  private:
+  void allocate(Device& device, Catalogue& catalogue, const std::vector<FunctionKey>& keys);
   // A step up to where its last function is launched.
   struct BegunStep {
     BoundPlan* last = nullptr;  // that updates
@@ -135,6 +139,7 @@ class TrainEngine {
   BatchSize size_;
   Group* group_;
   std::unique_ptr<Arenas> arenas_;
+  std::optional<SelfTestResult> self_test_;
   std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
   StepObserver observer_;
   std::function<void()> before_overwrite_;

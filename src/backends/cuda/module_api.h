@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 14
+#define OCTET_CUDA_API_VERSION 15
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 
@@ -132,6 +132,9 @@ struct OctetCudaApi {
   int (*share)(void* address, uint8_t* handle);
   // Opens the others' regions; kernels between ranks may be prepared from then on.
   int (*connect)(const struct OctetCudaRanks* ranks);
+  // As synchronize, for so many milliseconds. Then it ends the waiting for other ranks itself, and
+  // fails naming those that did not come.
+  int (*await_ranks)(int32_t milliseconds);
 };
 
 const struct OctetCudaApi* octet_cuda_api(void);

@@ -9,6 +9,7 @@
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/gemm/gemm_algorithms.h"
 #include "backends/cuda/kernels/move/write_parts.h"
+#include "backends/cuda/kernels/ranks/meet.h"
 #include "backends/cuda/launch/context.h"
 #include "backends/cuda/module/guarded.h"
 #include "backends/cuda/module/table.h"
@@ -340,6 +341,13 @@ int connect(const OctetCudaRanks* ranks) {
   });
 }
 
+int await_ranks(int32_t milliseconds) {
+  return guarded([&] {
+    await_peers(context().links, {context().stream, context().transfers}, context().saves,
+                std::chrono::milliseconds(milliseconds));
+  });
+}
+
 const char* last_error() {
   return error_text().c_str();
 }
@@ -385,6 +393,7 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .algorithm_recall = algorithm_recall,
       .share = share,
       .connect = connect,
+      .await_ranks = await_ranks,
   };
   return &api;
 }

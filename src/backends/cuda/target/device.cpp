@@ -63,7 +63,8 @@ CudaDevice::CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& o
 DeviceInfo CudaDevice::info() const {
   return {.name = fmt::format("cuda ({})", info_.name),
           .memory_bytes = info_.free_bytes,
-          .n_threads = n_threads_};
+          .n_threads = n_threads_,
+          .reaches_peers = true};
 }
 
 std::unique_ptr<DeviceMemory> CudaDevice::allocate(int64_t bytes) {
@@ -101,6 +102,9 @@ void CudaDevice::fill_zero(std::byte* on_device, int64_t bytes) {
 }
 void CudaDevice::synchronize() {
   module_->check(module_->api().synchronize());
+}
+void CudaDevice::await_ranks(std::chrono::milliseconds patience) {
+  module_->check(module_->api().await_ranks(static_cast<int32_t>(patience.count())));
 }
 
 CudaDevice::~CudaDevice() {

@@ -28,6 +28,7 @@ class CudaDevice : public Device {
   void copy_within(std::byte* to, const std::byte* from, int64_t bytes) override;
   void fill_zero(std::byte* on_device, int64_t bytes) override;
   void synchronize() override;
+  void await_ranks(std::chrono::milliseconds patience) override;
   void signal(int index, Stream stream) override;
   void wait(int index, Stream stream) override;
   void set_mark(int index, Stream stream) override;

@@ -2,6 +2,9 @@
 
 #include <cuda.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "backends/cuda/launch/kernel.h"
 
 namespace octet::cuda {
@@ -41,7 +44,68 @@ CUstreamBatchMemOpParams write_zero(uint32_t* flag) {
   return op;
 }
 
+using Clock = std::chrono::steady_clock;
+
+bool are_idle(const std::array<cudaStream_t, 2>& streams) {
+  return std::ranges::all_of(streams, [](cudaStream_t stream) {
+    const cudaError_t status = cudaStreamQuery(stream);
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // it is no error here
+      return false;
+    }
+    check(status, "running kernels between ranks");
+    return true;
+  });
+}
+bool become_idle(const std::array<cudaStream_t, 2>& streams, Clock::time_point until) {
+  while (!are_idle(streams)) {
+    if (Clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return true;
+}
+
+// Those that have not come to any meeting; where one has come to one, those that are not there.
+std::string missing_ranks(const RankLinks& links, cudaStream_t beside) {
+  RankBoard board{};
+  check(cudaMemcpyAsync(&board, links.board(), sizeof(board), cudaMemcpyDeviceToHost, beside),
+        "reading who has come");
+  check(cudaStreamSynchronize(beside), "reading who has come");
+  std::string names;
+  for (int r = 0; r < links.n_ranks; ++r) {
+    bool has_come = r == links.rank;
+    for (const auto& meeting : board.arrived) has_come = has_come || meeting[r] != 0;
+    if (!has_come) names += (names.empty() ? "" : ", ") + std::to_string(r);
+  }
+  return names;
+}
+
+// Whoever comes late finds nobody: this rank's error ends them all.
+void pass_alone(const RankLinks& links, const std::array<cudaStream_t, 2>& streams,
+                cudaStream_t beside) {
+  const auto until = Clock::now() + std::chrono::seconds(5);
+  RankBoard all{};
+  for (auto& meeting : all.arrived) std::ranges::fill(meeting, 1u);
+  while (!become_idle(streams, Clock::now() + std::chrono::milliseconds(1))) {
+    if (Clock::now() > until) return;
+    check(cudaMemcpyAsync(links.board()->arrived, all.arrived, sizeof(all.arrived),
+                          cudaMemcpyHostToDevice, beside),
+          "passing a meeting alone");
+    check(cudaStreamSynchronize(beside), "passing a meeting alone");
+  }
+}
+
 }  // namespace
+
+void await_peers(const RankLinks& links, const std::array<cudaStream_t, 2>& streams,
+                 cudaStream_t beside, std::chrono::milliseconds patience) {
+  if (become_idle(streams, Clock::now() + patience)) return;
+  const std::string names = links.n_ranks == 1 ? "" : missing_ranks(links, beside);
+  if (links.n_ranks > 1) pass_alone(links, streams, beside);
+  throw ModuleError("[ranks] rank " + std::to_string(links.rank) + " waited " +
+                    std::to_string(patience.count() / 1000) + " s for " +
+                    (names.empty() ? "its own GPU" : "rank " + names));
+}
 
 void meet(const RankLinks& links, Meeting meeting, cudaStream_t stream) {
   if (links.n_ranks == 1) return;

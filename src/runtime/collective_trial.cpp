@@ -1,0 +1,363 @@
+#include "runtime/collective_trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+#include "ir/builder.h"
+#include "ir/ops/slots.h"
+#include "plan/streams.h"
+#include "runtime/known_numbers.h"
+
+namespace octet {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kClip = 0.5f;
+
+std::string numbered(const char* name, size_t index) {
+  return fmt::format("{}{}", name, index);
+}
+
+bool is_max(const CollectiveKind& kind) {
+  return kind.op == OpCode::all_reduce && kind.reduction == RankReduction::max;
+}
+bool is_sum(const CollectiveKind& kind) {
+  return kind.op == OpCode::reduce_scatter || (kind.op == OpCode::all_reduce && !is_max(kind));
+}
+// Of eight-bit numbers; a power of two, so that sums stay exact.
+float scale_of(const CollectiveKind& kind, int pass) {
+  return is_quantized(kind.x) ? static_cast<float>(1 + pass % 2) : 1.0f;
+}
+
+CollectiveKind kind_of(const Graph& graph, const Node& node) {
+  const auto& attrs = std::get<CollectiveAttrs>(node.attrs);
+  CollectiveKind kind{.op = node.op, .reduction = attrs.reduction};
+  kind.x = graph.type(node.operands[0]).dtype;
+  kind.y = graph.type(node.results[0]).dtype;
+  kind.has_into = node.op != OpCode::sharded_norm && node.operands.size() > Reduce::into &&
+                  node.in(Reduce::into) != kNoValue;
+  return kind;
+}
+
+// Nodes of one kind, or one node of all sizes where it takes many operands.
+class TrialGraph {
+ public:
+  TrialGraph(const CollectiveKind& kind, int n_ranks) : kind_(kind), n_ranks_(n_ranks) {
+    graph_.name = "self-test";
+    graph_.phase = Phase::typed;
+  }
+  Graph of(const std::vector<int64_t>& sizes) {
+    Builder builder(graph_);
+    if (kind_.op == OpCode::sharded_norm) {
+      add_norm(builder, sizes);
+    } else {
+      for (size_t i = 0; i < sizes.size(); ++i) add(builder, i, sizes[i]);
+    }
+    graph_.phase = Phase::lowered;
+    return std::move(graph_);
+  }
+
+ private:
+  void add_norm(Builder& builder, const std::vector<int64_t>& sizes) {
+    std::vector<ValueId> operands = {builder.input(InputKind::batch, "clip", {Dtype::f32, {}})};
+    for (size_t i = 0; i < sizes.size(); ++i)
+      operands.push_back(
+          builder.input(InputKind::parameter, numbered("x", i), {kind_.x, {sizes[i]}}));
+    const CollectiveAttrs attrs{.ranks = n_ranks_, .reduction = {}, .shape = {}};
+    const auto results = builder.emit(OpCode::sharded_norm, attrs, operands);
+    for (size_t i = 0; i < results.size(); ++i) builder.output(numbered("y", i), results[i]);
+  }
+  void add(Builder& builder, size_t index, int64_t n) {
+    const bool gathers = kind_.op == OpCode::all_gather;
+    const int64_t shard = shard_elems(n, n_ranks_);
+    const int64_t n_into = kind_.op == OpCode::reduce_scatter ? shard : n;
+    const ValueId x =
+        builder.input(InputKind::parameter, numbered("x", index), {kind_.x, {gathers ? shard : n}});
+    std::vector<ValueId> operands = {x};
+    const CollectiveAttrs attrs{
+        .ranks = n_ranks_, .reduction = kind_.reduction, .shape = gathers ? Shape{n} : Shape{}};
+    if (is_sum(kind_)) {
+      const bool is_scaled = is_quantized(kind_.x);
+      operands.push_back(kind_.has_into ? builder.input(InputKind::batch, numbered("into", index),
+                                                        {kind_.y, {n_into}})
+                                        : kNoValue);
+      operands.push_back(
+          is_scaled ? builder.input(InputKind::batch, numbered("scale", index), {Dtype::f32, {}})
+                    : kNoValue);
+    }
+    const Dtype y[] = {kind_.y};
+    builder.output(numbered("y", index), builder.emit_typed(kind_.op, attrs, operands, y)[0]);
+  }
+
+  CollectiveKind kind_;
+  int64_t n_ranks_;
+  Graph graph_;
+};
+
+Plan plan_of(const CollectiveKind& kind, const std::vector<int64_t>& sizes, int n_ranks,
+             const Catalogue& catalogue) {
+  const Graph graph = TrialGraph(kind, n_ranks).of(sizes);
+  Layout layout;
+  layout.add_inputs(graph);
+  return make_plan(graph, layout, catalogue);
+}
+
+// Of all_gather: bytes that are no numbers at all, by the rank that they are of.
+uint32_t gathered_bits(int64_t place, int rank, int pass) {
+  uint32_t word = static_cast<uint32_t>(place + 1000 * rank + 100000 * pass + 1) * 0x9E3779B1u;
+  word ^= word >> 15;
+  return word * 0x85EBCA6Bu;
+}
+KnownRow gathered_row(const CollectiveKind& kind, int rank, int pass) {
+  return {dtype_bytes(kind.x),
+          [=](int64_t place) { return gathered_bits(place, rank, pass) >> 8; }};
+}
+
+KnownRow own_row(const CollectiveKind& kind, int rank, int pass) {
+  if (kind.op == OpCode::all_gather) return gathered_row(kind, rank, pass);
+  return {kind.x, [=](int64_t place) {
+            const auto number = static_cast<float>(known_number(place, rank, pass));
+            return kind.x == Dtype::boolean && number < 8 ? 0.0f : number;
+          }};
+}
+// What a sum of all begins with is the same on all ranks.
+int addend_at(const CollectiveKind& kind, int64_t place, int rank, int pass) {
+  return known_addend(place, kind.op == OpCode::all_reduce ? 0 : rank, pass);
+}
+KnownRow into_row(const CollectiveKind& kind, int rank, int pass) {
+  return {kind.y,
+          [=](int64_t place) { return static_cast<float>(addend_at(kind, place, rank, pass)); }};
+}
+
+// What all ranks' numbers make.
+KnownRow reduced_row(const CollectiveKind& kind, RankPlace ranks, int pass) {
+  return {kind.y, [=](int64_t place) {
+            float sum = 0, top = -8;
+            for (int r = 0; r < ranks.n_ranks; ++r) {
+              const auto number = static_cast<float>(known_number(place, r, pass));
+              sum += number * scale_of(kind, pass);
+              top = std::max(top, number);
+            }
+            if (kind.has_into) sum += static_cast<float>(addend_at(kind, place, ranks.rank, pass));
+            if (kind.y == Dtype::boolean) return top < 8 ? 0.0f : 1.0f;
+            return is_max(kind) ? top : sum;
+          }};
+}
+
+// The result of a rank, row by row: `first` and `count` of the tensor of n elements.
+class Expected {
+ public:
+  Expected(const CollectiveKind& kind, RankPlace ranks, int64_t n, int pass)
+      : kind_(kind), n_(n), width_(dtype_bytes(kind.y)), shard_(shard_elems(n, ranks.n_ranks)) {
+    const bool scatters = kind.op == OpCode::reduce_scatter;
+    first_ = scatters ? ranks.rank * shard_ : 0;
+    count_ = scatters ? shard_ : n;
+    if (kind.op == OpCode::all_gather) {
+      for (int r = 0; r < ranks.n_ranks; ++r) rows_.push_back(gathered_row(kind, r, pass));
+      return;
+    }
+    rows_.push_back(reduced_row(kind, ranks, pass));
+    if (kind.has_into) behind_.push_back(into_row(kind, ranks.rank, pass));
+    if (kind.y != Dtype::boolean) nan_ = place_of_nan(n, pass);
+  }
+  int64_t count() const { return count_; }
+  // The first of these `count()` elements that differs; -1: none does.
+  int64_t find_difference(const std::byte* got) const {
+    for (int64_t i = 0; i < count_; i += kKnownRow) {
+      const int64_t n = std::min(kKnownRow, count_ - i), at = first_ + i;
+      const bool is_plain = at + n <= n_ && (nan_ < at || nan_ >= at + n);
+      if (is_plain &&
+          std::memcmp(got + i * width_, row_at(at), static_cast<size_t>(n * width_)) == 0)
+        continue;
+      for (int64_t j = i; j < i + n; ++j) {
+        if (!equals(j, bits_at(got, j, width_))) return j;
+      }
+    }
+    return -1;
+  }
+  uint32_t bits(int64_t element) const {
+    const int64_t at = first_ + element, place = element % kKnownRow;
+    if (at == nan_) return known_bits(kind_.y, kNan);
+    if (at < n_) return bits_at(row_at(at - place), place, width_);
+    return behind_.empty() ? 0 : bits_at(behind_[0].at_row(at / kKnownRow), place, width_);
+  }
+
+ private:
+  const std::byte* row_at(int64_t at) const {
+    const int64_t owner = rows_.size() == 1 ? 0 : at / shard_;
+    return rows_[static_cast<size_t>(owner)].at_row(at / kKnownRow);
+  }
+  // NaN has many bits.
+  bool equals(int64_t element, uint32_t got) const {
+    if (first_ + element == nan_) return std::isnan(known_value(kind_.y, got));
+    return got == bits(element);
+  }
+
+  CollectiveKind kind_;
+  int64_t n_, width_, shard_, first_ = 0, count_ = 0;
+  int64_t nan_ = -1;
+  std::vector<KnownRow> rows_;    // one, or one a rank
+  std::vector<KnownRow> behind_;  // of what lies past the n-th element, where that is no zero
+};
+
+double number_of(const CollectiveKind& kind, uint32_t bits) {
+  if (kind.op == OpCode::all_gather) return bits;
+  return static_cast<double>(known_value(kind.y, bits));
+}
+
+}  // namespace
+
+std::string kind_text(const CollectiveKind& kind) {
+  const auto name = op_def(kind.op).name;
+  if (kind.op == OpCode::all_gather || kind.op == OpCode::sharded_norm)
+    return fmt::format("{} {}", name, dtype_name(kind.x));
+  if (is_max(kind)) return fmt::format("{} max {}", name, dtype_name(kind.x));
+  return fmt::format("{} {} -> {}{}", name, dtype_name(kind.x), dtype_name(kind.y),
+                     kind.has_into ? " (into)" : "");
+}
+
+void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
+  for (const PlanStep& step : plan.steps) {
+    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    if (!is_collective(node.op) || std::get<CollectiveAttrs>(node.attrs).ranks == 1) continue;
+    CollectiveKind kind = kind_of(plan.graph, node);
+    if (node.op != OpCode::sharded_norm) {
+      kinds.insert(kind);
+      continue;
+    }
+    for (size_t i = 1; i < node.operands.size(); ++i) {
+      kind.x = plan.graph.type(node.operands[i]).dtype;
+      kinds.insert(kind);
+    }
+  }
+}
+
+CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks) {
+  constexpr Dtype kWide[] = {Dtype::f32, Dtype::bf16, Dtype::fp16};
+  std::vector<CollectiveKind> all = {
+      {OpCode::all_reduce, RankReduction::max, Dtype::f32, Dtype::f32},
+      {OpCode::all_reduce, RankReduction::max, Dtype::boolean, Dtype::boolean}};
+  for (const Dtype x : {Dtype::f32, Dtype::bf16, Dtype::fp16, Dtype::e4m3}) {
+    all.push_back({OpCode::all_gather, {}, x, x});
+    if (!is_quantized(x)) all.push_back({OpCode::sharded_norm, {}, x, Dtype::f32});
+    for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
+      for (const Dtype y : kWide) {
+        for (const bool has_into : {false, true})
+          all.push_back({op, RankReduction::sum, x, y, has_into});
+      }
+    }
+  }
+  CollectiveKinds kinds;
+  for (const CollectiveKind& kind : all) {
+    const Graph graph = TrialGraph(kind, n_ranks).of({1});
+    if (catalogue.choose(graph, graph.nodes[0])) kinds.insert(kind);
+  }
+  return kinds;
+}
+
+CollectiveTrial::CollectiveTrial(const CollectiveKind& kind, std::vector<int64_t> sizes,
+                                 RankPlace ranks, const Catalogue& catalogue)
+    : kind_(kind),
+      sizes_(std::move(sizes)),
+      ranks_(ranks),
+      plan_(plan_of(kind, sizes_, ranks.n_ranks, catalogue)) {}
+
+void CollectiveTrial::bind(Catalogue& catalogue, Arenas& arenas) {
+  arenas_ = &arenas;
+  bound_ = std::make_unique<BoundPlan>(plan_, catalogue, arenas);
+}
+
+void CollectiveTrial::write_x(size_t index, int pass) {
+  const int64_t n = sizes_[index], width = dtype_bytes(kind_.x);
+  const bool gathers = kind_.op == OpCode::all_gather;
+  const int64_t shard = shard_elems(n, ranks_.n_ranks);
+  const ElementRange range = gathers ? shard_range(n, shard, ranks_.rank) : ElementRange{0, n};
+  std::vector<std::byte> bytes(static_cast<size_t>((gathers ? shard : n) * width));
+  own_row(kind_, ranks_.rank, pass).fill(bytes.data(), range.first, range.count);
+  const bool has_nan = kind_.op == OpCode::sharded_norm
+                           ? pass % 2 == 1 && index + 1 == sizes_.size()
+                           : !gathers && kind_.x != Dtype::boolean;
+  if (has_nan && n > 1 && ranks_.rank == rank_of_nan(ranks_.n_ranks, pass))
+    put_bits(bytes.data(), place_of_nan(n, pass), width, known_bits(kind_.x, kNan));
+  bound_->write_input(numbered("x", index), bytes.data(), std::ssize(bytes));
+}
+
+void CollectiveTrial::write(int pass) {
+  // Before the inputs: a result may lie where `into` does.
+  for (const GraphOutput& output : plan_.graph.outputs) {
+    const int64_t n_bytes = plan_.graph.type(output.value).n_bytes();
+    const std::vector<std::byte> poison(static_cast<size_t>(n_bytes), std::byte{0xFF});
+    arenas_->device().copy_in(bound_->output(output.name), poison.data(), n_bytes);
+  }
+  if (bound_->has_input("clip")) bound_->write_input("clip", &kClip, sizeof(kClip));
+  const float scale = scale_of(kind_, pass);
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    write_x(i, pass);
+    if (bound_->has_input(numbered("scale", i)))
+      bound_->write_input(numbered("scale", i), &scale, sizeof(scale));
+    if (!kind_.has_into) continue;
+    const Expected result(kind_, ranks_, sizes_[i], pass);
+    std::vector<std::byte> bytes(static_cast<size_t>(result.count() * dtype_bytes(kind_.y)));
+    const int64_t first = kind_.op == OpCode::reduce_scatter ? ranks_.rank * result.count() : 0;
+    into_row(kind_, ranks_.rank, pass).fill(bytes.data(), first, result.count());
+    bound_->write_input(numbered("into", i), bytes.data(), std::ssize(bytes));
+  }
+}
+
+Mismatch CollectiveTrial::check_tensor(size_t index, int pass) const {
+  const Expected expected(kind_, ranks_, sizes_[index], pass);
+  const int64_t width = dtype_bytes(kind_.y);
+  std::vector<std::byte> got(static_cast<size_t>(expected.count() * width));
+  bound_->read_output(numbered("y", index), got.data(), std::ssize(got));
+  const int64_t at = expected.find_difference(got.data());
+  if (at < 0) return {};
+  return {.is_there = 1,
+          .pass = pass,
+          .element = at,
+          .n_elems = expected.count(),
+          .expected = number_of(kind_, expected.bits(at)),
+          .got = number_of(kind_, bits_at(got.data(), at, width))};
+}
+
+// Its results are elements 0, 1 and 2.
+Mismatch CollectiveTrial::check_norm(int pass) const {
+  double squares = 0;
+  for (int r = 0; r < ranks_.n_ranks; ++r) {
+    for (const int64_t n : sizes_) squares += known_squares(n, r, pass);
+  }
+  const bool is_finite = pass % 2 == 0;
+  const double norm = is_finite ? std::sqrt(squares) : static_cast<double>(kNan);
+  const double factor = is_finite ? std::min(1.0, static_cast<double>(kClip) / (norm + 1e-6)) : 1;
+  const double expected[] = {norm, factor, is_finite ? 0.0 : 1.0};
+  uint8_t flag = 0;
+  bound_->read_output("y2", &flag, sizeof(flag));
+  const float got[] = {bound_->read_scalar("y0"), bound_->read_scalar("y1"),
+                       static_cast<float>(flag)};
+  for (int i = 0; i < 3; ++i) {
+    const auto want = static_cast<float>(expected[i]);
+    if (got[i] == want || (std::isnan(got[i]) && std::isnan(want))) continue;
+    return {.is_there = 1,
+            .pass = pass,
+            .element = i,
+            .n_elems = 3,
+            .expected = static_cast<double>(want),
+            .got = static_cast<double>(got[i])};
+  }
+  return {};
+}
+
+Mismatch CollectiveTrial::check(int pass) const {
+  if (kind_.op == OpCode::sharded_norm) return check_norm(pass);
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    const Mismatch found = check_tensor(i, pass);
+    if (found.is_there != 0) return found;
+  }
+  return {};
+}
+
+}  // namespace octet

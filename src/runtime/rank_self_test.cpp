@@ -1,0 +1,77 @@
+#include "runtime/rank_self_test.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/sharding.h"
+
+namespace octet {
+namespace {
+
+constexpr int kLaunched = 2, kPasses = 4;
+
+std::vector<int64_t> trial_sizes(const CollectiveKind& kind, int n_ranks) {
+  // A maximum is one block's work, since plans have few numbers of it.
+  const bool is_max = kind.op == OpCode::all_reduce && kind.reduction == RankReduction::max;
+  const int64_t n_bytes = is_max ? int64_t{64} << 10 : int64_t{1} << 20;
+  return {1, 255, kShardMultiple * n_ranks + 13, n_bytes / dtype_bytes(kind.x) + 77};
+}
+
+}  // namespace
+
+void expect_no_mismatch(Group& group, const CollectiveKind& kind, const Mismatch& own) {
+  const std::vector<Mismatch> all = gather_value(&group, own);
+  const auto found =
+      std::ranges::find_if(all, [](const Mismatch& one) { return one.is_there != 0; });
+  if (found == all.end()) return;
+  throw Error(ErrorCode::device,
+              "[ranks] self-test: {}, rank {}, element {}: expected {}, got {} (of {}, {})",
+              kind_text(kind), found - all.begin(), found->element, found->expected, found->got,
+              found->n_elems, found->pass < kLaunched ? "launched" : "replayed from a recording");
+}
+
+RankSelfTest::RankSelfTest(const CollectiveKinds& kinds, Group& group, const Catalogue& catalogue)
+    : group_(group) {
+  const RankPlace ranks{.rank = group.rank(), .n_ranks = group.size()};
+  for (const CollectiveKind& kind : kinds)
+    trials_.push_back(std::make_unique<CollectiveTrial>(kind, trial_sizes(kind, ranks.n_ranks),
+                                                        ranks, catalogue));
+}
+
+void RankSelfTest::raise(int64_t (&lane_bytes)[kLaneCount]) const {
+  for (const auto& trial : trials_) {
+    for (int lane = 0; lane < kLaneCount; ++lane)
+      lane_bytes[lane] = std::max(lane_bytes[lane], trial->plan().lane_bytes[lane]);
+  }
+}
+
+Mismatch RankSelfTest::run_one(CollectiveTrial& trial, Arenas& arenas,
+                               std::chrono::milliseconds patience) {
+  Mismatch found;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    trial.write(pass);
+    // Its own first run launches, the later ones replay.
+    if (pass == 0) {
+      trial.bound().run(StepObserver{});
+    } else {
+      trial.bound().run();
+    }
+    arenas.device().await_ranks(patience);
+    if (found.is_there == 0) found = trial.check(pass);
+  }
+  return found;
+}
+
+SelfTestResult RankSelfTest::run(Catalogue& catalogue, Arenas& arenas,
+                                 std::chrono::milliseconds patience) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const auto& trial : trials_) {
+    trial->bind(catalogue, arenas);
+    // Together: a rank that ended alone would leave the others waiting on their devices.
+    expect_no_mismatch(group_, trial->kind(), run_one(*trial, arenas, patience));
+  }
+  const std::chrono::duration<double, std::milli> passed = std::chrono::steady_clock::now() - begin;
+  return {.n_kernels = static_cast<int>(trials_.size()), .ms = passed.count()};
+}
+
+}  // namespace octet

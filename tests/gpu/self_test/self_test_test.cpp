@@ -1,0 +1,125 @@
+// What ranks prove when they connect, by the program itself: two and three ranks, on as many GPUs
+// or on one that they share (OCTET_SHARE_GPU), or on emulated ones, whose faults it finds.
+#include <gmock/gmock.h>
+
+#include "gpu/training/program_run.h"
+
+namespace octet::test {
+namespace {
+
+using testing::HasSubstr;
+
+std::string small_yaml(const ScratchFolder& folder) {
+  const std::string data = folder.put("text.txt", easy_text(20000));
+  return folder.put(
+      "small.yaml",
+      "model: {kind: llama, hidden: 64, layers: 2, heads: 4, ffn: 176, vocab: 256, seq: 32}\n"
+      "recipe: coat\n"
+      "optim: {lr: 1.0e-2, warmup: 1}\n"
+      "data: {train: [" +
+          data +
+          "], val_fraction: 0.1}\n"
+          "train: {steps: 4, batch: 1, eval_every: 0, save_every: 0, keep: 9}\n");
+}
+
+bool is_emulated() {
+  return gpu_module().find("emulated") != std::string::npos;
+}
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+class SelfTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    OCTET_GPU_PROGRAM_OR_SKIP();
+    // The program looks for its module beside itself.
+    std::error_code error;
+    program_ = folder_ / "octet";
+    std::filesystem::create_hard_link(gpu_program(), program_, error);
+    if (error) std::filesystem::copy_file(gpu_program(), program_);
+    std::filesystem::create_symlink(std::filesystem::absolute(gpu_module()),
+                                    folder_ / "liboctet_cuda.so");
+  }
+  // Ends after 120 s, whatever waits for whom.
+  Outcome run(const std::string& arguments, const std::string& environment = "") {
+    const std::string command = "env OCTET_SHARE_GPU=1 " + environment + " timeout -k 5 120 " +
+                                program_ + " " + arguments + " --device cuda </dev/null >" +
+                                (folder_ / "out.txt") + " 2>" + (folder_ / "err.txt");
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+            posix_files().read_text(folder_ / "out.txt"),
+            posix_files().read_text(folder_ / "err.txt")};
+  }
+  Outcome train(int n_ranks, const std::string& flags, const std::string& environment = "") {
+    return run(fmt::format("train {} --overwrite --ranks {} --set out={} {}", small_yaml(folder_),
+                           n_ranks, folder_ / "run", flags),
+               environment);
+  }
+  void expect_learned() {
+    const auto lines = metrics(folder_ / "run");
+    ASSERT_EQ(lines.size(), 4u);
+    EXPECT_LT(lines.back().at("loss").get<double>(), lines[0].at("loss").get<double>());
+    for (const auto& line : lines) EXPECT_GT(line.at("grad_norm").get<double>(), 0.0);
+  }
+
+  const ScratchFolder folder_;
+  std::string program_;
+};
+
+TEST_F(SelfTest, two_ranks_prove_their_collectives_and_learn) {
+  const Outcome outcome = train(2, "");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("self-test: [0-9]+ kernels right in [0-9]+ ms"));
+  expect_learned();
+}
+
+TEST_F(SelfTest, three_ranks_prove_their_collectives_and_learn) {
+  const Outcome outcome = train(3, "--set parallel.shard=none --set recipe=bf16");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  expect_learned();
+}
+
+TEST_F(SelfTest, links_are_measured_and_verified) {
+  const Outcome outcome = run("bench links --ranks 2 --rounds 1 --largest 1");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.out.ends_with("\nverified\n")) << outcome.out;
+  for (const char* row : {"links all_gather", "links reduce_scatter", "links all_reduce max",
+                          "links sharded_norm", "links barrier"})
+    EXPECT_THAT(outcome.out, HasSubstr(row));
+}
+
+// Before anything is trained or written.
+TEST_F(SelfTest, a_wrong_result_of_one_emulated_rank_ends_all_with_a_line) {
+  if (!is_emulated()) GTEST_SKIP() << "faults are of emulated devices";
+  struct Case {
+    const char *fault, *flags, *line;
+  };
+  for (const Case& c :
+       {Case{"zero:sum_of_ranks:device=1", "", "reduce_scatter bf16 -> bf16, rank 1, element "},
+        Case{"flip:sum_of_ranks:device=0", "--set parallel.shard=none", ", rank 0, element "},
+        Case{"flip:max_of_floats:device=1", "", "all_reduce max f32, rank 1, element "},
+        Case{"flip:copies:device=1:first=40:count=60", "", ", rank 1, element "}}) {
+    const Outcome outcome =
+        train(2, c.flags, std::string("env -u OCTET_SHARE_GPU OCTET_EMULATED_FAULT=") + c.fault);
+    EXPECT_EQ(outcome.code, 5) << c.fault << ": " << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("[ranks] self-test: "));
+    EXPECT_THAT(outcome.err, HasSubstr(c.line));
+    EXPECT_FALSE(posix_files().exists(folder_ / "run/metrics.jsonl"));
+  }
+}
+
+TEST_F(SelfTest, a_wrong_sum_of_a_link_ends_the_measurement) {
+  if (!is_emulated()) GTEST_SKIP() << "faults are of emulated devices";
+  const Outcome outcome =
+      run("bench links --ranks 2 --rounds 1 --largest 1",
+          "env -u OCTET_SHARE_GPU OCTET_EMULATED_FAULT=zero:sum_of_ranks:device=1:first=300");
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("[ranks] self-test: "));
+  EXPECT_EQ(outcome.out.find("verified"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet::test

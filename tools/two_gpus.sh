@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Whether two GPUs train what one trains, and how fast, in one call of less than nine minutes:
+#
+#   DATA=FILE [OUT=two_gpus] [PROGRAM=build/octet] [DEVICE=cuda] tools/two_gpus.sh [doctor] [links] [train]
+#
+# doctor: `octet doctor --ranks 2`; links: `octet bench links`; train: the 124M shape for 200 steps, 16 rows of 1,024 bytes of
+# DATA each, with recipes coat, bf16 and fp8_lm, on one card and on two with stages gradients, parameters and none. Without a
+# word: all three. One card takes the two ranks' rows one after the other, so that only the order of sums differs. STEPS, RECIPES
+# and STAGES say otherwise. What fails does not stop the rest.
+#
+# Prints a table and writes OUT/two_gpus.csv, a row a run. Status 1 where a part failed, a loss did not fall (the row has no speed
+# then), or the mean loss of the last 50 steps is further from one card's than 0.003 (fp8_lm, whose gradients travel in E4M3: 0.01).
+# DEVICE=cpu tries the script: a model of a few thousand parameters, 40 steps, ranks as threads.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+device=${DEVICE:-cuda} out=${OUT:-two_gpus} program=${PROGRAM:-build/octet} data=${DATA:-}
+recipes=${RECIPES:-coat bf16 fp8_lm} stages=${STAGES:-gradients parameters none} steps=${STEPS:-200}
+parts=${*:-doctor links train}
+for part in $parts; do
+  case $part in
+    doctor | links | train) ;;
+    *) sed -n '2,/^set /{/^# \{0,1\}/s/^# \{0,1\}//p}' "$0"; exit 2 ;;
+  esac
+done
+case " $parts " in
+  *" train "*) [ -r "$data" ] || { echo "two_gpus: expected DATA=FILE, a text, got '$data'" >&2; exit 2; } ;;
+esac
+mkdir -p "$out"
+csv=$out/two_gpus.csv failed=0
+flags=(--device "$device")
+shape=(recipes/llama-124m.yaml --set optim.warmup=20 --set data.val_fraction=0 --set "data.val=[]" --set train.eval_every=0
+  --set train.save_every=0 --set train.export=none --set optim.master=bf16_remainder)
+if [ "$device" = cpu ]; then
+  steps=${STEPS:-40}
+  shape+=(--threads 2 --set model.hidden=64 --set model.layers=2 --set model.heads=4 --set model.kv_heads=4 --set model.ffn=128
+    --set model.seq=64 --set optim.lr=5e-3 --set optim.warmup=2)
+fi
+shape+=(--set "train.steps=$steps")
+
+# row RECIPE RANKS STAGE FOLDER: of a run's metrics; status 1 where it is no good one.
+row() {
+  python3 - "$csv" "$@" <<'P'
+import json, statistics, sys
+csv, recipe, ranks, stage, folder = sys.argv[1:]
+try:
+    rows = [json.loads(line) for line in open(folder + "/metrics.jsonl").read().split("\n")[:-1]]
+    rows = [row for row in rows if "loss" in row and "time_ms" in row]
+    last = [row["loss"] for row in rows[-min(50, max(1, len(rows) // 4)):]]
+    first, mean, norm = rows[0]["loss"], statistics.mean(last), rows[-1]["grad_norm"]
+except (OSError, IndexError, KeyError, ValueError) as error:
+    open(csv, "a").write(f"{recipe},{ranks},{stage},,,,,,no metrics\n")
+    sys.exit(f"two_gpus: {recipe}, {ranks} ranks, {stage}: no metrics ({error})")
+one = [line.split(",") for line in open(csv) if line.startswith(f"{recipe},1,")]
+difference = mean - float(one[0][4]) if one and one[0][4] else None
+bound = 0.01 if recipe == "fp8_lm" else 0.003
+ms = statistics.median(row["time_ms"] for row in rows[4:] or rows)
+speed = f"{(rows[-1]['tokens'] - rows[-2]['tokens']) / ms * 1e3:.0f}" if len(rows) > 1 else ""
+state = "ok"
+if not (mean < first and norm > 0):
+    state, speed = "the loss did not fall", ""
+elif int(ranks) > 1 and difference is None:
+    state = "one card's loss is missing"
+elif int(ranks) > 1 and abs(difference) > bound:
+    state = f"further than {bound} from one card"
+shown = "" if int(ranks) == 1 or difference is None else f"{difference:+.5f}"
+open(csv, "a").write(f"{recipe},{ranks},{stage},{first:.4f},{mean:.5f},{shown},{norm:.4f},{speed},{state}\n")
+sys.exit(state != "ok")
+P
+}
+
+train_one() {
+  local recipe=$1 ranks=$2 stage=$3 folder=$out/run log=$out/$1-$2-$3.log
+  rm -rf "$folder"
+  timeout 150 "$program" train "${shape[@]}" "${flags[@]}" --quiet --ranks "$ranks" --set "recipe=$recipe" \
+    --set "parallel.shard=$stage" --set "data.train=[$(realpath "$data")]" --set train.batch=8 \
+    --set "train.accumulate=$((2 / ranks))" --set "out=$folder" >"$log" 2>&1
+  local status=$?
+  [ $status -eq 0 ] || { failed=1; echo "two_gpus: $recipe, $ranks ranks, $stage: status $status: $(tail -1 "$log")"; }
+  row "$recipe" "$ranks" "$stage" "$folder" || failed=1
+  rm -rf "$folder"
+}
+
+train() {
+  echo "recipe,ranks,stage,first_loss,mean_loss_last_50,difference,grad_norm,tokens_per_s,state" >"$csv"
+  for recipe in $recipes; do
+    train_one "$recipe" 1 none
+    for stage in $stages; do train_one "$recipe" 2 "$stage"; done
+  done
+  column -s, -t "$csv" 2>/dev/null || cat "$csv"
+}
+
+# shown PART COMMAND...: its output, which is kept as well.
+shown() {
+  local part=$1
+  shift
+  echo "== $*"
+  timeout 120 "$@" 2>&1 | tee "$out/$part.txt"
+  [ "${PIPESTATUS[0]}" -eq 0 ] || { failed=1; echo "two_gpus: $part failed"; }
+}
+
+for part in $parts; do
+  case $part in
+    doctor) shown doctor "$program" doctor --ranks 2 "${flags[@]}" ;;
+    links) shown links "$program" bench links --ranks 2 "${flags[@]}" ;;
+    train) train ;;
+  esac
+done
+echo "two_gpus: $SECONDS s, status $failed"
+exit $failed
