@@ -14,6 +14,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -64,10 +66,31 @@ const Brought& exchange(uint32_t mask, uint64_t mine);
 void enqueue(std::function<void()> work);
 // Runs `thread` for every thread of every block.
 void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
+// Faults of a kernel's result (processes.h): the last address among its arguments that it may write
+// to, of as many elements as its parameters count.
+bool has_fault_of(std::string_view kernel);
+void damage_result(std::string_view kernel, void* result, size_t bytes);
+template <typename... Args>
+void damage_result_of(std::string_view kernel, const Args&... args) {
+  void* result = nullptr;
+  size_t width = 0, count = 0;
+  const auto look_at = [&]<typename T>(const T& arg) {
+    if constexpr (std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>>)
+      result = arg, width = sizeof(*arg);
+    if constexpr (requires { static_cast<size_t>(arg.count); }) count = arg.count;
+  };
+  (look_at(args), ...);
+  damage_result(kernel, result, width * count);
+}
+
 // Arguments are those of this moment.
 template <typename Kernel, typename... Args>
-void launch(dim3 grid, dim3 block, size_t shared_bytes, const Kernel& kernel, Args... args) {
-  enqueue([=] { run(grid, block, shared_bytes, [&] { kernel(args...); }); });
+void launch(std::string_view name, dim3 grid, dim3 block, size_t shared_bytes, const Kernel& kernel,
+            Args... args) {
+  enqueue([=] {
+    run(grid, block, shared_bytes, [&] { kernel(args...); });
+    if (has_fault_of(name)) damage_result_of(name, args...);
+  });
 }
 void* shared_memory();
 template <typename T>
@@ -330,7 +353,7 @@ void* shared_at(uint32_t address);
 template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Args&&... args) {
-  emulator::launch(config->gridDim, config->blockDim, config->dynamicSmemBytes, kernel,
+  emulator::launch("", config->gridDim, config->blockDim, config->dynamicSmemBytes, kernel,
                    Params(args)...);
   return cudaSuccess;
 }

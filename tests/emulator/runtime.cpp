@@ -1,6 +1,7 @@
 // What of CUDA's runtime the module calls: memory of the host, streams that run at once, graphs
-// that repeat their launches.
+// that repeat their launches. What processes share: processes.h.
 #include "emulator.h"
+#include "processes.h"
 
 #include <cublasLt.h>
 
@@ -13,6 +14,7 @@
 namespace {
 
 constexpr size_t kMemoryBytes = size_t{8} << 30;
+constexpr int kDevices = 8;
 
 cudaError_t give(void** address, size_t bytes) {
   *address = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
@@ -39,13 +41,13 @@ void emulator::enqueue(std::function<void()> work) {
 extern "C" {
 
 EMULATED(cudaMalloc, void** address, size_t bytes) {
-  return give(address, bytes);
+  return emulator::allocate(address, bytes);
 }
 EMULATED(cudaHostAlloc, void** address, size_t bytes, unsigned) {
   return give(address, bytes);
 }
 EMULATED(cudaFree, void* address) {
-  return std::free(address), cudaSuccess;
+  return emulator::release(address);
 }
 EMULATED(cudaFreeHost, void* address) {
   return std::free(address), cudaSuccess;
@@ -58,8 +60,8 @@ EMULATED(cudaMemcpy, void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   return std::memmove(to, from, bytes), cudaSuccess;
 }
 EMULATED(cudaMemcpyAsync, void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  emulator::enqueue([=] { std::memmove(to, from, bytes); });
-  return cudaSuccess;
+  emulator::enqueue([=] { emulator::copy(to, from, bytes); });
+  return emulator::failure();
 }
 EMULATED(cudaMemset, void* to, int value, size_t bytes) {
   return std::memset(to, value, bytes), cudaSuccess;
@@ -70,13 +72,13 @@ EMULATED(cudaMemsetAsync, void* to, int value, size_t bytes, cudaStream_t) {
 }
 
 EMULATED(cudaGetDeviceCount, int* n) {
-  return *n = 1, cudaSuccess;
+  return *n = kDevices, cudaSuccess;
 }
 EMULATED(cudaGetDevice, int* device) {
-  return *device = 0, cudaSuccess;
+  return *device = emulator::current_device(), cudaSuccess;
 }
-EMULATED(cudaSetDevice, int) {
-  return cudaSuccess;
+EMULATED(cudaSetDevice, int device) {
+  return emulator::set_device(device);
 }
 EMULATED(cudaGetDeviceProperties, cudaDeviceProp* to, int) {
   *to = {};
@@ -106,22 +108,28 @@ EMULATED(cudaDriverGetVersion, int* version) {
 EMULATED(cudaRuntimeGetVersion, int* version) {
   return *version = CUDART_VERSION, cudaSuccess;
 }
-EMULATED(cudaGetDriverEntryPointByVersion, const char*, void**, unsigned, unsigned long long,
-         cudaDriverEntryPointQueryResult*) {
-  return cudaErrorNotSupported;
+EMULATED(cudaGetDriverEntryPointByVersion, const char* name, void** function, unsigned,
+         unsigned long long, cudaDriverEntryPointQueryResult* result) {
+  if (std::strcmp(name, "cuStreamBatchMemOp") != 0) return cudaErrorNotSupported;
+  *function = reinterpret_cast<void*>(emulator::batch_mem_op);
+  return *result = cudaDriverEntryPointSuccess, cudaSuccess;
 }
 const char* CUDARTAPI cudaGetErrorString(cudaError_t status) {
-  return status == cudaErrorMemoryAllocation ? "out of memory" : "not emulated";
+  return status == cudaErrorMemoryAllocation        ? "out of memory"
+         : status == cudaErrorLaunchTimeout         ? "a wait for another rank took too long"
+         : status == cudaErrorInvalidValue          ? "invalid argument"
+         : status == cudaErrorInvalidResourceHandle ? "the process of a memory handle has ended"
+                                                    : "not emulated";
 }
 EMULATED(cudaGetLastError) {
-  return cudaSuccess;
+  return emulator::failure();
 }
 
 EMULATED(cudaStreamCreateWithPriority, cudaStream_t* stream, unsigned, int) {
   return *stream = reinterpret_cast<cudaStream_t>(std::malloc(1)), cudaSuccess;
 }
 EMULATED(cudaStreamSynchronize, cudaStream_t) {
-  return cudaSuccess;
+  return emulator::failure();
 }
 EMULATED(cudaStreamWaitEvent, cudaStream_t, cudaEvent_t, unsigned) {
   return cudaSuccess;
@@ -159,7 +167,7 @@ EMULATED(cudaGraphInstantiate, cudaGraphExec_t* executable, cudaGraph_t graph, u
 }
 EMULATED(cudaGraphLaunch, cudaGraphExec_t executable, cudaStream_t) {
   for (const auto& work : *reinterpret_cast<Recording*>(executable)) work();
-  return cudaSuccess;
+  return emulator::failure();
 }
 EMULATED(cudaGraphDestroy, cudaGraph_t) {  // the executable is the graph itself
   return cudaSuccess;
@@ -167,11 +175,11 @@ EMULATED(cudaGraphDestroy, cudaGraph_t) {  // the executable is the graph itself
 EMULATED(cudaGraphExecDestroy, cudaGraphExec_t executable) {
   return delete reinterpret_cast<Recording*>(executable), cudaSuccess;
 }
-EMULATED(cudaIpcGetMemHandle, cudaIpcMemHandle_t*, void*) {
-  return cudaErrorNotSupported;
+EMULATED(cudaIpcGetMemHandle, cudaIpcMemHandle_t* handle, void* address) {
+  return emulator::share(handle, address);
 }
-EMULATED(cudaIpcOpenMemHandle, void**, cudaIpcMemHandle_t, unsigned) {
-  return cudaErrorNotSupported;
+EMULATED(cudaIpcOpenMemHandle, void** address, cudaIpcMemHandle_t handle, unsigned) {
+  return emulator::open_shared(address, handle);
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {

@@ -70,7 +70,8 @@ def translate_launches(text):
             call = f"[=] {{ {kernel}({', '.join(given)}); }}"
         else:
             call = ", ".join([f"[=](auto... emulated) {{ {kernel}(emulated...); }}"] + given)
-        text = f"{text[:begin]}emulator::launch({', '.join(shape)}, {call}){text[end:]}"
+        name = re.match(r"[\w:.]+", kernel).group(0)
+        text = f"{text[:begin]}emulator::launch(\"{name}\", {', '.join(shape)}, {call}){text[end:]}"
     return text
 
 

@@ -1,0 +1,128 @@
+#include "faults.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "processes.h"
+
+namespace emulator {
+namespace {
+
+struct Fault {
+  std::string what, of;
+  int64_t device = -1, first = 0, count = -1, ms = 1000;
+
+  bool is_here(int here) const { return !what.empty() && (device < 0 || device == here); }
+  bool holds_for(int64_t number) const {
+    return number >= first && (count < 0 || number < first + count);
+  }
+};
+
+[[noreturn]] void refuse(const char* what, const char* value) {
+  std::fprintf(stderr, "emulator: %s is not as processes.h says: '%s'\n", what, value);
+  std::abort();
+}
+
+// The next word of `rest`, up to a colon.
+std::string_view next_word(std::string_view& rest) {
+  const size_t end = std::min(rest.find(':'), rest.size());
+  const std::string_view word = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return word;
+}
+
+Fault read_fault() {
+  constexpr const char* kVariable = "OCTET_EMULATED_FAULT";
+  const char* const text = std::getenv(kVariable);
+  if (text == nullptr || *text == 0) return {};
+  std::string_view rest = text;
+  Fault fault;
+  fault.what = next_word(rest);
+  fault.of = next_word(rest);
+  const bool skips = fault.what == "skip" && fault.of == "waits";
+  const bool damages = (fault.what == "zero" || fault.what == "flip") && !fault.of.empty();
+  if (!skips && !damages) refuse(kVariable, text);
+  if (skips) fault.count = 1;
+  while (!rest.empty()) {
+    const std::string_view word = next_word(rest);
+    const size_t equals = word.find('=');
+    const std::string_view key = word.substr(0, equals);
+    int64_t* const value = key == "device"  ? &fault.device
+                           : key == "first" ? &fault.first
+                           : key == "count" ? &fault.count
+                           : key == "ms"    ? &fault.ms
+                                            : nullptr;
+    if (value == nullptr || equals == word.npos) refuse(kVariable, text);
+    *value = std::atoll(std::string(word.substr(equals + 1)).c_str());
+  }
+  // One skips, and the others are late.
+  if (skips && (fault.device < 0 || fault.first < 1)) refuse(kVariable, text);
+  return fault;
+}
+
+const Fault& fault() {
+  static const Fault the_fault = read_fault();
+  return the_fault;
+}
+
+uint64_t mixed(uint64_t x) {  // splitmix64
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return x ^ x >> 31;
+}
+
+struct Jitter {
+  uint64_t seed = 0, most_us = 0;
+};
+Jitter read_jitter() {
+  constexpr const char* kVariable = "OCTET_EMULATED_JITTER";
+  const char* const text = std::getenv(kVariable);
+  if (text == nullptr || *text == 0) return {};
+  unsigned long long seed = 0, most = 0;
+  if (std::sscanf(text, "%llu:%llu", &seed, &most) != 2) refuse(kVariable, text);
+  return {seed, most};
+}
+
+}  // namespace
+
+void delay_for_jitter(int device) {
+  static const Jitter jitter = read_jitter();
+  static uint64_t n = 0;
+  if (jitter.most_us == 0) return;
+  const uint64_t word = mixed(mixed(jitter.seed ^ uint64_t(device) << 32) + n++);
+  std::this_thread::sleep_for(std::chrono::microseconds(word % (jitter.most_us + 1)));
+}
+
+bool skips_wait(int device, int64_t barrier) {
+  return fault().what == "skip" && fault().is_here(device) && fault().holds_for(barrier);
+}
+void delay_before_barrier(int device, int64_t barrier) {
+  if (fault().what != "skip" || fault().is_here(device) || !fault().holds_for(barrier)) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(fault().ms));
+}
+
+bool has_fault_of(std::string_view kernel) {
+  return (fault().what == "zero" || fault().what == "flip") && fault().of == kernel &&
+         fault().is_here(current_device());
+}
+
+void damage_result(std::string_view kernel, void* result, size_t bytes) {
+  if (!has_fault_of(kernel)) return;
+  if (bytes == 0) refuse("where the result of a kernel lies", std::string(kernel).c_str());
+  static int64_t n = 0;
+  if (!fault().holds_for(n++)) return;
+  if (fault().what == "zero") {
+    std::memset(result, 0, bytes);
+  } else {
+    *static_cast<unsigned char*>(result) ^= 1;
+  }
+}
+
+}  // namespace emulator
