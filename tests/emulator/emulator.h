@@ -75,8 +75,9 @@ void damage_result_of(std::string_view kernel, const Args&... args) {
   void* result = nullptr;
   size_t width = 0, count = 0;
   const auto look_at = [&]<typename T>(const T& arg) {
-    if constexpr (std::is_pointer_v<T> && !std::is_const_v<std::remove_pointer_t<T>>)
-      result = arg, width = sizeof(*arg);
+    using Element = std::remove_pointer_t<T>;
+    if constexpr (std::is_pointer_v<T> && std::is_object_v<Element> && !std::is_const_v<Element>)
+      result = arg, width = sizeof(Element);
     if constexpr (requires { static_cast<size_t>(arg.count); }) count = arg.count;
   };
   (look_at(args), ...);
