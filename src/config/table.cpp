@@ -291,16 +291,14 @@ constexpr ConfigRow kTrainRows[] = {
     {"train.memory_budget", named, OCTET_FIELD(train.memory_budget), within(0, kMostBytes), "bytes",
      "largest planned peak, for which layers are computed again and the head is cut; 0: no limit"},
     {"train.debug_nonfinite", named, OCTET_FIELD(train.debug_nonfinite), any(), "",
-     "run a step whose loss or gradient is not finite twice up to its update, launch by launch, "
-     "and "
-     "name the first op, layer and tensor that made such a value; changes no bit of a run"},
+     "run a step whose loss or gradient is not finite twice up to its update, and name the first "
+     "op, layer and tensor that made such a value; changes no bit of a run"},
     {"train.max_nonfinite_steps", open, OCTET_FIELD(train.max_nonfinite_steps),
      within(1, kMostSteps), "steps", "steps in a row that may be skipped before the run stops"},
     {"train.max_zero_gradients", open, OCTET_FIELD(train.max_zero_gradients), within(0, kMostSteps),
      "steps",
-     "steps in a row that may have a gradient of 0 though there are labels, or the same loss on "
-     "all "
-     "ranks though their rows differ, before the run stops; 0: any number"},
+     "steps in a row that may have labels and a gradient of 0, or ranks whose rows differ and the "
+     "same loss, before the run stops; 0: any number"},
     {"train.telemetry_every", open, OCTET_FIELD(train.telemetry_every), within(0, kMostSteps),
      "steps", "length of the intervals that telemetry.jsonl sums up; 0: none"},
     {"train.telemetry", open, OCTET_FIELD(train.telemetry), within(0, kMostSteps), "steps",

@@ -103,8 +103,12 @@ void delay_for_jitter(int device) {
 bool skips_wait(int device, int64_t barrier) {
   return fault().what == "skip" && fault().is_here(device) && fault().holds_for(barrier);
 }
-void delay_before_barrier(int device, int64_t barrier) {
-  if (fault().what != "skip" || fault().is_here(device) || !fault().holds_for(barrier)) return;
+int device_that_skips(int device, int64_t barrier) {
+  const bool is_other =
+      fault().what == "skip" && !fault().is_here(device) && fault().holds_for(barrier);
+  return is_other ? static_cast<int>(fault().device) : -1;
+}
+void delay_for_fault() {
   std::this_thread::sleep_for(std::chrono::milliseconds(fault().ms));
 }
 

@@ -8,7 +8,9 @@ namespace emulator {
 void delay_for_jitter(int device);
 // Whether this device's wait of that number returns at once, by a fault.
 bool skips_wait(int device, int64_t barrier);
-// Where another device skips the wait there: long enough for it to do so.
-void delay_before_barrier(int device, int64_t barrier);
+// The device that skips the wait there, where it is another one; -1: none does.
+int device_that_skips(int device, int64_t barrier);
+// Long enough for it to go on.
+void delay_for_fault();
 
 }  // namespace emulator

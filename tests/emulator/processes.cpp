@@ -134,6 +134,22 @@ void run_op(const CUstreamBatchMemOpParams& op, bool skips_waits) {
   }
 }
 
+// Whoever skips the next wait first tells this device that it has come there: the board of `flag`
+// then says so, whose other flags were reset. Then it is given the time to go on.
+void let_pass(int skipping, const uint32_t* flag) {
+  const auto* board = reinterpret_cast<const RankBoard*>(allocations().around(flag).first);
+  const auto has_come = [&] {
+    for (const auto& arrived : board->arrived) {
+      if (__atomic_load_n(&arrived[skipping], __ATOMIC_ACQUIRE) != 0) return true;
+    }
+    return false;
+  };
+  const auto until = std::chrono::steady_clock::now() + wait_limit();
+  while (!has_come() && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  delay_for_fault();
+}
+
 // The operations of a barrier: this device has told the others that it is there.
 void pass_barrier(const std::vector<CUstreamBatchMemOpParams>& ops) {
   const bool skips = skips_wait(g_device, g_barriers);
@@ -142,7 +158,9 @@ void pass_barrier(const std::vector<CUstreamBatchMemOpParams>& ops) {
   }
   ++g_barriers;
   delay_for_jitter(g_device);
-  delay_before_barrier(g_device, g_barriers);
+  const int skipping = device_that_skips(g_device, g_barriers);
+  if (skipping >= 0)
+    let_pass(skipping, reinterpret_cast<const uint32_t*>(ops.front().waitValue.address));
 }
 
 }  // namespace

@@ -14,8 +14,9 @@
 //   zero, flip : the name of a kernel of collectives (sum_of_ranks, max_of_floats, max_of_flags):
 //                its result becomes zeros, or one bit of its first word another
 //   zero, flip : copies (what is brought from another device's memory), in the same way
-//   skip       : waits. One returns at once, and the other devices are late by `ms` (1,000) before
-//                they come there, so that what the wait is for has not happened. count is 1
+//   skip       : waits. One returns at once, and the other devices do nothing between the barrier
+//                before it and `ms` (1,000) after this one has come, so that what the wait is for
+//                has not happened. count is 1. Ranks must have the devices of their numbers
 // device: where (all). first, count: of those that this process runs, from 0 on (all).
 #pragma once
 

@@ -107,8 +107,8 @@ output "y" %3
   EXPECT_NE(near_misses[0].find("%2 is made too late"), std::string::npos) << near_misses[0];
 }
 
-// %4 is a second moment in FP16 with scale %5; `store` is what becomes of it. The update itself draws
-// nothing: its stream is free to be the store's.
+// %4 is a second moment in FP16 with scale %5; `store` is what becomes of it. The update itself
+// draws nothing: its stream is free to be the store's.
 Graph update_of(const std::string& store) {
   return parse_graph(R"(graph "g" phase typed
 %0 = input parameter "w" : bf16[300]
@@ -122,8 +122,11 @@ Graph update_of(const std::string& store) {
 %8 = input step_scalar "attempt" : u32[]
 %9 = input state "master" : f32[300]
 %10 = rescale(%4, %5) : f32[300] @ update, "optimizer"
-%11, %12, %13, %14:next_master, %15:next_m_meta = adamw_step(%0, %1, %2, %10, %6, %6, %6, %6, %7, master = %9, m_meta = %3) {weight_decay = 0.1, stream = 9, seed = 4, first = 512} : bf16[300], e4m3[300], f32[300], f32[300], u32[3] @ update, "optimizer"
-)" + store + R"(output "next:w" %11 updates %0
+%11, %12, %13, %14:next_master, %15:next_m_meta = )"
+                     "adamw_step(%0, %1, %2, %10, %6, %6, %6, %6, %7, master = %9, m_meta = %3) "
+                     "{weight_decay = 0.1, stream = 9, seed = 4, first = 512} : bf16[300], "
+                     "e4m3[300], f32[300], f32[300], u32[3] @ update, \"optimizer\"\n" +
+                         store + R"(output "next:w" %11 updates %0
 output "next:m" %12 updates %2
 output "next:m_meta" %15 updates %3
 output "next:v" %16 updates %4

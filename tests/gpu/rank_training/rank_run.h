@@ -1,0 +1,91 @@
+// Runs of a model of 0.13 M parameters on several devices, a process each.
+#pragma once
+
+#include <cmath>
+
+#include "gpu/training/program_run.h"
+
+namespace octet::test {
+
+inline std::string small_yaml(const ScratchFolder& folder) {
+  const std::string data = folder.put("text.txt", easy_text(20000));
+  return folder.put(
+      "small.yaml",
+      "model: {kind: llama, hidden: 64, layers: 2, heads: 4, ffn: 176, vocab: 256, seq: 32}\n"
+      "optim: {lr: 1.0e-2, warmup: 1}\n"
+      "data: {train: [" +
+          data +
+          "], val_fraction: 0.1}\n"
+          "train: {steps: 4, batch: 1, deterministic: true, eval_every: 0, eval_bytes: 128, "
+          "save_every: 0, keep: "
+          "9}\n");
+}
+
+// The program looks for its module beside itself: a folder with it and the one of this test.
+inline std::string program_beside_module(const ScratchFolder& folder) {
+  std::error_code error;
+  const std::string program = folder / "octet";
+  std::filesystem::create_hard_link(gpu_program(), program, error);
+  if (error) std::filesystem::copy_file(gpu_program(), program);
+  std::filesystem::create_symlink(std::filesystem::absolute(gpu_module()),
+                                  folder / "liboctet_cuda.so");
+  return program;
+}
+
+inline bool has_devices(int n) {
+  try {
+    cuda::make_backend({.module = gpu_module(), .device = n - 1, .n_threads = 1});
+    return !gpu_program().empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+inline bool is_emulated() {
+  return gpu_module().find("emulated") != std::string::npos;
+}
+
+class RankRuns : public testing::Test {
+ protected:
+  // The status of `octet train` in folder/out; `environment` is NAME=VALUE, one after another.
+  int run(const std::string& out, const std::string& flags, const std::string& environment = "") {
+    const std::string command = environment + " " + program_ + " train " + config_ +
+                                " --quiet --set out=" + (folder_ / out) + " " + flags +
+                                " </dev/null >/dev/null 2>" + (folder_ / "err.txt");
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  void train(const std::string& out, const std::string& flags,
+             const std::string& environment = "") {
+    ASSERT_EQ(run(out, "--device cuda " + flags, environment), 0)
+        << flags << ": " << posix_files().read_text(folder_ / "err.txt");
+  }
+  void expect_learns(const std::string& out) {
+    const auto lines = metrics(folder_ / out);
+    ASSERT_FALSE(lines.empty());
+    for (const auto& line : lines) {
+      EXPECT_TRUE(std::isfinite(line.at("loss").get<double>()));
+      EXPECT_GT(line.at("grad_norm").get<double>(), 0.0);
+    }
+    EXPECT_LT(lines.back().at("loss").get<double>(), lines[0].at("loss").get<double>());
+  }
+  std::vector<std::string> losses(const std::string& out) { return loss_bits(folder_ / out); }
+  // What a checkpoint holds: `kind` is model or optim.
+  std::string tensors(const std::string& out, const std::string& kind, int64_t step = 4) {
+    return posix_files().read_text(
+        folder_ / fmt::format("{}/ckpt/step-{:06}/{}.safetensors", out, step, kind));
+  }
+  std::string all_tensors(const std::string& out, int64_t step = 4) {
+    return checkpoint_bytes(folder_ / out, step);
+  }
+
+  const ScratchFolder folder_;
+  const std::string config_ = small_yaml(folder_);
+  const std::string program_ = program_beside_module(folder_);
+};
+
+}  // namespace octet::test
+
+// Inside a test: skips where there are not as many devices.
+#define OCTET_DEVICES_OR_SKIP(n) \
+  if (!octet::test::has_devices(n)) GTEST_SKIP() << "no program, or not " << (n) << " GPUs"

@@ -1,0 +1,209 @@
+// The collectives of a few ranks in one graph, run by processes that are these ranks: on their
+// devices, and on the CPU with its kernels (backends/cpu/ranks).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "backends/cpu/backend.h"
+#include "backends/cuda/backend.h"
+#include "base/philox.h"
+#include "cli/common.h"
+#include "cli/rank_processes.h"
+#include "formats/bf16.h"
+#include "formats/codec.h"
+#include "gpu/parity/gpu.h"
+#include "ir/builder.h"
+#include "ir/sharding.h"
+#include "plan/plan.h"
+#include "runtime/executor.h"
+
+namespace octet::test {
+
+// What a rank's process ends with.
+inline constexpr int kSame = 0, kDiffers = 42, kNoDevices = 43;
+
+// Every kind of collective with every type that it takes; sizes with ragged and empty shards.
+class CollectivesGraph {
+ public:
+  explicit CollectivesGraph(int n_ranks, bool has_norm) : n_ranks_(n_ranks), builder_(graph_) {
+    graph_.name = "collectives";
+    graph_.phase = Phase::typed;
+    const ValueId scale = input("scale", Dtype::f32, {});
+    for (const int64_t n : {int64_t{1}, int64_t{255}, 256 * int64_t{n_ranks} + 13, int64_t{5000}}) {
+      gather(n);
+      sum(n, scale);
+      maximum(n);
+    }
+    if (has_norm) norm();
+  }
+  const Graph& graph() const { return graph_; }
+
+ private:
+  static constexpr Dtype kFloats[] = {Dtype::f32, Dtype::bf16, Dtype::fp16};
+
+  ValueId input(const std::string& what, Dtype dtype, const Shape& shape) {
+    const std::string name = fmt::format("{} {}", what, graph_.inputs.size());
+    return builder_.input(InputKind::batch, name, {.dtype = dtype, .shape = shape});
+  }
+  void emit(OpCode op, const CollectiveAttrs& attrs, const std::vector<ValueId>& operands,
+            Dtype result) {
+    const std::vector<Dtype> dtypes(3, result);
+    for (const ValueId id : builder_.emit_typed(op, attrs, operands, dtypes)) {
+      std::string name = fmt::format("{}: {}", graph_.outputs.size(), op_def(op).name);
+      for (const ValueId operand : operands)
+        name += operand == kNoValue ? " -" : " " + to_string(graph_.type(operand));
+      builder_.output(name + " -> " + to_string(graph_.type(id)), id);
+    }
+  }
+  void gather(int64_t n) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::e4m3})
+      emit(OpCode::all_gather, {.ranks = n_ranks_, .reduction = {}, .shape = {n}},
+           {input("gathered", dtype, {shard_elems(n, n_ranks_)})}, dtype);
+  }
+  void sum(int64_t n, ValueId scale) {
+    const CollectiveAttrs sums{.ranks = n_ranks_, .reduction = {}, .shape = {}};
+    for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
+      // What sums are added to, where all ranks have the whole of it.
+      const char* const into = op == OpCode::all_reduce ? "common" : "into";
+      const Shape result = {op == OpCode::all_reduce ? n : shard_elems(n, n_ranks_)};
+      for (const Dtype x : {Dtype::f32, Dtype::bf16, Dtype::fp16, Dtype::e4m3}) {
+        for (const Dtype y : kFloats) {
+          const ValueId of = input("summed", x, {n});
+          const ValueId times = x == Dtype::e4m3 ? scale : kNoValue;
+          emit(op, sums, {of, kNoValue, times}, y);
+          emit(op, sums, {of, input(into, y, result), times}, y);
+        }
+      }
+    }
+  }
+  void maximum(int64_t n) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::boolean})
+      emit(OpCode::all_reduce, {.ranks = n_ranks_, .reduction = RankReduction::max, .shape = {}},
+           {input("largest", dtype, {n})}, dtype);
+  }
+  void norm() {
+    std::vector<ValueId> operands = {input("clip", Dtype::f32, {})};
+    for (const Dtype dtype : kFloats) operands.push_back(input("squared", dtype, {700}));
+    emit(OpCode::sharded_norm, {.ranks = n_ranks_, .reduction = {}, .shape = {}}, operands,
+         Dtype::f32);
+  }
+
+  int n_ranks_;
+  Graph graph_;
+  Builder builder_;
+};
+
+// Of one rank in one round. What all ranks must have alike is alike, squares are exact in double,
+// and maxima meet a NaN.
+inline std::vector<std::byte> values_of(const GraphInput& input, const TensorType& type, int rank,
+                                        int round) {
+  const bool is_scalar = type.shape.empty();
+  const bool is_common = is_scalar || input.name.starts_with("common");
+  const RandomStream random{.name = name_hash(input.name),
+                            .seed = is_common ? 0 : static_cast<uint32_t>(rank),
+                            .step = static_cast<uint32_t>(round)};
+  const auto width = static_cast<size_t>(dtype_bytes(type.dtype));
+  std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
+  for (size_t i = 0; i < bytes.size() / width; ++i) {
+    float value = 4 * random.uniform(i) - 2;
+    if (input.name.starts_with("squared")) value = std::round(8 * value) / 8;
+    if (is_scalar) value = 0.3f + static_cast<float>(round);
+    if (input.name.starts_with("largest") && rank == 1 && i % 7 == 3) value = std::nanf("");
+    const uint32_t code = type.dtype == Dtype::boolean ? (rank == 1 && i % 3 == 0 ? 1 : 0)
+                          : type.dtype == Dtype::bf16  ? bf16_from_f32(value)
+                          : width == 4                 ? std::bit_cast<uint32_t>(value)
+                                                       : encode(type.dtype, value);
+    std::memcpy(bytes.data() + i * width, &code, width);
+  }
+  return bytes;
+}
+
+using Outputs = std::map<std::string, std::vector<std::byte>>;
+
+// A replay of a recording from the second round on, where the device records.
+inline std::vector<Outputs> run_rounds(const Graph& graph, Backend& backend, Group& group,
+                                       int n_rounds) {
+  Layout layout;
+  layout.add_inputs(graph);
+  const Plan plan = make_plan(graph, layout, *backend.catalogue);
+  Arenas arenas(*backend.device, plan.lane_bytes);
+  arenas.connect(group);
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    const auto kind = static_cast<Lane>(lane);
+    const std::vector<std::byte> poison(static_cast<size_t>(arenas.bytes(kind)), std::byte{0x5A});
+    arenas.device().copy_in(arenas.lane(kind), poison.data(), arenas.bytes(kind));
+  }
+  gather_value(&group, 0);
+  BoundPlan bound(plan, *backend.catalogue, arenas);
+  std::vector<Outputs> rounds;
+  for (int round = 0; round < n_rounds; ++round) {
+    for (const GraphInput& input : graph.inputs) {
+      const auto bytes = values_of(input, graph.type(input.value), group.rank(), round);
+      bound.write_input(input.name, bytes.data(), std::ssize(bytes));
+    }
+    bound.run();
+    Outputs& outputs = rounds.emplace_back();
+    for (const GraphOutput& output : graph.outputs) {
+      std::vector<std::byte>& bytes = outputs[output.name];
+      bytes.resize(static_cast<size_t>(graph.type(output.value).n_bytes()));
+      bound.read_output(output.name, bytes.data(), std::ssize(bytes));
+    }
+  }
+  gather_value(&group, 0);  // none goes while another one still reads its memory
+  return rounds;
+}
+
+// The first byte that differs, as text; empty: none.
+inline std::string difference(const std::vector<Outputs>& got, const std::vector<Outputs>& want) {
+  for (size_t round = 0; round < want.size(); ++round) {
+    for (const auto& [name, bytes] : want[round]) {
+      const std::vector<std::byte>& other = got[round].at(name);
+      const auto at = std::ranges::mismatch(bytes, other).in1 - bytes.begin();
+      if (at == std::ssize(bytes)) continue;
+      const auto i = static_cast<size_t>(at);
+      return fmt::format("round {}, {}: byte {} is {:#04x}, expected {:#04x}", round, name, i,
+                         std::to_integer<int>(other[i]), std::to_integer<int>(bytes[i]));
+    }
+  }
+  return "";
+}
+
+struct Comparison {
+  int n_ranks = 2;
+  bool has_norm = true;                  // a barrier more, inside the run of collectives
+  std::function<void()> before = [] {};  // each rank calls it first
+};
+
+// Forks the ranks. What they end with: kSame, kDiffers, kNoDevices, or the status of an error.
+inline int compare_collectives(const Comparison& what) {
+  constexpr int kRounds = 4;
+  return run_rank_processes(what.n_ranks, [&](Group& group) {
+    what.before();
+    std::unique_ptr<Backend> gpu;
+    try {
+      gpu = std::make_unique<Backend>(
+          cuda::make_backend({.module = gpu_module(), .device = group.rank(), .n_threads = 1}));
+    } catch (const Error&) {  // there are not as many
+    }
+    for (const int has_one : gather_value(&group, gpu != nullptr ? 1 : 0)) {
+      if (has_one == 0) throw ExitStatus{kNoDevices};
+    }
+    const CollectivesGraph collectives(what.n_ranks, what.has_norm);
+    const auto got = run_rounds(collectives.graph(), *gpu, group, kRounds);
+    Backend cpu = cpu::make_backend(1, cpu::Isa::scalar, cpu::RowSums::library, &group);
+    const auto want = run_rounds(collectives.graph(), cpu, group, kRounds);
+    const std::string differs = difference(got, want);
+    if (!differs.empty()) fmt::print(stderr, "rank {}: {}\n", group.rank(), differs);
+    for (const int one : gather_value(&group, differs.empty() ? 0 : 1)) {
+      if (one != 0) throw ExitStatus{kDiffers};
+    }
+  });
+}
+
+}  // namespace octet::test
