@@ -1,0 +1,85 @@
+// The collectives of a few ranks, in one graph.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "ir/builder.h"
+#include "ir/sharding.h"
+
+namespace octet::test {
+
+// Every kind of collective with every type that it takes; sizes with ragged and empty shards.
+class CollectivesGraph {
+ public:
+  explicit CollectivesGraph(int n_ranks, bool has_norm) : n_ranks_(n_ranks), builder_(graph_) {
+    graph_.name = "collectives";
+    graph_.phase = Phase::typed;
+    const ValueId scale = input("scale", Dtype::f32, {});
+    for (const int64_t n : {int64_t{1}, int64_t{255}, 256 * int64_t{n_ranks} + 13, int64_t{5000}}) {
+      gather(n);
+      sum(n, scale);
+      maximum(n);
+    }
+    if (has_norm) norm();
+  }
+  const Graph& graph() const { return graph_; }
+
+ private:
+  static constexpr Dtype kFloats[] = {Dtype::f32, Dtype::bf16, Dtype::fp16};
+
+  ValueId input(const std::string& what, Dtype dtype, const Shape& shape) {
+    const std::string name = fmt::format("{} {}", what, graph_.inputs.size());
+    return builder_.input(InputKind::batch, name, {.dtype = dtype, .shape = shape});
+  }
+  void emit(OpCode op, const CollectiveAttrs& attrs, const std::vector<ValueId>& operands,
+            Dtype result) {
+    const std::vector<Dtype> dtypes(3, result);
+    for (const ValueId id : builder_.emit_typed(op, attrs, operands, dtypes)) {
+      std::string name = fmt::format("{}: {}", graph_.outputs.size(), op_def(op).name);
+      for (const ValueId operand : operands)
+        name += operand == kNoValue ? " -" : " " + to_string(graph_.type(operand));
+      builder_.output(name + " -> " + to_string(graph_.type(id)), id);
+    }
+  }
+  void gather(int64_t n) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::e4m3})
+      emit(OpCode::all_gather, {.ranks = n_ranks_, .reduction = {}, .shape = {n}},
+           {input("gathered", dtype, {shard_elems(n, n_ranks_)})}, dtype);
+  }
+  void sum(int64_t n, ValueId scale) {
+    const CollectiveAttrs sums{.ranks = n_ranks_, .reduction = {}, .shape = {}};
+    for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
+      // What sums are added to, where all ranks have the whole of it.
+      const char* const into = op == OpCode::all_reduce ? "common" : "into";
+      const Shape result = {op == OpCode::all_reduce ? n : shard_elems(n, n_ranks_)};
+      for (const Dtype x : {Dtype::f32, Dtype::bf16, Dtype::fp16, Dtype::e4m3}) {
+        for (const Dtype y : kFloats) {
+          const ValueId of = input("summed", x, {n});
+          const ValueId times = x == Dtype::e4m3 ? scale : kNoValue;
+          emit(op, sums, {of, kNoValue, times}, y);
+          emit(op, sums, {of, input(into, y, result), times}, y);
+        }
+      }
+    }
+  }
+  void maximum(int64_t n) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::boolean})
+      emit(OpCode::all_reduce, {.ranks = n_ranks_, .reduction = RankReduction::max, .shape = {}},
+           {input("largest", dtype, {n})}, dtype);
+  }
+  void norm() {
+    std::vector<ValueId> operands = {input("clip", Dtype::f32, {})};
+    for (const Dtype dtype : kFloats) operands.push_back(input("squared", dtype, {700}));
+    emit(OpCode::sharded_norm, {.ranks = n_ranks_, .reduction = {}, .shape = {}}, operands,
+         Dtype::f32);
+  }
+
+  int n_ranks_;
+  Graph graph_;
+  Builder builder_;
+};
+
+}  // namespace octet::test
