@@ -121,6 +121,8 @@ std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node&
       choice.scratch_bytes = binding->scratch_bytes(view, n_threads);
   } else if (const auto widened = widened_node(view)) {
     choice.scratch_bytes = widened->scratch_bytes(n_threads);
+  } else if (isa_ != Isa::scalar && emits_amax(node.attrs)) {
+    return std::nullopt;  // the maximum is taken apart: of FP16, whose kernels are those of f32
   } else {
     choice.reference = true;
     choice.scratch_bytes = reference_scratch(view);

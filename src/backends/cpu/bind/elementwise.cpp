@@ -2,6 +2,7 @@
 
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/bind/launch.h"
+#include "backends/cpu/elementwise/reduce.h"
 #include "backends/cpu/norm/norm.h"
 #include "base/error.h"
 #include "math/power_of_two.h"
@@ -122,6 +123,52 @@ LaunchFn prepare_gated_grad(const NodeView& view, Context& context) {
   });
 }
 
+template <UnaryOp op>
+LaunchFn prepare_unary(const NodeView& view, Context& context) {
+  return [types = NodeTypes(view), n = view.out(Unary::y).n_elems(),
+          &pool = context.pool](const LaunchArgs& args) {
+    unary(op, types.operand(args, Unary::x), types.result(args, Unary::y), n, pool);
+  };
+}
+
+// To one number.
+bool sums_all(const NodeView& view) {
+  return is_wide(view.in(Unary::x).dtype) && view.out(Unary::y).dtype == Dtype::f32 &&
+         view.out(Unary::y).n_elems() == 1;
+}
+int64_t sum_scratch(const NodeView& view, int) {
+  return reduce_scratch(view.in(Unary::x).n_elems()) * static_cast<int64_t>(sizeof(double));
+}
+LaunchFn prepare_sum(const NodeView& view, Context& context) {
+  return [types = NodeTypes(view), n = view.in(Unary::x).n_elems(),
+          &pool = context.pool](const LaunchArgs& args) {
+    *data_out<float>(args, Unary::y) = static_cast<float>(
+        sum(types.operand(args, Unary::x), n, reinterpret_cast<double*>(args.scratch), pool));
+  };
+}
+
+// Forward it rounds to the nearest value of a format, as encoding with that format's overflow does.
+bool cast_in_applies(const NodeView& view) {
+  return view.in(Unary::x).dtype == Dtype::f32 && view.out(Unary::y).dtype == Dtype::f32;
+}
+LaunchFn prepare_cast_in(const NodeView& view, Context& context) {
+  const auto& attrs = view.attrs<CastInAttrs>();
+  const bool rounds = attrs.direction == Direction::forward && attrs.dtype != Dtype::f32;
+  if (!rounds) return prepare_cast(view, context);
+  const EncodeOptions overflow{.saturate = !find_format(attrs.dtype).has_inf};
+  return [dtype = attrs.dtype, overflow, n = view.out(Unary::y).n_elems(),
+          &pool = context.pool](const LaunchArgs& args) {
+    visit_format(dtype, [&]<Dtype D>() {
+      const auto* x = data<float>(args, Unary::x);
+      auto* y = data_out<float>(args, Unary::y);
+      for_blocks(pool, n, kBlockElems, [&](int64_t begin, int64_t end, int) {
+        for (int64_t i = begin; i < end; ++i)
+          y[i] = decode<D>(encode<D>(x[i], Rounding::near, overflow));
+      });
+    });
+  };
+}
+
 UnaryOp gelu_op(const NodeView& view) {
   return view.attrs<GeluAttrs>().kind == GeluKind::erf ? UnaryOp::gelu_erf : UnaryOp::gelu_tanh;
 }
@@ -174,6 +221,10 @@ const Binding kElementwiseBindings[] = {
     {OpCode::div, all_wide, nullptr, prepare_binary},
     {OpCode::maximum, all_wide, nullptr, prepare_binary},
     {OpCode::minimum, all_wide, nullptr, prepare_binary},
+    {OpCode::square, all_wide, nullptr, prepare_unary<UnaryOp::square>},
+    {OpCode::sqrt, all_wide, nullptr, prepare_unary<UnaryOp::sqrt>},
+    {OpCode::reduce_sum, sums_all, sum_scratch, prepare_sum},
+    {OpCode::cast_in, cast_in_applies, nullptr, prepare_cast_in},
     {OpCode::rescale, rescale_applies, nullptr, prepare_rescale},
     {OpCode::power_of_two, is_one_f32, nullptr, prepare_power_of_two},
     {OpCode::cast, all_wide, nullptr, prepare_cast},
