@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kAbout =
     "Octet trains and fine-tunes large language models in 8-bit floating point.\n"
-    "Start with `octet doctor`; `octet COMMAND --help` explains a command.";
+    "Start with `octet doctor`; `octet help COMMAND` explains a command.";
 
 constexpr const char* kFooter =
     "Exit codes: 0 done; 2 usage or configuration; 3 data, model or checkpoint; 4 loss not finite "
@@ -92,8 +92,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if ((is_extra || lacks_command) && !extras.empty()) {
     const std::string word = extras.front().substr(0, extras.front().find('='));
     const bool is_flag = word.starts_with('-');
-    const std::string nearest =
-        nearest_name(word, is_flag ? flag_names(*command) : command_names(*command));
+    std::vector<std::string> known = is_flag ? flag_names(*command) : command_names(*command);
+    if (!is_flag && command == &app) known.push_back("help");
+    const std::string nearest = nearest_name(word, known);
     const std::string hint = nearest.empty() ? "" : fmt::format(", the nearest is {}", nearest);
     return fmt::format("unknown {} {}{} (see {} --help)",
                        is_flag           ? "flag"
@@ -122,6 +123,25 @@ std::string out_of_memory_text() {
                     : "out of memory: the machine gives this process no more";
 }
 
+// `octet help train` is `octet train --help`. In CLI11's order: the last argument first.
+std::vector<std::string> reversed_arguments(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  if (!arguments.empty() && arguments.front() == "help") {
+    arguments.erase(arguments.begin());
+    arguments.emplace_back("--help");
+  }
+  std::ranges::reverse(arguments);
+  return arguments;
+}
+
+// Whether the line asks for the help of a command that is not there. CLI11 prints the help of the
+// command above it.
+bool asks_of_unknown_command(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining(true);
+  return !command_names(*active_command(&app)).empty() && !extras.empty() &&
+         !extras.front().starts_with('-');
+}
+
 int run(int argc, char** argv) {
   CLI::App app(kAbout, "octet");
   GlobalOptions options;
@@ -132,8 +152,12 @@ int run(int argc, char** argv) {
   add_commands(app, options);
   for (CLI::App* command : app.get_subcommands({})) add_global_flags(*command, options);
   try {
-    app.parse(argc, argv);
+    app.parse(reversed_arguments(argc, argv));
   } catch (const CLI::Success& done) {
+    if (asks_of_unknown_command(app)) {
+      const CLI::ExtrasError unknown(app.remaining(true));
+      return fail(exit_code(ErrorCode::invalid_argument), usage_message(app, unknown));
+    }
     std::ostringstream text;  // of --help and --version
     app.exit(done, text, text);
     write_out(text.str());

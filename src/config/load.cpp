@@ -13,6 +13,7 @@
 #include "config/nearest.h"
 #include "config/table.h"
 #include "config/value.h"
+#include "config/warmup.h"
 #include "nn/shape.h"
 #include "passes/precision/recipe.h"
 
@@ -162,11 +163,14 @@ void apply_set(LoadedConfig& loaded, const std::string& set) {
   reader.read_entry({"--set", path}, parse_yaml(value, "--set " + path));
 }
 
-// A short trial run needs no warmup of its own choosing: nobody asked for the default's length.
-void fit_default_warmup(LoadedConfig& loaded) {
+// A short trial run needs no warmup of its own choosing: nobody asked for the default's length, and
+// a file's was chosen for the file's train.steps, which --set replaces.
+void fit_warmup(LoadedConfig& loaded) {
+  const std::string& source = loaded.source["optim.warmup"];
+  const bool is_of_other_length = loaded.source["train.steps"] == "--set" && source != "--set";
+  if (source != "default" && !is_of_other_length) return;
   int64_t& warmup = loaded.config.optim.warmup;
-  const int64_t steps = loaded.config.train.steps;
-  if (loaded.source["optim.warmup"] == "default" && warmup > steps) warmup = steps / 10;
+  warmup = fitted_warmup(warmup, loaded.config.train.steps);
 }
 
 // Who names a key of chat data has chat data.
@@ -205,7 +209,7 @@ LoadedConfig parse_config(const std::string& text, const std::string& name,
   for (const std::string& set : sets) apply_set(loaded, set);
   check_written(loaded, name);
   const RunConfig written = loaded.config;
-  fit_default_warmup(loaded);
+  fit_warmup(loaded);
   fit_default_template(loaded);
   fit_default_boundaries(loaded);
   resolve(loaded.config);

@@ -48,7 +48,7 @@ A run is described by one YAML file. This page is made from the table that the p
   that was edited, or a `--set` of the first command that was forgotten, is an error and not another
   run. `same product`: `train.batch` and `train.accumulate` may change together where a step reads
   as many sequences as before. `free`: not compared; of the data, the tokens themselves are. A
-  default warm-up stays as it was, also where `train.steps` changes.
+  default warm-up, or one fitted into fewer steps, stays as it was when `train.steps` changes.
 
 ```yaml
 model:  {kind: llama, hidden: 512, layers: 8, heads: 8, ffn: 1408, vocab: 256, seq: 256}

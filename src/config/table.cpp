@@ -132,7 +132,7 @@ constexpr ConfigRow kOptimRows[] = {
     {"optim.schedule", named, OCTET_FIELD(optim.schedule), one_of(names_of<ScheduleKind>), "",
      "shape of the learning rate after the warm-up"},
     {"optim.warmup", named, OCTET_FIELD(optim.warmup), within(0, kMostSteps), "steps",
-     "linear rise from 0 to lr; unless given, a tenth of a run that is shorter"},
+     "linear rise from 0 to lr; a tenth of a shorter run, unless --set or the steps' file says it"},
     {"optim.warmup_share", named, OCTET_FIELD(optim.warmup_share), within(0, 1),
      "share of the steps", "sets optim.warmup, once the number of steps is known; 0: does not"},
     {"optim.final_lr", named, OCTET_FIELD(optim.final_lr), within(0, 1), "share of lr",

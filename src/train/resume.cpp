@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "config/load.h"
 #include "config/record.h"
+#include "config/warmup.h"
 #include "infer/model_spec.h"
 #include "optim/schedule.h"
 #include "train/run_setup.h"
@@ -105,7 +106,11 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
   before.optim.schedule_version = recorded_schedule_version(checkpoint.manifest, before);
   ResumedConfig resumed{now};
   auto named = sources;
-  if (!is_written(sources, "optim.warmup")) {
+  // A warmup that was fitted into a short run stays too, when the run goes on to its file's length.
+  const auto source = sources.find("optim.warmup");
+  const bool is_fitted = source != sources.end() && source->second != "--set" &&
+                         before.optim.warmup == fitted_warmup(now.optim.warmup, before.train.steps);
+  if (is_fitted || !is_written(sources, "optim.warmup")) {
     if (before.optim.warmup <= now.train.steps) resumed.config.optim.warmup = before.optim.warmup;
     named["optim.warmup"] = "--set";
   }

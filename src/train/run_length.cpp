@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/integer.h"
+#include "config/warmup.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -60,12 +61,14 @@ void settle_length(LoadedConfig& loaded, const Dataset& data) {
     config.optim.warmup = std::llround(config.optim.warmup_share * static_cast<double>(steps));
     loaded.source["optim.warmup"] = "derived";  // a longer run keeps that of its checkpoint
   } else if (config.optim.warmup > steps) {
-    if (!is_open(loaded, "optim.warmup")) {
+    const std::string& source = loaded.source.at("optim.warmup");
+    const bool is_of_other_length = loaded.source.at("train.steps") == "--set" && source != "--set";
+    if (!is_open(loaded, "optim.warmup") && !is_of_other_length) {
       throw Error(ErrorCode::invalid_argument,
-                  "{}: optim.warmup: expected at most train.steps = {}, got {}",
-                  loaded.source.at("optim.warmup"), steps, config.optim.warmup);
+                  "{}: optim.warmup: expected at most train.steps = {}, got {}", source, steps,
+                  config.optim.warmup);
     }
-    config.optim.warmup = steps / 10;
+    config.optim.warmup = fitted_warmup(config.optim.warmup, steps);
     loaded.source["optim.warmup"] = "derived";
   }
 }

@@ -60,6 +60,15 @@ TEST_P(BadUsage, exits_with_2_and_one_line) {
 const BadCall kBadCalls[] = {
     {"misspelt_command", "doctro",
      "unknown command doctro, the nearest is doctor (see octet --help)"},
+    {"help_of_no_command", "doctro --help",
+     "unknown command doctro, the nearest is doctor (see octet --help)"},
+    {"help_before_no_command", "--help doctro",
+     "unknown command doctro, the nearest is doctor (see octet --help)"},
+    {"help_of_no_inner_command", "docs confguration --help",
+     "unknown command confguration, the nearest is configuration (see octet docs --help)"},
+    {"help_command_of_no_command", "help doctro",
+     "unknown command doctro, the nearest is doctor (see octet --help)"},
+    {"misspelt_help", "hlep", "unknown command hlep, the nearest is help (see octet --help)"},
     {"misspelt_flag", "doctor --jsn",
      "unknown flag --jsn, the nearest is --json (see octet doctor --help)"},
     {"misspelt_flag_with_value", "doctor --thread=3",
@@ -94,6 +103,15 @@ TEST(Program, help_and_version_go_to_standard_output) {
     EXPECT_EQ(outcome.code, 0) << arguments;
     EXPECT_NE(outcome.out, "") << arguments;
     EXPECT_EQ(outcome.err, "") << arguments;
+  }
+}
+
+TEST(Program, help_is_a_command) {
+  for (const char* command : {"", "doctor", "docs configuration"}) {
+    SCOPED_TRACE(command);
+    const Outcome outcome = run(std::string("help ") + command);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_EQ(outcome.out, run(std::string(command) + " --help").out);
   }
 }
 

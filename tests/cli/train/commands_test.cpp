@@ -96,6 +96,17 @@ TEST(Commands, a_loss_that_is_not_finite_for_too_long_ends_with_4) {
   for (size_t i = lines.size() - 3; i < lines.size(); ++i) EXPECT_EQ(lines[i].at("skipped"), 1);
 }
 
+TEST(Commands, a_short_try_goes_on_to_full_length_with_its_warmup) {
+  const ScratchFolder folder;
+  const std::string train = "train --quiet " + folder.put("tiny.yaml", tiny_yaml(folder));
+  const Outcome begun = run_program(folder, train + " --set train.steps=1");
+  EXPECT_EQ(begun.code, 0) << begun.err;
+  const Outcome grown = run_program(folder, train + " --resume --set train.steps=6");
+  EXPECT_EQ(grown.code, 0) << grown.err;
+  EXPECT_EQ(load_config(folder / "run/config.yaml").config.optim.warmup, 0);
+  EXPECT_EQ(metrics(folder / "run").size(), 6u);
+}
+
 TEST(Commands, a_device_that_is_not_there_is_one_line) {
   const ScratchFolder folder;
   const std::string config = folder.put("tiny.yaml", tiny_yaml(folder));

@@ -49,6 +49,20 @@ TEST(Config, default_warmup_fits_a_short_run) {
   EXPECT_EQ(parse_config("train: {steps: 50}", "run.yaml").config.optim.warmup, 50);
 }
 
+TEST(Config, warmup_of_a_file_fits_the_steps_of_the_command_line) {
+  const std::string file = "train: {steps: 300}\noptim: {warmup: 20}\n";
+  const auto warmup = [&](const std::vector<std::string>& sets) {
+    return parse_config(file, "run.yaml", sets).config.optim.warmup;
+  };
+  EXPECT_EQ(warmup({}), 20);
+  EXPECT_EQ(warmup({"train.steps=20"}), 20);
+  EXPECT_EQ(warmup({"train.steps=19"}), 1);
+  EXPECT_EQ(warmup({"train.steps=10"}), 1);
+  EXPECT_THROW(warmup({"train.steps=10", "optim.warmup=20"}), Error);
+  EXPECT_EQ(parse_config(file, "run.yaml", {"train.steps=10"}).source.at("optim.warmup"),
+            "derived");
+}
+
 TEST(Config, empty_file_gives_resolved_defaults) {
   RunConfig expected;
   resolve(expected);
@@ -189,6 +203,8 @@ TEST(Config, every_shipped_recipe_is_valid_and_survives_the_round_trip) {
       if (!entry.name.ends_with(".yaml")) continue;
       const RunConfig config = load_config(kSource + folder + entry.name).config;
       EXPECT_EQ(parse_config(resolved_yaml(config), entry.name).config, config) << entry.name;
+      const RunConfig trial = load_config(kSource + folder + entry.name, {"train.steps=10"}).config;
+      EXPECT_LE(trial.optim.warmup, 10) << entry.name;
       ++n_files;
     }
   }

@@ -1,0 +1,190 @@
+"""Every block of shell commands in README.md and docs is parsed, and run as it is printed.
+
+  documents_test.py parse             which blocks are there, whether bash parses them, whether their files exist
+  documents_test.py run PROGRAM       runs them: a folder a page, with the inputs of tiny_inputs.py
+
+A block that installs, builds, tests, downloads or needs a GPU says so in its first line (`# builds ...`), and is parsed alone, as
+are the pages of docs/results, which are records. `octet train` takes 4 steps where the line names no number.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tiny_inputs
+
+ROOT = Path(__file__).resolve().parents[2]
+STARTS = re.compile(r"(sudo|make|pip|hf|git|curl|cmake|ctest|export|mpirun|srun|torchrun|grep|python3?|(build/)?octet|\./dev|"
+                    r"tools/\w+\.(py|sh)|[A-Z_]+=\S+)( |$)")
+MARKED = re.compile(r"# (installs|builds|tests|downloads|needs)\b")
+FILE = re.compile(r"(?<![\w/.])(?:build/\.\./)?((?:recipes|tools)/[\w./-]+\.(?:yaml|py|sh|sbatch))\b")
+# Small enough to be trained here; the other recipes' lines are parsed.
+TRAINED = ("continue", "finetune-instruct", "finetune-math", "finetune-tools", "llama-3m", "gpt2-small-0")
+SHIM = """#!/bin/bash
+steps=()
+if [ "$1" = train ] && [[ "$*" != *train.steps=* ]]; then steps=(--set train.steps=4); fi
+"{program}" "$@" "${{steps[@]}}"
+code=$?
+echo "$code octet $*" >>"{log}"
+exit $code
+"""
+
+
+@dataclass
+class Block:
+    page: str
+    line: int
+    text: str
+    is_fenced_shell: bool = True
+
+    @property
+    def name(self):
+        return f"{self.page}:{self.line}"
+
+    @property
+    def is_record(self):
+        return self.page.startswith("docs/results/")
+
+    @property
+    def is_run(self):
+        return not self.is_record and not MARKED.match(self.text)
+
+
+def fenced(page, lines):
+    begin = None
+    for number, line in enumerate(lines, 1):
+        if not line.lstrip().startswith("```"):
+            continue
+        if begin is None:
+            begin = number
+            continue
+        language = lines[begin - 1].strip().strip("`")
+        text = "\n".join(lines[begin:number - 1]) + "\n"
+        if language == "sh" or (not language and any(STARTS.match(row) for row in text.split("\n"))):
+            yield Block(page, begin, text, language == "sh")
+        begin = None
+
+
+def indented(page, lines):
+    """Blocks of four spaces that hold a command."""
+    rows, inside = [], False
+    for number, line in enumerate([*lines, ""], 1):
+        inside ^= line.lstrip().startswith("```")
+        if not inside and line.startswith("    "):
+            rows.append(line[4:])
+            continue
+        if any(STARTS.match(row) for row in rows):
+            yield Block(page, number - len(rows), "\n".join(rows) + "\n", False)
+        rows = []
+
+
+def pages():
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks():
+    for page in pages():
+        name, lines = str(page.relative_to(ROOT)), page.read_text().split("\n")
+        yield from sorted([*fenced(name, lines), *indented(name, lines)], key=lambda block: block.line)
+
+
+def recipe_blocks():
+    """The line below "Run:" at the head of each recipe."""
+    for recipe in sorted((ROOT / "recipes").rglob("*.yaml")):
+        lines = recipe.read_text().split("\n")
+        found = [(i, line.split("Run:", 1)[1].strip()) for i, line in enumerate(lines, 1) if "Run:" in line]
+        assert len(found) == 1, f"{recipe}: expected one line with 'Run:', got {len(found)}"
+        text = found[0][1] if recipe.stem in TRAINED else "# needs a GPU, or hours\n" + found[0][1]
+        assert f"octet train {recipe.relative_to(ROOT)} " in text + " ", f"{recipe}: expected its own command, got {text}"
+        yield Block(str(recipe.relative_to(ROOT)), found[0][0], text + "\n")
+
+
+def faults_of(block):
+    if not block.is_record and not block.is_fenced_shell:
+        yield "expected commands between ```sh and ```"
+    parsed = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True)
+    if parsed.returncode and not block.is_record:
+        yield parsed.stderr.strip()
+    for path in FILE.findall(block.text):
+        if not (ROOT / path).exists():
+            yield f"expected {path} to exist"
+
+
+def parse():
+    found = [*blocks(), *recipe_blocks()]
+    faults = [f"{block.name}: {fault}" for block in found for fault in faults_of(block)]
+    print("\n".join(faults))
+    n_run = sum(block.is_run for block in found)
+    print(f"{len(found)} blocks, {n_run} that are run, {len(faults)} faults")
+    assert n_run >= 20 and {"README.md", "docs/finetuning.md"} <= {block.page for block in found if block.is_run}
+    return 1 if faults else 0
+
+
+class Folder:
+    """Where the blocks of one page run, one after the other."""
+
+    def __init__(self, path, inputs, program, has_run):
+        self.path, self.log = path, path / "calls.log"
+        shutil.copytree(inputs, path, symlinks=True, ignore=None if has_run else shutil.ignore_patterns("runs"))
+        shim = SHIM.format(program=program, log=self.log)
+        for name in ("build/octet", "bin/octet"):
+            tiny_inputs.write(path / name, shim)
+            (path / name).chmod(0o755)
+
+    def run(self, text):
+        """The exit code of bash, what it wrote, and the calls of octet with their exit codes."""
+        self.log.unlink(missing_ok=True)
+        environment = {**os.environ, "PATH": f"{self.path / 'bin'}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=self.path, env=environment, input="Hello\n",
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=1200)
+        return done.returncode, done.stdout, self.log.read_text().split("\n")[:-1] if self.log.exists() else []
+
+
+def make_base(folder, program):
+    tiny_inputs.make_inputs(folder)
+    for name in ("recipes", "src", "tools"):
+        (folder / name).symlink_to(ROOT / name)
+    tiny_inputs.write(folder / "run.yaml", "model: {hidden: 64, layers: 1, heads: 2, ffn: 128, seq: 64}\n"
+                      "data: {train: [my/texts]}\ntrain: {batch: 2, eval_every: 0}\nout: runs/mine\n")
+    subprocess.run([program, "train", "run.yaml", "--quiet", "--set", "train.steps=4", "--set", "out=runs/first"], cwd=folder,
+                   check=True, stdout=subprocess.DEVNULL)
+
+
+def is_sound(block, folder):
+    began = time.monotonic()
+    code, output, calls = folder.run(block.text)
+    n_expected = len(re.findall(r"(?m)^(?:\w+=\S+ )*(?:build/)?octet ", block.text))
+    failed = [call for call in calls if not call.startswith("0 ")]
+    fits = code == 0 and not failed and len(calls) >= n_expected
+    print(f"{'ok  ' if fits else 'FAIL'} {block.name} {time.monotonic() - began:.1f} s, {len(calls)} calls", flush=True)
+    if not fits:
+        print(f"  bash ended with {code}; {len(calls)} of {n_expected} calls; failed: {failed}\n{output[-3000:]}")
+    return fits
+
+
+def run(program, only):
+    found = [block for block in [*blocks(), *recipe_blocks()] if block.is_run and only in block.page]
+    with tempfile.TemporaryDirectory() as scratch:
+        inputs, folders, n_failed = Path(scratch) / "inputs", {}, 0
+        make_base(inputs, program)
+        for block in found:
+            if block.page not in folders:
+                path = Path(scratch) / re.sub(r"\W", "_", block.page)
+                # The README begins where nothing is.
+                folders[block.page] = Folder(path, inputs, program, has_run=block.page != "README.md")
+            n_failed += not is_sound(block, folders[block.page])
+    print(f"{len(found)} blocks run, {n_failed} failed")
+    assert found
+    return 1 if n_failed else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["run"]:
+        sys.exit(run(str(Path(sys.argv[2]).resolve()), sys.argv[3] if len(sys.argv) > 3 else ""))
+    sys.exit(parse())
