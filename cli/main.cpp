@@ -126,10 +126,10 @@ std::string out_of_memory_text() {
 // `octet help train` is `octet train --help`. In CLI11's order: the last argument first.
 std::vector<std::string> reversed_arguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-  if (!arguments.empty() && arguments.front() == "help") {
-    arguments.erase(arguments.begin());
-    arguments.emplace_back("--help");
-  }
+  const auto topic = std::ranges::find_if(arguments, [](auto& word) { return word != "help"; });
+  const bool asks_for_help = topic != arguments.begin();
+  arguments.erase(arguments.begin(), topic);
+  if (asks_for_help) arguments.emplace_back("--help");
   std::ranges::reverse(arguments);
   return arguments;
 }

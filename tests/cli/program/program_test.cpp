@@ -113,6 +113,7 @@ TEST(Program, help_is_a_command) {
     EXPECT_EQ(outcome.code, 0);
     EXPECT_EQ(outcome.out, run(std::string(command) + " --help").out);
   }
+  EXPECT_EQ(run("help help").out, run("--help").out);
 }
 
 TEST(Program, every_command_has_the_global_flags) {
