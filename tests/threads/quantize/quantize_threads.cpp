@@ -52,7 +52,7 @@ TEST(quantize, both_layouts_do_not_race) {
   expect_same([&](ThreadPool& pool) {
     std::vector<uint8_t> rows(kElems), transposed(kShape.cols * kPadded);
     auto scratch = scratch_for(pool);
-    quantize(x.in(), {Dtype::e5m2, 0.01f, rows.data(), transposed.data(), kPadded, 0}, kShape,
+    quantize(x.in(), {Dtype::e5m2, 0.01f, 0, rows.data(), transposed.data(), kPadded, 0}, kShape,
              scratch.data(), pool);
     rows.insert(rows.end(), transposed.begin(), transposed.end());
     return rows;
@@ -86,12 +86,12 @@ TEST(quantize, own_scales_do_not_race) {
                    .weight = weight.in(),
                    .rstd = rstd.data(),
                    .own = {448, &scale[0], &flags[0]},
-                   .out = {Dtype::e4m3, 1, norm.data(), nullptr, 0, 0}},
+                   .out = {Dtype::e4m3, 1, 0, norm.data(), nullptr, 0, 0}},
                   kShape, scratch.data(), pool);
     gated_silu_quantize({x.stored(),
                          up.stored(),
                          {448, &scale[1], &flags[1]},
-                         {Dtype::e4m3, 1, nullptr, gated.data(), kPadded, 0}},
+                         {Dtype::e4m3, 1, 0, nullptr, gated.data(), kPadded, 0}},
                         kShape, scratch.data(), pool);
     return std::tuple(norm, gated, rstd, scale, flags);
   });

@@ -90,9 +90,9 @@ TEST(quantize, codes_by_row_and_transposed_equal_the_formats) {
       Bytes rows(shape.rows * shape.cols), alone(shape.rows * shape.cols);
       Bytes transposed(shape.cols * padded);
       auto scratch = scratch_for(shape, 0, pool.n_threads());
-      quantize(x.in(), {format, scale, rows.data(), transposed.data(), padded, 0}, shape,
+      quantize(x.in(), {format, scale, 0, rows.data(), transposed.data(), padded, 0}, shape,
                scratch.data(), pool);
-      quantize(x.in(), {format, scale, alone.data(), nullptr, 0, 0}, shape, nullptr, pool);
+      quantize(x.in(), {format, scale, 0, alone.data(), nullptr, 0, 0}, shape, nullptr, pool);
       for (int64_t c = 0; c < shape.cols; ++c) {
         for (int64_t r = 0; r < padded; ++r) {
           const int64_t i = r * shape.cols + c;
