@@ -59,7 +59,8 @@ bool is_config_section(std::string_view path) {
 }
 
 bool is_shape_key(std::string_view path) {
-  return path.starts_with("model.") && path != "model.path" && path != "model.seq";
+  return path.starts_with("model.") && path != "model.path" && path != "model.seq" &&
+         path != "model.allow_nonfinite";
 }
 
 std::string_view on_resume_text(OnResume rule) {

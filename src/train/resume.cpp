@@ -71,20 +71,20 @@ int64_t recorded_schedule_version(const Manifest& manifest, const RunConfig& bas
   return recorded_config(manifest.config, base, base.out).optim.schedule_version;
 }
 
-// Where another number of steps moves the curve of the learning rate under a run.
-void tell_rate(const RunConfig& before, const RunConfig& now, int64_t step, const Log& log) {
+// Where another number of steps moves the curve of the learning rate under a run; empty: nowhere.
+std::string rate_warning(const RunConfig& before, const RunConfig& now, int64_t step) {
   constexpr double kEqual = 1e-6;
-  if (before.train.steps == now.train.steps || step >= now.train.steps || step < 1) return;
+  if (before.train.steps == now.train.steps || step >= now.train.steps || step < 1) return "";
   const double last = learning_rate(schedule_of(before), step);
   const double planned = learning_rate(schedule_of(before), step + 1);
   const double next = learning_rate(schedule_of(now), step + 1);
   const bool is_between = next <= std::max(last, planned) * (1 + kEqual) &&
                           next >= std::min(last, planned) * (1 - kEqual);
-  if (is_between) return;
+  if (is_between) return "";
   const std::string advice =
       last > 0 ? fmt::format("; --set optim.schedule=constant --set optim.lr={:.4g} keeps it", last)
                : "";
-  log.warning(
+  return fmt::format(
       "[resume] {} steps become {}: the learning rate jumps from {:.4g} at step {} to {:.4g} at "
       "step {}{}",
       before.train.steps, now.train.steps, last, step, next, step + 1, advice);
@@ -119,7 +119,7 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
   for (const ConfigChange& change : changes) {
     log.info("[resume] {}: {} becomes {}", change.row->path, change.before, change.after);
   }
-  tell_rate(before, resumed.config, checkpoint.manifest.step, log);
+  resumed.warning = rate_warning(before, resumed.config, checkpoint.manifest.step);
   resumed.is_changed = !changes.empty() || !config_changes(in_folder, resumed.config).empty();
   return resumed;
 }

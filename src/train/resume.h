@@ -24,6 +24,7 @@ RunConfig with_shape(RunConfig config, const ModelSpec& spec);
 struct ResumedConfig {
   RunConfig config;         // with its shape
   bool is_changed = false;  // against the run's config.yaml and the checkpoint
+  std::string warning;      // where the learning rate jumps; empty: nowhere
 };
 
 // Compares `now`, with its shape, with what the checkpoint records (before version 1.1: with

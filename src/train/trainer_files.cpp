@@ -108,6 +108,7 @@ bool Trainer::resume(const RunStart& start, const Log& log) {
                 newest->manifest.attempted, config_.train.steps);
   }
   restore(*newest, log);
+  if (!resumed.warning.empty()) log.warning("{}", resumed.warning);
   log.info("resuming from {} ({}) at step {}", newest->path,
            watch.text(stored_bytes(engine_.layout())), attempted_);
   return resumed.is_changed || !machine_.files.exists(file("config.yaml")) ||

@@ -33,6 +33,7 @@ std::map<std::string, BlockWeight> operands_of_a_step(Trainer& trainer) {
     const GraphInput* weight = plan.graph.input_of(node.in(QuantizeGroups::x));
     if (weight == nullptr || weight->kind != InputKind::parameter) return;
     BlockWeight& operand = found[weight->name];
+    operand.scales.clear();  // the backward pass makes the same once more
     operand.data = xxh64(engine.arenas().read(plan, node.out(QuantizeGroups::q)));
     const auto bytes = engine.arenas().read(plan, node.out(QuantizeGroups::scale));
     for (size_t i = 0; i < bytes.size(); i += 2) {

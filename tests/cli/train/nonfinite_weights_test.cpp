@@ -85,10 +85,10 @@ TEST_F(Weights, that_are_not_finite_are_named_and_refused_unless_they_are_allowe
     expect_refused(train(""), said);
     expect_refused("generate --model model --prompt a --max-tokens 1", said);
   }
-  run("eval --model model --data text.txt --allow-nonfinite");
+  EXPECT_EQ(outcome_of("eval --model model --data text.txt --allow-nonfinite").code, 4);
   run("convert model all --quiet --allow-nonfinite");
   EXPECT_TRUE(std::isnan(weight("all")));
-  run(train("--set model.allow_nonfinite=true"));
+  EXPECT_EQ(outcome_of(train("--set model.allow_nonfinite=true")).code, 4);
 }
 
 TEST_F(Weights, beyond_fp16_are_refused_where_it_is_computed_in) {
@@ -98,7 +98,7 @@ TEST_F(Weights, beyond_fp16_are_refused_where_it_is_computed_in) {
   expect_refused("eval --model model --data text.txt --recipe fp16", said);
   run(train("--set recipe=bf16"));
   // Allowed it is the Inf that it rounds to, not 65504: no step is applied.
-  run(train("--set recipe=fp16 --set model.allow_nonfinite=true"));
+  EXPECT_EQ(outcome_of(train("--set recipe=fp16 --set model.allow_nonfinite=true")).code, 4);
   for (const auto& line : test::metrics(folder_ / "tuned")) EXPECT_EQ(line.at("skipped"), 1);
 }
 

@@ -230,6 +230,7 @@ TEST(Trainer, a_run_without_end_of_nan_stops_and_leaves_the_weights) {
 
   RunConfig config = tiny_config(folder, {"train.max_nonfinite_steps=3", "out=" + (folder / "b")});
   config.model.path = folder / "nan";
+  config.model.allow_nonfinite = true;
   Session run(config);
   const std::string message = error_of([&] { run.trainer.run(StartMode::fresh, {}); });
   EXPECT_THAT(message, testing::StartsWith("[train] expected a finite loss and gradient, got loss "

@@ -95,8 +95,10 @@ class RanksBesideCpu : public RankRuns, public testing::WithParamInterface<Setti
 
 TEST_P(RanksBesideCpu, have_the_losses_of_the_cpus_ranks) {
   OCTET_DEVICES_OR_SKIP(GetParam().n_ranks);
-  train("gpu", flags_of(GetParam()));
-  ASSERT_EQ(run("cpu", "--device cpu --threads 2 " + flags_of(GetParam())), 0);
+  // Slow enough that products summed in another order stay close over the steps.
+  const std::string flags = flags_of(GetParam()) + " --set optim.lr=1e-3";
+  train("gpu", flags);
+  ASSERT_EQ(run("cpu", "--device cpu --threads 2 " + flags), 0);
   const auto got = metrics(folder_ / "gpu"), want = metrics(folder_ / "cpu");
   const double tolerance = GetParam().recipe == "fp32" ? 1e-4 : 2e-2;
   ASSERT_EQ(got.size(), want.size());
@@ -126,12 +128,12 @@ TEST_F(EmulatedRanks, that_come_late_have_the_same_bits) {
   EXPECT_TRUE(all_tensors("late") == all_tensors("prompt"));
 }
 
-// A step has many barriers; these are of the second step, before and behind a run.
+// A step has many barriers; these are of the first two steps, behind those of the self-test.
 TEST_F(EmulatedRanks, that_do_not_wait_are_found) {
   if (!test::is_emulated()) GTEST_SKIP() << "no emulated device";
   const std::string flags = flags_of({2, "fp8_lm"});
   train("all", flags);
-  for (const int barrier : {41, 42}) {
+  for (const int barrier : {57, 60, 65}) {
     const std::string out = fmt::format("without_{}", barrier);
     const int status = run(out, "--device cuda " + flags,
                            fmt::format("OCTET_EMULATED_WAIT_SECONDS=10 "
@@ -139,10 +141,13 @@ TEST_F(EmulatedRanks, that_do_not_wait_are_found) {
                                        barrier));
     if (status == 0) {
       EXPECT_FALSE(all_tensors(out) == all_tensors("all")) << barrier;
-    } else {  // a flag was overwritten that another wait was for
-      EXPECT_NE(posix_files().read_text(folder_ / "err.txt").find("waited in vain"),
-                std::string::npos);
+      continue;
     }
+    // Ranks disagree on the step, or a flag was overwritten that another wait was for.
+    const std::string err = posix_files().read_text(folder_ / "err.txt");
+    EXPECT_TRUE(err.find("on every rank, got others") != std::string::npos ||
+                err.find("waited in vain") != std::string::npos)
+        << err;
   }
 }
 

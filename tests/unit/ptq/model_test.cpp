@@ -197,13 +197,16 @@ TEST_F(Ptq, weights_that_are_not_finite_and_text_that_is_too_short_are_refused) 
   const ScratchFolder folder;
   const ModelSpec spec = test::tiny_spec(ModelKind::llama);
   test::put_tiny_model(folder, spec, INFINITY);
-  EXPECT_EQ(test::error_of(
-                [&] {
-                  quantize(folder.path(), folder / "out",
-                           {.format = PtqFormat::int8, .method = PtqMethod::max});
-                },
-                folder.path()),
-            "[ptq] expected finite activations, got NaN or Inf");
+  EXPECT_EQ(
+      test::error_of(
+          [&] {
+            quantize(folder.path(), folder / "out",
+                     {.format = PtqFormat::int8, .method = PtqMethod::max});
+          },
+          folder.path()),
+      "[weights] DIR: element [3] of 'model.layers.0.input_layernorm.weight' [32]: expected a "
+      "finite weight, got inf; --allow-nonfinite (of a run model.allow_nonfinite) reads it as "
+      "it is");
   EXPECT_EQ(test::error_of([] { calibration_rows(TokenStream(), 8, 16); }),
             "[ptq] --calib: expected at least 16 tokens, one row, got 0");
 }

@@ -461,8 +461,9 @@ bool takes_groups(const AdamwCall& call) {
   // A block of words that FP16 is rounded by has four elements.
   const bool takes_v = is_ieee8(p.v.dtype) || p.v.dtype == Dtype::f32 ||
                        (p.v.dtype == Dtype::fp16 && call.origin % 4 == 0);
-  const bool moments = p.group == kGroup && is_ieee8(p.m.dtype) && takes_v && !p.m.stochastic &&
-                       !p.v.stochastic && !(powers && p.exact);
+  const bool draws = p.m.stochastic || (p.v.stochastic && p.v.dtype != Dtype::fp16);
+  const bool moments =
+      p.group == kGroup && is_ieee8(p.m.dtype) && takes_v && !draws && !(powers && p.exact);
   return moments && weight && (p.g == Dtype::bf16 || p.g == Dtype::f32) && is_aligned(call);
 }
 

@@ -157,6 +157,10 @@ void GemmProblem::choose(int64_t workspace) {
   const auto limit = static_cast<size_t>(workspace);
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
                                        sizeof(limit));
+  // Sums that are split are added in f32 alone: in a 16-bit result each part would be rounded.
+  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                       &reductions, sizeof(reductions));
   std::array<cublasLtMatmulHeuristicResult_t, kProposals> found{};
   int n_found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
