@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "formats/dtype.h"
 
 namespace octet::cuda {
