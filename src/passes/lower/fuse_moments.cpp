@@ -1,5 +1,7 @@
 // A second moment in FP16 that an update widens before and stores behind becomes an operand and a
 // result of the update: no copy of it in f32 is written and read.
+#include "ir/op_def.h"
+#include "ir/ops/list.h"
 #include "passes/lower/fuse_rules.h"
 
 namespace octet {
