@@ -2,29 +2,12 @@
 // or on one that they share (OCTET_SHARE_GPU), or on emulated ones, whose faults it finds.
 #include <gmock/gmock.h>
 
-#include "gpu/training/program_run.h"
+#include "gpu/rank_training/rank_run.h"
 
 namespace octet::test {
 namespace {
 
 using testing::HasSubstr;
-
-std::string small_yaml(const ScratchFolder& folder) {
-  const std::string data = folder.put("text.txt", easy_text(20000));
-  return folder.put(
-      "small.yaml",
-      "model: {kind: llama, hidden: 64, layers: 2, heads: 4, ffn: 176, vocab: 256, seq: 32}\n"
-      "recipe: coat\n"
-      "optim: {lr: 1.0e-2, warmup: 1}\n"
-      "data: {train: [" +
-          data +
-          "], val_fraction: 0.1}\n"
-          "train: {steps: 4, batch: 1, eval_every: 0, eval_bytes: 256, save_every: 0, keep: 9}\n");
-}
-
-bool is_emulated() {
-  return gpu_module().find("emulated") != std::string::npos;
-}
 
 struct Outcome {
   int code = -1;
@@ -35,13 +18,7 @@ class SelfTest : public testing::Test {
  protected:
   void SetUp() override {
     OCTET_GPU_PROGRAM_OR_SKIP();
-    // The program looks for its module beside itself.
-    std::error_code error;
-    program_ = folder_ / "octet";
-    std::filesystem::create_hard_link(gpu_program(), program_, error);
-    if (error) std::filesystem::copy_file(gpu_program(), program_);
-    std::filesystem::create_symlink(std::filesystem::absolute(gpu_module()),
-                                    folder_ / "liboctet_cuda.so");
+    program_ = program_beside_module(folder_);
   }
   // Ends after 120 s, whatever waits for whom.
   Outcome run(const std::string& arguments, const std::string& environment = "") {
@@ -70,7 +47,7 @@ class SelfTest : public testing::Test {
 };
 
 TEST_F(SelfTest, two_ranks_prove_their_collectives_and_learn) {
-  const Outcome outcome = train(2, "");
+  const Outcome outcome = train(2, "--set recipe=coat");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, testing::ContainsRegex("self-test: [0-9]+ kernels right in [0-9]+ ms"));
   expect_learned();
@@ -97,10 +74,12 @@ TEST_F(SelfTest, a_wrong_result_of_one_emulated_rank_ends_all_with_a_line) {
   struct Case {
     const char *fault, *flags, *line;
   };
-  for (const Case& c :
-       {Case{"zero:sum_of_ranks:device=1", "", "reduce_scatter bf16 -> bf16, rank 1, element "},
-        Case{"flip:sum_of_ranks:device=0", "--set parallel.shard=none", ", rank 0, element "},
-        Case{"flip:max_of_floats:device=1", "", "all_reduce max f32, rank 1, element "}}) {
+  for (const Case& c : {Case{"zero:sum_of_ranks:device=1", "--set recipe=coat",
+                             "reduce_scatter bf16 -> bf16, rank 1, element "},
+                        Case{"flip:sum_of_ranks:device=0",
+                             "--set recipe=coat --set parallel.shard=none", ", rank 0, element "},
+                        Case{"flip:max_of_floats:device=1", "--set recipe=coat",
+                             "all_reduce max f32, rank 1, element "}}) {
     const Outcome outcome =
         train(2, c.flags, std::string("env -u OCTET_SHARE_GPU OCTET_EMULATED_FAULT=") + c.fault);
     EXPECT_EQ(outcome.code, 5) << c.fault << ": " << outcome.err;
