@@ -42,6 +42,25 @@ bool is_quantized(const StoredTensor& tensor) {
   return tensor.dtype && octet::is_quantized(*tensor.dtype);
 }
 
+// Whether an exponent is all ones, by a loop that is vectorized.
+template <typename Word, Word kExponent>
+bool has_full_exponent(std::span<const std::byte> bytes) {
+  uint32_t n = 0;
+  for (size_t i = 0; i + sizeof(Word) <= bytes.size(); i += sizeof(Word)) {
+    Word word = 0;
+    std::memcpy(&word, bytes.data() + i, sizeof(Word));
+    n += (word & kExponent) == kExponent ? 1u : 0u;
+  }
+  return n != 0;
+}
+
+// False: some value may be NaN or Inf.
+bool is_surely_finite(Dtype dtype, std::span<const std::byte> bytes) {
+  if (dtype == Dtype::bf16) return !has_full_exponent<uint16_t, 0x7F80u>(bytes);
+  if (dtype == Dtype::fp16) return !has_full_exponent<uint16_t, 0x7C00u>(bytes);
+  return dtype == Dtype::f32 && !has_full_exponent<uint32_t, 0x7F800000u>(bytes);
+}
+
 void widen(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) {
   if (dtype == Dtype::f32) {
     if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
@@ -212,6 +231,7 @@ void WeightReader::read_stored(const std::string& parameter, std::span<std::byte
   std::vector<float> values;
   for (size_t i = 0; i < out.size(); i += kRawBytes) {
     const auto bytes = out.subspan(i, std::min(kRawBytes, out.size() - i));
+    if (is_surely_finite(dtype, bytes)) continue;
     values.resize(bytes.size() / width);
     widen(dtype, bytes, values);
     check_finite(parameter, static_cast<int64_t>((first + i) / width), values);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "base/integer.h"
@@ -126,11 +127,28 @@ class KnownFlags {
   ValueId last_ = kNoValue;
 };
 
+// Scalars that all parameters' steps read, one node for each value.
+class Constants {
+ public:
+  explicit Constants(Builder& builder) : builder_(builder) {}
+  ValueId of(double value) {
+    const auto [at, is_new] = known_.try_emplace(value, kNoValue);
+    if (is_new) at->second = builder_.fill({}, value);
+    return at->second;
+  }
+
+ private:
+  Builder& builder_;
+  std::map<double, ValueId> known_;
+};
+
 // Builds one parameter's step: declares its states, and their next values as updates of them.
 class ItemUpdate {
  public:
-  ItemUpdate(Builder& builder, const UpdateItem& item, const AdamwPolicy& policy)
-      : builder_(builder),
+  ItemUpdate(Constants& constants, Builder& builder, const UpdateItem& item,
+             const AdamwPolicy& policy)
+      : constants_(constants),
+        builder_(builder),
         item_(item),
         weight_(builder.type(item.weight)),
         policy_(policy_for(policy, weight_.n_elems())) {}
@@ -155,6 +173,7 @@ class ItemUpdate {
     if (attrs.stochastic_m || attrs.stochastic_v || attrs.stochastic_w)
       operands[S::attempt] = in.attempt;
     const auto results = builder_.emit(OpCode::adamw_step, attrs, operands);
+    next_weight_ = results[S::next_w];
     for (const State& s : states_) builder_.next(s.value, stored(s, results[s.next]));
   }
 
@@ -182,7 +201,7 @@ class ItemUpdate {
     const bool is_stored = policy_.master == Master::fp16_sr && weight_.dtype == Dtype::fp16;
     states_.push_back({AdamwStep::next_w, item_.weight});
     if (!is_stored) return item_.weight;
-    states_.back().scale = builder_.fill({}, 1), states_.back().draw = ":w";
+    states_.back().scale = constants_.of(1), states_.back().draw = ":w";
     return widened(OpCode::cast, {item_.weight});
   }
 
@@ -203,25 +222,31 @@ class ItemUpdate {
   ValueId scale_of_last(std::string_view draw, double first) {
     const ValueId kept = builder_.state(
         StateUse::fixed_scale, fmt::format("{}.{}", item_.parameter, draw.substr(1)), kF32);
-    const ValueId is_set = builder_.emit1(OpCode::less, NoAttrs{}, {builder_.fill({}, 0), kept});
-    states_.back().scale = builder_.select(is_set, kept, builder_.fill({}, first));
+    const ValueId is_set = builder_.emit1(OpCode::less, NoAttrs{}, {constants_.of(0), kept});
+    states_.back().scale = builder_.select(is_set, kept, constants_.of(first));
     states_.back().draw = draw;
     return kept;
   }
 
   // The largest magnitude comes to 2^14, within a factor of sqrt(2). A step that is skipped keeps
-  // the scale with what it is of.
+  // the scale with what it is of. Masters are measured by their BF16 weights, whose maximum the
+  // update gives: that of the masters, rounded.
   ValueId new_scale(const State& state, ValueId next) {
     const ValueId amax = builder_.emit(OpCode::amax, NoAttrs{}, {next})[AmaxOp::amax];
-    const ValueId made = builder_.unary(OpCode::power_of_two, builder_.scaled(amax, 0x1p-14));
+    const ValueId made =
+        builder_.unary(OpCode::power_of_two, builder_.mul(amax, constants_.of(0x1p-14)));
     const ValueId scale = builder_.select(found_nonfinite_, state.scale, made);
     builder_.next(state.kept, scale);
     return scale;
   }
 
+  ValueId measured(ValueId master) const {
+    return weight_.dtype == Dtype::bf16 ? next_weight_ : master;
+  }
+
   ValueId stored(const State& state, ValueId next) {
     if (state.scale == kNoValue) return next;
-    const ValueId scale = state.kept == kNoValue ? state.scale : new_scale(state, next);
+    const ValueId scale = state.kept == kNoValue ? state.scale : new_scale(state, measured(next));
     const StoreScaledAttrs attrs{
         .keeps_positive = state.next == AdamwStep::next_v,
         .stream = static_cast<int64_t>(name_hash(item_.parameter + std::string(state.draw))),
@@ -249,11 +274,12 @@ class ItemUpdate {
     return state(next, use, {Dtype::u32, {n_groups}});
   }
 
+  Constants& constants_;
   Builder& builder_;
   const UpdateItem& item_;
   TensorType weight_;
   AdamwPolicy policy_;
-  ValueId attempt_ = kNoValue, found_nonfinite_ = kNoValue;
+  ValueId attempt_ = kNoValue, found_nonfinite_ = kNoValue, next_weight_ = kNoValue;
   std::vector<State> states_;  // the weight's first
 };
 
@@ -284,7 +310,8 @@ void update_together(Builder& builder, const std::vector<UpdateItem>& items,
   if (guards.flag != kNoValue) flags.push_back(guards.flag);
   report_norm(builder, norm[GlobalNorm::norm], flags);
   in.found_nonfinite = builder.graph().outputs.back().value;
-  for (const UpdateItem& item : items) ItemUpdate(builder, item, policy).build(in);
+  Constants constants(builder);
+  for (const UpdateItem& item : items) ItemUpdate(constants, builder, item, policy).build(in);
 }
 
 // 1, but known only when the norms and flags of all gradients are.
@@ -297,6 +324,7 @@ ValueId scale_of_all(Builder& builder, ValueId norm_scale) {
 void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const AdamwPolicy& policy,
                   ValueId flag, StepInputs in) {
   KnownFlags known(builder, flag);
+  Constants constants(builder);
   std::vector<const UpdateItem*> by_time;
   for (const UpdateItem& item : items) by_time.push_back(&item);
   std::stable_sort(by_time.begin(), by_time.end(), [&](const UpdateItem* a, const UpdateItem* b) {
@@ -318,7 +346,7 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
     in.c1 = scalar_input(builder, own_scalar_name(kC1, item->parameter));
     in.c2 = scalar_input(builder, own_scalar_name(kC2, item->parameter));
     late.push_back(in);
-    if (!is_late) ItemUpdate(builder, *item, policy).build(in);
+    if (!is_late) ItemUpdate(constants, builder, *item, policy).build(in);
   }
   if (flag != kNoValue) flags.push_back(flag);
   const auto all = norm_of(builder, in.clip, norms);
@@ -327,7 +355,7 @@ void update_apart(Builder& builder, const std::vector<UpdateItem>& items, const 
   const ValueId scale = scale_of_all(builder, all[GlobalNorm::grad_scale]);
   for (size_t i = 0; i < by_time.size(); ++i) {
     late[i].grad_scale = scale;
-    ItemUpdate(builder, *by_time[i], policy).build(late[i]);
+    ItemUpdate(constants, builder, *by_time[i], policy).build(late[i]);
   }
 }
 

@@ -8,8 +8,9 @@
 //                                     are the f32 master's bits; fp32 with a narrower weight: the
 //                                     f32 master; fp16_scaled: FP16 of the master divided by the
 //                                     scale that "fixed_scale:<parameter>.w" holds (0: none yet,
-//                                     kFirstMasterScale), a power of two that is made anew of each
-//                                     step's amax; bf16_sr, fp16_sr and f32 weights have none
+//                                     kFirstMasterScale), a power of two that is made anew of the
+//                                     amax of each step's weights; bf16_sr, fp16_sr and f32
+//                                     weights have none
 //   "adam_m:", "adam_v:"              moments, f32, bf16 or codes; or FP16 of the moment divided
 //                                     by the scale that "fixed_scale:<parameter>.m" (.v) holds,
 //                                     a power of two: of the first step's predicted gradient g,

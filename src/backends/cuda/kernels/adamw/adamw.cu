@@ -9,7 +9,6 @@
 #include "backends/cuda/kernels/adamw/adamw_copy.cuh"
 #include "backends/cuda/launch/context.h"
 #include "ir/ops/slots.h"
-#include "math/master.h"
 
 namespace octet::cuda {
 namespace {
@@ -132,58 +131,9 @@ std::unique_ptr<Prepared> prepare_adamw(const Request& request) {
   return std::make_unique<AdamwStep>(request.get<AdamwParams>(), request.context.n_sm);
 }
 
-struct StoreTask {
-  StoreScaledParams p;
-  const float* x;
-  const float* scale;
-  const uint32_t* attempt;
-  uint16_t* q;
-};
-
-// A thread has four elements, which share a block of words where the tensor's first one begins a
-// block: always, but for shards of an odd cut.
-template <bool kAligned>
-__global__ void store_elements(const __grid_constant__ StoreTask t) {
-  const int64_t i = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4;
-  if (i >= t.p.n) return;
-  const RandomStream random{
-      .name = t.p.stream, .seed = t.p.seed, .step = *t.attempt, .micro_batch = 0};
-  const float inverse = 1.0f / *t.scale;  // of a power of two
-  if (kAligned && i + 4 <= t.p.n) {
-    const float4 x = *reinterpret_cast<const float4*>(t.x + i);
-    const PhiloxBlock words = random.block(static_cast<uint64_t>(t.p.first + i) / 4);
-    const auto store = [&](float value, int j) -> uint32_t {
-      return store_fp16(value * inverse, words.word[j], t.p.keeps_positive);
-    };
-    const uint32_t low = store(x.x, 0) | store(x.y, 1) << 16;
-    const uint32_t high = store(x.z, 2) | store(x.w, 3) << 16;
-    *reinterpret_cast<uint2*>(t.q + i) = make_uint2(low, high);
-    return;
-  }
-  for (int64_t j = i; j < min(i + 4, t.p.n); ++j) {
-    const uint32_t word = random.bits(static_cast<uint64_t>(t.p.first + j));
-    t.q[j] = store_fp16(t.x[j] * inverse, word, t.p.keeps_positive);
-  }
-}
-
-void run_store(const StoreScaledParams& p, const Launch& args) {
-  if (p.n == 0) return;
-  using S = octet::StoreScaled;
-  const StoreTask t{.p = p,
-                    .x = args.in<float>(S::x),
-                    .scale = args.in<float>(S::scale),
-                    .attempt = args.in<uint32_t>(S::attempt),
-                    .q = args.out<uint16_t>(S::q)};
-  const bool is_aligned = p.first % 4 == 0 && reinterpret_cast<uintptr_t>(t.x) % 16 == 0 &&
-                          reinterpret_cast<uintptr_t>(t.q) % 8 == 0;
-  const auto kernel = is_aligned ? store_elements<true> : store_elements<false>;
-  kernel<<<static_cast<unsigned>(ceil_div(p.n, 4 * 256)), 256, 0, args.stream>>>(t);
-  check_launch("store_scaled");
-}
-
 constexpr KernelRow kRows[] = {{KernelId::global_norm, prepare_global_norm},
                                {KernelId::adamw_step, prepare_adamw},
-                               {KernelId::store_scaled, stateless<StoreScaledParams, run_store>}};
+                               {KernelId::store_scaled, prepare_store_scaled}};
 
 }  // namespace
 

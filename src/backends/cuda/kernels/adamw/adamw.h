@@ -10,6 +10,7 @@
 namespace octet::cuda {
 
 std::unique_ptr<Prepared> prepare_global_norm(const Request& request);
+std::unique_ptr<Prepared> prepare_store_scaled(const Request& request);
 
 struct MomentPlace {
   const void* from;
