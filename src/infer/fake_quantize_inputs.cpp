@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "formats/full_int8.h"
 #include "passes/rewrite/rewrite.h"
 
 namespace octet {
@@ -102,6 +103,13 @@ class InputQuantizer {
 
   ValueId per_tensor(ValueId x, const ActivationQuantizer& how) {
     const QuantizeAttrs attrs{.dtype = how.dtype, .target = how.target};
+    QuantizeAttrs of_codes = attrs;
+    if (how.scale && how.dtype == Dtype::int8) {
+      // Values beyond the calibrated range are -128 where servers run it. No other pass takes these
+      // attributes for its own.
+      of_codes.target = kFullInt8Target;
+      of_codes.rounding = Rounding::rne;
+    }
     ValueId scale = kNoValue;
     if (how.scale) {
       const Dtype f32 = Dtype::f32;
@@ -111,7 +119,7 @@ class InputQuantizer {
       scale = b_.emit1(OpCode::quant_scale, attrs,
                        {b_.emit(OpCode::amax, NoAttrs{}, {x})[AmaxOp::amax]});
     }
-    const ValueId q = b_.emit1(OpCode::quantize, attrs, {x, scale});
+    const ValueId q = b_.emit1(OpCode::quantize, of_codes, {x, scale});
     const Dtype dtype = b_.type(x).dtype;
     return b_.emit_typed(OpCode::dequantize, attrs, {q, scale}, {&dtype, 1})[0];
   }

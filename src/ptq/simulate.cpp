@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/integer.h"
+#include "formats/full_int8.h"
 
 namespace octet {
 namespace {
@@ -130,10 +131,13 @@ std::vector<float> simulated(const ActivationQuantizer& how, std::span<const flo
   if (how.group == 0 || how.scale) {
     const float scale = how.scale ? *how.scale : scale_from_amax(quantizer, amax(x).value);
     const float inv_scale = 1.0f / scale;
+    const bool is_full = how.scale && how.dtype == Dtype::int8;
     visit_format(how.dtype, [&]<Dtype D>() {
       in_pieces(std::ssize(x), pool, [&](int64_t first, int64_t n) {
-        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + n); ++i)
-          y[i] = decode<D>(encode<D>(x[i] * inv_scale)) * scale;
+        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(first + n); ++i) {
+          const float q = x[i] * inv_scale;
+          y[i] = decode<D>(is_full ? encode_full_int8(q) : encode<D>(q)) * scale;
+        }
       });
     });
     return y;

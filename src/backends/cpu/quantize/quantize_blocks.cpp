@@ -7,6 +7,7 @@
 
 #include "backends/cpu/codec/kernels.h"
 #include "formats/bf16.h"
+#include "formats/full_int8.h"
 #include "formats/quantize.h"
 
 namespace octet::cpu {
@@ -178,6 +179,7 @@ void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, 
   const float inv_scale = 1.0f / out.scale;
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const EncodeOptions options{.source = attrs.source};
+  const bool is_full = attrs.dtype == Dtype::int8 && attrs.target == kFullInt8Target;
   if (out.transposed != nullptr && out.padded_rows > shape.rows)
     std::memset(out.transposed, out.zero_code, static_cast<size_t>(shape.cols * out.padded_rows));
   for_tiles(pool, shape.rows, [&](int64_t r, int) {
@@ -188,8 +190,8 @@ void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, 
         for (int64_t i = 0; i < n; ++i) {
           const float scaled = values[i] * inv_scale;
           const bool fits = out.limit == 0 || std::abs(scaled) <= out.limit;
-          const auto q =
-              static_cast<uint8_t>(encode<D>(fits ? scaled : kNan, attrs.rounding, options));
+          auto q = static_cast<uint8_t>(encode<D>(fits ? scaled : kNan, attrs.rounding, options));
+          if (is_full) q = static_cast<uint8_t>(encode_full_int8(scaled));
           if (out.rows != nullptr) out.rows[at + i] = q;
           const int64_t col = at + i - r * shape.cols;
           if (out.transposed != nullptr) out.transposed[col * out.padded_rows + r] = q;

@@ -11,6 +11,7 @@
 
 #include "backends/cpu/quantize/fake_quantize.h"
 #include "backends/cpu/reference/kernels.h"
+#include "formats/full_int8.h"
 
 namespace octet::reference {
 namespace {
@@ -27,6 +28,8 @@ Quantizer quantizer(const QuantizeAttrs& a) {
 double code_value(const QuantizeAttrs& a, float scaled) {
   if (a.limit > 0 && !(std::abs(scaled) <= static_cast<float>(a.limit)))
     scaled = std::numeric_limits<float>::quiet_NaN();
+  if (a.dtype == Dtype::int8 && a.target == kFullInt8Target)
+    return static_cast<double>(decode(a.dtype, encode_full_int8(scaled)));
   return static_cast<double>(
       decode(a.dtype, encode(a.dtype, scaled, a.rounding, {.source = a.source})));
 }
