@@ -256,7 +256,12 @@ std::vector<TensorSource> export_tensors(const ExportWeights& weights, ExportDty
   for (const ParameterSpec& parameter : weights.parameters()) {
     const bool is_stored =
         dtype == ExportDtype::as_stored || (is_fp8 && is_so_stored(weights, parameter, dtype));
-    if (is_stored) {
+    const std::string packed = weights.compute().packed_name(parameter.name);
+    if (is_stored && !packed.empty()) {
+      const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
+      sources.push_back(
+          source_beside(weights.compute().files(), module + std::string(kPackedSuffix), packed));
+    } else if (is_stored) {
       sources.push_back(stored_source(weights, parameter));
       if (is_fp8 && weights.compute().scales(parameter.name) != nullptr) {
         sources.push_back(stored_scales(weights, parameter));

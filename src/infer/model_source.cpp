@@ -1,11 +1,16 @@
 #include "infer/model_source.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "io/checkpoint.h"
+#include "io/model_files.h"
+#include "io/quantization_config.h"
 #include "nn/hf_config.h"
 #include "text/tokenizer.h"
 
@@ -44,6 +49,35 @@ ModelSource source_of_folder(const Files& files, const std::string& folder) {
       find_tokenizer(files, folder).value_or(source.spec.vocab == 256 ? "bytes" : "");
   source.seq = source.spec.max_positions;
   return source;
+}
+
+// What a quantized folder says of its cache and of outputs: the cache stays as it is computed, and
+// outputs are not quantized. Where the weights cannot be read, what reads them says so.
+void tell_unused_quantization(const Files& files, const std::string& folder, const Log& log) {
+  const std::string path = join_path(folder, "config.json");
+  const Json config = parse_json(files.read_text(path), path);
+  const auto found = config.find("quantization_config");
+  if (found == config.end() || !found->is_object()) return;
+  const auto has = [](const Json& object, const char* key) {
+    return object.is_object() && object.contains(key) && !object[key].is_null();
+  };
+  std::vector<std::string> unused;
+  if (has(*found, "kv_cache_scheme")) unused.emplace_back("kv_cache_scheme");
+  for (const Json& group : found->value("config_groups", Json::object())) {
+    if (!has(group, "output_activations")) continue;
+    unused.emplace_back("output_activations");
+    break;
+  }
+  try {
+    std::vector<std::string> scales = ModelFiles::open(files, folder).names();
+    std::erase_if(scales, [](const std::string& name) { return !is_unused_scale(name); });
+    if (!scales.empty())
+      unused.push_back(fmt::format("{} scales such as '{}'", scales.size(), scales.front()));
+  } catch (const Error&) {
+  }
+  if (unused.empty()) return;
+  log.warning("[config.json] {}: {} are not used: the KV cache and outputs are not quantized", path,
+              fmt::join(unused, ", "));
 }
 
 std::string run_of_checkpoint(const std::string& checkpoint) {
@@ -94,6 +128,7 @@ ModelSource find_model_source(Files& files, const std::string& path, const Log& 
   }
   if (has(path, "config.json")) {
     tell_unknown_keys(files, path, log, unknown);
+    tell_unused_quantization(files, path, log);
     return source_of_folder(files, path);
   }
   throw Error(

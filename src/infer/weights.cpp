@@ -123,8 +123,11 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
     return;
   }
   for (const std::string& stored : files_.names()) {
-    const std::optional<std::string> name = parameter_name(spec, stored);
+    std::optional<std::string> name = parameter_name(spec, stored);
     if (!name) continue;
+    if (name->ends_with(kPackedSuffix)) {
+      name->replace(name->size() - kPackedSuffix.size(), std::string::npos, ".weight");
+    }
     const bool is_beside = is_quantization_tensor(stored);
     const auto [other, is_new] = (is_beside ? beside_ : stored_name_).emplace(*name, stored);
     if (!is_new) {
@@ -139,21 +142,29 @@ WeightReader::WeightReader(const Files& files, const std::string& path, const Mo
   }
   const std::vector<ParameterSpec> parameters = model_parameters(spec);
   for (const ParameterSpec& parameter : parameters) {
-    const auto stored = stored_name_.find(parameter.name);
-    if (stored == stored_name_.end()) {
-      throw Error(ErrorCode::bad_data, "[weights] {}: expected a tensor '{}', got none", path,
-                  parameter.name);
-    }
-    check_tensor(files_, parameter, stored->second);
-    const StoredTensor& tensor = files_.at(stored->second);
-    if (!is_quantized(tensor)) continue;
-    add_scales(parameter.name, tensor, quantization);
-    add_input(parameter.name, quantization);
+    add_parameter(parameter, quantization);
   }
   if (stored_name_.size() == parameters.size()) return;
   for (const ParameterSpec& parameter : parameters) stored_name_.erase(parameter.name);
   throw Error(ErrorCode::bad_data, "[weights] {}: the model has no parameter '{}'", path,
               stored_name_.begin()->first);
+}
+
+void WeightReader::add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config) {
+  const auto at = stored_name_.find(parameter.name);
+  if (at == stored_name_.end()) {
+    throw Error(ErrorCode::bad_data, "[weights] {}: expected a tensor '{}', got none",
+                files_.path(), parameter.name);
+  }
+  if (at->second.ends_with(kPackedSuffix) && parameter.shape.size() == 2) {
+    packed_.emplace(parameter.name, PackedWeight(files_, at->second, parameter.shape));
+  } else {
+    check_tensor(files_, parameter, at->second);
+  }
+  const StoredTensor& tensor = stored(parameter.name);
+  if (!is_quantized(tensor)) return;
+  add_scales(parameter.name, tensor, config);
+  add_input(parameter.name, config);
 }
 
 void WeightReader::add_scales(const std::string& parameter, const StoredTensor& weight,
@@ -219,6 +230,8 @@ void WeightReader::add_input(const std::string& parameter, const QuantizationCon
 
 const StoredTensor& WeightReader::stored(const std::string& parameter) const {
   if (merged_) return merged_->stored(parameter);
+  const auto packed = packed_.find(parameter);
+  if (packed != packed_.end()) return packed->second.unpacked();
   return files_.at(stored_name_.at(parameter));
 }
 
@@ -241,6 +254,8 @@ void WeightReader::read_stored(const std::string& parameter, std::span<std::byte
 void WeightReader::read_unchecked(const std::string& parameter, std::span<std::byte> out,
                                   uint64_t first) const {
   if (merged_) return merged_->read_stored(parameter, out, first);
+  const auto packed = packed_.find(parameter);
+  if (packed != packed_.end()) return packed->second.read(files_, out, first);
   files_.read(stored_name_.at(parameter), out, first);
 }
 
@@ -261,6 +276,10 @@ void WeightReader::check_finite(const std::string& parameter, int64_t first,
               tensor.name, to_string(tensor.shape),
               is_finite ? fmt::format("what {} holds", dtype_name(dtype)) : "a finite weight", *at,
               "--allow-nonfinite (of a run model.allow_nonfinite)");
+}
+
+std::string WeightReader::packed_name(const std::string& parameter) const {
+  return packed_.contains(parameter) ? stored_name_.at(parameter) : "";
 }
 
 const WeightReader::Scales* WeightReader::scales(const std::string& parameter) const {

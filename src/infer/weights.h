@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "formats/dtype.h"
 #include "infer/fake_quantize_inputs.h"
+#include "infer/packed_weight.h"
 #include "io/model_files.h"
 #include "io/quantization_config.h"
 #include "nn/model.h"
@@ -41,7 +42,7 @@ class WeightReader {
   // Elements [first, first + out.size()). From several threads at a time.
   void read(const std::string& parameter, int64_t first, std::span<float> out) const;
 
-  // What the files hold for a parameter.
+  // What the files hold for a parameter; of a packed one (infer/packed_weight.h) what is packed.
   const StoredTensor& stored(const std::string& parameter) const;
   void read_stored(const std::string& parameter, std::span<std::byte> out, uint64_t first) const;
   // Throws where one of these elements of the parameter, `first` on, is not finite in this type.
@@ -58,10 +59,13 @@ class WeightReader {
   // of inputs and of a cache. The names that they have in the files.
   const std::map<std::string, std::string>& quantization_tensors() const { return beside_; }
   const ModelFiles& files() const { return files_; }
+  // The name of the tensor that a parameter is packed in; "" of others.
+  std::string packed_name(const std::string& parameter) const;
   // How the inputs of linears with 8-bit weights, and residual sums, are quantized.
   const FakeQuantizeInputs& inputs() const { return inputs_; }
 
  private:
+  void add_parameter(const ParameterSpec& parameter, const QuantizationConfig& config);
   void add_scales(const std::string& parameter, const StoredTensor& weight,
                   const QuantizationConfig& config);
   void add_input(const std::string& parameter, const QuantizationConfig& config);
@@ -73,6 +77,7 @@ class WeightReader {
   std::shared_ptr<const MergedWeights> merged_;  // shared: readers are copied
   ModelFiles files_;
   std::map<std::string, std::string> stored_name_;  // by parameter
+  std::map<std::string, PackedWeight> packed_;      // by parameter
   std::map<std::string, std::string> beside_;       // by the name that a parameter would have
   std::map<std::string, Scales> scales_;            // by parameter
   FakeQuantizeInputs inputs_;

@@ -108,6 +108,7 @@ class Reader {
 
   QuantizationGroup read_group(const JsonObject& group) const {
     QuantizationGroup result{.targets = targets_of(group), .block = {}, .activations = {}};
+    check_format(group);
     const JsonObject weights = group.object("weights");
     expect(weights, "num_bits", 8);
     one_of(weights, "type", {"float", "int"});
@@ -132,11 +133,15 @@ class Reader {
     return targets;
   }
 
+  void check_format(const JsonObject& object) const {
+    if (!object.has("format")) return;
+    one_of(object, "format",
+           {"float-quantized", "int-quantized", "mxfp8-quantized", "naive-quantized",
+            "pack-quantized", "mixed-precision"});
+  }
+
   QuantizationConfig read_compressed_tensors() const {
-    if (json_.has("format")) {
-      one_of(json_, "format",
-             {"float-quantized", "int-quantized", "mxfp8-quantized", "naive-quantized"});
-    }
+    check_format(json_);
     expect(json_, "quantization_status", "compressed");
     QuantizationConfig config;
     const JsonObject groups = json_.object("config_groups");
@@ -236,9 +241,14 @@ std::vector<std::string> scale_names(std::string_view weight) {
 }
 
 bool is_quantization_tensor(std::string_view name) {
-  constexpr std::string_view kSuffixes[] = {".weight_scale_inv", ".weight_scale", ".input_scale",
-                                            ".output_scale",     ".k_scale",      ".v_scale",
-                                            ".q_scale"};
+  constexpr std::string_view kSuffixes[] = {".weight_scale_inv", ".weight_scale", ".weight_shape",
+                                            ".input_scale",      ".output_scale", ".k_scale",
+                                            ".v_scale",          ".q_scale"};
+  return std::ranges::any_of(kSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
+}
+
+bool is_unused_scale(std::string_view name) {
+  constexpr std::string_view kSuffixes[] = {".output_scale", ".k_scale", ".v_scale", ".q_scale"};
   return std::ranges::any_of(kSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
 }
 

@@ -4,7 +4,8 @@
 //   quant_method fp8                  NAME.weight in E4M3 beside NAME.weight_scale_inv, a scale a
 //                                     block of weight_block_size, or NAME.weight_scale, one scale
 //   quant_method compressed-tensors   NAME.weight in E4M3 (float-quantized, mxfp8-quantized) or
-//                                     INT8 (int-quantized) beside NAME.weight_scale: one, one a row
+//                                     INT8 (int-quantized; pack-quantized: four in an I32 of
+//                                     NAME.weight_packed) beside NAME.weight_scale: one, one a row
 //                                     (strategy channel), one a group of a row, or one a block
 //   quant_method octet                any 8-bit format of Octet's and any grid of scales:
 //                                     docs/formats/quantized.md
@@ -79,6 +80,8 @@ std::vector<std::string> scale_names(std::string_view weight);
 std::string input_scale_name(std::string_view weight);
 // Scales and what else stands beside a quantized weight, and is no parameter.
 bool is_quantization_tensor(std::string_view name);
+// Those of them that say nothing of weights or inputs: of the KV cache, and of outputs.
+bool is_unused_scale(std::string_view name);
 
 // What one scale of a matrix [rows, cols] covers. `shape` is the scales': [] or [1], [rows],
 // [rows, 1], or [ceil(rows / block), ceil(cols / block)]. Nothing where it is none of these.

@@ -294,9 +294,10 @@ TEST(QuantizedWeights, are_read_in_every_layout) {
             "'quantization_config.quant_method': expected fp8 or compressed-tensors, got gptq");
   EXPECT_EQ(error({1}, R"({"quant_method":"fp8","weight_block_size":[0,2]})"),
             "'quantization_config.weight_block_size': expected two extents of a block, got [0,2]");
-  EXPECT_EQ(error({1}, R"({"quant_method":"compressed-tensors","format":"pack-quantized"})"),
+  EXPECT_EQ(error({1}, R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized"})"),
             "'quantization_config.format': expected float-quantized, int-quantized, "
-            "mxfp8-quantized, naive-quantized, got \"pack-quantized\"");
+            "mxfp8-quantized, naive-quantized, pack-quantized, mixed-precision, got "
+            "\"nvfp4-pack-quantized\"");
 }
 
 // Activation quantizers as the folder's config and its scales say.
