@@ -29,7 +29,7 @@ struct PtqFlags {
   std::vector<int> biases;
   PtqOptions options = {};
   int64_t eval_tokens = 0, batch = 8;
-  bool strict = false;
+  bool strict = false, overwrite = false, quantize_head = false;
 };
 
 // Everything a quantization needs, opened once.
@@ -69,7 +69,8 @@ PtqOptions options_of(const PtqFlags& flags) {
     options.activations = enum_from_name<ActivationScaling>(flags.activations);
   }
   if (!flags.target.empty()) options.target = enum_from_name<ErrorTarget>(flags.target);
-  if (!flags.keep.empty()) options.keep = flags.keep;
+  if (flags.quantize_head) options.keep.clear();
+  options.keep.insert(options.keep.end(), flags.keep.begin(), flags.keep.end());
   if (!flags.biases.empty()) options.exponent_bias = flags.biases.front();
   return checked(options);
 }
@@ -183,6 +184,23 @@ int64_t calibration_seq(const PtqOptions& options, const ModelSource& source) {
   return options.seq > 0 ? options.seq : std::min(source.seq, longest);
 }
 
+PtqRequest request_of(const PtqSession& session, const PtqOptions& how, int64_t seq) {
+  const PtqFlags& flags = session.flags;
+  PtqRequest request{.source = session.source,
+                     .options = how,
+                     .out = flags.out,
+                     .rows = calibration_rows(session.calib, how.samples, seq),
+                     .dequantize = !flags.dequantize.empty(),
+                     .start = flags.overwrite ? PtqStart::begin_anew : PtqStart::go_on};
+  int64_t n_rows = 0;
+  for (const Batch& batch : request.rows) n_rows += batch.batch;
+  if (n_rows < how.samples) {
+    session.log.warning("--calib: expected {} rows of {} tokens, got {}: going on with these",
+                        how.samples, seq, n_rows);
+  }
+  return request;
+}
+
 void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
   const Log log = make_log(options);
@@ -198,17 +216,7 @@ void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
   if (!flags.eval.empty()) eval = open_text(files, flags, source, flags.eval, log);
   PtqSession session{files, options, flags, log, std::move(source), open_backend(options),
                      calib, eval};
-  PtqRequest request{.source = session.source,
-                     .options = how,
-                     .out = flags.out,
-                     .rows = calibration_rows(calib, how.samples, seq),
-                     .dequantize = !flags.dequantize.empty()};
-  int64_t n_rows = 0;
-  for (const Batch& batch : request.rows) n_rows += batch.batch;
-  if (n_rows < how.samples) {
-    log.warning("--calib: expected {} rows of {} tokens, got {}: going on with these", how.samples,
-                seq, n_rows);
-  }
+  PtqRequest request = request_of(session, how, seq);
   std::vector<NllSum> before;
   if (!flags.eval.empty()) before = evaluate(session, session.source);
   std::vector<Table> layers;
@@ -232,17 +240,41 @@ void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
   print(options, layers, figures);
 }
 
+template <typename Enum>
+std::vector<std::string> names(Enum) {
+  std::vector<std::string> all;
+  for (const std::string_view name : enum_names<Enum>()) all.emplace_back(name);
+  return all;
+}
+
+void add_scale_options(CLI::App& ptq, PtqFlags& f) {
+  ptq.add_option("--weights", f.weights, "what a scale of a weight covers")
+      ->check(CLI::IsMember(names(WeightScaling{})));
+  ptq.add_option("--activations", f.activations,
+                 "what a scale of an input covers; token: made as it comes")
+      ->check(CLI::IsMember({"none", "tensor", "token"}));
+  ptq.add_option("--target", f.target,
+                 "algorithm1: the layer's output that the error is taken against: of the "
+                 "unquantized model (default), or of its own weights on the inputs that the "
+                 "quantized model gives it")
+      ->check(CLI::IsMember(names(ErrorTarget{})));
+  ptq.add_flag("--share-inputs", f.options.share_inputs,
+               "algorithm1: one scale of their input for linears that read one value, as servers "
+               "that fuse q, k and v take it");
+  ptq.add_option("--percentile", f.options.percentile, "of magnitudes that are not clipped");
+  ptq.add_flag("--residual", f.options.residual, "quantize the operands of residual sums too");
+  ptq.add_option("--bias", f.biases,
+                 "exponent bias of a direct cast; several: a folder OUT/bias-N for each")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 30));
+}
+
 }  // namespace
 
 void add_ptq_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<PtqFlags>();
   PtqFlags& f = *flags;
   CLI::App* ptq = app.add_subcommand("ptq", "quantize a trained model to 8 bits");
-  const auto names = [](auto first) {
-    std::vector<std::string> all;
-    for (const std::string_view name : enum_names<decltype(first)>()) all.emplace_back(name);
-    return all;
-  };
   ptq->add_option("--model", f.model, "a run, one of its checkpoints, or a model folder")
       ->required();
   ptq->add_option("--format", f.format, "of weights and of the inputs of linears")
@@ -256,23 +288,12 @@ void add_ptq_command(CLI::App& app, GlobalOptions& options) {
       ->delimiter(',');
   ptq->add_option("--out", f.out, "the folder to write: a name that is free")->required();
   ptq->add_option("--eval", f.eval, "text to evaluate on, before and after")->delimiter(',');
-  ptq->add_option("--keep", f.keep, "linears that stay as they are, by pattern; default lm_head");
-  ptq->add_option("--weights", f.weights, "what a scale of a weight covers")
-      ->check(CLI::IsMember(names(WeightScaling{})));
-  ptq->add_option("--activations", f.activations,
-                  "what a scale of an input covers; token: made as it comes")
-      ->check(CLI::IsMember({"none", "tensor", "token"}));
-  ptq->add_option("--target", f.target,
-                  "algorithm1: the layer's output that the error is taken against: of the "
-                  "unquantized model (default), or of its own weights on the inputs that the "
-                  "quantized model gives it")
-      ->check(CLI::IsMember(names(ErrorTarget{})));
-  ptq->add_option("--percentile", f.options.percentile, "of magnitudes that are not clipped");
-  ptq->add_flag("--residual", f.options.residual, "quantize the operands of residual sums too");
-  ptq->add_option("--bias", f.biases,
-                  "exponent bias of a direct cast; several: a folder OUT/bias-N for each")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 30));
+  ptq->add_option("--keep", f.keep, "linears that stay as they are beside lm_head, by pattern");
+  ptq->add_flag("--quantize-head", f.quantize_head,
+                "quantize lm_head too, where its matrix is not the embedding's");
+  ptq->add_flag("--overwrite", f.overwrite,
+                "begin anew where --out holds an unfinished quantization");
+  add_scale_options(*ptq, f);
   ptq->add_option("--samples", f.options.samples, "calibration rows; 0: 8, or 128 of gptq")
       ->check(CLI::NonNegativeNumber);
   ptq->add_option("--seq", f.options.seq, "tokens of a calibration row; 0: the method's choice")

@@ -137,22 +137,18 @@ ExportResult write_shards(Files& files, const std::vector<TensorSource>& tensors
   return result;
 }
 
+}  // namespace
+
 // Blocks at the edges are as if padded with zeros, as GEMM kernels take them. Some programs that
 // dequantize take the grid of scales for an even one, and refuse or misread such a weight.
-void warn_of_partial_blocks(const ExportWeights& weights, const Log& log) {
+std::optional<std::string> partial_blocks_warning(std::string_view op, const std::string& weight,
+                                                  const Shape& shape, std::string_view instead) {
   const auto is_partial = [](int64_t extent) { return extent > 128 && extent % 128 != 0; };
-  for (const ParameterSpec& p : weights.parameters()) {
-    if (!weights.is_linear(p)) continue;
-    if (!std::ranges::any_of(p.shape, is_partial)) continue;
-    log.warning(
-        "[convert] '{}' {} has partial blocks of 128 x 128, which not every program reads; "
-        "fp8-tensor has none",
-        p.name, to_string(p.shape));
-    return;
-  }
+  if (!std::ranges::any_of(shape, is_partial)) return std::nullopt;
+  return fmt::format(
+      "[{}] '{}' {} has partial blocks of 128 x 128, which not every program reads; {}", op, weight,
+      to_string(shape), instead);
 }
-
-}  // namespace
 
 void take_export_folder(Files& files, const std::string& folder) {
   if (files.exists(folder)) {
@@ -197,7 +193,13 @@ ExportResult export_model(Files& files, const ModelSource& source, const std::st
                           const ExportOptions& options) {
   check_model(source.spec, options.dtype);
   const ExportWeights weights(files, source);
-  if (options.dtype == ExportDtype::fp8_block) warn_of_partial_blocks(weights, options.log);
+  for (const ParameterSpec& p : weights.parameters()) {
+    if (options.dtype != ExportDtype::fp8_block || !weights.is_linear(p)) continue;
+    const auto text = partial_blocks_warning("convert", p.name, p.shape, "fp8-tensor has none");
+    if (!text) continue;
+    options.log.write(LogLevel::warning, *text);
+    break;
+  }
   const ExportContent content{
       .tensors = export_tensors(weights, options.dtype),
       .quantization = quantization_of(config_of(files, source), source, options.dtype)};

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,10 @@ struct ExportContent {
 // with those that say what the model is.
 ExportResult write_model_folder(Files& files, const ModelSource& source, const std::string& folder,
                                 const ExportContent& content, const ExportOptions& options);
+// Where a linear's blocks of 128 x 128 at the edges are not whole a warning that ends with what
+// has none; nothing elsewhere. `op` is what it begins with.
+std::optional<std::string> partial_blocks_warning(std::string_view op, const std::string& weight,
+                                                  const Shape& shape, std::string_view instead);
 // Throws Error{invalid_argument} where config.json has no words for the model's shape.
 void check_exportable(const ModelSpec& spec);
 // config.json's of ExportDtype::fp8_block, with these modules left as they are.

@@ -21,10 +21,10 @@ std::vector<float> transposed(std::span<const float> w, int64_t rows, int64_t co
 
 class Calibration {
  public:
-  Calibration(CalibrateInputs inputs, const PtqOptions& options, Backend& backend)
+  Calibration(CalibrateInputs inputs, const PtqOptions& options, Backend& backend, const Log& log)
       : inputs_(std::move(inputs)),
         options_(options),
-        quantizer_(options, backend),
+        quantizer_(options, backend, log),
         exact_walk_(inputs_.graph, inputs_.rows, backend, inputs_.read),
         walk_(inputs_.graph, std::move(inputs_.rows), backend,
               [this](const std::string& name) { return parameter(name); }) {}
@@ -125,7 +125,7 @@ class Calibration {
 
 std::vector<SiteResult> calibrate(CalibrateInputs inputs, const PtqOptions& options,
                                   Backend& backend, const CalibrateHooks& hooks) {
-  return Calibration(std::move(inputs), options, backend).run(hooks);
+  return Calibration(std::move(inputs), options, backend, hooks.log).run(hooks);
 }
 
 }  // namespace octet

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "nn/model.h"
 #include "ptq/linears.h"
 #include "ptq/options.h"
@@ -58,11 +59,13 @@ struct CalibrateInputs {
 };
 
 struct CalibrateHooks {
+  Log log = {};
   std::function<void(size_t site, size_t n_sites, const SiteResult& result)> on_site = {};
   SiteStore store = {};
 };
 
-// In the order of the sites.
+// In the order of the sites. Throws Error{numerics} that names the site and the operand where what
+// calibration rows give is NaN or Inf, whatever the method; Error{bad_data} for such weights.
 std::vector<SiteResult> calibrate(CalibrateInputs inputs, const PtqOptions& options,
                                   Backend& backend, const CalibrateHooks& hooks);
 

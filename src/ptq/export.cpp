@@ -4,6 +4,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/integer.h"
+#include "infer/packed_weight.h"
 #include "infer/stored_weights.h"
 
 namespace octet {
@@ -43,11 +45,17 @@ std::vector<int64_t> stored_shape(const MatrixShape& shape, bool turn) {
   return turn ? std::vector{shape.cols, shape.rows} : std::vector{shape.rows, shape.cols};
 }
 
-TensorSource scale_source(const QuantizedLinear& q, const std::string& name) {
+// Whether one scale is for the whole tensor by the format's words: not the only block of a grid.
+bool is_tensor_scale(const QuantizedWeight& w, PtqFormat format) {
+  return w.scales.size() == 1 && !has_own_groups(format);
+}
+
+TensorSource scale_source(const QuantizedLinear& q, PtqFormat format, const std::string& name) {
   const QuantizedWeight& w = q.weight;
   const bool turn = q.linear.is_in_out;
   const std::vector<float> scales = as_stored(w.scales, w.grid(), turn);
-  const auto shape = w.scales.size() == 1 ? std::vector<int64_t>{1} : stored_shape(w.grid(), turn);
+  const auto shape =
+      is_tensor_scale(w, format) ? std::vector<int64_t>{1} : stored_shape(w.grid(), turn);
   if (w.scale_type != Dtype::e8m0) {
     return owned(tensor_decl(name, Dtype::f32, shape), bytes_of(scales));
   }
@@ -64,11 +72,36 @@ void add_quantized(const QuantizedLinear& q, PtqFormat format, std::vector<Tenso
   const bool is_block = format == PtqFormat::fp8_block;
   out.push_back(owned(tensor_decl(name, q.weight.dtype, stored_shape(q.weight.shape, turn)),
                       bytes_of(as_stored(q.weight.data, q.weight.shape, turn))));
-  out.push_back(scale_source(q, name + (is_block ? "_scale_inv" : "_scale")));
+  out.push_back(scale_source(q, format, name + (is_block ? "_scale_inv" : "_scale")));
   if (q.input && q.input->scale) {
     out.push_back(owned(tensor_decl(input_scale_name(name), Dtype::f32, {1}),
                         bytes_of(std::vector<float>{*q.input->scale})));
   }
+}
+
+// INT8 for weights alone: the bytes q + 128 of a row, four in an I32, the last padded with zeros.
+// One scale for the tensor is written for each row, as servers have no other of the kind.
+void add_packed(const QuantizedLinear& q, std::vector<TensorSource>& out) {
+  const QuantizedWeight& w = q.weight;
+  const std::string module = module_of(q.linear.weight);
+  const int64_t n_words = ceil_div(w.shape.cols, int64_t{4});
+  std::vector<std::byte> packed(static_cast<size_t>(w.shape.rows * n_words * 4));
+  for (int64_t r = 0; r < w.shape.rows; ++r) {
+    for (int64_t c = 0; c < w.shape.cols; ++c) {
+      const uint8_t code = w.data[static_cast<size_t>(r * w.shape.cols + c)];
+      packed[static_cast<size_t>(r * n_words * 4 + c)] = static_cast<std::byte>(code ^ 0x80u);
+    }
+  }
+  out.push_back(
+      owned({module + std::string(kPackedSuffix), SafeDtype::i32, {w.shape.rows, n_words}},
+            std::move(packed)));
+  out.push_back(owned({module + std::string(kPackedShapeSuffix), SafeDtype::i64, {2}},
+                      bytes_of(std::vector<int64_t>{w.shape.rows, w.shape.cols})));
+  std::vector<float> scales = w.scales;
+  if (scales.size() == 1) scales.assign(static_cast<size_t>(w.shape.rows), w.scales.front());
+  const int64_t n_groups = std::ssize(scales) / w.shape.rows;
+  out.push_back(owned(tensor_decl(q.linear.weight + "_scale", Dtype::f32, {w.shape.rows, n_groups}),
+                      bytes_of(scales)));
 }
 
 void add_dequantized(const QuantizedLinear& q, std::vector<TensorSource>& out) {
@@ -76,6 +109,11 @@ void add_dequantized(const QuantizedLinear& q, std::vector<TensorSource>& out) {
   const std::vector<float> values = as_stored(dequantized(q.weight), q.weight.shape, turn);
   out.push_back(owned(tensor_decl(q.linear.weight, Dtype::bf16, stored_shape(q.weight.shape, turn)),
                       encode_weights(values, Dtype::bf16)));
+}
+
+// Whether weights are INT8 and inputs are not quantized.
+bool is_packed(const QuantizedLinear& q) {
+  return q.weight.dtype == Dtype::int8 && !q.input;
 }
 
 using Linears = std::map<std::string, const QuantizedLinear*>;
@@ -96,12 +134,16 @@ std::vector<TensorSource> tensors_of(const PtqModel& model, PtqLayout layout) {
   }
   const bool is_wide = layout == PtqLayout::dequantized;
   std::vector<TensorSource> tensors;
+  const auto add_linear = [&](const QuantizedLinear& q) {
+    if (is_wide) return add_dequantized(q, tensors);
+    const bool packs = layout == PtqLayout::ecosystem && is_packed(q);
+    packs ? add_packed(q, tensors) : add_quantized(q, model.options.format, tensors);
+  };
   for (TensorSource& source :
        export_tensors(model.weights, is_wide ? ExportDtype::bf16 : ExportDtype::as_stored)) {
     const std::string& name = source.decl.name;
     if (const auto q = linears.find(name); q != linears.end()) {
-      is_wide ? add_dequantized(*q->second, tensors)
-              : add_quantized(*q->second, model.options.format, tensors);
+      add_linear(*q->second);
     } else if (const auto norm = norms.find(name); norm != norms.end()) {
       const Dtype dtype = source.decl.dtype.value();
       tensors.push_back(
@@ -127,10 +169,12 @@ std::string_view word_of(Dtype dtype) {
   return dtype == Dtype::int8 ? "int" : "float";
 }
 
-Json weights_json(const QuantizedWeight& w) {
+Json weights_json(const QuantizedLinear& q) {
+  const QuantizedWeight& w = q.weight;
   const bool is_mx = w.scale_type == Dtype::e8m0;
-  const bool is_tensor = w.scales.size() == 1 && !is_mx;
-  const bool is_channel = w.block.rows == 1 && w.block.cols == w.shape.cols && !is_mx;
+  const bool is_one = w.scales.size() == 1 && !is_mx;
+  const bool is_tensor = is_one && !is_packed(q);
+  const bool is_channel = is_one || (w.block.rows == 1 && w.block.cols == w.shape.cols && !is_mx);
   Json json = {{"num_bits", 8},
                {"type", word_of(w.dtype)},
                {"symmetric", true},
@@ -179,9 +223,11 @@ Json groups_json(const Linears& linears, const std::function<Json(const Quantize
 Json compressed_tensors_json(const PtqModel& model, const Linears& linears) {
   constexpr std::string_view kFormats[] = {"float-quantized", "", "", "int-quantized",
                                            "mxfp8-quantized", ""};
-  const std::string_view format = kFormats[static_cast<int>(model.options.format)];
+  const bool packs = is_packed(*linears.begin()->second);
+  const std::string_view format =
+      packs ? "pack-quantized" : kFormats[static_cast<int>(model.options.format)];
   Json groups = groups_json(linears, [&](const QuantizedLinear& q) {
-    return Json{{"weights", weights_json(q.weight)},
+    return Json{{"weights", weights_json(q)},
                 {"input_activations", inputs_json(q.input)},
                 {"output_activations", nullptr},
                 {"format", format}};
@@ -228,7 +274,53 @@ Json own_json(const PtqModel& model, const Linears& linears) {
   return json;
 }
 
+// What vLLM's schemes of compressed-tensors lack (python/octet/check_folder.py has their rules).
+std::string_view missing_scheme(const PtqOptions& o, const Linears& linears) {
+  if (has_own_groups(o.format)) return "";
+  const bool is_grouped = std::ranges::any_of(linears, [](const auto& entry) {
+    const QuantizedWeight& w = entry.second->weight;
+    return w.block.rows == 1 && w.block.cols < w.shape.cols;
+  });
+  const bool is_alone = o.format == PtqFormat::int8 && o.activations == ActivationScaling::none;
+  if (is_grouped && !is_alone) return "scales for groups of weights";
+  const bool is_current = o.activations == ActivationScaling::tensor;
+  if (o.format == PtqFormat::int8 && is_current) return "INT8 inputs scaled by the tensor at hand";
+  return "";
+}
+
+void warn_of_input_scales(const PtqModel& model, const Log& log) {
+  for (const SiteResult& site : model.sites) {
+    for (const QuantizedLinear& q : site.linears) {
+      const QuantizedLinear& first = site.linears.front();
+      if (!q.input || !first.input || q.input->scale == first.input->scale) continue;
+      return log.warning(
+          "[ptq] {} and {} read one value by scales {} and {}: servers that fuse them take the "
+          "largest; --share-inputs decides for one",
+          first.linear.name, q.linear.name, *first.input->scale, *q.input->scale);
+    }
+  }
+}
+
 }  // namespace
+
+void warn_of_unread(const PtqModel& model, const Log& log) {
+  if (model.options.format == PtqFormat::fp8_block) {
+    for (const auto& [name, q] : linears_of(model)) {
+      const Shape shape = {q->weight.shape.rows, q->weight.shape.cols};
+      const auto text = partial_blocks_warning("ptq", name, shape, "e4m3 has none");
+      if (!text) continue;
+      log.write(LogLevel::warning, *text);
+      break;
+    }
+  }
+  if (const auto what = missing_scheme(model.options, linears_of(model)); !what.empty()) {
+    log.warning("[ptq] transformers loads {}, vLLM has no scheme for them", what);
+  }
+  if (linears_of(model).contains(std::string(model.weights.model().head))) {
+    log.warning("[ptq] a quantized head is loaded by transformers, and by few servers");
+  }
+  warn_of_input_scales(model, log);
+}
 
 PtqLayout layout_of(const PtqModel& model) {
   const PtqFormat format = model.options.format;

@@ -18,6 +18,11 @@ struct PtqModel {
   const PtqOptions& options;
 };
 
+// Warns of what programs of the ecosystem do not load, or load otherwise, in a folder of its
+// layout: partial blocks, schemes that vLLM has not, a quantized head, and linears that read one
+// value with several scales of it.
+void warn_of_unread(const PtqModel& model, const Log& log);
+
 // The ecosystem's, unless the format is Octet's alone, an extent is no multiple of its group, sums
 // are quantized too, or no other program loads 8-bit weights of the architecture.
 PtqLayout layout_of(const PtqModel& model);

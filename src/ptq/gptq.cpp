@@ -26,12 +26,18 @@ Matrix inverse_factor(const InputGram& gram, int64_t n, double damping, std::vec
     if (dead.back()) h(i, i) = 1;
     trace += static_cast<double>(h(i, i));
   }
+  // A factorization passes over NaN, and succeeds.
+  if (!h.allFinite()) {
+    throw Error(ErrorCode::numerics,
+                "[gptq] expected a Hessian that f32 holds, got Inf: inputs are too large");
+  }
   const auto added = static_cast<float>(damping * trace / static_cast<double>(n));
   h.diagonal().array() += added;
   const Eigen::LLT<Matrix> factor(h);
   const Matrix inverse = factor.solve(Matrix::Identity(n, n));
   const Eigen::LLT<Matrix, Eigen::Upper> upper(inverse);
-  if (factor.info() != Eigen::Success || upper.info() != Eigen::Success) {
+  const bool is_good = factor.info() == Eigen::Success && upper.info() == Eigen::Success;
+  if (!is_good || !inverse.allFinite()) {
     throw Error(ErrorCode::numerics,
                 "[gptq] expected a Hessian that is positive definite, got one that is not: more "
                 "calibration text or more --damping");

@@ -32,7 +32,10 @@ class SiteFinder {
                   "[ptq] --keep: expected linears that are left, got "
                   "none");
     }
-    for (PtqSite& site : sites_) find_norm(site);
+    for (PtqSite& site : sites_) {
+      find_norm(site);
+      if (!site.linears.empty()) site.kept = kept_[site.reads.front()];
+    }
     std::ranges::sort(sites_, {}, &PtqSite::first);
     return std::move(sites_);
   }
@@ -64,12 +67,16 @@ class SiteFinder {
     linear.name = is_head ? std::string(kHead) : linear_name(node);
     names_.insert(linear.name);
     if (linear.weight.empty()) matched_.insert(std::string(kHead));  // a tied head
-    if (linear.weight.empty() || attrs.role != GemmRole::forward || is_kept(linear)) return;
+    if (linear.weight.empty() || attrs.role != GemmRole::forward) return;
+    const ValueId x = node.in(Gemm::a);
+    if (is_kept(linear)) {
+      if (!is_head) kept_[x].push_back(linear.name);
+      return;
+    }
     const Shape& shape = graph_.type(node.in(Gemm::b)).shape;
     linear.is_in_out = !attrs.trans_b;
     linear.n_in = shape[linear.is_in_out ? 0 : 1];
     linear.n_out = shape[linear.is_in_out ? 1 : 0];
-    const ValueId x = node.in(Gemm::a);
     auto site = std::ranges::find_if(
         sites_, [&](const PtqSite& s) { return !s.linears.empty() && s.reads.front() == x; });
     if (site == sites_.end()) {
@@ -114,10 +121,21 @@ class SiteFinder {
   std::vector<std::vector<NodeId>> uses_;
   std::vector<PtqSite> sites_;
   std::map<int, int> n_sums_;
+  std::map<ValueId, std::vector<std::string>> kept_;  // by what they read
   std::set<std::string> matched_, names_;
 };
 
 }  // namespace
+
+std::string site_name(const PtqSite& site) {
+  if (site.linears.empty()) return fmt::format("layers.{}.residual.{}", site.layer, site.sum);
+  std::string name = site.linears.front().name;
+  for (size_t i = 1; i < site.linears.size(); ++i) {
+    const std::string& other = site.linears[i].name;
+    name += ", " + other.substr(other.rfind('.') + 1);
+  }
+  return name;
+}
 
 std::vector<PtqSite> find_sites(const Graph& graph, const PtqSearch& search) {
   return SiteFinder(graph, search).run();

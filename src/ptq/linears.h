@@ -27,6 +27,7 @@ struct PtqSite {
   NodeId first = kNoNode;           // node: what it reads is made before
   std::vector<ValueId> reads = {};  // x; a and b of a sum
   std::vector<PtqLinear> linears = {};
+  std::vector<std::string> kept = {};  // names of a layer's linears that read x and are left out
   PtqNorm norm = {};
   int layer = -1;
   int sum = 0;  // index of the layer's sum
@@ -37,6 +38,9 @@ struct PtqSearch {
   std::string head;               // the head's weight
   bool residual = false;          // sums too
 };
+
+// "layers.3.q_proj, k_proj", "layers.3.residual.1".
+std::string site_name(const PtqSite& site);
 
 // Of a typed graph that runs forward. A weight that the graph reads otherwise (a tied head) is left
 // out. Throws Error{invalid_argument} where no linear is left, or a pattern matches none (but the

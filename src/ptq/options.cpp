@@ -42,6 +42,10 @@ void check_granularity(const PtqOptions& o) {
   if (o.target && o.method != PtqMethod::algorithm1) {
     bad("target", "none with {}: algorithm1's alone", method);
   }
+  if (o.share_inputs && o.method != PtqMethod::algorithm1) {
+    bad("share-inputs", "algorithm1, got {}, whose linears that read one value share its scale",
+        method);
+  }
   if (o.activations == ActivationScaling::group) bad("activations", "tensor, token or none");
 }
 

@@ -71,7 +71,10 @@ struct PtqOptions {
   std::optional<WeightScaling> weights = {};          // the method's choice where absent
   std::optional<ActivationScaling> activations = {};  // likewise
   std::optional<ErrorTarget> target = {};             // likewise: algorithm1's alone
-  std::vector<std::string> keep = {"lm_head"};        // patterns of linears that stay wide
+  // algorithm1: linears that read one value have one scale of their input, the pairs with the
+  // least sum of errors relative to the outputs.
+  bool share_inputs = false;
+  std::vector<std::string> keep = {"lm_head"};  // patterns of linears that stay wide
   double percentile = 99.99;
   bool residual = false;                  // residual sums are quantized too
   std::optional<int> exponent_bias = {};  // direct: in the place of the format's own

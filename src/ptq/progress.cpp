@@ -1,5 +1,7 @@
 #include "ptq/progress.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -143,27 +145,59 @@ void write_site(Files& files, const std::string& path, const SiteResult& result)
   });
 }
 
+// What an earlier call wrote before it was ended; config.json first, so that no folder seems whole.
+void remove_written(Files& files, const std::string& out) {
+  const std::string config = join_path(out, "config.json");
+  if (files.exists(config)) files.remove(config);
+  for (const DirectoryEntry& entry : files.list(out)) {
+    const bool is_weights =
+        entry.name.starts_with("model") &&
+        (entry.name.ends_with(".safetensors") || entry.name.ends_with(".safetensors.index.json"));
+    if (is_weights && entry.kind == EntryKind::file) files.remove(join_path(out, entry.name));
+  }
+}
+
 }  // namespace
 
-PtqProgress::PtqProgress(Files& files, const std::string& out, const std::string& identity)
-    : files_(files), folder_(join_path(out, kFolder)) {
+PtqProgress::PtqProgress(Files& files, const std::string& out, const Json& identity, PtqStart start)
+    : files_(files), out_(out), folder_(join_path(out, kFolder)) {
   const std::string path = join_path(folder_, kIdentity);
-  if (files.exists(path)) {
-    if (files.read_text(path) != identity) {
-      throw Error(ErrorCode::invalid_argument,
-                  "[ptq] --out: expected a free name, an empty folder or this quantization begun "
-                  "before, got '{}' with another one begun",
-                  out);
-    }
+  const bool is_begun = files.exists(path);
+  if (is_begun && start == PtqStart::go_on) check(path, identity);
+  if (is_begun) remove_written(files, out);
+  if (is_begun && start == PtqStart::go_on) {
     while (files.exists(site_path(static_cast<size_t>(n_found_)))) ++n_found_;
     return;
   }
-  if (files.exists(out) && (!files.is_directory(out) || !files.list(out).empty())) {
+  if (is_begun) remove();
+  if (!is_begun && files.exists(out) && (!files.is_directory(out) || !files.list(out).empty())) {
     throw Error(ErrorCode::invalid_argument,
                 "[ptq] --out: expected a free name or an empty folder, got '{}' with files", out);
   }
   files.create_directories(folder_);
-  write_atomically(files, path, identity);
+  write_atomically(files, path, identity.dump(2) + "\n");
+}
+
+void PtqProgress::check(const std::string& path, const Json& identity) const {
+  const Json begun = Json::parse(files_.read_text(path), nullptr, false);
+  if (begun == identity) return;
+  const auto text_of = [](const Json& of, const std::string& key) {
+    return of.is_object() && of.contains(key) ? of[key].dump() : std::string("none");
+  };
+  std::vector<std::string> got;
+  for (const auto& [key, value] : identity.items()) {
+    if (text_of(begun, key) == value.dump()) continue;
+    got.push_back(fmt::format("{} {} (begun with {})", key, value.dump(), text_of(begun, key)));
+  }
+  const Json before = begun.is_object() ? begun : Json::object();
+  for (const auto& [key, value] : before.items()) {
+    if (!identity.contains(key)) got.push_back(fmt::format("no {}", key));
+  }
+  throw Error(
+      ErrorCode::invalid_argument,
+      "[ptq] --out: expected the quantization begun before in '{}', or --overwrite to begin "
+      "anew, got {}",
+      out_, fmt::join(got, ", "));
 }
 
 std::string PtqProgress::site_path(size_t site) const {

@@ -1,10 +1,14 @@
 #include "ptq/ptq.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "infer/adapter_note.h"
 #include "infer/inference.h"
+#include "nn/hf_config.h"
 #include "passes/precision/recipe.h"
 #include "passes/rewrite/simplify.h"
 #include "ptq/progress.h"
@@ -13,27 +17,39 @@ namespace octet {
 namespace {
 
 constexpr int64_t kBatchRows = 8;  // at a time
+constexpr int kDecisions = 2;      // counts changes of what is decided of the same request
 
-// What decides the results, as text.
-std::string identity_of(const PtqRequest& request) {
+// What decides the results, by name: weights and shape of the model, text, options.
+Json identity_of(const PtqRequest& request, const ExportWeights& weights) {
   const PtqOptions& o = request.options;
-  Xxh64 hash;
-  for (const Batch& batch : request.rows) hash.update(std::as_bytes(std::span(batch.tokens)));
-  Json json = {{"model", request.source.weights},
-               {"format", std::string(enum_name(o.format))},
-               {"method", std::string(enum_name(o.method))},
-               {"weights", std::string(enum_name(*o.weights))},
-               {"activations", std::string(enum_name(*o.activations))},
+  const ModelSpec& spec = request.source.spec;
+  Xxh64 tokens, shape;
+  int64_t n_rows = 0;
+  for (const Batch& batch : request.rows) {
+    tokens.update(std::as_bytes(std::span(batch.tokens)));
+    n_rows += batch.batch;
+  }
+  shape.update(hf_config_text(spec));
+  const auto word = [](auto value) { return std::string(enum_name(value)); };
+  Json json = {{"decisions", kDecisions},
+               {"weights_hash", weights_hash(weights.compute(), spec)},
+               {"config_hash", fmt::format("{:016x}", shape.digest())},
+               {"tokens_hash", fmt::format("{:016x}", tokens.digest())},
+               {"rows", n_rows},
+               {"seq", request.rows.front().seq},
+               {"rope_seq", spec.rope_seq},
+               {"format", word(o.format)},
+               {"method", word(o.method)},
+               {"weights", word(*o.weights)},
+               {"activations", word(*o.activations)},
                {"keep", o.keep},
                {"percentile", o.percentile},
                {"residual", o.residual},
                {"bias", o.exponent_bias.value_or(0)},
                {"damping", o.damping},
-               {"tokens", fmt::format("{:016x}", hash.digest())}};
-  const bool searches = o.method == PtqMethod::algorithm1 || o.method == PtqMethod::smoothquant;
-  if (searches) json["searched"] = "all rows";
-  if (o.target) json["target"] = std::string(enum_name(*o.target));
-  return json.dump(2) + "\n";
+               {"share_inputs", o.share_inputs}};
+  if (o.target) json["target"] = word(*o.target);
+  return json;
 }
 
 Graph forward_graph(const ModelSpec& spec, const Batch& rows) {
@@ -60,14 +76,27 @@ void round_as_stored(const StoredTensor& tensor, std::span<float> values) {
   });
 }
 
-std::string site_name(const PtqSite& site) {
-  if (site.linears.empty()) return fmt::format("layers.{}.residual.{}", site.layer, site.sum);
-  std::string name = site.linears.front().name;
-  for (size_t i = 1; i < site.linears.size(); ++i) {
-    const std::string& other = site.linears[i].name;
-    name += ", " + other.substr(other.rfind('.') + 1);
+// Servers make one linear of those that read one value, and take all of them or none.
+void warn_of_split_sites(const std::vector<PtqSite>& sites, const Log& log) {
+  constexpr size_t kMostNames = 12;
+  std::vector<std::string> kept, others;
+  for (const PtqSite& site : sites) {
+    if (site.kept.empty() || site.linears.empty()) continue;
+    kept.insert(kept.end(), site.kept.begin(), site.kept.end());
+    others.push_back(site_name(site));
   }
-  return name;
+  if (kept.empty()) return;
+  const size_t n_kept = kept.size(), n_others = others.size();
+  kept.resize(std::min(kept.size(), kMostNames));
+  others.resize(std::min(others.size(), kMostNames));
+  const auto rest = [](size_t n, size_t shown) {
+    return n > shown ? fmt::format(" and {} more", n - shown) : std::string();
+  };
+  log.warning(
+      "[ptq] --keep: {}{} stay as they are beside {}{}, which read the same values: servers that "
+      "fuse them refuse the folder (keep all of them or none)",
+      fmt::join(kept, ", "), rest(n_kept, kept.size()), fmt::join(others, "; "),
+      rest(n_others, others.size()));
 }
 
 }  // namespace
@@ -99,12 +128,12 @@ PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backe
       find_sites(graph, {.keep = options.keep,
                          .head = std::string(model_def(source.spec.kind).head),
                          .residual = options.residual});
-  PtqProgress progress(files, request.out, identity_of(request));
+  PtqProgress progress(files, request.out, identity_of(request, weights), request.start);
   if (progress.n_found() > 0) {
     hooks.log.info("{}: {} of {} sites were done before", request.out, progress.n_found(),
                    sites.size());
   }
-  CalibrateHooks calibrate_hooks{.store = progress.store(sites)};
+  CalibrateHooks calibrate_hooks{.log = hooks.log, .store = progress.store(sites)};
   if (hooks.on_site) {
     calibrate_hooks.on_site = [&](size_t i, size_t n, const SiteResult&) {
       hooks.on_site(i, n, site_name(sites[i]));
@@ -126,6 +155,10 @@ PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backe
   for (const SiteResult& site : results) {
     for (const QuantizedLinear& q : site.linears) result.reports.push_back(q.report);
     result.reports.insert(result.reports.end(), site.sums.begin(), site.sums.end());
+  }
+  if (result.layout == PtqLayout::ecosystem) {
+    warn_of_split_sites(sites, hooks.log);
+    warn_of_unread(model, hooks.log);
   }
   result.n_bytes = write_quantized(files, model, result.layout, request.out, hooks.log).n_bytes;
   progress.remove();

@@ -7,6 +7,7 @@
 #include "infer/model_source.h"
 #include "ptq/export.h"
 #include "ptq/options.h"
+#include "ptq/progress.h"
 
 namespace octet {
 
@@ -16,6 +17,7 @@ struct PtqRequest {
   std::string out;
   std::vector<Batch> rows;  // calibration text
   bool dequantize = false;  // write BF16
+  PtqStart start = PtqStart::go_on;
 };
 
 struct PtqResult {
@@ -30,8 +32,10 @@ struct PtqHooks {
 };
 
 // The request's options are checked() ones. What was decided is kept in the folder until it is
-// whole, so that a later call goes on where one was ended. Throws Error{invalid_argument} for a
-// folder that is not free, Error{bad_data} for a model that is quantized already.
+// whole, so that a later call with the same weights, text and options goes on where one was ended.
+// Throws Error{invalid_argument} for a folder that is not free or holds what another call began,
+// Error{bad_data} for a model that is quantized already, Error{numerics} where calibration gives
+// NaN or Inf.
 PtqResult quantize_model(Files& files, const PtqRequest& request, Backend& backend,
                          const PtqHooks& hooks);
 

@@ -13,9 +13,6 @@ namespace {
 float largest_of(std::span<const std::span<float>> batches) {
   Amax all;
   for (const auto& x : batches) all = join(all, amax(x));
-  if (all.nonfinite) {
-    throw Error(ErrorCode::numerics, "[ptq] expected finite activations, got NaN or Inf");
-  }
   return all.value;
 }
 
@@ -29,6 +26,25 @@ float percentile_of(std::span<const std::span<float>> batches, double percent) {
   const auto at = static_cast<int64_t>(std::ceil(percent / 100 * last));
   std::nth_element(magnitudes.begin(), magnitudes.begin() + at, magnitudes.end());
   return magnitudes[static_cast<size_t>(at)];
+}
+
+// The one rule for all methods, also of those that measure nothing.
+void check_finite(const PtqSite& site, std::span<const std::span<float>> batches,
+                  std::string_view operand) {
+  if (std::ranges::none_of(batches, [](const auto& x) { return amax(x).nonfinite; })) return;
+  bool is_nan = false;
+  for (const auto& x : batches)
+    is_nan = is_nan || std::ranges::any_of(x, [](float value) { return std::isnan(value); });
+  throw Error(ErrorCode::numerics, "[ptq] {}: expected {} that is finite in calibration, got {}",
+              site_name(site), operand, is_nan ? "NaN" : "Inf");
+}
+
+void check_operands(const SiteInputs& inputs) {
+  const bool is_sum = inputs.site.linears.empty();
+  check_finite(inputs.site, inputs.x, is_sum ? "operand a" : "an input");
+  check_finite(inputs.site, inputs.b, "operand b");
+  if (inputs.exact_x.empty() || inputs.exact_x.front().data() == inputs.x.front().data()) return;
+  check_finite(inputs.site, inputs.exact_x, "an input in the unquantized model");
 }
 
 LinearShape linear_shape(const SiteInputs& inputs, size_t at) {
@@ -78,8 +94,22 @@ WeightQuantizer SiteQuantizer::weight_quantizer(const MatrixShape& shape) const 
   return q;
 }
 
+// A percentile of 0 says that most are 0, and nothing of the others: their largest is taken.
+float SiteQuantizer::largest_kept(std::span<const std::span<float>> batches,
+                                  const std::string& operand) const {
+  if (options_.method != PtqMethod::percentile) return largest_of(batches);
+  const float share = percentile_of(batches, options_.percentile);
+  if (share > 0) return share;
+  const float largest = largest_of(batches);
+  if (largest > 0 && !operand.empty()) {
+    log_.warning("[ptq] {}: percentile {} of the magnitudes is 0: taking the largest, {}", operand,
+                 options_.percentile, largest);
+  }
+  return largest;
+}
+
 std::optional<ActivationQuantizer> SiteQuantizer::input_quantizer(
-    std::span<const std::span<float>> batches) const {
+    std::span<const std::span<float>> batches, const std::string& operand) const {
   const Dtype dtype = element_dtype(options_.format);
   ActivationQuantizer q{.dtype = dtype,
                         .target = static_cast<double>(find_format(dtype).amax_target),
@@ -100,43 +130,68 @@ std::optional<ActivationQuantizer> SiteQuantizer::input_quantizer(
       break;
   }
   WeightQuantizer rule = weight_quantizer({1, 1});
-  const bool is_share = options_.method == PtqMethod::percentile;
-  q.scale = scale_of(rule, rule.scale ? 0
-                           : is_share ? percentile_of(batches, options_.percentile)
-                                      : largest_of(batches));
+  q.scale = scale_of(rule, rule.scale ? 0 : largest_kept(batches, operand));
   q.power = false;
   return q;
 }
 
 // Every pair of 2^kLeastExponent .. 2^kMostExponent, as the paper has it: x 2^Ea, w 2^Ew.
-void SiteQuantizer::search_exponents(const SiteInputs& inputs, size_t at,
-                                     QuantizedLinear& result) const {
+std::vector<SiteQuantizer::WeightChoice> SiteQuantizer::weight_choices(const SiteInputs& inputs,
+                                                                       size_t at) const {
   ThreadPool& pool = *backend_.pool;
-  const PtqLinear& linear = result.linear;
+  const PtqLinear& linear = inputs.site.linears[at];
   const MatrixShape shape{linear.n_out, linear.n_in};
   const std::span<const float> w = inputs.weights[at];
   PairErrors errors(linear_shape(inputs, at), w, backend_);
   WeightQuantizer of_w = weight_quantizer(shape);
-  double least = INFINITY;
+  ActivationQuantizer of_x{.dtype = element_dtype(options_.format)};
+  std::vector<WeightChoice> choices;
   for (int ea = kLeastExponent; ea <= kMostExponent; ++ea) {
-    ActivationQuantizer of_x = *result.input;
     of_x.scale = power_of_two(-ea);
     errors.clear();
     for (size_t i = 0; i < inputs.x.size(); ++i)
       errors.add(inputs.exact_x[i], simulated(of_x, inputs.x[i], inputs.n_cols, pool));
+    WeightChoice& best = choices.emplace_back();
     for (int ew = kLeastExponent; ew <= kMostExponent; ++ew) {
       of_w.scale = power_of_two(-ew);
-      QuantizedWeight weight = quantize_weight(of_w, shape, w, pool);
-      const double sum = errors.error(difference(w, weight, pool));
-      if (!(sum < least)) continue;
-      least = sum;
-      result.weight = std::move(weight);
-      result.input = of_x;
+      const double sum = errors.error(difference(w, quantize_weight(of_w, shape, w, pool), pool));
+      if (sum < best.error) best = {ew, sum};
     }
   }
-  if (!(least < INFINITY)) {
-    throw Error(ErrorCode::numerics, "[ptq] {}: expected a finite error, got none", linear.name);
+  return choices;
+}
+
+double SiteQuantizer::output_signal(const SiteInputs& inputs, size_t at) const {
+  const std::span<const float> w = inputs.weights[at];
+  OutputError outputs(linear_shape(inputs, at), w, w, backend_);
+  for (const auto& x : inputs.exact_x) outputs.add(x, x);
+  return outputs.signal();
+}
+
+std::vector<SiteQuantizer::Exponents> SiteQuantizer::search_exponents(
+    const SiteInputs& inputs) const {
+  const size_t n = inputs.site.linears.size();
+  std::vector<std::vector<WeightChoice>> choices;
+  std::vector<double> shared(kMostExponent - kLeastExponent + 1, 0.0);  // by the input's exponent
+  for (size_t at = 0; at < n; ++at) {
+    choices.push_back(weight_choices(inputs, at));
+    const double signal = options_.share_inputs ? output_signal(inputs, at) : 1;
+    for (size_t i = 0; i < shared.size(); ++i)
+      shared[i] += choices[at][i].error / std::max(signal, 1e-300);
   }
+  const auto together = std::ranges::min_element(shared) - shared.begin();
+  std::vector<Exponents> result;
+  for (const auto& of_linear : choices) {
+    auto best = std::ranges::min_element(of_linear, {}, &WeightChoice::error) - of_linear.begin();
+    if (options_.share_inputs) best = together;
+    const WeightChoice& choice = of_linear[static_cast<size_t>(best)];
+    if (!(choice.error < INFINITY)) {
+      throw Error(ErrorCode::numerics, "[ptq] {}: expected a finite error, got none",
+                  site_name(inputs.site));
+    }
+    result.push_back({kLeastExponent + static_cast<int>(best), choice.exponent});
+  }
+  return result;
 }
 
 void SiteQuantizer::report(const SiteInputs& inputs, size_t at, QuantizedLinear& result) const {
@@ -171,17 +226,26 @@ QuantizedLinear SiteQuantizer::quantize_linear(const SiteInputs& inputs, size_t 
   const MatrixShape shape{result.linear.n_out, result.linear.n_in};
   const std::span<const float> w = inputs.weights[at];
   ThreadPool& pool = *backend_.pool;
-  if (options_.method == PtqMethod::algorithm1) {
-    result.input = ActivationQuantizer{.dtype = element_dtype(options_.format)};
-    search_exponents(inputs, at, result);
-  } else if (options_.method == PtqMethod::gptq) {
+  // Said once: the linears of a site read one value.
+  result.input = input_quantizer(inputs.x, at == 0 ? site_name(inputs.site) : "");
+  if (options_.method == PtqMethod::gptq) {
     const GptqOptions how{.damping = options_.damping};
-    result.input = input_quantizer(inputs.x);
     result.weight = gptq(weight_quantizer(shape), {shape, w}, {gram, inputs.n_rows()}, how, pool);
   } else {
-    result.input = input_quantizer(inputs.x);
     result.weight = quantize_weight(weight_quantizer(shape), shape, w, pool);
   }
+  report(inputs, at, result);
+  return result;
+}
+
+QuantizedLinear SiteQuantizer::at_exponents(const SiteInputs& inputs, size_t at,
+                                            Exponents exponents) const {
+  QuantizedLinear result{.linear = inputs.site.linears[at]};
+  const MatrixShape shape{result.linear.n_out, result.linear.n_in};
+  WeightQuantizer of_w = weight_quantizer(shape);
+  of_w.scale = power_of_two(-exponents.w);
+  result.input = ActivationQuantizer{.dtype = of_w.dtype, .scale = power_of_two(-exponents.x)};
+  result.weight = quantize_weight(of_w, shape, inputs.weights[at], *backend_.pool);
   report(inputs, at, result);
   return result;
 }
@@ -189,9 +253,9 @@ QuantizedLinear SiteQuantizer::quantize_linear(const SiteInputs& inputs, size_t 
 SiteResult SiteQuantizer::quantize_sum(const SiteInputs& inputs) const {
   SiteResult result;
   for (const auto& [batches, letter] : {std::pair(&inputs.x, 'a'), std::pair(&inputs.b, 'b')}) {
-    const auto quantizer = input_quantizer(*batches);
-    if (!quantizer || !quantizer->scale) continue;
     const std::string name = residual_name(inputs.site.layer, inputs.site.sum, letter);
+    const auto quantizer = input_quantizer(*batches, name);
+    if (!quantizer || !quantizer->scale) continue;
     SiteReport report{.name = name, .input_scale = static_cast<double>(*quantizer->scale)};
     ErrorSum error;
     for (const auto& x : *batches) {
@@ -206,6 +270,7 @@ SiteResult SiteQuantizer::quantize_sum(const SiteInputs& inputs) const {
 }
 
 SiteResult SiteQuantizer::quantize(SiteInputs& inputs) const {
+  check_operands(inputs);
   if (inputs.site.linears.empty()) return quantize_sum(inputs);
   SiteResult result;
   std::optional<double> alpha;
@@ -223,9 +288,12 @@ SiteResult SiteQuantizer::quantize(SiteInputs& inputs) const {
     gram.emplace(inputs.rows_of_batch(), inputs.n_cols, backend_);
     for (const auto& x : inputs.x) gram->add(x);
   }
+  std::vector<Exponents> exponents;
+  if (options_.method == PtqMethod::algorithm1) exponents = search_exponents(inputs);
   for (size_t i = 0; i < inputs.site.linears.size(); ++i) {
     const auto sum = gram ? std::span<const double>(gram->sum()) : std::span<const double>();
-    result.linears.push_back(quantize_linear(inputs, i, sum));
+    result.linears.push_back(exponents.empty() ? quantize_linear(inputs, i, sum)
+                                               : at_exponents(inputs, i, exponents[i]));
     result.linears.back().report.alpha = alpha;
   }
   return result;

@@ -1,6 +1,8 @@
 // One site's decision: what calibrate() does at each stop of its walk.
 #pragma once
 
+#include <cmath>
+
 #include "ptq/calibrate.h"
 
 namespace octet {
@@ -26,29 +28,45 @@ void divide_inputs(std::span<const std::span<float>> batches, std::span<const fl
 
 class SiteQuantizer {
  public:
-  SiteQuantizer(const PtqOptions& options, Backend& backend)
-      : options_(options), backend_(backend) {}
+  SiteQuantizer(const PtqOptions& options, Backend& backend, const Log& log = {})
+      : options_(options), backend_(backend), log_(log) {}
 
-  // May divide x and change weights and norm where it smooths.
+  // May divide x and change weights and norm where it smooths. Throws Error{numerics} where an
+  // operand is NaN or Inf.
   SiteResult quantize(SiteInputs& inputs) const;
 
  private:
+  // Of each linear the exponents of input and weight.
+  struct Exponents {
+    int x = 0, w = 0;
+  };
+  QuantizedLinear at_exponents(const SiteInputs& inputs, size_t at, Exponents exponents) const;
+  std::vector<Exponents> search_exponents(const SiteInputs& inputs) const;
+  // By the input's exponent, from kLeastExponent on.
+  struct WeightChoice {
+    int exponent = 0;
+    double error = INFINITY;
+  };
+  std::vector<WeightChoice> weight_choices(const SiteInputs& inputs, size_t at) const;
   SiteResult quantize_sum(const SiteInputs& inputs) const;
   // gram: of the inputs, where the method needs it.
   QuantizedLinear quantize_linear(const SiteInputs& inputs, size_t at,
                                   std::span<const double> gram) const;
-  void search_exponents(const SiteInputs& inputs, size_t at, QuantizedLinear& result) const;
+  double output_signal(const SiteInputs& inputs, size_t at) const;
   std::optional<double> find_alpha(const SiteInputs& inputs, std::vector<float>& divisor) const;
   static void apply_divisor(SiteInputs& inputs, std::vector<float>& divisor);
   double smoothed_error(const SiteInputs& inputs, std::span<const float> divisor) const;
 
   WeightQuantizer weight_quantizer(const MatrixShape& shape) const;
-  std::optional<ActivationQuantizer> input_quantizer(
-      std::span<const std::span<float>> batches) const;
+  // `operand`: what a warning calls it; empty: none is wanted.
+  std::optional<ActivationQuantizer> input_quantizer(std::span<const std::span<float>> batches,
+                                                     const std::string& operand = "") const;
+  float largest_kept(std::span<const std::span<float>> batches, const std::string& operand) const;
   void report(const SiteInputs& inputs, size_t at, QuantizedLinear& result) const;
 
   const PtqOptions& options_;
   Backend& backend_;
+  Log log_;
 };
 
 }  // namespace octet

@@ -150,21 +150,6 @@ TEST_F(Ptq, goes_on_where_it_was_ended_with_the_same_bits) {
   }
 }
 
-TEST_F(Ptq, a_folder_of_another_quantization_is_refused) {
-  struct Ended {};
-  const ScratchFolder folder;
-  test::put_tiny_model(folder, test::tiny_spec(ModelKind::llama));
-  const PtqHooks ends{.on_site = [](size_t, size_t, const std::string&) { throw Ended(); }};
-  const PtqOptions options{.format = PtqFormat::int8, .method = PtqMethod::max};
-  EXPECT_THROW(quantize(folder.path(), folder / "out", options, ends), Ended);
-  const PtqOptions other{.format = PtqFormat::e4m3, .method = PtqMethod::max};
-  EXPECT_EQ(test::error_of([&] { quantize(folder.path(), folder / "out", other); }, folder.path()),
-            "[ptq] --out: expected a free name, an empty folder or this quantization begun before, "
-            "got 'DIR/out' with another one begun");
-  EXPECT_EQ(test::error_of([&] { quantize(folder.path(), folder.path(), options); }, folder.path()),
-            "[ptq] --out: expected a free name or an empty folder, got 'DIR' with files");
-}
-
 TEST_F(Ptq, the_dequantized_model_has_the_same_weights) {
   const ScratchFolder folder;
   test::put_tiny_model(folder, test::tiny_spec(ModelKind::gpt2));
