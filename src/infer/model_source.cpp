@@ -51,9 +51,38 @@ ModelSource source_of_folder(const Files& files, const std::string& folder) {
   return source;
 }
 
+// A regular expression may name any.
+bool is_named(const Json& patterns, const std::string& module) {
+  return std::ranges::any_of(patterns, [&](const Json& one) {
+    return one == module || (one.is_string() && one.get<std::string>().starts_with("re:"));
+  });
+}
+
+// Linears that are read as they are stored, and that other programs look for in eight bits.
+void tell_unquantized(const ModelFiles& weights, const ModelSpec& spec, const Json& quantization,
+                      const std::string& path, const Log& log) {
+  if (quantization.value("quant_method", Json()) != "compressed-tensors") return;
+  std::vector<std::string> found;
+  for (const ParameterSpec& p : model_parameters(spec)) {
+    const StoredTensor* stored = weights.find(p.name);
+    const std::string module = p.name.substr(0, p.name.rfind('.'));
+    const bool is_linear = p.shape.size() == 2 && p.decay && p.name != model_def(spec.kind).head;
+    const bool is_eight = stored == nullptr || !stored->dtype || is_quantized(*stored->dtype);
+    if (!is_linear || is_eight || is_named(quantization.value("ignore", Json::array()), module))
+      continue;
+    found.push_back(module);
+  }
+  if (found.empty()) return;
+  log.warning(
+      "[config.json] {}: '{}' is not in 8 bits, nor in 'ignore' ({} in all): read as it is stored, "
+      "where other programs look for scales",
+      path, found.front(), found.size());
+}
+
 // What a quantized folder says of its cache and of outputs: the cache stays as it is computed, and
 // outputs are not quantized. Where the weights cannot be read, what reads them says so.
-void tell_unused_quantization(const Files& files, const std::string& folder, const Log& log) {
+void tell_unused_quantization(const Files& files, const std::string& folder, const ModelSpec& spec,
+                              const Log& log) {
   const std::string path = join_path(folder, "config.json");
   const Json config = parse_json(files.read_text(path), path);
   const auto found = config.find("quantization_config");
@@ -69,7 +98,9 @@ void tell_unused_quantization(const Files& files, const std::string& folder, con
     break;
   }
   try {
-    std::vector<std::string> scales = ModelFiles::open(files, folder).names();
+    const ModelFiles weights = ModelFiles::open(files, folder);
+    tell_unquantized(weights, spec, *found, path, log);
+    std::vector<std::string> scales = weights.names();
     std::erase_if(scales, [](const std::string& name) { return !is_unused_scale(name); });
     if (!scales.empty())
       unused.push_back(fmt::format("{} scales such as '{}'", scales.size(), scales.front()));
@@ -128,8 +159,9 @@ ModelSource find_model_source(Files& files, const std::string& path, const Log& 
   }
   if (has(path, "config.json")) {
     tell_unknown_keys(files, path, log, unknown);
-    tell_unused_quantization(files, path, log);
-    return source_of_folder(files, path);
+    ModelSource source = source_of_folder(files, path);
+    tell_unused_quantization(files, path, source.spec, log);
+    return source;
   }
   throw Error(
       ErrorCode::bad_data,

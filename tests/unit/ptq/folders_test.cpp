@@ -235,6 +235,24 @@ TEST_F(Folders, scales_of_a_cache_and_of_outputs_are_named_where_they_are_not_us
             "quantized");
 }
 
+TEST_F(Folders, linears_in_sixteen_bits_that_nothing_ignores_are_named) {
+  quantize("q", {.format = PtqFormat::e4m3, .method = PtqMethod::max, .keep = {"*.down_proj"}});
+  const auto said = [&](const Json& ignore) {
+    Json config = Json::parse(posix_files().read_text(folder_ / "q/config.json"));
+    config["quantization_config"]["ignore"] = ignore;
+    folder_.put("q/config.json", config.dump());
+    std::string text;
+    const Log log([&](LogLevel, const std::string& line) { text += line; });
+    find_model_source(posix_files(), folder_ / "q", log);
+    const size_t at = text.find("'model.layers");
+    return at == text.npos ? text : text.substr(at);
+  };
+  EXPECT_EQ(said({"re:.*down_proj"}), "");
+  EXPECT_EQ(said({"model.layers.1.mlp.down_proj"}),
+            "'model.layers.0.mlp.down_proj' is not in 8 bits, nor in 'ignore' (1 in all): read as "
+            "it is stored, where other programs look for scales");
+}
+
 // What servers run: 8 bits have a code -128, and a value beyond the calibrated range has it.
 TEST_F(Folders, static_int8_inputs_saturate_at_minus_128) {
   const ActivationQuantizer how{.dtype = Dtype::int8, .target = 127, .scale = 0.5f};
