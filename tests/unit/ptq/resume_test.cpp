@@ -49,7 +49,7 @@ class PtqResume : public testing::Test {
   std::string said_;
 };
 
-constexpr const char* kBegun =
+const std::string kBegun =
     "[ptq] --out: expected the quantization begun before in 'DIR/out', or --overwrite to begin "
     "anew, got ";
 
@@ -57,7 +57,7 @@ TEST_F(PtqResume, with_other_weights_of_the_same_name_is_refused_or_begun_anew) 
   begin("out");
   test::put_tiny_model(folder_, spec_, 8);
   const std::string error = error_of_going_on("out");
-  EXPECT_EQ(error.find(std::string(kBegun) + "weights_hash "), 0u) << error;
+  EXPECT_EQ(error.find(kBegun + "weights_hash "), 0u) << error;
   EXPECT_EQ(error.find(", got "), error.rfind(", ")) << error;  // nothing else differs
   quantize(folder_.path(), folder_ / "out", PtqStart::begin_anew);
   quantize(folder_.path(), folder_ / "fresh");
@@ -70,18 +70,17 @@ TEST_F(PtqResume, with_rows_of_another_length_is_refused) {
   begin("out");
   Batch& batch = rows_.front();  // the same tokens
   batch.batch = 8, batch.seq = 8;
-  EXPECT_EQ(error_of_going_on("out"),
-            std::string(kBegun) + "rows 8 (begun with 4), seq 8 (begun with 16)");
+  EXPECT_EQ(error_of_going_on("out"), kBegun + "rows 8 (begun with 4), seq 8 (begun with 16)");
 }
 
 TEST_F(PtqResume, with_other_tokens_or_options_is_refused_by_what_differs) {
   begin("out");
   rows_.front().tokens[5] ^= 1;
   const std::string error = error_of_going_on("out");
-  EXPECT_EQ(error.find(std::string(kBegun) + "tokens_hash "), 0u) << error;
+  EXPECT_EQ(error.find(kBegun + "tokens_hash "), 0u) << error;
   rows_.front().tokens[5] ^= 1;
   options_ = {.format = PtqFormat::int8, .method = PtqMethod::max, .percentile = 99};
-  EXPECT_EQ(error_of_going_on("out"), std::string(kBegun) +
+  EXPECT_EQ(error_of_going_on("out"), kBegun +
                                           "format \"int8\" (begun with \"e4m3\"), percentile 99.0 "
                                           "(begun with 99.99)");
 }
