@@ -26,7 +26,6 @@ class Conversation {
       : flags_(flags), global_(options), setup_(generate_setup(flags, options)) {
     Files& files = posix_files();
     chat_ = &setup_.chat_prompts(flags.chat_template);
-    if (!chat_->end_text().empty()) setup_.options.stop_texts.push_back(chat_->end_text());
     if (flags.context == 0) setup_.context = std::min(setup_.context, kLongestChat);
     backend_ = open_backend(options, {.same_rows = true});
     model_ = make_text_model(setup_.source,

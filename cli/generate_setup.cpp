@@ -56,6 +56,7 @@ ChatPrompts& GenerateSetup::chat_prompts(const std::string& name) {
   chat = std::make_unique<ChatPrompts>(chat_templates(posix_files(), source, *tokenizer, name),
                                        *tokenizer);
   if (chat->end_token()) options.stop_tokens.push_back(*chat->end_token());
+  if (!chat->end_text().empty()) options.stop_texts.push_back(chat->end_text());
   return *chat;
 }
 

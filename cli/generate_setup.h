@@ -48,8 +48,8 @@ class ChatPrompts {
 };
 
 struct GenerateSetup : GenerationSetup {
-  // Made when it is first asked for; the token that ends its turns then ends texts. `name`: as
-  // --template has it.
+  // Made when it is first asked for; what ends its turns then ends texts. `name`: as --template has
+  // it.
   ChatPrompts& chat_prompts(const std::string& name);
   std::unique_ptr<ChatPrompts> chat = {};
 };

@@ -203,6 +203,28 @@ TEST_F(ModelTexts, end_where_generation_config_says) {
   }
 }
 
+// Text that is no token ends a turn of --prompts as it does one of --chat: here of a model that
+// always says z.
+TEST_F(ModelTexts, end_with_what_the_template_writes_behind_answers) {
+  ModelSpec spec = test::small_spec();
+  spec.vocab = kVocab;
+  const auto edit = [&](const std::string& name, std::vector<float>& values) {
+    const bool adds_nothing = name.find("o_proj") != name.npos || name.find("down") != name.npos;
+    if (adds_nothing || name.find("lm_head") != name.npos) std::ranges::fill(values, 0.0f);
+    if (name.find("embed") != name.npos) std::ranges::fill(values, 1.0f);
+    if (name.find("lm_head") != name.npos)
+      std::fill_n(values.begin() + 'z' * spec.hidden, spec.hidden, 1.0f);
+  };
+  const std::string model = test::put_model(folder_, spec, "z", edit) + " --tokenizer " + model_;
+  const std::string start = " --template ", prompts = folder_ / "question.jsonl";
+  const std::string open = folder_.put("open.jinja", "{{ messages[-1].content }}");
+  const std::string closed = folder_.put("closed.jinja", "{{ messages[-1].content }}zz");
+  EXPECT_EQ(generated(model + start + open, prompts)["completion"], "zzzz");
+  const Json row = generated(model + start + closed, prompts);
+  EXPECT_EQ(row["completion"], "");
+  EXPECT_EQ(row["stop"], "text");
+}
+
 // The template is the run's own from its beginning: its model may change or go.
 TEST_F(ModelTexts, of_a_run_do_not_depend_on_its_models_folder) {
   train();
