@@ -4,13 +4,17 @@
 #include <memory>
 
 #include "base/error.h"
+#include "infer/model_source.h"
+#include "infer/model_texts.h"
+#include "text/chat_source.h"
 #include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace octet {
 namespace {
 
 struct ChatFlags {
-  std::string source, context, name, now;
+  std::string source, context, name, now, tokenizer;
   bool mask = false;
 };
 
@@ -46,16 +50,37 @@ bool has_tools(const OrderedJson& context) {
   return context.is_object() && context.contains("tools") && !context["tools"].is_null();
 }
 
+// Of a run what it was trained with. With a tokenizer its special tokens are what the template is
+// told, as in training and generation.
+ChatTemplateSource source_of(const ChatFlags& flags, bool has_tools) {
+  Files& files = posix_files();
+  const auto chosen = [&](const ChatTemplates& templates) {
+    return has_tools ? templates.with_tools : templates.plain;
+  };
+  if (is_run(files, flags.source)) {
+    ModelSource source = find_model_source(files, flags.source);
+    if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+    return chosen(chat_templates(files, source));
+  }
+  std::string tokenizer = flags.tokenizer;
+  const bool is_folder = files.exists(flags.source) && files.is_directory(flags.source);
+  if (tokenizer.empty() && is_folder && !special_tokens_of_folder(files, flags.source))
+    tokenizer = find_tokenizer(files, flags.source).value_or("");
+  if (tokenizer.empty()) return find_chat_template(files, flags.source, has_tools);
+  return chosen(find_chat_templates(files, *make_tokenizer(files, tokenizer),
+                                    {.name = flags.source, .tokenizer = tokenizer}));
+}
+
 void run_render(const ChatFlags& flags) {
   const std::tm clock = clock_of(flags.now);
   const OrderedJson context = context_of(flags);
-  const ChatTemplate chat(find_chat_template(posix_files(), flags.source, has_tools(context)));
+  const ChatTemplate chat(source_of(flags, has_tools(context)));
   try {
     if (flags.mask) {
       const OrderedJson mask = {{"utf8_spans", chat.assistant_spans(context, clock)}};
       write_out(mask.dump() + "\n");
     } else {
-      write_out(chat.render(context, clock));
+      write_data(chat.render(context, clock));
     }
   } catch (const jinja::TemplateRefusal& refusal) {
     // The template's own words, line feeds and all.
@@ -73,8 +98,10 @@ void add_chat_command(CLI::App& app, GlobalOptions& options) {
   CLI::App* render = chat->add_subcommand("render", "the text that a template makes of messages");
   render
       ->add_option("--template", flags->source,
-                   "a template, tokenizer_config.json, a model folder, or chatml or plain")
+                   "a template, tokenizer_config.json, a model folder, a run, or chatml or plain")
       ->required();
+  render->add_option("--tokenizer", flags->tokenizer,
+                     "whose special tokens the template is told: a file, or a model folder");
   render->add_option("--context", flags->context, "JSON: messages, tools, ..., or an array of such")
       ->required();
   render->add_option("--name", flags->name, "which context of an array");

@@ -26,7 +26,7 @@ void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   ExportOptions how{.max_shard = flags.max_shard, .log = log};
   if (!flags.dtype.empty()) how.dtype = enum_from_name<ExportDtype>(flags.dtype).value();
-  const ExportResult result = flags.adapter_only ? export_adapter(files, source, flags.to)
+  const ExportResult result = flags.adapter_only ? export_adapter(files, source, flags.to, log)
                                                  : export_model(files, source, flags.to, how);
   Table table{{"folder", "tensors", "bytes", "shards"}, {}};
   table.rows.push_back({flags.to, fmt::to_string(result.n_tensors), fmt::to_string(result.n_bytes),

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
-#include "infer/stop_tokens.h"
+#include "infer/model_texts.h"
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/evaluations.h"
 #include "passes/precision/recipe.h"
@@ -156,8 +156,8 @@ class Evaluation {
     std::vector<TaskResult> results;
     for (const PreparedTask& task : tasks_) {
       results.push_back(
-          run_task(task, {*model, *tokenizer_, stop_tokens(files_, source.folder, *tokenizer_),
-                          log_, recipe, limits_, painter(options_, task.name, recipe)}));
+          run_task(task, {*model, *tokenizer_, stop_tokens(files_, source, *tokenizer_), log_,
+                          recipe, limits_, painter(options_, task.name, recipe)}));
     }
     return results;
   }

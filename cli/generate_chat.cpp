@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <iostream>
+#include <string>
 
 #include "base/error.h"
+#include "base/ordered_json.h"
 #include "cli/generate_setup.h"
 
 namespace octet {
@@ -11,15 +13,19 @@ namespace {
 
 constexpr int64_t kLongestChat = 4096;  // tokens, unless --context says otherwise
 
+// With U+FFFD in the place of bytes that are no UTF-8, as in JSON output: an answer may end within
+// a character, and templates take text alone.
+std::string whole_characters(const std::string& text) {
+  constexpr auto kReplace = OrderedJson::error_handler_t::replace;
+  return OrderedJson::parse(OrderedJson(text).dump(-1, ' ', false, kReplace)).get<std::string>();
+}
+
 class Conversation {
  public:
   Conversation(const GenerateFlags& flags, const GlobalOptions& options)
       : flags_(flags), global_(options), setup_(generate_setup(flags, options)) {
     Files& files = posix_files();
-    chat_ = std::make_unique<ChatPrompts>(files, flags.chat_template, setup_.source.folder,
-                                          *setup_.tokenizer);
-    if (chat_->end_token()) setup_.options.stop_tokens.push_back(*chat_->end_token());
-    if (!chat_->end_text().empty()) setup_.options.stop_texts.push_back(chat_->end_text());
+    chat_ = &setup_.chat_prompts(flags.chat_template);
     if (flags.context == 0) setup_.context = std::min(setup_.context, kLongestChat);
     backend_ = open_backend(options, {.same_rows = true});
     model_ = make_text_model(setup_.source,
@@ -30,7 +36,8 @@ class Conversation {
 
   void turn(const std::string& line) {
     say("user", line);
-    Prompt prompt{.tokens = chat_->tokens(messages_), .sampling = flags_.sampling};
+    Prompt prompt{.tokens = chat_->tokens(chat_->render({{"messages", messages_}})),
+                  .sampling = flags_.sampling};
     prompt.n_held = held_of(prompt.tokens);
     const int64_t left = setup_.context - std::ssize(prompt.tokens);
     if (left <= 0) {
@@ -64,7 +71,7 @@ class Conversation {
 
  private:
   void say(std::string_view role, const std::string& text) {
-    messages_.push_back({{"role", role}, {"content", text}});
+    messages_.push_back({{"role", role}, {"content", whole_characters(text)}});
   }
 
   // How many tokens of the prompt the model holds from the turn before; not its last one.
@@ -76,7 +83,7 @@ class Conversation {
   const GenerateFlags& flags_;
   const GlobalOptions& global_;
   GenerateSetup setup_;
-  std::unique_ptr<ChatPrompts> chat_;
+  ChatPrompts* chat_ = nullptr;  // of the setup
   Backend backend_;
   std::unique_ptr<TextModel> model_;
   OrderedJson messages_ = OrderedJson::array();

@@ -66,19 +66,17 @@ FilePrompts file_prompts(const GenerateFlags& flags, GenerateSetup& setup) {
   for (const StoredPrompt& stored : read_prompts(posix_files(), flags.prompts)) {
     Prompt prompt{.tokens = {}, .sampling = flags.sampling};
     if (stored.seed) prompt.sampling.seed = *stored.seed;
-    if (stored.messages.is_array() && !setup.chat) {
-      setup.chat = std::make_unique<ChatPrompts>(posix_files(), flags.chat_template,
-                                                 setup.source.folder, *setup.tokenizer);
-      if (setup.chat->end_token()) {
-        setup.options.stop_tokens.push_back(*setup.chat->end_token());
-      }
+    nlohmann::ordered_json shown = stored.context;
+    if (stored.context.is_null()) {
+      prompt.tokens = prompt_tokens(*setup.tokenizer, stored.text);
+      shown = {{"prompt", stored.text}, {"text", said(setup, prompt.tokens)}};
+    } else {
+      const ChatPrompts& chat = setup.chat_prompts(flags.chat_template);
+      shown["text"] = chat.render(stored.context);
+      prompt.tokens = chat.tokens(shown["text"].get_ref<const std::string&>());
     }
-    prompt.tokens = stored.messages.is_array() ? setup.chat->tokens(stored.messages)
-                                               : prompt_tokens(*setup.tokenizer, stored.text);
     result.prompts.push_back(std::move(prompt));
-    result.shown.push_back(stored.messages.is_array()
-                               ? nlohmann::ordered_json{{"messages", stored.messages}}
-                               : nlohmann::ordered_json{{"prompt", stored.text}});
+    result.shown.push_back(std::move(shown));
   }
   return result;
 }
@@ -92,7 +90,7 @@ void run_prompts(const GenerateFlags& flags, const GlobalOptions& options) {
   for (size_t i = 0; i < completions.size(); ++i) {
     const Completion& done = completions[i];
     nlohmann::ordered_json row = file.shown[i];
-    if (row.contains("prompt")) row["text"] = said(setup, file.prompts[i].tokens) + done.text;
+    row["text"] = row["text"].get<std::string>() + done.text;
     row["completion"] = done.text;
     row["tokens"] = done.tokens.size();
     row["stop"] = enum_name(done.stop);

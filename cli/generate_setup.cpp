@@ -5,38 +5,26 @@
 
 #include "base/error.h"
 #include "cli/strict_flag.h"
-#include "data/chat_tokens.h"
+#include "infer/model_texts.h"
 
 namespace octet {
-namespace {
 
-ChatTemplateSource template_source(const Files& files, const std::string& name,
-                                   const std::string& model, const Tokenizer& tokenizer) {
-  const std::string found =
-      name == "auto" ? ChatEncoder(files, tokenizer, name, model).template_name() : name;
-  return find_chat_template(files, found, /*has_tools=*/false);
-}
-
-}  // namespace
-
-ChatPrompts::ChatPrompts(const Files& files, const std::string& name, const std::string& model,
-                         const Tokenizer& tokenizer)
-    : tokenizer_(tokenizer), template_(template_source(files, name, model, tokenizer)) {
+ChatPrompts::ChatPrompts(const ChatTemplates& templates, const Tokenizer& tokenizer)
+    : tokenizer_(tokenizer), plain_(templates.plain), with_tools_(templates.with_tools) {
   find_end();
 }
 
-std::string ChatPrompts::render(const OrderedJson& messages, bool with_prompt) const {
+std::string ChatPrompts::render(OrderedJson context, bool with_prompt) const {
   const std::time_t now = std::time(nullptr);
   std::tm clock{};
   localtime_r(&now, &clock);
-  OrderedJson context = OrderedJson::object();
-  context["messages"] = messages;
   context["add_generation_prompt"] = with_prompt;
-  return template_.render(context, clock);
+  const bool has_tools = context.contains("tools") && !context["tools"].is_null();
+  return (has_tools ? with_tools_ : plain_).render(context, clock);
 }
 
-std::vector<int32_t> ChatPrompts::tokens(const OrderedJson& messages) const {
-  return tokenizer_.encode(render(messages, true), {.special = SpecialText::parse});
+std::vector<int32_t> ChatPrompts::tokens(const std::string& rendered) const {
+  return tokenizer_.encode(rendered, {.special = SpecialText::parse});
 }
 
 void ChatPrompts::find_end() {
@@ -45,7 +33,7 @@ void ChatPrompts::find_end() {
                                 {{"role", "assistant"}, {"content", kSaid}}};
   std::string behind;
   try {
-    const std::string text = render(messages, false);
+    const std::string text = render({{"messages", messages}}, false);
     const size_t at = text.rfind(kSaid);
     if (at == std::string::npos) return;
     behind = text.substr(at + kSaid.size());
@@ -61,6 +49,15 @@ void ChatPrompts::find_end() {
   } else {
     end_text_ = behind.substr(0, behind.find_last_not_of(" \t\r\n") + 1);
   }
+}
+
+ChatPrompts& GenerateSetup::chat_prompts(const std::string& name) {
+  if (chat) return *chat;
+  chat = std::make_unique<ChatPrompts>(chat_templates(posix_files(), source, *tokenizer, name),
+                                       *tokenizer);
+  if (chat->end_token()) options.stop_tokens.push_back(*chat->end_token());
+  if (!chat->end_text().empty()) options.stop_texts.push_back(chat->end_text());
+  return *chat;
 }
 
 GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& options) {

@@ -9,6 +9,7 @@
 #include "cli/backend.h"
 #include "cli/common.h"
 #include "infer/generation_setup.h"
+#include "text/chat_source.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -26,30 +27,31 @@ struct GenerateFlags {
 // The model's chat template, which turns messages into tokens.
 class ChatPrompts {
  public:
-  // `name`: as find_chat_template takes it, or auto: the model's own, else chatml or plain by the
-  // tokenizer.
-  ChatPrompts(const Files& files, const std::string& name, const std::string& model,
-              const Tokenizer& tokenizer);
+  ChatPrompts(const ChatTemplates& templates, const Tokenizer& tokenizer);
 
-  // Up to where the assistant begins to speak.
-  std::vector<int32_t> tokens(const OrderedJson& messages) const;
+  // Up to where the assistant begins to speak; the context as ChatTemplate takes it.
+  std::string render(const OrderedJson& context) const { return render(context, true); }
+  std::vector<int32_t> tokens(const std::string& rendered) const;
   // What ends the assistant's turn, by the template: a special token, or else a text; empty where
   // it cannot be told.
   std::optional<int32_t> end_token() const { return end_token_; }
   const std::string& end_text() const { return end_text_; }
 
  private:
-  std::string render(const OrderedJson& messages, bool with_prompt) const;
+  std::string render(OrderedJson context, bool with_prompt) const;
   void find_end();
 
   const Tokenizer& tokenizer_;
-  ChatTemplate template_;
+  ChatTemplate plain_, with_tools_;
   std::optional<int32_t> end_token_;
   std::string end_text_;
 };
 
 struct GenerateSetup : GenerationSetup {
-  std::unique_ptr<ChatPrompts> chat;  // where --chat or a prompt asks for it
+  // Made when it is first asked for; what ends its turns then ends texts. `name`: as --template has
+  // it.
+  ChatPrompts& chat_prompts(const std::string& name);
+  std::unique_ptr<ChatPrompts> chat = {};
 };
 
 // Finds the model and reads its tokenizer and configuration; no weights yet.

@@ -20,46 +20,6 @@ std::tm still_clock() {
   return clock;
 }
 
-bool has_template(const Files& files, const std::string& folder) {
-  if (folder.empty() || !files.exists(folder)) return false;
-  try {
-    find_chat_template(files, folder, /*has_tools=*/false);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-std::string chosen_template(const Files& files, const Tokenizer& tokenizer, const std::string& name,
-                            const std::string& model) {
-  if (name != "auto") return name;
-  if (has_template(files, model)) return model;
-  return tokenizer.special_id("<|im_start|>") ? "chatml" : "plain";
-}
-
-// The text of the end token; "" where it is none of those known.
-std::string end_text(const Tokenizer& tokenizer) {
-  const auto eos = tokenizer.eos();
-  if (!eos) return "";
-  const std::string shown = tokenizer.decode(std::span(&*eos, 1));
-  for (const std::string& text :
-       {shown, std::string("<|endoftext|>"), std::string("</s>"), std::string("<|end_of_text|>"),
-        std::string("<|eot_id|>"), std::string("<|im_end|>"), std::string("<eos>")}) {
-    if (!text.empty() && tokenizer.special_id(text) == eos) return text;
-  }
-  return "";
-}
-
-// A template of our own is told the end token of the tokenizer.
-ChatTemplateSource source_of(const Files& files, const Tokenizer& tokenizer,
-                             const std::string& name, bool has_tools) {
-  ChatTemplateSource source = find_chat_template(files, name, has_tools);
-  if (built_in_chat_template(name).empty()) return source;
-  const std::string text = end_text(tokenizer);
-  if (!text.empty()) source.special_tokens["eos_token"] = text;
-  return source;
-}
-
 bool is_prefix(const std::vector<int32_t>& ids, const std::vector<int32_t>& of) {
   return ids.size() <= of.size() && std::equal(ids.begin(), ids.end(), of.begin());
 }
@@ -122,12 +82,11 @@ bool ends_with_answers(const std::string& text, const ByteSpans& spans,
 
 }  // namespace
 
-ChatEncoder::ChatEncoder(const Files& files, const Tokenizer& tokenizer, const std::string& name,
-                         const std::string& model)
+ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates)
     : tokenizer_(tokenizer),
-      name_(chosen_template(files, tokenizer, name, model)),
-      plain_(source_of(files, tokenizer, name_, /*has_tools=*/false)),
-      with_tools_(source_of(files, tokenizer, name_, /*has_tools=*/true)),
+      name_(templates.name),
+      plain_(templates.plain),
+      with_tools_(templates.with_tools),
       clock_(still_clock()) {
   OrderedJson context;
   context["messages"] = {{{"role", "user"}, {"content", "Hello"}}};

@@ -15,6 +15,7 @@
 
 #include "base/files.h"
 #include "data/chat_records.h"
+#include "text/chat_source.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "text/word_cache.h"
@@ -27,14 +28,15 @@ struct MaskedTokens {
   bool is_apart = false;
 };
 
-// Templates for conversations with and without tools. `name`: chatml, plain, a file or folder as
-// find_chat_template takes it, or auto: that of `model`, a folder, where it has one; else chatml
-// for a tokenizer that has its tokens, else plain. The clock that a template may ask for stands
-// still, so that tokens do not change with the day. Immutable; may be used from several threads.
+// The clock that a template may ask for stands still, so that tokens do not change with the day.
+// Immutable; may be used from several threads.
 class ChatEncoder {
  public:
+  ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates);
+  // With those of find_chat_templates().
   ChatEncoder(const Files& files, const Tokenizer& tokenizer, const std::string& name,
-              const std::string& model);
+              const std::string& model)
+      : ChatEncoder(tokenizer, find_chat_templates(files, tokenizer, {name, model, ""})) {}
 
   // Throws Error{bad_data} where the template refuses, where what the assistant said cannot be
   // told, and where nothing, everything, or no end of a turn would be trained.

@@ -75,11 +75,18 @@ Json fp8_block_config(const std::vector<std::string>& kept_modules);
 // nor empty.
 void take_export_folder(Files& files, const std::string& folder);
 
-// The files beside weights and config.json that an export copies where they are regular files, no
-// links, and at most kMostCopiedBytes: of tokenizer and generation. A tokenizer's file of another
-// name gets the usual one, and its folder's other files stay where they are.
+// The files beside weights and config.json that an export copies where they are regular files, or
+// links into the hub's cache, of at most kMostCopiedBytes: of tokenizer, chat template and
+// generation. A tokenizer's file of another name gets the usual one, and its folder's other files
+// stay where they are. A run that was trained on conversations has the template of its training.
 inline constexpr uint64_t kMostCopiedBytes = uint64_t{128} << 20;
 void copy_companions(Files& files, const ModelSource& source, const std::string& folder,
                      const Log& log);
+inline constexpr const char* kNamedTemplates = "additional_chat_templates";  // its folder
+// One of them, from path to path; false where there is none that may be copied.
+bool copy_companion(Files& files, const std::string& from, const std::string& to, const Log& log);
+// Makes the files of `folder` say what the run rendered its conversations with, where they do not.
+void put_chat_templates(Files& files, const ModelSource& source, const std::string& folder,
+                        const Log& log);
 
 }  // namespace octet

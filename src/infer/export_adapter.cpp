@@ -71,7 +71,8 @@ TensorSource source_of(const SafetensorsReader& reader, const StoredTensor& tens
 
 }  // namespace
 
-ExportResult export_adapter(Files& files, const ModelSource& source, const std::string& folder) {
+ExportResult export_adapter(Files& files, const ModelSource& source, const std::string& folder,
+                            const Log& log) {
   const auto note = find_adapter_note(files, source.weights);
   if (!note) {
     throw Error(ErrorCode::invalid_argument,
@@ -91,6 +92,7 @@ ExportResult export_adapter(Files& files, const ModelSource& source, const std::
   write_atomically(files, join_path(folder, "adapter_model.safetensors"), [&](FileWriter& out) {
     write_safetensors(out, tensors, {{"format", "pt"}});
   });
+  copy_companions(files, source, folder, log);
   write_atomically(files, join_path(folder, "adapter_config.json"), config.dump(2) + "\n");
   return result;
 }

@@ -6,9 +6,11 @@
 
 namespace octet {
 
-// The adapters of a run, in the type that it computed in, bit by bit. `folder` must be free or
+// The adapters of a run, in the type that it computed in, bit by bit, beside the tokenizer's files
+// and the chat template, which may be another than the base's. `folder` must be free or
 // empty; the configuration is written last. Throws Error{invalid_argument} where it is neither, and
 // where the source has no adapters.
-ExportResult export_adapter(Files& files, const ModelSource& source, const std::string& folder);
+ExportResult export_adapter(Files& files, const ModelSource& source, const std::string& folder,
+                            const Log& log = {});
 
 }  // namespace octet

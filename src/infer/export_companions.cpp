@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "infer/export.h"
+#include "text/chat_source.h"
 
 namespace octet {
 namespace {
@@ -17,31 +18,11 @@ constexpr const char* kCompanions[] = {
     "chat_template.json", "chat_template.jinja", "special_tokens_map.json",
 };
 
-// The name by which a tokenizer's file of another name is found in a folder; "" where it has its
-// own, or is of a kind that no folder of weights has beside them.
-std::string_view name_in_folders(std::string_view tokenizer) {
-  constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "tokenizer.bin",
-                                         "tokenizer.tiktoken"};
-  const std::string file = file_name(tokenizer);
-  if (std::ranges::find(kCompanions, file) != std::end(kCompanions)) return "";
-  for (const std::string_view name : kNames) {
-    if (file.ends_with(name.substr(name.find('.')))) return name;
-  }
-  return "";
-}
-
 // Where a model's own files may lie, the first first.
 std::vector<std::string> folders_of(const Files& files, const ModelSource& source) {
   std::vector<std::string> folders = {source.folder};
   if (source.run && !source.run->model.path.empty()) folders.push_back(source.run->model.path);
-  if (!source.tokenizer.empty() && source.tokenizer != "bytes") {
-    const bool is_folder = files.exists(source.tokenizer) && files.is_directory(source.tokenizer);
-    if (is_folder) {
-      folders.push_back(source.tokenizer);
-    } else if (name_in_folders(source.tokenizer).empty()) {
-      folders.push_back(parent_path(source.tokenizer));
-    }
-  }
+  if (const auto folder = folder_of_tokenizer(files, source.tokenizer)) folders.push_back(*folder);
   std::vector<std::string> distinct;
   for (const std::string& folder : folders) {
     if (std::ranges::count(distinct, folder) == 0) distinct.push_back(folder);
@@ -49,11 +30,21 @@ std::vector<std::string> folders_of(const Files& files, const ModelSource& sourc
   return distinct;
 }
 
+// Whether a link leads to a file of the hub's cache, MODEL/blobs/HASH beside MODEL/snapshots, as
+// all files of a snapshot do. Others may lead to what is nobody's to publish.
+bool is_cached(const Files& files, const std::string& path) {
+  if (files.kind(path) != EntryKind::file) return false;
+  const std::string blobs = parent_path(files.write_target(path));
+  return file_name(blobs) == "blobs" &&
+         files.is_directory(join_path(parent_path(blobs), "snapshots"));
+}
+
 // Whether `path` may be copied; says so where something is there that may not.
 bool may_copy(const Files& files, const std::string& path, const Log& log) {
   const EntryKind kind = files.entry_kind(path);
   if (kind == EntryKind::none) return false;
-  if (kind != EntryKind::file) {
+  const bool is_cached_link = kind == EntryKind::link && is_cached(files, path);
+  if (kind != EntryKind::file && !is_cached_link) {
     log.warning("[convert] '{}' is not copied: expected a regular file, got {}", path,
                 kind == EntryKind::link ? "a link" : "another kind of entry");
     return false;
@@ -80,23 +71,43 @@ std::string generation_of_config(const Files& files, const ModelSource& source) 
   return generation.dump(2) + "\n";
 }
 
+// additional_chat_templates/NAME.jinja of a folder.
+std::vector<std::string> named_templates(const Files& files, const std::string& folder) {
+  std::vector<std::string> names;
+  const std::string more = join_path(folder, kNamedTemplates);
+  if (!files.exists(more) || !files.is_directory(more)) return names;
+  for (const DirectoryEntry& entry : files.list(more)) {
+    if (entry.name.ends_with(".jinja")) names.push_back(join_path(kNamedTemplates, entry.name));
+  }
+  return names;
+}
+
 }  // namespace
+
+bool copy_companion(Files& files, const std::string& from, const std::string& to, const Log& log) {
+  if (!may_copy(files, from, log)) return false;
+  const std::vector<std::byte> bytes = files.read_bytes(from);
+  files.create_directories(parent_path(to));
+  write_atomically(files, to, [&](FileWriter& out) { out.write(bytes); });
+  return true;
+}
 
 void copy_companions(Files& files, const ModelSource& source, const std::string& folder,
                      const Log& log) {
   std::set<std::string> copied;
   const auto copy = [&](const std::string& path, const std::string& name) {
-    if (copied.contains(name) || !may_copy(files, path, log)) return;
-    const std::vector<std::byte> bytes = files.read_bytes(path);
-    write_atomically(files, join_path(folder, name), [&](FileWriter& out) { out.write(bytes); });
-    copied.insert(name);
+    if (copied.contains(name)) return;
+    if (copy_companion(files, path, join_path(folder, name), log)) copied.insert(name);
   };
-  if (const std::string name(name_in_folders(source.tokenizer)); !name.empty()) {
+  if (const std::string name = tokenizer_name_in_folders(source.tokenizer);
+      !source.tokenizer.empty() && !name.empty()) {
     copy(source.tokenizer, name);
   }
   for (const std::string& from : folders_of(files, source)) {
     for (const char* name : kCompanions) copy(join_path(from, name), name);
+    for (const std::string& name : named_templates(files, from)) copy(join_path(from, name), name);
   }
+  put_chat_templates(files, source, folder, log);
   if (copied.contains(kGeneration)) return;
   const std::string text = generation_of_config(files, source);
   if (!text.empty()) write_atomically(files, join_path(folder, kGeneration), text);

@@ -1,7 +1,7 @@
 #include "infer/generation_setup.h"
 
 #include "base/error.h"
-#include "infer/stop_tokens.h"
+#include "infer/model_texts.h"
 #include "passes/precision/recipe.h"
 
 namespace octet {
@@ -40,7 +40,7 @@ GenerationSetup setup_generation(Files& files, const GenerationRequest& request,
                 source.seq, request.context);
   }
   setup.context = request.context > 0 ? request.context : source.seq;
-  setup.options.stop_tokens = stop_tokens(files, source.folder, *setup.tokenizer);
+  setup.options.stop_tokens = stop_tokens(files, source, *setup.tokenizer);
   return setup;
 }
 

@@ -142,6 +142,14 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
   }
 }
 
+bool is_run(const Files& files, const std::string& path) {
+  const auto has = [&](const std::string& folder, std::string_view name) {
+    return files.exists(join_path(folder, name));
+  };
+  return has(path, "config.yaml") ||
+         (has(path, "COMPLETE") && has(run_of_checkpoint(path), "config.yaml"));
+}
+
 ModelSource find_model_source(Files& files, const std::string& path, const Log& log,
                               UnknownKeys unknown) {
   const auto has = [&](const std::string& folder, std::string_view name) {

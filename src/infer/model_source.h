@@ -32,6 +32,9 @@ enum class UnknownKeys : uint8_t { are_warnings, are_errors };
 void tell_unknown_keys(const Files& files, const std::string& model_folder, const Log& log,
                        UnknownKeys unknown);
 
+// Whether find_model_source() takes `path` for a run or one of its checkpoints.
+bool is_run(const Files& files, const std::string& path);
+
 // `path` is RUN (its newest whole checkpoint), RUN/ckpt/step-N, or a folder with config.json and
 // weights. Throws Error{bad_data} where it is none of them, or where a run has no whole checkpoint.
 ModelSource find_model_source(Files& files, const std::string& path, const Log& log = {},

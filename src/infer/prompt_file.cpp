@@ -1,5 +1,8 @@
 #include "infer/prompt_file.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 #include "data/json_values.h"
 
@@ -12,6 +15,36 @@ namespace {
               got);
 }
 
+// The list of that key, which may be JSON as text; null where it is missing or empty.
+OrderedJson list_of(const OrderedJson& json, const char* key, const std::string& path,
+                    int64_t line) {
+  const auto at = json.find(key);
+  if (at == json.end() || at->is_null()) return nullptr;
+  OrderedJson list = *at;
+  if (at->is_string()) {
+    const auto& text = at->get_ref<const std::string&>();
+    if (text.find_first_not_of(" \t\r\n") == text.npos) return nullptr;
+    list = parse_ordered_json(text, fmt::format("{}:{}: {}", path, line, key));
+  }
+  if (!list.is_array()) bad_prompt(path, line, fmt::format("{}: an array", key), list.type_name());
+  return list.empty() ? OrderedJson(nullptr) : list;
+}
+
+OrderedJson context_of(const OrderedJson& json, const OrderedJson& messages,
+                       const std::string& path, int64_t line) {
+  if (!messages.is_array()) bad_prompt(path, line, "messages: an array", messages.type_name());
+  OrderedJson context = {{"messages", messages}};
+  for (const char* key : {"tools", "documents"}) {
+    OrderedJson list = list_of(json, key, path, line);
+    if (!list.is_null()) context[key] = std::move(list);
+  }
+  const auto kwargs = json.find("kwargs");
+  if (kwargs == json.end() || kwargs->is_null()) return context;
+  if (!kwargs->is_object()) bad_prompt(path, line, "kwargs: an object", kwargs->type_name());
+  context["kwargs"] = *kwargs;
+  return context;
+}
+
 StoredPrompt prompt_of(const OrderedJson& json, const std::string& path, int64_t line) {
   StoredPrompt prompt;
   prompt.line = line;
@@ -20,9 +53,9 @@ StoredPrompt prompt_of(const OrderedJson& json, const std::string& path, int64_t
     return prompt;
   }
   if (!json.is_object()) bad_prompt(path, line, "a text or an object", json.type_name());
-  if (const auto messages = json.find("messages"); messages != json.end()) {
-    if (!messages->is_array()) bad_prompt(path, line, "messages: an array", messages->type_name());
-    prompt.messages = *messages;
+  const auto messages = json.find("messages");
+  if (messages != json.end() && !messages->is_null()) {
+    prompt.context = context_of(json, *messages, path, line);
   } else if (const auto text = json.find("prompt"); text != json.end() && text->is_string()) {
     prompt.text = text->get<std::string>();
   } else {

@@ -1,7 +1,8 @@
 // Prompts of a file. JSON, where its first value is one that a prompt can be, an array of such, or
 // its name ends in .jsonl: each a text, or an object with the key `prompt`, or `messages` (a
-// conversation as chat templates take it), and where it has one `seed`; other
-// keys are ignored. Else plain text: a prompt a line, empty lines left out.
+// conversation as chat templates take it, with `tools`, a list or its JSON as text, `documents` and
+// `kwargs` where there are any), and where it has one `seed`; other keys are ignored. Else plain
+// text: a prompt a line, empty lines left out.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 namespace octet {
 
 struct StoredPrompt {
-  std::string text;      // empty where there are messages
-  OrderedJson messages;  // an array, or null
+  std::string text;     // empty where there are messages
+  OrderedJson context;  // what a chat template takes, or null
   std::optional<uint32_t> seed = {};
   int64_t line = 1;
 };

@@ -63,7 +63,7 @@ std::string number_text(const ModelField& field);
 struct HfKey {
   std::string_view field;             // ModelField::name()
   std::string_view key;               // as it is written
-  std::string_view newer = {};        // a spelling that is read first, and written too
+  std::string_view newer = {};        // one that is read first; in rope/ it is written too
   std::string_view older = {};        // one that is read where there is no other
   std::optional<double> absent = {};  // the value of a file without the key; nothing: it must be
   bool zero_is_null = false;          // an explicit null is a 0, and a 0 is written as null

@@ -24,6 +24,7 @@ inline constexpr HfKey kRotaryKeys[] = {
     {.field = "rope_scaling.high_freq_factor", .key = "rope/high_freq_factor", .absent = 4},
     {.field = "rope_scaling.original_max_position",
      .key = "rope/original_max_position_embeddings",
+     .newer = "original_max_position_embeddings",
      .absent = 0},
     {.field = "rope_scaling.beta_fast", .key = "rope/beta_fast", .absent = 32},
     {.field = "rope_scaling.beta_slow", .key = "rope/beta_slow", .absent = 1},

@@ -56,10 +56,14 @@ it computes with, its f32 the exact master. `fp8-block` has a scale for each 128
 the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biases and head stay
 BF16, and q, k, v, gate and up are tensors of their own. Blocks at the edges are smaller, as
 kernels take them; of a weight with such a block besides whole ones, which transformers refuses or
-misreads when it dequantizes (`dequantize=True`), `convert` warns. The tokenizer's files and
-`generation_config.json` are copied where they are regular files, no links, of at most 128 MiB; a
-tokenizer's file that a run names, `olmo.json` say, as `tokenizer.json`. A run from first weights
-has its tokenizer's ids in `config.json`.
+misreads when it dequantizes (`dequantize=True`), `convert` warns. The tokenizer's files,
+`generation_config.json`, the chat template and `additional_chat_templates/*.jinja` are copied
+where they are regular files of at most 128 MiB, or links to such of the hub's cache
+(`MODEL/blobs`), as all files of a snapshot are; other links are not. A tokenizer's file that a
+run names, `olmo.json` say, is written as `tokenizer.json`. A run that was trained on conversations
+exports the template that it was trained with: where the copied files say another, it is
+`chat_template.jinja`, and `tokenizer_config.json` has no other and the special tokens that the
+template names. A run from first weights has its tokenizer's ids in `config.json`.
 
 transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 [results/models.md](results/models.md).

@@ -9,6 +9,7 @@
 // the template calls raise_exception.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,14 @@ struct ChatTemplateSource {
 // chat_template.jinja, chat_template.json or tokenizer_config.json, in this order. Of several named
 // templates tool_use is taken for a context with tools, else default.
 ChatTemplateSource find_chat_template(const Files& files, const std::string& path, bool has_tools);
+
+// Whether a model's folder says that it has one; whatever is wrong with it is for
+// find_chat_template() to tell. Throws Error{bad_data} where tokenizer_config.json is no JSON.
+bool has_chat_template(const Files& files, const std::string& folder);
+
+// The special tokens that the files of a folder name, null for one that they say is none; nothing
+// where no file speaks of them. Throws Error{bad_data} where one is no JSON object.
+std::optional<OrderedJson> special_tokens_of_folder(const Files& files, const std::string& folder);
 
 using ByteSpans = std::vector<std::pair<size_t, size_t>>;
 

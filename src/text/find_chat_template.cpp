@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "base/error.h"
 #include "text/chat_template.h"
 
@@ -7,21 +9,25 @@ namespace {
 constexpr const char* kTemplateTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                            "pad_token", "cls_token", "mask_token"};
 
-// A token is text, or an object with its text as `content`.
-void take_token(const OrderedJson& config, const char* name, OrderedJson& tokens) {
-  const auto it = config.find(name);
-  if (it == config.end()) return;
-  if (it->is_string()) {
-    tokens[name] = *it;
-  } else if (it->is_object() && it->contains("content") && (*it)["content"].is_string()) {
-    tokens[name] = (*it)["content"];
+// A token is text, an object with its text as `content`, or null: there is none.
+void take_tokens(const OrderedJson& config, OrderedJson& tokens) {
+  for (const char* name : kTemplateTokens) {
+    const auto it = config.find(name);
+    if (it == config.end()) continue;
+    if (it->is_string() || it->is_null()) {
+      tokens[name] = *it;
+    } else if (it->is_object() && it->contains("content") && (*it)["content"].is_string()) {
+      tokens[name] = (*it)["content"];
+    }
   }
 }
 
-OrderedJson special_tokens(const OrderedJson& config) {
-  OrderedJson tokens = OrderedJson::object();
-  for (const char* name : kTemplateTokens) take_token(config, name, tokens);
-  return tokens;
+OrderedJson without_nulls(const OrderedJson& tokens) {
+  OrderedJson told = OrderedJson::object();
+  for (const auto& [name, text] : tokens.items()) {
+    if (!text.is_null()) told[name] = text;
+  }
+  return told;
 }
 
 OrderedJson read_object(const Files& files, const std::string& path) {
@@ -76,6 +82,34 @@ std::string folder_template(const Files& files, const std::string& folder, bool 
 
 }  // namespace
 
+bool has_chat_template(const Files& files, const std::string& folder) {
+  if (folder.empty() || !files.exists(folder) || !files.is_directory(folder)) return false;
+  for (const char* name : {"chat_template.jinja", "chat_template.json"}) {
+    if (files.exists(join_path(folder, name))) return true;
+  }
+  const std::string config = join_path(folder, "tokenizer_config.json");
+  if (!files.exists(config)) return false;
+  const OrderedJson json = read_object(files, config);
+  const auto it = json.find("chat_template");
+  return it != json.end() && !it->is_null();
+}
+
+// As transformers reads them: a special_tokens_map.json counts, and goes before, where
+// tokenizer_config.json has no added_tokens_decoder.
+std::optional<OrderedJson> special_tokens_of_folder(const Files& files, const std::string& folder) {
+  const std::string config = join_path(folder, "tokenizer_config.json");
+  const std::string map = join_path(folder, "special_tokens_map.json");
+  const bool has_config = files.exists(config), has_map = files.exists(map);
+  if (!has_config && !has_map) return std::nullopt;
+  OrderedJson tokens = OrderedJson::object();
+  OrderedJson json = OrderedJson::object();
+  if (has_config) json = read_object(files, config);
+  take_tokens(json, tokens);
+  if (has_map && !json.contains("added_tokens_decoder"))
+    take_tokens(read_object(files, map), tokens);
+  return tokens;
+}
+
 ChatTemplateSource find_chat_template(const Files& files, const std::string& path, bool has_tools) {
   ChatTemplateSource source;
   source.where = path;
@@ -85,14 +119,16 @@ ChatTemplateSource find_chat_template(const Files& files, const std::string& pat
   }
   if (files.is_directory(path)) {
     source.text = folder_template(files, path, has_tools, source.where);
-    const std::string config = join_path(path, "tokenizer_config.json");
-    if (files.exists(config)) source.special_tokens = special_tokens(read_object(files, config));
+    if (const auto tokens = special_tokens_of_folder(files, path))
+      source.special_tokens = without_nulls(*tokens);
     return source;
   }
   if (path.ends_with(".json")) {
     const OrderedJson config = read_object(files, path);
     source.text = template_of(config, path, has_tools);
-    source.special_tokens = special_tokens(config);
+    OrderedJson tokens = OrderedJson::object();
+    take_tokens(config, tokens);
+    source.special_tokens = without_nulls(tokens);
     return source;
   }
   source.text = files.read_text(path);

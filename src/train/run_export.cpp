@@ -22,8 +22,19 @@ bool is_ours(const Files& files, const std::string& folder) {
          files.entry_kind(join_path(folder, kNote)) == EntryKind::file;
 }
 
+void remove_named_templates(Files& files, const std::string& folder) {
+  const std::string named = join_path(folder, kNamedTemplates);
+  if (files.entry_kind(named) != EntryKind::directory) return;
+  for (const DirectoryEntry& entry : files.list(named)) {
+    if (entry.kind == EntryKind::file && entry.name.ends_with(".jinja"))
+      files.remove(join_path(named, entry.name));
+  }
+  if (files.list(named).empty()) files.remove(named);
+}
+
 // The note goes last, so that what is half removed is still known.
 void remove_files(Files& files, const std::string& folder) {
+  remove_named_templates(files, folder);
   for (const DirectoryEntry& entry : files.list(folder)) {
     if (entry.kind != EntryKind::directory && entry.name != kNote)
       files.remove(join_path(folder, entry.name));
@@ -69,7 +80,7 @@ void export_run(Files& files, const RunExport& what, const Log& log) {
   const std::string folder = export_folder(what.run), temporary = temporary_name(folder);
   try {
     if (what.dtype == "adapter") {
-      export_adapter(files, source, temporary);
+      export_adapter(files, source, temporary, log);
     } else {
       const auto dtype = enum_from_name<ExportDtype>(what.dtype);
       CHECK(dtype.has_value());

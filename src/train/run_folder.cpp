@@ -13,10 +13,12 @@ namespace {
 
 constexpr std::string_view kLock = ".lock", kConfig = "config.yaml";
 // What a run writes under a fixed name, beside ckpt/.
-constexpr std::string_view kFiles[] = {"config.yaml",     "config.json",     "metrics.jsonl",
-                                       "telemetry.jsonl", "algorithms.json", "trace.json"};
+constexpr std::string_view kFiles[] = {"config.yaml",     "config.json",           "metrics.jsonl",
+                                       "telemetry.jsonl", "algorithms.json",       "trace.json",
+                                       "chat.json",       "generation_config.json"};
 // Those that not every run writes, so that an older run's could stay.
-constexpr std::string_view kOptional[] = {"algorithms.json", "trace.json"};
+constexpr std::string_view kOptional[] = {"algorithms.json", "trace.json", "chat.json",
+                                          "generation_config.json"};
 constexpr std::string_view kHeader = "# Written by octet ";
 
 std::vector<CheckpointEntry> checkpoints_in(Files& files, const std::string& folder) {

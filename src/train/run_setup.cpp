@@ -4,11 +4,13 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "data/shards_only.h"
 #include "infer/model_spec.h"
+#include "infer/model_texts.h"
 #include "text/tokenizer.h"
 
 namespace octet {
@@ -266,7 +268,7 @@ std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string&
 ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokenizer& tokenizer,
                        const std::vector<std::string>& paths, int threads) {
   const ChatConfig& chat = config.data.chat;
-  const ChatEncoder encoder(files, tokenizer, chat.chat_template, config.model.path);
+  const ChatEncoder encoder(tokenizer, find_chat_templates(files, tokenizer, chat_query(config)));
   const ChatFields fields = {.messages = chat.messages,
                              .role = chat.role,
                              .content = chat.content,
@@ -282,12 +284,31 @@ ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokeni
 
 namespace {
 
+// Where texts of this tokenizer begin with its BOS, as the model has learnt, and these do not.
+void warn_without_bos(const ChatData& data, const Tokenizer& tokenizer, const Log& log) {
+  const std::vector<int32_t> prefix = tokenizer.prefix();
+  if (prefix.empty() || prefix.front() != tokenizer.bos()) return;
+  int64_t n_without = 0;
+  for (const ChatSample& sample : data.samples) {
+    int32_t first = 0;
+    uint8_t start = 0;
+    data.source->read(sample.first, std::span(&first, 1), std::span(&start, 1));
+    n_without += first != prefix.front() ? 1 : 0;
+  }
+  if (n_without == 0) return;
+  log.warning(
+      "[data] {} of {} samples begin without the token {}, which the tokenizer puts before a text: "
+      "the chat template ({}) does not write it",
+      n_without, data.samples.size(), prefix.front(), data.report.template_name);
+}
+
 // The last conversations are held out, whole, where there is no other validation data.
 Dataset open_chat_data(Files& files, const RunConfig& config, const Tokenizer& tokenizer,
                        const RunDataOptions& options) {
   const auto read = [&](const std::vector<std::string>& paths) {
     ChatData data = read_run_chat(files, config, tokenizer, paths, options.threads);
     log_report(data.report, options.log);
+    warn_without_bos(data, tokenizer, options.log);
     return data;
   };
   const ChatData train = read(config.data.train);

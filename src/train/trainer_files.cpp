@@ -8,6 +8,7 @@
 #include "config/record.h"
 #include "config/report.h"
 #include "infer/model_spec.h"
+#include "infer/model_texts.h"
 #include "nn/hf_config.h"
 #include "train/algorithms_file.h"
 #include "train/resume.h"
@@ -75,6 +76,7 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
                      config_header(hooks.maker) + resolved_yaml(config_));
     write_atomically(files, file("config.json"), model_description(files, config_, spec_));
   }
+  if (is_new || !has_model_texts(files, config_.out)) keep_model_texts(files, config_, log);
   if (const std::string rows = loader_->description(); !rows.empty()) log.info("{}", rows);
   if (val_.n_tokens() > 1 && eval_rows()->n_rows() == 0) {
     log.warning(

@@ -6,8 +6,8 @@
 
 #include "infer/batch_inputs.h"
 #include "infer/evaluate.h"
+#include "infer/model_texts.h"
 #include "infer/prompt_file.h"
-#include "infer/stop_tokens.h"
 #include "infer/written_text.h"
 #include "text/tokenizer.h"
 #include "unit/base/error_of.h"
@@ -130,7 +130,7 @@ TEST_F(PromptFile, has_a_prompt_a_line_or_json) {
   EXPECT_EQ(texts("q.txt", "[\"a\", \"b\"]"), (Texts{"a", "b"}));
   const auto with_seed = read("p.jsonl", R"({"prompt": "x", "seed": 9})");
   EXPECT_EQ(with_seed.front().seed, 9u);
-  EXPECT_TRUE(read("p.jsonl", R"({"messages": []})").front().messages.is_array());
+  EXPECT_TRUE(read("p.jsonl", R"({"messages": []})").front().context["messages"].is_array());
 }
 
 TEST_F(PromptFile, says_which_line_is_wrong) {
@@ -146,7 +146,11 @@ TEST_F(PromptFile, says_which_line_is_wrong) {
 class StopTokens : public testing::Test {
  protected:
   void write(const char* name, const std::string& text) { scratch_.put(name, text); }
-  std::vector<int32_t> ids() { return stop_tokens(posix_files(), folder_, *byte_tokenizer()); }
+  std::vector<int32_t> ids() {
+    ModelSource source;
+    source.folder = folder_;
+    return stop_tokens(posix_files(), source, *byte_tokenizer());
+  }
   const test::ScratchFolder scratch_;
   const std::string folder_ = scratch_.path();
 };
@@ -165,6 +169,18 @@ TEST_F(StopTokens, are_those_of_generation_config_before_those_of_config) {
             "[model] " + folder_ +
                 "/generation_config.json: eos_token_id: expected a token's id or a list of such, "
                 "got \"x\"");
+}
+
+// As in transformers: a text goes on behind what begins one.
+TEST_F(StopTokens, are_ends_and_no_beginnings) {
+  ModelSource source;
+  source.folder = folder_;
+  const auto tokenizer =
+      make_tokenizer(posix_files(), OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/sp_bpe.model");
+  ASSERT_EQ(tokenizer->bos(), 1);
+  EXPECT_EQ(stop_tokens(posix_files(), source, *tokenizer), std::vector<int32_t>{2});
+  write("generation_config.json", R"({"eos_token_id": 1})");
+  EXPECT_EQ(stop_tokens(posix_files(), source, *tokenizer), (std::vector<int32_t>{1, 2}));
 }
 
 TEST(PaddedRow, has_no_labels) {

@@ -55,6 +55,23 @@ TEST(HfConfig, rope_scaling_in_its_three_spellings) {
             RopeScaling::none);
 }
 
+// As in transformers, what stands at the top goes before; other kinds of scaling have no use for
+// it.
+TEST(HfConfig, original_positions_are_read_at_the_top_too) {
+  const std::string top = R"(,"original_max_position_embeddings":32,"rope_scaling":)";
+  for (const char* type : {"yarn", "llama3"}) {
+    const std::string scaling = fmt::format(R"("rope_type":"{}","factor":4.0)", type);
+    EXPECT_EQ(llama(top + "{" + scaling + "}").rope_original_max_position, 32);
+    const std::string other = scaling + R"(,"original_max_position_embeddings":64)";
+    EXPECT_EQ(llama(top + "{" + other + "}").rope_original_max_position, 32);
+    EXPECT_EQ(llama(R"(,"rope_scaling":{)" + other + "}").rope_original_max_position, 64);
+  }
+  const HfConfig none =
+      parse_hf_config_and_keys("{" + std::string(kLlamaCore) + top + "null}", "c");
+  EXPECT_EQ(none.spec, llama(""));
+  EXPECT_EQ(none.unknown, std::vector<std::string>{});
+}
+
 TEST(HfConfig, explicit_llama_keys) {
   const ModelSpec spec =
       llama(R"(,"num_key_value_heads":2,"head_dim":16,"tie_word_embeddings":true,)"
