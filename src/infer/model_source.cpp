@@ -96,6 +96,11 @@ ModelSource find_model_source(Files& files, const std::string& path, const Log& 
     tell_unknown_keys(files, path, log, unknown);
     return source_of_folder(files, path);
   }
+  if (path.ends_with(".gguf") && files.exists(path)) {
+    throw Error(ErrorCode::bad_data,
+                "[model] '{}': expected a model folder, got a GGUF file (octet convert {} DIR)",
+                path, path);
+  }
   throw Error(
       ErrorCode::bad_data,
       "[model] '{}': expected a run (config.yaml, ckpt/), one of its checkpoints, or a model "

