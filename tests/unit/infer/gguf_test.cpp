@@ -5,6 +5,7 @@
 
 #include "formats/codec.h"
 #include "infer/import_gguf.h"
+#include "infer/loaded_rms.h"
 #include "infer/model_source.h"
 #include "infer/weights.h"
 #include "text/chat_template.h"
@@ -210,7 +211,7 @@ TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
     return error_of([&] { import_gguf(posix_files(), path, folder / "never", {}); }, folder.path());
   };
   const std::string whole = small_model().file.bytes();
-  for (size_t n = 0; n < whole.size(); n += n < 2000 ? 13 : 4001)
+  for (size_t n = 0; n < whole.size(); n += n < 2000 ? 61 : 16001)
     EXPECT_TRUE(error(whole.substr(0, n)).starts_with("[gguf] DIR/m.gguf: ")) << n;
   Fixture other = small_model();
   other.tensor("rope_freqs.weight", {32}, kF32);
@@ -230,6 +231,20 @@ TEST(Gguf, what_is_no_whole_file_or_no_llama_is_refused_by_name) {
   EXPECT_EQ(error(bert.bytes()),
             "[gguf] DIR/m.gguf: expected general.architecture 'llama', got 'bert'");
   EXPECT_FALSE(posix_files().exists(folder / "never"));
+}
+
+TEST(LoadedRms, is_that_of_each_parameter) {
+  const ScratchFolder folder;
+  const Fixture fixture = small_model();
+  const std::string to = folder / "model";
+  import_gguf(posix_files(), folder.put("m.gguf", fixture.file.bytes()), to, {});
+  const ModelSource source = find_model_source(posix_files(), to);
+  const auto rms = loaded_rms(WeightReader(posix_files(), to, source.spec), source.spec);
+  double squares = 0;
+  const auto& values = fixture.tensors.at("blk.0.ffn_up.weight");
+  for (const float x : values) squares += static_cast<double>(x) * static_cast<double>(x);
+  EXPECT_EQ(rms.at("model.layers.0.mlp.up_proj.weight"),
+            0.5 * std::log2(squares / static_cast<double>(values.size())));
 }
 
 }  // namespace
