@@ -56,12 +56,12 @@ it computes with, its f32 the exact master. `fp8-block` has a scale for each 128
 the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biases and head stay
 BF16, and q, k, v, gate and up are tensors of their own. A run of `fp8_linear`, `coat` or `fp8_lm`
 has one f32 scale for q, k and v and one for gate and up; `fp8-tensor` gives each tensor its own,
-in BF16, so that its codes are not those that the run computed with. Blocks
-at the edges are smaller, as kernels take them; of a weight with such a block besides whole ones, which transformers refuses or
-misreads when it dequantizes (`dequantize=True`), `convert` warns. The tokenizer's files and
-`generation_config.json` are copied where they are regular files, no links, of at most 128 MiB; a
-tokenizer's file that a run names, `olmo.json` say, as `tokenizer.json`. A run from first weights
-has its tokenizer's ids in `config.json`.
+in BF16, so that its codes are not those that the run computed with. Blocks at the edges are
+smaller, as kernels take them; of a weight with such a block besides whole ones, which
+transformers refuses or misreads when it dequantizes (`dequantize=True`), `convert` warns. The
+tokenizer's files and `generation_config.json` are copied where they are regular files, no links,
+of at most 128 MiB; a tokenizer's file that a run names, `olmo.json` say, as `tokenizer.json`. A
+run from first weights has its tokenizer's ids in `config.json`.
 
 `octet convert FILE.gguf OUT [--dtype f32|bf16]` makes a folder of a GGUF file of a Llama whose
 tensors are F32, F16, Q4_1 or Q8_0: `config.json` from its metadata, weights as the blocks decode in
