@@ -9,6 +9,7 @@
 #include "cli/strict_flag.h"
 #include "infer/export.h"
 #include "infer/export_adapter.h"
+#include "infer/import_gguf.h"
 
 namespace octet {
 namespace {
@@ -19,15 +20,19 @@ struct ConvertFlags {
   bool strict = false, allow_nonfinite = false, adapter_only = false;
 };
 
-void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
-  Files& files = posix_files();
-  const Log log = make_log(options);
-  ModelSource source = find_model_source(files, flags.from, log, unknown_keys(flags.strict));
+ExportResult converted(Files& files, const ConvertFlags& flags, const ExportOptions& how) {
+  if (is_gguf_name(flags.from) && !flags.adapter_only)
+    return import_gguf(files, flags.from, flags.to, how);
+  ModelSource source = find_model_source(files, flags.from, how.log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
-  ExportOptions how{.max_shard = flags.max_shard, .log = log};
+  return flags.adapter_only ? export_adapter(files, source, flags.to, how.log)
+                            : export_model(files, source, flags.to, how);
+}
+
+void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
+  ExportOptions how{.max_shard = flags.max_shard, .log = make_log(options)};
   if (!flags.dtype.empty()) how.dtype = enum_from_name<ExportDtype>(flags.dtype).value();
-  const ExportResult result = flags.adapter_only ? export_adapter(files, source, flags.to, log)
-                                                 : export_model(files, source, flags.to, how);
+  const ExportResult result = converted(posix_files(), flags, how);
   Table table{{"folder", "tensors", "bytes", "shards"}, {}};
   table.rows.push_back({flags.to, fmt::to_string(result.n_tensors), fmt::to_string(result.n_bytes),
                         fmt::to_string(result.n_shards)});
@@ -39,10 +44,14 @@ void run_convert(const ConvertFlags& flags, const GlobalOptions& options) {
 void add_convert_command(CLI::App& app, GlobalOptions& options) {
   auto flags = std::make_shared<ConvertFlags>();
   CLI::App* convert =
-      app.add_subcommand("convert", "write a run or a model folder as a Hugging Face model folder");
-  convert->add_option("from", flags->from, "a run, one of its checkpoints, or a model folder")
+      app.add_subcommand("convert",
+                         "write a run, a model folder or a GGUF file as a Hugging Face model "
+                         "folder");
+  convert
+      ->add_option("from", flags->from,
+                   "a run, one of its checkpoints, a model folder, or a .gguf file")
       ->required()
-      ->type_name("RUN|DIR");
+      ->type_name("RUN|DIR|FILE");
   convert->add_option("to", flags->to, "the folder to write: a name that is free")
       ->required()
       ->type_name("DIR");

@@ -1,17 +1,20 @@
 #include "cli/eval_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/eval_tasks.h"
 #include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
+#include "config/load.h"
 #include "config/nearest.h"
 #include "data/dataset.h"
 #include "data/shards_only.h"
@@ -36,7 +39,8 @@ struct EvalFlags {
   std::vector<std::string> tasks = {"perplexity"};
   std::vector<std::string> data;
   int64_t max_documents = 0, max_tokens = 0, seq = 0, batch = 8;
-  bool per_document = false, strict = false, allow_nonfinite = false, checks_generation = false;
+  bool per_document = false, per_row = false, strict = false, allow_nonfinite = false,
+       checks_generation = false;
 };
 
 // "perplexity" and "nll" are one computation, named by what is looked for; ":FILE" is its text.
@@ -140,6 +144,18 @@ void add_documents(const Task& task, const EvalFlags& flags, const TokenStream& 
   result.add(task.name, total, static_cast<int64_t>(results.size()));
 }
 
+// The sum of all rows, and each row's own where it is asked for: what standard errors are made of.
+void add_windows(const Task& task, const EvalFlags& flags, const EvalWindows& windows,
+                 BoundPlan& evaluate, EvalResult& result) {
+  const std::vector<NllSum> rows = row_nll(evaluate, windows, flags.batch);
+  NllSum total;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    total.add(rows[i]);
+    if (flags.per_row) result.add(fmt::format("{} #{}", task.name, i), rows[i], 1);
+  }
+  result.add(task.name, total, 1);
+}
+
 // Where the recipe has no scales that are measured over a batch, equal bits are promised on the
 // CPU.
 void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSource& source,
@@ -153,7 +169,7 @@ void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSour
                   {.log = make_log(options), .threads = options.threads, .on_progress = {}});
   Backend backend = open_backend(options, {.same_rows = true});
   const WeightReader weights(posix_files(), source.weights, source.spec, source.nonfinite);
-  Inference model(source.spec, {source.recipe, weights.inputs()}, check_functions(size),
+  Inference model(source.spec, precision_of(source.recipe, source, weights), check_functions(size),
                   *backend.device, *backend.catalogue);
   model.load(weights);
   const GenerationCheck check = check_generation(model, stream, size);
@@ -172,6 +188,31 @@ void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSour
                 "[generation] expected equal bits of all {} log-probabilities, got {} that differ",
                 check.n_tokens, check.n_tokens - check.n_equal);
   }
+}
+
+// recipe.* keys of --set, which hold for each of these recipes; other keys say nothing here.
+RecipeOptions options_of_sets(const std::vector<std::string>& sets,
+                              const std::vector<std::string>& recipes) {
+  constexpr std::string_view kKnown[] = {
+      "recipe.override",         "recipe.scaling",  "recipe.compute",     "recipe.activations",
+      "recipe.activation_scale", "recipe.mx_scale", "recipe.edge_scales", "recipe.tf32"};
+  RecipeOptions result;
+  if (sets.empty()) return result;
+  for (const std::string& set : sets) {
+    const bool is_known = std::ranges::any_of(kKnown, [&](std::string_view key) {
+      return set.starts_with(key) && set.size() > key.size() &&
+             (set[key.size()] == '=' || set[key.size()] == '.');
+    });
+    if (is_known) continue;
+    throw Error(ErrorCode::invalid_argument, "--set: expected one of {} with eval, got {}",
+                fmt::join(kKnown, ", "), set);
+  }
+  for (const std::string& recipe : recipes) {
+    const RecipeOptions of_recipe =
+        recipe_options(parse_config("recipe: " + recipe + "\n", "--set", sets).config);
+    if (recipe == recipes.front()) result = of_recipe;
+  }
+  return result;
 }
 
 // All tasks are evaluation tasks, or none is.
@@ -197,6 +238,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (flags.recipes.empty()) flags.recipes = {source.recipe};
+  source.recipe_options = options_of_sets(options.sets, flags.recipes);
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   if (are_tasks) {
     return run_eval_tasks({flags.tasks, flags.recipes, flags.batch, flags.seq, flags.task_flags},
@@ -215,8 +257,8 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   const FunctionKey function{function::evaluate,
                              {.batch = flags.batch, .seq = flags.seq, .documents = documents}};
   const WeightReader weights(files, source.weights, source.spec, source.nonfinite);
-  Inference model(source.spec, {source.recipe, weights.inputs()}, std::span(&function, 1),
-                  *backend.device, *backend.catalogue);
+  Inference model(source.spec, precision_of(source.recipe, source, weights),
+                  std::span(&function, 1), *backend.device, *backend.catalogue);
   model.load(weights);
   BoundPlan& evaluate = model.function(function.name, function.size);
   const RunDataOptions data_options = {
@@ -230,7 +272,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
     }
     const int64_t limit = flags.max_tokens > 0 ? flags.max_tokens : stream.n_tokens();
     const EvalWindows windows(stream, flags.seq, limit, eval_boundaries(documents));
-    result.add(task.name, stream_nll(evaluate, windows, flags.batch), 1);
+    add_windows(task, flags, windows, evaluate, result);
   }
   print_table(options, result.table);
   result.expect_finite();
@@ -282,6 +324,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
                  "compare prefill and decode over a KV cache with the training forward, token by "
                  "token; 10,000 tokens unless --max-tokens says otherwise");
   eval->add_flag("--per-document", flags->per_document, "a row for each document, too");
+  eval->add_flag("--per-row", flags->per_row, "undivided text: a row for each window, too");
   add_strict_flag(*eval, flags->strict);
   add_nonfinite_flag(*eval, flags->allow_nonfinite);
   eval->callback([flags, &options] { run_eval(*flags, options); });

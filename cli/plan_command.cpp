@@ -51,7 +51,7 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
         resolved_table(find_recipe(program_opts.recipe), forward, program_opts.recipe_options));
     return finish_output();
   }
-  const PlanReport report(config, spec, *backend.catalogue);
+  const PlanReport report(posix_files(), config, spec, *backend.catalogue);
   const MachineRates rates{.link = flags.link * 1e9};
   if (flags.passes) return print_passes(report.program(), options);
   if (flags.steps) {

@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <initializer_list>
+#include <system_error>
 
 #include "base/error.h"
 #include "config/table.h"
@@ -59,7 +61,9 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
   const bool may_choose = is_free && config.compute != "f32";
   const bool carries = !recipe.scales_loss && config.compute != "bf16";
   const bool is_scaled = config.rescale != "none" || config.scaled_gradient != "none";
-  const bool is_calibrated = !config.edge_scales.empty() || config.calibrate > 0;
+  const auto calibrate = calibration_step(config.calibrate);
+  const bool is_calibrated =
+      !config.edge_scales.empty() || config.calibrate == "before" || calibrate.value_or(0) > 0;
   const std::string_view activations =
       recipe.activations ? dtype_name(*recipe.activations) : std::string_view("wide");
   const bool keeps_quantized = config.weight_copy == "per_step" || config.weight_copy == "w_only";
@@ -92,6 +96,8 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
         "none, and recipe.calibrate 0, but with propagated scales (scalify_fp8, coat-static, "
         "scalify_fp16, scalify_fp32)",
         fmt::format("[{}], {}", fmt::join(config.edge_scales, ", "), config.calibrate)},
+       {"recipe.calibrate", "recipe.calibrate", config.calibrate == "auto" || calibrate.has_value(),
+        "auto, before, or a step from 0 to 2147483647", config.calibrate},
        {"recipe.edge_scales", "recipe.edge_scales",
         std::ranges::all_of(
             config.edge_scales,
@@ -105,6 +111,15 @@ void check_recipe(const LoadedConfig& loaded, const std::string& name, const Rec
 }
 
 }  // namespace
+
+std::optional<int64_t> calibration_step(const std::string& calibrate) {
+  if (calibrate == "before") return 0;
+  int32_t step = 0;
+  const char* end = calibrate.data() + calibrate.size();
+  const auto [last, error] = std::from_chars(calibrate.data(), end, step);
+  if (error != std::errc() || last != end || step < 0) return std::nullopt;
+  return step;
+}
 
 void check_written(const LoadedConfig& loaded, const std::string& name) {
   const RunConfig& config = loaded.config;

@@ -264,6 +264,9 @@ LoadedConfig load_config(const std::string& file, const std::vector<std::string>
 void resolve(RunConfig& config) {
   static_cast<ModelSpec&>(config.model) = filled(config.model);
   const Recipe& recipe = find_recipe(config.recipe.base);
+  const bool predicts = !recipe.scales_loss && !config.model.path.empty();
+  if (config.recipe.weight_rms == "auto") config.recipe.weight_rms = predicts ? "loaded" : "init";
+  if (config.recipe.calibrate == "auto") config.recipe.calibrate = predicts ? "before" : "0";
   if (config.recipe.scaling == "auto") config.recipe.scaling = enum_name(recipe.scaling);
   OptimConfig& optim = config.optim;
   if (optim.state_m == "auto") optim.state_m = recipe.state;

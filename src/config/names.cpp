@@ -56,6 +56,10 @@ std::vector<std::string> activation_scale_names() {
   return {"group", "tensor"};
 }
 
+std::vector<std::string> weight_rms_names() {
+  return {"loaded", "init"};
+}
+
 std::vector<std::string> mx_scale_names() {
   return {"ceil", "floor"};
 }

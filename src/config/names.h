@@ -27,6 +27,7 @@ std::vector<std::string> activation_names();  // formats of saved activations; w
 std::vector<std::string> gradient_rounding_names();
 std::vector<std::string> activation_scale_names();
 std::vector<std::string> mx_scale_names();
+std::vector<std::string> weight_rms_names();
 std::vector<std::string> scaled_gradient_names();
 std::vector<std::string> group_names();       // elements of a moment's group
 std::vector<std::string> token_byte_names();  // of headerless shards; 0: by name or header

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +47,9 @@ struct RecipeConfig {
   std::string mx_scale = "ceil";
   std::string rescale = "none", scaled_gradient = "none";
   std::vector<std::string> edge_scales;  // "layers.3.down_proj.x=-2"
-  int64_t calibrate = 0, recheck = 0;    // steps
+  std::string calibrate = "auto";        // "before" the first step, or after this one
+  int64_t recheck = 0;                   // steps
+  std::string weight_rms = "auto";
   std::string loss_scaling = "none";
   double loss_scale = 0;       // 0: by loss_scaling
   int64_t loss_growth = 2000;  // steps
@@ -168,5 +171,9 @@ struct RunConfig {
   int64_t step_rows() const { return train.batch * train.accumulate * parallel.ranks; }
   bool operator==(const RunConfig&) const = default;
 };
+
+// The step that recipe.calibrate names: 0 of "before"; nothing where it is neither that nor a
+// number of steps.
+std::optional<int64_t> calibration_step(const std::string& calibrate);
 
 }  // namespace octet

@@ -70,9 +70,10 @@ constexpr ConfigRow kRecipeRows[] = {
      "steps'; periodic: of weights too, powers of two made anew every 10 steps; none: 1; auto: "
      "current, delayed in coat-fast"},
     {"recipe.weight_copy", same, OCTET_FIELD(recipe.weight_copy), auto_or(names_of<WeightCopy>), "",
-     "what is kept of 8-bit weights from one update to the next: per_use: nothing; scale: their "
-     "scales; per_step, w_only: quantized data too, of W and its transpose or of W alone; auto: "
-     "scale, but per_step in coat-fast and coat-static, per_use in scalify_fp8"},
+     "what is kept of 8-bit weights between updates: per_use: nothing; scale: scales; per_step, "
+     "w_only: codes too, of W and its transpose or of W; auto: scale, but per_step in coat-fast "
+     "and "
+     "coat-static, per_use in scalify_fp8"},
     {"recipe.compute", same, OCTET_FIELD(recipe.compute), auto_or(compute_names), "",
      "type of what recipes of eight bits do not quantize: bf16 or fp16 (coat-static: bf16 alone); "
      "with fp16 values of scalify_fp8 carry scales; every other recipe takes its own type alone; "
@@ -87,24 +88,22 @@ constexpr ConfigRow kRecipeRows[] = {
      "one that is predicted, with which a GPU's GEMM stores E4M3 itself"},
     {"recipe.gradient_rounding", same, OCTET_FIELD(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
-     "rounding of quantized gradients: the format's nearest, or in HiFloat8 its hybrid of nearest "
-     "and stochastic rounding"},
+     "of quantized gradients: to nearest, or in HiFloat8 its hybrid with stochastic rounding"},
     {"recipe.mx_scale", same, OCTET_FIELD(recipe.mx_scale), one_of(mx_scale_names), "",
-     "mxfp8: scales to the power of two above, or as OCP MX 1.0 has it below, where the largest "
-     "elements of a group may saturate"},
+     "mxfp8: scales to the power of two above, or as in OCP MX 1.0 below, where elements saturate"},
     {"recipe.rescale", same, OCTET_FIELD(recipe.rescale), one_of(names_of<DynamicRescale>), "",
      "where values carry propagated scales: what takes its norm, measured in the step, into its "
      "scale: the gradients that leave norms, and those of parameters"},
     {"recipe.scaled_gradient", same, OCTET_FIELD(recipe.scaled_gradient),
      one_of(scaled_gradient_names), "",
-     "there too: what parameters' gradients are rounded to at scales of their own, before the "
-     "update; none: they are not"},
-    {"recipe.calibrate", named, OCTET_FIELD(recipe.calibrate), within(0, kMostSteps), "steps",
-     "of recipes with propagated scales: after this step, GEMM operands whose data left the window "
-     "of their format are rescaled (recipe.edge_scales); 0: never"},
+     "there too: what parameters' gradients are rounded to at own scales before the update"},
+    {"recipe.calibrate", named, OCTET_FIELD(recipe.calibrate), any(), "",
+     "propagated scales: GEMM operands that do not fit their format are rescaled before the first "
+     "step (before) or after this one; 0: never; auto: before with model.path, else 0"},
+    {"recipe.weight_rms", named, OCTET_FIELD(recipe.weight_rms), auto_or(weight_rms_names), "",
+     "of weights, for propagated scales; init: as runs had it; auto: loaded with model.path"},
     {"recipe.recheck", named, OCTET_FIELD(recipe.recheck), within(0, kMostSteps), "steps",
-     "from one look at the GEMMs' operands to the next: one outside the window of its format is "
-     "told, and rescaled where recipe.calibrate is not 0; 0: none"},
+     "between looks at GEMM operands: what does not fit is told, or rescaled by calibrate"},
     {"recipe.edge_scales", named, OCTET_FIELD(recipe.edge_scales), any(), "",
      "of recipes with propagated scales: list of `layers.3.down_proj.x=-2`: the operand's data (x, "
      "w, dy; * in names) times 2^-2; a resumed run has those of its checkpoint"},

@@ -162,11 +162,12 @@ int64_t EvalWindows::n_windows() const {
 Batch EvalWindows::at(int64_t first_window, int64_t batch) const {
   CHECK(first_window >= 0 && batch >= 1);
   Batch result = empty_batch(batch, seq_, boundaries_ == DocumentBoundaries::isolate);
-  for (size_t row = 0; row < static_cast<size_t>(batch); ++row) {
-    const int64_t first = (first_window + static_cast<int64_t>(row)) * seq_;
-    if (first >= n_labels_) break;
+  for (int64_t row = 0; row < batch && n_windows() > 0; ++row) {
+    const int64_t window = filled_row(first_window + row, first_window, n_windows());
+    const int64_t first = window * seq_;
     const auto n = static_cast<size_t>(std::min(seq_, n_labels_ - first));
-    fill_row(stream_, boundaries_, first, row_of(result, row, n));
+    fill_row(stream_, boundaries_, first, row_of(result, static_cast<size_t>(row), n));
+    if (window != first_window + row) mask_row(result, row);
   }
   return result;
 }

@@ -170,8 +170,10 @@ int64_t PackedEval::length_of_turn(int64_t first_row) const {
 Batch PackedEval::at(int64_t first_row, int64_t batch) const {
   CHECK(pieces_.lengths.size() == 1 || first_row % turn_rows_ + batch <= turn_rows_);
   Batch result = empty_batch(batch, length_of_turn(first_row), options_.tells_starts);
-  for (int64_t i = 0; i < batch && first_row + i < n_rows(); ++i) {
-    write_row(stream_, pieces_, rows_.row(first_row + i), i, result);
+  for (int64_t i = 0; i < batch && n_rows() > 0; ++i) {
+    const int64_t row = filled_row(first_row + i, first_row, n_rows());
+    write_row(stream_, pieces_, rows_.row(row), i, result);
+    if (row != first_row + i) mask_row(result, i);
   }
   return result;
 }

@@ -18,6 +18,15 @@ Batch empty_batch(int64_t batch, int64_t seq, bool tells_starts) {
           std::vector<int32_t>(tells_starts ? n : 0, 0)};
 }
 
+int64_t filled_row(int64_t row, int64_t first_row, int64_t n_rows) {
+  if (row < n_rows) return row;
+  return first_row < n_rows ? first_row + (row - n_rows) % (n_rows - first_row) : row % n_rows;
+}
+
+void mask_row(Batch& batch, int64_t row) {
+  std::fill_n(batch.labels.begin() + row * batch.seq, batch.seq, kIgnoredLabel);
+}
+
 const std::string& state_text(const LoaderState& state, const std::string& key) {
   const auto it = state.find(key);
   if (it == state.end())

@@ -54,12 +54,19 @@ class EvalRows {
  public:
   virtual ~EvalRows() = default;
   virtual int64_t n_rows() const = 0;
-  // Rows after the last one are all ignored. Of rows of several lengths a batch has one of them.
+  // Rows after the last one repeat others, all labels ignored (filled_row). Of rows of several
+  // lengths a batch has one of them.
   virtual Batch at(int64_t first_row, int64_t batch) const = 0;
 };
 
 // Tokens 0, all labels ignored; where it tells doc_starts, each row is one document.
 Batch empty_batch(int64_t batch, int64_t seq, bool tells_starts = false);
+
+// Which row a batch that begins with row `first_row` of `n_rows` has as row `row`: one after the
+// last repeats a row of the same batch, or, where it has none, of the first ones, so that no
+// maximum over the batch is of other data. Its labels are masked by mask_row.
+int64_t filled_row(int64_t row, int64_t first_row, int64_t n_rows);
+void mask_row(Batch& batch, int64_t row);
 
 // Typed access to a state, for restore(). Throws Error{bad_data} where a key is missing or is no
 // number from 0 to below `bound`.

@@ -118,8 +118,9 @@ std::vector<NllSum> document_nll(BoundPlan& evaluate,
     const auto n = std::min<int64_t>(size.batch, static_cast<int64_t>(documents.size() - first));
     Batch batch{size.batch, size.seq, std::vector<int32_t>(n_elems, 0),
                 std::vector<int32_t>(n_elems, kIgnoredLabel)};
-    for (int64_t row = 0; row < n; ++row) {
-      fill_document(documents[first + static_cast<size_t>(row)], row, batch);
+    for (int64_t row = 0; row < size.batch; ++row) {
+      fill_document(documents[first + static_cast<size_t>(row % n)], row, batch);
+      if (row >= n) mask_row(batch, row);
     }
     const std::vector<float> nll = run_nll(evaluate, batch);
     for (int64_t row = 0; row < n; ++row) results.push_back(sum_rows(batch, nll, row, row + 1));

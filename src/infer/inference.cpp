@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "compile/budget.h"
 #include "formats/codec.h"
+#include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/stored_weights.h"
 
@@ -38,6 +39,7 @@ ProgramOptions inference_options(const ModelSpec& spec, const Precision& precisi
          }});
   }
   options.freezes_parameters = precision.stored != FrozenFormat::as_computed;
+  options.recipe_options = precision.recipe_options;
   options.recipe_options.frozen = precision.stored;
   options.train = size;
   options.inference_only = true;
@@ -56,6 +58,15 @@ void expect_room(const DeviceInfo& info, const int64_t (&lane_bytes)[kLaneCount]
 }
 
 }  // namespace
+
+Precision precision_of(const std::string& recipe, const ModelSource& source,
+                       const WeightReader& weights) {
+  Precision precision(recipe, weights.inputs(), source.stored);
+  precision.recipe_options = source.recipe_options;
+  if (predicts_scales(recipe))
+    precision.recipe_options.initial_rms = loaded_rms(weights, source.spec);
+  return precision;
+}
 
 Inference::Inference(const ModelSpec& spec, const Precision& precision,
                      std::span<const FunctionKey> functions, Device& device, Catalogue& catalogue)

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "compile/program.h"
+#include "infer/model_source.h"
 #include "infer/weights.h"
 #include "nn/model.h"
+#include "passes/precision/recipe.h"
 #include "passes/precision/store_frozen.h"
 #include "runtime/executor.h"
 
@@ -28,7 +30,13 @@ struct Precision {
   std::string recipe;
   FakeQuantizeInputs inputs = {};
   FrozenFormat stored = FrozenFormat::as_computed;  // passes/precision/store_frozen.h
+  RecipeOptions recipe_options = {};                // but `frozen`, which is `stored`
 };
+
+// Of a model that is loaded from these weights, with this recipe: recipes that predict scales do so
+// from the weights' RMS (infer/loaded_rms.h).
+Precision precision_of(const std::string& recipe, const ModelSource& source,
+                       const WeightReader& weights);
 
 class Inference {
  public:

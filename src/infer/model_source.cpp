@@ -171,6 +171,11 @@ ModelSource find_model_source(Files& files, const std::string& path, const Log& 
     tell_unused_quantization(files, path, source.spec, log);
     return source;
   }
+  if (path.ends_with(".gguf") && files.exists(path)) {
+    throw Error(ErrorCode::bad_data,
+                "[model] '{}': expected a model folder, got a GGUF file (octet convert {} DIR)",
+                path, path);
+  }
   throw Error(
       ErrorCode::bad_data,
       "[model] '{}': expected a run (config.yaml, ckpt/), one of its checkpoints, or a model "

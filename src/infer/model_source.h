@@ -10,6 +10,7 @@
 #include "config/run_config.h"
 #include "infer/weights.h"
 #include "nn/model.h"
+#include "passes/precision/recipe.h"
 #include "passes/precision/store_frozen.h"
 
 namespace octet {
@@ -24,6 +25,7 @@ struct ModelSource {
   int64_t seq = 0;               // trained length of a sequence
   std::optional<RunConfig> run;  // where it is a run
   NonfiniteWeights nonfinite = NonfiniteWeights::refused;
+  RecipeOptions recipe_options = {};  // that the caller asks for
 };
 
 // Keys of a model folder's config.json that are in none of the lists (nn/hf_config.h).

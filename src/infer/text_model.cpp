@@ -97,7 +97,7 @@ class CachedModel : public TextModel {
       : TextModel(options.n_entries, options.capacity, source.spec.vocab),
         picks_(options.picks),
         functions_(functions(options, machine.catalogue)),
-        model_(source.spec, {source.recipe, weights.inputs(), source.stored}, functions_,
+        model_(source.spec, precision_of(source.recipe, source, weights), functions_,
                machine.device, machine.catalogue),
         last_(static_cast<size_t>(options.n_entries)) {
     model_.load(weights);
@@ -222,7 +222,7 @@ class RecomputedModel : public TextModel {
   RecomputedModel(const ModelSource& source, const WeightReader& weights,
                   const TextModelOptions& options, const TextMachine& machine)
       : TextModel(options.n_entries, options.capacity, source.spec.vocab),
-        model_(source.spec, {source.recipe, weights.inputs(), source.stored}, functions(options),
+        model_(source.spec, precision_of(source.recipe, source, weights), functions(options),
                machine.device, machine.catalogue),
         texts_(static_cast<size_t>(options.n_entries)) {
     model_.load(weights);

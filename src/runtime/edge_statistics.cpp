@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -102,6 +103,17 @@ int EdgeStatistics::rescale() const {
   return static_cast<int>(std::lround(window->middle() - at));
 }
 
+int EdgeStatistics::rescale_of_maximum() const {
+  constexpr int kUnknown = -3;       // what saturates without its operand at hand
+  constexpr double kFlushed = 2e-3;  // a normal loses less at the scale that its RMS predicts
+  if (!is_quantized(dtype) || (saturated == 0 && zeros < kFlushed)) return rescale();
+  if (!source_amax) return saturated > 0 ? kUnknown : rescale();
+  if (!std::isfinite(*source_amax) || *source_amax == 0) return rescale();
+  // Half the range, so that data may grow.
+  const double largest = static_cast<double>(max_finite(dtype)) / 2;
+  return static_cast<int>(std::floor(std::log2(largest * scale / *source_amax)));
+}
+
 EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes) {
   const double infinity = std::numeric_limits<double>::infinity();
   const bool is_narrow = is_quantized(dtype) || dtype == Dtype::fp16;
@@ -130,7 +142,7 @@ StepObserver EdgeWatch::observer() {
 }
 
 void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
-  if (before && &step == plan.steps.data()) snr_.clear();
+  if (before && &step == plan.steps.data()) losses_.clear();
   const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
   if (!before) {
     if (node.op == OpCode::quantize || node.op == OpCode::quantize_both)
@@ -162,7 +174,10 @@ void EdgeWatch::look_at_operand(const Plan& plan, const Node& gemm, size_t facto
     edge.scale = static_cast<double>(scalar(plan, gemm.in(scale)));
     edge.rms *= edge.scale, edge.amax *= edge.scale;
   }
-  if (const auto snr = snr_.find(id); snr != snr_.end()) edge.snr = snr->second;
+  if (const auto loss = losses_.find(id); loss != losses_.end()) {
+    edge.source_amax = loss->second.amax;
+    if (loss->second.has_noise) edge.snr = loss->second.snr;
+  }
   add(std::move(edge), name, gemm.tag);
 }
 
@@ -174,13 +189,15 @@ void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
   const auto wide = values_of(plan.graph.type(x).dtype, arenas_.read(plan, x));
   const auto codes = values_of(attrs.dtype, arenas_.read(plan, q));
   const auto scale = static_cast<double>(scalar(plan, quantizer.in(Quantize::scale)));
-  double signal = 0, noise = 0;
+  double signal = 0, noise = 0, amax = 0;
   for (size_t i = 0; i < std::min(wide.size(), codes.size()); ++i) {
     const double value = static_cast<double>(wide[i]);
     const double error = static_cast<double>(codes[i]) * scale - value;
     signal += value * value, noise += error * error;
+    amax = std::max(amax, std::fabs(value));
   }
-  if (signal > 0 && noise > 0) snr_[q] = 10 * std::log10(signal / noise);
+  const bool has_noise = signal > 0 && noise > 0;
+  losses_[q] = {has_noise ? 10 * std::log10(signal / noise) : 0, amax, has_noise};
 }
 
 // The gradient, and the moments as the step before left them; a moment with an expanded range means

@@ -36,12 +36,16 @@ struct EdgeStatistics {
   double saturated = 0;  // share at the format's largest magnitude
   double nonfinite = 0;  // share of NaN and Inf
   double scale = 1;      // values are data times this
-  std::optional<double> snr = {};  // dB, where the quantizer's operand was at hand
+  std::optional<double> snr = {};          // dB, where the quantizer's operand was at hand
+  std::optional<double> source_amax = {};  // of that operand
 
   double drift() const;  // log2 of the data's RMS; -inf where all are 0
   // The power of two by which the data would come back to the middle of the window; 0 inside it,
   // and above it where next to nothing saturates. Of data with infinities half the window down.
   int rescale() const;
+  // Where elements saturate or are flushed to zero, the power of two by which the maximum, as far
+  // as it is known, is in the upper half of the range; else rescale().
+  int rescale_of_maximum() const;
 };
 
 // Of n elements of this dtype, before `scale`.
@@ -67,7 +71,11 @@ class EdgeWatch {
 
   Arenas& arenas_;
   std::set<std::string> seen_;
-  std::map<ValueId, double> snr_;  // by codes of the plan that runs
+  struct Loss {
+    double snr = 0, amax = 0;
+    bool has_noise = false;
+  };
+  std::map<ValueId, Loss> losses_;  // by codes of the plan that runs
   std::vector<EdgeStatistics> edges_;
 };
 

@@ -1,128 +1,19 @@
-// The vocabulary in a GGUF file: key-value pairs behind a header, little-endian. Source: the GGUF
-// specification, versions 2 and 3.
-#include <cstring>
-#include <map>
-
+// The vocabulary in a GGUF file's header.
+#include "base/gguf.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer_files.h"
 
 namespace octet {
 namespace {
 
-enum class ValueType : uint32_t { u32 = 4, i32 = 5, boolean = 7, string = 8, array = 9 };
-constexpr size_t kWidths[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};  // by type; 0: see its length
 enum class TokenType : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4 };
-
-struct Value {
-  uint32_t type = 0;  // of an array: of its elements
-  bool is_array = false;
-  uint64_t n = 1;          // elements
-  std::string_view bytes;  // of all elements
-};
-
-class Cursor {
- public:
-  Cursor(std::string_view bytes, const std::string& path) : rest_(bytes), path_(path) {}
-
-  std::string_view take(uint64_t n) {
-    if (n > rest_.size()) bad_tokenizer(path_, "expected a whole GGUF file, got its start");
-    const std::string_view bytes = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    return bytes;
-  }
-  template <typename T>
-  T number() {
-    T value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
-  }
-  std::string_view string() { return take(number<uint64_t>()); }
-
-  Value value() {
-    Value value;
-    value.type = number<uint32_t>();
-    if (value.type == static_cast<uint32_t>(ValueType::array)) {
-      value.is_array = true;
-      value.type = number<uint32_t>();
-      value.n = number<uint64_t>();
-    }
-    const std::string_view before = rest_;
-    if (value.type == static_cast<uint32_t>(ValueType::string)) {
-      for (uint64_t i = 0; i < value.n; ++i) string();
-    } else if (value.type < std::size(kWidths) && kWidths[value.type] > 0) {
-      if (value.n > rest_.size()) take(value.n);
-      take(value.n * kWidths[value.type]);
-    } else {
-      bad_tokenizer(path_, "expected values of a known type, got type {}", value.type);
-    }
-    value.bytes = before.substr(0, before.size() - rest_.size());
-    return value;
-  }
-
- private:
-  std::string_view rest_;
-  const std::string& path_;
-};
-
-class Metadata {
- public:
-  Metadata(std::string_view bytes, const std::string& path) : path_(path) {
-    Cursor cursor(bytes, path);
-    cursor.take(4);
-    const auto version = cursor.number<uint32_t>();
-    if (version < 2 || version > 3) {
-      bad_tokenizer(path, "expected GGUF version 2 or 3, got {}", version);
-    }
-    cursor.number<uint64_t>();  // tensors
-    const auto n = cursor.number<uint64_t>();
-    for (uint64_t i = 0; i < n; ++i) {
-      std::string key(cursor.string());
-      values_[std::move(key)] = cursor.value();
-    }
-  }
-
-  bool has(const std::string& key) const { return values_.contains(key); }
-  std::vector<std::string_view> strings(const std::string& key) const {
-    const Value& value = find(key, ValueType::string, true);
-    Cursor cursor(value.bytes, path_);
-    std::vector<std::string_view> strings;
-    for (uint64_t i = 0; i < value.n; ++i) strings.push_back(cursor.string());
-    return strings;
-  }
-  std::string string(const std::string& key) const {
-    return std::string(Cursor(find(key, ValueType::string, false).bytes, path_).string());
-  }
-  std::vector<int32_t> integers(const std::string& key) const {
-    const Value& value = find(key, ValueType::i32, true);
-    std::vector<int32_t> integers(value.n);
-    if (value.n > 0) std::memcpy(integers.data(), value.bytes.data(), value.bytes.size());
-    return integers;
-  }
-  bool flag(const std::string& key) const {
-    return find(key, ValueType::boolean, false).bytes.front() != '\0';
-  }
-  uint32_t number(const std::string& key) const {
-    return Cursor(find(key, ValueType::u32, false).bytes, path_).number<uint32_t>();
-  }
-
- private:
-  const Value& find(const std::string& key, ValueType type, bool is_array) const {
-    const auto it = values_.find(key);
-    if (it == values_.end() || it->second.type != static_cast<uint32_t>(type) ||
-        it->second.is_array != is_array) {
-      bad_tokenizer(path_, "expected the key '{}' with its usual type", key);
-    }
-    return it->second;
-  }
-
-  const std::string& path_;
-  std::map<std::string, Value> values_;
-};
 
 class GgufReader {
  public:
   explicit GgufReader(const TokenizerFile& file)
-      : path_(file.path), metadata_(file.bytes, file.path) {
+      : path_(file.path),
+        metadata_(file.bytes, "tokenizer", file.path, GgufHeader::Tensors::skipped),
+        classes_(std::make_shared<const CharClasses>()) {
     parts_.name = file.path;
     parts_.usual = SpecialText::parse;
   }
@@ -146,6 +37,8 @@ class GgufReader {
       pattern = WordPattern::cl100k;
     } else if (name == "qwen2") {
       pattern = WordPattern::qwen;
+    } else if (name == "smollm") {
+      parts_.words.add(SplitDigits{.classes = classes_, .behavior = SplitBehavior::isolated});
     } else if (name != "gpt-2" && name != "mpt" && name != "olmo") {
       bad_tokenizer(path_, "GGUF pre-tokenizer '{}' is not supported", name);
     }
@@ -218,7 +111,8 @@ class GgufReader {
   }
 
   const std::string& path_;
-  Metadata metadata_;
+  GgufHeader metadata_;
+  std::shared_ptr<const CharClasses> classes_;
   ByteAlphabet alphabet_;
   BpeParts parts_;
 };

@@ -16,10 +16,15 @@ bool is_operand(const EdgeStatistics& edge) {
 
 }  // namespace
 
-std::vector<EdgeAlarm> alarms_of(const std::vector<EdgeStatistics>& edges, Group* group) {
+std::vector<EdgeAlarm> alarms_of(const std::vector<EdgeStatistics>& edges, Group* group,
+                                 AlarmRule rule) {
   std::vector<EdgeAlarm> alarms;
-  for (const EdgeStatistics& edge : edges)
-    if (is_operand(edge)) alarms.push_back({edge, edge.rescale()});
+  for (const EdgeStatistics& edge : edges) {
+    if (!is_operand(edge)) continue;
+    const bool is_forward = edge.edge.ends_with(".x") || edge.edge.ends_with(".w");
+    const bool by_maximum = rule == AlarmRule::by_maximum && is_forward && edge.nonfinite == 0;
+    alarms.push_back({edge, by_maximum ? edge.rescale_of_maximum() : edge.rescale()});
+  }
   std::vector<int> own;
   bool is_spoiled = false;
   for (const EdgeAlarm& alarm : alarms) {

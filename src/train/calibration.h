@@ -33,7 +33,12 @@ struct EdgeAlarm {
 // The operands of GEMMs outside their window; of what is not finite, the first alone, which the
 // others follow from. Ranks, whose activations differ, agree: the largest
 // rescale of any is that of all.
-std::vector<EdgeAlarm> alarms_of(const std::vector<EdgeStatistics>& edges, Group* group);
+//
+// By their window alone; or, before a run's first step, by the largest value of inputs and weights,
+// too, which a scale made from a maximum keeps.
+enum class AlarmRule : uint8_t { by_window, by_maximum };
+std::vector<EdgeAlarm> alarms_of(const std::vector<EdgeStatistics>& edges, Group* group,
+                                 AlarmRule rule = AlarmRule::by_window);
 
 // "layers.3.down_proj.x: data of RMS 2^7.2, 3.1 % saturated; e4m3 keeps 2^-4 to 2^6".
 std::string alarm_text(const EdgeAlarm& alarm);

@@ -6,7 +6,7 @@
 
 #include "base/units.h"
 #include "compile/budget.h"
-#include "train/run_setup.h"
+#include "train/loaded_options.h"
 
 namespace octet {
 namespace {
@@ -33,9 +33,10 @@ std::string recompute_text(const ProgramOptions& options) {
 
 }  // namespace
 
-PlanReport::PlanReport(const RunConfig& config, const ModelSpec& spec, const Catalogue& catalogue)
+PlanReport::PlanReport(const Files& files, const RunConfig& config, const ModelSpec& spec,
+                       const Catalogue& catalogue)
     : config_(config), spec_(spec) {
-  const ProgramOptions options = fit_to_budget(program_options(config, spec), catalogue);
+  const ProgramOptions options = fit_to_budget(loaded_options(files, config, spec), catalogue);
   program_ = std::make_unique<Program>(options, catalogue);
   for (const FunctionKey& key : program_->train_keys()) {
     if (key.size != options.train) continue;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "base/ordered_json.h"
 #include "compile/program.h"
 #include "config/run_config.h"
@@ -19,7 +20,9 @@ enum class WithBuffers : uint8_t { no, yes };
 class PlanReport {
  public:
   // Compiles the training functions; the catalogue must outlive it. Throws as a run would.
-  PlanReport(const RunConfig& config, const ModelSpec& spec, const Catalogue& catalogue);
+  // Reads the RMS of weights that the run would load, where its recipe predicts scales.
+  PlanReport(const Files& files, const RunConfig& config, const ModelSpec& spec,
+             const Catalogue& catalogue);
 
   // The function of a training step that needs most memory: it stands for the run.
   const Plan& largest() const { return *largest_; }

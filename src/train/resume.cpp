@@ -71,6 +71,13 @@ int64_t recorded_schedule_version(const Manifest& manifest, const RunConfig& bas
   return recorded_config(manifest.config, base, base.out).optim.schedule_version;
 }
 
+constexpr const char* kWeightRms = "recipe.weight_rms";
+
+// A checkpoint that records none has the scales of weights at their start.
+std::string recorded_weight_rms(const Manifest& manifest, const RunConfig& before) {
+  return manifest.config.contains(kWeightRms) ? before.recipe.weight_rms : "init";
+}
+
 // Where another number of steps moves the curve of the learning rate under a run; empty: nowhere.
 std::string rate_warning(const RunConfig& before, const RunConfig& now, int64_t step) {
   constexpr double kEqual = 1e-6;
@@ -104,6 +111,7 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
   RunConfig before = recorded_config(checkpoint.manifest.config, in_folder,
                                      join_path(checkpoint.path, "manifest.json"));
   before.optim.schedule_version = recorded_schedule_version(checkpoint.manifest, before);
+  before.recipe.weight_rms = recorded_weight_rms(checkpoint.manifest, before);
   ResumedConfig resumed{now};
   auto named = sources;
   // A warmup that was fitted into a short run stays too, when the run goes on to its file's length.
@@ -251,6 +259,21 @@ void keep_edge_scales(Files& files, LoadedConfig& loaded) {
   if (!manifest || !manifest->config.contains("recipe.edge_scales")) return;
   now.recipe.edge_scales = recorded_config(manifest->config, now, now.out).recipe.edge_scales;
   loaded.source["recipe.edge_scales"] = "derived";
+}
+
+void keep_calibration(Files& files, LoadedConfig& loaded) {
+  RunConfig& now = loaded.config;
+  const std::optional<Manifest> manifest = newest_manifest(files, now.out);
+  if (!manifest) return;
+  const RunConfig before = recorded_config(manifest->config, now, now.out);
+  const auto keep = [&](const char* key, std::string& field, const std::string& value) {
+    const auto source = loaded.source.find(key);
+    if (source != loaded.source.end() && source->second == "--set") return;
+    field = value;
+    loaded.source[key] = "derived";
+  };
+  keep("recipe.calibrate", now.recipe.calibrate, before.recipe.calibrate);
+  keep(kWeightRms, now.recipe.weight_rms, recorded_weight_rms(*manifest, before));
 }
 
 std::string recorded_isa(Files& files, const std::string& run) {

@@ -67,6 +67,9 @@ void keep_schedule_version(Files& files, LoadedConfig& loaded);
 
 // Takes recipe.edge_scales from the run's newest checkpoint, unless the command line names the key.
 void keep_edge_scales(Files& files, LoadedConfig& loaded);
+// recipe.calibrate and recipe.weight_rms as its checkpoint records them, unless --set names them: a
+// checkpoint that does not know the second has the scales of weights at their start.
+void keep_calibration(Files& files, LoadedConfig& loaded);
 
 // The instruction set that the run's newest checkpoint records; "" where there is none.
 std::string recorded_isa(Files& files, const std::string& run);

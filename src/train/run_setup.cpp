@@ -66,6 +66,23 @@ LinearOverride linear_override(const RecipeOverride& line) {
   return result;
 }
 
+LossScalePolicy loss_scale_policy(const RecipeConfig& recipe) {
+  LossScalePolicy policy{.kind = named<LossScaling>(recipe.loss_scaling),
+                         .first = recipe.loss_scale,
+                         .growth_steps = recipe.loss_growth};
+  if (policy.first == 0)
+    policy.first =
+        policy.kind == LossScaling::adaptive ? kFirstAdaptiveLossScale : kFirstGlobalLossScale;
+  return policy;
+}
+
+double log2_rms(const ParameterSpec& parameter) {
+  if (parameter.init == Init::normal) return std::log2(parameter.std);
+  return parameter.init == Init::ones ? 0 : -std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
 RecipeOptions recipe_options(const RunConfig& config) {
   RecipeOptions options;
   if (config.train.accumulate > kMostNarrowMicroBatches) options.gradient = Dtype::f32;
@@ -91,23 +108,6 @@ RecipeOptions recipe_options(const RunConfig& config) {
   }
   return options;
 }
-
-LossScalePolicy loss_scale_policy(const RecipeConfig& recipe) {
-  LossScalePolicy policy{.kind = named<LossScaling>(recipe.loss_scaling),
-                         .first = recipe.loss_scale,
-                         .growth_steps = recipe.loss_growth};
-  if (policy.first == 0)
-    policy.first =
-        policy.kind == LossScaling::adaptive ? kFirstAdaptiveLossScale : kFirstGlobalLossScale;
-  return policy;
-}
-
-double log2_rms(const ParameterSpec& parameter) {
-  if (parameter.init == Init::normal) return std::log2(parameter.std);
-  return parameter.init == Init::ones ? 0 : -std::numeric_limits<double>::infinity();
-}
-
-}  // namespace
 
 LoraOptions lora_options(const RunConfig& config) {
   return {.rank = config.lora.rank,

@@ -22,6 +22,7 @@ namespace octet {
 
 // Throws Error{invalid_argument} naming the key for choices that the optimizer does not offer.
 ProgramOptions program_options(const RunConfig& config, const ModelSpec& spec, int64_t rank = 0);
+RecipeOptions recipe_options(const RunConfig& config);  // what its recipe.* keys say
 LoraOptions lora_options(const RunConfig& config);
 FrozenFormat frozen_format(const RunConfig& config);
 ParallelOptions parallel_options(const RunConfig& config, int64_t rank);

@@ -12,6 +12,8 @@
 #include "infer/weights.h"
 #include "train/adapted_weights.h"
 #include "train/algorithms_file.h"
+#include "train/first_scales.h"
+#include "train/loaded_options.h"
 #include "train/process_memory.h"
 #include "train/run_setup.h"
 #include "train/state_io.h"
@@ -101,7 +103,7 @@ Trainer::Trainer(const RunConfig& config, const Dataset& data, const TrainerMach
       spec_(model_from_config(machine.files, config)),
       loader_(make_loader(data.train, config)),
       recall_problem_(recall_algorithms(machine.files, file("algorithms.json"), machine.catalogue)),
-      engine_(with_lengths(program_options(config, spec_, machine.rank()), *loader_),
+      engine_(with_lengths(loaded_options(machine.files, config, spec_, machine.rank()), *loader_),
               machine.device, machine.catalogue, machine.group),
       val_(data.val),
       guards_(config.train) {
@@ -182,7 +184,8 @@ StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars
                                   StepReport& report) {
   const int64_t every = config_.train.telemetry;
   const bool is_sampled = every > 0 && (report.step == 1 || report.step % every == 0);
-  if (!is_sampled && !calibration().samples(report.step)) return engine_.step(batches, scalars);
+  if (!is_sampled && !is_trial_ && !calibration().samples(report.step))
+    return engine_.step(batches, scalars);
   EdgeWatch watch(engine_.arenas());
   StepObserver profile = engine_.observe({});
   const auto both = [&](const Plan& plan, const PlanStep& step, bool before) {
@@ -199,6 +202,12 @@ StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars
     engine_.observe(std::move(profile));
     throw;
   }
+}
+
+std::vector<EdgeAlarm> Trainer::alarms_of_first_step() {
+  is_trial_ = true;
+  const StepReport report = step();
+  return alarms_of(report.edges, machine_.group, AlarmRule::by_maximum);
 }
 
 std::unique_ptr<EvalRows> Trainer::eval_rows() const {
@@ -273,7 +282,7 @@ int Trainer::stop_wish(const TrainHooks& hooks) const {
 bool Trainer::recalibrate(const StepReport& report, const Log& log) {
   if (!calibration().samples(report.step)) return false;
   const std::vector<EdgeAlarm> alarms = alarms_of(report.edges, machine_.group);
-  const bool rescales = config_.recipe.calibrate > 0;
+  const bool rescales = config_.recipe.calibrate != "0";
   for (const EdgeAlarm& alarm : alarms) {
     log.warning("step {}: {}{}", report.step, alarm_text(alarm),
                 rescales ? fmt::format("; rescaled by 2^{}", alarm.log2) : "");
@@ -352,6 +361,8 @@ void Trainer::train_on(const TrainHooks& hooks, TrainResult& result, Tally& tall
 TrainResult run_to_end(RunConfig config, const Dataset& data, const TrainerMachine& machine,
                        RunStart start,
                        const std::function<TrainResult(Trainer&, const RunStart&)>& run) {
+  const bool calibrates = config.recipe.calibrate == "before" && start.mode != StartMode::resume;
+  if (calibrates) config.recipe.edge_scales = first_edge_scales(config, data, machine);
   while (true) {
     Trainer trainer(config, data, machine);
     TrainResult result = run(trainer, start);

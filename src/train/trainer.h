@@ -108,6 +108,8 @@ class Trainer {
 
   // One step, without files: what run() is made of.
   StepReport step();
+  // Makes the first step, for its scales' sake (train/first_scales.h).
+  std::vector<EdgeAlarm> alarms_of_first_step();
   StepOutcome watched_step(const MicroBatches& batches, const StepScalars& scalars,
                            StepReport& report);
   // Mean loss over the first eval_bytes of the validation data; nothing without such data.
@@ -142,7 +144,9 @@ class Trainer {
   void count_skips(const StepOutcome& outcome);
   std::string refusals_text() const;
   void read_refusals(const LoadedCheckpoint& checkpoint);
-  Calibration calibration() const { return {config_.recipe.calibrate, config_.recipe.recheck}; }
+  Calibration calibration() const {
+    return {calibration_step(config_.recipe.calibrate).value_or(0), config_.recipe.recheck};
+  }
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }
   int stop_wish(const TrainHooks& hooks) const;
@@ -181,6 +185,7 @@ class Trainer {
   int64_t overflowed_ = 0;  // steps skipped for the loss scale's sake
   // Without clipping: the updates that a tensor missed and others had.
   std::map<std::string, int64_t> refusals_;
+  bool is_trial_ = false;  // of scales: the step is sampled
   RunGuards guards_;
   std::optional<StepReport> last_;        // of this process, written down
   std::optional<StepReport> unrecorded_;  // a step that is done, and not yet written down

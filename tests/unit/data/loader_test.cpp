@@ -243,7 +243,8 @@ TEST(EvalWindows, are_the_first_predictions_in_order) {
   EXPECT_EQ(windows.n_labels(), 10);
   EXPECT_EQ(windows.n_windows(), 3);
   const Batch batch = windows.at(1, 3);
-  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{14, 15, 16, 17, 18, 19, 0, 0, 0, 0, 0, 0}));
+  // The row after the last one is the batch's first again, without labels.
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{14, 15, 16, 17, 18, 19, 0, 0, 14, 15, 16, 17}));
   EXPECT_EQ(batch.labels, (std::vector<int32_t>{15, 16, 17, 18, 19, 20, -1, -1, -1, -1, -1, -1}));
   const EvalWindows small(stream_of({5}), 4, 10);
   EXPECT_EQ(small.n_labels(), 4);

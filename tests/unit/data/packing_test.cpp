@@ -163,6 +163,8 @@ TEST(PackedEval, reads_the_documents_at_the_start_in_order) {
   EXPECT_EQ(batch.tokens[0], 1);
   EXPECT_EQ(batch.tokens[8], 7);
   EXPECT_EQ(std::count(batch.labels.begin() + 16, batch.labels.end(), kIgnoredLabel), 8);
+  EXPECT_TRUE(
+      std::equal(batch.tokens.begin(), batch.tokens.begin() + 8, batch.tokens.begin() + 16));
 }
 
 // Documents of n tokens in n - 1 places; the 11 of one is too long for all lengths but seq.

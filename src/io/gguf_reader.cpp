@@ -1,0 +1,130 @@
+#include "io/gguf_reader.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "base/error.h"
+#include "formats/codec.h"
+
+namespace octet {
+namespace {
+
+constexpr int64_t kPieceBlocks = 2048;
+
+struct BlockType {
+  uint32_t type;
+  std::string_view name;
+  int64_t elems, bytes;  // of a block
+  void (*decode)(const std::byte* block, float* out);
+};
+
+float half_at(const std::byte* at) {
+  uint16_t code = 0;
+  std::memcpy(&code, at, sizeof code);
+  return decode<Dtype::fp16>(code);
+}
+
+void decode_f32(const std::byte* block, float* out) {
+  std::memcpy(out, block, sizeof(float));
+}
+
+void decode_f16(const std::byte* block, float* out) {
+  *out = half_at(block);
+}
+
+void decode_q4_1(const std::byte* block, float* out) {
+  const float d = half_at(block), m = half_at(block + 2);
+  for (int i = 0; i < 16; ++i) {
+    const auto pair = static_cast<uint32_t>(block[4 + i]);
+    out[i] = d * static_cast<float>(pair & 15u) + m;
+    out[i + 16] = d * static_cast<float>(pair >> 4) + m;
+  }
+}
+
+void decode_q8_0(const std::byte* block, float* out) {
+  const float d = half_at(block);
+  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[2 + i]));
+}
+
+constexpr BlockType kBlockTypes[] = {{0, "F32", 1, 4, decode_f32},
+                                     {1, "F16", 1, 2, decode_f16},
+                                     {3, "Q4_1", 32, 20, decode_q4_1},
+                                     {8, "Q8_0", 32, 34, decode_q8_0}};
+
+const BlockType* find_block_type(uint32_t type) {
+  const auto* at = std::ranges::find(kBlockTypes, type, &BlockType::type);
+  return at == std::end(kBlockTypes) ? nullptr : at;
+}
+
+int64_t count_elems(const GgufTensor& tensor) {
+  int64_t n = 1;
+  for (const int64_t extent : tensor.shape) n *= extent;
+  return n;
+}
+
+void check_tensor(const GgufTensor& tensor, const std::string& path, uint64_t n_data) {
+  const auto bad = [&](const std::string& what) {
+    throw Error(ErrorCode::bad_data, "[gguf] {}: '{}': expected {}", path, tensor.name, what);
+  };
+  const BlockType* type = find_block_type(tensor.type);
+  if (type == nullptr) {
+    bad(fmt::format("F32 (type 0), F16 (1), Q4_1 (3) or Q8_0 (8), got type {}", tensor.type));
+    return;
+  }
+  if (tensor.shape.back() % type->elems != 0) {
+    bad(fmt::format("rows of a multiple of {} elements as {}, got {}", type->elems, type->name,
+                    tensor.shape.back()));
+  }
+  const auto n_bytes =
+      static_cast<uint64_t>(count_elems(tensor) / type->elems) * static_cast<uint64_t>(type->bytes);
+  if (tensor.offset > n_data || n_bytes > n_data - tensor.offset) {
+    bad(fmt::format("{} bytes at {} of {} bytes of data, got the file's end", n_bytes,
+                    tensor.offset, n_data));
+  }
+}
+
+}  // namespace
+
+GgufReader GgufReader::open(const Files& files, const std::string& path) {
+  GgufReader reader;
+  reader.file_ = files.open(path);
+  reader.bytes_ = std::make_shared<const std::string>(read_gguf_header(files, path));
+  reader.header_ =
+      std::make_shared<const GgufHeader>(*reader.bytes_, "gguf", path, GgufHeader::Tensors::read);
+  const uint64_t n_file = reader.file_->size(), n_header = reader.header_->n_bytes();
+  const auto& tensors = reader.header_->tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    check_tensor(tensors[i], path, n_file - std::min(n_file, n_header));
+    reader.index_.emplace(tensors[i].name, i);
+  }
+  return reader;
+}
+
+const GgufTensor* GgufReader::find(std::string_view name) const {
+  const auto at = index_.find(name);
+  return at == index_.end() ? nullptr : &header_->tensors()[at->second];
+}
+
+void GgufReader::read(const GgufTensor& tensor, int64_t first, std::span<float> out) const {
+  const BlockType* type = find_block_type(tensor.type);
+  const int64_t end = first + static_cast<int64_t>(out.size());
+  CHECK(type != nullptr && first >= 0 && end <= count_elems(tensor));
+  std::vector<std::byte> bytes;
+  float values[32];
+  const int64_t last_block = (end + type->elems - 1) / type->elems;
+  for (int64_t piece = first / type->elems; piece < last_block; piece += kPieceBlocks) {
+    const int64_t n = std::min(kPieceBlocks, last_block - piece);
+    bytes.resize(static_cast<size_t>(n * type->bytes));
+    file_->read_at(header_->n_bytes() + tensor.offset + static_cast<uint64_t>(piece * type->bytes),
+                   bytes);
+    for (int64_t block = 0; block < n; ++block) {
+      type->decode(bytes.data() + block * type->bytes, values);
+      const int64_t at = (piece + block) * type->elems;
+      const int64_t from = std::max(at, first), to = std::min(at + type->elems, end);
+      std::copy(values + (from - at), values + (to - at), out.begin() + (from - first));
+    }
+  }
+}
+
+}  // namespace octet

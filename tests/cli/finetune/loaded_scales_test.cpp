@@ -1,0 +1,157 @@
+// Recipes that predict scales, on weights that are not as models initialize them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/json.h"
+#include "cli/finetune/small_model.h"
+#include "cli/program_run.h"
+#include "io/checkpoint_marker.h"
+#include "io/manifest.h"
+
+namespace octet {
+namespace {
+
+using test::metrics;
+using test::Outcome;
+using test::put_model;
+using test::run_program;
+using test::ScratchFolder;
+using test::small_spec;
+using testing::HasSubstr;
+
+constexpr const char* kInitial = " --set recipe.weight_rms=init --set recipe.calibrate=0";
+
+// Matrices of the layers N(0, 1), but those of attention's scores; a few channels between up and
+// down 4,096 times as large and as small, which the function does not see.
+void grow(const std::string& name, std::vector<float>& values) {
+  constexpr size_t kHidden = 32, kFfn = 40, kEvery = 16;
+  constexpr float kTimes = 4096;
+  if (name.find("_proj.") == name.npos) return;
+  const bool is_score = name.find("q_proj") != name.npos || name.find("k_proj") != name.npos;
+  for (float& value : values) value *= is_score ? 1.0f : 6.25f;  // 0.02 x 8 to begin with
+  const bool is_up = name.find("up_proj") != name.npos;
+  const bool is_down = name.find("down_proj") != name.npos;
+  for (size_t i = 0; (is_up || is_down) && i < values.size(); ++i) {
+    const size_t channel = is_up ? i / kHidden : i % kFfn;
+    if (channel % kEvery == 3) values[i] *= is_up ? kTimes : 1 / kTimes;
+  }
+}
+
+struct LoadedRun {
+  explicit LoadedRun(const test::EditWeights& edit = {}) {
+    put_model(folder, small_spec(), "model", edit);
+    folder.put("text.txt", test::easy_text(3001));
+    folder.put("run.yaml", fmt::format("model: {{path: {0}/model, seq: 24}}\n"
+                                       "optim: {{lr: 1.0e-4, warmup: 2, schedule: constant}}\n"
+                                       "data: {{train: [{0}/text.txt], val_fraction: 0.1}}\n"
+                                       "train: {{steps: 8, batch: 4, eval_every: 2, save_every: 4, "
+                                       "eval_bytes: 200, keep: 9}}\n",
+                                       folder.path()));
+  }
+  Outcome train(const std::string& name, const std::string& sets) const {
+    return run_program(
+        folder, fmt::format("train {} --set out={} {}", folder / "run.yaml", folder / name, sets));
+  }
+  double last_loss(const std::string& name, const std::string& sets) const {
+    const Outcome outcome = train(name, sets);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return metrics(folder / name).back().at("loss").get<double>();
+  }
+  ScratchFolder folder;
+};
+
+class LoadedScales : public testing::TestWithParam<const char*> {};
+
+TEST_P(LoadedScales, fit_weights_that_no_model_begins_with) {
+  const LoadedRun run(grow);
+  const std::string recipe = fmt::format("--set recipe={}", GetParam());
+  // Scales that are measured in each step lose as little as E4M3 can.
+  const double measured = run.last_loss("measured", "--set recipe=fp8_linear");
+  const double loaded = run.last_loss("loaded", recipe);
+  const double initial = run.last_loss("initial", recipe + kInitial);
+  EXPECT_LT(loaded, measured + 0.05) << "initial " << initial;
+  EXPECT_GT(std::abs(initial - measured), 0.1) << initial;
+}
+
+TEST_P(LoadedScales, are_the_same_when_the_run_goes_on) {
+  const LoadedRun run(grow);
+  const std::string recipe = fmt::format("--set recipe={}", GetParam());
+  ASSERT_EQ(run.train("whole", recipe).code, 0);
+  ASSERT_EQ(run.train("part", recipe + " --set train.steps=4").code, 0);
+  const Outcome rest = run.train("part", recipe + " --resume --set train.steps=8");
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(metrics(run.folder / "part"), metrics(run.folder / "whole"));
+}
+
+// What runs begun before have in their place: neither key in checkpoint and config.yaml.
+TEST_P(LoadedScales, of_a_run_begun_before_stay_what_they_were) {
+  const LoadedRun run;
+  const std::string recipe = fmt::format("--set recipe={}", GetParam());
+  ASSERT_EQ(run.train("whole", recipe + kInitial).code, 0);
+  ASSERT_EQ(run.train("part", recipe + kInitial + " --set train.steps=4").code, 0);
+  const std::string config = run.folder / "part/config.yaml";
+  const auto without = [](std::string text, const std::string& key) {
+    const size_t at = text.find(key);
+    EXPECT_NE(at, text.npos) << key;
+    if (at == text.npos) return text;
+    const size_t begin = text.rfind('\n', at), end = text.find('\n', at);
+    return text.erase(begin, end - begin);
+  };
+  run.folder.put("part/config.yaml", without(posix_files().read_text(config), "weight_rms:"));
+  const std::string ckpt = run.folder / "part/ckpt/";
+  const std::string name = "part/ckpt/" + posix_files().list(ckpt).back().name + "/manifest.json";
+  const std::string manifest = run.folder / name;
+  Manifest recorded = parse_manifest(posix_files().read_text(manifest), manifest);
+  ASSERT_EQ(recorded.config.erase("recipe.weight_rms"), 1u);
+  const std::string sealed = parent_path(manifest) + "/COMPLETE";
+  Marker marker = read_marker(posix_files(), sealed);
+  posix_files().remove(manifest);
+  const std::string text = manifest_to_json(recorded);
+  marker["manifest.json"] = write_marked(
+      posix_files(), manifest, [&](FileWriter& out) { out.write(std::as_bytes(std::span(text))); });
+  run.folder.put(name.substr(0, name.rfind('/')) + "/COMPLETE", marker_to_json(marker));
+  const Outcome rest = run.train("part", recipe + " --resume --set train.steps=8");
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(metrics(run.folder / "part"), metrics(run.folder / "whole"));
+}
+
+INSTANTIATE_TEST_SUITE_P(recipes, LoadedScales, testing::Values("scalify_fp8", "coat-static"),
+                         [](const auto& info) {
+                           return std::string(info.param) == "scalify_fp8" ? "scalify_fp8"
+                                                                           : "coat_static";
+                         });
+
+std::string eval_nll(const ScratchFolder& folder, const std::string& flags) {
+  const Outcome outcome =
+      run_program(folder, fmt::format("eval --json --model {}/model --data {}/text.txt --seq 24 {}",
+                                      folder.path(), folder.path(), flags));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return Json::parse(outcome.out).dump();
+}
+
+TEST(EvalRecipe, takes_overrides_and_refuses_keys_that_say_nothing_to_it) {
+  const LoadedRun run;
+  const std::string all = eval_nll(run.folder, "--recipe fp8_linear");
+  const std::string none = eval_nll(run.folder, "--recipe bf16");
+  EXPECT_NE(all, none);
+  EXPECT_EQ(eval_nll(run.folder, "--recipe fp8_linear --set recipe.override.*=bf16"), none);
+  EXPECT_NE(eval_nll(run.folder, "--recipe fp8_linear --set recipe.scaling=none"), all);
+  const Outcome refused = run_program(
+      run.folder, fmt::format("eval --model {0}/model --data {0}/text.txt --set train.batch=3",
+                              run.folder.path()));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--set: expected one of recipe.override, "));
+}
+
+// Rows that fill up the last batch are in no maximum.
+TEST(EvalRecipe, scales_of_a_last_batch_are_those_of_its_own_rows) {
+  const LoadedRun run;
+  const std::string flags = "--recipe fp8_linear --max-tokens 72 ";
+  EXPECT_EQ(eval_nll(run.folder, flags + "--batch 3"), eval_nll(run.folder, flags + "--batch 8"));
+}
+
+}  // namespace
+}  // namespace octet
