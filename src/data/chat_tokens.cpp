@@ -20,20 +20,10 @@ std::tm still_clock() {
   return clock;
 }
 
-bool has_template(const Files& files, const std::string& folder) {
-  if (folder.empty() || !files.exists(folder)) return false;
-  try {
-    find_chat_template(files, folder, /*has_tools=*/false);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 std::string chosen_template(const Files& files, const Tokenizer& tokenizer, const std::string& name,
                             const std::string& model) {
   if (name != "auto") return name;
-  if (has_template(files, model)) return model;
+  if (has_chat_template(files, model)) return model;
   return tokenizer.special_id("<|im_start|>") ? "chatml" : "plain";
 }
 

@@ -31,6 +31,10 @@ struct ChatTemplateSource {
 // templates tool_use is taken for a context with tools, else default.
 ChatTemplateSource find_chat_template(const Files& files, const std::string& path, bool has_tools);
 
+// Whether a model's folder says that it has one; whatever is wrong with it is for
+// find_chat_template() to tell. Throws Error{bad_data} where tokenizer_config.json is no JSON.
+bool has_chat_template(const Files& files, const std::string& folder);
+
 using ByteSpans = std::vector<std::pair<size_t, size_t>>;
 
 class ChatTemplate {

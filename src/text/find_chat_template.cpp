@@ -76,6 +76,18 @@ std::string folder_template(const Files& files, const std::string& folder, bool 
 
 }  // namespace
 
+bool has_chat_template(const Files& files, const std::string& folder) {
+  if (folder.empty() || !files.exists(folder) || !files.is_directory(folder)) return false;
+  for (const char* name : {"chat_template.jinja", "chat_template.json"}) {
+    if (files.exists(join_path(folder, name))) return true;
+  }
+  const std::string config = join_path(folder, "tokenizer_config.json");
+  if (!files.exists(config)) return false;
+  const OrderedJson json = read_object(files, config);
+  const auto it = json.find("chat_template");
+  return it != json.end() && !it->is_null();
+}
+
 ChatTemplateSource find_chat_template(const Files& files, const std::string& path, bool has_tools) {
   ChatTemplateSource source;
   source.where = path;

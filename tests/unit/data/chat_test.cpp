@@ -101,6 +101,24 @@ TEST(ChatRecords, fields_have_the_names_that_they_are_given) {
   EXPECT_EQ(said(R"({"Q": "a", "A": "b"})", fields), "pair | user: a | assistant: b");
 }
 
+TEST(ChatRecords, values_that_cannot_be_held_count_where_they_are_used) {
+  EXPECT_EQ(said(R"({"id": 18446744073709551615, "score": NaN, "big": 1e999, "note": "\ud83d",
+                     "question": "a", "answer": "b"})"),
+            "pair | user: a | assistant: b");
+  const std::string is = ": expected a value that can be kept, got ";
+  EXPECT_EQ(error_of([] {
+              read_chat_record(R"({"messages": [{"role": "user", "content": "x"},
+                                {"role": "assistant", "content": "y \ud83d"}]})",
+                               {});
+            }),
+            "[json] messages[1].content" + is + R"(a text with \ud83d, half of a pair)");
+  EXPECT_EQ(error_of([] {
+              read_chat_record(R"({"messages": [], "tools": [{"max": 1e999}], "text": NaN})", {});
+            }),
+            "an empty list of messages");
+  EXPECT_EQ(error_of([] { read_chat_record(R"({"text": NaN})", {}); }), "[json] text" + is + "NaN");
+}
+
 TEST(ChatRecords, bad_records_say_why) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"messages": )", "not JSON"},
