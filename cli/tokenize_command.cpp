@@ -148,7 +148,7 @@ void run_tokenize(const TokenizeFlags& flags, const GlobalOptions& options) {
   if (!flags.out.empty()) return run_shards(flags, options, *tokenizer);
   if (flags.ids) return run_ids(*tokenizer, !flags.no_special);
   const std::vector<int32_t> ids = parse_ids(read_stdin());
-  write_out(tokenizer->decode(flags.no_special ? ids : without_ends(*tokenizer, ids)));
+  write_data(tokenizer->decode(flags.no_special ? ids : without_ends(*tokenizer, ids)));
 }
 
 }  // namespace

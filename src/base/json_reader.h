@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/lfs_pointer.h"
 #include "base/unread_json.h"
 
 namespace octet {
@@ -29,6 +30,9 @@ class JsonReader : public nlohmann::json_sax<J> {
   J read(std::string_view text) {
     if (parse(text)) return std::move(root_);
     const size_t mistake = mistake_;
+    if (text.starts_with(kLfsPointer)) {
+      throw Error(ErrorCode::bad_data, "[json] {}: expected JSON, got {}", where_, kLfsAdvice);
+    }
     readable_ = readable_json(text);
     if (readable_.odd.empty() || !parse(readable_.text)) not_json(mistake);
     return std::move(root_);

@@ -199,6 +199,8 @@ constexpr ConfigRow kDataRows[] = {
     {"data.too_long", same, OCTET_FIELD(data.too_long), one_of(names_of<TooLong>), "",
      "what becomes of a document or conversation that does not fit into a row, with pack or chat "
      "data"},
+    {"data.text_end", same, OCTET_FIELD(data.text_end), any(), "",
+     "a text among conversations ends with the tokenizer's end of text, which is trained"},
     {"data.chat.template", same, OCTET_FIELD(data.chat.chat_template), any(), "",
      "the data is conversations, in this chat template: a file or model folder, `chatml`, `plain`, "
      "or auto: the model's, else one of these; none: the data is text"},

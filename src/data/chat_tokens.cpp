@@ -1,6 +1,7 @@
 #include "data/chat_tokens.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -113,8 +114,9 @@ bool ends_with_answers(const std::string& text, const ByteSpans& spans,
 }  // namespace
 
 ChatEncoder::ChatEncoder(const Files& files, const Tokenizer& tokenizer, const std::string& name,
-                         const std::string& model)
+                         const std::string& model, TextEnd text_end)
     : tokenizer_(tokenizer),
+      text_end_(text_end),
       name_(chosen_template(files, tokenizer, name, model)),
       plain_(source_of(files, tokenizer, name_, /*has_tools=*/false)),
       with_tools_(source_of(files, tokenizer, name_, /*has_tools=*/true)),
@@ -143,6 +145,8 @@ std::string ChatEncoder::text_of(int32_t id) const {
 MaskedTokens ChatEncoder::encode_text(const std::string& text, WordCache& words) const {
   MaskedTokens tokens;
   append_document(tokenizer_, text, {.words = &words}, tokens.ids);
+  const std::optional<int32_t> eos = tokenizer_.eos();
+  if (text_end_ == TextEnd::eos && eos && tokens.ids.back() != eos) tokens.ids.push_back(*eos);
   tokens.is_trained.assign(tokens.ids.size(), 1);
   return tokens;
 }

@@ -27,6 +27,9 @@ struct MaskedTokens {
   bool is_apart = false;
 };
 
+// What is put behind a text that is trained whole and does not end so itself.
+enum class TextEnd { none, eos };
+
 // Templates for conversations with and without tools. `name`: chatml, plain, a file or folder as
 // find_chat_template takes it, or auto: that of `model`, a folder, where it has one; else chatml
 // for a tokenizer that has its tokens, else plain. The clock that a template may ask for stands
@@ -34,7 +37,7 @@ struct MaskedTokens {
 class ChatEncoder {
  public:
   ChatEncoder(const Files& files, const Tokenizer& tokenizer, const std::string& name,
-              const std::string& model);
+              const std::string& model, TextEnd text_end = TextEnd::none);
 
   // Throws Error{bad_data} where the template refuses, where what the assistant said cannot be
   // told, and where nothing, everything, or no end of a turn would be trained.
@@ -52,6 +55,7 @@ class ChatEncoder {
   bool is_special(int32_t id) const;
 
   const Tokenizer& tokenizer_;
+  TextEnd text_end_;
   std::string name_;
   ChatTemplate plain_, with_tools_;
   std::tm clock_ = {};

@@ -80,6 +80,7 @@ class BpeTokenizer : public Tokenizer {
       if (!is_dropped) text += parts_.surfaces.bytes(id);
     }
     if (parts_.decode_strips_space && text.starts_with(' ')) text.erase(0, 1);
+    if (parts_.decode_strips_last_space && text.ends_with(' ')) text.pop_back();
     return text;
   }
 
