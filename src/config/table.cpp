@@ -236,12 +236,10 @@ constexpr ConfigRow kLoraRows[] = {
      "(`*.self_attn.*`, `q_proj`)"},
     {"lora.dropout", same, OCTET_FIELD(lora.dropout), below_one(), "",
      "share of an adapter's inputs that a training step leaves out; the masks are drawn on the "
-     "host "
-     "and take the memory of those inputs"},
+     "host and take the memory of those inputs"},
     {"lora.base", same, OCTET_FIELD(lora.base), one_of(names_of<FrozenFormat>), "",
      "what the weights that stay are kept as: the linears in E4M3 or HiFloat8 with a scale a "
-     "tensor, "
-     "or in E4M3 with one for each block of 128 x 128; bf16; auto: as the recipe computes"},
+     "tensor, or in E4M3 with one for each block of 128 x 128; bf16; auto: as the recipe computes"},
 };
 
 constexpr ConfigRow kTrainRows[] = {

@@ -110,12 +110,15 @@ void add_model_tokens(BpeParts& parts, const SentencePieceModel& model,
     pieces.add(static_cast<int64_t>(id), piece.text);
     AddedToken own;
     own.content = piece.text;
-    own.special = piece.type == PieceType::unknown;
+    own.special = piece.type == PieceType::unknown ||
+                  (!folder.bos && piece.text == model.bos_piece) ||
+                  (!folder.eos && piece.text == model.eos_piece);
     if (own.special || piece.type == PieceType::user_defined) tokens.named.push_back(own);
   }
   if (model.adds_dummy_prefix && !folder.tokenizer_class.starts_with("Llama")) {
     for (AddedToken& token : tokens.added) token.normalized = false;
   }
+  parts.added.clear();  // a control piece that no file names is not looked for
   add_folder_tokens(parts, tokens, [&](std::string_view text) { return pieces.find(text); });
 }
 
@@ -247,7 +250,9 @@ std::unique_ptr<Tokenizer> read_sentencepiece_model(const TokenizerFile& file) {
   BpeParts parts = common_parts(file.path, *model, folder.has_files);
   add_model_tokens(parts, *model, folder);
   const Prefixes prefixes = prefixes_of(*model, folder);
-  if (prefixes.scheme == PrependScheme::never) parts.decode_strips_space = false;
+  if (prefixes.scheme == PrependScheme::never && model->adds_dummy_prefix) {
+    parts.decode_strips_space = false;
+  }
   if (!is_plain_bpe(*model)) {
     return std::make_unique<LibraryTokenizer>(std::move(parts), file.bytes, prefixes);
   }
