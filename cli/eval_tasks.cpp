@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/backend.h"
@@ -92,6 +93,7 @@ class Evaluation {
       : call_(call), source_(source), options_(options), files_(posix_files()) {
     tokenizer_ = make_tokenizer(files_, source.tokenizer);
     limits_.longest = call.seq > 0 ? std::min(call.seq, source.seq) : source.seq;
+    limits_.vocab = source.spec.vocab;
     limits_.n_new = std::min(limits_.n_new, std::max<int64_t>(1, limits_.longest / 2));
     for (const std::string& name : call.tasks) tasks_.push_back(prepare_task(query(name)));
     if (!call.flags.requests.empty()) {
@@ -99,6 +101,7 @@ class Evaluation {
     }
   }
 
+  // Of what was scored before failure(), where there is one.
   std::vector<OrderedJson> run() {
     backend_ = open_backend(options_, {.same_rows = true});
     std::vector<OrderedJson> rows;
@@ -106,7 +109,7 @@ class Evaluation {
     for (const std::string& recipe : call_.recipes) {
       const std::vector<TaskResult> results = run_recipe(recipe);
       if (first.empty()) first = results;
-      for (size_t i = 0; i < tasks_.size(); ++i) {
+      for (size_t i = 0; i < results.size(); ++i) {
         OrderedJson row = row_of(tasks_[i], results[i], recipe);
         if (recipe != call_.recipes.front() && !results[i].log_likelihoods.empty()) {
           const PairedDifference difference =
@@ -116,6 +119,7 @@ class Evaluation {
         }
         rows.push_back(std::move(row));
       }
+      if (failure_) break;
     }
     // By task, the recipes one under the other.
     std::vector<OrderedJson> sorted;
@@ -124,6 +128,8 @@ class Evaluation {
     }
     return sorted;
   }
+
+  const std::optional<Error>& failure() const { return failure_; }
 
  private:
   TaskQuery query(const std::string& name) const {
@@ -155,13 +161,19 @@ class Evaluation {
         {files_, *backend_.device, *backend_.catalogue, log});
     std::vector<TaskResult> results;
     for (const PreparedTask& task : tasks_) {
-      results.push_back(
-          run_task(task, {*model, *tokenizer_, stop_tokens(files_, source, *tokenizer_), log_,
-                          recipe, limits_, painter(options_, task.name, recipe)}));
+      try {
+        results.push_back(
+            run_task(task, {*model, *tokenizer_, stop_tokens(files_, source, *tokenizer_), log_,
+                            recipe, limits_, painter(options_, task.name, recipe)}));
+      } catch (const Error& error) {
+        failure_ = error;
+        break;
+      }
     }
     return results;
   }
 
+  std::optional<Error> failure_;
   const EvalTasksCall& call_;
   const ModelSource& source_;
   const GlobalOptions& options_;
@@ -209,7 +221,8 @@ void run_eval_tasks(const EvalTasksCall& call, const ModelSource& source,
                 "--task-data: expected the folder of the tasks' files, got none");
   }
   for (const std::string& recipe : call.recipes) find_recipe(recipe);
-  std::vector<OrderedJson> rows = Evaluation(call, source, options).run();
+  Evaluation evaluation(call, source, options);
+  std::vector<OrderedJson> rows = evaluation.run();
   if (const auto step = checkpoint_step(source)) {
     std::vector<OrderedJson> stored;
     for (const OrderedJson& row : rows) {
@@ -223,6 +236,7 @@ void run_eval_tasks(const EvalTasksCall& call, const ModelSource& source,
   } else {
     print_table(options, evaluation_table(rows));
   }
+  if (evaluation.failure()) throw *evaluation.failure();
   expect_finite(rows);
 }
 

@@ -132,7 +132,7 @@ void add_sampling_flags(CLI::App& generate, Sampling& sampling) {
   generate
       .add_option("--repetition-penalty", sampling.repetition_penalty,
                   "above 1: tokens that the text holds become less probable")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1e-6, 1e6));
 }
 
 }  // namespace

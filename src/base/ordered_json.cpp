@@ -1,64 +1,48 @@
 #include "base/ordered_json.h"
 
 #include "base/error.h"
+#include "base/json_reader.h"
 
 namespace octet {
 namespace {
 
-constexpr int kMaxOrderedDepth = 200;
+constexpr size_t kMaxOrderedDepth = 200;
 
-// Looks at the events of a first pass; what it refuses has thrown before the second one.
-struct Check : nlohmann::json_sax<OrderedJson> {
-  explicit Check(const std::string& of) : where(of) {}
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t value) override {
-    if (value > INT64_MAX) too_large(std::to_string(value));
-    return true;
+// As a path, "messages[0].content"; empty where everything within was read.
+std::string find_unread(const OrderedJson& json, std::string& what) {
+  const auto below = [](const std::string& step, const std::string& rest) {
+    return rest.empty() || rest.front() == '[' ? step + rest : step + "." + rest;
+  };
+  if (json.is_binary()) {
+    what = what_is_unread(json);
+    return "";
   }
-  bool number_float(number_float_t, const string_t& digits) override {
-    if (digits.find_first_of(".eE") == std::string::npos) too_large(digits);
-    return true;
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_structured() && !value.is_binary()) continue;
+    const std::string rest = find_unread(value, what);
+    if (!what.empty()) return below(json.is_array() ? "[" + key + "]" : key, rest);
   }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return enter(); }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return leave(); }
-  bool start_array(std::size_t) override { return enter(); }
-  bool end_array() override { return leave(); }
-  bool parse_error(std::size_t byte, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    throw Error(ErrorCode::bad_data, "[json] {}: expected JSON, got a mistake at byte {}", where,
-                byte);
-  }
-
-  bool enter() {
-    if (++depth <= kMaxOrderedDepth) return true;
-    throw Error(ErrorCode::bad_data, "[json] {}: expected at most {} levels, got more", where,
-                kMaxOrderedDepth);
-  }
-  bool leave() {
-    --depth;
-    return true;
-  }
-  [[noreturn]] void too_large(const std::string& digits) const {
-    throw Error(ErrorCode::bad_data, "[json] {}: expected integers below 2^63, got {}", where,
-                digits.substr(0, 40));
-  }
-
-  const std::string& where;
-  int depth = 0;
-};
+  return "";
+}
 
 }  // namespace
 
 OrderedJson parse_ordered_json(std::string_view text, const std::string& where) {
-  Check check(where);
-  OrderedJson::sax_parse(text.begin(), text.end(), &check);
-  return OrderedJson::parse(text.begin(), text.end());
+  const JsonLimits limits{.depth = kMaxOrderedDepth,
+                          .values = SIZE_MAX,
+                          .has_unique_keys = false,
+                          .has_unread_integers = true};
+  return JsonReader<OrderedJson>(limits, where).read(text);
+}
+
+void expect_read(const OrderedJson& json, const std::string& name) {
+  if (!json.is_structured() && !json.is_binary()) return;
+  std::string what;
+  const std::string path = find_unread(json, what);
+  if (what.empty()) return;
+  const bool needs_dot = !name.empty() && !path.empty() && path.front() != '[';
+  throw Error(ErrorCode::bad_data, "[json] {}{}{}: expected a value that can be kept, got {}", name,
+              needs_dot ? "." : "", path, what);
 }
 
 }  // namespace octet

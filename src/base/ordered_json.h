@@ -9,9 +9,13 @@ namespace octet {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// As Python's json.loads: a repeated key keeps its first place and its last value. Throws
-// Error{bad_data}, "[json] WHERE: ...", for text that is no JSON value, nests deeper than 200
-// levels, or holds an integer beyond 64 bits (it would turn into a float).
+// As Python's json.loads: a repeated key keeps its first place and its last value; what cannot be
+// held, integers beyond 64 bits among it, is kept unread (unread_json.h). Throws Error{bad_data},
+// "[json] WHERE: ...", for text that is no JSON value or nests deeper than 200 levels.
 OrderedJson parse_ordered_json(std::string_view text, const std::string& where);
+
+// For what is about to be used: throws Error{bad_data}, "[json] NAME.messages[0].content: ...",
+// where a value within was not read.
+void expect_read(const OrderedJson& json, const std::string& name);
 
 }  // namespace octet

@@ -104,6 +104,7 @@ struct DataConfig {
   bool pack = false;
   int64_t buckets = 1;
   std::string too_long = "drop";
+  bool text_end = true;
   ChatConfig chat;
   bool operator==(const DataConfig&) const = default;
 };

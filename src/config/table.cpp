@@ -198,6 +198,8 @@ constexpr ConfigRow kDataRows[] = {
     {"data.too_long", same, OCTET_FIELD(data.too_long), one_of(names_of<TooLong>), "",
      "what becomes of a document or conversation that does not fit into a row, with pack or chat "
      "data"},
+    {"data.text_end", same, OCTET_FIELD(data.text_end), any(), "",
+     "a text among conversations ends with the tokenizer's end of text, which is trained"},
     {"data.chat.template", same, OCTET_FIELD(data.chat.chat_template), any(), "",
      "the data is conversations, in this chat template: a file or model folder, `chatml`, `plain`, "
      "or auto: the model's, else one of these; none: the data is text"},
@@ -233,12 +235,10 @@ constexpr ConfigRow kLoraRows[] = {
      "(`*.self_attn.*`, `q_proj`)"},
     {"lora.dropout", same, OCTET_FIELD(lora.dropout), below_one(), "",
      "share of an adapter's inputs that a training step leaves out; the masks are drawn on the "
-     "host "
-     "and take the memory of those inputs"},
+     "host and take the memory of those inputs"},
     {"lora.base", same, OCTET_FIELD(lora.base), one_of(names_of<FrozenFormat>), "",
      "what the weights that stay are kept as: the linears in E4M3 or HiFloat8 with a scale a "
-     "tensor, "
-     "or in E4M3 with one for each block of 128 x 128; bf16; auto: as the recipe computes"},
+     "tensor, or in E4M3 with one for each block of 128 x 128; bf16; auto: as the recipe computes"},
 };
 
 constexpr ConfigRow kTrainRows[] = {

@@ -72,7 +72,7 @@ Trailer read_trailer(const FileReader& file) {
   const bool is_sound =
       trailer.magic == kCacheMagic && trailer.check == check_of(trailer) && trailer.width >= 1 &&
       trailer.width <= 4 && trailer.n_tokens <= n_data / trailer.width &&
-      trailer.n_documents <= n_data / sizeof(int64_t) &&
+      trailer.n_documents <= n_data / sizeof(int64_t) && trailer.n_texts <= INT32_MAX &&
       trailer.n_tokens * trailer.width + trailer.n_documents * sizeof(int64_t) == n_data;
   if (!is_sound) fail("it is damaged");
   return trailer;
@@ -98,6 +98,12 @@ CachedText open_cached_tokens(const Files& files, const std::string& path, const
   if (identity.digest() != trailer.identity) fail("it is damaged");
   std::vector<int64_t> starts(trailer.n_documents);
   file->read_at(trailer.n_tokens * trailer.width, std::as_writable_bytes(std::span(starts)));
+  // Anyone can write a file with the right hashes.
+  const bool are_sound =
+      std::is_sorted(starts.begin(), starts.end()) &&
+      (starts.empty() ||
+       (starts.front() == 0 && starts.back() <= static_cast<int64_t>(trailer.n_tokens)));
+  if (!are_sound) fail("it is damaged");
   const auto n_texts = static_cast<int64_t>(trailer.n_texts);
   return {std::make_shared<CachedSource>(std::move(file), name, trailer, std::move(starts)),
           n_texts};

@@ -11,7 +11,9 @@ namespace {
 const OrderedJson* find(const OrderedJson& json, const std::string& key) {
   if (!json.is_object()) return nullptr;
   const auto it = json.find(key);
-  return it == json.end() || it->is_null() ? nullptr : &*it;
+  if (it == json.end() || it->is_null()) return nullptr;
+  expect_read(*it, key);
+  return &*it;
 }
 
 const OrderedJson* find_text(const OrderedJson& json, const std::string& key) {

@@ -1,6 +1,7 @@
 #include "data/chat_tokens.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -82,8 +83,10 @@ bool ends_with_answers(const std::string& text, const ByteSpans& spans,
 
 }  // namespace
 
-ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates)
+ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates,
+                         TextEnd text_end)
     : tokenizer_(tokenizer),
+      text_end_(text_end),
       name_(templates.name),
       plain_(templates.plain),
       with_tools_(templates.with_tools),
@@ -112,6 +115,8 @@ std::string ChatEncoder::text_of(int32_t id) const {
 MaskedTokens ChatEncoder::encode_text(const std::string& text, WordCache& words) const {
   MaskedTokens tokens;
   append_document(tokenizer_, text, {.words = &words}, tokens.ids);
+  const std::optional<int32_t> eos = tokenizer_.eos();
+  if (text_end_ == TextEnd::eos && eos && tokens.ids.back() != eos) tokens.ids.push_back(*eos);
   tokens.is_trained.assign(tokens.ids.size(), 1);
   return tokens;
 }

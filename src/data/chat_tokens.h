@@ -28,11 +28,15 @@ struct MaskedTokens {
   bool is_apart = false;
 };
 
+// What is put behind a text that is trained whole and does not end so itself.
+enum class TextEnd { none, eos };
+
 // The clock that a template may ask for stands still, so that tokens do not change with the day.
 // Immutable; may be used from several threads.
 class ChatEncoder {
  public:
-  ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates);
+  ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templates,
+              TextEnd text_end = TextEnd::none);
   // With those of find_chat_templates().
   ChatEncoder(const Files& files, const Tokenizer& tokenizer, const std::string& name,
               const std::string& model)
@@ -54,6 +58,7 @@ class ChatEncoder {
   bool is_special(int32_t id) const;
 
   const Tokenizer& tokenizer_;
+  TextEnd text_end_;
   std::string name_;
   ChatTemplate plain_, with_tools_;
   std::tm clock_ = {};

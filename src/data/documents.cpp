@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/ordered_json.h"
 
 namespace octet {
 namespace {
@@ -90,13 +90,14 @@ Document DocumentReader::checked(std::string text) const {
 
 Document DocumentReader::of_json(const std::string& line) const {
   if (stripped(line).empty()) return {"", "empty"};
-  Json json;
+  OrderedJson json;
   try {
-    json = parse_json(line, path_);
+    json = parse_ordered_json(line, path_);
   } catch (const Error&) {
     return {"", "not JSON"};
   }
   const auto text = json.is_object() ? json.find(options_.text_key) : json.end();
+  if (text != json.end() && text->is_binary()) return {"", "has half of a surrogate pair"};
   if (text == json.end() || !text->is_string()) return {"", "no text"};
   return checked(text->get<std::string>());
 }

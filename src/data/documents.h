@@ -34,8 +34,9 @@ struct DocumentOptions {
 // A document, or why there is none.
 struct Document {
   std::string text = {};
-  std::string dropped =
-      {};  // "", "empty", "not UTF-8", "has a NUL", "not JSON", "no text", "too long"
+  // "", "empty", "not UTF-8", "has a NUL", "not JSON", "no text", "has half of a surrogate pair",
+  // "too long"
+  std::string dropped = {};
 };
 
 class DocumentReader {

@@ -161,7 +161,8 @@ uint64_t tokenizer_identity(const Files& files, const std::string& path,
   std::string file = path;
   if (files.is_directory(path)) file = find_tokenizer(files, path).value_or(path);
   std::vector<std::string> parts = {file};
-  for (const std::string_view name : {"merges.txt", "vocab.bpe", "tokenizer_config.json"}) {
+  for (const std::string_view name : {"merges.txt", "vocab.bpe", "tokenizer_config.json",
+                                      "added_tokens.json", "special_tokens_map.json"}) {
     parts.push_back(join_path(parent_path(file), name));
   }
   for (const std::string& part : parts) {

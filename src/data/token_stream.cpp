@@ -60,8 +60,11 @@ void flag_starts(std::span<const int64_t> starts, int64_t first, std::span<uint8
 
 void append_document(const Tokenizer& tokenizer, std::string_view text,
                      const EncodeTextOptions& options, std::vector<int32_t>& ids) {
+  const auto first = static_cast<ptrdiff_t>(ids.size());
   if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
   tokenizer.encode(text, options, ids);
+  const auto own = ids.begin() + first + 1;  // where the text's own begin
+  if (tokenizer.bos() && own < ids.end() && *own == tokenizer.bos()) ids.erase(own);
   if (!tokenizer.bos() && tokenizer.eos()) ids.push_back(*tokenizer.eos());
 }
 

@@ -70,7 +70,8 @@ void for_each_token(const TokenStream& stream, F&& f) {
 // For sources: the flags of the tokens from `first` on, where documents start at `starts` (rising).
 void flag_starts(std::span<const int64_t> starts, int64_t first, std::span<uint8_t> flags);
 
-// Appends a document's tokens: bos (or, where the tokenizer has none, a final eos) and the text.
+// Appends a document's tokens: bos (or, where the tokenizer has none, a final eos) and the text; a
+// text that begins with the bos gets no second one.
 void append_document(const Tokenizer& tokenizer, std::string_view text,
                      const EncodeTextOptions& options, std::vector<int32_t>& ids);
 

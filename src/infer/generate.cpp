@@ -133,7 +133,9 @@ void check_prompts(const std::vector<Prompt>& prompts, int64_t vocab) {
     for (const int32_t id : prompt.tokens) {
       if (id >= 0 && id < vocab) continue;
       throw Error(ErrorCode::invalid_argument,
-                  "[generate] expected tokens below the vocabulary's {}, got {}", vocab, id);
+                  "[generate] expected tokens below the model's vocabulary of {}, got {}: the "
+                  "tokenizer has more tokens than the model",
+                  vocab, id);
     }
   }
 }

@@ -95,8 +95,10 @@ std::vector<StoredPrompt> read_prompts(const Files& files, const std::string& pa
       prompts.push_back(prompt_of(parse_ordered_json(value->text, where), path, value->line));
     }
   } else {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // no prompt means it
     int64_t line = 1;
-    for (size_t at = 0; at < text.size(); ++line) {
+    for (size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; at < text.size();
+         ++line) {
       const size_t end = std::min(text.find('\n', at), text.size());
       const size_t length = end - at - (end > at && text[end - 1] == '\r' ? 1 : 0);
       if (length > 0) prompts.push_back({text.substr(at, length), nullptr, {}, line});

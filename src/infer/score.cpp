@@ -65,7 +65,11 @@ class Scorer {
     held_.assign(static_cast<size_t>(model_.n_entries()), {});
     share_prefix(items);
     for (size_t first = 0; first < items.size(); first += held_.size()) {
-      run_batch(std::span(items).subspan(first, std::min(held_.size(), items.size() - first)));
+      try {
+        run_batch(std::span(items).subspan(first, std::min(held_.size(), items.size() - first)));
+      } catch (const Error& error) {
+        throw ScoreError(items[first].requests.front(), error);
+      }
     }
   }
 
@@ -158,9 +162,13 @@ ScoredTokens scored_tokens(const Tokenizer& tokenizer, const ScoreRequest& reque
     tokens.context = begun(tokenizer, context);
     const size_t cut = std::min(tokens.context.size(), whole.size());
     tokens.continuation.assign(whole.begin() + static_cast<int64_t>(cut), whole.end());
+    // A token spans both: then the continuation becomes tokens of its own.
+    if (tokens.continuation.empty()) {
+      tokens.continuation = tokenizer.encode(request.context.substr(end) + request.continuation);
+    }
   }
   if (tokens.context.empty() || tokens.continuation.empty()) {
-    throw Error(ErrorCode::invalid_argument,
+    throw Error(ErrorCode::bad_data,
                 "[score] expected tokens of a context and a continuation, got {} and {}",
                 tokens.context.size(), tokens.continuation.size());
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/lfs_pointer.h"
 #include "io/safetensors.h"
 
 namespace octet {
@@ -78,6 +79,9 @@ SafetensorsReader SafetensorsReader::open(const Files& files, const std::string&
   uint64_t n_header = 0;
   reader.file_->read_at(0, std::as_writable_bytes(std::span(&n_header, 1)));
   if (n_header > kMaxHeaderBytes) {
+    std::string begin(std::min<uint64_t>(n_file, kLfsPointer.size()), '\0');
+    reader.file_->read_at(0, std::as_writable_bytes(std::span(begin)));
+    if (begin == kLfsPointer) bad(path, "expected tensors, got {}", kLfsAdvice);
     bad(path, "expected a header of at most {} bytes, got {}", kMaxHeaderBytes, n_header);
   }
   if (n_header > n_file - 8) {

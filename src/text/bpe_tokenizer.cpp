@@ -56,16 +56,14 @@ class BpeTokenizer : public Tokenizer {
     }
     const SpecialText special =
         options.special == SpecialText::as_usual ? parts_.usual : options.special;
-    const Finders& finders = finders_[special == SpecialText::parse];
-    Run run{.ids = ids, .words = own ? own.get() : options.words};
-    if (finders.raw.empty()) return encode_segment(text, finders, true, run);
-    finders.raw.for_each_segment(text, [&](const Segment& segment) {
-      if (segment.id >= 0) {
-        ids.push_back(segment.id);
-      } else {
-        encode_segment(segment.text, finders, segment.text.data() == text.data(), run);
-      }
-    });
+    Run run{
+        .ids = ids, .words = own ? own.get() : options.words, .budget = match_budget(text.size())};
+    try {
+      encode_text(text, finders_[special == SpecialText::parse], run);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      throw Error(error.code(), "[tokenizer] {}: {}", parts_.name, error.what());
+    }
   }
 
   std::string token_bytes(int32_t id) const override {
@@ -82,6 +80,7 @@ class BpeTokenizer : public Tokenizer {
       if (!is_dropped) text += parts_.surfaces.bytes(id);
     }
     if (parts_.decode_strips_space && text.starts_with(' ')) text.erase(0, 1);
+    if (parts_.decode_strips_last_space && text.ends_with(' ')) text.pop_back();
     return text;
   }
 
@@ -92,6 +91,7 @@ class BpeTokenizer : public Tokenizer {
   struct Run {
     std::vector<int32_t>& ids;
     WordCache* words = nullptr;
+    MatchBudget budget = {};  // of all of the text
     std::vector<int32_t> word = {};
     MergeMemory memory = {};
   };
@@ -102,11 +102,22 @@ class BpeTokenizer : public Tokenizer {
                 parts_.name, vocab_size() - 1, id);
   }
 
+  void encode_text(std::string_view text, const Finders& finders, Run& run) const {
+    if (finders.raw.empty()) return encode_segment(text, finders, true, run);
+    finders.raw.for_each_segment(text, [&](const Segment& segment) {
+      if (segment.id >= 0) {
+        run.ids.push_back(segment.id);
+      } else {
+        encode_segment(segment.text, finders, segment.text.data() == text.data(), run);
+      }
+    });
+  }
+
   void encode_segment(std::string_view text, const Finders& finders, bool is_first,
                       Run& run) const {
     std::string normalized;
     if (!parts_.normalizer.changes_nothing()) {
-      normalized = parts_.normalizer.apply(text);
+      normalized = parts_.normalizer.apply(text, run.budget);
       text = normalized;
     }
     if (finders.normalized.empty()) return encode_words(text, is_first, run);
@@ -129,7 +140,8 @@ class BpeTokenizer : public Tokenizer {
     } else if (parts_.words.empty()) {
       encode_parts(text, run);
     } else {
-      parts_.words.split(text, is_first, [&](std::string_view word) { encode_parts(word, run); });
+      parts_.words.split(text, is_first, run.budget,
+                         [&](std::string_view word) { encode_parts(word, run); });
     }
   }
 

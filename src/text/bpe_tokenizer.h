@@ -44,6 +44,7 @@ struct BpeParts {
   SpecialText usual = SpecialText::plain;
   Vocabulary surfaces;                          // what ids decode to, special tokens included
   bool decode_strips_space = false;             // the first, which the normalizer put there
+  bool decode_strips_last_space = false;        // the same at the end
   std::vector<int32_t> prefix, suffix, silent;  // silent: have no bytes within a text
   std::optional<int32_t> bos, eos;
 };

@@ -30,6 +30,7 @@ OrderedJson variables_of(const OrderedJson& context, const OrderedJson& special_
   for (const auto& [key, value] : context.items()) {
     if (key != "name" && key != "note" && key != "kwargs") variables[key] = value;
   }
+  expect_read(context, "");
   const auto kwargs = context.find("kwargs");
   if (kwargs == context.end() || kwargs->is_null()) return variables;
   if (!kwargs->is_object()) {

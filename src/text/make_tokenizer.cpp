@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/lfs_pointer.h"
 #include "text/tokenizer_files.h"
 
 namespace octet {
@@ -77,6 +78,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Files& files, const std::string&
                 path);
   }
   const TokenizerFile file{files, path, files.read_text(path)};
+  if (file.bytes.starts_with(kLfsPointer)) {
+    bad_tokenizer(path, "expected a tokenizer, got {}", kLfsAdvice);
+  }
   if (looks_like_json(file.bytes)) return read_json(file, options);
   if (file.bytes.starts_with("GGUF")) return read_gguf_vocabulary(file);
   if (is_rank_file(file.bytes)) return read_rank_file(file, options);

@@ -1,40 +1,66 @@
 #include "text/normalizer.h"
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace octet {
 namespace {
 
-std::string step(const PrependText& prepend, std::string&& text) {
-  return text.empty() ? text : prepend.text + text;
+// What the steps of one text may take.
+struct Limits {
+  size_t n_bytes;
+  MatchBudget& matching;
+};
+
+size_t most_bytes(size_t n_bytes) {
+  constexpr size_t kGrowth = 32, kLeast = 1024;  // a character becomes 18 in NFKD
+  return kGrowth * n_bytes + kLeast;
 }
 
-std::string step(const ReplaceText& replace, std::string&& text) {
+void append(std::string& out, std::string_view text, const Limits& limits) {
+  if (out.size() + text.size() > limits.n_bytes) {
+    throw Error(ErrorCode::invalid_argument,
+                "expected replacements that make at most {} bytes of a text, got more",
+                limits.n_bytes);
+  }
+  out += text;
+}
+
+std::string step(const PrependText& prepend, std::string&& text, const Limits& limits) {
+  if (text.empty()) return text;
   std::string out;
+  append(out, prepend.text, limits);
+  append(out, text, limits);
+  return out;
+}
+
+std::string step(const ReplaceText& replace, std::string&& text, const Limits& limits) {
+  std::string out;
+  const std::string_view from(text);
   for (size_t at = 0;;) {
-    const size_t found = text.find(replace.from, at);
-    out.append(text, at, found - at);
-    if (found == text.npos) return out;
-    out += replace.to;
+    const size_t found = from.find(replace.from, at);
+    append(out, from.substr(at, found - at), limits);
+    if (found == from.npos) return out;
+    append(out, replace.to, limits);
     at = found + replace.from.size();
   }
 }
 
-std::string step(const ReplaceMatches& replace, std::string&& text) {
+std::string step(const ReplaceMatches& replace, std::string&& text, const Limits& limits) {
   std::string out;
   size_t copied = 0;
-  for (size_t at = 0; at <= text.size();) {
-    const Match match = replace.from->find(text, at);
-    if (!match.found()) break;
-    out.append(text, copied, match.begin - copied);
-    out += replace.to;
+  const std::string_view from(text);
+  replace.from->for_each(text, limits.matching, [&](const Match& match) {
+    append(out, from.substr(copied, match.begin - copied), limits);
+    append(out, replace.to, limits);
     copied = match.end;
-    at = match.end > match.begin ? match.end : match.end + 1;
-  }
-  return out + text.substr(std::min(copied, text.size()));
+  });
+  append(out, from.substr(copied), limits);
+  return out;
 }
 
-std::string step(const StripSpace& strip, std::string&& text) {
+std::string step(const StripSpace& strip, std::string&& text, const Limits&) {
   size_t begin = 0, end = text.size();
   while (strip.left && begin < end) {
     const Character character = decode_utf8(text, begin);
@@ -56,7 +82,8 @@ bool is_all_ascii(std::string_view text) {
   return bits < 0x80;
 }
 
-std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::string&& text) {
+std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::string&& text,
+                 const Limits& limits) {
   if (is_all_ascii(text)) return text;
   const size_t invalid = find_invalid_utf8(text);
   if (invalid != text.npos) {
@@ -65,20 +92,36 @@ std::string step(const std::shared_ptr<const UnicodeNormalizer>& form, std::stri
                 "{}",
                 static_cast<unsigned char>(text[invalid]), invalid);
   }
-  std::string out;
-  out.reserve(text.size());
-  form->append(text, out);
+  std::string out, normal;
+  normal.reserve(text.size());
+  form->append(text, normal);
+  append(out, normal, limits);
   return out;
 }
 
 }  // namespace
 
-std::string Normalizer::apply(std::string_view text) const {
+void Normalizer::add(NormalizerStep step) {
+  if (steps_.size() == kMostSteps) {
+    throw Error(ErrorCode::invalid_argument, "expected at most {} normalizers, got more",
+                kMostSteps);
+  }
+  steps_.push_back(std::move(step));
+}
+
+std::string Normalizer::apply(std::string_view text, MatchBudget& budget) const {
+  const Limits limits{most_bytes(text.size()), budget};
   std::string out(text);
   for (const NormalizerStep& normalizer : steps_) {
-    out = std::visit([&](const auto& known) { return step(known, std::move(out)); }, normalizer);
+    out = std::visit([&](const auto& known) { return step(known, std::move(out), limits); },
+                     normalizer);
   }
   return out;
+}
+
+std::string Normalizer::apply(std::string_view text) const {
+  MatchBudget budget = match_budget(text.size());
+  return apply(text, budget);
 }
 
 }  // namespace octet

@@ -30,9 +30,14 @@ using NormalizerStep = std::variant<PrependText, ReplaceText, ReplaceMatches, St
 
 class Normalizer {
  public:
-  void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
+  static constexpr size_t kMostSteps = 64;
+
+  // Throws Error{invalid_argument} for one step too many.
+  void add(NormalizerStep step);
   bool changes_nothing() const { return steps_.empty(); }
-  // Throws Error{bad_data} for bytes that are no UTF-8 where a normal form must read them.
+  // Throws Error{bad_data} for bytes that are no UTF-8 where a normal form must read them, and
+  // Error{invalid_argument} where a text becomes more than 32 times as long, and 1 KiB.
+  std::string apply(std::string_view text, MatchBudget& budget) const;
   std::string apply(std::string_view text) const;
 
  private:

@@ -1,5 +1,8 @@
 #include "text/pre_tokenizer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 
 namespace octet {
@@ -57,17 +60,30 @@ class Ranges {
   bool pending_is_match_ = false;
 };
 
-Match find(const SplitMatches& split, std::string_view text, size_t at) {
-  if (split.regex) return split.regex->find(text, at);
-  const size_t begin = text.find(split.literal, at);
-  return {begin, begin == text.npos ? 0 : begin + split.literal.size()};
+// Calls `visit` for each match.
+void find_all(const SplitMatches& split, std::string_view text, MatchBudget& budget,
+              const std::function<void(const Match&)>& visit) {
+  if (split.regex) return split.regex->for_each(text, budget, visit);
+  for (size_t at = text.find(split.literal); at != text.npos;) {
+    const size_t end = at + split.literal.size();
+    visit({at, end});
+    at = text.find(split.literal, end);
+  }
 }
 
-void cut(const PrefixSpace&, std::string_view text, bool, const PreTokenizer::Visit& visit) {
+// Of a document: whether it begins with this part of it, and what its matching may take.
+struct Whole {
+  bool is_first;
+  MatchBudget& budget;
+};
+
+void cut(const PrefixSpace&, std::string_view text, const Whole&,
+         const PreTokenizer::Visit& visit) {
   visit(text.starts_with(' ') ? text : std::string_view(" " + std::string(text)));
 }
 
-void cut(const SplitWords& words, std::string_view text, bool, const PreTokenizer::Visit& visit) {
+void cut(const SplitWords& words, std::string_view text, const Whole&,
+         const PreTokenizer::Visit& visit) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = words.scanner->end_of_word(text, at);
     visit(text.substr(at, end - at));
@@ -75,22 +91,21 @@ void cut(const SplitWords& words, std::string_view text, bool, const PreTokenize
   }
 }
 
-void cut(const SplitMatches& split, std::string_view text, bool, const PreTokenizer::Visit& visit) {
+void cut(const SplitMatches& split, std::string_view text, const Whole& whole,
+         const PreTokenizer::Visit& visit) {
   Ranges ranges(text, split.behavior, visit);
   size_t done = 0;
-  for (size_t at = 0; at < text.size();) {
-    const Match match = find(split, text, at);
-    if (!match.found()) break;
+  find_all(split, text, whole.budget, [&](const Match& match) {
     ranges.add(done, match.begin, split.invert);
     ranges.add(match.begin, match.end, !split.invert);
     done = match.end;
-    at = match.end > match.begin ? match.end : match.end + 1;
-  }
+  });
   ranges.add(done, text.size(), split.invert);
   ranges.flush();
 }
 
-void cut(const SplitDigits& digits, std::string_view text, bool, const PreTokenizer::Visit& visit) {
+void cut(const SplitDigits& digits, std::string_view text, const Whole&,
+         const PreTokenizer::Visit& visit) {
   Ranges ranges(text, digits.behavior, visit);
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
@@ -106,7 +121,7 @@ void cut(const SplitDigits& digits, std::string_view text, bool, const PreTokeni
   ranges.flush();
 }
 
-void cut(const MarkSpaces& metaspace, std::string_view text, bool is_first,
+void cut(const MarkSpaces& metaspace, std::string_view text, const Whole& whole,
          const PreTokenizer::Visit& visit) {
   std::string marked;
   for (const char c : text) {
@@ -117,17 +132,23 @@ void cut(const MarkSpaces& metaspace, std::string_view text, bool is_first,
     }
   }
   const bool prepends = metaspace.prepend == PrependScheme::always ||
-                        (metaspace.prepend == PrependScheme::first && is_first);
+                        (metaspace.prepend == PrependScheme::first && whole.is_first);
   if (prepends && !marked.starts_with(metaspace.mark)) marked.insert(0, metaspace.mark);
   if (!metaspace.split) return visit(marked);
-  cut(SplitMatches{nullptr, metaspace.mark, SplitBehavior::merged_with_next}, marked, is_first,
-      visit);
+  cut(SplitMatches{nullptr, metaspace.mark, SplitBehavior::merged_with_next}, marked, whole, visit);
 }
 
 }  // namespace
 
 void PreTokenizer::add(PreTokenizerStep step) {
   steps_.push_back(std::move(step));
+  const auto n_marks = std::count_if(steps_.begin(), steps_.end(), [](const auto& known) {
+    return std::holds_alternative<MarkSpaces>(known);
+  });
+  if (steps_.size() <= kMostSteps && n_marks <= kMostMarks) return;
+  throw Error(ErrorCode::invalid_argument,
+              "expected at most {} pre-tokenizers, and {} of Metaspace, got more", kMostSteps,
+              kMostMarks);
 }
 
 const WordScanner* PreTokenizer::sole_scanner() const {
@@ -135,15 +156,16 @@ const WordScanner* PreTokenizer::sole_scanner() const {
   return words == nullptr ? nullptr : words->scanner.get();
 }
 
-void PreTokenizer::split_from(size_t step, std::string_view text, bool is_first,
+void PreTokenizer::split_from(size_t step, const Part& part, MatchBudget& budget,
                               const Visit& visit) const {
-  if (text.empty()) return;
-  if (step == steps_.size()) return visit(text);
-  const char* begin = text.data();
+  if (part.text.empty()) return;
+  if (step == steps_.size()) return visit(part.text);
+  const char* begin = part.text.data();
   const auto go_on = [&](std::string_view word) {
-    split_from(step + 1, word, is_first && word.data() == begin, visit);
+    split_from(step + 1, {word, part.is_first && word.data() == begin}, budget, visit);
   };
-  std::visit([&](const auto& known) { cut(known, text, is_first, go_on); }, steps_[step]);
+  const Whole whole{part.is_first, budget};
+  std::visit([&](const auto& known) { cut(known, part.text, whole, go_on); }, steps_[step]);
 }
 
 }  // namespace octet

@@ -48,19 +48,26 @@ using PreTokenizerStep =
 
 class PreTokenizer {
  public:
+  static constexpr size_t kMostSteps = 64;  // each is a call within the one before
+  static constexpr int kMostMarks = 4;      // steps of MarkSpaces: each may double a text
   using Visit = std::function<void(std::string_view word)>;
 
+  // Throws Error{invalid_argument} for more steps than these.
   void add(PreTokenizerStep step);
   bool empty() const { return steps_.empty(); }
   // Where scanning for words is all there is to do; else null.
   const WordScanner* sole_scanner() const;
   // `is_first`: the text begins the document. Words are not empty.
-  void split(std::string_view text, bool is_first, const Visit& visit) const {
-    split_from(0, text, is_first, visit);
+  void split(std::string_view text, bool is_first, MatchBudget& budget, const Visit& visit) const {
+    split_from(0, {text, is_first}, budget, visit);
   }
 
  private:
-  void split_from(size_t step, std::string_view text, bool is_first, const Visit& visit) const;
+  struct Part {
+    std::string_view text;
+    bool is_first;
+  };
+  void split_from(size_t step, const Part& part, MatchBudget& budget, const Visit& visit) const;
 
   std::vector<PreTokenizerStep> steps_;
 };

@@ -2,6 +2,10 @@
 #include "text/regex.h"
 
 #include <pcre2.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 
@@ -12,6 +16,9 @@ constexpr std::string_view kSpaces =
     R"(\t-\r\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
 constexpr size_t kLongestPattern = 64 << 10;
+constexpr uint32_t kMostGroups = 255;
+// The library bounds the steps of an attempt; this many are made before the clock is read.
+constexpr size_t kAttempts = 64;
 
 // PCRE2's \s has U+180E as well.
 std::string with_white_space(std::string_view pattern) {
@@ -63,17 +70,21 @@ Regex::Regex(const std::string& pattern) : compiled_(std::make_unique<Compiled>(
   };
   if (pattern.size() > kLongestPattern) bad("longer than 64 KiB");
   const std::string spelled = with_white_space(pattern);
+  constexpr uint32_t kOptions =
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_USE_OFFSET_LIMIT;
   int error = 0;
   PCRE2_SIZE offset = 0;
   compiled_->pattern = pattern;
   compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
-                                      PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error,
-                                      &offset, nullptr));
+                                      kOptions, &error, &offset, nullptr));
   if (!compiled_->code) {
     PCRE2_UCHAR message[256] = {};
     pcre2_get_error_message(error, message, sizeof message);
     bad(reinterpret_cast<const char*>(message));
   }
+  uint32_t n_groups = 0;
+  pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_CAPTURECOUNT, &n_groups);
+  if (n_groups > kMostGroups) bad(fmt::format("{} groups, more than {}", n_groups, kMostGroups));
   // Without the compiler (a sandbox may forbid code in memory) the expression is interpreted.
   pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
 }
@@ -82,26 +93,104 @@ Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
-Match Regex::find(std::string_view text, size_t at) const {
-  const MatchData data(pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
-  int status = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                           text.size(), at, 0, data.get(), nullptr);
-  if (status == PCRE2_ERROR_JIT_STACKLIMIT) {
+// The searches of one text.
+class Regex::Search {
+ public:
+  Search(const Compiled& compiled, std::string_view text, MatchBudget& budget)
+      : compiled_(compiled),
+        text_(text),
+        budget_(budget),
+        data_(pcre2_match_data_create(1, nullptr)),
+        context_(pcre2_match_context_create(nullptr)) {}
+
+  // The first match from `at` on.
+  Match find(size_t at) {
+    while (true) {
+      const size_t last = start_of_character(std::min(at + kAttempts, text_.size()));
+      pcre2_set_offset_limit(context_.get(), last);
+      const int status = timed_match(at);
+      if (status >= 0) {
+        const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data_.get());
+        return {ends[0], ends[1]};
+      }
+      if (status != PCRE2_ERROR_NOMATCH) bad(fmt::format("PCRE2 error {}", status));
+      if (last == text_.size()) return {};
+      at = start_of_character(last + 1);
+    }
+  }
+
+ private:
+  size_t start_of_character(size_t at) const {
+    while (at < text_.size() && (text_[at] & 0xC0) == 0x80) ++at;
+    return at;
+  }
+
+  static double thread_seconds() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+
+  // The thread's own clock takes long to read: only where searches seem to take some time. What is
+  // done with the matches counts as well.
+  int timed_match(size_t at) {
+    constexpr double kWorthALook = 0.01;
+    const auto began = std::chrono::steady_clock::now();
+    const int status = match(at);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    since_look_ += took.count();
+    if (since_look_ < kWorthALook) return status;
+    const double now = thread_seconds();
+    budget_.seconds -= now - looked_;
+    looked_ = now;
+    since_look_ = 0;
+    if (budget_.seconds < 0) bad("it took too long");
+    return status;
+  }
+
+  int match(size_t at) {
+    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text_.data());
+    const auto search = [&] {
+      return pcre2_match(compiled_.code.get(), subject, text_.size(), at, 0, data_.get(),
+                         context_.get());
+    };
+    const int status = search();
+    if (status != PCRE2_ERROR_JIT_STACKLIMIT || stack_) return status;
     constexpr size_t kStackStart = 64 << 10, kStackMost = 64 << 20;
-    const MatchContext context(pcre2_match_context_create(nullptr));
-    const JitStack stack(pcre2_jit_stack_create(kStackStart, kStackMost, nullptr));
-    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-    status = pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                         text.size(), at, 0, data.get(), context.get());
+    stack_.reset(pcre2_jit_stack_create(kStackStart, kStackMost, nullptr));
+    pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
+    return search();
   }
-  if (status == PCRE2_ERROR_NOMATCH) return {};
-  if (status <= 0) {
+
+  [[noreturn]] void bad(const std::string& why) const {
     throw Error(ErrorCode::invalid_argument,
-                "expected an expression that matches in bounded time, got '{}' (PCRE2 error {})",
-                compiled_->pattern.substr(0, 200), status);
+                "expected an expression that matches in bounded time, got '{}' ({})",
+                compiled_.pattern.substr(0, 200), why);
   }
-  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data.get());
-  return {ends[0], ends[1]};
+
+  const Compiled& compiled_;
+  std::string_view text_;
+  MatchBudget& budget_;
+  MatchData data_;
+  MatchContext context_;
+  JitStack stack_;
+  double looked_ = thread_seconds(), since_look_ = 0;
+};
+
+MatchBudget match_budget(size_t n_bytes) {
+  constexpr double kLeast = 1, kOfByte = 2e-5;
+  return {kLeast + kOfByte * static_cast<double>(n_bytes)};
+}
+
+void Regex::for_each(std::string_view text, MatchBudget& budget,
+                     const std::function<void(const Match&)>& visit) const {
+  Search search(*compiled_, text, budget);
+  for (size_t at = 0; at <= text.size();) {
+    const Match match = search.find(at);
+    if (!match.found()) return;
+    visit(match);
+    at = match.end > match.begin ? match.end : match.end + 1;
+  }
 }
 
 }  // namespace octet

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,21 +17,32 @@ struct Match {
   bool found() const { return begin != std::string_view::npos; }
 };
 
+// Processor seconds that matching one text may take: a thousand times what known expressions do.
+struct MatchBudget {
+  double seconds = 0;
+};
+MatchBudget match_budget(size_t n_bytes);
+
 // Immutable; may be used from several threads.
 class Regex {
  public:
-  // Throws Error{invalid_argument}, "expected a regular expression, got ...".
+  // Throws Error{invalid_argument}, "expected a regular expression, got ..."; for one with more
+  // than 255 groups as well.
   explicit Regex(const std::string& pattern);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  // The first match from `at` on. Bytes that are no UTF-8 match nothing. Throws
-  // Error{invalid_argument} where the expression takes more steps than any sensible one.
-  Match find(std::string_view text, size_t at) const;
+  // Calls `visit` for each match in order; a next one begins behind the last, or behind its first
+  // byte where it is empty. Bytes that are no UTF-8 match nothing. Throws Error{invalid_argument}
+  // where one search takes more steps than any sensible one, or all take more than the budget, of
+  // which they take their time.
+  void for_each(std::string_view text, MatchBudget& budget,
+                const std::function<void(const Match&)>& visit) const;
 
  private:
   struct Compiled;
+  class Search;
   std::unique_ptr<Compiled> compiled_;
 };
 

@@ -6,6 +6,7 @@
 #include "text/scored_vocabulary.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer_files.h"
+#include "text/tokenizer_folder.h"
 
 namespace octet {
 namespace {
@@ -26,15 +27,47 @@ std::string with_spaces(std::string_view piece) {
   return text;
 }
 
-std::string surface_of(const SentencePiece& piece) {
+// `parses`: special tokens are text.
+std::string surface_of(const SentencePiece& piece, bool parses) {
   const int byte = piece.type == PieceType::byte ? byte_of_token(piece.text) : -1;
   if (byte >= 0) return std::string(1, static_cast<char>(byte));
+  const bool is_special = piece.type == PieceType::control || piece.type == PieceType::unknown;
+  if (is_special && parses) return std::string(piece.text);
   if (piece.type == PieceType::control) return "";
   return piece.type == PieceType::unknown ? std::string(kUnknownText) : with_spaces(piece.text);
 }
 
+// Pieces whose ids the folder gives to other tokens: placeholders, which no text makes any more.
+void rename_pieces(SentencePieceModel& model, const TokenizerFolder& folder) {
+  for (const AddedToken& token : folder.added) {
+    const auto id = static_cast<size_t>(token.id);
+    if (id >= model.pieces.size() || model.pieces[id].text == token.content) continue;
+    model.pieces[id].text = token.content;
+    model.pieces[id].type = PieceType::control;
+  }
+}
+
+// Which of the parts between added tokens begin with a space of the tokenizer's own.
+struct Prefixes {
+  PrependScheme scheme = PrependScheme::always;
+  bool also_spaced = true;  // parts that begin with a space get another one
+};
+
+// Source: transformers. A Llama's tokenizer does not look at what the model says; the others'
+// "legacy" is to be SentencePiece anew for each part.
+Prefixes prefixes_of(const SentencePieceModel& model, const TokenizerFolder& folder) {
+  const std::string& name = folder.tokenizer_class;
+  if (name.starts_with("Llama") || name.starts_with("CodeLlama")) {
+    if (folder.adds_prefix_space == false) return {PrependScheme::never, false};
+    return {folder.is_legacy == true ? PrependScheme::always : PrependScheme::first, false};
+  }
+  if (!model.adds_dummy_prefix) return {PrependScheme::never, false};
+  if (folder.is_legacy.value_or(true)) return {PrependScheme::always, true};
+  return {name == "SentencePieceBackend" ? PrependScheme::never : PrependScheme::first, false};
+}
+
 // What does not depend on who merges.
-BpeParts common_parts(const std::string& path, const SentencePieceModel& model) {
+BpeParts common_parts(const std::string& path, const SentencePieceModel& model, bool parses) {
   BpeParts parts;
   parts.name = path;
   parts.symbols = Symbols::characters;
@@ -42,7 +75,7 @@ BpeParts common_parts(const std::string& path, const SentencePieceModel& model) 
     const SentencePiece& piece = model.pieces[id];
     const auto number = static_cast<int32_t>(id);
     try {
-      parts.surfaces.add(number, surface_of(piece));
+      parts.surfaces.add(number, surface_of(piece, parses));
     } catch (const Error& error) {
       bad_tokenizer(path, "{}", error.what());
     }
@@ -60,8 +93,33 @@ BpeParts common_parts(const std::string& path, const SentencePieceModel& model) 
     if (piece.text == model.eos_piece) parts.eos = number;
   }
   if (parts.bos) parts.prefix = {*parts.bos};
-  parts.decode_strips_space = model.adds_dummy_prefix || model.removes_extra_spaces;
+  const bool strips = model.adds_dummy_prefix || model.removes_extra_spaces;
+  (model.space_is_suffix ? parts.decode_strips_last_space : parts.decode_strips_space) = strips;
   return parts;
+}
+
+// Those of the JSON files beside the model. A template's tokens begin parts of their own, so none
+// but a Llama's is looked for in normalized text.
+void add_model_tokens(BpeParts& parts, const SentencePieceModel& model,
+                      const TokenizerFolder& folder) {
+  if (!folder.has_files) return;
+  TokenizerFolder tokens = folder;
+  Vocabulary pieces;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const SentencePiece& piece = model.pieces[id];
+    pieces.add(static_cast<int64_t>(id), piece.text);
+    AddedToken own;
+    own.content = piece.text;
+    own.special = piece.type == PieceType::unknown ||
+                  (!folder.bos && piece.text == model.bos_piece) ||
+                  (!folder.eos && piece.text == model.eos_piece);
+    if (own.special || piece.type == PieceType::user_defined) tokens.named.push_back(own);
+  }
+  if (model.adds_dummy_prefix && !folder.tokenizer_class.starts_with("Llama")) {
+    for (AddedToken& token : tokens.added) token.normalized = false;
+  }
+  parts.added.clear();  // a control piece that no file names is not looked for
+  add_folder_tokens(parts, tokens, [&](std::string_view text) { return pieces.find(text); });
 }
 
 // Whether our merges do what the library's do: nothing is normalized but spaces, and every
@@ -79,28 +137,30 @@ bool is_plain_bpe(const SentencePieceModel& model) {
          !model.removes_extra_spaces && model.escapes_spaces;
 }
 
-void set_merges(BpeParts& parts, const SentencePieceModel& model) {
+void set_merges(BpeParts& parts, const SentencePieceModel& model, const Prefixes& prefixes) {
   std::vector<ScoredToken> tokens;
   for (const SentencePiece& piece : model.pieces) {
     tokens.push_back({std::string(piece.text), piece.score, piece.type == PieceType::normal});
   }
   set_scored_tokens(parts, tokens);
+  if (!prefixes.also_spaced) {
+    parts.words.add(MarkSpaces{std::string(kMark), prefixes.scheme, /*split=*/false});
+    return;
+  }
   parts.normalizer.add(ReplaceText{" ", std::string(kMark)});
-  if (model.adds_dummy_prefix) parts.normalizer.add(PrependText{std::string(kMark)});
+  parts.normalizer.add(PrependText{std::string(kMark)});
 }
 
 // Unigram models, and BPE with a normalizer or tokens of the user's: the library encodes.
 class LibraryTokenizer : public Tokenizer {
  public:
-  LibraryTokenizer(BpeParts parts, const std::string& bytes) {
-    const std::string name = parts.name;
-    bos_ = parts.bos;
-    eos_ = parts.eos;
-    added_ = parts.added;
-    const auto status = processor_.LoadFromSerializedProto(bytes);
-    if (!status.ok()) bad_tokenizer(name, "SentencePiece refuses the model: {}", status.message());
-    finder_.emplace();
-    for (const AddedToken& token : added_) finder_->add(token);
+  LibraryTokenizer(BpeParts parts, const std::string& bytes, const Prefixes& prefixes)
+      : usual_(parts.usual), bos_(parts.bos), eos_(parts.eos), prefixes_(prefixes) {
+    // Of a message given twice the later fields count: this one says add_dummy_prefix: false.
+    constexpr std::string_view kNoPrefix("\x1a\x02\x18\x00", 4);
+    load(processor_, parts.name, bytes);
+    load(bare_, parts.name, bytes + std::string(kNoPrefix));
+    for (const AddedToken& token : parts.added) finder_.add(token);
     decoder_ = bpe_tokenizer(std::move(parts));
   }
 
@@ -108,18 +168,20 @@ class LibraryTokenizer : public Tokenizer {
   std::optional<int32_t> bos() const override { return bos_; }
   std::optional<int32_t> eos() const override { return eos_; }
   std::vector<int32_t> prefix() const override { return decoder_->prefix(); }
+  std::vector<int32_t> suffix() const override { return decoder_->suffix(); }
   std::optional<int32_t> special_id(std::string_view text) const override {
     return decoder_->special_id(text);
   }
 
   void encode(std::string_view text, const EncodeTextOptions& options,
               std::vector<int32_t>& ids) const override {
-    if (options.special != SpecialText::parse) return encode_plain(text, ids);
-    finder_->for_each_segment(text, [&](const Segment& segment) {
+    const SpecialText special = options.special == SpecialText::as_usual ? usual_ : options.special;
+    if (special != SpecialText::parse) return encode_plain(text, true, ids);
+    finder_.for_each_segment(text, [&](const Segment& segment) {
       if (segment.id >= 0) {
         ids.push_back(segment.id);
       } else {
-        encode_plain(segment.text, ids);
+        encode_plain(segment.text, segment.text.data() == text.data(), ids);
       }
     });
   }
@@ -128,7 +190,21 @@ class LibraryTokenizer : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override { return decoder_->decode(ids); }
 
  private:
-  void encode_plain(std::string_view text, std::vector<int32_t>& ids) const {
+  using Processor = sentencepiece::SentencePieceProcessor;
+
+  static void load(Processor& processor, const std::string& name, const std::string& bytes) {
+    const auto status = processor.LoadFromSerializedProto(bytes);
+    if (!status.ok()) bad_tokenizer(name, "SentencePiece refuses the model: {}", status.message());
+  }
+
+  bool has_prefix(std::string_view text, bool is_first) const {
+    if (prefixes_.also_spaced) return true;
+    if (text.starts_with(' ') || text.starts_with(kMark)) return false;
+    return prefixes_.scheme == PrependScheme::always ||
+           (prefixes_.scheme == PrependScheme::first && is_first);
+  }
+
+  void encode_plain(std::string_view text, bool is_first, std::vector<int32_t>& ids) const {
     if (const size_t invalid = find_invalid_utf8(text); invalid != text.npos) {
       throw Error(ErrorCode::bad_data,
                   "[tokenizer] expected UTF-8, which this tokenizer normalizes, got byte 0x{:02X} "
@@ -136,7 +212,8 @@ class LibraryTokenizer : public Tokenizer {
                   static_cast<unsigned char>(text[invalid]), invalid);
     }
     std::vector<int> found;
-    const auto status = processor_.Encode(text, &found);
+    const Processor& processor = has_prefix(text, is_first) ? processor_ : bare_;
+    const auto status = processor.Encode(text, &found);
     if (!status.ok()) {
       throw Error(ErrorCode::bad_data, "[tokenizer] SentencePiece cannot encode: {}",
                   status.message());
@@ -144,10 +221,11 @@ class LibraryTokenizer : public Tokenizer {
     ids.insert(ids.end(), found.begin(), found.end());
   }
 
-  sentencepiece::SentencePieceProcessor processor_;
+  SpecialText usual_;
   std::optional<int32_t> bos_, eos_;
-  std::vector<AddedToken> added_;
-  std::optional<AddedTokenFinder> finder_;
+  Prefixes prefixes_;
+  Processor processor_, bare_;  // with the model's space in front, and without
+  AddedTokenFinder finder_;
   std::unique_ptr<Tokenizer> decoder_;
 };
 
@@ -160,18 +238,25 @@ bool is_sentencepiece_model(std::string_view bytes) {
 }
 
 std::unique_ptr<Tokenizer> read_sentencepiece_model(const TokenizerFile& file) {
-  const auto model = parse_sentencepiece_model(file.bytes);
+  auto model = parse_sentencepiece_model(file.bytes);
   if (!model) bad_tokenizer(file.path, "expected a whole SentencePiece model, got a damaged one");
   if (model->type == SentencePieceModel::Type::word ||
       model->type == SentencePieceModel::Type::character) {
     bad_tokenizer(file.path, "SentencePiece's {} model is not supported",
                   model->type == SentencePieceModel::Type::word ? "WORD" : "CHAR");
   }
-  BpeParts parts = common_parts(file.path, *model);
-  if (!is_plain_bpe(*model)) {
-    return std::make_unique<LibraryTokenizer>(std::move(parts), file.bytes);
+  const TokenizerFolder folder = read_tokenizer_folder(file.files, parent_path(file.path));
+  rename_pieces(*model, folder);
+  BpeParts parts = common_parts(file.path, *model, folder.has_files);
+  add_model_tokens(parts, *model, folder);
+  const Prefixes prefixes = prefixes_of(*model, folder);
+  if (prefixes.scheme == PrependScheme::never && model->adds_dummy_prefix) {
+    parts.decode_strips_space = false;
   }
-  set_merges(parts, *model);
+  if (!is_plain_bpe(*model)) {
+    return std::make_unique<LibraryTokenizer>(std::move(parts), file.bytes, prefixes);
+  }
+  set_merges(parts, *model, prefixes);
   return bpe_tokenizer(std::move(parts));
 }
 

@@ -63,7 +63,7 @@ void describe_by_size(BpeParts& parts, const TokenizerOptions& options, UnknownV
 // The parts of tokenizer.json that are lists of steps.
 struct DecodeRules {
   bool bytes_of_tokens = false;  // "<0xXX>" is a byte
-  std::vector<ReplaceText> replaced = {};
+  Normalizer replaced = {};
   bool strips_space = false;
 };
 Normalizer read_normalizer(const std::string& path, const Json& json);

@@ -55,9 +55,7 @@ class TokenizerReader {
     if (parts_.symbols == Symbols::bytes) return matched(token);
     const int byte = rules_.bytes_of_tokens ? byte_of_token(token) : -1;
     if (byte >= 0) return std::string(1, static_cast<char>(byte));
-    Normalizer replace;
-    for (const ReplaceText& rule : rules_.replaced) replace.add(rule);
-    return replace.apply(token);
+    return rules_.replaced.apply(token);
   }
 
   void add_token(Vocabulary& vocabulary, int64_t id, const std::string& bytes) {
@@ -201,7 +199,12 @@ class TokenizerReader {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file, const Json& json) {
-  return bpe_tokenizer(TokenizerReader(file, json).read());
+  try {
+    return bpe_tokenizer(TokenizerReader(file, json).read());
+  } catch (const Error& error) {  // steps that are too many, or do too much
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    bad_tokenizer(file.path, "{}", error.what());
+  }
 }
 
 }  // namespace octet

@@ -104,6 +104,12 @@ void add_split(const std::string& path, const Json& json, PreTokenizer& words) {
   words.add(split);
 }
 
+std::string mark_of(const std::string& path, const JsonObject& step) {
+  const std::string mark = step.string_or("replacement", "\u2581");
+  if (!mark.empty() && decode_utf8(mark, 0).length == mark.size()) return mark;
+  bad_tokenizer(path, "Metaspace: expected a replacement of one character, got '{}'", mark);
+}
+
 PrependScheme prepend_scheme(const std::string& path, const JsonObject& step) {
   const std::string name = step.string_or(
       "prepend_scheme", step.boolean_or("add_prefix_space", true) ? "always" : "never");
@@ -137,7 +143,7 @@ void add_pre_tokenizer(const std::string& path, const Json& json, BpeParts& part
     if (step.boolean_or("individual_digits", false)) digits.behavior = SplitBehavior::isolated;
     parts.words.add(std::move(digits));
   } else if (type == "Metaspace") {
-    parts.words.add(MarkSpaces{step.string_or("replacement", "\u2581"), prepend_scheme(path, step),
+    parts.words.add(MarkSpaces{mark_of(path, step), prepend_scheme(path, step),
                                step.boolean_or("split", true)});
   } else {
     not_supported(path, "pre-tokenizer", type);
@@ -187,9 +193,9 @@ void add_decoder(const std::string& path, const Json& json, DecodeRules& rules) 
   } else if (type == "Replace") {
     const Pattern from = pattern_of(path, json);
     if (from.is_regex) not_supported(path, "decoder Replace of", "Regex");
-    rules.replaced.push_back({from.text, step.string("content")});
+    rules.replaced.add(ReplaceText{from.text, step.string("content")});
   } else if (type == "Metaspace") {
-    rules.replaced.push_back({step.string_or("replacement", "\u2581"), " "});
+    rules.replaced.add(ReplaceText{mark_of(path, step), " "});
     rules.strips_space = prepend_scheme(path, step) != PrependScheme::never;
   } else if (type == "Strip") {
     const bool is_first_space = step.string("content") == " " && step.integer_or("start", 0) == 1 &&

@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "text/byte_alphabet.h"
 #include "text/tokenizer_files.h"
+#include "text/tokenizer_folder.h"
 
 namespace octet {
 namespace {
@@ -23,6 +26,7 @@ class MergesReader {
       const std::string bytes = alphabet_.bytes_of(token).value_or(token);
       try {
         parts_.vocabulary.add(id.get<int64_t>(), bytes);
+        spelled_.add(id.get<int64_t>(), token);
       } catch (const Error& error) {
         bad_tokenizer(path_, "{}", error.what());
       }
@@ -61,12 +65,26 @@ class MergesReader {
   }
 
   BpeParts take() { return std::move(parts_); }
+  int32_t id_of(std::string_view token) const { return spelled_.find(token); }
 
  private:
   const std::string& path_;
   ByteAlphabet alphabet_;
+  Vocabulary spelled_;  // as the file has them
   BpeParts parts_;
 };
+
+// Qwen's class adds its special tokens again, by their texts alone.
+void forget_flags_of_named(TokenizerFolder& folder) {
+  for (AddedToken& token : folder.added) {
+    const bool is_named =
+        std::any_of(folder.named.begin(), folder.named.end(),
+                    [&](const AddedToken& named) { return named.content == token.content; });
+    if (!is_named) continue;
+    token.single_word = token.lstrip = token.rstrip = token.normalized = false;
+    token.special = true;
+  }
+}
 
 }  // namespace
 
@@ -77,7 +95,16 @@ std::unique_ptr<Tokenizer> read_vocab_and_merges(const TokenizerFile& file, cons
   reader.read_vocabulary(vocab);
   reader.read_merges(merges, file.files.read_text(merges));
   BpeParts parts = reader.take();
-  describe_by_size(parts, options, UnknownVocabulary::is_gpt2);
+  TokenizerFolder folder = read_tokenizer_folder(file.files, parent_path(file.path));
+  if (folder.adds_prefix_space == true) parts.words.add(PrefixSpace{});
+  TokenizerOptions words = options;
+  if (folder.tokenizer_class.starts_with("Qwen2Tokenizer")) {
+    if (words.pattern.empty()) words.pattern = "qwen";
+    parts.normalizer.add(std::make_shared<const UnicodeNormalizer>(NormalForm::nfc));
+    forget_flags_of_named(folder);
+  }
+  describe_by_size(parts, words, UnknownVocabulary::is_gpt2);
+  add_folder_tokens(parts, folder, [&](std::string_view token) { return reader.id_of(token); });
   return bpe_tokenizer(std::move(parts));
 }
 

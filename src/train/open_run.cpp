@@ -41,6 +41,7 @@ void keep_what_resumes(Files& files, LoadedConfig& loaded, const Log& log) {
   keep_schedule_version(files, loaded);
   keep_edge_scales(files, loaded);
   keep_calibration(files, loaded);
+  keep_former_defaults(files, loaded);
 }
 
 }  // namespace octet

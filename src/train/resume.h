@@ -65,6 +65,10 @@ void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log);
 // key; one that records none was made by version 1.
 void keep_schedule_version(Files& files, LoadedConfig& loaded);
 
+// Takes keys that older checkpoints do not record from the run's newest one, unless the
+// configuration names them; what is not recorded is as it was before there was the key.
+void keep_former_defaults(Files& files, LoadedConfig& loaded);
+
 // Takes recipe.edge_scales from the run's newest checkpoint, unless the command line names the key.
 void keep_edge_scales(Files& files, LoadedConfig& loaded);
 // recipe.calibrate and recipe.weight_rms as its checkpoint records them, unless --set names them: a

@@ -268,7 +268,8 @@ std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string&
 ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokenizer& tokenizer,
                        const std::vector<std::string>& paths, int threads) {
   const ChatConfig& chat = config.data.chat;
-  const ChatEncoder encoder(tokenizer, find_chat_templates(files, tokenizer, chat_query(config)));
+  const ChatEncoder encoder(tokenizer, find_chat_templates(files, tokenizer, chat_query(config)),
+                            config.data.text_end ? TextEnd::eos : TextEnd::none);
   const ChatFields fields = {.messages = chat.messages,
                              .role = chat.role,
                              .content = chat.content,
@@ -346,6 +347,10 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
     throw Error(ErrorCode::invalid_argument,
                 "model.vocab: expected at least the tokenizer's {}, got {}",
                 tokenizer->vocab_size(), spec.vocab);
+  }
+  if (!config.model.path.empty() && tokenizer->vocab_size() < spec.vocab) {
+    run_options.log.info("[data] the model has {} embeddings, the tokenizer {} tokens", spec.vocab,
+                         tokenizer->vocab_size());
   }
   if (has_conversations(config)) return open_chat_data(files, config, *tokenizer, run_options);
   DatasetOptions options;

@@ -25,6 +25,11 @@ OrderedJson request_json(const PreparedTask& task, const TaskRun& run,
           {"document", document}};
 }
 
+[[noreturn]] void fail_document(const std::string& task, const std::string& document,
+                                const Error& error) {
+  throw Error(error.code(), "[tasks] {}, document {}: {}", task, document, error.what());
+}
+
 // Each request of the task, in the order of PreparedTask::scored.
 std::vector<OrderedJson> scored_requests(const PreparedTask& task, const TaskRun& run) {
   std::vector<OrderedJson> requests;
@@ -56,14 +61,19 @@ std::vector<LogLikelihood> score_all(const PreparedTask& task, const TaskRun& ru
   }
   const auto n = static_cast<int64_t>(requests.size());
   auto n_done = n - static_cast<int64_t>(open.size());
-  score(run.model, tokens, [&](size_t index, const LogLikelihood& result) {
+  const auto on_done = [&](size_t index, const LogLikelihood& result) {
     const size_t i = open[index];
     results[i] = result;
     run.log.add(requests[i], {{"log_likelihood", result.sum},
                               {"is_greedy", result.is_greedy},
                               {"tokens", result.n_tokens}});
     if (run.on_progress) run.on_progress(++n_done, n);
-  });
+  };
+  try {
+    score(run.model, tokens, on_done);
+  } catch (const ScoreError& error) {
+    fail_document(task.name, requests[open[error.index]].value("document", ""), error);
+  }
   return results;
 }
 
@@ -150,7 +160,12 @@ std::vector<std::string> generate_all(const PreparedTask& task, const TaskRun& r
     for (const size_t i : batch) {
       prompts.push_back({.tokens = task.prompts[i], .n_held = n_held});
     }
-    const auto completions = generate(run.model, run.tokenizer, prompts, options);
+    std::vector<Completion> completions;
+    try {
+      completions = generate(run.model, run.tokenizer, prompts, options);
+    } catch (const Error& error) {
+      fail_document(task.name, task.data.documents[batch.front()].id, error);
+    }
     for (size_t k = 0; k < batch.size(); ++k) {
       answers[batch[k]] = completions[k].text;
       run.log.add(requests[batch[k]],
@@ -193,6 +208,16 @@ TaskResult run_generated(const PreparedTask& task, const TaskRun& run) {
   return result;
 }
 
+void expect_known(const std::vector<int32_t>& ids, const TaskLimits& limits) {
+  for (const int32_t id : ids) {
+    if (limits.vocab == 0 || id < limits.vocab) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "expected tokens below the model's vocabulary of {}, got {}: the tokenizer has "
+                "more tokens than the model",
+                limits.vocab, id);
+  }
+}
+
 }  // namespace
 
 Share share_of(int64_t n_right, int64_t n) {
@@ -224,7 +249,13 @@ PreparedTask prepare_task(const TaskQuery& query, const Tokenizer& tokenizer,
   if (!is_generated(task)) {
     for (const TaskDocument& document : task.data.documents) {
       for (const TaskChoice& choice : document.choices) {
-        task.scored.push_back(scored_tokens(tokenizer, choice.request, limits.longest));
+        try {
+          task.scored.push_back(scored_tokens(tokenizer, choice.request, limits.longest));
+          expect_known(task.scored.back().context, limits);
+          expect_known(task.scored.back().continuation, limits);
+        } catch (const Error& error) {
+          fail_document(task.name, document.id, error);
+        }
       }
     }
     return task;
@@ -232,7 +263,12 @@ PreparedTask prepare_task(const TaskQuery& query, const Tokenizer& tokenizer,
   const int64_t most = std::max<int64_t>(1, limits.longest - limits.n_new);
   for (const TaskDocument& document : task.data.documents) {
     std::vector<int32_t> ids = tokenizer.prefix();
-    tokenizer.encode(document.prompt, {}, ids);
+    try {
+      tokenizer.encode(document.prompt, {}, ids);
+      expect_known(ids, limits);
+    } catch (const Error& error) {
+      fail_document(task.name, document.id, error);
+    }
     ids.erase(ids.begin(), ids.end() - std::min(most, std::ssize(ids)));
     task.prompts.push_back(std::move(ids));
   }

@@ -47,6 +47,7 @@ struct PreparedTask {
 struct TaskLimits {
   int64_t longest = 0;  // tokens of a text that the model takes
   int64_t n_new = 256;  // of a generated answer, at most
+  int64_t vocab = 0;    // tokens of the model; 0: not asked
 };
 PreparedTask prepare_task(const TaskQuery& query, const Tokenizer& tokenizer,
                           const TaskLimits& limits);

@@ -28,8 +28,8 @@ TEST(ParseJson, names_the_key_that_comes_twice_and_what_is_too_deep) {
   EXPECT_EQ(error_of([] { parse_json(std::string(65, '['), "t"); }),
             "[json] t: expected at most 64 levels, got more");
   EXPECT_EQ(parse_json(std::string(64, '[') + std::string(64, ']'), "t").size(), 1u);
-  EXPECT_EQ(error_of([] { parse_json("{\"a\": 1e999}", "t"); }),
-            "[json] t: expected JSON, got a mistake at byte 11");
+  EXPECT_EQ(error_of([] { parse_json("{\"a\": 1e}", "t"); }),
+            "[json] t: expected JSON, got a mistake at byte 9");
 }
 
 TEST(ParseJson, takes_ten_million_values_at_most) {

@@ -101,6 +101,24 @@ TEST(ChatRecords, fields_have_the_names_that_they_are_given) {
   EXPECT_EQ(said(R"({"Q": "a", "A": "b"})", fields), "pair | user: a | assistant: b");
 }
 
+TEST(ChatRecords, values_that_cannot_be_held_count_where_they_are_used) {
+  EXPECT_EQ(said(R"({"id": 18446744073709551615, "score": NaN, "big": 1e999, "note": "\ud83d",
+                     "question": "a", "answer": "b"})"),
+            "pair | user: a | assistant: b");
+  const std::string is = ": expected a value that can be kept, got ";
+  EXPECT_EQ(error_of([] {
+              read_chat_record(R"({"messages": [{"role": "user", "content": "x"},
+                                {"role": "assistant", "content": "y \ud83d"}]})",
+                               {});
+            }),
+            "[json] messages[1].content" + is + R"(a text with \ud83d, half of a pair)");
+  EXPECT_EQ(error_of([] {
+              read_chat_record(R"({"messages": [], "tools": [{"max": 1e999}], "text": NaN})", {});
+            }),
+            "an empty list of messages");
+  EXPECT_EQ(error_of([] { read_chat_record(R"({"text": NaN})", {}); }), "[json] text" + is + "NaN");
+}
+
 TEST(ChatRecords, bad_records_say_why) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"messages": )", "not JSON"},
@@ -200,6 +218,31 @@ TEST_F(ChatMasks, built_in_templates_train_answers_and_their_ends) {
   EXPECT_EQ(plain.template_name(), "plain");
   EXPECT_EQ(masked(plain, *tokenizer_, talk()),
             "User: a\nAssistant: [b c\n]User: d\nAssistant: [e\n]");
+}
+
+// Texts are trained whole, with one beginning and, where that is asked for, one end.
+TEST_F(ChatMasks, texts_begin_once_and_end_once) {
+  write("tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "<s>": 2,
+      "</s>": 3}, "merges": []}, "added_tokens": [{"id": 2, "content": "<s>", "special": true},
+      {"id": 3, "content": "</s>", "special": true}], "post_processor":
+      {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+      {"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {"<s>": {"ids": [2]}}},
+      "decoder": {"type": "Fuse"}})");
+  const auto tokenizer = make_tokenizer(posix_files(), folder_ / "tokenizer.json");
+  using Ids = std::vector<int32_t>;
+  const auto ids = [&](const char* text, TextEnd end) {
+    const ChatEncoder encoder(posix_files(), *tokenizer, "plain", "", end);
+    WordCache words;
+    const MaskedTokens tokens = encoder.encode({.format = "text", .text = text}, words);
+    EXPECT_EQ(tokens.is_trained, std::vector<uint8_t>(tokens.ids.size(), 1));
+    return tokens.ids;
+  };
+  EXPECT_EQ(ids("ab", TextEnd::eos), (Ids{2, 0, 1, 3}));
+  EXPECT_EQ(ids("<s>ab</s>", TextEnd::eos), (Ids{2, 0, 1, 3}));
+  EXPECT_EQ(ids("<s><s>ab", TextEnd::eos), (Ids{2, 2, 0, 1, 3}));  // one of them is the text's
+  EXPECT_EQ(ids("a<s>b", TextEnd::eos), (Ids{2, 0, 2, 1, 3}));
+  EXPECT_EQ(ids("ab", TextEnd::none), (Ids{2, 0, 1}));
+  EXPECT_EQ(ids("<s>ab", TextEnd::none), (Ids{2, 0, 1}));
 }
 
 // Vocabularies that put a space before each text: what an answer begins with is not a text's

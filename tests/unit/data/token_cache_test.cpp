@@ -5,8 +5,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <cstring>
 #include <filesystem>
+#include <span>
 
+#include "base/hash.h"
 #include "data/dataset.h"
 #include "unit/base/error_of.h"
 #include "unit/base/faulty_files.h"
@@ -171,6 +174,38 @@ TEST_F(TokenCacheTest, is_made_again_where_any_byte_is_damaged) {
     EXPECT_EQ(read_all(open("one.txt").train), expected) << n;
   }
   EXPECT_EQ(posix_files().read_text(path), bytes);
+}
+
+// A file whose hashes are right, as anyone can compute them, and whose documents start anywhere.
+std::string forged(const std::string& bytes, const std::vector<int64_t>& starts) {
+  uint64_t trailer[8];
+  std::memcpy(trailer, bytes.data() + bytes.size() - sizeof trailer, sizeof trailer);
+  std::string data = bytes.substr(0, trailer[2] * trailer[3]);
+  data.append(reinterpret_cast<const char*>(starts.data()), starts.size() * sizeof(int64_t));
+  trailer[4] = starts.size();
+  Xxh64 identity;
+  identity.update("one.txt");
+  identity.update(data);
+  trailer[6] = identity.digest();
+  trailer[7] = xxh64(std::as_bytes(std::span(trailer)).first(56));
+  return data + std::string(reinterpret_cast<const char*>(trailer), sizeof trailer);
+}
+
+TEST_F(TokenCacheTest, is_made_again_where_documents_start_outside_or_in_disorder) {
+  const Read expected = read_all(open("one.txt").train);
+  const std::string path = only_file();
+  const std::string bytes = posix_files().read_text(path);
+  write_atomically(posix_files(), path, forged(bytes, {0, 2}));
+  EXPECT_NE(read_all(open("one.txt").train), expected);  // the hashes are right
+  EXPECT_TRUE(warnings_.empty());
+  const auto n = static_cast<int64_t>(expected.tokens.size());
+  for (const std::vector<int64_t>& starts : std::vector<std::vector<int64_t>>{
+           {1, 2, -1'000'000'000}, {0, 2, 1}, {-5, 1}, {0, n + 1}, {0, INT64_MAX}}) {
+    write_atomically(posix_files(), path, forged(bytes, starts));
+    warnings_.clear();
+    EXPECT_EQ(read_all(open("one.txt").train), expected);
+    EXPECT_EQ(warnings_, std::vector{"[data] " + path + " is made again: it is damaged"});
+  }
 }
 
 TEST_F(TokenCacheTest, does_without_where_it_cannot_be_written) {

@@ -128,6 +128,7 @@ TEST_F(PromptFile, has_a_prompt_a_line_or_json) {
   EXPECT_EQ(texts("p.txt", "one\r\n\n two \n[3"), (Texts{"one", " two ", "[3"}));
   EXPECT_EQ(texts("p.jsonl", "\"a\\nb\"\n{\"prompt\": \"c\", \"id\": 1}\n"), (Texts{"a\nb", "c"}));
   EXPECT_EQ(texts("q.txt", "[\"a\", \"b\"]"), (Texts{"a", "b"}));
+  EXPECT_EQ(texts("p.txt", "\xEF\xBB\xBFone\ntwo"), (Texts{"one", "two"}));
   const auto with_seed = read("p.jsonl", R"({"prompt": "x", "seed": 9})");
   EXPECT_EQ(with_seed.front().seed, 9u);
   EXPECT_TRUE(read("p.jsonl", R"({"messages": []})").front().context["messages"].is_array());

@@ -157,6 +157,40 @@ TEST(ScoredTokens, are_cut_where_the_context_ends) {
   EXPECT_EQ(longer.continuation, (Ids{'x', 'y', 'z'}));
 }
 
+// A tokenizer of letters in which "b" behind an "a" is one token with it.
+std::string joining_tokenizer() {
+  return R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "\u0120": 3, "|": 4},
+             "merges": ["a b"]}, "decoder": {"type": "ByteLevel"}, "pre_tokenizer":
+             {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}})";
+}
+
+TEST_F(Tasks, a_token_of_context_and_continuation_leaves_the_continuation_its_own) {
+  write("tokenizer.json", joining_tokenizer());
+  const auto tokenizer = make_tokenizer(posix_files(), folder_ + "/tokenizer.json");
+  using Ids = std::vector<int32_t>;
+  const ScoredTokens spans = scored_tokens(*tokenizer, {"ba", "b"}, 100);
+  EXPECT_EQ(spans.context, (Ids{1, 0}));
+  EXPECT_EQ(spans.continuation, (Ids{1}));
+  const ScoredTokens more = scored_tokens(*tokenizer, {"ba", "ba"}, 100);  // b ab a
+  EXPECT_EQ(more.context, (Ids{1, 0}));
+  EXPECT_EQ(more.continuation, (Ids{0}));
+}
+
+TEST_F(Tasks, requests_that_cannot_be_asked_name_task_and_document) {
+  write("tokenizer.json", joining_tokenizer());
+  const auto tokenizer = make_tokenizer(posix_files(), folder_ + "/tokenizer.json");
+  write("lambada/lambada_test.jsonl", "{\"text\": \"a b\"}\n{\"text\": \"a c\"}\n");
+  const TaskQuery query{.files = posix_files(), .name = "lambada", .folder = folder_};
+  const std::string error =
+      test::error_of([&] { prepare_task(query, *tokenizer, {.longest = 16}); });
+  EXPECT_TRUE(error.starts_with("[tasks] lambada, document 1: [tokenizer] ")) << error;
+  write("lambada/lambada_test.jsonl", "{\"text\": \"a b\"}\n{\"text\": \"a a|\"}\n");
+  prepare_task(query, *tokenizer, {.longest = 16, .vocab = 5});
+  EXPECT_EQ(test::error_of([&] { prepare_task(query, *tokenizer, {.longest = 16, .vocab = 4}); }),
+            "[tasks] lambada, document 1: expected tokens below the model's vocabulary of 4, got "
+            "4: the tokenizer has more tokens than the model");
+}
+
 class RequestLogTest : public Tasks {};
 
 TEST_F(RequestLogTest, knows_what_it_was_told_and_refuses_another_model) {

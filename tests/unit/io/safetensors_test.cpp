@@ -110,6 +110,9 @@ TEST(Safetensors, malformed_files_are_refused_with_one_line) {
       {huge + "{}",
        "[safetensors] DIR/t: expected a header of at most 100000000 bytes, got "
        "18446744073709551615"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:01\nsize 12\n",
+       "[safetensors] DIR/t: expected tensors, got a git-lfs pointer (`git lfs pull` fetches the "
+       "file)"},
       {std::string("\x05\0\0\0\0\0\0\0{}", 10),
        "[safetensors] DIR/t: expected a header of 5 bytes, got a file of 10"},
       {safetensors_bytes("", ""), "[json] DIR/t: expected JSON, got a mistake at byte 1"},

@@ -47,12 +47,14 @@ TEST(WordScanner, finds_the_words_that_the_expression_finds) {
     const Regex regex(text);
     for (int i = 0; i < 20'000; ++i) {
       const std::string line = random_text(random);
-      for (size_t at = 0; at < line.size();) {
-        const Match match = regex.find(line, at);
-        ASSERT_EQ(match.begin, at) << line;
-        ASSERT_EQ(scanner.end_of_word(line, at), match.end) << line << " at " << at;
+      MatchBudget budget = match_budget(line.size());
+      size_t at = 0;
+      regex.for_each(line, budget, [&](const Match& match) {
+        EXPECT_EQ(match.begin, at) << line;
+        EXPECT_EQ(scanner.end_of_word(line, at), match.end) << line << " at " << at;
         at = match.end;
-      }
+      });
+      ASSERT_EQ(at, line.size());
     }
   }
 }
@@ -107,7 +109,8 @@ Words split(const PreTokenizerStep& step, std::string_view text) {
   PreTokenizer words;
   words.add(step);
   Words found;
-  words.split(text, true, [&](std::string_view word) { found.emplace_back(word); });
+  MatchBudget budget = match_budget(text.size());
+  words.split(text, true, budget, [&](std::string_view word) { found.emplace_back(word); });
   return found;
 }
 

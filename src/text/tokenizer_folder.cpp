@@ -1,0 +1,215 @@
+#include "text/tokenizer_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "base/json.h"
+#include "text/tokenizer_files.h"
+
+namespace octet {
+namespace {
+
+constexpr const char* kNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                  "pad_token", "cls_token", "mask_token"};
+
+// A text, or an object with its text and flags.
+std::optional<AddedToken> token_of(const Json& json, const std::string& path) {
+  AddedToken token;
+  token.special = true;
+  if (json.is_string()) {
+    token.content = json.get<std::string>();
+  } else if (json.is_object()) {
+    const JsonObject entry(json, path);
+    token.content = entry.string("content");
+    token.single_word = entry.boolean_or("single_word", false);
+    token.lstrip = entry.boolean_or("lstrip", false);
+    token.rstrip = entry.boolean_or("rstrip", false);
+    token.special = entry.boolean_or("special", true);
+    token.normalized = entry.boolean_or("normalized", !token.special);
+  }
+  if (token.content.empty()) return std::nullopt;
+  return token;
+}
+
+class Reader {
+ public:
+  Reader(const Files& files, const std::string& folder) : files_(files), folder_(folder) {}
+
+  TokenizerFolder read() {
+    const std::string config = "tokenizer_config.json", map = "special_tokens_map.json";
+    const Json json = object(config);
+    result_.has_config = !json.is_null();
+    if (result_.has_config) read_config(json, join_path(folder_, config));
+    const auto decoder = json.is_object() ? json.find("added_tokens_decoder") : json.end();
+    if (json.is_object() && decoder != json.end()) {
+      read_decoder(*decoder, join_path(folder_, config));
+    } else {
+      if (const Json tokens = object(map); !tokens.is_null()) {
+        read_named(tokens, join_path(folder_, map));
+      }
+      read_added();
+    }
+    std::stable_sort(result_.added.begin(), result_.added.end(),
+                     [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+    return std::move(result_);
+  }
+
+ private:
+  // null where there is none
+  Json object(const std::string& name) {
+    const std::string path = join_path(folder_, name);
+    if (!files_.exists(path)) return nullptr;
+    result_.has_files = true;
+    Json json = parse_json(files_.read_text(path), path);
+    JsonObject(json, path);  // throws for another value
+    return json;
+  }
+
+  void read_config(const Json& json, const std::string& path) {
+    const JsonObject config(json, path);
+    result_.tokenizer_class = config.string_or("tokenizer_class", "");
+    const auto flag = [&](const char* key) -> std::optional<bool> {
+      if (!config.has(key)) return std::nullopt;
+      return config.boolean_or(key, false);
+    };
+    result_.adds_bos = flag("add_bos_token");
+    result_.adds_eos = flag("add_eos_token");
+    result_.is_legacy = flag("legacy");
+    result_.adds_prefix_space = flag("add_prefix_space");
+    read_named(json, path);
+  }
+
+  // Of two files the later counts.
+  void read_named(const Json& json, const std::string& path) {
+    for (const char* name : kNames) {
+      const auto it = json.find(name);
+      if (it == json.end() || it->is_null()) continue;
+      const std::optional<AddedToken> token = token_of(*it, path);
+      if (!token) continue;
+      if (std::string_view(name) == "bos_token") result_.bos = token->content;
+      if (std::string_view(name) == "eos_token") result_.eos = token->content;
+      put_named(*token);
+    }
+    for (const char* name : {"additional_special_tokens", "extra_special_tokens"}) {
+      const auto it = json.find(name);
+      if (it == json.end() || !it->is_structured()) continue;
+      for (const Json& entry : *it) {
+        if (const std::optional<AddedToken> token = token_of(entry, path)) put_named(*token);
+      }
+    }
+  }
+
+  void put_named(const AddedToken& token) {
+    std::erase_if(result_.named,
+                  [&](const AddedToken& known) { return known.content == token.content; });
+    result_.named.push_back(token);
+    result_.named.back().special = true;
+    result_.named.back().id = -1;
+  }
+
+  void put_added(AddedToken token, int64_t id, const std::string& path) {
+    if (id < 0 || id >= Vocabulary::kMostTokens) {
+      bad_tokenizer(path, "added token '{}': expected an id from 0 to {}, got {}", token.content,
+                    Vocabulary::kMostTokens - 1, id);
+    }
+    token.id = static_cast<int32_t>(id);
+    result_.added.push_back(std::move(token));
+  }
+
+  void read_decoder(const Json& json, const std::string& path) {
+    if (!json.is_object()) bad_tokenizer(path, "added_tokens_decoder: expected an object");
+    for (const auto& [key, value] : json.items()) {
+      int64_t id = -1;
+      const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+      const std::optional<AddedToken> token = token_of(value, path);
+      if (parsed.ptr != key.data() + key.size() || !token) {
+        bad_tokenizer(path, "added_tokens_decoder: expected ids with tokens, got '{}'", key);
+      }
+      put_added(*token, id, path);
+    }
+  }
+
+  void read_added() {
+    const std::string name = "added_tokens.json";
+    const Json json = object(name);
+    if (json.is_null()) return;
+    for (const auto& [content, id] : json.items()) {
+      if (!id.is_number_integer() || content.empty()) {
+        bad_tokenizer(join_path(folder_, name), "token '{}': expected an id", content);
+      }
+      AddedToken token;
+      token.content = content;
+      token.special =
+          std::any_of(result_.named.begin(), result_.named.end(),
+                      [&](const AddedToken& known) { return known.content == content; });
+      token.normalized = !token.special;
+      put_added(token, id.get<int64_t>(), join_path(folder_, name));
+    }
+  }
+
+  const Files& files_;
+  const std::string& folder_;
+  TokenizerFolder result_;
+};
+
+int32_t added_id(const BpeParts& parts, std::string_view content) {
+  for (const AddedToken& token : parts.added) {
+    if (token.content == content) return token.id;
+  }
+  return -1;
+}
+
+void put(BpeParts& parts, const AddedToken& token) {
+  if (!parts.surfaces.has(token.id)) {
+    try {
+      parts.surfaces.add(token.id, token.content);
+    } catch (const Error& error) {
+      bad_tokenizer(parts.name, "{}", error.what());
+    }
+  }
+  std::erase_if(parts.added,
+                [&](const AddedToken& known) { return known.content == token.content; });
+  parts.added.push_back(token);
+}
+
+}  // namespace
+
+TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& folder) {
+  return Reader(files, folder).read();
+}
+
+void add_folder_tokens(BpeParts& parts, const TokenizerFolder& folder,
+                       const std::function<int32_t(std::string_view)>& id_of) {
+  if (!folder.has_files) return;
+  parts.usual = SpecialText::parse;
+  const int64_t n_own = parts.surfaces.size();
+  for (AddedToken token : folder.added) {
+    const int32_t known = id_of(token.content);
+    if (known >= 0 && token.id >= n_own) token.id = known;
+    put(parts, token);
+  }
+  for (AddedToken token : folder.named) {
+    if (added_id(parts, token.content) >= 0) continue;
+    token.id = id_of(token.content);
+    if (token.id >= 0) put(parts, token);
+  }
+  const auto find = [&](const std::optional<std::string>& content) -> std::optional<int32_t> {
+    if (!content) return std::nullopt;
+    int32_t id = added_id(parts, *content);
+    if (id < 0) id = id_of(*content);
+    return id < 0 ? std::nullopt : std::optional(id);
+  };
+  const std::optional<int32_t> bos = find(folder.bos), eos = find(folder.eos);
+  if (bos && (parts.bos || folder.adds_bos == true)) parts.bos = bos;
+  if (eos) parts.eos = eos;
+  if (folder.has_config) {
+    parts.prefix.clear();
+    if (folder.adds_bos == true && parts.bos) parts.prefix = {*parts.bos};
+    if (folder.adds_eos == true && parts.eos) parts.suffix = {*parts.eos};
+  }
+  if (parts.bos) parts.silent.push_back(*parts.bos);
+  if (parts.eos) parts.silent.push_back(*parts.eos);
+}
+
+}  // namespace octet

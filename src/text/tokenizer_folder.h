@@ -1,0 +1,35 @@
+// What the JSON files beside a vocabulary say of its tokens: tokenizer_config.json, and of older
+// folders added_tokens.json and special_tokens_map.json. Source: transformers' from_pretrained.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "text/bpe_tokenizer.h"
+
+namespace octet {
+
+struct TokenizerFolder {
+  bool has_files = false;
+  bool has_config = false;             // tokenizer_config.json
+  std::string tokenizer_class = {};    // "" where it is not said
+  std::vector<AddedToken> added = {};  // by id
+  std::vector<AddedToken> named = {};  // special tokens without an id of their own
+  std::optional<std::string> bos = {}, eos = {};
+  std::optional<bool> adds_bos = {}, adds_eos = {}, is_legacy = {}, adds_prefix_space = {};
+};
+
+// Throws Error{bad_data}, "[tokenizer] FILE: ..." or "[json] FILE: ...".
+TokenizerFolder read_tokenizer_folder(const Files& files, const std::string& folder);
+
+// Adds the tokens to a vocabulary's own, which `id_of` looks up as the file spells them (-1: none),
+// and sets bos, eos, prefix and suffix. Special tokens without an id that the vocabulary lacks are
+// left out: no text and no template of the model can mean them.
+void add_folder_tokens(BpeParts& parts, const TokenizerFolder& folder,
+                       const std::function<int32_t(std::string_view)>& id_of);
+
+}  // namespace octet

@@ -1,0 +1,126 @@
+// JSON files beside a vocabulary, made by tools/make_added_token_goldens.py, against transformers.
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "text/tokenizer.h"
+#include "unit/base/error_of.h"
+#include "unit/base/scratch_folder.h"
+
+namespace octet {
+namespace {
+
+using test::error_of;
+using test::ScratchFolder;
+using Ids = std::vector<int32_t>;
+
+const std::string kTiny = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+
+std::string fixture(const std::string& name) {
+  return posix_files().read_text(kTiny + name);
+}
+
+void put_vocabulary(const ScratchFolder& folder, const std::string& name) {
+  if (name != "vocab.json") {
+    folder.put("tokenizer.model", fixture(name));
+    return;
+  }
+  folder.put(name, fixture(name));
+  folder.put("merges.txt", fixture("merges.txt"));
+}
+
+Ids with_ends(const Tokenizer& tokenizer, const std::string& text) {
+  Ids ids = tokenizer.prefix();
+  tokenizer.encode(text, {}, ids);
+  for (const int32_t id : tokenizer.suffix()) ids.push_back(id);
+  return ids;
+}
+
+TEST(TokenizerFolder, gives_the_ids_of_transformers) {
+  const Json golden = parse_json(fixture("folders.json"), "folders.json");
+  const auto texts = golden.at("texts").get<std::vector<std::string>>();
+  for (size_t i = 0; i < golden.at("cases").size(); ++i) {
+    const Json& entry = golden.at("cases")[i];
+    const ScratchFolder folder;
+    put_vocabulary(folder, entry.at("vocabulary"));
+    for (const auto& [name, value] : entry.at("files").items()) folder.put(name, value.dump());
+    const auto tokenizer = make_tokenizer(posix_files(), folder.path());
+    EXPECT_EQ(tokenizer->eos(), entry.at("eos").get<int32_t>()) << i;
+    for (size_t k = 0; k < texts.size(); ++k) {
+      EXPECT_EQ(with_ends(*tokenizer, texts[k]), entry.at("ids")[k].get<Ids>())
+          << "case " << i << ": " << entry.at("files").dump() << ", text '" << texts[k] << "'";
+    }
+  }
+}
+
+TEST(TokenizerFolder, added_tokens_have_their_texts) {
+  const ScratchFolder folder;
+  put_vocabulary(folder, "sp_bpe.model");
+  const auto bare = make_tokenizer(posix_files(), folder.path());
+  const int64_t n = bare->vocab_size();
+  EXPECT_EQ(bare->special_id("<|im_end|>"), std::nullopt);
+  folder.put("added_tokens.json", fmt::format(R"({{"<|im_end|>": {}, "<pad>": {}}})", n, n + 1));
+  const auto tokenizer = make_tokenizer(posix_files(), folder.path());
+  EXPECT_EQ(tokenizer->vocab_size(), n + 2);
+  EXPECT_EQ(tokenizer->special_id("<|im_end|>"), n);
+  const std::string text = "<s>the<|im_end|> end<pad>";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("<|im_end|><pad>")), "<|im_end|><pad>");
+  EXPECT_EQ(tokenizer->encode(text).front(), *bare->bos());
+  EXPECT_EQ(bare->encode("<s>the").size(), bare->encode("<s>the").size());
+  EXPECT_NE(bare->encode(text).front(), *bare->bos());  // as before
+}
+
+TEST(TokenizerFolder, a_placeholder_may_be_named_anew) {
+  const ScratchFolder folder;
+  put_vocabulary(folder, "sp_bpe.model");
+  const auto bare = make_tokenizer(posix_files(), folder.path());
+  const int64_t id = bare->vocab_size() - 1;
+  folder.put("tokenizer_config.json",
+             fmt::format(R"({{"added_tokens_decoder": {{"{}": {{"content": "<|tool|>"}}}}}})", id));
+  const auto tokenizer = make_tokenizer(posix_files(), folder.path());
+  EXPECT_EQ(tokenizer->vocab_size(), bare->vocab_size());
+  EXPECT_EQ(tokenizer->encode("<|tool|>"), Ids{static_cast<int32_t>(id)});
+  EXPECT_EQ(tokenizer->decode(Ids{static_cast<int32_t>(id)}), "<|tool|>");
+}
+
+TEST(TokenizerFolder, faults_are_named) {
+  const ScratchFolder folder;
+  put_vocabulary(folder, "vocab.json");
+  const auto error = [&](const std::string& name, const std::string& text) {
+    const std::string path = folder.put(name, text);
+    const std::string line =
+        error_of([&] { make_tokenizer(posix_files(), folder.path()); }, folder.path());
+    std::filesystem::remove(path);
+    return line;
+  };
+  EXPECT_EQ(error("added_tokens.json", R"({"<a>": "x"})"),
+            "[tokenizer] DIR/added_tokens.json: token '<a>': expected an id");
+  EXPECT_EQ(error("added_tokens.json", R"({"<a>": -1})"),
+            "[tokenizer] DIR/added_tokens.json: added token '<a>': expected an id from 0 to "
+            "2097151, got -1");
+  EXPECT_EQ(error("added_tokens.json", "[1]"),
+            "[json] DIR/added_tokens.json: expected an object, got array");
+  EXPECT_EQ(error("tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "a"}}})"),
+            "[tokenizer] DIR/tokenizer_config.json: added_tokens_decoder: expected ids with "
+            "tokens, got 'x'");
+  EXPECT_EQ(error("special_tokens_map.json", R"({"eos_token": {"lstrip": true}})"),
+            "[json] DIR/special_tokens_map.json: expected key 'content', got none");
+}
+
+TEST(GitLfsPointer, is_named) {
+  const ScratchFolder folder;
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12\n";
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
+    const std::string path = folder.put(name, pointer);
+    EXPECT_EQ(error_of([&] { make_tokenizer(posix_files(), path); }, folder.path()),
+              fmt::format("[tokenizer] DIR/{}: expected a tokenizer, got a git-lfs pointer (`git "
+                          "lfs pull` fetches the file)",
+                          name));
+  }
+  EXPECT_EQ(error_of([&] { parse_json(pointer, "config.json"); }),
+            "[json] config.json: expected JSON, got a git-lfs pointer (`git lfs pull` fetches the "
+            "file)");
+}
+
+}  // namespace
+}  // namespace octet

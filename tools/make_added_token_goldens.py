@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Writes tests/fixtures/tokenizers/folders.json: JSON files beside a vocabulary, and the ids that
+transformers' AutoTokenizer reads with them. Needs transformers 5, sentencepiece, protobuf."""
+import json
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+from transformers import AutoTokenizer
+from transformers.utils import logging
+
+HERE = Path(__file__).resolve().parent.parent / "tests/fixtures/tokenizers"
+NAMES = ["<|im_start|>", "<|im_end|>", "<pad>", "[INST]", "hello", "foo bar", " x", "é!", "the"]
+PARTS = NAMES + [" ", "  ", "\n", " \n", "Hi", "user", "é", "中", "a", "the end", "123", "<s>", "</s>",
+                 "<unk>", "<|endoftext|>"]
+KINDS = {  # name: files, tokenizer classes
+    "sp_bpe.model": (["sp_bpe.model"], ["LlamaTokenizer", "SentencePieceBackend",
+                                        "TokenizersBackend", "LlamaTokenizerFast"]),
+    "sp_unigram.model": (["sp_unigram.model"], ["SentencePieceBackend"]),
+    "vocab.json": (["vocab.json", "merges.txt"], ["GPT2Tokenizer", "Qwen2Tokenizer"]),
+}
+
+
+def texts():
+    rng = random.Random(1)
+    made = ["<|im_start|>user\nHi<|im_end|>\n", "", " ", "hello", "a <pad> b"]
+    return made + ["".join(rng.choice(PARTS) for _ in range(rng.randint(1, 9))) for _ in range(15)]
+
+
+def added_tokens(rng, first):
+    def flag(share):
+        return rng.random() < share
+    tokens = {}
+    for i, name in enumerate(rng.sample(NAMES, 4)):
+        special = flag(0.5)
+        tokens[first + i] = {"content": name, "lstrip": flag(0.3), "rstrip": flag(0.3),
+                             "single_word": False, "normalized": not special, "special": special}
+    return tokens
+
+
+def config_of(rng, kind, cls):
+    config = {"tokenizer_class": cls, "model_max_length": 10**30}
+    if kind == "vocab.json":
+        config |= {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>",
+                   "unk_token": "<|endoftext|>"}
+        if cls == "GPT2Tokenizer":
+            config |= {"add_prefix_space": rng.random() < 0.4, "add_bos_token": rng.random() < 0.3}
+        return config
+    config |= {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    if cls.startswith("Llama"):
+        config |= {"legacy": rng.random() < 0.5, "add_bos_token": rng.random() < 0.7,
+                   "add_eos_token": rng.random() < 0.3}
+    return config
+
+
+def files_of(rng, kind, cls, vocab):
+    config = config_of(rng, kind, cls)
+    tokens = {i: t for i, t in added_tokens(rng, len(vocab)).items() if t["content"] not in vocab}
+    tokens = dict(zip(range(len(vocab), len(vocab) + len(tokens)), tokens.values()))
+    special = [t["content"] for t in tokens.values() if t["special"]]
+    if special and " " not in special[0] and rng.random() < 0.5:
+        config["eos_token"] = special[0]
+    files = {"tokenizer_config.json": config}
+    if rng.random() < 0.6:
+        config["added_tokens_decoder"] = {str(i): t for i, t in tokens.items()}
+        config["extra_special_tokens"] = special
+    else:  # as before transformers 4.34
+        files["special_tokens_map.json"] = {"additional_special_tokens": special,
+                                            "eos_token": config["eos_token"]}
+    files["added_tokens.json"] = {t["content"]: i for i, t in tokens.items()}
+    return files
+
+
+def vocabulary(kind):
+    if kind == "vocab.json":
+        return json.loads((HERE / kind).read_text())
+    import sentencepiece
+    model = sentencepiece.SentencePieceProcessor(model_file=str(HERE / kind))
+    return [model.id_to_piece(i) for i in range(model.get_piece_size())]
+
+
+def main():
+    logging.set_verbosity_error()
+    cases = []
+    for kind, (names, classes) in KINDS.items():
+        for i in range(24 if kind != "sp_unigram.model" else 6):
+            rng = random.Random(f"{kind}-{i}")
+            files = files_of(rng, kind, classes[i % len(classes)], vocabulary(kind))
+            with tempfile.TemporaryDirectory() as folder:
+                for name in names:
+                    target = "tokenizer.model" if name.endswith(".model") else name
+                    shutil.copy(HERE / name, Path(folder) / target)
+                for name, value in files.items():
+                    (Path(folder) / name).write_text(json.dumps(value))
+                tokenizer = AutoTokenizer.from_pretrained(folder)
+                ids = [tokenizer.encode(text) for text in texts()]
+                cases.append({"vocabulary": kind, "files": files, "eos": tokenizer.eos_token_id,
+                              "ids": ids})
+    golden = {"texts": texts(), "cases": cases}
+    (HERE / "folders.json").write_text(json.dumps(golden, ensure_ascii=False, indent=None)
+                                       .replace('{"vocabulary"', '\n{"vocabulary"') + "\n")
+
+
+if __name__ == "__main__":
+    main()
