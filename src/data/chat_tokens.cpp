@@ -116,7 +116,8 @@ MaskedTokens ChatEncoder::encode_text(const std::string& text, WordCache& words)
   MaskedTokens tokens;
   append_document(tokenizer_, text, {.words = &words}, tokens.ids);
   const std::optional<int32_t> eos = tokenizer_.eos();
-  if (text_end_ == TextEnd::eos && eos && tokens.ids.back() != eos) tokens.ids.push_back(*eos);
+  const bool ends = !tokens.ids.empty() && tokens.ids.back() == eos;
+  if (text_end_ == TextEnd::eos && eos && !ends) tokens.ids.push_back(*eos);
   tokens.is_trained.assign(tokens.ids.size(), 1);
   return tokens;
 }

@@ -39,8 +39,9 @@ class ChatEncoder {
               TextEnd text_end = TextEnd::none);
   // With those of find_chat_templates().
   ChatEncoder(const Files& files, const Tokenizer& tokenizer, const std::string& name,
-              const std::string& model)
-      : ChatEncoder(tokenizer, find_chat_templates(files, tokenizer, {name, model, ""})) {}
+              const std::string& model, TextEnd text_end = TextEnd::none)
+      : ChatEncoder(tokenizer, find_chat_templates(files, tokenizer, {name, model, ""}), text_end) {
+  }
 
   // Throws Error{bad_data} where the template refuses, where what the assistant said cannot be
   // told, and where nothing, everything, or no end of a turn would be trained.
