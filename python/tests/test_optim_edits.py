@@ -378,3 +378,34 @@ def test_a_step_during_another_one_is_refused(monkeypatch):
     thread.join()
     optimizer.step()
     assert optimizer.counts["applied"] == 2
+
+
+def test_relora_with_peft_trains_as_with_torch():
+    """Adapters are merged, begun anew and their states set to zero in new tensors, as ReLoRA does; then another adapter joins."""
+    peft = pytest.importorskip("peft", reason="needs PEFT")
+    losses = []
+    for make_one in (lambda params: octet.optim.AdamW(params, lr=0.01, state="f32"), lambda params: torch.optim.AdamW(params, lr=0.01)):
+        torch.manual_seed(3)
+        base = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+        config = peft.LoraConfig(r=4, target_modules=["0", "2"], init_lora_weights="gaussian")
+        net = peft.get_peft_model(base, config)
+        optimizer = make_one([p for p in net.parameters() if p.requires_grad])
+        x, y = torch.randn(32, 16), torch.randn(32, 4)
+        for step in range(12):
+            if step in (4, 8):
+                for name, p in net.named_parameters():
+                    if "lora_B" in name:
+                        p.data = torch.zeros_like(p)
+                for state in optimizer.state.values():
+                    state.update({key: torch.zeros_like(value) for key, value in state.items()})
+            if step == 8:
+                net.add_adapter("more", config)
+                net.set_adapter("more")
+                optimizer.param_groups[0]["params"] = [p for name, p in net.named_parameters() if "more" in name]
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(net(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+    assert all(abs(a - b) < 1e-5 for a, b in zip(losses[:12], losses[12:])), losses
+    assert losses[11] < losses[8] < losses[7] + 1
