@@ -42,9 +42,10 @@ class StateWatch:
                 values = _tensors(values)
             return (len(values) == len(self._tensors)
                     and all(map(operator.is_, states, [owner() for owner in self._owners]))
-                    and all(map(operator.is_, values, [tensor() for tensor in self._tensors]))
+                    # Lists compare by identity first: tensors themselves are compared, or raise, only where one is another.
+                    and values == [tensor() for tensor in self._tensors]
                     and [*map(_ADDRESS, values)] == self._addresses)
-        except (AttributeError, RuntimeError, TypeError):  # something that has no address stands there
+        except (AttributeError, RuntimeError, TypeError):  # others stand there, or something that has no address
             return False
 
 
