@@ -6,8 +6,9 @@
 // Determinism: on the CPU results are the same bits for any number of threads at one isa; in fp32
 // and bf16 a text's logits do not depend on the texts beside it.
 //
-// Threads: each Model may be used by one thread at a time; different ones do not disturb each
-// other.
+// Threads: calls of several threads are queued, each with its own result; different models do not
+// disturb each other. A call from on_text is an error. A forked child goes on with a model on the
+// CPU, but not with one whose process forked during a call.
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,10 @@ def is_on_cuda(x) -> bool:
 
 def adopt(x) -> np.ndarray:
     """x as a NumPy array that shares its memory. bfloat16 and float8 get ml_dtypes' types."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise Error("[arrays] expected an array without a mask, got a masked one: x.filled(value) and x.data are such")
     if isinstance(x, np.ndarray):
-        return x
+        return np.asarray(x)  # of NumPy's own class: others have views and shapes of their own
     if is_torch(x):
         return _from_torch(x)
     if hasattr(x, "__dlpack__"):
@@ -49,7 +51,10 @@ def adopt(x) -> np.ndarray:
                 return np.asarray(x)
             raise Error(f"[arrays] expected an array in the CPU's memory, got one that NumPy does not take: "
                         f"{_one_line(error)}") from None
-    return np.asarray(x)
+    try:
+        return np.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise Error(f"[arrays] expected an array, got {type(x).__name__}: {_one_line(error)}") from None
 
 
 def _from_torch(x) -> np.ndarray:
@@ -61,9 +66,14 @@ def _from_torch(x) -> np.ndarray:
     if x.numel() > 0 and x.untyped_storage().nbytes() == 0:
         raise Error("[arrays] expected a tensor with memory, got one whose storage is freed")
     name = str(x.dtype).removeprefix("torch.")
-    if name not in _TORCH_BITS:
-        return x.numpy()
-    return x.view(getattr(torch, _TORCH_BITS[name])).numpy().view(_dtype(name))
+    try:
+        if name not in _TORCH_BITS:
+            return x.numpy()
+        return x.view(getattr(torch, _TORCH_BITS[name])).numpy().view(_dtype(name))
+    except (RuntimeError, TypeError) as error:
+        if isinstance(error, Error):
+            raise
+        raise Error(f"[arrays] expected a tensor of a type that NumPy has, got {name}: {_one_line(error)}") from None
 
 
 def _dtype(name: str) -> np.dtype:

@@ -6,9 +6,7 @@ addresses of gradients where they are others, and launches. Counters, norm and t
 
 from __future__ import annotations
 
-import operator
 import struct
-import weakref
 from array import array
 
 import torch
@@ -16,11 +14,10 @@ import torch
 from . import _cuda_optimizer as _cuda
 from . import _optimizer as _c
 from ._error import Error
-from ._ranks import add_ranks, sharded_over
+from ._ranks import add_ranks
+from ._step_plan import ADDRESS, Plan
 from ._tensors import DTYPES, address, gradient_of, local
 
-_ADDRESS, _SIZE = torch.Tensor.data_ptr, torch.Tensor.numel
-_RENEWED_OFTEN = 3  # gradients that are others this often are others in every step
 _KIND = "cuda"  # of devices
 _SQUARES, _ATTEMPT = 0, 6  # of a control: its f64 and its u32 with these numbers
 
@@ -85,74 +82,18 @@ def _plain(number):
     return float(number) if torch.is_tensor(number) else number
 
 
-class Plan:
-    """What a step works on: weights with gradients, by device, as they lay when it was made."""
+class DevicePlan(Plan):
+    """A plan with what was written to the devices. Once a CUDA graph has captured it, it keeps all that the graph will touch."""
 
-    def __init__(self, members, weights, states, dtypes):
-        self.members, self.states, self.dtypes = members, states, dtypes  # (name, p, group number); of gradients
-        self.params = [p for _, p, _ in members]
-        self.is_simple = all(type(p.data) is torch.Tensor and w.is_contiguous() for p, w in zip(self.params, weights))
-        self.addresses = list(map(_ADDRESS, weights))
-        self.sizes = list(map(_SIZE, weights))
-        self.parts: list = []   # (part, indices of its parameters)
-        self.sharded: list = []  # dimensions of meshes over which the norm is summed
-        self.written: list = []  # addresses of gradients that the devices know
-        self.is_captured, self.alignment = False, []
-        self._idle: list = []   # parameters without a gradient
-        self._seen: list = []   # gradients that lay as they must, by weak references
-        self._renewed = 0       # times that others took their places
+    def __init__(self, members, indices, weights, gradients):
+        super().__init__(members, indices, weights, gradients)
+        self.parts: list = []  # (part, indices of its weights)
+        self.states_lie = None  # addresses of states that a caller gave
+        self.is_captured, self.alignment, self.kept = False, [], []
 
-    def watch(self, members) -> None:
-        """All members: those that the plan leaves out get no gradient, or it holds no more."""
-        known = set(map(id, self.params))
-        self._idle = [p for _, p, _ in members if id(p) not in known and local(p).numel() > 0]
-
-    def states_are(self, states) -> bool:
-        """Whether the states are still those of the plan."""
-        return not self.params or (states.get(self.params[0]) is self.states[0]
-                                   and states.get(self.params[-1]) is self.states[-1])
-
-    def gradients(self):
-        """The gradients as they lie beside the weights and their addresses, or None where they do not fit the plan."""
-        if any(p.grad is not None for p in self._idle):
-            return None
-        gradients = [p.grad for p in self.params]
-        found = self._simple(gradients) if self.is_simple else None
-        if found is None and all(gradient is not None for gradient in gradients):
-            found = self.given([local(p) for p in self.params], list(map(local, gradients)))
-        return found
-
-    def _simple(self, gradients):
-        """As gradients(), by a few calls for all tensors, where they lie one after another as their weights do."""
-        try:
-            if list(map(_ADDRESS, self.params)) != self.addresses or [g.dtype for g in gradients] != self.dtypes:
-                return None
-            addresses = list(map(_ADDRESS, gradients))
-            if addresses == self.written:
-                addresses = self.written
-            return (gradients, addresses) if self._lie_well(gradients, addresses) else None
-        except (AttributeError, RuntimeError, TypeError):  # None, or of a kind without memory
-            return None
-
-    def _lie_well(self, gradients, addresses) -> bool:
-        """Whether all are contiguous and of their sizes. The same objects with the same memory still are."""
-        if self._seen and addresses is self.written and all(map(operator.is_, [seen() for seen in self._seen], gradients)):
-            return True
-        if not all(map(torch.Tensor.is_contiguous, gradients)) or list(map(_SIZE, gradients)) != self.sizes:
-            return False
-        if self._renewed < _RENEWED_OFTEN:  # with new gradients in every step references are of no use
-            self._renewed += 1
-            self._seen = list(map(weakref.ref, gradients))
-        else:
-            self._seen = []
-        return True
-
-    def given(self, weights, gradients):
-        """As gradients(), for tensors that a caller has."""
-        if list(map(_ADDRESS, weights)) != self.addresses or list(map(_SIZE, weights)) != self.sizes:
-            return None
-        gradients = [gradient_of(name, g, w) for (name, _, _), g, w in zip(self.members, gradients, weights)]
-        return (gradients, list(map(_ADDRESS, gradients))) if [g.dtype for g in gradients] == self.dtypes else None
+    def keep(self, weights, states) -> None:
+        """What a graph captures: it is touched at every replay, whatever becomes of the tensors."""
+        self.kept.append(([local(weight) for weight in weights], [[one.detach() for one in state.values()] for state in states]))
 
 
 class DeviceStep:
@@ -175,20 +116,21 @@ class DeviceStep:
         """The control of the first device, or None before the first step. Waits for the device."""
         return next(iter(self.controls.values())).read() if self.controls else None
 
-    def run(self, optimizer, members) -> list:
-        """One update of every parameter that has a gradient; returns those. members: (name, p, group number) of all."""
+    def run(self, optimizer, params) -> list:
+        """One update of every parameter that has a gradient; returns those. params: all that stand in the groups."""
         is_capturing = torch.cuda.is_current_stream_capturing()
-        plan, found = self._plan, None
-        if plan is not None and plan.states_are(optimizer.state):
-            found = plan.gradients()
-        if found is None or not self._is_as_captured(plan, found[1], is_capturing):
+        plan = self._plan
+        found = plan.find(params, optimizer.state) if plan is not None and plan.knows_ranks(optimizer) else None
+        if found is None or not self._is_as_captured(plan, found[2], is_capturing):
             _expect_no_capture(is_capturing)
             self._plan = self._drop(plan)
-            plan = self._plan = self._plan_all(optimizer, members)
-            found = plan.given([local(p) for p in plan.params], [local(p.grad) for p in plan.params])
+            plan, found = self._plan_all(optimizer, optimizer._all_members())
+            self._plan = plan
+        if is_capturing:
+            plan.keep(found[0], [optimizer.state[p] for p in found[0]])
         rates = [group["lr"] for group in optimizer.param_groups]
-        self._launch(optimizer, plan, found[1], rates, is_capturing)
-        return plan.params
+        self._launch(optimizer, plan, found[2], rates, is_capturing)
+        return found[0]
 
     def run_given(self, optimizer, members, weights, gradients, states, rates) -> None:
         """One update of these tensors, as a compiled step has them. rates: learning rates by group."""
@@ -196,14 +138,18 @@ class DeviceStep:
         members, weights, gradients, states = ([rows[i] for i in full] for rows in (members, weights, gradients, states))
         is_capturing = torch.cuda.is_current_stream_capturing()
         plan, found = self._given_plan, None
-        if plan is not None and [id(p) for _, p, _ in members] == [*map(id, plan.params)] and _lie_same(states, plan.states):
+        lie = [*map(_addresses_of, states)]
+        if plan is not None and ([name for name, _, _ in members], lie) == (plan.names, plan.states_lie):
             found = plan.given(weights, gradients)
         if found is None or not self._is_as_captured(plan, found[1], is_capturing):
             _expect_no_capture(is_capturing)
             self._given_plan = self._drop(plan)
             gradients = [gradient_of(name, g, w) for (name, _, _), g, w in zip(members, gradients, weights)]
-            plan = self._given_plan = self._make(optimizer, members, weights, gradients, states)
-            found = gradients, list(map(_ADDRESS, gradients))
+            plan = self._given_plan = self._make(optimizer, members, range(len(members)), (weights, gradients, states))
+            plan.states_lie = [*map(_addresses_of, states)]  # counters have moved to the devices
+            found = gradients, list(map(ADDRESS, gradients))
+        if is_capturing:
+            plan.keep(weights, states)
         self._launch(optimizer, plan, found[1], rates, is_capturing)
 
     def count_beside(self, rows) -> None:
@@ -220,7 +166,7 @@ class DeviceStep:
     def _launch(self, optimizer, plan, addresses, rates, is_capturing) -> None:
         is_new = addresses is not plan.written
         if is_new and 0 in addresses:
-            name = plan.members[addresses.index(0)][0]
+            name = plan.names[addresses.index(0)]
             raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
         clip, has_squares = float(optimizer.clip), optimizer.clip > 0 or optimizer.skip_nonfinite
         for part, indices in plan.parts:
@@ -247,33 +193,33 @@ class DeviceStep:
             plan.is_captured, plan.alignment = True, [a % 16 for a in addresses]
         return not plan.is_captured or plan.alignment == [a % 16 for a in addresses]
 
-    def _plan_all(self, optimizer, members) -> Plan:
-        """Plans the parameters that have gradients and elements, and begins their states."""
-        active = [member for member in members if member[1].grad is not None]
-        optimizer._begin_or_check([(name, local(p), optimizer.state[p]) for name, p, _ in active])
-        active = [member for member in active if local(member[1]).numel() > 0]
-        weights = [local(p) for _, p, _ in active]
-        gradients = [gradient_of(name, local(p.grad), w) for (name, p, _), w in zip(active, weights)]
-        plan = self._make(optimizer, active, weights, gradients, [optimizer.state[p] for _, p, _ in active])
-        plan.watch(members)
-        if optimizer.clip > 0 or optimizer.skip_nonfinite:
-            plan.sharded = sharded_over([p for _, p, _ in members if p.grad is not None])
-        return plan
+    def _plan_all(self, optimizer, members):
+        """Plans the parameters that have gradients and elements, and begins their states; the plan and what its find() gives."""
+        active = [(name, p, local(p)) for name, p, _ in members if p.grad is not None]
+        optimizer._begin_or_check([(name, weight, optimizer.state[p]) for name, p, weight in active])
+        indices = [i for i, (_, p, _) in enumerate(members) if p.grad is not None and local(p).numel() > 0]
+        params = [members[i][1] for i in indices]
+        weights = [local(p) for p in params]
+        gradients = [gradient_of(members[i][0], local(p.grad), w) for i, p, w in zip(indices, params, weights)]
+        plan = self._make(optimizer, members, indices, (weights, gradients, [optimizer.state[p] for p in params]))
+        plan.watch(members, optimizer)
+        return plan, (params, gradients, list(map(ADDRESS, gradients)))
 
-    def _make(self, optimizer, members, weights, gradients, states) -> Plan:
-        plan = Plan(members, weights, states, [gradient.dtype for gradient in gradients])
-        devices = list(dict.fromkeys(weight.device for weight in weights))
-        for device in devices:
+    def _make(self, optimizer, members, indices, tensors) -> DevicePlan:
+        """tensors: weights, gradients and states of the members with these indices."""
+        weights, gradients, states = tensors
+        plan = DevicePlan(members, indices, weights, gradients)
+        for device in dict.fromkeys(weight.device for weight in weights):
             if device.type != _KIND:
                 raise Error("[optimizer] expected parameters on the CPU or on CUDA devices, got both", "device")
-            indices = [i for i, weight in enumerate(weights) if weight.device == device]
+            here = [i for i, weight in enumerate(weights) if weight.device == device]
             if device not in self.controls:
                 self.controls[device] = Control(device, self._attempt(optimizer))
             part = Part(device, _cuda.DeviceKernels(self._options(device)), self.controls[device])
-            _count_on(device, [plan.states[i] for i in indices])
+            _count_on(device, [states[i] for i in here])
             part.kernels.one_by_one(not self.is_joint)
-            part.place([self._row(plan, i, weights[i]) for i in indices], _stream(device))
-            plan.parts.append((part, indices))
+            part.place([self._row(members[indices[i]], weights[i], gradients[i], states[i]) for i in here], _stream(device))
+            plan.parts.append((part, here))
         return plan
 
     def _attempt(self, optimizer) -> int:
@@ -285,14 +231,13 @@ class DeviceStep:
         return _cuda.Options(device.index or 0, self._group, f.m_dtype, f.m_expand, f.m_stochastic, f.v_dtype, f.v_expand,
                              f.v_stochastic, f.exact, 0, self._seed & 0xFFFFFFFF)
 
-    def _row(self, plan, index: int, weight) -> dict:
-        f, state, (name, _, group) = self._kernels.formats(), plan.states[index], plan.members[index]
-        kind = DTYPES[weight.dtype]
+    def _row(self, member, weight, gradient, state) -> dict:
+        f, kind = self._kernels.formats(), DTYPES[weight.dtype]
         return {"weight": weight.data_ptr(), "master": address(state.get("master")), "m": state["exp_avg"].data_ptr(),
                 "v": state["exp_avg_sq"].data_ptr(), "m_meta": address(state.get("exp_avg_meta")),
                 "v_meta": address(state.get("exp_avg_sq_meta")), "t": state["step"].data_ptr(), "n": weight.numel(),
-                "name": _c.name_hash(name), "dtype": f.wide[kind], "gradient_dtype": f.wide[DTYPES[plan.dtypes[index]]],
-                "store": f.store[kind], "numbers": group}
+                "name": _c.name_hash(member[0]), "dtype": f.wide[kind], "gradient_dtype": f.wide[DTYPES[gradient.dtype]],
+                "store": f.store[kind], "numbers": member[2]}
 
 
 def _expect_no_capture(is_capturing: bool) -> None:
@@ -300,9 +245,8 @@ def _expect_no_capture(is_capturing: bool) -> None:
         raise Error("[optimizer] expected one step with these gradients before a CUDA graph captures one")
 
 
-def _lie_same(states, others) -> bool:
-    """Whether two lists of states are the same memory."""
-    return all([*map(_ADDRESS, a.values())] == [*map(_ADDRESS, b.values())] for a, b in zip(states, others))
+def _addresses_of(state) -> list:
+    return [*map(ADDRESS, state.values())]
 
 
 def _stream(device) -> int:

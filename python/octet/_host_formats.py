@@ -6,6 +6,7 @@ import numpy as np
 
 from . import _native
 from ._arrays import adopt, bytes_of, contiguous, result_like, wants
+from ._error import Error
 
 
 class HostFormats:
@@ -36,10 +37,19 @@ class HostFormats:
 
     def words(self, x):
         """Random words as uint32."""
-        return np.ascontiguousarray(adopt(x), dtype=np.uint32)
+        return self._integers(x, "random words").astype(np.uint32, copy=False)
 
     def metadata(self, x):
-        return np.ascontiguousarray(adopt(x)).view(np.uint32)
+        words = self._integers(x, "metadata")
+        if words.itemsize != 4:
+            raise Error(f"[formats] expected metadata of uint32 or int32, got {words.dtype.name}", "bad_data")
+        return words.view(np.uint32)
+
+    def _integers(self, x, what: str):
+        words = contiguous(adopt(x))
+        if not self.is_integer(words):
+            raise Error(f"[formats] expected {what} of uint32 or int32, got {words.dtype.name}", "bad_data")
+        return words
 
     def empty(self, shape, name: str):
         return np.empty(shape, name)

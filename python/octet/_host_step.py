@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import ctypes
+from array import array
+from itertools import groupby
+
 import torch
 
 from . import _optimizer as _c
 from ._error import Error
-from ._ranks import add_ranks, sharded_over
+from ._ranks import add_ranks
+from ._step_plan import Plan
 from ._tensors import DTYPES, address, gradient_of, local
+
+_ROW_WORDS = ctypes.sizeof(_c.Tensor) // 8
+_NUMBERS = ("lr", "beta1", "beta2", "eps", "weight_decay")
+
+
+class _Rows:
+    """The rows of a plan. Fields of many are written at once, through views of their memory."""
+
+    def __init__(self, count: int):
+        self.tensors = (_c.Tensor * max(1, count))()
+        self.count = count
+        self._words = memoryview(self.tensors).cast("B").cast("Q")
+        self._floats = memoryview(self.tensors).cast("B").cast("d")
+
+    def write_gradients(self, addresses) -> None:
+        self._words[_word("gradient"):self.count * _ROW_WORDS:_ROW_WORDS] = array("Q", addresses)
+
+    def write_numbers(self, numbers, first: int, size: int) -> None:
+        for field, value in zip(_NUMBERS, numbers):
+            start = first * _ROW_WORDS + _word(field)
+            self._floats[start:(first + size) * _ROW_WORDS:_ROW_WORDS] = array("d", [value]) * size
+
+
+def _word(field: str) -> int:
+    return getattr(_c.Tensor, field).offset // 8
 
 
 class HostStep:
@@ -17,47 +47,37 @@ class HostStep:
         self._kernels = kernels
         self.attempt = 0  # of the last step; random bits are keyed by it
         self._last = {"grad_norm": 0.0, "skipped": 0, "applied": 0, "skips": 0}
-        self._rows, self._entries = None, []
-        self._sharded = None  # dimensions of meshes over which the norm is summed
+        self._plan = self._rows = None
+        self._runs, self._numbers = [], {}  # (group number, first row, rows); numbers that rows have, by group
 
     def forget(self, attempt: int | None = None) -> None:
         """States or parameters are others. attempt: steps that were attempted; None: as they are counted."""
-        self._rows, self._entries, self._sharded = None, [], None
+        self._plan = self._rows = None
         if attempt is not None:
             self.attempt = attempt
 
     def read(self) -> dict:
         return {**self._last, "attempt": self.attempt}
 
-    def run(self, optimizer, members) -> list:
-        """One update of every parameter that has a gradient; returns those. members: (name, p, group number) of all."""
-        if self._rows is None or len(self._rows) < len(members):
-            self._rows, self._entries = (_c.Tensor * max(1, len(members)))(), []
-        numbers = [_numbers(group, group["lr"]) for group in optimizer.param_groups]
-        rows, entries, states, kept, count = self._rows, self._entries, optimizer.state, [], 0
-        for name, p, index in members:
-            gradient = p.grad
-            if gradient is None:
-                continue
-            entry = entries[count] if count < len(entries) else None
-            if entry is None or not entry.holds(p, states):
-                entry = self._entry(rows[count], name, p, optimizer, members)
-                entries[count:count + 1] = [entry]
-            row = entry.row
-            at = gradient.data_ptr() if entry.takes(gradient) else 0
-            if at == 0:
-                gradient = gradient_of(name, local(gradient), local(p))
-                kept.append(gradient)
-                at, row.gradient_dtype = gradient.data_ptr(), DTYPES[gradient.dtype]
-                entry.gradient_dtype = gradient.dtype
-            row.gradient = at
-            if entry.numbers != numbers[index]:
-                entry.numbers = numbers[index]
-                row.lr, row.beta1, row.beta2, row.eps, row.weight_decay = numbers[index]
-            count += 1
-        params = [entry.p for entry in entries[:count]]
-        self._step(optimizer, rows, count, params)
-        del kept
+    def run(self, optimizer, params) -> list:
+        """One update of every parameter that has a gradient; returns those. params: all that stand in the groups."""
+        plan = self._plan
+        found = plan.find(params, optimizer.state) if plan is not None and plan.knows_ranks(optimizer) else None
+        if found is None:
+            self.forget()
+            found = self._make(optimizer, optimizer._all_members())
+        params, gradients, addresses = found
+        if addresses is not self._plan.written:
+            if 0 in addresses:
+                self._expect_memory(gradients, addresses)
+            self._rows.write_gradients(addresses)
+            self._plan.written = addresses
+        for group, first, size in self._runs:
+            numbers = _numbers(optimizer.param_groups[group], optimizer.param_groups[group]["lr"])
+            if self._numbers.get(group) != numbers:
+                self._numbers[group] = numbers
+                self._rows.write_numbers(numbers, first, size)
+        self._step(optimizer, self._rows.tensors, self._rows.count, self._plan.sharded)
         return params
 
     def count_beside(self, rows) -> None:
@@ -69,66 +89,61 @@ class HostStep:
         numbers = [_numbers(group, rate) for group, rate in zip(optimizer.param_groups, rates)]
         kept = [gradient_of(name, g, w) for (name, _, _), g, w in zip(members, gradients, weights)]
         for row, (name, _, index), weight, gradient, state in zip(rows, members, weights, kept, states):
-            _fill(row, name, weight, state)
-            row.gradient, row.gradient_dtype = gradient.data_ptr(), DTYPES[gradient.dtype]
+            _fill(row, name, weight, gradient, state)
             row.lr, row.beta1, row.beta2, row.eps, row.weight_decay = numbers[index]
         self._step(optimizer, rows, len(members))
 
-    def _step(self, optimizer, rows, count: int, params=()) -> None:
+    def _step(self, optimizer, rows, count: int, sharded=None) -> None:
         squares = None
-        if optimizer.clip > 0 or optimizer.skip_nonfinite:
-            if self._sharded is None and params:
-                self._sharded = sharded_over(params)
-            if self._sharded:
-                total = torch.tensor(self._kernels.squares(rows, count), dtype=torch.float64)
-                add_ranks(total, self._sharded)
-                squares = float(total)
+        if sharded and (optimizer.clip > 0 or optimizer.skip_nonfinite):
+            total = torch.tensor(self._kernels.squares(rows, count), dtype=torch.float64)
+            add_ranks(total, sharded)
+            squares = float(total)
         self.attempt += 1
         done = self._kernels.step(rows, count, float(optimizer.clip), self.attempt, optimizer.skip_nonfinite, squares)
         self._last.update(grad_norm=done.grad_norm, skipped=done.skipped)
         self._last["skips" if done.skipped else "applied"] += 1
 
-    def _entry(self, row, name, p, optimizer, members):
-        """A parameter's row, with everything but its gradient in it. Where it has no state yet, all without one begin."""
-        state, weight = optimizer.state[p], local(p)
-        together = [(name, p)] if state else [(other, q) for other, q, _ in members
-                                              if q.grad is not None and not optimizer.state[q]]
-        if any(local(q).device.type != "cpu" for _, q in together):
+    def _make(self, optimizer, members):
+        """Plans all that have gradients, and begins their states; what Plan.find() gives."""
+        indices = [i for i, (_, p, _) in enumerate(members) if p.grad is not None]
+        active = [members[i] for i in indices]
+        weights = [local(p) for _, p, _ in active]
+        if any(weight.device.type != "cpu" for weight in weights):
             raise Error("[optimizer] expected parameters on the CPU or on CUDA devices, got both", "device")
-        optimizer._begin_or_check([(other, local(q), optimizer.state[q]) for other, q in together])
-        _fill(row, name, weight, state)
-        return _Entry(p, state, row, weight)
+        states = [optimizer.state[p] for _, p, _ in active]
+        optimizer._begin_or_check([(name, weight, state) for (name, _, _), weight, state in zip(active, weights, states)])
+        gradients = [gradient_of(name, local(p.grad), weight) for (name, p, _), weight in zip(active, weights)]
+        plan, rows = Plan(members, indices, weights, gradients), _Rows(len(indices))
+        for row, (name, _, _), weight, gradient, state in zip(rows.tensors, active, weights, gradients, states):
+            _fill(row, name, weight, gradient, state)
+        plan.watch(members, optimizer)
+        self._plan, self._rows, self._numbers, self._runs = plan, rows, {}, _runs_of(active)
+        return [p for _, p, _ in active], gradients, [gradient.data_ptr() for gradient in gradients]
+
+    def _expect_memory(self, gradients, addresses) -> None:
+        for name, gradient, at in zip(self._plan.names, gradients, addresses):
+            if at == 0 and gradient.numel() > 0:
+                raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
+
+
+def _runs_of(members) -> list:
+    """(group number, first, how many) of members one after another."""
+    runs, first = [], 0
+    for group, same in groupby(members, key=lambda member: member[2]):
+        size = len(list(same))
+        runs.append((group, first, size))
+        first += size
+    return runs
 
 
 def _numbers(group, rate):
     return (float(rate), *map(float, group["betas"]), float(group["eps"]), float(group["weight_decay"]))
 
 
-def _fill(row, name, weight, state) -> None:
+def _fill(row, name, weight, gradient, state) -> None:
     row.weight, row.n, row.dtype, row.name = weight.data_ptr(), weight.numel(), DTYPES[weight.dtype], _c.name_hash(name)
+    row.gradient, row.gradient_dtype = gradient.data_ptr(), DTYPES[gradient.dtype]
     row.m, row.v, row.master = address(state["exp_avg"]), address(state["exp_avg_sq"]), address(state.get("master"))
     row.m_meta, row.v_meta = address(state.get("exp_avg_meta")), address(state.get("exp_avg_sq_meta"))
     row.t = state["step"].data_ptr()
-
-
-class _Entry:
-    """A row that is filled but for its gradient, and what it was filled from."""
-
-    __slots__ = ("address", "dtype", "gradient_dtype", "is_plain", "is_simple", "numbers", "p", "row", "state")
-
-    def __init__(self, p, state, row, weight):
-        self.p, self.state, self.row = p, state, row
-        self.address, self.dtype = weight.data_ptr(), weight.dtype
-        self.is_plain = not hasattr(p, "to_local")
-        self.is_simple = self.is_plain and weight.is_contiguous()
-        self.numbers = self.gradient_dtype = None
-
-    def holds(self, p, states) -> bool:
-        weight = p if self.is_plain else local(p)
-        return self.p is p and self.state is states.get(p) and self.address == weight.data_ptr() \
-            and self.dtype is weight.dtype and self.row.n == weight.numel()
-
-    def takes(self, gradient) -> bool:
-        """Whether it lies as the last one did, so that its address is all that is new."""
-        return self.is_simple and gradient.dtype is self.gradient_dtype \
-            and gradient.layout is torch.strided and gradient.is_contiguous() and gradient.numel() == self.row.n

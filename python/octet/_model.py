@@ -23,7 +23,8 @@ def load(path, *, tokenizer=None, recipe: str | None = None, context: int = 0, d
 
 
 class Model:
-    """A loaded model. One thread at a time; the interpreter's lock is released while it computes.
+    """A loaded model. Calls of several threads are queued; the interpreter's lock is released while it computes. A forked child goes
+    on with a model on the CPU.
 
     kind, vocab, context (most tokens of a text), parameters (how many), recipe, tokenizer, folder say what it is.
     weights: arrays by the names of Hugging Face.

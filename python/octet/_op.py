@@ -26,10 +26,9 @@ def register(optimizer) -> int:
     return number
 
 
-def prepare(number: int) -> int:
-    """Runs while a graph is traced, never in the graph."""
-    _optimizers[number]._prepare_trace()
-    return number
+def prepare(number: int) -> bool:
+    """Runs while a graph is traced, never in the graph: whether the operator takes the optimizer's tensors."""
+    return _optimizers[number]._prepare_trace()
 
 
 prepare._dynamo_marked_constant = True  # torch._dynamo.assume_constant_result, without importing it

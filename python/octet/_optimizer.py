@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import numbers
 from pathlib import Path
 
 from ._error import Error
@@ -68,8 +69,14 @@ class Kernels:
     def __init__(self, state_m: str, state_v: str, master: str, math: str, group: int, seed: int = 0, threads: int = 0):
         self._handle = ctypes.c_void_p()
         self._library = library()
-        options = Options(state_m.encode(), state_v.encode(), master.encode(), math.encode(), group,
-                          seed & 0xFFFFFFFF, threads)
+        for name, value in {"state_m": state_m, "state_v": state_v, "master": master, "math": math}.items():
+            if not isinstance(value, str):
+                raise Error(f"[optimizer] {name}: expected a text, got {type(value).__name__}")
+        for name, value in {"group": group, "seed": seed, "threads": threads}.items():
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+                raise Error(f"[optimizer] {name}: expected an integer, got {value!r}")
+        options = Options(state_m.encode(), state_v.encode(), master.encode(), math.encode(), int(group),
+                          int(seed) & 0xFFFFFFFF, int(threads))
         self._check(self._library.octet_optimizer_open(ctypes.byref(options), ctypes.byref(self._handle)))
 
     def __del__(self):

@@ -20,6 +20,6 @@ def sharded_over(params) -> list:
 
 
 def add_ranks(total, sharded) -> None:
-    """`total`, a tensor, becomes the sum over the ranks."""
-    for mesh, dim in sharded:
+    """`total`, a tensor, becomes the sum over the ranks; None: there are none."""
+    for mesh, dim in sharded or ():
         torch.distributed.all_reduce(total, group=mesh.get_group(dim))

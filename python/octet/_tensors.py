@@ -27,16 +27,56 @@ def check_parameter(name: str, p) -> None:
         raise Error(f"[optimizer] {name}: expected memory without gaps and overlaps, got strides {list(part.stride())}")
 
 
-def check_state(name: str, weight, state, fields) -> None:
-    """Whether states belong to a weight as it is now. fields: those of a new one (_state_memory.Field)."""
-    wanted = [("step", torch.int64, None), *((field.key, field.dtype, field.shape) for field in fields)]
-    for key, dtype, shape in wanted:
-        own = state.get(key)
-        if not torch.is_tensor(own) or own.dtype != dtype or (shape is not None and (own.shape, own.device) != (shape, weight.device)):
-            what = "none" if own is None else f"{own.dtype} {list(own.shape)} on {own.device}" if torch.is_tensor(own) else own
-            raise Error(f"[optimizer] {name}: expected the state {key} of a parameter {weight.dtype} {list(weight.shape)} on "
-                        f"{weight.device}, {dtype} {list(shape or ())}, got {what}: make the optimizer when the model has its "
-                        "type and place, or load_state_dict() what state_dict() gave")
+def take_state(name, weight, state, fields) -> None:
+    """Takes states as they stand, those of the caller's too, or names the one that does not belong to its weight. What lies in
+    another order than its weight is laid anew, a counter becomes int64. fields: those of a new state (_state_memory.Field)."""
+    state["step"] = _counter(name, weight, state.get("step"))
+    for field in fields:
+        given = state.get(field.key)
+        own = given.to_local() if hasattr(given, "to_local") else given
+        if not _is_like(own, field, weight.device):
+            raise Error(f"[optimizer] {name}: expected the state {field.key} of a parameter {weight.dtype} {list(weight.shape)} on "
+                        f"{weight.device}, {field.dtype} {list(field.shape)}, got {_described(own)}: make the optimizer when the "
+                        "model has its type and place, or load_state_dict() what state_dict() gave")
+        if own.numel() > 0 and own.untyped_storage().nbytes() == 0:
+            raise Error(f"[optimizer] {name}: expected the state {field.key} with memory, got one whose storage is freed")
+        if not lies_as(own, field.strides):
+            own = torch.empty_strided(field.shape, field.strides, dtype=field.dtype, device=own.device).copy_(own)
+        if own is not given:
+            state[field.key] = own
+
+
+def lies_as(tensor, strides) -> bool:
+    """Whether its elements lie as those of a tensor of its shape with these strides."""
+    return tensor.stride() == strides or tensor.numel() == 0 or all(
+        own == other for size, own, other in zip(tensor.shape, tensor.stride(), strides) if size > 1)
+
+
+def _is_like(own, field, device) -> bool:
+    return torch.is_tensor(own) and own.layout == torch.strided and (own.dtype, own.shape, own.device) == (
+        field.dtype, field.shape, device)
+
+
+def _described(own) -> str:
+    if own is None:
+        return "none"
+    return f"{own.dtype} {list(own.shape)} on {own.device}" if torch.is_tensor(own) else type(own).__name__
+
+
+def _counter(name, weight, given):
+    """How many updates of a weight there were, as int64: on the CPU or beside the weight. Torch counts in float32."""
+    is_ours = torch.is_tensor(given) and given.dtype == torch.int64 and given.dim() == 0
+    if is_ours and (given.device.type == "cpu" or given.device == weight.device):
+        return given
+    try:
+        count = float(given)
+        is_count = (torch.is_tensor(given) or isinstance(given, (int, float))) and count >= 0 and count == int(count)
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        is_count = False
+    if not is_count:
+        raise Error(f"[optimizer] {name}: expected the state step, a number of updates, got "
+                    f"{_described(given) if torch.is_tensor(given) and given.numel() != 1 else repr(given)}")
+    return torch.tensor(int(count), dtype=torch.int64)
 
 
 def gradient_of(name: str, gradient, weight):

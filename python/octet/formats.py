@@ -11,6 +11,7 @@ them, and the bits are the CPU's but for math="fast". Sources of the formats and
 
 from __future__ import annotations
 
+import numbers
 from dataclasses import dataclass
 
 from . import _native
@@ -43,16 +44,18 @@ def encode(x, format: str, rounding: str = "near", *, saturate: bool = True, nan
     out: an array of the codes' width and x's shape that is written in place of a new one, uint8 or float8_*.
     Returns uint8, or uint16 for bf16 and fp16, in x's shape. Raises octet.Error.
     """
+    _expect_texts(format=format, rounding=rounding)
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**32:
+        raise Error(f"[formats] seed: expected an integer in [0, 2^32), got {seed!r}")
     place = _place_of(x)
-    width = _native.format_bytes(format)
     values, source = _values(place, x)
-    codes = _codes_for(place, values.shape, width, out)
+    codes = _codes_for(place, values.shape, format, out)
     words = None
     if bits is not None:
         words = place.words(bits)
         if place.size(words) != place.size(values):
             raise Error(f"[formats] expected {place.size(values)} random words, one a value, got {place.size(words)}", "bad_data")
-    place.encode(_native.EncodeCall(format, rounding, source, saturate, nan_to_zero, seed), values, codes, words)
+    place.encode(_native.EncodeCall(format, rounding, source, bool(saturate), bool(nan_to_zero), int(seed)), values, codes, words)
     return out if out is not None else place.give(x, codes)
 
 
@@ -69,7 +72,8 @@ def decode(codes, format: str | None = None, *, out=None):
     format = format or _STORED.get(name)
     if format is None:
         raise Error(f"[formats] expected a format's name, since {name} does not say one, got none")
-    _expect_width(place, array, format)
+    _expect_texts(format=format)
+    _expect_codes(place, array, format)
     values = place.empty(array.shape, "float32") if out is None else place.wants(out, array.shape, "float32")
     place.decode(format, array, values)
     return out if out is not None else place.give(codes, values)
@@ -138,8 +142,8 @@ def dequantize(q, scale=None, *, meta=None, format: str = "e4m3", granularity: s
         q = Quantized(q, scale, meta, format, granularity, moment, math)
     place = _place_of(q.codes)
     codes = place.read(q.codes)
-    _expect_width(place, codes, q.format)
     call = _call(codes.shape, q.format, q.granularity, q.moment, q.math)
+    _expect_codes(place, codes, q.format)
     values = place.empty(codes.shape, "float32") if out is None else place.wants(out, codes.shape, "float32")
     if q.meta is not None:
         place.contract(call, codes, place.metadata(q.meta), values)
@@ -172,22 +176,30 @@ def _as_f32(place, x):
     return place.as_f32(_values(place, x)[0])
 
 
-def _codes_for(place, shape, width, out):
+def _codes_for(place, shape, format, out):
     if out is None:
-        return place.empty(shape, "uint8" if width == 1 else "uint16")
+        return place.empty(shape, "uint8" if _native.format_bytes(format) == 1 else "uint16")
     array = place.wants(out, shape)
-    if place.itemsize(array) != width:
-        raise Error(f"[formats] out: expected elements of {width} bytes, got {place.name(array)}")
+    _expect_codes(place, array, format, "[formats] out: ")
     return array
 
 
-def _expect_width(place, array, format):
+def _expect_codes(place, array, format, what="[formats] "):
+    """Integers of the format's width, or the type that is the format. Types of other formats (float8_e4m3fnuz, say) have the
+    width but not the values."""
     width, name = _native.format_bytes(format), place.name(array)
-    if place.itemsize(array) != width or not (place.is_integer(array) or _STORED.get(name, format) == format):
-        raise Error(f"[formats] expected codes of {format}, {width} bytes each, got {name}")
+    if place.itemsize(array) != width or not (place.is_integer(array) or _STORED.get(name) == format):
+        raise Error(f"{what}expected codes of {format}, {width} bytes each, got {name}")
+
+
+def _expect_texts(**given) -> None:
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise Error(f"[formats] {name}: expected a text, got {type(value).__name__}")
 
 
 def _call(shape, format, granularity, moment, math):
+    _expect_texts(format=format, granularity=granularity, moment=moment, math=math)
     if moment not in ("m", "v"):
         raise Error(f"[formats] expected moment m or v, got {moment}")
     cols = shape[-1] if shape else 1

@@ -10,6 +10,8 @@ States: Xi et al., COAT, ICLR 2025 (E4M3 in groups of 128 with dynamic range exp
 
 from __future__ import annotations
 
+import threading
+
 from . import _optimizer as _c
 from ._error import Error
 
@@ -22,14 +24,16 @@ from . import _op
 from ._device_step import DeviceStep
 from ._groups import parameter_groups
 from ._host_step import HostStep
+from ._loading import decoded, read_states
+from ._members import Members
 from ._numbers import check_numbers
 from ._state_memory import begin, fields_of
-from ._tensors import DTYPES, address, check_parameter, check_state, fitting, increment_version, local, master_of, take_master
+from ._tensors import check_parameter, increment_version, local, master_of, take_state
+from ._traced_step import TracedStep
 
 __all__ = ["AdamW", "parameter_groups"]
 
 _OURS = ("names", "attempt", "format")  # keys of a group beside torch's
-_STATES = ("step", "exp_avg", "exp_avg_meta", "exp_avg_sq", "exp_avg_sq_meta", "master")  # of a parameter; some of them
 
 
 class AdamW(torch.optim.Optimizer):
@@ -52,10 +56,13 @@ class AdamW(torch.optim.Optimizer):
     foreach, fused, capturable: taken for torch.optim.AdamW's sake; any value, all tensors are stepped together in any case.
     amsgrad, maximize, differentiable: False alone.
 
+    A step takes what stands in `param_groups` and `state` when it begins, as torch's optimizers do: parameters may be exchanged,
+    added, reordered and removed there, states replaced. A state that cannot be taken is an error that names it.
+
     On CUDA devices a step is queued on PyTorch's current stream and nothing waits for it; reading `grad_norm`, `skipped` or
     `counts` does. A CUDA graph may hold a step, once one has run with the same parameters; it takes learning rates from
     the device: give lr as a CUDA tensor, or call write_rates() where a scheduler has changed a number.
-    Raises octet.Error. One thread at a time.
+    Raises octet.Error. One thread at a time: a step during another one is an error.
     """
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, amsgrad=False, *, state="e4m3+x",
@@ -71,20 +78,18 @@ class AdamW(torch.optim.Optimizer):
         self._host, self._device = HostStep(self._kernels), DeviceStep(self._kernels, group, seed)
         self.clip, self.skip_nonfinite = clip, skip_nonfinite
         self._number = _op.register(self)
+        self._members, self._trace, self._alone = Members(), TracedStep(), threading.Lock()
+        self._receive = None  # states by parameter, while load_state_dict() is at work
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "attempt": 0,
                     "format": list(self._format)}
         super().__init__(_with_names(params), defaults)
 
     def add_param_group(self, param_group):
         """As torch's; the group may hold (name, parameter) pairs."""
+        known = {name for name, _, _ in self._all_members()}
         (group,) = _with_names([param_group])
-        first = sum(len(other["params"]) for other in self.param_groups)
-        names = group.pop("names", None) or []
-        if not isinstance(group["params"], (list, tuple)):
-            group["params"] = [group["params"]] if isinstance(group["params"], torch.Tensor) else list(group["params"])
-        group["names"] = [name or f"param.{first + i}" for i, name in
-                          enumerate(names or [None] * len(group["params"]))]
-        known = {name for other in self.param_groups for name in other["names"]}
+        names = group.pop("names", None) or [None] * len(group["params"])
+        group["names"] = [name or f"param.{len(known) + i}" for i, name in enumerate(names)]
         for name in group["names"]:
             if name in known:
                 raise Error(f"[optimizer] expected every name once, got {name} again")
@@ -106,7 +111,7 @@ class AdamW(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._is_traceable and torch.compiler.is_compiling():
+        if _op.IS_THERE and torch.compiler.is_compiling() and _op.prepare(self._number):
             self._traced_update()
         else:
             self._update()
@@ -115,79 +120,59 @@ class AdamW(torch.optim.Optimizer):
     @torch._disable_dynamo
     def _update(self):
         """A compiled step calls it as it stands where there is no operator for its tensors."""
-        members = self._all_members()
-        self._refresh({index: local(members[index][1]) for index in self._fresh},
-                      {index: self.state[members[index][1]] for index in self._fresh})
-        increment_version(self._steps().run(self, members))
+        if not self._alone.acquire(blocking=False):
+            raise Error("[optimizer] expected one step at a time, got one during another")
+        try:
+            params = self._present()
+            self._trace.begin_masters(params, self.state)
+            increment_version(self._steps().run(self, params))
+        finally:
+            self._alone.release()
 
     def _traced_update(self):
         """Queues the operator, with all that it reads and changes among its arguments."""
-        _op.prepare(self._number)
         which, weights, gradients, states = [], [], [], []
-        for index, p, state in self._traced:
+        for index, p, state in self._trace.rows:
             gradient = p.grad
             if gradient is not None:
                 which.append(index)
                 weights.append(p)
                 gradients.append(gradient)
                 states.extend(state)
-        _op.adamw_step(self._number, which, weights, gradients, states, self._traced_rates)
+        _op.adamw_step(self._number, which, weights, gradients, states, self._trace.rates)
 
-    def _prepare_trace(self) -> None:
-        """What a traced step reads, with states for every parameter that may get a gradient."""
-        rows, named, steps = [], [], self._steps()
-        for index, (name, p, _) in enumerate(self._all_members()):
-            if not p.requires_grad and p.grad is None:
-                continue
-            state = self.state[p]
-            if not state:
-                self._fresh.add(index)  # weights may change before their first step
-            named.append((name, p.detach(), state))
-            rows.append((index, p, state))
-        self._begin_or_check(named)
-        steps.count_beside([(p, state) for _, p, state in rows])
-        self._traced_keys = {index: [key for key in _STATES if key in state] for index, _, state in rows}
-        self._traced = [(index, p, [state[key] for key in self._traced_keys[index]]) for index, p, state in rows]
-        rates = [group["lr"] for group in self.param_groups]
-        self._traced_rates = [rate for rate in rates if torch.is_tensor(rate)]
-
-    def _run_traced(self, which, weights, gradients, states, rates) -> None:
-        """The operator's work. The tensors are those of the trace, or copies of them."""
+    def _prepare_trace(self) -> bool:
+        """Whether a traced step has an operator: not for sharded tensors. It then has rows."""
         members = self._all_members()
-        states, chosen = iter(states), []
-        for index in which:
-            chosen.append({key: next(states) for key in self._traced_keys[index]})
-        self._refresh(dict(zip(which, weights)), dict(zip(which, chosen)))
-        known, now = list(zip(self._traced_rates or [], rates)), []
-        for group in self.param_groups:
-            now.append(next((given for traced, given in known if traced is group["lr"]), group["lr"]))
-        self._steps().run_given(self, [members[i] for i in which], weights, gradients, chosen, now)
+        if any(hasattr(p, "to_local") for _, p, _ in members):
+            return False
+        self._trace.prepare(self, members)
+        return True
 
-    def _refresh(self, weights, states) -> None:
-        """Masters that began while a step was traced are what their weights are at their first step. By index of a member."""
-        for index in self._fresh & weights.keys():
-            master = states[index].get("master")
-            if master is not None and master.dtype == torch.float32:
-                master.copy_(weights[index])
-        self._fresh -= weights.keys()
+    def _run_traced(self, *tensors) -> None:
+        self._trace.run(self, self._all_members(), *tensors)
+
+    def _present(self) -> list:
+        """The parameters that stand in the groups now."""
+        params = self._members.find(self.param_groups)
+        if params is None:
+            params = self._members.update(self.param_groups, self.defaults)
+            self._forget()
+        return params
 
     def _all_members(self) -> list:
-        """(name, parameter, group number) of all."""
-        if self._members is None:
-            self._members = [(name, p, i) for i, group in enumerate(self.param_groups)
-                             for name, p in zip(group["names"], group["params"])]
-        return self._members
+        """(name, parameter, group number) of all that stand in the groups now."""
+        params = self._present()
+        return list(zip(self._members.names, params, self._members.groups))
 
     def _steps(self):
         """Who steps: where the parameters lie."""
-        members = self._all_members()
-        return self._device if members and members[0][1].is_cuda else self._host
+        first = next((group["params"][0] for group in self.param_groups if group["params"]), None)
+        return self._device if first is not None and first.is_cuda else self._host
 
     def _forget(self, attempt: int | None = None) -> None:
         """Parameters or states are others. attempt: steps that were attempted; None: as they are counted."""
-        self._members = self._traced = None
-        self._fresh = set()
-        self._is_traceable = _op.IS_THERE and not any(hasattr(p, "to_local") for _, p, _ in self._all_members())
+        self._trace.forget()
         self._host.forget(attempt)
         self._device.forget(attempt)
 
@@ -214,21 +199,28 @@ class AdamW(torch.optim.Optimizer):
     def state_dict(self):
         """As torch's, with all states as they are stored: the tensors themselves, as torch's are. Waits for the device.
 
-        States that began together share a buffer. Each is a tensor with a storage of its own all the same: storing or
-        cloning one takes its bytes alone; one that is kept as it is keeps the buffer.
+        States of parameters that stand in no group any more are not in it. States that began together share a buffer. Each is a
+        tensor with a storage of its own all the same: storing or cloning one takes its bytes alone; one that is kept as it is keeps
+        the buffer.
         """
+        present = set(map(id, self._present()))
         attempt = self._results()["attempt"]
         for group in self.param_groups:
             group["attempt"] = attempt
-        return super().state_dict()
+        self._members.write_names(self.param_groups)
+        gone = [p for p in self.state if torch.is_tensor(p) and id(p) not in present]
+        aside = {p: self.state.pop(p) for p in gone}
+        try:
+            return super().state_dict()
+        finally:
+            self.state.update(aside)
 
     def _results(self) -> dict:
         return self._device.read() or self._host.read()
 
     def master_weights(self) -> dict[str, torch.Tensor]:
         """The f32 masters by name, in the shapes of their parameters; the weights themselves where they have none."""
-        return {name: master_of(local(p), self.state.get(p, {}).get("master"))
-                for group in self.param_groups for name, p in zip(group["names"], group["params"])}
+        return {name: master_of(local(p), state.get("master")) for name, p, state in self._with_states()}
 
     @torch.no_grad()
     def plain_state_dict(self) -> dict:
@@ -240,48 +232,39 @@ class AdamW(torch.optim.Optimizer):
         for group in result["param_groups"]:
             plain = {key: value for key, value in template.items() if key != "params"}
             groups.append({**plain, **{key: value for key, value in group.items() if key not in _OURS}})
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        states = {index: {"step": torch.tensor(float(state["step"])),
-                          "exp_avg": self._decoded(self._kernels, local(parameters[index]), state, 0),
-                          "exp_avg_sq": self._decoded(self._kernels, local(parameters[index]), state, 1)}
-                  for index, state in result["state"].items()}
+        rows = self._with_states()
+        states = {index: {"step": torch.tensor(float(state["step"])), "exp_avg": decoded(self._kernels, 0, state),
+                          "exp_avg_sq": decoded(self._kernels, 1, state)}
+                  for index, (_, _, state) in enumerate(rows) if state}
         return {"state": states, "param_groups": groups}
 
-    @torch.no_grad()
     def load_state_dict(self, state_dict):
         """Takes what state_dict() gave, of any state format, and what torch.optim.AdamW's gives (f32 or BF16 moments).
 
         Moments of another format are decoded and encoded anew. Load the model's weights first: remainders belong to
-        them. Raises octet.Error where a tensor does not fit its parameter; nothing is loaded then.
+        them. Hooks see, and may replace, the state as with torch's. Raises octet.Error where a tensor does not fit its parameter;
+        nothing is loaded then.
         """
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        saved = state_dict["param_groups"]
-        counts = [len(group["params"]) for group in saved], [len(group["params"]) for group in self.param_groups]
-        if counts[0] != counts[1]:
-            raise Error(f"[optimizer] expected groups of {counts[1]} parameters, got {counts[0]}", "bad_data")
-        for key in ("amsgrad", "maximize"):
-            if any(group.get(key) for group in saved):
-                raise Error(f"[optimizer] expected the state of an AdamW without {key}, got one with it", "bad_data")
-        for state in state_dict["state"].values():
-            missing = {"step", "exp_avg", "exp_avg_sq"} - state.keys()
-            if missing:
-                raise Error(f"[optimizer] expected the state of an AdamW, got one without {sorted(missing)[0]}", "bad_data")
-        order = [index for group in saved for index in group["params"]]
-        from_format = tuple(saved[0].get("format", ("f32", "f32", "exact", 128)))
-        source = _c.Kernels(from_format[0], from_format[1], "fp32", from_format[2], from_format[3], 0, 1)
-        saved_of = {p: state_dict["state"][index] for p, index in zip(parameters, order) if index in state_dict["state"]}
-        loaded = {p: {} for p in saved_of}
-        begin(self._kernels, [(local(p), state) for p, state in loaded.items()])
-        for p, state in loaded.items():
-            self._take(local(p), state, saved_of[p], source, from_format)
-        names = [group["names"] for group in self.param_groups]
-        super().load_state_dict({"state": {}, "param_groups": saved})
-        attempts = max((int(state["step"]) for state in loaded.values()), default=0)
-        for group, own in zip(self.param_groups, names):
-            group["names"], group["format"] = own, list(self._format)
+        loaded = {}
+        hook = self.register_load_state_dict_pre_hook(lambda _, state: _without_states(state, loaded, self))  # behind the user's
+        self._receive = loaded
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            self._receive = None
+            hook.remove()
+
+    def __setstate__(self, state):
+        """What torch's load_state_dict() calls between its hooks."""
+        loaded = self._receive or {}
+        super().__setstate__(state)
+        self._members.write_names(self.param_groups)
+        attempts = max((int(one["step"]) for one in loaded.values()), default=0)
+        for group in self.param_groups:
+            group["format"] = list(self._format)
             group.setdefault("attempt", attempts)
         self.state.update(loaded)
-        self._forget(self.param_groups[0]["attempt"])
+        self._forget(self.param_groups[0]["attempt"] if self.param_groups else None)
 
     def __getstate__(self):
         raise Error("[optimizer] expected state_dict() to be stored, got the optimizer itself")
@@ -291,52 +274,22 @@ class AdamW(torch.optim.Optimizer):
         for name, weight, state in rows:
             check_parameter(name, weight)
             if state:
-                check_state(name, weight, state, fields_of(self._kernels, weight))
+                take_state(name, weight, state, fields_of(self._kernels, weight))
         begin(self._kernels, [(weight, state) for _, weight, state in rows if not state])
 
-    @staticmethod
-    def _decoded(kernels, weight, state, which):
-        key = ("exp_avg", "exp_avg_sq")[which]
-        stored, meta = state[key].cpu(), state.get(key + "_meta")
-        meta = None if meta is None else meta.cpu()
-        values = torch.empty_like(stored, dtype=torch.float32)
-        kernels.decode(which, stored.data_ptr(), address(meta), values.data_ptr(), values.numel())
-        return values.to(weight.device)
+    def _with_states(self) -> list:
+        """(name, parameter, state) of all; {} where none has begun."""
+        rows = [(name, p, self.state.get(p) or {}) for name, p, _ in self._all_members()]
+        self._begin_or_check([(name, local(p), state) for name, p, state in rows if state])
+        return rows
 
-    def _encode(self, which, values, state):
-        """Stores f32 values on the CPU as a moment of a state."""
-        key = ("exp_avg", "exp_avg_sq")[which]
-        stored, meta = torch.empty_like(state[key], device="cpu"), state.get(key + "_meta")
-        words = None if meta is None else torch.empty_like(meta, device="cpu")
-        self._kernels.encode(which, values.data_ptr(), stored.data_ptr(), address(words), values.numel())
-        state[key].copy_(stored)
-        if meta is not None:
-            meta.copy_(words)
 
-    def _take(self, weight, state, saved, source, from_format) -> None:
-        """A saved state of a weight as ours, in place of one that has just begun."""
-        state["step"] = torch.tensor(int(saved["step"]))
-        for which, key in enumerate(("exp_avg", "exp_avg_sq")):
-            moment, meta = saved[key], saved.get(key + "_meta")
-            if moment.shape != weight.shape:
-                raise Error(f"[optimizer] {key}: expected shape {list(weight.shape)}, got {list(moment.shape)}", "bad_data")
-            is_same = from_format == self._format and moment.dtype == state[key].dtype
-            if is_same:
-                state[key].copy_(moment)
-                if meta is not None:
-                    state[key + "_meta"].copy_(fitting(meta, state[key + "_meta"], key))
-                continue
-            if moment.is_floating_point():
-                values = torch.empty_like(weight, dtype=torch.float32, device="cpu").copy_(moment)
-            else:
-                layout = source.layout(weight.numel(), DTYPES[weight.dtype])
-                groups = (layout.m_groups, layout.v_groups)[which]
-                codes = torch.empty_like(weight, dtype=torch.uint8, device="cpu").copy_(moment)
-                words = fitting(meta, torch.empty(groups, dtype=torch.int32), key).cpu().contiguous()
-                values = self._decoded(source, codes, {key: codes, key + "_meta": words}, which)
-            self._encode(which, values, state)
-        if "master" in state and saved.get("master") is not None:
-            take_master(weight, state["master"], saved["master"])
+@torch.no_grad()
+def _without_states(state_dict, loaded, optimizer):
+    """Reads the states; torch's own reading would give moments the type of their parameters."""
+    optimizer._present()
+    loaded.update(read_states(optimizer, state_dict))
+    return {"state": {}, "param_groups": state_dict["param_groups"]}
 
 
 def _ordered(params):

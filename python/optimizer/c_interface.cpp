@@ -4,6 +4,7 @@
 #include <new>
 #include <string>
 
+#include "base/call_lock.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "python/optimizer/octet_optimizer.h"
@@ -82,7 +83,7 @@ OCTET_EXPORT int octet_optimizer_formats(const OctetOptimizer* optimizer, OctetF
 OCTET_EXPORT int octet_optimizer_squares(OctetOptimizer* optimizer, const OctetTensor* tensors,
                                          int64_t n_tensors, double* squares) {
   return guarded([&] {
-    const std::lock_guard one(optimizer->one_at_a_time);
+    const octet::CallLock::Held held = optimizer->lock.enter("optimizer");
     *squares = octet::sum_of_squares(*optimizer, {tensors, static_cast<size_t>(n_tensors)});
   });
 }
@@ -90,7 +91,7 @@ OCTET_EXPORT int octet_optimizer_squares(OctetOptimizer* optimizer, const OctetT
 OCTET_EXPORT int octet_optimizer_step(OctetOptimizer* optimizer, const OctetTensor* tensors,
                                       int64_t n_tensors, OctetStep* step) {
   return guarded([&] {
-    const std::lock_guard one(optimizer->one_at_a_time);
+    const octet::CallLock::Held held = optimizer->lock.enter("optimizer");
     octet::step_tensors(*optimizer, {tensors, static_cast<size_t>(n_tensors)}, *step);
   });
 }

@@ -5,7 +5,7 @@
 // and the order of sums are the trainer's: the same gradients give the same bits. Memory is the
 // caller's. Functions return 0, or 1 + ErrorCode (base/error.h), and octet_optimizer_error() says
 // in one line what happened to this thread's last call. One optimizer serves one thread at a time;
-// calls of several are queued.
+// calls of several are queued. A forked child goes on with its own threads.
 #pragma once
 
 #include <stdint.h>

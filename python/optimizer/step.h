@@ -1,9 +1,9 @@
 // One AdamW update of tensors in the caller's memory, with the trainer's kernels on the CPU.
 #pragma once
 
-#include <mutex>
 #include <span>
 
+#include "base/call_lock.h"
 #include "base/thread_pool.h"
 #include "math/moment.h"
 #include "optim/adamw.h"
@@ -16,7 +16,7 @@ struct OctetOptimizer {
   octet::AdamwPolicy policy;
   octet::MomentCoding m, v;
   octet::ThreadPool pool;
-  std::mutex one_at_a_time;
+  octet::CallLock lock;
 };
 
 namespace octet {

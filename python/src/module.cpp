@@ -33,7 +33,7 @@ void translate(const std::exception_ptr& thrown, void*) {
   } catch (const Error& error) {
     const nb::object type = nb::module_::import_("octet._error").attr("Error");
     const nb::object value = type(error.what(), code_name(error.code()));
-    PyErr_SetObject(type.ptr(), value.ptr());
+    PyErr_SetObject(value.type().ptr(), value.ptr());
   }
 }
 

@@ -255,3 +255,90 @@ def test_other_threads_run_meanwhile():
     thread.join()
     n_meanwhile = sum(begin < t < end for t in ticks)
     assert n_meanwhile >= 3 or end - begin < 0.02, (n_meanwhile, end - begin)
+
+
+FLOAT8 = [name for name in ("float8_e4m3", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e3m4", "float8_e5m2",
+                            "float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4") if hasattr(ml_dtypes, name)]
+OWN = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "e8m0"}
+
+
+@pytest.mark.parametrize("name", FLOAT8)
+def test_a_type_is_decoded_as_its_own_format_or_refused_by_name(name):
+    codes = np.arange(1, 9, dtype=np.uint8).view(getattr(ml_dtypes, name))
+    for format in ("e4m3", "e5m2", "hif8", "int8", "e8m0", "de8s"):
+        if OWN.get(name) == format:
+            assert same_bits(formats.decode(codes, format), codes.astype(np.float32))
+            assert formats.encode(codes.astype(np.float32), format, "floor" if format == "e8m0" else "near", out=codes.copy()) is not None
+            continue
+        out = np.zeros(8, codes.dtype)
+        for call in (lambda: formats.decode(codes, format), lambda: formats.dequantize(codes, np.ones((1, 1), np.float32), format=format),
+                     lambda: formats.encode(np.ones(8, np.float32), format, out=out)):
+            with pytest.raises(octet.Error, match=f"expected codes of {format}, 1 bytes each, got {name}|has no scales|format") as caught:
+                call()
+            assert "\n" not in str(caught.value) and isinstance(caught.value, ValueError)
+        assert not out.view(np.uint8).any()
+    if name not in OWN:
+        with pytest.raises(octet.Error, match=f"expected a format's name, since {name}"):
+            formats.decode(codes)
+
+
+def test_codes_of_booleans_and_structures_are_refused():
+    for codes in (np.ones(4, bool), np.zeros(4, [("a", np.uint8)]), np.array([b"a", b"b"]), np.zeros(4, "V1")):
+        with pytest.raises(octet.Error, match="expected codes of e4m3"):
+            formats.decode(codes, "e4m3")
+
+
+def test_masked_arrays_are_refused_and_other_classes_taken():
+    x = np.linspace(-2, 2, 8, dtype=np.float32)
+    for masked in (np.ma.masked_greater(x, 1), np.ma.array(x)):
+        for call in (lambda: formats.encode(masked, "e4m3"), lambda: formats.quantize(masked), lambda: formats.encode(x, "e4m3", out=masked),
+                     lambda: formats.decode(np.ma.array(x.astype(np.uint8)), "e4m3")):
+            with pytest.raises(octet.Error, match="expected an array without a mask") as caught:
+                call()
+            assert isinstance(caught.value, ValueError) and "\n" not in str(caught.value)
+    expected = formats.encode(x.reshape(2, 4), "e4m3")
+    for of_class in (np.matrix(x.reshape(2, 4)), x.reshape(2, 4).view(np.recarray)):
+        assert same_bits(formats.encode(of_class, "e4m3"), expected)
+
+
+def test_tensors_of_other_float8_types_are_refused_by_name():
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    for name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "complex64", "qint8"):
+        if name == "qint8":
+            tensor = torch.quantize_per_tensor(torch.ones(4), 1.0, 0, torch.qint8)
+        else:
+            tensor = torch.ones(4).to(getattr(torch, name))
+        for call in (lambda: formats.decode(tensor, "e4m3"), lambda: formats.decode(tensor), lambda: formats.encode(tensor, "e4m3")):
+            with pytest.raises(octet.Error, match=name) as caught:
+                call()
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: formats.encode(np.zeros(2, np.float32), "e9m9"), lambda: formats.encode(np.zeros(2, np.float32), 3),
+    lambda: formats.encode(np.zeros(2, np.float32), "e4m3", seed=-1), lambda: formats.encode(np.zeros(2, np.float32), "e4m3", rounding=None),
+    lambda: formats.encode(np.zeros(2, np.float32), "e4m3", "sr", bits=np.zeros(3, np.uint32)),
+    lambda: formats.encode(np.zeros(2, np.float32), "e4m3", "sr", bits=np.zeros(2, np.float32)),
+    lambda: formats.encode([[1.0], [1.0, 2.0]], "e4m3"), lambda: formats.encode(np.array(["a"]), "e4m3"),
+    lambda: formats.dequantize(np.zeros(4, np.uint8), meta=np.zeros(1, np.float64)), lambda: formats.quantize(np.zeros(4, np.float32), math=1),
+    lambda: formats.dequantize(np.zeros(4, np.uint8), meta=np.zeros(1, np.uint8)), lambda: octet.plan({"model": {"hidden": 7, "heads": 2}}),
+    lambda: octet.run("eval", model="nowhere"),
+])
+def test_errors_of_wrong_arguments_are_value_errors(call):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert isinstance(caught.value, octet.Error) and "\n" not in str(caught.value)
+
+
+def test_errors_keep_their_class_when_they_travel():
+    import pickle
+    for code, is_value in (("invalid_argument", True), ("bad_data", True), ("io", False), ("device", False), ("internal", False)):
+        error = octet.Error("[a] expected b, got c", code)
+        for one in (error, pickle.loads(pickle.dumps(error))):
+            assert isinstance(one, octet.Error) and isinstance(one, ValueError) == is_value and type(one).__name__ == "Error"
+            assert (str(one), one.code) == ("[a] expected b, got c", code)
+
+    class Mine(octet.Error):
+        pass
+
+    assert type(Mine("x", "io")) is Mine and not isinstance(Mine("x"), ValueError)

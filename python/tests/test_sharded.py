@@ -1,5 +1,6 @@
 """FSDP2 on two processes of the CPU: every rank steps its shards, and the run is that of one process. Needs PyTorch."""
 
+import importlib.util
 import math
 import os
 import tempfile
@@ -104,6 +105,59 @@ def check_training(mesh, rank):
         assert abs(one - other) < 1e-4 * one, losses
 
 
+def exchange(optimizer, net, mesh):
+    """What Accelerator._prepare_fsdp2 does to an optimizer that was made before the model is sharded; accelerate itself does so
+    on GPUs alone."""
+    before = {name: p.data_ptr() for name, p in net.named_parameters()}
+    for group in optimizer.param_groups:
+        for i, p in enumerate(group["params"]):
+            group["params"][i] = torch.empty(1, dtype=p.dtype)
+            group["params"][i].data_ptr = p.data_ptr()
+    shard(net, mesh)
+    mapping = {before[name]: p for name, p in net.named_parameters()}
+    fsdp_utils = pytest.importorskip("accelerate.utils.fsdp_utils")
+    fsdp_utils.fsdp2_switch_optimizer_parameters(optimizer, mapping)
+
+
+def check_exchanged_parameters(mesh, rank, make, had_steps=False):
+    """An optimizer whose parameters are exchanged for sharded ones trains as one that is made afterwards."""
+    losses = []
+    for is_exchanged in (True, False):
+        net = model()
+        if is_exchanged:
+            optimizer = make(net)
+            if had_steps:  # its states belong to the whole parameters, which go
+                give(net, [torch.zeros_like(p) for p in net.parameters()])
+                optimizer.step()
+                optimizer.zero_grad()
+                net = model()
+                for group, params in zip(optimizer.param_groups, [list(net.parameters())]):
+                    group["params"] = params
+            exchange(optimizer, net, mesh)
+        else:
+            optimizer = make(shard(net, mesh))
+        x = torch.randn(8, 128, generator=torch.Generator().manual_seed(0)).chunk(RANKS)[rank]
+        for _ in range(STEPS):
+            loss = (net(x) - x.sum(1, keepdim=True).sin()).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(loss.detach()))
+        assert sorted(map(len, (optimizer.state[p] for p in net.parameters() if p in optimizer.state)))[0] > 0
+    assert losses[:STEPS] == losses[STEPS:] and losses[STEPS - 1] < 0.9 * losses[0], losses
+    return losses[:STEPS]
+
+
+def check_exchanges(mesh, rank):
+    theirs = check_exchanged_parameters(mesh, rank, lambda net: torch.optim.AdamW(net.parameters(), lr=1e-3))
+    for options in ({"state": "f32"}, {"state": "e4m3+x", "clip": 10.0}, {"state": "e4m3_sr+x"}):
+        ours = check_exchanged_parameters(
+            mesh, rank, lambda net, options=options: octet.optim.AdamW(net.named_parameters(), lr=1e-3, **options))
+        if options["state"] == "f32":
+            assert all(abs(a - b) < 1e-4 * a for a, b in zip(theirs, ours)), (theirs, ours)
+    check_exchanged_parameters(mesh, rank, lambda net: octet.optim.AdamW(net.named_parameters(), lr=1e-3), had_steps=True)
+
+
 def work(rank, folder):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=RANKS)
@@ -115,6 +169,8 @@ def work(rank, folder):
         check_sharded_run(mesh, rank, {"state": "e4m3+x", "master": "bf16_sr"}, torch.bfloat16, 4, False)
         check_sharded_run(mesh, rank, {"state": "e4m3+x", "clip": 1.0}, torch.float32, 4, False)
         check_training(mesh, rank)
+        if importlib.util.find_spec("accelerate"):
+            check_exchanges(mesh, rank)
     finally:
         torch.distributed.destroy_process_group()
 

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,8 +13,10 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/call_lock.h"
 #include "base/cores.h"
 #include "base/error.h"
 
@@ -98,12 +101,17 @@ class Watcher {
   int resting_ = 0, rests_ = 1;
 };
 
+// In a forked child: the workers are the parent's, so that what is left of them here can neither be
+// joined nor destroyed.
+void leave(const void*) {}
+
 }  // namespace
 
 // run() writes the job, then raises `generation`; the last worker to finish brings n_running to 0,
 // and until then run() does not return. Both go up or down under the mutex or are followed by it,
 // so that a sleeper cannot miss them.
 struct ThreadPool::State {
+  const pid_t process = ::getpid();  // which has the workers
   std::vector<std::thread> workers;
   std::mutex mutex;
   std::condition_variable start, done;
@@ -116,6 +124,16 @@ struct ThreadPool::State {
   std::atomic<int64_t> next_tile{0};
   const std::function<void(int64_t, int)>* fn = nullptr;
   std::exception_ptr error;
+
+  explicit State(int n_threads) {
+    const int n_cores = usable_cores(), n = n_threads > 0 ? n_threads : n_cores;
+    watches = n <= n_cores;
+    watcher = Watcher(watches);
+    workers.reserve(static_cast<size_t>(n) - 1);  // what throws comes before any thread
+    const AddressReserve reserve;
+    // Where the system makes no more (a limit of memory or of processes) there are fewer.
+    for (int i = 1; i < n && add_worker(i);) ++i;
+  }
 
   // Whether the system made another thread.
   bool add_worker(int thread) {
@@ -161,17 +179,13 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>()) {
-  const int n_cores = usable_cores(), n = n_threads > 0 ? n_threads : n_cores;
-  state_->watches = n <= n_cores;
-  state_->watcher = Watcher(state_->watches);
-  state_->workers.reserve(static_cast<size_t>(n) - 1);  // what throws comes before any thread
-  const AddressReserve reserve;
-  // Where the system makes no more (a limit of memory or of processes) there are fewer.
-  for (int i = 1; i < n && state_->add_worker(i);) ++i;
-}
+ThreadPool::ThreadPool(int n_threads) : state_(std::make_unique<State>(n_threads)) {}
 
 ThreadPool::~ThreadPool() {
+  if (is_forked_from(state_->process)) {
+    leave(state_.release());
+    return;
+  }
   {
     const std::lock_guard lock(state_->mutex);
     state_->stop = true;
@@ -189,6 +203,11 @@ void ThreadPool::run(int64_t n_tiles, const std::function<void(int64_t, int)>& f
   if (n_tiles == 1 || state_->workers.empty()) {
     for (int64_t tile = 0; tile < n_tiles; ++tile) fn(tile, 0);
     return;
+  }
+  if (is_forked_from(state_->process)) {
+    auto anew = std::make_unique<State>(n_threads());
+    leave(std::exchange(state_, std::move(anew)).release());
+    if (state_->workers.empty()) return run(n_tiles, fn);
   }
   CHECK(state_->n_running == 0);
   state_->fn = &fn;

@@ -21,7 +21,7 @@ class ThreadPool {
 
   // Runs fn(tile, thread) for every tile in [0, n_tiles); thread is in [0, n_threads()). Returns
   // when all are done and rethrows the first exception of a tile. Not re-entrant: a tile must not
-  // call run.
+  // call run. In a forked child the first run starts threads anew.
   void run(int64_t n_tiles, const std::function<void(int64_t tile, int thread)>& fn);
 
  private:

@@ -54,14 +54,15 @@ std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string
   return tokens;
 }
 
-void check_lengths(const GenerationSetup& setup, const std::vector<Prompt>& prompts) {
+void check_lengths(const GenerationSetup& setup, const std::vector<Prompt>& prompts,
+                   int64_t max_tokens) {
   if (setup.source.spec.rope_scaling != RopeScaling::dynamic) return;
   for (const Prompt& prompt : prompts) {
-    if (setup.options.max_tokens <= setup.context - std::ssize(prompt.tokens)) continue;
+    if (max_tokens <= setup.context - std::ssize(prompt.tokens)) continue;
     throw Error(ErrorCode::invalid_argument,
                 "--max-tokens: expected at most {} tokens with the prompt's {}, as dynamic "
                 "rope_scaling is fixed at that length, got {}",
-                setup.context, prompt.tokens.size(), setup.options.max_tokens);
+                setup.context, prompt.tokens.size(), max_tokens);
   }
 }
 

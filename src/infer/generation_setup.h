@@ -40,6 +40,7 @@ std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string
 
 // A text may be longer than the context, unless its positions are fixed at that length: then
 // throws Error{invalid_argument}.
-void check_lengths(const GenerationSetup& setup, const std::vector<Prompt>& prompts);
+void check_lengths(const GenerationSetup& setup, const std::vector<Prompt>& prompts,
+                   int64_t max_tokens);
 
 }  // namespace octet

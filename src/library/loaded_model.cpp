@@ -1,5 +1,7 @@
 #include "library/loaded_model.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -39,10 +41,21 @@ void check_tokens(std::span<const int32_t> tokens, int64_t vocab) {
 
 LoadedModel::LoadedModel(const BackendRequest& machine, GenerationRequest request, const Log& log)
     : machine_(machine),
+      process_(::getpid()),
       setup_(setup_generation(posix_files(), request, log)),
       recipe_(request.recipe),
       log_(log) {
   if (recipe_.empty()) recipe_ = find_model_source(posix_files(), request.model).recipe;
+}
+
+CallLock::Held LoadedModel::enter(const std::function<void()>& between) {
+  if (machine_.device != "cpu" && is_forked_from(process_)) {
+    throw Error(ErrorCode::device,
+                "[model] expected the process that loaded a model on {}, got a forked child of it: "
+                "load it here",
+                machine_.device);
+  }
+  return lock_.enter("model", between);
 }
 
 std::vector<int32_t> LoadedModel::tokens_of(const std::string& text) const {
@@ -82,6 +95,7 @@ void LoadedModel::logits(std::span<const int32_t> tokens, std::span<float> out,
                 setup_.context, n);
   }
   if (n == 0) return;
+  const CallLock::Held held = enter(between);
   TextModel& model = text_model(LogitsFor::scoring, 1, n);
   const TextPiece piece{.entry = 0, .first = 0, .tokens = tokens};
   model.logits({&piece, 1}, [&](const TextPiece&, int64_t token, std::span<const float> row) {
@@ -137,6 +151,7 @@ NllSum LoadedModel::nll_of(const TokenStream& stream, NllSize size,
                 size.batch, size.seq);
   }
   if (size.seq == 0) size.seq = std::min(source().seq, kLongestDefault);
+  const CallLock::Held held = enter(between);
   const RowDocuments documents = source().run ? row_documents(*source().run) : RowDocuments::joined;
   BoundPlan& plan = evaluate({function::evaluate, {size.batch, size.seq, documents}});
   const EvalWindows windows(stream, size.seq, n, eval_boundaries(documents));
@@ -158,8 +173,8 @@ std::vector<Completion> LoadedModel::generate(const std::vector<Prompt>& prompts
                 "[model] expected a batch of 1 or more and 0 new tokens or more, got {} and {}",
                 batch, options.max_tokens);
   }
-  setup_.options.max_tokens = options.max_tokens;
-  check_lengths(setup_, prompts);
+  const CallLock::Held held = enter();
+  check_lengths(setup_, prompts, options.max_tokens);
   size_t longest = 0;
   for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
   const int64_t wanted = static_cast<int64_t>(longest) + options.max_tokens;
@@ -173,6 +188,7 @@ std::string LoadedModel::said(const std::vector<int32_t>& tokens) const {
 }
 
 const WeightReader& LoadedModel::weights() {
+  const CallLock::Held held = weights_lock_.enter("model");
   if (!weights_)
     weights_.emplace(posix_files(), source().weights, source().spec, source().nonfinite);
   return *weights_;

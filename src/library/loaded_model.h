@@ -1,5 +1,8 @@
 // A trained model that Python and include/octet ask: what it holds is made when it is first needed.
+// Calls of several threads are queued. On the CPU a forked child of the process goes on with it.
 #pragma once
+
+#include <sys/types.h>
 
 #include <functional>
 #include <memory>
@@ -9,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/call_lock.h"
 #include "infer/evaluate.h"
 #include "infer/generation_setup.h"
 #include "infer/inference.h"
@@ -54,6 +58,7 @@ class LoadedModel {
   bool is_plain(const std::string& parameter);
 
  private:
+  CallLock::Held enter(const std::function<void()>& between = {});
   NllSum nll_of(const TokenStream& stream, NllSize size, const std::function<void()>& between);
   TextModel& text_model(LogitsFor purpose, int64_t n_entries, int64_t capacity);
   BoundPlan& evaluate(const FunctionKey& function);
@@ -61,6 +66,7 @@ class LoadedModel {
   Backend& backend(std::optional<Backend>& kept, cpu::RowSums rows);
 
   BackendRequest machine_;
+  pid_t process_;  // that loaded it
   GenerationSetup setup_;
   std::string recipe_;  // of nll
   Log log_;
@@ -70,6 +76,7 @@ class LoadedModel {
   std::optional<FunctionKey> evaluated_;
   std::unique_ptr<Inference> inference_;
   std::optional<WeightReader> weights_;
+  CallLock lock_, weights_lock_;
 };
 
 }  // namespace octet

@@ -1,0 +1,105 @@
+"""States that were stored, ours of any format or torch.optim.AdamW's, as states of an optimizer's parameters."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _optimizer as _c
+from ._error import Error
+from ._state_memory import begin
+from ._tensors import DTYPES, address, fitting, local, take_master
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def read_states(optimizer, state_dict) -> dict:
+    """The states by parameter, in memory of their own. Raises octet.Error where one does not fit; nothing has changed then."""
+    if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= state_dict.keys():
+        raise Error("[optimizer] expected a dict with state and param_groups, as state_dict() gives it, got another one", "bad_data")
+    saved, groups = state_dict["param_groups"], optimizer.param_groups
+    _check(saved, groups, state_dict["state"])
+    order = [index for group in saved for index in group["params"]]
+    parameters = [p for group in groups for p in group["params"]]
+    from_format = tuple(saved[0].get("format", ("f32", "f32", "exact", 128))) if saved else ()
+    saved_of = {p: state_dict["state"][index] for p, index in zip(parameters, order) if state_dict["state"].get(index)}
+    loaded = {p: {} for p in saved_of}
+    begin(optimizer._kernels, [(local(p), state) for p, state in loaded.items()])
+    if loaded:
+        source = _Source(from_format, optimizer)
+        for p, state in loaded.items():
+            source.give(local(p), state, {key: _own(value) for key, value in saved_of[p].items()})
+    return loaded
+
+
+def _check(saved, groups, states) -> None:
+    counts = [len(group["params"]) for group in saved], [len(group["params"]) for group in groups]
+    if counts[0] != counts[1]:
+        raise Error(f"[optimizer] expected groups of {counts[1]} parameters, got {counts[0]}", "bad_data")
+    for key in ("amsgrad", "maximize"):
+        if any(group.get(key) for group in saved):
+            raise Error(f"[optimizer] expected the state of an AdamW without {key}, got one with it", "bad_data")
+    for state in filter(None, states.values()):
+        missing = {"step", *_MOMENTS} - state.keys()
+        if missing:
+            raise Error(f"[optimizer] expected the state of an AdamW, got one without {sorted(missing)[0]}", "bad_data")
+
+
+def _own(value):
+    """This rank's part of a sharded state."""
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+class _Source:
+    """States in the format in which they were stored."""
+
+    def __init__(self, from_format, optimizer):
+        self._format, self._is_same = from_format, from_format == optimizer._format
+        self._kernels = _c.Kernels(from_format[0], from_format[1], "fp32", from_format[2], from_format[3], 0, 1)
+        self._to = optimizer._kernels
+
+    def give(self, weight, state, saved) -> None:
+        """A saved state of a weight, in place of one that has just begun."""
+        state["step"] = torch.tensor(int(saved["step"]))
+        for which, key in enumerate(_MOMENTS):
+            moment, meta = saved[key], saved.get(key + "_meta")
+            if moment.shape != weight.shape:
+                raise Error(f"[optimizer] {key}: expected shape {list(weight.shape)}, got {list(moment.shape)}", "bad_data")
+            if self._is_same and moment.dtype == state[key].dtype:
+                state[key].copy_(moment)
+                if key + "_meta" in state:
+                    state[key + "_meta"].copy_(fitting(meta, state[key + "_meta"], key))
+            else:
+                encode(self._to, which, self._values(weight, which, moment, meta), state)
+        if "master" in state and saved.get("master") is not None:
+            take_master(weight, state["master"], saved["master"])
+
+    def _values(self, weight, which: int, moment, meta):
+        """As f32 on the CPU."""
+        if moment.is_floating_point():
+            return torch.empty_like(weight, dtype=torch.float32, device="cpu").copy_(moment)
+        layout = self._kernels.layout(weight.numel(), DTYPES[weight.dtype])
+        codes = torch.empty_like(weight, dtype=torch.uint8, device="cpu").copy_(moment)
+        groups = (layout.m_groups, layout.v_groups)[which]
+        words = fitting(meta, torch.empty(groups, dtype=torch.int32), _MOMENTS[which]).cpu().contiguous()
+        return decoded(self._kernels, which, {_MOMENTS[which]: codes, _MOMENTS[which] + "_meta": words})
+
+
+def decoded(kernels, which: int, state):
+    """A moment (0: m, 1: v) of a state as f32, where it lies."""
+    key = _MOMENTS[which]
+    stored, meta = state[key].cpu(), state.get(key + "_meta")
+    meta = None if meta is None else meta.cpu()
+    values = torch.empty_like(stored, dtype=torch.float32)
+    kernels.decode(which, stored.data_ptr(), address(meta), values.data_ptr(), values.numel())
+    return values.to(state[key].device)
+
+
+def encode(kernels, which: int, values, state) -> None:
+    """Stores f32 values on the CPU as a moment of a state."""
+    key = _MOMENTS[which]
+    stored, meta = torch.empty_like(state[key], device="cpu"), state.get(key + "_meta")
+    words = None if meta is None else torch.empty_like(meta, device="cpu")
+    kernels.encode(which, values.data_ptr(), stored.data_ptr(), address(words), values.numel())
+    state[key].copy_(stored)
+    if meta is not None:
+        meta.copy_(words)
