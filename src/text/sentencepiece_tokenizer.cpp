@@ -118,7 +118,11 @@ void add_model_tokens(BpeParts& parts, const SentencePieceModel& model,
   if (model.adds_dummy_prefix && !folder.tokenizer_class.starts_with("Llama")) {
     for (AddedToken& token : tokens.added) token.normalized = false;
   }
-  parts.added.clear();  // a control piece that no file names is not looked for
+  // Control pieces that no file names are looked for by one class, where the folder lists no
+  // others.
+  const bool keeps_control =
+      folder.tokenizer_class == "TokenizersBackend" && !folder.config_lists_special;
+  if (!keeps_control) parts.added.clear();
   add_folder_tokens(parts, tokens, [&](std::string_view text) { return pieces.find(text); });
 }
 

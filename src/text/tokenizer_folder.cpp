@@ -13,6 +13,8 @@ namespace {
 constexpr const char* kNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                   "pad_token", "cls_token", "mask_token"};
 
+constexpr const char* kLists[] = {"additional_special_tokens", "extra_special_tokens"};
+
 // A text, or an object with its text and flags.
 std::optional<AddedToken> token_of(const Json& json, const std::string& path) {
   AddedToken token;
@@ -77,6 +79,10 @@ class Reader {
     result_.adds_eos = flag("add_eos_token");
     result_.is_legacy = flag("legacy");
     result_.adds_prefix_space = flag("add_prefix_space");
+    for (const char* name : kLists) {
+      const auto it = json.find(name);
+      if (it != json.end() && !it->empty()) result_.config_lists_special = true;
+    }
     read_named(json, path);
   }
 
@@ -91,7 +97,7 @@ class Reader {
       if (std::string_view(name) == "eos_token") result_.eos = token->content;
       put_named(*token);
     }
-    for (const char* name : {"additional_special_tokens", "extra_special_tokens"}) {
+    for (const char* name : kLists) {
       const auto it = json.find(name);
       if (it == json.end() || !it->is_structured()) continue;
       for (const Json& entry : *it) {

@@ -16,6 +16,7 @@ namespace octet {
 struct TokenizerFolder {
   bool has_files = false;
   bool has_config = false;             // tokenizer_config.json
+  bool config_lists_special = false;   // additional_special_tokens, by either name
   std::string tokenizer_class = {};    // "" where it is not said
   std::vector<AddedToken> added = {};  // by id
   std::vector<AddedToken> named = {};  // special tokens without an id of their own
