@@ -75,17 +75,11 @@ void run_render(const ChatFlags& flags) {
   const std::tm clock = clock_of(flags.now);
   const OrderedJson context = context_of(flags);
   const ChatTemplate chat(source_of(flags, has_tools(context)));
-  try {
-    if (flags.mask) {
-      const OrderedJson mask = {{"utf8_spans", chat.assistant_spans(context, clock)}};
-      write_out(mask.dump() + "\n");
-    } else {
-      write_data(chat.render(context, clock));
-    }
-  } catch (const jinja::TemplateRefusal& refusal) {
-    // The template's own words, line feeds and all.
-    write_err("octet: [template] the template refuses: " + refusal.message() + "\n");
-    throw ExitStatus{exit_code(refusal.code())};
+  if (flags.mask) {
+    const OrderedJson mask = {{"utf8_spans", chat.assistant_spans(context, clock)}};
+    write_out(mask.dump() + "\n");
+  } else {
+    write_data(chat.render(context, clock));
   }
 }
 

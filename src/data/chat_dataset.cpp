@@ -118,6 +118,8 @@ class Reader {
       entry.record = read_chat_record(entry.json.text, options_.fields);
       entry.tokens = encoder_.encode(entry.record, words);
       if (entry.tokens.ids.size() < 2) bad_record("fewer than two tokens");
+    } catch (const jinja::BudgetExceeded&) {
+      throw;  // the template would take as long for each record
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_data) throw;
       entry.dropped = reason_of(error);

@@ -99,6 +99,8 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templa
     const std::string after = plain_.render(context, clock_);
     if (!after.starts_with(before)) return;
     turn_begins_ = tokenizer.encode(after.substr(before.size()), {.special = SpecialText::parse});
+  } catch (const jinja::BudgetExceeded&) {
+    throw;
   } catch (const Error&) {  // a template may ask for more than one message
   }
 }

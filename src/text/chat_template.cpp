@@ -86,6 +86,8 @@ ByteSpans ChatTemplate::assistant_spans(const OrderedJson& context, const std::t
     try {
       before = run_prefix(context, clock, i, true);
       after = run_prefix(context, clock, i + 1, false);
+    } catch (const jinja::BudgetExceeded&) {
+      throw;
     } catch (const Error& error) {
       undecided(error.what());
     }

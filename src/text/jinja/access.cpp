@@ -1,68 +1,46 @@
 // value.name, value[key], value[a:b:c].
 #include <algorithm>
 
+#include "text/jinja/builtins.h"
 #include "text/jinja/characters.h"
-#include "text/jinja/methods.h"
 #include "text/jinja/operations.h"
 
 namespace octet::jinja {
 namespace {
 
-// The first of the two look-ups: what getattr gives in the sandbox. False where Python would raise
-// AttributeError.
-bool get_attribute(Runtime& runtime, const Value& value, const std::string& name, Value& out) {
-  if (value.is_undefined()) {
-    if (name.starts_with("__") && name.ends_with("__")) return false;
-    runtime.fail_undefined(value);
+Value unsafe(Runtime& runtime, const Value& value, const Value& name) {
+  return runtime.undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe",
+                                       runtime.read(name), type_name(value)));
+}
+
+// What getattr gives in the sandbox. False where Python would raise AttributeError.
+bool get_attribute(Runtime& runtime, const Value& value, const Value& key, Value& out) {
+  if (value.is_undefined()) runtime.fail_undefined(value);
+  const std::string& name = runtime.read(key);
+  if (name.starts_with("__") || is_mutator(value, name)) {
+    out = unsafe(runtime, value, key);
+    return true;
   }
+  if (name.starts_with('_')) return false;
   if (value.object() != nullptr && value.object()->attribute(runtime, name, out)) return true;
-  if (is_mutator(value, name)) {
-    out = runtime.undefined(
-        fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(value)));
-    return true;
-  }
-  if (const Method method = find_method(value, name)) {
-    out = runtime.function(name, [method, value](Runtime& at, Arguments& arguments) {
-      return method(at, value, arguments);
-    });
-    return true;
-  }
-  return false;
-}
-
-// Names that Python's objects have and the sandbox hides: using what comes back throws.
-bool is_hidden(const std::string& name) {
-  return name.starts_with("__") && name.ends_with("__");
-}
-
-// Those of them that every object has: on an undefined value all others fail, as its items do.
-bool every_object_has(const std::string& name) {
-  constexpr std::string_view names[] = {
-      "__class__",  "__delattr__", "__dir__",   "__doc__",     "__eq__",   "__format__",
-      "__ge__",     "__gt__",      "__hash__",  "__init__",    "__le__",   "__lt__",
-      "__module__", "__ne__",      "__new__",   "__reduce__",  "__repr__", "__setattr__",
-      "__sizeof__", "__str__",     "__slots__", "__getattr__", "__call__", "__getitem__",
-      "__iter__",   "__len__",     "__bool__",  "__add__",     "__int__",  "__float__"};
-  return std::ranges::find(names, name) != std::end(names);
-}
-
-Value hidden(Runtime& runtime, const Value& value, const std::string& name) {
-  return runtime.undefined(
-      fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(value)));
+  const Builtin* method = find_method(value, name);
+  if (method != nullptr) out = runtime.make<Function>(method, value);
+  return method != nullptr;
 }
 
 // The item, or false where Python raises TypeError or LookupError.
 bool get_item(Runtime& runtime, const Value& value, const Value& key, Value& out) {
   if (value.is_undefined()) runtime.fail_undefined(value);
   if (const auto* dict = value.as<Dict>()) {
-    if (key.as<Dict>() || (key.as<Sequence>() && key.as<Sequence>()->is_list())) return false;
+    const auto* list = key.as<Sequence>();
+    if (key.as<Dict>() != nullptr || (list != nullptr && list->type == Type::list)) return false;
     const Value* found = dict->find(runtime, key);
     if (found != nullptr) out = *found;
     return found != nullptr;
   }
-  if (!key.is_integral()) return false;
+  if (!key.is_integral() || value.as<DictView>() != nullptr) return false;
   const auto n = length_of(runtime, value);
-  if (!n || value.as<DictView>()) return false;
+  if (!n) return false;
   const int64_t i = key.integral() < 0 ? key.integral() + *n : key.integral();
   if (i < 0 || i >= *n) return false;
   if (const auto* sequence = value.as<Sequence>()) {
@@ -70,13 +48,17 @@ bool get_item(Runtime& runtime, const Value& value, const Value& key, Value& out
   } else if (const auto* range = value.as<Range>()) {
     out = range->start + i * range->step;
   } else {
-    const auto offsets = character_offsets(value.text());
-    const size_t at = static_cast<size_t>(i);
-    runtime.charge(value.text().size() / 8);
-    out = runtime.text(value.text().substr(offsets[at], offsets[at + 1] - offsets[at]),
-                       value.is_markup());
+    const std::string& text = runtime.read(value);
+    const size_t at = nth_character(text, i);
+    out = runtime.text(text.substr(at, decode_utf8(text, at).length), value.is_markup());
   }
   return true;
+}
+
+Value missing(Runtime& runtime, const Value& of, const Value& key) {
+  const std::string owner = of.is_none() ? "None" : fmt::format("{} object", type_name(of));
+  if (!key.is_text()) return runtime.undefined(fmt::format("{} has no such element", owner));
+  return runtime.undefined(fmt::format("'{}' has no attribute '{}'", owner, runtime.read(key)));
 }
 
 struct SliceRange {
@@ -90,59 +72,49 @@ SliceRange resolve(Runtime& runtime, const SliceBounds& bounds, int64_t length) 
   const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? length : length - 1;
   const auto clamp = [&](std::optional<int64_t> bound, int64_t fallback) {
     if (!bound) return fallback;
-    const int64_t at = *bound < 0 ? *bound + length : *bound;
-    return std::clamp(at, low, high);
+    return std::clamp(*bound < 0 ? *bound + length : *bound, low, high);
   };
   const int64_t start = clamp(bounds.start, step > 0 ? low : high);
   const int64_t stop = clamp(bounds.stop, step > 0 ? high : low);
   const int64_t span = step > 0 ? stop - start : start - stop;
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
-  const int64_t n =
-      span > 0 ? static_cast<int64_t>((static_cast<uint64_t>(span) - 1) / stride) + 1 : 0;
-  return {start, step, n};
+  const uint64_t n = span > 0 ? (static_cast<uint64_t>(span) - 1) / stride + 1 : 0;
+  return {start, step, static_cast<int64_t>(n)};
 }
 
 Value slice_text(Runtime& runtime, const Value& value, const SliceBounds& bounds) {
-  const std::string& text = value.text();
-  const auto offsets = character_offsets(text);
-  const auto [start, step, n] = resolve(runtime, bounds, static_cast<int64_t>(offsets.size()) - 1);
-  runtime.charge(text.size() / 8);
+  const int64_t length = *length_of(runtime, value);
+  const auto [start, step, n] = resolve(runtime, bounds, length);
+  const std::string& text = runtime.read(value);
   std::string cut;
   if (step == 1) {
-    const size_t begin = offsets[static_cast<size_t>(start)];
-    cut = text.substr(begin, offsets[static_cast<size_t>(start + n)] - begin);
+    const size_t begin = nth_character(text, start);
+    const std::string_view rest = std::string_view(text).substr(begin);
+    cut = rest.substr(0, nth_character(rest, n));
   } else {
-    for (int64_t k = 0; k < n; ++k) {
-      const size_t at = static_cast<size_t>(start + k * step);
-      cut.append(text, offsets[at], offsets[at + 1] - offsets[at]);
-    }
+    Runtime::Reserved reserved(runtime);
+    reserved.add((static_cast<size_t>(length) + 1) * sizeof(std::string_view));
+    runtime.charge_characters(text.size());
+    std::vector<std::string_view> all;
+    for_each_character(text, [&](std::string_view one, int32_t) { all.push_back(one); });
+    for (int64_t k = 0; k < n; ++k) cut += all[static_cast<size_t>(start + k * step)];
   }
   return runtime.text(std::move(cut), value.is_markup());
 }
 
 }  // namespace
 
-Value attribute_of(Runtime& runtime, const Value& value, const std::string& name) {
+Value attribute_of(Runtime& runtime, const Value& value, const Value& name) {
   Value out;
-  const bool is_private = name.starts_with('_');
-  if (!is_private && get_attribute(runtime, value, name, out)) return out;
-  if (is_private && value.is_undefined() && !is_hidden(name)) runtime.fail_undefined(value);
-  const bool is_absent = value.is_undefined() && !every_object_has(name);
-  if (is_hidden(name) && !is_absent) return hidden(runtime, value, name);
-  if (value.is_undefined()) runtime.fail_undefined(value);
-  const Value key = runtime.text(name);
-  if (get_item(runtime, value, key, out)) return out;
-  return runtime.attribute_missing(value, key);
+  if (get_attribute(runtime, value, name, out) || get_item(runtime, value, name, out)) return out;
+  return missing(runtime, value, name);
 }
 
 Value item_of(Runtime& runtime, const Value& value, const Value& key) {
   Value out;
   if (get_item(runtime, value, key, out)) return out;
-  if (key.is_text()) {
-    if (is_hidden(key.text())) return hidden(runtime, value, key.text());
-    if (!key.text().starts_with('_') && get_attribute(runtime, value, key.text(), out)) return out;
-  }
-  return runtime.attribute_missing(value, key);
+  if (key.is_text() && get_attribute(runtime, value, key, out)) return out;
+  return missing(runtime, value, key);
 }
 
 Value slice_of(Runtime& runtime, const Value& value, const SliceBounds& bounds) {
@@ -155,54 +127,22 @@ Value slice_of(Runtime& runtime, const Value& value, const SliceBounds& bounds) 
     for (int64_t k = 0; k < n; ++k) {
       items.push_back(sequence->items[static_cast<size_t>(start + k * step)]);
     }
-    const bool is_list = sequence->is_list();
-    return runtime.list(std::move(items), is_list ? SequenceKind::list : SequenceKind::tuple);
+    return runtime.list(std::move(items), sequence->type);
   }
   if (const auto* range = value.as<Range>()) {
     const auto [start, step, n] = resolve(runtime, bounds, range->length());
-    auto* cut = runtime.make<Range>();
-    cut->start = range->start + start * range->step;
-    if (__builtin_mul_overflow(range->step, step, &cut->step)) cut->step = range->step;
-    cut->stop = cut->start + n * cut->step;
-    return cut;
+    int64_t stride = 0;
+    if (__builtin_mul_overflow(range->step, step, &stride)) stride = range->step;
+    const int64_t first = range->start + start * range->step;
+    return runtime.make<Range>(first, first + n * stride, stride);
   }
   runtime.fail("'{}' object cannot be sliced", type_name(value));
 }
 
-Value reversed_text(Runtime& runtime, const Value& text) {
-  return slice_text(runtime, text, {std::nullopt, std::nullopt, -1});
-}
-
-std::optional<Value> reversed_of(Runtime& runtime, const Value& value) {
-  const char* type = "list_reverseiterator";
-  if (value.is_undefined() || value.as<Iterator>() || !is_iterable(value)) return std::nullopt;
-  const Sequence* items = to_list(runtime, value);
-  return runtime.iterator(
-      [items, left = items->items.size()](Value& out) mutable {
-        if (left == 0) return false;
-        out = items->items[--left];
-        return true;
-      },
-      type);
-}
-
-bool Sequence::attribute(Runtime&, const std::string& name, Value& value) {
-  if (kind != SequenceKind::group || items.size() != 2) return false;
-  if (name != "grouper" && name != "list") return false;
-  value = items[name == "grouper" ? 0 : 1];
-  return true;
-}
-
-bool Namespace::attribute(Runtime&, const std::string& name, Value& value) {
-  const Value* found = attributes->find(name);
+bool Namespace::attribute(Runtime& runtime, const std::string& name, Value& value) {
+  const Value* found = attributes->find(runtime, runtime.text(name));
   if (found != nullptr) value = *found;
   return found != nullptr;
-}
-
-bool Range::attribute(Runtime&, const std::string& name, Value& value) {
-  if (name != "start" && name != "stop" && name != "step") return false;
-  value = name == "start" ? start : name == "stop" ? stop : step;
-  return true;
 }
 
 }  // namespace octet::jinja

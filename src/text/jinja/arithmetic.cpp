@@ -1,25 +1,32 @@
 #include <cmath>
 
-#include "text/jinja/format.h"
 #include "text/jinja/operations.h"
-#include "text/jinja/print.h"
 
 namespace octet::jinja {
-namespace {
 
-[[noreturn]] void fail_types(Runtime& runtime, Operator op, const Value& a, const Value& b) {
+void fail_operands(Runtime& runtime, Operator op, const Value& a, const Value& b) {
+  static constexpr const char* kSymbols[] = {
+      "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
   if (a.is_undefined()) runtime.fail_undefined(a);
   if (b.is_undefined()) runtime.fail_undefined(b);
-  if (op == Operator::add && a.is_text()) {
-    runtime.fail("can only concatenate str (not \"{}\") to str", type_name(b));
+  if (op == Operator::mod && a.is_text()) {
+    runtime.fail("text % values is outside the supported subset");
   }
-  runtime.fail("unsupported operand types for {}: '{}' and '{}'", symbol(op), type_name(a),
-               type_name(b));
+  runtime.fail("unsupported operand types for {}: '{}' and '{}'", kSymbols[static_cast<size_t>(op)],
+               type_name(a), type_name(b));
 }
 
-[[noreturn]] void fail_overflow(Runtime& runtime) {
+void fail_overflow(Runtime& runtime) {
   runtime.fail("integers beyond 64 bits are outside the supported subset");
 }
+
+int64_t integer_of(Runtime& runtime, const Value& value, const char* what) {
+  if (value.is_undefined()) runtime.fail_undefined(value);
+  if (!value.is_integral()) runtime.fail("{} expected an integer, got {}", what, type_name(value));
+  return value.integral();
+}
+
+namespace {
 
 int64_t integer_power(Runtime& runtime, int64_t base, int64_t exponent) {
   int64_t result = 1;
@@ -60,45 +67,39 @@ double real_floor_div(double a, double b) {
   return quotient - floor > 0.5 ? floor + 1 : floor;
 }
 
-void check_divisor(Runtime& runtime, Operator op, bool is_zero) {
-  const bool divides = op == Operator::div || op == Operator::floor_div || op == Operator::mod;
-  if (divides && is_zero) runtime.fail("division by zero");
-}
-
 Value integer_arithmetic(Runtime& runtime, Operator op, int64_t a, int64_t b) {
   int64_t result = 0;
-  check_divisor(runtime, op, b == 0);
+  bool overflows = false;
   switch (op) {
     case Operator::add:
-      if (__builtin_add_overflow(a, b, &result)) fail_overflow(runtime);
-      return result;
+      overflows = __builtin_add_overflow(a, b, &result);
+      break;
     case Operator::sub:
-      if (__builtin_sub_overflow(a, b, &result)) fail_overflow(runtime);
-      return result;
+      overflows = __builtin_sub_overflow(a, b, &result);
+      break;
     case Operator::mul:
-      if (__builtin_mul_overflow(a, b, &result)) fail_overflow(runtime);
-      return result;
+      overflows = __builtin_mul_overflow(a, b, &result);
+      break;
     case Operator::div:
       return static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b));
     case Operator::pow:
       if (b < 0) return real_power(runtime, static_cast<double>(a), static_cast<double>(b));
       return integer_power(runtime, a, b);
-    default:
-      break;
+    default: {
+      if (b == -1) {  // the one quotient that may not fit
+        return op == Operator::mod ? Value(int64_t{0})
+                                   : integer_arithmetic(runtime, Operator::sub, 0, a);
+      }
+      const int64_t rest = a % b;
+      const bool is_adjusted = rest != 0 && (rest < 0) != (b < 0);
+      result = op == Operator::mod ? rest + (is_adjusted ? b : 0) : a / b - (is_adjusted ? 1 : 0);
+    }
   }
-  if (b == -1) {  // the one quotient that may not fit
-    if (op == Operator::mod) return int64_t{0};
-    if (__builtin_sub_overflow(int64_t{0}, a, &result)) fail_overflow(runtime);
-    return result;
-  }
-  const int64_t rest = a % b;
-  const bool is_adjusted = rest != 0 && (rest < 0) != (b < 0);
-  if (op == Operator::mod) return is_adjusted ? rest + b : rest;
-  return a / b - (is_adjusted ? 1 : 0);
+  if (overflows) fail_overflow(runtime);
+  return result;
 }
 
 Value real_arithmetic(Runtime& runtime, Operator op, double a, double b) {
-  check_divisor(runtime, op, b == 0);
   switch (op) {
     case Operator::add:
       return a + b;
@@ -121,88 +122,61 @@ Value add_text(Runtime& runtime, const Value& a, const Value& b) {
   const bool is_markup = a.is_markup() || b.is_markup();
   const Value left = is_markup ? escaped(runtime, a) : a;
   const Value right = is_markup ? escaped(runtime, b) : b;
-  runtime.reserve_text(left.text().size() + right.text().size());
-  std::string joined;
-  joined.reserve(left.text().size() + right.text().size());
-  joined.append(left.text()).append(right.text());
-  return runtime.text(std::move(joined), is_markup);
+  runtime.reserve_text(left.n_bytes() + right.n_bytes());
+  return runtime.text(runtime.read(left) + runtime.read(right), is_markup);
 }
 
 // Text or a list, some times.
-std::optional<Value> repeat(Runtime& runtime, const Value& value, const Value& times) {
-  if (!times.is_integral()) return std::nullopt;
-  const uint64_t n = static_cast<uint64_t>(std::max<int64_t>(times.integral(), 0));
-  const auto total = [&](size_t size) {
-    uint64_t product = 0;
-    return __builtin_mul_overflow(n, uint64_t{size}, &product) ? UINT64_MAX : product;
-  };
-  if (value.is_text()) {
-    runtime.reserve_text(total(value.text().size()));
-    std::string repeated;
-    if (!value.text().empty()) {
-      for (uint64_t i = 0; i < n; ++i) repeated += value.text();
-    }
-    return runtime.text(std::move(repeated), value.is_markup());
-  }
-  if (const auto* sequence = value.as<Sequence>()) {
-    runtime.reserve_values(total(sequence->items.size()));
+Value repeat(Runtime& runtime, const Value& value, int64_t times) {
+  const auto* sequence = value.as<Sequence>();
+  const size_t size = sequence != nullptr ? sequence->items.size() : value.n_bytes();
+  const uint64_t n = size == 0 ? 0 : static_cast<uint64_t>(std::max<int64_t>(times, 0));
+  uint64_t total = 0;
+  if (__builtin_mul_overflow(n, uint64_t{size}, &total)) total = UINT64_MAX;
+  if (sequence != nullptr) {
+    runtime.reserve_values(total);
     std::vector<Value> items;
-    if (!sequence->items.empty()) {
-      for (uint64_t i = 0; i < n; ++i) {
-        items.insert(items.end(), sequence->items.begin(), sequence->items.end());
-      }
+    for (uint64_t i = 0; i < n; ++i) {
+      items.insert(items.end(), sequence->items.begin(), sequence->items.end());
     }
-    const bool is_list = sequence->is_list();
-    return Value(
-        runtime.list(std::move(items), is_list ? SequenceKind::list : SequenceKind::tuple));
+    return runtime.list(std::move(items), sequence->type);
   }
-  return std::nullopt;
+  runtime.reserve_text(total);
+  std::string repeated;
+  for (uint64_t i = 0; i < n; ++i) repeated += runtime.read(value);
+  return runtime.text(std::move(repeated), value.is_markup());
 }
 
-std::optional<Value> concatenate(Runtime& runtime, const Value& a, const Value& b) {
-  if (a.is_text() && b.is_text()) return add_text(runtime, a, b);
-  const auto *x = a.as<Sequence>(), *y = b.as<Sequence>();
-  if (x == nullptr || y == nullptr || x->is_list() != y->is_list()) return std::nullopt;
-  std::vector<Value> items = x->items;
-  items.insert(items.end(), y->items.begin(), y->items.end());
-  const bool is_list = x->is_list();
-  return Value(runtime.list(std::move(items), is_list ? SequenceKind::list : SequenceKind::tuple));
-}
-
-std::optional<Value> merge(Runtime& runtime, Operator op, const Value& a, const Value& b) {
-  if (op == Operator::add) return concatenate(runtime, a, b);
-  if (op == Operator::mul) {
-    auto repeated = repeat(runtime, a, b);
-    return repeated ? repeated : repeat(runtime, b, a);
-  }
-  if (op == Operator::mod && a.is_text()) return format_percent(runtime, a, b);
-  return std::nullopt;
+Value concatenate(Runtime& runtime, const Sequence& a, const Sequence& b) {
+  runtime.reserve_values(a.items.size() + b.items.size());
+  std::vector<Value> items = a.items;
+  items.insert(items.end(), b.items.begin(), b.items.end());
+  return runtime.list(std::move(items), a.type);
 }
 
 }  // namespace
 
-const char* symbol(Operator op) {
-  static constexpr const char* kSymbols[] = {
-      "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
-  return kSymbols[static_cast<size_t>(op)];
-}
-
 Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) {
-  if (a.is_integral() && b.is_integral()) {
-    return integer_arithmetic(runtime, op, a.integral(), b.integral());
-  }
   if (a.is_number() && b.is_number()) {
+    const bool divides = op == Operator::div || op == Operator::floor_div || op == Operator::mod;
+    if (divides && b.number() == 0) runtime.fail("division by zero");
+    if (a.is_integral() && b.is_integral()) {
+      return integer_arithmetic(runtime, op, a.integral(), b.integral());
+    }
     return real_arithmetic(runtime, op, a.number(), b.number());
   }
-  if (auto merged = merge(runtime, op, a, b)) return *merged;
-  fail_types(runtime, op, a, b);
-}
-
-Value negate(Runtime& runtime, const Value& value) {
-  if (value.is(Kind::real)) return -value.real();
-  if (value.is_undefined()) runtime.fail_undefined(value);
-  if (!value.is_integral()) runtime.fail("a {} has no negative", type_name(value));
-  return integer_arithmetic(runtime, Operator::sub, 0, value.integral());
+  const auto *x = a.as<Sequence>(), *y = b.as<Sequence>();
+  if (op == Operator::add && a.is_text() && b.is_text()) return add_text(runtime, a, b);
+  if (op == Operator::add && x != nullptr && y != nullptr && x->type == y->type) {
+    return concatenate(runtime, *x, *y);
+  }
+  if (op == Operator::mul && (x != nullptr || a.is_text()) && b.is_integral()) {
+    return repeat(runtime, a, b.integral());
+  }
+  if (op == Operator::mul && (y != nullptr || b.is_text()) && a.is_integral()) {
+    return repeat(runtime, b, a.integral());
+  }
+  fail_operands(runtime, op, a, b);
 }
 
 }  // namespace octet::jinja

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja/filters.h"
+#include "text/jinja/builtins.h"
 #include "text/jinja/operations.h"
 
 namespace octet::jinja {
@@ -21,7 +21,7 @@ enum class ExprKind {
   list,
   tuple,
   dict,       // children: key, value, key, value ...
-  attribute,  // children[0].name
+  attribute,  // children[0].constant
   item,       // children[0][children[1]]
   slice,      // children[0][1:2:3]; each of the three may be null
   call,       // children[0](arguments)
@@ -38,36 +38,22 @@ enum class ExprKind {
   conditional,  // children[0] if children[1] else children[2], which may be null
 };
 
-struct CallArguments {
-  std::vector<ExprPtr> positional;
-  std::vector<std::pair<std::string, ExprPtr>> named;
-  ExprPtr star, star_star;  // *values, **values
-};
-
 struct Expr {
   ExprKind kind = ExprKind::constant;
   int line = 0;
   int depth = 1;  // of the tree below
-  std::string text;
   int name = -1;  // of a name or a namespace: its number in the template's table
+  std::string text;
   Value constant;
   Operator op = Operator::add;
   std::vector<Operator> ops;
   std::vector<ExprPtr> children;
-  CallArguments arguments;
-  Filter filter = nullptr;  // null: unknown, an error where it is reached
-  Test test = nullptr;
-};
-
-// How a name gets its value when a scope is entered (scopes.h).
-enum class LoadAction { parameter, resolve, alias, undefined };
-struct ScopePlan {
-  std::vector<std::pair<int, LoadAction>> loads;
+  std::vector<std::pair<std::string, ExprPtr>> arguments;  // key=value, "": by position, "*", "**"
+  const Builtin* builtin = nullptr;  // of a filter or test; null: unknown, an error where reached
 };
 
 struct Stmt;
-using StmtPtr = std::unique_ptr<Stmt>;
-using Body = std::vector<StmtPtr>;
+using Body = std::vector<std::unique_ptr<Stmt>>;
 
 enum class StmtKind {
   output,        // exprs
@@ -78,9 +64,8 @@ enum class StmtKind {
   macro,         // name(parameters): body
   call_block,    // body as caller() of value, a call
   filter_block,  // body through value
-  with,          // targets = values: body
+  with,          // targets = exprs: body
   generation,    // body is what the model said
-  block,         // body, with the template's own names alone
   break_loop,
   continue_loop,
 };
@@ -107,15 +92,19 @@ struct Stmt {
   std::vector<Parameter> parameters;
   Body body, else_body;
   bool is_recursive = false;
-  bool uses_loop = false;  // a loop whose body reads `loop`
-  bool uses_caller = false, uses_kwargs = false, uses_varargs = false;  // macros
-  ScopePlan scope, else_scope, test_scope;
+  bool uses_caller = false;  // a macro whose body reads `caller`
 };
+
+// The names that mean something by themselves, in the order of every tree's table.
+inline constexpr const char* kSpecialNames[] = {"loop", "caller"};
+inline constexpr int kLoop = 0, kCaller = 1;
 
 struct Tree {
   std::vector<std::string> names;
   Body body;
-  ScopePlan scope;
+  // What the top of the template assigns before it reads it: until then inner scopes see it
+  // undefined, not the variable that the template is given.
+  std::vector<int> assigned_first;
   bool has_generation = false;
 };
 

@@ -5,51 +5,40 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "text/unicode.h"
 
 namespace octet::jinja {
 
-bool is_ascii(std::string_view text);
 int64_t count_characters(std::string_view text);
-// Where each character begins, and the end.
-std::vector<size_t> character_offsets(std::string_view text);
-// The characters, each as text.
-std::vector<std::string_view> characters(std::string_view text);
+// Where the nth character begins; the end where there are fewer.
+size_t nth_character(std::string_view text, int64_t n);
 
-bool is_space(int32_t code);  // what str.strip and \s take for white space
+bool is_space(int32_t code);     // what str.strip and \s take for white space
+bool is_line_end(int32_t code);  // what str.splitlines cuts at
+bool is_digit(int32_t code);     // str.isdigit
 bool is_printable(int32_t code);
-bool is_identifier_start(int32_t code);
-bool is_identifier_part(int32_t code);
+bool is_cased(int32_t code);
 
 enum class Side { left, right, both };
 // Drops white space, or the characters of `set`, from the sides.
 std::string_view strip(std::string_view text, Side side);
 std::string_view strip(std::string_view text, Side side, std::string_view set);
 
-std::string to_upper(std::string_view text);
-std::string to_lower(std::string_view text);
-std::string to_title(std::string_view text);
-std::string capitalize(std::string_view text);
-std::string swap_case(std::string_view text);
+// Calls fn(bytes, code) for each character.
+template <typename Fn>
+void for_each_character(std::string_view text, Fn fn) {
+  for (size_t at = 0; at < text.size();) {
+    const Character character = decode_utf8(text, at);
+    fn(text.substr(at, character.length), character.code);
+    at += character.length;
+  }
+}
 
-// Python's str.isX: false for empty text but for ascii and printable.
-enum class TextClass {
-  alpha,
-  alnum,
-  decimal,
-  digit,
-  numeric,
-  space,
-  lower,
-  upper,
-  title,
-  ascii,
-  printable,
-  identifier
-};
-bool is_class(std::string_view text, TextClass text_class);
-
-// Lines without their ends, or with them.
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
+// The simple mappings of the Unicode Standard. Kept apart, since Python's differ there: characters
+// whose case is several characters, or depends on its neighbours.
+enum class Case { upper, lower, title };
+bool has_simple_case(int32_t code, Case to);
+int32_t change_case(int32_t code, Case to);
 
 }  // namespace octet::jinja

@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "text/jinja/operations.h"
-#include "text/jinja/text_helpers.h"
 
 namespace octet::jinja {
 namespace {
@@ -13,7 +12,7 @@ long double exact(const Value& value) {
 }
 
 bool are_equal_items(Runtime& runtime, const Sequence& a, const Sequence& b) {
-  if (a.is_list() != b.is_list() || a.items.size() != b.items.size()) return false;
+  if (a.type != b.type || a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     if (!is_equal(runtime, a.items[i], b.items[i])) return false;
   }
@@ -44,23 +43,16 @@ bool are_equal_objects(Runtime& runtime, const Value& a, const Value& b) {
   return range_a != nullptr && range_b != nullptr && are_equal_ranges(*range_a, *range_b);
 }
 
-[[noreturn]] void fail_order(Runtime& runtime, Operator op, const Value& a, const Value& b) {
-  if (a.is_undefined()) runtime.fail_undefined(a);
-  if (b.is_undefined()) runtime.fail_undefined(b);
-  runtime.fail("'{}' is not supported between {} and {}", symbol(op), type_name(a), type_name(b));
+// Whether `op` holds where a comes before (-1), with (0) or after b (1).
+bool holds(Operator op, int order) {
+  if (op == Operator::lt) return order < 0;
+  if (op == Operator::le) return order <= 0;
+  return op == Operator::gt ? order > 0 : order >= 0;
 }
 
-bool holds(Operator op, int order) {
-  switch (op) {
-    case Operator::lt:
-      return order < 0;
-    case Operator::le:
-      return order <= 0;
-    case Operator::gt:
-      return order > 0;
-    default:
-      return order >= 0;
-  }
+template <typename T>
+int order_of(T a, T b) {
+  return a < b ? -1 : a > b ? 1 : 0;
 }
 
 bool is_ordered(Runtime& runtime, Operator op, const Value& a, const Value& b) {
@@ -68,22 +60,18 @@ bool is_ordered(Runtime& runtime, Operator op, const Value& a, const Value& b) {
   runtime.charge(1);
   if (a.is_number() && b.is_number()) {
     const long double x = exact(a), y = exact(b);
-    if (std::isnan(x) || std::isnan(y)) return false;
-    return holds(op, x < y ? -1 : x > y ? 1 : 0);
+    return !std::isnan(x) && !std::isnan(y) && holds(op, order_of(x, y));
   }
-  if (a.is_text() && b.is_text()) {
-    runtime.charge(std::min(a.text().size(), b.text().size()) / 16);
-    return holds(op, a.text().compare(b.text()));  // the order of bytes is that of code points
+  if (a.is_text() && b.is_text()) {  // the order of bytes is that of code points
+    return holds(op, runtime.read(a).compare(runtime.read(b)));
   }
   const auto *x = a.as<Sequence>(), *y = b.as<Sequence>();
-  if (x == nullptr || y == nullptr || x->is_list() != y->is_list()) fail_order(runtime, op, a, b);
-  const size_t n = std::min(x->items.size(), y->items.size());
-  for (size_t i = 0; i < n; ++i) {
+  if (x == nullptr || y == nullptr || x->type != y->type) fail_operands(runtime, op, a, b);
+  for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i) {
     if (is_equal(runtime, x->items[i], y->items[i])) continue;
     return is_ordered(runtime, op, x->items[i], y->items[i]);
   }
-  const auto length = [](const Sequence* s) { return static_cast<int64_t>(s->items.size()); };
-  return holds(op, length(x) < length(y) ? -1 : length(x) > length(y) ? 1 : 0);
+  return holds(op, order_of(x->items.size(), y->items.size()));
 }
 
 }  // namespace
@@ -93,36 +81,8 @@ bool is_equal(Runtime& runtime, const Value& a, const Value& b) {
   runtime.charge(1);
   if (a.is_number() && b.is_number()) return exact(a) == exact(b);
   if (a.kind() != b.kind()) return false;
-  switch (a.kind()) {
-    case Kind::text:
-      runtime.charge(a.text().size() / 32);
-      return a.text() == b.text();
-    case Kind::object:
-      return are_equal_objects(runtime, a, b);
-    default:
-      return true;  // undefined, none
-  }
-}
-
-bool is_same(const Value& a, const Value& b) {
-  if (a.kind() != b.kind()) return false;
-  switch (a.kind()) {
-    case Kind::none:
-      return true;
-    case Kind::undefined:
-      return a.undefined().why == b.undefined().why;
-    case Kind::boolean:
-      return a.boolean() == b.boolean();
-    case Kind::integer:  // CPython keeps one object of each small integer
-      return a.integral() == b.integral();
-    case Kind::real:
-      return a.real() == b.real();
-    case Kind::text:
-      return a.text() == b.text();
-    case Kind::object:
-      return a.object() == b.object();
-  }
-  return false;
+  if (a.is_text()) return a.n_bytes() == b.n_bytes() && runtime.read(a) == runtime.read(b);
+  return a.object() == nullptr || are_equal_objects(runtime, a, b);  // undefined, none: alike
 }
 
 bool is_less(Runtime& runtime, const Value& a, const Value& b) {
@@ -131,22 +91,17 @@ bool is_less(Runtime& runtime, const Value& a, const Value& b) {
 
 bool contains(Runtime& runtime, const Value& container, const Value& item) {
   if (container.is_text()) {
-    if (item.is_undefined()) runtime.fail("'in <string>' requires text, got undefined");
     if (!item.is_text()) {
       runtime.fail("'in <string>' requires text as left operand, got {}", type_name(item));
     }
-    charge_search(runtime, container.text(), item.text());
-    return container.text().find(item.text()) != std::string::npos;
+    const std::string &text = runtime.read(container), &part = runtime.read(item);
+    return find_text(runtime, text, part) != std::string::npos;
   }
-  if (const auto* dict = container.as<Dict>()) return dict->find(runtime, item) != nullptr;
-  if (const auto* view = container.as<DictView>(); view && view->kind == ViewKind::keys) {
-    return view->dict->find(runtime, item) != nullptr;
-  }
-  if (!is_iterable(container)) {
-    runtime.fail("argument of type '{}' is not iterable", type_name(container));
-  }
-  const Next next = iterate(runtime, container);
-  for (Value value; next(value);) {
+  const auto* view = container.as<DictView>();
+  const bool is_keys = view != nullptr && view->type == Type::keys;
+  const Dict* dict = is_keys ? view->dict : container.as<Dict>();
+  if (dict != nullptr) return dict->find(runtime, item) != nullptr;
+  for (const Value& value : Items(runtime, container)) {
     if (is_equal(runtime, value, item)) return true;
   }
   return false;

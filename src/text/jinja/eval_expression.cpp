@@ -1,12 +1,14 @@
 #include "text/jinja/evaluator.h"
 #include "text/jinja/print.h"
-#include "text/jinja/text_helpers.h"
 
 namespace octet::jinja {
 
 Value Evaluator::look_up(int name) {
-  std::optional<Value>* found = scope_->find(name);
-  if (found != nullptr && *found) return **found;
+  for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+    runtime_.charge(1);
+    const auto it = scope->variables.find(name);
+    if (it != scope->variables.end()) return it->second;
+  }
   return runtime_.undefined("'" + tree_.names[static_cast<size_t>(name)] + "' is undefined");
 }
 
@@ -15,27 +17,28 @@ Value Evaluator::evaluate(const Expr& expr) {
     runtime_.charge(1);
     return expr.constant;
   }
-  if (expr.kind == ExprKind::name) {
-    runtime_.charge(1);
-    return look_up(expr.name);
-  }
+  if (expr.kind == ExprKind::name) return look_up(expr.name);
   const Runtime::Depth depth(runtime_);
   runtime_.charge(2);
   runtime_.line = expr.line;
-  return evaluate_compound(expr);
+  Value value = evaluate_compound(expr);
+  return value;
 }
 
 Value Evaluator::evaluate_compound(const Expr& expr) {
   const auto child = [&](size_t i) { return evaluate(*expr.children[i]); };
   switch (expr.kind) {
     case ExprKind::list:
-      return make_sequence(expr, SequenceKind::list);
-    case ExprKind::tuple:
-      return make_sequence(expr, SequenceKind::tuple);
+    case ExprKind::tuple: {
+      std::vector<Value> items;
+      for (const ExprPtr& item : expr.children) items.push_back(evaluate(*item));
+      return runtime_.list(std::move(items),
+                           expr.kind == ExprKind::list ? Type::list : Type::tuple);
+    }
     case ExprKind::dict:
       return make_dict(expr);
     case ExprKind::attribute:
-      return attribute_of(runtime_, child(0), expr.text);
+      return attribute_of(runtime_, child(0), expr.constant);
     case ExprKind::item: {
       const Value of = child(0);
       return item_of(runtime_, of, child(1));
@@ -45,33 +48,32 @@ Value Evaluator::evaluate_compound(const Expr& expr) {
     case ExprKind::call:
       return call(expr);
     case ExprKind::filter:
-      return filter(expr);
+      return apply(expr, kFilter, expr.children[0] ? child(0) : block_text_);
     case ExprKind::test:
-      return test(expr);
+      return apply(expr, kTest, child(0));
     case ExprKind::negative:
-      return negate(runtime_, child(0));
     case ExprKind::positive:
-      return arithmetic(runtime_, Operator::add, int64_t{0}, child(0));
+      return signed_value(expr.kind, child(0));
     case ExprKind::logical_not:
       return !is_true(runtime_, child(0));
-    case ExprKind::logical_and: {
-      Value left = child(0);
-      return is_true(runtime_, left) ? child(1) : left;
-    }
+    case ExprKind::logical_and:
     case ExprKind::logical_or: {
       Value left = child(0);
-      return is_true(runtime_, left) ? left : child(1);
+      const bool is_or = expr.kind == ExprKind::logical_or;
+      return is_true(runtime_, left) == is_or ? left : child(1);
     }
     case ExprKind::arithmetic: {
-      const Value left = child(0);
-      const Value right = child(1);
+      const Value left = child(0), right = child(1);
       runtime_.line = expr.line;
       return arithmetic(runtime_, expr.op, left, right);
     }
     case ExprKind::comparison:
       return compare_chain(expr);
-    case ExprKind::concat:
-      return concatenate(expr);
+    case ExprKind::concat: {
+      Builder out(runtime_);
+      for (const ExprPtr& part : expr.children) append_text(out, evaluate(*part));
+      return out.take();
+    }
     case ExprKind::conditional:
       if (is_true(runtime_, child(1))) return child(0);
       if (expr.children[2]) return child(2);
@@ -82,15 +84,14 @@ Value Evaluator::evaluate_compound(const Expr& expr) {
   runtime_.fail("a namespace can only be assigned to here");
 }
 
-Value Evaluator::make_sequence(const Expr& expr, SequenceKind kind) {
-  std::vector<Value> items;
-  items.reserve(expr.children.size());
-  for (const ExprPtr& child : expr.children) items.push_back(evaluate(*child));
-  return runtime_.list(std::move(items), kind);
+Value Evaluator::signed_value(ExprKind kind, const Value& operand) {
+  const Operator op = kind == ExprKind::negative ? Operator::sub : Operator::add;
+  if (operand.is(Kind::real) && op == Operator::sub) return -operand.real();
+  return arithmetic(runtime_, op, int64_t{0}, operand);
 }
 
 Value Evaluator::make_dict(const Expr& expr) {
-  auto* dict = runtime_.dict();
+  auto* dict = runtime_.make<Dict>();
   for (size_t i = 0; i < expr.children.size(); i += 2) {
     const Value key = evaluate(*expr.children[i]);
     dict->set(runtime_, key, evaluate(*expr.children[i + 1]));
@@ -101,28 +102,15 @@ Value Evaluator::make_dict(const Expr& expr) {
 Value Evaluator::make_slice(const Expr& expr) {
   const Value of = evaluate(*expr.children[0]);
   const auto bound = [&](size_t i) -> std::optional<int64_t> {
-    if (!expr.children[i]) return std::nullopt;
-    const Value value = evaluate(*expr.children[i]);
+    const Value value = expr.children[i] ? evaluate(*expr.children[i]) : Value(None{});
     if (value.is_none()) return std::nullopt;
-    if (!value.is_integral()) {
-      runtime_.fail("a slice expected integers or none, got {}", type_name(value));
-    }
-    return value.integral();
+    return integer_of(runtime_, value, "a slice");
   };
   SliceBounds bounds;
   bounds.start = bound(1);
   bounds.stop = bound(2);
   bounds.step = bound(3);
   return slice_of(runtime_, of, bounds);
-}
-
-Value Evaluator::concatenate(const Expr& expr) {
-  std::string joined;
-  for (const ExprPtr& child : expr.children) {
-    joined += str(runtime_, evaluate(*child));
-    check_size(runtime_, joined);
-  }
-  return runtime_.text(std::move(joined));
 }
 
 bool Evaluator::compare_chain(const Expr& expr) {
@@ -136,80 +124,62 @@ bool Evaluator::compare_chain(const Expr& expr) {
   return true;
 }
 
-Arguments Evaluator::arguments_of(const CallArguments& from) {
+Value Evaluator::apply(const Expr& expr, Use use, const Value& value) {
+  runtime_.line = expr.line;
+  if (expr.builtin == nullptr) fail_unknown(runtime_, use, expr.text);
+  const Arguments arguments = arguments_of(expr);
+  runtime_.line = expr.line;
+  return invoke(runtime_, *expr.builtin, value, arguments);
+}
+
+Arguments Evaluator::arguments_of(const Expr& expr) {
   Arguments arguments;
-  for (const ExprPtr& value : from.positional) arguments.positional.push_back(evaluate(*value));
-  if (from.star) {
-    const Value values = evaluate(*from.star);
-    for (const Value& value : to_list(runtime_, values)->items) {
+  const auto add = [&](const std::string& key, const Value& value) {
+    runtime_.charge(1 + arguments.named.size() / 4);
+    for (const auto& [known, other] : arguments.named) {
+      if (known == key) runtime_.fail("expected argument '{}' once, got it twice", key);
+    }
+    arguments.named.emplace_back(key, value);
+  };
+  for (const auto& [key, value_expr] : expr.arguments) {
+    const Value value = evaluate(*value_expr);
+    if (key.empty()) {
       arguments.positional.push_back(value);
-    }
-  }
-  for (const auto& [key, value] : from.named) arguments.named.emplace_back(key, evaluate(*value));
-  if (from.star_star) {
-    const Value values = evaluate(*from.star_star);
-    const auto* dict = values.as<Dict>();
-    if (dict == nullptr) runtime_.fail("** expected a dict, got {}", type_name(values));
-    for (const auto& [key, value] : dict->entries) {
-      if (!key.is_text()) runtime_.fail("** expected text as keys, got {}", type_name(key));
-      arguments.named.emplace_back(key.text(), value);
-    }
-  }
-  for (size_t i = 0; i < arguments.named.size(); ++i) {
-    runtime_.charge(i);
-    for (size_t j = 0; j < i; ++j) {
-      if (arguments.named[i].first == arguments.named[j].first) {
-        runtime_.fail("expected argument '{}' once, got it twice", arguments.named[i].first);
+    } else if (key == "*") {
+      for (const Value& item : Items(runtime_, value)) arguments.positional.push_back(item);
+    } else if (key == "**") {
+      const auto* dict = value.as<Dict>();
+      if (dict == nullptr) runtime_.fail("** expected a dict, got {}", type_name(value));
+      for (const auto& [name, held] : dict->entries) {
+        if (!name.is_text()) runtime_.fail("** expected text as keys, got {}", type_name(name));
+        add(runtime_.read(name), held);
       }
+    } else {
+      add(key, value);
     }
   }
   return arguments;
 }
 
 Value Evaluator::call(const Expr& expr, const Value* caller) {
-  const Expr& callee = *expr.children[0];
-  // Methods are called without being made into values first.
-  if (callee.kind == ExprKind::attribute && caller == nullptr) {
-    const Value self = evaluate(*callee.children[0]);
-    const bool is_own = self.object() != nullptr && self.as<Namespace>();
-    const Method method = is_own ? nullptr : find_method(self, callee.text);
-    if (method != nullptr) {
-      Arguments arguments = arguments_of(expr.arguments);
-      runtime_.line = expr.line;
-      return method(runtime_, self, arguments);
-    }
-    const Value target = attribute_of(runtime_, self, callee.text);
-    Arguments arguments = arguments_of(expr.arguments);
-    runtime_.line = expr.line;
-    if (target.is_undefined()) runtime_.fail_undefined(target);
-    if (target.object() == nullptr) {
-      runtime_.fail("'{}' object is not callable", type_name(target));
-    }
-    return target.object()->call(runtime_, arguments);
-  }
-  const Value target = evaluate(callee);
-  Arguments arguments = arguments_of(expr.arguments);
+  const Value target = evaluate(*expr.children[0]);
+  Arguments arguments = arguments_of(expr);
   if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
   runtime_.line = expr.line;
+  return call(target, std::move(arguments));
+}
+
+Value Evaluator::call(const Value& target, Arguments arguments) {
   if (target.is_undefined()) runtime_.fail_undefined(target);
-  if (target.object() == nullptr) runtime_.fail("'{}' object is not callable", type_name(target));
-  return target.object()->call(runtime_, arguments);
-}
-
-Value Evaluator::filter(const Expr& expr) {
-  const Value value = expr.children[0] ? evaluate(*expr.children[0]) : block_text_;
-  if (expr.filter == nullptr) fail_unknown_filter(runtime_, expr.text);
-  Arguments arguments = arguments_of(expr.arguments);
-  runtime_.line = expr.line;
-  return expr.filter(runtime_, value, arguments);
-}
-
-bool Evaluator::test(const Expr& expr) {
-  const Value value = evaluate(*expr.children[0]);
-  if (expr.test == nullptr) fail_unknown_test(runtime_, expr.text);
-  Arguments arguments = arguments_of(expr.arguments);
-  runtime_.line = expr.line;
-  return expr.test(runtime_, value, arguments);
+  if (const auto* function = target.as<Function>()) {
+    return invoke(runtime_, *function->row, function->self, arguments);
+  }
+  if (const auto* macro = target.as<Macro>()) return call_macro(*macro, std::move(arguments));
+  const auto* loop = target.as<Loop>();
+  if (loop == nullptr) runtime_.fail("'{}' object is not callable", type_name(target));
+  if (!loop->stmt.is_recursive) runtime_.fail("a loop needs 'recursive' to be called");
+  if (arguments.positional.size() != 1) runtime_.fail("loop() expected one argument");
+  return call_loop(*loop, arguments.positional[0]);
 }
 
 }  // namespace octet::jinja

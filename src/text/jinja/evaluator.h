@@ -1,9 +1,13 @@
 // Runs a tree. One Evaluator renders once.
+//
+// Loops, macros, set and filter blocks, {% with %} and {% generation %} open scopes; {% if %} does
+// not. What a scope assigns is its own; what it reads is its own, or of the nearest scope around.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,11 +18,7 @@ namespace octet::jinja {
 
 struct Scope {
   std::shared_ptr<Scope> parent;
-  std::vector<std::pair<int, std::optional<Value>>> variables;  // no value: not assigned yet
-
-  // This scope's own, or of the nearest one around that knows the name; null if none does.
-  std::optional<Value>* find(int name);
-  void set(int name, std::optional<Value> value);  // this scope's own
+  std::unordered_map<int, Value> variables;
 };
 using ScopePtr = std::shared_ptr<Scope>;
 
@@ -32,13 +32,11 @@ class Evaluator {
   Runtime& runtime() { return runtime_; }
   void define(const std::string& name, Value value);  // a variable of the template
   std::string run();
-  // Of {% generation %}, in characters of the text: where each begins, and its length.
-  const std::vector<std::pair<int64_t, int64_t>>& generations() const { return generations_; }
+  // Of {% generation %}: the byte of the text where each begins, and its characters.
+  const std::vector<std::pair<size_t, int64_t>>& generations() const { return generations_; }
 
-  // A macro's body with its arguments bound, as text.
-  Value call_macro(const Macro& macro, Arguments& arguments);
-  // The body of a recursive loop for inner items.
-  Value call_loop(const Stmt& stmt, const ScopePtr& scope, const Value& items, int depth);
+  // Whether the loop's `if` lets this item through.
+  bool passes(const Loop& loop, const Value& item);
 
  private:
   enum class Flow { next, break_loop, continue_loop };
@@ -47,98 +45,105 @@ class Evaluator {
   Value evaluate(const Expr& expr);
   Value evaluate_compound(const Expr& expr);
   Value look_up(int name);
-  Value make_sequence(const Expr& expr, SequenceKind kind);
+  Value signed_value(ExprKind kind, const Value& operand);
   Value make_dict(const Expr& expr);
   Value make_slice(const Expr& expr);
-  Value concatenate(const Expr& expr);
   bool compare_chain(const Expr& expr);
+  Value apply(const Expr& expr, Use use, const Value& value);
   Value call(const Expr& expr, const Value* caller = nullptr);
-  Value filter(const Expr& expr);
-  bool test(const Expr& expr);
-  Arguments arguments_of(const CallArguments& arguments);
+  Value call(const Value& target, Arguments arguments);
+  Arguments arguments_of(const Expr& expr);
 
   // Statements (eval_statement.cpp).
   Flow execute(const Body& body);
   Flow execute(const Stmt& stmt);
-  void write(const Value& value);
-  void write_text(const Value& value);
-  Flow branch(const Stmt& stmt);
+  void write_block(const Value& text);
   void assign(const Expr& target, const Value& value);
-  void assign_name(int name, const Value& value);
   Flow assign_block(const Stmt& stmt);
   Flow filter_block(const Stmt& stmt);
   Flow with(const Stmt& stmt);
-  void define_macro(const Stmt& stmt);
-  void call_block(const Stmt& stmt);
   void generation(const Stmt& stmt);
-  void block(const Stmt& stmt);
 
-  // Loops (eval_loop.cpp).
-  Flow loop(const Stmt& stmt);
+  // Loops and macros (eval_scoped.cpp).
   void run_loop(const Stmt& stmt, const Value& items, int depth);
-  bool run_items(const Stmt& stmt, const Value& items, int depth);
-  Next tested(const Stmt& stmt, const Value& items);
-
-  // Scopes.
-  std::optional<Value> resolve(int name);
-  void enter(Scope& scope, const ScopePlan& plan);
+  Value call_loop(const Loop& loop, const Value& items);
   void bind(const Macro& macro, Arguments& arguments, Scope& scope);
+  Value call_macro(const Macro& macro, Arguments arguments);
 
-  // Makes `scope` the one that names are looked up in, and `out` what is written to, for a while.
+  // Makes a new scope the one that names are looked up in, and `out` what is written to, for a
+  // while.
   class Within;
   class Captured;
 
   const Tree& tree_;
   Runtime runtime_;
-  std::vector<std::optional<Value>> variables_;  // by name: given, and assigned at the top
+  std::unordered_map<std::string_view, int> numbers_;  // of the tree's names
   ScopePtr root_, scope_;
-  std::string text_;
-  std::string* out_ = &text_;
-  int64_t n_characters_ = 0;  // of the first counted_ bytes of text_
-  size_t counted_ = 0;
+  Builder text_;
+  Builder* out_ = &text_;
   Value block_text_;  // what a filter block's filter begins with
-  std::vector<std::pair<int64_t, int64_t>> generations_;
+  std::vector<std::pair<size_t, int64_t>> generations_;
 };
 
-struct Macro : Object {
-  Macro(Evaluator& by, const Stmt& of, ScopePtr within)
-      : evaluator(by), stmt(of), scope(std::move(within)) {}
-  const char* type_name() const override { return "Macro"; }
-  bool is_callable() const override { return true; }
-  Value call(Runtime&, Arguments& arguments) override {
-    return evaluator.call_macro(*this, arguments);
+class Evaluator::Within {
+ public:
+  Within(Evaluator& evaluator, ScopePtr around) : evaluator_(evaluator), before_(evaluator.scope_) {
+    evaluator.scope_ = std::make_shared<Scope>();
+    evaluator.scope_->parent = std::move(around);
   }
-  std::string printed() const override;
-  bool attribute(Runtime& runtime, const std::string& name, Value& value) override;
+  explicit Within(Evaluator& evaluator) : Within(evaluator, evaluator.scope_) {}
+  ~Within() { evaluator_.scope_ = std::move(before_); }
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
 
-  Evaluator& evaluator;
+ private:
+  Evaluator& evaluator_;
+  ScopePtr before_;
+};
+
+class Evaluator::Captured {
+ public:
+  explicit Captured(Evaluator& evaluator)
+      : evaluator_(evaluator),
+        text_(evaluator.runtime_),
+        before_(std::exchange(evaluator.out_, &text_)) {}
+  ~Captured() { evaluator_.out_ = before_; }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+  Value take() { return text_.take(); }
+
+ private:
+  Evaluator& evaluator_;
+  Builder text_;
+  Builder* before_;
+};
+
+struct Macro : Typed<Type::macro> {
+  Macro(const Stmt& of, ScopePtr around) : stmt(of), scope(std::move(around)) {}
+  bool attribute(Runtime& runtime, const std::string& name, Value& value) override;
   const Stmt& stmt;
   ScopePtr scope;
 };
 
 // The variable `loop`.
-struct Loop : Object {
-  explicit Loop(Runtime& of) : runtime(of) {}
-  const char* type_name() const override { return "LoopContext"; }
-  bool is_callable() const override { return true; }
-  Value call(Runtime& runtime, Arguments& arguments) override;
+struct Loop : Typed<Type::loop> {
+  Loop(Evaluator& by, const Stmt& of, int level) : evaluator(by), stmt(of), depth0(level) {}
   bool attribute(Runtime& runtime, const std::string& name, Value& value) override;
-  std::string printed() const override;
 
-  bool advance();  // to the next item
-  bool peek();     // is there one
+  bool peek();     // is there one more item
+  bool advance();  // to it
   int64_t length();
 
-  Runtime& runtime;
-  Value items;  // what is walked through
-  Next next;
-  std::vector<Value> ahead;  // already taken from next, reversed
+  Evaluator& evaluator;
+  const Stmt& stmt;
+  ScopePtr scope;  // around the loop
+  int depth0;
+  std::span<const Value> rest;  // not reached yet
+  size_t n_passed = 0;          // the first of them that the loop's `if` is known to let through
+  std::vector<Value> passed;    // what `rest` is once all are known
   Value before, current;
   int64_t index0 = -1;
-  int depth0 = 0;
-  std::optional<int64_t> known_length;
   std::optional<std::vector<Value>> last_changed;
-  std::function<Value(const Value&)> recurse;  // of a recursive loop
 };
 
 }  // namespace octet::jinja

@@ -1,12 +1,12 @@
 #include "text/jinja/lexer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
 #include "text/jinja/characters.h"
-#include "text/jinja/string_literal.h"
-#include "text/unicode.h"
 
 namespace octet::jinja {
 namespace {
@@ -14,12 +14,9 @@ namespace {
 std::string normalize_newlines(std::string_view source) {
   std::string text;
   for (size_t at = 0; at < source.size(); ++at) {
-    if (source[at] != '\r') {
-      text += source[at];
-      continue;
-    }
-    text += '\n';
-    if (at + 1 < source.size() && source[at + 1] == '\n') ++at;
+    const bool is_return = source[at] == '\r';
+    text += is_return ? '\n' : source[at];
+    if (is_return && at + 1 < source.size() && source[at + 1] == '\n') ++at;
   }
   if (text.ends_with('\n')) text.pop_back();
   return text;
@@ -28,10 +25,6 @@ std::string normalize_newlines(std::string_view source) {
 constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                            "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                            ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 class Lexer {
  public:
@@ -44,12 +37,23 @@ class Lexer {
   }
 
  private:
-  void add(TokenKind kind, std::string text = {}) {
+  Token& add(TokenKind kind, std::string text = {}) {
     tokens_.push_back({kind, line_, std::move(text), 0, 0});
+    return tokens_.back();
   }
 
-  std::string_view rest() const { return std::string_view(text_).substr(at_); }
-  bool looking_at(std::string_view what) const { return rest().starts_with(what); }
+  std::string_view from(size_t at) const {
+    return std::string_view(text_).substr(std::min(at, text_.size()));
+  }
+  char at(size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
+  size_t after_space(size_t at) const { return text_.size() - strip(from(at), Side::left).size(); }
+  // The sign of a tag that stands at `at`, which it moves past it.
+  char sign(size_t& at) const {
+    const char c = this->at(at);
+    if (c != '-' && c != '+') return '\0';
+    ++at;
+    return c;
+  }
 
   // Moves on; what was passed ends a line or does not.
   void advance_to(size_t at) {
@@ -58,10 +62,8 @@ class Lexer {
     if (at > at_) is_line_start_ = text_[at - 1] == '\n';
     at_ = at;
   }
-  void skip(size_t n) { advance_to(at_ + n); }
-  void skip_space() { advance_to(text_.size() - strip(rest(), Side::left).size()); }
 
-  // Text up to the next tag, and the tag's beginning.
+  // Text up to the next tag, and the tag.
   void root() {
     size_t tag = at_;
     while (true) {
@@ -70,26 +72,22 @@ class Lexer {
         add(TokenKind::data, text_.substr(at_));
         return advance_to(text_.size());
       }
-      const char kind = text_[tag + 1];
-      if (kind == '{' || kind == '%' || kind == '#') break;
+      if (std::string_view("{%#").find(text_[tag + 1]) != std::string_view::npos) break;
       ++tag;
     }
     const char kind = text_[tag + 1];
     size_t after = tag + 2;
-    char sign = after < text_.size() ? text_[after] : '\0';
-    if (sign == '-' || sign == '+') {
-      ++after;
-    } else {
-      sign = '\0';
-    }
-    add_data(std::string_view(text_).substr(at_, tag - at_), sign, kind == '{');
+    const char strips = sign(after);
+    add_data(tag, strips, kind == '{');
     advance_to(after);
     if (kind == '#') return comment();
     if (kind == '{') return expression(TokenKind::variable_begin);
     if (!raw()) expression(TokenKind::block_begin);
   }
 
-  void add_data(std::string_view data, char sign, bool is_variable) {
+  // The text up to `end`, less what the tag there takes away.
+  void add_data(size_t end, char sign, bool is_variable) {
+    std::string_view data = from(at_).substr(0, end - at_);
     if (sign == '-') {
       data = strip(data, Side::right);
     } else if (sign != '+' && !is_variable) {
@@ -103,49 +101,41 @@ class Lexer {
   // What follows a comment, a block or {% endraw %}, whose own characters are passed.
   void after_tag(char sign) {
     if (sign == '-') {
-      skip_space();
-    } else if (sign != '+' && looking_at("\n")) {
-      skip(1);
+      advance_to(after_space(at_));
+    } else if (sign != '+' && at(at_) == '\n') {
+      advance_to(at_ + 1);
     }
   }
 
   void comment() {
     const size_t close = text_.find("#}", at_);
     if (close == std::string::npos) fail_at(line_, "a comment has no end");
-    const char sign = close > at_ ? text_[close - 1] : '\0';
+    const char last = close > at_ ? text_[close - 1] : '\0';
     advance_to(close + 2);
-    after_tag(sign == '-' || sign == '+' ? sign : '\0');
+    after_tag(last);
   }
 
   // {% raw %}: true where that is what follows.
   bool raw() {
-    const size_t begin = at_;
-    const auto spaces = [&](size_t at) {
-      const std::string_view from = std::string_view(text_).substr(at);
-      return at + from.size() - strip(from, Side::left).size();
-    };
-    size_t at = spaces(begin);
-    if (text_.compare(at, 3, "raw") != 0) return false;
-    at = spaces(at + 3);
-    const bool strips = at < text_.size() && text_[at] == '-';
-    if (text_.compare(at + (strips ? 1 : 0), 2, "%}") != 0) return false;
-    advance_to(at + (strips ? 3 : 2));
-    if (strips) skip_space();
+    size_t begin = after_space(at_);
+    if (!from(begin).starts_with("raw")) return false;
+    begin = after_space(begin + 3);
+    const char strips = sign(begin);
+    if (strips == '+' || !from(begin).starts_with("%}")) return false;
+    advance_to(begin + 2);
+    if (strips == '-') advance_to(after_space(at_));
     for (size_t tag = text_.find("{%", at_); tag != std::string::npos;
          tag = text_.find("{%", tag + 1)) {
-      size_t name = tag + 2;
-      const char sign = name < text_.size() ? text_[name] : '\0';
-      const bool has_sign = sign == '-' || sign == '+';
-      name = spaces(name + (has_sign ? 1 : 0));
-      if (text_.compare(name, 6, "endraw") != 0) continue;
-      size_t close = spaces(name + 6);
-      const char end_sign = close < text_.size() ? text_[close] : '\0';
-      const bool has_end_sign = end_sign == '-' || end_sign == '+';
-      close += has_end_sign ? 1 : 0;
-      if (text_.compare(close, 2, "%}") != 0) continue;
-      add_data(std::string_view(text_).substr(at_, tag - at_), has_sign ? sign : '\0', false);
-      advance_to(close + 2);
-      after_tag(has_end_sign ? end_sign : '\0');
+      size_t end = tag + 2;
+      const char before = sign(end);
+      end = after_space(end);
+      if (!from(end).starts_with("endraw")) continue;
+      end = after_space(end + 6);
+      const char after = sign(end);
+      if (!from(end).starts_with("%}")) continue;
+      add_data(tag, before, false);
+      advance_to(end + 2);
+      after_tag(after);
       return true;
     }
     fail_at(line_, "{% raw %} has no end");
@@ -154,125 +144,87 @@ class Lexer {
   // The inside of {{ }} or {% %}.
   void expression(TokenKind begin) {
     const bool is_block = begin == TokenKind::block_begin;
-    const std::string_view close = is_block ? "%}" : "}}";
     const int begin_line = line_;
     std::string open;  // brackets
     add(begin);
     while (at_ < text_.size()) {
-      if (open.empty() && ends_tag(close, is_block)) {
-        return;
+      if (open.empty() && ends_tag(is_block)) return;
+      const int32_t code = decode_utf8(text_, at_).code;
+      if (is_space(code)) {
+        advance_to(after_space(at_));
+      } else if (code >= '0' && code <= '9') {
+        number();
+      } else if (code == '\'' || code == '"') {
+        string();
+      } else if (!name()) {
+        op(open);
       }
-      if (is_space(decode_utf8(text_, at_).code)) {
-        skip_space();
-        continue;
-      }
-      if (number() || name() || string()) continue;
-      op(open);
     }
     fail_at(begin_line, is_block ? "a {% tag has no end" : "a {{ tag has no end");
   }
 
-  bool ends_tag(std::string_view close, bool is_block) {
-    char sign = '\0';
-    if (looking_at("-") || (is_block && looking_at("+"))) sign = text_[at_];
-    if (!rest().substr(sign == '\0' ? 0 : 1).starts_with(close)) return false;
+  bool ends_tag(bool is_block) {
+    size_t end = at_;
+    const char strips = sign(end);
+    if (!from(end).starts_with(is_block ? "%}" : "}}") || (strips == '+' && !is_block)) {
+      return false;
+    }
     add(is_block ? TokenKind::block_end : TokenKind::variable_end);
-    skip(close.size() + (sign == '\0' ? 0 : 1));
-    if (is_block || sign == '-') after_tag(sign);
+    advance_to(end + 2);
+    if (is_block || strips == '-') after_tag(strips);
     return true;
   }
 
-  // Digits with single underscores between them.
-  size_t digits_end(size_t at, bool (*is_of)(char)) const {
-    while (at < text_.size()) {
-      if (is_of(text_[at])) {
-        ++at;
-      } else if (text_[at] == '_' && at + 1 < text_.size() && is_of(text_[at + 1]) && at > at_) {
-        at += 2;
-      } else {
-        break;
-      }
-    }
+  // Past the digits of a base, single underscores between them.
+  size_t digits_end(size_t at, int base) const {
+    const auto is_of = [&](size_t i) {
+      int digit = 0;
+      return i < text_.size() &&
+             std::from_chars(&text_[i], &text_[i] + 1, digit, base).ec == std::errc();
+    };
+    const size_t begin = at;
+    while (is_of(at) || (this->at(at) == '_' && at > begin && is_of(at + 1))) ++at;
     return at;
   }
 
-  bool number() {
-    if (!is_digit(text_[at_])) return false;
-    const bool follows_dot = at_ > 0 && text_[at_ - 1] == '.';
-    size_t end = digits_end(at_, is_digit);
+  void number() {
+    const char kind = at_ + 1 < text_.size() ? static_cast<char>(text_[at_ + 1] | 0x20) : '\0';
+    const int named = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
+    const bool is_prefixed =
+        text_[at_] == '0' && named != 0 && digits_end(at_ + 2, named) > at_ + 2;
+    const size_t begin = is_prefixed ? at_ + 2 : at_;
+    size_t end = digits_end(begin, is_prefixed ? named : 10);
     bool is_real = false;
-    if (!follows_dot) {
-      if (end + 1 < text_.size() && text_[end] == '.' && is_digit(text_[end + 1])) {
-        end = digits_end(end + 1, is_digit);
+    const bool follows_dot = at_ > 0 && text_[at_ - 1] == '.';
+    if (!is_prefixed && !follows_dot) {
+      if (at(end) == '.' && digits_end(end + 1, 10) > end + 1) {
+        end = digits_end(end + 1, 10);
         is_real = true;
       }
-      size_t power = end;
-      if (power < text_.size() && (text_[power] == 'e' || text_[power] == 'E')) {
-        ++power;
-        if (power < text_.size() && (text_[power] == '+' || text_[power] == '-')) ++power;
-        if (power < text_.size() && is_digit(text_[power])) {
-          end = digits_end(power, is_digit);
+      size_t power = end + 1;
+      if ((at(end) | 0x20) == 'e') {
+        sign(power);
+        if (digits_end(power, 10) > power) {
+          end = digits_end(power, 10);
           is_real = true;
         }
       }
     }
-    return is_real ? real(end) : integer();
-  }
-
-  std::string without_underscores(size_t begin, size_t end) const {
     std::string digits = text_.substr(begin, end - begin);
     std::erase(digits, '_');
-    return digits;
-  }
-
-  bool real(size_t end) {
-    const std::string digits = without_underscores(at_, end);
-    Token token{TokenKind::real, line_, {}, 0, 0};
-    const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), token.real);
+    Token& token = add(is_real ? TokenKind::real : TokenKind::integer);
+    const char *first = digits.data(), *last = first + digits.size();
+    const auto result = is_real
+                            ? std::from_chars(first, last, token.real)
+                            : std::from_chars(first, last, token.integer, is_prefixed ? named : 10);
     if (result.ec != std::errc()) fail_at(line_, "a number is out of range");
-    tokens_.push_back(token);
     advance_to(end);
-    return true;
-  }
-
-  bool integer() {
-    int base = 10;
-    size_t begin = at_, end = digits_end(at_, is_digit);
-    const char kind = at_ + 1 < text_.size() ? static_cast<char>(text_[at_ + 1] | 0x20) : '\0';
-    if (text_[at_] == '0') {
-      const auto is_of = [](int of) {
-        return of == 16  ? +[](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
-               : of == 8 ? +[](char c) { return c >= '0' && c <= '7'; }
-                         : +[](char c) { return c == '0' || c == '1'; };
-      };
-      const int of = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
-      const size_t stop = of == 0 ? 0 : digits_end(at_ + 2, is_of(of));
-      if (of != 0 && stop > at_ + 2) {
-        base = of;
-        begin = at_ + 2;
-        end = stop;
-      } else {
-        end = digits_end(at_, [](char c) { return c == '0'; });  // 012 reads as 0 and 12
-      }
-    }
-    const std::string digits = without_underscores(begin, end);
-    Token token{TokenKind::integer, line_, {}, 0, 0};
-    const auto result =
-        std::from_chars(digits.data(), digits.data() + digits.size(), token.integer, base);
-    if (result.ec != std::errc()) fail_at(line_, "an integer beyond 64 bits");
-    tokens_.push_back(token);
-    advance_to(end);
-    return true;
   }
 
   bool name() {
     size_t end = at_;
-    while (end < text_.size()) {
-      const Character character = decode_utf8(text_, end);
-      const bool fits =
-          end == at_ ? is_identifier_start(character.code) : is_identifier_part(character.code);
-      if (!fits) break;
-      end += character.length;
+    while (end < text_.size() && is_word_character(decode_utf8(text_, end).code)) {
+      end += decode_utf8(text_, end).length;
     }
     if (end == at_) return false;
     add(TokenKind::name, text_.substr(at_, end - at_));
@@ -280,35 +232,78 @@ class Lexer {
     return true;
   }
 
-  bool string() {
-    const char quote = text_[at_];
-    if (quote != '\'' && quote != '"') return false;
+  void string() {
     size_t end = at_ + 1;
-    while (end < text_.size() && text_[end] != quote) end += text_[end] == '\\' ? 2 : 1;
+    while (end < text_.size() && text_[end] != text_[at_]) end += text_[end] == '\\' ? 2 : 1;
     if (end >= text_.size()) fail_at(line_, "a string has no end");
-    const std::string_view inside = std::string_view(text_).substr(at_ + 1, end - at_ - 1);
-    add(TokenKind::string, decode_string_literal(inside, line_));
+    std::string decoded;
+    for (size_t at = at_ + 1; at < end;) {
+      if (text_[at] == '\\') {
+        escape(decoded, at);
+      } else {
+        decoded += text_[at++];
+      }
+    }
+    add(TokenKind::string, std::move(decoded));
     advance_to(end + 1);
-    return true;
+  }
+
+  // As Python reads it; moves past it.
+  void escape(std::string& out, size_t& at) const {
+    static constexpr std::string_view kPlain = "\\'\"abfnrtv", kAs = "\\'\"\a\b\f\n\r\t\v";
+    const char c = text_[at + 1];
+    const size_t plain = kPlain.find(c), length = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    at += 2;
+    if (plain != std::string_view::npos) {
+      out += kAs[plain];
+    } else if (length > 0) {
+      out += code_point(at, length, 16);
+      at += length;
+    } else if (c >= '0' && c <= '7') {
+      size_t n = 1;
+      while (n < 3 && this->at(at - 1 + n) >= '0' && this->at(at - 1 + n) <= '7') ++n;
+      out += code_point(at - 1, n, 8);
+      at += n - 1;
+    } else if (c == 'N' || (c & 0x80) != 0) {
+      fail_at(line_, "this escape in a string is outside the supported subset");
+    } else if (c != '\n') {  // a line that goes on
+      out += '\\';
+      out += c;
+    }
+  }
+
+  std::string code_point(size_t at, size_t length, int base) const {
+    uint32_t code = 0;
+    const std::string_view digits = from(at).substr(0, length);
+    const char* end = digits.data() + digits.size();
+    const auto result = std::from_chars(digits.data(), end, code, base);
+    const bool is_surrogate = code >= 0xD800 && code < 0xE000;
+    if (result.ec != std::errc() || result.ptr != end || digits.size() < length ||
+        code > 0x10FFFF || is_surrogate) {
+      fail_at(line_, "an escape in a string names no character");
+    }
+    std::string out;
+    append_utf8(out, static_cast<int32_t>(code));
+    return out;
   }
 
   void op(std::string& open) {
     const auto* found = std::find_if(std::begin(kOperators), std::end(kOperators),
-                                     [&](std::string_view one) { return looking_at(one); });
+                                     [&](auto one) { return from(at_).starts_with(one); });
     if (found == std::end(kOperators)) {
       const size_t length = decode_utf8(text_, at_).length;
       fail_at(line_, "unexpected character '" + text_.substr(at_, length) + "'");
     }
-    const char c = (*found)[0];
-    if (c == '{' || c == '(' || c == '[') open += c == '{' ? '}' : c == '(' ? ')' : ']';
-    if (c == '}' || c == ')' || c == ']') {
-      if (open.empty() || open.back() != c) {
-        fail_at(line_, "unexpected '" + std::string(1, c) + "'");
-      }
+    static constexpr std::string_view kOpen = "{([", kClose = "})]";
+    const char c = found->front();
+    const size_t opens = kOpen.find(c);
+    if (opens != std::string_view::npos) open += kClose[opens];
+    if (kClose.find(c) != std::string_view::npos) {
+      if (open.empty() || open.back() != c) fail_at(line_, fmt::format("unexpected '{}'", c));
       open.pop_back();
     }
     add(TokenKind::op, std::string(*found));
-    skip(found->size());
+    advance_to(at_ + found->size());
   }
 
   const std::string text_;

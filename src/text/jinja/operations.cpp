@@ -1,53 +1,26 @@
 #include "text/jinja/operations.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "text/jinja/characters.h"
-#include "text/jinja/methods.h"
 #include "text/jinja/print.h"
-#include "text/unicode.h"
 
 namespace octet::jinja {
 
-Value Object::call(Runtime& runtime, Arguments&) {
-  runtime.fail("'{}' object is not callable", type_name());
-}
-
 const char* type_name(const Value& value) {
-  switch (value.kind()) {
-    case Kind::undefined:
-      return "Undefined";
-    case Kind::none:
-      return "NoneType";
-    case Kind::boolean:
-      return "bool";
-    case Kind::integer:
-      return "int";
-    case Kind::real:
-      return "float";
-    case Kind::text:
-      return value.is_markup() ? "Markup" : "str";
-    case Kind::object:
-      return value.object()->type_name();
-  }
-  return "";
-}
-
-const char* DictView::type_name() const {
-  return kind == ViewKind::keys     ? "dict_keys"
-         : kind == ViewKind::values ? "dict_values"
-                                    : "dict_items";
+  static constexpr const char* kKinds[] = {"Undefined", "NoneType", "bool", "int", "float", "str"};
+  static constexpr const char* kTypes[] = {
+      "list",      "tuple",       "dict",       "Namespace", "range",
+      "dict_keys", "dict_values", "dict_items", "generator", "builtin_function_or_method",
+      "Macro",     "LoopContext"};
+  if (value.is_markup()) return "Markup";
+  if (const Object* object = value.object()) return kTypes[static_cast<size_t>(object->type)];
+  return kKinds[static_cast<size_t>(value.kind())];
 }
 
 const Value* Dict::find(Runtime& runtime, const Value& key) const {
   const auto it = index.find(hash_key(runtime, key));
-  return it == index.end() ? nullptr : &entries[it->second].second;
-}
-
-const Value* Dict::find(std::string_view text_key) const {
-  std::string key = "s";
-  key += text_key;
-  const auto it = index.find(key);
   return it == index.end() ? nullptr : &entries[it->second].second;
 }
 
@@ -74,7 +47,7 @@ bool is_true(Runtime& runtime, const Value& value) {
     case Kind::real:
       return value.real() != 0;
     case Kind::text:
-      return !value.text().empty();
+      return value.n_bytes() > 0;
     case Kind::object:
       return length_of(runtime, value).value_or(1) != 0;
     default:
@@ -83,12 +56,9 @@ bool is_true(Runtime& runtime, const Value& value) {
 }
 
 std::optional<int64_t> length_of(Runtime& runtime, const Value& value) {
-  if (value.is_undefined()) return 0;
-  if (value.is_text()) {
-    runtime.charge(value.text().size() / 64);
-    return count_characters(value.text());
-  }
   const auto size = [](const auto& items) { return static_cast<int64_t>(items.size()); };
+  if (value.is_undefined()) return 0;
+  if (value.is_text()) return count_characters(runtime.read(value));
   if (const auto* sequence = value.as<Sequence>()) return size(sequence->items);
   if (const auto* dict = value.as<Dict>()) return size(dict->entries);
   if (const auto* view = value.as<DictView>()) return size(view->dict->entries);
@@ -96,121 +66,102 @@ std::optional<int64_t> length_of(Runtime& runtime, const Value& value) {
   return std::nullopt;
 }
 
-int64_t length(Runtime& runtime, const Value& value) {
-  const auto found = length_of(runtime, value);
-  if (!found) runtime.fail("object of type '{}' has no len()", type_name(value));
-  return *found;
-}
-
 bool is_iterable(const Value& value) {
-  return value.is_undefined() || value.is_text() || value.as<Sequence>() || value.as<Dict>() ||
-         value.as<DictView>() || value.as<Range>() || value.as<Iterator>();
+  const Object* object = value.object();
+  return value.is_undefined() || value.is_text() ||
+         (object != nullptr && object->type <= Type::generator && object->type != Type::space);
 }
 
-namespace {
-
-Next iterate_text(Runtime& runtime, const Value& text) {
-  return [&runtime, text, at = size_t{0}](Value& out) mutable {
-    if (at >= text.text().size()) return false;
-    const size_t length = decode_utf8(text.text(), at).length;
-    out = runtime.text(text.text().substr(at, length));
-    at += length;
-    return true;
-  };
-}
-
-Next iterate_entries(Runtime& runtime, const Dict* dict, ViewKind kind) {
-  return [&runtime, dict, kind, i = size_t{0}](Value& out) mutable {
-    if (i >= dict->entries.size()) return false;
-    const auto& [key, value] = dict->entries[i++];
-    runtime.charge(1);
-    out = kind == ViewKind::keys     ? key
-          : kind == ViewKind::values ? value
-                                     : runtime.tuple({key, value});
-    return true;
-  };
-}
-
-}  // namespace
-
-Next iterate(Runtime& runtime, const Value& value) {
-  if (value.is_text()) return iterate_text(runtime, value);
+Items::Items(Runtime& runtime, const Value& value) : reserved_(runtime) {
   if (const auto* sequence = value.as<Sequence>()) {
-    return [&runtime, sequence, i = size_t{0}](Value& out) mutable {
-      if (i >= sequence->items.size()) return false;
-      runtime.charge(1);
-      out = sequence->items[i++];
-      return true;
-    };
+    view_ = sequence->items;
+  } else if (auto* iterator = value.as<Iterator>()) {
+    view_ = std::span<const Value>(iterator->items).subspan(iterator->at);
+    iterator->at = iterator->items.size();
+  } else {
+    if (!is_iterable(value)) runtime.fail("'{}' object is not iterable", type_name(value));
+    const auto n = static_cast<size_t>(*length_of(runtime, value));
+    reserved_.add(n * sizeof(Value));
+    own_.reserve(n);
+    fill(runtime, value);
+    view_ = own_;
   }
-  if (const auto* dict = value.as<Dict>()) return iterate_entries(runtime, dict, ViewKind::keys);
-  if (const auto* view = value.as<DictView>()) {
-    return iterate_entries(runtime, view->dict, view->kind);
-  }
-  if (const auto* range = value.as<Range>()) {
-    return [&runtime, range, i = int64_t{0}](Value& out) mutable {
-      if (i >= range->length()) return false;
-      runtime.charge(1);
-      out = range->start + range->step * i++;
-      return true;
-    };
-  }
-  if (auto* iterator = value.as<Iterator>()) {
-    return [&runtime, iterator](Value& out) {
-      const Runtime::Depth depth(runtime);
-      runtime.charge(1);
-      return iterator->next(out);
-    };
-  }
-  if (!value.is_undefined()) runtime.fail("'{}' object is not iterable", type_name(value));
-  return [](Value&) { return false; };
+  runtime.charge(view_.size() / 4);
 }
 
-Sequence* to_list(Runtime& runtime, const Value& value) {
-  std::vector<Value> items;
-  const Next next = iterate(runtime, value);
-  for (Value item; next(item);) {
-    items.push_back(item);
-    if (items.size() * sizeof(Value) > runtime.limits().max_memory) {
-      runtime.reserve_values(items.size());  // throws
+void Items::fill(Runtime& runtime, const Value& value) {
+  const auto* view = value.as<DictView>();
+  const Dict* dict = view != nullptr ? view->dict : value.as<Dict>();
+  if (value.is_text()) {
+    runtime.charge_characters(value.n_bytes());
+    for_each_character(runtime.read(value), [&](std::string_view character, int32_t) {
+      own_.push_back(runtime.text(std::string(character)));
+    });
+  } else if (const auto* range = value.as<Range>()) {
+    for (int64_t i = 0; i < range->length(); ++i) own_.push_back(range->start + i * range->step);
+  } else if (dict != nullptr) {
+    const Type type = view != nullptr ? view->type : Type::keys;
+    for (const auto& [key, held] : dict->entries) {
+      own_.push_back(type == Type::keys     ? key
+                     : type == Type::values ? held
+                                            : runtime.tuple({key, held}));
     }
   }
-  return runtime.list(std::move(items));
 }
 
 std::string hash_key(Runtime& runtime, const Value& value) {
   const Runtime::Depth depth(runtime);
-  switch (value.kind()) {
-    case Kind::undefined:
-      return "u";
-    case Kind::none:
-      return "n";
-    case Kind::text:
-      runtime.charge(value.text().size() / 16);
-      return "s" + value.text();
-    case Kind::real: {
-      const double real = value.real();
-      if (real != std::floor(real) || std::fabs(real) >= 0x1p63) return "f" + float_repr(real);
-      return "i" + std::to_string(static_cast<int64_t>(real));
-    }
-    case Kind::object:
-      break;
-    default:
-      return "i" + std::to_string(value.integral());
+  runtime.charge(2);
+  if (value.is_undefined()) return "u";
+  if (value.is_none()) return "n";
+  if (value.is_text()) return "s" + runtime.read(value);
+  if (value.is_integral()) return "i" + std::to_string(value.integral());
+  if (value.is(Kind::real)) {
+    const double real = value.real();
+    if (real != std::floor(real) || std::fabs(real) >= 0x1p63) return "f" + float_repr(real);
+    return "i" + std::to_string(static_cast<int64_t>(real));
   }
-  if (const auto* sequence = value.as<Sequence>(); sequence && !sequence->is_list()) {
-    std::string key = "t";
-    for (const Value& item : sequence->items) {
+  const Type type = value.object()->type;
+  if (type == Type::tuple) {
+    Builder key(runtime);
+    key.append("t");
+    for (const Value& item : value.as<Sequence>()->items) {
       const std::string part = hash_key(runtime, item);
-      key += std::to_string(part.size()) + ":" + part;
-      runtime.reserve_text(key.size());
+      key.append(std::to_string(part.size()) + ":" + part);
     }
-    return key;
+    return key.take_bytes();
   }
-  if (value.as<Sequence>() || value.as<Dict>() || value.as<Range>() || value.as<DictView>()) {
+  if (is_iterable(value) && type != Type::generator) {
     runtime.fail("unhashable type: '{}'", type_name(value));
   }
   return fmt::format("o{}", static_cast<const void*>(value.object()));
+}
+
+size_t find_text(Runtime& runtime, std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  const char* begin = text.data() + from;
+  const void* found = memmem(begin, text.size() - from, part.data(), part.size());
+  const size_t at = found == nullptr
+                        ? text.size()
+                        : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  runtime.charge(1 + (at - from + part.size()) / 4);
+  return found == nullptr ? std::string_view::npos : at;
+}
+
+Value escaped(Runtime& runtime, const Value& value) {
+  static constexpr std::pair<std::string_view, std::string_view> kEscapes[] = {
+      {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+  if (value.is_markup()) return value;
+  const Value plain = as_text(runtime, value);
+  Builder out(runtime);
+  runtime.charge_characters(plain.n_bytes());
+  for_each_character(runtime.read(plain), [&](std::string_view character, int32_t) {
+    for (const auto& [from, to] : kEscapes) {
+      if (character == from) character = to;
+    }
+    out.append(character);
+  });
+  return out.take(true);
 }
 
 }  // namespace octet::jinja

@@ -7,6 +7,30 @@ namespace {
 
 constexpr int kMaxDepth = 250;  // of expressions and statements within each other
 
+struct BinaryRow {
+  size_t level;
+  std::string_view token;
+  ExprKind kind;
+  Operator op = Operator::add;
+};
+constexpr size_t kNegation = 2, kSum = 2, kUnary = 6;  // kNegation: what level 1 joins
+// As Jinja has it, a ** b ** c is (a ** b) ** c.
+constexpr BinaryRow kBinary[] = {
+    {0, "or", ExprKind::logical_or},
+    {1, "and", ExprKind::logical_and},
+    {2, "+", ExprKind::arithmetic, Operator::add},
+    {2, "-", ExprKind::arithmetic, Operator::sub},
+    {3, "~", ExprKind::concat},
+    {4, "*", ExprKind::arithmetic, Operator::mul},
+    {4, "/", ExprKind::arithmetic, Operator::div},
+    {4, "//", ExprKind::arithmetic, Operator::floor_div},
+    {4, "%", ExprKind::arithmetic, Operator::mod},
+    {5, "**", ExprKind::arithmetic, Operator::pow},
+};
+constexpr std::pair<std::string_view, Operator> kComparisons[] = {
+    {"==", Operator::eq}, {"!=", Operator::ne}, {"<", Operator::lt}, {"<=", Operator::le},
+    {">", Operator::gt},  {">=", Operator::ge}, {"in", Operator::in}};
+
 }  // namespace
 
 class Parser::Depth {
@@ -36,161 +60,99 @@ void Parser::adopt(Expr& parent, ExprPtr child) const {
 ExprPtr Parser::join(ExprKind kind, int line, ExprPtr left, ExprPtr right) const {
   ExprPtr expr = make(kind, line);
   adopt(*expr, std::move(left));
-  adopt(*expr, std::move(right));
+  if (right) adopt(*expr, std::move(right));
   return expr;
 }
 
-ExprPtr Parser::expression(Conditional conditional) {
+ExprPtr Parser::expression(bool with_condition) {
   const Depth depth(*this);
-  return conditional == Conditional::allowed ? conditional_expression() : or_expression();
+  const size_t n_unknown = unknown_.size();
+  int line = now().line;
+  ExprPtr expr = binary(0);
+  while (with_condition && skip("if")) {
+    ExprPtr condition = binary(0);
+    expr = join(ExprKind::conditional, line, std::move(expr), std::move(condition));
+    adopt(*expr, skip("else") ? expression() : nullptr);
+    unknown_.resize(n_unknown);
+    line = now().line;
+  }
+  return expr;
 }
 
-ExprPtr Parser::conditional_expression() {
+ExprPtr Parser::binary(size_t level) {
+  if (level == kUnary) return unary();
+  const auto next = [&] { return level + 1 == kNegation ? negation() : binary(level + 1); };
   int line = now().line;
-  const size_t begin = at_;
-  ExprPtr expr = or_expression();
-  while (now().is_name("if")) {
-    // What is unknown within is an error only where it is reached: read it again as such.
-    if (soft_ == 0) {
-      ++soft_;
-      at_ = begin;
-      expr = conditional_expression();
-      --soft_;
-      return expr;
+  ExprPtr left = next();
+  while (true) {
+    const auto* row = std::find_if(std::begin(kBinary), std::end(kBinary), [&](const BinaryRow& r) {
+      return r.level == level && is_op_or_name(r.token);
+    });
+    if (row == std::end(kBinary)) return left;
+    const bool is_text = left->kind == ExprKind::constant && left->constant.is_text();
+    if (row->op == Operator::mod && is_text) {
+      fail("text % values is outside the supported subset");
     }
     take();
-    ExprPtr condition = or_expression();
-    ExprPtr otherwise;
-    if (skip_name("else")) {
-      const Depth depth(*this);
-      otherwise = conditional_expression();
-    }
-    expr = join(ExprKind::conditional, line, std::move(expr), std::move(condition));
-    adopt(*expr, std::move(otherwise));
+    left = join(row->kind, line, std::move(left), next());
+    left->op = row->op;
     line = now().line;
   }
-  return expr;
 }
 
-ExprPtr Parser::or_expression() {
-  int line = now().line;
-  ExprPtr left = and_expression();
-  while (skip_name("or")) {
-    left = join(ExprKind::logical_or, line, std::move(left), and_expression());
-    line = now().line;
-  }
-  return left;
-}
-
-ExprPtr Parser::and_expression() {
-  int line = now().line;
-  ExprPtr left = not_expression();
-  while (skip_name("and")) {
-    left = join(ExprKind::logical_and, line, std::move(left), not_expression());
-    line = now().line;
-  }
-  return left;
-}
-
-ExprPtr Parser::not_expression() {
+ExprPtr Parser::negation() {
   if (!now().is_name("not")) return comparison();
   const Depth depth(*this);
-  ExprPtr expr = make(ExprKind::logical_not, take().line);
-  adopt(*expr, not_expression());
-  return expr;
+  const int line = take().line;
+  return join(ExprKind::logical_not, line, negation());
 }
 
 ExprPtr Parser::comparison() {
-  static constexpr std::pair<std::string_view, Operator> kOperators[] = {
-      {"==", Operator::eq}, {"!=", Operator::ne}, {"<", Operator::lt},
-      {"<=", Operator::le}, {">", Operator::gt},  {">=", Operator::ge}};
   ExprPtr all = make(ExprKind::comparison, now().line);
-  adopt(*all, sum());
+  adopt(*all, binary(kSum));
   while (true) {
-    const auto* row = std::find_if(std::begin(kOperators), std::end(kOperators),
-                                   [&](const auto& r) { return now().is_op(r.first); });
-    if (row != std::end(kOperators)) {
-      take();
+    const auto* row = std::find_if(std::begin(kComparisons), std::end(kComparisons),
+                                   [&](const auto& r) { return is_op_or_name(r.first); });
+    if (row != std::end(kComparisons)) {
       all->ops.push_back(row->second);
-    } else if (skip_name("in")) {
-      all->ops.push_back(Operator::in);
     } else if (now().is_name("not") && after().is_name("in")) {
-      take();
       take();
       all->ops.push_back(Operator::not_in);
     } else {
-      break;
+      return all->ops.empty() ? std::move(all->children[0]) : std::move(all);
     }
-    adopt(*all, sum());
-  }
-  return all->ops.empty() ? std::move(all->children[0]) : std::move(all);
-}
-
-ExprPtr Parser::sum() {
-  int line = now().line;
-  ExprPtr left = concatenation();
-  while (now().is_op("+") || now().is_op("-")) {
-    const Operator op = take().text == "+" ? Operator::add : Operator::sub;
-    left = join(ExprKind::arithmetic, line, std::move(left), concatenation());
-    left->op = op;
-    line = now().line;
-  }
-  return left;
-}
-
-ExprPtr Parser::concatenation() {
-  ExprPtr all = make(ExprKind::concat, now().line);
-  adopt(*all, product());
-  while (skip_op("~")) adopt(*all, product());
-  return all->children.size() == 1 ? std::move(all->children[0]) : std::move(all);
-}
-
-ExprPtr Parser::product() {
-  static constexpr std::pair<std::string_view, Operator> kOperators[] = {
-      {"*", Operator::mul},
-      {"/", Operator::div},
-      {"//", Operator::floor_div},
-      {"%", Operator::mod}};
-  int line = now().line;
-  ExprPtr left = power();
-  while (true) {
-    const auto* row = std::find_if(std::begin(kOperators), std::end(kOperators),
-                                   [&](const auto& r) { return now().is_op(r.first); });
-    if (row == std::end(kOperators)) return left;
     take();
-    left = join(ExprKind::arithmetic, line, std::move(left), power());
-    left->op = row->second;
-    line = now().line;
+    adopt(*all, binary(kSum));
   }
-}
-
-// As Jinja has it, a ** b ** c is (a ** b) ** c.
-ExprPtr Parser::power() {
-  int line = now().line;
-  ExprPtr left = unary();
-  while (skip_op("**")) {
-    left = join(ExprKind::arithmetic, line, std::move(left), unary());
-    left->op = Operator::pow;
-    line = now().line;
-  }
-  return left;
 }
 
 ExprPtr Parser::unary(bool with_filter) {
   const Depth depth(*this);
+  const int line = now().line;
   ExprPtr expr;
-  if (now().is_op("-") || now().is_op("+")) {
-    const bool is_negative = now().is_op("-");
-    expr = make(is_negative ? ExprKind::negative : ExprKind::positive, take().line);
-    adopt(*expr, unary(false));
+  if (skip("-")) {
+    expr = join(ExprKind::negative, line, unary(false));
+  } else if (skip("+")) {
+    expr = join(ExprKind::positive, line, unary(false));
   } else {
     expr = primary();
   }
   expr = postfix(std::move(expr));
-  return with_filter ? filters_and_tests(std::move(expr)) : std::move(expr);
+  while (with_filter) {
+    if (skip("|")) {
+      expr = filter(std::move(expr));
+    } else if (now().is_name("is")) {
+      expr = test(std::move(expr));
+    } else if (now().is_op("(")) {
+      expr = call(std::move(expr));
+    } else {
+      break;
+    }
+  }
+  return expr;
 }
 
-ExprPtr Parser::name_or_constant(bool with_namespace) {
+ExprPtr Parser::name_or_constant(bool is_target, bool with_namespace) {
   const Token& token = take();
   ExprPtr expr = make(ExprKind::constant, token.line);
   if (token.text == "true" || token.text == "True") {
@@ -201,19 +163,28 @@ ExprPtr Parser::name_or_constant(bool with_namespace) {
     expr->constant = None{};
   } else {
     expr->kind = ExprKind::name;
+    expr->text = token.text;
     expr->name = name_number(token.text);
-    if (with_namespace && skip_op(".")) {
+    const bool is_rest = token.text == "varargs" || token.text == "kwargs";
+    if (is_rest && !macros_.empty()) {
+      fail("'" + token.text + "' of a macro is outside the supported subset");
+    }
+    if (!is_target && scopes_ == 0) used_.insert(expr->name);
+    for (Stmt* macro : macros_) macro->uses_caller |= expr->name == kCaller;
+    if (with_namespace && skip(".")) {
       expr->kind = ExprKind::namespace_target;
-      expr->text = take_name();
+      expr->constant = std::make_shared<const Text>(take_name(), false, nullptr);
     }
   }
   return expr;
 }
 
-ExprPtr Parser::primary(bool with_namespace) {
+ExprPtr Parser::primary(bool is_target, bool with_namespace) {
   const Depth depth(*this);
   const Token& token = now();
-  if (token.is(TokenKind::name)) return name_or_constant(with_namespace);
+  if (token.is(TokenKind::name)) return name_or_constant(is_target, with_namespace);
+  if (skip("[")) return bracketed(ExprKind::list, "]");
+  if (skip("{")) return bracketed(ExprKind::dict, "}");
   ExprPtr expr = make(ExprKind::constant, token.line);
   if (token.is(TokenKind::string)) {
     std::string text;
@@ -223,14 +194,9 @@ ExprPtr Parser::primary(bool with_namespace) {
     expr->constant = take().integer;
   } else if (token.is(TokenKind::real)) {
     expr->constant = take().real;
-  } else if (token.is_op("(")) {
-    take();
+  } else if (skip("(")) {
     expr = tuple({.is_explicit = true});
-    expect_op(")");
-  } else if (token.is_op("[")) {
-    expr = list();
-  } else if (token.is_op("{")) {
-    expr = dict();
+    expect(")");
   } else {
     fail_unexpected("an expression");
   }
@@ -241,11 +207,12 @@ ExprPtr Parser::tuple(const TupleRules& rules) {
   ExprPtr all = make(ExprKind::tuple, now().line);
   bool is_tuple = false;
   while (true) {
-    if (!all->children.empty()) expect_op(",");
+    if (!all->children.empty()) expect(",");
     const bool is_end = now().is(TokenKind::variable_end) || now().is(TokenKind::block_end) ||
                         now().is_op(")") || (!rules.end.empty() && now().is_name(rules.end));
     if (is_end) break;
-    adopt(*all, rules.is_simple ? primary(rules.with_namespace) : expression(rules.conditional));
+    adopt(*all,
+          rules.is_target ? primary(true, rules.with_namespace) : expression(rules.with_condition));
     if (!now().is_op(",")) break;
     is_tuple = true;
   }
@@ -255,40 +222,165 @@ ExprPtr Parser::tuple(const TupleRules& rules) {
   return all;
 }
 
-ExprPtr Parser::list() {
-  ExprPtr all = make(ExprKind::list, take().line);
-  while (!now().is_op("]")) {
-    if (!all->children.empty()) expect_op(",");
-    if (now().is_op("]")) break;
+ExprPtr Parser::bracketed(ExprKind kind, std::string_view close) {
+  ExprPtr all = make(kind, now().line);
+  while (!skip(close)) {
+    if (!all->children.empty()) expect(",");
+    if (skip(close)) break;
+    adopt(*all, expression());
+    if (kind != ExprKind::dict) continue;
+    expect(":");
     adopt(*all, expression());
   }
-  expect_op("]");
-  return all;
-}
-
-ExprPtr Parser::dict() {
-  ExprPtr all = make(ExprKind::dict, take().line);
-  while (!now().is_op("}")) {
-    if (!all->children.empty()) expect_op(",");
-    if (now().is_op("}")) break;
-    adopt(*all, expression());
-    expect_op(":");
-    adopt(*all, expression());
-  }
-  expect_op("}");
   return all;
 }
 
 void Parser::check_target(const Expr& target) const {
+  if (target.kind == ExprKind::name && target.name == kLoop && loops_ > 0) {
+    fail("'loop' cannot be assigned");
+  }
   if (target.kind == ExprKind::name || target.kind == ExprKind::namespace_target) return;
   if (target.kind != ExprKind::tuple) fail("expected a name to assign to");
   for (const ExprPtr& child : target.children) check_target(*child);
 }
 
+void Parser::store(int name) {
+  if (scopes_ > 0) return;
+  if (used_.insert(name).second && branches_ == 0) tree_.assigned_first.push_back(name);
+}
+
+void Parser::store(const Expr& target) {
+  if (target.kind == ExprKind::name) store(target.name);
+  for (const ExprPtr& child : target.children) store(*child);
+}
+
 ExprPtr Parser::assign_target(bool with_namespace, std::string_view end) {
-  ExprPtr target = tuple({.is_simple = true, .with_namespace = with_namespace, .end = end});
+  ExprPtr target = tuple({.is_target = true, .with_namespace = with_namespace, .end = end});
   check_target(*target);
   return target;
+}
+
+ExprPtr Parser::postfix(ExprPtr expr) {
+  while (true) {
+    if (now().is_op(".") || now().is_op("[")) {
+      expr = subscript(std::move(expr));
+    } else if (now().is_op("(")) {
+      expr = call(std::move(expr));
+    } else {
+      return expr;
+    }
+  }
+}
+
+ExprPtr Parser::subscript(ExprPtr expr) {
+  const Token& open = take();
+  if (open.text == "[") return item(std::move(expr), open.line);
+  if (now().is(TokenKind::integer)) {
+    ExprPtr index = make(ExprKind::constant, now().line);
+    index->constant = take().integer;
+    return join(ExprKind::item, open.line, std::move(expr), std::move(index));
+  }
+  ExprPtr attribute = join(ExprKind::attribute, open.line, std::move(expr));
+  attribute->text = take_name();
+  attribute->constant = std::make_shared<const Text>(attribute->text, false, nullptr);
+  return attribute;
+}
+
+ExprPtr Parser::item(ExprPtr expr, int line) {
+  ExprPtr parts[3];
+  int n_colons = 0;
+  if (!now().is_op(":")) parts[0] = expression();
+  while (n_colons < 2 && skip(":")) {
+    ++n_colons;
+    if (!now().is_op(":") && !now().is_op("]")) parts[n_colons] = expression();
+  }
+  if (now().is_op(",")) fail("several subscripts are outside the supported subset");
+  expect("]");
+  if (n_colons == 0) return join(ExprKind::item, line, std::move(expr), std::move(parts[0]));
+  ExprPtr slice = join(ExprKind::slice, line, std::move(expr));
+  for (ExprPtr& part : parts) adopt(*slice, std::move(part));
+  return slice;
+}
+
+ExprPtr Parser::call(ExprPtr expr) {
+  const bool is_method = expr->kind == ExprKind::attribute, is_name = expr->kind == ExprKind::name;
+  if ((is_method && is_outside(kOfText, expr->text)) ||
+      (is_name && is_outside(kFunction, expr->text))) {
+    fail("'" + expr->text + "' is outside the supported subset");
+  }
+  ExprPtr call = join(ExprKind::call, now().line, std::move(expr));
+  call_arguments(*call);
+  return call;
+}
+
+void Parser::argument(Expr& call, std::string key, ExprPtr value) const {
+  call.depth = std::max(call.depth, value->depth + 1);
+  call.arguments.emplace_back(std::move(key), std::move(value));
+}
+
+void Parser::call_arguments(Expr& call) {
+  int order = 0;  // by position, by name, *, **; each but the second after those before
+  expect("(");
+  while (!skip(")")) {
+    if (!call.arguments.empty()) expect(",");
+    if (skip(")")) return;
+    std::string key;
+    const int before = order;
+    if (now().is_op("*") || now().is_op("**")) {
+      key = take().text;
+      order = key == "*" ? 2 : 3;
+    } else if (now().is(TokenKind::name) && after().is_op("=")) {
+      key = take_name();
+      take();
+      order = std::max(order, 1);
+      if (order == 3) fail("arguments of a call are in the wrong order");
+    }
+    if (key.empty() ? before > 0 : order > 1 && key[0] == '*' && before >= order) {
+      fail("arguments of a call are in the wrong order");
+    }
+    argument(call, std::move(key), expression());
+  }
+}
+
+void Parser::find(Expr& expr, Use use) {
+  expr.text = take_name();
+  while (skip(".")) expr.text += "." + take_name();
+  const std::string kind = use == kFilter ? "filter" : "test";
+  expr.builtin = find_builtin(use, expr.text);
+  if (is_outside(use, expr.text)) {
+    fail(kind + " '" + expr.text + "' is outside the supported subset");
+  }
+  if (expr.builtin == nullptr) {
+    unknown_.emplace_back(expr.line, "there is no " + kind + " '" + expr.text + "'");
+  }
+}
+
+// After the bar, or {% filter.
+ExprPtr Parser::filter(ExprPtr expr) {
+  ExprPtr filter = make(ExprKind::filter, now().line);
+  find(*filter, kFilter);
+  adopt(*filter, std::move(expr));
+  if (now().is_op("(")) call_arguments(*filter);
+  return filter;
+}
+
+ExprPtr Parser::test(ExprPtr expr) {
+  ExprPtr test = make(ExprKind::test, take().line);
+  const bool is_negated = skip("not");
+  find(*test, kTest);
+  adopt(*test, std::move(expr));
+  const bool is_operator = now().is_name("else") || now().is_name("or") || now().is_name("and");
+  const bool is_argument = now().is(TokenKind::name) || now().is(TokenKind::string) ||
+                           now().is(TokenKind::integer) || now().is(TokenKind::real) ||
+                           now().is_op("[") || now().is_op("{");
+  if (now().is_op("(")) {
+    call_arguments(*test);
+  } else if (is_argument && !is_operator) {
+    if (now().is_name("is")) fail("tests cannot be chained with is");
+    argument(*test, "", postfix(primary()));
+  }
+  const int line = test->line;
+  return is_negated ? join(ExprKind::logical_not, line, std::move(test)) : std::move(test);
 }
 
 }  // namespace octet::jinja

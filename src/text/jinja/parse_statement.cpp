@@ -1,12 +1,11 @@
 #include <algorithm>
 
 #include "text/jinja/parser.h"
-#include "text/jinja/scopes.h"
 
 namespace octet::jinja {
 
 Parser::Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {
-  tree_.names.assign(std::begin(kSpecialNames), std::end(kSpecialNames));
+  for (const char* name : kSpecialNames) name_number(name);
 }
 
 const Token& Parser::take() {
@@ -15,14 +14,8 @@ const Token& Parser::take() {
   return token;
 }
 
-bool Parser::skip_op(std::string_view op) {
-  const bool is_there = now().is_op(op);
-  if (is_there) take();
-  return is_there;
-}
-
-bool Parser::skip_name(std::string_view name) {
-  const bool is_there = now().is_name(name);
+bool Parser::skip(std::string_view op_or_name) {
+  const bool is_there = is_op_or_name(op_or_name);
   if (is_there) take();
   return is_there;
 }
@@ -32,33 +25,17 @@ void Parser::fail(const std::string& what) const {
 }
 
 void Parser::fail_unexpected(const std::string& expected) const {
-  std::string got;
-  switch (now().kind) {
-    case TokenKind::end:
-      got = "the end of the template";
-      break;
-    case TokenKind::variable_end:
-      got = "}}";
-      break;
-    case TokenKind::block_end:
-      got = "%}";
-      break;
-    case TokenKind::name:
-    case TokenKind::op:
-      got = "'" + now().text + "'";
-      break;
-    default:
-      got = "a literal or text";
-  }
-  fail("expected " + expected + ", got " + got);
+  const bool is_named = now().is(TokenKind::name) || now().is(TokenKind::op);
+  fail("expected " + expected + ", got " +
+       (now().is(TokenKind::end)            ? "the end of the template"
+        : now().is(TokenKind::variable_end) ? "}}"
+        : now().is(TokenKind::block_end)    ? "%}"
+        : is_named                          ? "'" + now().text + "'"
+                                            : "a literal or text"));
 }
 
-void Parser::expect_op(std::string_view op) {
-  if (!skip_op(op)) fail_unexpected("'" + std::string(op) + "'");
-}
-
-void Parser::expect_name(std::string_view name) {
-  if (!skip_name(name)) fail_unexpected("'" + std::string(name) + "'");
+void Parser::expect(std::string_view op_or_name) {
+  if (!skip(op_or_name)) fail_unexpected("'" + std::string(op_or_name) + "'");
 }
 
 void Parser::expect(TokenKind kind, const char* what) {
@@ -72,45 +49,41 @@ std::string Parser::take_name() {
 }
 
 int Parser::name_number(const std::string& name) {
-  const auto it = std::find(tree_.names.begin(), tree_.names.end(), name);
-  const auto number = static_cast<int>(it - tree_.names.begin());
-  if (it == tree_.names.end()) tree_.names.push_back(name);
-  return number;
-}
-
-StmtPtr Parser::make(StmtKind kind) const {
-  auto stmt = std::make_unique<Stmt>();
-  stmt->kind = kind;
-  stmt->line = now().line;
-  return stmt;
+  const auto [it, is_new] = numbers_.try_emplace(name, static_cast<int>(tree_.names.size()));
+  if (is_new) tree_.names.push_back(name);
+  return it->second;
 }
 
 Body Parser::body_until(EndTags ends) {
   Body body;
-  Stmt* output = nullptr;  // that text and variables are added to
-  const auto add = [&](ExprPtr expr) {
-    if (output == nullptr) {
-      body.push_back(make(StmtKind::output));
-      output = body.back().get();
-    }
-    output->exprs.push_back(std::move(expr));
+  bool is_output = false;  // the last statement: text and variables are added to it
+  const auto add = [&](StmtKind kind) -> Stmt& {
+    body.push_back(std::make_unique<Stmt>());
+    body.back()->kind = kind;
+    body.back()->line = now().line;
+    return *body.back();
+  };
+  const auto output = [&](ExprPtr expr) {
+    Stmt& stmt = is_output ? *body.back() : add(StmtKind::output);
+    stmt.exprs.push_back(std::move(expr));
+    is_output = true;
   };
   while (!now().is(TokenKind::end)) {
     if (now().is(TokenKind::data)) {
       ExprPtr data = make(ExprKind::constant, now().line);
       data->constant = std::make_shared<const Text>(take().text, false, nullptr);
-      add(std::move(data));
+      output(std::move(data));
     } else if (now().is(TokenKind::variable_begin)) {
       take();
-      add(tuple({}));
+      output(tuple({}));
       expect(TokenKind::variable_end, "'}}'");
     } else {
       expect(TokenKind::block_begin, "'{%'");
-      output = nullptr;
+      is_output = false;
       const bool is_end = std::any_of(ends.begin(), ends.end(),
                                       [&](std::string_view end) { return now().is_name(end); });
       if (is_end) return body;
-      body.push_back(statement());
+      statement(add(StmtKind::output));
       expect(TokenKind::block_end, "'%}'");
     }
   }
@@ -118,10 +91,14 @@ Body Parser::body_until(EndTags ends) {
   return body;
 }
 
-Body Parser::statements(EndTags ends) {
-  skip_op(":");
+Body Parser::statements(EndTags ends, bool opens_scope) {
+  skip(":");
   expect(TokenKind::block_end, "'%}'");
-  return body_until(ends);
+  int& level = opens_scope ? scopes_ : branches_;
+  ++level;
+  Body body = body_until(ends);
+  --level;
+  return body;
 }
 
 Body Parser::statements_to(std::string_view end) {
@@ -130,198 +107,153 @@ Body Parser::statements_to(std::string_view end) {
   return body;
 }
 
-StmtPtr Parser::for_statement() {
-  StmtPtr stmt = make(StmtKind::loop);
-  take();
-  stmt->target = assign_target(false, "in");
-  expect_name("in");
-  stmt->value = tuple({.conditional = Conditional::refused, .end = "recursive"});
-  const int soft = std::exchange(soft_, 0);
-  if (skip_name("if")) stmt->test = expression();
-  stmt->is_recursive = skip_name("recursive");
+void Parser::for_statement(Stmt& stmt) {
   ++loops_;
-  stmt->body = statements({"else", "endfor"});
+  stmt.target = assign_target(false, "in");
+  expect("in");
+  stmt.value = tuple({.with_condition = false, .end = "recursive"});
+  if (skip("if")) stmt.test = expression();
+  stmt.is_recursive = skip("recursive");
+  stmt.body = statements({"else", "endfor"});
   --loops_;
-  if (take().text == "else") stmt->else_body = statements_to("endfor");
-  soft_ = soft;
-  return stmt;
+  if (take().text == "else") stmt.else_body = statements_to("endfor");
 }
 
-StmtPtr Parser::if_statement() {
-  StmtPtr stmt = make(StmtKind::branch);
-  ++soft_;
-  while (true) {
+void Parser::if_statement(Stmt& stmt) {
+  const size_t n_unknown = unknown_.size();
+  do {
+    ExprPtr condition = tuple({.with_condition = false});
+    Body body = statements({"elif", "else", "endif"}, false);
+    stmt.branches.push_back({std::move(condition), std::move(body)});
+  } while (skip("elif"));
+  if (take().text == "else") {
+    stmt.else_body = statements({"endif"}, false);
     take();
-    ExprPtr condition = tuple({.conditional = Conditional::refused});
-    Body body = statements({"elif", "else", "endif"});
-    stmt->branches.push_back({std::move(condition), std::move(body)});
-    if (now().is_name("elif")) continue;
-    if (take().text == "else") stmt->else_body = statements_to("endif");
-    break;
   }
-  --soft_;
-  return stmt;
+  unknown_.resize(n_unknown);
 }
 
-StmtPtr Parser::set_statement() {
-  StmtPtr stmt = make(StmtKind::assign);
-  take();
-  stmt->target = assign_target(true);
-  if (skip_op("=")) {
-    stmt->value = tuple({});
-    return stmt;
+void Parser::set_statement(Stmt& stmt) {
+  stmt.target = assign_target(true);
+  if (skip("=")) {
+    stmt.value = tuple({});
+    return store(*stmt.target);
   }
-  stmt->kind = StmtKind::assign_block;
-  if (now().is_op("|")) stmt->value = filter_chain(nullptr, false);
-  const int soft = std::exchange(soft_, 0);
-  stmt->body = statements_to("endset");
-  soft_ = soft;
-  return stmt;
+  store(*stmt.target);
+  stmt.kind = StmtKind::assign_block;
+  while (skip("|")) stmt.value = filter(std::move(stmt.value));
+  stmt.body = statements_to("endset");
 }
 
-StmtPtr Parser::with_statement() {
-  StmtPtr stmt = make(StmtKind::with);
-  take();
-  const int soft = std::exchange(soft_, 0);
+void Parser::with_statement(Stmt& stmt) {
   while (!now().is(TokenKind::block_end)) {
-    if (!stmt->targets.empty()) expect_op(",");
-    stmt->targets.push_back(assign_target(false));
-    expect_op("=");
-    stmt->exprs.push_back(expression());
+    if (!stmt.targets.empty()) expect(",");
+    stmt.targets.push_back(assign_target(false));
+    expect("=");
+    stmt.exprs.push_back(expression());
   }
-  stmt->body = statements_to("endwith");
-  soft_ = soft;
-  return stmt;
+  stmt.body = statements_to("endwith");
 }
 
 void Parser::signature(Stmt& stmt) {
-  expect_op("(");
-  bool has_fallback = false;
-  while (!now().is_op(")")) {
-    if (!stmt.parameters.empty()) expect_op(",");
+  expect("(");
+  while (!skip(")")) {
+    if (!stmt.parameters.empty()) expect(",");
     Parameter parameter;
     parameter.text = take_name();
     parameter.name = name_number(parameter.text);
-    if (skip_op("=")) {
+    if (skip("=")) {
       parameter.fallback = expression();
-      has_fallback = true;
-    } else if (has_fallback) {
+    } else if (!stmt.parameters.empty() && stmt.parameters.back().fallback) {
       fail("a parameter without a default follows one with a default");
     }
     stmt.parameters.push_back(std::move(parameter));
   }
-  expect_op(")");
 }
 
-StmtPtr Parser::macro_statement() {
-  StmtPtr stmt = make(StmtKind::macro);
-  take();
-  stmt->text = take_name();
-  stmt->name = name_number(stmt->text);
-  const int soft = std::exchange(soft_, 0), loops = std::exchange(loops_, 0);
-  signature(*stmt);
-  stmt->body = statements_to("endmacro");
-  soft_ = soft;
-  loops_ = loops;
-  return stmt;
-}
-
-StmtPtr Parser::call_statement() {
-  StmtPtr stmt = make(StmtKind::call_block);
-  take();
-  const int soft = std::exchange(soft_, 0), loops = std::exchange(loops_, 0);
-  if (now().is_op("(")) signature(*stmt);
-  stmt->value = expression();
-  if (stmt->value->kind != ExprKind::call) fail("{% call %} expected a call");
-  stmt->body = statements_to("endcall");
-  soft_ = soft;
-  loops_ = loops;
-  return stmt;
-}
-
-StmtPtr Parser::filter_statement() {
-  StmtPtr stmt = make(StmtKind::filter_block);
-  take();
-  const int soft = std::exchange(soft_, 0);
-  stmt->value = filter_chain(nullptr, true);
-  stmt->body = statements_to("endfilter");
-  soft_ = soft;
-  return stmt;
-}
-
-StmtPtr Parser::generation_statement() {
-  StmtPtr stmt = make(StmtKind::generation);
-  take();
-  tree_.has_generation = true;
-  const int soft = std::exchange(soft_, 0), loops = std::exchange(loops_, 0);
-  stmt->body = statements_to("endgeneration");
-  soft_ = soft;
-  loops_ = loops;
-  return stmt;
-}
-
-StmtPtr Parser::block_statement() {
-  StmtPtr stmt = make(StmtKind::block);
-  take();
-  stmt->text = take_name();
-  if (now().is(TokenKind::name)) {
-    fail("{% block %} with '" + now().text + "' is outside the supported subset");
+void Parser::macro_statement(Stmt& stmt) {
+  const int loops = std::exchange(loops_, 0);
+  const bool is_call = stmt.kind == StmtKind::call_block;
+  if (stmt.kind == StmtKind::macro) {
+    stmt.text = take_name();
+    stmt.name = name_number(stmt.text);
+    store(stmt.name);
+    signature(stmt);
+  } else if (is_call) {
+    if (now().is_op("(")) signature(stmt);
+    stmt.value = expression();
+    if (stmt.value->kind != ExprKind::call) fail("{% call %} expected a call");
   }
-  const int soft = std::exchange(soft_, 0), loops = std::exchange(loops_, 0);
-  stmt->body = statements_to("endblock");
-  skip_name(stmt->text);
-  soft_ = soft;
+  macros_.push_back(&stmt);
+  stmt.body = statements_to(is_call                        ? "endcall"
+                            : stmt.kind == StmtKind::macro ? "endmacro"
+                                                           : "endgeneration");
+  macros_.pop_back();
+  tree_.has_generation |= stmt.kind == StmtKind::generation;
   loops_ = loops;
-  return stmt;
 }
 
-StmtPtr Parser::print_statement() {
-  StmtPtr stmt = make(StmtKind::output);
-  take();
-  while (!now().is(TokenKind::block_end)) {
-    if (!stmt->exprs.empty()) expect_op(",");
-    stmt->exprs.push_back(expression());
+void Parser::statement(Stmt& stmt) {
+  static constexpr std::pair<std::string_view, StmtKind> kTags[] = {
+      {"print", StmtKind::output},
+      {"for", StmtKind::loop},
+      {"if", StmtKind::branch},
+      {"set", StmtKind::assign},
+      {"macro", StmtKind::macro},
+      {"call", StmtKind::call_block},
+      {"filter", StmtKind::filter_block},
+      {"with", StmtKind::with},
+      {"generation", StmtKind::generation},
+      {"break", StmtKind::break_loop},
+      {"continue", StmtKind::continue_loop}};
+  constexpr int kMaxStatements = 100;  // within each other
+  if (depth_ > kMaxStatements) fail("the template is nested too deeply");
+  const std::string tag = take_name();
+  const auto* row = std::find_if(std::begin(kTags), std::end(kTags),
+                                 [&](const auto& r) { return r.first == tag; });
+  if (row == std::end(kTags)) {
+    for (const char* outside : {"extends", "include", "import", "from", "autoescape", "block"}) {
+      if (tag == outside) fail("{% " + tag + " %} is outside the supported subset");
+    }
+    fail("there is no tag {% " + tag + " %} here");
   }
-  return stmt;
-}
-
-StmtPtr Parser::loop_control(StmtKind kind) {
-  StmtPtr stmt = make(kind);
-  if (loops_ == 0) fail("'" + now().text + "' stands outside a loop");
-  take();
-  return stmt;
-}
-
-StmtPtr Parser::statement() {
-  if (depth_ > 100) fail("the template is nested too deeply");
-  struct Level {
-    int& depth;
-    explicit Level(int& of) : depth(of) { ++depth; }
-    ~Level() { --depth; }
-  } const level(depth_);
-  if (!now().is(TokenKind::name)) fail_unexpected("the name of a tag");
-  const std::string& tag = now().text;
-  if (tag == "for") return for_statement();
-  if (tag == "if") return if_statement();
-  if (tag == "set") return set_statement();
-  if (tag == "macro") return macro_statement();
-  if (tag == "generation") return generation_statement();
-  if (tag == "filter") return filter_statement();
-  if (tag == "call") return call_statement();
-  if (tag == "with") return with_statement();
-  if (tag == "block") return block_statement();
-  if (tag == "print") return print_statement();
-  if (tag == "break") return loop_control(StmtKind::break_loop);
-  if (tag == "continue") return loop_control(StmtKind::continue_loop);
-  for (const std::string_view refused : {"extends", "include", "import", "from", "autoescape"}) {
-    if (tag == refused) fail("{% " + tag + " %} is outside the supported subset");
+  ++depth_;
+  stmt.kind = row->second;
+  switch (stmt.kind) {
+    case StmtKind::output:
+      do stmt.exprs.push_back(expression());
+      while (skip(","));
+      break;
+    case StmtKind::loop:
+      for_statement(stmt);
+      break;
+    case StmtKind::branch:
+      if_statement(stmt);
+      break;
+    case StmtKind::assign:
+      set_statement(stmt);
+      break;
+    case StmtKind::filter_block:
+      stmt.value = filter(nullptr);
+      while (skip("|")) stmt.value = filter(std::move(stmt.value));
+      stmt.body = statements_to("endfilter");
+      break;
+    case StmtKind::with:
+      with_statement(stmt);
+      break;
+    case StmtKind::break_loop:
+    case StmtKind::continue_loop:
+      if (loops_ == 0) fail("'" + tag + "' stands outside a loop");
+      break;
+    default:
+      macro_statement(stmt);
   }
-  fail("there is no tag {% " + tag + " %} here");
+  --depth_;
 }
 
 Tree Parser::run() {
   tree_.body = body_until({});
-  plan_scopes(tree_);
+  if (!unknown_.empty()) fail_at(unknown_[0].first, unknown_[0].second);
   return std::move(tree_);
 }
 

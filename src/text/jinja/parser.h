@@ -3,6 +3,8 @@
 
 #include <initializer_list>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "text/jinja/ast.h"
 #include "text/jinja/lexer.h"
@@ -22,10 +24,11 @@ class Parser {
   const Token& now() const { return tokens_[at_]; }
   const Token& after() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   const Token& take();
-  bool skip_op(std::string_view op);
-  bool skip_name(std::string_view name);
-  void expect_op(std::string_view op);
-  void expect_name(std::string_view name);
+  bool is_op_or_name(std::string_view text) const {
+    return now().is_op(text) || now().is_name(text);
+  }
+  bool skip(std::string_view op_or_name);
+  void expect(std::string_view op_or_name);
   void expect(TokenKind kind, const char* what);
   std::string take_name();
   [[noreturn]] void fail(const std::string& what) const;
@@ -36,70 +39,63 @@ class Parser {
   class Depth;
   ExprPtr make(ExprKind kind, int line) const;
   void adopt(Expr& parent, ExprPtr child) const;
-  ExprPtr join(ExprKind kind, int line, ExprPtr left, ExprPtr right) const;
+  ExprPtr join(ExprKind kind, int line, ExprPtr left, ExprPtr right = nullptr) const;
 
   // Expressions (parse_expression.cpp).
-  enum class Conditional { allowed, refused };
-  ExprPtr expression(Conditional conditional = Conditional::allowed);
-  ExprPtr conditional_expression();
-  ExprPtr or_expression();
-  ExprPtr and_expression();
-  ExprPtr not_expression();
+  ExprPtr expression(bool with_condition = true);
+  ExprPtr binary(size_t level);
+  ExprPtr negation();
   ExprPtr comparison();
-  ExprPtr sum();
-  ExprPtr concatenation();
-  ExprPtr product();
-  ExprPtr power();
   ExprPtr unary(bool with_filter = true);
-  ExprPtr primary(bool with_namespace = false);
-  ExprPtr name_or_constant(bool with_namespace);
+  ExprPtr primary(bool is_target = false, bool with_namespace = false);
+  ExprPtr name_or_constant(bool is_target, bool with_namespace);
   ExprPtr postfix(ExprPtr expr);
-  ExprPtr filters_and_tests(ExprPtr expr);
   ExprPtr subscript(ExprPtr expr);
   ExprPtr item(ExprPtr expr, int line);
   ExprPtr call(ExprPtr expr);
+  void argument(Expr& call, std::string key, ExprPtr value) const;
   void call_arguments(Expr& call);
+  void find(Expr& expr, Use use);  // the filter or test
   ExprPtr filter(ExprPtr expr);
-  ExprPtr filter_chain(ExprPtr expr, bool begins_with_name);
   ExprPtr test(ExprPtr expr);
-  ExprPtr list();
-  ExprPtr dict();
+  // Children until `close`, with commas between them; a dict's in pairs.
+  ExprPtr bracketed(ExprKind kind, std::string_view close);
   struct TupleRules {
-    bool is_simple = false;  // names and literals alone
+    bool is_target = false;  // names alone
     bool with_namespace = false;
     bool is_explicit = false;  // in parentheses
-    Conditional conditional = Conditional::allowed;
+    bool with_condition = true;
     std::string_view end = {};  // a name that ends it
   };
   ExprPtr tuple(const TupleRules& rules);
   ExprPtr assign_target(bool with_namespace, std::string_view end = {});
   void check_target(const Expr& target) const;
+  void store(int name);
+  void store(const Expr& target);
 
   // Statements (parse_statement.cpp).
   using EndTags = std::initializer_list<std::string_view>;
-  Body body_until(EndTags ends);             // leaves the end tag's name as the token
-  Body statements(EndTags ends);             // from the end of the tag that opens the body
-  Body statements_to(std::string_view end);  // and past the name of the end tag
-  StmtPtr make(StmtKind kind) const;
-  StmtPtr statement();
-  StmtPtr for_statement();
-  StmtPtr if_statement();
-  StmtPtr set_statement();
-  StmtPtr with_statement();
-  StmtPtr macro_statement();
-  StmtPtr call_statement();
-  StmtPtr filter_statement();
-  StmtPtr block_statement();
-  StmtPtr generation_statement();
-  StmtPtr print_statement();
-  StmtPtr loop_control(StmtKind kind);
+  Body body_until(EndTags ends);                           // leaves the end tag's name as the token
+  Body statements(EndTags ends, bool opens_scope = true);  // from the end of the opening tag
+  Body statements_to(std::string_view end);                // and past the name of the end tag
+  void statement(Stmt& stmt);
+  void for_statement(Stmt& stmt);
+  void if_statement(Stmt& stmt);
+  void set_statement(Stmt& stmt);
+  void with_statement(Stmt& stmt);
+  void macro_statement(Stmt& stmt);  // of {% call %} and {% generation %} as well
   void signature(Stmt& stmt);
 
-  std::vector<Token> tokens_;
+  const std::vector<Token> tokens_;
   size_t at_ = 0;
   int depth_ = 0;
-  int soft_ = 0;   // within an if: what is unknown is an error only where it is reached
-  int loops_ = 0;  // that break and continue may leave
+  int scopes_ = 0, branches_ = 0;  // within which we are
+  std::unordered_set<int> used_;   // names that the top of the template reads or assigns
+  int loops_ = 0;                  // that break and continue may leave
+  std::vector<Stmt*> macros_;      // within which we are
+  // Filters and tests that nobody knows: errors, but within an if, where they may not be reached.
+  std::vector<std::pair<int, std::string>> unknown_;
+  std::unordered_map<std::string, int> numbers_;  // of names
   Tree tree_;
 };
 

@@ -1,4 +1,4 @@
-// Values as text: Python's str and repr, and JSON as json.dumps writes it.
+// Values as text: as Python's str() and repr() give them, and as json.dumps does.
 #pragma once
 
 #include <optional>
@@ -8,23 +8,19 @@
 
 namespace octet::jinja {
 
-std::string str(Runtime& runtime, const Value& value);
-std::string repr(Runtime& runtime, const Value& value);
-// str as a value: text stays as it is, markup included.
-Value soft_text(Runtime& runtime, const Value& value);
 std::string float_repr(double value);
-// HTML's five characters as entities; text marked safe stays.
-std::string escape_html(std::string_view text);
-Value escaped(Runtime& runtime, const Value& value);
+
+// str(value), after what is there.
+void append_text(Builder& out, const Value& value);
+// A text as it is, anything else as str() gives it.
+Value as_text(Runtime& runtime, const Value& value);
 
 struct JsonStyle {
-  bool ensure_ascii = false;
-  std::optional<std::string> indent;  // of one level
-  std::optional<std::string> item_separator, key_separator;
-  bool sort_keys = false;
+  bool ensure_ascii = false, sort_keys = false;
+  std::optional<std::string> indent;  // of a level; none: on one line
+  std::string item_separator = ", ", key_separator = ": ";
 };
-
-// Throws for what is no JSON: undefined, functions, ranges.
-std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
+// Throws where a value has no form in JSON.
+void append_json(Builder& out, const Value& value, const JsonStyle& style);
 
 }  // namespace octet::jinja

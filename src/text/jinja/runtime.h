@@ -1,10 +1,16 @@
-// What every operation of a template needs: the budget of steps and memory, the making of values,
-// and the error that names the line.
+// What every operation of a template needs: the budget of steps and memory, the making and reading
+// of values, and the error that names the line.
 //
-// Errors: Error{bad_data}, "[template] line N: WHAT". Bounds are errors as well.
+// Budget: a step is 1 to 25 ns of one core. A node that is evaluated takes a few; text is read and
+// made through the Runtime alone, which charges by its bytes; what looks at a text character by
+// character says so (charge_characters).
+//
+// Errors: Error{bad_data}, "[template] line N: WHAT". Bounds are errors as well; BudgetExceeded
+// where time is the bound.
 #pragma once
 
 #include <ctime>
+#include <string_view>
 
 #include "base/error.h"
 #include "text/jinja/value.h"
@@ -15,7 +21,7 @@ struct Limits {
   size_t max_source_bytes = size_t{4} << 20;
   size_t max_text_bytes = size_t{16} << 20;  // one text, and what is rendered
   size_t max_memory = size_t{256} << 20;     // all that is alive, roughly
-  uint64_t max_steps = 200'000'000;          // about one a node evaluated, or 16 bytes copied
+  uint64_t max_steps = 100'000'000;          // some seconds of one core
   int max_depth = 600;                       // nested evaluations, macros that call themselves
 };
 
@@ -31,9 +37,10 @@ class TemplateRefusal : public Error {
   std::string message_;
 };
 
-struct Arguments {
-  std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
+// A rendering took more than its steps: the template is at fault, whatever it renders.
+class BudgetExceeded : public Error {
+ public:
+  using Error::Error;
 };
 
 class Runtime {
@@ -54,28 +61,29 @@ class Runtime {
     steps_ += n_steps;
     if (steps_ > limits_.max_steps) fail_steps();
   }
-  // Before text of this many bytes is made; charges for them.
+  void charge_bytes(uint64_t n) { charge(n / 16); }              // compared, copied or searched
+  void charge_characters(uint64_t n_bytes) { charge(n_bytes); }  // decoded and classified
+  const std::string& read(const Value& text) {
+    charge_bytes(text.n_bytes());
+    return text.text();
+  }
+
+  // Before text of this many bytes is made.
   void reserve_text(uint64_t n_bytes);
-  // Before a container of this many values is made.
+  // Before a container of this many values is made, which lives until the end.
   void reserve_values(uint64_t n_values);
 
   Value text(std::string bytes, bool is_markup = false);
   Value undefined(std::string why);
-  Value attribute_missing(const Value& of, const Value& name);
-  Sequence* list(std::vector<Value> items = {}, SequenceKind kind = SequenceKind::list);
-  Value tuple(std::vector<Value> items) { return list(std::move(items), SequenceKind::tuple); }
-  Dict* dict() { return make<Dict>(); }
-  Value iterator(Next next, const char* type = "generator");
-  Value function(std::string name, Callable body);
+  Sequence* list(std::vector<Value> items, Type type = Type::list);
+  Value tuple(std::vector<Value> items) { return list(std::move(items), Type::tuple); }
+  Value iterator(std::vector<Value> items);
 
   template <typename T, typename... Parts>
   T* make(Parts&&... parts) {
-    const size_t n_bytes = sizeof(T);
-    reserve_values(n_bytes / sizeof(Value) + 1);
-    auto object = std::make_unique<T>(std::forward<Parts>(parts)...);
-    T* raw = object.get();
-    objects_.push_back(std::move(object));
-    return raw;
+    reserve_values(sizeof(T) / sizeof(Value) + 1);
+    objects_.push_back(std::make_unique<T>(std::forward<Parts>(parts)...));
+    return static_cast<T*>(objects_.back().get());
   }
 
   const Limits& limits() const { return limits_; }
@@ -96,9 +104,28 @@ class Runtime {
     Runtime& runtime_;
   };
 
+  // Memory that is counted for a while.
+  class Reserved {
+   public:
+    explicit Reserved(Runtime& runtime) : runtime_(runtime) {}
+    ~Reserved() { release(); }
+    Reserved(const Reserved&) = delete;
+    Reserved& operator=(const Reserved&) = delete;
+    void add(uint64_t n_bytes) {
+      runtime_.reserve(n_bytes);
+      n_bytes_ += n_bytes;
+    }
+    void release() { runtime_.used_ -= std::exchange(n_bytes_, 0); }
+
+   private:
+    Runtime& runtime_;
+    size_t n_bytes_ = 0;
+  };
+
  private:
   [[noreturn]] void fail_steps() const;
   [[noreturn]] void fail_depth();
+  void reserve(uint64_t n_bytes);
 
   const Limits limits_;
   const std::tm clock_;
@@ -106,6 +133,31 @@ class Runtime {
   std::vector<std::unique_ptr<Object>> objects_;
   uint64_t steps_ = 0;
   int depth_ = 0;
+};
+
+// Text in the making: what is appended is charged for, and bounded before it is there.
+class Builder {
+ public:
+  explicit Builder(Runtime& runtime) : runtime_(runtime), reserved_(runtime) {}
+
+  void append(std::string_view bytes) {
+    runtime_.reserve_text(bytes_.size() + bytes.size());
+    reserved_.add(bytes.size());
+    runtime_.charge_bytes(bytes.size());
+    bytes_ += bytes;
+  }
+  Runtime& runtime() { return runtime_; }
+  const std::string& bytes() const { return bytes_; }
+  std::string take_bytes() { return std::move(bytes_); }
+  Value take(bool is_markup = false) {
+    reserved_.release();
+    return runtime_.text(std::move(bytes_), is_markup);
+  }
+
+ private:
+  Runtime& runtime_;
+  Runtime::Reserved reserved_;
+  std::string bytes_;
 };
 
 }  // namespace octet::jinja

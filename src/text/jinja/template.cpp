@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "text/jinja/characters.h"
-#include "text/jinja/globals.h"
+#include "text/jinja/evaluator.h"
 #include "text/jinja/parser.h"
 #include "text/unicode.h"
 
@@ -19,7 +19,7 @@ Value to_value(Runtime& runtime, const OrderedJson& json) {
       return json.get<int64_t>();
     case OrderedJson::value_t::number_unsigned:
       if (json.get<uint64_t>() > INT64_MAX) {
-        runtime.fail("integers beyond 64 bits are outside the supported subset");
+        fail_overflow(runtime);
       }
       return json.get<int64_t>();
     case OrderedJson::value_t::number_float:
@@ -35,7 +35,7 @@ Value to_value(Runtime& runtime, const OrderedJson& json) {
       return runtime.list(std::move(items));
     }
     case OrderedJson::value_t::object: {
-      auto* dict = runtime.dict();
+      auto* dict = runtime.make<Dict>();
       for (const auto& [key, value] : json.items()) {
         dict->set(runtime, runtime.text(key), to_value(runtime, value));
       }
@@ -64,19 +64,14 @@ Template::Template(std::string_view source, const Limits& limits) {
 
 Rendered Template::render(const OrderedJson& variables, const RenderOptions& options) const {
   Evaluator evaluator(tree_, options.limits, options.clock);
-  define_globals(evaluator);
   for (const auto& [name, value] : variables.items()) {
     evaluator.define(name, to_value(evaluator.runtime(), value));
   }
   Rendered rendered;
   rendered.text = evaluator.run();
-  if (evaluator.generations().empty()) return rendered;
-  const auto offsets = character_offsets(rendered.text);
-  const auto byte_of = [&](int64_t character) {
-    return offsets[std::min(static_cast<size_t>(character), offsets.size() - 1)];
-  };
   for (const auto& [begin, n] : evaluator.generations()) {
-    rendered.generations.emplace_back(byte_of(begin), byte_of(begin + n));
+    const std::string_view rest = std::string_view(rendered.text).substr(begin);
+    rendered.generations.emplace_back(begin, begin + nth_character(rest, n));
   }
   return rendered;
 }

@@ -7,10 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -20,8 +18,8 @@
 namespace octet::jinja {
 
 class Runtime;
+struct Builtin;
 struct Object;
-struct Arguments;
 
 // Text counts its bytes against `used` while it lives; null for the constants of a template.
 struct Text {
@@ -36,9 +34,9 @@ struct Text {
   Text& operator=(const Text&) = delete;
 
   static constexpr size_t kOverhead = 64;
-  std::string bytes;  // UTF-8
-  bool is_markup;     // marked `safe`: what is joined to it is escaped
-  size_t* used;
+  const std::string bytes;  // UTF-8
+  const bool is_markup;     // marked `safe`: what is joined to it is escaped
+  size_t* const used;
 };
 using TextRef = std::shared_ptr<const Text>;
 
@@ -75,7 +73,8 @@ class Value {
   const Undefined& undefined() const { return std::get<Undefined>(held_); }
   bool boolean() const { return std::get<bool>(held_); }
   double real() const { return std::get<double>(held_); }
-  const std::string& text() const { return std::get<TextRef>(held_)->bytes; }
+  // The bytes of a text are read through Runtime::read, which charges for them.
+  size_t n_bytes() const { return std::get<TextRef>(held_)->bytes.size(); }
   bool is_markup() const { return is_text() && std::get<TextRef>(held_)->is_markup; }
   Object* object() const { return is(Kind::object) ? std::get<Object*>(held_) : nullptr; }
   // True is 1, as in Python.
@@ -85,86 +84,91 @@ class Value {
   double number() const { return is(Kind::real) ? real() : static_cast<double>(integral()); }
 
   template <typename T>
-  T* as() const {
-    return dynamic_cast<T*>(object());
-  }
+  T* as() const;
 
  private:
+  friend class Runtime;
+  const std::string& text() const { return std::get<TextRef>(held_)->bytes; }
+
   std::variant<Undefined, None, bool, int64_t, double, TextRef, Object*> held_;
 };
 
-struct Object {
-  virtual ~Object() = default;
-  virtual const char* type_name() const = 0;
-  // Null where the object cannot be called.
-  virtual bool is_callable() const { return false; }
-  virtual Value call(Runtime& runtime, Arguments& arguments);
-  // What str() gives; empty where it changes from run to run (an address).
-  virtual std::string printed() const { return {}; }
-  // An attribute that is no method of a built-in type; false where there is none.
-  virtual bool attribute(Runtime&, const std::string&, Value&) { return false; }
+enum class Type {
+  list,
+  tuple,
+  dict,
+  space,
+  range,
+  keys,
+  values,
+  items,
+  generator,
+  function,
+  macro,
+  loop
 };
 
-enum class SequenceKind { list, tuple, group };  // group: a tuple (grouper, list) with names
+struct Object {
+  explicit Object(Type of) : type(of) {}
+  virtual ~Object() = default;
+  // An attribute that is no method of a built-in type; false where there is none.
+  virtual bool attribute(Runtime&, const std::string&, Value&) { return false; }
+  const Type type;
+};
 
-struct Sequence : Object {
-  const char* type_name() const override { return kind == SequenceKind::list ? "list" : "tuple"; }
-  bool attribute(Runtime& runtime, const std::string& name, Value& value) override;
-  bool is_list() const { return kind == SequenceKind::list; }
-  SequenceKind kind = SequenceKind::list;
-  std::vector<Value> items;
+// An object of the types from `first` to `last`.
+template <Type first, Type last = first>
+struct Typed : Object {
+  explicit Typed(Type of = first) : Object(of) {}
+  static bool holds(Type type) { return type >= first && type <= last; }
+};
+
+struct Sequence : Typed<Type::list, Type::tuple> {
+  Sequence(Type of, std::vector<Value> values) : Typed(of), items(std::move(values)) {}
+  const std::vector<Value> items;
 };
 
 // Keys in the order of their first insertion.
-struct Dict : Object {
-  const char* type_name() const override { return "dict"; }
+struct Dict : Typed<Type::dict> {
   const Value* find(Runtime& runtime, const Value& key) const;
-  const Value* find(std::string_view text_key) const;
   void set(Runtime& runtime, const Value& key, Value value);
 
   std::vector<std::pair<Value, Value>> entries;
   std::unordered_map<std::string, size_t> index;  // by hash_key
 };
 
-struct Namespace : Object {
-  const char* type_name() const override { return "Namespace"; }
+struct Namespace : Typed<Type::space> {
   bool attribute(Runtime& runtime, const std::string& name, Value& value) override;
   Dict* attributes = nullptr;
 };
 
-struct Range : Object {
-  const char* type_name() const override { return "range"; }
-  bool attribute(Runtime& runtime, const std::string& name, Value& value) override;
+struct Range : Typed<Type::range> {
+  Range(int64_t from, int64_t to, int64_t by) : start(from), stop(to), step(by) {}
   int64_t length() const;
-  int64_t start = 0, stop = 0, step = 1;
+  int64_t start, stop, step;
 };
 
-enum class ViewKind { keys, values, items };
-
-struct DictView : Object {
-  const char* type_name() const override;
-  ViewKind kind = ViewKind::keys;
-  const Dict* dict = nullptr;
+struct DictView : Typed<Type::keys, Type::items> {
+  DictView(Type of, const Dict* viewed) : Typed(of), dict(viewed) {}
+  const Dict* dict;
 };
 
-// Gives the next value, or false at the end.
-using Next = std::function<bool(Value&)>;
-
-// What can be walked through once: the result of map, select, items, reverse ...
-struct Iterator : Object {
-  const char* type_name() const override { return type; }
-  const char* type = "generator";
-  Next next;
+// What can be walked through once: the result of map, select, items, unique.
+struct Iterator : Typed<Type::generator> {
+  std::vector<Value> items;
+  size_t at = 0;
 };
 
-using Callable = std::function<Value(Runtime&, Arguments&)>;
-
-struct Function : Object {
-  const char* type_name() const override { return "builtin_function_or_method"; }
-  bool is_callable() const override { return true; }
-  Value call(Runtime& runtime, Arguments& arguments) override { return body(runtime, arguments); }
-  std::string name;
-  Callable body;
+struct Function : Typed<Type::function> {
+  Function(const Builtin* of, Value on) : row(of), self(std::move(on)) {}
+  const Builtin* row;
+  Value self;  // of a method
 };
+
+template <typename T>
+T* Value::as() const {
+  Object* held = object();
+  return held != nullptr && T::holds(held->type) ? static_cast<T*>(held) : nullptr;
+}
 
 }  // namespace octet::jinja

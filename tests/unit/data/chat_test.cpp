@@ -6,6 +6,7 @@
 #include "data/chat_dataset.h"
 #include "data/chat_records.h"
 #include "data/json_values.h"
+#include "text/jinja/runtime.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
 
@@ -277,6 +278,18 @@ TEST_F(ChatMasks, templates_without_generation_are_rendered_in_parts) {
   EXPECT_EQ(mask_of("{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
                     "{% if add_generation_prompt %}<assistant>{% endif %}"),
             "<user>a</s><assistant>[b c</s>]<user>d</s><assistant>[e</s>]");
+}
+
+// It would take as long for each record: the records are not dropped one after the other.
+TEST_F(ChatMasks, a_template_that_never_ends_ends_the_reading) {
+  const ChatEncoder endless = encoder(
+      "{% for m in messages %}{{ m.content }}{% endfor %}{% set s = 'x' * 8000000 %}"
+      "{% if messages|length > 1 %}{% for i in range(99999) %}{% set a = s.startswith(s) %}"
+      "{% endfor %}{% endif %}");
+  write("talk.json", R"([{"messages": [{"role": "user", "content": "a"},
+                                       {"role": "assistant", "content": "b"}]}])");
+  EXPECT_THROW(read_chat_data(posix_files(), endless, {.paths = {folder_ / "talk.json"}}),
+               jinja::BudgetExceeded);
 }
 
 TEST_F(ChatMasks, masks_that_train_nothing_or_everything_are_refused) {

@@ -1,0 +1,157 @@
+#include "text/jinja/builtins.h"
+
+#include <algorithm>
+
+#include "text/jinja/operations.h"
+#include "text/jinja/print.h"
+
+namespace octet::jinja {
+namespace {
+
+// Names with spaces around them.
+constexpr std::string_view kOutsideFilters =
+    " attr batch center e escape filesizeformat forceescape format groupby pprint random reverse "
+    "slice striptags truncate urlencode urlize wordcount wordwrap xmlattr ";
+constexpr std::string_view kOutsideTests =
+    " callable divisibleby escaped even filter lower odd sameas test upper ";
+constexpr std::string_view kOutsideFunctions = " cycler joiner lipsum ";
+constexpr std::string_view kOutsideMethods =
+    " casefold center copy encode expandtabs format format_map index isalnum isalpha isascii "
+    "isdecimal isidentifier islower isnumeric isprintable isspace istitle isupper ljust "
+    "partition removeprefix removesuffix rfind rindex rjust rpartition rsplit splitlines swapcase "
+    "translate zfill bit_length is_integer ";
+constexpr std::string_view kDictMutators = " clear pop popitem setdefault update ";
+constexpr std::string_view kListMutators = " append clear pop reverse insert sort extend remove ";
+
+bool is_among(std::string_view names, std::string_view name) {
+  return !name.empty() && names.find(" " + std::string(name) + " ") != std::string_view::npos;
+}
+
+// Where `name` stands in "a,b,c"; their number where it does not.
+size_t position_of(std::string_view name, std::string_view parameters) {
+  size_t i = 0;
+  while (!parameters.empty()) {
+    const size_t end = std::min(parameters.find(','), parameters.size());
+    if (parameters.substr(0, end) == name) return i;
+    parameters.remove_prefix(std::min(end + 1, parameters.size()));
+    ++i;
+  }
+  return i;
+}
+
+}  // namespace
+
+Call::Call(Runtime& in, const Builtin& of, const Value& on, const Arguments& arguments)
+    : runtime(in), row(of), self(on), given(arguments) {
+  if (row.parameters != "*") bind();
+}
+
+void Call::bind() {
+  std::string_view parameters = row.parameters;
+  if (parameters.starts_with('/')) {
+    parameters.remove_prefix(1);
+    if (!given.named.empty()) runtime.fail("{}() takes no keyword arguments", row.name);
+  }
+  const size_t n = position_of("", parameters);
+  if (given.positional.size() > n) {
+    runtime.fail("{}() expected at most {} arguments, got {}", row.name, n,
+                 given.positional.size());
+  }
+  values.assign(given.positional.begin(), given.positional.end());
+  values.resize(n);
+  for (const auto& [key, value] : given.named) {
+    const size_t at = position_of(key, parameters);
+    if (at == n) runtime.fail("{}() has no parameter '{}'", row.name, key);
+    if (values[at]) runtime.fail("{}() expected '{}' once, got it twice", row.name, key);
+    values[at] = value;
+  }
+  for (size_t i = 0; i < row.n_required; ++i) {
+    if (!values[i]) runtime.fail("{}() lacks argument {} of ({})", row.name, i + 1, parameters);
+  }
+}
+
+bool Call::truth(size_t i) const {
+  return has(i) && is_true(runtime, *values[i]);
+}
+
+int64_t Call::integer(size_t i, int64_t fallback) const {
+  return has(i) ? integer_of(runtime, *values[i], row.name.data()) : fallback;
+}
+
+const std::string& Call::text(size_t i) const {
+  const Value& value = *values[i];
+  if (value.is_undefined()) runtime.fail_undefined(value);
+  if (!value.is_text()) runtime.fail("{}() expected text, got {}", row.name, type_name(value));
+  return runtime.read(value);
+}
+
+const Builtin* find_builtin(Use use, std::string_view name) {
+  for (const auto& rows : {text_rows(), sequence_rows(), selection_rows(), number_rows(),
+                           test_rows(), function_rows(), loop_rows()}) {
+    for (const Builtin& row : rows) {
+      if ((row.uses & use) != 0 && row.name == name) return &row;
+    }
+  }
+  return nullptr;
+}
+
+const Builtin* find_method(const Value& self, std::string_view name) {
+  if (self.is_text()) return find_builtin(kOfText, name);
+  const Object* object = self.object();
+  if (object == nullptr) return nullptr;
+  if (object->type == Type::dict) return find_builtin(kOfDict, name);
+  if (object->type <= Type::tuple) return find_builtin(kOfList, name);
+  return object->type == Type::loop ? find_builtin(kOfLoop, name) : nullptr;
+}
+
+bool is_mutator(const Value& self, std::string_view name) {
+  const Object* object = self.object();
+  if (object == nullptr) return false;
+  if (object->type == Type::dict) return is_among(kDictMutators, name);
+  return object->type == Type::list && is_among(kListMutators, name);
+}
+
+bool is_outside(Use use, std::string_view name) {
+  return is_among(use == kFilter     ? kOutsideFilters
+                  : use == kTest     ? kOutsideTests
+                  : use == kFunction ? kOutsideFunctions
+                                     : kOutsideMethods,
+                  name);
+}
+
+void fail_unknown(Runtime& runtime, Use use, std::string_view name) {
+  const std::string_view kind = use == kFilter ? "filter" : "test";
+  if (!is_outside(use, name)) runtime.fail("there is no {} '{}'", kind, name);
+  runtime.fail("{} '{}' is outside the supported subset", kind, name);
+}
+
+Value invoke(Runtime& runtime, const Builtin& row, const Value& self, const Arguments& arguments) {
+  runtime.charge(4);
+  if (row.is_on_text() && !self.is_text()) {
+    return invoke(runtime, row, as_text(runtime, self), arguments);
+  }
+  Call call(runtime, row, self, arguments);
+  return row.run(call);
+}
+
+Value get_path(Runtime& runtime, const Value& of, const Value& path, const Value& fallback) {
+  const auto step = [&](const Value& from, const Value& key) {
+    const Value found = item_of(runtime, from, key);
+    return found.is_undefined() && !fallback.is_none() ? fallback : found;
+  };
+  if (path.is_none()) return of;
+  if (!path.is_text()) return step(of, path);
+  Value value = of;
+  std::string_view rest = runtime.read(path);
+  while (true) {
+    const size_t dot = std::min(rest.find('.'), rest.size());
+    const std::string part(rest.substr(0, dot));
+    const bool is_index = !part.empty() && part.size() < 18 &&
+                          part.find_first_not_of("0123456789") == std::string::npos;
+    value = step(value, is_index ? Value(int64_t{std::stoll(part)}) : runtime.text(part));
+    if (dot == rest.size()) return value;
+    rest.remove_prefix(dot + 1);
+  }
+}
+
+}  // namespace octet::jinja

@@ -1,0 +1,84 @@
+// The filters, tests, functions and methods of templates: rows of tables, with one way to call
+// them.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "text/jinja/runtime.h"
+
+namespace octet::jinja {
+
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// One call of a built-in, its arguments bound to its parameters as Python binds them.
+struct Call {
+  Call(Runtime& in, const Builtin& of, const Value& on, const Arguments& arguments);
+
+  bool has(size_t i) const { return values[i].has_value(); }
+  bool is_given(size_t i) const { return has(i) && !values[i]->is_none(); }
+  Value get(size_t i, Value fallback) const { return has(i) ? *values[i] : std::move(fallback); }
+  bool truth(size_t i) const;
+  int64_t integer(size_t i, int64_t fallback) const;
+  const std::string& text(size_t i) const;  // of parameter i, which must be text
+
+  Runtime& runtime;
+  const Builtin& row;
+  const Value& self;
+  const Arguments& given;
+  std::vector<std::optional<Value>> values;  // by parameter
+
+ private:
+  void bind();
+};
+
+// What a row may be called as.
+enum Use : unsigned {
+  kFilter = 1,
+  kTest = 2,
+  kFunction = 4,
+  kOfText = 8,
+  kOfList = 16,
+  kOfDict = 32,
+  kOfLoop = 64,
+};
+
+struct Builtin {
+  std::string_view name;
+  unsigned uses = 0;
+  std::string_view parameters;  // "a,b"; "/a,b": by position alone; "*": any, not bound
+  size_t n_required = 0;
+  Value (*run)(Call& call) = nullptr;
+
+  // Filters that are methods of text as well make text of their value first.
+  bool is_on_text() const { return (uses & kFilter) != 0 && (uses & kOfText) != 0; }
+};
+
+// Null where there is none of this name.
+const Builtin* find_builtin(Use use, std::string_view name);
+const Builtin* find_method(const Value& self, std::string_view name);
+// Methods that Python has and the sandbox refuses, since they change what they are called on.
+bool is_mutator(const Value& self, std::string_view name);
+// What Jinja and Python have and this subset leaves out. kOfText: the methods of every type.
+bool is_outside(Use use, std::string_view name);
+[[noreturn]] void fail_unknown(Runtime& runtime, Use use, std::string_view name);
+
+Value invoke(Runtime& runtime, const Builtin& row, const Value& self, const Arguments& arguments);
+
+// The rows, by file.
+std::span<const Builtin> text_rows();
+std::span<const Builtin> sequence_rows();
+std::span<const Builtin> selection_rows();
+std::span<const Builtin> number_rows();
+std::span<const Builtin> test_rows();
+std::span<const Builtin> function_rows();
+std::span<const Builtin> loop_rows();
+
+// Reads what `attribute=` names: "a.b.0" or an integer; the value itself where that is none.
+Value get_path(Runtime& runtime, const Value& of, const Value& path, const Value& fallback);
+
+}  // namespace octet::jinja
