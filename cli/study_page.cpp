@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/ordered_json.h"
+#include "base/output_folder.h"
 #include "cli/html_text.h"
 #include "cli/report_style.h"
 #include "cli/study_chart.h"
@@ -18,6 +22,11 @@ namespace {
 constexpr std::array kColors = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                 "#E69F00", "#56B4E9", "#000000", "#8C8C8C"};
 constexpr std::array kDashes = {"none", "7 3", "2 3", "9 3 2 3"};
+constexpr const char *kStudy = "study.json", *kFiles = "files";
+constexpr std::string_view kPageHead =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<title>Octet studies</title>\n<style>";
 constexpr double kHead = 46, kLegendRow = 20, kLegendColumn = 180, kMargin = 14;
 
 std::string dash_of(size_t i) {
@@ -104,6 +113,38 @@ std::string table_html(const OrderedJson& table) {
   return out + "</table></div>\n";
 }
 
+// A study that was written before it listed its files is known by its title; then all names of its
+// kinds may be of it.
+std::set<std::string> written_files(const Files& files, const std::string& folder,
+                                    const std::string& title) {
+  const std::string path = join_path(folder, kStudy);
+  const EntryKind kind = files.entry_kind(path);
+  if (kind == EntryKind::none) return {};
+  if (kind != EntryKind::file) throw_not_replaced("[study] --out", path);
+  std::set<std::string> names;
+  const OrderedJson json = OrderedJson::parse(files.read_text(path), nullptr, false);
+  if (json.is_object() && json.contains(kFiles) && json[kFiles].is_array()) {
+    for (const OrderedJson& name : json[kFiles]) {
+      if (name.is_string()) names.insert(name.get<std::string>());
+    }
+    return names;
+  }
+  const bool is_older = json.is_object() && json.contains("figures") && json.contains("table") &&
+                        json.value("title", OrderedJson()) == title;
+  if (!is_older) throw_not_replaced("[study] --out", path);
+  for (const DirectoryEntry& entry : files.list(folder)) {
+    if (entry.name.ends_with(".csv") || entry.name.ends_with(".svg")) names.insert(entry.name);
+  }
+  return names;
+}
+
+void check_page(const Files& files, const std::string& path) {
+  const EntryKind kind = files.entry_kind(path);
+  if (kind == EntryKind::none) return;
+  if (kind != EntryKind::file || !files.read_text(path).starts_with(kPageHead))
+    throw_not_replaced("[study] --out", path);
+}
+
 // A file beside study.json, no path.
 std::string figure_html(const Files& files, const std::string& folder, const OrderedJson& figure) {
   const auto name = figure.at("file").get<std::string>();
@@ -156,33 +197,45 @@ std::string csv_text(const Sheet& sheet) {
 }
 
 void write_study(Files& files, const Study& study, const std::string& folder) {
-  files.create_directories(folder);
-  const auto put = [&](const std::string& name, std::string_view text) {
-    write_atomically(files, join_path(folder, name), text);
-  };
+  const std::string path = join_path(folder, kStudy);
+  check_output_folder(files, "[study] --out", folder);
+  std::vector<std::pair<std::string, std::string>> texts;  // by name
+  texts.emplace_back(study.table.file + ".csv", csv_text(study.table));
+  for (const Sheet& sheet : study.sheets) texts.emplace_back(sheet.file + ".csv", csv_text(sheet));
   OrderedJson json = {{"title", study.title},
                       {"table", {{"columns", study.table.columns}, {"rows", study.table.rows}}},
                       {"figures", OrderedJson::array()}};
-  put(study.table.file + ".csv", csv_text(study.table));
-  for (const Sheet& sheet : study.sheets) put(sheet.file + ".csv", csv_text(sheet));
   for (const Figure& figure : study.figures) {
     const bool has_sheet = figure.file == study.table.file;
-    if (!has_sheet) put(figure.file + ".csv", csv_text(sheet_of(figure)));
-    put(figure.file + ".svg", figure_svg(figure));
+    if (!has_sheet) texts.emplace_back(figure.file + ".csv", csv_text(sheet_of(figure)));
+    texts.emplace_back(figure.file + ".svg", figure_svg(figure));
     json["figures"].push_back({{"file", figure.file}, {"title", figure.title}});
   }
-  put("study.json", json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+  std::set<std::string> own = written_files(files, folder, study.title);
+  for (const auto& [name, text] : texts) {
+    const EntryKind kind = files.entry_kind(join_path(folder, name));
+    if (kind == EntryKind::none || (kind == EntryKind::file && own.contains(name))) continue;
+    throw_not_replaced("[study] --out", join_path(folder, name));
+  }
+  files.create_directories(folder);
+  for (const auto& [name, text] : texts) own.insert(name);
+  json[kFiles] = own;
+  // First what is ours, so that a study that was killed can be repeated.
+  write_atomically(files, path, OrderedJson{{kFiles, own}}.dump(1) + "\n");
+  for (const auto& [name, text] : texts) write_atomically(files, join_path(folder, name), text);
+  write_atomically(files, path,
+                   json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
 }
 
 void write_study_page(Files& files, const std::vector<std::string>& folders,
                       const std::string& out) {
-  std::string page =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>Octet studies</title>\n<style>" +
-      std::string(kReportStyle) + "</style>\n</head>\n<body>\n<h1>Octet studies</h1>\n";
+  const std::string path_of_page = join_path(out, "index.html");
+  check_output_folder(files, "[study] --out", out);
+  check_page(files, path_of_page);
+  std::string page = std::string(kPageHead) + std::string(kReportStyle) +
+                     "</style>\n</head>\n<body>\n<h1>Octet studies</h1>\n";
   for (const std::string& folder : folders) {
-    const std::string path = join_path(folder, "study.json");
+    const std::string path = join_path(folder, kStudy);
     if (!files.exists(path)) {
       throw Error(ErrorCode::bad_data, "[study] '{}': expected a study's folder (study.json)",
                   folder);
@@ -198,7 +251,7 @@ void write_study_page(Files& files, const std::vector<std::string>& folders,
     }
   }
   files.create_directories(out);
-  write_atomically(files, join_path(out, "index.html"), page + "</body>\n</html>\n");
+  write_atomically(files, path_of_page, page + "</body>\n</html>\n");
 }
 
 }  // namespace octet

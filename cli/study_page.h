@@ -15,11 +15,12 @@ std::string figure_svg(const Figure& figure);
 std::string csv_text(const Sheet& sheet);
 
 // NAME.csv and NAME.svg of everything, and study.json, into a folder that is made where it is
-// missing; files of the same names are replaced.
+// missing. Files of an earlier study there are replaced; of others, and of links, none is: that is
+// an Error{invalid_argument} before anything is written.
 void write_study(Files& files, const Study& study, const std::string& folder);
 
 // index.html in `out`, which holds all it shows, from folders that write_study filled. Throws
-// Error{bad_data} where one is none.
+// Error{bad_data} where one is none, Error{invalid_argument} where another index.html is there.
 void write_study_page(Files& files, const std::vector<std::string>& folders,
                       const std::string& out);
 

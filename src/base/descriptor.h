@@ -27,6 +27,9 @@ class Descriptor {
 // `operation`.
 Descriptor open_or_throw(const std::string& path, int flags, std::string_view operation);
 
+// Whether `path` leads to the open file `fd`.
+bool is_same_file(int fd, const std::string& path);
+
 // "a FIFO", "a directory", ... for st_mode.
 std::string_view kind_text(unsigned mode);
 [[noreturn]] void throw_wrong_kind(std::string_view operation, const std::string& path,

@@ -16,13 +16,14 @@ namespace {
 
 class PosixLock : public FileLock {
  public:
-  PosixLock(Descriptor fd, std::string problem)
-      : fd_(std::move(fd)), problem_(std::move(problem)) {}
+  PosixLock(Descriptor fd, std::string path, std::string problem)
+      : fd_(std::move(fd)), path_(std::move(path)), problem_(std::move(problem)) {}
   const std::string& problem() const override { return problem_; }
+  bool is_in_place() const override { return is_same_file(fd_.get(), path_); }
 
  private:
   Descriptor fd_;
-  std::string problem_;
+  std::string path_, problem_;
 };
 
 // "process 4711 on host c12", as the holder wrote it.
@@ -59,7 +60,7 @@ std::unique_ptr<FileLock> lock_posix_file(const std::string& path) {
   }
   std::string problem = rc == 0 ? "" : std::generic_category().message(errno);
   if (rc == 0) sign(fd.get());
-  return std::make_unique<PosixLock>(std::move(fd), std::move(problem));
+  return std::make_unique<PosixLock>(std::move(fd), path, std::move(problem));
 }
 
 }  // namespace octet

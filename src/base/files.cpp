@@ -91,6 +91,7 @@ class PosixWriter : public FileWriter {
     // After EINTR the descriptor is gone on Linux: a second close could hit somebody else's file.
     if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error("close", path_, errno);
   }
+  bool is_at(const std::string& path) const override { return is_same_file(fd_.get(), path); }
 
  private:
   // Has the system begin to put a large file on its medium while more of it comes, so that sync()
@@ -265,6 +266,15 @@ class PosixFiles : public Files {
     }
     return is_link(path) ? std::filesystem::canonical(path).string() : path;
   }
+  bool holds_current_folder(const std::string& path) const override {
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::canonical(path, error);
+    const std::filesystem::path current = std::filesystem::current_path(error);
+    if (error) return false;
+    const auto end = std::mismatch(folder.begin(), folder.end(), current.begin(), current.end());
+    const bool is_above = end.first == folder.end() && end.second != current.end();
+    return is_above || folder == folder.root_path();
+  }
   std::unique_ptr<FileWriter> open_output_stream(const std::string& path) override {
     return open_posix_output_stream(path);
   }
@@ -298,6 +308,10 @@ std::optional<uint64_t> Files::free_bytes(const std::string&) const {
 
 std::string Files::write_target(const std::string& path) const {
   return path;
+}
+
+bool Files::holds_current_folder(const std::string&) const {
+  return false;
 }
 
 std::unique_ptr<FileWriter> Files::open_output_stream(const std::string&) {
@@ -371,6 +385,14 @@ Descriptor open_or_throw(const std::string& path, int flags, std::string_view op
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) throw_io_error(operation, path, errno);
   return Descriptor(fd);
+}
+
+bool is_same_file(int fd, const std::string& path) {
+  struct stat open {};
+  struct stat there {};
+  if (::fstat(fd, &open) != 0 || open.st_nlink == 0) return false;
+  return ::stat(path.c_str(), &there) == 0 && open.st_dev == there.st_dev &&
+         open.st_ino == there.st_ino;
 }
 
 std::string_view kind_text(unsigned mode) {

@@ -41,6 +41,8 @@ class FileWriter {
   virtual void write(std::span<const std::byte> bytes) = 0;
   virtual void sync() = 0;   // returns when the bytes are on the medium
   virtual void close() = 0;  // reports the errors that a file system may delay until now
+  // Whether `path` still leads to this file: false once it was removed, moved or replaced.
+  virtual bool is_at(const std::string&) const { return true; }
 };
 
 // Writes anywhere in a file that is there, which others may be writing at the same time. Destroyed
@@ -66,6 +68,8 @@ class FileLock {
   virtual ~FileLock() = default;
   // "" where the lock holds; else why the file system cannot lock.
   virtual const std::string& problem() const = 0;
+  // Whether its file is still where it was locked; elsewhere it keeps nobody out.
+  virtual bool is_in_place() const { return true; }
 };
 
 class Files {
@@ -94,6 +98,8 @@ class Files {
   // The file that a write to `path` makes or replaces, links followed. Error{bad_data} where there
   // is something else than a regular file.
   virtual std::string write_target(const std::string& path) const;
+  // Whether the current folder lies within `path`, a folder, or `path` is the root.
+  virtual bool holds_current_folder(const std::string& path) const;
   // For an output that the user named: what is no file but a FIFO, a terminal, /dev/null or one of
   // this process's descriptors (/dev/stdout) is written to as it is. Else nothing.
   virtual std::unique_ptr<FileWriter> open_output_stream(const std::string& path);

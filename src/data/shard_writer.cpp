@@ -2,13 +2,33 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
-#include "base/error.h"
+#include "base/output_folder.h"
 
 namespace octet {
 namespace {
+
+constexpr std::string_view kStart = "shard-", kTokens = ".npy", kEnds = ".ends";
+
+bool holds(const FileReader& file, std::span<const std::span<const std::byte>> parts) {
+  uint64_t n_bytes = 0;
+  for (const auto part : parts) n_bytes += part.size();
+  if (file.size() != n_bytes) return false;
+  uint64_t at = 0;
+  for (const auto part : parts) {
+    std::vector<std::byte> there(part.size());
+    file.read_at(at, there);
+    if (!std::ranges::equal(there, part)) return false;
+    at += part.size();
+  }
+  return true;
+}
 
 // Version 1.0, padded so that the data begins at a multiple of 64 bytes. Source: numpy.lib.format.
 std::string numpy_header(std::string_view descr, int64_t length) {
@@ -39,16 +59,38 @@ void ShardWriter::add_document(std::span<const int32_t> ids) {
   ends_.push_back(static_cast<uint64_t>(n_tokens()));
 }
 
-void ShardWriter::close(int64_t index) {
-  const std::string base = join_path(folder_, fmt::format("shard-{:05}", index));
-  write_atomically(files_, base + ".ends",
-                   [&](FileWriter& file) { file.write(std::as_bytes(std::span(ends_))); });
-  write_atomically(files_, base + ".npy", [&](FileWriter& file) {
-    file.write(as_bytes(numpy_header(width_ == 2 ? "<u2" : "<u4", n_tokens())));
-    file.write(std::as_bytes(std::span(bytes_)));
+void ShardWriter::put(const std::string& path, std::span<const std::span<const std::byte>> parts) {
+  const EntryKind kind = files_.entry_kind(path);
+  if (kind != EntryKind::none) {
+    if (kind != EntryKind::file || !holds(*files_.open(path), parts))
+      throw_not_replaced("[tokenize] --out", path);
+    return;
+  }
+  write_atomically(files_, path, [&](FileWriter& file) {
+    for (const std::span<const std::byte> part : parts) file.write(part);
   });
+}
+
+void ShardWriter::close(int64_t index) {
+  const std::string base = join_path(folder_, fmt::format("{}{:05}", kStart, index));
+  const std::string header = numpy_header(width_ == 2 ? "<u2" : "<u4", n_tokens());
+  put(base + std::string(kEnds), std::array{std::as_bytes(std::span(ends_))});
+  put(base + std::string(kTokens),
+      std::array{as_bytes(header), std::as_bytes(std::span<const char>(bytes_))});
   bytes_.clear();
   ends_.clear();
+}
+
+std::optional<int64_t> shard_index(std::string_view name) {
+  if (!name.starts_with(kStart)) return std::nullopt;
+  name.remove_prefix(kStart.size());
+  int64_t index = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data(), end, index);
+  const std::string_view ending(rest, static_cast<size_t>(end - rest));
+  const bool is_shard = error == std::errc() && index >= 0 && rest - name.data() >= 5 &&
+                        (ending == kTokens || ending == kEnds);
+  return is_shard ? std::optional(index) : std::nullopt;
 }
 
 }  // namespace octet

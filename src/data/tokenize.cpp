@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/output_folder.h"
 #include "base/thread_pool.h"
 #include "data/shard_writer.h"
 #include "data/token_stream.h"
@@ -88,8 +89,7 @@ class Run {
   }
 
   TokenizeReport run() {
-    files_.create_directories(options_.out);
-    restore();
+    take_folder();
     open(at_);
     while (!report_.is_done) {
       if (hooks_.stops && hooks_.stops()) return report_;
@@ -109,8 +109,26 @@ class Run {
  private:
   std::string manifest_path() const { return join_path(options_.out, kTokenizeManifest); }
 
+  // What other programs call their shards lies in many folders, and of an interrupted run only the
+  // shard behind the last may be there (ShardWriter::close).
+  void take_folder() {
+    check_output_folder(files_, "[tokenize] --out", options_.out);
+    files_.create_directories(options_.out);
+    const EntryKind manifest = files_.entry_kind(manifest_path());
+    if (manifest == EntryKind::file) restore();
+    if (manifest != EntryKind::file && manifest != EntryKind::none)
+      throw_not_replaced("[tokenize] --out", manifest_path());
+    if (report_.is_done) return;
+    const int64_t n_known = manifest == EntryKind::none ? 0 : report_.n_shards + 1;
+    for (const DirectoryEntry& entry : files_.list(options_.out)) {
+      const std::optional<int64_t> index = shard_index(entry.name);
+      if (index && (*index >= n_known || entry.kind != EntryKind::file))
+        throw_not_replaced("[tokenize] --out", join_path(options_.out, entry.name));
+    }
+    if (manifest == EntryKind::none) write_manifest(at_);
+  }
+
   void restore() {
-    if (!files_.exists(manifest_path())) return;
     const Json json = parse_json(files_.read_text(manifest_path()), manifest_path());
     const JsonObject saved(json, manifest_path());
     if (saved.string("identity") != fmt::format("{:016x}", identity_)) {
@@ -199,6 +217,10 @@ class Run {
 
   void close_shard(Position next) {
     if (writer_.n_tokens() > 0) writer_.close(report_.n_shards++);
+    write_manifest(next);
+  }
+
+  void write_manifest(Position next) {
     const Json manifest = {{"identity", fmt::format("{:016x}", identity_)},
                            {"shards", report_.n_shards},
                            {"documents", report_.n_documents},

@@ -111,7 +111,7 @@ EventFile::EventFile(Files& files, const std::string& folder, const EventFileSta
   file_->write(as_bytes(event_record(version) + event_record(session)));
 }
 
-void EventFile::append(double wall_time, int64_t step, std::span<const Scalar> scalars) {
+size_t EventFile::append(double wall_time, int64_t step, std::span<const Scalar> scalars) {
   std::string summary;
   for (const Scalar& scalar : scalars) {
     std::string value;
@@ -121,7 +121,9 @@ void EventFile::append(double wall_time, int64_t step, std::span<const Scalar> s
   }
   std::string message = event(wall_time, step);
   put_bytes(message, kSummary, summary);
-  file_->write(as_bytes(event_record(message)));
+  const std::string record = event_record(message);
+  file_->write(as_bytes(record));
+  return record.size();
 }
 
 }  // namespace octet

@@ -10,6 +10,7 @@
 // first step: readers then drop what older files say of that step and later ones.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -46,7 +47,8 @@ class EventFile {
   EventFile(Files& files, const std::string& folder, const EventFileStart& start);
 
   // All scalars of a step in one event. Values that are not finite are stored as they are.
-  void append(double wall_time, int64_t step, std::span<const Scalar> scalars);
+  // The bytes that were written.
+  size_t append(double wall_time, int64_t step, std::span<const Scalar> scalars);
 
  private:
   std::unique_ptr<FileWriter> file_;

@@ -30,6 +30,7 @@ class JsonLinesFile {
   void append(std::string_view json);
   // Returns when the lines are on the medium.
   void sync();
+  bool is_in_place() const { return file_->is_at(path_); }
 
  private:
   std::string path_;

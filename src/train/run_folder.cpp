@@ -1,9 +1,13 @@
 #include "train/run_folder.h"
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "base/output_folder.h"
 #include "base/temporary_file.h"
 #include "io/checkpoint.h"
 #include "train/run_export.h"
@@ -49,12 +53,50 @@ std::optional<std::string> trace_of_run(Files& files, const std::string& folder)
               path);
 }
 
+// The beginning of a file; NULs are what a power failure can leave of any.
+std::string first_bytes(const Files& files, const std::string& path, uint64_t max_bytes) {
+  const auto file = files.open(path);
+  std::string text(std::min(max_bytes, file->size()), '\0');
+  file->read_at(0, std::as_writable_bytes(std::span(text)));
+  return text.starts_with('\0') ? "" : text;
+}
+
+// Lines of steps. A kill can cut the first one short.
+bool is_json_lines(const std::string& text) {
+  constexpr std::string_view kStep = "{\"step\"";
+  const std::string line = text.substr(0, text.find('\n'));
+  if (line.starts_with(kStep) || kStep.starts_with(line)) return true;
+  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && (json.empty() || json.contains("step"));
+}
+
+bool is_model_description(const std::string& text) {
+  if (text.empty()) return true;
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && (json.empty() || json.contains("model_type"));
+}
+
+// Whether a file that a run would replace holds what a run writes there.
+bool is_of_run(const Files& files, const std::string& path) {
+  constexpr uint64_t kMaxLine = 1 << 20, kMaxDescription = 16 << 20;
+  const std::string name = file_name(path);
+  if (name.ends_with(".jsonl")) return is_json_lines(first_bytes(files, path, kMaxLine));
+  return name != "config.json" || is_model_description(first_bytes(files, path, kMaxDescription));
+}
+
 // What a run will replace, before it replaces any of it.
-void check_replaceable(Files& files, const std::string& folder) {
-  for (const std::string_view name : {"config.yaml", "config.json", "metrics.jsonl"}) {
+void check_replaceable(Files& files, const std::string& folder, StartMode mode) {
+  for (const std::string_view name : kFiles) {
     const std::string path = join_path(folder, name);
+    const EntryKind kind = files.entry_kind(path);
+    if (kind == EntryKind::none) continue;
+    if (kind == EntryKind::link && mode == StartMode::overwrite) {
+      throw Error(ErrorCode::invalid_argument,
+                  "out: expected files of a run that --overwrite may replace, got the link '{}'",
+                  path);
+    }
     files.write_target(path);
-    if (files.exists(path)) files.open(path);
+    if (files.exists(path) && !is_of_run(files, path)) throw_foreign(path);
   }
 }
 
@@ -116,10 +158,11 @@ std::string maker_of_run(Files& files, const std::string& folder) {
 void check_run_folder(Files& files, const std::string& folder, StartMode mode) {
   if (!files.exists(folder)) return;
   const std::optional<std::string> trace = trace_of_run(files, folder);
+  if (!trace || mode != StartMode::resume) check_not_above(files, "out", folder);
   if (!trace) return;
   if (mode == StartMode::resume) check_resume(files, folder, *trace);
   if (mode == StartMode::overwrite) check_overwrite(files, folder, *trace);
-  if (mode != StartMode::fresh) return check_replaceable(files, folder);
+  if (mode != StartMode::fresh) return check_replaceable(files, folder, mode);
   const bool is_of_any_program =
       *trace == join_path(folder, kConfig) || *trace == join_path(folder, "config.json");
   if (is_of_any_program && maker_of_run(files, folder).empty()) throw_foreign(*trace);

@@ -78,10 +78,13 @@ void RunRecord::replay(std::string_view line, int64_t last_step) {
   if (const auto report = parse_metrics(line)) statistics_.add(*report);
 }
 
-void RunRecord::add(const StepReport& report, const Log& log) {
-  metrics_.append(metrics_json(report));
+uint64_t RunRecord::add(const StepReport& report, const Log& log) {
+  const std::string line = metrics_json(report);
+  metrics_.append(line);
+  n_written_ = line.size() + 1;
   add_telemetry(report, log);
   if (events_ && !attempt(log, [&] { add_events(report); })) events_.reset();
+  return n_written_;
 }
 
 void RunRecord::sync(const Log& log) {
@@ -91,6 +94,7 @@ void RunRecord::sync(const Log& log) {
 
 void RunRecord::write_telemetry(const std::string& line, const Log& log) {
   if (telemetry_ && !attempt(log, [&] { telemetry_->append(line); })) telemetry_.reset();
+  n_written_ += line.size() + 1;
 }
 
 void RunRecord::add_telemetry(const StepReport& report, const Log& log) {
@@ -125,7 +129,7 @@ void RunRecord::add_events(const StepReport& report) {
   if (report.has_labels())
     scalars.insert(scalars.begin(), {"loss", static_cast<double>(report.loss)});
   if (report.val_loss) scalars.push_back({"val_loss", *report.val_loss});
-  events_->append(wall_seconds(), report.step, scalars);
+  n_written_ += events_->append(wall_seconds(), report.step, scalars);
 }
 
 }  // namespace octet

@@ -3,6 +3,7 @@
 // docs/formats/run.md.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -21,10 +22,12 @@ class RunRecord {
   RunRecord(Files& files, const RunConfig& config, int64_t last_step, const Log& log);
 
   // Throws where metrics.jsonl cannot be written. The others are extras: where one fails, a warning
-  // says so, and nothing more is written to it.
-  void add(const StepReport& report, const Log& log);
+  // says so, and nothing more is written to it. The bytes that were written.
+  uint64_t add(const StepReport& report, const Log& log);
   // Before a checkpoint: the lines of its steps must outlast a power failure as well.
   void sync(const Log& log);
+  // False once metrics.jsonl was removed, moved or replaced: its lines are in nobody's sight.
+  bool is_in_place() const { return metrics_.is_in_place(); }
 
  private:
   void replay(std::string_view line, int64_t last_step);
@@ -34,6 +37,7 @@ class RunRecord {
 
   int64_t interval_;  // of telemetry, in steps; 0: none
   bool is_clipped_ = true;
+  uint64_t n_written_ = 0;
   int64_t n_replayed_ = 0;  // lines of steps before this process
   RunStatistics statistics_;
   JsonLinesFile metrics_;

@@ -14,6 +14,8 @@ namespace octet {
 namespace {
 
 constexpr uint64_t kSampleBytes = 4096;  // of a rank
+// What a run writes of its first steps; later it ends before it takes a checkpoint's room.
+constexpr uint64_t kFirstSteps = 64 << 10;
 
 CopyRing::Source ring_source(const OwnPart& own) {
   return {own.data, static_cast<int64_t>(own.part.n_bytes)};
@@ -40,7 +42,11 @@ std::vector<TensorSource> ring_tensors(std::vector<StoredSlot> slots, const Rank
 
 StateSaver::StateSaver(Files& files, std::string folder, TrainEngine& engine,
                        const Options& options)
-    : files_(files), folder_(std::move(folder)), engine_(engine), group_(options.group) {
+    : files_(files),
+      folder_(std::move(folder)),
+      engine_(engine),
+      group_(options.group),
+      room_(files, folder_, checkpoint_bytes()) {
   if (group_ != nullptr) rank_ = {.rank = group_->rank(), .ranks = group_->size()};
   if (!options.in_background) return;
   std::vector<CopyRing::Source> sources;
@@ -104,14 +110,15 @@ std::vector<std::byte> StateSaver::sample() {
   return bytes;
 }
 
-// Of both tensor files, and some for the others.
-uint64_t StateSaver::checkpoint_bytes() {
-  uint64_t n_bytes = 64 << 10;
+// Of both tensor files, and some for the others, whose manifest has a few lines for each tensor.
+uint64_t StateSaver::checkpoint_bytes() const {
+  constexpr uint64_t kOthers = 64 << 10, kLines = 256;
+  uint64_t n_bytes = kOthers;
   for (const InputKind kind : {InputKind::parameter, InputKind::state}) {
     std::vector<TensorSource> tensors;
     for (StoredSlot& slot : stored_slots(engine_.arenas(), engine_.layout(), kind))
       tensors.push_back({std::move(slot.decl), {}});
-    n_bytes += SafetensorsLayout(tensors).n_bytes;
+    n_bytes += SafetensorsLayout(tensors).n_bytes + kLines * tensors.size();
   }
   return n_bytes;
 }
@@ -120,7 +127,7 @@ void StateSaver::rehearse(int64_t n_more, const Log& log) {
   SaveRehearsal rehearsal(files_, folder_);
   engine_.arenas().device().synchronize();
   const std::string temporary = agree_on_folder([&] {
-    rehearsal.check_room(checkpoint_bytes(), n_more, log);
+    rehearsal.check_room(checkpoint_bytes() + kFirstSteps, n_more, log);
     return rehearsal.begin();
   });
   const uint64_t at = static_cast<uint64_t>(rank_.rank) * kSampleBytes;
@@ -291,6 +298,16 @@ void StateSaver::poll(const Log& log) {
 void StateSaver::throw_failure() {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   if (std::exchange(has_peer_failed_, false)) gather_value(group_, 0);  // throws, for it has ended
+}
+
+void StateSaver::give_up(const Log& log) {
+  advance(Block::yes, log);
+  has_peer_failed_ = false;
+  try {
+    throw_failure();
+  } catch (const std::exception& error) {
+    log.warning("{}", error.what());
+  }
 }
 
 void StateSaver::wait(const Log& log) {

@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "comm/group.h"
 #include "io/checkpoint.h"
+#include "io/save_room.h"
 #include "runtime/copy_ring.h"
 #include "train/engine.h"
 #include "train/state_io.h"
@@ -56,6 +57,13 @@ class StateSaver {
   // checkpoints that will lie in the folder besides those that do. Throws Error{io}.
   void rehearse(int64_t n_more, const Log& log);
 
+  // After a step of which so many bytes were written, on rank 0: whether the next ones may take the
+  // room that a checkpoint needs (io/save_room.h).
+  void note_step(uint64_t n_written, const Log& log) {
+    room_.note_step(n_written, running_ != nullptr, log);
+  }
+  bool is_short_of_room() const { return room_.is_short(); }
+
   // Both first wait for a save that still runs, and throw what it failed with.
   void save_now(const SaveRequest& request, const Log& log);
   void save_behind(const SaveRequest& request, const Log& log);
@@ -66,6 +74,9 @@ class StateSaver {
   // Throws what a save in the background has failed with, once: Error{io}, as Checkpoints::save. On
   // the other ranks an error that says which rank has ended.
   void throw_failure();
+  // Waits for the save that runs; a failure is a warning, for another save follows. All ranks call
+  // it.
+  void give_up(const Log& log);
   // Waits for the save that runs, and throws what it failed with.
   void wait(const Log& log);
   // Waits for this rank's thread where another error is on its way; a failure is a warning.
@@ -105,7 +116,7 @@ class StateSaver {
   // What rank 0 makes; every rank has its path.
   std::string agree_on_folder(const std::function<std::string()>& make);
   std::vector<std::byte> sample();
-  uint64_t checkpoint_bytes();
+  uint64_t checkpoint_bytes() const;
   // Runs it, in a thread where that is possible; its status is what the work gives.
   void launch(Way way, const std::function<Status(Checkpoints&)>& work, const Log& log);
   void run(const std::function<Status(Checkpoints&)>& work);
@@ -122,6 +133,7 @@ class StateSaver {
   TrainEngine& engine_;
   Group* group_;
   RankPart rank_;
+  SaveRoom room_;
   std::unique_ptr<CopyRing> ring_;
   std::unique_ptr<Running> running_;
   std::exception_ptr failure_;

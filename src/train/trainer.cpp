@@ -234,7 +234,7 @@ StepReport Trainer::record(const TrainHooks& hooks) {
     saver_->poll(hooks.log);
     if (const auto times = saver_->take_times()) report.save = times;
   }
-  if (record_) record_->add(report, hooks.log);
+  if (record_) saver_->note_step(record_->add(report, hooks.log), hooks.log);
   if (hooks.on_step) {
     hooks.on_step(report);
   } else if (is_due(config_.train.log_every) || report.val_loss || report.skipped ||
@@ -273,9 +273,23 @@ void Trainer::record_left_over(const TrainHooks& hooks) {
 }
 
 // One answer of all ranks.
-int Trainer::stop_wish(const TrainHooks& hooks) const {
-  const std::vector<int> all = gather_value(machine_.group, hooks.stop ? hooks.stop->load() : 0);
-  return *std::max_element(all.begin(), all.end());
+RunWishes Trainer::wishes(const TrainHooks& hooks) const {
+  const int stop = hooks.stop && !is_over() ? hooks.stop->load() : 0;
+  RunWishes result;
+  for (const RunWishes& own : gather_value(machine_.group, RunWishes{stop, own_ending()})) {
+    result.signal = std::max(result.signal, own.signal);
+    result.ending = std::max(result.ending, own.ending);
+  }
+  return result;
+}
+
+// A save that runs may leave room again, where an older checkpoint gives way to it.
+RunWishes Trainer::settled_wishes(const TrainHooks& hooks) {
+  const RunWishes now = wishes(hooks);
+  if (now.ending != RunEnding::no_room) return now;
+  saver_->wait(hooks.log);
+  if (is_root()) saver_->note_step(0, hooks.log);
+  return wishes(hooks);
 }
 
 // What has left its window is told, and rescaled from the next step on.
@@ -302,6 +316,7 @@ TrainResult Trainer::run(const RunStart& run_start, const TrainHooks& hooks) {
   if (is_finished(run_start)) return finished_result(hooks.log);
   std::unique_ptr<FileLock> lock;
   if (is_root()) lock = take_run_folder(machine_.files, config_.out, run_start.mode, hooks.log);
+  lock_ = lock.get();
   start(run_start, hooks);
   TrainResult result;
   Tally tally;
@@ -343,18 +358,22 @@ void Trainer::train_on(const TrainHooks& hooks, TrainResult& result, Tally& tall
       report = record(hooks);
     });
     if (report.val_loss) result.val_loss = report.val_loss;
-    if (saver_) saver_->throw_failure();
+    const RunWishes wish = settled_wishes(hooks);
+    if (wish.ending == RunEnding::folder_taken) end_with(wish.ending);
+    if (wish.ending == RunEnding::folder_gone) saver_->give_up(hooks.log);
+    saver_->throw_failure();
     guards_.check(report, is_over(), hooks.log);
-    const auto asked = [&] { return is_over() ? 0 : stop_wish(hooks); };
-    result.signal = asked();
+    result.signal = wish.signal;
     const bool is_best = config_.train.keep_best && watch_.best_step() == attempted_;
     if (!is_over() && recalibrate(report, hooks.log))
       result.edge_scales = config_.recipe.edge_scales;
-    const bool is_awaited = is_best || is_over() || result.signal != 0 || result.edge_scales;
+    const bool is_awaited = is_best || is_over() || result.signal != 0 || result.edge_scales ||
+                            wish.ending != RunEnding::none;
     if (is_due(config_.train.save_every) || is_awaited)
       save(hooks.log, is_awaited ? Wait::yes : Wait::no);
+    if (wish.ending != RunEnding::none) end_with(wish.ending);
     // A signal that came while the state was saved needs no other step.
-    if (saved_step_ == attempted_) result.signal = asked();
+    if (saved_step_ == attempted_) result.signal = wishes(hooks).signal;
   }
 }
 

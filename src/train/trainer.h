@@ -37,6 +37,7 @@
 #include "train/run_folder.h"
 #include "train/run_guards.h"
 #include "train/run_record.h"
+#include "train/run_wishes.h"
 #include "train/state_saver.h"
 #include "train/step_report.h"
 #include "train/validation_watch.h"
@@ -142,14 +143,16 @@ class Trainer {
   bool is_due(int64_t every) const;
   StepScalars scalars_of(const StepReport& report) const;
   void count_skips(const StepOutcome& outcome);
-  std::string refusals_text() const;
   void read_refusals(const LoadedCheckpoint& checkpoint);
   Calibration calibration() const {
     return {calibration_step(config_.recipe.calibrate).value_or(0), config_.recipe.recheck};
   }
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }
-  int stop_wish(const TrainHooks& hooks) const;
+  RunWishes wishes(const TrainHooks& hooks) const;
+  RunWishes settled_wishes(const TrainHooks& hooks);
+  RunEnding own_ending() const;
+  [[noreturn]] void end_with(RunEnding ending) const;
   int64_t checkpoints_to_come() const;
   SaveRequest save_request();
   void sync_record(const Log& log);
@@ -173,7 +176,8 @@ class Trainer {
   TrainEngine engine_;
   std::string loaded_;  // how fast a model's weights came; empty where there were none
   TokenStream val_;
-  std::string val_identity_;  // of the tokens that an evaluation reads
+  std::string val_identity_;        // of the tokens that an evaluation reads
+  const FileLock* lock_ = nullptr;  // of the run's folder, within run()
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Checkpoints> checkpoints_;
   std::unique_ptr<StateSaver> saver_;    // after the engine, whose memory it reads

@@ -147,11 +147,6 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   if (unrecorded_) unrecorded_->steps = config_.train.steps;
 }
 
-// {"model.norm.weight": 2}
-std::string Trainer::refusals_text() const {
-  return Json(refusals_).dump();
-}
-
 // A checkpoint without them is of a run whose t was common to all tensors, and so it stays.
 void Trainer::read_refusals(const LoadedCheckpoint& checkpoint) {
   refusals_.clear();
@@ -189,7 +184,7 @@ Manifest Trainer::manifest() const {
   manifest.recipe = config_.recipe.base;
   manifest.loader = loader_->state();
   guards_.write(manifest.extra);
-  if (!refusals_.empty()) manifest.extra[kRefusals] = refusals_text();
+  if (!refusals_.empty()) manifest.extra[kRefusals] = Json(refusals_).dump();
   if (engine_.has_loss_scale()) manifest.extra["overflowed"] = std::to_string(overflowed_);
   manifest.extra["validation"] = val_identity_;
   watch_.write(manifest.extra);
@@ -319,6 +314,34 @@ std::string Trainer::save_before_end(const Log& log) {
   } catch (const std::exception& error) {
     return fmt::format("saving the state of step {} failed too: {}", attempted_, error.what());
   }
+}
+
+// Rank 0 looks after the files.
+RunEnding Trainer::own_ending() const {
+  if (!record_) return RunEnding::none;
+  if (lock_ != nullptr && !lock_->is_in_place() &&
+      machine_.files.entry_kind(file(".lock")) != EntryKind::none)
+    return RunEnding::folder_taken;
+  if (!record_->is_in_place()) return RunEnding::folder_gone;
+  return !is_over() && saver_->is_short_of_room() ? RunEnding::no_room : RunEnding::none;
+}
+
+// Each rank says the same.
+void Trainer::end_with(RunEnding ending) const {
+  if (ending == RunEnding::no_room) {
+    throw Error(ErrorCode::io,
+                "[checkpoint] expected room in '{}' for metrics and the next checkpoint, got none "
+                "for both; the state of step {} was saved (make room, and go on with --resume)",
+                config_.out, attempted_);
+  }
+  const bool is_taken = ending == RunEnding::folder_taken;
+  throw Error(
+      ErrorCode::io,
+      "[train] expected the run's folder to stay, but '{}' was removed, moved or "
+      "replaced{}",
+      file(is_taken ? ".lock" : "metrics.jsonl"),
+      is_taken ? " by another run; nothing more is written there"
+               : fmt::format("; the state of step {} was saved in '{}'", attempted_, config_.out));
 }
 
 void Trainer::save(const Log& log, Wait wait) {

@@ -10,26 +10,14 @@
 #include <thread>
 
 #include "base/error.h"
+#include "comm/tcp/hello.h"
 
 namespace octet::tcp {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::array<char, 8> kMagic = {'o', 'c', 't', 'e', 't', '-', 'r', '\n'};
-constexpr uint32_t kProtocol = 1;  // changes with what ranks say to each other
-constexpr milliseconds kStranger{5000}, kRetry{100};
-
-enum class Link : uint32_t { star, mesh };
-
-// The first words on a connection.
-struct Hello {
-  std::array<char, 8> magic = kMagic;
-  uint32_t protocol = kProtocol;
-  Link link = Link::star;
-  int32_t rank = 0, size = 0;
-  uint64_t token = 0;
-};
+constexpr milliseconds kRetry{100};
 
 // Rank 0's answer on the star, and each rank's port for the mesh; text follows.
 struct Answer {
@@ -92,26 +80,25 @@ std::vector<int> missing(const std::vector<Socket>& star) {
   throw Error(ErrorCode::device, why);
 }
 
-// Strangers, who say something else, are left standing.
 std::vector<Socket> gather_star(const Place& place, const Socket& listener) {
   const auto until = Clock::now() + place.patience;
   std::vector<Socket> star(static_cast<size_t>(place.size));
+  Doorkeeper doorkeeper(listener);
   while (!missing(star).empty()) {
-    Socket socket = accept_from(listener, until);
-    if (!socket) {
+    std::optional<Guest> guest = doorkeeper.next(until);
+    if (!guest) {
       refuse_all(star, fmt::format("[ranks] expected {} ranks at {}:{} within {}, without rank {}",
                                    place.size, place.addresses[0], place.port,
                                    seconds_text(place.patience), fmt::join(missing(star), ", ")));
     }
-    const auto hello = receive_value<Hello>(socket, Clock::now() + kStranger);
-    if (!hello || hello->magic != kMagic || hello->token != place.token) continue;
-    if (hello->link != Link::star) continue;
-    const std::string fault = fault_of(*hello, place, star);
+    const Hello& hello = guest->hello;
+    if (hello.token != place.token || hello.link != Link::star) continue;
+    const std::string fault = fault_of(hello, place, star);
     if (fault.empty()) {
-      star[static_cast<size_t>(hello->rank)] = std::move(socket);
+      star[static_cast<size_t>(hello.rank)] = std::move(guest->socket);
       continue;
     }
-    answer(socket, true, fault);
+    answer(guest->socket, true, fault);
     // A process too many changes nothing for those that belong together.
     if (!fault.ends_with("twice")) refuse_all(star, fault);
   }
@@ -223,20 +210,19 @@ std::vector<Socket> connect_all(const Place& place, const Socket& own_listener,
       throw Error(ErrorCode::device, "[ranks] rank {} reaches rank {} not at {}:{}: {}", place.rank,
                   to, all.addresses[i], all.ports[i], problem);
   }
+  Doorkeeper doorkeeper(own_listener);
   for (int n_missing = place.size - 1 - place.rank; n_missing > 0;) {
     control.throw_if_failed();
     if (Clock::now() > until)
       throw Error(ErrorCode::device, "[ranks] rank {} waits for {} ranks to reach it (a firewall?)",
                   place.rank, n_missing);
-    Socket socket = accept_from(own_listener, Clock::now() + kRetry);
-    if (!socket) continue;
-    const auto hello = receive_value<Hello>(socket, Clock::now() + kStranger);
-    if (!hello || hello->magic != kMagic || hello->token != all.token) continue;
-    if (hello->link != Link::mesh || hello->rank <= place.rank || hello->rank >= place.size)
-      continue;
-    Socket& mine = mesh[static_cast<size_t>(hello->rank)];
+    std::optional<Guest> guest = doorkeeper.next(Clock::now() + kRetry);
+    if (!guest || guest->hello.token != all.token) continue;
+    const Hello& hello = guest->hello;
+    if (hello.link != Link::mesh || hello.rank <= place.rank || hello.rank >= place.size) continue;
+    Socket& mine = mesh[static_cast<size_t>(hello.rank)];
     if (!mine) --n_missing;
-    mine = std::move(socket);
+    mine = std::move(guest->socket);
   }
   return mesh;
 }

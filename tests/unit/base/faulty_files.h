@@ -47,6 +47,9 @@ class FaultyFiles : public Files {
   std::string write_target(const std::string& path) const override {
     return under_.write_target(path);
   }
+  bool holds_current_folder(const std::string& path) const override {
+    return under_.holds_current_folder(path);
+  }
 
   std::unique_ptr<FileWriter> create(const std::string& path) override {
     step("create", path);
@@ -96,6 +99,7 @@ class FaultyFiles : public Files {
       owner_.step("close", path_);
       under_->close();
     }
+    bool is_at(const std::string& path) const override { return under_->is_at(path); }
 
    private:
     FaultyFiles& owner_;

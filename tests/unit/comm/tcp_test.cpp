@@ -239,5 +239,25 @@ TEST_F(TcpRanks, leave_strangers_standing) {
   EXPECT_EQ(wait_for(other), 7);
 }
 
+// Each was heard for five seconds, one after the other.
+TEST_F(TcpRanks, hear_strangers_that_say_nothing_beside_the_ranks) {
+  const auto began = Clock::now();
+  Place at_root = place(0, 2);
+  at_root.patience = milliseconds(4000);
+  const pid_t root = start(at_root, [](Group& group) { return moves_well(group) ? 7 : 1; });
+  std::vector<Socket> strangers(6);
+  std::string problem;
+  for (size_t i = 0; i < strangers.size(); ++i) {
+    while (!strangers[i])
+      strangers[i] = connect_to("127.0.0.1", port_, Clock::now() + milliseconds(100), problem);
+    // Some begin as ranks do.
+    if (i % 2 == 1) send_all(strangers[i], "octet-r", i, Clock::now() + milliseconds(500));
+  }
+  const pid_t other = start(place(1, 2), [](Group& group) { return moves_well(group) ? 7 : 1; });
+  EXPECT_EQ(wait_for(root), 7);
+  EXPECT_EQ(wait_for(other), 7);
+  EXPECT_LT(Clock::now() - began, milliseconds(4000));
+}
+
 }  // namespace
 }  // namespace octet::tcp

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "base/json.h"
 #include "data/dataset.h"
 #include "unit/base/error_of.h"
 #include "unit/base/scratch_folder.h"
@@ -194,6 +195,24 @@ TEST_F(TokenizeFiles, goes_on_where_it_was_stopped) {
   EXPECT_EQ(error_of([&] { run("parts", 1); }, folder_.path()),
             "[tokenize] DIR/parts: expected shards of the same files, tokenizer and options, got "
             "others: give another --out");
+}
+
+// Between the shard and the note of it, and within the shard.
+TEST_F(TokenizeFiles, takes_its_own_shard_after_a_kill_and_nobody_elses) {
+  run("whole", 2);
+  int n_batches = 0;
+  run("parts", 2, {.stops = [&] { return ++n_batches > 1; }});
+  const Json manifest = parse_json(posix_files().read_text(folder_ / "parts/tokenize.json"), "");
+  const auto name = fmt::format("/shard-{:05}.npy", manifest.at("shards").get<int64_t>());
+  const std::string bytes = posix_files().read_text(folder_ / "whole" + name);
+  folder_.put("parts" + name, "other bytes");
+  EXPECT_EQ(error_of([&] { run("parts", 1); }, folder_.path()),
+            "[tokenize] --out: expected a name that is free, got 'DIR/parts" + name +
+                "', which this command did not write: choose another folder");
+  EXPECT_EQ(posix_files().read_text(folder_ / "parts" + name), "other bytes");
+  folder_.put("parts" + name, bytes);
+  EXPECT_TRUE(run("parts", 1).is_done);
+  EXPECT_TRUE(all_bytes(folder_ / "whole") == all_bytes(folder_ / "parts"));
 }
 
 TEST_F(TokenizeFiles, keeps_the_ends_of_documents_for_training) {

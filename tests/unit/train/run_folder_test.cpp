@@ -127,6 +127,44 @@ TEST(RunFolder, overwriting_leaves_what_is_not_the_runs) {
   EXPECT_EQ(left, expected);
 }
 
+// As of a user who keeps a file of the same name there, or linked it to another.
+TEST(RunFolder, what_a_run_would_replace_must_be_a_runs) {
+  struct Case {
+    std::string name, text;
+    std::vector<std::string> verdicts;
+  };
+  const Case cases[] = {
+      {"metrics.jsonl", "mine\n", {"run", "foreign", "foreign"}},
+      {"metrics.jsonl", "{\"epoch\": 1}\n", {"run", "foreign", "foreign"}},
+      {"metrics.jsonl", "{\"step\":1,\"loss\":2}\n", {"run", "free", "free"}},
+      {"metrics.jsonl", "{\"step\":1,\"lo", {"run", "free", "free"}},
+      {"metrics.jsonl", "", {"run", "free", "free"}},
+      {"telemetry.jsonl", "mine\n", {"run", "foreign", "foreign"}},
+      {"config.json", "{\"editor\": 1}", {"run", "foreign", "foreign"}},
+      {"config.json", "[]", {"run", "foreign", "foreign"}},
+      {"config.json", "{\"model_type\": \"llama\"}", {"run", "free", "free"}},
+  };
+  for (const Case& one : cases) {
+    const ScratchFolder folder;
+    folder.put("run/config.yaml", config_header("train"));
+    folder.put("run/" + one.name, one.text);
+    EXPECT_EQ(verdicts(folder), one.verdicts) << one.name << one.text;
+  }
+  for (const char* name :
+       {"config.json", "metrics.jsonl", "telemetry.jsonl", "algorithms.json", "trace.json"}) {
+    const ScratchFolder folder;
+    folder.put("run/config.yaml", config_header("train"));
+    folder.put("mine", "");
+    std::filesystem::create_symlink("../mine", folder / ("run/" + std::string(name)));
+    EXPECT_EQ(
+        error_of([&] { check_run_folder(posix_files(), folder / "run", StartMode::overwrite); },
+                 folder.path()),
+        fmt::format("out: expected files of a run that --overwrite may replace, got the link "
+                    "'DIR/run/{}'",
+                    name));
+  }
+}
+
 TEST(RunFolder, is_held_until_the_lock_is_given_back) {
   const ScratchFolder folder;
   auto lock = take_run_folder(posix_files(), folder / "run", StartMode::fresh, {});

@@ -1,0 +1,54 @@
+#include "base/output_folder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+// What tells a model's folder, and a run's.
+constexpr std::array<std::string_view, 7> kMarks = {
+    "config.json",     "config.yaml",    "metrics.jsonl", "ckpt",
+    "tokenizer.model", "tokenizer.json", "vocab.json"};
+
+bool is_mark(std::string_view name) {
+  return std::ranges::find(kMarks, name) != kMarks.end() || name.ends_with(".safetensors") ||
+         name.ends_with(".gguf");
+}
+
+}  // namespace
+
+void check_not_above(const Files& files, std::string_view option, const std::string& folder) {
+  if (!files.holds_current_folder(folder)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "{}: expected a folder for this command's files, got '{}', which holds the current "
+              "folder",
+              option, folder);
+}
+
+void check_output_folder(const Files& files, std::string_view option, const std::string& folder) {
+  if (!files.exists(folder)) return;
+  check_not_above(files, option, folder);
+  if (!files.is_directory(folder)) {
+    throw Error(ErrorCode::invalid_argument, "{}: expected a folder, got the file '{}'", option,
+                folder);
+  }
+  for (const DirectoryEntry& entry : files.list(folder)) {
+    if (!is_mark(entry.name)) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "{}: expected a folder for this command's files, got '{}', which holds a model or "
+                "a run ('{}'): choose another folder",
+                option, folder, entry.name);
+  }
+}
+
+void throw_not_replaced(std::string_view option, const std::string& path) {
+  throw Error(ErrorCode::invalid_argument,
+              "{}: expected a name that is free, got '{}', which this command did not write: "
+              "choose another folder",
+              option, path);
+}
+
+}  // namespace octet

@@ -1,0 +1,22 @@
+// Where a command may put files under names of its own choice. The rule of all of them: a file that
+// is there and that the command did not write is never replaced, and no link is followed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/files.h"
+
+namespace octet {
+
+// Throws Error{invalid_argument} where `folder`, which the user named by `option`, is there and is
+// the root, a folder that the current one lies in, or the folder of a model or of a run.
+void check_output_folder(const Files& files, std::string_view option, const std::string& folder);
+
+// The part of it that holds for runs as well.
+void check_not_above(const Files& files, std::string_view option, const std::string& folder);
+
+// Throws Error{invalid_argument}: `path` is there, and the command did not write it.
+[[noreturn]] void throw_not_replaced(std::string_view option, const std::string& path);
+
+}  // namespace octet
