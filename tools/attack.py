@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the program on hostile input and says what came of it, by class.
 
-  tools/attack.py [--program build/octet] [--seconds 600] [--classes a,b] [--seed 1] [--list]
+  tools/attack.py [--program build/octet] [--seconds 900] [--cases N] [--classes a,b] [--seed 1] [--list]
 
 Each case is made in a folder of its own from the seed, so that the same seed tries the same cases; a clock that
 runs out leaves the last of each class away. After each run everything that lay in the folder is compared with what
@@ -19,6 +19,7 @@ Ends with 1 where there is anything but clear and fine; --keep FOLDER keeps the 
 import argparse
 import concurrent.futures
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -178,6 +179,13 @@ def in_turns(groups):
         groups = left
 
 
+def sample(group, chooser):
+    """In another order, without those that are to work until they are stopped."""
+    group = [case for case in group if not case.is_slow]
+    chooser.shuffle(group)
+    return group
+
+
 def print_table(counts):
     rows = sorted(counts.items())
     rows.append(("all", sum(counts.values(), Counter())))
@@ -189,7 +197,8 @@ def print_table(counts):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--program", default="build/octet")
-    parser.add_argument("--seconds", type=float, default=600, help="no new case after this time")
+    parser.add_argument("--seconds", type=float, default=900, help="no new case after this time")
+    parser.add_argument("--cases", type=int, default=0, help="so many of all, drawn by the seed, of each class in turn; 0: all")
     parser.add_argument("--classes", default="", help="with commas; without: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
@@ -211,6 +220,8 @@ def main():
     began = time.time()
     with attack_cases.Workshop(program, args.seed) as workshop:
         groups = [list(known[name](workshop)) for name in names]
+        if args.cases:
+            groups = [sample(group, workshop.random(f"sample of {name}")) for name, group in zip(names, groups)]
         if args.list:
             for name, group in zip(names, groups):
                 print(f"{name:14}{len(group):6}")
@@ -219,7 +230,7 @@ def main():
         runner = Runner(program, args.keep)
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
             waiting = set()
-            for case in in_turns(groups):
+            for case in itertools.islice(in_turns(groups), args.cases or None):
                 if time.time() - began > args.seconds:
                     break
                 waiting.add(pool.submit(runner.run, case))

@@ -222,6 +222,9 @@ CachedText TokenCache::open(const TextInput& input) {
       options_.log.warning("[data] {} is made again: {}", path, error.what());
     }
   }
+  if (files_.entry_kind(path) == EntryKind::link) {
+    throw Error(ErrorCode::io, "[data] '{}': expected a file to make again, got a link", path);
+  }
   files_.create_directories(options_.folder);
   remove_left_overs(files_, options_.folder, file_name(path));
   CachedTokensWriter writer(files_, path, progress.name, expected);

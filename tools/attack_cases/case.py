@@ -27,6 +27,7 @@ class Case:
     make: Optional[Callable] = None                  # f(folder), after the files
     stdin: Optional[bytes] = None
     limit: float = 30
+    is_slow: bool = False          # meant to meet a limit of time
     must_refuse: bool = False
     also_fine: tuple = ()          # exit codes
     binary_output: bool = False

@@ -94,7 +94,7 @@ def signals(shop):
                 many = (number,) * chooser.choice((1, 1, 2))
                 yield Case(f"signals/{name}_{number.name}_{delay}_{len(many)}", ["OCTET", *words, "--quiet"], files,
                            make=shop.with_run if name == "resume" else None, during=after(delay, *many), limit=20,
-                           also_fine=(128 + number, -number), changes=OWN, changes_always=OWN, afterwards=whole)
+                           is_slow=delay > 0.2, also_fine=(128 + number, -number), changes=OWN, changes_always=OWN, afterwards=whole)
 
 
 def limits(shop):
@@ -142,6 +142,16 @@ def disk(shop):
     size = sum(os.path.getsize(os.path.join(parent, name)) for parent, _, names in os.walk(os.path.join(shop.folder, "run"))
                for name in names) // 1024
     own = tuple("small/" + pattern for pattern in OWN)
+    def metrics_end_with_the_state(folder, code, _):
+        run = os.path.join(folder, "small", "run")
+        newest = max(os.listdir(os.path.join(run, "ckpt")), default="step-0") if os.path.isdir(os.path.join(run, "ckpt")) else "step-0"
+        with open(os.path.join(run, "metrics.jsonl"), "rb") as file:
+            n_steps = file.read().count(b"\n")
+        return None if int(newest.split("-")[1]) == n_steps else f"{n_steps} steps, {newest} saved"
+
+    for room in (200, 300):
+        yield Case(f"disk/metrics_{room}", ["OCTET", *ENDLESS, "--quiet", "--set", "out=small/run"], shop.base(), must_refuse=True,
+                   make=mounted(size // 2 + room, False), clean=unmount, limit=120, is_slow=True, afterwards=metrics_end_with_the_state)
     for share in (0.05, 0.2, 0.4, 0.6, 0.8, 1.1):
         yield Case(f"disk/fresh_{share}", ["OCTET", *QUICK, "--set", "out=small/run"], shop.base(),
                    make=mounted(max(8, int(size * share)), False), clean=unmount)

@@ -220,6 +220,17 @@ TEST_F(TokenCacheTest, does_without_where_it_cannot_be_written) {
   }
 }
 
+TEST_F(TokenCacheTest, replaces_no_file_that_a_link_leads_to) {
+  const Read expected = read_all(open("one.txt", posix_files(), false).train);
+  open("one.txt", posix_files());
+  const auto entry = *std::filesystem::directory_iterator(folder_ / "cache");
+  std::filesystem::remove(entry.path());
+  write("mine.txt", "mine");
+  std::filesystem::create_symlink("../mine.txt", entry.path());
+  EXPECT_EQ(read_all(open("one.txt", posix_files()).train), expected);
+  EXPECT_EQ(posix_files().read_text(folder_ / "mine.txt"), "mine");
+}
+
 TEST_F(TokenCacheTest, lets_processes_make_it_together) {
   const Read expected = read_all(open("one.txt", posix_files(), false).train);
   std::vector<pid_t> children;
