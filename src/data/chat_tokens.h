@@ -11,10 +11,13 @@
 #include <cstdint>
 #include <ctime>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/files.h"
+#include "data/chat_answers.h"
 #include "data/chat_records.h"
+#include "data/split_tokens.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "text/word_cache.h"
@@ -27,6 +30,13 @@ struct MaskedTokens {
   bool is_apart = false;
 };
 
+struct EncodedRecord {
+  std::vector<MaskedTokens> samples = {};  // at least one
+  bool are_apart = false;                  // a sample for each answer
+  std::string prompt_end = {};             // as in AnswerTexts
+  std::vector<LeftOutAnswer> left_out = {};
+};
+
 // Templates for conversations with and without tools. `name`: chatml, plain, a file or folder as
 // find_chat_template takes it, or auto: that of `model`, a folder, where it has one; else chatml
 // for a tokenizer that has its tokens, else plain. The clock that a template may ask for stands
@@ -37,8 +47,12 @@ class ChatEncoder {
               const std::string& model);
 
   // Throws Error{bad_data} where the template refuses, where what the assistant said cannot be
-  // told, and where nothing, everything, or no end of a turn would be trained.
-  MaskedTokens encode(const ChatRecord& record, WordCache& words) const;
+  // told, and where nothing, everything, or no end of a turn would be trained; DataRefusal where a
+  // text holds a special token of the model that the tokenizer would split.
+  EncodedRecord encode(const ChatRecord& record, WordCache& words) const;
+
+  // Texts that hold one of these are refused.
+  void refuse_split_tokens(std::vector<SplitToken> tokens) { split_tokens_ = std::move(tokens); }
 
   const std::string& template_name() const { return name_; }
   // One id as people read it: text, or the name of a special token.
@@ -46,6 +60,9 @@ class ChatEncoder {
 
  private:
   MaskedTokens encode_text(const std::string& text, WordCache& words) const;
+  MaskedTokens encode_answers(const AnswerText& answers, const OrderedJson& messages,
+                              WordCache& words) const;
+  void check_special_tokens(const std::string& text) const;
   MaskedTokens encode_parts(const std::string& text, const ByteSpans& spans,
                             WordCache& words) const;
   void end_turns(MaskedTokens& tokens) const;
@@ -55,6 +72,8 @@ class ChatEncoder {
   std::string name_;
   ChatTemplate plain_, with_tools_;
   std::tm clock_ = {};
+  bool plain_takes_parts_ = false, tools_take_parts_ = false;  // a content that is a list
+  std::vector<SplitToken> split_tokens_;
   std::vector<int32_t> turn_begins_;  // the tokens of the generation prompt
 };
 

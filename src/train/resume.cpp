@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "config/load.h"
@@ -71,6 +72,10 @@ int64_t recorded_schedule_version(const Manifest& manifest, const RunConfig& bas
   return recorded_config(manifest.config, base, base.out).optim.schedule_version;
 }
 
+// What a checkpoint that does not record a key was trained with.
+constexpr std::pair<const char*, const char*> kFormerDefaults[] = {
+    {"data.chat.arguments", "keep"}, {"data.too_long", "drop"}, {"lora.targets", "['*_proj']"}};
+
 // Where another number of steps moves the curve of the learning rate under a run; empty: nowhere.
 std::string rate_warning(const RunConfig& before, const RunConfig& now, int64_t step) {
   constexpr double kEqual = 1e-6;
@@ -104,6 +109,10 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
   RunConfig before = recorded_config(checkpoint.manifest.config, in_folder,
                                      join_path(checkpoint.path, "manifest.json"));
   before.optim.schedule_version = recorded_schedule_version(checkpoint.manifest, before);
+  for (const auto& [key, value] : kFormerDefaults) {
+    if (!checkpoint.manifest.config.contains(key))
+      before = recorded_config({{key, value}}, before, checkpoint.path);
+  }
   ResumedConfig resumed{now};
   auto named = sources;
   // A warmup that was fitted into a short run stays too, when the run goes on to its file's length.
@@ -241,6 +250,19 @@ void keep_schedule_version(Files& files, LoadedConfig& loaded) {
   if (!manifest) return;
   now.optim.schedule_version = recorded_schedule_version(*manifest, now);
   loaded.source[kScheduleVersion] = "derived";
+}
+
+void keep_former_defaults(Files& files, LoadedConfig& loaded) {
+  const std::optional<Manifest> manifest = newest_manifest(files, loaded.config.out);
+  if (!manifest) return;
+  for (const auto& [key, former] : kFormerDefaults) {
+    const auto source = loaded.source.find(key);
+    if (source != loaded.source.end() && source->second != "default") continue;
+    const auto recorded = manifest->config.find(key);
+    const std::string value = recorded == manifest->config.end() ? former : recorded->second;
+    loaded.config = recorded_config({{key, value}}, loaded.config, loaded.config.out);
+    loaded.source[key] = "derived";
+  }
 }
 
 void keep_edge_scales(Files& files, LoadedConfig& loaded) {

@@ -64,6 +64,9 @@ void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log);
 // Takes optim.schedule_version from the run's newest checkpoint, unless the command line names the
 // key; one that records none was made by version 1.
 void keep_schedule_version(Files& files, LoadedConfig& loaded);
+// Keys whose defaults have changed since, and which nobody wrote: as the newest checkpoint has
+// them.
+void keep_former_defaults(Files& files, LoadedConfig& loaded);
 
 // Takes recipe.edge_scales from the run's newest checkpoint, unless the command line names the key.
 void keep_edge_scales(Files& files, LoadedConfig& loaded);
