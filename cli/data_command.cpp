@@ -23,6 +23,13 @@ struct InspectFlags {
   int64_t n = 5;
 };
 
+struct MixedEntry {
+  std::string path = {};
+  std::string_view kind = {};
+  double weight = 1;
+  int64_t n_tokens = 0;
+};
+
 struct Inspected {
   std::unique_ptr<Tokenizer> tokenizer;
   TokenStream stream;
@@ -33,6 +40,7 @@ struct Inspected {
   PackReport rows;               // as documents would lie in rows
   std::vector<int64_t> lengths;  // of the rows
   int64_t seq = 0;
+  std::vector<MixedEntry> mix;  // of data.train, where there are conversations
 };
 
 // The first token of a stream is no label, nor is that of a document where these are apart.
@@ -70,6 +78,30 @@ int64_t labels_of_text(const Inspected& data, const RunConfig& config) {
   return n;
 }
 
+// Conversations, and text beside them.
+void take_entries(std::vector<DataEntry> entries, const RunConfig& config, Inspected& to) {
+  to.stream = join_entries(entries);
+  int64_t first = 0;
+  for (DataEntry& entry : entries) {
+    std::vector<ChatSample> samples =
+        entry.is_chat ? std::move(entry.chat.samples) : documents_of_text(entry.stream, config);
+    for (ChatSample& sample : samples) {
+      sample.first += first;
+      if (!entry.is_chat) sample.place = fmt::format("{} {}", entry.paths.front(), sample.place);
+      to.samples.push_back(std::move(sample));
+    }
+    if (entry.is_chat) {
+      if (!to.chat) to.chat.emplace();
+      add_report(entry.chat.report, *to.chat);
+    }
+    to.mix.push_back({.path = fmt::format("{}", fmt::join(entry.paths, ", ")),
+                      .kind = entry.is_chat ? "conversations" : "text",
+                      .weight = entry.weight,
+                      .n_tokens = entry.stream.n_tokens()});
+    first += entry.stream.n_tokens();
+  }
+}
+
 Inspected inspect(const InspectFlags& flags, const GlobalOptions& options) {
   Files& files = posix_files();
   LoadedConfig loaded = load_config(flags.config, options.config_sets());
@@ -82,11 +114,8 @@ Inspected inspect(const InspectFlags& flags, const GlobalOptions& options) {
     if (config.data.train.empty()) {
       throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
     }
-    ChatData data =
-        read_run_chat(files, config, *result.tokenizer, config.data.train, options.threads);
-    result.stream = TokenStream({data.source});
-    result.samples = std::move(data.samples);
-    result.chat = std::move(data.report);
+    take_entries(open_run_entries(files, config, *result.tokenizer, {.threads = options.threads}),
+                 config, result);
     const PackOptions rows = pack_options(config);
     const Pieces pieces = find_pieces(result.stream, rows);
     result.rows = report_with(pieces, pack_epoch(pieces, rows, 0), rows);
@@ -155,25 +184,43 @@ void write_sample(const Inspected& data, const ChatSample& sample) {
   write_out("\n");
 }
 
-void write_chat(const ChatReport& chat) {
+std::string way_text(const ChatReport& chat) {
+  if (chat.n_rewritten == 0) return "one a record, with all of its answers";
+  return fmt::format(
+      "{} records have one for each answer, rendered as at inference, as the template rewrites "
+      "earlier turns or its prompt does not begin the answer; the others one with all answers",
+      chat.n_rewritten);
+}
+
+void write_chat(const ChatReport& chat, size_t n_samples) {
   for (const auto& [format, n] : chat.formats) {
     write_out(fmt::format("format         {}: {} records\n", format, n));
   }
   write_out(fmt::format("template       {}\n", chat.template_name));
   write_out(fmt::format("trained        {} of {} tokens, {:.1f} %\n", chat.n_trained, chat.n_tokens,
                         percent(chat.n_trained, chat.n_tokens)));
+  write_out(fmt::format("samples        {} of {} records: {}\n", n_samples, chat.n_records,
+                        way_text(chat)));
+  for (const auto& [end, n] : chat.prompt_ends) {
+    write_out(
+        fmt::format("prompt         {} records: answers stand behind {}, with which the "
+                    "template's prompt ends and an answer of its own does not begin\n",
+                    n, OrderedJson(end).dump()));
+  }
   write_out(fmt::format("duplicates     {}, kept\n", chat.n_duplicates));
   if (chat.n_apart > 0) {
     write_out(
-        fmt::format("seams          {} records whose answer begins or ends within a token of "
+        fmt::format("seams          {} samples whose answer begins or ends within a token of "
                     "the whole: encoded in parts\n",
                     chat.n_apart));
   }
-  for (const auto& [why, records] : chat.dropped) {
-    write_out(fmt::format("dropped        {}: {} ({}{})\n", records.n, why,
-                          fmt::join(records.places, ", "),
-                          records.n > static_cast<int64_t>(records.places.size()) ? ", ..." : ""));
-  }
+  for (const auto& [key, n] : chat.ignored)
+    write_out(fmt::format("ignored        key '{}' of {} records\n", key, n));
+  for (const auto& [why, answers] : chat.left_out)
+    write_out(
+        fmt::format("not trained    {} answers: {} ({})\n", answers.n, why, places_text(answers)));
+  for (const auto& [why, records] : chat.dropped)
+    write_out(fmt::format("dropped        {}: {} ({})\n", records.n, why, places_text(records)));
 }
 
 void write_rows(const Inspected& data) {
@@ -189,14 +236,27 @@ void write_rows(const Inspected& data) {
                         100 * rows.padding_share()));
 }
 
+// How often an epoch reads each entry, and its share of what is read.
+void write_mix(const Inspected& data) {
+  double all = 0;
+  for (const MixedEntry& entry : data.mix)
+    all += entry.weight * static_cast<double>(entry.n_tokens);
+  for (const MixedEntry& entry : data.mix) {
+    write_out(fmt::format("mix            {}: {}, {} tokens, {} times an epoch, {:.1f} % of it\n",
+                          entry.path, entry.kind, entry.n_tokens, entry.weight,
+                          100 * entry.weight * static_cast<double>(entry.n_tokens) / all));
+  }
+}
+
 void write_text(const Inspected& data, int64_t n) {
   const Lengths lengths = lengths_of(data.samples);
   write_out(
       fmt::format("documents      {}, {} tokens\n", data.samples.size(), data.stream.n_tokens()));
   write_out(fmt::format("lengths        {} to {}, median {}, 95 % up to {}\n", lengths.least,
                         lengths.most, lengths.median, lengths.most_of_95));
+  if (data.mix.size() > 1) write_mix(data);
   if (data.chat) {
-    write_chat(*data.chat);
+    write_chat(*data.chat, data.samples.size());
     write_rows(data);
   } else {
     write_out(fmt::format("labels         {} an epoch, of {} tokens\n", data.n_labels,
@@ -219,17 +279,18 @@ nlohmann::ordered_json sample_json(const Inspected& data, const ChatSample& samp
 }
 
 nlohmann::ordered_json chat_json(const ChatReport& chat) {
-  nlohmann::ordered_json dropped = nlohmann::ordered_json::array();
-  for (const auto& [why, records] : chat.dropped) {
+  using List = nlohmann::ordered_json;
+  List dropped = List::array(), left_out = List::array();
+  for (const auto& [why, records] : chat.dropped)
     dropped.push_back({{"why", why}, {"records", records.n}, {"places", records.places}});
-  }
-  return {{"template", chat.template_name},
-          {"files", chat.n_files},
-          {"formats", chat.formats},
-          {"trained_tokens", chat.n_trained},
-          {"duplicates", chat.n_duplicates},
-          {"encoded_in_parts", chat.n_apart},
-          {"dropped", dropped}};
+  for (const auto& [why, answers] : chat.left_out)
+    left_out.push_back({{"why", why}, {"answers", answers.n}, {"places", answers.places}});
+  return {{"template", chat.template_name},  {"files", chat.n_files},
+          {"formats", chat.formats},         {"trained_tokens", chat.n_trained},
+          {"duplicates", chat.n_duplicates}, {"encoded_in_parts", chat.n_apart},
+          {"records", chat.n_records},       {"records_with_a_sample_per_answer", chat.n_rewritten},
+          {"prompt_ends", chat.prompt_ends}, {"ignored_keys", chat.ignored},
+          {"not_trained", left_out},         {"dropped", dropped}};
 }
 
 void write_json(const Inspected& data, int64_t n) {
@@ -254,6 +315,12 @@ void write_json(const Inspected& data, int64_t n) {
                     {"without_labels", rows.n_without_labels}};
   }
   if (!data.chat) json["labels"] = data.n_labels;
+  for (const MixedEntry& entry : data.mix) {
+    json["mix"].push_back({{"path", entry.path},
+                           {"kind", entry.kind},
+                           {"weight", entry.weight},
+                           {"tokens", entry.n_tokens}});
+  }
   json["samples"] = nlohmann::ordered_json::array();
   const auto n_shown = std::min(static_cast<size_t>(n), data.samples.size());
   for (size_t i = 0; i < n_shown; ++i) {

@@ -238,6 +238,7 @@ void run_ranks(const TrainFlags& flags, const GlobalOptions& options, LoadedConf
                                             .on_progress = tokenize_painter(options)},
                                    .unknown_keys = unknown_keys(flags.strict),
                                    .fits_to_data = flags.config.empty(),
+                                   .resumes = flags.resume,
                                    .processes = process});
   const RunConfig& config = opened.loaded.config;
   Progress progress(options, "");

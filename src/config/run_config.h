@@ -88,11 +88,13 @@ struct ChatConfig {
   std::string instruction = "instruction", input = "input", output = "output";
   std::string prompt = "prompt", completion = "completion";
   std::string text = "text";
+  std::string arguments = "parse";
   bool operator==(const ChatConfig&) const = default;
 };
 
 struct DataConfig {
   std::vector<std::string> train;
+  std::vector<double> train_weights;  // of each of them; empty: all are 1
   std::vector<std::string> val;
   double val_fraction = 0.05;
   std::string tokenizer = "bytes";
@@ -103,7 +105,7 @@ struct DataConfig {
   std::string sampling = "auto";
   bool pack = false;
   int64_t buckets = 1;
-  std::string too_long = "drop";
+  std::string too_long = "split";
   bool text_end = true;
   ChatConfig chat;
   bool operator==(const DataConfig&) const = default;
@@ -113,7 +115,7 @@ struct DataConfig {
 struct LoraConfig {
   int64_t rank = 0;  // 0: all parameters are trained
   double alpha = 32;
-  std::vector<std::string> targets = {"*_proj"};
+  std::vector<std::string> targets = {"*"};
   double dropout = 0;
   std::string base = "auto";
   bool operator==(const LoraConfig&) const = default;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "config/names.h"
+#include "data/chat_records.h"
 #include "data/loader.h"
 #include "data/packing.h"
 #include "optim/adamw.h"
@@ -168,8 +169,10 @@ constexpr ConfigRow kOptimRows[] = {
 };
 
 constexpr ConfigRow kDataRows[] = {
-    {"data.train", open, OCTET_FIELD(data.train), any(), "",
-     "text files, token shards (.npy, .bin), or folders of them"},
+    {"data.train", open, WeightedFiles{OCTET_FIELD(data.train), OCTET_FIELD(data.train_weights)},
+     above(0, 1000), "",
+     "text, token shards (.npy, .bin), conversations (with chat.template), or folders of them; "
+     "{path: FILE, weight: W} is read W times an epoch"},
     {"data.val", open, OCTET_FIELD(data.val), any(), "", "the same for validation"},
     {"data.val_fraction", same, OCTET_FIELD(data.val_fraction), within(0, 0.5), "",
      "share of the end of the training data kept for validation; only without data.val"},
@@ -221,6 +224,10 @@ constexpr ConfigRow kDataRows[] = {
      "key of a prompt's answer"},
     {"data.chat.text", open, OCTET_FIELD(data.chat.text), any(), "",
      "key of a text, which is trained whole"},
+    {"data.chat.arguments", same, OCTET_FIELD(data.chat.arguments), one_of(names_of<CallArguments>),
+     "",
+     "arguments of a call that are JSON text: parse, a template gets what it means, as servers "
+     "give it; keep: the text"},
 };
 
 constexpr ConfigRow kLoraRows[] = {
@@ -232,7 +239,7 @@ constexpr ConfigRow kLoraRows[] = {
      "adapters are scaled by alpha / rank"},
     {"lora.targets", same, OCTET_FIELD(lora.targets), any(), "",
      "patterns of the layers' linears that have adapters, by module or its last part "
-     "(`*.self_attn.*`, `q_proj`)"},
+     "(`*.self_attn.*`, `q_proj`); `*`: all"},
     {"lora.dropout", same, OCTET_FIELD(lora.dropout), below_one(), "",
      "share of an adapter's inputs that a training step leaves out; the masks are drawn on the "
      "host and take the memory of those inputs"},
@@ -375,25 +382,11 @@ std::vector<ConfigRow> make_rows() {
   return rows;
 }
 
-constexpr ConfigSection kSections[] = {
-    {"model", "The model: its shape, or a folder to load it from."},
-    {"recipe", "Precision: which format each value of the training step has."},
-    {"optim", "AdamW, its schedule, and the formats of its state."},
-    {"data", "What is read, and in which order."},
-    {"lora", "Low-rank adapters, trained beside weights that stay as they are."},
-    {"train", "The run itself."},
-    {"parallel", "Several devices that train one model."},
-    {"out", "Where results go."},
-};
-
 }  // namespace
 
 std::span<const ConfigRow> config_rows() {
   static const std::vector<ConfigRow> rows = make_rows();
   return rows;
-}
-std::span<const ConfigSection> config_sections() {
-  return kSections;
 }
 
 }  // namespace octet

@@ -17,11 +17,17 @@
 
 namespace octet {
 
+// Files of which each may have a weight: a list of names and of {path, weight}.
+struct WeightedFiles {
+  std::vector<std::string>& (*paths)(RunConfig&);
+  std::vector<double>& (*weights)(RunConfig&);  // empty: all are 1
+};
+
 using ConfigField =
     std::variant<bool& (*)(RunConfig&), int64_t& (*)(RunConfig&), double& (*)(RunConfig&),
                  std::string& (*)(RunConfig&), std::array<double, 2>& (*)(RunConfig&),
                  std::vector<std::string>& (*)(RunConfig&),
-                 std::vector<RecipeOverride>& (*)(RunConfig&), const ModelField*>;
+                 std::vector<RecipeOverride>& (*)(RunConfig&), WeightedFiles, const ModelField*>;
 
 // The names that a value may have, asked of those who know them: recipes, models, state formats.
 using ConfigNames = std::vector<std::string> (*)();

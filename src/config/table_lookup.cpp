@@ -11,6 +11,17 @@ namespace {
 
 using enum OnResume;
 
+constexpr ConfigSection kSections[] = {
+    {"model", "The model: its shape, or a folder to load it from."},
+    {"recipe", "Precision: which format each value of the training step has."},
+    {"optim", "AdamW, its schedule, and the formats of its state."},
+    {"data", "What is read, and in which order."},
+    {"lora", "Low-rank adapters, trained beside weights that stay as they are."},
+    {"train", "The run itself."},
+    {"parallel", "Several devices that train one model."},
+    {"out", "Where results go."},
+};
+
 struct ExpectedText {
   const ConfigRow& row;
   std::string operator()(bool& (*)(RunConfig&)) const { return "true or false"; }
@@ -26,6 +37,9 @@ struct ExpectedText {
   }
   std::string operator()(std::vector<std::string>& (*)(RunConfig&)) const {
     return "a list of names";
+  }
+  std::string operator()(const WeightedFiles&) const {
+    return "a list of names or of {path: FILE, weight: W}";
   }
   std::string operator()(std::vector<RecipeOverride>& (*)(RunConfig&)) const {
     return "a map from patterns to recipes or formats";
@@ -44,6 +58,10 @@ std::vector<std::string> row_names(const ConfigRow& row) {
   std::vector<std::string> names = row.limits.names();
   if (row.limits.has_auto) names.insert(names.begin(), "auto");
   return names;
+}
+
+std::span<const ConfigSection> config_sections() {
+  return kSections;
 }
 
 const ConfigRow* find_config_row(std::string_view path) {

@@ -132,6 +132,41 @@ struct ReadValue {
     }
     field(config) = std::move(names);
   }
+  void operator()(const WeightedFiles& files) const {
+    std::vector<std::string> paths;
+    std::vector<double> weights;
+    const auto add = [&](const YAML::Node& item) {
+      paths.push_back(item.IsScalar() ? item.Scalar() : "");
+      weights.push_back(1);
+      if (item.IsMap()) read_file(item, paths.back(), weights.back());
+      if (!item.IsScalar() && !item.IsMap())
+        fail_expected(place, expected_text(row), describe(item) + " in it");
+    };
+    if (!node.IsScalar() && !node.IsSequence()) fail();
+    if (node.IsScalar()) add(node);
+    if (node.IsSequence()) std::ranges::for_each(node, add);
+    if (std::ranges::all_of(weights, [](double weight) { return weight == 1; })) weights.clear();
+    files.paths(config) = std::move(paths);
+    files.weights(config) = std::move(weights);
+  }
+  // {path: FILE, weight: W}
+  void read_file(const YAML::Node& item, std::string& path, double& weight) const {
+    for (const auto& entry : item) {
+      const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+      const ConfigPlace at{place.where, place.path + "." + printable(key)};
+      if (key == "path" && entry.second.IsScalar()) {
+        path = entry.second.Scalar();
+      } else if (key == "weight") {
+        const auto value = checked_double(row.limits, entry.second);
+        if (!value)
+          fail_expected(at, "a number" + bounds_text(row.limits.bounds), describe(entry.second));
+        weight = *value;
+      } else {
+        fail_expected(at, "path: FILE and weight: NUMBER", describe(entry.second));
+      }
+    }
+    if (path.empty()) fail_expected(place, expected_text(row), "a map without a path in it");
+  }
   void operator()(std::vector<RecipeOverride>& (*field)(RunConfig&)) const {
     if (!node.IsMap()) fail();
     std::vector<RecipeOverride> overrides;
@@ -148,7 +183,7 @@ struct ReadValue {
   }
 };
 
-std::string quoted(std::string_view text) {
+std::string yaml_quoted(std::string_view text) {
   std::string out = "\"";
   for (const char ch : text) {
     const auto byte = static_cast<unsigned char>(ch);
@@ -165,12 +200,12 @@ std::string quoted(std::string_view text) {
 }
 
 std::string override_text(const RecipeOverride& line) {
-  if (!line.recipe.empty()) return fmt::format("{}: {}", quoted(line.pattern), line.recipe);
+  if (!line.recipe.empty()) return fmt::format("{}: {}", yaml_quoted(line.pattern), line.recipe);
   std::vector<std::string> formats;
   for (const auto& [role, format] : line.formats) {
     formats.push_back(fmt::format("{}: {}", role, format));
   }
-  return fmt::format("{}: {{{}}}", quoted(line.pattern), fmt::join(formats, ", "));
+  return fmt::format("{}: {{{}}}", yaml_quoted(line.pattern), fmt::join(formats, ", "));
 }
 
 struct ValueText {
@@ -188,14 +223,25 @@ struct ValueText {
     return fmt::format("{}", field(config));
   }
   std::string operator()(std::string& (*field)(RunConfig&)) const {
-    return row.limits.names == nullptr ? quoted(field(config)) : field(config);
+    return row.limits.names == nullptr ? yaml_quoted(field(config)) : field(config);
   }
   std::string operator()(std::array<double, 2>& (*field)(RunConfig&)) const {
     return fmt::format("[{}, {}]", field(config)[0], field(config)[1]);
   }
   std::string operator()(std::vector<std::string>& (*field)(RunConfig&)) const {
     std::vector<std::string> names;
-    for (const std::string& name : field(config)) names.push_back(quoted(name));
+    for (const std::string& name : field(config)) names.push_back(yaml_quoted(name));
+    return fmt::format("[{}]", fmt::join(names, ", "));
+  }
+  std::string operator()(const WeightedFiles& files) const {
+    const std::vector<std::string>& paths = files.paths(config);
+    const std::vector<double>& weights = files.weights(config);
+    std::vector<std::string> names;
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const std::string path = yaml_quoted(paths[i]);
+      const double weight = weights.empty() ? 1 : weights.at(i);
+      names.push_back(weight == 1 ? path : fmt::format("{{path: {}, weight: {}}}", path, weight));
+    }
     return fmt::format("[{}]", fmt::join(names, ", "));
   }
   std::string operator()(std::vector<RecipeOverride>& (*field)(RunConfig&)) const {

@@ -19,7 +19,7 @@
 namespace octet {
 namespace {
 
-constexpr size_t kBatchRecords = 1024, kMostPlaces = 5;
+constexpr size_t kBatchRecords = 1024, kBatchBytes = 64 << 20, kMostPlaces = 5;
 
 class ChatSource : public TokenSource {
  public:
@@ -48,8 +48,8 @@ class ChatSource : public TokenSource {
 struct Entry {
   JsonText json;
   ChatRecord record = {};
-  MaskedTokens tokens = {};
-  std::string dropped = {};
+  EncodedRecord encoded = {};
+  std::string dropped = {}, detail = {};
 };
 
 // A template's own words may differ from record to record: what they begin with stays.
@@ -96,51 +96,85 @@ class Reader {
   }
 
   void read_file(const std::string& path) {
-    JsonValues values(files_, path);
+    JsonValues values(files_, path, {.long_values = JsonLimits::LongValues::are_told});
     ++data_.report.n_files;
     while (true) {
       std::vector<Entry> batch;
-      while (batch.size() < kBatchRecords) {
-        const auto value = values.next();
+      for (size_t n_bytes = 0; batch.size() < kBatchRecords && n_bytes < kBatchBytes;) {
+        auto value = values.next();
         if (!value) break;
-        batch.push_back({*value});
+        n_bytes += value->text.size();
+        batch.push_back({std::move(*value)});
       }
       if (batch.empty()) return;
       pool_.run(static_cast<int64_t>(batch.size()), [&](int64_t i, int thread) {
-        encode(batch[static_cast<size_t>(i)], words_[static_cast<size_t>(thread)]);
+        encode(path, batch[static_cast<size_t>(i)], words_[static_cast<size_t>(thread)]);
       });
       for (Entry& entry : batch) add(path, entry);
     }
   }
 
-  void encode(Entry& entry, WordCache& words) const {
+  void encode(const std::string& path, Entry& entry, WordCache& words) const {
     try {
+      if (entry.json.is_too_long) {
+        bad_record(fmt::format("more than {} bytes", JsonLimits{}.max_value_bytes));
+      }
       entry.record = read_chat_record(entry.json.text, options_.fields);
-      entry.tokens = encoder_.encode(entry.record, words);
-      if (entry.tokens.ids.size() < 2) bad_record("fewer than two tokens");
+      entry.encoded = encoder_.encode(entry.record, words);
+      std::erase_if(entry.encoded.samples,
+                    [](const MaskedTokens& tokens) { return tokens.ids.size() < 2; });
+      if (entry.encoded.samples.empty()) bad_record("fewer than two tokens");
     } catch (const jinja::BudgetExceeded&) {
       throw;  // the template would take as long for each record
+    } catch (const DataRefusal& error) {
+      throw Error(ErrorCode::bad_data, "[data] {}:{}: {}", path, entry.json.line, error.what());
+    } catch (const BadRecord& error) {
+      entry.dropped = reason_of(error);
+      entry.detail = error.detail();
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_data) throw;
       entry.dropped = reason_of(error);
     }
+    std::string().swap(entry.json.text);
+  }
+
+  static void count(std::map<std::string, DroppedRecords>& by_why, const std::string& why,
+                    const std::string& place) {
+    DroppedRecords& records = by_why[why];
+    ++records.n;
+    if (records.places.size() < kMostPlaces) records.places.push_back(place);
   }
 
   void add(const std::string& path, Entry& entry) {
     ChatReport& report = data_.report;
     const std::string place = fmt::format("{}:{}", path, entry.json.line);
     if (!entry.dropped.empty()) {
-      DroppedRecords& dropped = report.dropped[entry.dropped];
-      ++dropped.n;
-      if (dropped.places.size() < kMostPlaces) dropped.places.push_back(place);
-      return;
+      const std::string detail = entry.detail.empty() ? "" : fmt::format(": {}", entry.detail);
+      return count(report.dropped, entry.dropped, place + detail);
     }
-    const MaskedTokens& tokens = entry.tokens;
-    ChatSample sample{.place = place,
-                      .format = entry.record.format,
-                      .note = entry.record.note,
-                      .first = static_cast<int64_t>(tokens_.size()),
-                      .n_tokens = static_cast<int64_t>(tokens.ids.size())};
+    const EncodedRecord& encoded = entry.encoded;
+    for (size_t i = 0; i < encoded.samples.size(); ++i) {
+      std::string note = entry.record.note;
+      if (encoded.are_apart) note = fmt::format("answer {} of {}", i + 1, encoded.samples.size());
+      add_sample(encoded.samples[i], {.place = place,
+                                      .format = entry.record.format,
+                                      .note = note,
+                                      .record = report.n_records});
+    }
+    for (const LeftOutAnswer& answer : encoded.left_out) {
+      count(report.left_out, answer.why, fmt::format("{} message {}", place, answer.message));
+    }
+    for (const std::string& key : entry.record.ignored) ++report.ignored[key];
+    if (!encoded.prompt_end.empty()) ++report.prompt_ends[encoded.prompt_end];
+    report.n_rewritten += encoded.are_apart ? 1 : 0;
+    ++report.n_records;
+    ++report.formats[std::string(entry.record.format)];
+  }
+
+  void add_sample(const MaskedTokens& tokens, ChatSample sample) {
+    ChatReport& report = data_.report;
+    sample.first = static_cast<int64_t>(tokens_.size());
+    sample.n_tokens = static_cast<int64_t>(tokens.ids.size());
     for (size_t i = 0; i < tokens.ids.size(); ++i) {
       tokens_.push_back(tokens.ids[i]);
       flags_.push_back(tokens.is_trained[i] != 0 ? 0 : kNotTrained);
@@ -153,7 +187,6 @@ class Reader {
     report.n_apart += tokens.is_apart ? 1 : 0;
     report.n_tokens += sample.n_tokens;
     report.n_trained += sample.n_trained;
-    ++report.formats[std::string(sample.format)];
     data_.samples.push_back(std::move(sample));
   }
 
@@ -180,29 +213,66 @@ ChatData read_chat_data(const Files& files, const ChatEncoder& encoder,
   return Reader(files, encoder, options).read();
 }
 
+void add_report(const ChatReport& report, ChatReport& to) {
+  to.template_name = report.template_name;
+  for (int64_t ChatReport::*count :
+       {&ChatReport::n_files, &ChatReport::n_tokens, &ChatReport::n_trained,
+        &ChatReport::n_duplicates, &ChatReport::n_apart, &ChatReport::n_records,
+        &ChatReport::n_rewritten})
+    to.*count += report.*count;
+  for (auto counts : {&ChatReport::formats, &ChatReport::ignored, &ChatReport::prompt_ends})
+    for (const auto& [key, n] : report.*counts) (to.*counts)[key] += n;
+  for (auto records : {&ChatReport::left_out, &ChatReport::dropped}) {
+    for (const auto& [why, more] : report.*records) {
+      DroppedRecords& all = (to.*records)[why];
+      all.n += more.n;
+      all.places.insert(all.places.end(), more.places.begin(), more.places.end());
+      all.places.resize(std::min(all.places.size(), kMostPlaces));
+    }
+  }
+}
+
+std::string places_text(const DroppedRecords& records) {
+  return fmt::format("{}{}", fmt::join(records.places, ", "),
+                     records.n > static_cast<int64_t>(records.places.size()) ? ", ..." : "");
+}
+
 void log_report(const ChatReport& report, const Log& log) {
   std::vector<std::string> formats;
-  int64_t n_records = 0;
-  for (const auto& [format, n] : report.formats) {
+  for (const auto& [format, n] : report.formats)
     formats.push_back(fmt::format("{} of {}", n, format));
-    n_records += n;
-  }
   log.info(
       "[data] {} records ({}) in {} files, template {}: {} tokens, {:.1f} % of them trained, "
       "{} duplicates",
-      n_records, fmt::join(formats, ", "), report.n_files, report.template_name, report.n_tokens,
+      report.n_records, fmt::join(formats, ", "), report.n_files, report.template_name,
+      report.n_tokens,
       100 * static_cast<double>(report.n_trained) / static_cast<double>(report.n_tokens),
       report.n_duplicates);
+  if (report.n_rewritten > 0) {
+    log.info(
+        "[data] {} records have a sample for each answer: the template rewrites earlier turns, or "
+        "its prompt does not begin the answer",
+        report.n_rewritten);
+  }
+  for (const auto& [end, n] : report.prompt_ends) {
+    log.warning(
+        "[data] in {} records answers stand behind {}, with which the template's prompt ends and "
+        "an answer of its own does not begin",
+        n, OrderedJson(end).dump());
+  }
   if (report.n_apart > 0) {
     log.info(
-        "[data] in {} records an answer begins or ends within a token of the whole: its "
+        "[data] in {} samples an answer begins or ends within a token of the whole: its "
         "parts became tokens apart",
         report.n_apart);
   }
+  for (const auto& [key, n] : report.ignored)
+    log.info("[data] {} records have a key that nothing is made of: '{}'", n, key);
+  for (const auto& [why, answers] : report.left_out) {
+    log.warning("[data] {} answers are not trained: {} ({})", answers.n, why, places_text(answers));
+  }
   for (const auto& [why, records] : report.dropped) {
-    log.warning("[data] {} records are dropped: {} ({}{})", records.n, why,
-                fmt::join(records.places, ", "),
-                records.n > static_cast<int64_t>(records.places.size()) ? ", ..." : "");
+    log.warning("[data] {} records are dropped: {} ({})", records.n, why, places_text(records));
   }
 }
 

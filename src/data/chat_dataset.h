@@ -31,6 +31,7 @@ struct ChatSample {
   std::string place = {};
   std::string_view format = {};
   std::string note = {};
+  int64_t record = 0;               // that it is of, counted in the source
   int64_t first = 0, n_tokens = 0;  // in the source
   int64_t n_trained = 0;
 };
@@ -40,9 +41,17 @@ struct ChatReport {
   int64_t n_files = 0, n_tokens = 0, n_trained = 0;
   int64_t n_duplicates = 0;  // records of the same tokens as one before; kept
   int64_t n_apart = 0;       // MaskedTokens::is_apart
+  int64_t n_records = 0;
+  int64_t n_rewritten = 0;  // records with a sample for each answer
   std::map<std::string, int64_t> formats = {};
-  std::map<std::string, DroppedRecords> dropped = {};  // by why
+  std::map<std::string, int64_t> ignored = {};          // records, by a key that nothing is made of
+  std::map<std::string, int64_t> prompt_ends = {};      // records, by AnswerTexts::prompt_end
+  std::map<std::string, DroppedRecords> left_out = {};  // answers of records that are kept, by why
+  std::map<std::string, DroppedRecords> dropped = {};   // by why
 };
+void add_report(const ChatReport& report, ChatReport& to);
+// "FILE:LINE, ..." of the first few.
+std::string places_text(const DroppedRecords& records);
 
 struct ChatData {
   std::shared_ptr<const TokenSource> source;
@@ -53,8 +62,8 @@ struct ChatData {
 // Whether a file's name says that it holds conversations; ".gz", ".xz" and ".zst" may follow.
 bool is_json_name(const std::string& path);
 
-// Throws Error{bad_data} where a path is missing, a file cannot be read, or no record is left; the
-// message then says why the first ones were dropped.
+// Throws Error{bad_data} where a path is missing, a file cannot be read, a record is a DataRefusal,
+// or no record is left; the message then says why the first ones were dropped.
 ChatData read_chat_data(const Files& files, const ChatEncoder& encoder, const ChatOptions& options);
 
 // "7473 records of pair (gsm8k.jsonl ...)": a line each, what was dropped as a warning.

@@ -5,18 +5,34 @@
 //                  node that finishes with an answer, preferring answer_generation.final_answer's
 //   messages       <messages>: [{<role>, <content>, ...}]
 //   ShareGPT       <conversations>: [{from, value}]; also under <messages>
-//   Alpaca         <instruction>, <input> (may be missing), <output> or response
-//   pair           <prompt>, <completion>: texts, or lists of messages; else question, answer
+//   Alpaca         <instruction>, <input> or context (may be missing), <output> or response
+//   pair           <prompt>, <completion>: texts, or lists of messages; else question, answer, and
+//                  context before the question
 //   text           <text>, which is trained whole
-// Beside messages, ShareGPT and pairs, `tools` (a list, or its JSON as text) and `system` (a text).
+// Beside Alpaca and pairs of texts, `history`: [[question, answer]]. Beside all but text, `tools`
+// (a list, or its JSON as text), `system` (a text), `documents` and `chat_template_kwargs`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/error.h"
 #include "base/ordered_json.h"
 
 namespace octet {
+
+// What the text under `arguments` of a call becomes: what its JSON means, or it stays a text.
+enum class CallArguments : uint8_t { parse, keep };
+constexpr std::string_view enum_name(CallArguments arguments) {
+  constexpr std::string_view names[] = {"parse", "keep"};
+  return names[static_cast<int>(arguments)];
+}
+constexpr int enum_count(CallArguments) {
+  return 2;
+}
 
 struct ChatFields {
   std::string messages = "messages", role = "role", content = "content";
@@ -24,6 +40,7 @@ struct ChatFields {
   std::string instruction = "instruction", input = "input", output = "output";
   std::string prompt = "prompt", completion = "completion";
   std::string text = "text";
+  CallArguments arguments = CallArguments::parse;
   bool operator==(const ChatFields&) const = default;
 };
 
@@ -31,16 +48,39 @@ struct ChatRecord {
   std::string_view format = {};  // as above
   OrderedJson context = {};      // messages, and tools where there are any; null for a text
   std::string text = {};
-  std::string note = {};  // of an answer tree: the path
+  std::string note = {};                  // of an answer tree: the path
+  std::vector<std::string> ignored = {};  // keys that nothing is made of
+  std::vector<size_t> masked = {};        // messages of the assistant that are not trained
+  std::vector<size_t> empty = {};         // those that say nothing, which are not trained either
 };
 
-// Throws Error{bad_data} with the reason alone, "message without a role", for what is no record.
+// Why there is no record, in words that fit many; `detail` is of this one.
+class BadRecord : public Error {
+ public:
+  BadRecord(const std::string& reason, std::string detail)
+      : Error(ErrorCode::bad_data, reason), detail_(std::move(detail)) {}
+  const std::string& detail() const { return detail_; }
+
+ private:
+  std::string detail_;
+};
+[[noreturn]] void bad_record(const std::string& reason, const std::string& detail = {});
+
+// What is wrong with a text that is no JSON, less where it stands.
+std::string json_detail(const Error& error);
+
+// What no run may leave out and train on the rest of the file: data for training of another kind,
+// special tokens that are none.
+class DataRefusal : public Error {
+ public:
+  explicit DataRefusal(const std::string& what) : Error(ErrorCode::bad_data, what) {}
+};
+
+// Throws BadRecord, "message without a role", for what is no record, and DataRefusal for pairs of
+// preferences.
 ChatRecord read_chat_record(std::string_view json, const ChatFields& fields);
 
 // The conversation of an answer tree; as above.
 ChatRecord read_answer_tree(const OrderedJson& json);
-
-// Throws Error{bad_data} with a reason that fits many records.
-[[noreturn]] void bad_record(const std::string& reason);
 
 }  // namespace octet

@@ -5,10 +5,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/chat_messages.h"
 #include "data/token_stream.h"
 
 namespace octet {
 namespace {
+
+constexpr const char* kProbe = "Hello";
 
 // 26 July 2024, a Friday.
 std::tm still_clock() {
@@ -68,17 +71,44 @@ MaskedTokens join_parts(std::string_view text, const ByteSpans& spans, const Enc
 }
 
 // Whether each span is the text of an answer and nothing behind it.
-bool ends_with_answers(const std::string& text, const ByteSpans& spans,
-                       const OrderedJson& messages) {
-  size_t at = 0;
-  for (const OrderedJson& message : messages) {
-    if (!message.is_object() || message["role"] != "assistant") continue;
-    if (at == spans.size() || !message["content"].is_string()) return false;
-    const auto [begin, end] = spans[at++];
-    const std::string_view said = std::string_view(text).substr(begin, end - begin);
-    if (!said.ends_with(trimmed(message["content"].get_ref<const std::string&>()))) return false;
+bool ends_with_answers(const AnswerText& answers, const OrderedJson& messages) {
+  for (size_t i = 0; i < answers.spans.size(); ++i) {
+    const OrderedJson& message = messages[answers.messages[i]];
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_string()) return false;
+    const auto [begin, end] = answers.spans[i];
+    const std::string_view said = std::string_view(answers.text).substr(begin, end - begin);
+    if (!said.ends_with(trimmed(content->get_ref<const std::string&>()))) return false;
   }
-  return at == spans.size() && at > 0;
+  return true;
+}
+
+// What a template makes of a conversation whose contents are texts, or lists of one part; nothing
+// where it refuses.
+std::optional<std::string> render_probe(const ChatTemplate& chat, bool has_parts,
+                                        const std::tm& clock) {
+  const auto content = [&](const char* text) {
+    if (!has_parts) return OrderedJson(text);
+    OrderedJson part = {{"type", "text"}, {"text", text}};
+    return OrderedJson::array({part});
+  };
+  OrderedJson context;
+  context["messages"] = OrderedJson::array(
+      {make_message("user", content(kProbe)), make_message("assistant", content("Yes"))});
+  try {
+    return chat.render(context, clock);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Whether a content that is a list of parts is for the template, which joins them in its own way.
+bool takes_parts(const ChatTemplate& chat, const std::tm& clock) {
+  const auto text = render_probe(chat, /*has_parts=*/false, clock);
+  const auto parts = render_probe(chat, /*has_parts=*/true, clock);
+  if (!parts) return false;
+  const bool takes_text = text && text->find(kProbe) != text->npos;
+  return takes_text ? *parts == *text : parts->find(kProbe) != parts->npos;
 }
 
 }  // namespace
@@ -90,9 +120,11 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplates& templa
       name_(templates.name),
       plain_(templates.plain),
       with_tools_(templates.with_tools),
-      clock_(still_clock()) {
+      clock_(still_clock()),
+      plain_takes_parts_(takes_parts(plain_, clock_)),
+      tools_take_parts_(takes_parts(with_tools_, clock_)) {
   OrderedJson context;
-  context["messages"] = {{{"role", "user"}, {"content", "Hello"}}};
+  context["messages"] = OrderedJson::array({make_message("user", kProbe)});
   try {
     const std::string before = plain_.render(context, clock_);
     context["add_generation_prompt"] = true;
@@ -189,13 +221,9 @@ void ChatEncoder::end_turns(MaskedTokens& tokens) const {
   }
 }
 
-MaskedTokens ChatEncoder::encode(const ChatRecord& record, WordCache& words) const {
-  if (record.context.is_null()) return encode_text(record.text, words);
-  const bool has_tools = record.context.contains("tools");
-  const ChatTemplate& chat = has_tools ? with_tools_ : plain_;
-  const std::string text = chat.render(record.context, clock_);
-  const ByteSpans spans = chat.assistant_spans(record.context, clock_);
-  MaskedTokens tokens = encode_parts(text, spans, words);
+MaskedTokens ChatEncoder::encode_answers(const AnswerText& answers, const OrderedJson& messages,
+                                         WordCache& words) const {
+  MaskedTokens tokens = encode_parts(answers.text, answers.spans, words);
   const auto n_said = std::count(tokens.is_trained.begin(), tokens.is_trained.end(), uint8_t{1});
   if (n_said == 0) bad_record("nothing would be trained: the template marks no answer");
   end_turns(tokens);
@@ -206,10 +234,45 @@ MaskedTokens ChatEncoder::encode(const ChatRecord& record, WordCache& words) con
   size_t last = tokens.ids.size();
   while (last > 0 && tokens.is_trained[last - 1] == 0) --last;
   const bool has_end = last > 0 && is_special(tokens.ids[last - 1]);
-  if (!has_end && ends_with_answers(text, spans, record.context["messages"])) {
+  if (!has_end && ends_with_answers(answers, messages)) {
     bad_record("no end of a turn would be trained: the template ends answers with nothing");
   }
   return tokens;
+}
+
+void ChatEncoder::check_special_tokens(const std::string& text) const {
+  for (const SplitToken& token : split_tokens_) {
+    if (text.find(token.text) == text.npos) continue;
+    throw DataRefusal(fmt::format("expected '{}' to be one token, as {} says, got {}", token.text,
+                                  token.where, token.n_tokens));
+  }
+}
+
+EncodedRecord ChatEncoder::encode(const ChatRecord& record, WordCache& words) const {
+  if (record.context.is_null()) return {.samples = {encode_text(record.text, words)}};
+  const bool has_tools = record.context.contains("tools");
+  const ChatTemplate& chat = has_tools ? with_tools_ : plain_;
+  OrderedJson context = record.context;
+  OrderedJson& messages = context["messages"];
+  if (!(has_tools ? tools_take_parts_ : plain_takes_parts_)) join_parts(messages);
+  std::vector<size_t> untrained = record.masked;
+  untrained.insert(untrained.end(), record.empty.begin(), record.empty.end());
+  AnswerTexts answers = answer_texts(chat, context, untrained, clock_);
+  EncodedRecord result{.are_apart = answers.are_apart,
+                       .prompt_end = std::move(answers.prompt_end),
+                       .left_out = std::move(answers.left_out)};
+  for (const size_t message : record.empty) result.left_out.push_back({message, "an empty answer"});
+  for (const AnswerText& text : answers.texts) {
+    check_special_tokens(text.text);
+    try {
+      result.samples.push_back(encode_answers(text, messages, words));
+    } catch (const BadRecord& error) {
+      if (answers.texts.size() == 1) throw;
+      result.left_out.push_back({text.messages.front(), error.what()});
+    }
+  }
+  if (result.samples.empty()) bad_record(result.left_out.front().why);
+  return result;
 }
 
 }  // namespace octet

@@ -11,10 +11,13 @@
 #include <cstdint>
 #include <ctime>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/files.h"
+#include "data/chat_answers.h"
 #include "data/chat_records.h"
+#include "data/split_tokens.h"
 #include "text/chat_source.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -31,6 +34,13 @@ struct MaskedTokens {
 // What is put behind a text that is trained whole and does not end so itself.
 enum class TextEnd { none, eos };
 
+struct EncodedRecord {
+  std::vector<MaskedTokens> samples = {};  // at least one
+  bool are_apart = false;                  // a sample for each answer
+  std::string prompt_end = {};             // as in AnswerTexts
+  std::vector<LeftOutAnswer> left_out = {};
+};
+
 // The clock that a template may ask for stands still, so that tokens do not change with the day.
 // Immutable; may be used from several threads.
 class ChatEncoder {
@@ -44,8 +54,12 @@ class ChatEncoder {
   }
 
   // Throws Error{bad_data} where the template refuses, where what the assistant said cannot be
-  // told, and where nothing, everything, or no end of a turn would be trained.
-  MaskedTokens encode(const ChatRecord& record, WordCache& words) const;
+  // told, and where nothing, everything, or no end of a turn would be trained; DataRefusal where a
+  // text holds a special token of the model that the tokenizer would split.
+  EncodedRecord encode(const ChatRecord& record, WordCache& words) const;
+
+  // Texts that hold one of these are refused.
+  void refuse_split_tokens(std::vector<SplitToken> tokens) { split_tokens_ = std::move(tokens); }
 
   const std::string& template_name() const { return name_; }
   // One id as people read it: text, or the name of a special token.
@@ -53,6 +67,9 @@ class ChatEncoder {
 
  private:
   MaskedTokens encode_text(const std::string& text, WordCache& words) const;
+  MaskedTokens encode_answers(const AnswerText& answers, const OrderedJson& messages,
+                              WordCache& words) const;
+  void check_special_tokens(const std::string& text) const;
   MaskedTokens encode_parts(const std::string& text, const ByteSpans& spans,
                             WordCache& words) const;
   void end_turns(MaskedTokens& tokens) const;
@@ -63,6 +80,8 @@ class ChatEncoder {
   std::string name_;
   ChatTemplate plain_, with_tools_;
   std::tm clock_ = {};
+  bool plain_takes_parts_ = false, tools_take_parts_ = false;  // a content that is a list
+  std::vector<SplitToken> split_tokens_;
   std::vector<int32_t> turn_begins_;  // the tokens of the generation prompt
 };
 

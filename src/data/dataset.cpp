@@ -220,6 +220,13 @@ int64_t nearest_start(const TokenStream& stream, int64_t at) {
 
 }  // namespace
 
+int64_t held_out_start(const TokenStream& stream, double fraction, HoldOut how) {
+  const int64_t n = stream.n_tokens();
+  const auto n_val = static_cast<int64_t>(std::floor(static_cast<double>(n) * fraction));
+  const bool keeps_whole = how == HoldOut::documents && n_val > 0;
+  return keeps_whole ? nearest_start(stream, n - n_val) : n - n_val;
+}
+
 Dataset open_dataset(const Files& files, const DatasetOptions& options,
                      const Tokenizer& tokenizer) {
   if (!(options.val_fraction >= 0 && options.val_fraction < 1)) {
@@ -233,11 +240,7 @@ Dataset open_dataset(const Files& files, const DatasetOptions& options,
   if (!options.val.empty()) {
     dataset.val = opener.open(options.val);
   } else {
-    const auto n_val =
-        static_cast<int64_t>(std::floor(static_cast<double>(n) * options.val_fraction));
-    int64_t cut = n - n_val;
-    if (options.hold_out == HoldOut::documents && n_val > 0)
-      cut = nearest_start(dataset.train, cut);
+    const int64_t cut = held_out_start(dataset.train, options.val_fraction, options.hold_out);
     dataset.val = dataset.train.slice(cut, n);
     dataset.train = dataset.train.slice(0, cut);
   }

@@ -49,4 +49,7 @@ struct Dataset {
 // holds no tokens.
 Dataset open_dataset(const Files& files, const DatasetOptions& options, const Tokenizer& tokenizer);
 
+// The first token of the end of a stream that is held out.
+int64_t held_out_start(const TokenStream& stream, double fraction, HoldOut how);
+
 }  // namespace octet

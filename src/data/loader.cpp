@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/integer.h"
 #include "base/philox.h"
-#include "data/permutation.h"
 
 namespace octet {
 namespace {
@@ -63,30 +62,33 @@ std::string_view order_name(WindowOrder order) {
   return "?";
 }
 
+// The windows of a pass; each is of the part that it begins in.
+Mixture mixture_of(const TokenStream& stream, const LoaderOptions& options) {
+  CHECK(options.seq >= 1);
+  if (stream.n_tokens() < 2) {
+    throw Error(ErrorCode::bad_data, "[data] expected a stream of at least 2 tokens, got {}",
+                stream.n_tokens());
+  }
+  const int64_t n = (stream.n_tokens() - 2) / options.seq + 1;
+  std::vector<int64_t> ends;
+  for (const StreamPart& part : stream.parts())
+    ends.push_back(std::min(ceil_div(part.end, options.seq), n));
+  return Mixture(n, ends, stream.parts(),
+                 {.shuffles = options.order == WindowOrder::shuffled, .seed = options.seed});
+}
+
 }  // namespace
 
 Loader::Loader(TokenStream stream, const LoaderOptions& options)
-    : stream_(std::move(stream)), options_(options) {
-  CHECK(options.seq >= 1);
-  if (stream_.n_tokens() < 2) {
-    throw Error(ErrorCode::bad_data, "[data] expected a stream of at least 2 tokens, got {}",
-                stream_.n_tokens());
-  }
-  n_windows_ = (stream_.n_tokens() - 2) / options_.seq + 1;
+    : stream_(std::move(stream)), options_(options), mixture_(mixture_of(stream_, options)) {
+  n_windows_ = mixture_.n_items();
   identity_ = stream_.identity();  // now: a state can be saved when the data cannot be read
 }
 
 int64_t Loader::window_start(int64_t drawn) const {
-  const int64_t index = drawn % n_windows_;
-  switch (options_.order) {
-    case WindowOrder::sequential:
-      return index * options_.seq;
-    case WindowOrder::shuffled: {
-      const auto pass = static_cast<uint64_t>(drawn / n_windows_);
-      return Permutation(n_windows_, options_.seed, pass)(index) * options_.seq;
-    }
-    case WindowOrder::random:
-      break;
+  if (options_.order != WindowOrder::random) {
+    const auto pass = static_cast<uint64_t>(drawn / n_windows_);
+    return mixture_.item(pass, drawn % n_windows_) * options_.seq;
   }
   // The high half of a 64 x 64-bit product is uniform over the starts, to within 2^-20 for a
   // trillion tokens.
@@ -130,18 +132,22 @@ Batch Loader::peek(int64_t skip, int64_t batch) const {
 }
 
 LoaderState Loader::state() const {
-  return {{"identity", fmt::format("{:016x}", identity_)},
-          {"tokens", std::to_string(stream_.n_tokens())},
-          {"seq", std::to_string(options_.seq)},
-          {"order", std::string(order_name(options_.order))},
-          {"boundaries", std::string(enum_name(options_.boundaries))},
-          {"seed", std::to_string(options_.seed)},
-          {"epoch", std::to_string(epoch())},
-          {"position", std::to_string(drawn_ % n_windows_)}};
+  LoaderState state = {{"identity", fmt::format("{:016x}", identity_)},
+                       {"tokens", std::to_string(stream_.n_tokens())},
+                       {"seq", std::to_string(options_.seq)},
+                       {"order", std::string(order_name(options_.order))},
+                       {"boundaries", std::string(enum_name(options_.boundaries))},
+                       {"seed", std::to_string(options_.seed)},
+                       {"epoch", std::to_string(epoch())},
+                       {"position", std::to_string(drawn_ % n_windows_)}};
+  const std::string weights = weights_text(stream_.parts());
+  if (!weights.empty()) state["weights"] = weights;
+  return state;
 }
 
 void Loader::restore(const LoaderState& state) {
-  expect_same_source(state, this->state(), {"tokens", "seq", "order", "boundaries", "seed"});
+  expect_same_source(state, this->state(),
+                     {"tokens", "seq", "order", "boundaries", "weights", "seed"});
   const int64_t epoch = state_number(state, "epoch", INT64_MAX / n_windows_);
   drawn_ = epoch * n_windows_ + state_number(state, "position", n_windows_);
 }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/mixture.h"
 #include "data/rows.h"
 #include "data/token_stream.h"
 
@@ -78,6 +79,7 @@ class Loader : public RowLoader {
   TokenStream stream_;
   LoaderOptions options_;
   int64_t n_windows_ = 0;
+  Mixture mixture_;
   uint64_t identity_ = 0;  // of the stream
   int64_t drawn_ = 0;
 };

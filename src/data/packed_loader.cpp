@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/mixture.h"
 
 namespace octet {
 namespace {
@@ -97,17 +98,20 @@ void PackedLoader::advance(int64_t n_rows) {
 }
 
 LoaderState PackedLoader::state() const {
-  return {{"identity", fmt::format("{:016x}", identity_)},
-          {"tokens", std::to_string(stream_.n_tokens())},
-          {"seq", std::to_string(options_.seq)},
-          {"order", options_.shuffles ? "shuffled" : "sequential"},
-          {"rows", rows_text(options_)},
-          {"too_long", std::string(enum_name(options_.too_long))},
-          {"boundaries", options_.tells_starts ? "isolate" : "ignore"},
-          {"seed", std::to_string(options_.seed)},
-          {"epoch", std::to_string(epoch_)},
-          {"position", std::to_string(position_)},
-          {"drawn", std::to_string(drawn_)}};
+  LoaderState state = {{"identity", fmt::format("{:016x}", identity_)},
+                       {"tokens", std::to_string(stream_.n_tokens())},
+                       {"seq", std::to_string(options_.seq)},
+                       {"order", options_.shuffles ? "shuffled" : "sequential"},
+                       {"rows", rows_text(options_)},
+                       {"too_long", std::string(enum_name(options_.too_long))},
+                       {"boundaries", options_.tells_starts ? "isolate" : "ignore"},
+                       {"seed", std::to_string(options_.seed)},
+                       {"epoch", std::to_string(epoch_)},
+                       {"position", std::to_string(position_)},
+                       {"drawn", std::to_string(drawn_)}};
+  const std::string weights = weights_text(stream_.parts());
+  if (!weights.empty()) state["weights"] = weights;
+  return state;
 }
 
 std::string PackedLoader::description() const {
@@ -131,8 +135,9 @@ std::vector<int64_t> PackedLoader::lengths() const {
 }
 
 void PackedLoader::restore(const LoaderState& state) {
-  expect_same_source(state, this->state(),
-                     {"tokens", "seq", "order", "rows", "too_long", "boundaries", "seed"});
+  expect_same_source(
+      state, this->state(),
+      {"tokens", "seq", "order", "rows", "too_long", "boundaries", "weights", "seed"});
   constexpr int64_t kMost = int64_t{1} << 62;
   const int64_t drawn = state_number(state, "drawn", kMost);
   const int64_t epoch = state_number(state, "epoch", drawn + 1);  // an epoch has a row at least

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "data/permutation.h"
+#include "data/mixture.h"
 
 namespace octet {
 namespace {
@@ -129,14 +129,19 @@ class Steps {
   std::vector<std::vector<int64_t>> waiting_;
 };
 
+Mixture mixture_of(const Pieces& pieces, const PackOptions& options) {
+  return Mixture(static_cast<int64_t>(pieces.all.size()), pieces.part_ends, pieces.parts,
+                 {.shuffles = options.shuffles, .seed = options.seed});
+}
+
 PackedRows bucketed_epoch(const Pieces& pieces, const PackOptions& options, uint64_t epoch) {
   CHECK(options.packing == Packing::single && options.step_rows >= 1);
-  const auto n = static_cast<int64_t>(pieces.all.size());
-  const Permutation permutation(n, options.seed, epoch);
+  const Mixture mixture = mixture_of(pieces, options);
+  const int64_t n = mixture.n_items();
   // Each epoch has n rows.
   Steps steps(pieces, options.step_rows, static_cast<int64_t>(epoch) * n % options.step_rows);
   PackedRows rows;
-  for (int64_t i = 0; i < n; ++i) steps.add(options.shuffles ? permutation(i) : i, rows);
+  for (int64_t i = 0; i < n; ++i) steps.add(mixture.item(epoch, i), rows);
   steps.finish(rows);
   return rows;
 }
@@ -156,6 +161,11 @@ Pieces find_pieces(const TokenStream& stream, const PackOptions& options) {
     return true;
   });
   finder.finish(stream.n_tokens());
+  pieces.parts = stream.parts();
+  for (const StreamPart& part : pieces.parts) {
+    const auto end = std::ranges::lower_bound(pieces.all, part.end, {}, &Piece::first);
+    pieces.part_ends.push_back(end - pieces.all.begin());
+  }
   pieces.report.n_pieces = static_cast<int64_t>(pieces.all.size());
   pieces.lengths = options.buckets == 1 ? std::vector{options.seq}
                                         : row_lengths(pieces.all, options.seq, options.buckets);
@@ -163,16 +173,16 @@ Pieces find_pieces(const TokenStream& stream, const PackOptions& options) {
 }
 
 PackedRows pack_epoch(const Pieces& pieces, const PackOptions& options, uint64_t epoch) {
-  const auto n = static_cast<int64_t>(pieces.all.size());
   PackedRows rows;
-  rows.order.reserve(pieces.all.size());
-  if (n == 0) return rows;
+  if (pieces.all.empty()) return rows;
   if (options.buckets > 1) return bucketed_epoch(pieces, options, epoch);
-  const Permutation permutation(n, options.seed, epoch);
+  const Mixture mixture = mixture_of(pieces, options);
+  const int64_t n = mixture.n_items();
+  rows.order.reserve(static_cast<size_t>(n));
   const bool is_single = options.packing == Packing::single;
   Window window(options.seq);
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t piece = options.shuffles ? permutation(i) : i;
+    const int64_t piece = mixture.item(epoch, i);
     window.add(piece, is_single ? options.seq : pieces.all[static_cast<size_t>(piece)].places());
     if (is_single || (i + 1) % kPackWindow == 0) window.write(rows);
   }
@@ -183,7 +193,8 @@ PackedRows pack_epoch(const Pieces& pieces, const PackOptions& options, uint64_t
 PackReport report_with(const Pieces& pieces, const PackedRows& rows, const PackOptions& options) {
   PackReport report = pieces.report;
   report.n_rows = rows.n_rows();
-  for (const Piece& piece : pieces.all) report.n_used += piece.places();
+  for (const int64_t piece : rows.order)
+    report.n_used += pieces.all[static_cast<size_t>(piece)].places();
   report.n_places = rows.n_rows() * options.seq;
   if (options.buckets == 1) return report;
   report.n_places = 0;

@@ -80,8 +80,10 @@ struct PackReport {
 // The pieces of all documents of a stream, which is read once.
 struct Pieces {
   std::vector<Piece> all;
-  PackReport report;             // but its rows
-  std::vector<int64_t> lengths;  // of rows, ascending; {seq} without buckets
+  PackReport report;               // but its rows
+  std::vector<int64_t> lengths;    // of rows, ascending; {seq} without buckets
+  std::vector<StreamPart> parts;   // of the stream
+  std::vector<int64_t> part_ends;  // pieces of each
   // Of the row that this piece has for itself.
   int64_t row_length(int64_t piece) const;
 };

@@ -55,6 +55,13 @@ void expect_same_source(const LoaderState& state, const LoaderState& now,
                 now.at("identity"));
   }
   for (const std::string& key : keys) {
+    if (!state.contains(key) && !now.contains(key)) continue;  // a key of some data alone
+    if (!now.contains(key)) {
+      throw Error(ErrorCode::bad_data,
+                  "[data] '{}' must stay as in the checkpoint: expected {}, got "
+                  "none",
+                  key, state_text(state, key));
+    }
     if (state_text(state, key) != now.at(key)) {
       throw Error(ErrorCode::bad_data,
                   "[data] '{}' must stay as in the checkpoint: expected {}, got {}", key,

@@ -116,11 +116,43 @@ void TokenStream::read(int64_t first, std::span<int32_t> tokens, std::span<uint8
   }
 }
 
+// A part of a stream, as a source.
+class StreamSource : public TokenSource {
+ public:
+  explicit StreamSource(TokenStream stream) : stream_(std::move(stream)) {}
+  const std::string& name() const override { return name_; }
+  int64_t n_tokens() const override { return stream_.n_tokens(); }
+  uint64_t identity() const override { return stream_.identity(); }
+  void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const override {
+    stream_.read(first, tokens, flags);
+    if (first == 0 && !flags.empty()) flags.front() |= kDocumentStart;
+  }
+
+ private:
+  std::string name_ = "a part of the data";
+  TokenStream stream_;
+};
+
+TokenStream TokenStream::weighted(std::span<const std::pair<TokenStream, double>> streams) {
+  std::vector<std::shared_ptr<const TokenSource>> sources;
+  std::vector<StreamPart> parts;
+  int64_t end = 0;
+  for (const auto& [stream, weight] : streams) {
+    sources.push_back(std::make_shared<StreamSource>(stream));
+    end += stream.n_tokens();
+    parts.push_back({.end = end, .weight = weight});
+  }
+  TokenStream all(std::move(sources));
+  all.parts_ = std::move(parts);
+  return all;
+}
+
 TokenStream TokenStream::slice(int64_t begin, int64_t end) const {
   CHECK(0 <= begin && begin <= end && end <= n_tokens());
   TokenStream part = *this;
   part.begin_ = begin_ + begin;
   part.end_ = begin_ + end;
+  part.parts_.clear();
   return part;
 }
 

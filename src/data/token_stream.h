@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/files.h"
@@ -32,6 +33,12 @@ class TokenSource {
   virtual uint64_t identity() const = 0;  // changes with the content
 };
 
+// Sources of one weight, up to where others begin: how often an epoch reads them.
+struct StreamPart {
+  int64_t end = 0;  // token
+  double weight = 1;
+};
+
 // Sources one after the other, or a part of that. A small value: copies share the sources.
 class TokenStream {
  public:
@@ -42,11 +49,15 @@ class TokenStream {
   void read(int64_t first, std::span<int32_t> tokens, std::span<uint8_t> flags) const;
   TokenStream slice(int64_t begin, int64_t end) const;
   uint64_t identity() const;  // of all sources and of the part
+  // Streams one after the other, each with the weight beside it.
+  static TokenStream weighted(std::span<const std::pair<TokenStream, double>> streams);
+  const std::vector<StreamPart>& parts() const { return parts_; }  // empty: all of weight 1
 
  private:
   std::vector<std::shared_ptr<const TokenSource>> sources_;
   std::vector<int64_t> first_token_;  // of each source; then the total
   int64_t begin_ = 0, end_ = 0;
+  std::vector<StreamPart> parts_;
 };
 
 // Calls f(position, id, flags) for each token in order, until f returns false. Holds a piece of the

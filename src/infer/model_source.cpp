@@ -42,7 +42,7 @@ ModelSource source_of_run(const Files& files, const std::string& run,
 
 ModelSource source_of_folder(const Files& files, const std::string& folder) {
   ModelSource source;
-  source.spec = read_hf_config(files, folder);
+  source.spec = read_folder_spec(files, folder);
   source.spec.rope_seq = source.spec.max_positions;
   source.folder = source.weights = folder;
   source.tokenizer =
@@ -129,6 +129,12 @@ void tell_unknown_keys(const Files& files, const std::string& model_folder, cons
   constexpr size_t kMostLines = 20;
   const std::string path = join_path(model_folder, "config.json");
   const auto keys = parse_hf_config_and_keys(files.read_text(path), path).unknown;
+  if (has_untied_head(files, model_folder)) {
+    log.warning(
+        "[model] {}: tie_word_embeddings is true, but the head that is stored differs from the "
+        "embedding: it is a parameter of its own",
+        path);
+  }
   if (keys.empty()) return;
   if (unknown == UnknownKeys::are_errors) {
     throw Error(ErrorCode::bad_data, "[config.json] {}: expected known keys, got '{}'", path,

@@ -30,7 +30,7 @@ struct ModelSource {
 
 // Keys of a model folder's config.json that are in none of the lists (nn/hf_config.h).
 enum class UnknownKeys : uint8_t { are_warnings, are_errors };
-// A warning for each, or Error{bad_data}.
+// A warning for each, or Error{bad_data}. And one for a head that is not tied as config.json says.
 void tell_unknown_keys(const Files& files, const std::string& model_folder, const Log& log,
                        UnknownKeys unknown);
 

@@ -1,12 +1,72 @@
 #include "infer/model_spec.h"
 
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "infer/weights.h"
+#include "io/model_files.h"
 #include "nn/hf_config.h"
+#include "nn/hf_names.h"
 
 namespace octet {
+namespace {
+
+// The weights of a folder that has some; a configuration alone is a model as well.
+std::optional<ModelFiles> weights_of(const Files& files, const std::string& folder) {
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
+    if (files.exists(join_path(folder, name))) return ModelFiles::open(files, folder);
+  }
+  return std::nullopt;
+}
+
+// The bits of two parameters of one shape.
+bool are_equal(const WeightReader& weights, const std::string& a, const std::string& b) {
+  constexpr int64_t kPiece = 1 << 18;
+  const int64_t n = n_elems(weights.stored(a).shape);
+  std::vector<float> of_a, of_b;
+  for (int64_t first = 0; first < n; first += kPiece) {
+    of_a.resize(static_cast<size_t>(std::min(kPiece, n - first)));
+    of_b.resize(of_a.size());
+    weights.read(a, first, of_a);
+    weights.read(b, first, of_b);
+    if (std::memcmp(of_a.data(), of_b.data(), of_a.size() * sizeof(float)) != 0) return false;
+  }
+  return true;
+}
+
+bool differs_from_embedding(const Files& files, const std::string& folder, const ModelSpec& tied) {
+  const std::string head(model_def(tied.kind).head);
+  const auto weights = weights_of(files, folder);
+  if (!weights || weights->find(head) == nullptr) return false;
+  const std::string embedding = model_parameters(tied).front().name;
+  const auto is_embedding = [&](const std::string& stored) {
+    return parameter_name(tied, stored) == embedding;
+  };
+  if (std::ranges::none_of(weights->names(), is_embedding)) return false;  // told where it is read
+  ModelSpec untied = tied;
+  untied.tied = false;
+  return !are_equal(WeightReader(files, folder, untied, NonfiniteWeights::allowed), embedding,
+                    head);
+}
+
+}  // namespace
+
+bool has_untied_head(const Files& files, const std::string& folder) {
+  const ModelSpec spec = read_hf_config(files, folder);
+  return spec.tied && differs_from_embedding(files, folder, spec);
+}
+
+ModelSpec read_folder_spec(const Files& files, const std::string& folder) {
+  ModelSpec spec = read_hf_config(files, folder);
+  spec.tied = spec.tied && !differs_from_embedding(files, folder, spec);
+  return spec;
+}
 
 ModelSpec model_from_config(const Files& files, const RunConfig& config) {
   if (!config.model.path.empty()) {
-    ModelSpec spec = read_hf_config(files, config.model.path);
+    ModelSpec spec = read_folder_spec(files, config.model.path);
     spec.rope_seq = config.model.seq;
     return spec;
   }

@@ -12,6 +12,12 @@ namespace octet {
 // has model.seq rows where positions are learned.
 ModelSpec model_from_config(const Files& files, const RunConfig& config);
 
+// The model of a folder: its config.json, but with a head of its own where the weights hold one
+// that differs from the embedding which it is said to be tied to. As transformers reads it.
+ModelSpec read_folder_spec(const Files& files, const std::string& folder);
+// Whether read_folder_spec differs from config.json, for whoever tells.
+bool has_untied_head(const Files& files, const std::string& folder);
+
 // The model as the program's builder of forward graphs.
 ForwardBuilder forward_builder(const ModelSpec& spec);
 

@@ -87,8 +87,9 @@ struct Training::State {
     for (const DeviceLibrary& library : backend.device->libraries()) {
       if (!library.problem.empty()) log.warning("{}: {}", library.name, library.problem);
     }
-    const OpenRun opened = open_run(posix_files(), std::move(loaded),
-                                    {.data = {.log = log, .threads = request.threads}});
+    const OpenRun opened = open_run(
+        posix_files(), std::move(loaded),
+        {.data = {.log = log, .threads = request.threads}, .resumes = mode == StartMode::resume});
     loaded = opened.loaded;
     config = resolved_yaml(loaded.config);
     run_to_end(loaded.config, opened.data,

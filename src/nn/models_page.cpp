@@ -47,8 +47,9 @@ Tensors in F32, BF16 or F16; and in 8 bits as `quantization_config` says: `quant
 `tensor`, `channel`, `group` or `block`), and `octet` (see
 [formats/quantized.md](formats/quantized.md)). `octet eval` and `octet generate` quantize the
 inputs of these linears as it says, too. All are read in pieces by several threads, straight from
-the files into the plan's memory. A tied head may be stored or not; masks and inverse frequencies
-beside the parameters are ignored.
+the files into the plan's memory. A tied head may be stored or not; one that
+differs from the embedding is a parameter of its own, as transformers reads it, with a warning.
+Masks and inverse frequencies beside the parameters are ignored.
 
 `octet convert RUN|DIR OUT [--dtype bf16|f32|fp8-block|fp8-tensor] [--max-shard 5GB]` writes such
 a folder. Without `--dtype` each tensor's bytes stay as they are. A run's BF16 is the copy that

@@ -26,7 +26,7 @@ struct LoraOptions {
   double dropout = 0;  // share of x's elements, from 0 to below 1
   // Patterns (passes/precision/policy.h) over the module's path, its last part, or the linear's
   // short name "layers.3.q_proj".
-  std::vector<std::string> targets = {"*_proj"};
+  std::vector<std::string> targets = {"*"};
   bool operator==(const LoraOptions&) const = default;
 };
 

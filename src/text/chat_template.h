@@ -54,6 +54,8 @@ class ChatTemplate {
   // cannot be decided and throws.
   ByteSpans assistant_spans(const OrderedJson& context, const std::tm& clock) const;
 
+  bool has_generation() const { return template_.has_generation(); }
+
  private:
   jinja::Rendered run(const OrderedJson& context, const std::tm& clock) const;
   std::string run_prefix(const OrderedJson& context, const std::tm& clock, size_t n_messages,

@@ -1,7 +1,9 @@
 #include "train/open_run.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "infer/model_spec.h"
 #include "optim/beta_error.h"
 #include "train/finetune.h"
@@ -17,6 +19,31 @@ void tell_betas(const RunConfig& config, const Log& log) {
   }
 }
 
+// The positions that a model knows: its rotary ones may be stretched.
+int64_t known_positions(const ModelSpec& spec) {
+  const auto stretched = [&](int64_t positions) {
+    return static_cast<int64_t>(static_cast<double>(positions) * spec.rope_factor);
+  };
+  switch (spec.rope_scaling) {
+    case RopeScaling::none:
+      return spec.max_positions;
+    case RopeScaling::linear:
+    case RopeScaling::dynamic:
+      return std::max(spec.max_positions, stretched(spec.max_positions));
+    default:
+      return std::max(spec.max_positions, stretched(spec.rope_original_max_position));
+  }
+}
+
+void check_positions(const RunConfig& config, const ModelSpec& spec, bool resumes, const Log& log) {
+  if (config.model.path.empty() || config.model.seq <= known_positions(spec)) return;
+  const std::string text =
+      fmt::format("model.seq: expected at most the {} positions that {} knows, got {}",
+                  known_positions(spec), config.model.path, config.model.seq);
+  if (!resumes) throw Error(ErrorCode::invalid_argument, "{}", text);
+  log.warning("{}", text);
+}
+
 }  // namespace
 
 OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& options) {
@@ -25,6 +52,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
   run.spec = model_from_config(files, config);
   if (!config.model.path.empty())
     tell_unknown_keys(files, config.model.path, options.data.log, options.unknown_keys);
+  check_positions(config, run.spec, options.resumes, options.data.log);
   tell_betas(config, options.data.log);
   const bool is_first = options.processes == nullptr || options.processes->rank() == 0;
   std::byte is_ready{};
@@ -39,9 +67,9 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
 void keep_what_resumes(Files& files, LoadedConfig& loaded, const Log& log) {
   keep_step_rows(files, loaded, log);
   keep_schedule_version(files, loaded);
+  keep_former_defaults(files, loaded);
   keep_edge_scales(files, loaded);
   keep_calibration(files, loaded);
-  keep_former_defaults(files, loaded);
 }
 
 }  // namespace octet

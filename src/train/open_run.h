@@ -24,6 +24,8 @@ struct OpenRunOptions {
   UnknownKeys unknown_keys = UnknownKeys::are_warnings;  // of the folder at model.path
   // The configuration is of finetune_config: its keys that depend on the data become settled.
   bool fits_to_data = false;
+  // A run that goes on keeps a model.seq beyond the model's positions, which a new one is refused.
+  bool resumes = false;
   // Of ranks that are processes of their own: the first tokenizes, the others read what it has
   // kept. nullptr where this process is all of them.
   Group* processes = nullptr;

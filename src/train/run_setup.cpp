@@ -268,8 +268,10 @@ std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string&
 ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokenizer& tokenizer,
                        const std::vector<std::string>& paths, int threads) {
   const ChatConfig& chat = config.data.chat;
-  const ChatEncoder encoder(tokenizer, find_chat_templates(files, tokenizer, chat_query(config)),
-                            config.data.text_end ? TextEnd::eos : TextEnd::none);
+  ChatEncoder encoder(tokenizer, find_chat_templates(files, tokenizer, chat_query(config)),
+                      config.data.text_end ? TextEnd::eos : TextEnd::none);
+  encoder.refuse_split_tokens(
+      split_tokens(files, {config.model.path, chat.chat_template}, tokenizer));
   const ChatFields fields = {.messages = chat.messages,
                              .role = chat.role,
                              .content = chat.content,
@@ -279,7 +281,8 @@ ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokeni
                              .output = chat.output,
                              .prompt = chat.prompt,
                              .completion = chat.completion,
-                             .text = chat.text};
+                             .text = chat.text,
+                             .arguments = named<CallArguments>(chat.arguments)};
   return read_chat_data(files, encoder, {.paths = paths, .fields = fields, .threads = threads});
 }
 
@@ -303,36 +306,83 @@ void warn_without_bos(const ChatData& data, const Tokenizer& tokenizer, const Lo
       n_without, data.samples.size(), prefix.front(), data.report.template_name);
 }
 
-// The last conversations are held out, whole, where there is no other validation data.
-Dataset open_chat_data(Files& files, const RunConfig& config, const Tokenizer& tokenizer,
-                       const RunDataOptions& options) {
-  const auto read = [&](const std::vector<std::string>& paths) {
-    ChatData data = read_run_chat(files, config, tokenizer, paths, options.threads);
-    log_report(data.report, options.log);
-    warn_without_bos(data, tokenizer, options.log);
+// Of a text, and what of it is held out.
+DatasetOptions text_options(const RunConfig& config, int64_t vocab, const Log& log) {
+  DatasetOptions options;
+  options.train = config.data.train;
+  options.val = config.data.val;
+  options.val_fraction = config.data.val_fraction;
+  const bool keeps_whole =
+      has_whole_documents(config) || row_documents(config) == RowDocuments::isolated;
+  options.hold_out = keeps_whole ? HoldOut::documents : HoldOut::tokens;
+  options.document_separator = config.data.document_separator;
+  options.shards.width = shard_width(config.data.token_bytes);
+  options.shards.vocab = vocab;
+  options.log = log;
+  return options;
+}
+
+struct EntryPaths {
+  std::vector<std::string> paths;
+  std::vector<double> weights = {};
+};
+
+struct HowToRead {
+  const Tokenizer& tokenizer;
+  const DatasetOptions& text;
+  const RunDataOptions& run;
+};
+
+std::vector<DataEntry> open_entries_of(Files& files, const RunConfig& config,
+                                       const EntryPaths& which, const HowToRead& how) {
+  EntryReaders readers;
+  readers.chat = [&](const std::vector<std::string>& paths) {
+    ChatData data = read_run_chat(files, config, how.tokenizer, paths, how.run.threads);
+    log_report(data.report, how.run.log);
+    warn_without_bos(data, how.tokenizer, how.run.log);
     return data;
   };
-  const ChatData train = read(config.data.train);
+  readers.text = [&](const std::vector<std::string>& paths) {
+    DatasetOptions text = how.text;
+    text.train = paths;
+    text.val.clear();
+    text.val_fraction = 0;
+    return open_dataset(files, text, how.tokenizer).train;
+  };
+  return open_entries(files, config, which.paths, which.weights, readers);
+}
+
+Dataset open_in_entries(Files& files, const RunConfig& config, const HowToRead& how) {
   Dataset dataset;
-  dataset.n_sources = train.report.n_files;
-  dataset.train = TokenStream({train.source});
-  if (!config.data.val.empty()) {
-    const ChatData val = read(config.data.val);
-    dataset.n_sources += val.report.n_files;
-    dataset.val = TokenStream({val.source});
-    return dataset;
+  std::vector<DataEntry> train = open_entries_of(
+                             files, config, {config.data.train, config.data.train_weights}, how),
+                         val;
+  if (!config.data.val.empty()) val = open_entries_of(files, config, {config.data.val}, how);
+  for (const auto* entries : {&train, &val}) {
+    for (const DataEntry& entry : *entries)
+      dataset.n_sources += entry.is_chat ? entry.chat.report.n_files : 1;
   }
-  const auto n = static_cast<double>(train.samples.size());
-  auto n_val = static_cast<size_t>(n * config.data.val_fraction);
-  if (config.data.val_fraction > 0 && n_val == 0 && n > 1) n_val = 1;
-  const int64_t end = dataset.train.n_tokens();
-  const int64_t cut = n_val == 0 ? end : train.samples[train.samples.size() - n_val].first;
-  dataset.val = dataset.train.slice(cut, end);
-  dataset.train = dataset.train.slice(0, cut);
+  if (config.data.val.empty()) {
+    for (DataEntry& entry : train) {
+      const int64_t end = entry.stream.n_tokens();
+      const int64_t cut = held_out_start(entry, config.data.val_fraction, how.text.hold_out);
+      val.push_back({.stream = entry.stream.slice(cut, end)});
+      entry.stream = entry.stream.slice(0, cut);
+    }
+  }
+  dataset.train = join_entries(train);
+  dataset.val = join_entries(val);
   return dataset;
 }
 
 }  // namespace
+
+std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
+                                        const Tokenizer& tokenizer, const RunDataOptions& options) {
+  const DatasetOptions text = text_options(config, tokenizer.vocab_size(), options.log);
+  return open_entries_of(files, config, {config.data.train, config.data.train_weights},
+                         {tokenizer, text, options});
+}
 
 Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
                       const RunDataOptions& run_options) {
@@ -352,24 +402,15 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
     run_options.log.info("[data] the model has {} embeddings, the tokenizer {} tokens", spec.vocab,
                          tokenizer->vocab_size());
   }
-  if (has_conversations(config)) return open_chat_data(files, config, *tokenizer, run_options);
-  DatasetOptions options;
-  options.train = config.data.train;
-  options.val = config.data.val;
-  options.val_fraction = config.data.val_fraction;
-  const bool keeps_whole =
-      has_whole_documents(config) || row_documents(config) == RowDocuments::isolated;
-  options.hold_out = keeps_whole ? HoldOut::documents : HoldOut::tokens;
-  options.document_separator = config.data.document_separator;
-  options.shards.width = shard_width(config.data.token_bytes);
-  options.shards.vocab = spec.vocab;
-  options.log = run_options.log;
+  DatasetOptions options = text_options(config, spec.vocab, run_options.log);
   std::optional<TokenCache> cache;
   if (const auto how = token_cache_options(config, config.data.tokenizer,
                                            config.data.document_separator, run_options)) {
     options.cache = &cache.emplace(files, *tokenizer, *how);
   }
-  return open_dataset(files, options, *tokenizer);
+  if (!has_conversations(config) && config.data.train_weights.empty())
+    return open_dataset(files, options, *tokenizer);
+  return open_in_entries(files, config, {*tokenizer, options, run_options});
 }
 
 }  // namespace octet

@@ -17,6 +17,7 @@
 #include "data/token_cache.h"
 #include "nn/model.h"
 #include "optim/schedule.h"
+#include "train/data_entries.h"
 
 namespace octet {
 
@@ -67,6 +68,10 @@ Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& sp
 std::unique_ptr<Tokenizer> data_tokenizer(const Files& files, const std::string& path,
                                           std::span<const std::string> data, int64_t vocab,
                                           const Log& log);
+// What data.train names, before anything is held out and without a cache.
+std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
+                                        const Tokenizer& tokenizer,
+                                        const RunDataOptions& options = {});
 // The conversations that paths of the configuration hold. Throws Error{bad_data} where there are
 // none.
 ChatData read_run_chat(const Files& files, const RunConfig& config, const Tokenizer& tokenizer,

@@ -25,7 +25,12 @@ constexpr const char* kRefusals = "refused_updates";
 
 std::string model_description(const Files& files, const RunConfig& config, const ModelSpec& spec) {
   if (config.model.path.empty()) return hf_config_text(spec);
-  return files.read_text(join_path(config.model.path, "config.json"));
+  const std::string path = join_path(config.model.path, "config.json");
+  const std::string text = files.read_text(path);
+  if (spec.tied == parse_hf_config(text, path).tied) return text;
+  Json json = parse_json(text, path);  // with a head of its own (infer/model_spec.h)
+  json["tie_word_embeddings"] = spec.tied;
+  return json.dump(2) + "\n";
 }
 
 // The checkpoint's adapters mean nothing beside another base.

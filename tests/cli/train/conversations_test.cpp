@@ -80,7 +80,8 @@ TEST(Conversations, that_are_too_long_for_validation_are_told) {
   hooks.log = Log([&](LogLevel level, const std::string& line) {
     if (level == LogLevel::warning) warnings.push_back(line);
   });
-  Session run(config_of(folder, {"data.val=[" + val + "]", "data.val_fraction=0"}));
+  Session run(
+      config_of(folder, {"data.val=[" + val + "]", "data.val_fraction=0", "data.too_long=drop"}));
   EXPECT_FALSE(run.trainer.run(StartMode::fresh, hooks).val_loss);
   EXPECT_EQ(warnings, std::vector<std::string>{
                           "[data] no document for validation fits into a row of 48 tokens with a "
@@ -241,7 +242,9 @@ TEST(Conversations, labels_are_the_answers_and_their_ends) {
 
 TEST(Conversations, what_is_too_long_for_all_rows_is_an_error) {
   const ScratchFolder folder;
-  EXPECT_NE(error_of([&] { Session(config_of(folder, {"model.seq=8"})); }).find("data.too_long"),
+  EXPECT_NE(error_of([&] {
+              Session(config_of(folder, {"model.seq=8", "data.too_long=drop"}));
+            }).find("data.too_long"),
             std::string::npos);
 }
 

@@ -133,7 +133,29 @@ TEST(ChatRecords, bad_records_say_why) {
       {R"({"messages": [{"role": "user", "content": "x"}]})", "no message of the assistant"},
       {R"({"conversations": [{"from": "who", "value": "x"}]})", "a speaker that is not known"},
       {R"({"conversations": [{"from": "human", "value": "x"}], "chosen": {}, "rejected": {}})",
-       "a pair of preferences, which is not supported"},
+       "expected conversations, got pairs of preferences ('chosen' and 'rejected'), on which "
+       "training is not supported"},
+      {R"({"prompt": "x", "completion": "y", "label": true})",
+       "expected conversations, got answers that are called good or bad ('label'), on which "
+       "training is not supported"},
+      {R"({"messages": [{"role": "assistant", "content": ""}]})", "an empty answer"},
+      {R"({"messages": [{"role": "assistant"}]})", "an empty answer"},
+      {R"({"messages": [{"role": "assistant", "content": "x", "weight": 0}]})",
+       "no answer that is trained (weight 0, or train false)"},
+      {R"({"messages": [{"role": "assistant", "content": "x", "weight": 0.5}]})",
+       "a message with a weight other than 0 and 1"},
+      {R"({"messages": [{"role": "assistant", "content": "x", "train": 0}]})",
+       "a message whose 'train' is neither true nor false"},
+      {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}]})",
+       "arguments of a call that are no JSON"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+       "a part of a message of the type 'image', which is not text"},
+      {R"({"instruction": "x", "output": "y", "history": [["a"]]})",
+       "a history that is no list of pairs of texts"},
+      {R"({"instruction": "x", "input": "i", "context": "c", "output": "y"})",
+       "both an input and a context"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "images": ["a.png"]})",
+       "'images', which is not text"},
       {R"({"instruction": "x"})", "an instruction without an output"},
       {R"({"prompt": "x", "completion": ""})", "an empty answer"},
       {R"({"prompt": "x", "completion": 5})", "a question or answer that is no text"},
@@ -179,7 +201,7 @@ TEST(ChatRecords, an_answer_tree_gives_the_path_to_its_final_answer) {
 std::string masked(const ChatEncoder& encoder, const Tokenizer& tokenizer, const ChatRecord& record,
                    bool* is_apart = nullptr) {
   WordCache words;
-  const MaskedTokens tokens = encoder.encode(record, words);
+  const MaskedTokens tokens = encoder.encode(record, words).samples.at(0);
   if (is_apart != nullptr) *is_apart = tokens.is_apart;
   std::string text;
   for (size_t i = 0; i < tokens.ids.size(); ++i) {
@@ -255,7 +277,7 @@ TEST_P(SpacedVocabularies, train_answers_of_the_plain_template_as_they_are) {
       posix_files(), std::string(OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/") + GetParam());
   const ChatEncoder plain(posix_files(), *tokenizer, "plain", "");
   WordCache words;
-  const MaskedTokens tokens = plain.encode(talk(), words);
+  const MaskedTokens tokens = plain.encode(talk(), words).samples.at(0);
   const std::string text = tokenizer->decode(tokens.ids);
   EXPECT_NE(text.find("User: a\nAssistant: b c"), std::string::npos) << text;
   EXPECT_NE(text.find("User: d\nAssistant: e"), std::string::npos) << text;
@@ -331,7 +353,8 @@ TEST_F(ChatFiles, every_record_is_read_or_counted_with_its_place) {
               (std::map<std::string, int64_t>{{"pair", 2}, {"text", 1}, {"Alpaca", 1}}));
     EXPECT_EQ(report.n_duplicates, 1);
     ASSERT_EQ(report.dropped.size(), 2u);
-    EXPECT_EQ(report.dropped.at("not JSON").places, (std::vector<std::string>{path + ":4"}));
+    EXPECT_EQ(report.dropped.at("not JSON").places,
+              (std::vector<std::string>{path + ":4: expected JSON, got a mistake at byte 2"}));
     EXPECT_EQ(report.dropped.at("no fields that are known").places,
               (std::vector<std::string>{path + ":2"}));
     ASSERT_EQ(data.samples.size(), 4u);

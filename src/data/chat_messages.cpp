@@ -1,0 +1,194 @@
+#include "data/chat_messages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace octet {
+namespace {
+
+// The speakers of ShareGPT as the roles of chat templates.
+std::string role_of_speaker(const std::string& speaker) {
+  constexpr std::pair<std::string_view, std::string_view> kRoles[] = {
+      {"human", "user"},
+      {"user", "user"},
+      {"gpt", "assistant"},
+      {"assistant", "assistant"},
+      {"model", "assistant"},
+      {"bot", "assistant"},
+      {"system", "system"},
+      {"function_call", "assistant"},
+      {"tool_call", "assistant"},
+      {"observation", "tool"},
+      {"tool", "tool"},
+      {"function", "tool"},
+      {"function_response", "tool"}};
+  for (const auto& [from, role] : kRoles) {
+    if (speaker == from) return std::string(role);
+  }
+  bad_record("a speaker that is not known");
+}
+
+bool is_blank_text(const OrderedJson& json) {
+  return json.is_string() &&
+         json.get_ref<const std::string&>().find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+// Whether `weight` and `train` leave the message in the loss.
+bool is_trained(const OrderedJson& json) {
+  bool trains = true;
+  if (const OrderedJson* weight = find_value(json, "weight")) {
+    const bool is_weight = weight->is_number() && (*weight == 0 || *weight == 1);
+    if (!is_weight) bad_record("a message with a weight other than 0 and 1");
+    trains = *weight == 1;
+  }
+  if (const OrderedJson* train = find_value(json, "train")) {
+    if (!train->is_boolean()) bad_record("a message whose 'train' is neither true nor false");
+    trains = trains && train->get<bool>();
+  }
+  return trains;
+}
+
+void parse_arguments(OrderedJson& call) {
+  const auto it = call.find("arguments");
+  if (it == call.end() || !it->is_string()) return;
+  const std::string text = it->get<std::string>();
+  if (is_blank_text(*it)) {
+    *it = OrderedJson::object();
+    return;
+  }
+  OrderedJson parsed;
+  try {
+    parsed = parse_ordered_json(text, "arguments");
+  } catch (const Error& error) {
+    bad_record("arguments of a call that are no JSON", json_detail(error));
+  }
+  if (!parsed.is_object()) bad_record("arguments of a call that are no object");
+  *it = std::move(parsed);
+}
+
+// OpenAI's calls hold their arguments as JSON text, which templates would quote once more.
+void parse_calls(OrderedJson& message) {
+  const auto parse = [](OrderedJson& call) {
+    if (!call.is_object()) return;
+    parse_arguments(call);
+    const auto function = call.find("function");
+    if (function != call.end() && function->is_object()) parse_arguments(*function);
+  };
+  if (const auto calls = message.find("tool_calls"); calls != message.end() && calls->is_array())
+    std::ranges::for_each(*calls, parse);
+  if (const auto call = message.find("function_call"); call != message.end()) parse(*call);
+}
+
+// Templates read one of these names.
+void alias_reasoning(OrderedJson& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const OrderedJson* found = find_value(message, name);
+    if (found == nullptr) continue;
+    const OrderedJson reasoning = *found;
+    if (!message.contains("thinking")) message["thinking"] = reasoning;
+    message["reasoning_content"] = reasoning;
+    return;
+  }
+}
+
+void check_content(const OrderedJson& content) {
+  if (content.is_string()) return;
+  if (!content.is_array()) bad_record("a message whose content is neither text nor a list");
+  for (const OrderedJson& part : content) {
+    if (!part.is_object()) bad_record("a part of a message that is no object");
+    const OrderedJson* type = find_text(part, "type");
+    const std::string name = type == nullptr ? "" : type->get<std::string>();
+    const bool is_media = name.starts_with("image") || name.starts_with("audio") ||
+                          name.starts_with("input_") || name.starts_with("video");
+    if (is_media) bad_record("a part of a message of the type '" + name + "', which is not text");
+  }
+}
+
+ChatMessage read_share(const OrderedJson& json, const std::string& speaker) {
+  ChatMessage read{.is_trained = is_trained(json), .is_share = true};
+  const std::string role = role_of_speaker(speaker);
+  const OrderedJson* value = find_text(json, "value");
+  const bool may_be_empty = role == "assistant" && find_value(json, "value") == nullptr;
+  if (value == nullptr && !may_be_empty) bad_record("a message without a text");
+  read.json = make_message(role, value != nullptr ? *value : OrderedJson(""));
+  for (const auto& [key, other] : json.items()) {
+    const bool is_used = key == "from" || key == "value" || key == "weight" || key == "train";
+    if (!is_used && !other.is_null()) read.ignored.push_back(key);
+  }
+  return read;
+}
+
+}  // namespace
+
+const OrderedJson* find_value(const OrderedJson& json, const std::string& key) {
+  if (!json.is_object()) return nullptr;
+  const auto it = json.find(key);
+  if (it == json.end() || it->is_null()) return nullptr;
+  expect_read(*it, key);
+  return &*it;
+}
+
+const OrderedJson* find_text(const OrderedJson& json, const std::string& key) {
+  const OrderedJson* value = find_value(json, key);
+  return value != nullptr && value->is_string() ? value : nullptr;
+}
+
+OrderedJson make_message(std::string_view role, const OrderedJson& content) {
+  return {{"role", role}, {"content", content}};
+}
+
+ChatMessage read_message(const OrderedJson& json, const ChatFields& fields) {
+  if (!json.is_object()) bad_record("a message that is no object");
+  const OrderedJson* role = find_text(json, fields.role);
+  const OrderedJson* speaker = find_text(json, "from");
+  if (role == nullptr && speaker != nullptr) return read_share(json, speaker->get<std::string>());
+  if (role == nullptr) bad_record("a message without a role");
+  ChatMessage read{.is_trained = is_trained(json)};
+  OrderedJson& message = read.json = OrderedJson::object();
+  for (const auto& [key, value] : json.items()) {
+    const bool is_left_out = value.is_null() || key == "weight" || key == "train" ||
+                             (key == "tool_calls" && value.is_array() && value.empty());
+    if (is_left_out) continue;
+    const bool is_content = key == fields.content;
+    message[key == fields.role ? "role" : is_content ? "content" : key] = value;
+  }
+  const OrderedJson* content = find_value(message, "content");
+  if (content == nullptr && message["role"] != "assistant") bad_record("a message without a text");
+  if (content != nullptr) check_content(*content);
+  if (fields.arguments == CallArguments::parse) parse_calls(message);
+  alias_reasoning(message);
+  return read;
+}
+
+bool is_empty_answer(const OrderedJson& message) {
+  const OrderedJson* content = find_value(message, "content");
+  if (content != nullptr && !is_blank_text(*content) && !content->empty()) return false;
+  return std::ranges::none_of(
+      std::initializer_list<const char*>{"tool_calls", "function_call", "reasoning_content"},
+      [&](const char* name) {
+        const OrderedJson* value = find_value(message, name);
+        return value != nullptr && !is_blank_text(*value) && !value->empty();
+      });
+}
+
+void join_parts(OrderedJson& messages) {
+  for (OrderedJson& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    std::string joined;
+    for (const OrderedJson& part : *content) {
+      const OrderedJson* text = find_text(part, "text");
+      const OrderedJson* type = find_value(part, "type");
+      if (text == nullptr || (type != nullptr && *type != "text")) {
+        bad_record("a part of a message that is no text, for a template that takes texts");
+      }
+      if (&part != &content->front()) joined += '\n';
+      joined += text->get_ref<const std::string&>();
+    }
+    *content = joined;
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,39 @@
+// One message of a record, as a chat template takes it. Internal to src/data.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ordered_json.h"
+#include "data/chat_records.h"
+
+namespace octet {
+
+// The value under a key that is there and not null; nullptr otherwise.
+const OrderedJson* find_value(const OrderedJson& json, const std::string& key);
+const OrderedJson* find_text(const OrderedJson& json, const std::string& key);
+
+struct ChatMessage {
+  OrderedJson json = {};
+  bool is_trained = true;                 // false: its `weight` is 0, or its `train` false
+  bool is_share = false;                  // ShareGPT's {from, value}
+  std::vector<std::string> ignored = {};  // keys of {from, value} that nothing is made of
+};
+
+// As transformers hands messages to templates: keys that are null are dropped, reasoning has all
+// its names; and as servers do, the `arguments` of a call are what their JSON text means, where the
+// fields ask for it. Throws as bad_record does.
+ChatMessage read_message(const OrderedJson& json, const ChatFields& fields);
+
+OrderedJson make_message(std::string_view role, const OrderedJson& content);
+
+// An answer that says, thinks and calls nothing.
+bool is_empty_answer(const OrderedJson& message);
+
+// The content of messages that is a list of texts as one text, a line each.
+void join_parts(OrderedJson& messages);
+
+}  // namespace octet
