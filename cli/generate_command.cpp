@@ -14,7 +14,7 @@ namespace {
 
 std::vector<Completion> complete(const GenerateSetup& setup, const std::vector<Prompt>& prompts,
                                  int64_t batch, const GlobalOptions& options) {
-  check_lengths(setup, prompts);
+  check_lengths(setup, prompts, setup.options.max_tokens);
   size_t longest = 0;
   for (const Prompt& prompt : prompts) longest = std::max(longest, prompt.tokens.size());
   const int64_t wanted = static_cast<int64_t>(longest) + setup.options.max_tokens;
