@@ -256,7 +256,8 @@ TEST_F(ChatMasks, texts_begin_once_and_end_once) {
   const auto ids = [&](const char* text, TextEnd end) {
     const ChatEncoder encoder(posix_files(), *tokenizer, "plain", "", end);
     WordCache words;
-    const MaskedTokens tokens = encoder.encode({.format = "text", .text = text}, words);
+    const MaskedTokens tokens =
+        encoder.encode({.format = "text", .text = text}, words).samples.at(0);
     EXPECT_EQ(tokens.is_trained, std::vector<uint8_t>(tokens.ids.size(), 1));
     return tokens.ids;
   };
