@@ -58,8 +58,9 @@ the decoder layers' linears, `fp8-tensor` one for each; embeddings, norms, biase
 BF16, and q, k, v, gate and up are tensors of their own. A run of `fp8_linear`, `coat` or `fp8_lm`
 has one f32 scale for q, k and v and one for gate and up; `fp8-tensor` gives each tensor its own,
 in BF16, so that its codes are not those that the run computed with. Blocks at the edges are
-smaller, as kernels take them; of a weight with such a block besides whole ones, which transformers refuses or
-misreads when it dequantizes (`dequantize=True`), `convert` warns. The tokenizer's files,
+smaller, as kernels take them; of a weight with such a block besides whole ones, which
+transformers refuses or misreads when it dequantizes (`dequantize=True`), `convert` warns. The
+tokenizer's files,
 `generation_config.json`, the chat template and `additional_chat_templates/*.jinja` are copied
 where they are regular files of at most 128 MiB, or links to such of the hub's cache
 (`MODEL/blobs`), as all files of a snapshot are; other links are not. A tokenizer's file that a

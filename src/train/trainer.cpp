@@ -391,4 +391,8 @@ TrainResult run_to_end(RunConfig config, const Dataset& data, const TrainerMachi
   }
 }
 
+Calibration Trainer::calibration() const {
+  return {calibration_step(config_.recipe.calibrate).value_or(0), config_.recipe.recheck};
+}
+
 }  // namespace octet

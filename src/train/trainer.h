@@ -120,7 +120,6 @@ class Trainer {
   enum class Wait { no, yes };
   // Within run(): a checkpoint of the last step, unless there is one.
   void save(const Log& log, Wait wait);
-
   // Whether this rank is the one that writes.
   bool is_root() const { return machine_.rank() == 0; }
   int64_t step_count() const { return attempted_; }
@@ -144,9 +143,7 @@ class Trainer {
   StepScalars scalars_of(const StepReport& report) const;
   void count_skips(const StepOutcome& outcome);
   void read_refusals(const LoadedCheckpoint& checkpoint);
-  Calibration calibration() const {
-    return {calibration_step(config_.recipe.calibrate).value_or(0), config_.recipe.recheck};
-  }
+  Calibration calibration() const;
   bool is_over() const;  // the last step is done, or the validation loss falls no more
   int64_t n_ranks() const { return config_.parallel.ranks; }
   RunWishes wishes(const TrainHooks& hooks) const;
@@ -186,10 +183,9 @@ class Trainer {
   ValidationWatch watch_;
 
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
-  int64_t overflowed_ = 0;  // steps skipped for the loss scale's sake
-  // Without clipping: the updates that a tensor missed and others had.
-  std::map<std::string, int64_t> refusals_;
-  bool is_trial_ = false;  // of scales: the step is sampled
+  int64_t overflowed_ = 0;                   // steps skipped for the loss scale's sake
+  std::map<std::string, int64_t> refusals_;  // without clipping: updates that a tensor missed
+  bool is_trial_ = false;                    // of scales: the step is sampled
   RunGuards guards_;
   std::optional<StepReport> last_;        // of this process, written down
   std::optional<StepReport> unrecorded_;  // a step that is done, and not yet written down

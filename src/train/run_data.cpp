@@ -1,0 +1,143 @@
+// The data of a run as its configuration names it.
+#include <span>
+
+#include "base/error.h"
+#include "data/shards_only.h"
+#include "text/tokenizer.h"
+#include "train/data_entries.h"
+#include "train/run_setup.h"
+
+namespace octet {
+namespace {
+
+TokenWidth shard_width(int64_t bytes) {
+  CHECK(bytes == 0 || bytes == 2 || bytes == 4);
+  return bytes == 0 ? TokenWidth::infer : bytes == 2 ? TokenWidth::u16 : TokenWidth::u32;
+}
+
+// Where texts of this tokenizer begin with its BOS, as the model has learnt, and these do not.
+void warn_without_bos(const ChatData& data, const Tokenizer& tokenizer, const Log& log) {
+  const std::vector<int32_t> prefix = tokenizer.prefix();
+  if (prefix.empty() || prefix.front() != tokenizer.bos()) return;
+  int64_t n_without = 0;
+  for (const ChatSample& sample : data.samples) {
+    int32_t first = 0;
+    uint8_t start = 0;
+    data.source->read(sample.first, std::span(&first, 1), std::span(&start, 1));
+    n_without += first != prefix.front() ? 1 : 0;
+  }
+  if (n_without == 0) return;
+  log.warning(
+      "[data] {} of {} samples begin without the token {}, which the tokenizer puts before a text: "
+      "the chat template ({}) does not write it",
+      n_without, data.samples.size(), prefix.front(), data.report.template_name);
+}
+
+// Of a text, and what of it is held out.
+DatasetOptions text_options(const RunConfig& config, int64_t vocab, const Log& log) {
+  DatasetOptions options;
+  options.train = config.data.train;
+  options.val = config.data.val;
+  options.val_fraction = config.data.val_fraction;
+  const bool keeps_whole =
+      has_whole_documents(config) || row_documents(config) == RowDocuments::isolated;
+  options.hold_out = keeps_whole ? HoldOut::documents : HoldOut::tokens;
+  options.document_separator = config.data.document_separator;
+  options.shards.width = shard_width(config.data.token_bytes);
+  options.shards.vocab = vocab;
+  options.log = log;
+  return options;
+}
+
+struct EntryPaths {
+  std::vector<std::string> paths;
+  std::vector<double> weights = {};
+};
+
+struct HowToRead {
+  const Tokenizer& tokenizer;
+  const DatasetOptions& text;
+  const RunDataOptions& run;
+};
+
+std::vector<DataEntry> open_entries_of(Files& files, const RunConfig& config,
+                                       const EntryPaths& which, const HowToRead& how) {
+  EntryReaders readers;
+  readers.chat = [&](const std::vector<std::string>& paths) {
+    ChatData data = read_run_chat(files, config, how.tokenizer, paths, how.run.threads);
+    log_report(data.report, how.run.log);
+    warn_without_bos(data, how.tokenizer, how.run.log);
+    return data;
+  };
+  readers.text = [&](const std::vector<std::string>& paths) {
+    DatasetOptions text = how.text;
+    text.train = paths;
+    text.val.clear();
+    text.val_fraction = 0;
+    return open_dataset(files, text, how.tokenizer).train;
+  };
+  return open_entries(files, config, which.paths, which.weights, readers);
+}
+
+Dataset open_in_entries(Files& files, const RunConfig& config, const HowToRead& how) {
+  Dataset dataset;
+  std::vector<DataEntry> train = open_entries_of(
+                             files, config, {config.data.train, config.data.train_weights}, how),
+                         val;
+  if (!config.data.val.empty()) val = open_entries_of(files, config, {config.data.val}, how);
+  for (const auto* entries : {&train, &val}) {
+    for (const DataEntry& entry : *entries)
+      dataset.n_sources += entry.is_chat ? entry.chat.report.n_files : 1;
+  }
+  if (config.data.val.empty()) {
+    for (DataEntry& entry : train) {
+      const int64_t end = entry.stream.n_tokens();
+      const int64_t cut = held_out_start(entry, config.data.val_fraction, how.text.hold_out);
+      val.push_back({.stream = entry.stream.slice(cut, end)});
+      entry.stream = entry.stream.slice(0, cut);
+    }
+  }
+  dataset.train = join_entries(train);
+  dataset.val = join_entries(val);
+  return dataset;
+}
+
+}  // namespace
+
+std::vector<DataEntry> open_run_entries(Files& files, const RunConfig& config,
+                                        const Tokenizer& tokenizer, const RunDataOptions& options) {
+  const DatasetOptions text = text_options(config, tokenizer.vocab_size(), options.log);
+  return open_entries_of(files, config, {config.data.train, config.data.train_weights},
+                         {tokenizer, text, options});
+}
+
+Dataset open_run_data(Files& files, const RunConfig& config, const ModelSpec& spec,
+                      const RunDataOptions& run_options) {
+  if (config.data.train.empty()) {
+    throw Error(ErrorCode::invalid_argument, "data.train: expected files or folders, got none");
+  }
+  std::vector<std::string> paths = config.data.train;
+  paths.insert(paths.end(), config.data.val.begin(), config.data.val.end());
+  const std::unique_ptr<Tokenizer> tokenizer =
+      data_tokenizer(files, config.data.tokenizer, paths, spec.vocab, run_options.log);
+  if (tokenizer->vocab_size() > spec.vocab) {
+    throw Error(ErrorCode::invalid_argument,
+                "model.vocab: expected at least the tokenizer's {}, got {}",
+                tokenizer->vocab_size(), spec.vocab);
+  }
+  if (!config.model.path.empty() && tokenizer->vocab_size() < spec.vocab) {
+    run_options.log.info("[data] the model has {} embeddings, the tokenizer {} tokens", spec.vocab,
+                         tokenizer->vocab_size());
+  }
+  DatasetOptions options = text_options(config, spec.vocab, run_options.log);
+  std::optional<TokenCache> cache;
+  if (const auto how = token_cache_options(config, config.data.tokenizer,
+                                           config.data.document_separator, run_options)) {
+    options.cache = &cache.emplace(files, *tokenizer, *how);
+  }
+  if (!has_conversations(config) && config.data.train_weights.empty())
+    return open_dataset(files, options, *tokenizer);
+  return open_in_entries(files, config, {*tokenizer, options, run_options});
+}
+
+}  // namespace octet
