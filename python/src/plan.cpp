@@ -28,7 +28,7 @@ std::string plan_json(const ConfigCall& call, BackendRequest machine, bool with_
   machine.deterministic = config.train.deterministic;
   const Backend backend = open_plan_backend(machine);
   const ModelSpec spec = model_from_config(posix_files(), config);
-  const PlanReport report(config, spec, *backend.catalogue);
+  const PlanReport report(posix_files(), config, spec, *backend.catalogue);
   const OrderedJson json = report.json(with_buffers ? WithBuffers::yes : WithBuffers::no);
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
