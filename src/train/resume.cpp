@@ -79,11 +79,10 @@ std::string recorded_weight_rms(const Manifest& manifest, const RunConfig& befor
   return manifest.config.contains(kWeightRms) ? before.recipe.weight_rms : "init";
 }
 // What a checkpoint that does not record a key was trained with.
-constexpr std::pair<const char*, const char*> kFormerDefaults[] = {
-    {"data.chat.arguments", "keep"},
-    {"data.text_end", "false"},
-    {"data.too_long", "drop"},
-    {"lora.targets", "['*_proj']"}};
+constexpr std::pair<const char*, const char*> kFormerDefaults[] = {{"data.chat.arguments", "keep"},
+                                                                   {"data.text_end", "false"},
+                                                                   {"data.too_long", "drop"},
+                                                                   {"lora.targets", "['*_proj']"}};
 
 // Where another number of steps moves the curve of the learning rate under a run; empty: nowhere.
 std::string rate_warning(const RunConfig& before, const RunConfig& now, int64_t step) {
