@@ -146,9 +146,8 @@ class Reader {
       }
       AddedToken token;
       token.content = content;
-      token.special =
-          std::any_of(result_.named.begin(), result_.named.end(),
-                      [&](const AddedToken& known) { return known.content == content; });
+      token.special = std::ranges::find(result_.named, token.content, &AddedToken::content) !=
+                      result_.named.end();
       token.normalized = !token.special;
       put_added(token, id.get<int64_t>(), join_path(folder_, name));
     }

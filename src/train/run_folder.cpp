@@ -15,7 +15,7 @@
 namespace octet {
 namespace {
 
-constexpr std::string_view kLock = ".lock", kConfig = "config.yaml";
+constexpr std::string_view kLock = ".lock", kConfig = "config.yaml", kTelemetry = "telemetry.jsonl";
 // What a run writes under a fixed name, beside ckpt/.
 constexpr std::string_view kFiles[] = {"config.yaml",     "config.json",           "metrics.jsonl",
                                        "telemetry.jsonl", "algorithms.json",       "trace.json",
@@ -90,6 +90,8 @@ void check_replaceable(Files& files, const std::string& folder, StartMode mode) 
     const std::string path = join_path(folder, name);
     const EntryKind kind = files.entry_kind(path);
     if (kind == EntryKind::none) continue;
+    // A run goes on without telemetry, with a warning.
+    if (kind == EntryKind::directory && name == kTelemetry) continue;
     if (kind == EntryKind::link && mode == StartMode::overwrite) {
       throw Error(ErrorCode::invalid_argument,
                   "out: expected files of a run that --overwrite may replace, got the link '{}'",

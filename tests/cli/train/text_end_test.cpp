@@ -9,12 +9,15 @@ namespace {
 
 using test::ScratchFolder;
 
-// Without the key in a file that has it on a line of its own, or between commas.
+// Without the key in a file that has it on a line of its own, or between commas. The size stays:
+// COMPLETE says that of a manifest.
 void forget_key(const std::string& path, const std::string& begin, const std::string& end) {
   std::string text = posix_files().read_text(path);
   const size_t at = text.find(begin);
   ASSERT_NE(at, text.npos) << text;
-  text.erase(at, text.find(end, at) + end.size() - at);
+  const size_t n = text.find(end, at) + end.size() - at;
+  text.erase(at, n);
+  text.append(n, '\n');
   write_atomically(posix_files(), path, text);
 }
 
