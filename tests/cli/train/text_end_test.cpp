@@ -1,24 +1,39 @@
 // Texts among conversations: their end, and runs that were begun before data.text_end.
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
+#include "io/checkpoint_marker.h"
+#include "io/manifest.h"
 
 namespace octet {
 namespace {
 
 using test::ScratchFolder;
 
-// Without the key in a file that has it on a line of its own, or between commas. The size stays:
-// COMPLETE says that of a manifest.
+// Without a key that has a line of its own.
 void forget_key(const std::string& path, const std::string& begin, const std::string& end) {
   std::string text = posix_files().read_text(path);
   const size_t at = text.find(begin);
   ASSERT_NE(at, text.npos) << text;
-  const size_t n = text.find(end, at) + end.size() - at;
-  text.erase(at, n);
-  text.append(n, '\n');
+  text.erase(at, text.find(end, at) + end.size() - at);
   write_atomically(posix_files(), path, text);
+}
+
+// A checkpoint as it was before there was the key.
+void forget_in_checkpoint(const std::string& folder, const std::string& key) {
+  Files& files = posix_files();
+  const std::string path = folder + "/manifest.json", complete = folder + "/COMPLETE";
+  Manifest manifest = parse_manifest(files.read_text(path), path);
+  ASSERT_EQ(manifest.config.erase(key), 1u);
+  const std::string text = manifest_to_json(manifest);
+  files.remove(path);
+  Marker marker = read_marker(files, complete);
+  marker["manifest.json"] = write_marked(
+      files, path, [&](FileWriter& out) { out.write(std::as_bytes(std::span(text))); });
+  write_atomically(files, complete, marker_to_json(marker));
 }
 
 TEST(TextEnd, of_a_run_that_does_not_record_it_stays_away) {
@@ -40,8 +55,9 @@ TEST(TextEnd, of_a_run_that_does_not_record_it_stays_away) {
   };
   ASSERT_EQ(text_end(), "false");
   for (const DirectoryEntry& entry : posix_files().list(run + "/ckpt")) {
-    const std::string manifest = run + "/ckpt/" + entry.name + "/manifest.json";
-    if (posix_files().exists(manifest)) forget_key(manifest, "\"data.text_end\"", ",");
+    const std::string checkpoint = run + "/ckpt/" + entry.name;
+    if (posix_files().exists(checkpoint + "/COMPLETE"))
+      forget_in_checkpoint(checkpoint, "data.text_end");
   }
   forget_key(run + "/config.yaml", "  text_end: ", "\n");
   const test::Outcome resumed = test::run_program(folder, train + " --resume --set train.steps=3");
