@@ -95,6 +95,8 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 
 // The searches of one text.
 class Regex::Search {
+  using Clock = std::chrono::steady_clock;
+
  public:
   Search(const Compiled& compiled, std::string_view text, MatchBudget& budget)
       : compiled_(compiled),
@@ -131,19 +133,17 @@ class Regex::Search {
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
   }
 
-  // The thread's own clock takes long to read: only where searches seem to take some time. What is
-  // done with the matches counts as well.
+  // The thread's own clock takes long to read: only now and then. What is done with the matches
+  // counts as well.
   int timed_match(size_t at) {
-    constexpr double kWorthALook = 0.01;
-    const auto began = std::chrono::steady_clock::now();
+    constexpr std::chrono::milliseconds kEvery(10);
     const int status = match(at);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    since_look_ += took.count();
-    if (since_look_ < kWorthALook) return status;
-    const double now = thread_seconds();
-    budget_.seconds -= now - looked_;
+    const auto now = Clock::now();
+    if (now - looked_ < kEvery) return status;
+    const double seconds = thread_seconds();
+    budget_.seconds -= seconds - seconds_;
+    seconds_ = seconds;
     looked_ = now;
-    since_look_ = 0;
     if (budget_.seconds < 0) bad("it took too long");
     return status;
   }
@@ -174,7 +174,8 @@ class Regex::Search {
   MatchData data_;
   MatchContext context_;
   JitStack stack_;
-  double looked_ = thread_seconds(), since_look_ = 0;
+  Clock::time_point looked_ = Clock::now();
+  double seconds_ = thread_seconds();  // of the thread, then
 };
 
 MatchBudget match_budget(size_t n_bytes) {
