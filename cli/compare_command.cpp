@@ -211,7 +211,7 @@ void add_compare_command(CLI::App& app, GlobalOptions& options) {
   compare->add_option("--seconds", flags->seconds, "time for all together")
       ->check(CLI::PositiveNumber);
   compare->add_option("--steps", flags->steps, "of each recipe; 0: what the time allows")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
   compare
       ->add_option("--data", flags->data,
                    "text files and folders; without it the project's own and /usr/include")
