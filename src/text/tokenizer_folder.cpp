@@ -64,7 +64,7 @@ class Reader {
     if (!files_.exists(path)) return nullptr;
     result_.has_files = true;
     Json json = parse_json(files_.read_text(path), path);
-    JsonObject(json, path);  // throws for another value
+    [[maybe_unused]] const JsonObject is_object(json, path);  // throws for another value
     return json;
   }
 

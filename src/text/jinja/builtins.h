@@ -21,7 +21,7 @@ struct Call {
 
   bool has(size_t i) const { return values[i].has_value(); }
   bool is_given(size_t i) const { return has(i) && !values[i]->is_none(); }
-  Value get(size_t i, Value fallback) const { return has(i) ? *values[i] : std::move(fallback); }
+  Value get(size_t i, const Value& fallback) const { return has(i) ? *values[i] : fallback; }
   bool truth(size_t i) const;
   int64_t integer(size_t i, int64_t fallback) const;
   const std::string& text(size_t i) const;  // of parameter i, which must be text
