@@ -107,6 +107,8 @@ class Answers {
       try {
         answer.prompt = render_prefix(all_[i], true);
         answer.text = render_prefix(all_[i] + 1, false);
+      } catch (const jinja::BudgetExceeded&) {
+        throw;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::bad_data) throw;
         if (is_trained_[i]) leave_out(all_[i], error.what());

@@ -315,6 +315,19 @@ TEST_F(ChatMasks, a_template_that_never_ends_ends_the_reading) {
                jinja::BudgetExceeded);
 }
 
+TEST_F(ChatMasks, a_prompt_that_never_ends_ends_the_reading) {
+  const ChatEncoder endless = encoder(
+      "{% for m in messages %}{{ m.content }}|{% endfor %}{% set s = 'x' * 8000000 %}"
+      "{% if add_generation_prompt and messages|length > 2 %}{% for i in range(99999) %}"
+      "{% set a = s.startswith(s) %}{% endfor %}{% endif %}");
+  write("talk.json", R"([{"messages": [{"role": "user", "content": "a"},
+                                       {"role": "assistant", "content": "b"},
+                                       {"role": "user", "content": "c"},
+                                       {"role": "assistant", "content": "d"}]}])");
+  EXPECT_THROW(read_chat_data(posix_files(), endless, {.paths = {folder_ / "talk.json"}}),
+               jinja::BudgetExceeded);
+}
+
 TEST_F(ChatMasks, masks_that_train_nothing_or_everything_are_refused) {
   const auto why = [&](const std::string& text) { return error_of([&] { mask_of(text); }); };
   EXPECT_EQ(why("{% for m in messages %}{{ m.content }}{% generation %}{% endgeneration %}"
