@@ -16,7 +16,7 @@
 
 namespace octet {
 
-struct JsonLimits {
+struct JsonReaderLimits {
   size_t depth = 0, values = 0;
   bool has_unique_keys = true;       // else a repeated key has its last value
   bool has_unread_integers = false;  // beyond 64 bits; else they are doubles
@@ -25,7 +25,8 @@ struct JsonLimits {
 template <typename J>
 class JsonReader : public nlohmann::json_sax<J> {
  public:
-  JsonReader(const JsonLimits& limits, const std::string& where) : limits_(limits), where_(where) {}
+  JsonReader(const JsonReaderLimits& limits, const std::string& where)
+      : limits_(limits), where_(where) {}
 
   J read(std::string_view text) {
     if (parse(text)) return std::move(root_);
@@ -138,7 +139,7 @@ class JsonReader : public nlohmann::json_sax<J> {
     return true;
   }
 
-  const JsonLimits limits_;
+  const JsonReaderLimits limits_;
   const std::string& where_;
   ReadableJson readable_;
   J root_;

@@ -28,10 +28,10 @@ std::string find_unread(const OrderedJson& json, std::string& what) {
 }  // namespace
 
 OrderedJson parse_ordered_json(std::string_view text, const std::string& where) {
-  const JsonLimits limits{.depth = kMaxOrderedDepth,
-                          .values = SIZE_MAX,
-                          .has_unique_keys = false,
-                          .has_unread_integers = true};
+  const JsonReaderLimits limits{.depth = kMaxOrderedDepth,
+                                .values = SIZE_MAX,
+                                .has_unique_keys = false,
+                                .has_unread_integers = true};
   return JsonReader<OrderedJson>(limits, where).read(text);
 }
 

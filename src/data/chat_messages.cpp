@@ -31,17 +31,16 @@ std::string role_of_speaker(const std::string& speaker) {
 }
 
 bool is_blank_text(const OrderedJson& json) {
-  return json.is_string() &&
-         json.get_ref<const std::string&>().find_first_not_of(" \t\r\n") == std::string::npos;
+  return json.is_string() && is_blank(json.get_ref<const std::string&>());
 }
 
 // Whether `weight` and `train` leave the message in the loss.
 bool is_trained(const OrderedJson& json) {
   bool trains = true;
   if (const OrderedJson* weight = find_value(json, "weight")) {
-    const bool is_weight = weight->is_number() && (*weight == 0 || *weight == 1);
-    if (!is_weight) bad_record("a message with a weight other than 0 and 1");
-    trains = *weight == 1;
+    const double value = weight->is_number() ? weight->get<double>() : -1;
+    if (value != 0 && value != 1) bad_record("a message with a weight other than 0 and 1");
+    trains = value == 1;
   }
   if (const OrderedJson* train = find_value(json, "train")) {
     if (!train->is_boolean()) bad_record("a message whose 'train' is neither true nor false");
@@ -121,6 +120,10 @@ ChatMessage read_share(const OrderedJson& json, const std::string& speaker) {
 }
 
 }  // namespace
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == text.npos;
+}
 
 const OrderedJson* find_value(const OrderedJson& json, const std::string& key) {
   if (!json.is_object()) return nullptr;

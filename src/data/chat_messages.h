@@ -12,6 +12,8 @@
 
 namespace octet {
 
+bool is_blank(std::string_view text);
+
 // The value under a key that is there and not null; nullptr otherwise. Throws Error{bad_data} where
 // a value within could not be read (expect_read).
 const OrderedJson* find_value(const OrderedJson& json, const std::string& key);

@@ -196,7 +196,7 @@ class RecordReader {
     OrderedJson list = *tools;
     if (tools->is_string()) {
       const auto& text = tools->get_ref<const std::string&>();
-      if (text.find_first_not_of(" \t\r\n") == text.npos) return;
+      if (is_blank(text)) return;
       try {
         list = parse_ordered_json(text, "tools");
       } catch (const Error& error) {

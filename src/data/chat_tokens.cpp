@@ -28,10 +28,6 @@ bool is_prefix(const std::vector<int32_t>& ids, const std::vector<int32_t>& of) 
   return ids.size() <= of.size() && std::equal(ids.begin(), ids.end(), of.begin());
 }
 
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == text.npos;
-}
-
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_blank(text.substr(text.size() - 1))) text.remove_suffix(1);
   return text;
@@ -160,7 +156,7 @@ MaskedTokens ChatEncoder::encode_parts(const std::string& text, const ByteSpans&
                                        WordCache& words) const {
   const EncodeTextOptions options{.special = SpecialText::parse, .words = &words};
   const std::vector<int32_t> whole = tokenizer_.encode(text, options);
-  const MaskedTokens apart =
+  MaskedTokens apart =
       join_parts(text, spans, [&](std::string_view part, std::vector<int32_t>& ids) {
         tokenizer_.encode(part, options, ids);
       });

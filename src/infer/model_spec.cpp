@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "infer/weights.h"
@@ -12,14 +11,6 @@
 
 namespace octet {
 namespace {
-
-// The weights of a folder that has some; a configuration alone is a model as well.
-std::optional<ModelFiles> weights_of(const Files& files, const std::string& folder) {
-  for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
-    if (files.exists(join_path(folder, name))) return ModelFiles::open(files, folder);
-  }
-  return std::nullopt;
-}
 
 // The bits of two parameters of one shape.
 bool are_equal(const WeightReader& weights, const std::string& a, const std::string& b) {
@@ -38,13 +29,14 @@ bool are_equal(const WeightReader& weights, const std::string& a, const std::str
 
 bool differs_from_embedding(const Files& files, const std::string& folder, const ModelSpec& tied) {
   const std::string head(model_def(tied.kind).head);
-  const auto weights = weights_of(files, folder);
-  if (!weights || weights->find(head) == nullptr) return false;
+  if (!has_model_files(files, folder)) return false;
+  const ModelFiles weights = ModelFiles::open(files, folder);
+  if (weights.find(head) == nullptr) return false;
   const std::string embedding = model_parameters(tied).front().name;
   const auto is_embedding = [&](const std::string& stored) {
     return parameter_name(tied, stored) == embedding;
   };
-  if (std::ranges::none_of(weights->names(), is_embedding)) return false;  // told where it is read
+  if (std::ranges::none_of(weights.names(), is_embedding)) return false;  // told where it is read
   ModelSpec untied = tied;
   untied.tied = false;
   return !are_equal(WeightReader(files, folder, untied, NonfiniteWeights::allowed), embedding,

@@ -7,8 +7,9 @@
 #include "base/json.h"
 
 namespace octet {
-
 namespace {
+
+constexpr const char *kSingle = "model.safetensors", *kIndex = "model.safetensors.index.json";
 
 // The names under which weights are pickled: to read them is to run what they hold.
 bool is_pickle_name(std::string_view name) {
@@ -34,11 +35,15 @@ std::optional<std::string> pickled_weights(const Files& files, const std::string
 
 }  // namespace
 
+bool has_model_files(const Files& files, const std::string& folder) {
+  return files.exists(join_path(folder, kSingle)) || files.exists(join_path(folder, kIndex));
+}
+
 ModelFiles ModelFiles::open(const Files& files, const std::string& path) {
   ModelFiles model;
   model.path_ = path;
-  const std::string single = files.is_directory(path) ? join_path(path, "model.safetensors") : path;
-  const std::string index = join_path(path, "model.safetensors.index.json");
+  const std::string single = files.is_directory(path) ? join_path(path, kSingle) : path;
+  const std::string index = join_path(path, kIndex);
   if (is_pickle_name(single)) refuse_pickle(single);
   if (files.exists(single)) {
     model.shards_.push_back(SafetensorsReader::open(files, single));

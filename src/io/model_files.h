@@ -34,4 +34,7 @@ class ModelFiles {
   std::map<std::string, size_t, std::less<>> shard_index_;
 };
 
+// Whether a folder holds what ModelFiles::open looks for; a configuration alone is a model as well.
+bool has_model_files(const Files& files, const std::string& folder);
+
 }  // namespace octet

@@ -69,14 +69,6 @@ OrderedJson completed(OrderedJson tokens, const Tokenizer& tokenizer, bool eager
   return tokens;
 }
 
-OrderedJson named_tokens(const OrderedJson& tokens) {
-  OrderedJson told = OrderedJson::object();
-  for (const auto& [key, value] : tokens.items()) {
-    if (!value.is_null()) told[key] = value;
-  }
-  return told;
-}
-
 std::string chosen_template(const Files& files, const Tokenizer& tokenizer,
                             const ChatQuery& query) {
   if (query.name != "auto") return query.name;
@@ -99,7 +91,7 @@ ChatTemplates find_chat_templates(const Files& files, const Tokenizer& tokenizer
     OrderedJson tokens = stored.value_or(source->special_tokens);
     // A folder's template was written for what its own files say.
     if (!is_folder || !stored) tokens = completed(tokens, tokenizer, /*eager=*/!is_there);
-    source->special_tokens = named_tokens(tokens);
+    source->special_tokens = without_nulls(tokens);
   }
   return found;
 }

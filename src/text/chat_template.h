@@ -40,6 +40,9 @@ bool has_chat_template(const Files& files, const std::string& folder);
 // where no file speaks of them. Throws Error{bad_data} where one is no JSON object.
 std::optional<OrderedJson> special_tokens_of_folder(const Files& files, const std::string& folder);
 
+// Of these tokens those that are there.
+OrderedJson without_nulls(const OrderedJson& tokens);
+
 using ByteSpans = std::vector<std::pair<size_t, size_t>>;
 
 class ChatTemplate {

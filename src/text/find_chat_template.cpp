@@ -2,16 +2,14 @@
 
 #include "base/error.h"
 #include "text/chat_template.h"
+#include "text/tokenizer_folder.h"
 
 namespace octet {
 namespace {
 
-constexpr const char* kTemplateTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                           "pad_token", "cls_token", "mask_token"};
-
 // A token is text, an object with its text as `content`, or null: there is none.
 void take_tokens(const OrderedJson& config, OrderedJson& tokens) {
-  for (const char* name : kTemplateTokens) {
+  for (const char* name : kSpecialTokenNames) {
     const auto it = config.find(name);
     if (it == config.end()) continue;
     if (it->is_string() || it->is_null()) {
@@ -20,14 +18,6 @@ void take_tokens(const OrderedJson& config, OrderedJson& tokens) {
       tokens[name] = (*it)["content"];
     }
   }
-}
-
-OrderedJson without_nulls(const OrderedJson& tokens) {
-  OrderedJson told = OrderedJson::object();
-  for (const auto& [name, text] : tokens.items()) {
-    if (!text.is_null()) told[name] = text;
-  }
-  return told;
 }
 
 OrderedJson read_object(const Files& files, const std::string& path) {
@@ -81,6 +71,14 @@ std::string folder_template(const Files& files, const std::string& folder, bool 
 }
 
 }  // namespace
+
+OrderedJson without_nulls(const OrderedJson& tokens) {
+  OrderedJson told = OrderedJson::object();
+  for (const auto& [name, text] : tokens.items()) {
+    if (!text.is_null()) told[name] = text;
+  }
+  return told;
+}
 
 bool has_chat_template(const Files& files, const std::string& folder) {
   if (folder.empty() || !files.exists(folder) || !files.is_directory(folder)) return false;

@@ -51,7 +51,7 @@ std::string step(const ReplaceMatches& replace, std::string&& text, const Limits
   std::string out;
   size_t copied = 0;
   const std::string_view from(text);
-  replace.from->for_each(text, limits.matching, [&](const Match& match) {
+  replace.from->for_each(text, limits.matching, [&](const RegexMatch& match) {
     append(out, from.substr(copied, match.begin - copied), limits);
     append(out, replace.to, limits);
     copied = match.end;

@@ -62,7 +62,7 @@ class Ranges {
 
 // Calls `visit` for each match.
 void find_all(const SplitMatches& split, std::string_view text, MatchBudget& budget,
-              const std::function<void(const Match&)>& visit) {
+              const std::function<void(const RegexMatch&)>& visit) {
   if (split.regex) return split.regex->for_each(text, budget, visit);
   for (size_t at = text.find(split.literal); at != text.npos;) {
     const size_t end = at + split.literal.size();
@@ -95,7 +95,7 @@ void cut(const SplitMatches& split, std::string_view text, const Whole& whole,
          const PreTokenizer::Visit& visit) {
   Ranges ranges(text, split.behavior, visit);
   size_t done = 0;
-  find_all(split, text, whole.budget, [&](const Match& match) {
+  find_all(split, text, whole.budget, [&](const RegexMatch& match) {
     ranges.add(done, match.begin, split.invert);
     ranges.add(match.begin, match.end, !split.invert);
     done = match.end;

@@ -106,7 +106,7 @@ class Regex::Search {
         context_(pcre2_match_context_create(nullptr)) {}
 
   // The first match from `at` on.
-  Match find(size_t at) {
+  RegexMatch find(size_t at) {
     while (true) {
       const size_t last = start_of_character(std::min(at + kAttempts, text_.size()));
       pcre2_set_offset_limit(context_.get(), last);
@@ -184,10 +184,10 @@ MatchBudget match_budget(size_t n_bytes) {
 }
 
 void Regex::for_each(std::string_view text, MatchBudget& budget,
-                     const std::function<void(const Match&)>& visit) const {
+                     const std::function<void(const RegexMatch&)>& visit) const {
   Search search(*compiled_, text, budget);
   for (size_t at = 0; at <= text.size();) {
-    const Match match = search.find(at);
+    const RegexMatch match = search.find(at);
     if (!match.found()) return;
     visit(match);
     at = match.end > match.begin ? match.end : match.end + 1;

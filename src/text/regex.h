@@ -12,7 +12,7 @@
 
 namespace octet {
 
-struct Match {
+struct RegexMatch {
   size_t begin = std::string_view::npos, end = 0;
   bool found() const { return begin != std::string_view::npos; }
 };
@@ -38,7 +38,7 @@ class Regex {
   // where one search takes more steps than any sensible one, or all take more than the budget, of
   // which they take their time.
   void for_each(std::string_view text, MatchBudget& budget,
-                const std::function<void(const Match&)>& visit) const;
+                const std::function<void(const RegexMatch&)>& visit) const;
 
  private:
   struct Compiled;

@@ -10,9 +10,6 @@
 namespace octet {
 namespace {
 
-constexpr const char* kNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                  "pad_token", "cls_token", "mask_token"};
-
 constexpr const char* kLists[] = {"additional_special_tokens", "extra_special_tokens"};
 
 // A text, or an object with its text and flags.
@@ -88,7 +85,7 @@ class Reader {
 
   // Of two files the later counts.
   void read_named(const Json& json, const std::string& path) {
-    for (const char* name : kNames) {
+    for (const char* name : kSpecialTokenNames) {
       const auto it = json.find(name);
       if (it == json.end() || it->is_null()) continue;
       const std::optional<AddedToken> token = token_of(*it, path);

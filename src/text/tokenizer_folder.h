@@ -13,6 +13,10 @@
 
 namespace octet {
 
+// Keys of tokenizer_config.json and special_tokens_map.json.
+inline constexpr const char* kSpecialTokenNames[] = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+
 struct TokenizerFolder {
   bool has_files = false;
   bool has_config = false;             // tokenizer_config.json

@@ -1,19 +1,15 @@
 #include "train/loaded_options.h"
 
-#include <algorithm>
-#include <initializer_list>
-
 #include "infer/loaded_rms.h"
 #include "infer/weights.h"
+#include "io/model_files.h"
 
 namespace octet {
 namespace {
 
 bool has_weights(const Files& files, const std::string& folder) {
-  return std::ranges::any_of(
-      std::initializer_list<const char*>{"model.safetensors", "model.safetensors.index.json",
-                                         "adapter_model.safetensors"},
-      [&](const char* name) { return files.exists(join_path(folder, name)); });
+  return has_model_files(files, folder) ||
+         files.exists(join_path(folder, "adapter_model.safetensors"));
 }
 
 }  // namespace

@@ -66,10 +66,7 @@ OpenRun open_run(Files& files, LoadedConfig loaded, const OpenRunOptions& option
 
 void keep_what_resumes(Files& files, LoadedConfig& loaded, const Log& log) {
   keep_step_rows(files, loaded, log);
-  keep_schedule_version(files, loaded);
-  keep_former_defaults(files, loaded);
-  keep_edge_scales(files, loaded);
-  keep_calibration(files, loaded);
+  keep_recorded(files, loaded);
 }
 
 }  // namespace octet

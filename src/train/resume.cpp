@@ -1,8 +1,8 @@
 #include "train/resume.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
-#include <utility>
 
 #include "base/error.h"
 #include "config/load.h"
@@ -64,25 +64,32 @@ std::optional<Manifest> newest_manifest(Files& files, const std::string& run) {
   return std::nullopt;
 }
 
-constexpr const char* kScheduleVersion = "optim.schedule_version";
+// Keys that a run keeps from its newest checkpoint when it goes on.
+struct KeptKey {
+  // What sets it anew: the command line alone, or the configuration too.
+  enum class Over : uint8_t { command_line, configuration };
 
-// Of a checkpoint that records none it is the first.
-int64_t recorded_schedule_version(const Manifest& manifest, const RunConfig& base) {
-  if (!manifest.config.contains(kScheduleVersion)) return 1;
-  return recorded_config(manifest.config, base, base.out).optim.schedule_version;
+  const char* key;
+  const char* former;  // of a checkpoint that does not record it; nullptr: as it is now
+  Over over;
+};
+constexpr KeptKey kKeptKeys[] = {
+    {"data.chat.arguments", "keep", KeptKey::Over::configuration},
+    {"data.text_end", "false", KeptKey::Over::configuration},
+    {"data.too_long", "drop", KeptKey::Over::configuration},
+    {"lora.targets", "['*_proj']", KeptKey::Over::configuration},
+    {"optim.schedule_version", "1", KeptKey::Over::command_line},
+    {"recipe.calibrate", nullptr, KeptKey::Over::command_line},
+    {"recipe.edge_scales", nullptr, KeptKey::Over::command_line},
+    {"recipe.weight_rms", "init", KeptKey::Over::command_line},
+};
+
+bool is_set_anew(const KeptKey& kept, const std::map<std::string, std::string>& sources) {
+  const auto source = sources.find(kept.key);
+  if (source == sources.end()) return false;
+  return kept.over == KeptKey::Over::command_line ? source->second == "--set"
+                                                  : source->second != "default";
 }
-
-constexpr const char* kWeightRms = "recipe.weight_rms";
-
-// A checkpoint that records none has the scales of weights at their start.
-std::string recorded_weight_rms(const Manifest& manifest, const RunConfig& before) {
-  return manifest.config.contains(kWeightRms) ? before.recipe.weight_rms : "init";
-}
-// What a checkpoint that does not record a key was trained with.
-constexpr std::pair<const char*, const char*> kFormerDefaults[] = {{"data.chat.arguments", "keep"},
-                                                                   {"data.text_end", "false"},
-                                                                   {"data.too_long", "drop"},
-                                                                   {"lora.targets", "['*_proj']"}};
 
 // Where another number of steps moves the curve of the learning rate under a run; empty: nowhere.
 std::string rate_warning(const RunConfig& before, const RunConfig& now, int64_t step) {
@@ -116,11 +123,9 @@ ResumedConfig resumed_config(const Files& files, const LoadedCheckpoint& checkpo
   const RunConfig in_folder = config_of_folder(files, now, log);
   RunConfig before = recorded_config(checkpoint.manifest.config, in_folder,
                                      join_path(checkpoint.path, "manifest.json"));
-  before.optim.schedule_version = recorded_schedule_version(checkpoint.manifest, before);
-  before.recipe.weight_rms = recorded_weight_rms(checkpoint.manifest, before);
-  for (const auto& [key, value] : kFormerDefaults) {
-    if (!checkpoint.manifest.config.contains(key))
-      before = recorded_config({{key, value}}, before, checkpoint.path);
+  for (const KeptKey& kept : kKeptKeys) {
+    if (kept.former != nullptr && !checkpoint.manifest.config.contains(kept.key))
+      before = recorded_config({{kept.key, kept.former}}, before, checkpoint.path);
   }
   ResumedConfig resumed{now};
   auto named = sources;
@@ -185,7 +190,7 @@ int64_t extra_count(const LoadedCheckpoint& checkpoint, const std::string& key) 
 std::optional<StepReport> left_over_step(const LoadedCheckpoint& checkpoint) {
   const std::string line = value_of(checkpoint.manifest.extra, "unrecorded");
   if (line.empty()) return std::nullopt;
-  const std::optional<StepReport> report = parse_metrics(line);
+  std::optional<StepReport> report = parse_metrics(line);
   if (report && report->step == checkpoint.manifest.step) return report;
   throw Error(ErrorCode::bad_data,
               "[resume] {}/manifest.json: 'unrecorded' must be a line of step {}", checkpoint.path,
@@ -251,52 +256,17 @@ void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log) {
       n_before, now.parallel.ranks, now.train.accumulate, rows);
 }
 
-void keep_schedule_version(Files& files, LoadedConfig& loaded) {
-  RunConfig& now = loaded.config;
-  const auto source = loaded.source.find(kScheduleVersion);
-  if (source != loaded.source.end() && source->second == "--set") return;
-  const std::optional<Manifest> manifest = newest_manifest(files, now.out);
-  if (!manifest) return;
-  now.optim.schedule_version = recorded_schedule_version(*manifest, now);
-  loaded.source[kScheduleVersion] = "derived";
-}
-
-void keep_former_defaults(Files& files, LoadedConfig& loaded) {
+void keep_recorded(Files& files, LoadedConfig& loaded) {
   const std::optional<Manifest> manifest = newest_manifest(files, loaded.config.out);
   if (!manifest) return;
-  for (const auto& [key, former] : kFormerDefaults) {
-    const auto source = loaded.source.find(key);
-    if (source != loaded.source.end() && source->second != "default") continue;
-    const auto recorded = manifest->config.find(key);
-    const std::string value = recorded == manifest->config.end() ? former : recorded->second;
-    loaded.config = recorded_config({{key, value}}, loaded.config, loaded.config.out);
-    loaded.source[key] = "derived";
+  for (const KeptKey& kept : kKeptKeys) {
+    const auto recorded = manifest->config.find(kept.key);
+    const bool is_recorded = recorded != manifest->config.end();
+    if (is_set_anew(kept, loaded.source) || (!is_recorded && kept.former == nullptr)) continue;
+    const std::string value = is_recorded ? recorded->second : kept.former;
+    loaded.config = recorded_config({{kept.key, value}}, loaded.config, loaded.config.out);
+    loaded.source[kept.key] = "derived";
   }
-}
-
-void keep_edge_scales(Files& files, LoadedConfig& loaded) {
-  RunConfig& now = loaded.config;
-  const auto source = loaded.source.find("recipe.edge_scales");
-  if (source != loaded.source.end() && source->second == "--set") return;
-  const std::optional<Manifest> manifest = newest_manifest(files, now.out);
-  if (!manifest || !manifest->config.contains("recipe.edge_scales")) return;
-  now.recipe.edge_scales = recorded_config(manifest->config, now, now.out).recipe.edge_scales;
-  loaded.source["recipe.edge_scales"] = "derived";
-}
-
-void keep_calibration(Files& files, LoadedConfig& loaded) {
-  RunConfig& now = loaded.config;
-  const std::optional<Manifest> manifest = newest_manifest(files, now.out);
-  if (!manifest) return;
-  const RunConfig before = recorded_config(manifest->config, now, now.out);
-  const auto keep = [&](const char* key, std::string& field, const std::string& value) {
-    const auto source = loaded.source.find(key);
-    if (source != loaded.source.end() && source->second == "--set") return;
-    field = value;
-    loaded.source[key] = "derived";
-  };
-  keep("recipe.calibrate", now.recipe.calibrate, before.recipe.calibrate);
-  keep(kWeightRms, now.recipe.weight_rms, recorded_weight_rms(*manifest, before));
 }
 
 std::string recorded_isa(Files& files, const std::string& run) {

@@ -61,19 +61,10 @@ void compare_machines(const Manifest& manifest, const KeyValues& now, const Log&
 // Error{invalid_argument} where no number does.
 void keep_step_rows(Files& files, LoadedConfig& loaded, const Log& log);
 
-// Takes optim.schedule_version from the run's newest checkpoint, unless the command line names the
-// key; one that records none was made by version 1.
-void keep_schedule_version(Files& files, LoadedConfig& loaded);
-
-// Takes keys that older checkpoints do not record from the run's newest one, unless the
-// configuration names them; what is not recorded is as it was before there was the key.
-void keep_former_defaults(Files& files, LoadedConfig& loaded);
-
-// Takes recipe.edge_scales from the run's newest checkpoint, unless the command line names the key.
-void keep_edge_scales(Files& files, LoadedConfig& loaded);
-// recipe.calibrate and recipe.weight_rms as its checkpoint records them, unless --set names them: a
-// checkpoint that does not know the second has the scales of weights at their start.
-void keep_calibration(Files& files, LoadedConfig& loaded);
+// Takes what a run keeps (its former defaults, schedule, scales) from its newest checkpoint, unless
+// the command line names the key, or for some the configuration; what is not recorded is as it was
+// before there was the key.
+void keep_recorded(Files& files, LoadedConfig& loaded);
 
 // The instruction set that the run's newest checkpoint records; "" where there is none.
 std::string recorded_isa(Files& files, const std::string& run);

@@ -13,6 +13,16 @@ from attack_cases.runs import xxh64
 SHORT = b"scale amax group\nmoment step\n" * 40
 
 
+def put_entry(path, kind, target):
+    """A folder, a pipe, a link to the target, or (lost_link) one to nowhere."""
+    if kind == "folder":
+        os.mkdir(path)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        os.symlink(target if kind == "link" else "/nowhere/at/all", path)
+
+
 def token_cache(shop):
     """Forged caches: what anyone can compute is right, the rest is not."""
     chooser = shop.random("token_cache")
@@ -66,12 +76,7 @@ def token_cache(shop):
         def make(folder, kind=kind):
             path = os.path.join(folder, "cached", "token-cache", name)
             os.makedirs(os.path.dirname(path))
-            if kind == "folder":
-                os.mkdir(path)
-            elif kind == "pipe":
-                os.mkfifo(path)
-            else:
-                os.symlink("../../text.txt" if kind == "link" else "/nowhere/at/all", path)
+            put_entry(path, kind, "../../text.txt")
         yield Case(f"token_cache/{kind}", limited(*words, "--set", "out=cached/b"), files, make=make)
 
 
@@ -165,12 +170,8 @@ def outputs(shop):
                     if kind == "file":
                         with open(path, "wb") as file:
                             file.write(b"the user's own\n")
-                    elif kind == "folder":
-                        os.mkdir(path)
-                    elif kind == "pipe":
-                        os.mkfifo(path)
                     else:
-                        os.symlink("../victim" if kind == "link" else "/nowhere/at/all", path)
+                        put_entry(path, kind, "../victim")
                 # Of a run the other files give way; the one in question and what it leads to stay.
                 own = tuple(f"o/{name}" for name in (r"ckpt/.*", r"ckpt", r"metrics\.jsonl", r"telemetry\.jsonl", r"config\.(json|yaml)", r"\.lock")
                             if name.replace("\\", "") != target) if command == "overwrite" else ()

@@ -79,14 +79,15 @@ TEST(Regex, ends_where_its_budget_does) {
   const std::string text(100'000, 'a');
   for (const Regex* regex : {&recursive, &nested}) {
     MatchBudget budget{0.05};
-    const std::string got = error_of([&] { regex->for_each(text, budget, [](const Match&) {}); });
+    const std::string got =
+        error_of([&] { regex->for_each(text, budget, [](const RegexMatch&) {}); });
     EXPECT_NE(got.find("bounded time"), got.npos) << (regex == &nested) << got;
     EXPECT_LT(budget.seconds, 0);
     EXPECT_GT(budget.seconds, -2);
   }
   MatchBudget budget = match_budget(text.size());
   size_t n = 0;
-  Regex("a{1,3}").for_each(text, budget, [&](const Match&) { ++n; });
+  Regex("a{1,3}").for_each(text, budget, [&](const RegexMatch&) { ++n; });
   EXPECT_EQ(n, 33'334u);
   EXPECT_GT(budget.seconds, 2.5);
 }
@@ -105,7 +106,9 @@ TEST(Regex, finds_the_same_however_far_matches_are_apart) {
       }
       std::vector<size_t> found;
       MatchBudget budget = match_budget(text.size());
-      Regex("(?<=\\|)ab").for_each(text, budget, [&](const Match& m) { found.push_back(m.begin); });
+      Regex("(?<=\\|)ab").for_each(text, budget, [&](const RegexMatch& m) {
+        found.push_back(m.begin);
+      });
       EXPECT_EQ(found, expected) << gap << " of " << filler;
     }
   }

@@ -49,7 +49,7 @@ TEST(WordScanner, finds_the_words_that_the_expression_finds) {
       const std::string line = random_text(random);
       MatchBudget budget = match_budget(line.size());
       size_t at = 0;
-      regex.for_each(line, budget, [&](const Match& match) {
+      regex.for_each(line, budget, [&](const RegexMatch& match) {
         EXPECT_EQ(match.begin, at) << line;
         EXPECT_EQ(scanner.end_of_word(line, at), match.end) << line << " at " << at;
         at = match.end;
