@@ -37,11 +37,9 @@ class InputQuantizer {
     if (node.op != OpCode::gemm) return "";
     const Graph& from = rewriter_.from();
     ValueId weight = node.in(Gemm::b);
-    const NodeId producer = from.values[static_cast<size_t>(weight)].producer;
-    if (producer != kNoNode) {
-      const Node& widens = from.nodes[static_cast<size_t>(producer)];
-      if (widens.op != OpCode::dequantize && widens.op != OpCode::cast) return "";
-      weight = widens.operands.front();
+    if (const Node* widens = from.producer(weight)) {
+      if (widens->op != OpCode::dequantize && widens->op != OpCode::cast) return "";
+      weight = widens->operands.front();
     }
     const GraphInput* input = from.input_of(weight);
     return input == nullptr ? "" : input->name;

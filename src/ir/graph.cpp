@@ -26,6 +26,11 @@ const GraphInput* Graph::find_input(std::string_view wanted) const {
   return it == inputs.end() ? nullptr : &*it;
 }
 
+const Node* Graph::producer(ValueId id) const {
+  const NodeId node = id == kNoValue ? kNoNode : value(id).producer;
+  return node == kNoNode ? nullptr : &nodes[static_cast<size_t>(node)];
+}
+
 const GraphInput* Graph::input_of(ValueId id) const {
   const auto it = std::lower_bound(
       inputs.begin(), inputs.end(), id,

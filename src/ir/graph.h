@@ -93,7 +93,14 @@ struct Graph {
   std::vector<Node> nodes;
   std::vector<GraphOutput> outputs;
 
-  const TensorType& type(ValueId id) const { return values[static_cast<size_t>(id)].type; }
+  const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+  Value& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+  const TensorType& type(ValueId id) const { return value(id).type; }
+  const Node& node(NodeId id) const { return nodes[static_cast<size_t>(id)]; }
+  Node& node(NodeId id) { return nodes[static_cast<size_t>(id)]; }
+  NodeId id(const Node& node) const { return static_cast<NodeId>(&node - nodes.data()); }
+  // The node that gives a value; nullptr of an input and of kNoValue.
+  const Node* producer(ValueId id) const;
   const GraphInput* find_input(std::string_view name) const;
   const GraphInput* input_of(ValueId id) const;  // nullptr where a node produced it
   const GraphOutput* find_output(std::string_view name) const;

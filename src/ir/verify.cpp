@@ -45,7 +45,7 @@ class Verifier {
     if (id < 0 || static_cast<size_t>(id) >= graph_.values.size())
       fail("{} defines no value %{}", what, id);
     if (defined_[static_cast<size_t>(id)]) fail("%{} is defined twice, again by {}", id, what);
-    const Value& value = graph_.values[static_cast<size_t>(id)];
+    const Value& value = graph_.value(id);
     if (value.producer != producer || value.result_index != index)
       fail("%{} names another producer than {}", id, what);
     defined_[static_cast<size_t>(id)] = true;
@@ -62,7 +62,7 @@ class Verifier {
   }
 
   void node(NodeId id) {
-    const Node& n = graph_.nodes[static_cast<size_t>(id)];
+    const Node& n = graph_.node(id);
     const OpDef& def = op_def(n.op);
     std::vector<TensorType> types;
     for (const ValueId operand : n.operands) {
@@ -93,7 +93,7 @@ class Verifier {
   }
 
   void result(NodeId id, size_t i, const TensorType& inferred) {
-    const Node& n = graph_.nodes[static_cast<size_t>(id)];
+    const Node& n = graph_.node(id);
     const std::string what = fmt::format("{} (node {})", op_def(n.op).name, id);
     const bool is_there = n.results[i] != kNoValue;
     if (is_there != (inferred != absent_type()))

@@ -95,10 +95,8 @@ class KnownFlags {
   KnownFlags(Builder& builder, ValueId all) : builder_(builder) {
     if (all == kNoValue) return;
     const Graph& graph = builder.graph();
-    const NodeId join = graph.values[static_cast<size_t>(all)].producer;
-    const bool joined =
-        join != kNoNode && graph.nodes[static_cast<size_t>(join)].op == OpCode::any_of;
-    flags_ = joined ? graph.nodes[static_cast<size_t>(join)].operands : std::vector{all};
+    const Node* join = graph.producer(all);
+    flags_ = join != nullptr && join->op == OpCode::any_of ? join->operands : std::vector{all};
     std::sort(flags_.begin(), flags_.end(),
               [&](ValueId a, ValueId b) { return producer(a) < producer(b); });
   }
@@ -116,9 +114,7 @@ class KnownFlags {
       last_ = joined[0];
     return last_;
   }
-  NodeId producer(ValueId id) const {
-    return builder_.graph().values[static_cast<size_t>(id)].producer;
-  }
+  NodeId producer(ValueId id) const { return builder_.graph().value(id).producer; }
 
  private:
   Builder& builder_;

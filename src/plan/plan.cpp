@@ -88,7 +88,7 @@ class Planner {
   }
 
  private:
-  const Node& node(NodeId id) const { return plan_.graph.nodes[static_cast<size_t>(id)]; }
+  const Node& node(NodeId id) const { return plan_.graph.node(id); }
   int& buffer_of(ValueId id) { return plan_.buffer_of[static_cast<size_t>(id)]; }
   int end_of(int step) const { return ends_[static_cast<size_t>(step)]; }
   ValueId root(ValueId id) const { return view_root(plan_.graph, id); }

@@ -66,10 +66,8 @@ std::vector<int64_t> kept_per_layer(const Graph& graph) {
     for (const ValueId operand : node.operands) {
       if (operand == kNoValue) continue;
       const ValueId id = view_root(graph, operand);
-      const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
-      if (producer == kNoNode ||
-          graph.nodes[static_cast<size_t>(producer)].tag.role != Role::forward)
-        continue;
+      const Node* producer = graph.producer(id);
+      if (producer == nullptr || producer->tag.role != Role::forward) continue;
       kept[static_cast<size_t>(node.tag.layer)].insert(id);
     }
   }
@@ -100,7 +98,7 @@ std::string program_text(const Plan& plan) {
   std::string text;
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& step = plan.steps[i];
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     std::vector<std::string> results, operands;
     for (const ValueId id : node.results) {
       if (id != kNoValue) results.push_back(place(plan, id));

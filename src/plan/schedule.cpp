@@ -26,7 +26,7 @@ class Scheduler {
     for (size_t n = 0; n < graph.nodes.size(); ++n) {
       for (const ValueId id : graph.nodes[n].operands) {
         if (id == kNoValue) continue;
-        const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
+        const NodeId producer = graph.value(id).producer;
         if (producer != kNoNode) depend(static_cast<NodeId>(n), producer);
         if (!is_view(graph.nodes[n]))
           readers_[static_cast<size_t>(view_root(graph, id))].push_back(static_cast<NodeId>(n));
@@ -35,7 +35,7 @@ class Scheduler {
     for (const GraphOutput& output : graph.outputs) {
       if (output.updates == kNoValue) continue;
       const ValueId root = view_root(graph, output.value);
-      const NodeId writer = graph.values[static_cast<size_t>(root)].producer;
+      const NodeId writer = graph.value(root).producer;
       if (writer == kNoNode) continue;
       for (const NodeId reader : readers_[static_cast<size_t>(output.updates)]) {
         if (reader != writer) depend(writer, reader);
@@ -59,11 +59,11 @@ class Scheduler {
 
  private:
   static size_t index(NodeId node) { return static_cast<size_t>(node); }
-  bool is_update(NodeId node) const { return graph_.nodes[index(node)].tag.role == Role::update; }
+  bool is_update(NodeId node) const { return graph_.node(node).tag.role == Role::update; }
 
   // A state that is widened takes more memory: that is done just before whoever reads it.
   bool widens_state(NodeId n) const {
-    const Node& node = graph_.nodes[index(n)];
+    const Node& node = graph_.node(n);
     if (!is_update(n) || (node.op != OpCode::rescale && node.op != OpCode::cast)) return false;
     const bool is_given = std::ranges::any_of(
         graph_.outputs, [&](const GraphOutput& output) { return output.value == node.out(0); });
@@ -71,8 +71,8 @@ class Scheduler {
   }
   void depend(NodeId node, NodeId on) {
     if (widens_state(on)) {
-      for (const ValueId id : graph_.nodes[index(on)].operands) {
-        const NodeId producer = graph_.values[static_cast<size_t>(id)].producer;
+      for (const ValueId id : graph_.node(on).operands) {
+        const NodeId producer = graph_.value(id).producer;
         if (producer != kNoNode) depend(node, producer);
       }
       needs_[index(node)].push_back(on);
@@ -88,7 +88,7 @@ class Scheduler {
     std::vector<std::vector<NodeId>> early(graph_.nodes.size());
     NodeId previous = 0, begin = 0;
     for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes.size()); ++n) {
-      const Tag &tag = graph_.nodes[index(n)].tag, &first = graph_.nodes[index(begin)].tag;
+      const Tag &tag = graph_.node(n).tag, &first = graph_.node(begin).tag;
       if (tag.role != first.role || tag.layer != first.layer) {
         previous = begin;
         begin = n;
@@ -98,7 +98,7 @@ class Scheduler {
     return early;
   }
   bool gathers_input(NodeId n) const {
-    const Node& node = graph_.nodes[index(n)];
+    const Node& node = graph_.node(n);
     return node.op == OpCode::all_gather && !is_update(n) && waits_[index(n)] == 0;
   }
 
@@ -113,7 +113,7 @@ class Scheduler {
         if (!done_[index(widening)]) order_.push_back(widening);
         done_[index(widening)] = true;
       }
-      if (is_collective(graph_.nodes[index(node)].op)) {
+      if (is_collective(graph_.node(node).op)) {
         bucket_.push_back(node);
         held_bytes_ += held_by(node);
       } else {
@@ -126,13 +126,12 @@ class Scheduler {
   // What waits in memory for this collective: its operand, and what a tensor's amax is of, which
   // is to be quantized with the ranks' common one.
   int64_t held_by(NodeId node) const {
-    const ValueId x = graph_.nodes[index(node)].in(0);
-    const NodeId producer = graph_.values[static_cast<size_t>(x)].producer;
+    const ValueId x = graph_.node(node).in(0);
+    const Node* producer = graph_.producer(x);
     int64_t bytes = graph_.type(x).n_bytes();
-    if (producer == kNoNode || graph_.nodes[index(producer)].op != OpCode::amax) return bytes;
-    if (x != graph_.nodes[index(producer)].out(AmaxOp::amax)) return bytes;
-    for (const ValueId id : graph_.nodes[index(producer)].operands)
-      bytes += graph_.type(id).n_bytes();
+    if (producer == nullptr || producer->op != OpCode::amax) return bytes;
+    if (x != producer->out(AmaxOp::amax)) return bytes;
+    for (const ValueId id : producer->operands) bytes += graph_.type(id).n_bytes();
     return bytes;
   }
   void follow(NodeId node, std::vector<NodeId>& ready) {

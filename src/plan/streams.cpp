@@ -14,7 +14,7 @@ namespace octet {
 namespace {
 
 const Node& node_of(const Graph& graph, NodeId id) {
-  return graph.nodes[static_cast<size_t>(id)];
+  return graph.node(id);
 }
 
 // Which input a value is the next value of, by root.

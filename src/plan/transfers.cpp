@@ -31,9 +31,7 @@ class Simulation {
   }
 
  private:
-  const Node& node(size_t step) const {
-    return plan_.graph.nodes[static_cast<size_t>(plan_.steps[step].node)];
-  }
+  const Node& node(size_t step) const { return plan_.graph.node(plan_.steps[step].node); }
   double seconds_of(const Node& node) const {
     const Cost cost = cost_of(plan_.graph, node);
     const bool is_narrow =

@@ -24,7 +24,7 @@ std::vector<NodeId> last_readers(const Graph& graph) {
 
 // Whether the node may write `result` over each operand that lies in the buffer of `input`.
 bool may_overwrite(const Graph& graph, const Value& result, ValueId input) {
-  const Node& node = graph.nodes[static_cast<size_t>(result.producer)];
+  const Node& node = graph.node(result.producer);
   for (size_t o = 0; o < node.operands.size(); ++o) {
     if (node.operands[o] == kNoValue || view_root(graph, node.operands[o]) != input) continue;
     const auto pairs = op_def(node.op).inplace;
@@ -49,15 +49,14 @@ Graph copy_shared_updates(const Graph& graph) {
   for (GraphOutput& output : result.outputs) {
     const ValueId root = view_root(graph, output.value);
     if (root == output.updates) continue;  // the old value stays
-    const NodeId producer = graph.values[static_cast<size_t>(root)].producer;
+    const NodeId producer = graph.value(root).producer;
     const bool old_value = producer == kNoNode && updated.count(root) > 0;
     // Two inputs may take each other's old value: it is saved before either is written.
     if (old_value) output.value = copy(output.value);
     if (output.updates == kNoValue) continue;
-    const bool shared =
-        producer == kNoNode || !taken.insert(root).second ||
-        last_reader[static_cast<size_t>(output.updates)] > producer ||
-        !may_overwrite(graph, graph.values[static_cast<size_t>(root)], output.updates);
+    const bool shared = producer == kNoNode || !taken.insert(root).second ||
+                        last_reader[static_cast<size_t>(output.updates)] > producer ||
+                        !may_overwrite(graph, graph.value(root), output.updates);
     if (shared) output.value = copy(output.value);
   }
   return result;

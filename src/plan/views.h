@@ -13,9 +13,9 @@ inline bool is_view(const Node& node) {
 // The value whose bytes this one is.
 inline ValueId view_root(const Graph& graph, ValueId id) {
   for (;;) {
-    const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
-    if (producer == kNoNode || !is_view(graph.nodes[static_cast<size_t>(producer)])) return id;
-    id = graph.nodes[static_cast<size_t>(producer)].in(Unary::x);
+    const Node* producer = graph.producer(id);
+    if (producer == nullptr || !is_view(*producer)) return id;
+    id = producer->in(Unary::x);
   }
 }
 

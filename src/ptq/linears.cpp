@@ -96,9 +96,9 @@ class SiteFinder {
   void find_norm(PtqSite& site) const {
     if (site.linears.empty()) return;
     const ValueId x = site.reads.front();
-    const NodeId producer = graph_.values[static_cast<size_t>(x)].producer;
-    if (producer == kNoNode || uses_[static_cast<size_t>(x)].size() != site.linears.size()) return;
-    const Node& node = graph_.nodes[static_cast<size_t>(producer)];
+    const Node* producer = graph_.producer(x);
+    if (producer == nullptr || uses_[static_cast<size_t>(x)].size() != site.linears.size()) return;
+    const Node& node = *producer;
     if (node.op == OpCode::rms_norm) {
       site.norm.weight = own_parameter(node.in(RmsNorm::weight));
     } else if (node.op == OpCode::layer_norm) {

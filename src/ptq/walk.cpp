@@ -35,15 +35,14 @@ Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<Valu
                             is_parameter ? input->name : value_name(id), whole.type(id));
   };
   for (NodeId n = first; n < end; ++n) {
-    const Node& node = whole.nodes[static_cast<size_t>(n)];
+    const Node& node = whole.node(n);
     for (const ValueId id : node.operands) {
-      const bool is_made_here =
-          id != kNoValue && whole.values[static_cast<size_t>(id)].producer >= first;
+      const bool is_made_here = id != kNoValue && whole.value(id).producer >= first;
       if (id != kNoValue && !is_made_here) declare(id);
     }
   }
   for (NodeId n = first; n < end; ++n) {
-    const Node& node = whole.nodes[static_cast<size_t>(n)];
+    const Node& node = whole.node(n);
     builder.tag = node.tag;
     std::vector<ValueId> operands;
     for (const ValueId id : node.operands) operands.push_back(map.at(id));
@@ -138,7 +137,7 @@ void ModelWalk::run_to(NodeId node, std::span<const ValueId> wanted,
   if (node <= next_) return;
   std::set<ValueId> kept;
   for (NodeId n = next_; n < node; ++n) {
-    for (const ValueId id : graph_.nodes[static_cast<size_t>(n)].results) {
+    for (const ValueId id : graph_.node(n).results) {
       const bool is_read = id != kNoValue && (last_use_[static_cast<size_t>(id)] >= node ||
                                               std::ranges::count(wanted, id) > 0);
       if (is_read) kept.insert(id);

@@ -223,7 +223,7 @@ std::string kind_text(const CollectiveKind& kind) {
 
 void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
   for (const PlanStep& step : plan.steps) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     if (!is_collective(node.op) || std::get<CollectiveAttrs>(node.attrs).ranks == 1) continue;
     CollectiveKind kind = kind_of(plan.graph, node);
     if (node.op != OpCode::sharded_norm) {

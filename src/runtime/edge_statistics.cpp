@@ -143,7 +143,7 @@ StepObserver EdgeWatch::observer() {
 
 void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
   if (before && &step == plan.steps.data()) losses_.clear();
-  const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+  const Node& node = plan.graph.node(step.node);
   if (!before) {
     if (node.op == OpCode::quantize || node.op == OpCode::quantize_both)
       look_at_quantizer(plan, node);

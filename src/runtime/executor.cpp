@@ -60,7 +60,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
   // Between runs the transient lane holds nothing: products may be timed on it.
   const Lending lending(arenas.device(), arenas.memory(Lane::transient));
   for (const PlanStep& step : plan.steps) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     Bound bound{.launch = catalogue.prepare(plan.graph, node),
                 .operands = {},
                 .results = {},
@@ -184,7 +184,7 @@ void BoundPlan::run_to_update(const StepObserver& observer) {
 bool BoundPlan::is_before_update(std::string_view output) const {
   const ValueId value = view_root(plan_.graph, plan_.graph.find_output(output)->value);
   for (size_t i = 0; i < first_update_; ++i) {
-    const Node& node = plan_.graph.nodes[static_cast<size_t>(plan_.steps[i].node)];
+    const Node& node = plan_.graph.node(plan_.steps[i].node);
     if (std::ranges::count(node.results, value) > 0) return true;
   }
   return false;

@@ -17,7 +17,7 @@ struct Range {
 class Touched {
  public:
   Touched(const Plan& plan, const PlanStep& step) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     add(plan, node.operands, read_);
     add(plan, node.results, written_);
   }

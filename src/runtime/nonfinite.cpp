@@ -118,7 +118,7 @@ void NonfiniteWatch::look(const Plan& plan, const PlanStep& step, bool before) {
   if (site_) return;
   if (before && &step == plan.steps.data()) seen_.clear();
   if (!before && step.kernel.has_finish && !step.is_finish) return;  // half of a result
-  const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+  const Node& node = plan.graph.node(step.node);
   for (const ValueId id : before ? node.operands : node.results) {
     if (id == kNoValue || site_) continue;
     before ? look_at_input(plan, step, id) : look_at_result(plan, step, id);
@@ -140,7 +140,7 @@ void NonfiniteWatch::look_at_input(const Plan& plan, const PlanStep& step, Value
 
 void NonfiniteWatch::look_at_result(const Plan& plan, const PlanStep& step, ValueId id) {
   const TensorType& type = plan.graph.type(id);
-  const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+  const Node& node = plan.graph.node(step.node);
   if (is_flag(node, type)) {
     if (arenas_.read(plan, id)[0] == std::byte{0}) return;
     return found(plan, step,
@@ -157,7 +157,7 @@ void NonfiniteWatch::look_at_result(const Plan& plan, const PlanStep& step, Valu
 }
 
 void NonfiniteWatch::found(const Plan& plan, const PlanStep& step, NonfiniteSite site) {
-  const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+  const Node& node = plan.graph.node(step.node);
   site.function = plan.graph.name;
   site.plan_step = static_cast<int>(&step - plan.steps.data());
   site.op = op_def(node.op).name;

@@ -34,7 +34,7 @@ struct ProfileEvent {
   double begin_us = 0, end_us = 0;  // of a transfer: with its waiting for other ranks
 
   const PlanStep& step() const { return plan->steps[static_cast<size_t>(plan_step)]; }
-  const Node& node() const { return plan->graph.nodes[static_cast<size_t>(step().node)]; }
+  const Node& node() const { return plan->graph.node(step().node); }
   double ms() const { return (end_us - begin_us) / 1000; }
 };
 

@@ -60,7 +60,7 @@ bool find_backward(const Matcher& m, Head& head) {
 std::optional<Head> find_head(const Matcher& m) {
   for (const Node& node : m.graph().nodes) {
     if (node.op != OpCode::cross_entropy) continue;
-    Head head{.gemm = m.producer(node.in(CrossEntropy::logits)), .loss = &node};
+    Head head{.gemm = m.graph().producer(node.in(CrossEntropy::logits)), .loss = &node};
     const bool plain = is_plain_gemm(head.gemm) && head.gemm->tag.layer < 0 &&
                        !std::get<GemmAttrs>(head.gemm->attrs).trans_a &&
                        !m.handed_out(head.gemm->out(Gemm::y)) &&

@@ -19,16 +19,9 @@ Matcher::Matcher(const Graph& graph) : graph_(graph), uses_(uses(graph)) {
   for (const GraphOutput& output : graph.outputs) handed_out_.insert(output.value);
 }
 
-const Node* Matcher::producer(ValueId id) const {
-  if (id == kNoValue) return nullptr;
-  const NodeId n = graph_.values[static_cast<size_t>(id)].producer;
-  return n == kNoNode ? nullptr : &graph_.nodes[static_cast<size_t>(n)];
-}
-
 std::vector<const Node*> Matcher::readers(ValueId id) const {
   std::vector<const Node*> result;
-  for (const NodeId n : uses_[static_cast<size_t>(id)])
-    result.push_back(&graph_.nodes[static_cast<size_t>(n)]);
+  for (const NodeId n : uses_[static_cast<size_t>(id)]) result.push_back(&graph_.node(n));
   return result;
 }
 
@@ -42,7 +35,7 @@ const Node* Matcher::reader(ValueId id, OpCode op) const {
 bool Matcher::read_before(ValueId id, const Node& node) const {
   const auto& readers = uses_[static_cast<size_t>(id)];
   return std::any_of(readers.begin(), readers.end(),
-                     [&](NodeId reader) { return reader < this->id(node); });
+                     [&](NodeId reader) { return reader < graph_.id(node); });
 }
 
 namespace {
@@ -94,7 +87,7 @@ class Claims {
     for (const ValueId id : match.operands) {
       if (id == kNoValue) continue;
       const auto made = made_at_.find(id);
-      const NodeId producer = m_.graph().values[static_cast<size_t>(id)].producer;
+      const NodeId producer = m_.graph().value(id).producer;
       if (std::max(producer, made == made_at_.end() ? kNoNode : made->second) >= match.last)
         return fmt::format("%{} is made too late", id);
     }
@@ -112,7 +105,7 @@ class Claims {
                                              ValueId id) const {
     const bool is_replaced = replaces(match, id);
     for (const Node* reader : m_.readers(id)) {
-      const NodeId n = m_.id(*reader);
+      const NodeId n = m_.graph().id(*reader);
       const bool is_own = std::find(nodes.begin(), nodes.end(), n) != nodes.end();
       if (is_own || (is_replaced && n > match.last)) continue;
       return fmt::format("%{} is read by {} {}", id, name(n), is_replaced ? "before" : "too");
@@ -149,9 +142,9 @@ Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string
   if (!any) return graph;
   Rewriter rewriter(graph);
   for (const Node& node : graph.nodes) {
-    const auto& match = claims.match_at(matcher.id(node));
+    const auto& match = claims.match_at(matcher.graph().id(node));
     if (!match) {
-      if (!claims.is_taken(matcher.id(node))) rewriter.copy(node);
+      if (!claims.is_taken(matcher.graph().id(node))) rewriter.copy(node);
       continue;
     }
     rewriter.builder().tag = match->tag.origin.empty() ? node.tag : match->tag;

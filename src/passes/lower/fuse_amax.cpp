@@ -16,7 +16,7 @@ class AmaxFusion {
     for (const Node& node : graph.nodes) {
       if (node.op != OpCode::amax) continue;
       for (const ValueId id : node.operands) {
-        if (emitter(node, id) != nullptr) emitters_.insert(producer(id));
+        if (emitter(node, id) != nullptr) emitters_.insert(graph_.producer(id));
       }
     }
   }
@@ -35,11 +35,6 @@ class AmaxFusion {
   }
 
  private:
-  const Node* producer(ValueId id) const {
-    const NodeId n = graph_.values[static_cast<size_t>(id)].producer;
-    return n == kNoNode ? nullptr : &graph_.nodes[static_cast<size_t>(n)];
-  }
-
   // The results of an op that its amax is of: its first.
   static std::vector<ValueId> covered(const Node& node) {
     const auto begin = node.results.begin();
@@ -48,7 +43,7 @@ class AmaxFusion {
 
   // The op that makes this operand of an amax and can give the maximum of it, or nullptr.
   const Node* emitter(const Node& amax, ValueId operand) const {
-    const Node* node = producer(operand);
+    const Node* node = graph_.producer(operand);
     if (node == nullptr || op_def(node->op).amax_results == 0 || emits_amax(node->attrs))
       return nullptr;
     const Dtype stored = graph_.type(node->operands.front()).dtype;

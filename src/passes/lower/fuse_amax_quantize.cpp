@@ -23,7 +23,7 @@ const Node* own_scale(const Matcher& m, const Node& quantize) {
 // The amax of `x` and of other maxima, or of these alone, that nothing but the scale reads; nullptr
 // where the scale's operand is made otherwise, and is an operand of the fused op then.
 const Node* own_amax(const Matcher& m, const Node& scale, const Node& quantize) {
-  const Node* amax = m.producer(scale.in(QuantScale::amax));
+  const Node* amax = m.graph().producer(scale.in(QuantScale::amax));
   if (amax == nullptr || amax->op != OpCode::amax || !m.read_once(amax->out(AmaxOp::amax)) ||
       m.read_before(amax->out(AmaxOp::nonfinite), quantize))
     return nullptr;
@@ -64,15 +64,15 @@ std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
   if (amax != nullptr) replaced[AmaxQuantize::nonfinite] = amax->out(AmaxOp::nonfinite);
   replaced[AmaxQuantize::next_history] = scale->out(DelayedScale::next_history);
   replaced[AmaxQuantize::q_transposed] = node.out(QuantizeBoth::q_transposed);
-  Match match{.last = m.id(node),
+  Match match{.last = m.graph().id(node),
               .op = OpCode::amax_quantize,
               .attrs = attrs,
               .operands = operands,
               .replaces = replaced,
               .dtypes = {},
               .tag = node.tag,
-              .consumed = {m.id(*scale)}};
-  if (amax != nullptr) match.consumed.push_back(m.id(*amax));
+              .consumed = {m.graph().id(*scale)}};
+  if (amax != nullptr) match.consumed.push_back(m.graph().id(*amax));
   match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
 }

@@ -65,18 +65,19 @@ std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
   replaced[Op::dup] = second->out(QuantizeBoth::q);
   replaced[Op::dgate_transposed] = first->out(QuantizeBoth::q_transposed);
   replaced[Op::dup_transposed] = second->out(QuantizeBoth::q_transposed);
-  std::vector<NodeId> nodes = {m.id(node), m.id(*first), m.id(*second)};
+  std::vector<NodeId> nodes = {m.graph().id(node), m.graph().id(*first), m.graph().id(*second)};
   if (scale == nullptr) {
     operands[Op::given_scale] = first->in(Quantize::scale);
   } else {
-    nodes.insert(nodes.end(), {m.id(*amax), m.id(*scale)});
+    nodes.insert(nodes.end(), {m.graph().id(*amax), m.graph().id(*scale)});
     operands[Op::history] = scale->in(DelayedScale::history);
     replaced[Op::scale] = scale->out(QuantScale::scale);
     replaced[Op::nonfinite] = amax->out(AmaxOp::nonfinite);
     replaced[Op::next_history] = scale->out(DelayedScale::next_history);
   }
   // A scale that is given may be made between the gradients and their quantizers.
-  const NodeId last = scale == nullptr ? std::min(m.id(*first), m.id(*second)) : m.id(node);
+  const NodeId last =
+      scale == nullptr ? std::min(m.graph().id(*first), m.graph().id(*second)) : m.graph().id(node);
   std::erase(nodes, last);
   return Match{.last = last,
                .op = OpCode::gated_act_grad_quantize,

@@ -24,7 +24,7 @@ std::optional<Match> match_stored_moment(const Matcher& m, const Node& node,
                                          std::vector<std::string>&) {
   if (node.op != OpCode::adamw_step) return std::nullopt;
   auto attrs = std::get<AdamwAttrs>(node.attrs);
-  const Node* wide = m.producer(node.in(S::v));
+  const Node* wide = m.graph().producer(node.in(S::v));
   if (wide == nullptr || wide->op != OpCode::rescale || !m.read_once(node.in(S::v)) ||
       m.dtype(wide->in(Rescale::x)) != Dtype::fp16 || !is_quantized(m.dtype(node.in(S::m))))
     return std::nullopt;
@@ -42,14 +42,14 @@ std::optional<Match> match_stored_moment(const Matcher& m, const Node& node,
   operands[S::attempt] = store->in(StoreScaled::attempt);
   std::vector<ValueId> replaced = node.results;
   replaced[S::next_v] = store->out(StoreScaled::q);
-  return Match{.last = m.id(node),
+  return Match{.last = m.graph().id(node),
                .op = node.op,
                .attrs = attrs,
                .operands = operands,
                .replaces = replaced,
                .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag,
-               .consumed = {m.id(*wide), m.id(*store)}};
+               .consumed = {m.graph().id(*wide), m.graph().id(*store)}};
 }
 
 }  // namespace octet

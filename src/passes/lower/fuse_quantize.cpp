@@ -100,7 +100,7 @@ std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
   if (is_read(q) == is_read(q_t)) return std::nullopt;
   QuantizeAttrs attrs = std::get<QuantizeAttrs>(node.attrs);
   attrs.transposed = is_read(q_t);
-  return Match{.last = m.id(node),
+  return Match{.last = m.graph().id(node),
                .op = OpCode::quantize,
                .attrs = attrs,
                .operands = node.operands,
@@ -125,7 +125,7 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
     return std::nullopt;
   }
   const bool given = q->amax == nullptr;
-  Match match{.last = m.id(given ? *q->quantize : node),
+  Match match{.last = m.graph().id(given ? *q->quantize : node),
               .op = op->op,
               .attrs = join({node.attrs, q->attrs(), q->both()}),
               .operands = fused_operands(*op, node, *q),
@@ -134,9 +134,9 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
               .tag = node.tag,
               .consumed = {}};
   if (given) {
-    match.consumed = {m.id(node)};
+    match.consumed = {m.graph().id(node)};
   } else {
-    match.consumed = {m.id(*q->quantize), m.id(*q->scale), m.id(*q->amax)};
+    match.consumed = {m.graph().id(*q->quantize), m.graph().id(*q->scale), m.graph().id(*q->amax)};
   }
   match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
@@ -164,7 +164,7 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
     for (const SlotId slot : {op->mean, op->rstd}) {
       if (slot < replaced.size()) replaced[slot] = kNoValue;
     }
-    return Match{.last = m.id(node),
+    return Match{.last = m.graph().id(node),
                  .op = node.op,
                  .attrs = node.attrs,
                  .operands = operands,

@@ -36,7 +36,7 @@ std::span<const FuseRule> fuse_rules() {
 
 const Node* scale_maker(const Matcher& m, const Node& quantize) {
   if (!std::get<QuantizeAttrs>(quantize.attrs).is_plain()) return nullptr;
-  const Node* scale = m.producer(quantize.in(Quantize::scale));
+  const Node* scale = m.graph().producer(quantize.in(Quantize::scale));
   if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
     return nullptr;
   const auto& made = std::get<QuantizeAttrs>(scale->attrs);
@@ -52,7 +52,7 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
   std::vector<ValueId> operands = node.operands;
   int64_t group = 0;
   for (const StoredPlace place : places) {
-    const Node* dequantize = m.producer(node.in(place.operand));
+    const Node* dequantize = m.graph().producer(node.in(place.operand));
     if (dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
     QuantizeAttrs stored = std::get<QuantizeAttrs>(dequantize->attrs);
     const bool is_first = place.operand == places.front().operand;
@@ -65,7 +65,7 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
     operands[place.operand] = dequantize->in(Dequantize::q);
     operands[place.scale] = dequantize->in(Dequantize::scale);
   }
-  return Match{.last = m.id(node),
+  return Match{.last = m.graph().id(node),
                .op = node.op,
                .attrs = with_stored_group(node.attrs, group),
                .operands = operands,
@@ -87,7 +87,7 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
         print(m.graph(), node)));
     return std::nullopt;
   }
-  return Match{.last = m.id(*cast),
+  return Match{.last = m.graph().id(*cast),
                .op = OpCode::add_quantize,
                .attrs = groups->attrs,
                .operands = node.operands,
@@ -95,14 +95,14 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
                             groups->out(QuantizeGroups::scale)},
                .dtypes = {m.dtype(cast->out(Unary::y))},
                .tag = node.tag,
-               .consumed = {m.id(node), m.id(*groups)}};
+               .consumed = {m.graph().id(node), m.graph().id(*groups)}};
 }
 
 std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_t forward_rows) {
   if (node.op != OpCode::add) return std::nullopt;
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [product, other] : both_orders(node)) {
-    const Node* gemm = m.producer(product);
+    const Node* gemm = m.graph().producer(product);
     if (gemm == nullptr || gemm->op != OpCode::gemm || gemm->in(Gemm::c) != kNoValue) continue;
     if (!m.read_once(product)) continue;
     if (m.dtype(other) != dtype || m.dtype(product) != dtype) continue;
@@ -112,14 +112,14 @@ std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_
     std::vector<ValueId> operands = gemm->operands;
     operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
     operands[Gemm::c] = other;
-    return Match{.last = m.id(node),
+    return Match{.last = m.graph().id(node),
                  .op = OpCode::gemm,
                  .attrs = gemm->attrs,
                  .operands = operands,
                  .replaces = node.results,
                  .dtypes = result_dtypes(m.graph(), node),
                  .tag = gemm->tag,
-                 .consumed = {m.id(*gemm)}};
+                 .consumed = {m.graph().id(*gemm)}};
   }
   return std::nullopt;
 }
@@ -129,8 +129,8 @@ std::optional<Match> match_gemm_quantize(
     const std::function<bool(int64_t m, int64_t n, int64_t k)>& stores_codes) {
   if (node.op != OpCode::quantize) return std::nullopt;
   const auto& q = std::get<QuantizeAttrs>(node.attrs);
-  const Node *gemm = m.producer(node.in(Quantize::x)),
-             *scale = m.producer(node.in(Quantize::scale));
+  const Node *gemm = m.graph().producer(node.in(Quantize::x)),
+             *scale = m.graph().producer(node.in(Quantize::scale));
   if (q.dtype != Dtype::e4m3 || q.transposed || !q.is_plain() || gemm == nullptr ||
       gemm->op != OpCode::gemm || scale == nullptr || scale->op != OpCode::fill)
     return std::nullopt;
@@ -144,14 +144,14 @@ std::optional<Match> match_gemm_quantize(
   std::vector<ValueId> operands = gemm->operands;
   operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
   operands[Gemm::scale_y] = node.in(Quantize::scale);
-  return Match{.last = m.id(node),
+  return Match{.last = m.graph().id(node),
                .op = OpCode::gemm,
                .attrs = gemm->attrs,
                .operands = operands,
                .replaces = node.results,
                .dtypes = {},
                .tag = gemm->tag,
-               .consumed = {m.id(*gemm)}};
+               .consumed = {m.graph().id(*gemm)}};
 }
 
 // The forward residual stays apart, where it is repeated too: its sum is quantized from f32.
@@ -166,7 +166,7 @@ std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int
   const Shape& y = m.graph().type(node.out(Gemm::y)).shape;
   const Shape& x = m.graph().type(node.in(Gemm::a)).shape;
   const Dtype wide = m.dtype(node.in(Gemm::a));
-  const Node* dequantize = m.producer(node.in(Gemm::b));
+  const Node* dequantize = m.graph().producer(node.in(Gemm::b));
   const bool fits = y[0] <= most_rows && !attrs.trans_a && attrs.trans_b && x[1] % 16 == 0 &&
                     (wide == Dtype::bf16 || wide == Dtype::fp16) &&
                     node.in(Gemm::scale_a) == kNoValue && node.in(Gemm::scale_b) == kNoValue;
@@ -178,14 +178,14 @@ std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int
   operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);
   operands[Gemm::b] = dequantize->in(Dequantize::q);
   operands[Gemm::scale_b] = dequantize->in(Dequantize::scale);
-  return Match{.last = m.id(node),
+  return Match{.last = m.graph().id(node),
                .op = OpCode::gemm,
                .attrs = node.attrs,
                .operands = operands,
                .replaces = node.results,
                .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag,
-               .consumed = {m.id(*dequantize)}};
+               .consumed = {m.graph().id(*dequantize)}};
 }
 
 std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& node,
@@ -194,7 +194,7 @@ std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& no
   const auto read_before = [&](ValueId value) { return m.read_before(value, node); };
   const Dtype dtype = m.dtype(node.out(Binary::y));
   for (const auto& [dx, other] : both_orders(node)) {
-    const Node* grad = m.producer(dx);
+    const Node* grad = m.graph().producer(dx);
     if (grad == nullptr ||
         (grad->op != OpCode::rms_norm_grad && grad->op != OpCode::layer_norm_grad))
       continue;
@@ -212,14 +212,14 @@ std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& no
     operands[addend] = other;
     std::vector<ValueId> replaced = grad->results;
     replaced.front() = node.out(Binary::y);
-    return Match{.last = m.id(node),
+    return Match{.last = m.graph().id(node),
                  .op = grad->op,
                  .attrs = grad->attrs,
                  .operands = operands,
                  .replaces = replaced,
                  .dtypes = result_dtypes(m.graph(), *grad),
                  .tag = grad->tag,
-                 .consumed = {m.id(*grad)}};
+                 .consumed = {m.graph().id(*grad)}};
   }
   return std::nullopt;
 }

@@ -17,8 +17,6 @@ class Matcher {
  public:
   explicit Matcher(const Graph& graph);
   const Graph& graph() const { return graph_; }
-  NodeId id(const Node& node) const { return static_cast<NodeId>(&node - graph_.nodes.data()); }
-  const Node* producer(ValueId id) const;  // nullptr for an input
   std::vector<const Node*> readers(ValueId id) const;
   const Node* reader(ValueId id, OpCode op) const;  // the first with this op, or nullptr
   bool handed_out(ValueId id) const { return handed_out_.count(id) > 0; }

@@ -16,8 +16,8 @@ namespace {
 
 // Codes of a product are kept: repeated, they would keep the product.
 bool is_product(const Graph& graph, ValueId id) {
-  const NodeId n = graph.values[static_cast<size_t>(id)].producer;
-  return n != kNoNode && graph.nodes[static_cast<size_t>(n)].op == OpCode::gemm;
+  const Node* node = graph.producer(id);
+  return node != nullptr && node->op == OpCode::gemm;
 }
 
 // Kept from the forward pass, 8-bit data of a weight would take one byte an element in each layer;
@@ -25,11 +25,10 @@ bool is_product(const Graph& graph, ValueId id) {
 bool quantizes_weight(const Graph& graph, const Node& node) {
   if (node.op != OpCode::quantize && node.op != OpCode::quantize_groups) return false;
   ValueId x = node.in(Quantize::x);
-  const NodeId producer = graph.values[static_cast<size_t>(x)].producer;
-  if (producer != kNoNode) {  // a frozen weight may be kept in eight bits of another format
-    const Node& made = graph.nodes[static_cast<size_t>(producer)];
-    if (made.op != OpCode::dequantize) return false;
-    x = made.in(Dequantize::q);
+  // A frozen weight may be kept in eight bits of another format.
+  if (const Node* made = graph.producer(x)) {
+    if (made->op != OpCode::dequantize) return false;
+    x = made->in(Dequantize::q);
   }
   return graph.input_of(x) != nullptr;
 }
@@ -85,10 +84,9 @@ class Recomputer {
   ValueId again(ValueId old_id, const Tag& reader) {
     if (old_id == kNoValue) return kNoValue;
     const Graph& from = rewriter_.from();
-    const NodeId producer = from.values[static_cast<size_t>(old_id)].producer;
-    if (producer == kNoNode) return rewriter_.map(old_id);
-    const Node& node = from.nodes[static_cast<size_t>(producer)];
-    if (!repeats(node, old_id, reader)) return rewriter_.map(old_id);
+    const Node* producer = from.producer(old_id);
+    if (producer == nullptr || !repeats(*producer, old_id, reader)) return rewriter_.map(old_id);
+    const Node& node = *producer;
     if (const auto it = again_.find(old_id); it != again_.end()) return it->second;
     std::vector<ValueId> operands;
     for (const ValueId id : node.operands) operands.push_back(again(id, reader));

@@ -23,7 +23,7 @@ size_t index(ValueId id) {
 // What a state is read through: FP16 of it times its scale, or FP16 weights as f32.
 ValueId stored_in(const Graph& graph, ValueId id) {
   if (id == kNoValue || graph.input_of(id) != nullptr) return id;
-  const Node& node = graph.nodes[index(graph.values[index(id)].producer)];
+  const Node& node = *graph.producer(id);
   const bool is_read = node.op == OpCode::rescale || node.op == OpCode::cast;
   return is_read && graph.input_of(node.in(0)) != nullptr ? node.in(0) : id;
 }
@@ -87,7 +87,7 @@ class Sharder {
       for (const SlotId slot : {S::m, S::v, S::master}) {
         if (node.in(slot) == kNoValue) continue;
         cut_input(graph, stored_in(graph, node.in(slot)), shard);
-        graph.values[index(node.in(slot))].type.shape = {shard};
+        graph.value(node.in(slot)).type.shape = {shard};
       }
       if (const ValueId weight = stored_in(graph, node.in(S::w)); weight != node.in(S::w)) {
         skipped_.insert(node.in(S::w));
@@ -107,7 +107,7 @@ class Sharder {
     }
     for (GraphInput& input : graph.inputs) {
       if (input.key.use != StateUse::accumulator) continue;
-      TensorType& type = graph.values[index(input.value)].type;
+      TensorType& type = graph.value(input.value).type;
       type.dtype = Dtype::f32;
       if (cuts()) cut_input(graph, input.value, shard_of(type.shape));
     }
@@ -124,7 +124,7 @@ class Sharder {
     for (const GraphOutput& output : from_.outputs) {
       if (use_of(from_, output.updates) != StateUse::accumulator) continue;
       is_early_ = true;
-      const Node& last = from_.nodes[index(from_.values[index(output.value)].producer)];
+      const Node& last = *from_.producer(output.value);
       const bool adds = last.op == OpCode::add && last.in(Binary::a) == output.updates;
       const ValueId gradient = adds ? last.in(Binary::b) : output.value;
       gradients_[gradient] = adds ? output.updates : kNoValue;
@@ -152,8 +152,7 @@ class Sharder {
     const auto [it, is_new] = reduced_.try_emplace(gradient, kNoValue);
     if (!is_new) return it->second;
     const ValueId into = gradients_.at(gradient);
-    const NodeId producer = from_.values[index(gradient)].producer;
-    builder().tag = from_.nodes[index(producer)].tag;
+    builder().tag = from_.producer(gradient)->tag;
     if (is_early_) builder().tag.role = Role::update;
     const bool sums_up = !accumulated_.empty();
     const Dtype dtype[] = {sums_up ? Dtype::f32 : from_.type(gradient).dtype};

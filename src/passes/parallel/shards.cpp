@@ -10,7 +10,7 @@ void cut_input(Graph& graph, ValueId id, int64_t elements) {
   const auto input = std::ranges::find(graph.inputs, id, &GraphInput::value);
   CHECK(input != graph.inputs.end());
   if (input->whole) return;
-  Shape& shape = graph.values[static_cast<size_t>(id)].type.shape;
+  Shape& shape = graph.value(id).type.shape;
   input->whole = shape;
   shape = {elements};
 }

@@ -16,9 +16,7 @@ bool is_same_weight(const Graph& graph, ValueId a, ValueId b) {
 }
 
 const Node* dequantize_of(const Graph& graph, ValueId id) {
-  const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
-  if (producer == kNoNode || frozen_weight(graph, id) == nullptr) return nullptr;
-  return &graph.nodes[static_cast<size_t>(producer)];
+  return frozen_weight(graph, id) == nullptr ? nullptr : graph.producer(id);
 }
 
 bool is_linear(const Node& node) {

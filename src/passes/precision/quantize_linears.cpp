@@ -144,9 +144,7 @@ class LinearQuantizer {
   // Of two scalar factors one.
   ValueId joined(ValueId a, ValueId b) {
     const auto constant = [&](ValueId id) -> std::optional<double> {
-      const NodeId producer = b_.graph().values[static_cast<size_t>(id)].producer;
-      const Node* node =
-          producer == kNoNode ? nullptr : &b_.graph().nodes[static_cast<size_t>(producer)];
+      const Node* node = b_.graph().producer(id);
       if (node == nullptr || node->op != OpCode::fill) return std::nullopt;
       return std::get<FillAttrs>(node->attrs).value;
     };
@@ -371,7 +369,7 @@ Graph wait_for_group_gradients(const Graph& graph, const LinearGroups& groups) {
   std::vector<std::pair<NodeId, NodeId>> first_then;
   for (const LinearGroup& group : groups.all()) {
     for (const ValueId gradient : group.gradients) {
-      const NodeId producer = graph.values[static_cast<size_t>(gradient)].producer;
+      const NodeId producer = graph.value(gradient).producer;
       for (const NodeId node : group.backward) {
         if (producer != kNoNode) first_then.emplace_back(producer, node);
       }

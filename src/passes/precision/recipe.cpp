@@ -116,10 +116,10 @@ Graph widen_quantizer_inputs(const Graph& graph) {
     const auto& users = readers[static_cast<size_t>(y)];
     const bool only_quantizers =
         !users.empty() && std::all_of(users.begin(), users.end(), [&](NodeId n) {
-          const OpCode op = graph.nodes[static_cast<size_t>(n)].op;
+          const OpCode op = graph.node(n).op;
           return op == OpCode::amax || op == OpCode::quantize || op == OpCode::quantize_both;
         });
-    if (only_quantizers) result.values[static_cast<size_t>(y)].type.dtype = Dtype::f32;
+    if (only_quantizers) result.value(y).type.dtype = Dtype::f32;
   }
   return result;
 }

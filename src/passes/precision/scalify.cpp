@@ -109,15 +109,14 @@ Graph widen_gradients(const Graph& typed) {
   const auto is_read_wide = [&](ValueId id) {
     const auto& nodes = readers[static_cast<size_t>(id)];
     return !nodes.empty() && std::ranges::all_of(nodes, [&](NodeId n) {
-      const ValueId y = typed.nodes[static_cast<size_t>(n)].results[0];
+      const ValueId y = typed.node(n).results[0];
       return is_wide[static_cast<size_t>(y)] || typed.type(y).shape.empty();
     });
   };
   const auto widen = [&](ValueId id) {
-    if (typed.values[static_cast<size_t>(id)].producer == kNoNode || !is_read_wide(id)) return;
+    if (typed.value(id).producer == kNoNode || !is_read_wide(id)) return;
     is_wide[static_cast<size_t>(id)] = true;
-    if (is_float(typed.type(id).dtype))
-      result.values[static_cast<size_t>(id)].type.dtype = Dtype::f32;
+    if (is_float(typed.type(id).dtype)) result.value(id).type.dtype = Dtype::f32;
   };
   for (auto node = typed.nodes.rbegin(); node != typed.nodes.rend(); ++node) {
     const OpCode op = node->op;
@@ -146,9 +145,9 @@ Graph widen_unscaled(Graph typed) {
   };
   for (const Node& node : typed.nodes) {
     if (!reads_rescaled(node.op) && !reads_value(node.op)) continue;
-    Value& x = typed.values[static_cast<size_t>(node.operands[0])];
+    Value& x = typed.value(node.operands[0]);
     if (x.producer == kNoNode || x.type.dtype != Dtype::fp16) continue;
-    const OpCode producer = typed.nodes[static_cast<size_t>(x.producer)].op;
+    const OpCode producer = typed.node(x.producer).op;
     if (producer == OpCode::rescale || (producer == OpCode::gemm && reads_value(node.op)))
       x.type.dtype = Dtype::f32;
   }
@@ -181,7 +180,7 @@ std::map<std::string, LinearRms> predictions(const Scalified& predicted,
   std::map<std::string, LinearRms> linears;
   for_each_factor(predicted.graph,
                   [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
-                    const Node& node = predicted.graph.nodes[static_cast<size_t>(n)];
+                    const Node& node = predicted.graph.node(n);
                     const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
                     const double rms = predicted.data_rms[static_cast<size_t>(node.in(slot))] -
                                        rescale_of(options, linear, kind);

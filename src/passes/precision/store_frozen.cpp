@@ -43,9 +43,7 @@ class Freezer {
   }
 
  private:
-  TensorType& type_of(ValueId old_id) {
-    return b_.graph().values[static_cast<size_t>(rewriter_.map(old_id))].type;
-  }
+  TensorType& type_of(ValueId old_id) { return b_.graph().value(rewriter_.map(old_id)).type; }
 
   void narrow(ValueId id) {
     TensorType& type = type_of(id);
@@ -124,11 +122,9 @@ Graph store_frozen(const Graph& typed, FrozenFormat format) {
 }
 
 const GraphInput* frozen_weight(const Graph& graph, ValueId id) {
-  const NodeId producer = id == kNoValue ? kNoNode : graph.values[static_cast<size_t>(id)].producer;
-  if (producer != kNoNode) {
-    const Node& node = graph.nodes[static_cast<size_t>(producer)];
-    if (node.op != OpCode::dequantize) return nullptr;
-    id = node.in(Dequantize::q);
+  if (const Node* node = graph.producer(id)) {
+    if (node->op != OpCode::dequantize) return nullptr;
+    id = node->in(Dequantize::q);
   }
   const GraphInput* input = id == kNoValue ? nullptr : graph.input_of(id);
   return input != nullptr && input->kind == InputKind::constant ? input : nullptr;

@@ -15,11 +15,6 @@ struct Piece {
   int64_t axis = 0, start = 0, size = 0;
 };
 
-const Node* producer(const Graph& graph, ValueId id) {
-  const NodeId node = graph.values[static_cast<size_t>(id)].producer;
-  return node == kNoNode ? nullptr : &graph.nodes[static_cast<size_t>(node)];
-}
-
 // The padded operand, where it is padded by zeros along one axis.
 std::optional<Piece> piece_of(const Graph& graph, const Node& pad) {
   const auto& a = std::get<PadAttrs>(pad.attrs);
@@ -53,7 +48,7 @@ std::vector<bool> sums_of_pieces(const Graph& graph) {
 
 // The terms of a sum of pieces.
 void collect(const Graph& graph, ValueId id, std::vector<Piece>& pieces) {
-  const Node& node = *producer(graph, id);
+  const Node& node = *graph.producer(id);
   if (node.op == OpCode::pad) return pieces.push_back(*piece_of(graph, node));
   collect(graph, node.in(Binary::a), pieces);
   collect(graph, node.in(Binary::b), pieces);

@@ -17,9 +17,8 @@ Graph reorder(const Graph& graph, const std::vector<std::pair<NodeId, NodeId>>& 
   };
   for (size_t n = 0; n < n_nodes; ++n) {
     for (const ValueId id : graph.nodes[n].operands) {
-      const NodeId producer =
-          id == kNoValue ? kNoNode : graph.values[static_cast<size_t>(id)].producer;
-      if (producer != kNoNode) depend(producer, static_cast<NodeId>(n));
+      const Node* producer = graph.producer(id);
+      if (producer != nullptr) depend(graph.id(*producer), static_cast<NodeId>(n));
     }
   }
   for (const auto& [first, then] : first_then) depend(first, then);
@@ -33,7 +32,7 @@ Graph reorder(const Graph& graph, const std::vector<std::pair<NodeId, NodeId>>& 
   while (!ready.empty()) {
     const NodeId node = ready.top();
     ready.pop();
-    rewriter.copy(graph.nodes[static_cast<size_t>(node)]);
+    rewriter.copy(graph.node(node));
     ++n_done;
     for (const NodeId then : next[static_cast<size_t>(node)]) {
       if (--waits[static_cast<size_t>(then)] == 0) ready.push(then);

@@ -65,7 +65,7 @@ std::vector<ValueId> Rewriter::append(const Node& node, std::vector<ValueId> ope
               .tag = node.tag};
   for (ValueId& id : copied.results) {
     if (id == kNoValue) continue;
-    Value value = from_.values[static_cast<size_t>(id)];
+    Value value = from_.value(id);
     value.producer = static_cast<NodeId>(to_.nodes.size());
     id = static_cast<ValueId>(to_.values.size());
     to_.values.push_back(std::move(value));

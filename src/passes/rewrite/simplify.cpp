@@ -13,13 +13,8 @@
 namespace octet {
 namespace {
 
-const Node* source_node(const Graph& graph, ValueId id) {
-  const NodeId node = id == kNoValue ? kNoNode : graph.values[static_cast<size_t>(id)].producer;
-  return node == kNoNode ? nullptr : &graph.nodes[static_cast<size_t>(node)];
-}
-
 bool is_fill(const Graph& graph, ValueId id, double value) {
-  const Node* node = source_node(graph, id);
+  const Node* node = graph.producer(id);
   return node != nullptr && node->op == OpCode::fill &&
          std::get<FillAttrs>(node->attrs).value == value;
 }
@@ -70,7 +65,7 @@ std::optional<ValueId> identity_of(const Graph& graph, const Node& node) {
 
 // Two moves in a row are one; returns the attributes and operand of that one.
 std::optional<std::pair<Attrs, ValueId>> merged_move(const Graph& graph, const Node& node) {
-  const Node* inner = node.operands.size() == 1 ? source_node(graph, node.in(Unary::x)) : nullptr;
+  const Node* inner = node.operands.size() == 1 ? graph.producer(node.in(Unary::x)) : nullptr;
   if (inner == nullptr || inner->op != node.op) return std::nullopt;
   if (node.op == OpCode::reshape) return std::pair(node.attrs, inner->in(Unary::x));
   if (node.op != OpCode::transpose) return std::nullopt;
@@ -164,9 +159,8 @@ namespace {
 
 // An op that became the same op on other operands still rounds its result once.
 void retype_same_op(Graph& graph, ValueId result, OpCode op, Dtype dtype) {
-  Value& value = graph.values[static_cast<size_t>(result)];
-  const bool is_same =
-      value.producer != kNoNode && graph.nodes[static_cast<size_t>(value.producer)].op == op;
+  Value& value = graph.value(result);
+  const bool is_same = value.producer != kNoNode && graph.node(value.producer).op == op;
   if (is_same && is_float(value.type.dtype) && !is_quantized(dtype)) value.type.dtype = dtype;
 }
 

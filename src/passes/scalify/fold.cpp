@@ -26,15 +26,10 @@ class Folder {
   }
 
  private:
-  const Node* producer(ValueId id) const {
-    const NodeId node = rewriter_.from().values[static_cast<size_t>(id)].producer;
-    return node == kNoNode ? nullptr : &rewriter_.from().nodes[static_cast<size_t>(node)];
-  }
-
   // The number that a scalar is, where it is one; an absent factor is 1.
   std::optional<double> constant(ValueId id) const {
     if (id == kNoValue) return 1;
-    const Node* node = producer(id);
+    const Node* node = rewriter_.from().producer(id);
     if (node == nullptr || node->op != OpCode::fill) return std::nullopt;
     return std::get<FillAttrs>(node->attrs).value;
   }
@@ -44,7 +39,7 @@ class Folder {
     const auto& readers = readers_[static_cast<size_t>(y)];
     if (readers.size() != 1 || handed_out_.contains(y) || gemm.in(Gemm::c) != kNoValue)
       return false;
-    const Node& rescale = rewriter_.from().nodes[static_cast<size_t>(readers[0])];
+    const Node& rescale = rewriter_.from().node(readers[0]);
     if (rescale.op != OpCode::rescale || rescale.in(Rescale::x) != y) return false;
     const auto factor = constant(rescale.in(Rescale::factor));
     const auto scale = constant(gemm.in(Gemm::scale_a));

@@ -89,8 +89,8 @@ class Propagation {
 
  private:
   Tag tag_of(ValueId id) const {
-    const NodeId producer = rewriter_.from().values[static_cast<size_t>(id)].producer;
-    return producer == kNoNode ? Tag{} : rewriter_.from().nodes[static_cast<size_t>(producer)].tag;
+    const Node* producer = rewriter_.from().producer(id);
+    return producer == nullptr ? Tag{} : producer->tag;
   }
 
   bool is_real(ValueId id) const { return is_float(rewriter_.from().type(id).dtype); }
@@ -143,7 +143,7 @@ class Propagation {
   }
 
   void propagate(NodeId n) {
-    const Node& node = rewriter_.from().nodes[static_cast<size_t>(n)];
+    const Node& node = rewriter_.from().node(n);
     const OpDef& def = op_def(node.op);
     if (def.scale == nullptr) {
       throw Error(ErrorCode::invalid_argument, "[scalify] {} has no scale rule: layer {}, '{}'",

@@ -28,7 +28,7 @@ std::map<std::string, BlockWeight> operands_of_a_step(Trainer& trainer) {
   std::map<std::string, BlockWeight> found;
   TrainEngine& engine = trainer.engine();
   engine.observe([&](const Plan& plan, const PlanStep& step, bool before) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     if (before || node.op != OpCode::quantize_groups) return;
     const GraphInput* weight = plan.graph.input_of(node.in(QuantizeGroups::x));
     if (weight == nullptr || weight->kind != InputKind::parameter) return;

@@ -53,7 +53,7 @@ std::string launches_of(const std::string& recipe) {
   std::map<Role, Total> totals;
   Total all;
   for (const PlanStep& step : plan.steps) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     if (node.tag.layer != kLayer) continue;
     const double bytes = cost_of(plan.graph, node).bytes;
     text += fmt::format("{:8} {:7.1f} | {:24} | {:28} -> {:24} | {}\n", enum_name(node.tag.role),

@@ -38,7 +38,7 @@ Products products_of(const char* recipe, int capability) {
   for (const std::string_view name : program.train_functions()) {
     const Plan& plan = program.plan(name);
     for (const PlanStep& step : plan.steps) {
-      if (plan.graph.nodes[static_cast<size_t>(step.node)].op != OpCode::gemm) continue;
+      if (plan.graph.node(step.node).op != OpCode::gemm) continue;
       found.kernels.insert(step.kernel.name);
       found.scratch = std::max(found.scratch, step.kernel.scratch_bytes);
     }

@@ -37,7 +37,7 @@ std::vector<std::string> joined_runs(FunctionKey key, FrozenFormat weights) {
   std::string run;
   const auto joined = find_joined(plan);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(plan.steps[i].node)];
+    const Node& node = plan.graph.node(plan.steps[i].node);
     if (joined[i] || (i > 0 && joined[i - 1])) run += fmt::format(" {}", op_def(node.op).name);
     if (!joined[i] && !run.empty()) runs.push_back(std::exchange(run, {}));
   }

@@ -118,7 +118,7 @@ std::map<OpCode, int64_t> scratch_of(Backend& backend, std::vector<std::string> 
   const Plan& plan = program.plan(function::step);
   std::map<OpCode, int64_t> bytes;
   for (const PlanStep& step : plan.steps)
-    bytes[plan.graph.nodes[static_cast<size_t>(step.node)].op] += step.kernel.scratch_bytes;
+    bytes[plan.graph.node(step.node).op] += step.kernel.scratch_bytes;
   return bytes;
 }
 

@@ -30,7 +30,7 @@ inline cpu::Backend& scalar_backend() {
 inline std::string reference_nodes(const Plan& plan, std::initializer_list<OpCode> allowed = {}) {
   std::string found;
   for (const PlanStep& step : plan.steps) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     const bool pass = std::find(allowed.begin(), allowed.end(), node.op) != allowed.end();
     if (step.kernel.reference && !pass) found += step.kernel.name + "\n";
   }

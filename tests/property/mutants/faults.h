@@ -34,7 +34,7 @@ inline Node* find_node(Graph& graph, const std::function<bool(const Node&)>& wan
   return nullptr;
 }
 inline Value& value(Graph& graph, ValueId id) {
-  return graph.values[static_cast<size_t>(id)];
+  return graph.value(id);
 }
 
 }  // namespace octet::mutants

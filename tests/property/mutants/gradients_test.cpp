@@ -54,7 +54,7 @@ bool gradient_of_zero(Graph& graph) {
   for (GraphOutput& output : graph.outputs) {
     const NodeId made = value(graph, output.value).producer;
     if (!output.name.starts_with("grad:") || made == kNoNode) continue;
-    Node& node = graph.nodes[static_cast<size_t>(made)];
+    Node& node = graph.node(made);
     if (node.op == OpCode::fill || node.results.size() != 1) continue;
     const Shape shape = graph.type(output.value).shape;
     node = Node{.op = OpCode::fill,

@@ -79,7 +79,7 @@ bool drop_constants(Graph& graph) {
   bool dropped = false;
   for (const Node& node : graph.nodes) {
     const NodeId made = node.op == OpCode::add ? value(graph, node.operands[1]).producer : kNoNode;
-    const Node* second = made == kNoNode ? nullptr : &graph.nodes[static_cast<size_t>(made)];
+    const Node* second = made == kNoNode ? nullptr : &graph.node(made);
     if (second == nullptr || second->op != OpCode::fill ||
         std::get<FillAttrs>(second->attrs).value == 0) {
       rewriter.copy(node);

@@ -59,9 +59,9 @@ class Checker {
   }
   int root(int id) const {
     for (;;) {
-      const NodeId n = graph_.values[static_cast<size_t>(id)].producer;
-      if (n == kNoNode || graph_.nodes[static_cast<size_t>(n)].op != OpCode::reshape) return id;
-      id = graph_.nodes[static_cast<size_t>(n)].operands[0];
+      const NodeId n = graph_.value(id).producer;
+      if (n == kNoNode || graph_.node(n).op != OpCode::reshape) return id;
+      id = graph_.node(n).operands[0];
     }
   }
   Place place(int id) const {
@@ -91,7 +91,7 @@ class Checker {
 
   void step(int i) {
     const Line& line = lines_[static_cast<size_t>(i)];
-    const Node& node = graph_.nodes[static_cast<size_t>(plan_.steps[static_cast<size_t>(i)].node)];
+    const Node& node = graph_.node(plan_.steps[static_cast<size_t>(i)].node);
     for (const int id : line.operands) {
       if (std::find(live_.begin(), live_.end(), root(id)) == live_.end())
         fault("step {} reads %{}, whose bytes are not there", i, id);

@@ -52,8 +52,7 @@ class PoisonedRun {
   // Bytes of the values that this step read or wrote and none after it reads, unless a value that
   // lives on has taken them over.
   void spoil_dead(int step) {
-    const Node& node =
-        plan_.graph.nodes[static_cast<size_t>(plan_.steps[static_cast<size_t>(step)].node)];
+    const Node& node = plan_.graph.node(plan_.steps[static_cast<size_t>(step)].node);
     std::vector<int> kept;
     for (const ValueId id : node.results) {
       if (id != kNoValue && last_read_[static_cast<size_t>(id)] > step) kept.push_back(buffer(id));
@@ -71,10 +70,9 @@ class PoisonedRun {
   int buffer(ValueId id) const { return plan_.buffer_of[static_cast<size_t>(id)]; }
   ValueId root(ValueId id) const {
     for (;;) {
-      const NodeId n = plan_.graph.values[static_cast<size_t>(id)].producer;
-      if (n == kNoNode || plan_.graph.nodes[static_cast<size_t>(n)].op != OpCode::reshape)
-        return id;
-      id = plan_.graph.nodes[static_cast<size_t>(n)].operands[0];
+      const NodeId n = plan_.graph.value(id).producer;
+      if (n == kNoNode || plan_.graph.node(n).op != OpCode::reshape) return id;
+      id = plan_.graph.node(n).operands[0];
     }
   }
 

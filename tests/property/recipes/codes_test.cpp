@@ -24,7 +24,7 @@ class Watch {
   explicit Watch(Arenas& arenas) : arenas_(arenas) {}
 
   void operator()(const Plan& plan, const PlanStep& step, bool before) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     if (before || node.tag.layer < 0) return;
     if (node.op == OpCode::quantize || node.op == OpCode::quantize_both)
       see(plan, node, std::get<QuantizeAttrs>(node.attrs), node.in(Quantize::scale));

@@ -32,7 +32,7 @@ LossScalePolicy adaptive(double first = kFirstAdaptiveLossScale) {
 // Makes the first element of the first gradient infinite, right before the norm reads it.
 StepObserver planted_overflow(TrainEngine& engine) {
   return [&engine](const Plan& plan, const PlanStep& step, bool before) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     if (!before || node.op != OpCode::global_norm) return;
     const ValueId gradient = node.in(GlobalNorm::gradient);
     const Dtype dtype = plan.graph.type(gradient).dtype;
@@ -330,7 +330,7 @@ StepObserver planted_operand(TrainEngine& engine, OperandKind kind) {
            plan.graph.input_of(node.in(Quantize::x)) == nullptr;
   };
   return [&engine, is_wanted](const Plan& plan, const PlanStep& step, bool before) {
-    const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+    const Node& node = plan.graph.node(step.node);
     if (!before || !is_wanted(plan, node)) return;
     const SlotId slot =
         node.op == OpCode::quantize ? SlotId{Quantize::x} : SlotId{GatedActQuantize::up};

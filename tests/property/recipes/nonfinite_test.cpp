@@ -69,7 +69,7 @@ class Injector {
   // The parameter's gradient, before the first norm reads it.
   void spoil_gradient(const std::string& parameter, float bad) {
     engine_.observe([this, parameter, bad](const Plan& plan, const PlanStep& step, bool before) {
-      const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+      const Node& node = plan.graph.node(step.node);
       if (!before || node.op != OpCode::global_norm || done_) return;
       for (const Node& update : plan.graph.nodes) {
         if (update.op != OpCode::adamw_step) continue;
@@ -84,7 +84,7 @@ class Injector {
   // The first operand of the layer's node with this op.
   void spoil_operand(OpCode op, int layer, float bad) {
     engine_.observe([this, op, layer, bad](const Plan& plan, const PlanStep& step, bool before) {
-      const Node& node = plan.graph.nodes[static_cast<size_t>(step.node)];
+      const Node& node = plan.graph.node(step.node);
       if (!before || node.op != op || node.tag.layer != layer || done_) return;
       put(plan, node.operands[0], engine_.arenas(), bad);
       done_ = true;

@@ -145,8 +145,8 @@ TEST(OpVjp, a_linears_gradients_are_gemms_with_roles) {
   const ValueId dy = b.fill_like(y, 1);
   const Node node = graph.nodes[0];
   const auto grads = op_def(OpCode::gemm).vjp(b, {.node = node, .dresults = {&dy, 1}});
-  const Node& dgrad = graph.nodes[static_cast<size_t>(graph.values[grads[0]].producer)];
-  const Node& wgrad = graph.nodes[static_cast<size_t>(graph.values[grads[1]].producer)];
+  const Node& dgrad = graph.node(graph.values[grads[0]].producer);
+  const Node& wgrad = graph.node(graph.values[grads[1]].producer);
   EXPECT_EQ(dgrad.operands, (std::vector<ValueId>{dy, w}));
   EXPECT_EQ(dgrad.attrs, Attrs(GemmAttrs{.role = GemmRole::dgrad}));
   EXPECT_EQ(wgrad.operands, (std::vector<ValueId>{dy, x}));

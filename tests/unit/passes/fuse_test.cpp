@@ -21,14 +21,14 @@ std::optional<Match> exp_into_add(const Matcher& m, const Node& node, std::vecto
   const Node* sum = m.reader(y, OpCode::add);
   if (sum == nullptr) return std::nullopt;
   const ValueId other = sum->in(Binary::a) == y ? sum->in(Binary::b) : sum->in(Binary::a);
-  return Match{.last = m.id(*sum),
+  return Match{.last = m.graph().id(*sum),
                .op = OpCode::maximum,
                .attrs = NoAttrs{},
                .operands = {node.in(Unary::x), other},
                .replaces = {sum->out(Binary::y)},
                .dtypes = {m.dtype(sum->out(Binary::y))},
                .tag = node.tag,
-               .consumed = {m.id(node)}};
+               .consumed = {m.graph().id(node)}};
 }
 
 Graph rewritten(const std::string& text, std::vector<std::string>& near_misses) {
@@ -78,16 +78,16 @@ output "y" %4
 // A rule that moves a product to the place of its first reader.
 std::optional<Match> mul_early(const Matcher& m, const Node& node, std::vector<std::string>&) {
   if (node.op != OpCode::mul) return std::nullopt;
-  const Node* a = m.producer(node.in(Binary::a));
+  const Node* a = m.graph().producer(node.in(Binary::a));
   if (a == nullptr || a->op != OpCode::exp) return std::nullopt;
-  return Match{.last = m.id(*a),
+  return Match{.last = m.graph().id(*a),
                .op = OpCode::minimum,
                .attrs = NoAttrs{},
                .operands = {a->in(Unary::x), node.in(Binary::b)},
                .replaces = {node.out(Binary::y)},
                .dtypes = {},
                .tag = node.tag,
-               .consumed = {m.id(node)}};
+               .consumed = {m.graph().id(node)}};
 }
 
 TEST(FuseDriver, nothing_is_read_before_it_is_made) {

@@ -71,7 +71,7 @@ Plan plan_of(const std::string& text, int64_t bucket_bytes, bool reuse_in_place 
 }
 
 const Node& node_of(const Plan& plan, int step) {
-  return plan.graph.nodes[static_cast<size_t>(plan.steps[static_cast<size_t>(step)].node)];
+  return plan.graph.node(plan.steps[static_cast<size_t>(step)].node);
 }
 
 // "f0" for the forward of layer 0, "g" for a gather, "r" for a sum, "+r" for its finish; "|" where

@@ -78,7 +78,7 @@ TEST(BoundPlan, an_observer_stands_before_and_after_every_step) {
   Bench bench;
   std::vector<std::pair<OpCode, bool>> seen;
   bench.bound.run([&](const Plan& plan, const PlanStep& step, bool before) {
-    seen.emplace_back(plan.graph.nodes[static_cast<size_t>(step.node)].op, before);
+    seen.emplace_back(plan.graph.node(step.node).op, before);
   });
   EXPECT_EQ(seen, (std::vector<std::pair<OpCode, bool>>{{OpCode::rms_norm, true},
                                                         {OpCode::rms_norm, false},

@@ -17,8 +17,7 @@ GemmBlocks blocks_of(int64_t rows, int64_t cols) {
 
 std::optional<float> constant_scale_y(const NodeView& view) {
   if (!view.has(Gemm::scale_y)) return std::nullopt;
-  const NodeId n = view.graph.values[static_cast<size_t>(view.node.in(Gemm::scale_y))].producer;
-  const Node* scale = n == kNoNode ? nullptr : &view.graph.nodes[static_cast<size_t>(n)];
+  const Node* scale = view.graph.producer(view.node.in(Gemm::scale_y));
   if (scale == nullptr || scale->op != OpCode::fill) return std::nullopt;
   return static_cast<float>(std::get<FillAttrs>(scale->attrs).value);
 }
