@@ -100,7 +100,7 @@ std::vector<float> Inference::read_logits(const BoundPlan& logits, int64_t first
   const TensorType& type = graph.type(graph.find_output("logits")->value);
   CHECK(first >= 0 && n >= 0 && first + n <= type.shape.at(0));
   CHECK(type.dtype == Dtype::f32 || type.dtype == Dtype::bf16 || type.dtype == Dtype::fp16);
-  const int64_t row_bytes = type.shape.at(1) * dtype_bytes(type.dtype);
+  const int64_t row_bytes = bytes_of(type.dtype, type.shape.at(1));
   const std::byte* from = logits.output("logits") + first * row_bytes;
   std::vector<float> values(static_cast<size_t>(n * type.shape.at(1)));
   if (type.dtype == Dtype::f32) {

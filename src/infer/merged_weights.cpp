@@ -150,7 +150,7 @@ void MergedWeights::read(const std::string& parameter, int64_t first, std::span<
 
 void MergedWeights::read_stored(const std::string& parameter, std::span<std::byte> out,
                                 uint64_t first) const {
-  const auto width = static_cast<uint64_t>(dtype_bytes(note_.compute));
+  const auto width = static_cast<uint64_t>(bytes_of(note_.compute, 1));
   CHECK(first % width == 0 && out.size() % width == 0);
   std::vector<float> values(out.size() / width);
   read(parameter, static_cast<int64_t>(first / width), values);

@@ -35,7 +35,7 @@ struct SlotPiece {
 template <typename Fill>
 void write_piece(Arenas& arenas, Staging& staging, const SlotPiece& piece, const Fill& fill) {
   const auto& [slot, first, n] = piece;
-  const int64_t width = dtype_bytes(slot.type.dtype);
+  const int64_t width = bytes_of(slot.type.dtype, 1);
   CHECK(first >= 0 && n <= slot.type.n_elems() - first);
   if (n == 0) return;
   const std::span<std::byte> room = staging.room(arenas.device(), n * width);
@@ -79,14 +79,14 @@ std::map<std::string, FrozenWeight> frozen_weights(const Layout& layout, const W
 }  // namespace
 
 std::vector<std::byte> encode_weights(std::span<const float> values, Dtype dtype) {
-  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(bytes_of(dtype, 1)));
   encode_weights(values, dtype, bytes);
   return bytes;
 }
 
 void encode_weights(std::span<const float> values, Dtype dtype, std::span<std::byte> out) {
   CHECK(dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::fp16);
-  CHECK(out.size() == values.size() * static_cast<size_t>(dtype_bytes(dtype)));
+  CHECK(out.size() == values.size() * static_cast<size_t>(bytes_of(dtype, 1)));
   if (dtype == Dtype::f32) {
     if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
     return;

@@ -75,7 +75,7 @@ void widen(Dtype dtype, std::span<const std::byte> bytes, std::span<float> out) 
     return;
   }
   visit_format(dtype, [&]<Dtype D>() {
-    using Code = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
+    using Code = std::conditional_t<bytes_of(D, 1) == 2, uint16_t, uint8_t>;
     for (size_t i = 0; i < out.size(); ++i) {
       Code code = 0;
       std::memcpy(&code, bytes.data() + sizeof(Code) * i, sizeof(Code));
@@ -196,7 +196,7 @@ std::vector<float> WeightReader::read_scales(const StoredTensor& tensor) const {
     bad_tensor(files_, tensor.name, "F32, BF16, F16 or U8", safe_dtype_name(stored));
   }
   const std::vector<std::byte> bytes = files_.read(tensor.name);
-  std::vector<float> values(bytes.size() / static_cast<size_t>(safe_dtype_bytes(stored)));
+  std::vector<float> values(bytes.size() / static_cast<size_t>(element_width(stored)));
   widen(is_power ? Dtype::e8m0 : native_dtype(stored).value(), bytes, values);
   return values;
 }
@@ -240,7 +240,7 @@ void WeightReader::read_stored(const std::string& parameter, std::span<std::byte
   read_unchecked(parameter, out, first);
   if (nonfinite_ == NonfiniteWeights::allowed) return;
   const Dtype dtype = stored(parameter).dtype.value();
-  const auto width = static_cast<size_t>(dtype_bytes(dtype));
+  const auto width = static_cast<size_t>(bytes_of(dtype, 1));
   std::vector<float> values;
   for (size_t i = 0; i < out.size(); i += kRawBytes) {
     const auto bytes = out.subspan(i, std::min(kRawBytes, out.size() - i));
@@ -289,8 +289,7 @@ const WeightReader::Scales* WeightReader::scales(const std::string& parameter) c
 
 std::vector<float> WeightReader::read(const std::string& parameter) const {
   const StoredTensor& tensor = stored(parameter);
-  std::vector<float> values(tensor.n_bytes() /
-                            static_cast<uint64_t>(safe_dtype_bytes(tensor.stored)));
+  std::vector<float> values(tensor.n_bytes() / static_cast<uint64_t>(element_width(tensor.stored)));
   read(parameter, 0, values);
   return values;
 }
@@ -301,7 +300,7 @@ void WeightReader::read(const std::string& parameter, int64_t first, std::span<f
     return check_finite(parameter, first, out);
   }
   const StoredTensor& tensor = stored(parameter);
-  const auto width = static_cast<size_t>(safe_dtype_bytes(tensor.stored));
+  const auto width = static_cast<size_t>(element_width(tensor.stored));
   std::vector<std::byte> raw(std::min(kRawBytes, out.size() * width));
   const size_t step = kRawBytes / width;
   for (size_t i = 0; i < out.size(); i += step) {

@@ -44,7 +44,7 @@ enum class SafeDtype {
 };
 
 std::string_view safe_dtype_name(SafeDtype dtype);  // as in the file: "F8_E4M3"
-int safe_dtype_bytes(SafeDtype dtype);
+int element_width(SafeDtype dtype);
 std::optional<SafeDtype> safe_dtype_from_name(std::string_view name);
 SafeDtype stored_as(Dtype dtype);  // hif8, e8m0, de8s, de8u: u8. CHECKs against real
 std::optional<Dtype> native_dtype(SafeDtype dtype);  // nothing for f64, i64

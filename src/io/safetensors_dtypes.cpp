@@ -49,7 +49,7 @@ static_assert(rows_follow_the_enumerators());
 std::string_view safe_dtype_name(SafeDtype dtype) {
   return row(dtype).name;
 }
-int safe_dtype_bytes(SafeDtype dtype) {
+int element_width(SafeDtype dtype) {
   return row(dtype).bytes;
 }
 std::optional<Dtype> native_dtype(SafeDtype dtype) {
@@ -68,7 +68,7 @@ SafeDtype stored_as(Dtype dtype) {
   for (const Row& candidate : kRows) {
     if (candidate.dtype == dtype) return candidate.stored;
   }
-  CHECK(dtype_bytes(dtype) == 1);
+  CHECK(bytes_of(dtype, 1) == 1);
   return SafeDtype::u8;
 }
 
@@ -77,7 +77,7 @@ TensorDecl tensor_decl(std::string name, Dtype dtype, std::vector<int64_t> shape
 }
 
 uint64_t TensorDecl::n_bytes() const {
-  uint64_t n = static_cast<uint64_t>(safe_dtype_bytes(stored));
+  uint64_t n = static_cast<uint64_t>(element_width(stored));
   bool is_empty = false;
   for (const int64_t extent : shape) {
     if (extent < 0) {

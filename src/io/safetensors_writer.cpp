@@ -88,7 +88,7 @@ std::vector<const TensorSource*> in_file_order(std::span<const TensorSource> ten
   order.reserve(tensors.size());
   for (const TensorSource& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const TensorSource* a, const TensorSource* b) {
-    return safe_dtype_bytes(a->decl.stored) > safe_dtype_bytes(b->decl.stored);
+    return element_width(a->decl.stored) > element_width(b->decl.stored);
   });
   return order;
 }

@@ -24,7 +24,7 @@ struct TensorType {
   Shape shape;
 
   int64_t n_elems() const { return octet::n_elems(shape); }
-  int64_t n_bytes() const { return n_elems() * dtype_bytes(dtype); }
+  int64_t n_bytes() const { return bytes_of(dtype, n_elems()); }
   bool operator==(const TensorType&) const = default;
 };
 

@@ -98,9 +98,9 @@ int64_t sent_bytes(const Graph& graph, const Node& node) {
   if (node.op == OpCode::all_gather) return others * x.n_bytes();
   if (attrs.reduction == RankReduction::max) return others * x.n_bytes();
   const int64_t shard = shard_elems(x.n_elems(), attrs.ranks);
-  const int64_t scattered = others * shard * dtype_bytes(x.dtype);
+  const int64_t scattered = bytes_of(x.dtype, others * shard);
   if (node.op == OpCode::reduce_scatter) return scattered;
-  return scattered + others * shard * dtype_bytes(graph.type(node.out(0)).dtype);
+  return scattered + bytes_of(graph.type(node.out(0)).dtype, others * shard);
 }
 
 TransferReport report_transfers(const Plan& plan, const MachineRates& rates) {

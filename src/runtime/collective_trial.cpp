@@ -114,7 +114,7 @@ uint32_t gathered_bits(int64_t place, int rank, int pass) {
   return word * 0x85EBCA6Bu;
 }
 KnownRow gathered_row(const CollectiveKind& kind, int rank, int pass) {
-  return {dtype_bytes(kind.x),
+  return {bytes_of(kind.x, 1),
           [=](int64_t place) { return gathered_bits(place, rank, pass) >> 8; }};
 }
 
@@ -153,7 +153,7 @@ KnownRow reduced_row(const CollectiveKind& kind, RankPlace ranks, int pass) {
 class Expected {
  public:
   Expected(const CollectiveKind& kind, RankPlace ranks, int64_t n, int pass)
-      : kind_(kind), n_(n), width_(dtype_bytes(kind.y)), shard_(shard_elems(n, ranks.n_ranks)) {
+      : kind_(kind), n_(n), width_(bytes_of(kind.y, 1)), shard_(shard_elems(n, ranks.n_ranks)) {
     const bool scatters = kind.op == OpCode::reduce_scatter;
     first_ = scatters ? ranks.rank * shard_ : 0;
     count_ = scatters ? shard_ : n;
@@ -273,7 +273,7 @@ void CollectiveTrial::bind(Catalogue& catalogue, Arenas& arenas) {
 }
 
 void CollectiveTrial::write_x(size_t index, int pass) {
-  const int64_t n = sizes_[index], width = dtype_bytes(kind_.x);
+  const int64_t n = sizes_[index], width = bytes_of(kind_.x, 1);
   const bool gathers = kind_.op == OpCode::all_gather;
   const int64_t shard = shard_elems(n, ranks_.n_ranks);
   const ElementRange range = gathers ? shard_range(n, shard, ranks_.rank) : ElementRange{0, n};
@@ -302,7 +302,7 @@ void CollectiveTrial::write(int pass) {
       bound_->write_input(numbered("scale", i), &scale, sizeof(scale));
     if (!kind_.has_into) continue;
     const Expected result(kind_, ranks_, sizes_[i], pass);
-    std::vector<std::byte> bytes(static_cast<size_t>(result.count() * dtype_bytes(kind_.y)));
+    std::vector<std::byte> bytes(static_cast<size_t>(bytes_of(kind_.y, result.count())));
     const int64_t first = kind_.op == OpCode::reduce_scatter ? ranks_.rank * result.count() : 0;
     into_row(kind_, ranks_.rank, pass).fill(bytes.data(), first, result.count());
     bound_->write_input(numbered("into", i), bytes.data(), std::ssize(bytes));
@@ -311,7 +311,7 @@ void CollectiveTrial::write(int pass) {
 
 Mismatch CollectiveTrial::check_tensor(size_t index, int pass) const {
   const Expected expected(kind_, ranks_, sizes_[index], pass);
-  const int64_t width = dtype_bytes(kind_.y);
+  const int64_t width = bytes_of(kind_.y, 1);
   std::vector<std::byte> got(static_cast<size_t>(expected.count() * width));
   bound_->read_output(numbered("y", index), got.data(), std::ssize(got));
   const int64_t at = expected.find_difference(got.data());

@@ -56,7 +56,7 @@ double share(int64_t part, int64_t all) {
 }
 
 std::vector<float> values_of(Dtype dtype, std::span<const std::byte> bytes) {
-  const auto width = static_cast<size_t>(dtype_bytes(dtype));
+  const auto width = static_cast<size_t>(bytes_of(dtype, 1));
   std::vector<float> values(bytes.size() / width);
   for (size_t i = 0; i < values.size(); ++i) {
     uint32_t code = 0;
@@ -121,7 +121,7 @@ EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes) {
   Sums sums;
   if (dtype == Dtype::f32) {
     sums = sums_of<float>(bytes, largest, [](float x) { return static_cast<double>(x); });
-  } else if (dtype_bytes(dtype) == 2) {
+  } else if (bytes_of(dtype, 1) == 2) {
     sums = sums_of<uint16_t>(bytes, largest, [dtype](uint16_t code) {
       return static_cast<double>(decode(dtype, code));
     });

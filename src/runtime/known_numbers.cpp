@@ -68,7 +68,7 @@ KnownRow::KnownRow(int64_t width, const std::function<uint32_t(int64_t place)>& 
   }
 }
 KnownRow::KnownRow(Dtype dtype, const std::function<float(int64_t place)>& value)
-    : KnownRow(dtype_bytes(dtype), [&](int64_t place) { return known_bits(dtype, value(place)); }) {
+    : KnownRow(bytes_of(dtype, 1), [&](int64_t place) { return known_bits(dtype, value(place)); }) {
 }
 
 const std::byte* KnownRow::at_row(int64_t row) const {

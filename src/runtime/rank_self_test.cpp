@@ -14,7 +14,7 @@ std::vector<int64_t> trial_sizes(const CollectiveKind& kind, int n_ranks) {
   // A maximum is one block's work, since plans have few numbers of it.
   const bool is_max = kind.op == OpCode::all_reduce && kind.reduction == RankReduction::max;
   const int64_t n_bytes = is_max ? int64_t{64} << 10 : int64_t{1} << 20;
-  return {1, 255, kShardMultiple * n_ranks + 13, n_bytes / dtype_bytes(kind.x) + 77};
+  return {1, 255, kShardMultiple * n_ranks + 13, n_bytes / bytes_of(kind.x, 1) + 77};
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ bool is_narrower(std::string_view grouping, int64_t cols) {
 
 std::vector<float> values_of(const SafetensorsReader& file, const StoredTensor& tensor) {
   const std::vector<std::byte> bytes = file.read(tensor.name);
-  std::vector<float> values(bytes.size() / static_cast<size_t>(safe_dtype_bytes(tensor.stored)));
+  std::vector<float> values(bytes.size() / static_cast<size_t>(element_width(tensor.stored)));
   if (*tensor.dtype == Dtype::f32) {
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;

@@ -94,7 +94,7 @@ std::vector<StoredSlot> stored_slots(Arenas& arenas, const Layout& layout, Input
 
 OwnPart own_part(const StoredSlot& stored, const RankPart& rank) {
   const Layout::Slot& slot = *stored.slot;
-  const int64_t width = dtype_bytes(slot.type.dtype), n = n_elems(slot.whole_type().shape);
+  const int64_t width = bytes_of(slot.type.dtype, 1), n = n_elems(slot.whole_type().shape);
   const int64_t shard = slot.whole ? slot.type.n_elems() : shard_elems(n, rank.ranks);
   const ElementRange own = shard_range(n, shard, rank.rank);
   return {
@@ -138,7 +138,7 @@ void restore_slots(Arenas& arenas, const Layout& layout, InputKind kind,
     check_slot(name, slot, reader);
     if (!recorded.empty()) check_use(name, slot, recorded, reader.path());
     const StoredTensor& tensor = reader.at(name);
-    const int64_t width = dtype_bytes(slot.type.dtype);
+    const int64_t width = bytes_of(slot.type.dtype, 1);
     const ElementRange own =
         slot.whole ? shard_range(n_elems(*slot.whole), slot.type.n_elems(), layout.rank)
                    : ElementRange{0, slot.type.n_elems()};

@@ -30,7 +30,7 @@ struct SlotWriter {
 
   void write(const Layout::Slot& slot, int64_t first, std::span<const std::byte> bytes) const {
     if (!slot.whole) return write_run(slot, first, bytes);
-    const int64_t width = dtype_bytes(slot.type.dtype), n = std::ssize(bytes) / width;
+    const int64_t width = bytes_of(slot.type.dtype, 1), n = std::ssize(bytes) / width;
     const ElementRange own = shard_range(n_elems(*slot.whole), slot.type.n_elems(), rank);
     const int64_t begin = std::max(first, own.first);
     const int64_t end = std::min(first + n, own.first + own.count);
@@ -41,7 +41,7 @@ struct SlotWriter {
   }
 
   void write_run(const Layout::Slot& slot, int64_t first, std::span<const std::byte> bytes) const {
-    const int64_t at = first * dtype_bytes(slot.type.dtype);
+    const int64_t at = bytes_of(slot.type.dtype, first);
     const auto n_bytes = static_cast<int64_t>(bytes.size());
     CHECK(at >= 0 && n_bytes <= slot.type.n_bytes() - at);
     if (n_bytes == 0) return;

@@ -173,7 +173,7 @@ Graph chunk_head(const Graph& graph, const ChunkHeadOptions& options) {
   const auto head = find_head(matcher);
   if (!head) return graph;
   const TensorType& logits = graph.type(head->gemm->out(Gemm::y));
-  const int64_t row_bytes = logits.shape[1] * dtype_bytes(logits.dtype);
+  const int64_t row_bytes = bytes_of(logits.dtype, logits.shape[1]);
   const int64_t rows = std::max<int64_t>(options.chunk_bytes / row_bytes, 1);
   return rows >= logits.shape[0] ? graph : Chunker(graph, *head).run(rows);
 }

@@ -21,12 +21,12 @@ TEST(SafeDtype, names_and_octet_dtypes_map_both_ways) {
     EXPECT_EQ(safe_dtype_from_name(safe_dtype_name(stored)), stored);
     if (const auto dtype = native_dtype(stored)) {
       EXPECT_EQ(stored_as(*dtype), stored);
-      EXPECT_EQ(dtype_bytes(*dtype), safe_dtype_bytes(stored));
+      EXPECT_EQ(dtype_bytes(*dtype), element_width(stored));
     }
   }
   for (int i = 1; i < kDtypeCount; ++i) {
     const auto dtype = static_cast<Dtype>(i);
-    EXPECT_EQ(safe_dtype_bytes(stored_as(dtype)), dtype_bytes(dtype)) << dtype_name(dtype);
+    EXPECT_EQ(element_width(stored_as(dtype)), dtype_bytes(dtype)) << dtype_name(dtype);
   }
   EXPECT_FALSE(safe_dtype_from_name("F4"));
 }

@@ -465,11 +465,11 @@ void keep(const void* from, void* to, int64_t bytes) {
 }
 
 void copy_states(const AdamWGroups& a, int64_t n) {
-  keep(a.weight_from.data, a.weight_to.data, n * dtype_bytes(a.weight_to.dtype));
+  keep(a.weight_from.data, a.weight_to.data, bytes_of(a.weight_to.dtype, n));
   keep(a.master_from, a.master_to, n * (a.store == WeightStore::remainder ? 2 : 4));
   // v first: the new metadata of m may lie where the old of v do.
   for (const MomentPlace* place : {&a.v, &a.m}) {
-    keep(place->from, place->to, n * dtype_bytes(place->coding.dtype));
+    keep(place->from, place->to, bytes_of(place->coding.dtype, n));
     keep(place->meta_from, place->meta_to,
          ceil_div(n, a.group) * static_cast<int64_t>(sizeof(uint32_t)));
   }

@@ -152,7 +152,7 @@ Out head_rows(HeadsOut x, const AttentionSpec& spec, int64_t row, int64_t head) 
 
 void pack_operand(const MatrixIn& b, const TileGemm& product, Extent extent, void* dst) {
   const PanelLayout& layout = product.panels();
-  const int64_t panel_bytes = layout.panel_elems() * dtype_bytes(layout.dtype);
+  const int64_t panel_bytes = bytes_of(layout.dtype, layout.panel_elems());
   for (int64_t n = 0; n < product.shape().n; n += layout.width) {
     const int64_t begin = std::min(n, extent.n), end = std::min(n + layout.width, extent.n);
     pack_panel(b, layout, {0, extent.k, begin, end}, true,

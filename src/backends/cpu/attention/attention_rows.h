@@ -53,7 +53,7 @@ struct AttentionShape {
   int64_t depth = 0;    // head_size up to kTileDepth: as an inner dimension
   int64_t columns = 0;  // head_size up to kTileColumns: as columns of a product
 
-  int elem() const { return dtype_bytes(compute); }
+  int64_t elem() const { return bytes_of(compute, 1); }
   int64_t n_q_blocks() const { return ceil_div(spec.q_len, q_block); }
   int64_t n_k_blocks(const AttentionSpan& span) const { return ceil_div(span.kv_len, k_block); }
   int64_t n_k_blocks() const { return ceil_div(spec.kv_len, k_block); }

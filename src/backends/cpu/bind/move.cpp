@@ -12,7 +12,7 @@ namespace {
 // Every operand has the result's dtype, of a size that moves.
 bool moves(const NodeView& view) {
   const Dtype dtype = view.out(Unary::y).dtype;
-  const int bytes = dtype_bytes(dtype);
+  const int64_t bytes = bytes_of(dtype, 1);
   for (size_t i = 0; i < view.node.operands.size(); ++i) {
     if (view.in(i).dtype != dtype) return false;
   }
@@ -20,7 +20,7 @@ bool moves(const NodeView& view) {
 }
 
 LaunchFn launch_copy(const NodeView& view, const StridedCopy& copy, Context& context) {
-  return [copy = simplified(copy), bytes = dtype_bytes(view.out(Unary::y).dtype),
+  return [copy = simplified(copy), bytes = bytes_of(view.out(Unary::y).dtype, 1),
           &pool = context.pool](const LaunchArgs& args) {
     copy_strided(copy, args.operands[Unary::x], args.results[Unary::y], bytes, pool);
   };
@@ -72,7 +72,7 @@ LaunchFn prepare_pad(const NodeView& view, Context& context) {
   }
   std::array<std::byte, 4> element{};
   reference::store(y.dtype, {&attrs.value, 1}, element.data());
-  return [copy = simplified(copy), element, bytes = dtype_bytes(y.dtype), n = y.n_elems(),
+  return [copy = simplified(copy), element, bytes = bytes_of(y.dtype, 1), n = y.n_elems(),
           &pool = context.pool](const LaunchArgs& args) {
     fill_elements(args.results[Unary::y], n, {element.data(), bytes}, pool);
     copy_strided(copy, args.operands[Unary::x], args.results[Unary::y], bytes, pool);
@@ -93,7 +93,7 @@ LaunchFn prepare_concatenate(const NodeView& view, Context& context) {
                                  .dst_stride = dst_stride}));
     start += shape[axis];
   }
-  return [copies, bytes = dtype_bytes(y.dtype), &pool = context.pool](const LaunchArgs& args) {
+  return [copies, bytes = bytes_of(y.dtype, 1), &pool = context.pool](const LaunchArgs& args) {
     for (size_t i = 0; i < copies.size(); ++i) {
       copy_strided(copies[i], args.operands[i], args.results[Concatenate::y], bytes, pool);
     }
@@ -101,7 +101,7 @@ LaunchFn prepare_concatenate(const NodeView& view, Context& context) {
 }
 
 bool selects(const NodeView& view) {
-  const int bytes = dtype_bytes(view.out(Select::y).dtype);
+  const int64_t bytes = bytes_of(view.out(Select::y).dtype, 1);
   return view.in(Select::yes).dtype == view.out(Select::y).dtype &&
          view.in(Select::no).dtype == view.out(Select::y).dtype &&
          (bytes == 1 || bytes == 2 || bytes == 4);
@@ -116,7 +116,7 @@ void select_elements(const LaunchArgs& args, int64_t begin, int64_t end) {
 }
 
 LaunchFn prepare_select(const NodeView& view, Context& context) {
-  const int bytes = dtype_bytes(view.out(Select::y).dtype);
+  const int64_t bytes = bytes_of(view.out(Select::y).dtype, 1);
   const auto kernel = bytes == 1   ? select_elements<uint8_t>
                       : bytes == 2 ? select_elements<uint16_t>
                                    : select_elements<uint32_t>;
@@ -161,7 +161,7 @@ LaunchFn prepare_cache_write(const NodeView& view, Context& context) {
   const auto& attrs = view.attrs<CacheAttrs>();
   const TensorType& x = view.in(CacheWrite::x);
   const int64_t rows = x.shape[0], per_entry = rows / attrs.batch;
-  const int64_t row_bytes = x.shape[1] * dtype_bytes(x.dtype);
+  const int64_t row_bytes = bytes_of(x.dtype, x.shape[1]);
   const int64_t cache_bytes = view.in(CacheWrite::cache).n_bytes();
   return [=, capacity = attrs.capacity, &pool = context.pool](const LaunchArgs& args) {
     const auto* from = data<char>(args, CacheWrite::x);

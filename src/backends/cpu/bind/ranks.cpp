@@ -33,7 +33,7 @@ Cut cut_of(const NodeView& view, const Context& context, const TensorType& whole
 LaunchFn prepare_take_shard(const NodeView& view, Context&) {
   const auto& attrs = view.attrs<ShardAttrs>();
   const TensorType& x = view.in(Unary::x);
-  const int64_t width = dtype_bytes(x.dtype), shard = view.out(Unary::y).n_elems();
+  const int64_t width = bytes_of(x.dtype, 1), shard = view.out(Unary::y).n_elems();
   const ElementRange own = shard_range(x.n_elems(), shard, attrs.rank);
   return [=](const LaunchArgs& args) {
     const auto n_bytes = static_cast<size_t>(own.count * width);
@@ -49,14 +49,14 @@ int64_t gather_scratch(const NodeView& view, int) {
 
 LaunchFn prepare_all_gather(const NodeView& view, Context& context) {
   const TensorType& y = view.out(Unary::y);
-  return [cut = cut_of(view, context, y), width = dtype_bytes(y.dtype)](const LaunchArgs& args) {
+  return [cut = cut_of(view, context, y), width = bytes_of(y.dtype, 1)](const LaunchArgs& args) {
     all_gather(cut, width, args.operands[Unary::x], args.results[Unary::y], args.scratch);
   };
 }
 
 int64_t reduce_scratch_bytes(const NodeView& view, int) {
   const TensorType& x = view.in(Reduce::x);
-  return 2 * ranks_of(view) * shard_elems(x.n_elems(), ranks_of(view)) * dtype_bytes(x.dtype);
+  return bytes_of(x.dtype, 2 * ranks_of(view) * shard_elems(x.n_elems(), ranks_of(view)));
 }
 
 Summand summand(const NodeTypes& types, const LaunchArgs& args) {
@@ -81,7 +81,7 @@ int64_t all_reduce_scratch(const NodeView& view, int n_threads) {
   if (!is_sum(view)) return 0;
   const int64_t shard = shard_elems(view.in(Reduce::x).n_elems(), ranks_of(view));
   return reduce_scratch_bytes(view, n_threads) +
-         (2 + ranks_of(view)) * shard * dtype_bytes(view.out(Reduce::y).dtype);
+         bytes_of(view.out(Reduce::y).dtype, (2 + ranks_of(view)) * shard);
 }
 
 // `into` is cut as x is; its shard is read in place where it is whole, else from a padded copy.
@@ -89,7 +89,7 @@ LaunchFn prepare_all_reduce_sum(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), cut = cut_of(view, context, view.in(Reduce::x)),
           before = reduce_scratch_bytes(view, 1)](const LaunchArgs& args) {
     const Out y = types.result(args, Reduce::y);
-    const int64_t width = dtype_bytes(y.dtype), bytes = cut.shard * width;
+    const int64_t width = bytes_of(y.dtype, 1), bytes = cut.shard * width;
     std::byte* const own = args.scratch + before;
     In into = types.operand(args, Reduce::into);
     if (into) {

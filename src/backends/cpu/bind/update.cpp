@@ -92,7 +92,7 @@ LaunchFn prepare_plain_adamw(const NodeView& view, Context& context) {
   return with_amax_sink(view, [types = NodeTypes(view), fixed, n = view.in(S::w).n_elems(),
                                has_low = view.has(S::master),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
-    copy_to_result(args, S::w, S::next_w, n * dtype_bytes(types.in[S::w]));
+    copy_to_result(args, S::w, S::next_w, bytes_of(types.in[S::w], n));
     copy_to_result(args, S::m, S::next_m, n * 4);
     copy_to_result(args, S::v, S::next_v, n * 4);
     if (has_low) copy_to_result(args, S::master, S::next_master, n * 2);

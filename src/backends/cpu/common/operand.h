@@ -28,11 +28,11 @@ struct Out {
 
 inline In offset(In x, int64_t elements) {
   if (!x) return x;
-  return {static_cast<const char*>(x.data) + elements * dtype_bytes(x.dtype), x.dtype};
+  return {static_cast<const char*>(x.data) + bytes_of(x.dtype, elements), x.dtype};
 }
 inline Out offset(Out x, int64_t elements) {
   if (!x) return x;
-  return {static_cast<char*>(x.data) + elements * dtype_bytes(x.dtype), x.dtype};
+  return {static_cast<char*>(x.data) + bytes_of(x.dtype, elements), x.dtype};
 }
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) {

@@ -12,7 +12,7 @@ constexpr int64_t kSquare = 32;  // edge of the blocks in which two axes are exc
 
 // Calls f with a null pointer to an unsigned type of this size.
 template <typename F>
-void visit_size(int bytes, F&& f) {
+void visit_size(int64_t bytes, F&& f) {
   if (bytes == 1) return f(static_cast<uint8_t*>(nullptr));
   if (bytes == 2) return f(static_cast<uint16_t*>(nullptr));
   if (bytes == 4) return f(static_cast<uint32_t*>(nullptr));
@@ -153,7 +153,7 @@ StridedCopy simplified(const StridedCopy& copy) {
   return result;
 }
 
-void copy_strided(const StridedCopy& copy, const void* src, void* dst, int bytes,
+void copy_strided(const StridedCopy& copy, const void* src, void* dst, int64_t bytes,
                   ThreadPool& pool) {
   visit_size(bytes, [&]<typename T>(T*) {
     if (std::find(copy.extent.begin(), copy.extent.end(), 0) != copy.extent.end()) return;

@@ -21,12 +21,13 @@ struct StridedCopy {
 StridedCopy simplified(const StridedCopy& copy);
 
 // Takes a simplified copy. `bytes` per element: 1, 2 or 4; anything else throws invalid_argument.
-void copy_strided(const StridedCopy& copy, const void* src, void* dst, int bytes, ThreadPool& pool);
+void copy_strided(const StridedCopy& copy, const void* src, void* dst, int64_t bytes,
+                  ThreadPool& pool);
 
 // n elements of `bytes` bytes, each as at `element`.
 struct Repeat {
   const void* element = nullptr;
-  int bytes = 4;
+  int64_t bytes = 4;
 };
 void fill_elements(void* dst, int64_t n, const Repeat& repeat, ThreadPool& pool);
 

@@ -142,7 +142,7 @@ struct Gemm::State {
     const bool short_n = round_up(cols.length(j), kTileColumns) != cols.tile;
     return *tiles[short_m][short_n];
   }
-  int elem() const { return dtype_bytes(compute); }
+  int64_t elem() const { return bytes_of(compute, 1); }
   int64_t b_tile_bytes() const { return cols.tile * k_padded * elem(); }
   int64_t a_row_bytes() const { return k_padded * elem(); }
   uint16_t* codes(const GemmArgs& args) const {

@@ -27,7 +27,7 @@ bool is_packed(const GemmSpec& spec, const DotOrder& order) {
 }
 
 int64_t columns_apart(const GemmSpec& spec, int n_threads) {
-  const int64_t wanted = ceil_div(kStreamBytes, spec.b_stride * dtype_bytes(spec.b));
+  const int64_t wanted = ceil_div(kStreamBytes, bytes_of(spec.b, spec.b_stride));
   constexpr int64_t kTilesOfThread = 2;  // so that every thread has work
   return std::clamp<int64_t>(spec.n / (kRowColumns * kTilesOfThread * n_threads), 1, wanted);
 }
@@ -99,7 +99,7 @@ void GemmRows::copy(const GemmArgs& args, const Strip& strip, const Depth& depth
                     const Own& own) const {
   const auto k =
       static_cast<size_t>(std::clamp<int64_t>(spec_.k - depth.begin, 0, depth.end - depth.begin));
-  const int64_t bytes = dtype_bytes(panel_dtype());
+  const int64_t bytes = bytes_of(panel_dtype(), 1);
   auto* const panel = reinterpret_cast<char*>(own.panel);
   std::fill(panel, panel + kPanelElems * bytes, 0);
   for (int64_t i = 0; i < strip.count; ++i) {

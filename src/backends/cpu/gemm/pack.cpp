@@ -183,7 +183,7 @@ HWY_EXPORT(CopyRowAs);
 namespace {
 
 const char* at(const MatrixIn& m, int64_t row, int64_t col) {
-  return static_cast<const char*>(m.data.data) + (row * m.stride + col) * dtype_bytes(m.data.dtype);
+  return static_cast<const char*>(m.data.data) + bytes_of(m.data.dtype, row * m.stride + col);
 }
 
 void zero(char* from, char* to) {
@@ -192,7 +192,7 @@ void zero(char* from, char* to) {
 
 void copy_row(In x, Out y, int64_t n) {
   if (x.dtype == y.dtype) {
-    std::memcpy(y.data, x.data, static_cast<size_t>(n * dtype_bytes(x.dtype)));
+    std::memcpy(y.data, x.data, static_cast<size_t>(bytes_of(x.dtype, n)));
   } else {
     HWY_DYNAMIC_DISPATCH(CopyRowAs)(x, y, n);
   }
@@ -200,9 +200,9 @@ void copy_row(In x, Out y, int64_t n) {
 
 // interleave == 1: rows of `width` elements.
 void pack_plain(const MatrixIn& b, const PanelLayout& layout, const PanelRange& r, char* dst) {
-  const int64_t row_bytes = layout.width * dtype_bytes(layout.dtype), n = r.n_end - r.n_begin;
+  const int64_t row_bytes = bytes_of(layout.dtype, layout.width), n = r.n_end - r.n_begin;
   if (b.transpose == Transpose::yes) {
-    const int elem = dtype_bytes(b.data.dtype);
+    const int64_t elem = bytes_of(b.data.dtype, 1);
     HWY_DYNAMIC_DISPATCH(TransposeBytes)
     ({at(b, r.n_begin, r.k_begin), dst + r.k_begin * row_bytes, b.stride * elem, row_bytes, n,
       r.k_end - r.k_begin},
@@ -213,7 +213,7 @@ void pack_plain(const MatrixIn& b, const PanelLayout& layout, const PanelRange& 
     }
   }
   for (int64_t k = r.k_begin; n < layout.width && k < r.k_end; ++k) {
-    zero(dst + k * row_bytes + n * dtype_bytes(layout.dtype), dst + (k + 1) * row_bytes);
+    zero(dst + k * row_bytes + bytes_of(layout.dtype, n), dst + (k + 1) * row_bytes);
   }
 }
 
@@ -256,17 +256,17 @@ void pack_panel(const MatrixIn& b, const PanelLayout& layout, const PanelRange& 
     pack_pairs(b, layout, range, to);
   }
   if (!last) return;
-  const int64_t group_bytes = layout.width * layout.interleave * dtype_bytes(layout.dtype);
+  const int64_t group_bytes = bytes_of(layout.dtype, layout.width * layout.interleave);
   zero(to + ceil_div(range.k_end, layout.interleave) * group_bytes,
        to + layout.k_padded / layout.interleave * group_bytes);
 }
 
 void pack_rows(const MatrixIn& a, const RowRange& range, Out dst) {
-  const int elem = dtype_bytes(dst.dtype);
+  const int64_t elem = bytes_of(dst.dtype, 1);
   const int64_t row_bytes = range.cols_padded * elem, rows = range.row_end - range.row_begin;
   char* const to = static_cast<char*>(dst.data);
   if (a.transpose == Transpose::yes) {
-    const int from = dtype_bytes(a.data.dtype);
+    const int64_t from = bytes_of(a.data.dtype, 1);
     HWY_DYNAMIC_DISPATCH(TransposeBytes)
     ({at(a, 0, range.row_begin), to, a.stride * from, row_bytes, range.cols, rows}, from,
      a.data.dtype != dst.dtype);

@@ -114,7 +114,7 @@ struct TileGemm::State {
   }
 
   size_t unit_a_bytes() const {
-    return static_cast<size_t>(round_up(kTileRows * shape.k * dtype_bytes(shape.dtype), 64));
+    return static_cast<size_t>(round_up(bytes_of(shape.dtype, kTileRows * shape.k), 64));
   }
   static size_t unit_c_bytes() { return sizeof(float) * kTileRows * kTileColumns; }
 
@@ -133,8 +133,8 @@ struct TileGemm::State {
     auto* const scratch = static_cast<std::byte*>(buffers.scratch);
     std::byte* const a_unit = scratch + library_bytes;
     auto* const c_unit = reinterpret_cast<float*>(a_unit + unit_a_bytes());
-    const int64_t row_bytes = shape.k * dtype_bytes(shape.dtype);
-    const int64_t panel_bytes = layout.panel_elems() * dtype_bytes(shape.dtype);
+    const int64_t row_bytes = bytes_of(shape.dtype, shape.k);
+    const int64_t panel_bytes = bytes_of(shape.dtype, layout.panel_elems());
     for (int64_t m = 0; m < shape.m; m += kTileRows) {
       const int64_t n_rows = std::min(kTileRows, shape.m - m);
       const std::byte* a = static_cast<const std::byte*>(buffers.a) + m * row_bytes;

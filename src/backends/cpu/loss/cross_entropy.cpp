@@ -111,7 +111,7 @@ void cross_entropy_backward(const CrossEntropyBackward& a, CrossEntropyShape sha
       check_label(label, shape.classes);
       const In x = offset(a.logits, r * shape.classes);
       const Out dx = offset(a.dlogits, r * shape.classes);
-      const int64_t row_bytes = shape.classes * dtype_bytes(dx.dtype);
+      const int64_t row_bytes = bytes_of(dx.dtype, shape.classes);
       if (label < 0) {
         std::memset(dx.data, 0, static_cast<size_t>(row_bytes));
         continue;

@@ -85,7 +85,7 @@ void all_gather(const Cut& cut, int64_t bytes, const std::byte* x, std::byte* y,
 
 void reduce_scatter(const Cut& cut, const Summand& own, In into, Out y, std::byte* scratch) {
   const In x = own.x;
-  const int64_t width = dtype_bytes(x.dtype), whole = cut.ranks() * cut.shard;
+  const int64_t width = bytes_of(x.dtype, 1), whole = cut.ranks() * cut.shard;
   const std::byte* from = static_cast<const std::byte*>(x.data);
   if (cut.n != whole) {
     copy_bytes(scratch, from, cut.n * width);

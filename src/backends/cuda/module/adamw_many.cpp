@@ -15,8 +15,8 @@ bool is_wide_dtype(uint8_t dtype) {
   const auto d = static_cast<Dtype>(dtype);
   return d == Dtype::f32 || d == Dtype::bf16 || d == Dtype::fp16;
 }
-int bytes_of(uint8_t dtype) {
-  return dtype_bytes(static_cast<Dtype>(dtype));
+int width_of(uint8_t dtype) {
+  return static_cast<int>(bytes_of(static_cast<Dtype>(dtype), 1));
 }
 bool is_codes(uint8_t dtype) {
   const auto d = static_cast<Dtype>(dtype);
@@ -57,12 +57,12 @@ void AdamwMany::check_weight(const OctetCudaWeight& w) const {
     throw ModuleError("[optimizer] expected sizes, numbers and a store that there are");
   if (w.n == 0) return;
   const auto store = static_cast<WeightStore>(w.store);
-  check_place(w.weight, bytes_of(w.dtype), "weight");
+  check_place(w.weight, width_of(w.dtype), "weight");
   check_place(w.t, 8, "counter");
   if (store == WeightStore::remainder) check_place(w.master, 2, "master");
   if (store == WeightStore::master) check_place(w.master, 4, "master");
-  check_place(w.m, bytes_of(options_.m_dtype), "first moment");
-  check_place(w.v, bytes_of(options_.v_dtype), "second moment");
+  check_place(w.m, width_of(options_.m_dtype), "first moment");
+  check_place(w.v, width_of(options_.v_dtype), "second moment");
   if (is_codes(options_.m_dtype)) check_place(w.m_meta, 4, "first moment's metadata");
   if (is_codes(options_.v_dtype)) check_place(w.v_meta, 4, "second moment's metadata");
 }
@@ -122,7 +122,7 @@ void AdamwMany::place(void* table, OctetCudaControl* control, cudaStream_t strea
   std::vector<int64_t> n;
   std::vector<uint8_t> dtype;
   for (const OctetCudaWeight& weight : weights_) {
-    counted.push_back({weight.t, weight.numbers, bytes_of(weight.gradient_dtype)});
+    counted.push_back({weight.t, weight.numbers, width_of(weight.gradient_dtype)});
     n.push_back(weight.n);
     dtype.push_back(weight.gradient_dtype);
   }
@@ -149,7 +149,7 @@ void AdamwMany::write_gradients(std::span<const uint64_t> addresses, cudaStream_
     throw ModuleError("[optimizer] expected a table and a gradient of every weight");
   bool is_other = kinds_.empty();  // whether fast kernels could read all before and now cannot
   for (size_t i = 0; i < addresses.size(); ++i) {
-    check_place(reinterpret_cast<const void*>(addresses[i]), bytes_of(weights_[i].gradient_dtype),
+    check_place(reinterpret_cast<const void*>(addresses[i]), width_of(weights_[i].gradient_dtype),
                 "gradient");
     is_other = is_other || addresses[i] % 16 != gradients_[i] % 16;
   }

@@ -12,7 +12,7 @@ const char* last_error() {
   return error_text().c_str();
 }
 
-void check_place(const void* at, int64_t n, int bytes, const char* what) {
+void check_place(const void* at, int64_t n, int64_t bytes, const char* what) {
   if (n == 0) return;
   if (at != nullptr && reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0) return;
   throw ModuleError("[formats] " + std::string(what) + ": expected memory aligned to " +
@@ -35,8 +35,8 @@ int encode(const OctetCudaEncoding* call, void* stream) {
       throw ModuleError("[formats] expected values of f32, bf16 or fp16");
     if (!rounding_supported(format, static_cast<Rounding>(call->rounding)))
       throw ModuleError("[formats] expected a rounding of " + std::string(dtype_name(format)));
-    check_place(call->values, call->n, dtype_bytes(source), "values");
-    check_place(call->codes, call->n, dtype_bytes(format), "codes");
+    check_place(call->values, call->n, bytes_of(source, 1), "values");
+    check_place(call->codes, call->n, bytes_of(format, 1), "codes");
     if (call->bits != nullptr) check_place(call->bits, call->n, 4, "random words");
     const DeviceScope scope(call->device);
     launch_encode_array(*call, static_cast<cudaStream_t>(stream));
@@ -45,7 +45,7 @@ int encode(const OctetCudaEncoding* call, void* stream) {
 
 int decode(const OctetCudaDecoding* call, void* stream) {
   return guarded([&] {
-    check_place(call->codes, call->n, dtype_bytes(format_of(call->format)), "codes");
+    check_place(call->codes, call->n, bytes_of(format_of(call->format), 1), "codes");
     check_place(call->values, call->n, 4, "values");
     const DeviceScope scope(call->device);
     launch_decode_array(*call, static_cast<cudaStream_t>(stream));

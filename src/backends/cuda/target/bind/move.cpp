@@ -101,7 +101,7 @@ uint32_t pattern_of(Dtype dtype, double value) {
 FillParams fill_params(const TensorType& y, double value) {
   FillParams p;
   p.n = y.n_elems();
-  p.bytes = dtype_bytes(y.dtype);
+  p.bytes = static_cast<int32_t>(bytes_of(y.dtype, 1));
   p.pattern = pattern_of(y.dtype, value);
   return p;
 }
@@ -241,7 +241,7 @@ KernelSpec cache_write_spec(const NodeView& view) {
   const CacheWriteParams p{.batch = a.batch,
                            .capacity = a.capacity,
                            .rows = x.shape[0] / a.batch,
-                           .row_bytes = x.shape[1] * dtype_bytes(x.dtype)};
+                           .row_bytes = bytes_of(x.dtype, x.shape[1])};
   return make_spec(KernelId::cache_write, p);
 }
 

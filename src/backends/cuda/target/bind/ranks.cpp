@@ -39,7 +39,7 @@ int64_t sharded_norm_scratch(const NodeView& view) {
 int64_t sum_scratch(const NodeView& view) {
   const TensorType& x = view.in(Reduce::x);
   const int64_t ranks = view.attrs<CollectiveAttrs>().ranks;
-  return (ranks - 1) * shard_elems(x.n_elems(), ranks) * dtype_bytes(x.dtype);
+  return bytes_of(x.dtype, (ranks - 1) * shard_elems(x.n_elems(), ranks));
 }
 
 // What nodes of all kinds say of the tensor that is cut.
