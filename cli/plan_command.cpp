@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
 #include "config/load.h"
@@ -24,8 +25,18 @@ struct PlanFlags {
   bool policy = false;
   bool passes = false;
   std::optional<int64_t> ranks;
-  double link = MachineRates{}.link / 1e9;  // GB/s
+  int64_t hosts = 1;
+  double link = MachineRates{}.link / 1e9, network = MachineRates{}.network / 1e9;  // GB/s
 };
+
+MachineRates rates_of(const PlanFlags& flags, int64_t ranks) {
+  if (ranks % flags.hosts != 0)
+    throw Error(ErrorCode::invalid_argument, "[plan] --hosts: expected a divisor of {} ranks, got {}", ranks,
+                flags.hosts);
+  MachineRates rates{.link = flags.link * 1e9, .network = flags.network * 1e9};
+  if (flags.hosts > 1) rates.ranks_a_host = ranks / flags.hosts;
+  return rates;
+}
 
 // Each pass of each function, in the order in which they ran.
 void print_passes(const Program& program, const GlobalOptions& options) {
@@ -52,7 +63,7 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
     return finish_output();
   }
   const PlanReport report(posix_files(), config, spec, *backend.catalogue);
-  const MachineRates rates{.link = flags.link * 1e9};
+  const MachineRates rates = rates_of(flags, config.parallel.ranks);
   if (flags.passes) return print_passes(report.program(), options);
   if (flags.steps) {
     write_out(program_text(report.largest()));
@@ -90,7 +101,15 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
                    "and how much of that computing hides; needs none of them")
       ->type_name("N")
       ->check(as_key("parallel.ranks"));
-  plan->add_option("--link", flags->link, "speed of the links between ranks, in each direction")
+  plan->add_option("--hosts", flags->hosts, "hosts that the ranks are on, as many on each")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 20));
+  plan->add_option("--network", flags->network,
+                   "speed of the network between hosts, of each rank and in each direction")
+      ->type_name("GB/s")
+      ->check(CLI::Range(1e-3, 1e6));
+  plan->add_option("--link", flags->link,
+                   "speed of the links between ranks of a host, in each direction")
       ->type_name("GB/s")
       ->check(CLI::Range(1e-3, 1e6));
   plan->callback([flags, &options] { run_plan(*flags, options); });

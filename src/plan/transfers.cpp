@@ -36,7 +36,10 @@ class Simulation {
     const Cost cost = cost_of(plan_.graph, node);
     const bool is_narrow =
         node.op == OpCode::gemm && is_quantized(plan_.graph.type(node.in(0)).dtype);
-    const double rate = is_narrow ? rates_.flops_narrow : rates_.flops_wide;
+    const bool is_attention = node.op == OpCode::attention || node.op == OpCode::attention_grad;
+    const double rate = is_attention ? rates_.flops_attention
+                        : is_narrow  ? rates_.flops_narrow
+                                     : rates_.flops_wide;
     return std::max({rates_.step, cost.flops / rate, cost.bytes / rates_.bytes});
   }
 
@@ -58,16 +61,26 @@ class Simulation {
   }
 
   void transfer(size_t step) {
-    const int64_t bytes = sent_bytes(plan_.graph, node(step));
-    const double seconds = static_cast<double>(bytes) / rates_.link;
+    const SentBytes bytes = sent_bytes(plan_.graph, node(step), rates_.ranks_a_host);
+    const double within = static_cast<double>(bytes.within) / rates_.link;
+    const double between = static_cast<double>(bytes.between) / rates_.network;
+    const PlanStep& one = plan_.steps[step];
+    const double meetings = rates_.meeting * (one.begins_run + one.ends_run);
+    const double seconds = rates_.start + std::max(within, between) + meetings;
     // A run begins when all before it has been computed, which is where computing stands now.
-    const double begun = std::max(link_free_, plan_.steps[step].begins_run ? compute_free_ : 0.0);
+    const double begun = std::max(link_free_, one.begins_run ? compute_free_ : 0.0);
     ended_[step] = link_free_ = begun + seconds;
     under_way_.push_back({.step = static_cast<int>(step), .begun = begun});
-    report_.transfers.push_back(
-        {.what = what(node(step)), .bytes = bytes, .seconds = seconds, .slack = 0, .waited = 0});
-    report_.bytes += bytes;
+    report_.transfers.push_back({.what = what(node(step)),
+                                 .bytes = bytes,
+                                 .seconds = seconds,
+                                 .queued = std::max(0.0, begun - compute_free_)});
+    report_.bytes.within += bytes.within;
+    report_.bytes.between += bytes.between;
+    report_.runs += one.begins_run ? 1 : 0;
     report_.link_seconds += seconds;
+    report_.within_seconds += within;
+    report_.between_seconds += between;
   }
   static std::string what(const Node& node) {
     const std::string layer = node.tag.layer < 0 ? "" : fmt::format("layer {}, ", node.tag.layer);
@@ -89,18 +102,48 @@ class Simulation {
 
 }  // namespace
 
-int64_t sent_bytes(const Graph& graph, const Node& node) {
-  if (!is_collective(node.op)) return 0;
-  const auto& attrs = std::get<CollectiveAttrs>(node.attrs);
-  const int64_t others = attrs.ranks - 1;
-  if (node.op == OpCode::sharded_norm) return others * kNormBytes;
+namespace {
+
+// To each other rank.
+int64_t bytes_to_each(const Graph& graph, const Node& node, int64_t ranks) {
+  if (node.op == OpCode::sharded_norm) return kNormBytes;
   const TensorType& x = graph.type(node.in(0));
-  if (node.op == OpCode::all_gather) return others * x.n_bytes();
-  if (attrs.reduction == RankReduction::max) return others * x.n_bytes();
-  const int64_t shard = shard_elems(x.n_elems(), attrs.ranks);
-  const int64_t scattered = bytes_of(x.dtype, others * shard);
+  const bool is_max = std::get<CollectiveAttrs>(node.attrs).reduction == RankReduction::max;
+  if (node.op == OpCode::all_gather || is_max) return x.n_bytes();
+  const int64_t shard = shard_elems(x.n_elems(), ranks);
+  const int64_t scattered = bytes_of(x.dtype, shard);
   if (node.op == OpCode::reduce_scatter) return scattered;
-  return scattered + bytes_of(graph.type(node.out(0)).dtype, others * shard);
+  return scattered + bytes_of(graph.type(node.out(0)).dtype, shard);
+}
+
+}  // namespace
+
+SentBytes sent_bytes(const Graph& graph, const Node& node, int64_t ranks_a_host) {
+  if (!is_collective(node.op)) return {};
+  const int64_t ranks = std::get<CollectiveAttrs>(node.attrs).ranks;
+  const int64_t neighbours = (ranks_a_host == 0 ? ranks : std::min(ranks_a_host, ranks)) - 1;
+  const int64_t each = bytes_to_each(graph, node, ranks);
+  return {.within = neighbours * each, .between = (ranks - 1 - neighbours) * each};
+}
+
+std::string_view words(WaitReason reason) {
+  switch (reason) {
+    case WaitReason::none:
+      return "";
+    case WaitReason::needed_at_once:
+      return "needed at once";
+    case WaitReason::longer_than_computing:
+      return "longer than the computing beside it";
+    case WaitReason::behind_others:
+      return "behind other transfers";
+  }
+  return "";
+}
+
+WaitReason Transfer::reason() const {
+  if (waited <= 0) return WaitReason::none;
+  if (queued > waited / 2) return WaitReason::behind_others;
+  return slack < seconds / 10 ? WaitReason::needed_at_once : WaitReason::longer_than_computing;
 }
 
 TransferReport report_transfers(const Plan& plan, const MachineRates& rates) {

@@ -24,10 +24,23 @@ double StepTransfers::total(double TransferReport::*member) const {
   return sum;
 }
 
-int64_t StepTransfers::bytes() const {
-  int64_t sum = 0;
-  for (const auto& [report, times] : functions_) sum += times * report.bytes;
+SentBytes StepTransfers::bytes() const {
+  SentBytes sum;
+  for (const auto& [report, times] : functions_) {
+    sum.within += times * report.bytes.within;
+    sum.between += times * report.bytes.between;
+  }
   return sum;
+}
+
+int64_t StepTransfers::runs() const {
+  int64_t sum = 0;
+  for (const auto& [report, times] : functions_) sum += times * report.runs;
+  return sum;
+}
+
+int64_t StepTransfers::hosts() const {
+  return rates_.ranks_a_host == 0 ? 1 : config_.parallel.ranks / rates_.ranks_a_host;
 }
 
 double StepTransfers::seconds() const {
@@ -45,7 +58,13 @@ double StepTransfers::tokens_per_s() const {
 
 void StepTransfers::add_to(OrderedJson& json) const {
   json["ranks"] = config_.parallel.ranks;
-  json["sent_bytes"] = json["received_bytes"] = bytes();
+  json["hosts"] = hosts();
+  json["sent_bytes"] = json["received_bytes"] = bytes().all();
+  json["sent_bytes_between_hosts"] = bytes().between;
+  json["seconds_within_hosts"] = total(&TransferReport::within_seconds);
+  json["seconds_between_hosts"] = total(&TransferReport::between_seconds);
+  json["collective_runs"] = runs();
+  json["meetings"] = 2 * runs();
   json["hidden_share"] = hidden_share();
   json["step_seconds"] = seconds();
   json["tokens_per_s"] = tokens_per_s();
@@ -53,13 +72,23 @@ void StepTransfers::add_to(OrderedJson& json) const {
 
 std::string StepTransfers::text() const {
   constexpr size_t kShown = 12;
+  const auto size = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
   std::string text = fmt::format(
-      "{} ranks, shard {}: each sends and receives {} a step; at {:g} GB/s that is {:.1f} ms, "
-      "{:.1f} % of it hidden behind {:.1f} ms of computing (by the rates of one NVIDIA H200: about "
-      "{:.0f} tokens/s of all ranks)\n",
-      config_.parallel.ranks, config_.parallel.shard, bytes_text(static_cast<double>(bytes())),
-      rates_.link / 1e9, 1e3 * total(&TransferReport::link_seconds), 100 * hidden_share(),
-      1e3 * total(&TransferReport::compute_seconds), tokens_per_s());
+      "{} ranks{}, shard {}: each sends and receives {} a step; at {:g} GB/s that is {:.1f} ms",
+      config_.parallel.ranks, hosts() > 1 ? fmt::format(" on {} hosts", hosts()) : "",
+      config_.parallel.shard, size(bytes().within), rates_.link / 1e9,
+      1e3 * total(&TransferReport::within_seconds));
+  if (hosts() > 1) {
+    text += fmt::format(" within a host, and {} between hosts; at {:g} GB/s a rank {:.1f} ms",
+                        size(bytes().between), rates_.network / 1e9,
+                        1e3 * total(&TransferReport::between_seconds));
+  }
+  text += fmt::format(
+      "\n{} runs of collectives, {} meetings of all ranks: {:.1f} ms with them, {:.1f} % of it "
+      "hidden behind {:.1f} ms of computing (by the rates of one NVIDIA H200: {:.0f} ms a step, "
+      "about {:.0f} tokens/s of all ranks)\n",
+      runs(), 2 * runs(), 1e3 * total(&TransferReport::link_seconds), 100 * hidden_share(),
+      1e3 * total(&TransferReport::compute_seconds), 1e3 * seconds(), tokens_per_s());
   std::vector<Transfer> longest;
   for (const auto& [report, times] : functions_)
     longest.insert(longest.end(), report.transfers.begin(), report.transfers.end());
@@ -68,9 +97,10 @@ std::string StepTransfers::text() const {
   text +=
       fmt::format("  {:>10} {:>9} {:>9} {:>9}  longest waits\n", "bytes", "ms", "slack", "waited");
   for (const Transfer& one : longest) {
-    text += fmt::format("  {:>10} {:9.3f} {:9.3f} {:9.3f}  {}\n",
-                        bytes_text(static_cast<double>(one.bytes)), 1e3 * one.seconds,
-                        1e3 * one.slack, 1e3 * one.waited, one.what);
+    const std::string_view reason = words(one.reason());
+    text += fmt::format("  {:>10} {:9.3f} {:9.3f} {:9.3f}  {}{}{}\n", size(one.bytes.all()),
+                        1e3 * one.seconds, 1e3 * one.slack, 1e3 * one.waited, one.what,
+                        reason.empty() ? "" : ": ", reason);
   }
   return text;
 }

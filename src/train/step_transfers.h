@@ -17,17 +17,20 @@ class StepTransfers {
  public:
   StepTransfers(Program& program, const RunConfig& config, const MachineRates& rates);
 
-  int64_t bytes() const;        // sent by a rank, and received
+  SentBytes bytes() const;      // sent by a rank, and received
+  int64_t runs() const;         // of collectives; ranks meet before each and behind it
   double seconds() const;       // of a step
   double hidden_share() const;  // of the transfers' time, behind computing
   double tokens_per_s() const;  // of all ranks together
 
-  // Adds ranks, sent_bytes, received_bytes, hidden_share, step_seconds and tokens_per_s.
+  // Adds ranks, hosts, sent_bytes, sent_bytes_between_hosts, received_bytes, collective_runs,
+  // meetings, seconds within and between hosts, hidden_share, step_seconds and tokens_per_s.
   void add_to(OrderedJson& json) const;
   // The same in words, and the transfers that are waited for longest.
   std::string text() const;
 
  private:
+  int64_t hosts() const;
   double total(double TransferReport::*member) const;
 
   RunConfig config_;

@@ -211,5 +211,28 @@ TEST_F(Ranks, are_planned_without_any) {
   EXPECT_LE(plan.at("hidden_share"), 1.0);
 }
 
+TEST_F(Ranks, on_several_hosts_are_planned_with_what_goes_between_them) {
+  const auto plan = [&](const std::string& flags) {
+    const Outcome outcome =
+        run_program(folder_, "plan --json --device cuda --ranks 4 " + flags + " " + config_);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const auto one = plan("--link 100"), two = plan("--link 100 --hosts 2 --network 10");
+  EXPECT_EQ(one.at("sent_bytes_between_hosts"), 0);
+  EXPECT_EQ(one.at("meetings").get<int>(), 2 * one.at("collective_runs").get<int>());
+  EXPECT_EQ(two.at("hosts"), 2);
+  // Of three others one is of the same host.
+  EXPECT_EQ(two.at("sent_bytes"), one.at("sent_bytes"));
+  EXPECT_EQ(3 * two.at("sent_bytes_between_hosts").get<int64_t>(),
+            2 * two.at("sent_bytes").get<int64_t>());
+  EXPECT_NEAR(two.at("seconds_between_hosts").get<double>(),
+              two.at("sent_bytes_between_hosts").get<double>() / 10e9, 1e-9);
+  EXPECT_GT(two.at("step_seconds"), one.at("step_seconds"));
+  const Outcome uneven = run_program(folder_, "plan --device cuda --ranks 4 --hosts 3 " + config_);
+  EXPECT_EQ(uneven.code, 2);
+  EXPECT_THAT(uneven.err, testing::HasSubstr("--hosts: expected a divisor of 4 ranks, got 3"));
+}
+
 }  // namespace
 }  // namespace octet
