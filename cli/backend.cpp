@@ -4,7 +4,11 @@
 #include <cstdlib>
 
 #include "base/cores.h"
+#include "base/error.h"
+#include "base/named_enum.h"
+#include "cli/launched_ranks.h"
 #include "library/open_backend.h"
+#include "runtime/executor.h"
 
 namespace octet {
 namespace {
@@ -12,19 +16,45 @@ namespace {
 BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   const int of_rank = group == nullptr ? 0 : group->rank();
   const bool shares_gpu = ::getenv("OCTET_SHARE_GPU") != nullptr;
+  const char* const nccl = ::getenv("OCTET_NCCL");
   return {.device = options.device,
           .isa = options.isa,
           .threads = options.threads,
+          .nccl = nccl == nullptr ? "" : nccl,
           .device_index = shares_gpu ? 0 : needs.device_index.value_or(of_rank),
           .deterministic = needs.deterministic,
           .rows = needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library,
           .group = group};
 }
 
+// For commands that read no configuration.
+RankTransport set_transport(const GlobalOptions& options) {
+  constexpr std::string_view kKey = "parallel.transport=";
+  auto transport = RankTransport::automatic;
+  for (const std::string& set : options.sets) {
+    if (!set.starts_with(kKey)) continue;
+    const auto named = enum_from_name<RankTransport>(set.substr(kKey.size()));
+    if (!named)
+      throw Error(ErrorCode::invalid_argument, "{}: expected auto, peer or nccl, got {}",
+                  "parallel.transport", set.substr(kKey.size()));
+    transport = *named;
+  }
+  return transport;
+}
+
 }  // namespace
 
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   return open_backend(request_of(options, needs, group), make_log(options));
+}
+
+void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
+                  std::optional<RankTransport> transport) {
+  if (options.device == "cpu") return;
+  RankExchange ranks = exchange_of(group);
+  ranks.n_hosts = find_hosts(group).n_hosts;
+  ranks.transport = transport ? *transport : set_transport(options);
+  backend.device->join(ranks);
 }
 
 GlobalOptions options_of_rank(const GlobalOptions& options, int64_t n_ranks) {

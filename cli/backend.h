@@ -17,11 +17,17 @@ struct KernelNeeds {
 };
 
 // Where OCTET_SHARE_GPU is set, all ranks take the first GPU: for tests of ranks where there is
-// one. Throws Error{device} for a device that is not there, Error{invalid_argument} for
-// instructions that the machine lacks and for needs that the device does not meet. Call once in a
-// process, or once a rank of `group`.
+// one. OCTET_NCCL names NCCL's library. Throws
+// Error{device} for a device that is not there, Error{invalid_argument} for instructions that the
+// machine lacks and for needs that the device does not meet. Call once in a process, or once a rank
+// of `group`.
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {},
                      Group* group = nullptr);
+
+// All ranks together, once each has its GPU: settles what moves data between them (Device::join),
+// without `transport` as --set parallel.transport says.
+void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
+                  std::optional<RankTransport> transport = {});
 
 // The same to plan with: needs no device.
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs = {});

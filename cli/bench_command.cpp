@@ -18,6 +18,7 @@
 #include "cli/backend.h"
 #include "cli/bench_ranks.h"
 #include "cli/enum_option.h"
+#include "cli/launched_ranks.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "passes/precision/recipe.h"
@@ -44,6 +45,7 @@ struct BenchFlags {
   int ranks = 0;        // of step: 0: one, by itself; of links: 0: two
   int64_t largest = 0;  // MiB, of links; 0: 64, of GPUs 256
   RankKind kind = RankKind::threads;
+  std::optional<int> device_index = {};  // of this rank
 };
 
 // Throws for a recipe that is not known.
@@ -89,6 +91,7 @@ class BenchRun {
   }
 
   // Of steps that all ranks of the group take together.
+  void join() { join_devices(backend_, *group_, options_); }
   BenchRows rank_rows() { return bench_rank_steps(machine_, *group_, rounds({})); }
   BenchRows link_rows(const std::string& over) {
     LinkSizes sizes{.rounds = flags_.rounds};
@@ -123,7 +126,8 @@ class BenchRun {
   KernelNeeds needs() const {
     return {.deterministic =
                 config(recipes_.empty() ? "bf16" : recipes_.front(), {}).train.deterministic,
-            .same_rows = flags_.what == "decode" || flags_.what == "prefill"};
+            .same_rows = flags_.what == "decode" || flags_.what == "prefill",
+            .device_index = flags_.device_index};
   }
 
   // `first` comes before the user's own settings.
@@ -207,13 +211,15 @@ Table bench_table(const BenchRows& rows) {
 }
 
 // Back ends are opened one at a time.
-std::unique_ptr<BenchRun> open_in_turn(const BenchFlags& flags, const GlobalOptions& options,
+std::unique_ptr<BenchRun> open_in_turn(BenchFlags flags, const GlobalOptions& options,
                                        Group& group) {
+  flags.device_index = find_hosts(group).local_rank;
   std::unique_ptr<BenchRun> run;
   for (int turn = 0; turn < group.size(); ++turn) {
     if (turn == group.rank()) run = std::make_unique<BenchRun>(flags, options, &group);
     gather_value(&group, turn);
   }
+  run->join();
   return run;
 }
 

@@ -137,7 +137,10 @@ Finding find_cuda_driver() {
 Finding found_library(const DeviceLibrary& library) {
   const bool is_there = library.problem.empty();
   return {library.name, is_there, is_there ? library.version : library.problem,
-          is_there ? "" : "install NVIDIA's libcudnn9-cuda-13, then `make cuda` again"};
+          is_there ? ""
+          : library.name == "NCCL"
+              ? "OCTET_NCCL=FILE, or NVIDIA's nvidia-nccl-cu13; one host needs none"
+              : "install NVIDIA's libcudnn9-cuda-13, then `make cuda` again"};
 }
 
 // The library that holds the GPU's kernels, and whether it opens and finds a GPU that it can use;
@@ -149,7 +152,9 @@ std::vector<Finding> find_cuda_module() {
              "`make cuda`, where nvcc is; the CPU needs none"}};
   }
   try {
-    const Backend backend = cuda::make_backend({.module = path, .n_threads = 1});
+    const char* const nccl = std::getenv("OCTET_NCCL");
+    const Backend backend =
+        cuda::make_backend({.module = path, .n_threads = 1, .nccl = nccl == nullptr ? "" : nccl});
     const DeviceInfo info = backend.device->info();
     std::vector<Finding> found = {{"cuda module", true,
                                    fmt::format("--device cuda: {}, {}", info.name,
@@ -157,6 +162,7 @@ std::vector<Finding> find_cuda_module() {
                                    ""}};
     for (const DeviceLibrary& library : backend.device->libraries())
       found.push_back(found_library(library));
+    found.push_back(found_library(backend.device->rank_library()));
     return found;
   } catch (const Error& error) {
     return {{"cuda module", false, error.what(), "`make cuda` again, or NVIDIA's driver"}};

@@ -94,10 +94,12 @@ std::vector<Finding> find_peers(Group& group, std::optional<int> local_rank,
   const RankHosts hosts = find_hosts(group);
   Backend backend =
       open_backend(options, {.device_index = local_rank.value_or(hosts.local_rank)}, &group);
+  join_devices(backend, group, options);
   const BenchMachine machine{.backend = backend, .isa = options.device};
   const LinkRows links = bench_links(machine, group, "GPUs", {.least = kBytes, .most = kBytes});
   std::vector<Finding> found = {
-      {"peer access", true, fmt::format("{} x {}", group.size(), backend.device->info().name), ""},
+      {"GPUs", true, fmt::format("{} x {}", group.size(), backend.device->info().name), ""},
+      {"transport", true, backend.device->transport(), ""},
       {"collectives", true,
        fmt::format("verified: {} kernels in {:.0f} ms", links.self_test.n_kernels,
                    links.self_test.ms),

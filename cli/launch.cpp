@@ -81,6 +81,10 @@ void expect_pair(const Variables& variable) {
 
 }  // namespace
 
+std::chrono::milliseconds stuck_time(const Variables& variable) {
+  return seconds(variable, "OCTET_STUCK_SECONDS", Launch().stuck);
+}
+
 std::optional<Launch> find_launch(const Variables& variable) {
   for (const Names& names : kLaunchers) {
     if (!is_set(variable, names.rank) || !is_set(variable, names.size)) continue;
@@ -94,6 +98,7 @@ std::optional<Launch> find_launch(const Variables& variable) {
     launch.has_mpi = names.has_mpi || is_set(variable, "PMIX_RANK");
     launch.patience = seconds(variable, "OCTET_JOIN_SECONDS", launch.patience);
     launch.silence = seconds(variable, "OCTET_SILENCE_SECONDS", launch.silence);
+    launch.stuck = stuck_time(variable);
     read_meeting_point(variable, launch);
     return launch;
   }

@@ -16,8 +16,9 @@ struct Launch {
   std::string address;            // of rank 0, where it is known; at `port`
   int port = 0;
   bool has_mpi = false;  // an MPI library would find the other ranks
-  // How long ranks wait for one another at the start, and for a sign of life later.
-  std::chrono::milliseconds patience{300'000}, silence{15'000};
+  // How long ranks wait for one another at the start, for a sign of life later, and for devices of
+  // which none gets on.
+  std::chrono::milliseconds patience{300'000}, silence{15'000}, stuck{120'000};
 };
 
 using Variables = std::function<const char*(const char* name)>;  // nullptr: not set
@@ -30,10 +31,13 @@ using Variables = std::function<const char*(const char* name)>;  // nullptr: not
 //                                        tells of srun --mpi=pmix
 // and with each of them MASTER_ADDR and MASTER_PORT: without MPI, ranks meet there, at the next
 // port where torchrun listens itself (TORCHELASTIC_USE_AGENT_STORE is True); and
-// OCTET_JOIN_SECONDS, OCTET_SILENCE_SECONDS. None where this is the only rank (size 1 is none). In
-// the batch script of a Slurm job, which is no step, nothing of Slurm counts.
+// OCTET_JOIN_SECONDS, OCTET_SILENCE_SECONDS, OCTET_STUCK_SECONDS. None where this is the only rank
+// (size 1 is none). In the batch script of a Slurm job, which is no step, nothing of Slurm counts.
 // Throws Error{invalid_argument} naming a variable that has no sense, or lacks; RANK or WORLD_SIZE
 // alone lacks the other where no launcher after it is there.
 std::optional<Launch> find_launch(const Variables& variable);
+
+// OCTET_STUCK_SECONDS, for ranks that no launcher started.
+std::chrono::milliseconds stuck_time(const Variables& variable);
 
 }  // namespace octet

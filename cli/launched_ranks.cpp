@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 
@@ -47,7 +48,8 @@ std::unique_ptr<Group> join_by_mpi(const Launch& launch, const tcp::ControlOptio
 }
 
 std::unique_ptr<Group> join(const Launch& launch) {
-  const tcp::ControlOptions control{.silence = launch.silence, .on_stuck = end_process};
+  const tcp::ControlOptions control{
+      .silence = launch.silence, .stuck = launch.stuck, .on_stuck = end_process};
   if (launch.port == 0) return join_by_mpi(launch, control);
   return tcp::join_ranks({.rank = launch.rank,
                           .size = launch.size,
@@ -106,6 +108,7 @@ RankHosts find_hosts(Group& group) {
   ::gethostname(name, sizeof(name) - 1);
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  if (const char* named = std::getenv("OCTET_HOST")) boot = named;
   cpu_set_t cores;
   CPU_ZERO(&cores);
   ::sched_getaffinity(0, sizeof(cores), &cores);

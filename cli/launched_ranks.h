@@ -14,7 +14,8 @@ namespace octet {
 // other. Ends the process where its work goes on for seconds after another rank has failed.
 int run_launched_rank(const Launch& launch, const std::function<void(Group& group)>& body);
 
-// Which of the ranks share this host, and how many hosts there are. Every rank calls it.
+// Which of the ranks share this host, and how many hosts there are. Every rank calls it. OCTET_HOST
+// names the host, for tests of several on one machine.
 struct RankHosts {
   int local_rank = 0, n_local = 1, n_hosts = 1;
   int n_on_cores = 1;  // of this host's ranks, that may use the same cores as this one

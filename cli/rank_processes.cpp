@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/common.h"
+#include "cli/launch.h"
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "comm/processes.h"
@@ -139,7 +141,7 @@ class Supervisor {
 
 int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& body,
                        milliseconds silence) {
-  ProcessBoard board(n_ranks);
+  ProcessBoard board(n_ranks, stuck_time(::getenv));
   finish_output();  // nothing is written twice
   std::vector<RankProcess> ranks(static_cast<size_t>(n_ranks));
   for (int rank = 0; rank < n_ranks; ++rank) {

@@ -10,6 +10,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/named_enum.h"
 #include "cli/backend.h"
 #include "cli/launch.h"
 #include "cli/launched_ranks.h"
@@ -161,6 +162,9 @@ Devices open_devices(const TrainFlags& flags, const RunConfig& config, const Glo
                           .device_index = flags.device_index};
   if (config.parallel.ranks == 1 || process != nullptr) {
     devices.backends.push_back(open_backend(options, needs, process));
+    if (process != nullptr)
+      join_devices(devices.backends[0], *process, options,
+                   enum_from_name<RankTransport>(config.parallel.transport));
     return devices;
   }
   devices.groups = local_groups(static_cast<int>(config.parallel.ranks));
@@ -302,12 +306,6 @@ void run_launched(TrainFlags flags, GlobalOptions options, const Launch& launch)
   expect_launched(launch, flags, options);
   const int code = run_launched_rank(launch, [&](Group& group) {
     const RankHosts hosts = find_hosts(group);
-    if (options.device != "cpu" && hosts.n_hosts > 1)
-      throw Error(
-          ErrorCode::device,
-          "[ranks] GPUs of several hosts are not supported yet (NCCL): expected {} ranks on "
-          "one host, got {} hosts",
-          group.size(), hosts.n_hosts);
     flags.device_index = launch.local_rank.value_or(hosts.local_rank);
     options.quiet = options.quiet || group.rank() > 0;
     if (options.threads == 0) options.threads = std::max(1, usable_cores() / hosts.n_on_cores);

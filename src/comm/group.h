@@ -28,6 +28,10 @@ class Group {
   virtual void all_to_all(const std::byte* send, std::byte* received, int64_t bytes) = 0;
   // What `root` has.
   virtual void broadcast(std::byte* data, int64_t bytes, int root) = 0;
+  // For any thread, again and again while this rank waits for its device, which waits for others:
+  // throws once one has failed. `progress` grows with what the device has done; where no rank's
+  // does for minutes, the one that is behind has failed.
+  virtual void look(int64_t progress) = 0;
   // This rank has ended: the others' calls throw from now on, saying so. Whether it is the first;
   // the words of later ones are lost.
   virtual bool fail(const std::string& why) = 0;

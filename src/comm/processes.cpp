@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 #include "base/copy_bytes.h"
 #include "base/error.h"
+#include "comm/progress.h"
 
 namespace octet {
 namespace {
@@ -35,7 +37,7 @@ struct ProcessBoard::State {
   std::atomic<int> failed_rank = -1;
   std::atomic<bool> has_failure = false;  // its text is written
   char failure[512] = {};
-  std::atomic<int64_t> signs_of_life[kMostRanks] = {};
+  std::atomic<int64_t> signs_of_life[kMostRanks] = {}, progress[kMostRanks] = {};
   Call calls[kMostRanks] = {};
 
   void throw_if_failed() const {
@@ -63,7 +65,7 @@ struct ProcessBoard::State {
 
 class ProcessGroup : public Group {
  public:
-  ProcessGroup(ProcessBoard& board, int rank) : board_(board), rank_(rank) {
+  ProcessGroup(ProcessBoard& board, int rank) : board_(board), rank_(rank), watch_(board.stuck_) {
     sigset_t all, before;  // signals are for the threads that work
     sigfillset(&all);
     ::pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -101,7 +103,15 @@ class ProcessGroup : public Group {
       if (rank_ != root) copy_bytes(data + first, board_.slot(root), n);
     });
   }
-  bool fail(const std::string& why) override { return board_.fail(rank_, why); }
+  void look(int64_t progress) override {
+    ProcessBoard::State& state = *board_.state_;
+    const std::lock_guard lock(mutex_);
+    state.progress[rank_] = progress;
+    const auto behind = watch_.behind({state.progress, state.progress + size()});
+    if (behind && board_.fail(*behind, watch_.text())) speaks_ = true;
+    state.throw_if_failed();
+  }
+  bool fail(const std::string& why) override { return board_.fail(rank_, why) || speaks_; }
 
  private:
   // Each piece is shown, read by those who want it, and only then overwritten.
@@ -121,17 +131,21 @@ class ProcessGroup : public Group {
     for (int r = 0; r < size(); ++r) {
       const Call& other = state.calls[r];
       if (other.what == mine.what && other.bytes == mine.bytes) continue;
-      fail(fmt::format("it moves {} bytes where rank {} moves {}", mine.bytes, r, other.bytes));
+      if (fail(fmt::format("it moves {} bytes where rank {} moves {}", mine.bytes, r, other.bytes)))
+        speaks_ = true;
     }
     meet();
   }
 
   ProcessBoard& board_;
   int rank_;
+  std::mutex mutex_;  // of what follows
+  ProgressWatch watch_;
+  std::atomic<bool> speaks_ = false;  // it has failed a rank that may say nothing
   std::jthread living_;
 };
 
-ProcessBoard::ProcessBoard(int n_ranks) {
+ProcessBoard::ProcessBoard(int n_ranks, std::chrono::milliseconds stuck) : stuck_(stuck) {
   static_assert(std::atomic<int64_t>::is_always_lock_free);
   CHECK(n_ranks > 0 && n_ranks <= kMostRanks);
   bytes_ = sizeof(State) + static_cast<size_t>(n_ranks * kPiece);

@@ -4,6 +4,7 @@
 // that others could wait for, but its absence, which whoever watches it says by fail().
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -16,7 +17,8 @@ class ProcessBoard {
  public:
   static constexpr int kMostRanks = 64;
 
-  explicit ProcessBoard(int n_ranks);
+  // stuck: how long ranks wait for their devices while none gets on.
+  explicit ProcessBoard(int n_ranks, std::chrono::milliseconds stuck = std::chrono::seconds(120));
   ~ProcessBoard();
   ProcessBoard(const ProcessBoard&) = delete;
   ProcessBoard& operator=(const ProcessBoard&) = delete;
@@ -35,6 +37,7 @@ class ProcessBoard {
   std::byte* slot(int rank) const;
 
   State* state_ = nullptr;
+  const std::chrono::milliseconds stuck_;
   size_t bytes_ = 0;
 };
 

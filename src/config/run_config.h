@@ -4,7 +4,7 @@
 //
 // "auto" and 0 mark values that depend on others; resolve() replaces them, so that a loaded
 // configuration has none but recipe.weight_copy: auto, which the compiler settles against the
-// memory budget.
+// memory budget, and parallel.transport: auto, which the ranks settle where they run.
 #pragma once
 
 #include <array>
@@ -128,6 +128,7 @@ struct ParallelConfig {
   std::string gather = "codes";
   std::string reduce = "auto";
   bool strict = false;
+  std::string transport = "auto";
   bool operator==(const ParallelConfig&) const = default;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/rank_transport.h"
 #include "config/names.h"
 #include "data/chat_records.h"
 #include "data/loader.h"
@@ -334,6 +335,10 @@ constexpr ConfigRow kParallelRows[] = {
     {"parallel.strict", named, OCTET_FIELD(parallel.strict), any(), "",
      "gradients travel as f32, and sums do not depend on the number of ranks: with recipe fp32, D "
      "ranks have the bits of one rank that accumulates D times as often"},
+    {"parallel.transport", named, OCTET_FIELD(parallel.transport), one_of(names_of<RankTransport>),
+     "",
+     "what moves data between GPUs: peer, copies from each other's memory, on one host; nccl, also "
+     "between hosts, with the same bits; auto: peer where all reach each other so"},
 };
 
 constexpr ConfigRow kOutRows[] = {

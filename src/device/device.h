@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/rank_transport.h"
+
 namespace octet {
 
 // What a device runs at the same time: each stream its own work, in order.
@@ -21,7 +23,7 @@ struct DeviceInfo {
   std::string name;          // "cpu (avx512)"
   int64_t memory_bytes = 0;  // what one may plan with
   int n_threads = 1;
-  bool reaches_peers = false;  // its kernels read the memory of other ranks' devices
+  bool reaches_peers = false;  // its kernels move data between ranks' devices
 };
 
 // A library that kernels come from.
@@ -45,11 +47,14 @@ struct HostBytes {
   int64_t bytes;
 };
 
-// How ranks tell each other what they need to know before they start.
+// How ranks tell each other what they need to know.
 struct RankExchange {
-  int rank = 0, n_ranks = 1;
+  int rank = 0, n_ranks = 1, n_hosts = 1;
+  RankTransport transport = RankTransport::automatic;
   // Of each rank, in order, its `bytes` bytes.
   std::function<void(const void* own, void* all, int64_t bytes)> all_gather = {};
+  // For any thread, while it waits for other ranks' devices (Group::look).
+  std::function<void(int64_t progress)> look = {};
 };
 
 // Memory of the host itself.
@@ -144,9 +149,16 @@ class Device {
     static_cast<void>(launches);
     return nullptr;
   }
-  // Makes memory of this device readable by the kernels of the other ranks' devices, and theirs by
-  // its own; every rank calls it with as much memory in the same order, before kernels that move
-  // between ranks are prepared. Throws Error(device) where devices cannot reach each other.
+  // All ranks together settle what moves data between them, and take what memory that needs.
+  // Without it connect() does so. Throws Error(device) naming what a rank lacks.
+  virtual void join(const RankExchange& ranks) { static_cast<void>(ranks); }
+  // What they settled on, in words; empty: there is nothing to settle.
+  virtual std::string transport() const { return ""; }
+  // NCCL's, whether it is used or not; without a name where the device knows none.
+  virtual DeviceLibrary rank_library() { return {}; }
+  // Lets kernels move data between memory of this device and the other ranks'; every rank calls it
+  // with as much memory in the same order, before kernels that move between ranks are prepared.
+  // Throws Error(device) where devices cannot reach each other.
   virtual void connect(const RankExchange& ranks, const std::vector<DeviceMemory*>& shared) {
     static_cast<void>(ranks), static_cast<void>(shared);
   }

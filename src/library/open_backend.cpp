@@ -77,7 +77,8 @@ Backend open_backend(const BackendRequest& request, const Log& log) {
   return with_its_threads(cuda::make_backend({.module = module_of(request),
                                               .device = request.device_index,
                                               .deterministic = request.deterministic,
-                                              .n_threads = request.threads}),
+                                              .n_threads = request.threads,
+                                              .nccl = request.nccl}),
                           request, log);
 }
 

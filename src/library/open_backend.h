@@ -15,6 +15,7 @@ struct BackendRequest {
   std::string isa = "auto";      // auto, scalar, avx2, avx512, amx: of the CPU's kernels
   int threads = 0;               // 0: one per core that this process may use
   std::string cuda_module = {};  // its path; empty: cuda_module_path()
+  std::string nccl = {};         // file of NCCL's library; empty: libnccl.so.2
   int device_index = 0;          // of the host's GPUs
   bool deterministic = false;    // train.deterministic: on the CPU kernels always are
   cpu::RowSums rows = cpu::RowSums::library;

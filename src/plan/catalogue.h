@@ -32,7 +32,9 @@ struct LaunchArgs {
   std::span<std::byte* const> results;
   std::byte* scratch = nullptr;
   Stream stream = Stream::compute;
-  bool begins_run = false, ends_run = false, is_finish = false;  // of collectives (plan/plan.h)
+  // Of collectives (plan/plan.h); begins_run: the run's number in the plan, 0 where none begins.
+  uint32_t begins_run = 0;
+  bool ends_run = false, is_finish = false;
   // The next launch is of a kernel of the same name, and neither touches what the other writes: the
   // back end may wait for it and launch both as one.
   bool joins_next = false;

@@ -118,10 +118,14 @@ KnownRow gathered_row(const CollectiveKind& kind, int rank, int pass) {
           [=](int64_t place) { return gathered_bits(place, rank, pass) >> 8; }};
 }
 
+// Maxima are of magnitudes.
+int number_at(const CollectiveKind& kind, int64_t place, int rank, int pass) {
+  return known_number(place, rank, pass) + (is_max(kind) && kind.x == Dtype::f32 ? 7 : 0);
+}
 KnownRow own_row(const CollectiveKind& kind, int rank, int pass) {
   if (kind.op == OpCode::all_gather) return gathered_row(kind, rank, pass);
   return {kind.x, [=](int64_t place) {
-            const auto number = static_cast<float>(known_number(place, rank, pass));
+            const auto number = static_cast<float>(number_at(kind, place, rank, pass));
             return kind.x == Dtype::boolean && number < 8 ? 0.0f : number;
           }};
 }
@@ -139,7 +143,7 @@ KnownRow reduced_row(const CollectiveKind& kind, RankPlace ranks, int pass) {
   return {kind.y, [=](int64_t place) {
             float sum = 0, top = -8;
             for (int r = 0; r < ranks.n_ranks; ++r) {
-              const auto number = static_cast<float>(known_number(place, r, pass));
+              const auto number = static_cast<float>(number_at(kind, place, r, pass));
               sum += number * scale_of(kind, pass);
               top = std::max(top, number);
             }

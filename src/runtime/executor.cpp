@@ -13,16 +13,19 @@ Arenas::Arenas(Device& device, const int64_t (&lane_bytes)[kLaneCount]) : device
   for (int lane = 0; lane < kLaneCount; ++lane) memory_[lane] = device.allocate(lane_bytes[lane]);
 }
 
+RankExchange exchange_of(Group& group) {
+  RankExchange exchange{.rank = group.rank(), .n_ranks = group.size()};
+  exchange.all_gather = [&group](const void* own, void* all, int64_t bytes) {
+    group.all_gather(static_cast<const std::byte*>(own), static_cast<std::byte*>(all), bytes);
+  };
+  exchange.look = [&group](int64_t progress) { group.look(progress); };
+  return exchange;
+}
+
 void Arenas::connect(Group& group) {
-  const RankExchange exchange{.rank = group.rank(),
-                              .n_ranks = group.size(),
-                              .all_gather = [&](const void* own, void* all, int64_t bytes) {
-                                group.all_gather(static_cast<const std::byte*>(own),
-                                                 static_cast<std::byte*>(all), bytes);
-                              }};
   std::vector<DeviceMemory*> shared;
   for (const auto& memory : memory_) shared.push_back(memory.get());
-  device_.connect(exchange, shared);
+  device_.connect(exchange_of(group), shared);
 }
 
 std::byte* Arenas::address(const Plan& plan, ValueId id) {
@@ -59,6 +62,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
     CHECK(plan.lane_bytes[lane] <= arenas.bytes(static_cast<Lane>(lane)));
   // Between runs the transient lane holds nothing: products may be timed on it.
   const Lending lending(arenas.device(), arenas.memory(Lane::transient));
+  uint32_t n_transfers = 0;
   for (const PlanStep& step : plan.steps) {
     const Node& node = plan.graph.node(step.node);
     Bound bound{.launch = catalogue.prepare(plan.graph, node),
@@ -73,6 +77,7 @@ BoundPlan::BoundPlan(const Plan& plan, Catalogue& catalogue, Arenas& arenas)
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
       bound.scratch = arenas.lane(scratch.lane) + scratch.offset;
     }
+    if (step.begins_run) bound.begins_run = ++n_transfers;
     if (step.ends_run) last_transfer_ = static_cast<int>(steps_.size());
     steps_.push_back(std::move(bound));
   }
@@ -135,7 +140,7 @@ void BoundPlan::launch(size_t index, bool joins_next) const {
                 .results = bound.results,
                 .scratch = bound.scratch,
                 .stream = step.stream,
-                .begins_run = step.begins_run,
+                .begins_run = bound.begins_run,
                 .ends_run = step.ends_run,
                 .is_finish = step.is_finish,
                 .joins_next = joins_next});

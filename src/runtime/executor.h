@@ -12,6 +12,9 @@
 
 namespace octet {
 
+// How these ranks' devices tell each other what they need to know. The group must outlive it.
+RankExchange exchange_of(Group& group);
+
 // The memory of a program: lanes as large as its largest function needs.
 class Arenas {
  public:
@@ -77,6 +80,7 @@ class BoundPlan {
     LaunchFn launch;
     std::vector<std::byte*> operands, results;
     std::byte* scratch = nullptr;
+    uint32_t begins_run = 0;  // the number of the run of collectives, from 1 on
   };
   std::byte* address(ValueId id) const;
   void launch(size_t index, bool joins_next = false) const;

@@ -91,7 +91,8 @@ void Trainer::start_files(const RunStart& start, const TrainHooks& hooks) {
   }
   if (!loaded_.empty() && is_new) log.info("loaded {}: {}", config_.model.path, loaded_);
   if (const auto& test = engine_.self_test())
-    log.info("[ranks] self-test: {} kernels right in {:.0f} ms", test->n_kernels, test->ms);
+    log.info("[ranks] {}; self-test: {} kernels right in {:.0f} ms", machine_.device.transport(),
+             test->n_kernels, test->ms);
   if (!recall_problem_.empty()) log.warning("{}", recall_problem_);
   write_algorithms(files, file("algorithms.json"), machine_.catalogue);
   const int64_t n_recorded = unrecorded_ ? attempted_ - 1 : attempted_;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -124,8 +125,12 @@ void wait_for(const uint32_t* flag, uint32_t value) {
   }
 }
 
+bool is_wait(const CUstreamBatchMemOpParams& op) {
+  return op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32;
+}
+
 void run_op(const CUstreamBatchMemOpParams& op, bool skips_waits) {
-  if (op.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32) {
+  if (is_wait(op)) {
     if (!skips_waits)
       wait_for(reinterpret_cast<const uint32_t*>(op.waitValue.address), op.waitValue.value);
   } else if (op.operation == CU_STREAM_MEM_OP_WRITE_VALUE_32) {
@@ -152,6 +157,11 @@ void let_pass(int skipping, const uint32_t* flag) {
 
 // The operations of a barrier: this device has told the others that it is there.
 void pass_barrier(const std::vector<CUstreamBatchMemOpParams>& ops) {
+  const auto wait = std::ranges::find_if(ops, is_wait);
+  if (wait == ops.end()) {
+    for (const CUstreamBatchMemOpParams& op : ops) run_op(op, false);
+    return;
+  }
   const bool skips = skips_wait(g_device, g_barriers);
   for (const CUstreamBatchMemOpParams& op : ops) {
     if (!g_has_failed) run_op(op, skips);
@@ -159,8 +169,7 @@ void pass_barrier(const std::vector<CUstreamBatchMemOpParams>& ops) {
   ++g_barriers;
   delay_for_jitter(g_device);
   const int skipping = device_that_skips(g_device, g_barriers);
-  if (skipping >= 0)
-    let_pass(skipping, reinterpret_cast<const uint32_t*>(ops.front().waitValue.address));
+  if (skipping >= 0) let_pass(skipping, reinterpret_cast<const uint32_t*>(wait->waitValue.address));
 }
 
 }  // namespace
@@ -223,6 +232,7 @@ cudaError_t open_shared(void** address, const cudaIpcMemHandle_t& handle) {
   Handle it{};
   std::memcpy(&it, &handle, sizeof(it));
   if (it.process == ::getpid()) return cudaErrorDeviceUninitialized;
+  if (std::getenv("OCTET_EMULATED_NO_PEERS") != nullptr) return cudaErrorPeerAccessUnsupported;
   const std::string path = "/proc/" + std::to_string(it.process) + "/fd/" + std::to_string(it.file);
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return cudaErrorInvalidResourceHandle;

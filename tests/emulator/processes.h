@@ -8,6 +8,7 @@
 //   OCTET_EMULATED_WAIT_SECONDS=60      a wait that lasts longer fails, naming whom it waits for
 //   OCTET_EMULATED_JITTER=SEED:MICROS   random delays of up to MICROS before each flag is sent and
 //                                       behind each wait; another sequence for each device
+//   OCTET_EMULATED_NO_PEERS=1           devices do not reach each other's memory (nccl.cpp)
 //   OCTET_EMULATED_FAULT=WHAT:OF[:device=D][:first=N][:count=N][:ms=N]
 //
 // A fault is what tests of guards have to find. WHAT, and OF what:

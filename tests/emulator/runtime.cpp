@@ -118,6 +118,7 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t status) {
   return status == cudaErrorMemoryAllocation        ? "out of memory"
          : status == cudaErrorLaunchTimeout         ? "a wait for another rank took too long"
          : status == cudaErrorInvalidValue          ? "invalid argument"
+         : status == cudaErrorPeerAccessUnsupported ? "peer access is not supported"
          : status == cudaErrorInvalidResourceHandle ? "the process of a memory handle has ended"
                                                     : "not emulated";
 }

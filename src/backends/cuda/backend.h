@@ -12,6 +12,7 @@ struct BackendOptions {
   int device = 0;
   bool deterministic = false;  // plans reserve more scratch: see params/attention.h
   int n_threads = 0;           // of the host; 0: every core that the process may use
+  std::string nccl = {};       // file of NCCL's library; empty: libnccl.so.2
 };
 
 // Throws Error{device}: no module, no GPU, or one that is too old or that

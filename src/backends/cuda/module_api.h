@@ -10,9 +10,10 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 15
+#define OCTET_CUDA_API_VERSION 16
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
+#define OCTET_CUDA_NCCL_ID_BYTES 128
 
 extern "C" {
 
@@ -29,12 +30,15 @@ struct OctetCudaInfo {
 // A library that the module can do without.
 struct OctetCudaLibrary {
   char version[32];   // empty: it is not used
+  char file[256];     // empty: the system's own
   char problem[192];  // why it is not used; empty: it is
+  int32_t number;     // of the version, to compare
 };
 
 struct OctetCudaOptions {
   int32_t device;         // index among the visible ones
   int32_t deterministic;  // 1: only kernels whose results do not change between runs
+  const char* nccl;       // file of NCCL's library; "": libnccl.so.2
 };
 
 // A kernel to prepare: an enumerator of cuda::KernelId and its parameters (params/*.h).
@@ -56,12 +60,23 @@ struct OctetCudaAlgorithm {
   double ms;  // measured; 0: it was not
 };
 
-// The ranks of one host, a process and a GPU each. Every rank shares as many regions.
+// Memory that ranks share, a process and a GPU each. Every rank has as many regions.
 struct OctetCudaRanks {
-  int32_t rank, n_ranks, n_regions, reserved;
-  void* const* own;        // regions of this rank, as they were shared
-  const int64_t* bytes;    // of each
-  const uint8_t* handles;  // of all: [n_ranks][n_regions][OCTET_CUDA_HANDLE_BYTES]
+  int32_t n_regions, reserved;
+  void* const* own;      // regions of this rank, as they were shared
+  const int64_t* bytes;  // of each
+  // Of all: [n_ranks][n_regions][OCTET_CUDA_HANDLE_BYTES]; null where NCCL moves what they exchange
+  const uint8_t* handles;
+};
+
+struct OctetCudaJoin {
+  int32_t rank, n_ranks;
+  struct OctetCudaRanks board;  // one region of 4,096 bytes, zeros
+  const uint8_t* nccl_id;       // rank 0's; null: they reach each other's memory
+  // Called now and then, by any thread, while it waits for other ranks: how far this one is. False:
+  // one of them has failed, and the call that waits ends with an error.
+  bool (*look)(void* looker, int64_t progress);
+  void* looker;
 };
 
 // Bytes of the host on their way to the device.
@@ -76,8 +91,9 @@ struct OctetCudaLaunch {
   void* const* results;
   void* scratch;
   int32_t stream;
-  uint8_t begins_run, ends_run;  // between ranks: they meet before it, and behind it
-  uint8_t is_finish;             // the second launch of one that brings data and computes with it
+  uint32_t begins_run;  // between ranks: the number of the run in its plan, from 1 on
+  uint8_t ends_run;     // the last of a run
+  uint8_t is_finish;    // the second launch of one that brings data and computes with it
   // The next launch may be made with this one: of the same kind of kernel, and neither touches what
   // the other writes. This one's addresses stay where they are until then.
   uint8_t joins_next;
@@ -130,8 +146,14 @@ struct OctetCudaApi {
   int (*algorithm_recall)(const struct OctetCudaAlgorithm* algorithm);
   // A handle by which other processes reach an allocation of this device.
   int (*share)(void* address, uint8_t* handle);
+  int (*nccl_library)(struct OctetCudaLibrary* library);
+  int (*nccl_id)(uint8_t* id);
+  // All ranks together, once before connect. With NCCL it returns when they have exchanged
+  // something.
+  int (*join)(const struct OctetCudaJoin* join);
   // Opens the others' regions; kernels between ranks may be prepared from then on.
   int (*connect)(const struct OctetCudaRanks* ranks);
+  int (*leave)(void);  // behind the last work between ranks
   // As synchronize, for so many milliseconds. Then it ends the waiting for other ranks itself, and
   // fails naming those that did not come.
   int (*await_ranks)(int32_t milliseconds);

@@ -59,6 +59,7 @@ class MpiGroup : public Group {
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  void look(int64_t progress) override { control_->look(progress); }
   void watch(std::unique_ptr<tcp::Control> control) { control_ = std::move(control); }
 
   void all_gather(const std::byte* own, std::byte* all, int64_t bytes) override {

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 
@@ -21,7 +23,9 @@ constexpr size_t kMostText = 4096;
 
 // A message is this, and `bytes` of text.
 struct Head {
-  char type = 0;  // 'L' a sign of life, 'F' a failure of `rank`, 'B' good-bye
+  // 'L' a sign of life, its text the progress of a rank that waits; 'F' a failure of `rank`; 'B'
+  // good-bye
+  char type = 0;
   char unused[3] = {};
   int32_t rank = 0;
   uint32_t bytes = 0;
@@ -50,7 +54,7 @@ class WithoutSignals {
 }  // namespace
 
 Control::Control(int rank, std::vector<Socket> links, const ControlOptions& options)
-    : rank_(rank), options_(options) {
+    : rank_(rank), options_(options), watch_(options.stuck) {
   for (size_t other = 0; other < links.size(); ++other) {
     if (!links[other]) continue;
     Link link;
@@ -79,6 +83,15 @@ void Control::throw_if_failed() const {
   if (!has_failed_.load()) return;
   const std::lock_guard lock(mutex_);
   throw Error(ErrorCode::device, text_locked());
+}
+
+void Control::look(int64_t progress) {
+  {
+    const std::lock_guard lock(mutex_);
+    progress_ = progress;
+    has_looked_ = true;
+  }
+  throw_if_failed();
 }
 
 bool Control::fail(int rank, const std::string& why) {
@@ -155,6 +168,10 @@ void Control::read_messages(Link& link) {
     const std::string text = link.in.substr(sizeof(head), head.bytes);
     link.in.erase(0, sizeof(head) + head.bytes);
     if (head.type == 'F') decide_locked(head.rank, text);
+    if (head.type == 'L' && !text.empty()) {
+      link.progress = std::strtoll(text.c_str(), nullptr, 10);
+      waited_at_ = Clock::now();
+    }
     if (head.type == 'B') link.said_good_bye = true;
     changed_.notify_all();
   }
@@ -170,6 +187,15 @@ void Control::tick(milliseconds passed) {
                                          "network is gone)",
                                          static_cast<double>(options_.silence.count()) / 1000));
   }
+  if (rank_ == 0) find_stuck_locked();
+}
+
+void Control::find_stuck_locked() {
+  if (since(waited_at_) > 3 * kMostBetweenSigns) return;
+  std::vector<int64_t> progress(links_.size() + 1);
+  progress[0] = progress_;
+  for (const Link& link : links_) progress[static_cast<size_t>(link.rank)] = link.progress;
+  if (const auto behind = watch_.behind(std::move(progress))) decide_locked(*behind, watch_.text());
 }
 
 void Control::watch() {
@@ -182,8 +208,10 @@ void Control::watch() {
     if (since(signed_at) >= between) {
       signed_at = Clock::now();
       const std::lock_guard lock(mutex_);
+      const bool waits = std::exchange(has_looked_, false);
+      if (waits) waited_at_ = signed_at;
       for (Link& link : links_) {
-        if (link.out.empty()) send_locked(link, 'L', rank_, "");
+        if (link.out.empty()) send_locked(link, 'L', rank_, waits ? std::to_string(progress_) : "");
         flush_locked(link);
       }
     }

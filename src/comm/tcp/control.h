@@ -3,8 +3,9 @@
 //
 // Each rank gives a sign of life each second. One that gives none for `silence`, because it is
 // stopped or its machine or network is gone, has failed, and so has one whose connection closes
-// without a good-bye, because it was killed. What rank 0 heard first counts and goes to all: later
-// failures are consequences.
+// without a good-bye, because it was killed. A sign of life says how far the rank's device is while
+// the rank waits for it: where none gets on, the one that is behind has failed. What rank 0 heard
+// first counts and goes to all: later failures are consequences.
 #pragma once
 
 #include <atomic>
@@ -17,12 +18,15 @@
 #include <thread>
 #include <vector>
 
+#include "comm/progress.h"
 #include "comm/tcp/socket.h"
 
 namespace octet::tcp {
 
 struct ControlOptions {
   std::chrono::milliseconds silence{15'000};
+  // How long ranks wait for their devices while none gets on.
+  std::chrono::milliseconds stuck{120'000};
   // This long after a failure the work has still not ended: `on_stuck` may end the process, from
   // the thread that watches.
   std::chrono::milliseconds grace{10'000};
@@ -39,6 +43,7 @@ class Control {
 
   // Throws Error{device}, "[ranks] rank N ended: ...", once a rank has failed.
   void throw_if_failed() const;
+  void look(int64_t progress);  // Group's
   // A rank has failed, this or another one: all others learn it. Whether this is the failure that
   // counts. Waits for rank 0's answer, at most seconds.
   bool fail(int rank, const std::string& why);
@@ -52,6 +57,7 @@ class Control {
     int rank = 0;  // at the other end
     std::string in, out;
     std::chrono::milliseconds silent{0};
+    int64_t progress = 0;
     bool said_good_bye = false, is_closed = false;
   };
   struct Failure {
@@ -64,6 +70,7 @@ class Control {
   void receive(Link& link);
   void read_messages(Link& link);
   void close_locked(Link& link);
+  void find_stuck_locked();
   void decide_locked(int rank, const std::string& why);
   void send_locked(Link& link, char type, int rank, const std::string& text);
   void flush_locked(Link& link);
@@ -75,6 +82,10 @@ class Control {
   mutable std::mutex mutex_;  // of all that follows, and of links_ but for their sockets
   mutable std::condition_variable changed_;
   std::optional<Failure> failure_;
+  int64_t progress_ = 0;
+  bool has_looked_ = false;           // since the last sign of life
+  Clock::time_point waited_at_ = {};  // when a rank waited for its device
+  ProgressWatch watch_;
   std::atomic<bool> has_failed_ = false, is_ending_ = false;
   std::thread thread_;
 };

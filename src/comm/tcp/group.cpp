@@ -93,6 +93,7 @@ class TcpGroup : public Group {
     if (rank_ != root) receive_from(root, call, data, bytes);
     move(call);
   }
+  void look(int64_t progress) override { control_->look(progress); }
   bool fail(const std::string& why) override { return control_->fail(rank_, why); }
 
  private:

@@ -9,6 +9,12 @@ using test::RankRuns;
 
 constexpr const char* kStages[] = {"optimizer", "gradients", "parameters", "none"};
 
+// The emulated module is NCCL's stand-in as well.
+std::string with_nccl(const std::string& variables = "") {
+  const std::string named = test::is_emulated() ? "OCTET_NCCL=" + gpu_module() + " " : "";
+  return "env " + named + variables;
+}
+
 struct Setting {
   int n_ranks;
   std::string recipe;
@@ -42,6 +48,25 @@ INSTANTIATE_TEST_SUITE_P(settings, RankStages,
                                          Setting{2, "fp8_lm"}, Setting{3, "fp32"},
                                          Setting{3, "coat"}, Setting{3, "fp8_lm"}),
                          [](const auto& info) { return name_of(info.param); });
+
+class RankTransports : public RankRuns, public testing::WithParamInterface<std::string> {};
+
+TEST_P(RankTransports, have_the_same_bits) {
+  OCTET_DEVICES_OR_SKIP(2);
+  const std::string flags = flags_of({2, GetParam()});
+  train("peer", flags + " --set parallel.transport=peer");
+  for (const std::string stage : kStages) {
+    train(stage, flags + " --set parallel.transport=nccl --set parallel.shard=" + stage,
+          with_nccl());
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(losses(stage), losses("peer")) << stage;
+    EXPECT_TRUE(tensors(stage, "model") == tensors("peer", "model")) << stage;
+    if (GetParam() == "coat" && stage == "none") continue;  // as among peers
+    EXPECT_TRUE(tensors(stage, "optim") == tensors("peer", "optim")) << stage;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(recipes, RankTransports, testing::Values("fp32", "coat", "fp8_lm"),
+                         [](const auto& info) { return info.param; });
 
 class StrictRanks : public RankRuns, public testing::WithParamInterface<int> {};
 

@@ -26,6 +26,15 @@ TEST_P(Collectives, have_the_bits_of_the_cpu_whoever_is_late) {
   if (status == kNoDevices) GTEST_SKIP() << "not " << GetParam() << " GPUs";
   EXPECT_EQ(status, kSame);
 }
+
+// Sums are our own, and NCCL adds whole numbers alone: no bit is another.
+TEST_P(Collectives, have_the_bits_of_the_cpu_over_nccl) {
+  const auto delay = [] { ::setenv("OCTET_EMULATED_JITTER", "5:500", 1); };
+  const int status = compare_collectives(
+      {.n_ranks = GetParam(), .transport = RankTransport::nccl, .before = delay});
+  if (status == kNoDevices) GTEST_SKIP() << "not " << GetParam() << " GPUs";
+  EXPECT_EQ(status, kSame);
+}
 INSTANTIATE_TEST_SUITE_P(ranks, Collectives, testing::Values(2, 3, 8));
 
 // What the emulated runtime can break (tests/emulator/processes.h).

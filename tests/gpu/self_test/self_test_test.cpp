@@ -2,6 +2,10 @@
 // or on one that they share (OCTET_SHARE_GPU), or on emulated ones, whose faults it finds.
 #include <gmock/gmock.h>
 
+#include <thread>
+#include <tuple>
+
+#include "comm/tcp/socket.h"
 #include "gpu/rank_training/rank_run.h"
 
 namespace octet::test {
@@ -66,6 +70,67 @@ TEST_F(SelfTest, links_are_measured_and_verified) {
   for (const char* row : {"links all_gather", "links reduce_scatter", "links all_reduce max",
                           "links sharded_norm", "links barrier"})
     EXPECT_THAT(outcome.out, HasSubstr(row));
+}
+
+// Ranks whose devices do not reach each other's memory, of one host or of two, train over NCCL.
+class Transport : public SelfTest {
+ protected:
+  void SetUp() override {
+    SelfTest::SetUp();
+    if (is_emulated()) nccl_ = "OCTET_NCCL=" + gpu_module() + " ";
+  }
+  // As torchrun starts them, each on a host of its own; the first one's outcome.
+  Outcome train_on_two_hosts(const std::string& of_both, const std::string& of_second) {
+    const std::string command = fmt::format("train {} --overwrite --set out={} --set recipe=coat",
+                                            small_yaml(folder_), folder_ / "run");
+    const std::string variables =
+        fmt::format("WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} {}",
+                    tcp::port_of(tcp::listen_at("127.0.0.1", 0)), of_both);
+    std::jthread second([&] {
+      std::ignore =
+          std::system(fmt::format("env {} RANK=1 LOCAL_RANK=1 OCTET_HOST=b {} timeout 120 "
+                                  "{} {} --device cuda </dev/null >/dev/null 2>{}",
+                                  variables, of_second, program_, command, folder_ / "second.txt")
+                          .c_str());
+    });
+    return run(command, variables + " RANK=0 LOCAL_RANK=0 OCTET_HOST=a");
+  }
+  std::string nccl_;
+};
+
+TEST_F(Transport, of_gpus_that_do_not_reach_each_other_is_nccl) {
+  if (!is_emulated()) GTEST_SKIP() << "these GPUs do";
+  const Outcome outcome = train(2, "--set recipe=coat", nccl_ + "OCTET_EMULATED_NO_PEERS=1");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, testing::ContainsRegex("\\[ranks\\] NCCL 2.28.9 .*, [0-9]+ MiB of each "
+                                                  "GPU: rank 0: .*peer access"));
+  expect_learned();
+  const Outcome refused =
+      train(2, "--set parallel.transport=peer", nccl_ + "OCTET_EMULATED_NO_PEERS=1");
+  EXPECT_EQ(refused.code, 5);
+  EXPECT_THAT(refused.err, HasSubstr("[ranks] parallel.transport: expected nccl or auto"));
+}
+
+TEST_F(Transport, of_two_hosts_is_nccl) {
+  const Outcome outcome = train_on_two_hosts(nccl_, "");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("they are of 2 hosts"));
+  expect_learned();
+}
+
+TEST_F(Transport, lacks_a_library_or_has_two_versions_in_a_line) {
+  if (!is_emulated()) GTEST_SKIP() << "of emulated devices";
+  const Outcome missing = train_on_two_hosts("OCTET_NCCL=/nowhere/libnccl.so.2", "");
+  EXPECT_EQ(missing.code, 5);
+  EXPECT_THAT(missing.err, HasSubstr("[ranks] rank 0: expected NCCL (OCTET_NCCL"));
+  const Outcome other = train_on_two_hosts(nccl_, "OCTET_EMULATED_NCCL_VERSION=22707");
+  EXPECT_EQ(other.code, 5);
+  EXPECT_THAT(other.err, HasSubstr("[ranks] NCCL: expected one version on all ranks, got 2.28.9 on "
+                                   "rank 0 and 2.27.7 on rank 1"));
+  const Outcome old =
+      train(2, "--set parallel.transport=nccl", nccl_ + "OCTET_EMULATED_NCCL_VERSION=21805");
+  EXPECT_EQ(old.code, 5);
+  EXPECT_THAT(old.err, HasSubstr("expected version 2.19.0 or later, got 2.18.5"));
 }
 
 // Before anything is trained or written.

@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -68,6 +70,26 @@ TEST(ProcessBoard, collectives_move_what_they_say) {
   for (const pid_t id :
        fork_ranks(board, 3, [](Group& group) { return moves_well(group) ? 7 : 1; }))
     EXPECT_EQ(wait_for(id), 7);
+}
+
+TEST(ProcessBoard, the_rank_whose_device_does_not_get_on_is_named_by_one) {
+  ProcessBoard board(3, std::chrono::milliseconds(300));
+  const auto ids = fork_ranks(board, 3, [](Group& group) {
+    group.look(group.rank() == 2 ? 4 : 5);
+    gather_value(&group, 0);
+    try {
+      for (;; std::this_thread::sleep_for(std::chrono::milliseconds(5)))
+        group.look(group.rank() == 2 ? 4 : 5);
+    } catch (const Error& error) {
+      const bool is_named =
+          std::string(error.what()).starts_with("[ranks] rank 2 ended: its device has not");
+      return !is_named ? 1 : group.fail(error.what()) ? 2 : 3;
+    }
+  });
+  std::vector<int> codes;
+  for (const pid_t id : ids) codes.push_back(wait_for(id));
+  std::ranges::sort(codes);
+  EXPECT_EQ(codes, (std::vector<int>{2, 3, 3}));
 }
 
 // Killed anywhere: in the middle of a collective, or between two.

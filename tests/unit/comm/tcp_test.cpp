@@ -177,6 +177,23 @@ TEST_F(TcpRanks, that_go_on_working_after_a_failure_are_told_beside_their_work) 
   EXPECT_EQ(wait_for(ids[1]), 99);
 }
 
+// The rank that is behind waits for its device as the others do, or is busy with something else.
+TEST_F(TcpRanks, whose_devices_do_not_get_on_name_the_one_behind) {
+  options_.stuck = milliseconds(2'000);
+  for (const bool waits : {true, false}) {
+    const auto ids = start_all(3, [&](Group& group) {
+      group.look(group.rank() == 1 ? 4 : 5);
+      if (group.rank() == 1 && !waits) std::this_thread::sleep_for(milliseconds(8'000));
+      for (;; std::this_thread::sleep_for(milliseconds(5))) group.look(group.rank() == 1 ? 4 : 5);
+      return 0;
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(wait_for(ids[static_cast<size_t>(rank)]), 99);
+      EXPECT_THAT(error_of(rank), testing::StartsWith("[ranks] rank 1 ended: its device has not"));
+    }
+  }
+}
+
 TEST_F(TcpRanks, in_different_collectives_are_told) {
   const auto ids = start_all(2, [](Group& group) {
     std::vector<int> own(4), all(8);

@@ -27,8 +27,10 @@ struct Launch {
   cudaStream_t stream = nullptr;
   int n_sm = 1;                      // multiprocessors of the device
   unsigned int* counters = nullptr;  // kCounters words of this kernel alone (launch/counters.h)
-  // Between ranks: they meet before, and behind; the second launch, which computes.
-  bool begins_run = false, ends_run = false, is_finish = false;
+  // Between ranks: the number of the run of collectives in its plan that it begins; whether it ends
+  // one; the second launch, which computes.
+  uint32_t begins_run = 0;
+  bool ends_run = false, is_finish = false;
 
   template <typename T>
   const T* in(int slot) const {

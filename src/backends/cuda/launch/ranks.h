@@ -1,11 +1,13 @@
-// The memory of the GPUs of one host, as the kernels between ranks see it.
+// The other ranks, as the kernels between ranks see them.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backends/cuda/launch/kernel.h"
@@ -30,14 +32,40 @@ struct RankBoard {
   int64_t sum[kExactLimbs + 1];             // of squares
 };
 
+class Transport;  // kernels/ranks/transport.h
+
+// How far this rank is, for the others to know who is behind.
+struct RankProgress {
+  uint32_t* run = nullptr;  // of the host: the run of collectives of its plan that has begun
+  std::atomic<int64_t> n_plans = 0;
+  std::atomic<bool> is_idle = true;
+
+  void begin_plan() {
+    if (run == nullptr) return;
+    __atomic_store_n(run, 0, __ATOMIC_RELAXED);
+    is_idle = false;
+    ++n_plans;
+  }
+  // Larger is further.
+  int64_t value() const {
+    const int64_t plans = 2 * n_plans + (is_idle ? 1 : 0);
+    return plans << 32 | (is_idle ? 0 : __atomic_load_n(run, __ATOMIC_RELAXED));
+  }
+};
+
 struct RankLinks {
   int rank = 0, n_ranks = 1;
+  std::shared_ptr<Transport> transport = {};
+  // Tells the others how far this rank is; false: one of them has failed.
+  bool (*look)(void* looker, int64_t progress) = nullptr;
+  void* looker = nullptr;
+  mutable RankProgress progress = {};
   struct Region {
     std::byte* own = nullptr;
     int64_t bytes = 0;
     std::array<std::byte*, kMostRanks> of = {};  // by rank; its own too
   };
-  std::vector<Region> regions;  // arenas; the last one is the boards'
+  std::vector<Region> regions = {};  // the boards', and arenas
 
   // Of each rank, what lies at this address of this rank. Throws ModuleError for an address that no
   // region holds.
@@ -53,7 +81,7 @@ struct RankLinks {
     }
     throw ModuleError("[cuda] an operand between ranks lies in no arena that they share");
   }
-  RankBoard* board() const { return reinterpret_cast<RankBoard*>(regions.back().own); }
+  RankBoard* board() const { return reinterpret_cast<RankBoard*>(regions.front().own); }
   std::array<RankBoard*, kMostRanks> boards() const { return peers<RankBoard>(board()); }
 };
 

@@ -9,19 +9,20 @@
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/gemm/gemm_algorithms.h"
 #include "backends/cuda/kernels/move/write_parts.h"
-#include "backends/cuda/kernels/ranks/meet.h"
-#include "backends/cuda/launch/context.h"
+#include "backends/cuda/module/context.h"
 #include "backends/cuda/module/guarded.h"
+#include "backends/cuda/module/ranks.h"
 #include "backends/cuda/module/table.h"
 #include "backends/cuda/module_api.h"
 
 namespace octet::cuda {
-namespace {
 
 Context& context() {
   static Context the_context;
   return the_context;
 }
+
+namespace {
 
 cudaStream_t stream_of(int32_t index) {
   return index == 0 ? context().stream : context().transfers;
@@ -65,6 +66,7 @@ int open(const OctetCudaOptions* options, OctetCudaInfo* info) {
                         std::to_string(options->device));
     c.device = options->device;
     c.deterministic = options->deterministic != 0;
+    c.nccl = options->nccl;
     check(cudaSetDevice(c.device), "choosing the device");
     if (c.stream == nullptr) {
       // What little of a transfer needs multiprocessors others wait for.
@@ -112,16 +114,17 @@ int host_release(void* address) {
 }
 
 int synchronize() {
-  return guarded([] { check(cudaStreamSynchronize(context().stream), "running kernels"); });
+  return guarded([] { await(Streams::compute); });
 }
 
 int copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind) {
   return guarded([&] {
     cudaStream_t stream = context().stream;
     check(cudaSetDevice(context().device), "choosing the device");  // each thread has its own
-    check(cudaStreamSynchronize(context().transfers), "moving data between ranks");
+    // The driver waits for what is queued where it cannot look at the other ranks meanwhile.
+    await(Streams::both);
     check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream), "copying");
-    check(cudaStreamSynchronize(stream), "running kernels");
+    await(Streams::compute);
   });
 }
 int copy_in(void* to, const void* from, int64_t bytes) {
@@ -198,6 +201,7 @@ int prepare(const OctetCudaKernel* kernel, void** handle) {
 int launch(void* handle, const OctetCudaLaunch* args) {
   return guarded([&] {
     const auto& own = *static_cast<const OwnKernel*>(handle);
+    if (args->begins_run == 1 && !context().is_recording) context().links.progress.begin_plan();
     const Joined now{own.kernel.get(),
                      {.operands = args->operands,
                       .results = args->results,
@@ -205,7 +209,7 @@ int launch(void* handle, const OctetCudaLaunch* args) {
                       .stream = stream_of(args->stream),
                       .n_sm = context().n_sm,
                       .counters = own.counters,
-                      .begins_run = args->begins_run != 0,
+                      .begins_run = args->begins_run,
                       .ends_run = args->ends_run != 0,
                       .is_finish = args->is_finish != 0}};
     std::vector<Joined>& waiting = context().waiting;
@@ -226,11 +230,13 @@ int record_begin() {
   return guarded([] {
     check(cudaStreamBeginCapture(context().stream, cudaStreamCaptureModeThreadLocal),
           "beginning to record");
+    context().is_recording = true;
   });
 }
 int record_end(void** recording) {
   return guarded([&] {
     cudaGraph_t graph = nullptr;
+    context().is_recording = false;
     check(cudaStreamEndCapture(context().stream, &graph), "recording");
     cudaGraphExec_t executable = nullptr;
     const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
@@ -241,6 +247,7 @@ int record_end(void** recording) {
 }
 int record_replay(void* recording) {
   return guarded([&] {
+    context().links.progress.begin_plan();
     check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), context().stream),
           "replaying a recording");
   });
@@ -272,6 +279,7 @@ int mark_wait(void* mark, int32_t stream) {
 int mark_elapsed(void* from, void* to, float* milliseconds) {
   return guarded([&] {
     auto* last = static_cast<cudaEvent_t>(to);
+    if (context().links.n_ranks > 1) await(Streams::both);
     check(cudaEventSynchronize(last), "waiting for an event");
     check(cudaEventElapsedTime(milliseconds, static_cast<cudaEvent_t>(from), last),
           "reading events");
@@ -299,53 +307,6 @@ int algorithm_get(int32_t index, OctetCudaAlgorithm* algorithm) {
 }
 int algorithm_recall(const OctetCudaAlgorithm* algorithm) {
   return guarded([&] { recall_algorithm(context(), *algorithm); });
-}
-
-int share(void* address, uint8_t* handle) {
-  return guarded([&] {
-    static_assert(sizeof(cudaIpcMemHandle_t) == OCTET_CUDA_HANDLE_BYTES);
-    check(cudaIpcGetMemHandle(reinterpret_cast<cudaIpcMemHandle_t*>(handle), address),
-          "sharing memory with other ranks");
-  });
-}
-
-int connect(const OctetCudaRanks* ranks) {
-  return guarded([&] {
-    if (ranks->n_ranks > kMostRanks)
-      throw ModuleError("[cuda] expected at most " + std::to_string(kMostRanks) + " ranks, got " +
-                        std::to_string(ranks->n_ranks));
-    RankLinks links{.rank = ranks->rank, .n_ranks = ranks->n_ranks, .regions = {}};
-    for (int region = 0; region < ranks->n_regions; ++region) {
-      RankLinks::Region shared{.own = static_cast<std::byte*>(ranks->own[region]),
-                               .bytes = ranks->bytes[region]};
-      for (int rank = 0; rank < ranks->n_ranks; ++rank) {
-        if (rank == ranks->rank) {
-          shared.of[static_cast<size_t>(rank)] = shared.own;
-          continue;
-        }
-        cudaIpcMemHandle_t handle{};
-        std::memcpy(&handle,
-                    ranks->handles + (rank * ranks->n_regions + region) * OCTET_CUDA_HANDLE_BYTES,
-                    sizeof(handle));
-        void* address = nullptr;
-        check(cudaIpcOpenMemHandle(&address, handle, cudaIpcMemLazyEnablePeerAccess),
-              "reaching the memory of another rank's GPU");
-        shared.of[static_cast<size_t>(rank)] = static_cast<std::byte*>(address);
-      }
-      links.regions.push_back(shared);
-    }
-    context().links = std::move(links);
-    const uint32_t one = 1;
-    check(cudaMemcpy(&context().links.board()->one, &one, sizeof(one), cudaMemcpyDefault),
-          "preparing meetings of ranks");
-  });
-}
-
-int await_ranks(int32_t milliseconds) {
-  return guarded([&] {
-    await_peers(context().links, {context().stream, context().transfers}, context().saves,
-                std::chrono::milliseconds(milliseconds));
-  });
 }
 
 const char* last_error() {
@@ -392,7 +353,11 @@ extern "C" __attribute__((visibility("default"))) const OctetCudaApi* octet_cuda
       .algorithm_get = algorithm_get,
       .algorithm_recall = algorithm_recall,
       .share = share,
+      .nccl_library = nccl_library,
+      .nccl_id = nccl_id,
+      .join = join,
       .connect = connect,
+      .leave = leave,
       .await_ranks = await_ranks,
   };
   return &api;

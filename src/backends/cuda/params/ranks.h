@@ -1,17 +1,19 @@
-// Parameters of the kernels between the GPUs of one host. Equations: ir/ops/ranks.cpp.
+// Parameters of the kernels between the GPUs of all ranks. Equations: ir/ops/ranks.cpp.
 //
-// Every rank runs the same program in the same layout, so that the address of a peer's operand is
-// that of one's own, moved to the peer's arena (module/ranks.h). Before a run of collectives all
-// ranks wait until all have come (their operands are there), then each reads data from its peers,
-// then all wait again (so that operands may be overwritten). Data and arrivals are moved by copy
-// engines and waiting is a stream memory operation, so that nothing of it takes a multiprocessor
-// from what computes, and all of it can be captured in a CUDA graph.
+// Every rank runs the same program in the same layout. What moves between them is a transport's
+// (kernels/ranks/transport.h). Peers: the address of a peer's operand is that of one's own, moved
+// to the peer's arena (launch/ranks.h). Before a run of collectives all ranks wait until all have
+// come (their operands are there), then each reads data from its peers, then all wait again (so
+// that operands may be overwritten). Data and arrivals are moved by copy engines and waiting is a
+// stream memory operation, so that nothing of it takes a multiprocessor from what computes. NCCL:
+// each sends what the others want of it, and nobody reaches another's arena. All of either can be
+// captured in a CUDA graph, and results have the same bits.
 //
 // take_shard: x -> y; all_gather: x [shard] -> y [n]; reduce_ranks: x, into?, scale? -> y: `count`
 // elements from `first` on of into + the sum of all ranks' x (E4M3: times scale), in f32 and in
-// their order, scratch for the other ranks' shards where x is scattered; max_of_ranks: x -> y (f32
-// or bool); sharded_norm: as global_norm, of square sums that are added without rounding
-// (math/exact_sum.h).
+// their order, scratch for the other ranks' shards where x is scattered; max_of_ranks: x -> y
+// (bool, or f32 that is not negative, as amax is; NaN is larger than any number); sharded_norm: as
+// global_norm, of square sums that are added without rounding (math/exact_sum.h).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@
 
 namespace octet::cuda {
 
-inline constexpr int64_t kMostRanks = 8;
+inline constexpr int kMostRanks = 8;
 inline constexpr int64_t kSumBytes = 256;  // of an exact sum
 
 struct RankParams {

@@ -42,7 +42,8 @@ std::string machine_of(const CudaDevice& device, const BackendOptions& options) 
 Backend make_backend(const BackendOptions& options) {
   const auto module = Module::load(options.module);
   const OctetCudaOptions open{.device = options.device,
-                              .deterministic = options.deterministic ? 1 : 0};
+                              .deterministic = options.deterministic ? 1 : 0,
+                              .nccl = options.nccl.c_str()};
   Backend backend;
   backend.pool = std::make_unique<ThreadPool>(options.n_threads);
   auto device = std::make_unique<CudaDevice>(module, open, backend.pool->n_threads());

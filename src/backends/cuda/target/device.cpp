@@ -48,7 +48,7 @@ class CudaRecording : public Recording {
 CudaDevice::CudaDevice(std::shared_ptr<Module> module, const OctetCudaOptions& options,
                        int n_threads)
     : module_(std::move(module)), n_threads_(n_threads) {
-  module_->check(module_->api().open(&options, &info_));
+  check(module_->api().open(&options, &info_));
   if (find_architecture(capability()) == nullptr)
     throw Error(ErrorCode::device,
                 "[cuda] expected a GPU of compute capability 8.0 or later, got {} ({}.{})",
@@ -76,12 +76,12 @@ std::unique_ptr<DeviceMemory> CudaDevice::allocate_host(int64_t bytes) {
   return std::make_unique<CudaMemory>(module_, bytes, api.host_allocate, api.host_release);
 }
 void CudaDevice::copy_in(std::byte* to_device, const void* from_host, int64_t bytes) {
-  module_->check(module_->api().copy_in(to_device, from_host, bytes));
+  check(module_->api().copy_in(to_device, from_host, bytes));
 }
 void CudaDevice::copy_in_all(const std::vector<HostBytes>& parts) {
   std::vector<OctetCudaPart> list;
   for (const HostBytes& part : parts) list.push_back({part.to, part.from, part.bytes});
-  module_->check(module_->api().copy_parts_in(list.data(), static_cast<int32_t>(list.size())));
+  check(module_->api().copy_parts_in(list.data(), static_cast<int32_t>(list.size())));
 }
 void CudaDevice::lend(DeviceMemory* memory) {
   const bool is_lent = memory != nullptr;
@@ -89,56 +89,65 @@ void CudaDevice::lend(DeviceMemory* memory) {
       module_->api().lend(is_lent ? memory->data() : nullptr, is_lent ? memory->bytes() : 0));
 }
 void CudaDevice::copy_out(void* to_host, const std::byte* from_device, int64_t bytes) {
-  module_->check(module_->api().copy_out(to_host, from_device, bytes));
+  check(module_->api().copy_out(to_host, from_device, bytes));
 }
 void CudaDevice::copy_out_beside(void* to_host, const std::byte* from_device, int64_t bytes) {
-  module_->check(module_->api().copy_out_beside(to_host, from_device, bytes));
+  check(module_->api().copy_out_beside(to_host, from_device, bytes));
 }
 void CudaDevice::copy_within(std::byte* to, const std::byte* from, int64_t bytes) {
-  module_->check(module_->api().copy_within(to, from, bytes));
+  check(module_->api().copy_within(to, from, bytes));
 }
 void CudaDevice::fill_zero(std::byte* on_device, int64_t bytes) {
-  module_->check(module_->api().zero(on_device, bytes));
+  check(module_->api().zero(on_device, bytes));
 }
 void CudaDevice::synchronize() {
-  module_->check(module_->api().synchronize());
+  check(module_->api().synchronize());
 }
 void CudaDevice::await_ranks(std::chrono::milliseconds patience) {
-  module_->check(module_->api().await_ranks(static_cast<int32_t>(patience.count())));
+  check(module_->api().await_ranks(static_cast<int32_t>(patience.count())));
 }
 
 CudaDevice::~CudaDevice() {
+  if (!transport_.empty()) module_->api().leave();
   for (void* mark : marks_) module_->api().mark_forget(mark);
   for (void* event : events_) module_->api().mark_forget(event);
+}
+
+// What another rank failed by counts, where a call ended for that.
+void CudaDevice::check(int status) {
+  if (status == 0) return;
+  const std::lock_guard lock(mutex_);
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  module_->check(status);
 }
 
 void* CudaDevice::mark(std::vector<void*>& marks, int index) {
   while (std::ssize(marks) <= index) {
     void* mark = nullptr;
-    module_->check(module_->api().mark_new(&mark));
+    check(module_->api().mark_new(&mark));
     marks.push_back(mark);
   }
   return marks[static_cast<size_t>(index)];
 }
 void CudaDevice::set_mark(int index, Stream stream) {
-  module_->check(module_->api().mark_set(mark(marks_, index), static_cast<int32_t>(stream)));
+  check(module_->api().mark_set(mark(marks_, index), static_cast<int32_t>(stream)));
 }
 void CudaDevice::signal(int index, Stream stream) {
-  module_->check(module_->api().mark_set(mark(events_, index), static_cast<int32_t>(stream)));
+  check(module_->api().mark_set(mark(events_, index), static_cast<int32_t>(stream)));
 }
 void CudaDevice::wait(int index, Stream stream) {
-  module_->check(module_->api().mark_wait(mark(events_, index), static_cast<int32_t>(stream)));
+  check(module_->api().mark_wait(mark(events_, index), static_cast<int32_t>(stream)));
 }
 
 double CudaDevice::ms_between(int from, int to) {
   float ms = 0;
-  module_->check(module_->api().mark_elapsed(marks_.at(static_cast<size_t>(from)),
-                                             marks_.at(static_cast<size_t>(to)), &ms));
+  check(module_->api().mark_elapsed(marks_.at(static_cast<size_t>(from)),
+                                    marks_.at(static_cast<size_t>(to)), &ms));
   return static_cast<double>(ms);
 }
 
 std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& launches) {
-  module_->check(module_->api().record_begin());
+  check(module_->api().record_begin());
   void* recording = nullptr;
   try {
     launches();
@@ -146,47 +155,19 @@ std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& launc
     if (module_->api().record_end(&recording) == 0) module_->api().record_forget(recording);
     throw;
   }
-  module_->check(module_->api().record_end(&recording));
+  check(module_->api().record_end(&recording));
   return std::make_unique<CudaRecording>(module_, recording);
-}
-
-void CudaDevice::connect(const RankExchange& ranks, const std::vector<DeviceMemory*>& shared) {
-  constexpr int64_t kBoardBytes = 4096;  // of module/ranks.h
-  const OctetCudaApi& api = module_->api();
-  board_ = allocate(kBoardBytes);
-  fill_zero(board_->data(), kBoardBytes);
-  synchronize();
-  std::vector<DeviceMemory*> regions = shared;
-  regions.push_back(board_.get());
-  const size_t n_handles = regions.size() * OCTET_CUDA_HANDLE_BYTES;
-  std::vector<uint8_t> own(n_handles), all(n_handles * static_cast<size_t>(ranks.n_ranks));
-  std::vector<void*> addresses;
-  std::vector<int64_t> bytes;
-  for (size_t i = 0; i < regions.size(); ++i) {
-    addresses.push_back(regions[i]->data());
-    bytes.push_back(regions[i]->bytes());
-    module_->check(api.share(regions[i]->data(), own.data() + i * OCTET_CUDA_HANDLE_BYTES));
-  }
-  ranks.all_gather(own.data(), all.data(), static_cast<int64_t>(n_handles));
-  const OctetCudaRanks links{.rank = ranks.rank,
-                             .n_ranks = ranks.n_ranks,
-                             .n_regions = static_cast<int32_t>(regions.size()),
-                             .reserved = 0,
-                             .own = addresses.data(),
-                             .bytes = bytes.data(),
-                             .handles = all.data()};
-  module_->check(api.connect(&links));
 }
 
 int64_t CudaDevice::used_bytes() {
   int64_t bytes = 0;
-  module_->check(module_->api().used_bytes(&bytes));
+  check(module_->api().used_bytes(&bytes));
   return bytes;
 }
 
 std::vector<DeviceLibrary> CudaDevice::libraries() {
   OctetCudaLibrary found{};
-  module_->check(module_->api().attention_library(&found));
+  check(module_->api().attention_library(&found));
   DeviceLibrary dnn{"cuDNN", found.version, ""};
   if (dnn.version.empty())
     dnn.problem = fmt::format("{}: attention falls back to Octet's own kernels, which are slower",

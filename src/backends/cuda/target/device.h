@@ -1,7 +1,10 @@
 // The GPU behind the device interface.
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "backends/cuda/target/module.h"
@@ -34,6 +37,9 @@ class CudaDevice : public Device {
   void set_mark(int index, Stream stream) override;
   double ms_between(int from, int to) override;
   std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
+  void join(const RankExchange& ranks) override;
+  std::string transport() const override { return transport_; }
+  DeviceLibrary rank_library() override;
   void connect(const RankExchange& ranks, const std::vector<DeviceMemory*>& shared) override;
   int64_t used_bytes() override;
   std::vector<DeviceLibrary> libraries() override;
@@ -42,12 +48,25 @@ class CudaDevice : public Device {
   int capability() const { return 10 * info_.sm_major + info_.sm_minor; }
 
  private:
+  void check(int status);
+  void* mark(std::vector<void*>& marks, int index);
+  // Of join(): whether all reach each other's memory, else which rank does not, and why.
+  std::string find_unreached();
+  void join_by_nccl(const std::string& why);
+  std::vector<uint8_t> gather_handles(const std::vector<DeviceMemory*>& shared) const;
+  void call_join(const uint8_t* handles, const uint8_t* nccl_id);
+  static bool look(void* device, int64_t progress);
+
   std::shared_ptr<Module> module_;
   OctetCudaInfo info_{};
   int n_threads_;
-  void* mark(std::vector<void*>& marks, int index);
   std::vector<void*> marks_, events_;
+  RankExchange ranks_;
+  std::string transport_;
+  bool reaches_peers_ = true;
   std::unique_ptr<DeviceMemory> board_;  // what other ranks read and write of this one
+  std::mutex mutex_;
+  std::exception_ptr failure_;  // what look() has met
 };
 
 }  // namespace octet::cuda

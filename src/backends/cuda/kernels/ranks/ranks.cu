@@ -1,9 +1,9 @@
-// Between the GPUs of one host. Contract: params/ranks.h.
+// Between the GPUs of all ranks. Contract: params/ranks.h.
 #include <algorithm>
 #include <type_traits>
 
 #include "backends/cuda/kernels/common/element.cuh"
-#include "backends/cuda/kernels/ranks/meet.h"
+#include "backends/cuda/kernels/ranks/transport.h"
 #include "backends/cuda/launch/context.h"
 #include "ir/ops/slots.h"
 
@@ -202,9 +202,9 @@ struct NormPlaces {
   uint8_t* found;
 };
 
-__global__ void norm_of_sums(Peers<const int64_t> sums, int n_ranks, NormPlaces to) {
+__global__ void norm_of_sums(Peers<const int64_t> sums, NormPlaces to) {
   int64_t limbs[kLimbs + 1] = {};
-  for (int r = 0; r < n_ranks; ++r) {
+  for (int r = 0; r < kMostRanks && sums.at[r] != nullptr; ++r) {
     for (int i = 0; i <= kLimbs; ++i) limbs[i] += sums.at[r][i];
   }
   const bool finite = limbs[kLimbs] == 0;
@@ -226,16 +226,26 @@ class Collective : public Prepared {
   }
   void launch(const Launch& args) override {
     if (args.is_finish) return finish(args);
-    if (args.begins_run) meet(links_, Meeting::before_run, args.stream);
+    if (args.begins_run > 0 && links_.n_ranks > 1) transport().begin(args.begins_run, args.stream);
     move(args);
-    if (args.ends_run) meet(links_, Meeting::behind_run, args.stream);
+    if (args.ends_run && links_.n_ranks > 1) transport().end(args.stream);
   }
 
  protected:
   virtual void move(const Launch& args) = 0;
   virtual void finish(const Launch&) {}
   const RankLinks& links() const { return links_; }
+  Transport& transport() const { return *links_.transport; }
   bool is_alone() const { return is_alone_; }  // every rank computes the whole by itself
+
+  // With each other rank, the next one first: what part(r) says.
+  template <typename Part>
+  void exchange(const Launch& args, const Part& part) const {
+    std::array<Exchange, kMostRanks> parts;
+    const int n = links_.n_ranks;
+    for (int step = 1; step < n; ++step) parts[step] = part((links_.rank + step) % n, step - 1);
+    transport().exchange(std::span(parts).subspan(1, n - 1), args.stream);
+  }
 
  private:
   const RankLinks& links_;
@@ -245,36 +255,43 @@ class Collective : public Prepared {
 class AllGather : public Collective {
  public:
   explicit AllGather(const Request& request)
-      : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {}
+      : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {
+    const bool is_even = p_.n == p_.shard * p_.ranks;
+    is_whole_ = is_even && !transport().reaches_memory();
+  }
   // The other ranks' parts, and at last its own.
   void move(const Launch& args) override {
-    for (int step = 1; step < links().n_ranks; ++step) {
-      const int r = (links().rank + step) % links().n_ranks;
-      const Part part = part_of(r, args);
-      if (part.n_bytes > 0)
-        check(cudaMemcpyAsync(part.to, part.from, static_cast<size_t>(part.n_bytes),
-                              cudaMemcpyDefault, args.stream),
-              "all_gather");
-    }
+    const auto* const own = args.in<std::byte>(0);
+    const Part mine = part_of(links().rank, args);
+    if (is_whole_)
+      return transport().all_gather(own, args.out<std::byte>(0), mine.n_bytes, args.stream);
+    exchange(args, [&](int r, int) {
+      const Part theirs = part_of(r, args);
+      return Exchange{.rank = r,
+                      .give = own,
+                      .give_bytes = mine.n_bytes,
+                      .take = theirs.to,
+                      .take_bytes = theirs.n_bytes,
+                      .given = own};
+    });
   }
   void finish(const Launch& args) override {
     const Part part = part_of(links().rank, args);
-    copy_here(part.from, part.to, part.n_bytes, args);
+    if (!is_whole_) copy_here(args.in<std::byte>(0), part.to, part.n_bytes, args);
   }
 
  private:
   struct Part {
-    const std::byte* from;
     std::byte* to;
     int64_t n_bytes;
   };
   Part part_of(int r, const Launch& args) const {
     const int64_t width = dtype_bytes(p_.x), first = std::min(p_.n, r * p_.shard);
-    return {links().peers<const std::byte>(args.operands[0])[r],
-            args.out<std::byte>(0) + first * width, std::min(p_.shard, p_.n - first) * width};
+    return {args.out<std::byte>(0) + first * width, std::min(p_.shard, p_.n - first) * width};
   }
 
   RankParams p_;
+  bool is_whole_ = false;  // one call that brings its own part, too
 };
 
 class ReduceRanks : public Collective {
@@ -282,50 +299,91 @@ class ReduceRanks : public Collective {
   explicit ReduceRanks(const Request& request)
       : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {
     is_scattered_ = p_.first < 0;
-    if (is_scattered_) p_.first = links().rank * p_.shard;
   }
-  // Scattered: brings the other ranks' parts of this rank's shard, and adds them up at last.
   void move(const Launch& args) override {
-    if (!is_scattered_) return add(args);
-    const int64_t width = dtype_bytes(p_.x);
-    const int64_t n = std::clamp<int64_t>(p_.n - p_.first, 0, p_.count);
-    const auto parts = links().peers<const std::byte>(args.operands[Reduce::x]);
-    for (int step = 1; n > 0 && step < links().n_ranks; ++step) {
-      const int r = (links().rank + step) % links().n_ranks;
-      check(cudaMemcpyAsync(static_cast<std::byte*>(args.scratch) + (step - 1) * p_.shard * width,
-                            parts[r] + p_.first * width, static_cast<size_t>(n * width),
-                            cudaMemcpyDefault, args.stream),
-            "reduce_scatter");
-    }
+    const auto* const x = args.in<std::byte>(Reduce::x);
+    auto* const scratch = static_cast<std::byte*>(args.scratch);
+    if (is_scattered_) return bring(args, x, 0, p_.shard, scratch);
+    if (!transport().reaches_memory()) return add_in_pieces(args);
+    add(p_, args, [&]<typename T>() { return peers_of<T>(links(), x); });
   }
-  void finish(const Launch& args) override { add(args); }
+  // Scattered: of what was brought.
+  void finish(const Launch& args) override {
+    add_piece(args, 0, p_.shard, static_cast<std::byte*>(args.scratch), p_.count);
+  }
 
  private:
-  void add(const Launch& args) const {
-    if (p_.count == 0) return;
-    const auto* const scale = is_quantized(p_.x) ? args.in<float>(Reduce::scale) : nullptr;
-    visit_summand(p_.x, [&]<Dtype X>() {
-      const Peers<const Storage<X>> xs = parts_of<const Storage<X>>(args);
-      visit_wide(p_.y, [&]<Dtype Y>() {
-        const auto* into = p_.into ? args.in<Storage<Y>>(Reduce::into) : nullptr;
-        sum_of_ranks<X, Y><<<grid_of(args.n_sm, p_.count, 8), kThreads, 0, args.stream>>>(
-            xs, scale, into, args.out<Storage<Y>>(0), p_);
+  // How many elements there are of as many as `most` from `first` on.
+  int64_t there(int64_t first, int64_t most) const {
+    return std::clamp<int64_t>(p_.n - first, 0, most);
+  }
+  // Of elements [begin + r * piece, begin + (r + 1) * piece) rank r is given what all others have,
+  // in their turn behind this one, `piece` elements apart.
+  void bring(const Launch& args, const std::byte* x, int64_t begin, int64_t piece,
+             std::byte* to) const {
+    const int64_t width = dtype_bytes(p_.x), own = begin + links().rank * piece;
+    exchange(args, [&](int r, int turn) {
+      const int64_t theirs = begin + r * piece;
+      return Exchange{.rank = r,
+                      .give = x + theirs * width,
+                      .give_bytes = there(theirs, piece) * width,
+                      .take = to + turn * piece * width,
+                      .take_bytes = there(own, piece) * width,
+                      .given = x + own * width};
+    });
+  }
+  // y[own piece], `count` elements, of what bring() brought.
+  void add_piece(const Launch& args, int64_t begin, int64_t piece, const std::byte* brought,
+                 int64_t count) const {
+    RankParams p = p_;
+    p.first = begin + links().rank * piece;
+    p.count = count;
+    add(p, args, [&]<typename T>() {
+      Peers<T> xs{};
+      const int n = links().n_ranks;
+      for (int step = 1; step < n; ++step)
+        xs.at[(links().rank + step) % n] = reinterpret_cast<T*>(brought) + (step - 1) * piece;
+      xs.at[links().rank] = args.in<T>(Reduce::x) + p.first;
+      return xs;
+    });
+  }
+  // A sum for all: each rank adds a part of each piece, and gives it to the others.
+  void add_in_pieces(const Launch& args) const {
+    const std::span<std::byte> staging = transport().staging();
+    const int64_t ranks = links().n_ranks, width = dtype_bytes(p_.y);
+    const int64_t most = std::ssize(staging) / ((ranks - 1) * dtype_bytes(p_.x));
+    const int64_t piece = std::min(most / 256 * 256, p_.shard);
+    auto* const y = args.out<std::byte>(0);
+    for (int64_t begin = 0; begin < p_.n; begin += ranks * piece) {
+      const int64_t own = begin + links().rank * piece;
+      bring(args, args.in<std::byte>(Reduce::x), begin, piece, staging.data());
+      add_piece(args, begin, piece, staging.data(), there(own, piece));
+      exchange(args, [&](int r, int) {
+        const int64_t theirs = begin + r * piece;
+        return Exchange{.rank = r,
+                        .give = y + own * width,
+                        .give_bytes = there(own, piece) * width,
+                        .take = y + theirs * width,
+                        .take_bytes = there(theirs, piece) * width};
+      });
+    }
+  }
+
+  // xs: where each rank's part of the result begins. A sum for all lies in its place of y and into.
+  template <typename Parts>
+  void add(const RankParams& p, const Launch& args, const Parts& xs) const {
+    if (p.count == 0) return;
+    const int64_t at = is_scattered_ ? 0 : p.first;
+    const auto* const scale = is_quantized(p.x) ? args.in<float>(Reduce::scale) : nullptr;
+    visit_summand(p.x, [&]<Dtype X>() {
+      visit_wide(p.y, [&]<Dtype Y>() {
+        const auto* into = p.into ? args.in<Storage<Y>>(Reduce::into) + at : nullptr;
+        sum_of_ranks<X, Y><<<grid_of(args.n_sm, p.count, 8), kThreads, 0, args.stream>>>(
+            xs.template operator()<const Storage<X>>(), scale, into, args.out<Storage<Y>>(0) + at,
+            p);
       });
     });
     check_launch("reduce_ranks");
-  }
-
-  // Where each rank's part of the result begins.
-  template <typename T>
-  Peers<T> parts_of(const Launch& args) const {
-    const void* const x = args.operands[Reduce::x];
-    if (!is_scattered_) return peers_of<T>(links(), x);
-    Peers<T> result{};
-    result.at[links().rank] = static_cast<T*>(x) + p_.first;
-    for (int step = 1; step < links().n_ranks; ++step)
-      result.at[(links().rank + step) % links().n_ranks] =
-          static_cast<T*>(args.scratch) + (step - 1) * p_.shard;
-    return result;
   }
 
   RankParams p_;
@@ -337,7 +395,11 @@ class MaxOfRanks : public Collective {
   explicit MaxOfRanks(const Request& request)
       : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {}
   void move(const Launch& args) override {
-    if (p_.x == Dtype::boolean) {
+    const bool is_flag = p_.x == Dtype::boolean;
+    if (!transport().reaches_memory())
+      return transport().max_of(args.operands[0], args.results[0], p_.count,
+                                is_flag ? nccl::uint8 : nccl::uint32, args.stream);
+    if (is_flag) {
       max_of_flags<<<1, kThreads, 0, args.stream>>>(
           peers_of<const uint8_t>(links(), args.operands[0]), args.out<uint8_t>(0), p_);
     } else {
@@ -361,7 +423,6 @@ class ShardedNorm : public Collective {
   }
   void move(const Launch& args) override {
     add_squares(args);
-    if (!is_alone()) meet(links(), Meeting::inside_run, args.stream);
     add_sums(args);
   }
 
@@ -392,11 +453,10 @@ class ShardedNorm : public Collective {
     using S = octet::GlobalNorm;
     Peers<const int64_t> sums{};
     sums.at[0] = sum_of(args);
-    if (!is_alone()) sums = peers_of<const int64_t>(links(), sums.at[0]);
+    if (!is_alone()) std::ranges::copy(transport().share_sums(args.stream), sums.at);
     norm_of_sums<<<1, 1, 0, args.stream>>>(
-        sums, is_alone() ? 1 : links().n_ranks,
-        {args.in<float>(S::clip), args.out<float>(S::norm), args.out<float>(S::grad_scale),
-         args.out<uint8_t>(S::found_nonfinite)});
+        sums, {args.in<float>(S::clip), args.out<float>(S::norm), args.out<float>(S::grad_scale),
+               args.out<uint8_t>(S::found_nonfinite)});
     check_launch("sharded_norm");
   }
 

@@ -1,0 +1,181 @@
+#include "backends/cuda/module/ranks.h"
+
+#include <cstdio>
+#include <cstring>
+
+#include "backends/cuda/kernels/ranks/transport.h"
+#include "backends/cuda/module/context.h"
+#include "backends/cuda/module/guarded.h"
+
+namespace octet::cuda {
+namespace {
+
+constexpr cudaMemcpyKind kAnyWay = cudaMemcpyDefault;
+
+void copy_text(char* to, size_t size, const std::string& text) {
+  std::snprintf(to, size, "%s", text.c_str());
+}
+
+// Regions of this rank, and where the others' are: null where they do not reach each other.
+std::vector<RankLinks::Region> open_regions(const OctetCudaRanks& ranks) {
+  std::vector<RankLinks::Region> regions;
+  const RankLinks& links = context().links;
+  for (int region = 0; region < ranks.n_regions; ++region) {
+    RankLinks::Region shared{.own = static_cast<std::byte*>(ranks.own[region]),
+                             .bytes = ranks.bytes[region]};
+    for (int rank = 0; rank < links.n_ranks; ++rank) {
+      auto& of_rank = shared.of[static_cast<size_t>(rank)];
+      if (rank == links.rank) of_rank = shared.own;
+      if (rank == links.rank || ranks.handles == nullptr) continue;
+      cudaIpcMemHandle_t handle{};
+      std::memcpy(&handle,
+                  ranks.handles + (rank * ranks.n_regions + region) * OCTET_CUDA_HANDLE_BYTES,
+                  sizeof(handle));
+      void* address = nullptr;
+      check(cudaIpcOpenMemHandle(&address, handle, cudaIpcMemLazyEnablePeerAccess),
+            "reaching the memory of another rank's GPU");
+      of_rank = static_cast<std::byte*>(address);
+    }
+    regions.push_back(shared);
+  }
+  return regions;
+}
+
+// Every kind of call once, so that all connections are there and have their memory.
+void try_transport() {
+  Context& c = context();
+  Transport& transport = *c.links.transport;
+  const std::span<std::byte> all = transport.staging();
+  if (all.empty()) return;
+  const int n = c.links.n_ranks;
+  const int64_t piece = std::ssize(all) / (2 * n) / 256 * 256;
+  std::vector<Exchange> parts;
+  for (int r = 0; r < n; ++r) {
+    if (r == c.links.rank) continue;
+    parts.push_back({.rank = r,
+                     .give = all.data() + r * piece,
+                     .give_bytes = piece,
+                     .take = all.data() + (n + r) * piece,
+                     .take_bytes = piece});
+  }
+  transport.begin(1, c.transfers);
+  transport.exchange(parts, c.transfers);
+  transport.all_gather(all.data(), all.data() + n * piece, piece, c.transfers);
+  transport.max_of(all.data(), all.data(), 1, nccl::uint32, c.transfers);
+  transport.max_of(all.data(), all.data(), 1, nccl::uint8, c.transfers);
+  transport.share_sums(c.transfers);
+  transport.end(c.transfers);
+  await(Streams::both);
+}
+
+}  // namespace
+
+void await(Streams streams) {
+  Context& c = context();
+  if (c.links.n_ranks == 1) {
+    if (streams == Streams::both)
+      check(cudaStreamSynchronize(c.transfers), "moving data between ranks");
+    return check(cudaStreamSynchronize(c.stream), "running kernels");
+  }
+  const cudaStream_t both[] = {c.stream, c.transfers};
+  await_ranks(c.links, std::span(both).first(streams == Streams::both ? 2 : 1), c.saves);
+  c.links.progress.is_idle = true;
+}
+
+int share(void* address, uint8_t* handle) {
+  return guarded([&] {
+    static_assert(sizeof(cudaIpcMemHandle_t) == OCTET_CUDA_HANDLE_BYTES);
+    check(cudaIpcGetMemHandle(reinterpret_cast<cudaIpcMemHandle_t*>(handle), address),
+          "sharing memory with other ranks");
+  });
+}
+
+int nccl_library(OctetCudaLibrary* library) {
+  return guarded([&] {
+    *library = {};
+    try {
+      const nccl::Api& api = nccl::open(context().nccl);
+      library->number = api.version;
+      copy_text(library->version, sizeof(library->version), nccl::version_text(api.version));
+      copy_text(library->file, sizeof(library->file), api.file);
+    } catch (const ModuleError& error) {
+      copy_text(library->problem, sizeof(library->problem), error.what());
+    }
+  });
+}
+
+int nccl_id(uint8_t* id) {
+  return guarded([&] {
+    nccl::UniqueId made{};
+    const nccl::Api& api = nccl::open(context().nccl);
+    if (const nccl::Result result = api.get_unique_id(&made); result != nccl::success)
+      throw ModuleError(std::string("[ranks] NCCL: ") + api.error_string(result));
+    static_assert(sizeof(made) == OCTET_CUDA_NCCL_ID_BYTES);
+    std::memcpy(id, &made, sizeof(made));
+  });
+}
+
+int leave() {
+  return guarded([] {
+    RankLinks& links = context().links;
+    links.transport = nullptr;
+    links.look = nullptr;
+    links.regions.clear();
+    links.rank = 0;
+    links.n_ranks = 1;
+    cudaGetLastError();  // of memory that cannot be reached
+  });
+}
+
+int join(const OctetCudaJoin* join) {
+  const int failed = guarded([&] {
+    RankLinks& links = context().links;
+    if (join->n_ranks > kMostRanks)
+      throw ModuleError("[cuda] expected at most " + std::to_string(kMostRanks) + " ranks, got " +
+                        std::to_string(join->n_ranks));
+    links.rank = join->rank;
+    links.n_ranks = join->n_ranks;
+    links.look = join->look;
+    links.looker = join->looker;
+    links.transport = nullptr;
+    if (links.progress.run == nullptr) {
+      void* word = nullptr;
+      check(cudaHostAlloc(&word, sizeof(uint32_t), cudaHostAllocDefault), "a word for progress");
+      links.progress.run = static_cast<uint32_t*>(word);
+      *links.progress.run = 0;
+    }
+    links.regions = open_regions(join->board);
+    const uint32_t one = 1;
+    check(cudaMemcpy(&links.board()->one, &one, sizeof(one), kAnyWay),
+          "preparing meetings of ranks");
+    if (join->nccl_id == nullptr) {
+      links.transport = make_peer_transport(links);
+      return;
+    }
+    nccl::UniqueId id{};
+    std::memcpy(&id, join->nccl_id, sizeof(id));
+    links.transport = make_nccl_transport(links, nccl::open(context().nccl), id);
+    try_transport();
+  });
+  if (failed != 0) leave();
+  return failed;
+}
+
+int connect(const OctetCudaRanks* ranks) {
+  return guarded([&] {
+    std::vector<RankLinks::Region>& regions = context().links.regions;
+    regions.resize(1);
+    for (const RankLinks::Region& one : open_regions(*ranks)) regions.push_back(one);
+  });
+}
+
+int await_ranks(int32_t milliseconds) {
+  return guarded([&] {
+    const Context& c = context();
+    const cudaStream_t both[] = {c.stream, c.transfers};
+    await_ranks(c.links, both, c.saves, std::chrono::milliseconds(milliseconds));
+    c.links.progress.is_idle = true;
+  });
+}
+
+}  // namespace octet::cuda
