@@ -192,11 +192,12 @@ void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSour
 
 // recipe.* keys of --set, which hold for each of these recipes; other keys say nothing here.
 RecipeOptions options_of_sets(const std::vector<std::string>& sets,
-                              const std::vector<std::string>& recipes) {
+                              const std::vector<std::string>& recipes, ForwardReads of_run) {
   constexpr std::string_view kKnown[] = {
       "recipe.override",         "recipe.scaling",  "recipe.compute",     "recipe.activations",
-      "recipe.activation_scale", "recipe.mx_scale", "recipe.edge_scales", "recipe.tf32"};
-  RecipeOptions result;
+      "recipe.activation_scale", "recipe.mx_scale", "recipe.edge_scales", "recipe.tf32",
+      "recipe.forward_reads"};
+  RecipeOptions result{.forward_reads = of_run};
   if (sets.empty()) return result;
   for (const std::string& set : sets) {
     const bool is_known = std::ranges::any_of(kKnown, [&](std::string_view key) {
@@ -212,6 +213,10 @@ RecipeOptions options_of_sets(const std::vector<std::string>& sets,
         recipe_options(parse_config("recipe: " + recipe + "\n", "--set", sets).config);
     if (recipe == recipes.front()) result = of_recipe;
   }
+  const auto says_reads = [](const std::string& set) {
+    return set.starts_with("recipe.forward_reads=");
+  };
+  if (std::ranges::none_of(sets, says_reads)) result.forward_reads = of_run;
   return result;
 }
 
@@ -238,7 +243,8 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (flags.recipes.empty()) flags.recipes = {source.recipe};
-  source.recipe_options = options_of_sets(options.sets, flags.recipes);
+  source.recipe_options =
+      options_of_sets(options.sets, flags.recipes, source.recipe_options.forward_reads);
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   if (are_tasks) {
     return run_eval_tasks({flags.tasks, flags.recipes, flags.batch, flags.seq, flags.task_flags},

@@ -88,6 +88,12 @@ constexpr ConfigRow kRecipeRows[] = {
      one_of(activation_scale_names), "",
      "coat-static: scales of what activations read from a linear (gate, up): of groups of 16, or "
      "one that is predicted, with which a GPU's GEMM stores E4M3 itself"},
+    {"recipe.forward_reads", named, OCTET_FIELD(recipe.forward_reads),
+     one_of(names_of<ForwardReads>), "",
+     "what norms and activations of the forward pass read of activations that are kept in groups "
+     "of "
+     "16: these unquantized, or as they are stored, as runs begun before had it; those resume with "
+     "it; where nothing is kept so, the same"},
     {"recipe.gradient_rounding", same, OCTET_FIELD(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
      "of quantized gradients: to nearest, or in HiFloat8 its hybrid with stochastic rounding"},

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/named_enum.h"
 #include "config/load.h"
 #include "infer/model_spec.h"
 #include "io/checkpoint.h"
@@ -28,7 +29,13 @@ ModelSpec spec_of_run(const Files& files, const std::string& run, const RunConfi
 ModelSource source_of_run(const Files& files, const std::string& run,
                           const std::string& checkpoint) {
   ModelSource source;
-  source.run = load_config(join_path(run, "config.yaml")).config;
+  LoadedConfig loaded = load_config(join_path(run, "config.yaml"));
+  // Runs begun before the key was there read what was stored.
+  std::string& reads = loaded.config.recipe.forward_reads;
+  if (loaded.source.at("recipe.forward_reads") == "default")
+    reads = enum_name(ForwardReads::stored);
+  source.recipe_options.forward_reads = enum_from_name<ForwardReads>(reads).value();
+  source.run = std::move(loaded.config);
   source.run->out = run;  // a run may have moved
   source.spec = spec_of_run(files, run, *source.run);
   source.folder = run;

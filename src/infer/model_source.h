@@ -25,7 +25,7 @@ struct ModelSource {
   int64_t seq = 0;               // trained length of a sequence
   std::optional<RunConfig> run;  // where it is a run
   NonfiniteWeights nonfinite = NonfiniteWeights::refused;
-  RecipeOptions recipe_options = {};  // that the caller asks for
+  RecipeOptions recipe_options = {};  // that the caller asks for; forward_reads of the run
 };
 
 // Keys of a model folder's config.json that are in none of the lists (nn/hf_config.h).

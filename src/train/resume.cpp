@@ -81,6 +81,7 @@ constexpr KeptKey kKeptKeys[] = {
     {"optim.schedule_version", "1", KeptKey::Over::command_line},
     {"recipe.calibrate", nullptr, KeptKey::Over::command_line},
     {"recipe.edge_scales", nullptr, KeptKey::Over::command_line},
+    {"recipe.forward_reads", "stored", KeptKey::Over::command_line},
     {"recipe.weight_rms", "init", KeptKey::Over::command_line},
 };
 

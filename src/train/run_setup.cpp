@@ -91,6 +91,7 @@ RecipeOptions recipe_options(const RunConfig& config) {
       recipe.activations == "wide" ? Dtype::bf16 : dtype_from_name(recipe.activations).value();
   if (stored != find_recipe(recipe.base).activations.value_or(Dtype::bf16))
     options.activations = stored;
+  options.forward_reads = named<ForwardReads>(recipe.forward_reads);
   options.results_in_codes = recipe.activation_scale == "tensor";
   options.rescale = named<DynamicRescale>(recipe.rescale);
   for (const std::string& text : recipe.edge_scales)

@@ -303,6 +303,12 @@ inline void add_stored(Cases& all) {
   put_typed(all, "rms_norm_quantize_plain", OpCode::rms_norm_quantize,
             NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
   const OperandCase mean = typed(rows, Dtype::f32, Fill::normal), given = scalar(0.01);
+  put_typed(all, "rms_norm_known", OpCode::rms_norm, NormAttrs{},
+            {tensor(shape), none(), none(), rstd});
+  put_typed(all, "rms_norm_known_stored", OpCode::rms_norm, norm, {x, w, s, rstd});
+  put_typed(all, "layer_norm_known", OpCode::layer_norm, NormAttrs{},
+            {tensor(shape), w, none(), none(), mean, rstd});
+  put_typed(all, "layer_norm_known_stored", OpCode::layer_norm, norm, {x, w, w, s, mean, rstd});
   put_typed(all, "rms_norm_quantize_known", OpCode::rms_norm_quantize, norm_q,
             {x, w, s, given, none(), rstd});
   put_typed(all, "rms_norm_quantize_known_plain", OpCode::rms_norm_quantize,

@@ -1,7 +1,8 @@
 // RMSNorm (Zhang & Sennrich 2019) and LayerNorm (Ba et al. 2016) over the last axis of [T, D].
 //   rms_norm:   y = x * rstd * w,                 rstd = 1 / sqrt(mean x^2 + eps)
 //   layer_norm: y = (x - mean) * rstd * w + b,    rstd = 1 / sqrt(mean (x - mean)^2 + eps)
-// Without w the factor is 1; b needs w. Their gradients read rstd and mean as the forward op gave
+// Without w the factor is 1; b needs w. Where the statistics are known, those of another x, they
+// are operands, and y is the one result. Their gradients read rstd and mean as the forward op gave
 // them, and may take an addend c, the gradient that reaches x by another way: dx + c, rounded once.
 #include "ir/ops/norm.h"
 
@@ -16,11 +17,23 @@ constexpr StoredPlace kStoredRmsGrad[] = {{RmsNormGrad::x, RmsNormGrad::x_scale}
 constexpr StoredPlace kStoredLayer[] = {{LayerNorm::x, LayerNorm::x_scale}};
 constexpr StoredPlace kStoredLayerGrad[] = {{LayerNormGrad::x, LayerNormGrad::x_scale}};
 
+// Behind x, w and the scales of x: all statistics are given, or none.
+bool has_statistics(OpCode op, Types in, SlotId first, SlotId last) {
+  const auto name = op_def(op).name;
+  for (SlotId i = first; i <= last; ++i) {
+    if (absent(in, i) != absent(in, last)) fail(name, "all statistics are given, or none");
+    if (!absent(in, i)) need_float(name, op_def(op).operands[i].name, in[i], {in[0].shape[0]});
+  }
+  return !absent(in, last);
+}
+
 Results infer_rms_norm(const Attrs& attrs, Types in) {
   need_stored(OpCode::rms_norm, attrs, in);
   need_float("rms_norm", "x", in[0]);
   need_rank("rms_norm", "x", in[0], 2);
   if (!absent(in, 1)) need_float("rms_norm", "weight", in[1], {in[0].shape[1]});
+  if (has_statistics(OpCode::rms_norm, in, RmsNorm::known_rstd, RmsNorm::known_rstd))
+    return with_amax_results(OpCode::rms_norm, attrs, {real(in[0].shape)});
   return with_amax_results(OpCode::rms_norm, attrs, {real(in[0].shape), real({in[0].shape[0]})});
 }
 
@@ -53,6 +66,8 @@ Results infer_layer_norm(const Attrs& attrs, Types in) {
     if (absent(in, 1)) fail("layer_norm", "a bias needs a weight");
     need_float("layer_norm", "bias", in[2], {in[0].shape[1]});
   }
+  if (has_statistics(OpCode::layer_norm, in, LayerNorm::known_mean, LayerNorm::known_rstd))
+    return with_amax_results(OpCode::layer_norm, attrs, {real(in[0].shape)});
   return with_amax_results(OpCode::layer_norm, attrs, {real(in[0].shape), rows, rows});
 }
 
@@ -118,6 +133,13 @@ ValueId rstd_of(Builder& b, ValueId x, const Attrs& attrs) {
 }
 
 Values decompose_rms_norm(Builder& b, const Node& node) {
+  if (!absent(node, RmsNorm::known_rstd)) {
+    return {emit_normalized(b, {.x = emit_f32(b, node, kStoredRms[0], stored_group(node.attrs)),
+                                .mean = kNoValue,
+                                .rstd = node.in(RmsNorm::known_rstd),
+                                .weight = node.in(RmsNorm::weight),
+                                .bias = kNoValue})};
+  }
   if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
@@ -126,6 +148,13 @@ Values decompose_rms_norm(Builder& b, const Node& node) {
 }
 
 Values decompose_layer_norm(Builder& b, const Node& node) {
+  if (!absent(node, LayerNorm::known_rstd)) {
+    return {emit_normalized(b, {.x = emit_f32(b, node, kStoredLayer[0], stored_group(node.attrs)),
+                                .mean = node.in(LayerNorm::known_mean),
+                                .rstd = node.in(LayerNorm::known_rstd),
+                                .weight = node.in(LayerNorm::weight),
+                                .bias = node.in(LayerNorm::bias)})};
+  }
   if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
@@ -192,6 +221,17 @@ Cost cost_norm(const Graph& graph, const Node& node) {
 }
 
 }  // namespace
+
+ValueId emit_f32(Builder& b, const Node& node, const StoredPlace& stored, int64_t group) {
+  const ValueId x = node.in(stored.operand);
+  const Dtype f32 = Dtype::f32;
+  if (group > 0) {
+    const QuantizeAttrs q{.dtype = b.type(x).dtype, .target = 0, .group = group};
+    return b.emit_typed(OpCode::dequantize, q, {x, node.in(stored.scale)}, {&f32, 1})[0];
+  }
+  if (b.type(x).dtype == Dtype::f32) return x;
+  return b.emit_typed(OpCode::cast, NoAttrs{}, {x}, {&f32, 1})[0];
+}
 
 ValueId emit_normalized(Builder& b, const KnownNorm& norm) {
   const Shape shape = b.shape(norm.x);

@@ -129,15 +129,7 @@ Results infer_fused(const Attrs& attrs, Types in) {
 
 // y in f32, of a norm whose statistics are given.
 ValueId emit_known(Builder& b, const Node& node, const QuantizedLayer& op, const Attrs& layer) {
-  const StoredPlace stored = op_def(op.layer).stored[0];
-  const std::vector<Dtype> wide{Dtype::f32};
-  ValueId x = node.in(stored.operand);
-  if (const int64_t group = stored_group(layer); group > 0) {
-    const QuantizeAttrs q{.dtype = b.type(x).dtype, .target = 0, .group = group};
-    x = b.emit_typed(OpCode::dequantize, q, {x, node.in(stored.scale)}, wide)[0];
-  } else if (b.type(x).dtype != Dtype::f32) {
-    x = b.emit_typed(OpCode::cast, NoAttrs{}, {x}, wide)[0];
-  }
+  const ValueId x = emit_f32(b, node, op_def(op.layer).stored[0], stored_group(layer));
   const bool centred = op.layer == OpCode::layer_norm;
   const SlotId weight = centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight};
   return emit_normalized(b, {x, node.in(op.known_mean), node.in(op.known_rstd), node.in(weight),

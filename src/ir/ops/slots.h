@@ -31,9 +31,10 @@ OCTET_SLOTS(Lookup, (table, index), (y));
 OCTET_SLOTS(LookupGrad, (dy, index), (dtable));
 
 // norm.cpp
-OCTET_SLOTS(RmsNorm, (x, weight, x_scale), (y, rstd));
+// Of known statistics: y alone.
+OCTET_SLOTS(RmsNorm, (x, weight, x_scale, known_rstd), (y, rstd));
 OCTET_SLOTS(RmsNormGrad, (dy, x, rstd, weight, x_scale, addend), (dx, dweight, amax, nonfinite));
-OCTET_SLOTS(LayerNorm, (x, weight, bias, x_scale), (y, mean, rstd));
+OCTET_SLOTS(LayerNorm, (x, weight, bias, x_scale, known_mean, known_rstd), (y, mean, rstd));
 OCTET_SLOTS(LayerNormGrad, (dy, x, mean, rstd, weight, x_scale, addend),
             (dx, dweight, dbias, amax, nonfinite));
 

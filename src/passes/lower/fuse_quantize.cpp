@@ -51,11 +51,22 @@ std::optional<TensorQuantizer> tensor_quantizer(const Matcher& m, ValueId y, std
   return found;
 }
 
+// Behind the layer's own operands, where the fused op has its scale: the statistics, where they are
+// known.
+std::vector<ValueId> known_statistics(const QuantizedLayer& op, const Node& layer) {
+  if (layer.operands.size() <= op.given_scale) return {};
+  return {layer.operands.begin() + op.given_scale, layer.operands.end()};
+}
+
 // The layer's operands in its own slots, and the scale or the history.
 std::vector<ValueId> fused_operands(const QuantizedLayer& op, const Node& layer,
                                     const TensorQuantizer& q) {
+  const std::vector<ValueId> known = known_statistics(op, layer);
   std::vector<ValueId> operands = layer.operands;
+  operands.resize(std::min<size_t>(operands.size(), op.given_scale));
   operands.resize(op_def(op.op).operands.size(), kNoValue);
+  if (!known.empty()) operands[op.known_rstd] = known.back();
+  if (known.size() > 1) operands[op.known_mean] = known.front();
   if (q.amax == nullptr) operands[op.given_scale] = q.quantize->in(Quantize::scale);
   if (q.amax != nullptr && q.scale->op == OpCode::delayed_scale)
     operands[op.history] = q.scale->in(DelayedScale::history);
@@ -125,6 +136,7 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
     return std::nullopt;
   }
   const bool given = q->amax == nullptr;
+  if (!given && !known_statistics(*op, node).empty()) return std::nullopt;
   Match match{.last = m.graph().id(given ? *q->quantize : node),
               .op = op->op,
               .attrs = join({node.attrs, q->attrs(), q->both()}),

@@ -76,7 +76,9 @@ class Recomputer {
   }
   bool repeats(const Node& node, ValueId result, const Tag& reader) const {
     if (node.tag.role != Role::forward || node.tag.layer < 0) return false;
-    if (is_full(reader.layer)) return node.tag.layer == reader.layer;
+    // Scalars, scales among them, are kept: an amax would need its operand for nothing else.
+    const bool is_scalar = rewriter_.from().type(result).shape.empty();
+    if (is_full(reader.layer)) return node.tag.layer == reader.layer && !is_scalar;
     if (quantizes_weight(rewriter_.from(), node)) return true;
     return options_.what != Recompute::none && is_cheap(rewriter_.from(), node, result);
   }

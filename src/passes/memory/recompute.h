@@ -6,7 +6,7 @@
 //   gated activations, GELU, quantizers with a given scale), the op is repeated right before the
 //   first such node, from operands that are kept anyway or are repeated themselves. Statistics
 //   (1/rms, log-sum-exp) and scales are kept: they are small.
-// full: every forward result of the layer is repeated, from the layer's input.
+// full: every forward result of the layer but scalars (scales) is repeated, from the layer's input.
 // Repeated nodes are the same ops on the same operands: the outputs' bits stay.
 #pragma once
 

@@ -5,6 +5,7 @@
 
 #include "ir/op_def.h"
 #include "passes/precision/store_frozen.h"
+#include "passes/precision/store_groups.h"
 
 namespace octet {
 namespace {
@@ -39,6 +40,10 @@ const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype) {
   return fits ? dequantize : nullptr;
 }
 
+ValueId measured_operand(const Graph& graph, const LinearGroup& group, ValueId operand) {
+  return is_repeated_layer(graph, operand) ? group.x : operand;
+}
+
 LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
                            const std::vector<LinearOverride>& overrides)
     : graph_(graph), of_node_(graph.nodes.size(), -1) {
@@ -65,6 +70,7 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
       groups_.push_back({.name = name,
                          .formats = resolved,
                          .members = {},
+                         .x = node.in(Gemm::a),
                          .weights = {},
                          .gradients = {},
                          .backward = {}});
@@ -79,9 +85,9 @@ LinearGroups::LinearGroups(const Graph& graph, const LinearFormats& formats,
 void LinearGroups::add_backward(const Node& node, NodeId n, const std::pair<int, ValueId>& member) {
   LinearGroup& group = groups_[static_cast<size_t>(member.first)];
   const auto known = [&](ValueId id) {
-    return id == member.second || std::ranges::any_of(group.weights, [&](ValueId weight) {
-             return is_same_weight(graph_, weight, id);
-           });
+    return id == member.second || is_repeated_layer(graph_, id) ||
+           std::ranges::any_of(group.weights,
+                               [&](ValueId weight) { return is_same_weight(graph_, weight, id); });
   };
   const ValueId a = node.in(Gemm::a), gradient = known(a) ? node.in(Gemm::b) : a;
   if (std::find(group.gradients.begin(), group.gradients.end(), gradient) ==

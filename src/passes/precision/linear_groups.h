@@ -22,6 +22,7 @@ struct LinearGroup {
   std::string name;  // of its first member
   LinearFormats formats;
   std::vector<std::string> members;
+  ValueId x = kNoValue;  // of the forward pass
   std::vector<ValueId> weights, gradients;
   std::vector<NodeId> backward;  // the members' dgrad and wgrad nodes
 
@@ -37,6 +38,10 @@ bool is_weight(const Graph& graph, ValueId id);
 // Where a weight is kept in eight bits, as they are asked for: what makes it wide again; nullptr
 // elsewhere.
 const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype);
+
+// The operand whose maximum the scale is made from: of an input that the backward pass makes again
+// (store_groups.h), the forward pass's.
+ValueId measured_operand(const Graph& graph, const LinearGroup& group, ValueId operand);
 
 // The groups, and which one each gemm belongs to.
 class LinearGroups {

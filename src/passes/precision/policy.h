@@ -83,6 +83,17 @@ constexpr int enum_count(WeightCopy) {
 // GEMMs of codes that may accumulate fast (GemmAttrs).
 enum class FastAccumulate : uint8_t { forward, all };
 
+// What norms and activations of the forward pass read of values that are stored in groups for the
+// backward pass: these as they are computed, or the groups.
+enum class ForwardReads : uint8_t { unquantized, stored };
+constexpr std::string_view enum_name(ForwardReads reads) {
+  constexpr std::string_view names[] = {"unquantized", "stored"};
+  return names[static_cast<int>(reads)];
+}
+constexpr int enum_count(ForwardReads) {
+  return 2;
+}
+
 // Every so many attempted steps, from the step of this number on, periodic scales are measured.
 inline constexpr int64_t kRescalePeriod = 10;
 // Steps that delayed scaling looks back.

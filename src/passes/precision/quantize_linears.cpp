@@ -45,11 +45,10 @@ class LinearQuantizer {
     const Graph& from = rewriter_.from();
     for (size_t n = 0; n < from.nodes.size(); ++n) {
       const LinearGroup* group = groups_.of(static_cast<NodeId>(n));
-      if (group == nullptr) {
+      if (group == nullptr)
         rewriter_.copy(from.nodes[n]);
-      } else {
+      else
         quantized_gemm(from.nodes[n], *group);
-      }
     }
     if (trains()) refresh_copies();
     Graph result = rewriter_.finish();
@@ -193,7 +192,8 @@ class LinearQuantizer {
     const bool is_again = kind == Kind::x && axis == 0 && !is_square && fmt.scales == Dtype::bf16;
     if (is_again) {
       value = stored_form(blocks_of(group, kind, operand, 1), fmt, operand);
-    } else if (kind != Kind::w && flagged_.insert(operand).second) {
+    } else if (kind != Kind::w &&
+               flagged_.insert(measured_operand(rewriter_.from(), group, operand)).second) {
       flags_.push_back(b_.emit(OpCode::amax, NoAttrs{}, {value})[AmaxOp::nonfinite]);
     }
     const auto results = b_.emit(OpCode::quantize_groups, attrs, {value});
@@ -238,7 +238,7 @@ class LinearQuantizer {
     const Graph& from = rewriter_.from();
     const Node* stored = kind == Kind::w ? stored_weight(from, operand, fmt.dtype) : nullptr;
     if (stored != nullptr) return rewriter_.map(stored->in(Dequantize::scale));
-    const std::vector<ValueId> members = members_of(group, kind, operand);
+    const auto members = members_of(group, kind, measured_operand(from, group, operand));
     const GraphInput* frozen = kind == Kind::w ? frozen_weight(from, operand) : nullptr;
     const ValueId first = frozen != nullptr && members.size() == 1 ? frozen->value : members[0];
     const auto key = std::tuple(first, kind, fmt.dtype);

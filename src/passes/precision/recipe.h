@@ -49,6 +49,7 @@ struct RecipeOptions {
   ScaleRule mx_rule = ScaleRule::power_ceil;    // of E8M0 scales: that, or mx_floor
   std::optional<Dtype> activations =
       {};  // of saved activations, in groups of 16; bf16: as they are
+  ForwardReads forward_reads = ForwardReads::unquantized;  // where activations are saved so
   // coat-static: linears' results that activations read are stored with one predicted scale each.
   bool results_in_codes = false;
   FrozenFormat frozen = FrozenFormat::as_computed;  // of constants (store_frozen.h)

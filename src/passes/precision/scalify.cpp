@@ -204,7 +204,7 @@ Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& o
 
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   const Scalified predicted = uncarried(graph, options);
-  StoreGroupsOptions stored;
+  StoreGroupsOptions stored{.forward_reads = options.forward_reads};
   for (const Node& node : predicted.graph.nodes) {
     if (!options.results_in_codes || node.op != OpCode::gemm) continue;
     const double rms = predicted.data_rms[static_cast<size_t>(node.out(Gemm::y))];

@@ -25,11 +25,19 @@ class GroupStorer {
                .transposed = false,
                .pad = 1} {
     for (const Node& node : graph.nodes) {
-      if (node.tag.layer < 0) continue;
+      if (node.tag.role != Role::forward)
+        read_backward_.insert(node.operands.begin(), node.operands.end());
+      if (!has_stored(node) || !std::holds_alternative<NormAttrs>(node.attrs)) continue;
+      for (const StoredPlace place : op_def(node.op).stored)
+        normalized_.insert(node.in(place.operand));
+    }
+    for (const Node& node : graph.nodes) {
+      if (!has_stored(node)) continue;
+      Tag tag = node.tag;
+      tag.role = Role::forward;
       for (const StoredPlace place : op_def(node.op).stored) {
-        stored_.emplace(node.in(place.operand), node.tag);
-        if (std::holds_alternative<NormAttrs>(node.attrs))
-          normalized_.insert(node.in(place.operand));
+        if (reads_stored(node, place) || is_repeated(node))
+          stored_.emplace(node.in(place.operand), tag);
       }
     }
   }
@@ -43,12 +51,10 @@ class GroupStorer {
       const bool residual = node.op == OpCode::add && stored_.count(node.out(Binary::y)) > 0;
       if (residual) {
         wide_sum(node);
-      } else if (const int* log2 = result_scale(node)) {
+      } else if (const int* log2 = result_scale(node); log2 && stored_.count(node.out(Gemm::y))) {
         store_result(node, *log2);
-      } else if (node.tag.layer >= 0 && !op_def(node.op).stored.empty()) {
-        read_dequantized(node);
       } else {
-        rewriter_.copy(node);
+        copy(node);
       }
       for (const ValueId id : node.results) {
         if (id != kNoValue && stored_.count(id) > 0 && groups_.count(id) == 0)
@@ -65,12 +71,25 @@ class GroupStorer {
     groups_[old_id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale], attrs_};
   }
 
+  static bool has_stored(const Node& node) {
+    return node.tag.layer >= 0 && !op_def(node.op).stored.empty();
+  }
+
+  // The backward pass does, and what the forward pass makes in codes alone has no other form.
+  bool reads_stored(const Node& node, StoredPlace place) const {
+    if (node.tag.role != Role::forward || options_.forward_reads == ForwardReads::stored)
+      return true;
+    const NodeId producer = rewriter_.from().values[at(node.in(place.operand))].producer;
+    return producer != kNoNode && result_scale(rewriter_.from().nodes[at(producer)]) != nullptr;
+  }
+  static size_t at(int id) { return static_cast<size_t>(id); }
+
   // Of a linear whose result has one scale.
   const int* result_scale(const Node& node) const {
     const auto* gemm = std::get_if<GemmAttrs>(&node.attrs);
     if (gemm == nullptr || gemm->role != GemmRole::forward) return nullptr;
     const ValueId y = node.out(Gemm::y);
-    if (stored_.count(y) == 0 || normalized_.count(y) > 0) return nullptr;
+    if (normalized_.count(y) > 0) return nullptr;
     const auto scale = options_.result_scales.find(linear_name(node));
     return scale == options_.result_scales.end() ? nullptr : &scale->second;
   }
@@ -105,17 +124,63 @@ class GroupStorer {
     store(node.out(Binary::y), sum, node.tag);
   }
 
-  void read_dequantized(const Node& node) {
+  void copy(const Node& node) {
     std::vector<ValueId> operands = rewriter_.map(node.operands);
-    b_.tag = node.tag;
-    for (const StoredPlace place : op_def(node.op).stored) {
-      const auto& [codes, scales, attrs] = groups_.at(node.in(place.operand));
-      const Dtype wide = Dtype::f32;
-      operands[place.operand] =
-          b_.emit_typed(OpCode::dequantize, attrs, {codes, scales}, {&wide, 1})[0];
+    if (node.tag.role != Role::forward) {
+      for (size_t i = 0; i < operands.size(); ++i) {
+        if (const ValueId repeated = repeat(node.operands[i], node.tag); repeated != kNoValue)
+          operands[i] = repeated;
+      }
     }
+    b_.tag = node.tag;
+    if (has_stored(node)) dequantize_stored(node, operands);
     rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
                                               result_dtypes(rewriter_.from(), node)));
+  }
+
+  // In the places of those that the node reads stored.
+  void dequantize_stored(const Node& node, std::vector<ValueId>& operands) {
+    for (const StoredPlace place : op_def(node.op).stored) {
+      if (!reads_stored(node, place)) continue;
+      const auto& [codes, scales, attrs] = groups_.at(node.in(place.operand));
+      const Dtype f32 = Dtype::f32;
+      operands[place.operand] =
+          b_.emit_typed(OpCode::dequantize, attrs, {codes, scales}, {&f32, 1})[0];
+    }
+  }
+
+  // The first result of a forward node, made again before its first reader of the backward pass
+  // from what is stored; kNoValue where that reads what the forward pass made.
+  ValueId repeat(ValueId old_id, const Tag& reader) {
+    const Graph& from = rewriter_.from();
+    const NodeId producer = old_id == kNoValue ? kNoNode : from.values[at(old_id)].producer;
+    if (producer == kNoNode) return kNoValue;
+    const Node& node = from.nodes[at(producer)];
+    if (!is_repeated(node) || node.results[0] != old_id) return kNoValue;
+    if (const auto it = repeated_.find(old_id); it != repeated_.end()) return it->second;
+    Node again = node;
+    again.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
+    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    b_.tag = again.tag;
+    dequantize_stored(again, operands);
+    if (node.op == OpCode::rms_norm) {
+      operands.resize(op_def(node.op).operands.size(), kNoValue);
+      operands[RmsNorm::known_rstd] = rewriter_.map(node.out(RmsNorm::rstd));
+    } else if (node.op == OpCode::layer_norm) {
+      operands.resize(op_def(node.op).operands.size(), kNoValue);
+      operands[LayerNorm::known_mean] = rewriter_.map(node.out(LayerNorm::mean));
+      operands[LayerNorm::known_rstd] = rewriter_.map(node.out(LayerNorm::rstd));
+    }
+    const Dtype dtype = from.type(old_id).dtype;
+    return repeated_[old_id] = b_.emit_typed(node.op, node.attrs, operands, {&dtype, 1})[0];
+  }
+
+  // Whether the backward pass reads the result of a forward node that reads other than is stored.
+  bool is_repeated(const Node& node) const {
+    const auto is_read = [&](StoredPlace place) { return reads_stored(node, place); };
+    return has_stored(node) && node.tag.role == Role::forward &&
+           read_backward_.count(node.results[0]) > 0 &&
+           !std::ranges::all_of(op_def(node.op).stored, is_read);
   }
 
   struct Stored {
@@ -129,11 +194,22 @@ class GroupStorer {
   QuantizeAttrs attrs_;
   std::map<ValueId, Tag> stored_;                         // old values, by their first reader
   std::set<ValueId> normalized_;                          // those that a norm reads
+  std::set<ValueId> read_backward_;                       // what nodes of the backward pass read
   std::map<ValueId, Stored> groups_;                      // by old value
+  std::map<ValueId, ValueId> repeated_;                   // by old value, for the backward pass
   std::map<int, std::pair<ValueId, ValueId>> constants_;  // by log2: f32[], and bf16 as scales lie
 };
 
 }  // namespace
+
+bool is_repeated_layer(const Graph& graph, ValueId id) {
+  const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
+  if (producer == kNoNode) return false;
+  const Node& node = graph.nodes[static_cast<size_t>(producer)];
+  return node.tag.role == Role::backward &&
+         (node.op == OpCode::rms_norm || node.op == OpCode::layer_norm ||
+          node.op == OpCode::gated_act || node.op == OpCode::gelu);
+}
 
 Graph store_groups(const Graph& graph, const StoreGroupsOptions& options) {
   CHECK(graph.phase == Phase::typed);

@@ -37,9 +37,10 @@ std::string line_of(const frozen::Run& run, const Backend& backend) {
   return fmt::format("{}: {} bytes,{}\n", run.name, program.planned_bytes(), hex);
 }
 
-std::string text_of(frozen::Size size, const Backend& backend, const std::string& machine) {
+std::string text_of(const std::vector<frozen::Run>& runs, const Backend& backend,
+                    const std::string& machine) {
   std::string text = std::string(kMachine) + machine + "\n";
-  for (const frozen::Run& run : frozen::runs(size)) text += line_of(run, backend);
+  for (const frozen::Run& run : runs) text += line_of(run, backend);
   return text;
 }
 
@@ -99,7 +100,9 @@ TEST_P(LossBits, are_the_recorded_bits) {
       cpu::has_slow_divider() ? "slow" : "fast", gnu_get_libc_version(), library->major,
       library->minor, library->patch, dtype_name(cpu::bf16_compute_dtype()), __VERSION__);
   expect_recorded(fmt::format("frozen/{}.txt", GetParam()),
-                  text_of(frozen::Size::tiny, backend, machine));
+                  text_of(frozen::runs(frozen::Size::tiny), backend, machine));
+  expect_recorded(fmt::format("frozen/unquantized_{}.txt", GetParam()),
+                  text_of(frozen::runs_of_unquantized_reads(frozen::Size::tiny), backend, machine));
 }
 
 INSTANTIATE_TEST_SUITE_P(bits, LossBits, testing::Values("scalar", "avx2", "avx512", "amx"),
@@ -112,7 +115,10 @@ TEST(GpuLossBits, are_the_recorded_bits) {
   std::string machine = gpu->device->info().name;
   for (const DeviceLibrary& library : gpu->device->libraries())
     machine += fmt::format(", {} {}", library.name, library.version);
-  expect_recorded("frozen/cuda.txt", text_of(frozen::Size::small, backend, machine));
+  expect_recorded("frozen/cuda.txt", text_of(frozen::runs(frozen::Size::small), backend, machine));
+  expect_recorded(
+      "frozen/unquantized_cuda.txt",
+      text_of(frozen::runs_of_unquantized_reads(frozen::Size::small), backend, machine));
 }
 
 }  // namespace

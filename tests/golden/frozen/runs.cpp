@@ -30,18 +30,22 @@ struct Variant {
   std::vector<std::string> sets;
 };
 
+// What runs had before the key was there.
+constexpr const char* kStored = "recipe.forward_reads=stored";
+
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> all = {
       {"grouped queries, tied, delayed",
        {"model.heads=4", "model.kv_heads=2", "model.tied=true", "recipe.base=fp8_linear",
         "recipe.scaling=delayed"}},
       {"stochastic states and masters",
-       {"recipe.base=coat-fast", "optim.state_m=e4m3_sr+x", "optim.state_v=hif8_sr+x",
+       {"recipe.base=coat-fast", kStored, "optim.state_m=e4m3_sr+x", "optim.state_v=hif8_sr+x",
         "optim.master=bf16_sr", "optim.math=exact", "train.accumulate=3"}},
       {"recomputed, unclipped",
-       {"recipe.base=coat", "train.recompute=full", "optim.clip=0", "recipe.weight_copy=w_only"}},
+       {"recipe.base=coat", kStored, "train.recompute=full", "optim.clip=0",
+        "recipe.weight_copy=w_only"}},
       {"head in chunks, f32 gradients",
-       {"recipe.base=coat", "train.head_chunk=1024", "train.accumulate=5"}},
+       {"recipe.base=coat", kStored, "train.head_chunk=1024", "train.accumulate=5"}},
       {"wide states, f32 masters, rope scaled",
        {"recipe.base=hif8", "optim.master=fp32", "optim.state_v=bf16",
         "model.rope_scaling.type=llama3", "model.rope_scaling.factor=8",
@@ -61,12 +65,19 @@ std::vector<Run> runs(Size size) {
         result.push_back(
             run(size, fmt::format("{} {} x{}", model, recipe, accumulate),
                 {fmt::format("model.kind={}", model), fmt::format("recipe.base={}", recipe),
-                 fmt::format("train.accumulate={}", accumulate)}));
+                 fmt::format("train.accumulate={}", accumulate), kStored}));
       }
     }
   }
   for (const Variant& variant : variants()) result.push_back(run(size, variant.name, variant.sets));
   return result;
+}
+
+std::vector<Run> runs_of_unquantized_reads(Size size) {
+  return {run(size, "llama coat x1", {"recipe.base=coat"}),
+          run(size, "gpt2 coat-fast x3",
+              {"model.kind=gpt2", "recipe.base=coat-fast", "train.accumulate=3"}),
+          run(size, "olmo coat-static x1", {"model.kind=olmo", "recipe.base=coat-static"})};
 }
 
 }  // namespace octet::frozen

@@ -19,6 +19,10 @@ struct Run {
 // Of kernels that a CPU's vectors fill, and of those that a GPU's tensor cores take.
 enum class Size { tiny, small };
 
+// Recipes that store activations read them in the forward pass, as before recipe.forward_reads.
 std::vector<Run> runs(Size size);
+
+// The same recipes at the key's default.
+std::vector<Run> runs_of_unquantized_reads(Size size);
 
 }  // namespace octet::frozen

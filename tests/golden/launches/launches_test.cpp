@@ -42,9 +42,10 @@ std::string dtypes_of(const Graph& graph, const std::vector<ValueId>& values) {
 }
 
 // One line a kernel: role, MB, module, dtypes of operands and of results, kernel.
-std::string launches_of(const std::string& recipe) {
+std::string launches_of(const std::string& recipe, const std::string& set) {
   const Backend backend = cuda::make_plan_backend({.n_threads = 1});
-  const std::vector<std::string> sets = {"model.layers=3", "recipe.base=" + recipe};
+  std::vector<std::string> sets = {"model.layers=3", "recipe.base=" + recipe};
+  if (!set.empty()) sets.push_back(set);
   const RunConfig config = load_config(OCTET_SOURCE_DIR "/recipes/llama-2-7b.yaml", sets).config;
   Program program(program_options(config, model_from_config(posix_files(), config)),
                   *backend.catalogue);
@@ -72,7 +73,7 @@ std::string launches_of(const std::string& recipe) {
 class LayerLaunches : public testing::TestWithParam<const char*> {};
 
 TEST_P(LayerLaunches, are_the_recorded_ones) {
-  test::expect_golden(std::string("launches/") + GetParam() + ".txt", launches_of(GetParam()));
+  test::expect_golden(std::string("launches/") + GetParam() + ".txt", launches_of(GetParam(), ""));
 }
 
 INSTANTIATE_TEST_SUITE_P(recipes, LayerLaunches,
@@ -82,6 +83,11 @@ INSTANTIATE_TEST_SUITE_P(recipes, LayerLaunches,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+TEST(LayerLaunches, of_a_forward_pass_that_reads_stored_groups_are_the_recorded_ones) {
+  test::expect_golden("launches/coat-stored.txt",
+                      launches_of("coat", "recipe.forward_reads=stored"));
+}
 
 }  // namespace
 }  // namespace octet

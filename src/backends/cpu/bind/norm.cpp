@@ -34,9 +34,15 @@ NormGroups groups_at(const NodeTypes& types, const LaunchArgs& args, SlotId scal
   return {types.operand(args, scales), group, scratch_of(args) + rows_at};
 }
 
+// A statistic that is known is no result.
+bool gives_f32(const NodeView& view, SlotId result) {
+  return !view.gives(result) || view.out_is(result, {Dtype::f32});
+}
+
 // An absent scale and a group of 0 where x is plain.
 bool rms_norm_applies(const NodeView& view) {
-  return reads_codes(view) && view.out(octet::RmsNorm::rstd).dtype == Dtype::f32;
+  return reads_codes(view) && gives_f32(view, octet::RmsNorm::rstd) &&
+         view.in_is(octet::RmsNorm::known_rstd, {Dtype::f32});
 }
 int64_t forward_bytes(const NodeView& view, int n_threads) {
   return float_bytes(norm_groups_scratch(rows_of(view.in(octet::RmsNorm::x)), n_threads));
@@ -51,7 +57,8 @@ LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
                   .y = types.result(args, octet::RmsNorm::y),
                   .rstd = data_out<float>(args, octet::RmsNorm::rstd),
                   .eps = static_cast<float>(a.eps),
-                  .groups = groups_at(types, args, octet::RmsNorm::x_scale, a.group, 0)},
+                  .groups = groups_at(types, args, octet::RmsNorm::x_scale, a.group, 0),
+                  .known_rstd = data<float>(args, octet::RmsNorm::known_rstd)},
                  shape, pool);
       };
 }
@@ -84,8 +91,9 @@ LaunchFn prepare_rms_norm_grad(const NodeView& view, Context& context) {
 }
 
 bool layer_norm_applies(const NodeView& view) {
-  return reads_codes(view) && view.out(octet::LayerNorm::mean).dtype == Dtype::f32 &&
-         view.out(octet::LayerNorm::rstd).dtype == Dtype::f32;
+  using Slots = octet::LayerNorm;
+  return reads_codes(view) && gives_f32(view, Slots::mean) && gives_f32(view, Slots::rstd) &&
+         view.in_is(Slots::known_mean, {Dtype::f32}) && view.in_is(Slots::known_rstd, {Dtype::f32});
 }
 
 LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
@@ -99,7 +107,9 @@ LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
                 .mean = data_out<float>(args, octet::LayerNorm::mean),
                 .rstd = data_out<float>(args, octet::LayerNorm::rstd),
                 .eps = static_cast<float>(a.eps),
-                .groups = groups_at(types, args, octet::LayerNorm::x_scale, a.group, 0)},
+                .groups = groups_at(types, args, octet::LayerNorm::x_scale, a.group, 0),
+                .known_mean = data<float>(args, octet::LayerNorm::known_mean),
+                .known_rstd = data<float>(args, octet::LayerNorm::known_rstd)},
                shape, pool);
   };
 }

@@ -75,8 +75,9 @@ void LayerRows(const LayerNorm& a, bool centred, int64_t begin, int64_t end, int
   for (int64_t r = begin; r < end; ++r) {
     const In x = offset(a.x, r * cols);
     const Out y = offset(a.y, r * cols);
-    const float mean = centred ? mean_of(x, cols) : 0.0f;
-    const float rstd = RowRstd(x, mean, cols, a.eps);
+    const bool known = a.known_rstd != nullptr;
+    const float mean = !centred ? 0.0f : known ? a.known_mean[r] : mean_of(x, cols);
+    const float rstd = known ? a.known_rstd[r] : RowRstd(x, mean, cols, a.eps);
     if (a.mean != nullptr) a.mean[r] = mean;
     if (a.rstd != nullptr) a.rstd[r] = rstd;
     const VF m = set(mean), s = set(rstd);
@@ -184,7 +185,8 @@ In decoded_row(In x, const NormGroups& groups, const RowSpan& row, int thread) {
                    groups.rows + thread * round_up(row.cols, 16));
 }
 
-float* at_row(float* statistics, int64_t row) {
+template <typename T>
+T* at_row(T* statistics, int64_t row) {
   return statistics == nullptr ? nullptr : statistics + row;
 }
 
@@ -199,6 +201,8 @@ void normalize(const LayerNorm& args, bool centred, RowShape shape, ThreadPool& 
       row.y = offset(args.y, r * cols);
       row.mean = at_row(args.mean, r);
       row.rstd = at_row(args.rstd, r);
+      row.known_mean = at_row(args.known_mean, r);
+      row.known_rstd = at_row(args.known_rstd, r);
       kernel(row, centred, 0, 1, cols);
     }
   });
@@ -221,7 +225,7 @@ void backward_decoded(const BackwardRows& block, bool centred, RowSpan rows, int
     row.args.dy = offset(args.dy, at);
     row.args.residual = offset(args.residual, at);
     row.args.dx = offset(args.dx, at);
-    row.args.mean = args.mean == nullptr ? nullptr : args.mean + r;
+    row.args.mean = at_row(args.mean, r);
     row.args.rstd = args.rstd + r;
     kernel(row, centred, 0, 1);
   }
@@ -254,7 +258,14 @@ void normalize_backward(const LayerNormBackward& args, bool centred, RowShape sh
 }  // namespace
 
 void rms_norm(const RmsNorm& a, RowShape shape, ThreadPool& pool) {
-  normalize({a.x, a.weight, {}, a.y, nullptr, a.rstd, a.eps, a.groups}, false, shape, pool);
+  normalize({.x = a.x,
+             .weight = a.weight,
+             .y = a.y,
+             .rstd = a.rstd,
+             .eps = a.eps,
+             .groups = a.groups,
+             .known_rstd = a.known_rstd},
+            false, shape, pool);
 }
 
 RowStatistics row_statistics(NormKind kind, In x, int64_t cols, float eps) {

@@ -33,6 +33,7 @@ struct RmsNorm {
   float* rstd = nullptr;  // optional
   float eps = 1e-5f;
   NormGroups groups = {};
+  const float* known_rstd = nullptr;  // in the place of 1 / sqrt(..), as below
 };
 void rms_norm(const RmsNorm& args, RowShape shape, ThreadPool& pool);
 
@@ -65,6 +66,7 @@ struct LayerNorm {
   float* rstd = nullptr;
   float eps = 1e-5f;
   NormGroups groups = {};
+  const float *known_mean = nullptr, *known_rstd = nullptr;
 };
 void layer_norm(const LayerNorm& args, RowShape shape, ThreadPool& pool);
 

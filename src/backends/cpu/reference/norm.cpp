@@ -44,14 +44,15 @@ std::span<const double> optional_row(const RefCall& call, size_t operand, size_t
 
 void rms_norm(const RefCall& call) {
   const double eps = std::get<NormAttrs>(call.attrs).eps;
-  const auto w = optional(call.in, 1);
+  const auto w = optional(call.in, 1), known = optional(call.in, RmsNorm::known_rstd);
   for (size_t r = 0; r < dim(call.in[0], 0); ++r) {
     const auto x = row(call.in[0], r), y = row(call.out[0], r);
     double sum = 0;
     for (const double e : x) sum += e * e;
-    const double rstd = 1 / std::sqrt(sum / static_cast<double>(x.size()) + eps);
+    const double rstd =
+        known.empty() ? 1 / std::sqrt(sum / static_cast<double>(x.size()) + eps) : known[r];
     for (size_t c = 0; c < x.size(); ++c) y[c] = x[c] * rstd * weight(w, c);
-    call.out[1].data[r] = rstd;
+    if (known.empty()) call.out[1].data[r] = rstd;
   }
 }
 
@@ -75,17 +76,20 @@ void rms_norm_grad(const RefCall& call) {
 void layer_norm(const RefCall& call) {
   const double eps = std::get<NormAttrs>(call.attrs).eps;
   const auto w = optional(call.in, 1), b = optional(call.in, 2);
+  const auto known_mean = optional(call.in, LayerNorm::known_mean),
+             known_rstd = optional(call.in, LayerNorm::known_rstd);
   for (size_t r = 0; r < dim(call.in[0], 0); ++r) {
     const auto x = row(call.in[0], r), y = row(call.out[0], r);
     const auto width = static_cast<double>(x.size());
     double sum = 0, squares = 0;
     for (const double e : x) sum += e;
-    const double mean = sum / width;
+    const double mean = known_mean.empty() ? sum / width : known_mean[r];
     for (const double e : x) squares += (e - mean) * (e - mean);
-    const double rstd = 1 / std::sqrt(squares / width + eps);
+    const double rstd = known_rstd.empty() ? 1 / std::sqrt(squares / width + eps) : known_rstd[r];
     for (size_t c = 0; c < x.size(); ++c) {
       y[c] = (x[c] - mean) * rstd * weight(w, c) + (b.empty() ? 0 : b[c]);
     }
+    if (!known_rstd.empty()) continue;
     call.out[1].data[r] = mean;
     call.out[2].data[r] = rstd;
   }

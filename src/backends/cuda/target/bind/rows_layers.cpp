@@ -94,8 +94,13 @@ void norm_places(const NodeView& view, const Plain& plain, RowLayerParams& p) {
     p.known_mean_at = place(view, op.known_mean);
     p.known_rstd_at = place(view, op.known_rstd);
   } else {
-    if (centred) p.mean_at = LayerNorm::mean;
-    p.rstd_at = centred ? int8_t{LayerNorm::rstd} : int8_t{RmsNorm::rstd};
+    if (centred) {
+      p.mean_at = result_place(view, LayerNorm::mean);
+      p.known_mean_at = place(view, LayerNorm::known_mean);
+    }
+    p.rstd_at = result_place(view, centred ? SlotId{LayerNorm::rstd} : SlotId{RmsNorm::rstd});
+    p.known_rstd_at =
+        place(view, centred ? SlotId{LayerNorm::known_rstd} : SlotId{RmsNorm::known_rstd});
   }
 }
 
