@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "cli/calib_option.h"
 #include "cli/eval_tasks.h"
 #include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
@@ -21,6 +22,7 @@
 #include "infer/check_generation.h"
 #include "infer/evaluate.h"
 #include "infer/inference.h"
+#include "infer/loaded_rms.h"
 #include "infer/model_source.h"
 #include "infer/tasks/task.h"
 #include "passes/precision/recipe.h"
@@ -36,6 +38,7 @@ struct EvalFlags {
   std::string model, tokenizer, split_on;
   std::vector<std::string> recipes;
   EvalTaskFlags task_flags;
+  CalibFlags calib;
   std::vector<std::string> tasks = {"perplexity"};
   std::vector<std::string> data;
   int64_t max_documents = 0, max_tokens = 0, seq = 0, batch = 8;
@@ -220,6 +223,21 @@ RecipeOptions options_of_sets(const std::vector<std::string>& sets,
   return result;
 }
 
+// One of several recipes may have its scales calibrated; the others measure theirs.
+void calibrate_tasks(const EvalFlags& flags, ModelSource& source, const GlobalOptions& options) {
+  std::vector<std::string> predicting = flags.recipes;
+  std::erase_if(predicting, [](const std::string& recipe) { return !predicts_scales(recipe); });
+  if (predicting.empty() && flags.calib.files.empty()) return;
+  if (predicting.size() > 1 && !flags.calib.files.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "--calib: expected one recipe whose scales are predicted, got {}",
+                fmt::join(predicting, ", "));
+  }
+  if (predicting.size() > 1) return;
+  source.recipe = predicting.empty() ? flags.recipes.front() : predicting.front();
+  calibrate_source(source, flags.calib, options);
+}
+
 // All tasks are evaluation tasks, or none is.
 bool are_evaluation_tasks(const EvalFlags& flags) {
   const auto n = std::count_if(flags.tasks.begin(), flags.tasks.end(), is_evaluation_task);
@@ -247,6 +265,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
       options_of_sets(options.sets, flags.recipes, source.recipe_options.forward_reads);
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   if (are_tasks) {
+    calibrate_tasks(flags, source, options);
     return run_eval_tasks({flags.tasks, flags.recipes, flags.batch, flags.seq, flags.task_flags},
                           source, options);
   }
@@ -257,6 +276,9 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   source.recipe = flags.recipes.front();
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
   if (!source.run) source.spec.rope_seq = flags.seq;
+  flags.calib.split_on = flags.split_on, flags.calib.batch = flags.batch;
+  flags.calib.seq = flags.seq;
+  calibrate_source(source, flags.calib, options);
   const RowDocuments documents = source.run ? row_documents(*source.run) : RowDocuments::joined;
   if (flags.checks_generation) return check_run(flags, tasks, source, options);
   Backend backend = open_backend(options);
@@ -317,6 +339,7 @@ void add_eval_command(CLI::App& app, GlobalOptions& options) {
   eval->add_option("--recipe", flags->recipes,
                    "precision; the run's, or fp32 for a model folder; several for evaluation tasks")
       ->delimiter(',');
+  add_calib_option(*eval, flags->calib);
   eval->add_option("--split-on", flags->split_on,
                    "text between documents; each is then evaluated on its own");
   eval->add_option("--max-documents", flags->max_documents, "the first ones only; 0: all")

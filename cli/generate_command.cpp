@@ -166,6 +166,7 @@ void add_generate_command(CLI::App& app, GlobalOptions& options) {
   generate->add_option("--recipe", flags->recipe,
                        "precision; the run's if it has no 8-bit operands, else bf16; fp32 for a "
                        "model folder");
+  add_calib_option(*generate, flags->calib);
   add_enum_option(*generate, "--weights", flags->weights,
                   "what the layers' matrices are kept as; auto: the recipe's type. E4M3 takes "
                   "half the memory of BF16, and on a GPU about half the time of a text's token");

@@ -72,6 +72,7 @@ GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& op
                         .nonfinite = nonfinite_weights(flags.allow_nonfinite),
                         .context = flags.context},
                        make_log(options));
+  calibrate_source(setup.source, flags.calib, options);
   setup.options.max_tokens = flags.max_tokens;
   setup.options.stop_texts = flags.stop;
   return setup;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/backend.h"
+#include "cli/calib_option.h"
 #include "cli/common.h"
 #include "infer/generation_setup.h"
 #include "text/chat_source.h"
@@ -21,6 +22,7 @@ struct GenerateFlags {
   int64_t max_tokens = 200, batch = 1, context = 0;
   FrozenFormat weights = FrozenFormat::as_computed;
   Sampling sampling = {};
+  CalibFlags calib = {};
   bool chat = false, strict = false, allow_nonfinite = false;
 };
 

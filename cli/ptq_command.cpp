@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "cli/backend.h"
+#include "cli/calib_option.h"
 #include "cli/strict_flag.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -42,23 +43,6 @@ struct PtqSession {
   Backend backend;
   TokenStream calib, eval;
 };
-
-TokenStream open_text(Files& files, const PtqFlags& flags, const ModelSource& source,
-                      const std::vector<std::string>& paths, const Log& log) {
-  const auto tokenizer = data_tokenizer(files, source.tokenizer, paths, source.spec.vocab, log);
-  if (tokenizer->vocab_size() > source.spec.vocab) {
-    throw Error(ErrorCode::invalid_argument,
-                "--tokenizer: expected at most the model's {} tokens, got {}", source.spec.vocab,
-                tokenizer->vocab_size());
-  }
-  DatasetOptions options;
-  options.train = paths;
-  options.val_fraction = 0;
-  options.document_separator = flags.split_on;
-  options.shards.vocab = source.spec.vocab;
-  options.log = log;
-  return open_dataset(files, options, *tokenizer).train;
-}
 
 PtqOptions options_of(const PtqFlags& flags) {
   PtqOptions options = flags.options;
@@ -212,8 +196,8 @@ void run_ptq(const PtqFlags& flags, const GlobalOptions& options) {
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   const int64_t seq = calibration_seq(how, source);
   if (!source.run) source.spec.rope_seq = seq;
-  TokenStream calib = open_text(files, flags, source, flags.calib, log), eval;
-  if (!flags.eval.empty()) eval = open_text(files, flags, source, flags.eval, log);
+  TokenStream calib = open_model_text(source, flags.calib, flags.split_on, log), eval;
+  if (!flags.eval.empty()) eval = open_model_text(source, flags.eval, flags.split_on, log);
   PtqSession session{files, options, flags, log, std::move(source), open_backend(options),
                      calib, eval};
   PtqRequest request = request_of(session, how, seq);

@@ -1,5 +1,6 @@
 #include "config/load.h"
 
+#include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
@@ -265,8 +266,11 @@ void resolve(RunConfig& config) {
   static_cast<ModelSpec&>(config.model) = filled(config.model);
   const Recipe& recipe = find_recipe(config.recipe.base);
   const bool predicts = !recipe.scales_loss && !config.model.path.empty();
+  // What a recheck finds is rescaled; before it a run from first weights needs none.
+  const int64_t first = recipe.scales_loss ? 0 : config.recipe.recheck;
   if (config.recipe.weight_rms == "auto") config.recipe.weight_rms = predicts ? "loaded" : "init";
-  if (config.recipe.calibrate == "auto") config.recipe.calibrate = predicts ? "before" : "0";
+  if (config.recipe.calibrate == "auto")
+    config.recipe.calibrate = predicts ? "before" : fmt::to_string(first);
   if (config.recipe.scaling == "auto") config.recipe.scaling = enum_name(recipe.scaling);
   OptimConfig& optim = config.optim;
   if (optim.state_m == "auto") optim.state_m = recipe.state;

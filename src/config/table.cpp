@@ -107,14 +107,18 @@ constexpr ConfigRow kRecipeRows[] = {
      "there too: what parameters' gradients are rounded to at own scales before the update"},
     {"recipe.calibrate", named, OCTET_FIELD(recipe.calibrate), any(), "",
      "propagated scales: GEMM operands that do not fit their format are rescaled before the first "
-     "step (before) or after this one; 0: never; auto: before with model.path, else 0"},
+     "step (before) or after this one, and at each recheck; 0: never; auto: before with "
+     "model.path, "
+     "else recipe.recheck"},
     {"recipe.weight_rms", named, OCTET_FIELD(recipe.weight_rms), auto_or(weight_rms_names), "",
      "of weights, for propagated scales; init: as runs had it; auto: loaded with model.path"},
     {"recipe.recheck", named, OCTET_FIELD(recipe.recheck), within(0, kMostSteps), "steps",
-     "between looks at GEMM operands: what does not fit is told, or rescaled by calibrate"},
+     "between looks at GEMM operands: what saturates or has left its window is told, and rescaled "
+     "unless recipe.calibrate is 0; with measured scales told alone"},
     {"recipe.edge_scales", named, OCTET_FIELD(recipe.edge_scales), any(), "",
      "of recipes with propagated scales: list of `layers.3.down_proj.x=-2`: the operand's data (x, "
-     "w, dy; * in names) times 2^-2; a resumed run has those of its checkpoint"},
+     "w, dy; y of results in codes; * in names) times 2^-2; a resumed run has those of its "
+     "checkpoint"},
     {"recipe.loss_scaling", same, OCTET_FIELD(recipe.loss_scaling), one_of(names_of<LossScaling>),
      "",
      "of gradients by a power of two, which halves when one overflows and doubles after some "

@@ -63,7 +63,7 @@ Precision precision_of(const std::string& recipe, const ModelSource& source,
                        const WeightReader& weights) {
   Precision precision(recipe, weights.inputs(), source.stored);
   precision.recipe_options = source.recipe_options;
-  if (predicts_scales(recipe))
+  if (predicts_scales(recipe) && precision.recipe_options.initial_rms.empty())
     precision.recipe_options.initial_rms = loaded_rms(weights, source.spec);
   return precision;
 }

@@ -34,7 +34,7 @@ struct Precision {
 };
 
 // Of a model that is loaded from these weights, with this recipe: recipes that predict scales do so
-// from the weights' RMS (infer/loaded_rms.h).
+// from the weights' RMS (infer/loaded_rms.h), unless the source's options say what to start from.
 Precision precision_of(const std::string& recipe, const ModelSource& source,
                        const WeightReader& weights);
 
@@ -61,6 +61,7 @@ class Inference {
   void copy_cache(const BatchSize& size, int64_t n_rows);
 
   const ModelSpec& spec() const { return spec_; }
+  Arenas& arenas() { return *arenas_; }
   int64_t planned_bytes() const;
 
  private:

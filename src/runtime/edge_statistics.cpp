@@ -11,6 +11,10 @@
 #include "formats/codec.h"
 #include "formats/table.h"
 #include "ir/op_def.h"
+#include "ir/ops/quantize_layers.h"
+#include "ir/ops/slots.h"
+#include "ir/states.h"
+#include "runtime/layer_maximum.h"
 
 namespace octet {
 namespace {
@@ -55,17 +59,6 @@ double share(int64_t part, int64_t all) {
   return all > 0 ? static_cast<double>(part) / static_cast<double>(all) : 0;
 }
 
-std::vector<float> values_of(Dtype dtype, std::span<const std::byte> bytes) {
-  const auto width = static_cast<size_t>(bytes_of(dtype, 1));
-  std::vector<float> values(bytes.size() / width);
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint32_t code = 0;
-    std::memcpy(&code, bytes.data() + i * width, width);
-    values[i] = dtype == Dtype::f32 ? std::bit_cast<float>(code) : decode(dtype, code);
-  }
-  return values;
-}
-
 std::string linear_of(const Node& gemm) {
   const std::string origin = gemm.tag.origin.empty() ? "gemm" : gemm.tag.origin;
   return gemm.tag.layer < 0 ? origin : fmt::format("layers.{}.{}", gemm.tag.layer, origin);
@@ -96,22 +89,38 @@ int EdgeStatistics::rescale() const {
   if (window && nonfinite > 0)
     return static_cast<int>(std::lround((window->low - window->high) / 2));
   if (!window || !std::isfinite(at)) return 0;
-  // A scale made from the maximum brings data that have no tails above the window, and loses none.
-  constexpr double kLost = 1e-3;
-  const bool is_lost = at < window->low || (at > window->high && saturated > kLost);
+  const bool is_lost = at < window->low || (at > window->high && saturated > kSaturatedGradients);
   if (!is_lost) return 0;
   return static_cast<int>(std::lround(window->middle() - at));
 }
 
-int EdgeStatistics::rescale_of_maximum() const {
-  constexpr int kUnknown = -3;       // what saturates without its operand at hand
+bool EdgeStatistics::is_forward() const {
+  return edge.ends_with(".x") || edge.ends_with(".w") || edge.ends_with(".y");
+}
+
+int EdgeStatistics::rescale_of_maximum(FlushedCodes flushed) const {
   constexpr double kFlushed = 2e-3;  // a normal loses less at the scale that its RMS predicts
-  if (!is_quantized(dtype) || (saturated == 0 && zeros < kFlushed)) return rescale();
-  if (!source_amax) return saturated > 0 ? kUnknown : rescale();
-  if (!std::isfinite(*source_amax) || *source_amax == 0) return rescale();
+  constexpr double kRounded = 1.04;  // what the largest code stands for
+  if (!is_quantized(dtype) || nonfinite > 0) return rescale();
+  const double largest = static_cast<double>(max_finite(dtype)) * scale;
+  const bool saturates = saturated > (is_forward() ? 0 : kSaturatedGradients) &&
+                         (!source_amax || *source_amax > kRounded * largest);
+  if (saturates && !source_amax) return dtype == Dtype::e5m2 ? -8 : -3;  // and looked at again
+  const double known = source_amax.value_or(amax);
+  if (!std::isfinite(known) || known == 0) return rescale();
   // Half the range, so that data may grow.
-  const double largest = static_cast<double>(max_finite(dtype)) / 2;
-  return static_cast<int>(std::floor(std::log2(largest * scale / *source_amax)));
+  const auto of_maximum = static_cast<int>(std::floor(std::log2(largest / 2 / known)));
+  const bool is_flushed = flushed == FlushedCodes::counted && is_forward() && zeros >= kFlushed;
+  if (saturates || is_flushed || amax == 0) return of_maximum;
+  return std::min(rescale(), std::max(of_maximum, 0));
+}
+
+int EdgeStatistics::room() const {
+  const double known = source_amax.value_or(amax);
+  if (!is_quantized(dtype) || !std::isfinite(known) || (saturated > 0 && !source_amax)) return 0;
+  if (known == 0) return std::numeric_limits<int>::max();
+  const double largest = static_cast<double>(max_finite(dtype)) * scale;
+  return std::max(0, static_cast<int>(std::floor(std::log2(largest / 2 / known))));
 }
 
 EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes) {
@@ -142,17 +151,22 @@ StepObserver EdgeWatch::observer() {
 }
 
 void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
-  if (before && &step == plan.steps.data()) losses_.clear();
+  if (before && &step == plan.steps.data()) losses_.clear(), readers_.clear();
   const Node& node = plan.graph.node(step.node);
   if (!before) {
     if (node.op == OpCode::quantize || node.op == OpCode::quantize_both)
       look_at_quantizer(plan, node);
+    if (node.op == OpCode::gemm && node.in(Gemm::scale_y) != kNoValue)
+      look_at_result(plan, node, node.out(Gemm::y), node.in(Gemm::scale_y));
+    if (quantized_layer(node.op) != nullptr) look_at_layer(plan, node);
     return;
   }
   if (node.op == OpCode::adamw_step) return look_at_update(plan, node);
   if (node.op != OpCode::gemm) return;
   const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
   if (role == GemmRole::forward) {
+    const std::string linear = linear_of(node);
+    groups_.emplace(linear, readers_.emplace(node.in(Gemm::a), linear).first->second);
     look_at_operand(plan, node, Gemm::a, Gemm::scale_a, "x");
     look_at_operand(plan, node, Gemm::b, Gemm::scale_b, "w");
   } else if (role == GemmRole::dgrad || role == GemmRole::wgrad) {
@@ -167,18 +181,59 @@ void EdgeWatch::look_at_operand(const Plan& plan, const Node& gemm, size_t facto
   const std::string name = fmt::format("{}.{}", linear_of(gemm), what);
   if (!seen_.insert(name).second) return;
   const ValueId id = gemm.in(factor);
-  const Dtype dtype = plan.graph.type(id).dtype;
-  EdgeStatistics edge = count_edge(dtype, arenas_.read(plan, id));
+  const bool is_quantized_operand = is_quantized(plan.graph.type(id).dtype);
   // A factor on wide operands is the product's own, not the data's.
-  if (is_quantized(dtype) && gemm.in(scale) != kNoValue) {
-    edge.scale = static_cast<double>(scalar(plan, gemm.in(scale)));
+  EdgeStatistics edge =
+      count_codes(plan, id, is_quantized_operand ? gemm.in(scale) : ValueId{kNoValue});
+  const bool is_lost = is_quantized_operand && (edge.saturated > 0 || edge.amax == 0);
+  if (what == "w" && is_lost && !edge.source_amax) edge.source_amax = maximum_of_weight(plan, id);
+  if (is_quantized_operand) {
+    const auto group = groups_.find(linear_of(gemm));
+    if (group != groups_.end()) edge.group = group->second;
+  }
+  add(std::move(edge), name, gemm.tag);
+}
+
+EdgeStatistics EdgeWatch::count_codes(const Plan& plan, ValueId codes, ValueId scale) {
+  EdgeStatistics edge = count_edge(plan.graph.type(codes).dtype, arenas_.read(plan, codes));
+  if (scale != kNoValue) {
+    edge.scale = static_cast<double>(scalar(plan, scale));
     edge.rms *= edge.scale, edge.amax *= edge.scale;
   }
-  if (const auto loss = losses_.find(id); loss != losses_.end()) {
+  if (const auto loss = losses_.find(codes); loss != losses_.end()) {
     edge.source_amax = loss->second.amax;
     if (loss->second.has_noise) edge.snr = loss->second.snr;
   }
-  add(std::move(edge), name, gemm.tag);
+  return edge;
+}
+
+// Of codes that are kept from one update to the next: the weight itself lies beside them.
+std::optional<double> EdgeWatch::maximum_of_weight(const Plan& plan, ValueId codes) {
+  const GraphInput* copy = plan.graph.input_of(codes);
+  if (copy == nullptr) return std::nullopt;
+  const StateKey key = state_key(copy->name, plan.graph.type(codes).dtype);
+  const GraphInput* weight = plan.graph.find_input(key.owner);
+  if (weight == nullptr) return std::nullopt;
+  const Dtype dtype = plan.graph.type(weight->value).dtype;
+  return count_edge(dtype, arenas_.read(plan, weight->value)).amax;
+}
+
+// A linear's result that is stored in codes.
+void EdgeWatch::look_at_result(const Plan& plan, const Node& gemm, ValueId codes, ValueId scale) {
+  const bool is_forward = std::get<GemmAttrs>(gemm.attrs).role == GemmRole::forward;
+  const std::string name = linear_of(gemm) + ".y";
+  if (!is_forward || !seen_.insert(name).second) return;
+  add(count_codes(plan, codes, scale), name, gemm.tag);
+}
+
+// The maximum where codes do not tell it.
+void EdgeWatch::look_at_layer(const Plan& plan, const Node& layer) {
+  const ValueId q = layer.out(kLayerQ);
+  const EdgeStatistics codes = count_codes(plan, q, kNoValue);
+  if (codes.saturated == 0 && codes.amax > 0) return;
+  const auto amax =
+      layer_maximum(plan.graph, layer, [&](ValueId id) { return arenas_.read(plan, id); });
+  if (amax) losses_[q] = {.snr = 0, .amax = *amax, .has_noise = false};
 }
 
 // What the codes lost of their operand, while both are in memory.
@@ -198,6 +253,9 @@ void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
   }
   const bool has_noise = signal > 0 && noise > 0;
   losses_[q] = {has_noise ? 10 * std::log10(signal / noise) : 0, amax, has_noise};
+  const Node* gemm = plan.graph.producer(x);
+  if (gemm != nullptr && gemm->op == OpCode::gemm)
+    look_at_result(plan, *gemm, q, quantizer.in(Quantize::scale));
 }
 
 // The gradient, and the moments as the step before left them; a moment with an expanded range means

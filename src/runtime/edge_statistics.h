@@ -23,11 +23,22 @@ struct FormatWindow {
   double low = 0, high = 0;
   double middle() const { return (low + high) / 2; }
 };
+// Whether codes that were flushed to zero are a reason to rescale: where a run goes on they come
+// and go with the data, and an edge is not to move at each look.
+enum class FlushedCodes : uint8_t { counted, ignored };
+
+// A scale made from the maximum brings data that have no tails above the window, and loses none.
+inline constexpr double kSaturatedGradients = 1e-3;
+
 // Nothing for formats with the exponents of f32.
 std::optional<FormatWindow> format_window(Dtype dtype);
 
 struct EdgeStatistics {
-  std::string edge = {};  // "layers.3.q_proj.x" (.w, .dy), "grad:model.norm.weight" (m:, v:)
+  // "layers.3.q_proj.x" (.w, .dy; .y of a result in codes), "grad:model.norm.weight" (m:, v:)
+  std::string edge = {};
+  // The first linear that reads the same input, "layers.3.q_proj": those of one group share a scale
+  // for each kind of operand.
+  std::string group = {};
   Tag tag = {};
   Dtype dtype = Dtype::f32;
   int64_t n = 0;             // finite elements
@@ -39,13 +50,17 @@ struct EdgeStatistics {
   std::optional<double> snr = {};          // dB, where the quantizer's operand was at hand
   std::optional<double> source_amax = {};  // of that operand
 
-  double drift() const;  // log2 of the data's RMS; -inf where all are 0
+  bool is_forward() const;  // an input, a weight or a result, no gradient
+  double drift() const;     // log2 of the data's RMS; -inf where all are 0
   // The power of two by which the data would come back to the middle of the window; 0 inside it,
   // and above it where next to nothing saturates. Of data with infinities half the window down.
   int rescale() const;
-  // Where elements saturate or are flushed to zero, the power of two by which the maximum, as far
-  // as it is known, is in the upper half of the range; else rescale().
-  int rescale_of_maximum() const;
+  // Where codes saturate (any of the forward pass, more than kSaturatedGradients of a gradient) or
+  // are flushed to zero, the power of two by which the maximum, as far as it is known, is between a
+  // quarter and half of the range; else rescale(), which never takes the maximum above that.
+  int rescale_of_maximum(FlushedCodes flushed = FlushedCodes::counted) const;
+  // The largest power of two, at least 1, by which codes may grow with that maximum in mind.
+  int room() const;
 };
 
 // Of n elements of this dtype, before `scale`.
@@ -65,7 +80,11 @@ class EdgeWatch {
   void look_at_operand(const Plan& plan, const Node& gemm, size_t factor, size_t scale,
                        std::string_view what);
   void look_at_quantizer(const Plan& plan, const Node& quantizer);
+  void look_at_result(const Plan& plan, const Node& gemm, ValueId codes, ValueId scale);
+  void look_at_layer(const Plan& plan, const Node& layer);
   void look_at_update(const Plan& plan, const Node& adamw);
+  EdgeStatistics count_codes(const Plan& plan, ValueId codes, ValueId scale);
+  std::optional<double> maximum_of_weight(const Plan& plan, ValueId codes);
   void add(EdgeStatistics edge, std::string name, const Tag& tag);
   float scalar(const Plan& plan, ValueId id);
 
@@ -75,7 +94,9 @@ class EdgeWatch {
     double snr = 0, amax = 0;
     bool has_noise = false;
   };
-  std::map<ValueId, Loss> losses_;  // by codes of the plan that runs
+  std::map<ValueId, Loss> losses_;             // by codes of the plan that runs
+  std::map<ValueId, std::string> readers_;     // the first linear that reads an input, likewise
+  std::map<std::string, std::string> groups_;  // by linear
   std::vector<EdgeStatistics> edges_;
 };
 

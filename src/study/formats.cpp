@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -27,6 +28,18 @@ std::map<int, double> significand_bits(Dtype dtype) {
   std::map<int, double> result;
   for (const auto& [exponent, n] : n_values) result[exponent] = 1 + std::log2(n);
   return result;
+}
+
+// Of the signal to noise of all normals: over four parts of them.
+double error_of_draw(Dtype dtype, double log2_sigma, std::span<const float> normals) {
+  constexpr size_t kParts = 4;
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < kParts; ++i) {
+    const size_t n = normals.size() / kParts;
+    const double db = snr_of_normal(dtype, log2_sigma, normals.subspan(i * n, n));
+    sum += db, squares += db * db;
+  }
+  return std::sqrt(std::max(0.0, squares - sum * sum / kParts) / (kParts - 1) / kParts);
 }
 
 }  // namespace
@@ -65,7 +78,7 @@ Study study_formats(int64_t n_samples) {
   Study study{.title = "Number formats",
               .table = {.file = "formats",
                         .columns = {"format", "max_finite", "min_positive", "best_snr_db",
-                                    "at_log2_sigma", "octaves_above_20_db"}}};
+                                    "best_snr_error_db", "at_log2_sigma", "octaves_above_20_db"}}};
   const std::vector<float> normals = standard_normals(n_samples);
   for (const Dtype dtype : kElements) {
     const std::string name(dtype_name(dtype));
@@ -90,7 +103,8 @@ Study study_formats(int64_t n_samples) {
     if (dtype != Dtype::bf16) bits.series.push_back(of_bits);
     study.table.rows.push_back(
         {name, fmt::format("{:g}", max_finite(dtype)), fmt::format("{:g}", min_positive(dtype)),
-         fmt::format("{:.2f}", best), fmt::format("{:g}", best_at), fmt::to_string(octaves)});
+         fmt::format("{:.2f}", best), fmt::format("{:.2f}", error_of_draw(dtype, best_at, normals)),
+         fmt::format("{:g}", best_at), fmt::to_string(octaves)});
   }
   study.figures = {bits, snr};
   return study;

@@ -84,7 +84,37 @@ MatrixShape matrix_of(const StoredTensor& tensor, size_t n) {
   return {static_cast<int64_t>(n) / std::max<int64_t>(cols, 1), cols};
 }
 
+// The formats that are within two standard errors of the best.
+std::string best_of(const std::vector<SnrAndDraw>& of_schemes) {
+  const auto by_mean = [](const SnrAndDraw& a, const SnrAndDraw& b) { return a.mean < b.mean; };
+  const SnrAndDraw best = *std::ranges::max_element(of_schemes, by_mean);
+  std::string names;
+  for (size_t i = 0; i < of_schemes.size(); ++i) {
+    const double error = std::hypot(of_schemes[i].error, best.error);
+    if (of_schemes[i].mean < best.mean - 2 * error) continue;
+    names += (names.empty() ? "" : ", ") + std::string(kTensorSchemes[i].name);
+  }
+  return names;
+}
+
 }  // namespace
+
+SnrAndDraw snr_over_scales(const Quantizer& quantizer, const MatrixShape& shape,
+                           std::span<const float> x) {
+  constexpr int kScales = 4;
+  const bool is_integer = quantizer.format == Dtype::int8;
+  double sum = 0, squares = 0;
+  for (int i = 0; i < kScales; ++i) {
+    Quantizer phase = quantizer;
+    phase.amax_target *=
+        is_integer ? 1 - static_cast<float>(i) / 128 : std::exp2(-static_cast<float>(i) / kScales);
+    const double db = snr_of(phase, shape, x);
+    sum += db, squares += db * db;
+  }
+  const double mean = sum / kScales;
+  const double variance = std::max(0.0, squares - sum * mean) / (kScales - 1);
+  return {mean, std::sqrt(variance / kScales)};
+}
 
 double snr_of(const Quantizer& quantizer, const MatrixShape& shape, std::span<const float> x) {
   std::vector<uint8_t> q(x.size());
@@ -109,6 +139,8 @@ Study study_activations(const ModelSpec& spec, const std::vector<Batch>& rows,
     if (!is_narrower(name, spec.hidden)) continue;
     figure.series.push_back({.name = std::string(name)});
   }
+  std::vector<Series> errors;
+  for (const Series& series : figure.series) errors.push_back({.name = series.name + " +-"});
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
     if (!is_norm(node)) continue;
@@ -119,13 +151,19 @@ Study study_activations(const ModelSpec& spec, const std::vector<Batch>& rows,
       values.insert(values.end(), walk.value(x, batch).begin(), walk.value(x, batch).end());
     const int64_t cols = graph.type(x).shape.back();
     const MatrixShape shape{std::ssize(values) / cols, cols};
-    for (Series& series : figure.series) {
-      series.x.push_back(static_cast<double>(figure.x_names.size()));
-      series.y.push_back(snr_of(quantizer_of(Dtype::e4m3, series.name), shape, values));
+    const auto at = static_cast<double>(figure.x_names.size());
+    for (size_t i = 0; i < errors.size(); ++i) {
+      Series& series = figure.series[i];
+      const auto [db, error] =
+          snr_over_scales(quantizer_of(Dtype::e4m3, series.name), shape, values);
+      series.x.push_back(at), series.y.push_back(db);
+      errors[i].x.push_back(at), errors[i].y.push_back(error);
     }
     figure.x_names.push_back(norm_name(node));
   }
-  Study study{.title = "Activations before norms", .table = sheet_of(figure)};
+  Figure with_errors = figure;
+  with_errors.series.insert(with_errors.series.end(), errors.begin(), errors.end());
+  Study study{.title = "Activations before norms", .table = sheet_of(with_errors)};
   study.figures = {std::move(figure)};
   return study;
 }
@@ -141,6 +179,7 @@ Study study_tensors(const SafetensorsReader& file) {
                 .has_dots = true};
   for (const Scheme& scheme : kTensorSchemes) {
     sheet.columns.push_back(fmt::format("{} dB", scheme.name));
+    sheet.columns.push_back(fmt::format("{} +-", scheme.name));
     figure.series.push_back({.name = std::string(scheme.name)});
   }
   for (const StoredTensor& tensor : file.tensors()) {
@@ -154,18 +193,17 @@ Study study_tensors(const SafetensorsReader& file) {
     }
     if (largest == 0 || !std::isfinite(largest)) continue;
     std::vector<std::string> cells;
-    std::string_view best;
-    double most = -INFINITY;
+    std::vector<SnrAndDraw> of_schemes;
     for (size_t i = 0; i < std::size(kTensorSchemes); ++i) {
       const Scheme& scheme = kTensorSchemes[i];
       const Quantizer q = scheme.is_mx ? mx_quantizer(scheme.dtype)
                                        : quantizer_of(scheme.dtype, scheme.granularity);
-      const double db = snr_of(q, matrix_of(tensor, x.size()), x);
-      if (db > most) best = scheme.name;
-      most = std::max(most, db);
-      cells.push_back(fmt::format("{:.2f}", db));
+      const SnrAndDraw snr = snr_over_scales(q, matrix_of(tensor, x.size()), x);
+      of_schemes.push_back(snr);
+      cells.push_back(fmt::format("{:.2f}", snr.mean));
+      cells.push_back(fmt::format("{:.2f}", snr.error));
       figure.series[i].x.push_back(static_cast<double>(sheet.rows.size()));
-      figure.series[i].y.push_back(db);
+      figure.series[i].y.push_back(snr.mean);
     }
     const double octaves = std::log2(static_cast<double>(largest) / static_cast<double>(smallest));
     std::vector<std::string> row = {tensor.name,
@@ -173,7 +211,7 @@ Study study_tensors(const SafetensorsReader& file) {
                                     fmt::format("{:g}", largest),
                                     fmt::format("{:g}", smallest),
                                     fmt::format("{:.1f}", octaves),
-                                    std::string(best)};
+                                    best_of(of_schemes)};
     row.insert(row.end(), cells.begin(), cells.end());
     sheet.rows.push_back(std::move(row));
   }

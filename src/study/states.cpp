@@ -92,6 +92,7 @@ class StatesStudy {
       total_[i] += mse[i];
       mse[i] /= static_cast<double>(std::max<int64_t>(n, 1));
     }
+    sizes_.push_back(n);
     tensors_.emplace_back(tensor.parameter, std::move(mse));
     n_elems_ += n;
     count_ranges(tensor.m, Moment::first, m_);
@@ -118,14 +119,28 @@ class StatesStudy {
     return total_[a * kFormCount + b] / static_cast<double>(n_elems_);
   }
 
+  // Of the mean over all elements: a ratio of sums over tensors (delta method); 0 of one tensor.
+  double error(size_t a, size_t b) const {
+    const double mean = mse(a, b), n = static_cast<double>(tensors_.size());
+    double squares = 0;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const double rest =
+          static_cast<double>(sizes_[i]) * (tensors_[i].second[a * kFormCount + b] - mean);
+      squares += rest * rest;
+    }
+    return n < 2 ? 0 : std::sqrt(squares * n / (n - 1)) / static_cast<double>(n_elems_);
+  }
+
   Sheet pairs() const {
     Sheet sheet{.file = "pairs", .columns = {"m \\ v"}};
     for (size_t a = 0; a < kFormCount; ++a) {
       sheet.columns.emplace_back(kForms[a].name);
       std::vector<std::string> row = {std::string(kForms[a].name)};
       for (size_t b = 0; b < kFormCount; ++b) row.push_back(fmt::format("{:.4g}", mse(a, b)));
+      for (size_t b = 0; b < kFormCount; ++b) row.push_back(fmt::format("{:.2g}", error(a, b)));
       sheet.rows.push_back(std::move(row));
     }
+    for (const StateForm& form : kForms) sheet.columns.push_back(fmt::format("{} +-", form.name));
     return sheet;
   }
 
@@ -240,6 +255,7 @@ class StatesStudy {
   const StatesStudyOptions& options_;
   std::vector<double> total_ = std::vector<double>(kFormCount * kFormCount, 0.0);
   std::vector<std::pair<std::string, std::vector<double>>> tensors_;
+  std::vector<int64_t> sizes_;  // elements of each
   int64_t n_elems_ = 0;
   RangeCounts m_, v_;
 };

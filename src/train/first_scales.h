@@ -8,6 +8,8 @@
 
 namespace octet {
 
+inline constexpr int kMostScaleTrials = 4;  // what saturates hides how large what follows is
+
 // recipe.edge_scales, by steps on the run's first batch that are thrown away: the same bits
 // whenever it is begun.
 std::vector<std::string> first_edge_scales(RunConfig config, const Dataset& data,

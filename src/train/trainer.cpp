@@ -8,11 +8,11 @@
 
 #include "base/error.h"
 #include "config/report.h"
+#include "infer/loaded_rms.h"
 #include "infer/model_spec.h"
 #include "infer/weights.h"
 #include "train/adapted_weights.h"
 #include "train/algorithms_file.h"
-#include "train/first_scales.h"
 #include "train/loaded_options.h"
 #include "train/process_memory.h"
 #include "train/run_setup.h"
@@ -207,7 +207,7 @@ StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars
 std::vector<EdgeAlarm> Trainer::alarms_of_first_step() {
   is_trial_ = true;
   const StepReport report = step();
-  return alarms_of(report.edges, machine_.group, AlarmRule::by_maximum);
+  return alarms_of(report.edges, machine_.group, AlarmRule::before_first_step);
 }
 
 std::unique_ptr<EvalRows> Trainer::eval_rows() const {
@@ -295,7 +295,9 @@ RunWishes Trainer::settled_wishes(const TrainHooks& hooks) {
 // What has left its window is told, and rescaled from the next step on.
 bool Trainer::recalibrate(const StepReport& report, const Log& log) {
   if (!calibration().samples(report.step)) return false;
-  const std::vector<EdgeAlarm> alarms = alarms_of(report.edges, machine_.group);
+  const std::vector<EdgeAlarm> alarms = alarms_of(
+      report.edges, machine_.group,
+      predicts_scales(config_.recipe.base) ? AlarmRule::by_maximum : AlarmRule::by_window);
   const bool rescales = config_.recipe.calibrate != "0";
   for (const EdgeAlarm& alarm : alarms) {
     log.warning("step {}: {}{}", report.step, alarm_text(alarm),
@@ -303,7 +305,8 @@ bool Trainer::recalibrate(const StepReport& report, const Log& log) {
   }
   if (alarms.empty() || !rescales) return false;
   config_.recipe.edge_scales = with_rescales(config_.recipe.edge_scales, alarms);
-  saved_step_.reset();  // the checkpoint records them
+  rescaled_ = report.step;
+  saved_step_.reset();  // the checkpoint records both
   return true;
 }
 
@@ -377,22 +380,9 @@ void Trainer::train_on(const TrainHooks& hooks, TrainResult& result, Tally& tall
   }
 }
 
-TrainResult run_to_end(RunConfig config, const Dataset& data, const TrainerMachine& machine,
-                       RunStart start,
-                       const std::function<TrainResult(Trainer&, const RunStart&)>& run) {
-  const bool calibrates = config.recipe.calibrate == "before" && start.mode != StartMode::resume;
-  if (calibrates) config.recipe.edge_scales = first_edge_scales(config, data, machine);
-  while (true) {
-    Trainer trainer(config, data, machine);
-    TrainResult result = run(trainer, start);
-    if (!result.edge_scales || result.signal != 0) return result;
-    config.recipe.edge_scales = *result.edge_scales;
-    start.mode = StartMode::resume;
-  }
-}
-
 Calibration Trainer::calibration() const {
-  return {calibration_step(config_.recipe.calibrate).value_or(0), config_.recipe.recheck};
+  return {calibration_step(config_.recipe.calibrate).value_or(0), config_.recipe.recheck,
+          rescaled_};
 }
 
 }  // namespace octet

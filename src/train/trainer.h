@@ -183,7 +183,7 @@ class Trainer {
   ValidationWatch watch_;
 
   int64_t attempted_ = 0, skipped_ = 0, tokens_ = 0;
-  int64_t overflowed_ = 0;                   // steps skipped for the loss scale's sake
+  int64_t overflowed_ = 0, rescaled_ = 0;    // skipped for the loss scale; Calibration's
   std::map<std::string, int64_t> refusals_;  // without clipping: updates that a tensor missed
   bool is_trial_ = false;                    // of scales: the step is sampled
   RunGuards guards_;

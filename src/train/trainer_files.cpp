@@ -145,6 +145,7 @@ void Trainer::restore(const LoadedCheckpoint& checkpoint, const Log& log) {
   skipped_ = manifest.skipped;
   tokens_ = manifest.tokens;
   overflowed_ = manifest.extra.contains("overflowed") ? extra_count(checkpoint, "overflowed") : 0;
+  rescaled_ = manifest.extra.contains("rescaled") ? extra_count(checkpoint, "rescaled") : 0;
   read_refusals(checkpoint);
   guards_.read(manifest.extra, attempted_, checkpoint.path);
   watch_.read(manifest.extra, join_path(checkpoint.path, "manifest.json"));
@@ -192,6 +193,7 @@ Manifest Trainer::manifest() const {
   guards_.write(manifest.extra);
   if (!refusals_.empty()) manifest.extra[kRefusals] = Json(refusals_).dump();
   if (engine_.has_loss_scale()) manifest.extra["overflowed"] = std::to_string(overflowed_);
+  if (rescaled_ > 0) manifest.extra["rescaled"] = std::to_string(rescaled_);
   manifest.extra["validation"] = val_identity_;
   watch_.write(manifest.extra);
   if (unrecorded_) manifest.extra["unrecorded"] = metrics_json(*unrecorded_);

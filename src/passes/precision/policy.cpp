@@ -110,13 +110,13 @@ float largest_unsaturated(Dtype dtype) {
 }
 
 std::optional<EdgeScale> edge_scale_from_text(std::string_view text) {
-  constexpr int kMost = 64;
   const size_t equals = text.rfind('=');
   if (equals == std::string_view::npos || equals == 0) return std::nullopt;
   EdgeScale scale{.pattern = std::string(text.substr(0, equals))};
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + equals + 1, end, scale.log2);
-  const bool is_number = error == std::errc() && at == end && std::abs(scale.log2) <= kMost;
+  const bool is_number =
+      error == std::errc() && at == end && std::abs(scale.log2) <= kMostEdgeScale;
   return is_number ? std::optional(std::move(scale)) : std::nullopt;
 }
 

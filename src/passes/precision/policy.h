@@ -126,13 +126,14 @@ struct LinearRms {
   double x = 0, w = 0, dy = 0;
 };
 
-// The data of GEMM operands that match ("layers.3.down_proj.x", .w, .dy) times 2^log2, beside the
-// scale that is predicted. As text "PATTERN=LOG2".
+// The data of GEMM operands that match ("layers.3.down_proj.x", .w, .dy; .y of results that are
+// stored in codes) times 2^log2, beside the scale that is predicted. As text "PATTERN=LOG2".
 struct EdgeScale {
   std::string pattern;
   int log2 = 0;
 };
-// Nothing where the text is none, or leaves [-64, 64].
+inline constexpr int kMostEdgeScale = 64;
+// Nothing where the text is none, or leaves [-kMostEdgeScale, kMostEdgeScale].
 std::optional<EdgeScale> edge_scale_from_text(std::string_view text);
 // Of the last that matches; 0: of none.
 int edge_scale(const std::vector<EdgeScale>& scales, std::string_view edge);

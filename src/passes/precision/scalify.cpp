@@ -8,11 +8,16 @@
 // docs/scalify.md.
 #include "passes/scalify/scalify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
+#include "ir/op_def.h"
 #include "passes/precision/linear_groups.h"
 #include "passes/precision/list.h"
 #include "passes/precision/quantize_linears.h"
@@ -58,9 +63,25 @@ void for_each_factor(const Graph& graph, const F& f) {
   }
 }
 
-int rescale_of(const RecipeOptions& options, const std::string& linear, OperandKind kind) {
+int rescale_of(const RecipeOptions& options, const std::string& linear, std::string_view what) {
   if (options.edge_scales.empty()) return 0;
-  return edge_scale(options.edge_scales, linear + "." + std::string(operand_name(kind)));
+  return edge_scale(options.edge_scales, fmt::format("{}.{}", linear, what));
+}
+
+// Linears whose results an activation reads: kept in codes of one scale where the run asks for it.
+std::vector<const Node*> stored_results(const Graph& graph) {
+  std::set<ValueId> read;
+  for (const Node& node : graph.nodes) {
+    if (node.tag.layer < 0 || std::holds_alternative<NormAttrs>(node.attrs)) continue;
+    for (const StoredPlace place : op_def(node.op).stored) read.insert(node.in(place.operand));
+  }
+  std::vector<const Node*> result;
+  for (const Node& node : graph.nodes) {
+    const bool is_linear = node.op == OpCode::gemm && !linear_name(node).empty() &&
+                           std::get<GemmAttrs>(node.attrs).role == GemmRole::forward;
+    if (is_linear && read.contains(node.out(Gemm::y))) result.push_back(&node);
+  }
+  return result;
 }
 
 // An edge's scale that no operand has would silently change nothing. A function without a backward
@@ -71,6 +92,9 @@ void check_edges(const Graph& graph, const RecipeOptions& options) {
   for_each_factor(graph, [&](const std::string& linear, NodeId, size_t, OperandKind kind) {
     edges.insert(linear + "." + std::string(operand_name(kind)));
   });
+  for (const Node* node :
+       options.results_in_codes ? stored_results(graph) : std::vector<const Node*>())
+    edges.insert(linear_name(*node) + ".y");
   const bool has_gradients =
       std::ranges::any_of(edges, [](const std::string& edge) { return edge.ends_with(".dy"); });
   if (!has_gradients) return;
@@ -164,7 +188,8 @@ Graph apply_scales(const Recipe& recipe, const Graph& graph, const RecipeOptions
   check_edges(graph, options);
   ScalifyOptions scales = carrying(graph, options);
   for_each_factor(graph, [&](const std::string& linear, NodeId n, size_t slot, OperandKind kind) {
-    if (const int log2 = rescale_of(options, linear, kind)) scales.rescales[{n, slot}] = log2;
+    if (const int log2 = rescale_of(options, linear, operand_name(kind)))
+      scales.rescales[{n, slot}] = log2;
   });
   return typed_scales(recipe, scalify(graph, scales), options.frozen);
 }
@@ -183,7 +208,7 @@ std::map<std::string, LinearRms> predictions(const Scalified& predicted,
                     const Node& node = predicted.graph.node(n);
                     const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
                     const double rms = predicted.data_rms[static_cast<size_t>(node.in(slot))] -
-                                       rescale_of(options, linear, kind);
+                                       rescale_of(options, linear, operand_name(kind));
                     LinearRms& of = linears[linear];
                     if (role == GemmRole::forward) (kind == OperandKind::x ? of.x : of.w) = rms;
                     if (role == GemmRole::wgrad && kind == OperandKind::dy) of.dy = rms;
@@ -205,10 +230,12 @@ Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& o
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   const Scalified predicted = uncarried(graph, options);
   StoreGroupsOptions stored{.forward_reads = options.forward_reads};
-  for (const Node& node : predicted.graph.nodes) {
-    if (!options.results_in_codes || node.op != OpCode::gemm) continue;
-    const double rms = predicted.data_rms[static_cast<size_t>(node.out(Gemm::y))];
-    stored.result_scales.emplace(linear_name(node), predicted_scale(rms, stored.dtype));
+  for (const Node* node : stored_results(predicted.graph)) {
+    if (!options.results_in_codes) break;
+    const std::string linear = linear_name(*node);
+    const double rms = predicted.data_rms[static_cast<size_t>(node->out(Gemm::y))] -
+                       rescale_of(options, linear, "y");
+    stored.result_scales.emplace(linear, predicted_scale(rms, stored.dtype));
   }
   return quantize_by_recipe(recipe, store_groups(typed_graph(recipe, graph, options), stored),
                             options, predictions(predicted, options));

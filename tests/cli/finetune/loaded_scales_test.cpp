@@ -40,6 +40,14 @@ void grow(const std::string& name, std::vector<float>& values) {
   }
 }
 
+// What norms give is 2^14 times what they are initialized to give, and read by matrices that are as
+// many times smaller: predictions go by RMS of matrices alone.
+void shift(const std::string& name, std::vector<float>& values) {
+  const bool is_norm = name.find("post_attention_layernorm") != name.npos;
+  const bool reads_it = name.find("gate_proj") != name.npos || name.find("up_proj") != name.npos;
+  for (float& value : values) value *= is_norm ? 16384.0f : reads_it ? 1.0f / 16384 : 1.0f;
+}
+
 struct LoadedRun {
   explicit LoadedRun(const test::EditWeights& edit = {}) {
     put_model(folder, small_spec(), "model", edit);
@@ -118,6 +126,49 @@ TEST_P(LoadedScales, of_a_run_begun_before_stay_what_they_were) {
   EXPECT_EQ(metrics(run.folder / "part"), metrics(run.folder / "whole"));
 }
 
+double nll_of(const ScratchFolder& folder, const std::string& flags) {
+  const Outcome outcome = run_program(folder, "eval --json --seq 24 " + flags);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return outcome.code == 0 ? Json::parse(outcome.out).at(0).at("nll").get<double>() : NAN;
+}
+
+// A folder has the scales that its weights' RMS predicts, and others where a text is named.
+TEST_P(LoadedScales, are_measured_on_the_text_that_calib_names) {
+  const LoadedRun run(shift);
+  const std::string of_folder =
+      fmt::format("--model {0}/model --data {0}/text.txt --max-tokens 960", run.folder.path());
+  const std::string recipe = fmt::format("{} --recipe {}", of_folder, GetParam());
+  const std::string calib = fmt::format("{} --calib {}/text.txt", recipe, run.folder.path());
+  // The same but for scales that are measured in each batch.
+  const bool is_coat = std::string(GetParam()) == "coat-static";
+  const double current =
+      nll_of(run.folder, of_folder + (is_coat ? " --recipe coat" : " --recipe fp8_linear"));
+  const double loaded = nll_of(run.folder, recipe), measured = nll_of(run.folder, calib);
+  EXPECT_LT(std::abs(measured - current), 0.5 * std::abs(loaded - current))
+      << current << " " << loaded << " " << measured;
+  EXPECT_EQ(nll_of(run.folder, calib), measured);
+  // A run stores what it calibrated: the same where it calibrated on the same rows.
+  ASSERT_EQ(run.train("run", fmt::format("--set recipe={} --set train.steps=1", GetParam())).code,
+            0);
+  const double stored =
+      nll_of(run.folder, fmt::format("{} --calib {}/run/config.yaml", recipe, run.folder.path()));
+  EXPECT_LT(std::abs(stored - current), 0.5 * std::abs(loaded - current))
+      << current << " " << stored;
+}
+
+TEST_P(LoadedScales, of_a_run_are_those_of_its_own_evaluations) {
+  const LoadedRun run(grow);
+  ASSERT_EQ(run.train("run", fmt::format("--set recipe={}", GetParam())).code, 0);
+  const double own = metrics(run.folder / "run").back().at("val_loss").get<double>();
+  const std::string flags = fmt::format("--model {}/run --max-tokens 199", run.folder.path());
+  EXPECT_NEAR(nll_of(run.folder, flags), own, 2e-6);
+  const Outcome generated = run_program(
+      run.folder, fmt::format("generate --model {0}/model --recipe {1} --calib {0}/text.txt "
+                              "--prompt scale --max-tokens 3 --context 24 --temperature 0",
+                              run.folder.path(), GetParam()));
+  EXPECT_EQ(generated.code, 0) << generated.err;
+}
+
 INSTANTIATE_TEST_SUITE_P(recipes, LoadedScales, testing::Values("scalify_fp8", "coat-static"),
                          [](const auto& info) {
                            return std::string(info.param) == "scalify_fp8" ? "scalify_fp8"
@@ -144,6 +195,19 @@ TEST(EvalRecipe, takes_overrides_and_refuses_keys_that_say_nothing_to_it) {
                               run.folder.path()));
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--set: expected one of recipe.override, "));
+}
+
+TEST(EvalRecipe, takes_calib_where_scales_are_predicted_alone) {
+  const LoadedRun run;
+  for (const char* command : {"eval --data {0}/text.txt", "generate --prompt a"}) {
+    const Outcome refused = run_program(
+        run.folder,
+        fmt::format(fmt::runtime(std::string(command) + " --model {0}/model --recipe fp8_linear "
+                                                        "--calib {0}/text.txt"),
+                    run.folder.path()));
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--calib: expected a recipe whose scales are predicted"));
+  }
 }
 
 // Rows that fill up the last batch are in no maximum.

@@ -201,6 +201,31 @@ TEST(GroupStudy, finer_groups_are_better_on_rows_of_unlike_size) {
   EXPECT_GT(snr_of(q, shape, x), tensor);
 }
 
+// A comparison has its draw beside it: of scales that round each element anew, of tensors, of
+// samples.
+TEST(GroupStudy, shows_what_another_scale_would_have_drawn) {
+  const RandomStream random{.name = name_hash("draw")};
+  const MatrixShape shape{48, 64};
+  std::vector<float> x(static_cast<size_t>(shape.n_elems()));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = random.normal(i);
+  for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8, Dtype::int8}) {
+    const Quantizer q = linear_quantizer(dtype, granularity_from_name("tensor"));
+    const SnrAndDraw snr = snr_over_scales(q, shape, x);
+    EXPECT_GT(snr.error, 0) << dtype_name(dtype);
+    EXPECT_LT(snr.error, 1.2) << dtype_name(dtype);
+    EXPECT_NEAR(snr.mean, snr_of(q, shape, x), 4) << dtype_name(dtype);
+  }
+}
+
+TEST(StudyTables, have_an_error_beside_each_mean) {
+  StatesOfTensor other = states(1000);
+  for (float& m : other.m) m *= 3;
+  const Study of_states = study_of({states(1024), other}), of_formats = study_formats(256);
+  EXPECT_GT(cell(of_states.table, "e4m3", "e4m3 +-"), 0);
+  EXPECT_LT(cell(of_states.table, "e4m3", "e4m3 +-"), cell(of_states.table, "e4m3", "e4m3"));
+  EXPECT_GT(cell(of_formats.table, "e4m3", "best_snr_error_db"), 0);
+}
+
 TEST(Sheets, have_a_column_for_each_series_over_all_of_x) {
   const Sheet sheet = sheet_of(
       {.file = "f", .x_title = "x", .series = {{"a", {0, 2}, {1, 2}}, {"b", {1, 2}, {5, 6}}}});

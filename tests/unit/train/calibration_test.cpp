@@ -28,7 +28,7 @@ EdgeStatistics edge(const std::string& name, Dtype dtype, double drift, double s
 
 std::vector<std::string> scales_after(const std::vector<std::string>& before,
                                       const std::vector<EdgeStatistics>& edges) {
-  return with_rescales(before, alarms_of(edges, nullptr));
+  return with_rescales(before, alarms_of(edges, nullptr, AlarmRule::by_window));
 }
 
 TEST(Calibration, looks_once_and_then_every_so_many_steps) {
@@ -42,6 +42,19 @@ TEST(Calibration, looks_once_and_then_every_so_many_steps) {
   EXPECT_THAT(steps({.first = 4, .recheck = 0}), ElementsAre(4));
   EXPECT_THAT(steps({.first = 4, .recheck = 10}), ElementsAre(4, 10, 20, 30));
   EXPECT_THAT(steps({.first = 0, .recheck = 15}), ElementsAre(15, 30));
+}
+
+// A checkpoint records the step that was rescaled: what a resumed run samples is the same.
+TEST(Calibration, looks_again_behind_a_step_that_was_rescaled) {
+  Calibration calibration{.first = 0, .recheck = 10, .rescaled = 20};
+  EXPECT_TRUE(calibration.samples(21));
+  EXPECT_FALSE(calibration.samples(22));
+  calibration.rescaled = 23;
+  EXPECT_TRUE(calibration.samples(24));
+  calibration.rescaled = 24;  // not for ever
+  EXPECT_FALSE(calibration.samples(25));
+  calibration.rescaled = 21, calibration.recheck = 0;
+  EXPECT_FALSE(calibration.samples(22));
 }
 
 TEST(Calibration, brings_data_back_to_the_middle_of_the_window) {
@@ -61,6 +74,61 @@ TEST(Calibration, leaves_what_is_inside_or_no_operand_of_a_layer) {
               IsEmpty());
 }
 
+std::vector<std::string> measured(const std::vector<EdgeStatistics>& edges,
+                                  AlarmRule rule = AlarmRule::by_maximum) {
+  return with_rescales({}, alarms_of(edges, nullptr, rule));
+}
+
+// A few channels that grew leave the RMS of the codes where it was: they saturate.
+TEST(Calibration, goes_by_what_saturates_where_the_rms_is_inside_the_window) {
+  EdgeStatistics x = edge("layers.3.down_proj.x", Dtype::e4m3, 1, 1e-5);
+  x.source_amax = 100 * 448;
+  EXPECT_THAT(scales_after({}, {x}), IsEmpty());
+  EXPECT_THAT(measured({x}), ElementsAre("layers.3.down_proj.x=-8"));
+  x.source_amax = 450;  // rounds to the largest code
+  EXPECT_THAT(measured({x}), IsEmpty());
+  x.source_amax.reset();
+  EXPECT_THAT(measured({x}), ElementsAre("layers.3.down_proj.x=-3"));
+  EdgeStatistics dy = edge("layers.3.down_proj.dy", Dtype::e5m2, 12, 5e-4);
+  EXPECT_THAT(measured({dy}), IsEmpty());
+  dy.saturated = 2e-3;
+  EXPECT_THAT(measured({dy}), ElementsAre("layers.3.down_proj.dy=-8"));
+  dy.source_amax = 16 * 57344;
+  EXPECT_THAT(measured({dy}), ElementsAre("layers.3.down_proj.dy=-5"));
+}
+
+TEST(Calibration, takes_no_data_up_beyond_half_of_the_range) {
+  EdgeStatistics x = edge("layers.3.down_proj.x", Dtype::e4m3, -9);
+  x.source_amax = 100;
+  EXPECT_THAT(measured({x}), ElementsAre("layers.3.down_proj.x=1"));
+  x.source_amax = 300;
+  EXPECT_THAT(measured({x}), IsEmpty());
+}
+
+TEST(Calibration, counts_what_is_flushed_before_the_first_step_alone) {
+  EdgeStatistics x = edge("layers.3.down_proj.x", Dtype::e4m3, 0);
+  x.zeros = 0.1;
+  EXPECT_THAT(measured({x}), IsEmpty());
+  EXPECT_THAT(measured({x}, AlarmRule::before_first_step), ElementsAre("layers.3.down_proj.x=5"));
+  EdgeStatistics all = x;  // nothing is left of it
+  all.rms = all.amax = 0, all.zeros = 1;
+  all.source_amax = 1.0 / 4096;
+  EXPECT_THAT(measured({all}), ElementsAre("layers.3.down_proj.x=19"));
+}
+
+// They share a scale: the largest weight of the group has room in it.
+TEST(Calibration, of_linears_that_share_a_scale_is_that_of_the_largest) {
+  EdgeStatistics gate = edge("layers.3.gate_proj.w", Dtype::e4m3, -6);
+  EdgeStatistics up = edge("layers.3.up_proj.w", Dtype::e4m3, 3);
+  gate.group = up.group = "layers.3.gate_proj";
+  EXPECT_THAT(measured({gate, up}), ElementsAre("layers.3.gate_proj.w=2", "layers.3.up_proj.w=2"));
+  up.amax = 200;
+  EXPECT_THAT(measured({gate, up}), IsEmpty());
+  up.saturated = 1e-4, up.source_amax = 4 * 448;
+  EXPECT_THAT(measured({gate, up}),
+              ElementsAre("layers.3.gate_proj.w=-3", "layers.3.up_proj.w=-3"));
+}
+
 TEST(Calibration, adds_to_what_was_rescaled_before) {
   EXPECT_THAT(scales_after({"*.down_proj.x=-2", "layers.3.up_proj.w=1"},
                            {edge("layers.3.down_proj.x", Dtype::e4m3, 8, 0.1),
@@ -73,7 +141,7 @@ TEST(Calibration, takes_the_first_edge_that_overflows_as_the_cause_of_the_others
   first.nonfinite = 0.25, next.nonfinite = 1;
   next.edge = "layers.3.q_proj.dy";
   const EdgeStatistics before = edge("layers.3.down_proj.dy", Dtype::fp16, -13);
-  const auto alarms = alarms_of({before, first, next}, nullptr);
+  const auto alarms = alarms_of({before, first, next}, nullptr, AlarmRule::by_window);
   EXPECT_THAT(with_rescales({}, alarms),
               ElementsAre("layers.3.down_proj.dy=13", "layers.3.o_proj.dy=-12"));
   EXPECT_EQ(alarm_text(alarms[1]), "layers.3.o_proj.dy: 25 % of the data not finite in fp16");
@@ -86,7 +154,7 @@ TEST(Calibration, of_ranks_takes_the_largest_rescale_of_any) {
     const std::vector<EdgeStatistics> edges = {
         edge("layers.3.down_proj.x", Dtype::e4m3, r == 0 ? 1 : 8, r == 0 ? 0 : 0.1),
         edge("layers.3.q_proj.dy", Dtype::e5m2, r == 0 ? -20 : -14)};
-    scales[r] = with_rescales({}, alarms_of(edges, groups[r].get()));
+    scales[r] = with_rescales({}, alarms_of(edges, groups[r].get(), AlarmRule::by_window));
   };
   std::thread other([&] { rank(1); });
   rank(0);
