@@ -15,7 +15,7 @@ from . import _cuda_optimizer as _cuda
 from . import _optimizer as _c
 from ._error import Error
 from ._ranks import add_ranks
-from ._step_plan import ADDRESS, Plan
+from ._step_plan import Plan, addresses_of
 from ._tensors import DTYPES, address, gradient_of, local
 
 _KIND = "cuda"  # of devices
@@ -73,9 +73,8 @@ class Part:
         self.rates[index].copy_(lr.reshape(()), non_blocking=True)
         return 0.0, self.rates[index].data_ptr()
 
-    def write_gradients(self, addresses: list, stream: int) -> None:
-        packed = array("Q", addresses)
-        self.kernels.write_gradients(packed.buffer_info()[0], len(packed), stream)
+    def write_gradients(self, addresses: array, stream: int) -> None:
+        self.kernels.write_gradients(addresses.buffer_info()[0], len(addresses), stream)
 
 
 def _plain(number):
@@ -147,7 +146,7 @@ class DeviceStep:
             gradients = [gradient_of(name, g, w) for (name, _, _), g, w in zip(members, gradients, weights)]
             plan = self._given_plan = self._make(optimizer, members, range(len(members)), (weights, gradients, states))
             plan.states_lie = [*map(_addresses_of, states)]  # counters have moved to the devices
-            found = gradients, list(map(ADDRESS, gradients))
+            found = gradients, addresses_of(gradients)
         if is_capturing:
             plan.keep(weights, states)
         self._launch(optimizer, plan, found[1], rates, is_capturing)
@@ -164,17 +163,14 @@ class DeviceStep:
                 part.write_numbers(groups, [group["lr"] for group in groups], _stream(part.device))
 
     def _launch(self, optimizer, plan, addresses, rates, is_capturing) -> None:
-        is_new = addresses is not plan.written
-        if is_new and 0 in addresses:
-            name = plan.names[addresses.index(0)]
-            raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
+        is_new = addresses != plan.written
         clip, has_squares = float(optimizer.clip), optimizer.clip > 0 or optimizer.skip_nonfinite
         for part, indices in plan.parts:
             stream = _stream(part.device)
             if not is_capturing:
                 part.write_numbers(optimizer.param_groups, rates, stream)
             if is_new or plan.is_captured:  # a graph writes its own
-                part.write_gradients(addresses if len(plan.parts) == 1 else [addresses[i] for i in indices], stream)
+                part.write_gradients(addresses if len(plan.parts) == 1 else array("Q", [addresses[i] for i in indices]), stream)
             if has_squares:
                 part.kernels.squares(stream)
         if has_squares:
@@ -203,7 +199,7 @@ class DeviceStep:
         gradients = [gradient_of(members[i][0], local(p.grad), w) for i, p, w in zip(indices, params, weights)]
         plan = self._make(optimizer, members, indices, (weights, gradients, [optimizer.state[p] for p in params]))
         plan.watch(members, optimizer)
-        return plan, (params, gradients, list(map(ADDRESS, gradients)))
+        return plan, (params, gradients, addresses_of(gradients))
 
     def _make(self, optimizer, members, indices, tensors) -> DevicePlan:
         """tensors: weights, gradients and states of the members with these indices."""
@@ -246,7 +242,7 @@ def _expect_no_capture(is_capturing: bool) -> None:
 
 
 def _addresses_of(state) -> list:
-    return [*map(ADDRESS, state.values())]
+    return addresses_of(state.values())
 
 
 def _stream(device) -> int:

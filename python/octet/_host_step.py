@@ -11,7 +11,7 @@ import torch
 from . import _optimizer as _c
 from ._error import Error
 from ._ranks import add_ranks
-from ._step_plan import Plan
+from ._step_plan import Plan, addresses_of
 from ._tensors import DTYPES, address, gradient_of, local
 
 _ROW_WORDS = ctypes.sizeof(_c.Tensor) // 8
@@ -28,7 +28,7 @@ class _Rows:
         self._floats = memoryview(self.tensors).cast("B").cast("d")
 
     def write_gradients(self, addresses) -> None:
-        self._words[_word("gradient"):self.count * _ROW_WORDS:_ROW_WORDS] = array("Q", addresses)
+        self._words[_word("gradient"):self.count * _ROW_WORDS:_ROW_WORDS] = addresses
 
     def write_numbers(self, numbers, first: int, size: int) -> None:
         for field, value in zip(_NUMBERS, numbers):
@@ -66,10 +66,8 @@ class HostStep:
         if found is None:
             self.forget()
             found = self._make(optimizer, optimizer._all_members())
-        params, gradients, addresses = found
-        if addresses is not self._plan.written:
-            if 0 in addresses:
-                self._expect_memory(gradients, addresses)
+        params, _, addresses = found
+        if addresses != self._plan.written:
             self._rows.write_gradients(addresses)
             self._plan.written = addresses
         for group, first, size in self._runs:
@@ -119,12 +117,7 @@ class HostStep:
             _fill(row, name, weight, gradient, state)
         plan.watch(members, optimizer)
         self._plan, self._rows, self._numbers, self._runs = plan, rows, {}, _runs_of(active)
-        return [p for _, p, _ in active], gradients, [gradient.data_ptr() for gradient in gradients]
-
-    def _expect_memory(self, gradients, addresses) -> None:
-        for name, gradient, at in zip(self._plan.names, gradients, addresses):
-            if at == 0 and gradient.numel() > 0:
-                raise Error(f"[optimizer] {name}: expected a gradient with memory, got one whose storage is freed")
+        return [p for _, p, _ in active], gradients, addresses_of(gradients)
 
 
 def _runs_of(members) -> list:

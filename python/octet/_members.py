@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from itertools import chain
 
+from . import _native
 from ._error import Error
 from ._tensors import check_parameter
 
@@ -22,6 +22,7 @@ class Members:
         self.groups: list[int] = []  # the number of each one's group
         self._sizes: list[int] = []
         self._references: list = []
+        self._watch = _native.ObjectWatch([])
 
     def find(self, groups) -> list | None:
         """The parameters that stand in the groups, or None where they are others than update() saw."""
@@ -32,8 +33,7 @@ class Members:
                 return None
         except (KeyError, TypeError):
             return None
-        known = [reference() for reference in self._references]
-        return params if all(map(operator.is_, params, known)) else None
+        return params if self._watch.holds(params) else None
 
     def update(self, groups, defaults) -> list:
         """Takes what stands in the groups; returns the parameters. A parameter that was known keeps its name; another one takes
@@ -54,7 +54,7 @@ class Members:
         _check(names, params, known)
         self.names, self._sizes = names, [len(group["params"]) for group in groups]
         self.groups = [i for i, size in enumerate(self._sizes) for _ in range(size)]
-        self._references = list(map(weakref.ref, params))
+        self._references, self._watch = list(map(weakref.ref, params)), _native.ObjectWatch(params)
         self.write_names(groups)
         return params
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ._state_watch import StateWatch
 from ._tensors import local
+from ._watch import StateWatch
 
 _STATES = ("step", "exp_avg", "exp_avg_meta", "exp_avg_sq", "exp_avg_sq_meta", "master")  # of a parameter; some of them
 _MOST_RETRACES = 4  # for states that were replaced: whoever replaces them in every step would compile in every step

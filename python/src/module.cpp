@@ -41,8 +41,10 @@ void translate(const std::exception_ptr& thrown, void*) {
 }  // namespace octet::python
 
 NB_MODULE(_native, module) {
+  nanobind::set_leak_warnings(false);  // what callers still hold at the end is theirs
   nanobind::register_exception_translator(octet::python::translate);
   octet::python::bind_formats(module);
   octet::python::bind_plan(module);
   octet::python::bind_model(module);
+  octet::python::bind_step_watch(module);
 }
