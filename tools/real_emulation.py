@@ -2,14 +2,15 @@
 
 Linears of the layers read E4M3 codes; all that a recipe does not quantize is rounded to BF16 where Octet stores it, and f32
 inside an op. Scales: a tensor's x and, over the linears that share one, w: amax / 448 in f32. In blocks: the power of two above.
-`coat` stores what norms and activations read in groups of 16 with BF16 scales.
+`coat` reads what `fp8_linear` does; with recipe.forward_reads: stored (`coat:stored`) norms and activations read groups of 16 with
+BF16 scales.
 """
 
 import importlib.util
 import json
 from pathlib import Path
 
-RECIPES = {"bf16", "fp8_linear", "fp8_lm", "fp8_block", "mxfp8", "coat", "coat-fast"}
+RECIPES = {"bf16", "fp8_linear", "fp8_lm", "fp8_block", "mxfp8", "coat", "coat-fast", "coat:stored", "coat-fast:stored"}
 GROUPS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"),
           ("mlp.down_proj",))
 
@@ -23,7 +24,7 @@ def nll(model: Path, ids: list[int], size: tuple[int, int], recipe: str) -> floa
     import torch
 
     with torch.no_grad():
-        return Emulation(model, "coat" if recipe == "coat-fast" else recipe).nll(ids, *size)
+        return Emulation(model, recipe.replace("coat-fast", "coat")).nll(ids, *size)
 
 
 class Emulation:
@@ -60,7 +61,7 @@ class Emulation:
         return self.codes(blocks, scale).reshape(padded.shape)[:n, :k]
 
     def by_group(self, x):
-        """Groups of 16 with BF16 scales: what coat stores."""
+        """Groups of 16 with BF16 scales: what coat stores for the backward pass."""
         groups = x.reshape(-1, 16)
         amax = groups.abs().amax(dim=1, keepdim=True)
         scale = (amax * self.torch.tensor(1 / 448, device=x.device)).bfloat16().float().clamp(min=2.0**-100)
@@ -91,7 +92,7 @@ class Emulation:
 
     def stored(self, x, narrow):
         """What a norm or an activation reads of a value, and the BF16 value itself."""
-        return self.by_group(x) if self.recipe == "coat" else narrow
+        return self.by_group(x) if self.recipe == "coat:stored" else narrow
 
     def norm(self, x, name):
         rstd = self.torch.rsqrt(x.square().mean(-1, keepdim=True) + self.config["rms_norm_eps"])
