@@ -12,6 +12,7 @@ One line of CSV a recipe, in nats above fp32 on the same tokens, each with a sta
     emulation    as_is of the same formats, granularities, shared scales, roundings and saved activations in PyTorch, where it is
                  installed and the recipe is one of EMULATED; difference: as_is minus it
 
+`R:stored` is recipe R whose forward pass reads stored activations (recipe.forward_reads).
 A recipe whose line the file has, for the same model, tokens and device, is not run again. --quick: three recipes, 2,048 tokens.
 """
 
@@ -28,16 +29,20 @@ import real_emulation
 from fetch_model import make_model
 from real_weights import mirror_model
 
-RECIPES = ["bf16", "fp8_linear", "hif8", "fp8_block", "mxfp8", "fp8_lm", "coat", "coat-fast", "scalify_fp8", "coat-static"]
+RECIPES = ["bf16", "fp8_linear", "hif8", "fp8_block", "mxfp8", "fp8_lm", "coat", "coat:stored", "coat-fast", "scalify_fp8",
+           "coat-static"]
 QUICK = ["bf16", "fp8_linear", "coat-static"]
 FIELDS = ["model", "device", "tokens", "recipe", "fp32", "as_is", "as_is_error", "mirrored", "mirrored_error", "systematic",
           "systematic_error", "draw", "emulation", "difference"]
 EMULATED = real_emulation.RECIPES
+STORED = real_emulation.STORED
 WIDE_WEIGHTS = ["--set", "recipe.override.*={w: none}"]
 
 
 def evaluate(flags, model: Path, recipe: str, sets=()) -> tuple[list[float], list[int]]:
     """Sums of nll and tokens, by window."""
+    if recipe.endswith(STORED):
+        recipe, sets = recipe.removesuffix(STORED), [*sets, "--set", "recipe.forward_reads=stored"]
     command = [str(flags.build / "octet"), "eval", "--json", "--quiet", "--per-row", "--model", str(model), "--data", str(flags.data),
                "--max-tokens", str(flags.tokens), "--seq", str(flags.seq), "--batch", str(flags.batch), "--recipe", recipe,
                "--device", flags.device, *sets]
@@ -64,7 +69,7 @@ def judge(flags, model: Path, recipe: str, base) -> dict:
     row = {"recipe": recipe, "fp32": mean_and_error(base_sums, tokens)[0]}
     row["as_is"], row["as_is_error"] = mean_and_error(as_is, tokens)
     row["systematic"], row["systematic_error"] = row["as_is"], row["as_is_error"]
-    mirror = mirror_model(model, recipe, flags.build / "models" / "mirrored")
+    mirror = mirror_model(model, recipe.removesuffix(STORED), flags.build / "models" / "mirrored")
     if mirror is not None:
         mirrored = less(evaluate(flags, mirror, recipe, WIDE_WEIGHTS)[0], base_sums)
         shutil.rmtree(mirror)

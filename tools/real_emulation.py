@@ -3,7 +3,8 @@
 Linears of the layers read E4M3 codes (`hif8`: HiF8); all that a recipe does not quantize is rounded to BF16 where Octet stores it,
 and f32 inside an op. Scales: a tensor's x and, over the linears that share one, w: amax / 448 in f32 (HiF8: amax / 15). In blocks:
 the power of two above. `scalify_fp8` and `coat-static`: powers of two that put the RMS that is predicted from the weights' at 2.
-`coat` and `coat-static` store what norms and activations read in groups of 16 with BF16 scales.
+`coat` reads what `fp8_linear` does, and `coat-static` what `scalify_fp8` does; with recipe.forward_reads: stored (`coat:stored`)
+norms and activations read groups of 16 with BF16 scales.
 """
 
 import importlib.util
@@ -12,8 +13,9 @@ import math
 from pathlib import Path
 
 STATIC = {"scalify_fp8", "coat-static"}
-STORES_GROUPS = {"coat", "coat-static"}
-RECIPES = {"bf16", "fp8_linear", "fp8_lm", "fp8_block", "mxfp8", "hif8", "coat", "coat-fast"} | STATIC
+STORED = ":stored"
+COAT = {"coat", "coat-fast", "coat-static"}
+RECIPES = {"bf16", "fp8_linear", "fp8_lm", "fp8_block", "mxfp8", "hif8", "scalify_fp8"} | COAT | {name + STORED for name in COAT}
 GROUPS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"),
           ("mlp.down_proj",))
 
@@ -27,7 +29,7 @@ def nll(model: Path, ids: list[int], size: tuple[int, int], recipe: str) -> floa
     import torch
 
     with torch.no_grad():
-        return Emulation(model, "coat" if recipe == "coat-fast" else recipe).nll(ids, *size)
+        return Emulation(model, recipe).nll(ids, *size)
 
 
 class Emulation:
@@ -35,7 +37,7 @@ class Emulation:
         import torch
         from safetensors.torch import load_file
 
-        self.torch, self.recipe = torch, recipe
+        self.torch, self.recipe, self.reads_stored = torch, recipe.removesuffix(STORED), recipe.endswith(STORED)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.config = json.loads((model / "config.json").read_text())
         self.w = {name: tensor.float().to(self.device) for name, tensor in load_file(model / "model.safetensors").items()}
@@ -81,7 +83,7 @@ class Emulation:
         return self.codes(blocks, scale).reshape(padded.shape)[:n, :k]
 
     def by_group(self, x):
-        """Groups of 16 with BF16 scales: what coat stores."""
+        """Groups of 16 with BF16 scales: what coat stores for the backward pass."""
         groups = x.reshape(-1, 16)
         amax = groups.abs().amax(dim=1, keepdim=True)
         scale = (amax * self.torch.tensor(1 / 448, device=x.device)).bfloat16().float().clamp(min=2.0**-100)
@@ -134,7 +136,7 @@ class Emulation:
 
     def stored(self, x, narrow):
         """What a norm or an activation reads of a value, and the BF16 value itself."""
-        return self.by_group(x) if self.recipe in STORES_GROUPS else narrow
+        return self.by_group(x) if self.reads_stored else narrow
 
     def norm(self, x, name):
         rstd = self.torch.rsqrt(x.square().mean(-1, keepdim=True) + self.config["rms_norm_eps"])

@@ -117,6 +117,7 @@ std::unique_ptr<Plan> Program::compile(const FunctionKey& key) {
   if (composed != composed_.end()) composed_.erase(composed);
   FuseReport report;
   const FuseOptions wanted{.quantizes_gradients = catalogue_.quantizes_gradients(),
+                           .keeps_operands = catalogue_.keeps_operands(),
                            .few_rows = catalogue_.few_rows(),
                            .stores_codes = [this](int64_t m, int64_t n, int64_t k) {
                              return catalogue_.stores_codes(m, n, k);

@@ -116,17 +116,6 @@ struct QuantizeAttrs {
            rounding == Rounding::near;
   }
 };
-// fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are
-// powers of two.
-struct FakeQuantizeAttrs {
-  Dtype dtype = Dtype::e4m3;
-  double target = 448;
-  int64_t group = 1;
-  bool power = false;
-  OCTET_ATTRS(FakeQuantizeAttrs) {
-    f("dtype", s.dtype), f("target", s.target), f("group", s.group), f("power", s.power);
-  }
-};
 // A quantizer that makes its scale. measures: from the amax of its operand too.
 struct AmaxQuantizeAttrs {
   QuantizeAttrs q;
@@ -145,22 +134,34 @@ struct NormQuantizeAttrs {
     QuantizeAttrs::fields(s.q, f), f("both", s.both);
   }
 };
+// What an activation keeps of its operands beside its result: codes in groups with BF16 scales, as
+// quantize_groups makes them. Of group 0: nothing.
+struct KeptGroups {
+  Dtype dtype = Dtype::e4m3;
+  double target = 448;
+  int64_t group = 0;
+  OCTET_ATTRS(KeptGroups) {
+    f("kept_dtype", s.dtype), f("kept_target", s.target), f("kept_group", s.group);
+  }
+};
 struct GatedActQuantizeAttrs {
   GatedActAttrs act;
   QuantizeAttrs q;
   bool both = false;
+  KeptGroups kept = {};
   OCTET_ATTRS(GatedActQuantizeAttrs) {
     f("act", s.act.act), f("stored_group", s.act.group);
-    QuantizeAttrs::fields(s.q, f), f("both", s.both);
+    QuantizeAttrs::fields(s.q, f), f("both", s.both), KeptGroups::fields(s.kept, f);
   }
 };
 struct GeluQuantizeAttrs {
   GeluAttrs act;
   QuantizeAttrs q;
   bool both = false;
+  KeptGroups kept = {};
   OCTET_ATTRS(GeluQuantizeAttrs) {
     f("kind", s.act.kind), f("stored_group", s.act.group);
-    QuantizeAttrs::fields(s.q, f), f("both", s.both);
+    QuantizeAttrs::fields(s.q, f), f("both", s.both), KeptGroups::fields(s.kept, f);
   }
 };
 // 8-bit moments: codes in groups. stream: the parameter's name_hash, and seed: the run's, key the

@@ -1,4 +1,4 @@
-// Attributes of the primitives that move, reduce and contract; attrs.h has the rest.
+// Attributes of primitives that move, reduce and contract, and of fake_quantize; the rest: attrs.h.
 #pragma once
 
 #include <cstdint>
@@ -121,6 +121,17 @@ struct CollectiveAttrs {
   Shape shape;
   OCTET_ATTRS(CollectiveAttrs) {
     f("ranks", s.ranks), f("reduction", s.reduction), f("shape", s.shape);
+  }
+};
+// fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are
+// powers of two.
+struct FakeQuantizeAttrs {
+  Dtype dtype = Dtype::e4m3;
+  double target = 448;
+  int64_t group = 1;
+  bool power = false;
+  OCTET_ATTRS(FakeQuantizeAttrs) {
+    f("dtype", s.dtype), f("target", s.target), f("group", s.group), f("power", s.power);
   }
 };
 

@@ -52,6 +52,10 @@ std::vector<Pass> fuse_passes() {
        .run = [](const Graph& g) { return fuse(g, nullptr, {.stores_codes = any_product}); },
        .help = "fuse, as targets want it whose GEMMs store E4M3",
        .wants = Phase::typed},
+      {.name = "fuse_kept",
+       .run = [](const Graph& g) { return fuse(g, nullptr, {.keeps_operands = true}); },
+       .help = "fuse, as targets want it whose activations keep their operands in groups",
+       .wants = Phase::typed},
       {.name = "fuse_few_rows",
        .run = [](const Graph& g) { return fuse(g, nullptr, {.few_rows = 2}); },
        .help =

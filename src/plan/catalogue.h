@@ -80,6 +80,8 @@ class Catalogue {
   virtual bool wants_k_major() const { return true; }
   // Whether gradients are quantized in the kernel that makes them (passes/lower/fuse.h).
   virtual bool quantizes_gradients() const { return false; }
+  // Whether activations keep their operands in groups as they read them (passes/lower/fuse.h).
+  virtual bool keeps_operands() const { return false; }
   // Whether a GEMM a b^T of E4M3 codes [m, k] and [n, k] stores such codes (passes/lower/fuse.h).
   virtual bool stores_codes(int64_t, int64_t, int64_t) const { return false; }
   // The most rows of a GEMM that takes the codes of E4M3 weights beside a factor of 16 bits, and a

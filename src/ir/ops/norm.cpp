@@ -87,9 +87,14 @@ Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
   return with_amax_results(OpCode::layer_norm_grad, attrs, results);
 }
 
+void need_own_statistics(const Node& node, SlotId known_rstd) {
+  if (!absent(node, known_rstd)) fail(op_def(node.op).name, "no gradient of known statistics");
+}
+
 Values vjp_rms_norm(Builder& b, const VjpCall& call) {
   only_first_gradient(call);
   const Node& n = call.node;
+  need_own_statistics(n, RmsNorm::known_rstd);
   Values grads(n.operands.size(), kNoValue);
   if (call.dresults[0] == kNoValue) return grads;
   Values operands{call.dresults[0], n.operands[0], n.results[1]};
@@ -103,6 +108,7 @@ Values vjp_rms_norm(Builder& b, const VjpCall& call) {
 Values vjp_layer_norm(Builder& b, const VjpCall& call) {
   only_first_gradient(call);
   const Node& n = call.node;
+  need_own_statistics(n, LayerNorm::known_rstd);
   Values grads(n.operands.size(), kNoValue);
   if (call.dresults[0] == kNoValue) return grads;
   Values operands{call.dresults[0], n.operands[0], n.results[1], n.results[2]};

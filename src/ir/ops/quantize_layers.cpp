@@ -2,10 +2,12 @@
 // result is never stored. Operands: the layer's, then scale and history, both optional. Without a
 // scale the op makes its own: from the amax of its f32 result, or with a history as delayed_scale
 // does. With a scale a norm may be given its statistics too, behind the history: what the same norm
-// of the same x gave before. Otherwise it gives them.
+// of the same x gave before. Otherwise it gives them. An activation may keep its operands in groups
+// beside its result.
 #include "ir/ops/quantize_layers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "ir/ops/list.h"
@@ -26,6 +28,8 @@ constexpr QuantizedLayer layer_row(OpCode op, OpCode layer) {
                      .rstd = kNoSlot,
                      .next_history = Op::next_history,
                      .q_transposed = Op::q_transposed};
+  if constexpr (requires { Op::kept_gate; }) row.kept = Op::kept_gate;
+  if constexpr (requires { Op::kept_x; }) row.kept = Op::kept_x;
   if constexpr (requires { Op::known_mean; }) row.known_mean = Op::known_mean, row.mean = Op::mean;
   if constexpr (requires { Op::known_rstd; }) row.known_rstd = Op::known_rstd, row.rstd = Op::rstd;
   static_assert(Op::q == kLayerQ && Op::scale == kLayerScale && Op::nonfinite == kLayerNonfinite);
@@ -57,22 +61,28 @@ QuantizedLayerAttrs split(const Attrs& attrs) {
   if (const auto* norm = std::get_if<NormQuantizeAttrs>(&attrs))
     return {norm->norm, norm->q, norm->both};
   if (const auto* act = std::get_if<GatedActQuantizeAttrs>(&attrs))
-    return {act->act, act->q, act->both};
+    return {act->act, act->q, act->both, act->kept};
   const auto& gelu = std::get<GeluQuantizeAttrs>(attrs);
-  return {gelu.act, gelu.q, gelu.both};
+  return {gelu.act, gelu.q, gelu.both, gelu.kept};
 }
 
 Attrs join(const QuantizedLayerAttrs& parts) {
   if (const auto* norm = std::get_if<NormAttrs>(&parts.layer))
     return NormQuantizeAttrs{.norm = *norm, .q = parts.q, .both = parts.both};
   if (const auto* act = std::get_if<GatedActAttrs>(&parts.layer))
-    return GatedActQuantizeAttrs{.act = *act, .q = parts.q, .both = parts.both};
-  return GeluQuantizeAttrs{
-      .act = std::get<GeluAttrs>(parts.layer), .q = parts.q, .both = parts.both};
+    return GatedActQuantizeAttrs{.act = *act, .q = parts.q, .both = parts.both, .kept = parts.kept};
+  return GeluQuantizeAttrs{.act = std::get<GeluAttrs>(parts.layer),
+                           .q = parts.q,
+                           .both = parts.both,
+                           .kept = parts.kept};
 }
 
 namespace ops {
 namespace {
+
+QuantizeAttrs groups_attrs(const KeptGroups& kept) {
+  return {.dtype = kept.dtype, .target = kept.target, .group = kept.group};
+}
 
 Types layer_operands(const QuantizedLayer& op, Types in) {
   return in.first(std::min<size_t>(in.size(), op.given_scale));
@@ -98,11 +108,27 @@ void need_statistics(const QuantizedLayer& op, Types in) {
   }
 }
 
+// Of operands that are codes already nothing is kept.
+void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types in,
+              Results& results) {
+  if (attrs.kept.group == 0) return;
+  const std::string_view name = op_def(op.op).name;
+  if (op.kept == kNoSlot || stored_group(attrs.layer) > 0)
+    fail(name, "operands are kept in groups of an activation that reads them unquantized");
+  size_t at = op.kept;
+  for (const StoredPlace place : op_def(op.layer).stored) {
+    const Results operand{in[place.operand]};
+    for (const TensorType& made : kQuantizeGroups.infer(groups_attrs(attrs.kept), operand))
+      results[at++] = made;
+  }
+}
+
 template <OpCode C>
 Results infer_fused(const Attrs& attrs, Types in) {
   if (attrs.index() != op_def(C).attrs().index()) throw std::bad_variant_access();
   const QuantizedLayer& op = *quantized_layer(C);
-  const auto [layer, q, both] = split(attrs);
+  const QuantizedLayerAttrs parts = split(attrs);
+  const auto& [layer, q, both, kept] = parts;
   const Results plain = op_def(op.layer).infer(layer, layer_operands(op, in));
   const bool given = !absent(in, op.given_scale), delayed = !absent(in, op.history);
   if (given && delayed) fail(op_def(C).name, "a scale that is given has no history");
@@ -124,6 +150,7 @@ Results infer_fused(const Attrs& attrs, Types in) {
     results[op.next_history] = kDelayedScale.infer(q, amax_and_history)[DelayedScale::next_history];
   }
   if (both) results[op.q_transposed] = codes[1];
+  add_kept(op, parts, in, results);
   return results;
 }
 
@@ -145,10 +172,25 @@ Values emit_layer(Builder& b, const Node& node, const QuantizedLayer& op, const 
   return b.emit_typed(op.layer, layer, operands, wide);
 }
 
+// The op that keeps nothing, and what quantizes its operands in groups.
+Values emit_apart(Builder& b, const Node& node, const QuantizedLayer& op,
+                  QuantizedLayerAttrs parts) {
+  const QuantizeAttrs groups = groups_attrs(std::exchange(parts.kept, {}));
+  Values results = b.emit(node.op, join(parts), node.operands);
+  results.resize(op.kept, kNoValue);
+  for (const StoredPlace place : op_def(op.layer).stored) {
+    const Values made = b.emit(OpCode::quantize_groups, groups, {node.in(place.operand)});
+    results.insert(results.end(), made.begin(), made.end());
+  }
+  return results;
+}
+
 template <OpCode C>
 Values decompose_fused(Builder& b, const Node& node) {
   const QuantizedLayer& op = *quantized_layer(C);
-  const auto [layer, q, both] = split(node.attrs);
+  const QuantizedLayerAttrs parts = split(node.attrs);
+  const auto& [layer, q, both, kept] = parts;
+  if (kept.group > 0) return emit_apart(b, node, op, parts);
   const Values plain = emit_layer(b, node, op, layer);
   Values results(node.results.size(), kNoValue);
   ValueId scale = node.in(op.given_scale);

@@ -12,6 +12,8 @@ struct QuantizedLayer {
   OpCode op, layer;
   SlotId given_scale, history, known_mean, known_rstd;  // operands, behind the layer's own
   SlotId mean, rstd, next_history, q_transposed;        // results, behind q, scale, nonfinite
+  SlotId kept =
+      kNoSlot;  // results too: codes and scales of each stored operand, as the op keeps it
 
   // The layer's statistics, with which the two others go together.
   size_t n_statistics() const { return (mean == kNoSlot ? 0 : 1) + (rstd == kNoSlot ? 0 : 1); }
@@ -28,6 +30,7 @@ struct QuantizedLayerAttrs {
   Attrs layer;
   QuantizeAttrs q;
   bool both = false;
+  KeptGroups kept = {};
 };
 QuantizedLayerAttrs split(const Attrs& attrs);
 Attrs join(const QuantizedLayerAttrs& parts);

@@ -74,9 +74,10 @@ OCTET_SLOTS(LayerNormQuantize,
             (x, weight, bias, x_scale, given_scale, history, known_mean, known_rstd),
             (q, scale, nonfinite, mean, rstd, next_history, q_transposed));
 OCTET_SLOTS(GatedActQuantize, (gate, up, gate_scale, up_scale, given_scale, history),
-            (q, scale, nonfinite, next_history, q_transposed));
+            (q, scale, nonfinite, next_history, q_transposed, kept_gate, kept_gate_scale, kept_up,
+             kept_up_scale));
 OCTET_SLOTS(GeluQuantize, (x, x_scale, given_scale, history),
-            (q, scale, nonfinite, next_history, q_transposed));
+            (q, scale, nonfinite, next_history, q_transposed, kept_x, kept_x_scale));
 // quantize_gradients.cpp
 OCTET_SLOTS(GatedActGradQuantize, (dy, gate, up, gate_scale, up_scale, given_scale, history),
             (dgate, dup, scale, nonfinite, next_history, dgate_transposed, dup_transposed));

@@ -170,6 +170,7 @@ Graph fuse(const Graph& graph, FuseReport* report, FuseOptions options) {
              return match_gemm_quantize(m, node, options.stores_codes);
            }});
   }
+  if (options.keeps_operands) apply({"kept_operands", match_kept_operands});
   if (options.quantizes_gradients) apply({"gradient_quantize", match_gradient_quantize});
   if (const int64_t rows = options.few_rows; rows > 0) {
     apply({"stored_weight", [rows](const Matcher& m, const Node& node, std::vector<std::string>&) {

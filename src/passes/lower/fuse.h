@@ -13,6 +13,9 @@
 //   stored_weight     dequantize -> gemm of few rows: the GEMM reads the weight's codes
 //   residual          add(x, gemm of few rows), forward: gemm with addend; both where the target
 //                     has such a kernel
+//   kept_operands     activation with a quantizer; quantize_groups of its operands: the op keeps
+//   them
+//                     in groups too, where the target asks for it
 //   gradient_quantize  gated activation's gradients (-> amax -> scale) -> quantize_both of each, to
 //                     FP8: codes without wide stores, where the target asks for it
 //   gemm_quantize     gemm -> quantize: the GEMM stores codes, where the target asks for it
@@ -34,6 +37,7 @@ struct FuseReport {
 
 struct FuseOptions {
   bool quantizes_gradients = false;  // rule gradient_quantize
+  bool keeps_operands = false;       // rule kept_operands
   int64_t few_rows = 0;              // rules stored_weight and residual: of a GEMM; 0: none
   // Rule gemm_quantize: of a product a b^T of [m, k] and [n, k].
   std::function<bool(int64_t m, int64_t n, int64_t k)> stores_codes = {};

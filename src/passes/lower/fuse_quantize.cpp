@@ -187,4 +187,36 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
   return std::nullopt;
 }
 
+std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
+                                         std::vector<std::string>&) {
+  const QuantizedLayer* op = quantized_layer(node.op);
+  if (op == nullptr || op->kept == kNoSlot) return std::nullopt;
+  QuantizedLayerAttrs attrs = split(node.attrs);
+  if (stored_group(attrs.layer) > 0 || attrs.kept.group > 0 || attrs.both || attrs.q.transposed)
+    return std::nullopt;
+  Match match{.last = m.id(node),
+              .op = node.op,
+              .attrs = {},
+              .operands = node.operands,
+              .replaces = node.results,
+              .dtypes = std::vector<Dtype>(op_def(node.op).results.size(), Dtype::f32),
+              .tag = node.tag};
+  match.replaces.resize(op->kept, kNoValue);
+  for (const StoredPlace place : op_def(op->layer).stored) {
+    const Node* groups = m.reader(node.in(place.operand), OpCode::quantize_groups);
+    if (groups == nullptr || groups->tag.role != node.tag.role) return std::nullopt;
+    const auto& q = std::get<QuantizeAttrs>(groups->attrs);
+    const KeptGroups kept{.dtype = q.dtype, .target = q.target, .group = q.group};
+    const bool fits = q.is_plain() && q.rows == 1 && q.scales == Dtype::bf16 &&
+                      (attrs.kept.group == 0 || attrs.kept == kept);
+    if (!fits) return std::nullopt;
+    attrs.kept = kept;
+    match.consumed.push_back(m.id(*groups));
+    match.replaces.push_back(groups->out(QuantizeGroups::q));
+    match.replaces.push_back(groups->out(QuantizeGroups::scale));
+  }
+  match.attrs = join(attrs);
+  return match;
+}
+
 }  // namespace octet

@@ -73,6 +73,9 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
                                           std::vector<std::string>& near_misses);
 std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
                                             std::vector<std::string>& near_misses);
+// For targets that keep an activation's operands in groups as they read them.
+std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
+                                         std::vector<std::string>& near_misses);
 // fuse_gradients.cpp; for targets that quantize gradients where they are made
 std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
                                              std::vector<std::string>& near_misses);

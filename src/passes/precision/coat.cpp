@@ -1,7 +1,7 @@
 // coat: fp8_linear whose saved activations are eight bits too (Xi et al., ICLR 2025). The inputs of
-// norms and activations are kept as E4M3 groups of 16 with BF16 scales; norm outputs and the gated
-// product are computed again in the backward pass from those; optimizer states are E4M3 with
-// dynamic range expansion.
+// norms and activations, which the forward pass reads unquantized, are kept as E4M3 groups of 16
+// with BF16 scales; norm outputs and the gated product are computed again in the backward pass from
+// those; optimizer states are E4M3 with dynamic range expansion.
 // coat-fast: the same with 8-bit weights kept from one update to the next, scales of inputs and
 // gradients from the steps before, and fast accumulation in every GEMM of codes.
 #include "passes/precision/list.h"

@@ -115,5 +115,37 @@ TEST(GoldenRun, of_version_1_0_is_evaluated) {
   EXPECT_NEAR(rows.at(0).at("nll").get<double>(), 5.31151, 1e-3);
 }
 
+// It knew no recipe.forward_reads: the forward pass read what was stored.
+TEST(GoldenRun, of_version_1_0_goes_on_reading_stored_activations) {
+  const ScratchFolder folder;
+  copy_run(folder, "run-1.0");
+  const auto nll = [&](const std::string& set) {
+    const std::string eval = "eval --model run --data text.txt --json --quiet --isa scalar ";
+    EXPECT_EQ(run_in(folder, eval + set), 0) << posix_files().read_text(folder / "err.txt");
+    return posix_files().read_text(folder / "out.txt");
+  };
+  const auto expect_stored = [&] {
+    EXPECT_EQ(nll(""), nll("--set recipe.forward_reads=stored"));
+    EXPECT_NE(nll(""), nll("--set recipe.forward_reads=unquantized"));
+  };
+  expect_stored();
+  const std::string train = "train run/config.yaml --quiet ";
+  ASSERT_EQ(run_in(folder, train + "--resume"), 0) << posix_files().read_text(folder / "err.txt");
+  EXPECT_NE(posix_files().read_text(folder / "run/config.yaml").find("forward_reads: stored"),
+            std::string::npos);
+  expect_stored();
+}
+
+// What a new run has is a change, which is named.
+TEST(GoldenRun, of_version_1_0_reads_unquantized_activations_where_it_is_told) {
+  const ScratchFolder folder;
+  copy_run(folder, "run-1.0");
+  const std::string resume = "train run/config.yaml --quiet --resume --isa scalar --set ";
+  ASSERT_EQ(run_in(folder, resume + "recipe.forward_reads=unquantized"), 0)
+      << posix_files().read_text(folder / "err.txt");
+  EXPECT_NE(posix_files().read_text(folder / "run/config.yaml").find("forward_reads: unquantized"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace octet

@@ -8,7 +8,9 @@ namespace {
 bool fused_applies(const NodeView& view) {
   const QuantizedLayer& op = *quantized_layer(view.node.op);
   const OpDef& layer = op_def(op.layer);
-  const bool grouped = stored_group(split(view.node.attrs).layer) > 0;
+  const QuantizedLayerAttrs attrs = split(view.node.attrs);
+  if (attrs.kept.group > 0) return false;
+  const bool grouped = stored_group(attrs.layer) > 0;
   std::vector<bool> seen(layer.operands.size(), false);
   for (const StoredPlace place : layer.stored) {
     if (!grouped) break;

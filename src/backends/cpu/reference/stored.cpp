@@ -104,6 +104,7 @@ class LayerQuantizer {
       std::copy(statistics[i].begin(), statistics[i].end(),
                 call_.out[kLayerNonfinite + 1 + i].data.begin());
     write_codes(out[0], scale);
+    if (parts_.kept.group > 0) keep_operands();
   }
 
  private:
@@ -122,6 +123,17 @@ class LayerQuantizer {
         const double v = (x[c] - (centred ? mean[r] : 0)) * rstd[r] * (w.empty() ? 1 : w[c]);
         y[r * x.size() + c] = v + (b.empty() ? 0 : b[c]);
       }
+    }
+  }
+
+  void keep_operands() const {
+    const KeptGroups& kept = parts_.kept;
+    const Attrs groups =
+        QuantizeAttrs{.dtype = kept.dtype, .target = kept.target, .group = kept.group};
+    for (size_t i = 0; i < places_.size(); ++i) {
+      const RefTensor in[] = {call_.in[places_[i].operand]};
+      RefTensor out[] = {call_.out[op_.kept + 2 * i], call_.out[op_.kept + 2 * i + 1]};
+      quantize_groups({.attrs = groups, .in = in, .out = out});
     }
   }
 

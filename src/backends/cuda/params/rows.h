@@ -50,6 +50,12 @@ struct CodesArg {
   int64_t padded_rows = 0;
 };
 
+// Codes of an operand, e4m3 in groups of 16 with bf16 scales, that are results too.
+struct KeptArg {
+  int8_t codes_at = kAbsent, scales_at = kAbsent;
+};
+inline constexpr float kKeptTarget = 448;
+
 enum class RowLayer : uint8_t { rms_norm, layer_norm, gated_silu, gelu_tanh, gelu_erf };
 OCTET_HOST_DEVICE constexpr bool is_norm(RowLayer layer) {
   return layer <= RowLayer::layer_norm;
@@ -67,6 +73,7 @@ struct RowLayerParams {
   RowOperand x, up;
   WideArg weight, bias, y;
   int8_t known_mean_at = kAbsent, known_rstd_at = kAbsent;  // operands, where they are given
+  KeptArg kept_x, kept_up;  // of activations of bf16 with codes of e4m3, cols a multiple of 16
   CodesArg codes;
 };
 

@@ -29,6 +29,7 @@ class CudaCatalogue : public Catalogue {
   std::optional<KernelChoice> choose(const Graph& graph, const Node& node) const override;
   LaunchFn prepare(const Graph& graph, const Node& node) override;
   bool quantizes_gradients() const override { return true; }
+  bool keeps_operands() const override { return true; }
   int64_t few_rows() const override { return kFewRows; }
   bool stores_codes(int64_t m, int64_t n, int64_t k) const override;
   int64_t rows_to_fill() const override { return 8192; }

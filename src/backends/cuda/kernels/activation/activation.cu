@@ -1,6 +1,7 @@
 // Gated activations and GELU, element by element: a block takes pieces of 4096 elements, the next
 // on its way while one is worked on.
 #include "backends/cuda/kernels/common/early_start.cuh"
+#include "backends/cuda/kernels/common/group_scale.cuh"
 #include "backends/cuda/kernels/common/layer.cuh"
 
 namespace octet::cuda {
@@ -16,7 +17,31 @@ __device__ __forceinline__ Place piece_place(int64_t piece, int64_t n) {
   return {piece * kPiece + static_cast<int64_t>(threadIdx.x) * W, kThreads * W, n};
 }
 
-template <bool kGated, Form F, Out O>
+// Two eights of a place, each half of a group of 16 whose other half the neighbouring thread has:
+// the bits of quantize_groups.cu. All lanes of a warp are here.
+__device__ __forceinline__ void keep_groups(const Kept& kept, const Place& p,
+                                            const float (&v)[kChunk]) {
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const float* const eight = v + 8 * j;
+    float amax = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float magnitude = fabsf(eight[k]);
+      if (magnitude < __int_as_float(0x7F800000)) amax = fmaxf(amax, magnitude);
+    }
+    amax = fmaxf(amax, __shfl_xor_sync(~0u, amax, 1));
+    const int64_t at = p.at + j * p.step;
+    if (at >= p.end) continue;
+    const uint16_t scale = group_scale(amax, 1 / kKeptTarget);
+    const float inv_scale = 1.0f / to_float<Dtype::bf16>(scale);
+    if (at % kChunk == 0) kept.scales[at / kChunk] = scale;
+    *reinterpret_cast<uint2*>(kept.codes + at) = make_uint2(
+        pack_codes<Dtype::e4m3>(eight, inv_scale), pack_codes<Dtype::e4m3>(eight + 4, inv_scale));
+  }
+}
+
+template <bool kGated, Form F, Out O, bool kKeeps = false>
 __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     act_rows(const __grid_constant__ LayerArgs a) {
   constexpr int W = kWidth<F>;
@@ -42,9 +67,11 @@ __global__ void __launch_bounds__(kThreads, F == Form::f32 ? 2 : kBlocksPerSm)
     fetch(i + gridDim.x);
     float v[kChunk];
     unpack<F>(raw_x, v);
+    if constexpr (kKeeps) keep_groups(a.kept_x, place(i), v);
     if constexpr (kGated) {
       float up[kChunk];
       unpack<F>(raw_up, up);
+      if constexpr (kKeeps) keep_groups(a.kept_up, place(i), up);
 #pragma unroll
       for (int k = 0; k < kChunk; ++k) v[k] = gated_silu<kPowers<F>>(v[k], up[k]);
     } else {
@@ -89,6 +116,8 @@ void launch_form(Out out, const LayerArgs& a, unsigned grid, cudaStream_t stream
     act_rows<kGated, F, Out::wide><<<grid, kThreads, 0, stream>>>(a);
   } else if constexpr (kGated && F == Form::groups) {
     launch_gated_rows(a, stream);
+  } else if (F == Form::bf16 && a.kept_x.codes != nullptr) {
+    act_rows<kGated, Form::bf16, Out::e4m3, true><<<grid, kThreads, 0, stream>>>(a);
   } else {
     act_rows<kGated, F, Out::e4m3><<<grid, kThreads, 0, stream>>>(a);
   }

@@ -19,6 +19,12 @@ struct ActSeen {
   unsigned int largest, n_ended;
 };
 
+// Groups of an operand that are kept, null where none are.
+struct Kept {
+  uint8_t* codes = nullptr;
+  uint16_t* scales = nullptr;
+};
+
 struct LayerArgs {
   Matrix x, up;  // x: also the gate
   Wide weight, bias, y;
@@ -33,6 +39,7 @@ struct LayerArgs {
   uint8_t* codes = nullptr;       // [rows, cols]
   uint8_t* transposed = nullptr;  // [cols, padded_rows]
   int64_t padded_rows = 0;
+  Kept kept_x, kept_up;
   ScaleArgs scale;
   ActSeen* seen = nullptr;
 };

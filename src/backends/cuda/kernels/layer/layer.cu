@@ -33,6 +33,10 @@ LayerArgs layer_args(const RowLayerParams& p, const Launch& launch) {
   a.codes = result_at<uint8_t>(launch, c.rows_at);
   a.transposed = result_at<uint8_t>(launch, c.transposed_at);
   a.padded_rows = c.padded_rows;
+  a.kept_x = {result_at<uint8_t>(launch, p.kept_x.codes_at),
+              result_at<uint16_t>(launch, p.kept_x.scales_at)};
+  a.kept_up = {result_at<uint8_t>(launch, p.kept_up.codes_at),
+               result_at<uint16_t>(launch, p.kept_up.scales_at)};
   a.scale = {.n_history = c.n_history,
              .target = c.target,
              .limit = c.limit,
@@ -108,6 +112,7 @@ struct Layer {
                                  : act_blocks(kernel, a);
     a.scale.pass = Pass::second;
     a.known = true;
+    a.kept_x = a.kept_up = {};
     transposed ? tiles(a) : rows(a);
   }
 };

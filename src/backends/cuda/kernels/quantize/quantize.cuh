@@ -1,23 +1,10 @@
 // What the kernels of scales and codes share, and their parts of the family's list.
 #pragma once
 
-#include "backends/cuda/kernels/common/element.cuh"
+#include "backends/cuda/kernels/common/group_scale.cuh"
 #include "backends/cuda/params/quantize.h"
-#include "formats/group_scale.h"
 
 namespace octet::cuda {
-
-inline constexpr float kMinScale = 0x1p-100f;
-
-// formats/quantize.h's scale_from_amax: f32, and rounded to BF16.
-__device__ __forceinline__ float tensor_scale(float amax, float inv_target) {
-  const float scale = amax * inv_target;
-  return amax == 0.0f ? 1.0f : scale < kMinScale ? kMinScale : scale;
-}
-__device__ __forceinline__ uint16_t group_scale(float amax, float inv_target) {
-  return from_float<Dtype::bf16>(
-      fminf(tensor_scale(amax, inv_target), largest_group_scale(inv_target)));
-}
 
 // formats/quantize.h's scale_from_amax for any rule, as the f32 that its stored bits decode to.
 struct ScaleMaker {

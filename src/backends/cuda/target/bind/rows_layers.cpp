@@ -1,5 +1,8 @@
 // Norms and activations, alone and with the quantizer of their result: one kernel for all.
 #include "backends/cuda/params/rows.h"
+
+#include <algorithm>
+
 #include "backends/cuda/target/bind/rows.h"
 #include "ir/ops/quantize_layers.h"
 
@@ -13,13 +16,14 @@ struct Plain {
   const QuantizedLayer* quantized = nullptr;  // nullptr: it has none
   QuantizeAttrs q = {};
   bool both = false;
+  KeptGroups kept = {};
 };
 
 Plain plain_of(const NodeView& view) {
   const QuantizedLayer* quantized = quantized_layer(view.node.op);
   if (quantized == nullptr) return {view.node.op, view.node.attrs};
-  const auto [attrs, q, both] = split(view.node.attrs);
-  return {quantized->layer, attrs, quantized, q, both};
+  const auto [attrs, q, both, kept] = split(view.node.attrs);
+  return {quantized->layer, attrs, quantized, q, both, kept};
 }
 
 RowLayer layer_of(const Plain& plain) {
@@ -36,11 +40,25 @@ RowLayer layer_of(const Plain& plain) {
   }
 }
 
+// As the kernel that keeps operands has them.
+bool kept_applies(const NodeView& view, const Plain& plain) {
+  const KeptGroups& kept = plain.kept;
+  const bool is_kept_so = kept.dtype == Dtype::e4m3 && kept.group == 16 &&
+                          kept.target == static_cast<double>(kKeptTarget);
+  const auto is_read_so = [&](StoredPlace place) {
+    return view.in_is(place.operand, {Dtype::bf16});
+  };
+  return is_kept_so && !plain.both && !plain.q.transposed &&
+         view.out(kLayerQ).dtype == Dtype::e4m3 && rows_of(view.in(Unary::x)).cols % 16 == 0 &&
+         std::ranges::all_of(op_def(plain.op).stored, is_read_so);
+}
+
 bool layer_applies(const NodeView& view) {
   const Plain plain = plain_of(view);
   if (!operands_apply(view, plain.op, plain.attrs)) return false;
   if (plain.quantized == nullptr) return is_wide_or_half(view.out(Unary::y).dtype);
   if (!plain.q.is_plain()) return false;
+  if (plain.kept.group > 0 && !kept_applies(view, plain)) return false;
   const QuantizedLayer& op = *plain.quantized;
   // What measures an activation goes by the scales of groups.
   if (has_one_scale(view, op_def(op.layer).stored[0]) && !view.has(op.given_scale)) return false;
@@ -104,6 +122,11 @@ void norm_places(const NodeView& view, const Plain& plain, RowLayerParams& p) {
   }
 }
 
+KeptArg kept_at(const NodeView& view, SlotId codes) {
+  return {.codes_at = result_place(view, codes),
+          .scales_at = result_place(view, static_cast<SlotId>(codes + 1))};
+}
+
 KernelSpec layer_spec(const NodeView& view) {
   const Plain plain = plain_of(view);
   RowLayerParams p;
@@ -119,6 +142,8 @@ KernelSpec layer_spec(const NodeView& view) {
   }
   if (p.quantized) {
     p.codes = codes_of(view, plain);
+    p.kept_x = kept_at(view, plain.quantized->kept);
+    if (plain.op == OpCode::gated_act) p.kept_up = kept_at(view, GatedActQuantize::kept_up);
   } else {
     p.y = wide_result(view, Unary::y);
   }
