@@ -65,17 +65,16 @@ class Lexer {
 
   // Text up to the next tag, and the tag.
   void root() {
-    size_t tag = at_;
-    while (true) {
-      tag = text_.find('{', tag);
-      if (tag == std::string::npos || tag + 1 >= text_.size()) {
-        add(TokenKind::data, text_.substr(at_));
-        return advance_to(text_.size());
-      }
-      if (std::string_view("{%#").find(text_[tag + 1]) != std::string_view::npos) break;
-      ++tag;
+    char kind = '\0';
+    size_t tag = text_.find('{', at_);
+    for (; tag != std::string::npos; tag = text_.find('{', tag + 1)) {
+      kind = at(tag + 1);
+      if (kind == '{' || kind == '%' || kind == '#') break;
     }
-    const char kind = text_[tag + 1];
+    if (tag == std::string::npos) {
+      add(TokenKind::data, text_.substr(at_));
+      return advance_to(text_.size());
+    }
     size_t after = tag + 2;
     const char strips = sign(after);
     add_data(tag, strips, kind == '{');
@@ -175,48 +174,33 @@ class Lexer {
     return true;
   }
 
-  // Past the digits of a base, single underscores between them.
-  size_t digits_end(size_t at, int base) const {
-    const auto is_of = [&](size_t i) {
-      int digit = 0;
-      return i < text_.size() &&
-             std::from_chars(&text_[i], &text_[i] + 1, digit, base).ec == std::errc();
-    };
-    const size_t begin = at;
-    while (is_of(at) || (this->at(at) == '_' && at > begin && is_of(at + 1))) ++at;
-    return at;
+  size_t digits_end(size_t at) const {
+    return std::min(text_.find_first_not_of("0123456789", at), text_.size());
   }
 
   void number() {
-    const char kind = at_ + 1 < text_.size() ? static_cast<char>(text_[at_ + 1] | 0x20) : '\0';
-    const int named = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
-    const bool is_prefixed =
-        text_[at_] == '0' && named != 0 && digits_end(at_ + 2, named) > at_ + 2;
-    const size_t begin = is_prefixed ? at_ + 2 : at_;
-    size_t end = digits_end(begin, is_prefixed ? named : 10);
+    size_t end = digits_end(at_);
     bool is_real = false;
-    const bool follows_dot = at_ > 0 && text_[at_ - 1] == '.';
-    if (!is_prefixed && !follows_dot) {
-      if (at(end) == '.' && digits_end(end + 1, 10) > end + 1) {
-        end = digits_end(end + 1, 10);
-        is_real = true;
-      }
+    const auto extend = [&](size_t digits) {
+      const size_t to = digits_end(std::min(digits, text_.size()));
+      if (to <= digits) return;
+      end = to;
+      is_real = true;
+    };
+    const bool is_subscript = at_ > 0 && text_[at_ - 1] == '.';  // as in a.0.b
+    if (!is_subscript && at(end) == '.') extend(end + 1);
+    if (!is_subscript && (at(end) | 0x20) == 'e') {
       size_t power = end + 1;
-      if ((at(end) | 0x20) == 'e') {
-        sign(power);
-        if (digits_end(power, 10) > power) {
-          end = digits_end(power, 10);
-          is_real = true;
-        }
-      }
+      sign(power);
+      extend(power);
     }
-    std::string digits = text_.substr(begin, end - begin);
-    std::erase(digits, '_');
+    if (end < text_.size() && is_word_character(decode_utf8(text_, end).code)) {
+      fail_at(line_, "numbers that are not decimal are outside the supported subset");
+    }
     Token& token = add(is_real ? TokenKind::real : TokenKind::integer);
-    const char *first = digits.data(), *last = first + digits.size();
-    const auto result = is_real
-                            ? std::from_chars(first, last, token.real)
-                            : std::from_chars(first, last, token.integer, is_prefixed ? named : 10);
+    const char *first = &text_[at_], *last = first + (end - at_);
+    const auto result = is_real ? std::from_chars(first, last, token.real)
+                                : std::from_chars(first, last, token.integer);
     if (result.ec != std::errc()) fail_at(line_, "a number is out of range");
     advance_to(end);
   }
@@ -250,41 +234,29 @@ class Lexer {
 
   // As Python reads it; moves past it.
   void escape(std::string& out, size_t& at) const {
-    static constexpr std::string_view kPlain = "\\'\"abfnrtv", kAs = "\\'\"\a\b\f\n\r\t\v";
+    static constexpr std::string_view kNamed = "\\'\"abfnrtv", kAs = "\\'\"\a\b\f\n\r\t\v";
     const char c = text_[at + 1];
-    const size_t plain = kPlain.find(c), length = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    const size_t named = kNamed.find(c);
     at += 2;
-    if (plain != std::string_view::npos) {
-      out += kAs[plain];
-    } else if (length > 0) {
-      out += code_point(at, length, 16);
+    if (named != std::string_view::npos) {
+      out += kAs[named];
+    } else if (c == 'x' || c == 'u') {
+      const size_t length = c == 'x' ? 2 : 4;
+      uint32_t code = 0;
+      const char* digits = text_.data() + at;
+      const auto result =
+          std::from_chars(digits, digits + std::min(length, text_.size() - at), code, 16);
+      const bool is_surrogate = code >= 0xD800 && code < 0xE000;
+      if (result.ptr != digits + length || is_surrogate) {
+        fail_at(line_, "an escape in a string names no character");
+      }
+      append_utf8(out, static_cast<int32_t>(code));
       at += length;
-    } else if (c >= '0' && c <= '7') {
-      size_t n = 1;
-      while (n < 3 && this->at(at - 1 + n) >= '0' && this->at(at - 1 + n) <= '7') ++n;
-      out += code_point(at - 1, n, 8);
-      at += n - 1;
-    } else if (c == 'N' || (c & 0x80) != 0) {
+    } else if (std::string_view("01234567NU").find(c) != std::string_view::npos || (c & 0x80)) {
       fail_at(line_, "this escape in a string is outside the supported subset");
     } else if (c != '\n') {  // a line that goes on
-      out += '\\';
-      out += c;
+      out += {'\\', c};
     }
-  }
-
-  std::string code_point(size_t at, size_t length, int base) const {
-    uint32_t code = 0;
-    const std::string_view digits = from(at).substr(0, length);
-    const char* end = digits.data() + digits.size();
-    const auto result = std::from_chars(digits.data(), end, code, base);
-    const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-    if (result.ec != std::errc() || result.ptr != end || digits.size() < length ||
-        code > 0x10FFFF || is_surrogate) {
-      fail_at(line_, "an escape in a string names no character");
-    }
-    std::string out;
-    append_utf8(out, static_cast<int32_t>(code));
-    return out;
   }
 
   void op(std::string& open) {
@@ -294,6 +266,7 @@ class Lexer {
       const size_t length = decode_utf8(text_, at_).length;
       fail_at(line_, "unexpected character '" + text_.substr(at_, length) + "'");
     }
+    if (*found == "**") fail_at(line_, "** is outside the supported subset");
     static constexpr std::string_view kOpen = "{([", kClose = "})]";
     const char c = found->front();
     const size_t opens = kOpen.find(c);
