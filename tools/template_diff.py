@@ -169,11 +169,10 @@ class Grammar:
             lambda: self.tag(f"macro m(x, y={e()})") + self.body(depth - 1) + self.tag("endmacro"),
             lambda: self.tag("filter " + self.filter(0)) + self.body(depth - 1) + self.tag("endfilter"),
             lambda: self.tag("generation") + self.body(depth - 1) + self.tag("endgeneration"),
-            lambda: self.tag("raw") + "{{ x }}" + self.tag("endraw"),
             lambda: self.tag(f"call m({e()})") + self.body(depth - 1) + self.tag("endcall"),
         ]
         if loops:
-            loop = self.pick("index", "index0", "first", "last", "length", "revindex", "previtem", "nextitem", "revindex0")
+            loop = self.pick("index", "index0", "first", "last", "length", "previtem", "nextitem")
             choices += [lambda: "{{ loop." + loop + " }}", lambda: "{{ loop." + loop + " }}",
                         lambda: self.tag(f"if {e()}") + self.tag(self.pick("break", "continue")) + self.tag("endif")]
         return self.rng.choice(choices)()

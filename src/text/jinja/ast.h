@@ -28,7 +28,6 @@ enum class ExprKind {
   filter,     // children[0] | name(arguments); a null child stands for a block's text
   test,       // children[0] is name(arguments)
   negative,
-  positive,
   logical_not,
   logical_and,
   logical_or,

@@ -1,6 +1,5 @@
 // What is called on lists and dicts, as a filter or as a method.
 #include <algorithm>
-#include <unordered_set>
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/operations.h"
@@ -51,20 +50,18 @@ Value join_parts(Runtime& runtime, const Value& separator, const Value& all, Par
     append_text(out, part(item));
     runtime.charge(1);
   }
-  return out.take(separator.is_markup());
+  return out.take();
 }
 
-// Gives plain text.
 Value join(Call& call) {
-  const Value given = as_text(call.runtime, call.get(0, call.runtime.text("")));
-  const Value separator = call.runtime.text(call.runtime.read(given));
+  const Value separator = as_text(call.runtime, call.get(0, call.runtime.text("")));
   return join_parts(call.runtime, separator, call.self,
                     [&](const Value& item) { return call.attribute(1, item); });
 }
 
 Value join_method(Call& call) {
+  if (call.self.is_markup()) call.runtime.fail_markup("join()");
   return join_parts(call.runtime, call.self, *call.values[0], [&](const Value& item) {
-    if (call.self.is_markup()) return escaped(call.runtime, item);
     if (!item.is_text()) call.runtime.fail_type("join()", "text", item);
     return item;
   });
@@ -158,14 +155,13 @@ Value dictsort(Call& call) {
 }
 
 Value unique(Call& call) {
-  std::unordered_set<std::string> seen;
-  std::vector<Value> kept;
-  Runtime::Reserved reserved(call.runtime);
+  auto* seen = call.runtime.make<Dict>();
   for (const Value& item : Items(call.runtime, call.self)) {
-    const std::string key = hash_key(call.runtime, order_key(call, 0, call.attribute(1, item)));
-    reserved.add(key.size() + Text::kOverhead);
-    if (seen.insert(key).second) kept.push_back(item);
+    const Value key = order_key(call, 0, call.attribute(1, item));
+    if (!seen->find(call.runtime, key)) seen->set(call.runtime, key, item);
   }
+  std::vector<Value> kept;
+  for (const auto& entry : seen->entries) kept.push_back(entry.second);
   return call.runtime.generator(std::move(kept));
 }
 

@@ -87,17 +87,12 @@ Value split(Call& call) {
   }
 }
 
-template <bool at_start>
-Value has_affix(Call& call) {
-  const std::string& text = call.runtime.read(call.self);
-  const auto fits = [&](const Value& affix) {
-    if (!affix.is_text()) call.runtime.fail_type(call.row.name, "text", affix);
-    const std::string& wanted = call.runtime.read(affix);
-    return at_start ? text.starts_with(wanted) : text.ends_with(wanted);
-  };
-  const auto* several = call.get(0).as<Sequence>();
-  if (!several || several->type != Type::tuple) return fits(*call.values[0]);
-  return std::any_of(several->items.begin(), several->items.end(), fits);
+Value starts_with(Call& call) {
+  return call.runtime.read(call.self).starts_with(call.text(0));
+}
+
+Value ends_with(Call& call) {
+  return call.runtime.read(call.self).ends_with(call.text(0));
 }
 
 Value find(Call& call) {
@@ -122,14 +117,15 @@ Value count(Call& call) {
 Value replace(Call& call) {
   Runtime& runtime = call.runtime;
   const bool is_filter = (call.row.uses & kFilter) != 0;  // takes any values, gives plain text
-  const bool is_markup = call.self.is_markup() && !is_filter;
+  if (call.self.is_markup() && !is_filter) runtime.fail_markup("replace()");
   const auto operand = [&](size_t i) {
     if (!is_filter) call.text(i);
-    return is_markup ? escaped(runtime, *call.values[i]) : as_text(runtime, *call.values[i]);
+    return as_text(runtime, *call.values[i]);
   };
   const Value from = operand(0), to = operand(1);
   const std::string &text = runtime.read(call.self), &old = runtime.read(from);
   const std::string_view with = runtime.read(to);
+  if (old.empty()) runtime.fail("replacing empty text is outside the supported subset");
   int64_t left = call.is_given(2) ? call.integer(2, -1) : -1;
   Builder out(runtime);
   size_t at = 0;
@@ -139,15 +135,9 @@ Value replace(Call& call) {
     out.append(std::string_view(text).substr(at, found - at));
     out.append(with);
     at = found + old.size();
-    if (!old.empty()) continue;
-    runtime.charge(1);
-    if (at == text.size()) break;  // empty text matches once at the end as well
-    const size_t length = decode_utf8(text, at).length;
-    out.append(std::string_view(text).substr(at, length));
-    at += length;
   }
   out.append(std::string_view(text).substr(at));
-  return out.take(is_markup);
+  return out.take();
 }
 
 Value is_digits(Call& call) {
@@ -233,8 +223,8 @@ constexpr Builtin kTextRows[] = {
     {"lstrip", kOfText, strip_text<Side::left>, "/chars"},
     {"rstrip", kOfText, strip_text<Side::right>, "/chars"},
     {"split", kOfText, split, "sep,maxsplit"},
-    {"startswith", kOfText, has_affix<true>, "/prefix", 1},
-    {"endswith", kOfText, has_affix<false>, "/suffix", 1},
+    {"startswith", kOfText, starts_with, "/prefix", 1},
+    {"endswith", kOfText, ends_with, "/suffix", 1},
     {"find", kOfText, find, "/sub", 1},
     {"count", kOfText, count, "/sub", 1},
     {"replace", kFilter | kMadeText, replace, "old,new,count", 2},

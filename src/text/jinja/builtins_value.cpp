@@ -2,6 +2,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <iomanip>
+#include <sstream>
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/characters.h"
@@ -194,26 +196,16 @@ Value raise_exception(Call& call) {
 }
 
 Value strftime_now(Call& call) {
-  std::string safe;
   const std::string& format = call.text(0);
-  for (size_t i = 0; i < format.size(); ++i) {
-    const char kind = format[i] == '%' && i + 1 < format.size() ? format[++i] : '\0';
-    if (kind == 'f') {
-      safe += "000000";
-    } else if (kind == '\0') {
-      safe += format[i];
-    } else if (kind != 'z' && kind != 'Z') {  // of a time without a zone
-      safe += {'%', kind};
-    }
+  for (const char* unknown : {"%f", "%z", "%Z"}) {
+    if (format.find(unknown) == format.npos) continue;
+    call.runtime.fail("strftime_now: {} is outside the supported subset", unknown);
   }
-  if (safe.size() > 4096) call.runtime.fail("strftime_now expected a shorter format");
-  call.runtime.charge(8 * safe.size());
-  safe += '.';  // so that text of no length is not taken for too small a buffer
-  std::string text(safe.size() * 64, '\0');
-  text.resize(std::strftime(text.data(), text.size(), safe.c_str(), &call.runtime.clock()));
-  if (text.empty()) call.runtime.fail("strftime_now: the format gives too much text");
-  text.pop_back();
-  return call.runtime.text(std::move(text));
+  if (format.size() > 4096) call.runtime.fail("strftime_now expected a shorter format");
+  call.runtime.charge(8 * format.size());
+  std::ostringstream text;
+  text << std::put_time(&call.runtime.clock(), format.c_str());
+  return call.runtime.text(text.str());
 }
 
 constexpr Builtin kFunctionRows[] = {

@@ -30,14 +30,8 @@ Value Evaluator::evaluate_compound(const Expr& expr) {
       return runtime_.list(std::move(items),
                            expr.kind == ExprKind::list ? Type::list : Type::tuple);
     }
-    case ExprKind::dict: {
-      auto* dict = runtime_.make<Dict>();
-      for (size_t i = 0; i < expr.children.size(); i += 2) {
-        const Value key = child(i);
-        dict->set(runtime_, key, child(i + 1));
-      }
-      return dict;
-    }
+    case ExprKind::dict:
+      return dict(expr);
     case ExprKind::attribute:
     case ExprKind::item: {
       const Value of = child(0), key = child(1);
@@ -52,12 +46,10 @@ Value Evaluator::evaluate_compound(const Expr& expr) {
       return apply(expr, kFilter, expr.children[0] ? child(0) : block_text_);
     case ExprKind::test:
       return apply(expr, kTest, child(0));
-    case ExprKind::negative:
-    case ExprKind::positive: {
+    case ExprKind::negative: {
       const Value operand = child(0);
-      const bool is_negative = expr.kind == ExprKind::negative;
-      if (operand.is(Kind::real) && is_negative) return -operand.real();
-      return arithmetic(runtime_, is_negative ? Operator::sub : Operator::add, int64_t{0}, operand);
+      if (operand.is(Kind::real)) return -operand.real();
+      return arithmetic(runtime_, Operator::sub, int64_t{0}, operand);
     }
     case ExprKind::logical_not:
       return !is_true(runtime_, child(0));
@@ -84,6 +76,15 @@ Value Evaluator::evaluate_compound(const Expr& expr) {
       if (expr.children[2]) return child(2);
       return runtime_.undefined("the inline if is false and has no else");
   }
+}
+
+Value Evaluator::dict(const Expr& expr) {
+  auto* dict = runtime_.make<Dict>();
+  for (size_t i = 0; i < expr.children.size(); i += 2) {
+    const Value key = evaluate(*expr.children[i]);
+    dict->set(runtime_, key, evaluate(*expr.children[i + 1]));
+  }
+  return dict;
 }
 
 Value Evaluator::slice(const Expr& expr) {

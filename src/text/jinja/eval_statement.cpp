@@ -12,21 +12,19 @@ Evaluator::Evaluator(const Tree& tree, const RenderOptions& options)
       root_(std::make_shared<Scope>()),
       scope_(root_),
       text_(runtime_) {
-  for (const std::string& name : tree.names) {
-    numbers_.emplace(name, static_cast<int>(numbers_.size()));
-  }
   for (const Builtin& row : function_rows()) {
     define(std::string(row.name), runtime_.make<Function>(&row, Value()));
   }
 }
 
 void Evaluator::define(const std::string& name, Value value) {
-  const auto it = numbers_.find(name);
-  if (it != numbers_.end()) root_->variables[it->second] = std::move(value);
+  const auto it = std::find(tree_.names.begin(), tree_.names.end(), name);
+  if (it == tree_.names.end()) return;
+  root_->variables[static_cast<int>(it - tree_.names.begin())] = std::move(value);
 }
 
 std::string Evaluator::run() {
-  const Within within(*this, root_);
+  const Replaced scope(scope_, within(root_));
   for (const int name : tree_.assigned_first) scope_->variables[name] = Value();
   execute(tree_.body);
   return text_.take_bytes();
@@ -111,11 +109,12 @@ void Evaluator::assign(const Expr& target, const Value& value) {
 Evaluator::Flow Evaluator::text_block(const Stmt& stmt) {
   Value text;
   {
-    const Within within(*this);
-    Captured captured(*this);
+    const Replaced scope(scope_, within(scope_));
+    Builder written(runtime_);
+    const Replaced out(out_, &written);
     const Flow flow = execute(stmt.body);
     if (flow != Flow::next) return flow;
-    text = block_text_ = captured.take();
+    text = block_text_ = written.take();
     if (stmt.value) text = evaluate(*stmt.value);
   }
   if (stmt.target) {
@@ -145,40 +144,23 @@ bool Loop::advance() {
 }
 
 bool Loop::attribute(Runtime& runtime, const std::string& name, Value& value) {
-  static constexpr std::string_view kNames[] = {"index",     "index0",   "first",
-                                                "last",      "length",   "revindex",
-                                                "revindex0", "previtem", "nextitem"};
-  const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
-  if (found == std::end(kNames)) {
-    runtime.fail("loop.{} is outside the supported subset", name);
-  }
-  const auto n_left = [&] {
+  if (name == "index") {
+    value = index0 + 1;
+  } else if (name == "index0") {
+    value = index0;
+  } else if (name == "first") {
+    value = index0 == 0;
+  } else if (name == "last") {
+    value = !has(1);
+  } else if (name == "length") {
     has(SIZE_MAX);
-    return static_cast<int64_t>(n_ready());
-  };
-  switch (found - std::begin(kNames)) {
-    case 0:
-    case 1:
-      value = index0 + (name == "index" ? 1 : 0);
-      break;
-    case 2:
-      value = index0 == 0;
-      break;
-    case 3:
-      value = !has(1);
-      break;
-    case 4:
-      value = index0 + 1 + n_left();
-      break;
-    case 5:
-    case 6:
-      value = n_left() + (name == "revindex" ? 1 : 0);
-      break;
-    case 7:
-      value = index0 == 0 ? runtime.undefined("there is no previous item") : before;
-      break;
-    default:
-      value = has(1) ? ready[at] : runtime.undefined("there is no next item");
+    value = index0 + 1 + static_cast<int64_t>(n_ready());
+  } else if (name == "previtem") {
+    value = index0 == 0 ? runtime.undefined("there is no previous item") : before;
+  } else if (name == "nextitem") {
+    value = has(1) ? ready[at] : runtime.undefined("there is no next item");
+  } else {
+    runtime.fail("loop.{} is outside the supported subset", name);
   }
   return true;
 }
@@ -189,7 +171,7 @@ bool Macro::attribute(Runtime& runtime, const std::string& name, Value&) {
 
 bool Evaluator::passes(const Loop& loop, const Value& item) {
   if (!loop.stmt.test) return true;
-  const Within within(*this, loop.scope);
+  const Replaced scope(scope_, within(loop.scope));
   assign(*loop.stmt.target, item);
   return is_true(runtime_, evaluate(*loop.stmt.test));
 }
@@ -200,7 +182,7 @@ void Evaluator::run_loop(const Stmt& stmt) {
     const Value items = evaluate(*stmt.value);
     const Items all(runtime_, items);
     auto* loop = runtime_.make<Loop>(*this, stmt, scope_, all.view());
-    const Within within(*this);
+    const Replaced scope(scope_, within(scope_));
     while (loop->advance()) {
       runtime_.charge(6);
       scope_->variables.clear();
@@ -212,7 +194,7 @@ void Evaluator::run_loop(const Stmt& stmt) {
     }
     loop->rest = {};
   }
-  const Within within(*this);
+  const Replaced scope(scope_, within(scope_));
   if (!has_run) execute(stmt.else_body);
 }
 
@@ -256,12 +238,13 @@ Value Evaluator::call_macro(const Macro& macro, Arguments arguments) {
   const Runtime::Depth depth(runtime_);
   runtime_.charge(8);
   const int line = runtime_.line;
-  const Within within(*this, macro.scope);
-  Captured captured(*this);
+  const Replaced scope(scope_, within(macro.scope));
+  Builder written(runtime_);
+  const Replaced out(out_, &written);
   bind(macro, arguments);
   execute(macro.stmt.body);
   runtime_.line = line;
-  return captured.take();
+  return written.take();
 }
 
 }  // namespace octet::jinja

@@ -18,7 +18,7 @@ namespace octet::jinja {
 
 struct Scope {
   std::shared_ptr<Scope> parent;
-  std::unordered_map<int, Value> variables;
+  std::unordered_map<int, Value> variables = {};
 };
 using ScopePtr = std::shared_ptr<Scope>;
 
@@ -45,6 +45,7 @@ class Evaluator {
   Value evaluate(const Expr& expr);
   Value evaluate_compound(const Expr& expr);
   Value look_up(int name);
+  Value dict(const Expr& expr);
   Value slice(const Expr& expr);
   bool compare_chain(const Expr& expr);
   Value apply(const Expr& expr, Use use, const Value& value);
@@ -54,6 +55,7 @@ class Evaluator {
   // Statements (eval_statement.cpp).
   Flow execute(const Body& body);
   Flow execute(const Stmt& stmt);
+  ScopePtr within(ScopePtr parent) const { return std::make_shared<Scope>(std::move(parent)); }
   void write_block(const Value& text);
   void assign(const Expr& target, const Value& value);
   Flow text_block(const Stmt& stmt);
@@ -61,14 +63,8 @@ class Evaluator {
   void bind(const Macro& macro, Arguments& arguments);
   Value call_macro(const Macro& macro, Arguments arguments);
 
-  // Makes a new scope the one that names are looked up in, and `out` what is written to, for a
-  // while.
-  class Within;
-  class Captured;
-
   const Tree& tree_;
   Runtime runtime_;
-  std::unordered_map<std::string_view, int> numbers_;  // of the tree's names
   ScopePtr root_, scope_;
   Builder text_;
   Builder* out_ = &text_;
@@ -76,37 +72,19 @@ class Evaluator {
   std::vector<std::pair<size_t, int64_t>> generations_;
 };
 
-class Evaluator::Within {
+// Another value in a variable, for a while.
+template <typename T>
+class Replaced {
  public:
-  Within(Evaluator& evaluator, ScopePtr around) : evaluator_(evaluator), before_(evaluator.scope_) {
-    evaluator.scope_ = std::make_shared<Scope>();
-    evaluator.scope_->parent = std::move(around);
-  }
-  explicit Within(Evaluator& evaluator) : Within(evaluator, evaluator.scope_) {}
-  ~Within() { evaluator_.scope_ = std::move(before_); }
-  Within(const Within&) = delete;
-  Within& operator=(const Within&) = delete;
+  Replaced(T& variable, T value)
+      : variable_(variable), before_(std::exchange(variable, std::move(value))) {}
+  ~Replaced() { variable_ = std::move(before_); }
+  Replaced(const Replaced&) = delete;
+  Replaced& operator=(const Replaced&) = delete;
 
  private:
-  Evaluator& evaluator_;
-  ScopePtr before_;
-};
-
-class Evaluator::Captured {
- public:
-  explicit Captured(Evaluator& evaluator)
-      : evaluator_(evaluator),
-        text_(evaluator.runtime_),
-        before_(std::exchange(evaluator.out_, &text_)) {}
-  ~Captured() { evaluator_.out_ = before_; }
-  Captured(const Captured&) = delete;
-  Captured& operator=(const Captured&) = delete;
-  Value take() { return text_.take(); }
-
- private:
-  Evaluator& evaluator_;
-  Builder text_;
-  Builder* before_;
+  T& variable_;
+  T before_;
 };
 
 struct Macro : Typed<Type::macro> {

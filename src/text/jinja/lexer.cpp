@@ -80,8 +80,7 @@ class Lexer {
     add_data(tag, strips, kind == '{');
     advance_to(after);
     if (kind == '#') return comment();
-    if (kind == '{') return expression(TokenKind::variable_begin);
-    if (!raw()) expression(TokenKind::block_begin);
+    expression(kind == '{' ? TokenKind::variable_begin : TokenKind::block_begin);
   }
 
   // The text up to `end`, less what the tag there takes away.
@@ -97,7 +96,7 @@ class Lexer {
     if (!data.empty()) add(TokenKind::data, std::string(data));
   }
 
-  // What follows a comment, a block or {% endraw %}, whose own characters are passed.
+  // What follows a comment or a block, whose own characters are passed.
   void after_tag(char sign) {
     if (sign == '-') {
       advance_to(after_space(at_));
@@ -112,32 +111,6 @@ class Lexer {
     const char last = close > at_ ? text_[close - 1] : '\0';
     advance_to(close + 2);
     after_tag(last);
-  }
-
-  // {% raw %}: true where that is what follows.
-  bool raw() {
-    size_t begin = after_space(at_);
-    if (!from(begin).starts_with("raw")) return false;
-    begin = after_space(begin + 3);
-    const char strips = sign(begin);
-    if (strips == '+' || !from(begin).starts_with("%}")) return false;
-    advance_to(begin + 2);
-    if (strips == '-') advance_to(after_space(at_));
-    for (size_t tag = text_.find("{%", at_); tag != std::string::npos;
-         tag = text_.find("{%", tag + 1)) {
-      size_t end = tag + 2;
-      const char before = sign(end);
-      end = after_space(end);
-      if (!from(end).starts_with("endraw")) continue;
-      end = after_space(end + 6);
-      const char after = sign(end);
-      if (!from(end).starts_with("%}")) continue;
-      add_data(tag, before, false);
-      advance_to(end + 2);
-      after_tag(after);
-      return true;
-    }
-    fail_at(line_, "{% raw %} has no end");
   }
 
   // The inside of {{ }} or {% %}.
@@ -168,7 +141,7 @@ class Lexer {
     if (!from(end).starts_with(is_block ? "%}" : "}}") || (strips == '+' && !is_block)) {
       return false;
     }
-    add(is_block ? TokenKind::block_end : TokenKind::variable_end);
+    add(is_block ? TokenKind::block_end : TokenKind::variable_end, is_block ? "%}" : "}}");
     advance_to(end + 2);
     if (is_block || strips == '-') after_tag(strips);
     return true;
@@ -187,9 +160,8 @@ class Lexer {
       end = to;
       is_real = true;
     };
-    const bool is_subscript = at_ > 0 && text_[at_ - 1] == '.';  // as in a.0.b
-    if (!is_subscript && at(end) == '.') extend(end + 1);
-    if (!is_subscript && (at(end) | 0x20) == 'e') {
+    if (at(end) == '.') extend(end + 1);
+    if ((at(end) | 0x20) == 'e') {
       size_t power = end + 1;
       sign(power);
       extend(power);
@@ -211,7 +183,11 @@ class Lexer {
       end += decode_utf8(text_, end).length;
     }
     if (end == at_) return false;
+    const bool begins_tag = tokens_.back().is(TokenKind::block_begin);
     add(TokenKind::name, text_.substr(at_, end - at_));
+    if (begins_tag && tokens_.back().text == "raw") {  // whose content may be anything
+      fail_at(line_, "{% raw %} is outside the supported subset");
+    }
     advance_to(end);
     return true;
   }

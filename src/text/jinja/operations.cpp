@@ -105,7 +105,6 @@ std::vector<Value> pairs_of(Runtime& runtime, const Dict& dict) {
 }
 
 std::string hash_key(Runtime& runtime, const Value& value) {
-  const Runtime::Depth depth(runtime);
   runtime.charge(2);
   if (value.is_undefined()) return "u";
   if (value.is_none()) return "n";
@@ -116,20 +115,7 @@ std::string hash_key(Runtime& runtime, const Value& value) {
     if (real != std::floor(real) || std::fabs(real) >= 0x1p63) return "f" + float_repr(real);
     return "i" + std::to_string(static_cast<int64_t>(real));
   }
-  const Type type = value.object()->type;
-  if (type == Type::tuple) {
-    Builder key(runtime);
-    key.append("t");
-    for (const Value& item : value.as<Sequence>()->items) {
-      const std::string part = hash_key(runtime, item);
-      key.append(std::to_string(part.size()) + ":" + part);
-    }
-    return key.take_bytes();
-  }
-  if (is_iterable(value) && type != Type::generator) {
-    runtime.fail("unhashable type: '{}'", type_name(value));
-  }
-  return fmt::format("o{}", static_cast<const void*>(value.object()));
+  runtime.fail("a {} as a key is outside the supported subset", type_name(value));
 }
 
 namespace {
@@ -159,8 +145,6 @@ bool has_subscripts(const Value& value) {
 bool get_item(Runtime& runtime, const Value& value, const Value& key, Value& out) {
   const auto* sequence = value.as<Sequence>();
   if (const auto* dict = value.as<Dict>()) {
-    const auto* list = key.as<Sequence>();
-    if (key.as<Dict>() || (list && list->type == Type::list)) return false;
     const Value* found = dict->find(runtime, key);
     if (found) out = *found;
     return found;
@@ -187,7 +171,8 @@ struct SliceRange {
 
 // As slice.indices() counts them.
 SliceRange resolve(Runtime& runtime, const SliceBounds& bounds, int64_t length) {
-  const int64_t step = bounds.step.value_or(1);
+  // As far as it goes.
+  const int64_t step = std::clamp(bounds.step.value_or(1), -length - 1, length + 1);
   if (step == 0) runtime.fail("the step of a slice cannot be zero");
   const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? length : length - 1;
   const auto clamp = [&](std::optional<int64_t> bound, int64_t fallback) {
@@ -197,9 +182,7 @@ SliceRange resolve(Runtime& runtime, const SliceBounds& bounds, int64_t length) 
   const int64_t start = clamp(bounds.start, step > 0 ? low : high);
   const int64_t stop = clamp(bounds.stop, step > 0 ? high : low);
   const int64_t span = step > 0 ? stop - start : start - stop;
-  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
-  const uint64_t n = span > 0 ? (static_cast<uint64_t>(span) - 1) / stride + 1 : 0;
-  return {start, step, static_cast<int64_t>(n)};
+  return {start, step, span > 0 ? (span - 1) / std::abs(step) + 1 : 0};
 }
 
 }  // namespace
@@ -252,23 +235,6 @@ size_t find_text(Runtime& runtime, std::string_view text, std::string_view part,
       found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : text.size();
   runtime.charge(1 + (at - from + part.size()) / 4);
   return found ? at : std::string_view::npos;
-}
-
-Value escaped(Runtime& runtime, const Value& value) {
-  static constexpr std::pair<char, std::string_view> kEscapes[] = {
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
-  if (value.is_markup()) return value;
-  const Value plain = as_text(runtime, value);
-  Builder out(runtime);
-  runtime.charge(plain.n_bytes());
-  for (const char& c : runtime.read(plain)) {
-    std::string_view written(&c, 1);
-    for (const auto& [from, to] : kEscapes) {
-      if (c == from) written = to;
-    }
-    out.append(written);
-  }
-  return out.take(true);
 }
 
 }  // namespace octet::jinja

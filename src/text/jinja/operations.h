@@ -54,8 +54,6 @@ Value slice_of(Runtime& runtime, const Value& value, const SliceBounds& bounds);
 
 // `part` in `text` from byte `from` on, or npos. Linear, whatever they are.
 size_t find_text(Runtime& runtime, std::string_view text, std::string_view part, size_t from = 0);
-// A markup as it is; anything else as text with &<>'" escaped, marked.
-Value escaped(Runtime& runtime, const Value& value);
 
 // As Python's str() and repr() give them, and as json.dumps does (print.cpp).
 std::string float_repr(double value);

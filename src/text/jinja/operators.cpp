@@ -99,18 +99,12 @@ std::pair<double, double> divide(double a, double b) {
 }
 
 Value real_arithmetic(Operator op, double a, double b) {
-  switch (op) {
-    case Operator::add:
-      return a + b;
-    case Operator::sub:
-      return a - b;
-    case Operator::mul:
-      return a * b;
-    case Operator::div:
-      return a / b;
-    default:
-      return op == Operator::mod ? divide(a, b).second : divide(a, b).first;
-  }
+  return op == Operator::add         ? a + b
+         : op == Operator::sub       ? a - b
+         : op == Operator::mul       ? a * b
+         : op == Operator::div       ? a / b
+         : op == Operator::floor_div ? divide(a, b).first
+                                     : divide(a, b).second;
 }
 
 Value integer_arithmetic(Runtime& runtime, Operator op, int64_t a, int64_t b) {
@@ -137,56 +131,26 @@ Value integer_arithmetic(Runtime& runtime, Operator op, int64_t a, int64_t b) {
   return static_cast<int64_t>(result);
 }
 
-Value add_text(Runtime& runtime, const Value& a, const Value& b) {
-  const bool is_markup = a.is_markup() || b.is_markup();
+Value repeat(Runtime& runtime, const Value& text, int64_t times) {
   Builder out(runtime);
-  append_text(out, is_markup ? escaped(runtime, a) : a);
-  append_text(out, is_markup ? escaped(runtime, b) : b);
-  return out.take(is_markup);
-}
-
-// Text or a list, some times.
-Value repeat(Runtime& runtime, const Value& value, int64_t times) {
-  const auto* sequence = value.as<Sequence>();
-  const size_t size = sequence ? sequence->items.size() : value.n_bytes();
-  const int64_t n = size == 0 ? 0 : times;
-  if (!sequence) {
-    Builder out(runtime);
-    for (int64_t i = 0; i < n; ++i) {
-      runtime.charge(1);
-      out.append(runtime.read(value));
-    }
-    return out.take(value.is_markup());
+  for (int64_t i = 0; i < times && text.n_bytes() > 0; ++i) {
+    runtime.charge(1);
+    out.append(runtime.read(text));
   }
-  std::vector<Value> items;
-  for (int64_t i = 0; i < n; ++i) {
-    runtime.reserve_values(size);
-    items.insert(items.end(), sequence->items.begin(), sequence->items.end());
-  }
-  return runtime.list(std::move(items), sequence->type);
+  return out.take(text.is_markup());
 }
 
 }  // namespace
 
 bool compare(Runtime& runtime, Operator op, const Value& a, const Value& b) {
-  switch (op) {
-    case Operator::eq:
-      return is_equal(runtime, a, b);
-    case Operator::ne:
-      return !is_equal(runtime, a, b);
-    case Operator::in:
-      return contains(runtime, b, a);
-    case Operator::not_in:
-      return !contains(runtime, b, a);
-    case Operator::lt:
-      return order(runtime, op, a, b) < 0;
-    case Operator::le:
-      return order(runtime, op, a, b) <= 0;
-    case Operator::gt:
-      return order(runtime, op, a, b) > 0;
-    default:
-      return order(runtime, op, a, b) >= 0;
-  }
+  if (op == Operator::eq || op == Operator::ne)
+    return is_equal(runtime, a, b) == (op == Operator::eq);
+  if (op >= Operator::in) return contains(runtime, b, a) == (op == Operator::in);
+  const std::partial_ordering by = order(runtime, op, a, b);
+  return op == Operator::lt   ? by < 0
+         : op == Operator::le ? by <= 0
+         : op == Operator::gt ? by > 0
+                              : by >= 0;
 }
 
 Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) {
@@ -196,18 +160,22 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
     return integer_arithmetic(runtime, op, a.integral(), b.integral());
   }
   const auto *x = a.as<Sequence>(), *y = b.as<Sequence>();
-  if (op == Operator::add && a.is_text() && b.is_text()) return add_text(runtime, a, b);
+  if (op == Operator::add && a.is_text() && b.is_text()) {
+    if (a.is_markup() || b.is_markup()) runtime.fail_markup("+");
+    Builder out(runtime);
+    out.append(runtime.read(a));
+    out.append(runtime.read(b));
+    return out.take();
+  }
   if (op == Operator::add && x && y && x->type == y->type && x->is_list()) {
     std::vector<Value> items = x->items;
     items.insert(items.end(), y->items.begin(), y->items.end());
     return runtime.list(std::move(items), x->type);
   }
-  const auto repeats = [&](const Value& one, const Sequence* list, const Value& times) {
-    return op == Operator::mul && (one.is_text() || (list && list->is_list())) &&
-           times.is_integral();
-  };
-  if (repeats(a, x, b)) return repeat(runtime, a, b.integral());
-  if (repeats(b, y, a)) return repeat(runtime, b, a.integral());
+  if (op == Operator::mul && a.is_text() && b.is_integral())
+    return repeat(runtime, a, b.integral());
+  if (op == Operator::mul && b.is_text() && a.is_integral())
+    return repeat(runtime, b, a.integral());
   fail_operands(runtime, op, a, b);
 }
 

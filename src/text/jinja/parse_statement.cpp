@@ -25,13 +25,11 @@ void Parser::fail(const std::string& what) const {
 }
 
 void Parser::fail_unexpected(const std::string& expected) const {
-  const bool is_named = now().is(TokenKind::name) || now().is(TokenKind::op);
+  const std::string& text = now().text;
   fail("expected " + expected + ", got " +
-       (now().is(TokenKind::end)            ? "the end of the template"
-        : now().is(TokenKind::variable_end) ? "}}"
-        : now().is(TokenKind::block_end)    ? "%}"
-        : is_named                          ? "'" + now().text + "'"
-                                            : "a literal or text"));
+       (now().is(TokenKind::end) ? "the end of the template"
+        : text.empty()           ? "a literal or text"
+                                 : "'" + text + "'"));
 }
 
 void Parser::expect(std::string_view op_or_name) {
@@ -147,11 +145,7 @@ void Parser::signature(Stmt& stmt) {
     Parameter parameter;
     parameter.text = take_name();
     parameter.name = name_number(parameter.text);
-    if (skip("=")) {
-      parameter.fallback = expression();
-    } else if (!stmt.parameters.empty() && stmt.parameters.back().fallback) {
-      fail("a parameter without a default follows one with a default");
-    }
+    if (skip("=")) parameter.fallback = expression();
     stmt.parameters.push_back(std::move(parameter));
   }
 }

@@ -17,10 +17,8 @@ class Writer {
     const Runtime::Depth depth(runtime_);
     runtime_.charge(2);
     if (value.is_text()) {
-      const bool is_marked = value.is_markup() && !json_;
-      if (is_marked) out_.append("Markup(");
+      if (value.is_markup() && !json_) runtime_.fail_markup("repr()");
       quoted(runtime_.read(value));
-      if (is_marked) out_.append(")");
     } else if (value.object()) {
       object(value);
     } else {
@@ -85,12 +83,7 @@ class Writer {
     if (sequence && sequence->is_list()) return items(*sequence);
     if (const auto* dict = value.as<Dict>()) return entries(*dict);
     if (json_) runtime_.fail_type("tojson", "JSON's types", value);
-    if (!sequence || sequence->type == Type::generator) {
-      runtime_.fail("printing a {} is outside the supported subset", type_name(value));
-    }
-    out_.append(fmt::format("{}(", type_name(value)));
-    items(*sequence);
-    out_.append(")");
+    runtime_.fail("printing a {} is outside the supported subset", type_name(value));
   }
 
   // one(i) for each, within brackets.
