@@ -72,7 +72,7 @@ METHODS = {
 FUNCTIONS = {
     "range": "{{ range(3)|list }}{{ range(5, 0, -2)|list }}{{ range(1, 3)|last }}{{ range(4, 1)|list }}{{ range(3) == range(0, 3, 1) }}", "namespace": "{% set ns = namespace(a=1) %}{% for x in l %}{% set ns.a = ns.a + x %}{% endfor %}{{ ns.a }}",
     "dict": "{{ dict(a=1, b='x') }}{{ dict([('k', 2)]) }}",
-    "strftime_now": "{{ strftime_now('%d %b %Y %H:%M:%S %j %A%%') }}",
+    "strftime_now": "{{ strftime_now('%d %b %Y %H:%M:%S %j %-d %A%%') }}",
     "raise_exception": "{{ raise_exception('no ' ~ i) }}",
 }
 
@@ -99,14 +99,14 @@ EXPRESSIONS = {
     "literals": "{{ [1, 'a', none, True, 1.5, (1,), {'k': 2}] }}{{ 1e3 }}{{ 2.5E-3 }}{{ 'a' 'b' }}{{ 'tab\\tq\\x41\\u00e9\\\\n' }}{{ \"it's\" }}{{ ['it\\'s'] }}",
     "printing": "{{ nested }}{{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 0.00001 }} {{ 1/3 }} {{ ['\\n', '\\x7f', 'é', '😀'] }} {{ nope }} {{ n }}",
     "scopes": "{% set x = 1 %}{% macro f() %}{{ x }}{{ y }}{% endmacro %}{% for i in [1] %}{% set x = 2 %}{{ f() }}{{ x }}{% endfor %}{% set y = 3 %}{% if b %}{% set x = 4 %}{% endif %}{{ f() }}",
-    "loop": "{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.index }};{% endfor %}",
+    "loop": "{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.index }};{% endfor %}",
     "generators": "{% set g = l|map('string') %}{{ g|join('-') }}|{{ g|join('-') }}|{{ 'T' if l|select('eq', 9) }}",
     "undefined": "{{ nope }}{{ nope is defined }}{% for x in nope %}a{% endfor %}{{ nope == nope2 }}{{ nope|string|length }}", "undefined attribute": "{{ nope.x }}",
     "undefined arithmetic": "{{ nope + 1 }}", "none arithmetic": "{{ 'a' + none }}", "sandbox": "{{ ''.__class__ }}|{{ l.append is defined }}{{ s.__class__.__mro__ }}",
-    "sandbox mutation": "{{ l.append(1) }}", "escapes spread": "{{ ('<' ~ html|safe) }}{{ html|safe }}",
+    "sandbox mutation": "{{ l.append(1) }}", "escapes spread": "{{ ('<' ~ html|safe) }}{{ html|safe + '<' }}",
     "assigned later": "{% for x in l %}{{ s }}{% endfor %}{% macro f() %}{{ e is defined }}{{ i }}{% endmacro %}{{ f() }}{% set s = 1 %}{% set e = s %}{{ f() }}{% set i = i + 1 %}{{ f() }}",
     "loop filter": "{% set ns = namespace(n=0) %}{% for x in l if ns.n < 2 %}{% set ns.n = ns.n + 1 %}{{ x }}{% endfor %}|{% for x in l if x > 1 %}{{ loop.index }}/{{ loop.length }}{{ loop.last }}{% endfor %}",
-    "text marked safe": "{{ ('<b>'|safe)[1:] }}{{ ('<'|safe) * 2 }}{{ ('<b>'|safe).upper() ~ '<' }}{{ ['<'|safe]|join('&') }}{{ '<'|safe is string }}{{ '<b>'|safe|replace('b', '<') }}{{ '<'|safe|tojson }}",
+    "text marked safe": "{{ ('<b>'|safe)[1:] + '<' }}{{ ('<'|safe) * 2 + '<' }}{{ ('<b>'|safe).replace('b', '<') }}{{ ('<b>'|safe).upper() ~ '<' }}{{ ['<'|safe]|join('&') }}{{ '<'|safe is string }}{{ '<b>'|safe|replace('b', '<') }}{{ '<'|safe|tojson }}",
     "line ends": "{{ 'a\r\nb\x0bc\u2028d\n\n'|indent(1, blank=true) }}{{ 'a\n\n\rb\r'|indent(1) }}|{{ ''|indent(2, true) }}|{{ ' a\u3000b\x1f '.split() }}",
     "splitting": "{{ ' a  b '.split(none, 1) }}{{ ' '.split() }}{{ 'a,b'.split(',', 0) }}{{ ',a,'.split(',') }}{{ ''.split('x') }}{{ ''.split() }}",
     "unpacking": "{% set a, c = 'xy' %}{{ a }}{{ c }}{% for a, (b, c) in [[1, [2, 3]]] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "unpacking too few": "{% set a, c = [1] %}",

@@ -172,7 +172,7 @@ class Grammar:
             lambda: self.tag(f"call m({e()})") + self.body(depth - 1) + self.tag("endcall"),
         ]
         if loops:
-            loop = self.pick("index", "index0", "first", "last", "length", "previtem", "nextitem")
+            loop = self.pick("index", "index0", "first", "last", "length", "revindex", "previtem", "nextitem", "revindex0")
             choices += [lambda: "{{ loop." + loop + " }}", lambda: "{{ loop." + loop + " }}",
                         lambda: self.tag(f"if {e()}") + self.tag(self.pick("break", "continue")) + self.tag("endif")]
         return self.rng.choice(choices)()

@@ -60,7 +60,9 @@ Value join(Call& call) {
 }
 
 Value join_method(Call& call) {
-  if (call.self.is_markup()) call.runtime.fail_markup("join()");
+  if (call.self.is_markup()) {
+    call.runtime.fail("join() of text marked safe is outside the supported subset");
+  }
   return join_parts(call.runtime, call.self, *call.values[0], [&](const Value& item) {
     if (!item.is_text()) call.runtime.fail_type("join()", "text", item);
     return item;

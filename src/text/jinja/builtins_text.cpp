@@ -117,10 +117,11 @@ Value count(Call& call) {
 Value replace(Call& call) {
   Runtime& runtime = call.runtime;
   const bool is_filter = (call.row.uses & kFilter) != 0;  // takes any values, gives plain text
-  if (call.self.is_markup() && !is_filter) runtime.fail_markup("replace()");
+  const bool is_markup = call.self.is_markup() && !is_filter;
   const auto operand = [&](size_t i) {
     if (!is_filter) call.text(i);
-    return as_text(runtime, *call.values[i]);
+    const Value text = as_text(runtime, *call.values[i]);
+    return is_markup ? escaped(runtime, text) : text;
   };
   const Value from = operand(0), to = operand(1);
   const std::string &text = runtime.read(call.self), &old = runtime.read(from);
@@ -137,7 +138,7 @@ Value replace(Call& call) {
     at = found + old.size();
   }
   out.append(std::string_view(text).substr(at));
-  return out.take();
+  return out.take(is_markup);
 }
 
 Value is_digits(Call& call) {

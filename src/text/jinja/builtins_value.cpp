@@ -2,8 +2,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <iomanip>
-#include <sstream>
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/characters.h"
@@ -203,9 +201,10 @@ Value strftime_now(Call& call) {
   }
   if (format.size() > 4096) call.runtime.fail("strftime_now expected a shorter format");
   call.runtime.charge(8 * format.size());
-  std::ostringstream text;
-  text << std::put_time(&call.runtime.clock(), format.c_str());
-  return call.runtime.text(text.str());
+  std::string text(64 * (format.size() + 1), '\0');
+  text.resize(std::strftime(text.data(), text.size(), format.c_str(), &call.runtime.clock()));
+  if (text.empty() && !format.empty()) call.runtime.fail("strftime_now: too much text");
+  return call.runtime.text(std::move(text));
 }
 
 constexpr Builtin kFunctionRows[] = {

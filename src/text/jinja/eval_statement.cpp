@@ -152,9 +152,10 @@ bool Loop::attribute(Runtime& runtime, const std::string& name, Value& value) {
     value = index0 == 0;
   } else if (name == "last") {
     value = !has(1);
-  } else if (name == "length") {
+  } else if (name == "length" || name == "revindex" || name == "revindex0") {
     has(SIZE_MAX);
-    value = index0 + 1 + static_cast<int64_t>(n_ready());
+    const auto n_left = static_cast<int64_t>(n_ready());
+    value = n_left + (name == "length" ? index0 + 1 : name == "revindex" ? 1 : 0);
   } else if (name == "previtem") {
     value = index0 == 0 ? runtime.undefined("there is no previous item") : before;
   } else if (name == "nextitem") {

@@ -237,4 +237,20 @@ size_t find_text(Runtime& runtime, std::string_view text, std::string_view part,
   return found ? at : std::string_view::npos;
 }
 
+Value escaped(Runtime& runtime, const Value& text) {
+  static constexpr std::pair<char, std::string_view> kEscapes[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
+  if (text.is_markup()) return text;
+  Builder out(runtime);
+  runtime.charge(text.n_bytes());
+  for (const char& c : runtime.read(text)) {
+    std::string_view written(&c, 1);
+    for (const auto& [from, to] : kEscapes) {
+      if (c == from) written = to;
+    }
+    out.append(written);
+  }
+  return out.take(true);
+}
+
 }  // namespace octet::jinja

@@ -55,6 +55,9 @@ Value slice_of(Runtime& runtime, const Value& value, const SliceBounds& bounds);
 // `part` in `text` from byte `from` on, or npos. Linear, whatever they are.
 size_t find_text(Runtime& runtime, std::string_view text, std::string_view part, size_t from = 0);
 
+// Text with &<>'" escaped and marked, but where it is marked already.
+Value escaped(Runtime& runtime, const Value& text);
+
 // As Python's str() and repr() give them, and as json.dumps does (print.cpp).
 std::string float_repr(double value);
 void append_text(Builder& out, const Value& value);  // str(value), after what is there

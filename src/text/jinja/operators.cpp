@@ -161,11 +161,11 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
   }
   const auto *x = a.as<Sequence>(), *y = b.as<Sequence>();
   if (op == Operator::add && a.is_text() && b.is_text()) {
-    if (a.is_markup() || b.is_markup()) runtime.fail_markup("+");
+    const bool is_markup = a.is_markup() || b.is_markup();
     Builder out(runtime);
-    out.append(runtime.read(a));
-    out.append(runtime.read(b));
-    return out.take();
+    append_text(out, is_markup ? escaped(runtime, a) : a);
+    append_text(out, is_markup ? escaped(runtime, b) : b);
+    return out.take(is_markup);
   }
   if (op == Operator::add && x && y && x->type == y->type && x->is_list()) {
     std::vector<Value> items = x->items;

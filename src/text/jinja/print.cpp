@@ -17,7 +17,9 @@ class Writer {
     const Runtime::Depth depth(runtime_);
     runtime_.charge(2);
     if (value.is_text()) {
-      if (value.is_markup() && !json_) runtime_.fail_markup("repr()");
+      if (value.is_markup() && !json_) {
+        runtime_.fail("text marked safe within a list is outside the supported subset");
+      }
       quoted(runtime_.read(value));
     } else if (value.object()) {
       object(value);

@@ -60,10 +60,6 @@ class Runtime {
   }
   [[noreturn]] void fail_with(const std::string& what) const;
   void check_defined(const Value& value) const;  // throws why it is undefined
-  // What would escape the other operand.
-  [[noreturn]] void fail_markup(std::string_view operation) const {
-    fail("{} on text marked safe is outside the supported subset", operation);
-  }
   // "WHO expected WHAT, got ...", or why the value is undefined.
   [[noreturn]] void fail_type(std::string_view who, const char* what, const Value& got) const;
 

@@ -166,7 +166,7 @@ TEST(ChatTemplates, refuse_what_is_outside_the_subset_by_name_and_line) {
     EXPECT_EQ(failure("{{ '" + escape + "' }}"),
               "[template] line 1: this escape in a string" + outside);
   }
-  for (const std::string name : {"cycle", "changed", "depth", "revindex"}) {
+  for (const std::string name : {"cycle", "changed", "depth", "depth0"}) {
     EXPECT_EQ(failure("{% for x in [1] %}\n{{ loop." + name + " }}{% endfor %}"),
               "[template] line 2: loop." + name + outside);
   }
@@ -178,9 +178,10 @@ TEST(ChatTemplates, refuse_what_is_outside_the_subset_by_name_and_line) {
     EXPECT_EQ(failure("{{ {}." + view + "() }}"),
               "[template] line 1: printing a dict_" + view + outside);
   }
-  EXPECT_EQ(failure("{{ 'a'|safe + '<' }}"), "[template] line 1: + on text marked safe" + outside);
+  EXPECT_EQ(failure("{{ ['a'|safe] }}"),
+            "[template] line 1: text marked safe within a list" + outside);
   EXPECT_EQ(failure("{{ ('a'|safe).join(['<']) }}"),
-            "[template] line 1: join() on text marked safe" + outside);
+            "[template] line 1: join() of text marked safe" + outside);
   EXPECT_EQ(failure("{{ 'a'.replace('', 'b') }}"),
             "[template] line 1: replacing empty text" + outside);
   EXPECT_EQ(failure("{{ {(1, 2): 3} }}"), "[template] line 1: a tuple as a key" + outside);
