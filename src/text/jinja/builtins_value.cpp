@@ -162,7 +162,7 @@ Value make_range(Call& call) {
 }
 
 // dict(pairs or a dict, key=value ...)
-Dict* dict_of(const Call& call) {
+Value make_dict(Call& call) {
   Runtime& runtime = call.runtime;
   auto* dict = runtime.make<Dict>();
   if (call.given.positional.size() > 1) runtime.fail("{}() expected one dict", call.row.name);
@@ -179,13 +179,9 @@ Dict* dict_of(const Call& call) {
   return dict;
 }
 
-Value make_dict(Call& call) {
-  return dict_of(call);
-}
-
 Value make_namespace(Call& call) {
   auto* space = call.runtime.make<Namespace>();
-  space->attributes = dict_of(call);
+  space->attributes = make_dict(call).as<Dict>();
   return space;
 }
 

@@ -14,15 +14,12 @@ void fail_overflow(Runtime& runtime) {
 namespace {
 
 [[noreturn]] void fail_operands(Runtime& runtime, Operator op, const Value& a, const Value& b) {
-  static constexpr const char* kSymbols[] = {
-      "+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
   runtime.check_defined(a);
   runtime.check_defined(b);
   if (op == Operator::mod && a.is_text()) {
     runtime.fail("text % values is outside the supported subset");
   }
-  runtime.fail("unsupported operand types for {}: '{}' and '{}'", kSymbols[static_cast<size_t>(op)],
-               type_name(a), type_name(b));
+  runtime.fail("unsupported operand types: '{}' and '{}'", type_name(a), type_name(b));
 }
 
 // Exact for every integer and every double.

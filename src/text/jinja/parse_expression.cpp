@@ -174,7 +174,6 @@ ExprPtr Parser::name_or_constant() {
 }
 
 ExprPtr Parser::primary() {
-  const Depth depth(*this);
   const Token& token = now();
   if (token.is(TokenKind::name)) return name_or_constant();
   if (token.is(TokenKind::integer)) return constant(take().integer, token.line);
