@@ -1,7 +1,9 @@
 // Filters of numbers, tests and functions.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/characters.h"

@@ -1,7 +1,6 @@
 // Statements, loops and macros.
 #include <algorithm>
 
-#include "text/jinja/characters.h"
 #include "text/jinja/evaluator.h"
 
 namespace octet::jinja {

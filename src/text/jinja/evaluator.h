@@ -1,11 +1,12 @@
 // Runs a tree. One Evaluator renders once.
 //
-// Loops, macros, set and filter blocks and {% generation %} open scopes; {% if %} does
-// not. What a scope assigns is its own; what it reads is its own, or of the nearest scope around.
+// Loops, macros, set and filter blocks and {% generation %} open scopes; {% if %} does not. What a
+// scope assigns is its own; what it reads is its own, or of the nearest scope around.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>

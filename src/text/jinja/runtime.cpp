@@ -1,3 +1,7 @@
+#include "text/jinja/runtime.h"
+
+#include <algorithm>
+
 #include "text/jinja/operations.h"
 
 namespace octet::jinja {
