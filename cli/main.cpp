@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 #include <sstream>
+#include <system_error>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -182,6 +183,11 @@ int main(int argc, char** argv) {
     return octet::fail(octet::exit_code(error.code()), error.what());
   } catch (const std::bad_alloc&) {
     return octet::fail(octet::exit_code(octet::ErrorCode::device), octet::out_of_memory_text());
+  } catch (const std::system_error& error) {
+    const bool is_out_of_threads = error.code() == std::errc::resource_unavailable_try_again;
+    const auto code = is_out_of_threads ? octet::ErrorCode::device : octet::ErrorCode::internal;
+    const std::string why = is_out_of_threads ? "out of threads (ulimit -u, ulimit -v): " : "";
+    return octet::fail(octet::exit_code(code), why + error.what());
   } catch (const std::exception& error) {
     return octet::fail(octet::exit_code(octet::ErrorCode::internal), error.what());
   }

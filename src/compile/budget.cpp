@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -53,9 +54,11 @@ ProgramOptions of_fewest_layers(ProgramOptions options, int n_layers, const Cata
   return options;
 }
 
-// 0 where not even one sequence fits.
+// 0 where not even one sequence fits, which is asked first: where memory is that short, each plan
+// may take seconds.
 int64_t largest_batch(ProgramOptions options, const Catalogue& catalogue, int64_t limit_bytes) {
-  int64_t fits = 0, too_large = options.train.batch;
+  int64_t fits = 1, too_large = std::exchange(options.train.batch, fits);
+  if (planned_bytes(options, catalogue) > limit_bytes) return 0;
   while (too_large - fits > 1) {
     options.train.batch = fits + (too_large - fits) / 2;
     const bool ok = planned_bytes(options, catalogue) <= limit_bytes;
@@ -102,8 +105,8 @@ std::vector<Change> changes(const ProgramOptions& options, int64_t limit_bytes) 
 
 std::string batch_text(const ProgramOptions& options, const std::vector<Change>& ways,
                        const Catalogue& catalogue, int64_t limit_bytes) {
-  if (const int64_t batch = largest_batch(options, catalogue, limit_bytes); batch > 0)
-    return fmt::format("train.batch={} fits", batch);
+  const int64_t fits = limit_bytes > 0 ? largest_batch(options, catalogue, limit_bytes) : 0;
+  if (fits > 0) return fmt::format("train.batch={} fits", fits);
   if (!ways.empty()) {
     const Change& most = ways.back();
     if (const int64_t batch = largest_batch(most.options, catalogue, limit_bytes); batch > 0)
@@ -115,7 +118,9 @@ std::string batch_text(const ProgramOptions& options, const std::vector<Change>&
 [[noreturn]] void fail_out_of_memory(Program& program, const Catalogue& catalogue,
                                      const MemoryLimit& limit) {
   const int64_t bytes = program.planned_bytes();
-  const std::vector<Change> ways = changes(program.options(), limit.bytes);
+  // Nothing is planned where nothing can fit.
+  const std::vector<Change> ways =
+      limit.bytes > 0 ? changes(program.options(), limit.bytes) : std::vector<Change>();
   std::vector<std::string> advice = {batch_text(program.options(), ways, catalogue, limit.bytes)};
   for (const Change& way : ways) {
     const int64_t takes = planned_bytes(way.options, catalogue);

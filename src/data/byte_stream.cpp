@@ -30,6 +30,7 @@ class FileStream : public ByteStream {
     at_ += n;
     return n;
   }
+  bool is_packed() const override { return false; }
   std::string path() const { return file_->path(); }
 
  private:
@@ -199,11 +200,10 @@ bool is_bzip2(std::string_view magic) {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& path) {
-  const auto file = files.open(path);
+std::unique_ptr<ByteStream> open_stream(std::unique_ptr<FileReader> file) {
   std::string magic(std::min<uint64_t>(6, file->size()), '\0');
   if (!magic.empty()) file->read_at(0, std::as_writable_bytes(std::span(magic)));
-  auto stream = std::make_unique<FileStream>(files.open(path));
+  auto stream = std::make_unique<FileStream>(std::move(file));
   if (magic.starts_with("\x1F\x8B")) return std::make_unique<GzipStream>(Packed(std::move(stream)));
   if (magic.starts_with("\xFD"
                         "7zXZ"))
@@ -213,6 +213,10 @@ std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& p
     return std::make_unique<ZstdStream>(Packed(std::move(stream)));
   }
   return stream;
+}
+
+std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& path) {
+  return open_stream(files.open(path));
 }
 
 std::string unpacked_name(const std::string& path) {

@@ -17,9 +17,11 @@ class ByteStream {
   // Fills the front of `out`, which is not empty; 0: the end. Throws Error{bad_data}, "[data] PATH:
   // ...", for packed data that is damaged or cut short.
   virtual size_t read(std::span<char> out) = 0;
+  virtual bool is_packed() const { return true; }
 };
 
 // The file may hold several packed streams, one after the other.
+std::unique_ptr<ByteStream> open_stream(std::unique_ptr<FileReader> file);
 std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& path);
 
 // The name without .gz, .bz2, .xz, .zst.

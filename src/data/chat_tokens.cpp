@@ -230,9 +230,17 @@ MaskedTokens ChatEncoder::encode_answers(const AnswerText& answers, const Ordere
   size_t last = tokens.ids.size();
   while (last > 0 && tokens.is_trained[last - 1] == 0) --last;
   const bool has_end = last > 0 && is_special(tokens.ids[last - 1]);
-  if (!has_end && ends_with_answers(answers, messages)) {
-    bad_record("no end of a turn would be trained: the template ends answers with nothing");
+  if (has_end || !ends_with_answers(answers, messages)) return tokens;
+  const std::optional<int32_t> eos = tokenizer_.eos();
+  if (!eos || text_end_ == TextEnd::none || last < tokens.ids.size()) {
+    bad_record(std::string("no end of a turn would be trained: the template ends answers with "
+                           "nothing, and ") +
+               (!eos                         ? "the tokenizer has no EOS"
+                : text_end_ == TextEnd::none ? "data.text_end is off"
+                                             : "other text follows the last one"));
   }
+  tokens.ids.push_back(*eos);
+  tokens.is_trained.push_back(1);
   return tokens;
 }
 

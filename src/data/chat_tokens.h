@@ -31,7 +31,8 @@ struct MaskedTokens {
   bool is_apart = false;
 };
 
-// What is put behind a text that is trained whole and does not end so itself.
+// What is put behind a text that is trained whole, or whose last answer the template ends with
+// nothing, where it does not end so itself.
 enum class TextEnd { none, eos };
 
 struct EncodedRecord {

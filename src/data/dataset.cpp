@@ -104,7 +104,8 @@ class Opener {
     const std::string text = read_text_file(files_, path, n_bytes_left_);
     if (!is_readable_text(text)) {
       throw Error(ErrorCode::bad_data,
-                  "[data] '{}': expected UTF-8 text, .xz, .npy or .bin, got other data", path);
+                  "[data] '{}': expected UTF-8 text, .gz, .xz, .zst, .npy or .bin, got other data",
+                  path);
     }
     TextBuilder builder(file_name(path), tokenizer_);
     add_text(builder, text);

@@ -1,10 +1,10 @@
 // A run's data: files and folders in, a training and a validation stream of tokens out.
 //
-// A path is a token shard (.npy, .bin), a text file (.xz is unpacked), or a folder. A folder stands
-// for its readable text files, recursively and sorted; where it has none, for its shards. A
-// document is a file, or a part of one between separators. Text is tokenized into a cache, or
-// without one into memory; shards stay on disk. What cannot be read of a folder is left out with a
-// warning; what was named itself must be readable.
+// A path is a token shard (.npy, .bin), a text file (packed ones are unpacked), or a folder. A
+// folder stands for its readable text files, recursively and sorted; where it has none, for its
+// shards. A document is a file, or a part of one between separators. Text is tokenized into a
+// cache, or without one into memory; shards stay on disk. What cannot be read of a folder is left
+// out with a warning; what was named itself must be readable.
 #pragma once
 
 #include <cstdint>

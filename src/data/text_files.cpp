@@ -1,11 +1,10 @@
 #include "data/text_files.h"
 
-#include <lzma.h>
-
 #include <algorithm>
 #include <new>
 
 #include "base/error.h"
+#include "data/byte_stream.h"
 
 namespace octet {
 namespace {
@@ -29,19 +28,6 @@ size_t sequence_length(std::string_view bytes) {
   return code < least || code > 0x10FFFF || is_surrogate ? 0 : n;
 }
 
-class XzDecoder {
- public:
-  static constexpr uint64_t kMemoryLimit = uint64_t{1} << 30;
-  XzDecoder() { CHECK(lzma_stream_decoder(&stream_, kMemoryLimit, LZMA_CONCATENATED) == LZMA_OK); }
-  ~XzDecoder() { lzma_end(&stream_); }
-  XzDecoder(const XzDecoder&) = delete;
-  XzDecoder& operator=(const XzDecoder&) = delete;
-  lzma_stream& stream() { return stream_; }
-
- private:
-  lzma_stream stream_ = LZMA_STREAM_INIT;
-};
-
 }  // namespace
 
 bool is_readable_text(std::string_view bytes) {
@@ -54,48 +40,27 @@ bool is_readable_text(std::string_view bytes) {
   return true;
 }
 
-std::string unpack_xz(std::string_view packed, const std::string& path, uint64_t max_bytes) {
-  XzDecoder decoder;
-  lzma_stream& stream = decoder.stream();
-  stream.next_in = reinterpret_cast<const uint8_t*>(packed.data());
-  stream.avail_in = packed.size();
-  std::string text;
-  std::string block(1 << 18, '\0');
-  for (lzma_ret status = LZMA_OK; status != LZMA_STREAM_END;) {
-    stream.next_out = reinterpret_cast<uint8_t*>(block.data());
-    stream.avail_out = block.size();
-    status = lzma_code(&stream, LZMA_FINISH);
-    text.append(block, 0, block.size() - stream.avail_out);
-    if (text.size() > max_bytes) {
-      throw Error(ErrorCode::bad_data, "[data] {}: expected at most {} bytes of text, got more",
-                  path, max_bytes);
-    }
-    if (status == LZMA_MEMLIMIT_ERROR) {
-      throw Error(ErrorCode::bad_data,
-                  "[data] {}: expected .xz data that unpacks in {} bytes of memory, got {}", path,
-                  XzDecoder::kMemoryLimit, lzma_memusage(&stream));
-    }
-    if (status == LZMA_BUF_ERROR) {
-      throw Error(ErrorCode::bad_data, "[data] {}: expected a whole .xz file, got its start", path);
-    }
-    if (status != LZMA_OK && status != LZMA_STREAM_END) {
-      throw Error(ErrorCode::bad_data, "[data] {}: expected .xz data, got damaged or other data",
-                  path);
-    }
-  }
-  return text;
-}
-
 std::string read_text_file(const Files& files, const std::string& path, uint64_t max_bytes) {
-  const auto file = files.open_stream(path, max_bytes);
-  if (file->size() > max_bytes) {
-    throw Error(ErrorCode::bad_data, "[data] {}: expected at most {} bytes of text, got {}", path,
-                max_bytes, file->size());
-  }
+  auto file = files.open_stream(path, max_bytes);
+  const auto check = [&](uint64_t n_bytes) {
+    if (n_bytes <= max_bytes) return;
+    throw Error(ErrorCode::bad_data, "[data] {}: expected at most {} bytes of text, got more", path,
+                max_bytes);
+  };
+  check(file->size());
   try {
-    std::string bytes(file->size(), '\0');
-    file->read_at(0, std::as_writable_bytes(std::span(bytes)));
-    return path.ends_with(".xz") ? unpack_xz(bytes, path, max_bytes) : bytes;
+    std::string text, block(1 << 18, '\0');
+    text.reserve(file->size());
+    const auto stream = open_stream(std::move(file));
+    if (!stream->is_packed() && unpacked_name(path) != path) {
+      throw Error(ErrorCode::bad_data,
+                  "[data] {}: expected packed data, as its name says, got other", path);
+    }
+    while (const size_t n = stream->read(block)) {
+      check(text.size() + n);
+      text.append(block, 0, n);
+    }
+    return text;
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::device, "[data] {}: its text does not fit into memory", path);
   }

@@ -13,12 +13,9 @@ namespace octet {
 // No NUL and valid UTF-8 (no overlong forms, no surrogates).
 bool is_readable_text(std::string_view bytes);
 
-// The content of an .xz file of one or more streams. Throws Error{bad_data} when it is damaged, cut
-// short, or unpacks to more than max_bytes.
-std::string unpack_xz(std::string_view packed, const std::string& path, uint64_t max_bytes);
-
-// The bytes of a file or pipe, unpacked where its name ends in .xz. Throws Error{bad_data} where
-// they are more than max_bytes, Error{device} where they do not fit into memory.
+// The bytes of a file or pipe, unpacked where they are packed (byte_stream.h). Throws
+// Error{bad_data} where they are damaged, not packed though the name says so, or more than
+// max_bytes, Error{device} where they do not fit into memory.
 std::string read_text_file(const Files& files, const std::string& path, uint64_t max_bytes);
 
 struct FolderFiles {

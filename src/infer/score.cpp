@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "text/jinja/characters.h"
 
 namespace octet {
 namespace {
@@ -20,6 +21,15 @@ std::vector<int32_t> begun(const Tokenizer& tokenizer, const std::string& text) 
   if (!first.empty() && text.starts_with(first)) ids.clear();
   tokenizer.encode(text, {}, ids);
   return ids;
+}
+
+// What a text without a context is scored behind.
+int32_t first_token(const Tokenizer& tokenizer) {
+  const auto first = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos();
+  if (first) return *first;
+  throw Error(ErrorCode::invalid_argument,
+              "[score] expected a context, got an empty one: the tokenizer has no token to "
+              "begin with");
 }
 
 // Nats of the token, and whether it is the most probable.
@@ -146,31 +156,26 @@ ScoredTokens scored_tokens(const Tokenizer& tokenizer, const ScoreRequest& reque
   if (request.continuation.empty()) {
     throw Error(ErrorCode::invalid_argument, "[score] expected a continuation, got an empty one");
   }
+  // White space before the continuation is its own.
+  const size_t end = jinja::strip(request.context, jinja::Side::right).size();
+  const std::string context = request.context.substr(0, end);
+  const std::string continuation = request.context.substr(end) + request.continuation;
   ScoredTokens tokens;
-  if (request.context.empty()) {
-    const auto first = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos();
-    if (!first) {
-      throw Error(ErrorCode::invalid_argument,
-                  "[score] expected a context, got an empty one: the tokenizer has no token to "
-                  "begin with");
-    }
-    tokens = {{*first}, tokenizer.encode(request.continuation)};
-  } else {
-    const size_t end = request.context.find_last_not_of(" \t\n\r\v\f") + 1;
-    const std::string context = request.context.substr(0, end);
-    const std::vector<int32_t> whole = begun(tokenizer, request.context + request.continuation);
+  if (!request.context.empty()) {
+    const std::vector<int32_t> whole = begun(tokenizer, context + continuation);
     tokens.context = begun(tokenizer, context);
     const size_t cut = std::min(tokens.context.size(), whole.size());
     tokens.continuation.assign(whole.begin() + static_cast<int64_t>(cut), whole.end());
-    // A token spans both: then the continuation becomes tokens of its own.
-    if (tokens.continuation.empty()) {
-      tokens.continuation = tokenizer.encode(request.context.substr(end) + request.continuation);
-    }
   }
-  if (tokens.context.empty() || tokens.continuation.empty()) {
-    throw Error(ErrorCode::bad_data,
-                "[score] expected tokens of a context and a continuation, got {} and {}",
-                tokens.context.size(), tokens.continuation.size());
+  // Also where one token spans the end of the context and all of the continuation.
+  if (tokens.continuation.empty()) tokens.continuation = tokenizer.encode(continuation);
+  if (tokens.context.empty()) tokens.context = {first_token(tokenizer)};
+  if (tokens.continuation.size() > 1 && tokens.continuation.front() == tokens.context.front() &&
+      request.context.empty()) {
+    tokens.continuation.erase(tokens.continuation.begin());  // it begins as a text does
+  }
+  if (tokens.continuation.empty()) {
+    throw Error(ErrorCode::bad_data, "[score] expected tokens of a continuation, got none");
   }
   // Of what is too long the left goes: contexts first.
   const int64_t n = std::ssize(tokens.context) + std::ssize(tokens.continuation);

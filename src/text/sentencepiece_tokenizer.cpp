@@ -126,6 +126,26 @@ void add_model_tokens(BpeParts& parts, const SentencePieceModel& model,
   add_folder_tokens(parts, tokens, [&](std::string_view text) { return pieces.find(text); });
 }
 
+// Pieces of the user's that SentencePiece finds within a text, with its space in front: those that
+// no file names, but where a Llama's class looks for them first, as for special tokens. Source:
+// transformers 5; where it loses them (a Llama's folder that lists special tokens) 4.57's classes.
+std::vector<int32_t> pieces_in_text(const SentencePieceModel& model,
+                                    const TokenizerFolder& folder) {
+  std::vector<int32_t> ids;
+  if (folder.tokenizer_class.starts_with("Llama") && !folder.config_lists_special) return ids;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const auto is_own = [&](const AddedToken& token) {
+      return token.content == model.pieces[id].text;
+    };
+    const bool is_named =
+        std::ranges::any_of(folder.added, is_own) || std::ranges::any_of(folder.named, is_own);
+    if (model.pieces[id].type == PieceType::user_defined && !is_named) {
+      ids.push_back(static_cast<int32_t>(id));
+    }
+  }
+  return ids;
+}
+
 // Whether our merges do what the library's do: nothing is normalized but spaces, and every
 // character has a token or bytes.
 bool is_plain_bpe(const SentencePieceModel& model) {
@@ -158,13 +178,17 @@ void set_merges(BpeParts& parts, const SentencePieceModel& model, const Prefixes
 // Unigram models, and BPE with a normalizer or tokens of the user's: the library encodes.
 class LibraryTokenizer : public Tokenizer {
  public:
-  LibraryTokenizer(BpeParts parts, const std::string& bytes, const Prefixes& prefixes)
+  // All added tokens but those of `in_text` are looked for in a text before it is encoded.
+  LibraryTokenizer(BpeParts parts, const std::string& bytes, const Prefixes& prefixes,
+                   const std::vector<int32_t>& in_text)
       : usual_(parts.usual), bos_(parts.bos), eos_(parts.eos), prefixes_(prefixes) {
     // Of a message given twice the later fields count: this one says add_dummy_prefix: false.
     constexpr std::string_view kNoPrefix("\x1a\x02\x18\x00", 4);
     load(processor_, parts.name, bytes);
     load(bare_, parts.name, bytes + std::string(kNoPrefix));
-    for (const AddedToken& token : parts.added) finder_.add(token);
+    for (const AddedToken& token : parts.added) {
+      if (std::ranges::find(in_text, token.id) == in_text.end()) finder_.add(token);
+    }
     decoder_ = bpe_tokenizer(std::move(parts));
   }
 
@@ -258,7 +282,8 @@ std::unique_ptr<Tokenizer> read_sentencepiece_model(const TokenizerFile& file) {
     parts.decode_strips_space = false;
   }
   if (!is_plain_bpe(*model)) {
-    return std::make_unique<LibraryTokenizer>(std::move(parts), file.bytes, prefixes);
+    return std::make_unique<LibraryTokenizer>(std::move(parts), file.bytes, prefixes,
+                                              pieces_in_text(*model, folder));
   }
   set_merges(parts, *model, prefixes);
   return bpe_tokenizer(std::move(parts));

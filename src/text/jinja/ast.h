@@ -21,18 +21,17 @@ enum class ExprKind {
   list,
   tuple,
   dict,       // children: key, value, key, value ...
-  attribute,  // children[0].constant
+  attribute,  // children[0].children[1]
   item,       // children[0][children[1]]
   slice,      // children[0][1:2:3]; each of the three may be null
   call,       // children[0](arguments)
   filter,     // children[0] | name(arguments); a null child stands for a block's text
   test,       // children[0] is name(arguments)
   negative,
-  positive,
   logical_not,
   logical_and,
   logical_or,
-  arithmetic,   // by op
+  arithmetic,   // by ops[0]
   comparison,   // children[0] ops[0] children[1] ops[1] ...
   concat,       // ~
   conditional,  // children[0] if children[1] else children[2], which may be null
@@ -45,10 +44,9 @@ struct Expr {
   int name = -1;  // of a name or a namespace: its number in the template's table
   std::string text;
   Value constant;
-  Operator op = Operator::add;
   std::vector<Operator> ops;
   std::vector<ExprPtr> children;
-  std::vector<std::pair<std::string, ExprPtr>> arguments;  // key=value, "": by position, "*", "**"
+  std::vector<std::pair<std::string, ExprPtr>> arguments;  // key=value, "": by position
   const Builtin* builtin = nullptr;  // of a filter or test; null: unknown, an error where reached
 };
 
@@ -64,7 +62,6 @@ enum class StmtKind {
   macro,         // name(parameters): body
   call_block,    // body as caller() of value, a call
   filter_block,  // body through value
-  with,          // targets = exprs: body
   generation,    // body is what the model said
   break_loop,
   continue_loop,
@@ -87,11 +84,10 @@ struct Stmt {
   std::string text;  // the name of a macro
   int name = -1;
   ExprPtr target, value, test;
-  std::vector<ExprPtr> exprs, targets;
+  std::vector<ExprPtr> exprs;
   std::vector<Branch> branches;
   std::vector<Parameter> parameters;
   Body body, else_body;
-  bool is_recursive = false;
   bool uses_caller = false;  // a macro whose body reads `caller`
 };
 

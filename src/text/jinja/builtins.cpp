@@ -3,23 +3,26 @@
 #include <algorithm>
 
 #include "text/jinja/operations.h"
-#include "text/jinja/print.h"
 
 namespace octet::jinja {
 namespace {
 
 // Names with spaces around them.
-constexpr std::string_view kOutsideFilters =
-    " attr batch center e escape filesizeformat forceescape format groupby pprint random reverse "
-    "slice striptags truncate urlencode urlize wordcount wordwrap xmlattr ";
-constexpr std::string_view kOutsideTests =
-    " callable divisibleby escaped even filter lower odd sameas test upper ";
-constexpr std::string_view kOutsideFunctions = " cycler joiner lipsum ";
-constexpr std::string_view kOutsideMethods =
-    " casefold center copy encode expandtabs format format_map index isalnum isalpha isascii "
-    "isdecimal isidentifier islower isnumeric isprintable isspace istitle isupper ljust "
-    "partition removeprefix removesuffix rfind rindex rjust rpartition rsplit splitlines swapcase "
-    "translate zfill bit_length is_integer ";
+constexpr std::pair<Use, std::string_view> kOutside[] = {
+    {kFilter,
+     " attr batch center e escape filesizeformat forceescape format groupby pprint random reverse "
+     "slice striptags truncate urlencode urlize wordcount wordwrap xmlattr "},
+    {kTest,
+     " callable divisibleby escaped even filter ge greaterthan gt le lessthan lower lt odd sameas "
+     "test upper > >= < <= "},
+    {kFunction, " cycler joiner lipsum "},
+    {kOfText,
+     " casefold center copy encode expandtabs format format_map index isalnum isalpha isascii "
+     "isdecimal isidentifier islower isnumeric isprintable isspace istitle isupper ljust "
+     "partition removeprefix removesuffix rfind rindex rjust rpartition rsplit splitlines swapcase "
+     "translate zfill bit_length is_integer "},
+    {kTag, " extends include import from autoescape block with print do trans debug "},
+};
 constexpr std::string_view kDictMutators = " clear pop popitem setdefault update ";
 constexpr std::string_view kListMutators = " append clear pop reverse insert sort extend remove ";
 
@@ -43,19 +46,15 @@ size_t position_of(std::string_view name, std::string_view parameters) {
 
 Call::Call(Runtime& in, const Builtin& of, const Value& on, const Arguments& arguments)
     : runtime(in), row(of), self(on), given(arguments) {
-  if (row.parameters != "*") bind();
-}
-
-void Call::bind() {
   std::string_view parameters = row.parameters;
+  if (parameters == "*") return;
   if (parameters.starts_with('/')) {
     parameters.remove_prefix(1);
     if (!given.named.empty()) runtime.fail("{}() takes no keyword arguments", row.name);
   }
-  const size_t n = position_of("", parameters);
-  if (given.positional.size() > n) {
-    runtime.fail("{}() expected at most {} arguments, got {}", row.name, n,
-                 given.positional.size());
+  const size_t n = position_of("", parameters), n_given = given.positional.size();
+  if (n_given > n) {
+    runtime.fail("{}() expected at most {} arguments, got {}", row.name, n, n_given);
   }
   values.assign(given.positional.begin(), given.positional.end());
   values.resize(n);
@@ -75,70 +74,20 @@ bool Call::truth(size_t i) const {
 }
 
 int64_t Call::integer(size_t i, int64_t fallback) const {
-  return has(i) ? integer_of(runtime, *values[i], row.name.data()) : fallback;
+  return has(i) ? integer_of(runtime, *values[i], row.name) : fallback;
 }
 
 const std::string& Call::text(size_t i) const {
-  const Value& value = *values[i];
-  if (value.is_undefined()) runtime.fail_undefined(value);
-  if (!value.is_text()) runtime.fail("{}() expected text, got {}", row.name, type_name(value));
-  return runtime.read(value);
+  if (!values[i]->is_text()) runtime.fail_type(row.name, "text", *values[i]);
+  return runtime.read(*values[i]);
 }
 
-const Builtin* find_builtin(Use use, std::string_view name) {
-  for (const auto& rows : {text_rows(), sequence_rows(), selection_rows(), number_rows(),
-                           test_rows(), function_rows(), loop_rows()}) {
-    for (const Builtin& row : rows) {
-      if ((row.uses & use) != 0 && row.name == name) return &row;
-    }
-  }
-  return nullptr;
-}
-
-const Builtin* find_method(const Value& self, std::string_view name) {
-  if (self.is_text()) return find_builtin(kOfText, name);
-  const Object* object = self.object();
-  if (object == nullptr) return nullptr;
-  if (object->type == Type::dict) return find_builtin(kOfDict, name);
-  if (object->type <= Type::tuple) return find_builtin(kOfList, name);
-  return object->type == Type::loop ? find_builtin(kOfLoop, name) : nullptr;
-}
-
-bool is_mutator(const Value& self, std::string_view name) {
-  const Object* object = self.object();
-  if (object == nullptr) return false;
-  if (object->type == Type::dict) return is_among(kDictMutators, name);
-  return object->type == Type::list && is_among(kListMutators, name);
-}
-
-bool is_outside(Use use, std::string_view name) {
-  return is_among(use == kFilter     ? kOutsideFilters
-                  : use == kTest     ? kOutsideTests
-                  : use == kFunction ? kOutsideFunctions
-                                     : kOutsideMethods,
-                  name);
-}
-
-void fail_unknown(Runtime& runtime, Use use, std::string_view name) {
-  const std::string_view kind = use == kFilter ? "filter" : "test";
-  if (!is_outside(use, name)) runtime.fail("there is no {} '{}'", kind, name);
-  runtime.fail("{} '{}' is outside the supported subset", kind, name);
-}
-
-Value invoke(Runtime& runtime, const Builtin& row, const Value& self, const Arguments& arguments) {
-  runtime.charge(4);
-  if (row.is_on_text() && !self.is_text()) {
-    return invoke(runtime, row, as_text(runtime, self), arguments);
-  }
-  Call call(runtime, row, self, arguments);
-  return row.run(call);
-}
-
-Value get_path(Runtime& runtime, const Value& of, const Value& path, const Value& fallback) {
+Value Call::attribute(size_t i, const Value& of, const Value& fallback) const {
   const auto step = [&](const Value& from, const Value& key) {
-    const Value found = item_of(runtime, from, key);
+    const Value found = member_of(runtime, Access::item, from, key);
     return found.is_undefined() && !fallback.is_none() ? fallback : found;
   };
+  const Value path = get(i);
   if (path.is_none()) return of;
   if (!path.is_text()) return step(of, path);
   Value value = of;
@@ -152,6 +101,49 @@ Value get_path(Runtime& runtime, const Value& of, const Value& path, const Value
     if (dot == rest.size()) return value;
     rest.remove_prefix(dot + 1);
   }
+}
+
+const Builtin* find_builtin(unsigned use, std::string_view name) {
+  for (const auto& rows : {text_rows(), item_rows(), value_rows(), function_rows()}) {
+    for (const Builtin& row : rows) {
+      if ((row.uses & use) != 0 && row.name == name) return &row;
+    }
+  }
+  return nullptr;
+}
+
+const Builtin* find_method(const Value& self, std::string_view name) {
+  const auto* list = self.as<Sequence>();
+  const unsigned use = self.is_text()            ? kOfText
+                       : list && list->is_list() ? kOfList
+                       : self.as<Dict>()         ? kOfDict
+                                                 : 0U;
+  return find_builtin(use, name);
+}
+
+bool is_mutator(const Value& self, std::string_view name) {
+  const auto* list = self.as<Sequence>();
+  return (self.as<Dict>() && is_among(kDictMutators, name)) ||
+         (list && list->type == Type::list && is_among(kListMutators, name));
+}
+
+bool is_outside(Use use, std::string_view name) {
+  return std::any_of(std::begin(kOutside), std::end(kOutside), [&](const auto& row) {
+    return row.first == use && is_among(row.second, name);
+  });
+}
+
+void fail_unknown(Runtime& runtime, Use use, std::string_view name) {
+  const std::string_view kind = use == kFilter ? "filter" : "test";
+  runtime.fail("{} '{}' is outside the supported subset", kind, name);
+}
+
+Value invoke(Runtime& runtime, const Builtin& row, const Value& self, const Arguments& arguments) {
+  runtime.charge(4);
+  const bool is_on_text = (row.uses & (kOfText | kMadeText)) != 0;
+  const Value on = is_on_text ? as_text(runtime, self) : self;
+  Call call(runtime, row, on, arguments);
+  return row.run(call);
 }
 
 }  // namespace octet::jinja

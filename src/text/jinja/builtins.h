@@ -21,19 +21,20 @@ struct Call {
 
   bool has(size_t i) const { return values[i].has_value(); }
   bool is_given(size_t i) const { return has(i) && !values[i]->is_none(); }
-  Value get(size_t i, const Value& fallback) const { return has(i) ? *values[i] : fallback; }
+  Value get(size_t i, const Value& fallback = None{}) const {
+    return has(i) ? *values[i] : fallback;
+  }
   bool truth(size_t i) const;
   int64_t integer(size_t i, int64_t fallback) const;
   const std::string& text(size_t i) const;  // of parameter i, which must be text
+  // What parameter `i`, "a.b.0" or an integer, names in `of`; `of` itself where it names nothing.
+  Value attribute(size_t i, const Value& of, const Value& fallback = None{}) const;
 
   Runtime& runtime;
   const Builtin& row;
   const Value& self;
   const Arguments& given;
   std::vector<std::optional<Value>> values;  // by parameter
-
- private:
-  void bind();
 };
 
 // What a row may be called as.
@@ -44,22 +45,20 @@ enum Use : unsigned {
   kOfText = 8,
   kOfList = 16,
   kOfDict = 32,
-  kOfLoop = 64,
+  kMadeText = 64,  // a filter that makes text of its value first
+  kTag = 128,      // of what is outside alone
 };
 
 struct Builtin {
   std::string_view name;
   unsigned uses = 0;
-  std::string_view parameters;  // "a,b"; "/a,b": by position alone; "*": any, not bound
-  size_t n_required = 0;
   Value (*run)(Call& call) = nullptr;
-
-  // Filters that are methods of text as well make text of their value first.
-  bool is_on_text() const { return (uses & kFilter) != 0 && (uses & kOfText) != 0; }
+  std::string_view parameters = "";  // "a,b"; "/a,b": by position alone; "*": any, not bound
+  size_t n_required = 0;
 };
 
 // Null where there is none of this name.
-const Builtin* find_builtin(Use use, std::string_view name);
+const Builtin* find_builtin(unsigned use, std::string_view name);
 const Builtin* find_method(const Value& self, std::string_view name);
 // Methods that Python has and the sandbox refuses, since they change what they are called on.
 bool is_mutator(const Value& self, std::string_view name);
@@ -71,14 +70,8 @@ Value invoke(Runtime& runtime, const Builtin& row, const Value& self, const Argu
 
 // The rows, by file.
 std::span<const Builtin> text_rows();
-std::span<const Builtin> sequence_rows();
-std::span<const Builtin> selection_rows();
-std::span<const Builtin> number_rows();
-std::span<const Builtin> test_rows();
+std::span<const Builtin> item_rows();
+std::span<const Builtin> value_rows();
 std::span<const Builtin> function_rows();
-std::span<const Builtin> loop_rows();
-
-// Reads what `attribute=` names: "a.b.0" or an integer; the value itself where that is none.
-Value get_path(Runtime& runtime, const Value& of, const Value& path, const Value& fallback);
 
 }  // namespace octet::jinja

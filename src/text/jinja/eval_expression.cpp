@@ -1,10 +1,9 @@
 #include "text/jinja/evaluator.h"
-#include "text/jinja/print.h"
 
 namespace octet::jinja {
 
 Value Evaluator::look_up(int name) {
-  for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+  for (const Scope* scope = scope_.get(); scope; scope = scope->parent.get()) {
     runtime_.charge(1);
     const auto it = scope->variables.find(name);
     if (it != scope->variables.end()) return it->second;
@@ -13,16 +12,12 @@ Value Evaluator::look_up(int name) {
 }
 
 Value Evaluator::evaluate(const Expr& expr) {
-  if (expr.kind == ExprKind::constant) {
-    runtime_.charge(1);
-    return expr.constant;
-  }
   if (expr.kind == ExprKind::name) return look_up(expr.name);
+  runtime_.charge(expr.kind == ExprKind::constant ? 1 : 2);
+  if (expr.kind == ExprKind::constant) return expr.constant;
   const Runtime::Depth depth(runtime_);
-  runtime_.charge(2);
   runtime_.line = expr.line;
-  Value value = evaluate_compound(expr);
-  return value;
+  return evaluate_compound(expr);
 }
 
 Value Evaluator::evaluate_compound(const Expr& expr) {
@@ -36,24 +31,26 @@ Value Evaluator::evaluate_compound(const Expr& expr) {
                            expr.kind == ExprKind::list ? Type::list : Type::tuple);
     }
     case ExprKind::dict:
-      return make_dict(expr);
+      return dict(expr);
     case ExprKind::attribute:
-      return attribute_of(runtime_, child(0), expr.constant);
     case ExprKind::item: {
-      const Value of = child(0);
-      return item_of(runtime_, of, child(1));
+      const Value of = child(0), key = child(1);
+      const auto first = expr.kind == ExprKind::item ? Access::item : Access::attribute;
+      return member_of(runtime_, first, of, key);
     }
     case ExprKind::slice:
-      return make_slice(expr);
+      return slice(expr);
     case ExprKind::call:
       return call(expr);
     case ExprKind::filter:
       return apply(expr, kFilter, expr.children[0] ? child(0) : block_text_);
     case ExprKind::test:
       return apply(expr, kTest, child(0));
-    case ExprKind::negative:
-    case ExprKind::positive:
-      return signed_value(expr.kind, child(0));
+    case ExprKind::negative: {
+      const Value operand = child(0);
+      if (operand.is(Kind::real)) return -operand.real();
+      return arithmetic(runtime_, Operator::sub, int64_t{0}, operand);
+    }
     case ExprKind::logical_not:
       return !is_true(runtime_, child(0));
     case ExprKind::logical_and:
@@ -65,7 +62,7 @@ Value Evaluator::evaluate_compound(const Expr& expr) {
     case ExprKind::arithmetic: {
       const Value left = child(0), right = child(1);
       runtime_.line = expr.line;
-      return arithmetic(runtime_, expr.op, left, right);
+      return arithmetic(runtime_, expr.ops[0], left, right);
     }
     case ExprKind::comparison:
       return compare_chain(expr);
@@ -74,23 +71,14 @@ Value Evaluator::evaluate_compound(const Expr& expr) {
       for (const ExprPtr& part : expr.children) append_text(out, evaluate(*part));
       return out.take();
     }
-    case ExprKind::conditional:
+    default:  // conditional
       if (is_true(runtime_, child(1))) return child(0);
       if (expr.children[2]) return child(2);
       return runtime_.undefined("the inline if is false and has no else");
-    default:
-      break;
   }
-  runtime_.fail("a namespace can only be assigned to here");
 }
 
-Value Evaluator::signed_value(ExprKind kind, const Value& operand) {
-  const Operator op = kind == ExprKind::negative ? Operator::sub : Operator::add;
-  if (operand.is(Kind::real) && op == Operator::sub) return -operand.real();
-  return arithmetic(runtime_, op, int64_t{0}, operand);
-}
-
-Value Evaluator::make_dict(const Expr& expr) {
+Value Evaluator::dict(const Expr& expr) {
   auto* dict = runtime_.make<Dict>();
   for (size_t i = 0; i < expr.children.size(); i += 2) {
     const Value key = evaluate(*expr.children[i]);
@@ -99,17 +87,14 @@ Value Evaluator::make_dict(const Expr& expr) {
   return dict;
 }
 
-Value Evaluator::make_slice(const Expr& expr) {
+Value Evaluator::slice(const Expr& expr) {
   const Value of = evaluate(*expr.children[0]);
   const auto bound = [&](size_t i) -> std::optional<int64_t> {
     const Value value = expr.children[i] ? evaluate(*expr.children[i]) : Value(None{});
     if (value.is_none()) return std::nullopt;
     return integer_of(runtime_, value, "a slice");
   };
-  SliceBounds bounds;
-  bounds.start = bound(1);
-  bounds.stop = bound(2);
-  bounds.step = bound(3);
+  const SliceBounds bounds{bound(1), bound(2), bound(3)};
   return slice_of(runtime_, of, bounds);
 }
 
@@ -125,37 +110,20 @@ bool Evaluator::compare_chain(const Expr& expr) {
 }
 
 Value Evaluator::apply(const Expr& expr, Use use, const Value& value) {
-  runtime_.line = expr.line;
-  if (expr.builtin == nullptr) fail_unknown(runtime_, use, expr.text);
   const Arguments arguments = arguments_of(expr);
   runtime_.line = expr.line;
+  if (!expr.builtin) fail_unknown(runtime_, use, expr.text);
   return invoke(runtime_, *expr.builtin, value, arguments);
 }
 
 Arguments Evaluator::arguments_of(const Expr& expr) {
   Arguments arguments;
-  const auto add = [&](const std::string& key, const Value& value) {
-    runtime_.charge(1 + arguments.named.size() / 4);
-    for (const auto& [known, other] : arguments.named) {
-      if (known == key) runtime_.fail("expected argument '{}' once, got it twice", key);
-    }
-    arguments.named.emplace_back(key, value);
-  };
-  for (const auto& [key, value_expr] : expr.arguments) {
-    const Value value = evaluate(*value_expr);
+  for (const auto& [key, argument] : expr.arguments) {
+    const Value value = evaluate(*argument);
     if (key.empty()) {
       arguments.positional.push_back(value);
-    } else if (key == "*") {
-      for (const Value& item : Items(runtime_, value)) arguments.positional.push_back(item);
-    } else if (key == "**") {
-      const auto* dict = value.as<Dict>();
-      if (dict == nullptr) runtime_.fail("** expected a dict, got {}", type_name(value));
-      for (const auto& [name, held] : dict->entries) {
-        if (!name.is_text()) runtime_.fail("** expected text as keys, got {}", type_name(name));
-        add(runtime_.read(name), held);
-      }
     } else {
-      add(key, value);
+      arguments.named.emplace_back(key, value);
     }
   }
   return arguments;
@@ -164,22 +132,12 @@ Arguments Evaluator::arguments_of(const Expr& expr) {
 Value Evaluator::call(const Expr& expr, const Value* caller) {
   const Value target = evaluate(*expr.children[0]);
   Arguments arguments = arguments_of(expr);
-  if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
+  if (caller) arguments.named.emplace_back("caller", *caller);
   runtime_.line = expr.line;
-  return call(target, std::move(arguments));
-}
-
-Value Evaluator::call(const Value& target, Arguments arguments) {
-  if (target.is_undefined()) runtime_.fail_undefined(target);
-  if (const auto* function = target.as<Function>()) {
-    return invoke(runtime_, *function->row, function->self, arguments);
-  }
   if (const auto* macro = target.as<Macro>()) return call_macro(*macro, std::move(arguments));
-  const auto* loop = target.as<Loop>();
-  if (loop == nullptr) runtime_.fail("'{}' object is not callable", type_name(target));
-  if (!loop->stmt.is_recursive) runtime_.fail("a loop needs 'recursive' to be called");
-  if (arguments.positional.size() != 1) runtime_.fail("loop() expected one argument");
-  return call_loop(*loop, arguments.positional[0]);
+  const auto* function = target.as<Function>();
+  if (!function) runtime_.fail_type("a call", "a macro, a function or a method", target);
+  return invoke(runtime_, *function->row, function->self, arguments);
 }
 
 }  // namespace octet::jinja

@@ -1,41 +1,40 @@
-#include "text/jinja/characters.h"
+// Statements, loops and macros.
+#include <algorithm>
+
 #include "text/jinja/evaluator.h"
-#include "text/jinja/print.h"
 
 namespace octet::jinja {
 
-Evaluator::Evaluator(const Tree& tree, const Limits& limits, const std::tm& clock)
+Evaluator::Evaluator(const Tree& tree, const RenderOptions& options)
     : tree_(tree),
-      runtime_(limits, clock),
+      runtime_(options),
       root_(std::make_shared<Scope>()),
       scope_(root_),
       text_(runtime_) {
-  for (const std::string& name : tree.names) {
-    numbers_.emplace(name, static_cast<int>(numbers_.size()));
-  }
   for (const Builtin& row : function_rows()) {
     define(std::string(row.name), runtime_.make<Function>(&row, Value()));
   }
 }
 
 void Evaluator::define(const std::string& name, Value value) {
-  const auto it = numbers_.find(name);
-  if (it != numbers_.end()) root_->variables[it->second] = std::move(value);
+  const auto it = std::find(tree_.names.begin(), tree_.names.end(), name);
+  if (it == tree_.names.end()) return;
+  root_->variables[static_cast<int>(it - tree_.names.begin())] = std::move(value);
 }
 
 std::string Evaluator::run() {
-  const Within within(*this, root_);
+  const Replaced scope(scope_, within(root_));
   for (const int name : tree_.assigned_first) scope_->variables[name] = Value();
   execute(tree_.body);
   return text_.take_bytes();
 }
 
 Evaluator::Flow Evaluator::execute(const Body& body) {
-  for (const auto& stmt : body) {
-    const Flow flow = execute(*stmt);
-    if (flow != Flow::next) return flow;
+  Flow flow = Flow::next;
+  for (auto stmt = body.begin(); stmt != body.end() && flow == Flow::next; ++stmt) {
+    flow = execute(**stmt);
   }
-  return Flow::next;
+  return flow;
 }
 
 Evaluator::Flow Evaluator::execute(const Stmt& stmt) {
@@ -50,12 +49,11 @@ Evaluator::Flow Evaluator::execute(const Stmt& stmt) {
       assign(*stmt.target, evaluate(*stmt.value));
       break;
     case StmtKind::assign_block:
-      return assign_block(stmt);
-    case StmtKind::loop: {
-      const Value items = evaluate(*stmt.value);
-      run_loop(stmt, items, 0);
+    case StmtKind::filter_block:
+      return text_block(stmt);
+    case StmtKind::loop:
+      run_loop(stmt);
       break;
-    }
     case StmtKind::branch:
       for (const Branch& branch : stmt.branches) {
         if (is_true(runtime_, evaluate(*branch.condition))) return execute(branch.body);
@@ -69,13 +67,14 @@ Evaluator::Flow Evaluator::execute(const Stmt& stmt) {
       write_block(call(*stmt.value, &caller));
       break;
     }
-    case StmtKind::filter_block:
-      return filter_block(stmt);
-    case StmtKind::with:
-      return with(stmt);
-    case StmtKind::generation:
-      generation(stmt);
+    case StmtKind::generation: {
+      // Where it stands in the text is known of what has been written for good; inside a macro that
+      // is where the macro's text will begin.
+      const Value said = call_macro(Macro(stmt, scope_), {});
+      generations_.emplace_back(text_.bytes().size(), *length_of(runtime_, said));
+      append_text(*out_, said);
       break;
+    }
     case StmtKind::break_loop:
       return Flow::break_loop;
     case StmtKind::continue_loop:
@@ -85,72 +84,167 @@ Evaluator::Flow Evaluator::execute(const Stmt& stmt) {
 }
 
 void Evaluator::write_block(const Value& text) {
-  if (!text.is_text()) runtime_.fail("expected a block's text, got {}", type_name(text));
+  if (!text.is_text()) runtime_.fail_type("a block", "text", text);
   append_text(*out_, text);
 }
 
 void Evaluator::assign(const Expr& target, const Value& value) {
   if (target.kind == ExprKind::name) {
     scope_->variables[target.name] = value;
-    return;
-  }
-  if (target.kind == ExprKind::namespace_target) {
+  } else if (target.kind == ExprKind::namespace_target) {
     const Value holder = look_up(target.name);
     const auto* space = holder.as<Namespace>();
-    if (space == nullptr) runtime_.fail("cannot assign an attribute of what is no namespace");
-    return space->attributes->set(runtime_, target.constant, value);
+    if (!space) runtime_.fail_type("an attribute's assignment", "a namespace", holder);
+    space->attributes->set(runtime_, target.constant, value);
+  } else {
+    const Items items(runtime_, value);
+    const size_t n = target.children.size(), n_given = items.view().size();
+    if (n_given != n) runtime_.fail("expected {} values to unpack, got {}", n, n_given);
+    for (size_t i = 0; i < n; ++i) assign(*target.children[i], items.view()[i]);
   }
-  const Items items(runtime_, value);
-  if (items.view().size() != target.children.size()) {
-    runtime_.fail("expected {} values to unpack, got {}", target.children.size(),
-                  items.view().size());
-  }
-  for (size_t i = 0; i < target.children.size(); ++i) assign(*target.children[i], items.view()[i]);
 }
 
-Evaluator::Flow Evaluator::assign_block(const Stmt& stmt) {
+// The text of the body, through filters where there are any, assigned or written.
+Evaluator::Flow Evaluator::text_block(const Stmt& stmt) {
   Value text;
   {
-    const Within within(*this);
-    Captured captured(*this);
+    const Replaced scope(scope_, within(scope_));
+    Builder written(runtime_);
+    const Replaced out(out_, &written);
     const Flow flow = execute(stmt.body);
     if (flow != Flow::next) return flow;
-    text = captured.take();
-    if (stmt.value) {
-      block_text_ = text;
-      text = evaluate(*stmt.value);
+    text = block_text_ = written.take();
+    if (stmt.value) text = evaluate(*stmt.value);
+  }
+  if (stmt.target) {
+    assign(*stmt.target, text);
+  } else {
+    write_block(text);
+  }
+  return Flow::next;
+}
+
+bool Loop::has(size_t n) {
+  for (; n_ready() < n && !rest.empty(); rest = rest.subspan(1)) {
+    if (evaluator.passes(*this, rest[0])) ready.push_back(rest[0]);
+  }
+  return n_ready() >= n;
+}
+
+bool Loop::advance() {
+  if (!has(1)) return false;
+  before = std::exchange(current, ready[at++]);
+  if (at == ready.size()) {
+    ready.clear();
+    at = 0;
+  }
+  ++index0;
+  return true;
+}
+
+bool Loop::attribute(Runtime& runtime, const std::string& name, Value& value) {
+  if (name == "index") {
+    value = index0 + 1;
+  } else if (name == "index0") {
+    value = index0;
+  } else if (name == "first") {
+    value = index0 == 0;
+  } else if (name == "last") {
+    value = !has(1);
+  } else if (name == "length" || name == "revindex" || name == "revindex0") {
+    has(SIZE_MAX);
+    const auto n_left = static_cast<int64_t>(n_ready());
+    value = n_left + (name == "length" ? index0 + 1 : name == "revindex" ? 1 : 0);
+  } else if (name == "previtem") {
+    value = index0 == 0 ? runtime.undefined("there is no previous item") : before;
+  } else if (name == "nextitem") {
+    value = has(1) ? ready[at] : runtime.undefined("there is no next item");
+  } else {
+    runtime.fail("loop.{} is outside the supported subset", name);
+  }
+  return true;
+}
+
+bool Macro::attribute(Runtime& runtime, const std::string& name, Value&) {
+  runtime.fail("attribute '{}' of a macro is outside the supported subset", name);
+}
+
+bool Evaluator::passes(const Loop& loop, const Value& item) {
+  if (!loop.stmt.test) return true;
+  const Replaced scope(scope_, within(loop.scope));
+  assign(*loop.stmt.target, item);
+  return is_true(runtime_, evaluate(*loop.stmt.test));
+}
+
+void Evaluator::run_loop(const Stmt& stmt) {
+  bool has_run = false;  // some iteration came to its end: what `else` asks
+  {
+    const Value items = evaluate(*stmt.value);
+    const Items all(runtime_, items);
+    auto* loop = runtime_.make<Loop>(*this, stmt, scope_, all.view());
+    const Replaced scope(scope_, within(scope_));
+    while (loop->advance()) {
+      runtime_.charge(6);
+      scope_->variables.clear();
+      scope_->variables[kLoop] = loop;
+      assign(*stmt.target, loop->current);
+      const Flow flow = execute(stmt.body);
+      if (flow == Flow::break_loop) break;
+      has_run = has_run || flow == Flow::next;
+    }
+    loop->rest = {};
+  }
+  const Replaced scope(scope_, within(scope_));
+  if (!has_run) execute(stmt.else_body);
+}
+
+void Evaluator::bind(const Macro& macro, Arguments& arguments) {
+  const Stmt& stmt = macro.stmt;
+  const size_t n_given = arguments.positional.size(), n = stmt.parameters.size();
+  if (n_given > n) {
+    runtime_.fail("macro '{}' expected at most {} arguments, got {}", stmt.text, n, n_given);
+  }
+  const auto take = [&](const std::string& name, int number, const Expr* fallback) {
+    auto& named = arguments.named;
+    const auto it = std::find_if(named.begin(), named.end(),
+                                 [&](const auto& one) { return one.first == name; });
+    Value value;
+    if (it != named.end()) {
+      value = it->second;
+      named.erase(it);
+    } else {
+      value = fallback ? evaluate(*fallback)
+                       : runtime_.undefined("parameter '" + name + "' was not provided");
+    }
+    scope_->variables[number] = value;
+  };
+  bool has_caller = false;
+  for (size_t i = 0; i < n; ++i) {
+    const Parameter& parameter = stmt.parameters[i];
+    has_caller = has_caller || parameter.name == kCaller;
+    if (i < n_given) {
+      scope_->variables[parameter.name] = arguments.positional[i];
+    } else {
+      take(parameter.text, parameter.name, parameter.fallback.get());
     }
   }
-  assign(*stmt.target, text);
-  return Flow::next;
-}
-
-Evaluator::Flow Evaluator::filter_block(const Stmt& stmt) {
-  const Within within(*this);
-  {
-    Captured captured(*this);
-    const Flow flow = execute(stmt.body);
-    if (flow != Flow::next) return flow;
-    block_text_ = captured.take();
+  if (stmt.uses_caller && !has_caller) take("caller", kCaller, nullptr);
+  if (!arguments.named.empty()) {
+    runtime_.fail("macro '{}' has no parameter '{}'", stmt.text, arguments.named[0].first);
   }
-  write_block(evaluate(*stmt.value));
-  return Flow::next;
 }
 
-Evaluator::Flow Evaluator::with(const Stmt& stmt) {
-  std::vector<Value> values;  // as seen from around
-  for (const ExprPtr& expr : stmt.exprs) values.push_back(evaluate(*expr));
-  const Within within(*this);
-  for (size_t i = 0; i < values.size(); ++i) assign(*stmt.targets[i], values[i]);
-  return execute(stmt.body);
-}
-
-void Evaluator::generation(const Stmt& stmt) {
-  // Where it stands in the text is known of what has been written for good; inside a macro that is
-  // where the macro's text will begin.
-  const Value said = call_macro(Macro(stmt, scope_), {});
-  generations_.emplace_back(text_.bytes().size(), count_characters(runtime_.read(said)));
-  append_text(*out_, said);
+Value Evaluator::call_macro(const Macro& macro, Arguments arguments) {
+  const Runtime::Depth depth(runtime_);
+  runtime_.charge(8);
+  const int line = runtime_.line;
+  const Replaced scope(scope_, within(macro.scope));
+  Builder written(runtime_);
+  const Replaced out(out_, &written);
+  bind(macro, arguments);
+  execute(macro.stmt.body);
+  runtime_.line = line;
+  return written.take();
 }
 
 }  // namespace octet::jinja

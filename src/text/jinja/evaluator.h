@@ -1,11 +1,12 @@
 // Runs a tree. One Evaluator renders once.
 //
-// Loops, macros, set and filter blocks, {% with %} and {% generation %} open scopes; {% if %} does
-// not. What a scope assigns is its own; what it reads is its own, or of the nearest scope around.
+// Loops, macros, set and filter blocks and {% generation %} open scopes; {% if %} does not. What a
+// scope assigns is its own; what it reads is its own, or of the nearest scope around.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,7 +19,7 @@ namespace octet::jinja {
 
 struct Scope {
   std::shared_ptr<Scope> parent;
-  std::unordered_map<int, Value> variables;
+  std::unordered_map<int, Value> variables = {};
 };
 using ScopePtr = std::shared_ptr<Scope>;
 
@@ -27,7 +28,7 @@ struct Loop;
 
 class Evaluator {
  public:
-  Evaluator(const Tree& tree, const Limits& limits, const std::tm& clock);
+  Evaluator(const Tree& tree, const RenderOptions& options);
 
   Runtime& runtime() { return runtime_; }
   void define(const std::string& name, Value value);  // a variable of the template
@@ -45,39 +46,26 @@ class Evaluator {
   Value evaluate(const Expr& expr);
   Value evaluate_compound(const Expr& expr);
   Value look_up(int name);
-  Value signed_value(ExprKind kind, const Value& operand);
-  Value make_dict(const Expr& expr);
-  Value make_slice(const Expr& expr);
+  Value dict(const Expr& expr);
+  Value slice(const Expr& expr);
   bool compare_chain(const Expr& expr);
   Value apply(const Expr& expr, Use use, const Value& value);
   Value call(const Expr& expr, const Value* caller = nullptr);
-  Value call(const Value& target, Arguments arguments);
   Arguments arguments_of(const Expr& expr);
 
   // Statements (eval_statement.cpp).
   Flow execute(const Body& body);
   Flow execute(const Stmt& stmt);
+  ScopePtr within(ScopePtr parent) const { return std::make_shared<Scope>(std::move(parent)); }
   void write_block(const Value& text);
   void assign(const Expr& target, const Value& value);
-  Flow assign_block(const Stmt& stmt);
-  Flow filter_block(const Stmt& stmt);
-  Flow with(const Stmt& stmt);
-  void generation(const Stmt& stmt);
-
-  // Loops and macros (eval_scoped.cpp).
-  void run_loop(const Stmt& stmt, const Value& items, int depth);
-  Value call_loop(const Loop& loop, const Value& items);
-  void bind(const Macro& macro, Arguments& arguments, Scope& scope);
+  Flow text_block(const Stmt& stmt);
+  void run_loop(const Stmt& stmt);
+  void bind(const Macro& macro, Arguments& arguments);
   Value call_macro(const Macro& macro, Arguments arguments);
-
-  // Makes a new scope the one that names are looked up in, and `out` what is written to, for a
-  // while.
-  class Within;
-  class Captured;
 
   const Tree& tree_;
   Runtime runtime_;
-  std::unordered_map<std::string_view, int> numbers_;  // of the tree's names
   ScopePtr root_, scope_;
   Builder text_;
   Builder* out_ = &text_;
@@ -85,37 +73,19 @@ class Evaluator {
   std::vector<std::pair<size_t, int64_t>> generations_;
 };
 
-class Evaluator::Within {
+// Another value in a variable, for a while.
+template <typename T>
+class Replaced {
  public:
-  Within(Evaluator& evaluator, ScopePtr around) : evaluator_(evaluator), before_(evaluator.scope_) {
-    evaluator.scope_ = std::make_shared<Scope>();
-    evaluator.scope_->parent = std::move(around);
-  }
-  explicit Within(Evaluator& evaluator) : Within(evaluator, evaluator.scope_) {}
-  ~Within() { evaluator_.scope_ = std::move(before_); }
-  Within(const Within&) = delete;
-  Within& operator=(const Within&) = delete;
+  Replaced(T& variable, T value)
+      : variable_(variable), before_(std::exchange(variable, std::move(value))) {}
+  ~Replaced() { variable_ = std::move(before_); }
+  Replaced(const Replaced&) = delete;
+  Replaced& operator=(const Replaced&) = delete;
 
  private:
-  Evaluator& evaluator_;
-  ScopePtr before_;
-};
-
-class Evaluator::Captured {
- public:
-  explicit Captured(Evaluator& evaluator)
-      : evaluator_(evaluator),
-        text_(evaluator.runtime_),
-        before_(std::exchange(evaluator.out_, &text_)) {}
-  ~Captured() { evaluator_.out_ = before_; }
-  Captured(const Captured&) = delete;
-  Captured& operator=(const Captured&) = delete;
-  Value take() { return text_.take(); }
-
- private:
-  Evaluator& evaluator_;
-  Builder text_;
-  Builder* before_;
+  T& variable_;
+  T before_;
 };
 
 struct Macro : Typed<Type::macro> {
@@ -127,23 +97,22 @@ struct Macro : Typed<Type::macro> {
 
 // The variable `loop`.
 struct Loop : Typed<Type::loop> {
-  Loop(Evaluator& by, const Stmt& of, int level) : evaluator(by), stmt(of), depth0(level) {}
+  Loop(Evaluator& by, const Stmt& of, ScopePtr around, std::span<const Value> items)
+      : evaluator(by), stmt(of), scope(std::move(around)), rest(items) {}
   bool attribute(Runtime& runtime, const std::string& name, Value& value) override;
 
-  bool peek();     // is there one more item
-  bool advance();  // to it
-  int64_t length();
+  bool has(size_t n);  // as many items more
+  bool advance();      // to the next one
+  size_t n_ready() const { return ready.size() - at; }
 
   Evaluator& evaluator;
   const Stmt& stmt;
-  ScopePtr scope;  // around the loop
-  int depth0;
-  std::span<const Value> rest;  // not reached yet
-  size_t n_passed = 0;          // the first of them that the loop's `if` is known to let through
-  std::vector<Value> passed;    // what `rest` is once all are known
+  ScopePtr scope;               // around the loop
+  std::span<const Value> rest;  // not looked at yet
+  std::vector<Value> ready;     // from `at` on: let through by the loop's `if`, not reached yet
+  size_t at = 0;
   Value before, current;
   int64_t index0 = -1;
-  std::optional<std::vector<Value>> last_changed;
 };
 
 }  // namespace octet::jinja

@@ -65,24 +65,22 @@ class Lexer {
 
   // Text up to the next tag, and the tag.
   void root() {
-    size_t tag = at_;
-    while (true) {
-      tag = text_.find('{', tag);
-      if (tag == std::string::npos || tag + 1 >= text_.size()) {
-        add(TokenKind::data, text_.substr(at_));
-        return advance_to(text_.size());
-      }
-      if (std::string_view("{%#").find(text_[tag + 1]) != std::string_view::npos) break;
-      ++tag;
+    char kind = '\0';
+    size_t tag = text_.find('{', at_);
+    for (; tag != std::string::npos; tag = text_.find('{', tag + 1)) {
+      kind = at(tag + 1);
+      if (kind == '{' || kind == '%' || kind == '#') break;
     }
-    const char kind = text_[tag + 1];
+    if (tag == std::string::npos) {
+      add(TokenKind::data, text_.substr(at_));
+      return advance_to(text_.size());
+    }
     size_t after = tag + 2;
     const char strips = sign(after);
     add_data(tag, strips, kind == '{');
     advance_to(after);
     if (kind == '#') return comment();
-    if (kind == '{') return expression(TokenKind::variable_begin);
-    if (!raw()) expression(TokenKind::block_begin);
+    expression(kind == '{' ? TokenKind::variable_begin : TokenKind::block_begin);
   }
 
   // The text up to `end`, less what the tag there takes away.
@@ -98,7 +96,7 @@ class Lexer {
     if (!data.empty()) add(TokenKind::data, std::string(data));
   }
 
-  // What follows a comment, a block or {% endraw %}, whose own characters are passed.
+  // What follows a comment or a block, whose own characters are passed.
   void after_tag(char sign) {
     if (sign == '-') {
       advance_to(after_space(at_));
@@ -113,32 +111,6 @@ class Lexer {
     const char last = close > at_ ? text_[close - 1] : '\0';
     advance_to(close + 2);
     after_tag(last);
-  }
-
-  // {% raw %}: true where that is what follows.
-  bool raw() {
-    size_t begin = after_space(at_);
-    if (!from(begin).starts_with("raw")) return false;
-    begin = after_space(begin + 3);
-    const char strips = sign(begin);
-    if (strips == '+' || !from(begin).starts_with("%}")) return false;
-    advance_to(begin + 2);
-    if (strips == '-') advance_to(after_space(at_));
-    for (size_t tag = text_.find("{%", at_); tag != std::string::npos;
-         tag = text_.find("{%", tag + 1)) {
-      size_t end = tag + 2;
-      const char before = sign(end);
-      end = after_space(end);
-      if (!from(end).starts_with("endraw")) continue;
-      end = after_space(end + 6);
-      const char after = sign(end);
-      if (!from(end).starts_with("%}")) continue;
-      add_data(tag, before, false);
-      advance_to(end + 2);
-      after_tag(after);
-      return true;
-    }
-    fail_at(line_, "{% raw %} has no end");
   }
 
   // The inside of {{ }} or {% %}.
@@ -169,54 +141,38 @@ class Lexer {
     if (!from(end).starts_with(is_block ? "%}" : "}}") || (strips == '+' && !is_block)) {
       return false;
     }
-    add(is_block ? TokenKind::block_end : TokenKind::variable_end);
+    add(is_block ? TokenKind::block_end : TokenKind::variable_end, is_block ? "%}" : "}}");
     advance_to(end + 2);
     if (is_block || strips == '-') after_tag(strips);
     return true;
   }
 
-  // Past the digits of a base, single underscores between them.
-  size_t digits_end(size_t at, int base) const {
-    const auto is_of = [&](size_t i) {
-      int digit = 0;
-      return i < text_.size() &&
-             std::from_chars(&text_[i], &text_[i] + 1, digit, base).ec == std::errc();
-    };
-    const size_t begin = at;
-    while (is_of(at) || (this->at(at) == '_' && at > begin && is_of(at + 1))) ++at;
-    return at;
+  size_t digits_end(size_t at) const {
+    return std::min(text_.find_first_not_of("0123456789", at), text_.size());
   }
 
   void number() {
-    const char kind = at_ + 1 < text_.size() ? static_cast<char>(text_[at_ + 1] | 0x20) : '\0';
-    const int named = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
-    const bool is_prefixed =
-        text_[at_] == '0' && named != 0 && digits_end(at_ + 2, named) > at_ + 2;
-    const size_t begin = is_prefixed ? at_ + 2 : at_;
-    size_t end = digits_end(begin, is_prefixed ? named : 10);
+    size_t end = digits_end(at_);
     bool is_real = false;
-    const bool follows_dot = at_ > 0 && text_[at_ - 1] == '.';
-    if (!is_prefixed && !follows_dot) {
-      if (at(end) == '.' && digits_end(end + 1, 10) > end + 1) {
-        end = digits_end(end + 1, 10);
-        is_real = true;
-      }
+    const auto extend = [&](size_t digits) {
+      const size_t to = digits_end(std::min(digits, text_.size()));
+      if (to <= digits) return;
+      end = to;
+      is_real = true;
+    };
+    if (at(end) == '.') extend(end + 1);
+    if ((at(end) | 0x20) == 'e') {
       size_t power = end + 1;
-      if ((at(end) | 0x20) == 'e') {
-        sign(power);
-        if (digits_end(power, 10) > power) {
-          end = digits_end(power, 10);
-          is_real = true;
-        }
-      }
+      sign(power);
+      extend(power);
     }
-    std::string digits = text_.substr(begin, end - begin);
-    std::erase(digits, '_');
+    if (end < text_.size() && is_word_character(decode_utf8(text_, end).code)) {
+      fail_at(line_, "numbers that are not decimal are outside the supported subset");
+    }
     Token& token = add(is_real ? TokenKind::real : TokenKind::integer);
-    const char *first = digits.data(), *last = first + digits.size();
-    const auto result = is_real
-                            ? std::from_chars(first, last, token.real)
-                            : std::from_chars(first, last, token.integer, is_prefixed ? named : 10);
+    const char *first = &text_[at_], *last = first + (end - at_);
+    const auto result = is_real ? std::from_chars(first, last, token.real)
+                                : std::from_chars(first, last, token.integer);
     if (result.ec != std::errc()) fail_at(line_, "a number is out of range");
     advance_to(end);
   }
@@ -227,7 +183,11 @@ class Lexer {
       end += decode_utf8(text_, end).length;
     }
     if (end == at_) return false;
+    const bool begins_tag = tokens_.back().is(TokenKind::block_begin);
     add(TokenKind::name, text_.substr(at_, end - at_));
+    if (begins_tag && tokens_.back().text == "raw") {  // whose content may be anything
+      fail_at(line_, "{% raw %} is outside the supported subset");
+    }
     advance_to(end);
     return true;
   }
@@ -250,41 +210,29 @@ class Lexer {
 
   // As Python reads it; moves past it.
   void escape(std::string& out, size_t& at) const {
-    static constexpr std::string_view kPlain = "\\'\"abfnrtv", kAs = "\\'\"\a\b\f\n\r\t\v";
+    static constexpr std::string_view kNamed = "\\'\"abfnrtv", kAs = "\\'\"\a\b\f\n\r\t\v";
     const char c = text_[at + 1];
-    const size_t plain = kPlain.find(c), length = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    const size_t named = kNamed.find(c);
     at += 2;
-    if (plain != std::string_view::npos) {
-      out += kAs[plain];
-    } else if (length > 0) {
-      out += code_point(at, length, 16);
+    if (named != std::string_view::npos) {
+      out += kAs[named];
+    } else if (c == 'x' || c == 'u') {
+      const size_t length = c == 'x' ? 2 : 4;
+      uint32_t code = 0;
+      const char* digits = text_.data() + at;
+      const auto result =
+          std::from_chars(digits, digits + std::min(length, text_.size() - at), code, 16);
+      const bool is_surrogate = code >= 0xD800 && code < 0xE000;
+      if (result.ptr != digits + length || is_surrogate) {
+        fail_at(line_, "an escape in a string names no character");
+      }
+      append_utf8(out, static_cast<int32_t>(code));
       at += length;
-    } else if (c >= '0' && c <= '7') {
-      size_t n = 1;
-      while (n < 3 && this->at(at - 1 + n) >= '0' && this->at(at - 1 + n) <= '7') ++n;
-      out += code_point(at - 1, n, 8);
-      at += n - 1;
-    } else if (c == 'N' || (c & 0x80) != 0) {
+    } else if (std::string_view("01234567NU").find(c) != std::string_view::npos || (c & 0x80)) {
       fail_at(line_, "this escape in a string is outside the supported subset");
     } else if (c != '\n') {  // a line that goes on
-      out += '\\';
-      out += c;
+      out += {'\\', c};
     }
-  }
-
-  std::string code_point(size_t at, size_t length, int base) const {
-    uint32_t code = 0;
-    const std::string_view digits = from(at).substr(0, length);
-    const char* end = digits.data() + digits.size();
-    const auto result = std::from_chars(digits.data(), end, code, base);
-    const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-    if (result.ec != std::errc() || result.ptr != end || digits.size() < length ||
-        code > 0x10FFFF || is_surrogate) {
-      fail_at(line_, "an escape in a string names no character");
-    }
-    std::string out;
-    append_utf8(out, static_cast<int32_t>(code));
-    return out;
   }
 
   void op(std::string& open) {
@@ -294,6 +242,7 @@ class Lexer {
       const size_t length = decode_utf8(text_, at_).length;
       fail_at(line_, "unexpected character '" + text_.substr(at_, length) + "'");
     }
+    if (*found == "**") fail_at(line_, "** is outside the supported subset");
     static constexpr std::string_view kOpen = "{([", kClose = "})]";
     const char c = found->front();
     const size_t opens = kOpen.find(c);

@@ -13,8 +13,7 @@ struct BinaryRow {
   ExprKind kind;
   Operator op = Operator::add;
 };
-constexpr size_t kNegation = 2, kSum = 2, kUnary = 6;  // kNegation: what level 1 joins
-// As Jinja has it, a ** b ** c is (a ** b) ** c.
+constexpr size_t kNegation = 2, kSum = 2, kUnary = 5;  // kNegation: what level 1 joins
 constexpr BinaryRow kBinary[] = {
     {0, "or", ExprKind::logical_or},
     {1, "and", ExprKind::logical_and},
@@ -25,7 +24,6 @@ constexpr BinaryRow kBinary[] = {
     {4, "/", ExprKind::arithmetic, Operator::div},
     {4, "//", ExprKind::arithmetic, Operator::floor_div},
     {4, "%", ExprKind::arithmetic, Operator::mod},
-    {5, "**", ExprKind::arithmetic, Operator::pow},
 };
 constexpr std::pair<std::string_view, Operator> kComparisons[] = {
     {"==", Operator::eq}, {"!=", Operator::ne}, {"<", Operator::lt}, {"<=", Operator::le},
@@ -44,10 +42,16 @@ class Parser::Depth {
   Parser& parser_;
 };
 
-ExprPtr Parser::make(ExprKind kind, int line) const {
+ExprPtr Parser::make(ExprKind kind, int line) {
   auto expr = std::make_unique<Expr>();
   expr->kind = kind;
   expr->line = line;
+  return expr;
+}
+
+ExprPtr Parser::constant(Value value, int line) {
+  ExprPtr expr = make(ExprKind::constant, line);
+  expr->constant = std::move(value);
   return expr;
 }
 
@@ -66,14 +70,12 @@ ExprPtr Parser::join(ExprKind kind, int line, ExprPtr left, ExprPtr right) const
 
 ExprPtr Parser::expression(bool with_condition) {
   const Depth depth(*this);
-  const size_t n_unknown = unknown_.size();
   int line = now().line;
   ExprPtr expr = binary(0);
   while (with_condition && skip("if")) {
     ExprPtr condition = binary(0);
     expr = join(ExprKind::conditional, line, std::move(expr), std::move(condition));
     adopt(*expr, skip("else") ? expression() : nullptr);
-    unknown_.resize(n_unknown);
     line = now().line;
   }
   return expr;
@@ -95,7 +97,7 @@ ExprPtr Parser::binary(size_t level) {
     }
     take();
     left = join(row->kind, line, std::move(left), next());
-    left->op = row->op;
+    left->ops = {row->op};
     line = now().line;
   }
 }
@@ -133,7 +135,7 @@ ExprPtr Parser::unary(bool with_filter) {
   if (skip("-")) {
     expr = join(ExprKind::negative, line, unary(false));
   } else if (skip("+")) {
-    expr = join(ExprKind::positive, line, unary(false));
+    expr = unary(false);
   } else {
     expr = primary();
   }
@@ -152,74 +154,55 @@ ExprPtr Parser::unary(bool with_filter) {
   return expr;
 }
 
-ExprPtr Parser::name_or_constant(bool is_target, bool with_namespace) {
+ExprPtr Parser::name_or_constant() {
+  static const std::pair<std::string_view, Value> kConstants[] = {
+      {"true", true},   {"True", true},   {"false", false},
+      {"False", false}, {"none", None{}}, {"None", None{}}};
   const Token& token = take();
-  ExprPtr expr = make(ExprKind::constant, token.line);
-  if (token.text == "true" || token.text == "True") {
-    expr->constant = true;
-  } else if (token.text == "false" || token.text == "False") {
-    expr->constant = false;
-  } else if (token.text == "none" || token.text == "None") {
-    expr->constant = None{};
-  } else {
-    expr->kind = ExprKind::name;
-    expr->text = token.text;
-    expr->name = name_number(token.text);
-    const bool is_rest = token.text == "varargs" || token.text == "kwargs";
-    if (is_rest && !macros_.empty()) {
-      fail("'" + token.text + "' of a macro is outside the supported subset");
-    }
-    if (!is_target && scopes_ == 0) used_.insert(expr->name);
-    for (Stmt* macro : macros_) macro->uses_caller |= expr->name == kCaller;
-    if (with_namespace && skip(".")) {
-      expr->kind = ExprKind::namespace_target;
-      expr->constant = std::make_shared<const Text>(take_name(), false, nullptr);
-    }
+  for (const auto& [name, value] : kConstants) {
+    if (token.text == name) return constant(value, token.line);
   }
+  if (!macros_.empty() && (token.text == "varargs" || token.text == "kwargs")) {
+    fail("'" + token.text + "' of a macro is outside the supported subset");
+  }
+  ExprPtr expr = make(ExprKind::name, token.line);
+  expr->text = token.text;
+  expr->name = name_number(token.text);
+  if (scopes_ == 0) used_.insert(expr->name);
+  for (Stmt* macro : macros_) macro->uses_caller |= expr->name == kCaller;
   return expr;
 }
 
-ExprPtr Parser::primary(bool is_target, bool with_namespace) {
-  const Depth depth(*this);
+ExprPtr Parser::primary() {
   const Token& token = now();
-  if (token.is(TokenKind::name)) return name_or_constant(is_target, with_namespace);
+  if (token.is(TokenKind::name)) return name_or_constant();
+  if (token.is(TokenKind::integer)) return constant(take().integer, token.line);
+  if (token.is(TokenKind::real)) return constant(take().real, token.line);
   if (skip("[")) return bracketed(ExprKind::list, "]");
   if (skip("{")) return bracketed(ExprKind::dict, "}");
-  ExprPtr expr = make(ExprKind::constant, token.line);
-  if (token.is(TokenKind::string)) {
-    std::string text;
-    while (now().is(TokenKind::string)) text += take().text;
-    expr->constant = std::make_shared<const Text>(std::move(text), false, nullptr);
-  } else if (token.is(TokenKind::integer)) {
-    expr->constant = take().integer;
-  } else if (token.is(TokenKind::real)) {
-    expr->constant = take().real;
-  } else if (skip("(")) {
-    expr = tuple({.is_explicit = true});
+  if (skip("(")) {
+    ExprPtr expr = tuple(true, true);
     expect(")");
-  } else {
-    fail_unexpected("an expression");
+    return expr;
   }
-  return expr;
+  if (!token.is(TokenKind::string)) fail_unexpected("an expression");
+  std::string text;
+  while (now().is(TokenKind::string)) text += take().text;
+  return constant(text_constant(text), token.line);
 }
 
-ExprPtr Parser::tuple(const TupleRules& rules) {
+ExprPtr Parser::tuple(bool with_condition, bool is_explicit) {
   ExprPtr all = make(ExprKind::tuple, now().line);
   bool is_tuple = false;
-  while (true) {
-    if (!all->children.empty()) expect(",");
-    const bool is_end = now().is(TokenKind::variable_end) || now().is(TokenKind::block_end) ||
-                        now().is_op(")") || (!rules.end.empty() && now().is_name(rules.end));
-    if (is_end) break;
-    adopt(*all,
-          rules.is_target ? primary(true, rules.with_namespace) : expression(rules.with_condition));
-    if (!now().is_op(",")) break;
+  while (!now().is(TokenKind::variable_end) && !now().is(TokenKind::block_end) &&
+         !now().is_op(")")) {
+    adopt(*all, expression(with_condition));
+    if (!skip(",")) break;
     is_tuple = true;
   }
-  if (is_tuple) return all;
-  if (!all->children.empty()) return std::move(all->children[0]);
-  if (!rules.is_explicit) fail_unexpected("an expression");
-  return all;
+  if (all->children.empty() && !is_explicit) fail_unexpected("an expression");
+  const bool is_one = !is_tuple && !all->children.empty();
+  return is_one ? std::move(all->children[0]) : std::move(all);
 }
 
 ExprPtr Parser::bracketed(ExprKind kind, std::string_view close) {
@@ -235,15 +218,6 @@ ExprPtr Parser::bracketed(ExprKind kind, std::string_view close) {
   return all;
 }
 
-void Parser::check_target(const Expr& target) const {
-  if (target.kind == ExprKind::name && target.name == kLoop && loops_ > 0) {
-    fail("'loop' cannot be assigned");
-  }
-  if (target.kind == ExprKind::name || target.kind == ExprKind::namespace_target) return;
-  if (target.kind != ExprKind::tuple) fail("expected a name to assign to");
-  for (const ExprPtr& child : target.children) check_target(*child);
-}
-
 void Parser::store(int name) {
   if (scopes_ > 0) return;
   if (used_.insert(name).second && branches_ == 0) tree_.assigned_first.push_back(name);
@@ -254,10 +228,31 @@ void Parser::store(const Expr& target) {
   for (const ExprPtr& child : target.children) store(*child);
 }
 
-ExprPtr Parser::assign_target(bool with_namespace, std::string_view end) {
-  ExprPtr target = tuple({.is_target = true, .with_namespace = with_namespace, .end = end});
-  check_target(*target);
-  return target;
+ExprPtr Parser::single_target(bool with_namespace) {
+  const Depth depth(*this);
+  if (skip("(")) {
+    ExprPtr inner = target(with_namespace);
+    expect(")");
+    return inner;
+  }
+  ExprPtr one = make(ExprKind::name, now().line);
+  one->name = name_number(take_name());
+  if (with_namespace && skip(".")) {
+    one->kind = ExprKind::namespace_target;
+    one->constant = text_constant(take_name());
+  }
+  return one;
+}
+
+ExprPtr Parser::target(bool with_namespace) {
+  const int line = now().line;
+  ExprPtr first = single_target(with_namespace);
+  if (!now().is_op(",")) return first;
+  ExprPtr all = join(ExprKind::tuple, line, std::move(first));
+  while (skip(",") && !now().is_name("in") && !now().is_op(")")) {
+    adopt(*all, single_target(with_namespace));
+  }
+  return all;
 }
 
 ExprPtr Parser::postfix(ExprPtr expr) {
@@ -273,16 +268,15 @@ ExprPtr Parser::postfix(ExprPtr expr) {
 }
 
 ExprPtr Parser::subscript(ExprPtr expr) {
-  const Token& open = take();
-  if (open.text == "[") return item(std::move(expr), open.line);
+  const int line = now().line;
+  if (take().text == "[") return item(std::move(expr), line);
   if (now().is(TokenKind::integer)) {
-    ExprPtr index = make(ExprKind::constant, now().line);
-    index->constant = take().integer;
-    return join(ExprKind::item, open.line, std::move(expr), std::move(index));
+    return join(ExprKind::item, line, std::move(expr), constant(take().integer, line));
   }
-  ExprPtr attribute = join(ExprKind::attribute, open.line, std::move(expr));
-  attribute->text = take_name();
-  attribute->constant = std::make_shared<const Text>(attribute->text, false, nullptr);
+  const std::string name = take_name();
+  ExprPtr attribute =
+      join(ExprKind::attribute, line, std::move(expr), constant(text_constant(name), line));
+  attribute->text = name;
   return attribute;
 }
 
@@ -294,7 +288,6 @@ ExprPtr Parser::item(ExprPtr expr, int line) {
     ++n_colons;
     if (!now().is_op(":") && !now().is_op("]")) parts[n_colons] = expression();
   }
-  if (now().is_op(",")) fail("several subscripts are outside the supported subset");
   expect("]");
   if (n_colons == 0) return join(ExprKind::item, line, std::move(expr), std::move(parts[0]));
   ExprPtr slice = join(ExprKind::slice, line, std::move(expr));
@@ -319,23 +312,18 @@ void Parser::argument(Expr& call, std::string key, ExprPtr value) const {
 }
 
 void Parser::call_arguments(Expr& call) {
-  int order = 0;  // by position, by name, *, **; each but the second after those before
+  std::unordered_set<std::string> keys;
   expect("(");
   while (!skip(")")) {
     if (!call.arguments.empty()) expect(",");
     if (skip(")")) return;
+    if (now().is_op("*")) fail("arguments with a star are outside the supported subset");
     std::string key;
-    const int before = order;
-    if (now().is_op("*") || now().is_op("**")) {
+    if (now().is(TokenKind::name) && after().is_op("=")) {
       key = take().text;
-      order = key == "*" ? 2 : 3;
-    } else if (now().is(TokenKind::name) && after().is_op("=")) {
-      key = take_name();
       take();
-      order = std::max(order, 1);
-      if (order == 3) fail("arguments of a call are in the wrong order");
-    }
-    if (key.empty() ? before > 0 : order > 1 && key[0] == '*' && before >= order) {
+      if (!keys.insert(key).second) fail("expected argument '" + key + "' once, got it twice");
+    } else if (!keys.empty()) {
       fail("arguments of a call are in the wrong order");
     }
     argument(call, std::move(key), expression());
@@ -344,14 +332,10 @@ void Parser::call_arguments(Expr& call) {
 
 void Parser::find(Expr& expr, Use use) {
   expr.text = take_name();
-  while (skip(".")) expr.text += "." + take_name();
-  const std::string kind = use == kFilter ? "filter" : "test";
   expr.builtin = find_builtin(use, expr.text);
   if (is_outside(use, expr.text)) {
-    fail(kind + " '" + expr.text + "' is outside the supported subset");
-  }
-  if (expr.builtin == nullptr) {
-    unknown_.emplace_back(expr.line, "there is no " + kind + " '" + expr.text + "'");
+    fail((use == kFilter ? "filter '" : "test '") + expr.text +
+         "' is outside the supported subset");
   }
 }
 
@@ -364,19 +348,23 @@ ExprPtr Parser::filter(ExprPtr expr) {
   return filter;
 }
 
+ExprPtr Parser::filters(ExprPtr expr) {
+  do expr = filter(std::move(expr));
+  while (skip("|"));
+  return expr;
+}
+
 ExprPtr Parser::test(ExprPtr expr) {
   ExprPtr test = make(ExprKind::test, take().line);
   const bool is_negated = skip("not");
   find(*test, kTest);
   adopt(*test, std::move(expr));
   const bool is_operator = now().is_name("else") || now().is_name("or") || now().is_name("and");
-  const bool is_argument = now().is(TokenKind::name) || now().is(TokenKind::string) ||
-                           now().is(TokenKind::integer) || now().is(TokenKind::real) ||
-                           now().is_op("[") || now().is_op("{");
+  const bool is_literal = now().kind >= TokenKind::name && now().kind <= TokenKind::real;
+  const bool is_argument = is_literal || now().is_op("[") || now().is_op("{");
   if (now().is_op("(")) {
     call_arguments(*test);
   } else if (is_argument && !is_operator) {
-    if (now().is_name("is")) fail("tests cannot be chained with is");
     argument(*test, "", postfix(primary()));
   }
   const int line = test->line;

@@ -25,13 +25,11 @@ void Parser::fail(const std::string& what) const {
 }
 
 void Parser::fail_unexpected(const std::string& expected) const {
-  const bool is_named = now().is(TokenKind::name) || now().is(TokenKind::op);
+  const std::string& text = now().text;
   fail("expected " + expected + ", got " +
-       (now().is(TokenKind::end)            ? "the end of the template"
-        : now().is(TokenKind::variable_end) ? "}}"
-        : now().is(TokenKind::block_end)    ? "%}"
-        : is_named                          ? "'" + now().text + "'"
-                                            : "a literal or text"));
+       (now().is(TokenKind::end) ? "the end of the template"
+        : text.empty()           ? "a literal or text"
+                                 : "'" + text + "'"));
 }
 
 void Parser::expect(std::string_view op_or_name) {
@@ -54,36 +52,35 @@ int Parser::name_number(const std::string& name) {
   return it->second;
 }
 
+Stmt& Parser::add(Body& body, StmtKind kind) const {
+  body.push_back(std::make_unique<Stmt>());
+  body.back()->kind = kind;
+  body.back()->line = now().line;
+  return *body.back();
+}
+
 Body Parser::body_until(EndTags ends) {
   Body body;
-  bool is_output = false;  // the last statement: text and variables are added to it
-  const auto add = [&](StmtKind kind) -> Stmt& {
-    body.push_back(std::make_unique<Stmt>());
-    body.back()->kind = kind;
-    body.back()->line = now().line;
-    return *body.back();
-  };
-  const auto output = [&](ExprPtr expr) {
-    Stmt& stmt = is_output ? *body.back() : add(StmtKind::output);
-    stmt.exprs.push_back(std::move(expr));
-    is_output = true;
+  Stmt* output = nullptr;  // the last statement, where it is one
+  const auto write = [&](ExprPtr expr) {
+    if (!output) output = &add(body, StmtKind::output);
+    output->exprs.push_back(std::move(expr));
   };
   while (!now().is(TokenKind::end)) {
     if (now().is(TokenKind::data)) {
-      ExprPtr data = make(ExprKind::constant, now().line);
-      data->constant = std::make_shared<const Text>(take().text, false, nullptr);
-      output(std::move(data));
+      const Token& data = take();
+      write(constant(text_constant(data.text), data.line));
     } else if (now().is(TokenKind::variable_begin)) {
       take();
-      output(tuple({}));
+      write(tuple());
       expect(TokenKind::variable_end, "'}}'");
     } else {
       expect(TokenKind::block_begin, "'{%'");
-      is_output = false;
+      output = nullptr;
       const bool is_end = std::any_of(ends.begin(), ends.end(),
                                       [&](std::string_view end) { return now().is_name(end); });
       if (is_end) return body;
-      statement(add(StmtKind::output));
+      statement(add(body, StmtKind::output));
       expect(TokenKind::block_end, "'%}'");
     }
   }
@@ -109,50 +106,36 @@ Body Parser::statements_to(std::string_view end) {
 
 void Parser::for_statement(Stmt& stmt) {
   ++loops_;
-  stmt.target = assign_target(false, "in");
+  stmt.target = target(false);
   expect("in");
-  stmt.value = tuple({.with_condition = false, .end = "recursive"});
+  stmt.value = tuple(false);
   if (skip("if")) stmt.test = expression();
-  stmt.is_recursive = skip("recursive");
+  if (now().is_name("recursive")) fail("{% for recursive %} is outside the supported subset");
   stmt.body = statements({"else", "endfor"});
   --loops_;
   if (take().text == "else") stmt.else_body = statements_to("endfor");
 }
 
 void Parser::if_statement(Stmt& stmt) {
-  const size_t n_unknown = unknown_.size();
   do {
-    ExprPtr condition = tuple({.with_condition = false});
-    Body body = statements({"elif", "else", "endif"}, false);
-    stmt.branches.push_back({std::move(condition), std::move(body)});
+    ExprPtr condition = tuple(false);
+    stmt.branches.push_back({std::move(condition), statements({"elif", "else", "endif"}, false)});
   } while (skip("elif"));
-  if (take().text == "else") {
-    stmt.else_body = statements({"endif"}, false);
-    take();
-  }
-  unknown_.resize(n_unknown);
+  if (take().text != "else") return;
+  stmt.else_body = statements({"endif"}, false);
+  take();
 }
 
 void Parser::set_statement(Stmt& stmt) {
-  stmt.target = assign_target(true);
+  stmt.target = target(true);
   if (skip("=")) {
-    stmt.value = tuple({});
+    stmt.value = tuple();
     return store(*stmt.target);
   }
   store(*stmt.target);
   stmt.kind = StmtKind::assign_block;
-  while (skip("|")) stmt.value = filter(std::move(stmt.value));
+  if (skip("|")) stmt.value = filters(nullptr);
   stmt.body = statements_to("endset");
-}
-
-void Parser::with_statement(Stmt& stmt) {
-  while (!now().is(TokenKind::block_end)) {
-    if (!stmt.targets.empty()) expect(",");
-    stmt.targets.push_back(assign_target(false));
-    expect("=");
-    stmt.exprs.push_back(expression());
-  }
-  stmt.body = statements_to("endwith");
 }
 
 void Parser::signature(Stmt& stmt) {
@@ -162,32 +145,24 @@ void Parser::signature(Stmt& stmt) {
     Parameter parameter;
     parameter.text = take_name();
     parameter.name = name_number(parameter.text);
-    if (skip("=")) {
-      parameter.fallback = expression();
-    } else if (!stmt.parameters.empty() && stmt.parameters.back().fallback) {
-      fail("a parameter without a default follows one with a default");
-    }
+    if (skip("=")) parameter.fallback = expression();
     stmt.parameters.push_back(std::move(parameter));
   }
 }
 
-void Parser::macro_statement(Stmt& stmt) {
+void Parser::macro_statement(Stmt& stmt, std::string_view end) {
   const int loops = std::exchange(loops_, 0);
   const bool is_call = stmt.kind == StmtKind::call_block;
   if (stmt.kind == StmtKind::macro) {
     stmt.text = take_name();
     stmt.name = name_number(stmt.text);
     store(stmt.name);
-    signature(stmt);
-  } else if (is_call) {
-    if (now().is_op("(")) signature(stmt);
-    stmt.value = expression();
-    if (stmt.value->kind != ExprKind::call) fail("{% call %} expected a call");
   }
+  if (stmt.kind == StmtKind::macro || (is_call && now().is_op("("))) signature(stmt);
+  if (is_call) stmt.value = expression();
+  if (is_call && stmt.value->kind != ExprKind::call) fail("{% call %} expected a call");
   macros_.push_back(&stmt);
-  stmt.body = statements_to(is_call                        ? "endcall"
-                            : stmt.kind == StmtKind::macro ? "endmacro"
-                                                           : "endgeneration");
+  stmt.body = statements_to(end);
   macros_.pop_back();
   tree_.has_generation |= stmt.kind == StmtKind::generation;
   loops_ = loops;
@@ -195,14 +170,12 @@ void Parser::macro_statement(Stmt& stmt) {
 
 void Parser::statement(Stmt& stmt) {
   static constexpr std::pair<std::string_view, StmtKind> kTags[] = {
-      {"print", StmtKind::output},
       {"for", StmtKind::loop},
       {"if", StmtKind::branch},
       {"set", StmtKind::assign},
       {"macro", StmtKind::macro},
       {"call", StmtKind::call_block},
       {"filter", StmtKind::filter_block},
-      {"with", StmtKind::with},
       {"generation", StmtKind::generation},
       {"break", StmtKind::break_loop},
       {"continue", StmtKind::continue_loop}};
@@ -212,18 +185,13 @@ void Parser::statement(Stmt& stmt) {
   const auto* row = std::find_if(std::begin(kTags), std::end(kTags),
                                  [&](const auto& r) { return r.first == tag; });
   if (row == std::end(kTags)) {
-    for (const char* outside : {"extends", "include", "import", "from", "autoescape", "block"}) {
-      if (tag == outside) fail("{% " + tag + " %} is outside the supported subset");
-    }
-    fail("there is no tag {% " + tag + " %} here");
+    const bool is_known = is_outside(kTag, tag);
+    fail(is_known ? "{% " + tag + " %} is outside the supported subset"
+                  : "there is no tag {% " + tag + " %} here");
   }
   ++depth_;
   stmt.kind = row->second;
   switch (stmt.kind) {
-    case StmtKind::output:
-      do stmt.exprs.push_back(expression());
-      while (skip(","));
-      break;
     case StmtKind::loop:
       for_statement(stmt);
       break;
@@ -234,31 +202,26 @@ void Parser::statement(Stmt& stmt) {
       set_statement(stmt);
       break;
     case StmtKind::filter_block:
-      stmt.value = filter(nullptr);
-      while (skip("|")) stmt.value = filter(std::move(stmt.value));
+      stmt.value = filters(nullptr);
       stmt.body = statements_to("endfilter");
-      break;
-    case StmtKind::with:
-      with_statement(stmt);
       break;
     case StmtKind::break_loop:
     case StmtKind::continue_loop:
       if (loops_ == 0) fail("'" + tag + "' stands outside a loop");
       break;
     default:
-      macro_statement(stmt);
+      macro_statement(stmt, "end" + tag);
   }
   --depth_;
 }
 
-Tree Parser::run() {
-  tree_.body = body_until({});
-  if (!unknown_.empty()) fail_at(unknown_[0].first, unknown_[0].second);
-  return std::move(tree_);
-}
-
 Tree parse(std::string_view source) {
   return Parser(tokenize(source)).run();
+}
+
+Tree Parser::run() {
+  tree_.body = body_until({});
+  return std::move(tree_);
 }
 
 }  // namespace octet::jinja

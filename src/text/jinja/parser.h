@@ -37,7 +37,8 @@ class Parser {
 
   // Guards recursion, and the depth of trees that grow without it.
   class Depth;
-  ExprPtr make(ExprKind kind, int line) const;
+  static ExprPtr make(ExprKind kind, int line);
+  static ExprPtr constant(Value value, int line);
   void adopt(Expr& parent, ExprPtr child) const;
   ExprPtr join(ExprKind kind, int line, ExprPtr left, ExprPtr right = nullptr) const;
 
@@ -47,8 +48,8 @@ class Parser {
   ExprPtr negation();
   ExprPtr comparison();
   ExprPtr unary(bool with_filter = true);
-  ExprPtr primary(bool is_target = false, bool with_namespace = false);
-  ExprPtr name_or_constant(bool is_target, bool with_namespace);
+  ExprPtr primary();
+  ExprPtr name_or_constant();
   ExprPtr postfix(ExprPtr expr);
   ExprPtr subscript(ExprPtr expr);
   ExprPtr item(ExprPtr expr, int line);
@@ -57,24 +58,19 @@ class Parser {
   void call_arguments(Expr& call);
   void find(Expr& expr, Use use);  // the filter or test
   ExprPtr filter(ExprPtr expr);
+  ExprPtr filters(ExprPtr expr);  // one and those behind bars
   ExprPtr test(ExprPtr expr);
   // Children until `close`, with commas between them; a dict's in pairs.
   ExprPtr bracketed(ExprKind kind, std::string_view close);
-  struct TupleRules {
-    bool is_target = false;  // names alone
-    bool with_namespace = false;
-    bool is_explicit = false;  // in parentheses
-    bool with_condition = true;
-    std::string_view end = {};  // a name that ends it
-  };
-  ExprPtr tuple(const TupleRules& rules);
-  ExprPtr assign_target(bool with_namespace, std::string_view end = {});
-  void check_target(const Expr& target) const;
+  ExprPtr tuple(bool with_condition = true, bool is_explicit = false);
+  ExprPtr target(bool with_namespace);  // to assign to
+  ExprPtr single_target(bool with_namespace);
   void store(int name);
   void store(const Expr& target);
 
   // Statements (parse_statement.cpp).
   using EndTags = std::initializer_list<std::string_view>;
+  Stmt& add(Body& body, StmtKind kind) const;
   Body body_until(EndTags ends);                           // leaves the end tag's name as the token
   Body statements(EndTags ends, bool opens_scope = true);  // from the end of the opening tag
   Body statements_to(std::string_view end);                // and past the name of the end tag
@@ -82,8 +78,8 @@ class Parser {
   void for_statement(Stmt& stmt);
   void if_statement(Stmt& stmt);
   void set_statement(Stmt& stmt);
-  void with_statement(Stmt& stmt);
-  void macro_statement(Stmt& stmt);  // of {% call %} and {% generation %} as well
+  // {% macro %}, {% call %} and {% generation %}.
+  void macro_statement(Stmt& stmt, std::string_view end);
   void signature(Stmt& stmt);
 
   const std::vector<Token> tokens_;
@@ -93,8 +89,6 @@ class Parser {
   std::unordered_set<int> used_;   // names that the top of the template reads or assigns
   int loops_ = 0;                  // that break and continue may leave
   std::vector<Stmt*> macros_;      // within which we are
-  // Filters and tests that nobody knows: errors, but within an if, where they may not be reached.
-  std::vector<std::pair<int, std::string>> unknown_;
   std::unordered_map<std::string, int> numbers_;  // of names
   Tree tree_;
 };

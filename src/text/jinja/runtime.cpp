@@ -1,14 +1,24 @@
 #include "text/jinja/runtime.h"
 
+#include <algorithm>
+
+#include "text/jinja/operations.h"
+
 namespace octet::jinja {
 
 void Runtime::fail_with(const std::string& what) const {
   throw Error(ErrorCode::bad_data, "[template] line {}: {}", line, what);
 }
 
-void Runtime::fail_undefined(const Value& value) const {
+void Runtime::check_defined(const Value& value) const {
+  if (!value.is_undefined()) return;
   const auto& why = value.undefined().why;
   fail_with(why ? *why : "the value is undefined");
+}
+
+void Runtime::fail_type(std::string_view who, const char* what, const Value& got) const {
+  check_defined(got);
+  fail("{} expected {}, got {}", who, what, type_name(got));
 }
 
 void Runtime::fail_steps() const {
@@ -56,13 +66,6 @@ Value Runtime::undefined(std::string why) {
 Sequence* Runtime::list(std::vector<Value> items, Type type) {
   reserve_values(items.size());
   return make<Sequence>(type, std::move(items));
-}
-
-Value Runtime::iterator(std::vector<Value> items) {
-  reserve_values(items.size());
-  auto* iterator = make<Iterator>();
-  iterator->items = std::move(items);
-  return iterator;
 }
 
 }  // namespace octet::jinja

@@ -3,7 +3,7 @@
 //
 // Budget: a step is 1 to 25 ns of one core. A node that is evaluated takes a few; text is read and
 // made through the Runtime alone, which charges by its bytes; what looks at a text character by
-// character says so (charge_characters).
+// character charges a step for each byte.
 //
 // Errors: Error{bad_data}, "[template] line N: WHAT". Bounds are errors as well; BudgetExceeded
 // where time is the bound.
@@ -23,6 +23,11 @@ struct Limits {
   size_t max_memory = size_t{256} << 20;     // all that is alive, roughly
   uint64_t max_steps = 100'000'000;          // some seconds of one core
   int max_depth = 600;                       // nested evaluations, macros that call themselves
+};
+
+struct RenderOptions {
+  std::tm clock{};  // what strftime_now says
+  Limits limits;
 };
 
 // The message of the template's own raise_exception.
@@ -45,7 +50,7 @@ class BudgetExceeded : public Error {
 
 class Runtime {
  public:
-  Runtime(const Limits& limits, const std::tm& clock) : limits_(limits), clock_(clock) {}
+  explicit Runtime(const RenderOptions& options) : limits_(options.limits), clock_(options.clock) {}
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
@@ -54,15 +59,15 @@ class Runtime {
     fail_with(fmt::format(format, std::forward<Parts>(parts)...));
   }
   [[noreturn]] void fail_with(const std::string& what) const;
-  // The error of using an undefined value.
-  [[noreturn]] void fail_undefined(const Value& value) const;
+  void check_defined(const Value& value) const;  // throws why it is undefined
+  // "WHO expected WHAT, got ...", or why the value is undefined.
+  [[noreturn]] void fail_type(std::string_view who, const char* what, const Value& got) const;
 
   void charge(uint64_t n_steps) {
     steps_ += n_steps;
     if (steps_ > limits_.max_steps) fail_steps();
   }
-  void charge_bytes(uint64_t n) { charge(n / 16); }              // compared, copied or searched
-  void charge_characters(uint64_t n_bytes) { charge(n_bytes); }  // decoded and classified
+  void charge_bytes(uint64_t n) { charge(n / 16); }  // compared or copied
   const std::string& read(const Value& text) {
     charge_bytes(text.n_bytes());
     return text.text();
@@ -77,7 +82,7 @@ class Runtime {
   Value undefined(std::string why);
   Sequence* list(std::vector<Value> items, Type type = Type::list);
   Value tuple(std::vector<Value> items) { return list(std::move(items), Type::tuple); }
-  Value iterator(std::vector<Value> items);
+  Value generator(std::vector<Value> items) { return list(std::move(items), Type::generator); }
 
   template <typename T, typename... Parts>
   T* make(Parts&&... parts) {

@@ -18,9 +18,7 @@ Value to_value(Runtime& runtime, const OrderedJson& json) {
     case OrderedJson::value_t::number_integer:
       return json.get<int64_t>();
     case OrderedJson::value_t::number_unsigned:
-      if (json.get<uint64_t>() > INT64_MAX) {
-        fail_overflow(runtime);
-      }
+      if (json.get<uint64_t>() > INT64_MAX) fail_overflow(runtime);
       return json.get<int64_t>();
     case OrderedJson::value_t::number_float:
       return json.get<double>();
@@ -63,7 +61,7 @@ Template::Template(std::string_view source, const Limits& limits) {
 }
 
 Rendered Template::render(const OrderedJson& variables, const RenderOptions& options) const {
-  Evaluator evaluator(tree_, options.limits, options.clock);
+  Evaluator evaluator(tree_, options);
   for (const auto& [name, value] : variables.items()) {
     evaluator.define(name, to_value(evaluator.runtime(), value));
   }

@@ -20,11 +20,6 @@
 
 namespace octet::jinja {
 
-struct RenderOptions {
-  std::tm clock{};  // what strftime_now says
-  Limits limits;
-};
-
 struct Rendered {
   std::string text;
   // Of {% generation %}, half open, in bytes, in the order in which the blocks end.

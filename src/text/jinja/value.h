@@ -25,10 +25,10 @@ struct Object;
 struct Text {
   Text(std::string text, bool markup, size_t* counter)
       : bytes(std::move(text)), is_markup(markup), used(counter) {
-    if (used != nullptr) *used += bytes.size() + kOverhead;
+    if (used) *used += bytes.size() + kOverhead;
   }
   ~Text() {
-    if (used != nullptr) *used -= bytes.size() + kOverhead;
+    if (used) *used -= bytes.size() + kOverhead;
   }
   Text(const Text&) = delete;
   Text& operator=(const Text&) = delete;
@@ -39,6 +39,9 @@ struct Text {
   size_t* const used;
 };
 using TextRef = std::shared_ptr<const Text>;
+inline TextRef text_constant(std::string text) {
+  return std::make_shared<const Text>(std::move(text), false, nullptr);
+}
 
 struct Undefined {
   std::shared_ptr<const std::string> why;  // the error of its first use
@@ -71,7 +74,6 @@ class Value {
   bool is_integral() const { return is(Kind::integer) || is(Kind::boolean); }
 
   const Undefined& undefined() const { return std::get<Undefined>(held_); }
-  bool boolean() const { return std::get<bool>(held_); }
   double real() const { return std::get<double>(held_); }
   // The bytes of a text are read through Runtime::read, which charges for them.
   size_t n_bytes() const { return std::get<TextRef>(held_)->bytes.size(); }
@@ -79,7 +81,8 @@ class Value {
   Object* object() const { return is(Kind::object) ? std::get<Object*>(held_) : nullptr; }
   // True is 1, as in Python.
   int64_t integral() const {
-    return is(Kind::boolean) ? int64_t{boolean()} : std::get<int64_t>(held_);
+    const bool* boolean = std::get_if<bool>(&held_);
+    return boolean ? int64_t{*boolean} : std::get<int64_t>(held_);
   }
   double number() const { return is(Kind::real) ? real() : static_cast<double>(integral()); }
 
@@ -96,13 +99,13 @@ class Value {
 enum class Type {
   list,
   tuple,
-  dict,
-  space,
-  range,
   keys,
   values,
   items,
   generator,
+  range,
+  dict,
+  space,
   function,
   macro,
   loop
@@ -116,16 +119,25 @@ struct Object {
   const Type type;
 };
 
-// An object of the types from `first` to `last`.
-template <Type first, Type last = first>
+template <Type kType>
 struct Typed : Object {
-  explicit Typed(Type of = first) : Object(of) {}
-  static bool holds(Type type) { return type >= first && type <= last; }
+  Typed() : Object(kType) {}
+  static bool holds(Type type) { return type == kType; }
 };
 
-struct Sequence : Typed<Type::list, Type::tuple> {
-  Sequence(Type of, std::vector<Value> values) : Typed(of), items(std::move(values)) {}
+// What has items in an order. Nothing that a template does changes what a dict's view would show.
+struct Sequence : Object {
+  Sequence(Type of, std::vector<Value> values) : Object(of), items(std::move(values)) {}
+  static bool holds(Type type) { return type <= Type::generator; }
+  bool is_list() const { return type <= Type::tuple; }
+
   const std::vector<Value> items;
+  size_t at = 0;  // of a generator: those before it have been walked through
+};
+
+struct Range : Typed<Type::range> {
+  Range(int64_t first, int64_t by, int64_t n) : start(first), step(by), length(n) {}
+  const int64_t start, step, length;
 };
 
 // Keys in the order of their first insertion.
@@ -142,23 +154,6 @@ struct Namespace : Typed<Type::space> {
   Dict* attributes = nullptr;
 };
 
-struct Range : Typed<Type::range> {
-  Range(int64_t from, int64_t to, int64_t by) : start(from), stop(to), step(by) {}
-  int64_t length() const;
-  int64_t start, stop, step;
-};
-
-struct DictView : Typed<Type::keys, Type::items> {
-  DictView(Type of, const Dict* viewed) : Typed(of), dict(viewed) {}
-  const Dict* dict;
-};
-
-// What can be walked through once: the result of map, select, items, unique.
-struct Iterator : Typed<Type::generator> {
-  std::vector<Value> items;
-  size_t at = 0;
-};
-
 struct Function : Typed<Type::function> {
   Function(const Builtin* of, Value on) : row(of), self(std::move(on)) {}
   const Builtin* row;
@@ -168,7 +163,7 @@ struct Function : Typed<Type::function> {
 template <typename T>
 T* Value::as() const {
   Object* held = object();
-  return held != nullptr && T::holds(held->type) ? static_cast<T*>(held) : nullptr;
+  return held && T::holds(held->type) ? static_cast<T*>(held) : nullptr;
 }
 
 }  // namespace octet::jinja

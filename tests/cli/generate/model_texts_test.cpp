@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/finetune/small_model.h"
@@ -122,29 +121,34 @@ class ModelTexts : public testing::Test {
   std::string model_, data_, err_;
 };
 
-TEST_F(ModelTexts, are_the_same_in_training_generation_and_export) {
-  const std::string file = folder_.put("other.jinja",
-                                       "{{ bos_token }}{% for m in messages %}{{ m.role }}: "
-                                       "{{ m.content }}{{ eos_token }}{% endfor %}"
-                                       "{% if add_generation_prompt %}assistant: {% endif %}");
-  const auto tokenizer = make_tokenizer(posix_files(), model_ + "/tokenizer.json");
-  const std::vector<std::pair<std::string, std::string>> cases = {
-      {"auto", "<s><|user|>Hi<|eot|>\n<|assistant|>Yo<|eot|>\n<|user|>And?<|eot|>\n<|assistant|>"},
-      {file, "<s>user: Hi</s>assistant: Yo</s>user: And?</s>assistant: "},
-      {"chatml",
-       "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n"
-       "<|im_start|>user\nAnd?<|im_end|>\n<|im_start|>assistant\n"},
-      {"plain", "User: Hi\nAssistant: Yo</s>\nUser: And?\nAssistant: "}};
-  for (const auto& [name, prompt] : cases) {
-    train("--set data.chat.template=" + name);
+// Against what transformers renders from the same exports: tools/make_export_goldens.py.
+TEST_F(ModelTexts, are_the_same_in_training_generation_export_and_transformers) {
+  const Json golden =
+      Json::parse(posix_files().read_text(OCTET_SOURCE_DIR "/tests/fixtures/chat/exports.json"));
+  for (const auto& [name, text] : golden["files"].items()) put(name, text.get<std::string>());
+  const Json& messages = golden["messages"];
+  const Json question = {{"messages", {messages[0], messages[1], messages[2]}}};
+  const std::string talk = Json{{"messages", messages}}.dump();
+  const std::string prompts = folder_.put("prompts.jsonl", question.dump());
+  folder_.put("talk.json", talk);
+  folder_.put("talks.jsonl", talk + "\n" + talk + "\n");
+  ASSERT_EQ(golden["cases"].size(), 5);
+  for (const Json& one : golden["cases"]) {
+    const std::string name = one["name"];
+    const bool is_file = !one["template"].is_null();
+    const std::string chosen =
+        is_file ? folder_.put(name + ".jinja", one["template"].get<std::string>()) : name;
+    train("--set data.chat.template=" + chosen);
     const std::string exported = run_ + "/export";
-    const std::string text = rendered(exported);
-    EXPECT_TRUE(text.starts_with(prompt + "No")) << name << ": " << text;
-    EXPECT_EQ(rendered(run_), text) << name;
-    EXPECT_EQ(trained_ids(), tokenizer->encode(text, {.special = SpecialText::parse})) << name;
-    const Json of_run = generated(run_, folder_ / "question.jsonl");
-    EXPECT_TRUE(of_run["text"].get<std::string>().starts_with(prompt)) << name << of_run["text"];
-    EXPECT_EQ(generated(exported, folder_ / "question.jsonl"), of_run) << name;
+    for (const auto& [file, text] : one["files"].items())
+      EXPECT_EQ(read("run/export/" + file), text) << name;
+    EXPECT_EQ(trained_ids(), one["ids"].get<std::vector<int32_t>>()) << name;
+    EXPECT_EQ(rendered(run_), one["text"]) << name;
+    EXPECT_EQ(rendered(exported), one["text"]) << name;
+    const Json of_run = generated(run_, prompts);
+    const std::string text = of_run["text"];
+    EXPECT_TRUE(text.starts_with(one["prompt"].get<std::string>())) << name << of_run["text"];
+    EXPECT_EQ(generated(exported, prompts), of_run) << name;
     EXPECT_EQ(read("run/export/generation_config.json"), read("model/generation_config.json"));
   }
 }

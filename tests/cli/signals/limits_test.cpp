@@ -42,6 +42,19 @@ TEST(Limits, threads_leave_memory_for_the_work) {
               testing::ContainsRegex("warning: \\[threads\\] expected 4096, the system made "));
 }
 
+// Each rank is a thread, whose stack does not fit here.
+TEST(Limits, ranks_without_room_for_their_threads_are_a_want_of_the_machine) {
+  const ScratchFolder folder;
+  folder.put("tiny.yaml", test::tiny_yaml(folder));
+  Child child(folder, {"train", "tiny.yaml", "--quiet", "--ranks", "2"}, [] {
+    limit(RLIMIT_AS, rlim_t{2} << 30);
+    limit(RLIMIT_STACK, rlim_t{4} << 30);
+  });
+  EXPECT_EQ(child.code_within(60), 5);
+  EXPECT_THAT(posix_files().read_text(folder / "err.txt"),
+              HasSubstr("octet: out of threads (ulimit -u, ulimit -v): "));
+}
+
 // A mount namespace of its own in which /proc is not mounted.
 bool lose_proc() {
   return ::unshare(CLONE_NEWNS) == 0 &&

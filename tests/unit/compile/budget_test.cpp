@@ -97,6 +97,12 @@ TEST(DeviceMemory, a_plan_that_fits_is_no_error) {
   EXPECT_NE(error_on_a_device(options, bytes - 1), "no error");
 }
 
+TEST(DeviceMemory, nothing_is_tried_where_nothing_is_left) {
+  const std::string error = error_on_a_device(options_of(8), 0);
+  EXPECT_TRUE(error.ends_with("; no train.batch fits: take a smaller model.seq or a smaller model"))
+      << error;
+}
+
 TEST(DeviceMemory, the_error_says_what_each_change_would_take) {
   const ProgramOptions options = options_of(8);
   const int64_t room = planned(options, Recompute::full);

@@ -69,6 +69,31 @@ constexpr const char* kThinks =
     "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</t>')[-1] }}|{% endfor %}"
     "{% if add_generation_prompt %}<assistant><t>\n{% endif %}";
 
+// Of these the next turn, if any, ends an answer.
+TEST_F(ChatAnswers, that_a_template_ends_with_nothing_end_with_the_tokenizers_eos) {
+  if (!posix_files().exists(kTemplates)) GTEST_SKIP() << "no shared data in " << OCTET_TEST_DATA;
+  const std::string fixtures = OCTET_SOURCE_DIR "/tests/fixtures/tokenizers/";
+  write("tokenizer.json", posix_files().read_text(fixtures + "gpt2.json"));
+  write("tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  const auto tokenizer = make_tokenizer(posix_files(), folder_.path());
+  for (const char* name : {"glm-4.6", "falcon-7b-instruct", "pivot-moe"}) {
+    const auto with = [&](TextEnd end) {
+      return ChatEncoder(posix_files(), *tokenizer, kTemplates + name + ".jinja", "", end);
+    };
+    const ChatRecord record = read_chat_record(kTurns, {});
+    const EncodedRecord encoded = with(TextEnd::eos).encode(record, words_);
+    for (const MaskedTokens& sample : encoded.samples) {
+      EXPECT_EQ(sample.ids.back(), tokenizer->eos()) << name;
+      EXPECT_EQ(sample.is_trained.back(), 1) << name;
+      EXPECT_EQ(std::ranges::count(sample.ids, *tokenizer->eos()), 1) << name;
+    }
+    EXPECT_EQ(error_of([&] { with(TextEnd::none).encode(record, words_); }),
+              "no end of a turn would be trained: the template ends answers with nothing, and "
+              "data.text_end is off")
+        << name;
+  }
+}
+
 TEST_F(ChatAnswers, have_samples_of_their_own_where_a_template_rewrites_earlier_turns) {
   EXPECT_EQ(samples(encoder(kRewrites), kTurns),
             (Texts{"<user>a|<assistant>[()b|]", "<user>a|<assistant>b|<user>c|<assistant>[()d|]"}));

@@ -339,7 +339,8 @@ TEST_F(ChatMasks, masks_that_train_nothing_or_everything_are_refused) {
   EXPECT_EQ(why("{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}"
                 "{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}:{% endif %}"
                 "{% endfor %}"),
-            "no end of a turn would be trained: the template ends answers with nothing");
+            "no end of a turn would be trained: the template ends answers with nothing, and the "
+            "tokenizer has no EOS");
   const std::string undecided =
       why("{% for m in messages %}{% if not loop.last %}{{ m.content }}{% endif %}{% endfor %}"
           "{{ messages | length }}");

@@ -69,20 +69,56 @@ TEST(ReadableText, is_utf8_without_nul) {
 TEST(Xz, unpacks_one_or_more_streams_and_refuses_damage) {
   const std::string text(100'000, 'x');
   const std::string packed = pack_xz(text);
-  EXPECT_EQ(unpack_xz(packed, "f.xz", 1 << 20), text);
-  EXPECT_EQ(unpack_xz(packed + pack_xz("tail"), "f.xz", 1 << 20), text + "tail");
-  const auto refused = [&](const std::string& bytes, uint64_t limit) {
-    return error_of([&] { unpack_xz(bytes, "f.xz", limit); });
+  const ScratchFolder folder;
+  const std::string path = folder / "f.txt";
+  const auto read = [&](const std::string& bytes, uint64_t limit = 1 << 20) {
+    folder.put("f.txt", bytes);
+    return read_text_file(posix_files(), path, limit);
   };
-  EXPECT_EQ(refused(packed, 99'999), "[data] f.xz: expected at most 99999 bytes of text, got more");
-  const std::string cut = "[data] f.xz: expected a whole .xz file, got its start";
-  EXPECT_EQ(refused(packed.substr(0, packed.size() - 4), 1 << 20), cut);
-  EXPECT_EQ(refused("", 1 << 20), cut);
-  const std::string damaged = "[data] f.xz: expected .xz data, got damaged or other data";
-  EXPECT_EQ(refused("not xz at all", 1 << 20), damaged);
+  EXPECT_EQ(read(packed), text);
+  EXPECT_EQ(read(packed + pack_xz("tail")), text + "tail");
+  EXPECT_EQ(read("not packed"), "not packed");
+  for (const std::string name : {"f.xz", "f.txt.gz", "f.zst"}) {
+    folder.put(name, "text that nobody has packed");
+    EXPECT_EQ(error_of([&] { read_text_file(posix_files(), folder / name, 1 << 20); }),
+              "[data] " + folder / name + ": expected packed data, as its name says, got other");
+  }
+  const auto refused = [&](const std::string& bytes, uint64_t limit) {
+    return error_of([&] { read(bytes, limit); });
+  };
+  EXPECT_EQ(refused(packed, 99'999),
+            "[data] " + path + ": expected at most 99999 bytes of text, got more");
+  const std::string damaged =
+      "[data] " + path + ": expected whole xz data, got damaged data or its start";
+  EXPECT_EQ(refused(packed.substr(0, packed.size() - 4), 1 << 20), damaged);
   std::string flipped = packed;
   flipped[packed.size() / 2] ^= 1;
   EXPECT_EQ(refused(flipped, 1 << 20), damaged);
+}
+
+// Told by their content, as everywhere else.
+TEST(Dataset, packed_text_is_unpacked_whatever_its_name) {
+  const auto packed_by = [](const char* hex) {
+    std::string bytes;
+    for (const char* at = hex; *at != '\0'; at += 2) {
+      bytes += static_cast<char>(std::stoi(std::string(at, 2), nullptr, 16));
+    }
+    return bytes;
+  };
+  const std::string gzip =
+                        packed_by("1f8b08000000000002032b484cce4e4d512849ad2801000cf40ad20b000000"),
+                    zstd = packed_by("28b52ffd04585900007061636b65642074657874c1684e51");
+  const ScratchFolder folder;
+  for (const char* name : {"t.txt.gz", "t.txt"}) {
+    folder.put(name, gzip);
+    EXPECT_EQ(text_of(open({.train = {folder / name}, .val_fraction = 0}).train), "packed text");
+  }
+  folder.put("t.zst", zstd);
+  folder.put("t.xz", pack_xz("packed text"));
+  folder.put("inner/t.txt.gz", gzip);
+  for (const char* name : {"t.zst", "t.xz", "inner"}) {
+    EXPECT_EQ(text_of(open({.train = {folder / name}, .val_fraction = 0}).train), "packed text");
+  }
 }
 
 TEST(Dataset, a_folder_stands_for_its_readable_text_sorted_and_recursive) {
@@ -179,13 +215,13 @@ TEST(Dataset, bad_paths_are_refused_with_one_line) {
   } cases[] = {
       {{.train = {folder / "none"}}, "[data] 'DIR/none': expected a file or a folder, got neither"},
       {{.train = {binary}},
-       "[data] 'DIR/binary': expected UTF-8 text, .xz, .npy or .bin, got other data"},
+       "[data] 'DIR/binary': expected UTF-8 text, .gz, .xz, .zst, .npy or .bin, got other data"},
       {{.train = {folder / "only"}},
        "[data] 'DIR/only': expected text files or token shards, got none"},
       {{.train = {one}}, "[data] expected at least 2 tokens, got 1 of 1 in 'DIR/one'"},
       {{.train = {}}, "[data] expected at least 2 tokens, got 0 of 0 in no file"},
       {{.train = {long_text, long_text}, .max_text_bytes = 15},
-       "[data] DIR/long: expected at most 5 bytes of text, got 10"},
+       "[data] DIR/long: expected at most 5 bytes of text, got more"},
       {{.train = {long_text}, .val_fraction = 1.0},
        "[data] val_fraction must be from 0 to below 1, got 1"},
   };

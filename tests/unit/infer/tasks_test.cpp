@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "base/json.h"
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/evaluations.h"
 #include "infer/tasks/task.h"
@@ -174,6 +175,31 @@ TEST_F(Tasks, a_token_of_context_and_continuation_leaves_the_continuation_its_ow
   const ScoredTokens more = scored_tokens(*tokenizer, {"ba", "ba"}, 100);  // b ab a
   EXPECT_EQ(more.context, (Ids{1, 0}));
   EXPECT_EQ(more.continuation, (Ids{0}));
+}
+
+// Made by tools/make_pair_goldens.py.
+TEST(ScoredTokens, are_those_of_lm_eval) {
+  const std::string tiny = std::string(OCTET_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const Json golden = parse_json(posix_files().read_text(tiny + "pairs.json"), "pairs.json");
+  using Ids = std::vector<int32_t>;
+  for (const Json& entry : golden.at("cases")) {
+    const std::string vocabulary = entry.at("vocabulary");
+    const test::ScratchFolder folder;
+    folder.put(vocabulary.ends_with(".model") ? "tokenizer.model" : "tokenizer.json",
+               posix_files().read_text(tiny + vocabulary));
+    folder.put("tokenizer_config.json", entry.at("config").dump());
+    const auto tokenizer = make_tokenizer(posix_files(), folder.path());
+    for (size_t i = 0; i < golden.at("pairs").size(); ++i) {
+      const Json &pair = golden.at("pairs")[i], &ids = entry.at("ids")[i];
+      const ScoredTokens got = scored_tokens(*tokenizer, {pair[0], pair[1]}, 100);
+      // lm-eval fails where a part has no token.
+      const auto equals = [&](const Ids& part, const Json& wanted) {
+        return wanted.empty() ? !part.empty() : part == wanted.get<Ids>();
+      };
+      EXPECT_TRUE(equals(got.context, ids[0])) << vocabulary << pair << ids;
+      EXPECT_TRUE(equals(got.continuation, ids[1])) << vocabulary << pair << ids;
+    }
+  }
 }
 
 TEST_F(Tasks, requests_that_cannot_be_asked_name_task_and_document) {

@@ -135,7 +135,8 @@ TEST(ChatTemplates, refuse_what_is_outside_the_subset_by_name_and_line) {
     EXPECT_EQ(failure("{% if false %}\n{{ 1|" + name + " }}{% endif %}"),
               "[template] line 2: filter '" + name + "'" + outside);
   }
-  for (const std::string name : {"callable", "divisibleby(2)", "odd", "sameas(1)", "upper"}) {
+  for (const std::string name :
+       {"callable", "divisibleby(2)", "gt(1)", "odd", "sameas(1)", "upper"}) {
     EXPECT_EQ(failure("{{ 1 is " + name + " }}"),
               "[template] line 1: test '" + name.substr(0, name.find('(')) + "'" + outside);
   }
@@ -147,14 +148,54 @@ TEST(ChatTemplates, refuse_what_is_outside_the_subset_by_name_and_line) {
   EXPECT_EQ(failure("{{ s % 1 }}", R"({"s": "%s"})"), "[template] line 1: text % values" + outside);
   EXPECT_EQ(failure("{% macro f() %}{{ varargs }}{% endmacro %}"),
             "[template] line 1: 'varargs' of a macro" + outside);
-  EXPECT_EQ(failure("{% block b %}{% endblock %}"), "[template] line 1: {% block %}" + outside);
+  for (const std::string tag : {"block b", "with x = 1", "print 1", "raw"}) {
+    EXPECT_EQ(failure("\n{% " + tag + " %}"),
+              "[template] line 2: {% " + tag.substr(0, tag.find(' ')) + " %}" + outside);
+  }
+  EXPECT_EQ(failure("{% for x in [] recursive %}{% endfor %}"),
+            "[template] line 1: {% for recursive %}" + outside);
+  EXPECT_EQ(failure("\n{{ 2 ** 3 }}"), "[template] line 2: **" + outside);
+  EXPECT_EQ(failure("{{ dict(**{}) }}"), "[template] line 1: **" + outside);
+  EXPECT_EQ(failure("{{ f(*[1]) }}"), "[template] line 1: arguments with a star are" +
+                                          outside.substr(outside.find(" outside")));
+  for (const std::string number : {"0x1f", "1_000", "0b1"}) {
+    EXPECT_EQ(failure("{{ " + number + " }}"),
+              "[template] line 1: numbers that are not decimal are outside the supported subset");
+  }
+  for (const std::string escape : {"\\N{DASH}", "\\U0001F600", "\\101"}) {
+    EXPECT_EQ(failure("{{ '" + escape + "' }}"),
+              "[template] line 1: this escape in a string" + outside);
+  }
+  for (const std::string name : {"cycle", "changed", "depth", "depth0"}) {
+    EXPECT_EQ(failure("{% for x in [1] %}\n{{ loop." + name + " }}{% endfor %}"),
+              "[template] line 2: loop." + name + outside);
+  }
+  EXPECT_EQ(failure("{{ [1]|select('gt', 0)|list }}"), "[template] line 1: test 'gt'" + outside);
+  EXPECT_EQ(failure("{{ []|sort(attribute='a,b') }}"),
+            "[template] line 1: sort by several attributes" + outside);
+  EXPECT_EQ(failure("{{ range(3) }}"), "[template] line 1: printing a range" + outside);
+  for (const std::string view : {"items", "keys", "values"}) {
+    EXPECT_EQ(failure("{{ {}." + view + "() }}"),
+              "[template] line 1: printing a dict_" + view + outside);
+  }
+  EXPECT_EQ(failure("{{ ['a'|safe] }}"),
+            "[template] line 1: text marked safe within a list" + outside);
+  EXPECT_EQ(failure("{{ ('a'|safe).join(['<']) }}"),
+            "[template] line 1: join() of text marked safe" + outside);
+  EXPECT_EQ(failure("{{ 'a'.replace('', 'b') }}"),
+            "[template] line 1: replacing empty text" + outside);
+  EXPECT_EQ(failure("{{ {(1, 2): 3} }}"), "[template] line 1: a tuple as a key" + outside);
+  EXPECT_EQ(failure("{{ strftime_now('%f') }}"), "[template] line 1: strftime_now: %f" + outside);
+  EXPECT_EQ(failure("{{ 'a'.startswith(('a', 'b')) }}"),
+            "[template] line 1: startswith expected text, got tuple");
+  EXPECT_EQ(failure("{{ 'ab'.find('b', 1) }}"),
+            "[template] line 1: find() expected at most 1 arguments, got 2");
   EXPECT_EQ(failure("{{ 'straße'|upper }}"), "[template] line 1: the case of 'ß'" + outside);
   EXPECT_EQ(failure("{{ 'ΑΣ'.lower() }}"), "[template] line 1: the case of 'Σ'" + outside);
   EXPECT_EQ(render("{{ 'straße'|lower }}{{ 'éñδ'|upper }}"), "straßeÉÑΔ");
-  EXPECT_EQ(failure("{{ 1 }}\n{{ 1|nonsense }}"),
-            "[template] line 2: there is no filter 'nonsense'");
+  EXPECT_EQ(failure("{{ 1 }}\n{{ 1|nonsense }}"), "[template] line 2: filter 'nonsense'" + outside);
   EXPECT_EQ(failure("{% if true %}\n{{ 1 is odder }}{% endif %}"),
-            "[template] line 2: there is no test 'odder'");
+            "[template] line 2: test 'odder'" + outside);
   EXPECT_EQ(render("{% if false %}{{ 1|nonsense }}{% endif %}"), "");
   EXPECT_EQ(failure("{% autoescape true %}{% endautoescape %}"),
             "[template] line 1: {% autoescape %} is outside the supported subset");

@@ -52,6 +52,23 @@ TEST(TokenizerFolder, gives_the_ids_of_transformers) {
   }
 }
 
+// Made by tools/make_slow_folder_goldens.py.
+TEST(TokenizerFolder, of_slow_classes_find_the_users_pieces_as_these_do) {
+  const Json golden = parse_json(fixture("slow_folders.json"), "slow_folders.json");
+  const auto texts = golden.at("texts").get<std::vector<std::string>>();
+  for (const Json& entry : golden.at("cases")) {
+    const ScratchFolder folder;
+    put_vocabulary(folder, "sp_user.model");
+    for (const auto& [name, value] : entry.at("files").items()) folder.put(name, value.dump());
+    const auto tokenizer = make_tokenizer(posix_files(), folder.path());
+    EXPECT_TRUE(tokenizer->special_id("<|im_start|>").has_value());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      EXPECT_EQ(with_ends(*tokenizer, texts[i]), entry.at("ids")[i].get<Ids>())
+          << entry.at("files").dump() << ", text '" << texts[i] << "'";
+    }
+  }
+}
+
 TEST(TokenizerFolder, added_tokens_have_their_texts) {
   const ScratchFolder folder;
   put_vocabulary(folder, "sp_bpe.model");
