@@ -365,13 +365,13 @@ inline void add_stored(Cases& all) {
   const KeptGroups kept{.group = 16};
   const GatedActQuantizeAttrs keeps{.act = {}, .q = q, .kept = kept};
   const OperandCase gate = tensor({7, 160}, Fill::wide), up = tensor({7, 160});
-  put_typed(all, "gated_act_quantize_kept", OpCode::gated_act_quantize, keeps, {gate, up});
-  put_typed(all, "gated_act_quantize_kept_scaled", OpCode::gated_act_quantize, keeps,
-            {gate, up, none(), none(), given});
-  put_typed(all, "gated_act_quantize_kept_delayed", OpCode::gated_act_quantize, keeps,
-            {gate, up, none(), none(), none(), history});
-  put_typed(all, "gelu_quantize_kept", OpCode::gelu_quantize,
-            GeluQuantizeAttrs{.act = {}, .q = q, .kept = kept}, {gate});
+  put_as_others(all, "gated_act_quantize_kept", OpCode::gated_act_quantize, keeps, {gate, up});
+  put_as_others(all, "gated_act_quantize_kept_scaled", OpCode::gated_act_quantize, keeps,
+                {gate, up, none(), none(), given});
+  put_as_others(all, "gated_act_quantize_kept_delayed", OpCode::gated_act_quantize, keeps,
+                {gate, up, none(), none(), none(), history});
+  put_as_others(all, "gelu_quantize_kept", OpCode::gelu_quantize,
+                GeluQuantizeAttrs{.act = {}, .q = q, .kept = kept}, {gate});
   const auto put_gradients = [&](const std::string& name, const GatedActQuantizeAttrs& attrs,
                                  const std::vector<OperandCase>& operands) {
     put_typed(all, "gated_act_grad_quantize_" + name, OpCode::gated_act_grad_quantize, attrs,
