@@ -47,7 +47,8 @@ Fault read_fault() {
   fault.of = next_word(rest);
   const bool skips = fault.what == "skip" && fault.of == "waits";
   const bool damages = (fault.what == "zero" || fault.what == "flip") && !fault.of.empty();
-  if (!skips && !damages) refuse(kVariable, text);
+  const bool hangs = fault.what == "hang" && fault.of == "streams";
+  if (!skips && !damages && !hangs) refuse(kVariable, text);
   if (skips) fault.count = 1;
   while (!rest.empty()) {
     const std::string_view word = next_word(rest);
@@ -107,6 +108,10 @@ int device_that_skips(int device, int64_t barrier) {
   const bool is_other =
       fault().what == "skip" && !fault().is_here(device) && fault().holds_for(barrier);
   return is_other ? static_cast<int>(fault().device) : -1;
+}
+bool stream_hangs(int device) {
+  static int64_t n = 0;
+  return fault().what == "hang" && fault().is_here(device) && fault().holds_for(n++);
 }
 void delay_for_fault() {
   std::this_thread::sleep_for(std::chrono::milliseconds(fault().ms));

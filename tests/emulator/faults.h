@@ -10,6 +10,8 @@ void delay_for_jitter(int device);
 bool skips_wait(int device, int64_t barrier);
 // The device that skips the wait there, where it is another one; -1: none does.
 int device_that_skips(int device, int64_t barrier);
+// Whether a stream of this device that is asked has not ended, by a fault.
+bool stream_hangs(int device);
 // Long enough for it to go on.
 void delay_for_fault();
 

@@ -15,6 +15,7 @@
 //   zero, flip : the name of a kernel of collectives (sum_of_ranks, max_of_floats, max_of_flags):
 //                its result becomes zeros, or one bit of its first word another
 //   zero, flip : copies (what is brought from another device's memory), in the same way
+//   hang       : streams, from that time on that the device is asked whether one has ended
 //   skip       : waits. One returns at once, and the other devices do nothing between the barrier
 //                before it and `ms` (1,000) after this one has come, so that what the wait is for
 //                has not happened. count is 1. Ranks must have the devices of their numbers

@@ -1,6 +1,7 @@
 // What of CUDA's runtime the module calls: memory of the host, streams that run at once, graphs
 // that repeat their launches. What processes share: processes.h.
 #include "emulator.h"
+#include "faults.h"
 #include "processes.h"
 
 #include <cublasLt.h>
@@ -133,6 +134,7 @@ EMULATED(cudaStreamSynchronize, cudaStream_t) {
   return emulator::failure();
 }
 EMULATED(cudaStreamQuery, cudaStream_t) {
+  if (emulator::stream_hangs(emulator::current_device())) return cudaErrorNotReady;
   return emulator::failure();
 }
 EMULATED(cudaStreamWaitEvent, cudaStream_t, cudaEvent_t, unsigned) {

@@ -133,6 +133,24 @@ TEST_F(Transport, lacks_a_library_or_has_two_versions_in_a_line) {
   EXPECT_THAT(old.err, HasSubstr("expected version 2.19.0 or later, got 2.18.5"));
 }
 
+// In the middle of training, whatever moves the bytes.
+TEST_F(Transport, of_a_gpu_that_hangs_names_its_rank) {
+  if (!is_emulated()) GTEST_SKIP() << "faults are of emulated devices";
+  for (const char* transport : {"peer", "nccl"}) {
+    const Outcome outcome =
+        train(2,
+              fmt::format("--set recipe=bf16 --set train.steps=300 --set parallel.transport={}",
+                          transport),
+              "env -u OCTET_SHARE_GPU OCTET_STUCK_SECONDS=2 OCTET_EMULATED_WAIT_SECONDS=25 "
+              "OCTET_EMULATED_FAULT=hang:streams:device=1:first=620 " +
+                  nccl_);
+    EXPECT_EQ(outcome.code, 5) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("[ranks] rank 1 ended: its device has not got on, and "
+                                       "others wait for it, for 2 s"));
+    EXPECT_TRUE(posix_files().exists(folder_ / "run/metrics.jsonl")) << outcome.err;
+  }
+}
+
 // Before anything is trained or written.
 TEST_F(SelfTest, a_wrong_result_of_one_emulated_rank_ends_all_with_a_line) {
   if (!is_emulated()) GTEST_SKIP() << "faults are of emulated devices";

@@ -179,11 +179,12 @@ TEST_F(TcpRanks, that_go_on_working_after_a_failure_are_told_beside_their_work) 
 
 // The rank that is behind waits for its device as the others do, or is busy with something else.
 TEST_F(TcpRanks, whose_devices_do_not_get_on_name_the_one_behind) {
-  options_.stuck = milliseconds(2'000);
+  options_.silence = milliseconds(2'500);
+  options_.stuck = milliseconds(1'000);
   for (const bool waits : {true, false}) {
     const auto ids = start_all(3, [&](Group& group) {
       group.look(group.rank() == 1 ? 4 : 5);
-      if (group.rank() == 1 && !waits) std::this_thread::sleep_for(milliseconds(8'000));
+      if (group.rank() == 1 && !waits) std::this_thread::sleep_for(milliseconds(3'000));
       for (;; std::this_thread::sleep_for(milliseconds(5))) group.look(group.rank() == 1 ? 4 : 5);
       return 0;
     });

@@ -41,6 +41,13 @@ std::vector<RankLinks::Region> open_regions(const OctetCudaRanks& ranks) {
   return regions;
 }
 
+// What this rank said last may be old. Where another one has failed, the next wait says so.
+void say_idle() {
+  const RankLinks& links = context().links;
+  links.progress.is_idle = true;
+  if (links.look != nullptr) links.look(links.looker, links.progress.value());
+}
+
 // Every kind of call once, so that all connections are there and have their memory.
 void try_transport() {
   Context& c = context();
@@ -79,7 +86,7 @@ void await(Streams streams) {
   }
   const cudaStream_t both[] = {c.stream, c.transfers};
   await_ranks(c.links, std::span(both).first(streams == Streams::both ? 2 : 1), c.saves);
-  c.links.progress.is_idle = true;
+  say_idle();
 }
 
 int share(void* address, uint8_t* handle) {
@@ -174,7 +181,7 @@ int await_ranks(int32_t milliseconds) {
     const Context& c = context();
     const cudaStream_t both[] = {c.stream, c.transfers};
     await_ranks(c.links, both, c.saves, std::chrono::milliseconds(milliseconds));
-    c.links.progress.is_idle = true;
+    say_idle();
   });
 }
 

@@ -22,6 +22,7 @@ class Lookout {
     const auto now = Clock::now();
     if (now - looked_ < kBetweenLooks) return "";
     looked_ = now;
+    links_.progress.is_idle = false;
     const std::string rank = "[ranks] rank " + std::to_string(links_.rank) + " ";
     if (links_.look != nullptr && !links_.look(links_.looker, links_.progress.value()))
       return rank + "waited for one that failed";
