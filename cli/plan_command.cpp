@@ -31,8 +31,8 @@ struct PlanFlags {
 
 MachineRates rates_of(const PlanFlags& flags, int64_t ranks) {
   if (ranks % flags.hosts != 0)
-    throw Error(ErrorCode::invalid_argument, "[plan] --hosts: expected a divisor of {} ranks, got {}", ranks,
-                flags.hosts);
+    throw Error(ErrorCode::invalid_argument,
+                "[plan] --hosts: expected a divisor of {} ranks, got {}", ranks, flags.hosts);
   MachineRates rates{.link = flags.link * 1e9, .network = flags.network * 1e9};
   if (flags.hosts > 1) rates.ranks_a_host = ranks / flags.hosts;
   return rates;

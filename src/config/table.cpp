@@ -90,10 +90,8 @@ constexpr ConfigRow kRecipeRows[] = {
      "one that is predicted, with which a GPU's GEMM stores E4M3 itself"},
     {"recipe.forward_reads", named, OCTET_FIELD(recipe.forward_reads),
      one_of(names_of<ForwardReads>), "",
-     "what norms and activations of the forward pass read of activations that are kept in groups "
-     "of "
-     "16: these unquantized, or as they are stored, as runs begun before had it; those resume with "
-     "it; where nothing is kept so, the same"},
+     "what norms and activations of the forward pass read of activations that are kept in groups: "
+     "these unquantized, or as stored, which runs begun before had and resume with"},
     {"recipe.gradient_rounding", same, OCTET_FIELD(recipe.gradient_rounding),
      one_of(gradient_rounding_names), "",
      "of quantized gradients: to nearest, or in HiFloat8 its hybrid with stochastic rounding"},
@@ -107,9 +105,8 @@ constexpr ConfigRow kRecipeRows[] = {
      "there too: what parameters' gradients are rounded to at own scales before the update"},
     {"recipe.calibrate", named, OCTET_FIELD(recipe.calibrate), any(), "",
      "propagated scales: GEMM operands that do not fit their format are rescaled before the first "
-     "step (before) or after this one, and at each recheck; 0: never; auto: before with "
-     "model.path, "
-     "else recipe.recheck"},
+     "step (before) or after this one, and at each recheck; 0: never; auto: before with a "
+     "model.path, else recipe.recheck"},
     {"recipe.weight_rms", named, OCTET_FIELD(recipe.weight_rms), auto_or(weight_rms_names), "",
      "of weights, for propagated scales; init: as runs had it; auto: loaded with model.path"},
     {"recipe.recheck", named, OCTET_FIELD(recipe.recheck), within(0, kMostSteps), "steps",
@@ -117,8 +114,7 @@ constexpr ConfigRow kRecipeRows[] = {
      "unless recipe.calibrate is 0; with measured scales told alone"},
     {"recipe.edge_scales", named, OCTET_FIELD(recipe.edge_scales), any(), "",
      "of recipes with propagated scales: list of `layers.3.down_proj.x=-2`: the operand's data (x, "
-     "w, dy; y of results in codes; * in names) times 2^-2; a resumed run has those of its "
-     "checkpoint"},
+     "w, dy; y of results in codes; * in names) times 2^-2; a checkpoint has its own"},
     {"recipe.loss_scaling", same, OCTET_FIELD(recipe.loss_scaling), one_of(names_of<LossScaling>),
      "",
      "of gradients by a power of two, which halves when one overflows and doubles after some "
@@ -339,9 +335,8 @@ constexpr ConfigRow kParallelRows[] = {
      "what travels where weights are gathered: bf16, or quantized data where nothing but "
      "quantizers reads the weight"},
     {"parallel.reduce", named, OCTET_FIELD(parallel.reduce), auto_or(names_of<ReduceFormat>), "",
-     "format of the gradients that travel, but for recipe fp32, where bf16 stands for f32; e4m3: "
-     "of "
-     "matrices, with one scale a tensor; sums are f32; auto: bf16, e4m3 in fp8_lm"},
+     "format of the gradients that travel (recipe fp32: bf16 stands for f32); e4m3: of matrices, "
+     "with one scale a tensor; sums are f32; auto: bf16, e4m3 in fp8_lm"},
     {"parallel.strict", named, OCTET_FIELD(parallel.strict), any(), "",
      "gradients travel as f32, and sums do not depend on the number of ranks: with recipe fp32, D "
      "ranks have the bits of one rank that accumulates D times as often"},
