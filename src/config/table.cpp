@@ -104,9 +104,8 @@ constexpr ConfigRow kRecipeRows[] = {
      one_of(scaled_gradient_names), "",
      "there too: what parameters' gradients are rounded to at own scales before the update"},
     {"recipe.calibrate", named, OCTET_FIELD(recipe.calibrate), any(), "",
-     "propagated scales: GEMM operands that do not fit their format are rescaled before the first "
-     "step (before) or after this one, and at each recheck; 0: never; auto: before with a "
-     "model.path, else recipe.recheck"},
+     "propagated scales: operands that do not fit are rescaled before the first step (before) or "
+     "after this one, and at each recheck; 0: never; auto: before with model.path, else recheck"},
     {"recipe.weight_rms", named, OCTET_FIELD(recipe.weight_rms), auto_or(weight_rms_names), "",
      "of weights, for propagated scales; init: as runs had it; auto: loaded with model.path"},
     {"recipe.recheck", named, OCTET_FIELD(recipe.recheck), within(0, kMostSteps), "steps",
@@ -365,8 +364,8 @@ constexpr bool is_bounded(const ConfigRow& row) {
 static_assert(std::ranges::all_of(kModelRows, is_bounded));
 static_assert(std::ranges::all_of(kOptimRows, is_bounded));
 static_assert(std::ranges::all_of(kDataRows, is_bounded));
-static_assert(std::ranges::all_of(kLoraRows, is_bounded));
-static_assert(std::ranges::all_of(kTrainRows, is_bounded));
+static_assert(std::ranges::all_of(kLoraRows, is_bounded) &&
+              std::ranges::all_of(kTrainRows, is_bounded));
 static_assert(std::ranges::all_of(kParallelRows, is_bounded));
 
 ConfigRow row_of(const ModelField& field) {

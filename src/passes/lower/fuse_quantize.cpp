@@ -194,7 +194,7 @@ std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
   QuantizedLayerAttrs attrs = split(node.attrs);
   if (stored_group(attrs.layer) > 0 || attrs.kept.group > 0 || attrs.both || attrs.q.transposed)
     return std::nullopt;
-  Match match{.last = m.id(node),
+  Match match{.last = m.graph().id(node),
               .op = node.op,
               .attrs = {},
               .operands = node.operands,
@@ -211,7 +211,7 @@ std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
                       (attrs.kept.group == 0 || attrs.kept == kept);
     if (!fits) return std::nullopt;
     attrs.kept = kept;
-    match.consumed.push_back(m.id(*groups));
+    match.consumed.push_back(m.graph().id(*groups));
     match.replaces.push_back(groups->out(QuantizeGroups::q));
     match.replaces.push_back(groups->out(QuantizeGroups::scale));
   }
