@@ -1,15 +1,19 @@
 """A Llama's loss under a recipe's definition, in PyTorch and with nothing of Octet: what `octet eval` should come to.
 
-Linears of the layers read E4M3 codes; all that a recipe does not quantize is rounded to BF16 where Octet stores it, and f32
-inside an op. Scales: a tensor's x and, over the linears that share one, w: amax / 448 in f32. In blocks: the power of two above.
-`coat` stores what norms and activations read in groups of 16 with BF16 scales.
+Linears of the layers read E4M3 codes (`hif8`: HiF8); all that a recipe does not quantize is rounded to BF16 where Octet stores it,
+and f32 inside an op. Scales: a tensor's x and, over the linears that share one, w: amax / 448 in f32 (HiF8: amax / 15). In blocks:
+the power of two above. `scalify_fp8` and `coat-static`: powers of two that put the RMS that is predicted from the weights' at 2.
+`coat` and `coat-static` store what norms and activations read in groups of 16 with BF16 scales.
 """
 
 import importlib.util
 import json
+import math
 from pathlib import Path
 
-RECIPES = {"bf16", "fp8_linear", "fp8_lm", "fp8_block", "mxfp8", "coat", "coat-fast"}
+STATIC = {"scalify_fp8", "coat-static"}
+STORES_GROUPS = {"coat", "coat-static"}
+RECIPES = {"bf16", "fp8_linear", "fp8_lm", "fp8_block", "mxfp8", "hif8", "coat", "coat-fast"} | STATIC
 GROUPS = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"),
           ("mlp.down_proj",))
 
@@ -36,6 +40,7 @@ class Emulation:
         self.config = json.loads((model / "config.json").read_text())
         self.w = {name: tensor.float().to(self.device) for name, tensor in load_file(model / "model.safetensors").items()}
         self.is_wide = recipe in ("fp32", "bf16")
+        self.rms = {name: 0.5 * math.log2(w.double().square().mean().item()) for name, w in self.w.items() if w.dim() > 1}
         for name in self.w:
             self.w[name] = self.narrow(self.w[name])  # the masters' compute copy
         self.quantize_weights()
@@ -46,7 +51,23 @@ class Emulation:
     def codes(self, x, scale):
         return (x * (1 / scale)).clamp(-448, 448).to(self.torch.float8_e4m3fn).float() * scale
 
+    def hif8(self, x):
+        """3 bits of fraction up to 2^3, 2 up to 2^7, 1 up to 2^15; ties away from zero. What is scaled to 15 reaches neither end."""
+        torch = self.torch
+        magnitude = x.double().abs()
+        exponent = torch.floor(torch.log2(magnitude.clamp(min=2.0**-60)))
+        size = exponent.abs()
+        bits = torch.where(size <= 3, 3.0, torch.where(size <= 7, 2.0, 1.0))
+        step = torch.exp2(exponent - bits)
+        value = torch.floor(magnitude / step + 0.5) * step
+        power = torch.exp2(torch.floor(torch.log2(magnitude.clamp(min=2.0**-60) / 1.5)) + 1)  # a power alone, rounded at 1.5 times
+        value = torch.where(exponent < -15, torch.where(power >= 2.0**-22, power, 0.0), value)
+        return torch.copysign(torch.where(magnitude > 0, value, 0.0), x.double()).float()
+
     def by_tensor(self, x, amax):
+        if self.recipe == "hif8":
+            scale = amax * self.torch.tensor(1 / 15, device=x.device)
+            return self.hif8(x * (1 / scale)) * scale
         return self.codes(x, (amax * self.torch.tensor(1 / 448, device=x.device)).clamp(min=2.0**-100))
 
     def by_power(self, x, rows, cols):
@@ -73,15 +94,37 @@ class Emulation:
             for group in GROUPS:
                 names = [f"model.layers.{layer}.{linear}.weight" for linear in group]
                 amax = max(self.w[name].abs().max() for name in names)
+                rms = max(self.rms[name] for name in names)
                 for name in names:
                     w = self.w[name]
-                    self.w[name] = (self.by_power(w, 128, 128) if self.recipe == "fp8_block" else
+                    self.w[name] = (self.codes(w, self.predicted_scale(rms)) if self.recipe in STATIC else
+                                    self.by_power(w, 128, 128) if self.recipe == "fp8_block" else
                                     self.by_power(w, 1, 32) if self.recipe == "mxfp8" else self.by_tensor(w, amax))
 
-    def operand(self, x):
-        """What a GEMM reads; a tensor's quantizer reads f32, those of blocks BF16."""
+    def predicted_scale(self, rms):
+        return self.torch.tensor(2.0 ** (math.ceil(rms - 0.5) - 1), device=self.device)
+
+    def predict_inputs(self, seq):
+        """log2 of the RMS that the rules of docs/scalify.md predict for what o and down read; norms' results: 1."""
+        torch = self.torch
+        z = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+        law = torch.exp(-z * z / 2)
+        averaging = 0.5 * math.log2(min(1.0, (math.log(seq) + 0.5772) / seq))
+        fan_in = 0.5 * math.log2(self.config["hidden_size"])
+        self.predicted = {}
+        for layer in range(self.config["num_hidden_layers"]):
+            at = f"model.layers.{layer}"
+            of = {name: self.rms[f"{at}.{name}.weight"] + fan_in for name in ("self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")}
+            silu = torch.nn.functional.silu(z * 2.0 ** of["mlp.gate_proj"])
+            self.predicted[at + ".self_attn.o_proj"] = of["self_attn.v_proj"] + averaging
+            self.predicted[at + ".mlp.down_proj"] = of["mlp.up_proj"] + 0.5 * math.log2(((silu * silu * law).sum() / law.sum()).item())
+
+    def operand(self, x, reader=""):
+        """What a GEMM reads; a tensor's quantizer reads f32, those of blocks BF16. reader: where a scale is predicted for it."""
         if self.is_wide:
             return self.narrow(x)
+        if self.recipe in STATIC:
+            return self.codes(x, self.predicted_scale(self.predicted.get(reader, 0.0)))
         flat = x.reshape(-1, x.shape[-1])
         if self.recipe == "fp8_block":
             return self.by_power(self.narrow(flat), 1, 128).reshape(x.shape)
@@ -91,7 +134,7 @@ class Emulation:
 
     def stored(self, x, narrow):
         """What a norm or an activation reads of a value, and the BF16 value itself."""
-        return self.by_group(x) if self.recipe == "coat" else narrow
+        return self.by_group(x) if self.recipe in STORES_GROUPS else narrow
 
     def norm(self, x, name):
         rstd = self.torch.rsqrt(x.square().mean(-1, keepdim=True) + self.config["rms_norm_eps"])
@@ -126,12 +169,12 @@ class Emulation:
         for layer in range(self.config["num_hidden_layers"]):
             at = f"model.layers.{layer}"
             y = self.attention(self.operand(self.norm(read, at + ".input_layernorm")), at + ".self_attn")
-            total = x + self.linear(self.operand(y), at + ".self_attn.o_proj")
+            total = x + self.linear(self.operand(y, at + ".self_attn.o_proj"), at + ".self_attn.o_proj")
             x, read = self.narrow(total), self.stored(total, self.narrow(total))
             y = self.operand(self.norm(read, at + ".post_attention_layernorm"))
             gate, up = (self.linear(y, f"{at}.mlp.{name}_proj") for name in ("gate", "up"))
             y = torch.nn.functional.silu(self.stored(gate, gate)) * self.stored(up, up)
-            total = x + self.linear(self.operand(y), at + ".mlp.down_proj")
+            total = x + self.linear(self.operand(y, at + ".mlp.down_proj"), at + ".mlp.down_proj")
             is_last = layer + 1 == self.config["num_hidden_layers"]
             x = self.narrow(total)
             read = x if is_last else self.stored(total, x)
@@ -141,6 +184,7 @@ class Emulation:
     def nll(self, ids, seq, batch):
         torch = self.torch
         total, n = 0.0, 0
+        self.predict_inputs(seq)
         windows = [ids[first:first + seq + 1] for first in range(0, len(ids) - 1, seq)]
         for first in range(0, len(windows), batch):
             part = windows[first:first + batch]
