@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "base/philox.h"
 #include "cli/finetune/small_model.h"
 #include "cli/program_run.h"
 #include "io/checkpoint_marker.h"
@@ -63,25 +64,38 @@ struct LoadedRun {
     return run_program(
         folder, fmt::format("train {} --set out={} {}", folder / "run.yaml", folder / name, sets));
   }
-  double last_loss(const std::string& name, const std::string& sets) const {
+  // Over all steps: a step has 96 tokens.
+  double mean_loss(const std::string& name, const std::string& sets) const {
     const Outcome outcome = train(name, sets);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return metrics(folder / name).back().at("loss").get<double>();
+    const auto steps = metrics(folder / name);
+    double sum = 0;
+    for (const auto& step : steps) sum += step.at("loss").get<double>();
+    return sum / static_cast<double>(steps.size());
   }
   ScratchFolder folder;
 };
 
 class LoadedScales : public testing::TestWithParam<const char*> {};
 
+// What one so small model loses is mostly a draw: the mean over four.
 TEST_P(LoadedScales, fit_weights_that_no_model_begins_with) {
-  const LoadedRun run(grow);
-  const std::string recipe = fmt::format("--set recipe={}", GetParam());
-  // Scales that are measured in each step lose as little as E4M3 can.
-  const double measured = run.last_loss("measured", "--set recipe=fp8_linear");
-  const double loaded = run.last_loss("loaded", recipe);
-  const double initial = run.last_loss("initial", recipe + kInitial);
-  EXPECT_LT(loaded, measured + 0.05) << "initial " << initial;
-  EXPECT_GT(std::abs(initial - measured), 0.1) << initial;
+  constexpr uint32_t kModels = 4;
+  const std::string recipe = fmt::format("--set train.batch=16 --set recipe={}", GetParam());
+  double gap = 0, lost = 0;
+  for (uint32_t seed = 1; seed <= kModels; ++seed) {
+    const LoadedRun run([seed](const std::string& name, std::vector<float>& values) {
+      if (name.find("norm") != name.npos) return;
+      RandomStream{.name = name_hash(name), .seed = seed}.normals(values);
+      for (float& value : values) value *= 0.16f;
+      grow(name, values);
+    });
+    const double wide = run.mean_loss("wide", "--set train.batch=16 --set recipe=bf16");
+    gap += (run.mean_loss("loaded", recipe) - wide) / kModels;
+    if (seed == 1) lost = run.mean_loss("initial", recipe + kInitial) - wide;
+  }
+  EXPECT_LT(gap, 0.02);
+  EXPECT_GT(std::abs(lost), 0.1);
 }
 
 TEST_P(LoadedScales, are_the_same_when_the_run_goes_on) {
