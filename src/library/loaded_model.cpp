@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/error.h"
 #include "data/loader.h"
+#include "train/eval_scales.h"
 #include "train/run_setup.h"
 
 namespace octet {
@@ -46,6 +48,9 @@ LoadedModel::LoadedModel(const BackendRequest& machine, GenerationRequest reques
       recipe_(request.recipe),
       log_(log) {
   if (recipe_.empty()) recipe_ = find_model_source(posix_files(), request.model).recipe;
+  const std::string generates = std::exchange(setup_.source.recipe, recipe_);
+  take_run_scales(posix_files(), setup_.source, log);
+  setup_.source.recipe = generates;
 }
 
 CallLock::Held LoadedModel::enter(const std::function<void()>& between) {

@@ -218,16 +218,22 @@ std::optional<double> EdgeWatch::maximum_of_weight(const Plan& plan, ValueId cod
   return count_edge(dtype, arenas_.read(plan, weight->value)).amax;
 }
 
-// A linear's result that is stored in codes.
+// A linear's result that is stored in codes. What another linear reads of it is that one's input.
 void EdgeWatch::look_at_result(const Plan& plan, const Node& gemm, ValueId codes, ValueId scale) {
   const bool is_forward = std::get<GemmAttrs>(gemm.attrs).role == GemmRole::forward;
   const std::string name = linear_of(gemm) + ".y";
-  if (!is_forward || !seen_.insert(name).second) return;
+  if (!is_forward || seen_.contains(name)) return;
+  const bool is_input = std::ranges::any_of(plan.graph.nodes, [&](const Node& node) {
+    return node.op == OpCode::gemm && (node.in(Gemm::a) == codes || node.in(Gemm::b) == codes);
+  });
+  if (is_input) return;
+  seen_.insert(name);
   add(count_codes(plan, codes, scale), name, gemm.tag);
 }
 
 // The maximum where codes do not tell it.
 void EdgeWatch::look_at_layer(const Plan& plan, const Node& layer) {
+  if (layer.tag.role != Role::forward) return;  // made again for gradients
   const ValueId q = layer.out(kLayerQ);
   const EdgeStatistics codes = count_codes(plan, q, kNoValue);
   if (codes.saturated == 0 && codes.amax > 0) return;
