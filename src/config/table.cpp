@@ -361,12 +361,11 @@ constexpr bool is_bounded(const ConfigRow& row) {
   const Bounds& bounds = row.limits.bounds;
   return !is_number || row.limits.names != nullptr || (bounds.low >= -most && bounds.high <= most);
 }
-static_assert(std::ranges::all_of(kModelRows, is_bounded));
-static_assert(std::ranges::all_of(kOptimRows, is_bounded));
-static_assert(std::ranges::all_of(kDataRows, is_bounded));
-static_assert(std::ranges::all_of(kLoraRows, is_bounded) &&
-              std::ranges::all_of(kTrainRows, is_bounded));
-static_assert(std::ranges::all_of(kParallelRows, is_bounded));
+template <size_t... n>
+constexpr bool are_bounded(const ConfigRow (&... parts)[n]) {
+  return (std::ranges::all_of(parts, is_bounded) && ...);
+}
+static_assert(are_bounded(kModelRows, kOptimRows, kDataRows, kLoraRows, kTrainRows, kParallelRows));
 
 ConfigRow row_of(const ModelField& field) {
   ConfigLimits limits{.bounds = field.bounds};
