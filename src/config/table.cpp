@@ -339,7 +339,7 @@ constexpr ConfigRow kParallelRows[] = {
     {"parallel.strict", named, OCTET_FIELD(parallel.strict), any(), "",
      "gradients travel as f32, and sums do not depend on the number of ranks: with recipe fp32, D "
      "ranks have the bits of one rank that accumulates D times as often"},
-    {"parallel.transport", named, OCTET_FIELD(parallel.transport), one_of(names_of<RankTransport>),
+    {"parallel.transport", open, OCTET_FIELD(parallel.transport), one_of(names_of<RankTransport>),
      "",
      "what moves data between GPUs: peer, copies from each other's memory, on one host; nccl, also "
      "between hosts, with the same bits; auto: peer where all reach each other so"},
