@@ -24,10 +24,10 @@ namespace octet {
 namespace {
 
 // From a thread beside the work, which does not end.
-void end_process(const std::string& failure) {
+void end_process(const Error& failure) {
   remove_unfinished_files();
-  write_err(fmt::format("octet: {}\n", failure));
-  ::_exit(exit_code(ErrorCode::device));
+  write_err(fmt::format("octet: {}\n", failure.what()));
+  ::_exit(exit_code(failure.code()));
 }
 
 std::unique_ptr<Group> join_by_mpi(const Launch& launch, const tcp::ControlOptions& control) {
@@ -59,30 +59,33 @@ std::unique_ptr<Group> join(const Launch& launch) {
                          control);
 }
 
-// The words of the failure that counts, where it is another rank's.
-std::string first_failure(Group& group, const std::string& otherwise) {
+// The failure that counts, where it is another rank's.
+Error first_failure(Group& group, const Error& otherwise) {
   try {
     gather_value(&group, 0);
   } catch (const Error& error) {
-    return error.what();
+    return error;
   }
   return otherwise;
 }
 
-int fail(Group& group, ErrorCode code, const std::string& what) {
-  const bool is_mine = group.fail(what);
-  const std::string who = group.rank() == 0 ? "" : fmt::format("[rank {}] ", group.rank());
-  const bool says_who = what.starts_with("[ranks] rank ");
-  const std::string line = is_mine ? who + what : says_who ? what : first_failure(group, what);
-  write_err(fmt::format("octet: {}\n", line));
+int fail(Group& group, const Error& own, std::string_view if_lost) {
+  const bool is_mine = group.fail(own.what());
+  const std::string who =
+      is_mine && group.rank() > 0 ? fmt::format("[rank {}] ", group.rank()) : "";
+  const bool says_who = std::string_view(own.what()).starts_with("[ranks] rank ");
+  const Error failure = is_mine || says_who ? own : first_failure(group, own);
+  const bool is_lost = failure.code() == ErrorCode::rank_lost;
+  write_err(fmt::format("octet: {}{}{}\n", who, failure.what(), is_lost ? if_lost : ""));
   // That is its last word: launchers ask the others to end when the first one has.
   std::signal(SIGTERM, SIG_IGN);
-  return exit_code(code);
+  return exit_code(failure.code());
 }
 
 }  // namespace
 
-int run_launched_rank(const Launch& launch, const std::function<void(Group& group)>& body) {
+int run_launched_rank(const Launch& launch, const std::function<void(Group& group)>& body,
+                      std::string_view if_lost) {
   const std::unique_ptr<Group> group = join(launch);
   try {
     int code = 0;
@@ -95,11 +98,11 @@ int run_launched_rank(const Launch& launch, const std::function<void(Group& grou
     const std::vector<int> codes = gather_value(group.get(), code);
     return *std::max_element(codes.begin(), codes.end());
   } catch (const Error& error) {
-    return fail(*group, error.code(), error.what());
+    return fail(*group, error, if_lost);
   } catch (const std::bad_alloc&) {
-    return fail(*group, ErrorCode::device, "out of memory");
+    return fail(*group, {ErrorCode::device, "out of memory"}, if_lost);
   } catch (const std::exception& error) {
-    return fail(*group, ErrorCode::internal, error.what());
+    return fail(*group, {ErrorCode::internal, error.what()}, if_lost);
   }
 }
 

@@ -24,9 +24,8 @@ constexpr const char* kAbout =
 constexpr const char* kFooter =
     "Exit codes: 0 done; 2 usage or configuration; 3 data, model or checkpoint; 4 loss not finite "
     "for too long;\n"
-    "5 device missing or out of memory; 129 / 130 / 143 ended by SIGHUP, SIGINT, SIGTERM, the "
-    "state "
-    "of a run saved.";
+    "5 device missing or out of memory; 75 another rank was lost, `octet train --resume` goes on;\n"
+    "129 / 130 / 143 ended by SIGHUP, SIGINT, SIGTERM, the state of a run saved.";
 
 std::string version_text() {
 #ifdef __clang__

@@ -61,8 +61,9 @@ struct RankProcess {
 // Watches the ranks until all have ended.
 class Supervisor {
  public:
-  Supervisor(ProcessBoard& board, std::vector<RankProcess>& ranks, milliseconds silence)
-      : board_(board), ranks_(ranks), silence_(silence) {}
+  Supervisor(ProcessBoard& board, std::vector<RankProcess>& ranks, std::string_view if_lost,
+             milliseconds silence)
+      : board_(board), ranks_(ranks), if_lost_(if_lost), silence_(silence) {}
 
   int run() {
     Clock::time_point looked = Clock::now();
@@ -112,10 +113,10 @@ class Supervisor {
   }
   void say_failed(int rank, const std::string& why) {
     if (board_.fail(rank, why))
-      write_err(fmt::format("octet: [ranks] rank {} ended: {}\n", rank, why));
+      write_err(fmt::format("octet: [ranks] rank {} ended: {}{}\n", rank, why, if_lost_));
   }
   static int code_of(int status) {
-    return WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(ErrorCode::device);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(ErrorCode::rank_lost);
   }
   void pass_signal_on() {
     const int signal = stop_wish().load();
@@ -131,6 +132,7 @@ class Supervisor {
 
   ProcessBoard& board_;
   std::vector<RankProcess>& ranks_;
+  const std::string_view if_lost_;
   const milliseconds silence_;
   std::optional<Clock::time_point> failed_at_;
   int first_code_ = 0;  // of those that look_at saw end otherwise than well
@@ -140,7 +142,7 @@ class Supervisor {
 }  // namespace
 
 int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& body,
-                       milliseconds silence) {
+                       std::string_view if_lost, milliseconds silence) {
   ProcessBoard board(n_ranks, stuck_time(::getenv));
   finish_output();  // nothing is written twice
   std::vector<RankProcess> ranks(static_cast<size_t>(n_ranks));
@@ -161,7 +163,7 @@ int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& bod
   }
   StopDeferral deferral;
   deferral.begin();  // signals are the ranks' to heed
-  return Supervisor(board, ranks, silence).run();
+  return Supervisor(board, ranks, if_lost, silence).run();
 }
 
 }  // namespace octet

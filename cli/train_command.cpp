@@ -36,6 +36,8 @@
 namespace octet {
 namespace {
 
+constexpr std::string_view kIfLost = "; `--resume` goes on";
+
 struct TrainFlags {
   std::string config;
   FinetuneOptions finetune;  // without a configuration file
@@ -304,13 +306,14 @@ void expect_launched(const Launch& launch, const TrainFlags& flags, const Global
 // Ranks of one host share its cores; those that the launcher gave cores of their own do not.
 void run_launched(TrainFlags flags, GlobalOptions options, const Launch& launch) {
   expect_launched(launch, flags, options);
-  const int code = run_launched_rank(launch, [&](Group& group) {
+  const auto train_as = [&](Group& group) {
     const RankHosts hosts = find_hosts(group);
     flags.device_index = launch.local_rank.value_or(hosts.local_rank);
     options.quiet = options.quiet || group.rank() > 0;
     if (options.threads == 0) options.threads = std::max(1, usable_cores() / hosts.n_on_cores);
     run_ranks(flags, options, launched_configuration(flags, options, launch), &group);
-  });
+  };
+  const int code = run_launched_rank(launch, train_as, kIfLost);
   if (code != 0) throw ExitStatus{code};
 }
 
@@ -320,10 +323,11 @@ void run_train(const TrainFlags& flags, const GlobalOptions& options) {
   const auto n_ranks = static_cast<int>(loaded.config.parallel.ranks);
   if (options.device == "cpu" || n_ranks == 1) return run_ranks(flags, options, loaded, nullptr);
   GlobalOptions of_rank = options_of_rank(options, n_ranks);
-  const int code = run_rank_processes(n_ranks, [&](Group& group) {
+  const auto train_as = [&](Group& group) {
     if (group.rank() > 0) of_rank.quiet = true;
     run_ranks(flags, of_rank, loaded, &group);
-  });
+  };
+  const int code = run_rank_processes(n_ranks, train_as, kIfLost);
   if (code != 0) throw ExitStatus{code};
 }
 

@@ -15,6 +15,7 @@ enum class ErrorCode {
   numerics,          // loss not finite for too long: 4
   device,            // device missing or out of memory: 5
   internal,          // a mistake of Octet itself: 1
+  rank_lost,         // another rank was killed or is gone; `octet train --resume` goes on: 75
 };
 
 // `type` is a format string for these arguments: of Octet's own sources alone (base/error.h).

@@ -1,14 +1,15 @@
 """The one exception of the package."""
 
-_EXIT_CODES = {"invalid_argument": 2, "bad_data": 3, "io": 3, "numerics": 4, "device": 5, "internal": 1}
+_EXIT_CODES = {"invalid_argument": 2, "bad_data": 3, "io": 3, "numerics": 4, "device": 5, "internal": 1,
+               "rank_lost": 75}
 
 
 class Error(RuntimeError):
     """The user, the data or the machine is at fault. The message is the line that the program prints.
 
-    code: "invalid_argument", "bad_data", "io", "numerics", "device" or "internal". Errors of the first two, wrong arguments and
+    code: "invalid_argument", "bad_data", "io", "numerics", "device", "internal" or "rank_lost". Errors of the first two, wrong arguments and
     wrong data, are ValueErrors as well.
-    exit_code: the status with which the program ends for it: 2, 3, 3, 4, 5 or 1.
+    exit_code: the status with which the program ends for it: 2, 3, 3, 4, 5, 1 or 75.
     """
 
     def __new__(cls, message: str = "", code: str = "invalid_argument"):

@@ -11,7 +11,7 @@ from ._error import Error
 VERSION = 3
 F32, BF16, FP16 = 0, 1, 2
 NO_MASTER, REMAINDER, MASTER_F32 = 0, 1, 2
-_CODES = ("invalid_argument", "bad_data", "io", "numerics", "device", "internal")
+_CODES = ("invalid_argument", "bad_data", "io", "numerics", "device", "internal", "rank_lost")
 
 
 def struct(name: str, fields: str) -> type[ctypes.Structure]:

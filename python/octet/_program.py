@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ._error import Error
 
-_CODES = {2: "invalid_argument", 3: "bad_data", 4: "numerics", 5: "device"}
+_CODES = {2: "invalid_argument", 3: "bad_data", 4: "numerics", 5: "device", 75: "rank_lost"}
 
 
 def path() -> Path:

@@ -22,6 +22,8 @@ const char* code_name(ErrorCode code) {
       return "device";
     case ErrorCode::internal:
       return "internal";
+    case ErrorCode::rank_lost:
+      return "rank_lost";
   }
   return "internal";
 }

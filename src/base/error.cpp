@@ -16,6 +16,8 @@ int exit_code(ErrorCode code) {
       return 5;
     case ErrorCode::internal:
       return 1;
+    case ErrorCode::rank_lost:
+      return 75;  // EX_TEMPFAIL of sysexits.h: try again
   }
   return 1;
 }

@@ -23,8 +23,8 @@ constexpr size_t kMostText = 4096;
 
 // A message is this, and `bytes` of text.
 struct Head {
-  // 'L' a sign of life, its text the progress of a rank that waits; 'F' a failure of `rank`; 'B'
-  // good-bye
+  // 'L' a sign of life, its text the progress of a rank that waits; 'F' a failure of `rank`, 'G'
+  // one that it did not say itself; 'B' good-bye
   char type = 0;
   char unused[3] = {};
   int32_t rank = 0;
@@ -75,14 +75,14 @@ Control::~Control() {
   thread_.join();
 }
 
-std::string Control::text_locked() const {
-  return fmt::format("[ranks] rank {} ended: {}", failure_->rank, failure_->why);
+Error Control::failure_locked() const {
+  return Error(failure_->code, "[ranks] rank {} ended: {}", failure_->rank, failure_->why);
 }
 
 void Control::throw_if_failed() const {
   if (!has_failed_.load()) return;
   const std::lock_guard lock(mutex_);
-  throw Error(ErrorCode::device, text_locked());
+  throw failure_locked();
 }
 
 void Control::look(int64_t progress) {
@@ -94,15 +94,15 @@ void Control::look(int64_t progress) {
   throw_if_failed();
 }
 
-bool Control::fail(int rank, const std::string& why) {
+bool Control::fail(int rank, const std::string& why, ErrorCode code) {
   std::unique_lock lock(mutex_);
   if (failure_) return false;
   const std::string text = why.substr(0, kMostText);
   if (rank_ != 0 && !links_.empty() && !links_[0].is_closed) {
-    send_locked(links_[0], 'F', rank, text);
+    send_failure_locked(links_[0], {rank, text, code});
     changed_.wait_for(lock, kVerdict, [&] { return failure_.has_value(); });
   }
-  if (!failure_) decide_locked(rank, text);
+  if (!failure_) decide_locked(rank, text, code);
   return failure_->rank == rank && failure_->why == text;
 }
 
@@ -111,12 +111,12 @@ void Control::await_failure(milliseconds time) const {
   changed_.wait_for(lock, time, [&] { return failure_.has_value(); });
 }
 
-void Control::decide_locked(int rank, const std::string& why) {
+void Control::decide_locked(int rank, const std::string& why, ErrorCode code) {
   if (failure_) return;
-  failure_ = {rank, why};
+  failure_ = {rank, why, code};
   has_failed_ = true;
   if (rank_ == 0) {
-    for (Link& link : links_) send_locked(link, 'F', rank, why);
+    for (Link& link : links_) send_failure_locked(link, *failure_);
   }
   changed_.notify_all();
 }
@@ -130,6 +130,11 @@ void Control::send_locked(Link& link, char type, int rank, const std::string& te
   link.out.append(reinterpret_cast<const char*>(&head), sizeof(head));
   link.out += text;
   flush_locked(link);
+}
+
+void Control::send_failure_locked(Link& link, const Failure& failure) {
+  const char type = failure.code == ErrorCode::rank_lost ? 'G' : 'F';
+  send_locked(link, type, failure.rank, failure.why);
 }
 
 void Control::flush_locked(Link& link) {
@@ -167,7 +172,8 @@ void Control::read_messages(Link& link) {
     if (link.in.size() < sizeof(head) + head.bytes) return;
     const std::string text = link.in.substr(sizeof(head), head.bytes);
     link.in.erase(0, sizeof(head) + head.bytes);
-    if (head.type == 'F') decide_locked(head.rank, text);
+    if (head.type == 'F') decide_locked(head.rank, text, ErrorCode::device);
+    if (head.type == 'G') decide_locked(head.rank, text, ErrorCode::rank_lost);
     if (head.type == 'L' && !text.empty()) {
       link.progress = std::strtoll(text.c_str(), nullptr, 10);
       waited_at_ = Clock::now();
@@ -229,9 +235,9 @@ void Control::watch() {
     if (failed_at && !is_told && since(*failed_at) >= options_.grace && options_.on_stuck) {
       is_told = true;
       std::unique_lock lock(mutex_);
-      const std::string text = text_locked();
+      const Error failure = failure_locked();
       lock.unlock();
-      options_.on_stuck(text);
+      options_.on_stuck(failure);
     }
   }
 }

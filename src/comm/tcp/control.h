@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "comm/progress.h"
 #include "comm/tcp/socket.h"
 
@@ -30,7 +31,7 @@ struct ControlOptions {
   // This long after a failure the work has still not ended: `on_stuck` may end the process, from
   // the thread that watches.
   std::chrono::milliseconds grace{10'000};
-  std::function<void(const std::string& failure)> on_stuck = {};
+  std::function<void(const Error& failure)> on_stuck = {};
 };
 
 class Control {
@@ -41,12 +42,13 @@ class Control {
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  // Throws Error{device}, "[ranks] rank N ended: ...", once a rank has failed.
+  // Throws Error, "[ranks] rank N ended: ...", once a rank has failed: Error{rank_lost} where it
+  // did not say so itself, else Error{device}.
   void throw_if_failed() const;
   void look(int64_t progress);  // Group's
   // A rank has failed, this or another one: all others learn it. Whether this is the failure that
-  // counts. Waits for rank 0's answer, at most seconds.
-  bool fail(int rank, const std::string& why);
+  // counts. Waits for rank 0's answer, at most seconds. code: device, or rank_lost.
+  bool fail(int rank, const std::string& why, ErrorCode code = ErrorCode::device);
   // For a connection that closed: waits until it is known why, at most so long.
   void await_failure(std::chrono::milliseconds time) const;
   const ControlOptions& options() const { return options_; }
@@ -63,6 +65,7 @@ class Control {
   struct Failure {
     int rank = -1;
     std::string why;
+    ErrorCode code = ErrorCode::rank_lost;
   };
 
   void watch();
@@ -71,10 +74,11 @@ class Control {
   void read_messages(Link& link);
   void close_locked(Link& link);
   void find_stuck_locked();
-  void decide_locked(int rank, const std::string& why);
+  void decide_locked(int rank, const std::string& why, ErrorCode code = ErrorCode::rank_lost);
   void send_locked(Link& link, char type, int rank, const std::string& text);
+  void send_failure_locked(Link& link, const Failure& failure);
   void flush_locked(Link& link);
-  std::string text_locked() const;
+  Error failure_locked() const;
 
   const int rank_;
   const ControlOptions options_;

@@ -158,10 +158,12 @@ class TcpGroup : public Group {
     control_->throw_if_failed();
     const std::string why = problem.empty() ? "it closed" : problem;
     throw_failed(static_cast<int>(r),
-                 fmt::format("its connection to rank {} is lost ({})", rank_, why));
+                 fmt::format("its connection to rank {} is lost ({})", rank_, why),
+                 ErrorCode::rank_lost);
   }
-  [[noreturn]] void throw_failed(int rank, const std::string& why) {
-    control_->fail(rank, why);
+  [[noreturn]] void throw_failed(int rank, const std::string& why,
+                                 ErrorCode code = ErrorCode::device) {
+    control_->fail(rank, why, code);
     control_->throw_if_failed();
     throw Error(ErrorCode::internal, why);
   }

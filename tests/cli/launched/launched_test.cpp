@@ -91,7 +91,8 @@ TEST_P(GoneRanks, are_named_by_each_other_one) {
     ranks[gone]->signal(GetParam().signal);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       if (rank == gone) continue;
-      EXPECT_EQ(ranks[rank]->code_within(30), 5) << rank;
+      EXPECT_EQ(ranks[rank]->code_within(30), 75) << rank;
+      EXPECT_THAT(ranks[rank]->err(), testing::EndsWith("; `--resume` goes on\n"));
       EXPECT_THAT(ranks[rank]->err(), StartsWith(fmt::format("octet: [ranks] rank {} ended: {}",
                                                              gone, GetParam().why)));
       EXPECT_EQ(n_lines(ranks[rank]->err()), 1) << ranks[rank]->err();
@@ -111,6 +112,26 @@ INSTANTIATE_TEST_SUITE_P(ranks, GoneRanks,
                                               "its connection closed without a word"},
                                          Gone{"stopped", SIGSTOP, "no sign of life for 2 s"}),
                          [](const auto& info) { return info.param.name; });
+
+// As launchers restart a run on what is left: one process of a run of two, and then two again.
+TEST_F(LaunchedRanks, that_are_lost_leave_a_run_that_fewer_end_with_its_global_batch) {
+  const std::string flags = "--resume --set train.save_every=2 --set train.steps=";
+  auto ranks = start_ranks(2, "run", flags + "200000");
+  await_checkpoint("run");
+  ranks[1]->signal(SIGKILL);
+  EXPECT_EQ(ranks[0]->code_within(30), 75) << ranks[0]->err();
+  const auto step = Checkpoints(posix_files(), folder_ / "run/ckpt").newest()->manifest.step;
+  for (const auto& alone : start_ranks(1, "run", flags + std::to_string(step + 3)))
+    EXPECT_EQ(alone->code_within(kSeconds), 0) << alone->err();
+  for (const auto& rank : start_ranks(2, "run", flags + std::to_string(step + 6)))
+    EXPECT_EQ(rank->code_within(kSeconds), 0) << rank->err();
+  const auto lines = test::metrics(folder_ / "run");
+  EXPECT_EQ(lines.back().at("step"), step + 6);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].at("step"), i + 1);
+    EXPECT_EQ(lines[i].at("labels"), lines[0].at("labels")) << i;
+  }
+}
 
 TEST_F(LaunchedRanks, save_all_when_one_is_asked_to_end) {
   for (const size_t asked : {0, 2}) {
@@ -252,12 +273,17 @@ TEST_F(LaunchedRanks, are_examined_by_the_doctor) {
 
 // The job script, with stand-ins for Slurm's commands that do as these for one node with two tasks.
 TEST_F(LaunchedRanks, of_a_slurm_job_train_and_go_on) {
-  folder_.put("bin/scontrol", "#!/bin/sh\nprintf '127.0.0.1\\nnode2\\n'\n");
+  folder_.put("bin/scontrol", "#!/bin/sh\ncase $1 in requeue) echo \"$2\" >" +
+                                  (folder_ / "requeued") +
+                                  ";; *) printf '127.0.0.1\\nnode2\\n';; esac\n");
   folder_.put("bin/srun",
               "#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nids=()\n"
               "for rank in 1 0; do\n"
               "  SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_STEP_NUM_TASKS=2 \"$@\" &\n"
-              "  ids+=($!)\ndone\nfor id in \"${ids[@]}\"; do wait $id || exit; done\n");
+              "  ids+=($!)\n  echo $! >" +
+                  (folder_ / "rank$rank") +
+                  "\ndone\nworst=0\nfor id in \"${ids[@]}\"; do wait $id; code=$?\n"
+                  "  ((code > worst)) && worst=$code\ndone\nexit $worst\n");
   for (const char* name : {"bin/scontrol", "bin/srun"})
     std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
   const Environment variables = {{"PATH", (folder_ / "bin") + ":" + ::getenv("PATH")},
@@ -266,12 +292,29 @@ TEST_F(LaunchedRanks, of_a_slurm_job_train_and_go_on) {
                                  {"SLURM_JOB_NODELIST", "node[1-2]"},
                                  {"SLURM_CPUS_PER_TASK", "1"},
                                  {"OCTET_JOIN_SECONDS", "20"}};
+  const auto submit = [&](const Environment& more, int64_t steps) {
+    Environment all = variables;
+    all.insert(more.begin(), more.end());
+    return start(all, {"bash", OCTET_SOURCE_DIR "/recipes/slurm/train.sbatch", config_, "--quiet",
+                       "--set", "out=" + (folder_ / "run"), "--set", "train.save_every=2", "--set",
+                       fmt::format("train.steps={}", steps)});
+  };
   for (const int steps : {3, 6}) {
-    const auto job = start(variables, {"bash", OCTET_SOURCE_DIR "/recipes/slurm/train.sbatch",
-                                       config_, "--quiet", "--set", "out=" + (folder_ / "run"),
-                                       "--set", fmt::format("train.steps={}", steps)});
+    const auto job = submit({}, steps);
     EXPECT_EQ(job->code_within(kSeconds), 0) << job->err();
     EXPECT_EQ(test::metrics(folder_ / "run").size(), static_cast<size_t>(steps));
+  }
+  // A rank that is killed sends the job back into the queue, but not for ever.
+  for (const std::string restarts : {"0", "3"}) {
+    std::filesystem::remove(folder_ / "requeued");
+    const size_t n_before = test::metrics(folder_ / "run").size();
+    const auto job = submit({{"SLURM_RESTART_COUNT", restarts}}, 200'000);
+    while (test::metrics(folder_ / "run").size() < n_before + 20)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_EQ(::kill(std::stoi(posix_files().read_text(folder_ / "rank1")), SIGKILL), 0);
+    EXPECT_EQ(job->code_within(30), 137) << job->err();
+    EXPECT_THAT(job->err(), HasSubstr("; `--resume` goes on"));
+    EXPECT_EQ(posix_files().exists(folder_ / "requeued"), restarts == "0") << job->err();
   }
 }
 

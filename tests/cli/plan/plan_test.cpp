@@ -132,6 +132,20 @@ TEST(PlanCommand, a_budget_that_nothing_fits_is_one_line_and_exit_5) {
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
 }
 
+// Of several hosts, which a machine without a GPU plans as well.
+TEST(PlanCommand, takes_more_ranks_than_a_host_has_gpus) {
+  for (const std::string stage : {"none", "optimizer", "gradients", "parameters"}) {
+    const auto held = [&](int ranks) {
+      const Json json = plan(shipped("llama-25m") + "--device cuda --set recipe=coat --ranks " +
+                             std::to_string(ranks) + " --set parallel.shard=" + stage);
+      EXPECT_EQ(sum(json.at("by_role")), json.at("peak_bytes").get<int64_t>());
+      return json.at("by_role").at("optimizer").get<int64_t>();
+    };
+    EXPECT_EQ(held(16) < held(8), stage != "none") << stage;
+    EXPECT_EQ(held(100) < held(16), stage != "none") << stage;
+  }
+}
+
 TEST(PlanCommand, weight_copies_that_are_kept_have_a_role) {
   const auto copies = [](const std::string& device, const std::string& choice) {
     return plan(shipped("llama-25m") + "--device " + device +

@@ -36,7 +36,7 @@ class RankProcesses : public testing::Test {
     const int file = ::open(err.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
     ::dup2(file, STDERR_FILENO);
     install_signals();
-    ::_exit(run_rank_processes(3, body, std::chrono::seconds(1)));
+    ::_exit(run_rank_processes(3, body, "; go on", std::chrono::seconds(1)));
   }
   Ended wait_for(pid_t id) {
     int status = 0;
@@ -71,8 +71,8 @@ TEST_F(RankProcesses, are_named_where_they_are_killed) {
     if (group.rank() == 2) ::kill(::getpid(), SIGKILL);
     while (true) meet(group);
   }));
-  EXPECT_EQ(ended.code, 5);
-  EXPECT_EQ(ended.err, "octet: [ranks] rank 2 ended: killed by signal 9 (Killed)\n");
+  EXPECT_EQ(ended.code, 75);
+  EXPECT_EQ(ended.err, "octet: [ranks] rank 2 ended: killed by signal 9 (Killed); go on\n");
 }
 
 TEST_F(RankProcesses, are_named_where_they_are_stopped) {
@@ -81,8 +81,8 @@ TEST_F(RankProcesses, are_named_where_they_are_stopped) {
     if (group.rank() == 1) ::kill(::getpid(), SIGSTOP);
     while (true) meet(group);
   }));
-  EXPECT_EQ(ended.code, 5);
-  EXPECT_EQ(ended.err, "octet: [ranks] rank 1 ended: no sign of life for 1 s (stopped)\n");
+  EXPECT_EQ(ended.code, 75);
+  EXPECT_EQ(ended.err, "octet: [ranks] rank 1 ended: no sign of life for 1 s (stopped); go on\n");
 }
 
 TEST_F(RankProcesses, may_work_longer_than_a_stopped_one_is_waited_for) {

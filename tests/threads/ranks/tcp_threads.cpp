@@ -50,7 +50,7 @@ TEST(TcpRanks, fail_all_at_once_with_one_failure_that_counts) {
     std::atomic<int> n_first = 0, n_ended = 0, n_stuck = 0;
     const ControlOptions options{.silence = milliseconds(20'000),
                                  .grace = milliseconds(1),
-                                 .on_stuck = [&](const std::string&) { ++n_stuck; }};
+                                 .on_stuck = [&](const Error&) { ++n_stuck; }};
     std::barrier all_there(3);  // a failure ends whatever the others wait for
     run_ranks(3, options, [&](Group& group) {
       gather_value(&group, 1);

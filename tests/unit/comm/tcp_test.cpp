@@ -165,8 +165,9 @@ TEST_F(TcpRanks, that_work_longer_than_a_sign_of_life_may_take_are_well) {
 }
 
 TEST_F(TcpRanks, that_go_on_working_after_a_failure_are_told_beside_their_work) {
-  options_.on_stuck = [](const std::string& failure) {
-    ::_exit(failure == "[ranks] rank 1 ended: [disk] full" ? 42 : 1);
+  options_.on_stuck = [](const Error& failure) {
+    const bool is_told = failure.what() == std::string("[ranks] rank 1 ended: [disk] full");
+    ::_exit(is_told && failure.code() == ErrorCode::device ? 42 : 1);
   };
   const auto ids = start_all(2, [](Group& group) {
     if (group.rank() == 1) throw Error(ErrorCode::io, "[disk] full");

@@ -6,9 +6,8 @@
 namespace octet::cuda {
 namespace {
 
-bool few_ranks(const NodeView& view) {
-  const int64_t ranks = view.attrs<CollectiveAttrs>().ranks;
-  return ranks > 1 && ranks <= kMostRanks;
+bool has_others(const NodeView& view) {
+  return view.attrs<CollectiveAttrs>().ranks > 1;
 }
 
 bool is_max(const NodeView& view) {
@@ -16,7 +15,7 @@ bool is_max(const NodeView& view) {
 }
 
 bool reduces(const NodeView& view) {
-  if (!few_ranks(view)) return false;
+  if (!has_others(view)) return false;
   const Dtype x = view.in(Reduce::x).dtype;
   if (is_max(view)) return x == Dtype::f32 || x == Dtype::boolean;
   const bool is_scaled = x == Dtype::e4m3 && view.in(Reduce::scale).dtype == Dtype::f32;
@@ -27,7 +26,7 @@ bool norm_applies(const NodeView& view) {
   for (size_t i = 1; i < view.node.operands.size(); ++i) {
     if (!is_wide_or_half(view.in(i).dtype)) return false;
   }
-  return view.attrs<CollectiveAttrs>().ranks <= kMostRanks;
+  return true;
 }
 
 // Of one rank alone: a sum that others do not read.
@@ -89,7 +88,7 @@ KernelSpec sharded_norm_spec(const NodeView& view) {
 const Binding kRanksBindings[] = {
     {OpCode::take_shard, [](const NodeView&) { return true; }, nullptr, take_shard_spec},
     {.op = OpCode::all_gather,
-     .applies = few_ranks,
+     .applies = has_others,
      .scratch_bytes = nullptr,
      .spec = all_gather_spec,
      .has_finish = true},
