@@ -77,7 +77,7 @@ class Claims {
  private:
   static constexpr NodeId kGone = std::numeric_limits<NodeId>::max();
   static size_t at(NodeId n) { return static_cast<size_t>(n); }
-  const Node& node(NodeId n) const { return m_.graph().nodes[at(n)]; }
+  const Node& node(NodeId n) const { return m_.graph().node(n); }
   std::string_view name(NodeId n) const { return op_def(node(n).op).name; }
   static bool replaces(const Match& match, ValueId id) {
     return std::find(match.replaces.begin(), match.replaces.end(), id) != match.replaces.end();

@@ -79,10 +79,9 @@ class GroupStorer {
   bool reads_stored(const Node& node, StoredPlace place) const {
     if (node.tag.role != Role::forward || options_.forward_reads == ForwardReads::stored)
       return true;
-    const NodeId producer = rewriter_.from().values[at(node.in(place.operand))].producer;
-    return producer != kNoNode && result_scale(rewriter_.from().nodes[at(producer)]) != nullptr;
+    const Node* producer = rewriter_.from().producer(node.in(place.operand));
+    return producer != nullptr && result_scale(*producer) != nullptr;
   }
-  static size_t at(int id) { return static_cast<size_t>(id); }
 
   // Of a linear whose result has one scale.
   const int* result_scale(const Node& node) const {
@@ -153,10 +152,10 @@ class GroupStorer {
   // from what is stored; kNoValue where that reads what the forward pass made.
   ValueId repeat(ValueId old_id, const Tag& reader) {
     const Graph& from = rewriter_.from();
-    const NodeId producer = old_id == kNoValue ? kNoNode : from.values[at(old_id)].producer;
-    if (producer == kNoNode) return kNoValue;
-    const Node& node = from.nodes[at(producer)];
-    if (!is_repeated(node) || node.results[0] != old_id) return kNoValue;
+    const Node* producer = from.producer(old_id);
+    if (producer == nullptr || !is_repeated(*producer) || producer->results[0] != old_id)
+      return kNoValue;
+    const Node& node = *producer;
     if (const auto it = repeated_.find(old_id); it != repeated_.end()) return it->second;
     Node again = node;
     again.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
@@ -203,12 +202,10 @@ class GroupStorer {
 }  // namespace
 
 bool is_repeated_layer(const Graph& graph, ValueId id) {
-  const NodeId producer = graph.values[static_cast<size_t>(id)].producer;
-  if (producer == kNoNode) return false;
-  const Node& node = graph.nodes[static_cast<size_t>(producer)];
-  return node.tag.role == Role::backward &&
-         (node.op == OpCode::rms_norm || node.op == OpCode::layer_norm ||
-          node.op == OpCode::gated_act || node.op == OpCode::gelu);
+  const Node* node = graph.producer(id);
+  if (node == nullptr || node->tag.role != Role::backward) return false;
+  return node->op == OpCode::rms_norm || node->op == OpCode::layer_norm ||
+         node->op == OpCode::gated_act || node->op == OpCode::gelu;
 }
 
 Graph store_groups(const Graph& graph, const StoreGroupsOptions& options) {
