@@ -185,7 +185,7 @@ class BenchRun {
     return all;
   }
 
-  const BenchFlags& flags_;
+  const BenchFlags flags_;
   const GlobalOptions& options_;
   Group* group_;
   std::vector<std::string> recipes_;
