@@ -56,7 +56,9 @@ class Evaluator {
   // Statements (eval_statement.cpp).
   Flow execute(const Body& body);
   Flow execute(const Stmt& stmt);
-  ScopePtr within(ScopePtr parent) const { return std::make_shared<Scope>(std::move(parent)); }
+  ScopePtr within(ScopePtr parent) const {
+    return std::make_shared<Scope>(Scope{std::move(parent)});
+  }
   void write_block(const Value& text);
   void assign(const Expr& target, const Value& value);
   Flow text_block(const Stmt& stmt);
