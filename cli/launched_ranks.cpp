@@ -79,7 +79,7 @@ int fail(Group& group, const Error& own, std::string_view if_lost) {
   write_err(fmt::format("octet: {}{}{}\n", who, failure.what(), is_lost ? if_lost : ""));
   // That is its last word: launchers ask the others to end when the first one has.
   std::signal(SIGTERM, SIG_IGN);
-  return exit_code(failure.code());
+  return exit_code(is_lost ? failure.code() : own.code());
 }
 
 }  // namespace
