@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/named_enum.h"
 #include "cli/launched_ranks.h"
+#include "config/load.h"
 #include "library/open_backend.h"
 #include "runtime/executor.h"
 
@@ -16,11 +17,10 @@ namespace {
 BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   const int of_rank = group == nullptr ? 0 : group->rank();
   const bool shares_gpu = ::getenv("OCTET_SHARE_GPU") != nullptr;
-  const char* const nccl = ::getenv("OCTET_NCCL");
   return {.device = options.device,
           .isa = options.isa,
           .threads = options.threads,
-          .nccl = nccl == nullptr ? "" : nccl,
+          .nccl = nccl_file(),
           .device_index = shares_gpu ? 0 : needs.device_index.value_or(of_rank),
           .deterministic = needs.deterministic,
           .rows = needs.same_rows ? cpu::RowSums::same : cpu::RowSums::library,
@@ -29,20 +29,16 @@ BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs
 
 // For commands that read no configuration.
 RankTransport set_transport(const GlobalOptions& options) {
-  constexpr std::string_view kKey = "parallel.transport=";
-  auto transport = RankTransport::automatic;
-  for (const std::string& set : options.sets) {
-    if (!set.starts_with(kKey)) continue;
-    const auto named = enum_from_name<RankTransport>(set.substr(kKey.size()));
-    if (!named)
-      throw Error(ErrorCode::invalid_argument, "{}: expected auto, peer or nccl, got {}",
-                  "parallel.transport", set.substr(kKey.size()));
-    transport = *named;
-  }
-  return transport;
+  const RunConfig config = parse_config("recipe: bf16\n", "--set", options.sets).config;
+  return enum_from_name<RankTransport>(config.parallel.transport).value();
 }
 
 }  // namespace
+
+std::string nccl_file() {
+  const char* const file = ::getenv("OCTET_NCCL");
+  return file == nullptr ? "" : file;
+}
 
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Group* group) {
   return open_backend(request_of(options, needs, group), make_log(options));

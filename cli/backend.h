@@ -16,11 +16,13 @@ struct KernelNeeds {
   std::optional<int> device_index = {};  // of the host's GPUs; without it, as the rank
 };
 
+// NCCL's library, as OCTET_NCCL names it; empty where it does not.
+std::string nccl_file();
+
 // Where OCTET_SHARE_GPU is set, all ranks take the first GPU: for tests of ranks where there is
-// one. OCTET_NCCL names NCCL's library. Throws
-// Error{device} for a device that is not there, Error{invalid_argument} for instructions that the
-// machine lacks and for needs that the device does not meet. Call once in a process, or once a rank
-// of `group`.
+// one. Throws Error{device} for a device that is not there, Error{invalid_argument} for
+// instructions that the machine lacks and for needs that the device does not meet. Call once in a
+// process, or once a rank of `group`.
 Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {},
                      Group* group = nullptr);
 

@@ -90,8 +90,8 @@ class BenchRun {
     return rows;
   }
 
-  // Of steps that all ranks of the group take together.
   void join() { join_devices(backend_, *group_, options_); }
+  // Of steps that all ranks of the group take together.
   BenchRows rank_rows() { return bench_rank_steps(machine_, *group_, rounds({})); }
   BenchRows link_rows(const std::string& over) {
     LinkSizes sizes{.rounds = flags_.rounds};

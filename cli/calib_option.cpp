@@ -27,17 +27,15 @@ void expect_predicted(const std::string& recipe) {
 
 // What a run measured on the weights that it loaded.
 std::vector<EdgeScale> scales_of_run(const std::string& file, const std::string& recipe) {
-  const RecipeConfig config = load_config(file).config.recipe;
+  const RunConfig run = load_config(file).config;
+  const RecipeConfig& config = run.recipe;
   if (config.weight_rms != "loaded" || config.base != recipe) {
     throw Error(ErrorCode::invalid_argument,
                 "--calib: expected text, or the config.yaml of a run of '{}' that began with a "
                 "model's weights, got {} (recipe {}, weight_rms {})",
                 recipe, file, config.base, config.weight_rms);
   }
-  std::vector<EdgeScale> scales;
-  for (const std::string& text : config.edge_scales)
-    scales.push_back(edge_scale_from_text(text).value());
-  return scales;
+  return recipe_options(run).edge_scales;
 }
 
 }  // namespace
@@ -72,7 +70,7 @@ TokenStream open_model_text(const ModelSource& source, const std::vector<std::st
 
 void calibrate_source(ModelSource& source, const CalibFlags& flags, const GlobalOptions& options) {
   const Log log = make_log(options);
-  if (flags.files.empty()) return take_run_scales(posix_files(), source, log);
+  if (flags.files.empty()) return take_run_scales(posix_files(), source, source.recipe, log);
   expect_predicted(source.recipe);
   if (flags.files.size() == 1 && flags.files.front().ends_with(".yaml")) {
     source.recipe_options.edge_scales = scales_of_run(flags.files.front(), source.recipe);

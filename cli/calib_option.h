@@ -14,7 +14,7 @@ namespace octet {
 struct CalibFlags {
   std::vector<std::string> files;
   std::string split_on = {};   // text between documents
-  int64_t batch = 8, seq = 0;  // of the rows that are measured; seq 0: the model's
+  int64_t batch = 8, seq = 0;  // of the rows that are measured; seq 0: the model's, at most 1,024
 };
 
 void add_calib_option(CLI::App& command, CalibFlags& flags);

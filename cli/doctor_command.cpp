@@ -152,9 +152,8 @@ std::vector<Finding> find_cuda_module() {
              "`make cuda`, where nvcc is; the CPU needs none"}};
   }
   try {
-    const char* const nccl = std::getenv("OCTET_NCCL");
     const Backend backend =
-        cuda::make_backend({.module = path, .n_threads = 1, .nccl = nccl == nullptr ? "" : nccl});
+        cuda::make_backend({.module = path, .n_threads = 1, .nccl = nccl_file()});
     const DeviceInfo info = backend.device->info();
     std::vector<Finding> found = {{"cuda module", true,
                                    fmt::format("--device cuda: {}, {}", info.name,

@@ -264,6 +264,7 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   source.recipe_options =
       options_of_sets(options.sets, flags.recipes, source.recipe_options.forward_reads);
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
+  flags.calib.split_on = flags.split_on, flags.calib.batch = flags.batch;
   if (are_tasks) {
     calibrate_tasks(flags, source, options);
     return run_eval_tasks({flags.tasks, flags.recipes, flags.batch, flags.seq, flags.task_flags},
@@ -276,7 +277,6 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   source.recipe = flags.recipes.front();
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
   if (!source.run) source.spec.rope_seq = flags.seq;
-  flags.calib.split_on = flags.split_on, flags.calib.batch = flags.batch;
   flags.calib.seq = flags.seq;
   calibrate_source(source, flags.calib, options);
   const RowDocuments documents = source.run ? row_documents(*source.run) : RowDocuments::joined;

@@ -79,7 +79,8 @@ FUNCTIONS = {
 TAGS = {
     "if": "{% if i > 5 and not n %}a{% elif s %}b{% else %}c{% endif %}{% if e %}a{% elif i == 7 %}b{% else %}c{% endif %}",
     "for": "{% for x in l %}{{ x }},{% endfor %}{% for k, v in d.items() if v %}{{ k }}{% endfor %}{% for x in [] %}a{% else %}none{% endfor %}",
-    "break": "{% for x in [1, 2, 3] %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% endfor %}", "continue": "{% for x in [1, 2, 3] %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{% endfor %}",
+    "break": "{% for x in [1, 2, 3] %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% endfor %}"
+             "{% for y in [1, 2] %}{{ y }}{% for x in [] %}{% else %}{% break %}{% endfor %}{% endfor %}", "continue": "{% for x in [1, 2, 3] %}{% if x == 2 %}{% continue %}{% endif %}{{ x }}{% endfor %}",
     "set": "{% set x = 1 %}{% set a, c = (2, 3) %}{{ x }}{{ a }}{{ c }}{% for y in l %}{% set x = x + 1 %}{{ x }}{% endfor %}{{ x }}",
     "set block": "{% set t %}\n a{{ i }} {% endset %}[{{ t }}]{% set t | upper | trim %} x {% endset %}[{{ t }}]",
     "macro": "{% macro f(a, c=a, k='z') %}{{ a }}{{ c }}{{ k }}{% endmacro %}{{ f(1) }}{{ f(1, k=2) }}{{ f(1, 2, 3) }}{{ f() }}",

@@ -162,7 +162,7 @@ hosts() {
   wanted=$(reference "$recipe")
   for stage in gradients parameters; do
     begin=$SECONDS
-    on_hosts "$out/hosts-$stage" --set "recipe=$recipe" --set "parallel.shard=$stage"
+    on_hosts "$out/hosts-$stage" --set "recipe=$recipe" --set "parallel.shard=$stage" $(strict "$recipe")
     same hosts "$recipe $stage" $begin "$out/hosts-$stage" "$wanted"
   done
   [ "$device" = cuda ] || return
@@ -199,6 +199,7 @@ ends() {
 gone() {
   local folder=$out/gone-$1 before=$steps begin
   steps=100000
+  port=$((port + 3)) # on_hosts counts in its own shell here
   on_hosts "$folder" --set recipe=coat --set train.save_every=20 2>/dev/null &
   local run=$!
   for _ in $(seq 300); do [ "$(cat "$folder/metrics.jsonl" 2>/dev/null | wc -l)" -gt 30 ] && break; sleep 0.2; done

@@ -137,7 +137,7 @@ class DeviceStep:
         members, weights, gradients, states = ([rows[i] for i in full] for rows in (members, weights, gradients, states))
         is_capturing = torch.cuda.is_current_stream_capturing()
         plan, found = self._given_plan, None
-        lie = [*map(_addresses_of, states)]
+        lie = [addresses_of(state.values()) for state in states]
         if plan is not None and ([name for name, _, _ in members], lie) == (plan.names, plan.states_lie):
             found = plan.given(weights, gradients)
         if found is None or not self._is_as_captured(plan, found[1], is_capturing):
@@ -145,7 +145,7 @@ class DeviceStep:
             self._given_plan = self._drop(plan)
             gradients = [gradient_of(name, g, w) for (name, _, _), g, w in zip(members, gradients, weights)]
             plan = self._given_plan = self._make(optimizer, members, range(len(members)), (weights, gradients, states))
-            plan.states_lie = [*map(_addresses_of, states)]  # counters have moved to the devices
+            plan.states_lie = [addresses_of(state.values()) for state in states]  # counters have moved to the devices
             found = gradients, addresses_of(gradients)
         if is_capturing:
             plan.keep(weights, states)
@@ -239,10 +239,6 @@ class DeviceStep:
 def _expect_no_capture(is_capturing: bool) -> None:
     if is_capturing:
         raise Error("[optimizer] expected one step with these gradients before a CUDA graph captures one")
-
-
-def _addresses_of(state) -> list:
-    return addresses_of(state.values())
 
 
 def _stream(device) -> int:

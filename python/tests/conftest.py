@@ -15,14 +15,19 @@ def pytest_report_header(config):
 
 
 @pytest.fixture(scope="session")
-def program():
-    """Runs the program: program("formats", "list", input=b"...") -> its standard output."""
+def program_path():
     path = os.environ.get("OCTET_PROGRAM", str(ROOT / "build" / "octet"))
     if not Path(path).exists():
         pytest.skip(f"the program is not built: {path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def program(program_path):
+    """Runs the program: program("formats", "list", input=b"...") -> its standard output."""
 
     def run(*arguments, input=b"", code=0):
-        done = subprocess.run([path, *map(str, arguments)], input=input, capture_output=True, timeout=300)
+        done = subprocess.run([program_path, *map(str, arguments)], input=input, capture_output=True, timeout=300)
         assert done.returncode == code, done.stderr.decode()
         return done.stdout if code == 0 else done.stderr.decode()
 

@@ -9,21 +9,19 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
 from test_library import config_in, metrics_of
 
 pytest.importorskip("torch", reason="torchrun is PyTorch's")
 
 STEPS = 2000
-PROGRAM = os.environ.get("OCTET_PROGRAM", str(ROOT / "build" / "octet"))
 
 
 @pytest.fixture
-def torchrun(tmp_path):
+def torchrun(tmp_path, program_path):
     """Starts launchers with these options, of ranks of a run in `tmp_path`."""
     config = tmp_path / "run.json"
     config.write_text(json.dumps(config_in(tmp_path, steps=STEPS, save_every=20, eval_every=0, keep=2)))
-    launchers, words = [], [PROGRAM, "train", str(config), "--resume", "--quiet", "--threads", "1"]
+    launchers, words = [], [program_path, "train", str(config), "--resume", "--quiet", "--threads", "1"]
 
     def start(*options):
         log = open(tmp_path / f"launcher{len(launchers)}.txt", "w")

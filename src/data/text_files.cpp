@@ -1,6 +1,5 @@
 #include "data/text_files.h"
 
-#include <algorithm>
 #include <new>
 
 #include "base/error.h"

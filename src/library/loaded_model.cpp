@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "base/error.h"
 #include "data/loader.h"
@@ -48,9 +47,7 @@ LoadedModel::LoadedModel(const BackendRequest& machine, GenerationRequest reques
       recipe_(request.recipe),
       log_(log) {
   if (recipe_.empty()) recipe_ = find_model_source(posix_files(), request.model).recipe;
-  const std::string generates = std::exchange(setup_.source.recipe, recipe_);
-  take_run_scales(posix_files(), setup_.source, log);
-  setup_.source.recipe = generates;
+  take_run_scales(posix_files(), setup_.source, recipe_, log);
 }
 
 CallLock::Held LoadedModel::enter(const std::function<void()>& between) {

@@ -13,10 +13,6 @@
 namespace octet {
 namespace {
 
-const Node& node_of(const Graph& graph, NodeId id) {
-  return graph.node(id);
-}
-
 // Which input a value is the next value of, by root.
 std::map<ValueId, ValueId> homes_of(const Graph& graph) {
   std::map<ValueId, ValueId> homes;
@@ -37,7 +33,7 @@ Runs find_runs(const Graph& graph, const std::vector<NodeId>& order) {
   Runs runs{.of = std::vector<int>(order.size(), -1), .ends = {}};
   std::set<ValueId> written, read;  // so far, and by the run so far; by root
   for (size_t step = 0; step < order.size(); ++step) {
-    const Node& node = node_of(graph, order[step]);
+    const Node& node = graph.node(order[step]);
     if (!is_collective(node.op)) continue;
     bool needs_run = false;
     std::set<ValueId> reads, writes;
@@ -85,7 +81,7 @@ Touched touched_by(const Plan& plan, const PlanStep& step) {
     const Buffer& buffer = plan.buffers[static_cast<size_t>(index)];
     return Bytes{buffer.lane, buffer.offset, buffer.offset + buffer.bytes};
   };
-  const Node& node = node_of(plan.graph, step.node);
+  const Node& node = plan.graph.node(step.node);
   Touched touched;
   for (const ValueId id : node.operands) {
     if (id != kNoValue) touched.reads.push_back(bytes(plan.buffer_of[static_cast<size_t>(id)]));
@@ -114,7 +110,7 @@ std::vector<int> ends_of_use(const Graph& graph, const std::vector<NodeId>& orde
   };
   int join = n;  // the first step that waits for a collective behind the one that is looked at
   for (int step = n - 1; step >= 0; --step) {
-    const Node& node = node_of(graph, order[static_cast<size_t>(step)]);
+    const Node& node = graph.node(order[static_cast<size_t>(step)]);
     const int run = runs.of[static_cast<size_t>(step)];
     if (run >= 0) {
       if (run + 2 < static_cast<int>(runs.ends.size()))
@@ -237,7 +233,7 @@ void verify_streams(const Plan& plan) {
       throw Error(ErrorCode::internal, "[streams] step {}, {}, {}", i, step.kernel.name, fault);
     };
     const bool computes = step.stream == Stream::compute;
-    const bool is_alone = !is_collective(node_of(plan.graph, step.node).op);
+    const bool is_alone = !is_collective(plan.graph.node(step.node).op);
     check(computes == (is_alone || step.is_finish), "is on the wrong stream");
     for (UnderWay& one : under_way) one.has_arrived = one.has_arrived || one.step <= step.joins;
     std::erase_if(under_way,

@@ -134,14 +134,12 @@ std::vector<int32_t> pieces_in_text(const SentencePieceModel& model,
   std::vector<int32_t> ids;
   if (folder.tokenizer_class.starts_with("Llama") && !folder.config_lists_special) return ids;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
-    const auto is_own = [&](const AddedToken& token) {
-      return token.content == model.pieces[id].text;
-    };
+    const SentencePiece& piece = model.pieces[id];
+    if (piece.type != PieceType::user_defined) continue;
+    const auto is_own = [&](const AddedToken& token) { return token.content == piece.text; };
     const bool is_named =
         std::ranges::any_of(folder.added, is_own) || std::ranges::any_of(folder.named, is_own);
-    if (model.pieces[id].type == PieceType::user_defined && !is_named) {
-      ids.push_back(static_cast<int32_t>(id));
-    }
+    if (!is_named) ids.push_back(static_cast<int32_t>(id));
   }
   return ids;
 }

@@ -27,13 +27,14 @@ std::vector<std::string> texts_of(const std::vector<EdgeScale>& scales) {
 
 }  // namespace
 
-void take_run_scales(const Files& files, ModelSource& source, const Log& log) {
+void take_run_scales(const Files& files, ModelSource& source, const std::string& recipe,
+                     const Log& log) {
   RecipeOptions& options = source.recipe_options;
-  if (!source.run || !options.edge_scales.empty() || !predicts_scales(source.recipe)) return;
-  const RecipeConfig& recipe = source.run->recipe;
-  if (recipe.base != source.recipe || recipe.edge_scales.empty()) return;
+  if (!source.run || !options.edge_scales.empty() || !predicts_scales(recipe)) return;
+  const RecipeConfig& of_the_run = source.run->recipe;
+  if (of_the_run.base != recipe || of_the_run.edge_scales.empty()) return;
   const std::string& began = source.run->model.path;
-  if (recipe.weight_rms == "loaded" && !files.exists(began)) {
+  if (of_the_run.weight_rms == "loaded" && !files.exists(began)) {
     log.warning("[scales] the run's calibration is not used: its model '{}' is not there", began);
     return;
   }

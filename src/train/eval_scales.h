@@ -13,7 +13,8 @@ namespace octet {
 // Those that the run itself has, with what it predicts from: the same scales as its own
 // evaluations. Nothing where the source is no run that was calibrated, or another recipe is asked
 // for; where the model that it began with is gone, a warning.
-void take_run_scales(const Files& files, ModelSource& source, const Log& log);
+void take_run_scales(const Files& files, ModelSource& source, const std::string& recipe,
+                     const Log& log);
 
 // Measured: forward passes on these rows, after each of which every edge that saturates, is flushed
 // or has left its window is rescaled (AlarmRule::before_first_step), until none is. The same bits

@@ -14,8 +14,7 @@
 //   residual          add(x, gemm of few rows), forward: gemm with addend; both where the target
 //                     has such a kernel
 //   kept_operands     activation with a quantizer; quantize_groups of its operands: the op keeps
-//   them
-//                     in groups too, where the target asks for it
+//                     them in groups too, where the target asks for it
 //   gradient_quantize  gated activation's gradients (-> amax -> scale) -> quantize_both of each, to
 //                     FP8: codes without wide stores, where the target asks for it
 //   gemm_quantize     gemm -> quantize: the GEMM stores codes, where the target asks for it

@@ -16,10 +16,6 @@ namespace {
 constexpr double kRootOfTwo = 1.4142136;  // rounded up
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-size_t index(ValueId id) {
-  return static_cast<size_t>(id);
-}
-
 // What a state is read through: FP16 of it times its scale, or FP16 weights as f32.
 ValueId stored_in(const Graph& graph, ValueId id) {
   if (id == kNoValue || graph.input_of(id) != nullptr) return id;

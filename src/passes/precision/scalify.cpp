@@ -69,7 +69,8 @@ int rescale_of(const RecipeOptions& options, const std::string& linear, std::str
 }
 
 // Linears whose results an activation reads: kept in codes of one scale where the run asks for it.
-std::vector<const Node*> stored_results(const Graph& graph) {
+std::vector<const Node*> stored_results(const Graph& graph, const RecipeOptions& options) {
+  if (!options.results_in_codes) return {};
   std::set<ValueId> read;
   for (const Node& node : graph.nodes) {
     if (node.tag.layer < 0 || std::holds_alternative<NormAttrs>(node.attrs)) continue;
@@ -92,9 +93,7 @@ void check_edges(const Graph& graph, const RecipeOptions& options) {
   for_each_factor(graph, [&](const std::string& linear, NodeId, size_t, OperandKind kind) {
     edges.insert(linear + "." + std::string(operand_name(kind)));
   });
-  for (const Node* node :
-       options.results_in_codes ? stored_results(graph) : std::vector<const Node*>())
-    edges.insert(linear_name(*node) + ".y");
+  for (const Node* node : stored_results(graph, options)) edges.insert(linear_name(*node) + ".y");
   const bool has_gradients =
       std::ranges::any_of(edges, [](const std::string& edge) { return edge.ends_with(".dy"); });
   if (!has_gradients) return;
@@ -230,8 +229,7 @@ Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& o
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   const Scalified predicted = uncarried(graph, options);
   StoreGroupsOptions stored{.forward_reads = options.forward_reads};
-  for (const Node* node : stored_results(predicted.graph)) {
-    if (!options.results_in_codes) break;
+  for (const Node* node : stored_results(predicted.graph, options)) {
     const std::string linear = linear_name(*node);
     const double rms = predicted.data_rms[static_cast<size_t>(node->out(Gemm::y))] -
                        rescale_of(options, linear, "y");

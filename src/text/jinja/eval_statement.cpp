@@ -52,8 +52,7 @@ Evaluator::Flow Evaluator::execute(const Stmt& stmt) {
     case StmtKind::filter_block:
       return text_block(stmt);
     case StmtKind::loop:
-      run_loop(stmt);
-      break;
+      return run_loop(stmt);
     case StmtKind::branch:
       for (const Branch& branch : stmt.branches) {
         if (is_true(runtime_, evaluate(*branch.condition))) return execute(branch.body);
@@ -125,8 +124,10 @@ Evaluator::Flow Evaluator::text_block(const Stmt& stmt) {
 }
 
 bool Loop::has(size_t n) {
-  for (; n_ready() < n && !rest.empty(); rest = rest.subspan(1)) {
-    if (evaluator.passes(*this, rest[0])) ready.push_back(rest[0]);
+  while (n_ready() < n && !rest.empty()) {
+    const Value& item = rest.front();  // its test may look ahead in this loop itself
+    rest = rest.subspan(1);
+    if (evaluator.passes(*this, item)) ready.push_back(item);
   }
   return n_ready() >= n;
 }
@@ -176,7 +177,7 @@ bool Evaluator::passes(const Loop& loop, const Value& item) {
   return is_true(runtime_, evaluate(*loop.stmt.test));
 }
 
-void Evaluator::run_loop(const Stmt& stmt) {
+Evaluator::Flow Evaluator::run_loop(const Stmt& stmt) {
   bool has_run = false;  // some iteration came to its end: what `else` asks
   {
     const Value items = evaluate(*stmt.value);
@@ -195,7 +196,7 @@ void Evaluator::run_loop(const Stmt& stmt) {
     loop->rest = {};
   }
   const Replaced scope(scope_, within(scope_));
-  if (!has_run) execute(stmt.else_body);
+  return has_run ? Flow::next : execute(stmt.else_body);  // its break is of the loop around
 }
 
 void Evaluator::bind(const Macro& macro, Arguments& arguments) {

@@ -62,7 +62,7 @@ class Evaluator {
   void write_block(const Value& text);
   void assign(const Expr& target, const Value& value);
   Flow text_block(const Stmt& stmt);
-  void run_loop(const Stmt& stmt);
+  Flow run_loop(const Stmt& stmt);
   void bind(const Macro& macro, Arguments& arguments);
   Value call_macro(const Macro& macro, Arguments arguments);
 

@@ -172,8 +172,9 @@ struct SliceRange {
 
 // As slice.indices() counts them.
 SliceRange resolve(Runtime& runtime, const SliceBounds& bounds, int64_t length) {
-  // As far as it goes.
-  const int64_t step = std::clamp(bounds.step.value_or(1), -length - 1, length + 1);
+  // As far as it goes: a longer step reaches one item too.
+  const int64_t most = std::max<int64_t>(length, 1);
+  const int64_t step = std::clamp(bounds.step.value_or(1), -most, most);
   if (step == 0) runtime.fail("the step of a slice cannot be zero");
   const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? length : length - 1;
   const auto clamp = [&](std::optional<int64_t> bound, int64_t fallback) {

@@ -134,8 +134,8 @@ ExprPtr Parser::unary(bool with_filter) {
   ExprPtr expr;
   if (skip("-")) {
     expr = join(ExprKind::negative, line, unary(false));
-  } else if (skip("+")) {
-    expr = unary(false);
+  } else if (skip("+")) {  // -(-x): Python's, and refused of what is no number
+    expr = join(ExprKind::negative, line, join(ExprKind::negative, line, unary(false)));
   } else {
     expr = primary();
   }

@@ -8,7 +8,6 @@
 // template calls raise_exception. Steps, memory, the size of the text and recursion are bounded.
 #pragma once
 
-#include <ctime>
 #include <string>
 #include <string_view>
 #include <utility>

@@ -128,11 +128,11 @@ class LaunchedRuns : public testing::Test {
     EXPECT_EQ(loss_bits(one), loss_bits(other));
     EXPECT_TRUE(tensors(one, 6) == tensors(other, 6)) << one << " " << other;
   }
-  // Waits for the run's first lines of metrics.
-  void await_steps(const std::string& out) {
+  // Waits for so many of the run's lines of metrics.
+  void await_steps(const std::string& out, size_t n_steps = 3) {
     for (int i = 0; i < 4000 && !posix_files().exists(folder_ / out + "/metrics.jsonl"); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    while (metrics(folder_ / out).size() < 3)
+    while (metrics(folder_ / out).size() < n_steps)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   // Of a run that saves in the background.

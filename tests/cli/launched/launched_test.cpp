@@ -309,8 +309,7 @@ TEST_F(LaunchedRanks, of_a_slurm_job_train_and_go_on) {
     std::filesystem::remove(folder_ / "requeued");
     const size_t n_before = test::metrics(folder_ / "run").size();
     const auto job = submit({{"SLURM_RESTART_COUNT", restarts}}, 200'000);
-    while (test::metrics(folder_ / "run").size() < n_before + 20)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    await_steps("run", n_before + 20);
     ASSERT_EQ(::kill(std::stoi(posix_files().read_text(folder_ / "rank1")), SIGKILL), 0);
     EXPECT_EQ(job->code_within(30), 137) << job->err();
     EXPECT_THAT(job->err(), HasSubstr("; `--resume` goes on"));

@@ -112,6 +112,7 @@ TEST_F(Transport, of_gpus_that_do_not_reach_each_other_is_nccl) {
 }
 
 TEST_F(Transport, of_two_hosts_is_nccl) {
+  OCTET_DEVICES_OR_SKIP(2);
   const Outcome outcome = train_on_two_hosts(nccl_, "");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("they are of 2 hosts"));

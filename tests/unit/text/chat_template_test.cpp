@@ -145,6 +145,7 @@ TEST(ChatTemplates, refuse_what_is_outside_the_subset_by_name_and_line) {
               "[template] line 2: '" + name.substr(name.find('.') + 1) + "'" + outside);
   }
   EXPECT_EQ(failure("{{ '%s' % 1 }}"), "[template] line 1: text % values" + outside);
+  EXPECT_THAT(failure("{{ +'a' }}"), testing::StartsWith("[template] line 1"));
   EXPECT_EQ(failure("{{ s % 1 }}", R"({"s": "%s"})"), "[template] line 1: text % values" + outside);
   EXPECT_EQ(failure("{% macro f() %}{{ varargs }}{% endmacro %}"),
             "[template] line 1: 'varargs' of a macro" + outside);
@@ -201,6 +202,16 @@ TEST(ChatTemplates, refuse_what_is_outside_the_subset_by_name_and_line) {
             "[template] line 1: {% autoescape %} is outside the supported subset");
   EXPECT_EQ(failure("{{ 9223372036854775807 + 1 }}"),
             "[template] line 1: integers beyond 64 bits are outside the supported subset");
+}
+
+// Jinja ends such a template; here each item is looked at once.
+TEST(ChatTemplates, look_ahead_in_a_loop_from_its_own_test) {
+  const std::string text =
+      "{% set ns = namespace(l=none, done=false) %}"
+      "{% macro f() %}{% if ns.l and not ns.done %}{% set ns.done = true %}{{ ns.l.length }}"
+      "{% endif %}x{% endmacro %}"
+      "{% for i in [1, 2, 3] if f() %}{% set ns.l = loop %}{{ loop.last }}{% endfor %}";
+  EXPECT_EQ(render(text), "FalseFalseTrue");
 }
 
 TEST(ChatTemplates, are_bounded) {

@@ -108,7 +108,7 @@ void CudaDevice::await_ranks(std::chrono::milliseconds patience) {
 }
 
 CudaDevice::~CudaDevice() {
-  if (!transport_.empty()) module_->api().leave();
+  if (ranks_.n_ranks > 1) module_->api().leave();  // also where joining failed half way
   for (void* mark : marks_) module_->api().mark_forget(mark);
   for (void* event : events_) module_->api().mark_forget(event);
 }
