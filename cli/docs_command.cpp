@@ -4,6 +4,7 @@
 
 #include "cli/docs_json.h"
 #include "cli/scale_rules_page.h"
+#include "cli/types_page.h"
 #include "config/report.h"
 #include "nn/models_page.h"
 
@@ -25,6 +26,8 @@ void add_docs_command(CLI::App& app, GlobalOptions& options) {
            models_json);
   add_page("scale-rules", "the scale rule of every op, as in docs/scalify.md", scale_rules_markdown,
            scale_rules_json);
+  add_page("types", "which quantized types operands may have, as in docs/numerics.md",
+           quantized_types_markdown, quantized_types_json);
   add_page("keys", "every key of a run file, for a terminal", configuration_help,
            configuration_json);
 }

@@ -4,6 +4,7 @@
 
 #include "cli/common.h"
 #include "cli/scale_rules_page.h"
+#include "cli/types_page.h"
 #include "config/report.h"
 #include "config/table.h"
 #include "nn/model.h"
@@ -58,6 +59,22 @@ std::string scale_rules_json() {
          {"data", has_rule ? nlohmann::ordered_json(rule.data) : nlohmann::ordered_json()}});
   }
   return json_text(ops);
+}
+
+std::string quantized_types_json() {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  const auto use = [](const TypeUse& of) {
+    return nlohmann::ordered_json{{"cpu", of.cpu}, {"gpu", of.gpu}};
+  };
+  for (const QuantizedTypeRow& row : quantized_types()) {
+    rows.push_back({{"type", row.type},
+                    {"gemm", use(row.gemm)},
+                    {"norm", use(row.norm)},
+                    {"activation", use(row.activation)},
+                    {"moment", use(row.moment)},
+                    {"dequantize", use(row.dequantize)}});
+  }
+  return json_text(rows);
 }
 
 }  // namespace octet

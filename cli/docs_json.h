@@ -12,5 +12,6 @@ namespace octet {
 std::string configuration_json();
 std::string models_json();
 std::string scale_rules_json();
+std::string quantized_types_json();
 
 }  // namespace octet

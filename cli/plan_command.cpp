@@ -20,7 +20,7 @@ namespace {
 struct PlanFlags {
   std::string config;
   bool buffers = false;
-  bool steps = false;
+  bool steps = false, offsets = false;
   bool graph = false;
   bool policy = false;
   bool passes = false;
@@ -66,7 +66,7 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
   const MachineRates rates = rates_of(flags, config.parallel.ranks);
   if (flags.passes) return print_passes(report.program(), options);
   if (flags.steps) {
-    write_out(program_text(report.largest()));
+    write_out(program_text(report.largest(), flags.offsets ? Offsets::yes : Offsets::no));
   } else if (flags.graph) {
     write_out(print(report.largest().graph));
   } else if (options.json || flags.buffers) {
@@ -92,6 +92,7 @@ void add_plan_command(CLI::App& app, GlobalOptions& options) {
   plan->add_flag("--buffers", flags->buffers,
                  "JSON with every buffer: name, role, layer, dtype, offset, bytes, steps");
   plan->add_flag("--steps", flags->steps, "the straight-line program as text");
+  plan->add_flag("--offsets", flags->offsets, "with --steps: where each result lies in memory");
   plan->add_flag("--graph", flags->graph, "the lowered graph as text; `octet opt` reads it");
   plan->add_flag("--policy", flags->policy, "the formats of every linear after overrides");
   plan->add_flag("--passes", flags->passes,

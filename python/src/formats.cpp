@@ -154,6 +154,8 @@ nb::tuple linear_tiles(const QuantizeCall& call) {
       return tiles(shape, {1, granularity.size}, grid, options);
     case Granularity::Kind::block:
       return tiles(shape, {granularity.size, granularity.size}, grid, options);
+    default:
+      break;
   }
   return {};
 }

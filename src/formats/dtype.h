@@ -92,6 +92,10 @@ constexpr bool is_float(Dtype dtype) {
 constexpr bool is_quantized(Dtype dtype) {
   return dtype_info(dtype).is_quantized;
 }
+// E8M0 is what scales are stored as, and has none itself.
+constexpr bool needs_scale(Dtype dtype) {
+  return is_quantized(dtype) && dtype != Dtype::e8m0;
+}
 // For kernels, which are instances of their dtypes and may not call the function.
 template <Dtype D>
 inline constexpr bool kIsQuantized = is_quantized(D);

@@ -26,16 +26,17 @@ std::optional<int64_t> parse_size(std::string_view text) {
 // Height and width of one scale's tile.
 MatrixShape tile_shape(const MatrixShape& shape, const Granularity& g) {
   switch (g.kind) {
-    case Kind::tensor:
-      return shape;
     case Kind::row:
       return {1, shape.cols};
     case Kind::group:
       return {1, g.size};
+    case Kind::column_group:
+      return {g.size, 1};
     case Kind::block:
       return {g.size, g.size};
+    default:
+      return shape;
   }
-  return shape;
 }
 
 // Smallest power of two p with value / p <= target, as an exponent. Exact: no logarithm, no
@@ -89,16 +90,34 @@ void for_each_tile(const MatrixShape& shape, const Granularity& granularity, F&&
 
 }  // namespace
 
-Granularity granularity_from_name(std::string_view name) {
-  if (name == "tensor") return {Kind::tensor, 0};
-  if (name == "row") return {Kind::row, 0};
-  const size_t cross = name.find('x');
-  if (cross != std::string_view::npos) {
-    const auto height = parse_size(name.substr(0, cross));
-    const auto width = parse_size(name.substr(cross + 1));
-    if (height && width && *height == 1) return {Kind::group, *width};
-    if (height && width && *height == *width) return {Kind::block, *width};
+Dtype usual_scale(Kind kind) {
+  if (kind == Kind::run) return Dtype::u32;
+  return kind == Kind::tensor || kind == Kind::row ? Dtype::f32 : Dtype::bf16;
+}
+
+std::optional<Granularity> find_granularity(std::string_view name) {
+  const auto of = [](Kind kind, int64_t size = 0) {
+    return Granularity{.kind = kind, .size = size, .scale = usual_scale(kind)};
+  };
+  if (name == "tensor") return of(Kind::tensor);
+  if (name == "row") return of(Kind::row);
+  if (name.starts_with("run")) {
+    const auto size = parse_size(name.substr(3));
+    return size ? std::optional(of(Kind::run, *size)) : std::nullopt;
   }
+  const size_t cross = name.find('x');
+  if (cross == std::string_view::npos) return std::nullopt;
+  const auto height = parse_size(name.substr(0, cross)), width = parse_size(name.substr(cross + 1));
+  if (!height || !width) return std::nullopt;
+  if (*height == 1) return of(Kind::group, *width);
+  if (*width == 1) return of(Kind::column_group, *height);
+  return *height == *width ? std::optional(of(Kind::block, *width)) : std::nullopt;
+}
+
+Granularity granularity_from_name(std::string_view name) {
+  const auto found = find_granularity(name);
+  if (found && found->kind != Kind::column_group && found->kind != Kind::run)
+    return {.kind = found->kind, .size = found->size};
   throw Error(ErrorCode::invalid_argument,
               "[quantize] expected granularity tensor, row, 1xG or BxB (G, B from 1 to {}), got {}",
               kMostInGroup, name);
@@ -106,22 +125,28 @@ Granularity granularity_from_name(std::string_view name) {
 
 std::string granularity_name(const Granularity& granularity) {
   switch (granularity.kind) {
+    case Kind::none:
+      return "none";
     case Kind::tensor:
       return "tensor";
     case Kind::row:
       return "row";
     case Kind::group:
       return fmt::format("1x{}", granularity.size);
+    case Kind::column_group:
+      return fmt::format("{}x1", granularity.size);
     case Kind::block:
       return fmt::format("{0}x{0}", granularity.size);
+    case Kind::run:
+      return fmt::format("run{}", granularity.size);
   }
   return "?";
 }
 
 MatrixShape scale_shape(const MatrixShape& shape, const Granularity& granularity) {
   const int64_t size = granularity.size;
-  const bool sized = granularity.kind == Kind::group || granularity.kind == Kind::block;
-  if (sized && size <= 0) {
+  const bool is_sized = granularity.kind != Kind::tensor && granularity.kind != Kind::row;
+  if (is_sized && size <= 0) {
     throw Error(ErrorCode::invalid_argument, "[quantize] expected a positive group size, got {}",
                 size);
   }
@@ -132,10 +157,16 @@ MatrixShape scale_shape(const MatrixShape& shape, const Granularity& granularity
       return {shape.rows, 1};
     case Kind::group:
       return {shape.rows, ceil_div(shape.cols, size)};
+    case Kind::column_group:
+      return {ceil_div(shape.rows, size), shape.cols};
     case Kind::block:
       return {ceil_div(shape.rows, size), ceil_div(shape.cols, size)};
+    case Kind::none:
+    case Kind::run:
+      break;
   }
-  return {};
+  throw Error(ErrorCode::invalid_argument, "[quantize] a matrix has no grid of scales by {}",
+              granularity_name(granularity));
 }
 
 Quantizer linear_quantizer(Dtype format, const Granularity& granularity) {

@@ -13,25 +13,11 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 
 #include "formats/codec.h"
+#include "formats/granularity.h"
 
 namespace octet {
-
-struct Granularity {
-  enum class Kind : uint8_t { tensor, row, group, block };
-  Kind kind = Kind::tensor;
-  int64_t size = 0;  // G of a 1xG group (last group of a row may be shorter), B of a BxB block
-                     // (ragged at both edges)
-  bool operator==(const Granularity&) const = default;
-};
-
-// "tensor", "row", "1xG" or "BxB", for example "1x16" and "128x128", sizes below 2^31; throws
-// ErrorCode::invalid_argument.
-Granularity granularity_from_name(std::string_view name);
-std::string granularity_name(const Granularity& granularity);
 
 struct MatrixShape {
   int64_t rows = 0, cols = 0;
@@ -39,12 +25,13 @@ struct MatrixShape {
   bool operator==(const MatrixShape&) const = default;
 };
 
-// The grid of scales: [1, 1], [rows, 1], [rows, ceil(cols/G)] or [ceil(rows/B), ceil(cols/B)].
+// The grid of scales: [1, 1], [rows, 1], [rows, ceil(cols/G)], [ceil(rows/G), cols] or
+// [ceil(rows/B), ceil(cols/B)]. Throws ErrorCode::invalid_argument for others.
 MatrixShape scale_shape(const MatrixShape& shape, const Granularity& granularity);
 
 struct Quantizer {
   Dtype format = Dtype::e4m3;
-  Granularity granularity{};
+  Granularity granularity = {.kind = Granularity::Kind::tensor};
   Dtype scale_type = Dtype::f32;  // f32, bf16, or e8m0 (power_ceil or mx_floor only)
   ScaleRule rule = ScaleRule::linear;
   float amax_target = 448.0f;

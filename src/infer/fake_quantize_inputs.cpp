@@ -119,7 +119,7 @@ class InputQuantizer {
     }
     const ValueId q = b_.emit1(OpCode::quantize, of_codes, {x, scale});
     const Dtype dtype = b_.type(x).dtype;
-    return b_.emit_typed(OpCode::dequantize, attrs, {q, scale}, {&dtype, 1})[0];
+    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {q, scale}, {&dtype, 1})[0];
   }
 
   struct Made {

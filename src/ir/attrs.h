@@ -15,27 +15,21 @@ namespace octet {
 
 // gemm: y = op(a) op(b) (+ c), as E4M3 codes of y / scale_y where that is given; op transposes or
 // not; role: which of a linear's three it is. To be faster, fast_accumulate may shorten sums of
-// codes' products, and tf32 f32 factors, below f32. a_rows x a_cols: the elements of a, as it lies,
-// that one entry of scale_a is for; 0: all.
+// codes' products, and tf32 f32 factors, below f32.
 struct GemmAttrs {
   bool trans_a = false, trans_b = false;
   GemmRole role = GemmRole::other;
   bool fast_accumulate = false, tf32 = false;
-  int64_t a_rows = 0, a_cols = 0, b_rows = 0, b_cols = 0;
   OCTET_ATTRS(GemmAttrs) {
     f("trans_a", s.trans_a), f("trans_b", s.trans_b), f("role", s.role);
     f("fast_accumulate", s.fast_accumulate), f("tf32", s.tf32);
-    f("a_rows", s.a_rows), f("a_cols", s.a_cols), f("b_rows", s.b_rows), f("b_cols", s.b_cols);
   }
 };
-// `group` in norms and activations: the stored operands are codes in groups along the rows, and
-// each is followed, at the end of the operand list, by its scales; 0: they are plain. `amax` in
-// gradients and rope: two more results, OpDef::amax_results.
+// `amax` in gradients and rope: two more results, OpDef::amax_results.
 struct NormAttrs {
   double eps = 1e-5;
-  int64_t group = 0;
   bool amax = false;
-  OCTET_ATTRS(NormAttrs) { f("eps", s.eps), f("group", s.group), f("amax", s.amax); }
+  OCTET_ATTRS(NormAttrs) { f("eps", s.eps), f("amax", s.amax); }
 };
 // seq: of dynamic; beta_fast, beta_slow, truncate: of yarn (ir/ops/rope.h).
 struct RopeAttrs {
@@ -76,15 +70,13 @@ struct CacheAttrs {
 };
 struct GatedActAttrs {
   Activation act = Activation::silu;
-  int64_t group = 0;
   bool amax = false;
-  OCTET_ATTRS(GatedActAttrs) { f("act", s.act), f("group", s.group), f("amax", s.amax); }
+  OCTET_ATTRS(GatedActAttrs) { f("act", s.act), f("amax", s.amax); }
 };
 struct GeluAttrs {
   GeluKind kind = GeluKind::tanh;
-  int64_t group = 0;
   bool amax = false;
-  OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("group", s.group), f("amax", s.amax); }
+  OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("amax", s.amax); }
 };
 // Quantizers: the dtype of the codes, and the magnitude that amax is mapped to. group: along the
 // rows, 0 for per tensor; with `rows` above 1 a block of so many rows of it. transposed: the codes
@@ -130,7 +122,7 @@ struct NormQuantizeAttrs {
   QuantizeAttrs q;
   bool both = false;
   OCTET_ATTRS(NormQuantizeAttrs) {
-    f("eps", s.norm.eps), f("stored_group", s.norm.group);
+    f("eps", s.norm.eps);
     QuantizeAttrs::fields(s.q, f), f("both", s.both);
   }
 };
@@ -150,7 +142,7 @@ struct GatedActQuantizeAttrs {
   bool both = false;
   KeptGroups kept = {};
   OCTET_ATTRS(GatedActQuantizeAttrs) {
-    f("act", s.act.act), f("stored_group", s.act.group);
+    f("act", s.act.act);
     QuantizeAttrs::fields(s.q, f), f("both", s.both), KeptGroups::fields(s.kept, f);
   }
 };
@@ -160,16 +152,15 @@ struct GeluQuantizeAttrs {
   bool both = false;
   KeptGroups kept = {};
   OCTET_ATTRS(GeluQuantizeAttrs) {
-    f("kind", s.act.kind), f("stored_group", s.act.group);
+    f("kind", s.act.kind);
     QuantizeAttrs::fields(s.q, f), f("both", s.both), KeptGroups::fields(s.kept, f);
   }
 };
-// 8-bit moments: codes in groups. stream: the parameter's name_hash, and seed: the run's, key the
+// stream: the parameter's name_hash, and seed: the run's, key the
 // words of stochastic rounding; first: the place of element 0 in the parameter, not 0 in a shard.
 // amax: two more results, of the new weight (OpDef::amax_results).
 struct AdamwAttrs {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0;
-  int64_t group = 128;
   bool expand_m = false, expand_v = false, stochastic_m = false, stochastic_v = false;
   bool stochastic_w = false;
   PowerMath math = PowerMath::fast;
@@ -177,7 +168,7 @@ struct AdamwAttrs {
   bool amax = false;
   OCTET_ATTRS(AdamwAttrs) {
     f("beta1", s.beta1), f("beta2", s.beta2), f("eps", s.eps), f("weight_decay", s.weight_decay);
-    f("group", s.group), f("expand_m", s.expand_m), f("expand_v", s.expand_v);
+    f("expand_m", s.expand_m), f("expand_v", s.expand_v);
     f("stochastic_m", s.stochastic_m), f("stochastic_v", s.stochastic_v);
     f("stochastic_w", s.stochastic_w), f("math", s.math), f("stream", s.stream), f("seed", s.seed);
     f("first", s.first);

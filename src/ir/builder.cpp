@@ -57,6 +57,7 @@ std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<Val
       found = true;
     }
   }
+  check_scales(def, types);
   std::vector<TensorType> results = def.infer(attrs, types);
   const auto node_id = static_cast<NodeId>(graph_.nodes.size());
   Node node{.op = op,

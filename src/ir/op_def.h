@@ -45,11 +45,14 @@ struct InplacePair {
   SlotId result = 0, operand = 0;
 };
 
-// Operand `operand` may be quantized in groups along its rows; operand `scale` is then their
-// scales.
-struct StoredPlace {
+// Operand `operand` may be quantized; operand `scale` is then its scales, of its scale_type().
+struct ScalePlace {
   SlotId operand = 0, scale = 0;
 };
+template <typename Op>
+inline constexpr ScalePlace kScaleOfX[] = {{Op::x, Op::x_scale}};
+template <typename Op>
+inline constexpr ScalePlace kScalesOfGate[] = {{Op::gate, Op::gate_scale}, {Op::up, Op::up_scale}};
 
 // The attributes that an op takes, at their defaults.
 template <typename A>
@@ -69,7 +72,15 @@ struct OpDef {
   uint8_t plain = 0;      // bit i: the scale rule wants operand i as the value itself, with scale 1
   CostFn cost = nullptr;  // nullptr: no flops, each operand and result moved once
   std::span<const InplacePair> inplace = {};
-  std::span<const StoredPlace> stored = {};
+  // What may be quantized; nothing else may, but one scale a tensor goes through an op that `moves`
+  // elements without changing them.
+  std::span<const ScalePlace> scales = {};
+  bool moves = false;
+  // Whether the places in `scales` are inputs of a function that is not linear, which a backward
+  // pass keeps.
+  bool saves = false;
+  // Whether the place of a scale takes a factor f32[] of an operand that is not quantized.
+  bool takes_factors = false;
   uint8_t statistics = 0;  // bit i: result i stays f32 under every recipe
   // Where not 0, the op has the attribute `amax`: set, it gives its last two results, what the op
   // amax gives of its first amax_results results as they are stored, in operand 0's dtype.
@@ -84,16 +95,16 @@ const OpDef& op_def(OpCode code);
 const OpDef* find_op(std::string_view name);
 Cost cost_of(const Graph& graph, const Node& node);
 
-// The group of an op's stored operands; 0: they are plain, or the op has none.
-int64_t stored_group(const Attrs& attrs);
-// The shape of scales that are one for all rows: of a group as long as a row.
-inline const Shape kOneScale{1, 1};
-Attrs with_stored_group(Attrs attrs, int64_t group);
+// Whether a node reads quantized operands.
+bool reads_quantized(const Graph& graph, const Node& node);
 // Whether the attribute `amax` is there and set.
 bool emits_amax(const Attrs& attrs);
 Attrs with_amax(Attrs attrs, bool amax);
 // Throws Error(invalid_argument) for too few or too many operands, or where a required one is
 // absent.
 void check_operands(const OpDef& def, std::span<const ValueId> operands);
+// Throws Error(invalid_argument) for a quantized operand that the op does not take, one without
+// scales of its scale_type(), and scales of one that is not quantized. Types by slot.
+void check_scales(const OpDef& def, std::span<const TensorType> operands);
 
 }  // namespace octet

@@ -154,7 +154,24 @@ class Parser {
     const auto dtype = dtype_from_name(name);
     if (!dtype) fail("a dtype");
     pos_ += name.size();
-    return {.dtype = *dtype, .shape = tensor_shape()};
+    const Granularity by = granularity();
+    return {.dtype = *dtype, .shape = tensor_shape(), .granularity = by};
+  }
+  // Directly behind the dtype.
+  Granularity granularity() {
+    if (pos_ >= text_.size() || text_[pos_] != ':') return {};
+    ++pos_;
+    const std::string_view name = word();
+    auto found = find_granularity(name);
+    if (!found) fail("tensor, row, 1xG, Gx1, BxB or runN");
+    pos_ += name.size();
+    if (!accept('/')) return *found;
+    const std::string_view scale = word();
+    const auto dtype = dtype_from_name(scale);
+    if (!dtype) fail("the dtype of scales");
+    pos_ += scale.size();
+    found->scale = *dtype;
+    return *found;
   }
   Shape tensor_shape() {
     const size_t start = pos_;
@@ -223,7 +240,7 @@ class Parser {
     pos_ += op_name.size();
     Node node{.op = def->code, .attrs = def->attrs(), .operands = {}, .results = {}, .tag = {}};
     operands(node);
-    attributes(node.attrs);
+    attributes(node);
     expect(':');
     for (size_t i = 0; i < names.size(); ++i) {
       if (i > 0) expect(',');
@@ -233,7 +250,27 @@ class Parser {
                                   static_cast<int>(slot));
     }
     tag(node.tag);
+    complete(*def, node);
     graph_.nodes.push_back(std::move(node));
+  }
+  // A quantized result whose text has no granularity has the one that the op gives it.
+  void complete(const OpDef& def, const Node& node) {
+    const auto is_open = [&](ValueId id) {
+      return id != kNoValue && needs_scale(graph_.type(id).dtype) && !graph_.type(id).is_scaled();
+    };
+    if (std::ranges::none_of(node.results, is_open)) return;
+    std::vector<TensorType> operands;
+    for (const ValueId id : node.operands)
+      operands.push_back(id == kNoValue ? absent_type() : graph_.type(id));
+    try {
+      check_operands(def, node.operands);
+      const std::vector<TensorType> results = def.infer(node.attrs, operands);
+      for (size_t i = 0; i < std::min(results.size(), node.results.size()); ++i) {
+        if (is_open(node.results[i]))
+          graph_.value(node.results[i]).type.granularity = results[i].granularity;
+      }
+    } catch (const Error&) {  // verify() tells what is wrong with the node
+    }
   }
   void operands(Node& node) {
     expect('(');
@@ -272,7 +309,7 @@ class Parser {
     }
     return text + (slots.size() == 0 ? " nothing" : slots.has_many() ? " ..." : "");
   }
-  void attributes(Attrs& attrs) {
+  void attributes(Node& node) {
     if (!accept('{')) return;
     if (accept('}')) return;
     do {
@@ -288,10 +325,23 @@ class Parser {
               attribute(target);
             });
           },
-          attrs);
-      if (!known) fail("an attribute of this op");
+          node.attrs);
+      if (!known) former_attribute(node.op, name);
     } while (accept(','));
     expect('}');
+  }
+  // How operands are stored was said by attributes before types did: 0 is "as they are". Moments,
+  // whose operands say it, had any.
+  void former_attribute(OpCode op, std::string_view name) {
+    static constexpr std::string_view kNames[] = {"group",  "stored_group", "a_rows",
+                                                  "a_cols", "b_rows",       "b_cols"};
+    if (std::ranges::find(kNames, name) == std::end(kNames)) fail("an attribute of this op");
+    pos_ += name.size();
+    expect('=');
+    skip();
+    const size_t start = pos_;
+    if (number<int64_t>() != 0 && op != OpCode::adamw_step)
+      fail_at(start, "0: types say how operands are stored, e4m3:1x16[...] for instance");
   }
   template <typename T>
   void attribute(T& target) {

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/integer.h"
 
 namespace octet {
 
@@ -29,7 +32,72 @@ Shape row_major_strides(const Shape& shape) {
   return strides;
 }
 
+TensorType scale_type(const TensorType& type) {
+  using Kind = Granularity::Kind;
+  const Granularity& by = type.granularity;
+  if (by.kind == Kind::none) return absent_type();
+  TensorType scales{.dtype = by.scale, .shape = {}};
+  if (by.kind == Kind::tensor) return scales;
+  const auto fail = [&](std::string_view what) {
+    throw Error(ErrorCode::invalid_argument, "[types] {} has no scales: {}", to_string(type), what);
+  };
+  if (by.kind != Kind::row && by.size < 1) fail("expected a size of at least 1");
+  if (by.kind == Kind::run) {
+    scales.shape = {ceil_div(type.n_elems(), by.size)};
+    return scales;
+  }
+  if (type.shape.empty()) fail("expected at least one axis");
+  scales.shape = type.shape;
+  if (by.kind == Kind::group || by.kind == Kind::row) {
+    scales.shape.back() = by.kind == Kind::row ? 1 : ceil_div(scales.shape.back(), by.size);
+    return scales;
+  }
+  if (type.shape.size() != 2) fail("expected a matrix");
+  scales.shape[0] = ceil_div(scales.shape[0], by.size);
+  if (by.kind == Kind::block) scales.shape[1] = ceil_div(scales.shape[1], by.size);
+  return scales;
+}
+
+ScaleTile scale_tile(const TensorType& type) {
+  const int64_t size = type.granularity.size;
+  switch (type.granularity.kind) {
+    case Granularity::Kind::row:
+      return {1, std::max<int64_t>(1, type.shape.empty() ? 1 : type.shape.back())};
+    case Granularity::Kind::group:
+      return {1, size};
+    case Granularity::Kind::column_group:
+      return {size, 1};
+    case Granularity::Kind::block:
+      return {size, size};
+    default:
+      return {};
+  }
+}
+
+size_t scale_index(const TensorType& type, size_t i) {
+  const ScaleTile tile = scale_tile(type);
+  if (tile.is_all()) return 0;
+  const int64_t cols = type.shape.back(), at = static_cast<int64_t>(i);
+  const int64_t row = at / cols / tile.rows, col = at % cols / tile.cols;
+  return static_cast<size_t>(row * ceil_div(cols, tile.cols) + col);
+}
+
+int64_t run_size(const TensorType& m, const TensorType& v) {
+  for (const TensorType* moment : {&m, &v})
+    if (moment->is_scaled()) return moment->granularity.size;
+  return 128;
+}
+
 std::string to_string(const TensorType& type) {
+  if (!type.is_scaled()) return storage_text(type);
+  const Granularity& by = type.granularity;
+  const bool is_usual = by.scale == usual_scale(by.kind);
+  return fmt::format("{}:{}{}{}", dtype_name(type.dtype), granularity_name(by),
+                     is_usual ? "" : fmt::format("/{}", dtype_name(by.scale)),
+                     to_string(type.shape));
+}
+
+std::string storage_text(const TensorType& type) {
   return fmt::format("{}{}", dtype_name(type.dtype), to_string(type.shape));
 }
 

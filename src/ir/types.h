@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/dtype.h"
+#include "formats/granularity.h"
 
 namespace octet {
 
@@ -19,10 +19,14 @@ std::string to_string(const Shape& shape);  // "[8,16]"; "[]" for a scalar
 // Strides in elements of a contiguous row-major tensor.
 Shape row_major_strides(const Shape& shape);
 
+// An eight-bit type has scales, x = scale q; they are a value of their own, of type scale_type().
 struct TensorType {
   Dtype dtype = Dtype::real;
   Shape shape;
+  Granularity granularity = {};
 
+  bool is_scaled() const { return granularity.kind != Granularity::Kind::none; }
+  bool has(Granularity::Kind kind) const { return granularity.kind == kind; }
   int64_t n_elems() const { return octet::n_elems(shape); }
   int64_t n_bytes() const { return bytes_of(dtype, n_elems()); }
   bool operator==(const TensorType&) const = default;
@@ -41,6 +45,28 @@ inline TensorType absent_type() {
   return {Dtype::real, {-1}};
 }
 
-std::string to_string(const TensorType& type);  // "bf16[8,16]"
+// Of the scales: one f32[] a tensor, [R, 1] for rows, [.., ceil(C/G)] for 1xG, [ceil(R/G), C] for
+// Gx1, [ceil(R/B), ceil(C/B)] for blocks, [ceil(n/N)] for runs of N. absent_type() where there are
+// none. Throws Error(invalid_argument) where the shape has no such scales.
+TensorType scale_type(const TensorType& type);
+
+// The rows and columns, of the matrix whose columns are the last axis, that share a scale; {0, 0}
+// where all do, or none, and for runs.
+struct ScaleTile {
+  int64_t rows = 0, cols = 0;
+  bool is_all() const { return rows == 0; }
+};
+ScaleTile scale_tile(const TensorType& type);
+// Which of the scales is element i's, in the order of memory. Not of runs.
+size_t scale_index(const TensorType& type, size_t i);
+
+// Of the moments m and v: the elements that share metadata; 128 where neither is quantized.
+int64_t run_size(const TensorType& m, const TensorType& v);
+
+// "bf16[8,16]", "e4m3:1x16[8,16]"; behind the granularity "/f32" for instance, where scales are
+// other than usual_scale().
+std::string to_string(const TensorType& type);
+// Without the granularity.
+std::string storage_text(const TensorType& type);
 
 }  // namespace octet

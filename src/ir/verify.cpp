@@ -52,6 +52,10 @@ class Verifier {
   }
 
   void phase_rule(const TensorType& type, const std::string& what) const {
+    if (type.is_scaled() != needs_scale(type.dtype)) {
+      fail("{} is {}, expected {}", what, to_string(type),
+           type.is_scaled() ? "no scales" : "what shares a scale: e4m3:tensor for instance");
+    }
     if (!is_float(type.dtype)) return;
     if (graph_.phase == Phase::logical && type.dtype != Dtype::real) {
       fail("{} has storage type {} in the logical phase", what, dtype_name(type.dtype));
@@ -79,6 +83,7 @@ class Verifier {
     std::vector<TensorType> inferred;
     try {
       check_operands(def, n.operands);
+      check_scales(def, types);
       inferred = def.infer(n.attrs, types);
     } catch (const std::bad_variant_access&) {
       fail("{} (node {}) has attributes of another op", def.name, id);
@@ -105,7 +110,7 @@ class Verifier {
     const bool dtype_ok = inferred.dtype == Dtype::real
                               ? is_float(type.dtype) && !is_quantized(type.dtype)
                               : type.dtype == inferred.dtype;
-    if (type.shape != inferred.shape || !dtype_ok) {
+    if (type.shape != inferred.shape || type.granularity != inferred.granularity || !dtype_ok) {
       fail("{} gives {}, expected {}: {}", what, to_string(type), to_string(inferred),
            print(graph_, n));
     }

@@ -7,7 +7,9 @@
 //     and outputs named once, an `updates` output has its input's type and that input is a
 //     parameter or state
 //   logical: every float is `real`
-//   typed and later: no float is `real`; eight-bit floats are read only by ops that take a scale
+//   typed and later: no float is `real`
+//   what is quantized has a granularity, nothing else has, and each reader has its scales or moves
+//   it without a change (check_scales)
 #pragma once
 
 #include "ir/graph.h"

@@ -20,7 +20,7 @@ int64_t expansion_group(const Granularity& granularity, const MatrixShape& shape
       return std::max<int64_t>(shape.cols, 1);
     case Granularity::Kind::group:
       return granularity.size;
-    case Granularity::Kind::block:
+    default:
       break;
   }
   throw Error(ErrorCode::invalid_argument,

@@ -71,7 +71,6 @@ AdamwAttrs update_attrs(const UpdateItem& item, const AdamwPolicy& policy, Dtype
           .beta2 = policy.beta2,
           .eps = policy.eps,
           .weight_decay = item.decay ? policy.weight_decay : 0,
-          .group = policy.group,
           .expand_m = policy.state_m.expand,
           .expand_v = policy.state_v.expand,
           .stochastic_m = policy.state_m.stochastic && !is_scaled(policy.state_m),
@@ -203,7 +202,11 @@ class ItemUpdate {
 
   // The first step's scale stays: what is stored means nothing without it.
   ValueId moment(SlotId next, StateUse use, Dtype dtype) {
-    const ValueId value = state(next, use, {dtype, weight_.shape});
+    TensorType type{.dtype = dtype, .shape = weight_.shape};
+    if (is_quantized(dtype))
+      type.granularity = {
+          .kind = Granularity::Kind::run, .size = policy_.group, .scale = Dtype::u32};
+    const ValueId value = state(next, use, type);
     if (dtype != Dtype::fp16) return value;
     const bool is_first = use == StateUse::moment1;
     const auto rms = policy_.gradient_rms.find(item_.parameter);
@@ -265,9 +268,8 @@ class ItemUpdate {
                        {Dtype::i16, weight_.shape});
   }
   ValueId meta(SlotId next, StateUse use, ValueId moment) {
-    if (!is_quantized(builder_.type(moment).dtype)) return kNoValue;
-    const int64_t n_groups = ceil_div(weight_.n_elems(), policy_.group);
-    return state(next, use, {Dtype::u32, {n_groups}});
+    const TensorType type = scale_type(builder_.type(moment));
+    return type == absent_type() ? kNoValue : state(next, use, type);
   }
 
   Constants& constants_;

@@ -12,11 +12,16 @@
 namespace octet {
 namespace {
 
-std::string place(const Plan& plan, ValueId id) {
+std::string offset_text(const Buffer& buffer, Offsets offsets) {
+  return offsets == Offsets::no ? ""
+                                : fmt::format(" @{}+{}", enum_name(buffer.lane), buffer.offset);
+}
+
+std::string place(const Plan& plan, ValueId id, Offsets offsets) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
   const std::string where = buffer.name[0] == '%' ? "" : " \"" + buffer.name + "\"";
-  return fmt::format("%{}{} {} @{}+{}", id, where, to_string(plan.graph.type(id)),
-                     enum_name(buffer.lane), buffer.offset);
+  return fmt::format("%{}{} {}{}", id, where, to_string(plan.graph.type(id)),
+                     offset_text(buffer, offsets));
 }
 
 // What a step has to do with the other stream; empty where there is nothing.
@@ -94,26 +99,29 @@ std::map<std::string, int64_t> count_ops(const Graph& graph, bool layers_only) {
   return counts;
 }
 
-std::string program_text(const Plan& plan) {
-  std::string text;
+std::string program_text(const Plan& plan, Offsets offsets) {
+  std::string text = fmt::format("{:>5} {:>5} {:8} {:16} | kernel | results <- operands | bytes\n",
+                                 "step", "layer", "role", "module");
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& step = plan.steps[i];
     const Node& node = plan.graph.node(step.node);
     std::vector<std::string> results, operands;
+    int64_t n_bytes = 0;
     for (const ValueId id : node.results) {
-      if (id != kNoValue) results.push_back(place(plan, id));
+      if (id == kNoValue) continue;
+      results.push_back(place(plan, id, offsets));
+      n_bytes += plan.graph.type(id).n_bytes();
     }
     for (const ValueId id : node.operands) {
       if (id != kNoValue) operands.push_back(fmt::format("%{}", id));
     }
     const std::string layer = node.tag.layer < 0 ? "-" : fmt::format("{}", node.tag.layer);
-    text += fmt::format("{:5} {:>3} {:8} {:16} {} = {}({})", i, layer, enum_name(node.tag.role),
-                        node.tag.origin, fmt::join(results, ", "), step.kernel.name,
-                        fmt::join(operands, ", "));
+    text += fmt::format("{:5} {:>5} {:8} {:16} | {} | {} <- {} | {}", i, layer,
+                        enum_name(node.tag.role), node.tag.origin, step.kernel.name,
+                        fmt::join(results, ", "), fmt::join(operands, ", "), n_bytes);
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
-      text +=
-          fmt::format(" scratch {} @{}+{}", scratch.bytes, enum_name(scratch.lane), scratch.offset);
+      text += fmt::format(" scratch {}{}", scratch.bytes, offset_text(scratch, offsets));
     }
     text += stream_text(step) + "\n";
   }

@@ -31,7 +31,9 @@ std::vector<int64_t> kept_per_layer(const Graph& graph);
 // nodes inside layers.
 std::map<std::string, int64_t> count_ops(const Graph& graph, bool layers_only = false);
 
-// One line a step: number, results with offsets, kernel, operands.
-std::string program_text(const Plan& plan);
+enum class Offsets : uint8_t { no, yes };
+// Titles, then one line a step: number, layer, role, module; kernel; results with their types, and
+// where they lie in memory if asked; operands; the results' bytes, and scratch memory.
+std::string program_text(const Plan& plan, Offsets offsets);
 
 }  // namespace octet

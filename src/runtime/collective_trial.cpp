@@ -76,8 +76,9 @@ class TrialGraph {
     const bool gathers = kind_.op == OpCode::all_gather;
     const int64_t shard = shard_elems(n, n_ranks_);
     const int64_t n_into = kind_.op == OpCode::reduce_scatter ? shard : n;
-    const ValueId x =
-        builder.input(InputKind::parameter, numbered("x", index), {kind_.x, {gathers ? shard : n}});
+    TensorType type{.dtype = kind_.x, .shape = {gathers ? shard : n}};
+    if (needs_scale(kind_.x)) type.granularity = {.kind = Granularity::Kind::tensor};
+    const ValueId x = builder.input(InputKind::parameter, numbered("x", index), type);
     std::vector<ValueId> operands = {x};
     const CollectiveAttrs attrs{
         .ranks = n_ranks_, .reduction = kind_.reduction, .shape = gathers ? Shape{n} : Shape{}};

@@ -17,37 +17,30 @@ using Reader = std::function<std::vector<std::byte>(ValueId)>;
 
 class LayerOperands {
  public:
-  LayerOperands(const Graph& graph, const Node& node, const Attrs& layer, const Reader& read)
-      : graph_(graph), node_(node), read_(read), stored_group_(stored_group(layer)) {}
+  LayerOperands(const Graph& graph, const Node& node, const Reader& read)
+      : graph_(graph), node_(node), read_(read) {}
 
   std::vector<float> values(SlotId slot) const {
     const ValueId id = node_.in(slot);
     return id == kNoValue ? std::vector<float>() : values_of(graph_.type(id).dtype, read_(id));
   }
 
-  // An operand that may be kept in groups along the rows, or with one scale.
+  // An operand that may be quantized.
   std::vector<float> stored(SlotId slot, SlotId scale_slot) const {
     std::vector<float> x = values(slot);
-    if (stored_group_ == 0 || node_.in(scale_slot) == kNoValue) return x;
+    const TensorType& type = graph_.type(node_.in(slot));
+    if (!type.is_scaled()) return x;
     const std::vector<float> scales = values(scale_slot);
-    const auto cols = static_cast<size_t>(this->cols());
-    const size_t per_row = std::max<size_t>(1, (cols + group() - 1) / group());
-    for (size_t i = 0; i < x.size(); ++i) {
-      const size_t at = i / cols * per_row + i % cols / group();
-      x[i] *= scales.size() == 1 ? scales[0] : scales[std::min(at, scales.size() - 1)];
-    }
+    for (size_t i = 0; i < x.size(); ++i) x[i] *= scales[scale_index(type, i)];
     return x;
   }
 
   int64_t cols() const { return std::max<int64_t>(1, graph_.type(node_.in(0)).shape.back()); }
 
  private:
-  size_t group() const { return static_cast<size_t>(stored_group_); }
-
   const Graph& graph_;
   const Node& node_;
   const Reader& read_;
-  int64_t stored_group_;
 };
 
 class Maximum {
@@ -130,7 +123,7 @@ std::optional<double> layer_maximum(const Graph& graph, const Node& node, const 
   const QuantizedLayer* op = quantized_layer(node.op);
   if (op == nullptr) return std::nullopt;
   const Attrs layer = split(node.attrs).layer;
-  const LayerOperands of(graph, node, layer, read);
+  const LayerOperands of(graph, node, read);
   switch (op->layer) {
     case OpCode::rms_norm:
       return rms_norm_maximum(of, std::get<NormAttrs>(layer).eps);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an addition costs: a recipe, a model family and a number format are added to a scratch copy of the sources as
+"""What an addition costs: a recipe, a model family, a number format and a granularity are added to a scratch copy of the sources as
 docs/adding says, the existing files that had to change are counted, and with --build DIR, where the program is
 then built, what was added is compiled and used.
 
@@ -144,6 +144,47 @@ def use_recipe(scratch):
         raise Failed("--help does not list the recipe")
 
 
+def add_granularity(scratch):
+    """Groups of 64 with BF16 scales, of factors of products and of saved activations."""
+    scratch.add("src/passes/precision/scratch.cpp", """// A granularity of the test of additions.
+#include "passes/precision/list.h"
+
+namespace octet {
+
+const Recipe kScratchRecipe = {
+    .name = "scratch",
+    .help = "E4M3 in groups of 64",
+    .compute = Dtype::bf16,
+    .linears = {.quantized = true,
+                .x = block_format(Dtype::e4m3, 1, 64),
+                .w = block_format(Dtype::e4m3, 1, 64),
+                .dy = block_format(Dtype::e4m3, 1, 64)},
+    .recompute = Recompute::cheap,
+    .state = "f32",
+    .weight_copy = WeightCopy::per_use,
+    .activations = Dtype::e4m3,
+    .activation_group = 64,
+    .apply = apply_quantized_linears};
+
+}  // namespace octet
+""")
+    scratch.edit("src/passes/precision/list.h", r"extern const Recipe ", "kScratchRecipe, ")
+    scratch.edit("src/passes/precision/recipe.cpp", r"constexpr std::array kRecipes = \{", "&kScratchRecipe, ")
+
+
+def use_granularity(scratch):
+    files = ["src/passes/precision/scratch.cpp", "src/passes/precision/recipe.cpp"]
+    like = {files[0]: "src/passes/precision/hif8.cpp"}
+    program = scratch.work / "octet"
+    scratch.link([scratch.compile(file, like.get(file)) for file in files], program)
+    train(scratch, program, ["recipe=scratch", "model.hidden=128"])
+    for device in ("cpu", "cuda"):
+        steps = scratch.run([str(program), "plan", "tiny.yaml", "--set", "recipe=scratch", "--set", "model.hidden=128",
+                             "--device", device, "--steps"])
+        if "e4m3:1x64[" not in steps or "e4m3:64x1[" not in steps:
+            raise Failed(f"{device}: no group of 64 in the plan")
+
+
 def add_model(scratch):
     scratch.add("src/nn/scratch.cpp", """// A model of the test of additions: Llama's decoder with LayerNorms.
 #include "nn/blocks.h"
@@ -273,6 +314,7 @@ def use_format(scratch):
 
 ADDITIONS = {  # name: existing files at most, what is added, how it is used
     "recipe": (2, add_recipe, use_recipe),
+    "granularity": (3, add_granularity, use_granularity),
     "model": (4, add_model, use_model),
     "format": (4, add_format, use_format),
 }

@@ -12,11 +12,21 @@ namespace octet::op_cases {
 inline OperandCase typed(Shape shape, Dtype dtype, Fill fill) {
   return {.type = {.dtype = dtype, .shape = std::move(shape)}, .fill = fill};
 }
-inline OperandCase codes(Shape shape, Dtype dtype = Dtype::e4m3) {
-  return typed(std::move(shape), dtype, Fill::wide);
+inline OperandCase quantized(Shape shape, Dtype dtype, const Granularity& by) {
+  OperandCase operand = typed(std::move(shape), dtype, Fill::wide);
+  operand.type.granularity = by;
+  return operand;
+}
+// `by`: as a type says it, "1x16" for instance.
+inline OperandCase codes(Shape shape, Dtype dtype = Dtype::e4m3, std::string_view by = "tensor") {
+  return quantized(std::move(shape), dtype, find_granularity(by).value());
 }
 inline OperandCase scales(Shape shape, Dtype dtype = Dtype::f32) {
   return typed(std::move(shape), dtype, Fill::positive);
+}
+inline OperandCase scales_of(const OperandCase& x) {
+  const TensorType type = scale_type(x.type);
+  return scales(type.shape, type.dtype);
 }
 inline OperandCase filled(Shape shape, Dtype dtype, double value) {
   OperandCase operand = typed(std::move(shape), dtype, Fill::constant);
@@ -95,13 +105,20 @@ inline void add_scales(Cases& all) {
     put_typed(all, named("quantize_groups"), OpCode::quantize_groups, groups, {tensor({5, 37})});
     put_typed(all, named("add_quantize"), OpCode::add_quantize, groups,
               {tensor({3, 33}), tensor({3, 33})});
-    put_typed(all, named("dequantize"), OpCode::dequantize, q, {codes({3, 5}, dtype), scalar(0.3)});
+    put_typed(all, named("dequantize"), OpCode::dequantize, NoAttrs{},
+              {codes({3, 5}, dtype), scalar(0.3)});
     put_typed(all, named("reduce_scatter"), OpCode::reduce_scatter, CollectiveAttrs{},
               {codes({3, 100}, dtype), none(), scalar(0.3)});
     put_typed(all, named("all_reduce_into"), OpCode::all_reduce, CollectiveAttrs{},
               {codes({3, 100}, dtype), tensor({3, 100}), scalar(0.3)});
-    put_typed(all, named("dequantize_groups"), OpCode::dequantize, groups,
-              {codes({5, 37}, dtype), scales({5, 3}, Dtype::bf16)});
+    const OperandCase by_group = codes({5, 37}, dtype, "1x16");
+    put_typed(all, named("dequantize_groups"), OpCode::dequantize, NoAttrs{},
+              {by_group, scales_of(by_group)});
+    for (const auto kind : {Granularity::Kind::row, Granularity::Kind::group}) {
+      const OperandCase x = quantized({5, 37}, dtype, {kind, 16, Dtype::f32});
+      put_typed(all, named("dequantize_" + granularity_name(x.type.granularity) + "_f32"),
+                OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
+    }
     QuantizeAttrs padded = q;
     padded.pad = 16;
     put_typed(all, named("quantize_both"), OpCode::quantize_both, padded,
@@ -172,19 +189,18 @@ inline void add_blocks(Cases& all) {
                             .scales = c.scales};
       const std::string name = fmt::format("_blocks_{}_{}", c.name, dtype_name(dtype));
       put_typed(all, "quantize" + name, OpCode::quantize_groups, q, {tensor({37, 70}, Fill::wide)});
-      const Shape grid = {(37 + c.rows - 1) / c.rows, (70 + c.cols - 1) / c.cols};
-      put_typed(all, "dequantize" + name, OpCode::dequantize, q,
-                {codes({37, 70}, dtype), scales(grid, c.scales)});
+      using Kind = Granularity::Kind;
+      const Kind kind = c.rows == 1 ? Kind::group : c.cols == 1 ? Kind::column_group : Kind::block;
+      const OperandCase x = quantized({37, 70}, dtype, {kind, std::max(c.rows, c.cols), c.scales});
+      put_typed(all, "dequantize" + name, OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
     }
   }
-  const GemmAttrs a{
-      .trans_a = false, .trans_b = true, .a_rows = 1, .a_cols = 16, .b_rows = 16, .b_cols = 16};
-  put_typed(all, "gemm_blocks", OpCode::gemm, a,
-            {codes({5, 37}), codes({19, 37}), tensor({5, 19}), filled({5, 3}, Dtype::bf16, 0.5),
-             filled({2, 3}, Dtype::bf16, 0.25)});
-  put_typed(all, "gemm_blocks_by_tensor", OpCode::gemm,
-            GemmAttrs{.trans_a = true, .a_rows = 16, .a_cols = 1},
-            {codes({37, 5}), codes({37, 19}), none(), filled({3, 5}, Dtype::bf16, 2), scalar(0.3)});
+  put_typed(all, "gemm_blocks", OpCode::gemm, GemmAttrs{.trans_b = true},
+            {codes({5, 37}, Dtype::e4m3, "1x16"), codes({19, 37}, Dtype::e4m3, "16x16"),
+             tensor({5, 19}), filled({5, 3}, Dtype::bf16, 0.5), filled({2, 3}, Dtype::bf16, 0.25)});
+  put_typed(all, "gemm_blocks_by_tensor", OpCode::gemm, GemmAttrs{.trans_a = true},
+            {codes({37, 5}, Dtype::e4m3, "16x1"), codes({37, 19}), none(),
+             filled({3, 5}, Dtype::bf16, 2), scalar(0.3)});
 }
 
 // Roundings that no fused kernel knows.
@@ -226,19 +242,18 @@ inline void add_amax_results(Cases& all) {
     put_typed(all, "gated_act_grad" + size, OpCode::gated_act_grad, GatedActAttrs{.amax = true},
               {x, x, x});
     put_typed(all, "gelu_grad" + size, OpCode::gelu_grad, GeluAttrs{.amax = true}, {x, x});
-    const OperandCase code = codes(shape),
-                      s = scales({shape[0], (shape[1] + 15) / 16}, Dtype::bf16);
+    const OperandCase code = codes(shape, Dtype::e4m3, "1x16"), s = scales_of(code);
     put_typed(all, "gated_act_grad_stored" + size, OpCode::gated_act_grad,
-              GatedActAttrs{.group = 16, .amax = true}, {x, code, code, s, s});
+              GatedActAttrs{.amax = true}, {x, code, code, s, s});
     put_typed(all, "gelu_grad_stored" + size, OpCode::gelu_grad,
-              GeluAttrs{.kind = GeluKind::erf, .group = 16, .amax = true}, {x, code, s});
+              GeluAttrs{.kind = GeluKind::erf, .amax = true}, {x, code, s});
     const OperandCase rows = scales({shape[0]}), w = tensor({shape[1]});
     put_typed(all, "rms_norm_grad" + size, OpCode::rms_norm_grad, NormAttrs{.amax = true},
               {x, x, rows, none(), none(), x});
-    put_typed(all, "rms_norm_grad_stored" + size, OpCode::rms_norm_grad,
-              NormAttrs{.group = 16, .amax = true}, {x, code, rows, w, s});
+    put_typed(all, "rms_norm_grad_stored" + size, OpCode::rms_norm_grad, NormAttrs{.amax = true},
+              {x, code, rows, w, s});
     put_typed(all, "layer_norm_grad_stored" + size, OpCode::layer_norm_grad,
-              NormAttrs{.group = 16, .amax = true},
+              NormAttrs{.amax = true},
               {x, code, typed({shape[0]}, Dtype::f32, Fill::normal), rows, w, s, x});
     if (shape[1] % 16 != 0) continue;
     put_typed(all, "rope" + size, OpCode::rope,
@@ -268,9 +283,9 @@ inline void add_scaled_gemms(Cases& all) {
 // Ops whose operands are stored as codes in groups of 16 along rows of 37.
 inline void add_stored(Cases& all) {
   const Shape shape{5, 37}, rows{5}, cols{37};
-  const OperandCase x = codes(shape), s = scales({5, 3}, Dtype::bf16);
+  const OperandCase x = codes(shape, Dtype::e4m3, "1x16"), s = scales_of(x);
   const OperandCase dy = tensor(shape), w = tensor(cols), rstd = scales(rows);
-  const NormAttrs norm{.eps = 1e-5, .group = 16};
+  const NormAttrs norm{.eps = 1e-5};
   put_typed(all, "rms_norm_stored", OpCode::rms_norm, norm, {x, none(), s});
   put_typed(all, "rms_norm_stored_w", OpCode::rms_norm, norm, {x, w, s});
   put_typed(all, "rms_norm_grad_stored", OpCode::rms_norm_grad, norm, {dy, x, rstd, w, s});
@@ -280,19 +295,17 @@ inline void add_stored(Cases& all) {
             {dy, x, typed(rows, Dtype::f32, Fill::normal), rstd, w, s});
   put_typed(all, "layer_norm_grad_stored_c", OpCode::layer_norm_grad, norm,
             {dy, x, typed(rows, Dtype::f32, Fill::normal), rstd, none(), s, dy});
-  const GatedActAttrs act{.group = 16};
+  const GatedActAttrs act;
   put_typed(all, "gated_act_stored", OpCode::gated_act, act, {x, x, s, s});
-  const OperandCase one = scales({1, 1}, Dtype::bf16);
-  const GatedActAttrs by_tensor{.group = 37};
-  put_as_others(all, "gated_act_one_scale", OpCode::gated_act, by_tensor, {x, x, one, one});
-  put_as_others(all, "gated_act_grad_one_scale", OpCode::gated_act_grad, by_tensor,
-                {dy, x, x, one, one});
-  put_as_others(all, "gelu_one_scale", OpCode::gelu, GeluAttrs{.group = 40}, {x, one});
-  put_as_others(all, "gelu_grad_one_scale", OpCode::gelu_grad, GeluAttrs{.group = 40},
-                {dy, x, one});
-  put_as_others(all, "rms_norm_one_scale", OpCode::rms_norm, NormAttrs{.group = 37}, {x, w, one});
+  const OperandCase x1 = codes(shape), one = scales_of(x1);
+  put_as_others(all, "gated_act_one_scale", OpCode::gated_act, act, {x1, x1, one, one});
+  put_as_others(all, "gated_act_grad_one_scale", OpCode::gated_act_grad, act,
+                {dy, x1, x1, one, one});
+  put_as_others(all, "gelu_one_scale", OpCode::gelu, GeluAttrs{}, {x1, one});
+  put_as_others(all, "gelu_grad_one_scale", OpCode::gelu_grad, GeluAttrs{}, {dy, x1, one});
+  put_as_others(all, "rms_norm_one_scale", OpCode::rms_norm, norm, {x1, w, one});
   put_typed(all, "gated_act_grad_stored", OpCode::gated_act_grad, act, {dy, x, x, s, s});
-  const GeluAttrs gelu{.kind = GeluKind::tanh, .group = 16};
+  const GeluAttrs gelu{.kind = GeluKind::tanh};
   put_typed(all, "gelu_stored", OpCode::gelu, gelu, {x, s});
   put_typed(all, "gelu_grad_stored", OpCode::gelu_grad, gelu, {dy, x, s});
   const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448};
@@ -350,11 +363,11 @@ inline void add_stored(Cases& all) {
   put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s});
   put_typed(all, "gated_act_quantize_scaled", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, scalar(0.5)});
-  const GatedActQuantizeAttrs one_q{.act = {.group = 37}, .q = padded, .both = true};
+  const GatedActQuantizeAttrs one_q{.act = {}, .q = padded, .both = true};
   put_as_others(all, "gated_act_quantize_one_scale", OpCode::gated_act_quantize, one_q,
-                {x, x, one, one, scalar(0.5)});
+                {x1, x1, one, one, scalar(0.5)});
   put_as_others(all, "gated_act_quantize_one_scale_own", OpCode::gated_act_quantize, one_q,
-                {x, x, one, one});
+                {x1, x1, one, one});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)});
   put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
@@ -383,7 +396,7 @@ inline void add_stored(Cases& all) {
   put_gradients("scaled", both_q, {dy, x, x, s, s, scalar(0.5)});
   const OperandCase small = tensor({5, 12});
   put_gradients("plain", {.act = {}, .q = padded, .both = true}, {small, small, small});
-  put_gradients("one_scale", one_q, {dy, x, x, one, one, scalar(0.5)});
+  put_gradients("one_scale", one_q, {dy, x1, x1, one, one, scalar(0.5)});
   all.back().as_others = true;
   put_gradients("delayed", both_q, {dy, x, x, s, s, none(), history});
 }

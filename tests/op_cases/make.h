@@ -31,8 +31,13 @@ inline Graph case_graph(const OpCase& c, Dtype dtype) {
     if (type.dtype == Dtype::real) {
       type.dtype = o.f32_only && dtype != Dtype::real ? Dtype::f32 : dtype;
     }
-    operands.push_back(o.absent ? kNoValue
-                                : builder.input(InputKind::parameter, input_name(i), type));
+    const bool is_input = !o.absent && !o.is_known;
+    operands.push_back(is_input ? builder.input(InputKind::parameter, input_name(i), type)
+                                : kNoValue);
+  }
+  for (size_t i = 0; i < c.operands.size(); ++i) {
+    const OperandCase& o = c.operands[i];
+    if (o.is_known) operands[i] = builder.fill(o.type.shape, o.value);
   }
   std::vector<Dtype> dtypes(8, dtype);
   for (size_t i = 0; i < dtypes.size(); ++i) {
@@ -131,7 +136,7 @@ inline reference::Tensors case_inputs(const OpCase& c, uint64_t seed) {
   for (const bool derived : {false, true}) {
     for (size_t i = 0; i < c.operands.size(); ++i) {
       const OperandCase& o = c.operands[i];
-      if (o.absent || (o.fill == Fill::derived) != derived) continue;
+      if (o.absent || o.is_known || (o.fill == Fill::derived) != derived) continue;
       inputs[input_name(i)] = derived ? derived_values(c, i, inputs) : fill_values(o, random);
     }
   }

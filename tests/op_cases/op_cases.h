@@ -2,9 +2,9 @@
 // decompositions.
 //
 //   for (const OpCase& c : op_cases()) {
-//     const Graph graph = case_graph(c);              // one node; inputs "in0", "in1", ...;
-//     outputs "out0", ... const Tensors inputs = case_inputs(c, seed);    // by the same names
-//     const Tensors expected = reference::interpret(graph, inputs);
+//     const Graph graph = case_graph(c);              // the op is the last node; inputs "in0",
+//     "in1", ...; outputs "out0", ... const Tensors inputs = case_inputs(c, seed);    // by the
+//     same names const Tensors expected = reference::interpret(graph, inputs);
 //   }
 // Values are never all zeros. A gradient op's statistics (rstd, lse, o) are made by its forward op,
 // so they fit its inputs.
@@ -50,6 +50,7 @@ struct OperandCase {
   Derived derived = {};
   bool absent = false;
   bool f32_only = false;  // a statistic or a step scalar: f32 in a typed graph
+  bool is_known = false;  // a constant of the graph, `value`, and no input
 };
 
 // How close a kernel that accumulates in f32 comes, relative to the largest magnitude of the

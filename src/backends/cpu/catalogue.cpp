@@ -31,22 +31,22 @@ std::string choice_key(const NodeView& view) {
   return key;
 }
 
-bool has_block_scales(const Node& node) {
-  const auto* gemm = std::get_if<GemmAttrs>(&node.attrs);
-  return gemm != nullptr && (gemm->a_rows > 0 || gemm->b_rows > 0);
+bool has_block_scales(const NodeView& view) {
+  if (view.node.op != OpCode::gemm) return false;
+  return !scale_tile(view.in(octet::Gemm::a)).is_all() ||
+         !scale_tile(view.in(octet::Gemm::b)).is_all();
 }
 
-// Stored operands with one scale for all rows, or a product that is stored as codes.
+// Operands of norms and activations with one scale, or a product that is stored as codes.
 bool has_one_scale(const NodeView& view) {
   const OpCode op = view.node.op;
   if (op == OpCode::gemm) return view.has(octet::Gemm::scale_y);
-  const QuantizedLayer* quantized = quantized_layer(op);
-  const OpCode layer = quantized != nullptr                    ? quantized->layer
-                       : op == OpCode::gated_act_grad_quantize ? OpCode::gated_act_grad
-                                                               : op;
-  return std::ranges::any_of(op_def(layer).stored, [&](const StoredPlace& place) {
-    return view.has(place.scale) && !has_group_scales(view, place);
-  });
+  const bool is_layer =
+      op_def(op).saves || quantized_layer(op) || op == OpCode::gated_act_grad_quantize;
+  return is_layer && std::ranges::any_of(op_def(op).scales, [&](ScalePlace place) {
+           const TensorType& type = view.in(place.operand);
+           return type.is_scaled() && !is_in_groups(type);
+         });
 }
 
 // A moment in FP16 with a scale, which is widened before and stored behind.
@@ -107,7 +107,7 @@ class ReferenceLaunch {
 
 std::optional<KernelChoice> CpuCatalogue::choose(const Graph& graph, const Node& node) const {
   const NodeView view{graph, node};
-  if (has_block_scales(node)) return std::nullopt;  // GEMMs read what is dequantized before
+  if (has_block_scales(view)) return std::nullopt;  // GEMMs read what is dequantized before
   if (isa_ != Isa::scalar && has_one_scale(view)) return std::nullopt;  // likewise
   if (has_scaled_moment(view)) return std::nullopt;
   const RowSumsScope scope(rows_);

@@ -14,18 +14,10 @@ namespace {
 constexpr double kTanhFactor = 0.79788456080286535588;  // sqrt(2 / pi)
 constexpr double kTanhCubic = 0.044715;
 
-constexpr StoredPlace kStoredGated[] = {{GatedAct::gate, GatedAct::gate_scale},
-                                        {GatedAct::up, GatedAct::up_scale}};
-constexpr StoredPlace kStoredGatedGrad[] = {{GatedActGrad::gate, GatedActGrad::gate_scale},
-                                            {GatedActGrad::up, GatedActGrad::up_scale}};
-constexpr StoredPlace kStoredGelu[] = {{Gelu::x, Gelu::x_scale}};
-constexpr StoredPlace kStoredGeluGrad[] = {{GeluGrad::x, GeluGrad::x_scale}};
-
 template <OpCode C>
 Results infer_gated(const Attrs& attrs, Types in) {
   const auto op = op_def(C).name;
   const bool gradient = C == OpCode::gated_act_grad;
-  need_stored(C, attrs, in);
   const TensorType& gate = in[gradient ? 1 : 0];
   need_float(op, "gate", gate);
   need_float(op, "up", in[gradient ? 2 : 1], gate.shape);
@@ -37,7 +29,6 @@ Results infer_gated(const Attrs& attrs, Types in) {
 template <OpCode C>
 Results infer_gelu(const Attrs& attrs, Types in) {
   const auto op = op_def(C).name;
-  need_stored(C, attrs, in);
   need_float(op, C == OpCode::gelu ? "x" : "dy", in[0]);
   if (C == OpCode::gelu_grad) need_float(op, "x", in[1], in[0].shape);
   return with_amax_results(C, attrs, {real(in[0].shape)});
@@ -56,7 +47,7 @@ Values vjp_gelu(Builder& b, const VjpCall& call) {
 }
 
 Values decompose_gated_act(Builder& b, const Node& node) {
-  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId gate = node.operands[0];
   return {b.mul(b.mul(gate, b.unary(OpCode::logistic, gate)), node.operands[1])};
 }
@@ -64,7 +55,7 @@ Values decompose_gated_act(Builder& b, const Node& node) {
 // With s = logistic(gate): silu' = s * (1 + gate * (1 - s)).
 Values decompose_gated_act_grad(Builder& b, const Node& node) {
   if (emits_amax(node.attrs)) return emit_with_amax(b, node);
-  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId dy = node.operands[0];
   const ValueId gate = node.operands[1];
   const ValueId s = b.unary(OpCode::logistic, gate);
@@ -81,7 +72,7 @@ ValueId gelu_curve(Builder& b, ValueId x, GeluKind kind) {
 }
 
 Values decompose_gelu(Builder& b, const Node& node) {
-  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId x = node.operands[0];
   const ValueId curve = gelu_curve(b, x, std::get<GeluAttrs>(node.attrs).kind);
   return {b.mul(b.scaled(x, 0.5), b.plus(curve, 1))};
@@ -90,7 +81,7 @@ Values decompose_gelu(Builder& b, const Node& node) {
 // d/dx [x/2 (1 + c(x))] = (1 + c) / 2 + x/2 c'
 Values decompose_gelu_grad(Builder& b, const Node& node) {
   if (emits_amax(node.attrs)) return emit_with_amax(b, node);
-  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId x = node.operands[1];
   const GeluKind kind = std::get<GeluAttrs>(node.attrs).kind;
   const ValueId curve = gelu_curve(b, x, kind);
@@ -130,7 +121,8 @@ constinit const OpDef kGatedAct = {.code = OpCode::gated_act,
                                    .plain = 0b1,
                                    .cost = cost_act<6>,
                                    .inplace = kInplaceEither,
-                                   .stored = kStoredGated};
+                                   .scales = kScalesOfGate<GatedAct>,
+                                   .saves = true};
 constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .name = "gated_act_grad",
                                        .operands = {GatedActGrad::operands, 3},
@@ -142,7 +134,8 @@ constinit const OpDef kGatedActGrad = {.code = OpCode::gated_act_grad,
                                        .plain = 0b10,
                                        .cost = cost_act<12>,
                                        .inplace = kInplaceGradient,
-                                       .stored = kStoredGatedGrad,
+                                       .scales = kScalesOfGate<GatedActGrad>,
+                                       .saves = true,
                                        .amax_results = 2};
 constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .name = "gelu",
@@ -156,7 +149,8 @@ constinit const OpDef kGelu = {.code = OpCode::gelu,
                                .plain = 0b1,
                                .cost = cost_act<8>,
                                .inplace = kInplaceFirst,
-                               .stored = kStoredGelu};
+                               .scales = kScaleOfX<Gelu>,
+                               .saves = true};
 constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .name = "gelu_grad",
                                    .operands = {GeluGrad::operands, 2},
@@ -168,7 +162,8 @@ constinit const OpDef kGeluGrad = {.code = OpCode::gelu_grad,
                                    .plain = 0b10,
                                    .cost = cost_act<15>,
                                    .inplace = kInplaceEither,
-                                   .stored = kStoredGeluGrad,
+                                   .scales = kScaleOfX<GeluGrad>,
+                                   .saves = true,
                                    .amax_results = 1};
 
 }  // namespace octet::ops

@@ -8,7 +8,15 @@ namespace octet::ops {
 
 TensorType moved(const TensorType& from, Shape shape) {
   const bool chosen = is_float(from.dtype) && !is_quantized(from.dtype);
-  return {.dtype = chosen ? Dtype::real : from.dtype, .shape = std::move(shape)};
+  return {.dtype = chosen ? Dtype::real : from.dtype,
+          .shape = std::move(shape),
+          .granularity = from.granularity};
+}
+
+TensorType per_tensor(Dtype dtype, Shape shape) {
+  return {.dtype = dtype,
+          .shape = std::move(shape),
+          .granularity = {.kind = Granularity::Kind::tensor}};
 }
 
 bool absent(Types types, size_t i) {
@@ -118,45 +126,19 @@ Shape grouped_shape(std::string_view op, Shape shape, int64_t group) {
   return shape;
 }
 
-void need_stored(OpCode code, const Attrs& attrs, Types in) {
-  const OpDef& def = op_def(code);
-  const int64_t group = stored_group(attrs);
-  for (const StoredPlace place : def.stored) {
-    const size_t i = place.operand, scales = place.scale;
-    const std::string_view name = def.operands[i].name;
-    if (group == 0) {
-      if (is_quantized(in[i].dtype) || !absent(in, scales))
-        fail(def.name, "codes as {} need a group", name);
-      continue;
-    }
-    if (!is_quantized(in[i].dtype))
-      fail(def.name, "{} must be codes, got {}", name, to_string(in[i]));
-    if (absent(in, scales)) fail(def.name, "{} needs its scales", name);
-    const Shape grid = grouped_shape(def.name, in[i].shape, group);
-    const bool has_one = in[scales].shape == kOneScale && grid.size() == 2 && grid[1] == 1;
-    need_float(def.name, "scales", in[scales], has_one ? kOneScale : grid);
-  }
-}
-
-Values emit_on_plain(Builder& b, const Node& node) {
+Values emit_dequantized(Builder& b, const Node& node) {
   Values operands = node.operands;
-  size_t n_plain = operands.size();
-  for (const StoredPlace place : op_def(node.op).stored) {
-    const size_t i = place.operand, scales = place.scale;
-    const QuantizeAttrs q{.dtype = b.type(operands[i]).dtype,
-                          .target = 0,
-                          .group = stored_group(node.attrs),
-                          .rows = b.shape(operands[scales]) == kOneScale
-                                      ? std::max<int64_t>(1, b.shape(operands[i])[0])
-                                      : 1};
+  size_t n_own = operands.size();
+  for (const ScalePlace place : op_def(node.op).scales) {
+    ValueId& x = operands[place.operand];
+    n_own = std::min<size_t>(n_own, place.scale);
+    if (!b.type(x).is_scaled()) continue;
     const Dtype wide = Dtype::f32;
-    operands[i] =
-        b.emit_typed(OpCode::dequantize, q, {operands[i], operands[scales]}, {&wide, 1})[0];
-    n_plain = std::min(n_plain, scales);
+    x = b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, operands[place.scale]}, {&wide, 1})[0];
   }
-  operands.resize(n_plain);
+  operands.resize(n_own);
   const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
-  return b.emit_typed(node.op, with_stored_group(node.attrs, 0), operands, wide);
+  return b.emit_typed(node.op, node.attrs, operands, wide);
 }
 
 Results with_amax_results(OpCode op, const Attrs& attrs, Results results) {

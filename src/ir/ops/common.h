@@ -30,7 +30,9 @@ template <typename... Args>
 inline TensorType real(Shape shape) {
   return {.dtype = Dtype::real, .shape = std::move(shape)};
 }
-// The type of a result that only moves what `from` holds: exact for integers and codes.
+// Quantized, with one scale.
+TensorType per_tensor(Dtype dtype, Shape shape);
+// The type of a result that only moves what `from` holds: exact for integers and quantized data.
 TensorType moved(const TensorType& from, Shape shape);
 
 bool absent(Types types, size_t i);
@@ -71,11 +73,8 @@ Cost cost_per_result(const Graph& graph, const Node& node, double flops_per_elem
 
 // [..., C] -> [..., ceil(C / group)]
 Shape grouped_shape(std::string_view op, Shape shape, int64_t group);
-// OpDef::stored: codes with their scales where the attributes' group > 0, neither where it is 0.
-void need_stored(OpCode op, const Attrs& attrs, Types in);
-// Dequantizes the stored operands to f32 and emits the same op on plain operands; float results are
-// f32.
-Values emit_on_plain(Builder& b, const Node& node);
+// Dequantizes the quantized operands to f32 and emits the same op on those; float results are f32.
+Values emit_dequantized(Builder& b, const Node& node);
 // OpDef::amax_results: the op's own results with the two behind them where the attribute is set;
 // throws where it is and the op has none.
 Results with_amax_results(OpCode op, const Attrs& attrs, Results results);

@@ -1,7 +1,6 @@
 // Products of matrices and tensors, and biases.
 #include <algorithm>
 
-#include "base/integer.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 #include "ir/ops/scale_rules.h"
@@ -116,22 +115,6 @@ Cost cost_dot(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, 2 * depth);
 }
 
-// The elements of a factor that one entry of its scale is for; {0, 0}: all.
-struct Block {
-  int64_t rows = 0, cols = 0;
-  bool is_tensor() const { return rows == 0 && cols == 0; }
-};
-Block block_of(const GemmAttrs& a, size_t factor) {
-  return factor == Gemm::a ? Block{a.a_rows, a.a_cols} : Block{a.b_rows, a.b_cols};
-}
-
-Shape scale_grid(const Block& block, const Shape& factor) {
-  if (block.is_tensor()) return {};
-  if (block.rows < 1 || block.cols < 1)
-    fail("gemm", "a block needs rows and columns, got {} x {}", block.rows, block.cols);
-  return {ceil_div(factor[0], block.rows), ceil_div(factor[1], block.cols)};
-}
-
 Results infer_gemm(const Attrs& attrs, Types in) {
   const auto& a = std::get<GemmAttrs>(attrs);
   need_float("gemm", "a", in[0]);
@@ -143,17 +126,13 @@ Results infer_gemm(const Attrs& attrs, Types in) {
   const int64_t n = in[1].shape[a.trans_b ? 0 : 1];
   need_shape("gemm", "b", in[1], a.trans_b ? Shape{n, k} : Shape{k, n});
   if (!absent(in, 2)) need_float("gemm", "c", in[2], {m, n});
-  for (const size_t i : {0, 1}) {
-    const bool scaled = !absent(in, i + 3);
-    if (is_quantized(in[i].dtype) && !scaled) fail("gemm", "codes need a scale, operand {}", i);
-    const Shape grid = scale_grid(block_of(a, i), in[i].shape);
-    if (!grid.empty() && !is_quantized(in[i].dtype))
-      fail("gemm", "only codes have scales by block, operand {} is {}", i, to_string(in[i]));
-    if (scaled) need_float("gemm", "scale", in[i + 3], grid);
+  for (const ScalePlace place : kGemm.scales) {
+    if (!in[place.operand].is_scaled() && !absent(in, place.scale))
+      need_float("gemm", "a factor of what is not quantized", in[place.scale], {});
   }
   if (absent(in, Gemm::scale_y)) return {real({m, n})};
   need_float("gemm", "scale_y", in[Gemm::scale_y], {});
-  return {{.dtype = Dtype::e4m3, .shape = {m, n}}};
+  return {per_tensor(Dtype::e4m3, {m, n})};
 }
 
 // With x = op(a) and z = op(b): dx = dy z^T and dz = x^T dy, each transposed where its operand
@@ -181,29 +160,24 @@ Values vjp_gemm(Builder& b, const VjpCall& call) {
   return grads;
 }
 
+// One scale for all elements goes into the product.
+bool has_block_scales(const TensorType& factor) {
+  return factor.is_scaled() && !factor.has(Granularity::Kind::tensor);
+}
+
 // Factors with scales by block become BF16 first: where the scales are powers of two, exactly.
 Values widened_blocks(Builder& b, const Node& node) {
-  auto attrs = std::get<GemmAttrs>(node.attrs);
   Values operands = node.operands;
   operands.resize(kGemm.operands.size(), kNoValue);
-  for (const SlotId factor : {Gemm::a, Gemm::b}) {
-    const Block block = block_of(attrs, factor);
-    if (block.is_tensor()) continue;
-    const SlotId scale = factor == Gemm::a ? Gemm::scale_a : Gemm::scale_b;
-    const QuantizeAttrs q{.dtype = b.type(operands[factor]).dtype,
-                          .target = 0,
-                          .group = block.cols,
-                          .rows = block.rows,
-                          .rule = ScaleRule::power_ceil,
-                          .scales = b.type(operands[scale]).dtype};
+  for (const ScalePlace place : kGemm.scales) {
+    ValueId &x = operands[place.operand], &scale = operands[place.scale];
+    if (!has_block_scales(b.type(x))) continue;
     const Dtype wide = Dtype::bf16;
-    operands[factor] =
-        b.emit_typed(OpCode::dequantize, q, {operands[factor], operands[scale]}, {&wide, 1})[0];
-    operands[scale] = kNoValue;
+    x = b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, scale}, {&wide, 1})[0];
+    scale = kNoValue;
   }
-  attrs.a_rows = attrs.a_cols = attrs.b_rows = attrs.b_cols = 0;
   const Dtype wide = Dtype::f32;
-  return b.emit_typed(OpCode::gemm, attrs, operands, {&wide, 1});
+  return b.emit_typed(OpCode::gemm, node.attrs, operands, {&wide, 1});
 }
 
 // The product in f32, and its codes.
@@ -218,7 +192,7 @@ Values stored_codes(Builder& b, const Node& node) {
 Values decompose_gemm(Builder& b, const Node& node) {
   const auto& a = std::get<GemmAttrs>(node.attrs);
   if (!absent(node, Gemm::scale_y)) return stored_codes(b, node);
-  if (!block_of(a, Gemm::a).is_tensor() || !block_of(a, Gemm::b).is_tensor())
+  if (has_block_scales(b.type(node.in(Gemm::a))) || has_block_scales(b.type(node.in(Gemm::b))))
     return widened_blocks(b, node);
   const DotAttrs attrs{.batch_a = {},
                        .batch_b = {},
@@ -227,12 +201,10 @@ Values decompose_gemm(Builder& b, const Node& node) {
   const auto factor = [&](size_t i) {
     const ValueId scale = operand(node, i + 3);
     const ValueId x = node.operands[i];
-    const QuantizeAttrs q{
-        .dtype = b.type(x).dtype, .target = 0, .group = 0, .transposed = false, .pad = 1};
     const Dtype wide = Dtype::f32;
     if (scale == kNoValue) return x;
-    if (!is_quantized(q.dtype)) return b.emit1(OpCode::rescale, NoAttrs{}, {x, scale});
-    return b.emit_typed(OpCode::dequantize, q, {x, scale}, {&wide, 1})[0];
+    if (!b.type(x).is_scaled()) return b.emit1(OpCode::rescale, NoAttrs{}, {x, scale});
+    return b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, scale}, {&wide, 1})[0];
   };
   const ValueId y = b.emit1(OpCode::dot, attrs, {factor(0), factor(1)});
   return {absent(node, 2) ? y : b.add(y, node.operands[2])};
@@ -287,6 +259,7 @@ Cost cost_column_sum(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, static_cast<double>(graph.type(node.operands[0]).shape[0]));
 }
 
+constexpr ScalePlace kScalesOfFactors[] = {{Gemm::a, Gemm::scale_a}, {Gemm::b, Gemm::scale_b}};
 constexpr InplacePair kInplaceC[] = {{.result = 0, .operand = 2}};
 
 }  // namespace
@@ -310,7 +283,9 @@ constinit const OpDef kGemm = {.code = OpCode::gemm,
                                .decompose = decompose_gemm,
                                .scale = scale::gemm,
                                .cost = cost_gemm,
-                               .inplace = kInplaceC};
+                               .inplace = kInplaceC,
+                               .scales = kScalesOfFactors,
+                               .takes_factors = true};
 constinit const OpDef kBiasAdd = {.code = OpCode::bias_add,
                                   .name = "bias_add",
                                   .operands = BiasAdd::operands,

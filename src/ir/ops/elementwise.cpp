@@ -226,7 +226,8 @@ constinit const OpDef kSelect = {.code = OpCode::select,
                                  .vjp = vjp_binary<d_select>,
                                  .scale = scale::select,
                                  .cost = cost_one,
-                                 .inplace = kInplaceSelect};
+                                 .inplace = kInplaceSelect,
+                                 .moves = true};
 constinit const OpDef kCast = {.code = OpCode::cast,
                                .name = "cast",
                                .infer = infer_cast,
@@ -236,6 +237,7 @@ constinit const OpDef kStopGradient = {.code = OpCode::stop_gradient,
                                        .name = "stop_gradient",
                                        .infer = infer_unary<OpCode::stop_gradient>,
                                        .scale = scale::same,
-                                       .inplace = kInplaceFirst};
+                                       .inplace = kInplaceFirst,
+                                       .moves = true};
 
 }  // namespace octet::ops

@@ -1,5 +1,6 @@
 #include "ir/ops/list.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
@@ -131,18 +132,9 @@ const OpDef* find_op(std::string_view name) {
   return nullptr;
 }
 
-int64_t stored_group(const Attrs& attrs) {
-  if (const auto* norm = std::get_if<NormAttrs>(&attrs)) return norm->group;
-  if (const auto* act = std::get_if<GatedActAttrs>(&attrs)) return act->group;
-  if (const auto* gelu = std::get_if<GeluAttrs>(&attrs)) return gelu->group;
-  return 0;
-}
-
-Attrs with_stored_group(Attrs attrs, int64_t group) {
-  if (auto* norm = std::get_if<NormAttrs>(&attrs)) norm->group = group;
-  if (auto* act = std::get_if<GatedActAttrs>(&attrs)) act->group = group;
-  if (auto* gelu = std::get_if<GeluAttrs>(&attrs)) gelu->group = group;
-  return attrs;
+bool reads_quantized(const Graph& graph, const Node& node) {
+  return std::ranges::any_of(
+      node.operands, [&](ValueId id) { return id != kNoValue && graph.type(id).is_scaled(); });
 }
 
 bool emits_amax(const Attrs& attrs) {
@@ -177,6 +169,31 @@ void check_operands(const OpDef& def, std::span<const ValueId> operands) {
     if (operands[i] == kNoValue && !slots[i].optional)
       throw Error(ErrorCode::invalid_argument, "[{}] expected {}, got none", def.name,
                   slots[i].name);
+  }
+}
+
+void check_scales(const OpDef& def, std::span<const TensorType> operands) {
+  const auto fail = [&](size_t slot, const std::string& what) {
+    throw Error(ErrorCode::invalid_argument, "[{}] {} {}", def.name, def.operands[slot].name, what);
+  };
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const TensorType& type = operands[i];
+    const auto place = std::ranges::find(def.scales, i, &ScalePlace::operand);
+    if (place == def.scales.end()) {
+      const bool goes_through = def.moves && type.has(Granularity::Kind::tensor);
+      if (type.is_scaled() && !goes_through)
+        fail(i, fmt::format("must not be quantized, got {}", to_string(type)));
+      continue;
+    }
+    const TensorType expected = scale_type(type);
+    const TensorType got = place->scale < operands.size() ? operands[place->scale] : absent_type();
+    if (!type.is_scaled() && def.takes_factors) continue;
+    const bool is_open = got.dtype == Dtype::real && got.shape == expected.shape;
+    if (got == expected || (is_open && type.is_scaled())) continue;
+    if (type.is_scaled())
+      fail(i, fmt::format("of {} must have the scales {}, got {}", to_string(type),
+                          to_string(expected), got == absent_type() ? "none" : to_string(got)));
+    fail(i, fmt::format("of {} is not quantized and has no scales", to_string(type)));
   }
 }
 

@@ -210,19 +210,22 @@ constinit const OpDef kReshape = {.code = OpCode::reshape,
                                   .attrs = default_attrs<ReshapeAttrs>,
                                   .vjp = vjp_reshape,
                                   .scale = scale::same,
-                                  .inplace = kInplaceFirst};
+                                  .inplace = kInplaceFirst,
+                                  .moves = true};
 constinit const OpDef kTranspose = {.code = OpCode::transpose,
                                     .name = "transpose",
                                     .infer = infer_transpose,
                                     .attrs = default_attrs<TransposeAttrs>,
                                     .vjp = vjp_transpose,
-                                    .scale = scale::same};
+                                    .scale = scale::same,
+                                    .moves = true};
 constinit const OpDef kSlice = {.code = OpCode::slice,
                                 .name = "slice",
                                 .infer = infer_slice,
                                 .attrs = default_attrs<SliceAttrs>,
                                 .vjp = vjp_slice,
-                                .scale = scale::same};
+                                .scale = scale::same,
+                                .moves = true};
 constinit const OpDef kPad = {.code = OpCode::pad,
                               .name = "pad",
                               .infer = infer_pad,

@@ -12,11 +12,6 @@
 namespace octet::ops {
 namespace {
 
-constexpr StoredPlace kStoredRms[] = {{RmsNorm::x, RmsNorm::x_scale}};
-constexpr StoredPlace kStoredRmsGrad[] = {{RmsNormGrad::x, RmsNormGrad::x_scale}};
-constexpr StoredPlace kStoredLayer[] = {{LayerNorm::x, LayerNorm::x_scale}};
-constexpr StoredPlace kStoredLayerGrad[] = {{LayerNormGrad::x, LayerNormGrad::x_scale}};
-
 // Behind x, w and the scales of x: all statistics are given, or none.
 bool has_statistics(OpCode op, Types in, SlotId first, SlotId last) {
   const auto name = op_def(op).name;
@@ -28,7 +23,6 @@ bool has_statistics(OpCode op, Types in, SlotId first, SlotId last) {
 }
 
 Results infer_rms_norm(const Attrs& attrs, Types in) {
-  need_stored(OpCode::rms_norm, attrs, in);
   need_float("rms_norm", "x", in[0]);
   need_rank("rms_norm", "x", in[0], 2);
   if (!absent(in, 1)) need_float("rms_norm", "weight", in[1], {in[0].shape[1]});
@@ -43,7 +37,6 @@ constexpr InplacePair kInplaceRmsAddend[] = {{RmsNormGrad::dx, kRmsAddend}};
 constexpr InplacePair kInplaceLayerAddend[] = {{LayerNormGrad::dx, kLayerAddend}};
 
 Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
-  need_stored(OpCode::rms_norm_grad, attrs, in);
   need_float("rms_norm_grad", "x", in[1]);
   need_rank("rms_norm_grad", "x", in[1], 2);
   need_float("rms_norm_grad", "dy", in[0], in[1].shape);
@@ -57,7 +50,6 @@ Results infer_rms_norm_grad(const Attrs& attrs, Types in) {
 }
 
 Results infer_layer_norm(const Attrs& attrs, Types in) {
-  need_stored(OpCode::layer_norm, attrs, in);
   need_float("layer_norm", "x", in[0]);
   need_rank("layer_norm", "x", in[0], 2);
   const TensorType rows = real({in[0].shape[0]});
@@ -72,7 +64,6 @@ Results infer_layer_norm(const Attrs& attrs, Types in) {
 }
 
 Results infer_layer_norm_grad(const Attrs& attrs, Types in) {
-  need_stored(OpCode::layer_norm_grad, attrs, in);
   need_float("layer_norm_grad", "x", in[1]);
   need_rank("layer_norm_grad", "x", in[1], 2);
   need_float("layer_norm_grad", "dy", in[0], in[1].shape);
@@ -140,13 +131,13 @@ ValueId rstd_of(Builder& b, ValueId x, const Attrs& attrs) {
 
 Values decompose_rms_norm(Builder& b, const Node& node) {
   if (!absent(node, RmsNorm::known_rstd)) {
-    return {emit_normalized(b, {.x = emit_f32(b, node, kStoredRms[0], stored_group(node.attrs)),
+    return {emit_normalized(b, {.x = emit_f32(b, node, kScaleOfX<RmsNorm>[0]),
                                 .mean = kNoValue,
                                 .rstd = node.in(RmsNorm::known_rstd),
                                 .weight = node.in(RmsNorm::weight),
                                 .bias = kNoValue})};
   }
-  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
   const ValueId rstd = rstd_of(b, x, node.attrs);
@@ -155,13 +146,13 @@ Values decompose_rms_norm(Builder& b, const Node& node) {
 
 Values decompose_layer_norm(Builder& b, const Node& node) {
   if (!absent(node, LayerNorm::known_rstd)) {
-    return {emit_normalized(b, {.x = emit_f32(b, node, kStoredLayer[0], stored_group(node.attrs)),
+    return {emit_normalized(b, {.x = emit_f32(b, node, kScaleOfX<LayerNorm>[0]),
                                 .mean = node.in(LayerNorm::known_mean),
                                 .rstd = node.in(LayerNorm::known_rstd),
                                 .weight = node.in(LayerNorm::weight),
                                 .bias = node.in(LayerNorm::bias)})};
   }
-  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId x = node.operands[0];
   const Shape shape = b.shape(x);
   const ValueId mean = row_mean(b, x);
@@ -186,7 +177,7 @@ Values emit_without_addend(Builder& b, const Node& node, size_t addend) {
 Values decompose_rms_norm_grad(Builder& b, const Node& node) {
   if (emits_amax(node.attrs)) return emit_with_amax(b, node);
   if (!absent(node, kRmsAddend)) return emit_without_addend(b, node, kRmsAddend);
-  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId dy = node.operands[0];
   const Shape shape = b.shape(dy);
   const ValueId rstd = per_row(b, node.operands[2], shape);
@@ -203,7 +194,7 @@ Values decompose_rms_norm_grad(Builder& b, const Node& node) {
 Values decompose_layer_norm_grad(Builder& b, const Node& node) {
   if (emits_amax(node.attrs)) return emit_with_amax(b, node);
   if (!absent(node, kLayerAddend)) return emit_without_addend(b, node, kLayerAddend);
-  if (stored_group(node.attrs) > 0) return emit_on_plain(b, node);
+  if (reads_quantized(b.graph(), node)) return emit_dequantized(b, node);
   const ValueId dy = node.operands[0];
   const Shape shape = b.shape(dy);
   const ValueId rstd = per_row(b, node.operands[3], shape);
@@ -228,13 +219,11 @@ Cost cost_norm(const Graph& graph, const Node& node) {
 
 }  // namespace
 
-ValueId emit_f32(Builder& b, const Node& node, const StoredPlace& stored, int64_t group) {
-  const ValueId x = node.in(stored.operand);
+ValueId emit_f32(Builder& b, const Node& node, ScalePlace place) {
+  const ValueId x = node.in(place.operand);
   const Dtype f32 = Dtype::f32;
-  if (group > 0) {
-    const QuantizeAttrs q{.dtype = b.type(x).dtype, .target = 0, .group = group};
-    return b.emit_typed(OpCode::dequantize, q, {x, node.in(stored.scale)}, {&f32, 1})[0];
-  }
+  if (b.type(x).is_scaled())
+    return b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, node.in(place.scale)}, {&f32, 1})[0];
   if (b.type(x).dtype == Dtype::f32) return x;
   return b.emit_typed(OpCode::cast, NoAttrs{}, {x}, {&f32, 1})[0];
 }
@@ -259,7 +248,8 @@ constinit const OpDef kRmsNorm = {.code = OpCode::rms_norm,
                                   .decompose = decompose_rms_norm,
                                   .scale = scale::rms_norm,
                                   .cost = cost_norm<4>,
-                                  .stored = kStoredRms,
+                                  .scales = kScaleOfX<RmsNorm>,
+                                  .saves = true,
                                   .statistics = 0b10};
 constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .name = "rms_norm_grad",
@@ -271,7 +261,8 @@ constinit const OpDef kRmsNormGrad = {.code = OpCode::rms_norm_grad,
                                       .scale = scale::rms_norm_grad,
                                       .cost = cost_norm<9>,
                                       .inplace = kInplaceRmsAddend,
-                                      .stored = kStoredRmsGrad,
+                                      .scales = kScaleOfX<RmsNormGrad>,
+                                      .saves = true,
                                       .amax_results = 1};
 constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .name = "layer_norm",
@@ -283,7 +274,8 @@ constinit const OpDef kLayerNorm = {.code = OpCode::layer_norm,
                                     .decompose = decompose_layer_norm,
                                     .scale = scale::layer_norm,
                                     .cost = cost_norm<7>,
-                                    .stored = kStoredLayer,
+                                    .scales = kScaleOfX<LayerNorm>,
+                                    .saves = true,
                                     .statistics = 0b110};
 constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .name = "layer_norm_grad",
@@ -295,7 +287,8 @@ constinit const OpDef kLayerNormGrad = {.code = OpCode::layer_norm_grad,
                                         .scale = scale::layer_norm_grad,
                                         .cost = cost_norm<12>,
                                         .inplace = kInplaceLayerAddend,
-                                        .stored = kStoredLayerGrad,
+                                        .scales = kScaleOfX<LayerNormGrad>,
+                                        .saves = true,
                                         .amax_results = 1};
 
 }  // namespace octet::ops

@@ -11,7 +11,7 @@ struct KnownNorm {
 };
 ValueId emit_normalized(Builder& b, const KnownNorm& norm);
 
-// The norm's x in f32, dequantized where it is stored in groups (of 0: it is not).
-ValueId emit_f32(Builder& b, const Node& node, const StoredPlace& stored, int64_t group);
+// The norm's x in f32, dequantized where it is quantized.
+ValueId emit_f32(Builder& b, const Node& node, ScalePlace place);
 
 }  // namespace octet::ops

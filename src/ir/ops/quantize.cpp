@@ -1,5 +1,8 @@
 // Quantizers, their scales, and the residual sum that quantizes as it stores. The arithmetic is
 // formats/quantize.h's.
+#include <algorithm>
+#include <limits>
+
 #include "base/integer.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
@@ -11,6 +14,8 @@ const TensorType kFlag{.dtype = Dtype::boolean, .shape = {}};
 
 // The history is shifted where it lies.
 constexpr InplacePair kInplaceHistory[] = {{.result = 1, .operand = 1}};
+
+constexpr ScalePlace kScaleOfQ[] = {{Dequantize::q, Dequantize::scale}};
 
 int64_t pad_to(int64_t n, int64_t multiple) {
   return ceil_div(n, multiple) * multiple;
@@ -26,25 +31,37 @@ void need_codes(std::string_view op, const QuantizeAttrs& attrs) {
     fail(op, "{} cannot be rounded by {}", dtype_name(attrs.dtype), rounding_name(attrs.rounding));
 }
 
-// [..., rows, cols] -> [..., ceil(rows / attrs.rows), ceil(cols / attrs.group)]
-TensorType block_scales(std::string_view op, const QuantizeAttrs& attrs, Shape shape) {
-  if (attrs.rows < 1 || attrs.rows > (int64_t{1} << 48) || (attrs.rows > 1 && shape.size() != 2))
-    fail(op, "blocks need a matrix and rows from 1 to 2^48, got {}", to_string(shape));
+// In 1xG, Gx1 or BxB.
+TensorType in_blocks(std::string_view op, const QuantizeAttrs& attrs, const Shape& shape) {
+  using Kind = Granularity::Kind;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const bool power = attrs.rule != ScaleRule::linear;
   if (attrs.scales != Dtype::bf16 && !(attrs.scales == Dtype::e8m0 && power))
     fail(op, "scales must be bf16, or e8m0 by a rule of powers, got {}", dtype_name(attrs.scales));
-  shape = grouped_shape(op, std::move(shape), attrs.group);
-  if (attrs.rows > 1) shape[0] = ceil_div(shape[0], attrs.rows);
-  return {.dtype = attrs.scales, .shape = std::move(shape)};
+  if (attrs.group < 1 || attrs.group > kMost || attrs.rows < 1 || attrs.rows > kMost)
+    fail(op, "groups and blocks have 1 to {} rows and columns, got {} x {}", kMost, attrs.rows,
+         attrs.group);
+  if (attrs.rows > 1 && attrs.group > 1 && attrs.rows != attrs.group)
+    fail(op, "expected 1xG, Gx1 or BxB, got {} x {}", attrs.rows, attrs.group);
+  const Kind kind = attrs.rows == 1    ? Kind::group
+                    : attrs.group == 1 ? Kind::column_group
+                                       : Kind::block;
+  TensorType type{
+      .dtype = attrs.dtype,
+      .shape = shape,
+      .granularity = {
+          .kind = kind, .size = std::max(attrs.rows, attrs.group), .scale = attrs.scales}};
+  scale_type(type);  // throws where the shape has none
+  return type;
 }
 
 TensorType row_codes(const QuantizeAttrs& attrs, const Shape& shape) {
-  return {.dtype = attrs.dtype, .shape = shape};
+  return per_tensor(attrs.dtype, shape);
 }
 
 TensorType transposed_codes(std::string_view op, const QuantizeAttrs& attrs, const Shape& shape) {
   if (shape.size() != 2) fail(op, "transposed codes need a matrix, got {}", to_string(shape));
-  return {.dtype = attrs.dtype, .shape = {shape[1], pad_to(shape[0], attrs.pad)}};
+  return per_tensor(attrs.dtype, {shape[1], pad_to(shape[0], attrs.pad)});
 }
 
 TensorType codes_type(std::string_view op, const QuantizeAttrs& attrs, const Shape& shape) {
@@ -97,15 +114,13 @@ Results infer_quantize_groups(const Attrs& attrs, Types in) {
   const auto& q = std::get<QuantizeAttrs>(attrs);
   need_codes("quantize_groups", q);
   need_float("quantize_groups", "x", in[0]);
-  return {row_codes(q, in[0].shape), block_scales("quantize_groups", q, in[0].shape)};
+  const TensorType codes = in_blocks("quantize_groups", q, in[0].shape);
+  return {codes, scale_type(codes)};
 }
 
 Results infer_dequantize(const Attrs& attrs, Types in) {
-  const auto& q = std::get<QuantizeAttrs>(attrs);
-  if (!is_quantized(in[0].dtype))
-    fail("dequantize", "codes must be eight-bit floats, got {}", to_string(in[0]));
-  const TensorType scales = q.group == 0 ? real({}) : block_scales("dequantize", q, in[0].shape);
-  need_float("dequantize", "scale", in[1], scales.shape);
+  std::get<NoAttrs>(attrs);
+  if (!in[0].is_scaled()) fail("dequantize", "q must be quantized, got {}", to_string(in[0]));
   return {real(in[0].shape)};
 }
 
@@ -114,8 +129,8 @@ Results infer_add_quantize(const Attrs& attrs, Types in) {
   need_codes("add_quantize", q);
   need_float("add_quantize", "a", in[0]);
   need_float("add_quantize", "b", in[1], in[0].shape);
-  return {real(in[0].shape), row_codes(q, in[0].shape),
-          block_scales("add_quantize", q, in[0].shape)};
+  const TensorType codes = in_blocks("add_quantize", q, in[0].shape);
+  return {real(in[0].shape), codes, scale_type(codes)};
 }
 
 Values decompose_add_quantize(Builder& b, const Node& node) {
@@ -190,7 +205,7 @@ constinit const OpDef kDequantize = {.code = OpCode::dequantize,
                                      .operands = Dequantize::operands,
                                      .results = Dequantize::results,
                                      .infer = infer_dequantize,
-                                     .attrs = default_attrs<QuantizeAttrs>};
+                                     .scales = kScaleOfQ};
 constinit const OpDef kAddQuantize = {.code = OpCode::add_quantize,
                                       .name = "add_quantize",
                                       .operands = AddQuantize::operands,

@@ -75,6 +75,7 @@ constinit const OpDef kGatedActGradQuantize = {.code = OpCode::gated_act_grad_qu
                                                .infer = infer_gradients,
                                                .attrs = default_attrs<GatedActQuantizeAttrs>,
                                                .decompose = decompose_gradients,
-                                               .inplace = kInplaceHistories};
+                                               .inplace = kInplaceHistories,
+                                               .scales = kScalesOfGate<Slot>};
 
 }  // namespace octet::ops

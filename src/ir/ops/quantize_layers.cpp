@@ -113,10 +113,12 @@ void add_kept(const QuantizedLayer& op, const QuantizedLayerAttrs& attrs, Types 
               Results& results) {
   if (attrs.kept.group == 0) return;
   const std::string_view name = op_def(op.op).name;
-  if (op.kept == kNoSlot || stored_group(attrs.layer) > 0)
+  const auto places = op_def(op.layer).scales;
+  const auto is_kept = [&](ScalePlace place) { return !in[place.operand].is_scaled(); };
+  if (op.kept == kNoSlot || !std::ranges::all_of(places, is_kept))
     fail(name, "operands are kept in groups of an activation that reads them unquantized");
   size_t at = op.kept;
-  for (const StoredPlace place : op_def(op.layer).stored) {
+  for (const ScalePlace place : places) {
     const Results operand{in[place.operand]};
     for (const TensorType& made : kQuantizeGroups.infer(groups_attrs(attrs.kept), operand))
       results[at++] = made;
@@ -155,8 +157,8 @@ Results infer_fused(const Attrs& attrs, Types in) {
 }
 
 // y in f32, of a norm whose statistics are given.
-ValueId emit_known(Builder& b, const Node& node, const QuantizedLayer& op, const Attrs& layer) {
-  const ValueId x = emit_f32(b, node, op_def(op.layer).stored[0], stored_group(layer));
+ValueId emit_known(Builder& b, const Node& node, const QuantizedLayer& op) {
+  const ValueId x = emit_f32(b, node, op_def(op.layer).scales[0]);
   const bool centred = op.layer == OpCode::layer_norm;
   const SlotId weight = centred ? SlotId{LayerNorm::weight} : SlotId{RmsNorm::weight};
   return emit_normalized(b, {x, node.in(op.known_mean), node.in(op.known_rstd), node.in(weight),
@@ -165,7 +167,7 @@ ValueId emit_known(Builder& b, const Node& node, const QuantizedLayer& op, const
 
 // The layer's results in f32; y alone where its statistics are given.
 Values emit_layer(Builder& b, const Node& node, const QuantizedLayer& op, const Attrs& layer) {
-  if (node.in(op.known_rstd) != kNoValue) return {emit_known(b, node, op, layer)};
+  if (node.in(op.known_rstd) != kNoValue) return {emit_known(b, node, op)};
   Values operands = node.operands;
   operands.resize(std::min<size_t>(operands.size(), op.given_scale));
   const std::vector<Dtype> wide(op_def(op.layer).results.size(), Dtype::f32);
@@ -178,7 +180,7 @@ Values emit_apart(Builder& b, const Node& node, const QuantizedLayer& op,
   const QuantizeAttrs groups = groups_attrs(std::exchange(parts.kept, {}));
   Values results = b.emit(node.op, join(parts), node.operands);
   results.resize(op.kept, kNoValue);
-  for (const StoredPlace place : op_def(op.layer).stored) {
+  for (const ScalePlace place : op_def(op.layer).scales) {
     const Values made = b.emit(OpCode::quantize_groups, groups, {node.in(place.operand)});
     results.insert(results.end(), made.begin(), made.end());
   }
@@ -237,6 +239,7 @@ constinit const OpDef kRmsNormQuantize = {.code = OpCode::rms_norm_quantize,
                                           .attrs = default_attrs<NormQuantizeAttrs>,
                                           .decompose = decompose_fused<OpCode::rms_norm_quantize>,
                                           .inplace = kInplaceRms,
+                                          .scales = kScaleOfX<RmsNormQuantize>,
                                           .statistics = 0b1010};
 constinit const OpDef kLayerNormQuantize = {
     .code = OpCode::layer_norm_quantize,
@@ -247,6 +250,7 @@ constinit const OpDef kLayerNormQuantize = {
     .attrs = default_attrs<NormQuantizeAttrs>,
     .decompose = decompose_fused<OpCode::layer_norm_quantize>,
     .inplace = kInplaceLayer,
+    .scales = kScaleOfX<LayerNormQuantize>,
     .statistics = 0b11010};
 constinit const OpDef kGatedActQuantize = {.code = OpCode::gated_act_quantize,
                                            .name = "gated_act_quantize",
@@ -255,7 +259,8 @@ constinit const OpDef kGatedActQuantize = {.code = OpCode::gated_act_quantize,
                                            .infer = infer_fused<OpCode::gated_act_quantize>,
                                            .attrs = default_attrs<GatedActQuantizeAttrs>,
                                            .decompose = decompose_fused<OpCode::gated_act_quantize>,
-                                           .inplace = kInplaceGated};
+                                           .inplace = kInplaceGated,
+                                           .scales = kScalesOfGate<GatedActQuantize>};
 constinit const OpDef kGeluQuantize = {.code = OpCode::gelu_quantize,
                                        .name = "gelu_quantize",
                                        .operands = {GeluQuantize::operands, 1},
@@ -263,7 +268,8 @@ constinit const OpDef kGeluQuantize = {.code = OpCode::gelu_quantize,
                                        .infer = infer_fused<OpCode::gelu_quantize>,
                                        .attrs = default_attrs<GeluQuantizeAttrs>,
                                        .decompose = decompose_fused<OpCode::gelu_quantize>,
-                                       .inplace = kInplaceGelu};
+                                       .inplace = kInplaceGelu,
+                                       .scales = kScaleOfX<GeluQuantize>};
 
 }  // namespace ops
 }  // namespace octet

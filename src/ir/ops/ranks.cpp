@@ -38,9 +38,10 @@ Results infer_all_gather(const Attrs& attrs, Types in) {
 }
 
 void need_summand(std::string_view op, Types in) {
-  if (is_quantized(in[Reduce::x].dtype)) return need_float(op, "scale", in[Reduce::scale], {});
-  need_float(op, "x", in[Reduce::x]);
-  if (!absent(in, Reduce::scale)) fail(op, "only a sum of eight-bit floats takes a scale");
+  const TensorType& x = in[Reduce::x];
+  need_float(op, "x", x);
+  if (x.is_scaled() && !x.has(Granularity::Kind::tensor))
+    fail(op, "x must have one scale, got {}", to_string(x));
 }
 
 Results infer_reduce_scatter(const Attrs& attrs, Types in) {
@@ -61,7 +62,7 @@ Results infer_all_reduce(const Attrs& attrs, Types in) {
     if (!absent(in, Reduce::into)) need_float("all_reduce", "into", in[Reduce::into], x.shape);
     return {real(x.shape)};
   }
-  if (!absent(in, Reduce::into) || !absent(in, Reduce::scale))
+  if (!absent(in, Reduce::into) || x.is_scaled())
     fail("all_reduce", "a maximum takes no into and no scale");
   if (x.dtype != Dtype::boolean) need_float("all_reduce", "x", x);
   return {moved(x, x.shape)};
@@ -74,6 +75,7 @@ Results infer_sharded_norm(const Attrs& attrs, Types in) {
   return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
 }
 
+constexpr ScalePlace kScaleOfSum[] = {{Reduce::x, Reduce::scale}};
 constexpr InplacePair kInplaceInto[] = {{.result = 0, .operand = Reduce::into}};
 
 }  // namespace
@@ -81,25 +83,29 @@ constexpr InplacePair kInplaceInto[] = {{.result = 0, .operand = Reduce::into}};
 constinit const OpDef kTakeShard = {.code = OpCode::take_shard,
                                     .name = "take_shard",
                                     .infer = infer_take_shard,
-                                    .attrs = default_attrs<ShardAttrs>};
+                                    .attrs = default_attrs<ShardAttrs>,
+                                    .moves = true};
 constinit const OpDef kAllGather = {.code = OpCode::all_gather,
                                     .name = "all_gather",
                                     .infer = infer_all_gather,
-                                    .attrs = default_attrs<CollectiveAttrs>};
+                                    .attrs = default_attrs<CollectiveAttrs>,
+                                    .moves = true};
 constinit const OpDef kReduceScatter = {.code = OpCode::reduce_scatter,
                                         .name = "reduce_scatter",
                                         .operands = {Reduce::operands, 1},
                                         .results = Reduce::results,
                                         .infer = infer_reduce_scatter,
                                         .attrs = default_attrs<CollectiveAttrs>,
-                                        .inplace = kInplaceInto};
+                                        .inplace = kInplaceInto,
+                                        .scales = kScaleOfSum};
 constinit const OpDef kAllReduce = {.code = OpCode::all_reduce,
                                     .name = "all_reduce",
                                     .operands = {Reduce::operands, 1},
                                     .results = Reduce::results,
                                     .infer = infer_all_reduce,
                                     .attrs = default_attrs<CollectiveAttrs>,
-                                    .inplace = kInplaceInto};
+                                    .inplace = kInplaceInto,
+                                    .scales = kScaleOfSum};
 constinit const OpDef kShardedNorm = {.code = OpCode::sharded_norm,
                                       .name = "sharded_norm",
                                       .operands = {GlobalNorm::operands, 1, LastSlot::many},

@@ -160,7 +160,7 @@ Values decompose_cast_in(Builder& b, const Node& node) {
   const QuantizeAttrs q{.dtype = attrs.dtype};
   const ValueId one = b.fill({}, 1);
   const ValueId narrow = b.emit1(OpCode::quantize, q, {x, one});
-  return {b.emit_typed(OpCode::dequantize, q, {narrow, one}, {&dtype, 1})[0]};
+  return {b.emit_typed(OpCode::dequantize, NoAttrs{}, {narrow, one}, {&dtype, 1})[0]};
 }
 
 Values decompose_data_scale(Builder& b, const Node& node) {

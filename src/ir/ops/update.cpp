@@ -9,7 +9,7 @@
 //   master     i16: bits(w) << 16 plus it are the bits of the f32 master of a bf16 w; f32: the
 //              master itself, w its nearest. Absent: w is the master (stochastic_w: bf16, rounded
 //              so)
-//   m_meta,    u32[ceil(n / group)], metadata of m and v, there exactly where they are 8-bit codes
+//   m_meta,    metadata of m and v, there exactly where they are quantized, in runs
 //   v_meta     (math/moment.h); w takes the new m and v before they are quantized. Of v in FP16
 //              f32[], the scale s that stays: v is read as v s and stored as store_scaled does with
 //              keeps_positive, stochastic_v set, the op's stream the store's; without next_v_meta
@@ -33,11 +33,6 @@ Results infer_global_norm(const Attrs& attrs, Types in) {
   return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
 }
 
-struct MomentOperand {
-  std::string_view name;
-  size_t at, meta;
-};
-
 constexpr TensorType kOneF32{.dtype = Dtype::f32, .shape = {}};
 
 bool has_scaled_v(Types in) {
@@ -50,27 +45,20 @@ void need_scaled_v(const AdamwAttrs& a, Types in) {
   }
 }
 
-void need_moment(const AdamwAttrs& a, Types in, const MomentOperand& moment) {
-  const TensorType& type = in[moment.at];
-  need_float(kAdamw, moment.name, type, in[S::w].shape);
-  if (!is_quantized(type.dtype)) {
-    if (moment.at == S::v && has_scaled_v(in)) return need_scaled_v(a, in);
-    if (!absent(in, moment.meta))
-      fail(kAdamw, "{} of {} has no metadata", moment.name, to_string(type));
+void need_moment(const AdamwAttrs& a, Types in, ScalePlace moment) {
+  const TensorType& type = in[moment.operand];
+  const std::string_view name = kAdamwStep.operands[moment.operand].name;
+  need_float(kAdamw, name, type, in[S::w].shape);
+  if (!type.is_scaled()) {
+    if (moment.operand == S::v && has_scaled_v(in)) return need_scaled_v(a, in);
+    if (!absent(in, moment.scale)) fail(kAdamw, "{} of {} has no metadata", name, to_string(type));
     return;
   }
-  if (!is_moment_format(type.dtype)) {
-    fail(kAdamw, "{} must have a format that moments may have, got {}", moment.name,
+  const Granularity& by = type.granularity;
+  if (!is_moment_format(type.dtype) || by.kind != Granularity::Kind::run ||
+      by.scale != Dtype::u32) {
+    fail(kAdamw, "{} must have a format that moments may have, in runs, got {}", name,
          to_string(type));
-  }
-  if (a.group <= 0 || a.group > (int64_t{1} << 48))
-    fail(kAdamw, "group must be from 1 to 2^48, got {}", a.group);
-  const int64_t n_groups = ceil_div(type.n_elems(), a.group);
-  const TensorType meta{.dtype = Dtype::u32, .shape = {n_groups}};
-  const TensorType got = absent(in, moment.meta) ? absent_type() : in[moment.meta];
-  if (got != meta) {
-    fail(kAdamw, "the metadata of {} must be {}, got {}", moment.name, to_string(meta),
-         to_string(got));
   }
 }
 
@@ -104,8 +92,10 @@ Results infer_adamw_step(const Attrs& attrs, Types in) {
   const auto& a = std::get<AdamwAttrs>(attrs);
   need_float(kAdamw, "w", in[S::w]);
   need_float(kAdamw, "g", in[S::g], in[S::w].shape);
-  need_moment(a, in, {"m", S::m, S::m_meta});
-  need_moment(a, in, {"v", S::v, S::v_meta});
+  for (const ScalePlace moment : kAdamwStep.scales) need_moment(a, in, moment);
+  if (in[S::m].is_scaled() && in[S::v].is_scaled() && in[S::m].granularity != in[S::v].granularity)
+    fail(kAdamw, "m and v have runs of one length, got {} and {}", to_string(in[S::m]),
+         to_string(in[S::v]));
   constexpr std::string_view kScalars[] = {"lr", "c1", "c2", "grad_scale"};
   for (size_t i = 0; i < std::size(kScalars); ++i) need_float(kAdamw, kScalars[i], in[4 + i], {});
   need_bool(kAdamw, "found_nonfinite", in[8]);
@@ -201,6 +191,7 @@ Cost cost_adamw_step(const Graph& graph, const Node& node) {
   return cost_per_result(graph, node, 15);
 }
 
+constexpr ScalePlace kScalesOfMoments[] = {{S::m, S::m_meta}, {S::v, S::v_meta}};
 constexpr InplacePair kInplaceUpdate[] = {{S::next_w, S::w},           {S::next_m, S::m},
                                           {S::next_v, S::v},           {S::next_master, S::master},
                                           {S::next_m_meta, S::m_meta}, {S::next_v_meta, S::v_meta}};
@@ -224,6 +215,8 @@ constinit const OpDef kAdamwStep = {.code = OpCode::adamw_step,
                                     .decompose = decompose_adamw_step,
                                     .cost = cost_adamw_step,
                                     .inplace = kInplaceUpdate,
+                                    .scales = kScalesOfMoments,
+                                    .takes_factors = true,
                                     .amax_results = 1};
 
 }  // namespace octet::ops

@@ -90,7 +90,7 @@ std::vector<ValueId> replaced_values(const QuantizedLayer& op, const Node& layer
 
 // Whether two nodes quantize the same norm of the same x; weights and quantizers may differ.
 bool same_norm(const QuantizedLayer& op, const Node& a, const Node& b) {
-  const StoredPlace x = op_def(op.layer).stored[0];
+  const ScalePlace x = op_def(op.layer).scales[0];
   return a.op == b.op && a.in(x.operand) == b.in(x.operand) && a.in(x.scale) == b.in(x.scale) &&
          split(a.attrs).layer == split(b.attrs).layer;
 }
@@ -160,7 +160,7 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
   const bool wants = op != nullptr && op->known_rstd != kNoSlot &&
                      node.in(op->given_scale) != kNoValue && node.in(op->known_rstd) == kNoValue;
   if (!wants) return std::nullopt;
-  const ValueId x = node.in(op_def(op->layer).stored[0].operand);
+  const ValueId x = node.in(op_def(op->layer).scales[0].operand);
   for (const Node* before : m.readers(x)) {
     if (before >= &node || !same_norm(*op, *before, node)) continue;
     if (before->in(op->known_rstd) != kNoValue) continue;
@@ -192,7 +192,7 @@ std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
   const QuantizedLayer* op = quantized_layer(node.op);
   if (op == nullptr || op->kept == kNoSlot) return std::nullopt;
   QuantizedLayerAttrs attrs = split(node.attrs);
-  if (stored_group(attrs.layer) > 0 || attrs.kept.group > 0 || attrs.both || attrs.q.transposed)
+  if (reads_quantized(m.graph(), node) || attrs.kept.group > 0 || attrs.both || attrs.q.transposed)
     return std::nullopt;
   Match match{.last = m.graph().id(node),
               .op = node.op,
@@ -202,7 +202,7 @@ std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
               .dtypes = std::vector<Dtype>(op_def(node.op).results.size(), Dtype::f32),
               .tag = node.tag};
   match.replaces.resize(op->kept, kNoValue);
-  for (const StoredPlace place : op_def(op->layer).stored) {
+  for (const ScalePlace place : op_def(op->layer).scales) {
     const Node* groups = m.reader(node.in(place.operand), OpCode::quantize_groups);
     if (groups == nullptr || groups->tag.role != node.tag.role) return std::nullopt;
     const auto& q = std::get<QuantizeAttrs>(groups->attrs);

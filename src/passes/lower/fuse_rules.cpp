@@ -47,27 +47,25 @@ const Node* scale_maker(const Matcher& m, const Node& quantize) {
 
 std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
                                            std::vector<std::string>&) {
-  const auto places = op_def(node.op).stored;
-  if (places.empty()) return std::nullopt;
+  if (!op_def(node.op).saves) return std::nullopt;
   std::vector<ValueId> operands = node.operands;
-  int64_t group = 0;
-  for (const StoredPlace place : places) {
+  operands.resize(op_def(node.op).operands.size(), kNoValue);
+  std::optional<Granularity> by;  // of all
+  for (const ScalePlace place : op_def(node.op).scales) {
     const Node* dequantize = m.graph().producer(node.in(place.operand));
     if (dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
-    QuantizeAttrs stored = std::get<QuantizeAttrs>(dequantize->attrs);
-    const bool is_first = place.operand == places.front().operand;
-    if (stored.group == 0 || (!is_first && stored.group != group)) return std::nullopt;
-    group = stored.group;
-    // One block may be all rows.
-    if (stored.rows >= m.graph().type(dequantize->in(Dequantize::q)).shape[0]) stored.rows = 1;
-    if (!stored.is_plain()) return std::nullopt;
-    operands.resize(op_def(node.op).operands.size(), kNoValue);
-    operands[place.operand] = dequantize->in(Dequantize::q);
+    const ValueId q = dequantize->in(Dequantize::q);
+    const Granularity& own = m.graph().type(q).granularity;
+    const bool is_read_so = own.kind == Granularity::Kind::tensor ||
+                            (own.kind == Granularity::Kind::group && own.scale == Dtype::bf16);
+    if (!is_read_so || own != by.value_or(own)) return std::nullopt;
+    by = own;
+    operands[place.operand] = q;
     operands[place.scale] = dequantize->in(Dequantize::scale);
   }
   return Match{.last = m.graph().id(node),
                .op = node.op,
-               .attrs = with_stored_group(node.attrs, group),
+               .attrs = node.attrs,
                .operands = operands,
                .replaces = node.results,
                .dtypes = result_dtypes(m.graph(), node),
@@ -171,8 +169,8 @@ std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int
                     (wide == Dtype::bf16 || wide == Dtype::fp16) &&
                     node.in(Gemm::scale_a) == kNoValue && node.in(Gemm::scale_b) == kNoValue;
   if (!fits || dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
-  const auto& stored = std::get<QuantizeAttrs>(dequantize->attrs);
-  if (stored.dtype != Dtype::e4m3 || stored.group != 0 || !stored.is_plain()) return std::nullopt;
+  const TensorType& stored = m.graph().type(dequantize->in(Dequantize::q));
+  if (stored.dtype != Dtype::e4m3 || !stored.has(Granularity::Kind::tensor)) return std::nullopt;
   if (!m.read_once(node.in(Gemm::b))) return std::nullopt;
   std::vector<ValueId> operands = node.operands;
   operands.resize(op_def(OpCode::gemm).operands.size(), kNoValue);

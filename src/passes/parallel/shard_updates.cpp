@@ -89,16 +89,17 @@ class Sharder {
         skipped_.insert(node.in(S::w));
         weights_[node.out(S::next_w)] = weight;
       }
-      const int64_t group = std::get<AdamwAttrs>(node.attrs).group;
-      for (const SlotId slot : {S::m_meta, S::v_meta}) {
-        if (node.in(slot) == kNoValue) continue;
+      for (const ScalePlace moment : op_def(node.op).scales) {
+        const TensorType& type = graph.type(node.in(moment.operand));
+        if (!type.is_scaled()) continue;
+        const int64_t group = type.granularity.size;
         if (kShardMultiple % group != 0) {
           throw Error(ErrorCode::invalid_argument,
                       "[shard_updates] optim.group: expected a divisor of {} where moments are cut "
                       "among ranks, got {}",
                       kShardMultiple, group);
         }
-        cut_input(graph, node.in(slot), shard / group);
+        cut_input(graph, node.in(moment.scale), shard / group);
       }
     }
     for (GraphInput& input : graph.inputs) {

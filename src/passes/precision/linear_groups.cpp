@@ -35,7 +35,7 @@ bool is_weight(const Graph& graph, ValueId id) {
 const Node* stored_weight(const Graph& graph, ValueId id, Dtype dtype) {
   const Node* dequantize = dequantize_of(graph, id);
   const bool fits = dequantize != nullptr &&
-                    std::get<QuantizeAttrs>(dequantize->attrs).group == 0 &&
+                    graph.type(dequantize->in(Dequantize::q)).has(Granularity::Kind::tensor) &&
                     graph.type(dequantize->in(Dequantize::q)).dtype == dtype;
   return fits ? dequantize : nullptr;
 }

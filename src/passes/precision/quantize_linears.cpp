@@ -25,10 +25,9 @@ struct Copy {
   bool transposed = false;
 };
 
-// An operand in blocks of rows x cols.
+// An operand in blocks.
 struct Blocks {
   ValueId q = kNoValue, scale = kNoValue;
-  int64_t rows = 0, cols = 0;
 };
 
 class LinearQuantizer {
@@ -86,10 +85,10 @@ class LinearQuantizer {
     const bool fast =
         attrs.role == GemmRole::forward || options_.fast_accumulate == FastAccumulate::all;
     const bool k_major = is_k_major(group);
-    GemmAttrs of_codes{.trans_a = !k_major && attrs.trans_a,
-                       .trans_b = k_major || attrs.trans_b,
-                       .role = attrs.role,
-                       .fast_accumulate = fast};
+    const GemmAttrs of_codes{.trans_a = !k_major && attrs.trans_a,
+                             .trans_b = k_major || attrs.trans_b,
+                             .role = attrs.role,
+                             .fast_accumulate = fast};
     const auto quantize = [&](SlotId factor, SlotId scale, bool trans) {
       const ValueId operand = node.in(factor);
       const Kind kind = kind_of(node, group, operand);
@@ -98,8 +97,6 @@ class LinearQuantizer {
         const Blocks blocks = blocks_of(group, kind, operand, trans ? 0 : 1);
         operands[factor] = blocks.q;
         operands[scale] = blocks.scale;
-        (factor == Gemm::a ? of_codes.a_rows : of_codes.b_rows) = blocks.rows;
-        (factor == Gemm::a ? of_codes.a_cols : of_codes.b_cols) = blocks.cols;
         return;
       }
       operands[scale] = scale_of(group, kind, operand);
@@ -133,11 +130,9 @@ class LinearQuantizer {
     const Kind kind = kind_of(node, group, operand);
     const OperandFormat& format = group.format(kind);
     if (!format.quantized) return rewriter_.map(operand);
-    if (format.is_block())
-      return stored_form(blocks_of(group, kind, operand, axis), format, operand);
+    if (format.is_block()) return as_wide(blocks_of(group, kind, operand, axis), operand);
     const ValueId scale = scale_of(group, kind, operand);
-    return as_wide({codes_of(group, kind, operand, false, scale), scale}, attrs_of(format, kind),
-                   operand);
+    return as_wide({codes_of(group, kind, operand, false, scale), scale}, operand);
   }
 
   // Of two scalar factors one.
@@ -191,28 +186,20 @@ class LinearQuantizer {
     ValueId value = rewriter_.map(operand);
     const bool is_again = kind == Kind::x && axis == 0 && !is_square && fmt.scales == Dtype::bf16;
     if (is_again) {
-      value = stored_form(blocks_of(group, kind, operand, 1), fmt, operand);
+      value = as_wide(blocks_of(group, kind, operand, 1), operand);
     } else if (kind != Kind::w &&
                flagged_.insert(measured_operand(rewriter_.from(), group, operand)).second) {
       flags_.push_back(b_.emit(OpCode::amax, NoAttrs{}, {value})[AmaxOp::nonfinite]);
     }
     const auto results = b_.emit(OpCode::quantize_groups, attrs, {value});
-    return blocks_[key] = {results[QuantizeGroups::q], results[QuantizeGroups::scale], attrs.rows,
-                           attrs.group};
+    return blocks_[key] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }
 
-  // What the GEMM read, as numbers: powers of two make them exact in BF16.
-  ValueId stored_form(const Blocks& blocks, const OperandFormat& fmt, ValueId operand) {
-    QuantizeAttrs attrs = block_attrs(fmt);
-    attrs.rows = blocks.rows;
-    attrs.group = blocks.cols;
-    return as_wide({blocks.q, blocks.scale}, attrs, operand);
-  }
-  ValueId as_wide(const std::vector<ValueId>& q_and_scale, const QuantizeAttrs& attrs,
-                  ValueId operand) {
+  // What a GEMM read, as numbers: of blocks, powers of two make them exact in BF16.
+  ValueId as_wide(const Blocks& read, ValueId operand) {
     const Dtype dtype = rewriter_.from().type(operand).dtype;
     const Dtype wide = dtype == Dtype::fp16 ? Dtype::f32 : dtype;
-    return b_.emit_typed(OpCode::dequantize, attrs, q_and_scale, {&wide, 1})[0];
+    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {read.q, read.scale}, {&wide, 1})[0];
   }
 
   // Whether anything is kept of the group's weights between updates: not of those that are
@@ -303,9 +290,10 @@ class LinearQuantizer {
     Shape shape = rewriter_.from().type(weight).shape;
     if (transposed) std::swap(shape[0], shape[1]);
     const StateUse use = transposed ? StateUse::weight_quantized_t : StateUse::weight_quantized;
-    const Copy copy{.value = b_.state(use, name, {attrs.dtype, std::move(shape)}),
-                    .attrs = attrs,
-                    .transposed = transposed};
+    const TensorType type{.dtype = attrs.dtype,
+                          .shape = std::move(shape),
+                          .granularity = {.kind = Granularity::Kind::tensor}};
+    const Copy copy{.value = b_.state(use, name, type), .attrs = attrs, .transposed = transposed};
     copies_[weight].push_back(copy);
     return copy.value;
   }

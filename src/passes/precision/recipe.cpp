@@ -160,9 +160,10 @@ Graph apply_quantized_linears(const Recipe& recipe, const Graph& graph,
   Graph typed = typed_graph(recipe, graph, options);
   if (recipe.activations) {
     const OperandFormat format = operand_format(*recipe.activations, false);
-    typed = store_groups(
-        typed,
-        {.dtype = format.dtype, .target = format.target, .forward_reads = options.forward_reads});
+    typed = store_groups(typed, {.dtype = format.dtype,
+                                 .target = format.target,
+                                 .group = recipe.activation_group,
+                                 .forward_reads = options.forward_reads});
   }
   return quantize_by_recipe(recipe, typed, options);
 }

@@ -47,8 +47,7 @@ struct RecipeOptions {
   std::optional<Dtype> compute = {};  // of recipes that compute in BF16: that, or FP16
   Rounding gradient_rounding = Rounding::near;  // of quantized gradients: near, or HiFloat8's hr
   ScaleRule mx_rule = ScaleRule::power_ceil;    // of E8M0 scales: that, or mx_floor
-  std::optional<Dtype> activations =
-      {};  // of saved activations, in groups of 16; bf16: as they are
+  std::optional<Dtype> activations = {};  // of saved activations, in groups; bf16: as they are
   ForwardReads forward_reads = ForwardReads::unquantized;  // where activations are saved so
   // coat-static: linears' results that activations read are stored with one predicted scale each.
   bool results_in_codes = false;
@@ -68,8 +67,9 @@ struct Recipe {
   Scaling scaling = Scaling::current;
   WeightCopy weight_copy = WeightCopy::scale;
   FastAccumulate fast_accumulate = FastAccumulate::forward;
-  std::optional<Dtype> activations =
-      {};                   // of inputs of norms and activations, kept in groups of 16
+  // Of inputs of norms and activations that are kept: their format, in groups of so many.
+  std::optional<Dtype> activations = {};
+  int64_t activation_group = 16;
   bool scales_loss = true;  // false: scales are propagated, and loss scaling refused
   Graph (*apply)(const Recipe& recipe, const Graph& graph, const RecipeOptions& options);
 };

@@ -74,7 +74,8 @@ std::vector<const Node*> stored_results(const Graph& graph, const RecipeOptions&
   std::set<ValueId> read;
   for (const Node& node : graph.nodes) {
     if (node.tag.layer < 0 || std::holds_alternative<NormAttrs>(node.attrs)) continue;
-    for (const StoredPlace place : op_def(node.op).stored) read.insert(node.in(place.operand));
+    if (!op_def(node.op).saves) continue;
+    for (const ScalePlace place : op_def(node.op).scales) read.insert(node.in(place.operand));
   }
   std::vector<const Node*> result;
   for (const Node& node : graph.nodes) {
@@ -228,7 +229,8 @@ Graph apply_fp8(const Recipe& recipe, const Graph& graph, const RecipeOptions& o
 
 Graph apply_coat(const Recipe& recipe, const Graph& graph, const RecipeOptions& options) {
   const Scalified predicted = uncarried(graph, options);
-  StoreGroupsOptions stored{.forward_reads = options.forward_reads};
+  StoreGroupsOptions stored{.group = recipe.activation_group,
+                            .forward_reads = options.forward_reads};
   for (const Node* node : stored_results(predicted.graph, options)) {
     const std::string linear = linear_name(*node);
     const double rms = predicted.data_rms[static_cast<size_t>(node->out(Gemm::y))] -

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/integer.h"
 #include "passes/rewrite/rewrite.h"
 
 namespace octet {
@@ -43,6 +42,12 @@ class Freezer {
   }
 
  private:
+  // Blocks lie as groups: a block's scale stands in each of its rows.
+  Granularity frozen_granularity() const {
+    using Kind = Granularity::Kind;
+    if (format_ != FrozenFormat::e4m3_blocks) return {.kind = Kind::tensor};
+    return {.kind = Kind::group, .size = kFrozenBlock, .scale = Dtype::bf16};
+  }
   TensorType& type_of(ValueId old_id) { return b_.graph().value(rewriter_.map(old_id)).type; }
 
   void narrow(ValueId id) {
@@ -57,14 +62,13 @@ class Freezer {
     const Graph& from = rewriter_.from();
     for (const ValueId id : {gemm.in(Gemm::a), gemm.in(Gemm::b)}) {
       if (!is_frozen(from, id) || stored_.contains(id)) continue;
-      const Shape shape = from.type(id).shape;
-      const bool in_blocks = format_ == FrozenFormat::e4m3_blocks;
-      const TensorType scale =
-          in_blocks ? TensorType{Dtype::bf16, {shape[0], ceil_div(shape[1], kFrozenBlock)}}
-                    : TensorType{Dtype::f32, {}};
+      const TensorType type{.dtype = frozen_dtype(format_),
+                            .shape = from.type(id).shape,
+                            .granularity = frozen_granularity()};
       const std::string name = frozen_scale_name(from.input_of(id)->name);
-      stored_[id] = {b_.input(InputKind::constant, name, scale), from.type(id).dtype};
-      type_of(id).dtype = frozen_dtype(format_);
+      const ValueId scale = b_.input(InputKind::constant, name, scale_type(type));
+      stored_[id] = {scale, from.type(id).dtype};
+      type_of(id) = type;
     }
   }
 
@@ -90,10 +94,8 @@ class Freezer {
   ValueId widened(ValueId data, const Stored& stored) {
     if (stored.scale == kNoValue)
       return b_.emit_typed(OpCode::cast, NoAttrs{}, {data}, {&stored.dtype, 1})[0];
-    const QuantizeAttrs attrs{.dtype = frozen_dtype(format_),
-                              .target = 0,
-                              .group = format_ == FrozenFormat::e4m3_blocks ? kFrozenBlock : 0};
-    return b_.emit_typed(OpCode::dequantize, attrs, {data, stored.scale}, {&stored.dtype, 1})[0];
+    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {data, stored.scale},
+                         {&stored.dtype, 1})[0];
   }
 
   Rewriter rewriter_;

@@ -28,14 +28,14 @@ class GroupStorer {
       if (node.tag.role != Role::forward)
         read_backward_.insert(node.operands.begin(), node.operands.end());
       if (!has_stored(node) || !std::holds_alternative<NormAttrs>(node.attrs)) continue;
-      for (const StoredPlace place : op_def(node.op).stored)
+      for (const ScalePlace place : op_def(node.op).scales)
         normalized_.insert(node.in(place.operand));
     }
     for (const Node& node : graph.nodes) {
       if (!has_stored(node)) continue;
       Tag tag = node.tag;
       tag.role = Role::forward;
-      for (const StoredPlace place : op_def(node.op).stored) {
+      for (const ScalePlace place : op_def(node.op).scales) {
         if (reads_stored(node, place) || is_repeated(node))
           stored_.emplace(node.in(place.operand), tag);
       }
@@ -68,15 +68,13 @@ class GroupStorer {
   void store(ValueId old_id, ValueId value, const Tag& tag) {
     b_.tag = tag;
     const auto results = b_.emit(OpCode::quantize_groups, attrs_, {value});
-    groups_[old_id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale], attrs_};
+    groups_[old_id] = {results[QuantizeGroups::q], results[QuantizeGroups::scale]};
   }
 
-  static bool has_stored(const Node& node) {
-    return node.tag.layer >= 0 && !op_def(node.op).stored.empty();
-  }
+  static bool has_stored(const Node& node) { return node.tag.layer >= 0 && op_def(node.op).saves; }
 
   // The backward pass does, and what the forward pass makes in codes alone has no other form.
-  bool reads_stored(const Node& node, StoredPlace place) const {
+  bool reads_stored(const Node& node, ScalePlace place) const {
     if (node.tag.role != Role::forward || options_.forward_reads == ForwardReads::stored)
       return true;
     const Node* producer = rewriter_.from().producer(node.in(place.operand));
@@ -95,22 +93,15 @@ class GroupStorer {
 
   // Codes of the f32 product.
   void store_result(const Node& node, int log2) {
-    const Dtype wide = Dtype::f32, of_scales = Dtype::bf16;
+    const Dtype wide = Dtype::f32;
     b_.tag = node.tag;
     const ValueId y =
         b_.emit_typed(node.op, node.attrs, rewriter_.map(node.operands), {&wide, 1})[0];
-    auto& [scale, scales] = constants_.try_emplace(log2, kNoValue, kNoValue).first->second;
-    if (scale == kNoValue) {
-      const double value = std::ldexp(1.0, log2);
-      scale = b_.fill({}, value);
-      const FillAttrs one{.shape = kOneScale, .value = value};
-      scales = b_.emit_typed(OpCode::fill, one, {}, {&of_scales, 1})[0];
-    }
-    QuantizeAttrs attrs{.dtype = attrs_.dtype, .target = attrs_.target};
-    const ValueId q = b_.emit1(OpCode::quantize, attrs, {y, scale});
-    attrs.rows = std::max<int64_t>(1, b_.shape(q)[0]);
-    attrs.group = b_.shape(q)[1];
-    groups_[node.out(Gemm::y)] = {q, scales, attrs};
+    const auto [constant, is_new] = constants_.try_emplace(log2, kNoValue);
+    if (is_new) constant->second = b_.fill({}, std::ldexp(1.0, log2));
+    const ValueId scale = constant->second;
+    const QuantizeAttrs attrs{.dtype = attrs_.dtype, .target = attrs_.target};
+    groups_[node.out(Gemm::y)] = {b_.emit1(OpCode::quantize, attrs, {y, scale}), scale};
     rewriter_.set(node.results, {y});
   }
 
@@ -139,12 +130,12 @@ class GroupStorer {
 
   // In the places of those that the node reads stored.
   void dequantize_stored(const Node& node, std::vector<ValueId>& operands) {
-    for (const StoredPlace place : op_def(node.op).stored) {
+    for (const ScalePlace place : op_def(node.op).scales) {
       if (!reads_stored(node, place)) continue;
-      const auto& [codes, scales, attrs] = groups_.at(node.in(place.operand));
+      const auto& [codes, scales] = groups_.at(node.in(place.operand));
       const Dtype f32 = Dtype::f32;
       operands[place.operand] =
-          b_.emit_typed(OpCode::dequantize, attrs, {codes, scales}, {&f32, 1})[0];
+          b_.emit_typed(OpCode::dequantize, NoAttrs{}, {codes, scales}, {&f32, 1})[0];
     }
   }
 
@@ -176,27 +167,26 @@ class GroupStorer {
 
   // Whether the backward pass reads the result of a forward node that reads other than is stored.
   bool is_repeated(const Node& node) const {
-    const auto is_read = [&](StoredPlace place) { return reads_stored(node, place); };
+    const auto is_read = [&](ScalePlace place) { return reads_stored(node, place); };
     return has_stored(node) && node.tag.role == Role::forward &&
            read_backward_.count(node.results[0]) > 0 &&
-           !std::ranges::all_of(op_def(node.op).stored, is_read);
+           !std::ranges::all_of(op_def(node.op).scales, is_read);
   }
 
   struct Stored {
     ValueId codes, scales;
-    QuantizeAttrs attrs;
   };
 
   const StoreGroupsOptions& options_;
   Rewriter rewriter_;
   Builder& b_;
   QuantizeAttrs attrs_;
-  std::map<ValueId, Tag> stored_;                         // old values, by their first reader
-  std::set<ValueId> normalized_;                          // those that a norm reads
-  std::set<ValueId> read_backward_;                       // what nodes of the backward pass read
-  std::map<ValueId, Stored> groups_;                      // by old value
-  std::map<ValueId, ValueId> repeated_;                   // by old value, for the backward pass
-  std::map<int, std::pair<ValueId, ValueId>> constants_;  // by log2: f32[], and bf16 as scales lie
+  std::map<ValueId, Tag> stored_;        // old values, by their first reader
+  std::set<ValueId> normalized_;         // those that a norm reads
+  std::set<ValueId> read_backward_;      // what nodes of the backward pass read
+  std::map<ValueId, Stored> groups_;     // by old value
+  std::map<ValueId, ValueId> repeated_;  // by old value, for the backward pass
+  std::map<int, ValueId> constants_;     // by log2
 };
 
 }  // namespace

@@ -77,7 +77,7 @@ const BadCall kBadCalls[] = {
      "unknown command confguration, the nearest is configuration (see octet docs --help)"},
     {"superfluous_word", "doctor now", "unknown argument now (see octet doctor --help)"},
     {"missing_inner_command", "docs",
-     "expected a command: configuration, models, scale-rules, keys (see octet docs --help)"},
+     "expected a command: configuration, models, scale-rules, types, keys (see octet docs --help)"},
     {"thread_count_is_a_word", "doctor --threads many",
      "--threads: Value many not in range 0 to 4096 (see octet doctor --help)"},
     {"value_of_a_flag_that_takes_none", "--version=3",
@@ -164,6 +164,10 @@ TEST(Program, documentation_command_prints_the_page) {
   EXPECT_TRUE(rules.starts_with("| op | scale of the result | data |"));
   EXPECT_NE(read_file(OCTET_SOURCE_DIR "/docs/scalify.md").find(rules), std::string::npos)
       << "docs/scalify.md: expected the table of `octet docs scale-rules`";
+  const std::string types = run("docs types").out;
+  EXPECT_TRUE(types.starts_with("| type | factors of a GEMM |"));
+  EXPECT_NE(read_file(OCTET_SOURCE_DIR "/docs/numerics.md").find(types), std::string::npos)
+      << "docs/numerics.md: expected the table of `octet docs types`";
   EXPECT_TRUE(run("docs configuration").out ==
               read_file(OCTET_SOURCE_DIR "/docs/configuration.md"));
 }

@@ -10,8 +10,13 @@ namespace octet {
 namespace {
 
 using test::Saves;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+constexpr const char* kFolderIsGone =
+    "[train] expected the run's folder to stay, but 'DIR/run/metrics.jsonl' was removed, moved or "
+    "replaced; the state of step 3 was saved in 'DIR/run'";
 
 // A disk of so many bytes for all that lies below a folder.
 class SmallDisk : public test::FaultyFiles {
@@ -120,11 +125,10 @@ TEST_F(Room, a_run_whose_folder_is_removed_saves_its_state_and_says_so) {
       last_ = report.step;
       if (report.step == 3) std::filesystem::remove_all(out);
     };
-    const auto sets = small({"train.save_every=2", fmt::format("parallel.ranks={}", ranks)});
-    EXPECT_THAT(run(config("run", sets), posix_files()),
-                HasSubstr("[train] expected the run's folder to stay, but 'DIR/run/metrics.jsonl' "
-                          "was removed, moved or replaced; the state of step 3 was saved in "
-                          "'DIR/run'"));
+    // A save at work would make files in the folder while it is being removed.
+    const auto sets = small(
+        {"train.save_every=2", "train.async_save=false", fmt::format("parallel.ranks={}", ranks)});
+    EXPECT_THAT(run(config("run", sets), posix_files()), HasSubstr(kFolderIsGone));
     EXPECT_EQ(last_, 3);
     EXPECT_THAT(whole_steps("run"), ElementsAre(3));
     on_step_ = [&](const StepReport& report) { stop_ = report.step == 4 ? SIGTERM : 0; };
@@ -132,6 +136,22 @@ TEST_F(Room, a_run_whose_folder_is_removed_saves_its_state_and_says_so) {
     EXPECT_EQ(result_.step, 4);
     stop_ = 0;
     std::filesystem::remove_all(out);
+  }
+}
+
+// The checkpoint of step 2 fails, or comes into the folder that the one of step 3 makes.
+TEST_F(Room, a_run_whose_folder_is_moved_during_a_save_saves_its_state_and_says_so) {
+  for (const char* ranks : {"1", "2"}) {
+    const std::string out = folder_ / "run", away = folder_ / "away";
+    on_step_ = [&](const StepReport& report) {
+      if (report.step == 3) std::filesystem::rename(out, away);
+    };
+    test::SlowFiles files(std::chrono::milliseconds(2));
+    const auto sets = small({"train.save_every=2", fmt::format("parallel.ranks={}", ranks)});
+    EXPECT_THAT(run(config("run", sets), files), HasSubstr(kFolderIsGone)) << ranks;
+    EXPECT_THAT(whole_steps("run"), Contains(3)) << ranks;
+    std::filesystem::remove_all(out);
+    std::filesystem::remove_all(away);
   }
 }
 

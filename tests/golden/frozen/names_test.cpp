@@ -28,7 +28,7 @@ std::string tensors_of(const frozen::Run& run, const Catalogue& catalogue, bool 
   for (const auto& [name, slot] : program.layout().slots) {
     if (slot.lane != Lane::persistent) continue;
     const std::string line =
-        fmt::format("  {:9} {} {}\n", enum_name(slot.kind), name, to_string(slot.type));
+        fmt::format("  {:9} {} {}\n", enum_name(slot.kind), name, storage_text(slot.type));
     all += line;
     if (in_full && is_told(name)) told += line;
   }

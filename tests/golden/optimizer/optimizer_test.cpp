@@ -36,12 +36,12 @@ AdamwSetup setup_of(const json& row) {
   AdamwSetup setup{.name = row["state_m"],
                    .m = dtype_from_name(row["m_dtype"].get<std::string>()).value(),
                    .v = dtype_from_name(row["v_dtype"].get<std::string>()).value(),
-                   .n = static_cast<int64_t>(g["weights"].size())};
+                   .n = static_cast<int64_t>(g["weights"].size()),
+                   .group = g["group"]};
   setup.attrs = {.beta1 = g["beta1"],
                  .beta2 = g["beta2"],
                  .eps = g["eps"],
                  .weight_decay = g["weight_decay"],
-                 .group = g["group"],
                  .expand_m = expands("state_m"),
                  .expand_v = expands("state_v"),
                  .math = PowerMath::exact};

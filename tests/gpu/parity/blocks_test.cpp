@@ -17,14 +17,17 @@ constexpr BlockShape kBlocks[] = {{1, 128, Dtype::bf16, ScaleRule::power_ceil},
                                   {1, 32, Dtype::e8m0, ScaleRule::power_ceil},
                                   {1, 32, Dtype::e8m0, ScaleRule::mx_floor},
                                   {32, 1, Dtype::e8m0, ScaleRule::power_ceil},
-                                  {16, 48, Dtype::bf16, ScaleRule::linear},
-                                  {7, 3, Dtype::e8m0, ScaleRule::mx_floor},
+                                  {48, 48, Dtype::bf16, ScaleRule::linear},
+                                  {7, 7, Dtype::e8m0, ScaleRule::mx_floor},
                                   {1, 50, Dtype::bf16, ScaleRule::linear},
-                                  {2, 1 << 20, Dtype::bf16, ScaleRule::power_ceil}};
+                                  {1, 1 << 20, Dtype::bf16, ScaleRule::power_ceil},
+                                  {1 << 20, 1 << 20, Dtype::bf16, ScaleRule::power_ceil}};
 constexpr Dtype kFormats8[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::int8};
 
-int64_t pieces(int64_t n, int64_t size) {
-  return (n + size - 1) / size;
+Granularity granularity_of(int64_t rows, int64_t cols, Dtype scale) {
+  using Kind = Granularity::Kind;
+  const Kind kind = rows == 1 ? Kind::group : cols == 1 ? Kind::column_group : Kind::block;
+  return {kind, std::max(rows, cols), scale};
 }
 
 void add_blocks(Table& table) {
@@ -39,8 +42,9 @@ void add_blocks(Table& table) {
                               .rule = block.rule,
                               .scales = block.scales};
         table.put_nonfinite(OpCode::quantize_groups, q, {tensor(shape, Fill::wide)});
-        const Shape grid{pieces(shape[0], block.rows), pieces(shape[1], block.cols)};
-        table.put(OpCode::dequantize, q, {codes(shape, format), scales(grid, block.scales)});
+        const OperandCase x =
+            quantized(shape, format, granularity_of(block.rows, block.cols, block.scales));
+        table.put(OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
       }
     }
   }
@@ -65,7 +69,7 @@ void add_rounded_quantizers(Table& table) {
     QuantizeAttrs integer{.dtype = Dtype::int8, .target = 127, .pad = 16};
     table.put_nonfinite(OpCode::quantize, integer, operands);
     table.put(OpCode::quantize_both, integer, operands);
-    table.put(OpCode::dequantize, integer, {codes(shape, Dtype::int8), scalar(0.3)});
+    table.put(OpCode::dequantize, NoAttrs{}, {codes(shape, Dtype::int8), scalar(0.3)});
   }
 }
 
@@ -113,21 +117,21 @@ struct Product {
   FactorCase a, b;
 };
 
-std::vector<OperandCase> operands_of(const Product& p, GemmAttrs& attrs, const OperandCase& c) {
-  const auto scale = [&](const FactorCase& f, const Shape& shape, bool k_major, int64_t& rows,
-                         int64_t& cols) {
-    if (f.deep == 0) return scales({});
-    rows = k_major ? f.wide : f.deep;
-    cols = k_major ? f.deep : f.wide;
+std::vector<OperandCase> operands_of(const Product& p, const GemmAttrs& attrs,
+                                     const OperandCase& c) {
+  const auto factor = [&](const FactorCase& f, const Shape& shape, bool k_major) {
+    OperandCase x = codes(shape, f.dtype);
+    x.fill = Fill::normal;
     // Powers of two, whatever is drawn.
-    return scales({pieces(shape[0], rows), pieces(shape[1], cols)}, Dtype::e8m0);
+    if (f.deep > 0)
+      x.type.granularity =
+          granularity_of(k_major ? f.wide : f.deep, k_major ? f.deep : f.wide, Dtype::e8m0);
+    return x;
   };
   const Shape a = attrs.trans_a ? Shape{p.k, p.m} : Shape{p.m, p.k};
   const Shape b = attrs.trans_b ? Shape{p.n, p.k} : Shape{p.k, p.n};
-  const OperandCase scale_a = scale(p.a, a, !attrs.trans_a, attrs.a_rows, attrs.a_cols);
-  const OperandCase scale_b = scale(p.b, b, attrs.trans_b, attrs.b_rows, attrs.b_cols);
-  return {typed(a, p.a.dtype, Fill::normal), typed(b, p.b.dtype, Fill::normal), c, scale_a,
-          scale_b};
+  const OperandCase x = factor(p.a, a, !attrs.trans_a), y = factor(p.b, b, attrs.trans_b);
+  return {x, y, c, scales_of(x), scales_of(y)};
 }
 
 // FP8's tensor cores keep fewer bits of a sum than f32 has.
@@ -152,7 +156,7 @@ void add_block_products(Table& table) {
       for (const bool trans_b : {false, true}) {
         for (const OperandCase& c :
              {none(), tensor({p.m, p.n}), typed({p.m, p.n}, Dtype::f32, Fill::normal)}) {
-          GemmAttrs attrs{.trans_a = trans_a, .trans_b = trans_b};
+          const GemmAttrs attrs{.trans_a = trans_a, .trans_b = trans_b};
           const auto operands = operands_of(p, attrs, c);
           table.put(OpCode::gemm, attrs, operands, kFp8Sums);
         }

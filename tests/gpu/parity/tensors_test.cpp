@@ -48,9 +48,8 @@ void add_quantizers(Table& table) {
       const QuantizeAttrs q{.dtype = format, .target = 57344, .group = group};
       table.put_nonfinite(OpCode::quantize_groups, q, {tensor(shape, Fill::wide)});
       table.put_nonfinite(OpCode::add_quantize, q, {tensor(shape), tensor(shape, Fill::wide)});
-      const int64_t per_row = (shape[1] + group - 1) / group;
-      table.put(OpCode::dequantize, q,
-                {codes(shape, format), scales({shape[0], per_row}, Dtype::bf16)});
+      const OperandCase x = codes(shape, format, fmt::format("1x{}", group));
+      table.put(OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
     }
     for (const double target : {15.0, 224.0, 448.0, 57344.0}) {
       for (const auto& [cols, group] : {std::pair(32, 16), std::pair(50, 7)}) {
@@ -58,8 +57,7 @@ void add_quantizers(Table& table) {
         table.put_largest(OpCode::quantize_groups, q, {tensor({64, cols})});
       }
     }
-    table.put(OpCode::dequantize, QuantizeAttrs{.dtype = format},
-              {codes({300, 192}, format), scalar(0.3)});
+    table.put(OpCode::dequantize, NoAttrs{}, {codes({300, 192}, format), scalar(0.3)});
   }
 }
 

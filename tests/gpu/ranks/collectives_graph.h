@@ -32,7 +32,9 @@ class CollectivesGraph {
 
   ValueId input(const std::string& what, Dtype dtype, const Shape& shape) {
     const std::string name = fmt::format("{} {}", what, graph_.inputs.size());
-    return builder_.input(InputKind::batch, name, {.dtype = dtype, .shape = shape});
+    TensorType type{.dtype = dtype, .shape = shape};
+    if (needs_scale(dtype)) type.granularity = {.kind = Granularity::Kind::tensor};
+    return builder_.input(InputKind::batch, name, type);
   }
   void emit(OpCode op, const CollectiveAttrs& attrs, const std::vector<ValueId>& operands,
             Dtype result) {

@@ -32,11 +32,11 @@ class SizedCases {
   OperandCase per_row() const { return scales({size_.rows}); }
   // Codes in groups and their scales, or the plain matrix and no scales.
   OperandCase stored(int64_t group) const {
-    return group == 0 ? matrix() : codes({size_.rows, size_.cols});
+    if (group == 0) return matrix();
+    return codes({size_.rows, size_.cols}, Dtype::e4m3, fmt::format("1x{}", group));
   }
   OperandCase group_scales(int64_t group) const {
-    if (group == 0) return none();
-    return scales({size_.rows, (size_.cols + group - 1) / group}, Dtype::bf16);
+    return group == 0 ? none() : scales_of(stored(group));
   }
   const std::vector<OpCase>& all() const { return all_; }
 
@@ -54,7 +54,7 @@ std::vector<OperandCase> joined(std::vector<OperandCase> a, const std::vector<Op
 void add_layers(SizedCases& cases, int64_t group) {
   const OperandCase x = cases.stored(group), s = cases.group_scales(group), w = cases.vector();
   const OperandCase dy = cases.matrix(), rstd = cases.per_row();
-  const NormAttrs norm{.eps = 1e-5, .group = group};
+  const NormAttrs norm{.eps = 1e-5};
   cases.add("rms_norm", OpCode::rms_norm, norm, {x, w, s});
   cases.add("rms_norm plain", OpCode::rms_norm, norm, {x, none(), s});
   cases.add("layer_norm", OpCode::layer_norm, norm, {x, w, w, s});
@@ -66,15 +66,14 @@ void add_layers(SizedCases& cases, int64_t group) {
   cases.add("layer_norm_grad c", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, w, s, dy});
   cases.add("layer_norm_grad plain", OpCode::layer_norm_grad, norm, {dy, x, rstd, rstd, none(), s});
   for (const bool amax : {false, true}) {
-    const NormAttrs grad{.eps = 1e-5, .group = group, .amax = amax};
+    const NormAttrs grad{.eps = 1e-5, .amax = amax};
     cases.add("rms_norm_grad both", OpCode::rms_norm_grad, grad, {dy, x, rstd, w, s, dy});
-    const GatedActAttrs act{.group = group, .amax = amax};
+    const GatedActAttrs act{.amax = amax};
     cases.add("gated_act_grad", OpCode::gated_act_grad, act, {dy, x, x, s, s});
   }
-  const GatedActAttrs gated{.group = group};
-  cases.add("gated_act", OpCode::gated_act, gated, {x, x, s, s});
+  cases.add("gated_act", OpCode::gated_act, GatedActAttrs{}, {x, x, s, s});
   for (const GeluKind kind : {GeluKind::erf, GeluKind::tanh}) {
-    const GeluAttrs gelu{.kind = kind, .group = group};
+    const GeluAttrs gelu{.kind = kind};
     cases.add("gelu", OpCode::gelu, gelu, {x, s});
     cases.add("gelu_grad", OpCode::gelu_grad, gelu, {dy, x, s});
   }
@@ -116,16 +115,15 @@ void add_quantized(SizedCases& cases, int64_t group, const Quantized& to) {
     return scale_operands(scale, cases, n_statistics);
   };
   const OperandCase x = cases.stored(group), s = cases.group_scales(group), w = cases.vector();
-  const NormAttrs norm{.eps = 1e-5, .group = group};
+  const NormAttrs norm{.eps = 1e-5};
   cases.add("rms_norm" + to.name(), OpCode::rms_norm_quantize, NormQuantizeAttrs{norm, q, both},
             joined({x, w, s}, behind(1)));
   cases.add("layer_norm" + to.name(), OpCode::layer_norm_quantize, NormQuantizeAttrs{norm, q, both},
             joined({x, w, w, s}, behind(2)));
-  cases.add("gated_act" + to.name(), OpCode::gated_act_quantize,
-            GatedActQuantizeAttrs{{.group = group}, q, both}, joined({x, x, s, s}, behind(0)));
+  cases.add("gated_act" + to.name(), OpCode::gated_act_quantize, GatedActQuantizeAttrs{{}, q, both},
+            joined({x, x, s, s}, behind(0)));
   cases.add("gelu" + to.name(), OpCode::gelu_quantize,
-            GeluQuantizeAttrs{{.kind = GeluKind::tanh, .group = group}, q, both},
-            joined({x, s}, behind(0)));
+            GeluQuantizeAttrs{{.kind = GeluKind::tanh}, q, both}, joined({x, s}, behind(0)));
 }
 
 void add_rest(SizedCases& cases, Size size) {

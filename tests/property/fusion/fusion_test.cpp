@@ -74,13 +74,15 @@ Graph graph_of(const Fused& f) {
 struct Size {
   int64_t rows, cols;
   Shape shape() const { return {rows, cols}; }
-  Shape groups(int64_t group) const { return {rows, (cols + group - 1) / group}; }
 };
 
 // A matrix that is plain (group 0) or codes, and its scales.
 std::pair<TensorType, TensorType> stored(Size size, int64_t group, Dtype plain) {
   if (group == 0) return {{plain, size.shape()}, absent()};
-  return {{Dtype::e4m3, size.shape()}, {Dtype::bf16, size.groups(group)}};
+  const TensorType x{.dtype = Dtype::e4m3,
+                     .shape = size.shape(),
+                     .granularity = {Granularity::Kind::group, group, Dtype::bf16}};
+  return {x, scale_type(x)};
 }
 
 struct Case {
@@ -114,7 +116,7 @@ void add_quantizing_layers(std::vector<Fused>& all, const Case& c, const Quantiz
   const auto [x, scales] = stored(c.size, c.group, c.dtype);
   const bool bare = k.from == ScaleFrom::given;
   const TensorType weight = bare ? absent() : TensorType{c.dtype, {c.size.cols}};
-  const NormAttrs norm{.eps = 1e-5, .group = c.group};
+  const NormAttrs norm{.eps = 1e-5};
   const auto put = [&](OpCode op, Attrs attrs, std::vector<TensorType> operands) {
     k.append(operands, op == OpCode::rms_norm_quantize     ? 1
                        : op == OpCode::layer_norm_quantize ? 2
@@ -124,11 +126,9 @@ void add_quantizing_layers(std::vector<Fused>& all, const Case& c, const Quantiz
   put(OpCode::rms_norm_quantize, NormQuantizeAttrs{norm, k.q, k.both}, {x, weight, scales});
   put(OpCode::layer_norm_quantize, NormQuantizeAttrs{norm, k.q, k.both},
       {x, weight, weight, scales});
-  put(OpCode::gated_act_quantize, GatedActQuantizeAttrs{{.group = c.group}, k.q, k.both},
-      {x, x, scales, scales});
+  put(OpCode::gated_act_quantize, GatedActQuantizeAttrs{{}, k.q, k.both}, {x, x, scales, scales});
   for (const GeluKind kind : {GeluKind::tanh, GeluKind::erf}) {
-    put(OpCode::gelu_quantize, GeluQuantizeAttrs{{.kind = kind, .group = c.group}, k.q, k.both},
-        {x, scales});
+    put(OpCode::gelu_quantize, GeluQuantizeAttrs{{.kind = kind}, k.q, k.both}, {x, scales});
   }
 }
 
@@ -152,9 +152,9 @@ void add_stored(std::vector<Fused>& all, const Case& c) {
   const auto [x, scales] = stored(c.size, c.group, c.dtype);
   const TensorType dy{c.dtype, c.size.shape()}, w{c.dtype, {c.size.cols}};
   const TensorType rows{Dtype::f32, {c.size.rows}};
-  const NormAttrs norm{.eps = 1e-5, .group = c.group};
-  const GatedActAttrs act{.group = c.group};
-  const GeluAttrs gelu{.kind = GeluKind::tanh, .group = c.group};
+  const NormAttrs norm{.eps = 1e-5};
+  const GatedActAttrs act;
+  const GeluAttrs gelu{.kind = GeluKind::tanh};
   all.push_back({"rms_norm", OpCode::rms_norm, norm, {x, w, scales}, {}});
   all.push_back({"rms_norm_grad", OpCode::rms_norm_grad, norm, {dy, x, rows, w, scales}, {}});
   all.push_back(
@@ -204,8 +204,8 @@ void add_rest(std::vector<Fused>& all, const Case& c) {
 void add_amax_results(std::vector<Fused>& all, const Case& c) {
   const auto [x, scales] = stored(c.size, c.group, c.dtype);
   const TensorType dy{c.dtype, c.size.shape()}, positions{Dtype::i32, {c.size.rows}};
-  const GatedActAttrs act{.group = c.group, .amax = true};
-  const GeluAttrs gelu{.kind = GeluKind::erf, .group = c.group, .amax = true};
+  const GatedActAttrs act{.amax = true};
+  const GeluAttrs gelu{.kind = GeluKind::erf, .amax = true};
   const auto put = [&](OpCode op, Attrs attrs, std::vector<TensorType> operands) {
     std::vector<Dtype> dtypes(op_def(op).amax_results, c.dtype);
     all.push_back({std::string(op_def(op).name), op, std::move(attrs), std::move(operands),
@@ -214,7 +214,7 @@ void add_amax_results(std::vector<Fused>& all, const Case& c) {
   put(OpCode::gated_act_grad, act, {dy, x, x, scales, scales});
   put(OpCode::gelu_grad, gelu, {dy, x, scales});
   const TensorType w{c.dtype, {c.size.cols}}, rows{Dtype::f32, {c.size.rows}};
-  const NormAttrs norm{.eps = 1e-5, .group = c.group, .amax = true};
+  const NormAttrs norm{.eps = 1e-5, .amax = true};
   put(OpCode::rms_norm_grad, norm, {dy, x, rows, absent(), scales, dy});
   put(OpCode::rms_norm_grad, norm, {dy, x, rows, w, scales});
   put(OpCode::layer_norm_grad, norm, {dy, x, rows, rows, w, scales});

@@ -40,7 +40,7 @@ class Checker {
   explicit Checker(const Plan& plan)
       : plan_(plan),
         graph_(plan.graph),
-        lines_(parse_program(program_text(plan))),
+        lines_(parse_program(program_text(plan, Offsets::yes))),
         last_read_(last_reads(plan, lines_)),
         written_(graph_.values.size(), -2) {}
 
@@ -154,7 +154,7 @@ class Checker {
 
 std::vector<Line> parse_program(const std::string& text) {
   static const std::regex form(
-      R"(^\s*\d+ .*? (%.*) = .*\(([^()]*)\)(?: scratch (\d+) @transient\+(\d+))?)"
+      R"(^\s*\d+ [^|]*\|[^|]*\| (%.*) <- (.*) \| \d+(?: scratch (\d+) @transient\+(\d+))?)"
       R"((?: beside computing)?(?:, (?:ranks meet|when \d).*)?$)");
   std::vector<Line> lines;
   std::istringstream stream(text);

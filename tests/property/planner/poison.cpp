@@ -19,7 +19,7 @@ class PoisonedRun {
       : plan_(plan),
         arenas_(*backend.device, plan.lane_bytes),
         bound_(plan, *backend.catalogue, arenas_),
-        last_read_(last_reads(plan, parse_program(program_text(plan)))) {
+        last_read_(last_reads(plan, parse_program(program_text(plan, Offsets::yes)))) {
     for (int lane = 0; lane < kLaneCount; ++lane)
       if (plan.lane_bytes[lane] > 0)
         std::memset(arenas_.lane(static_cast<Lane>(lane)), kPoison,

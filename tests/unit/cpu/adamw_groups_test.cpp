@@ -48,10 +48,8 @@ std::vector<AdamwSetup> all_setups(PowerMath math) {
                      .master = weight.master,
                      .m = state.m,
                      .v = state.v};
+        s.group = turn % 7 == 3 ? 256 : turn % 7 == 5 ? 100 : 128;
         s.attrs = {.weight_decay = 0.1,
-                   .group = turn % 7 == 3   ? 256
-                            : turn % 7 == 5 ? 100
-                                            : 128,
                    .expand_m = (flags & 1) != 0,
                    .expand_v = (flags & 1) != 0,
                    .stochastic_m = (flags & 2) != 0,
@@ -61,7 +59,7 @@ std::vector<AdamwSetup> all_setups(PowerMath math) {
                    .stream = static_cast<int64_t>(name_hash("layer.weight")),
                    .seed = 3};
         s.name = std::string(state.name) + (flags & 1 ? "+x" : "") + (flags & 2 ? "_sr" : "") +
-                 " " + weight.name + " group " + std::to_string(s.attrs.group);
+                 " " + weight.name + " group " + std::to_string(s.group);
         setups.push_back(s);
       }
     }

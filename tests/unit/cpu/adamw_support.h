@@ -30,6 +30,7 @@ struct AdamwSetup {
   Dtype m = Dtype::f32, v = Dtype::f32;
   AdamwAttrs attrs = {};
   int64_t n = 1000;
+  int64_t group = 128;  // of quantized moments
 };
 
 struct AdamwScalars {
@@ -161,7 +162,7 @@ class AdamwRun {
     }
     const auto codes = bytes(name);
     const auto meta = words<uint32_t>(which == Moment::first ? "m_meta" : "v_meta");
-    decode_groups(c, setup_.attrs.group, meta, codes, x);
+    decode_groups(c, setup_.group, meta, codes, x);
     return x;
   }
 
@@ -190,16 +191,25 @@ class AdamwRun {
     Builder b(graph);
     const Shape shape{setup_.n};
     std::vector<std::pair<std::string, ValueId>> kept;
-    const auto state = [&](const char* name, Dtype dtype, Shape dims) {
-      kept.emplace_back(name, b.input(InputKind::state, name, {dtype, std::move(dims)}));
+    const auto state_of = [&](const char* name, const TensorType& type) {
+      kept.emplace_back(name, b.input(InputKind::state, name, type));
       return kept.back().second;
+    };
+    const auto state = [&](const char* name, Dtype dtype, const Shape& dims) {
+      return state_of(name, {dtype, dims});
+    };
+    const auto moment = [&](Dtype dtype) {
+      TensorType type{dtype, shape};
+      if (is_quantized(dtype))
+        type.granularity = {Granularity::Kind::run, setup_.group, Dtype::u32};
+      return type;
     };
     const auto scalar = [&](const char* name, Dtype dtype) {
       return b.input(InputKind::step_scalar, name, {dtype, {}});
     };
     const ValueId w = state("w", setup_.weight, shape);
     const ValueId g = b.input(InputKind::batch, "g", {setup_.grad, shape});
-    const ValueId m = state("m", setup_.m, shape), v = state("v", setup_.v, shape);
+    const ValueId m = state_of("m", moment(setup_.m)), v = state_of("v", moment(setup_.v));
     const ValueId v_scale = has_scaled_v() ? scalar("v_scale", Dtype::f32) : kNoValue;
     const bool is_apart = apart && has_scaled_v();
     const Dtype f32 = Dtype::f32;
@@ -211,9 +221,9 @@ class AdamwRun {
     }
     operands.push_back(scalar("found", Dtype::boolean));
     operands.push_back(setup_.master ? state("master", *setup_.master, shape) : kNoValue);
-    const Shape groups{(setup_.n + setup_.attrs.group - 1) / setup_.attrs.group};
-    operands.push_back(is_quantized(setup_.m) ? state("m_meta", Dtype::u32, groups) : kNoValue);
-    operands.push_back(is_quantized(setup_.v) ? state("v_meta", Dtype::u32, groups)
+    operands.push_back(is_quantized(setup_.m) ? state_of("m_meta", scale_type(b.type(m)))
+                                              : kNoValue);
+    operands.push_back(is_quantized(setup_.v) ? state_of("v_meta", scale_type(b.type(v)))
                        : is_apart             ? kNoValue
                                               : v_scale);
     operands.push_back(scalar("attempt", Dtype::u32));

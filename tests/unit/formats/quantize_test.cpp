@@ -126,7 +126,7 @@ TEST(quantize, group_scales_are_bf16_and_tensor_scales_f32) {
   const Result groups =
       run(linear_quantizer(Dtype::e4m3, granularity_from_name("1x16")), {1, 64}, x);
   for (const float s : groups.scales) EXPECT_EQ(f32_from_bf16(bf16_from_f32(s)), s);
-  const Result tensor = run(linear_quantizer(Dtype::e4m3, {}), {1, 64}, x);
+  const Result tensor = run(linear_quantizer(Dtype::e4m3, {Granularity::Kind::tensor}), {1, 64}, x);
   EXPECT_EQ(tensor.scales[0], amax(x).value * (1.0f / 448.0f));
 }
 
@@ -162,13 +162,14 @@ TEST(quantize, nonfinite_values_set_the_flag_and_stay_in_their_place) {
     EXPECT_EQ(r.scales[0], r.scales[1]);
     EXPECT_EQ(r.back[4], r.back[20]);
   }
-  EXPECT_FALSE(
-      run(linear_quantizer(Dtype::e4m3, {}), {2, 16}, std::vector<float>(32, 1.0f)).nonfinite);
+  EXPECT_FALSE(run(linear_quantizer(Dtype::e4m3, {Granularity::Kind::tensor}), {2, 16},
+                   std::vector<float>(32, 1.0f))
+                   .nonfinite);
 }
 
 TEST(quantize, power_of_two_scale_puts_amax_at_or_below_the_target) {
   for (const float amax : {15.0f, 15.0001f, 14.9f, 0.3f, 1e-20f, 1e20f}) {
-    Quantizer q = linear_quantizer(Dtype::hif8, {});
+    Quantizer q = linear_quantizer(Dtype::hif8, {Granularity::Kind::tensor});
     q.rule = ScaleRule::power_ceil;
     const float scale = scale_from_amax(q, amax);
     EXPECT_EQ(std::exp2(std::round(std::log2(scale))), scale);
@@ -218,12 +219,14 @@ TEST(quantize, signal_to_noise_of_the_schemes_is_as_expected) {
 TEST(quantize, wrong_arguments_are_errors) {
   std::vector<float> x(16), scales(1);
   std::vector<uint8_t> codes(16);
-  Quantizer q = linear_quantizer(Dtype::e4m3, {});
+  Quantizer q = linear_quantizer(Dtype::e4m3, {Granularity::Kind::tensor});
   EXPECT_THROW(quantize(q, {3, 5}, x, codes, scales), Error);
   EXPECT_THROW(quantize(q, {4, 4}, x, codes, std::span<float>()), Error);
   q.scale_type = Dtype::e8m0;
   EXPECT_THROW(quantize(q, {4, 4}, x, codes, scales), Error);
-  EXPECT_THROW(quantize(linear_quantizer(Dtype::bf16, {}), {4, 4}, x, codes, scales), Error);
+  EXPECT_THROW(quantize(linear_quantizer(Dtype::bf16, {Granularity::Kind::tensor}), {4, 4}, x,
+                        codes, scales),
+               Error);
   for (const char* name : {"", "1x", "x16", "1x0", "2x3", "1x16x", "column", "1x-4"}) {
     EXPECT_THROW(granularity_from_name(name), Error) << name;
   }

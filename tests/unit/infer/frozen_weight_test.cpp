@@ -57,7 +57,8 @@ TEST(FrozenWeight, pieces_have_the_bits_of_the_whole) {
     Dtype dtype, scale;
     Granularity granularity;
   };
-  const Granularity tensor{}, blocks{Granularity::Kind::block, kFrozenBlock};
+  const Granularity tensor{Granularity::Kind::tensor},
+      blocks{Granularity::Kind::block, kFrozenBlock};
   for (const Case& c : {Case{FrozenFormat::e4m3, Dtype::e4m3, Dtype::f32, tensor},
                         Case{FrozenFormat::hif8, Dtype::hif8, Dtype::f32, tensor},
                         Case{FrozenFormat::e4m3_blocks, Dtype::e4m3, Dtype::bf16, blocks}}) {

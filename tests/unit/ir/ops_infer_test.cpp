@@ -140,26 +140,30 @@ std::vector<Refused> refused_layers() {
        AmaxQuantizeAttrs{.q = {.transposed = true}, .both = true},
        {x},
        "both by row and transposed"},
-      {OpCode::dequantize, QuantizeAttrs{}, {x, scalar}, "codes must be eight-bit floats"},
+      {OpCode::dequantize, NoAttrs{}, {x}, "q must be quantized, got real[8,16]"},
   };
 }
 
-// One scale may be for all rows of a matrix whose group is as long as a row.
+// What shares a scale is said by the type of the data.
 std::vector<Refused> refused_codes() {
-  const auto codes = [](Shape shape) {
-    return TensorType{.dtype = Dtype::e4m3, .shape = std::move(shape)};
+  const auto codes = [](std::string_view by, Shape shape) {
+    return TensorType{.dtype = Dtype::e4m3,
+                      .shape = std::move(shape),
+                      .granularity = find_granularity(by).value()};
   };
-  const TensorType one = real({1, 1}), scale = real({});
-  const GeluAttrs by_row{.group = 4};
+  const TensorType one = real({}), x = real({8, 4}), matrix = codes("tensor", {2, 3});
   return {
-      {OpCode::gelu, by_row, {codes({}), one}, "at least one axis"},
-      {OpCode::gelu, by_row, {codes({4}), one}, "scales must be [1], got [1,1]"},
-      {OpCode::gelu, by_row, {codes({2, 3, 4}), one}, "scales must be [2,3,1], got [1,1]"},
-      {OpCode::gelu, by_row, {codes({8, 16}), one}, "scales must be [8,4], got [1,1]"},
-      {OpCode::gelu, by_row, {codes({8, 4}), i32({1, 1})}, "scales must be a float"},
+      {OpCode::gelu, GeluAttrs{}, {codes("1x4", {}), one}, "expected at least one axis"},
+      {OpCode::gelu, GeluAttrs{}, {codes("4x1", {4}), one}, "expected a matrix"},
+      {OpCode::gelu, GeluAttrs{}, {codes("1x4", {8, 16}), one}, "the scales bf16[8,4], got real[]"},
+      {OpCode::gelu, GeluAttrs{}, {codes("tensor", {8, 4}), i32({})}, "scales f32[], got i32[]"},
+      {OpCode::gelu, GeluAttrs{}, {codes("tensor", {8, 4})}, "the scales f32[], got none"},
+      {OpCode::gelu, GeluAttrs{}, {x, one}, "x of real[8,4] is not quantized and has no scales"},
+      {OpCode::add, NoAttrs{}, {matrix, x}, "a must not be quantized, got e4m3:tensor[2,3]"},
+      {OpCode::reshape, ReshapeAttrs{{6}}, {codes("1x4", {2, 3})}, "x must not be quantized"},
       {OpCode::gemm,
        GemmAttrs{},
-       {codes({2, 3}), codes({3, 5}), kAbsent, scale, scale, real({1})},
+       {matrix, codes("tensor", {3, 5}), kAbsent, one, one, real({1})},
        "scale_y must be [], got [1]"},
   };
 }
@@ -168,11 +172,14 @@ void expect_refused(const std::vector<Refused>& rows) {
   for (const Refused& row : rows) {
     const OpDef& def = op_def(row.op);
     try {
+      check_scales(def, row.operands);
       def.infer(row.attrs, row.operands);
       ADD_FAILURE() << def.name << " accepts what should give: " << row.message;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << row.message;
-      EXPECT_THAT(error.what(), testing::StartsWith("[" + std::string(def.name) + "]"));
+      const bool is_of_a_type = std::string_view(error.what()).starts_with("[types]");
+      if (!is_of_a_type)
+        EXPECT_THAT(error.what(), testing::StartsWith("[" + std::string(def.name) + "]"));
       EXPECT_THAT(error.what(), testing::HasSubstr(row.message));
     }
   }
@@ -219,7 +226,8 @@ struct Given {
 TEST(OpInfer, gives_shapes_and_exact_integer_dtypes) {
   const AttentionAttrs heads{.batch = 2, .seq = 3, .heads = 4, .kv_heads = 2, .head_dim = 5};
   const TensorType bf16{.dtype = Dtype::bf16, .shape = {2, 3}};
-  const TensorType codes{.dtype = Dtype::e4m3, .shape = {2, 3}};
+  const TensorType codes{
+      .dtype = Dtype::e4m3, .shape = {2, 3}, .granularity = {Granularity::Kind::tensor}};
   const Given rows[] = {
       {OpCode::less, NoAttrs{}, {real({2}), real({2})}, {flag({2})}},
       {OpCode::select, NoAttrs{}, {flag({2}), i32({2}), i32({2})}, {i32({2})}},
@@ -227,7 +235,10 @@ TEST(OpInfer, gives_shapes_and_exact_integer_dtypes) {
       {OpCode::fill, FillAttrs{{2, 3}, 1}, {}, {real({2, 3})}},
       {OpCode::iota, IotaAttrs{{2, 3}, 1}, {}, {i32({2, 3})}},
       {OpCode::transpose, TransposeAttrs{{1, 0}}, {bf16}, {real({3, 2})}},
-      {OpCode::reshape, ReshapeAttrs{{6}}, {codes}, {{.dtype = Dtype::e4m3, .shape = {6}}}},
+      {OpCode::reshape,
+       ReshapeAttrs{{6}},
+       {codes},
+       {{.dtype = Dtype::e4m3, .shape = {6}, .granularity = codes.granularity}}},
       {OpCode::slice, SliceAttrs{{1}, {8}, {3}}, {real({9})}, {real({3})}},
       {OpCode::slice, SliceAttrs{{4}, {4}, {1}}, {real({9})}, {real({0})}},
       {OpCode::pad, PadAttrs{{1}, {2}, {3}}, {real({4})}, {real({16})}},

@@ -46,9 +46,12 @@ TEST(OpList, every_slot_has_a_name) {
     const OpDef& def = op_def(static_cast<OpCode>(i));
     expect_good(def.operands, def.name);
     expect_good(def.results, def.name);
-    for (const StoredPlace place : def.stored)
-      EXPECT_EQ(def.operands[place.scale].name,
-                std::string(def.operands[place.operand].name) + "_scale");
+    for (const ScalePlace place : def.scales) {
+      if (def.saves)
+        EXPECT_EQ(def.operands[place.scale].name,
+                  std::string(def.operands[place.operand].name) + "_scale");
+      EXPECT_LT(place.scale, def.operands.size()) << def.name;
+    }
     if (def.amax_results == 0) continue;
     EXPECT_EQ(def.results[def.own_results()].name, "amax") << def.name;
     EXPECT_EQ(def.results[def.own_results() + 1].name, "nonfinite") << def.name;

@@ -131,7 +131,8 @@ TEST(BuildUpdate, small_tensors_may_keep_f32_moments) {
     policy.f32_below = below;
     const Graph graph = update_graph(policy, Dtype::bf16);  // 300 elements
     const bool small = below == 301;
-    EXPECT_EQ(input_type(graph, "adam_m:layer.weight"), small ? "f32[10,30]" : "e4m3[10,30]");
+    EXPECT_EQ(input_type(graph, "adam_m:layer.weight"),
+              small ? "f32[10,30]" : "e4m3:run128[10,30]");
     EXPECT_EQ(input_type(graph, "adam_v_meta:layer.weight"), small ? "none" : "u32[3]");
     EXPECT_EQ(input_type(graph, "attempt"), small ? "none" : "u32[]");
   }

@@ -113,7 +113,7 @@ Graph update_of(const std::string& store) {
   return parse_graph(R"(graph "g" phase typed
 %0 = input parameter "w" : bf16[300]
 %1 = input batch "g" : bf16[300]
-%2 = input state "m" : e4m3[300]
+%2 = input state "m" : e4m3:run128[300]
 %3 = input state "m_meta" : u32[3]
 %4 = input state "v" : fp16[300]
 %5 = input state "scale" : f32[]
@@ -125,7 +125,7 @@ Graph update_of(const std::string& store) {
 %11, %12, %13, %14:next_master, %15:next_m_meta = )"
                      "adamw_step(%0, %1, %2, %10, %6, %6, %6, %6, %7, master = %9, m_meta = %3) "
                      "{weight_decay = 0.1, stream = 9, seed = 4, first = 512} : bf16[300], "
-                     "e4m3[300], f32[300], f32[300], u32[3] @ update, \"optimizer\"\n" +
+                     "e4m3:run128[300], f32[300], f32[300], u32[3] @ update, \"optimizer\"\n" +
                          store + R"(output "next:w" %11 updates %0
 output "next:m" %12 updates %2
 output "next:m_meta" %15 updates %3

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -159,12 +160,16 @@ output "y" %4
   EXPECT_EQ(count_ops(graph, true), (std::map<std::string, int64_t>{{"gemm bf16 x bf16", 1}}));
 }
 
-TEST(Report, the_program_is_one_line_a_step) {
-  EXPECT_EQ(program_text(plan_of(kChain)),
-            "    0   0 forward  a                %2 f32[256] @transient+0 = mul(%0, %1)\n"
-            "    1   0 forward  b                %3 f32[256] @transient+0 = exp(%2)\n"
-            "    2   1 forward  c                %5 \"y\" f32[16,16] @transient+1024 = "
-            "transpose(%4)\n");
+TEST(Report, the_program_is_titles_and_one_line_a_step) {
+  EXPECT_EQ(
+      program_text(plan_of(kChain), Offsets::yes),
+      " step layer role     module           | kernel | results <- operands | bytes\n"
+      "    0     0 forward  a                | mul | %2 f32[256] @transient+0 <- %0, %1 | 1024\n"
+      "    1     0 forward  b                | exp | %3 f32[256] @transient+0 <- %2 | 1024\n"
+      "    2     1 forward  c                | transpose | %5 \"y\" f32[16,16] @transient+1024 "
+      "<- %4 | 1024\n");
+  EXPECT_THAT(program_text(plan_of(kChain), Offsets::no),
+              testing::HasSubstr("| exp | %3 f32[256] <- %2 | 1024\n"));
 }
 
 // 2^48 elements a tensor are allowed: some thousands of them are more bytes than 63 bits count.

@@ -30,10 +30,10 @@ class AddingCatalogue : public Catalogue {
 };
 
 const char* kGraph = R"(graph "g" phase typed
-%0 = input parameter "w" : e4m3[4]
-%1 = input batch "x" : e4m3[4,8]
+%0 = input parameter "w" : e4m3:tensor[4]
+%1 = input batch "x" : e4m3:1x8[4,8]
 %2 = input batch "scales" : bf16[4,1]
-%3, %4 = rms_norm(%1, x_scale = %2) {group = 8} : bf16[4,8], f32[4]
+%3, %4 = rms_norm(%1, x_scale = %2) : bf16[4,8], f32[4]
 %5 = exp(%3) : bf16[4,8]
 output "y" %5
 output "w_again" %0

@@ -218,7 +218,8 @@ TEST(LoadWeights, come_through_memory_that_the_device_copies_from_at_its_best_sp
 }
 
 TEST(StateIo, restores_every_byte_and_names_a_slot_that_differs) {
-  const TensorType codes{.dtype = Dtype::e4m3, .shape = {64, 48}};
+  const TensorType codes{
+      .dtype = Dtype::e4m3, .shape = {64, 48}, .granularity = {Granularity::Kind::tensor}};
   const Layout layout = layout_of({{"w", {.dtype = Dtype::bf16, .shape = {64, 48}}},
                                    {"adam_m:w", codes},
                                    {"scale:w", {.dtype = Dtype::f32, .shape = {24}}}});

@@ -23,13 +23,18 @@ inline float* scratch_of(const LaunchArgs& args) {
   return reinterpret_cast<float*>(args.scratch);
 }
 
-// Whether scales of a stored operand are there as these kernels read them: not one for all rows.
-inline bool has_group_scales(const NodeView& view, const StoredPlace& place) {
-  return view.has(place.scale) &&
-         (view.in(place.scale).shape != kOneScale || rows_of(view.in(place.operand)).rows == 1);
+// Whether an operand is quantized as these kernels read it: in groups along the rows.
+inline bool is_in_groups(const TensorType& type) {
+  return has_codec(type.dtype) && type.has(Granularity::Kind::group) &&
+         is_wide(type.granularity.scale);
+}
+// The length of its groups; 0 of an operand that is not quantized.
+inline int64_t group_size(const NodeView& view, size_t operand) {
+  return view.in(operand).granularity.size;
 }
 
-// Whether the op's stored operands are codes, and the rest f32 or bf16 (stored.cpp).
+// Whether the op's operands that may be quantized are so, in groups of one length, and the rest f32
+// or bf16 (stored.cpp).
 bool reads_codes(const NodeView& view);
 
 // The codes that a per-tensor quantizer writes: the first result, or where it writes both layouts

@@ -94,10 +94,10 @@ LaunchFn prepare_fill(const NodeView& view, Context& context) {
 }
 
 bool plain_gated(const NodeView& view) {
-  return all_wide(view) && view.attrs<GatedActAttrs>().group == 0;
+  return all_wide(view);
 }
 bool plain_gelu(const NodeView& view) {
-  return all_wide(view) && view.attrs<GeluAttrs>().group == 0;
+  return all_wide(view);
 }
 
 LaunchFn prepare_gated(const NodeView& view, Context& context) {

@@ -7,7 +7,7 @@ namespace octet::cpu {
 namespace {
 
 bool plain_norm(const NodeView& view) {
-  return all_wide(view) && view.attrs<NormAttrs>().group == 0;
+  return all_wide(view);
 }
 
 template <SlotId kWeight, int kSums>
@@ -18,7 +18,7 @@ int64_t plain_grad_bytes(const NodeView& view, int) {
 }
 
 int64_t norm_group(const NodeView& view) {
-  return view.attrs<NormAttrs>().group;
+  return group_size(view, op_def(view.node.op).scales[0].operand);
 }
 
 // Scratch of a backward's sums, then of a decoded row for each thread.
@@ -50,14 +50,14 @@ int64_t forward_bytes(const NodeView& view, int n_threads) {
 
 LaunchFn prepare_rms_norm(const NodeView& view, Context& context) {
   return
-      [types = NodeTypes(view), a = view.attrs<NormAttrs>(),
+      [types = NodeTypes(view), a = view.attrs<NormAttrs>(), group = norm_group(view),
        shape = rows_of(view.in(octet::RmsNorm::x)), &pool = context.pool](const LaunchArgs& args) {
         rms_norm({.x = types.operand(args, octet::RmsNorm::x),
                   .weight = types.operand(args, octet::RmsNorm::weight),
                   .y = types.result(args, octet::RmsNorm::y),
                   .rstd = data_out<float>(args, octet::RmsNorm::rstd),
                   .eps = static_cast<float>(a.eps),
-                  .groups = groups_at(types, args, octet::RmsNorm::x_scale, a.group, 0),
+                  .groups = groups_at(types, args, octet::RmsNorm::x_scale, group, 0),
                   .known_rstd = data<float>(args, octet::RmsNorm::known_rstd)},
                  shape, pool);
       };
@@ -97,7 +97,7 @@ bool layer_norm_applies(const NodeView& view) {
 }
 
 LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view), a = view.attrs<NormAttrs>(),
+  return [types = NodeTypes(view), a = view.attrs<NormAttrs>(), group = norm_group(view),
           shape = rows_of(view.in(octet::LayerNorm::x)),
           &pool = context.pool](const LaunchArgs& args) {
     layer_norm({.x = types.operand(args, octet::LayerNorm::x),
@@ -107,7 +107,7 @@ LaunchFn prepare_layer_norm(const NodeView& view, Context& context) {
                 .mean = data_out<float>(args, octet::LayerNorm::mean),
                 .rstd = data_out<float>(args, octet::LayerNorm::rstd),
                 .eps = static_cast<float>(a.eps),
-                .groups = groups_at(types, args, octet::LayerNorm::x_scale, a.group, 0),
+                .groups = groups_at(types, args, octet::LayerNorm::x_scale, group, 0),
                 .known_mean = data<float>(args, octet::LayerNorm::known_mean),
                 .known_rstd = data<float>(args, octet::LayerNorm::known_rstd)},
                shape, pool);

@@ -186,6 +186,10 @@ int64_t group_bytes(const NodeView& view, int n_threads) {
   return float_bytes(quantize_scratch(rows_of(view.in(QuantizeGroups::x)),
                                       view.attrs<QuantizeAttrs>().group, n_threads));
 }
+int64_t dequantize_bytes(const NodeView& view, int n_threads) {
+  const int64_t group = scale_tile(view.in(Dequantize::q)).cols;
+  return float_bytes(quantize_scratch(rows_of(view.in(Dequantize::q)), group, n_threads));
+}
 
 GroupCodes groups_of(const QuantizeAttrs& q) {
   return {.format = q.dtype, .target = static_cast<float>(q.target), .group = q.group};
@@ -253,27 +257,28 @@ LaunchFn prepare_add_quantize(const NodeView& view, Context& context) {
 
 // In a way that only dequantize_blocks knows.
 bool reads_blocks(const NodeView& view) {
-  const auto& q = view.attrs<QuantizeAttrs>();
-  return q.group > 0 && (q.rows > 1 || view.in(Dequantize::scale).dtype == Dtype::e8m0);
+  const TensorType& q = view.in(Dequantize::q);
+  return scale_tile(q).rows > 1 || q.granularity.scale == Dtype::e8m0;
 }
 
 bool dequantize_applies(const NodeView& view) {
   const Dtype scale = view.in(Dequantize::scale).dtype;
   const bool has_scale = is_wide(scale) || (scale == Dtype::e8m0 && reads_blocks(view));
-  return has_codec(view.in(Dequantize::q).dtype) && has_scale &&
+  return has_codec(view.in(Dequantize::q).dtype) &&
+         !view.in(Dequantize::q).has(Granularity::Kind::run) && has_scale &&
          is_wide(view.out(Dequantize::x).dtype);
 }
 
 LaunchFn prepare_dequantize(const NodeView& view, Context& context) {
   if (reads_blocks(view)) {
-    return [types = NodeTypes(view), q = view.attrs<QuantizeAttrs>(),
+    return [types = NodeTypes(view), tile = scale_tile(view.in(Dequantize::q)),
             shape = rows_of(view.in(Dequantize::q)), &pool = context.pool](const LaunchArgs& args) {
       dequantize_blocks(
-          {data<uint8_t>(args, Dequantize::q), types.operand(args, Dequantize::scale)}, q, shape,
+          {types.operand(args, Dequantize::q), types.operand(args, Dequantize::scale), tile}, shape,
           types.result(args, Dequantize::x), pool);
     };
   }
-  return [types = NodeTypes(view), group = view.attrs<QuantizeAttrs>().group,
+  return [types = NodeTypes(view), group = scale_tile(view.in(Dequantize::q)).cols,
           shape = rows_of(view.in(Dequantize::q)), &pool = context.pool](const LaunchArgs& args) {
     dequantize({types.operand(args, Dequantize::q), types.operand(args, Dequantize::scale), group},
                types.result(args, Dequantize::x), shape, scratch_of(args), pool);
@@ -290,7 +295,7 @@ const Binding kQuantizeBindings[] = {
     {OpCode::amax_quantize, amax_quantize_applies, amax_quantize_bytes, prepare_amax_quantize},
     {OpCode::quantize_groups, groups_apply, group_bytes, prepare_quantize_groups},
     {OpCode::fake_quantize, fake_applies, nullptr, prepare_fake_quantize},
-    {OpCode::dequantize, dequantize_applies, group_bytes, prepare_dequantize},
+    {OpCode::dequantize, dequantize_applies, dequantize_bytes, prepare_dequantize},
     {OpCode::add_quantize, add_applies, group_bytes, prepare_add_quantize},
 };
 

@@ -1,5 +1,8 @@
 // Layers that quantize their result as they make it (ir/ops/quantize_layers.cpp).
 #include "ir/ops/quantize_layers.h"
+
+#include <algorithm>
+
 #include "backends/cpu/bind/codes.h"
 
 namespace octet::cpu {
@@ -10,15 +13,14 @@ bool fused_applies(const NodeView& view) {
   const OpDef& layer = op_def(op.layer);
   const QuantizedLayerAttrs attrs = split(view.node.attrs);
   if (attrs.kept.group > 0) return false;
-  const bool grouped = stored_group(attrs.layer) > 0;
-  std::vector<bool> seen(layer.operands.size(), false);
-  for (const StoredPlace place : layer.stored) {
-    if (!grouped) break;
-    if (!has_codec(view.in(place.operand).dtype) || !has_group_scales(view, place)) return false;
-    seen[place.operand] = true;
-  }
-  for (size_t i = 0; i < seen.size(); ++i) {
-    if (view.has(i) && !seen[i] && !is_wide(view.in(i).dtype)) return false;
+  const TensorType& first = view.in(layer.scales[0].operand);
+  const auto is_read_so = [&](ScalePlace place) {
+    const TensorType& type = view.in(place.operand);
+    return type.granularity == first.granularity && (!type.is_scaled() || is_in_groups(type));
+  };
+  if (!std::ranges::all_of(layer.scales, is_read_so)) return false;
+  for (size_t i = 0; i < layer.operands.size(); ++i) {
+    if (view.has(i) && !view.in(i).is_scaled() && !is_wide(view.in(i).dtype)) return false;
   }
   for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
@@ -32,7 +34,7 @@ RowShape shape_of(const NodeView& view) {
 }
 
 int64_t fused_bytes(const NodeView& view, int n_threads) {
-  const int64_t group = stored_group(split(view.node.attrs).layer);
+  const int64_t group = group_size(view, op_def(view.node.op).scales[0].operand);
   return float_bytes(quantize_scratch(shape_of(view), group, n_threads));
 }
 
@@ -46,16 +48,16 @@ class Fused {
         codes_(view, attrs_.q,
                attrs_.both ? std::optional<SlotId>(op_.q_transposed) : std::nullopt),
         given_(view.has(op_.given_scale)),
-        history_(view.has(op_.history) ? view.in(op_.history).n_elems() : 0) {}
+        history_(view.has(op_.history) ? view.in(op_.history).n_elems() : 0),
+        group_(group_size(view, op_def(op_.op).scales[0].operand)) {}
 
   In plain(const LaunchArgs& args, size_t i) const { return types_.operand(args, i); }
   // The op's n-th stored operand.
   Stored stored(const LaunchArgs& args, size_t n) const {
-    const StoredPlace place = op_def(op_.layer).stored[n];
+    const ScalePlace place = op_def(op_.op).scales[n];
     const In x = types_.operand(args, place.operand);
-    const int64_t group = stored_group(attrs_.layer);
-    if (group == 0) return {x};
-    return {x, types_.operand(args, place.scale), group};
+    if (group_ == 0) return {x};
+    return {x, types_.operand(args, place.scale), group_};
   }
   // nullptr where the statistics are given.
   float* mean(const LaunchArgs& args) const { return data_out<float>(args, op_.mean); }
@@ -88,6 +90,7 @@ class Fused {
   CodesOf codes_;
   bool given_;
   int64_t history_;  // its length, 0 without one
+  int64_t group_;    // of the operands, 0 where they are not quantized
 };
 
 LaunchFn prepare_rms_norm_quantize(const NodeView& view, Context& context) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backends/cpu/bind/codes.h"
 #include "backends/cpu/quantize/quantize_layers.h"
 #include "ir/op_def.h"
@@ -5,14 +7,15 @@
 namespace octet::cpu {
 
 bool reads_codes(const NodeView& view) {
-  if (stored_group(view.node.attrs) == 0) return false;
-  std::vector<bool> codes(view.node.operands.size(), false);
-  for (const StoredPlace place : op_def(view.node.op).stored) {
-    if (!has_codec(view.in(place.operand).dtype) || !has_group_scales(view, place)) return false;
-    codes[place.operand] = true;
-  }
-  for (size_t i = 0; i < codes.size(); ++i) {
-    if (view.has(i) && !codes[i] && !is_wide(view.in(i).dtype)) return false;
+  const auto places = op_def(view.node.op).scales;
+  if (places.empty()) return false;
+  const auto is_read_so = [&](ScalePlace place) {
+    const TensorType& type = view.in(place.operand);
+    return is_in_groups(type) && type.granularity == view.in(places[0].operand).granularity;
+  };
+  if (!std::ranges::all_of(places, is_read_so)) return false;
+  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+    if (view.has(i) && !view.in(i).is_scaled() && !is_wide(view.in(i).dtype)) return false;
   }
   for (size_t i = 0; i < own_results(view); ++i) {
     if (view.gives(i) && !is_wide(view.out(i).dtype)) return false;
@@ -24,15 +27,11 @@ namespace {
 
 // Activations of stored operands: span scratch, the rows being everything but the last axis.
 int64_t act_group(const NodeView& view) {
-  return view.attrs<GatedActAttrs>().group;
-}
-int64_t gelu_group(const NodeView& view) {
-  return view.attrs<GeluAttrs>().group;
+  return group_size(view, op_def(view.node.op).scales[0].operand);
 }
 
-template <int64_t (*kGroup)(const NodeView&)>
 int64_t span_bytes(const NodeView& view, int n_threads) {
-  return float_bytes(quantize_scratch(rows_of(view.out(GatedAct::y)), kGroup(view), n_threads));
+  return float_bytes(quantize_scratch(rows_of(view.out(GatedAct::y)), act_group(view), n_threads));
 }
 
 LaunchFn prepare_stored_gated(const NodeView& view, Context& context) {
@@ -67,7 +66,7 @@ UnaryOp stored_gelu_op(const NodeView& view) {
 }
 
 LaunchFn prepare_stored_gelu(const NodeView& view, Context& context) {
-  return [op = stored_gelu_op(view), types = NodeTypes(view), group = gelu_group(view),
+  return [op = stored_gelu_op(view), types = NodeTypes(view), group = act_group(view),
           shape = rows_of(view.out(Gelu::y)), &pool = context.pool](const LaunchArgs& args) {
     unary_stored({op,
                   {types.operand(args, Gelu::x), types.operand(args, Gelu::x_scale), group},
@@ -79,7 +78,7 @@ LaunchFn prepare_stored_gelu(const NodeView& view, Context& context) {
 
 LaunchFn prepare_stored_gelu_grad(const NodeView& view, Context& context) {
   return with_amax_sink(view, [op = stored_gelu_op(view), types = NodeTypes(view),
-                               group = gelu_group(view), shape = rows_of(view.out(GeluGrad::dx)),
+                               group = act_group(view), shape = rows_of(view.out(GeluGrad::dx)),
                                &pool = context.pool](const LaunchArgs& args, AmaxSink* amax) {
     unary_stored({op,
                   {types.operand(args, GeluGrad::x), types.operand(args, GeluGrad::x_scale), group},
@@ -91,10 +90,10 @@ LaunchFn prepare_stored_gelu_grad(const NodeView& view, Context& context) {
 }
 
 const Binding kStoredBindings[] = {
-    {OpCode::gated_act, reads_codes, span_bytes<act_group>, prepare_stored_gated},
-    {OpCode::gated_act_grad, reads_codes, span_bytes<act_group>, prepare_stored_gated_grad},
-    {OpCode::gelu, reads_codes, span_bytes<gelu_group>, prepare_stored_gelu},
-    {OpCode::gelu_grad, reads_codes, span_bytes<gelu_group>, prepare_stored_gelu_grad},
+    {OpCode::gated_act, reads_codes, span_bytes, prepare_stored_gated},
+    {OpCode::gated_act_grad, reads_codes, span_bytes, prepare_stored_gated_grad},
+    {OpCode::gelu, reads_codes, span_bytes, prepare_stored_gelu},
+    {OpCode::gelu_grad, reads_codes, span_bytes, prepare_stored_gelu_grad},
 };
 
 }  // namespace

@@ -119,8 +119,8 @@ bool stored_adamw_applies(const NodeView& view) {
   // The maximum is taken of f32 and bf16 alone.
   if (attrs.amax && !is_wide(view.in(S::w).dtype)) return false;
   return is_wide_or_half(view.in(S::w).dtype) && is_wide_or_half(view.in(S::g).dtype) &&
-         storable(view.in(S::m).dtype) && storable(view.in(S::v).dtype) && attrs.group > 0 &&
-         attrs.group <= kMaxGroup;
+         storable(view.in(S::m).dtype) && storable(view.in(S::v).dtype) &&
+         run_size(view.in(S::m), view.in(S::v)) <= kMaxGroup;
 }
 
 WeightStore weight_store(const NodeView& view) {
@@ -147,7 +147,7 @@ LaunchFn prepare_stored_adamw(const NodeView& view, Context& context) {
                     .store = weight_store(view),
                     .m = moment_place(view, Moment::first),
                     .v = moment_place(view, Moment::second),
-                    .group = view.attrs<AdamwAttrs>().group,
+                    .group = run_size(view.in(S::m), view.in(S::v)),
                     .first = view.attrs<AdamwAttrs>().first};
   return with_amax_sink(view, [types = NodeTypes(view), fixed, attrs = view.attrs<AdamwAttrs>(),
                                n = view.in(S::w).n_elems(),

@@ -64,12 +64,12 @@ struct Band {
 
 // fn(band, index of its first scale) for all of them, a band a task.
 template <typename Fn>
-void for_bands(const QuantizeAttrs& attrs, RowShape shape, ThreadPool& pool, Fn&& fn) {
-  const int64_t width = std::min(attrs.group, std::max<int64_t>(1, shape.cols));
+void for_bands(ScaleTile by, RowShape shape, ThreadPool& pool, Fn&& fn) {
+  const int64_t width = std::min(by.cols, std::max<int64_t>(1, shape.cols));
   const int64_t across = ceil_div(shape.cols, width);
   const int64_t step = std::max<int64_t>(1, kSpan / width) * width;
-  for_tiles(pool, ceil_div(shape.rows, attrs.rows), [&](int64_t tile, int) {
-    const int64_t first = tile * attrs.rows, last = std::min(shape.rows, first + attrs.rows);
+  for_tiles(pool, ceil_div(shape.rows, by.rows), [&](int64_t tile, int) {
+    const int64_t first = tile * by.rows, last = std::min(shape.rows, first + by.rows);
     for (int64_t c = 0; c < shape.cols; c += step) {
       const Band band{first, last, shape.cols, c, std::min(step, shape.cols - c), width};
       fn(band, tile * across + c / width);
@@ -94,7 +94,7 @@ float span_amax(const float* x, int64_t n) {
 
 Quantizer quantizer_of(const QuantizeAttrs& attrs) {
   return {.format = attrs.dtype,
-          .granularity = {},
+          .granularity = {.kind = Granularity::Kind::tensor},
           .scale_type = attrs.scales,
           .rule = attrs.rule,
           .amax_target = static_cast<float>(attrs.target)};
@@ -123,7 +123,7 @@ void quantize_blocks(In x, const QuantizeAttrs& attrs, RowShape shape, const Blo
   const Out scales = out.scales;
   const Codec codec = simd_codec(attrs.dtype);
   const Quantizer quantizer = quantizer_of(attrs);
-  for_bands(attrs, shape, pool, [&](const Band& band, int64_t first_scale) {
+  for_bands({attrs.rows, attrs.group}, shape, pool, [&](const Band& band, int64_t first_scale) {
     Values scale, buffer;
     measure(x, quantizer, band, scale.data());
     for (int64_t i = 0; i < band.n_blocks(); ++i)
@@ -148,12 +148,11 @@ void quantize_blocks(In x, const QuantizeAttrs& attrs, RowShape shape, const Blo
   });
 }
 
-void dequantize_blocks(const StoredBlocks& x, const QuantizeAttrs& attrs, RowShape shape, Out y,
-                       ThreadPool& pool) {
-  const uint8_t* const q = x.q;
+void dequantize_blocks(const StoredBlocks& x, RowShape shape, Out y, ThreadPool& pool) {
+  const auto* const q = static_cast<const uint8_t*>(x.q.data);
   const In scales = x.scales;
-  const Codec codec = simd_codec(attrs.dtype);
-  for_bands(attrs, shape, pool, [&](const Band& band, int64_t first_scale) {
+  const Codec codec = simd_codec(x.q.dtype);
+  for_bands(x.tile, shape, pool, [&](const Band& band, int64_t first_scale) {
     Values buffer;
     for (int64_t r = band.first; r < band.last; ++r) {
       if (band.width == 1) {

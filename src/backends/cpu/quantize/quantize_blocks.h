@@ -10,6 +10,7 @@
 #include "backends/cpu/common/operand.h"
 #include "backends/cpu/quantize/quantize.h"
 #include "ir/attrs.h"
+#include "ir/types.h"
 
 namespace octet::cpu {
 
@@ -23,11 +24,10 @@ void quantize_blocks(In x, const QuantizeAttrs& attrs, RowShape shape, const Blo
 
 // y = f32(q * scale), rounded to y's storage: exact in BF16 where the scale is a power of two.
 struct StoredBlocks {
-  const uint8_t* q = nullptr;
-  In scales = {};
+  In q = {}, scales = {};
+  ScaleTile tile = {};
 };
-void dequantize_blocks(const StoredBlocks& x, const QuantizeAttrs& attrs, RowShape shape, Out y,
-                       ThreadPool& pool);
+void dequantize_blocks(const StoredBlocks& x, RowShape shape, Out y, ThreadPool& pool);
 
 // As quantize() (quantize.h), rounded as attrs say.
 void quantize_rounded(In x, const QuantizeAttrs& attrs, const TensorCodes& out, RowShape shape,

@@ -40,19 +40,13 @@ double scale_of(const RefCall& call, size_t i) {
   return scale.empty() ? 1 : scale[0];
 }
 
-struct BlockSize {
-  int64_t rows = 0, cols = 0;
-};
-
 // A factor times the scales of its blocks; empty where it has one scale, or none.
-std::vector<double> by_blocks(const RefCall& call, size_t factor, BlockSize block) {
-  if (block.rows == 0) return {};
+std::vector<double> by_blocks(const RefCall& call, size_t factor) {
   const RefTensor& x = call.in[factor];
-  const size_t cols = dim(x, 1), across = dim(call.in[factor + 3], 1);
+  if (scale_tile(x.type).is_all()) return {};
   std::vector<double> result(x.data.begin(), x.data.end());
   for (size_t i = 0; i < result.size(); ++i)
-    result[i] *= call.in[factor + 3]
-                     .data[i / cols / size(block.rows) * across + i % cols / size(block.cols)];
+    result[i] *= call.in[factor + 3].data[scale_index(x.type, i)];
   return result;
 }
 
@@ -88,8 +82,8 @@ void gemm(const RefCall& call) {
   const size_t depth = dim(call.in[0], attrs.trans_a ? 0 : 1);
   const size_t a_row = attrs.trans_a ? 1 : depth, a_deep = attrs.trans_a ? rows : 1;
   const size_t b_deep = attrs.trans_b ? 1 : cols, b_col = attrs.trans_b ? depth : 1;
-  const std::vector<double> a_blocks = by_blocks(call, 0, {attrs.a_rows, attrs.a_cols});
-  const std::vector<double> b_blocks = by_blocks(call, 1, {attrs.b_rows, attrs.b_cols});
+  const std::vector<double> a_blocks = by_blocks(call, 0);
+  const std::vector<double> b_blocks = by_blocks(call, 1);
   const auto either = [](const std::vector<double>& blocks, std::span<const double> plain) {
     return blocks.empty() ? plain : std::span<const double>(blocks);
   };

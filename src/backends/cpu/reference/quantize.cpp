@@ -17,8 +17,9 @@ namespace octet::reference {
 namespace {
 
 Quantizer quantizer(const QuantizeAttrs& a) {
-  Quantizer q = linear_quantizer(
-      a.dtype, a.group > 0 ? granularity_from_name(fmt::format("1x{}", a.group)) : Granularity{});
+  Quantizer q =
+      linear_quantizer(a.dtype, a.group > 0 ? granularity_from_name(fmt::format("1x{}", a.group))
+                                            : Granularity{.kind = Granularity::Kind::tensor});
   q.amax_target = static_cast<float>(a.target);
   q.rule = a.rule;
   if (a.group > 0) q.scale_type = a.scales;
@@ -182,15 +183,9 @@ void fake_quantize(const RefCall& call) {
 }
 
 void dequantize(const RefCall& call) {
-  const auto& a = std::get<QuantizeAttrs>(call.attrs);
-  const int64_t group = a.group;
   const RefTensor& codes = call.in[0];
-  const size_t cols = size(matrix(codes.type.shape).cols);
-  const size_t n_groups = group == 0 ? 0 : (cols + size(group) - 1) / size(group);
   for (size_t i = 0; i < codes.data.size(); ++i) {
-    const size_t row = i / std::max<size_t>(cols, 1) / size(a.rows);
-    const size_t at = group == 0 ? 0 : row * n_groups + i % cols / size(group);
-    const auto scale = static_cast<float>(call.in[1].data[at]);
+    const auto scale = static_cast<float>(call.in[1].data[scale_index(codes.type, i)]);
     call.out[0].data[i] = static_cast<float>(codes.data[i]) * scale;
   }
 }

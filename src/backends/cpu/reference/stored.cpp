@@ -12,24 +12,23 @@ namespace {
 
 class PlainOperands {
  public:
-  PlainOperands(const RefCall& call, int64_t group, std::span<const StoredPlace> places)
+  PlainOperands(const RefCall& call, std::span<const ScalePlace> places)
       : tensors_(call.in.begin(), call.in.end()) {
-    for (const StoredPlace place : places) {
-      if (group > 0) expand(place, group);
+    for (const ScalePlace place : places) {
+      if (tensors_[place.operand].type.is_scaled()) expand(place);
       if (place.scale < tensors_.size()) tensors_[place.scale] = {};
     }
   }
   std::span<const RefTensor> get() const { return tensors_; }
 
  private:
-  void expand(StoredPlace place, int64_t group) {
+  void expand(ScalePlace place) {
     const TensorType wide{.dtype = Dtype::f32, .shape = tensors_[place.operand].type.shape};
     buffers_.emplace_back(size(wide.n_elems()));
     const RefTensor in[] = {tensors_[place.operand], tensors_[place.scale]};
     RefTensor out[] = {{.type = wide, .data = buffers_.back()}};
-    const bool has_one = in[1].type.shape == kOneScale;
-    const QuantizeAttrs q{.group = group, .rows = has_one ? wide.shape[0] : 1};
-    dequantize({.attrs = q, .in = in, .out = out});
+    const Attrs none = NoAttrs{};
+    dequantize({.attrs = none, .in = in, .out = out});
     tensors_[place.operand] = out[0];
   }
 
@@ -38,7 +37,7 @@ class PlainOperands {
 };
 
 void on_plain(Kernel kernel, const RefCall& call, OpCode op) {
-  const PlainOperands plain(call, stored_group(call.attrs), op_def(op).stored);
+  const PlainOperands plain(call, op_def(op).scales);
   kernel({.attrs = call.attrs, .in = plain.get(), .out = call.out});
 }
 
@@ -78,8 +77,8 @@ class LayerQuantizer {
         op_(*quantized_layer(op)),
         parts_(split(call.attrs)),
         attrs_(parts_.q),
-        places_(op_def(op_.layer).stored),
-        plain_(call, stored_group(parts_.layer), places_) {}
+        places_(op_def(op).scales),
+        plain_(call, places_) {}
 
   void run(Kernel layer) {
     const Shape& shape = call_.in[0].type.shape;
@@ -161,7 +160,7 @@ class LayerQuantizer {
   const QuantizedLayer& op_;
   const QuantizedLayerAttrs parts_;
   const Attrs attrs_;
-  std::span<const StoredPlace> places_;
+  std::span<const ScalePlace> places_;
   PlainOperands plain_;
 };
 
@@ -214,7 +213,7 @@ void gated_act_grad_quantize(const RefCall& call) {
   std::vector<double> values[] = {std::vector<double>(call.in[Op::dy].data.size()),
                                   std::vector<double>(call.in[Op::dy].data.size())};
   RefTensor gradients[] = {{.type = dy, .data = values[0]}, {.type = dy, .data = values[1]}};
-  PlainOperands plain(call, stored_group(parts.act), op_def(OpCode::gated_act_grad).stored);
+  PlainOperands plain(call, op_def(OpCode::gated_act_grad_quantize).scales);
   gated_act_grad({.attrs = parts.act, .in = plain.get().first(Op::up + 1), .out = gradients});
   for (auto& gradient : values) {
     for (double& x : gradient) x = round_to(dy.dtype, x);

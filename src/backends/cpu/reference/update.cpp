@@ -68,7 +68,7 @@ MomentView moment_view(const RefCall& call, Moment moment) {
   const bool first = moment == Moment::first;
   return {coding(call, moment), call.in[first ? SlotId{S::m} : SlotId{S::v}].data,
           optional(call.in, first ? SlotId{S::m_meta} : SlotId{S::v_meta}),
-          size(std::get<AdamwAttrs>(call.attrs).group), first_of(call)};
+          size(run_size(call.in[S::m].type, call.in[S::v].type)), first_of(call)};
 }
 
 Floats load_moment(const MomentView& view) {

@@ -15,8 +15,11 @@ T* result_at(const Launch& launch, int8_t at) {
 }
 
 inline Matrix matrix_of(const RowOperand& operand, int64_t cols, const Launch& launch) {
+  const auto* scales = operand_at<uint16_t>(launch, operand.scales_at);
+  // One scale is an f32 in memory; where it is read as BF16, its upper half is that.
+  if (operand.group == kOneGroup && operand.scales == Dtype::bf16) ++scales;
   return {.data = operand_at<void>(launch, operand.at),
-          .scales = operand_at<void>(launch, operand.scales_at),
+          .scales = scales,
           .cols = cols,
           .dtype = operand.dtype,
           .scales_dtype = operand.scales,

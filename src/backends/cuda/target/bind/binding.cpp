@@ -2,6 +2,12 @@
 
 namespace octet::cuda {
 
+std::optional<double> constant_of(const NodeView& view, size_t operand) {
+  const Node* made = view.graph.producer(view.node.in(operand));
+  if (made == nullptr || made->op != OpCode::fill) return std::nullopt;
+  return std::get<FillAttrs>(made->attrs).value;
+}
+
 const Binding* find_binding(const NodeView& view) {
   for (const auto bindings :
        {gemm_bindings(), row_bindings(), quantize_bindings(), move_bindings(), loss_bindings(),

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -60,6 +61,9 @@ std::span<const Binding> reduce_bindings();
 std::span<const Binding> update_bindings();
 std::span<const Binding> attention_bindings();
 std::span<const Binding> rank_bindings();
+
+// The number that an operand is in every step; nothing where it is no constant of the graph.
+std::optional<double> constant_of(const NodeView& view, size_t operand);
 
 // nullptr where no kernel applies.
 const Binding* find_binding(const NodeView& view);

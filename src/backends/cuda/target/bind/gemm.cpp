@@ -1,8 +1,5 @@
 #include "backends/cuda/params/gemm.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "backends/cuda/params/gemm_scratch.h"
 #include "backends/cuda/target/architecture.h"
 #include "backends/cuda/target/bind/binding.h"
@@ -10,16 +7,9 @@
 namespace octet::cuda {
 namespace {
 
-GemmBlocks blocks_of(int64_t rows, int64_t cols) {
-  constexpr int64_t most = std::numeric_limits<int32_t>::max();
-  return {static_cast<int32_t>(std::min(rows, most)), static_cast<int32_t>(std::min(cols, most))};
-}
-
-std::optional<float> constant_scale_y(const NodeView& view) {
-  if (!view.has(Gemm::scale_y)) return std::nullopt;
-  const Node* scale = view.graph.producer(view.node.in(Gemm::scale_y));
-  if (scale == nullptr || scale->op != OpCode::fill) return std::nullopt;
-  return static_cast<float>(std::get<FillAttrs>(scale->attrs).value);
+GemmBlocks blocks_of(const TensorType& factor) {
+  const ScaleTile tile = scale_tile(factor);
+  return {static_cast<int32_t>(tile.rows), static_cast<int32_t>(tile.cols)};
 }
 
 GemmParams gemm_params(const NodeView& view) {
@@ -35,13 +25,14 @@ GemmParams gemm_params(const NodeView& view) {
   p.y = view.out(Gemm::y).dtype;
   p.has_c = view.has(Gemm::c);
   p.c = p.has_c ? view.in(Gemm::c).dtype : is_fp8(p.y) ? Dtype::bf16 : p.y;
-  if (const auto scale = constant_scale_y(view)) p.inverse_scale_y = 1 / *scale;
+  if (const auto scale = constant_of(view, Gemm::scale_y))
+    p.inverse_scale_y = 1 / static_cast<float>(*scale);
   p.trans_a = attrs.trans_a;
   p.trans_b = attrs.trans_b;
   p.fast_accumulate = attrs.fast_accumulate;
   p.tf32 = attrs.tf32 && p.a == Dtype::f32;
-  p.a_blocks = blocks_of(attrs.a_rows, attrs.a_cols);
-  p.b_blocks = blocks_of(attrs.b_rows, attrs.b_cols);
+  p.a_blocks = blocks_of(view.in(Gemm::a));
+  p.b_blocks = blocks_of(view.in(Gemm::b));
   p.has_scale_a = view.has(Gemm::scale_a);
   p.has_scale_b = view.has(Gemm::scale_b);
   const GraphInput* b = view.graph.input_of(view.node.in(Gemm::b));
@@ -65,7 +56,7 @@ bool scale_applies(const GemmBlocks& blocks, Dtype scales) {
 bool gemm_applies(const NodeView& view) {
   const GemmParams p = gemm_params(view);
   if (view.has(Gemm::scale_y))
-    return constant_scale_y(view) && stores_e4m3(p) && view.has(Gemm::scale_a) &&
+    return constant_of(view, Gemm::scale_y) && stores_e4m3(p) && view.has(Gemm::scale_a) &&
            view.has(Gemm::scale_b);
   if (mixes_types(p)) return has_few_rows(p) && is_wide_or_half(p.y);
   const bool factors =

@@ -1,5 +1,7 @@
 #include "backends/cuda/params/quantize.h"
 
+#include <algorithm>
+
 #include "backends/cuda/target/bind/binding.h"
 #include "ir/ops/list.h"
 
@@ -188,16 +190,18 @@ KernelSpec periodic_spec(const NodeView& view) {
 
 bool dequantize_applies(const NodeView& view) {
   const Dtype scale = view.in(Dequantize::scale).dtype;
-  return has_codec(view.in(Dequantize::q).dtype) && (is_wide(scale) || scale == Dtype::e8m0) &&
-         is_wide_or_half(view.out(Dequantize::x).dtype);
+  return has_codec(view.in(Dequantize::q).dtype) &&
+         !view.in(Dequantize::q).has(Granularity::Kind::run) &&
+         (is_wide(scale) || scale == Dtype::e8m0) && is_wide_or_half(view.out(Dequantize::x).dtype);
 }
 KernelSpec dequantize_spec(const NodeView& view) {
   const Rows x = rows_of(view.in(Dequantize::q));
   DequantizeParams p;
   p.rows = x.rows;
   p.cols = x.cols;
-  p.group = view.attrs<QuantizeAttrs>().group;
-  p.block_rows = view.attrs<QuantizeAttrs>().rows;
+  const ScaleTile tile = scale_tile(view.in(Dequantize::q));
+  p.group = tile.cols;
+  p.block_rows = std::max<int64_t>(tile.rows, 1);
   p.codes = view.in(Dequantize::q).dtype;
   p.scales = view.in(Dequantize::scale).dtype;
   p.y = view.out(Dequantize::x).dtype;

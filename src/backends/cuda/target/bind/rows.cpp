@@ -18,7 +18,7 @@ bool results_are_wide(const NodeView& view) {
 }
 
 bool gradient_applies(const NodeView& view) {
-  return operands_apply(view, view.node.op, view.node.attrs) && results_are_wide(view);
+  return operands_apply(view, view.node.op) && results_are_wide(view);
 }
 
 bool is_centred(const NodeView& view) {
@@ -57,7 +57,7 @@ KernelSpec norm_grad_spec(const NodeView& view) {
   if (centred) p.mean_at = LayerNormGrad::mean;
   p.rstd_at = static_cast<int8_t>(rstd_at(view));
   p.dy = row_operand(view, RmsNormGrad::dy);
-  p.x = row_operand(view, op_def(view.node.op).stored[0], view.node.attrs);
+  p.x = row_operand(view, op_def(view.node.op).scales[0]);
   p.weight = wide_operand(view, weight_at(view));
   p.addend =
       wide_operand(view, centred ? SlotId{LayerNormGrad::addend} : SlotId{RmsNormGrad::addend});
@@ -69,14 +69,14 @@ KernelSpec norm_grad_spec(const NodeView& view) {
 }
 
 KernelSpec act_grad_spec(const NodeView& view) {
-  const auto stored = op_def(view.node.op).stored;
+  const auto places = op_def(view.node.op).scales;
   const bool gated = view.node.op == OpCode::gated_act_grad;
   ActGradParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(GatedActGrad::gate));
   p.dy = row_operand(view, GatedActGrad::dy);
-  p.x = row_operand(view, stored[0], view.node.attrs);
+  p.x = row_operand(view, places[0]);
   if (gated) {
-    p.up = row_operand(view, stored[1], view.node.attrs);
+    p.up = row_operand(view, places[1]);
     p.layer = RowLayer::gated_silu;
   } else {
     const bool erf = view.attrs<GeluAttrs>().kind == GeluKind::erf;
@@ -94,14 +94,15 @@ bool grad_codes_apply(const NodeView& view) {
   const auto& attrs = view.attrs<GatedActQuantizeAttrs>();
   if (!attrs.both || !attrs.q.is_plain() || attrs.q.limit > 0 || !is_fp8(view.out(Op::dgate).dtype))
     return false;
-  const int64_t group = stored_group(attrs.act);
-  const auto is_stored = [&](SlotId x, SlotId scale) {
-    if (group == 0) return view.in_is(x, {Dtype::bf16});
-    return (group == 16 || has_one_scale(view, {x, scale})) && view.in_is(x, {Dtype::e4m3}) &&
-           view.in_is(scale, {Dtype::bf16});
+  if (!operands_apply(view, OpCode::gated_act_grad)) return false;
+  const auto is_read_so = [&](ScalePlace place) {
+    const RowOperand x = row_operand(view, place);
+    if (x.group == 0) return x.dtype == Dtype::bf16;
+    return (x.group == 16 || x.group == kOneGroup) && x.dtype == Dtype::e4m3 &&
+           x.scales == Dtype::bf16;
   };
-  if (!view.in_is(Op::dy, {Dtype::bf16}) || !is_stored(Op::gate, Op::gate_scale) ||
-      !is_stored(Op::up, Op::up_scale))
+  if (!view.in_is(Op::dy, {Dtype::bf16}) ||
+      !std::ranges::all_of(op_def(view.node.op).scales, is_read_so))
     return false;
   for (const SlotId slot : {Op::given_scale, Op::history}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
@@ -115,12 +116,12 @@ bool grad_codes_apply(const NodeView& view) {
 KernelSpec grad_codes_spec(const NodeView& view) {
   using Op = GatedActGradQuantize;
   const auto& attrs = view.attrs<GatedActQuantizeAttrs>();
-  const auto stored = op_def(OpCode::gated_act_grad).stored;
+  const auto places = op_def(view.node.op).scales;
   GradCodesParams p;
   std::tie(p.rows, p.cols) = matrix_of(view.in(Op::dy));
   p.dy = row_operand(view, Op::dy);
-  p.x = row_operand(view, stored[0], attrs.act);
-  p.up = row_operand(view, stored[1], attrs.act);
+  p.x = row_operand(view, places[0]);
+  p.up = row_operand(view, places[1]);
   p.second_rows_at = Op::dup;
   p.second_transposed_at = Op::dup_transposed;
   CodesArg& codes = p.codes;
@@ -200,18 +201,23 @@ const Binding kRest[] = {
 
 }  // namespace
 
-bool operands_apply(const NodeView& view, OpCode layer, const Attrs& attrs) {
-  const bool grouped = stored_group(attrs) > 0;
+bool operands_apply(const NodeView& view, OpCode layer) {
   const OpDef& def = op_def(layer);
-  for (const StoredPlace& stored : def.stored) {
-    if (std::holds_alternative<NormAttrs>(attrs) && has_one_scale(view, stored)) return false;
+  const bool is_norm = std::holds_alternative<NormAttrs>(def.attrs());
+  for (const ScalePlace place : def.scales) {
+    const TensorType& type = view.in(place.operand);
+    const bool has_groups =
+        type.has(Granularity::Kind::group) && is_wide_or_half(type.granularity.scale);
+    const bool is_read_so =
+        !type.is_scaled() || has_groups || (type.has(Granularity::Kind::tensor) && !is_norm);
+    if (!is_read_so || type.granularity != view.in(def.scales[0].operand).granularity) return false;
   }
   for (size_t i = 0; i < def.operands.size(); ++i) {
-    if (!view.has(i)) continue;
-    const auto is_stored = [&](const StoredPlace& p) { return p.operand == i; };
-    const bool codes = grouped && std::any_of(def.stored.begin(), def.stored.end(), is_stored);
-    const Dtype dtype = view.in(i).dtype;
-    if (codes ? !is_gemm_operand(dtype) : !is_wide_or_half(dtype)) return false;
+    if (!view.has(i) || std::ranges::find(def.scales, i, &ScalePlace::scale) != def.scales.end())
+      continue;
+    const TensorType& type = view.in(i);
+    if (type.is_scaled() ? !is_gemm_operand(type.dtype) : !is_wide_or_half(type.dtype))
+      return false;
   }
   return true;
 }

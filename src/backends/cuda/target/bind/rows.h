@@ -5,6 +5,7 @@
 
 #include "backends/cuda/params/rows.h"
 #include "backends/cuda/target/bind/binding.h"
+#include "formats/bits.h"
 #include "ir/op_def.h"
 
 namespace octet::cuda {
@@ -43,10 +44,6 @@ inline RowOperand row_operand(const NodeView& view, size_t i) {
           .scales = Dtype::bf16,
           .group = 0};
 }
-inline bool has_one_scale(const NodeView& view, const StoredPlace& stored) {
-  return view.has(stored.scale) && view.in(stored.scale).shape == kOneScale &&
-         rows_of(view.in(stored.operand)).rows > 1;
-}
 // The operands and results of a per-tensor quantizer inside an op.
 struct ScaleSlots {
   size_t given, history;                  // operands
@@ -67,20 +64,26 @@ inline CodesArg codes_with_scale(const NodeView& view, const ScaleSlots& at,
   return codes;
 }
 
-// Codes where the op's attributes have a group.
-inline RowOperand row_operand(const NodeView& view, const StoredPlace& stored, const Attrs& attrs) {
-  RowOperand operand = row_operand(view, stored.operand);
-  operand.group = static_cast<int32_t>(stored_group(attrs));
-  if (operand.group == 0) return operand;
-  if (has_one_scale(view, stored)) operand.group = kOneGroup;
-  operand.scales_at = static_cast<int8_t>(stored.scale);
-  operand.scales = view.in(stored.scale).dtype;
+// Of one scale a constant that is exact in BF16, a power of two for instance, is read as that.
+inline Dtype one_scale_dtype(const NodeView& view, size_t operand) {
+  const auto value = constant_of(view, operand);
+  const bool is_short = value && (bits_of(static_cast<float>(*value)) & 0xffff) == 0;
+  return is_short ? Dtype::bf16 : Dtype::f32;
+}
+inline RowOperand row_operand(const NodeView& view, ScalePlace place) {
+  RowOperand operand = row_operand(view, place.operand);
+  const TensorType& type = view.in(place.operand);
+  if (!type.is_scaled()) return operand;
+  const bool has_one = type.has(Granularity::Kind::tensor);
+  operand.group = has_one ? kOneGroup : static_cast<int32_t>(type.granularity.size);
+  operand.scales_at = static_cast<int8_t>(place.scale);
+  operand.scales = has_one ? one_scale_dtype(view, place.scale) : type.granularity.scale;
   return operand;
 }
 
-// The layer's own operands: stored ones are codes with wide scales where there is a group, all
-// others are wide.
-bool operands_apply(const NodeView& view, OpCode layer, const Attrs& attrs);
+// The layer's own operands: those that may be quantized are so alike, in groups along the rows or,
+// of activations, with one scale; all others are wide.
+bool operands_apply(const NodeView& view, OpCode layer);
 
 std::span<const Binding> row_layer_bindings();
 

@@ -45,23 +45,24 @@ bool kept_applies(const NodeView& view, const Plain& plain) {
   const KeptGroups& kept = plain.kept;
   const bool is_kept_so = kept.dtype == Dtype::e4m3 && kept.group == 16 &&
                           kept.target == static_cast<double>(kKeptTarget);
-  const auto is_read_so = [&](StoredPlace place) {
+  const auto is_read_so = [&](ScalePlace place) {
     return view.in_is(place.operand, {Dtype::bf16});
   };
   return is_kept_so && !plain.both && !plain.q.transposed &&
          view.out(kLayerQ).dtype == Dtype::e4m3 && rows_of(view.in(Unary::x)).cols % 16 == 0 &&
-         std::ranges::all_of(op_def(plain.op).stored, is_read_so);
+         std::ranges::all_of(op_def(plain.op).scales, is_read_so);
 }
 
 bool layer_applies(const NodeView& view) {
   const Plain plain = plain_of(view);
-  if (!operands_apply(view, plain.op, plain.attrs)) return false;
+  if (!operands_apply(view, plain.op)) return false;
   if (plain.quantized == nullptr) return is_wide_or_half(view.out(Unary::y).dtype);
   if (!plain.q.is_plain()) return false;
   if (plain.kept.group > 0 && !kept_applies(view, plain)) return false;
   const QuantizedLayer& op = *plain.quantized;
   // What measures an activation goes by the scales of groups.
-  if (has_one_scale(view, op_def(op.layer).stored[0]) && !view.has(op.given_scale)) return false;
+  const TensorType& x = view.in(op_def(op.layer).scales[0].operand);
+  if (x.has(Granularity::Kind::tensor) && !view.has(op.given_scale)) return false;
   for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
   }
@@ -132,10 +133,10 @@ KernelSpec layer_spec(const NodeView& view) {
   RowLayerParams p;
   p.layer = layer_of(plain);
   p.quantized = plain.quantized != nullptr;
-  const auto stored = op_def(plain.op).stored;
-  p.x = row_operand(view, stored[0], plain.attrs);
-  if (plain.op == OpCode::gated_act) p.up = row_operand(view, stored[1], plain.attrs);
-  std::tie(p.rows, p.cols) = matrix_of(view.in(stored[0].operand));
+  const auto places = op_def(plain.op).scales;
+  p.x = row_operand(view, places[0]);
+  if (plain.op == OpCode::gated_act) p.up = row_operand(view, places[1]);
+  std::tie(p.rows, p.cols) = matrix_of(view.in(places[0].operand));
   if (const auto* norm = std::get_if<NormAttrs>(&plain.attrs)) {
     p.eps = static_cast<float>(norm->eps);
     norm_places(view, plain, p);

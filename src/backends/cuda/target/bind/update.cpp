@@ -62,7 +62,7 @@ KernelSpec adamw_spec(const NodeView& view) {
   const auto& a = view.attrs<AdamwAttrs>();
   AdamwParams p;
   p.n = view.in(AdamwStep::w).n_elems();
-  p.group = std::max<int64_t>(a.group, 1);
+  p.group = run_size(view.in(AdamwStep::m), view.in(AdamwStep::v));
   p.first = a.first;
   p.stream = static_cast<uint64_t>(a.stream);
   p.seed = static_cast<uint32_t>(a.seed);
