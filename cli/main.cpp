@@ -1,16 +1,15 @@
 // The program octet: one sub-command a file, listed here.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <exception>
 #include <sstream>
-#include <system_error>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/error_of.h"
 #include "cli/signals.h"
 #include "config/nearest.h"
 
@@ -114,15 +113,6 @@ int fail(int code, const std::string& message) {
   return code;
 }
 
-// Nobody knows here what the memory was for, but what it was held against.
-std::string out_of_memory_text() {
-  rlimit limit{};
-  const bool is_limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return is_limited ? fmt::format("out of memory: this process may take {} in all (ulimit -v)",
-                                  bytes_text(static_cast<double>(limit.rlim_cur)))
-                    : "out of memory: the machine gives this process no more";
-}
-
 // `octet help train` is `octet train --help`. In CLI11's order: the last argument first.
 std::vector<std::string> reversed_arguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
@@ -178,16 +168,8 @@ int main(int argc, char** argv) {
     return octet::run(argc, argv);
   } catch (const octet::ExitStatus& status) {
     return status.code;
-  } catch (const octet::Error& error) {
+  } catch (const std::exception& thrown) {
+    const octet::Error error = octet::error_of(thrown);
     return octet::fail(octet::exit_code(error.code()), error.what());
-  } catch (const std::bad_alloc&) {
-    return octet::fail(octet::exit_code(octet::ErrorCode::device), octet::out_of_memory_text());
-  } catch (const std::system_error& error) {
-    const bool is_out_of_threads = error.code() == std::errc::resource_unavailable_try_again;
-    const auto code = is_out_of_threads ? octet::ErrorCode::device : octet::ErrorCode::internal;
-    const std::string why = is_out_of_threads ? "out of threads (ulimit -u, ulimit -v): " : "";
-    return octet::fail(octet::exit_code(code), why + error.what());
-  } catch (const std::exception& error) {
-    return octet::fail(octet::exit_code(octet::ErrorCode::internal), error.what());
   }
 }
