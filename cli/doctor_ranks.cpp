@@ -129,22 +129,6 @@ std::vector<Finding> find_launched(Group& group, const Launch& launch,
   return found;
 }
 
-// Ranks as `octet train --ranks N` starts them.
-int doctor_processes(const GlobalOptions& options, int n_ranks, const ShowFindings& show) {
-  return run_rank_processes(n_ranks, [&](Group& group) {
-    GlobalOptions of_rank = options_of_rank(options, n_ranks);
-    of_rank.quiet = options.quiet || group.rank() > 0;
-    std::vector<Finding> found = {{"ranks", true, fmt::format("{} processes", n_ranks), ""},
-                                  find_rank_speed(group)};
-    if (options.device == "cuda") {
-      for (const Finding& one : find_peers(group, {}, of_rank)) found.push_back(one);
-    }
-    if (group.rank() > 0) return;
-    show(found);
-    finish_output();
-  });
-}
-
 }  // namespace
 
 int doctor_ranks(const GlobalOptions& options, int n_ranks, const ShowFindings& show) {
@@ -153,7 +137,15 @@ int doctor_ranks(const GlobalOptions& options, int n_ranks, const ShowFindings& 
     throw Error(ErrorCode::invalid_argument,
                 "[doctor] --ranks: expected {}, as many as {} started, or no number, got {}",
                 launch->size, launch->launcher, n_ranks);
-  if (!launch && n_ranks > 0) return doctor_processes(options, n_ranks, show);
+  const auto examine = [&](Group& group, const Launch& as) {
+    GlobalOptions of_rank = options;
+    of_rank.quiet = options.quiet || group.rank() > 0;
+    const std::vector<Finding> found = find_launched(group, as, of_rank);
+    if (group.rank() > 0) return;
+    show(found);
+    finish_output();
+  };
+  if (!launch && n_ranks > 0) return run_rank_processes(n_ranks, examine);
   if (!launch) {
     show({{"launcher", false, "this process is no rank of several",
            "mpirun, srun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; `octet train --ranks "
@@ -161,10 +153,7 @@ int doctor_ranks(const GlobalOptions& options, int n_ranks, const ShowFindings& 
           find_mpi()});
     return 0;
   }
-  return run_launched_rank(*launch, [&](Group& group) {
-    const std::vector<Finding> found = find_launched(group, *launch, options);
-    if (group.rank() == 0) show(found);
-  });
+  return run_launched_rank(*launch, [&](Group& group) { examine(group, *launch); });
 }
 
 }  // namespace octet

@@ -1,5 +1,6 @@
 #include "cli/launch.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -45,6 +46,13 @@ std::chrono::milliseconds seconds(const Variables& variable, const char* name,
   return std::chrono::seconds(number(variable, name, 1, 1'000'000));
 }
 
+RankTimes read_times(const Variables& variable) {
+  const RankTimes usual;
+  return {.patience = seconds(variable, "OCTET_JOIN_SECONDS", usual.patience),
+          .silence = seconds(variable, "OCTET_SILENCE_SECONDS", usual.silence),
+          .stuck = seconds(variable, "OCTET_STUCK_SECONDS", usual.stuck)};
+}
+
 void read_meeting_point(const Variables& variable, Launch& launch) {
   const bool has_address = is_set(variable, "MASTER_ADDR"),
              has_port = is_set(variable, "MASTER_PORT");
@@ -81,8 +89,17 @@ void expect_pair(const Variables& variable) {
 
 }  // namespace
 
-std::chrono::milliseconds stuck_time(const Variables& variable) {
-  return seconds(variable, "OCTET_STUCK_SECONDS", Launch().stuck);
+Launch own_launch(const Variables& variable, int rank, int size, int port) {
+  RankTimes times = read_times(variable);
+  // All are started at once: who is not there soon does not come.
+  times.patience = std::min(times.patience, 2 * times.silence);
+  return {.launcher = "octet",
+          .rank = rank,
+          .size = size,
+          .local_rank = rank,
+          .address = "127.0.0.1",
+          .port = port,
+          .times = times};
 }
 
 std::optional<Launch> find_launch(const Variables& variable) {
@@ -96,9 +113,7 @@ std::optional<Launch> find_launch(const Variables& variable) {
     if (is_set(variable, names.local_rank))
       launch.local_rank = number(variable, names.local_rank, 0, launch.size - 1);
     launch.has_mpi = names.has_mpi || is_set(variable, "PMIX_RANK");
-    launch.patience = seconds(variable, "OCTET_JOIN_SECONDS", launch.patience);
-    launch.silence = seconds(variable, "OCTET_SILENCE_SECONDS", launch.silence);
-    launch.stuck = stuck_time(variable);
+    launch.times = read_times(variable);
     read_meeting_point(variable, launch);
     return launch;
   }

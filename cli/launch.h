@@ -2,23 +2,24 @@
 // launchers set. The only place that knows them.
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "comm/rank_times.h"
+
 namespace octet {
 
 struct Launch {
-  std::string launcher;  // "torchrun", "mpirun", "srun"
+  std::string launcher;  // "torchrun", "mpirun", "srun"; "octet": this program, by --ranks
   int rank = 0, size = 1;
   std::optional<int> local_rank;  // among the ranks of its host
   std::string address;            // of rank 0, where it is known; at `port`
   int port = 0;
   bool has_mpi = false;  // an MPI library would find the other ranks
-  // How long ranks wait for one another at the start, for a sign of life later, and for devices of
-  // which none gets on.
-  std::chrono::milliseconds patience{300'000}, silence{15'000}, stuck{120'000};
+  uint64_t token = 0;    // of ranks that one process started: who lacks it is a stranger
+  RankTimes times;
 };
 
 using Variables = std::function<const char*(const char* name)>;  // nullptr: not set
@@ -37,7 +38,8 @@ using Variables = std::function<const char*(const char* name)>;  // nullptr: not
 // alone lacks the other where no launcher after it is there.
 std::optional<Launch> find_launch(const Variables& variable);
 
-// OCTET_STUCK_SECONDS, for ranks that no launcher started.
-std::chrono::milliseconds stuck_time(const Variables& variable);
+// The same for a rank that this program starts itself on this machine, whose ranks meet at this
+// port of its loopback. Reads OCTET_..._SECONDS alone.
+Launch own_launch(const Variables& variable, int rank, int size, int port);
 
 }  // namespace octet

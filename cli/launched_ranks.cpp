@@ -10,11 +10,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/unfinished_file.h"
 #include "cli/common.h"
+#include "cli/error_of.h"
 #include "cli/output.h"
 #include "comm/mpi/group.h"
 #include "comm/tcp/group.h"
@@ -23,11 +25,18 @@
 namespace octet {
 namespace {
 
-// From a thread beside the work, which does not end.
-void end_process(const Error& failure) {
-  remove_unfinished_files();
-  write_err(fmt::format("octet: {}\n", failure.what()));
-  ::_exit(exit_code(failure.code()));
+using Hears = std::function<void(const LastWord&)>;
+
+void write_word(const LastWord& word) {
+  write_err(fmt::format("octet: {}\n", word.text));
+}
+
+// Another rank's failure, with the words `if_lost` behind it where it was lost.
+LastWord word_of(const Error& failure, std::string_view if_lost) {
+  const bool is_lost = failure.code() == ErrorCode::rank_lost;
+  return {.is_lost = is_lost,
+          .code = exit_code(failure.code()),
+          .text = fmt::format("{}{}", failure.what(), is_lost ? if_lost : "")};
 }
 
 std::unique_ptr<Group> join_by_mpi(const Launch& launch, const tcp::ControlOptions& control) {
@@ -37,7 +46,7 @@ std::unique_ptr<Group> join_by_mpi(const Launch& launch, const tcp::ControlOptio
                 "[ranks] started as rank {} of {} by {}: expected MPI, or MASTER_ADDR and "
                 "MASTER_PORT, where ranks meet without it, got {}",
                 launch.rank, launch.size, launch.launcher, library.problem);
-  auto group = mpi::join_ranks(mpi_module_path(), launch.patience, control);
+  auto group = mpi::join_ranks(mpi_module_path(), launch.times.patience, control);
   if (group->rank() == launch.rank && group->size() == launch.size) return group;
   const std::string why = fmt::format(
       "[ranks] {} started rank {} of {}, which {} takes for rank {} of {} (is it the launcher's "
@@ -47,16 +56,25 @@ std::unique_ptr<Group> join_by_mpi(const Launch& launch, const tcp::ControlOptio
   throw Error(ErrorCode::device, why);
 }
 
-std::unique_ptr<Group> join(const Launch& launch) {
+// hears: on_stuck comes from a thread beside the work, which does not end.
+std::unique_ptr<Group> join(const Launch& launch, tcp::Socket listener, std::string if_lost,
+                            const Hears& hears) {
+  const auto end_process = [if_lost = std::move(if_lost), hears](const Error& failure) {
+    remove_unfinished_files();
+    const LastWord word = word_of(failure, if_lost);
+    hears(word);
+    ::_exit(word.code);
+  };
   const tcp::ControlOptions control{
-      .silence = launch.silence, .stuck = launch.stuck, .on_stuck = end_process};
+      .silence = launch.times.silence, .stuck = launch.times.stuck, .on_stuck = end_process};
   if (launch.port == 0) return join_by_mpi(launch, control);
   return tcp::join_ranks({.rank = launch.rank,
                           .size = launch.size,
                           .addresses = {launch.address},
                           .port = launch.port,
-                          .patience = launch.patience},
-                         control);
+                          .token = launch.token,
+                          .patience = launch.times.patience},
+                         control, std::move(listener));
 }
 
 // The failure that counts, where it is another rank's.
@@ -69,24 +87,25 @@ Error first_failure(Group& group, const Error& otherwise) {
   return otherwise;
 }
 
-int fail(Group& group, const Error& own, std::string_view if_lost) {
-  const bool is_mine = group.fail(own.what());
-  const std::string who =
-      is_mine && group.rank() > 0 ? fmt::format("[rank {}] ", group.rank()) : "";
+LastWord last_word(Group& group, const Error& own, std::string_view if_lost) {
+  const int code = exit_code(own.code());
+  if (group.fail(own.what())) {
+    const std::string who = group.rank() > 0 ? fmt::format("[rank {}] ", group.rank()) : "";
+    return {.is_own = true, .code = code, .text = who + own.what()};
+  }
   const bool says_who = std::string_view(own.what()).starts_with("[ranks] rank ");
-  const Error failure = is_mine || says_who ? own : first_failure(group, own);
-  const bool is_lost = failure.code() == ErrorCode::rank_lost;
-  write_err(fmt::format("octet: {}{}{}\n", who, failure.what(), is_lost ? if_lost : ""));
-  // That is its last word: launchers ask the others to end when the first one has.
-  std::signal(SIGTERM, SIG_IGN);
-  return exit_code(is_lost ? failure.code() : own.code());
+  LastWord word = word_of(says_who ? own : first_failure(group, own), if_lost);
+  if (!word.is_lost) word.code = code;
+  return word;
 }
 
 }  // namespace
 
 int run_launched_rank(const Launch& launch, const std::function<void(Group& group)>& body,
-                      std::string_view if_lost) {
-  const std::unique_ptr<Group> group = join(launch);
+                      std::string_view if_lost, RankParent parent) {
+  const Hears hears = parent.hears ? parent.hears : write_word;
+  const std::unique_ptr<Group> group =
+      join(launch, std::move(parent.listener), std::string(if_lost), hears);
   try {
     int code = 0;
     try {
@@ -97,12 +116,12 @@ int run_launched_rank(const Launch& launch, const std::function<void(Group& grou
     // A launcher takes all ranks down when the first one ends badly: none does before the others.
     const std::vector<int> codes = gather_value(group.get(), code);
     return *std::max_element(codes.begin(), codes.end());
-  } catch (const Error& error) {
-    return fail(*group, error, if_lost);
-  } catch (const std::bad_alloc&) {
-    return fail(*group, {ErrorCode::device, "out of memory"}, if_lost);
   } catch (const std::exception& error) {
-    return fail(*group, {ErrorCode::internal, error.what()}, if_lost);
+    const LastWord word = last_word(*group, error_of(error), if_lost);
+    hears(word);
+    // Launchers ask the others to end when the first one has.
+    std::signal(SIGTERM, SIG_IGN);
+    return word.code;
   }
 }
 

@@ -1,6 +1,9 @@
 #include "cli/rank_processes.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -8,146 +11,214 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
-#include <thread>
+#include <random>
 #include <vector>
 
 #include "base/error.h"
-#include "cli/common.h"
-#include "cli/launch.h"
+#include "cli/error_of.h"
+#include "cli/launched_ranks.h"
 #include "cli/output.h"
 #include "cli/signals.h"
-#include "comm/processes.h"
 
 namespace octet {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-constexpr std::chrono::seconds kGrace{10};  // for ranks to end by themselves
-constexpr milliseconds kLook{20}, kMostCounted{200};
+constexpr std::chrono::seconds kGrace{12};  // for ranks to end by themselves, which takes them 10
+constexpr std::chrono::seconds kTrace{3};   // for the system to tell how a lost rank ended
+constexpr int kLookMs = 20;
 
-// What a rank's process ends with; an error is said once, by the rank that has it first.
-int run_rank(Group& group, const std::function<void(Group&)>& body) {
-  const auto failed = [&](int code, const std::string& what) {
-    if (group.fail(what)) {
-      const std::string who = group.rank() == 0 ? "" : fmt::format("[rank {}] ", group.rank());
-      write_err(fmt::format("octet: {}{}\n", who, what));
-    }
-    return code;
-  };
-  try {
-    body(group);
-    return 0;
-  } catch (const ExitStatus& status) {
-    return status.code;
-  } catch (const Error& error) {
-    return failed(exit_code(error.code()), error.what());
-  } catch (const std::exception& error) {
-    return failed(exit_code(ErrorCode::internal), error.what());
-  }
-}
-
-struct RankProcess {
-  pid_t id = 0;
-  int64_t signs_of_life = 0;
-  milliseconds silent{0};     // counted while the supervisor runs
-  std::optional<int> status;  // as waitpid tells it
-};
-
-// Watches the ranks until all have ended.
-class Supervisor {
+// Ranks' last words to the process that started them. A word is written and read as a whole.
+class Words {
  public:
-  Supervisor(ProcessBoard& board, std::vector<RankProcess>& ranks, std::string_view if_lost,
-             milliseconds silence)
-      : board_(board), ranks_(ranks), if_lost_(if_lost), silence_(silence) {}
-
-  int run() {
-    Clock::time_point looked = Clock::now();
-    while (n_running() > 0) {
-      const auto passed = std::chrono::duration_cast<milliseconds>(Clock::now() - looked);
-      looked = Clock::now();
-      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-        look_at(static_cast<int>(rank));
-        listen_to(static_cast<int>(rank), std::min(passed, kMostCounted));
-      }
-      pass_signal_on();
-      if (failed_at_ && Clock::now() > *failed_at_ + kGrace) send(SIGKILL);
-      std::this_thread::sleep_for(kLook);
-    }
-    const int failed = board_.failed_rank();
-    return failed < 0 ? first_code_ : code_of(*ranks_[static_cast<size_t>(failed)].status);
+  Words() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+      throw Error(ErrorCode::device, "[ranks] the system makes no pipe: {}", std::strerror(errno));
+    from_ = tcp::Socket(ends[0]), to_ = tcp::Socket(ends[1]);
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  }
+  void say(const LastWord& word) const {
+    Packet packet;
+    packet.is_own = word.is_own, packet.is_lost = word.is_lost, packet.code = word.code;
+    word.text.copy(packet.text.data(), packet.text.size() - 1);
+    if (::write(to_.get(), &packet, sizeof(packet)) < 0) return;  // nobody is there to hear it
+  }
+  std::optional<LastWord> next() const {
+    Packet packet;
+    if (::read(from_.get(), &packet, sizeof(packet)) != sizeof(packet)) return std::nullopt;
+    return LastWord{packet.is_own, packet.is_lost, packet.code, packet.text.data()};
+  }
+  void wait() const {
+    pollfd asked{from_.get(), POLLIN, 0};
+    ::poll(&asked, 1, kLookMs);
   }
 
  private:
-  int n_running() const {
-    int n = 0;
-    for (const RankProcess& rank : ranks_) n += rank.status ? 0 : 1;
-    return n;
+  struct Packet {
+    bool is_own = false, is_lost = false;
+    int code = 0;
+    std::array<char, PIPE_BUF - 2 * sizeof(int)> text = {};
+  };
+  static_assert(sizeof(Packet) <= PIPE_BUF, "one write puts no other's bytes between");
+
+  tcp::Socket from_, to_;
+};
+
+struct RankProcess {
+  pid_t id = 0;
+  int stopped_by = 0;         // the signal; 0: it runs
+  std::optional<int> status;  // as waitpid tells it
+};
+
+std::string by_signal(const char* what, int signal) {
+  return fmt::format("{} by signal {} ({})", what, signal, ::strsignal(signal));
+}
+
+// Watches the ranks until all have ended, and says one line where that is not well.
+class Supervisor {
+ public:
+  Supervisor(std::vector<RankProcess>& ranks, const Words& words, std::string_view if_lost)
+      : ranks_(ranks), words_(words), if_lost_(if_lost) {}
+
+  int run() {
+    while (std::ranges::any_of(ranks_, is_running)) {
+      words_.wait();
+      hear();
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) look_at(rank);
+      pass_signal_on();
+      judge();
+    }
+    hear();
+    if (!is_interrupted_) say_what_was_heard();
+    return code_.value_or(is_interrupted_ ? 128 + passed_ : worst_code_);
   }
-  void look_at(int rank) {
-    RankProcess& process = ranks_[static_cast<size_t>(rank)];
+
+ private:
+  static bool is_running(const RankProcess& process) { return !process.status; }
+
+  void say(const std::string& text, int code) {
+    write_err(fmt::format("octet: {}\n", text));
+    code_ = code;
+  }
+  void say_lost(size_t rank, const std::string& why) {
+    say(fmt::format("[ranks] rank {} ended: {}{}", rank, why, if_lost_),
+        exit_code(ErrorCode::rank_lost));
+  }
+  // By ranks that did not fail themselves.
+  void say_what_was_heard() {
+    for (const std::optional<LastWord>* word : {&lost_, &echo_}) {
+      if (!code_ && *word) say((*word)->text, (*word)->code);
+    }
+  }
+  void note_failure() {
+    if (!failed_at_) failed_at_ = Clock::now();
+  }
+
+  void hear() {
+    while (const std::optional<LastWord> word = words_.next()) {
+      note_failure();
+      if (code_) continue;
+      if (word->is_own) {
+        say(word->text, word->code);
+      } else {
+        std::optional<LastWord>& kept = word->is_lost ? lost_ : echo_;
+        if (!kept) kept = word, heard_at_ = Clock::now();
+      }
+    }
+  }
+  void look_at(size_t rank) {
+    RankProcess& process = ranks_[rank];
     int status = 0;
-    if (process.status || ::waitpid(process.id, &status, WNOHANG) != process.id) return;
+    if (process.status ||
+        ::waitpid(process.id, &status, WNOHANG | WUNTRACED | WCONTINUED) != process.id)
+      return;
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      process.stopped_by = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+      return;
+    }
     process.status = status;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    if (!failed_at_) failed_at_ = Clock::now();
-    if (first_code_ == 0) first_code_ = code_of(status);
-    if (WIFEXITED(status)) return;
-    say_failed(rank, fmt::format("killed by signal {} ({})", WTERMSIG(status),
-                                 ::strsignal(WTERMSIG(status))));
+    note_failure();
+    if (WIFEXITED(status)) {
+      worst_code_ = std::max(worst_code_, WEXITSTATUS(status));
+      if (passed_ != 0 && WEXITSTATUS(status) == 128 + passed_) is_interrupted_ = true;
+    } else if (!code_) {
+      say_lost(rank, by_signal("killed", WTERMSIG(status)));
+    }
   }
-  // A process that is stopped neither works nor ends: it is killed.
-  void listen_to(int rank, milliseconds passed) {
-    RankProcess& process = ranks_[static_cast<size_t>(rank)];
-    const int64_t signs = board_.signs_of_life(rank);
-    process.silent = signs == process.signs_of_life ? process.silent + passed : milliseconds(0);
-    process.signs_of_life = signs;
-    if (process.status || process.silent < silence_) return;
-    say_failed(rank, fmt::format("no sign of life for {:g} s (stopped)",
-                                 static_cast<double>(silence_.count()) / 1000));
-    ::kill(process.id, SIGKILL);
-  }
-  void say_failed(int rank, const std::string& why) {
-    if (board_.fail(rank, why))
-      write_err(fmt::format("octet: [ranks] rank {} ended: {}{}\n", rank, why, if_lost_));
-  }
-  static int code_of(int status) {
-    return WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(ErrorCode::rank_lost);
+  // The others name a rank that they have lost; how it went the system knows better, if not at
+  // once. One that is stopped ends by nothing but a kill, and after the grace none does.
+  void judge() {
+    if (!failed_at_) return;
+    const bool is_late = Clock::now() > *failed_at_ + kGrace;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const RankProcess& process = ranks_[rank];
+      if (!is_running(process) || (process.stopped_by == 0 && !is_late)) continue;
+      if (!code_ && process.stopped_by != 0)
+        say_lost(rank, by_signal("no sign of life, stopped", process.stopped_by));
+      say_what_was_heard();
+      if (!code_)
+        say_lost(rank,
+                 fmt::format("it goes on where another has ended with status {}", worst_code_));
+      ::kill(process.id, SIGKILL);
+    }
+    if (lost_ && !is_interrupted_ && Clock::now() > heard_at_ + kTrace) say_what_was_heard();
   }
   void pass_signal_on() {
     const int signal = stop_wish().load();
-    if (signal == 0 || was_passed_) return;
-    was_passed_ = true;
-    send(signal);
-  }
-  void send(int signal) const {
-    for (const RankProcess& rank : ranks_) {
-      if (!rank.status) ::kill(rank.id, signal);
+    if (signal == 0 || passed_ != 0) return;
+    passed_ = signal;
+    for (const RankProcess& process : ranks_) {
+      if (is_running(process)) ::kill(process.id, signal);
     }
   }
 
-  ProcessBoard& board_;
   std::vector<RankProcess>& ranks_;
+  const Words& words_;
   const std::string_view if_lost_;
-  const milliseconds silence_;
+  std::optional<int> code_;  // of the failure that was said
+  std::optional<LastWord> lost_, echo_;
+  Clock::time_point heard_at_;
   std::optional<Clock::time_point> failed_at_;
-  int first_code_ = 0;  // of those that look_at saw end otherwise than well
-  bool was_passed_ = false;
+  int worst_code_ = 0, passed_ = 0;
+  bool is_interrupted_ = false;  // a rank has ended by the signal that was passed on
 };
+
+using Body = std::function<void(Group&, const Launch&)>;
+
+// Of a rank's process, which then ends with it.
+int run_rank(const Launch& launch, const Body& body, std::string_view if_lost, tcp::Socket listener,
+             const Words& words) {
+  const auto say = [&](const LastWord& word) { words.say(word); };
+  try {
+    return run_launched_rank(launch, [&](Group& group) { body(group, launch); }, if_lost,
+                             {.listener = std::move(listener), .hears = say});
+  } catch (const std::exception& thrown) {  // it did not find the others: one of them may say why
+    const Error error = error_of(thrown);
+    say({.code = exit_code(error.code()), .text = error.what()});
+    return exit_code(error.code());
+  }
+}
 
 }  // namespace
 
-int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& body,
-                       std::string_view if_lost, milliseconds silence) {
-  ProcessBoard board(n_ranks, stuck_time(::getenv));
+int run_rank_processes(int n_ranks, const Body& body, std::string_view if_lost) {
   finish_output();  // nothing is written twice
+  const Words words;
+  tcp::Socket listener = tcp::listen_at("127.0.0.1", 0);
+  Launch launch = own_launch(::getenv, 0, n_ranks, tcp::port_of(listener));
+  std::random_device random;
+  launch.token = (static_cast<uint64_t>(random()) << 32) | random();
   std::vector<RankProcess> ranks(static_cast<size_t>(n_ranks));
+  const pid_t parent = ::getpid();
   for (int rank = 0; rank < n_ranks; ++rank) {
-    const pid_t parent = ::getpid();
     const pid_t child = ::fork();
     if (child < 0)
       throw Error(ErrorCode::device, "[ranks] the system makes no process for rank {}", rank);
@@ -155,15 +226,18 @@ int run_rank_processes(int n_ranks, const std::function<void(Group& group)>& bod
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::setpgid(0, 0);  // the terminal's signals come through the supervisor, once
       if (::getppid() != parent) ::_exit(1);
-      const int code = run_rank(*board.group(rank), body);
+      launch.rank = rank, launch.local_rank = rank;
+      if (rank != 0) listener = {};
+      const int code = run_rank(launch, body, if_lost, std::move(listener), words);
       std::fflush(nullptr);
       ::_exit(code);
     }
     ranks[static_cast<size_t>(rank)].id = child;
   }
+  listener = {};
   StopDeferral deferral;
   deferral.begin();  // signals are the ranks' to heed
-  return Supervisor(board, ranks, if_lost, silence).run();
+  return Supervisor(ranks, words, if_lost).run();
 }
 
 }  // namespace octet

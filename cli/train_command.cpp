@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "base/cores.h"
 #include "base/error.h"
@@ -304,30 +305,41 @@ void expect_launched(const Launch& launch, const TrainFlags& flags, const Global
 }
 
 // Ranks of one host share its cores; those that the launcher gave cores of their own do not.
-void run_launched(TrainFlags flags, GlobalOptions options, const Launch& launch) {
+void run_rank(TrainFlags flags, GlobalOptions options, LoadedConfig loaded, const Launch& launch,
+              Group& group) {
+  const RankHosts hosts = find_hosts(group);
+  flags.device_index = launch.local_rank.value_or(hosts.local_rank);
+  options.quiet = options.quiet || group.rank() > 0;
+  if (options.threads == 0) options.threads = std::max(1, usable_cores() / hosts.n_on_cores);
+  run_ranks(flags, options, std::move(loaded), &group);
+}
+
+// Ranks of this process, or of processes that it starts.
+int run_own_ranks(const TrainFlags& flags, const GlobalOptions& options) {
+  const LoadedConfig loaded = configuration(flags, options);
+  const auto n_ranks = static_cast<int>(loaded.config.parallel.ranks);
+  if (options.device == "cpu" || n_ranks == 1) {
+    run_ranks(flags, options, loaded, nullptr);
+    return 0;
+  }
+  const GlobalOptions of_rank = options_of_rank(options, n_ranks);
+  const auto train_as = [&](Group& group, const Launch& launch) {
+    run_rank(flags, of_rank, loaded, launch, group);
+  };
+  return run_rank_processes(n_ranks, train_as, kIfLost);
+}
+
+int run_launched(const TrainFlags& flags, const GlobalOptions& options, const Launch& launch) {
   expect_launched(launch, flags, options);
   const auto train_as = [&](Group& group) {
-    const RankHosts hosts = find_hosts(group);
-    flags.device_index = launch.local_rank.value_or(hosts.local_rank);
-    options.quiet = options.quiet || group.rank() > 0;
-    if (options.threads == 0) options.threads = std::max(1, usable_cores() / hosts.n_on_cores);
-    run_ranks(flags, options, launched_configuration(flags, options, launch), &group);
+    run_rank(flags, options, launched_configuration(flags, options, launch), launch, group);
   };
-  const int code = run_launched_rank(launch, train_as, kIfLost);
-  if (code != 0) throw ExitStatus{code};
+  return run_launched_rank(launch, train_as, kIfLost);
 }
 
 void run_train(const TrainFlags& flags, const GlobalOptions& options) {
-  if (const auto launch = find_launch(::getenv)) return run_launched(flags, options, *launch);
-  const LoadedConfig loaded = configuration(flags, options);
-  const auto n_ranks = static_cast<int>(loaded.config.parallel.ranks);
-  if (options.device == "cpu" || n_ranks == 1) return run_ranks(flags, options, loaded, nullptr);
-  GlobalOptions of_rank = options_of_rank(options, n_ranks);
-  const auto train_as = [&](Group& group) {
-    if (group.rank() > 0) of_rank.quiet = true;
-    run_ranks(flags, of_rank, loaded, &group);
-  };
-  const int code = run_rank_processes(n_ranks, train_as, kIfLost);
+  const auto launch = find_launch(::getenv);
+  const int code = launch ? run_launched(flags, options, *launch) : run_own_ranks(flags, options);
   if (code != 0) throw ExitStatus{code};
 }
 

@@ -20,14 +20,13 @@
 
 #include "base/error.h"
 #include "comm/progress.h"
+#include "comm/rank_times.h"
 #include "comm/tcp/socket.h"
 
 namespace octet::tcp {
 
 struct ControlOptions {
-  std::chrono::milliseconds silence{15'000};
-  // How long ranks wait for their devices while none gets on.
-  std::chrono::milliseconds stuck{120'000};
+  std::chrono::milliseconds silence = RankTimes().silence, stuck = RankTimes().stuck;
   // This long after a failure the work has still not ended: `on_stuck` may end the process, from
   // the thread that watches.
   std::chrono::milliseconds grace{10'000};

@@ -194,9 +194,9 @@ class TcpGroup : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> join_ranks(const Place& place, const ControlOptions& options) {
-  Socket listener;
-  if (place.rank == 0) listener = listen_at(place.addresses[0], place.port);
+std::unique_ptr<Group> join_ranks(const Place& place, const ControlOptions& options,
+                                  Socket listener) {
+  if (place.rank == 0 && !listener) listener = listen_at(place.addresses[0], place.port);
   std::vector<Socket> star = join_star(place, listener);
   std::unique_ptr<Control> control;
   std::vector<Socket> mesh = join_mesh(place, listener, std::move(star), options, control);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/rank_times.h"
 #include "comm/tcp/control.h"
 #include "comm/tcp/socket.h"
 
@@ -17,7 +18,7 @@ struct Place {
   std::vector<std::string> addresses;  // of rank 0: the first that answers
   int port = 0;
   uint64_t token = 0;  // of the run, where all know one
-  std::chrono::milliseconds patience{300'000};
+  std::chrono::milliseconds patience = RankTimes().patience;
 };
 
 // Each rank's connection to rank 0. Rank 0 takes them from `listener`; the others pass none.

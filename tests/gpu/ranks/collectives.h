@@ -121,7 +121,7 @@ inline std::string nccl_library() {
 // Forks the ranks. What they end with: kSame, kDiffers, kNoDevices, or the status of an error.
 inline int compare_collectives(const Comparison& what) {
   constexpr int kRounds = 4;
-  return run_rank_processes(what.n_ranks, [&](Group& group) {
+  return run_rank_processes(what.n_ranks, [&](Group& group, const Launch&) {
     what.before();
     std::unique_ptr<Backend> gpu;
     try {

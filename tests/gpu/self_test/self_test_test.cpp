@@ -145,7 +145,7 @@ TEST_F(Transport, of_a_gpu_that_hangs_names_its_rank) {
               "env -u OCTET_SHARE_GPU OCTET_STUCK_SECONDS=2 OCTET_EMULATED_WAIT_SECONDS=25 "
               "OCTET_EMULATED_FAULT=hang:streams:device=1:first=620 " +
                   nccl_);
-    EXPECT_EQ(outcome.code, 5) << outcome.err;
+    EXPECT_EQ(outcome.code, 75) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("[ranks] rank 1 ended: its device has not got on, and "
                                        "others wait for it, for 2 s"));
     EXPECT_TRUE(posix_files().exists(folder_ / "run/metrics.jsonl")) << outcome.err;
