@@ -16,6 +16,11 @@ inline std::string gpu_module() {
   return path == nullptr ? OCTET_SOURCE_DIR "/build/cuda/liboctet_cuda.so" : path;
 }
 
+// Whether its devices are those of tests/emulator.
+inline bool is_emulated() {
+  return gpu_module().find("emulated") != std::string::npos;
+}
+
 // nullptr where there is no module or no GPU; `why` then says which.
 inline Backend* gpu_backend(std::string& why) {
   static std::string reason;

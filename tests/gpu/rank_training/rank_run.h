@@ -41,10 +41,6 @@ inline bool has_devices(int n) {
   }
 }
 
-inline bool is_emulated() {
-  return gpu_module().find("emulated") != std::string::npos;
-}
-
 class RankRuns : public testing::Test {
  protected:
   // The status of `octet train` in folder/out; `environment` is NAME=VALUE, one after another.

@@ -11,7 +11,7 @@ constexpr const char* kStages[] = {"optimizer", "gradients", "parameters", "none
 
 // The emulated module is NCCL's stand-in as well.
 std::string with_nccl() {
-  return test::is_emulated() ? "OCTET_NCCL=" + gpu_module() : "";
+  return is_emulated() ? "OCTET_NCCL=" + gpu_module() : "";
 }
 
 struct Setting {
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(recipes, RanksBesideCpu,
 class EmulatedRanks : public RankRuns {};
 
 TEST_F(EmulatedRanks, that_come_late_have_the_same_bits) {
-  if (!test::is_emulated()) GTEST_SKIP() << "no emulated device";
+  if (!is_emulated()) GTEST_SKIP() << "no emulated device";
   const std::string flags = flags_of({2, "fp8_lm"}) + " --set parallel.shard=parameters";
   train("prompt", flags);
   train("late", flags, "OCTET_EMULATED_JITTER=3:300");
@@ -154,7 +154,7 @@ TEST_F(EmulatedRanks, that_come_late_have_the_same_bits) {
 
 // A step has many barriers; these are of the first two steps, behind those of the self-test.
 TEST_F(EmulatedRanks, that_do_not_wait_are_found) {
-  if (!test::is_emulated()) GTEST_SKIP() << "no emulated device";
+  if (!is_emulated()) GTEST_SKIP() << "no emulated device";
   const std::string flags = flags_of({2, "fp8_lm"});
   train("all", flags);
   for (const int barrier : {57, 60, 65}) {

@@ -115,7 +115,7 @@ struct Comparison {
 inline std::string nccl_library() {
   const char* const named = std::getenv("OCTET_NCCL");
   if (named != nullptr) return named;
-  return gpu_module().find("emulated") == std::string::npos ? "" : gpu_module();
+  return is_emulated() ? gpu_module() : "";
 }
 
 // Forks the ranks. What they end with: kSame, kDiffers, kNoDevices, or the status of an error.

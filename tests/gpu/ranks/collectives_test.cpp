@@ -45,7 +45,7 @@ struct FaultCase {
 class EmulatedFault : public testing::TestWithParam<FaultCase> {};
 
 TEST_P(EmulatedFault, is_found) {
-  if (gpu_module().find("emulated") == std::string::npos) GTEST_SKIP() << "no emulated device";
+  if (!is_emulated()) GTEST_SKIP() << "no emulated device";
   const auto [fault, has_norm] = GetParam();
   const auto break_it = [&] {
     ::setenv("OCTET_EMULATED_FAULT", fault, 1);
