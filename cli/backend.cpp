@@ -47,6 +47,8 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Gro
 void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
                   std::optional<RankTransport> transport) {
   if (options.device == "cpu") return;
+  // NCCL sets up multicast over NVLink with a communicator, if this does not say otherwise.
+  ::setenv("NCCL_NVLS_ENABLE", "0", 1);
   RankExchange ranks = exchange_of(group);
   ranks.n_hosts = find_hosts(group).n_hosts;
   ranks.transport = transport ? *transport : set_transport(options);

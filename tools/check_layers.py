@@ -69,6 +69,7 @@ FORBIDDEN_CALLS = [
     (re.compile(r"\bfmt::print(?:ln)?\s*\("), "prints"),
     (re.compile(r"\bstd::(?:cout|cerr|clog)\b"), "prints"),
     (re.compile(r"\b(?:secure_)?getenv\b"), "reads the environment"),
+    (re.compile(r"\b(?:set|unset|put)env\b"), "writes the environment"),
 ]
 WRITERS = {"src/base/log.h", "src/base/log.cpp"}
 

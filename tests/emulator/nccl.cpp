@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -158,7 +159,10 @@ STAND_IN ncclGetUniqueId(UniqueId* id) {
 
 STAND_IN ncclCommInitRankConfig(Communicator* comm, int n_ranks, UniqueId id, int rank,
                                 Config* config) {
-  if (config->magic != 0xcafebeef || config->blocking != 0 || n_ranks > kMostRanks)
+  // Without it NCCL would set up multicast over NVLink.
+  const char* multicast = std::getenv("NCCL_NVLS_ENABLE");
+  const bool has_multicast = multicast == nullptr || std::string_view(multicast) != "0";
+  if (config->magic != 0xcafebeef || config->blocking != 0 || n_ranks > kMostRanks || has_multicast)
     return static_cast<Result>(4);
   Id it{};
   std::memcpy(&it, id.internal, sizeof(it));

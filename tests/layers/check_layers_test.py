@@ -41,6 +41,7 @@ BROKEN = [
     ("src/ir/a.cpp", 'void f() { fmt::print("x"); }\n', ["forbidden-call"]),
     ("src/ir/a.cpp", "void f() { std::cout << 1; }\n", ["forbidden-call"]),
     ("src/ir/a.cpp", 'auto a = std::getenv("A");\n', ["forbidden-call"]),
+    ("src/ir/a.cpp", '::setenv("A", "0", 1);\n', ["forbidden-call"]),
     ("src/nn/a.cpp", "auto a = Dtype::bf16;\n", ["model-names"]),
     ("src/nn/a.cpp", "auto a = Device::x();\n", ["model-names"]),
     ("src/nn/a.cpp", "bool recompute_norm = true;\n", ["model-names"]),

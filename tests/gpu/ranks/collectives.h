@@ -123,6 +123,7 @@ inline int compare_collectives(const Comparison& what) {
   constexpr int kRounds = 4;
   return run_rank_processes(what.n_ranks, [&](Group& group, const Launch&) {
     what.before();
+    ::setenv("NCCL_NVLS_ENABLE", "0", 1);  // as cli/backend.cpp says
     std::unique_ptr<Backend> gpu;
     try {
       gpu = std::make_unique<Backend>(cuda::make_backend({.module = gpu_module(),

@@ -1,5 +1,4 @@
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include <map>
 
@@ -19,8 +18,6 @@ void find(void* library, const char* name, Function& function) {
 }
 
 Api load(const std::string& file) {
-  // Multicast over NVLink is set up when a communicator is made, if this does not say otherwise.
-  ::setenv("NCCL_NVLS_ENABLE", "0", 1);
   void* const library = dlopen(file.empty() ? kName : file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw ModuleError(dlerror());
   Api api;
