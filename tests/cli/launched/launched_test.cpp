@@ -271,52 +271,6 @@ TEST_F(LaunchedRanks, are_examined_by_the_doctor) {
               testing::MatchesRegex("measured: 8 bytes in [0-9]+ us, [0-9.]+ GB/s .*"));
 }
 
-// The job script, with stand-ins for Slurm's commands that do as these for one node with two tasks.
-TEST_F(LaunchedRanks, of_a_slurm_job_train_and_go_on) {
-  folder_.put("bin/scontrol", "#!/bin/sh\ncase $1 in requeue) echo \"$2\" >" +
-                                  (folder_ / "requeued") +
-                                  ";; *) printf '127.0.0.1\\nnode2\\n';; esac\n");
-  folder_.put("bin/srun",
-              "#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nids=()\n"
-              "for rank in 1 0; do\n"
-              "  SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_STEP_NUM_TASKS=2 \"$@\" &\n"
-              "  ids+=($!)\n  echo $! >" +
-                  (folder_ / "rank$rank") +
-                  "\ndone\nworst=0\nfor id in \"${ids[@]}\"; do wait $id; code=$?\n"
-                  "  ((code > worst)) && worst=$code\ndone\nexit $worst\n");
-  for (const char* name : {"bin/scontrol", "bin/srun"})
-    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
-  const Environment variables = {{"PATH", (folder_ / "bin") + ":" + ::getenv("PATH")},
-                                 {"OCTET_PROGRAM", OCTET_PROGRAM},
-                                 {"SLURM_JOB_ID", std::to_string(::getpid())},
-                                 {"SLURM_JOB_NODELIST", "node[1-2]"},
-                                 {"SLURM_CPUS_PER_TASK", "1"},
-                                 {"OCTET_JOIN_SECONDS", "20"}};
-  const auto submit = [&](const Environment& more, int64_t steps) {
-    Environment all = variables;
-    all.insert(more.begin(), more.end());
-    return start(all, {"bash", OCTET_SOURCE_DIR "/recipes/slurm/train.sbatch", config_, "--quiet",
-                       "--set", "out=" + (folder_ / "run"), "--set", "train.save_every=2", "--set",
-                       fmt::format("train.steps={}", steps)});
-  };
-  for (const int steps : {3, 6}) {
-    const auto job = submit({}, steps);
-    EXPECT_EQ(job->code_within(kSeconds), 0) << job->err();
-    EXPECT_EQ(test::metrics(folder_ / "run").size(), static_cast<size_t>(steps));
-  }
-  // A rank that is killed sends the job back into the queue, but not for ever.
-  for (const std::string restarts : {"0", "3"}) {
-    std::filesystem::remove(folder_ / "requeued");
-    const size_t n_before = test::metrics(folder_ / "run").size();
-    const auto job = submit({{"SLURM_RESTART_COUNT", restarts}}, 200'000);
-    await_steps("run", n_before + 20);
-    ASSERT_EQ(::kill(std::stoi(posix_files().read_text(folder_ / "rank1")), SIGKILL), 0);
-    EXPECT_EQ(job->code_within(30), 137) << job->err();
-    EXPECT_THAT(job->err(), HasSubstr("; `--resume` goes on"));
-    EXPECT_EQ(posix_files().exists(folder_ / "requeued"), restarts == "0") << job->err();
-  }
-}
-
 TEST_F(LaunchedRanks, that_are_none_are_told_what_would_start_them) {
   const auto outcome = test::run_program(folder_, "doctor --ranks --json");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
