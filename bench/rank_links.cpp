@@ -127,7 +127,7 @@ LinkRows bench_links(const BenchMachine& machine, Group& group, const std::strin
     row.unit = one.name == "sharded_norm" ? "GB/s read"
                : machine.is_gpu()         ? "GB/s each way"
                                           : "GB/s to each rank";
-    if (one.bytes == 0) {  // ranks meet before a run, and behind
+    if (one.bytes == 0) {  // a barrier before a run, and one behind
       row.shape = fmt::format("{} {}, empty", group.size(), over);
       row.value = seconds / 2 * 1e6;
       row.unit = "us";

@@ -35,13 +35,13 @@ class Board {
       std::unique_lock lock(mutex_);
       throw_if_failed();
       shown_[static_cast<size_t>(rank)] = mine;
-      meet(lock);
+      barrier(lock);
       if (const int other = who_differs(mine); other >= 0) fail_locked(rank, differs(mine, other));
       throw_if_failed();
     }
     copy([&](int other) { return shown_[static_cast<size_t>(other)].data; });
     std::unique_lock lock(mutex_);
-    meet(lock);
+    barrier(lock);
     throw_if_failed();
   }
 
@@ -64,7 +64,7 @@ class Board {
   void throw_if_failed() const {
     if (failure_) throw Error(ErrorCode::device, "{}{}", kFailed, *failure_);
   }
-  void meet(std::unique_lock<std::mutex>& lock) {
+  void barrier(std::unique_lock<std::mutex>& lock) {
     const int64_t turn = turn_;
     if (++n_waiting_ == size()) {
       n_waiting_ = 0;

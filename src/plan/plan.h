@@ -40,8 +40,8 @@ struct PlanStep {
   int scratch = -1;  // index into buffers, -1 for none
   Stream stream = Stream::compute;
   int joins = -1;  // the collective that computing waits for before this step; -1 for none
-  // Of collectives that stand next to each other: whether ranks meet before this one, and behind.
-  // Before a run all that stands before it has been computed.
+  // Of collectives that stand next to each other: whether a barrier of all ranks stands before this
+  // one, and behind it. Before a run all that stands before it has been computed.
   bool begins_run = false, ends_run = false;
   // The second launch of a collective (KernelChoice::has_finish), which computes: multiprocessors
   // are free there, where beside other kernels it would wait for them.

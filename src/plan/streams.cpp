@@ -249,7 +249,7 @@ void verify_streams(const Plan& plan) {
     if (computes && under_way.empty()) continue;
     Touched touched = touched_by(plan, step);
     for (const UnderWay& other : under_way) {
-      // Ranks meet between runs.
+      // Between runs there is a barrier.
       if (!computes && other.step < run_begin && !other.has_finish) continue;
       check(!meet(touched.reads, other.touched.writes), "reads what a collective is writing");
       check(!meet(touched.writes, other.touched.reads), "writes what a collective is reading");

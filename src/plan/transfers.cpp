@@ -65,8 +65,8 @@ class Simulation {
     const double within = static_cast<double>(bytes.within) / rates_.link;
     const double between = static_cast<double>(bytes.between) / rates_.network;
     const PlanStep& one = plan_.steps[step];
-    const double meetings = rates_.meeting * (one.begins_run + one.ends_run);
-    const double seconds = rates_.start + std::max(within, between) + meetings;
+    const double barriers = rates_.barrier * (one.begins_run + one.ends_run);
+    const double seconds = rates_.start + std::max(within, between) + barriers;
     // A run begins when all before it has been computed, which is where computing stands now.
     const double begun = std::max(link_free_, one.begins_run ? compute_free_ : 0.0);
     ended_[step] = link_free_ = begun + seconds;

@@ -15,7 +15,7 @@
 namespace octet {
 
 // Rates that kernels reach on one NVIDIA H200 (docs/results), its link's by the data sheet, and a
-// network of 400 Gbit/s a rank. Starts and meetings as two H100 took them.
+// network of 400 Gbit/s a rank. Starts and barriers as two H100 took them.
 struct MachineRates {
   double flops_wide = 700e12;       // per second; GEMMs of BF16
   double flops_narrow = 1250e12;    // of 8 bits
@@ -25,7 +25,7 @@ struct MachineRates {
   double network = 50e9;            // between hosts, of each rank
   double step = 3e-6;               // seconds that any step takes at least
   double start = 20e-6;             // of a collective, before its bytes flow
-  double meeting = 5e-6;            // of all ranks, before and behind a run of collectives
+  double barrier = 5e-6;            // of all ranks, before and behind a run of collectives
   int64_t ranks_a_host = 0;         // 0: all are of one
 };
 
@@ -52,10 +52,10 @@ struct Transfer {
 struct TransferReport {
   std::vector<Transfer> transfers;  // in the order in which they run; those without bytes left out
   SentBytes bytes;
-  int64_t runs = 0;            // of collectives; ranks meet before each and behind it
+  int64_t runs = 0;            // of collectives, a barrier before each and behind it
   double seconds = 0;          // of the whole plan
   double compute_seconds = 0;  // without transfers
-  double link_seconds = 0;     // of all transfers, with starts and meetings
+  double link_seconds = 0;     // of all transfers, with starts and barriers
   double within_seconds = 0;   // of the bytes alone, within hosts
   double between_seconds = 0;  // and between them
   double waited = 0;

@@ -84,7 +84,7 @@ std::string StepTransfers::text() const {
                         1e3 * total(&TransferReport::between_seconds));
   }
   text += fmt::format(
-      "\n{} runs of collectives, {} meetings of all ranks: {:.1f} ms with them, {:.1f} % of it "
+      "\n{} runs of collectives, {} barriers of all ranks: {:.1f} ms with them, {:.1f} % of it "
       "hidden behind {:.1f} ms of computing (by the rates of one NVIDIA H200: {:.0f} ms a step, "
       "about {:.0f} tokens/s of all ranks)\n",
       runs(), 2 * runs(), 1e3 * total(&TransferReport::link_seconds), 100 * hidden_share(),

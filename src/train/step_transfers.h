@@ -18,7 +18,7 @@ class StepTransfers {
   StepTransfers(Program& program, const RunConfig& config, const MachineRates& rates);
 
   SentBytes bytes() const;      // sent by a rank, and received
-  int64_t runs() const;         // of collectives; ranks meet before each and behind it
+  int64_t runs() const;         // of collectives, a barrier before each and behind it
   double seconds() const;       // of a step
   double hidden_share() const;  // of the transfers' time, behind computing
   double tokens_per_s() const;  // of all ranks together

@@ -24,13 +24,13 @@ alignas(1024) char g_shared[kSharedBytes];
 }
 
 // Those that meet under one mask of lanes, or as a block.
-struct Meeting {
+struct Barrier {
   unsigned arrived = 0, round = 0;
   Brought brought[2];
 };
 struct Warp {
   uint32_t alive = 0;
-  std::map<uint32_t, Meeting> meetings;
+  std::map<uint32_t, Barrier> barriers;
 };
 struct Fiber {
   ucontext_t start;
@@ -67,10 +67,10 @@ class Block {
   }
   const Brought& exchange(uint32_t mask, uint64_t mine) {
     Warp& warp = warps_[place.thread.x / 32];
-    Meeting& meeting = warp.meetings[mask];
-    Brought& brought = meeting.brought[meeting.round % 2];
+    Barrier& barrier = warp.barriers[mask];
+    Brought& brought = barrier.brought[barrier.round % 2];
     brought.at[lane()] = mine;
-    wait(meeting, [&] {
+    wait(barrier, [&] {
       brought.lanes = warp.alive & mask;
       return static_cast<unsigned>(__builtin_popcount(brought.lanes));
     });
@@ -106,14 +106,14 @@ class Block {
     if (_setjmp(current_->at) == 0) _longjmp(scheduler_, 1);
   }
   template <typename Expected>
-  __attribute__((noinline)) void wait(Meeting& meeting, Expected&& expected) {
-    const unsigned round = meeting.round;
-    ++meeting.arrived;
+  __attribute__((noinline)) void wait(Barrier& barrier, Expected&& expected) {
+    const unsigned round = barrier.round;
+    ++barrier.arrived;
     ++progress_;
-    while (meeting.round == round) {
-      if (meeting.arrived >= expected()) {
-        meeting.arrived = 0;
-        ++meeting.round;
+    while (barrier.round == round) {
+      if (barrier.arrived >= expected()) {
+        barrier.arrived = 0;
+        ++barrier.round;
         ++progress_;
         return;
       }
@@ -123,7 +123,7 @@ class Block {
 
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
-  Meeting all_;
+  Barrier all_;
   unsigned n_alive_ = 0, progress_ = 0;
   const std::function<void()>* thread_ = nullptr;
   Fiber* current_ = nullptr;

@@ -55,13 +55,13 @@ class RankProcesses : public testing::Test {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
             posix_files().read_text(folder_ / "err.txt")};
   }
-  static void meet(Group& group) { gather_value(&group, group.rank()); }
+  static void barrier(Group& group) { gather_value(&group, group.rank()); }
   // Three ranks that go on for ever, but for the one that does this to itself.
   Ended end_of(int lost, const std::function<void()>& does) {
     return wait_for(start([&](Group& group) {
-      meet(group);
+      barrier(group);
       if (group.rank() == lost) does();
-      while (true) meet(group);
+      while (true) barrier(group);
     }));
   }
 
@@ -74,14 +74,14 @@ class RankProcesses : public testing::Test {
 };
 
 TEST_F(RankProcesses, that_all_end_well_give_0_and_no_word) {
-  const Ended ended = wait_for(start(meet));
+  const Ended ended = wait_for(start(barrier));
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.err, "");
 }
 
 TEST_F(RankProcesses, end_with_the_status_that_they_agree_on_and_no_word) {
   const Ended ended = wait_for(start([](Group& group) {
-    meet(group);
+    barrier(group);
     if (group.rank() == 1) throw ExitStatus{7};
   }));
   EXPECT_EQ(ended.code, 7);
@@ -148,7 +148,7 @@ TEST_F(RankProcesses, are_named_where_they_leave_without_a_word) {
 // Those that launchers start end so as well.
 TEST_F(RankProcesses, whose_device_does_not_get_on_are_lost) {
   const Ended ended = wait_for(start([](Group& group) {
-    meet(group);
+    barrier(group);
     for (;; std::this_thread::sleep_for(std::chrono::milliseconds(20)))
       group.look(group.rank() == 2 ? 4 : 5);
   }));
@@ -161,10 +161,10 @@ TEST_F(RankProcesses, whose_device_does_not_get_on_are_lost) {
 // Its connections and its thread that watches are there, its work never ends.
 TEST_F(RankProcesses, that_do_not_end_behind_a_failure_are_ended) {
   const Ended ended = wait_for(start([](Group& group) {
-    meet(group);
+    barrier(group);
     if (group.rank() == 2) throw Error(ErrorCode::bad_data, "[data] broken");
     while (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
-    while (true) meet(group);
+    while (true) barrier(group);
   }));
   EXPECT_EQ(ended.code, 3);
   EXPECT_EQ(ended.err, "octet: [rank 2] [data] broken\n");
@@ -175,7 +175,7 @@ TEST_F(RankProcesses, do_not_outlive_the_program) {
   const pid_t id = start([&](Group& group) {
     const std::vector<pid_t> all = gather_value(&group, ::getpid());
     if (group.rank() == 0) folder_.put("ids", fmt::format("{}", fmt::join(all, " ")));
-    meet(group);
+    barrier(group);
     if (group.rank() == 0) folder_.put("ready", "");
     while (true) std::this_thread::sleep_for(std::chrono::seconds(1));
   });
@@ -214,7 +214,7 @@ TEST_F(RankProcesses, of_several_programs_at_once_do_not_mix) {
 TEST_F(RankProcesses, may_work_longer_than_a_stopped_one_is_waited_for) {
   const Ended ended = wait_for(start([](Group& group) {
     if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
-    meet(group);
+    barrier(group);
   }));
   EXPECT_EQ(ended.code, 0);
   EXPECT_EQ(ended.err, "");
@@ -228,7 +228,7 @@ TEST_P(PassedSignal, reaches_each_rank_once) {
   const pid_t id = start([&](Group& group) {
     StopDeferral deferral;
     deferral.begin();
-    meet(group);
+    barrier(group);
     if (group.rank() == 0) folder_.put("ready", "");
     while (stop_wish() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -155,7 +155,7 @@ class Checker {
 std::vector<Line> parse_program(const std::string& text) {
   static const std::regex form(
       R"(^\s*\d+ [^|]*\|[^|]*\| (%.*) <- (.*) \| \d+(?: scratch (\d+) @transient\+(\d+))?)"
-      R"((?: beside computing)?(?:, (?:ranks meet|when \d).*)?$)");
+      R"((?: beside computing)?(?:, (?:barrier|when \d).*)?$)");
   std::vector<Line> lines;
   std::istringstream stream(text);
   for (std::string row; std::getline(stream, row);) {

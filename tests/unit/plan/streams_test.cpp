@@ -74,8 +74,8 @@ const Node& node_of(const Plan& plan, int step) {
   return plan.graph.node(plan.steps[static_cast<size_t>(step)].node);
 }
 
-// "f0" for the forward of layer 0, "g" for a gather, "r" for a sum, "+r" for its finish; "|" where
-// ranks meet.
+// "f0" for the forward of layer 0, "g" for a gather, "r" for a sum, "+r" for its finish; "|" for
+// a barrier.
 std::string order_of(const Plan& plan) {
   std::string text;
   for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
@@ -170,9 +170,9 @@ TEST(Streams, the_printed_program_says_what_runs_beside_and_who_waits) {
     lines.push_back(text.substr(at, text.find('\n', at) - at));
   ASSERT_EQ(lines.size(), plan.steps.size());
   EXPECT_TRUE(lines[0].find("| all_gather |") != std::string::npos &&
-              lines[0].ends_with(" beside computing, ranks meet before"))
+              lines[0].ends_with(" beside computing, barrier before"))
       << lines[0];
-  EXPECT_TRUE(lines[1].ends_with(" beside computing, ranks meet behind")) << lines[1];
+  EXPECT_TRUE(lines[1].ends_with(" beside computing, barrier behind")) << lines[1];
   EXPECT_TRUE(lines[2].find("| all_gather (finish) |") != std::string::npos &&
               lines[2].ends_with(", when 1 has ended"))
       << lines[2];
