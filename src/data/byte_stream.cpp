@@ -30,7 +30,6 @@ class FileStream : public ByteStream {
     at_ += n;
     return n;
   }
-  bool is_packed() const override { return false; }
   std::string path() const { return file_->path(); }
 
  private:
@@ -211,6 +210,10 @@ std::unique_ptr<ByteStream> open_stream(std::unique_ptr<FileReader> file) {
   if (is_bzip2(magic)) return std::make_unique<Bzip2Stream>(Packed(std::move(stream)));
   if (magic.starts_with("\x28\xB5\x2F\xFD")) {
     return std::make_unique<ZstdStream>(Packed(std::move(stream)));
+  }
+  if (const std::string path = stream->path(); unpacked_name(path) != path) {
+    throw Error(ErrorCode::bad_data, "[data] {}: expected packed data, as its name says, got other",
+                path);
   }
   return stream;
 }

@@ -1,5 +1,5 @@
-// The bytes of a file in order, unpacked: .gz, .bz2, .xz and .zst by their first bytes, not
-// their names.
+// The bytes of a file in order, unpacked: gzip, bzip2, xz and zstd by their first bytes, whatever
+// the name. A name that promises packed data (.gz, .bz2, .xz, .zst) and holds other is an error.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@ class ByteStream {
   // Fills the front of `out`, which is not empty; 0: the end. Throws Error{bad_data}, "[data] PATH:
   // ...", for packed data that is damaged or cut short.
   virtual size_t read(std::span<char> out) = 0;
-  virtual bool is_packed() const { return true; }
 };
 
-// The file may hold several packed streams, one after the other.
+// The file may hold several packed streams, one after the other. Throws Error{bad_data} where the
+// name alone says that it is packed.
 std::unique_ptr<ByteStream> open_stream(std::unique_ptr<FileReader> file);
 std::unique_ptr<ByteStream> open_stream(const Files& files, const std::string& path);
 

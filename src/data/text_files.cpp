@@ -51,10 +51,6 @@ std::string read_text_file(const Files& files, const std::string& path, uint64_t
     std::string text, block(1 << 18, '\0');
     text.reserve(file->size());
     const auto stream = open_stream(std::move(file));
-    if (!stream->is_packed() && unpacked_name(path) != path) {
-      throw Error(ErrorCode::bad_data,
-                  "[data] {}: expected packed data, as its name says, got other", path);
-    }
     while (const size_t n = stream->read(block)) {
       check(text.size() + n);
       text.append(block, 0, n);

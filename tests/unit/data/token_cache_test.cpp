@@ -272,5 +272,15 @@ TEST_F(TokenCacheTest, reads_long_texts_whose_characters_pieces_cut) {
   EXPECT_EQ(read_all(open("long.gz").train), read_all(plain.train));
 }
 
+// A download that ended in a page of text, say: no way of reading it takes it for training text.
+TEST_F(TokenCacheTest, refuses_what_its_name_alone_calls_packed) {
+  write("a.txt.xz", "text that nobody has packed");
+  const std::string refused =
+      "[data] " + (folder_ / "a.txt.xz") + ": expected packed data, as its name says, got other";
+  EXPECT_EQ(error_of([&] { open("a.txt.xz"); }), refused);
+  EXPECT_EQ(error_of([&] { open("a.txt.xz", posix_files(), false); }), refused);
+  EXPECT_TRUE(cached().empty());
+}
+
 }  // namespace
 }  // namespace octet
