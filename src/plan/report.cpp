@@ -12,16 +12,15 @@
 namespace octet {
 namespace {
 
-std::string offset_text(const Buffer& buffer, Offsets offsets) {
-  return offsets == Offsets::no ? ""
-                                : fmt::format(" @{}+{}", enum_name(buffer.lane), buffer.offset);
+std::string offset_text(Lane lane, int64_t offset, Offsets offsets) {
+  return offsets == Offsets::no ? "" : fmt::format(" @{}+{}", enum_name(lane), offset);
 }
 
 std::string place(const Plan& plan, ValueId id, Offsets offsets) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
   const std::string where = buffer.name[0] == '%' ? "" : " \"" + buffer.name + "\"";
   return fmt::format("%{}{} {}{}", id, where, to_string(plan.graph.type(id)),
-                     offset_text(buffer, offsets));
+                     offset_text(buffer.lane, place_of(plan, id).offset, offsets));
 }
 
 // What a step has to do with the other stream; empty where there is nothing.
@@ -121,7 +120,7 @@ std::string program_text(const Plan& plan, Offsets offsets) {
                         fmt::join(results, ", "), fmt::join(operands, ", "), n_bytes);
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
-      text += fmt::format(" scratch {}{}", scratch.bytes, offset_text(scratch, offsets));
+      text += fmt::format(" scratch {}{}", scratch.bytes, offset_text(scratch.lane, scratch.offset, offsets));
     }
     text += stream_text(step) + "\n";
   }

@@ -76,6 +76,8 @@ Results infer_sharded_norm(const Attrs& attrs, Types in) {
 }
 
 constexpr ScalePlace kScaleOfSum[] = {{Reduce::x, Reduce::scale}};
+// all_gather: where its operand lies in its place already.
+constexpr InplacePair kInplaceShard[] = {{.result = 0, .operand = Unary::x}};
 constexpr InplacePair kInplaceInto[] = {{.result = 0, .operand = Reduce::into}};
 
 }  // namespace
@@ -89,6 +91,7 @@ constinit const OpDef kAllGather = {.code = OpCode::all_gather,
                                     .name = "all_gather",
                                     .infer = infer_all_gather,
                                     .attrs = default_attrs<CollectiveAttrs>,
+                                    .inplace = kInplaceShard,
                                     .moves = true};
 constinit const OpDef kReduceScatter = {.code = OpCode::reduce_scatter,
                                         .name = "reduce_scatter",
