@@ -8,6 +8,7 @@ namespace octet {
 // Arrays of one object each:
 //   a key: key, default, accepts, unit, on_resume, meaning
 //   an architecture: model_type, class, positions, mlp, keys (key of config.json, field)
+//   a quantized type: type, gemm, norm, activation, moment, dequantize: cpu and gpu of each
 //   an op: op, operands, as_values, scale, data; the last two are null where it has no rule
 std::string configuration_json();
 std::string models_json();

@@ -15,10 +15,9 @@
 namespace octet {
 namespace {
 
-constexpr Dtype kFormats8[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8,
-                               Dtype::int8, Dtype::de8s, Dtype::de8u};
-constexpr std::string_view kGranularities[] = {"tensor", "row",   "1x16",    "1x128",
-                                               "1x32",   "128x1", "128x128", "run128"};
+constexpr Dtype kFormats8[] = {Dtype::e4m3, Dtype::e5m2, Dtype::hif8, Dtype::int8};
+constexpr std::string_view kGranularities[] = {"tensor", "row",   "1x16",   "1x128",
+                                               "1x32",   "128x1", "128x128"};
 const Shape kMatrix{256, 256};
 
 enum class Use : uint8_t { gemm, norm, activation, moment, dequantize };
@@ -79,7 +78,7 @@ class UseGraph {
 
 bool has_kernels(const Graph& graph, const Catalogue& catalogue) {
   return std::ranges::all_of(graph.nodes, [&](const Node& node) {
-    if (is_view(node)) return true;
+    if (is_view(graph, node)) return true;
     const auto choice = catalogue.choose(graph, node);
     return choice && !choice->reference;
   });
@@ -117,18 +116,22 @@ std::vector<QuantizedTypeRow> quantized_types() {
   const Backend cpu = cpu::make_backend(1, cpu::detect_isa());
   const Backend gpu = cuda::make_plan_backend({.n_threads = 1});
   std::vector<QuantizedTypeRow> rows;
+  const auto add = [&](Dtype format, std::string_view granularity) {
+    const TensorType type = type_of(format, granularity);
+    const auto use = [&](Use what) { return use_of(type, what, *cpu.catalogue, *gpu.catalogue); };
+    const std::string text = to_string(type);
+    rows.push_back({.type = text.substr(0, text.find('[')),
+                    .gemm = use(Use::gemm),
+                    .norm = use(Use::norm),
+                    .activation = use(Use::activation),
+                    .moment = use(Use::moment),
+                    .dequantize = use(Use::dequantize)});
+  };
   for (const Dtype format : kFormats8) {
-    for (const std::string_view granularity : kGranularities) {
-      const TensorType type = type_of(format, granularity);
-      const auto use = [&](Use what) { return use_of(type, what, *cpu.catalogue, *gpu.catalogue); };
-      const std::string text = to_string(type);
-      rows.push_back({.type = text.substr(0, text.find('[')),
-                      .gemm = use(Use::gemm),
-                      .norm = use(Use::norm),
-                      .activation = use(Use::activation),
-                      .moment = use(Use::moment),
-                      .dequantize = use(Use::dequantize)});
-    }
+    for (const std::string_view granularity : kGranularities) add(format, granularity);
+  }
+  for (const FormatRow& row : kFormats) {
+    if (is_moment_format(row.dtype)) add(row.dtype, "run128");
   }
   return rows;
 }

@@ -176,6 +176,7 @@ void check_scales(const OpDef& def, std::span<const TensorType> operands) {
   const auto fail = [&](size_t slot, const std::string& what) {
     throw Error(ErrorCode::invalid_argument, "[{}] {} {}", def.name, def.operands[slot].name, what);
   };
+  const bool takes_runs = def.code == OpCode::adamw_step;  // of moments, and of nothing else
   for (size_t i = 0; i < operands.size(); ++i) {
     const TensorType& type = operands[i];
     const auto place = std::ranges::find(def.scales, i, &ScalePlace::operand);
@@ -185,6 +186,9 @@ void check_scales(const OpDef& def, std::span<const TensorType> operands) {
         fail(i, fmt::format("must not be quantized, got {}", to_string(type)));
       continue;
     }
+    if (type.is_scaled() && type.has(Granularity::Kind::run) != takes_runs)
+      fail(i, fmt::format("must {} quantized in runs, got {}", takes_runs ? "be" : "not be",
+                          to_string(type)));
     const TensorType expected = scale_type(type);
     const TensorType got = place->scale < operands.size() ? operands[place->scale] : absent_type();
     if (!type.is_scaled() && def.takes_factors) continue;

@@ -54,10 +54,8 @@ void need_moment(const AdamwAttrs& a, Types in, ScalePlace moment) {
     if (!absent(in, moment.scale)) fail(kAdamw, "{} of {} has no metadata", name, to_string(type));
     return;
   }
-  const Granularity& by = type.granularity;
-  if (!is_moment_format(type.dtype) || by.kind != Granularity::Kind::run ||
-      by.scale != Dtype::u32) {
-    fail(kAdamw, "{} must have a format that moments may have, in runs, got {}", name,
+  if (!is_moment_format(type.dtype) || type.granularity.scale != Dtype::u32) {
+    fail(kAdamw, "{} must have a format and scales that moments may have, got {}", name,
          to_string(type));
   }
 }

@@ -157,8 +157,9 @@ class Operands {
     TensorType type = o.type;
     if (type.dtype == Dtype::real) type.dtype = float_dtype();
     const bool plain = type.dtype == float_dtype();
-    const bool reusable =
-        o.fill != Fill::constant && o.fill != Fill::remainder && type.dtype != Dtype::bf16;
+    // What is quantized has scales of its own.
+    const bool reusable = o.fill != Fill::constant && o.fill != Fill::remainder &&
+                          type.dtype != Dtype::bf16 && !type.is_scaled();
     ValueId x = reusable && !chance(random_, 0.2) ? candidate(type.dtype, is_step(user)) : kNoValue;
     if (x == kNoValue) return fresh(o, type);
     x = adapt(x, type.shape);
