@@ -29,8 +29,8 @@ struct Granularity {
 // "tensor", "row", "1xG" or "BxB", for example "1x16" and "128x128", sizes below 2^31; scales f32.
 // Throws ErrorCode::invalid_argument.
 Granularity granularity_from_name(std::string_view name);
-// Any but none, "Gx1" and "runN" too, with the scales that a graph has for it unless told otherwise:
-// f32 for a tensor and rows, BF16 for groups and blocks, u32 for runs.
+// Any but none, "Gx1" and "runN" too, with the scales that a graph has for it unless told
+// otherwise: f32 for a tensor and rows, BF16 for groups and blocks, u32 for runs.
 std::optional<Granularity> find_granularity(std::string_view name);
 Dtype usual_scale(Granularity::Kind kind);
 // Without the scales' dtype.

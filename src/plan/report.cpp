@@ -120,7 +120,8 @@ std::string program_text(const Plan& plan, Offsets offsets) {
                         fmt::join(results, ", "), fmt::join(operands, ", "), n_bytes);
     if (step.scratch >= 0) {
       const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
-      text += fmt::format(" scratch {}{}", scratch.bytes, offset_text(scratch.lane, scratch.offset, offsets));
+      text += fmt::format(" scratch {}{}", scratch.bytes,
+                          offset_text(scratch.lane, scratch.offset, offsets));
     }
     text += stream_text(step) + "\n";
   }

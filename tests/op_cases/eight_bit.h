@@ -115,7 +115,8 @@ inline void add_scales(Cases& all) {
     put_typed(all, named("dequantize_groups"), OpCode::dequantize, NoAttrs{},
               {by_group, scales_of(by_group)});
     for (const auto kind : {Granularity::Kind::row, Granularity::Kind::group}) {
-      const OperandCase x = quantized({5, 37}, dtype, {kind, 16, Dtype::f32});
+      const int64_t size = kind == Granularity::Kind::row ? 0 : 16;
+      const OperandCase x = quantized({5, 37}, dtype, {kind, size, Dtype::f32});
       put_typed(all, named("dequantize_" + granularity_name(x.type.granularity) + "_f32"),
                 OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
     }
