@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "cli/backend.h"
 #include "cli/calib_option.h"
+#include "cli/eval_recipe.h"
 #include "cli/eval_tasks.h"
 #include "cli/strict_flag.h"
 #include "cli/tokenize_progress.h"
-#include "config/load.h"
 #include "config/nearest.h"
 #include "data/dataset.h"
 #include "data/shards_only.h"
@@ -193,49 +193,27 @@ void check_run(const EvalFlags& flags, const std::vector<Task>& tasks, ModelSour
   }
 }
 
-// recipe.* keys of --set, which hold for each of these recipes; other keys say nothing here.
-RecipeOptions options_of_sets(const std::vector<std::string>& sets,
-                              const std::vector<std::string>& recipes, ForwardReads of_run) {
-  constexpr std::string_view kKnown[] = {
-      "recipe.override",         "recipe.scaling",  "recipe.compute",     "recipe.activations",
-      "recipe.activation_scale", "recipe.mx_scale", "recipe.edge_scales", "recipe.tf32",
-      "recipe.forward_reads"};
-  RecipeOptions result{.forward_reads = of_run};
-  if (sets.empty()) return result;
-  for (const std::string& set : sets) {
-    const bool is_known = std::ranges::any_of(kKnown, [&](std::string_view key) {
-      return set.starts_with(key) && set.size() > key.size() &&
-             (set[key.size()] == '=' || set[key.size()] == '.');
-    });
-    if (is_known) continue;
-    throw Error(ErrorCode::invalid_argument, "--set: expected one of {} with eval, got {}",
-                fmt::join(kKnown, ", "), set);
-  }
-  for (const std::string& recipe : recipes) {
-    const RecipeOptions of_recipe =
-        recipe_options(parse_config("recipe: " + recipe + "\n", "--set", sets).config);
-    if (recipe == recipes.front()) result = of_recipe;
-  }
-  const auto says_reads = [](const std::string& set) {
-    return set.starts_with("recipe.forward_reads=");
-  };
-  if (std::ranges::none_of(sets, says_reads)) result.forward_reads = of_run;
-  return result;
-}
-
 // One of several recipes may have its scales calibrated; the others measure theirs.
-void calibrate_tasks(const EvalFlags& flags, ModelSource& source, const GlobalOptions& options) {
-  std::vector<std::string> predicting = flags.recipes;
-  std::erase_if(predicting, [](const std::string& recipe) { return !predicts_scales(recipe); });
-  if (predicting.empty() && flags.calib.files.empty()) return;
-  if (predicting.size() > 1 && !flags.calib.files.empty()) {
+void calibrate_sources(const EvalFlags& flags, std::vector<ModelSource>& sources,
+                       const GlobalOptions& options) {
+  std::vector<ModelSource*> predicting;
+  std::vector<std::string> names;
+  for (ModelSource& source : sources) {
+    if (!predicts_scales(source.recipe)) continue;
+    predicting.push_back(&source);
+    names.push_back(source.recipe);
+  }
+  if (flags.calib.files.empty()) {
+    for (ModelSource* source : predicting) calibrate_source(*source, flags.calib, options);
+    return;
+  }
+  if (predicting.size() > 1) {
     throw Error(ErrorCode::invalid_argument,
                 "--calib: expected one recipe whose scales are predicted, got {}",
-                fmt::join(predicting, ", "));
+                fmt::join(names, ", "));
   }
-  if (predicting.size() > 1) return;
-  source.recipe = predicting.empty() ? flags.recipes.front() : predicting.front();
-  calibrate_source(source, flags.calib, options);
+  calibrate_source(predicting.empty() ? sources.front() : *predicting.front(), flags.calib,
+                   options);
 }
 
 // All tasks are evaluation tasks, or none is.
@@ -261,20 +239,21 @@ void run_eval(EvalFlags flags, const GlobalOptions& options) {
   ModelSource source = find_model_source(files, flags.model, log, unknown_keys(flags.strict));
   if (flags.allow_nonfinite) source.nonfinite = NonfiniteWeights::allowed;
   if (flags.recipes.empty()) flags.recipes = {source.recipe};
-  source.recipe_options =
-      options_of_sets(options.sets, flags.recipes, source.recipe_options.forward_reads);
   if (!flags.tokenizer.empty()) source.tokenizer = flags.tokenizer;
   flags.calib.split_on = flags.split_on, flags.calib.batch = flags.batch;
+  std::vector<ModelSource> sources;
+  for (const std::string& recipe : flags.recipes)
+    sources.push_back(source_with_recipe(source, recipe, options.sets));
   if (are_tasks) {
-    calibrate_tasks(flags, source, options);
-    return run_eval_tasks({flags.tasks, flags.recipes, flags.batch, flags.seq, flags.task_flags},
-                          source, options);
+    calibrate_sources(flags, sources, options);
+    return run_eval_tasks({flags.tasks, flags.batch, flags.seq, flags.task_flags}, sources,
+                          options);
   }
   if (flags.recipes.size() > 1) {
     throw Error(ErrorCode::invalid_argument,
                 "--recipe: expected one for nll and perplexity, got {}", flags.recipes.size());
   }
-  source.recipe = flags.recipes.front();
+  source = sources.front();
   if (flags.seq == 0) flags.seq = std::min(source.seq, kLongestDefault);
   if (!source.run) source.spec.rope_seq = flags.seq;
   flags.calib.seq = flags.seq;

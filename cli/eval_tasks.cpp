@@ -10,7 +10,9 @@
 
 #include "base/error.h"
 #include "cli/backend.h"
+#include "data/token_cache.h"
 #include "infer/model_texts.h"
+#include "infer/tasks/answer_settings.h"
 #include "infer/tasks/evaluate_tasks.h"
 #include "infer/tasks/evaluations.h"
 #include "passes/precision/recipe.h"
@@ -89,14 +91,17 @@ OrderedJson row_of(const PreparedTask& task, const TaskResult& result, const std
 
 class Evaluation {
  public:
-  Evaluation(const EvalTasksCall& call, const ModelSource& source, const GlobalOptions& options)
-      : call_(call), source_(source), options_(options), files_(posix_files()) {
+  Evaluation(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
+             const GlobalOptions& options)
+      : call_(call), sources_(sources), options_(options), files_(posix_files()) {
+    const ModelSource& source = sources.front();
     tokenizer_ = make_tokenizer(files_, source.tokenizer);
     limits_.longest = call.seq > 0 ? std::min(call.seq, source.seq) : source.seq;
     limits_.vocab = source.spec.vocab;
     limits_.n_new = std::min(limits_.n_new, std::max<int64_t>(1, limits_.longest / 2));
     for (const std::string& name : call.tasks) tasks_.push_back(prepare_task(query(name)));
     if (!call.flags.requests.empty()) {
+      tokenizer_key_ = tokenizer_identity(files_, source.tokenizer, *tokenizer_);
       log_ = RequestLog(files_, call.flags.requests, model_fingerprint(files_, source));
     }
   }
@@ -106,12 +111,12 @@ class Evaluation {
     backend_ = open_backend(options_, {.same_rows = true});
     std::vector<OrderedJson> rows;
     std::vector<TaskResult> first;
-    for (const std::string& recipe : call_.recipes) {
-      const std::vector<TaskResult> results = run_recipe(recipe);
+    for (const ModelSource& source : sources_) {
+      const std::vector<TaskResult> results = run_source(source);
       if (first.empty()) first = results;
       for (size_t i = 0; i < results.size(); ++i) {
-        OrderedJson row = row_of(tasks_[i], results[i], recipe);
-        if (recipe != call_.recipes.front() && !results[i].log_likelihoods.empty()) {
+        OrderedJson row = row_of(tasks_[i], results[i], source.recipe);
+        if (source.recipe != sources_.front().recipe && !results[i].log_likelihoods.empty()) {
           const PairedDifference difference =
               paired_difference(results[i].log_likelihoods, first[i].log_likelihoods);
           row["difference"] = difference.mean;
@@ -144,27 +149,34 @@ class Evaluation {
     return octet::prepare_task(query, *tokenizer_, limits_);
   }
 
-  std::vector<TaskResult> run_recipe(const std::string& recipe) {
-    ModelSource source = source_;
-    source.recipe = recipe;
+  std::vector<TaskResult> run_source(const ModelSource& source) {
     int64_t capacity = 1;
     for (const PreparedTask& task : tasks_) {
       capacity = std::max(capacity, capacity_of(task, limits_));
     }
     const Log log = make_log(options_);
-    if (find_recipe(recipe).linears.quantized) {
+    if (find_recipe(source.recipe).linears.quantized) {
       log.warning("{}: scales are measured over a batch of {} texts, on which results depend",
-                  recipe, call_.batch);
+                  source.recipe, call_.batch);
     }
     const auto model = make_text_model(
         source, {.n_entries = call_.batch, .capacity = capacity, .logits = LogitsFor::scoring},
         {files_, *backend_.device, *backend_.catalogue, log});
+    TaskRun run{.model = *model,
+                .tokenizer = *tokenizer_,
+                .stop_tokens = stop_tokens(files_, source, *tokenizer_),
+                .log = log_,
+                .recipe = source.recipe,
+                .settings = answer_settings(source, {.batch = call_.batch,
+                                                     .longest = limits_.longest,
+                                                     .n_new = limits_.n_new,
+                                                     .tokenizer = tokenizer_key_}),
+                .limits = limits_};
     std::vector<TaskResult> results;
     for (const PreparedTask& task : tasks_) {
+      run.on_progress = painter(options_, task.name, source.recipe);
       try {
-        results.push_back(
-            run_task(task, {*model, *tokenizer_, stop_tokens(files_, source, *tokenizer_), log_,
-                            recipe, limits_, painter(options_, task.name, recipe)}));
+        results.push_back(run_task(task, run));
       } catch (const Error& error) {
         failure_ = error;
         break;
@@ -175,10 +187,11 @@ class Evaluation {
 
   std::optional<Error> failure_;
   const EvalTasksCall& call_;
-  const ModelSource& source_;
+  const std::vector<ModelSource>& sources_;
   const GlobalOptions& options_;
   Files& files_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  uint64_t tokenizer_key_ = 0;
   TaskLimits limits_;
   std::vector<PreparedTask> tasks_;
   RequestLog log_;
@@ -209,8 +222,9 @@ Table evaluation_table(const std::vector<OrderedJson>& rows) {
   return table;
 }
 
-void run_eval_tasks(const EvalTasksCall& call, const ModelSource& source,
+void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options) {
+  const ModelSource& source = sources.front();
   if (source.tokenizer.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "--tokenizer: expected `bytes` or a tokenizer's file, got none: '{}' does not say",
@@ -220,8 +234,7 @@ void run_eval_tasks(const EvalTasksCall& call, const ModelSource& source,
     throw Error(ErrorCode::invalid_argument,
                 "--task-data: expected the folder of the tasks' files, got none");
   }
-  for (const std::string& recipe : call.recipes) find_recipe(recipe);
-  Evaluation evaluation(call, source, options);
+  Evaluation evaluation(call, sources, options);
   std::vector<OrderedJson> rows = evaluation.run();
   if (const auto step = checkpoint_step(source)) {
     std::vector<OrderedJson> stored;

@@ -21,13 +21,13 @@ struct EvalTaskFlags {
 bool is_evaluation_task(const std::string& name);
 
 struct EvalTasksCall {
-  std::vector<std::string> tasks, recipes;  // at least one recipe
-  int64_t batch = 8, seq = 0;               // seq 0: the model's
+  std::vector<std::string> tasks;
+  int64_t batch = 8, seq = 0;  // seq 0: the model's
   EvalTaskFlags flags;
 };
-// Prints a row for each task and recipe; of several recipes also how far each request's
-// log-likelihood is from that of the first.
-void run_eval_tasks(const EvalTasksCall& call, const ModelSource& source,
+// Prints a row for each task and source, which are one model with a recipe each, at least one; of
+// several also how far each request's log-likelihood is from that of the first.
+void run_eval_tasks(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
                     const GlobalOptions& options);
 
 // Rows of evaluations as a table: the columns that any of them has.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/strict_flag.h"
 #include "infer/model_texts.h"
+#include "train/eval_scales.h"
 
 namespace octet {
 
@@ -72,6 +73,8 @@ GenerateSetup generate_setup(const GenerateFlags& flags, const GlobalOptions& op
                         .nonfinite = nonfinite_weights(flags.allow_nonfinite),
                         .context = flags.context},
                        make_log(options));
+  if (!flags.recipe.empty())
+    setup.source.recipe_options = forward_options(setup.source, flags.recipe);
   calibrate_source(setup.source, flags.calib, options);
   setup.options.max_tokens = flags.max_tokens;
   setup.options.stop_texts = flags.stop;

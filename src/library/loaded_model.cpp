@@ -111,11 +111,12 @@ BoundPlan& LoadedModel::evaluate(const FunctionKey& function) {
     Backend& machine = backend(library_rows_, cpu::RowSums::library);
     inference_.reset();
     evaluated_.reset();
-    ModelSpec spec = source().spec;
-    if (!source().run) spec.rope_seq = function.size.seq;
-    const WeightReader reader(posix_files(), source().weights, spec, source().nonfinite);
+    ModelSource own = source();
+    own.recipe_options = forward_options(own, recipe_);
+    if (!own.run) own.spec.rope_seq = function.size.seq;
+    const WeightReader reader(posix_files(), own.weights, own.spec, own.nonfinite);
     inference_ =
-        std::make_unique<Inference>(spec, precision_of(recipe_, source(), reader),
+        std::make_unique<Inference>(own.spec, precision_of(recipe_, own, reader),
                                     std::span(&function, 1), *machine.device, *machine.catalogue);
     inference_->load(reader);
     evaluated_ = function;

@@ -14,6 +14,7 @@
 #include "train/calibration.h"
 #include "train/first_scales.h"
 #include "train/loaded_options.h"
+#include "train/run_setup.h"
 
 namespace octet {
 namespace {
@@ -26,6 +27,21 @@ std::vector<std::string> texts_of(const std::vector<EdgeScale>& scales) {
 }
 
 }  // namespace
+
+RecipeOptions forward_options(const ModelSource& source, const std::string& recipe) {
+  RecipeOptions result = source.recipe_options;
+  if (!source.run || find_recipe(source.run->recipe.base).name != find_recipe(recipe).name)
+    return result;
+  const RecipeOptions of_run = recipe_options(*source.run);
+  result.overrides = of_run.overrides;
+  result.scaling = of_run.scaling;
+  result.tf32 = of_run.tf32;
+  result.compute = of_run.compute;
+  result.mx_rule = of_run.mx_rule;
+  result.activations = of_run.activations;
+  result.results_in_codes = of_run.results_in_codes;
+  return result;
+}
 
 void take_run_scales(const Files& files, ModelSource& source, const std::string& recipe,
                      const Log& log) {

@@ -1,5 +1,5 @@
-// Scales of edges of a model that runs forward with a recipe that predicts them, beside the
-// prediction from its weights' RMS (infer/loaded_rms.h).
+// What a run has its recipe do, and scales of edges of a model that runs forward with a recipe that
+// predicts them, beside the prediction from its weights' RMS (infer/loaded_rms.h).
 #pragma once
 
 #include "base/files.h"
@@ -9,6 +9,11 @@
 #include "infer/text_model.h"
 
 namespace octet {
+
+// The source's options with what the run's recipe.* keys say of a forward pass (overrides, scaling,
+// compute, activations, blocks), where `recipe` is the run's own: the numerics of its own
+// evaluations. Of edge scales take_run_scales() knows.
+RecipeOptions forward_options(const ModelSource& source, const std::string& recipe);
 
 // Those that the run itself has, with what it predicts from: the same scales as its own
 // evaluations. Nothing where the source is no run that was calibrated, or another recipe is asked

@@ -18,11 +18,9 @@ bool is_generated(const PreparedTask& task) {
 
 OrderedJson request_json(const PreparedTask& task, const TaskRun& run,
                          const std::string& document) {
-  return {{"task", task.name},
-          {"convention", enum_name(task.convention)},
-          {"shots", task.data.shots},
-          {"recipe", run.recipe},
-          {"document", document}};
+  return {{"task", task.name},        {"convention", enum_name(task.convention)},
+          {"shots", task.data.shots}, {"recipe", run.recipe},
+          {"settings", run.settings}, {"document", document}};
 }
 
 [[noreturn]] void fail_document(const std::string& task, const std::string& document,

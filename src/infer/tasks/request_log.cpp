@@ -8,8 +8,9 @@
 namespace octet {
 namespace {
 
-constexpr const char* kIdentity[] = {"task",   "convention",   "shots",   "recipe", "document",
-                                     "choice", "continuation", "context", "prompt"};
+constexpr const char* kIdentity[] = {"task",     "convention", "shots",  "recipe",
+                                     "settings", "document",   "choice", "continuation",
+                                     "context",  "prompt"};
 
 void add_samples(const Files& files, const std::string& path, Xxh64& hash) {
   constexpr uint64_t kSamples = 64, kBytes = 1024;

@@ -1,8 +1,8 @@
 // The answers to an evaluation's requests, a JSON object a line, so that an evaluation that was
 // interrupted goes on where it was, and others can check each figure:
-//   task, convention, shots, recipe, document, choice, model (a fingerprint of the weights),
-//   context, continuation, log_likelihood (nats), is_greedy, tokens
-//   and where an answer is generated: prompt instead of context, answer
+//   task, convention, shots, recipe, settings (what else answers depend on: answer_settings.h),
+//   document, choice, model (a fingerprint of the weights), context, continuation, log_likelihood
+//   (nats), is_greedy, tokens and where an answer is generated: prompt instead of context, answer
 #pragma once
 
 #include <cstdint>

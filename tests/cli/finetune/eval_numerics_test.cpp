@@ -1,0 +1,134 @@
+// What an evaluation of a run computes with, and which stored answers it takes for its own.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/json.h"
+#include "cli/finetune/small_model.h"
+#include "cli/program_run.h"
+
+namespace octet {
+namespace {
+
+using test::easy_text;
+using test::metrics;
+using test::Outcome;
+using test::put_model;
+using test::run_program;
+using test::ScratchFolder;
+using test::small_spec;
+
+double nll_of(const ScratchFolder& folder, const std::string& flags) {
+  const Outcome outcome = run_program(folder, "eval --json --seq 24 " + flags);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return outcome.code == 0 ? Json::parse(outcome.out).at(0).at("nll").get<double>() : NAN;
+}
+
+// Each with a change that its own evaluations show.
+class RunNumerics : public testing::TestWithParam<const char*> {};
+
+TEST_P(RunNumerics, are_those_of_an_evaluation) {
+  const ScratchFolder folder;
+  put_model(folder, small_spec(), "model");
+  folder.put("text.txt", easy_text(3001));
+  folder.put("run.yaml", fmt::format("model: {{path: {0}/model, seq: 24}}\n"
+                                     "optim: {{lr: 1.0e-4, warmup: 2}}\n"
+                                     "data: {{train: [{0}/text.txt], val_fraction: 0.1}}\n"
+                                     "train: {{steps: 2, batch: 4, save_every: 2, eval_bytes: 200, "
+                                     "tensorboard: false}}\n"
+                                     "out: {0}/run\n"
+                                     "recipe: {1}\n",
+                                     folder.path(), GetParam()));
+  const Outcome trained = run_program(folder, "train " + (folder / "run.yaml"));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const double own = metrics(folder / "run").back().at("val_loss").get<double>();
+  const std::string flags = fmt::format("--model {}/run --max-tokens 199 --batch 4", folder.path());
+  EXPECT_NEAR(nll_of(folder, flags), own, 2e-6);
+  EXPECT_GT(std::abs(nll_of(folder, flags + " --recipe fp32") - own), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(keys, RunNumerics,
+                         testing::Values("{base: fp8_linear, override: {'*': {x: hif8, w: none}}}",
+                                         "{base: fp8_linear, override: {'*.down_proj': bf16}}",
+                                         "{base: fp8_linear, compute: fp16}",
+                                         "{base: fp8_linear, scaling: periodic}",
+                                         "{base: mxfp8, mx_scale: floor}",
+                                         "{base: coat-static, activation_scale: tensor}"),
+                         [](const auto& info) { return fmt::format("number_{}", info.index); });
+
+TEST(EvalRecipe, takes_sets_over_what_the_run_has) {
+  const ScratchFolder folder;
+  put_model(folder, small_spec(), "model");
+  folder.put("text.txt", easy_text(3001));
+  folder.put("run.yaml", fmt::format("model: {{path: {0}/model, seq: 24}}\n"
+                                     "data: {{train: [{0}/text.txt], val_fraction: 0.1}}\n"
+                                     "train: {{steps: 1, batch: 4, tensorboard: false}}\n"
+                                     "out: {0}/run\n"
+                                     "recipe: {{base: fp8_linear, override: {{'*.down_proj': "
+                                     "bf16}}}}\n",
+                                     folder.path()));
+  ASSERT_EQ(run_program(folder, "train " + (folder / "run.yaml")).code, 0);
+  const std::string flags = fmt::format("--model {}/run --max-tokens 199 ", folder.path());
+  const double own = nll_of(folder, flags);
+  const double none = nll_of(folder, flags + "--set recipe.override={}");
+  EXPECT_NE(own, none);
+  EXPECT_EQ(nll_of(folder, flags + "--set 'recipe.override.*.down_proj=fp8_linear'"), none);
+  const double both = nll_of(folder, flags + "--set 'recipe.override.*.up_proj=bf16'");
+  EXPECT_NE(both, own);
+  EXPECT_EQ(nll_of(folder, flags + "--set 'recipe.override={\"*.down_proj\": bf16, "
+                                   "\"*.up_proj\": bf16}'"),
+            both);
+}
+
+struct Answers {
+  std::string rows;
+  int64_t n_stored = 0;  // lines of the file of requests
+};
+
+Answers answers(const ScratchFolder& folder, const std::string& flags, const std::string& file) {
+  const Outcome outcome = run_program(
+      folder, fmt::format("eval --json --model {0}/model --tasks lambada --task-data {0} "
+                          "--requests {0}/{1} {2}",
+                          folder.path(), file, flags));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string stored = posix_files().read_text(folder / file);
+  return {outcome.out, std::count(stored.begin(), stored.end(), '\n')};
+}
+
+// What norms give is far from what predictions take it for: scales that are measured are others.
+void shift(const std::string& name, std::vector<float>& values) {
+  const bool is_norm = name.find("post_attention_layernorm") != name.npos;
+  const bool reads_it = name.find("gate_proj") != name.npos || name.find("up_proj") != name.npos;
+  for (float& value : values) value *= is_norm ? 16384.0f : reads_it ? 1.0f / 16384 : 1.0f;
+}
+
+TEST(EvalRequests, are_answers_of_the_same_numerics) {
+  const ScratchFolder folder;
+  put_model(folder, small_spec(), "model", shift);
+  folder.put("text.txt", easy_text(3001));
+  folder.put("lambada/lambada_test.jsonl",
+             "{\"text\": \"a scale of a tensor\"}\n{\"text\": \"the largest of a row\"}\n");
+  const std::string calib = fmt::format("--calib {}/text.txt", folder.path());
+  const std::vector<std::string> numerics = {"--recipe scalify_fp8",
+                                             "--recipe scalify_fp8 " + calib,
+                                             "--recipe fp8_linear",
+                                             "--recipe fp8_linear --set 'recipe.override.*=bf16'",
+                                             "--recipe fp8_linear --set recipe.scaling=none",
+                                             "--recipe fp8_linear --batch 1",
+                                             "--recipe fp8_linear --seq 16"};
+  int64_t n = 0;
+  for (const std::string& flags : numerics) {
+    const Answers alone = answers(folder, flags, fmt::format("alone-{}.jsonl", n));
+    const Answers shared = answers(folder, flags, "requests.jsonl");
+    EXPECT_EQ(shared.rows, alone.rows) << flags;
+    EXPECT_EQ(shared.n_stored, n + 2) << flags;
+    EXPECT_EQ(answers(folder, flags, "requests.jsonl").n_stored, n + 2) << flags;
+    n += 2;
+  }
+}
+
+}  // namespace
+}  // namespace octet
