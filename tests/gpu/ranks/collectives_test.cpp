@@ -46,12 +46,13 @@ class EmulatedFault : public testing::TestWithParam<FaultCase> {};
 
 TEST_P(EmulatedFault, is_found) {
   if (!is_emulated()) GTEST_SKIP() << "no emulated device";
-  const auto [fault, has_norm] = GetParam();
+  const FaultCase& broken = GetParam();
   const auto break_it = [&] {
-    ::setenv("OCTET_EMULATED_FAULT", fault, 1);
+    ::setenv("OCTET_EMULATED_FAULT", broken.fault, 1);
     ::setenv("OCTET_EMULATED_WAIT_SECONDS", "20", 1);
   };
-  EXPECT_EQ(compare_collectives({.has_norm = has_norm, .has_in_place = false, .before = break_it}),
+  EXPECT_EQ(compare_collectives(
+                {.has_norm = broken.has_norm, .has_in_place = false, .before = break_it}),
             kDiffers);
 }
 
