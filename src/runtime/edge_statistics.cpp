@@ -15,6 +15,7 @@
 #include "ir/ops/slots.h"
 #include "ir/states.h"
 #include "runtime/layer_maximum.h"
+#include "runtime/magnitudes.h"
 
 namespace octet {
 namespace {
@@ -46,9 +47,7 @@ Sums sums_of(std::span<const std::byte> bytes, double largest, const Decode& dec
   return sums;
 }
 
-Sums sums_of_8_bits(std::span<const std::byte> bytes, Dtype dtype, double largest) {
-  std::array<int64_t, 256> counts{};
-  for (const std::byte code : bytes) ++counts[static_cast<size_t>(code)];
+Sums sums_of_8_bits(const CodeCounts& counts, Dtype dtype, double largest) {
   Sums sums;
   for (uint32_t code = 0; code < counts.size(); ++code)
     sums.add(static_cast<double>(decode(dtype, code)), counts[code], largest);
@@ -123,7 +122,7 @@ int EdgeStatistics::room() const {
   return std::max(0, static_cast<int>(std::floor(std::log2(largest / 2 / known))));
 }
 
-EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes) {
+EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes, ThreadPool& pool) {
   const double infinity = std::numeric_limits<double>::infinity();
   const bool is_narrow = is_quantized(dtype) || dtype == Dtype::fp16;
   const double largest = is_narrow ? static_cast<double>(max_finite(dtype)) : infinity;
@@ -131,11 +130,12 @@ EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes) {
   if (dtype == Dtype::f32) {
     sums = sums_of<float>(bytes, largest, [](float x) { return static_cast<double>(x); });
   } else if (bytes_of(dtype, 1) == 2) {
-    sums = sums_of<uint16_t>(bytes, largest, [dtype](uint16_t code) {
-      return static_cast<double>(decode(dtype, code));
+    visit_format(dtype, [&]<Dtype D>() {
+      sums = sums_of<uint16_t>(bytes, largest,
+                               [](uint16_t code) { return static_cast<double>(decode<D>(code)); });
     });
   } else {
-    sums = sums_of_8_bits(bytes, dtype, largest);
+    sums = sums_of_8_bits(code_counts(pool, bytes), dtype, largest);
   }
   return {.dtype = dtype,
           .n = sums.n,
@@ -161,8 +161,9 @@ void EdgeWatch::look(const Plan& plan, const PlanStep& step, bool before) {
     if (quantized_layer(node.op) != nullptr) look_at_layer(plan, node);
     return;
   }
-  if (node.op == OpCode::adamw_step) return look_at_update(plan, node);
-  if (node.op != OpCode::gemm) return;
+  const bool for_scales = looks_ == EdgeLooks::scales;
+  if (node.op == OpCode::adamw_step && !for_scales) return look_at_update(plan, node);
+  if (node.op != OpCode::gemm || (for_scales && node.tag.layer < 0)) return;
   const GemmRole role = std::get<GemmAttrs>(node.attrs).role;
   if (role == GemmRole::forward) {
     const std::string linear = linear_of(node);
@@ -195,7 +196,7 @@ void EdgeWatch::look_at_operand(const Plan& plan, const Node& gemm, size_t facto
 }
 
 EdgeStatistics EdgeWatch::count_codes(const Plan& plan, ValueId codes, ValueId scale) {
-  EdgeStatistics edge = count_edge(plan.graph.type(codes).dtype, arenas_.read(plan, codes));
+  EdgeStatistics edge = count_edge(plan.graph.type(codes).dtype, bytes(plan, codes), pool_);
   if (scale != kNoValue) {
     edge.scale = static_cast<double>(scalar(plan, scale));
     edge.rms *= edge.scale, edge.amax *= edge.scale;
@@ -215,7 +216,7 @@ std::optional<double> EdgeWatch::maximum_of_weight(const Plan& plan, ValueId cod
   const GraphInput* weight = plan.graph.find_input(key.owner);
   if (weight == nullptr) return std::nullopt;
   const Dtype dtype = plan.graph.type(weight->value).dtype;
-  return count_edge(dtype, arenas_.read(plan, weight->value)).amax;
+  return largest_magnitude(pool_, dtype, bytes(plan, weight->value), Infinities::left_out);
 }
 
 // A linear's result that is stored in codes. What another linear reads of it is that one's input.
@@ -237,8 +238,8 @@ void EdgeWatch::look_at_layer(const Plan& plan, const Node& layer) {
   const ValueId q = layer.out(kLayerQ);
   const EdgeStatistics codes = count_codes(plan, q, kNoValue);
   if (codes.saturated == 0 && codes.amax > 0) return;
-  const auto amax =
-      layer_maximum(plan.graph, layer, [&](ValueId id) { return arenas_.read(plan, id); });
+  const auto amax = layer_maximum(
+      plan.graph, layer, [&](ValueId id) { return bytes(plan, id); }, pool_);
   if (amax) losses_[q] = {.snr = 0, .amax = *amax, .has_noise = false};
 }
 
@@ -247,8 +248,19 @@ void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
   const auto& attrs = std::get<QuantizeAttrs>(quantizer.attrs);
   if (attrs.group != 0 || attrs.transposed) return;
   const ValueId x = quantizer.in(Quantize::x), q = quantizer.out(Quantize::q);
-  const auto wide = values_of(plan.graph.type(x).dtype, arenas_.read(plan, x));
-  const auto codes = values_of(attrs.dtype, arenas_.read(plan, q));
+  losses_[q] = looks_ == EdgeLooks::scales
+                   ? Loss{.amax = largest_magnitude(pool_, plan.graph.type(x).dtype, bytes(plan, x),
+                                                    Infinities::counted)}
+                   : loss_of(plan, quantizer);
+  const Node* gemm = plan.graph.producer(x);
+  if (gemm != nullptr && gemm->op == OpCode::gemm)
+    look_at_result(plan, *gemm, q, quantizer.in(Quantize::scale));
+}
+
+EdgeWatch::Loss EdgeWatch::loss_of(const Plan& plan, const Node& quantizer) {
+  const ValueId x = quantizer.in(Quantize::x), q = quantizer.out(Quantize::q);
+  const auto wide = values_of(plan.graph.type(x).dtype, bytes(plan, x));
+  const auto codes = values_of(plan.graph.type(q).dtype, bytes(plan, q));
   const auto scale = static_cast<double>(scalar(plan, quantizer.in(Quantize::scale)));
   double signal = 0, noise = 0, amax = 0;
   for (size_t i = 0; i < std::min(wide.size(), codes.size()); ++i) {
@@ -258,10 +270,7 @@ void EdgeWatch::look_at_quantizer(const Plan& plan, const Node& quantizer) {
     amax = std::max(amax, std::fabs(value));
   }
   const bool has_noise = signal > 0 && noise > 0;
-  losses_[q] = {has_noise ? 10 * std::log10(signal / noise) : 0, amax, has_noise};
-  const Node* gemm = plan.graph.producer(x);
-  if (gemm != nullptr && gemm->op == OpCode::gemm)
-    look_at_result(plan, *gemm, q, quantizer.in(Quantize::scale));
+  return {has_noise ? 10 * std::log10(signal / noise) : 0, amax, has_noise};
 }
 
 // The gradient, and the moments as the step before left them; a moment with an expanded range means
@@ -276,7 +285,7 @@ void EdgeWatch::look_at_update(const Plan& plan, const Node& adamw) {
     const Dtype dtype = plan.graph.type(id).dtype;
     const std::string name = what + weight->name;
     if (is_quantized(dtype) || !seen_.insert(name).second) continue;
-    add(count_edge(dtype, arenas_.read(plan, id)), name, adamw.tag);
+    add(count_edge(dtype, bytes(plan, id), pool_), name, adamw.tag);
   }
 }
 
@@ -288,8 +297,20 @@ void EdgeWatch::add(EdgeStatistics edge, std::string name, const Tag& tag) {
 
 float EdgeWatch::scalar(const Plan& plan, ValueId id) {
   float value = 0;
-  std::memcpy(&value, arenas_.read(plan, id).data(), sizeof(value));
+  std::memcpy(&value, bytes(plan, id).data(), sizeof(value));
   return value;
+}
+
+std::span<const std::byte> EdgeWatch::bytes(const Plan& plan, ValueId id) {
+  const int64_t n_bytes = plan.graph.type(id).n_bytes();
+  const auto n = static_cast<size_t>(n_bytes);
+  if (n == 0) return {};
+  if (copy_ == nullptr || copy_->bytes() < n_bytes) {
+    copy_.reset();
+    copy_ = arenas_.device().allocate_host(n_bytes);
+  }
+  arenas_.device().copy_out(copy_->data(), arenas_.address(plan, id), n_bytes);
+  return {copy_->data(), n};
 }
 
 }  // namespace octet

@@ -8,12 +8,14 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "runtime/executor.h"
 
 namespace octet {
@@ -64,11 +66,16 @@ struct EdgeStatistics {
 };
 
 // Of n elements of this dtype, before `scale`.
-EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes);
+EdgeStatistics count_edge(Dtype dtype, std::span<const std::byte> bytes, ThreadPool& pool);
+
+// all: with the signal-to-noise ratio of quantizers, the operands of GEMMs outside of layers, and
+// what updates read. scales: only what rescales of edges are decided by, many times as fast.
+enum class EdgeLooks : uint8_t { all, scales };
 
 class EdgeWatch {
  public:
-  explicit EdgeWatch(Arenas& arenas) : arenas_(arenas) {}
+  explicit EdgeWatch(Arenas& arenas, EdgeLooks looks = EdgeLooks::all)
+      : arenas_(arenas), looks_(looks), pool_(arenas.device().info().n_threads) {}
 
   // Refers to this object.
   StepObserver observer();
@@ -76,6 +83,10 @@ class EdgeWatch {
   std::vector<EdgeStatistics> take() { return std::move(edges_); }
 
  private:
+  struct Loss {
+    double snr = 0, amax = 0;
+    bool has_noise = false;
+  };
   void look(const Plan& plan, const PlanStep& step, bool before);
   void look_at_operand(const Plan& plan, const Node& gemm, size_t factor, size_t scale,
                        std::string_view what);
@@ -83,17 +94,19 @@ class EdgeWatch {
   void look_at_result(const Plan& plan, const Node& gemm, ValueId codes, ValueId scale);
   void look_at_layer(const Plan& plan, const Node& layer);
   void look_at_update(const Plan& plan, const Node& adamw);
+  Loss loss_of(const Plan& plan, const Node& quantizer);
   EdgeStatistics count_codes(const Plan& plan, ValueId codes, ValueId scale);
   std::optional<double> maximum_of_weight(const Plan& plan, ValueId codes);
   void add(EdgeStatistics edge, std::string name, const Tag& tag);
   float scalar(const Plan& plan, ValueId id);
+  // Until the next call.
+  std::span<const std::byte> bytes(const Plan& plan, ValueId id);
 
   Arenas& arenas_;
+  EdgeLooks looks_;
+  ThreadPool pool_;
+  std::unique_ptr<DeviceMemory> copy_;  // of a value, in memory that is kept
   std::set<std::string> seen_;
-  struct Loss {
-    double snr = 0, amax = 0;
-    bool has_noise = false;
-  };
   std::map<ValueId, Loss> losses_;             // by codes of the plan that runs
   std::map<ValueId, std::string> readers_;     // the first linear that reads an input, likewise
   std::map<std::string, std::string> groups_;  // by linear

@@ -9,15 +9,16 @@
 #include "formats/codec.h"
 #include "ir/op_def.h"
 #include "ir/ops/quantize_layers.h"
+#include "runtime/magnitudes.h"
 
 namespace octet {
 namespace {
 
-using Reader = std::function<std::vector<std::byte>(ValueId)>;
+constexpr size_t kPieceRows = 64, kPieceElements = 1 << 14;
 
 class LayerOperands {
  public:
-  LayerOperands(const Graph& graph, const Node& node, const Reader& read)
+  LayerOperands(const Graph& graph, const Node& node, const ValueReader& read)
       : graph_(graph), node_(node), read_(read) {}
 
   std::vector<float> values(SlotId slot) const {
@@ -40,7 +41,7 @@ class LayerOperands {
  private:
   const Graph& graph_;
   const Node& node_;
-  const Reader& read_;
+  const ValueReader& read_;
 };
 
 class Maximum {
@@ -54,85 +55,106 @@ class Maximum {
   double largest_ = 0;
 };
 
-double rms_norm_maximum(const LayerOperands& of, double eps) {
+double rms_norm_maximum(const LayerOperands& of, double eps, ThreadPool& pool) {
   const auto x = of.stored(RmsNorm::x, RmsNorm::x_scale), weight = of.values(RmsNorm::weight);
   const auto cols = static_cast<size_t>(of.cols());
-  Maximum maximum;
-  for (size_t row = 0; row + cols <= x.size(); row += cols) {
-    double squares = 0;
-    for (size_t c = 0; c < cols; ++c) squares += static_cast<double>(x[row + c]) * x[row + c];
-    const double rstd = 1 / std::sqrt(squares / static_cast<double>(cols) + eps);
-    for (size_t c = 0; c < cols; ++c)
-      maximum.add(static_cast<double>(x[row + c]) * rstd * (weight.empty() ? 1 : weight[c]));
-  }
-  return maximum.value();
+  return largest_of_pieces(pool, x.size() / cols, kPieceRows, [&](size_t first, size_t end) {
+    Maximum maximum;
+    for (size_t row = first * cols; row < end * cols; row += cols) {
+      double squares = 0;
+      for (size_t c = 0; c < cols; ++c) squares += static_cast<double>(x[row + c]) * x[row + c];
+      const double rstd = 1 / std::sqrt(squares / static_cast<double>(cols) + eps);
+      for (size_t c = 0; c < cols; ++c)
+        maximum.add(static_cast<double>(x[row + c]) * rstd * (weight.empty() ? 1 : weight[c]));
+    }
+    return maximum.value();
+  });
 }
 
-double layer_norm_maximum(const LayerOperands& of, double eps) {
+double layer_norm_maximum(const LayerOperands& of, double eps, ThreadPool& pool) {
   const auto x = of.stored(LayerNorm::x, LayerNorm::x_scale);
   const auto weight = of.values(LayerNorm::weight), bias = of.values(LayerNorm::bias);
   const auto cols = static_cast<size_t>(of.cols());
-  Maximum maximum;
-  for (size_t row = 0; row + cols <= x.size(); row += cols) {
-    double sum = 0, squares = 0;
-    for (size_t c = 0; c < cols; ++c) sum += x[row + c];
-    const double mean = sum / static_cast<double>(cols);
-    for (size_t c = 0; c < cols; ++c) squares += (x[row + c] - mean) * (x[row + c] - mean);
-    const double rstd = 1 / std::sqrt(squares / static_cast<double>(cols) + eps);
-    for (size_t c = 0; c < cols; ++c) {
-      const double y = (x[row + c] - mean) * rstd * (weight.empty() ? 1 : weight[c]);
-      maximum.add(y + (bias.empty() ? 0 : bias[c]));
+  return largest_of_pieces(pool, x.size() / cols, kPieceRows, [&](size_t first, size_t end) {
+    Maximum maximum;
+    for (size_t row = first * cols; row < end * cols; row += cols) {
+      double sum = 0, squares = 0;
+      for (size_t c = 0; c < cols; ++c) sum += x[row + c];
+      const double mean = sum / static_cast<double>(cols);
+      for (size_t c = 0; c < cols; ++c) squares += (x[row + c] - mean) * (x[row + c] - mean);
+      const double rstd = 1 / std::sqrt(squares / static_cast<double>(cols) + eps);
+      for (size_t c = 0; c < cols; ++c) {
+        const double y = (x[row + c] - mean) * rstd * (weight.empty() ? 1 : weight[c]);
+        maximum.add(y + (bias.empty() ? 0 : bias[c]));
+      }
     }
-  }
-  return maximum.value();
+    return maximum.value();
+  });
 }
 
-double gated_act_maximum(const LayerOperands& of) {
+// Over the elements of [0, n).
+template <typename Value>
+double elements_maximum(size_t n, ThreadPool& pool, const Value& value) {
+  return largest_of_pieces(pool, n, kPieceElements, [&](size_t first, size_t end) {
+    Maximum maximum;
+    for (size_t i = first; i < end; ++i) maximum.add(value(i));
+    return maximum.value();
+  });
+}
+
+double gated_act_maximum(const LayerOperands& of, ThreadPool& pool) {
   const auto gate = of.stored(GatedAct::gate, GatedAct::gate_scale);
   const auto up = of.stored(GatedAct::up, GatedAct::up_scale);
-  Maximum maximum;
-  for (size_t i = 0; i < std::min(gate.size(), up.size()); ++i) {
+  return elements_maximum(std::min(gate.size(), up.size()), pool, [&](size_t i) {
     const double g = gate[i];
-    maximum.add(g / (1 + std::exp(-g)) * up[i]);
-  }
-  return maximum.value();
+    return g / (1 + std::exp(-g)) * up[i];
+  });
 }
 
-double gelu_maximum(const LayerOperands& of) {
+double gelu_maximum(const LayerOperands& of, ThreadPool& pool) {
   // The two kinds differ by less than a rounding of eight bits.
   const auto values = of.stored(Gelu::x, Gelu::x_scale);
-  Maximum maximum;
-  for (const double x : values) maximum.add(0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)));
-  return maximum.value();
+  return elements_maximum(values.size(), pool, [&](size_t i) {
+    const double x = values[i];
+    return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+  });
 }
 
 }  // namespace
 
 std::vector<float> values_of(Dtype dtype, std::span<const std::byte> bytes) {
-  const auto width = static_cast<size_t>(bytes_of(dtype, 1));
-  std::vector<float> values(bytes.size() / width);
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint32_t code = 0;
-    std::memcpy(&code, bytes.data() + i * width, width);
-    values[i] = dtype == Dtype::f32 ? std::bit_cast<float>(code) : decode(dtype, code);
+  std::vector<float> values(bytes.size() / static_cast<size_t>(bytes_of(dtype, 1)));
+  if (values.empty()) return values;
+  if (dtype == Dtype::f32) {
+    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+    return values;
   }
+  visit_format(dtype, [&]<Dtype D>() {
+    using Code = std::conditional_t<dtype_bytes(D) == 2, uint16_t, uint8_t>;
+    for (size_t i = 0; i < values.size(); ++i) {
+      Code code;
+      std::memcpy(&code, bytes.data() + i * sizeof(Code), sizeof(Code));
+      values[i] = decode<D>(code);
+    }
+  });
   return values;
 }
 
-std::optional<double> layer_maximum(const Graph& graph, const Node& node, const Reader& read) {
+std::optional<double> layer_maximum(const Graph& graph, const Node& node, const ValueReader& read,
+                                    ThreadPool& pool) {
   const QuantizedLayer* op = quantized_layer(node.op);
   if (op == nullptr) return std::nullopt;
   const Attrs layer = split(node.attrs).layer;
   const LayerOperands of(graph, node, read);
   switch (op->layer) {
     case OpCode::rms_norm:
-      return rms_norm_maximum(of, std::get<NormAttrs>(layer).eps);
+      return rms_norm_maximum(of, std::get<NormAttrs>(layer).eps, pool);
     case OpCode::layer_norm:
-      return layer_norm_maximum(of, std::get<NormAttrs>(layer).eps);
+      return layer_norm_maximum(of, std::get<NormAttrs>(layer).eps, pool);
     case OpCode::gated_act:
-      return gated_act_maximum(of);
+      return gated_act_maximum(of, pool);
     case OpCode::gelu:
-      return gelu_maximum(of);
+      return gelu_maximum(of, pool);
     default:
       return std::nullopt;
   }

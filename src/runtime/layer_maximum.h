@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "ir/graph.h"
 
 namespace octet {
@@ -13,10 +14,13 @@ namespace octet {
 // f32 of `n` stored values of one of the formats.
 std::vector<float> values_of(Dtype dtype, std::span<const std::byte> bytes);
 
-// max |y| of a norm's or an activation's result before it is quantized, from the node's operands,
-// which `read` gives as they lie in memory; in f64, a serial walk of every element. Values that are
-// not finite are left out. Nothing of any other op.
-std::optional<double> layer_maximum(const Graph& graph, const Node& node,
-                                    const std::function<std::vector<std::byte>(ValueId)>& read);
+// The bytes of a value as they lie in memory, until the next call.
+using ValueReader = std::function<std::span<const std::byte>(ValueId)>;
+
+// max |y| of a norm's or an activation's result before it is quantized, from the node's operands;
+// in f64, the same for any number of threads. Values that are not finite are left out. Nothing of
+// any other op.
+std::optional<double> layer_maximum(const Graph& graph, const Node& node, const ValueReader& read,
+                                    ThreadPool& pool);
 
 }  // namespace octet

@@ -71,7 +71,7 @@ void measure_edge_scales(ModelSource& source, const Batch& rows, const TextMachi
                     machine.catalogue);
     model.load(weights);
     BoundPlan& evaluate = model.function(function.name, function.size);
-    EdgeWatch watch(model.arenas());
+    EdgeWatch watch(model.arenas(), EdgeLooks::scales);
     write_batch(evaluate, rows, 1.0f / static_cast<float>(std::max<int64_t>(1, rows.n_labels())));
     evaluate.run(watch.observer());
     const auto alarms = alarms_of(watch.take(), nullptr, AlarmRule::before_first_step);

@@ -186,7 +186,7 @@ StepOutcome Trainer::watched_step(const MicroBatches& batches, const StepScalars
   const bool is_sampled = every > 0 && (report.step == 1 || report.step % every == 0);
   if (!is_sampled && !is_trial_ && !calibration().samples(report.step))
     return engine_.step(batches, scalars);
-  EdgeWatch watch(engine_.arenas());
+  EdgeWatch watch(engine_.arenas(), is_trial_ ? EdgeLooks::scales : EdgeLooks::all);
   StepObserver profile = engine_.observe({});
   const auto both = [&](const Plan& plan, const PlanStep& step, bool before) {
     if (profile) profile(plan, step, before);

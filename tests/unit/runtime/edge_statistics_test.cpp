@@ -17,7 +17,8 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 
 TEST(EdgeStatistics, of_wide_values) {
   const std::vector<float> values = {3, -4, 0, 0, NAN, INFINITY};
-  const EdgeStatistics edge = count_edge(Dtype::f32, bytes_of(values));
+  ThreadPool pool(1);
+  const EdgeStatistics edge = count_edge(Dtype::f32, bytes_of(values), pool);
   EXPECT_EQ(edge.n, 4);
   EXPECT_DOUBLE_EQ(edge.rms, 2.5);
   EXPECT_EQ(edge.amax, 4);
@@ -30,7 +31,8 @@ TEST(EdgeStatistics, of_codes_count_what_saturates) {
   std::vector<uint8_t> codes;
   for (const float x : {448.0f, -448.0f, 1.0f, 0.0f})
     codes.push_back(static_cast<uint8_t>(encode(Dtype::e4m3, x)));
-  const EdgeStatistics edge = count_edge(Dtype::e4m3, bytes_of(codes));
+  ThreadPool pool(1);
+  const EdgeStatistics edge = count_edge(Dtype::e4m3, bytes_of(codes), pool);
   EXPECT_EQ(edge.saturated, 0.5);
   EXPECT_EQ(edge.zeros, 0.25);
   EXPECT_EQ(edge.amax, 448);
