@@ -107,11 +107,17 @@ int EdgeStatistics::rescale_of_maximum(FlushedCodes flushed) const {
   if (saturates && !source_amax) return dtype == Dtype::e5m2 ? -8 : -3;  // and looked at again
   const double known = source_amax.value_or(amax);
   if (!std::isfinite(known) || known == 0) return rescale();
-  // Half the range, so that data may grow.
-  const auto of_maximum = static_cast<int>(std::floor(std::log2(largest / 2 / known)));
-  const bool is_flushed = flushed == FlushedCodes::counted && is_forward() && zeros >= kFlushed;
-  if (saturates || is_flushed || amax == 0) return of_maximum;
-  return std::min(rescale(), std::max(of_maximum, 0));
+  const auto up_to = [&](double share) {
+    return static_cast<int>(std::floor(std::log2(largest * share / known)));
+  };
+  const int to_half = up_to(1.0 / 2);  // so that data may grow
+  if (saturates) return to_half;
+  const bool begins = flushed == FlushedCodes::counted;
+  const bool is_made = edge.ends_with(".x") || edge.ends_with(".y");
+  const int raised = begins && is_made ? std::max(up_to(1.0 / 8), std::min(to_half, 0)) : to_half;
+  const bool is_flushed = begins && is_forward() && zeros >= kFlushed;
+  if (is_flushed || amax == 0) return raised;
+  return std::min(rescale(), std::max(raised, 0));
 }
 
 int EdgeStatistics::room() const {

@@ -59,7 +59,9 @@ struct EdgeStatistics {
   int rescale() const;
   // Where codes saturate (any of the forward pass, more than kSaturatedGradients of a gradient) or
   // are flushed to zero, the power of two by which the maximum, as far as it is known, is between a
-  // quarter and half of the range; else rescale(), which never takes the maximum above that.
+  // quarter and half of the range; else rescale(), which never takes the maximum above that. Where
+  // a run begins (FlushedCodes::counted) inputs and results are raised to an eighth at most: they
+  // grow several-fold in the first steps, as weights do not.
   int rescale_of_maximum(FlushedCodes flushed = FlushedCodes::counted) const;
   // The largest power of two, at least 1, by which codes may grow with that maximum in mind.
   int room() const;

@@ -109,11 +109,29 @@ TEST(Calibration, counts_what_is_flushed_before_the_first_step_alone) {
   EdgeStatistics x = edge("layers.3.down_proj.x", Dtype::e4m3, 0);
   x.zeros = 0.1;
   EXPECT_THAT(measured({x}), IsEmpty());
-  EXPECT_THAT(measured({x}, AlarmRule::before_first_step), ElementsAre("layers.3.down_proj.x=5"));
+  EXPECT_THAT(measured({x}, AlarmRule::before_first_step), ElementsAre("layers.3.down_proj.x=3"));
   EdgeStatistics all = x;  // nothing is left of it
   all.rms = all.amax = 0, all.zeros = 1;
   all.source_amax = 1.0 / 4096;
   EXPECT_THAT(measured({all}), ElementsAre("layers.3.down_proj.x=19"));
+}
+
+// Inputs grow in the first steps: an eighth of the range, where weights are raised to half of it.
+TEST(Calibration, leaves_inputs_more_room_than_weights_before_the_first_step) {
+  constexpr AlarmRule kFirst = AlarmRule::before_first_step;
+  for (const bool is_flushed : {true, false}) {
+    EdgeStatistics x = edge("layers.3.down_proj.x", Dtype::e4m3, is_flushed ? 0 : -9);
+    EdgeStatistics w = edge("layers.3.down_proj.w", Dtype::e4m3, is_flushed ? 0 : -9);
+    if (is_flushed) x.zeros = w.zeros = 0.1;
+    x.source_amax = w.source_amax = 3.5;
+    EXPECT_THAT(measured({x}, kFirst), ElementsAre("layers.3.down_proj.x=4"));
+    EXPECT_THAT(measured({w}, kFirst), ElementsAre("layers.3.down_proj.w=6"));
+    x.source_amax = 100;  // inside the upper three powers: no room, no reason to go down
+    EXPECT_THAT(measured({x}, kFirst), IsEmpty());
+  }
+  EdgeStatistics x = edge("layers.3.down_proj.x", Dtype::e4m3, -9);
+  x.source_amax = 3.5;  // in a run that goes on a recheck looks again
+  EXPECT_THAT(measured({x}), ElementsAre("layers.3.down_proj.x=6"));
 }
 
 // They share a scale: the largest weight of the group has room in it.
