@@ -159,7 +159,7 @@ TEST_F(SelfTest, a_wrong_result_of_one_emulated_rank_ends_all_with_a_line) {
     const char *fault, *flags, *line;
   };
   for (const Case& c : {Case{"zero:sum_of_ranks:device=1", "--set recipe=coat",
-                             "reduce_scatter bf16 -> bf16, rank 1, element "},
+                             "reduce_scatter bf16 -> bf16 with squares, rank 1, element "},
                         Case{"flip:sum_of_ranks:device=0",
                              "--set recipe=coat --set parallel.shard=none", ", rank 0, element "},
                         Case{"flip:max_of_floats:device=1", "--set recipe=coat",
