@@ -51,9 +51,9 @@ TEST_P(EmulatedFault, is_found) {
     ::setenv("OCTET_EMULATED_FAULT", broken.fault, 1);
     ::setenv("OCTET_EMULATED_WAIT_SECONDS", "20", 1);
   };
-  EXPECT_EQ(compare_collectives(
-                {.has_norm = broken.has_norm, .has_in_place = false, .before = break_it}),
-            kDiffers);
+  EXPECT_EQ(
+      compare_collectives({.has_norm = broken.has_norm, .has_in_place = false, .before = break_it}),
+      kDiffers);
 }
 
 INSTANTIATE_TEST_SUITE_P(
