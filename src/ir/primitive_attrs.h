@@ -114,13 +114,16 @@ struct ShardAttrs {
   int64_t ranks = 1, rank = 0;
   OCTET_ATTRS(ShardAttrs) { f("ranks", s.ranks), f("rank", s.rank); }
 };
-// Between ranks. shape: of all_gather's result.
+// Between ranks. shape: of all_gather's result. ranks_a_host: in sums, neighbours that are added up
+// first; 0: all ranks are added up in their order.
 struct CollectiveAttrs {
   int64_t ranks = 1;
   RankReduction reduction = RankReduction::sum;
   Shape shape;
+  int64_t ranks_a_host = 0;
   OCTET_ATTRS(CollectiveAttrs) {
     f("ranks", s.ranks), f("reduction", s.reduction), f("shape", s.shape);
+    if (!std::is_const_v<Self> || s.ranks_a_host != 0) f("ranks_a_host", s.ranks_a_host);
   }
 };
 // fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are

@@ -156,7 +156,9 @@ class Sharder {
     std::vector<ValueId> operands = {rewriter_.map(gradient), rewriter_.map(into), kNoValue};
     const bool is_matrix = from_.type(gradient).shape.size() > 1;
     if (options_.reduce == ReduceFormat::e4m3 && is_matrix) quantize(operands);
-    return it->second = builder().emit_typed(op, collective(), std::move(operands), dtype)[0];
+    CollectiveAttrs attrs = collective();
+    attrs.ranks_a_host = options_.ranks_a_host;
+    return it->second = builder().emit_typed(op, attrs, std::move(operands), dtype)[0];
   }
 
   // A summand in E4M3 with one scale for all ranks: the smallest power of two, but for rounding,
