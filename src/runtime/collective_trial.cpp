@@ -39,6 +39,7 @@ CollectiveKind kind_of(const Graph& graph, const Node& node) {
   CollectiveKind kind{.op = node.op, .reduction = attrs.reduction};
   kind.x = graph.type(node.operands[0]).dtype;
   kind.y = graph.type(node.results[0]).dtype;
+  kind.ranks_a_host = attrs.ranks_a_host;
   kind.has_into = node.op != OpCode::sharded_norm && node.operands.size() > Reduce::into &&
                   node.in(Reduce::into) != kNoValue;
   return kind;
@@ -79,8 +80,10 @@ class TrialGraph {
     const ValueId x =
         builder.input(InputKind::parameter, numbered("x", index), {kind_.x, {gathers ? shard : n}});
     std::vector<ValueId> operands = {x};
-    const CollectiveAttrs attrs{
-        .ranks = n_ranks_, .reduction = kind_.reduction, .shape = gathers ? Shape{n} : Shape{}};
+    const CollectiveAttrs attrs{.ranks = n_ranks_,
+                                .reduction = kind_.reduction,
+                                .shape = gathers ? Shape{n} : Shape{},
+                                .ranks_a_host = kind_.ranks_a_host};
     if (is_sum(kind_)) {
       const bool is_scaled = is_quantized(kind_.x);
       operands.push_back(kind_.has_into ? builder.input(InputKind::batch, numbered("into", index),
@@ -221,8 +224,10 @@ std::string kind_text(const CollectiveKind& kind) {
   if (kind.op == OpCode::all_gather || kind.op == OpCode::sharded_norm)
     return fmt::format("{} {}", name, dtype_name(kind.x));
   if (is_max(kind)) return fmt::format("{} max {}", name, dtype_name(kind.x));
-  return fmt::format("{} {} -> {}{}", name, dtype_name(kind.x), dtype_name(kind.y),
-                     kind.has_into ? " (into)" : "");
+  return fmt::format(
+      "{} {} -> {}{}{}", name, dtype_name(kind.x), dtype_name(kind.y),
+      kind.has_into ? " (into)" : "",
+      kind.ranks_a_host == 0 ? "" : fmt::format(" of {} ranks a host", kind.ranks_a_host));
 }
 
 void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
@@ -241,7 +246,7 @@ void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
   }
 }
 
-CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks) {
+CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks, int64_t ranks_a_host) {
   constexpr Dtype kWide[] = {Dtype::f32, Dtype::bf16, Dtype::fp16};
   std::vector<CollectiveKind> all = {
       {OpCode::all_reduce, RankReduction::max, Dtype::f32, Dtype::f32},
@@ -252,7 +257,7 @@ CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks) {
     for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
       for (const Dtype y : kWide) {
         for (const bool has_into : {false, true})
-          all.push_back({op, RankReduction::sum, x, y, has_into});
+          all.push_back({op, RankReduction::sum, x, y, has_into, ranks_a_host});
       }
     }
   }

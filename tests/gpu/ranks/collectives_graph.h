@@ -14,7 +14,8 @@ namespace octet::test {
 // Every kind of collective with every type that it takes; sizes with ragged and empty shards.
 class CollectivesGraph {
  public:
-  explicit CollectivesGraph(int n_ranks, bool has_norm) : n_ranks_(n_ranks), builder_(graph_) {
+  CollectivesGraph(int n_ranks, bool has_norm, int64_t ranks_a_host = 0)
+      : n_ranks_(n_ranks), ranks_a_host_(ranks_a_host), builder_(graph_) {
     graph_.name = "collectives";
     graph_.phase = Phase::typed;
     const ValueId scale = input("scale", Dtype::f32, {});
@@ -50,7 +51,8 @@ class CollectivesGraph {
            {input("gathered", dtype, {shard_elems(n, n_ranks_)})}, dtype);
   }
   void sum(int64_t n, ValueId scale) {
-    const CollectiveAttrs sums{.ranks = n_ranks_, .reduction = {}, .shape = {}};
+    const CollectiveAttrs sums{
+        .ranks = n_ranks_, .reduction = {}, .shape = {}, .ranks_a_host = ranks_a_host_};
     for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
       // What sums are added to, where all ranks have the whole of it.
       const char* const into = op == OpCode::all_reduce ? "common" : "into";
@@ -78,6 +80,7 @@ class CollectivesGraph {
   }
 
   int n_ranks_;
+  int64_t ranks_a_host_;
   Graph graph_;
   Builder builder_;
 };
