@@ -22,7 +22,8 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // all: size() pieces of `bytes`, in the order of the ranks.
+  // all: size() pieces of `bytes`, in the order of the ranks; `own` may be this rank's of
+  // them, of all ranks or none.
   virtual void all_gather(const std::byte* own, std::byte* all, int64_t bytes) = 0;
   // send: a piece for each rank; received: a piece of each.
   virtual void all_to_all(const std::byte* send, std::byte* received, int64_t bytes) = 0;

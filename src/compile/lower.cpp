@@ -16,7 +16,8 @@ Graph lower(const Graph& fused, const Catalogue& catalogue) {
                 enum_name(fused.phase));
   }
   const auto lacks_kernel = [&](const Graph& graph, const Node& node) {
-    return !is_view(node) && op_def(node.op).decompose != nullptr && !catalogue.choose(graph, node);
+    return !is_view(graph, node) && op_def(node.op).decompose != nullptr &&
+           !catalogue.choose(graph, node);
   };
   const bool has_all = std::none_of(fused.nodes.begin(), fused.nodes.end(),
                                     [&](const Node& node) { return lacks_kernel(fused, node); });

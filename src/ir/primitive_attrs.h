@@ -114,13 +114,16 @@ struct ShardAttrs {
   int64_t ranks = 1, rank = 0;
   OCTET_ATTRS(ShardAttrs) { f("ranks", s.ranks), f("rank", s.rank); }
 };
-// Between ranks. shape: of all_gather's result.
+// Between ranks. shape: of all_gather's result. in_place: all_gather's operand lies where this
+// rank's shard lies in the result (plan/updates.h).
 struct CollectiveAttrs {
   int64_t ranks = 1;
   RankReduction reduction = RankReduction::sum;
   Shape shape;
+  bool in_place = false;
   OCTET_ATTRS(CollectiveAttrs) {
     f("ranks", s.ranks), f("reduction", s.reduction), f("shape", s.shape);
+    f("in_place", s.in_place);
   }
 };
 // fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are

@@ -65,15 +65,16 @@ class Planner {
   Planner(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
           const PlanOptions& options)
       : layout_(layout), catalogue_(catalogue), options_(options) {
-    plan_.graph = copy_shared_updates(graph);
+    plan_.graph = gather_in_place(copy_shared_updates(graph), layout.rank);
     plan_.buffer_of.assign(plan_.graph.values.size(), -1);
+    plan_.offset_of.assign(plan_.graph.values.size(), 0);
   }
 
   Plan run() {
     order_ = schedule(plan_.graph, options_.bucket_bytes);
-    order_.erase(
-        std::remove_if(order_.begin(), order_.end(), [&](NodeId n) { return is_view(node(n)); }),
-        order_.end());
+    order_.erase(std::remove_if(order_.begin(), order_.end(),
+                                [&](NodeId n) { return is_view(plan_.graph, node(n)); }),
+                 order_.end());
     ends_ = ends_of_use(plan_.graph, order_);
     find_last_uses();
     find_gradients();
@@ -90,6 +91,7 @@ class Planner {
  private:
   const Node& node(NodeId id) const { return plan_.graph.node(id); }
   int& buffer_of(ValueId id) { return plan_.buffer_of[static_cast<size_t>(id)]; }
+  int64_t& offset_of(ValueId id) { return plan_.offset_of[static_cast<size_t>(id)]; }
   int end_of(int step) const { return ends_[static_cast<size_t>(step)]; }
   ValueId root(ValueId id) const { return view_root(plan_.graph, id); }
 
@@ -105,6 +107,11 @@ class Planner {
       last_use_[static_cast<size_t>(root(output.value))] = static_cast<int>(order_.size());
       const bool changes = output.updates != kNoValue && root(output.value) != output.updates;
       if (changes) home_.emplace(root(output.value), output.updates);
+      const Node* gather = in_place_gather(plan_.graph, output);
+      if (gather == nullptr) continue;
+      const ValueId shard = gather->in(Unary::x);
+      home_.emplace(shard, output.updates);
+      offset_of(shard) = layout_.rank * plan_.graph.type(shard).n_bytes();
     }
   }
 
@@ -185,8 +192,8 @@ class Planner {
   void place_result(int step, const Node& n, size_t i) {
     const ValueId result = n.results[i];
     if (const auto home = home_.find(result); home != home_.end()) {
-      // The next value of a parameter or state: written where the old one lies, which no later step
-      // reads (copy_shared_updates and schedule see to it).
+      // The next value of a parameter or state, or this rank's shard of it: written where the old
+      // one lies, which no later step reads (plan/updates.h and schedule see to it).
       const ValueId input = home->second;
       CHECK(last_use_[static_cast<size_t>(input)] <= step);
       buffer_of(result) = buffer_of(input);
@@ -267,7 +274,9 @@ class Planner {
     }
     for (size_t v = 0; v < plan_.graph.values.size(); ++v) {
       const ValueId id = static_cast<ValueId>(v);
-      if (buffer_of(id) < 0) buffer_of(id) = buffer_of(root(id));
+      if (root(id) == id) continue;
+      buffer_of(id) = buffer_of(root(id));
+      offset_of(id) = offset_of(root(id)) + view_offset(plan_.graph, id);
     }
   }
 
@@ -292,6 +301,12 @@ class Planner {
 };
 
 }  // namespace
+
+Place place_of(const Plan& plan, ValueId id) {
+  const auto at = static_cast<size_t>(id);
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[at])];
+  return {buffer.lane, buffer.offset + plan.offset_of[at], plan.graph.type(id).n_bytes()};
+}
 
 Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
                const PlanOptions& options) {

@@ -34,6 +34,16 @@ struct Buffer {
   int first_step = 0, last_step = 0;
 };
 
+// Bytes of a lane.
+struct Place {
+  Lane lane = Lane::transient;
+  int64_t offset = 0, bytes = 0;
+  int64_t end() const { return offset + bytes; }
+  bool meets(const Place& other) const {
+    return lane == other.lane && offset < other.end() && other.offset < end();
+  }
+};
+
 struct PlanStep {
   NodeId node = kNoNode;
   KernelChoice kernel;
@@ -76,7 +86,8 @@ struct Plan {
   Graph graph;
   std::vector<PlanStep> steps;  // in order; each node that runs stands once (views do not run)
   std::vector<Buffer> buffers;
-  std::vector<int> buffer_of;  // by value; views and in-place results share a buffer
+  std::vector<int> buffer_of;      // by value; views and in-place results share a buffer
+  std::vector<int64_t> offset_of;  // by value, within its buffer: of a shard that lies in the whole
   int64_t lane_bytes[kLaneCount] = {0, 0, 0};
   std::vector<std::string> near_misses;  // fusions that did not fire, and why
 
@@ -88,6 +99,9 @@ struct PlanOptions {
   bool reuse_in_place = true;
   int64_t bucket_bytes = int64_t{64} << 20;  // plan/schedule.h
 };
+
+// Where a value lies.
+Place place_of(const Plan& plan, ValueId id);
 
 // Schedules, chooses kernels and assigns memory. Throws Error(invalid_argument) naming a node
 // without kernel.

@@ -16,7 +16,7 @@ std::string place(const Plan& plan, ValueId id) {
   const Buffer& buffer = plan.buffers[static_cast<size_t>(plan.buffer_of[static_cast<size_t>(id)])];
   const std::string where = buffer.name[0] == '%' ? "" : " \"" + buffer.name + "\"";
   return fmt::format("%{}{} {} @{}+{}", id, where, to_string(plan.graph.type(id)),
-                     enum_name(buffer.lane), buffer.offset);
+                     enum_name(buffer.lane), place_of(plan, id).offset);
 }
 
 // What a step has to do with the other stream; empty where there is nothing.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "plan/streams.h"
+#include "plan/updates.h"
 #include "plan/views.h"
 
 namespace octet {
@@ -28,7 +29,7 @@ class Scheduler {
         if (id == kNoValue) continue;
         const NodeId producer = graph.value(id).producer;
         if (producer != kNoNode) depend(static_cast<NodeId>(n), producer);
-        if (!is_view(graph.nodes[n]))
+        if (!is_view(graph, graph.nodes[n]))
           readers_[static_cast<size_t>(view_root(graph, id))].push_back(static_cast<NodeId>(n));
       }
     }
@@ -37,8 +38,11 @@ class Scheduler {
       const ValueId root = view_root(graph, output.value);
       const NodeId writer = graph.value(root).producer;
       if (writer == kNoNode) continue;
+      const Node* gather = in_place_gather(graph, output);
+      const NodeId maker = gather == nullptr ? kNoNode : graph.value(gather->in(0)).producer;
       for (const NodeId reader : readers_[static_cast<size_t>(output.updates)]) {
         if (reader != writer) depend(writer, reader);
+        if (maker != kNoNode && reader != maker) depend(maker, reader);
       }
     }
   }
@@ -61,6 +65,13 @@ class Scheduler {
   static size_t index(NodeId node) { return static_cast<size_t>(node); }
   bool is_update(NodeId node) const { return graph_.node(node).tag.role == Role::update; }
 
+  // There from the beginning.
+  bool is_shard_of_input(NodeId n) const {
+    const Node& node = graph_.node(n);
+    return node.op == OpCode::take_shard && is_view(graph_, node) &&
+           graph_.producer(node.in(Unary::x)) == nullptr;
+  }
+
   // A state that is widened takes more memory: that is done just before whoever reads it.
   bool widens_state(NodeId n) const {
     const Node& node = graph_.node(n);
@@ -70,6 +81,7 @@ class Scheduler {
     return !is_given && graph_.type(node.out(0)).n_bytes() > graph_.type(node.in(0)).n_bytes();
   }
   void depend(NodeId node, NodeId on) {
+    if (is_shard_of_input(on)) return;
     if (widens_state(on)) {
       for (const ValueId id : graph_.node(on).operands) {
         const NodeId producer = graph_.value(id).producer;

@@ -8,16 +8,19 @@
 
 #include "base/error.h"
 #include "plan/plan.h"
+#include "plan/updates.h"
 #include "plan/views.h"
 
 namespace octet {
 namespace {
 
-// Which input a value is the next value of, by root.
+// Which input a value is the next value of, or this rank's shard of it, by root.
 std::map<ValueId, ValueId> homes_of(const Graph& graph) {
   std::map<ValueId, ValueId> homes;
   for (const GraphOutput& output : graph.outputs) {
     if (output.updates != kNoValue) homes[view_root(graph, output.value)] = output.updates;
+    if (const Node* gather = in_place_gather(graph, output))
+      homes[gather->in(Unary::x)] = output.updates;
   }
   return homes;
 }
@@ -57,39 +60,39 @@ Runs find_runs(const Graph& graph, const std::vector<NodeId>& order) {
   return runs;
 }
 
-struct Bytes {
-  Lane lane = Lane::transient;
-  int64_t begin = 0, end = 0;
-  bool meets(const Bytes& other) const {
-    return lane == other.lane && begin < other.end && other.begin < end;
-  }
-};
-
 // What a step reads and writes.
 struct Touched {
-  std::vector<Bytes> reads, writes;
+  std::vector<Place> reads, writes;
 };
 
-bool meet(const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
-  return std::ranges::any_of(a, [&](const Bytes& x) {
-    return std::ranges::any_of(b, [&](const Bytes& y) { return x.meets(y); });
+bool meet(const std::vector<Place>& a, const std::vector<Place>& b) {
+  return std::ranges::any_of(a, [&](const Place& x) {
+    return std::ranges::any_of(b, [&](const Place& y) { return x.meets(y); });
   });
 }
 
+bool is_in_place(const Node& node) {
+  return node.op == OpCode::all_gather && std::get<CollectiveAttrs>(node.attrs).in_place;
+}
+
 Touched touched_by(const Plan& plan, const PlanStep& step) {
-  const auto bytes = [&](int index) {
-    const Buffer& buffer = plan.buffers[static_cast<size_t>(index)];
-    return Bytes{buffer.lane, buffer.offset, buffer.offset + buffer.bytes};
-  };
   const Node& node = plan.graph.node(step.node);
   Touched touched;
   for (const ValueId id : node.operands) {
-    if (id != kNoValue) touched.reads.push_back(bytes(plan.buffer_of[static_cast<size_t>(id)]));
+    if (id != kNoValue) touched.reads.push_back(place_of(plan, id));
   }
   for (const ValueId id : node.results) {
-    if (id != kNoValue) touched.writes.push_back(bytes(plan.buffer_of[static_cast<size_t>(id)]));
+    if (id != kNoValue) touched.writes.push_back(place_of(plan, id));
   }
-  if (step.scratch >= 0) touched.writes.push_back(bytes(step.scratch));
+  if (is_in_place(node)) {  // all but its operand
+    const Place all = touched.writes[0], own = touched.reads[0];
+    touched.writes = {{all.lane, all.offset, own.offset - all.offset},
+                      {all.lane, own.end(), all.end() - own.end()}};
+  }
+  if (step.scratch >= 0) {
+    const Buffer& scratch = plan.buffers[static_cast<size_t>(step.scratch)];
+    touched.writes.push_back({scratch.lane, scratch.offset, scratch.bytes});
+  }
   return touched;
 }
 

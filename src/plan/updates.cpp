@@ -5,6 +5,7 @@
 
 #include "ir/builder.h"
 #include "ir/op_def.h"
+#include "plan/streams.h"
 #include "plan/views.h"
 
 namespace octet {
@@ -14,7 +15,7 @@ namespace {
 std::vector<NodeId> last_readers(const Graph& graph) {
   std::vector<NodeId> last(graph.values.size(), kNoNode);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (is_view(graph.nodes[n])) continue;
+    if (is_view(graph, graph.nodes[n])) continue;
     for (const ValueId id : graph.nodes[n].operands) {
       if (id != kNoValue) last[static_cast<size_t>(view_root(graph, id))] = static_cast<NodeId>(n);
     }
@@ -22,11 +23,16 @@ std::vector<NodeId> last_readers(const Graph& graph) {
   return last;
 }
 
-// Whether the node may write `result` over each operand that lies in the buffer of `input`.
-bool may_overwrite(const Graph& graph, const Value& result, ValueId input) {
+// Whether the node may write `result` over each operand that lies in the buffer of `input`, of
+// which it is the bytes from `offset` on.
+bool may_overwrite(const Graph& graph, const Value& result, ValueId input, int64_t offset = 0) {
   const Node& node = graph.node(result.producer);
   for (size_t o = 0; o < node.operands.size(); ++o) {
-    if (node.operands[o] == kNoValue || view_root(graph, node.operands[o]) != input) continue;
+    const ValueId id = node.operands[o];
+    if (id == kNoValue || view_root(graph, id) != input) continue;
+    const bool is_same =
+        view_offset(graph, id) == offset && graph.type(id).n_bytes() == result.type.n_bytes();
+    if (!is_same) return false;
     const auto pairs = op_def(node.op).inplace;
     const bool legal = std::any_of(pairs.begin(), pairs.end(), [&](InplacePair pair) {
       return pair.result == result.result_index && static_cast<size_t>(pair.operand) == o;
@@ -34,6 +40,13 @@ bool may_overwrite(const Graph& graph, const Value& result, ValueId input) {
     if (!legal) return false;
   }
   return true;
+}
+
+// Whether all ranks' shards are as long as the operand of this gather is.
+bool is_even(const Graph& graph, const Node& gather) {
+  const int64_t ranks = std::get<CollectiveAttrs>(gather.attrs).ranks;
+  return graph.type(gather.in(Unary::x)).n_elems() * ranks ==
+         graph.type(gather.out(Unary::y)).n_elems();
 }
 
 }  // namespace
@@ -58,6 +71,37 @@ Graph copy_shared_updates(const Graph& graph) {
                         last_reader[static_cast<size_t>(output.updates)] > producer ||
                         !may_overwrite(graph, graph.value(root), output.updates);
     if (shared) output.value = copy(output.value);
+  }
+  return result;
+}
+
+const Node* in_place_gather(const Graph& graph, const GraphOutput& output) {
+  if (output.updates == kNoValue) return nullptr;
+  const Node* node = graph.producer(view_root(graph, output.value));
+  if (node == nullptr || node->op != OpCode::all_gather) return nullptr;
+  return std::get<CollectiveAttrs>(node->attrs).in_place ? node : nullptr;
+}
+
+Graph gather_in_place(const Graph& graph, int64_t rank) {
+  const std::vector<NodeId> last_reader = last_readers(graph);
+  std::set<ValueId> taken;
+  for (const GraphOutput& output : graph.outputs) taken.insert(view_root(graph, output.value));
+  Graph result = graph;
+  for (const GraphOutput& output : graph.outputs) {
+    if (output.updates == kNoValue) continue;
+    const NodeId id = graph.value(view_root(graph, output.value)).producer;
+    if (id == kNoNode || graph.node(id).op != OpCode::all_gather) continue;
+    const Node& gather = graph.node(id);
+    const ValueId shard = gather.in(Unary::x);
+    const NodeId maker = graph.value(shard).producer;
+    if (maker == kNoNode || !is_even(graph, gather)) continue;
+    const bool is_made_here =
+        !is_view(graph, graph.node(maker)) && !is_collective(graph.node(maker).op);
+    const bool is_last = last_reader[static_cast<size_t>(output.updates)] <= maker;
+    const int64_t offset = rank * graph.type(shard).n_bytes();
+    if (is_made_here && is_last && taken.insert(shard).second &&
+        may_overwrite(graph, graph.value(shard), output.updates, offset))
+      std::get<CollectiveAttrs>(result.nodes[static_cast<size_t>(id)].attrs).in_place = true;
   }
   return result;
 }

@@ -11,4 +11,14 @@ namespace octet {
 // overwrite it; and an output that hands out an input which the graph updates.
 Graph copy_shared_updates(const Graph& graph);
 
+// The all_gather that makes the next value of an input in place: its operand is made where this
+// rank's shard of that input lies. nullptr where the output has none.
+const Node* in_place_gather(const Graph& graph, const GraphOutput& output);
+
+// Behind copy_shared_updates: marks these gathers (CollectiveAttrs::in_place), as rank `rank` has
+// them, where all shards are of one length, and what makes the shard is behind all other readers of
+// the input and may overwrite what it reads of it itself. The shard needs no memory of its own then
+// and no copy within the rank.
+Graph gather_in_place(const Graph& graph, int64_t rank);
+
 }  // namespace octet

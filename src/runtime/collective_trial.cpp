@@ -41,6 +41,7 @@ CollectiveKind kind_of(const Graph& graph, const Node& node) {
   kind.y = graph.type(node.results[0]).dtype;
   kind.has_into = node.op != OpCode::sharded_norm && node.operands.size() > Reduce::into &&
                   node.in(Reduce::into) != kNoValue;
+  kind.in_place = attrs.in_place;
   return kind;
 }
 
@@ -90,8 +91,14 @@ class TrialGraph {
           is_scaled ? builder.input(InputKind::batch, numbered("scale", index), {Dtype::f32, {}})
                     : kNoValue);
     }
+    // Made where it is gathered to, as a new weight is.
+    ValueId home = kNoValue;
+    if (kind_.in_place) {
+      home = builder.input(InputKind::parameter, numbered("w", index), {kind_.y, {n}});
+      operands[0] = builder.unary(OpCode::stop_gradient, x);
+    }
     const Dtype y[] = {kind_.y};
-    builder.output(numbered("y", index), builder.emit_typed(kind_.op, attrs, operands, y)[0]);
+    builder.output(numbered("y", index), builder.emit_typed(kind_.op, attrs, operands, y)[0], home);
   }
 
   CollectiveKind kind_;
@@ -99,10 +106,11 @@ class TrialGraph {
   Graph graph_;
 };
 
-Plan plan_of(const CollectiveKind& kind, const std::vector<int64_t>& sizes, int n_ranks,
+Plan plan_of(const CollectiveKind& kind, const std::vector<int64_t>& sizes, RankPlace ranks,
              const Catalogue& catalogue) {
-  const Graph graph = TrialGraph(kind, n_ranks).of(sizes);
+  const Graph graph = TrialGraph(kind, ranks.n_ranks).of(sizes);
   Layout layout;
+  layout.rank = ranks.rank;
   layout.add_inputs(graph);
   return make_plan(graph, layout, catalogue);
 }
@@ -219,7 +227,7 @@ double number_of(const CollectiveKind& kind, uint32_t bits) {
 std::string kind_text(const CollectiveKind& kind) {
   const auto name = op_def(kind.op).name;
   if (kind.op == OpCode::all_gather || kind.op == OpCode::sharded_norm)
-    return fmt::format("{} {}", name, dtype_name(kind.x));
+    return fmt::format("{} {}{}", name, dtype_name(kind.x), kind.in_place ? " in place" : "");
   if (is_max(kind)) return fmt::format("{} max {}", name, dtype_name(kind.x));
   return fmt::format("{} {} -> {}{}", name, dtype_name(kind.x), dtype_name(kind.y),
                      kind.has_into ? " (into)" : "");
@@ -248,6 +256,7 @@ CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks) {
       {OpCode::all_reduce, RankReduction::max, Dtype::boolean, Dtype::boolean}};
   for (const Dtype x : {Dtype::f32, Dtype::bf16, Dtype::fp16, Dtype::e4m3}) {
     all.push_back({OpCode::all_gather, {}, x, x});
+    if (!is_quantized(x)) all.push_back({OpCode::all_gather, {}, x, x, false, true});
     if (!is_quantized(x)) all.push_back({OpCode::sharded_norm, {}, x, Dtype::f32});
     for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
       for (const Dtype y : kWide) {
@@ -259,7 +268,7 @@ CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks) {
   CollectiveKinds kinds;
   for (const CollectiveKind& kind : all) {
     const Graph graph = TrialGraph(kind, n_ranks).of({1});
-    if (catalogue.choose(graph, graph.nodes[0])) kinds.insert(kind);
+    if (catalogue.choose(graph, graph.nodes.back())) kinds.insert(kind);
   }
   return kinds;
 }
@@ -269,7 +278,7 @@ CollectiveTrial::CollectiveTrial(const CollectiveKind& kind, std::vector<int64_t
     : kind_(kind),
       sizes_(std::move(sizes)),
       ranks_(ranks),
-      plan_(plan_of(kind, sizes_, ranks.n_ranks, catalogue)) {}
+      plan_(plan_of(kind, sizes_, ranks, catalogue)) {}
 
 void CollectiveTrial::bind(Catalogue& catalogue, Arenas& arenas) {
   arenas_ = &arenas;

@@ -19,6 +19,7 @@ struct CollectiveKind {
   RankReduction reduction = RankReduction::sum;
   Dtype x = Dtype::f32, y = Dtype::f32;
   bool has_into = false;
+  bool in_place = false;  // all_gather, where shards are of one length (plan/updates.h)
   auto operator<=>(const CollectiveKind&) const = default;
 };
 std::string kind_text(const CollectiveKind& kind);  // "reduce_scatter bf16 -> bf16"

@@ -29,9 +29,8 @@ void Arenas::connect(Group& group) {
 }
 
 std::byte* Arenas::address(const Plan& plan, ValueId id) {
-  const int index = plan.buffer_of[static_cast<size_t>(id)];
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(index)];
-  return lane(buffer.lane) + buffer.offset;
+  const Place place = place_of(plan, id);
+  return lane(place.lane) + place.offset;
 }
 
 std::vector<std::byte> Arenas::read(const Plan& plan, ValueId id) {

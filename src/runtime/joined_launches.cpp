@@ -5,15 +5,7 @@
 namespace octet {
 namespace {
 
-// Bytes of a lane that a step reads or writes.
-struct Range {
-  Lane lane;
-  int64_t first, end;
-  bool meets(const Range& other) const {
-    return lane == other.lane && first < other.end && other.first < end;
-  }
-};
-
+// What a step reads and writes.
 class Touched {
  public:
   Touched(const Plan& plan, const PlanStep& step) {
@@ -27,21 +19,18 @@ class Touched {
   }
 
  private:
-  static void add(const Plan& plan, const std::vector<ValueId>& values, std::vector<Range>& to) {
+  static void add(const Plan& plan, const std::vector<ValueId>& values, std::vector<Place>& to) {
     for (const ValueId id : values) {
-      if (id == kNoValue) continue;
-      const int index = plan.buffer_of[static_cast<size_t>(id)];
-      const Buffer& buffer = plan.buffers[static_cast<size_t>(index)];
-      to.push_back({buffer.lane, buffer.offset, buffer.offset + buffer.bytes});
+      if (id != kNoValue) to.push_back(place_of(plan, id));
     }
   }
-  static bool meet(const std::vector<Range>& a, const std::vector<Range>& b) {
-    return std::ranges::any_of(a, [&](const Range& x) {
-      return std::ranges::any_of(b, [&](const Range& y) { return x.meets(y); });
+  static bool meet(const std::vector<Place>& a, const std::vector<Place>& b) {
+    return std::ranges::any_of(a, [&](const Place& x) {
+      return std::ranges::any_of(b, [&](const Place& y) { return x.meets(y); });
     });
   }
 
-  std::vector<Range> read_, written_;
+  std::vector<Place> read_, written_;
 };
 
 bool may_be_one(const PlanStep& step, const PlanStep& next) {

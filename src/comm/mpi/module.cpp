@@ -61,8 +61,12 @@ int begin(const OctetMpiMove* move) {
     return check(MPI_Ibcast(move->received, n, MPI_BYTE, move->root, ranks, &request));
   const Part part(move->bytes, move->stride);
   if (move->kind == OCTET_MPI_ALL_GATHER) {
+    int rank = 0;
+    MPI_Comm_rank(ranks, &rank);
+    const char* const own = static_cast<const char*>(move->received) + rank * move->stride;
+    const void* const send = move->send == own ? MPI_IN_PLACE : move->send;
     return check(
-        MPI_Iallgather(move->send, n, MPI_BYTE, move->received, 1, part.type(), ranks, &request));
+        MPI_Iallgather(send, n, MPI_BYTE, move->received, 1, part.type(), ranks, &request));
   }
   return check(
       MPI_Ialltoall(move->send, 1, part.type(), move->received, 1, part.type(), ranks, &request));

@@ -74,6 +74,8 @@ Results infer_sharded_norm(const Attrs& attrs, Types in) {
   return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
 }
 
+// all_gather: where its operand lies in its place already.
+constexpr InplacePair kInplaceShard[] = {{.result = 0, .operand = Unary::x}};
 constexpr InplacePair kInplaceInto[] = {{.result = 0, .operand = Reduce::into}};
 
 }  // namespace
@@ -85,7 +87,8 @@ constinit const OpDef kTakeShard = {.code = OpCode::take_shard,
 constinit const OpDef kAllGather = {.code = OpCode::all_gather,
                                     .name = "all_gather",
                                     .infer = infer_all_gather,
-                                    .attrs = default_attrs<CollectiveAttrs>};
+                                    .attrs = default_attrs<CollectiveAttrs>,
+                                    .inplace = kInplaceShard};
 constinit const OpDef kReduceScatter = {.code = OpCode::reduce_scatter,
                                         .name = "reduce_scatter",
                                         .operands = {Reduce::operands, 1},

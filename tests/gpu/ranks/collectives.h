@@ -60,6 +60,7 @@ using Outputs = std::map<std::string, std::vector<std::byte>>;
 inline std::vector<Outputs> run_rounds(const Graph& graph, Backend& backend, Group& group,
                                        int n_rounds) {
   Layout layout;
+  layout.rank = group.rank();
   layout.add_inputs(graph);
   const Plan plan = make_plan(graph, layout, *backend.catalogue);
   Arenas arenas(*backend.device, plan.lane_bytes);

@@ -11,7 +11,8 @@
 
 namespace octet::test {
 
-// Every kind of collective with every type that it takes; sizes with ragged and empty shards.
+// Every kind of collective with every type that it takes; sizes with ragged, empty and whole
+// shards.
 class CollectivesGraph {
  public:
   explicit CollectivesGraph(int n_ranks, bool has_norm) : n_ranks_(n_ranks), builder_(graph_) {
@@ -23,6 +24,7 @@ class CollectivesGraph {
       sum(n, scale);
       maximum(n);
     }
+    for (const int64_t runs : {1, 5}) gather_in_place(runs * kShardMultiple * n_ranks);
     if (has_norm) norm();
   }
   const Graph& graph() const { return graph_; }
@@ -48,6 +50,17 @@ class CollectivesGraph {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::e4m3})
       emit(OpCode::all_gather, {.ranks = n_ranks_, .reduction = {}, .shape = {n}},
            {input("gathered", dtype, {shard_elems(n, n_ranks_)})}, dtype);
+  }
+  // A shard that is made where it is gathered to, as a new weight is.
+  void gather_in_place(int64_t n) {
+    for (const Dtype dtype : kFloats) {
+      const ValueId home = input("home", dtype, {n});
+      const ValueId x = input("gathered", dtype, {shard_elems(n, n_ranks_)});
+      const ValueId shard = builder_.unary(OpCode::stop_gradient, x);
+      const CollectiveAttrs attrs{.ranks = n_ranks_, .reduction = {}, .shape = {n}};
+      builder_.output(fmt::format("{}: next", graph_.outputs.size()),
+                      builder_.emit1(OpCode::all_gather, attrs, {shard}), home);
+    }
   }
   void sum(int64_t n, ValueId scale) {
     const CollectiveAttrs sums{.ranks = n_ranks_, .reduction = {}, .shape = {}};

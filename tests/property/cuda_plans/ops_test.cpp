@@ -18,7 +18,7 @@ namespace {
 
 bool has_kernels(const Graph& graph, const Catalogue& catalogue) {
   return std::ranges::all_of(graph.nodes, [&](const Node& node) {
-    return is_view(node) || catalogue.choose(graph, node).has_value();
+    return is_view(graph, node) || catalogue.choose(graph, node).has_value();
   });
 }
 

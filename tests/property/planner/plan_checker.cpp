@@ -10,6 +10,7 @@
 
 #include "ir/op_def.h"
 #include "plan/report.h"
+#include "plan/views.h"
 
 namespace octet::plan_checker {
 namespace {
@@ -35,6 +36,14 @@ struct Place {
   }
 };
 
+int root_of(const Graph& graph, int id) {
+  for (;;) {
+    const NodeId n = graph.value(id).producer;
+    if (n == kNoNode || !is_view(graph, graph.node(n))) return id;
+    id = graph.node(n).operands[0];
+  }
+}
+
 class Checker {
  public:
   explicit Checker(const Plan& plan)
@@ -57,16 +66,11 @@ class Checker {
   void fault(fmt::format_string<Args...> format, Args&&... args) {
     faults_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
-  int root(int id) const {
-    for (;;) {
-      const NodeId n = graph_.value(id).producer;
-      if (n == kNoNode || graph_.node(n).op != OpCode::reshape) return id;
-      id = graph_.node(n).operands[0];
-    }
-  }
+  int root(int id) const { return root_of(graph_, id); }
   Place place(int id) const {
-    const Buffer& b = plan_.buffers[static_cast<size_t>(plan_.buffer_of[static_cast<size_t>(id)])];
-    return {b.lane, b.offset, graph_.type(id).n_bytes()};
+    const auto at = static_cast<size_t>(id);
+    const Buffer& b = plan_.buffers[static_cast<size_t>(plan_.buffer_of[at])];
+    return {b.lane, b.offset + plan_.offset_of[at], graph_.type(id).n_bytes()};
   }
   void inside(const Place& p, const std::string& what) {
     if (p.offset < 0 || p.offset % kAlignment != 0 ||
@@ -109,7 +113,7 @@ class Checker {
         if (mine.overlaps(place(line.results[q]))) fault("step {}: two results overlap", i);
       }
       for (size_t o = 0; o < node.operands.size(); ++o) {
-        if (node.operands[o] != kNoValue && mine.overlaps(place(root(node.operands[o]))) &&
+        if (node.operands[o] != kNoValue && mine.overlaps(place(node.operands[o])) &&
             !legal(node, slot_of(node, line.results[r]), o))
           fault("step {}: result {} may not overwrite operand {}", i, r, o);
       }
@@ -173,21 +177,14 @@ std::vector<Line> parse_program(const std::string& text) {
 
 std::vector<int> last_reads(const Plan& plan, const std::vector<Line>& lines) {
   const Graph& graph = plan.graph;
-  // Views point at what they show; the program reads views, the bytes are the root's.
-  std::vector<int> root(graph.values.size());
-  for (size_t v = 0; v < root.size(); ++v) root[v] = static_cast<int>(v);
-  for (const Node& node : graph.nodes) {
-    if (node.op == OpCode::reshape)
-      root[static_cast<size_t>(node.results[0])] = root[static_cast<size_t>(node.operands[0])];
-  }
+  // The program reads views; the bytes are those of what they show.
   std::vector<int> last(graph.values.size(), -1);
   for (size_t i = 0; i < lines.size(); ++i) {
     for (const int id : lines[i].operands)
-      last[static_cast<size_t>(root[static_cast<size_t>(id)])] = static_cast<int>(i);
+      last[static_cast<size_t>(root_of(graph, id))] = static_cast<int>(i);
   }
   for (const GraphOutput& output : graph.outputs)
-    last[static_cast<size_t>(root[static_cast<size_t>(output.value)])] =
-        static_cast<int>(lines.size());
+    last[static_cast<size_t>(root_of(graph, output.value))] = static_cast<int>(lines.size());
   return last;
 }
 

@@ -10,6 +10,7 @@
 #include "passes/autodiff.h"
 #include "passes/lower/fuse.h"
 #include "passes/precision/recipe.h"
+#include "plan/updates.h"
 #include "property/planner/plan_checker.h"
 #include "property/planner/poison.h"
 #include "property/random_graphs/generator.h"
@@ -176,6 +177,31 @@ TEST(Planner, plans_of_every_recipe_and_function_are_sound) {
       }
     }
   }
+}
+
+// Shards that lie in the whole among ragged ones, and gathers beside what computes.
+TEST(Planner, plans_of_ranks_are_sound) {
+  static cpu::Backend backend = cpu::make_backend(1, cpu::Isa::scalar);
+  int64_t in_place = 0;
+  for (const Recipe* recipe : all_recipes()) {
+    for (const ShardStage stage :
+         {ShardStage::optimizer, ShardStage::gradients, ShardStage::parameters}) {
+      ProgramOptions options;
+      options.forward =
+          forward_builder({.hidden = 32, .layers = 3, .heads = 2, .ffn = 48, .vocab = 40});
+      options.recipe = recipe->name;
+      options.optim.master = Master::fp32;
+      options.train = {.batch = 2, .seq = 9};
+      options.parallel = {.ranks = 2, .rank = 1, .shard = stage};
+      Program program(options, *backend.catalogue);
+      const Plan& plan = program.plan(function::step);
+      EXPECT_EQ(joined(plan_checker::faults(plan)), "") << recipe->name << " " << enum_name(stage);
+      in_place += std::ranges::count_if(plan.graph.outputs, [&](const GraphOutput& output) {
+        return in_place_gather(plan.graph, output) != nullptr;
+      });
+    }
+  }
+  EXPECT_GT(in_place, 100);
 }
 
 }  // namespace

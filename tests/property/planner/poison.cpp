@@ -5,6 +5,7 @@
 
 #include "backends/cpu/backend.h"
 #include "plan/report.h"
+#include "plan/views.h"
 #include "property/planner/plan_checker.h"
 #include "runtime/executor.h"
 
@@ -68,13 +69,7 @@ class PoisonedRun {
     for (const ValueId id : node.results) spoil(id);
   }
   int buffer(ValueId id) const { return plan_.buffer_of[static_cast<size_t>(id)]; }
-  ValueId root(ValueId id) const {
-    for (;;) {
-      const NodeId n = plan_.graph.value(id).producer;
-      if (n == kNoNode || plan_.graph.node(n).op != OpCode::reshape) return id;
-      id = plan_.graph.node(n).operands[0];
-    }
-  }
+  ValueId root(ValueId id) const { return view_root(plan_.graph, id); }
 
   const Plan& plan_;
   Arenas arenas_;

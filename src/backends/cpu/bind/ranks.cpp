@@ -43,8 +43,10 @@ LaunchFn prepare_take_shard(const NodeView& view, Context&) {
   };
 }
 
+// Shards of all ranks, where the result has no room for their padding.
 int64_t gather_scratch(const NodeView& view, int) {
-  return view.in(Unary::x).n_bytes() * ranks_of(view);
+  const int64_t n_bytes = view.in(Unary::x).n_bytes() * ranks_of(view);
+  return n_bytes == view.out(Unary::y).n_bytes() ? 0 : n_bytes;
 }
 
 LaunchFn prepare_all_gather(const NodeView& view, Context& context) {

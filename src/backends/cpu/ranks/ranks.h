@@ -22,7 +22,8 @@ struct Cut {
   int rank() const { return group == nullptr ? 0 : group->rank(); }
 };
 
-// y: n elements of width `bytes`; x: a shard of them. scratch: shards of all ranks.
+// y: n elements of width `bytes`; x: a shard of them, which may lie in its place of y. scratch:
+// shards of all ranks where n is no multiple of a shard.
 void all_gather(const Cut& cut, int64_t bytes, const std::byte* x, std::byte* y,
                 std::byte* scratch);
 

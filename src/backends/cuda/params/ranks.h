@@ -33,7 +33,8 @@ struct RankParams {
   int64_t count = 0;  // elements of the result
   Dtype x = Dtype::f32, y = Dtype::f32;
   bool into = false;
-  uint8_t reserved[5] = {};
+  bool in_place = false;  // all_gather: x lies where its elements lie in y
+  uint8_t reserved[4] = {};
 };
 
 // The gradients follow in the tail, two entries each: elements and dtype.

@@ -272,9 +272,10 @@ class AllGather : public Collective {
                       .give_bytes = mine.n_bytes,
                       .take = theirs.to,
                       .take_bytes = theirs.n_bytes,
-                      .given = own};
+                      .given = p_.in_place ? theirs.to : own};
     });
   }
+  // Not where it lies in place.
   void finish(const Launch& args) override {
     const Part part = part_of(links().rank, args);
     if (!is_whole_) copy_here(args.in<std::byte>(0), part.to, part.n_bytes, args);

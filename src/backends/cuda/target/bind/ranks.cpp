@@ -60,9 +60,15 @@ KernelSpec take_shard_spec(const NodeView& view) {
   return make_spec(KernelId::take_shard, p);
 }
 
+bool gathers_in_place(const NodeView& view) {
+  return has_others(view) && view.attrs<CollectiveAttrs>().in_place;
+}
+
 KernelSpec all_gather_spec(const NodeView& view) {
-  return make_spec(KernelId::all_gather,
-                   params_of(view, view.attrs<CollectiveAttrs>().ranks, view.out(Unary::y)));
+  const auto& a = view.attrs<CollectiveAttrs>();
+  RankParams p = params_of(view, a.ranks, view.out(Unary::y));
+  p.in_place = a.in_place;
+  return make_spec(KernelId::all_gather, p);
 }
 
 // `first` of a reduce_scatter is this rank's, which the module knows: -1 stands for it.
@@ -87,6 +93,7 @@ KernelSpec sharded_norm_spec(const NodeView& view) {
 
 const Binding kRanksBindings[] = {
     {OpCode::take_shard, [](const NodeView&) { return true; }, nullptr, take_shard_spec},
+    {OpCode::all_gather, gathers_in_place, nullptr, all_gather_spec},
     {.op = OpCode::all_gather,
      .applies = has_others,
      .scratch_bytes = nullptr,
