@@ -115,15 +115,16 @@ struct ShardAttrs {
   OCTET_ATTRS(ShardAttrs) { f("ranks", s.ranks), f("rank", s.rank); }
 };
 // Between ranks. shape: of all_gather's result. in_place: all_gather's operand lies where this
-// rank's shard lies in the result (plan/updates.h).
+// rank's shard lies in the result (plan/updates.h). squares: reduce_scatter gives the sum of its
+// result's squares, too.
 struct CollectiveAttrs {
   int64_t ranks = 1;
   RankReduction reduction = RankReduction::sum;
   Shape shape;
-  bool in_place = false;
+  bool in_place = false, squares = false;
   OCTET_ATTRS(CollectiveAttrs) {
     f("ranks", s.ranks), f("reduction", s.reduction), f("shape", s.shape);
-    f("in_place", s.in_place);
+    f("in_place", s.in_place), f("squares", s.squares);
   }
 };
 // fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are

@@ -19,6 +19,13 @@ constexpr int64_t shard_elems(int64_t n, int64_t ranks) {
   return ceil_div(ceil_div(n, kShardMultiple), ranks) * kShardMultiple;
 }
 
+// The exact sum of squares of a shard (math/exact_sum.h), as a tensor: of n elements
+// square_parts(n) rows of kSquareWords 32-bit words, each the words of one sum, to be added.
+inline constexpr int64_t kSquareWords = 46;
+constexpr int64_t square_parts(int64_t n) {
+  return std::clamp<int64_t>(ceil_div(n, 8 * kShardMultiple), 1, 512);
+}
+
 struct ElementRange {
   int64_t first = 0, count = 0;
   bool operator==(const ElementRange&) const = default;

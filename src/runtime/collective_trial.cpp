@@ -8,10 +8,11 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ir/builder.h"
+#include "ir/op_def.h"
 #include "ir/ops/slots.h"
 #include "plan/streams.h"
 #include "runtime/known_numbers.h"
+#include "runtime/trial_graph.h"
 
 namespace octet {
 namespace {
@@ -19,16 +20,6 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kClip = 0.5f;
 
-std::string numbered(const char* name, size_t index) {
-  return fmt::format("{}{}", name, index);
-}
-
-bool is_max(const CollectiveKind& kind) {
-  return kind.op == OpCode::all_reduce && kind.reduction == RankReduction::max;
-}
-bool is_sum(const CollectiveKind& kind) {
-  return kind.op == OpCode::reduce_scatter || (kind.op == OpCode::all_reduce && !is_max(kind));
-}
 // Of eight-bit numbers; a power of two, so that sums stay exact.
 float scale_of(const CollectiveKind& kind, int pass) {
   return is_quantized(kind.x) ? static_cast<float>(1 + pass % 2) : 1.0f;
@@ -42,73 +33,13 @@ CollectiveKind kind_of(const Graph& graph, const Node& node) {
   kind.has_into = node.op != OpCode::sharded_norm && node.operands.size() > Reduce::into &&
                   node.in(Reduce::into) != kNoValue;
   kind.in_place = attrs.in_place;
+  kind.squares = attrs.squares;
   return kind;
 }
 
-// Nodes of one kind, or one node of all sizes where it takes many operands.
-class TrialGraph {
- public:
-  TrialGraph(const CollectiveKind& kind, int n_ranks) : kind_(kind), n_ranks_(n_ranks) {
-    graph_.name = "self-test";
-    graph_.phase = Phase::typed;
-  }
-  Graph of(const std::vector<int64_t>& sizes) {
-    Builder builder(graph_);
-    if (kind_.op == OpCode::sharded_norm) {
-      add_norm(builder, sizes);
-    } else {
-      for (size_t i = 0; i < sizes.size(); ++i) add(builder, i, sizes[i]);
-    }
-    graph_.phase = Phase::lowered;
-    return std::move(graph_);
-  }
-
- private:
-  void add_norm(Builder& builder, const std::vector<int64_t>& sizes) {
-    std::vector<ValueId> operands = {builder.input(InputKind::batch, "clip", {Dtype::f32, {}})};
-    for (size_t i = 0; i < sizes.size(); ++i)
-      operands.push_back(
-          builder.input(InputKind::parameter, numbered("x", i), {kind_.x, {sizes[i]}}));
-    const CollectiveAttrs attrs{.ranks = n_ranks_, .reduction = {}, .shape = {}};
-    const auto results = builder.emit(OpCode::sharded_norm, attrs, operands);
-    for (size_t i = 0; i < results.size(); ++i) builder.output(numbered("y", i), results[i]);
-  }
-  void add(Builder& builder, size_t index, int64_t n) {
-    const bool gathers = kind_.op == OpCode::all_gather;
-    const int64_t shard = shard_elems(n, n_ranks_);
-    const int64_t n_into = kind_.op == OpCode::reduce_scatter ? shard : n;
-    const ValueId x =
-        builder.input(InputKind::parameter, numbered("x", index), {kind_.x, {gathers ? shard : n}});
-    std::vector<ValueId> operands = {x};
-    const CollectiveAttrs attrs{
-        .ranks = n_ranks_, .reduction = kind_.reduction, .shape = gathers ? Shape{n} : Shape{}};
-    if (is_sum(kind_)) {
-      const bool is_scaled = is_quantized(kind_.x);
-      operands.push_back(kind_.has_into ? builder.input(InputKind::batch, numbered("into", index),
-                                                        {kind_.y, {n_into}})
-                                        : kNoValue);
-      operands.push_back(
-          is_scaled ? builder.input(InputKind::batch, numbered("scale", index), {Dtype::f32, {}})
-                    : kNoValue);
-    }
-    // Made where it is gathered to, as a new weight is.
-    ValueId home = kNoValue;
-    if (kind_.in_place) {
-      home = builder.input(InputKind::parameter, numbered("w", index), {kind_.y, {n}});
-      operands[0] = builder.unary(OpCode::stop_gradient, x);
-    }
-    const Dtype y[] = {kind_.y};
-    builder.output(numbered("y", index), builder.emit_typed(kind_.op, attrs, operands, y)[0], home);
-  }
-
-  CollectiveKind kind_;
-  int64_t n_ranks_;
-  Graph graph_;
-};
-
 Plan plan_of(const CollectiveKind& kind, const std::vector<int64_t>& sizes, RankPlace ranks,
              const Catalogue& catalogue) {
-  const Graph graph = TrialGraph(kind, ranks.n_ranks).of(sizes);
+  const Graph graph = trial_graph(kind, ranks.n_ranks, sizes);
   Layout layout;
   layout.rank = ranks.rank;
   layout.add_inputs(graph);
@@ -161,6 +92,13 @@ KnownRow reduced_row(const CollectiveKind& kind, RankPlace ranks, int pass) {
           }};
 }
 
+// Of a norm every other pass, so that there is one.
+bool has_nan(const CollectiveKind& kind, int pass) {
+  const bool is_of_norm = kind.op == OpCode::sharded_norm || kind.squares;
+  if (kind.op == OpCode::all_gather || kind.x == Dtype::boolean) return false;
+  return !is_of_norm || pass % 2 == 1;
+}
+
 // The result of a rank, row by row: `first` and `count` of the tensor of n elements.
 class Expected {
  public:
@@ -175,7 +113,7 @@ class Expected {
     }
     rows_.push_back(reduced_row(kind, ranks, pass));
     if (kind.has_into) behind_.push_back(into_row(kind, ranks.rank, pass));
-    if (kind.y != Dtype::boolean) nan_ = place_of_nan(n, pass);
+    if (has_nan(kind, pass)) nan_ = place_of_nan(n, pass);
   }
   int64_t count() const { return count_; }
   // The first of these `count()` elements that differs; -1: none does.
@@ -191,6 +129,21 @@ class Expected {
       }
     }
     return -1;
+  }
+  // Of a result without NaN. All whole rows hold the same numbers.
+  double squares() const {
+    double row = -1, sum = 0;
+    for (int64_t i = 0; i < count_; i += kKnownRow) {
+      const bool is_whole = first_ + i + kKnownRow <= n_;
+      double own = is_whole && row >= 0 ? row : 0;
+      for (int64_t j = i; j < i + kKnownRow && !(is_whole && row >= 0); ++j) {
+        const auto value = static_cast<double>(known_value(kind_.y, bits(j)));
+        own += value * value;
+      }
+      if (is_whole) row = own;
+      sum += own;
+    }
+    return sum;
   }
   uint32_t bits(int64_t element) const {
     const int64_t at = first_ + element, place = element % kKnownRow;
@@ -229,8 +182,8 @@ std::string kind_text(const CollectiveKind& kind) {
   if (kind.op == OpCode::all_gather || kind.op == OpCode::sharded_norm)
     return fmt::format("{} {}{}", name, dtype_name(kind.x), kind.in_place ? " in place" : "");
   if (is_max(kind)) return fmt::format("{} max {}", name, dtype_name(kind.x));
-  return fmt::format("{} {} -> {}{}", name, dtype_name(kind.x), dtype_name(kind.y),
-                     kind.has_into ? " (into)" : "");
+  return fmt::format("{} {} -> {}{}{}", name, dtype_name(kind.x), dtype_name(kind.y),
+                     kind.has_into ? " (into)" : "", kind.squares ? " with squares" : "");
 }
 
 void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
@@ -244,7 +197,8 @@ void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
     }
     for (size_t i = 1; i < node.operands.size(); ++i) {
       kind.x = plan.graph.type(node.operands[i]).dtype;
-      kinds.insert(kind);
+      // Squares are tried with the sums that make them.
+      if (kind.x != Dtype::u32) kinds.insert(kind);
     }
   }
 }
@@ -260,15 +214,20 @@ CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks) {
     if (!is_quantized(x)) all.push_back({OpCode::sharded_norm, {}, x, Dtype::f32});
     for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
       for (const Dtype y : kWide) {
-        for (const bool has_into : {false, true})
+        for (const bool has_into : {false, true}) {
           all.push_back({op, RankReduction::sum, x, y, has_into});
+          if (op == OpCode::reduce_scatter)
+            all.push_back({op, RankReduction::sum, x, y, has_into, false, true});
+        }
       }
     }
   }
   CollectiveKinds kinds;
   for (const CollectiveKind& kind : all) {
-    const Graph graph = TrialGraph(kind, n_ranks).of({1});
-    if (catalogue.choose(graph, graph.nodes.back())) kinds.insert(kind);
+    const Graph graph = trial_graph(kind, n_ranks, {1});
+    const bool has_all = std::ranges::all_of(
+        graph.nodes, [&](const Node& node) { return catalogue.choose(graph, node).has_value(); });
+    if (has_all) kinds.insert(kind);
   }
   return kinds;
 }
@@ -292,10 +251,9 @@ void CollectiveTrial::write_x(size_t index, int pass) {
   const ElementRange range = gathers ? shard_range(n, shard, ranks_.rank) : ElementRange{0, n};
   std::vector<std::byte> bytes(static_cast<size_t>((gathers ? shard : n) * width));
   own_row(kind_, ranks_.rank, pass).fill(bytes.data(), range.first, range.count);
-  const bool has_nan = kind_.op == OpCode::sharded_norm
-                           ? pass % 2 == 1 && index + 1 == sizes_.size()
-                           : !gathers && kind_.x != Dtype::boolean;
-  if (has_nan && n > 1 && ranks_.rank == rank_of_nan(ranks_.n_ranks, pass))
+  const bool is_of_one = kind_.op == OpCode::sharded_norm && index + 1 < sizes_.size();
+  if (has_nan(kind_, pass) && !is_of_one && n > 1 &&
+      ranks_.rank == rank_of_nan(ranks_.n_ranks, pass))
     put_bits(bytes.data(), place_of_nan(n, pass), width, known_bits(kind_.x, kNan));
   bound_->write_input(numbered("x", index), bytes.data(), std::ssize(bytes));
 }
@@ -339,17 +297,19 @@ Mismatch CollectiveTrial::check_tensor(size_t index, int pass) const {
 
 // Its results are elements 0, 1 and 2.
 Mismatch CollectiveTrial::check_norm(int pass) const {
+  const bool is_finite = !has_nan(kind_, pass);
   double squares = 0;
-  for (int r = 0; r < ranks_.n_ranks; ++r) {
-    for (const int64_t n : sizes_) squares += known_squares(n, r, pass);
+  for (int r = 0; r < ranks_.n_ranks && is_finite; ++r) {
+    for (const int64_t n : sizes_)
+      squares += kind_.squares ? Expected(kind_, {r, ranks_.n_ranks}, n, pass).squares()
+                               : known_squares(n, r, pass);
   }
-  const bool is_finite = pass % 2 == 0;
   const double norm = is_finite ? std::sqrt(squares) : static_cast<double>(kNan);
   const double factor = is_finite ? std::min(1.0, static_cast<double>(kClip) / (norm + 1e-6)) : 1;
   const double expected[] = {norm, factor, is_finite ? 0.0 : 1.0};
   uint8_t flag = 0;
-  bound_->read_output("y2", &flag, sizeof(flag));
-  const float got[] = {bound_->read_scalar("y0"), bound_->read_scalar("y1"),
+  bound_->read_output("norm2", &flag, sizeof(flag));
+  const float got[] = {bound_->read_scalar("norm0"), bound_->read_scalar("norm1"),
                        static_cast<float>(flag)};
   for (int i = 0; i < 3; ++i) {
     const auto want = static_cast<float>(expected[i]);
@@ -370,7 +330,7 @@ Mismatch CollectiveTrial::check(int pass) const {
     const Mismatch found = check_tensor(i, pass);
     if (found.is_there != 0) return found;
   }
-  return {};
+  return kind_.squares ? check_norm(pass) : Mismatch{};
 }
 
 }  // namespace octet

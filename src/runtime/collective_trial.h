@@ -20,6 +20,7 @@ struct CollectiveKind {
   Dtype x = Dtype::f32, y = Dtype::f32;
   bool has_into = false;
   bool in_place = false;  // all_gather, where shards are of one length (plan/updates.h)
+  bool squares = false;   // reduce_scatter, with the norm of its results
   auto operator<=>(const CollectiveKind&) const = default;
 };
 std::string kind_text(const CollectiveKind& kind);  // "reduce_scatter bf16 -> bf16"
@@ -54,7 +55,8 @@ class CollectiveTrial {
   void bind(Catalogue& catalogue, Arenas& arenas);
   BoundPlan& bound() { return *bound_; }
   // Every pass has other numbers, so that no result is one of the pass before; results are
-  // poisoned. Of the numbers of each sum, and of every maximum of floats, one rank has a NaN.
+  // poisoned. Of the numbers of each sum, and of every maximum of floats, one rank has a NaN; where
+  // there is a norm, every other pass.
   void write(int pass);
   Mismatch check(int pass) const;
 

@@ -5,7 +5,8 @@
 // rounded once to the result's type: their bits depend on the number of ranks alone. Of eight-bit
 // floats x, what is summed is x scale, with one scale that all ranks have. sharded_norm
 // adds sums of squares of 256 elements exactly (math/exact_sum.h), so that its bits depend on
-// nothing but the elements.
+// nothing but the elements: those of gradients, and those that reduce_scatter has made of its
+// results (ir/sharding.h), in any order.
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 #include "ir/sharding.h"
@@ -49,7 +50,9 @@ Results infer_reduce_scatter(const Attrs& attrs, Types in) {
   need_summand("reduce_scatter", in);
   const Shape shape = shard_shape(in[Reduce::x].shape, a.ranks);
   if (!absent(in, Reduce::into)) need_float("reduce_scatter", "into", in[Reduce::into], shape);
-  return {real(shape)};
+  if (!a.squares) return {real(shape), absent_type()};
+  const Shape squares = {square_parts(shape[0]), kSquareWords};
+  return {real(shape), {.dtype = Dtype::u32, .shape = squares}};
 }
 
 Results infer_all_reduce(const Attrs& attrs, Types in) {
@@ -59,18 +62,22 @@ Results infer_all_reduce(const Attrs& attrs, Types in) {
   if (a.reduction == RankReduction::sum) {
     need_summand("all_reduce", in);
     if (!absent(in, Reduce::into)) need_float("all_reduce", "into", in[Reduce::into], x.shape);
-    return {real(x.shape)};
+    return {real(x.shape), absent_type()};
   }
   if (!absent(in, Reduce::into) || !absent(in, Reduce::scale))
     fail("all_reduce", "a maximum takes no into and no scale");
   if (x.dtype != Dtype::boolean) need_float("all_reduce", "x", x);
-  return {moved(x, x.shape)};
+  return {moved(x, x.shape), absent_type()};
 }
 
 Results infer_sharded_norm(const Attrs& attrs, Types in) {
   need_ranks("sharded_norm", std::get<CollectiveAttrs>(attrs).ranks);
   need_float("sharded_norm", "clip", in[0], {});
-  for (size_t i = 1; i < in.size(); ++i) need_float("sharded_norm", "gradient", in[i]);
+  for (size_t i = 1; i < in.size(); ++i) {
+    const TensorType& x = in[i];
+    const bool is_sum = x.dtype == Dtype::u32 && x.shape.size() == 2 && x.shape[1] == kSquareWords;
+    if (!is_sum) need_float("sharded_norm", "gradient", x);
+  }
   return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
 }
 
@@ -92,14 +99,14 @@ constinit const OpDef kAllGather = {.code = OpCode::all_gather,
 constinit const OpDef kReduceScatter = {.code = OpCode::reduce_scatter,
                                         .name = "reduce_scatter",
                                         .operands = {Reduce::operands, 1},
-                                        .results = Reduce::results,
+                                        .results = {Reduce::results, 1},
                                         .infer = infer_reduce_scatter,
                                         .attrs = default_attrs<CollectiveAttrs>,
                                         .inplace = kInplaceInto};
 constinit const OpDef kAllReduce = {.code = OpCode::all_reduce,
                                     .name = "all_reduce",
                                     .operands = {Reduce::operands, 1},
-                                    .results = Reduce::results,
+                                    .results = {Reduce::results, 1},
                                     .infer = infer_all_reduce,
                                     .attrs = default_attrs<CollectiveAttrs>,
                                     .inplace = kInplaceInto};

@@ -40,6 +40,7 @@ class Sharder {
   Sharder(const Graph& graph, const ParallelOptions& options)
       : options_(options), from_(cut(graph)), rewriter_(from_) {
     find_gradients();
+    find_normed();
     find_flags();
   }
 
@@ -131,6 +132,14 @@ class Sharder {
     if (!shares()) gradients_.clear(), skipped_.clear(), accumulated_.clear();
   }
 
+  // Gradients whose global norm is taken here.
+  void find_normed() {
+    for (const Node& node : from_.nodes) {
+      if (node.op == OpCode::global_norm && is_of_gradients(node))
+        normed_.insert(node.operands.begin() + 1, node.operands.end());
+    }
+  }
+
   void find_flags() {
     for (const Node& node : from_.nodes) {
       if (is_update(node)) flags_.insert(node.in(AdamwStep::found_nonfinite));
@@ -156,7 +165,11 @@ class Sharder {
     std::vector<ValueId> operands = {rewriter_.map(gradient), rewriter_.map(into), kNoValue};
     const bool is_matrix = from_.type(gradient).shape.size() > 1;
     if (options_.reduce == ReduceFormat::e4m3 && is_matrix) quantize(operands);
-    return it->second = builder().emit_typed(op, collective(), std::move(operands), dtype)[0];
+    CollectiveAttrs attrs = collective();
+    attrs.squares = cuts() && normed_.contains(gradient);
+    const auto results = builder().emit_typed(op, attrs, std::move(operands), dtype);
+    if (attrs.squares) squares_[gradient] = results[Reduce::squares];
+    return it->second = results[Reduce::y];
   }
 
   // A summand in E4M3 with one scale for all ranks: the smallest power of two, but for rounding,
@@ -191,8 +204,11 @@ class Sharder {
 
   void emit_norm(const Node& node) {
     std::vector<ValueId> operands = {rewriter_.map(node.in(GlobalNorm::clip))};
-    for (size_t i = 1; i < node.operands.size(); ++i)
-      operands.push_back(gradient_of(node.operands[i]));
+    for (size_t i = 1; i < node.operands.size(); ++i) {
+      const ValueId gradient = gradient_of(node.operands[i]);
+      const auto squares = squares_.find(node.operands[i]);
+      operands.push_back(squares == squares_.end() ? gradient : squares->second);
+    }
     builder().tag = node.tag;
     CollectiveAttrs attrs = collective();
     if (!cuts()) attrs.ranks = 1;  // every rank has all of every sum
@@ -299,6 +315,8 @@ class Sharder {
   bool is_early_ = false;                       // reduced as soon as they are made
   std::map<ValueId, ValueId> gradients_;        // -> what their sum begins with
   std::map<ValueId, ValueId> reduced_;          // -> new value
+  std::set<ValueId> normed_;                    // whose norm is taken
+  std::map<ValueId, ValueId> squares_;          // -> of the new value
   std::map<ValueId, ValueId> shards_;           // new weight or state -> this rank's shard of it
   std::map<std::string, ValueId> accumulated_;  // output -> gradient
 };

@@ -10,7 +10,8 @@ namespace octet {
 // update), so that accumulators hold the ranks' sum: after every micro-batch, in every stage, so
 // that all stages have the same bits. From stage optimizer on an update reads and writes this
 // rank's shard, and new weights are gathered. The global norm, flags of values that are not finite
-// and histories of maxima are the ranks' common ones.
+// and histories of maxima are the ranks' common ones; of a shard that is summed in the same
+// function the norm takes the squares that the sum adds up.
 // Throws Error{invalid_argument} where a group of a quantized moment would lie on two ranks.
 Graph shard_updates(const Graph& graph, const ParallelOptions& options);
 

@@ -66,11 +66,32 @@ Summand summand(const NodeTypes& types, const LaunchArgs& args) {
   return {types.operand(args, Reduce::x), scale ? *static_cast<const float*>(scale.data) : 1.0f};
 }
 
+static_assert(sizeof(ExactSum::Words) == kSquareWords * sizeof(uint32_t));
+
+// All in one row; the others stay empty.
+void write_squares(const ExactSum& sum, std::byte* squares, int64_t n_bytes) {
+  std::memset(squares, 0, static_cast<size_t>(n_bytes));
+  std::memcpy(squares, sum.words().data(), sizeof(ExactSum::Words));
+}
+ExactSum read_squares(const std::byte* squares, int64_t n_rows) {
+  ExactSum sum;
+  for (int64_t row = 0; row < n_rows; ++row) {
+    ExactSum::Words words;
+    std::memcpy(words.data(), squares + row * std::ssize(words) * 8, sizeof(words));
+    sum.add(words);
+  }
+  return sum;
+}
+
 LaunchFn prepare_reduce_scatter(const NodeView& view, Context& context) {
-  return [types = NodeTypes(view),
-          cut = cut_of(view, context, view.in(Reduce::x))](const LaunchArgs& args) {
-    reduce_scatter(cut, summand(types, args), types.operand(args, Reduce::into),
-                   types.result(args, Reduce::y), args.scratch);
+  const int64_t n_squares = view.gives(Reduce::squares) ? view.out(Reduce::squares).n_bytes() : 0;
+  return [types = NodeTypes(view), cut = cut_of(view, context, view.in(Reduce::x)), n_squares,
+          &pool = context.pool](const LaunchArgs& args) {
+    const Out y = types.result(args, Reduce::y);
+    reduce_scatter(cut, summand(types, args), types.operand(args, Reduce::into), y, args.scratch);
+    if (n_squares > 0)
+      write_squares(square_sum({y.data, y.dtype}, cut.shard, pool), args.results[Reduce::squares],
+                    n_squares);
   };
 }
 
@@ -133,8 +154,12 @@ LaunchFn prepare_sharded_norm(const NodeView& view, Context& context) {
   return [types = NodeTypes(view), sizes, group = group_of(view, context),
           &pool = context.pool](const LaunchArgs& args) {
     ExactSum own;
-    for (size_t i = 1; i < sizes.size(); ++i)
-      own.add(square_sum(types.operand(args, i), sizes[i], pool).words());
+    for (size_t i = 1; i < sizes.size(); ++i) {
+      const bool is_summed = types.in[i] == Dtype::u32;
+      const ExactSum sum = is_summed ? read_squares(args.operands[i], sizes[i] / kSquareWords)
+                                     : square_sum(types.operand(args, i), sizes[i], pool);
+      own.add(sum.words());
+    }
     const ExactSum total = sum_over(group, own);
     const double norm = std::sqrt(total.value());
     const double clip = *data<float>(args, GlobalNorm::clip);

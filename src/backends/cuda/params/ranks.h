@@ -11,7 +11,8 @@
 //
 // take_shard: x -> y; all_gather: x [shard] -> y [n]; reduce_ranks: x, into?, scale? -> y: `count`
 // elements from `first` on of into + the sum of all ranks' x (E4M3: times scale), in f32 and in
-// their order, scratch for the other ranks' shards where x is scattered; max_of_ranks: x -> y
+// their order, scratch for the other ranks' shards where x is scattered; of such a shard also the
+// sums of its squares, square_parts(count) rows (ir/sharding.h); max_of_ranks: x -> y
 // (bool, or f32 that is not negative, as amax is; NaN is larger than any number); sharded_norm: as
 // global_norm, of square sums that are added without rounding (math/exact_sum.h).
 #pragma once
@@ -34,10 +35,12 @@ struct RankParams {
   Dtype x = Dtype::f32, y = Dtype::f32;
   bool into = false;
   bool in_place = false;  // all_gather: x lies where its elements lie in y
-  uint8_t reserved[4] = {};
+  bool squares = false;   // reduce_ranks
+  uint8_t reserved[3] = {};
 };
 
-// The gradients follow in the tail, two entries each: elements and dtype.
+// The gradients follow in the tail, two entries each: elements and dtype; sums of squares are words
+// of u32.
 struct ShardedNormParams {
   int64_t ranks = 1;
   int64_t n_gradients = 0;

@@ -1,8 +1,7 @@
 // Between the GPUs of all ranks. Contract: params/ranks.h.
 #include <algorithm>
-#include <type_traits>
 
-#include "backends/cuda/kernels/common/element.cuh"
+#include "backends/cuda/kernels/ranks/squares.cuh"
 #include "backends/cuda/kernels/ranks/transport.h"
 #include "backends/cuda/launch/context.h"
 #include "ir/ops/slots.h"
@@ -10,8 +9,7 @@
 namespace octet::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kLimbs = kExactLimbs;
+constexpr int kThreads = kSquareThreads;
 
 template <typename T>
 struct Peers {
@@ -24,35 +22,6 @@ Peers<T> peers_of(const RankLinks& links, const void* own) {
   return result;
 }
 
-// Eight neighbours of a tensor whose first `there` elements exist; zeros behind them.
-template <Dtype D>
-struct Eight {
-  using Word = std::conditional_t<sizeof(Storage<D>) == 1, uint2, uint4>;
-  static constexpr int kWords = 8 * sizeof(Storage<D>) / sizeof(Word);
-  alignas(Word) Storage<D> at[8];
-
-  __device__ static Eight load(const Storage<D>* x, int64_t i, int64_t there) {
-    Eight result = {};
-    if (i + 8 <= there) {
-#pragma unroll
-      for (int k = 0; k < kWords; ++k)
-        reinterpret_cast<Word*>(result.at)[k] = reinterpret_cast<const Word*>(x + i)[k];
-    } else {
-      for (int j = 0; j < 8 && i + j < there; ++j) result.at[j] = x[i + j];
-    }
-    return result;
-  }
-  __device__ void store(Storage<D>* y, int64_t i, int64_t count) const {
-    if (i + 8 <= count) {
-#pragma unroll
-      for (int k = 0; k < kWords; ++k)
-        reinterpret_cast<Word*>(y + i)[k] = reinterpret_cast<const Word*>(at)[k];
-    } else {
-      for (int j = 0; j < 8 && i + j < count; ++j) y[i + j] = at[j];
-    }
-  }
-};
-
 // What sums are taken in: f32, bf16 and fp16 as they are, E4M3 times the tensor's scale.
 template <typename F>
 void visit_summand(Dtype dtype, F&& f) {
@@ -60,15 +29,17 @@ void visit_summand(Dtype dtype, F&& f) {
   visit_wide(dtype, f);
 }
 
-// xs: where each rank's part of the result begins; scale: of E4M3.
-template <Dtype X, Dtype Y>
+// xs: where each rank's part of the result begins; scale: of E4M3; squares: a row a block, of the
+// result as it is stored.
+template <Dtype X, Dtype Y, bool kSquares>
 __global__ void __launch_bounds__(kThreads)
     sum_of_ranks(Peers<const Storage<X>> xs, const float* scale, const Storage<Y>* into,
-                 Storage<Y>* y, RankParams p) {
+                 int64_t* squares, Storage<Y>* y, RankParams p) {
   const float factor = kIsQuantized<X> ? *scale : 1.0f;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * 8;
   const int64_t there = min(p.count, p.n - p.first);
   int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
+  [[maybe_unused]] Limb limb = 0;
   for (; i < p.count; i += stride) {
     float sum[8] = {};
     if (into != nullptr) {
@@ -91,7 +62,10 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < 8; ++j) result.at[j] = from_float<Y>(sum[j]);
     result.store(y, i, p.count);
+    // A warp has 256 neighbours; count is a multiple of them.
+    if constexpr (kSquares) add_squares(result, static_cast<int>(threadIdx.x) % 32, limb);
   }
+  if constexpr (kSquares) store_squares(limb, squares);
 }
 
 // What copy engines are slow at: within one GPU.
@@ -145,55 +119,6 @@ __global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, RankParams p) 
     for (int r = 0; r < p.ranks; ++r) any |= xs.at[r][i];
     y[i] = any;
   }
-}
-
-// Some gradients of one type, as many as kernel parameters hold; `end`: blocks of 256 elements of
-// this one and those before it.
-struct Gradients {
-  static constexpr int kMost = 128;
-  const void* at[kMost];
-  int64_t n[kMost], end[kMost];
-  int count = 0;
-};
-
-// A warp adds the squares of 256 elements, each lane eight neighbours, in a fixed order; then lane
-// i adds what the sum has in limb i (math/exact_sum.h).
-template <Dtype G>
-__global__ void __launch_bounds__(kThreads)
-    square_sums(const __grid_constant__ Gradients g, int64_t* limbs) {
-  static_assert(kLimbs < 32);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t n_warps = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
-  int64_t block = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
-  int tensor = 0;
-  unsigned long long limb = 0;  // of the lane behind the limbs': how many sums are not finite
-  for (; block < g.end[g.count - 1]; block += n_warps) {
-    while (block >= g.end[tensor]) ++tensor;
-    const int64_t first = (block - (tensor == 0 ? 0 : g.end[tensor - 1])) * 256 + lane * 8;
-    const auto values =
-        Eight<G>::load(static_cast<const Storage<G>*>(g.at[tensor]), first, g.n[tensor]);
-    double sum = 0;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const double x = static_cast<double>(to_float<G>(values.at[j]));
-      sum += x * x;
-    }
-    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
-    if (!isfinite(sum)) {
-      limb += lane == kLimbs ? 1 : 0;
-    } else if (sum > 0) {
-      const ExactParts parts = exact_parts(sum);
-#pragma unroll
-      for (int i = 0; i < 3; ++i)
-        limb += lane == parts.limb + i ? static_cast<unsigned long long>(parts.bits[i]) : 0;
-    }
-  }
-  if (lane <= kLimbs && limb != 0)
-    atomicAdd(reinterpret_cast<unsigned long long*>(limbs) + lane, limb);
-}
-
-__global__ void clear_sum(int64_t* limbs) {
-  if (threadIdx.x <= kLimbs) limbs[threadIdx.x] = 0;
 }
 
 struct NormPlaces {
@@ -373,18 +298,25 @@ class ReduceRanks : public Collective {
   // xs: where each rank's part of the result begins. A sum for all lies in its place of y and into.
   template <typename Parts>
   void add(const RankParams& p, const Launch& args, const Parts& xs) const {
-    if (p.count == 0) return;
-    const int64_t at = is_scattered_ ? 0 : p.first;
-    const auto* const scale = is_quantized(p.x) ? args.in<float>(Reduce::scale) : nullptr;
+    if (p.count == 0 && !p.squares) return;
     visit_summand(p.x, [&]<Dtype X>() {
       visit_wide(p.y, [&]<Dtype Y>() {
-        const auto* into = p.into ? args.in<Storage<Y>>(Reduce::into) + at : nullptr;
-        sum_of_ranks<X, Y><<<grid_of(args.n_sm, p.count, 8), kThreads, 0, args.stream>>>(
-            xs.template operator()<const Storage<X>>(), scale, into, args.out<Storage<Y>>(0) + at,
-            p);
+        p.squares ? launch_sum<X, Y, true>(p, args, xs) : launch_sum<X, Y, false>(p, args, xs);
       });
     });
     check_launch("reduce_ranks");
+  }
+  template <Dtype X, Dtype Y, bool kSquares, typename Parts>
+  void launch_sum(const RankParams& p, const Launch& args, const Parts& xs) const {
+    const int64_t at = is_scattered_ ? 0 : p.first;
+    const auto* const scale = is_quantized(p.x) ? args.in<float>(Reduce::scale) : nullptr;
+    const auto* const into = p.into ? args.in<Storage<Y>>(Reduce::into) + at : nullptr;
+    const unsigned grid =
+        kSquares ? static_cast<unsigned>(square_parts(p.count)) : grid_of(args.n_sm, p.count, 8);
+    auto* const squares = kSquares ? args.out<int64_t>(Reduce::squares) : nullptr;
+    sum_of_ranks<X, Y, kSquares>
+        <<<grid, kThreads, 0, args.stream>>>(xs.template operator()<const Storage<X>>(), scale,
+                                             into, squares, args.out<Storage<Y>>(0) + at, p);
   }
 
   RankParams p_;
@@ -434,18 +366,23 @@ class ShardedNorm : public Collective {
     Gradients some{};
     for (size_t i = 0; i < gradients_.size(); ++i) {
       const auto [n, dtype] = gradients_[i];
+      const bool is_summed = dtype == Dtype::u32;
       if (n > 0) {
         const int64_t before = some.count == 0 ? 0 : some.end[some.count - 1];
         some.at[some.count] = args.operands[i + 1];
         some.n[some.count] = n;
-        some.end[some.count++] = before + (n + 255) / 256;
+        some.end[some.count++] = before + (is_summed ? n / kSquareWords : (n + 255) / 256);
       }
       const bool is_last = i + 1 == gradients_.size() || gradients_[i + 1].second != dtype;
       if (some.count == 0 || !(is_last || some.count == Gradients::kMost)) continue;
       const unsigned blocks = grid_of(args.n_sm, some.end[some.count - 1] * 256, 32);
-      visit_wide(dtype, [&]<Dtype G>() {
-        square_sums<G><<<blocks, kThreads, 0, args.stream>>>(some, sum);
-      });
+      if (is_summed) {
+        sum_of_rows<<<blocks, kThreads, 0, args.stream>>>(some, sum);
+      } else {
+        visit_wide(dtype, [&]<Dtype G>() {
+          square_sums<G><<<blocks, kThreads, 0, args.stream>>>(some, sum);
+        });
+      }
       some.count = 0;
     }
     check_launch("sharded_norm");

@@ -24,7 +24,8 @@ bool reduces(const NodeView& view) {
 
 bool norm_applies(const NodeView& view) {
   for (size_t i = 1; i < view.node.operands.size(); ++i) {
-    if (!is_wide_or_half(view.in(i).dtype)) return false;
+    const Dtype dtype = view.in(i).dtype;
+    if (!is_wide_or_half(dtype) && dtype != Dtype::u32) return false;
   }
   return true;
 }
@@ -76,6 +77,7 @@ KernelSpec sum_spec(const NodeView& view) {
   RankParams p = params_of(view, view.attrs<CollectiveAttrs>().ranks, view.in(Reduce::x));
   if (is_max(view)) return make_spec(KernelId::max_of_ranks, p);
   p.into = view.has(Reduce::into);
+  p.squares = view.attrs<CollectiveAttrs>().squares;
   if (view.node.op == OpCode::reduce_scatter) p.first = -1;
   return make_spec(KernelId::reduce_ranks, p);
 }
