@@ -52,9 +52,13 @@ uint32_t gathered_bits(int64_t place, int rank, int pass) {
   word ^= word >> 15;
   return word * 0x85EBCA6Bu;
 }
+// In place they are finite numbers: they are made by a copy that may give a NaN other bits.
 KnownRow gathered_row(const CollectiveKind& kind, int rank, int pass) {
-  return {bytes_of(kind.x, 1),
-          [=](int64_t place) { return gathered_bits(place, rank, pass) >> 8; }};
+  const bool is_number = kind.in_place && bytes_of(kind.x, 1) == 2;
+  return {bytes_of(kind.x, 1), [=](int64_t place) {
+            const uint32_t bits = gathered_bits(place, rank, pass);
+            return is_number ? 0x2000u | bits >> 19 : bits >> 8;
+          }};
 }
 
 // Maxima are of magnitudes.
