@@ -157,7 +157,7 @@ TEST_F(EmulatedRanks, that_do_not_wait_are_found) {
   if (!test::is_emulated()) GTEST_SKIP() << "no emulated device";
   const std::string flags = flags_of({2, "fp8_lm"});
   train("all", flags);
-  for (const int barrier : {57, 60, 65}) {
+  for (const int barrier : {77, 80, 85}) {
     const std::string out = fmt::format("without_{}", barrier);
     const int status = run(out, "--device cuda " + flags,
                            fmt::format("OCTET_EMULATED_WAIT_SECONDS=10 "
