@@ -107,7 +107,8 @@ inline std::string difference(const std::vector<Outputs>& got, const std::vector
 
 struct Comparison {
   int n_ranks = 2;
-  bool has_norm = true;  // a barrier more, inside the run of collectives
+  bool has_norm = true;      // a barrier more, inside the run of collectives
+  bool has_in_place = true;  // a second run of collectives, behind what computes their operands
   RankTransport transport = RankTransport::peer;
   std::function<void()> before = [] {};  // each rank calls it first
 };
@@ -138,7 +139,7 @@ inline int compare_collectives(const Comparison& what) {
     RankExchange exchange = exchange_of(group);
     exchange.transport = what.transport;
     gpu->device->join(exchange);
-    const CollectivesGraph collectives(what.n_ranks, what.has_norm);
+    const CollectivesGraph collectives(what.n_ranks, what.has_norm, what.has_in_place);
     const auto got = run_rounds(collectives.graph(), *gpu, group, kRounds);
     Backend cpu = cpu::make_backend(1, cpu::Isa::scalar, cpu::RowSums::library, &group);
     const auto want = run_rounds(collectives.graph(), cpu, group, kRounds);

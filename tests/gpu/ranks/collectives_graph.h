@@ -15,7 +15,8 @@ namespace octet::test {
 // shards.
 class CollectivesGraph {
  public:
-  explicit CollectivesGraph(int n_ranks, bool has_norm) : n_ranks_(n_ranks), builder_(graph_) {
+  CollectivesGraph(int n_ranks, bool has_norm, bool has_in_place)
+      : n_ranks_(n_ranks), builder_(graph_) {
     graph_.name = "collectives";
     graph_.phase = Phase::typed;
     const ValueId scale = input("scale", Dtype::f32, {});
@@ -24,7 +25,9 @@ class CollectivesGraph {
       sum(n, scale);
       maximum(n);
     }
-    for (const int64_t runs : {1, 5}) gather_in_place(runs * kShardMultiple * n_ranks);
+    if (has_in_place) {
+      for (const int64_t runs : {1, 5}) gather_in_place(runs * kShardMultiple * n_ranks);
+    }
     if (has_norm) norm();
   }
   const Graph& graph() const { return graph_; }

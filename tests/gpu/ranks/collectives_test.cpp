@@ -51,7 +51,8 @@ TEST_P(EmulatedFault, is_found) {
     ::setenv("OCTET_EMULATED_FAULT", fault, 1);
     ::setenv("OCTET_EMULATED_WAIT_SECONDS", "20", 1);
   };
-  EXPECT_EQ(compare_collectives({.has_norm = has_norm, .before = break_it}), kDiffers);
+  EXPECT_EQ(compare_collectives({.has_norm = has_norm, .has_in_place = false, .before = break_it}),
+            kDiffers);
 }
 
 INSTANTIATE_TEST_SUITE_P(
