@@ -27,6 +27,18 @@ Graph derive(const Graph& typed, const ProgramOptions&, const BatchSize&) {
   return derive_weights(typed);
 }
 
+Graph parameters_alone(const Graph& typed, const ProgramOptions&, const BatchSize&) {
+  Graph graph;
+  graph.phase = typed.phase;
+  for (const GraphInput& input : typed.inputs) {
+    if (input.kind != InputKind::parameter) continue;
+    graph.inputs.push_back(input);
+    graph.inputs.back().value = static_cast<ValueId>(graph.values.size());
+    graph.values.push_back({.type = typed.type(input.value)});
+  }
+  return graph;
+}
+
 Graph unflagged(const Graph& typed, const ProgramOptions&, const BatchSize&) {
   return without_output(typed, kQuantizerFlag);
 }
@@ -65,6 +77,7 @@ constexpr FunctionDef kFunctions[] = {
     {function::micro_next, FunctionSource::training, add},
     {function::update, FunctionSource::training, update_alone},
     {function::prepare_state, FunctionSource::training, derive},
+    {function::gather_weights, FunctionSource::training, parameters_alone},
     {function::evaluate, FunctionSource::loss, unflagged},
     {function::logits, FunctionSource::logits, unflagged},
     {function::prefill, FunctionSource::logits, cached},

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "compile/lower.h"
 #include "passes/lower/fuse.h"
+#include "passes/parallel/late_weights.h"
 #include "passes/parallel/shard_updates.h"
 
 namespace octet {
@@ -97,8 +98,10 @@ Graph Program::compose(const FunctionKey& key) {
                   }};
   const Graph graph = run_pass(pass, typed_.graph(def.source, key.size, key.kind), &typed_.log());
   if (!options().parallel.is_active()) return graph;
+  const bool gathers = def.name == function::gather_weights;
   const Pass sharding{.name = "parallelize", .run = [&](const Graph& whole) {
-                        return parallelize(whole, options().parallel);
+                        return gathers ? gather_late_weights(whole, options().parallel)
+                                       : parallelize(whole, options().parallel);
                       }};
   return run_pass(sharding, graph, &typed_.log());
 }

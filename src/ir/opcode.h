@@ -102,6 +102,7 @@ enum class OpCode : uint8_t {
   adamw_step,
   // Between ranks.
   take_shard,
+  put_shard,
   all_gather,
   reduce_scatter,
   all_reduce,

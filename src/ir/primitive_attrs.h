@@ -109,10 +109,12 @@ struct ScatterAddAttrs {
   int64_t rows = 0;  // of the result
   OCTET_ATTRS(ScatterAddAttrs) { f("rows", s.rows); }
 };
-// take_shard: the run of one rank (ir/sharding.h).
+// take_shard, put_shard: the run of one rank (ir/sharding.h). in_place: put_shard's operands lie
+// where its result does (plan/updates.h).
 struct ShardAttrs {
   int64_t ranks = 1, rank = 0;
-  OCTET_ATTRS(ShardAttrs) { f("ranks", s.ranks), f("rank", s.rank); }
+  bool in_place = false;
+  OCTET_ATTRS(ShardAttrs) { f("ranks", s.ranks), f("rank", s.rank), f("in_place", s.in_place); }
 };
 // Between ranks. shape: of all_gather's result. in_place: all_gather's operand lies where this
 // rank's shard lies in the result (plan/updates.h). squares: reduce_scatter gives the sum of its

@@ -65,7 +65,7 @@ class Planner {
   Planner(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
           const PlanOptions& options)
       : layout_(layout), catalogue_(catalogue), options_(options) {
-    plan_.graph = gather_in_place(copy_shared_updates(graph), layout.rank);
+    plan_.graph = place_shards(copy_shared_updates(graph), layout.rank);
     plan_.buffer_of.assign(plan_.graph.values.size(), -1);
     plan_.offset_of.assign(plan_.graph.values.size(), 0);
   }
@@ -107,9 +107,8 @@ class Planner {
       last_use_[static_cast<size_t>(root(output.value))] = static_cast<int>(order_.size());
       const bool changes = output.updates != kNoValue && root(output.value) != output.updates;
       if (changes) home_.emplace(root(output.value), output.updates);
-      const Node* gather = in_place_gather(plan_.graph, output);
-      if (gather == nullptr) continue;
-      const ValueId shard = gather->in(Unary::x);
+      const ValueId shard = new_shard(plan_.graph, output);
+      if (shard == kNoValue) continue;
       home_.emplace(shard, output.updates);
       offset_of(shard) = layout_.rank * plan_.graph.type(shard).n_bytes();
     }

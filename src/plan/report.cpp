@@ -68,6 +68,7 @@ std::vector<int64_t> kept_per_layer(const Graph& graph) {
       const ValueId id = view_root(graph, operand);
       const Node* producer = graph.producer(id);
       if (producer == nullptr || producer->tag.role != Role::forward) continue;
+      if (producer->op == OpCode::all_gather) continue;  // a weight
       kept[static_cast<size_t>(node.tag.layer)].insert(id);
     }
   }

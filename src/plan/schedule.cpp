@@ -35,15 +35,15 @@ class Scheduler {
     }
     for (const GraphOutput& output : graph.outputs) {
       if (output.updates == kNoValue) continue;
-      const ValueId root = view_root(graph, output.value);
+      const ValueId root = view_root(graph, output.value), shard = new_shard(graph, output);
       const NodeId writer = graph.value(root).producer;
-      if (writer == kNoNode) continue;
-      const Node* gather = in_place_gather(graph, output);
-      const NodeId maker = gather == nullptr ? kNoNode : graph.value(gather->in(0)).producer;
-      for (const NodeId reader : readers_[static_cast<size_t>(output.updates)]) {
-        if (reader != writer) depend(writer, reader);
-        if (maker != kNoNode && reader != maker) depend(maker, reader);
-      }
+      if (writer != kNoNode && root != output.updates) depend_on_readers(writer, output.updates);
+      if (shard == kNoValue) continue;
+      const NodeId maker = graph.value(shard).producer;
+      depend_on_readers(maker, output.updates);
+      // What has been gathered there before the shard is made in it.
+      const bool is_put = graph.producer(output.value)->op == OpCode::put_shard;
+      if (is_put && root != output.updates) depend_on_readers(maker, root);
     }
   }
 
@@ -79,6 +79,11 @@ class Scheduler {
     const bool is_given = std::ranges::any_of(
         graph_.outputs, [&](const GraphOutput& output) { return output.value == node.out(0); });
     return !is_given && graph_.type(node.out(0)).n_bytes() > graph_.type(node.in(0)).n_bytes();
+  }
+  void depend_on_readers(NodeId writer, ValueId of) {
+    for (const NodeId reader : readers_[static_cast<size_t>(of)]) {
+      if (reader != writer) depend(writer, reader);
+    }
   }
   void depend(NodeId node, NodeId on) {
     if (is_shard_of_input(on)) return;

@@ -19,8 +19,8 @@ std::map<ValueId, ValueId> homes_of(const Graph& graph) {
   std::map<ValueId, ValueId> homes;
   for (const GraphOutput& output : graph.outputs) {
     if (output.updates != kNoValue) homes[view_root(graph, output.value)] = output.updates;
-    if (const Node* gather = in_place_gather(graph, output))
-      homes[gather->in(Unary::x)] = output.updates;
+    if (const ValueId shard = new_shard(graph, output); shard != kNoValue)
+      homes[shard] = output.updates;
   }
   return homes;
 }

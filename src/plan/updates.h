@@ -11,14 +11,16 @@ namespace octet {
 // overwrite it; and an output that hands out an input which the graph updates.
 Graph copy_shared_updates(const Graph& graph);
 
-// The all_gather that makes the next value of an input in place: its operand is made where this
-// rank's shard of that input lies. nullptr where the output has none.
-const Node* in_place_gather(const Graph& graph, const GraphOutput& output);
+// Behind copy_shared_updates: lets shards of rank `rank` lie in the input whose next value they are
+// part of, where all ranks' shards are of one length. They need no memory of their own then, and no
+// copy within the rank. Marked are (attribute in_place)
+// - an all_gather of the shard of an input as it is;
+// - an all_gather or put_shard that makes the next value of an input of a new shard, where what
+//   makes that stands behind all others that read what it overwrites, and may overwrite what it
+//   reads of it itself.
+Graph place_shards(const Graph& graph, int64_t rank);
 
-// Behind copy_shared_updates: marks these gathers (CollectiveAttrs::in_place), as rank `rank` has
-// them, where all shards are of one length, and what makes the shard is behind all other readers of
-// the input and may overwrite what it reads of it itself. The shard needs no memory of its own then
-// and no copy within the rank.
-Graph gather_in_place(const Graph& graph, int64_t rank);
+// What is made where this rank's shard of output.updates lies; kNoValue where nothing is.
+ValueId new_shard(const Graph& graph, const GraphOutput& output);
 
 }  // namespace octet

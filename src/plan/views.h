@@ -1,5 +1,6 @@
-// Views: results that are bytes of their operand: all under another shape, or a rank's shard where
-// shards are no longer than what is cut. They do not run.
+// Views: results that are bytes of their operand: all under another shape, all of a whole whose
+// shard lies in its place, or a rank's shard where shards are no longer than what is cut. They do
+// not run.
 #pragma once
 
 #include <variant>
@@ -10,6 +11,7 @@
 namespace octet {
 
 inline bool is_view(const Graph& graph, const Node& node) {
+  if (node.op == OpCode::put_shard) return std::get<ShardAttrs>(node.attrs).in_place;
   if (node.op != OpCode::take_shard) return node.op == OpCode::reshape;
   const int64_t shard = graph.type(node.out(Unary::y)).n_elems();
   return shard * std::get<ShardAttrs>(node.attrs).ranks == graph.type(node.in(Unary::x)).n_elems();

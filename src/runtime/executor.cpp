@@ -109,9 +109,15 @@ size_t BoundPlan::find_first_overwrite(
   const auto is_kept = [&](const std::byte* at) {
     return std::ranges::any_of(kept, [&](const Range& r) { return r.first <= at && at < r.end; });
   };
-  const auto found = std::ranges::find_if(
-      steps_, [&](const Bound& step) { return std::ranges::any_of(step.results, is_kept); });
-  auto first = static_cast<size_t>(found - steps_.begin());
+  // What is gathered in place lies around what this rank has, and keeps, of the whole.
+  const auto overwrites = [&](size_t i) {
+    const Node& node = plan_.graph.node(plan_.steps[i].node);
+    const bool is_in_place =
+        node.op == OpCode::all_gather && std::get<CollectiveAttrs>(node.attrs).in_place;
+    return !is_in_place && std::ranges::any_of(steps_[i].results, is_kept);
+  };
+  size_t first = 0;
+  while (first < steps_.size() && !overwrites(first)) ++first;
   if (first == steps_.size()) return first;
   // Between ranks: from where a run begins, the others may write here.
   while (plan_.steps[first].stream == Stream::transfer && !plan_.steps[first].begins_run) --first;

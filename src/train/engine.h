@@ -19,6 +19,7 @@
 #include "runtime/nonfinite.h"
 #include "runtime/rank_self_test.h"
 #include "train/step_report.h"
+#include "train/weight_state.h"
 
 namespace octet {
 
@@ -80,6 +81,12 @@ class TrainEngine {
   // False after an error in the middle of an update: weights and states are of no step then.
   bool is_whole() const { return is_whole_; }
 
+  // Between ranks an update may leave of a weight this rank's new shard alone, the rest being old:
+  // all that reads whole weights gathers them first, which this does where there are any. All ranks
+  // call it. What a checkpoint takes of a rank is its shard.
+  void gather_weights();
+  bool has_whole_weights() const { return weights_.is_whole(); }
+
   // Makes what is derived from parameters, where a program keeps any, after they were written from
   // outside. The first step or evaluation does it by itself.
   void prepare_state();
@@ -128,6 +135,8 @@ class TrainEngine {
   bool is_to_trace(const BegunStep& step, const std::optional<LossScaleReport>& loss_scale) const;
   void write_scalars(BoundPlan& function, const StepScalars& scalars);
   void prepare_once();
+  // Gathers weights where the function takes some to be whole that are not, and hands it back.
+  BoundPlan& with_weights(BoundPlan& function);
   std::optional<LossScaleReport> read_loss_scale();
   void save_histories();
   BoundPlan& function(std::string_view name) { return function({name, size_}); }
@@ -143,6 +152,7 @@ class TrainEngine {
   std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
   StepObserver observer_;
   std::function<void()> before_overwrite_;
+  WeightState weights_;
   bool prepared_ = false;  // derived inputs are made
   bool is_whole_ = true;
   bool is_tracing_ = false;

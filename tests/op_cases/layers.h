@@ -308,6 +308,11 @@ inline void add_collectives(Cases& all) {
                  .attrs = ShardAttrs{},
                  .operands = {tensor({3, 100})},
                  .tolerance = Tolerance::exact});
+  all.push_back({.name = "put_shard",
+                 .op = OpCode::put_shard,
+                 .attrs = ShardAttrs{},
+                 .operands = {tensor({3, 100}), tensor({512})},
+                 .tolerance = Tolerance::exact});
   all.push_back({.name = "all_gather",
                  .op = OpCode::all_gather,
                  .attrs = CollectiveAttrs{.ranks = 1, .reduction = {}, .shape = {3, 50}},

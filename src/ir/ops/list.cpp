@@ -101,6 +101,7 @@ constexpr std::array<Entry, kOpCount> kOps = {{
     {OpCode::global_norm, &ops::kGlobalNorm},
     {OpCode::adamw_step, &ops::kAdamwStep},
     {OpCode::take_shard, &ops::kTakeShard},
+    {OpCode::put_shard, &ops::kPutShard},
     {OpCode::all_gather, &ops::kAllGather},
     {OpCode::reduce_scatter, &ops::kReduceScatter},
     {OpCode::all_reduce, &ops::kAllReduce},

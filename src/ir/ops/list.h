@@ -95,10 +95,11 @@ extern const OpDef kGatedActGradQuantize;
 //   found_nonfinite[], master?, u32 m_meta?, u32 v_meta?, u32 attempt[]?) -> w, m, v, and master,
 //   m_meta, v_meta that are there
 extern const OpDef kGlobalNorm, kAdamwStep;
-// ranks.cpp: take_shard(x) -> this rank's run of it, [s]; all_gather(x[s]) -> the whole;
+// ranks.cpp: take_shard(x) -> this rank's run of it, [s]; put_shard(x, run[s]) -> x with that run;
+//   all_gather(x[s]) -> the whole;
 //   reduce_scatter(x, into[s]?) -> [s]: this rank's run of into + the sum of all ranks' x;
 //   all_reduce(x, into?) -> like x: the same of all of x, or the ranks' maximum;
 //   sharded_norm(clip[], g, ...) -> as global_norm, of gradients whose shards the ranks hold
-extern const OpDef kTakeShard, kAllGather, kReduceScatter, kAllReduce, kShardedNorm;
+extern const OpDef kTakeShard, kPutShard, kAllGather, kReduceScatter, kAllReduce, kShardedNorm;
 
 }  // namespace octet::ops

@@ -22,12 +22,26 @@ Shape shard_shape(const Shape& whole, int64_t ranks) {
   return {shard_elems(n_elems(whole), ranks)};
 }
 
-Results infer_take_shard(const Attrs& attrs, Types in) {
+const ShardAttrs& need_own_rank(std::string_view op, const Attrs& attrs) {
   const auto& a = std::get<ShardAttrs>(attrs);
-  need_ranks("take_shard", a.ranks);
+  need_ranks(op, a.ranks);
   if (a.rank < 0 || a.rank >= a.ranks)
-    fail("take_shard", "rank must be from 0 to {}, got {}", a.ranks - 1, a.rank);
+    fail(op, "rank must be from 0 to {}, got {}", a.ranks - 1, a.rank);
+  return a;
+}
+
+Results infer_take_shard(const Attrs& attrs, Types in) {
+  const auto& a = need_own_rank("take_shard", attrs);
   return {moved(in[0], shard_shape(in[0].shape, a.ranks))};
+}
+
+Results infer_put_shard(const Attrs& attrs, Types in) {
+  const auto& a = need_own_rank("put_shard", attrs);
+  const TensorType &x = in[PutShard::x], &shard = in[PutShard::shard];
+  need_shape("put_shard", "shard", shard, shard_shape(x.shape, a.ranks));
+  if (shard.dtype != x.dtype)
+    fail("put_shard", "the shard must be {} as x is, got {}", to_string(x), to_string(shard));
+  return {moved(x, x.shape)};
 }
 
 Results infer_all_gather(const Attrs& attrs, Types in) {
@@ -81,6 +95,7 @@ Results infer_sharded_norm(const Attrs& attrs, Types in) {
   return {real({}), real({}), {.dtype = Dtype::boolean, .shape = {}}};
 }
 
+constexpr InplacePair kInplacePut[] = {{.result = 0, .operand = PutShard::x}};
 // all_gather: where its operand lies in its place already.
 constexpr InplacePair kInplaceShard[] = {{.result = 0, .operand = Unary::x}};
 constexpr InplacePair kInplaceInto[] = {{.result = 0, .operand = Reduce::into}};
@@ -91,6 +106,13 @@ constinit const OpDef kTakeShard = {.code = OpCode::take_shard,
                                     .name = "take_shard",
                                     .infer = infer_take_shard,
                                     .attrs = default_attrs<ShardAttrs>};
+constinit const OpDef kPutShard = {.code = OpCode::put_shard,
+                                   .name = "put_shard",
+                                   .operands = PutShard::operands,
+                                   .results = PutShard::results,
+                                   .infer = infer_put_shard,
+                                   .attrs = default_attrs<ShardAttrs>,
+                                   .inplace = kInplacePut};
 constinit const OpDef kAllGather = {.code = OpCode::all_gather,
                                     .name = "all_gather",
                                     .infer = infer_all_gather,

@@ -89,6 +89,7 @@ OCTET_SLOTS(AdamwStep,
             (next_w, next_m, next_v, next_master, next_m_meta, next_v_meta, amax, nonfinite));
 
 // ranks.cpp; take_shard and all_gather are Unary, sharded_norm has the slots of GlobalNorm
+OCTET_SLOTS(PutShard, (x, shard), (y));
 // reduce_scatter, all_reduce; squares: of reduce_scatter alone
 OCTET_SLOTS(Reduce, (x, into, scale), (y, squares));
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ir/sharding.h"
+#include "passes/parallel/late_weights.h"
 #include "passes/parallel/shards.h"
 #include "passes/rewrite/rewrite.h"
 
@@ -24,10 +25,6 @@ ValueId stored_in(const Graph& graph, ValueId id) {
   return is_read && graph.input_of(node.in(0)) != nullptr ? node.in(0) : id;
 }
 
-bool is_update(const Node& node) {
-  return node.op == OpCode::adamw_step;
-}
-
 // What the input is for; none where the value is no input.
 StateUse use_of(const Graph& graph, ValueId id) {
   const GraphInput* input = id == kNoValue ? nullptr : graph.input_of(id);
@@ -42,11 +39,14 @@ class Sharder {
     find_gradients();
     find_normed();
     find_flags();
+    if (cuts() && options.shard != ShardStage::parameters)
+      late_ = find_late_weights(from_, gradients_, options);
   }
 
   Graph run() {
     for (const Node& node : from_.nodes) {
       if (skipped_.contains(node.out(0))) continue;
+      gather_for(node);
       if (node.op == OpCode::global_norm && is_of_gradients(node)) {
         emit_norm(node);
       } else if (is_update(node)) {
@@ -150,6 +150,25 @@ class Sharder {
     }
   }
 
+  // Before the first that reads a weight whose shards the step before has made.
+  void gather_for(const Node& node) {
+    if (is_update(node)) return;
+    for (const ValueId id : node.operands) {
+      if (late_.gathered.erase(id) == 0) continue;
+      builder().tag = node.tag;
+      rewriter_.set(id, gathered(own_shard(rewriter_.map(id)), from_.type(id).shape));
+    }
+  }
+  ValueId gathered(ValueId shard, const Shape& whole) {
+    return builder().emit1(OpCode::all_gather, collective(whole), {shard});
+  }
+  // The next value of a weight, of which this is the shard.
+  ValueId next_weight(ValueId old_id, ValueId next_id, ValueId shard) {
+    if (!late_.next.contains(next_id)) return gathered(shard, from_.type(next_id).shape);
+    const ShardAttrs own{.ranks = options_.ranks, .rank = options_.rank};
+    return builder().emit1(OpCode::put_shard, own, {rewriter_.map(old_id), shard});
+  }
+
   // The ranks' sum, this rank's shard of it where gradients are cut; made once. It stands behind
   // the backward, where it is in the way of no fusion; as a node of the update the schedule moves
   // it to where its gradient is ready.
@@ -235,8 +254,7 @@ class Sharder {
       if (node.out(slot) != kNoValue) shards_[node.out(slot)] = results[slot];
     }
     if (!is_stored)
-      results[S::next_w] =
-          builder().emit1(OpCode::all_gather, collective(whole), {results[S::next_w]});
+      results[S::next_w] = next_weight(node.in(S::w), node.out(S::next_w), results[S::next_w]);
     results.resize(node.results.size(), kNoValue);
     rewriter_.set(node.results, results);
   }
@@ -258,11 +276,10 @@ class Sharder {
     std::vector<ValueId> operands = rewriter_.map(node.operands);
     operands[StoreScaled::x] = shards_.at(x);
     shards_[result] = builder().emit1(OpCode::store_scaled, attrs, std::move(operands));
-    const bool is_weight = weights_.contains(x);
-    rewriter_.set(
-        result, is_weight ? builder().emit1(OpCode::all_gather,
-                                            collective(from_.type(result).shape), {shards_[result]})
-                          : shards_[result]);
+    const auto weight = weights_.find(x);
+    rewriter_.set(result, weight == weights_.end()
+                              ? shards_[result]
+                              : next_weight(weight->second, result, shards_[result]));
   }
 
   // The maximum of new weights is that of their shards, which the updates still have at hand.
@@ -312,8 +329,9 @@ class Sharder {
   std::map<ValueId, ValueId> weights_;  // next value in f32 -> the weight that is stored in FP16
   Graph from_;
   Rewriter rewriter_;
-  bool is_early_ = false;                       // reduced as soon as they are made
-  std::map<ValueId, ValueId> gradients_;        // -> what their sum begins with
+  bool is_early_ = false;                 // reduced as soon as they are made
+  std::map<ValueId, ValueId> gradients_;  // -> what their sum begins with
+  LateWeights late_;
   std::map<ValueId, ValueId> reduced_;          // -> new value
   std::set<ValueId> normed_;                    // whose norm is taken
   std::map<ValueId, ValueId> squares_;          // -> of the new value

@@ -67,6 +67,9 @@ TEST_P(Stages, have_the_same_bits) {
                                ranks, accumulate, stage, set));
       const std::string what = fmt::format("{} of {}, accumulating {}", stage, ranks, accumulate);
       EXPECT_EQ(loss_bits(stage), loss_bits("none")) << what;
+      EXPECT_EQ(metrics(folder_ / stage).back().at("val_loss"),
+                metrics(folder_ / "none").back().at("val_loss"))
+          << what;
       EXPECT_TRUE(tensors(stage, 6) == tensors("none", 6)) << what;
     }
   }

@@ -194,13 +194,12 @@ TEST(Planner, plans_of_ranks_are_sound) {
       options.train = {.batch = 2, .seq = 9};
       options.parallel = {.ranks = 2, .rank = 1, .shard = stage};
       // As runs have it: data of a whole weight would outlive its gathered copy.
-      if (stage == ShardStage::parameters)
-        options.recipe_options.weight_copy = WeightCopy::per_use;
+      if (stage == ShardStage::parameters) options.recipe_options.weight_copy = WeightCopy::per_use;
       Program program(options, *backend.catalogue);
       const Plan& plan = program.plan(function::step);
       EXPECT_EQ(joined(plan_checker::faults(plan)), "") << recipe->name << " " << enum_name(stage);
       in_place += std::ranges::count_if(plan.graph.outputs, [&](const GraphOutput& output) {
-        return in_place_gather(plan.graph, output) != nullptr;
+        return new_shard(plan.graph, output) != kNoValue;
       });
     }
   }

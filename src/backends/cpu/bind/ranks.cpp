@@ -3,6 +3,7 @@
 
 #include "backends/cpu/bind/launch.h"
 #include "backends/cpu/ranks/ranks.h"
+#include "base/copy_bytes.h"
 #include "base/error.h"
 #include "ir/sharding.h"
 
@@ -14,8 +15,8 @@ bool always(const NodeView&) {
 }
 
 int64_t ranks_of(const NodeView& view) {
-  return view.node.op == OpCode::take_shard ? view.attrs<ShardAttrs>().ranks
-                                            : view.attrs<CollectiveAttrs>().ranks;
+  const auto* shard = std::get_if<ShardAttrs>(&view.node.attrs);
+  return shard != nullptr ? shard->ranks : view.attrs<CollectiveAttrs>().ranks;
 }
 
 // A program for D ranks runs among D.
@@ -40,6 +41,17 @@ LaunchFn prepare_take_shard(const NodeView& view, Context&) {
     std::byte* const y = args.results[Unary::y];
     if (n_bytes > 0) std::memcpy(y, args.operands[Unary::x] + own.first * width, n_bytes);
     std::memset(y + n_bytes, 0, static_cast<size_t>(shard * width) - n_bytes);
+  };
+}
+
+LaunchFn prepare_put_shard(const NodeView& view, Context&) {
+  const TensorType& x = view.in(PutShard::x);
+  const int64_t width = bytes_of(x.dtype, 1), shard = view.in(PutShard::shard).n_elems();
+  const ElementRange own = shard_range(x.n_elems(), shard, view.attrs<ShardAttrs>().rank);
+  return [=, n_bytes = x.n_bytes()](const LaunchArgs& args) {
+    std::byte* const y = args.results[PutShard::y];
+    copy_bytes(y, args.operands[PutShard::x], n_bytes);
+    copy_bytes(y + own.first * width, args.operands[PutShard::shard], own.count * width);
   };
 }
 
@@ -172,6 +184,7 @@ LaunchFn prepare_sharded_norm(const NodeView& view, Context& context) {
 
 const Binding kRanksBindings[] = {
     {OpCode::take_shard, always, nullptr, prepare_take_shard},
+    {OpCode::put_shard, always, nullptr, prepare_put_shard},
     {OpCode::all_gather, always, gather_scratch, prepare_all_gather},
     {OpCode::reduce_scatter, always, reduce_scratch_bytes, prepare_reduce_scatter},
     {OpCode::all_reduce, always, all_reduce_scratch, prepare_all_reduce},

@@ -214,6 +214,8 @@ Kernel between_ranks(OpCode op) {
   switch (op) {
     case OpCode::take_shard:
       return take_shard;
+    case OpCode::put_shard:
+      return put_shard;
     case OpCode::all_gather:
       return all_gather;
     case OpCode::reduce_scatter:

@@ -94,6 +94,7 @@ void global_norm(const RefCall& call);
 void adamw_step(const RefCall& call);
 // ranks.cpp: of one rank alone
 void take_shard(const RefCall& call);
+void put_shard(const RefCall& call);
 void all_gather(const RefCall& call);
 void reduce_scatter(const RefCall& call);
 void all_reduce(const RefCall& call);

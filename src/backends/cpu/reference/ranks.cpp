@@ -37,6 +37,10 @@ void take_shard(const RefCall& call) {
   expect_alone(call);
   fit(call.in[Unary::x].data, call.out[Unary::y].data);
 }
+void put_shard(const RefCall& call) {
+  expect_alone(call);
+  fit(call.in[PutShard::shard].data, call.out[PutShard::y].data);
+}
 void all_gather(const RefCall& call) {
   expect_alone(call);
   fit(call.in[Unary::x].data, call.out[Unary::y].data);
