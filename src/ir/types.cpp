@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/integer.h"
+#include "formats/quantize.h"
 
 namespace octet {
 
@@ -47,14 +48,12 @@ TensorType scale_type(const TensorType& type) {
     return scales;
   }
   if (type.shape.empty()) fail("expected at least one axis");
+  const bool is_matrix = type.shape.size() == 2;
+  if (!is_matrix && by.kind != Kind::group && by.kind != Kind::row) fail("expected a matrix");
+  const MatrixShape grid = scale_shape({is_matrix ? type.shape[0] : 1, type.shape.back()}, by);
   scales.shape = type.shape;
-  if (by.kind == Kind::group || by.kind == Kind::row) {
-    scales.shape.back() = by.kind == Kind::row ? 1 : ceil_div(scales.shape.back(), by.size);
-    return scales;
-  }
-  if (type.shape.size() != 2) fail("expected a matrix");
-  scales.shape[0] = ceil_div(scales.shape[0], by.size);
-  if (by.kind == Kind::block) scales.shape[1] = ceil_div(scales.shape[1], by.size);
+  scales.shape.back() = grid.cols;
+  if (is_matrix) scales.shape[0] = grid.rows;
   return scales;
 }
 

@@ -308,6 +308,20 @@ Place place_of(const Plan& plan, ValueId id) {
   return {buffer.lane, buffer.offset + plan.offset_of[at], plan.graph.type(id).n_bytes()};
 }
 
+std::vector<Place> places_of(const Plan& plan, std::span<const ValueId> ids) {
+  std::vector<Place> places;
+  for (const ValueId id : ids) {
+    if (id != kNoValue) places.push_back(place_of(plan, id));
+  }
+  return places;
+}
+
+bool meet(std::span<const Place> a, std::span<const Place> b) {
+  return std::ranges::any_of(a, [&](const Place& x) {
+    return std::ranges::any_of(b, [&](const Place& y) { return x.meets(y); });
+  });
+}
+
 Plan make_plan(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
                const PlanOptions& options) {
   return Planner(graph, layout, catalogue, options).run();

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -100,8 +101,11 @@ struct PlanOptions {
   int64_t bucket_bytes = int64_t{64} << 20;  // plan/schedule.h
 };
 
-// Where a value lies.
+// Where a value lies, and where those lie that are there.
 Place place_of(const Plan& plan, ValueId id);
+std::vector<Place> places_of(const Plan& plan, std::span<const ValueId> ids);
+// Whether one of a and one of b have bytes in common.
+bool meet(std::span<const Place> a, std::span<const Place> b);
 
 // Schedules, chooses kernels and assigns memory. Throws Error(invalid_argument) naming a node
 // without kernel.

@@ -65,26 +65,10 @@ struct Touched {
   std::vector<Place> reads, writes;
 };
 
-bool meet(const std::vector<Place>& a, const std::vector<Place>& b) {
-  return std::ranges::any_of(a, [&](const Place& x) {
-    return std::ranges::any_of(b, [&](const Place& y) { return x.meets(y); });
-  });
-}
-
-bool is_in_place(const Node& node) {
-  return node.op == OpCode::all_gather && std::get<CollectiveAttrs>(node.attrs).in_place;
-}
-
 Touched touched_by(const Plan& plan, const PlanStep& step) {
   const Node& node = plan.graph.node(step.node);
-  Touched touched;
-  for (const ValueId id : node.operands) {
-    if (id != kNoValue) touched.reads.push_back(place_of(plan, id));
-  }
-  for (const ValueId id : node.results) {
-    if (id != kNoValue) touched.writes.push_back(place_of(plan, id));
-  }
-  if (is_in_place(node)) {  // all but its operand
+  Touched touched{places_of(plan, node.operands), places_of(plan, node.results)};
+  if (gathers_in_place(node)) {  // all but its operand
     const Place all = touched.writes[0], own = touched.reads[0];
     touched.writes = {{all.lane, all.offset, own.offset - all.offset},
                       {all.lane, own.end(), all.end() - own.end()}};

@@ -75,11 +75,14 @@ Graph copy_shared_updates(const Graph& graph) {
   return result;
 }
 
+bool gathers_in_place(const Node& node) {
+  return node.op == OpCode::all_gather && std::get<CollectiveAttrs>(node.attrs).in_place;
+}
+
 const Node* in_place_gather(const Graph& graph, const GraphOutput& output) {
   if (output.updates == kNoValue) return nullptr;
   const Node* node = graph.producer(view_root(graph, output.value));
-  if (node == nullptr || node->op != OpCode::all_gather) return nullptr;
-  return std::get<CollectiveAttrs>(node->attrs).in_place ? node : nullptr;
+  return node != nullptr && gathers_in_place(*node) ? node : nullptr;
 }
 
 Graph gather_in_place(const Graph& graph, int64_t rank) {

@@ -11,6 +11,9 @@ namespace octet {
 // overwrite it; and an output that hands out an input which the graph updates.
 Graph copy_shared_updates(const Graph& graph);
 
+// An all_gather whose operand lies where it lies in the result.
+bool gathers_in_place(const Node& node);
+
 // The all_gather that makes the next value of an input in place: its operand is made where this
 // rank's shard of that input lies. nullptr where the output has none.
 const Node* in_place_gather(const Graph& graph, const GraphOutput& output);

@@ -10,8 +10,8 @@ class Touched {
  public:
   Touched(const Plan& plan, const PlanStep& step) {
     const Node& node = plan.graph.node(step.node);
-    add(plan, node.operands, read_);
-    add(plan, node.results, written_);
+    read_ = places_of(plan, node.operands);
+    written_ = places_of(plan, node.results);
   }
   bool depends_on(const Touched& other) const {
     return meet(written_, other.written_) || meet(written_, other.read_) ||
@@ -19,17 +19,6 @@ class Touched {
   }
 
  private:
-  static void add(const Plan& plan, const std::vector<ValueId>& values, std::vector<Place>& to) {
-    for (const ValueId id : values) {
-      if (id != kNoValue) to.push_back(place_of(plan, id));
-    }
-  }
-  static bool meet(const std::vector<Place>& a, const std::vector<Place>& b) {
-    return std::ranges::any_of(a, [&](const Place& x) {
-      return std::ranges::any_of(b, [&](const Place& y) { return x.meets(y); });
-    });
-  }
-
   std::vector<Place> read_, written_;
 };
 

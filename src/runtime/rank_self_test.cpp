@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/sharding.h"
+#include "runtime/trial_graph.h"
 
 namespace octet {
 namespace {
@@ -12,8 +13,7 @@ constexpr int kLaunched = 2, kPasses = 4;
 
 std::vector<int64_t> trial_sizes(const CollectiveKind& kind, int n_ranks) {
   // A maximum is one block's work, since plans have few numbers of it.
-  const bool is_max = kind.op == OpCode::all_reduce && kind.reduction == RankReduction::max;
-  const int64_t n_bytes = is_max ? int64_t{64} << 10 : int64_t{1} << 20;
+  const int64_t n_bytes = is_max(kind) ? int64_t{64} << 10 : int64_t{1} << 20;
   const int64_t n_elems = n_bytes / bytes_of(kind.x, 1);
   const int64_t runs = kShardMultiple * n_ranks;
   if (kind.in_place) return {runs, 3 * runs, n_elems / runs * runs};

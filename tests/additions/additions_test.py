@@ -107,6 +107,19 @@ def train(scratch, program, sets):
         raise Failed(f"three finite losses were expected, got {losses}")
 
 
+def list_recipe(scratch):
+    scratch.edit("src/passes/precision/list.h", r"extern const Recipe ", "kScratchRecipe, ")
+    scratch.edit("src/passes/precision/recipe.cpp", r"constexpr std::array kRecipes = \{", "&kScratchRecipe, ")
+
+
+def program_with_recipe(scratch):
+    files = ["src/passes/precision/scratch.cpp", "src/passes/precision/recipe.cpp"]
+    like = {files[0]: "src/passes/precision/hif8.cpp"}
+    program = scratch.work / "octet"
+    scratch.link([scratch.compile(file, like.get(file)) for file in files], program)
+    return program
+
+
 def add_recipe(scratch):
     scratch.add("src/passes/precision/scratch.cpp", """// A recipe of the test of additions.
 #include "passes/precision/list.h"
@@ -127,15 +140,11 @@ const Recipe kScratchRecipe = {
 
 }  // namespace octet
 """)
-    scratch.edit("src/passes/precision/list.h", r"extern const Recipe ", "kScratchRecipe, ")
-    scratch.edit("src/passes/precision/recipe.cpp", r"constexpr std::array kRecipes = \{", "&kScratchRecipe, ")
+    list_recipe(scratch)
 
 
 def use_recipe(scratch):
-    files = ["src/passes/precision/scratch.cpp", "src/passes/precision/recipe.cpp"]
-    like = {files[0]: "src/passes/precision/hif8.cpp"}
-    program = scratch.work / "octet"
-    scratch.link([scratch.compile(file, like.get(file)) for file in files], program)
+    program = program_with_recipe(scratch)
     train(scratch, program, ["recipe=scratch"])
     resolved = (scratch.work / "run/config.yaml").read_text()
     if "state_m: hif8+x" not in resolved:
@@ -168,15 +177,11 @@ const Recipe kScratchRecipe = {
 
 }  // namespace octet
 """)
-    scratch.edit("src/passes/precision/list.h", r"extern const Recipe ", "kScratchRecipe, ")
-    scratch.edit("src/passes/precision/recipe.cpp", r"constexpr std::array kRecipes = \{", "&kScratchRecipe, ")
+    list_recipe(scratch)
 
 
 def use_granularity(scratch):
-    files = ["src/passes/precision/scratch.cpp", "src/passes/precision/recipe.cpp"]
-    like = {files[0]: "src/passes/precision/hif8.cpp"}
-    program = scratch.work / "octet"
-    scratch.link([scratch.compile(file, like.get(file)) for file in files], program)
+    program = program_with_recipe(scratch)
     train(scratch, program, ["recipe=scratch", "model.hidden=128"])
     for device in ("cpu", "cuda"):
         steps = scratch.run([str(program), "plan", "tiny.yaml", "--set", "recipe=scratch", "--set", "model.hidden=128",

@@ -27,23 +27,28 @@ double nll_of(const ScratchFolder& folder, const std::string& flags) {
   return outcome.code == 0 ? Json::parse(outcome.out).at(0).at("nll").get<double>() : NAN;
 }
 
-// Each with a change that its own evaluations show.
-class RunNumerics : public testing::TestWithParam<const char*> {};
-
-TEST_P(RunNumerics, are_those_of_an_evaluation) {
-  const ScratchFolder folder;
+// In folder / "run", of a small model: a few steps with this recipe, and with these keys of train.
+void train_small(const ScratchFolder& folder, const std::string& recipe, const std::string& keys) {
   put_model(folder, small_spec(), "model");
   folder.put("text.txt", easy_text(3001));
   folder.put("run.yaml", fmt::format("model: {{path: {0}/model, seq: 24}}\n"
                                      "optim: {{lr: 1.0e-4, warmup: 2}}\n"
                                      "data: {{train: [{0}/text.txt], val_fraction: 0.1}}\n"
-                                     "train: {{steps: 2, batch: 4, save_every: 2, eval_bytes: 200, "
-                                     "tensorboard: false}}\n"
+                                     "train: {{batch: 4, tensorboard: false, {1}}}\n"
                                      "out: {0}/run\n"
-                                     "recipe: {1}\n",
-                                     folder.path(), GetParam()));
+                                     "recipe: {2}\n",
+                                     folder.path(), keys, recipe));
   const Outcome trained = run_program(folder, "train " + (folder / "run.yaml"));
   ASSERT_EQ(trained.code, 0) << trained.err;
+}
+
+// Each with a change that its own evaluations show.
+class RunNumerics : public testing::TestWithParam<const char*> {};
+
+TEST_P(RunNumerics, are_those_of_an_evaluation) {
+  const ScratchFolder folder;
+  ASSERT_NO_FATAL_FAILURE(
+      train_small(folder, GetParam(), "steps: 2, save_every: 2, eval_bytes: 200"));
   const double own = metrics(folder / "run").back().at("val_loss").get<double>();
   const std::string flags = fmt::format("--model {}/run --max-tokens 199 --batch 4", folder.path());
   EXPECT_NEAR(nll_of(folder, flags), own, 2e-6);
@@ -61,16 +66,8 @@ INSTANTIATE_TEST_SUITE_P(keys, RunNumerics,
 
 TEST(EvalRecipe, takes_sets_over_what_the_run_has) {
   const ScratchFolder folder;
-  put_model(folder, small_spec(), "model");
-  folder.put("text.txt", easy_text(3001));
-  folder.put("run.yaml", fmt::format("model: {{path: {0}/model, seq: 24}}\n"
-                                     "data: {{train: [{0}/text.txt], val_fraction: 0.1}}\n"
-                                     "train: {{steps: 1, batch: 4, tensorboard: false}}\n"
-                                     "out: {0}/run\n"
-                                     "recipe: {{base: fp8_linear, override: {{'*.down_proj': "
-                                     "bf16}}}}\n",
-                                     folder.path()));
-  ASSERT_EQ(run_program(folder, "train " + (folder / "run.yaml")).code, 0);
+  ASSERT_NO_FATAL_FAILURE(
+      train_small(folder, "{base: fp8_linear, override: {'*.down_proj': bf16}}", "steps: 2"));
   const std::string flags = fmt::format("--model {}/run --max-tokens 199 ", folder.path());
   const double own = nll_of(folder, flags);
   const double none = nll_of(folder, flags + "--set recipe.override={}");
@@ -98,16 +95,9 @@ Answers answers(const ScratchFolder& folder, const std::string& flags, const std
   return {outcome.out, std::count(stored.begin(), stored.end(), '\n')};
 }
 
-// What norms give is far from what predictions take it for: scales that are measured are others.
-void shift(const std::string& name, std::vector<float>& values) {
-  const bool is_norm = name.find("post_attention_layernorm") != name.npos;
-  const bool reads_it = name.find("gate_proj") != name.npos || name.find("up_proj") != name.npos;
-  for (float& value : values) value *= is_norm ? 16384.0f : reads_it ? 1.0f / 16384 : 1.0f;
-}
-
 TEST(EvalRequests, are_answers_of_the_same_numerics) {
   const ScratchFolder folder;
-  put_model(folder, small_spec(), "model", shift);
+  put_model(folder, small_spec(), "model", test::shift);
   folder.put("text.txt", easy_text(3001));
   folder.put("lambada/lambada_test.jsonl",
              "{\"text\": \"a scale of a tensor\"}\n{\"text\": \"the largest of a row\"}\n");

@@ -41,14 +41,6 @@ void grow(const std::string& name, std::vector<float>& values) {
   }
 }
 
-// What norms give is 2^14 times what they are initialized to give, and read by matrices that are as
-// many times smaller: predictions go by RMS of matrices alone.
-void shift(const std::string& name, std::vector<float>& values) {
-  const bool is_norm = name.find("post_attention_layernorm") != name.npos;
-  const bool reads_it = name.find("gate_proj") != name.npos || name.find("up_proj") != name.npos;
-  for (float& value : values) value *= is_norm ? 16384.0f : reads_it ? 1.0f / 16384 : 1.0f;
-}
-
 struct LoadedRun {
   explicit LoadedRun(const test::EditWeights& edit = {}) {
     put_model(folder, small_spec(), "model", edit);
@@ -148,7 +140,7 @@ double nll_of(const ScratchFolder& folder, const std::string& flags) {
 
 // A folder has the scales that its weights' RMS predicts, and others where a text is named.
 TEST_P(LoadedScales, are_measured_on_the_text_that_calib_names) {
-  const LoadedRun run(shift);
+  const LoadedRun run(test::shift);
   const std::string of_folder =
       fmt::format("--model {0}/model --data {0}/text.txt --max-tokens 960", run.folder.path());
   const std::string recipe = fmt::format("{} --recipe {}", of_folder, GetParam());

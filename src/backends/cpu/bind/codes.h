@@ -33,8 +33,10 @@ inline int64_t group_size(const NodeView& view, size_t operand) {
   return view.in(operand).granularity.size;
 }
 
-// Whether the op's operands that may be quantized are so, in groups of one length, and the rest f32
-// or bf16 (stored.cpp).
+// Whether of the first n operands those that may be quantized are so alike, in groups along the
+// rows or not at all, and all others f32 or bf16 (stored.cpp).
+bool operands_apply(const NodeView& view, size_t n);
+// Likewise of all, where they are quantized, and of its results.
 bool reads_codes(const NodeView& view);
 
 // The codes that a per-tensor quantizer writes: the first result, or where it writes both layouts

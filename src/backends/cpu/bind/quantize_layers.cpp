@@ -1,8 +1,5 @@
 // Layers that quantize their result as they make it (ir/ops/quantize_layers.cpp).
 #include "ir/ops/quantize_layers.h"
-
-#include <algorithm>
-
 #include "backends/cpu/bind/codes.h"
 
 namespace octet::cpu {
@@ -13,15 +10,7 @@ bool fused_applies(const NodeView& view) {
   const OpDef& layer = op_def(op.layer);
   const QuantizedLayerAttrs attrs = split(view.node.attrs);
   if (attrs.kept.group > 0) return false;
-  const TensorType& first = view.in(layer.scales[0].operand);
-  const auto is_read_so = [&](ScalePlace place) {
-    const TensorType& type = view.in(place.operand);
-    return type.granularity == first.granularity && (!type.is_scaled() || is_in_groups(type));
-  };
-  if (!std::ranges::all_of(layer.scales, is_read_so)) return false;
-  for (size_t i = 0; i < layer.operands.size(); ++i) {
-    if (view.has(i) && !view.in(i).is_scaled() && !is_wide(view.in(i).dtype)) return false;
-  }
+  if (!operands_apply(view, layer.operands.size())) return false;
   for (const SlotId slot : {op.given_scale, op.history, op.known_mean, op.known_rstd}) {
     if (!view.in_is(slot, {Dtype::f32})) return false;
   }

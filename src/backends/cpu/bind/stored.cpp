@@ -6,17 +6,24 @@
 
 namespace octet::cpu {
 
-bool reads_codes(const NodeView& view) {
+bool operands_apply(const NodeView& view, size_t n) {
   const auto places = op_def(view.node.op).scales;
-  if (places.empty()) return false;
   const auto is_read_so = [&](ScalePlace place) {
     const TensorType& type = view.in(place.operand);
-    return is_in_groups(type) && type.granularity == view.in(places[0].operand).granularity;
+    return type.granularity == view.in(places[0].operand).granularity &&
+           (!type.is_scaled() || is_in_groups(type));
   };
   if (!std::ranges::all_of(places, is_read_so)) return false;
-  for (size_t i = 0; i < view.node.operands.size(); ++i) {
+  for (size_t i = 0; i < n; ++i) {
     if (view.has(i) && !view.in(i).is_scaled() && !is_wide(view.in(i).dtype)) return false;
   }
+  return true;
+}
+
+bool reads_codes(const NodeView& view) {
+  const auto places = op_def(view.node.op).scales;
+  if (places.empty() || !view.in(places[0].operand).is_scaled()) return false;
+  if (!operands_apply(view, view.node.operands.size())) return false;
   for (size_t i = 0; i < own_results(view); ++i) {
     if (view.gives(i) && !is_wide(view.out(i).dtype)) return false;
   }
