@@ -37,7 +37,9 @@ constexpr const char* kTaskColumns[] = {"step",
                                         "bits_per_byte",
                                         "log_likelihood",
                                         "difference",
-                                        "stderr_difference"};
+                                        "stderr_difference",
+                                        "acc_difference",
+                                        "stderr_acc_difference"};
 
 // Throws Error{numerics} for a log-likelihood that is not finite; what was found has been printed.
 void expect_finite(const std::vector<OrderedJson>& rows) {
@@ -89,6 +91,14 @@ OrderedJson row_of(const PreparedTask& task, const TaskResult& result, const std
   return row;
 }
 
+void add_difference(OrderedJson& row, const char* name, const char* error,
+                    const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.empty() || a.size() != b.size()) return;
+  const PairedDifference difference = paired_difference(a, b);
+  row[name] = difference.mean;
+  row[error] = difference.error;
+}
+
 class Evaluation {
  public:
   Evaluation(const EvalTasksCall& call, const std::vector<ModelSource>& sources,
@@ -116,11 +126,11 @@ class Evaluation {
       if (first.empty()) first = results;
       for (size_t i = 0; i < results.size(); ++i) {
         OrderedJson row = row_of(tasks_[i], results[i], source.recipe);
-        if (source.recipe != sources_.front().recipe && !results[i].log_likelihoods.empty()) {
-          const PairedDifference difference =
-              paired_difference(results[i].log_likelihoods, first[i].log_likelihoods);
-          row["difference"] = difference.mean;
-          row["stderr_difference"] = difference.error;
+        if (source.recipe != sources_.front().recipe) {
+          add_difference(row, "difference", "stderr_difference", results[i].log_likelihoods,
+                         first[i].log_likelihoods);
+          add_difference(row, "acc_difference", "stderr_acc_difference", results[i].right,
+                         first[i].right);
         }
         rows.push_back(std::move(row));
       }

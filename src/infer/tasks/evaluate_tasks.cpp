@@ -80,9 +80,13 @@ size_t largest(const std::vector<double>& values) {
   return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
 
+Share share_right(const std::vector<double>& right) {
+  return share_of(std::count(right.begin(), right.end(), 1.0), std::ssize(right));
+}
+
 void score_choices(const PreparedTask& task, const std::vector<LogLikelihood>& results,
                    TaskResult& result) {
-  int64_t n_right = 0, n_norm = 0;
+  int64_t n_norm = 0;
   size_t next = 0;
   for (const TaskDocument& document : task.data.documents) {
     std::vector<double> sums, by_character;
@@ -91,10 +95,10 @@ void score_choices(const PreparedTask& task, const std::vector<LogLikelihood>& r
       by_character.push_back(results[next++].sum /
                              static_cast<double>(std::max<int64_t>(1, choice.n_characters)));
     }
-    n_right += static_cast<int64_t>(largest(sums)) == document.gold;
+    result.right.push_back(static_cast<int64_t>(largest(sums)) == document.gold);
     n_norm += static_cast<int64_t>(largest(by_character)) == document.gold;
   }
-  result.acc = share_of(n_right, result.n);
+  result.acc = share_right(result.right);
   if (task.data.has_norm) result.acc_norm = share_of(n_norm, result.n);
 }
 
@@ -110,9 +114,8 @@ TaskResult run_scored(const PreparedTask& task, const TaskRun& run) {
   if (task.data.score == TaskScore::choice) {
     score_choices(task, results, result);
   } else if (task.data.score == TaskScore::last_word) {
-    const auto n_right = std::count_if(results.begin(), results.end(),
-                                       [](const LogLikelihood& r) { return r.is_greedy; });
-    result.acc = share_of(n_right, result.n);
+    for (const LogLikelihood& r : results) result.right.push_back(r.is_greedy);
+    result.acc = share_right(result.right);
     result.perplexity = std::exp(-sum / static_cast<double>(result.n));
   } else {
     size_t n_bytes = 0;
@@ -187,19 +190,19 @@ TaskResult run_generated(const PreparedTask& task, const TaskRun& run) {
   const std::vector<std::string> answers = generate_all(task, run);
   TaskResult result;
   result.n = std::ssize(answers);
-  int64_t n_strict = 0, n_flexible = 0;
+  int64_t n_flexible = 0;
   for (size_t i = 0; i < answers.size(); ++i) {
     const std::string& wanted = task.data.documents[i].answer;
     const std::string last = flexible_number(answers[i]);
     if (task.data.score == TaskScore::last_number) {
-      n_strict += is_number(last, wanted);
+      result.right.push_back(is_number(last, wanted));
       continue;
     }
     const std::string strict = strict_number(answers[i]);
-    n_strict += !strict.empty() && plain_number(strict) == plain_number(wanted);
+    result.right.push_back(!strict.empty() && plain_number(strict) == plain_number(wanted));
     n_flexible += !last.empty() && plain_number(last) == plain_number(wanted);
   }
-  result.acc = share_of(n_strict, result.n);
+  result.acc = share_right(result.right);
   if (task.data.score == TaskScore::gsm8k_number) {
     result.flexible = share_of(n_flexible, result.n);
   }

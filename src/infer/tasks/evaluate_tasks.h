@@ -27,6 +27,7 @@ struct TaskResult {
   std::optional<double> perplexity;     // exp(-mean log-likelihood)
   std::optional<double> bits_per_byte;  // of the continuations
   std::vector<double> log_likelihoods;  // of all requests, in order
+  std::vector<double> right;            // 1 or 0 a document where acc is there, whose mean it is
 };
 
 // A mean of paired differences and its standard error.

@@ -128,6 +128,23 @@ TEST_F(Generate, recipes_are_compared_request_by_request) {
   EXPECT_NE(rows[1]["difference"], 0);
 }
 
+TEST_F(Generate, recipes_accuracies_are_compared_document_by_document) {
+  ASSERT_EQ(run("eval " + model_ + "--task-data " + kData +
+                "/eval_ft --tasks copa --limit 80 --recipe fp32,hif8 --json"),
+            0)
+      << err;
+  const json rows = json::parse(out);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_FALSE(rows[0].contains("acc_difference"));
+  const double difference = rows[1]["acc"].get<double>() - rows[0]["acc"].get<double>();
+  EXPECT_NEAR(rows[1]["acc_difference"].get<double>(), difference, 1e-12);
+  // What both answer alike is no part of the error.
+  const double unpaired =
+      std::hypot(rows[0]["stderr"].get<double>(), rows[1]["stderr"].get<double>());
+  EXPECT_GT(rows[1]["stderr_acc_difference"].get<double>(), 0);
+  EXPECT_LT(rows[1]["stderr_acc_difference"].get<double>(), unpaired);
+}
+
 TEST_F(Generate, says_in_one_line_what_is_wrong) {
   EXPECT_EQ(run("eval " + model_ + "--tasks hellaswag"), 2);
   EXPECT_EQ(err, "octet: --task-data: expected the folder of the tasks' files, got none\n");
