@@ -6,13 +6,9 @@ namespace {
 
 using test::metrics;
 using test::RankRuns;
+using test::with_nccl;
 
 constexpr const char* kStages[] = {"optimizer", "gradients", "parameters", "none"};
-
-// The emulated module is NCCL's stand-in as well.
-std::string with_nccl() {
-  return is_emulated() ? "OCTET_NCCL=" + gpu_module() : "";
-}
 
 struct Setting {
   int n_ranks;
@@ -66,6 +62,43 @@ TEST_P(RankTransports, have_the_same_bits) {
 }
 INSTANTIATE_TEST_SUITE_P(recipes, RankTransports, testing::Values("fp32", "coat", "fp8_lm"),
                          [](const auto& info) { return info.param; });
+
+// Two hosts of two, whose ranks add up within the hosts first: but for that order, as four of one.
+class RankHosts : public RankRuns, public testing::WithParamInterface<std::string> {};
+
+TEST_P(RankHosts, have_the_same_bits_in_all_stages) {
+  OCTET_DEVICES_OR_SKIP(4);
+  const std::string flags = "--set recipe=" + GetParam();
+  train("one_host", flags + " --ranks 4");
+  for (const std::string stage : kStages) {
+    train_on_hosts({"a", "a", "b", "b"}, stage, flags + " --set parallel.shard=" + stage);
+    if (HasFatalFailure()) return;
+    expect_learns(stage);
+    EXPECT_EQ(losses(stage), losses(kStages[0])) << stage;
+    EXPECT_TRUE(tensors(stage, "model") == tensors(kStages[0], "model")) << stage;
+    if (GetParam() == "coat" && stage == "none") continue;  // as on one host
+    EXPECT_TRUE(tensors(stage, "optim") == tensors(kStages[0], "optim")) << stage;
+  }
+  const auto got = metrics(folder_ / kStages[0]), want = metrics(folder_ / "one_host");
+  EXPECT_EQ(got[0].at("loss"), want[0].at("loss"));
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double loss = want[i].at("loss").get<double>();
+    EXPECT_NEAR(got[i].at("loss").get<double>(), loss, 2e-2 * loss) << i;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(recipes, RankHosts, testing::Values("bf16", "coat", "fp8_lm"),
+                         [](const auto& info) { return info.param; });
+
+// With parallel.strict the hosts change no bit.
+TEST_P(RankHosts, that_are_strict_have_the_bits_of_one_host) {
+  OCTET_DEVICES_OR_SKIP(4);
+  const std::string flags = "--set parallel.strict=true --set recipe=" + GetParam();
+  train("one_host", flags + " --ranks 4");
+  train_on_hosts({"a", "a", "b", "b"}, "two_hosts", flags);
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(losses("two_hosts"), losses("one_host"));
+  EXPECT_TRUE(all_tensors("two_hosts") == all_tensors("one_host"));
+}
 
 class StrictRanks : public RankRuns, public testing::WithParamInterface<int> {};
 
