@@ -19,8 +19,8 @@ struct CollectiveKind {
   RankReduction reduction = RankReduction::sum;
   Dtype x = Dtype::f32, y = Dtype::f32;
   bool has_into = false;
-  bool in_place = false;  // all_gather, where shards are of one length (plan/updates.h)
-  bool squares = false;   // reduce_scatter, with the norm of its results
+  bool in_place = false;     // all_gather, where shards are of one length (plan/updates.h)
+  bool squares = false;      // reduce_scatter, with the norm of its results
   int64_t ranks_a_host = 0;  // of a sum (CollectiveAttrs)
   auto operator<=>(const CollectiveKind&) const = default;
 };

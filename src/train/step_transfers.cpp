@@ -59,6 +59,7 @@ double StepTransfers::tokens_per_s() const {
 void StepTransfers::add_to(OrderedJson& json) const {
   json["ranks"] = config_.parallel.ranks;
   json["hosts"] = hosts();
+  if (rates_.has_levels) json["ranks_a_host"] = rates_.ranks_a_host;
   json["sent_bytes"] = json["received_bytes"] = bytes().all();
   json["sent_bytes_between_hosts"] = bytes().between;
   json["seconds_within_hosts"] = total(&TransferReport::within_seconds);
@@ -70,14 +71,18 @@ void StepTransfers::add_to(OrderedJson& json) const {
   json["tokens_per_s"] = tokens_per_s();
 }
 
+std::string StepTransfers::hosts_text() const {
+  if (hosts() == 1) return "";
+  return fmt::format(" on {} hosts{}", hosts(), rates_.has_levels ? ", in two levels" : "");
+}
+
 std::string StepTransfers::text() const {
   constexpr size_t kShown = 12;
   const auto size = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
   std::string text = fmt::format(
       "{} ranks{}, shard {}: each sends and receives {} a step; at {:g} GB/s that is {:.1f} ms",
-      config_.parallel.ranks, hosts() > 1 ? fmt::format(" on {} hosts", hosts()) : "",
-      config_.parallel.shard, size(bytes().within), rates_.link / 1e9,
-      1e3 * total(&TransferReport::within_seconds));
+      config_.parallel.ranks, hosts_text(), config_.parallel.shard, size(bytes().within),
+      rates_.link / 1e9, 1e3 * total(&TransferReport::within_seconds));
   if (hosts() > 1) {
     text += fmt::format(" within a host, and {} between hosts; at {:g} GB/s a rank {:.1f} ms",
                         size(bytes().between), rates_.network / 1e9,
