@@ -29,6 +29,7 @@ struct MachineRates {
   int64_t ranks_a_host = 0;         // 0: all are of one
   // Within the hosts first, or for gathers last, and between them along ranks of equal number.
   bool has_levels = false;
+  int64_t nccl_bytes = 0;  // of each GPU, beside the plan
 };
 
 // What one rank sends to others of its host, and to those of other hosts.

@@ -233,6 +233,8 @@ TEST_F(Ranks, on_several_hosts_are_planned_with_what_goes_between_them) {
               two.at("sent_bytes_between_hosts").get<double>() / 10e9, 1e-9);
   EXPECT_GT(two.at("step_seconds"), one.at("step_seconds"));
   EXPECT_FALSE(two.contains("ranks_a_host"));
+  EXPECT_EQ(one.at("nccl_bytes"), 0);
+  EXPECT_EQ(two.at("nccl_bytes"), 584 << 20);
   const Outcome uneven = run_program(folder_, "plan --device cuda --ranks 4 --hosts 3 " + config_);
   EXPECT_EQ(uneven.code, 2);
   EXPECT_THAT(uneven.err, testing::HasSubstr("--hosts: expected a divisor of 4 ranks, got 3"));
@@ -261,6 +263,9 @@ TEST_F(Ranks, on_hosts_of_several_are_planned_in_two_levels) {
   EXPECT_EQ(plan("--ranks 4 --hosts 4").contains("ranks_a_host"), false);
   EXPECT_EQ(plan("--ranks 18 --hosts 2").contains("ranks_a_host"), false);
   EXPECT_EQ(plan("--ranks 16 --hosts 2").at("ranks_a_host"), 8);
+  // Of a host as many as reach each other's memory need no NCCL.
+  EXPECT_EQ(plan("--ranks 8").at("nccl_bytes"), 0);
+  EXPECT_EQ(plan("--ranks 16").at("nccl_bytes"), 584 << 20);
 }
 
 }  // namespace
