@@ -21,19 +21,24 @@ struct LinkCase {
   int64_t bytes = 0;  // of the whole tensor; 0: a barrier
 };
 
-std::vector<LinkCase> link_cases(bool is_gpu, const LinkSizes& sizes) {
+std::vector<LinkCase> link_cases(const BenchMachine& machine, const LinkSizes& sizes) {
   using enum RankReduction;
+  const bool is_gpu = machine.is_gpu();
+  const int64_t a_host = machine.backend.device->ranks_a_host();
   const Dtype dtype = is_gpu ? Dtype::bf16 : Dtype::f32;
+  const auto sum_of = [&](OpCode op, Dtype of) {
+    return CollectiveKind{.op = op, .reduction = sum, .x = of, .y = of, .ranks_a_host = a_host};
+  };
   std::vector<LinkCase> cases;
   for (int64_t bytes = sizes.least; bytes <= sizes.most; bytes *= 4) {
     cases.push_back({"all_gather", {OpCode::all_gather, sum, dtype, dtype}, bytes});
-    cases.push_back({"reduce_scatter", {OpCode::reduce_scatter, sum, dtype, dtype}, bytes});
-    cases.push_back({"all_reduce", {OpCode::all_reduce, sum, dtype, dtype}, bytes});
+    cases.push_back({"reduce_scatter", sum_of(OpCode::reduce_scatter, dtype), bytes});
+    cases.push_back({"all_reduce", sum_of(OpCode::all_reduce, dtype), bytes});
     if (!is_gpu) continue;
     cases.push_back({"all_reduce max", {OpCode::all_reduce, max, Dtype::f32, Dtype::f32}, bytes});
     cases.push_back({"sharded_norm", {OpCode::sharded_norm, sum, dtype, Dtype::f32}, bytes});
   }
-  if (is_gpu) cases.push_back({"barrier", {OpCode::all_reduce, sum, Dtype::f32, Dtype::f32}, 0});
+  if (is_gpu) cases.push_back({"barrier", sum_of(OpCode::all_reduce, Dtype::f32), 0});
   return cases;
 }
 
@@ -44,10 +49,12 @@ class LinkBench {
     Catalogue& catalogue = *machine.backend.catalogue;
     int64_t lane_bytes[kLaneCount] = {};
     if (machine.backend.device->info().reaches_peers) {
-      test_ = std::make_unique<RankSelfTest>(all_kinds(catalogue, group.size()), group, catalogue);
+      const int64_t a_host = machine.backend.device->ranks_a_host();
+      test_ = std::make_unique<RankSelfTest>(all_kinds(catalogue, group.size(), a_host), group,
+                                             catalogue);
       test_->raise(lane_bytes);
     }
-    for (const LinkCase& one : link_cases(machine.is_gpu(), sizes)) {
+    for (const LinkCase& one : link_cases(machine, sizes)) {
       const CollectiveTrial trial = trial_of(one);
       for (int lane = 0; lane < kLaneCount; ++lane)
         lane_bytes[lane] = std::max(lane_bytes[lane], trial.plan().lane_bytes[lane]);
@@ -119,7 +126,7 @@ LinkRows bench_links(const BenchMachine& machine, Group& group, const std::strin
                      const LinkSizes& sizes) {
   LinkBench bench(machine, group, sizes);
   LinkRows result{.rows = {}, .self_test = bench.self_test()};
-  for (const LinkCase& one : link_cases(machine.is_gpu(), sizes)) {
+  for (const LinkCase& one : link_cases(machine, sizes)) {
     const double seconds = bench.seconds(one);
     BenchRow row = machine.row("links " + one.name,
                                fmt::format("{} {}, {} KiB", group.size(), over, one.bytes >> 10));

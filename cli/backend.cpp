@@ -28,9 +28,8 @@ BackendRequest request_of(const GlobalOptions& options, const KernelNeeds& needs
 }
 
 // For commands that read no configuration.
-RankTransport set_transport(const GlobalOptions& options) {
-  const RunConfig config = parse_config("recipe: bf16\n", "--set", options.sets).config;
-  return enum_from_name<RankTransport>(config.parallel.transport).value();
+ParallelConfig set_parallel(const GlobalOptions& options) {
+  return parse_config("recipe: bf16\n", "--set", options.sets).config.parallel;
 }
 
 }  // namespace
@@ -45,13 +44,17 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs, Gro
 }
 
 void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
-                  std::optional<RankTransport> transport) {
+                  const std::optional<ParallelConfig>& parallel) {
   if (options.device == "cpu") return;
+  const ParallelConfig wanted = parallel ? *parallel : set_parallel(options);
+  const RankHosts hosts = find_hosts(group);
   // NCCL sets up multicast over NVLink with a communicator, if this does not say otherwise.
   ::setenv("NCCL_NVLS_ENABLE", "0", 1);
   RankExchange ranks = exchange_of(group);
-  ranks.n_hosts = find_hosts(group).n_hosts;
-  ranks.transport = transport ? *transport : set_transport(options);
+  ranks.n_hosts = hosts.n_hosts;
+  ranks.ranks_a_host = hosts.ranks_a_host;
+  ranks.is_flat = wanted.strict;
+  ranks.transport = enum_from_name<RankTransport>(wanted.transport).value();
   backend.device->join(ranks);
 }
 

@@ -5,6 +5,7 @@
 
 #include "cli/common.h"
 #include "comm/group.h"
+#include "config/run_config.h"
 #include "plan/backend.h"
 
 namespace octet {
@@ -27,9 +28,9 @@ Backend open_backend(const GlobalOptions& options, const KernelNeeds& needs = {}
                      Group* group = nullptr);
 
 // All ranks together, once each has its GPU: settles what moves data between them (Device::join),
-// without `transport` as --set parallel.transport says.
+// without a configuration's `parallel` as --set says.
 void join_devices(Backend& backend, Group& group, const GlobalOptions& options,
-                  std::optional<RankTransport> transport = {});
+                  const std::optional<ParallelConfig>& parallel = {});
 
 // The same to plan with: needs no device.
 Backend open_plan_backend(const GlobalOptions& options, const KernelNeeds& needs = {});

@@ -144,9 +144,16 @@ RankHosts find_hosts(Group& group) {
   const auto count = [](auto begin, auto end, uint64_t value) {
     return static_cast<int>(std::count(begin, end, value));
   };
+  const int each = count(hosts.begin(), hosts.end(), hosts[0]);
+  bool is_even = true;  // every rank is of the host of the first of so many
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    is_even &= hosts[rank] == hosts[rank / static_cast<size_t>(each) * static_cast<size_t>(each)] &&
+               count(hosts.begin(), hosts.end(), hosts[rank]) == each;
+  }
   return {.local_rank = count(hosts.begin(), hosts.begin() + group.rank(), host),
           .n_local = count(hosts.begin(), hosts.end(), host),
           .n_hosts = static_cast<int>(std::set(hosts.begin(), hosts.end()).size()),
+          .ranks_a_host = is_even ? each : 0,
           .n_on_cores = count(all_cores.begin(), all_cores.end(), host_cores)};
 }
 

@@ -37,7 +37,8 @@ int run_launched_rank(const Launch& launch, const std::function<void(Group& grou
 // names the host, for tests of several on one machine.
 struct RankHosts {
   int local_rank = 0, n_local = 1, n_hosts = 1;
-  int n_on_cores = 1;  // of this host's ranks, that may use the same cores as this one
+  int ranks_a_host = 0;  // where each host has as many, whose numbers follow each other; else 0
+  int n_on_cores = 1;    // of this host's ranks, that may use the same cores as this one
 };
 RankHosts find_hosts(Group& group);
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "backends/cuda/params/ranks.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "cli/backend.h"
@@ -29,12 +30,21 @@ struct PlanFlags {
   double link = MachineRates{}.link / 1e9, network = MachineRates{}.network / 1e9;  // GB/s
 };
 
-MachineRates rates_of(const PlanFlags& flags, int64_t ranks) {
+constexpr int64_t kNcclBytes = int64_t{584} << 20;  // measured with two (docs/results/h100x2)
+
+// As GPUs are connected (backends/cuda/target/ranks.cpp).
+MachineRates rates_of(const PlanFlags& flags, const ParallelConfig& parallel, bool is_gpu) {
+  const int64_t ranks = parallel.ranks;
   if (ranks % flags.hosts != 0)
     throw Error(ErrorCode::invalid_argument,
                 "[plan] --hosts: expected a divisor of {} ranks, got {}", ranks, flags.hosts);
   MachineRates rates{.link = flags.link * 1e9, .network = flags.network * 1e9};
-  if (flags.hosts > 1) rates.ranks_a_host = ranks / flags.hosts;
+  const bool is_over_nccl = parallel.transport == "nccl" || ranks > cuda::kMostRanks;
+  if (is_gpu && ranks > 1 && (flags.hosts > 1 || is_over_nccl)) rates.nccl_bytes = kNcclBytes;
+  if (flags.hosts == 1) return rates;
+  rates.ranks_a_host = ranks / flags.hosts;
+  rates.has_levels = is_gpu && rates.ranks_a_host > 1 && rates.ranks_a_host <= cuda::kMostRanks &&
+                     !parallel.strict && parallel.transport != "nccl";
   return rates;
 }
 
@@ -62,8 +72,9 @@ void run_plan(const PlanFlags& flags, const GlobalOptions& options) {
         resolved_table(find_recipe(program_opts.recipe), forward, program_opts.recipe_options));
     return finish_output();
   }
-  const PlanReport report(posix_files(), config, spec, *backend.catalogue);
-  const MachineRates rates = rates_of(flags, config.parallel.ranks);
+  const MachineRates rates = rates_of(flags, config.parallel, options.device == "cuda");
+  const PlanReport report(posix_files(), config, spec, *backend.catalogue,
+                          rates.has_levels ? rates.ranks_a_host : 0);
   if (flags.passes) return print_passes(report.program(), options);
   if (flags.steps) {
     write_out(program_text(report.largest(), flags.offsets ? Offsets::yes : Offsets::no));

@@ -165,9 +165,7 @@ Devices open_devices(const TrainFlags& flags, const RunConfig& config, const Glo
                           .device_index = flags.device_index};
   if (config.parallel.ranks == 1 || process != nullptr) {
     devices.backends.push_back(open_backend(options, needs, process));
-    if (process != nullptr)
-      join_devices(devices.backends[0], *process, options,
-                   enum_from_name<RankTransport>(config.parallel.transport));
+    if (process != nullptr) join_devices(devices.backends[0], *process, options, config.parallel);
     return devices;
   }
   devices.groups = local_groups(static_cast<int>(config.parallel.ranks));

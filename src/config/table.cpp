@@ -342,7 +342,7 @@ constexpr ConfigRow kParallelRows[] = {
     {"parallel.transport", open, OCTET_FIELD(parallel.transport), one_of(names_of<RankTransport>),
      "",
      "what moves data between GPUs: peer, copies from each other's memory, on one host; nccl, also "
-     "between hosts, with the same bits; auto: peer where all reach each other so"},
+     "between hosts; auto: peer where all reach each other so, both on hosts of several such"},
 };
 
 constexpr ConfigRow kOutRows[] = {

@@ -50,6 +50,9 @@ struct HostBytes {
 // How ranks tell each other what they need to know.
 struct RankExchange {
   int rank = 0, n_ranks = 1, n_hosts = 1;
+  // As many neighbours on each host, of several hosts; 0: it is otherwise.
+  int ranks_a_host = 0;
+  bool is_flat = false;  // sums must be those of all ranks in their order
   RankTransport transport = RankTransport::automatic;
   // Of each rank, in order, its `bytes` bytes.
   std::function<void(const void* own, void* all, int64_t bytes)> all_gather = {};
@@ -154,6 +157,8 @@ class Device {
   virtual void join(const RankExchange& ranks) { static_cast<void>(ranks); }
   // What they settled on, in words; empty: there is nothing to settle.
   virtual std::string transport() const { return ""; }
+  // And how many ranks of a host are added up first (CollectiveAttrs); 0: none.
+  virtual int64_t ranks_a_host() const { return 0; }
   // NCCL's, whether it is used or not; without a name where the device knows none.
   virtual DeviceLibrary rank_library() { return {}; }
   // Lets kernels move data between memory of this device and the other ranks'; every rank calls it

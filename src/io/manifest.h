@@ -33,7 +33,7 @@ struct Manifest {
   KeyValues extra = {};   // of the trainer
   // From version 1.1 on; empty before.
   KeyValues config = {};   // keys that decide what is computed -> values, resolved
-  KeyValues machine = {};  // what computed: "device", "isa"
+  KeyValues machine = {};  // what computed: "device", "isa", "ranks_a_host" (CollectiveAttrs)
   TensorUses uses = {};    // of the tensors of both files
   KeyValues model_tensors = {},
             optim_tensors = {};  // name -> dtype ("hif8" where the file says U8)

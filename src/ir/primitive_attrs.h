@@ -114,7 +114,8 @@ struct ShardAttrs {
   int64_t ranks = 1, rank = 0;
   OCTET_ATTRS(ShardAttrs) { f("ranks", s.ranks), f("rank", s.rank); }
 };
-// Between ranks. shape: of all_gather's result. in_place: all_gather's operand lies where this
+// Between ranks. shape: of all_gather's result. ranks_a_host: in sums, neighbours that are added up
+// first; 0: all ranks are added up in their order. in_place: all_gather's operand lies where this
 // rank's shard lies in the result (plan/updates.h). squares: reduce_scatter gives the sum of its
 // result's squares, too.
 struct CollectiveAttrs {
@@ -122,9 +123,11 @@ struct CollectiveAttrs {
   RankReduction reduction = RankReduction::sum;
   Shape shape;
   bool in_place = false, squares = false;
+  int64_t ranks_a_host = 0;
   OCTET_ATTRS(CollectiveAttrs) {
     f("ranks", s.ranks), f("reduction", s.reduction), f("shape", s.shape);
     f("in_place", s.in_place), f("squares", s.squares);
+    if (!std::is_const_v<Self> || s.ranks_a_host != 0) f("ranks_a_host", s.ranks_a_host);
   }
 };
 // fake_quantize: groups along the rows, a row where they are as long or longer. power: scales are

@@ -14,6 +14,12 @@ namespace {
 
 constexpr int64_t kNormBytes = 23 * 8;  // what ranks send of a norm (math/exact_sum.h)
 
+bool is_sum(const Node& node) {
+  return node.op == OpCode::reduce_scatter ||
+         (node.op == OpCode::all_reduce &&
+          std::get<CollectiveAttrs>(node.attrs).reduction == RankReduction::sum);
+}
+
 class Simulation {
  public:
   Simulation(const Plan& plan, const MachineRates& rates)
@@ -61,12 +67,14 @@ class Simulation {
   }
 
   void transfer(size_t step) {
-    const SentBytes bytes = sent_bytes(plan_.graph, node(step), rates_.ranks_a_host);
+    const SentBytes bytes = sent_bytes(plan_.graph, node(step), rates_);
     const double within = static_cast<double>(bytes.within) / rates_.link;
     const double between = static_cast<double>(bytes.between) / rates_.network;
     const PlanStep& one = plan_.steps[step];
     const double barriers = rates_.barrier * (one.begins_run + one.ends_run);
-    const double seconds = rates_.start + std::max(within, between) + barriers;
+    const double data = rates_.has_levels ? within + between + level_seconds(node(step))
+                                          : std::max(within, between);
+    const double seconds = rates_.start + data + barriers;
     // A run begins when all before it has been computed, which is where computing stands now.
     const double begun = std::max(link_free_, one.begins_run ? compute_free_ : 0.0);
     ended_[step] = link_free_ = begun + seconds;
@@ -81,6 +89,22 @@ class Simulation {
     report_.link_seconds += seconds;
     report_.within_seconds += within;
     report_.between_seconds += between;
+  }
+  // Of two levels, beside what flows: a second start, a barrier of the host between them or, of
+  // sums, adding up the host's parts.
+  double level_seconds(const Node& node) const {
+    const auto& attrs = std::get<CollectiveAttrs>(node.attrs);
+    if (attrs.ranks == 1) return 0;
+    const bool is_max = node.op == OpCode::all_reduce && !is_sum(node);
+    const bool has_barrier = node.op != OpCode::reduce_scatter && !is_max;
+    const double start = rates_.start + (has_barrier ? rates_.barrier : 0);
+    if (attrs.ranks_a_host == 0) return start;
+    const TensorType& x = plan_.graph.type(node.in(0));
+    const int64_t hosts = attrs.ranks / attrs.ranks_a_host;
+    const int64_t of_hosts = hosts * shard_elems(x.n_elems(), attrs.ranks);
+    const int64_t n_bytes =
+        bytes_of(x.dtype, attrs.ranks_a_host * of_hosts) + bytes_of(Dtype::f32, of_hosts);
+    return start + static_cast<double>(n_bytes) / rates_.bytes;
   }
   static std::string what(const Node& node) {
     const std::string layer = node.tag.layer < 0 ? "" : fmt::format("layer {}, ", node.tag.layer);
@@ -104,26 +128,32 @@ class Simulation {
 
 namespace {
 
-// To each other rank.
-int64_t bytes_to_each(const Graph& graph, const Node& node, int64_t ranks) {
+// To each other rank, of one level; `summand`: of the type of what a sum adds up.
+int64_t bytes_to_each(const Graph& graph, const Node& node, Dtype summand) {
   if (node.op == OpCode::sharded_norm) return kNormBytes;
   const TensorType& x = graph.type(node.in(0));
-  const bool is_max = std::get<CollectiveAttrs>(node.attrs).reduction == RankReduction::max;
-  if (node.op == OpCode::all_gather || is_max) return x.n_bytes();
-  const int64_t shard = shard_elems(x.n_elems(), ranks);
-  const int64_t scattered = bytes_of(x.dtype, shard);
+  if (!is_sum(node)) return x.n_bytes();
+  const int64_t shard = shard_elems(x.n_elems(), std::get<CollectiveAttrs>(node.attrs).ranks);
+  const int64_t scattered = bytes_of(summand, shard);
   if (node.op == OpCode::reduce_scatter) return scattered;
   return scattered + bytes_of(graph.type(node.out(0)).dtype, shard);
 }
 
 }  // namespace
 
-SentBytes sent_bytes(const Graph& graph, const Node& node, int64_t ranks_a_host) {
+SentBytes sent_bytes(const Graph& graph, const Node& node, const MachineRates& rates) {
   if (!is_collective(node.op)) return {};
   const int64_t ranks = std::get<CollectiveAttrs>(node.attrs).ranks;
-  const int64_t neighbours = (ranks_a_host == 0 ? ranks : std::min(ranks_a_host, ranks)) - 1;
-  const int64_t each = bytes_to_each(graph, node, ranks);
-  return {.within = neighbours * each, .between = (ranks - 1 - neighbours) * each};
+  const int64_t a_host = rates.ranks_a_host == 0 ? ranks : std::min(rates.ranks_a_host, ranks);
+  const Dtype own = graph.type(node.in(0)).dtype;
+  const int64_t each = bytes_to_each(graph, node, own);
+  if (!rates.has_levels || ranks == 1)
+    return {.within = (a_host - 1) * each, .between = (ranks - a_host) * each};
+  // A rank has for its peers what goes to the hosts, or has come from them: whole shards.
+  const int64_t hosts = ranks / a_host;
+  const bool has_shards = is_sum(node) || node.op == OpCode::all_gather;
+  return {.within = (a_host - 1) * each * (has_shards ? hosts : 1),
+          .between = (hosts - 1) * bytes_to_each(graph, node, Dtype::f32)};
 }
 
 std::string_view words(WaitReason reason) {

@@ -27,6 +27,9 @@ struct MachineRates {
   double start = 20e-6;             // of a collective, before its bytes flow
   double barrier = 5e-6;            // of all ranks, before and behind a run of collectives
   int64_t ranks_a_host = 0;         // 0: all are of one
+  // Within the hosts first, or for gathers last, and between them along ranks of equal number.
+  bool has_levels = false;
+  int64_t nccl_bytes = 0;  // of each GPU, beside the plan
 };
 
 // What one rank sends to others of its host, and to those of other hosts.
@@ -42,7 +45,7 @@ std::string_view words(WaitReason reason);
 struct Transfer {
   std::string what;    // "reduce_scatter of layer 3, q_proj"
   SentBytes bytes;     // by this rank, and received by it
-  double seconds = 0;  // on the link, or on the network where that takes longer
+  double seconds = 0;  // on the link, or on the network where that takes longer; in levels, both
   double queued = 0;   // before its begin, behind transfers before it
   double slack = 0;    // computing between its begin and the first that waits for it
   double waited = 0;   // computing stood still for it
@@ -62,7 +65,7 @@ struct TransferReport {
 };
 
 // What a node sends from one rank to all others together; nothing where it is no collective.
-SentBytes sent_bytes(const Graph& graph, const Node& node, int64_t ranks_a_host);
+SentBytes sent_bytes(const Graph& graph, const Node& node, const MachineRates& rates);
 
 TransferReport report_transfers(const Plan& plan, const MachineRates& rates);
 

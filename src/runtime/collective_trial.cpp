@@ -30,6 +30,7 @@ CollectiveKind kind_of(const Graph& graph, const Node& node) {
   CollectiveKind kind{.op = node.op, .reduction = attrs.reduction};
   kind.x = graph.type(node.operands[0]).dtype;
   kind.y = graph.type(node.results[0]).dtype;
+  kind.ranks_a_host = attrs.ranks_a_host;
   kind.has_into = node.op != OpCode::sharded_norm && node.operands.size() > Reduce::into &&
                   node.in(Reduce::into) != kNoValue;
   kind.in_place = attrs.in_place;
@@ -186,8 +187,10 @@ std::string kind_text(const CollectiveKind& kind) {
   if (kind.op == OpCode::all_gather || kind.op == OpCode::sharded_norm)
     return fmt::format("{} {}{}", name, dtype_name(kind.x), kind.in_place ? " in place" : "");
   if (is_max(kind)) return fmt::format("{} max {}", name, dtype_name(kind.x));
-  return fmt::format("{} {} -> {}{}{}", name, dtype_name(kind.x), dtype_name(kind.y),
-                     kind.has_into ? " (into)" : "", kind.squares ? " with squares" : "");
+  return fmt::format(
+      "{} {} -> {}{}{}{}", name, dtype_name(kind.x), dtype_name(kind.y),
+      kind.has_into ? " (into)" : "", kind.squares ? " with squares" : "",
+      kind.ranks_a_host == 0 ? "" : fmt::format(" of {} ranks a host", kind.ranks_a_host));
 }
 
 void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
@@ -207,7 +210,7 @@ void add_kinds(const Plan& plan, CollectiveKinds& kinds) {
   }
 }
 
-CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks) {
+CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks, int64_t ranks_a_host) {
   constexpr Dtype kWide[] = {Dtype::f32, Dtype::bf16, Dtype::fp16};
   std::vector<CollectiveKind> all = {
       {OpCode::all_reduce, RankReduction::max, Dtype::f32, Dtype::f32},
@@ -219,9 +222,9 @@ CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks) {
     for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
       for (const Dtype y : kWide) {
         for (const bool has_into : {false, true}) {
-          all.push_back({op, RankReduction::sum, x, y, has_into});
+          all.push_back({op, RankReduction::sum, x, y, has_into, false, false, ranks_a_host});
           if (op == OpCode::reduce_scatter)
-            all.push_back({op, RankReduction::sum, x, y, has_into, false, true});
+            all.push_back({op, RankReduction::sum, x, y, has_into, false, true, ranks_a_host});
         }
       }
     }

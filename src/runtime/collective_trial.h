@@ -19,8 +19,9 @@ struct CollectiveKind {
   RankReduction reduction = RankReduction::sum;
   Dtype x = Dtype::f32, y = Dtype::f32;
   bool has_into = false;
-  bool in_place = false;  // all_gather, where shards are of one length (plan/updates.h)
-  bool squares = false;   // reduce_scatter, with the norm of its results
+  bool in_place = false;     // all_gather, where shards are of one length (plan/updates.h)
+  bool squares = false;      // reduce_scatter, with the norm of its results
+  int64_t ranks_a_host = 0;  // of a sum (CollectiveAttrs)
   auto operator<=>(const CollectiveKind&) const = default;
 };
 std::string kind_text(const CollectiveKind& kind);  // "reduce_scatter bf16 -> bf16"
@@ -28,8 +29,8 @@ std::string kind_text(const CollectiveKind& kind);  // "reduce_scatter bf16 -> b
 using CollectiveKinds = std::set<CollectiveKind>;
 // Those that a plan runs among more ranks than one.
 void add_kinds(const Plan& plan, CollectiveKinds& kinds);
-// Those that a back end has at all, of every type.
-CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks);
+// Those that a back end has at all, of every type; ranks_a_host: of sums.
+CollectiveKinds all_kinds(const Catalogue& catalogue, int n_ranks, int64_t ranks_a_host = 0);
 
 struct RankPlace {
   int rank = 0, n_ranks = 1;

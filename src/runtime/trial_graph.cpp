@@ -66,7 +66,8 @@ class TrialGraph {
     const CollectiveAttrs attrs{.ranks = n_ranks_,
                                 .reduction = kind_.reduction,
                                 .shape = gathers ? Shape{n} : Shape{},
-                                .squares = kind_.squares};
+                                .squares = kind_.squares,
+                                .ranks_a_host = kind_.ranks_a_host};
     const Dtype y[] = {kind_.y};
     const auto results = builder_.emit_typed(kind_.op, attrs, operands, y);
     builder_.output(numbered("y", index), results[0], home);

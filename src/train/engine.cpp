@@ -103,10 +103,18 @@ void write_dropout(BoundPlan& function, const ProgramOptions& options, uint32_t 
   }
 }
 
+// Sums begin as the devices of the ranks reach each other.
+ProgramOptions on_device(ProgramOptions options, const Device& device) {
+  options.parallel.ranks_a_host = device.ranks_a_host();
+  return options;
+}
+
 }  // namespace
 
 TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& catalogue, Group* group)
-    : program_(fit_to_budget(options, catalogue), catalogue), size_(options.train), group_(group) {
+    : program_(fit_to_budget(on_device(options, device), catalogue), catalogue),
+      size_(options.train),
+      group_(group) {
   CHECK(options.parallel.ranks == (group == nullptr ? 1 : group->size()));
   std::vector<FunctionKey> keys = program_.train_keys();
   for (const FunctionKey& key : program_.evaluate_keys()) keys.push_back(key);

@@ -34,9 +34,11 @@ std::string recompute_text(const ProgramOptions& options) {
 }  // namespace
 
 PlanReport::PlanReport(const Files& files, const RunConfig& config, const ModelSpec& spec,
-                       const Catalogue& catalogue)
+                       const Catalogue& catalogue, int64_t ranks_a_host)
     : config_(config), spec_(spec) {
-  const ProgramOptions options = fit_to_budget(loaded_options(files, config, spec), catalogue);
+  ProgramOptions asked = loaded_options(files, config, spec);
+  asked.parallel.ranks_a_host = ranks_a_host;
+  const ProgramOptions options = fit_to_budget(asked, catalogue);
   program_ = std::make_unique<Program>(options, catalogue);
   for (const FunctionKey& key : program_->train_keys()) {
     if (key.size != options.train) continue;

@@ -21,8 +21,9 @@ class PlanReport {
  public:
   // Compiles the training functions; the catalogue must outlive it. Throws as a run would.
   // Reads the RMS of weights that the run would load, where its recipe predicts scales.
+  // ranks_a_host: whose sums come first (ParallelOptions).
   PlanReport(const Files& files, const RunConfig& config, const ModelSpec& spec,
-             const Catalogue& catalogue);
+             const Catalogue& catalogue, int64_t ranks_a_host = 0);
 
   // The function of a training step that needs most memory: it stands for the run.
   const Plan& largest() const { return *largest_; }

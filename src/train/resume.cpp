@@ -223,7 +223,9 @@ void compare_machines(const Manifest& manifest, const KeyValues& now, const Log&
   if (manifest.machine.empty() || manifest.machine == now) return;
   const auto text = [](const KeyValues& machine) {
     const std::string isa = value_of(machine, "isa");
-    return value_of(machine, "device") + (isa.empty() ? "" : ", --isa " + isa);
+    const std::string each = value_of(machine, "ranks_a_host");
+    return value_of(machine, "device") + (isa.empty() ? "" : ", --isa " + isa) +
+           (each.empty() ? "" : ", sums of " + each + " ranks a host first");
   };
   log.warning(
       "[resume] the checkpoint was computed on {}, and this process computes on {}: results will "

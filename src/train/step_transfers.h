@@ -23,14 +23,16 @@ class StepTransfers {
   double hidden_share() const;  // of the transfers' time, behind computing
   double tokens_per_s() const;  // of all ranks together
 
-  // Adds ranks, hosts, sent_bytes, sent_bytes_between_hosts, received_bytes, collective_runs,
-  // meetings, seconds within and between hosts, hidden_share, step_seconds and tokens_per_s.
+  // Adds ranks, hosts, ranks_a_host (where these are added up first), sent_bytes,
+  // sent_bytes_between_hosts, received_bytes, nccl_bytes, collective_runs, meetings, seconds within
+  // and between hosts, hidden_share, step_seconds and tokens_per_s.
   void add_to(OrderedJson& json) const;
   // The same in words, and the transfers that are waited for longest.
   std::string text() const;
 
  private:
   int64_t hosts() const;
+  std::string hosts_text() const;
   double total(double TransferReport::*member) const;
 
   RunConfig config_;

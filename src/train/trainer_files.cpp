@@ -177,8 +177,11 @@ void Trainer::read_refusals(const LoadedCheckpoint& checkpoint) {
 }
 
 KeyValues Trainer::machine_facts() const {
-  if (machine_.isa.empty()) return {{"device", machine_.device.info().name}, {"isa", ""}};
-  return {{"device", "cpu"}, {"isa", machine_.isa}};
+  if (!machine_.isa.empty()) return {{"device", "cpu"}, {"isa", machine_.isa}};
+  KeyValues facts = {{"device", machine_.device.info().name}, {"isa", ""}};
+  if (const int64_t each = machine_.device.ranks_a_host(); each > 0)
+    facts["ranks_a_host"] = std::to_string(each);
+  return facts;
 }
 
 Manifest Trainer::manifest() const {

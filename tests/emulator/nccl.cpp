@@ -30,7 +30,7 @@ using namespace octet::cuda::nccl;
 
 namespace {
 
-constexpr int kMostRanks = 8;
+constexpr int kMostRanks = 16;
 constexpr size_t kLetterBytes = size_t{256} << 10;
 
 // Of one rank to another: full until the other one has read it.

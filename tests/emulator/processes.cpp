@@ -90,7 +90,7 @@ bool is_peers(const void* at) {
 
 // "rank 1 before a run of collectives", of a flag of RankBoard.
 std::string flag_text(const uint32_t* flag) {
-  static constexpr const char* kWhere[] = {"before", "inside", "behind"};
+  static constexpr const char* kWhere[] = {"before", "inside", "inside", "behind"};
   const auto [base, allocation] = allocations().around(flag);
   const auto* board = reinterpret_cast<const RankBoard*>(base);
   for (int meeting = 0; base != nullptr && meeting < octet::cuda::kMeetings; ++meeting) {
@@ -140,17 +140,19 @@ void run_op(const CUstreamBatchMemOpParams& op, bool skips_waits) {
 }
 
 // Whoever skips the next wait first tells this device that it has come there: the board of `flag`
-// then says so, whose other flags were reset. Then it is given the time to go on.
-void let_pass(int skipping, const uint32_t* flag) {
+// then says so, whose other flags were reset. Then it is given the time to go on. Who does not wait
+// for it, as one of another host of `n_local` devices, only gives it that time.
+void let_pass(int skipping, const uint32_t* flag, int n_local) {
   const auto* board = reinterpret_cast<const RankBoard*>(allocations().around(flag).first);
   const auto has_come = [&] {
     for (const auto& arrived : board->arrived) {
-      if (__atomic_load_n(&arrived[skipping], __ATOMIC_ACQUIRE) != 0) return true;
+      if (__atomic_load_n(&arrived[skipping % n_local], __ATOMIC_ACQUIRE) != 0) return true;
     }
     return false;
   };
   const auto until = std::chrono::steady_clock::now() + wait_limit();
-  while (!has_come() && std::chrono::steady_clock::now() < until)
+  const bool is_peer = skipping / n_local == g_device / n_local;
+  while (is_peer && !has_come() && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   delay_for_fault();
 }
@@ -169,7 +171,9 @@ void pass_barrier(const std::vector<CUstreamBatchMemOpParams>& ops) {
   ++g_barriers;
   delay_for_jitter(g_device);
   const int skipping = device_that_skips(g_device, g_barriers);
-  if (skipping >= 0) let_pass(skipping, reinterpret_cast<const uint32_t*>(wait->waitValue.address));
+  const auto n_local = static_cast<int>(std::ranges::count_if(ops, is_wait)) + 1;
+  if (skipping >= 0)
+    let_pass(skipping, reinterpret_cast<const uint32_t*>(wait->waitValue.address), n_local);
 }
 
 }  // namespace

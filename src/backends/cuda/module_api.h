@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define OCTET_CUDA_API_VERSION 17
+#define OCTET_CUDA_API_VERSION 18
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 #define OCTET_CUDA_NCCL_ID_BYTES 128
@@ -65,14 +65,18 @@ struct OctetCudaRanks {
   int32_t n_regions, reserved;
   void* const* own;      // regions of this rank, as they were shared
   const int64_t* bytes;  // of each
-  // Of all: [n_ranks][n_regions][OCTET_CUDA_HANDLE_BYTES]; null where NCCL moves what they exchange
+  // Of the host's ranks: [n_local][n_regions][OCTET_CUDA_HANDLE_BYTES]; null where n_local is 1
   const uint8_t* handles;
 };
 
 struct OctetCudaJoin {
   int32_t rank, n_ranks;
+  // Neighbours, as many on each host, that reach each other's memory; 1: NCCL moves everything.
+  int32_t n_local, reserved;
   struct OctetCudaRanks board;  // one region of 4,096 bytes, zeros
-  const uint8_t* nccl_id;       // rank 0's; null: they reach each other's memory
+  // The first one's of the ranks that have this one's number on their hosts; null: there is one
+  // host, or nothing is moved between them yet.
+  const uint8_t* nccl_id;
   // Called now and then, by any thread, while it waits for other ranks: how far this one is. False:
   // one of them has failed, and the call that waits ends with an error.
   bool (*look)(void* looker, int64_t progress);

@@ -2,7 +2,9 @@
 // order; attributes name how many there are, `rank` which this is. Shards: ir/sharding.h.
 //
 // Sums are taken in f32 in the order of the ranks, beginning with `into` where it is there, and
-// rounded once to the result's type: their bits depend on the number of ranks alone. Of eight-bit
+// rounded once to the result's type: their bits depend on the number of ranks alone. With
+// `ranks_a_host` L, what is added to `into` in this way are sums of L neighbours each, which are
+// f32 and taken in their order: the bits then depend on the number of ranks and L. Of eight-bit
 // floats x, what is summed is x scale, with one scale that all ranks have. sharded_norm
 // adds sums of squares of 256 elements exactly (math/exact_sum.h), so that its bits depend on
 // nothing but the elements: those of gradients, and those that reduce_scatter has made of its
@@ -16,6 +18,13 @@ namespace {
 
 void need_ranks(std::string_view op, int64_t ranks) {
   if (ranks < 1 || ranks > (1 << 20)) fail(op, "ranks must be from 1 to 2^20, got {}", ranks);
+}
+
+void need_sum(std::string_view op, const CollectiveAttrs& a) {
+  const int64_t each = a.ranks_a_host;
+  if (each != 0 && (each < 2 || each >= a.ranks || a.ranks % each != 0))
+    fail(op, "ranks_a_host must be 0 or a divisor of {} ranks between them and 1, got {}", a.ranks,
+         each);
 }
 
 Shape shard_shape(const Shape& whole, int64_t ranks) {
@@ -48,6 +57,7 @@ void need_summand(std::string_view op, Types in) {
 Results infer_reduce_scatter(const Attrs& attrs, Types in) {
   const auto& a = std::get<CollectiveAttrs>(attrs);
   need_ranks("reduce_scatter", a.ranks);
+  need_sum("reduce_scatter", a);
   need_summand("reduce_scatter", in);
   const Shape shape = shard_shape(in[Reduce::x].shape, a.ranks);
   if (!absent(in, Reduce::into)) need_float("reduce_scatter", "into", in[Reduce::into], shape);
@@ -61,6 +71,7 @@ Results infer_all_reduce(const Attrs& attrs, Types in) {
   need_ranks("all_reduce", a.ranks);
   const TensorType& x = in[Reduce::x];
   if (a.reduction == RankReduction::sum) {
+    need_sum("all_reduce", a);
     need_summand("all_reduce", in);
     if (!absent(in, Reduce::into)) need_float("all_reduce", "into", in[Reduce::into], x.shape);
     return {real(x.shape), absent_type()};

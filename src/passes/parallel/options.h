@@ -45,6 +45,7 @@ constexpr int enum_count(ReduceFormat) {
 
 struct ParallelOptions {
   int64_t ranks = 1, rank = 0;
+  int64_t ranks_a_host = 0;  // that sums begin with (CollectiveAttrs); 0: none
   ShardStage shard = ShardStage::gradients;
   GatherFormat gather = GatherFormat::codes;
   ReduceFormat reduce = ReduceFormat::bf16;

@@ -167,6 +167,7 @@ class Sharder {
     const bool is_matrix = from_.type(gradient).shape.size() > 1;
     if (options_.reduce == ReduceFormat::e4m3 && is_matrix) quantize(operands);
     CollectiveAttrs attrs = collective();
+    attrs.ranks_a_host = options_.ranks_a_host;
     attrs.squares = cuts() && normed_.contains(gradient);
     const auto results = builder().emit_typed(op, attrs, std::move(operands), dtype);
     if (attrs.squares) squares_[gradient] = results[Reduce::squares];

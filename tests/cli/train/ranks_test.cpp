@@ -220,7 +220,8 @@ TEST_F(Ranks, on_several_hosts_are_planned_with_what_goes_between_them) {
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     return nlohmann::json::parse(outcome.out);
   };
-  const auto one = plan("--link 100"), two = plan("--link 100 --hosts 2 --network 10");
+  const std::string hosts = "--link 100 --hosts 2 --network 10 ";
+  const auto one = plan("--link 100"), two = plan(hosts + "--set parallel.transport=nccl");
   EXPECT_EQ(one.at("sent_bytes_between_hosts"), 0);
   EXPECT_EQ(one.at("meetings").get<int>(), 2 * one.at("collective_runs").get<int>());
   EXPECT_EQ(two.at("hosts"), 2);
@@ -231,9 +232,40 @@ TEST_F(Ranks, on_several_hosts_are_planned_with_what_goes_between_them) {
   EXPECT_NEAR(two.at("seconds_between_hosts").get<double>(),
               two.at("sent_bytes_between_hosts").get<double>() / 10e9, 1e-9);
   EXPECT_GT(two.at("step_seconds"), one.at("step_seconds"));
+  EXPECT_FALSE(two.contains("ranks_a_host"));
+  EXPECT_EQ(one.at("nccl_bytes"), 0);
+  EXPECT_EQ(two.at("nccl_bytes"), 584 << 20);
   const Outcome uneven = run_program(folder_, "plan --device cuda --ranks 4 --hosts 3 " + config_);
   EXPECT_EQ(uneven.code, 2);
   EXPECT_THAT(uneven.err, testing::HasSubstr("--hosts: expected a divisor of 4 ranks, got 3"));
+}
+
+// Within hosts first: of f32 half as much between two hosts of two as from every rank to two
+// others.
+TEST_F(Ranks, on_hosts_of_several_are_planned_in_two_levels) {
+  const auto plan = [&](const std::string& flags) {
+    const Outcome outcome = run_program(
+        folder_, "plan --json --device cuda --link 100 --network 10 --set parallel.reduce=f32 " +
+                     flags + " " + config_);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const auto sent = [](const nlohmann::json& plan) {
+    return plan.at("sent_bytes_between_hosts").get<int64_t>();
+  };
+  const auto flat = plan("--ranks 4 --hosts 2 --set parallel.transport=nccl");
+  const auto levels = plan("--ranks 4 --hosts 2");
+  EXPECT_EQ(2 * sent(levels), sent(flat));
+  EXPECT_EQ(levels.at("ranks_a_host"), 2);
+  EXPECT_LT(levels.at("seconds_between_hosts"), flat.at("seconds_between_hosts"));
+  // Strict sums are of all ranks in their order; a rank a host has no peers.
+  EXPECT_EQ(plan("--ranks 4 --hosts 2 --set parallel.strict=true").contains("ranks_a_host"), false);
+  EXPECT_EQ(plan("--ranks 4 --hosts 4").contains("ranks_a_host"), false);
+  EXPECT_EQ(plan("--ranks 18 --hosts 2").contains("ranks_a_host"), false);
+  EXPECT_EQ(plan("--ranks 16 --hosts 2").at("ranks_a_host"), 8);
+  // Of a host as many as reach each other's memory need no NCCL.
+  EXPECT_EQ(plan("--ranks 8").at("nccl_bytes"), 0);
+  EXPECT_EQ(plan("--ranks 16").at("nccl_bytes"), 584 << 20);
 }
 
 }  // namespace

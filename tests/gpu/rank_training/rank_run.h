@@ -1,8 +1,11 @@
 // Runs of a model of 0.14 M parameters on several devices, a process each.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
+#include "comm/tcp/socket.h"
 #include "gpu/training/program_run.h"
 
 namespace octet::test {
@@ -41,6 +44,30 @@ inline bool has_devices(int n) {
   }
 }
 
+// The emulated module is NCCL's stand-in as well.
+inline std::string with_nccl() {
+  return is_emulated() ? "OCTET_NCCL=" + gpu_module() : "";
+}
+
+// Rank i on the host of the name hosts[i], as a launcher starts it: command(i). What rank 0 says
+// goes to `to`, and the errors of rank i to errors + i. The status is rank 0's.
+inline std::string command_on_hosts(const std::vector<std::string>& hosts,
+                                    const std::function<std::string(size_t rank)>& command,
+                                    const std::string& to, const std::string& errors) {
+  const int port = tcp::port_of(tcp::listen_at("127.0.0.1", 0));
+  std::string text;
+  for (size_t rank = hosts.size(); rank-- > 0;) {
+    const auto local =
+        std::count(hosts.begin(), hosts.begin() + static_cast<int64_t>(rank), hosts[rank]);
+    text += fmt::format(
+        "env WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} RANK={} LOCAL_RANK={} "
+        "OCTET_HOST={} {} </dev/null {}",
+        hosts.size(), port, rank, local, hosts[rank], command(rank),
+        rank == 0 ? to : fmt::format(">/dev/null 2>{}{} & ", errors, rank));
+  }
+  return text + "; code=$?; wait; exit $code";
+}
+
 class RankRuns : public testing::Test {
  protected:
   // The status of `octet train` in folder/out; `environment` is NAME=VALUE, one after another.
@@ -50,6 +77,19 @@ class RankRuns : public testing::Test {
                                 " </dev/null >/dev/null 2>" + (folder_ / "err.txt");
     const int status = std::system(command.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  void train_on_hosts(const std::vector<std::string>& hosts, const std::string& out,
+                      const std::string& flags) {
+    const std::string command = command_on_hosts(
+        hosts,
+        [&](size_t) {
+          return fmt::format("{} {} train {} --quiet --device cuda --set out={} {}", with_nccl(),
+                             program_, config_, folder_ / out, flags);
+        },
+        ">/dev/null 2>" + (folder_ / "err.txt"), folder_ / "err-");
+    const int status = std::system(command.c_str());
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        << flags << ": " << posix_files().read_text(folder_ / "err.txt");
   }
   void train(const std::string& out, const std::string& flags,
              const std::string& environment = "") {

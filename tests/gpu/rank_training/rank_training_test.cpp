@@ -6,13 +6,9 @@ namespace {
 
 using test::metrics;
 using test::RankRuns;
+using test::with_nccl;
 
 constexpr const char* kStages[] = {"optimizer", "gradients", "parameters", "none"};
-
-// The emulated module is NCCL's stand-in as well.
-std::string with_nccl() {
-  return is_emulated() ? "OCTET_NCCL=" + gpu_module() : "";
-}
 
 struct Setting {
   int n_ranks;
@@ -67,6 +63,43 @@ TEST_P(RankTransports, have_the_same_bits) {
 INSTANTIATE_TEST_SUITE_P(recipes, RankTransports, testing::Values("fp32", "coat", "fp8_lm"),
                          [](const auto& info) { return info.param; });
 
+// Two hosts of two, whose ranks add up within the hosts first: but for that order, as four of one.
+class RankHosts : public RankRuns, public testing::WithParamInterface<std::string> {};
+
+TEST_P(RankHosts, have_the_same_bits_in_all_stages) {
+  OCTET_DEVICES_OR_SKIP(4);
+  const std::string flags = "--set recipe=" + GetParam();
+  train("one_host", flags + " --ranks 4");
+  for (const std::string stage : kStages) {
+    train_on_hosts({"a", "a", "b", "b"}, stage, flags + " --set parallel.shard=" + stage);
+    if (HasFatalFailure()) return;
+    expect_learns(stage);
+    EXPECT_EQ(losses(stage), losses(kStages[0])) << stage;
+    EXPECT_TRUE(tensors(stage, "model") == tensors(kStages[0], "model")) << stage;
+    if (GetParam() == "coat" && stage == "none") continue;  // as on one host
+    EXPECT_TRUE(tensors(stage, "optim") == tensors(kStages[0], "optim")) << stage;
+  }
+  const auto got = metrics(folder_ / kStages[0]), want = metrics(folder_ / "one_host");
+  EXPECT_EQ(got[0].at("loss"), want[0].at("loss"));
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double loss = want[i].at("loss").get<double>();
+    EXPECT_NEAR(got[i].at("loss").get<double>(), loss, 2e-2 * loss) << i;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(recipes, RankHosts, testing::Values("bf16", "coat", "fp8_lm"),
+                         [](const auto& info) { return info.param; });
+
+// With parallel.strict the hosts change no bit.
+TEST_P(RankHosts, that_are_strict_have_the_bits_of_one_host) {
+  OCTET_DEVICES_OR_SKIP(4);
+  const std::string flags = "--set parallel.strict=true --set recipe=" + GetParam();
+  train("one_host", flags + " --ranks 4");
+  train_on_hosts({"a", "a", "b", "b"}, "two_hosts", flags);
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(losses("two_hosts"), losses("one_host"));
+  EXPECT_TRUE(all_tensors("two_hosts") == all_tensors("one_host"));
+}
+
 class StrictRanks : public RankRuns, public testing::WithParamInterface<int> {};
 
 TEST_P(StrictRanks, have_the_bits_of_one_that_accumulates) {
@@ -84,12 +117,23 @@ INSTANTIATE_TEST_SUITE_P(ranks, StrictRanks, testing::Values(2, 3));
 
 class RankCheckpoints : public RankRuns, public testing::WithParamInterface<std::string> {
  protected:
-  // The run `from` as it was after a step, gone on with by n ranks.
-  void go_on(const std::string& from, int step, const std::string& to, int n) {
+  // The run `from` as it was after a step.
+  void copy_run(const std::string& from, int step, const std::string& to) {
     std::filesystem::copy(folder_ / from, folder_ / to, std::filesystem::copy_options::recursive);
     for (int later = step + 1; later <= 4; ++later)
       std::filesystem::remove_all(folder_ / fmt::format("{}/ckpt/step-{:06}", to, later));
+  }
+  // Gone on with by n ranks, or by those of hosts.
+  void go_on(const std::string& from, int step, const std::string& to, int n) {
+    copy_run(from, step, to);
     train(to, flags_of({n, GetParam()}) + " --resume --set train.save_every=1");
+  }
+  void go_on(const std::string& from, int step, const std::string& to,
+             const std::vector<std::string>& hosts) {
+    copy_run(from, step, to);
+    train_on_hosts(hosts, to,
+                   flags_of({static_cast<int>(hosts.size()), GetParam()}) +
+                       " --resume --set train.save_every=1");
   }
 };
 
@@ -111,6 +155,26 @@ TEST_P(RankCheckpoints, are_read_by_one_rank_and_by_two_again) {
   EXPECT_EQ(losses("two"), losses("whole"));
   for (const int step : {3, 4})
     EXPECT_TRUE(all_tensors("two", step) == all_tensors("whole", step)) << step;
+}
+
+// Two hosts of two, two of one, and two of two again.
+TEST_P(RankCheckpoints, of_hosts_of_two_are_read_by_hosts_of_one_and_of_two_again) {
+  OCTET_DEVICES_OR_SKIP(4);
+  const std::vector<std::string> hosts = {"a", "a", "b", "b"};
+  train_on_hosts(hosts, "whole", flags_of({4, GetParam()}) + " --set train.save_every=1");
+  go_on("whole", 2, "same", hosts);
+  go_on("whole", 2, "one_each", {"a", "b"});
+  go_on("one_each", 3, "two_each", hosts);
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(losses("same"), losses("whole"));
+  EXPECT_TRUE(all_tensors("same") == all_tensors("whole"));
+  const auto whole = metrics(folder_ / "whole"), two = metrics(folder_ / "two_each");
+  ASSERT_EQ(two.size(), 4u);
+  for (const size_t i : {2, 3})
+    EXPECT_NEAR(two[i].at("loss").get<double>(), whole[i].at("loss").get<double>(), 2e-2) << i;
+  if (GetParam() != "fp32") return;
+  EXPECT_EQ(losses("two_each"), losses("whole"));
+  EXPECT_TRUE(all_tensors("two_each") == all_tensors("whole"));
 }
 INSTANTIATE_TEST_SUITE_P(recipes, RankCheckpoints, testing::Values("fp32", "coat", "fp8_lm"),
                          [](const auto& info) { return info.param; });

@@ -26,7 +26,7 @@
 namespace octet::test {
 
 // What a rank's process ends with.
-inline constexpr int kSame = 0, kDiffers = 42, kNoDevices = 43;
+inline constexpr int kSame = 0, kDiffers = 42, kNoDevices = 43, kOtherLevels = 44;
 
 // Of one rank in one round. What all ranks must have alike is alike, squares are exact in double,
 // and maxima meet a NaN.
@@ -107,10 +107,15 @@ inline std::string difference(const std::vector<Outputs>& got, const std::vector
 
 struct Comparison {
   int n_ranks = 2;
+  int n_hosts = 1, ranks_a_host = 0;  // RankExchange
+  bool is_flat = false;
   bool has_norm = true;      // a barrier more, inside the run of collectives
   bool has_in_place = true;  // a second run of collectives, behind what computes their operands
   RankTransport transport = RankTransport::peer;
   std::function<void()> before = [] {};  // each rank calls it first
+
+  // How many ranks of a host are added up first.
+  int expected_levels() const { return ranks_a_host > 1 && !is_flat ? ranks_a_host : 0; }
 };
 
 // The emulated module is NCCL's stand-in as well.
@@ -120,7 +125,8 @@ inline std::string nccl_library() {
   return is_emulated() ? gpu_module() : "";
 }
 
-// Forks the ranks. What they end with: kSame, kDiffers, kNoDevices, or the status of an error.
+// Forks the ranks. What they end with: kSame, kDiffers, kNoDevices, kOtherLevels, or the
+// status of an error.
 inline int compare_collectives(const Comparison& what) {
   constexpr int kRounds = 4;
   return run_rank_processes(what.n_ranks, [&](Group& group, const Launch&) {
@@ -138,9 +144,15 @@ inline int compare_collectives(const Comparison& what) {
       if (has_one == 0) throw ExitStatus{kNoDevices};
     }
     RankExchange exchange = exchange_of(group);
+    exchange.n_hosts = what.n_hosts;
+    exchange.ranks_a_host = what.ranks_a_host;
+    exchange.is_flat = what.is_flat;
     exchange.transport = what.transport;
     gpu->device->join(exchange);
-    const CollectivesGraph collectives(what.n_ranks, what.has_norm, what.has_in_place);
+    const int64_t ranks_a_host = gpu->device->ranks_a_host();
+    if (ranks_a_host != what.expected_levels()) throw ExitStatus{kOtherLevels};
+    const CollectivesGraph collectives(what.n_ranks, ranks_a_host, what.has_norm,
+                                       what.has_in_place);
     const auto got = run_rounds(collectives.graph(), *gpu, group, kRounds);
     Backend cpu = cpu::make_backend(1, cpu::Isa::scalar, cpu::RowSums::library, &group);
     const auto want = run_rounds(collectives.graph(), cpu, group, kRounds);

@@ -15,8 +15,8 @@ namespace octet::test {
 // shards.
 class CollectivesGraph {
  public:
-  CollectivesGraph(int n_ranks, bool has_norm, bool has_in_place)
-      : n_ranks_(n_ranks), builder_(graph_) {
+  CollectivesGraph(int n_ranks, int64_t ranks_a_host, bool has_norm, bool has_in_place)
+      : n_ranks_(n_ranks), ranks_a_host_(ranks_a_host), builder_(graph_) {
     graph_.name = "collectives";
     graph_.phase = Phase::typed;
     const ValueId scale = input("scale", Dtype::f32, {});
@@ -28,7 +28,7 @@ class CollectivesGraph {
     if (has_in_place) {
       for (const int64_t runs : {1, 5}) gather_in_place(runs * kShardMultiple * n_ranks);
     }
-    if (has_norm) norm();
+    if (has_norm) norm(has_in_place);
   }
   const Graph& graph() const { return graph_; }
 
@@ -68,7 +68,8 @@ class CollectivesGraph {
     }
   }
   void sum(int64_t n, ValueId scale) {
-    const CollectiveAttrs sums{.ranks = n_ranks_, .reduction = {}, .shape = {}};
+    const CollectiveAttrs sums{
+        .ranks = n_ranks_, .reduction = {}, .shape = {}, .ranks_a_host = ranks_a_host_};
     for (const OpCode op : {OpCode::reduce_scatter, OpCode::all_reduce}) {
       // What sums are added to, where all ranks have the whole of it.
       const char* const into = op == OpCode::all_reduce ? "common" : "into";
@@ -83,19 +84,38 @@ class CollectivesGraph {
       }
     }
   }
+  // What a sum adds up of its own result.
+  ValueId squares(int64_t n, Dtype dtype) {
+    const CollectiveAttrs attrs{.ranks = n_ranks_,
+                                .reduction = {},
+                                .shape = {},
+                                .squares = true,
+                                .ranks_a_host = ranks_a_host_};
+    const Dtype y[] = {dtype};
+    const auto results =
+        builder_.emit_typed(OpCode::reduce_scatter, attrs, {input("squared", dtype, {n})}, y);
+    builder_.output(fmt::format("{}: squared", graph_.outputs.size()), results[0]);
+    return results[1];
+  }
   void maximum(int64_t n) {
     for (const Dtype dtype : {Dtype::f32, Dtype::boolean})
       emit(OpCode::all_reduce, {.ranks = n_ranks_, .reduction = RankReduction::max, .shape = {}},
            {input("largest", dtype, {n})}, dtype);
   }
-  void norm() {
+  void norm(bool has_sums) {
     std::vector<ValueId> operands = {input("clip", Dtype::f32, {})};
     for (const Dtype dtype : kFloats) operands.push_back(input("squared", dtype, {700}));
+    for (const int64_t n : {13, 5000}) {
+      for (const Dtype dtype : kFloats) {
+        if (has_sums) operands.push_back(squares(n, dtype));
+      }
+    }
     emit(OpCode::sharded_norm, {.ranks = n_ranks_, .reduction = {}, .shape = {}}, operands,
          Dtype::f32);
   }
 
   int n_ranks_;
+  int64_t ranks_a_host_;
   Graph graph_;
   Builder builder_;
 };

@@ -2,10 +2,6 @@
 // or on one that they share (OCTET_SHARE_GPU), or on emulated ones, whose faults it finds.
 #include <gmock/gmock.h>
 
-#include <thread>
-#include <tuple>
-
-#include "comm/tcp/socket.h"
 #include "gpu/rank_training/rank_run.h"
 
 namespace octet::test {
@@ -29,7 +25,9 @@ class SelfTest : public testing::Test {
     const std::string command = "env OCTET_SHARE_GPU=1 " + environment + " timeout -k 5 120 " +
                                 program_ + " " + arguments + " --device cuda </dev/null >" +
                                 (folder_ / "out.txt") + " 2>" + (folder_ / "err.txt");
-    const int status = std::system(command.c_str());
+    return ended(std::system(command.c_str()));
+  }
+  Outcome ended(int status) const {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
             posix_files().read_text(folder_ / "out.txt"),
             posix_files().read_text(folder_ / "err.txt")};
@@ -79,21 +77,20 @@ class Transport : public SelfTest {
     SelfTest::SetUp();
     if (is_emulated()) nccl_ = "OCTET_NCCL=" + gpu_module() + " ";
   }
-  // As torchrun starts them, each on a host of its own; the first one's outcome.
-  Outcome train_on_two_hosts(const std::string& of_both, const std::string& of_second) {
-    const std::string command = fmt::format("train {} --overwrite --set out={} --set recipe=coat",
-                                            small_yaml(folder_), folder_ / "run");
-    const std::string variables =
-        fmt::format("WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={} {}",
-                    tcp::port_of(tcp::listen_at("127.0.0.1", 0)), of_both);
-    std::jthread second([&] {
-      std::ignore =
-          std::system(fmt::format("env {} RANK=1 LOCAL_RANK=1 OCTET_HOST=b {} timeout 120 "
-                                  "{} {} --device cuda </dev/null >/dev/null 2>{}",
-                                  variables, of_second, program_, command, folder_ / "second.txt")
-                          .c_str());
-    });
-    return run(command, variables + " RANK=0 LOCAL_RANK=0 OCTET_HOST=a");
+  // As torchrun starts them; the first one's outcome.
+  Outcome train_on(const std::vector<std::string>& hosts, const std::string& flags,
+                   const std::string& variables, const std::string& of_second = "") {
+    const std::string command = command_on_hosts(
+        hosts,
+        [&](size_t rank) {
+          return fmt::format(
+              "OCTET_SHARE_GPU=1 {} {} timeout -k 5 120 {} train {} --device cuda --set out={} "
+              "--set recipe=coat {}",
+              variables, rank == 1 ? of_second : "", program_, small_yaml(folder_), folder_ / "run",
+              flags);
+        },
+        ">" + (folder_ / "out.txt") + " 2>" + (folder_ / "err.txt"), folder_ / "err-");
+    return ended(std::system(command.c_str()));
   }
   std::string nccl_;
 };
@@ -113,18 +110,39 @@ TEST_F(Transport, of_gpus_that_do_not_reach_each_other_is_nccl) {
 
 TEST_F(Transport, of_two_hosts_is_nccl) {
   OCTET_DEVICES_OR_SKIP(2);
-  const Outcome outcome = train_on_two_hosts(nccl_, "");
+  const Outcome outcome = train_on({"a", "b"}, "--overwrite", nccl_);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("they are of 2 hosts"));
   expect_learned();
 }
 
+// Within the hosts by their ranks' memory, and between them by NCCL; where they do not have as
+// many, by NCCL alone. A checkpoint says so, and a run that goes on otherwise is told.
+TEST_F(Transport, of_two_hosts_of_two_is_both) {
+  OCTET_DEVICES_OR_SKIP(4);
+  const auto machine = [&](int step) {
+    const std::string path = folder_ / fmt::format("run/ckpt/step-{:06}/manifest.json", step);
+    return nlohmann::json::parse(posix_files().read_text(path)).at("machine");
+  };
+  const Outcome outcome = train_on({"a", "a", "b", "b"}, "--overwrite", nccl_);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("[ranks] each reads the others' memory within 2 hosts of 2, "
+                                     "NCCL "));
+  expect_learned();
+  EXPECT_EQ(machine(4).at("ranks_a_host"), "2");
+  const Outcome resumed = train_on({"a", "a", "a", "b"}, "--resume --set train.steps=5", nccl_);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("sums of 2 ranks a host first, and this process computes on"));
+  EXPECT_THAT(resumed.err, HasSubstr("they are of 2 hosts"));
+  EXPECT_FALSE(machine(5).contains("ranks_a_host"));
+}
+
 TEST_F(Transport, lacks_a_library_or_has_two_versions_in_a_line) {
   if (!is_emulated()) GTEST_SKIP() << "of emulated devices";
-  const Outcome missing = train_on_two_hosts("OCTET_NCCL=/nowhere/libnccl.so.2", "");
+  const Outcome missing = train_on({"a", "b"}, "", "OCTET_NCCL=/nowhere/libnccl.so.2");
   EXPECT_EQ(missing.code, 5);
   EXPECT_THAT(missing.err, HasSubstr("[ranks] rank 0: expected NCCL (OCTET_NCCL"));
-  const Outcome other = train_on_two_hosts(nccl_, "OCTET_EMULATED_NCCL_VERSION=22707");
+  const Outcome other = train_on({"a", "b"}, "", nccl_, "OCTET_EMULATED_NCCL_VERSION=22707");
   EXPECT_EQ(other.code, 5);
   EXPECT_THAT(other.err, HasSubstr("[ranks] NCCL: expected one version on all ranks, got 2.28.9 on "
                                    "rank 0 and 2.27.7 on rank 1"));

@@ -29,7 +29,13 @@ struct Refused {
 
 std::vector<Refused> refused_primitives() {
   const auto axes = [](Shape a) { return AxesAttrs{.axes = std::move(a)}; };
+  const auto sum = [](int64_t ranks_a_host) {
+    return CollectiveAttrs{.ranks = 6, .reduction = {}, .shape = {}, .ranks_a_host = ranks_a_host};
+  };
   return {
+      {OpCode::reduce_scatter, sum(4), {real({9})}, "0 or a divisor of 6 ranks between them and 1"},
+      {OpCode::reduce_scatter, sum(1), {real({9})}, "[reduce_scatter] ranks_a_host must be 0 or"},
+      {OpCode::all_reduce, sum(6), {real({9})}, "[all_reduce] ranks_a_host must be 0 or"},
       {OpCode::neg, NoAttrs{}, {i32({2})}, "[neg] x must be a float, got i32[2]"},
       {OpCode::add, NoAttrs{}, {real({2}), real({3})}, "[add] b must be [2], got [3]"},
       {OpCode::mul, NoAttrs{}, {real({2}), i32({2})}, "[mul] b must be a float"},

@@ -52,6 +52,8 @@ void read_cases(const std::filesystem::path& path, std::vector<TextCase>& cases)
       cases.back().parallel.ranks = std::stoll(line.substr(6));
       cases.back().parallel.rank = 1;
       cases.back().parallel.shard = ShardStage::parameters;
+    } else if (line.rfind("ranks_a_host ", 0) == 0) {
+      cases.back().parallel.ranks_a_host = std::stoll(line.substr(13));
     } else if (line.rfind("reduce ", 0) == 0) {
       cases.back().parallel.reduce = enum_from_name<ReduceFormat>(line.substr(7)).value();
     } else if (line.rfind("shard ", 0) == 0) {

@@ -27,7 +27,11 @@ Group* group_of(const NodeView& view, const Context& context) {
 
 Cut cut_of(const NodeView& view, const Context& context, const TensorType& whole) {
   const int64_t n = whole.n_elems();
-  return {.group = group_of(view, context), .n = n, .shard = shard_elems(n, ranks_of(view))};
+  const bool is_shard = view.node.op == OpCode::take_shard;
+  return {.group = group_of(view, context),
+          .n = n,
+          .shard = shard_elems(n, ranks_of(view)),
+          .a_host = is_shard ? 0 : view.attrs<CollectiveAttrs>().ranks_a_host};
 }
 
 LaunchFn prepare_take_shard(const NodeView& view, Context&) {

@@ -99,9 +99,15 @@ void reduce_scatter(const Cut& cut, const Summand& own, In into, Out y, std::byt
     gathered = received;
   }
   const Parts parts({{gathered, x.dtype}, own.scale});
+  const int64_t a_host = cut.a_host == 0 ? 1 : cut.a_host;
+  const auto of_host = [&](int64_t first, int64_t i) {
+    float sum = parts[first * cut.shard + i];
+    for (int64_t r = first + 1; r < first + a_host; ++r) sum += parts[r * cut.shard + i];
+    return sum;
+  };
   for (int64_t i = 0; i < cut.shard; ++i) {
-    float sum = into ? load(into, i) : parts[i];
-    for (int r = into ? 0 : 1; r < cut.ranks(); ++r) sum += parts[r * cut.shard + i];
+    float sum = into ? load(into, i) : of_host(0, i);
+    for (int64_t r = into ? 0 : a_host; r < cut.ranks(); r += a_host) sum += of_host(r, i);
     store(y, i, sum);
   }
 }

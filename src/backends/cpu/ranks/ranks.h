@@ -1,7 +1,8 @@
 // Collectives of the CPU: bytes move through a Group, sums are taken here. Equations:
 // ir/ops/ranks.cpp.
 //
-// Sums are in f32, rank by rank, rounded once: the same bits for any Isa and number of threads.
+// Sums are in f32, rank by rank (Cut::a_host), rounded once: the same bits for any Isa and number
+// of threads.
 #pragma once
 
 #include <span>
@@ -17,6 +18,7 @@ struct Cut {
   Group* group = nullptr;  // nullptr: this is the only rank
   int64_t n = 0;           // elements of the whole
   int64_t shard = 0;       // elements of one shard
+  int64_t a_host = 0;      // neighbours that sums begin with; 0: none
 
   int ranks() const { return group == nullptr ? 1 : group->size(); }
   int rank() const { return group == nullptr ? 0 : group->rank(); }
@@ -33,8 +35,9 @@ struct Summand {
   float scale = 1;
 };
 
-// y: this rank's shard of into + x of rank 0 + x of rank 1 ... `into` may be absent. into and y:
-// f32, bf16 or fp16. scratch: two times the shards of all ranks in x's type.
+// y: this rank's shard of into + x of rank 0 + x of rank 1 ..., or with Cut::a_host of into + sums
+// of so many of them. `into` may be absent. into and y: f32, bf16 or fp16. scratch: two times the
+// shards of all ranks in x's type.
 void reduce_scatter(const Cut& cut, const Summand& own, In into, Out y, std::byte* scratch);
 
 // The sum of the squares of n elements (f32, bf16, fp16), of 256 at a time in double.

@@ -21,18 +21,20 @@ namespace octet::cuda {
 enum Meeting : uint8_t {
   before_run,  // operands are there, and what will be written is free
   inside_run,  // what a collective made for the others by itself is there
+  inside_again,
   behind_run,  // all have read
 };
-inline constexpr int kMeetings = 3;
+inline constexpr int kMeetings = 4;
 
 // What each rank keeps for the others, at the start of a region of its own.
 struct RankBoard {
-  uint32_t arrived[kMeetings][kMostRanks];  // by rank: 1 when it has come
+  uint32_t arrived[kMeetings][kMostRanks];  // by rank of the host: 1 when it has come
   uint32_t one, reserved[7];                // 1, to be copied
   int64_t sum[kExactLimbs + 1];             // of squares
+  int64_t sum_of_host[kExactLimbs + 1];     // of all ranks of the host; for this rank alone
 };
 
-class Transport;  // kernels/ranks/transport.h
+struct Transport;  // kernels/ranks/transport.h
 
 // How far this rank is, for the others to know who is behind.
 struct RankProgress {
@@ -55,6 +57,12 @@ struct RankProgress {
 
 struct RankLinks {
   int rank = 0, n_ranks = 1;
+  // Neighbours of a host that reach each other's memory; the hosts follow each other, with as many
+  // each. 1: NCCL moves everything.
+  int n_local = 1;
+  int local() const { return rank % n_local; }
+  int host() const { return rank / n_local; }
+  int n_hosts() const { return n_ranks / n_local; }
   std::shared_ptr<Transport> transport = {};
   // Tells the others how far this rank is; false: one of them has failed.
   bool (*look)(void* looker, int64_t progress) = nullptr;
@@ -63,19 +71,19 @@ struct RankLinks {
   struct Region {
     std::byte* own = nullptr;
     int64_t bytes = 0;
-    std::array<std::byte*, kMostRanks> of = {};  // by rank; its own too
+    std::array<std::byte*, kMostRanks> of = {};  // by rank of the host; its own too
   };
   std::vector<Region> regions = {};  // the boards', and arenas
 
-  // Of each rank, what lies at this address of this rank. Throws ModuleError for an address that no
-  // region holds.
+  // Of each rank of the host, what lies at this address of this rank. Throws ModuleError for an
+  // address that no region holds.
   template <typename T>
   std::array<T*, kMostRanks> peers(const void* own) const {
     const auto* at = static_cast<const std::byte*>(own);
     for (const Region& region : regions) {
       if (at < region.own || at >= region.own + region.bytes) continue;
       std::array<T*, kMostRanks> result = {};
-      for (int r = 0; r < n_ranks; ++r)
+      for (int r = 0; r < n_local; ++r)
         result[r] = reinterpret_cast<T*>(region.of[r] + (at - region.own));
       return result;
     }

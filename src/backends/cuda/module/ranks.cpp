@@ -16,20 +16,22 @@ void copy_text(char* to, size_t size, const std::string& text) {
   std::snprintf(to, size, "%s", text.c_str());
 }
 
-// Regions of this rank, and where the others' are: null where they do not reach each other.
+// Regions of this rank, and where those of the others of its host are.
 std::vector<RankLinks::Region> open_regions(const OctetCudaRanks& ranks) {
   std::vector<RankLinks::Region> regions;
   const RankLinks& links = context().links;
   for (int region = 0; region < ranks.n_regions; ++region) {
     RankLinks::Region shared{.own = static_cast<std::byte*>(ranks.own[region]),
                              .bytes = ranks.bytes[region]};
-    for (int rank = 0; rank < links.n_ranks; ++rank) {
-      auto& of_rank = shared.of[static_cast<size_t>(rank)];
-      if (rank == links.rank) of_rank = shared.own;
-      if (rank == links.rank || ranks.handles == nullptr) continue;
+    for (int local = 0; local < links.n_local; ++local) {
+      auto& of_rank = shared.of[static_cast<size_t>(local)];
+      if (local == links.local()) {
+        of_rank = shared.own;
+        continue;
+      }
       cudaIpcMemHandle_t handle{};
       std::memcpy(&handle,
-                  ranks.handles + (rank * ranks.n_regions + region) * OCTET_CUDA_HANDLE_BYTES,
+                  ranks.handles + (local * ranks.n_regions + region) * OCTET_CUDA_HANDLE_BYTES,
                   sizeof(handle));
       void* address = nullptr;
       check(cudaIpcOpenMemHandle(&address, handle, cudaIpcMemLazyEnablePeerAccess),
@@ -49,28 +51,28 @@ void say_idle() {
 }
 
 // Every kind of call once, so that all connections are there and have their memory.
-void try_transport() {
+void try_between_hosts() {
   Context& c = context();
   Transport& transport = *c.links.transport;
-  const std::span<std::byte> all = transport.staging();
-  if (all.empty()) return;
-  const int n = c.links.n_ranks;
+  BetweenHosts& between = *transport.between;
+  const std::span<std::byte> all = between.staging();
+  const int n = c.links.n_hosts();
   const int64_t piece = std::ssize(all) / (2 * n) / 256 * 256;
   std::vector<Exchange> parts;
-  for (int r = 0; r < n; ++r) {
-    if (r == c.links.rank) continue;
-    parts.push_back({.rank = r,
-                     .give = all.data() + r * piece,
+  for (int host = 0; host < n; ++host) {
+    if (host == c.links.host()) continue;
+    parts.push_back({.host = host,
+                     .give = all.data() + host * piece,
                      .give_bytes = piece,
-                     .take = all.data() + (n + r) * piece,
+                     .take = all.data() + (n + host) * piece,
                      .take_bytes = piece});
   }
   transport.begin(1, c.transfers);
-  transport.exchange(parts, c.transfers);
-  transport.all_gather(all.data(), all.data() + n * piece, piece, c.transfers);
-  transport.max_of(all.data(), all.data(), 1, nccl::uint32, c.transfers);
-  transport.max_of(all.data(), all.data(), 1, nccl::uint8, c.transfers);
-  transport.share_sums(c.transfers);
+  between.exchange(parts, c.transfers);
+  between.all_gather(all.data(), all.data() + n * piece, piece, c.transfers);
+  between.max_of(all.data(), all.data(), 1, nccl::uint32, c.transfers);
+  between.max_of(all.data(), all.data(), 1, nccl::uint8, c.transfers);
+  between.add_sums(c.links.board()->sum, c.transfers);
   transport.end(c.transfers);
   await(Streams::both);
 }
@@ -129,7 +131,7 @@ int leave() {
     links.look = nullptr;
     links.regions.clear();
     links.rank = 0;
-    links.n_ranks = 1;
+    links.n_ranks = links.n_local = 1;
     cudaGetLastError();  // of memory that cannot be reached
   });
 }
@@ -137,11 +139,13 @@ int leave() {
 int join(const OctetCudaJoin* join) {
   const int failed = guarded([&] {
     RankLinks& links = context().links;
-    if (join->n_ranks > kMostRanks)
-      throw ModuleError("[cuda] expected at most " + std::to_string(kMostRanks) + " ranks, got " +
-                        std::to_string(join->n_ranks));
+    if (join->n_local > kMostRanks || join->n_ranks % join->n_local != 0)
+      throw ModuleError("[cuda] expected hosts of at most " + std::to_string(kMostRanks) +
+                        " ranks, got " + std::to_string(join->n_local) + " of " +
+                        std::to_string(join->n_ranks) + " ranks on each");
     links.rank = join->rank;
     links.n_ranks = join->n_ranks;
+    links.n_local = join->n_local;
     links.look = join->look;
     links.looker = join->looker;
     links.transport = nullptr;
@@ -155,14 +159,14 @@ int join(const OctetCudaJoin* join) {
     const uint32_t one = 1;
     check(cudaMemcpy(&links.board()->one, &one, sizeof(one), kAnyWay),
           "preparing meetings of ranks");
-    if (join->nccl_id == nullptr) {
-      links.transport = make_peer_transport(links);
-      return;
-    }
+    links.transport = std::make_shared<Transport>(Transport{.links = links});
+    if (links.n_local > 1) links.transport->within = std::make_unique<WithinHost>(links);
+    if (join->nccl_id == nullptr) return;
     nccl::UniqueId id{};
     std::memcpy(&id, join->nccl_id, sizeof(id));
-    links.transport = make_nccl_transport(links, nccl::open(context().nccl), id);
-    try_transport();
+    links.transport->between =
+        std::make_unique<BetweenHosts>(links, nccl::open(context().nccl), id);
+    try_between_hosts();
   });
   if (failed != 0) leave();
   return failed;

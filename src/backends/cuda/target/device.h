@@ -39,6 +39,9 @@ class CudaDevice : public Device {
   std::unique_ptr<Recording> record(const std::function<void()>& launches) override;
   void join(const RankExchange& ranks) override;
   std::string transport() const override { return transport_; }
+  int64_t ranks_a_host() const override {
+    return n_local_ < ranks_.n_ranks && n_local_ > 1 ? n_local_ : 0;
+  }
   DeviceLibrary rank_library() override;
   void connect(const RankExchange& ranks, const std::vector<DeviceMemory*>& shared) override;
   int64_t used_bytes() override;
@@ -50,7 +53,8 @@ class CudaDevice : public Device {
  private:
   void check(int status);
   void* mark(std::vector<void*>& marks, int index);
-  // Of join(): whether all reach each other's memory, else which rank does not, and why.
+  // Of join(): why the ranks of a host, as many as n_local_ becomes, do not all reach each other's
+  // memory; empty: they do.
   std::string find_unreached();
   void join_by_nccl(const std::string& why);
   std::vector<uint8_t> gather_handles(const std::vector<DeviceMemory*>& shared) const;
@@ -63,7 +67,7 @@ class CudaDevice : public Device {
   std::vector<void*> marks_, events_;
   RankExchange ranks_;
   std::string transport_;
-  bool reaches_peers_ = true;
+  int n_local_ = 1;                      // ranks of a host that reach each other's memory
   std::unique_ptr<DeviceMemory> board_;  // what other ranks read and write of this one
   std::mutex mutex_;
   std::exception_ptr failure_;  // what look() has met

@@ -70,7 +70,7 @@ bool CudaDevice::look(void* device, int64_t progress) {
   return self.failure_ == nullptr;
 }
 
-// Every rank takes part, whether its own memory can be shared or not.
+// Of the ranks of this host. Every rank takes part, whether its own memory can be shared or not.
 std::vector<uint8_t> CudaDevice::gather_handles(const std::vector<DeviceMemory*>& shared) const {
   const size_t n_bytes = shared.size() * OCTET_CUDA_HANDLE_BYTES;
   std::vector<uint8_t> own(n_bytes), all(n_bytes * static_cast<size_t>(ranks_.n_ranks));
@@ -82,13 +82,17 @@ std::vector<uint8_t> CudaDevice::gather_handles(const std::vector<DeviceMemory*>
   problem = first_problem(gather_words(ranks_, 0, problem));
   if (!problem.empty()) throw Error(ErrorCode::device, "[ranks] {}", problem);
   ranks_.all_gather(own.data(), all.data(), static_cast<int64_t>(n_bytes));
-  return all;
+  const size_t of_host = n_bytes * static_cast<size_t>(n_local_);
+  const auto first = all.begin() + ranks_.rank / n_local_ * static_cast<int64_t>(of_host);
+  return {first, first + static_cast<int64_t>(of_host)};
 }
 
 void CudaDevice::call_join(const uint8_t* handles, const uint8_t* nccl_id) {
   const Regions board({board_.get()});
   const OctetCudaJoin join{.rank = ranks_.rank,
                            .n_ranks = ranks_.n_ranks,
+                           .n_local = n_local_,
+                           .reserved = 0,
                            .board = board.with(handles),
                            .nccl_id = nccl_id,
                            .look = look,
@@ -97,14 +101,25 @@ void CudaDevice::call_join(const uint8_t* handles, const uint8_t* nccl_id) {
 }
 
 std::string CudaDevice::find_unreached() {
-  if (ranks_.n_hosts > 1) return fmt::format("they are of {} hosts", ranks_.n_hosts);
+  const bool has_hosts = ranks_.n_hosts > 1;
+  const int n_local = has_hosts ? ranks_.ranks_a_host : ranks_.n_ranks;
+  if (n_local < 2) return fmt::format("they are of {} hosts", ranks_.n_hosts);
+  if (has_hosts && ranks_.is_flat)
+    return fmt::format("they are of {} hosts, and parallel.strict adds up all in their order",
+                       ranks_.n_hosts);
+  if (n_local > kMostRanks)
+    return fmt::format("a host has {} of them, {} at most reach each other's memory", n_local,
+                       kMostRanks);
+  n_local_ = n_local;
   std::string problem;
   try {
     call_join(gather_handles({board_.get()}).data(), nullptr);
   } catch (const Error& error) {
     problem = error.what();
   }
-  return first_problem(gather_words(ranks_, 0, problem));
+  problem = first_problem(gather_words(ranks_, 0, problem));
+  if (!problem.empty()) n_local_ = 1;
+  return problem;
 }
 
 void CudaDevice::join_by_nccl(const std::string& why) {
@@ -129,15 +144,24 @@ void CudaDevice::join_by_nccl(const std::string& why) {
   using Id = std::array<uint8_t, OCTET_CUDA_NCCL_ID_BYTES>;
   Id own{};
   std::vector<Id> ids(words.size());
-  if (ranks_.rank == 0) check(api.nccl_id(own.data()));
+  // Ranks of equal number on their hosts meet; where NCCL moves everything, each counts as a host.
+  const bool has_levels = n_local_ > 1;
+  if (ranks_.rank < n_local_) check(api.nccl_id(own.data()));
   ranks_.all_gather(own.data(), ids.data(), sizeof(own));
+  std::vector<uint8_t> handles;
+  if (has_levels) handles = gather_handles({board_.get()});
   const int64_t before = used_bytes();
-  call_join(nullptr, ids[0].data());
+  call_join(has_levels ? handles.data() : nullptr,
+            ids[static_cast<size_t>(ranks_.rank % n_local_)].data());
   const int64_t taken = std::max<int64_t>(0, used_bytes() - before);
   info_.free_bytes = std::max<int64_t>(0, info_.free_bytes - taken);
-  reaches_peers_ = false;
-  transport_ = fmt::format("NCCL {} ({}), {} MiB of each GPU{}", library.version, library.file,
-                           taken >> 20, why.empty() ? "" : ": " + why);
+  const std::string nccl = fmt::format("NCCL {} ({})", library.version, library.file);
+  const std::string memory = fmt::format("{} MiB of each GPU", taken >> 20);
+  transport_ =
+      has_levels
+          ? fmt::format("each reads the others' memory within {} hosts of {}, {} between them, {}",
+                        ranks_.n_hosts, n_local_, nccl, memory)
+          : fmt::format("{}, {}{}", nccl, memory, why.empty() ? "" : ": " + why);
 }
 
 void CudaDevice::join(const RankExchange& ranks) {
@@ -148,7 +172,7 @@ void CudaDevice::join(const RankExchange& ranks) {
   synchronize();
   const bool tries_peers = ranks.transport != RankTransport::nccl;
   const std::string unreached = tries_peers ? find_unreached() : "parallel.transport says so";
-  if (unreached.empty()) {
+  if (unreached.empty() && ranks.n_hosts == 1) {
     transport_ = "each reads the others' memory";
     return;
   }
@@ -156,7 +180,7 @@ void CudaDevice::join(const RankExchange& ranks) {
     throw Error(ErrorCode::device,
                 "[ranks] parallel.transport: expected nccl or auto where GPUs do not reach each "
                 "other's memory, got peer ({})",
-                unreached);
+                unreached.empty() ? fmt::format("they are of {} hosts", ranks.n_hosts) : unreached);
   join_by_nccl(unreached);
 }
 
@@ -164,9 +188,9 @@ void CudaDevice::connect(const RankExchange& ranks, const std::vector<DeviceMemo
   join(ranks);
   if (ranks.n_ranks == 1) return;
   std::vector<uint8_t> handles;
-  if (reaches_peers_) handles = gather_handles(shared);
+  if (n_local_ > 1) handles = gather_handles(shared);
   const Regions regions(shared);
-  const OctetCudaRanks links = regions.with(reaches_peers_ ? handles.data() : nullptr);
+  const OctetCudaRanks links = regions.with(n_local_ > 1 ? handles.data() : nullptr);
   check(module_->api().connect(&links));
 }
 

@@ -28,20 +28,23 @@ class Lookout {
       return rank + "waited for one that failed";
     // NCCL's word of a rank that is gone may be there before that rank's own.
     if (!problem_.empty() && now - problem_at_ > kWords) return rank + "NCCL: " + problem_;
-    if (problem_.empty() && links_.n_ranks > 1) {
-      problem_ = links_.transport->problem();
+    if (problem_.empty() && has_between()) {
+      problem_ = links_.transport->between->problem();
       problem_at_ = now;
     }
     if (now - begin_ < patience_) return "";
     std::string whom = "its own GPU";
     if (links_.n_ranks > 1) {
-      const std::string names = links_.transport->missing(beside);
+      const WithinHost* const within = links_.transport->within.get();
+      const std::string names = within == nullptr ? "" : within->missing(beside);
       whom = names.empty() ? "another rank" : "rank " + names;
     }
     return rank + "waited " + std::to_string(patience_.count() / 1000) + " s for " + whom;
   }
 
  private:
+  bool has_between() const { return links_.n_ranks > 1 && links_.transport->between != nullptr; }
+
   const RankLinks& links_;
   const milliseconds patience_;
   const Clock::time_point begin_;

@@ -1,80 +1,17 @@
-// Between the GPUs of all ranks. Contract: params/ranks.h.
-#include <algorithm>
-
+// Between the GPUs of all ranks; sums are in reduce_ranks.cu. Contract: params/ranks.h.
+#include "backends/cuda/kernels/ranks/collective.cuh"
 #include "backends/cuda/kernels/ranks/squares.cuh"
-#include "backends/cuda/kernels/ranks/transport.h"
-#include "backends/cuda/launch/context.h"
-#include "ir/ops/slots.h"
 
 namespace octet::cuda {
 namespace {
 
-constexpr int kThreads = kSquareThreads;
-
-template <typename T>
-struct Peers {
-  T* at[kMostRanks];
-};
-template <typename T>
-Peers<T> peers_of(const RankLinks& links, const void* own) {
-  Peers<T> result{};
-  std::ranges::copy(links.peers<T>(own), result.at);
-  return result;
-}
-
-// What sums are taken in: f32, bf16 and fp16 as they are, E4M3 times the tensor's scale.
-template <typename F>
-void visit_summand(Dtype dtype, F&& f) {
-  if (dtype == Dtype::e4m3) return f.template operator()<Dtype::e4m3>();
-  visit_wide(dtype, f);
-}
-
-// xs: where each rank's part of the result begins; scale: of E4M3; squares: a row a block, of the
-// result as it is stored.
-template <Dtype X, Dtype Y, bool kSquares>
-__global__ void __launch_bounds__(kThreads)
-    sum_of_ranks(Peers<const Storage<X>> xs, const float* scale, const Storage<Y>* into,
-                 int64_t* squares, Storage<Y>* y, RankParams p) {
-  const float factor = kIsQuantized<X> ? *scale : 1.0f;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads * 8;
-  const int64_t there = min(p.count, p.n - p.first);
-  int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 8;
-  [[maybe_unused]] Limb limb = 0;
-  for (; i < p.count; i += stride) {
-    float sum[8] = {};
-    if (into != nullptr) {
-      const auto values = Eight<Y>::load(into, i, p.count);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) sum[j] = to_float<Y>(values.at[j]);
-    }
-#pragma unroll
-    for (int r = 0; r < static_cast<int>(kMostRanks); ++r) {
-      if (r >= p.ranks) break;
-      const auto values = Eight<X>::load(xs.at[r], i, there);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const float plain = to_float<X>(values.at[j]);
-        const float value = kIsQuantized<X> ? __fmul_rn(plain, factor) : plain;
-        sum[j] = r == 0 && into == nullptr ? value : sum[j] + value;
-      }
-    }
-    Eight<Y> result;
-#pragma unroll
-    for (int j = 0; j < 8; ++j) result.at[j] = from_float<Y>(sum[j]);
-    result.store(y, i, p.count);
-    // A warp has 256 neighbours; count is a multiple of them.
-    if constexpr (kSquares) add_squares(result, static_cast<int>(threadIdx.x) % 32, limb);
-  }
-  if constexpr (kSquares) store_squares(limb, squares);
-}
-
 // What copy engines are slow at: within one GPU.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kRankThreads)
     copy_run(const std::byte* from, std::byte* to, int64_t n_bytes) {
   constexpr int kUnroll = 4;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRankThreads;
   const int64_t n = n_bytes / 16,
-                thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+                thread = static_cast<int64_t>(blockIdx.x) * kRankThreads + threadIdx.x;
   const auto* x = reinterpret_cast<const uint4*>(from);
   auto* y = reinterpret_cast<uint4*>(to);
   for (int64_t i = thread; i < n; i += kUnroll * stride) {
@@ -91,34 +28,82 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = 16 * n + thread; i < n_bytes; i += stride) to[i] = from[i];
 }
 
-unsigned grid_of(int n_sm, int64_t n_elems, int each) {
-  const int64_t blocks = (n_elems + int64_t{kThreads} * each - 1) / (int64_t{kThreads} * each);
-  return static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, int64_t{n_sm} * 8));
-}
-
 void copy_here(const std::byte* from, std::byte* to, int64_t n_bytes, const Launch& args) {
   if (n_bytes == 0) return;
-  copy_run<<<grid_of(args.n_sm, n_bytes, 64), kThreads, 0, args.stream>>>(from, to, n_bytes);
+  copy_run<<<grid_of(args.n_sm, n_bytes, 64), kRankThreads, 0, args.stream>>>(from, to, n_bytes);
   check_launch("copying a shard");
 }
 
 // NaN is larger than any number.
-__global__ void max_of_floats(Peers<const float> xs, float* y, RankParams p) {
-  for (int64_t i = threadIdx.x; i < p.count; i += kThreads) {
+__global__ void max_of_floats(Peers<const float> xs, float* y, int n_ranks, RankParams p) {
+  for (int64_t i = threadIdx.x; i < p.count; i += kRankThreads) {
     float top = xs.at[0][i];
-    for (int r = 1; r < p.ranks; ++r) {
+    for (int r = 1; r < n_ranks; ++r) {
       const float x = xs.at[r][i];
       top = isnan(x) || x > top ? x : top;
     }
     y[i] = top;
   }
 }
-__global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, RankParams p) {
-  for (int64_t i = threadIdx.x; i < p.count; i += kThreads) {
+__global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, int n_ranks, RankParams p) {
+  for (int64_t i = threadIdx.x; i < p.count; i += kRankThreads) {
     uint8_t any = 0;
-    for (int r = 0; r < p.ranks; ++r) any |= xs.at[r][i];
+    for (int r = 0; r < n_ranks; ++r) any |= xs.at[r][i];
     y[i] = any;
   }
+}
+
+// Some tensors of one type, as many as kernel parameters hold; `end`: blocks of 256 elements of
+// this one and those before it, or rows of sums.
+struct Gradients {
+  static constexpr int kMost = 128;
+  const void* at[kMost];
+  int64_t n[kMost], end[kMost];
+  int count = 0;
+};
+
+// Which tensor the block is of, from `tensor` on, and which of its blocks it is.
+__device__ int64_t find_tensor(const Gradients& g, int64_t block, int& tensor) {
+  while (block >= g.end[tensor]) ++tensor;
+  return block - (tensor == 0 ? 0 : g.end[tensor - 1]);
+}
+__device__ void add_limb(Limb limb, int lane, int64_t* limbs) {
+  if (lane <= kLimbs && limb != 0) atomicAdd(reinterpret_cast<Limb*>(limbs) + lane, limb);
+}
+
+template <Dtype G>
+__global__ void __launch_bounds__(kRankThreads)
+    square_sums(const __grid_constant__ Gradients g, int64_t* limbs) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t n_warps = static_cast<int64_t>(gridDim.x) * (kRankThreads / 32);
+  int64_t block = static_cast<int64_t>(blockIdx.x) * (kRankThreads / 32) + threadIdx.x / 32;
+  int tensor = 0;
+  Limb limb = 0;
+  for (; block < g.end[g.count - 1]; block += n_warps) {
+    const int64_t first = find_tensor(g, block, tensor) * 256 + lane * 8;
+    add_squares(Eight<G>::load(static_cast<const Storage<G>*>(g.at[tensor]), first, g.n[tensor]),
+                lane, limb);
+  }
+  add_limb(limb, lane, limbs);
+}
+
+// Of rows that store_squares has made, a warp a row.
+__global__ void __launch_bounds__(kRankThreads)
+    sum_of_rows(const __grid_constant__ Gradients g, int64_t* limbs) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t n_warps = static_cast<int64_t>(gridDim.x) * (kRankThreads / 32);
+  int64_t row = static_cast<int64_t>(blockIdx.x) * (kRankThreads / 32) + threadIdx.x / 32;
+  int tensor = 0;
+  Limb limb = 0;
+  for (; row < g.end[g.count - 1]; row += n_warps) {
+    const int64_t at = find_tensor(g, row, tensor) * (kLimbs + 1) + lane;
+    if (lane <= kLimbs) limb += static_cast<const Limb*>(g.at[tensor])[at];
+  }
+  add_limb(limb, lane, limbs);
+}
+
+__global__ void clear_sum(int64_t* limbs) {
+  if (threadIdx.x <= kLimbs) limbs[threadIdx.x] = 0;
 }
 
 struct NormPlaces {
@@ -126,6 +111,14 @@ struct NormPlaces {
   float *norm, *grad_scale;
   uint8_t* found;
 };
+
+__global__ void add_limbs(Peers<const int64_t> sums, int64_t* total) {
+  const auto limb = static_cast<int>(threadIdx.x);
+  if (limb > kLimbs) return;
+  int64_t sum = 0;
+  for (int r = 0; r < kMostRanks && sums.at[r] != nullptr; ++r) sum += sums.at[r][limb];
+  total[limb] = sum;
+}
 
 __global__ void norm_of_sums(Peers<const int64_t> sums, NormPlaces to) {
   int64_t limbs[kLimbs + 1] = {};
@@ -140,64 +133,37 @@ __global__ void norm_of_sums(Peers<const int64_t> sums, NormPlaces to) {
   *to.found = finite ? 0 : 1;
 }
 
-// A kernel between ranks: data moves while all are there.
-class Collective : public Prepared {
- public:
-  Collective(const Request& request, int64_t ranks) : links_(request.context.links) {
-    is_alone_ = ranks == 1;
-    if (!is_alone_ && ranks != links_.n_ranks)
-      throw ModuleError("[cuda] expected a program for " + std::to_string(links_.n_ranks) +
-                        " ranks, got one for " + std::to_string(ranks));
-  }
-  void launch(const Launch& args) override {
-    if (args.is_finish) return finish(args);
-    if (args.begins_run > 0 && links_.n_ranks > 1) transport().begin(args.begins_run, args.stream);
-    move(args);
-    if (args.ends_run && links_.n_ranks > 1) transport().end(args.stream);
-  }
-
- protected:
-  virtual void move(const Launch& args) = 0;
-  virtual void finish(const Launch&) {}
-  const RankLinks& links() const { return links_; }
-  Transport& transport() const { return *links_.transport; }
-  bool is_alone() const { return is_alone_; }  // every rank computes the whole by itself
-
-  // With each other rank, the next one first: what part(r) says.
-  template <typename Part>
-  void exchange(const Launch& args, const Part& part) const {
-    std::array<Exchange, kMostRanks> parts;
-    const int n = links_.n_ranks;
-    for (int step = 1; step < n; ++step) parts[step] = part((links_.rank + step) % n, step - 1);
-    transport().exchange(std::span(parts).subspan(1, n - 1), args.stream);
-  }
-
- private:
-  const RankLinks& links_;
-  bool is_alone_ = false;
-};
-
 class AllGather : public Collective {
  public:
   explicit AllGather(const Request& request)
       : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {
     const bool is_even = p_.n == p_.shard * p_.ranks;
-    is_whole_ = is_even && !transport().reaches_memory();
+    is_whole_ = is_even && !has_peers();
   }
-  // The other ranks' parts, and at last its own.
+  // The other ranks' parts, and at last its own. What comes from other hosts comes to the rank of
+  // equal number there, and from it to the others of the host.
   void move(const Launch& args) override {
     const auto* const own = args.in<std::byte>(0);
     const Part mine = part_of(links().rank, args);
     if (is_whole_)
-      return transport().all_gather(own, args.out<std::byte>(0), mine.n_bytes, args.stream);
-    exchange(args, [&](int r, int) {
-      const Part theirs = part_of(r, args);
-      return Exchange{.rank = r,
-                      .give = own,
-                      .give_bytes = mine.n_bytes,
-                      .take = theirs.to,
-                      .take_bytes = theirs.n_bytes,
-                      .given = p_.in_place ? theirs.to : own};
+      return between().all_gather(own, args.out<std::byte>(0), mine.n_bytes, args.stream);
+    if (has_hosts()) {
+      exchange(args, [&](int host) {
+        const Part theirs = part_of(host * links().n_local + links().local(), args);
+        return Exchange{.give = own,
+                        .give_bytes = mine.n_bytes,
+                        .take = theirs.to,
+                        .take_bytes = theirs.n_bytes};
+      });
+      if (has_peers()) within().meet(args.stream);
+    }
+    for_peers([&](int local) {
+      for (int host = 0; host < links().n_hosts(); ++host) {
+        const Part part = part_of(host * links().n_local + local, args);
+        const bool is_own = host == links().host() && !p_.in_place;
+        const std::byte* const given = is_own ? own : part.to;
+        within().bring(local, given, part.to, part.n_bytes, args.stream);
+      }
     });
   }
   // Not where it lies in place.
@@ -220,129 +186,32 @@ class AllGather : public Collective {
   bool is_whole_ = false;  // one call that brings its own part, too
 };
 
-class ReduceRanks : public Collective {
- public:
-  explicit ReduceRanks(const Request& request)
-      : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {
-    is_scattered_ = p_.first < 0;
-  }
-  void move(const Launch& args) override {
-    const auto* const x = args.in<std::byte>(Reduce::x);
-    auto* const scratch = static_cast<std::byte*>(args.scratch);
-    if (is_scattered_) return bring(args, x, 0, p_.shard, scratch);
-    if (!transport().reaches_memory()) return add_in_pieces(args);
-    add(p_, args, [&]<typename T>() { return peers_of<T>(links(), x); });
-  }
-  // Scattered: of what was brought.
-  void finish(const Launch& args) override {
-    add_piece(args, 0, p_.shard, static_cast<std::byte*>(args.scratch), p_.count);
-  }
-
- private:
-  // How many elements there are of as many as `most` from `first` on.
-  int64_t there(int64_t first, int64_t most) const {
-    return std::clamp<int64_t>(p_.n - first, 0, most);
-  }
-  // Of elements [begin + r * piece, begin + (r + 1) * piece) rank r is given what all others have,
-  // in their turn behind this one, `piece` elements apart.
-  void bring(const Launch& args, const std::byte* x, int64_t begin, int64_t piece,
-             std::byte* to) const {
-    const int64_t width = dtype_bytes(p_.x), own = begin + links().rank * piece;
-    exchange(args, [&](int r, int turn) {
-      const int64_t theirs = begin + r * piece;
-      return Exchange{.rank = r,
-                      .give = x + theirs * width,
-                      .give_bytes = there(theirs, piece) * width,
-                      .take = to + turn * piece * width,
-                      .take_bytes = there(own, piece) * width,
-                      .given = x + own * width};
-    });
-  }
-  // y[own piece], `count` elements, of what bring() brought.
-  void add_piece(const Launch& args, int64_t begin, int64_t piece, const std::byte* brought,
-                 int64_t count) const {
-    RankParams p = p_;
-    p.first = begin + links().rank * piece;
-    p.count = count;
-    add(p, args, [&]<typename T>() {
-      Peers<T> xs{};
-      const int n = links().n_ranks;
-      for (int step = 1; step < n; ++step)
-        xs.at[(links().rank + step) % n] = reinterpret_cast<T*>(brought) + (step - 1) * piece;
-      xs.at[links().rank] = args.in<T>(Reduce::x) + p.first;
-      return xs;
-    });
-  }
-  // A sum for all: each rank adds a part of each piece, and gives it to the others.
-  void add_in_pieces(const Launch& args) const {
-    const std::span<std::byte> staging = transport().staging();
-    const int64_t ranks = links().n_ranks, width = dtype_bytes(p_.y);
-    const int64_t most = std::ssize(staging) / ((ranks - 1) * dtype_bytes(p_.x));
-    const int64_t piece = std::min(most / 256 * 256, p_.shard);
-    auto* const y = args.out<std::byte>(0);
-    for (int64_t begin = 0; begin < p_.n; begin += ranks * piece) {
-      const int64_t own = begin + links().rank * piece;
-      bring(args, args.in<std::byte>(Reduce::x), begin, piece, staging.data());
-      add_piece(args, begin, piece, staging.data(), there(own, piece));
-      exchange(args, [&](int r, int) {
-        const int64_t theirs = begin + r * piece;
-        return Exchange{.rank = r,
-                        .give = y + own * width,
-                        .give_bytes = there(own, piece) * width,
-                        .take = y + theirs * width,
-                        .take_bytes = there(theirs, piece) * width};
-      });
-    }
-  }
-
-  // xs: where each rank's part of the result begins. A sum for all lies in its place of y and into.
-  template <typename Parts>
-  void add(const RankParams& p, const Launch& args, const Parts& xs) const {
-    if (p.count == 0 && !p.squares) return;
-    visit_summand(p.x, [&]<Dtype X>() {
-      visit_wide(p.y, [&]<Dtype Y>() {
-        p.squares ? launch_sum<X, Y, true>(p, args, xs) : launch_sum<X, Y, false>(p, args, xs);
-      });
-    });
-    check_launch("reduce_ranks");
-  }
-  template <Dtype X, Dtype Y, bool kSquares, typename Parts>
-  void launch_sum(const RankParams& p, const Launch& args, const Parts& xs) const {
-    const int64_t at = is_scattered_ ? 0 : p.first;
-    const auto* const scale = is_quantized(p.x) ? args.in<float>(Reduce::scale) : nullptr;
-    const auto* const into = p.into ? args.in<Storage<Y>>(Reduce::into) + at : nullptr;
-    const unsigned grid =
-        kSquares ? static_cast<unsigned>(square_parts(p.count)) : grid_of(args.n_sm, p.count, 8);
-    auto* const squares = kSquares ? args.out<int64_t>(Reduce::squares) : nullptr;
-    sum_of_ranks<X, Y, kSquares>
-        <<<grid, kThreads, 0, args.stream>>>(xs.template operator()<const Storage<X>>(), scale,
-                                             into, squares, args.out<Storage<Y>>(0) + at, p);
-  }
-
-  RankParams p_;
-  bool is_scattered_ = false;
-};
-
+// Of the ranks of the host, and then of the hosts in its place.
 class MaxOfRanks : public Collective {
  public:
   explicit MaxOfRanks(const Request& request)
       : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {}
   void move(const Launch& args) override {
-    const bool is_flag = p_.x == Dtype::boolean;
-    if (!transport().reaches_memory())
-      return transport().max_of(args.operands[0], args.results[0], p_.count,
-                                is_flag ? nccl::uint8 : nccl::uint32, args.stream);
-    if (is_flag) {
-      max_of_flags<<<1, kThreads, 0, args.stream>>>(
-          peers_of<const uint8_t>(links(), args.operands[0]), args.out<uint8_t>(0), p_);
-    } else {
-      max_of_floats<<<1, kThreads, 0, args.stream>>>(
-          peers_of<const float>(links(), args.operands[0]), args.out<float>(0), p_);
-    }
-    check_launch("max_of_ranks");
+    if (has_peers()) max_of_peers(args);
+    if (!has_hosts()) return;
+    const void* const x = has_peers() ? args.results[0] : args.operands[0];
+    between().max_of(x, args.results[0], p_.count, is_flag() ? nccl::uint8 : nccl::uint32,
+                     args.stream);
   }
 
  private:
+  bool is_flag() const { return p_.x == Dtype::boolean; }
+  void max_of_peers(const Launch& args) const {
+    const int n = links().n_local;
+    if (is_flag()) {
+      max_of_flags<<<1, kRankThreads, 0, args.stream>>>(
+          peers_of<const uint8_t>(links(), args.operands[0]), args.out<uint8_t>(0), n, p_);
+    } else {
+      max_of_floats<<<1, kRankThreads, 0, args.stream>>>(
+          peers_of<const float>(links(), args.operands[0]), args.out<float>(0), n, p_);
+    }
+    check_launch("max_of_ranks");
+  }
   RankParams p_;
 };
 
@@ -377,10 +246,10 @@ class ShardedNorm : public Collective {
       if (some.count == 0 || !(is_last || some.count == Gradients::kMost)) continue;
       const unsigned blocks = grid_of(args.n_sm, some.end[some.count - 1] * 256, 32);
       if (is_summed) {
-        sum_of_rows<<<blocks, kThreads, 0, args.stream>>>(some, sum);
+        sum_of_rows<<<blocks, kRankThreads, 0, args.stream>>>(some, sum);
       } else {
         visit_wide(dtype, [&]<Dtype G>() {
-          square_sums<G><<<blocks, kThreads, 0, args.stream>>>(some, sum);
+          square_sums<G><<<blocks, kRankThreads, 0, args.stream>>>(some, sum);
         });
       }
       some.count = 0;
@@ -389,13 +258,27 @@ class ShardedNorm : public Collective {
   }
   void add_sums(const Launch& args) const {
     using S = octet::GlobalNorm;
-    Peers<const int64_t> sums{};
-    sums.at[0] = sum_of(args);
-    if (!is_alone()) std::ranges::copy(transport().share_sums(args.stream), sums.at);
+    const Peers<const int64_t> sums =
+        is_alone() ? Peers<const int64_t>{{sum_of(args)}} : shared(args);
     norm_of_sums<<<1, 1, 0, args.stream>>>(
         sums, {args.in<float>(S::clip), args.out<float>(S::norm), args.out<float>(S::grad_scale),
                args.out<uint8_t>(S::found_nonfinite)});
     check_launch("sharded_norm");
+  }
+
+  // What there is to add up still: of the ranks of the host, or of all in one.
+  Peers<const int64_t> shared(const Launch& args) const {
+    RankBoard& board = *links().board();
+    int64_t* sum = board.sum;
+    if (has_peers()) {
+      within().meet(args.stream);
+      const auto sums = peers_of<const int64_t>(links(), board.sum);
+      if (!has_hosts()) return sums;
+      sum = board.sum_of_host;
+      add_limbs<<<1, 32, 0, args.stream>>>(sums, sum);
+    }
+    between().add_sums(sum, args.stream);
+    return {{sum}};
   }
 
   int64_t* sum_of(const Launch& args) const {
@@ -421,7 +304,7 @@ std::unique_ptr<Prepared> make(const Request& request) {
 
 constexpr KernelRow kRows[] = {{KernelId::take_shard, stateless<RankParams, take_shard>},
                                {KernelId::all_gather, make<AllGather>},
-                               {KernelId::reduce_ranks, make<ReduceRanks>},
+                               {KernelId::reduce_ranks, make_reduce_ranks},
                                {KernelId::max_of_ranks, make<MaxOfRanks>},
                                {KernelId::sharded_norm, make<ShardedNorm>}};
 

@@ -35,11 +35,17 @@ int64_t sharded_norm_scratch(const NodeView& view) {
   return view.attrs<CollectiveAttrs>().ranks == 1 ? kSumBytes : 0;
 }
 
-// The other ranks' parts of this rank's sum.
+// The other ranks' parts of this rank's sum. In two levels: those of the host, of what this rank
+// adds up for each host, and in their place the other hosts' sums; then this host's.
 int64_t sum_scratch(const NodeView& view) {
   const TensorType& x = view.in(Reduce::x);
-  const int64_t ranks = view.attrs<CollectiveAttrs>().ranks;
-  return bytes_of(x.dtype, (ranks - 1) * shard_elems(x.n_elems(), ranks));
+  const auto& a = view.attrs<CollectiveAttrs>();
+  const int64_t shard = shard_elems(x.n_elems(), a.ranks);
+  if (a.ranks_a_host == 0) return bytes_of(x.dtype, (a.ranks - 1) * shard);
+  const int64_t hosts = a.ranks / a.ranks_a_host;
+  const int64_t of_peers = bytes_of(x.dtype, (a.ranks - hosts) * shard);
+  return std::max(of_peers, bytes_of(Dtype::f32, (hosts - 1) * shard)) +
+         bytes_of(Dtype::f32, hosts * shard);
 }
 
 // What nodes of all kinds say of the tensor that is cut.
@@ -78,6 +84,7 @@ KernelSpec sum_spec(const NodeView& view) {
   if (is_max(view)) return make_spec(KernelId::max_of_ranks, p);
   p.into = view.has(Reduce::into);
   p.squares = view.attrs<CollectiveAttrs>().squares;
+  p.ranks_a_host = view.attrs<CollectiveAttrs>().ranks_a_host;
   if (view.node.op == OpCode::reduce_scatter) p.first = -1;
   return make_spec(KernelId::reduce_ranks, p);
 }
