@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <random>
+#include <span>
 
 #include "run.h"
 
@@ -15,6 +16,7 @@ constexpr int64_t kCols[] = {16, 40, 352};
 enum class Values : uint8_t { normal, zeros_too, with_nan, with_inf };
 constexpr Values kAllValues[] = {Values::normal, Values::zeros_too, Values::with_nan,
                                  Values::with_inf};
+constexpr Values kFewValues[] = {Values::normal, Values::with_nan};
 
 std::vector<double> values_of(const TensorType& type, Values kind, std::mt19937_64& random) {
   std::normal_distribution<double> normal;
@@ -237,6 +239,9 @@ void expect_equal_parts(const Fused& f, Values kind, uint64_t seed) {
 class fusion : public testing::TestWithParam<int64_t> {};
 
 TEST_P(fusion, fused_ops_equal_their_decompositions) {
+  // One count of rows has every kind: they meet the ends of vectors, which columns make.
+  std::span<const Values> kinds(kAllValues);
+  if (GetParam() != 17) kinds = kFewValues;
   uint64_t seed = 1;
   for (const int64_t cols : kCols) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
@@ -248,7 +253,7 @@ TEST_P(fusion, fused_ops_equal_their_decompositions) {
         add_amax_results(all, c);
         add_rest(all, c);
         for (const Fused& f : all) {
-          for (const Values kind : kAllValues) expect_equal_parts(f, kind, ++seed);
+          for (const Values kind : kinds) expect_equal_parts(f, kind, ++seed);
           if (testing::Test::HasFatalFailure()) return;
         }
       }
