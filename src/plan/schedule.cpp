@@ -50,8 +50,7 @@ class Scheduler {
   std::vector<NodeId> run() {
     const std::vector<std::vector<NodeId>> early = prefetched();
     for (next_ = 0; next_ < static_cast<NodeId>(graph_.nodes.size()); ++next_) {
-      for (const NodeId gather : early[index(next_)]) release(gather);
-      if (!early[index(next_)].empty()) issue();
+      prefetch(early[index(next_)]);
       if (done_[index(next_)] || widens_state(next_)) continue;
       if (!is_update(next_)) wait_for(next_);
       if (waits_[index(next_)] == 0) release(next_);  // else released below
@@ -94,24 +93,76 @@ class Scheduler {
     dependants_[index(on)].push_back(node);
   }
 
-  // By node: the gathers of parameters that begin before it, which is where the layer before
-  // their readers' begins.
+  // By node: what begins before it, which is where the layer before its readers' begins: gathers of
+  // parameters, or of what is made of them; and another layer before, what these are made of by
+  // collectives (the maxima that quantize them), so that they wait for none.
   std::vector<std::vector<NodeId>> prefetched() const {
     std::vector<std::vector<NodeId>> early(graph_.nodes.size());
-    NodeId previous = 0, begin = 0;
+    const std::vector<bool> is_constant = constants();
+    NodeId before = 0, previous = 0, begin = 0;
     for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes.size()); ++n) {
       const Tag &tag = graph_.node(n).tag, &first = graph_.node(begin).tag;
       if (tag.role != first.role || tag.layer != first.layer) {
+        before = previous;
         previous = begin;
         begin = n;
       }
-      if (gathers_input(n)) early[index(previous)].push_back(n);
+      if (graph_.node(n).op != OpCode::all_gather || !is_constant[index(n)]) continue;
+      early[index(previous)].push_back(n);
+      add_collectives(n, early[index(before)]);
     }
     return early;
   }
-  bool gathers_input(NodeId n) const {
-    const Node& node = graph_.node(n);
-    return node.op == OpCode::all_gather && !is_update(n) && waits_[index(n)] == 0;
+  // Nodes that no batch enters, but updates.
+  std::vector<bool> constants() const {
+    std::vector<bool> result(graph_.nodes.size());
+    for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes.size()); ++n) {
+      result[index(n)] = !is_update(n) && std::ranges::all_of(operands(n), [&](ValueId id) {
+        const GraphInput* input = graph_.input_of(id);
+        return input == nullptr ? result[index(graph_.value(id).producer)]
+                                : input->kind != InputKind::batch;
+      });
+    }
+    return result;
+  }
+  std::vector<ValueId> operands(NodeId n) const {
+    std::vector<ValueId> present;
+    for (const ValueId id : graph_.node(n).operands)
+      if (id != kNoValue) present.push_back(id);
+    return present;
+  }
+  void add_collectives(NodeId n, std::vector<NodeId>& found) const {
+    for (const ValueId id : operands(n)) {
+      const NodeId producer = graph_.value(id).producer;
+      if (producer == kNoNode) continue;
+      if (is_collective(graph_.node(producer).op))
+        found.push_back(producer);
+      else
+        add_collectives(producer, found);
+    }
+  }
+  // Maxima first, and all that is computed before any of what is gathered: one run.
+  void prefetch(const std::vector<NodeId>& early) {
+    if (early.empty()) return;
+    for (const bool gathers : {false, true}) {
+      const auto is_turn = [&](NodeId n) {
+        return (graph_.node(n).op == OpCode::all_gather) == gathers;
+      };
+      for (const NodeId node : early)
+        if (is_turn(node)) release_operands(node);
+      for (const NodeId node : early)
+        if (is_turn(node)) release(node);
+    }
+    issue();
+  }
+  void release_operands(NodeId node) {
+    for (const ValueId id : operands(node)) {
+      const NodeId producer = graph_.value(id).producer;
+      if (producer == kNoNode || done_[index(producer)]) continue;
+      release_operands(producer);
+      wait_for(producer);
+      release(producer);
+    }
   }
 
   // Runs the node, and then what has waited for it: updates at once, others if their turn is over.
@@ -143,7 +194,8 @@ class Scheduler {
     int64_t bytes = graph_.type(x).n_bytes();
     if (producer == nullptr || producer->op != OpCode::amax) return bytes;
     if (x != producer->out(AmaxOp::amax)) return bytes;
-    for (const ValueId id : producer->operands) bytes += graph_.type(id).n_bytes();
+    for (const ValueId id : producer->operands)
+      if (graph_.producer(id) != nullptr) bytes += graph_.type(id).n_bytes();
     return bytes;
   }
   void follow(NodeId node, std::vector<NodeId>& ready) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "ir/sharding.h"
 #include "passes/parallel/shard_updates.h"
@@ -58,11 +59,15 @@ class Gatherer {
     for (const auto& [id, whole] : wholes_) quantized_.insert(id);
     for (const Node& node : from_.nodes) {
       if (node.op == OpCode::take_shard || node.op == OpCode::amax) continue;
-      const auto* attrs = std::get_if<QuantizeAttrs>(&node.attrs);
-      const bool is_plain = node.op == OpCode::quantize && attrs->group == 0 && !attrs->transposed;
-      if (is_plain) continue;
+      if (node.op == OpCode::quantize && keeps_elements(node)) continue;
       for (const ValueId id : node.operands) quantized_.erase(id);
     }
+  }
+  // One scale, and nothing but the elements, as they lie or transposed.
+  bool keeps_elements(const Node& node) const {
+    const auto whole = wholes_.find(node.in(Quantize::x));
+    return whole != wholes_.end() && std::get<QuantizeAttrs>(node.attrs).group == 0 &&
+           from_.type(node.out(Quantize::q)).n_elems() == n_elems(whole->second);
   }
   bool reads_shard(const Node& node) const {
     return std::ranges::any_of(node.operands, [&](ValueId id) { return quantized_.contains(id); });
@@ -99,18 +104,39 @@ class Gatherer {
     }
   }
 
+  // Once forward and once backward, whatever layouts are read there: what was gathered is
+  // transposed.
   void quantize(const Node& node) {
     builder().tag = node.tag;
-    const ValueId shard =
-        builder().emit1(OpCode::quantize, node.attrs, rewriter_.map(node.operands));
-    rewriter_.set(node.out(Quantize::q), gather(shard, wholes_.at(node.in(Quantize::x))));
+    QuantizeAttrs attrs = std::get<QuantizeAttrs>(node.attrs);
+    const bool is_transposed = std::exchange(attrs.transposed, false);
+    attrs.pad = 1;
+    const std::vector<ValueId> operands = rewriter_.map(node.operands);
+    const auto known = std::ranges::find_if(quantized_wholes_, [&](const QuantizedWhole& q) {
+      return q.operands == operands && q.attrs == attrs && q.role == node.tag.role;
+    });
+    ValueId whole = known == quantized_wholes_.end() ? kNoValue : known->whole;
+    if (whole == kNoValue) {
+      const ValueId shard = builder().emit1(OpCode::quantize, attrs, operands);
+      whole = gather(shard, wholes_.at(node.in(Quantize::x)));
+      quantized_wholes_.push_back({operands, attrs, node.tag.role, whole});
+    }
+    rewriter_.set(node.out(Quantize::q),
+                  is_transposed ? builder().transpose(whole, {1, 0}) : whole);
   }
 
   const Graph& from_;
   const std::map<ValueId, Shape>& wholes_;
   ParallelOptions options_;
   Rewriter rewriter_;
+  struct QuantizedWhole {
+    std::vector<ValueId> operands;
+    QuantizeAttrs attrs;
+    Role role = Role::forward;
+    ValueId whole = kNoValue;
+  };
   std::set<ValueId> quantized_;
+  std::vector<QuantizedWhole> quantized_wholes_;
   std::map<std::pair<ValueId, Role>, ValueId> gathered_;
   std::map<ValueId, ValueId> new_shards_;  // of gathered next values
 };

@@ -90,6 +90,9 @@ void add_scales_and_moves(Table& table) {
     table.put(OpCode::transpose, TransposeAttrs{.perm = {1, 0}}, {tensor(shape)});
   table.put(OpCode::transpose, TransposeAttrs{.perm = {1, 0, 2}}, {tensor({20, 30, 16})});
   table.put(OpCode::transpose, TransposeAttrs{.perm = {0, 2, 1}}, {tensor({3, 65, 100})});
+  for (const Shape& shape : {Shape{144, 80}, Shape{64, 128}, Shape{130, 70}, Shape{48, 33}})
+    table.put(OpCode::transpose, TransposeAttrs{.perm = {1, 0}},
+              {typed(shape, Dtype::e4m3, Fill::normal)});
   table.put(OpCode::broadcast, BroadcastAttrs{.shape = {300, 192}, .axes = {1}}, {tensor({192})});
   table.put(OpCode::broadcast, BroadcastAttrs{.shape = {300, 192}, .axes = {0}}, {tensor({300})});
   table.put(OpCode::concatenate, AxisAttrs{.axis = 1}, {tensor({50, 64}), tensor({50, 192})});

@@ -157,6 +157,43 @@ __global__ void __launch_bounds__(kThreads) turn_tiles(const __grid_constant__ T
   }
 }
 
+// The same of bytes whose rows, on either side, are whole units of 16: tiles of 64 by 64, a thread
+// reads a unit of a row and writes one of a column.
+constexpr int kByteSide = 64, kUnit = 16;
+static_assert(kByteSide * kByteSide / kUnit == kThreads);
+
+__global__ void __launch_bounds__(kThreads) turn_byte_tiles(const __grid_constant__ TurnTask t) {
+  __shared__ uint32_t tile[kByteSide][kByteSide / 4 + 1];
+  const int64_t matrix = blockIdx.x / t.tiles, at = blockIdx.x % t.tiles;
+  const int64_t row = at / t.tiles_across * kByteSide, col = at % t.tiles_across * kByteSide;
+  const int line = threadIdx.x / 4, unit = threadIdx.x % 4;
+  const auto* src = static_cast<const uint8_t*>(t.src) + matrix * t.src_step;
+  auto* dst = static_cast<uint8_t*>(t.dst) + matrix * t.dst_step;
+  if (row + line < t.rows && col + unit * kUnit < t.cols) {
+    const uint4 v =
+        *reinterpret_cast<const uint4*>(src + (row + line) * t.src_stride + col + unit * kUnit);
+    uint32_t* const to = tile[line] + unit * 4;
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+  }
+  __syncthreads();
+  if (col + line >= t.cols || row + unit * kUnit >= t.rows) return;
+  uint32_t words[4] = {};
+#pragma unroll
+  for (int k = 0; k < kUnit; ++k) {
+    const uint32_t byte = tile[unit * kUnit + k][line / 4] >> (8 * (line % 4)) & 0xFFu;
+    words[k / 4] |= byte << (8 * (k % 4));
+  }
+  *reinterpret_cast<uint4*>(dst + (col + line) * t.dst_stride + row + unit * kUnit) = {
+      words[0], words[1], words[2], words[3]};
+}
+
+bool turns_in_units(const TurnTask& t) {
+  const auto fits = [](int64_t n) { return n % kUnit == 0; };
+  return fits(t.rows) && fits(t.cols) && fits(t.src_stride) && fits(t.dst_stride) &&
+         fits(t.src_step) && fits(t.dst_step) && is_aligned(t.src, kUnit) &&
+         is_aligned(t.dst, kUnit);
+}
+
 // Whether the copy turns matrices: its last two axes exchange what is contiguous, and at most one
 // stands before them.
 bool turns(const StridedCopy& c) {
@@ -174,13 +211,16 @@ void launch_turn(const StridedCopy& c, int bytes, const Launch& args) {
              .src_stride = c.src_stride[j],
              .dst_stride = c.dst_stride[i],
              .src_step = c.rank == 3 ? c.src_stride[0] : 0,
-             .dst_step = c.rank == 3 ? c.dst_stride[0] : 0,
-             .tiles_across = ceil_div(c.extent[i], kSide),
-             .tiles = ceil_div(c.extent[i], kSide) * ceil_div(c.extent[j], kSide)};
+             .dst_step = c.rank == 3 ? c.dst_stride[0] : 0};
+  const bool in_units = bytes == 1 && turns_in_units(t);
+  const int64_t side = in_units ? kByteSide : kSide;
+  t.tiles_across = ceil_div(t.cols, side);
+  t.tiles = t.tiles_across * ceil_div(t.rows, side);
   const int64_t n_tiles = t.tiles * (c.rank == 3 ? c.extent[0] : 1);
   if (n_tiles == 0) return;
   const unsigned grid = grid_of(n_tiles);
-  if (bytes == 1) turn_tiles<uint8_t><<<grid, kThreads, 0, args.stream>>>(t);
+  if (in_units) turn_byte_tiles<<<grid, kThreads, 0, args.stream>>>(t);
+  if (bytes == 1 && !in_units) turn_tiles<uint8_t><<<grid, kThreads, 0, args.stream>>>(t);
   if (bytes == 2) turn_tiles<uint16_t><<<grid, kThreads, 0, args.stream>>>(t);
   if (bytes == 4) turn_tiles<uint32_t><<<grid, kThreads, 0, args.stream>>>(t);
   check_launch("transpose");
