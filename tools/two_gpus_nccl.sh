@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Whether two GPUs that NCCL connects train what two that read each other's memory train, in one call of about five minutes:
 #
-#   DATA=FILE [OUT=two_gpus_nccl] [PROGRAM=build/octet] [OCTET_NCCL=libnccl.so.2] tools/two_gpus_nccl.sh [doctor] [bits] [hosts] [replay] [errors]
+#   DATA=FILE [OUT=two_gpus_nccl] [PROGRAM=build/octet] [OCTET_NCCL=libnccl.so.2] tools/two_gpus_nccl.sh [doctor] [bits] [hosts] [levels] [replay] [errors]
 #
 # doctor: `octet doctor --ranks 2` over peers and over NCCL, every collective of every type verified.
 # bits:   a small model, recipes RECIPES (coat fp32 fp8_lm) and stages STAGES, over peers and over NCCL: the losses' bits and the
 #         checkpoint's hashes are the same.
 # hosts:  the same with two processes as two hosts: NCCL_HOSTID, NCCL_SOCKET_IFNAME=lo; NCCL's log says NET/Socket, and no P2P.
+# levels: four processes as two hosts of two, which share a GPU: they say so, and stages have the same bits.
 # replay: 200 steps replayed from CUDA graphs and 200 launched ones (train.debug_nonfinite records none) over NCCL end in the same bits.
 # errors: a rank that is killed, and one that is stopped, end the run in a line that names it; so do a library that is not there,
 #         and transport peer between two hosts.
@@ -16,10 +17,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-two_gpus_nccl} program=${PROGRAM:-build/octet} data=${DATA:-} device=${DEVICE:-cuda}
-recipes=${RECIPES:-coat fp32 fp8_lm} stages=${STAGES:-gradients optimizer parameters none} parts=${*:-doctor bits hosts replay errors}
+recipes=${RECIPES:-coat fp32 fp8_lm} stages=${STAGES:-gradients optimizer parameters none} parts=${*:-doctor bits hosts levels replay errors}
 for part in $parts; do
   case $part in
-    doctor | bits | hosts | replay | errors) ;;
+    doctor | bits | hosts | levels | replay | errors) ;;
     *) sed -n '2,/^set /{/^# \{0,1\}/s/^# \{0,1\}//p}' "$0"; exit 2 ;;
   esac
 done
@@ -107,6 +108,23 @@ on_hosts() {
   return $status
 }
 
+# on_hosts_of_two FOLDER WORDS...: four processes as two hosts of two ranks, which share their host's GPU.
+on_hosts_of_two() {
+  local folder=$1 rank ranks=()
+  shift
+  rm -rf "$folder"
+  port=$((port + 5))
+  local common=(WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 OCTET_SHARE_GPU=1)
+  local hosts=(a a b b) logs=("$folder.log" "$folder.1.log" "$folder.2.log" "$folder.3.log")
+  for rank in 0 1 2 3; do
+    env "${common[@]}" RANK=$rank LOCAL_RANK=$((rank % 2)) OCTET_HOST=${hosts[rank]} NCCL_HOSTID=host${hosts[rank]} \
+      CUDA_VISIBLE_DEVICES=$((rank / 2)) timeout 120 "$program" train "$config" "${shape[@]}" --set "train.steps=$steps" \
+      --device cuda --set "out=$folder" "$@" >"${logs[rank]}" 2>&1 &
+    ranks+=($!)
+  done
+  wait "${ranks[@]}"
+}
+
 # state_of FOLDER: ok where a run learned.
 state_of() {
   if bits "$1" >/dev/null 2>&1; then echo ok; else echo "no run: $(grep -ah '^octet' "$1.log" | tail -1)"; fi
@@ -172,6 +190,19 @@ hosts() {
     "$sockets channels via NET/Socket and $p2p via P2P or SHM; NVLS lines: $(grep -aic 'nvls.*enabled\|NVLS multicast support is available' "$out/hosts-gradients.log")"
 }
 
+levels() {
+  local recipe=${recipes%% *} begin wanted=
+  for stage in gradients optimizer parameters; do
+    begin=$SECONDS
+    on_hosts_of_two "$out/levels-$stage" --set "recipe=$recipe" --set "parallel.shard=$stage"
+    [ -n "$wanted" ] || wanted=$(bits "$out/levels-$stage" 2>&1)
+    same levels "$recipe $stage" $begin "$out/levels-$stage" "$wanted"
+  done
+  local said
+  said=$(grep -ahE "within 2 hosts of 2, NCCL" "$out/levels-gradients.log" | head -1)
+  note levels "transport" "$([ -n "$said" ] && echo ok || echo "not in two levels")" 0 "$said"
+}
+
 replay() {
   local begin=$SECONDS wanted before=$steps
   [ "$device" = cuda ] && steps=200
@@ -231,6 +262,7 @@ for part in $parts; do
     doctor) doctor ;;
     bits) bits_part ;;
     hosts) hosts ;;
+    levels) levels ;;
     replay) replay ;;
     errors) errors ;;
   esac

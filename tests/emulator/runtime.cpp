@@ -15,7 +15,7 @@
 namespace {
 
 constexpr size_t kMemoryBytes = size_t{8} << 30;
-constexpr int kDevices = 8;
+constexpr int kDevices = 16;
 
 cudaError_t give(void** address, size_t bytes) {
   *address = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);

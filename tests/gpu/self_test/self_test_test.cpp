@@ -77,17 +77,18 @@ class Transport : public SelfTest {
     SelfTest::SetUp();
     if (is_emulated()) nccl_ = "OCTET_NCCL=" + gpu_module() + " ";
   }
-  // As torchrun starts them; the first one's outcome.
+  // As torchrun starts them, the ranks of host "a" on the first GPU, of "b" on the second; the
+  // first one's outcome.
   Outcome train_on(const std::vector<std::string>& hosts, const std::string& flags,
                    const std::string& variables, const std::string& of_second = "") {
     const std::string command = command_on_hosts(
         hosts,
         [&](size_t rank) {
           return fmt::format(
-              "OCTET_SHARE_GPU=1 {} {} timeout -k 5 120 {} train {} --device cuda --set out={} "
-              "--set recipe=coat {}",
-              variables, rank == 1 ? of_second : "", program_, small_yaml(folder_), folder_ / "run",
-              flags);
+              "OCTET_SHARE_GPU=1 CUDA_VISIBLE_DEVICES={} {} {} timeout -k 5 120 {} train {} "
+              "--device cuda --set out={} --set recipe=coat {}",
+              hosts[rank][0] - 'a', variables, rank == 1 ? of_second : "", program_,
+              small_yaml(folder_), folder_ / "run", flags);
         },
         ">" + (folder_ / "out.txt") + " 2>" + (folder_ / "err.txt"), folder_ / "err-");
     return ended(std::system(command.c_str()));
@@ -116,10 +117,11 @@ TEST_F(Transport, of_two_hosts_is_nccl) {
   expect_learned();
 }
 
-// Within the hosts by their ranks' memory, and between them by NCCL; where they do not have as
-// many, by NCCL alone. A checkpoint says so, and a run that goes on otherwise is told.
+// Within the hosts by their ranks' memory, and between them by NCCL; where they have one each, or
+// do not have as many, by NCCL alone. A checkpoint says so, and a run that goes on otherwise is
+// told.
 TEST_F(Transport, of_two_hosts_of_two_is_both) {
-  OCTET_DEVICES_OR_SKIP(4);
+  OCTET_DEVICES_OR_SKIP(2);
   const auto machine = [&](int step) {
     const std::string path = folder_ / fmt::format("run/ckpt/step-{:06}/manifest.json", step);
     return nlohmann::json::parse(posix_files().read_text(path)).at("machine");
@@ -130,11 +132,16 @@ TEST_F(Transport, of_two_hosts_of_two_is_both) {
                                      "NCCL "));
   expect_learned();
   EXPECT_EQ(machine(4).at("ranks_a_host"), "2");
-  const Outcome resumed = train_on({"a", "a", "a", "b"}, "--resume --set train.steps=5", nccl_);
+  const Outcome resumed = train_on({"a", "b"}, "--resume --set train.steps=5", nccl_);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, HasSubstr("sums of 2 ranks a host first, and this process computes on"));
   EXPECT_THAT(resumed.err, HasSubstr("they are of 2 hosts"));
   EXPECT_FALSE(machine(5).contains("ranks_a_host"));
+  if (!is_emulated()) return;  // NCCL wants a GPU for each rank that it connects
+  const Outcome uneven = train_on({"a", "a", "a", "b"}, "--resume --set train.steps=6", nccl_);
+  ASSERT_EQ(uneven.code, 0) << uneven.err;
+  EXPECT_THAT(uneven.err, HasSubstr("they are of 2 hosts"));
+  EXPECT_FALSE(machine(6).contains("ranks_a_host"));
 }
 
 TEST_F(Transport, lacks_a_library_or_has_two_versions_in_a_line) {
