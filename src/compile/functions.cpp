@@ -65,6 +65,7 @@ constexpr FunctionDef kFunctions[] = {
     {function::micro_next, FunctionSource::training, add},
     {function::update, FunctionSource::training, update_alone},
     {function::prepare_state, FunctionSource::training, derive},
+    {function::gather_weights, FunctionSource::training, update_alone},
     {function::evaluate, FunctionSource::loss, unflagged},
     {function::logits, FunctionSource::logits, unflagged},
     {function::prefill, FunctionSource::logits, cached},

@@ -6,6 +6,8 @@
 //   update         the optimizer from the accumulated gradients
 //   prepare_state  what is derived from parameters (8-bit copies of weights), after they were
 //                  written and before anything else runs; training functions keep it up to date
+//   gather_weights the ranks' shards of the weights that an update leaves as such, for what reads
+//                  them before the next step does
 //   evaluate       forward to "loss" and "nll"
 //   logits         forward to "logits"
 //   prefill        the same for the first tokens of a text, into a KV cache (BatchSize::cache)
@@ -31,7 +33,8 @@ namespace octet {
 namespace function {
 inline constexpr std::string_view step = "step", micro_first = "micro_first",
                                   micro_next = "micro_next", update = "update",
-                                  prepare_state = "prepare_state", evaluate = "evaluate",
+                                  prepare_state = "prepare_state",
+                                  gather_weights = "gather_weights", evaluate = "evaluate",
                                   logits = "logits", prefill = "prefill", decode = "decode",
                                   pick = "pick", fill = "fill", score = "score";
 }  // namespace function

@@ -98,7 +98,9 @@ Graph Program::compose(const FunctionKey& key) {
   const Graph graph = run_pass(pass, typed_.graph(def.source, key.size, key.kind), &typed_.log());
   if (!options().parallel.is_active()) return graph;
   const Pass sharding{.name = "parallelize", .run = [&](const Graph& whole) {
-                        return parallelize(whole, options().parallel);
+                        const Graph sharded = parallelize(whole, options().parallel);
+                        const bool gathers = def.name == function::gather_weights;
+                        return gathers ? gather_left(sharded, options().parallel) : sharded;
                       }};
   return run_pass(sharding, graph, &typed_.log());
 }

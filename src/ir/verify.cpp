@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ir/op_def.h"
 #include "ir/print.h"
+#include "ir/sharding.h"
 
 namespace octet {
 namespace {
@@ -130,10 +131,17 @@ class Verifier {
          input->kind != InputKind::derived)) {
       fail("output '{}' updates what is no parameter or state", output.name);
     }
-    if (graph_.type(output.value) != graph_.type(output.updates)) {
-      fail("output '{}' is {}, its input {}", output.name, to_string(graph_.type(output.value)),
-           to_string(graph_.type(output.updates)));
+    const TensorType &next = graph_.type(output.value), &old = graph_.type(output.updates);
+    if (next != old && !is_part(next, old)) {
+      fail("output '{}' is {}, its input {}", output.name, to_string(next), to_string(old));
     }
+  }
+  // One of several shards of one length.
+  static bool is_part(const TensorType& next, const TensorType& old) {
+    const int64_t n = old.n_elems(), shard = next.n_elems();
+    TensorType part = old;
+    part.shape = {shard};
+    return next == part && shard > 0 && n % shard == 0 && shard_elems(n, n / shard) == shard;
   }
 
   const Graph& graph_;

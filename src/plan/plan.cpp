@@ -65,7 +65,7 @@ class Planner {
   Planner(const Graph& graph, const Layout& layout, const Catalogue& catalogue,
           const PlanOptions& options)
       : layout_(layout), catalogue_(catalogue), options_(options) {
-    plan_.graph = gather_in_place(copy_shared_updates(graph), layout.rank);
+    plan_.graph = gather_in_place(copy_shared_updates(graph, layout.rank), layout.rank);
     plan_.buffer_of.assign(plan_.graph.values.size(), -1);
     plan_.offset_of.assign(plan_.graph.values.size(), 0);
   }
@@ -107,9 +107,8 @@ class Planner {
       last_use_[static_cast<size_t>(root(output.value))] = static_cast<int>(order_.size());
       const bool changes = output.updates != kNoValue && root(output.value) != output.updates;
       if (changes) home_.emplace(root(output.value), output.updates);
-      const Node* gather = in_place_gather(plan_.graph, output);
-      if (gather == nullptr) continue;
-      const ValueId shard = gather->in(Unary::x);
+      const ValueId shard = new_shard(plan_.graph, output);
+      if (shard == kNoValue) continue;
       home_.emplace(shard, output.updates);
       offset_of(shard) = layout_.rank * plan_.graph.type(shard).n_bytes();
     }
@@ -191,6 +190,10 @@ class Planner {
 
   void place_result(int step, const Node& n, size_t i) {
     const ValueId result = n.results[i];
+    if (root(result) != result) {  // around this rank's shard of an input
+      buffer_of(result) = buffer_of(root(result));
+      return;
+    }
     if (const auto home = home_.find(result); home != home_.end()) {
       // The next value of a parameter or state, or this rank's shard of it: written where the old
       // one lies, which no later step reads (plan/updates.h and schedule see to it).
@@ -240,12 +243,12 @@ class Planner {
     return -1;
   }
   // Whether an earlier result of this node took the buffer, or a value that outlives this step
-  // shares it.
+  // shares it, or a collective reads it beside this step.
   bool taken_at(int step, int buffer, const Node& n, size_t result) {
     for (size_t i = 0; i < result; ++i) {
       if (n.results[i] != kNoValue && buffer_of(n.results[i]) == buffer) return true;
     }
-    return plan_.buffers[static_cast<size_t>(buffer)].last_step > step;
+    return plan_.buffers[static_cast<size_t>(buffer)].last_step >= step;
   }
 
   MemoryRole role_of(const Node& n, ValueId result) const {

@@ -35,11 +35,10 @@ class Scheduler {
     }
     for (const GraphOutput& output : graph.outputs) {
       if (output.updates == kNoValue) continue;
-      const ValueId root = view_root(graph, output.value);
+      const ValueId root = view_root(graph, output.value), shard = new_shard(graph, output);
       const NodeId writer = graph.value(root).producer;
       if (writer == kNoNode) continue;
-      const Node* gather = in_place_gather(graph, output);
-      const NodeId maker = gather == nullptr ? kNoNode : graph.value(gather->in(0)).producer;
+      const NodeId maker = shard == kNoValue ? kNoNode : graph.value(shard).producer;
       for (const NodeId reader : readers_[static_cast<size_t>(output.updates)]) {
         if (reader != writer) depend(writer, reader);
         if (maker != kNoNode && reader != maker) depend(maker, reader);

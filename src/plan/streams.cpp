@@ -19,8 +19,8 @@ std::map<ValueId, ValueId> homes_of(const Graph& graph) {
   std::map<ValueId, ValueId> homes;
   for (const GraphOutput& output : graph.outputs) {
     if (output.updates != kNoValue) homes[view_root(graph, output.value)] = output.updates;
-    if (const Node* gather = in_place_gather(graph, output))
-      homes[gather->in(Unary::x)] = output.updates;
+    if (const ValueId shard = new_shard(graph, output); shard != kNoValue)
+      homes[shard] = output.updates;
   }
   return homes;
 }
@@ -44,7 +44,7 @@ Runs find_runs(const Graph& graph, const std::vector<NodeId>& order) {
       if (id != kNoValue) reads.insert(view_root(graph, id));
     }
     for (const ValueId id : node.results) {
-      writes.insert(id);
+      if (id != kNoValue) writes.insert(view_root(graph, id));
       if (const auto home = homes.find(id); home != homes.end()) writes.insert(home->second);
     }
     for (const ValueId id : reads) needs_run = needs_run || written.contains(id);

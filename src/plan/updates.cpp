@@ -51,7 +51,7 @@ bool is_even(const Graph& graph, const Node& gather) {
 
 }  // namespace
 
-Graph copy_shared_updates(const Graph& graph) {
+Graph copy_shared_updates(const Graph& graph, int64_t rank) {
   const std::vector<NodeId> last_reader = last_readers(graph);
   std::set<ValueId> updated, taken;
   for (const GraphOutput& output : graph.outputs) updated.insert(output.updates);
@@ -67,9 +67,11 @@ Graph copy_shared_updates(const Graph& graph) {
     // Two inputs may take each other's old value: it is saved before either is written.
     if (old_value) output.value = copy(output.value);
     if (output.updates == kNoValue) continue;
+    const bool is_shard = new_shard(result, output) == output.value;
+    const int64_t offset = is_shard ? rank * result.type(output.value).n_bytes() : 0;
     const bool shared = producer == kNoNode || !taken.insert(root).second ||
                         last_reader[static_cast<size_t>(output.updates)] > producer ||
-                        !may_overwrite(graph, graph.value(root), output.updates);
+                        !may_overwrite(graph, graph.value(root), output.updates, offset);
     if (shared) output.value = copy(output.value);
   }
   return result;
@@ -79,10 +81,12 @@ bool gathers_in_place(const Node& node) {
   return node.op == OpCode::all_gather && std::get<CollectiveAttrs>(node.attrs).in_place;
 }
 
-const Node* in_place_gather(const Graph& graph, const GraphOutput& output) {
-  if (output.updates == kNoValue) return nullptr;
+ValueId new_shard(const Graph& graph, const GraphOutput& output) {
+  if (output.updates == kNoValue) return kNoValue;
+  if (graph.type(output.value).n_elems() < graph.type(output.updates).n_elems())
+    return output.value;
   const Node* node = graph.producer(view_root(graph, output.value));
-  return node != nullptr && gathers_in_place(*node) ? node : nullptr;
+  return node != nullptr && gathers_in_place(*node) ? node->in(Unary::x) : kNoValue;
 }
 
 Graph gather_in_place(const Graph& graph, int64_t rank) {

@@ -8,15 +8,16 @@ namespace octet {
 // A copy (stop_gradient, role `update`) for each output that cannot lie in its home as it is: the
 // next value of an input that is itself another input, that another input takes too, that is ready
 // while nodes after it still read the old value, or whose op reads the old value and may not
-// overwrite it; and an output that hands out an input which the graph updates.
-Graph copy_shared_updates(const Graph& graph);
+// overwrite it; and an output that hands out an input which the graph updates. Where the next value
+// is a shard of the input, it lies where rank `rank` has its own.
+Graph copy_shared_updates(const Graph& graph, int64_t rank);
 
 // An all_gather whose operand lies where it lies in the result.
 bool gathers_in_place(const Node& node);
 
-// The all_gather that makes the next value of an input in place: its operand is made where this
-// rank's shard of that input lies. nullptr where the output has none.
-const Node* in_place_gather(const Graph& graph, const GraphOutput& output);
+// What is made where this rank's shard of output.updates lies: the next value itself, or what an
+// all_gather in place makes it of. kNoValue where nothing is.
+ValueId new_shard(const Graph& graph, const GraphOutput& output);
 
 // Behind copy_shared_updates: marks these gathers (CollectiveAttrs::in_place), as rank `rank` has
 // them, where all shards are of one length, and what makes the shard is behind all other readers of

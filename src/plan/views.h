@@ -15,11 +15,21 @@ inline bool is_view(const Graph& graph, const Node& node) {
   return shard * std::get<ShardAttrs>(node.attrs).ranks == graph.type(node.in(Unary::x)).n_elems();
 }
 
-// The value whose bytes this one is.
+// The node gathers the others' shards of an input around this rank's own, which lies there.
+inline bool completes_input(const Graph& graph, const Node& node) {
+  if (node.op != OpCode::all_gather || !std::get<CollectiveAttrs>(node.attrs).in_place)
+    return false;
+  const Node* shard = graph.producer(node.in(Unary::x));
+  return shard != nullptr && shard->op == OpCode::take_shard && is_view(graph, *shard) &&
+         graph.input_of(shard->in(Unary::x)) != nullptr;
+}
+
+// The value in whose bytes this one lies.
 inline ValueId view_root(const Graph& graph, ValueId id) {
   for (;;) {
     const Node* producer = graph.producer(id);
-    if (producer == nullptr || !is_view(graph, *producer)) return id;
+    if (producer == nullptr) return id;
+    if (!is_view(graph, *producer) && !completes_input(graph, *producer)) return id;
     id = producer->in(Unary::x);
   }
 }
@@ -29,7 +39,12 @@ inline int64_t view_offset(const Graph& graph, ValueId id) {
   int64_t offset = 0;
   for (;;) {
     const Node* producer = graph.producer(id);
-    if (producer == nullptr || !is_view(graph, *producer)) return offset;
+    if (producer == nullptr) return offset;
+    if (completes_input(graph, *producer)) {
+      id = graph.producer(producer->in(Unary::x))->in(Unary::x);
+      continue;
+    }
+    if (!is_view(graph, *producer)) return offset;
     if (producer->op == OpCode::take_shard)
       offset += std::get<ShardAttrs>(producer->attrs).rank * graph.type(id).n_bytes();
     id = producer->in(Unary::x);

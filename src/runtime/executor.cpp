@@ -109,9 +109,13 @@ size_t BoundPlan::find_first_overwrite(
   const auto is_kept = [&](const std::byte* at) {
     return std::ranges::any_of(kept, [&](const Range& r) { return r.first <= at && at < r.end; });
   };
-  const auto found = std::ranges::find_if(
-      steps_, [&](const Bound& step) { return std::ranges::any_of(step.results, is_kept); });
-  auto first = static_cast<size_t>(found - steps_.begin());
+  // What is gathered around this rank's shard leaves that, which is all that it keeps.
+  const auto overwrites = [&](size_t i) {
+    return std::ranges::any_of(steps_[i].results, is_kept) &&
+           !completes_input(plan_.graph, plan_.graph.node(plan_.steps[i].node));
+  };
+  size_t first = 0;
+  while (first < steps_.size() && !overwrites(first)) ++first;
   if (first == steps_.size()) return first;
   // Between ranks: from where a run begins, the others may write here.
   while (plan_.steps[first].stream == Stream::transfer && !plan_.steps[first].begins_run) --first;

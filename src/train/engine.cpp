@@ -119,12 +119,14 @@ TrainEngine::TrainEngine(ProgramOptions options, Device& device, Catalogue& cata
   std::vector<FunctionKey> keys = program_.train_keys();
   for (const FunctionKey& key : program_.evaluate_keys()) keys.push_back(key);
   if (program_.has_derived()) keys.push_back({function::prepare_state, size_});
+  if (group_ != nullptr) keys.push_back({function::gather_weights, size_});
   const DeviceInfo info = device.info();
   expect_fits(program_, catalogue, {info.memory_bytes, "available on " + info.name});
   for (const FunctionKey& key : keys) program_.plan(key);
   allocate(device, catalogue, keys);
   for (const FunctionKey& key : keys) {
     bound_[key] = std::make_unique<BoundPlan>(program_.plan(key), catalogue, *arenas_);
+    weights_.add(*bound_[key]);
   }
 }
 
@@ -186,10 +188,24 @@ void TrainEngine::write_scalars(BoundPlan& function, const StepScalars& scalars)
 
 // A recording cannot stop for the host.
 void TrainEngine::run(BoundPlan& function, const std::function<void()>& before_update) {
+  with_weights(function);
   const bool waits = before_overwrite_ && function.overwrites_state();
-  if (!waits && !before_update && !observer_) return function.run();
-  function.run(observer_, waits ? std::exchange(before_overwrite_, {}) : std::function<void()>(),
-               before_update);
+  if (!waits && !before_update && !observer_) {
+    function.run();
+  } else {
+    function.run(observer_, waits ? std::exchange(before_overwrite_, {}) : std::function<void()>(),
+                 before_update);
+  }
+  weights_.note(function);
+}
+
+BoundPlan& TrainEngine::with_weights(BoundPlan& reader) {
+  if (!weights_.lacks(reader)) return reader;
+  BoundPlan& gather = function(function::gather_weights);
+  gather.run();
+  weights_.note(gather);
+  CHECK(!weights_.lacks(reader));
+  return reader;
 }
 
 // Periodic scales are 1 until they are measured first; states begin at 0.
@@ -207,7 +223,7 @@ void TrainEngine::begin_scales() {
 
 void TrainEngine::prepare_state() {
   begin_scales();
-  if (program_.has_derived()) function(function::prepare_state).run();
+  if (program_.has_derived()) with_weights(function(function::prepare_state)).run();
   prepared_ = true;
 }
 
@@ -346,7 +362,7 @@ std::optional<NonfiniteSite> TrainEngine::trace_nonfinite(const MicroBatches& ba
   }
   NonfiniteWatch watch(*arenas_);
   const StepObserver kept = std::exchange(observer_, watch.observer());
-  begin_step(batches, scalars).last->run_to_update(observer_);
+  with_weights(*begin_step(batches, scalars).last).run_to_update(observer_);
   observer_ = kept;
   return watch.site();
 }
@@ -359,7 +375,7 @@ NllSum TrainEngine::evaluate(const EvalRows& rows) {
   for (int64_t first = 0; first < rows.n_rows(); first += turn) {
     // Past the last row a batch has no labels.
     const Batch batch = rows.at(first + rank * size_.batch, size_.batch);
-    const NllSum own = batch_nll(function(function::evaluate, batch.seq), batch);
+    const NllSum own = batch_nll(with_weights(function(function::evaluate, batch.seq)), batch);
     for (const NllSum& part : gather_value(group_, own)) total.add(part);
   }
   return total;

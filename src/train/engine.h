@@ -19,6 +19,7 @@
 #include "runtime/nonfinite.h"
 #include "runtime/rank_self_test.h"
 #include "train/step_report.h"
+#include "train/weight_state.h"
 
 namespace octet {
 
@@ -128,6 +129,9 @@ class TrainEngine {
   bool is_to_trace(const BegunStep& step, const std::optional<LossScaleReport>& loss_scale) const;
   void write_scalars(BoundPlan& function, const StepScalars& scalars);
   void prepare_once();
+  // All that reads weights goes through here. Gathers them first where the function reads some that
+  // are not whole; all ranks call it.
+  BoundPlan& with_weights(BoundPlan& reader);
   std::optional<LossScaleReport> read_loss_scale();
   void save_histories();
   BoundPlan& function(std::string_view name) { return function({name, size_}); }
@@ -143,6 +147,7 @@ class TrainEngine {
   std::map<FunctionKey, std::unique_ptr<BoundPlan>> bound_;  // the functions in use
   StepObserver observer_;
   std::function<void()> before_overwrite_;
+  WeightState weights_;
   bool prepared_ = false;  // derived inputs are made
   bool is_whole_ = true;
   bool is_tracing_ = false;

@@ -42,16 +42,18 @@ class Sharder {
     find_gradients();
     find_normed();
     find_flags();
+    if (cuts() && options.shard != ShardStage::parameters) find_late();
   }
 
   Graph run() {
     for (const Node& node : from_.nodes) {
       if (skipped_.contains(node.out(0))) continue;
+      if (!is_update(node)) gather_late(node);
       if (node.op == OpCode::global_norm && is_of_gradients(node)) {
         emit_norm(node);
       } else if (is_update(node)) {
         emit_update(node);
-      } else if (node.op == OpCode::amax && measures_shards(node)) {
+      } else if (measures_shards(node)) {
         emit_amax(node);
       } else if (node.op == OpCode::store_scaled && shards_.contains(node.in(StoreScaled::x))) {
         emit_store(node);
@@ -61,6 +63,7 @@ class Sharder {
       if (node.op == OpCode::any_of && flags_.contains(node.out(AnyOf::any)))
         agree(node.out(AnyOf::any), node.tag);
     }
+    for (const auto& [id, input] : completed_) rewriter_.set(id, input);
     emit_outputs();
     return rewriter_.finish_without_outputs();
   }
@@ -151,6 +154,50 @@ class Sharder {
     }
   }
 
+  // Late are weights with shards of one length whose new value nothing reads here but the maximum
+  // of shards: they stay shards, and are gathered by the next function that begins a step, which
+  // overwrites accumulators or makes the update itself.
+  void find_late() {
+    std::map<std::string_view, ValueId> weights;
+    for (const GraphInput& input : from_.inputs) {
+      const TensorType& type = from_.type(input.value);
+      const bool is_even = shard_of(type.shape) * options_.ranks == type.n_elems();
+      if (input.kind == InputKind::parameter && is_even) weights[input.name] = input.value;
+    }
+    for (const GraphOutput& output : from_.outputs) {
+      const GraphInput* input = from_.input_of(output.updates);
+      if (input == nullptr) continue;
+      if (weights.contains(input->name) && may_stay_shard(output.value)) {
+        left_.insert(output.value);
+        late_.insert(input->value);
+      }
+      const auto accumulated = accumulated_.find(output.name);
+      if (accumulated == accumulated_.end() || gradients_.at(accumulated->second) != kNoValue)
+        continue;
+      if (const auto weight = weights.find(input->key.owner); weight != weights.end())
+        late_.insert(weight->second);
+    }
+  }
+  bool may_stay_shard(ValueId next) const {
+    return is_made_of_shards(next) && std::ranges::all_of(from_.nodes, [&](const Node& node) {
+             return std::ranges::count(node.operands, next) == 0 || measures_shards(node);
+           });
+  }
+
+  // Before the first that reads a late weight.
+  void gather_late(const Node& node) {
+    for (const ValueId id : node.operands) {
+      if (late_.erase(id) == 0) continue;
+      builder().tag = node.tag;
+      const ValueId input = completed_[id] = rewriter_.map(id);
+      rewriter_.set(id, gather_around(builder(), options_, input));
+    }
+  }
+  ValueId next_weight(ValueId next, ValueId shard) {
+    if (left_.contains(next)) return shard;
+    return builder().emit1(OpCode::all_gather, collective(from_.type(next).shape), {shard});
+  }
+
   // The ranks' sum, this rank's shard of it where gradients are cut; made once. It stands behind
   // the backward, where it is in the way of no fusion; as a node of the update the schedule moves
   // it to where its gradient is ready.
@@ -236,9 +283,7 @@ class Sharder {
     for (const SlotId slot : {S::next_w, S::next_m, S::next_v, S::next_master}) {
       if (node.out(slot) != kNoValue) shards_[node.out(slot)] = results[slot];
     }
-    if (!is_stored)
-      results[S::next_w] =
-          builder().emit1(OpCode::all_gather, collective(whole), {results[S::next_w]});
+    if (!is_stored) results[S::next_w] = next_weight(node.out(S::next_w), results[S::next_w]);
     results.resize(node.results.size(), kNoValue);
     rewriter_.set(node.results, results);
   }
@@ -260,16 +305,21 @@ class Sharder {
     std::vector<ValueId> operands = rewriter_.map(node.operands);
     operands[StoreScaled::x] = shards_.at(x);
     shards_[result] = builder().emit1(OpCode::store_scaled, attrs, std::move(operands));
-    const bool is_weight = weights_.contains(x);
-    rewriter_.set(
-        result, is_weight ? builder().emit1(OpCode::all_gather,
-                                            collective(from_.type(result).shape), {shards_[result]})
-                          : shards_[result]);
+    const ValueId shard = shards_[result];
+    rewriter_.set(result, weights_.contains(x) ? next_weight(result, shard) : shard);
   }
 
   // The maximum of new weights is that of their shards, which the updates still have at hand.
   bool measures_shards(const Node& node) const {
-    return std::ranges::all_of(node.operands, [&](ValueId id) { return shards_.contains(id); });
+    return cuts() && node.op == OpCode::amax &&
+           std::ranges::all_of(node.operands, [&](ValueId id) { return is_made_of_shards(id); });
+  }
+  // What an update gives, as it is or as it is stored.
+  bool is_made_of_shards(ValueId id) const {
+    const Node* node = from_.producer(id);
+    if (node != nullptr && node->op == OpCode::store_scaled)
+      node = from_.producer(node->in(StoreScaled::x));
+    return node != nullptr && is_update(*node);
   }
   void emit_amax(const Node& node) {
     builder().tag = node.tag;
@@ -319,6 +369,8 @@ class Sharder {
   std::map<ValueId, ValueId> reduced_;          // -> new value
   std::set<ValueId> normed_;                    // whose norm is taken
   std::map<ValueId, ValueId> squares_;          // -> of the new value
+  std::set<ValueId> left_, late_;               // new weights that stay shards; to be gathered
+  std::map<ValueId, ValueId> completed_;        // late weight -> the input that it was
   std::map<ValueId, ValueId> shards_;           // new weight or state -> this rank's shard of it
   std::map<std::string, ValueId> accumulated_;  // output -> gradient
 };

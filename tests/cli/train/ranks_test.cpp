@@ -27,6 +27,16 @@ class Ranks : public testing::Test {
   std::vector<std::string> loss_bits(const std::string& out) {
     return test::loss_bits(folder_ / out);
   }
+  // Of the evaluations between the steps, and behind the last.
+  std::vector<double> val_losses(const std::string& out) {
+    std::vector<double> losses;
+    for (const auto& line : metrics(folder_ / out)) {
+      if (line.contains("val_loss") && line.at("val_loss").is_number())
+        losses.push_back(line.at("val_loss"));
+    }
+    EXPECT_EQ(losses.size(), 3u);
+    return losses;
+  }
   std::string tensors(const std::string& out, int64_t step) {
     return test::checkpoint_bytes(folder_ / out, step);
   }
@@ -68,6 +78,7 @@ TEST_P(Stages, have_the_same_bits) {
       const std::string what = fmt::format("{} of {}, accumulating {}", stage, ranks, accumulate);
       EXPECT_EQ(loss_bits(stage), loss_bits("none")) << what;
       EXPECT_TRUE(tensors(stage, 6) == tensors("none", 6)) << what;
+      EXPECT_EQ(val_losses(stage), val_losses("none")) << what;
     }
   }
 }
@@ -81,18 +92,23 @@ INSTANTIATE_TEST_SUITE_P(recipes, Stages,
                          });
 
 TEST_F(Ranks, go_on_after_a_stop_with_the_same_bits) {
-  const std::string set =
-      "--ranks 2 --set recipe=coat --set parallel.shard=parameters --set optim.state_m=e4m3+x ";
-  train("whole", set);
-  train("parts", set + "--set train.steps=3 --set optim.warmup=2");
-  train("parts", set + "--resume --set train.steps=6");
-  // The learning rate's end is another one where the first part knew of three steps only.
-  EXPECT_EQ(metrics(folder_ / "parts").size(), 6u);
-  train("saved", set + "--set train.save_every=3");
-  std::filesystem::remove_all(folder_ / "saved/ckpt/step-000006");
-  train("saved", set + "--resume");
-  EXPECT_EQ(loss_bits("saved"), loss_bits("whole"));
-  EXPECT_TRUE(tensors("saved", 6) == tensors("whole", 6));
+  for (const std::string stage : {"gradients", "parameters"}) {
+    const std::string set =
+        "--overwrite --ranks 2 --set recipe=coat --set optim.state_m=e4m3+x --set "
+        "optim.master=bf16_sr --set parallel.shard=" +
+        stage + " ";
+    const std::string resume = set.substr(std::string("--overwrite").size()) + "--resume ";
+    train("whole", set);
+    train("parts", set + "--set train.steps=3 --set optim.warmup=2");
+    train("parts", resume + "--set train.steps=6");
+    // The learning rate's end is another one where the first part knew of three steps only.
+    EXPECT_EQ(metrics(folder_ / "parts").size(), 6u);
+    train("saved", set + "--set train.save_every=3");
+    std::filesystem::remove_all(folder_ / "saved/ckpt/step-000006");
+    train("saved", resume);
+    EXPECT_EQ(loss_bits("saved"), loss_bits("whole")) << stage;
+    EXPECT_TRUE(tensors("saved", 6) == tensors("whole", 6)) << stage;
+  }
 }
 
 // Every number of ranks reads what any other wrote, and goes on with the same rows.

@@ -19,7 +19,7 @@ inline std::string small_yaml(const ScratchFolder& folder) {
       "data: {train: [" +
           data +
           "], val_fraction: 0.1}\n"
-          "train: {steps: 4, batch: 1, deterministic: true, eval_every: 0, eval_bytes: 128, "
+          "train: {steps: 4, batch: 1, deterministic: true, eval_every: 2, eval_bytes: 128, "
           "save_every: 0, keep: "
           "9}\n");
 }
@@ -106,6 +106,16 @@ class RankRuns : public testing::Test {
     EXPECT_LT(lines.back().at("loss").get<double>(), lines[0].at("loss").get<double>());
   }
   std::vector<std::string> losses(const std::string& out) { return loss_bits(folder_ / out); }
+  // Of the evaluations between two steps and behind the last.
+  std::vector<double> val_losses(const std::string& out) {
+    std::vector<double> losses;
+    for (const auto& line : metrics(folder_ / out)) {
+      if (line.contains("val_loss") && line.at("val_loss").is_number())
+        losses.push_back(line.at("val_loss"));
+    }
+    EXPECT_EQ(losses.size(), 2u);
+    return losses;
+  }
   // What a checkpoint holds: `kind` is model or optim.
   std::string tensors(const std::string& out, const std::string& kind, int64_t step = 4) {
     return posix_files().read_text(

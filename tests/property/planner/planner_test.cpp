@@ -199,7 +199,7 @@ TEST(Planner, plans_of_ranks_are_sound) {
       const Plan& plan = program.plan(function::step);
       EXPECT_EQ(joined(plan_checker::faults(plan)), "") << recipe->name << " " << enum_name(stage);
       in_place += std::ranges::count_if(plan.graph.outputs, [&](const GraphOutput& output) {
-        return in_place_gather(plan.graph, output) != nullptr;
+        return new_shard(plan.graph, output) != kNoValue;
       });
     }
   }
