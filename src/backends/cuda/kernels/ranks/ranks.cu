@@ -4,6 +4,7 @@
 #include "backends/cuda/kernels/ranks/squares.cuh"
 #include "backends/cuda/kernels/ranks/transport.h"
 #include "backends/cuda/launch/context.h"
+#include "backends/cuda/launch/join.h"
 #include "ir/ops/slots.h"
 
 namespace octet::cuda {
@@ -102,15 +103,23 @@ void copy_here(const std::byte* from, std::byte* to, int64_t n_bytes, const Laun
   check_launch("copying a shard");
 }
 
-// NaN is larger than any number.
-__global__ void max_of_floats(Peers<const float> xs, float* y, RankParams p) {
-  for (int64_t i = threadIdx.x; i < p.count; i += kThreads) {
-    float top = xs.at[0][i];
+struct MaxPart {
+  Peers<const float> xs;
+  float* y;
+  int64_t count;
+};
+
+// A block a part: y, and those of launches that are joined to it. NaN is larger than any number.
+__global__ void max_of_floats(Peers<const float> xs, float* y, RankParams p, Parts<MaxPart> more) {
+  const bool is_own = blockIdx.x == 0;
+  const MaxPart part = is_own ? MaxPart{xs, y, p.count} : more.of[blockIdx.x - 1];
+  for (int64_t i = threadIdx.x; i < part.count; i += kThreads) {
+    float top = part.xs.at[0][i];
     for (int r = 1; r < p.ranks; ++r) {
-      const float x = xs.at[r][i];
+      const float x = part.xs.at[r][i];
       top = isnan(x) || x > top ? x : top;
     }
-    y[i] = top;
+    part.y[i] = top;
   }
 }
 __global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, RankParams p) {
@@ -151,12 +160,18 @@ class Collective : public Prepared {
   }
   void launch(const Launch& args) override {
     if (args.is_finish) return finish(args);
-    if (args.begins_run > 0 && links_.n_ranks > 1) transport().begin(args.begins_run, args.stream);
+    begin(args);
     move(args);
-    if (args.ends_run && links_.n_ranks > 1) transport().end(args.stream);
+    end(args);
   }
 
  protected:
+  void begin(const Launch& args) const {
+    if (args.begins_run > 0 && links_.n_ranks > 1) transport().begin(args.begins_run, args.stream);
+  }
+  void end(const Launch& args) const {
+    if (args.ends_run && links_.n_ranks > 1) transport().end(args.stream);
+  }
   virtual void move(const Launch& args) = 0;
   virtual void finish(const Launch&) {}
   const RankLinks& links() const { return links_; }
@@ -328,21 +343,38 @@ class MaxOfRanks : public Collective {
   explicit MaxOfRanks(const Request& request)
       : Collective(request, request.get<RankParams>().ranks), p_(request.get<RankParams>()) {}
   void move(const Launch& args) override {
-    const bool is_flag = p_.x == Dtype::boolean;
     if (!transport().reaches_memory())
       return transport().max_of(args.operands[0], args.results[0], p_.count,
-                                is_flag ? nccl::uint8 : nccl::uint32, args.stream);
-    if (is_flag) {
+                                is_flag() ? nccl::uint8 : nccl::uint32, args.stream);
+    if (is_flag()) {
       max_of_flags<<<1, kThreads, 0, args.stream>>>(
           peers_of<const uint8_t>(links(), args.operands[0]), args.out<uint8_t>(0), p_);
-    } else {
-      max_of_floats<<<1, kThreads, 0, args.stream>>>(
-          peers_of<const float>(links(), args.operands[0]), args.out<float>(0), p_);
+      return check_launch("max_of_ranks");
     }
-    check_launch("max_of_ranks");
+    compare(args, {});
+  }
+  void launch_joined(std::span<const Joined> all) override {
+    const auto more = join_parts<MaxPart>(*this, all.subspan(1));
+    if (!more) return Prepared::launch_joined(all);
+    begin(all.front().args);
+    compare(all.front().args, *more);
+    end(all.back().args);
+  }
+  bool goes_with(const MaxOfRanks&) const { return !is_flag() && transport().reaches_memory(); }
+  void add_to(Parts<MaxPart>& parts, const Launch& args) const {
+    parts.add({.xs = peers_of<const float>(links(), args.operands[0]),
+               .y = args.out<float>(0),
+               .count = p_.count},
+              1);
   }
 
  private:
+  bool is_flag() const { return p_.x == Dtype::boolean; }
+  void compare(const Launch& args, const Parts<MaxPart>& more) const {
+    max_of_floats<<<1 + more.n_blocks(), kThreads, 0, args.stream>>>(
+        peers_of<const float>(links(), args.operands[0]), args.out<float>(0), p_, more);
+    check_launch("max_of_ranks");
+  }
   RankParams p_;
 };
 
