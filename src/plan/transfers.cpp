@@ -7,6 +7,7 @@
 
 #include "ir/op_def.h"
 #include "ir/sharding.h"
+#include "plan/joined_launches.h"
 #include "plan/streams.h"
 
 namespace octet {
@@ -23,7 +24,7 @@ bool is_sum(const Node& node) {
 class Simulation {
  public:
   Simulation(const Plan& plan, const MachineRates& rates)
-      : plan_(plan), rates_(rates), ended_(plan.steps.size(), 0) {}
+      : plan_(plan), rates_(rates), joins_next_(find_joined(plan)), ended_(plan.steps.size(), 0) {}
 
   TransferReport run() {
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -74,7 +75,8 @@ class Simulation {
     const double barriers = rates_.barrier * (one.begins_run + one.ends_run);
     const double data = rates_.has_levels ? within + between + level_seconds(node(step))
                                           : std::max(within, between);
-    const double seconds = rates_.start + data + barriers;
+    const bool is_part = step > 0 && joins_next_[step - 1];  // of the launch before
+    const double seconds = (is_part ? 0 : rates_.start) + data + barriers;
     // A run begins when all before it has been computed, which is where computing stands now.
     const double begun = std::max(link_free_, one.begins_run ? compute_free_ : 0.0);
     ended_[step] = link_free_ = begun + seconds;
@@ -114,7 +116,8 @@ class Simulation {
   const Plan& plan_;
   MachineRates rates_;
   TransferReport report_;
-  std::vector<double> ended_;  // by step
+  std::vector<bool> joins_next_;  // by step
+  std::vector<double> ended_;     // by step
   struct UnderWay {
     int step = 0;
     double begun = 0;

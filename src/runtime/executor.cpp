@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/joined_launches.h"
 #include "plan/views.h"
 #include "runtime/copy_ring.h"
-#include "runtime/joined_launches.h"
 
 namespace octet {
 

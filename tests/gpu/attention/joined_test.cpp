@@ -1,4 +1,4 @@
-// Launches of a decoded token that are made as one (runtime/joined_launches.h) leave the bits of
+// Launches of a decoded token that are made as one (plan/joined_launches.h) leave the bits of
 // launches one by one.
 #include <gtest/gtest.h>
 

@@ -1,7 +1,9 @@
-// Which launches of a decoded token may be one (runtime/joined_launches.h), by the plan for a GPU.
-#include "runtime/joined_launches.h"
+// Which launches may be one (plan/joined_launches.h), by the plan for a GPU.
+#include "plan/joined_launches.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "backends/cuda/backend.h"
 #include "compile/program.h"
@@ -22,17 +24,13 @@ ModelSpec small_llama() {
   return spec;
 }
 
+Catalogue& gpu() {
+  static Backend backend = cuda::make_plan_backend({.n_threads = 1});
+  return *backend.catalogue;
+}
+
 // The runs of joined steps, their ops by name.
-std::vector<std::string> joined_runs(FunctionKey key, FrozenFormat weights) {
-  static Backend gpu = cuda::make_plan_backend({.n_threads = 1});
-  ProgramOptions options;
-  options.forward = forward_builder(resolved(small_llama()));
-  options.recipe_options.frozen = weights;
-  options.freezes_parameters = weights != FrozenFormat::as_computed;
-  options.train = {.batch = key.size.batch, .seq = 16};
-  options.inference_only = true;
-  Program program(options, *gpu.catalogue, {key});
-  const Plan& plan = program.plan(key.name, key.size);
+std::vector<std::string> joined_runs(const Plan& plan) {
   std::vector<std::string> runs;
   std::string run;
   const auto joined = find_joined(plan);
@@ -42,6 +40,17 @@ std::vector<std::string> joined_runs(FunctionKey key, FrozenFormat weights) {
     if (!joined[i] && !run.empty()) runs.push_back(std::exchange(run, {}));
   }
   return runs;
+}
+
+std::vector<std::string> joined_runs(FunctionKey key, FrozenFormat weights) {
+  ProgramOptions options;
+  options.forward = forward_builder(resolved(small_llama()));
+  options.recipe_options.frozen = weights;
+  options.freezes_parameters = weights != FrozenFormat::as_computed;
+  options.train = {.batch = key.size.batch, .seq = 16};
+  options.inference_only = true;
+  Program program(options, gpu(), {key});
+  return joined_runs(program.plan(key.name, key.size));
 }
 
 FunctionKey decode(int64_t batch) {
@@ -68,6 +77,19 @@ TEST(JoinedLaunches, of_many_texts_leave_out_the_library_s_products) {
 TEST(JoinedLaunches, of_long_prompts_are_cache_writes_alone) {
   const FunctionKey prefill{function::prefill, {.batch = 16, .seq = 16, .cache = 32}};
   EXPECT_EQ(joined_runs(prefill, FrozenFormat::as_computed), twice({" cache_write cache_write"}));
+}
+// Of each layer's four groups of weights that share a scale.
+TEST(JoinedLaunches, of_ranks_are_the_maxima_of_new_weights) {
+  ModelSpec spec = small_llama();
+  spec.hidden = 512;  // so that all shards are of one length, and gathered by the next step
+  ProgramOptions options;
+  options.forward = forward_builder(resolved(spec));
+  options.recipe = "coat";
+  options.train = {.batch = 1, .seq = 16};
+  options.parallel = {.ranks = 2, .rank = 0};
+  Program program(options, gpu());
+  const std::vector<std::string> runs = joined_runs(program.plan(function::step));
+  EXPECT_EQ(std::ranges::count(runs, " all_reduce all_reduce all_reduce all_reduce"), 2);
 }
 
 }  // namespace

@@ -41,12 +41,18 @@ class Collective : public Prepared {
   }
   void launch(const Launch& args) override {
     if (args.is_finish) return finish(args);
-    if (args.begins_run > 0 && links_.n_ranks > 1) transport().begin(args.begins_run, args.stream);
+    begin(args);
     move(args);
-    if (args.ends_run && links_.n_ranks > 1) transport().end(args.stream);
+    end(args);
   }
 
  protected:
+  void begin(const Launch& args) const {
+    if (args.begins_run > 0 && links_.n_ranks > 1) transport().begin(args.begins_run, args.stream);
+  }
+  void end(const Launch& args) const {
+    if (args.ends_run && links_.n_ranks > 1) transport().end(args.stream);
+  }
   virtual void move(const Launch& args) = 0;
   virtual void finish(const Launch&) {}
   const RankLinks& links() const { return links_; }

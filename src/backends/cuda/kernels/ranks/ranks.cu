@@ -1,6 +1,7 @@
 // Between the GPUs of all ranks; sums are in reduce_ranks.cu. Contract: params/ranks.h.
 #include "backends/cuda/kernels/ranks/collective.cuh"
 #include "backends/cuda/kernels/ranks/squares.cuh"
+#include "backends/cuda/launch/join.h"
 
 namespace octet::cuda {
 namespace {
@@ -34,15 +35,24 @@ void copy_here(const std::byte* from, std::byte* to, int64_t n_bytes, const Laun
   check_launch("copying a shard");
 }
 
-// NaN is larger than any number.
-__global__ void max_of_floats(Peers<const float> xs, float* y, int n_ranks, RankParams p) {
-  for (int64_t i = threadIdx.x; i < p.count; i += kRankThreads) {
-    float top = xs.at[0][i];
+struct MaxPart {
+  Peers<const float> xs;
+  float* y;
+  int64_t count;
+};
+
+// A block a part: y, and those of launches that are joined to it. NaN is larger than any number.
+__global__ void max_of_floats(Peers<const float> xs, float* y, int n_ranks, RankParams p,
+                              Parts<MaxPart> more) {
+  const bool is_own = blockIdx.x == 0;
+  const MaxPart part = is_own ? MaxPart{xs, y, p.count} : more.of[blockIdx.x - 1];
+  for (int64_t i = threadIdx.x; i < part.count; i += kRankThreads) {
+    float top = part.xs.at[0][i];
     for (int r = 1; r < n_ranks; ++r) {
-      const float x = xs.at[r][i];
+      const float x = part.xs.at[r][i];
       top = isnan(x) || x > top ? x : top;
     }
-    y[i] = top;
+    part.y[i] = top;
   }
 }
 __global__ void max_of_flags(Peers<const uint8_t> xs, uint8_t* y, int n_ranks, RankParams p) {
@@ -198,18 +208,35 @@ class MaxOfRanks : public Collective {
     between().max_of(x, args.results[0], p_.count, is_flag() ? nccl::uint8 : nccl::uint32,
                      args.stream);
   }
+  void launch_joined(std::span<const Joined> all) override {
+    const auto more = join_parts<MaxPart>(*this, all.subspan(1));
+    if (!more) return Prepared::launch_joined(all);
+    begin(all.front().args);
+    compare(all.front().args, *more);
+    end(all.back().args);
+  }
+  // Hosts have another level behind that of peers.
+  bool goes_with(const MaxOfRanks&) const { return !is_flag() && has_peers() && !has_hosts(); }
+  void add_to(Parts<MaxPart>& parts, const Launch& args) const {
+    parts.add({.xs = peers_of<const float>(links(), args.operands[0]),
+               .y = args.out<float>(0),
+               .count = p_.count},
+              1);
+  }
 
  private:
   bool is_flag() const { return p_.x == Dtype::boolean; }
   void max_of_peers(const Launch& args) const {
-    const int n = links().n_local;
-    if (is_flag()) {
-      max_of_flags<<<1, kRankThreads, 0, args.stream>>>(
-          peers_of<const uint8_t>(links(), args.operands[0]), args.out<uint8_t>(0), n, p_);
-    } else {
-      max_of_floats<<<1, kRankThreads, 0, args.stream>>>(
-          peers_of<const float>(links(), args.operands[0]), args.out<float>(0), n, p_);
-    }
+    if (!is_flag()) return compare(args, {});
+    max_of_flags<<<1, kRankThreads, 0, args.stream>>>(
+        peers_of<const uint8_t>(links(), args.operands[0]), args.out<uint8_t>(0), links().n_local,
+        p_);
+    check_launch("max_of_ranks");
+  }
+  void compare(const Launch& args, const Parts<MaxPart>& more) const {
+    max_of_floats<<<1 + more.n_blocks(), kRankThreads, 0, args.stream>>>(
+        peers_of<const float>(links(), args.operands[0]), args.out<float>(0), links().n_local, p_,
+        more);
     check_launch("max_of_ranks");
   }
   RankParams p_;

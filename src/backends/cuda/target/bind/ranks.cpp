@@ -14,6 +14,10 @@ bool is_max(const NodeView& view) {
   return view.attrs<CollectiveAttrs>().reduction == RankReduction::max;
 }
 
+bool max_may_join(const NodeView& view) {
+  return is_max(view) && view.in(Reduce::x).dtype == Dtype::f32;
+}
+
 bool reduces(const NodeView& view) {
   if (!has_others(view)) return false;
   const Dtype x = view.in(Reduce::x).dtype;
@@ -113,7 +117,11 @@ const Binding kRanksBindings[] = {
      .scratch_bytes = sum_scratch,
      .spec = sum_spec,
      .has_finish = true},
-    {OpCode::all_reduce, reduces, nullptr, sum_spec},
+    {.op = OpCode::all_reduce,
+     .applies = reduces,
+     .scratch_bytes = nullptr,
+     .spec = sum_spec,
+     .may_join = max_may_join},
     {OpCode::sharded_norm, norm_applies, sharded_norm_scratch, sharded_norm_spec},
 };
 

@@ -1,6 +1,6 @@
 // Launches that a back end may make as one (LaunchArgs::joins_next): neighbours in the plan with
 // kernels of one name that allow it (KernelChoice::may_join), none of which touches what another
-// writes.
+// writes; of collectives those of one run.
 #pragma once
 
 #include <vector>
@@ -8,6 +8,8 @@
 #include "plan/plan.h"
 
 namespace octet {
+
+inline constexpr size_t kMostJoined = 4;
 
 // By step: whether the next one may be launched with it.
 std::vector<bool> find_joined(const Plan& plan);

@@ -1,4 +1,4 @@
-#include "runtime/joined_launches.h"
+#include "plan/joined_launches.h"
 
 #include <algorithm>
 
@@ -6,14 +6,14 @@ namespace octet {
 namespace {
 
 // What a step reads and writes.
-class Touched {
+class Access {
  public:
-  Touched(const Plan& plan, const PlanStep& step) {
+  Access(const Plan& plan, const PlanStep& step) {
     const Node& node = plan.graph.node(step.node);
     read_ = places_of(plan, node.operands);
     written_ = places_of(plan, node.results);
   }
-  bool depends_on(const Touched& other) const {
+  bool depends_on(const Access& other) const {
     return meet(written_, other.written_) || meet(written_, other.read_) ||
            meet(read_, other.written_);
   }
@@ -24,20 +24,20 @@ class Touched {
 
 bool may_be_one(const PlanStep& step, const PlanStep& next) {
   return step.kernel.may_join && next.kernel.may_join && step.kernel.name == next.kernel.name &&
-         step.stream == Stream::compute && next.stream == Stream::compute && next.joins < 0 &&
-         step.scratch < 0 && next.scratch < 0;
+         step.stream == next.stream && !next.begins_run && next.joins < 0 && step.scratch < 0 &&
+         next.scratch < 0;
 }
 
 }  // namespace
 
 std::vector<bool> find_joined(const Plan& plan) {
   std::vector<bool> joined(plan.steps.size(), false);
-  std::vector<Touched> run;  // of the steps that are one launch so far
+  std::vector<Access> run;  // of the steps that are one launch so far
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    Touched mine(plan, plan.steps[i]);
+    Access mine(plan, plan.steps[i]);
     const bool joins =
-        i > 0 && may_be_one(plan.steps[i - 1], plan.steps[i]) &&
-        std::ranges::none_of(run, [&](const Touched& other) { return mine.depends_on(other); });
+        i > 0 && run.size() < kMostJoined && may_be_one(plan.steps[i - 1], plan.steps[i]) &&
+        std::ranges::none_of(run, [&](const Access& other) { return mine.depends_on(other); });
     if (joins) {
       joined[i - 1] = true;
     } else {
