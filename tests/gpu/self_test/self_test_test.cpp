@@ -61,13 +61,16 @@ TEST_F(SelfTest, three_ranks_prove_their_collectives_and_learn) {
   expect_learned();
 }
 
-TEST_F(SelfTest, links_are_measured_and_verified) {
-  const Outcome outcome = run("bench links --ranks 2 --rounds 1 --largest 1");
+void expect_links(const Outcome& outcome) {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(outcome.out.ends_with("\nverified\n")) << outcome.out;
   for (const char* row : {"links all_gather", "links reduce_scatter", "links all_reduce max",
                           "links sharded_norm", "links barrier"})
     EXPECT_THAT(outcome.out, HasSubstr(row));
+}
+
+TEST_F(SelfTest, links_are_measured_and_verified) {
+  expect_links(run("bench links --ranks 2 --rounds 1 --largest 1"));
 }
 
 // Ranks whose devices do not reach each other's memory, of one host or of two, train over NCCL.
@@ -79,19 +82,25 @@ class Transport : public SelfTest {
   }
   // As torchrun starts them, the ranks of host "a" on the first GPU, of "b" on the second; the
   // first one's outcome.
-  Outcome train_on(const std::vector<std::string>& hosts, const std::string& flags,
-                   const std::string& variables, const std::string& of_second = "") {
+  Outcome run_on(const std::vector<std::string>& hosts, const std::string& arguments,
+                 const std::string& variables, const std::string& of_second = "") {
     const std::string command = command_on_hosts(
         hosts,
         [&](size_t rank) {
           return fmt::format(
-              "OCTET_SHARE_GPU=1 CUDA_VISIBLE_DEVICES={} {} {} timeout -k 5 120 {} train {} "
-              "--device cuda --set out={} --set recipe=coat {}",
-              hosts[rank][0] - 'a', variables, rank == 1 ? of_second : "", program_,
-              small_yaml(folder_), folder_ / "run", flags);
+              "OCTET_SHARE_GPU=1 CUDA_VISIBLE_DEVICES={} {} {} timeout -k 5 120 {} {} --device "
+              "cuda",
+              hosts[rank][0] - 'a', variables, rank == 1 ? of_second : "", program_, arguments);
         },
         ">" + (folder_ / "out.txt") + " 2>" + (folder_ / "err.txt"), folder_ / "err-");
     return ended(std::system(command.c_str()));
+  }
+  Outcome train_on(const std::vector<std::string>& hosts, const std::string& flags,
+                   const std::string& variables, const std::string& of_second = "") {
+    return run_on(hosts,
+                  fmt::format("train {} --set out={} --set recipe=coat {}", small_yaml(folder_),
+                              folder_ / "run", flags),
+                  variables, of_second);
   }
   std::string nccl_;
 };
@@ -142,6 +151,13 @@ TEST_F(Transport, of_two_hosts_of_two_is_both) {
   ASSERT_EQ(uneven.code, 0) << uneven.err;
   EXPECT_THAT(uneven.err, HasSubstr("they are of 2 hosts"));
   EXPECT_FALSE(machine(6).contains("ranks_a_host"));
+}
+
+TEST_F(Transport, of_links_is_measured_and_verified) {
+  OCTET_DEVICES_OR_SKIP(2);
+  const std::string links = "bench links --rounds 1 --largest 1";
+  expect_links(run_on({"a", "b"}, links, nccl_));
+  expect_links(run_on({"a", "a", "b", "b"}, links, nccl_));
 }
 
 TEST_F(Transport, lacks_a_library_or_has_two_versions_in_a_line) {

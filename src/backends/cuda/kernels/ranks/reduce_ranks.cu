@@ -239,8 +239,9 @@ class ReduceRanks : public Collective {
     const std::span<std::byte> staging = between().staging();
     const int64_t hosts = links().n_hosts();
     const int64_t each = has_levels_ ? (2 * hosts - 1) * 4 : bytes_of_x(hosts - 1);
-    Runs runs{p_.n, 0, std::min(std::ssize(staging) / each / 256 * 256, p_.shard)};
-    if (runs.each == 0) throw ModuleError("[cuda] sums for all ranks: too many ranks");
+    const int64_t most = std::ssize(staging) / each / 256 * 256;
+    if (most == 0) throw ModuleError("[cuda] sums for all ranks: too many ranks");
+    Runs runs{p_.n, 0, std::min(most, p_.shard)};
     auto* const sums = reinterpret_cast<float*>(staging.data());
     for (; runs.begin < p_.n; runs.begin += p_.ranks * runs.each) {
       if (has_levels_) {
