@@ -64,15 +64,13 @@ TEST_P(Hosts, have_the_bits_of_the_cpu) {
   if (status == kNoDevices) GTEST_SKIP() << "not " << n_ranks << " GPUs";
   EXPECT_EQ(status, kSame);
 }
-INSTANTIATE_TEST_SUITE_P(hosts, Hosts,
-                         testing::Values(HostsCase{"two_of_two", 4, 2, 2},
-                                         HostsCase{"three_of_two", 6, 3, 2},
-                                         HostsCase{"two_of_three", 6, 2, 3},
-                                         HostsCase{"two_of_eight", 16, 2, 8},
-                                         HostsCase{"three_of_one", 3, 3, 1},
-                                         HostsCase{"of_two_and_one", 3, 2, 0},
-                                         HostsCase{"two_of_two_strict", 4, 2, 2, true}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    hosts, Hosts,
+    testing::Values(HostsCase{"two_of_two", 4, 2, 2}, HostsCase{"three_of_two", 6, 3, 2},
+                    HostsCase{"two_of_three", 6, 2, 3}, HostsCase{"two_of_eight", 16, 2, 8},
+                    HostsCase{"three_of_one", 3, 3, 1}, HostsCase{"of_two_and_one", 3, 2, 0},
+                    HostsCase{"two_of_two_strict", 4, 2, 2, true}),
+    [](const auto& info) { return info.param.name; });
 
 // What the emulated runtime can break (tests/emulator/processes.h).
 struct FaultCase {
