@@ -28,7 +28,7 @@ const GraphInput* Graph::find_input(std::string_view wanted) const {
 
 const Node* Graph::producer(ValueId id) const {
   const NodeId node = id == kNoValue ? kNoNode : value(id).producer;
-  return node == kNoNode ? nullptr : &nodes[static_cast<size_t>(node)];
+  return node == kNoNode ? nullptr : &this->node(node);
 }
 
 const GraphInput* Graph::input_of(ValueId id) const {

@@ -150,7 +150,7 @@ class Scheduler {
       for (const NodeId node : early)
         if (is_turn(node)) release_operands(node);
       for (const NodeId node : early)
-        if (is_turn(node)) release(node);
+        if (is_turn(node) && waits_[index(node)] == 0) release(node);  // else in its turn
     }
     issue();
   }
@@ -160,7 +160,7 @@ class Scheduler {
       if (producer == kNoNode || done_[index(producer)]) continue;
       release_operands(producer);
       wait_for(producer);
-      release(producer);
+      if (waits_[index(producer)] == 0) release(producer);
     }
   }
 

@@ -108,7 +108,7 @@ Graph gather_in_place(const Graph& graph, int64_t rank) {
     const int64_t offset = rank * graph.type(shard).n_bytes();
     if (is_made_here && is_last && taken.insert(shard).second &&
         may_overwrite(graph, graph.value(shard), output.updates, offset))
-      std::get<CollectiveAttrs>(result.nodes[static_cast<size_t>(id)].attrs).in_place = true;
+      std::get<CollectiveAttrs>(result.node(id).attrs).in_place = true;
   }
   return result;
 }

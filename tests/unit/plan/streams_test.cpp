@@ -258,5 +258,56 @@ output "y" %5
   EXPECT_THAT(order(4096), testing::ElementsAre(0, 1, 3, 2));
 }
 
+// Of each layer a maximum, the ranks' common one, a scale, quantized data, its gather, and two
+// nodes that read it: 7 l to 7 l + 6.
+TEST(Schedule, gathers_quantized_parameters_a_layer_ahead_and_measures_them_two) {
+  std::string text = "graph \"g\" phase typed\n", x = "3";
+  for (int l = 0; l < 3; ++l)
+    text += fmt::format("%{} = input parameter \"w{}\" : f32[256] shard of [512]\n", l, l);
+  text += "%3 = input batch \"x\" : f32[512]\n";
+  for (int l = 0; l < 3; ++l) {
+    const int first = 4 + 8 * l;
+    const std::string tag = fmt::format(" @ layer {}, forward, \"a\"\n", l);
+    text += fmt::format("%{}, %{} = amax(%{}) : f32[], bool[]", first, first + 1, l) + tag;
+    text += fmt::format("%{} = all_reduce(%{}) {{ranks = 2, reduction = max}} : f32[]", first + 2,
+                        first) +
+            tag;
+    text += fmt::format("%{} = quant_scale(%{}) {{dtype = e4m3, target = 448}} : f32[]", first + 3,
+                        first + 2) +
+            tag;
+    text +=
+        fmt::format("%{} = quantize(%{}, %{}) {{dtype = e4m3, target = 448}} : e4m3:tensor[256]",
+                    first + 4, l, first + 3) +
+        tag;
+    text += fmt::format("%{} = all_gather(%{}) {{ranks = 2, shape = [512]}} : e4m3:tensor[512]",
+                        first + 5, first + 4) +
+            tag;
+    text +=
+        fmt::format("%{} = dequantize(%{}, %{}) : f32[512]", first + 6, first + 5, first + 3) + tag;
+    text += fmt::format("%{} = mul(%{}, %{}) : f32[512]", first + 7, x, first + 6) + tag;
+    x = std::to_string(first + 7);
+  }
+  EXPECT_THAT(scheduled(text + "output \"y\" %" + x + "\n", int64_t{1} << 20),
+              testing::ElementsAre(0, 7, 14, 1, 8, 15, 2, 3, 9, 10, 4, 11, 5, 6, 16, 17, 18, 12, 13,
+                                   19, 20));
+}
+
+// What is gathered is made where others still read an old value.
+TEST(Schedule, gathers_nothing_ahead_of_who_reads_what_its_operand_overwrites) {
+  EXPECT_THAT(scheduled(R"(graph "g" phase typed
+%0 = input state "s" : f32[256]
+%1 = input parameter "w" : f32[256]
+%2 = input batch "x" : f32[256]
+%3 = mul(%2, %0) : f32[256] @ layer 0, forward, "a"
+%4 = add(%0, %1) : f32[256] @ layer 1, forward, "a"
+%5 = all_gather(%4) {ranks = 2, shape = [512]} : f32[512] @ layer 1, forward, "a"
+output "y" %3
+output "z" %5
+output "s" %4 updates %0
+)",
+                        int64_t{1} << 20),
+              testing::ElementsAre(0, 1, 2));
+}
+
 }  // namespace
 }  // namespace octet
