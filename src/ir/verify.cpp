@@ -141,7 +141,8 @@ class Verifier {
     const int64_t n = old.n_elems(), shard = next.n_elems();
     TensorType part = old;
     part.shape = {shard};
-    return next == part && shard > 0 && n % shard == 0 && shard_elems(n, n / shard) == shard;
+    return next == part && shard > 0 && shard < n && n % shard == 0 &&
+           shard_elems(n, n / shard) == shard;
   }
 
   const Graph& graph_;
