@@ -77,10 +77,6 @@ Graph copy_shared_updates(const Graph& graph, int64_t rank) {
   return result;
 }
 
-bool gathers_in_place(const Node& node) {
-  return node.op == OpCode::all_gather && std::get<CollectiveAttrs>(node.attrs).in_place;
-}
-
 ValueId new_shard(const Graph& graph, const GraphOutput& output) {
   if (output.updates == kNoValue) return kNoValue;
   if (graph.type(output.value).n_elems() < graph.type(output.updates).n_elems())

@@ -12,9 +12,6 @@ namespace octet {
 // is a shard of the input, it lies where rank `rank` has its own.
 Graph copy_shared_updates(const Graph& graph, int64_t rank);
 
-// An all_gather whose operand lies where it lies in the result.
-bool gathers_in_place(const Node& node);
-
 // What is made where this rank's shard of output.updates lies: the next value itself, or what an
 // all_gather in place makes it of. kNoValue where nothing is.
 ValueId new_shard(const Graph& graph, const GraphOutput& output);

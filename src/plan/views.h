@@ -15,10 +15,14 @@ inline bool is_view(const Graph& graph, const Node& node) {
   return shard * std::get<ShardAttrs>(node.attrs).ranks == graph.type(node.in(Unary::x)).n_elems();
 }
 
+// An all_gather whose operand lies where it lies in the result.
+inline bool gathers_in_place(const Node& node) {
+  return node.op == OpCode::all_gather && std::get<CollectiveAttrs>(node.attrs).in_place;
+}
+
 // The node gathers the others' shards of an input around this rank's own, which lies there.
 inline bool completes_input(const Graph& graph, const Node& node) {
-  if (node.op != OpCode::all_gather || !std::get<CollectiveAttrs>(node.attrs).in_place)
-    return false;
+  if (!gathers_in_place(node)) return false;
   const Node* shard = graph.producer(node.in(Unary::x));
   return shard != nullptr && shard->op == OpCode::take_shard && is_view(graph, *shard) &&
          graph.input_of(shard->in(Unary::x)) != nullptr;

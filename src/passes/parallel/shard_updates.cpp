@@ -42,13 +42,13 @@ class Sharder {
     find_gradients();
     find_normed();
     find_flags();
-    if (cuts() && options.shard != ShardStage::parameters) find_late();
+    if (cuts() && options.shard != ShardStage::parameters) find_deferred();
   }
 
   Graph run() {
     for (const Node& node : from_.nodes) {
       if (skipped_.contains(node.out(0))) continue;
-      if (!is_update(node)) gather_late(node);
+      if (!is_update(node)) gather_deferred(node);
       if (node.op == OpCode::global_norm && is_of_gradients(node)) {
         emit_norm(node);
       } else if (is_update(node)) {
@@ -154,10 +154,10 @@ class Sharder {
     }
   }
 
-  // Late are weights with shards of one length whose new value nothing reads here but the maximum
-  // of shards: they stay shards, and are gathered by the next function that begins a step, which
-  // overwrites accumulators or makes the update itself.
-  void find_late() {
+  // Gathers are deferred of weights with shards of one length whose new value nothing reads here
+  // but the maximum of shards: they stay shards, and are gathered by the next function that begins
+  // a step, which overwrites accumulators or makes the update itself.
+  void find_deferred() {
     std::map<std::string_view, ValueId> weights;
     for (const GraphInput& input : from_.inputs) {
       const TensorType& type = from_.type(input.value);
@@ -169,13 +169,13 @@ class Sharder {
       if (input == nullptr) continue;
       if (weights.contains(input->name) && may_stay_shard(output.value)) {
         left_.insert(output.value);
-        late_.insert(input->value);
+        deferred_.insert(input->value);
       }
       const auto accumulated = accumulated_.find(output.name);
       if (accumulated == accumulated_.end() || gradients_.at(accumulated->second) != kNoValue)
         continue;
       if (const auto weight = weights.find(input->key.owner); weight != weights.end())
-        late_.insert(weight->second);
+        deferred_.insert(weight->second);
     }
   }
   bool may_stay_shard(ValueId next) const {
@@ -184,10 +184,10 @@ class Sharder {
            });
   }
 
-  // Before the first that reads a late weight.
-  void gather_late(const Node& node) {
+  // Before the first that reads such a weight.
+  void gather_deferred(const Node& node) {
     for (const ValueId id : node.operands) {
-      if (late_.erase(id) == 0) continue;
+      if (deferred_.erase(id) == 0) continue;
       builder().tag = node.tag;
       const ValueId input = completed_[id] = rewriter_.map(id);
       rewriter_.set(id, gather_around(builder(), options_, input));
@@ -369,8 +369,8 @@ class Sharder {
   std::map<ValueId, ValueId> reduced_;          // -> new value
   std::set<ValueId> normed_;                    // whose norm is taken
   std::map<ValueId, ValueId> squares_;          // -> of the new value
-  std::set<ValueId> left_, late_;               // new weights that stay shards; to be gathered
-  std::map<ValueId, ValueId> completed_;        // late weight -> the input that it was
+  std::set<ValueId> left_, deferred_;           // new weights that stay shards; to be gathered
+  std::map<ValueId, ValueId> completed_;        // weight, gathered -> the input that it was
   std::map<ValueId, ValueId> shards_;           // new weight or state -> this rank's shard of it
   std::map<std::string, ValueId> accumulated_;  // output -> gradient
 };

@@ -36,6 +36,13 @@ class Generate : public testing::Test {
     out = std::move(outcome.out), err = std::move(outcome.err);
     return outcome.code;
   }
+  // The rows of two recipes on copa.
+  json compared(const std::string& flags) {
+    EXPECT_EQ(
+        run("eval " + model_ + "--task-data " + kData + "/eval_ft --tasks copa --json " + flags), 0)
+        << err;
+    return json::parse(out);
+  }
   octet::test::ScratchFolder folder_;
   std::string model_, out, err;
 };
@@ -115,11 +122,7 @@ TEST_F(Generate, tasks_are_scored_and_resumed) {
 }
 
 TEST_F(Generate, recipes_are_compared_request_by_request) {
-  ASSERT_EQ(run("eval " + model_ + "--task-data " + kData +
-                "/eval_ft --tasks copa --limit 6 --recipe fp32,bf16 --json"),
-            0)
-      << err;
-  const json rows = json::parse(out);
+  const json rows = compared("--limit 6 --recipe fp32,bf16");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_FALSE(rows[0].contains("difference"));
   EXPECT_NEAR(rows[1]["difference"].get<double>(),
@@ -129,11 +132,7 @@ TEST_F(Generate, recipes_are_compared_request_by_request) {
 }
 
 TEST_F(Generate, recipes_accuracies_are_compared_document_by_document) {
-  ASSERT_EQ(run("eval " + model_ + "--task-data " + kData +
-                "/eval_ft --tasks copa --limit 80 --recipe fp32,hif8 --json"),
-            0)
-      << err;
-  const json rows = json::parse(out);
+  const json rows = compared("--limit 80 --recipe fp32,hif8");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_FALSE(rows[0].contains("acc_difference"));
   const double difference = rows[1]["acc"].get<double>() - rows[0]["acc"].get<double>();

@@ -27,13 +27,8 @@ class Ranks : public testing::Test {
   std::vector<std::string> loss_bits(const std::string& out) {
     return test::loss_bits(folder_ / out);
   }
-  // Of the evaluations between the steps, and behind the last.
   std::vector<double> val_losses(const std::string& out) {
-    std::vector<double> losses;
-    for (const auto& line : metrics(folder_ / out)) {
-      if (line.contains("val_loss") && line.at("val_loss").is_number())
-        losses.push_back(line.at("val_loss"));
-    }
+    const std::vector<double> losses = test::val_losses(folder_ / out);
     EXPECT_EQ(losses.size(), 3u);
     return losses;
   }

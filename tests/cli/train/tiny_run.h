@@ -63,6 +63,16 @@ inline std::vector<std::string> loss_bits(const std::string& run) {
   return bits;
 }
 
+// Of the evaluations between the steps, and behind the last.
+inline std::vector<double> val_losses(const std::string& run) {
+  std::vector<double> losses;
+  for (const auto& line : metrics(run)) {
+    if (line.contains("val_loss") && line.at("val_loss").is_number())
+      losses.push_back(line.at("val_loss"));
+  }
+  return losses;
+}
+
 // The bytes of a checkpoint's parameters and states.
 inline std::string checkpoint_bytes(const std::string& run, int64_t step) {
   const std::string path = run + fmt::format("/ckpt/step-{:06}/", step);

@@ -106,13 +106,8 @@ class RankRuns : public testing::Test {
     EXPECT_LT(lines.back().at("loss").get<double>(), lines[0].at("loss").get<double>());
   }
   std::vector<std::string> losses(const std::string& out) { return loss_bits(folder_ / out); }
-  // Of the evaluations between two steps and behind the last.
   std::vector<double> val_losses(const std::string& out) {
-    std::vector<double> losses;
-    for (const auto& line : metrics(folder_ / out)) {
-      if (line.contains("val_loss") && line.at("val_loss").is_number())
-        losses.push_back(line.at("val_loss"));
-    }
+    const std::vector<double> losses = test::val_losses(folder_ / out);
     EXPECT_EQ(losses.size(), 2u);
     return losses;
   }
