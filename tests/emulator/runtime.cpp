@@ -30,7 +30,8 @@ int capability() {
 
 // Launches and copies that wait to be replayed.
 using Recording = std::vector<std::function<void()>>;
-Recording* g_recording = nullptr;
+// Of the thread that records, as CUDA has it: what another thread enqueues meanwhile runs at once.
+thread_local Recording* g_recording = nullptr;
 
 }  // namespace
 
