@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Whether two GPUs train what one trains, and how fast, in one call of less than nine minutes:
 #
-#   DATA=FILE [OUT=two_gpus] [PROGRAM=build/octet] [DEVICE=cuda] tools/two_gpus.sh [doctor] [links] [train]
+#   DATA=FILE [OUT=two_gpus] [PROGRAM=build/octet] [DEVICE=cuda] tools/two_gpus.sh [doctor] [links] [train] [saves]
 #
 # doctor: `octet doctor --ranks 2`; links: `octet bench links`; train: the 124M shape for 200 steps, 16 rows of 1,024 bytes of
-# DATA each, with recipes coat, bf16 and fp8_lm, on one card and on two with stages gradients, parameters and none. Without a
-# word: all three. One card takes the two ranks' rows one after the other, so that only the order of sums differs; the learning rate
+# DATA each, with recipes coat, bf16 and fp8_lm, on one card and on two with stages gradients, parameters and none; saves: `kill -9`
+# of a rank in the middle of KILLS (4) saves of 124M by two ranks, each time gone on with, against a run that nobody kills, by the bytes of
+# the last checkpoint. Without a word: the first three. One card takes the two ranks' rows one after the other, so that only the order of sums differs; the learning rate
 # is low, so that such roundings grow little within 200 steps (at 6e-4 one card's own losses are 0.02 apart when its sums are taken in
 # another order). STEPS, RECIPES, STAGES, LR and SEED say otherwise. What fails does not stop the rest.
 #
@@ -19,12 +20,12 @@ recipes=${RECIPES:-coat bf16 fp8_lm} stages=${STAGES:-gradients parameters none}
 parts=${*:-doctor links train}
 for part in $parts; do
   case $part in
-    doctor | links | train) ;;
+    doctor | links | train | saves) ;;
     *) sed -n '2,/^set /{/^# \{0,1\}/s/^# \{0,1\}//p}' "$0"; exit 2 ;;
   esac
 done
 case " $parts " in
-  *" train "*) [ -r "$data" ] || { echo "two_gpus: expected DATA=FILE, a text, got '$data'" >&2; exit 2; } ;;
+  *" train "* | *" saves "*) [ -r "$data" ] || { echo "two_gpus: expected DATA=FILE, a text, got '$data'" >&2; exit 2; } ;;
 esac
 mkdir -p "$out"
 csv=$out/two_gpus.csv failed=0
@@ -91,6 +92,52 @@ train() {
   column -s, -t "$csv" 2>/dev/null || cat "$csv"
 }
 
+save_sums() { (cd "$1/ckpt/step-$(printf %06d "$2")" && sha256sum ./*.safetensors); }
+
+n_saved() { find "$1/ckpt" -mindepth 1 -maxdepth 1 -name 'step-??????' 2>/dev/null | wc -l; }
+
+# Whether a save writes into a folder of its own, which is no checkpoint yet; since this start, and not the rehearsal's.
+is_saving() {
+  [ -n "$(find "$1/ckpt" -mindepth 1 -maxdepth 1 -newer "$out/start" -name 'step-??????.*' ! -name 'step-000000.*' 2>/dev/null)" ]
+}
+
+saves() {
+  local last=24 whole=$out/whole killed=$out/killed n=0 status
+  local command=("$program" train "${shape[@]}" "${flags[@]}" --quiet --ranks 2 --set recipe=coat --set parallel.shard=gradients
+    --set "data.train=[$(realpath "$data")]" --set train.batch=2 --set "train.steps=$last" --set train.save_every=3
+    --set train.keep=99)
+  rm -rf "$whole" "$killed"
+  timeout 150 "${command[@]}" --set "out=$whole" >"$out/whole.log" 2>&1 || { failed=1; tail -1 "$out/whole.log"; return; }
+  while [ $n -le 40 ]; do
+    local saved
+    saved=$(n_saved "$killed")
+    setsid "${command[@]}" --set "out=$killed" --resume >"$out/killed.log" 2>&1 &
+    local run=$! victim
+    if [ $n -lt "${KILLS:-4}" ]; then
+      # The second save of a start, so that each start gets on by one.
+      while kill -0 $run 2>/dev/null && [ "$(n_saved "$killed")" -le $saved ]; do sleep 0.002; done
+      touch "$out/start"
+      while kill -0 $run 2>/dev/null && ! is_saving "$killed"; do sleep 0.002; done
+      victim=$(pgrep -P $run | tail -1)
+      [ $((n % 2)) -eq 1 ] || victim=$run
+      kill -9 "${victim:-$run}" 2>/dev/null
+    fi
+    wait $run
+    status=$?
+    echo "saves: start $((n + 1)) ended with $status, $(n_saved "$killed") checkpoints"
+    pkill -9 -g $run 2>/dev/null
+    n=$((n + 1))
+    [ $status -eq 0 ] && break
+  done
+  if diff <(save_sums "$whole" $last) <(save_sums "$killed" $last); then
+    echo "saves: $((n - 1)) starts killed in a save, the last checkpoint has the bytes of a run that was not"
+  else
+    failed=1
+    echo "saves: the last checkpoint differs from that of a run that was not killed"
+  fi
+  rm -rf "$whole" "$killed"
+}
+
 # shown PART COMMAND...: its output, which is kept as well.
 shown() {
   local part=$1
@@ -105,6 +152,7 @@ for part in $parts; do
     doctor) shown doctor "$program" doctor --ranks 2 "${flags[@]}" ;;
     links) shown links "$program" bench links --ranks 2 "${flags[@]}" ;;
     train) train ;;
+    saves) saves ;;
   esac
 done
 echo "two_gpus: $SECONDS s, status $failed"

@@ -14,15 +14,17 @@ struct Eight {
   static constexpr int kWords = 8 * sizeof(Storage<D>) / sizeof(Word);
   alignas(Word) Storage<D> at[8];
 
-  __device__ static Eight load(const Storage<D>* x, int64_t i, int64_t there) {
-    Eight result = {};
-    if (i + 8 <= there) {
+  __device__ static Eight load_whole(const Storage<D>* x, int64_t i) {
+    Eight result;
 #pragma unroll
-      for (int k = 0; k < kWords; ++k)
-        reinterpret_cast<Word*>(result.at)[k] = reinterpret_cast<const Word*>(x + i)[k];
-    } else {
-      for (int j = 0; j < 8 && i + j < there; ++j) result.at[j] = x[i + j];
-    }
+    for (int k = 0; k < kWords; ++k)
+      reinterpret_cast<Word*>(result.at)[k] = reinterpret_cast<const Word*>(x + i)[k];
+    return result;
+  }
+  __device__ static Eight load(const Storage<D>* x, int64_t i, int64_t there) {
+    if (i + 8 <= there) return load_whole(x, i);
+    Eight result = {};
+    for (int j = 0; j < 8 && i + j < there; ++j) result.at[j] = x[i + j];
     return result;
   }
   __device__ void store(Storage<D>* y, int64_t i, int64_t count) const {

@@ -175,11 +175,10 @@ class AllGather : public Collective {
         within().bring(local, given, part.to, part.n_bytes, args.stream);
       }
     });
-  }
-  // Not where it lies in place.
-  void finish(const Launch& args) override {
-    const Part part = part_of(links().rank, args);
-    if (!is_whole_) copy_here(args.in<std::byte>(0), part.to, part.n_bytes, args);
+    if (!p_.in_place && mine.n_bytes > 0)
+      check(cudaMemcpyAsync(mine.to, own, static_cast<size_t>(mine.n_bytes),
+                            cudaMemcpyDeviceToDevice, args.stream),
+            "placing a shard among the others");
   }
 
  private:

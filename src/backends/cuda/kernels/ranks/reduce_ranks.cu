@@ -39,9 +39,37 @@ struct SumSize {
   int64_t count = 0, there = 0;
 };
 
+// Adds up a run of eight neighbours. kWhole: all parts have all of them, so that loads are of whole
+// words; two parts' are in flight together.
+template <Dtype X, bool kWhole>
+__device__ __forceinline__ void add_parts(const Summands& xs, bool is_first, float factor,
+                                          int64_t i, int64_t there, float (&sum)[8]) {
+  constexpr int kTogether = 2;
+  const auto load = [&](int r) {
+    const auto* x = reinterpret_cast<const Storage<X>*>(r < kMostRanks ? xs.at[r] : xs.of(r));
+    return kWhole ? Eight<X>::load_whole(x, i) : Eight<X>::load(x, i, there);
+  };
+  for (int r = 0; r < xs.n; r += kTogether) {
+    // Without a branch between them; of an odd number the last is loaded twice.
+    Eight<X> parts[kTogether];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) parts[k] = load(min(r + k, xs.n - 1));
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      if (r + k >= xs.n) return;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float plain = to_float<X>(parts[k].at[j]);
+        const float value = kIsQuantized<X> ? __fmul_rn(plain, factor) : plain;
+        sum[j] = r + k == 0 && is_first ? value : sum[j] + value;
+      }
+    }
+  }
+}
+
 // squares: a row a block, of the result as it is stored.
 template <Dtype X, Dtype Y, bool kSquares>
-__global__ void __launch_bounds__(kRankThreads, kSquares ? 4 : 8)
+__global__ void __launch_bounds__(kRankThreads, kSquares ? 4 : 6)
     sum_of_ranks(const __grid_constant__ Summands xs, const float* scale, const Storage<Y>* into,
                  int64_t* squares, Storage<Y>* y, SumSize p) {
   const float factor = kIsQuantized<X> ? *scale : 1.0f;
@@ -55,20 +83,12 @@ __global__ void __launch_bounds__(kRankThreads, kSquares ? 4 : 8)
 #pragma unroll
       for (int j = 0; j < 8; ++j) sum[j] = to_float<Y>(values.at[j]);
     }
-    const auto add = [&](int r, const std::byte* x) {
-      const auto values = Eight<X>::load(reinterpret_cast<const Storage<X>*>(x), i, p.there);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const float plain = to_float<X>(values.at[j]);
-        const float value = kIsQuantized<X> ? __fmul_rn(plain, factor) : plain;
-        sum[j] = r == 0 && into == nullptr ? value : sum[j] + value;
-      }
-    };
-#pragma unroll
-    for (int r = 0; r < kMostRanks; ++r) {
-      if (r < xs.n) add(r, xs.at[r]);
+    const bool is_first = into == nullptr;
+    if (i + 8 <= p.there) {
+      add_parts<X, true>(xs, is_first, factor, i, p.there, sum);
+    } else {
+      add_parts<X, false>(xs, is_first, factor, i, p.there, sum);
     }
-    for (int r = kMostRanks; r < xs.n; ++r) add(r, xs.of(r));
     Eight<Y> result;
 #pragma unroll
     for (int j = 0; j < 8; ++j) result.at[j] = from_float<Y>(sum[j]);

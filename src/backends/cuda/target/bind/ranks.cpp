@@ -71,10 +71,6 @@ KernelSpec take_shard_spec(const NodeView& view) {
   return make_spec(KernelId::take_shard, p);
 }
 
-bool gathers_in_place(const NodeView& view) {
-  return has_others(view) && view.attrs<CollectiveAttrs>().in_place;
-}
-
 KernelSpec all_gather_spec(const NodeView& view) {
   const auto& a = view.attrs<CollectiveAttrs>();
   RankParams p = params_of(view, a.ranks, view.out(Unary::y));
@@ -106,12 +102,7 @@ KernelSpec sharded_norm_spec(const NodeView& view) {
 
 const Binding kRanksBindings[] = {
     {OpCode::take_shard, [](const NodeView&) { return true; }, nullptr, take_shard_spec},
-    {OpCode::all_gather, gathers_in_place, nullptr, all_gather_spec},
-    {.op = OpCode::all_gather,
-     .applies = has_others,
-     .scratch_bytes = nullptr,
-     .spec = all_gather_spec,
-     .has_finish = true},
+    {OpCode::all_gather, has_others, nullptr, all_gather_spec},
     {.op = OpCode::reduce_scatter,
      .applies = reduces,
      .scratch_bytes = sum_scratch,
