@@ -2,6 +2,9 @@
 
   documents_test.py parse             which blocks are there, whether bash parses them, whether their files exist
   documents_test.py run PROGRAM       runs them: a folder a page, with the inputs of tiny_inputs.py
+  documents_test.py plans PROGRAM     the lines of plans that pages show are lines of the plan that the page's command prints
+
+`parse` also looks for the functions and types that pages name with their files, (`name`, `src/path`) or `name` (`src/path`).
 
 A block that installs, builds, tests, downloads or needs a GPU says so in its first line (`# builds ...`), and is parsed alone, as
 are the pages of docs/results, which are records. `octet train` takes 4 steps where the line names no number.
@@ -24,6 +27,7 @@ STARTS = re.compile(r"(sudo|make|pip|hf|git|curl|cmake|ctest|export|mpirun|srun|
                     r"tools/\w+\.(py|sh)|[A-Z_]+=\S+)( |$)")
 MARKED = re.compile(r"# (installs|builds|tests|downloads|needs)\b")
 FILE = re.compile(r"(?<![\w/.])(?:build/\.\./)?((?:recipes|tools)/[\w./-]+\.(?:yaml|py|sh|sbatch))\b")
+NAMED = re.compile(r"`([A-Za-z_][\w:]*)`(?:,| \() ?`((?:\w+/)+\w+\.(?:h|cpp|cu|cuh))`")
 # Small enough to be trained here; the other recipes' lines are parsed.
 TRAINED = ("continue", "finetune-instruct", "finetune-math", "finetune-tools", "llama-3m", "gpt2-small-0")
 SHIM = """#!/bin/bash
@@ -116,9 +120,50 @@ def faults_of(block):
             yield f"expected {path} to exist"
 
 
+def faults_of_names():
+    """Of what pages say to stand in a file: `name` (`src/path`) and (`name`, `src/path`)."""
+    for page in pages():
+        text = re.sub(r"\s+", " ", page.read_text())
+        for name, path in NAMED.findall(text):
+            file = next((at for at in (ROOT / path, ROOT / "src" / path) if at.exists()), None)
+            if file is None:
+                yield f"{page.relative_to(ROOT)}: expected {path} to exist"
+            elif not re.search(rf"\b{re.escape(name.split('::')[-1])}\b", file.read_text()):
+                yield f"{page.relative_to(ROOT)}: expected {path} to have {name}"
+
+
+def plan_lines(text):
+    """role module | kernel | types of results, of each step that is printed."""
+    for line in text.split("\n"):
+        columns = [column.strip() for column in line.split(" | ")]
+        if len(columns) != 4 or " <- " not in columns[2]:
+            continue
+        role, module = columns[0].split()[-2:]
+        types = [re.sub(r'%\d+ |"[^"]*" ', "", one) for one in columns[2].split(" <- ")[0].split(", ")]
+        yield f"{role} {module} | {columns[1]} | {', '.join(types)}"
+
+
+def plans(program):
+    n_lines, faults = 0, []
+    for page in pages():
+        rows = [line.strip() for line in page.read_text().split("\n")]
+        shown = [row for row in rows if re.match(r"(forward|backward|update) \S+ \| ", row)]
+        commands = [row for row in rows if row.startswith("octet plan ") and " --steps" in row]
+        if not shown:
+            continue
+        printed = subprocess.run([program, *commands[0].split()[1:]], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        there = set(plan_lines(printed))
+        faults += [f"{page.relative_to(ROOT)}: not in the plan: {row}" for row in shown if row not in there]
+        n_lines += len(shown)
+    print("\n".join(faults))
+    print(f"{n_lines} lines of plans, {len(faults)} faults")
+    assert n_lines >= 9
+    return 1 if faults else 0
+
+
 def parse():
     found = [*blocks(), *recipe_blocks()]
-    faults = [f"{block.name}: {fault}" for block in found for fault in faults_of(block)]
+    faults = [f"{block.name}: {fault}" for block in found for fault in faults_of(block)] + list(faults_of_names())
     print("\n".join(faults))
     n_run = sum(block.is_run for block in found)
     print(f"{len(found)} blocks, {n_run} that are run, {len(faults)} faults")
@@ -187,4 +232,4 @@ def run(program, only):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["run"]:
         sys.exit(run(str(Path(sys.argv[2]).resolve()), sys.argv[3] if len(sys.argv) > 3 else ""))
-    sys.exit(parse())
+    sys.exit(plans(str(Path(sys.argv[2]).resolve())) if sys.argv[1:2] == ["plans"] else parse())
