@@ -13,6 +13,9 @@
 namespace octet {
 namespace {
 
+// However few their bytes are, each takes its time to start.
+constexpr size_t kMaxInBucket = 16;
+
 // For each node, how many things it still waits for: operands, and other readers of the inputs that
 // it overwrites.
 class Scheduler {
@@ -225,7 +228,7 @@ class Scheduler {
         follow(node, ready);
       }
     }
-    if (held_bytes_ >= bucket_bytes_) issue();
+    if (held_bytes_ >= bucket_bytes_ || bucket_.size() >= kMaxInBucket) issue();
   }
   // What waits in memory for this collective: its operand, and what a tensor's amax is of, which
   // is to be quantized with the ranks' common one.

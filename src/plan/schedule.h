@@ -14,8 +14,8 @@ namespace octet {
 // the norm by itself.
 //
 // Collectives are put together in runs, so that computing goes on beside them:
-// - bucket: those that are ready wait until `bucket_bytes` have gathered, or until nothing is left
-//   to compute without them;
+// - bucket: those that are ready wait until `bucket_bytes` or 16 of them have gathered, or until
+//   nothing is left to compute without them;
 // - what an update wants of a run stands behind the next run, so that the one is on its way while
 //   the other's values are made;
 // - the last gradient of a backward, where it is a bucket by itself (the embedding's): a GEMM for

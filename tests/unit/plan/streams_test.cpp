@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "ir/parse.h"
@@ -261,6 +262,23 @@ output "b" %10
 )",
                         int64_t{1} << 20),
               testing::ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(Schedule, lets_sixteen_small_collectives_begin) {
+  constexpr int kMany = 20;
+  std::string text = "graph \"g\" phase typed\n%0 = input batch \"x\" : f32[512]\n";
+  for (int i = 0; i < kMany; ++i)
+    text += fmt::format("%{} = neg(%0) : f32[512] @ backward, \"a\"\n", i + 1);
+  for (int i = 0; i < kMany; ++i)
+    text += fmt::format("%{} = reduce_scatter(%{}) {{ranks = 2}} : f32[256] @ update, \"a\"\n",
+                        kMany + i + 1, i + 1);
+  for (int i = 0; i < kMany; ++i) text += fmt::format("output \"y{}\" %{}\n", i, kMany + i + 1);
+  std::vector<NodeId> expected(2 * kMany);
+  std::iota(expected.begin(), expected.begin() + 16, 0);
+  std::iota(expected.begin() + 16, expected.begin() + 32, kMany);
+  std::iota(expected.begin() + 32, expected.begin() + 36, 16);
+  std::iota(expected.begin() + 36, expected.end(), kMany + 16);
+  EXPECT_EQ(scheduled(text, int64_t{1} << 30), expected);
 }
 
 // Of `tokens` rows: gradients of two weights, 128 KiB each, and of the embedding, 512 KiB; and
