@@ -5,12 +5,16 @@
 #include <utility>
 
 #include "base/error.h"
+#include "ir/op_def.h"
 #include "plan/streams.h"
 #include "plan/updates.h"
 #include "plan/views.h"
 
 namespace octet {
 namespace {
+
+// However few their bytes are, each takes its time to start.
+constexpr size_t kMaxInBucket = 16;
 
 // For each node, how many things it still waits for: operands, and other readers of the inputs that
 // it overwrites.
@@ -48,11 +52,11 @@ class Scheduler {
 
   std::vector<NodeId> run() {
     const std::vector<std::vector<NodeId>> early = prefetched();
+    const NodeId last = last_gradient(), beside = computed_beside_sum(last);
     for (next_ = 0; next_ < static_cast<NodeId>(graph_.nodes.size()); ++next_) {
       prefetch(early[index(next_)]);
-      if (done_[index(next_)] || widens_state(next_)) continue;
-      if (!is_update(next_)) wait_for(next_);
-      if (waits_[index(next_)] == 0) release(next_);  // else released below
+      next_ == beside ? issue_without(next_) : take(next_);
+      if (next_ == last && beside != kNoNode) take(beside);
     }
     finish();
     CHECK(order_.size() == graph_.nodes.size());
@@ -62,6 +66,47 @@ class Scheduler {
  private:
   static size_t index(NodeId node) { return static_cast<size_t>(node); }
   bool is_update(NodeId node) const { return graph_.node(node).tag.role == Role::update; }
+
+  // In its turn; what cannot run yet is released later.
+  void take(NodeId node) {
+    if (done_[index(node)] || widens_state(node)) return;
+    if (!is_update(node)) wait_for(node);
+    if (waits_[index(node)] == 0) release(node);
+  }
+
+  // What the gradient's sum would have begun with does not wait for it.
+  void issue_without(NodeId gradient) {
+    if (held_bytes_ + summed_bytes(gradient) >= bucket_bytes_) issue();
+  }
+
+  // How many bytes of what the node makes are summed over the ranks; 0 where nothing is.
+  int64_t summed_bytes(NodeId n) const {
+    for (const NodeId reader : dependants_[index(n)]) {
+      const Node& node = graph_.node(reader);
+      if (node.op == OpCode::reduce_scatter) return graph_.type(node.in(Reduce::x)).n_bytes();
+    }
+    return 0;
+  }
+  // Of the backward, where its sum begins by itself as soon as it is made; else kNoNode.
+  NodeId last_gradient() const {
+    for (auto n = static_cast<NodeId>(graph_.nodes.size()) - 1; n >= 0; --n) {
+      if (is_update(n) || summed_bytes(n) == 0) continue;
+      return summed_bytes(n) >= bucket_bytes_ ? n : kNoNode;
+    }
+    return kNoNode;
+  }
+  // The last GEMM before it that only a sum needs, and that takes longer than that sum's bytes do.
+  NodeId computed_beside_sum(NodeId last) const {
+    constexpr double kMinFlopsPerByte = 4096;  // E4M3 and the link of one NVIDIA H100
+    for (NodeId n = last - 1; n >= 0; --n) {
+      const auto n_bytes = static_cast<double>(summed_bytes(n));
+      const bool is_needed =
+          std::ranges::any_of(dependants_[index(n)], [&](NodeId then) { return !is_update(then); });
+      if (graph_.node(n).op != OpCode::gemm || n_bytes == 0 || is_needed) continue;
+      return cost_of(graph_, graph_.node(n)).flops >= kMinFlopsPerByte * n_bytes ? n : kNoNode;
+    }
+    return kNoNode;
+  }
 
   // There from the beginning.
   bool is_shard_of_input(NodeId n) const {
@@ -183,7 +228,7 @@ class Scheduler {
         follow(node, ready);
       }
     }
-    if (held_bytes_ >= bucket_bytes_) issue();
+    if (held_bytes_ >= bucket_bytes_ || bucket_.size() >= kMaxInBucket) issue();
   }
   // What waits in memory for this collective: its operand, and what a tensor's amax is of, which
   // is to be quantized with the ranks' common one.

@@ -151,29 +151,31 @@ class Streams {
   }
 
  private:
-  // Finishes the collectives that step i or one before it needs. Returns what is left to wait for
-  // in front of that step itself.
+  // Finishes the collectives that step i or one before it needs, each when its own run has ended.
+  // Returns what is left to wait for in front of that step itself.
   int join(int i) {
     int latest = -1;
     std::vector<int> finished;
     for (; !waiting_.empty() && waiting_.begin()->first <= i; waiting_.erase(waiting_.begin())) {
       const int one = waiting_.begin()->second;
-      const int run = runs_.of[static_cast<size_t>(one)];
-      latest = std::max(latest, runs_.ends[static_cast<size_t>(run)] - 1);
+      latest = std::max(latest, one);
       if (plan_.steps[static_cast<size_t>(one)].kernel.has_finish) finished.push_back(one);
     }
-    if (latest < 0) return -1;
-    latest = new_index_[static_cast<size_t>(latest)];
-    int joins = latest > joined_ ? joined_ = latest : -1;
     std::ranges::sort(finished);
     for (const int one : finished) {
       PlanStep step = plan_.steps[static_cast<size_t>(one)];
       step.kernel.name += " (finish)";
-      step.joins = std::exchange(joins, -1);
+      step.joins = join_run_of(one);
       step.is_finish = true;
       steps_.push_back(std::move(step));
     }
-    return joins;
+    return latest < 0 ? -1 : join_run_of(latest);
+  }
+  // The end of the collective's run, or -1 where computing has waited for it.
+  int join_run_of(int collective) {
+    const int run = runs_.of[static_cast<size_t>(collective)];
+    const int end = new_index_[static_cast<size_t>(runs_.ends[static_cast<size_t>(run)] - 1)];
+    return end > joined_ ? joined_ = end : -1;
   }
 
   // Steps -1 and n stand for before and after.

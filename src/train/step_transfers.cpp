@@ -3,11 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <span>
 
 #include "base/units.h"
 
 namespace octet {
+namespace {
+
+std::string size_text(int64_t bytes) {
+  return bytes_text(static_cast<double>(bytes));
+}
+
+}  // namespace
 
 StepTransfers::StepTransfers(Program& program, const RunConfig& config, const MachineRates& rates)
     : config_(config), rates_(rates) {
@@ -56,6 +65,29 @@ double StepTransfers::tokens_per_s() const {
   return static_cast<double>(config_.step_rows() * config_.model.seq) / seconds();
 }
 
+std::vector<Wait> StepTransfers::waits() const {
+  std::vector<Wait> waits;
+  for (const auto& [report, times] : functions_) {
+    for (const Transfer& one : report.transfers) {
+      if (one.waited <= 0 || times == 0) continue;
+      const auto same = [&](const Wait& wait) {
+        return wait.what == one.what && wait.reason == one.reason();
+      };
+      auto kind = std::ranges::find_if(waits, same);
+      if (kind == waits.end())
+        kind = waits.insert(kind, {.what = one.what, .reason = one.reason()});
+      const auto n = static_cast<double>(times);
+      kind->times += times;
+      kind->bytes.within += times * one.bytes.within;
+      kind->bytes.between += times * one.bytes.between;
+      kind->seconds += n * one.seconds, kind->slack += n * one.slack,
+          kind->waited += n * one.waited;
+    }
+  }
+  std::ranges::stable_sort(waits, std::greater{}, &Wait::waited);
+  return waits;
+}
+
 void StepTransfers::add_to(OrderedJson& json) const {
   json["ranks"] = config_.parallel.ranks;
   json["hosts"] = hosts();
@@ -70,6 +102,18 @@ void StepTransfers::add_to(OrderedJson& json) const {
   json["hidden_share"] = hidden_share();
   json["step_seconds"] = seconds();
   json["tokens_per_s"] = tokens_per_s();
+  json["waited_seconds"] = total(&TransferReport::waited);
+  json["waits"] = OrderedJson::array();
+  for (const Wait& one : waits()) {
+    json["waits"].push_back({{"what", one.what},
+                             {"reason", words(one.reason)},
+                             {"times", one.times},
+                             {"sent_bytes", one.bytes.all()},
+                             {"sent_bytes_between_hosts", one.bytes.between},
+                             {"seconds", one.seconds},
+                             {"slack_seconds", one.slack},
+                             {"waited_seconds", one.waited}});
+  }
 }
 
 std::string StepTransfers::hosts_text() const {
@@ -78,15 +122,13 @@ std::string StepTransfers::hosts_text() const {
 }
 
 std::string StepTransfers::text() const {
-  constexpr size_t kShown = 12;
-  const auto size = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
   std::string text = fmt::format(
       "{} ranks{}, shard {}: each sends and receives {} a step; at {:g} GB/s that is {:.1f} ms",
-      config_.parallel.ranks, hosts_text(), config_.parallel.shard, size(bytes().within),
+      config_.parallel.ranks, hosts_text(), config_.parallel.shard, size_text(bytes().within),
       rates_.link / 1e9, 1e3 * total(&TransferReport::within_seconds));
   if (hosts() > 1) {
     text += fmt::format(" within a host, and {} between hosts; at {:g} GB/s a rank {:.1f} ms",
-                        size(bytes().between), rates_.network / 1e9,
+                        size_text(bytes().between), rates_.network / 1e9,
                         1e3 * total(&TransferReport::between_seconds));
   }
   text += fmt::format(
@@ -97,24 +139,33 @@ std::string StepTransfers::text() const {
       1e3 * total(&TransferReport::compute_seconds), 1e3 * seconds(), tokens_per_s());
   if (rates_.nccl_bytes > 0)
     text += fmt::format("NCCL takes about {} of each GPU besides, as of two H100\n",
-                        size(rates_.nccl_bytes));
-  std::vector<Transfer> longest;
-  for (const auto& [report, times] : functions_)
-    longest.insert(longest.end(), report.transfers.begin(), report.transfers.end());
-  std::ranges::stable_sort(longest, std::greater{}, &Transfer::waited);
-  if (longest.size() > kShown) longest.resize(kShown);
+                        size_text(rates_.nccl_bytes));
+  return text + waits_text();
+}
+
+std::string StepTransfers::waits_text() const {
+  constexpr size_t kShown = 12;
+  const std::vector<Wait> all = waits();
+  if (all.empty()) return "";
   // What goes between hosts in a column of its own, where there are several.
-  const auto between = [&](const std::string& of) {
-    return hosts() > 1 ? fmt::format(" {:>10}", of) : "";
+  const auto line = [&](const std::array<std::string, 6>& of) {
+    const std::string between = hosts() > 1 ? fmt::format(" {:>10}", of[1]) : "";
+    return fmt::format("  {:>10}{} {:>9} {:>9} {:>9}  {}\n", of[0], between, of[2], of[3], of[4],
+                       of[5]);
   };
-  text += fmt::format("  {:>10}{} {:>9} {:>9} {:>9}  longest waits\n", "bytes", between("between"),
-                      "ms", "slack", "waited");
-  for (const Transfer& one : longest) {
-    const std::string_view reason = words(one.reason());
-    text += fmt::format("  {:>10}{} {:9.3f} {:9.3f} {:9.3f}  {}{}{}\n", size(one.bytes.all()),
-                        between(size(one.bytes.between)), 1e3 * one.seconds, 1e3 * one.slack,
-                        1e3 * one.waited, one.what, reason.empty() ? "" : ": ", reason);
+  const auto ms = [](double seconds) { return fmt::format("{:.3f}", 1e3 * seconds); };
+  std::string text = line({"bytes", "between", "ms", "slack", "waited", "not hidden, and why"});
+  const size_t n_shown = std::min(all.size(), kShown);
+  for (const Wait& one : std::span(all).first(n_shown)) {
+    const std::string times = one.times > 1 ? fmt::format("{} x ", one.times) : "";
+    text += line({size_text(one.bytes.all()), size_text(one.bytes.between), ms(one.seconds),
+                  ms(one.slack), ms(one.waited),
+                  fmt::format("{}{}: {}", times, one.what, words(one.reason))});
   }
+  double others = 0;
+  for (const Wait& one : std::span(all).subspan(n_shown)) others += one.waited;
+  if (all.size() > n_shown)
+    text += line({"", "", "", "", ms(others), fmt::format("{} others", all.size() - n_shown)});
   return text;
 }
 

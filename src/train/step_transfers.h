@@ -13,6 +13,15 @@
 
 namespace octet {
 
+// Transfers of one kind that computing stands still for, summed up.
+struct Wait {
+  std::string what;  // "reduce_scatter of layer 3, q_proj"
+  WaitReason reason = WaitReason::none;
+  int64_t times = 0;
+  SentBytes bytes;
+  double seconds = 0, slack = 0, waited = 0;  // as of a Transfer
+};
+
 class StepTransfers {
  public:
   StepTransfers(Program& program, const RunConfig& config, const MachineRates& rates);
@@ -22,17 +31,20 @@ class StepTransfers {
   double seconds() const;       // of a step
   double hidden_share() const;  // of the transfers' time, behind computing
   double tokens_per_s() const;  // of all ranks together
+  // What is not hidden of a step's transfers, and why: the longest first.
+  std::vector<Wait> waits() const;
 
   // Adds ranks, hosts, ranks_a_host (where these are added up first), sent_bytes,
   // sent_bytes_between_hosts, received_bytes, nccl_bytes, collective_runs, meetings, seconds within
-  // and between hosts, hidden_share, step_seconds and tokens_per_s.
+  // and between hosts, hidden_share, step_seconds, tokens_per_s, waited_seconds and the waits.
   void add_to(OrderedJson& json) const;
-  // The same in words, and the transfers that are waited for longest.
+  // The same in words, with the longest waits.
   std::string text() const;
 
  private:
   int64_t hosts() const;
   std::string hosts_text() const;
+  std::string waits_text() const;
   double total(double TransferReport::*member) const;
 
   RunConfig config_;

@@ -14,6 +14,7 @@
 #define OCTET_CUDA_API_SYMBOL "octet_cuda_api"
 #define OCTET_CUDA_HANDLE_BYTES 64
 #define OCTET_CUDA_NCCL_ID_BYTES 128
+#define OCTET_CUDA_MAX_JOINED 4  // launches that are made as one
 
 extern "C" {
 

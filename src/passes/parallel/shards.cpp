@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "passes/parallel/shard_updates.h"
 
 namespace octet {
 
@@ -27,21 +26,6 @@ ValueId gather_around(Builder& builder, const ParallelOptions& options, ValueId 
 ValueId max_over_ranks(Builder& builder, int64_t ranks, ValueId x) {
   const CollectiveAttrs attrs{.ranks = ranks, .reduction = RankReduction::max, .shape = {}};
   return builder.emit1(OpCode::all_reduce, attrs, {x});
-}
-
-Graph gather_left(const Graph& update, const ParallelOptions& options) {
-  Graph graph;
-  graph.name = update.name;
-  graph.phase = update.phase;
-  Builder builder(graph);
-  builder.tag = Tag{.role = Role::update, .origin = "ranks"};
-  for (const GraphOutput& output : update.outputs) {
-    const GraphInput* input = update.input_of(output.updates);
-    if (input == nullptr || update.type(output.value) == update.type(input->value)) continue;
-    const ValueId weight = builder.input(input->kind, input->name, update.type(input->value));
-    builder.next(weight, gather_around(builder, options, weight));
-  }
-  return graph;
 }
 
 }  // namespace octet

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "cli/program_run.h"
 #include "cli/train/tiny_run.h"
 #include "io/checkpoint.h"
@@ -222,6 +225,27 @@ TEST_F(Ranks, are_planned_without_any) {
   EXPECT_EQ(plan.at("received_bytes"), sent);
   EXPECT_GE(plan.at("hidden_share"), 0.0);
   EXPECT_LE(plan.at("hidden_share"), 1.0);
+}
+
+TEST_F(Ranks, are_planned_with_each_transfer_that_is_not_hidden_and_why) {
+  const std::string plan = "plan --ranks 2 --set train.accumulate=3 " + config_ + " ";
+  const auto json = nlohmann::json::parse(run_program(folder_, plan + "--json").out);
+  const std::string text = run_program(folder_, plan).out;
+  double waited = 0, last = std::numeric_limits<double>::infinity();
+  int64_t most_times = 0;
+  for (const auto& one : json.at("waits")) {
+    const double seconds = one.at("waited_seconds");
+    EXPECT_TRUE(seconds > 0 && seconds <= last) << one;
+    EXPECT_NE(one.at("reason"), "");
+    waited += last = seconds;
+    most_times = std::max(most_times, one.at("times").get<int64_t>());
+  }
+  EXPECT_NEAR(waited, json.at("waited_seconds").get<double>(), 1e-12);
+  EXPECT_GT(most_times, 1);  // the second micro-batch and the third run one function
+  const auto& longest = json.at("waits").at(0);
+  EXPECT_THAT(text,
+              testing::HasSubstr(fmt::format("{}: {}\n", longest.at("what").get<std::string>(),
+                                             longest.at("reason").get<std::string>())));
 }
 
 TEST_F(Ranks, on_several_hosts_are_planned_with_what_goes_between_them) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "ir/parse.h"
@@ -141,6 +142,29 @@ output "sum" %5
   }
 }
 
+// The first sum is finished while the second is still on its way.
+TEST(Streams, a_collective_is_finished_when_its_own_run_has_ended) {
+  const std::string text = R"(graph "g" phase typed
+%0 = input batch "x" : f32[512]
+%1 = input step_scalar "clip" : f32[]
+%2 = mul(%0, %0) : f32[512] @ layer 1, backward, "a"
+%3 = mul(%2, %0) : f32[512] @ layer 0, backward, "a"
+%4 = reduce_scatter(%2) {ranks = 2} : f32[256] @ layer 1, update, "a"
+%5 = reduce_scatter(%3) {ranks = 2} : f32[256] @ layer 0, update, "a"
+%6, %7, %8 = sharded_norm(%1, %4, %5) {ranks = 2} : f32[], f32[], bool[] @ update, "optimizer"
+output "norm" %6
+)";
+  const Plan plan = plan_of(text, 1, true, {OpCode::reduce_scatter});
+  std::vector<int> sums, waits;
+  for (int i = 0; i < static_cast<int>(plan.steps.size()); ++i) {
+    if (node_of(plan, i).op != OpCode::reduce_scatter) continue;
+    const PlanStep& step = plan.steps[static_cast<size_t>(i)];
+    step.is_finish ? waits.push_back(step.joins) : sums.push_back(i);
+  }
+  EXPECT_EQ(waits, sums);
+  EXPECT_EQ(sums.size(), 2u);
+}
+
 TEST(Streams, who_reads_waits) {
   const Plan plan = plan_of(layers(), 1);
   const int reader = find(plan, OpCode::mul, 2, Role::forward);
@@ -238,6 +262,57 @@ output "b" %10
 )",
                         int64_t{1} << 20),
               testing::ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(Schedule, lets_sixteen_small_collectives_begin) {
+  constexpr int kMany = 20;
+  std::string text = "graph \"g\" phase typed\n%0 = input batch \"x\" : f32[512]\n";
+  for (int i = 0; i < kMany; ++i)
+    text += fmt::format("%{} = neg(%0) : f32[512] @ backward, \"a\"\n", i + 1);
+  for (int i = 0; i < kMany; ++i)
+    text += fmt::format("%{} = reduce_scatter(%{}) {{ranks = 2}} : f32[256] @ update, \"a\"\n",
+                        kMany + i + 1, i + 1);
+  for (int i = 0; i < kMany; ++i) text += fmt::format("output \"y{}\" %{}\n", i, kMany + i + 1);
+  std::vector<NodeId> expected(2 * kMany);
+  std::iota(expected.begin(), expected.begin() + 16, 0);
+  std::iota(expected.begin() + 16, expected.begin() + 32, kMany);
+  std::iota(expected.begin() + 32, expected.begin() + 36, 16);
+  std::iota(expected.begin() + 36, expected.end(), kMany + 16);
+  EXPECT_EQ(scheduled(text, int64_t{1} << 30), expected);
+}
+
+// Of `tokens` rows: gradients of two weights, 128 KiB each, and of the embedding, 512 KiB; and
+// their sums.
+std::vector<NodeId> order_of_gradients(int64_t tokens, int64_t bucket_bytes) {
+  return scheduled(fmt::format(R"(graph "g" phase typed
+%0 = input batch "x" : bf16[{0},256]
+%1 = input batch "ids" : i32[{0}]
+%2 = gemm(%0, %0) {{trans_a = true, role = wgrad}} : bf16[256,256] @ layer 0, backward, "k"
+%3 = gemm(%0, %0) {{trans_a = true, role = wgrad}} : bf16[256,256] @ layer 0, backward, "q"
+%4 = neg(%0) : bf16[{0},256] @ layer 0, backward, "q"
+%5 = embedding_grad(%4, %1) {{rows = 1024}} : bf16[1024,256] @ backward, "embed"
+%6 = reduce_scatter(%2) {{ranks = 2}} : bf16[32768] @ layer 0, update, "k"
+%7 = reduce_scatter(%3) {{ranks = 2}} : bf16[32768] @ layer 0, update, "q"
+%8 = reduce_scatter(%5) {{ranks = 2}} : bf16[131072] @ update, "embed"
+output "k" %6
+output "q" %7
+output "embed" %8
+)",
+                               tokens),
+                   bucket_bytes);
+}
+
+TEST(Schedule, computes_a_long_gemm_beside_the_sum_of_the_last_gradient) {
+  EXPECT_THAT(order_of_gradients(8192, 512 << 10), testing::ElementsAre(0, 2, 3, 4, 6, 1, 5));
+}
+TEST(Schedule, begins_the_bucket_that_the_later_gradient_would_have_filled) {
+  EXPECT_THAT(order_of_gradients(8192, 256 << 10), testing::ElementsAre(0, 4, 2, 3, 6, 1, 5));
+}
+TEST(Schedule, leaves_a_gemm_that_takes_no_longer_than_its_own_sum) {
+  EXPECT_THAT(order_of_gradients(2048, 512 << 10), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6));
+}
+TEST(Schedule, leaves_a_gemm_whose_sum_goes_with_the_last_gradients) {
+  EXPECT_THAT(order_of_gradients(8192, 1 << 20), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6));
 }
 
 // Behind it the tensor waits in memory to be quantized.

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "backends/cuda/kernel_id.h"
+#include "backends/cuda/module_api.h"
 
 namespace octet::cuda {
 
@@ -42,7 +43,7 @@ struct Launch {
   }
 };
 
-inline constexpr int kMostParts = 4;  // launches that are joined
+inline constexpr int kMostParts = OCTET_CUDA_MAX_JOINED;
 
 class Prepared;
 struct Joined {

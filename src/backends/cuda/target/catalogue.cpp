@@ -6,10 +6,13 @@
 #include "backends/cuda/target/bind/binding.h"
 #include "base/error.h"
 #include "ir/op_def.h"
+#include "plan/joined_launches.h"
 #include "plan/kernel_name.h"
 
 namespace octet::cuda {
 namespace {
+
+static_assert(kMostJoined == OCTET_CUDA_MAX_JOINED);
 
 int64_t scratch_of(const Binding& binding, const NodeView& view, bool deterministic) {
   int64_t bytes = binding.scratch_bytes == nullptr ? 0 : binding.scratch_bytes(view);

@@ -77,39 +77,37 @@ __device__ int64_t find_tensor(const Gradients& g, int64_t block, int& tensor) {
   while (block >= g.end[tensor]) ++tensor;
   return block - (tensor == 0 ? 0 : g.end[tensor - 1]);
 }
-__device__ void add_limb(Limb limb, int lane, int64_t* limbs) {
-  if (lane <= kLimbs && limb != 0) atomicAdd(reinterpret_cast<Limb*>(limbs) + lane, limb);
-}
 
-template <Dtype G>
-__global__ void __launch_bounds__(kRankThreads)
-    square_sums(const __grid_constant__ Gradients g, int64_t* limbs) {
+// Adds up what add(tensor, block, lane, limb) adds for each block of the tensors, a warp a block.
+template <typename Add>
+__device__ __forceinline__ void add_blocks(const Gradients& g, int64_t* limbs, const Add& add) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t n_warps = static_cast<int64_t>(gridDim.x) * (kRankThreads / 32);
   int64_t block = static_cast<int64_t>(blockIdx.x) * (kRankThreads / 32) + threadIdx.x / 32;
   int tensor = 0;
   Limb limb = 0;
   for (; block < g.end[g.count - 1]; block += n_warps) {
-    const int64_t first = find_tensor(g, block, tensor) * 256 + lane * 8;
-    add_squares(Eight<G>::load(static_cast<const Storage<G>*>(g.at[tensor]), first, g.n[tensor]),
-                lane, limb);
+    const int64_t its = find_tensor(g, block, tensor);
+    add(tensor, its, lane, limb);
   }
-  add_limb(limb, lane, limbs);
+  if (lane <= kLimbs && limb != 0) atomicAdd(reinterpret_cast<Limb*>(limbs) + lane, limb);
 }
 
-// Of rows that store_squares has made, a warp a row.
+template <Dtype G>
+__global__ void __launch_bounds__(kRankThreads)
+    square_sums(const __grid_constant__ Gradients g, int64_t* limbs) {
+  add_blocks(g, limbs, [&](int tensor, int64_t block, int lane, Limb& limb) {
+    const auto* const x = static_cast<const Storage<G>*>(g.at[tensor]);
+    add_squares(Eight<G>::load(x, block * 256 + lane * 8, g.n[tensor]), lane, limb);
+  });
+}
+
+// Of rows that store_squares has made.
 __global__ void __launch_bounds__(kRankThreads)
     sum_of_rows(const __grid_constant__ Gradients g, int64_t* limbs) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t n_warps = static_cast<int64_t>(gridDim.x) * (kRankThreads / 32);
-  int64_t row = static_cast<int64_t>(blockIdx.x) * (kRankThreads / 32) + threadIdx.x / 32;
-  int tensor = 0;
-  Limb limb = 0;
-  for (; row < g.end[g.count - 1]; row += n_warps) {
-    const int64_t at = find_tensor(g, row, tensor) * (kLimbs + 1) + lane;
-    if (lane <= kLimbs) limb += static_cast<const Limb*>(g.at[tensor])[at];
-  }
-  add_limb(limb, lane, limbs);
+  add_blocks(g, limbs, [&](int tensor, int64_t row, int lane, Limb& limb) {
+    if (lane <= kLimbs) limb += static_cast<const Limb*>(g.at[tensor])[row * (kLimbs + 1) + lane];
+  });
 }
 
 __global__ void clear_sum(int64_t* limbs) {
