@@ -214,7 +214,7 @@ Graph with_cache(const Graph& typed, const BatchSize& size) {
     const ValueId q = rewriter.map(node.in(Attention::q));
     rewriter.set(node.results,
                  b.emit_typed(OpCode::attention, attrs, {q, k, v, kNoValue, positions},
-                              result_dtypes(typed, node)));
+                              result_types(typed, node)));
   }
   // finish() appends the outputs of the typed graph behind the caches' next values.
   return rewriter.finish();

@@ -86,7 +86,7 @@ class Copier {
     for (const ValueId id : node.operands) operands.push_back(value(id));
     builder_.tag = Tag{.layer = node.tag.layer, .role = Role::update, .origin = node.tag.origin};
     const auto results =
-        builder_.emit_typed(node.op, node.attrs, operands, result_dtypes(typed_, node));
+        builder_.emit_typed(node.op, node.attrs, operands, result_types(typed_, node));
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i] != kNoValue) map_[static_cast<size_t>(node.results[i])] = results[i];
     }

@@ -78,7 +78,7 @@ class InputQuantizer {
       operands[slot] = quantized_value(operands[slot], quantizer);
     }
     rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
-                                              result_dtypes(rewriter_.from(), node)));
+                                              result_types(rewriter_.from(), node)));
   }
 
   // Each once for all that read it.
@@ -100,8 +100,7 @@ class InputQuantizer {
   }
 
   ValueId per_tensor(ValueId x, const ActivationQuantizer& how) {
-    const QuantizeAttrs attrs{.dtype = how.dtype, .target = how.target};
-    QuantizeAttrs of_codes = attrs;
+    QuantizeAttrs of_codes{.target = how.target};
     if (how.scale && how.dtype == Dtype::int8) {
       // Values beyond the calibrated range are -128 where servers run it. No other pass takes these
       // attributes for its own.
@@ -110,16 +109,15 @@ class InputQuantizer {
     }
     ValueId scale = kNoValue;
     if (how.scale) {
-      const Dtype f32 = Dtype::f32;
       const FillAttrs value{.shape = {}, .value = static_cast<double>(*how.scale)};
-      scale = b_.emit_typed(OpCode::fill, value, {}, {&f32, 1})[0];
+      scale = b_.emit_typed(OpCode::fill, value, {}, {Dtype::f32})[0];
     } else {
-      scale = b_.emit1(OpCode::quant_scale, attrs,
+      scale = b_.emit1(OpCode::quant_scale, scale_attrs(of_codes),
                        {b_.emit(OpCode::amax, NoAttrs{}, {x})[AmaxOp::amax]});
     }
-    const ValueId q = b_.emit1(OpCode::quantize, of_codes, {x, scale});
+    const ValueId q = b_.emit_typed(OpCode::quantize, of_codes, {x, scale}, {how.dtype})[0];
     const Dtype dtype = b_.type(x).dtype;
-    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {q, scale}, {&dtype, 1})[0];
+    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {q, scale}, {dtype})[0];
   }
 
   struct Made {

@@ -43,22 +43,22 @@ std::vector<ValueId> Builder::emit(OpCode op, Attrs attrs, std::vector<ValueId> 
 }
 
 std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
-                                         std::span<const Dtype> result_dtypes) {
+                                         const std::vector<ResultType>& types) {
   const OpDef& def = op_def(op);
   check_operands(def, operands);
-  std::vector<TensorType> types;
+  std::vector<TensorType> read;
   Dtype chosen = Dtype::f32;
   bool found = false;
   for (const ValueId operand : operands) {
-    types.push_back(operand == kNoValue ? absent_type() : graph_.type(operand));
-    if (operand != kNoValue && !found && is_float(types.back().dtype) &&
-        !is_quantized(types.back().dtype)) {
-      chosen = types.back().dtype;
+    read.push_back(operand == kNoValue ? absent_type() : graph_.type(operand));
+    if (operand != kNoValue && !found && is_float(read.back().dtype) &&
+        !is_quantized(read.back().dtype)) {
+      chosen = read.back().dtype;
       found = true;
     }
   }
-  check_scales(def, types);
-  std::vector<TensorType> results = def.infer(attrs, types);
+  check_scales(def, read);
+  std::vector<TensorType> results = def.infer(attrs, read, types);
   const auto node_id = static_cast<NodeId>(graph_.nodes.size());
   Node node{.op = op,
             .attrs = std::move(attrs),
@@ -73,9 +73,7 @@ std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<Val
     check_size(def.name, tag, results[i].shape);
     if (results[i].dtype == Dtype::real && graph_.phase != Phase::logical) {
       const bool statistic = ((def.statistics >> i) & 1) != 0;
-      results[i].dtype = i < result_dtypes.size() ? result_dtypes[i]
-                         : statistic              ? Dtype::f32
-                                                  : chosen;
+      results[i].dtype = i < types.size() ? types[i].dtype : statistic ? Dtype::f32 : chosen;
     }
     node.results.push_back(static_cast<ValueId>(graph_.values.size()));
     graph_.values.push_back(

@@ -33,9 +33,10 @@ class Builder {
 
   // Operands and results by slot, kNoValue for what is absent.
   std::vector<ValueId> emit(OpCode op, Attrs attrs, std::vector<ValueId> operands);
-  // Float results take these dtypes instead (by slot; ignored where the op fixes the dtype).
+  // Float results take these dtypes instead, and what a quantizer makes has these types: by slot,
+  // ignored where the op fixes the type.
   std::vector<ValueId> emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
-                                  std::span<const Dtype> result_dtypes);
+                                  const std::vector<ResultType>& types);
   // emit, for ops with one result.
   ValueId emit1(OpCode op, Attrs attrs, std::vector<ValueId> operands);
 

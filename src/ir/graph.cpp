@@ -55,11 +55,11 @@ std::vector<std::vector<NodeId>> uses(const Graph& graph) {
   return result;
 }
 
-std::vector<Dtype> result_dtypes(const Graph& graph, const Node& node) {
-  std::vector<Dtype> dtypes;
+std::vector<ResultType> result_types(const Graph& graph, const Node& node) {
+  std::vector<ResultType> types;
   for (const ValueId id : node.results)
-    dtypes.push_back(id == kNoValue ? Dtype::f32 : graph.type(id).dtype);
-  return dtypes;
+    types.push_back(id == kNoValue ? ResultType(Dtype::f32) : ResultType(graph.type(id)));
+  return types;
 }
 
 std::vector<ValueId> trimmed(std::vector<ValueId> slots) {

@@ -109,8 +109,8 @@ struct Graph {
 
 // For each value, the nodes that read it, in order; a node that reads it twice stands twice.
 std::vector<std::vector<NodeId>> uses(const Graph& graph);
-// The dtypes of a node's results by slot; f32 for an absent one.
-std::vector<Dtype> result_dtypes(const Graph& graph, const Node& node);
+// What a node says of its results, by slot; f32 for an absent one.
+std::vector<ResultType> result_types(const Graph& graph, const Node& node);
 // Without the absent ones at the end, as a node keeps them.
 std::vector<ValueId> trimmed(std::vector<ValueId> slots);
 

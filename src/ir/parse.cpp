@@ -264,7 +264,8 @@ class Parser {
       operands.push_back(id == kNoValue ? absent_type() : graph_.type(id));
     try {
       check_operands(def, node.operands);
-      const std::vector<TensorType> results = def.infer(node.attrs, operands);
+      const std::vector<TensorType> results =
+          def.infer(node.attrs, operands, result_types(graph_, node));
       for (size_t i = 0; i < std::min(results.size(), node.results.size()); ++i) {
         if (is_open(node.results[i]))
           graph_.value(node.results[i]).type.granularity = results[i].granularity;
@@ -330,18 +331,22 @@ class Parser {
     } while (accept(','));
     expect('}');
   }
-  // How operands are stored was said by attributes before types did: 0 is "as they are". Moments,
-  // whose operands say it, had any.
+  // How values are stored was said by attributes before types did: of operands 0 is "as they are".
+  // Moments, whose operands say it, had any.
   void former_attribute(OpCode op, std::string_view name) {
+    static constexpr std::string_view kOfResults[] = {"dtype", "rows", "scales", "kept_dtype",
+                                                      "kept_group"};
     static constexpr std::string_view kNames[] = {"group",  "stored_group", "a_rows",
                                                   "a_cols", "b_rows",       "b_cols"};
+    if (std::ranges::find(kOfResults, name) != std::end(kOfResults))
+      fail("the type of the result to say it, e4m3:1x16[...] for instance");
     if (std::ranges::find(kNames, name) == std::end(kNames)) fail("an attribute of this op");
     pos_ += name.size();
     expect('=');
     skip();
     const size_t start = pos_;
     if (number<int64_t>() != 0 && op != OpCode::adamw_step)
-      fail_at(start, "0: types say how operands are stored, e4m3:1x16[...] for instance");
+      fail_at(start, "0: types say how values are stored, e4m3:1x16[...] for instance");
   }
   template <typename T>
   void attribute(T& target) {

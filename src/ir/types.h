@@ -27,9 +27,29 @@ struct TensorType {
 
   bool is_scaled() const { return granularity.kind != Granularity::Kind::none; }
   bool has(Granularity::Kind kind) const { return granularity.kind == kind; }
+  // 1xG with BF16 scales, by the linear rule what kernels know that quantize as they store.
+  bool in_row_groups() const {
+    return has(Granularity::Kind::group) && granularity.scale == Dtype::bf16;
+  }
   int64_t n_elems() const { return octet::n_elems(shape); }
   int64_t n_bytes() const { return bytes_of(dtype, n_elems()); }
   bool operator==(const TensorType&) const = default;
+};
+
+// What a node says of a result, whose shape follows from its operands. An eight-bit type alone has
+// one scale.
+struct ResultType {
+  Dtype dtype;
+  Granularity granularity;
+
+  ResultType(Dtype dtype)
+      : dtype(dtype),
+        granularity{.kind =
+                        needs_scale(dtype) ? Granularity::Kind::tensor : Granularity::Kind::none} {}
+  ResultType(Dtype dtype, const Granularity& granularity)
+      : dtype(dtype), granularity(granularity) {}
+  explicit ResultType(const TensorType& type) : ResultType(type.dtype, type.granularity) {}
+  bool operator==(const ResultType&) const = default;
 };
 
 // A number, whose storage a recipe chooses later; and an index or a label.

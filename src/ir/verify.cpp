@@ -81,11 +81,16 @@ class Verifier {
       }
       types.push_back(graph_.type(operand));
     }
+    std::vector<ResultType> said;
+    for (const ValueId id : n.results) {
+      const bool is_there = id >= 0 && static_cast<size_t>(id) < graph_.values.size();
+      said.push_back(is_there ? ResultType(graph_.type(id)) : ResultType(Dtype::f32));
+    }
     std::vector<TensorType> inferred;
     try {
       check_operands(def, n.operands);
       check_scales(def, types);
-      inferred = def.infer(n.attrs, types);
+      inferred = def.infer(n.attrs, types, said);
     } catch (const std::bad_variant_access&) {
       fail("{} (node {}) has attributes of another op", def.name, id);
     } catch (const Error& error) {

@@ -186,8 +186,7 @@ class ItemUpdate {
     return states_.back().value;
   }
   ValueId widened(OpCode op, std::vector<ValueId> operands) {
-    constexpr Dtype kWide = Dtype::f32;
-    return builder_.emit_typed(op, NoAttrs{}, std::move(operands), {&kWide, 1})[0];
+    return builder_.emit_typed(op, NoAttrs{}, std::move(operands), {Dtype::f32})[0];
   }
 
   // FP16 weights without a master carry the fixed scale 1: what a model starts with lies in FP16's

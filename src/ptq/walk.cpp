@@ -47,7 +47,7 @@ Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<Valu
     std::vector<ValueId> operands;
     for (const ValueId id : node.operands) operands.push_back(map.at(id));
     const auto results =
-        builder.emit_typed(node.op, node.attrs, operands, result_dtypes(whole, node));
+        builder.emit_typed(node.op, node.attrs, operands, result_types(whole, node));
     for (size_t i = 0; i < node.results.size(); ++i) map[node.results[i]] = results[i];
   }
   for (const ValueId id : kept) builder.output(value_name(id), map.at(id));

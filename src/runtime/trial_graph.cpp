@@ -68,8 +68,7 @@ class TrialGraph {
                                 .shape = gathers ? Shape{n} : Shape{},
                                 .squares = kind_.squares,
                                 .ranks_a_host = kind_.ranks_a_host};
-    const Dtype y[] = {kind_.y};
-    const auto results = builder_.emit_typed(kind_.op, attrs, operands, y);
+    const auto results = builder_.emit_typed(kind_.op, attrs, operands, {kind_.y});
     builder_.output(numbered("y", index), results[0], home);
     if (kind_.squares) normed_.push_back(results[Reduce::squares]);
   }

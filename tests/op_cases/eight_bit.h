@@ -34,22 +34,24 @@ inline OperandCase filled(Shape shape, Dtype dtype, double value) {
   return operand;
 }
 inline void put_typed(Cases& all, std::string name, OpCode op, Attrs attrs,
-                      std::vector<OperandCase> operands) {
+                      std::vector<OperandCase> operands, std::vector<ResultType> results = {}) {
   all.push_back({.name = std::move(name),
                  .op = op,
                  .attrs = std::move(attrs),
                  .operands = std::move(operands),
                  .tolerance = Tolerance::reduction,
-                 .typed_only = true});
+                 .typed_only = true,
+                 .results = std::move(results)});
 }
 inline void put_as_others(Cases& all, std::string name, OpCode op, Attrs attrs,
-                          std::vector<OperandCase> operands) {
-  put_typed(all, std::move(name), op, std::move(attrs), std::move(operands));
+                          std::vector<OperandCase> operands, std::vector<ResultType> results = {}) {
+  put_typed(all, std::move(name), op, std::move(attrs), std::move(operands), std::move(results));
   all.back().as_others = true;
 }
 
 // amax_quantize: the amax of x, of maxima that came with it, or both; with a history or without.
-inline void add_own_scales(Cases& all, const std::string& format, QuantizeAttrs q) {
+inline void add_own_scales(Cases& all, Dtype dtype, QuantizeAttrs q) {
+  const std::string format(dtype_name(dtype));
   const std::vector<OperandCase> maxima = {scalar(3.5), scalar(0, Dtype::boolean), scalar(0.5),
                                            scalar(1, Dtype::boolean)};
   for (const auto& [name, history] :
@@ -61,7 +63,7 @@ inline void add_own_scales(Cases& all, const std::string& format, QuantizeAttrs 
       operands.insert(operands.end(), behind.begin(), behind.end());
       while (operands.back().absent) operands.pop_back();
       put_typed(all, "amax_quantize_" + what + "_" + name + "_" + format, OpCode::amax_quantize, a,
-                operands);
+                operands, {dtype});
     };
     q.transposed = false;
     put("measured", {q, false, true}, {});
@@ -91,20 +93,21 @@ inline void add_scales(Cases& all) {
   for (const auto& [name, dtype, target] :
        {std::tuple("e4m3", Dtype::e4m3, 448.0), std::tuple("e5m2", Dtype::e5m2, 57344.0),
         std::tuple("hif8", Dtype::hif8, 15.0)}) {
-    const QuantizeAttrs q{.dtype = dtype, .target = target};
+    const QuantizeAttrs q{.target = target};
+    const AmaxScaleAttrs scale = scale_attrs(q);
     const auto named = [&](const std::string& op) { return op + "_" + name; };
-    put_typed(all, named("quant_scale"), OpCode::quant_scale, q, {scalar(37.25)});
-    put_typed(all, named("quant_scale_zero"), OpCode::quant_scale, q, {scalar(0)});
-    put_typed(all, named("delayed_scale"), OpCode::delayed_scale, q, {scalar(37.25), history});
-    put_typed(all, named("quantize"), OpCode::quantize, q, {tensor({3, 5}), scalar(0.01)});
+    put_typed(all, named("quant_scale"), OpCode::quant_scale, scale, {scalar(37.25)});
+    put_typed(all, named("quant_scale_zero"), OpCode::quant_scale, scale, {scalar(0)});
+    put_typed(all, named("delayed_scale"), OpCode::delayed_scale, scale, {scalar(37.25), history});
+    put_typed(all, named("quantize"), OpCode::quantize, q, {tensor({3, 5}), scalar(0.01)}, {dtype});
     put_typed(all, named("quantize_saturates"), OpCode::quantize, q,
-              {tensor({7, 33}, Fill::wide), scalar(1e-5)});
-    add_own_scales(all, name, q);
-    QuantizeAttrs groups = q;
-    groups.group = 16;
-    put_typed(all, named("quantize_groups"), OpCode::quantize_groups, groups, {tensor({5, 37})});
-    put_typed(all, named("add_quantize"), OpCode::add_quantize, groups,
-              {tensor({3, 33}), tensor({3, 33})});
+              {tensor({7, 33}, Fill::wide), scalar(1e-5)}, {dtype});
+    add_own_scales(all, dtype, q);
+    const ResultType groups(codes({}, dtype, "1x16").type);
+    put_typed(all, named("quantize_groups"), OpCode::quantize_groups, q, {tensor({5, 37})},
+              {groups});
+    put_typed(all, named("add_quantize"), OpCode::add_quantize, q,
+              {tensor({3, 33}), tensor({3, 33})}, {Dtype::real, groups});
     put_typed(all, named("dequantize"), OpCode::dequantize, NoAttrs{},
               {codes({3, 5}, dtype), scalar(0.3)});
     put_typed(all, named("reduce_scatter"), OpCode::reduce_scatter, CollectiveAttrs{},
@@ -123,16 +126,16 @@ inline void add_scales(Cases& all) {
     QuantizeAttrs padded = q;
     padded.pad = 16;
     put_typed(all, named("quantize_both"), OpCode::quantize_both, padded,
-              {tensor({5, 7}), scalar(0.02)});
+              {tensor({5, 7}), scalar(0.02)}, {dtype});
     QuantizeAttrs limited = padded;
     limited.limit = 3;  // in the middle of the values
     put_typed(all, named("quantize_limited"), OpCode::quantize, limited,
-              {tensor({5, 300}), scalar(0.2)});
+              {tensor({5, 300}), scalar(0.2)}, {dtype});
     put_typed(all, named("quantize_both_limited"), OpCode::quantize_both, limited,
-              {tensor({5, 7}), scalar(0.2)});
+              {tensor({5, 7}), scalar(0.2)}, {dtype});
     padded.transposed = true;
     put_typed(all, named("quantize_transposed"), OpCode::quantize, padded,
-              {tensor({17, 3}), scalar(0.02)});
+              {tensor({17, 3}), scalar(0.02)}, {dtype});
   }
 }
 
@@ -141,23 +144,23 @@ inline void add_limited_layers(Cases& all) {
   const Shape shape{5, 48};
   const OperandCase w = typed({48}, Dtype::bf16, Fill::normal), given = scalar(0.2);
   for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
-    const QuantizeAttrs q{.dtype = dtype, .target = 15, .limit = 3};
+    const QuantizeAttrs q{.target = 15, .limit = 3};
     const auto named = [&](std::string_view op) {
       return fmt::format("{}_limited_{}", op, dtype_name(dtype));
     };
     put_typed(all, named("rms_norm_quantize"), OpCode::rms_norm_quantize,
-              NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), given});
+              NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), given}, {dtype});
     put_typed(all, named("gated_act_quantize"), OpCode::gated_act_quantize,
               GatedActQuantizeAttrs{.act = {}, .q = q},
-              {tensor(shape), tensor(shape), none(), none(), given});
+              {tensor(shape), tensor(shape), none(), none(), given}, {dtype});
     put_typed(all, named("gelu_quantize"), OpCode::gelu_quantize,
-              GeluQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), none(), given});
+              GeluQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), none(), given}, {dtype});
   }
 }
 
 // A scale that is measured anew, and one of a tensor of zeros, which stays.
 inline void add_periodic_scales(Cases& all) {
-  const QuantizeAttrs a{.dtype = Dtype::hif8, .target = 15};
+  const AmaxScaleAttrs a{.target = 15};
   for (const double amax : {0.0, 37.25, 15.0, 15.000001, 1e-35, 3e38}) {
     put_typed(all, fmt::format("periodic_scale_{}", amax), OpCode::periodic_scale, a,
               {scalar(amax), scalar(0.25)});
@@ -182,17 +185,13 @@ inline void add_blocks(Cases& all) {
   };
   for (const Dtype dtype : {Dtype::e4m3, Dtype::hif8}) {
     for (const BlockCase& c : cases) {
-      const QuantizeAttrs q{.dtype = dtype,
-                            .target = dtype == Dtype::hif8 ? 15.0 : 448.0,
-                            .group = c.cols,
-                            .rows = c.rows,
-                            .rule = c.rule,
-                            .scales = c.scales};
+      const QuantizeAttrs q{.target = dtype == Dtype::hif8 ? 15.0 : 448.0, .rule = c.rule};
       const std::string name = fmt::format("_blocks_{}_{}", c.name, dtype_name(dtype));
-      put_typed(all, "quantize" + name, OpCode::quantize_groups, q, {tensor({37, 70}, Fill::wide)});
       using Kind = Granularity::Kind;
       const Kind kind = c.rows == 1 ? Kind::group : c.cols == 1 ? Kind::column_group : Kind::block;
       const OperandCase x = quantized({37, 70}, dtype, {kind, std::max(c.rows, c.cols), c.scales});
+      put_typed(all, "quantize" + name, OpCode::quantize_groups, q, {tensor({37, 70}, Fill::wide)},
+                {ResultType(x.type)});
       put_typed(all, "dequantize" + name, OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
     }
   }
@@ -207,13 +206,12 @@ inline void add_blocks(Cases& all) {
 // Roundings that no fused kernel knows.
 inline void add_rounded(Cases& all) {
   for (const Dtype source : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
-    const QuantizeAttrs q{
-        .dtype = Dtype::hif8, .target = 224, .pad = 16, .rounding = Rounding::hr, .source = source};
+    const QuantizeAttrs q{.target = 224, .pad = 16, .rounding = Rounding::hr, .source = source};
     const std::string name = fmt::format("_hybrid_{}", dtype_name(source));
     put_typed(all, "quantize" + name, OpCode::quantize, q,
-              {tensor({7, 33}, Fill::wide), scalar(0.25)});
+              {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});
     put_typed(all, "quantize_both" + name, OpCode::quantize_both, q,
-              {tensor({7, 33}, Fill::wide), scalar(0.25)});
+              {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});
   }
 }
 
@@ -309,13 +307,15 @@ inline void add_stored(Cases& all) {
   const GeluAttrs gelu{.kind = GeluKind::tanh};
   put_typed(all, "gelu_stored", OpCode::gelu, gelu, {x, s});
   put_typed(all, "gelu_grad_stored", OpCode::gelu_grad, gelu, {dy, x, s});
-  const QuantizeAttrs q{.dtype = Dtype::e4m3, .target = 448};
+  const QuantizeAttrs q;
   const NormQuantizeAttrs norm_q{.norm = norm, .q = q};
-  put_typed(all, "rms_norm_quantize_stored", OpCode::rms_norm_quantize, norm_q, {x, w, s});
+  put_typed(all, "rms_norm_quantize_stored", OpCode::rms_norm_quantize, norm_q, {x, w, s},
+            {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_scaled", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)});
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape), w, none(), scalar(0.01)},
+            {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_plain", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
   const OperandCase mean = typed(rows, Dtype::f32, Fill::normal), given = scalar(0.01);
   put_typed(all, "rms_norm_known", OpCode::rms_norm, NormAttrs{},
             {tensor(shape), none(), none(), rstd});
@@ -324,72 +324,83 @@ inline void add_stored(Cases& all) {
             {tensor(shape), w, none(), none(), mean, rstd});
   put_typed(all, "layer_norm_known_stored", OpCode::layer_norm, norm, {x, w, w, s, mean, rstd});
   put_typed(all, "rms_norm_quantize_known", OpCode::rms_norm_quantize, norm_q,
-            {x, w, s, given, none(), rstd});
+            {x, w, s, given, none(), rstd}, {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_known_plain", OpCode::rms_norm_quantize,
             NormQuantizeAttrs{.norm = {}, .q = q},
-            {tensor(shape), none(), none(), given, none(), rstd});
+            {tensor(shape), none(), none(), given, none(), rstd}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_known", OpCode::layer_norm_quantize, norm_q,
-            {x, w, w, s, given, none(), mean, rstd});
+            {x, w, w, s, given, none(), mean, rstd}, {Dtype::e4m3});
   const OperandCase history = scales({4});
   QuantizeAttrs padded = q;
   padded.pad = 16;
   QuantizeAttrs transposed = padded;
   transposed.transposed = true;
   put_typed(all, "rms_norm_quantize_known_transposed", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = norm, .q = transposed}, {x, w, s, given, none(), rstd});
+            NormQuantizeAttrs{.norm = norm, .q = transposed}, {x, w, s, given, none(), rstd},
+            {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_known_transposed", OpCode::layer_norm_quantize,
             NormQuantizeAttrs{.norm = {}, .q = transposed},
-            {tensor(shape), w, none(), none(), given, none(), mean, rstd});
+            {tensor(shape), w, none(), none(), given, none(), mean, rstd}, {Dtype::e4m3});
   const NormQuantizeAttrs both{.norm = {}, .q = padded, .both = true};
-  put_typed(all, "rms_norm_quantize_both", OpCode::rms_norm_quantize, both, {tensor(shape), w});
+  put_typed(all, "rms_norm_quantize_both", OpCode::rms_norm_quantize, both, {tensor(shape), w},
+            {Dtype::e4m3});
   put_typed(all, "rms_norm_quantize_delayed", OpCode::rms_norm_quantize, both,
-            {tensor(shape), w, none(), none(), history});
+            {tensor(shape), w, none(), none(), history}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_plain", OpCode::layer_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)});
+            NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_both", OpCode::layer_norm_quantize, both,
-            {tensor(shape), w, w});
-  put_typed(all, "layer_norm_quantize_stored", OpCode::layer_norm_quantize, norm_q, {x, w, w, s});
+            {tensor(shape), w, w}, {Dtype::e4m3});
+  put_typed(all, "layer_norm_quantize_stored", OpCode::layer_norm_quantize, norm_q, {x, w, w, s},
+            {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_scaled", OpCode::layer_norm_quantize, norm_q,
-            {x, none(), none(), s, scalar(0.01)});
+            {x, none(), none(), s, scalar(0.01)}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_delayed", OpCode::layer_norm_quantize, norm_q,
-            {x, w, w, s, none(), history});
+            {x, w, w, s, none(), history}, {Dtype::e4m3});
   const GeluQuantizeAttrs gelu_q{.act = gelu, .q = q};
-  put_typed(all, "gelu_quantize_stored", OpCode::gelu_quantize, gelu_q, {x, s});
-  put_typed(all, "gelu_quantize_scaled", OpCode::gelu_quantize, gelu_q, {x, s, scalar(0.5)});
+  put_typed(all, "gelu_quantize_stored", OpCode::gelu_quantize, gelu_q, {x, s}, {Dtype::e4m3});
+  put_typed(all, "gelu_quantize_scaled", OpCode::gelu_quantize, gelu_q, {x, s, scalar(0.5)},
+            {Dtype::e4m3});
   put_typed(all, "gelu_quantize_both", OpCode::gelu_quantize,
             GeluQuantizeAttrs{.act = {.kind = GeluKind::erf}, .q = padded, .both = true},
-            {tensor(shape)});
-  put_typed(all, "gelu_quantize_delayed", OpCode::gelu_quantize, gelu_q, {x, s, none(), history});
+            {tensor(shape)}, {Dtype::e4m3});
+  put_typed(all, "gelu_quantize_delayed", OpCode::gelu_quantize, gelu_q, {x, s, none(), history},
+            {Dtype::e4m3});
   const GatedActQuantizeAttrs act_q{.act = act, .q = q};
-  put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s});
+  put_typed(all, "gated_act_quantize_stored", OpCode::gated_act_quantize, act_q, {x, x, s, s},
+            {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_scaled", OpCode::gated_act_quantize, act_q,
-            {x, x, s, s, scalar(0.5)});
+            {x, x, s, s, scalar(0.5)}, {Dtype::e4m3});
   const GatedActQuantizeAttrs one_q{.act = {}, .q = padded, .both = true};
   put_as_others(all, "gated_act_quantize_one_scale", OpCode::gated_act_quantize, one_q,
-                {x1, x1, one, one, scalar(0.5)});
+                {x1, x1, one, one, scalar(0.5)}, {Dtype::e4m3});
   put_as_others(all, "gated_act_quantize_one_scale_own", OpCode::gated_act_quantize, one_q,
-                {x1, x1, one, one});
+                {x1, x1, one, one}, {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
-            GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)});
+            GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)},
+            {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = padded, .both = true},
-            {tensor(shape), tensor(shape)});
+            {tensor(shape), tensor(shape)}, {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_delayed", OpCode::gated_act_quantize, act_q,
-            {x, x, s, s, none(), history});
-  const KeptGroups kept{.group = 16};
-  const GatedActQuantizeAttrs keeps{.act = {}, .q = q, .kept = kept};
+            {x, x, s, s, none(), history}, {Dtype::e4m3});
+  const ResultType groups(x.type), real(Dtype::real);
+  const std::vector<ResultType> kept_types{Dtype::e4m3, real, real, real, real, groups};
+  std::vector<ResultType> keeps_types = kept_types;
+  keeps_types.insert(keeps_types.end(), {real, groups});
+  const GatedActQuantizeAttrs keeps{.act = {}, .q = q, .kept_target = 448};
   const OperandCase gate = tensor({7, 160}, Fill::wide), up = tensor({7, 160});
-  put_as_others(all, "gated_act_quantize_kept", OpCode::gated_act_quantize, keeps, {gate, up});
+  put_as_others(all, "gated_act_quantize_kept", OpCode::gated_act_quantize, keeps, {gate, up},
+                keeps_types);
   put_as_others(all, "gated_act_quantize_kept_scaled", OpCode::gated_act_quantize, keeps,
-                {gate, up, none(), none(), given});
+                {gate, up, none(), none(), given}, keeps_types);
   put_as_others(all, "gated_act_quantize_kept_delayed", OpCode::gated_act_quantize, keeps,
-                {gate, up, none(), none(), none(), history});
+                {gate, up, none(), none(), none(), history}, keeps_types);
   put_as_others(all, "gelu_quantize_kept", OpCode::gelu_quantize,
-                GeluQuantizeAttrs{.act = {}, .q = q, .kept = kept}, {gate});
+                GeluQuantizeAttrs{.act = {}, .q = q, .kept_target = 448}, {gate}, kept_types);
   const auto put_gradients = [&](const std::string& name, const GatedActQuantizeAttrs& attrs,
                                  const std::vector<OperandCase>& operands) {
     put_typed(all, "gated_act_grad_quantize_" + name, OpCode::gated_act_grad_quantize, attrs,
-              operands);
+              operands, {Dtype::e4m3});
   };
   const GatedActQuantizeAttrs both_q{.act = act, .q = padded, .both = true};
   put_gradients("stored", both_q, {dy, x, x, s, s});

@@ -65,8 +65,9 @@ struct OpCase {
   Tolerance tolerance = Tolerance::elementwise;
   // Float operands through which, by contract, no gradient flows.
   std::vector<int> no_gradient = {};
-  bool as_others = false;   // the CPU's fast kernels have it as other ops alone
-  bool typed_only = false;  // it has no meaning in the Logical phase: codes and scales
+  bool as_others = false;                // the CPU's fast kernels have it as other ops alone
+  bool typed_only = false;               // it has no meaning in the Logical phase: codes and scales
+  std::vector<ResultType> results = {};  // the first of them, where the case says what they are
 };
 
 inline OperandCase tensor(Shape shape, Fill fill = Fill::normal) {

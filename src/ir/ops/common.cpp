@@ -126,6 +126,14 @@ Shape grouped_shape(std::string_view op, Shape shape, int64_t group) {
   return shape;
 }
 
+ResultType said_of(std::string_view op, Said said, size_t result) {
+  if (result >= said.size() || !is_quantized(said[result].dtype)) {
+    fail(op, "expected a result of eight bits, e4m3:tensor for instance, got {}",
+         result < said.size() ? dtype_name(said[result].dtype) : "none");
+  }
+  return said[result];
+}
+
 Values emit_dequantized(Builder& b, const Node& node) {
   Values operands = node.operands;
   size_t n_own = operands.size();
@@ -133,11 +141,10 @@ Values emit_dequantized(Builder& b, const Node& node) {
     ValueId& x = operands[place.operand];
     n_own = std::min<size_t>(n_own, place.scale);
     if (!b.type(x).is_scaled()) continue;
-    const Dtype wide = Dtype::f32;
-    x = b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, operands[place.scale]}, {&wide, 1})[0];
+    x = b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, operands[place.scale]}, {Dtype::f32})[0];
   }
   operands.resize(n_own);
-  const std::vector<Dtype> wide(node.results.size(), Dtype::f32);
+  const std::vector<ResultType> wide(node.results.size(), Dtype::f32);
   return b.emit_typed(node.op, node.attrs, operands, wide);
 }
 
@@ -154,7 +161,7 @@ Results with_amax_results(OpCode op, const Attrs& attrs, Results results) {
 Values emit_with_amax(Builder& b, const Node& node) {
   const OpDef& def = op_def(node.op);
   const int n = def.amax_results;
-  std::vector<Dtype> dtypes(node.results.size(), Dtype::f32);
+  std::vector<ResultType> dtypes(node.results.size(), Dtype::f32);
   std::fill_n(dtypes.begin(), n, b.type(node.operands[0]).dtype);
   Values results = b.emit_typed(node.op, with_amax(node.attrs, false), node.operands, dtypes);
   const auto end = results.begin() + n;

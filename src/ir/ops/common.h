@@ -17,6 +17,7 @@
 namespace octet::ops {
 
 using Types = std::span<const TensorType>;
+using Said = std::span<const ResultType>;  // of the results
 using Results = std::vector<TensorType>;
 using Values = std::vector<ValueId>;
 
@@ -32,6 +33,8 @@ inline TensorType real(Shape shape) {
 }
 // Quantized, with one scale.
 TensorType per_tensor(Dtype dtype, Shape shape);
+// The type of a quantized result, as the node says it; throws where it says none.
+ResultType said_of(std::string_view op, Said said, size_t result);
 // The type of a result that only moves what `from` holds: exact for integers and quantized data.
 TensorType moved(const TensorType& from, Shape shape);
 

@@ -172,21 +172,19 @@ Values widened_blocks(Builder& b, const Node& node) {
   for (const ScalePlace place : kGemm.scales) {
     ValueId &x = operands[place.operand], &scale = operands[place.scale];
     if (!has_block_scales(b.type(x))) continue;
-    const Dtype wide = Dtype::bf16;
-    x = b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, scale}, {&wide, 1})[0];
+    x = b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, scale}, {Dtype::bf16})[0];
     scale = kNoValue;
   }
-  const Dtype wide = Dtype::f32;
-  return b.emit_typed(OpCode::gemm, node.attrs, operands, {&wide, 1});
+  return b.emit_typed(OpCode::gemm, node.attrs, operands, {Dtype::f32});
 }
 
 // The product in f32, and its codes.
 Values stored_codes(Builder& b, const Node& node) {
-  const Dtype wide = Dtype::f32;
   Values operands = node.operands;
   operands.resize(Gemm::scale_y);
-  const ValueId y = b.emit_typed(OpCode::gemm, node.attrs, operands, {&wide, 1})[0];
-  return b.emit(OpCode::quantize, QuantizeAttrs{}, {y, node.in(Gemm::scale_y)});
+  const ValueId y = b.emit_typed(OpCode::gemm, node.attrs, operands, {Dtype::f32})[0];
+  return b.emit_typed(OpCode::quantize, QuantizeAttrs{}, {y, node.in(Gemm::scale_y)},
+                      {Dtype::e4m3});
 }
 
 Values decompose_gemm(Builder& b, const Node& node) {
@@ -201,10 +199,9 @@ Values decompose_gemm(Builder& b, const Node& node) {
   const auto factor = [&](size_t i) {
     const ValueId scale = operand(node, i + 3);
     const ValueId x = node.operands[i];
-    const Dtype wide = Dtype::f32;
     if (scale == kNoValue) return x;
     if (!b.type(x).is_scaled()) return b.emit1(OpCode::rescale, NoAttrs{}, {x, scale});
-    return b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, scale}, {&wide, 1})[0];
+    return b.emit_typed(OpCode::dequantize, NoAttrs{}, {x, scale}, {Dtype::f32})[0];
   };
   const ValueId y = b.emit1(OpCode::dot, attrs, {factor(0), factor(1)});
   return {absent(node, 2) ? y : b.add(y, node.operands[2])};

@@ -136,8 +136,8 @@ Values decompose_rescale(Builder& b, const Node& node) {
               wide = b.graph().phase == Phase::logical ? dtype : Dtype::f32;
   const ValueId factor =
       b.emit_typed(OpCode::broadcast, BroadcastAttrs{.shape = b.shape(x), .axes = {}},
-                   {node.in(Rescale::factor)}, {&wide, 1})[0];
-  return {b.emit_typed(OpCode::mul, NoAttrs{}, {x, factor}, {&dtype, 1})[0]};
+                   {node.in(Rescale::factor)}, {wide})[0];
+  return {b.emit_typed(OpCode::mul, NoAttrs{}, {x, factor}, {dtype})[0]};
 }
 
 Values decompose_same(Builder&, const Node& node) {
@@ -154,13 +154,13 @@ Values decompose_cast_in(Builder& b, const Node& node) {
   const Dtype dtype = b.type(x).dtype;
   if (attrs.direction == Direction::backward || dtype == attrs.dtype) return {x};
   if (!is_quantized(attrs.dtype)) {
-    const ValueId narrow = b.emit_typed(OpCode::cast, NoAttrs{}, {x}, {&attrs.dtype, 1})[0];
-    return {b.emit_typed(OpCode::cast, NoAttrs{}, {narrow}, {&dtype, 1})[0]};
+    const ValueId narrow = b.emit_typed(OpCode::cast, NoAttrs{}, {x}, {attrs.dtype})[0];
+    return {b.emit_typed(OpCode::cast, NoAttrs{}, {narrow}, {dtype})[0]};
   }
-  const QuantizeAttrs q{.dtype = attrs.dtype};
   const ValueId one = b.fill({}, 1);
-  const ValueId narrow = b.emit1(OpCode::quantize, q, {x, one});
-  return {b.emit_typed(OpCode::dequantize, NoAttrs{}, {narrow, one}, {&dtype, 1})[0]};
+  const ValueId narrow =
+      b.emit_typed(OpCode::quantize, QuantizeAttrs{}, {x, one}, {attrs.dtype})[0];
+  return {b.emit_typed(OpCode::dequantize, NoAttrs{}, {narrow, one}, {dtype})[0]};
 }
 
 Values decompose_data_scale(Builder& b, const Node& node) {

@@ -139,9 +139,8 @@ Values decompose_scaled_v(Builder& b, const Node& node) {
       .keeps_positive = true, .stream = attrs.stream, .seed = attrs.seed, .first = attrs.first};
   attrs.stochastic_v = false;
   Values operands = node.operands;
-  const Dtype f32 = Dtype::f32;
-  operands[S::v] =
-      b.emit_typed(OpCode::rescale, NoAttrs{}, {operands[S::v], operands[S::v_meta]}, {&f32, 1})[0];
+  operands[S::v] = b.emit_typed(OpCode::rescale, NoAttrs{}, {operands[S::v], operands[S::v_meta]},
+                                {Dtype::f32})[0];
   operands[S::v_meta] = operands[S::attempt] = kNoValue;
   Values results = b.emit(OpCode::adamw_step, attrs, operands);
   results.resize(node.results.size(), kNoValue);

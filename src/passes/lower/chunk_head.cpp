@@ -123,7 +123,7 @@ class Chunker {
         b_.emit_typed(OpCode::cross_entropy_grad, NoAttrs{},
                       {dloss, logits, labels, loss[CrossEntropy::lse],
                        rewriter_.map(head_.loss_grad->in(CrossEntropyGrad::inv_n))},
-                      {&dtype, 1})[0];
+                      {dtype})[0];
     if (head_.dgrad != nullptr) {
       const ValueId other = rewriter_.map(head_.dgrad->in(Gemm::b));
       dx_.push_back(gemm(*head_.dgrad, {dlogits, other}, dtype_of(*head_.dgrad)));
@@ -140,7 +140,7 @@ class Chunker {
 
   ValueId gemm(const Node& like, std::vector<ValueId> operands, Dtype dtype) {
     b_.tag = like.tag;
-    return b_.emit_typed(OpCode::gemm, like.attrs, std::move(operands), {&dtype, 1})[0];
+    return b_.emit_typed(OpCode::gemm, like.attrs, std::move(operands), {dtype})[0];
   }
 
   // This run's rows of an old value.

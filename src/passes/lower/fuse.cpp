@@ -148,8 +148,12 @@ Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string
       continue;
     }
     rewriter.builder().tag = match->tag.origin.empty() ? node.tag : match->tag;
-    const auto results = rewriter.builder().emit_typed(
-        match->op, match->attrs, rewriter.map(match->operands), match->dtypes);
+    std::vector<ResultType> types;
+    for (const ValueId id : match->replaces)
+      types.push_back(id == kNoValue ? ResultType(Dtype::f32) : ResultType(graph.type(id)));
+    types.resize(op_def(match->op).results.size(), Dtype::f32);
+    const auto results = rewriter.builder().emit_typed(match->op, match->attrs,
+                                                       rewriter.map(match->operands), types);
     for (size_t i = 0; i < match->replaces.size(); ++i) {
       if (match->replaces[i] != kNoValue) rewriter.set(match->replaces[i], results.at(i));
     }

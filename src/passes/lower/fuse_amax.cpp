@@ -58,11 +58,11 @@ class AmaxFusion {
   }
 
   void emit(const Node& node) {
-    std::vector<Dtype> dtypes = result_dtypes(graph_, node);
-    dtypes.resize(op_def(node.op).results.size(), Dtype::f32);
+    std::vector<ResultType> types = result_types(graph_, node);
+    types.resize(op_def(node.op).results.size(), Dtype::f32);
     rewriter_.builder().tag = node.tag;
     auto results = rewriter_.builder().emit_typed(node.op, with_amax(node.attrs, true),
-                                                  rewriter_.map(node.operands), dtypes);
+                                                  rewriter_.map(node.operands), types);
     amax_of_[&node] = {results.end()[-2], results.end()[-1]};
     results.resize(node.results.size());
     rewriter_.set(node.results, results);
@@ -84,7 +84,7 @@ class AmaxFusion {
     rewriter_.builder().tag = node.tag;
     const Dtype dtype = graph_.type(node.out(AmaxOp::amax)).dtype;
     rewriter_.set(node.results,
-                  rewriter_.builder().emit_typed(OpCode::amax, NoAttrs{}, operands, {&dtype, 1}));
+                  rewriter_.builder().emit_typed(OpCode::amax, NoAttrs{}, operands, {dtype}));
   }
 
   const Graph& graph_;

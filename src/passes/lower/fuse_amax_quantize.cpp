@@ -69,11 +69,9 @@ std::optional<Match> match_amax_quantize(const Matcher& m, const Node& node,
               .attrs = attrs,
               .operands = operands,
               .replaces = replaced,
-              .dtypes = {},
               .tag = node.tag,
               .consumed = {m.graph().id(*scale)}};
   if (amax != nullptr) match.consumed.push_back(m.graph().id(*amax));
-  match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
 }
 

@@ -25,10 +25,11 @@ const Node* amax_of(const Matcher& m, ValueId gradient) {
   return m.reader(gradient, OpCode::amax);
 }
 
-bool is_alike(const Node& a, const Node& b) {
+bool is_alike(const Matcher& m, const Node& a, const Node& b) {
+  const Dtype dtype = m.dtype(a.out(Quantize::q));
   return a.attrs == b.attrs && a.in(Quantize::scale) == b.in(Quantize::scale) &&
-         std::get<QuantizeAttrs>(a.attrs).is_plain() &&
-         is_fp8(std::get<QuantizeAttrs>(a.attrs).dtype);
+         std::get<QuantizeAttrs>(a.attrs).is_plain() && is_fp8(dtype) &&
+         dtype == m.dtype(b.out(Quantize::q));
 }
 
 // The maker of the scale, from the amax of both gradients, which nothing else reads; nullptr where
@@ -51,7 +52,7 @@ std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
   if (node.op != OpCode::gated_act_grad) return std::nullopt;
   const ValueId dgate = node.out(GatedActGrad::dgate), dup = node.out(GatedActGrad::dup);
   const Node *first = quantizer_of(m, dgate), *second = quantizer_of(m, dup);
-  if (first == nullptr || second == nullptr || !is_alike(*first, *second)) return std::nullopt;
+  if (first == nullptr || second == nullptr || !is_alike(m, *first, *second)) return std::nullopt;
   const Dtype type = m.dtype(node.in(GatedActGrad::dy));
   if (m.dtype(dgate) != type || m.dtype(dup) != type) return std::nullopt;
   const Node *amax = amax_of(m, dgate), *scale = nullptr;
@@ -86,7 +87,6 @@ std::optional<Match> match_gradient_quantize(const Matcher& m, const Node& node,
                                               .both = true},
                .operands = operands,
                .replaces = replaced,
-               .dtypes = std::vector<Dtype>(replaced.size(), Dtype::f32),
                .tag = node.tag,
                .consumed = nodes};
 }

@@ -47,7 +47,6 @@ std::optional<Match> match_stored_moment(const Matcher& m, const Node& node,
                .attrs = attrs,
                .operands = operands,
                .replaces = replaced,
-               .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag,
                .consumed = {m.graph().id(*wide), m.graph().id(*store)}};
 }

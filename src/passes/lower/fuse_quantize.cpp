@@ -116,7 +116,6 @@ std::optional<Match> match_one_layout(const Matcher& m, const Node& node,
                .attrs = attrs,
                .operands = node.operands,
                .replaces = {attrs.transposed ? q_t : q},
-               .dtypes = {},
                .tag = node.tag};
 }
 
@@ -142,7 +141,6 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
               .attrs = join({node.attrs, q->attrs(), q->both()}),
               .operands = fused_operands(*op, node, *q),
               .replaces = replaced_values(*op, node, *q),
-              .dtypes = {},
               .tag = node.tag,
               .consumed = {}};
   if (given) {
@@ -150,7 +148,6 @@ std::optional<Match> match_layer_quantize(const Matcher& m, const Node& node,
   } else {
     match.consumed = {m.graph().id(*q->quantize), m.graph().id(*q->scale), m.graph().id(*q->amax)};
   }
-  match.dtypes.assign(match.replaces.size(), Dtype::f32);
   return match;
 }
 
@@ -181,7 +178,6 @@ std::optional<Match> match_known_statistics(const Matcher& m, const Node& node,
                  .attrs = node.attrs,
                  .operands = operands,
                  .replaces = replaced,
-                 .dtypes = std::vector<Dtype>(replaced.size(), Dtype::f32),
                  .tag = node.tag};
   }
   return std::nullopt;
@@ -192,25 +188,26 @@ std::optional<Match> match_kept_operands(const Matcher& m, const Node& node,
   const QuantizedLayer* op = quantized_layer(node.op);
   if (op == nullptr || op->kept == kNoSlot) return std::nullopt;
   QuantizedLayerAttrs attrs = split(node.attrs);
-  if (reads_quantized(m.graph(), node) || attrs.kept.group > 0 || attrs.both || attrs.q.transposed)
+  if (reads_quantized(m.graph(), node) || attrs.kept_target > 0 || attrs.both || attrs.q.transposed)
     return std::nullopt;
   Match match{.last = m.graph().id(node),
               .op = node.op,
               .attrs = {},
               .operands = node.operands,
               .replaces = node.results,
-              .dtypes = std::vector<Dtype>(op_def(node.op).results.size(), Dtype::f32),
               .tag = node.tag};
   match.replaces.resize(op->kept, kNoValue);
   for (const ScalePlace place : op_def(op->layer).scales) {
     const Node* groups = m.reader(node.in(place.operand), OpCode::quantize_groups);
     if (groups == nullptr || groups->tag.role != node.tag.role) return std::nullopt;
     const auto& q = std::get<QuantizeAttrs>(groups->attrs);
-    const KeptGroups kept{.dtype = q.dtype, .target = q.target, .group = q.group};
-    const bool fits = q.is_plain() && q.rows == 1 && q.scales == Dtype::bf16 &&
-                      (attrs.kept.group == 0 || attrs.kept == kept);
+    const TensorType& kept = m.graph().type(groups->out(QuantizeGroups::q));
+    const bool is_first = attrs.kept_target == 0;
+    const bool fits = q.is_plain() && kept.in_row_groups() &&
+                      (is_first || (attrs.kept_target == q.target &&
+                                    kept == m.graph().type(match.replaces[op->kept])));
     if (!fits) return std::nullopt;
-    attrs.kept = kept;
+    attrs.kept_target = q.target;
     match.consumed.push_back(m.graph().id(*groups));
     match.replaces.push_back(groups->out(QuantizeGroups::q));
     match.replaces.push_back(groups->out(QuantizeGroups::scale));

@@ -39,10 +39,8 @@ const Node* scale_maker(const Matcher& m, const Node& quantize) {
   const Node* scale = m.graph().producer(quantize.in(Quantize::scale));
   if (scale == nullptr || (scale->op != OpCode::quant_scale && scale->op != OpCode::delayed_scale))
     return nullptr;
-  const auto& made = std::get<QuantizeAttrs>(scale->attrs);
-  const bool fits =
-      made.is_plain() && made.target == std::get<QuantizeAttrs>(quantize.attrs).target;
-  return fits ? scale : nullptr;
+  const auto& made = std::get<AmaxScaleAttrs>(scale->attrs);
+  return made == scale_attrs(std::get<QuantizeAttrs>(quantize.attrs)) ? scale : nullptr;
 }
 
 std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
@@ -56,8 +54,8 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
     if (dequantize == nullptr || dequantize->op != OpCode::dequantize) return std::nullopt;
     const ValueId q = dequantize->in(Dequantize::q);
     const Granularity& own = m.graph().type(q).granularity;
-    const bool is_read_so = own.kind == Granularity::Kind::tensor ||
-                            (own.kind == Granularity::Kind::group && own.scale == Dtype::bf16);
+    const bool is_read_so =
+        own.kind == Granularity::Kind::tensor || m.graph().type(q).in_row_groups();
     if (!is_read_so || own != by.value_or(own)) return std::nullopt;
     by = own;
     operands[place.operand] = q;
@@ -68,7 +66,6 @@ std::optional<Match> match_stored_operands(const Matcher& m, const Node& node,
                .attrs = node.attrs,
                .operands = operands,
                .replaces = node.results,
-               .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag};
 }
 
@@ -78,7 +75,9 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
   const ValueId sum = node.out(Binary::y);
   const Node* cast = m.reader(sum, OpCode::cast);
   const Node* groups = m.reader(sum, OpCode::quantize_groups);
-  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain()) return std::nullopt;
+  if (groups == nullptr || !std::get<QuantizeAttrs>(groups->attrs).is_plain() ||
+      !m.graph().type(groups->out(QuantizeGroups::q)).in_row_groups())
+    return std::nullopt;
   if (cast == nullptr || m.readers(sum).size() != 2 || m.handed_out(sum)) {
     near_misses.push_back(fmt::format(
         "add_quantize: {}: the sum is not read by one cast and one quantize_groups alone",
@@ -91,7 +90,6 @@ std::optional<Match> match_add_quantize(const Matcher& m, const Node& node,
                .operands = node.operands,
                .replaces = {cast->out(Unary::y), groups->out(QuantizeGroups::q),
                             groups->out(QuantizeGroups::scale)},
-               .dtypes = {m.dtype(cast->out(Unary::y))},
                .tag = node.tag,
                .consumed = {m.graph().id(node), m.graph().id(*groups)}};
 }
@@ -115,7 +113,6 @@ std::optional<Match> match_accumulate(const Matcher& m, const Node& node, int64_
                  .attrs = gemm->attrs,
                  .operands = operands,
                  .replaces = node.results,
-                 .dtypes = result_dtypes(m.graph(), node),
                  .tag = gemm->tag,
                  .consumed = {m.graph().id(*gemm)}};
   }
@@ -129,8 +126,8 @@ std::optional<Match> match_gemm_quantize(
   const auto& q = std::get<QuantizeAttrs>(node.attrs);
   const Node *gemm = m.graph().producer(node.in(Quantize::x)),
              *scale = m.graph().producer(node.in(Quantize::scale));
-  if (q.dtype != Dtype::e4m3 || q.transposed || !q.is_plain() || gemm == nullptr ||
-      gemm->op != OpCode::gemm || scale == nullptr || scale->op != OpCode::fill)
+  if (m.dtype(node.out(Quantize::q)) != Dtype::e4m3 || q.transposed || !q.is_plain() ||
+      gemm == nullptr || gemm->op != OpCode::gemm || scale == nullptr || scale->op != OpCode::fill)
     return std::nullopt;
   const auto& attrs = std::get<GemmAttrs>(gemm->attrs);
   const Shape &y = m.graph().type(node.in(Quantize::x)).shape,
@@ -147,7 +144,6 @@ std::optional<Match> match_gemm_quantize(
                .attrs = gemm->attrs,
                .operands = operands,
                .replaces = node.results,
-               .dtypes = {},
                .tag = gemm->tag,
                .consumed = {m.graph().id(*gemm)}};
 }
@@ -181,7 +177,6 @@ std::optional<Match> match_stored_weight(const Matcher& m, const Node& node, int
                .attrs = node.attrs,
                .operands = operands,
                .replaces = node.results,
-               .dtypes = result_dtypes(m.graph(), node),
                .tag = node.tag,
                .consumed = {m.graph().id(*dequantize)}};
 }
@@ -215,7 +210,6 @@ std::optional<Match> match_norm_grad_accumulate(const Matcher& m, const Node& no
                  .attrs = grad->attrs,
                  .operands = operands,
                  .replaces = replaced,
-                 .dtypes = result_dtypes(m.graph(), *grad),
                  .tag = grad->tag,
                  .consumed = {m.graph().id(*grad)}};
   }

@@ -30,15 +30,14 @@ class Matcher {
   std::set<ValueId> handed_out_;
 };
 
-// The fused op that stands in the place of `last`; result i replaces the old value replaces[i]
-// (kNoValue: a new one).
+// The fused op that stands in the place of `last`; result i replaces the old value replaces[i],
+// whose type it has (kNoValue: a new one, in f32).
 struct Match {
   NodeId last = kNoNode;
   OpCode op = OpCode::neg;
   Attrs attrs;
   std::vector<ValueId> operands;
   std::vector<ValueId> replaces;
-  std::vector<Dtype> dtypes;  // of the fused op's results, where the recipe chooses
   Tag tag = {};
   std::vector<NodeId> consumed = {};  // nodes that the fused op stands for, besides `last`
 };

@@ -65,7 +65,7 @@ class Recomputer {
       rewriter_.builder().tag = node.tag;
       rewriter_.set(node.results,
                     rewriter_.builder().emit_typed(node.op, node.attrs, operands,
-                                                   result_dtypes(rewriter_.from(), node)));
+                                                   result_types(rewriter_.from(), node)));
     }
     return rewriter_.finish();
   }
@@ -94,7 +94,7 @@ class Recomputer {
     for (const ValueId id : node.operands) operands.push_back(again(id, reader));
     Builder& b = rewriter_.builder();
     b.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
-    const auto results = b.emit_typed(node.op, node.attrs, operands, result_dtypes(from, node));
+    const auto results = b.emit_typed(node.op, node.attrs, operands, result_types(from, node));
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i] != kNoValue) again_[node.results[i]] = results[i];
     }

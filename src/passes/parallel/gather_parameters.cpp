@@ -66,7 +66,7 @@ class Gatherer {
   // One scale, and nothing but the elements, as they lie or transposed.
   bool keeps_elements(const Node& node) const {
     const auto whole = wholes_.find(node.in(Quantize::x));
-    return whole != wholes_.end() && std::get<QuantizeAttrs>(node.attrs).group == 0 &&
+    return whole != wholes_.end() &&
            from_.type(node.out(Quantize::q)).n_elems() == n_elems(whole->second);
   }
   bool reads_shard(const Node& node) const {
@@ -111,13 +111,15 @@ class Gatherer {
     QuantizeAttrs attrs = std::get<QuantizeAttrs>(node.attrs);
     const bool is_transposed = std::exchange(attrs.transposed, false);
     attrs.pad = 1;
+    const Dtype dtype = from_.type(node.out(Quantize::q)).dtype;
     const std::vector<ValueId> operands = rewriter_.map(node.operands);
     const auto known = std::ranges::find_if(quantized_wholes_, [&](const QuantizedWhole& q) {
-      return q.operands == operands && q.attrs == attrs && q.role == node.tag.role;
+      return q.operands == operands && q.attrs == attrs && q.role == node.tag.role &&
+             builder().type(q.whole).dtype == dtype;
     });
     ValueId whole = known == quantized_wholes_.end() ? kNoValue : known->whole;
     if (whole == kNoValue) {
-      const ValueId shard = builder().emit1(OpCode::quantize, attrs, operands);
+      const ValueId shard = builder().emit_typed(OpCode::quantize, attrs, operands, {dtype})[0];
       whole = gather(shard, wholes_.at(node.in(Quantize::x)));
       quantized_wholes_.push_back({operands, attrs, node.tag.role, whole});
     }

@@ -208,7 +208,7 @@ class Sharder {
     builder().tag = from_.producer(gradient)->tag;
     if (is_early_) builder().tag.role = Role::update;
     const bool sums_up = !accumulated_.empty();
-    const Dtype dtype[] = {sums_up ? Dtype::f32 : from_.type(gradient).dtype};
+    const Dtype dtype = sums_up ? Dtype::f32 : from_.type(gradient).dtype;
     const OpCode op = cuts() ? OpCode::reduce_scatter : OpCode::all_reduce;
     std::vector<ValueId> operands = {rewriter_.map(gradient), rewriter_.map(into), kNoValue};
     const bool is_matrix = from_.type(gradient).shape.size() > 1;
@@ -216,7 +216,7 @@ class Sharder {
     CollectiveAttrs attrs = collective();
     attrs.ranks_a_host = options_.ranks_a_host;
     attrs.squares = cuts() && normed_.contains(gradient);
-    const auto results = builder().emit_typed(op, attrs, std::move(operands), dtype);
+    const auto results = builder().emit_typed(op, attrs, std::move(operands), {dtype});
     if (attrs.squares) squares_[gradient] = results[Reduce::squares];
     return it->second = results[Reduce::y];
   }
@@ -234,8 +234,8 @@ class Sharder {
     const ValueId power =
         builder().unary(OpCode::power_of_two, builder().scaled(amax, kRootOfTwo / e4m3.target));
     operands[Reduce::scale] = builder().select(bad, builder().fill({}, kNan), power);
-    operands[Reduce::x] =
-        builder().emit1(OpCode::quantize, e4m3, {operands[Reduce::x], operands[Reduce::scale]});
+    operands[Reduce::x] = builder().emit_typed(
+        OpCode::quantize, e4m3, {operands[Reduce::x], operands[Reduce::scale]}, {Dtype::e4m3})[0];
   }
 
   bool is_gradient(ValueId id) const {
@@ -292,8 +292,7 @@ class Sharder {
     return builder().emit1(OpCode::take_shard, own, {x});
   }
   ValueId to_f32(ValueId x) {
-    constexpr Dtype kWide = Dtype::f32;
-    return builder().emit_typed(OpCode::cast, NoAttrs{}, {x}, {&kWide, 1})[0];
+    return builder().emit_typed(OpCode::cast, NoAttrs{}, {x}, {Dtype::f32})[0];
   }
 
   // A shard of what is stored in FP16; new weights are gathered as they are stored.

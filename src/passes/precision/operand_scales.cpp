@@ -32,10 +32,9 @@ double OperandScales::limit(Dtype dtype, OperandKind kind) const {
                                          : std::numeric_limits<float>::max());
 }
 
-ValueId OperandScales::measured(const LinearGroup& group, OperandKind kind, QuantizeAttrs attrs,
+ValueId OperandScales::measured(const LinearGroup& group, OperandKind kind, double target,
                                 ValueId amax) {
-  attrs.rounding = Rounding::near;  // of the data
-  attrs.source = Dtype::f32;
+  AmaxScaleAttrs attrs{.target = target};
   if (has_power_scales(options_.scaling)) attrs.rule = ScaleRule::power_ceil;
   switch (options_.scaling) {
     case Scaling::none:

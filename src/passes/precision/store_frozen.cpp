@@ -88,14 +88,13 @@ class Freezer {
       return;
     }
     rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
-                                              result_dtypes(rewriter_.from(), node)));
+                                              result_types(rewriter_.from(), node)));
   }
 
   ValueId widened(ValueId data, const Stored& stored) {
     if (stored.scale == kNoValue)
-      return b_.emit_typed(OpCode::cast, NoAttrs{}, {data}, {&stored.dtype, 1})[0];
-    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {data, stored.scale},
-                         {&stored.dtype, 1})[0];
+      return b_.emit_typed(OpCode::cast, NoAttrs{}, {data}, {stored.dtype})[0];
+    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {data, stored.scale}, {stored.dtype})[0];
   }
 
   Rewriter rewriter_;

@@ -89,7 +89,7 @@ Graph merge_pads(const Graph& graph) {
     const Dtype dtype = graph.type(node.out(Binary::y)).dtype;
     rewriter.set(node.results,
                  rewriter.builder().emit_typed(
-                     OpCode::concatenate, AxisAttrs{.axis = tiles[0].axis}, operands, {&dtype, 1}));
+                     OpCode::concatenate, AxisAttrs{.axis = tiles[0].axis}, operands, {dtype}));
   }
   return rewriter.finish();
 }

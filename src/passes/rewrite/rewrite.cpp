@@ -44,7 +44,7 @@ std::vector<ValueId> Rewriter::copy(const Node& node) {
   std::vector<ValueId> results = to_.phase == from_.phase && reads_the_same(node, operands)
                                      ? append(node, std::move(operands))
                                      : builder_.emit_typed(node.op, node.attrs, std::move(operands),
-                                                           result_dtypes(from_, node));
+                                                           result_types(from_, node));
   set(node.results, results);
   return results;
 }

@@ -129,7 +129,7 @@ Graph remove_identities(const Graph& graph) {
       rewriter.builder().tag = node.tag;
       const Dtype dtype = graph.type(node.out(Unary::y)).dtype;
       const auto results = rewriter.builder().emit_typed(node.op, move->first,
-                                                         {rewriter.map(move->second)}, {&dtype, 1});
+                                                         {rewriter.map(move->second)}, {dtype});
       rewriter.set(node.results, results);
     } else {
       rewriter.copy(node);
@@ -180,7 +180,7 @@ Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const
       Node mapped = node;
       mapped.operands = rewriter.map(node.operands);
       rewriter.builder().tag = node.tag;
-      auto results = def.decompose(rewriter.builder(), mapped);
+      auto results = def.decompose(rewriter.builder(), mapped, result_types(current, node));
       CHECK(results.size() == node.results.size());
       for (size_t i = 0; i < results.size(); ++i) {
         if (node.results[i] == kNoValue) continue;
@@ -193,7 +193,7 @@ Graph decompose(const Graph& graph, const std::function<bool(const Graph&, const
         retype_same_op(rewriter.builder().graph(), results[i], node.op, dtype);
         if (rewriter.builder().type(results[i]).dtype != dtype) {
           results[i] =
-              rewriter.builder().emit_typed(OpCode::cast, NoAttrs{}, {results[i]}, {&dtype, 1})[0];
+              rewriter.builder().emit_typed(OpCode::cast, NoAttrs{}, {results[i]}, {dtype})[0];
         }
       }
       rewriter.set(node.results, results);

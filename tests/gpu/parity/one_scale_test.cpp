@@ -24,6 +24,7 @@ OpCase op_case(const StoredCase& s, const Shape& shape, bool has_one, double val
   c.operands.insert(c.operands.end(), s.n_stored, scale);
   if (s.is_scaled) c.operands.push_back(scalar(0.02));
   c.typed_only = true;
+  if (s.is_scaled) c.results = {Dtype::e4m3};
   return c;
 }
 

@@ -127,7 +127,7 @@ class Generator {
       const bool blocked = has_no_gradient(op) || has_no_gradient(c);
       if (blocked && ids.back() != kNoValue) ids.back() = stopped(operands, ids.back());
     }
-    const auto results = operands.emit(op, c.attrs, ids);
+    const auto results = operands.emit(op, c.attrs, ids, c.results);
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i] == kNoValue) continue;
       const bool statistic = ((def.statistics >> i) & 1) != 0;

@@ -25,6 +25,7 @@ struct Refused {
   Attrs attrs;
   std::vector<TensorType> operands;
   std::string message;
+  std::vector<ResultType> said = {};  // of the results
 };
 
 std::vector<Refused> refused_primitives() {
@@ -129,7 +130,7 @@ std::vector<Refused> refused_layers() {
        NormQuantizeAttrs{.norm = {}, .q = {.transposed = true}, .both = true},
        {x},
        "both by row and transposed"},
-      {OpCode::quantize, QuantizeAttrs{.dtype = Dtype::f32}, {x, scalar}, "eight-bit float"},
+      {OpCode::quantize, QuantizeAttrs{}, {x, scalar}, "expected a result of eight bits"},
       {OpCode::amax_quantize,
        AmaxQuantizeAttrs{.q = {}, .both = false, .measures = false},
        {x},
@@ -178,12 +179,46 @@ std::vector<Refused> refused_codes() {
   };
 }
 
+// What a quantizer makes is said by the types of its results.
+std::vector<Refused> refused_results() {
+  using enum Granularity::Kind;
+  const TensorType x = real({8, 16}), line = real({16}), one = real({});
+  const auto of = [](Granularity::Kind kind, int64_t size, Dtype scale = Dtype::bf16) {
+    return std::vector<ResultType>{{Dtype::e4m3, {kind, size, scale}}};
+  };
+  const QuantizeAttrs linear, power{.rule = ScaleRule::power_ceil};
+  const auto groups = OpCode::quantize_groups;
+  const std::vector<ResultType> wide{Dtype::bf16}, e4m3{Dtype::e4m3};
+  return {
+      {OpCode::quantize,
+       linear,
+       {x, one},
+       "a result of eight bits, e4m3:tensor for instance, got none"},
+      {OpCode::quantize, linear, {x, one}, "for instance, got bf16", wide},
+      {OpCode::quantize, linear, {x, one}, "one scale, e4m3:tensor[8,16]", of(group, 16)},
+      {OpCode::quantize_both, linear, {x, one}, "one scale, e4m3:tensor[8,16]", of(block, 8)},
+      {OpCode::quantize_both, linear, {line, one}, "transposed codes need a matrix", e4m3},
+      {OpCode::quantize,
+       QuantizeAttrs{.rounding = Rounding::hr},
+       {x, one},
+       "cannot be rounded",
+       e4m3},
+      {groups, linear, {x}, "expected a result in 1xG, Gx1 or BxB, got e4m3:tensor[8,16]", e4m3},
+      {groups, linear, {x}, "got e4m3:run16/bf16[8,16]", of(run, 16)},
+      {groups, linear, {x}, "scales must be bf16, or e8m0", of(group, 16, Dtype::f32)},
+      {groups, linear, {x}, "scales must be bf16, or e8m0", of(group, 16, Dtype::e8m0)},
+      {groups, power, {x}, "groups have 1 to 2147483647 elements, got 0", of(group, 0)},
+      {groups, power, {line}, "expected a matrix", of(block, 8)},
+      {OpCode::add_quantize, linear, {x, x}, "a result of eight bits", of(group, 16)},
+  };
+}
+
 void expect_refused(const std::vector<Refused>& rows) {
   for (const Refused& row : rows) {
     const OpDef& def = op_def(row.op);
     try {
       check_scales(def, row.operands);
-      def.infer(row.attrs, row.operands);
+      def.infer(row.attrs, row.operands, row.said);
       ADD_FAILURE() << def.name << " accepts what should give: " << row.message;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << row.message;
@@ -201,8 +236,10 @@ TEST(OpInfer, absent_operands_are_no_scalars) {
   Builder b(graph);
   const ValueId gate = b.input(InputKind::batch, "gate", real({4, 8}));
   const ValueId scale = b.input(InputKind::batch, "scale", real({}));
-  const auto own = b.emit(OpCode::gelu_quantize, GeluQuantizeAttrs{}, {gate});
-  const auto given = b.emit(OpCode::gelu_quantize, GeluQuantizeAttrs{}, {gate, kNoValue, scale});
+  const GeluQuantizeAttrs attrs;
+  const auto own = b.emit_typed(OpCode::gelu_quantize, attrs, {gate}, {Dtype::e4m3});
+  const auto given =
+      b.emit_typed(OpCode::gelu_quantize, attrs, {gate, kNoValue, scale}, {Dtype::e4m3});
   EXPECT_EQ(own.size(), 3u);
   EXPECT_EQ(given.size(), 1u);
   EXPECT_THROW(b.emit(OpCode::neg, NoAttrs{}, {kNoValue}), Error);
@@ -214,6 +251,10 @@ TEST(OpInfer, refuses_wrong_operands_of_primitives) {
 }
 TEST(OpInfer, refuses_wrong_operands_of_layers) {
   expect_refused(refused_layers());
+}
+
+TEST(OpInfer, refuses_results_that_are_none_of_the_quantizer) {
+  expect_refused(refused_results());
 }
 
 TEST(OpInfer, refuses_scales_that_are_none_of_the_codes) {

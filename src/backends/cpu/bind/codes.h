@@ -43,7 +43,7 @@ bool reads_codes(const NodeView& view);
 // by row the first, and transposed the result `both`.
 struct CodesOf {
   CodesOf(const NodeView& view, const QuantizeAttrs& q, std::optional<SlotId> both)
-      : format(q.dtype),
+      : format(view.out(Quantize::q).dtype),
         limit(static_cast<float>(q.limit)),
         rows(both || !q.transposed),
         transposed(both || q.transposed) {
