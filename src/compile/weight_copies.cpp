@@ -82,7 +82,7 @@ class Copier {
 
  private:
   void append(const Node& node) {
-    std::vector<ValueId> operands;
+    ValueIds operands;
     for (const ValueId id : node.operands) operands.push_back(value(id));
     builder_.tag = Tag{.layer = node.tag.layer, .role = Role::update, .origin = node.tag.origin};
     const auto results =
@@ -111,7 +111,7 @@ class Copier {
 
   Builder& builder_;
   const Graph& typed_;
-  std::vector<ValueId> map_;  // value of typed -> value of the builder's graph
+  ValueIds map_;  // value of typed -> value of the builder's graph
   std::unordered_map<std::string, ValueId> inputs_;  // of the builder's graph, by name
   std::unordered_map<ValueId, ValueId> next_;        // input -> what updates it
 };

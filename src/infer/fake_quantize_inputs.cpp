@@ -72,13 +72,12 @@ class InputQuantizer {
   }
 
   void rewrite(const Node& node, const std::map<size_t, ActivationQuantizer>& quantized) {
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     b_.tag = node.tag;
     for (const auto& [slot, quantizer] : quantized) {
       operands[slot] = quantized_value(operands[slot], quantizer);
     }
-    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
-                                              result_types(rewriter_.from(), node)));
+    rewriter_.replace(node, node.op, node.attrs, operands);
   }
 
   // Each once for all that read it.
@@ -117,7 +116,7 @@ class InputQuantizer {
     }
     const ValueId q = b_.emit_typed(OpCode::quantize, of_codes, {x, scale}, {how.dtype})[0];
     const Dtype dtype = b_.type(x).dtype;
-    return b_.emit_typed(OpCode::dequantize, NoAttrs{}, {q, scale}, {dtype})[0];
+    return b_.dequantize(q, scale, dtype);
   }
 
   struct Made {

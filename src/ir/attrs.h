@@ -79,20 +79,17 @@ struct GeluAttrs {
   OCTET_ATTRS(GeluAttrs) { f("kind", s.kind), f("amax", s.amax); }
 };
 // Quantizers: the magnitude that amax is mapped to, and by which rule; the rest the type of the
-// result says. transposed: the codes of a matrix [R, C] lie as [C, pad_to(R)], the rows that pad
-// being zero codes. source: the type whose bits hybrid rounding (hr) draws from. limit: of a tensor
+// result says. source: the type whose bits hybrid rounding (hr) draws from. limit: of a tensor
 // with a given scale; where |x / scale| is above it the code is NaN, which GEMMs carry on, where a
 // saturated one would hide what happened; 0: no limit.
 struct QuantizeAttrs {
   double target = 448;
-  bool transposed = false;
-  int64_t pad = 1;
   ScaleRule rule = ScaleRule::linear;
   Rounding rounding = Rounding::near;
   Dtype source = Dtype::f32;
   double limit = 0;
   OCTET_ATTRS(QuantizeAttrs) {
-    f("target", s.target), f("transposed", s.transposed), f("pad", s.pad), f("rule", s.rule);
+    f("target", s.target), f("rule", s.rule);
     f("rounding", s.rounding), f("source", s.source);
     if (!std::is_const_v<Self> || s.limit != 0) f("limit", s.limit);  // printed where there is one
   }

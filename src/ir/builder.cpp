@@ -38,12 +38,11 @@ void Builder::next(ValueId input, ValueId value) {
   output(next_name(of->name), value, input);
 }
 
-std::vector<ValueId> Builder::emit(OpCode op, Attrs attrs, std::vector<ValueId> operands) {
+ValueIds Builder::emit(OpCode op, Attrs attrs, ValueIds operands) {
   return emit_typed(op, std::move(attrs), std::move(operands), {});
 }
 
-std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<ValueId> operands,
-                                         const std::vector<ResultType>& types) {
+ValueIds Builder::emit_typed(OpCode op, Attrs attrs, ValueIds operands, const ResultTypes& types) {
   const OpDef& def = op_def(op);
   check_operands(def, operands);
   std::vector<TensorType> read;
@@ -80,12 +79,12 @@ std::vector<ValueId> Builder::emit_typed(OpCode op, Attrs attrs, std::vector<Val
         {.type = results[i], .producer = node_id, .result_index = static_cast<int>(i)});
   }
   node.results = trimmed(std::move(node.results));
-  std::vector<ValueId> ids = node.results;
+  ValueIds ids = node.results;
   graph_.nodes.push_back(std::move(node));
   return ids;
 }
 
-ValueId Builder::emit1(OpCode op, Attrs attrs, std::vector<ValueId> operands) {
+ValueId Builder::emit1(OpCode op, Attrs attrs, ValueIds operands) {
   const auto results = emit(op, std::move(attrs), std::move(operands));
   CHECK(results.size() == 1);
   return results[0];
@@ -125,6 +124,20 @@ ValueId Builder::reshape(ValueId x, const Shape& shape) {
 
 ValueId Builder::transpose(ValueId x, const Shape& perm) {
   return emit1(OpCode::transpose, TransposeAttrs{.perm = perm}, {x});
+}
+
+ValueId Builder::cast(ValueId x, Dtype dtype) {
+  return emit_typed(OpCode::cast, NoAttrs{}, {x}, {dtype})[0];
+}
+
+ValueId Builder::dequantize(ValueId q, ValueId scale, Dtype dtype) {
+  return emit_typed(OpCode::dequantize, NoAttrs{}, {q, scale}, {dtype})[0];
+}
+
+ValueId Builder::laid_out(ValueId x, bool transposed) {
+  ResultType lying(type(x));
+  lying.layout = {.transposed = transposed};
+  return emit_typed(OpCode::transpose, TransposeAttrs{.perm = {0, 1}}, {x}, {lying})[0];
 }
 
 ValueId Builder::gemm(ValueId a, ValueId b, const GemmAttrs& attrs) {

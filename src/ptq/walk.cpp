@@ -44,7 +44,7 @@ Graph piece_of(const Graph& whole, NodeId first, NodeId end, const std::set<Valu
   for (NodeId n = first; n < end; ++n) {
     const Node& node = whole.node(n);
     builder.tag = node.tag;
-    std::vector<ValueId> operands;
+    ValueIds operands;
     for (const ValueId id : node.operands) operands.push_back(map.at(id));
     const auto results =
         builder.emit_typed(node.op, node.attrs, operands, result_types(whole, node));

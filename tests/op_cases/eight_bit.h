@@ -50,7 +50,7 @@ inline void put_as_others(Cases& all, std::string name, OpCode op, Attrs attrs,
 }
 
 // amax_quantize: the amax of x, of maxima that came with it, or both; with a history or without.
-inline void add_own_scales(Cases& all, Dtype dtype, QuantizeAttrs q) {
+inline void add_own_scales(Cases& all, Dtype dtype, const QuantizeAttrs& q) {
   const std::string format(dtype_name(dtype));
   const std::vector<OperandCase> maxima = {scalar(3.5), scalar(0, Dtype::boolean), scalar(0.5),
                                            scalar(1, Dtype::boolean)};
@@ -58,22 +58,21 @@ inline void add_own_scales(Cases& all, Dtype dtype, QuantizeAttrs q) {
        {std::pair("current", none()), std::pair("delayed", scales({4})),
         std::pair("delayed_long", scales({37}))}) {
     const auto put = [&](const std::string& what, const AmaxQuantizeAttrs& a,
-                         const std::vector<OperandCase>& behind) {
+                         const std::vector<OperandCase>& behind,
+                         const std::vector<ResultType>& results) {
       std::vector<OperandCase> operands = {tensor({5, 37}, Fill::wide), history};
       operands.insert(operands.end(), behind.begin(), behind.end());
       while (operands.back().absent) operands.pop_back();
       put_typed(all, "amax_quantize_" + what + "_" + name + "_" + format, OpCode::amax_quantize, a,
-                operands, {dtype});
+                operands, results);
     };
-    q.transposed = false;
-    put("measured", {q, false, true}, {});
-    put("known", {q, false, false}, {scalar(37.25)});
-    put("joined", {q, false, true}, maxima);
-    q.pad = 16;
-    put("both", {q, true, true}, maxima);
-    put("both_of_maxima", {q, true, false}, maxima);
-    q.transposed = true;
-    put("transposed", {q, false, false}, {scalar(5)});
+    const ResultType transposed = ResultType(dtype).transposed(16);
+    put("measured", {q, false, true}, {}, {dtype});
+    put("known", {q, false, false}, {scalar(37.25)}, {dtype});
+    put("joined", {q, false, true}, maxima, {dtype});
+    put("both", {q, true, true}, maxima, {dtype});
+    put("both_of_maxima", {q, true, false}, maxima, {dtype});
+    put("transposed", {q, false, false}, {scalar(5)}, {transposed});
   }
 }
 
@@ -123,19 +122,17 @@ inline void add_scales(Cases& all) {
       put_typed(all, named("dequantize_" + granularity_name(x.type.granularity) + "_f32"),
                 OpCode::dequantize, NoAttrs{}, {x, scales_of(x)});
     }
-    QuantizeAttrs padded = q;
-    padded.pad = 16;
-    put_typed(all, named("quantize_both"), OpCode::quantize_both, padded,
-              {tensor({5, 7}), scalar(0.02)}, {dtype});
-    QuantizeAttrs limited = padded;
+    const ResultType transposed = ResultType(dtype).transposed(16);
+    put_typed(all, named("quantize_both"), OpCode::quantize_both, q, {tensor({5, 7}), scalar(0.02)},
+              {dtype});
+    QuantizeAttrs limited = q;
     limited.limit = 3;  // in the middle of the values
     put_typed(all, named("quantize_limited"), OpCode::quantize, limited,
               {tensor({5, 300}), scalar(0.2)}, {dtype});
     put_typed(all, named("quantize_both_limited"), OpCode::quantize_both, limited,
               {tensor({5, 7}), scalar(0.2)}, {dtype});
-    padded.transposed = true;
-    put_typed(all, named("quantize_transposed"), OpCode::quantize, padded,
-              {tensor({17, 3}), scalar(0.02)}, {dtype});
+    put_typed(all, named("quantize_transposed"), OpCode::quantize, q,
+              {tensor({17, 3}), scalar(0.02)}, {transposed});
   }
 }
 
@@ -206,7 +203,7 @@ inline void add_blocks(Cases& all) {
 // Roundings that no fused kernel knows.
 inline void add_rounded(Cases& all) {
   for (const Dtype source : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
-    const QuantizeAttrs q{.target = 224, .pad = 16, .rounding = Rounding::hr, .source = source};
+    const QuantizeAttrs q{.target = 224, .rounding = Rounding::hr, .source = source};
     const std::string name = fmt::format("_hybrid_{}", dtype_name(source));
     put_typed(all, "quantize" + name, OpCode::quantize, q,
               {tensor({7, 33}, Fill::wide), scalar(0.25)}, {Dtype::hif8});
@@ -264,21 +261,6 @@ inline void add_amax_results(Cases& all) {
             {tensor({5, 18}, Fill::wide), integers({5}, Fill::ids, 5)});
 }
 
-inline void add_scaled_gemms(Cases& all) {
-  for (const bool with_c : {false, true}) {
-    put_typed(
-        all, with_c ? "gemm_codes_c" : "gemm_codes", OpCode::gemm,
-        GemmAttrs{.trans_b = true, .role = GemmRole::forward},
-        {codes({5, 32}), codes({7, 32}), with_c ? tensor({5, 7}) : none(), scales({}), scales({})});
-  }
-  put_as_others(all, "gemm_codes_stored", OpCode::gemm,
-                GemmAttrs{.trans_b = true, .role = GemmRole::forward},
-                {codes({5, 32}), codes({7, 32}), none(), scales({}), scales({}), scalar(0.25)});
-  put_typed(all, "gemm_codes_mixed", OpCode::gemm,
-            GemmAttrs{.trans_b = true, .role = GemmRole::dgrad},
-            {codes({3, 16}, Dtype::e5m2), codes({5, 16}), none(), scales({}), scales({})});
-}
-
 // Ops whose operands are stored as codes in groups of 16 along rows of 37.
 inline void add_stored(Cases& all) {
   const Shape shape{5, 37}, rows{5}, cols{37};
@@ -331,25 +313,21 @@ inline void add_stored(Cases& all) {
   put_typed(all, "layer_norm_quantize_known", OpCode::layer_norm_quantize, norm_q,
             {x, w, w, s, given, none(), mean, rstd}, {Dtype::e4m3});
   const OperandCase history = scales({4});
-  QuantizeAttrs padded = q;
-  padded.pad = 16;
-  QuantizeAttrs transposed = padded;
-  transposed.transposed = true;
+  const ResultType e4m3 = Dtype::e4m3, transposed = e4m3.transposed(16);
   put_typed(all, "rms_norm_quantize_known_transposed", OpCode::rms_norm_quantize,
-            NormQuantizeAttrs{.norm = norm, .q = transposed}, {x, w, s, given, none(), rstd},
-            {Dtype::e4m3});
+            NormQuantizeAttrs{.norm = norm, .q = q}, {x, w, s, given, none(), rstd}, {transposed});
   put_typed(all, "layer_norm_quantize_known_transposed", OpCode::layer_norm_quantize,
-            NormQuantizeAttrs{.norm = {}, .q = transposed},
-            {tensor(shape), w, none(), none(), given, none(), mean, rstd}, {Dtype::e4m3});
-  const NormQuantizeAttrs both{.norm = {}, .q = padded, .both = true};
+            NormQuantizeAttrs{.norm = {}, .q = q},
+            {tensor(shape), w, none(), none(), given, none(), mean, rstd}, {transposed});
+  const NormQuantizeAttrs both{.norm = {}, .q = q, .both = true};
   put_typed(all, "rms_norm_quantize_both", OpCode::rms_norm_quantize, both, {tensor(shape), w},
-            {Dtype::e4m3});
+            {e4m3});
   put_typed(all, "rms_norm_quantize_delayed", OpCode::rms_norm_quantize, both,
-            {tensor(shape), w, none(), none(), history}, {Dtype::e4m3});
+            {tensor(shape), w, none(), none(), history}, {e4m3});
   put_typed(all, "layer_norm_quantize_plain", OpCode::layer_norm_quantize,
             NormQuantizeAttrs{.norm = {}, .q = q}, {tensor(shape)}, {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_both", OpCode::layer_norm_quantize, both,
-            {tensor(shape), w, w}, {Dtype::e4m3});
+            {tensor(shape), w, w}, {e4m3});
   put_typed(all, "layer_norm_quantize_stored", OpCode::layer_norm_quantize, norm_q, {x, w, w, s},
             {Dtype::e4m3});
   put_typed(all, "layer_norm_quantize_scaled", OpCode::layer_norm_quantize, norm_q,
@@ -361,8 +339,8 @@ inline void add_stored(Cases& all) {
   put_typed(all, "gelu_quantize_scaled", OpCode::gelu_quantize, gelu_q, {x, s, scalar(0.5)},
             {Dtype::e4m3});
   put_typed(all, "gelu_quantize_both", OpCode::gelu_quantize,
-            GeluQuantizeAttrs{.act = {.kind = GeluKind::erf}, .q = padded, .both = true},
-            {tensor(shape)}, {Dtype::e4m3});
+            GeluQuantizeAttrs{.act = {.kind = GeluKind::erf}, .q = q, .both = true},
+            {tensor(shape)}, {e4m3});
   put_typed(all, "gelu_quantize_delayed", OpCode::gelu_quantize, gelu_q, {x, s, none(), history},
             {Dtype::e4m3});
   const GatedActQuantizeAttrs act_q{.act = act, .q = q};
@@ -370,17 +348,17 @@ inline void add_stored(Cases& all) {
             {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_scaled", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, scalar(0.5)}, {Dtype::e4m3});
-  const GatedActQuantizeAttrs one_q{.act = {}, .q = padded, .both = true};
+  const GatedActQuantizeAttrs one_q{.act = {}, .q = q, .both = true};
   put_as_others(all, "gated_act_quantize_one_scale", OpCode::gated_act_quantize, one_q,
-                {x1, x1, one, one, scalar(0.5)}, {Dtype::e4m3});
+                {x1, x1, one, one, scalar(0.5)}, {e4m3});
   put_as_others(all, "gated_act_quantize_one_scale_own", OpCode::gated_act_quantize, one_q,
-                {x1, x1, one, one}, {Dtype::e4m3});
+                {x1, x1, one, one}, {e4m3});
   put_typed(all, "gated_act_quantize_plain", OpCode::gated_act_quantize,
             GatedActQuantizeAttrs{.act = {}, .q = q}, {tensor(shape), tensor(shape)},
             {Dtype::e4m3});
   put_typed(all, "gated_act_quantize_both", OpCode::gated_act_quantize,
-            GatedActQuantizeAttrs{.act = {}, .q = padded, .both = true},
-            {tensor(shape), tensor(shape)}, {Dtype::e4m3});
+            GatedActQuantizeAttrs{.act = {}, .q = q, .both = true}, {tensor(shape), tensor(shape)},
+            {e4m3});
   put_typed(all, "gated_act_quantize_delayed", OpCode::gated_act_quantize, act_q,
             {x, x, s, s, none(), history}, {Dtype::e4m3});
   const ResultType groups(x.type), real(Dtype::real);
@@ -400,14 +378,14 @@ inline void add_stored(Cases& all) {
   const auto put_gradients = [&](const std::string& name, const GatedActQuantizeAttrs& attrs,
                                  const std::vector<OperandCase>& operands) {
     put_typed(all, "gated_act_grad_quantize_" + name, OpCode::gated_act_grad_quantize, attrs,
-              operands, {Dtype::e4m3});
+              operands, {e4m3});
   };
-  const GatedActQuantizeAttrs both_q{.act = act, .q = padded, .both = true};
+  const GatedActQuantizeAttrs both_q{.act = act, .q = q, .both = true};
   put_gradients("stored", both_q, {dy, x, x, s, s});
   put_gradients("by_row", act_q, {dy, x, x, s, s});
   put_gradients("scaled", both_q, {dy, x, x, s, s, scalar(0.5)});
   const OperandCase small = tensor({5, 12});
-  put_gradients("plain", {.act = {}, .q = padded, .both = true}, {small, small, small});
+  put_gradients("plain", {.act = {}, .q = q, .both = true}, {small, small, small});
   put_gradients("one_scale", one_q, {dy, x1, x1, one, one, scalar(0.5)});
   all.back().as_others = true;
   put_gradients("delayed", both_q, {dy, x, x, s, s, none(), history});

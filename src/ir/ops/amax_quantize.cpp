@@ -16,7 +16,6 @@ constexpr size_t kHistory = AmaxQuantize::history, kFirstMaximum = AmaxQuantize:
 
 Results infer_amax_quantize(const Attrs& attrs, Types in, Said said) {
   const auto& a = std::get<AmaxQuantizeAttrs>(attrs);
-  if (a.both && a.q.transposed) fail(kName, "codes are transposed, or both by row and transposed");
   const Types maxima = in.subspan(std::min(in.size(), kFirstMaximum));
   if (!a.measures && maxima.empty()) fail(kName, "expected an amax, or measures = true");
   for (const TensorType& maximum : maxima) {
@@ -26,11 +25,13 @@ Results infer_amax_quantize(const Attrs& attrs, Types in, Said said) {
       need_float(kName, "amax", maximum, {});
   }
   const Results quantized{in[0], real({})};
-  const Results codes = (a.both ? kQuantizeBoth : kQuantize).infer(a.q, quantized, said);
+  const Results codes =
+      (a.both ? kQuantizeBoth : kQuantize)
+          .infer(a.q, quantized, said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
   Results results(kAmaxQuantize.results.size(), absent_type());
   results[AmaxQuantize::q] = codes[0];
-  results[AmaxQuantize::scale] = {.dtype = Dtype::f32, .shape = {}};
-  results[AmaxQuantize::nonfinite] = {.dtype = Dtype::boolean, .shape = {}};
+  results[AmaxQuantize::scale] = {Dtype::f32, {}};
+  results[AmaxQuantize::nonfinite] = {Dtype::boolean, {}};
   if (!absent(in, kHistory)) {
     const Results amax_and_history{real({}), in[kHistory]};
     results[AmaxQuantize::next_history] =
@@ -52,8 +53,8 @@ Values decompose_amax_quantize(Builder& b, const Node& node, Said said) {
   const Values made = history == kNoValue
                           ? b.emit(OpCode::quant_scale, scale, {amax[0]})
                           : b.emit(OpCode::delayed_scale, scale, {amax[0], history});
-  const Values codes = b.emit_typed(a.both ? OpCode::quantize_both : OpCode::quantize, a.q,
-                                    {x, made[0]}, {said[AmaxQuantize::q]});
+  const Values codes = emit_quantize(b, a.q, x, made[0],
+                                     said_codes(kName, said, a.both, AmaxQuantize::q_transposed));
   Values results(node.results.size(), kNoValue);
   results[AmaxQuantize::q] = codes[0];
   results[AmaxQuantize::scale] = made[0];

@@ -3,26 +3,20 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/integer.h"
 #include "ir/ops/common.h"
 #include "ir/ops/list.h"
 
 namespace octet::ops {
 namespace {
 
-const TensorType kFlag{.dtype = Dtype::boolean, .shape = {}};
+const TensorType kFlag{Dtype::boolean, {}};
 
 // The history is shifted where it lies.
 constexpr InplacePair kInplaceHistory[] = {{.result = 1, .operand = 1}};
 
 constexpr ScalePlace kScaleOfQ[] = {{Dequantize::q, Dequantize::scale}};
 
-int64_t pad_to(int64_t n, int64_t multiple) {
-  return ceil_div(n, multiple) * multiple;
-}
-
 void need_attrs(std::string_view op, const QuantizeAttrs& attrs, Dtype dtype) {
-  if (attrs.pad < 1 || attrs.pad > (int64_t{1} << 48)) fail(op, "pad must be from 1 to 2^48");
   if (!(attrs.limit >= 0)) fail(op, "limit must be at least 0, got {}", attrs.limit);
   if (!rounding_supported(dtype, attrs.rounding) || attrs.rounding == Rounding::sr)
     fail(op, "{} cannot be rounded by {}", dtype_name(dtype), rounding_name(attrs.rounding));
@@ -47,18 +41,20 @@ TensorType in_blocks(std::string_view op, const QuantizeAttrs& attrs, const Resu
   return type;
 }
 
+// By row, or transposed.
 TensorType one_scale(std::string_view op, const QuantizeAttrs& attrs, const ResultType& said,
                      const Shape& shape) {
   need_attrs(op, attrs, said.dtype);
-  const TensorType type = per_tensor(said.dtype, shape);
-  if (said != ResultType(type)) fail(op, "expected a result with one scale, {}", to_string(type));
-  return type;
-}
-
-TensorType transposed(std::string_view op, const QuantizeAttrs& attrs, const TensorType& codes) {
-  const Shape& shape = codes.shape;
+  TensorType type = per_tensor(said.dtype, shape);
+  if (said.granularity != type.granularity)
+    fail(op, "expected a result with one scale, {}", to_string(type));
+  type.layout = said.layout;
+  if (!type.layout.transposed) return type;
   if (shape.size() != 2) fail(op, "transposed codes need a matrix, got {}", to_string(shape));
-  return per_tensor(codes.dtype, {shape[1], pad_to(shape[0], attrs.pad)});
+  if (type.layout.pad < 1 || type.layout.pad > (int64_t{1} << 48))
+    fail(op, "pad must be from 1 to 2^48");
+  n_elems(type.stored_shape());  // throws for shapes that are too large
+  return type;
 }
 
 Results infer_amax(const Attrs&, Types in) {
@@ -91,9 +87,7 @@ Results infer_quantize(const Attrs& attrs, Types in, Said said) {
   const auto& q = std::get<QuantizeAttrs>(attrs);
   need_float("quantize", "x", in[0]);
   need_float("quantize", "scale", in[1], {});
-  const TensorType codes =
-      one_scale("quantize", q, said_of("quantize", said, Quantize::q), in[0].shape);
-  return {q.transposed ? transposed("quantize", q, codes) : codes};
+  return {one_scale("quantize", q, said_of("quantize", said, Quantize::q), in[0].shape)};
 }
 
 Results infer_quantize_both(const Attrs& attrs, Types in, Said said) {
@@ -101,8 +95,13 @@ Results infer_quantize_both(const Attrs& attrs, Types in, Said said) {
   const auto& q = std::get<QuantizeAttrs>(attrs);
   need_float(kName, "x", in[0]);
   need_float(kName, "scale", in[1], {});
-  const TensorType codes = one_scale(kName, q, said_of(kName, said, QuantizeBoth::q), in[0].shape);
-  return {codes, transposed(kName, q, codes)};
+  Results codes;
+  for (const SlotId slot : {QuantizeBoth::q, QuantizeBoth::q_transposed})
+    codes.push_back(one_scale(kName, q, said_of(kName, said, slot), in[0].shape));
+  if (codes[0].dtype != codes[1].dtype || codes[0].layout.transposed || !codes[1].layout.transposed)
+    fail(kName, "expected data by row and the same transposed, got {} and {}", to_string(codes[0]),
+         to_string(codes[1]));
+  return codes;
 }
 
 Results infer_quantize_groups(const Attrs& attrs, Types in, Said said) {
@@ -134,18 +133,17 @@ Values decompose_add_quantize(Builder& b, const Node& node, Said said) {
       b.graph().phase == Phase::logical ? Dtype::real : b.type(node.operands[0]).dtype;
   const ValueId sum =
       b.emit_typed(OpCode::add, NoAttrs{}, {node.operands[0], node.operands[1]}, {Dtype::f32})[0];
-  const ValueId narrow = b.emit_typed(OpCode::cast, NoAttrs{}, {sum}, {stream})[0];
+  const ValueId narrow = b.cast(sum, stream);
   const auto groups =
       b.emit_typed(OpCode::quantize_groups, node.attrs, {sum}, {said[AddQuantize::q]});
   return {narrow, groups[0], groups[1]};
 }
 
 Values decompose_quantize_both(Builder& b, const Node& node, Said said) {
-  QuantizeAttrs q = std::get<QuantizeAttrs>(node.attrs);
-  const ResultType type = said[QuantizeBoth::q];
-  const ValueId row = b.emit_typed(OpCode::quantize, q, node.operands, {type})[0];
-  q.transposed = true;
-  return {row, b.emit_typed(OpCode::quantize, q, node.operands, {type})[0]};
+  Values codes;
+  for (const ResultType& type : said)
+    codes.push_back(b.emit_typed(OpCode::quantize, node.attrs, node.operands, {type})[0]);
+  return codes;
 }
 
 }  // namespace

@@ -131,15 +131,15 @@ Results infer_fused(const Attrs& attrs, Types in, Said said) {
   const bool given = !absent(in, op.given_scale), delayed = !absent(in, op.history);
   if (given && delayed) fail(op_def(C).name, "a scale that is given has no history");
   need_statistics(op, in);
-  if (both && q.transposed)
-    fail(op_def(C).name, "codes are transposed, or both by row and transposed");
   const Results quantized{plain[0], given ? in[op.given_scale] : real({})};
-  const Results codes = (both ? kQuantizeBoth : kQuantize).infer(q, quantized, said);
+  const Results codes =
+      (both ? kQuantizeBoth : kQuantize)
+          .infer(q, quantized, said_codes(op_def(C).name, said, both, op.q_transposed));
   Results results(op_def(C).results.size(), absent_type());
   results[kLayerQ] = codes[0];
   if (!given) {
-    results[kLayerScale] = {.dtype = Dtype::f32, .shape = {}};
-    results[kLayerNonfinite] = {.dtype = Dtype::boolean, .shape = {}};
+    results[kLayerScale] = {Dtype::f32, {}};
+    results[kLayerNonfinite] = {Dtype::boolean, {}};
   }
   if (absent(in, op.known_rstd))
     std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
@@ -167,7 +167,7 @@ Values emit_layer(Builder& b, const Node& node, const QuantizedLayer& op, const 
   if (node.in(op.known_rstd) != kNoValue) return {emit_known(b, node, op)};
   Values operands = node.operands;
   operands.resize(std::min<size_t>(operands.size(), op.given_scale));
-  const std::vector<ResultType> wide(op_def(op.layer).results.size(), Dtype::f32);
+  const ResultTypes wide(op_def(op.layer).results.size(), Dtype::f32);
   return b.emit_typed(op.layer, layer, operands, wide);
 }
 
@@ -201,8 +201,8 @@ Values decompose_fused(Builder& b, const Node& node, Said said) {
     if (own.next_history != kNoValue) results[op.next_history] = own.next_history;
   }
   std::copy(plain.begin() + 1, plain.end(), results.begin() + kLayerNonfinite + 1);
-  const Values codes = b.emit_typed(both ? OpCode::quantize_both : OpCode::quantize, q,
-                                    {plain[0], scale}, {said[kLayerQ]});
+  const Values codes =
+      emit_quantize(b, q, plain[0], scale, said_codes(op_def(C).name, said, both, op.q_transposed));
   results[kLayerQ] = codes[0];
   if (both) results[op.q_transposed] = codes[QuantizeBoth::q_transposed];
   return results;
@@ -218,7 +218,7 @@ constexpr InplacePair kInplaceGelu[] = {{GeluQuantize::next_history, GeluQuantiz
 
 }  // namespace
 
-OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const std::vector<ValueId>& values,
+OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const ValueIds& values,
                         ValueId history) {
   const Values amax = b.emit(OpCode::amax, NoAttrs{}, values);
   if (history == kNoValue) {

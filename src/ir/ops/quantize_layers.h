@@ -42,7 +42,7 @@ namespace ops {
 struct OwnScale {
   ValueId scale, nonfinite, next_history;
 };
-OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const std::vector<ValueId>& values,
+OwnScale emit_own_scale(Builder& b, const AmaxScaleAttrs& attrs, const ValueIds& values,
                         ValueId history);
 
 }  // namespace ops

@@ -129,7 +129,7 @@ class Chunker {
       dx_.push_back(gemm(*head_.dgrad, {dlogits, other}, dtype_of(*head_.dgrad)));
     }
     if (head_.wgrad == nullptr) return;
-    std::vector<ValueId> operands = {dlogits, x};
+    ValueIds operands = {dlogits, x};
     if (dw_ != kNoValue) operands.push_back(dw_);
     dw_ = gemm(*head_.wgrad, operands, is_last ? dtype_of(*head_.wgrad) : Dtype::f32);
   }
@@ -138,7 +138,7 @@ class Chunker {
     return rewriter_.from().type(node.results.front()).dtype;
   }
 
-  ValueId gemm(const Node& like, std::vector<ValueId> operands, Dtype dtype) {
+  ValueId gemm(const Node& like, ValueIds operands, Dtype dtype) {
     b_.tag = like.tag;
     return b_.emit_typed(OpCode::gemm, like.attrs, std::move(operands), {dtype})[0];
   }
@@ -154,7 +154,7 @@ class Chunker {
                     {x});
   }
 
-  ValueId whole(const std::vector<ValueId>& parts) {
+  ValueId whole(const ValueIds& parts) {
     return b_.emit1(OpCode::concatenate, AxisAttrs{.axis = 0}, parts);
   }
 
@@ -163,7 +163,7 @@ class Chunker {
   const Head& head_;
   int64_t first_ = 0, end_ = 0;
   ValueId loss_ = kNoValue, dw_ = kNoValue;
-  std::vector<ValueId> nll_, dx_;
+  ValueIds nll_, dx_;
 };
 
 }  // namespace

@@ -148,9 +148,7 @@ Graph rewrite_matches(Graph graph, const FuseRule& rule, std::vector<std::string
       continue;
     }
     rewriter.builder().tag = match->tag.origin.empty() ? node.tag : match->tag;
-    std::vector<ResultType> types;
-    for (const ValueId id : match->replaces)
-      types.push_back(id == kNoValue ? ResultType(Dtype::f32) : ResultType(graph.type(id)));
+    ResultTypes types = result_types(graph, match->replaces);
     types.resize(op_def(match->op).results.size(), Dtype::f32);
     const auto results = rewriter.builder().emit_typed(match->op, match->attrs,
                                                        rewriter.map(match->operands), types);

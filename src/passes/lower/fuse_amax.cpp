@@ -36,7 +36,7 @@ class AmaxFusion {
 
  private:
   // The results of an op that its amax is of: its first.
-  static std::vector<ValueId> covered(const Node& node) {
+  static ValueIds covered(const Node& node) {
     const auto begin = node.results.begin();
     return {begin, begin + op_def(node.op).amax_results};
   }
@@ -58,7 +58,7 @@ class AmaxFusion {
   }
 
   void emit(const Node& node) {
-    std::vector<ResultType> types = result_types(graph_, node);
+    ResultTypes types = result_types(graph_, node);
     types.resize(op_def(node.op).results.size(), Dtype::f32);
     rewriter_.builder().tag = node.tag;
     auto results = rewriter_.builder().emit_typed(node.op, with_amax(node.attrs, true),
@@ -69,7 +69,7 @@ class AmaxFusion {
   }
 
   void join(const Node& node) {
-    std::vector<ValueId> operands;
+    ValueIds operands;
     std::set<const Node*> taken;
     for (const ValueId id : node.operands) {
       const Node* from = emitter(node, id);
@@ -90,7 +90,7 @@ class AmaxFusion {
   const Graph& graph_;
   Rewriter rewriter_;
   std::set<const Node*> emitters_;
-  std::map<const Node*, std::vector<ValueId>> amax_of_;
+  std::map<const Node*, ValueIds> amax_of_;
 };
 
 }  // namespace

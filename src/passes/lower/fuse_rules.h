@@ -22,7 +22,10 @@ class Matcher {
   bool handed_out(ValueId id) const { return handed_out_.count(id) > 0; }
   bool read_once(ValueId id) const { return readers(id).size() == 1 && !handed_out(id); }
   bool read_before(ValueId id, const Node& node) const;
+  const TensorType& type(ValueId id) const { return graph_.type(id); }
   Dtype dtype(ValueId id) const { return graph_.type(id).dtype; }
+  const Node* producer(ValueId id) const { return graph_.producer(id); }
+  NodeId id(const Node& node) const { return graph_.id(node); }
 
  private:
   const Graph& graph_;
@@ -36,8 +39,8 @@ struct Match {
   NodeId last = kNoNode;
   OpCode op = OpCode::neg;
   Attrs attrs;
-  std::vector<ValueId> operands;
-  std::vector<ValueId> replaces;
+  ValueIds operands;
+  ValueIds replaces;
   Tag tag = {};
   std::vector<NodeId> consumed = {};  // nodes that the fused op stands for, besides `last`
 };

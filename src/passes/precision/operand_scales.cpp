@@ -16,7 +16,7 @@ ValueId OperandScales::stored(const LinearGroup& group, OperandKind kind) {
   const std::string site = group.site(kind);
   const GraphInput* input = b_.graph().find_input(state_name(StateUse::rescale_factor, site));
   if (input != nullptr) return input->value;
-  return b_.state(StateUse::rescale_factor, site, {.dtype = Dtype::f32, .shape = {}});
+  return b_.state(StateUse::rescale_factor, site, {Dtype::f32, {}});
 }
 
 ValueId OperandScales::known(const LinearGroup& group, OperandKind kind) {

@@ -107,12 +107,12 @@ class GroupStorer {
     const Dtype wide = Dtype::f32, narrow = rewriter_.from().type(node.out(Binary::y)).dtype;
     const ValueId sum =
         b_.emit_typed(OpCode::add, NoAttrs{}, rewriter_.map(node.operands), {wide})[0];
-    rewriter_.set(node.results, b_.emit_typed(OpCode::cast, NoAttrs{}, {sum}, {narrow}));
+    rewriter_.set(node.results, {b_.cast(sum, narrow)});
     store(node.out(Binary::y), sum, node.tag);
   }
 
   void copy(const Node& node) {
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     if (node.tag.role != Role::forward) {
       for (size_t i = 0; i < operands.size(); ++i) {
         if (const ValueId repeated = repeat(node.operands[i], node.tag); repeated != kNoValue)
@@ -121,17 +121,15 @@ class GroupStorer {
     }
     b_.tag = node.tag;
     if (has_stored(node)) dequantize_stored(node, operands);
-    rewriter_.set(node.results, b_.emit_typed(node.op, node.attrs, operands,
-                                              result_types(rewriter_.from(), node)));
+    rewriter_.replace(node, node.op, node.attrs, operands);
   }
 
   // In the places of those that the node reads stored.
-  void dequantize_stored(const Node& node, std::vector<ValueId>& operands) {
+  void dequantize_stored(const Node& node, ValueIds& operands) {
     for (const ScalePlace place : op_def(node.op).scales) {
       if (!reads_stored(node, place)) continue;
       const auto& [codes, scales] = groups_.at(node.in(place.operand));
-      operands[place.operand] =
-          b_.emit_typed(OpCode::dequantize, NoAttrs{}, {codes, scales}, {Dtype::f32})[0];
+      operands[place.operand] = b_.dequantize(codes, scales, Dtype::f32);
     }
   }
 
@@ -146,7 +144,7 @@ class GroupStorer {
     if (const auto it = repeated_.find(old_id); it != repeated_.end()) return it->second;
     Node again = node;
     again.tag = Tag{.layer = reader.layer, .role = Role::backward, .origin = node.tag.origin};
-    std::vector<ValueId> operands = rewriter_.map(node.operands);
+    ValueIds operands = rewriter_.map(node.operands);
     b_.tag = again.tag;
     dequantize_stored(again, operands);
     if (node.op == OpCode::rms_norm) {

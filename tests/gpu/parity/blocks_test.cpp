@@ -50,16 +50,15 @@ void add_rounded_quantizers(Table& table) {
   for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{64, 32}, Shape{300, 192}}) {
     const std::vector<OperandCase> operands = {tensor(shape, Fill::wide), scalar(0.01)};
     for (const Dtype source : {Dtype::f32, Dtype::bf16, Dtype::fp16}) {
-      QuantizeAttrs q{.target = 224, .pad = 16, .rounding = Rounding::hr, .source = source};
+      const QuantizeAttrs q{.target = 224, .rounding = Rounding::hr, .source = source};
       table.put_nonfinite(OpCode::quantize_both, q, operands, {Dtype::hif8});
       table.put_codes(OpCode::quantize, q, operands, {Dtype::hif8});
-      q.transposed = true;
-      table.put_codes(OpCode::quantize, q, operands, {Dtype::hif8});
+      table.put_codes(OpCode::quantize, q, operands, {ResultType(Dtype::hif8).transposed(16)});
     }
     for (const Rounding rounding : {Rounding::rtz, Rounding::ta})
       table.put_codes(OpCode::quantize_both, QuantizeAttrs{.rounding = rounding}, operands,
-                      {Dtype::e4m3});
-    const QuantizeAttrs integer{.target = 127, .pad = 16};
+                      {Dtype::e4m3, ResultType(Dtype::e4m3).transposed(1)});
+    const QuantizeAttrs integer{.target = 127};
     table.put_nonfinite(OpCode::quantize, integer, operands, {Dtype::int8});
     table.put_codes(OpCode::quantize_both, integer, operands, {Dtype::int8});
     table.put(OpCode::dequantize, NoAttrs{}, {codes(shape, Dtype::int8), scalar(0.3)});

@@ -15,7 +15,7 @@ void add_own_scales(Table& table, Dtype format) {
   for (const Shape& shape : {Shape{17, 33}, Shape{300, 192}, Shape{2047, 160}, Shape{0, 64}}) {
     for (const OperandCase& history : {none(), scales({16}), empty}) {
       for (const bool both : {false, true}) {
-        const QuantizeAttrs q{.pad = 16};
+        const QuantizeAttrs q;
         std::vector<OperandCase> operands = {tensor(shape), history, scalar(0.5)};
         table.put_codes(OpCode::amax_quantize, AmaxQuantizeAttrs{q, both, false}, operands,
                         {format});
@@ -31,15 +31,13 @@ void add_quantizers(Table& table) {
   for (const Dtype format : {Dtype::e4m3, Dtype::e5m2, Dtype::hif8}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{17, 33}, Shape{128, 64}, Shape{300, 192},
                                Shape{257, 130}, Shape{2047, 16}}) {
-      QuantizeAttrs q;
+      const QuantizeAttrs q;
       const std::vector<OperandCase> operands = {tensor(shape), scalar(0.01)};
       table.put_nonfinite(OpCode::quantize, q, operands, {format});
       for (const int64_t pad : kPads) {
-        q.pad = pad;
-        q.transposed = false;
-        table.put_codes(OpCode::quantize_both, q, operands, {format});
-        q.transposed = true;
-        table.put_nonfinite(OpCode::quantize, q, operands, {format});
+        const ResultType transposed = ResultType(format).transposed(pad);
+        table.put_codes(OpCode::quantize_both, q, operands, {format, transposed});
+        table.put_nonfinite(OpCode::quantize, q, operands, {transposed});
       }
     }
     add_own_scales(table, format);

@@ -64,8 +64,8 @@ Graph graph_of(const Fused& f) {
     operands.push_back(none ? kNoValue
                             : b.input(InputKind::batch, op_cases::input_name(i), f.operands[i]));
   }
-  std::vector<ResultType> types = f.results;
-  types.resize(8, Dtype::f32);
+  std::vector<ResultType> types = op_cases::said_types(f.op, Dtype::f32, f.results);
+  std::copy(f.results.begin(), f.results.end(), types.begin());
   const auto results = b.emit_typed(f.op, f.attrs, operands, types);
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i] != kNoValue) b.output(op_cases::output_name(i), results[i]);
@@ -99,7 +99,7 @@ enum class Layout : uint8_t { rows, transposed, both };
 enum class ScaleFrom : uint8_t { own, given, given_too, history };
 
 struct Quantizing {
-  Dtype dtype;
+  ResultType type;
   QuantizeAttrs q;
   bool both;
   ScaleFrom from;
@@ -125,7 +125,7 @@ void add_quantizing_layers(std::vector<Fused>& all, const Case& c, const Quantiz
                        : op == OpCode::layer_norm_quantize ? 2
                                                            : 0);
     all.push_back(
-        {std::string(op_def(op).name), op, std::move(attrs), std::move(operands), {k.dtype}});
+        {std::string(op_def(op).name), op, std::move(attrs), std::move(operands), {k.type}});
   };
   put(OpCode::rms_norm_quantize, NormQuantizeAttrs{norm, k.q, k.both}, {x, weight, scales});
   put(OpCode::layer_norm_quantize, NormQuantizeAttrs{norm, k.q, k.both},
@@ -144,8 +144,8 @@ void add_quantizing(std::vector<Fused>& all, const Case& c) {
       for (const ScaleFrom from :
            {ScaleFrom::own, ScaleFrom::given, ScaleFrom::given_too, ScaleFrom::history}) {
         const bool transposed = layout == Layout::transposed;
-        const QuantizeAttrs q{target, transposed, layout == Layout::rows ? 1 : 16};
-        add_quantizing_layers(all, c, {format, q, layout == Layout::both, from});
+        const ResultType by_row = format, type = transposed ? by_row.transposed(16) : by_row;
+        add_quantizing_layers(all, c, {type, {.target = target}, layout == Layout::both, from});
       }
     }
   }
@@ -191,10 +191,11 @@ void add_rest(std::vector<Fused>& all, const Case& c) {
         {"add_quantize", OpCode::add_quantize, QuantizeAttrs{}, {x, x}, {c.dtype, groups}});
   }
   for (const int64_t pad : {1, 16}) {
-    const QuantizeAttrs q{.target = 57344, .pad = pad};
-    const std::vector<ResultType> e5m2{Dtype::e5m2};
+    const QuantizeAttrs q{.target = 57344};
+    const ResultType by_row = Dtype::e5m2, transposed = by_row.transposed(pad), f32 = Dtype::f32;
+    const std::vector<ResultType> e5m2{by_row, f32, f32, f32, transposed};
     const TensorType scalar{Dtype::f32, {}}, history{Dtype::f32, {5}};
-    all.push_back({"quantize_both", OpCode::quantize_both, q, {x, scalar}, e5m2});
+    all.push_back({"quantize_both", OpCode::quantize_both, q, {x, scalar}, {by_row, transposed}});
     for (const bool both : {false, true}) {
       const AmaxQuantizeAttrs own{q, both, true}, known{q, both, false};
       all.push_back({"amax_quantize", OpCode::amax_quantize, own, {x}, e5m2});

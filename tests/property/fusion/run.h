@@ -69,7 +69,7 @@ inline Tensors run_plan(const Graph& graph, const Tensors& inputs, Backend& back
     std::vector<std::byte> bytes(static_cast<size_t>(type.n_bytes()));
     bound.read_output(output.name, bytes.data(), type.n_bytes());
     std::vector<double>& values = outputs[output.name];
-    values.resize(static_cast<size_t>(type.n_elems()));
+    values.resize(static_cast<size_t>(type.n_stored()));
     reference::load(type.dtype, bytes.data(), values);
   }
   return outputs;

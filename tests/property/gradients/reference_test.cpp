@@ -205,10 +205,11 @@ TEST(Reference, the_history_of_a_delayed_scale_is_a_line) {
 }
 
 TEST(Reference, transposed_codes_are_padded_with_zeros) {
-  const QuantizeAttrs q{.transposed = true, .pad = 4};
+  const ResultType type = ResultType(Dtype::e4m3).transposed(4);
   const Numbers x{1, 2, 3, 4, 1e9, -6};
-  EXPECT_EQ(run(OpCode::quantize, q, {{real({3, 2}), x}, {real({}), {0.5}}}, 0, {Dtype::e4m3}),
-            (Numbers{2, 6, 448, 0, 4, 8, -12, 0}));
+  EXPECT_EQ(
+      run(OpCode::quantize, QuantizeAttrs{}, {{real({3, 2}), x}, {real({}), {0.5}}}, 0, {type}),
+      (Numbers{2, 6, 448, 0, 4, 8, -12, 0}));
 }
 
 TEST(Reference, amax_skips_what_is_not_finite_and_says_so) {

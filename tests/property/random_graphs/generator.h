@@ -181,7 +181,7 @@ class Generator {
     b.output("alias", ends.front());
     const TensorType type = b.type(ends.back());
     const ValueId buffer = b.input(InputKind::state, "buffer", type);
-    state_.inputs["buffer"].assign(static_cast<size_t>(type.n_elems()), 1);
+    state_.inputs["buffer"].assign(static_cast<size_t>(type.n_stored()), 1);
     b.output("next", ends.back(), buffer);
   }
 

@@ -97,11 +97,8 @@ class Operands {
       info.exact = info.exact && at(id).exact;
     }
     info.bound = bound_of(op, bounds);
-    std::vector<ResultType> types(8, float_dtype());
-    for (size_t i = 0; i < said.size(); ++i) {
-      if (is_quantized(said[i].dtype)) types.at(i) = said[i];
-    }
-    const auto results = builder_.emit_typed(op, attrs, operands, types);
+    const auto results =
+        builder_.emit_typed(op, attrs, operands, op_cases::said_types(op, float_dtype(), said));
     state_.info.resize(state_.graph.values.size(), info);
     return results;
   }

@@ -38,7 +38,7 @@ class Watch {
       for (const SlotId i : {Gemm::a, Gemm::b}) {
         const TensorType& type = plan.graph.type(node.in(i));
         EXPECT_EQ(dtype_bytes(type.dtype), 1);
-        EXPECT_EQ(bytes_of(plan, node.in(i)), type.n_elems());
+        EXPECT_EQ(bytes_of(plan, node.in(i)), type.n_stored());
       }
     }
   }
@@ -66,8 +66,8 @@ class Watch {
     reference::load(source.dtype, at(plan, node.in(Quantize::x)), s.source);
     std::memcpy(&s.scale, at(plan, scale), sizeof(float));
     const auto* codes = reinterpret_cast<const uint8_t*>(at(plan, node.out(Quantize::q)));
-    s.codes.assign(codes, codes + plan.graph.type(node.out(Quantize::q)).n_elems());
-    if (!s.attrs.transposed) seen.push_back(std::move(s));
+    s.codes.assign(codes, codes + plan.graph.type(node.out(Quantize::q)).n_stored());
+    if (!plan.graph.type(node.out(Quantize::q)).layout.transposed) seen.push_back(std::move(s));
   }
 
   Arenas& arenas_;

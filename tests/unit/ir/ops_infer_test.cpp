@@ -126,10 +126,6 @@ std::vector<Refused> refused_layers() {
        NormQuantizeAttrs{},
        {x, absent_type(), absent_type(), absent_type(), scalar, absent_type(), real({8})},
        "all statistics are given, or none"},
-      {OpCode::rms_norm_quantize,
-       NormQuantizeAttrs{.norm = {}, .q = {.transposed = true}, .both = true},
-       {x},
-       "both by row and transposed"},
       {OpCode::quantize, QuantizeAttrs{}, {x, scalar}, "expected a result of eight bits"},
       {OpCode::amax_quantize,
        AmaxQuantizeAttrs{.q = {}, .both = false, .measures = false},
@@ -143,10 +139,6 @@ std::vector<Refused> refused_layers() {
        AmaxQuantizeAttrs{},
        {x, absent_type(), flag({4})},
        "flag must be [], got [4]"},
-      {OpCode::amax_quantize,
-       AmaxQuantizeAttrs{.q = {.transposed = true}, .both = true},
-       {x},
-       "both by row and transposed"},
       {OpCode::dequantize, NoAttrs{}, {x}, "q must be quantized, got real[8,16]"},
   };
 }
@@ -159,6 +151,9 @@ std::vector<Refused> refused_codes() {
                       .granularity = find_granularity(by).value()};
   };
   const TensorType one = real({}), x = real({8, 4}), matrix = codes("tensor", {2, 3});
+  TensorType lying = matrix, padded = matrix;
+  lying.layout = {.transposed = true};
+  padded.layout = {.transposed = true, .pad = 4};
   return {
       {OpCode::gelu, GeluAttrs{}, {codes("1x4", {}), one}, "expected at least one axis"},
       {OpCode::gelu, GeluAttrs{}, {codes("4x1", {4}), one}, "expected a matrix"},
@@ -172,6 +167,28 @@ std::vector<Refused> refused_codes() {
        GeluAttrs{},
        {codes("run8", {8}), {Dtype::u32, {1}}},
        "x must not be quantized in runs, got e4m3:run8[8]"},
+      {OpCode::gelu,
+       GeluAttrs{},
+       {lying, one},
+       "x must not lie transposed, got e4m3:tensor^T[2,3]"},
+      {OpCode::transpose,
+       TransposeAttrs{{0, 1}},
+       {matrix},
+       "a matrix that is not padded, got e4m3:tensor^T4[2,3]",
+       {ResultType(padded)}},
+      {OpCode::transpose,
+       TransposeAttrs{{0}},
+       {codes("tensor", {3})},
+       "a matrix that is not padded, got e4m3:tensor^T[3]",
+       {ResultType(lying)}},
+      {OpCode::gemm,
+       GemmAttrs{.trans_a = true},
+       {padded, codes("tensor", {2, 5}), kAbsent, one, one},
+       "padded alike along what is reduced, got e4m3:tensor^T4[2,3] and e4m3:tensor[2,5]"},
+      {OpCode::gemm,
+       GemmAttrs{},
+       {padded, codes("tensor", {3, 5}), kAbsent, one, one},
+       "padded alike along what is reduced"},
       {OpCode::gemm,
        GemmAttrs{},
        {matrix, codes("tensor", {3, 5}), kAbsent, one, one, real({1})},
@@ -188,16 +205,23 @@ std::vector<Refused> refused_results() {
   };
   const QuantizeAttrs linear, power{.rule = ScaleRule::power_ceil};
   const auto groups = OpCode::quantize_groups;
-  const std::vector<ResultType> wide{Dtype::bf16}, e4m3{Dtype::e4m3};
+  const std::vector<ResultType> wide{Dtype::bf16}, e4m3{Dtype::e4m3},
+      transposed{e4m3[0].transposed(16)};
   return {
-      {OpCode::quantize,
-       linear,
-       {x, one},
-       "a result of eight bits, e4m3:tensor for instance, got none"},
-      {OpCode::quantize, linear, {x, one}, "for instance, got bf16", wide},
+      {OpCode::quantize, linear, {x, one}, "a result of eight bits, e4m3:tensor for instance"},
+      {OpCode::quantize, linear, {x, one}, "a result of eight bits", wide},
       {OpCode::quantize, linear, {x, one}, "one scale, e4m3:tensor[8,16]", of(group, 16)},
       {OpCode::quantize_both, linear, {x, one}, "one scale, e4m3:tensor[8,16]", of(block, 8)},
-      {OpCode::quantize_both, linear, {line, one}, "transposed codes need a matrix", e4m3},
+      {OpCode::quantize, linear, {line, one}, "transposed codes need a matrix", transposed},
+      {OpCode::quantize, linear, {x, one}, "pad must be from 1", {e4m3[0].transposed(0)}},
+      {OpCode::quantize_both, linear, {x, one}, "a result of eight bits", e4m3},
+      {OpCode::quantize_both, linear, {x, one}, "the same transposed, got", {e4m3[0], e4m3[0]}},
+      {OpCode::quantize_both,
+       linear,
+       {x, one},
+       "the same transposed, got e4m3:tensor[8,16] and e5m2:tensor^T16[8,16]",
+       {e4m3[0], ResultType(Dtype::e5m2).transposed(16)}},
+      {OpCode::rms_norm_quantize, NormQuantizeAttrs{}, {x}, "a result of eight bits"},
       {OpCode::quantize,
        QuantizeAttrs{.rounding = Rounding::hr},
        {x, one},

@@ -126,8 +126,8 @@ LaunchFn prepare_rounded(const NodeView& view, const QuantizeAttrs& q, Context& 
 }
 
 int64_t quantize_bytes(const NodeView& view, int n_threads) {
-  const auto& q = view.attrs<QuantizeAttrs>();
-  if (!q.transposed && view.node.op == OpCode::quantize) return 0;
+  const bool is_by_row = !view.out(Quantize::q).layout.transposed;
+  if (is_by_row && view.node.op == OpCode::quantize) return 0;
   return float_bytes(quantize_scratch(rows_of(view.in(Quantize::x)), 0, n_threads));
 }
 
@@ -182,15 +182,9 @@ LaunchFn prepare_amax_quantize(const NodeView& view, Context& context) {
   };
 }
 
-// What quantize_groups and add_quantize make.
-const TensorType& codes_of(const NodeView& view) {
-  return view.out(view.node.op == OpCode::add_quantize ? SlotId{octet::AddQuantize::q}
-                                                       : SlotId{QuantizeGroups::q});
-}
-
 int64_t group_bytes(const NodeView& view, int n_threads) {
   return float_bytes(quantize_scratch(rows_of(view.in(QuantizeGroups::x)),
-                                      scale_tile(codes_of(view)).cols, n_threads));
+                                      scale_tile(made_groups(view)).cols, n_threads));
 }
 int64_t dequantize_bytes(const NodeView& view, int n_threads) {
   const int64_t group = scale_tile(view.in(Dequantize::q)).cols;
@@ -198,14 +192,14 @@ int64_t dequantize_bytes(const NodeView& view, int n_threads) {
 }
 
 GroupCodes groups_of(const NodeView& view) {
-  const TensorType& q = codes_of(view);
+  const TensorType& q = made_groups(view);
   return {.format = q.dtype,
           .target = static_cast<float>(view.attrs<QuantizeAttrs>().target),
           .group = q.granularity.size};
 }
 // In groups along the rows as the fused kernels make them.
 bool in_plain_groups(const NodeView& view) {
-  return view.attrs<QuantizeAttrs>().is_plain() && codes_of(view).in_row_groups();
+  return view.attrs<QuantizeAttrs>().is_plain() && made_groups(view).in_row_groups();
 }
 
 bool groups_apply(const NodeView& view) {
@@ -215,7 +209,7 @@ bool groups_apply(const NodeView& view) {
 LaunchFn prepare_quantize_groups(const NodeView& view, Context& context) {
   if (!in_plain_groups(view)) {
     return [types = NodeTypes(view), q = view.attrs<QuantizeAttrs>(),
-            tile = scale_tile(codes_of(view)), shape = rows_of(view.in(QuantizeGroups::x)),
+            tile = scale_tile(made_groups(view)), shape = rows_of(view.in(QuantizeGroups::x)),
             &pool = context.pool](const LaunchArgs& args) {
       quantize_blocks(
           types.operand(args, QuantizeGroups::x), q, shape,

@@ -54,7 +54,8 @@ void quantize_rows(const QuantizeAttrs& a, const RefCall& call, const RefTensor&
 // [R, C] -> [C, padded R]
 void quantize_transposed(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
   const float inv_scale = 1.0f / static_cast<float>(call.in[1].data[0]);
-  const size_t rows = dim(call.in[0], 0), cols = dim(call.in[0], 1), padded = dim(out, 1);
+  const size_t rows = dim(call.in[0], 0), cols = dim(call.in[0], 1);
+  const size_t padded = size(out.type.stored_shape()[1]);
   std::fill(out.data.begin(), out.data.end(), 0.0);
   for (size_t r = 0; r < rows; ++r) {
     for (size_t c = 0; c < cols; ++c) {
@@ -62,6 +63,10 @@ void quantize_transposed(const QuantizeAttrs& a, const RefCall& call, const RefT
       out.data[c * padded + r] = code_value(a, out.type.dtype, x * inv_scale);
     }
   }
+}
+
+void quantize_matrix(const QuantizeAttrs& a, const RefCall& call, const RefTensor& out) {
+  out.type.layout.transposed ? quantize_transposed(a, call, out) : quantize_rows(a, call, out);
 }
 
 void quantize_in_blocks(const QuantizeAttrs& a, const RefTensor& x, std::span<RefTensor> out) {
@@ -149,13 +154,12 @@ void periodic_scale(const RefCall& call) {
 
 void quantize(const RefCall& call) {
   const auto& a = std::get<QuantizeAttrs>(call.attrs);
-  a.transposed ? quantize_transposed(a, call, call.out[0]) : quantize_rows(a, call, call.out[0]);
+  quantize_matrix(a, call, call.out[0]);
 }
 
 void quantize_both(const RefCall& call) {
   const auto& a = std::get<QuantizeAttrs>(call.attrs);
-  quantize_rows(a, call, call.out[0]);
-  quantize_transposed(a, call, call.out[1]);
+  for (const RefTensor& out : call.out.first(2)) quantize_matrix(a, call, out);
 }
 
 void quantize_groups(const RefCall& call) {

@@ -50,7 +50,7 @@ struct ScaleOfAmax {
 
   double make() const {
     double largest = 0, scale = 0;
-    const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+    const TensorType scalar{Dtype::f32, {}};
     RefTensor found[] = {{.type = scalar, .data = {&largest, 1}}, nonfinite};
     amax({.attrs = attrs, .in = values, .out = found});
     RefTensor made[] = {{.type = scalar, .data = {&scale, 1}}, next_history};
@@ -148,7 +148,7 @@ class LayerQuantizer {
   }
 
   void write_codes(const RefTensor& y, double scale) const {
-    const RefTensor in[] = {y, {.type = {.dtype = Dtype::f32, .shape = {}}, .data = {&scale, 1}}};
+    const RefTensor in[] = {y, {.type = {Dtype::f32, {}}, .data = {&scale, 1}}};
     RefTensor out[] = {call_.out[kLayerQ], call_.out.back()};
     parts_.both ? quantize_both({.attrs = attrs_, .in = in, .out = out})
                 : quantize({.attrs = attrs_, .in = in, .out = out});
@@ -216,7 +216,7 @@ void gated_act_grad_quantize(const RefCall& call) {
   for (auto& gradient : values) {
     for (double& x : gradient) x = round_to(dy.dtype, x);
   }
-  const TensorType scalar{.dtype = Dtype::f32, .shape = {}};
+  const TensorType scalar{Dtype::f32, {}};
   double scale = 0;
   if (const auto given = optional(call.in, Op::given_scale); !given.empty()) {
     scale = given[0];

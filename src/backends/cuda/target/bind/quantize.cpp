@@ -62,10 +62,10 @@ QuantizeParams quantize_params(const NodeView& view, const QuantizeAttrs& q, boo
   p.cols = x.cols;
   p.x = view.in(Quantize::x).dtype;
   p.codes = view.out(Quantize::q).dtype;
-  p.by_row = both || !q.transposed;
-  p.transposed = both || q.transposed;
+  p.by_row = !view.out(Quantize::q).layout.transposed;
+  p.transposed = both || !p.by_row;
   const SlotId at = both ? transposed_at : SlotId{Quantize::q};
-  if (p.transposed) p.padded_rows = view.out(at).shape[1];
+  if (p.transposed) p.padded_rows = view.out(at).stored_shape()[1];
   p.rounding = q.rounding;
   p.source = q.source;
   p.limit = static_cast<float>(q.limit);
@@ -108,14 +108,9 @@ KernelSpec amax_quantize_spec(const NodeView& view) {
   return make_spec(KernelId::amax_quantize, p, tail);
 }
 
-// What quantize_groups and add_quantize make.
-const TensorType& codes_of(const NodeView& view) {
-  return view.out(view.node.op == OpCode::add_quantize ? SlotId{AddQuantize::q}
-                                                       : SlotId{QuantizeGroups::q});
-}
 GroupParams group_params(const NodeView& view) {
   const auto& q = view.attrs<QuantizeAttrs>();
-  const TensorType& codes = codes_of(view);
+  const TensorType& codes = made_groups(view);
   const Rows x = rows_of(view.in(AddQuantize::a));
   GroupParams p;
   p.rows = x.rows;
@@ -135,7 +130,7 @@ GroupParams group_params(const NodeView& view) {
 bool groups_apply(const NodeView& view) {
   const GroupParams p = group_params(view);
   return is_wide_or_half(p.a) && is_wide_or_half(p.b) && is_wide_or_half(p.sum) &&
-         has_codec(p.codes) && codes_of(view).has(Granularity::Kind::group) &&
+         has_codec(p.codes) && made_groups(view).has(Granularity::Kind::group) &&
          view.attrs<QuantizeAttrs>().rounding == Rounding::near;
 }
 KernelSpec groups_spec(const NodeView& view) {
@@ -145,7 +140,7 @@ KernelSpec groups_spec(const NodeView& view) {
 
 // Blocks of several rows, and groups that are rounded otherwise.
 bool blocks_apply(const NodeView& view) {
-  return is_wide_or_half(view.in(QuantizeGroups::x).dtype) && has_codec(codes_of(view).dtype);
+  return is_wide_or_half(view.in(QuantizeGroups::x).dtype) && has_codec(made_groups(view).dtype);
 }
 KernelSpec blocks_spec(const NodeView& view) {
   const auto& q = view.attrs<QuantizeAttrs>();
@@ -153,7 +148,7 @@ KernelSpec blocks_spec(const NodeView& view) {
   BlockParams p;
   p.rows = x.rows;
   p.cols = x.cols;
-  const TensorType& codes = codes_of(view);
+  const TensorType& codes = made_groups(view);
   const ScaleTile tile = scale_tile(codes);
   p.block_rows = tile.rows;
   p.block_cols = tile.cols;

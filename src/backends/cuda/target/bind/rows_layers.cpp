@@ -49,7 +49,7 @@ bool kept_applies(const NodeView& view, const Plain& plain) {
     return is_kept_so && view.in_is(place.operand, {Dtype::bf16});
   };
   return plain.kept_target == static_cast<double>(kKeptTarget) && !plain.both &&
-         !plain.q.transposed && view.out(kLayerQ).dtype == Dtype::e4m3 &&
+         ResultType(view.out(kLayerQ)) == Dtype::e4m3 &&
          rows_of(view.in(Unary::x)).cols % 16 == 0 &&
          std::ranges::all_of(op_def(plain.op).scales, is_read_so);
 }
@@ -74,10 +74,11 @@ CodesArg codes_of(const NodeView& view, const Plain& plain) {
   const QuantizedLayer& op = *plain.quantized;
   CodesArg codes = codes_with_scale(
       view, {op.given_scale, op.history, kLayerScale, kLayerNonfinite, op.next_history}, plain.q);
-  (plain.q.transposed ? codes.transposed_at : codes.rows_at) = kLayerQ;
+  const bool is_by_row = !view.out(kLayerQ).layout.transposed;
+  (is_by_row ? codes.rows_at : codes.transposed_at) = kLayerQ;
   if (plain.both) codes.transposed_at = static_cast<int8_t>(op.q_transposed);
   if (codes.transposed_at != kAbsent)
-    codes.padded_rows = view.out(static_cast<size_t>(codes.transposed_at)).shape[1];
+    codes.padded_rows = view.out(static_cast<size_t>(codes.transposed_at)).stored_shape()[1];
   return codes;
 }
 
